@@ -1,0 +1,115 @@
+/* engine.h: the engine as the server sees it.
+ *
+ * One engine owns one model, one device and one thread. The loop thread submits requests and drains
+ * events; both directions are bounded mailboxes (mailbox.c). The engine loop is six calls: receive,
+ * plan, prepare, forward, sample, commit.
+ */
+#ifndef INFERD_ENGINE_ENGINE_H
+#define INFERD_ENGINE_ENGINE_H
+
+#include "engine/request.h"
+
+typedef struct engine engine_t;
+struct ops; /* ops.h; NULL = chosen by `backend` */
+
+typedef struct engine_options {
+  const char *model_dir;
+  const struct ops *ops;      /* tests pass a fake device */
+  const char *backend;        /* "auto", "cpu", "cuda" */
+  const char *isa;            /* CPU tier, "auto" */
+  int num_threads;            /* 0 = all */
+  bool dummy_weights;         /* --load-format dummy */
+  const char *dtype;          /* "auto", "float32", "float16", "bfloat16" */
+  int64_t max_model_len;      /* 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes;     /* 0 = memory_fraction of what is free */
+  double memory_fraction;     /* (0, 1] */
+  int32_t block_size;         /* power of two, 0 = back end's default */
+  int32_t num_blocks;         /* 0 = from the memory; tests force small pools */
+  int32_t max_num_seqs;       /* sequences in the running set */
+  int32_t max_num_batched_tokens;
+  int32_t long_prefill_token_threshold; /* 0 = off */
+  bool enable_chunked_prefill;
+  bool enable_prefix_caching;
+  bool priority_policy;       /* false = fcfs */
+  double watermark;           /* share of the pool kept free at admission */
+  int32_t max_queue_requests;
+  int64_t max_queue_tokens;   /* 0 = 4 x KV capacity */
+  double max_queue_time_s;    /* 0 = no bound */
+  uint64_t seed;              /* of dummy weights and of the hash key in tests; 0 = random key */
+  void (*wake)(void *context); /* called on the engine thread, once per step that made events */
+  void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
+  void *context;
+} engine_options_t;
+
+void engine_options_default(engine_options_t *options);
+
+typedef enum engine_state {
+  ENGINE_LOADING,
+  ENGINE_READY,
+  ENGINE_FAILED, /* load failed or device lost: engine_failure says why */
+  ENGINE_STOPPED
+} engine_state_t;
+
+/* Known once the state is READY; constant afterwards. */
+typedef struct engine_info {
+  int32_t max_model_len; /* effective context */
+  int32_t vocab_size;    /* ids a prompt may use: rows of the embedding */
+  int32_t block_size, num_blocks; /* num_blocks includes the null block */
+  int32_t max_num_seqs, max_num_batched_tokens;
+  int32_t primary_eos;
+  int32_t num_stop_ids;  /* the model's further EOS ids */
+  const int32_t *stop_ids;
+  /* generation_config defaults; NaN / -1 = not given */
+  float temperature, top_p, min_p, repetition_penalty;
+  int32_t top_k, max_new_tokens;
+  uint64_t weights_hash; /* of names, shapes and a sample of the data: for system_fingerprint */
+  const char *backend;   /* "cpu" */
+  const char *device;    /* "2 threads, avx512bf16" */
+  const char *dtype;     /* "bfloat16" */
+  const char *architecture;
+} engine_info_t;
+
+/* Counters and gauges, one consistent copy per step (sequence lock). Units: metrics.md. */
+typedef struct engine_stats {
+  int32_t num_running, num_waiting;
+  int32_t blocks_used, blocks_cached, blocks_free; /* sum = num_blocks - 1 */
+  int64_t waiting_tokens;
+  uint64_t steps;
+  uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
+  uint64_t prefix_queries_tokens, prefix_hits_tokens;
+  uint64_t preemptions, recomputed_tokens;
+  uint64_t finished_stop, finished_length, finished_abort, finished_error;
+  uint64_t scheduled_tokens; /* sum over steps */
+  uint64_t overhead_ns;      /* receive + plan + prepare + commit, sum */
+  uint64_t device_ns;        /* forward + sample, sum */
+  uint64_t last_step_ns;     /* monotonic end of the last step; 0 = none yet */
+  bool busy;                 /* work exists */
+} engine_stats_t;
+
+/* Copies what it needs of the options, starts the engine thread, returns at once: the model loads on
+ * the engine thread. 0 or an error for impossible options. */
+int engine_create(const engine_options_t *options, engine_t **out, error_t *error);
+/* Aborts what is left (every request still gets its EVENT_DONE if drained), joins, frees. */
+void engine_destroy(engine_t *engine);
+
+engine_state_t engine_state(const engine_t *engine);    /* any thread */
+double engine_progress(const engine_t *engine);          /* 0..1 while LOADING */
+void engine_failure(const engine_t *engine, error_t *out); /* why FAILED */
+const engine_info_t *engine_info(const engine_t *engine); /* NULL before READY */
+const tokenizer_t *engine_tokenizer(const engine_t *engine); /* NULL before READY */
+void engine_stats(const engine_t *engine, engine_stats_t *out); /* any thread */
+
+/* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the pool can never
+ * hold it), ERR_MODEL_LOADING, ERR_DEVICE_FAILED. `count` requests (the prompts of one HTTP request)
+ * are admitted together or not at all. On success exactly one EVENT_DONE per request follows. */
+int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error);
+/* Seconds until a refused request is worth retrying, 1..120. */
+int engine_retry_after_s(const engine_t *engine);
+/* Loop thread: sets request->cancelled and wakes the engine. Harmless after DONE was drained? No:
+ * never call it then. */
+void engine_cancel(engine_t *engine, request_t *request);
+/* Loop thread: calls `handle` for every event that is ready, in order. Returns how many. */
+int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *event),
+                 void *context);
+
+#endif

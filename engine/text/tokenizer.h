@@ -1,0 +1,61 @@
+/* tokenizer.h: text -> token ids and token ids -> bytes, with the same ids as Hugging Face
+ * `tokenizers` on the same files.
+ *
+ * A tokenizer is read once at load and never changes: any number of threads may use it, each with
+ * a scratch of its own. Nothing here runs on the loop thread except the O(1) lookups.
+ */
+#ifndef INFERD_ENGINE_TEXT_TOKENIZER_H
+#define INFERD_ENGINE_TEXT_TOKENIZER_H
+
+#include "engine/error.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tokenizer tokenizer_t;
+typedef struct tokenizer_scratch tokenizer_scratch_t; /* caches and work arrays of one thread */
+
+enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
+
+/* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), plus tokenizer_config.json,
+ * special_tokens_map.json where present. 0, ERR_MODEL_MISSING, ERR_MODEL_MALFORMED naming file and component. */
+int tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
+void tokenizer_free(tokenizer_t *tokenizer);
+
+/* Makes a scratch; NULL when memory is short. */
+tokenizer_scratch_t *tokenizer_scratch_new(const tokenizer_t *tokenizer);
+void tokenizer_scratch_free(tokenizer_scratch_t *scratch);
+
+typedef struct tokenize_options {
+  bool add_special_tokens;      /* run the post-processor (BOS and the like) */
+  size_t ids_max;               /* stop after this many ids; 0 = no bound */
+  const atomic_bool *cancelled; /* looked at every 64 KiB of input; NULL = never cancelled */
+} tokenize_options_t;
+
+/* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its length;
+ * both are set only on success. ERR_INTERNAL without memory, ERR_REQUEST_TIMEOUT when cancelled.
+ * Reaching ids_max is no error: *count is then ids_max. */
+int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
+                     size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
+                     error_t *error);
+
+int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
+/* Raw bytes that the id stands for, as generated text after a prompt. Out-of-range or unused ids: length 0. */
+const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length);
+unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id); /* TOKEN_ bits */
+/* Id of an exact token (vocabulary spelling, e.g. "<|im_end|>"), or -1. */
+int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length);
+size_t tokenizer_longest_token(const tokenizer_t *tokenizer); /* bytes */
+
+int32_t tokenizer_bos_id(const tokenizer_t *tokenizer); /* -1 = none */
+int32_t tokenizer_eos_id(const tokenizer_t *tokenizer); /* of tokenizer_config.json; -1 = none */
+double tokenizer_model_max_length(const tokenizer_t *tokenizer); /* 0 = not given */
+bool tokenizer_truncates_left(const tokenizer_t *tokenizer);     /* truncation_side */
+
+/* Decodes a whole id list from position 0 (/detokenize, echo): strips the leading space that the
+ * decoder of Llama-style models strips. *text is malloc'ed valid UTF-8 (invalid bytes become U+FFFD). */
+int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
+                     bool skip_special_tokens, char **text, size_t *length, error_t *error);
+
+#endif
