@@ -1,0 +1,50 @@
+/* checked.h: arithmetic on numbers that came from a file or a request.
+ *
+ * A size read from outside is multiplied, added and aligned only through these: each returns false
+ * when the true result does not fit, and then leaves *out alone. Pure functions, any thread.
+ */
+#ifndef INFERD_ENGINE_CHECKED_H
+#define INFERD_ENGINE_CHECKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline bool checked_add(size_t a, size_t b, size_t *out) {
+  size_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) return false;
+  *out = sum;
+  return true;
+}
+
+static inline bool checked_mul(size_t a, size_t b, size_t *out) {
+  size_t product;
+  if (__builtin_mul_overflow(a, b, &product)) return false;
+  *out = product;
+  return true;
+}
+
+/* Rounds up to a multiple of `alignment`, a power of two. */
+static inline bool checked_align(size_t value, size_t alignment, size_t *out) {
+  size_t raised;
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) return false;
+  if (__builtin_add_overflow(value, alignment - 1, &raised)) return false;
+  *out = raised & ~(alignment - 1);
+  return true;
+}
+
+static inline bool checked_add_int64(int64_t a, int64_t b, int64_t *out) {
+  int64_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) return false;
+  *out = sum;
+  return true;
+}
+
+static inline bool checked_mul_int64(int64_t a, int64_t b, int64_t *out) {
+  int64_t product;
+  if (__builtin_mul_overflow(a, b, &product)) return false;
+  *out = product;
+  return true;
+}
+
+#endif

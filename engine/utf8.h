@@ -1,0 +1,63 @@
+/* utf8.h: the one rule for what is well-formed UTF-8 (Unicode 15, table 3-7).
+ *
+ * Pure functions, no allocation, any thread.
+ */
+#ifndef INFERD_ENGINE_UTF8_H
+#define INFERD_ENGINE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Looks at the first character of text[0..length), length >= 1. Returns its bytes, 1..4, when it is
+ * well formed. Otherwise returns minus the bytes of the ill-formed part: the longest start of a
+ * valid sequence, at least 1, which a decoder replaces by one U+FFFD. */
+static inline int utf8_span(const char *text, size_t length) {
+  const uint8_t *p = (const uint8_t *)text;
+  uint8_t low = 0x80, high = 0xBF; /* range of the second byte */
+  int need;
+  if (p[0] < 0x80) return 1;
+  if (p[0] >= 0xC2 && p[0] <= 0xDF) {
+    need = 2;
+  } else if (p[0] >= 0xE0 && p[0] <= 0xEF) {
+    need = 3;
+    if (p[0] == 0xE0) low = 0xA0;
+    if (p[0] == 0xED) high = 0x9F; /* no surrogates */
+  } else if (p[0] >= 0xF0 && p[0] <= 0xF4) {
+    need = 4;
+    if (p[0] == 0xF0) low = 0x90;
+    if (p[0] == 0xF4) high = 0x8F; /* nothing above U+10FFFF */
+  } else {
+    return -1;
+  }
+  for (int i = 1; i < need; i++) {
+    if ((size_t)i >= length || p[i] < low || p[i] > high) return -i;
+    low = 0x80, high = 0xBF;
+  }
+  return need;
+}
+
+/* Writes a code point (not a surrogate, <= 0x10FFFF) as 1..4 bytes and returns how many. */
+static inline int utf8_write(char *out, uint32_t code_point) {
+  if (code_point < 0x80) {
+    out[0] = (char)code_point;
+    return 1;
+  }
+  if (code_point < 0x800) {
+    out[0] = (char)(0xC0 | (code_point >> 6));
+    out[1] = (char)(0x80 | (code_point & 0x3F));
+    return 2;
+  }
+  if (code_point < 0x10000) {
+    out[0] = (char)(0xE0 | (code_point >> 12));
+    out[1] = (char)(0x80 | ((code_point >> 6) & 0x3F));
+    out[2] = (char)(0x80 | (code_point & 0x3F));
+    return 3;
+  }
+  out[0] = (char)(0xF0 | (code_point >> 18));
+  out[1] = (char)(0x80 | ((code_point >> 12) & 0x3F));
+  out[2] = (char)(0x80 | ((code_point >> 6) & 0x3F));
+  out[3] = (char)(0x80 | (code_point & 0x3F));
+  return 4;
+}
+
+#endif
