@@ -1,15 +1,20 @@
-# Makefile: two commands matter to a newcomer, `make run` and `make test`.
+# Makefile: two commands matter to a newcomer, `make run` and `make test`. Both install what is
+# missing first (scripts/bootstrap, Debian and Ubuntu), and need nothing else typed.
 #
-#   make           build/inferd                     make check   the tests under ASan+UBSan and TSan
-#   make run       build, serve the demo model      make tidy    style, size and dependency rules
-#   make test      build, run every test            make bench   the benchmark programs
+#   make           build/inferd                     make tidy    style, size and dependency rules
+#   make run       build, serve the demo model      make bench   the benchmark programs
+#   make test      every test, in every flavour     make parity  compare with transformers
+#   make check     the sanitizer flavours alone     make clean
+#
+#   make test-ROOM one room's tests (tests/ROOM), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
 # BUILD=dir puts everything elsewhere, SAN=asan|tsan builds with sanitizers, CUDA=0|1 overrides what
-# was found, V=1 shows the commands.
+# was found, RUN="--port 9000" gives `make run` flags, V=1 shows the commands.
 
 BUILD ?= build
 SAN   ?= none
 V     ?= 0
+RUN   ?=
 Q     := $(if $(filter 1,$(V)),,@)
 .DEFAULT_GOAL := all
 
@@ -18,14 +23,19 @@ VERSION := 0.1.0
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 ARCH    := $(shell uname -m)
 
+# A build with CUDA needs nvcc and kernels. There are no kernels (cuda/*.cu) yet, so both values link
+# cuda/none.c, whose `open` says that this build has no CUDA back end.
+CUDA ?= $(if $(shell command -v nvcc 2>/dev/null),1,0)
+
 WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
-HARDEN := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
+HARDEN := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fPIE
+HARDEN += $(if $(filter x86_64,$(ARCH)),-fcf-protection)
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -g -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
 LDFLAGS_BASE := -pie -Wl,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),asan)
-CFLAGS_SAN := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_SAN := -O1 -fPIE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 else ifeq ($(SAN),tsan)
-CFLAGS_SAN := -O1 -fsanitize=thread -fno-omit-frame-pointer
+CFLAGS_SAN := -O1 -fPIE -fsanitize=thread -fno-omit-frame-pointer
 else
 CFLAGS_SAN := -O2 $(HARDEN)
 endif
@@ -48,6 +58,7 @@ ROOMS := base text model cpu engine cuda config server
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
 ARCHIVES := $(foreach r,$(ROOMS),$(call archive,$(r)))
+LINK_ARCHIVES := -Wl,--start-group $(ARCHIVES) -Wl,--end-group
 
 # Instruction-set tiers: a file's name ends in its tier.
 ifeq ($(ARCH),x86_64)
@@ -58,12 +69,21 @@ TIER_amx        := $(TIER_avx512bf16) -mamx-tile -mamx-bf16
 endif
 tier_flags = $(foreach t,avx2 avx512 avx512bf16 amx,$(if $(filter %_$(t),$(1)),$(TIER_$(t))))
 
-.PHONY: all run test check tidy bench clean
+# Sub-makes use every core, unless the caller chose a number.
+JOBS    := $(shell nproc 2>/dev/null || echo 1)
+SUBMAKE  = $(MAKE) --no-print-directory $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
+
+.PHONY: all run test check tidy bench parity clean test-programs bench-programs
 all: $(BUILD)/inferd
+
+run:
+	@scripts/bootstrap build
+	@$(SUBMAKE) all
+	$(BUILD)/inferd serve models/demo $(RUN)
 
 $(BUILD)/inferd: $(call objects,server/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
 
 define room_rule
 $(call archive,$(1)): $(call objects,$($(1)_SRC))
@@ -83,20 +103,70 @@ $(BUILD)/%.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) -DINFERD_VERSION='"$(VERSION)"' -DINFERD_COMMIT='"$(COMMIT)"' -c $< -o $@
 
-# Unit tests: tests/<room>/*.c make one Criterion program.
+# The files that print the commit are compiled again when it changes.
+$(call objects,$(shell grep -ls INFERD_COMMIT server/*.c engine/*.c)): $(BUILD)/commit-$(COMMIT)
+$(BUILD)/commit-$(COMMIT):
+	@mkdir -p $(@D) && rm -f $(BUILD)/commit-* && touch $@
+
+# Unit tests: tests/<room>/*.c make one Criterion program, build/tests/<room>/run. The sanitizer
+# flavours run it by tests/sanitized.c, which says why.
 
 TEST_ROOMS := $(sort $(foreach f,$(wildcard tests/*/test_*.c),$(notdir $(patsubst %/,%,$(dir $(f))))))
+TSAN_ROOMS := $(filter cpu engine server,$(TEST_ROOMS)) # the rooms with threads of their own
 test_SRC  = $(wildcard tests/$(1)/*.c)
+SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
+
 define test_rule
-$(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(ARCHIVES)
+$(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(ARCHIVES)
 	@echo "  LD    $$@"
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) -Wl,--start-group $$(ARCHIVES) -Wl,--end-group -lcriterion $$(LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_ARCHIVES) -lcriterion $$(LIBS)
+.PHONY: test-$(1)
 test-$(1): $(BUILD)/tests/$(1)/run
-	$$< --verbose=0
+	$$<
 endef
 $(foreach r,$(TEST_ROOMS),$(eval $(call test_rule,$(r))))
+
+# Faults made on purpose: scripts/test demands that the sanitizer flavours find each of them.
+$(BUILD)/tests/canary/run: $(call objects,tests/canary/canary.c) $(SAN_RUNNER)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LIBS)
+
+test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS)),$(BUILD)/tests/$(r)/run)
+test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
+
+# scripts/test ends with one line, `N passed, N failed`, over all flavours.
+test:
+	@scripts/bootstrap build test
+	@$(SUBMAKE) all test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan test-programs
+	@scripts/test --build $(BUILD) tidy unit asan tsan api api-asan
+
+check:
+	@scripts/bootstrap build test
+	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan test-programs
+	@scripts/test --build $(BUILD) asan tsan api-asan
+
+tidy:
+	@scripts/bootstrap tidy
+	@scripts/tidy --lint
+
+# Benchmarks: tests/bench/<stem>.c makes build/bench/<stem>.
+BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(ARCHIVES)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
+bench-programs: $(BENCHES)
+
+bench:
+	@scripts/bootstrap build
+	@$(SUBMAKE) all bench-programs
+	@for program in $(sort $(BENCHES)); do echo "== $$program"; $$program || exit 1; done
 
 clean:
 	rm -rf $(BUILD)
 
+.SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
