@@ -1,0 +1,80 @@
+/* config.h: the settings of one process, read once at start.
+ *
+ * options.def is the only list. Precedence: flag > INFERD_* environment > file > default. A config_t
+ * is filled by the main thread before any other thread exists and is constant afterwards, so every
+ * thread may read it; API keys are the exception that SIGHUP reads again (server/auth.c).
+ */
+#ifndef INFERD_CONFIG_CONFIG_H
+#define INFERD_CONFIG_CONFIG_H
+
+#include "engine/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct config_list {
+  char **items; /* malloc'ed strings, owned by the config */
+  int count;
+} config_list_t;
+
+/* What each kind of option holds and accepts. */
+typedef bool config_BOOL_t;       /* true false yes no on off 1 0; flags --x and --no-x */
+typedef int64_t config_INT_t;     /* 12, 32k (x1000), 32K (x1024), 25.6k, m M g G; "auto" = 0 where offered */
+typedef int64_t config_SIZE_t;    /* bytes: 4096, 10GiB, 16MiB, 5GB, 64K */
+typedef double config_DURATION_t; /* seconds: 90, 90s, 250ms, 5m, 2h */
+typedef double config_FRACTION_t; /* 0.8 or 80% */
+typedef char *config_STRING_t;    /* never NULL; "" = not given */
+typedef char *config_CHOICE_t;    /* one of the table's words */
+typedef config_list_t config_LIST_t; /* comma-separated, may be repeated */
+
+/* Where a value came from. */
+typedef enum config_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG } config_source_t;
+
+typedef struct config_origin {
+  config_source_t source;
+  int line; /* of the file; 0 otherwise */
+} config_origin_t;
+
+/* One number per option: OPTION_model, OPTION_port ... */
+enum config_option {
+#define OPTION(kind, field, ...) OPTION_##field,
+#include "config/options.def"
+#undef OPTION
+  OPTION_COUNT
+};
+
+/* One member per row of options.def, under its own name: config->port, config->api_key.items[0]. */
+typedef struct config {
+#define OPTION(kind, field, ...) config_##kind##_t field;
+#include "config/options.def"
+#undef OPTION
+  config_origin_t origin[OPTION_COUNT];
+  config_list_t notices; /* one line each: flags that were accepted without effect */
+} config_t;
+
+/* Fills *config from defaults, file, environment and `argv[0..argc)` (after the sub-command's name;
+ * one bare word is the model). 0, or ERR_USAGE (flags, environment) or ERR_CONFIGURATION (file) with
+ * the name, the place and the nearest known name. config_free is needed in every case. */
+int config_load(config_t *config, int argc, char *const *argv, error_t *error);
+/* As config_load without flags and environment: checks a file. */
+int config_load_file(config_t *config, const char *path, error_t *error);
+void config_free(config_t *config);
+
+/* Sets one option from text, as the command line does. `name` may use - or _. */
+int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
+               error_t *error);
+
+/* Was the option given by anybody, or is it the default? */
+bool config_given(const config_t *config, enum config_option option);
+/* Every effective value with its origin, `key = value  # origin`; API keys are masked. */
+void config_dump(const config_t *config, FILE *out);
+/* topic NULL: the options that matter, one screen. "all", a group ("memory") or a keyword. Returns
+ * the number of options printed. */
+int config_help(FILE *out, const char *topic);
+
+/* The nearest of the option names to `name`, or NULL when nothing is near. */
+const char *config_nearest(const char *name);
+
+#endif
