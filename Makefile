@@ -27,13 +27,15 @@ ARCH    := $(shell uname -m)
 # cuda/none.c, whose `open` says that this build has no CUDA back end.
 CUDA ?= $(if $(shell command -v nvcc 2>/dev/null),1,0)
 
-WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
+WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+          -Wvla -Werror
 HARDEN := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fPIE
 HARDEN += $(if $(filter x86_64,$(ARCH)),-fcf-protection)
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -g -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
 LDFLAGS_BASE := -pie -Wl,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),asan)
-CFLAGS_SAN := -O1 -fPIE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined \
+              -fno-sanitize-recover=all
 else ifeq ($(SAN),tsan)
 CFLAGS_SAN := -O1 -fPIE -fsanitize=thread -fno-omit-frame-pointer
 else
