@@ -7,7 +7,11 @@
 #ifndef INFERD_ENGINE_ERROR_H
 #define INFERD_ENGINE_ERROR_H
 
+#include <errno.h>
 #include <stdbool.h>
+
+/* glibc has a GNU extension of the same name in errno.h: ours takes its place from here on. */
+#define error_t inferd_error_t
 
 /* X(name, number, http_status, openai_type, openai_code or NULL) */
 #define ERROR_TABLE(X)                                                                             \
