@@ -36,9 +36,21 @@ typedef struct batch {
   /* rows of the packed hidden state whose logits are wanted */
   int32_t num_selected;            /* S */
   int32_t *selected_token_indices; /* [S] ascending */
+  int32_t *selected_row;           /* [S] row 0..R-1 that the index belongs to */
+  int32_t *selected_target;        /* [S] prompt token id to score, or -1 = sample */
   /* page copies that run before the forward */
   int32_t num_copies;
   block_copy_t *copies;
 } batch_t;
+
+struct plan;
+
+/* engine/batch.c. Sizes every array for the largest step; 0 or a negative number without memory. */
+int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t block_table_stride,
+              batch_t **out);
+void batch_free(batch_t *batch);
+/* Flattens a plan. Formulas: q = query_start_loc; positions[t] = num_computed + (t - q[r]);
+ * slot_mapping[t] = block_table[r][position / block_size] * block_size + position % block_size. */
+void batch_build(batch_t *batch, const struct plan *plan);
 
 #endif

@@ -14,28 +14,28 @@ struct ops; /* ops.h; NULL = chosen by `backend` */
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;      /* tests pass a fake device */
-  const char *backend;        /* "auto", "cpu", "cuda" */
-  const char *isa;            /* CPU tier, "auto" */
-  int num_threads;            /* 0 = all */
-  bool dummy_weights;         /* --load-format dummy */
-  const char *dtype;          /* "auto", "float32", "float16", "bfloat16" */
-  int64_t max_model_len;      /* 0 = the model's, fitted to memory */
-  int64_t kv_cache_bytes;     /* 0 = memory_fraction of what is free */
-  double memory_fraction;     /* (0, 1] */
-  int32_t block_size;         /* power of two, 0 = back end's default */
-  int32_t num_blocks;         /* 0 = from the memory; tests force small pools */
-  int32_t max_num_seqs;       /* sequences in the running set */
+  const struct ops *ops;  /* tests pass a fake device */
+  const char *backend;    /* "auto", "cpu", "cuda" */
+  const char *isa;        /* CPU tier, "auto" */
+  int num_threads;        /* 0 = all */
+  bool dummy_weights;     /* --load-format dummy */
+  const char *dtype;      /* "auto", "float32", "float16", "bfloat16" */
+  int64_t max_model_len;  /* 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes; /* 0 = memory_fraction of what is free */
+  double memory_fraction; /* (0, 1] */
+  int32_t block_size;     /* power of two, 0 = back end's default */
+  int32_t num_blocks;     /* 0 = from the memory; tests force small pools */
+  int32_t max_num_seqs;   /* sequences in the running set */
   int32_t max_num_batched_tokens;
   int32_t long_prefill_token_threshold; /* 0 = off */
   bool enable_chunked_prefill;
   bool enable_prefix_caching;
-  bool priority_policy;       /* false = fcfs */
-  double watermark;           /* share of the pool kept free at admission */
+  bool priority_policy; /* false = fcfs */
+  double watermark;     /* share of the pool kept free at admission */
   int32_t max_queue_requests;
-  int64_t max_queue_tokens;   /* 0 = 4 x KV capacity */
-  double max_queue_time_s;    /* 0 = no bound */
-  uint64_t seed;              /* of dummy weights and of the hash key in tests; 0 = random key */
+  int64_t max_queue_tokens;    /* 0 = 4 x KV capacity */
+  double max_queue_time_s;     /* 0 = no bound */
+  uint64_t seed;               /* of dummy weights and of the hash key in tests; 0 = random key */
   void (*wake)(void *context); /* called on the engine thread, once per step that made events */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
   void *context;
@@ -52,12 +52,12 @@ typedef enum engine_state {
 
 /* Known once the state is READY; constant afterwards. */
 typedef struct engine_info {
-  int32_t max_model_len; /* effective context */
-  int32_t vocab_size;    /* ids a prompt may use: rows of the embedding */
+  int32_t max_model_len;          /* effective context */
+  int32_t vocab_size;             /* ids a prompt may use: rows of the embedding */
   int32_t block_size, num_blocks; /* num_blocks includes the null block */
   int32_t max_num_seqs, max_num_batched_tokens;
   int32_t primary_eos;
-  int32_t num_stop_ids;  /* the model's further EOS ids */
+  int32_t num_stop_ids; /* the model's further EOS ids */
   const int32_t *stop_ids;
   /* generation_config defaults; NaN / -1 = not given */
   float temperature, top_p, min_p, repetition_penalty;
@@ -86,27 +86,31 @@ typedef struct engine_stats {
   bool busy;                 /* work exists */
 } engine_stats_t;
 
-/* Copies what it needs of the options, starts the engine thread, returns at once: the model loads on
- * the engine thread. 0 or an error for impossible options. */
+/* Copies what it needs of the options, starts the engine thread, returns at once: the model loads
+ * on the engine thread. 0 or an error for impossible options. */
 int engine_create(const engine_options_t *options, engine_t **out, error_t *error);
-/* Aborts what is left (every request still gets its EVENT_DONE if drained), joins, frees. */
+/* Ends the engine thread: what is left is aborted and gets its EVENT_DONE, which can still be
+ * drained. Nothing may be submitted afterwards. */
+void engine_stop(engine_t *engine);
+/* Stops if that has not happened, and frees. Requests whose EVENT_DONE was not drained are not
+ * freed. */
 void engine_destroy(engine_t *engine);
 
-engine_state_t engine_state(const engine_t *engine);    /* any thread */
-double engine_progress(const engine_t *engine);          /* 0..1 while LOADING */
-void engine_failure(const engine_t *engine, error_t *out); /* why FAILED */
-const engine_info_t *engine_info(const engine_t *engine); /* NULL before READY */
-const tokenizer_t *engine_tokenizer(const engine_t *engine); /* NULL before READY */
+engine_state_t engine_state(const engine_t *engine);            /* any thread */
+double engine_progress(const engine_t *engine);                 /* 0..1 while LOADING */
+void engine_failure(const engine_t *engine, error_t *out);      /* why FAILED */
+const engine_info_t *engine_info(const engine_t *engine);       /* NULL before READY */
+const tokenizer_t *engine_tokenizer(const engine_t *engine);    /* NULL before READY */
 void engine_stats(const engine_t *engine, engine_stats_t *out); /* any thread */
 
-/* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the pool can never
- * hold it), ERR_MODEL_LOADING, ERR_DEVICE_FAILED. `count` requests (the prompts of one HTTP request)
- * are admitted together or not at all. On success exactly one EVENT_DONE per request follows. */
+/* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the pool can
+ * never hold it), ERR_MODEL_LOADING, ERR_DEVICE_FAILED. `count` requests (the prompts of one HTTP
+ * request) are admitted together or not at all. On success exactly one EVENT_DONE per request
+ * follows. */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error);
 /* Seconds until a refused request is worth retrying, 1..120. */
 int engine_retry_after_s(const engine_t *engine);
-/* Loop thread: sets request->cancelled and wakes the engine. Harmless after DONE was drained? No:
- * never call it then. */
+/* Loop thread: sets request->cancelled and wakes the engine. Only between submit and EVENT_DONE. */
 void engine_cancel(engine_t *engine, request_t *request);
 /* Loop thread: calls `handle` for every event that is ready, in order. Returns how many. */
 int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *event),

@@ -23,7 +23,9 @@
 
 typedef enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 } dtype_t;
 
-static inline size_t dtype_size(dtype_t dtype) { return dtype == DTYPE_F32 ? 4 : 2; }
+static inline size_t dtype_size(dtype_t dtype) {
+  return dtype == DTYPE_F32 ? 4 : 2;
+}
 
 typedef struct device device_t; /* one opened back end */
 typedef struct weight weight_t; /* a matrix in the back end's own layout */
@@ -31,8 +33,8 @@ typedef struct vector vector_t; /* a vector (norm weight, bias) on the device */
 typedef void act_t;             /* activation buffer on the device */
 
 typedef struct device_options {
-  int num_threads;     /* CPU workers; 0 = all that affinity and cgroup quota allow */
-  const char *isa;     /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
+  int num_threads; /* CPU workers; 0 = all that affinity and cgroup quota allow */
+  const char *isa; /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
   int32_t device_index;
 } device_options_t;
 
@@ -57,7 +59,7 @@ typedef struct kv_cache_desc {
 /* Upper bounds of every step; workspaces are sized from them in `prepare`. */
 typedef struct step_limits {
   int32_t tokens_max, reqs_max, logits_rows_max;
-  int32_t hidden_max;   /* widest activation row that any op of this model sees */
+  int32_t hidden_max; /* widest activation row that any op of this model sees */
   int32_t vocab_size;
   int32_t max_model_len;
   int32_t heads_max, head_dim_max;
@@ -83,14 +85,14 @@ typedef struct rope {
 typedef struct attention {
   int32_t layer;
   int32_t num_heads, num_kv_heads, head_dim;
-  float scale;              /* of q.k before the softmax */
-  float softcap;            /* 0 = none: s = cap * tanh(s / cap) after scale, before mask */
-  int32_t window;           /* 0 = none; key j visible to p iff p - window < j <= p */
-  const vector_t *q_norm;   /* [D] RMSNorm over each head before rope, or NULL */
-  const vector_t *k_norm;   /* [D] or NULL */
+  float scale;            /* of q.k before the softmax */
+  float softcap;          /* 0 = none: s = cap * tanh(s / cap) after scale, before mask */
+  int32_t window;         /* 0 = none; key j visible to p iff p - window < j <= p */
+  const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
+  const vector_t *k_norm; /* [D] or NULL */
   float norm_eps;
-  const rope_t *rope;       /* NULL = learned or no positions */
-  const vector_t *sinks;    /* [Hq] extra logit in the denominator, or NULL */
+  const rope_t *rope;    /* NULL = learned or no positions */
+  const vector_t *sinks; /* [Hq] extra logit in the denominator, or NULL */
 } attention_t;
 
 typedef enum activation {
@@ -113,10 +115,10 @@ typedef struct sample_result {
 
 typedef struct sample_row {
   const sampling_params_t *params;
-  int32_t score_id;        /* >= 0: no draw, report this id (prompt logprobs); -1: draw */
-  int32_t num_top;         /* alternatives wanted; -1 = no logprobs */
-  uint64_t rng_key;        /* from (seed, sequence index) */
-  uint64_t rng_position;   /* output position: the stream is a function of (key, position, id) */
+  int32_t score_id;      /* >= 0: no draw, report this id (prompt logprobs); -1: draw */
+  int32_t num_top;       /* alternatives wanted; -1 = no logprobs */
+  uint64_t rng_key;      /* from (seed, sequence index) */
+  uint64_t rng_position; /* output position: the stream is a function of (key, position, id) */
   const int32_t *prompt_ids;
   const int32_t *output_ids;
   int32_t num_prompt, num_output;
@@ -131,9 +133,9 @@ typedef struct ops {
 
   /* set-up */
   int (*open)(const device_options_t *options, device_t **out, error_t *error);
-  void (*close)(device_t *device); /* frees everything made from it */
+  void (*close)(device_t *device);                 /* frees everything made from it */
   const char *(*describe)(const device_t *device); /* "2 threads, avx512bf16" */
-  size_t (*memory_free)(const device_t *device);    /* bytes that may be planned for */
+  size_t (*memory_free)(const device_t *device);   /* bytes that may be planned for */
   int (*weight)(device_t *device, const weight_source_t *source, weight_t **out, error_t *error);
   int (*vector)(device_t *device, const float *values, int64_t count, vector_t **out,
                 error_t *error);
@@ -154,12 +156,13 @@ typedef struct ops {
   /* out[rows, N] = in[rows, K] . W[N, K]^T (+ bias[N]) (+ residual[rows, N]; may alias out) */
   void (*linear)(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
-  /* qkv[T, (Hq + 2 Hk) D], rows q|k|v: q,k norm, rope on q and k in place, K and V to their slots */
+  /* qkv[T, (Hq + 2 Hk) D], rows q|k|v: q,k norm, rope on q and k in place, K and V to their slots
+   */
   void (*rope_store)(device_t *device, act_t *qkv, const attention_t *attention);
   /* out[T, Hq D] = paged attention of q (first Hq D columns of qkv) */
   void (*attention)(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
-  void (*activation)(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,
-                     int32_t rows);
+  void (*activation)(device_t *device, act_t *out, const act_t *in, activation_t kind,
+                     int32_t width, int32_t rows);
   /* out[S, width] = in[selected_token_indices] */
   void (*gather)(device_t *device, act_t *out, const act_t *in, int32_t width);
   /* logits of hidden rows [first, first + rows) in fp32 (cap != 0: cap * tanh(l / cap)), then one

@@ -15,11 +15,11 @@
 #include <stdint.h>
 
 enum {
-  LOGPROBS_MAX = 20,        /* most alternatives per position */
+  LOGPROBS_MAX = 20, /* most alternatives per position */
   LOGPROB_TOKEN_IDS_MAX = 128,
   STOP_TOKEN_IDS_MAX = 128, /* of the request; the model's own come on top */
   LOGIT_BIAS_MAX = 1024,
-  BAD_WORDS_MAX = 256       /* token sequences (with and without leading space) */
+  BAD_WORDS_MAX = 256 /* token sequences (with and without leading space) */
 };
 
 typedef struct logit_bias {
@@ -48,7 +48,8 @@ typedef struct sampling_params {
   int32_t num_logprobs;        /* alternatives per generated token; -1 = no logprobs at all */
   int32_t num_prompt_logprobs; /* the same for prompt tokens; -1 = none */
   int32_t num_stop_token_ids;
-  const int32_t *stop_token_ids; /* request's ids; with the model's further EOS ids unless ignore_eos */
+  const int32_t
+      *stop_token_ids; /* request's ids; with the model's further EOS ids unless ignore_eos */
   int32_t num_logit_bias;
   const logit_bias_t *logit_bias;
   int32_t num_allowed_ids; /* 0 = all */
@@ -67,12 +68,12 @@ typedef struct request {
   const stop_set_t *stops; /* NULL = none */
   bool skip_special_tokens;
   bool include_stop_string;
-  int64_t priority;       /* lower runs earlier under the priority policy */
-  uint64_t salt;          /* prefix-cache domain: hash of API key and cache_salt */
-  uint64_t arrival_ns;    /* monotonic clock */
-  int32_t fault;          /* tests only: makes the engine fail this request with 500 */
-  atomic_bool cancelled;  /* set by the loop, read by the engine once per step */
-  void *owner;            /* the server's own; the engine never looks */
+  int64_t priority;                 /* lower runs earlier under the priority policy */
+  uint64_t salt;                    /* prefix-cache domain: hash of API key and cache_salt */
+  uint64_t arrival_ns;              /* monotonic clock */
+  int32_t fault;                    /* tests only: makes the engine fail this request with 500 */
+  atomic_bool cancelled;            /* set by the loop, read by the engine once per step */
+  void *owner;                      /* the server's own; the engine never looks */
   struct sequence *engine_sequence; /* engine's own; NULL outside */
 } request_t;
 
@@ -100,19 +101,19 @@ typedef struct event {
   request_t *request;
   event_kind_t kind;
   int32_t token_id;
-  int32_t position;         /* output index of a TOKEN; prompt position of a PROMPT_LOGPROB */
+  int32_t position; /* output index of a TOKEN; prompt position of a PROMPT_LOGPROB */
   bool has_logprob;
-  float logprob;            /* of token_id */
-  int32_t rank;             /* 1 = most likely */
+  float logprob; /* of token_id */
+  int32_t rank;  /* 1 = most likely */
   int32_t num_top;
   const token_logprob_t *top; /* [num_top]: the best ones first, then logprob_token_ids */
-  const char *text;         /* bytes that may be sent now; DONE flushes what was held */
+  const char *text;           /* bytes that may be sent now; DONE flushes what was held */
   uint32_t text_length;
   /* DONE only */
   finish_reason_t finish;
-  int32_t error_code;       /* ERR_ when finish is FINISH_ERROR */
-  int32_t stop_token_id;    /* id that stopped it, -1 = none or the primary EOS */
-  int32_t stop_string;      /* index into stops, -1 = none */
+  int32_t error_code;    /* ERR_ when finish is FINISH_ERROR */
+  int32_t stop_token_id; /* id that stopped it, -1 = none or the primary EOS */
+  int32_t stop_string;   /* index into stops, -1 = none */
   int32_t num_output_tokens;
   int32_t num_cached_tokens;
   uint64_t first_scheduled_ns, first_token_ns, finished_ns; /* monotonic; 0 = never */

@@ -1,0 +1,64 @@
+/* support.c: see support.h. */
+#include "tests/engine/support.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+scheduler_options_t rig_options(int32_t max_num_seqs, int32_t budget, int32_t max_model_len) {
+  return (scheduler_options_t){
+      .max_num_seqs = max_num_seqs,
+      .max_num_batched_tokens = budget,
+      .max_model_len = max_model_len,
+      .reserve_full = true,
+      .chunked_prefill = true,
+  };
+}
+
+rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t block_size,
+               bool caching) {
+  rig_t *rig = calloc(1, sizeof *rig);
+  uint64_t secret[2] = {1, 2};
+  cr_assert(rig != NULL);
+  cr_assert(block_pool_new(num_blocks, block_size, caching, secret, &rig->pool, NULL) == 0);
+  cr_assert(scheduler_new(options, rig->pool, &rig->scheduler, NULL) == 0);
+  cr_assert(batch_new(options->max_num_batched_tokens, options->max_num_seqs, block_size,
+                      rig->scheduler->table_stride, &rig->batch) == 0);
+  return rig;
+}
+
+void rig_free(rig_t *rig) {
+  batch_free(rig->batch);
+  scheduler_free(rig->scheduler);
+  block_pool_free(rig->pool);
+  free(rig);
+}
+
+group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed) {
+  int i = rig->count++;
+  cr_assert(i < SUPPORT_GROUPS && prompt_tokens <= SUPPORT_TOKENS);
+  for (int32_t t = 0; t < prompt_tokens; t++) rig->ids[i][t] = seed * 1000 + t;
+  request_t *r = &rig->requests[i];
+  r->prompt_ids = rig->ids[i];
+  r->num_prompt_tokens = prompt_tokens;
+  r->params.max_tokens = max_tokens;
+  r->params.num_prompt_logprobs = -1;
+  r->params.num_logprobs = -1;
+  group_init(&rig->groups[i], r, (uint64_t)i);
+  scheduler_add(rig->scheduler, &rig->groups[i]);
+  return &rig->groups[i];
+}
+
+int32_t rig_step(rig_t *rig) {
+  int32_t rows = scheduler_plan(rig->scheduler, 1);
+  batch_build(rig->batch, &rig->scheduler->plan);
+  return rows;
+}
+
+void rig_commit(rig_t *rig, int32_t id) {
+  const plan_t *plan = &rig->scheduler->plan;
+  for (int32_t r = 0; r < plan->num_entries; r++) {
+    sequence_t *q = plan->entries[r].sequence;
+    scheduler_publish(rig->scheduler, q);
+    if (plan->entries[r].do_sample) q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id;
+  }
+}

@@ -1,0 +1,114 @@
+/* test_mailbox.c: the two rings, alone and with a thread on either end. */
+#include "engine/mailbox.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <string.h>
+
+typedef struct seen {
+  int count;
+  uint32_t next; /* expected token id */
+  bool wrong;
+} seen_t;
+
+static char text_of(uint32_t id, uint32_t i) {
+  return (char)('a' + (id + i) % 26);
+}
+
+static void emit(mailbox_t *m, uint32_t id) {
+  char text[64];
+  token_logprob_t top[20];
+  uint32_t length = id % 61;
+  int32_t num_top = (int32_t)(id % 7 == 0 ? id % 20 : 0);
+  for (uint32_t i = 0; i < length; i++) text[i] = text_of(id, i);
+  for (int32_t i = 0; i < num_top; i++) top[i] = (token_logprob_t){(int32_t)id + i, -(float)i};
+  event_t event = {.kind = EVENT_TOKEN,
+                   .token_id = (int32_t)id,
+                   .text = text,
+                   .text_length = length,
+                   .top = top,
+                   .num_top = num_top};
+  mailbox_emit(m, &event);
+}
+
+static void check(void *context, const event_t *event) {
+  seen_t *seen = context;
+  uint32_t id = seen->next++;
+  seen->count++;
+  bool wrong = event->token_id != (int32_t)id || event->text_length != id % 61;
+  for (uint32_t i = 0; !wrong && i < event->text_length; i++)
+    wrong = event->text[i] != text_of(id, i);
+  for (int32_t i = 0; !wrong && i < event->num_top; i++) {
+    wrong = event->top[i].id != (int32_t)id + i || event->top[i].logprob != -(float)i;
+  }
+  seen->wrong |= wrong;
+}
+
+Test(mailbox, records_of_all_sizes_survive_the_wrap) {
+  mailbox_t *m;
+  cr_assert(mailbox_new(4, 4096, &m, NULL) == 0);
+  seen_t seen = {0};
+  uint32_t id = 0;
+  for (int round = 0; round < 2000; round++) {
+    while (mailbox_room(m) >= 2 * mailbox_event_bytes(61, 20)) emit(m, id++);
+    mailbox_drain(m, check, &seen);
+    cr_assert(!seen.wrong && seen.next == id);
+  }
+  mailbox_free(m);
+}
+
+enum { THREAD_EVENTS = 200000 };
+
+static void *producer(void *context) {
+  mailbox_t *m = context;
+  for (uint32_t id = 0; id < THREAD_EVENTS;) {
+    if (mailbox_room(m) >= 2 * mailbox_event_bytes(61, 20)) {
+      emit(m, id++);
+    } else {
+      mailbox_sleep(m, 1);
+    }
+  }
+  return NULL;
+}
+
+Test(mailbox, events_keep_their_order_between_threads) {
+  mailbox_t *m;
+  pthread_t thread;
+  cr_assert(mailbox_new(4, 8192, &m, NULL) == 0);
+  cr_assert(pthread_create(&thread, NULL, producer, m) == 0);
+  seen_t seen = {0};
+  while (seen.count < THREAD_EVENTS) mailbox_drain(m, check, &seen);
+  pthread_join(thread, NULL);
+  cr_assert(!seen.wrong);
+  mailbox_free(m);
+}
+
+static void *consumer(void *context) {
+  mailbox_t *m = context;
+  uintptr_t next = 1;
+  while (next <= 50000) {
+    request_t *r = mailbox_receive(m);
+    if (!r) {
+      mailbox_sleep(m, 1000);
+      continue;
+    }
+    if ((uintptr_t)r != next * 64) return NULL;
+    next++;
+  }
+  return m;
+}
+
+Test(mailbox, no_wake_is_lost) {
+  mailbox_t *m;
+  pthread_t thread;
+  void *result;
+  cr_assert(mailbox_new(65536, 4096, &m, NULL) == 0);
+  cr_assert(pthread_create(&thread, NULL, consumer, m) == 0);
+  for (uintptr_t i = 1; i <= 50000; i++) {
+    mailbox_post(m, (request_t *)(i * 64)); /* never followed */
+    mailbox_wake(m);
+  }
+  pthread_join(thread, &result);
+  cr_assert(result == m);
+  mailbox_free(m);
+}

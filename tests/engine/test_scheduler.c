@@ -1,0 +1,251 @@
+/* test_scheduler.c: budget, order, admission, preemption, prefix reuse, priorities, and a random
+ * drive with the invariants checked after every step. */
+#include "tests/engine/support.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+static const plan_entry_t *entry_of(const rig_t *rig, const group_t *g) {
+  const plan_t *plan = &rig->scheduler->plan;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    if (plan->entries[i].sequence == &g->sequence) return &plan->entries[i];
+  }
+  return NULL;
+}
+
+static int32_t chunk_of(const rig_t *rig, const group_t *g) {
+  const plan_entry_t *entry = entry_of(rig, g);
+  return entry ? entry->num_tokens : 0;
+}
+
+Test(scheduler, decodes_come_before_chunks_of_a_long_prompt) {
+  scheduler_options_t options = rig_options(4, 16, 128);
+  rig_t *rig = rig_new(&options, 64, 4, false);
+  group_t *a = rig_add(rig, 5, 50, 1), *b = rig_add(rig, 5, 50, 2);
+  rig_step(rig);
+  rig_commit(rig, 7);
+  group_t *longest = rig_add(rig, 100, 5, 3);
+  int32_t want_left = 100;
+  while (want_left > 0) {
+    rig_step(rig);
+    cr_assert(chunk_of(rig, a) == 1 && chunk_of(rig, b) == 1, "a decode waited");
+    int32_t want = want_left < 14 ? want_left : 14;
+    cr_assert(chunk_of(rig, longest) == want);
+    cr_assert(entry_of(rig, longest)->do_sample == (want == want_left));
+    want_left -= want;
+    rig_commit(rig, 7);
+  }
+  rig_free(rig);
+}
+
+Test(scheduler, long_prefill_threshold_bounds_one_request) {
+  scheduler_options_t options = rig_options(4, 64, 128);
+  options.long_prefill_token_threshold = 10;
+  rig_t *rig = rig_new(&options, 64, 4, false);
+  group_t *a = rig_add(rig, 30, 5, 1), *b = rig_add(rig, 30, 5, 2);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, a) == 10 && chunk_of(rig, b) == 10);
+  rig_free(rig);
+}
+
+Test(scheduler, without_chunking_a_prompt_is_planned_whole_or_waits) {
+  scheduler_options_t options = rig_options(4, 64, 64);
+  options.chunked_prefill = false;
+  rig_t *rig = rig_new(&options, 64, 4, false);
+  group_t *a = rig_add(rig, 40, 5, 1), *b = rig_add(rig, 40, 5, 2);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, a) == 40 && chunk_of(rig, b) == 0);
+  rig_commit(rig, 7);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, a) == 1 && chunk_of(rig, b) == 40);
+  rig_free(rig);
+}
+
+Test(scheduler, admission_reserves_the_whole_prompt) {
+  scheduler_options_t options = rig_options(4, 8, 64);
+  rig_t *rig = rig_new(&options, 11, 4, false); /* 10 blocks */
+  group_t *a = rig_add(rig, 28, 4, 1), *b = rig_add(rig, 16, 4, 2);
+  rig_step(rig);
+  cr_assert(a->sequence.num_blocks == 7 && rig->pool->num_free == 3);
+  cr_assert(b->sequence.status == SEQUENCE_WAITING, "4 blocks are needed, 3 are free");
+  rig_free(rig);
+}
+
+Test(scheduler, max_num_seqs_bounds_the_running_set) {
+  scheduler_options_t options = rig_options(2, 64, 64);
+  rig_t *rig = rig_new(&options, 64, 4, false);
+  for (int i = 0; i < 4; i++) rig_add(rig, 4, 4, i);
+  cr_assert(rig_step(rig) == 2);
+  cr_assert(rig->scheduler->waiting.count == 2);
+  rig_free(rig);
+}
+
+Test(scheduler, the_last_running_is_preempted_and_resumes_first) {
+  scheduler_options_t options = rig_options(4, 32, 32);
+  rig_t *rig = rig_new(&options, 6, 4, false); /* 5 blocks */
+  group_t *a = rig_add(rig, 8, 20, 1), *b = rig_add(rig, 7, 20, 2);
+  rig_step(rig);
+  rig_commit(rig, 9);
+  rig_step(rig); /* a needs a 3rd block: the last free one */
+  cr_assert(a->sequence.num_blocks == 3 && b->sequence.num_blocks == 2);
+  rig_commit(rig, 9);
+  group_t *c = rig_add(rig, 4, 4, 3);
+  rig_step(rig); /* b has 9 tokens and finds no block: it is the last, so it goes itself */
+  cr_assert(b->sequence.status == SEQUENCE_WAITING && b->num_preemptions == 1);
+  cr_assert(b->sequence.num_output_tokens == 2 && b->sequence.num_computed_tokens == 0);
+  cr_assert(b->sequence.num_prefill_tokens == 9);
+  cr_assert(rig->scheduler->waiting.head == b && b->next == c, "arrival order is kept");
+  cr_assert(c->sequence.status == SEQUENCE_WAITING, "no admission in a step that preempted");
+  cr_assert(chunk_of(rig, a) == 1 && rig->scheduler->num_preemptions == 1);
+  scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_LENGTH_CAPPED);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, b) == 9 && entry_of(rig, b)->do_sample, "prompt and output again");
+  cr_assert(rig->batch->input_ids[7] == 9 && rig->batch->input_ids[8] == 9);
+  rig_free(rig);
+}
+
+Test(scheduler, priority_policy_orders_and_chooses_victims) {
+  scheduler_options_t options = rig_options(2, 32, 32);
+  options.priority_policy = true;
+  rig_t *rig = rig_new(&options, 6, 4, false);
+  group_t *low = rig_add(rig, 8, 20, 1);
+  scheduler_finish(rig->scheduler, low, SEQUENCE_FINISHED_ABORTED);
+  for (int i = 0; i < 2; i++) rig->requests[1 + i].priority = i == 0 ? 5 : -5;
+  group_t *bad = rig_add(rig, 8, 20, 2), *good = rig_add(rig, 8, 20, 3);
+  cr_assert(rig->scheduler->waiting.head == good);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  rig_step(rig); /* both need a third block, one is free: the worse one goes */
+  cr_assert(bad->sequence.status == SEQUENCE_WAITING);
+  cr_assert(good->sequence.status == SEQUENCE_RUNNING && chunk_of(rig, good) == 1);
+  rig_free(rig);
+}
+
+Test(scheduler, a_repeated_prompt_is_reused_up_to_its_last_token) {
+  scheduler_options_t options = rig_options(4, 64, 128);
+  const int32_t prompts[] = {77, 65, 64, 17, 16, 1};
+  const int32_t cached[] = {64, 64, 48, 16, 0, 0}; /* full blocks of 16 */
+  for (int i = 0; i < 6; i++) {
+    rig_t *rig = rig_new(&options, 64, 16, true);
+    for (int turn = 0; turn < 2; turn++) {
+      group_t *g = rig_add(rig, prompts[i], 4, 1);
+      while (g->sequence.num_computed_tokens < prompts[i]) {
+        rig_step(rig);
+        rig_commit(rig, 5);
+      }
+      cr_assert(g->sequence.num_cached_tokens == (turn ? cached[i] : 0), "prompt %d: %d cached",
+                prompts[i], g->sequence.num_cached_tokens);
+      if (turn == 0) scheduler_finish(rig->scheduler, g, SEQUENCE_FINISHED_STOPPED);
+      block_pool_check(rig->pool);
+    }
+    rig_free(rig);
+  }
+}
+
+Test(scheduler, another_salt_never_hits) {
+  scheduler_options_t options = rig_options(4, 64, 128);
+  rig_t *rig = rig_new(&options, 64, 16, true);
+  for (int i = 0; i < 3; i++) {
+    rig->requests[i].salt = i == 2 ? 99 : 0;
+    group_t *g = rig_add(rig, 40, 4, 1);
+    rig_step(rig);
+    rig_commit(rig, 5);
+    cr_assert(g->sequence.num_cached_tokens == (i == 1 ? 32 : 0));
+  }
+  rig_free(rig);
+}
+
+Test(scheduler, live_twins_share_blocks_after_commit) {
+  scheduler_options_t options = rig_options(4, 128, 128);
+  rig_t *rig = rig_new(&options, 64, 16, true);
+  group_t *a = rig_add(rig, 40, 4, 1), *b = rig_add(rig, 40, 4, 1);
+  rig_step(rig);
+  cr_assert(rig->pool->num_free == 63 - 6);
+  rig_commit(rig, 5);
+  cr_assert(a->sequence.blocks[0] == b->sequence.blocks[0]);
+  cr_assert(a->sequence.blocks[1] == b->sequence.blocks[1]);
+  cr_assert(a->sequence.blocks[2] != b->sequence.blocks[2], "partial blocks stay private");
+  cr_assert(rig->pool->num_free == 63 - 4);
+  block_pool_check(rig->pool);
+  rig_free(rig);
+}
+
+Test(scheduler, a_scoring_request_may_fill_the_whole_context) {
+  scheduler_options_t options = rig_options(2, 16, 32);
+  rig_t *rig = rig_new(&options, 16, 4, true);
+  group_t *g = rig_add(rig, 32, 0, 1);
+  for (int i = 0; i < 2; i++) {
+    rig_step(rig);
+    cr_assert(chunk_of(rig, g) == 16 && !entry_of(rig, g)->do_sample);
+    rig_commit(rig, 5);
+  }
+  cr_assert(g->sequence.num_computed_tokens == 32);
+  rig_free(rig);
+}
+
+/* -- random drive ------------------------------------------------------------------------------ */
+
+static uint32_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 33);
+}
+
+static void check_plan(const rig_t *rig, const scheduler_options_t *o) {
+  const batch_t *b = rig->batch;
+  cr_assert(b->num_tokens <= o->max_num_batched_tokens && b->num_reqs <= o->max_num_seqs);
+  cr_assert(rig->scheduler->running.count <= o->max_num_seqs);
+  for (int32_t t = 0; t < b->num_tokens; t++) {
+    cr_assert(b->slot_mapping[t] >= b->block_size, "the null block is never written");
+    for (int32_t u = 0; u < t; u++) cr_assert(b->slot_mapping[t] != b->slot_mapping[u]);
+  }
+  block_pool_check(rig->pool);
+}
+
+/* Writes into a block must never reach a block that somebody else reads at other positions. */
+static void check_writers(const rig_t *rig) {
+  const batch_t *b = rig->batch;
+  for (int32_t t = 0; t < b->num_tokens; t++) {
+    int32_t block = (int32_t)(b->slot_mapping[t] / b->block_size);
+    cr_assert(!rig->pool->blocks[block].published, "a published block is written again");
+    cr_assert(rig->pool->blocks[block].ref_count == 1, "a shared block is written");
+  }
+}
+
+Test(scheduler, random_drive_keeps_every_invariant) {
+  for (uint64_t seed = 1; seed <= 60; seed++) {
+    uint64_t state = seed;
+    scheduler_options_t options = rig_options(1 + (int)(next_random(&state) % 6), 24, 48);
+    options.long_prefill_token_threshold = next_random(&state) % 2 ? 5 : 0;
+    options.priority_policy = next_random(&state) % 2;
+    rig_t *rig = rig_new(&options, 14 + (int)(next_random(&state) % 20), 4, true);
+    int finished = 0;
+    for (int step = 0; step < 3000 && finished < SUPPORT_GROUPS; step++) {
+      if (rig->count < SUPPORT_GROUPS && next_random(&state) % 3 == 0) {
+        rig->requests[rig->count].priority = next_random(&state) % 3;
+        rig_add(rig, 1 + (int)(next_random(&state) % 30), 1 + (int)(next_random(&state) % 16),
+                (int)(next_random(&state) % 3));
+      }
+      rig_step(rig);
+      check_plan(rig, &options);
+      check_writers(rig);
+      rig_commit(rig, (int)(next_random(&state) % 2));
+      for (int i = 0; i < rig->count; i++) {
+        sequence_t *q = &rig->groups[i].sequence;
+        if (sequence_is_finished(q)) continue;
+        bool done = q->num_output_tokens >= rig->requests[i].params.max_tokens;
+        bool cancelled = next_random(&state) % 200 == 0;
+        if (!done && !cancelled) continue;
+        done = done && q->status == SEQUENCE_RUNNING;
+        scheduler_finish(rig->scheduler, &rig->groups[i],
+                         done ? SEQUENCE_FINISHED_LENGTH_CAPPED : SEQUENCE_FINISHED_ABORTED);
+        finished++;
+      }
+    }
+    cr_assert(finished == SUPPORT_GROUPS, "seed %d: only %d requests finished", (int)seed,
+              finished);
+    cr_assert(rig->pool->num_free == rig->pool->num_blocks - 1, "seed %d: blocks leaked",
+              (int)seed);
+    cr_assert(rig->scheduler->num_free_rows == rig->scheduler->num_rows);
+    rig_free(rig);
+  }
+}

@@ -1,0 +1,54 @@
+/* test_sequence.c: the table of allowed moves between states, against the contract, and queues. */
+#include "engine/sequence.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <string.h>
+
+/* engine.md 1.3: rows from, columns to; N W R S | stopped length aborted ignored. */
+static const char *const contract[SEQUENCE_STATUS_COUNT] = {
+    [SEQUENCE_NEW] = ".x.....x",
+    [SEQUENCE_WAITING] = "..x...xx",
+    [SEQUENCE_RUNNING] = ".x.xxxx.",
+    [SEQUENCE_SWAPPED] = ".xx...xx",
+    [SEQUENCE_FINISHED_STOPPED] = "........",
+    [SEQUENCE_FINISHED_LENGTH_CAPPED] = "........",
+    [SEQUENCE_FINISHED_ABORTED] = "........",
+    [SEQUENCE_FINISHED_IGNORED] = "........",
+};
+
+Test(sequence, only_the_moves_of_the_contract_are_allowed) {
+  for (int from = 0; from < SEQUENCE_STATUS_COUNT; from++) {
+    for (int to = 0; to < SEQUENCE_STATUS_COUNT; to++) {
+      bool want = contract[from][to] == 'x';
+      cr_assert(sequence_transition_allowed((sequence_status_t)from, (sequence_status_t)to) == want,
+                "from %d to %d", from, to);
+    }
+  }
+}
+
+Test(sequence, a_forbidden_move_aborts, .signal = SIGABRT) {
+  sequence_t s;
+  memset(&s, 0, sizeof s);
+  s.status = SEQUENCE_FINISHED_STOPPED;
+  sequence_set_status(&s, SEQUENCE_RUNNING);
+}
+
+Test(sequence, queues_keep_order_under_removal_from_anywhere) {
+  group_t g[4];
+  memset(g, 0, sizeof g);
+  group_queue_t q = {0};
+  queue_push_tail(&q, &g[1]);
+  queue_push_tail(&q, &g[3]);
+  queue_push_head(&q, &g[0]);
+  queue_insert_before(&q, &g[3], &g[2]);
+  int i = 0;
+  for (group_t *p = q.head; p; p = p->next) cr_assert(p == &g[i++]);
+  cr_assert(q.count == 4 && q.tail == &g[3]);
+  queue_remove(&q, &g[2]);
+  queue_remove(&q, &g[0]);
+  queue_remove(&q, &g[3]);
+  cr_assert(q.head == &g[1] && q.tail == &g[1] && q.count == 1);
+  queue_remove(&q, &g[1]);
+  cr_assert(!q.head && !q.tail && q.count == 0);
+}
