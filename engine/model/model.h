@@ -1,8 +1,8 @@
 /* model.h: a Hugging Face model directory as something that can run, stage 6 of 9.
  *
- * config.json becomes a blueprint (plain data: families.c), the blueprint becomes an expected tensor
- * list, the list is checked against the safetensors headers, and only then is memory taken. One
- * decoder forward serves every family. Engine thread only, but for blueprint_read.
+ * config.json becomes a blueprint (plain data: families.c), the blueprint becomes an expected
+ * tensor list, the list is checked against the safetensors headers, and only then is memory taken.
+ * One decoder forward serves every family. Engine thread only, but for blueprint_read.
  */
 #ifndef INFERD_ENGINE_MODEL_MODEL_H
 #define INFERD_ENGINE_MODEL_MODEL_H
@@ -12,10 +12,17 @@
 enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024 };
 
 typedef enum rope_type {
-  ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE
+  ROPE_NONE,
+  ROPE_DEFAULT,
+  ROPE_LINEAR,
+  ROPE_DYNAMIC,
+  ROPE_LLAMA3,
+  ROPE_YARN,
+  ROPE_LONGROPE
 } rope_type_t;
 
-/* Normal form of every spelling of rotary settings (reference: transformers modeling_rope_utils). */
+/* Normal form of every spelling of rotary settings (reference: transformers modeling_rope_utils).
+ */
 typedef struct rope_config {
   rope_type_t type;
   double theta, factor, low_freq_factor, high_freq_factor;
@@ -26,8 +33,8 @@ typedef struct rope_config {
 } rope_config_t;
 
 typedef enum block_kind {
-  BLOCK_PRE_NORM,  /* x += attn(norm(x)); x += mlp(norm(x)) */
-  BLOCK_POST_NORM  /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
+  BLOCK_PRE_NORM, /* x += attn(norm(x)); x += mlp(norm(x)) */
+  BLOCK_POST_NORM /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
 } block_kind_t;
 
 typedef struct blueprint {
@@ -35,34 +42,34 @@ typedef struct blueprint {
   char architecture[64]; /* config.json architectures[0] */
   int32_t vocab_size, hidden_size, intermediate_size, num_layers;
   int32_t num_heads, num_kv_heads, head_dim;
-  int32_t embed_size;    /* word_embed_proj_dim of OPT, else hidden_size */
-  dtype_t dtype;         /* run dtype of weights */
+  int32_t embed_size; /* word_embed_proj_dim of OPT, else hidden_size */
+  dtype_t dtype;      /* run dtype of weights */
   norm_kind_t norm;
   float norm_eps;
   bool norm_affine;
   block_kind_t block;
   bool final_norm;
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
-  bool gated_mlp;        /* gate, up, down; else fc1, fc2 */
+  bool gated_mlp; /* gate, up, down; else fc1, fc2 */
   activation_t activation;
-  bool tied;             /* head = embedding */
+  bool tied; /* head = embedding */
   bool learned_positions;
   int32_t position_offset; /* OPT: 2 */
   int32_t num_positions;   /* rows of the learned table without the offset */
   rope_config_t rope;
-  int32_t window;          /* sliding window, 0 = none */
-  uint8_t *window_layers;  /* [num_layers] 1 = this layer slides; owned */
-  bool conv1d;             /* GPT-2: weights stored [in, out] */
+  int32_t window;         /* sliding window, 0 = none */
+  uint8_t *window_layers; /* [num_layers] 1 = this layer slides; owned */
+  bool conv1d;            /* GPT-2: weights stored [in, out] */
   /* generation */
-  int32_t max_model_len;   /* longest sequence that the checkpoint allows */
-  int32_t primary_eos;     /* -1 = none */
-  int32_t num_eos;         /* union of config and generation_config, primary included */
+  int32_t max_model_len; /* longest sequence that the checkpoint allows */
+  int32_t primary_eos;   /* -1 = none */
+  int32_t num_eos;       /* union of config and generation_config, primary included */
   int32_t eos_ids[MODEL_EOS_MAX];
   int32_t bos_id;
   /* generation_config.json sampling defaults; NaN / -1 = not given */
   float temperature, top_p, min_p, repetition_penalty;
   int32_t top_k, max_new_tokens;
-  int64_t num_parameters;  /* filled by model_load */
+  int64_t num_parameters; /* filled by model_load */
 } blueprint_t;
 
 /* Reads and checks config.json and generation_config.json. `tokenizer_max` is the tokenizer's
@@ -76,9 +83,9 @@ typedef struct model model_t;
 
 typedef struct model_options {
   const char *dir;
-  bool dummy;         /* seeded random weights from config.json alone */
+  bool dummy; /* seeded random weights from config.json alone */
   uint64_t dummy_seed;
-  int32_t dtype;      /* dtype_t, or -1 = as the checkpoint says */
+  int32_t dtype; /* dtype_t, or -1 = as the checkpoint says */
   /* called with 0..1 while weights are read; may be NULL */
   void (*progress)(void *context, double fraction);
   void *progress_context;
@@ -86,17 +93,21 @@ typedef struct model_options {
 
 /* Reads the weights into `device`. `max_model_len` (<= blueprint's) fixes dynamic rope. */
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
-               int32_t max_model_len, const model_options_t *options, model_t **out, error_t *error);
+               int32_t max_model_len, const model_options_t *options, model_t **out,
+               error_t *error);
 /* Bytes that the weights take on the device, by formula, before anything is read. */
 size_t model_weight_bytes(const blueprint_t *blueprint);
 /* Takes the activation buffers; after this the model allocates nothing. */
 int model_prepare(model_t *model, const step_limits_t *limits, error_t *error);
 void model_free(model_t *model); /* device memory goes with the device */
+/* Stable fingerprint of names, shapes, types and a sample of the data; of the seed when dummy. */
+uint64_t model_hash(const model_t *model);
 
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
 
-/* Launches one forward of the batch given to ops->begin: embeddings to normed selected rows [S, h]. */
+/* Launches one forward of the batch given to ops->begin: embeddings to normed selected rows [S, h].
+ */
 void model_forward(model_t *model, const batch_t *batch);
 /* Launches logits of selected rows [first, first + rows). */
 void model_logits(model_t *model, int32_t first, int32_t rows);

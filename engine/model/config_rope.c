@@ -1,0 +1,182 @@
+/* config_rope.c: every spelling of rotary settings in config.json becomes one rope_config_t.
+ *
+ * Old files have rope_theta and rope_scaling {type, ...}; newer ones rope_scaling {rope_type, ...};
+ * files of transformers 5 have rope_parameters with the theta inside, flat or one dict per kind of
+ * layer. Keys that are not understood are refused, because a model with wrong angles still talks.
+ * Any thread, no state.
+ */
+#include "engine/model/config.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double THETA_MAX = 1e15, FACTOR_MAX = 1e6;
+
+/* Keys that a rope dict may hold. */
+static const char *const rope_keys[] = {
+    "rope_type",
+    "type",
+    "rope_theta",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "beta_fast",
+    "beta_slow",
+    "original_max_position_embeddings",
+    "attention_factor",
+    "attn_factor",
+    "truncate",
+    "finetuned",
+    "partial_rotary_factor",
+};
+
+static bool key_is(const json_t *member, const char *name) {
+  return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
+}
+
+/* In a nested dict every key is a kind of layer. This build has one table of angles for a model,
+ * so the kinds that are there must not differ: only full_attention alone is taken. */
+static const json_t *flat_parameters(config_reader_t *reader, const json_t *parameters) {
+  const json_t *full = json_get(parameters, "full_attention");
+  if (full == NULL && json_get(parameters, "sliding_attention") == NULL) return parameters;
+  if (full != NULL && parameters->count == 1 && full->type == JSON_OBJECT) return full;
+  config_refuse(reader, "rope_parameters", parameters,
+                "one set for all layers; different angles per kind of layer are not");
+  return NULL;
+}
+
+static void check_keys(config_reader_t *reader, const char *dict, const json_t *scaling) {
+  JSON_EACH(member, scaling) {
+    bool known = false;
+    for (size_t i = 0; i < sizeof(rope_keys) / sizeof(rope_keys[0]); i++) {
+      known = known || key_is(member, rope_keys[i]);
+    }
+    char quoted[64];
+    if (!known) {
+      config_refuse(reader, dict, NULL, "has the key \"%s\", which is not supported",
+                    error_quote(quoted, sizeof(quoted), member->key, member->key_length));
+    }
+  }
+}
+
+static rope_type_t read_type(config_reader_t *reader) {
+  static const struct {
+    const char *name;
+    rope_type_t type;
+  } types[] = {{"default", ROPE_DEFAULT},
+               {"linear", ROPE_LINEAR},
+               {"dynamic", ROPE_DYNAMIC},
+               {"llama3", ROPE_LLAMA3},
+               {"yarn", ROPE_YARN}};
+  const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
+  if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
+      (type->length != old->length || memcmp(type->text, old->text, type->length) != 0)) {
+    config_refuse(reader, "type", old, "the same value as \"rope_type\"");
+  }
+  if (type == NULL) type = old;
+  if (type == NULL || type->type == JSON_NULL) return ROPE_DEFAULT;
+  for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+    if (json_equals(type, types[i].name)) return types[i].type;
+  }
+  config_refuse(reader, "rope_type", type, "default, linear, dynamic, llama3, yarn");
+  return ROPE_DEFAULT;
+}
+
+static void need(config_reader_t *reader, const char *key) {
+  if (json_get(reader->root, key) == NULL) {
+    config_refuse(reader, key, NULL, "is missing beside this rope_type");
+  }
+}
+
+static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
+  rope->beta_fast = config_double(reader, KEYS("beta_fast"), 32, 0, 1e6, true);
+  rope->beta_slow = config_double(reader, KEYS("beta_slow"), 1, 0, 1e6, true);
+  rope->truncate = config_bool(reader, KEYS("truncate"), true);
+  if (rope->beta_fast < rope->beta_slow) {
+    config_refuse(reader, "beta_fast", NULL, "is %g, less than beta_slow, which is %g",
+                  rope->beta_fast, rope->beta_slow);
+  }
+  if (rope->theta <= 1.0) {
+    config_refuse(reader, "rope_theta", NULL, "is %g; yarn needs more than 1", rope->theta);
+  }
+  const json_t *given = json_get(reader->root, "attention_factor");
+  if (given != NULL && given->type != JSON_NULL) {
+    rope->attention_factor = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
+    return;
+  }
+  double extra = config_double(reader, KEYS("attn_factor"), 1, 0, 1e3, true);
+  double derived = rope->factor > 1.0 ? 0.1 * log(rope->factor) + 1.0 : 1.0;
+  rope->attention_factor = rope->factor > 1.0 ? derived * extra : 1.0;
+}
+
+static void read_llama3(config_reader_t *reader, rope_config_t *rope) {
+  need(reader, "low_freq_factor");
+  need(reader, "high_freq_factor");
+  rope->low_freq_factor = config_double(reader, KEYS("low_freq_factor"), 1, 0, 1e6, true);
+  rope->high_freq_factor = config_double(reader, KEYS("high_freq_factor"), 4, 0, 1e6, true);
+  if (rope->high_freq_factor < rope->low_freq_factor) {
+    config_refuse(reader, "high_freq_factor", NULL, "is %g, less than low_freq_factor, which is %g",
+                  rope->high_freq_factor, rope->low_freq_factor);
+  }
+}
+
+/* What stands in the dict itself; `reader` looks into it. */
+static void read_scaling(config_reader_t *reader, rope_config_t *rope) {
+  rope->type = read_type(reader);
+  rope->theta = config_double(reader, KEYS("rope_theta"), rope->theta, 0, THETA_MAX, true);
+  if (rope->type == ROPE_DEFAULT) return;
+  need(reader, "factor");
+  rope->factor = config_double(reader, KEYS("factor"), 1, 1, FACTOR_MAX, false);
+  if (rope->type == ROPE_LLAMA3) read_llama3(reader, rope);
+  if (rope->type == ROPE_YARN) read_yarn(reader, rope);
+}
+
+/* The dict with the scaling, or NULL. Its theta and partial factor win over the top level's. */
+static const json_t *find_dict(config_reader_t *reader, const char **name) {
+  const json_t *dict = json_get(reader->root, *name = "rope_parameters");
+  if (dict == NULL || dict->type == JSON_NULL) {
+    dict = json_get(reader->root, *name = "rope_scaling");
+  }
+  if (dict == NULL || dict->type == JSON_NULL) return NULL;
+  if (dict->type == JSON_OBJECT) return flat_parameters(reader, dict);
+  config_refuse(reader, *name, dict, "an object or null");
+  return NULL;
+}
+
+void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
+                      blueprint_t *blueprint) {
+  rope_config_t *rope = &blueprint->rope;
+  const char *name;
+  *rope = (rope_config_t){.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
+  rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
+                              THETA_MAX, true);
+  double partial =
+      config_double(reader, KEYS("partial_rotary_factor", "rotary_pct"), 1.0, 0, 1, true);
+  int64_t original = max_positions;
+  const json_t *dict = find_dict(reader, &name);
+  if (dict != NULL) {
+    config_reader_t inner = *reader;
+    inner.root = dict;
+    check_keys(&inner, name, dict);
+    read_scaling(&inner, rope);
+    partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
+    original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
+    reader->status = inner.status;
+  }
+  /* Phi-3 writes it beside the dict, and there it wins. */
+  original = config_int(reader, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
+  if (rope->theta == 0.0) {
+    config_refuse(reader, "rope_theta", NULL, "is missing and %s has no agreed default",
+                  family->architecture);
+  }
+  rope->original_max = (int32_t)original;
+  rope->dims = (int32_t)(blueprint->head_dim * partial);
+  if (rope->dims < 2 || rope->dims % 2 != 0) {
+    config_refuse(reader, "partial_rotary_factor", NULL,
+                  "%g leaves %d rotated dimensions of head_dim %d; an even number is needed",
+                  partial, rope->dims, blueprint->head_dim);
+  }
+  if (rope->type == ROPE_DYNAMIC && rope->dims < 4) {
+    config_refuse(reader, "rope_type", NULL, "dynamic needs at least 4 rotated dimensions");
+  }
+}

@@ -1,0 +1,71 @@
+/* dummy.c: seeded random weights. Pure functions, any thread; the recipe is in dummy.h. */
+#include "engine/model/dummy.h"
+
+#include "engine/model/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+static const uint64_t GOLDEN = 0x9e3779b97f4a7c15U;
+
+uint64_t dummy_mix(uint64_t z) {
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+  return z ^ z >> 31;
+}
+
+/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
+uint64_t dummy_hash_bytes(uint64_t hash, const void *bytes, size_t length) {
+  const uint8_t *at = bytes;
+  for (size_t i = 0; i < length; i++) hash = (hash ^ at[i]) * 0x100000001b3U;
+  return hash;
+}
+
+static bool is_norm(tensor_role_t role) {
+  return role == ROLE_ATTN_NORM || role == ROLE_MLP_NORM || role == ROLE_FINAL_NORM ||
+         role == ROLE_Q_NORM || role == ROLE_K_NORM;
+}
+
+dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed) {
+  uint64_t name = dummy_hash_bytes(0xcbf29ce484222325U, tensor->name, strlen(tensor->name));
+  double deviation = tensor->cols == 0 ? 0.1 : 1.0 / sqrt((double)tensor->cols);
+  return (dummy_t){
+      .key = dummy_mix(name ^ dummy_mix(seed)),
+      .scale = (float)(deviation / sqrt(21845.0)),
+      .offset = !tensor->bias && is_norm(tensor->role) ? 1.0f : 0.0f,
+  };
+}
+
+/* Sums of the four bytes of both halves: low half in the low 32 bits. */
+static uint64_t byte_sums(uint64_t word) {
+  uint64_t pairs = (word & 0x00ff00ff00ff00ffU) + (word >> 8 & 0x00ff00ff00ff00ffU);
+  return (pairs & 0x0000ffff0000ffffU) + (pairs >> 16 & 0x0000ffff0000ffffU);
+}
+
+enum { CHUNK = 256 };
+
+/* `count` values from element `first`; at most CHUNK. */
+static void fill_chunk(const dummy_t *dummy, float *out, int64_t first, int64_t count) {
+  float pair[CHUNK + 2];
+  uint64_t counter = dummy->key + (uint64_t)(first / 2) * GOLDEN;
+  int64_t skip = first & 1, words = (skip + count + 1) / 2;
+  for (int64_t i = 0; i < words; i++) {
+    uint64_t sums = byte_sums(dummy_mix(counter + (uint64_t)i * GOLDEN));
+    pair[2 * i] = (float)((int32_t)(uint32_t)sums - 510) * dummy->scale + dummy->offset;
+    pair[2 * i + 1] = (float)((int32_t)(sums >> 32) - 510) * dummy->scale + dummy->offset;
+  }
+  memcpy(out, pair + skip, (size_t)count * sizeof(float));
+}
+
+void dummy_fill(const dummy_t *dummy, void *out, dtype_t dtype, int64_t first, int64_t count) {
+  float values[CHUNK];
+  uint8_t *at = out;
+  while (count > 0) {
+    int64_t n = count < CHUNK ? count : CHUNK;
+    fill_chunk(dummy, values, first, n);
+    convert_row(at, dtype, values, DTYPE_F32, n);
+    at += (size_t)n * dtype_size(dtype);
+    first += n;
+    count -= n;
+  }
+}

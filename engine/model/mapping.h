@@ -1,0 +1,34 @@
+/* mapping.h: a file mapped for reading that survives the file's shrinking.
+ *
+ * Reading a page behind the end of a mapped file raises SIGBUS. While any mapping of this module is
+ * open, a handler catches the signal: a fault inside one of our mappings gets a page of zeroes and
+ * marks the mapping as damaged, every other fault goes where it went before. Open and close on one
+ * thread at a time (a mutex sees to it); read from any thread.
+ */
+#ifndef INFERD_ENGINE_MODEL_MAPPING_H
+#define INFERD_ENGINE_MODEL_MAPPING_H
+
+#include "engine/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct mapping mapping_t;
+
+/* Maps a regular file of directory `dir_fd` without following a symbolic link. `path` is for
+ * messages. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED (link, no regular file), ERR_PERMISSION,
+ * ERR_IO, ERR_NO_MEMORY. */
+int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out, error_t *error);
+void mapping_close(mapping_t *mapping); /* NULL is allowed */
+
+const uint8_t *mapping_data(const mapping_t *mapping);
+size_t mapping_size(const mapping_t *mapping);
+/* Copies from the file by pread, so that what was checked cannot change. false = short or failed.
+ */
+bool mapping_read(const mapping_t *mapping, void *out, size_t length, size_t offset);
+/* Lets the pages that lie wholly inside [offset, offset + length) leave memory. */
+void mapping_drop(const mapping_t *mapping, size_t offset, size_t length);
+/* False when a read fell behind the end of the file or its size has changed. */
+bool mapping_intact(const mapping_t *mapping);
+
+#endif

@@ -1,0 +1,129 @@
+/* model.c: one decoder forward for every family, stage 6 of 9: batch -> hidden rows -> logits.
+ * Next: engine/sampler.c.
+ *
+ * Straight-line op calls on the engine thread; what differs between families is in the blueprint.
+ * Nothing here allocates after model_prepare, and nothing knows which back end runs it.
+ */
+#include "engine/model/internal.h"
+
+static int32_t larger(int32_t a, int32_t b) {
+  return a > b ? a : b;
+}
+
+/* Columns of the fused projections. */
+static int32_t qkv_width(const blueprint_t *bp) {
+  return (bp->num_heads + 2 * bp->num_kv_heads) * bp->head_dim;
+}
+
+static int32_t up_width(const blueprint_t *bp) {
+  return bp->intermediate_size * (bp->gated_mlp ? 2 : 1);
+}
+
+void model_limits(const blueprint_t *bp, step_limits_t *limits) {
+  int32_t width = larger(bp->hidden_size, bp->embed_size);
+  width = larger(width, qkv_width(bp));
+  width = larger(width, bp->num_heads * bp->head_dim);
+  limits->hidden_max = larger(width, up_width(bp));
+  limits->vocab_size = bp->vocab_size;
+  limits->heads_max = bp->num_heads;
+  limits->head_dim_max = bp->head_dim;
+}
+
+int model_prepare(model_t *model, const step_limits_t *limits, error_t *error) {
+  const blueprint_t *bp = &model->blueprint;
+  int64_t rows = limits->tokens_max;
+  int32_t width = larger(bp->hidden_size, bp->embed_size);
+  struct {
+    act_t **buffer;
+    int32_t width;
+  } buffers[] = {
+      {&model->x, width},           {&model->y, width},
+      {&model->qkv, qkv_width(bp)}, {&model->attn, bp->num_heads * bp->head_dim},
+      {&model->up, up_width(bp)},   {&model->act, bp->intermediate_size},
+  };
+  for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+    *buffers[i].buffer = model->ops->buffer(model->device, rows, buffers[i].width);
+    if (*buffers[i].buffer != NULL) continue;
+    return error_set(error, ERR_NO_MEMORY, NULL,
+                     "no memory for activations of %lld tokens x %d values", (long long)rows,
+                     buffers[i].width);
+  }
+  return 0;
+}
+
+/* x[T, h] = embeddings of the batch, with learned positions where the family has them. */
+static void embed_tokens(model_t *model, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  if (model->project_in != NULL) {
+    ops->embed(device, model->y, model->embed, 1.0f);
+    ops->linear(device, model->x, model->y, model->project_in, NULL, NULL, rows);
+  } else {
+    ops->embed(device, model->x, model->embed, 1.0f);
+  }
+  if (model->positions != NULL) {
+    ops->embed_positions(device, model->x, model->positions, model->blueprint.position_offset);
+  }
+}
+
+/* out[T, h] = residual[T, h] + attention of in[T, h]. */
+static void attention_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                            const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  ops->linear(device, model->qkv, in, layer->qkv, layer->qkv_bias, NULL, rows);
+  ops->rope_store(device, model->qkv, &layer->attention);
+  ops->attention(device, model->attn, model->qkv, &layer->attention);
+  ops->linear(device, out, model->attn, layer->o, layer->o_bias, residual, rows);
+}
+
+/* out[T, h] = residual[T, h] + mlp of in[T, h]. */
+static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                      const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const blueprint_t *bp = &model->blueprint;
+  ops->linear(device, model->up, in, layer->up, layer->up_bias, NULL, rows);
+  ops->activation(device, model->act, model->up, bp->activation, bp->intermediate_size, rows);
+  ops->linear(device, out, model->act, layer->down, layer->down_bias, residual, rows);
+}
+
+void model_forward(model_t *model, const batch_t *batch) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const blueprint_t *bp = &model->blueprint;
+  act_t *x = model->x, *y = model->y;
+  const int32_t rows = batch->num_tokens, selected = batch->num_selected;
+
+  embed_tokens(model, rows);
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    const layer_t *layer = &model->layers[i];
+    if (bp->block == BLOCK_PRE_NORM) {
+      ops->norm(device, y, x, NULL, &layer->attn_norm, rows);
+      attention_block(model, layer, x, y, x, rows);
+      ops->norm(device, y, x, NULL, &layer->mlp_norm, rows);
+      mlp_block(model, layer, x, y, x, rows);
+    } else {
+      attention_block(model, layer, y, x, x, rows);
+      ops->norm(device, x, y, NULL, &layer->attn_norm, rows);
+      mlp_block(model, layer, y, x, x, rows);
+      ops->norm(device, x, y, NULL, &layer->mlp_norm, rows);
+    }
+  }
+  ops->gather(device, y, x, bp->hidden_size); /* y[S, h] */
+  act_t *from = y, *to = x;
+  if (bp->final_norm) {
+    ops->norm(device, to, from, NULL, &model->final_norm, selected);
+    from = x;
+    to = y;
+  }
+  if (model->project_out != NULL) {
+    ops->linear(device, to, from, model->project_out, NULL, NULL, selected);
+    from = to;
+  }
+  model->head_in = from; /* [S, E] */
+}
+
+void model_logits(model_t *model, int32_t first, int32_t rows) {
+  model->ops->logits(model->device, model->head_in, model->head, 0.0f, first, rows);
+}

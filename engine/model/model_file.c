@@ -1,0 +1,95 @@
+/* model_file.c: reads and parses one JSON file of a model directory. Any thread; keeps no state. */
+#include "engine/model/model_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *model_file_path(char *out, size_t capacity, const char *dir, const char *name) {
+  size_t length = strlen(dir), room = capacity > strlen(name) + 5 ? capacity - strlen(name) - 5 : 0;
+  bool cut = length > room;
+  snprintf(out, capacity, "%s%s/%s", cut ? "..." : "", cut ? dir + length - room : dir, name);
+  return out;
+}
+
+/* Opens as a regular file; O_NONBLOCK so that a named pipe does not hold up the start. */
+static int open_file(const char *dir, const char *name, const char *shown, int *out_fd,
+                     size_t *size, error_t *error) {
+  char path[PATH_MAX];
+  *out_fd = -1;
+  int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
+  if (n < 0 || (size_t)n >= sizeof(path)) {
+    return error_set(error, ERR_MODEL_MISSING, NULL, "%s: the path is too long", shown);
+  }
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    if (errno == ENOENT) return 0;
+    return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_IO, NULL, "%s: %s", shown,
+                     strerror(errno));
+  }
+  struct stat status;
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(fd);
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: is not a regular file", shown);
+  }
+  *out_fd = fd;
+  *size = (size_t)status.st_size;
+  return 0;
+}
+
+static bool read_whole(int fd, char *text, size_t size) {
+  while (size > 0) {
+    ssize_t n = read(fd, text, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    text += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+static int parse(const char *shown, size_t size, const json_limits_t *limits, model_file_t *out,
+                 error_t *error) {
+  error_t reason = {0};
+  if (json_parse(out->text, size, limits, &out->doc, &reason) != 0) {
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: %s", shown, reason.message);
+  }
+  if (json_root(out->doc)->type == JSON_OBJECT) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: must be a JSON object, found %s", shown,
+                   json_type_name(json_root(out->doc)));
+}
+
+int model_file_read(const char *dir, const char *name, size_t bytes_max,
+                    const json_limits_t *limits, model_file_t *out, error_t *error) {
+  char shown[384];
+  int fd;
+  size_t size = 0;
+  *out = (model_file_t){0};
+  model_file_path(shown, sizeof(shown), dir, name);
+  int status = open_file(dir, name, shown, &fd, &size, error);
+  if (status != 0 || fd < 0) return status;
+  if (size == 0 || size > bytes_max) {
+    status = error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has %zu bytes, supported: 1..%zu",
+                       shown, size, bytes_max);
+  } else if ((out->text = malloc(size)) == NULL) {
+    status = error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", shown);
+  } else if (!read_whole(fd, out->text, size)) {
+    status = error_set(error, ERR_IO, NULL, "%s: cannot be read", shown);
+  } else {
+    status = parse(shown, size, limits, out, error);
+  }
+  close(fd);
+  if (status != 0) model_file_free(out);
+  return status;
+}
+
+void model_file_free(model_file_t *file) {
+  json_free(file->doc);
+  free(file->text);
+  *file = (model_file_t){0};
+}

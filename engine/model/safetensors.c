@@ -1,0 +1,464 @@
+/* safetensors.c: one file's header, checked, and the set of files of a model directory.
+ *
+ * Format: a little-endian u64 n, n bytes of JSON (name -> dtype, shape, data_offsets), then data.
+ * Every size is checked with overflow-proof arithmetic, and the tensors must tile the data section
+ * exactly. Runs on the engine thread while a model loads. Never reads weights.
+ */
+#include "engine/model/safetensors.h"
+
+#include "engine/checked.h"
+#include "engine/json.h"
+#include "engine/model/mapping.h"
+#include "engine/model/model_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INDEX_BYTES_MAX = 64 << 20, METADATA_BYTES_MAX = 1 << 20 };
+
+typedef struct shard {
+  char *name;
+  mapping_t *mapping;
+} shard_t;
+
+struct weight_files {
+  char *dir;
+  int dir_fd;
+  shard_t *shards;
+  int32_t num_shards;
+  stored_tensor_t *tensors; /* sorted by name once all shards are open */
+  size_t num_tensors, capacity;
+};
+
+/* Bits of an element of every type that the format knows. */
+static const struct {
+  const char *name;
+  unsigned bits;
+} element_types[] = {
+    {"F64", 64},    {"F32", 32},    {"F16", 16},    {"BF16", 16},   {"I64", 64},
+    {"I32", 32},    {"I16", 16},    {"I8", 8},      {"U64", 64},    {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},
+    {"F6_E3M2", 6}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"C64", 64},
+};
+
+static const json_limits_t header_limits = {
+    .depth_max = 8, .values_max = 8000000, .key_bytes_max = TENSOR_NAME_MAX, .allow_nul = false};
+
+/* Where a message points: the file and its directory. */
+typedef struct place {
+  char path[384];
+} place_t;
+
+static place_t place_of(const weight_files_t *files, const char *name) {
+  place_t place;
+  model_file_path(place.path, sizeof(place.path), files->dir, name);
+  return place;
+}
+
+static unsigned element_bits(const json_t *type) {
+  for (size_t i = 0; i < sizeof(element_types) / sizeof(element_types[0]); i++) {
+    if (json_equals(type, element_types[i].name)) return element_types[i].bits;
+  }
+  return 0;
+}
+
+static int malformed(const char *path, const json_t *entry, const char *what, error_t *error) {
+  char name[96];
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: tensor %s: %s", path,
+                   error_quote(name, sizeof(name), entry->key, entry->key_length), what);
+}
+
+/* Reads dtype, shape and data_offsets of one entry; the sizes must agree with each other. */
+static int read_entry(const char *path, const json_t *entry, stored_tensor_t *out, error_t *error) {
+  const json_t *type = json_get(entry, "dtype"), *shape = json_get(entry, "shape");
+  const json_t *offsets = json_get(entry, "data_offsets");
+  if (entry->type != JSON_OBJECT || type == NULL || shape == NULL || offsets == NULL ||
+      shape->type != JSON_ARRAY || offsets->type != JSON_ARRAY || offsets->count != 2) {
+    return malformed(path, entry, "needs dtype, shape and data_offsets [begin, end]", error);
+  }
+  unsigned bits = element_bits(type);
+  if (bits == 0) {
+    char text[64], what[128];
+    error_quote(text, sizeof(text), type->type == JSON_STRING ? type->text : "?",
+                type->type == JSON_STRING ? type->length : 1);
+    snprintf(what, sizeof(what), "dtype \"%s\" is not known", text);
+    return malformed(path, entry, what, error);
+  }
+  memcpy(out->type, type->text, type->length);
+  out->type[type->length] = '\0';
+  if (shape->count > TENSOR_RANK_MAX) {
+    return malformed(path, entry, "has more than 8 dimensions", error);
+  }
+  size_t elements = 1, total_bits = 0;
+  JSON_EACH(dimension, shape) {
+    int64_t size;
+    if (!json_int64(dimension, &size) || size < 1) {
+      return malformed(path, entry, "every dimension must be an integer of at least 1", error);
+    }
+    if (!checked_mul(elements, (size_t)size, &elements)) {
+      return malformed(path, entry, "the product of its dimensions overflows", error);
+    }
+    out->shape[out->rank++] = size;
+  }
+  int64_t begin, end;
+  if (!json_int64(json_first(offsets), &begin) ||
+      !json_int64(json_next(json_first(offsets)), &end) || begin < 0 || end < begin) {
+    return malformed(path, entry, "data_offsets must be integers with 0 <= begin <= end", error);
+  }
+  if (!checked_mul(elements, bits, &total_bits) || total_bits % 8 != 0 ||
+      total_bits / 8 != (size_t)(end - begin)) {
+    return malformed(path, entry, "shape and dtype do not fill its data_offsets", error);
+  }
+  out->begin = (size_t)begin;
+  out->bytes = total_bits / 8;
+  return 0;
+}
+
+static int check_metadata(const char *path, const json_t *metadata, error_t *error) {
+  size_t bytes = 0;
+  bool good = metadata->type == JSON_OBJECT;
+  JSON_EACH(value, metadata) {
+    good = good && value->type == JSON_STRING;
+    bytes += (size_t)value->length + value->key_length;
+  }
+  if (good && bytes <= METADATA_BYTES_MAX) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "%s: __metadata__ must map strings to strings, at most 1 MiB in all", path);
+}
+
+static int grow(weight_files_t *files, size_t more, error_t *error) {
+  size_t wanted, bytes;
+  if (!checked_add(files->num_tensors, more, &wanted) ||
+      !checked_mul(wanted, sizeof(stored_tensor_t), &bytes)) {
+    return error_set(error, ERR_NO_MEMORY, NULL, "%s: too many tensors", files->dir);
+  }
+  if (wanted <= files->capacity) return 0;
+  stored_tensor_t *tensors = realloc(files->tensors, bytes);
+  if (tensors == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
+  files->tensors = tensors;
+  files->capacity = wanted;
+  return 0;
+}
+
+static int by_begin(const void *a, const void *b) {
+  const stored_tensor_t *x = a, *y = b;
+  return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int by_name(const void *a, const void *b) {
+  const stored_tensor_t *x = a, *y = b;
+  return strcmp(x->name, y->name);
+}
+
+/* The tensors of one file must lie one after the other from 0 to the end of the file. */
+static int check_tiling(const char *path, stored_tensor_t *tensors, size_t count, size_t data_bytes,
+                        error_t *error) {
+  qsort(tensors, count, sizeof(*tensors), by_begin);
+  size_t expected = 0;
+  char name[96];
+  for (size_t i = 0; i < count; i++) {
+    if (tensors[i].begin != expected) {
+      error_quote(name, sizeof(name), tensors[i].name, strlen(tensors[i].name));
+      return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                       "%s: tensor %s begins at byte %zu of the data, expected %zu: %s", path, name,
+                       tensors[i].begin, expected,
+                       tensors[i].begin < expected ? "tensors overlap" : "there is a hole");
+    }
+    if (!checked_add(expected, tensors[i].bytes, &expected)) {
+      return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: sizes overflow", path);
+    }
+  }
+  if (expected == data_bytes) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "%s: header says %zu bytes of data, file has %zu: the file is %s", path,
+                   expected, data_bytes, expected > data_bytes ? "truncated" : "too long");
+}
+
+/* Adds the tensors of a parsed header to the list. */
+static int add_entries(weight_files_t *files, int32_t shard, const char *path, const json_t *root,
+                       size_t data_start, error_t *error) {
+  const mapping_t *mapping = files->shards[shard].mapping;
+  size_t first = files->num_tensors;
+  int status = grow(files, root->count, error);
+  for (const json_t *e = json_first(root); status == 0 && e != NULL; e = json_next(e)) {
+    if (e->key_length == 12 && memcmp(e->key, "__metadata__", 12) == 0) {
+      status = check_metadata(path, e, error);
+      continue;
+    }
+    if (e->key_length == 0 || memchr(e->key, 0, e->key_length) != NULL) {
+      return malformed(path, e, "the name is empty or holds a NUL", error);
+    }
+    stored_tensor_t tensor = {.shard = shard};
+    status = read_entry(path, e, &tensor, error);
+    if (status != 0) break;
+    tensor.name = strndup(e->key, e->key_length);
+    if (tensor.name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
+    files->tensors[files->num_tensors++] = tensor;
+  }
+  if (status != 0) return status;
+  size_t count = files->num_tensors - first, data_bytes = mapping_size(mapping) - data_start;
+  status = check_tiling(path, files->tensors + first, count, data_bytes, error);
+  if (status != 0) return status;
+  for (size_t i = first; i < files->num_tensors; i++) {
+    files->tensors[i].data = mapping_data(mapping) + data_start + files->tensors[i].begin;
+    files->tensors[i].begin += data_start;
+  }
+  return 0;
+}
+
+static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
+  place_t place = place_of(files, files->shards[shard].name);
+  const mapping_t *mapping = files->shards[shard].mapping;
+  size_t size = mapping_size(mapping);
+  uint8_t prefix[8];
+  if (size < 8 || !mapping_read(mapping, prefix, 8, 0)) {
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has %zu bytes, no header", place.path,
+                     size);
+  }
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; i--) length = length << 8 | prefix[i];
+  if (length < 2 || length > SAFETENSORS_HEADER_MAX || length > size - 8) {
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s: header length is %llu bytes, file has %zu, supported: 2..%d", place.path,
+                     (unsigned long long)length, size, SAFETENSORS_HEADER_MAX);
+  }
+  char *text = malloc((size_t)length);
+  if (text == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", place.path);
+  json_doc_t *doc = NULL;
+  error_t reason = {0};
+  int status = 0;
+  if (!mapping_read(mapping, text, (size_t)length, 8)) {
+    status = error_set(error, ERR_IO, NULL, "%s: the header cannot be read", place.path);
+  } else if (text[0] != '{') {
+    status = error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: the header is not a JSON object",
+                       place.path);
+  } else if (json_parse(text, (size_t)length, &header_limits, &doc, &reason) != 0) {
+    status =
+        error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: header: %s", place.path, reason.message);
+  } else {
+    status = add_entries(files, shard, place.path, json_root(doc), 8 + (size_t)length, error);
+  }
+  json_free(doc);
+  free(text);
+  return status;
+}
+
+static int open_shard(weight_files_t *files, const char *name, size_t length, error_t *error) {
+  shard_t *shard = &files->shards[files->num_shards];
+  *shard = (shard_t){.name = strndup(name, length)};
+  if (shard->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  files->num_shards++;
+  place_t place = place_of(files, shard->name);
+  int status = mapping_open(files->dir_fd, shard->name, place.path, &shard->mapping, error);
+  return status != 0 ? status : read_header(files, files->num_shards - 1, error);
+}
+
+/* A shard name from the index must be a plain file name of the same directory. */
+static bool plain_name(const json_t *name) {
+  if (name->type != JSON_STRING || name->length == 0 || name->length > 255) return false;
+  if (name->text[0] == '.' || memchr(name->text, 0, name->length) != NULL) return false;
+  return memchr(name->text, '/', name->length) == NULL;
+}
+
+static int find_shard(const weight_files_t *files, const json_t *name) {
+  for (int i = 0; i < files->num_shards; i++) {
+    if (json_equals(name, files->shards[i].name)) return i;
+  }
+  return -1;
+}
+
+static int open_shards(weight_files_t *files, const char *path, const json_t *map, error_t *error) {
+  int last = -1; /* tensors of a shard stand together: look there first */
+  JSON_EACH(entry, map) {
+    char quoted[96];
+    if (!plain_name(entry)) {
+      error_quote(quoted, sizeof(quoted), entry->type == JSON_STRING ? entry->text : "?",
+                  entry->type == JSON_STRING ? entry->length : 1);
+      return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                       "%s: weight_map names shard \"%s\"; a shard is a plain file name in the "
+                       "same directory",
+                       path, quoted);
+    }
+    if (last >= 0 && json_equals(entry, files->shards[last].name)) continue;
+    last = find_shard(files, entry);
+    if (last >= 0) continue;
+    if (files->num_shards == SHARDS_MAX) {
+      return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: more than %d shards", path,
+                       SHARDS_MAX);
+    }
+    int status = open_shard(files, entry->text, entry->length, error);
+    if (status != 0) return status;
+    last = files->num_shards - 1;
+  }
+  return 0;
+}
+
+static int sort_names(weight_files_t *files, error_t *error) {
+  if (files->num_tensors > 0) {
+    qsort(files->tensors, files->num_tensors, sizeof(*files->tensors), by_name);
+  }
+  for (size_t i = 1; i < files->num_tensors; i++) {
+    const stored_tensor_t *a = &files->tensors[i - 1], *b = &files->tensors[i];
+    if (strcmp(a->name, b->name) != 0) continue;
+    char name[96];
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s: tensor %s is stored twice, in %s and %s", files->dir,
+                     error_quote(name, sizeof(name), b->name, strlen(b->name)),
+                     files->shards[a->shard].name, files->shards[b->shard].name);
+  }
+  return 0;
+}
+
+/* Every tensor of the index must be in the shard that the index names. */
+static int check_index(const weight_files_t *files, const char *path, const json_t *map,
+                       error_t *error) {
+  char name[TENSOR_NAME_MAX + 1];
+  JSON_EACH(entry, map) {
+    const stored_tensor_t *tensor = NULL;
+    if (entry->key_length <= TENSOR_NAME_MAX) {
+      memcpy(name, entry->key, entry->key_length);
+      name[entry->key_length] = '\0';
+      tensor = weight_files_find(files, name);
+    }
+    if (tensor != NULL && json_equals(entry, files->shards[tensor->shard].name)) continue;
+    char quoted[96], shard[96];
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: tensor %s is not in shard %s", path,
+                     error_quote(quoted, sizeof(quoted), entry->key, entry->key_length),
+                     error_quote(shard, sizeof(shard), entry->text, entry->length));
+  }
+  return 0;
+}
+
+static int open_index(weight_files_t *files, const json_t *root, const char *path, error_t *error) {
+  const json_t *map = json_get(root, "weight_map");
+  if (map == NULL || map->type != JSON_OBJECT || map->count == 0) {
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has no weight_map", path);
+  }
+  files->shards = calloc(SHARDS_MAX, sizeof(*files->shards));
+  if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
+  int status = open_shards(files, path, map, error);
+  if (status == 0) status = sort_names(files, error);
+  return status != 0 ? status : check_index(files, path, map, error);
+}
+
+/* Says what the directory has instead of safetensors. */
+static int no_weights(const weight_files_t *files, error_t *error) {
+  char pickle[64] = "";
+  int fd = dup(files->dir_fd);
+  DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+  if (stream == NULL && fd >= 0) close(fd);
+  for (struct dirent *e = NULL; stream != NULL && (e = readdir(stream)) != NULL;) {
+    const char *dot = strrchr(e->d_name, '.');
+    if (dot == NULL || (strcmp(dot, ".bin") && strcmp(dot, ".pt") && strcmp(dot, ".pth"))) continue;
+    error_quote(pickle, sizeof(pickle), e->d_name, strlen(e->d_name));
+  }
+  if (stream != NULL) closedir(stream);
+  if (pickle[0] == '\0') {
+    return error_set(error, ERR_MODEL_MISSING, NULL,
+                     "%s: no model.safetensors and no model.safetensors.index.json", files->dir);
+  }
+  return error_set(error, ERR_MODEL_MISSING, NULL,
+                   "no model.safetensors in %s; pickle files (%s) are never read, because reading "
+                   "one runs code; save the model with safetensors",
+                   files->dir, pickle);
+}
+
+static int open_all(weight_files_t *files, error_t *error) {
+  files->dir_fd = open(files->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (files->dir_fd < 0) {
+    return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_MODEL_MISSING, NULL, "%s: %s",
+                     files->dir, strerror(errno));
+  }
+  model_file_t index;
+  place_t place = place_of(files, "model.safetensors.index.json");
+  int status = model_file_read(files->dir, "model.safetensors.index.json", INDEX_BYTES_MAX,
+                               &header_limits, &index, error);
+  if (status != 0) return status;
+  if (index.doc != NULL) {
+    status = open_index(files, json_root(index.doc), place.path, error);
+    model_file_free(&index);
+    return status;
+  }
+  if (faccessat(files->dir_fd, "model.safetensors", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+    return no_weights(files, error);
+  }
+  files->shards = calloc(1, sizeof(*files->shards));
+  if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  status = open_shard(files, "model.safetensors", strlen("model.safetensors"), error);
+  return status != 0 ? status : sort_names(files, error);
+}
+
+int weight_files_open(const char *dir, weight_files_t **out, error_t *error) {
+  weight_files_t *files = calloc(1, sizeof(*files));
+  if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  files->dir_fd = -1;
+  files->dir = strdup(dir);
+  int status = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
+                                  : open_all(files, error);
+  if (status != 0) {
+    weight_files_close(files);
+    return status;
+  }
+  *out = files;
+  return 0;
+}
+
+void weight_files_close(weight_files_t *files) {
+  if (files == NULL) return;
+  for (int32_t i = 0; i < files->num_shards; i++) {
+    mapping_close(files->shards[i].mapping);
+    free(files->shards[i].name);
+  }
+  for (size_t i = 0; i < files->num_tensors; i++) free(files->tensors[i].name);
+  if (files->dir_fd >= 0) close(files->dir_fd);
+  free(files->tensors);
+  free(files->shards);
+  free(files->dir);
+  free(files);
+}
+
+const stored_tensor_t *weight_files_find(const weight_files_t *files, const char *name) {
+  size_t low = 0, high = files->num_tensors;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    int order = strcmp(name, files->tensors[middle].name);
+    if (order == 0) return &files->tensors[middle];
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return NULL;
+}
+
+size_t weight_files_count(const weight_files_t *files) {
+  return files->num_tensors;
+}
+
+const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index) {
+  return &files->tensors[index];
+}
+
+const char *weight_files_shard_name(const weight_files_t *files, int32_t shard) {
+  return files->shards[shard].name;
+}
+
+void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor) {
+  mapping_drop(files->shards[tensor->shard].mapping, tensor->begin, tensor->bytes);
+}
+
+int weight_files_intact(const weight_files_t *files, error_t *error) {
+  for (int32_t i = 0; i < files->num_shards; i++) {
+    if (mapping_intact(files->shards[i].mapping)) continue;
+    place_t place = place_of(files, files->shards[i].name);
+    return error_set(error, ERR_IO, NULL,
+                     "%s: the file changed its size or could not be read while it was loaded",
+                     place.path);
+  }
+  return 0;
+}

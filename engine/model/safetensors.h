@@ -1,0 +1,52 @@
+/* safetensors.h: the weight files of a model directory, mapped and checked.
+ *
+ * Opening reads and checks every header (names, types, shapes, byte ranges) before anyone looks at
+ * a number. The data stays in read-only mappings; should a file shrink while it is mapped, the
+ * guard of mapping.h puts zero pages under the reader and weight_files_intact says so. One thread
+ * opens and closes; any thread may read between.
+ */
+#ifndef INFERD_ENGINE_MODEL_SAFETENSORS_H
+#define INFERD_ENGINE_MODEL_SAFETENSORS_H
+
+#include "engine/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  TENSOR_NAME_MAX = 512,
+  TENSOR_RANK_MAX = 8,
+  SHARDS_MAX = 4096,
+  SAFETENSORS_HEADER_MAX = 100000000 /* bytes; the limit of the format's own library */
+};
+
+typedef struct stored_tensor {
+  char *name;    /* owned by the files */
+  char type[12]; /* "BF16", "F32", ... as the file spells it */
+  int32_t rank;
+  int64_t shape[TENSOR_RANK_MAX];
+  size_t bytes;
+  size_t begin;        /* offset in the data section */
+  const uint8_t *data; /* inside the mapping, any alignment */
+  int32_t shard;
+} stored_tensor_t;
+
+typedef struct weight_files weight_files_t;
+
+/* Opens DIR/model.safetensors.index.json and its shards, or DIR/model.safetensors. The index wins
+ * when both exist. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED, ERR_PERMISSION or ERR_IO. */
+int weight_files_open(const char *dir, weight_files_t **out, error_t *error);
+void weight_files_close(weight_files_t *files); /* NULL is allowed */
+
+const stored_tensor_t *weight_files_find(const weight_files_t *files, const char *name);
+size_t weight_files_count(const weight_files_t *files);
+/* In order of names. */
+const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index);
+const char *weight_files_shard_name(const weight_files_t *files, int32_t shard);
+
+/* Tells the kernel that the bytes of a tensor were read and may leave memory. */
+void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor);
+/* 0, or ERR_IO when a file shrank or could not be read while it was mapped. */
+int weight_files_intact(const weight_files_t *files, error_t *error);
+
+#endif

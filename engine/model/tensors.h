@@ -1,0 +1,46 @@
+/* tensors.h: the list of tensors that a blueprint expects, by name and shape.
+ *
+ * The same list drives the check of a checkpoint, the dummy weights and the memory formula, so the
+ * three cannot disagree. Plain data, immutable once made; any thread may read it.
+ */
+#ifndef INFERD_ENGINE_MODEL_TENSORS_H
+#define INFERD_ENGINE_MODEL_TENSORS_H
+
+#include "engine/model/family.h"
+
+enum { EXPECTED_NAME_MAX = 96 };
+
+typedef struct expected_tensor {
+  char name[EXPECTED_NAME_MAX]; /* without the file's prefix, with ".weight" or ".bias" */
+  bool absolute;                /* the name takes no prefix */
+  tensor_role_t role;
+  int32_t layer; /* -1 outside layers */
+  bool bias;
+  bool conv1d;            /* stored [cols, rows] */
+  int64_t rows, cols;     /* of the matrix in use; cols = 0: a vector of `rows` */
+  dim_t row_dim, col_dim; /* where the sizes come from, for messages */
+} expected_tensor_t;
+
+typedef struct tensor_list {
+  expected_tensor_t *tensors; /* owned */
+  int32_t count;
+  int32_t first_of_layer;       /* index of layer 0's first tensor */
+  int32_t per_layer;            /* tensors of one layer */
+  int32_t place[ROLE_COUNT][2]; /* [role][bias]: index, within the layer for layer roles; -1 */
+} tensor_list_t;
+
+/* 0 or ERR_NO_MEMORY. Free with tensors_free. */
+int tensors_expect(const blueprint_t *blueprint, tensor_list_t *out, error_t *error);
+void tensors_free(tensor_list_t *list);
+/* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. */
+const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t role, int32_t layer,
+                                     bool bias);
+/* Elements of a tensor. Fits: the dimensions of a blueprint are bounded. */
+static inline int64_t tensor_elements(const expected_tensor_t *tensor) {
+  return tensor->cols == 0 ? tensor->rows : tensor->rows * tensor->cols;
+}
+/* "intermediate_size" and the like: the config keys behind a dimension. */
+const char *tensor_dim_name(dim_t dim);
+int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, error_t *error);
+
+#endif

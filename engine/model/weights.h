@@ -1,0 +1,45 @@
+/* weights.h: a model's tensors on their way to a device.
+ *
+ * A loader owns the open files (or the seed of dummy weights) and the expected list. It checks that
+ * files and list agree before a byte of data is read, then hands out matrices, fused and transposed
+ * as the model wants them, one by one. Engine thread; the back end may call row() from many.
+ */
+#ifndef INFERD_ENGINE_MODEL_WEIGHTS_H
+#define INFERD_ENGINE_MODEL_WEIGHTS_H
+
+#include "engine/model/safetensors.h"
+#include "engine/model/tensors.h"
+
+typedef struct weight_loader {
+  const ops_t *ops;
+  device_t *device;
+  const model_options_t *options;
+  dtype_t dtype;                  /* run type */
+  tensor_list_t list;             /* owned */
+  weight_files_t *files;          /* owned; NULL for dummy weights */
+  const stored_tensor_t **stored; /* [list.count], owned; NULL for dummy weights */
+  int64_t elements_done, elements_total;
+  uint64_t hash; /* of names, shapes and a sample of the data */
+} weight_loader_t;
+
+/* Opens and checks. On error nothing is left to close. */
+int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *device,
+                       const blueprint_t *blueprint, const model_options_t *options,
+                       error_t *error);
+void weight_loader_close(weight_loader_t *loader);
+
+/* The matrices of `roles` (at most 3, those that exist), stacked by rows, on the device. */
+int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
+                         int32_t layer, weight_t **out, error_t *error);
+/* The vectors or biases of `roles`, one behind the other; *out = NULL when none exists. */
+int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
+                         int32_t layer, bool bias, vector_t **out, error_t *error);
+/* After the last tensor: 0 when the files stayed what they were. */
+int weight_loader_finish(weight_loader_t *loader, error_t *error);
+
+/* Names, shapes and types of the files against the list; fills `stored`. weights_check.c. */
+int weights_check(const weight_files_t *files, const tensor_list_t *list, const layout_t *layout,
+                  const blueprint_t *blueprint, const stored_tensor_t **stored, error_t *error);
+dtype_t weights_stored_dtype(const stored_tensor_t *tensor);
+
+#endif

@@ -1,0 +1,142 @@
+/* weights_check.c: does a checkpoint hold exactly the tensors that its config.json promises?
+ *
+ * Looks at names, shapes and types only. Engine thread, while a model loads.
+ */
+#include "engine/model/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const type_names[] = {
+    [DTYPE_F32] = "F32", [DTYPE_F16] = "F16", [DTYPE_BF16] = "BF16"};
+
+dtype_t weights_stored_dtype(const stored_tensor_t *tensor) {
+  for (int i = DTYPE_F32; i <= DTYPE_BF16; i++) {
+    if (strcmp(tensor->type, type_names[i]) == 0) return (dtype_t)i;
+  }
+  return DTYPE_F32; /* not reached: check_type comes first */
+}
+
+static int check_type(const stored_tensor_t *tensor, error_t *error) {
+  for (int i = DTYPE_F32; i <= DTYPE_BF16; i++) {
+    if (strcmp(tensor->type, type_names[i]) == 0) return 0;
+  }
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "tensor %s: dtype %s is not supported; supported: F32, F16, BF16", tensor->name,
+                   tensor->type);
+}
+
+static const char *shape_text(char *out, size_t capacity, const int64_t *shape, int rank) {
+  size_t used = (size_t)snprintf(out, capacity, "[");
+  for (int i = 0; i < rank && used < capacity; i++) {
+    used +=
+        (size_t)snprintf(out + used, capacity - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+  }
+  if (used < capacity) snprintf(out + used, capacity - used, "]");
+  return out;
+}
+
+static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *tensor,
+                       error_t *error) {
+  int64_t expected[2] = {tensor->rows, tensor->cols};
+  dim_t dims[2] = {tensor->row_dim, tensor->col_dim};
+  int rank = tensor->cols == 0 ? 1 : 2;
+  if (tensor->conv1d) {
+    expected[0] = tensor->cols;
+    expected[1] = tensor->rows;
+    dims[0] = tensor->col_dim;
+    dims[1] = tensor->row_dim;
+  }
+  bool same = stored->rank == rank;
+  for (int i = 0; same && i < rank; i++) same = stored->shape[i] == expected[i];
+  if (same) return 0;
+  char found[160], wanted[64];
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s: shape %s, expected %s from %s%s%s",
+                   stored->name, shape_text(found, sizeof(found), stored->shape, stored->rank),
+                   shape_text(wanted, sizeof(wanted), expected, rank), tensor_dim_name(dims[0]),
+                   rank == 2 ? ", " : "", rank == 2 ? tensor_dim_name(dims[1]) : "");
+}
+
+/* The prefix under which the embedding is found; the first one when it is nowhere. */
+static const char *find_prefix(const weight_files_t *files, const tensor_list_t *list,
+                               const layout_t *layout) {
+  const expected_tensor_t *embed = tensors_get(list, ROLE_EMBED, 0, false);
+  for (int i = 0; i < 2 && layout->prefixes[i] != NULL; i++) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%s%s", layout->prefixes[i], embed->name);
+    if (weight_files_find(files, name) != NULL) return layout->prefixes[i];
+  }
+  return layout->prefixes[0];
+}
+
+static int missing(const expected_tensor_t *tensor, const char *name, error_t *error) {
+  if (tensor->role == ROLE_HEAD) {
+    return error_set(error, ERR_MODEL_MALFORMED, "tie_word_embeddings",
+                     "tie_word_embeddings is false but %s is missing", name);
+  }
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s is missing", name);
+}
+
+static bool ignored(const layout_t *layout, const blueprint_t *blueprint, const char *name) {
+  if (blueprint->tied && strcmp(name, "lm_head.weight") == 0) return true;
+  for (int i = 0; i < 4 && layout->ignored[i] != NULL; i++) {
+    const char *pattern = layout->ignored[i];
+    if (pattern[0] != '$') {
+      if (strstr(name, pattern) != NULL) return true;
+      continue;
+    }
+    size_t length = strlen(name), tail = strlen(pattern) - 1;
+    if (length >= tail && strcmp(name + length - tail, pattern + 1) == 0) return true;
+  }
+  return false;
+}
+
+/* Names that nothing expects: the first five, and how many. `taken` has a byte per stored tensor.
+ */
+static int refuse_unexpected(const weight_files_t *files, const layout_t *layout,
+                             const blueprint_t *blueprint, const uint8_t *taken, error_t *error) {
+  char list[320] = "";
+  size_t unexpected = 0, used = 0;
+  for (size_t i = 0; i < weight_files_count(files); i++) {
+    const stored_tensor_t *tensor = weight_files_at(files, i);
+    if (taken[i] || ignored(layout, blueprint, tensor->name)) continue;
+    char name[80];
+    error_quote(name, sizeof(name), tensor->name, strlen(tensor->name));
+    if (unexpected++ < 5 && used < sizeof(list)) {
+      int n = snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", name);
+      used += n > 0 ? (size_t)n : 0;
+    }
+  }
+  if (unexpected == 0) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%zu unexpected tensor%s, first: %s",
+                   unexpected, unexpected == 1 ? "" : "s", list);
+}
+
+/* Finds every expected tensor and marks it as taken. */
+static int match(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
+                 const stored_tensor_t **stored, uint8_t *taken, error_t *error) {
+  for (int32_t i = 0; i < list->count; i++) {
+    const expected_tensor_t *tensor = &list->tensors[i];
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%s%s", tensor->absolute ? "" : prefix, tensor->name);
+    stored[i] = weight_files_find(files, name);
+    if (stored[i] == NULL) return missing(tensor, name, error);
+    int status = check_type(stored[i], error);
+    if (status == 0) status = check_shape(stored[i], tensor, error);
+    if (status != 0) return status;
+    taken[stored[i] - weight_files_at(files, 0)] = 1;
+  }
+  return 0;
+}
+
+int weights_check(const weight_files_t *files, const tensor_list_t *list, const layout_t *layout,
+                  const blueprint_t *blueprint, const stored_tensor_t **stored, error_t *error) {
+  uint8_t *taken = calloc(weight_files_count(files) + 1, 1);
+  if (taken == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
+  const char *prefix = find_prefix(files, list, layout);
+  int status = match(files, list, prefix, stored, taken, error);
+  if (status == 0) status = refuse_unexpected(files, layout, blueprint, taken, error);
+  free(taken);
+  return status;
+}
