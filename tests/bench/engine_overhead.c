@@ -1,0 +1,100 @@
+/* engine_overhead.c: what a step costs besides the model: receive, plan, prepare and commit.
+ *
+ * The whole engine over the fake device, N sequences decoding; the loop side drains in this thread.
+ * Prints microseconds per step for the engine thread, mean over the steady part of the run.
+ * Usage: engine_overhead [sequences] [tokens]
+ */
+#include "engine/clock.h"
+#include "engine/engine.h"
+#include "tests/sim/fake_ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int num_done;
+
+static void handle(void *context, const event_t *event) {
+  (void)context;
+  num_done += event->kind == EVENT_DONE;
+}
+
+static void nap(long ns) {
+  nanosleep(&(struct timespec){0, ns}, NULL);
+}
+
+static engine_t *start(int sequences) {
+  engine_options_t o;
+  engine_options_default(&o);
+  o.model_dir = "tests/fixtures/tiny";
+  o.ops = &ops_fake;
+  o.dummy_weights = true;
+  o.seed = 1;
+  o.num_blocks = sequences * 130 + 2;
+  o.max_num_seqs = sequences;
+  o.max_num_batched_tokens = sequences < 512 ? 512 : sequences;
+  o.max_queue_requests = sequences;
+  o.max_queue_tokens = 1 << 30;
+  engine_t *engine;
+  error_t error = {0};
+  if (engine_create(&o, &engine, &error) != 0) {
+    fprintf(stderr, "%s\n", error.message);
+    exit(1);
+  }
+  while (engine_state(engine) == ENGINE_LOADING) nap(1000000);
+  if (engine_state(engine) == ENGINE_FAILED) {
+    engine_failure(engine, &error);
+    fprintf(stderr, "%s\n", error.message);
+    exit(1);
+  }
+  return engine;
+}
+
+static request_t *make_request(int index, int tokens) {
+  request_t *r = calloc(1, sizeof *r);
+  int32_t *ids = calloc(64, sizeof *ids);
+  if (!r || !ids) exit(1);
+  for (int i = 0; i < 64; i++) ids[i] = 2 + (index * 64 + i) % 300;
+  r->prompt_ids = ids;
+  r->num_prompt_tokens = 64;
+  r->skip_special_tokens = true;
+  r->arrival_ns = clock_now_ns();
+  r->params = (sampling_params_t){.top_p = 1,
+                                  .repetition_penalty = 1,
+                                  .max_tokens = tokens,
+                                  .num_logprobs = -1,
+                                  .num_prompt_logprobs = -1};
+  return r;
+}
+
+int main(int argc, char **argv) {
+  int sequences = argc > 1 ? atoi(argv[1]) : 256, tokens = argc > 2 ? atoi(argv[2]) : 1900;
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 300000};
+  engine_t *engine = start(sequences);
+  request_t **requests = calloc((size_t)sequences, sizeof(request_t *));
+  for (int i = 0; i < sequences; i++) requests[i] = make_request(i, tokens);
+  if (engine_submit(engine, requests, sequences, NULL) != 0) return 1;
+  engine_stats_t a, b;
+  do {
+    nap(200000);
+    engine_drain(engine, handle, NULL);
+    engine_stats(engine, &a);
+  } while (a.num_running < sequences || a.num_waiting > 0 || a.steps < 100);
+  do {
+    nap(200000);
+    engine_drain(engine, handle, NULL);
+    engine_stats(engine, &b);
+  } while (b.steps < a.steps + 1500 && num_done == 0);
+  double steps = (double)(b.steps - a.steps);
+  printf("engine overhead: %d sequences, %.0f steps, %.1f us per step (%.0f ns per token)\n",
+         sequences, steps, (double)(b.overhead_ns - a.overhead_ns) / steps / 1e3,
+         (double)(b.overhead_ns - a.overhead_ns) /
+             (double)(b.scheduled_tokens - a.scheduled_tokens));
+  engine_destroy(engine);
+  for (int i = 0; i < sequences; i++) {
+    free((void *)(uintptr_t)requests[i]->prompt_ids);
+    free(requests[i]);
+  }
+  free(requests);
+  return 0;
+}

@@ -1,0 +1,141 @@
+/* client.c: see client.h. The test's own thread plays the loop thread. */
+#include "tests/engine/client.h"
+
+#include "engine/clock.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+engine_options_t client_options(const struct ops *ops) {
+  engine_options_t o;
+  engine_options_default(&o);
+  o.model_dir = "tests/fixtures/tiny";
+  o.ops = ops;
+  o.backend = "cpu";
+  o.dummy_weights = true;
+  o.seed = 7;
+  o.num_blocks = 600;
+  o.max_num_seqs = 16;
+  o.max_num_batched_tokens = 128;
+  o.max_queue_requests = CLIENT_REQUESTS;
+  o.max_queue_tokens = 1 << 30;
+  o.max_queue_time_s = 0;
+  return o;
+}
+
+static void nap(void) {
+  nanosleep(&(struct timespec){0, 200000}, NULL);
+}
+
+client_t *client_new(const engine_options_t *options) {
+  client_t *c = calloc(1, sizeof *c);
+  error_t error = {0};
+  cr_assert(c != NULL);
+  c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs);
+  cr_assert(c->jobs != NULL);
+  cr_assert(engine_create(options, &c->engine, &error) == 0, "%s", error.message);
+  while (engine_state(c->engine) == ENGINE_LOADING) nap();
+  if (engine_state(c->engine) == ENGINE_FAILED) engine_failure(c->engine, &error);
+  cr_assert(engine_state(c->engine) == ENGINE_READY, "%s", error.message);
+  return c;
+}
+
+void client_free(client_t *c) {
+  engine_destroy(c->engine);
+  free(c->jobs);
+  free(c);
+}
+
+job_t *client_job(client_t *c, int32_t prompt_tokens, int32_t max_tokens, int32_t seed) {
+  cr_assert(c->count < CLIENT_REQUESTS);
+  job_t *job = &c->jobs[c->count++];
+  uint32_t state = (uint32_t)seed * 2654435761u + 1;
+  for (int32_t i = 0; i < prompt_tokens; i++) {
+    state = state * 1664525u + 1013904223u;
+    job->prompt[i] = 2 + (int32_t)(state >> 8) % 300;
+  }
+  request_t *r = &job->request;
+  r->id = (uint64_t)c->count;
+  r->prompt_ids = job->prompt;
+  r->num_prompt_tokens = prompt_tokens;
+  r->skip_special_tokens = true;
+  r->arrival_ns = clock_now_ns();
+  r->params = (sampling_params_t){
+      .top_p = 1,
+      .repetition_penalty = 1,
+      .seed = (uint64_t)seed,
+      .max_tokens = max_tokens,
+      .num_logprobs = -1,
+      .num_prompt_logprobs = -1,
+  };
+  return job;
+}
+
+int client_submit(client_t *c, job_t *job) {
+  request_t *r = &job->request;
+  return engine_submit(c->engine, &r, 1, NULL);
+}
+
+static void handle(void *context, const event_t *event) {
+  client_t *c = context;
+  job_t *job = (job_t *)(void *)event->request;
+  cr_assert(job->num_done == 0, "an event after DONE");
+  cr_assert(job->text_length + event->text_length < CLIENT_TEXT_MAX);
+  memcpy(job->text + job->text_length, event->text, event->text_length);
+  job->text_length += event->text_length;
+  if (event->kind == EVENT_TOKEN) {
+    cr_assert(event->position == job->num_output && job->num_output < CLIENT_OUTPUT_MAX);
+    job->output[job->num_output++] = event->token_id;
+  } else if (event->kind == EVENT_PROMPT_LOGPROB) {
+    cr_assert(event->position == job->num_prompt_logprobs + 1);
+    cr_assert(event->token_id == job->prompt[event->position]);
+    job->prompt_logprobs[event->position] = event->logprob;
+    job->num_prompt_logprobs++;
+  } else {
+    cr_assert(event->num_output_tokens == job->num_output);
+    job->done = *event;
+    job->num_done++;
+    c->num_done++;
+  }
+}
+
+void client_drain(client_t *c) {
+  engine_drain(c->engine, handle, c);
+}
+
+void client_run(client_t *c) {
+  uint64_t start = clock_now_ns();
+  while (c->num_done < c->count) {
+    client_drain(c);
+    nap();
+    cr_assert(clock_now_ns() - start < 60000000000u, "%d of %d requests ended", c->num_done,
+              c->count);
+  }
+}
+
+void client_wait_output(client_t *c, const job_t *job, int32_t tokens) {
+  uint64_t start = clock_now_ns();
+  while (job->num_output < tokens && !job->num_done) {
+    client_drain(c);
+    nap();
+    cr_assert(clock_now_ns() - start < 60000000000u, "no output");
+  }
+}
+
+engine_stats_t client_stats(client_t *c) {
+  engine_stats_t stats;
+  engine_stats(c->engine, &stats);
+  return stats;
+}
+
+void client_check_idle(client_t *c) {
+  engine_stats_t s = client_stats(c);
+  for (int i = 0; i < 5000 && (s.busy || s.blocks_used); i++) {
+    client_drain(c);
+    nap();
+    s = client_stats(c);
+  }
+  cr_assert(!s.busy && s.num_running == 0 && s.num_waiting == 0);
+  cr_assert(s.blocks_used == 0, "%d blocks are still held", s.blocks_used);
+}

@@ -1,0 +1,46 @@
+/* client.h: drives a real engine from a test: submits requests, drains events, keeps what came. */
+#ifndef INFERD_TESTS_ENGINE_CLIENT_H
+#define INFERD_TESTS_ENGINE_CLIENT_H
+
+#include "engine/engine.h"
+
+enum { CLIENT_REQUESTS = 512, CLIENT_OUTPUT_MAX = 512, CLIENT_TEXT_MAX = 8192 };
+
+/* What one request asked and got. The request comes first, so that events lead back here. */
+typedef struct job {
+  request_t request;
+  int32_t prompt[2048];
+  int32_t output[CLIENT_OUTPUT_MAX];
+  int32_t num_output;
+  float prompt_logprobs[2048]; /* [1..num_prompt) */
+  int32_t num_prompt_logprobs;
+  char text[CLIENT_TEXT_MAX];
+  size_t text_length;
+  int num_done;
+  event_t done;
+} job_t;
+
+typedef struct client {
+  engine_t *engine;
+  job_t *jobs;
+  int count;
+  int num_done;
+} client_t;
+
+/* tests/fixtures/tiny with dummy weights, small limits, a fixed seed. */
+engine_options_t client_options(const struct ops *ops);
+/* Starts the engine and waits until it is READY; fails the test otherwise. */
+client_t *client_new(const engine_options_t *options);
+void client_free(client_t *client);
+
+/* A greedy request; the prompt is a function of (seed, length). Not submitted yet. */
+job_t *client_job(client_t *client, int32_t prompt_tokens, int32_t max_tokens, int32_t seed);
+int client_submit(client_t *client, job_t *job); /* engine_submit's answer */
+void client_drain(client_t *client);             /* what is there now */
+void client_run(client_t *client); /* until every submitted job is done, 60 s at most */
+void client_wait_output(client_t *client, const job_t *job, int32_t tokens);
+engine_stats_t client_stats(client_t *client);
+/* Waits for the engine to be idle and checks that no block is held. */
+void client_check_idle(client_t *client);
+
+#endif

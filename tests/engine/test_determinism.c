@@ -1,0 +1,90 @@
+/* test_determinism.c: the same tokens, bit for bit, whatever shares the batch.
+ *
+ * A few hundred mixed requests (greedy, seeded sampling, penalties, logprobs) go through the real
+ * engine on the CPU back end under several configurations: batch composition, chunk size, threads,
+ * prefix cache on and off, a pool so small that sequences are preempted. Tokens and logprobs must
+ * be those of each request running alone.
+ */
+#include "tests/engine/client.h"
+
+#include "engine/ops.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+enum { JOBS = 160 };
+
+static void make_jobs(client_t *c) {
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % 180, 4 + (i * 7) % 40, i % 60);
+    sampling_params_t *p = &job->request.params;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 6 == 1) p->top_p = 0.8f;
+    if (i % 6 == 4) p->top_k = 20;
+    if (i % 7 == 0) p->repetition_penalty = 1.3f;
+    if (i % 7 == 3) p->frequency_penalty = 0.5f;
+    if (i % 11 == 0) p->num_prompt_logprobs = 0;
+    p->ignore_eos = i % 2 == 0;
+  }
+}
+
+static void expect_same(const client_t *want, const client_t *got, const char *name) {
+  for (int i = 0; i < JOBS; i++) {
+    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
+    cr_assert(a->num_output == b->num_output, "%s: request %d has %d tokens, alone %d", name, i,
+              b->num_output, a->num_output);
+    cr_assert(memcmp(a->output, b->output, sizeof a->output) == 0, "%s: request %d differs", name,
+              i);
+    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
+              "%s: prompt logprobs of request %d differ", name, i);
+    cr_assert(a->text_length == b->text_length && memcmp(a->text, b->text, a->text_length) == 0);
+    cr_assert(a->done.finish == b->done.finish);
+  }
+}
+
+static client_t *run_all(const engine_options_t *options) {
+  client_t *c = client_new(options);
+  make_jobs(c);
+  for (int i = 0; i < JOBS; i++) cr_assert(client_submit(c, &c->jobs[i]) == 0);
+  client_run(c);
+  return c;
+}
+
+/* One request at a time, one thread, no cache, whole prompts: nothing to share anything with. */
+static client_t *run_alone(void) {
+  engine_options_t o = client_options(&ops_cpu);
+  o.num_threads = 1;
+  o.enable_prefix_caching = false;
+  o.max_num_seqs = 1;
+  o.max_num_batched_tokens = 512;
+  return run_all(&o);
+}
+
+Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
+  client_t *alone = run_alone();
+  const struct {
+    const char *name;
+    int threads, seqs, budget, blocks;
+    bool cache;
+  } variants[] = {
+      {"16 at once", 2, 16, 128, 600, false}, {"with the prefix cache", 2, 16, 128, 600, true},
+      {"chunks of 17", 1, 16, 17, 600, true}, {"three threads, 64 at once", 3, 64, 256, 900, true},
+      {"preempted", 2, 16, 64, 131, true},    {"two at a time", 7, 2, 33, 600, true},
+  };
+  for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+    engine_options_t o = client_options(&ops_cpu);
+    o.num_threads = variants[v].threads;
+    o.max_num_seqs = variants[v].seqs;
+    o.max_num_batched_tokens = variants[v].budget;
+    o.num_blocks = variants[v].blocks;
+    o.max_model_len = 1024;
+    o.enable_prefix_caching = variants[v].cache;
+    client_t *c = run_all(&o);
+    expect_same(alone, c, variants[v].name);
+    if (strcmp(variants[v].name, "preempted") == 0) cr_assert(client_stats(c).preemptions > 0);
+    client_check_idle(c);
+    client_free(c);
+  }
+  client_free(alone);
+}

@@ -1,0 +1,274 @@
+/* test_engine.c: the whole engine over the fake device: streams, stops, cancels, limits, faults.
+ *
+ * The fake device draws every token as a hash of all ids before it, so the expected stream of a
+ * request is known without running anything else, whatever shared the batch.
+ */
+#include "tests/engine/client.h"
+#include "tests/sim/fake_ops.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+enum { VOCAB = 384 };
+
+static void expect_stream(const job_t *job) {
+  int32_t ids[4096];
+  int32_t count = job->request.num_prompt_tokens;
+  memcpy(ids, job->prompt, (size_t)count * sizeof *ids);
+  for (int32_t i = 0; i < job->num_output; i++) {
+    int32_t want = fake_next(ids, count, VOCAB);
+    cr_assert(job->output[i] == want, "request %d: output %d is %d, expected %d",
+              (int)job->request.id, i, job->output[i], want);
+    ids[count++] = want;
+  }
+}
+
+static void expect_done(const job_t *job, finish_reason_t finish, int32_t num_output) {
+  cr_assert(job->num_done == 1 && job->done.finish == finish, "finish %d", (int)job->done.finish);
+  if (num_output >= 0) cr_assert(job->num_output == num_output, "%d tokens", job->num_output);
+}
+
+Test(engine, hundreds_of_mixed_requests_get_their_own_streams) {
+  engine_options_t options = client_options(&ops_fake);
+  options.num_blocks = 200; /* small enough that some are preempted */
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 300; i++) {
+    job_t *job = client_job(c, 1 + (i * 37) % 400, 1 + (i * 13) % 120, i % 90);
+    cr_assert(client_submit(c, job) == 0);
+  }
+  client_run(c);
+  for (int i = 0; i < c->count; i++) {
+    expect_stream(&c->jobs[i]);
+    expect_done(&c->jobs[i], FINISH_LENGTH, c->jobs[i].request.params.max_tokens);
+  }
+  cr_assert(client_stats(c).preemptions > 0, "the pool was to be too small");
+  cr_assert(client_stats(c).prefix_hits_tokens > 0);
+  cr_assert(fake_violations() == 0, "a block table led to a wrong prefix");
+  client_check_idle(c);
+  client_free(c);
+}
+
+Test(engine, eos_ends_with_stop_and_counts) {
+  fake_settings = (fake_settings_t){.first_id = 2, .eos_one_in = 20, .eos_id = 0};
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 50; i++) {
+    job_t *job = client_job(c, 5 + i, 200, i);
+    job->request.params.ignore_eos = i % 5 == 4;
+    job->request.params.min_tokens = i % 5 == 3 ? 30 : 0;
+    cr_assert(client_submit(c, job) == 0);
+  }
+  client_run(c);
+  for (int i = 0; i < 50; i++) {
+    const job_t *job = &c->jobs[i];
+    if (i % 5 == 3) continue; /* suppressed ids are the sampler's business, not the fake device's */
+    expect_stream(job);
+    bool eos_last = job->output[job->num_output - 1] == 0;
+    expect_done(job, i % 5 == 4 || !eos_last ? FINISH_LENGTH : FINISH_STOP, -1);
+    if (i % 5 == 4) cr_assert(job->num_output == 200);
+    for (int t = 0; t + 1 < job->num_output && i % 5 != 4; t++) cr_assert(job->output[t] != 0);
+    cr_assert(job->done.stop_token_id == -1, "the primary EOS has no stop_reason");
+  }
+  for (int i = 3; i < 50; i += 5)
+    cr_assert(c->jobs[i].num_output >= 30, "stopped before min_tokens");
+  client_free(c);
+}
+
+Test(engine, a_further_eos_and_a_stop_id_name_themselves) {
+  fake_settings = (fake_settings_t){.first_id = 2, .eos_one_in = 20, .eos_id = 1};
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  static int32_t stop_ids[1];
+  job_t *a = client_job(c, 9, 400, 1), *b = client_job(c, 9, 400, 2);
+  stop_ids[0] = fake_next(b->prompt, 9, VOCAB);
+  b->request.params.stop_token_ids = stop_ids;
+  b->request.params.num_stop_token_ids = 1;
+  client_submit(c, a);
+  client_submit(c, b);
+  client_run(c);
+  expect_done(a, FINISH_STOP, -1);
+  cr_assert(a->done.stop_token_id == 1);
+  expect_done(b, FINISH_STOP, 1);
+  cr_assert(b->done.stop_token_id == stop_ids[0]);
+  cr_assert(b->text_length == 0, "a stop token is not in the text");
+  client_free(c);
+}
+
+Test(engine, a_stop_string_cuts_the_text_and_leaks_nothing) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  job_t *plain = client_job(c, 12, 60, 5);
+  client_submit(c, plain);
+  client_run(c);
+  cr_assert(plain->text_length > 30);
+  for (size_t at = 1; at + 3 < plain->text_length; at += 7) {
+    char stop[4] = {0};
+    memcpy(stop, plain->text + at, 3);
+    if ((stop[0] & 0xC0) == 0x80 || (plain->text[at + 3] & 0xC0) == 0x80) continue;
+    const char *strings[] = {stop};
+    size_t lengths[] = {3};
+    stop_set_t *stops;
+    cr_assert(stop_set_new(strings, lengths, 1, &stops, NULL) == 0);
+    job_t *job = client_job(c, 12, 60, 5);
+    job->request.stops = stops;
+    client_submit(c, job);
+    client_run(c);
+    const char *found = memmem(plain->text, plain->text_length, stop, 3);
+    expect_done(job, FINISH_STOP, -1);
+    cr_assert(job->done.stop_string == 0);
+    cr_assert(job->text_length == (size_t)(found - plain->text));
+    cr_assert(memcmp(job->text, plain->text, job->text_length) == 0);
+    stop_set_free(stops);
+  }
+  client_free(c);
+}
+
+Test(engine, cancelled_requests_leave_and_give_their_blocks_back) {
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 1000000};
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 40; i++) client_submit(c, client_job(c, 50, 400, i));
+  client_wait_output(c, &c->jobs[0], 5);
+  uint64_t steps = fake_steps();
+  for (int i = 0; i < 40; i += 2) {
+    if (!c->jobs[i].num_done) engine_cancel(c->engine, &c->jobs[i].request);
+  }
+  while (c->num_done < 20) client_drain(c);
+  cr_assert(fake_steps() - steps <= 3, "a cancel took %d steps", (int)(fake_steps() - steps));
+  fake_settings.step_ns = 0;
+  client_run(c);
+  for (int i = 0; i < 40; i++) {
+    expect_stream(&c->jobs[i]);
+    expect_done(&c->jobs[i], i % 2 ? FINISH_LENGTH : FINISH_ABORT, i % 2 ? 400 : -1);
+  }
+  client_check_idle(c);
+  client_free(c);
+}
+
+Test(engine, a_full_queue_refuses_and_recovers) {
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 500000};
+  engine_options_t options = client_options(&ops_fake);
+  options.max_queue_requests = 10;
+  options.max_num_seqs = 2;
+  client_t *c = client_new(&options);
+  int refused = 0;
+  for (int i = 0; i < 60; i++) {
+    job_t *job = client_job(c, 8, 50, i);
+    int code = client_submit(c, job);
+    if (code == 0) continue;
+    cr_assert(code == ERR_QUEUE_FULL);
+    refused++;
+    c->count--;
+    memset(job, 0, sizeof *job);
+  }
+  cr_assert(refused > 0);
+  cr_assert(engine_retry_after_s(c->engine) >= 1);
+  client_run(c);
+  cr_assert(client_submit(c, client_job(c, 8, 5, 1)) == 0);
+  client_run(c);
+  client_free(c);
+}
+
+Test(engine, what_the_pool_can_never_hold_is_refused_at_the_door) {
+  engine_options_t options = client_options(&ops_fake);
+  options.num_blocks = 40; /* 39 x 16 = 624 slots, context fitted to 608 */
+  client_t *c = client_new(&options);
+  cr_assert(engine_info(c->engine)->max_model_len == 608);
+  job_t *job = client_job(c, 620, 10, 1);
+  cr_assert(client_submit(c, job) == ERR_CONTEXT_LENGTH);
+  c->count--;
+  client_free(c);
+}
+
+Test(engine, waiting_too_long_ends_with_queue_timeout) {
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 2000000};
+  engine_options_t options = client_options(&ops_fake);
+  options.max_num_seqs = 1;
+  options.max_queue_time_s = 0.3;
+  client_t *c = client_new(&options);
+  job_t *a = client_job(c, 8, 500, 1), *b = client_job(c, 8, 5, 2);
+  client_submit(c, a);
+  client_submit(c, b);
+  while (!b->num_done) client_drain(c);
+  expect_done(b, FINISH_ERROR, 0);
+  cr_assert(b->done.error_code == ERR_QUEUE_TIMEOUT && !a->num_done);
+  fake_settings.step_ns = 0;
+  client_run(c);
+  expect_done(a, FINISH_LENGTH, 500);
+  client_free(c);
+}
+
+Test(engine, a_failing_row_ends_its_own_request_only) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 20; i++) {
+    job_t *job = client_job(c, 30, 40, i);
+    job->request.fault = i == 7;
+    client_submit(c, job);
+  }
+  client_run(c);
+  for (int i = 0; i < 20; i++) {
+    expect_stream(&c->jobs[i]);
+    expect_done(&c->jobs[i], i == 7 ? FINISH_ERROR : FINISH_LENGTH, -1);
+  }
+  cr_assert(c->jobs[7].done.error_code == ERR_INTERNAL);
+  client_check_idle(c);
+  client_free(c);
+}
+
+Test(engine, a_lost_device_answers_everybody) {
+  fake_settings = (fake_settings_t){.first_id = 2, .fail_at_step = 30};
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 40; i++) client_submit(c, client_job(c, 30, 400, i));
+  client_run(c);
+  for (int i = 0; i < 40; i++) {
+    expect_done(&c->jobs[i], FINISH_ERROR, -1);
+    cr_assert(c->jobs[i].done.error_code == ERR_DEVICE_FAILED);
+  }
+  cr_assert(engine_state(c->engine) == ENGINE_FAILED);
+  cr_assert(client_submit(c, client_job(c, 30, 4, 1)) == ERR_DEVICE_FAILED);
+  client_free(c);
+}
+
+Test(engine, scoring_returns_every_prompt_position_and_no_token) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 10; i++) {
+    job_t *job = client_job(c, 1 + i * 33, i % 2 ? 3 : 0, 4);
+    job->request.params.num_prompt_logprobs = 0;
+    client_submit(c, job);
+  }
+  client_run(c);
+  for (int i = 0; i < 10; i++) {
+    expect_done(&c->jobs[i], FINISH_LENGTH, i % 2 ? 3 : 0);
+    cr_assert(c->jobs[i].num_prompt_logprobs == i * 33);
+    cr_assert(c->jobs[i].done.num_cached_tokens == 0, "scores must not come from the cache");
+  }
+  client_free(c);
+}
+
+Test(engine, stopping_with_work_in_flight_still_ends_every_request) {
+  engine_options_t options = client_options(&ops_fake);
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 1000000};
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 30; i++) client_submit(c, client_job(c, 30, 400, i));
+  client_wait_output(c, &c->jobs[0], 2);
+  engine_stop(c->engine);
+  client_run(c);
+  for (int i = 0; i < 30; i++) cr_assert(c->jobs[i].num_done == 1);
+  client_free(c);
+}
+
+Test(engine, a_missing_model_says_so) {
+  engine_options_t options = client_options(&ops_fake);
+  options.model_dir = "tests/fixtures/none";
+  engine_t *engine;
+  error_t error = {0};
+  cr_assert(engine_create(&options, &engine, &error) == 0);
+  while (engine_state(engine) == ENGINE_LOADING) continue;
+  cr_assert(engine_state(engine) == ENGINE_FAILED);
+  engine_failure(engine, &error);
+  cr_assert(error.code == ERR_MODEL_MISSING && strstr(error.message, "tests/fixtures/none"));
+  engine_destroy(engine);
+}

@@ -1,0 +1,256 @@
+/* fake_ops.c: see fake_ops.h. All calls come from the engine thread. */
+#include "tests/sim/fake_ops.h"
+
+#include "engine/clock.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef FAKE_OPS_SYMBOL
+#define FAKE_OPS_SYMBOL ops_fake
+#endif
+
+fake_settings_t fake_settings = {.first_id = 2};
+
+struct device {
+  uint64_t *shadow; /* [slots] hash of the prefix up to the token stored there; 0 = never written */
+  int64_t num_slots;
+  int32_t block_size, vocab_size;
+  const batch_t *batch;
+  int32_t logits_first;
+  uint64_t last_end_ns;
+  void *buffers[256];
+  int num_buffers;
+};
+
+static atomic_ullong steps, violations;
+
+uint64_t fake_steps(void) {
+  return atomic_load(&steps);
+}
+uint64_t fake_violations(void) {
+  return atomic_load(&violations);
+}
+
+static uint64_t mix(uint64_t h) {
+  h ^= h >> 33;
+  h *= 0xff51afd7ed558ccdu;
+  h ^= h >> 33;
+  h *= 0xc4ceb9fe1a85ec53u;
+  return h ^ h >> 33;
+}
+
+static uint64_t extend(uint64_t prefix, int32_t id) {
+  return mix(prefix + (uint64_t)id + 1) | 1;
+}
+
+static int32_t draw(uint64_t hash, int32_t vocab_size) {
+  const fake_settings_t *f = &fake_settings;
+  if (f->eos_one_in && mix(hash + 7) % f->eos_one_in == 0) return f->eos_id;
+  return f->first_id + (int32_t)(mix(hash) % (uint64_t)(vocab_size - f->first_id));
+}
+
+int32_t fake_next(const int32_t *ids, int32_t count, int32_t vocab_size) {
+  uint64_t hash = 0;
+  for (int32_t i = 0; i < count; i++) hash = extend(hash, ids[i]);
+  return draw(hash, vocab_size);
+}
+
+static int fake_open(const device_options_t *options, device_t **out, error_t *error) {
+  (void)options;
+  *out = calloc(1, sizeof **out);
+  atomic_store(&steps, 0);
+  atomic_store(&violations, 0);
+  return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+}
+
+static void fake_close(device_t *d) {
+  for (int i = 0; i < d->num_buffers; i++) free(d->buffers[i]);
+  free(d->shadow);
+  free(d);
+}
+
+static const char *fake_describe(const device_t *d) {
+  (void)d;
+  return "fake device";
+}
+
+static size_t fake_memory_free(const device_t *d) {
+  (void)d;
+  return (size_t)1 << 30;
+}
+
+static void *keep(device_t *d, size_t bytes) {
+  if (d->num_buffers == 256) return NULL;
+  return d->buffers[d->num_buffers++] = calloc(1, bytes);
+}
+
+static int fake_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error) {
+  (void)source;
+  *out = keep(d, 1);
+  return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+}
+
+static int fake_vector(device_t *d, const float *values, int64_t count, vector_t **out,
+                       error_t *error) {
+  (void)values;
+  (void)count;
+  *out = keep(d, 1);
+  return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+}
+
+static size_t fake_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
+  return (size_t)num_blocks * (size_t)desc->block_size * sizeof(uint64_t);
+}
+
+static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
+  d->num_slots = (int64_t)desc->num_blocks * desc->block_size;
+  d->block_size = desc->block_size;
+  d->shadow = calloc((size_t)d->num_slots, sizeof *d->shadow);
+  return d->shadow ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+}
+
+static int fake_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
+  (void)error;
+  d->vocab_size = limits->vocab_size;
+  return 0;
+}
+
+static act_t *fake_buffer(device_t *d, int64_t rows, int64_t width) {
+  (void)rows;
+  (void)width;
+  return keep(d, 1);
+}
+
+static int64_t slot_of(const batch_t *b, int32_t row, int32_t position) {
+  return (int64_t)b->block_table[row][position / b->block_size] * b->block_size +
+         position % b->block_size;
+}
+
+static void expect(bool promise) {
+  if (!promise) atomic_fetch_add(&violations, 1);
+}
+
+/* Stores the prefix hash of every token; the one before it must lie where the table says. */
+static void fake_begin(device_t *d, const batch_t *b) {
+  d->batch = b;
+  for (int32_t t = 0; t < b->num_tokens; t++) {
+    int32_t position = b->positions[t], row = b->request_row[t];
+    int64_t slot = b->slot_mapping[t];
+    uint64_t prefix = position ? d->shadow[slot_of(b, row, position - 1)] : 0;
+    expect(slot >= b->block_size && slot < d->num_slots && slot == slot_of(b, row, position));
+    expect(position == 0 || prefix != 0);
+    d->shadow[slot] = extend(prefix, b->input_ids[t]);
+  }
+}
+
+/* Re-reads the whole prefix of a row as attention would. */
+static void check_row(device_t *d, const sample_row_t *row, int32_t batch_row) {
+  uint64_t hash = 0;
+  int32_t length = d->batch->seq_lens[batch_row];
+  for (int32_t p = 0; p < length; p++) {
+    int32_t id = p < row->num_prompt ? row->prompt_ids[p] : row->output_ids[p - row->num_prompt];
+    hash = extend(hash, id);
+    expect(d->shadow[slot_of(d->batch, batch_row, p)] == hash);
+  }
+}
+
+static void fake_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
+                        int32_t first, int32_t rows) {
+  (void)hidden;
+  (void)head;
+  (void)softcap;
+  (void)rows;
+  d->logits_first = first;
+}
+
+static void fake_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
+  for (int32_t i = 0; i < num_rows; i++) {
+    int32_t index = d->logits_first + i, batch_row = d->batch->selected_row[index];
+    int32_t token = d->batch->selected_token_indices[index];
+    uint64_t hash = d->shadow[d->batch->slot_mapping[token]];
+    sample_result_t *r = rows[i].result;
+    r->id = rows[i].score_id >= 0 ? rows[i].score_id : draw(hash, d->vocab_size);
+    r->status = fake_settings.nan_after > 0 && rows[i].num_output >= fake_settings.nan_after
+                    ? ERR_INTERNAL
+                    : 0;
+    r->logprob = -1.0f;
+    r->rank = 1;
+    r->num_top = 0;
+    if (fake_settings.step_ns == 0 && rows[i].score_id < 0) check_row(d, &rows[i], batch_row);
+  }
+}
+
+static int fake_end(device_t *d, error_t *error) {
+  uint64_t step = atomic_fetch_add(&steps, 1) + 1;
+  if (fake_settings.fail_at_step > 0 && step == (uint64_t)fake_settings.fail_at_step) {
+    return error_set(error, ERR_DEVICE_FAILED, NULL, "the fake device was told to fail");
+  }
+  if (fake_settings.step_ns) {
+    uint64_t due = d->last_end_ns + fake_settings.step_ns, now = clock_now_ns();
+    if (due < now) due = now;
+    struct timespec until = {(time_t)(due / 1000000000u), (long)(due % 1000000000u)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    d->last_end_ns = due;
+  }
+  return 0;
+}
+
+static void no_embed(device_t *d, act_t *x, const weight_t *t, float s) {
+  (void)d, (void)x, (void)t, (void)s;
+}
+static void no_positions(device_t *d, act_t *x, const weight_t *t, int32_t o) {
+  (void)d, (void)x, (void)t, (void)o;
+}
+static void no_norm(device_t *d, act_t *o, const act_t *i, const act_t *r, const norm_t *n,
+                    int32_t rows) {
+  (void)d, (void)o, (void)i, (void)r, (void)n, (void)rows;
+}
+static void no_linear(device_t *d, act_t *o, const act_t *i, const weight_t *w, const vector_t *b,
+                      const act_t *r, int32_t rows) {
+  (void)d, (void)o, (void)i, (void)w, (void)b, (void)r, (void)rows;
+}
+static void no_rope(device_t *d, act_t *q, const attention_t *a) {
+  (void)d, (void)q, (void)a;
+}
+static void no_attention(device_t *d, act_t *o, const act_t *q, const attention_t *a) {
+  (void)d, (void)o, (void)q, (void)a;
+}
+static void no_activation(device_t *d, act_t *o, const act_t *i, activation_t k, int32_t w,
+                          int32_t rows) {
+  (void)d, (void)o, (void)i, (void)k, (void)w, (void)rows;
+}
+static void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
+  (void)d, (void)o, (void)i, (void)w;
+}
+static void zero_logits(device_t *d, float *out, int32_t rows) {
+  memset(out, 0, (size_t)rows * (size_t)d->vocab_size * sizeof *out);
+}
+
+const ops_t FAKE_OPS_SYMBOL = {
+    .name = "fake",
+    .open = fake_open,
+    .close = fake_close,
+    .describe = fake_describe,
+    .memory_free = fake_memory_free,
+    .weight = fake_weight,
+    .vector = fake_vector,
+    .kv_bytes = fake_kv_bytes,
+    .kv_cache = fake_kv_cache,
+    .prepare = fake_prepare,
+    .buffer = fake_buffer,
+    .begin = fake_begin,
+    .embed = no_embed,
+    .embed_positions = no_positions,
+    .norm = no_norm,
+    .linear = no_linear,
+    .rope_store = no_rope,
+    .attention = no_attention,
+    .activation = no_activation,
+    .gather = no_gather,
+    .logits = fake_logits,
+    .sample = fake_sample,
+    .end = fake_end,
+    .read_logits = zero_logits,
+};
