@@ -95,7 +95,7 @@ endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
 # Kernels want -O3 in every flavour, or the sanitizer runs never end.
-$(BUILD)/engine/sampler.o $(BUILD)/engine/sampler_draw.o: CFLAGS += -O3
+$(BUILD)/engine/sampler_lanes.o: CFLAGS += -O3
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"

@@ -22,12 +22,14 @@
 #include <stdint.h>
 
 #define RANDOM_GAMMA UINT64_C(0x9E3779B97F4A7C15) /* odd, 2^64 / golden ratio */
+#define RANDOM_MIX_1 UINT64_C(0xBF58476D1CE4E5B9)
+#define RANDOM_MIX_2 UINT64_C(0x94D049BB133111EB)
 
 enum { RANDOM_COARSE_BITS = 16, RANDOM_FINE_BITS = 37, RANDOM_IDS_PER_WORD = 4 };
 
 static inline uint64_t random_mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+  x = (x ^ (x >> 30)) * RANDOM_MIX_1;
+  x = (x ^ (x >> 27)) * RANDOM_MIX_2;
   return x ^ (x >> 31);
 }
 

@@ -5,8 +5,7 @@
  * A row of 150,000 logits is walked in blocks of 64. One pass finds the largest logit of each block
  * (block_top) and NaNs; afterwards nearly every question is answered from the 2,400 block tops:
  * where the best id is, below which value nothing can be among the top k, and which blocks could
- * hold the winner of a draw at all. The vectorisable loops are over 16 explicit lanes, so that
- * every compiler and instruction set adds in the same order.
+ * hold the winner of a draw at all. The passes themselves: sampler_lanes.inc.
  */
 #include "engine/random.h"
 #include "engine/sampler_work.h"
@@ -53,31 +52,6 @@ static work_t cut_scratch(float *logits, int32_t vocab, void *scratch) {
 
 /* ---- passes over the row ---- */
 
-/* Largest of a whole block; a NaN loses against everything but is reported. */
-static float top_of_block(const float *l, bool *has_nan) {
-  float top[LANES];
-  int32_t odd[LANES];
-  for (int j = 0; j < LANES; j++) {
-    top[j] = l[j];
-    odd[j] = l[j] != l[j];
-  }
-  for (int i = LANES; i < BLOCK; i += LANES) {
-    for (int j = 0; j < LANES; j++) {
-      float value = l[i + j];
-      top[j] = value > top[j] ? value : top[j];
-      odd[j] |= value != value;
-    }
-  }
-  for (int width = LANES / 2; width > 0; width /= 2) {
-    for (int j = 0; j < width; j++) {
-      top[j] = top[j + width] > top[j] ? top[j + width] : top[j];
-      odd[j] |= odd[j + width];
-    }
-  }
-  *has_nan = *has_nan || odd[0] != 0;
-  return top[0];
-}
-
 static float top_of_tail(const float *l, int32_t length, bool *has_nan) {
   float top = l[0];
   for (int32_t i = 0; i < length; i++) {
@@ -89,45 +63,19 @@ static float top_of_tail(const float *l, int32_t length, bool *has_nan) {
 
 /* Fills block_top, max, best_id and has_nan from the logits as they are now. */
 static void scan_row(work_t *w) {
-  int32_t best_block = 0;
-  bool has_nan = false;
-  for (int32_t b = 0; b < w->num_blocks; b++) {
-    const float *l = w->logits + (size_t)b * BLOCK;
-    int32_t length = block_length(w, b);
-    w->block_top[b] =
-        length == BLOCK ? top_of_block(l, &has_nan) : top_of_tail(l, length, &has_nan);
+  int32_t whole = w->vocab / BLOCK, best_block = 0;
+  w->has_nan = w->lanes->tops(w->logits, whole, w->block_top);
+  if (whole < w->num_blocks) {
+    const float *tail = w->logits + (size_t)whole * BLOCK;
+    w->block_top[whole] = top_of_tail(tail, block_length(w, whole), &w->has_nan);
+  }
+  for (int32_t b = 1; b < w->num_blocks; b++) {
     if (w->block_top[b] > w->block_top[best_block]) best_block = b;
   }
-  w->has_nan = has_nan;
   w->max = w->block_top[best_block];
   w->best_id = best_block * BLOCK;
-  if (has_nan) return;
+  if (w->has_nan) return;
   while (w->logits[w->best_id] != w->max) w->best_id++;
-}
-
-double sampler_sum_weights(const work_t *w, float scale, float cut) {
-  double lanes[SUM_LANES] = {0};
-  const float max = w->max;
-  for (int32_t b = 0; b < w->num_blocks; b++) {
-    if (w->block_top[b] < cut) continue;
-    const float *l = w->logits + (size_t)b * BLOCK;
-    int32_t length = block_length(w, b);
-    float weight[BLOCK] = {0};
-    if (length == BLOCK) {
-      for (int i = 0; i < BLOCK; i++) weight[i] = exp_negative((l[i] - max) * scale);
-    } else {
-      for (int i = 0; i < length; i++) weight[i] = exp_negative((l[i] - max) * scale);
-    }
-    if (cut > -INFINITY) {
-      for (int i = 0; i < length; i++) weight[i] = l[i] < cut ? 0.0f : weight[i];
-    }
-    for (int i = 0; i < BLOCK; i += SUM_LANES) {
-      for (int j = 0; j < SUM_LANES; j++) lanes[j] += (double)weight[i + j];
-    }
-  }
-  double sum = 0;
-  for (int j = 0; j < SUM_LANES; j++) sum += lanes[j];
-  return sum;
 }
 
 /* ---- changes to the row ---- */
@@ -305,21 +253,14 @@ static void fill_top(const work_t *w, const sample_row_t *row) {
   result->num_top = count;
 }
 
-/* Raw rank: 1 + the number of logits that are larger. */
-static int32_t rank_of(const float *logits, int32_t vocab, float logit) {
-  int32_t larger = 0;
-  for (int32_t i = 0; i < vocab; i++) larger += logits[i] > logit;
-  return larger + 1;
-}
-
-static void finish_logprobs(const sample_row_t *row, const float *raw, int32_t vocab,
+static void finish_logprobs(const work_t *w, const sample_row_t *row, const float *raw,
                             double log_sum) {
   sample_result_t *result = row->result;
   for (int32_t i = 0; i < result->num_top; i++) {
     result->top[i].logprob = logprob_of(result->top[i].logprob, log_sum);
   }
   result->logprob = logprob_of(raw[result->id], log_sum);
-  result->rank = rank_of(raw, vocab, raw[result->id]);
+  result->rank = 1 + w->lanes->count_larger(raw, w->vocab, raw[result->id]);
 }
 
 /* ---- one row ---- */
@@ -339,7 +280,13 @@ static int choose_id(work_t *w, const sample_row_t *row) {
 }
 
 void sampler_row(float *logits, int32_t vocab, const sample_row_t *row, void *scratch) {
+  sampler_row_on(sampler_lanes_all()[0], logits, vocab, row, scratch);
+}
+
+void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,
+                    const sample_row_t *row, void *scratch) {
   work_t w = cut_scratch(logits, vocab, scratch);
+  w.lanes = lanes;
   sample_result_t *result = row->result;
   const float *raw = logits;
   double log_sum = 0;
@@ -360,7 +307,7 @@ void sampler_row(float *logits, int32_t vocab, const sample_row_t *row, void *sc
     return;
   }
   if (row->num_top >= 0) {
-    log_sum = (double)w.max + log(sampler_sum_weights(&w, 1.0f, -INFINITY));
+    log_sum = (double)w.max + log(w.lanes->sum(logits, vocab, w.block_top, w.max, 1.0f, -INFINITY));
     fill_top(&w, row);
     if (row->score_id < 0 && has_changes(row)) {
       memcpy(w.raw, logits, (size_t)vocab * sizeof *logits);
@@ -373,5 +320,5 @@ void sampler_row(float *logits, int32_t vocab, const sample_row_t *row, void *sc
     result->status = choose_id(&w, row);
   }
   if (result->status != 0) result->num_top = 0;
-  if (result->status == 0 && row->num_top >= 0) finish_logprobs(row, raw, vocab, log_sum);
+  if (result->status == 0 && row->num_top >= 0) finish_logprobs(&w, row, raw, log_sum);
 }

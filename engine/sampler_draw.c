@@ -111,16 +111,18 @@ static void filter_top_p(work_t *w, const sampling_params_t *params, filter_t *f
   static const int32_t growth[] = {32, 256, INT32_MAX};
   if (params->top_p >= 1.0f) return;
   float scale = 1.0f / params->temperature;
-  double target = (double)params->top_p * sampler_sum_weights(w, scale, filter->cut);
+  double target = (double)params->top_p *
+                  w->lanes->sum(w->logits, w->vocab, w->block_top, w->max, scale, filter->cut);
   int32_t n = 0;
   for (int round = 0; round < 3; round++) {
     float bound = bound_of_top(w, growth[round]);
     bool all = bound <= filter->cut;
     n = collect(w, all ? filter->cut : bound);
+    w->lanes->weigh(w->values, n, w->max, scale, w->weights);
+    if (all) break;
     double sum = 0;
-    for (int32_t i = 0; i < n; i++) w->weights[i] = exp_negative((w->values[i] - w->max) * scale);
     for (int32_t i = 0; i < n; i++) sum += (double)w->weights[i];
-    if (all || sum >= target) break;
+    if (sum >= target) break;
   }
   selection_t edge = select_weight(w, n, true, target);
   double kept = ceil((target - edge.above) / edge.weight);
@@ -161,23 +163,16 @@ static void try_id(const work_t *w, draw_t *d, int32_t id) {
 /* Since e >= u, an id can win only when u < win * weight. Its coarse bits alone rule out nearly
  * all. */
 static void try_block(const work_t *w, draw_t *d, int32_t block, float bound) {
-  const uint32_t limit = bound < 1.0f ? (uint32_t)(bound * 65536.0f) : 65535;
-  uint64_t words[BLOCK / RANDOM_IDS_PER_WORD];
-  uint16_t coarse[BLOCK];
-  uint32_t first_word = (uint32_t)(block * BLOCK / RANDOM_IDS_PER_WORD);
-  for (uint32_t i = 0; i < BLOCK / RANDOM_IDS_PER_WORD; i++) {
-    words[i] = random_coarse_word(d->stream, first_word + i);
-  }
-  /* The lanes may stand in another order on a big-endian machine: only "is there any" is asked. */
-  memcpy(coarse, words, sizeof coarse);
-  uint16_t any = 0;
-  for (int i = 0; i < BLOCK; i++) any |= (uint16_t)(coarse[i] <= limit);
-  if (any == 0) return;
+  const uint16_t limit = bound < 1.0f ? (uint16_t)(bound * 65536.0f) : 65535;
+  uint32_t first_word = (uint32_t)(block * (BLOCK / RANDOM_IDS_PER_WORD));
+  if (!w->lanes->any_coarse(d->stream, first_word, limit)) return;
   int32_t length = block_length(w, block);
-  for (int32_t i = 0; i < length; i++) {
-    uint64_t bits = words[i / RANDOM_IDS_PER_WORD];
-    bits >>= RANDOM_COARSE_BITS * (i % RANDOM_IDS_PER_WORD);
-    if ((bits & 0xFFFF) <= limit) try_id(w, d, block * BLOCK + i);
+  for (int32_t i = 0; i < length; i += RANDOM_IDS_PER_WORD) {
+    uint64_t word = random_coarse_word(d->stream, first_word + (uint32_t)i / RANDOM_IDS_PER_WORD);
+    for (int32_t j = i; j < length && j < i + RANDOM_IDS_PER_WORD;
+         j++, word >>= RANDOM_COARSE_BITS) {
+      if ((word & 0xFFFF) <= limit) try_id(w, d, block * BLOCK + j);
+    }
   }
 }
 
@@ -191,9 +186,7 @@ int32_t sampler_draw(work_t *w, const sample_row_t *row) {
   d.stream = random_stream(row->rng_key, row->rng_position);
   d.inverse_t = 1.0 / (double)params->temperature;
   const float scale = (float)d.inverse_t;
-  for (int32_t b = 0; b < w->num_blocks; b++) {
-    w->block_weight[b] = exp_negative((w->block_top[b] - w->max) * scale);
-  }
+  w->lanes->weigh(w->block_top, w->num_blocks, w->max, scale, w->block_weight);
   try_id(w, &d, w->best_id);
   for (int32_t b = 0; b < w->num_blocks; b++) {
     if (w->block_top[b] < d.filter.cut) continue;
