@@ -1,0 +1,50 @@
+"""Fixtures: which inferd is tested, the demo server most tests share, and the check after each
+test that nothing was left behind in the engine."""
+
+import pytest
+
+from harness import DEMO, Server, wait_until
+
+
+def pytest_addoption(parser):
+    parser.addoption("--inferd", default="build/inferd", help="the program under test")
+
+
+@pytest.fixture(scope="session")
+def inferd(request):
+    return request.config.getoption("--inferd")
+
+
+@pytest.fixture(scope="session")
+def demo(inferd):
+    """The demo model on a free port, for the whole run. Its exit status at the end is checked too:
+    under AddressSanitizer a leak of any request of the run shows there."""
+    server = Server(inferd, DEMO, "--served-model-name", "demo,alias/demo")
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+@pytest.fixture
+def server(demo):
+    """The shared server; afterwards it must still be alive and own no block and no request."""
+    yield demo
+    assert demo.alive(), demo.log()
+    wait_until(demo.idle, "the server to be idle again", context=demo.usage)
+
+
+@pytest.fixture
+def start(inferd):
+    """Starts servers of the test's own: start(model, *flags). Stopped, and their exit status
+    checked, when the test ends."""
+    servers = []
+
+    def make(model, *flags, **options):
+        servers.append(Server(inferd, model, *flags, **options))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        if server.alive():
+            wait_until(server.idle, "the server to be idle", context=server.usage)
+        status = server.stop()
+        assert status == server.expected_exit, server.log()

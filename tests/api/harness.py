@@ -1,0 +1,340 @@
+"""What the API tests share: a server process, plain HTTP, raw sockets, streams, metrics.
+
+Everything here is the standard library (and prometheus_client's parser), so that a test sees the
+bytes of inferd and not the kindness of a client library."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEMO = ROOT / "models/demo"
+# Sanitizer builds are slower; deadlines stretch, expectations do not.
+PATIENCE = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
+
+
+def wait_until(condition, what, timeout_s=20.0, context=lambda: ""):
+    """Polls until condition() is true; fails with `what` and what context() says."""
+    deadline = time.monotonic() + timeout_s * PATIENCE
+    while not condition():
+        late = time.monotonic() > deadline
+        assert not late, f"waited {timeout_s * PATIENCE} s for {what}: {context()}"
+        time.sleep(0.01)
+
+
+def free_port(family=socket.AF_INET, host="127.0.0.1"):
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
+def dummy_model(directory, **overrides):
+    """A model directory for --load-format dummy: the demo's tokenizer and a config of our own size,
+    so that a test can choose how long a step takes and how long the context is."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        if (DEMO / name).exists():
+            shutil.copy(DEMO / name, directory / name)
+    config = json.loads((DEMO / "config.json").read_text())
+    config.update(hidden_size=256, intermediate_size=768, num_hidden_layers=4,
+                  num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+                  max_position_embeddings=8192)
+    config.update(overrides)
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+class Response:
+    """One HTTP answer: status, headers (lower case), body."""
+
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = {key.lower(): value for key, value in headers}
+        self.body = body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        """The error object, checked for its form: always these four keys."""
+        error = self.json["error"]
+        assert set(error) == {"message", "type", "param", "code"}, error
+        assert isinstance(error["message"], str) and error["message"], error
+        return error
+
+    def __repr__(self):
+        return f"<{self.status} {self.body[:500]!r}>"
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+class Server:
+    """One inferd process. It is ready when the constructor returns, unless wait=False."""
+
+    def __init__(self, inferd, model, *flags, host="127.0.0.1", uds=None, key=None, wait=True,
+                 expected_exit=0):
+        self.host, self.uds, self.key, self.expected_exit = host, uds, key, expected_exit
+        self.port = 0
+        where = ["--uds", str(uds)] if uds else []
+        if not uds:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self.port = free_port(family, host)
+            where = ["--host", host, "--port", str(self.port)]
+        self.log_file = tempfile.NamedTemporaryFile("w+b", prefix="inferd-", suffix=".log")
+        command = [str(ROOT / inferd), "serve", str(model), *where, *map(str, flags)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL,
+                                        stdout=self.log_file, stderr=self.log_file)
+        if wait:
+            wait_until(self.ready, "the server to be ready", 60, self.log)
+
+    def log(self):
+        return Path(self.log_file.name).read_text(errors="replace")[-6000:]
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def ready(self):
+        assert self.alive(), f"exit status {self.process.returncode}: {self.log()}"
+        try:
+            return self.get("/readyz").status == 200
+        except OSError:
+            return False
+
+    def stop(self):
+        """Drains the server; returns its exit status. A hang is a failure."""
+        if self.alive():
+            self.process.send_signal(signal.SIGTERM)
+        return self.wait_exit(60)
+
+    def wait_exit(self, timeout_s):
+        try:
+            return self.process.wait(timeout_s * PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"no exit within {timeout_s} s: {self.log()}") from None
+
+    # plain HTTP
+
+    def connection(self, timeout_s=60):
+        if self.uds:
+            return UnixConnection(self.uds, timeout_s * PATIENCE)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s * PATIENCE)
+
+    def request(self, method, path, body=None, headers=None, connection=None):
+        headers = dict(headers or {})
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        if self.key:
+            headers.setdefault("Authorization", f"Bearer {self.key}")
+        own = connection is None
+        connection = connection or self.connection()
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return Response(answer.status, answer.getheaders(), answer.read())
+        finally:
+            if own:
+                connection.close()
+
+    def get(self, path, **options):
+        return self.request("GET", path, **options)
+
+    def post(self, path, body, **options):
+        return self.request("POST", path, body, **options)
+
+    def complete(self, prompt, **fields):
+        """A completion that must succeed; returns its JSON."""
+        answer = self.post("/v1/completions", {"prompt": prompt, **fields})
+        assert answer.status == 200, answer
+        return answer.json
+
+    def choice(self, prompt, **fields):
+        return self.complete(prompt, **fields)["choices"][0]
+
+    def tokens(self, text, **fields):
+        return self.post("/tokenize", {"prompt": text, **fields}).json["tokens"]
+
+    def max_model_len(self):
+        return self.get("/v1/models").json["data"][0]["max_model_len"]
+
+    # raw bytes
+
+    def socket(self, timeout_s=30):
+        if self.uds:
+            raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            raw.settimeout(timeout_s * PATIENCE)
+            raw.connect(str(self.uds))
+            return raw
+        return socket.create_connection((self.host, self.port), timeout_s * PATIENCE)
+
+    def raw(self, *pieces, timeout_s=30, half_close=False):
+        """Sends bytes as they are, returns everything until the server closes."""
+        with self.socket(timeout_s) as connection:
+            for piece in pieces:
+                try:
+                    connection.sendall(piece)
+                except (BrokenPipeError, ConnectionResetError):
+                    break
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            return read_all(connection)
+
+    # metrics
+
+    def metrics(self):
+        """{(name, sorted labels): value} of the whole page."""
+        page = self.get("/metrics")
+        assert page.status == 200, page
+        samples = {}
+        for family in text_string_to_metric_families(page.body.decode()):
+            for sample in family.samples:
+                samples[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+        return samples
+
+    def metric(self, name, **labels):
+        """Sum of the samples of that name whose labels include these."""
+        wanted = set(labels.items())
+        return sum(value for (sample, has), value in self.metrics().items()
+                   if sample == name and wanted <= set(has))
+
+    def usage(self):
+        metrics = self.metrics()
+        pick = ("inferd_requests_running", "inferd_requests_waiting", "inferd_kv_blocks")
+        return {key: value for key, value in metrics.items() if key[0] in pick}
+
+    def idle(self):
+        return (self.metric("inferd_kv_blocks", state="used") == 0
+                and self.metric("inferd_requests_running") == 0
+                and self.metric("inferd_requests_waiting") == 0)
+
+
+def read_all(connection):
+    """Everything until the end of the connection; a reset ends it too."""
+    received = b""
+    try:
+        while piece := connection.recv(65536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def http_post(path, body, *headers, version="HTTP/1.1"):
+    """The bytes of a POST, for raw sockets."""
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    lines = [f"POST {path} {version}", "Host: localhost", "Content-Type: application/json",
+             f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def statuses(received):
+    """Status numbers of all responses in a byte string, 1xx included."""
+    found = []
+    for line in received.split(b"\r\n"):
+        if line.startswith(b"HTTP/1.") and len(line) > 12:
+            found.append(int(line[9:12]))
+    return found
+
+
+class Stream:
+    """A streamed completion read with a raw reader: every event is checked for its frame."""
+
+    def __init__(self, server, body, headers=None, path="/v1/completions"):
+        self.connection = server.connection()
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        if server.key:
+            headers["Authorization"] = f"Bearer {server.key}"
+        self.connection.request("POST", path, json.dumps({"stream": True, **body}), headers)
+        self.response = self.connection.getresponse()
+        self.status = self.response.status
+        self.headers = {k.lower(): v for k, v in self.response.getheaders()}
+        self.done = False
+
+    def events(self):
+        """Yields (monotonic seconds, decoded JSON); ends at [DONE]."""
+        while True:
+            line = self.response.readline()
+            assert line, "the stream ended without [DONE]"
+            if line.startswith(b":"):
+                assert self.response.readline() == b"\n"
+                continue
+            assert line.startswith(b"data: ") and line.endswith(b"\n"), line
+            assert self.response.readline() == b"\n", "an event ends with one blank line"
+            data = line[6:-1]
+            if data == b"[DONE]":
+                self.done = True
+                assert self.response.read() == b"", "nothing follows [DONE]"
+                self.connection.close()
+                return
+            yield time.monotonic(), json.loads(data.decode())
+
+    def chunks(self):
+        return [chunk for _, chunk in self.events()]
+
+    def close(self):
+        """Drops the connection, as a client that has gone away."""
+        if self.connection.sock:
+            self.connection.sock.close()
+        self.response.close()
+        self.connection.close()
+
+
+class Background:
+    """A streamed completion read by a thread of its own; keeps times and chunks."""
+
+    def __init__(self, server, body):
+        self.times, self.chunks_seen, self.failure = [], [], None
+        self.stream = None
+        self.started = threading.Event()
+        self.thread = threading.Thread(target=self._read, args=(server, body), daemon=True)
+        self.thread.start()
+
+    def _read(self, server, body):
+        try:
+            self.stream = Stream(server, body)
+            assert self.stream.status == 200, self.stream.response.read()
+            for at, chunk in self.stream.events():
+                self.times.append(at)
+                self.chunks_seen.append(chunk)
+                self.started.set()
+        except Exception as failure:  # pylint: disable=broad-except
+            self.failure = failure
+        self.started.set()
+
+    def join(self, timeout_s=120):
+        self.thread.join(timeout_s * PATIENCE)
+        assert not self.thread.is_alive(), "the stream did not end"
+        return self
+
+    def text(self):
+        return "".join(c["choices"][0]["text"] for c in self.chunks_seen if c["choices"])
+
+    def finish_reasons(self):
+        return [c["choices"][0]["finish_reason"] for c in self.chunks_seen
+                if c["choices"] and c["choices"][0]["finish_reason"]]

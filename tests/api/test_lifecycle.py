@@ -1,0 +1,347 @@
+"""Start, keys, listeners, drain: what an operator meets."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import openai
+import pytest
+
+from harness import (DEMO, PATIENCE, ROOT, Background, Server, Stream, dummy_model, http_post,
+                     statuses, wait_until)
+
+KEY = "secret-key-1"
+
+
+def run(inferd, *arguments, **options):
+    return subprocess.run([str(ROOT / inferd), *map(str, arguments)], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, **options)
+
+
+# keys
+
+OPEN = ["/livez", "/readyz", "/health", "/ping"]
+CLOSED = ["/v1/models", "/v1/models/demo", "/models", "/version", "/metrics", "/nope"]
+
+
+def test_api_keys(start):
+    server = start(DEMO, "--api-key", KEY, "--api-key", "second", key=KEY)
+    wrong = ["", "Bearer", "Bearer ", "Bearer nope", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}",
+             f"Basic {KEY}", KEY, f"Bearer  {KEY} x"]
+    for value in wrong:
+        for path in CLOSED:
+            answer = server.get(path, headers={"Authorization": value})
+            assert answer.status == 401, (value, path, answer)
+            assert answer.error["code"] == "invalid_api_key"
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+        answer = server.post("/v1/completions", b"not json", headers={"Authorization": value})
+        assert answer.status == 401, "no body byte is parsed before the key is accepted"
+    for path in OPEN:
+        assert server.get(path, headers={"Authorization": ""}).status == 200
+    for value in (f"Bearer {KEY}", f"bearer {KEY}", "Bearer second"):
+        assert server.get("/v1/models", headers={"Authorization": value}).status == 200
+    assert server.get("/nope").status == 404
+    with openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key=KEY) as client:
+        assert client.completions.create(model="demo", prompt="a", max_tokens=1).choices
+    with openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="x") as client:
+        with pytest.raises(openai.AuthenticationError):
+            client.models.list()
+
+
+def test_keys_separate_the_prefix_cache(start):
+    server = start(DEMO, "--api-key", f"{KEY},other", key=KEY)
+    prompt = server.tokens("A text that one tenant sends and another must not see cached. " * 6)
+
+    def cached(key):
+        body = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1},
+                           headers={"Authorization": f"Bearer {key}"}).json
+        return body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(KEY) == 0
+    assert cached("other") == 0
+    assert cached(KEY) > 0
+
+
+def test_api_key_file(start, inferd, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text(f"{KEY}\nanother\n")
+    file.chmod(0o644)
+    refused = run(inferd, "serve", DEMO, "--port", "0", "--api-key-file", file)
+    assert refused.returncode in (77, 78) and "keys" in refused.stdout
+    assert KEY not in refused.stdout
+    file.chmod(0o600)
+    server = start(DEMO, "--api-key-file", file, key=KEY)
+    assert server.get("/v1/models").status == 200
+    assert server.get("/v1/models", headers={"Authorization": "Bearer nope"}).status == 401
+    file.write_text("fresh\n")
+    server.process.send_signal(signal.SIGHUP)
+    server.key = "fresh"
+    wait_until(lambda: server.get("/v1/models").status == 200, "the new key to be read")
+    assert server.get("/v1/models", headers={"Authorization": f"Bearer {KEY}"}).status == 401
+    assert KEY not in server.log() and "fresh" not in server.log()
+
+
+# listeners
+
+def test_unix_socket(start, tmp_path):
+    path = tmp_path / "s.sock"
+    server = start(DEMO, uds=path)
+    assert server.choice("Once", max_tokens=4)["text"]
+    assert len(Stream(server, {"prompt": "a", "max_tokens": 5, "ignore_eos": True}).chunks()) == 5
+    gone = Stream(server, {"prompt": "a", "max_tokens": 200, "ignore_eos": True})
+    next(gone.events())
+    gone.close()
+    wait_until(server.idle, "the gone stream to leave", context=server.usage)
+    assert server.stop() == 0
+    assert not path.exists()
+
+
+def test_ipv6(start, inferd):
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+        available = True
+    except OSError:
+        available = False
+    if available:
+        server = start(DEMO, host="::1")
+        assert server.choice("Once", max_tokens=2)["text"] is not None
+        assert server.get("/v1/models", headers={"Host": f"[::1]:{server.port}"}).status == 200
+    else:
+        refused = run(inferd, "serve", DEMO, "--host", "::1", "--port", "0")
+        assert refused.returncode in (69, 78) and "::1" in refused.stdout
+
+
+def test_port_in_use(start, inferd):
+    server = start(DEMO)
+    refused = run(inferd, "serve", DEMO, "--port", server.port)
+    assert refused.returncode == 69 and str(server.port) in refused.stdout
+
+
+def test_open_to_the_world_needs_keys(inferd):
+    refused = run(inferd, "serve", DEMO, "--host", "0.0.0.0", "--port", "0")
+    assert refused.returncode in (64, 78)
+    assert "--allow-unauthenticated" in refused.stdout
+
+
+def test_port_opens_before_the_model_is_ready(inferd, tmp_path):
+    """While loading: alive, not ready, 503 with Retry-After, then 200."""
+    model = dummy_model(tmp_path / "big", hidden_size=1024, intermediate_size=4096,
+                        num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=16)
+    server = Server(inferd, model, "--load-format", "dummy", "--max-model-len", "512", wait=False)
+    seen = set()
+    deadline = time.monotonic() + 120 * PATIENCE
+    while 200 not in seen and time.monotonic() < deadline and server.alive():
+        try:
+            answer = server.get("/readyz")
+            seen.add(answer.status)
+            if answer.status == 503:
+                assert "retry-after" in answer.headers
+                assert server.get("/livez").status == 200
+                refused = server.post("/v1/completions", {"prompt": "a"})
+                if refused.status != 200:
+                    assert (refused.status, refused.error["code"]) == (503, "model_loading")
+        except ConnectionRefusedError:
+            continue
+    assert seen == {200, 503}, server.log()
+    assert server.stop() == 0
+
+
+# bad starts
+
+BAD_FLAGS = [(["--prot", "1"], 64, "--port"), (["--port", "x"], 64, "port"),
+             (["--port", "70000"], 64, "port"), (["--max-num-seqs"], 64, "max-num-seqs"),
+             (["--device", "cuda"], 78, "CUDA"), (["--block-size", "7"], (64, 78), "block"),
+             (["--config", "/nonexistent"], (64, 66, 74, 78), "/nonexistent")]
+
+
+@pytest.mark.parametrize("flags,status,word", BAD_FLAGS, ids=[" ".join(f[0]) for f in BAD_FLAGS])
+def test_bad_flags(inferd, flags, status, word):
+    refused = run(inferd, "serve", DEMO, "--port", "0", *flags)
+    expected = status if isinstance(status, tuple) else (status,)
+    assert refused.returncode in expected, refused.stdout
+    assert word in refused.stdout
+
+
+def test_missing_and_malformed_models(inferd, tmp_path):
+    def start_with(model, *flags):
+        done = run(inferd, "serve", model, "--port", "0", *flags)
+        return done.returncode, done.stdout
+
+    code, text = start_with(tmp_path / "nowhere")
+    assert code == 66 and "nowhere" in text
+    code, text = start_with(tmp_path)
+    assert code == 66 and "config.json" in text
+    for number, (config, words) in enumerate((
+            ("{", ["config.json"]), ('{"architectures": ["NopeForCausalLM"]}', ["NopeForCausalLM"]),
+            ('{"architectures": ["LlamaForCausalLM"]}', ["config.json"]))):
+        directory = dummy_model(tmp_path / str(number))
+        (directory / "config.json").write_text(config)
+        code, text = start_with(directory, "--load-format", "dummy")
+        assert code in (65, 66, 78) and all(w in text for w in words), text
+    directory = dummy_model(tmp_path / "no-weights")
+    code, text = start_with(directory)
+    assert code in (65, 66) and "safetensors" in text
+    (directory / "model.safetensors").write_bytes(b"\xff" * 100)
+    code, text = start_with(directory)
+    assert code == 65 and "safetensors" in text
+
+
+def test_version_and_help(inferd):
+    done = run(inferd, "version")
+    assert done.returncode == 0 and "inferd" in done.stdout
+    done = run(inferd, "--help")
+    assert done.returncode == 0 and "serve" in done.stdout
+    assert len(done.stdout.splitlines()) <= 50
+
+
+def test_health_command(start, inferd):
+    server = start(DEMO)
+    assert run(inferd, "health", "--port", server.port).returncode == 0
+    server.stop()
+    assert run(inferd, "health", "--port", server.port).returncode != 0
+
+
+def test_start_prints_a_curl_line_that_works(start):
+    server = start(DEMO)
+    wait_until(lambda: "curl" in server.log(), "the curl line")
+    lines = server.log().splitlines()
+    at = next(i for i, line in enumerate(lines) if "curl " in line)
+    command = "\n".join(lines[at:])[lines[at].index("curl "):]
+    answer = subprocess.run(["bash", "-c", command.split("\n\n")[0]], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, check=False, timeout=60 * PATIENCE)
+    assert json.loads(answer.stdout.splitlines()[-1])["choices"][0]["text"], command
+
+
+# drain
+
+def streams_of(server, count, length):
+    streams = [Background(server, {"prompt": f"Once upon a time {i}", "max_tokens": length,
+                                   "ignore_eos": True}) for i in range(count)]
+    for stream in streams:
+        assert stream.started.wait(60 * PATIENCE) and stream.failure is None, stream.failure
+    return streams
+
+
+def slow_server(start, tmp_path):
+    return start(dummy_model(tmp_path / "slow"), "--load-format", "dummy", "--max-num-seqs", "16")
+
+
+def test_drain(start, tmp_path):
+    """SIGTERM: what runs finishes whole, kept connections get 503, exit 0."""
+    server = slow_server(start, tmp_path)
+    kept = server.connection()
+    assert server.get("/livez", connection=kept).status == 200
+    length = 600
+    streams = streams_of(server, 12, length)
+    server.process.send_signal(signal.SIGTERM)
+
+    def draining():
+        answer = server.get("/readyz", connection=kept)
+        if answer.status == 503:
+            assert answer.json["status"] == "draining"
+        return answer.status == 503
+
+    begin = time.monotonic()
+    try:
+        wait_until(draining, "readiness to be off")
+        answer = server.post("/v1/completions", {"prompt": "a"}, connection=server.connection())
+        assert (answer.status, answer.error["code"]) == (503, "draining")
+        assert "retry-after" in answer.headers
+    except (ConnectionError, OSError):
+        pass  # the listener may be closed already: a refused connection is an answer too
+    for stream in streams:
+        assert stream.join().failure is None, (stream.failure, server.log())
+        assert len(stream.chunks_seen) == length and stream.finish_reasons() == ["length"]
+    assert server.wait_exit(30) == 0, server.log()
+    assert time.monotonic() - begin < 60 * PATIENCE
+
+
+def test_kept_connection_gets_503_in_a_drain(start, tmp_path):
+    """A request that arrives on a live connection after SIGTERM is refused with a reason."""
+    server = slow_server(start, tmp_path)
+    streams = streams_of(server, 4, 1500)
+    raw = server.socket()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    raw.sendall(head)  # half a request: the connection is live, not idle
+    time.sleep(0.2)
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "drain" in server.log(), "the drain to be logged")
+    raw.sendall(b"Content-Length: 15\r\n\r\n" + b'{"prompt": "a"}')
+    received = raw.recv(65536)
+    assert statuses(received)[:1] == [503] and b'"draining"' in received, received
+    raw.close()
+    for stream in streams:
+        assert stream.join().failure is None
+    assert server.wait_exit(30) == 0
+
+
+def test_second_sigterm_aborts(start, tmp_path):
+    server = slow_server(start, tmp_path)
+    streams = streams_of(server, 8, 7000)
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "drain" in server.log(), "the drain to begin")
+    assert server.alive()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait_exit(15) == 0, server.log()
+    for stream in streams:
+        stream.join()
+        assert len(stream.chunks_seen) < 7000
+
+
+def test_drain_timeout(start, tmp_path):
+    """What has not finished in time is cut, in-stream, and the exit is still clean."""
+    server = start(dummy_model(tmp_path / "slow"), "--load-format", "dummy",
+                   "--drain-timeout", "1s")
+    streams = streams_of(server, 4, 7000)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait_exit(20) == 0, server.log()
+    for stream in streams:
+        stream.join()
+        assert len(stream.chunks_seen) < 7000
+
+
+def test_sigint_drains_too(start):
+    server = start(DEMO)
+    server.process.send_signal(signal.SIGINT)
+    assert server.wait_exit(15) == 0
+
+
+def test_sigkill_then_start_again(start, inferd, tmp_path):
+    """Nothing is left that stops the next start, not even a stale socket file."""
+    path = tmp_path / "s.sock"
+    server = Server(inferd, DEMO, uds=path)
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    again = start(DEMO, uds=path)
+    assert again.get("/readyz").status == 200
+
+
+def test_idle_server_sleeps(start):
+    """No wake-ups to speak of when nothing is asked: CPU time over an idle second is a sliver."""
+    server = start(DEMO)
+    assert server.choice("a", max_tokens=2)
+
+    def ticks():
+        fields = open(f"/proc/{server.process.pid}/stat", encoding="ascii").read().split()
+        return int(fields[13]) + int(fields[14])
+
+    before = ticks()
+    time.sleep(2)
+    assert ticks() - before <= 0.1 * os.sysconf("SC_CLK_TCK") * PATIENCE
+
+
+def test_raw_request_still_in_the_socket_at_sigterm(start):
+    """A request already accepted when the signal comes is answered, by 200 or 503, never dropped."""
+    server = start(DEMO)
+    raw = server.socket()
+    body = {"prompt": "a", "max_tokens": 4}
+    raw.sendall(http_post("/v1/completions", body, "Connection: close"))
+    time.sleep(0.3)
+    server.process.send_signal(signal.SIGTERM)
+    assert statuses(raw.recv(65536)) in ([200], [503])
+    raw.close()
+    assert server.wait_exit(15) == 0

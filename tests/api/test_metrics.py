@@ -1,0 +1,128 @@
+"""/metrics: a page that Prometheus' own parser reads, whose numbers are those of the requests."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness import DEMO, Stream, wait_until
+
+GAUGES = ["inferd_requests_running", "inferd_requests_waiting", "inferd_kv_cache_usage_ratio",
+          "inferd_kv_blocks", "inferd_engine_state", "inferd_connections", "inferd_build_info",
+          "inferd_cache_config_info", "inferd_waiting_tokens", "inferd_last_step_age_seconds",
+          "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+          "vllm:cache_config_info"]
+COUNTERS = ["inferd_prompt_tokens", "inferd_generation_tokens", "inferd_requests",
+            "inferd_sequences_finished", "inferd_aborted", "inferd_rejected",
+            "inferd_http_requests", "inferd_preemptions", "inferd_prefix_cache_queries",
+            "inferd_prefix_cache_hits", "vllm:prompt_tokens", "vllm:generation_tokens",
+            "vllm:request_success", "vllm:num_preemptions", "vllm:prefix_cache_queries",
+            "vllm:prefix_cache_hits"]
+HISTOGRAMS = ["inferd_time_to_first_token_seconds", "inferd_inter_token_latency_seconds",
+              "inferd_e2e_request_latency_seconds", "inferd_queue_time_seconds",
+              "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
+              "vllm:e2e_request_latency_seconds"]
+
+
+def families(server):
+    page = server.get("/metrics")
+    assert page.headers["content-type"].startswith("text/plain")
+    return {f.name: f for f in text_string_to_metric_families(page.body.decode())}
+
+
+@pytest.mark.parametrize("kind,names", [("gauge", GAUGES), ("counter", COUNTERS),
+                                        ("histogram", HISTOGRAMS)])
+def test_families(server, kind, names):
+    server.choice("Once", max_tokens=3)
+    found = families(server)
+    missing = [n for n in names if n not in found]
+    assert not missing
+    wrong = [n for n in names if found[n].type != kind]
+    assert not wrong
+    assert all(found[n].documentation for n in names)
+
+
+def test_histograms_are_cumulative(server):
+    server.choice("Once", max_tokens=3)
+    for family in families(server).values():
+        if family.type != "histogram":
+            continue
+        series = {}
+        for sample in family.samples:
+            labels = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
+            series.setdefault(labels, []).append(sample)
+        for samples in series.values():
+            buckets = [s.value for s in samples if s.name.endswith("_bucket")]
+            count = [s.value for s in samples if s.name.endswith("_count")]
+            assert buckets == sorted(buckets), family.name
+            assert buckets[-1] == count[0], family.name
+
+
+def test_no_series_twice(server):
+    lines = [line.rsplit(" ", 1)[0] for line in server.get("/metrics").body.decode().splitlines()
+             if line and not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+
+
+def test_numbers_are_those_of_the_requests(start):
+    server = start(DEMO)
+    prompt = server.tokens("Once upon a time there was a fox")
+    for _ in range(3):
+        server.complete(prompt, max_tokens=7, ignore_eos=True)
+    server.complete([prompt, prompt], max_tokens=5, ignore_eos=True)
+    Stream(server, {"prompt": prompt, "max_tokens": 4, "ignore_eos": True}).chunks()
+    server.post("/v1/completions", {})
+    wait_until(server.idle, "idle", context=server.usage)
+    metric = server.metric
+    assert metric("inferd_prompt_tokens_total") == 6 * len(prompt)
+    assert metric("inferd_generation_tokens_total") == 3 * 7 + 2 * 5 + 4
+    assert metric("vllm:generation_tokens_total") == 3 * 7 + 2 * 5 + 4
+    assert metric("inferd_sequences_finished_total", finished_reason="length") == 6
+    assert metric("inferd_requests_total") == 5
+    assert metric("inferd_rejected_total") == 1
+    assert metric("inferd_time_to_first_token_seconds_count") == 6
+    assert metric("inferd_inter_token_latency_seconds_count") == 3 * 6 + 2 * 4 + 3
+    assert metric("inferd_http_requests_total", route="/v1/completions", code="200") == 5
+    assert metric("inferd_http_requests_total", route="/v1/completions", code="400") == 1
+
+
+def test_block_states_add_up(server):
+    stream = Stream(server, {"prompt": "Once", "max_tokens": 200, "ignore_eos": True})
+    events = stream.events()
+    next(events)
+    total = None
+    for _ in range(20):
+        metrics = server.metrics()
+        blocks = {dict(k[1])["state"]: v for k, v in metrics.items() if k[0] == "inferd_kv_blocks"}
+        assert set(blocks) == {"free", "cached", "used"}
+        total = total or sum(blocks.values())
+        assert sum(blocks.values()) == total
+        next(events, None)
+    stream.close()
+
+
+def test_usage_is_zero_when_idle_although_blocks_are_cached(server):
+    server.complete("A long enough prompt to fill a few blocks of the cache. " * 8, max_tokens=2)
+    wait_until(server.idle, "idle", context=server.usage)
+    assert server.metric("inferd_kv_blocks", state="cached") > 0
+    assert server.metric("inferd_kv_cache_usage_ratio") == 0
+    assert server.metric("vllm:kv_cache_usage_perc") == 0
+
+
+def test_no_client_string_becomes_a_label(server):
+    server.post("/v1/completions", {"prompt": "a", "model": "evil-name-1"})
+    server.get("/evil-path-2")
+    server.request("EVILMETHOD", "/v1/models")
+    page = server.get("/metrics").body
+    assert b"evil-name-1" not in page and b"evil-path-2" not in page and b"EVILMETHOD" not in page
+
+
+def test_counters_never_fall(server):
+    def counters():
+        return {(f.name, s.name, tuple(sorted(s.labels.items()))): s.value
+                for f in families(server).values() if f.type in ("counter", "histogram")
+                for s in f.samples if not s.name.endswith("_sum")}
+
+    before = counters()
+    server.choice("Once", max_tokens=3)
+    after = counters()
+    assert all(after[key] >= value for key, value in before.items())
+    assert after != before

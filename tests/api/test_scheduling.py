@@ -1,0 +1,193 @@
+"""What one request may do to the others: long prompts, full queues, clients that vanish.
+
+These use random-weight models whose size is chosen so that a step takes milliseconds, long enough
+to act between two steps; expectations are counts of steps, never seconds."""
+
+import json
+import subprocess
+import threading
+
+import pytest
+
+from harness import Background, Stream, dummy_model, http_post, wait_until
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return dummy_model(tmp_path_factory.mktemp("model") / "dummy")
+
+
+def dummy(start, model, *flags):
+    return start(model, "--load-format", "dummy", "--seed", "7", "--served-model-name", "dummy",
+                 *flags)
+
+
+def long_prompt(server, length):
+    ids = server.tokens(WORDS, add_special_tokens=False)
+    return (ids * (length // len(ids) + 1))[:length]
+
+
+def test_long_prompt_does_not_stop_the_streams(start, model):
+    """4,000 tokens in chunks of 256 beside 16 decoding streams: while the prompt is computed, every
+    stream gets a token with every chunk."""
+    server = dummy(start, model, "--max-num-batched-tokens", "256", "--max-num-seqs", "32")
+    streams = [Background(server, {"prompt": f"stream {i}", "max_tokens": 2000, "seed": i,
+                                   "ignore_eos": True}) for i in range(16)]
+    for stream in streams:
+        assert stream.started.wait(60) and stream.failure is None, stream.failure
+    steps = server.metric("inferd_iteration_tokens_count")
+    before = [len(s.times) for s in streams]
+    prompt = long_prompt(server, 4000)
+    timed = Stream(server, {"prompt": prompt, "max_tokens": 1})
+    arrival = [at for at, _ in timed.events()][0]
+    begin = [s.times[n - 1] for s, n in zip(streams, before)]
+    chunks = -(-4000 // (256 - 16))
+    assert server.metric("inferd_iteration_tokens_count") - steps >= chunks
+    for stream, count, first in zip(streams, before, begin):
+        during = [t for t in stream.times[count - 1:] if t <= arrival]
+        assert len(during) >= chunks - 2, f"{len(during)} tokens beside {chunks} chunks"
+        gaps = [b - a for a, b in zip(during, during[1:])]
+        chunk_s = (arrival - first) / chunks
+        assert max(gaps) < 8 * chunk_s, f"gap {max(gaps):.3f} s, a chunk takes {chunk_s:.3f} s"
+    for stream in streams:
+        stream.stream.close()
+        stream.join()
+
+
+def test_killed_client_in_mid_prefill(start, model):
+    """A non-stream client dies by SIGKILL while its prompt is computed: noticed, blocks free."""
+    server = dummy(start, model, "--max-num-batched-tokens", "32")
+    body = json.dumps({"prompt": long_prompt(server, 8000), "max_tokens": 100, "ignore_eos": True})
+    curl = subprocess.Popen(["curl", "-sS", f"http://{server.host}:{server.port}/v1/completions",
+                             "-H", "Content-Type: application/json", "-d", "@-"],
+                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    curl.stdin.write(body.encode())
+    curl.stdin.close()
+    wait_until(lambda: server.metric("inferd_kv_blocks", state="used") > 4, "the prefill to run")
+    generated = server.metric("inferd_generation_tokens_total")
+    curl.kill()
+    curl.wait()
+    wait_until(server.idle, "the killed client's blocks to be free", context=server.usage)
+    assert server.metric("inferd_aborted_total", cause="disconnect") == 1
+    assert server.metric("inferd_generation_tokens_total") == generated
+
+
+def test_killed_client_in_the_queue(start, model):
+    server = dummy(start, model, "--max-num-seqs", "1")
+    first = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
+    next(first.events())
+    waiting = Background(server, {"prompt": "b", "max_tokens": 4})
+    wait_until(lambda: server.metric("inferd_requests_waiting") == 1, "one to wait")
+    raw = server.socket()
+    body = json.dumps({"prompt": "c", "max_tokens": 4}).encode()
+    raw.sendall(http_post("/v1/completions", body))
+    wait_until(lambda: server.metric("inferd_requests_waiting") == 2, "two to wait")
+    raw.close()
+    wait_until(lambda: server.metric("inferd_requests_waiting") == 1, "the dead one to leave")
+    first.close()
+    waiting.join()
+    assert waiting.failure is None and waiting.finish_reasons()
+
+
+def test_queue_full(start, model):
+    """One runs, two wait, the fourth is told to come back; all prompts of a request or none."""
+    server = dummy(start, model, "--max-num-seqs", "1", "--max-queue-requests", "2")
+    running = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
+    next(running.events())
+    waiting = [Background(server, {"prompt": "b", "max_tokens": 2}) for _ in range(2)]
+    wait_until(lambda: server.metric("inferd_requests_waiting") == 2, "two to wait")
+    for fields in ({}, {"stream": True}):
+        answer = server.post("/v1/completions", {"prompt": "c", "max_tokens": 2, **fields})
+        assert answer.status == 429, answer
+        assert answer.error["code"] == "queue_full"
+        assert answer.error["type"] == "rate_limit_error"
+        assert 1 <= int(answer.headers["retry-after"]) <= 120
+        assert int(answer.headers["retry-after-ms"]) > 0
+    assert server.get("/livez").status == 200
+    assert server.metric("inferd_rejected_total", reason="queue_full") == 2
+    running.close()
+    for stream in waiting:
+        assert stream.join().failure is None
+    answer = server.post("/v1/completions", {"prompt": ["d"] * 4, "max_tokens": 2})
+    assert answer.status == 429, "four prompts cannot wait in a queue of two"
+    assert server.choice("e", max_tokens=1)
+
+
+def test_queue_time(start, model):
+    server = dummy(start, model, "--max-num-seqs", "1", "--max-queue-time", "1s")
+    running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
+    events = running.events()
+    next(events)
+    for fields in ({}, {"stream": True}):
+        answer = server.post("/v1/completions", {"prompt": "b", "max_tokens": 2, **fields})
+        assert (answer.status, answer.error["code"]) == (429, "queue_timeout"), answer
+        assert "retry-after" in answer.headers
+    next(events)
+    running.close()
+
+
+def test_small_pool_preempts_and_all_finish(start, model):
+    """Eight growing sequences in a pool for about three: preempted by recompute, same tokens."""
+    bodies = [{"prompt": f"number {i}", "max_tokens": 150, "ignore_eos": True, "temperature": 1,
+               "seed": i} for i in range(8)]
+    roomy = dummy(start, model)
+    expected = [roomy.choice(**body)["text"] for body in bodies]
+    server = dummy(start, model, "--num-blocks", "32")
+    streams = [Background(server, body) for body in bodies]
+    texts = [s.join().text() for s in streams]
+    assert [s.failure for s in streams] == [None] * 8
+    assert server.metric("inferd_preemptions_total") > 0
+    assert texts == expected
+    assert max(len(s.chunks_seen) for s in streams) == 150
+
+
+def test_prompt_that_never_fits_is_refused(start, model):
+    """The pool is smaller than the context: told so at the door, not stuck in the queue."""
+    server = dummy(start, model, "--num-blocks", "16")
+    length = server.max_model_len()
+    body = {"prompt": long_prompt(server, length), "max_tokens": 1}
+    answer = server.post("/v1/completions", body)
+    assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
+    assert server.choice("a", max_tokens=2, ignore_eos=True)["text"] is not None
+
+
+def test_priority(start, model):
+    """Under the priority policy the lower number runs first, whatever came first."""
+    server = dummy(start, model, "--max-num-seqs", "1", "--scheduling-policy", "priority")
+    running = Stream(server, {"prompt": "a", "max_tokens": 1000, "ignore_eos": True,
+                              "priority": -5})
+    next(running.events())
+    order, threads = [], []
+
+    def work(priority):
+        server.complete("b", max_tokens=2, priority=priority)
+        order.append(priority)
+
+    for count, priority in enumerate((5, 0, -3), 1):
+        threads.append(threading.Thread(target=work, args=(priority,)))
+        threads[-1].start()
+        wait_until(lambda n=count: server.metric("inferd_requests_waiting") == n, "one more")
+    running.close()
+    for thread in threads:
+        thread.join()
+    assert order == [-3, 0, 5]
+
+
+def test_answers_do_not_depend_on_settings(start, model):
+    """Bit for bit: chunk size, block size, threads, prefix cache, chunked or not."""
+    bodies = [{"prompt": f"{WORDS} " * (3 + 7 * i), "max_tokens": 30, "temperature": 1, "seed": i,
+               "logprobs": 3, "ignore_eos": True} for i in range(6)]
+    settings = [(), ("--max-num-batched-tokens", "64"), ("--threads", "1"), ("--block-size", "32"),
+                ("--no-enable-prefix-caching",), ("--max-num-seqs", "2")]
+    answers = []
+    for flags in settings:
+        server = dummy(start, model, *flags)
+        streams = [Background(server, body) for body in bodies]
+        for stream in streams:
+            assert stream.join().failure is None, stream.failure
+        answers.append([[c["choices"] for c in s.chunks_seen] for s in streams])
+        server.stop()
+    for flags, answer in zip(settings[1:], answers[1:]):
+        assert answer == answers[0], flags
