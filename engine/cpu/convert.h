@@ -1,0 +1,57 @@
+/* convert.h: scalar conversions between fp32, bf16 and f16, all rounding to nearest even.
+ *
+ * Exact for every bit pattern, NaN stays NaN (quiet). Used where single elements move: packing,
+ * embedding rows, K/V stores. No state; any thread.
+ */
+#ifndef INFERD_ENGINE_CPU_CONVERT_H
+#define INFERD_ENGINE_CPU_CONVERT_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t float_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+static inline float float_from_bits(uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+static inline float float_from_bf16(uint16_t h) {
+  return float_from_bits((uint32_t)h << 16);
+}
+
+static inline uint16_t bf16_from_float(float x) {
+  uint32_t u = float_bits(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
+  return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+/* Shifting the 15 magnitude bits to the place of a float's and multiplying by 2^112 corrects the
+ * exponent bias, and turns f16 subnormals into normal floats. */
+static inline float float_from_f16(uint16_t h) {
+  uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
+  uint32_t u = float_bits(float_from_bits(magnitude) * 0x1p112f);
+  if (magnitude >= 0x0f800000u) u = magnitude | 0x7f800000u; /* infinity, NaN */
+  return float_from_bits(u | (uint32_t)(h & 0x8000) << 16);
+}
+
+static inline uint16_t f16_from_float(float x) {
+  uint32_t u = float_bits(x);
+  uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
+  u &= 0x7fffffffu;
+  if (u > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+  if (u >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and above */
+  if (u < 0x38800000u) { /* below 2^-14: adding 0.5 leaves the rounded multiple of 2^-24 in place */
+    uint32_t sum = float_bits(float_from_bits(u) + 0.5f);
+    return (uint16_t)(sign | (sum - 0x3f000000u));
+  }
+  uint32_t rounded = u + 0xfffu + (u >> 13 & 1u) - 0x38000000u;
+  return (uint16_t)(sign | rounded >> 13);
+}
+
+#endif

@@ -1,0 +1,139 @@
+/* cpu.h: what the files of the CPU back end share: the device and the operations of ops_cpu.
+ *
+ * Everything is called on the engine thread, except tasks given to the pool. Buffers are fp32,
+ * row-major, exactly [rows, width]. Set-up allocates from the device's memory list; a step does
+ * not.
+ */
+#ifndef INFERD_ENGINE_CPU_CPU_H
+#define INFERD_ENGINE_CPU_CPU_H
+
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/threads.h"
+
+enum {
+  ROW_BLOCK = 256,       /* rows of a linear layer that are staged at a time */
+  ATTENTION_ROWS = 24,   /* query rows of a work item; more when the group is larger */
+  PARTIAL_ROWS = 16384,  /* rows of split results kept between the two passes of attention */
+  ROPE_TABLES = 2,       /* distinct rotary settings whose cos and sin are kept for a step */
+  INLINE_ELEMENTS = 8192 /* smaller row operations stay on the calling thread */
+};
+
+struct weight {
+  int64_t rows, cols; /* N, K */
+  int64_t depth;      /* K, padded to DEPTH_ALIGN for bf16 */
+  dtype_t dtype;
+  size_t panel_bytes;
+  uint8_t *panels; /* [ceil(N / 64)] panels, see gemm_t */
+};
+
+struct vector {
+  int64_t count;
+  float *values;
+};
+
+/* One mapping taken from the kernel; weights and buffers are cut from it front to back. */
+typedef struct arena {
+  struct arena *next;
+  uint8_t *base;
+  size_t size, used;
+} arena_t;
+
+/* A query tile of attention: tokens [token, token + count) of one request, splits [first, last). */
+typedef struct item {
+  int32_t request, token, count;
+  int32_t split_first, split_last;
+  int32_t partial; /* first row in `partials` when the splits run apart, -1 = merged at once */
+} item_t;
+
+typedef struct rope_table {
+  const rope_t *rope;   /* NULL = not filled in this step */
+  float *cosine, *sine; /* [tokens, dims / 2] */
+} rope_table_t;
+
+/* What one worker of attention needs: rows = max(ATTENTION_ROWS, heads). */
+typedef struct attention_scratch {
+  float *q, *acc, *total;                   /* [rows, head_dim padded] */
+  float *scores;                            /* [rows, SCORE_STRIDE] */
+  float *max, *sum, *total_max, *total_sum; /* [rows] */
+  strip_t strip;
+} attention_scratch_t;
+
+struct device {
+  const kernels_t *kernels;
+  pool_t *pool;
+  char description[64];
+  arena_t *arenas;
+  /* K/V pool: [layer][block][K part | V part] */
+  kv_cache_desc_t kv;
+  uint8_t *kv_base;
+  size_t kv_mapped;
+  size_t block_bytes, key_bytes; /* of one block in one layer; of its K part */
+  int32_t key_stride;            /* lanes of a K row: block_size, at least SEGMENT_KEYS */
+  int32_t head_stride;           /* head_dim padded to HEAD_ALIGN */
+  /* workspaces, taken in prepare */
+  step_limits_t limits;
+  bool prepared;
+  int64_t cols_max; /* widest weight */
+  uint8_t *staged;  /* [ROW_BLOCK, staged_cols] of 4 bytes */
+  int64_t staged_cols;
+  float *logits; /* [logits_rows_max, logits_stride] */
+  int64_t logits_stride, logits_cols;
+  rope_table_t rope_tables[ROPE_TABLES];
+  int32_t rope_next;              /* table that a new setting replaces */
+  attention_scratch_t *attention; /* [threads] */
+  item_t *items, *split_items;    /* [items_max], [PARTIAL_ROWS] */
+  int32_t num_items, num_split_items;
+  float *partials; /* [PARTIAL_ROWS, head_stride_max + 2] */
+  int64_t partial_stride;
+  void **sample_scratch; /* [threads] */
+  size_t sample_scratch_size;
+  /* the step */
+  const batch_t *batch;
+};
+
+/* memory.c: zeroed, 64-byte aligned; NULL when there is none. */
+void *memory_take(device_t *device, size_t bytes);
+void *memory_map(size_t bytes, size_t *mapped); /* own mapping on huge pages; NULL = none */
+void memory_unmap(void *base, size_t mapped);
+void memory_release(device_t *device);
+bool size_product(size_t *out, size_t a, size_t b, size_t c); /* false on overflow */
+int no_memory(error_t *error, const char *what, size_t bytes);
+
+/* weight.c */
+int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error);
+int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
+               error_t *error);
+/* Writes out[cols] = row of the weight * scale. */
+void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
+
+/* linear.c */
+void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
+                const vector_t *bias, const act_t *residual, int32_t rows);
+void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
+                int32_t first, int32_t rows);
+void cpu_read_logits(device_t *device, float *out, int32_t rows);
+
+/* rows.c */
+void cpu_embed(device_t *device, act_t *x, const weight_t *table, float scale);
+void cpu_embed_positions(device_t *device, act_t *x, const weight_t *table, int32_t offset);
+void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+              const norm_t *norm, int32_t rows);
+void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,
+                    int32_t rows);
+void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width);
+
+/* kv.c */
+size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
+int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error);
+void kv_copy_blocks(device_t *device, const batch_t *batch);
+void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
+uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block); /* K part, then V part */
+
+/* attention.c */
+void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
+
+/* sample.c */
+size_t sample_scratch_bytes(int32_t vocab_size); /* per worker */
+void cpu_sample(device_t *device, const sample_row_t *rows, int32_t num_rows);
+
+#endif

@@ -1,0 +1,170 @@
+/* device.c: the CPU as a back end: open, plan, workspaces, and the table ops_cpu.
+ *
+ * Owns device_t. Engine thread only. Set-up functions take memory and may fail; during a step
+ * nothing here allocates. Operations are straight calls: each returns when its work is done, so
+ * `end` has nothing to wait for.
+ */
+#include "engine/cpu/cpu.h"
+
+#include "engine/cpu/topology.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void cpu_close(device_t *device) {
+  if (!device) return;
+  pool_free(device->pool);
+  memory_unmap(device->kv_base, device->kv_mapped);
+  memory_release(device);
+  free(device);
+}
+
+static int cpu_open(const device_options_t *options, device_t **out, error_t *error) {
+  *out = NULL;
+  const kernels_t *kernels = kernels_find(options->isa, error);
+  if (!kernels) return ERR_CONFIGURATION;
+  if (options->num_threads < 0 || options->num_threads > POOL_THREADS_MAX)
+    return error_set(error, ERR_CONFIGURATION, "num_threads", "num_threads is %d, it must be 0..%d",
+                     options->num_threads, POOL_THREADS_MAX);
+  int threads = options->num_threads > 0 ? options->num_threads : topology_num_cpus();
+  if (threads > POOL_THREADS_MAX) threads = POOL_THREADS_MAX;
+  device_t *device = calloc(1, sizeof *device);
+  if (!device) return no_memory(error, "a device", sizeof *device);
+  device->kernels = kernels;
+  device->pool = pool_new(threads);
+  if (!device->pool) {
+    cpu_close(device);
+    return error_set(error, ERR_NO_MEMORY, "num_threads", "%d threads cannot be started", threads);
+  }
+  snprintf(device->description, sizeof device->description, "%d thread%s, %s", threads,
+           threads == 1 ? "" : "s", kernels->name);
+  *out = device;
+  return 0;
+}
+
+static const char *cpu_describe(const device_t *device) {
+  return device->description;
+}
+
+static size_t cpu_memory_free(const device_t *device) {
+  (void)device;
+  return topology_memory_free();
+}
+
+/* Set-up memory that says which piece was too large. */
+static void *take(device_t *device, const char *what, size_t a, size_t b, size_t c,
+                  error_t *error) {
+  size_t bytes = SIZE_MAX;
+  void *taken = size_product(&bytes, a, b, c) ? memory_take(device, bytes) : NULL;
+  if (!taken) no_memory(error, what, bytes);
+  return taken;
+}
+
+static int prepare_attention(device_t *device, error_t *error) {
+  const step_limits_t *l = &device->limits;
+  size_t threads = (size_t)pool_num_threads(device->pool), tokens = (size_t)l->tokens_max;
+  size_t rows = (size_t)(l->heads_max > ATTENTION_ROWS ? l->heads_max : ATTENTION_ROWS);
+  size_t dims = ((size_t)l->head_dim_max + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  for (int i = 0; i < ROPE_TABLES; i++) {
+    rope_table_t *table = &device->rope_tables[i];
+    table->rope = NULL;
+    table->cosine = take(device, "rotary tables", tokens, dims, sizeof(float), error);
+    if (!table->cosine) return ERR_NO_MEMORY;
+    table->sine = table->cosine + tokens * (dims / 2);
+  }
+  device->items = take(device, "attention", tokens + PARTIAL_ROWS, sizeof(item_t), 1, error);
+  device->split_items = take(device, "attention", PARTIAL_ROWS, sizeof(item_t), 1, error);
+  device->partial_stride = (int64_t)dims + 2;
+  device->partials = take(device, "attention", PARTIAL_ROWS, dims + 2, sizeof(float), error);
+  device->attention = take(device, "attention", threads, sizeof *device->attention, 1, error);
+  if (!device->items || !device->split_items || !device->partials || !device->attention)
+    return ERR_NO_MEMORY;
+  for (size_t i = 0; i < threads; i++) {
+    attention_scratch_t *s = &device->attention[i];
+    s->q = take(device, "attention", rows, 3 * dims, sizeof(float), error);
+    s->scores = take(device, "attention", rows, SCORE_STRIDE, sizeof(float), error);
+    s->max = take(device, "attention", rows, 4, sizeof(float), error);
+    if (!s->q || !s->scores || !s->max) return ERR_NO_MEMORY;
+    s->acc = s->q + rows * dims;
+    s->total = s->acc + rows * dims;
+    s->sum = s->max + rows;
+    s->total_max = s->sum + rows;
+    s->total_sum = s->total_max + rows;
+  }
+  return 0;
+}
+
+static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
+  CHECK(limits->tokens_max > 0 && limits->logits_rows_max > 0 && limits->vocab_size > 0 &&
+        limits->hidden_max > 0 && limits->head_dim_max > 0 && limits->heads_max > 0);
+  device->limits = *limits;
+  int64_t cols = limits->hidden_max > device->cols_max ? limits->hidden_max : device->cols_max;
+  cols = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
+  device->staged_cols = cols;
+  device->staged = take(device, "staged rows", ROW_BLOCK, (size_t)cols, sizeof(float), error);
+  device->logits_stride = (limits->vocab_size + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
+  device->logits = take(device, "logits", (size_t)limits->logits_rows_max,
+                        (size_t)device->logits_stride, sizeof(float), error);
+  size_t threads = (size_t)pool_num_threads(device->pool);
+  device->sample_scratch = take(device, "sampling", threads, sizeof(void *), 1, error);
+  if (!device->staged || !device->logits || !device->sample_scratch) return ERR_NO_MEMORY;
+  size_t scratch = sample_scratch_bytes(limits->vocab_size);
+  for (size_t i = 0; i < threads; i++) {
+    device->sample_scratch[i] = take(device, "sampling", scratch, 1, 1, error);
+    if (!device->sample_scratch[i]) return ERR_NO_MEMORY;
+  }
+  int status = prepare_attention(device, error);
+  device->prepared = status == 0;
+  return status;
+}
+
+static act_t *cpu_buffer(device_t *device, int64_t rows, int64_t width) {
+  size_t bytes;
+  if (rows <= 0 || width <= 0 || !size_product(&bytes, (size_t)rows, (size_t)width, sizeof(float)))
+    return NULL;
+  void *buffer = memory_take(device, bytes);
+  if (buffer) memset(buffer, 0, bytes); /* real pages now, not in the first step */
+  return buffer;
+}
+
+static void cpu_begin(device_t *device, const batch_t *batch) {
+  CHECK(device->prepared && batch->num_tokens <= device->limits.tokens_max);
+  CHECK(!device->kv_base || batch->block_size == device->kv.block_size);
+  device->batch = batch;
+  for (int i = 0; i < ROPE_TABLES; i++) device->rope_tables[i].rope = NULL;
+  kv_copy_blocks(device, batch);
+}
+
+static int cpu_end(device_t *device, error_t *error) {
+  (void)device;
+  (void)error;
+  return 0;
+}
+
+const ops_t ops_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .memory_free = cpu_memory_free,
+    .weight = cpu_weight,
+    .vector = cpu_vector,
+    .kv_bytes = cpu_kv_bytes,
+    .kv_cache = cpu_kv_cache,
+    .prepare = cpu_prepare,
+    .buffer = cpu_buffer,
+    .begin = cpu_begin,
+    .embed = cpu_embed,
+    .embed_positions = cpu_embed_positions,
+    .norm = cpu_norm,
+    .linear = cpu_linear,
+    .rope_store = cpu_rope_store,
+    .attention = cpu_attention,
+    .activation = cpu_activation,
+    .gather = cpu_gather,
+    .logits = cpu_logits,
+    .sample = cpu_sample,
+    .end = cpu_end,
+    .read_logits = cpu_read_logits,
+};

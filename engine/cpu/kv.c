@@ -1,0 +1,230 @@
+/* kv.c: the paged K/V pool: its layout, stores and page copies.
+ *
+ * Owns the pool. Called on the engine thread; pool workers store tokens and copy layers. Layout of
+ * a block in one layer, chosen so that attention needs no sum across lanes: K part
+ * [kv_head][head_dim][key_stride]   key_stride = block_size, at least 16: keys are lanes V part
+ * [kv_head][block_size][head_stride] head_stride = head_dim padded to 16 with zeros Block 0 is
+ * zeroed with the rest and never written: a slot of it does not occur in a batch.
+ */
+#include "engine/cpu/cpu.h"
+
+#include "engine/cpu/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK_ALIGN = 64, TOUCH_BYTES = 1 << 20, HEAD_DIM_MAX = 1024, BLOCK_SIZE_MAX = 65536 };
+
+typedef struct layout {
+  size_t key_bytes, block_bytes;
+  int32_t key_stride, head_stride;
+} layout_t;
+
+static bool layout_of(const kv_cache_desc_t *desc, layout_t *out) {
+  int32_t size = desc->block_size;
+  if (size < 1 || size > BLOCK_SIZE_MAX || (size & (size - 1)) != 0) return false;
+  if (desc->head_dim < 1 || desc->head_dim > HEAD_DIM_MAX || desc->num_kv_heads < 1) return false;
+  out->key_stride = size > SEGMENT_KEYS ? size : SEGMENT_KEYS;
+  out->head_stride = (desc->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  size_t element = dtype_size(desc->dtype), heads = (size_t)desc->num_kv_heads, values;
+  if (!size_product(&out->key_bytes, heads * element, (size_t)desc->head_dim,
+                    (size_t)out->key_stride) ||
+      !size_product(&values, heads * element, (size_t)out->head_stride, (size_t)size) ||
+      __builtin_add_overflow(out->key_bytes, values, &out->block_bytes) ||
+      out->block_bytes > SIZE_MAX / 2)
+    return false;
+  out->block_bytes = (out->block_bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+  return true;
+}
+
+size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
+  layout_t layout;
+  size_t bytes;
+  if (num_blocks < 0 || desc->num_layers < 0 || !layout_of(desc, &layout) ||
+      !size_product(&bytes, (size_t)desc->num_layers, (size_t)num_blocks, layout.block_bytes))
+    return SIZE_MAX;
+  return bytes;
+}
+
+static void touch_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  device_t *device = context;
+  for (int64_t i = first; i < last; i++) {
+    size_t at = (size_t)i * TOUCH_BYTES, left = device->kv_mapped - at;
+    memset(device->kv_base + at, 0, left < TOUCH_BYTES ? left : TOUCH_BYTES);
+  }
+}
+
+int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
+  layout_t layout;
+  if (!layout_of(desc, &layout))
+    return error_set(error, ERR_CONFIGURATION, "block_size",
+                     "a K/V pool of block_size %d and head_dim %d is not possible",
+                     desc->block_size, desc->head_dim);
+  size_t bytes = cpu_kv_bytes(desc, desc->num_blocks);
+  memory_unmap(device->kv_base, device->kv_mapped);
+  device->kv_base = bytes > 0 && bytes < SIZE_MAX ? memory_map(bytes, &device->kv_mapped) : NULL;
+  if (!device->kv_base) return no_memory(error, "the K/V pool", bytes);
+  device->kv = *desc;
+  device->key_bytes = layout.key_bytes;
+  device->block_bytes = layout.block_bytes;
+  device->key_stride = layout.key_stride;
+  device->head_stride = layout.head_stride;
+  int64_t pieces = (int64_t)((device->kv_mapped + TOUCH_BYTES - 1) / TOUCH_BYTES);
+  pool_run(device->pool, touch_task, device, pieces, 1);
+  return 0;
+}
+
+uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block) {
+  size_t index = (size_t)layer * (size_t)device->kv.num_blocks + (size_t)block;
+  return device->kv_base + index * device->block_bytes;
+}
+
+typedef struct copying {
+  device_t *device;
+  const batch_t *batch;
+} copying_t;
+
+static void copy_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const copying_t *c = context;
+  const device_t *device = c->device;
+  size_t element = dtype_size(device->kv.dtype);
+  size_t key_row = (size_t)device->key_stride * element;
+  size_t value_row = (size_t)device->head_stride * element;
+  size_t value_head = value_row * (size_t)device->kv.block_size;
+  size_t key_rows = (size_t)device->kv.num_kv_heads * (size_t)device->kv.head_dim;
+  for (int64_t layer = first; layer < last; layer++) {
+    for (int32_t i = 0; i < c->batch->num_copies; i++) {
+      const block_copy_t *copy = &c->batch->copies[i];
+      const uint8_t *src = kv_block(device, (int32_t)layer, copy->src);
+      uint8_t *dst = kv_block(device, (int32_t)layer, copy->dst);
+      size_t rows = (size_t)copy->rows;
+      for (size_t r = 0; r < key_rows; r++)
+        memcpy(dst + r * key_row, src + r * key_row, rows * element);
+      for (int32_t h = 0; h < device->kv.num_kv_heads; h++) {
+        size_t at = device->key_bytes + (size_t)h * value_head;
+        memcpy(dst + at, src + at, rows * value_row);
+      }
+    }
+  }
+}
+
+void kv_copy_blocks(device_t *device, const batch_t *batch) {
+  for (int32_t i = 0; i < batch->num_copies; i++) {
+    const block_copy_t *copy = &batch->copies[i];
+    CHECK(copy->src >= 0 && copy->src < device->kv.num_blocks && copy->dst > 0 &&
+          copy->dst < device->kv.num_blocks && copy->src != copy->dst && copy->rows >= 0 &&
+          copy->rows <= device->kv.block_size);
+  }
+  copying_t c = {device, batch};
+  if (batch->num_copies > 0) pool_run(device->pool, copy_task, &c, device->kv.num_layers, 1);
+}
+
+static void table_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  device_t *device = context;
+  const rope_table_t *table = &device->rope_tables[device->rope_next];
+  int32_t half = table->rope->dims / 2;
+  for (int64_t t = first; t < last; t++) {
+    float position = (float)device->batch->positions[t];
+    for (int32_t i = 0; i < half; i++) {
+      float angle = position * table->rope->inv_freq[i];
+      table->cosine[t * half + i] = cosf(angle) * table->rope->scale;
+      table->sine[t * half + i] = sinf(angle) * table->rope->scale;
+    }
+  }
+}
+
+/* cos and sin of the step's positions, made once per step for each rotary setting. */
+static const rope_table_t *rope_table(device_t *device, const rope_t *rope) {
+  for (int i = 0; i < ROPE_TABLES; i++)
+    if (device->rope_tables[i].rope == rope) return &device->rope_tables[i];
+  rope_table_t *table = &device->rope_tables[device->rope_next];
+  CHECK(rope->dims >= 0 && rope->dims <= device->limits.head_dim_max);
+  table->rope = rope;
+  pool_run(device->pool, table_task, device, device->batch->num_tokens, 16);
+  device->rope_next = (device->rope_next + 1) % ROPE_TABLES;
+  return table;
+}
+
+typedef struct storing {
+  device_t *device;
+  float *qkv;
+  const attention_t *a;
+  const rope_table_t *table; /* NULL = no rotation */
+} storing_t;
+
+static void store_elements(void *out, const float *x, int32_t count, int32_t stride,
+                           dtype_t dtype) {
+  if (dtype == DTYPE_F32) {
+    for (int32_t i = 0; i < count; i++) ((float *)out)[(size_t)i * (size_t)stride] = x[i];
+  } else if (dtype == DTYPE_F16) {
+    uint16_t *to = out;
+    for (int32_t i = 0; i < count; i++) to[(size_t)i * (size_t)stride] = f16_from_float(x[i]);
+  } else {
+    uint16_t *to = out;
+    for (int32_t i = 0; i < count; i++) to[(size_t)i * (size_t)stride] = bf16_from_float(x[i]);
+  }
+}
+
+/* k and v: (kv_heads, head_dim) of one token. */
+static void store_token(const device_t *device, const attention_t *a, int64_t slot, const float *k,
+                        const float *v) {
+  int64_t size = device->kv.block_size;
+  int64_t block = slot / size, offset = slot % size;
+  CHECK(block > 0 && block < device->kv.num_blocks);
+  size_t element = dtype_size(device->kv.dtype), dim = (size_t)a->head_dim;
+  uint8_t *base = kv_block(device, a->layer, (int32_t)block);
+  size_t key_head = dim * (size_t)device->key_stride * element;
+  size_t value_row = (size_t)device->head_stride * element;
+  for (int32_t h = 0; h < a->num_kv_heads; h++) {
+    size_t head = (size_t)h;
+    uint8_t *keys = base + head * key_head + (size_t)offset * element;
+    uint8_t *values = base + device->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
+    store_elements(keys, k + head * dim, a->head_dim, device->key_stride, device->kv.dtype);
+    store_elements(values, v + head * dim, a->head_dim, 1, device->kv.dtype);
+  }
+}
+
+static void store_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const storing_t *s = context;
+  const attention_t *a = s->a;
+  const kernels_t *kernels = s->device->kernels;
+  int32_t dim = a->head_dim, heads = a->num_heads + a->num_kv_heads;
+  int64_t width = (int64_t)(heads + a->num_kv_heads) * dim;
+  int32_t half = s->table ? s->table->rope->dims / 2 : 0;
+  norm_args_t norm = {NORM_RMS, dim, a->norm_eps, NULL, NULL};
+  for (int64_t t = first; t < last; t++) {
+    float *row = s->qkv + t * width;
+    for (int32_t h = 0; h < heads; h++) {
+      float *head = row + (int64_t)h * dim;
+      const vector_t *weight = h < a->num_heads ? a->q_norm : a->k_norm;
+      if (weight) {
+        norm.weight = weight->values;
+        kernels->norm(head, head, NULL, &norm);
+      }
+      if (half > 0)
+        kernels->rotate(head, s->table->cosine + t * half, s->table->sine + t * half, half);
+    }
+    int64_t slot = s->device->batch->slot_mapping[t];
+    if (slot < 0) continue;
+    const float *k = row + (int64_t)a->num_heads * dim;
+    store_token(s->device, a, slot, k, k + (int64_t)a->num_kv_heads * dim);
+  }
+}
+
+void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
+  CHECK(device->kv_base && attention->layer >= 0 && attention->layer < device->kv.num_layers);
+  CHECK(attention->head_dim == device->kv.head_dim &&
+        attention->num_kv_heads == device->kv.num_kv_heads);
+  storing_t s = {device, qkv, attention, NULL};
+  if (attention->rope && attention->rope->dims > 0) {
+    CHECK(attention->rope->dims <= attention->head_dim);
+    s.table = rope_table(device, attention->rope);
+  }
+  int64_t width =
+      (int64_t)(attention->num_heads + 2 * attention->num_kv_heads) * attention->head_dim;
+  pool_run(device->pool, store_task, &s, device->batch->num_tokens, INLINE_ELEMENTS / width + 1);
+}

@@ -1,0 +1,75 @@
+/* memory.c: memory of the CPU back end.
+ *
+ * Owns the arenas of a device: anonymous mappings on huge pages, from which weights, vectors and
+ * buffers are cut front to back and which go back all at once. Set-up only; nothing here runs in a
+ * step. Pages become real when they are first written, so packing threads place them.
+ */
+#include "engine/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20, ARENA_BYTES = 64 << 20, ALIGN = 64 };
+
+bool size_product(size_t *out, size_t a, size_t b, size_t c) {
+  size_t ab;
+  return !__builtin_mul_overflow(a, b, &ab) && !__builtin_mul_overflow(ab, c, out);
+}
+
+int no_memory(error_t *error, const char *what, size_t bytes) {
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s (%zu bytes)", what, bytes);
+}
+
+void *memory_map(size_t bytes, size_t *mapped) {
+  if (bytes > SIZE_MAX / 2) return NULL;
+  size_t size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  /* One huge page more, so that an aligned stretch of `size` lies inside. */
+  uint8_t *raw =
+      mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return NULL;
+  size_t lead = (HUGE_PAGE - (uintptr_t)raw % HUGE_PAGE) % HUGE_PAGE;
+  if (lead > 0) munmap(raw, lead);
+  munmap(raw + lead + size, HUGE_PAGE - lead);
+  madvise(raw + lead, size, MADV_HUGEPAGE); /* a wish: it may be switched off */
+  *mapped = size;
+  return raw + lead;
+}
+
+void memory_unmap(void *base, size_t mapped) {
+  if (base) munmap(base, mapped);
+}
+
+void *memory_take(device_t *device, size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return NULL;
+  size_t size = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+  arena_t *arena = device->arenas;
+  if (!arena || arena->size - arena->used < size) {
+    arena = calloc(1, sizeof *arena);
+    if (!arena) return NULL;
+    arena->base = memory_map(size > ARENA_BYTES ? size : ARENA_BYTES, &arena->size);
+    if (!arena->base) {
+      free(arena);
+      return NULL;
+    }
+    /* A large piece gets its own arena behind the current one, whose rest stays in use. */
+    if (device->arenas && size > ARENA_BYTES / 2) {
+      arena->next = device->arenas->next;
+      device->arenas->next = arena;
+    } else {
+      arena->next = device->arenas;
+      device->arenas = arena;
+    }
+  }
+  void *taken = arena->base + arena->used;
+  arena->used += size;
+  return taken;
+}
+
+void memory_release(device_t *device) {
+  while (device->arenas) {
+    arena_t *arena = device->arenas;
+    device->arenas = arena->next;
+    memory_unmap(arena->base, arena->size);
+    free(arena);
+  }
+}

@@ -1,0 +1,116 @@
+/* rows.c: operations that act on one row at a time: embeddings, norms, activations, gather.
+ *
+ * Owns nothing. Called on the engine thread; pool workers take rows when there is enough to do. All
+ * are bound by memory bandwidth: a row is read once and written once.
+ */
+#include "engine/cpu/cpu.h"
+
+#include <string.h>
+
+/* Runs a row task on the pool, with chunks of at least INLINE_ELEMENTS elements. */
+static void run_rows(device_t *device, pool_task_t task, void *context, int64_t rows,
+                     int64_t width) {
+  int64_t grain = width > 0 ? INLINE_ELEMENTS / width + 1 : 1;
+  pool_run(device->pool, task, context, rows, grain);
+}
+
+typedef struct embedding {
+  float *x;
+  const weight_t *table;
+  const int32_t *rows; /* [T] */
+  int32_t offset;
+  float scale;
+  bool add;
+} embedding_t;
+
+static void embed_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const embedding_t *e = context;
+  for (int64_t t = first; t < last; t++) {
+    int64_t row = (int64_t)e->rows[t] + e->offset;
+    CHECK(row >= 0 && row < e->table->rows);
+    weight_unpack_row(e->table, row, e->scale, e->add, e->x + t * e->table->cols);
+  }
+}
+
+void cpu_embed(device_t *device, act_t *x, const weight_t *table, float scale) {
+  embedding_t e = {x, table, device->batch->input_ids, 0, scale, false};
+  run_rows(device, embed_task, &e, device->batch->num_tokens, table->cols);
+}
+
+void cpu_embed_positions(device_t *device, act_t *x, const weight_t *table, int32_t offset) {
+  embedding_t e = {x, table, device->batch->positions, offset, 1, true};
+  run_rows(device, embed_task, &e, device->batch->num_tokens, table->cols);
+}
+
+typedef struct norming {
+  const kernels_t *kernels;
+  float *out;
+  const float *in, *residual;
+  norm_args_t args;
+} norming_t;
+
+static void norm_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const norming_t *n = context;
+  for (int64_t row = first; row < last; row++) {
+    int64_t at = row * n->args.width;
+    n->kernels->norm(n->out + at, n->in + at, n->residual ? n->residual + at : NULL, &n->args);
+  }
+}
+
+void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+              const norm_t *norm, int32_t rows) {
+  norming_t n = {device->kernels,
+                 out,
+                 in,
+                 residual,
+                 {norm->kind, norm->width, norm->eps, norm->weight ? norm->weight->values : NULL,
+                  norm->bias ? norm->bias->values : NULL}};
+  run_rows(device, norm_task, &n, rows, norm->width);
+}
+
+typedef struct activating {
+  const kernels_t *kernels;
+  float *out;
+  const float *in;
+  activation_t kind;
+  int32_t width;
+} activating_t;
+
+static void activation_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const activating_t *a = context;
+  bool gated = a->kind == ACTIVATION_SILU_MUL || a->kind == ACTIVATION_GELU_TANH_MUL;
+  for (int64_t row = first; row < last; row++) {
+    const float *in = a->in + row * a->width * (gated ? 2 : 1);
+    a->kernels->activation(a->out + row * a->width, in, gated ? in + a->width : NULL, a->kind,
+                           a->width);
+  }
+}
+
+void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,
+                    int32_t rows) {
+  activating_t a = {device->kernels, out, in, kind, width};
+  run_rows(device, activation_task, &a, rows, width);
+}
+
+typedef struct gathering {
+  float *out;
+  const float *in;
+  const int32_t *indices;
+  int32_t width;
+} gathering_t;
+
+static void gather_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const gathering_t *g = context;
+  for (int64_t s = first; s < last; s++)
+    memcpy(g->out + s * g->width, g->in + (int64_t)g->indices[s] * g->width,
+           (size_t)g->width * sizeof(float));
+}
+
+void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
+  gathering_t g = {out, in, device->batch->selected_token_indices, width};
+  run_rows(device, gather_task, &g, device->batch->num_selected, width);
+}

@@ -1,0 +1,31 @@
+/* sample.c: hands each row of logits to the sampler.
+ *
+ * Owns nothing; the rules of sampling are engine/sampler.c's. Called on the engine thread; pool
+ * workers take rows, each with its own scratch.
+ */
+#include "engine/cpu/cpu.h"
+
+#include "engine/sampler.h"
+
+typedef struct sampling {
+  device_t *device;
+  const sample_row_t *rows;
+} sampling_t;
+
+size_t sample_scratch_bytes(int32_t vocab_size) {
+  return sampler_scratch_bytes(vocab_size);
+}
+
+static void sample_task(void *context, int64_t first, int64_t last, int worker) {
+  const sampling_t *s = context;
+  const device_t *d = s->device;
+  for (int64_t i = first; i < last; i++)
+    sampler_row(d->logits + i * d->logits_stride, (int32_t)d->logits_cols, &s->rows[i],
+                d->sample_scratch[worker]);
+}
+
+void cpu_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
+  CHECK(num_rows <= device->limits.logits_rows_max && device->logits_cols > 0);
+  sampling_t s = {device, rows};
+  pool_run(device->pool, sample_task, &s, num_rows, 1);
+}

@@ -1,0 +1,185 @@
+/* topology.c: processors and memory that this process may use; see topology.h.
+ *
+ * Owns nothing. Called while a device is opened and when memory is planned; never during a step. A
+ * file that is missing or unreadable counts as "no limit": containers differ in what they show.
+ */
+#include "engine/cpu/topology.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_MAX_BYTES = 1024, LEVELS_MAX = 32, CPU_SET_MAX = 8192 };
+
+/* Reads a small file into `text`, always terminated. False when it cannot be read. */
+static bool read_text(const char *path, char *text, size_t capacity) {
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  size_t length = fread(text, 1, capacity - 1, file);
+  text[length] = '\0';
+  fclose(file);
+  return length > 0;
+}
+
+/* Path of the process inside the hierarchy of `controller` ("" = version 2), from lines such as
+ * "4:memory:/a/b" and "0::/a/b". */
+static bool cgroup_path(const char *root, const char *controller, char *out, size_t capacity) {
+  char path[PATH_MAX_BYTES], text[4096];
+  snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+  if (!read_text(path, text, sizeof text)) return false;
+  char *save = NULL;
+  for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    char *names = strchr(line, ':');
+    char *where = names ? strchr(names + 1, ':') : NULL;
+    if (!where) continue;
+    *where = '\0';
+    bool match = false;
+    if (controller[0] == '\0') {
+      match = names[1] == '\0';
+    } else {
+      char *rest = NULL;
+      for (char *n = strtok_r(names + 1, ",", &rest); n; n = strtok_r(NULL, ",", &rest))
+        match = match || strcmp(n, controller) == 0;
+    }
+    if (!match) continue;
+    snprintf(out, capacity, "%s", where + 1);
+    return true;
+  }
+  return false;
+}
+
+/* Directories from the process's own group up to the mount point. Inside a container the path of
+ * /proc/self/cgroup may not exist under the mount: then only the mount point itself counts. */
+typedef struct levels {
+  char mount[PATH_MAX_BYTES];
+  char path[PATH_MAX_BYTES]; /* "/a/b", cut by one component at each step; "" = mount point */
+  bool done;
+} levels_t;
+
+static bool levels_start(levels_t *l, const char *root, const char *controller) {
+  l->done = false;
+  snprintf(l->mount, sizeof l->mount, "%s/sys/fs/cgroup%s%s", root, controller[0] ? "/" : "",
+           controller);
+  if (!cgroup_path(root, controller, l->path, sizeof l->path)) l->path[0] = '\0';
+  if (strstr(l->path, "..")) l->path[0] = '\0';
+  return access(l->mount, F_OK) == 0;
+}
+
+/* Writes the path of `file` in the current directory and moves up. False past the mount point. */
+static bool levels_next(levels_t *l, const char *file, char *out, size_t capacity) {
+  if (l->done) return false;
+  size_t length = strlen(l->path);
+  while (length > 0 && l->path[length - 1] == '/') l->path[--length] = '\0';
+  int written = snprintf(out, capacity, "%s%s/%s", l->mount, l->path, file);
+  if (length == 0) l->done = true;
+  while (length > 0 && l->path[length - 1] != '/') l->path[--length] = '\0';
+  return written > 0 && (size_t)written < capacity;
+}
+
+static void quota_min(int *best, double quota, double period) {
+  if (quota <= 0 || period <= 0) return;
+  double cpus = quota / period;
+  int whole = cpus >= CPU_SET_MAX ? CPU_SET_MAX : (int)cpus;
+  if (whole < cpus) whole++;
+  if (*best == 0 || whole < *best) *best = whole;
+}
+
+int topology_cgroup_cpus(const char *root) {
+  int best = 0;
+  levels_t l;
+  char path[2 * PATH_MAX_BYTES + 64], text[128];
+  if (levels_start(&l, root, "")) {
+    for (int i = 0; i < LEVELS_MAX && levels_next(&l, "cpu.max", path, sizeof path); i++) {
+      double quota = 0, period = 0;
+      if (read_text(path, text, sizeof text) && sscanf(text, "%lf %lf", &quota, &period) == 2)
+        quota_min(&best, quota, period);
+    }
+  }
+  if (levels_start(&l, root, "cpu")) {
+    for (int i = 0; i < LEVELS_MAX && levels_next(&l, "cpu.cfs_quota_us", path, sizeof path); i++) {
+      if (!read_text(path, text, sizeof text)) continue;
+      double quota = strtod(text, NULL);
+      size_t stem = strlen(path) - strlen("quota_us");
+      snprintf(path + stem, sizeof path - stem, "period_us");
+      if (read_text(path, text, sizeof text)) quota_min(&best, quota, strtod(text, NULL));
+    }
+  }
+  return best;
+}
+
+/* Value of `key` in a file of "key value" lines, or 0. */
+static unsigned long long keyed_value(const char *text, const char *key) {
+  size_t length = strlen(key);
+  for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+    if (*line == '\n') line++;
+    if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':'))
+      return strtoull(line + length + 1, NULL, 10);
+  }
+  return 0;
+}
+
+typedef struct memory_files {
+  const char *controller, *limit, *usage, *inactive;
+} memory_files_t;
+
+/* What the group with limit file `path` leaves: limit - usage + page cache that can be dropped. */
+static size_t memory_left(char *path, size_t capacity, const memory_files_t *files) {
+  char text[8192];
+  if (!read_text(path, text, sizeof text)) return SIZE_MAX;
+  unsigned long long limit = 0;
+  if (sscanf(text, "%llu", &limit) != 1 || limit >= (1ull << 60)) return SIZE_MAX; /* "max" */
+  size_t stem = strlen(path) - strlen(files->limit);
+  snprintf(path + stem, capacity - stem, "%s", files->usage);
+  unsigned long long usage = 0;
+  if (!read_text(path, text, sizeof text) || sscanf(text, "%llu", &usage) != 1) usage = 0;
+  snprintf(path + stem, capacity - stem, "memory.stat");
+  unsigned long long cache = 0;
+  if (read_text(path, text, sizeof text)) cache = keyed_value(text, files->inactive);
+  unsigned long long busy = usage > cache ? usage - cache : 0;
+  return limit > busy ? (size_t)(limit - busy) : 0;
+}
+
+size_t topology_cgroup_memory(const char *root) {
+  static const memory_files_t versions[] = {
+      {"", "memory.max", "memory.current", "inactive_file"},
+      {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+  };
+  size_t best = SIZE_MAX;
+  for (size_t v = 0; v < 2; v++) {
+    levels_t l;
+    char path[2 * PATH_MAX_BYTES + 64];
+    if (!levels_start(&l, root, versions[v].controller)) continue;
+    for (int i = 0; i < LEVELS_MAX && levels_next(&l, versions[v].limit, path, sizeof path); i++) {
+      size_t left = memory_left(path, sizeof path, &versions[v]);
+      if (left < best) best = left;
+    }
+  }
+  return best;
+}
+
+int topology_num_cpus(void) {
+  int cpus = 1;
+  cpu_set_t *set = CPU_ALLOC(CPU_SET_MAX);
+  size_t size = CPU_ALLOC_SIZE(CPU_SET_MAX);
+  if (set) {
+    CPU_ZERO_S(size, set);
+    if (sched_getaffinity(0, size, set) == 0) cpus = CPU_COUNT_S(size, set);
+    CPU_FREE(set);
+  }
+  int quota = topology_cgroup_cpus("");
+  if (quota > 0 && quota < cpus) cpus = quota;
+  return cpus < 1 ? 1 : cpus;
+}
+
+size_t topology_memory_free(void) {
+  char text[8192];
+  size_t available = 0;
+  if (read_text("/proc/meminfo", text, sizeof text))
+    available = (size_t)keyed_value(text, "MemAvailable") * 1024;
+  size_t cgroup = topology_cgroup_memory("");
+  return cgroup < available ? cgroup : available;
+}
