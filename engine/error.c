@@ -99,8 +99,9 @@ const char *error_quote(char *out, unsigned capacity, const char *text, unsigned
 
 int error_set(error_t *error, int code, const char *param, const char *format, ...) {
   if (error == NULL) return code;
-  /* One byte more than a message holds, so that a cut shows; an insert may be the old message. */
-  char text[ERROR_MESSAGE_MAX + 1];
+  /* A few bytes more than a message holds, so that a cut shows even when the last character breaks;
+   * and not error->message itself, which may be one of the inserts. */
+  char text[ERROR_MESSAGE_MAX + 8];
   va_list arguments;
   va_start(arguments, format);
   int written = vsnprintf(text, sizeof text, format, arguments);

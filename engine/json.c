@@ -8,7 +8,6 @@
  */
 #include "engine/json.h"
 
-#include "engine/checked.h"
 #include "engine/utf8.h"
 
 #include <math.h>
@@ -382,9 +381,7 @@ static int add_node(parser_t *p, uint32_t *out) {
   if (p->num_nodes == p->capacity) {
     uint32_t capacity = p->capacity == 0 ? NODES_AT_START : p->capacity;
     capacity = capacity > UINT32_MAX / 2 ? UINT32_MAX : capacity * 2;
-    size_t bytes;
-    if (!checked_mul(capacity, sizeof *p->nodes, &bytes)) return fail_memory(p);
-    json_t *nodes = realloc(p->nodes, bytes);
+    json_t *nodes = reallocarray(p->nodes, capacity, sizeof *nodes);
     if (nodes == NULL) return fail_memory(p);
     p->nodes = nodes;
     p->capacity = capacity;
@@ -469,7 +466,7 @@ static int close_containers(parser_t *p, bool fresh) {
 static int parse_document(parser_t *p) {
   bool fresh = false;
   int rc;
-  p->frames = malloc((size_t)p->limits->depth_max * sizeof *p->frames + 1);
+  p->frames = calloc((size_t)p->limits->depth_max + 1, sizeof *p->frames);
   if (p->frames == NULL) return fail_memory(p);
   if (p->end - p->at >= 3 && memcmp(p->at, "\xEF\xBB\xBF", 3) == 0) p->at += 3;
   skip_blanks(p);
@@ -503,7 +500,7 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
     return rc;
   }
   /* A smaller block in place; should even that fail, the larger one serves as well. */
-  json_t *nodes = realloc(p.nodes, p.num_nodes * sizeof *nodes);
+  json_t *nodes = reallocarray(p.nodes, p.num_nodes, sizeof *nodes);
   *doc = (json_doc_t){nodes != NULL ? nodes : p.nodes, p.arena};
   *out = doc;
   return 0;

@@ -36,13 +36,13 @@ extern const json_limits_t json_limits_model;   /* 128, 64e6, 65536, true */
 
 /* One value. Owned by its document; pointers stay valid until json_free. */
 typedef struct json {
-  uint8_t type;          /* json_type_t */
-  uint32_t count;        /* elements of an array, members of an object */
-  uint32_t length;       /* bytes of text */
-  uint32_t key_length;   /* bytes of key; 0 outside objects */
-  uint32_t next;         /* index distance to the next sibling, 0 = last */
-  const char *text;      /* string: decoded bytes; number: source text; not NUL-terminated */
-  const char *key;       /* member name, decoded; NULL outside objects */
+  uint8_t type;        /* json_type_t */
+  uint32_t count;      /* elements of an array, members of an object */
+  uint32_t length;     /* bytes of text */
+  uint32_t key_length; /* bytes of key; 0 outside objects */
+  uint32_t next;       /* index distance to the next sibling, 0 = last */
+  const char *text;    /* string: decoded bytes; number: source text; not NUL-terminated */
+  const char *key;     /* member name, decoded; NULL outside objects */
 } json_t;
 
 typedef struct json_doc json_doc_t;
@@ -55,9 +55,10 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
 void json_free(json_doc_t *doc); /* NULL is allowed */
 
 const json_t *json_root(const json_doc_t *doc);
-const json_t *json_get(const json_t *object, const char *key); /* linear; NULL = absent or no object */
-const json_t *json_first(const json_t *container);             /* first child or NULL */
-const json_t *json_next(const json_t *value);                  /* next sibling or NULL */
+const json_t *json_get(const json_t *object,
+                       const char *key);           /* linear; NULL = absent or no object */
+const json_t *json_first(const json_t *container); /* first child or NULL */
+const json_t *json_next(const json_t *value);      /* next sibling or NULL */
 
 /* for (const json_t *v = json_first(a); v; v = json_next(v)) */
 #define JSON_EACH(v, container)                                                                    \
