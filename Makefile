@@ -76,7 +76,7 @@ JOBS    := $(shell nproc 2>/dev/null || echo 1)
 SUBMAKE  = $(MAKE) --no-print-directory $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 
 .PHONY: all run test check tidy bench parity clean test-programs bench-programs
-all: $(BUILD)/inferd
+all: $(BUILD)/inferd $(BUILD)/inferd-bench
 
 run:
 	@scripts/bootstrap build
@@ -86,6 +86,12 @@ run:
 $(BUILD)/inferd: $(call objects,server/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
+
+# `inferd bench` is a program of its own: the daemon carries no HTTP client.
+BENCH_OBJECTS := $(call objects,$(wildcard server/bench/*.c))
+$(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) $(LINK_ARCHIVES) -lcurl $(LIBS)
 
 define room_rule
 $(call archive,$(1)): $(call objects,$($(1)_SRC))
@@ -111,6 +117,13 @@ $(call objects,$(shell grep -ls INFERD_COMMIT server/*.c engine/*.c)): $(BUILD)/
 $(BUILD)/commit-$(COMMIT):
 	@mkdir -p $(@D) && rm -f $(BUILD)/commit-* && touch $@
 
+# The fake device (tests/sim) stands behind tests and benchmarks of the engine and the server.
+SIM := $(BUILD)/libsim.a
+$(SIM): $(call objects,tests/sim/fake_ops.c)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+LINK_TEST = -Wl,--start-group $(SIM) $(ARCHIVES) -Wl,--end-group
+
 # Unit tests: tests/<room>/*.c make one Criterion program, build/tests/<room>/run. The sanitizer
 # flavours run it by tests/sanitized.c, which says why.
 
@@ -120,9 +133,9 @@ test_SRC  = $(wildcard tests/$(1)/*.c)
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
 define test_rule
-$(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(ARCHIVES)
+$(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(SIM) $(ARCHIVES)
 	@echo "  LD    $$@"
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_ARCHIVES) -lcriterion $$(LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_TEST) -lcriterion $$(LIBS)
 .PHONY: test-$(1)
 test-$(1): $(BUILD)/tests/$(1)/run
 	$$<
@@ -157,10 +170,10 @@ tidy:
 
 # Benchmarks: tests/bench/<stem>.c makes build/bench/<stem>.
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
-$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(ARCHIVES)
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(SIM) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_TEST) $(LIBS)
 bench-programs: $(BENCHES)
 
 bench:

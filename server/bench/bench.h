@@ -1,0 +1,60 @@
+/* bench.h: `inferd bench`: load for any OpenAI-compatible server, and what came of it.
+ *
+ * A program of its own (build/inferd-bench), so that the daemon does not carry an HTTP client.
+ * One thread: libuv drives libcurl's multi interface.
+ */
+#ifndef INFERD_SERVER_BENCH_BENCH_H
+#define INFERD_SERVER_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bench_options {
+  const char *base_url; /* http://127.0.0.1:8000 */
+  const char *model;    /* NULL = the server's first */
+  const char *api_key;
+  const char *json_path; /* results as JSON; NULL = none */
+  const char *label;     /* a word for the JSON and the table */
+  int num_requests;
+  int concurrency;     /* closed loop: so many at once; 0 = open loop only */
+  double request_rate; /* open loop: Poisson arrivals per second; 0 = as fast as concurrency lets */
+  int input_len, output_len; /* tokens */
+  int prefix_len;            /* leading tokens shared by all prompts */
+  int vocab_size;            /* ids are drawn from [first_id, vocab_size) */
+  int first_id;
+  bool text_prompts; /* words instead of token ids: for servers without id prompts */
+  bool stream;
+  double temperature;
+  uint64_t seed;
+  double ttft_slo_ms, tpot_slo_ms; /* goodput counts requests within both; 0 = no bound */
+  bool quiet;                      /* no progress lines */
+} bench_options_t;
+
+/* One finished request; times in milliseconds. */
+typedef struct bench_result {
+  bool ok;
+  int status;
+  double start_ms, ttft_ms, e2e_ms, tpot_ms;
+  int prompt_tokens, cached_tokens, output_tokens, num_chunks;
+} bench_result_t;
+
+typedef struct bench_run {
+  bench_result_t *results; /* [num_requests] */
+  double *itl_ms;          /* gaps between chunks of one stream */
+  size_t num_itl, itl_capacity;
+  double duration_s;
+  char first_error[256];
+} bench_run_t;
+
+/* client.c: sends the whole load; 0 or an exit code with a message on stderr. */
+int bench_client_run(const bench_options_t *options, bench_run_t *run);
+/* workload.c: the body of request `index`, malloc'ed. */
+char *bench_body(const bench_options_t *options, int index);
+double bench_uniform(uint64_t *state); /* [0, 1), splitmix64 */
+/* report.c: the table on stdout and the JSON file. 0 or an exit code. */
+int bench_report(const bench_options_t *options, bench_run_t *run);
+/* throughput.c: the engine in this process, without HTTP. */
+int bench_throughput(int argc, char **argv);
+
+#endif
