@@ -1,0 +1,89 @@
+/* api_health.c: /livez, /readyz, /health, /ping: answered from atomics, never by the engine.
+ *
+ * Loop thread. Alive means that the process and the engine make progress, also while loading and
+ * draining; ready means that a request would be admitted.
+ */
+#include "server/api_health.h"
+
+#include "engine/clock.h"
+#include "server/api_completion.h"
+#include "server/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+const char *health_architecture(void) {
+  static struct utsname name;
+  if (name.machine[0] == '\0' && uname(&name) != 0) return "unknown";
+  return name.machine;
+}
+
+const char *health_state(const server_t *server) {
+  engine_state_t state = engine_state(server->engine);
+  if (state == ENGINE_FAILED) return "failed";
+  if (server->draining || state == ENGINE_STOPPED) return "draining";
+  return state == ENGINE_LOADING ? "loading" : "ready";
+}
+
+/* The engine's own stamp is of its last step; work that came to an idle engine counts from there.
+ */
+uint64_t health_stall_ns(const server_t *server, uint64_t now_ns) {
+  engine_stats_t stats;
+  if (server->live == NULL || server->live->engine_requests == 0) return 0;
+  engine_stats(server->engine, &stats);
+  uint64_t since = server->live->busy_since_ns;
+  if (stats.last_step_ns > since) since = stats.last_step_ns;
+  return now_ns > since ? now_ns - since : 0;
+}
+
+static void reply_not_ready(exchange_t *exchange, const char *status) {
+  const server_t *server = exchange->server;
+  cJSON *object = cJSON_CreateObject();
+  int retry_s = 5;
+  cJSON_AddStringToObject(object, "status", status);
+  if (strcmp(status, "loading") == 0) {
+    double progress = engine_progress(server->engine);
+    double spent = (double)(clock_now_ns() - server->start_ns) * 1e-9;
+    double eta = progress > 0.01 ? ceil(spent * (1 - progress) / progress) : 0;
+    cJSON_AddNumberToObject(object, "progress", floor(progress * 100 + 0.5) / 100);
+    if (progress > 0.01) {
+      cJSON_AddNumberToObject(object, "eta_s", eta);
+    } else {
+      cJSON_AddNullToObject(object, "eta_s");
+    }
+    retry_s = eta < 1 ? 1 : eta > 120 ? 120 : (int)eta;
+  }
+  char seconds[16];
+  snprintf(seconds, sizeof seconds, "%d", retry_s);
+  exchange_header(exchange, "Retry-After", seconds);
+  reply_json(exchange, 503, object);
+}
+
+static void reply_ok(exchange_t *exchange) {
+  cJSON *object = cJSON_CreateObject();
+  cJSON_AddStringToObject(object, "status", "ok");
+  reply_json(exchange, 200, object);
+}
+
+void api_livez(exchange_t *exchange) {
+  const server_t *server = exchange->server;
+  double watchdog = server->config->watchdog_interval;
+  double stalled = (double)health_stall_ns(server, clock_now_ns()) * 1e-9;
+  bool stuck = watchdog > 0 && stalled > watchdog;
+  if (stuck || strcmp(health_state(server), "failed") == 0) {
+    reply_not_ready(exchange, "failed");
+  } else {
+    reply_ok(exchange);
+  }
+}
+
+void api_readyz(exchange_t *exchange) {
+  const char *state = health_state(exchange->server);
+  if (strcmp(state, "ready") == 0) {
+    reply_ok(exchange);
+  } else {
+    reply_not_ready(exchange, state);
+  }
+}

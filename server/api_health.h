@@ -1,0 +1,13 @@
+/* api_health.h: what the probes and the metrics page say about the state of the server. */
+#ifndef INFERD_SERVER_API_HEALTH_H
+#define INFERD_SERVER_API_HEALTH_H
+
+#include "server/server.h"
+
+/* "loading", "ready", "draining" or "failed"; exactly one holds. Loop thread. */
+const char *health_state(const server_t *server);
+/* Nanoseconds since the last progress of the engine while it has work; 0 without work. */
+uint64_t health_stall_ns(const server_t *server, uint64_t now_ns);
+const char *health_architecture(void); /* "x86_64" */
+
+#endif

@@ -1,0 +1,53 @@
+/* arena.c: the per-request arena. Chunks double; a large allocation gets a chunk of its own size.
+ *
+ * Any thread, one owner at a time. Never gives memory back before arena_free.
+ */
+#include "server/arena.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_CHUNK_MIN = 2048 };
+
+struct arena_chunk {
+  struct arena_chunk *next;
+  alignas(max_align_t) char data[];
+};
+
+void *arena_alloc(arena_t *arena, size_t count, size_t size) {
+  if (size != 0 && count > (SIZE_MAX / 4) / size) return NULL;
+  size_t align = alignof(max_align_t);
+  size_t bytes = (count * size + align - 1) / align * align;
+  if (bytes == 0) bytes = align;
+  if (arena->capacity - arena->used < bytes) {
+    size_t capacity = arena->capacity < ARENA_CHUNK_MIN ? ARENA_CHUNK_MIN : arena->capacity;
+    if (capacity < ((size_t)1 << 20)) capacity *= 2;
+    if (capacity < bytes) capacity = bytes;
+    struct arena_chunk *chunk = malloc(sizeof *chunk + capacity);
+    if (chunk == NULL) return NULL;
+    chunk->next = arena->chunks;
+    arena->chunks = chunk;
+    arena->capacity = capacity;
+    arena->used = 0;
+  }
+  void *memory = arena->chunks->data + arena->used;
+  arena->used += bytes;
+  return memset(memory, 0, bytes);
+}
+
+char *arena_copy(arena_t *arena, const char *bytes, size_t length) {
+  char *copy = arena_alloc(arena, length + 1, 1);
+  if (copy != NULL && length != 0) memcpy(copy, bytes, length);
+  return copy;
+}
+
+void arena_free(arena_t *arena) {
+  for (struct arena_chunk *chunk = arena->chunks; chunk != NULL;) {
+    struct arena_chunk *next = chunk->next;
+    free(chunk);
+    chunk = next;
+  }
+  *arena = (arena_t){0};
+}

@@ -1,0 +1,35 @@
+/* histogram.h: the bucket sets of metrics.md, and one histogram that serves two name sets.
+ *
+ * A histogram counts into the union of its two sets' bounds; each set is read out by summing. Loop
+ * thread only.
+ */
+#ifndef INFERD_SERVER_HISTOGRAM_H
+#define INFERD_SERVER_HISTOGRAM_H
+
+#include <stdint.h>
+
+enum { BOUNDS_MAX = 56 };
+
+typedef struct bounds {
+  const double *values; /* ascending */
+  int count;
+} bounds_t;
+
+extern const bounds_t bounds_ttft, bounds_itl, bounds_itl_vllm, bounds_e2e, bounds_e2e_vllm,
+    bounds_queue, bounds_tokens, bounds_n, bounds_n_vllm;
+
+typedef struct histogram {
+  double bounds[BOUNDS_MAX];
+  uint64_t counts[BOUNDS_MAX + 1]; /* the last one: above every bound */
+  int num_bounds;
+  uint64_t count;
+  double sum;
+} histogram_t;
+
+/* Empty, over the union of both sets (either may be NULL). */
+void histogram_init(histogram_t *histogram, const bounds_t *a, const bounds_t *b);
+void histogram_observe(histogram_t *histogram, double value);
+/* Observations <= bound, which is one of the histogram's bounds. */
+uint64_t histogram_at_most(const histogram_t *histogram, double bound);
+
+#endif

@@ -1,0 +1,42 @@
+/* metrics.h: what the loop thread counts while it serves; the page joins it with engine_stats.
+ *
+ * Loop thread only. Sequences are one choice of one prompt, requests are HTTP requests. Durations
+ * are nanoseconds of the monotonic clock. Label values come from fixed lists or the configuration,
+ * never from a client.
+ */
+#ifndef INFERD_SERVER_METRICS_H
+#define INFERD_SERVER_METRICS_H
+
+#include "engine/request.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct metrics metrics_t;
+struct server;
+
+/* Everything that is observed when a sequence ends; times are absolute, 0 = never happened. */
+typedef struct sequence_times {
+  uint64_t arrival_ns, queued_ns, scheduled_ns, first_token_ns, last_token_ns, finished_ns;
+  int32_t prompt_tokens, cached_tokens, generated_tokens, max_tokens;
+} sequence_times_t;
+
+void metrics_ignored_params(metrics_t *metrics);           /* a request carried unknown fields */
+void metrics_rejected(metrics_t *metrics, int error_code); /* refused before admission */
+void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns);
+void metrics_admitted(metrics_t *metrics, uint64_t frontend_ns);
+void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns);
+void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns);
+void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times);
+/* The terminal event of an admitted request; status 499 = the client has gone. */
+void metrics_request_done(metrics_t *metrics, int status, finish_reason_t finish, int32_t n,
+                          int32_t longest_output);
+void metrics_aborted(metrics_t *metrics, const char *cause); /* besides metrics_request_done */
+
+/* The page in the text format, or as OpenMetrics 1.0. malloc'ed, NULL when memory is short. */
+char *metrics_render(struct server *server, bool open_metrics, size_t *length);
+/* Does an Accept header prefer OpenMetrics? NULL = no header. */
+bool metrics_wants_open(const char *accept);
+
+#endif

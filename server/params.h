@@ -1,0 +1,89 @@
+/* params.h: the fields of POST /v1/completions, checked and turned into numbers.
+ *
+ * stage 2 of 9, first half: JSON -> checked parameters. Pure functions: the loop thread reads small
+ * bodies, libuv's pool large ones. Next: server/api_completion_prompt.c.
+ */
+#ifndef INFERD_SERVER_PARAMS_H
+#define INFERD_SERVER_PARAMS_H
+
+#include "engine/engine.h"
+#include "server/fields.h"
+
+enum {
+  PROMPTS_MAX = 128,
+  BAD_WORDS_FIELD_MAX = 128,
+  BAD_WORD_BYTES_MAX = 256,
+  DEFAULT_MAX_TOKENS = 16,
+  ABSENT = -1 /* of max_tokens, logprobs, prompt_logprobs, truncate_prompt_tokens (there: -2) */
+};
+
+typedef enum truncation_side { TRUNCATE_DEFAULT, TRUNCATE_LEFT, TRUNCATE_RIGHT } truncation_side_t;
+
+/* One prompt as it was sent: text or ids. */
+typedef struct prompt {
+  const char *text; /* valid UTF-8 in the JSON document; NULL = ids */
+  size_t length;
+  const int32_t *ids;
+  int32_t count;
+} prompt_t;
+
+typedef struct span {
+  const char *text; /* in the JSON document */
+  size_t length;
+} span_t;
+
+typedef struct params {
+  prompt_t *prompts;
+  int32_t num_prompts;
+  const json_t *model, *cache_salt, *request_id;       /* NULL = not given */
+  int64_t max_tokens, max_completion_tokens;           /* ABSENT = not given */
+  int64_t n, best_of;                                  /* best_of 0 = absent */
+  float temperature, top_p, min_p, repetition_penalty; /* model's default unless given */
+  float presence_penalty, frequency_penalty, length_penalty;
+  int64_t top_k, min_tokens;
+  bool has_seed;
+  int64_t seed;
+  int64_t logprobs, prompt_logprobs; /* ABSENT = null */
+  bool echo, stream, include_usage, continuous_usage, obfuscation;
+  bool stream_options_given;
+  span_t stop[STOP_STRINGS_MAX];
+  int32_t num_stop;
+  span_t *bad_words; /* in the arena */
+  int32_t num_bad_words;
+  id_list_t stop_token_ids, allowed_token_ids, logprob_token_ids;
+  logit_bias_t *logit_bias;
+  int32_t num_logit_bias;
+  bool include_stop_string, ignore_eos, skip_special_tokens, add_special_tokens;
+  int64_t truncate_prompt_tokens; /* -2 = absent, -1 = whatever fits */
+  truncation_side_t truncation_side;
+  bool return_token_ids, tokens_as_ids;
+  int64_t priority;
+  int64_t stream_interval;
+} params_t;
+
+/* What the server and the model say when the request says nothing. */
+typedef struct params_defaults {
+  const engine_info_t *model; /* generation_config values; NULL = ignore them */
+  int64_t stream_interval;
+  bool tokens_as_ids;
+  bool force_include_usage;
+} params_defaults_t;
+
+extern const field_table_t params_table;
+
+/* Reads `root` into *params: types, ranges, known-refused fields. The reader's `out` is set here.
+ */
+int params_read(params_t *params, const params_defaults_t *defaults, reader_t *reader,
+                const json_t *root);
+/* The rules between fields (after the model was found). */
+int params_check(const params_t *params, const field_limits_t *limits, error_t *error);
+/* max_tokens that the request asked for, or ABSENT. */
+int64_t params_max_tokens(const params_t *params);
+
+/* 400: no prompt, an empty one, or one that has no tokens. */
+int params_fail_empty(error_t *error);
+
+/* A request id: [A-Za-z0-9._:-]{1,128}. */
+bool request_id_valid(const char *text, size_t length);
+
+#endif
