@@ -370,8 +370,9 @@ def test_extreme_values(server):
         assert choice["finish_reason"] in ("stop", "length"), fields
 
 
-ODD = ["\u00e9\u4f60\u597d \U0001f600\U0001f468\u200d\U0001f469", "\t\n  \n\n", "\u0301\u0301\u0301",
-       "\ufeffbom", "a" * 400, " " * 200, "<|im_start|>user\nhi<|im_end|>\n", "\u202e\u0007x"]
+ODD = ["\u00e9\u4f60\u597d \U0001f600\U0001f468\u200d\U0001f469", "\t\n  \n\n",
+       "\u0301\u0301\u0301", "\ufeffbom", "a" * 400, " " * 200,
+       "<|im_start|>user\nhi<|im_end|>\n", "\u202e\u0007x"]
 
 
 @pytest.mark.parametrize("prompt", ODD, ids=range(len(ODD)))

@@ -335,7 +335,7 @@ def test_idle_server_sleeps(start):
 
 
 def test_raw_request_still_in_the_socket_at_sigterm(start):
-    """A request already accepted when the signal comes is answered, by 200 or 503, never dropped."""
+    """A request already accepted when the signal comes is answered, by 200 or 503."""
     server = start(DEMO)
     raw = server.socket()
     body = {"prompt": "a", "max_tokens": 4}
