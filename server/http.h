@@ -20,19 +20,29 @@ typedef struct exchange exchange_t;
 
 enum { REQUEST_ID_MAX = 128 };
 
-/* The part of an exchange that handlers see; http.c embeds it first in its own struct. Read-only for
- * handlers, but for `user` and `on_gone`. */
+/* What the access line says beyond the transport's own knowledge; handlers fill what they know. */
+typedef struct exchange_log {
+  const char *finish; /* static text: "stop", "length", "abort", "error"; NULL = not known */
+  const char *model;  /* served name, static for the process; NULL = none */
+  bool stream;
+  int32_t prompt_tokens, cached_tokens, generated_tokens; /* -1 = not known */
+  double queue_ms, ttft_ms, itl_ms;                       /* negative = not known */
+} exchange_log_t;
+
+/* The part of an exchange that handlers see; http.c embeds it first in its own struct. Read-only
+ * for handlers, but for `user` and `on_gone`. */
 struct exchange {
   struct server *server;
   const struct route *route;
-  const char *method;               /* "GET", "POST", "HEAD" ... */
-  const char *path_tail;            /* prefix routes: percent-decoded rest, e.g. a model id; else "" */
-  const char *body;                 /* whole body, NUL behind it; lives until the exchange ends */
+  const char *method;    /* "GET", "POST", "HEAD" ... */
+  const char *path_tail; /* prefix routes: percent-decoded rest, e.g. a model id; else "" */
+  const char *body;      /* whole body, NUL behind it; lives until the exchange ends */
   size_t body_length;
-  uint64_t arrival_ns;              /* monotonic: body complete */
-  uint64_t tenant;                  /* hash of the API key; 0 without keys */
+  uint64_t arrival_ns; /* monotonic: body complete */
+  uint64_t tenant;     /* hash of the API key; 0 without keys */
   char request_id[REQUEST_ID_MAX + 1];
-  void *user;                       /* the handler's own */
+  void *user;         /* the handler's own */
+  exchange_log_t log; /* for the access line */
   /* Set by a handler that answers later. Called at most once, when the client has gone away (or was
    * too slow, or the server shuts down) before the answer was complete. The exchange is dead after
    * it returns: the handler must forget it. Not called after exchange_reply or exchange_end. */
@@ -57,19 +67,29 @@ void exchange_stream(exchange_t *exchange);
 /* Queues bytes for the client; they leave in the same loop turn, coalesced. Returns false when the
  * client is too slow (buffer limit): on_gone follows by itself in this loop turn. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
-size_t exchange_pending(const exchange_t *exchange); /* bytes queued and not yet taken by the socket */
-/* Ends the stream after what was queued has left. The handler must not touch the exchange afterwards. */
+size_t
+exchange_pending(const exchange_t *exchange); /* bytes queued and not yet taken by the socket */
+/* Ends the stream after what was queued has left. The handler must not touch the exchange
+ * afterwards. */
 void exchange_end(exchange_t *exchange);
 
-/* {"error":{...}} as malloc'ed text; also used for errors inside a stream. NULL when memory is short. */
+/* {"error":{...}} as malloc'ed text; also used for errors inside a stream. NULL when memory is
+ * short. */
 char *error_body(const error_t *error, bool numeric_code, size_t *length);
 
 /* The transport itself, used by main.c. */
 typedef struct http http_t;
 int http_start(struct server *server, http_t **out, error_t *error); /* opens the listeners */
-void http_drain(http_t *http); /* no new connections; 503 on live ones; calls server_drained at zero */
-void http_abort(http_t *http); /* every live exchange is cut: on_gone with cause "shutdown" */
-void http_stop(http_t *http);  /* after drain or abort: frees everything */
+/* Drains by server->draining: what is in flight finishes, new requests get 503 (probes still
+ * answer) and their connections close; server_drained is called once when nothing is in flight. */
+void http_drain(http_t *http);
+/* Ends every live exchange now: on_gone with cause "shutdown", then 503 or an error event. */
+void http_abort(http_t *http);
+/* Frees everything. Call outside uv_run, then run the loop once more for the close callbacks. */
+void http_stop(http_t *http);
+/* Address of listener `index`, "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL past the last.
+ */
+const char *http_address(const http_t *http, int index);
 
 typedef struct http_stats {
   int32_t connections_idle, connections_reading, connections_waiting, connections_streaming;

@@ -17,34 +17,36 @@ typedef struct server {
   uv_loop_t *loop;
   engine_t *engine;
   http_t *http;
-  struct metrics *metrics;   /* server/metrics.c */
-  struct completions *live;  /* server/api_completion.c: what is in flight */
-  uv_async_t engine_wake;    /* engine -> loop, once per step */
+  struct auth *auth;        /* server/auth.c: API keys */
+  struct metrics *metrics;  /* server/metrics.c */
+  struct completions *live; /* server/api_completion.c: what is in flight */
+  uv_async_t engine_wake;   /* engine -> loop, once per step */
   bool draining;
-  uint64_t start_ns;         /* monotonic */
-  int64_t start_time;        /* unix seconds: `created` of the model cards */
+  uint64_t start_ns;  /* monotonic */
+  int64_t start_time; /* unix seconds: `created` of the model cards */
   char system_fingerprint[48];
 } server_t;
 
 /* A route: one row of the table in route.c. Any route without OPEN needs a key when keys exist. */
 typedef enum route_flag {
-  ROUTE_OPEN = 1,     /* no key: /livez, /readyz, /health, /ping */
-  ROUTE_PREFIX = 2,   /* the path continues: path_tail */
-  ROUTE_JSON = 4,     /* needs a JSON body: Content-Type and size are checked */
-  ROUTE_ENGINE = 8,   /* needs a READY engine that is not draining: else 503 */
-  ROUTE_METRICS = 16  /* key by --metrics-auth */
+  ROUTE_OPEN = 1,    /* no key: /livez, /readyz, /health, /ping */
+  ROUTE_PREFIX = 2,  /* the path continues: path_tail */
+  ROUTE_JSON = 4,    /* needs a JSON body: Content-Type and size are checked */
+  ROUTE_ENGINE = 8,  /* needs a READY engine that is not draining: else 503 */
+  ROUTE_METRICS = 16 /* key by --metrics-auth */
 } route_flag_t;
 
 typedef struct route {
   const char *method; /* GET routes also answer HEAD */
   const char *path;
   unsigned flags;
-  const char *label;  /* for metrics and the access log: canonical path */
+  const char *label; /* for metrics and the access log: canonical path */
   void (*handle)(exchange_t *exchange);
 } route_t;
 
 /* route.c: normalises the path (doubled and trailing slashes, query dropped) and finds the row.
- * NULL: *allow is NULL (404) or the Allow list of the path (405). *tail is set for prefix routes. */
+ * NULL: *allow is NULL (404) or the Allow list of the path (405). *tail is malloc'ed for prefix
+ * routes (percent-decoded; the caller frees it), else NULL. */
 const route_t *route_find(const char *method, const char *path, const char **allow, char **tail);
 
 /* Handlers, one file each (server/api_*.c). */
@@ -64,7 +66,8 @@ int completions_new(server_t *server);
 void completions_free(server_t *server);
 void completions_drain_events(server_t *server); /* called from engine_wake */
 int completions_live(const server_t *server);    /* HTTP requests in flight */
-void completions_tick(server_t *server, uint64_t now_ns); /* SSE pings, queue time, deadlines; 250 ms */
+void completions_tick(server_t *server,
+                      uint64_t now_ns); /* SSE pings, queue time, deadlines; 250 ms */
 
 /* metrics.c: counters of the loop thread; the page joins them with engine_stats. */
 struct metrics *metrics_new(server_t *server);

@@ -1,0 +1,544 @@
+/* config.c: command line, environment and file -> config_t, all driven by options.def.
+ *
+ * Runs on the main thread before any other exists. Strict: an unknown name, a duplicate key or a
+ * value out of range is an error that names its place and the nearest name that exists.
+ */
+#include "config/config.h"
+
+#include "config/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 20, LIST_ITEMS_MAX = 4096, NAME_BYTES_MAX = 64 };
+
+typedef enum kind { BOOL, INT, SIZE, DURATION, FRACTION, STRING, CHOICE, LIST } kind_t;
+
+typedef struct option {
+  kind_t kind;
+  const char *name; /* with _ */
+  size_t offset;
+  const char *initial;
+  double min, max;
+  const char *group;
+  bool shown;
+  const char *alias, *metavar, *help;
+} option_t;
+
+static const option_t options[] = {
+#define OPTION(kind, field, initial, min, max, group, shown, alias, metavar, help)                 \
+  {kind, #field, offsetof(config_t, field), initial, min, max, group, shown, alias, metavar, help},
+#include "config/options.def"
+#undef OPTION
+};
+
+/* vLLM flags that mean nothing here: accepted with one notice. `value`: takes an argument. */
+static const struct ignored {
+  const char *name;
+  bool value;
+} ignored[] = {
+    {"trust_remote_code", false},       {"disable_log_requests", false},
+    {"disable_log_stats", false},       {"enable_log_requests", false},
+    {"enforce_eager", false},           {"swap_space", true},
+    {"tensor_parallel_size", true},     {"pipeline_parallel_size", true},
+    {"tokenizer_mode", true},           {"compilation_config", true},
+    {"distributed_executor_backend", true}, {"uvicorn_log_level", true},
+    {"disable_uvicorn_access_log", false},  {"max_seq_len_to_capture", true},
+    {"no_trust_remote_code", false},    {"disable_frontend_multiprocessing", false},
+};
+
+/* ---- values ---- */
+
+static void *member(config_t *config, const option_t *option) {
+  return (char *)config + option->offset;
+}
+
+static bool list_add(config_list_t *list, const char *text, size_t length) {
+  if (list->count == LIST_ITEMS_MAX) return false;
+  char **items = realloc(list->items, ((size_t)list->count + 1) * sizeof *items);
+  if (items == NULL) return false;
+  list->items = items;
+  items[list->count] = strndup(text, length);
+  if (items[list->count] == NULL) return false;
+  list->count++;
+  return true;
+}
+
+static void list_free(config_list_t *list) {
+  for (int i = 0; i < list->count; i++) free(list->items[i]);
+  free(list->items);
+  *list = (config_list_t){0};
+}
+
+static bool word_in(const char *words, const char *text) {
+  size_t length = strlen(text);
+  for (const char *p = words; *p != '\0';) {
+    size_t n = strcspn(p, "|");
+    if (n == length && strncmp(p, text, n) == 0) return true;
+    p += n + (p[n] == '|');
+  }
+  return false;
+}
+
+static bool parse_number(const option_t *option, const char *text, double *real, int64_t *whole) {
+  *real = 0;
+  *whole = 0;
+  bool automatic = strstr(option->metavar, "|auto") != NULL && strcmp(text, "auto") == 0;
+  if (automatic) return true; /* 0 stands for auto */
+  bool ok = option->kind == INT        ? parse_count(text, whole)
+            : option->kind == SIZE     ? parse_size(text, whole)
+            : option->kind == DURATION ? parse_duration(text, real)
+                                       : parse_fraction(text, real);
+  if (option->kind == INT || option->kind == SIZE) *real = (double)*whole;
+  return ok && *real >= option->min && *real <= option->max;
+}
+
+static int set_list(config_list_t *list, const char *text, bool append) {
+  if (!append) list_free(list);
+  for (const char *p = text; *p != '\0';) {
+    size_t n = strcspn(p, ",");
+    size_t lead = strspn(p, " \t");
+    size_t length = n > lead ? n - lead : 0;
+    while (length > 0 && isspace((unsigned char)p[lead + length - 1])) length--;
+    if (length > 0 && !list_add(list, p + lead, length)) return -1;
+    p += n + (p[n] == ',');
+  }
+  return 0;
+}
+
+/* 0 or -1 (the text is no value of this option). */
+static int set_value(config_t *config, const option_t *option, const char *text, bool append) {
+  void *at = member(config, option);
+  double real;
+  int64_t whole;
+  switch (option->kind) {
+  case BOOL: return parse_bool(text, at) ? 0 : -1;
+  case INT:
+  case SIZE:
+    if (!parse_number(option, text, &real, &whole)) return -1;
+    *(int64_t *)at = whole;
+    return 0;
+  case DURATION:
+  case FRACTION:
+    if (!parse_number(option, text, &real, &whole)) return -1;
+    *(double *)at = real;
+    return 0;
+  case LIST: return set_list(at, text, append);
+  case CHOICE:
+    if (!word_in(option->metavar, text)) return -1;
+    break;
+  case STRING: break;
+  }
+  char *copy = strdup(text);
+  if (copy == NULL) return -1;
+  free(*(char **)at);
+  *(char **)at = copy;
+  return 0;
+}
+
+/* ---- names ---- */
+
+/* "--max-model-len" -> "max_model_len"; false when it does not fit. */
+static bool plain_name(const char *text, size_t length, char out[NAME_BYTES_MAX]) {
+  if (length == 0 || length >= NAME_BYTES_MAX) return false;
+  for (size_t i = 0; i < length; i++) out[i] = text[i] == '-' ? '_' : text[i];
+  out[length] = '\0';
+  return true;
+}
+
+static const option_t *find_option(const char *name) {
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    if (strcmp(options[i].name, name) == 0) return &options[i];
+    if (options[i].alias[0] != '\0' && strcmp(options[i].alias, name) == 0) return &options[i];
+  }
+  return NULL;
+}
+
+static int minimum(int a, int b) { return a < b ? a : b; }
+
+/* Levenshtein distance, both at most NAME_BYTES_MAX long. */
+static int distance(const char *a, const char *b) {
+  int row[NAME_BYTES_MAX + 1];
+  int width = minimum((int)strlen(b), NAME_BYTES_MAX);
+  for (int j = 0; j <= width; j++) row[j] = j;
+  for (int i = 1; a[i - 1] != '\0'; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= width; j++) {
+      int substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = minimum(substituted, minimum(row[j], row[j - 1]) + 1);
+    }
+  }
+  return row[width];
+}
+
+const char *config_nearest(const char *name) {
+  char plain[NAME_BYTES_MAX];
+  if (!plain_name(name, strlen(name), plain)) return NULL;
+  const char *nearest = NULL;
+  int best = 1 + (int)strlen(plain) / 3;
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    int d = distance(plain, options[i].name);
+    if (d <= best && (nearest == NULL || d < best)) {
+      best = d;
+      nearest = options[i].name;
+    }
+  }
+  return nearest;
+}
+
+/* ---- one assignment ---- */
+
+static int config_code(config_origin_t origin) {
+  return origin.source == SOURCE_FILE ? ERR_CONFIGURATION : ERR_USAGE;
+}
+
+static void spelling(const char *name, config_origin_t origin, char out[2 * NAME_BYTES_MAX]) {
+  if (origin.source == SOURCE_FLAG) {
+    snprintf(out, 2 * NAME_BYTES_MAX, "--%s", name);
+    for (char *p = out; *p != '\0'; p++) *p = *p == '_' ? '-' : *p;
+  } else if (origin.source == SOURCE_ENVIRONMENT) {
+    snprintf(out, 2 * NAME_BYTES_MAX, "INFERD_%s", name);
+    for (char *p = out; *p != '\0'; p++) *p = (char)toupper((unsigned char)*p);
+  } else if (origin.source == SOURCE_FILE && origin.line > 0) {
+    snprintf(out, 2 * NAME_BYTES_MAX, "line %d: %s", origin.line, name);
+  } else {
+    snprintf(out, 2 * NAME_BYTES_MAX, "%s", name);
+  }
+}
+
+static int unknown_name(const char *name, config_origin_t origin, error_t *error) {
+  char quoted[NAME_BYTES_MAX], spelled[2 * NAME_BYTES_MAX], near_text[2 * NAME_BYTES_MAX] = "";
+  error_quote(quoted, sizeof quoted, name, strlen(name));
+  spelling(quoted, origin, spelled);
+  const char *near = config_nearest(name);
+  if (near != NULL) spelling(near, (config_origin_t){origin.source, 0}, near_text);
+  return error_set(error, config_code(origin), NULL, "%s is unknown%s%s%s", spelled,
+                   near != NULL ? "; did you mean " : "", near_text, near != NULL ? "?" : "");
+}
+
+static int bad_value(const option_t *option, const char *value, config_origin_t origin,
+                     error_t *error) {
+  char quoted[80], spelled[2 * NAME_BYTES_MAX], bounds[80] = "";
+  error_quote(quoted, sizeof quoted, value, strlen(value));
+  spelling(option->name, origin, spelled);
+  bool number = option->kind == INT || option->kind == SIZE || option->kind == DURATION ||
+                option->kind == FRACTION;
+  if (number) snprintf(bounds, sizeof bounds, ", %.12g to %.12g", option->min, option->max);
+  return error_set(error, config_code(origin), option->name, "%s: '%s' is not valid (%s%s)",
+                   spelled, quoted, option->kind == BOOL ? "true or false" : option->metavar,
+                   bounds);
+}
+
+static int assign(config_t *config, const option_t *option, const char *value,
+                  config_origin_t origin, error_t *error) {
+  config_origin_t *old = &config->origin[option - options];
+  bool append = option->kind == LIST && old->source == origin.source &&
+                origin.source != SOURCE_DEFAULT;
+  if (set_value(config, option, value, append) != 0) {
+    return bad_value(option, value, origin, error);
+  }
+  *old = origin;
+  return 0;
+}
+
+int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
+               error_t *error) {
+  char plain[NAME_BYTES_MAX];
+  const option_t *option =
+      plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
+  if (option == NULL) return unknown_name(name, origin, error);
+  return assign(config, option, value, origin, error);
+}
+
+/* ---- the three sources ---- */
+
+static int load_defaults(config_t *config, error_t *error) {
+  memset(config, 0, sizeof *config);
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    config_origin_t origin = {SOURCE_DEFAULT, 0};
+    int rc = assign(config, &options[i], options[i].initial, origin, error);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+static char *trim(char *text) {
+  text += strspn(text, " \t\r");
+  size_t length = strlen(text);
+  while (length > 0 && strchr(" \t\r", text[length - 1]) != NULL) text[--length] = '\0';
+  return text;
+}
+
+/* One line of a file, already without its newline. A # starts a comment at the start of a line or
+ * after a blank. */
+static int load_line(config_t *config, char *line, int number, error_t *error) {
+  for (char *p = line; *p != '\0'; p++) {
+    if (*p == '#' && (p == line || p[-1] == ' ' || p[-1] == '\t')) *p = '\0';
+    if (*p == '\0') break;
+  }
+  char *text = trim(line);
+  if (*text == '\0') return 0;
+  config_origin_t origin = {SOURCE_FILE, number};
+  char *equals = strchr(text, '=');
+  if (equals == NULL || text[0] == '[') {
+    return error_set(error, ERR_CONFIGURATION, NULL, "line %d: expected key = value", number);
+  }
+  *equals = '\0';
+  char *name = trim(text), *value = trim(equals + 1);
+  size_t length = strlen(value);
+  if (length >= 2 && value[0] == '"' && value[length - 1] == '"') {
+    value[length - 1] = '\0';
+    value++;
+  }
+  char plain[NAME_BYTES_MAX];
+  const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
+  if (option == NULL) return unknown_name(name, origin, error);
+  config_origin_t *old = &config->origin[option - options];
+  if (old->source == SOURCE_FILE) {
+    return error_set(error, ERR_CONFIGURATION, NULL, "line %d: %s was already set on line %d",
+                     number, option->name, old->line);
+  }
+  return assign(config, option, value, origin, error);
+}
+
+static int load_file(config_t *config, const char *path, error_t *error) {
+  FILE *file = fopen(path, "re");
+  if (file == NULL) {
+    return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_CONFIGURATION, "config",
+                     "cannot open %s: %s", path, strerror(errno));
+  }
+  char *line = NULL;
+  size_t capacity = 0;
+  ssize_t length;
+  int rc = 0, number = 0;
+  while (rc == 0 && (length = getline(&line, &capacity, file)) >= 0) {
+    number++;
+    if (strlen(line) != (size_t)length) {
+      rc = error_set(error, ERR_CONFIGURATION, "config", "line %d holds a NUL byte", number);
+    } else {
+      line[strcspn(line, "\n")] = '\0';
+      rc = load_line(config, line, number, error);
+    }
+    if (number > FILE_BYTES_MAX / 16) rc = error_set(error, ERR_CONFIGURATION, "config", "too long");
+  }
+  if (rc == 0 && ferror(file)) rc = error_set(error, ERR_IO, "config", "cannot read %s", path);
+  free(line);
+  fclose(file);
+  if (rc != 0 && error != NULL && strstr(error->message, path) == NULL) {
+    char message[ERROR_MESSAGE_MAX];
+    memcpy(message, error->message, sizeof message);
+    error_set(error, rc, "config", "%.200s: %.250s", path, message);
+  }
+  return rc;
+}
+
+static int load_environment(config_t *config, error_t *error) {
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    char name[2 * NAME_BYTES_MAX];
+    config_origin_t origin = {SOURCE_ENVIRONMENT, 0};
+    spelling(options[i].name, origin, name);
+    const char *value = getenv(name);
+    int rc = value != NULL ? assign(config, &options[i], value, origin, error) : 0;
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+static void notice(config_t *config, const char *flag) {
+  char text[160], quoted[NAME_BYTES_MAX];
+  error_quote(quoted, sizeof quoted, flag, strlen(flag));
+  int n = snprintf(text, sizeof text, "%s has no meaning here and is ignored", quoted);
+  list_add(&config->notices, text, (size_t)n);
+}
+
+/* One flag at argv[*at]; advances past it and its value. */
+static int load_flag(config_t *config, int argc, char *const *argv, int *at, error_t *error) {
+  const char *flag = argv[(*at)++];
+  config_origin_t origin = {SOURCE_FLAG, 0};
+  if (strncmp(flag, "-O", 2) == 0) return notice(config, flag), 0;
+  const char *equals = strchr(flag, '=');
+  size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
+  char name[NAME_BYTES_MAX];
+  if (strncmp(flag, "--", 2) != 0 || !plain_name(flag + 2, length - 2, name)) {
+    return error_set(error, ERR_USAGE, NULL, "'%.60s' is not a flag; see --help", flag);
+  }
+  const option_t *option = find_option(name);
+  bool negated = option == NULL && strncmp(name, "no_", 3) == 0;
+  if (negated) option = find_option(name + 3);
+  if (negated && option != NULL && option->kind != BOOL) option = NULL;
+  for (size_t i = 0; option == NULL && i < sizeof ignored / sizeof ignored[0]; i++) {
+    if (strcmp(ignored[i].name, name) != 0) continue;
+    if (ignored[i].value && equals == NULL && *at < argc) (*at)++;
+    return notice(config, flag), 0;
+  }
+  if (option == NULL) return unknown_name(name, origin, error);
+  const char *value = equals != NULL ? equals + 1 : NULL;
+  if (option->kind == BOOL && value == NULL) {
+    value = negated ? "false" : "true";
+  } else if (negated) {
+    return bad_value(option, value, origin, error);
+  } else if (value == NULL) {
+    if (*at == argc) return error_set(error, ERR_USAGE, name, "%s needs a value (%s)", flag,
+                                      option->metavar);
+    value = argv[(*at)++];
+  }
+  return assign(config, option, value, origin, error);
+}
+
+static int load_flags(config_t *config, int argc, char *const *argv, error_t *error) {
+  int rc = 0;
+  for (int at = 0; at < argc && rc == 0;) {
+    if (argv[at][0] == '-') {
+      rc = load_flag(config, argc, argv, &at, error);
+      continue;
+    }
+    if (config->origin[OPTION_model].source == SOURCE_FLAG) {
+      return error_set(error, ERR_USAGE, "model", "more than one model: %.60s and %.60s",
+                       config->model, argv[at]);
+    }
+    rc = assign(config, &options[OPTION_model], argv[at++], (config_origin_t){SOURCE_FLAG, 0},
+                error);
+  }
+  return rc;
+}
+
+/* Rules between options. */
+static int check(const config_t *config, error_t *error) {
+  if ((config->block_size & (config->block_size - 1)) != 0) {
+    return error_set(error, ERR_CONFIGURATION, "block_size", "block_size must be a power of two");
+  }
+  if (config->max_num_batched_tokens != 0 &&
+      config->max_num_batched_tokens < config->max_num_seqs) {
+    return error_set(error, ERR_CONFIGURATION, "max_num_batched_tokens",
+                     "max_num_batched_tokens (%lld) must be at least max_num_seqs (%lld)",
+                     (long long)config->max_num_batched_tokens, (long long)config->max_num_seqs);
+  }
+  bool device = strcmp(config->device, "auto") == 0 || strcmp(config->device, "cpu") == 0 ||
+                strcmp(config->device, "cuda") == 0 || strncmp(config->device, "cuda:", 5) == 0;
+  if (!device) {
+    return error_set(error, ERR_CONFIGURATION, "device", "device must be auto, cpu or cuda[:N]");
+  }
+  if (config->max_body_bytes > config->max_body_bytes_total) {
+    return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
+                     "max_body_bytes is larger than max_body_bytes_total");
+  }
+  return 0;
+}
+
+int config_load(config_t *config, int argc, char *const *argv, error_t *error) {
+  int rc = load_defaults(config, error);
+  /* --config decides where the file is, but a flag still beats the file: flags are read twice. */
+  if (rc == 0) rc = load_environment(config, error);
+  if (rc == 0) rc = load_flags(config, argc, argv, error);
+  if (rc != 0) return rc;
+  char *path = strdup(config->config);
+  if (path == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (path[0] != '\0') {
+    config_free(config);
+    rc = load_defaults(config, error);
+    if (rc == 0) rc = load_file(config, path, error);
+    if (rc == 0) rc = load_environment(config, error);
+    if (rc == 0) rc = load_flags(config, argc, argv, error);
+  }
+  free(path);
+  return rc == 0 ? check(config, error) : rc;
+}
+
+int config_load_file(config_t *config, const char *path, error_t *error) {
+  int rc = load_defaults(config, error);
+  if (rc == 0) rc = load_file(config, path, error);
+  return rc == 0 ? check(config, error) : rc;
+}
+
+void config_free(config_t *config) {
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    void *at = member(config, &options[i]);
+    if (options[i].kind == LIST) list_free(at);
+    if (options[i].kind == STRING || options[i].kind == CHOICE) {
+      free(*(char **)at);
+      *(char **)at = NULL;
+    }
+  }
+  list_free(&config->notices);
+}
+
+bool config_given(const config_t *config, enum config_option option) {
+  return config->origin[option].source != SOURCE_DEFAULT;
+}
+
+/* ---- printing ---- */
+
+static void print_value(const config_t *config, const option_t *option, FILE *out) {
+  const void *at = (const char *)config + option->offset;
+  const config_list_t *list = at;
+  switch (option->kind) {
+  case BOOL: fputs(*(const bool *)at ? "true" : "false", out); break;
+  case INT:
+  case SIZE: fprintf(out, "%lld", (long long)*(const int64_t *)at); break;
+  case DURATION:
+  case FRACTION: fprintf(out, "%g", *(const double *)at); break;
+  case STRING:
+  case CHOICE: fputs(*(char *const *)at, out); break;
+  case LIST:
+    for (int i = 0; i < list->count; i++) {
+      bool secret = option == &options[OPTION_api_key];
+      fprintf(out, "%s%s", i > 0 ? ", " : "", secret ? "***" : list->items[i]);
+    }
+    break;
+  }
+}
+
+void config_dump(const config_t *config, FILE *out) {
+  static const char *const sources[] = {"default", "file", "environment", "flag"};
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    fprintf(out, "%s = ", options[i].name);
+    print_value(config, &options[i], out);
+    fprintf(out, "  # %s", sources[config->origin[i].source]);
+    if (config->origin[i].line > 0) fprintf(out, " line %d", config->origin[i].line);
+    fputc('\n', out);
+  }
+}
+
+static void print_option(const option_t *option, FILE *out) {
+  char flag[160];
+  int n = snprintf(flag, sizeof flag, "--%s%s", option->kind == BOOL ? "[no-]" : "", option->name);
+  for (char *p = flag + 2; *p != '\0'; p++) *p = *p == '_' ? '-' : *p;
+  if (option->kind != BOOL) {
+    snprintf(flag + n, sizeof flag - (size_t)n, " %s", option->metavar);
+  }
+  bool narrow = strlen(flag) <= 32;
+  fprintf(out, "  %-32s%s%*s %s", flag, narrow ? "" : "\n", narrow ? 0 : 34, "", option->help);
+  if (option->initial[0] != '\0' && strcmp(option->initial, "0") != 0) {
+    fprintf(out, " [%s]", option->initial);
+  }
+  if (option->alias[0] != '\0') {
+    fputs(" (also --", out);
+    for (const char *p = option->alias; *p != '\0'; p++) fputc(*p == '_' ? '-' : *p, out);
+    fputc(')', out);
+  }
+  fputc('\n', out);
+}
+
+int config_help(FILE *out, const char *topic) {
+  int printed = 0;
+  const char *group = "";
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    const option_t *option = &options[i];
+    bool wanted = topic == NULL ? option->shown
+                                : strcmp(topic, "all") == 0 || strcmp(topic, option->group) == 0 ||
+                                      strstr(option->name, topic) != NULL ||
+                                      strcasestr(option->help, topic) != NULL;
+    if (!wanted) continue;
+    if (topic != NULL && strcmp(group, option->group) != 0) {
+      group = option->group;
+      fprintf(out, "%s%s:\n", printed > 0 ? "\n" : "", group);
+    }
+    print_option(option, out);
+    printed++;
+  }
+  return printed;
+}

@@ -1,0 +1,32 @@
+/* auth.h: API keys. Loop thread only.
+ *
+ * Keys come from --api-key and --api-key-file and are kept as SHA-256 digests; a presented key is
+ * compared with all of them in constant time.
+ */
+#ifndef INFERD_SERVER_AUTH_H
+#define INFERD_SERVER_AUTH_H
+
+#include "config/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct auth auth_t;
+
+enum { AUTH_KEY_NAME_BYTES = 9 }; /* first 8 hex digits of the key's digest, and a NUL */
+
+/* 0; ERR_CONFIGURATION for a key that cannot travel in a header; ERR_PERMISSION for a key file that
+ * others may read; ERR_IO. Free with auth_free. */
+int auth_new(const config_t *config, auth_t **out, error_t *error);
+/* Reads the key file again; on an error the old keys stay. */
+int auth_reload(auth_t *auth, const config_t *config, error_t *error);
+void auth_free(auth_t *auth); /* NULL is allowed */
+
+int auth_key_count(const auth_t *auth);
+
+/* Value of an Authorization header (NULL = absent). True when it is "Bearer K" with a known K; then
+ * *tenant (never 0) and name identify the key. True with tenant 0 when there are no keys at all. */
+bool auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
+                char name[AUTH_KEY_NAME_BYTES]);
+
+#endif

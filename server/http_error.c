@@ -1,0 +1,38 @@
+/* http_error.c: error bodies. One function writes every one of them.
+ *
+ * Loop thread, but pure: it knows neither exchanges nor libmicrohttpd.
+ */
+#include "engine/json.h"
+#include "server/http.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *error_body(const error_t *error, bool numeric_code, size_t *length) {
+  char message[2 * ERROR_MESSAGE_MAX], param[2 * ERROR_PARAM_MAX + 2], code[64];
+  size_t n = json_escape(message, sizeof message - 1, error->message, strlen(error->message));
+  message[n < sizeof message ? n : sizeof message - 1] = '\0';
+  if (error->param[0] == '\0') {
+    snprintf(param, sizeof param, "null");
+  } else {
+    char escaped[2 * ERROR_PARAM_MAX];
+    n = json_escape(escaped, sizeof escaped - 1, error->param, strlen(error->param));
+    escaped[n < sizeof escaped ? n : sizeof escaped - 1] = '\0';
+    snprintf(param, sizeof param, "\"%s\"", escaped);
+  }
+  const char *word = error_openai_code(error->code);
+  if (numeric_code) {
+    snprintf(code, sizeof code, "%d", error_http_status(error->code));
+  } else if (word == NULL) {
+    snprintf(code, sizeof code, "null");
+  } else {
+    snprintf(code, sizeof code, "\"%s\"", word);
+  }
+  char *body = NULL;
+  int size = asprintf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":%s,\"code\":%s}}",
+                      message, error_openai_type(error->code), param, code);
+  if (size < 0) return NULL;
+  *length = (size_t)size;
+  return body;
+}

@@ -1,0 +1,34 @@
+/* limit.h: how many connections a peer has open, and how many body bytes the process holds.
+ * Loop thread only. */
+#ifndef INFERD_SERVER_LIMIT_H
+#define INFERD_SERVER_LIMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+/* A peer address; IPv4 is written as ::ffff:a.b.c.d. An IPv6 peer is its /64: one host owns as many
+ * addresses as it likes below that. */
+typedef struct peer {
+  uint8_t bytes[16];
+  bool counted; /* false: loopback and UNIX sockets, which have no limit */
+} peer_t;
+
+void peer_from(const struct sockaddr *address, peer_t *out);
+
+typedef struct limit limit_t;
+
+/* Room for `peers_max` different peers at once. NULL when memory is short. */
+limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer, int64_t body_bytes_max);
+void limit_free(limit_t *limit); /* NULL is allowed */
+
+bool limit_peer_full(const limit_t *limit, const peer_t *peer);
+void limit_peer_add(limit_t *limit, const peer_t *peer);
+void limit_peer_remove(limit_t *limit, const peer_t *peer);
+
+/* Takes `bytes` of the budget; false when it would be exceeded. */
+bool limit_body_take(limit_t *limit, size_t bytes);
+void limit_body_give(limit_t *limit, size_t bytes);
+
+#endif

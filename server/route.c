@@ -1,0 +1,116 @@
+/* route.c: the one table of routes, and the normalisation of paths.
+ *
+ * Loop thread. The table says which checks a request passes before its handler sees it; no handler
+ * checks keys, methods or media types by itself.
+ */
+#include "server/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ENGINE_POST (ROUTE_JSON | ROUTE_ENGINE)
+
+static const route_t routes[] = {
+    {"POST", "/v1/completions", ENGINE_POST, "/v1/completions", api_completions},
+    {"POST", "/completions", ENGINE_POST, "/v1/completions", api_completions},
+    {"POST", "/v1/chat/completions", ROUTE_JSON, "/v1/chat/completions", api_not_yet},
+    {"POST", "/chat/completions", ROUTE_JSON, "/v1/chat/completions", api_not_yet},
+    {"POST", "/v1/embeddings", ROUTE_JSON, "/v1/embeddings", api_not_yet},
+    {"POST", "/embeddings", ROUTE_JSON, "/v1/embeddings", api_not_yet},
+    {"GET", "/v1/models", ROUTE_ENGINE, "/v1/models", api_models},
+    {"GET", "/models", ROUTE_ENGINE, "/v1/models", api_models},
+    {"GET", "/v1/models/", ROUTE_ENGINE | ROUTE_PREFIX, "/v1/models/{id}", api_model},
+    {"GET", "/models/", ROUTE_ENGINE | ROUTE_PREFIX, "/v1/models/{id}", api_model},
+    {"POST", "/tokenize", ENGINE_POST, "/tokenize", api_tokenize},
+    {"POST", "/v1/tokenize", ENGINE_POST, "/tokenize", api_tokenize},
+    {"POST", "/detokenize", ENGINE_POST, "/detokenize", api_detokenize},
+    {"POST", "/v1/detokenize", ENGINE_POST, "/detokenize", api_detokenize},
+    {"GET", "/livez", ROUTE_OPEN, "/livez", api_livez},
+    {"GET", "/readyz", ROUTE_OPEN, "/readyz", api_readyz},
+    {"GET", "/health", ROUTE_OPEN, "/health", api_readyz},
+    {"GET", "/ping", ROUTE_OPEN, "/ping", api_readyz},
+    {"POST", "/ping", ROUTE_OPEN, "/ping", api_readyz},
+    {"GET", "/version", 0, "/version", api_version},
+    {"GET", "/metrics", ROUTE_METRICS, "/metrics", api_metrics},
+};
+enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
+
+/* Doubled slashes become one, the query and one trailing slash go, an absolute-form target loses its
+ * scheme and authority. `out` holds strlen(path) + 2 bytes. */
+static void normalise(const char *path, char *out) {
+  if (strncasecmp(path, "http://", 7) == 0) {
+    const char *slash = strchr(path + 7, '/');
+    path = slash != NULL ? slash : "/";
+  }
+  size_t n = 0;
+  for (const char *p = path; *p != '\0' && *p != '?' && *p != '#'; p++) {
+    if (*p == '/' && n > 0 && out[n - 1] == '/') continue;
+    out[n++] = *p;
+  }
+  if (n > 1 && out[n - 1] == '/') n--;
+  out[n] = '\0';
+}
+
+static int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/* NULL when memory is short. A malformed or zero escape stays as it is: http_check refused it before. */
+static char *percent_decode(const char *text) {
+  char *out = malloc(strlen(text) + 1);
+  if (out == NULL) return NULL;
+  size_t n = 0;
+  for (const char *p = text; *p != '\0'; p++) {
+    int high = *p == '%' ? hex_digit(p[1]) : -1;
+    int low = high >= 0 ? hex_digit(p[2]) : -1;
+    if (low >= 0 && high * 16 + low != 0) {
+      out[n++] = (char)(high * 16 + low);
+      p += 2;
+    } else {
+      out[n++] = *p;
+    }
+  }
+  out[n] = '\0';
+  return out;
+}
+
+static bool path_matches(const route_t *route, const char *path) {
+  if ((route->flags & ROUTE_PREFIX) == 0) return strcmp(route->path, path) == 0;
+  size_t length = strlen(route->path);
+  return strncmp(route->path, path, length) == 0 && path[length] != '\0';
+}
+
+static const char *allow_list(bool get, bool post) {
+  if (get && post) return "GET, HEAD, POST, OPTIONS";
+  if (get) return "GET, HEAD, OPTIONS";
+  return post ? "POST, OPTIONS" : NULL;
+}
+
+const route_t *route_find(const char *method, const char *path, const char **allow, char **tail) {
+  const route_t *found = NULL;
+  bool get = false, post = false;
+  *allow = NULL;
+  *tail = NULL;
+  char *clean = malloc(strlen(path) + 2);
+  if (clean == NULL) return NULL;
+  normalise(path, clean);
+  const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+  for (int i = 0; i < ROUTE_COUNT && found == NULL; i++) {
+    if (!path_matches(&routes[i], clean)) continue;
+    get |= strcmp(routes[i].method, "GET") == 0;
+    post |= strcmp(routes[i].method, "POST") == 0;
+    if (strcmp(routes[i].method, wanted) == 0) found = &routes[i];
+  }
+  if (found == NULL) {
+    *allow = allow_list(get, post);
+  } else if ((found->flags & ROUTE_PREFIX) != 0) {
+    *tail = percent_decode(clean + strlen(found->path));
+    if (*tail == NULL) found = NULL;
+  }
+  free(clean);
+  return found;
+}
