@@ -15,7 +15,8 @@ enum { STOP_STRINGS_MAX = 16, STOP_STRING_BYTES_MAX = 1024 };
  * over bytes). Immutable afterwards. */
 typedef struct stop_set stop_set_t;
 
-/* `strings[i]` has `lengths[i]` >= 1 bytes. count 0 gives *out = NULL, which every function takes. */
+/* `strings[i]` has `lengths[i]` >= 1 bytes. count 0 gives *out = NULL, which every function takes.
+ */
 int stop_set_new(const char *const *strings, const size_t *lengths, int count, stop_set_t **out,
                  error_t *error);
 void stop_set_free(stop_set_t *stops);
@@ -27,25 +28,26 @@ typedef struct detokenizer {
   const stop_set_t *stops;
   bool skip_special_tokens;
   bool include_stop_string;
-  uint8_t num_pending;  /* bytes of an unfinished UTF-8 sequence, at most 3 */
+  uint8_t num_pending; /* bytes of an unfinished UTF-8 sequence, at most 3 */
   uint8_t pending[4];
-  uint32_t stop_state;  /* automaton state */
-  uint32_t num_held;    /* emitted bytes held back because a stop string may be forming */
-  char *held;           /* room of stop_set_hold_max bytes, owned by the caller */
+  uint32_t stop_state; /* automaton state */
+  uint32_t num_held;   /* emitted bytes held back because a stop string may be forming */
+  char *held;          /* room of stop_set_hold_max bytes, owned by the caller */
 } detokenizer_t;
 
 typedef struct detokenized {
   const char *text; /* points into `out` given to the call */
   size_t length;
-  int stop_index;   /* index of the stop string that completed, or -1 */
+  int stop_index; /* index of the stop string that completed, or -1 */
 } detokenized_t;
 
 void detokenizer_init(detokenizer_t *d, const tokenizer_t *tokenizer, const stop_set_t *stops,
                       bool skip_special_tokens, bool include_stop_string, char *held);
 /* Room needed in `out` for any one call. */
 size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops);
-/* Feeds one id. With search_stops false (fewer than min_tokens so far) no stop string is searched in
- * the bytes of this token. When stop_index >= 0 the text is final and nothing may be fed afterwards. */
+/* Feeds one id. With search_stops false (fewer than min_tokens so far) no stop string is searched
+ * in the bytes of this token. When stop_index >= 0 the text is final and nothing may be fed
+ * afterwards. */
 detokenized_t detokenizer_feed(detokenizer_t *d, int32_t id, bool search_stops, char *out);
 /* Ends the text: flushes held and pending bytes (an unfinished sequence as one U+FFFD). */
 detokenized_t detokenizer_finish(detokenizer_t *d, char *out);

@@ -18,8 +18,9 @@ typedef struct tokenizer_scratch tokenizer_scratch_t; /* caches and work arrays 
 
 enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
 
-/* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), plus tokenizer_config.json,
- * special_tokens_map.json where present. 0, ERR_MODEL_MISSING, ERR_MODEL_MALFORMED naming file and component. */
+/* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), plus
+ * tokenizer_config.json, special_tokens_map.json where present. 0, ERR_MODEL_MISSING,
+ * ERR_MODEL_MALFORMED naming file and component. */
 int tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
 void tokenizer_free(tokenizer_t *tokenizer);
 
@@ -33,15 +34,16 @@ typedef struct tokenize_options {
   const atomic_bool *cancelled; /* looked at every 64 KiB of input; NULL = never cancelled */
 } tokenize_options_t;
 
-/* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its length;
- * both are set only on success. ERR_INTERNAL without memory, ERR_REQUEST_TIMEOUT when cancelled.
- * Reaching ids_max is no error: *count is then ids_max. */
+/* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its
+ * length; both are set only on success. ERR_INTERNAL without memory, ERR_REQUEST_TIMEOUT when
+ * cancelled. Reaching ids_max is no error: *count is then ids_max. */
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      error_t *error);
 
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
-/* Raw bytes that the id stands for, as generated text after a prompt. Out-of-range or unused ids: length 0. */
+/* Raw bytes that the id stands for, as generated text after a prompt. Out-of-range or unused ids:
+ * length 0. */
 const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length);
 unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id); /* TOKEN_ bits */
 /* Id of an exact token (vocabulary spelling, e.g. "<|im_end|>"), or -1. */
@@ -54,7 +56,8 @@ double tokenizer_model_max_length(const tokenizer_t *tokenizer); /* 0 = not give
 bool tokenizer_truncates_left(const tokenizer_t *tokenizer);     /* truncation_side */
 
 /* Decodes a whole id list from position 0 (/detokenize, echo): strips the leading space that the
- * decoder of Llama-style models strips. *text is malloc'ed valid UTF-8 (invalid bytes become U+FFFD). */
+ * decoder of Llama-style models strips. *text is malloc'ed valid UTF-8 (invalid bytes become
+ * U+FFFD). */
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, error_t *error);
 

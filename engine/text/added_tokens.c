@@ -1,0 +1,142 @@
+/* added_tokens.c: finds added tokens in raw or normalised text.
+ *
+ * Runs on the tokenizing threads over read-only tables. Most texts hold no added token, so a filter
+ * on the first byte does nearly all the work.
+ */
+#include "engine/text/added_tokens.h"
+
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
+
+bool token_matcher_init(token_matcher_t *m, size_t bytes) {
+  *m = (token_matcher_t){.only_first = -1, .num_nodes = 1};
+  uint32_t slots = 16;
+  while (slots < 2 * bytes) slots *= 2;
+  m->edges = calloc(slots, sizeof *m->edges);
+  m->accept = calloc(bytes + 1, sizeof *m->accept);
+  if (m->edges == NULL || m->accept == NULL) {
+    token_matcher_free(m);
+    return false;
+  }
+  m->edge_mask = slots - 1, m->nodes_max = (uint32_t)bytes + 1;
+  return true;
+}
+
+void token_matcher_free(token_matcher_t *m) {
+  free(m->edges);
+  free(m->accept);
+  *m = (token_matcher_t){.only_first = -1};
+}
+
+/* The slot of an edge: taken by it, or the empty one where it belongs. */
+static uint32_t edge_slot(const token_matcher_t *m, uint32_t node, uint8_t byte) {
+  uint32_t key = node << 8 | byte;
+  uint32_t slot = (uint32_t)mix64(key + 1ULL) & m->edge_mask;
+  while (m->edges[slot] != 0 && (uint32_t)(m->edges[slot] >> 32) != key)
+    slot = (slot + 1) & m->edge_mask;
+  return slot;
+}
+
+void token_matcher_add(token_matcher_t *m, const uint8_t *content, size_t length, uint32_t index) {
+  uint32_t node = 0;
+  if (length == 0) return;
+  for (size_t i = 0; i < length; i++) {
+    uint32_t slot = edge_slot(m, node, content[i]);
+    if (m->edges[slot] == 0)
+      m->edges[slot] = (uint64_t)(node << 8 | content[i]) << 32 | m->num_nodes++;
+    node = (uint32_t)m->edges[slot];
+  }
+  if (m->accept[node] == 0) m->accept[node] = index + 1;
+  m->first[content[0]] = true;
+}
+
+void token_matcher_finish(token_matcher_t *m) {
+  int count = 0;
+  for (int byte = 0; byte < 256; byte++)
+    if (m->first[byte]) count++, m->only_first = byte;
+  if (count != 1) m->only_first = -1;
+}
+
+static size_t skip_to_first(const token_matcher_t *m, const uint8_t *text, size_t at,
+                            size_t length) {
+  if (m->only_first >= 0) {
+    const uint8_t *hit = memchr(text + at, m->only_first, length - at);
+    return hit == NULL ? length : (size_t)(hit - text);
+  }
+  while (at < length && !m->first[text[at]]) at++;
+  return at;
+}
+
+bool token_matcher_find(const token_matcher_t *m, const uint8_t *text, size_t from, size_t length,
+                        token_match_t *match) {
+  if (m->num_nodes <= 1) return false;
+  for (size_t at = from; (at = skip_to_first(m, text, at, length)) < length; at++) {
+    uint32_t node = 0, found = 0;
+    for (size_t i = at; i < length; i++) {
+      uint64_t edge = m->edges[edge_slot(m, node, text[i])];
+      if (edge == 0) break;
+      node = (uint32_t)edge;
+      if (m->accept[node] != 0) found = m->accept[node], match->end = i + 1;
+    }
+    if (found != 0) {
+      match->start = at, match->index = found - 1;
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool word_before(const uint8_t *text, size_t at) {
+  unsigned n;
+  if (at == 0) return false;
+  return unicode_extra(utf8_read(text + utf8_previous(text, at), &n)) & EXTRA_WORD;
+}
+
+static bool word_after(const uint8_t *text, size_t at, size_t length) {
+  unsigned n;
+  return at < length && (unicode_extra(utf8_read(text + at, &n)) & EXTRA_WORD);
+}
+
+/* Start of the whitespace that ends at `at`, not before `floor`. */
+static size_t spaces_before(const uint8_t *text, size_t at, size_t floor) {
+  while (at > floor) {
+    unsigned n;
+    size_t previous = utf8_previous(text, at);
+    if (!(unicode_class(utf8_read(text + previous, &n)) & CLASS_SPACE)) break;
+    at = previous;
+  }
+  return at > floor ? at : floor;
+}
+
+static size_t spaces_after(const uint8_t *text, size_t at, size_t length) {
+  while (at < length) {
+    unsigned n;
+    if (!(unicode_class(utf8_read(text + at, &n)) & CLASS_SPACE)) break;
+    at += n;
+  }
+  return at;
+}
+
+bool token_walk_next(token_walk_t *w, token_span_t *span) {
+  token_match_t match;
+  if (w->done) return false;
+  while (token_matcher_find(w->matcher, w->text, w->from, w->length, &match)) {
+    const added_token_t *token = &w->tokens[match.index];
+    w->from = match.end; /* rstrip does not move the search */
+    if (token->single_word &&
+        (word_before(w->text, match.start) || word_after(w->text, match.end, w->length)))
+      continue;
+    size_t start = match.start, stop = match.end;
+    if (token->lstrip) start = spaces_before(w->text, start, w->gap_start);
+    if (token->rstrip) stop = spaces_after(w->text, stop, w->length);
+    *span = (token_span_t){.gap_start = w->gap_start, .gap_end = w->gap_start, .has_token = true};
+    if (w->gap_start < start) span->gap_end = start;
+    span->index = match.index;
+    w->gap_start = stop;
+    return true;
+  }
+  w->done = true;
+  *span = (token_span_t){.gap_start = w->gap_start, .gap_end = w->length};
+  return w->gap_start < w->length;
+}

@@ -1,0 +1,60 @@
+/* added_tokens.h: tokens that are matched in the text before anything else sees it.
+ *
+ * Two matchers: contents with normalized=false are searched in the raw text, the others, in their
+ * normalised form, in the normalised text. Leftmost, then longest. Read-only after load; any thread.
+ */
+#ifndef INFERD_ENGINE_TEXT_ADDED_TOKENS_H
+#define INFERD_ENGINE_TEXT_ADDED_TOKENS_H
+
+#include "engine/text/vocab.h"
+
+enum { ADDED_TOKENS_BYTES_MAX = 1 << 23 }; /* all contents of one matcher together */
+
+typedef struct added_token {
+  uint32_t id;
+  bool single_word, lstrip, rstrip, normalized, special;
+} added_token_t;
+
+/* A trie over bytes: edges in one hash table, the first bytes in a filter. */
+typedef struct token_matcher {
+  uint64_t *edges;   /* (node << 8 | byte) << 32 | child, 0 = empty; [edge_mask + 1] */
+  uint32_t *accept;  /* [num_nodes]: index of an added token + 1, 0 = none */
+  uint32_t edge_mask, num_nodes, nodes_max;
+  bool first[256];
+  int only_first; /* the one first byte, -1 when there are several or none */
+} token_matcher_t;
+
+/* `bytes` = sum of the lengths to be added. False: no memory. */
+bool token_matcher_init(token_matcher_t *m, size_t bytes);
+/* Of equal contents the first one added wins. */
+void token_matcher_add(token_matcher_t *m, const uint8_t *content, size_t length, uint32_t index);
+void token_matcher_finish(token_matcher_t *m);
+void token_matcher_free(token_matcher_t *m);
+
+typedef struct token_match {
+  size_t start, end;
+  uint32_t index;
+} token_match_t;
+
+/* First match at or after `from`; false when there is none. */
+bool token_matcher_find(const token_matcher_t *m, const uint8_t *text, size_t from, size_t length,
+                        token_match_t *match);
+
+/* Walks over a text: gaps and tokens in turn, with the strip and single_word rules of the tokens. */
+typedef struct token_walk {
+  const token_matcher_t *matcher;
+  const added_token_t *tokens;
+  const uint8_t *text;
+  size_t length, from, gap_start;
+  bool done;
+} token_walk_t;
+
+typedef struct token_span {
+  size_t gap_start, gap_end; /* text before the token; empty when equal */
+  bool has_token;            /* false: only the gap, the text ends here */
+  uint32_t index;
+} token_span_t;
+
+bool token_walk_next(token_walk_t *w, token_span_t *span); /* false: the end */
+
+#endif

@@ -1,0 +1,73 @@
+/* bytes.c: growable arrays and UTF-8 validation for the text room.
+ *
+ * Owns nothing but the memory of the arrays it is given. Any thread, one array per thread; never
+ * aborts when memory is short.
+ */
+#include "engine/text/bytes.h"
+
+#include "engine/checked.h"
+#include "engine/text/unicode.h"
+#include "engine/utf8.h"
+
+#include <stdlib.h>
+
+bool bytes_reserve(bytes_t *b, size_t extra) {
+  size_t need;
+  if (!checked_add(b->length, extra, &need)) return false;
+  if (need <= b->capacity) return true;
+  size_t capacity = need < 256 ? 256 : need;
+  if (b->capacity < SIZE_MAX / 2 && capacity < b->capacity + b->capacity / 2)
+    capacity = b->capacity + b->capacity / 2;
+  uint8_t *data = realloc(b->data, capacity);
+  if (data == NULL) return false;
+  b->data = data, b->capacity = capacity;
+  return true;
+}
+
+bool bytes_append(bytes_t *b, const void *data, size_t length) {
+  if (!bytes_reserve(b, length)) return false;
+  if (length > 0) memcpy(b->data + b->length, data, length);
+  b->length += length;
+  return true;
+}
+
+void bytes_free(bytes_t *b) {
+  free(b->data);
+  *b = (bytes_t){0};
+}
+
+void bytes_trim(bytes_t *b, size_t keep_max) {
+  b->length = 0;
+  if (b->capacity > keep_max) bytes_free(b);
+}
+
+bool ids_grow(ids_t *ids, size_t extra) {
+  size_t need, size;
+  if (!checked_add(ids->count, extra, &need)) return false;
+  if (need <= ids->capacity) return true;
+  size_t capacity = need < 64 ? 64 : need;
+  if (ids->capacity < SIZE_MAX / 4 && capacity < ids->capacity + ids->capacity / 2)
+    capacity = ids->capacity + ids->capacity / 2;
+  if (!checked_mul(capacity, sizeof *ids->data, &size)) return false;
+  int32_t *data = realloc(ids->data, size);
+  if (data == NULL) return false;
+  ids->data = data, ids->capacity = capacity;
+  return true;
+}
+
+bool utf8_valid(const char *text, size_t length) {
+  size_t at = 0;
+  while (at < length) {
+    uint64_t word;
+    while (length - at >= 8) { /* eight ASCII bytes at a time */
+      memcpy(&word, text + at, 8);
+      if (word & 0x8080808080808080ULL) break;
+      at += 8;
+    }
+    if (at == length) break;
+    int span = utf8_span(text + at, length - at);
+    if (span < 0) return false;
+    at += (size_t)span;
+  }
+  return true;
+}

@@ -1,0 +1,54 @@
+/* bytes.h: growable arrays and hashing for the text room.
+ *
+ * A buffer grows by half and reports failure instead of aborting; the caller turns false into
+ * ERR_INTERNAL (a request) or ERR_NO_MEMORY (a load). Not shared between threads.
+ */
+#ifndef INFERD_ENGINE_TEXT_BYTES_H
+#define INFERD_ENGINE_TEXT_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct bytes {
+  uint8_t *data;
+  size_t length, capacity; /* bytes */
+} bytes_t;
+
+typedef struct ids {
+  int32_t *data;
+  size_t count, capacity; /* elements */
+} ids_t;
+
+bool bytes_reserve(bytes_t *b, size_t extra); /* room for `extra` more bytes; false: no memory */
+bool bytes_append(bytes_t *b, const void *data, size_t length);
+void bytes_free(bytes_t *b);
+/* Frees the memory when a rare large input made it bigger than `keep_max` bytes. */
+void bytes_trim(bytes_t *b, size_t keep_max);
+
+bool ids_grow(ids_t *ids, size_t extra);
+static inline bool ids_push(ids_t *ids, int32_t id) {
+  if (ids->count == ids->capacity && !ids_grow(ids, 1)) return false;
+  ids->data[ids->count++] = id;
+  return true;
+}
+
+static inline uint64_t mix64(uint64_t x) {
+  x ^= x >> 32;
+  x *= 0x9E3779B97F4A7C15ULL;
+  return x ^ x >> 29;
+}
+
+static inline uint64_t hash_bytes(const uint8_t *p, size_t n) {
+  uint64_t h = n * 0xD6E8FEB86659FD93ULL, w;
+  for (; n >= 8; p += 8, n -= 8) {
+    memcpy(&w, p, 8);
+    h = mix64(h ^ w);
+  }
+  w = 0;
+  if (n) memcpy(&w, p, n);
+  return mix64(mix64(h ^ w) + 0x632BE59BD9B4E019ULL);
+}
+
+#endif

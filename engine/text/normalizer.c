@@ -1,0 +1,86 @@
+/* normalizer.c: runs the normaliser chain over the text between two added tokens.
+ *
+ * Runs on the tokenizing threads, with the scratch of the thread. Never changes its input.
+ */
+#include "engine/text/normalizer.h"
+
+#include "engine/checked.h"
+
+/* Every leftmost match of the pattern, not overlapping. */
+static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
+                    bool *changed) {
+  const uint8_t *at = text, *end = text + length, *hit;
+  while ((hit = memmem(at, (size_t)(end - at), step->pattern, step->pattern_length)) != NULL) {
+    *changed = true;
+    if (!bytes_append(out, at, (size_t)(hit - at)) ||
+        !bytes_append(out, step->content, step->content_length))
+      return false;
+    at = hit + step->pattern_length;
+  }
+  return !*changed || bytes_append(out, at, (size_t)(end - at));
+}
+
+/* The same for a pattern of one byte, which is the common case (a space). */
+static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, size_t length,
+                         bytes_t *out, bool *changed) {
+  const uint8_t byte = (uint8_t)step->pattern[0];
+  size_t count = 0, extra;
+  for (size_t i = 0; i < length; i++) count += text[i] == byte;
+  if (count == 0) return true;
+  *changed = true;
+  if (!checked_mul(count, step->content_length, &extra) || !checked_add(extra, length, &extra) ||
+      !bytes_reserve(out, extra))
+    return false;
+  uint8_t *o = out->data + out->length;
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] == byte) {
+      for (unsigned j = 0; j < step->content_length; j++) *o++ = (uint8_t)step->content[j];
+    } else {
+      *o++ = text[i];
+    }
+  }
+  out->length = (size_t)(o - out->data);
+  return true;
+}
+
+static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, const uint8_t *text,
+                     size_t length, bytes_t *out, bool *changed) {
+  switch (step->kind) {
+  case NORMALIZE_NFC: return nfc_append(text, length, &s->chars, out, changed);
+  case NORMALIZE_PREPEND:
+    *changed = true;
+    return bytes_append(out, step->content, step->content_length) &&
+           bytes_append(out, text, length);
+  case NORMALIZE_REPLACE:
+    return step->pattern_length == 1 ? replace_byte(step, text, length, out, changed)
+                                     : replace(step, text, length, out, changed);
+  }
+  return false;
+}
+
+bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                    size_t *length, const uint8_t **limit) {
+  unsigned target = 0;
+  for (unsigned i = 0; i < n->num_steps && *length > 0; i++) {
+    bytes_t *out = &s->text[target];
+    bool changed = false;
+    out->length = 0;
+    if (!run_step(&n->steps[i], s, *text, *length, out, &changed)) return false;
+    if (!changed) continue;
+    *text = out->data, *length = out->length, *limit = out->data + out->capacity;
+    target = 1 - target;
+  }
+  return true;
+}
+
+void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max) {
+  bytes_trim(&s->text[0], keep_max);
+  bytes_trim(&s->text[1], keep_max);
+  bytes_trim(&s->chars, keep_max);
+}
+
+void normalizer_scratch_free(normalizer_scratch_t *s) {
+  bytes_free(&s->text[0]);
+  bytes_free(&s->text[1]);
+  bytes_free(&s->chars);
+}

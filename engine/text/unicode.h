@@ -1,0 +1,83 @@
+/* unicode.h: character properties for the tokenizer, from generated tables.
+ *
+ * The reference library mixes Unicode versions, so every property has a pin of its own:
+ *   unicode_class   regex classes (\p{L}, \s, ...)     Unicode 16.0
+ *   unicode_extra   Digits: 17.0; Punctuation: 8.0 and ASCII; word characters; NFC quick check
+ *   NFC data        Unicode 9.0: later marks are not reordered, later compositions not applied
+ * scripts/unicode_tables.py writes unicode_tables.c and checks the counts. Pure look-ups, any
+ * thread.
+ */
+#ifndef INFERD_ENGINE_TEXT_UNICODE_H
+#define INFERD_ENGINE_TEXT_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {                         /* bits of unicode_class */
+       CLASS_LETTER = 1,       /* \p{L} */
+       CLASS_NUMBER = 2,       /* \p{N} */
+       CLASS_SPACE = 4,        /* \s: White_Space, 25 code points */
+       CLASS_UPPER = 8,        /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
+       CLASS_LOWER = 16,       /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
+       CLASS_MARK = 32,        /* \p{M} */
+       CLASS_PUNCTUATION = 64, /* \p{P} */
+       CLASS_SYMBOL = 128      /* \p{S} */
+};
+
+enum {                  /* bits of unicode_extra */
+       EXTRA_DIGIT = 1, /* what the Digits pre-tokenizer isolates */
+       EXTRA_PUNCT = 2, /* what the Punctuation pre-tokenizer isolates */
+       EXTRA_WORD = 4,  /* \w beside a single_word added token */
+       EXTRA_NFC = 8    /* may change under NFC, or may change what stands before it */
+};
+
+typedef struct unicode_triple {
+  uint32_t composed, first, second; /* second 0: a singleton, `composed` decomposes to `first` */
+} unicode_triple_t;
+
+extern const char unicode_class_version[];
+extern const uint8_t unicode_class_index[4352], unicode_class_blocks[];
+extern const uint8_t unicode_extra_index[4352], unicode_extra_blocks[];
+extern const uint8_t unicode_ccc_index[4352], unicode_ccc_blocks[];
+extern const uint32_t unicode_num_decompositions, unicode_num_compositions;
+extern const unicode_triple_t unicode_decompositions[]; /* sorted by composed */
+extern const unicode_triple_t unicode_compositions[];   /* sorted by (first, second) */
+
+/* `c` must be a code point below 0x110000. */
+static inline uint8_t unicode_class(uint32_t c) {
+  return unicode_class_blocks[(uint32_t)unicode_class_index[c >> 8] << 8 | (c & 255)];
+}
+static inline uint8_t unicode_extra(uint32_t c) {
+  return unicode_extra_blocks[(uint32_t)unicode_extra_index[c >> 8] << 8 | (c & 255)];
+}
+static inline uint8_t unicode_ccc(uint32_t c) {
+  return unicode_ccc_blocks[(uint32_t)unicode_ccc_index[c >> 8] << 8 | (c & 255)];
+}
+
+/* Bytes of the character that starts with `lead`, in well-formed UTF-8. */
+static inline unsigned utf8_length(uint8_t lead) {
+  return lead < 0x80 ? 1U : lead < 0xE0 ? 2U : lead < 0xF0 ? 3U : 4U;
+}
+
+/* Reads one character of well-formed UTF-8 and its length in bytes. */
+static inline uint32_t utf8_read(const uint8_t *p, unsigned *length) {
+  uint32_t c = p[0];
+  if (c < 0x80) return *length = 1, c;
+  if (c < 0xE0) return *length = 2, (c & 0x1F) << 6 | (p[1] & 0x3FU);
+  if (c < 0xF0) return *length = 3, (c & 0x0F) << 12 | (p[1] & 0x3FU) << 6 | (p[2] & 0x3FU);
+  *length = 4;
+  return (c & 0x07) << 18 | (p[1] & 0x3FU) << 12 | (p[2] & 0x3FU) << 6 | (p[3] & 0x3FU);
+}
+
+/* Start of the character that ends just before `at`; `at` > 0. */
+static inline size_t utf8_previous(const uint8_t *text, size_t at) {
+  do at--;
+  while (at > 0 && (text[at] & 0xC0) == 0x80);
+  return at;
+}
+
+/* True when the whole text is well-formed UTF-8. */
+bool utf8_valid(const char *text, size_t length);
+
+#endif
