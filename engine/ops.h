@@ -16,16 +16,11 @@
 
 #include "engine/batch.h"
 #include "engine/error.h"
-#include "engine/request.h"
+#include "engine/sample.h"
+#include "engine/weight_source.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 } dtype_t;
-
-static inline size_t dtype_size(dtype_t dtype) {
-  return dtype == DTYPE_F32 ? 4 : 2;
-}
 
 typedef struct device device_t; /* one opened back end */
 typedef struct weight weight_t; /* a matrix in the back end's own layout */
@@ -37,17 +32,6 @@ typedef struct device_options {
   const char *isa; /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
   int32_t device_index;
 } device_options_t;
-
-/* A matrix [rows, cols] as the loader sees it. `row` returns `cols` elements of `dtype` of one row,
- * either inside the mapped file or gathered into `scratch` (cols * 4 bytes, 64-byte aligned). It is
- * thread-safe: a back end may pack with many threads. */
-typedef struct weight_source {
-  const char *name; /* for messages */
-  int64_t rows, cols;
-  dtype_t dtype;
-  const void *(*row)(void *context, int64_t row, void *scratch);
-  void *context;
-} weight_source_t;
 
 typedef struct kv_cache_desc {
   int32_t num_layers, num_kv_heads, head_dim;
@@ -102,31 +86,6 @@ typedef enum activation {
   ACTIVATION_SILU_MUL,  /* out[f] = silu(in[i]) * in[f + i], in has 2f columns: gate then up */
   ACTIVATION_GELU_TANH_MUL
 } activation_t;
-
-/* One distribution to sample from or to score, stage 7. The arrays stay alive until `end`. */
-typedef struct sample_result {
-  int32_t id;      /* drawn id, or the scored one */
-  int32_t status;  /* 0, or ERR_INTERNAL when the row holds a NaN */
-  float logprob;   /* raw log-softmax of id; only if num_top >= 0 */
-  int32_t rank;    /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
-  int32_t num_top; /* entries filled in `top` */
-  token_logprob_t top[LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX];
-} sample_result_t;
-
-typedef struct sample_row {
-  const sampling_params_t *params;
-  int32_t score_id;      /* >= 0: no draw, report this id (prompt logprobs); -1: draw */
-  int32_t num_top;       /* alternatives wanted; -1 = no logprobs */
-  uint64_t rng_key;      /* from (seed, sequence index) */
-  uint64_t rng_position; /* output position: the stream is a function of (key, position, id) */
-  const int32_t *prompt_ids;
-  const int32_t *output_ids;
-  int32_t num_prompt, num_output;
-  const int32_t *suppressed_ids; /* EOS and stop ids while output < min_tokens */
-  int32_t num_suppressed;
-  const uint32_t *allowed_mask; /* grammar: bit per id, set = allowed; NULL = all */
-  sample_result_t *result;
-} sample_row_t;
 
 typedef struct ops {
   const char *name; /* "cpu", "cuda", "fake" */

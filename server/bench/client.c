@@ -56,7 +56,7 @@ static void start_calls(client_t *c);
 static void keep_gap(bench_run_t *run, double gap_ms) {
   if (run->num_itl == run->itl_capacity) {
     run->itl_capacity = run->itl_capacity * 2 + 65536;
-    run->itl_ms = realloc(run->itl_ms, run->itl_capacity * sizeof *run->itl_ms);
+    run->itl_ms = reallocarray(run->itl_ms, run->itl_capacity, sizeof *run->itl_ms);
     if (!run->itl_ms) abort();
   }
   run->itl_ms[run->num_itl++] = gap_ms;
