@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const size_t CPU_KV_BYTES_DEFAULT = (size_t)4 << 30; /* host memory is shared: be modest */
@@ -275,10 +276,20 @@ static void fill_info(engine_t *e, const memory_plan_t *plan) {
   };
 }
 
+static int check_directory(const char *dir, error_t *error) {
+  struct stat status;
+  if (stat(dir, &status) == 0 && S_ISDIR(status.st_mode)) return 0;
+  return error_set(error, ERR_MODEL_MISSING, "model",
+                   "%.400s is not a directory; a model is a directory with config.json, "
+                   "tokenizer.json and *.safetensors",
+                   dir);
+}
+
 int engine_start(engine_t *e, error_t *error) {
   int32_t dtype;
   memory_plan_t plan = {0};
   int code = parse_dtype(e->options.dtype, &dtype, error);
+  if (!code) code = check_directory(e->options.model_dir, error);
   if (!code) code = tokenizer_load(e->options.model_dir, &e->tokenizer, error);
   if (!code) {
     code = blueprint_read(e->options.model_dir, tokenizer_model_max_length(e->tokenizer),

@@ -33,7 +33,7 @@ Test(engine, hundreds_of_mixed_requests_get_their_own_streams) {
   options.num_blocks = 200; /* small enough that some are preempted */
   client_t *c = client_new(&options);
   for (int i = 0; i < 300; i++) {
-    job_t *job = client_job(c, 1 + (i * 37) % 400, 1 + (i * 13) % 120, i % 90);
+    job_t *job = client_job(c, 1 + (i * 37) % 400, 1 + (i * 13) % 120, i % 20);
     cr_assert(client_submit(c, job) == 0);
   }
   client_run(c);
@@ -269,6 +269,7 @@ Test(engine, a_missing_model_says_so) {
   while (engine_state(engine) == ENGINE_LOADING) continue;
   cr_assert(engine_state(engine) == ENGINE_FAILED);
   engine_failure(engine, &error);
-  cr_assert(error.code == ERR_MODEL_MISSING && strstr(error.message, "tests/fixtures/none"));
+  cr_assert(error.code == ERR_MODEL_MISSING && strstr(error.message, "tests/fixtures/none"),
+            "%d: %s", error.code, error.message);
   engine_destroy(engine);
 }
