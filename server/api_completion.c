@@ -138,11 +138,44 @@ void completion_count_end(completion_t *completion, int status, finish_reason_t 
                        longest);
 }
 
+static double milliseconds(uint64_t from_ns, uint64_t to_ns) {
+  return from_ns == 0 || to_ns < from_ns ? -1 : (double)(to_ns - from_ns) * 1e-6;
+}
+
+/* What the access line says: sums over the prompts, times of the first one. */
+static void fill_log(completion_t *completion) {
+  static const char *const finish[] = {NULL, "stop", "length", "abort", "error"};
+  exchange_log_t *log = &completion->exchange->log;
+  log->model = completion->server->live->names[0];
+  if (!completion->admitted) return;
+  const choice_t *first = &completion->choices[0];
+  log->finish = finish[first->finish];
+  log->prompt_tokens = log->cached_tokens = log->generated_tokens = 0;
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    log->prompt_tokens += completion->choices[i].request.num_prompt_tokens;
+    log->cached_tokens += completion->choices[i].num_cached_tokens;
+    log->generated_tokens += completion->choices[i].num_tokens;
+  }
+  log->queue_ms = milliseconds(completion->queued_ns, first->scheduled_ns);
+  log->ttft_ms = milliseconds(completion->arrival_ns, first->first_token_ns);
+  if (first->num_tokens > 1) {
+    double decode_ms = milliseconds(first->first_token_ns, first->last_token_ns);
+    log->itl_ms = decode_ms / (first->num_tokens - 1);
+  }
+}
+
+exchange_t *completion_take_exchange(completion_t *completion) {
+  exchange_t *exchange = completion->exchange;
+  if (exchange != NULL) fill_log(completion);
+  completion->exchange = NULL;
+  return exchange;
+}
+
 /* The one way in which a completion ends badly while its client is still there. */
 void completion_fail(completion_t *completion, const error_t *error) {
-  exchange_t *exchange = completion->exchange;
   metrics_t *metrics = completion->server->metrics;
-  if (exchange == NULL) return;
+  exchange_t *exchange;
+  if (completion->exchange == NULL) return;
   if (completion->admitted) {
     completion_count_end(completion, error_http_status(error->code), FINISH_ERROR);
     if (error->code == ERR_QUEUE_TIMEOUT) metrics_aborted(metrics, "queue_timeout");
@@ -151,12 +184,11 @@ void completion_fail(completion_t *completion, const error_t *error) {
   }
   if (completion->streaming) {
     sse_error(completion, error);
-    exchange = completion->exchange; /* writing may have found the client gone */
-    completion->exchange = NULL;
+    exchange = completion_take_exchange(completion);
     if (exchange != NULL) exchange_end(exchange);
   } else {
-    completion->exchange = NULL;
-    exchange_error(exchange, error);
+    if (error_http_status(error->code) == 503) metrics_own_unavailable(metrics);
+    exchange_error(completion_take_exchange(completion), error);
   }
   completion_cancel(completion);
   completion_release(completion);
@@ -166,7 +198,7 @@ static void on_gone(exchange_t *exchange, const char *cause) {
   completion_t *completion = exchange->user;
   completions_t *live = completion->server->live;
   completions_enter(live);
-  completion->exchange = NULL;
+  completion_take_exchange(completion);
   if (completion->admitted) {
     completion_count_end(completion, 499, FINISH_ABORT);
     metrics_aborted(completion->server->metrics, cause);
@@ -368,6 +400,7 @@ void api_completions(exchange_t *exchange) {
   if (info == NULL) {
     error_set(&error, ERR_MODEL_LOADING, NULL, "The model is still loading.");
     metrics_rejected(server->metrics, error.code);
+    metrics_own_unavailable(server->metrics);
     exchange_error(exchange, &error);
     return;
   }

@@ -43,6 +43,7 @@ typedef struct choice {
   finish_reason_t finish;
   int32_t stop_token_id, stop_string;
   int32_t num_cached_tokens;
+  uint64_t scheduled_ns;                  /* by the engine's stamp, once DONE; 0 = never */
   uint64_t first_token_ns, last_token_ns; /* as this thread saw them */
 } choice_t;
 
@@ -127,6 +128,8 @@ void scratch_give(completions_t *live, tokenizer_scratch_t *scratch);
 /* api_completion.c: the ends of a completion's life; loop thread. */
 /* Answers with an error if the client is there, and cancels what is left. */
 void completion_fail(completion_t *completion, const error_t *error);
+/* The exchange, for the last call on it (NULL = gone); fills what the access line says. */
+exchange_t *completion_take_exchange(completion_t *completion);
 /* Counts the terminal event of an admitted request. */
 void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
 void completion_cancel(completion_t *completion);  /* tells the engine and the job */

@@ -89,12 +89,11 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   completion_t *completion = choice->completion;
   const params_t *params = &completion->params;
   observe_token(live, choice);
-  choice->num_tokens++;
-  if (completion->exchange == NULL) return;
   if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
     sse_chunk(choice, false);
-    if (completion->exchange == NULL) return;
   }
+  choice->num_tokens++;
+  if (completion->exchange == NULL) return;
   if (choice->num_tokens == 1) finish_prompt_offset(choice);
   if (params->logprobs != ABSENT) {
     token_style_t style = style_of(completion);
@@ -115,15 +114,12 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
 
 /* Every choice is done and none has failed. */
 static void complete(completion_t *completion) {
-  exchange_t *exchange = completion->exchange;
   finish_reason_t finish = completion->choices[0].finish;
   if (completion->params.stream) {
     sse_done(completion);
-    exchange = completion->exchange;
-    if (exchange == NULL) return; /* went away under the last bytes */
+    if (completion->exchange == NULL) return; /* went away under the last bytes */
     completion_count_end(completion, 200, finish);
-    completion->exchange = NULL;
-    exchange_end(exchange);
+    exchange_end(completion_take_exchange(completion));
     return;
   }
   size_t length;
@@ -135,8 +131,7 @@ static void complete(completion_t *completion) {
     return;
   }
   completion_count_end(completion, 200, finish);
-  completion->exchange = NULL;
-  exchange_reply(exchange, 200, "application/json", body, length);
+  exchange_reply(completion_take_exchange(completion), 200, "application/json", body, length);
 }
 
 static void fail_done(completion_t *completion, const event_t *event) {
@@ -173,6 +168,7 @@ static void on_done(completions_t *live, choice_t *choice, const event_t *event)
   choice->stop_string = event->stop_string;
   choice->num_tokens = event->num_output_tokens;
   choice->num_cached_tokens = event->num_cached_tokens;
+  choice->scheduled_ns = event->first_scheduled_ns;
   completion->outstanding--;
   live->engine_requests--;
   observe_end(live, choice, event);

@@ -97,6 +97,10 @@ void metrics_rejected(metrics_t *metrics, int error_code) {
   metrics->rejected[reason]++;
 }
 
+void metrics_own_unavailable(metrics_t *metrics) {
+  metrics->own_unavailable++;
+}
+
 void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns) {
   metrics->tokenize_bytes += bytes;
   metrics->tokenize_ns += duration_ns;
@@ -166,8 +170,14 @@ static const char *method_label(const char *method) {
   return "other";
 }
 
-/* Refusals that only the transport makes; the handlers count their own. */
+/* Refusals that only the transport makes; the handlers count their own, and say when an answer with
+ * a status of the transport was theirs. */
 static void count_refusal(metrics_t *metrics, int status) {
+  if (status == 503 && metrics->own_unavailable > 0) {
+    metrics->own_unavailable--;
+  } else if (status == 503) {
+    metrics->rejected[metrics->server->draining ? REJECT_draining : REJECT_loading]++;
+  }
   if (status == 401) metrics->rejected[REJECT_auth]++;
   if (status == 403) metrics->rejected[REJECT_host]++;
   if (status == 405 || status == 415) metrics->rejected[REJECT_invalid]++;

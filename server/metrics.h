@@ -24,6 +24,8 @@ typedef struct sequence_times {
 
 void metrics_ignored_params(metrics_t *metrics);           /* a request carried unknown fields */
 void metrics_rejected(metrics_t *metrics, int error_code); /* refused before admission */
+/* The answer that follows is a 503 of a handler, counted by it: not one of the transport. */
+void metrics_own_unavailable(metrics_t *metrics);
 void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns);
 void metrics_admitted(metrics_t *metrics, uint64_t frontend_ns);
 void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns);

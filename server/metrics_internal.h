@@ -35,8 +35,9 @@ typedef enum histogram_name {
 
 #define REJECT_TABLE(X)                                                                            \
   X(auth)                                                                                          \
-  X(host) X(too_large) X(invalid) X(context_length) X(unsupported) X(queue_full) X(rate_limit)     \
-      X(loading) X(draining) X(timeout)
+  X(host)                                                                                          \
+  X(too_large) X(invalid) X(context_length) X(unsupported) X(queue_full) X(rate_limit) X(loading)  \
+      X(draining) X(timeout)
 #define ABORT_TABLE(X)                                                                             \
   X(disconnect) X(slow_reader) X(queue_timeout) X(deadline) X(drain) X(shutdown) X(engine) X(admin)
 
@@ -73,6 +74,7 @@ struct metrics {
   server_t *server;
   histogram_t histograms[HISTOGRAM_COUNT];
   uint64_t rejected[REJECT_COUNT], aborted[ABORT_COUNT];
+  uint64_t own_unavailable; /* 503 answers of handlers that metrics_http has not seen yet */
   uint64_t ignored_params, tokenize_bytes, tokenize_ns;
   http_series_t *http; /* [HTTP_SERIES_MAX]; grows on demand */
   int num_http, http_capacity;

@@ -136,6 +136,8 @@ typedef struct histogram_row {
   const char *help;
 } histogram_row_t;
 
+/* Prompt and generation tokens say `request`, as vLLM does: a histogram inferd_prompt_tokens and a
+ * counter inferd_prompt_tokens_total would be one family in OpenMetrics. */
 static const histogram_row_t histogram_rows[] = {
     {HISTOGRAM_TTFT, "inferd_time_to_first_token_seconds", "vllm:time_to_first_token_seconds",
      &bounds_ttft, &bounds_ttft, "From the arrival of a request to the first token of a sequence."},
@@ -157,10 +159,11 @@ static const histogram_row_t histogram_rows[] = {
      &bounds_e2e, &bounds_e2e_vllm, "From the first step to the last token."},
     {HISTOGRAM_FRONTEND, "inferd_frontend_time_seconds", NULL, &bounds_queue, NULL,
      "From the arrival of a request to the waiting queue: JSON and tokenising."},
-    {HISTOGRAM_PROMPT_TOKENS, "inferd_prompt_tokens", "vllm:request_prompt_tokens", &bounds_tokens,
-     &bounds_tokens, "Prompt tokens of a sequence."},
-    {HISTOGRAM_GENERATION_TOKENS, "inferd_generation_tokens", "vllm:request_generation_tokens",
-     &bounds_tokens, &bounds_tokens, "Generated tokens of a sequence."},
+    {HISTOGRAM_PROMPT_TOKENS, "inferd_request_prompt_tokens", "vllm:request_prompt_tokens",
+     &bounds_tokens, &bounds_tokens, "Prompt tokens of a sequence."},
+    {HISTOGRAM_GENERATION_TOKENS, "inferd_request_generation_tokens",
+     "vllm:request_generation_tokens", &bounds_tokens, &bounds_tokens,
+     "Generated tokens of a sequence."},
     {HISTOGRAM_PREFILL_COMPUTED, "inferd_prefill_computed_tokens",
      "vllm:request_prefill_kv_computed_tokens", &bounds_tokens, &bounds_tokens,
      "Prompt tokens that did not come from the prefix cache."},
@@ -339,6 +342,33 @@ static void print_tokens(page_t *page) {
        "Tokens prefilled again after a preemption.", (double)s->recomputed_tokens);
 }
 
+static void summary(page_t *page, const char *name, const char *labels, const char *help,
+                    uint64_t count, double sum) {
+  family(page, name, "summary", help);
+  name_and_labels(page, name, "_sum", labels, "");
+  number(page, sum);
+  name_and_labels(page, name, "_count", labels, "");
+  number(page, (double)count);
+}
+
+/* The engine keeps sums, not buckets: summaries say no more than that. */
+static void print_steps(page_t *page) {
+  const engine_stats_t *s = &page->stats;
+  if (page->own) {
+    summary(page, "inferd_iteration_tokens", own_labels(page), "Tokens in the batch of a step.",
+            s->steps, (double)s->scheduled_tokens);
+    summary(page, "inferd_step_duration_seconds", own_labels(page), "From plan to commit.",
+            s->steps, (double)(s->overhead_ns + s->device_ns) * 1e-9);
+    summary(page, "inferd_device_wait_seconds", own_labels(page),
+            "Part of the steps in which the device worked.", s->steps, (double)s->device_ns * 1e-9);
+  }
+  if (page->vllm) {
+    summary(page, "vllm:iteration_tokens_total", vllm_labels(page),
+            "Prompt tokens of finished prefills and tokens generated, per step.", s->steps,
+            (double)(s->prompt_tokens - s->prompt_tokens_cached + s->generation_tokens));
+  }
+}
+
 /* ---- requests and the transport ---- */
 
 static void print_requests(page_t *page) {
@@ -477,6 +507,7 @@ char *metrics_render(server_t *server, bool open_metrics, size_t *length) {
     print_cache_config(&page);
     print_tokens(&page);
     print_finished(&page);
+    print_steps(&page);
     print_histograms(&page);
   }
   print_requests(&page);

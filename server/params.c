@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define AT(member) offsetof(params_t, member)
-#define INT_MAX_D 2147483647.0
+#define ANY_COUNT 0x1p53 /* what does not fit is found out by the rules on lengths */
 
 #define BOOLEAN(name, member, fallback)                                                            \
   { name, FIELD_BOOL, 0, AT(member), 0, 0, fallback, 0, 0 }
@@ -44,8 +44,8 @@ static const field_t rows[] = {
     /* OpenAI's fields */
     STRING("model", model, 0, 256),
     CUSTOM("prompt", read_prompt),
-    INTEGER("max_tokens", max_tokens, 0, INT_MAX_D, ABSENT),
-    INTEGER("max_completion_tokens", max_completion_tokens, 0, INT_MAX_D, ABSENT),
+    INTEGER("max_tokens", max_tokens, 0, ANY_COUNT, ABSENT),
+    INTEGER("max_completion_tokens", max_completion_tokens, 0, ANY_COUNT, ABSENT),
     INTEGER("n", n, 1, 128, 1),
     INTEGER("best_of", best_of, 0, 20, 0),
     NUMBER("temperature", temperature, 0, 0, 2, 1),
@@ -62,16 +62,16 @@ static const field_t rows[] = {
     REFUSED("suffix", NOOP_EMPTY, " yet: this model has no fill-in-the-middle support here"),
     IGNORED("user", 256),
     /* extensions */
-    INTEGER("top_k", top_k, -1, INT_MAX_D, 0),
+    INTEGER("top_k", top_k, -1, ANY_COUNT, 0),
     NUMBER("min_p", min_p, 0, 0, 1, 0),
     NUMBER("repetition_penalty", repetition_penalty, FIELD_OPEN_MIN, 0, 10, 1),
-    INTEGER("min_tokens", min_tokens, 0, INT_MAX_D, 0),
+    INTEGER("min_tokens", min_tokens, 0, ANY_COUNT, 0),
     IDS("stop_token_ids", stop_token_ids, 0, STOP_TOKEN_IDS_MAX),
     BOOLEAN("include_stop_str_in_output", include_stop_string, 0),
     BOOLEAN("ignore_eos", ignore_eos, 0),
     BOOLEAN("skip_special_tokens", skip_special_tokens, 1),
     BOOLEAN("add_special_tokens", add_special_tokens, 1),
-    INTEGER("truncate_prompt_tokens", truncate_prompt_tokens, -1, INT_MAX_D, -2),
+    INTEGER("truncate_prompt_tokens", truncate_prompt_tokens, -1, ANY_COUNT, -2),
     CUSTOM("truncation_side", read_truncation_side),
     CUSTOM("allowed_token_ids", read_allowed_ids),
     CUSTOM("bad_words", read_bad_words),
@@ -85,7 +85,7 @@ static const field_t rows[] = {
     STRING("cache_salt", cache_salt, 1, 128),
     INTEGER_FLAGS("priority", priority, FIELD_WHOLE_INT64, 0, 0, 0),
     CUSTOM("request_id", read_request_id),
-    INTEGER("stream_interval", stream_interval, 1, INT_MAX_D, 1),
+    INTEGER("stream_interval", stream_interval, 1, ANY_COUNT, 1),
     /* known, output-changing, not implemented */
     REFUSED("response_format", NOOP_TEXT_FORMAT, " yet, except for {\"type\":\"text\"}"),
     REFUSED("structured_outputs", NOOP_EMPTY, NULL),
@@ -177,7 +177,7 @@ int params_read(params_t *params, const params_defaults_t *defaults, reader_t *r
   if (params->stream && defaults->force_include_usage) {
     params->include_usage = params->continuous_usage = true;
   }
-  if (params->num_prompts == 0) return params_params_fail_empty(reader->error);
+  if (params->num_prompts == 0) return params_fail_empty(reader->error);
   return 0;
 }
 

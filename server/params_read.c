@@ -13,7 +13,7 @@ static params_t *out_of(reader_t *reader) {
   return reader->out;
 }
 
-int params_params_fail_empty(error_t *error) {
+int params_fail_empty(error_t *error) {
   return error_set(error, ERR_MISSING_PARAMETER, "prompt",
                    "The 'prompt' must be provided and non-empty.");
 }
@@ -26,12 +26,12 @@ static int fail_mixed_prompt(reader_t *reader) {
 
 static int read_one_prompt(reader_t *reader, const json_t *value, prompt_t *prompt) {
   if (value->type == JSON_STRING) {
-    if (value->length == 0) return params_params_fail_empty(reader->error);
+    if (value->length == 0) return params_fail_empty(reader->error);
     *prompt = (prompt_t){.text = value->text, .length = value->length};
     return 0;
   }
   if (value->type == JSON_ARRAY && value->count == 0)
-    return params_params_fail_empty(reader->error);
+    return params_fail_empty(reader->error);
   id_list_t list;
   int code = field_ids(reader, "prompt", value, 1, 2147483647.0, &list);
   if (code != 0) return code;
@@ -46,7 +46,7 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
   const json_t *first = json_first(value);
   bool many = false;
   if (value->type == JSON_ARRAY) {
-    if (first == NULL) return params_params_fail_empty(reader->error);
+    if (first == NULL) return params_fail_empty(reader->error);
     many = first->type == JSON_STRING || first->type == JSON_ARRAY;
     JSON_EACH(element, value) {
       if (element->type != first->type) return fail_mixed_prompt(reader);

@@ -20,6 +20,4 @@ int read_request_id(reader_t *reader, const field_t *field, const json_t *value)
 int read_ignored_string(reader_t *reader, const field_t *field, const json_t *value);
 int read_metadata(reader_t *reader, const field_t *field, const json_t *value);
 
-int params_params_fail_empty(error_t *error);
-
 #endif
