@@ -31,6 +31,9 @@ WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wm
           -Wvla -Werror
 HARDEN := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fPIE
 HARDEN += $(if $(filter x86_64,$(ARCH)),-fcf-protection)
+HARDEN += $(shell $(CC) -ftrivial-auto-var-init=zero -E -x c /dev/null >/dev/null 2>&1 && \
+                  echo -ftrivial-auto-var-init=zero)
+KERNEL_FLAGS := $(subst =zero,=uninitialized,$(filter -ftrivial%,$(HARDEN)))
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -g -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
 LDFLAGS_BASE := -pie -Wl,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),asan)
@@ -93,10 +96,11 @@ $(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) $(LINK_ARCHIVES) -lcurl $(LIBS)
 
+# An archive also depends on its directories, so that a file that is gone leaves it.
 define room_rule
-$(call archive,$(1)): $(call objects,$($(1)_SRC))
+$(call archive,$(1)): $(call objects,$($(1)_SRC)) $(sort $(dir $($(1)_SRC)))
 	@echo "  AR    $$@"
-	$$(Q)rm -f $$@ && ar rcs $$@ $$^
+	$$(Q)rm -f $$@ && ar rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
@@ -105,7 +109,7 @@ $(BUILD)/engine/sampler_lanes.o: CFLAGS += -O3
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CFLAGS) -O3 $(call tier_flags,$*) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS) -O3 $(KERNEL_FLAGS) $(call tier_flags,$*) -c $< -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -128,7 +132,7 @@ LINK_TEST = -Wl,--start-group $(SIM) $(ARCHIVES) -Wl,--end-group
 # flavours run it by tests/sanitized.c, which says why.
 
 TEST_ROOMS := $(sort $(foreach f,$(wildcard tests/*/test_*.c),$(notdir $(patsubst %/,%,$(dir $(f))))))
-TSAN_ROOMS := $(filter cpu engine server,$(TEST_ROOMS)) # the rooms with threads of their own
+TSAN_ROOMS := $(filter cpu engine http sim,$(TEST_ROOMS)) # the rooms with threads of their own
 test_SRC  = $(wildcard tests/$(1)/*.c)
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
@@ -154,13 +158,13 @@ test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test:
 	@scripts/bootstrap build test
 	@$(SUBMAKE) all test-programs
-	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan test-programs
 	@scripts/test --build $(BUILD) tidy unit asan tsan api api-asan
 
 check:
 	@scripts/bootstrap build test
-	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan test-programs
 	@scripts/test --build $(BUILD) asan tsan api-asan
 
@@ -184,5 +188,5 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
-.SECONDARY:
+.PRECIOUS: $(BUILD)/%.o
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

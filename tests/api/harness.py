@@ -18,7 +18,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEMO = ROOT / "models/demo"
+DEMO = Path(os.environ.get("INFERD_TEST_MODEL", ROOT / "models/demo"))
 # Sanitizer builds are slower; deadlines stretch, expectations do not.
 PATIENCE = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
 
