@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Writes tests/vectors/models: tiny random models of every family, and what transformers makes of them.
+
+    pip install torch transformers numpy safetensors     (CPU builds will do)
+    scripts/vectors/models.py [--out DIR] [--seed N] [--only PREFIX]
+
+One directory a case: config.json, and expected.json with
+
+  seed, dtype        the dummy weights (engine/model/dummy.h) and the run type
+  max_model_len      0 = the model's own
+  prompt, greedy     token ids; `greedy` continues the prompt by the largest logit
+  positions, logits  rows of the fp32 logits at some positions of prompt + greedy
+  best, gap          per greedy step: largest logit, distance to the second
+  error              largest |bf16 run - fp32 run| (fp16 for fp16 models) of transformers itself
+
+The fp32 reference runs on weights rounded to the model's type. A few cases are also saved as files
+(`weights: true`), by transformers itself, so that loading is proven on what others wrote.
+"""
+
+import argparse
+import copy
+import json
+import os
+import shutil
+from pathlib import Path
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from model_cases import CASES, FILE_CASES
+from model_weights import fill
+from model_files import save
+
+PROMPT, GREEDY = 41, 64
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def case_dtype(config):
+    return config.get("torch_dtype") or config.get("dtype")
+
+
+def build(config_dir, config):
+    """A transformers model in fp32 from a written config.json, with eager attention."""
+    made = AutoConfig.from_pretrained(config_dir)
+    return AutoModelForCausalLM.from_config(made, dtype=torch.float32,
+                                            attn_implementation="eager").eval()
+
+
+def run(model, ids):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
+
+
+def continue_greedily(model, prompt, count):
+    """`count` ids by the largest logit, with the cache of transformers."""
+    ids, cache, step = [], None, torch.tensor([prompt])
+    with torch.no_grad():
+        for _ in range(count):
+            made = model(input_ids=step, past_key_values=cache, use_cache=True)
+            cache = made.past_key_values
+            ids.append(int(made.logits[0, -1].argmax()))
+            step = torch.tensor([[ids[-1]]])
+    return ids
+
+
+def margins(rows):
+    """Largest logit of every row and its distance to the second."""
+    two = np.sort(rows, axis=1)[:, -2:]
+    return two[:, 1], two[:, 1] - two[:, 0]
+
+
+def rounded(array):
+    return [float(f"{x:.7g}") for x in array]
+
+
+def expected(config, model, rng, seed):
+    dtype = case_dtype(config)
+    dynamic = "dynamic" in json.dumps(config)
+    prompt = [int(x) for x in rng.integers(3, config["vocab_size"], PROMPT)]
+    # transformers follows a growing sequence with new frequencies; here they are fixed at load, so
+    # the dynamic case is one sequence of exactly the length that the model is loaded for.
+    greedy = [] if dynamic else continue_greedily(model, prompt, GREEDY)
+    ids = prompt + greedy
+    exact = run(model, ids)  # without a cache: the two ways must agree
+    best, gap = margins(exact[PROMPT - 1:len(ids) - 1])
+    assert all(exact[PROMPT - 1 + i].argmax() == g or gap[i] < 1e-3 for i, g in enumerate(greedy))
+    own = TYPES[dtype] if dtype != "float32" else torch.bfloat16
+    error = float(np.abs(run(copy.deepcopy(model).to(own), ids) - exact).max())
+    positions = sorted({0, 1, PROMPT // 2, PROMPT - 1, len(ids) - 1})
+    return {"seed": seed, "dtype": dtype, "max_model_len": PROMPT if dynamic else 0,
+            "error": float(f"{error:.4g}"), "prompt": prompt, "greedy": greedy,
+            "best": rounded(best), "gap": rounded(gap), "positions": positions,
+            "logits": [rounded(exact[p]) for p in positions]}
+
+
+def write_case(out, name, config, seed, how=None):
+    directory = out / name
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    model = build(directory, config)
+    fill(model, seed, TYPES[case_dtype(config)])
+    rng = np.random.default_rng([seed, len(name), *name.encode()])
+    facts = expected(config, model, rng, seed)
+    if how is not None:
+        save(model, config, directory, how, TYPES[case_dtype(config)])
+        facts["weights"] = True
+    (directory / "expected.json").write_text(json.dumps(facts) + "\n")
+    return facts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    root = Path(__file__).resolve().parents[2]
+    parser.add_argument("--out", type=Path, default=root / "tests/vectors/models")
+    parser.add_argument("--seed", type=int, default=20260)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    torch.set_num_threads(2)
+    cases = {**{name: (None, config) for name, config in CASES.items()}, **FILE_CASES}
+    for i, name in enumerate(cases):
+        if options.only is not None and not name.startswith(options.only):
+            continue
+        shutil.rmtree(options.out / name, ignore_errors=True)
+        how, config = cases[name]
+        facts = write_case(options.out, name, config, options.seed + i, how)
+        sure = sum(g > facts["error"] for g in facts["gap"])
+        print(f"[{i + 1}/{len(cases)}] {name}: error {facts['error']:.4g}, "
+              f"{sure} of {len(facts['gap'])} steps certain", flush=True)
+
+
+if __name__ == "__main__":
+    main()
