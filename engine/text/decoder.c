@@ -95,15 +95,29 @@ bool decoder_token(const decoder_t *d, const uint8_t *token, size_t length, bool
   return ok && bytes_append(out, token, length);
 }
 
+/* What the decoder chain starts from: an added token that was normalised on the way in is spelled in
+ * its normalised form, any other token as in the file. NULL for a hole or without memory (*ok). */
+static const uint8_t *decoder_input(const tokenizer_t *t, uint32_t id, normalizer_scratch_t *scratch,
+                                    size_t *length, bool *ok) {
+  const uint8_t *token = tokenizer_spelling(t, id, length);
+  size_t unused;
+  if (token == NULL || vocab_string(&t->added_vocab, id, &unused) == NULL) return token;
+  if (!t->added[t->added_of[id]].normalized) return token;
+  const uint8_t *limit = token + *length;
+  *ok = normalizer_run(&t->normalizer, scratch, &token, length, &limit);
+  return *ok ? token : NULL;
+}
+
 int decoder_compile(tokenizer_t *t) {
   t->text_offset = calloc((size_t)t->num_ids + 1, sizeof *t->text_offset);
   t->flags = calloc((size_t)t->num_ids + 1, sizeof *t->flags);
   bytes_t work[2] = {{0}, {0}};
+  normalizer_scratch_t scratch = {0};
   bool ok = t->text_offset != NULL && t->flags != NULL && bytes_reserve(&t->text, 1);
   for (uint32_t id = 0; ok && id < t->num_ids; id++) {
     size_t length = 0, before = t->text.length;
     bool fallback = false;
-    const uint8_t *token = tokenizer_spelling(t, id, &length);
+    const uint8_t *token = decoder_input(t, id, &scratch, &length, &ok);
     if (token != NULL)
       ok = decoder_token(&t->decoder, token, length, false, work, &t->text, &fallback) &&
            t->text.length <= DECODED_BYTES_MAX;
@@ -113,6 +127,7 @@ int decoder_compile(tokenizer_t *t) {
   }
   for (uint32_t i = 0; ok && i < t->num_added; i++)
     t->flags[t->added[i].id] |= (uint8_t)(TOKEN_ADDED | (t->added[i].special ? TOKEN_SPECIAL : 0));
+  normalizer_scratch_free(&scratch);
   bytes_free(&work[0]);
   bytes_free(&work[1]);
   return ok ? 0 : ERR_NO_MEMORY;
@@ -133,12 +148,14 @@ static bool append_lossy(bytes_t *out, const uint8_t *p, size_t n) {
 static bool join_ids(const tokenizer_t *t, const int32_t *ids, size_t count, bool skip_special,
                      bytes_t *out) {
   bytes_t work[2] = {{0}, {0}};
+  normalizer_scratch_t scratch = {0};
   bool first = true, ok = bytes_reserve(out, 1), fallback;
   for (size_t i = 0; ok && i < count; i++) {
     size_t length = 0;
     if (skip_special && (tokenizer_flags(t, ids[i]) & TOKEN_SPECIAL)) continue;
     if (first && t->decoder.first_differs) {
-      const uint8_t *token = ids[i] < 0 ? NULL : tokenizer_spelling(t, (uint32_t)ids[i], &length);
+      const uint8_t *token =
+          ids[i] < 0 ? NULL : decoder_input(t, (uint32_t)ids[i], &scratch, &length, &ok);
       if (token == NULL) continue;
       ok = decoder_token(&t->decoder, token, length, true, work, out, &fallback);
     } else {
@@ -147,6 +164,7 @@ static bool join_ids(const tokenizer_t *t, const int32_t *ids, size_t count, boo
     }
     first = false;
   }
+  normalizer_scratch_free(&scratch);
   bytes_free(&work[0]);
   bytes_free(&work[1]);
   return ok;

@@ -15,6 +15,8 @@ typedef struct known_pattern {
   scanner_t scanner;
 } known_pattern_t;
 
+/* In these files' regex dialect (Oniguruma) X{1,3}+ is a repetition of X{1,3}, not a possessive
+ * quantifier, so the pattern with \p{N}{1,3}+ has no bound on digits. */
 static const known_pattern_t known_patterns[] = {
     {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
      {.find = scanner_find_gpt, .contraction = CONTRACTION_LOWER, .letters = CLASS_LETTER}},
@@ -44,7 +46,7 @@ static const known_pattern_t known_patterns[] = {
     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+|"
      " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
      {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER,
-      .digits_max = 3, .lead = true, .newline_tail = true, .newline_runs = true,
+      .digits_max = 0, .lead = true, .newline_tail = true, .newline_runs = true,
       .whole_at_end = true}},
     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
      "+(?i:'s|"
