@@ -57,8 +57,9 @@ enum {
 };
 
 static int fail_at(parser_t *p, const char *where, const char *reason) {
-  return error_set(p->error, ERR_INVALID_JSON, NULL, "Invalid JSON at byte %zu: %s.",
-                   (size_t)(where - p->start), reason);
+  error_set(p->error, ERR_INVALID_JSON, NULL, "Invalid JSON at byte %zu: %s.",
+            (size_t)(where - p->start), reason);
+  return ERR_INVALID_JSON;
 }
 
 static int fail(parser_t *p, const char *reason) {
@@ -66,7 +67,8 @@ static int fail(parser_t *p, const char *reason) {
 }
 
 static int fail_memory(parser_t *p) {
-  return error_set(p->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
+  error_set(p->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
+  return ERR_INTERNAL;
 }
 
 static void skip_blanks(parser_t *p) {
@@ -125,9 +127,10 @@ static int fail_duplicate(parser_t *p, const json_t *member) {
   const char *where = p->at;
   if (member->key >= p->start && member->key < p->end) where = member->key;
   error_quote(name, sizeof name, member->key, member->key_length);
-  return error_set(p->error, ERR_INVALID_JSON, NULL,
-                   "Invalid JSON at byte %zu: the key \"%s\" appears twice in one object.",
-                   (size_t)(where - p->start), name);
+  error_set(p->error, ERR_INVALID_JSON, NULL,
+            "Invalid JSON at byte %zu: the key \"%s\" appears twice in one object.",
+            (size_t)(where - p->start), name);
+  return ERR_INVALID_JSON;
 }
 
 /* Room for at least twice `count` slots, all free. */
@@ -624,10 +627,7 @@ static size_t escape_piece(char piece[8], const char *text, int span) {
   static const char hex[] = "0123456789abcdef";
   static const char bytes[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
   unsigned char byte = (unsigned char)*text;
-  if (span < 0) {
-    memcpy(piece, "\xEF\xBF\xBD", 3); /* U+FFFD */
-    return 3;
-  }
+  if (span < 0) return (size_t)utf8_write(piece, 0xFFFD);
   const char *found = byte == 0 ? NULL : strchr(bytes, byte);
   if (found != NULL) {
     piece[0] = '\\';
@@ -635,7 +635,7 @@ static size_t escape_piece(char piece[8], const char *text, int span) {
     return 2;
   }
   if (byte < 0x20) {
-    memcpy(piece, "\\u00", 4);
+    piece[0] = '\\', piece[1] = 'u', piece[2] = '0', piece[3] = '0';
     piece[4] = hex[byte >> 4];
     piece[5] = hex[byte & 15];
     return 6;

@@ -109,14 +109,22 @@ static void apply_allowed_ids(work_t *w, const sampling_params_t *params) {
   apply_mask(w, w->mask);
 }
 
+static bool output_ends_with(const sample_row_t *row, const int32_t *ids, int32_t count) {
+  if (count > row->num_output) return false;
+  const int32_t *tail = row->output_ids + (row->num_output - count);
+  for (int32_t i = 0; i < count; i++) {
+    if (tail[i] != ids[i]) return false;
+  }
+  return true;
+}
+
 /* The last id of a sequence is banned where the ids before it end the output. */
 static void apply_bad_words(work_t *w, const sample_row_t *row) {
   for (int32_t i = 0; i < row->params->num_bad_words; i++) {
     const token_sequence_t *bad = &row->params->bad_words[i];
     int32_t prefix = bad->count - 1;
-    if (prefix > row->num_output || !valid_id(w, bad->ids[prefix])) continue;
-    const int32_t *tail = row->num_output > 0 ? row->output_ids + row->num_output - prefix : NULL;
-    if (prefix > 0 && memcmp(tail, bad->ids, (size_t)prefix * sizeof *tail) != 0) continue;
+    if (prefix < 0 || !valid_id(w, bad->ids[prefix])) continue;
+    if (prefix > 0 && !output_ends_with(row, bad->ids, prefix)) continue;
     w->logits[bad->ids[prefix]] = -INFINITY;
   }
 }

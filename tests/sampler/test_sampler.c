@@ -113,6 +113,13 @@ Test(bad_words, ban_the_last_id_behind_their_beginning) {
   cr_assert_eq(rig_run(&rig), 0);
   bad = (token_sequence_t){word + 2, 1}; /* a single id is always banned */
   cr_assert_eq(rig_run(&rig), 1);
+  bad.count = 0; /* no id at all bans nothing */
+  cr_assert_eq(rig_run(&rig), 0);
+}
+
+static void expect_id(rig_t *rig, int32_t wanted) {
+  cr_assert_eq(rig_run(rig), wanted);
+  cr_assert_eq(rig->result.status, 0);
 }
 
 Test(min_tokens, suppresses_ids_but_never_ends_a_grammar) {
@@ -123,13 +130,13 @@ Test(min_tokens, suppresses_ids_but_never_ends_a_grammar) {
   rig.params.temperature = 0;
   rig.row.suppressed_ids = suppressed;
   rig.row.num_suppressed = COUNT(suppressed);
-  cr_assert_eq(rig_run(&rig), 2);
+  expect_id(&rig, 2);
   rig.row.allowed_mask = &mask; /* the grammar allows nothing else: lifted */
-  cr_assert_eq(rig_run(&rig), 0);
+  expect_id(&rig, 0);
   mask = 0xFFFFFFF3; /* bits behind the vocabulary are no way out */
-  cr_assert_eq(rig_run(&rig), 0);
+  expect_id(&rig, 0);
   mask = 0xB;
-  cr_assert_eq(rig_run(&rig), 3);
+  expect_id(&rig, 3);
 }
 
 Test(bias, is_added) {

@@ -1,12 +1,36 @@
 /* test_sampler_draws.c: the random numbers, the distribution of draws, and what must never happen
  * whatever the bits of a row are. All seeds are fixed: a failure is a defect, not bad luck. */
 #include "engine/random.h"
+#include "engine/sampler_lanes.h"
 #include "tests/sampler/rig.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The table of the loops, against libm in double. */
+Test(lanes, weights_and_sums_are_accurate) {
+  enum { COUNT = 64 * 40 + 17 };
+  static float values[COUNT], weights[COUNT], tops[COUNT / 64 + 1];
+  const sampler_lanes_t *const *lanes = sampler_lanes_all();
+  for (int i = 0; i < COUNT; i++) values[i] = -(float)i * (90.0f / COUNT);
+  for (int v = 0; lanes[v] != NULL; v++) {
+    double sum = 0, sum_above = 0;
+    lanes[v]->weigh(values, COUNT, 0, 1, weights);
+    cr_assert_eq(weights[0], 1);
+    for (int i = 0; i < COUNT; i++) {
+      double wanted = values[i] < -87.0f ? 0 : exp((double)values[i]);
+      cr_assert_leq(fabs((double)weights[i] - wanted), 2e-7 * wanted, "%s: exp(%g)", lanes[v]->name,
+                    (double)values[i]);
+      sum += wanted;
+      if (values[i] >= -1.5f) sum_above += wanted;
+    }
+    cr_assert_float_eq(lanes[v]->sum(values, COUNT, tops, 0, 1, -INFINITY), sum, 1e-6 * sum);
+    cr_assert_float_eq(lanes[v]->sum(values, COUNT, tops, 0, 1, -1.5f), sum_above, 1e-6 * sum);
+    cr_assert_eq(lanes[v]->count_larger(values, COUNT, values[100]), 100);
+  }
+}
 
 /* How far a chi-square sum is from its mean, in standard deviations. Right draws stay below 4. */
 static double chi_square_sigmas(const double *seen, const double *expected, int32_t bins) {
