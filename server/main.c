@@ -1,0 +1,287 @@
+/* main.c: the sub-commands of inferd.
+ *
+ * Main thread. Everything but `serve` (serve.c) and `bench` (a program of its own) is small enough
+ * to live here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75 only.
+ */
+#include "engine/text/tokenizer.h"
+#include "server/serve.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 64 };
+
+static int fail(const error_t *error, int rc) {
+  fprintf(stderr, "inferd: %s\n", error->message);
+  return error_exit_code(rc);
+}
+
+static void print_usage(FILE *out) {
+  fputs("inferd: serves large language models over the OpenAI HTTP API\n\n"
+        "  inferd serve MODEL_DIR [flags]     the daemon\n"
+        "  inferd check MODEL_DIR [flags]     loads the model, prints the plan, exits\n"
+        "  inferd tokenize MODEL_DIR          text on standard input -> token ids\n"
+        "  inferd health [--ready] [flags]    asks a running server; status 0 or 1\n"
+        "  inferd bench ...                   load generator and benchmarks\n"
+        "  inferd config dump|check [FILE]    effective values | is the file valid\n"
+        "  inferd version\n\n",
+        out);
+  config_help(out, NULL);
+  fputs("\n--help=all shows every flag, --help=memory a group, --help=WORD what mentions it.\n", out);
+}
+
+/* Looks for --help[=topic] among the flags. */
+static bool asked_for_help(int argc, char **argv, int *status) {
+  for (int i = 0; i < argc; i++) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+      print_usage(stdout);
+      *status = 0;
+      return true;
+    }
+    if (strncmp(argv[i], "--help=", 7) == 0) {
+      bool found = config_help(stdout, argv[i] + 7) > 0;
+      if (!found) fprintf(stderr, "inferd: no option mentions '%s'\n", argv[i] + 7);
+      *status = found ? 0 : EXIT_USAGE;
+      return true;
+    }
+  }
+  return false;
+}
+
+static int serve_command(int argc, char **argv) {
+  config_t config;
+  error_t error = {0};
+  int rc = config_load(&config, argc, argv, &error);
+  int status = rc == 0 ? serve_run(&config) : fail(&error, rc);
+  config_free(&config);
+  return status;
+}
+
+/* ---- check ---- */
+
+static void print_line(void *context, const char *line) {
+  (void)context;
+  puts(line);
+}
+
+static int check_command(int argc, char **argv) {
+  config_t config;
+  error_t error = {0};
+  engine_options_t options;
+  engine_t *engine = NULL;
+  int rc = config_load(&config, argc, argv, &error);
+  if (rc == 0) rc = serve_engine_options(&config, &options, &error);
+  if (rc == 0) {
+    options.log = print_line;
+    rc = engine_create(&options, &engine, &error);
+  }
+  if (rc == 0) {
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    while (engine_state(engine) == ENGINE_LOADING) nanosleep(&pause, NULL);
+    if (engine_state(engine) == ENGINE_READY) {
+      const engine_info_t *info = engine_info(engine);
+      printf("context   %d tokens; sequences at full context: %.1f\n", info->max_model_len,
+             (double)(info->num_blocks - 1) * info->block_size / info->max_model_len);
+      printf("device    %s, %s\nok\n", info->backend, info->device);
+    } else {
+      engine_failure(engine, &error);
+      rc = error.code;
+    }
+    engine_destroy(engine);
+  }
+  int status = rc == 0 ? 0 : fail(&error, rc);
+  config_free(&config);
+  return status;
+}
+
+/* ---- tokenize ---- */
+
+static char *read_all(FILE *in, size_t *length) {
+  size_t capacity = 65536;
+  char *text = malloc(capacity);
+  *length = 0;
+  while (text != NULL) {
+    *length += fread(text + *length, 1, capacity - *length, in);
+    if (*length < capacity) return text;
+    char *more = capacity <= SIZE_MAX / 2 ? realloc(text, capacity * 2) : NULL;
+    if (more == NULL) free(text);
+    text = more;
+    capacity *= 2;
+  }
+  return NULL;
+}
+
+static int tokenize_command(int argc, char **argv) {
+  if (argc != 1 || argv[0][0] == '-') {
+    fputs("usage: inferd tokenize MODEL_DIR < TEXT\n", stderr);
+    return EXIT_USAGE;
+  }
+  error_t error = {0};
+  tokenizer_t *tokenizer = NULL;
+  int rc = tokenizer_load(argv[0], &tokenizer, &error);
+  if (rc != 0) return fail(&error, rc);
+  tokenizer_scratch_t *scratch = tokenizer_scratch_new(tokenizer);
+  size_t length = 0, count = 0;
+  int32_t *ids = NULL;
+  char *text = read_all(stdin, &length);
+  tokenize_options_t options = {.add_special_tokens = true};
+  if (scratch == NULL || text == NULL) {
+    rc = error_set(&error, ERR_NO_MEMORY, NULL, "not enough memory for the text");
+  } else {
+    rc = tokenizer_encode(tokenizer, scratch, text, length, &options, &ids, &count, &error);
+  }
+  for (size_t i = 0; rc == 0 && i < count; i++) {
+    printf("%d%c", ids[i], i + 1 < count ? ' ' : '\n');
+  }
+  free(ids);
+  free(text);
+  tokenizer_scratch_free(scratch);
+  tokenizer_free(tokenizer);
+  return rc == 0 ? 0 : fail(&error, rc);
+}
+
+/* ---- health ---- */
+
+static int connect_to(const config_t *config) {
+  if (config->uds[0] != '\0') {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(config->uds) >= sizeof address.sun_path) return -1;
+    memcpy(address.sun_path, config->uds, strlen(config->uds) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+  }
+  const char *host = strcmp(config->host, "0.0.0.0") == 0 ? "127.0.0.1"
+                     : strcmp(config->host, "::") == 0    ? "::1"
+                                                          : config->host;
+  char port[8];
+  snprintf(port, sizeof port, "%d", (int)config->port);
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+  if (getaddrinfo(host, port, &hints, &found) != 0) return -1;
+  int fd = -1;
+  for (const struct addrinfo *info = found; info != NULL && fd < 0; info = info->ai_next) {
+    fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, info->ai_addr, info->ai_addrlen) != 0) {
+      close(fd);
+      fd = -1;
+    }
+  }
+  freeaddrinfo(found);
+  return fd;
+}
+
+/* Prints the server's answer; 0 when it is 200. */
+static int ask(int fd, const char *path) {
+  enum { TIMEOUT_MS = 5000 };
+  char text[4096];
+  int n = snprintf(text, sizeof text,
+                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+  if (send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) return 1;
+  size_t used = 0;
+  struct pollfd state = {.fd = fd, .events = POLLIN};
+  while (used < sizeof text - 1 && poll(&state, 1, TIMEOUT_MS) == 1) {
+    ssize_t got = recv(fd, text + used, sizeof text - 1 - used, 0);
+    if (got <= 0) break;
+    used += (size_t)got;
+  }
+  text[used] = '\0';
+  const char *body = strstr(text, "\r\n\r\n");
+  if (body != NULL) printf("%s\n", body + 4);
+  return strncmp(text, "HTTP/1.1 200", 12) == 0 ? 0 : 1;
+}
+
+static int health_command(int argc, char **argv) {
+  const char *path = "/livez";
+  int kept = 0;
+  for (int i = 0; i < argc; i++) {
+    if (strcmp(argv[i], "--ready") == 0) {
+      path = "/readyz";
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  config_t config;
+  error_t error = {0};
+  int rc = config_load(&config, kept, argv, &error);
+  int status = 1;
+  if (rc != 0) {
+    status = fail(&error, rc);
+  } else {
+    int fd = connect_to(&config);
+    if (fd < 0) {
+      fputs("inferd: no server answers there\n", stderr);
+    } else {
+      status = ask(fd, path);
+      close(fd);
+    }
+  }
+  config_free(&config);
+  return status;
+}
+
+/* ---- config, version, bench ---- */
+
+static int config_command(int argc, char **argv) {
+  config_t config;
+  error_t error = {0};
+  int rc;
+  if (argc >= 1 && strcmp(argv[0], "dump") == 0) {
+    rc = config_load(&config, argc - 1, argv + 1, &error);
+    if (rc == 0) config_dump(&config, stdout);
+  } else if (argc == 2 && strcmp(argv[0], "check") == 0) {
+    rc = config_load_file(&config, argv[1], &error);
+    if (rc == 0) puts("ok");
+  } else {
+    fputs("usage: inferd config dump [flags] | inferd config check FILE\n", stderr);
+    return EXIT_USAGE;
+  }
+  int status = rc == 0 ? 0 : fail(&error, rc);
+  config_free(&config);
+  return status;
+}
+
+/* The load generator stands beside this program, so that the daemon carries no HTTP client. */
+static int bench_command(char **argv) {
+  char self[PATH_MAX], program[PATH_MAX + 16];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n > 0) {
+    self[n] = '\0';
+    snprintf(program, sizeof program, "%s/inferd-bench", dirname(self));
+    argv[0] = program;
+    execv(program, argv);
+  }
+  perror("inferd: cannot run inferd-bench");
+  return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+  const char *command = argc > 1 ? argv[1] : "";
+  int status = EXIT_USAGE;
+  if (strcmp(command, "bench") == 0) return bench_command(argv + 1);
+  if (asked_for_help(argc - 1, argv + 1, &status)) return status;
+  if (strcmp(command, "serve") == 0) return serve_command(argc - 2, argv + 2);
+  if (strcmp(command, "check") == 0) return check_command(argc - 2, argv + 2);
+  if (strcmp(command, "tokenize") == 0) return tokenize_command(argc - 2, argv + 2);
+  if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
+  if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);
+  if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {
+    printf("inferd %s (%s)\n", INFERD_VERSION, INFERD_COMMIT);
+    return 0;
+  }
+  if (argc == 1) {
+    print_usage(stdout);
+    return 0;
+  }
+  fprintf(stderr, "inferd: '%.60s' is not a command; see inferd --help\n", command);
+  return EXIT_USAGE;
+}

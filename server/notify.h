@@ -1,0 +1,14 @@
+/* notify.h: tells a service manager what this process is doing (sd_notify(3) without libsystemd).
+ * Loop thread. Does nothing when NOTIFY_SOCKET is not set. */
+#ifndef INFERD_SERVER_NOTIFY_H
+#define INFERD_SERVER_NOTIFY_H
+
+#include <stdint.h>
+
+/* Sends newline-separated assignments: "READY=1\nSTATUS=serving". Never blocks, never fails. */
+void notify_send(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Nanoseconds between two WATCHDOG=1 that the manager expects of this process; 0 = none. */
+uint64_t notify_watchdog_ns(void);
+
+#endif

@@ -1,0 +1,393 @@
+/* serve.c: the life of the daemon: open the port, load the model, serve, drain, exit.
+ *
+ * Loop thread (the main thread). The port is open before the model is loaded, so that a probe or an
+ * eager client hears 503 and Retry-After instead of a refused connection. SIGTERM and SIGINT drain,
+ * the second one ends at once; SIGHUP reads the keys again; SIGUSR1 opens the log file again;
+ * SIGUSR2 writes the state to the log.
+ */
+#include "server/serve.h"
+
+#include "engine/clock.h"
+#include "server/api_health.h"
+#include "server/auth.h"
+#include "server/log.h"
+#include "server/notify.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum {
+  TICK_BUSY_MS = 250,
+  TICK_IDLE_MS = 1000,
+  LOADING_POLL_MS = 10,
+  ABORT_GRACE_MS = 1000, /* for the last error events to leave */
+  FINISH_WAIT_MS = 10000 /* for the engine to give every request back */
+};
+
+static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+enum { SIGNAL_COUNT = sizeof signals / sizeof signals[0] };
+
+/* The one daemon of this process. */
+typedef struct daemon {
+  server_t server; /* first: server_drained gets its address */
+  uv_loop_t loop;
+  uv_signal_t signals[SIGNAL_COUNT];
+  uv_timer_t tick;  /* completions_tick, watchdog */
+  uv_timer_t start; /* polls the engine while it loads */
+  uv_timer_t drain; /* deadline of a drain, then of an abort */
+  bool ready, aborting;
+  uint64_t watchdog_ns, watchdog_sent_ns;
+  uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
+  double progress_seen;
+  int exit_status;
+} daemon_t;
+
+/* ---- the end ---- */
+
+static void stop_loop(daemon_t *daemon) { uv_stop(&daemon->loop); }
+
+static void on_abort_deadline(uv_timer_t *timer) { stop_loop(timer->data); }
+
+static void abort_now(daemon_t *daemon, const char *why) {
+  if (daemon->aborting) return;
+  daemon->aborting = true;
+  log_line(LOG_WARN, "stop", "%s: ending %d requests", why, completions_live(&daemon->server));
+  http_abort(daemon->server.http);
+  uv_timer_start(&daemon->drain, on_abort_deadline, ABORT_GRACE_MS, 0);
+}
+
+static void on_drain_deadline(uv_timer_t *timer) {
+  abort_now(timer->data, "drain timeout");
+}
+
+static void drain(daemon_t *daemon, const char *why) {
+  server_t *server = &daemon->server;
+  if (server->draining) {
+    abort_now(daemon, why);
+    return;
+  }
+  server->draining = true;
+  int live = completions_live(server);
+  log_line(LOG_INFO, "drain", "%s: draining, %d requests left", why, live);
+  notify_send("STOPPING=1\nSTATUS=draining, %d requests left", live);
+  uv_timer_start(&daemon->drain, on_drain_deadline,
+                 (uint64_t)(server->config->drain_timeout * 1000), 0);
+  http_drain(server->http);
+}
+
+void server_drained(server_t *server) { stop_loop((daemon_t *)server); }
+
+/* ---- engine ---- */
+
+static void on_engine_wake(uv_async_t *async) { completions_drain_events(async->data); }
+
+/* Engine thread. */
+static void engine_woke(void *context) {
+  daemon_t *daemon = context;
+  uv_async_send(&daemon->server.engine_wake);
+}
+
+/* Engine thread. */
+static void engine_says(void *context, const char *line) {
+  (void)context;
+  log_line(LOG_INFO, "load", "%s", line);
+}
+
+static const char *dtype_of(const char *name) {
+  if (strcmp(name, "half") == 0) return "float16";
+  return strcmp(name, "float") == 0 ? "float32" : name;
+}
+
+int serve_engine_options(const config_t *config, engine_options_t *options, error_t *error) {
+  if (config->model[0] == '\0') {
+    return error_set(error, ERR_USAGE, "model", "no model given: inferd serve MODEL_DIR");
+  }
+  engine_options_default(options);
+  options->model_dir = config->model;
+  options->backend = strncmp(config->device, "cuda", 4) == 0 ? "cuda" : config->device;
+  options->isa = config->cpu_isa;
+  options->num_threads = (int)config->threads;
+  options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
+  options->dtype = dtype_of(config->dtype);
+  options->max_model_len = config->max_model_len;
+  options->kv_cache_bytes = config->kv_cache_bytes;
+  if (config->memory > 0) options->memory_fraction = config->memory;
+  if (config->block_size > 0) options->block_size = (int32_t)config->block_size;
+  options->num_blocks = (int32_t)config->num_blocks;
+  if (config->max_num_seqs > 0) options->max_num_seqs = (int32_t)config->max_num_seqs;
+  if (config->max_num_batched_tokens > 0) {
+    options->max_num_batched_tokens = (int32_t)config->max_num_batched_tokens;
+  }
+  if (options->max_num_batched_tokens < options->max_num_seqs) {
+    options->max_num_batched_tokens = options->max_num_seqs;
+  }
+  options->long_prefill_token_threshold = (int32_t)config->long_prefill_token_threshold;
+  options->enable_chunked_prefill = config->enable_chunked_prefill;
+  options->enable_prefix_caching =
+      config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0;
+  options->priority_policy = strcmp(config->scheduling_policy, "priority") == 0;
+  options->max_queue_requests = (int32_t)config->max_queue_requests;
+  options->max_queue_tokens = config->max_queue_tokens;
+  options->max_queue_time_s = config->max_queue_time;
+  options->seed = (uint64_t)config->seed;
+  return 0;
+}
+
+/* ---- start ---- */
+
+static void print_curl(const server_t *server) {
+  const config_t *config = server->config;
+  const char *address = http_address(server->http, 0);
+  const char *key = auth_key_count(server->auth) > 0 ? " -H \"Authorization: Bearer $KEY\"" : "";
+  const char *name = config->served_model_name.count > 0 ? config->served_model_name.items[0] : "";
+  char where[256], model[160] = "";
+  if (strncmp(address, "unix:", 5) == 0) {
+    snprintf(where, sizeof where, "--unix-socket %s http://localhost", address + 5);
+  } else if (strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0) {
+    snprintf(where, sizeof where, "http://localhost%s", strrchr(address, ':'));
+  } else {
+    snprintf(where, sizeof where, "http://%s", address);
+  }
+  if (name[0] != '\0') snprintf(model, sizeof model, "\"model\": \"%.120s\", ", name);
+  log_line(LOG_INFO, "ready",
+           "curl %s/v1/completions%s -H 'Content-Type: application/json' "
+           "-d '{%s\"prompt\": \"Once upon a time\", \"max_tokens\": 64}'",
+           where, key, model);
+}
+
+static void on_ready(daemon_t *daemon) {
+  server_t *server = &daemon->server;
+  const engine_info_t *info = engine_info(server->engine);
+  double seconds = (double)(clock_now_ns() - server->start_ns) * 1e-9;
+  daemon->ready = true;
+  snprintf(server->system_fingerprint, sizeof server->system_fingerprint, "fp_%016llx",
+           (unsigned long long)info->weights_hash);
+  log_line(LOG_INFO, "ready", "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
+           info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
+           info->backend, info->device);
+  log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
+  print_curl(server);
+  notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
+              http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
+}
+
+static void on_failed(daemon_t *daemon) {
+  error_t error = {0};
+  engine_failure(daemon->server.engine, &error);
+  int status = daemon->ready ? 71 : error_exit_code(error.code);
+  log_line(LOG_ERROR, daemon->ready ? "device-error" : "load", "%s", error.message);
+  notify_send("STATUS=failed: %.200s\nEXIT_STATUS=%d", error.message, status);
+  daemon->exit_status = status;
+  if (daemon->ready) {
+    abort_now(daemon, "the engine has failed"); /* everybody in flight hears of it first */
+  } else {
+    stop_loop(daemon);
+  }
+}
+
+/* While bytes arrive a service manager's start timeout is pushed back, once a second. */
+static void report_loading(daemon_t *daemon) {
+  double progress = engine_progress(daemon->server.engine);
+  uint64_t now_ns = clock_now_ns();
+  if (progress <= daemon->progress_seen || now_ns - daemon->extended_ns < 1000000000u) return;
+  daemon->progress_seen = progress;
+  daemon->extended_ns = now_ns;
+  notify_send("STATUS=Loading weights %.0f%%\nEXTEND_TIMEOUT_USEC=30000000", progress * 100);
+}
+
+static void on_start_timer(uv_timer_t *timer) {
+  daemon_t *daemon = timer->data;
+  switch (engine_state(daemon->server.engine)) {
+  case ENGINE_LOADING: report_loading(daemon); return;
+  case ENGINE_READY: on_ready(daemon); break;
+  case ENGINE_FAILED: on_failed(daemon); break;
+  case ENGINE_STOPPED: stop_loop(daemon); break;
+  }
+  uv_timer_stop(timer);
+}
+
+/* ---- steady state ---- */
+
+static void pet_watchdog(daemon_t *daemon, uint64_t now_ns) {
+  if (daemon->watchdog_ns == 0 || now_ns - daemon->watchdog_sent_ns < daemon->watchdog_ns / 2) {
+    return;
+  }
+  /* An engine that has work and makes no step for a whole interval is to be restarted. */
+  if (health_stall_ns(&daemon->server, now_ns) >= daemon->watchdog_ns) return;
+  daemon->watchdog_sent_ns = now_ns;
+  notify_send("WATCHDOG=1");
+}
+
+static void on_tick(uv_timer_t *timer) {
+  daemon_t *daemon = timer->data;
+  uint64_t now_ns = clock_now_ns();
+  completions_tick(&daemon->server, now_ns);
+  pet_watchdog(daemon, now_ns);
+  if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED) {
+    on_failed(daemon);
+  }
+  uint64_t next_ms = completions_live(&daemon->server) > 0 ? TICK_BUSY_MS : TICK_IDLE_MS;
+  uint64_t half_ms = daemon->watchdog_ns / 4000000;
+  if (half_ms > 0 && half_ms < next_ms) next_ms = half_ms;
+  uv_timer_start(timer, on_tick, next_ms, 0);
+}
+
+static void dump_state(const server_t *server) {
+  engine_stats_t stats;
+  http_stats_t http;
+  engine_stats(server->engine, &stats);
+  http_stats(server->http, &http);
+  log_line(LOG_INFO, "state",
+           "%s: running %d, waiting %d, blocks used %d cached %d free %d, steps %llu; connections "
+           "idle %d reading %d waiting %d streaming %d; log lines dropped %llu",
+           health_state(server), stats.num_running, stats.num_waiting, stats.blocks_used,
+           stats.blocks_cached, stats.blocks_free, (unsigned long long)stats.steps,
+           http.connections_idle, http.connections_reading, http.connections_waiting,
+           http.connections_streaming, (unsigned long long)log_dropped());
+}
+
+static void reload(const server_t *server) {
+  error_t error = {0};
+  if (auth_reload(server->auth, server->config, &error) == 0) {
+    log_line(LOG_INFO, "reload", "keys read again: %d", auth_key_count(server->auth));
+  } else {
+    log_line(LOG_ERROR, "reload-rejected", "%s; the old keys stay", error.message);
+  }
+}
+
+static void on_signal(uv_signal_t *handle, int number) {
+  daemon_t *daemon = handle->data;
+  switch (number) {
+  case SIGTERM: drain(daemon, "SIGTERM"); break;
+  case SIGINT: drain(daemon, "SIGINT"); break;
+  case SIGHUP: reload(&daemon->server); break;
+  case SIGUSR1: log_reopen(); break;
+  case SIGUSR2: dump_state(&daemon->server); break;
+  default: break;
+  }
+}
+
+/* ---- set-up and tear-down ---- */
+
+static void raise_limits(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  limit = (struct rlimit){0, 0}; /* a core file would hold prompts */
+  (void)setrlimit(RLIMIT_CORE, &limit);
+  signal(SIGPIPE, SIG_IGN);
+  tzset();
+}
+
+static void init_handles(daemon_t *daemon) {
+  uv_loop_init(&daemon->loop);
+  daemon->server.loop = &daemon->loop;
+  uv_async_init(&daemon->loop, &daemon->server.engine_wake, on_engine_wake);
+  daemon->server.engine_wake.data = &daemon->server;
+  for (int i = 0; i < SIGNAL_COUNT; i++) {
+    uv_signal_init(&daemon->loop, &daemon->signals[i]);
+    daemon->signals[i].data = daemon;
+    uv_signal_start(&daemon->signals[i], on_signal, signals[i]);
+  }
+  uv_timer_init(&daemon->loop, &daemon->tick);
+  uv_timer_init(&daemon->loop, &daemon->start);
+  uv_timer_init(&daemon->loop, &daemon->drain);
+  daemon->tick.data = daemon->start.data = daemon->drain.data = daemon;
+}
+
+static int set_up(daemon_t *daemon, config_t *config, error_t *error) {
+  server_t *server = &daemon->server;
+  engine_options_t options;
+  int rc = serve_engine_options(config, &options, error);
+  if (rc != 0) return rc;
+  options.wake = engine_woke;
+  options.log = engine_says;
+  options.context = daemon;
+  if ((rc = auth_new(config, &server->auth, error)) != 0) return rc;
+  server->metrics = metrics_new(server);
+  if (server->metrics == NULL || completions_new(server) != 0) {
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
+  }
+  if ((rc = http_start(server, &server->http, error)) != 0) return rc;
+  int keys = auth_key_count(server->auth);
+  for (int i = 0; http_address(server->http, i) != NULL; i++) {
+    log_line(LOG_INFO, "start", "listening on %s, %s", http_address(server->http, i),
+             keys > 0 ? "API key needed" : "no API key set");
+  }
+  return engine_create(&options, &server->engine, error);
+}
+
+static void run(daemon_t *daemon) {
+  daemon->watchdog_ns = notify_watchdog_ns();
+  uv_timer_start(&daemon->start, on_start_timer, 0, LOADING_POLL_MS);
+  uv_timer_start(&daemon->tick, on_tick, TICK_BUSY_MS, 0);
+  uv_run(&daemon->loop, UV_RUN_DEFAULT);
+}
+
+static void close_all(daemon_t *daemon) {
+  for (int i = 0; i < SIGNAL_COUNT; i++) uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+  uv_close((uv_handle_t *)&daemon->tick, NULL);
+  uv_close((uv_handle_t *)&daemon->start, NULL);
+  uv_close((uv_handle_t *)&daemon->drain, NULL);
+}
+
+static void on_finish_timer(uv_timer_t *timer) { (void)timer; }
+
+/* The engine gives every request back before it goes: its memory is ours. */
+static void tear_down(daemon_t *daemon) {
+  server_t *server = &daemon->server;
+  if (server->http != NULL) http_stop(server->http);
+  uint64_t end_ns = clock_now_ns() + FINISH_WAIT_MS * 1000000ull;
+  uv_timer_start(&daemon->tick, on_finish_timer, LOADING_POLL_MS, LOADING_POLL_MS);
+  while (server->engine != NULL && completions_live(server) > 0 && clock_now_ns() < end_ns) {
+    uv_run(&daemon->loop, UV_RUN_ONCE);
+    completions_drain_events(server);
+  }
+  bool all_back = completions_live(server) == 0;
+  if (server->engine != NULL) engine_destroy(server->engine);
+  server->engine = NULL;
+  if (all_back) completions_free(server);
+  close_all(daemon);
+  uv_close((uv_handle_t *)&server->engine_wake, NULL);
+  if (all_back) {
+    uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&daemon->loop);
+  }
+  if (server->metrics != NULL) metrics_free(server->metrics);
+  auth_free(server->auth);
+}
+
+int serve_run(config_t *config) {
+  static daemon_t daemon; /* it outlives every callback; there is one per process */
+  error_t error = {0};
+  raise_limits();
+  daemon.server.config = config;
+  daemon.server.start_ns = clock_now_ns();
+  daemon.server.start_time = (int64_t)time(NULL);
+  if (log_open(config, &error) != 0) {
+    fprintf(stderr, "inferd: %s\n", error.message);
+    return error_exit_code(error.code);
+  }
+  log_line(LOG_INFO, "start", "inferd %s (%s)", INFERD_VERSION, INFERD_COMMIT);
+  for (int i = 0; i < config->notices.count; i++) {
+    log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
+  }
+  init_handles(&daemon);
+  int rc = set_up(&daemon, config, &error);
+  if (rc == 0) {
+    run(&daemon);
+  } else {
+    log_line(LOG_ERROR, "start", "%s", error.message);
+    daemon.exit_status = error_exit_code(rc);
+  }
+  tear_down(&daemon);
+  if (rc == 0) log_line(LOG_INFO, "stop", "stopped");
+  log_close();
+  return daemon.exit_status;
+}
