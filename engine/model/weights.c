@@ -182,7 +182,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
 /* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. */
 static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_t **out, error_t *error) {
   size_t count = (size_t)matrix->rows;
-  float *values = malloc(count * sizeof(float)), *scratch = malloc(count * sizeof(float));
+  float *values = calloc(count, sizeof(float)), *scratch = calloc(count, sizeof(float));
   int status = 0;
   if (values == NULL || scratch == NULL) {
     status = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);

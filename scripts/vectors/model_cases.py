@@ -49,7 +49,7 @@ def gpt2(hidden, heads, dtype="float32", **more):
 
 def v5(config, **rope):
     """The same model as transformers 5 spells it."""
-    out = {k: v for k, v in config.items() if k not in ("rope_theta", "rope_scaling", "torch_dtype")}
+    out = without(config, "rope_theta", "rope_scaling", "torch_dtype")
     out["dtype"] = config["torch_dtype"]
     out["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"], **rope}
     return out
@@ -80,7 +80,8 @@ CASES = {
     "llama-rope-llama3-v5": v5(llama(128, 2, 1, 176, rope_theta=500000.0), rope_type="llama3",
                                **LLAMA3),
     "llama-rope-linear": llama(128, 2, 1, 176, rope_scaling={"type": "linear", "factor": 4.0}),
-    "llama-rope-linear-v5": v5(llama(128, 2, 1, 176, "bfloat16"), rope_type="linear", factor=2.5),
+    "llama-rope-linear-v5": v5(llama(128, 2, 1, 176, "bfloat16"), rope_type="linear",
+                               factor=2.5),
     "llama-rope-dynamic": llama(128, 2, 1, 176, max_position_embeddings=32,
                                 rope_scaling={"type": "dynamic", "factor": 4.0}),
     "llama-rope-yarn": llama(128, 2, 1, 176, rope_scaling={

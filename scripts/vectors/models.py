@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/models: tiny random models of every family, and what transformers makes of them.
+"""Writes tests/vectors/models: tiny random models of every family as transformers runs them.
 
     pip install torch transformers numpy safetensors     (CPU builds will do)
     scripts/vectors/models.py [--out DIR] [--seed N] [--only PREFIX]
