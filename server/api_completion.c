@@ -11,6 +11,7 @@
 #include "server/metrics.h"
 #include "server/sse.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -308,7 +309,9 @@ static void admit(completion_t *completion) {
     code = engine_submit(server->engine, requests, completion->num_choices, &error);
   }
   if (code != 0) {
-    if (code == ERR_CONTEXT_LENGTH && error.param[0] == '\0') strcpy(error.param, "prompt");
+    if (code == ERR_CONTEXT_LENGTH && error.param[0] == '\0') {
+      snprintf(error.param, sizeof error.param, "prompt");
+    }
     completion_fail(completion, &error);
     return;
   }

@@ -98,7 +98,7 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   if (params->logprobs != ABSENT) {
     token_style_t style = style_of(completion);
     logprob_entry_t entry = entry_of(event, params->logprobs, choice->request.params.num_logprobs);
-    entry.offset = choice->offset.code_points;
+    entry.offset = text_offset_before(&choice->offset, &style, event->token_id);
     logprob_text_add(&choice->logprobs, &style, &entry);
     text_offset_token(&choice->offset, &style, event->token_id);
   }

@@ -206,6 +206,19 @@ void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length) 
   }
 }
 
+int64_t text_offset_before(const text_offset_t *offset, const token_style_t *style, int32_t id) {
+  char joined[8];
+  size_t length, pending = offset->num_pending;
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
+  if (pending == 0) return offset->code_points;
+  size_t take = length < 4 ? length : 4;
+  memcpy(joined, offset->pending, pending);
+  if (take > 0) memcpy(joined + pending, bytes, take);
+  int span = utf8_span(joined, pending + take);
+  bool goes_on = take == 0 || span > 0 || (size_t)-span > pending;
+  return goes_on ? offset->code_points : offset->code_points + 1;
+}
+
 void text_offset_token(text_offset_t *offset, const token_style_t *style, int32_t id) {
   size_t length;
   if (style->skip_special_tokens && (tokenizer_flags(style->tokenizer, id) & TOKEN_SPECIAL) != 0) {

@@ -59,6 +59,9 @@ void prompt_logprob_add(buffer_t *out, const token_style_t *style, const logprob
 /* The spelling of a token, in quotes. */
 void token_quote(buffer_t *out, const token_style_t *style, int32_t id);
 
+/* Where the text of the next generated token begins: an unfinished character before it that the
+ * token does not continue counts as one. */
+int64_t text_offset_before(const text_offset_t *offset, const token_style_t *style, int32_t id);
 /* Moves on over the text of one generated token. */
 void text_offset_token(text_offset_t *offset, const token_style_t *style, int32_t id);
 void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length);

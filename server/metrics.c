@@ -54,14 +54,20 @@ struct metrics *metrics_new(server_t *server) {
   for (int i = 0; i < HISTOGRAM_COUNT; i++) {
     histogram_init(&metrics->histograms[i], bounds[i].own, bounds[i].vllm);
   }
-  const char *model = server->live != NULL ? server->live->names[0] : "";
+  return metrics;
+}
+
+/* The served names are known once the completions exist. */
+bool metrics_set_labels(metrics_t *metrics) {
+  if (metrics->labels != NULL) return true;
+  const char *model = metrics->server->live->names[0];
   metrics->labels = label_text("model=\"", model, "\"");
   metrics->vllm_labels = label_text("model_name=\"", model, "\",engine=\"0\"");
-  if (metrics->labels == NULL || metrics->vllm_labels == NULL) {
-    metrics_free(metrics);
-    return NULL;
-  }
-  return metrics;
+  if (metrics->labels != NULL && metrics->vllm_labels != NULL) return true;
+  free(metrics->labels);
+  free(metrics->vllm_labels);
+  metrics->labels = metrics->vllm_labels = NULL;
+  return false;
 }
 
 void metrics_free(struct metrics *metrics) {
@@ -197,7 +203,7 @@ static http_series_t *find_series(metrics_t *metrics, const char *route, const c
   if (metrics->num_http == HTTP_SERIES_MAX) return NULL;
   if (metrics->num_http == metrics->http_capacity) {
     int capacity = metrics->http_capacity == 0 ? 8 : metrics->http_capacity * 2;
-    http_series_t *http = realloc(metrics->http, (size_t)capacity * sizeof *http);
+    http_series_t *http = reallocarray(metrics->http, (size_t)capacity, sizeof *http);
     if (http == NULL) return NULL;
     metrics->http = http;
     metrics->http_capacity = capacity;

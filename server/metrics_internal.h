@@ -36,8 +36,9 @@ typedef enum histogram_name {
 #define REJECT_TABLE(X)                                                                            \
   X(auth)                                                                                          \
   X(host)                                                                                          \
-  X(too_large) X(invalid) X(context_length) X(unsupported) X(queue_full) X(rate_limit) X(loading)  \
-      X(draining) X(timeout)
+  X(too_large)                                                                                     \
+  X(invalid)                                                                                       \
+  X(context_length) X(unsupported) X(queue_full) X(rate_limit) X(loading) X(draining) X(timeout)
 #define ABORT_TABLE(X)                                                                             \
   X(disconnect) X(slow_reader) X(queue_timeout) X(deadline) X(drain) X(shutdown) X(engine) X(admin)
 
@@ -80,9 +81,12 @@ struct metrics {
   int num_http, http_capacity;
   request_series_t requests[REQUEST_SERIES_MAX];
   int num_requests;
-  char *labels, *vllm_labels; /* model="..." and model_name="...",engine="0", escaped */
+  char *labels, *vllm_labels; /* set by the first page: model="..." and model_name="...",engine="0",
+                                 escaped */
   buffer_t page;              /* reused from scrape to scrape */
 };
+
+bool metrics_set_labels(metrics_t *metrics); /* false: memory was short */
 
 extern const char *const reject_names[REJECT_COUNT];
 extern const char *const abort_names[ABORT_COUNT];

@@ -489,6 +489,7 @@ static void print_build(page_t *page) {
 
 char *metrics_render(server_t *server, bool open_metrics, size_t *length) {
   metrics_t *metrics = server->metrics;
+  if (!metrics_set_labels(metrics)) return NULL;
   const char *names = server->config->metrics_names;
   page_t page = {.metrics = metrics,
                  .out = &metrics->page,

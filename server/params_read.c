@@ -30,8 +30,7 @@ static int read_one_prompt(reader_t *reader, const json_t *value, prompt_t *prom
     *prompt = (prompt_t){.text = value->text, .length = value->length};
     return 0;
   }
-  if (value->type == JSON_ARRAY && value->count == 0)
-    return params_fail_empty(reader->error);
+  if (value->type == JSON_ARRAY && value->count == 0) return params_fail_empty(reader->error);
   id_list_t list;
   int code = field_ids(reader, "prompt", value, 1, 2147483647.0, &list);
   if (code != 0) return code;

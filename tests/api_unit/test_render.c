@@ -212,6 +212,21 @@ Test(render, text_offsets_of_tokens) {
   cr_assert_eq(offset.code_points, 9);
 }
 
+/* An unfinished character counts before a token that does not continue it. */
+Test(render, text_offsets_behind_broken_characters) {
+  static const struct {
+    int32_t id;
+    int64_t before;
+  } tokens[] = {{0xe4, 0}, {'a', 1},  {0xe4, 2}, {0xbd, 2}, {0xa0, 2},    {0x80, 3},
+                {0xff, 4}, {0xc3, 5}, {0xc3, 6}, {0xa9, 6}, {FAKE_THE, 7}};
+  text_offset_t offset = {0};
+  for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+    cr_assert_eq(text_offset_before(&offset, &style, tokens[i].id), tokens[i].before, "token %zu",
+                 i);
+    text_offset_token(&offset, &style, tokens[i].id);
+  }
+}
+
 Test(render, text_offsets_of_prompts) {
   static const char prompt[] = "the\xc3\xa9<s>x";
   static const struct {
