@@ -14,7 +14,9 @@
 #include <sys/stat.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-static const size_t CPU_KV_BYTES_DEFAULT = (size_t)4 << 30; /* host memory is shared: be modest */
+/* Host memory is shared: unless told otherwise, be modest. */
+static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
+static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 
 __attribute__((format(printf, 2, 3))) static void say(engine_t *e, const char *format, ...) {
   if (!e->options.log) return;
@@ -73,23 +75,34 @@ typedef struct memory_plan {
   int32_t max_model_len;
 } memory_plan_t;
 
+static bool is_on_host(const engine_t *e) {
+  return strcmp(e->ops->name, "cuda") != 0;
+}
+
 /* Bytes that the KV pool may take: asked for, or a share of what is free after everything else. */
 static size_t kv_budget(const engine_t *e, const memory_plan_t *plan) {
   if (e->options.kv_cache_bytes > 0) return (size_t)e->options.kv_cache_bytes;
   double left = (double)plan->free_bytes * e->options.memory_fraction - (double)plan->weight_bytes -
                 (double)plan->workspace_bytes;
   size_t budget = left > 0 ? (size_t)left : 0;
-  bool on_host = strcmp(e->ops->name, "cuda") != 0;
-  return on_host && budget > CPU_KV_BYTES_DEFAULT ? CPU_KV_BYTES_DEFAULT : budget;
+  return is_on_host(e) && budget > HOST_KV_BYTES_DEFAULT ? HOST_KV_BYTES_DEFAULT : budget;
 }
 
-/* More blocks than every sequence at full context could use would never be touched. */
+/* Without a word from the operator: no more than every sequence at full context can use; on a host
+ * enough for 131,072 tokens or two contexts. */
+static size_t blocks_useful(const engine_t *e, const memory_plan_t *plan) {
+  size_t context = (size_t)(plan->max_model_len / plan->kv.block_size + 2);
+  size_t useful = (size_t)e->options.max_num_seqs * context;
+  size_t modest = (size_t)(HOST_KV_TOKENS_DEFAULT / plan->kv.block_size);
+  if (modest < 2 * context) modest = 2 * context;
+  return 2 + (is_on_host(e) && modest < useful ? modest : useful);
+}
+
 static int32_t blocks_from_budget(const engine_t *e, const memory_plan_t *plan) {
   size_t one = e->ops->kv_bytes(&plan->kv, 1);
   size_t blocks = kv_budget(e, plan) / (one ? one : 1);
-  size_t useful =
-      (size_t)e->options.max_num_seqs * (size_t)(plan->max_model_len / plan->kv.block_size + 2) + 2;
-  if (blocks > useful) blocks = useful;
+  size_t useful = blocks_useful(e, plan);
+  if (e->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
   return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)blocks;
 }
 

@@ -8,6 +8,7 @@
 #define INFERD_ENGINE_CPU_CPU_H
 
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/populate.h"
 #include "engine/cpu/threads.h"
 
 enum {
@@ -67,6 +68,7 @@ struct device {
   kv_cache_desc_t kv;
   uint8_t *kv_base;
   size_t kv_mapped;
+  populate_t kv_populate;
   size_t block_bytes, key_bytes; /* of one block in one layer; of its K part */
   int32_t key_stride;            /* lanes of a K row: block_size, at least SEGMENT_KEYS */
   int32_t head_stride;           /* head_dim padded to HEAD_ALIGN */

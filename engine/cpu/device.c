@@ -15,6 +15,7 @@
 static void cpu_close(device_t *device) {
   if (!device) return;
   pool_free(device->pool);
+  populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
   memory_release(device);
   free(device);

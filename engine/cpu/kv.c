@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK_ALIGN = 64, TOUCH_BYTES = 1 << 20, HEAD_DIM_MAX = 1024, BLOCK_SIZE_MAX = 65536 };
+enum { BLOCK_ALIGN = 64, HEAD_DIM_MAX = 1024, BLOCK_SIZE_MAX = 65536 };
 
 typedef struct layout {
   size_t key_bytes, block_bytes;
@@ -46,15 +46,6 @@ size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return bytes;
 }
 
-static void touch_task(void *context, int64_t first, int64_t last, int worker) {
-  (void)worker;
-  device_t *device = context;
-  for (int64_t i = first; i < last; i++) {
-    size_t at = (size_t)i * TOUCH_BYTES, left = device->kv_mapped - at;
-    memset(device->kv_base + at, 0, left < TOUCH_BYTES ? left : TOUCH_BYTES);
-  }
-}
-
 int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
   layout_t layout;
   if (!layout_of(desc, &layout))
@@ -62,6 +53,7 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) 
                      "a K/V pool of block_size %d and head_dim %d is not possible",
                      desc->block_size, desc->head_dim);
   size_t bytes = cpu_kv_bytes(desc, desc->num_blocks);
+  populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
   device->kv_base = bytes > 0 && bytes < SIZE_MAX ? memory_map(bytes, &device->kv_mapped) : NULL;
   if (!device->kv_base) return no_memory(error, "the K/V pool", bytes);
@@ -70,8 +62,7 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) 
   device->block_bytes = layout.block_bytes;
   device->key_stride = layout.key_stride;
   device->head_stride = layout.head_stride;
-  int64_t pieces = (int64_t)((device->kv_mapped + TOUCH_BYTES - 1) / TOUCH_BYTES);
-  pool_run(device->pool, touch_task, device, pieces, 1);
+  populate_start(&device->kv_populate, device->kv_base, device->kv_mapped);
   return 0;
 }
 
