@@ -273,6 +273,12 @@ static bool body_too_slow(http_exchange_t *exchange, uint64_t now_ms) {
 static void check_connection(connection_t *connection, uint64_t now_ms) {
   http_exchange_t *exchange = connection->current;
   if (connection->killed) return;
+  if (connection->peer_closed && (exchange == NULL || exchange->state == EXCHANGE_READING)) {
+    /* A FIN that came together with data makes no edge of its own, and libmicrohttpd stops reading
+     * at a short read: this makes an edge. What has arrived stays readable. */
+    shutdown(connection->fd, SHUT_RD);
+    http_mark(connection->http, true);
+  }
   if (exchange == NULL) {
     if (now_ms < connection->deadline_ms) return;
     if (connection->request_begun) {

@@ -250,7 +250,8 @@ static int config_command(int argc, char **argv) {
   return status;
 }
 
-/* The load generator stands beside this program, so that the daemon carries no HTTP client. */
+/* The load generator stands beside this program (or in PATH), so that the daemon carries no HTTP
+ * client. */
 static int bench_command(char **argv) {
   char self[PATH_MAX], program[PATH_MAX + 16];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -260,7 +261,8 @@ static int bench_command(char **argv) {
     argv[0] = program;
     execv(program, argv);
   }
-  perror("inferd: cannot run inferd-bench");
+  execvp("inferd-bench", argv);
+  fputs("inferd: inferd-bench is neither beside inferd nor in PATH; `make all` builds it\n", stderr);
   return EXIT_USAGE;
 }
 

@@ -24,8 +24,7 @@ enum {
   TICK_BUSY_MS = 250,
   TICK_IDLE_MS = 1000,
   LOADING_POLL_MS = 10,
-  ABORT_GRACE_MS = 1000, /* for the last error events to leave */
-  FINISH_WAIT_MS = 10000 /* for the engine to give every request back */
+  ABORT_GRACE_MS = 1000 /* for the last error events to leave */
 };
 
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
@@ -337,28 +336,21 @@ static void close_all(daemon_t *daemon) {
   uv_close((uv_handle_t *)&daemon->drain, NULL);
 }
 
-static void on_finish_timer(uv_timer_t *timer) { (void)timer; }
-
-/* The engine gives every request back before it goes: its memory is ours. */
+/* Every request comes back from the engine before its memory goes; work in libuv's pool finishes
+ * while the loop runs. */
 static void tear_down(daemon_t *daemon) {
   server_t *server = &daemon->server;
   if (server->http != NULL) http_stop(server->http);
-  uint64_t end_ns = clock_now_ns() + FINISH_WAIT_MS * 1000000ull;
-  uv_timer_start(&daemon->tick, on_finish_timer, LOADING_POLL_MS, LOADING_POLL_MS);
-  while (server->engine != NULL && completions_live(server) > 0 && clock_now_ns() < end_ns) {
-    uv_run(&daemon->loop, UV_RUN_ONCE);
+  if (server->engine != NULL) {
+    engine_stop(server->engine);
     completions_drain_events(server);
   }
-  bool all_back = completions_live(server) == 0;
-  if (server->engine != NULL) engine_destroy(server->engine);
-  server->engine = NULL;
-  if (all_back) completions_free(server);
   close_all(daemon);
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
-  if (all_back) {
-    uv_run(&daemon->loop, UV_RUN_DEFAULT);
-    (void)uv_loop_close(&daemon->loop);
-  }
+  uv_run(&daemon->loop, UV_RUN_DEFAULT);
+  CHECK(uv_loop_close(&daemon->loop) == 0);
+  completions_free(server);
+  if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
   auth_free(server->auth);
 }
