@@ -284,6 +284,16 @@ static void header_priority(completion_t *completion) {
   }
 }
 
+/* What was sent is not needed once the engine has its requests: a long prompt would otherwise stay
+ * in memory as text for as long as its answer takes. */
+static void forget_input(completion_t *completion) {
+  json_free(completion->doc);
+  free(completion->body);
+  completion->doc = NULL;
+  completion->body = NULL;
+  completion->params.model = completion->params.cache_salt = completion->params.request_id = NULL;
+}
+
 static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
@@ -319,6 +329,7 @@ static void admit(completion_t *completion) {
   completion->outstanding = completion->num_choices;
   if (live->engine_requests == 0) live->busy_since_ns = completion->queued_ns;
   live->engine_requests += completion->num_choices;
+  forget_input(completion);
   metrics_admitted(server->metrics, completion->queued_ns - completion->arrival_ns);
 }
 

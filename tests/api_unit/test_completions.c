@@ -274,6 +274,22 @@ Test(completions, errors_behind_the_first_byte_are_events) {
   fake_exchange_free(exchange);
 }
 
+/* A frame or a response that memory was too short for never leaves in part. */
+Test(completions, memory_that_runs_out) {
+  for (int stream = 0; stream <= 1; stream++) {
+    fake_exchange_t *exchange = complete(stream ? "\"stream\":true" : "");
+    request_t *request = request_at(0);
+    server.live->first->choices[0].text.failed = true;
+    fake_token(request, 'x', "x");
+    fake_deliver();
+    fake_done(request, FINISH_LENGTH, "");
+    fake_deliver();
+    cr_assert_eq(exchange->status, 500, "%d: %s", stream, exchange->body);
+    cr_assert_eq(exchange->error.code, ERR_INTERNAL);
+    fake_exchange_free(exchange);
+  }
+}
+
 /* ---- clients that go ---- */
 
 Test(completions, gone_clients_are_cancelled) {
