@@ -6,6 +6,7 @@ bytes of inferd and not the kindness of a client library."""
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -255,11 +256,7 @@ def http_post(path, body, *headers, version="HTTP/1.1"):
 
 def statuses(received):
     """Status numbers of all responses in a byte string, 1xx included."""
-    found = []
-    for line in received.split(b"\r\n"):
-        if line.startswith(b"HTTP/1.") and len(line) > 12:
-            found.append(int(line[9:12]))
-    return found
+    return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3}) ", received)]
 
 
 class Stream:
