@@ -185,6 +185,17 @@ bench:
 	@$(SUBMAKE) all bench-programs
 	@for program in $(sort $(BENCHES)); do echo "== $$program"; $$program || exit 1; done
 
+# Parity with Hugging Face: reference vectors made anew, and fresh random models and texts.
+$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/model/rig.c tests/model/naive_ops.c) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
+
+parity:
+	@scripts/bootstrap build parity
+	@$(SUBMAKE) $(BUILD)/model_driver
+	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+
 clean:
 	rm -rf $(BUILD)
 

@@ -158,7 +158,7 @@ static int by_name(const void *a, const void *b) {
 /* The tensors of one file must lie one after the other from 0 to the end of the file. */
 static int check_tiling(const char *path, stored_tensor_t *tensors, size_t count, size_t data_bytes,
                         error_t *error) {
-  qsort(tensors, count, sizeof(*tensors), by_begin);
+  if (count > 0) qsort(tensors, count, sizeof(*tensors), by_begin);
   size_t expected = 0;
   char name[96];
   for (size_t i = 0; i < count; i++) {
