@@ -3,13 +3,15 @@
 
     make && scripts/parity_tokenizer.py --build build [--megabytes 10] [--strings 100000] [name ...]
 
-For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed text
-(prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, edge-alphabet
-strings and random byte strings with both, decodes ids with both, and prints how many cases differ.
-Exits 1 when any id differs. With --bench it prints the speed of both on English, code and CJK.
+For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
+text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, strings
+over an edge alphabet and random byte strings with both, decodes ids with both, and prints how many
+cases differ. Exits 1 when any id differs. With --bench it prints the speed
+of both on English, code and CJK.
 
 Needs a C compiler, the built archives libtext.a and libbase.a, and pip install tokenizers.
 """
+
 import argparse
 import json
 import os
@@ -28,20 +30,34 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def build_driver(build):
     out = os.path.join(build, "tokenizer_driver")
-    subprocess.run(["cc", "-O2", "-std=c11", "-D_GNU_SOURCE", "-I", ROOT,
-                    os.path.join(ROOT, "tests/text_driver/driver.c"), os.path.join(build, "libtext.a"),
-                    os.path.join(build, "libbase.a"), "-o", out], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-O2",
+            "-std=c11",
+            "-D_GNU_SOURCE",
+            "-I",
+            ROOT,
+            os.path.join(ROOT, "tests/text_driver/driver.c"),
+            os.path.join(build, "libtext.a"),
+            os.path.join(build, "libbase.a"),
+            "-o",
+            out,
+        ],
+        check=True,
+    )
     return out
 
 
 def records(driver, mode, directory, flag, payloads, unit):
     data = b"".join(struct.pack("<I", len(p) // unit) + p for p in payloads)
-    out = subprocess.run([driver, mode, directory, str(flag)], input=data, stdout=subprocess.PIPE,
-                         check=True).stdout
+    out = subprocess.run(
+        [driver, mode, directory, str(flag)], input=data, stdout=subprocess.PIPE, check=True
+    ).stdout
     result, at, width = [], 0, 4 if mode == "encode" else 1
     while at < len(out):
         n = struct.unpack_from("<I", out, at)[0]
-        result.append(out[at + 4:at + 4 + n * width])
+        result.append(out[at + 4 : at + 4 + n * width])
         at += 4 + n * width
     return result
 
@@ -52,24 +68,29 @@ def chunks(texts, rng):
         at = 0
         while at < len(text):
             n = rng.choice((20, 200, 2000, 20000, 200000))
-            out.append(text[at:at + n])
+            out.append(text[at : at + n])
             at += n
     return out
 
 
 def show(name, text, got, want):
     at = next((i for i, (g, w) in enumerate(zip(got, want)) if g != w), min(len(got), len(want)))
-    print(f"  {name}: first difference at id {at} of {len(want)}: got {got[at:at + 6]}, "
-          f"reference {want[at:at + 6]}, text {text[:60]!r} ({len(text)} chars)")
+    print(
+        f"  {name}: first difference at id {at} of {len(want)}: got {got[at:at + 6]}, "
+        f"reference {want[at:at + 6]}, text {text[:60]!r} ({len(text)} chars)"
+    )
 
 
 def compare(driver, directory, tokenizer, name, texts, special):
     raw = records(driver, "encode", directory, int(special), [t.encode() for t in texts], 1)
     different, shown, all_ids = 0, 0, []
-    for start in range(0, len(texts), 2000):
-        batch = texts[start:start + 2000]
-        for text, got, encoded in zip(batch, raw[start:start + 2000],
-                                      tokenizer.encode_batch(batch, add_special_tokens=special)):
+    for start in range(0, len(texts), 500):
+        batch = texts[start : start + 500]
+        for text, got, encoded in zip(
+            batch,
+            raw[start : start + 500],
+            tokenizer.encode_batch(batch, add_special_tokens=special),
+        ):
             ids = list(struct.unpack(f"<{len(got) // 4}i", got))
             all_ids.append(encoded.ids)
             if ids != encoded.ids:
@@ -82,7 +103,9 @@ def compare(driver, directory, tokenizer, name, texts, special):
 
 def compare_decode(driver, directory, tokenizer, name, all_ids):
     """Whole lists decode as in the reference, except where byte tokens form ill-formed UTF-8."""
-    raw = records(driver, "decode", directory, 1, [struct.pack(f"<{len(i)}i", *i) for i in all_ids], 4)
+    raw = records(
+        driver, "decode", directory, 1, [struct.pack(f"<{len(i)}i", *i) for i in all_ids], 4
+    )
     different = 0
     for ids, got in zip(all_ids, raw):
         want = tokenizer.decode(ids, skip_special_tokens=True)
@@ -94,13 +117,17 @@ def compare_decode(driver, directory, tokenizer, name, all_ids):
 
 
 def bench(driver, directory, tokenizer, name, scratch):
-    for kind, text in (("english", tp.prose(8e6, 11)), ("code", tp.code(8e6, 12)),
-                       ("cjk", tp.scripts_text(300000, 13))):
+    for kind, text in (
+        ("english", tp.prose(8e6, 11)),
+        ("code", tp.code(8e6, 12)),
+        ("cjk", tp.scripts_text(300000, 13)),
+    ):
         path = os.path.join(scratch, kind)
         with open(path, "w", encoding="utf-8", newline="") as file:
             file.write(text)
-        ours = subprocess.run([driver, "bench", directory, path], stdout=subprocess.PIPE, check=True,
-                              text=True).stdout.strip()
+        ours = subprocess.run(
+            [driver, "bench", directory, path], stdout=subprocess.PIPE, check=True, text=True
+        ).stdout.strip()
         part = text[:1000000]
         start = time.perf_counter()
         tokenizer.encode(part, add_special_tokens=False)
@@ -125,8 +152,9 @@ def main():
     training = [tp.prose(4e6), tp.code(2e6), tp.translations(3e6), tp.scripts_text(100000, 5)]
     training = [line for text in training for line in text.splitlines(keepends=True)]
     mixed = chunks(tp.mixed(args.megabytes, args.seed), rng)
-    strings = tp.edge_strings(args.strings, args.seed + 1) + tp.random_byte_strings(args.strings,
-                                                                                   args.seed + 2)
+    strings = tp.edge_strings(args.strings, args.seed + 1) + tp.random_byte_strings(
+        args.strings, args.seed + 2
+    )
     size = sum(len(t.encode()) for t in mixed)
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -141,9 +169,11 @@ def main():
             wrong_strings, string_ids = compare(driver, directory, tokenizer, name, strings, True)
             wrong_decode = compare_decode(driver, directory, tokenizer, name, ids + string_ids)
             failed += wrong_text + wrong_strings + wrong_decode
-            print(f"{name}: {size / 1e6:.1f} MB in {len(mixed)} texts: {wrong_text} differ; "
-                  f"{len(strings)} strings: {wrong_strings} differ; decoded: {wrong_decode} differ",
-                  flush=True)
+            print(
+                f"{name}: {size / 1e6:.1f} MB in {len(mixed)} texts: {wrong_text} differ; "
+                f"{len(strings)} strings: {wrong_strings} differ; decoded: {wrong_decode} differ",
+                flush=True,
+            )
             if args.bench:
                 bench(driver, directory, tokenizer, name, scratch)
     sys.exit(1 if failed else 0)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes engine/text/unicode_tables.c and engine/text/dclass_tables.c.
+"""Writes engine/text/unicode_tables.c.
 
-    pip install unicodedata2==16.0.0 tokenizers && scripts/unicode_tables.py > engine/text/unicode_tables.c
+    pip install unicodedata2==16.0.0 tokenizers
+    scripts/unicode_tables.py > engine/text/unicode_tables.c
 
 The reference tokenizer library carries several Unicode versions at once, so each table has a pin of
 its own (engine/text/unicode.h names them):
@@ -16,6 +17,7 @@ its own (engine/text/unicode.h names them):
 The measured sets do not depend on the version of Python. The script stops when a count differs
 from the pinned one, so a new library version is noticed instead of silently followed.
 """
+
 import sys
 import unicodedata2 as ucd
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -23,8 +25,18 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 L, N, SPACE, UPPER, LOWER, M, P, S = (1 << i for i in range(8))
 DIGIT, PUNCT, WORD, NFC_CHECK = (1 << i for i in range(4))
-PINNED = {"L": 141028, "N": 1911, "M": 2501, "P": 855, "S": 8514, "Lu": 1858, "Ll": 2258,
-          "space": 25, "digit": 1924, "punct": 726}
+PINNED = {
+    "L": 141028,
+    "N": 1911,
+    "M": 2501,
+    "P": 855,
+    "S": 8514,
+    "Lu": 1858,
+    "Ll": 2258,
+    "space": 25,
+    "digit": 1924,
+    "punct": 726,
+}
 
 
 def expect(what, got):
@@ -48,14 +60,21 @@ def categories():
     by_category = {}
     for c in range(0x110000):
         by_category.setdefault(ucd.category(chr(c)), set()).add(c)
+
     def union(*names):
         return set().union(*(by_category[n] for n in names))
+
     space = matched(r"\s")
     marks = union("Mn", "Mc", "Me")
     sets = {
-        L: union("Lu", "Ll", "Lt", "Lm", "Lo"), N: union("Nd", "Nl", "No"), SPACE: space,
-        UPPER: union("Lu", "Lt", "Lm", "Lo") | marks, LOWER: union("Ll", "Lm", "Lo") | marks,
-        M: marks, P: union("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"), S: union("Sm", "Sc", "Sk", "So"),
+        L: union("Lu", "Ll", "Lt", "Lm", "Lo"),
+        N: union("Nd", "Nl", "No"),
+        SPACE: space,
+        UPPER: union("Lu", "Lt", "Lm", "Lo") | marks,
+        LOWER: union("Ll", "Lm", "Lo") | marks,
+        M: marks,
+        P: union("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"),
+        S: union("Sm", "Sc", "Sk", "So"),
     }
     for bit, members in sets.items():
         for c in members:
@@ -82,8 +101,11 @@ def nfc_tables():
     for c in CODE_POINTS:
         k = ucd.combining(chr(c))
         # A snowman composes with nothing. U+0345 has the highest class, U+0334 the lowest.
-        if k and (nfc("\u2603\u0345" + chr(c)) != "\u2603\u0345" + chr(c) if k < 240 else
-                  nfc("\u2603" + chr(c) + "\u0334") != "\u2603" + chr(c) + "\u0334"):
+        if k and (
+            nfc("\u2603\u0345" + chr(c)) != "\u2603\u0345" + chr(c)
+            if k < 240
+            else nfc("\u2603" + chr(c) + "\u0334") != "\u2603" + chr(c) + "\u0334"
+        ):
             ccc[c] = k
     decompositions, compositions = {}, {}
     for c in CODE_POINTS:
@@ -103,7 +125,7 @@ def nfc_tables():
 def emit_two_stage(name, table):
     blocks, index = {}, []
     for start in range(0, 0x110000, 256):
-        index.append(blocks.setdefault(bytes(table[start:start + 256]), len(blocks)))
+        index.append(blocks.setdefault(bytes(table[start : start + 256]), len(blocks)))
     assert len(blocks) <= 256
     emit_bytes(f"unicode_{name}_index[4352]", index)
     emit_bytes(f"unicode_{name}_blocks[{len(blocks) * 256}]", b"".join(blocks))
@@ -113,13 +135,15 @@ def emit_bytes(declaration, values):
     print(f"\nconst uint8_t {declaration} = {{")
     values = [str(v) for v in values]
     for i in range(0, len(values), 24):
-        print("  " + ",".join(values[i:i + 24]) + ",")
+        print("  " + ",".join(values[i : i + 24]) + ",")
     print("};")
 
 
 def main():
     classes = categories()
-    digits, puncts = isolated(pre_tokenizers.Digits(True)), isolated(pre_tokenizers.Punctuation("isolated"))
+    digits, puncts = isolated(pre_tokenizers.Digits(True)), isolated(
+        pre_tokenizers.Punctuation("isolated")
+    )
     expect("digit", len(digits))
     expect("punct", len(puncts))
     ccc, decompositions, compositions = nfc_tables()
@@ -128,7 +152,7 @@ def main():
     for c in CODE_POINTS:
         check = ccc[c] or c in composed_second or 0x1161 <= c <= 0x1175 or 0x11A8 <= c <= 0x11C2
         check = check or (c in decompositions and compositions.get(decompositions[c]) != c)
-        extra[c] = ((c in digits) * DIGIT | (c in puncts) * PUNCT | bool(check) * NFC_CHECK)
+        extra[c] = (c in digits) * DIGIT | (c in puncts) * PUNCT | bool(check) * NFC_CHECK
     for c in word_characters():
         extra[c] |= WORD
     print("""/* unicode_tables.c: generated by scripts/unicode_tables.py, do not edit.
@@ -147,12 +171,12 @@ def main():
     print(f"const unicode_triple_t unicode_decompositions[{len(decompositions)}] = {{")
     rows = [f"{{0x{c:X},0x{a:X},0x{b:X}}}" for c, (a, b) in sorted(decompositions.items())]
     for i in range(0, len(rows), 3):
-        print("  " + ",".join(rows[i:i + 3]) + ",")
+        print("  " + ",".join(rows[i : i + 3]) + ",")
     print(f"}};\n\nconst uint32_t unicode_num_compositions = {len(compositions)};")
     print(f"const unicode_triple_t unicode_compositions[{len(compositions)}] = {{")
     rows = [f"{{0x{c:X},0x{a:X},0x{b:X}}}" for (a, b), c in sorted(compositions.items())]
     for i in range(0, len(rows), 3):
-        print("  " + ",".join(rows[i:i + 3]) + ",")
+        print("  " + ",".join(rows[i : i + 3]) + ",")
     print("};")
 
 

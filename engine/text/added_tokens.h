@@ -1,7 +1,8 @@
 /* added_tokens.h: tokens that are matched in the text before anything else sees it.
  *
  * Two matchers: contents with normalized=false are searched in the raw text, the others, in their
- * normalised form, in the normalised text. Leftmost, then longest. Read-only after load; any thread.
+ * normalised form, in the normalised text. Leftmost, then longest. Read-only after load; any
+ * thread.
  */
 #ifndef INFERD_ENGINE_TEXT_ADDED_TOKENS_H
 #define INFERD_ENGINE_TEXT_ADDED_TOKENS_H
@@ -17,8 +18,8 @@ typedef struct added_token {
 
 /* A trie over bytes: edges in one hash table, the first bytes in a filter. */
 typedef struct token_matcher {
-  uint64_t *edges;   /* (node << 8 | byte) << 32 | child, 0 = empty; [edge_mask + 1] */
-  uint32_t *accept;  /* [num_nodes]: index of an added token + 1, 0 = none */
+  uint64_t *edges;  /* (node << 8 | byte) << 32 | child, 0 = empty; [edge_mask + 1] */
+  uint32_t *accept; /* [num_nodes]: index of an added token + 1, 0 = none */
   uint32_t edge_mask, num_nodes, nodes_max;
   bool first[256];
   int only_first; /* the one first byte, -1 when there are several or none */
@@ -40,7 +41,8 @@ typedef struct token_match {
 bool token_matcher_find(const token_matcher_t *m, const uint8_t *text, size_t from, size_t length,
                         token_match_t *match);
 
-/* Walks over a text: gaps and tokens in turn, with the strip and single_word rules of the tokens. */
+/* Walks over a text: gaps and tokens in turn, with the strip and single_word rules of the tokens.
+ */
 typedef struct token_walk {
   const token_matcher_t *matcher;
   const added_token_t *tokens;

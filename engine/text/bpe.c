@@ -47,10 +47,14 @@ void bpe_scratch_begin(bpe_scratch_t *s, const atomic_bool *cancelled) {
   bytes_trim(&s->long_work, KEEP_BYTES);
 }
 
-uint64_t bpe_scratch_work(const bpe_scratch_t *s) { return s->work; }
+uint64_t bpe_scratch_work(const bpe_scratch_t *s) {
+  return s->work;
+}
 
-/* Merges `n` symbols in place; `rank[i]` belongs to the pair (i, i + 1). Returns how many are left. */
-static size_t merge_short(const bpe_t *b, bpe_scratch_t *s, uint32_t *id, uint32_t *rank, size_t n) {
+/* Merges `n` symbols in place; `rank[i]` belongs to the pair (i, i + 1). Returns how many are left.
+ */
+static size_t merge_short(const bpe_t *b, bpe_scratch_t *s, uint32_t *id, uint32_t *rank,
+                          size_t n) {
   for (;;) {
     size_t best = 0;
     uint32_t best_rank = BPE_NO_RANK;

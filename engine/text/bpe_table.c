@@ -10,7 +10,7 @@
 
 uint32_t bpe_byte_char(uint8_t byte) {
   if ((byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE) return byte;
-  if (byte <= 0x20) return 0x100U + byte;            /* 0..32 come first */
+  if (byte <= 0x20) return 0x100U + byte;             /* 0..32 come first */
   if (byte <= 0xA0) return 0x100U + 33 + byte - 0x7F; /* then 127..160 */
   return 0x100U + 67;                                 /* and 173 */
 }
@@ -60,7 +60,7 @@ static void fill_byte_symbols(bpe_t *b) {
 int bpe_prepare(bpe_t *b, uint32_t num_merges) {
   uint32_t slots = 16;
   while ((uint64_t)slots * 3 < (uint64_t)num_merges * 5) slots *= 2;
-  b->pairs = malloc(slots * sizeof *b->pairs);
+  b->pairs = calloc(slots, sizeof *b->pairs);
   b->product = calloc((size_t)num_merges + 1, sizeof *b->product);
   if (b->pairs == NULL || b->product == NULL) return ERR_NO_MEMORY;
   memset(b->pairs, 0xFF, slots * sizeof *b->pairs);
@@ -143,7 +143,9 @@ static int fill_adjacent(bpe_t *b) {
   return 0;
 }
 
-int bpe_finish(bpe_t *b) { return b->byte_level ? fill_byte_pairs(b) : fill_adjacent(b); }
+int bpe_finish(bpe_t *b) {
+  return b->byte_level ? fill_byte_pairs(b) : fill_adjacent(b);
+}
 
 void bpe_free(bpe_t *b) {
   vocab_free(&b->vocab);

@@ -24,7 +24,8 @@ static int fallback_byte_of(const uint8_t *p, size_t n) {
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-/* Characters of the byte-level alphabet -> bytes; a token with any other character stays as it is. */
+/* Characters of the byte-level alphabet -> bytes; a token with any other character stays as it is.
+ */
 static bool byte_level(const uint8_t *p, size_t n, bytes_t *out) {
   size_t start = out->length;
   if (!bytes_reserve(out, n)) return false;
@@ -95,10 +96,11 @@ bool decoder_token(const decoder_t *d, const uint8_t *token, size_t length, bool
   return ok && bytes_append(out, token, length);
 }
 
-/* What the decoder chain starts from: an added token that was normalised on the way in is spelled in
- * its normalised form, any other token as in the file. NULL for a hole or without memory (*ok). */
-static const uint8_t *decoder_input(const tokenizer_t *t, uint32_t id, normalizer_scratch_t *scratch,
-                                    size_t *length, bool *ok) {
+/* What the decoder chain starts from: an added token that was normalised on the way in is spelled
+ * in its normalised form, any other token as in the file. NULL for a hole or without memory (*ok).
+ */
+static const uint8_t *decoder_input(const tokenizer_t *t, uint32_t id,
+                                    normalizer_scratch_t *scratch, size_t *length, bool *ok) {
   const uint8_t *token = tokenizer_spelling(t, id, length);
   size_t unused;
   if (token == NULL || vocab_string(&t->added_vocab, id, &unused) == NULL) return token;

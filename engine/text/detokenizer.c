@@ -2,8 +2,8 @@
  *
  * The engine thread feeds the ids of each sequence; a sequence's state is touched by nobody else.
  * Bytes are decoded once: complete UTF-8 goes on, an unfinished character waits (at most 3 bytes),
- * bytes that can never be completed become one U+FFFD per ill-formed part. Text that may turn into a
- * stop string is held back, and nothing else is. Never allocates, never looks back.
+ * bytes that can never be completed become one U+FFFD per ill-formed part. Text that may turn into
+ * a stop string is held back, and nothing else is. Never allocates, never looks back.
  */
 #include "engine/text/detokenizer.h"
 
@@ -89,8 +89,10 @@ static void take_byte(detokenizer_t *d, output_t *out, char byte, bool search) {
     int span = utf8_span(pending, d->num_pending);
     int used = span > 0 ? span : -span;
     if (span < 0 && may_continue(d->pending, used, d->num_pending)) return;
-    if (span > 0) emit(d, out, pending, span, search);
-    else emit(d, out, replacement, 3, search);
+    if (span > 0)
+      emit(d, out, pending, span, search);
+    else
+      emit(d, out, replacement, 3, search);
     d->num_pending = (uint8_t)(d->num_pending - used);
     memmove(d->pending, d->pending + used, d->num_pending);
   }

@@ -24,7 +24,8 @@ int load_added_begin(load_t *load, uint32_t count_max) {
   return 0;
 }
 
-/* Next id for a content that no vocabulary has: past the model's entries and past larger added ids. */
+/* Next id for a content that no vocabulary has: past the model's entries and past larger added ids.
+ */
 static uint32_t next_id(const tokenizer_t *t) {
   uint32_t entries = t->bpe.vocab.count;
   if (t->num_added == 0) return entries;
@@ -49,7 +50,8 @@ int load_added_token(load_t *load, const char *content, size_t length, added_tok
     return load_fail(load, where, "an id is not below %d", VOCAB_ID_MAX);
   vocab_result_t result = vocab_put(&t->added_vocab, content, length, token.id);
   if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
-  if (result == VOCAB_DUPLICATE) return load_fail(load, where, "two tokens get the id %u", token.id);
+  if (result == VOCAB_DUPLICATE)
+    return load_fail(load, where, "two tokens get the id %u", token.id);
   t->added_of[token.id] = t->num_added;
   t->added[t->num_added++] = token;
   if (token.id > t->highest_added) t->highest_added = token.id;
@@ -94,7 +96,8 @@ static int fill(load_t *load, token_matcher_t *m, bool normalized, normalizer_sc
       const added_token_t *token = &t->added[i];
       size_t length = 0;
       if (token->normalized != normalized || (pass > 0 && token->special != (pass == 1))) continue;
-      const uint8_t *text = vocab_string(&t->added_vocab, token->id, &length), *limit = text + length;
+      const uint8_t *text = vocab_string(&t->added_vocab, token->id, &length),
+                    *limit = text + length;
       if (normalized && !normalizer_run(&t->normalizer, scratch, &text, &length, &limit))
         return load_no_memory(load);
       if (pass > 0) token_matcher_add(m, text, length, i);

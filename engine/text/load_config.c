@@ -22,7 +22,7 @@ static int32_t token_id(const tokenizer_t *t, const json_t *first, const json_t 
 
 /* vocab.json has no list of added tokens: the named special tokens of the configuration are it. */
 static int add_named_tokens(load_t *load, const json_t *config, const json_t *map) {
-  static const char *const keys[] = {"bos_token", "eos_token",  "unk_token", "sep_token",
+  static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                      "pad_token", "cls_token", "mask_token"};
   static const char end_of_text[] = "<|endoftext|>"; /* what GPT-2's own files take for granted */
   bool any = false;
@@ -61,7 +61,8 @@ static int add_affixes(load_t *load, const json_t *config) {
     t->prefix[0] = t->bos_id;
     t->num_prefix++;
   }
-  if (eos && t->eos_id >= 0 && t->num_suffix < AFFIX_IDS_MAX) t->suffix[t->num_suffix++] = t->eos_id;
+  if (eos && t->eos_id >= 0 && t->num_suffix < AFFIX_IDS_MAX)
+    t->suffix[t->num_suffix++] = t->eos_id;
   return 0;
 }
 

@@ -47,7 +47,8 @@ static int template_token(load_t *load, const json_t *value, const json_t *item,
   }
   const json_t *list = load_field(entry, "ids");
   if (list == NULL || list->type != JSON_ARRAY)
-    return load_fail(load, where, "the template's token \"%s\" has no ids", load_quote(quoted, name));
+    return load_fail(load, where, "the template's token \"%s\" has no ids",
+                     load_quote(quoted, name));
   JSON_EACH(id, list) {
     int rc = push_affix(load, where, id, ids, count);
     if (rc != 0) return rc;
@@ -63,7 +64,8 @@ static int template_processor(load_t *load, const json_t *value) {
   if (single == NULL || single->type != JSON_ARRAY)
     return load_fail(load, where, "TemplateProcessing needs an array \"single\"");
   JSON_EACH(piece, single) {
-    const json_t *token = load_field(piece, "SpecialToken"), *sequence = load_field(piece, "Sequence");
+    const json_t *token = load_field(piece, "SpecialToken"),
+                 *sequence = load_field(piece, "Sequence");
     if (sequence != NULL && (!json_equals(load_field(sequence, "id"), "A") || side++ > 0))
       return load_fail(load, where, "\"single\" must hold the sequence A once");
     if (sequence == NULL && token == NULL)
@@ -97,7 +99,8 @@ static int processor(load_t *load, const json_t *value) {
   if (json_equals(type, "TemplateProcessing")) return template_processor(load, value);
   if (json_equals(type, "RobertaProcessing") || json_equals(type, "BertProcessing"))
     return cls_processor(load, value);
-  return load_fail(load, "post_processor", "type \"%s\" is not supported", load_quote(quoted, type));
+  return load_fail(load, "post_processor", "type \"%s\" is not supported",
+                   load_quote(quoted, type));
 }
 
 int load_post_processor(load_t *load, const json_t *value) {
@@ -142,8 +145,10 @@ static int read_replace(load_t *load, const json_t *value, decoder_step_t *step)
   const json_t *pattern = load_field(load_field(value, "pattern"), "String");
   if (!keep_text(pattern, step->pattern, &step->pattern_length) || step->pattern_length == 0 ||
       !keep_text(load_field(value, "content"), step->content, &step->content_length))
-    return load_fail(load, "decoder", "Replace needs a String pattern and a content of at most %d "
-                     "bytes", DECODER_TEXT_MAX);
+    return load_fail(load, "decoder",
+                     "Replace needs a String pattern and a content of at most %d "
+                     "bytes",
+                     DECODER_TEXT_MAX);
   return 0;
 }
 
@@ -171,11 +176,16 @@ static int decoder_component(load_t *load, const json_t *value, bool *fused) {
   decoder_step_t *step = &d->steps[d->num_steps];
   *step = (decoder_step_t){0};
   int rc = 0;
-  if (json_equals(type, "ByteLevel")) step->kind = DECODE_BYTE_LEVEL;
-  else if (json_equals(type, "ByteFallback")) step->kind = DECODE_BYTE_FALLBACK;
-  else if (json_equals(type, "Replace")) rc = read_replace(load, value, step);
-  else if (json_equals(type, "Metaspace")) rc = read_metaspace(load, value, step);
-  else if (json_equals(type, "Strip")) rc = read_strip(load, value, step);
+  if (json_equals(type, "ByteLevel"))
+    step->kind = DECODE_BYTE_LEVEL;
+  else if (json_equals(type, "ByteFallback"))
+    step->kind = DECODE_BYTE_FALLBACK;
+  else if (json_equals(type, "Replace"))
+    rc = read_replace(load, value, step);
+  else if (json_equals(type, "Metaspace"))
+    rc = read_metaspace(load, value, step);
+  else if (json_equals(type, "Strip"))
+    rc = read_strip(load, value, step);
   else
     rc = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
   if (rc != 0) return rc;

@@ -35,8 +35,7 @@ static int read_all(load_t *load, int fd, load_doc_t *out, size_t size) {
   while (out->length < size) {
     ssize_t n = read(fd, out->text + out->length, size - out->length);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0)
-      return error_set(load->error, ERR_IO, NULL, "%s: %s", load->file, strerror(errno));
+    if (n < 0) return error_set(load->error, ERR_IO, NULL, "%s: %s", load->file, strerror(errno));
     if (n == 0) break;
     out->length += (size_t)n;
   }
@@ -80,7 +79,8 @@ int load_open(load_t *load, const char *name, load_doc_t *out, bool *found) {
     return rc;
   }
   if (json_root(out->doc)->type == JSON_OBJECT) return 0;
-  rc = load_fail(load, "JSON", "an object is expected, not %s", json_type_name(json_root(out->doc)));
+  rc =
+      load_fail(load, "JSON", "an object is expected, not %s", json_type_name(json_root(out->doc)));
   load_close(out);
   return rc;
 }

@@ -109,7 +109,8 @@ static int read_merges(load_t *load, const json_t *merges) {
   return rc;
 }
 
-/* Prefix and suffix of subwords belong to other kinds of vocabularies: refuse instead of guessing. */
+/* Prefix and suffix of subwords belong to other kinds of vocabularies: refuse instead of guessing.
+ */
 static int check_plain(load_t *load, const json_t *model) {
   static const char *const keys[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   double dropout = 0;

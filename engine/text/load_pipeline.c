@@ -104,8 +104,7 @@ int load_normalizer(load_t *load, const json_t *value) {
 static int add_step(load_t *load, const char *where, const scanner_t *scanner,
                     split_behavior_t behavior, bool invert) {
   pretokenizer_step_t *step = pretokenizer_add_step(&load->t->pretokenizer);
-  if (step == NULL)
-    return load_fail(load, where, "more than %d steps", PRETOKENIZER_STEPS_MAX);
+  if (step == NULL) return load_fail(load, where, "more than %d steps", PRETOKENIZER_STEPS_MAX);
   step->scanner = *scanner, step->behavior = behavior, step->invert = invert;
   if (load->t->pretokenizer.byte_level && !scanner_map_bytes(&step->scanner))
     return load_fail(load, where, "this component is not supported after ByteLevel");
@@ -168,7 +167,8 @@ static int byte_level_component(load_t *load, const json_t *value, const char *w
 }
 
 static int metaspace_component(load_t *load, const json_t *value, const char *where) {
-  const json_t *mark = load_field(value, "replacement"), *scheme = load_field(value, "prepend_scheme");
+  const json_t *mark = load_field(value, "replacement"),
+               *scheme = load_field(value, "prepend_scheme");
   prefix_scheme_t prefix = PREFIX_ALWAYS;
   bool split = true, legacy = true;
   scanner_t scanner;
@@ -179,10 +179,14 @@ static int metaspace_component(load_t *load, const json_t *value, const char *wh
       !load_bool(load, value, "add_prefix_space", where, &legacy))
     return ERR_MODEL_MALFORMED;
   if (!legacy) prefix = PREFIX_NEVER;
-  if (json_equals(scheme, "always")) prefix = PREFIX_ALWAYS;
-  else if (json_equals(scheme, "first")) prefix = PREFIX_FIRST;
-  else if (json_equals(scheme, "never")) prefix = PREFIX_NEVER;
-  else if (scheme != NULL) return load_fail(load, where, "Metaspace: unknown prepend_scheme");
+  if (json_equals(scheme, "always"))
+    prefix = PREFIX_ALWAYS;
+  else if (json_equals(scheme, "first"))
+    prefix = PREFIX_FIRST;
+  else if (json_equals(scheme, "never"))
+    prefix = PREFIX_NEVER;
+  else if (scheme != NULL)
+    return load_fail(load, where, "Metaspace: unknown prepend_scheme");
   int rc = add_change(load, where, mark->text, mark->length, prefix, true);
   if (rc == 0 && split && scanner_literal(mark->text, mark->length, &scanner))
     rc = add_step(load, where, &scanner, SPLIT_MERGED_WITH_NEXT, false);

@@ -1,4 +1,5 @@
-/* nfc.c: Unicode normalisation form C with the data of Unicode 9.0, as the reference library has it.
+/* nfc.c: Unicode normalisation form C with the data of Unicode 9.0, as the reference library has
+ * it.
  *
  * Runs on the tokenizing threads. Text that cannot change is only scanned; the rest is decomposed,
  * ordered and composed segment by segment (UAX #15). A segment of any length costs linear time.
@@ -8,8 +9,14 @@
 #include "engine/utf8.h"
 
 enum {
-  S_BASE = 0xAC00, L_BASE = 0x1100, V_BASE = 0x1161, T_BASE = 0x11A7,
-  L_COUNT = 19, V_COUNT = 21, T_COUNT = 28, S_COUNT = L_COUNT * V_COUNT * T_COUNT,
+  S_BASE = 0xAC00,
+  L_BASE = 0x1100,
+  V_BASE = 0x1161,
+  T_BASE = 0x11A7,
+  L_COUNT = 19,
+  V_COUNT = 21,
+  T_COUNT = 28,
+  S_COUNT = L_COUNT * V_COUNT * T_COUNT,
   INSERTION_MAX = 16
 };
 
@@ -19,8 +26,10 @@ static const unicode_triple_t *find_decomposition(uint32_t c) {
     uint32_t middle = (low + high) / 2;
     const unicode_triple_t *t = &unicode_decompositions[middle];
     if (t->composed == c) return t;
-    if (t->composed < c) low = middle + 1;
-    else high = middle;
+    if (t->composed < c)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return NULL;
 }
@@ -60,8 +69,10 @@ static uint32_t compose(uint32_t a, uint32_t b) { /* 0: they do not compose */
     const unicode_triple_t *t = &unicode_compositions[middle];
     uint64_t k = (uint64_t)t->first << 32 | t->second;
     if (k == key) return t->composed;
-    if (k < key) low = middle + 1;
-    else high = middle;
+    if (k < key)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return 0;
 }
@@ -108,8 +119,10 @@ static size_t compose_all(uint32_t *c, size_t n) {
       c[starter] = both;
       continue;
     }
-    if (class == 0) starter = kept, last_class = -1;
-    else last_class = class;
+    if (class == 0)
+      starter = kept, last_class = -1;
+    else
+      last_class = class;
     c[kept++] = c[i];
   }
   return kept;

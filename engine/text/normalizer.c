@@ -61,7 +61,7 @@ static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, con
 bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
                     size_t *length, const uint8_t **limit) {
   unsigned target = 0;
-  for (unsigned i = 0; i < n->num_steps && *length > 0; i++) {
+  for (unsigned i = 0; i<n->num_steps && * length> 0; i++) {
     bytes_t *out = &s->text[target];
     bool changed = false;
     out->length = 0;

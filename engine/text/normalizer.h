@@ -35,7 +35,8 @@ bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_
 void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max);
 void normalizer_scratch_free(normalizer_scratch_t *s);
 
-/* nfc.c: appends the NFC form to `out`. *changed false: the text is NFC already, `out` is as before. */
+/* nfc.c: appends the NFC form to `out`. *changed false: the text is NFC already, `out` is as
+ * before. */
 bool nfc_append(const uint8_t *text, size_t length, bytes_t *chars, bytes_t *out, bool *changed);
 
 #endif

@@ -15,7 +15,9 @@ bool pretokenizer_init(pretokenizer_t *p) {
   return p->steps != NULL;
 }
 
-void pretokenizer_free(pretokenizer_t *p) { free(p->steps); }
+void pretokenizer_free(pretokenizer_t *p) {
+  free(p->steps);
+}
 
 pretokenizer_step_t *pretokenizer_add_step(pretokenizer_t *p) {
   if (p->num_steps == PRETOKENIZER_STEPS_MAX) return NULL;

@@ -57,8 +57,9 @@ void pretokenizer_free(pretokenizer_t *p);
 pretokenizer_step_t *pretokenizer_add_step(pretokenizer_t *p);
 pretokenizer_phase_t *pretokenizer_add_phase(pretokenizer_t *p);
 
-/* Splits `text` and gives every piece, none empty, to the sink in order. `at_start`: the text begins
- * at offset 0 of the whole input. Returns 0, what the sink returned, or ERR_INTERNAL (memory). */
+/* Splits `text` and gives every piece, none empty, to the sink in order. `at_start`: the text
+ * begins at offset 0 of the whole input. Returns 0, what the sink returned, or ERR_INTERNAL
+ * (memory). */
 int pretokenizer_run(const pretokenizer_t *p, pretokenizer_scratch_t *s, const uint8_t *text,
                      size_t length, const uint8_t *limit, bool at_start, piece_sink_t *sink,
                      void *context);

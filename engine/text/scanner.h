@@ -25,21 +25,21 @@ typedef size_t scanner_find_t(const scanner_t *s, const uint8_t *text, size_t fr
 struct scanner {
   scanner_find_t *find;
   contraction_t contraction;
-  uint8_t letters;      /* class bits of a letter: CLASS_LETTER, or with CLASS_MARK */
-  uint8_t digits_max;   /* longest run of \p{N}, 0 = no bound */
-  bool lead;            /* [^\r\n\p{L}\p{N}]? before letters, instead of an optional space */
-  bool newline_tail;    /* [\r\n]* after other characters */
-  bool slash_tail;      /* [\r\n/]* instead */
-  bool newline_runs;    /* \s*[\r\n]+ */
-  bool whole_at_end;    /* \s++$ first */
+  uint8_t letters;    /* class bits of a letter: CLASS_LETTER, or with CLASS_MARK */
+  uint8_t digits_max; /* longest run of \p{N}, 0 = no bound */
+  bool lead;          /* [^\r\n\p{L}\p{N}]? before letters, instead of an optional space */
+  bool newline_tail;  /* [\r\n]* after other characters */
+  bool slash_tail;    /* [\r\n/]* instead */
+  bool newline_runs;  /* \s*[\r\n]+ */
+  bool whole_at_end;  /* \s++$ first */
   /* runs of one class: \s?[...]+ and the like */
-  bool run_lead;        /* \s? in front */
-  bool extra_digits;    /* Digits: unicode_extra instead of the class */
-  bool extra_punct;     /* Punctuation */
-  bool mapped_bytes;    /* the text is bytes that stand for characters of the byte-level alphabet */
-  uint8_t run_classes;  /* class bits that belong to the run */
+  bool run_lead;       /* \s? in front */
+  bool extra_digits;   /* Digits: unicode_extra instead of the class */
+  bool extra_punct;    /* Punctuation */
+  bool mapped_bytes;   /* the text is bytes that stand for characters of the byte-level alphabet */
+  uint8_t run_classes; /* class bits that belong to the run */
   uint32_t run_min, run_max; /* characters; run_max 0 = no bound */
-  uint64_t ascii[2];    /* bitmap of the ASCII members of the ranges */
+  uint64_t ascii[2];         /* bitmap of the ASCII members of the ranges */
   uint32_t num_ranges;
   uint32_t range[SCANNER_RANGES_MAX][2]; /* first and last code point, sorted */
   uint32_t literal_length;

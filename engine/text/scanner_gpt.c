@@ -9,7 +9,9 @@
 #include "engine/text/scanner.h"
 #include "engine/text/unicode.h"
 
-static bool is_newline(uint8_t byte) { return byte == '\n' || byte == '\r'; }
+static bool is_newline(uint8_t byte) {
+  return byte == '\n' || byte == '\r';
+}
 
 /* End of the run of characters that have one of the class bits (or none of them when `inverse`). */
 static inline size_t run_of(const uint8_t *text, size_t at, size_t end, uint8_t classes,

@@ -6,7 +6,9 @@
 #include "engine/text/scanner.h"
 #include "engine/text/unicode.h"
 
-static bool is_newline(uint32_t c) { return c == '\n' || c == '\r'; }
+static bool is_newline(uint32_t c) {
+  return c == '\n' || c == '\r';
+}
 
 static size_t skip_class(const uint8_t *text, size_t at, size_t end, uint8_t classes) {
   while (at < end) {
@@ -78,7 +80,9 @@ size_t scanner_find_o200k(const scanner_t *s, const uint8_t *text, size_t from, 
   return *match_end = scanner_spaces(s, text, from, end), from;
 }
 
-static bool ascii_letter(uint8_t c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; }
+static bool ascii_letter(uint8_t c) {
+  return (c | 32) >= 'a' && (c | 32) <= 'z';
+}
 
 static bool ascii_punct(uint32_t c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||

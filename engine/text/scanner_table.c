@@ -25,28 +25,58 @@ static const known_pattern_t known_patterns[] = {
      {.find = scanner_find_gpt, .contraction = CONTRACTION_LOWER, .letters = CLASS_LETTER}},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
      " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER,
-      .digits_max = 3, .lead = true, .newline_tail = true, .newline_runs = true}},
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 3,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}|"
      " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
-     {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER,
-      .digits_max = 3, .lead = true, .newline_tail = true, .newline_runs = true}},
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 3,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
      " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER,
-      .digits_max = 1, .lead = true, .newline_tail = true, .newline_runs = true}},
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 1,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|"
      " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
-     {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER,
-      .digits_max = 1, .lead = true, .newline_tail = true, .newline_runs = true}},
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 1,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
      " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER | CLASS_MARK,
-      .digits_max = 1, .lead = true, .newline_tail = true, .newline_runs = true}},
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER | CLASS_MARK,
+      .digits_max = 1,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+|"
      " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
-     {.find = scanner_find_gpt, .contraction = CONTRACTION_ANY_CASE, .letters = CLASS_LETTER,
-      .digits_max = 0, .lead = true, .newline_tail = true, .newline_runs = true,
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 0,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true,
       .whole_at_end = true}},
     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
      "+(?i:'s|"
@@ -55,8 +85,11 @@ static const known_pattern_t known_patterns[] = {
      "*(?i:'s|"
      "'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|"
      "\\s+(?!\\S)|\\s+",
-     {.find = scanner_find_o200k, .contraction = CONTRACTION_ANY_CASE, .digits_max = 3,
-      .slash_tail = true, .newline_runs = true}},
+     {.find = scanner_find_o200k,
+      .contraction = CONTRACTION_ANY_CASE,
+      .digits_max = 3,
+      .slash_tail = true,
+      .newline_runs = true}},
     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
      "+|"
      "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -190,8 +223,7 @@ bool scanner_literal(const char *text, size_t length, scanner_t *out) {
 }
 
 void scanner_digits(scanner_t *out) {
-  *out = (scanner_t){
-      .find = scanner_find_run, .extra_digits = true, .run_min = 1, .run_max = 1};
+  *out = (scanner_t){.find = scanner_find_run, .extra_digits = true, .run_min = 1, .run_max = 1};
 }
 
 void scanner_punctuation(scanner_t *out) {

@@ -1,8 +1,8 @@
 /* stop_set.c: the stop strings of one request, compiled to one Aho-Corasick automaton over bytes.
  *
- * The loop side builds it before the request is submitted; afterwards it is read-only and the engine
- * thread walks it one byte at a time. At most 16 strings of 1 KiB: the table has a row per state.
- * A. Aho and M. Corasick, "Efficient string matching", 1975.
+ * The loop side builds it before the request is submitted; afterwards it is read-only and the
+ * engine thread walks it one byte at a time. At most 16 strings of 1 KiB: the table has a row per
+ * state. A. Aho and M. Corasick, "Efficient string matching", 1975.
  */
 #include "engine/text/stop_set.h"
 
@@ -81,7 +81,7 @@ static bool allocate(stop_set_t *s, size_t states) {
   size_t cells;
   if (!checked_mul(states, s->columns, &cells)) return false;
   s->next = calloc(cells, sizeof *s->next);
-  s->accept = malloc(states * sizeof *s->accept);
+  s->accept = calloc(states, sizeof *s->accept);
   s->depth = calloc(states, sizeof *s->depth);
   if (s->next == NULL || s->accept == NULL || s->depth == NULL) return false;
   memset(s->accept, -1, states * sizeof *s->accept);
@@ -145,4 +145,6 @@ const char *stop_set_string(const stop_set_t *s, int index, size_t *length) {
   return s->text + s->offset[index];
 }
 
-size_t stop_set_hold_max(const stop_set_t *s) { return s == NULL ? 0 : s->longest; }
+size_t stop_set_hold_max(const stop_set_t *s) {
+  return s == NULL ? 0 : s->longest;
+}

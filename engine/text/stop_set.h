@@ -10,9 +10,9 @@
 struct stop_set {
   uint16_t column[256]; /* byte -> column of `next`; 0 = in no stop string */
   uint32_t columns, num_states;
-  uint32_t *next;   /* [num_states][columns]: next state */
-  int8_t *accept;   /* [num_states]: stop string that ends here, -1 = none */
-  uint16_t *depth;  /* [num_states]: bytes of the longest stop string prefix that ends here */
+  uint32_t *next;  /* [num_states][columns]: next state */
+  int8_t *accept;  /* [num_states]: stop string that ends here, -1 = none */
+  uint16_t *depth; /* [num_states]: bytes of the longest stop string prefix that ends here */
   int count;
   size_t offset[STOP_STRINGS_MAX], length[STOP_STRINGS_MAX]; /* into text */
   size_t longest;

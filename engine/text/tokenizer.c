@@ -100,8 +100,7 @@ static bool push_all(ids_t *out, const int32_t *ids, unsigned count) {
 static int encode_all(encode_t *e, const char *text, size_t length, bool special) {
   const tokenizer_t *t = e->tokenizer;
   if (special && !push_all(&e->out, t->prefix, t->num_prefix)) return ERR_INTERNAL;
-  int rc = e->out.count >= e->ids_max ? ENCODE_FULL
-                                      : encode_text(e, (const uint8_t *)text, length);
+  int rc = e->out.count >= e->ids_max ? ENCODE_FULL : encode_text(e, (const uint8_t *)text, length);
   if (rc < 0) return rc;
   if (special && rc != ENCODE_FULL && !push_all(&e->out, t->suffix, t->num_suffix))
     return ERR_INTERNAL;
@@ -114,7 +113,9 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      error_t *error) {
   if (!utf8_valid(text, length))
     return error_set(error, ERR_INVALID_VALUE, NULL, "the text is not valid UTF-8");
-  encode_t e = {.tokenizer = tokenizer, .scratch = scratch, .cancelled = options->cancelled,
+  encode_t e = {.tokenizer = tokenizer,
+                .scratch = scratch,
+                .cancelled = options->cancelled,
                 .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
   int rc = ids_grow(&e.out, length / 4 + 16)
@@ -128,12 +129,13 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
     return 0;
   }
   free(e.out.data);
-  if (rc == ERR_REQUEST_TIMEOUT)
-    return error_set(error, rc, NULL, "tokenizing was cancelled");
+  if (rc == ERR_REQUEST_TIMEOUT) return error_set(error, rc, NULL, "tokenizing was cancelled");
   return error_set(error, ERR_INTERNAL, NULL, "not enough memory to tokenize %zu bytes", length);
 }
 
-int32_t tokenizer_vocab_size(const tokenizer_t *t) { return (int32_t)t->num_ids; }
+int32_t tokenizer_vocab_size(const tokenizer_t *t) {
+  return (int32_t)t->num_ids;
+}
 
 const char *tokenizer_bytes(const tokenizer_t *t, int32_t id, size_t *length) {
   *length = 0;
@@ -157,11 +159,21 @@ int32_t tokenizer_id(const tokenizer_t *t, const char *token, size_t length) {
   return id == NO_ID ? -1 : (int32_t)id;
 }
 
-size_t tokenizer_longest_token(const tokenizer_t *t) { return t->longest_token; }
-int32_t tokenizer_bos_id(const tokenizer_t *t) { return t->bos_id; }
-int32_t tokenizer_eos_id(const tokenizer_t *t) { return t->eos_id; }
-double tokenizer_model_max_length(const tokenizer_t *t) { return t->model_max_length; }
-bool tokenizer_truncates_left(const tokenizer_t *t) { return t->truncates_left; }
+size_t tokenizer_longest_token(const tokenizer_t *t) {
+  return t->longest_token;
+}
+int32_t tokenizer_bos_id(const tokenizer_t *t) {
+  return t->bos_id;
+}
+int32_t tokenizer_eos_id(const tokenizer_t *t) {
+  return t->eos_id;
+}
+double tokenizer_model_max_length(const tokenizer_t *t) {
+  return t->model_max_length;
+}
+bool tokenizer_truncates_left(const tokenizer_t *t) {
+  return t->truncates_left;
+}
 
 void tokenizer_free(tokenizer_t *t) {
   if (t == NULL) return;

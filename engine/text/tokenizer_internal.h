@@ -19,12 +19,13 @@ typedef enum {
   DECODE_REPLACE,
   DECODE_BYTE_FALLBACK,
   DECODE_STRIP,     /* of each token */
-  DECODE_METASPACE, /* replacement -> space, dropped in the first token unless prepend_scheme never */
+  DECODE_METASPACE, /* replacement -> space, dropped in the first token unless prepend_scheme never
+                     */
 } decoder_kind_t;
 
 typedef struct decoder_step {
   decoder_kind_t kind;
-  bool keep_first; /* Metaspace with prepend_scheme never */
+  bool keep_first;      /* Metaspace with prepend_scheme never */
   uint32_t start, stop; /* Strip: most characters to drop at each end */
   unsigned pattern_length, content_length;
   char pattern[DECODER_TEXT_MAX], content[DECODER_TEXT_MAX];
@@ -33,8 +34,8 @@ typedef struct decoder_step {
 typedef struct decoder {
   decoder_step_t steps[DECODER_STEPS_MAX]; /* applied to each token by itself */
   unsigned num_steps;
-  bool join_with_spaces; /* no decoder in the file: tokens are joined with spaces */
-  bool first_differs;    /* the first token of a text decodes differently */
+  bool join_with_spaces;             /* no decoder in the file: tokens are joined with spaces */
+  bool first_differs;                /* the first token of a text decodes differently */
   char strip_text[DECODER_TEXT_MAX]; /* after Fuse: dropped at the start of the whole text, */
   unsigned strip_length;             /* at most strip_start times */
   uint32_t strip_start;
@@ -44,19 +45,19 @@ struct tokenizer {
   bpe_t bpe;
   normalizer_t normalizer;
   pretokenizer_t pretokenizer;
-  added_token_t *added;    /* [num_added] in order of the file */
+  added_token_t *added; /* [num_added] in order of the file */
   uint32_t num_added;
-  uint32_t *added_of;      /* id -> index in `added`, for ids of added tokens */
-  uint32_t highest_added;  /* id */
-  vocab_t added_vocab;     /* content -> id of added tokens */
+  uint32_t *added_of;     /* id -> index in `added`, for ids of added tokens */
+  uint32_t highest_added; /* id */
+  vocab_t added_vocab;    /* content -> id of added tokens */
   token_matcher_t raw, normalized;
   int32_t prefix[AFFIX_IDS_MAX], suffix[AFFIX_IDS_MAX]; /* the post-processor */
   unsigned num_prefix, num_suffix;
   decoder_t decoder;
-  uint32_t num_ids;       /* highest id + 1 */
-  bytes_t text;           /* decoded bytes of all ids */
-  uint32_t *text_offset;  /* [num_ids + 1] */
-  uint8_t *flags;         /* [num_ids] TOKEN_ bits */
+  uint32_t num_ids;      /* highest id + 1 */
+  bytes_t text;          /* decoded bytes of all ids */
+  uint32_t *text_offset; /* [num_ids + 1] */
+  uint8_t *flags;        /* [num_ids] TOKEN_ bits */
   size_t longest_token;
   int32_t bos_id, eos_id; /* -1 = none */
   double model_max_length;
@@ -72,8 +73,8 @@ struct tokenizer_scratch {
 /* Spelling of an id, of added tokens first; NULL for a hole. */
 const uint8_t *tokenizer_spelling(const tokenizer_t *t, uint32_t id, size_t *length);
 
-/* decoder.c: bytes of one token; `first`: as the first token of a text. Appends to `out`; `work` are
- * buffers for the steps between. False: no memory. */
+/* decoder.c: bytes of one token; `first`: as the first token of a text. Appends to `out`; `work`
+ * are buffers for the steps between. False: no memory. */
 bool decoder_token(const decoder_t *d, const uint8_t *token, size_t length, bool first,
                    bytes_t work[2], bytes_t *out, bool *fallback_byte);
 /* Fills text, text_offset and flags of every id. 0 or ERR_NO_MEMORY. */

@@ -13,7 +13,7 @@ bool vocab_init(vocab_t *v, uint32_t num_ids, uint32_t count) {
   while (slots < 2 * (uint64_t)count) slots *= 2;
   v->slots = calloc(slots, sizeof *v->slots);
   v->offset = calloc((size_t)num_ids + 1, sizeof *v->offset);
-  v->length = malloc(((size_t)num_ids + 1) * sizeof *v->length);
+  v->length = calloc((size_t)num_ids + 1, sizeof *v->length);
   if (v->slots == NULL || v->offset == NULL || v->length == NULL) {
     vocab_free(v);
     return false;

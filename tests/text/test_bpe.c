@@ -41,7 +41,8 @@ static toy_t *toy_new(uint64_t *random, bool byte_level, unsigned merges) {
   uint32_t made[TOKENS_MAX], num_made = 0;
   for (uint32_t i = 0; i < letters; i++) made[num_made++] = i;
   for (unsigned i = 0; i < merges && toy->num_tokens < TOKENS_MAX; i++) {
-    uint32_t left = made[test_random(random) % num_made], right = made[test_random(random) % num_made];
+    uint32_t left = made[test_random(random) % num_made],
+             right = made[test_random(random) % num_made];
     char joined[128];
     snprintf(joined, sizeof joined, "%s%s", toy->token[left], toy->token[right]);
     if (strlen(joined) > 40) continue;
@@ -110,7 +111,9 @@ static void compare_with_plain(bool byte_level, uint64_t seed) {
   bpe_scratch_free(s);
 }
 
-Test(bpe, bytes_merge_as_defined) { compare_with_plain(true, 11); }
+Test(bpe, bytes_merge_as_defined) {
+  compare_with_plain(true, 11);
+}
 
 /* Characters with all byte tokens: here the encoder cuts pieces, and must not change any id. */
 Test(bpe, characters_with_cuts_merge_as_defined) {
@@ -132,7 +135,8 @@ static uint64_t work_for(const toy_t *toy, const char *text, size_t n) {
   return work;
 }
 
-/* Each symbol is ranked once and every merge pushes at most two entries: at most 4 steps a symbol. */
+/* Each symbol is ranked once and every merge pushes at most two entries: at most 4 steps a symbol.
+ */
 Test(bpe, work_grows_with_the_text_not_with_its_square) {
   enum { N = 1 << 18 };
   uint64_t random = 99;

@@ -18,22 +18,24 @@ static tokenizer_t *bytes_tokenizer; /* id = byte; 256 "END", 257 "xENDy", 258 <
 
 static void make(void) {
   char json[16384];
-  int n = snprintf(json, sizeof json,
-                   "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+  int n = snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
   for (int byte = 0; byte < 256; byte++) {
     char mapped[5] = {0};
     int length = utf8_write(mapped, bpe_byte_char((uint8_t)byte));
     const char *escape = byte == '"' || byte == '\\' ? "\\" : "";
-    n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%s%.*s\":%d", byte ? "," : "", escape, length,
-                  mapped, byte);
+    n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%s%.*s\":%d", byte ? "," : "", escape,
+                  length, mapped, byte);
   }
-  snprintf(json + n, sizeof json - (size_t)n,
-           ",\"END\":256,\"xENDy\":257}},\"added_tokens\":[{\"content\":\"<end>\",\"special\":true}],"
-           "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{\"type\":\"ByteLevel\"}}");
+  snprintf(
+      json + n, sizeof json - (size_t)n,
+      ",\"END\":256,\"xENDy\":257}},\"added_tokens\":[{\"content\":\"<end>\",\"special\":true}],"
+      "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{\"type\":\"ByteLevel\"}}");
   bytes_tokenizer = test_load(json);
 }
 
-static void unmake(void) { tokenizer_free(bytes_tokenizer); }
+static void unmake(void) {
+  tokenizer_free(bytes_tokenizer);
+}
 TestSuite(detokenizer, .init = make, .fini = unmake);
 
 typedef struct result {
@@ -81,12 +83,18 @@ static stop_set_t *stops_of(const char *const *strings, int count) {
 
 Test(detokenizer, ill_formed_bytes_become_one_replacement_per_part) {
   result_t r;
-  static const char *const cases[][2] = {
-      {"\xF0\xE4\xB8" "a", "\uFFFD\uFFFDa"}, {"\xE4\xE4\xB8\xAD", "\uFFFD中"},
-      {"\xE4\xB8", "\uFFFD"},                {"\xE4\xB8\xAD\xE4", "中\uFFFD"},
-      {"\x80\xFF", "\uFFFD\uFFFD"},          {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD"},
-      {"\xF0\x9F\x98\x80", "\U0001F600"},    {"\xF0\x9F\x98", "\uFFFD"},
-      {"\xC3(", "\uFFFD("},                  {"a\xF4\x90\x80", "a\uFFFD\uFFFD\uFFFD"}};
+  static const char *const cases[][2] = {{"\xF0\xE4\xB8"
+                                          "a",
+                                          "\uFFFD\uFFFDa"},
+                                         {"\xE4\xE4\xB8\xAD", "\uFFFD中"},
+                                         {"\xE4\xB8", "\uFFFD"},
+                                         {"\xE4\xB8\xAD\xE4", "中\uFFFD"},
+                                         {"\x80\xFF", "\uFFFD\uFFFD"},
+                                         {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD"},
+                                         {"\xF0\x9F\x98\x80", "\U0001F600"},
+                                         {"\xF0\x9F\x98", "\uFFFD"},
+                                         {"\xC3(", "\uFFFD("},
+                                         {"a\xF4\x90\x80", "a\uFFFD\uFFFD\uFFFD"}};
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     feed_bytes(cases[i][0], NULL, false, &r);
     cr_expect_str_eq(r.text, cases[i][1], "case %u: %s", i, r.text);
@@ -99,9 +107,15 @@ Test(detokenizer, stops_across_tokens_and_characters) {
   static const struct {
     const char *text, *want;
     int stop;
-  } cases[] = {{"abcENDxyz", "abc", 0}, {"EEND", "E", 0},      {"ENEND", "EN", 0},
-               {"ab终止x", "ab", 1},    {"ab终终止", "ab终", 1}, {"a\n\n\n", "a", 2},
-               {"no stop EN", "no stop EN", -1}, {"终", "终", -1}, {"a\nb\nc", "a\nb\nc", -1}};
+  } cases[] = {{"abcENDxyz", "abc", 0},
+               {"EEND", "E", 0},
+               {"ENEND", "EN", 0},
+               {"ab终止x", "ab", 1},
+               {"ab终终止", "ab终", 1},
+               {"a\n\n\n", "a", 2},
+               {"no stop EN", "no stop EN", -1},
+               {"终", "终", -1},
+               {"a\nb\nc", "a\nb\nc", -1}};
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     result_t r;
     feed_bytes(cases[i].text, s, false, &r);

@@ -22,8 +22,10 @@ static const char good[] =
     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
     "\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
     "\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[5],\"tokens\":[\"<s>\"]}}},"
-    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
-    "\"_\"},\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,"
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+    "\"String\":"
+    "\"_\"},\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
+    "\",\"start\":1,"
     "\"stop\":0}]},"
     "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
     "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,"
@@ -31,8 +33,8 @@ static const char good[] =
     "\"merges\":[\"a b\",[\"_\",\"ab\"]]}}";
 
 typedef struct broken {
-  const char *from, *to;  /* the first `from` of the good file becomes `to` */
-  const char *component;  /* must be in the message */
+  const char *from, *to; /* the first `from` of the good file becomes `to` */
+  const char *component; /* must be in the message */
 } broken_t;
 
 static const broken_t broken[] = {
@@ -105,7 +107,8 @@ static char *replaced(const char *from, const char *to) {
   const char *at = strstr(good, from);
   cr_assert_not_null(at, "%s", from);
   char *out = malloc(sizeof good + strlen(to));
-  sprintf(out, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
+  snprintf(out, sizeof good + strlen(to), "%.*s%s%s", (int)(at - good), good, to,
+           at + strlen(from));
   return out;
 }
 
@@ -141,7 +144,8 @@ Test(load, broken_files_are_refused_with_the_component) {
       cr_expect_eq(rc, 0, "case %u: %s", i, error.message);
     } else {
       cr_expect_eq(rc, ERR_MODEL_MALFORMED, "case %u: %s -> %s", i, broken[i].from, broken[i].to);
-      cr_expect_not_null(strstr(error.message, "tokenizer.json: "), "case %u: %s", i, error.message);
+      cr_expect_not_null(strstr(error.message, "tokenizer.json: "), "case %u: %s", i,
+                         error.message);
       cr_expect_not_null(strstr(error.message, broken[i].component), "case %u: %s", i,
                          error.message);
     }
@@ -152,12 +156,13 @@ Test(load, broken_files_are_refused_with_the_component) {
 
 Test(load, deep_sequences_are_refused) {
   char *json = malloc(1 << 16);
-  int n = sprintf(json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":");
+  int n = snprintf(json, 1 << 16,
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":");
   for (int i = 0; i < 17; i++)
-    n += sprintf(json + n, "{\"type\":\"Sequence\",\"pretokenizers\":[");
-  n += sprintf(json + n, "{\"type\":\"Digits\"}");
-  for (int i = 0; i < 17; i++) n += sprintf(json + n, "]}");
-  n += sprintf(json + n, "}");
+    n += snprintf(json + n, (1 << 16) - (size_t)n, "{\"type\":\"Sequence\",\"pretokenizers\":[");
+  n += snprintf(json + n, (1 << 16) - (size_t)n, "{\"type\":\"Digits\"}");
+  for (int i = 0; i < 17; i++) n += snprintf(json + n, (1 << 16) - (size_t)n, "]}");
+  n += snprintf(json + n, (1 << 16) - (size_t)n, "}");
   tokenizer_t *t;
   error_t error = {0};
   cr_expect_eq(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
@@ -167,10 +172,12 @@ Test(load, deep_sequences_are_refused) {
 
 Test(load, many_steps_are_refused) {
   char *json = malloc(1 << 16);
-  int n = sprintf(json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":"
-                        "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}");
-  for (int i = 0; i < 40; i++) n += sprintf(json + n, ",{\"type\":\"Digits\"}");
-  n += sprintf(json + n, "]}}");
+  int n = snprintf(json, 1 << 16,
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":"
+                   "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}");
+  for (int i = 0; i < 40; i++)
+    n += snprintf(json + n, (1 << 16) - (size_t)n, ",{\"type\":\"Digits\"}");
+  n += snprintf(json + n, (1 << 16) - (size_t)n, "]}}");
   tokenizer_t *t;
   error_t error = {0};
   cr_expect_eq(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
@@ -247,9 +254,10 @@ Test(load, configuration_adds_bos_and_is_checked) {
   const char *dir = test_temp_dir();
   tokenizer_t *t;
   error_t error = {0};
-  static const char config[] = "{\"add_bos_token\":true,\"bos_token\":\"ab\",\"eos_token\":"
-                               "{\"content\":\"b\"},\"add_eos_token\":true,\"model_max_length\":1e30,"
-                               "\"truncation_side\":\"left\"}";
+  static const char config[] =
+      "{\"add_bos_token\":true,\"bos_token\":\"ab\",\"eos_token\":"
+      "{\"content\":\"b\"},\"add_eos_token\":true,\"model_max_length\":1e30,"
+      "\"truncation_side\":\"left\"}";
   test_write(dir, "tokenizer.json", good, sizeof good - 1);
   test_write(dir, "tokenizer_config.json", config, sizeof config - 1);
   cr_assert_eq(tokenizer_load(dir, &t, &error), 0, "%s", error.message);

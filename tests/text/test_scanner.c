@@ -13,17 +13,20 @@
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 static const char r1[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-static const char r2[] = WORDS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
-static const char r3[] = WORDS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
+static const char r2[] =
+    WORDS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
+static const char r3[] =
+    WORDS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LEAD "[^\\r\\n\\p{L}\\p{N}]?"
 static const char r5[] = LEAD UPPER "*" LOWER "+" WORDS "?|" LEAD UPPER "+" LOWER "*" WORDS
-                              "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES;
+                                    "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES;
 static const char r6[] = LEAD UPPER "*" LOWER "+|" LEAD UPPER "+" LOWER
-                              "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES;
-static const char r7[] = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
-                         "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" SPACES;
+                                    "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES;
+static const char r7[] =
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" SPACES;
 
 typedef struct joined {
   char text[512];
@@ -50,7 +53,8 @@ static void expect_split(const char *pattern, split_behavior_t behavior, bool in
   cr_assert(scanner_compile(pattern, strlen(pattern), &step->scanner), "%s", pattern);
   step->behavior = behavior, step->invert = invert;
   const uint8_t *t = (const uint8_t *)text;
-  cr_assert_eq(pretokenizer_run(&p, &scratch, t, strlen(text), t + strlen(text), true, join, &j), 0);
+  cr_assert_eq(pretokenizer_run(&p, &scratch, t, strlen(text), t + strlen(text), true, join, &j),
+               0);
   cr_expect_str_eq(j.text, want, "\"%s\": got %s, expected %s", text, j.text, want);
   pretokenizer_scratch_free(&scratch);
   pretokenizer_free(&p);
@@ -90,7 +94,11 @@ Test(scanner, deepseek) {
   expect(r7, "a\u200d b", "[a][\u200d][ b]");
   expect(r7, "a\u200db", "[a][\u200db]");
   expect(r7, "x=foo(bar) 12", "[x][=foo][(bar][)][ ][12]");
-  expect(r7, "\x01\x02" "a\x03\x04 !", "[\x01][\x02" "a][\x03\x04][ !]");
+  expect(r7,
+         "\x01\x02"
+         "a\x03\x04 !",
+         "[\x01][\x02"
+         "a][\x03\x04][ !]");
   expect_split(r7, SPLIT_REMOVED, true, "a\u200d b", "[a][ b]");
 }
 
@@ -118,9 +126,9 @@ Test(scanner, behaviours) {
 
 Test(scanner, other_patterns_are_not_known) {
   static const char *const unknown[] = {
-      "",       "\\w+|[^\\w\\s]+", "\\p{L}+ ", "[^a]+",  "[a",       "[]",      "[a&&b]+", "[z-a]",
-      "[[a]]+", "\\p{Lu}+",        "\\p{X}",   "\\d{2}", "[a]{1,0}", "[a]{2,3}", "\\s?",    "[\\d]+",
-      "(?i)a",  "[a][b][a]",       "[a]++"};
+      "",      "\\w+|[^\\w\\s]+", "\\p{L}+ ", "[^a]+",     "[a",     "[]",       "[a&&b]+",
+      "[z-a]", "[[a]]+",          "\\p{Lu}+", "\\p{X}",    "\\d{2}", "[a]{1,0}", "[a]{2,3}",
+      "\\s?",  "[\\d]+",          "(?i)a",    "[a][b][a]", "[a]++"};
   scanner_t s;
   for (unsigned i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
     cr_expect_not(scanner_compile(unknown[i], strlen(unknown[i]), &s), "%s", unknown[i]);

@@ -32,8 +32,8 @@ Test(unicode, classes_are_those_of_version_16) {
     lower += (k & CLASS_LOWER) && !(k & CLASS_UPPER);
     both += (k & CLASS_UPPER) && (k & CLASS_LOWER);
   }
-  cr_expect_eq(upper, 1858 + 31); /* Lu and Lt */
-  cr_expect_eq(lower, 2258);      /* Ll */
+  cr_expect_eq(upper, 1858 + 31);          /* Lu and Lt */
+  cr_expect_eq(lower, 2258);               /* Ll */
   cr_expect_eq(both, 404 + 136477 + 2501); /* Lm, Lo and M */
 }
 
@@ -90,8 +90,9 @@ Test(unicode, nfc_sorts_long_runs_of_marks_stably) {
 }
 
 Test(unicode, utf8_is_validated) {
-  static const char *const bad[] = {"\x80", "\xC0\xAF", "\xE0\x80\x80", "\xED\xA0\x80",
-                                    "\xF4\x90\x80\x80", "\xF5", "abcdefghi\xE4\xB8", "\xFF"};
+  static const char *const bad[] = {
+      "\x80", "\xC0\xAF",          "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+      "\xF5", "abcdefghi\xE4\xB8", "\xFF"};
   for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
     cr_expect_not(utf8_valid(bad[i], strlen(bad[i])), "case %u", i);
   cr_expect(utf8_valid("abcdefgh\u00e9\u4e2d\U0010ffff", 17));

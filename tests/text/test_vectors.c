@@ -15,10 +15,11 @@
 static const char root[] = "tests/vectors/tokenizer";
 
 static const char *const names[] = {
-    "gpt2", "gpt2_alias", "smollm", "prefix_space", "llama3", "llama3_alias", "phi4", "cl100k",
-    "qwen2", "qwen2_alias", "qwen35", "gpt_oss", "minimax", "tekken", "deepseek_v3", "deepseek_llm",
-    "deepseek_coder", "falcon", "llama2", "llama2_odd", "mistral", "gemma", "metaspace_split",
-    "unk_single", "no_unk", "legacy"};
+    "gpt2",    "gpt2_alias", "smollm",      "prefix_space", "llama3",          "llama3_alias",
+    "phi4",    "cl100k",     "qwen2",       "qwen2_alias",  "qwen35",          "gpt_oss",
+    "minimax", "tekken",     "deepseek_v3", "deepseek_llm", "deepseek_coder",  "falcon",
+    "llama2",  "llama2_odd", "mistral",     "gemma",        "metaspace_split", "unk_single",
+    "no_unk",  "legacy"};
 
 enum { NUM_NAMES = sizeof names / sizeof names[0] };
 
@@ -33,7 +34,8 @@ static int compare(const char *name, const tokenizer_t *t, tokenizer_scratch_t *
     error_t error = {0};
     int32_t *ids;
     size_t count, i = 0;
-    cr_assert_eq(tokenizer_encode(t, s, text->text, text->length, &options, &ids, &count, &error), 0);
+    cr_assert_eq(tokenizer_encode(t, s, text->text, text->length, &options, &ids, &count, &error),
+                 0);
     bool same = count == list->count;
     for (const json_t *id = json_first(list); same && id != NULL; id = json_next(id)) {
       int64_t want;

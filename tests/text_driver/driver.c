@@ -2,10 +2,9 @@
  *
  *   driver encode DIR 0|1   records (uint32 length, bytes) on stdin -> (uint32 count, int32 ids) on
  *                           stdout; 1 = with the post-processor
- *   driver decode DIR 0|1   records (uint32 count, int32 ids) -> (uint32 length, bytes); 1 = without
- *                           special tokens
- *   driver bench DIR FILE   encodes the file a few times; prints MB/s and the number of ids
- *   driver load DIR         loads the tokenizer; prints milliseconds
+ *   driver decode DIR 0|1   records (uint32 count, int32 ids) -> (uint32 length, bytes); 1 =
+ * without special tokens driver bench DIR FILE   encodes the file a few times; prints MB/s and the
+ * number of ids driver load DIR         loads the tokenizer; prints milliseconds
  *
  * scripts/parity_tokenizer.py builds and runs it. A test tool, not part of the product.
  */
