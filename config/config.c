@@ -39,14 +39,22 @@ static const struct ignored {
   const char *name;
   bool value;
 } ignored[] = {
-    {"trust_remote_code", false},       {"disable_log_requests", false},
-    {"disable_log_stats", false},       {"enable_log_requests", false},
-    {"enforce_eager", false},           {"swap_space", true},
-    {"tensor_parallel_size", true},     {"pipeline_parallel_size", true},
-    {"tokenizer_mode", true},           {"compilation_config", true},
-    {"distributed_executor_backend", true}, {"uvicorn_log_level", true},
-    {"disable_uvicorn_access_log", false},  {"max_seq_len_to_capture", true},
-    {"no_trust_remote_code", false},    {"disable_frontend_multiprocessing", false},
+    {"trust_remote_code", false},
+    {"disable_log_requests", false},
+    {"disable_log_stats", false},
+    {"enable_log_requests", false},
+    {"enforce_eager", false},
+    {"swap_space", true},
+    {"tensor_parallel_size", true},
+    {"pipeline_parallel_size", true},
+    {"tokenizer_mode", true},
+    {"compilation_config", true},
+    {"distributed_executor_backend", true},
+    {"uvicorn_log_level", true},
+    {"disable_uvicorn_access_log", false},
+    {"max_seq_len_to_capture", true},
+    {"no_trust_remote_code", false},
+    {"disable_frontend_multiprocessing", false},
 };
 
 /* ---- values ---- */
@@ -57,7 +65,7 @@ static void *member(config_t *config, const option_t *option) {
 
 static bool list_add(config_list_t *list, const char *text, size_t length) {
   if (list->count == LIST_ITEMS_MAX) return false;
-  char **items = realloc(list->items, ((size_t)list->count + 1) * sizeof *items);
+  char **items = reallocarray(list->items, (size_t)list->count + 1, sizeof *items);
   if (items == NULL) return false;
   list->items = items;
   items[list->count] = strndup(text, length);
@@ -156,7 +164,9 @@ static const option_t *find_option(const char *name) {
   return NULL;
 }
 
-static int minimum(int a, int b) { return a < b ? a : b; }
+static int minimum(int a, int b) {
+  return a < b ? a : b;
+}
 
 /* Levenshtein distance, both at most NAME_BYTES_MAX long. */
 static int distance(const char *a, const char *b) {
@@ -236,8 +246,8 @@ static int bad_value(const option_t *option, const char *value, config_origin_t 
 static int assign(config_t *config, const option_t *option, const char *value,
                   config_origin_t origin, error_t *error) {
   config_origin_t *old = &config->origin[option - options];
-  bool append = option->kind == LIST && old->source == origin.source &&
-                origin.source != SOURCE_DEFAULT;
+  bool append =
+      option->kind == LIST && old->source == origin.source && origin.source != SOURCE_DEFAULT;
   if (set_value(config, option, value, append) != 0) {
     return bad_value(option, value, origin, error);
   }
@@ -248,8 +258,7 @@ static int assign(config_t *config, const option_t *option, const char *value,
 int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
                error_t *error) {
   char plain[NAME_BYTES_MAX];
-  const option_t *option =
-      plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
+  const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
   if (option == NULL) return unknown_name(name, origin, error);
   return assign(config, option, value, origin, error);
 }
@@ -323,7 +332,8 @@ static int load_file(config_t *config, const char *path, error_t *error) {
       line[strcspn(line, "\n")] = '\0';
       rc = load_line(config, line, number, error);
     }
-    if (number > FILE_BYTES_MAX / 16) rc = error_set(error, ERR_CONFIGURATION, "config", "too long");
+    if (number > FILE_BYTES_MAX / 16)
+      rc = error_set(error, ERR_CONFIGURATION, "config", "too long");
   }
   if (rc == 0 && ferror(file)) rc = error_set(error, ERR_IO, "config", "cannot read %s", path);
   free(line);
@@ -382,8 +392,8 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at, err
   } else if (negated) {
     return bad_value(option, value, origin, error);
   } else if (value == NULL) {
-    if (*at == argc) return error_set(error, ERR_USAGE, name, "%s needs a value (%s)", flag,
-                                      option->metavar);
+    if (*at == argc)
+      return error_set(error, ERR_USAGE, name, "%s needs a value (%s)", flag, option->metavar);
     value = argv[(*at)++];
   }
   return assign(config, option, value, origin, error);

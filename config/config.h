@@ -1,8 +1,8 @@
 /* config.h: the settings of one process, read once at start.
  *
- * options.def is the only list. Precedence: flag > INFERD_* environment > file > default. A config_t
- * is filled by the main thread before any other thread exists and is constant afterwards, so every
- * thread may read it; API keys are the exception that SIGHUP reads again (server/auth.c).
+ * options.def is the only list. Precedence: flag > INFERD_* environment > file > default. A
+ * config_t is filled by the main thread before any other thread exists and is constant afterwards,
+ * so every thread may read it; API keys are the exception that SIGHUP reads again (server/auth.c).
  */
 #ifndef INFERD_CONFIG_CONFIG_H
 #define INFERD_CONFIG_CONFIG_H
@@ -20,17 +20,23 @@ typedef struct config_list {
 } config_list_t;
 
 /* What each kind of option holds and accepts. */
-typedef bool config_BOOL_t;       /* true false yes no on off 1 0; flags --x and --no-x */
-typedef int64_t config_INT_t;     /* 12, 32k (x1000), 32K (x1024), 25.6k, m M g G; "auto" = 0 where offered */
-typedef int64_t config_SIZE_t;    /* bytes: 4096, 10GiB, 16MiB, 5GB, 64K */
-typedef double config_DURATION_t; /* seconds: 90, 90s, 250ms, 5m, 2h */
-typedef double config_FRACTION_t; /* 0.8 or 80% */
-typedef char *config_STRING_t;    /* never NULL; "" = not given */
-typedef char *config_CHOICE_t;    /* one of the table's words */
+typedef bool config_BOOL_t; /* true false yes no on off 1 0; flags --x and --no-x */
+typedef int64_t
+    config_INT_t; /* 12, 32k (x1000), 32K (x1024), 25.6k, m M g G; "auto" = 0 where offered */
+typedef int64_t config_SIZE_t;       /* bytes: 4096, 10GiB, 16MiB, 5GB, 64K */
+typedef double config_DURATION_t;    /* seconds: 90, 90s, 250ms, 5m, 2h */
+typedef double config_FRACTION_t;    /* 0.8 or 80% */
+typedef char *config_STRING_t;       /* never NULL; "" = not given */
+typedef char *config_CHOICE_t;       /* one of the table's words */
 typedef config_list_t config_LIST_t; /* comma-separated, may be repeated */
 
 /* Where a value came from. */
-typedef enum config_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG } config_source_t;
+typedef enum config_source {
+  SOURCE_DEFAULT,
+  SOURCE_FILE,
+  SOURCE_ENVIRONMENT,
+  SOURCE_FLAG
+} config_source_t;
 
 typedef struct config_origin {
   config_source_t source;
@@ -55,8 +61,8 @@ typedef struct config {
 } config_t;
 
 /* Fills *config from defaults, file, environment and `argv[0..argc)` (after the sub-command's name;
- * one bare word is the model). 0, or ERR_USAGE (flags, environment) or ERR_CONFIGURATION (file) with
- * the name, the place and the nearest known name. config_free is needed in every case. */
+ * one bare word is the model). 0, or ERR_USAGE (flags, environment) or ERR_CONFIGURATION (file)
+ * with the name, the place and the nearest known name. config_free is needed in every case. */
 int config_load(config_t *config, int argc, char *const *argv, error_t *error);
 /* As config_load without flags and environment: checks a file. */
 int config_load_file(config_t *config, const char *path, error_t *error);

@@ -68,24 +68,22 @@ bool parse_bool(const char *text, bool *out) {
 }
 
 bool parse_count(const char *text, int64_t *out) {
-  static const unit_t units[] = {{"", 1},           {"k", 1e3},     {"K", 1024},
-                                 {"m", 1e6},        {"M", 1048576}, {"g", 1e9},
-                                 {"G", 1073741824}, {NULL, 0}};
+  static const unit_t units[] = {{"", 1},        {"k", 1e3}, {"K", 1024},       {"m", 1e6},
+                                 {"M", 1048576}, {"g", 1e9}, {"G", 1073741824}, {NULL, 0}};
   return parse_whole(text, units, out);
 }
 
 bool parse_size(const char *text, int64_t *out) {
   static const unit_t units[] = {
-      {"", 1},           {"B", 1},          {"K", 1024},         {"KiB", 1024},
-      {"M", 1048576},    {"MiB", 1048576},  {"G", 1073741824},   {"GiB", 1073741824},
-      {"T", 0x1p40},     {"TiB", 0x1p40},   {"k", 1e3},          {"kB", 1e3},
-      {"KB", 1e3},       {"m", 1e6},        {"MB", 1e6},         {"g", 1e9},
-      {"GB", 1e9},       {"TB", 1e12},      {NULL, 0}};
+      {"", 1},          {"B", 1},          {"K", 1024},         {"KiB", 1024}, {"M", 1048576},
+      {"MiB", 1048576}, {"G", 1073741824}, {"GiB", 1073741824}, {"T", 0x1p40}, {"TiB", 0x1p40},
+      {"k", 1e3},       {"kB", 1e3},       {"KB", 1e3},         {"m", 1e6},    {"MB", 1e6},
+      {"g", 1e9},       {"GB", 1e9},       {"TB", 1e12},        {NULL, 0}};
   return parse_whole(text, units, out);
 }
 
 bool parse_duration(const char *text, double *out) {
-  static const unit_t units[] = {{"", 1},   {"s", 1},     {"ms", 1e-3}, {"m", 60},
+  static const unit_t units[] = {{"", 1},     {"s", 1},    {"ms", 1e-3}, {"m", 60},
                                  {"min", 60}, {"h", 3600}, {"d", 86400}, {NULL, 0}};
   return parse_with_units(text, units, out);
 }

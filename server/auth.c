@@ -42,7 +42,7 @@ static int add_key(auth_t *auth, const char *text, size_t length, const char *pl
   if (auth->count == KEYS_MAX) {
     return error_set(error, ERR_CONFIGURATION, "api_key", "%s: more than %d keys", place, KEYS_MAX);
   }
-  digest_entry_t *keys = realloc(auth->keys, ((size_t)auth->count + 1) * sizeof *keys);
+  digest_entry_t *keys = reallocarray(auth->keys, (size_t)auth->count + 1, sizeof *keys);
   if (keys == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   auth->keys = keys;
   sha256(text, length, keys[auth->count++].digest);
@@ -133,7 +133,9 @@ void auth_free(auth_t *auth) {
   free(auth);
 }
 
-int auth_key_count(const auth_t *auth) { return auth->count; }
+int auth_key_count(const auth_t *auth) {
+  return auth->count;
+}
 
 bool auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
                 char name[AUTH_KEY_NAME_BYTES]) {

@@ -1,11 +1,11 @@
 /* http.c: stage 1 of 9: bytes -> request. Next: server/api_*.c.
  *
- * Loop thread. libuv drives libmicrohttpd in external mode: its epoll descriptor is one poll handle,
- * and a pump runs it once per loop turn, so that everything a turn brought (tokens of all streams,
- * new connections, peers that left) costs one pass. Callbacks only do their bookkeeping and mark
- * that a pump is due; prepare and check handles run it around the loop's sleep.
+ * Loop thread. libuv drives libmicrohttpd in external mode: its epoll descriptor is one poll
+ * handle, and a pump runs it once per loop turn, so that everything a turn brought (tokens of all
+ * streams, new connections, peers that left) costs one pass. Callbacks only do their bookkeeping
+ * and mark that a pump is due; prepare and check handles run it around the loop's sleep.
  */
-#include "server/http_internal.h"
+#include "server/http_exchange.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum {
   RUNS_PER_PUMP = 8,
-  MANY_SUSPENDED = 1000, /* every run with a resume walks all suspended connections ... */
+  MANY_SUSPENDED = 1000,     /* every run with a resume walks all suspended connections ... */
   PUMP_INTERVAL_NS = 2000000 /* ... so beyond that, streams alone wait for each other a little */
 };
 
@@ -25,8 +25,8 @@ void http_mark(http_t *http, bool urgent) {
   http->urgent |= urgent;
 }
 
-/* Runs every daemon once. Returns true when one has more to do; else *wait_ms is the nearest timeout,
- * or UINT64_MAX. */
+/* Runs every daemon once. Returns true when one has more to do; else *wait_ms is the nearest
+ * timeout, or UINT64_MAX. */
 static bool run_daemons(http_t *http, uint64_t *wait_ms) {
   bool busy = false;
   *wait_ms = UINT64_MAX;
@@ -41,7 +41,9 @@ static bool run_daemons(http_t *http, uint64_t *wait_ms) {
 }
 
 static void on_pump_timer(uv_timer_t *timer);
-static void on_idle(uv_idle_t *idle) { (void)idle; }
+static void on_idle(uv_idle_t *idle) {
+  (void)idle;
+}
 
 static void pump(http_t *http) {
   uint64_t wait_ms = UINT64_MAX;
@@ -75,7 +77,9 @@ static void pump(http_t *http) {
   }
 }
 
-static void on_pump_timer(uv_timer_t *timer) { pump(timer->data); }
+static void on_pump_timer(uv_timer_t *timer) {
+  pump(timer->data);
+}
 
 static void pump_if_needed(http_t *http) {
   if (!http->need_pump) return;
@@ -87,9 +91,15 @@ static void pump_if_needed(http_t *http) {
   pump(http);
 }
 
-static void on_prepare(uv_prepare_t *prepare) { pump_if_needed(prepare->data); }
-static void on_check(uv_check_t *check) { pump_if_needed(check->data); }
-static void on_tick(uv_timer_t *timer) { connection_tick(timer->data); }
+static void on_prepare(uv_prepare_t *prepare) {
+  pump_if_needed(prepare->data);
+}
+static void on_check(uv_check_t *check) {
+  pump_if_needed(check->data);
+}
+static void on_tick(uv_timer_t *timer) {
+  connection_tick(timer->data);
+}
 
 static void on_daemon(uv_poll_t *poll, int status, int events) {
   (void)status, (void)events;
@@ -138,9 +148,9 @@ static int daemon_start(http_t *http, int listen_fd, error_t *error) {
   unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
   if (listen_fd < 0) flags |= MHD_USE_NO_LISTEN_SOCKET;
   daemon_t *daemon = &http->daemons[http->daemon_count];
-  daemon->mhd = MHD_start_daemon(flags, 0, NULL, NULL, exchange_access, http,
-                                 MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL, MHD_OPTION_ARRAY,
-                                 options, MHD_OPTION_END);
+  daemon->mhd =
+      MHD_start_daemon(flags, 0, NULL, NULL, exchange_access, http, MHD_OPTION_EXTERNAL_LOGGER,
+                       on_mhd_log, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
   if (daemon->mhd == NULL) {
     return error_set(error, ERR_IO, NULL, "libmicrohttpd does not start: %s", strerror(errno));
   }
@@ -168,7 +178,8 @@ static void start_handles(http_t *http) {
   http->pump_timer.data = http->tick_timer.data = http->accept_timer.data = http;
   uv_prepare_start(&http->prepare, on_prepare);
   uv_check_start(&http->check, on_check);
-  uv_timer_start(&http->tick_timer, on_tick, TICK_MS, TICK_MS); /* stops while nobody is connected */
+  uv_timer_start(&http->tick_timer, on_tick, TICK_MS,
+                 TICK_MS); /* stops while nobody is connected */
 }
 
 int http_start(server_t *server, http_t **out, error_t *error) {
@@ -228,7 +239,9 @@ static void on_closed(uv_handle_t *handle) {
   if (--http->open_handles == 0) free(http);
 }
 
-static void close_handle(void *handle) { uv_close(handle, on_closed); }
+static void close_handle(void *handle) {
+  uv_close(handle, on_closed);
+}
 
 void http_stop(http_t *http) {
   http->stopping = true;

@@ -5,7 +5,7 @@
  * the first of two Content-Length fields, prefers Transfer-Encoding over Content-Length, and waits
  * for ever behind a transfer coding that it does not know.
  */
-#include "server/http_internal.h"
+#include "server/http_exchange.h"
 
 #include <ctype.h>
 #include <stdlib.h>

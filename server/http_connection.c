@@ -4,7 +4,7 @@
  * that leaves during a long prefill would never be noticed. One nested epoll set watches every
  * socket for EPOLLRDHUP, edge-triggered: two system calls per connection, none per token.
  */
-#include "server/http_internal.h"
+#include "server/http_exchange.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static uint64_t config_ms(double seconds) { return (uint64_t)(seconds * 1000); }
+static uint64_t config_ms(double seconds) {
+  return (uint64_t)(seconds * 1000);
+}
 
 /* ---- lingering close ----
  * Closing a socket with unread bytes sends a reset, which can destroy an error response before the
@@ -229,15 +231,14 @@ void connection_raw_error(connection_t *connection, const error_t *error, const 
   char *body = error_body(error, numeric, &length);
   char *text = NULL;
   const char *reason = MHD_get_reason_phrase_for((unsigned)status);
-  int size = body == NULL
-                 ? -1
-                 : asprintf(&text,
-                            "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s%s%s%s"
-                            "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                            status, reason, status == 503 ? "Retry-After: 2\r\n" : "",
-                            request_id != NULL ? "x-request-id: " : "",
-                            request_id != NULL ? request_id : "", request_id != NULL ? "\r\n" : "",
-                            length, body);
+  int size = body == NULL ? -1
+                          : asprintf(&text,
+                                     "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s%s%s%s"
+                                     "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                                     status, reason, status == 503 ? "Retry-After: 2\r\n" : "",
+                                     request_id != NULL ? "x-request-id: " : "",
+                                     request_id != NULL ? request_id : "",
+                                     request_id != NULL ? "\r\n" : "", length, body);
   /* The socket is idle in this direction, so its buffer takes these few hundred bytes. */
   if (size > 0) (void)!send(connection->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (size >= 0) free(text);

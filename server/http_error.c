@@ -10,15 +10,14 @@
 #include <string.h>
 
 char *error_body(const error_t *error, bool numeric_code, size_t *length) {
-  char message[2 * ERROR_MESSAGE_MAX], param[2 * ERROR_PARAM_MAX + 2], code[64];
-  size_t n = json_escape(message, sizeof message - 1, error->message, strlen(error->message));
-  message[n < sizeof message ? n : sizeof message - 1] = '\0';
+  /* Zeroed: json_escape stops at the last whole piece that fits and leaves the rest as it is. */
+  char message[2 * ERROR_MESSAGE_MAX] = "", param[2 * ERROR_PARAM_MAX + 4], code[64];
+  json_escape(message, sizeof message - 1, error->message, strlen(error->message));
   if (error->param[0] == '\0') {
     snprintf(param, sizeof param, "null");
   } else {
-    char escaped[2 * ERROR_PARAM_MAX];
-    n = json_escape(escaped, sizeof escaped - 1, error->param, strlen(error->param));
-    escaped[n < sizeof escaped ? n : sizeof escaped - 1] = '\0';
+    char escaped[2 * ERROR_PARAM_MAX] = "";
+    json_escape(escaped, sizeof escaped - 1, error->param, strlen(error->param));
     snprintf(param, sizeof param, "\"%s\"", escaped);
   }
   const char *word = error_openai_code(error->code);
@@ -30,8 +29,9 @@ char *error_body(const error_t *error, bool numeric_code, size_t *length) {
     snprintf(code, sizeof code, "\"%s\"", word);
   }
   char *body = NULL;
-  int size = asprintf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":%s,\"code\":%s}}",
-                      message, error_openai_type(error->code), param, code);
+  int size =
+      asprintf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":%s,\"code\":%s}}",
+               message, error_openai_type(error->code), param, code);
   if (size < 0) return NULL;
   *length = (size_t)size;
   return body;

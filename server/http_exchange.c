@@ -1,11 +1,11 @@
 /* http_exchange.c: one request and its answer.
  *
- * Loop thread. libmicrohttpd calls exchange_access when the headers are complete, for every piece of
- * the body, when the body is complete, and again after every resume. Responses can only be queued in
- * the first of these calls (then the connection ends) or after the whole body. An exchange is freed
- * in exchange_completed and nowhere else.
+ * Loop thread. libmicrohttpd calls exchange_access when the headers are complete, for every piece
+ * of the body, when the body is complete, and again after every resume. Responses can only be
+ * queued in the first of these calls (then the connection ends) or after the whole body. An
+ * exchange is freed in exchange_completed and nowhere else. Next: the handler, then http_answer.c.
  */
-#include "server/http_internal.h"
+#include "server/http_exchange.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -15,12 +15,8 @@
 
 enum { BODY_BYTES_FIRST = 4096, BODY_BYTES_TRUSTED = 64 * 1024 };
 
-static http_exchange_t *exchange_of(const exchange_t *public) {
-  return (http_exchange_t *)(uintptr_t)public;
-}
-
 /* The one place where the state changes. */
-static void exchange_move(http_exchange_t *exchange, exchange_state_t to) {
+void exchange_move(http_exchange_t *exchange, exchange_state_t to) {
 #define FROM(state) (1u << (state))
   static const unsigned allowed_from[] = {
       [EXCHANGE_READING] = 0,
@@ -36,14 +32,14 @@ static void exchange_move(http_exchange_t *exchange, exchange_state_t to) {
   exchange->state = to;
 }
 
-static void suspend(http_exchange_t *exchange) {
+void exchange_suspend(http_exchange_t *exchange) {
   CHECK(!exchange->suspended);
   exchange->suspended = true;
   exchange->http->suspended++;
   MHD_suspend_connection(exchange->mhd);
 }
 
-static void wake(http_exchange_t *exchange) {
+void exchange_wake(http_exchange_t *exchange) {
   http_mark(exchange->http, false);
   if (!exchange->suspended) return;
   exchange->suspended = false;
@@ -51,8 +47,7 @@ static void wake(http_exchange_t *exchange) {
   MHD_resume_connection(exchange->mhd);
 }
 
-/* Tells the handler, once, that nobody reads its answer any more. */
-static void tell_gone(http_exchange_t *exchange, const char *cause) {
+void exchange_tell_gone(http_exchange_t *exchange, const char *cause) {
   void (*on_gone)(exchange_t *, const char *) = exchange->public.on_gone;
   exchange->public.on_gone = NULL;
   bool waiting = exchange->state == EXCHANGE_HANDLING || exchange->state == EXCHANGE_STREAMING;
@@ -61,17 +56,17 @@ static void tell_gone(http_exchange_t *exchange, const char *cause) {
 
 void exchange_cut(http_exchange_t *exchange, const char *cause) {
   if (exchange->state == EXCHANGE_GONE) return;
-  tell_gone(exchange, cause);
+  exchange_tell_gone(exchange, cause);
   exchange->cause = cause;
   exchange_move(exchange, EXCHANGE_GONE);
   if (exchange->suspended) {
-    wake(exchange);
+    exchange_wake(exchange);
   } else {
     connection_kill(exchange->connection);
   }
 }
 
-static void doom(http_exchange_t *exchange, const char *cause) {
+void exchange_doom(http_exchange_t *exchange, const char *cause) {
   if (exchange->doom != NULL) return;
   exchange->doom = cause;
   exchange->next_doomed = exchange->http->doomed;
@@ -146,8 +141,7 @@ static enum MHD_Result queue_response(http_exchange_t *exchange) {
   struct MHD_Response *response = exchange->response;
   exchange->response = NULL;
   exchange->progress_ms = uv_now(exchange->http->loop);
-  enum MHD_Result result =
-      MHD_queue_response(exchange->mhd, (unsigned)exchange->status, response);
+  enum MHD_Result result = MHD_queue_response(exchange->mhd, (unsigned)exchange->status, response);
   MHD_destroy_response(response);
   return result;
 }
@@ -261,8 +255,8 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   error_t error = {0};
   int rc = check_state(exchange, &error); /* it may have changed while the body arrived */
   if (rc != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;
-  bool hung_up = exchange->connection->peer_closed &&
-                 strcmp(http->server->config->half_close, "cancel") == 0;
+  bool hung_up =
+      exchange->connection->peer_closed && strcmp(http->server->config->half_close, "cancel") == 0;
   if (hung_up && (public->route->flags & ROUTE_ENGINE) != 0) {
     exchange->cause = "client_gone";
     exchange_move(exchange, EXCHANGE_GONE);
@@ -281,7 +275,7 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   if (exchange->response != NULL) return queue_response(exchange);
   /* Nobody could tell the handler that its client has gone. */
   CHECK(public->on_gone != NULL);
-  suspend(exchange);
+  exchange_suspend(exchange);
   return MHD_YES;
 }
 
@@ -295,7 +289,7 @@ enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const
   if (*upload_size != 0) return exchange_body(exchange, upload, upload_size);
   switch (exchange->state) {
   case EXCHANGE_READING: return exchange_handle(exchange);
-  case EXCHANGE_HANDLING: suspend(exchange); return MHD_YES;
+  case EXCHANGE_HANDLING: exchange_suspend(exchange); return MHD_YES;
   case EXCHANGE_ANSWERED:
   case EXCHANGE_STREAMING:
   case EXCHANGE_ENDING:
@@ -304,170 +298,6 @@ enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const
   case EXCHANGE_GONE: break;
   }
   return MHD_NO;
-}
-
-/* ---- handlers' side: the reply ---- */
-
-const char *exchange_request_header(const exchange_t *public, const char *name) {
-  return MHD_lookup_connection_value(exchange_of(public)->mhd, MHD_HEADER_KIND, name);
-}
-
-void exchange_header(exchange_t *public, const char *name, const char *value) {
-  http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->header_count < HEADERS_MAX);
-  header_t *header = &exchange->headers[exchange->header_count];
-  header->name = strdup(name);
-  header->value = strdup(value);
-  if (header->name != NULL && header->value != NULL) {
-    exchange->header_count++;
-    return;
-  }
-  free(header->name);
-  free(header->value);
-}
-
-/* The response exists (or could not be made): it leaves now, or when the handler returns. */
-static void answered(http_exchange_t *exchange, bool made, exchange_state_t state) {
-  if (!made) {
-    exchange->public.on_gone = NULL;
-    exchange->cause = "no_memory";
-    exchange_move(exchange, EXCHANGE_GONE);
-  } else {
-    exchange_move(exchange, state);
-  }
-  if (!exchange->in_handler) wake(exchange);
-}
-
-void exchange_reply(exchange_t *public, int status, const char *content_type, char *body,
-                    size_t length) {
-  http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_HANDLING);
-  answered(exchange, reply_make(exchange, status, content_type, body, length), EXCHANGE_ANSWERED);
-}
-
-void exchange_error(exchange_t *public, const error_t *error) {
-  http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_HANDLING);
-  answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
-}
-
-void exchange_shutdown(http_exchange_t *exchange) {
-  static const error_t error = {.code = ERR_DRAINING, .message = "The server is shutting down."};
-  if (exchange->state == EXCHANGE_HANDLING) {
-    tell_gone(exchange, "shutdown");
-    exchange->cause = "shutdown";
-    exchange->close = true;
-    exchange_error(&exchange->public, &error);
-  } else if (exchange->state == EXCHANGE_STREAMING) {
-    tell_gone(exchange, "shutdown");
-    exchange->cause = "shutdown";
-    bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
-    size_t length = 0;
-    char *body = error_body(&error, numeric, &length);
-    if (body != NULL) {
-      exchange_write(&exchange->public, "data: ", 6);
-      exchange_write(&exchange->public, body, length);
-      exchange_write(&exchange->public, "\n\ndata: [DONE]\n\n", 16);
-      free(body);
-    }
-    exchange_end(&exchange->public);
-  } else if (exchange->state == EXCHANGE_READING) {
-    exchange_cut(exchange, "shutdown");
-  }
-}
-
-/* ---- handlers' side: the stream ---- */
-
-/* libmicrohttpd asks for bytes. It may ask twice for the same position before it sends. */
-static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_t size) {
-  (void)position;
-  http_exchange_t *exchange = context;
-  if (exchange->state == EXCHANGE_GONE) return MHD_CONTENT_READER_END_WITH_ERROR;
-  size_t pending = exchange->out_end - exchange->out_start;
-  exchange->progress_ms = uv_now(exchange->http->loop);
-  if (pending == 0) {
-    if (exchange->state == EXCHANGE_ENDING) return MHD_CONTENT_READER_END_OF_STREAM;
-    if (exchange->out_capacity > 16 * 1024) {
-      free(exchange->out);
-      exchange->out = NULL;
-      exchange->out_capacity = 0;
-    }
-    exchange->out_start = exchange->out_end = 0;
-    /* Returning 0 without suspending makes libmicrohttpd ask again at once, for ever. */
-    suspend(exchange);
-    return 0;
-  }
-  size_t n = pending < size ? pending : size;
-  memcpy(buffer, exchange->out + exchange->out_start, n);
-  exchange->out_start += n;
-  return (ssize_t)n;
-}
-
-void exchange_stream(exchange_t *public) {
-  http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_HANDLING);
-  public->log.stream = true;
-  bool made = reply_make_stream(exchange, stream_read);
-  if (made) {
-    answered(exchange, true, EXCHANGE_STREAMING);
-    return;
-  }
-  /* The handler goes on writing, so it must hear of the end through on_gone. */
-  exchange_move(exchange, EXCHANGE_STREAMING);
-  doom(exchange, "no_memory");
-}
-
-/* Makes room behind out_end. */
-static bool out_grow(http_exchange_t *exchange, size_t more) {
-  size_t pending = exchange->out_end - exchange->out_start;
-  if (exchange->out_end + more <= exchange->out_capacity) return true;
-  if (exchange->out_start > 0) {
-    memmove(exchange->out, exchange->out + exchange->out_start, pending);
-    exchange->out_start = 0;
-    exchange->out_end = pending;
-    if (pending + more <= exchange->out_capacity) return true;
-  }
-  size_t capacity = exchange->out_capacity > 0 ? exchange->out_capacity : 512;
-  while (capacity < pending + more) capacity *= 2;
-  char *out = realloc(exchange->out, capacity);
-  if (out == NULL) return false;
-  exchange->out = out;
-  exchange->out_capacity = capacity;
-  return true;
-}
-
-bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
-  http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_STREAMING);
-  if (exchange->doom != NULL) return false;
-  size_t limit = (size_t)exchange->http->server->config->stream_buffer_bytes;
-  size_t pending = exchange->out_end - exchange->out_start;
-  /* One event larger than the limit may pass while nothing else waits. */
-  if (pending > 0 && length > limit - (pending < limit ? pending : limit)) {
-    doom(exchange, "slow_reader");
-    return false;
-  }
-  if (!out_grow(exchange, length)) {
-    doom(exchange, "no_memory");
-    return false;
-  }
-  memcpy(exchange->out + exchange->out_end, bytes, length);
-  exchange->out_end += length;
-  exchange->bytes_out += length;
-  if (!exchange->in_handler) wake(exchange);
-  return true;
-}
-
-size_t exchange_pending(const exchange_t *public) {
-  const http_exchange_t *exchange = exchange_of(public);
-  return exchange->out_end - exchange->out_start;
-}
-
-void exchange_end(exchange_t *public) {
-  http_exchange_t *exchange = exchange_of(public);
-  public->on_gone = NULL;
-  exchange_move(exchange, EXCHANGE_ENDING);
-  if (!exchange->in_handler) wake(exchange);
 }
 
 /* ---- the end ---- */
@@ -537,7 +367,7 @@ void exchange_completed(void *context, struct MHD_Connection *mhd, void **reques
                       : how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN ? "shutdown"
                                                                       : "client_gone";
   }
-  tell_gone(exchange, exchange->cause != NULL ? exchange->cause : "client_gone");
+  exchange_tell_gone(exchange, exchange->cause != NULL ? exchange->cause : "client_gone");
   if (exchange->suspended) exchange->http->suspended--;
   record(exchange);
   http_t *http = exchange->http;

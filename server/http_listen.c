@@ -74,8 +74,8 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
   for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
-    int fd = accept4(listener->fd, (struct sockaddr *)&address, &length,
-                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd =
+        accept4(listener->fd, (struct sockaddr *)&address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) pause_accept(http);
@@ -97,10 +97,10 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
 /* ---- opening ---- */
 
 static int cannot(error_t *error, const char *what, const char *address) {
-  int code = errno == EADDRINUSE                       ? ERR_ADDRESS_IN_USE
-             : errno == EACCES || errno == EPERM       ? ERR_PERMISSION
+  int code = errno == EADDRINUSE                         ? ERR_ADDRESS_IN_USE
+             : errno == EACCES || errno == EPERM         ? ERR_PERMISSION
              : errno == EADDRNOTAVAIL || errno == EINVAL ? ERR_CONFIGURATION
-                                                       : ERR_IO;
+                                                         : ERR_IO;
   return error_set(error, code, "listen", "cannot %s %s: %s", what, address, strerror(errno));
 }
 
@@ -111,7 +111,8 @@ static listener_t *listener_add(http_t *http, int fd) {
   return listener;
 }
 
-/* A socket file that nobody serves is left over from a crash; one that somebody serves is not ours. */
+/* A socket file that nobody serves is left over from a crash; one that somebody serves is not ours.
+ */
 static int remove_stale(const struct sockaddr_un *address, error_t *error) {
   struct stat info;
   if (lstat(address->sun_path, &info) != 0) return 0;
@@ -120,8 +121,7 @@ static int remove_stale(const struct sockaddr_un *address, error_t *error) {
                      address->sun_path);
   }
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  bool served =
-      fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+  bool served = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
   if (fd >= 0) close(fd);
   if (served) {
     return error_set(error, ERR_ADDRESS_IN_USE, "uds", "%s is in use by another process",
@@ -192,7 +192,8 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *h
   if (fd < 0) return cannot(error, "open a socket for", host);
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   /* "::" takes IPv4 too, as everybody expects; any other IPv6 address is just itself. */
-  if (info->ai_family == AF_INET6) set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
+  if (info->ai_family == AF_INET6)
+    set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
     int rc = cannot(error, "listen on", host);
     close(fd);
@@ -205,9 +206,8 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *h
 }
 
 static int open_tcp(http_t *http, const char *host, const char *port, error_t *error) {
-  struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                           .ai_socktype = SOCK_STREAM,
-                           .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+  struct addrinfo hints = {
+      .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
   struct addrinfo *found = NULL;
   int status = getaddrinfo(host[0] != '\0' ? host : "127.0.0.1", port, &hints, &found);
   if (status != 0) {
@@ -261,8 +261,7 @@ int listen_open(http_t *http, error_t *error) {
   int rc = 0;
   for (int i = 0; i < config->listen.count && rc == 0; i++) {
     if (http->listener_count == LISTENERS_MAX) {
-      return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners",
-                       LISTENERS_MAX);
+      return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
     }
     rc = open_text(http, config->listen.items[i], error);
   }

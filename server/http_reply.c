@@ -2,7 +2,7 @@
  *
  * Loop thread. Makes responses, never queues them: http_exchange.c decides when.
  */
-#include "server/http_internal.h"
+#include "server/http_exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
   if (exchange->origin != NULL) {
     add(response, "Access-Control-Allow-Origin", exchange->origin);
     add(response, "Vary", "Origin");
-    add(response, "Access-Control-Expose-Headers", "x-request-id, openai-processing-ms, Retry-After");
+    add(response, "Access-Control-Expose-Headers",
+        "x-request-id, openai-processing-ms, Retry-After");
   }
   if (exchange->close || exchange->http->server->draining) {
     add(response, MHD_HTTP_HEADER_CONNECTION, "close");

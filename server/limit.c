@@ -1,7 +1,7 @@
 /* limit.c: connection counts per peer in a fixed hash table, and the budget of body bytes.
  *
- * Loop thread. Everything is allocated at start; a peer that finds no place in the table (more peers
- * than connections are allowed, so never) is not counted rather than refused.
+ * Loop thread. Everything is allocated at start; a peer that finds no place in the table (more
+ * peers than connections are allowed, so never) is not counted rather than refused.
  */
 #include "server/limit.h"
 

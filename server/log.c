@@ -29,7 +29,8 @@ static struct {
   char buffer[BUFFER_BYTES];
   size_t used;
   uint64_t dropped;
-} sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO, .access = true};
+} sink = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO, .access = true};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -83,8 +84,8 @@ int log_open(const config_t *config, error_t *error) {
     fd = open_file(config->log_file);
     if (fd < 0) {
       int code = errno == EACCES || errno == EPERM ? ERR_PERMISSION : ERR_IO;
-      return error_set(error, code, "log_file", "cannot open the log file %s: %s",
-                       config->log_file, strerror(errno));
+      return error_set(error, code, "log_file", "cannot open the log file %s: %s", config->log_file,
+                       strerror(errno));
     }
     path = strdup(config->log_file);
   }
@@ -146,8 +147,9 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
   pthread_mutex_lock(&sink.lock);
   if (level <= sink.level) {
     if (sink.json) {
-      size_t written = json_escape(escaped, sizeof escaped - 1, text, length);
-      escaped[written < sizeof escaped - 1 ? written : sizeof escaped - 1] = '\0';
+      /* Zeroed, because json_escape stops at the last whole piece that fits. */
+      memset(escaped, 0, sizeof escaped);
+      json_escape(escaped, sizeof escaped - 1, text, length);
       n = snprintf(line, sizeof line,
                    "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"msg\":\"%s\"}\n", timestamp,
                    level_names[level], event, escaped);
@@ -219,10 +221,9 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   text_field(&line, "peer", access->peer);
   text_field(&line, "key", access->key);
   if (log->model != NULL) {
-    char model[64], escaped[128];
+    char model[64], escaped[128] = "";
     error_quote(model, sizeof model, log->model, strlen(log->model));
-    size_t length = json_escape(escaped, sizeof escaped - 1, model, strlen(model));
-    escaped[length < sizeof escaped ? length : sizeof escaped - 1] = '\0';
+    json_escape(escaped, sizeof escaped - 1, model, strlen(model));
     text_field(&line, "model", escaped);
   }
   if (json) out[line.used++] = '}';

@@ -1,7 +1,7 @@
 /* log.h: lines for the operator. Any thread; one lock.
  *
- * A line is written whole or dropped and counted: a full pipe never stops the server. Text that came
- * from a client is escaped here.
+ * A line is written whole or dropped and counted: a full pipe never stops the server. Text that
+ * came from a client is escaped here.
  */
 #ifndef INFERD_SERVER_LOG_H
 #define INFERD_SERVER_LOG_H
@@ -35,7 +35,8 @@ typedef struct access {
   const exchange_log_t *log;
 } access_t;
 
-/* Buffered until log_flush (once per loop turn). At most LOG_ACCESS_BYTES_MAX bytes with newline. */
+/* Buffered until log_flush (once per loop turn). At most LOG_ACCESS_BYTES_MAX bytes with newline.
+ */
 void log_access(const access_t *access);
 void log_flush(void);
 uint64_t log_dropped(void); /* lines that nobody took */

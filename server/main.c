@@ -36,7 +36,8 @@ static void print_usage(FILE *out) {
         "  inferd version\n\n",
         out);
   config_help(out, NULL);
-  fputs("\n--help=all shows every flag, --help=memory a group, --help=WORD what mentions it.\n", out);
+  fputs("\n--help=all shows every flag, --help=memory a group, --help=WORD what mentions it.\n",
+        out);
 }
 
 /* Looks for --help[=topic] among the flags. */
@@ -112,7 +113,7 @@ static char *read_all(FILE *in, size_t *length) {
   while (text != NULL) {
     *length += fread(text + *length, 1, capacity - *length, in);
     if (*length < capacity) return text;
-    char *more = capacity <= SIZE_MAX / 2 ? realloc(text, capacity * 2) : NULL;
+    char *more = reallocarray(text, capacity, 2);
     if (more == NULL) free(text);
     text = more;
     capacity *= 2;
@@ -262,7 +263,8 @@ static int bench_command(char **argv) {
     execv(program, argv);
   }
   execvp("inferd-bench", argv);
-  fputs("inferd: inferd-bench is neither beside inferd nor in PATH; `make all` builds it\n", stderr);
+  fputs("inferd: inferd-bench is neither beside inferd nor in PATH; `make all` builds it\n",
+        stderr);
   return EXIT_USAGE;
 }
 

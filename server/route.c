@@ -36,8 +36,8 @@ static const route_t routes[] = {
 };
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
 
-/* Doubled slashes become one, the query and one trailing slash go, an absolute-form target loses its
- * scheme and authority. `out` holds strlen(path) + 2 bytes. */
+/* Doubled slashes become one, the query and one trailing slash go, an absolute-form target loses
+ * its scheme and authority. `out` holds strlen(path) + 2 bytes. */
 static void normalise(const char *path, char *out) {
   if (strncasecmp(path, "http://", 7) == 0) {
     const char *slash = strchr(path + 7, '/');
@@ -59,7 +59,8 @@ static int hex_digit(char c) {
   return -1;
 }
 
-/* NULL when memory is short. A malformed or zero escape stays as it is: http_check refused it before. */
+/* NULL when memory is short. A malformed or zero escape stays as it is: http_check refused it
+ * before. */
 static char *percent_decode(const char *text) {
   char *out = malloc(strlen(text) + 1);
   if (out == NULL) return NULL;

@@ -47,9 +47,13 @@ typedef struct daemon {
 
 /* ---- the end ---- */
 
-static void stop_loop(daemon_t *daemon) { uv_stop(&daemon->loop); }
+static void stop_loop(daemon_t *daemon) {
+  uv_stop(&daemon->loop);
+}
 
-static void on_abort_deadline(uv_timer_t *timer) { stop_loop(timer->data); }
+static void on_abort_deadline(uv_timer_t *timer) {
+  stop_loop(timer->data);
+}
 
 static void abort_now(daemon_t *daemon, const char *why) {
   if (daemon->aborting) return;
@@ -78,11 +82,15 @@ static void drain(daemon_t *daemon, const char *why) {
   http_drain(server->http);
 }
 
-void server_drained(server_t *server) { stop_loop((daemon_t *)server); }
+void server_drained(server_t *server) {
+  stop_loop((daemon_t *)server);
+}
 
 /* ---- engine ---- */
 
-static void on_engine_wake(uv_async_t *async) { completions_drain_events(async->data); }
+static void on_engine_wake(uv_async_t *async) {
+  completions_drain_events(async->data);
+}
 
 /* Engine thread. */
 static void engine_woke(void *context) {
@@ -165,7 +173,8 @@ static void on_ready(daemon_t *daemon) {
   daemon->ready = true;
   snprintf(server->system_fingerprint, sizeof server->system_fingerprint, "fp_%016llx",
            (unsigned long long)info->weights_hash);
-  log_line(LOG_INFO, "ready", "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
+  log_line(LOG_INFO, "ready",
+           "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
            info->backend, info->device);
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);

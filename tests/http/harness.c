@@ -55,7 +55,9 @@ typedef struct job {
   bool stream, flood;
 } job_t;
 
-static void on_job_closed(uv_handle_t *handle) { free(handle); }
+static void on_job_closed(uv_handle_t *handle) {
+  free(handle);
+}
 static void job_end(job_t *job) {
   atomic_fetch_sub(&seen.live, 1);
   uv_close((uv_handle_t *)&job->timer, on_job_closed);
@@ -134,18 +136,32 @@ void api_completions(exchange_t *exchange) {
   if (!wait) uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);
 }
 
-void api_models(exchange_t *exchange) { reply_text(exchange, "{\"object\":\"list\"}"); }
+void api_models(exchange_t *exchange) {
+  reply_text(exchange, "{\"object\":\"list\"}");
+}
 void api_model(exchange_t *exchange) {
   char text[300];
   snprintf(text, sizeof text, "{\"id\":\"%.200s\"}", exchange->path_tail);
   reply_text(exchange, text);
 }
-void api_tokenize(exchange_t *exchange) { reply_text(exchange, "{\"count\":0}"); }
-void api_detokenize(exchange_t *exchange) { reply_text(exchange, "{\"prompt\":\"\"}"); }
-void api_livez(exchange_t *exchange) { reply_text(exchange, "{\"status\":\"ok\"}"); }
-void api_readyz(exchange_t *exchange) { reply_text(exchange, "{\"status\":\"ok\"}"); }
-void api_version(exchange_t *exchange) { reply_text(exchange, "{\"version\":\"0\"}"); }
-void api_metrics(exchange_t *exchange) { reply_text(exchange, "x 1\n"); }
+void api_tokenize(exchange_t *exchange) {
+  reply_text(exchange, "{\"count\":0}");
+}
+void api_detokenize(exchange_t *exchange) {
+  reply_text(exchange, "{\"prompt\":\"\"}");
+}
+void api_livez(exchange_t *exchange) {
+  reply_text(exchange, "{\"status\":\"ok\"}");
+}
+void api_readyz(exchange_t *exchange) {
+  reply_text(exchange, "{\"status\":\"ok\"}");
+}
+void api_version(exchange_t *exchange) {
+  reply_text(exchange, "{\"version\":\"0\"}");
+}
+void api_metrics(exchange_t *exchange) {
+  reply_text(exchange, "x 1\n");
+}
 void api_not_yet(exchange_t *exchange) {
   error_t error = {0};
   error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "Not yet.");
@@ -252,10 +268,18 @@ void harness_stop(void) {
   log_close();
 }
 
-void harness_drain(void) { command(COMMAND_DRAIN); }
-void harness_abort(void) { command(COMMAND_ABORT); }
-void harness_stats(void) { command(COMMAND_STATS); }
-const char *harness_address(int listener) { return http_address(h.server.http, listener); }
+void harness_drain(void) {
+  command(COMMAND_DRAIN);
+}
+void harness_abort(void) {
+  command(COMMAND_ABORT);
+}
+void harness_stats(void) {
+  command(COMMAND_STATS);
+}
+const char *harness_address(int listener) {
+  return http_address(h.server.http, listener);
+}
 int harness_port(int listener) {
   const char *address = harness_address(listener);
   return atoi(strrchr(address, ':') + 1);
@@ -282,9 +306,9 @@ int client_connect_address(const char *host, int port) {
   struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   bool six = strchr(host, ':') != NULL;
-  cr_assert_eq(inet_pton(six ? AF_INET6 : AF_INET, host,
-                         six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr),
-               1);
+  cr_assert_eq(
+      inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr),
+      1);
   int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   int rc = six ? connect(fd, (struct sockaddr *)&v6, sizeof v6)
@@ -294,7 +318,9 @@ int client_connect_address(const char *host, int port) {
   return -1;
 }
 
-int client_connect(int port) { return client_connect_address("127.0.0.1", port); }
+int client_connect(int port) {
+  return client_connect_address("127.0.0.1", port);
+}
 
 int client_connect_unix(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -314,7 +340,9 @@ void client_send_bytes(int fd, const char *bytes, size_t length) {
   }
 }
 
-void client_send(int fd, const char *text) { client_send_bytes(fd, text, strlen(text)); }
+void client_send(int fd, const char *text) {
+  client_send_bytes(fd, text, strlen(text));
+}
 
 char *client_read(int fd, const char *until, int timeout_ms) {
   size_t used = 0, capacity = 65536;
@@ -335,7 +363,9 @@ char *client_read(int fd, const char *until, int timeout_ms) {
   return text;
 }
 
-char *client_read_all(int fd, int timeout_ms) { return client_read(fd, NULL, timeout_ms); }
+char *client_read_all(int fd, int timeout_ms) {
+  return client_read(fd, NULL, timeout_ms);
+}
 
 bool client_closed(int fd, int timeout_ms) {
   uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;

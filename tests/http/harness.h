@@ -9,15 +9,15 @@
 
 /* What the fake handlers saw; any thread may read it. */
 typedef struct seen {
-  atomic_int handled;   /* calls of api_completions */
-  atomic_int live;      /* exchanges it has not answered */
-  atomic_int gone;      /* calls of on_gone */
+  atomic_int handled; /* calls of api_completions */
+  atomic_int live;    /* exchanges it has not answered */
+  atomic_int gone;    /* calls of on_gone */
   atomic_int refused_writes;
-  atomic_int drained;   /* calls of server_drained */
-  atomic_int metrics;   /* calls of metrics_http */
+  atomic_int drained; /* calls of server_drained */
+  atomic_int metrics; /* calls of metrics_http */
   atomic_int last_status;
-  _Atomic(const char *) cause;      /* of the last on_gone */
-  atomic_ullong gone_ns;            /* when */
+  _Atomic(const char *) cause;                /* of the last on_gone */
+  atomic_ullong gone_ns;                      /* when */
   atomic_int connections, streaming, waiting; /* transport's gauges, after harness_stats */
 } seen_t;
 extern seen_t seen;
@@ -41,7 +41,8 @@ int client_connect_address(const char *host, int port); /* numeric; IPv6 too */
 int client_connect_unix(const char *path);
 void client_send(int fd, const char *text);
 void client_send_bytes(int fd, const char *bytes, size_t length);
-/* Reads until the text contains `until`, the end of file, or the timeout. Returns malloc'ed text. */
+/* Reads until the text contains `until`, the end of file, or the timeout. Returns malloc'ed text.
+ */
 char *client_read(int fd, const char *until, int timeout_ms);
 char *client_read_all(int fd, int timeout_ms); /* to the end of file */
 bool client_closed(int fd, int timeout_ms);    /* does the server close within the time? */

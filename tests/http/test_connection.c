@@ -1,4 +1,6 @@
-/* Connections: clients that vanish, stall, flood or come in too great a number; listeners; drain. */
+/* test_connection.c: connections: clients that vanish, stall, flood or come in too great a number;
+ * listeners; drain.
+ */
 #include "tests/http/harness.h"
 
 #include <criterion/criterion.h>
@@ -111,7 +113,8 @@ Test(connection, five_thousand_random_ends_leave_nothing) {
   harness_start((const char *[]){"--max-body-bytes=64KiB", NULL});
   static const char *const requests[] = {
       "{\"mode\":\"wait\"}", "{\"mode\":\"stream\",\"n\":100,\"ms\":1,\"size\":2000}",
-      "{\"mode\":\"later\",\"ms\":3}", "{\"mode\":\"flood\",\"n\":300,\"ms\":1,\"size\":4000}", "{}"};
+      "{\"mode\":\"later\",\"ms\":3}", "{\"mode\":\"flood\",\"n\":300,\"ms\":1,\"size\":4000}",
+      "{}"};
   unsigned state = 12345;
   for (int i = 0; i < 5000; i++) {
     state = state * 1664525u + 1013904223u;
@@ -166,7 +169,8 @@ Test(connection, slow_headers_end_at_the_deadline) {
 Test(connection, slow_body_ends_at_the_deadline) {
   harness_start((const char *[]){"--body-timeout=500ms", NULL});
   int fd = client_connect(harness_port(0));
-  client_send(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
+  client_send(fd,
+              "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
   char *answer = client_read_all(fd, 4000);
   cr_expect_eq(status_of(answer), 408, "%s", answer);
   free(answer);
@@ -201,7 +205,8 @@ Test(connection, slow_reader_is_cut_at_the_buffer_limit) {
 }
 
 Test(connection, reader_that_takes_nothing_is_cut_in_time) {
-  harness_start((const char *[]){"--slow-reader-timeout=600ms", "--stream-buffer-bytes=64MiB", NULL});
+  harness_start(
+      (const char *[]){"--slow-reader-timeout=600ms", "--stream-buffer-bytes=64MiB", NULL});
   int fd = begin("{\"mode\":\"stream\",\"n\":1000000,\"ms\":1,\"size\":8000}");
   cr_expect(wait_for(&seen.gone, 1, 20000));
   cr_expect_str_eq(atomic_load(&seen.cause), "slow_reader");
@@ -216,7 +221,8 @@ Test(connection, one_client_at_a_time_never_stalls) {
   harness_start((const char *[]){"--max-connections=1", NULL});
   for (int i = 0; i < 20; i++) {
     int status = 0;
-    for (int k = 0; k < 100 && status != 200; k++) { /* the last one's close may still be under way */
+    for (int k = 0; k < 100 && status != 200;
+         k++) { /* the last one's close may still be under way */
       status = health_status();
       if (status != 200) usleep(5000);
     }
@@ -327,7 +333,8 @@ Test(connection, start_errors_have_reasons) {
   int blocker = socket(AF_INET, SOCK_STREAM, 0);
   cr_expect_geq(blocker, 0);
   close(blocker);
-  cr_expect_eq(harness_try((const char *[]){"--listen=0.0.0.0:0", NULL}, &error), ERR_CONFIGURATION);
+  cr_expect_eq(harness_try((const char *[]){"--listen=0.0.0.0:0", NULL}, &error),
+               ERR_CONFIGURATION);
   cr_expect(strstr(error.message, "--allow-unauthenticated") != NULL);
   cr_expect_eq(harness_try((const char *[]){"--listen=no.such.host.invalid:1", NULL}, &error),
                ERR_CONFIGURATION);

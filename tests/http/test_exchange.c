@@ -1,4 +1,5 @@
-/* Requests and answers over real sockets: framing, keep-alive, streams, refusals. */
+/* test_exchange.c: requests and answers over real sockets: framing, keep-alive, streams, refusals.
+ */
 #include "tests/http/harness.h"
 
 #include <criterion/criterion.h>
@@ -54,8 +55,8 @@ Test(exchange, pipelined_requests_are_answered_in_order) {
   harness_start(NULL);
   char *one = client_post_text("/v1/completions", "X-Request-Id: one\r\n", "{\"mode\":\"later\"}");
   char *two = client_post_text("/v1/completions", "", "{\"mode\":\"stream\",\"n\":3,\"ms\":2}");
-  char *three = client_post_text("/v1/completions", "X-Request-Id: three\r\nConnection: close\r\n",
-                                 "{}");
+  char *three =
+      client_post_text("/v1/completions", "X-Request-Id: three\r\nConnection: close\r\n", "{}");
   int fd = client_connect(harness_port(0));
   client_send(fd, one);
   client_send(fd, two);
@@ -126,13 +127,15 @@ Test(exchange, ambiguous_framing_is_refused) {
   cr_expect_eq(expect(POST_HEAD "Transfer-Encoding: gzip, chunked\r\n\r\n{}"), 501);
   cr_expect_eq(expect(POST_HEAD "Transfer-Encoding: identity\r\n\r\n{}"), 501);
   cr_expect_eq(expect(POST_HEAD "Content-Length : 2\r\n\r\n{}"), 400);
-  cr_expect_eq(expect(POST_HEAD "X: a\x01" "b\r\nContent-Length: 2\r\n\r\n{}"), 400);
+  cr_expect_eq(expect(POST_HEAD "X: a\x01"
+                                "b\r\nContent-Length: 2\r\n\r\n{}"),
+               400);
   cr_expect_eq(expect(POST_HEAD "Host: other\r\nContent-Length: 2\r\n\r\n{}"), 400);
   cr_expect_eq(expect("POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"), 400);
-  cr_expect_eq(expect("GET /v1/models/a%00b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
-               400);
-  cr_expect_eq(expect("GET /v1/models/a%zz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
-               400);
+  cr_expect_eq(
+      expect("GET /v1/models/a%00b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), 400);
+  cr_expect_eq(
+      expect("GET /v1/models/a%zz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), 400);
   cr_expect_eq(atomic_load(&seen.handled), 0);
   cr_expect_eq(expect(POST_HEAD "Connection: close\r\nContent-Length: 2\r\n\r\n{}"), 200);
   harness_stop();
@@ -151,10 +154,12 @@ Test(exchange, refuses_before_the_body) {
   cr_expect_eq(expect(KEYED "Content-Encoding: gzip\r\nContent-Length: 100\r\n\r\n"), 415);
   cr_expect_eq(expect(KEYED "Content-Length: 1048577\r\n\r\n"), 413);
   cr_expect_eq(expect(KEYED "Expect: 100-continue\r\nContent-Length: 1048577\r\n\r\n"), 413);
-  cr_expect_eq(expect("GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), 401);
+  cr_expect_eq(expect("GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+               401);
   cr_expect_eq(atomic_load(&seen.handled), 0);
-  cr_expect_eq(expect(KEYED "Connection: close\r\nContent-Type: application/vnd.x+json; charset=UTF-8\r\n"
-                            "Content-Length: 2\r\n\r\n{}"),
+  cr_expect_eq(expect(KEYED
+                      "Connection: close\r\nContent-Type: application/vnd.x+json; charset=UTF-8\r\n"
+                      "Content-Length: 2\r\n\r\n{}"),
                200);
   harness_stop();
 }
@@ -233,7 +238,8 @@ Test(exchange, expect_continue_is_honoured_after_the_checks) {
 
 Test(exchange, methods_and_routes) {
   harness_start(NULL);
-#define PLAIN(method, path) method " " path " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+#define PLAIN(method, path)                                                                        \
+  method " " path " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
   char *answer = client_request(PLAIN("GET", "/v1/completions"));
   cr_expect_eq(status_of(answer), 405);
   cr_expect(strstr(answer, "Allow: POST, OPTIONS\r\n") != NULL);
@@ -283,7 +289,9 @@ Test(exchange, state_of_the_engine_decides) {
   cr_expect(strstr(answer, "\"code\":\"model_loading\"") != NULL);
   cr_expect(strstr(answer, "Retry-After: ") != NULL && strstr(answer, "retry-after-ms: ") != NULL);
   free(answer);
-  cr_expect_eq(expect("GET /livez HTTP/1.0\r\n\r\n") + expect("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), 200 + 200);
+  cr_expect_eq(expect("GET /livez HTTP/1.0\r\n\r\n") +
+                   expect("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+               200 + 200);
   atomic_store(&fake_engine_state, ENGINE_FAILED);
   answer = client_request(text);
   cr_expect_eq(status_of(answer), 503);

@@ -1,0 +1,259 @@
+/* test_config.c: command line, environment and file -> config_t. */
+#include "config/config.h"
+#include "config/parse.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(config, .timeout = 30);
+
+static config_t config;
+static error_t error;
+
+/* Loads from words separated by blanks. */
+static int load(const char *line) {
+  char text[512], *words[32], *rest = text;
+  int count = 0;
+  snprintf(text, sizeof text, "%s", line);
+  for (char *word; (word = strsep(&rest, " ")) != NULL;) {
+    if (*word != '\0') words[count++] = word;
+  }
+  error = (error_t){0};
+  return config_load(&config, count, words, &error);
+}
+
+static void expect_error(const char *line, int code, const char *part) {
+  int rc = load(line);
+  cr_expect_eq(rc, code, "%s: %d %s", line, rc, error.message);
+  cr_expect(strstr(error.message, part) != NULL, "%s: '%s' is not in '%s'", line, part,
+            error.message);
+  config_free(&config);
+}
+
+static char path[64];
+static int load_text(const char *text) {
+  snprintf(path, sizeof path, "/tmp/inferd-conf-%d", (int)getpid());
+  FILE *file = fopen(path, "w");
+  fputs(text, file);
+  fclose(file);
+  error = (error_t){0};
+  int rc = config_load_file(&config, path, &error);
+  unlink(path);
+  return rc;
+}
+
+static void expect_file_error(const char *text, const char *part) {
+  int rc = load_text(text);
+  cr_expect_eq(rc, ERR_CONFIGURATION, "%s", text);
+  cr_expect(strstr(error.message, part) != NULL, "'%s' is not in '%s'", part, error.message);
+  config_free(&config);
+}
+
+Test(config, defaults) {
+  cr_assert_eq(load(""), 0, "%s", error.message);
+  cr_expect_str_eq(config.host, "127.0.0.1");
+  cr_expect_eq(config.port, 8000);
+  cr_expect_eq(config.max_body_bytes, 16 << 20);
+  cr_expect_float_eq(config.max_queue_time, 30, 1e-9);
+  cr_expect(config.enable_prefix_caching);
+  cr_expect_eq(config.api_key.count, 0);
+  cr_expect_not(config_given(&config, OPTION_port));
+  config_free(&config);
+}
+
+Test(config, flags) {
+  cr_assert_eq(load("models/demo --port=9000 --max-model-len 32K --no-enable-prefix-caching "
+                    "--served-model-name a,b --served-model-name c --gpu-memory-utilization 80% "
+                    "--kv-cache-bytes 1.5GiB --drain-timeout 2m --any_model --strict-params=no"),
+               0, "%s", error.message);
+  cr_expect_str_eq(config.model, "models/demo");
+  cr_expect_eq(config.port, 9000);
+  cr_expect_eq(config.max_model_len, 32768);
+  cr_expect_not(config.enable_prefix_caching);
+  cr_assert_eq(config.served_model_name.count, 3);
+  cr_expect_str_eq(config.served_model_name.items[2], "c");
+  cr_expect_float_eq(config.memory, 0.8, 1e-9);
+  cr_expect_eq(config.kv_cache_bytes, 3ll << 29);
+  cr_expect_float_eq(config.drain_timeout, 120, 1e-9);
+  cr_expect(config.any_model);
+  cr_expect_not(config.strict_params);
+  cr_expect(config_given(&config, OPTION_port));
+  config_free(&config);
+}
+
+Test(config, auto_is_offered_where_the_table_says_so) {
+  cr_assert_eq(load("--max-model-len auto --threads=auto"), 0);
+  cr_expect_eq(config.max_model_len, 0);
+  config_free(&config);
+  expect_error("--port auto", ERR_USAGE, "--port");
+}
+
+Test(config, wrong_flags_name_what_would_be_right) {
+  expect_error("--prot 1", ERR_USAGE, "did you mean --port?");
+  expect_error("--max-model-length 1", ERR_USAGE, "did you mean --max-model-len?");
+  expect_error("--no-enable-prefix-cashing", ERR_USAGE, "is unknown");
+  expect_error("--xyzzyplugh 1", ERR_USAGE, "--xyzzyplugh is unknown");
+  expect_error("--port", ERR_USAGE, "needs a value");
+  expect_error("--port=-1", ERR_USAGE, "0 to 65535");
+  expect_error("--port=65536", ERR_USAGE, "0 to 65535");
+  expect_error("--port=80x", ERR_USAGE, "'80x' is not valid");
+  expect_error("--no-port=1", ERR_USAGE, "unknown");
+  expect_error("--dtype int3", ERR_USAGE, "auto|half");
+  expect_error("--any-model=perhaps", ERR_USAGE, "true or false");
+  expect_error("one two", ERR_USAGE, "more than one model");
+  expect_error("-p 1", ERR_USAGE, "not a flag");
+  expect_error("--block-size 24", ERR_CONFIGURATION, "power of two");
+  expect_error("--max-num-seqs 100 --max-num-batched-tokens 50", ERR_CONFIGURATION, "at least");
+  expect_error("--device tpu", ERR_CONFIGURATION, "cuda[:N]");
+  expect_error("--config /no/such/file", ERR_CONFIGURATION, "/no/such/file");
+}
+
+Test(config, meaningless_flags_are_noticed) {
+  cr_assert_eq(load("m --trust-remote-code --swap-space 4 -O3 --tensor-parallel-size=1"), 0, "%s",
+               error.message);
+  cr_assert_eq(config.notices.count, 4);
+  cr_expect(strstr(config.notices.items[1], "--swap-space") != NULL);
+  cr_expect_str_eq(config.model, "m");
+  config_free(&config);
+}
+
+Test(config, file) {
+  cr_assert_eq(load_text("# comment\n\n  port = 9001   # why\nserved_model_name = a, b\n"
+                         "api_key = \"x#y\"\nmax-queue-time = 250ms\r\n"),
+               0, "%s", error.message);
+  cr_expect_eq(config.port, 9001);
+  cr_expect_eq(config.origin[OPTION_port].line, 3);
+  cr_expect_eq(config.served_model_name.count, 2);
+  cr_expect_str_eq(config.api_key.items[0], "x#y");
+  cr_expect_float_eq(config.max_queue_time, 0.25, 1e-9);
+  config_free(&config);
+  expect_file_error("port = 1\nport = 2\n", "line 2: port was already set on line 1");
+  expect_file_error("prot = 1\n", "line 1: prot is unknown; did you mean port?");
+  expect_file_error("port\n", "line 1: expected key = value");
+  expect_file_error("[listen]\n", "line 1: expected key = value");
+  expect_file_error("port = x\n", "line 1: port: 'x' is not valid");
+  expect_file_error("\n\nblock_size = 3\n", "power of two");
+}
+
+Test(config, shipped_file_is_valid) {
+  const char *root = getenv("INFERD_SOURCE");
+  char file[512];
+  snprintf(file, sizeof file, "%s/config/inferd.conf", root != NULL ? root : ".");
+  cr_expect_eq(config_load_file(&config, file, &error), 0, "%s", error.message);
+  config_free(&config);
+}
+
+Test(config, precedence) {
+  snprintf(path, sizeof path, "/tmp/inferd-conf-%d", (int)getpid());
+  FILE *file = fopen(path, "w");
+  fputs("port = 1\nhost = file\nuds = /file\napi_key = f1, f2\n", file);
+  fclose(file);
+  setenv("INFERD_PORT", "2", 1);
+  setenv("INFERD_HOST", "environment", 1);
+  setenv("INFERD_API_KEY", "e1", 1);
+  char line[128];
+  snprintf(line, sizeof line, "--port 3 --config %s", path);
+  cr_assert_eq(load(line), 0, "%s", error.message);
+  cr_expect_eq(config.port, 3);
+  cr_expect_str_eq(config.host, "environment");
+  cr_expect_str_eq(config.uds, "/file");
+  cr_assert_eq(config.api_key.count, 1);
+  cr_expect_str_eq(config.api_key.items[0], "e1");
+  cr_expect_eq(config.origin[OPTION_port].source, SOURCE_FLAG);
+  cr_expect_eq(config.origin[OPTION_host].source, SOURCE_ENVIRONMENT);
+  cr_expect_eq(config.origin[OPTION_uds].source, SOURCE_FILE);
+  config_free(&config);
+  setenv("INFERD_PORT", "x", 1);
+  expect_error("", ERR_USAGE, "INFERD_PORT");
+  unsetenv("INFERD_PORT"), unsetenv("INFERD_HOST"), unsetenv("INFERD_API_KEY");
+  unlink(path);
+}
+
+Test(config, numbers) {
+  int64_t n;
+  double d;
+  static const struct {
+    const char *text;
+    int64_t value; /* -1 = refused */
+  } counts[] = {{"0", 0},           {"12", 12},
+                {"32k", 32000},     {"32K", 32768},
+                {"25.6k", 25600},   {"1M", 1 << 20},
+                {"2g", 2000000000}, {"1.5", -1},
+                {"0.0001k", -1},    {"", -1},
+                {"k", -1},          {"-1", -1},
+                {"+1", -1},         {"1e3", -1},
+                {"0x10", -1},       {"1 k", -1},
+                {"1kb", -1},        {"99999999999999999999", -1},
+                {".5k", -1},        {"999999999999999999", 999999999999999999},
+                {"nan", -1},        {"inf", -1},
+                {"9999999999G", -1}};
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    bool ok = parse_count(counts[i].text, &n);
+    cr_expect_eq(ok ? n : -1, counts[i].value, "%s -> %lld", counts[i].text, (long long)n);
+  }
+  cr_expect(parse_size("10GiB", &n) && n == 10ll << 30);
+  cr_expect(parse_size("5GB", &n) && n == 5000000000);
+  cr_expect(parse_size("1.5KiB", &n) && n == 1536);
+  cr_expect(parse_size("64K", &n) && n == 65536);
+  cr_expect_not(parse_size("10Gib", &n));
+  cr_expect(parse_duration("90", &d) && d == 90);
+  cr_expect(parse_duration("250ms", &d) && d == 0.25);
+  cr_expect(parse_duration("1.5h", &d) && d == 5400);
+  cr_expect_not(parse_duration("90 s", &d));
+  cr_expect(parse_fraction("80%", &d) && d > 0.799 && d < 0.801);
+  cr_expect_not(parse_fraction("80 %", &d));
+}
+
+Test(config, dump_masks_keys_and_reads_back) {
+  cr_assert_eq(load("m --api-key secret --port 77 --max-queue-time 1.5s"), 0);
+  char *text = NULL;
+  size_t length = 0;
+  FILE *out = open_memstream(&text, &length);
+  config_dump(&config, out);
+  fclose(out);
+  config_free(&config);
+  cr_expect(strstr(text, "secret") == NULL);
+  cr_expect(strstr(text, "api_key = ***  # flag\n") != NULL);
+  cr_expect(strstr(text, "port = 77  # flag\n") != NULL);
+  cr_assert_eq(load_text(text), 0, "%s", error.message);
+  cr_expect_eq(config.port, 77);
+  cr_expect_float_eq(config.max_queue_time, 1.5, 1e-9);
+  config_free(&config);
+  free(text);
+}
+
+Test(config, help_fits_a_screen) {
+  char *text = NULL;
+  size_t length = 0;
+  FILE *out = open_memstream(&text, &length);
+  int shown = config_help(out, NULL);
+  int all = config_help(out, "all");
+  cr_expect_leq(shown, 22);
+  cr_expect_eq(all, OPTION_COUNT);
+  cr_expect_gt(config_help(out, "memory"), 3);
+  cr_expect_eq(config_help(out, "no such word"), 0);
+  fclose(out);
+  free(text);
+}
+
+/* Random lines may be refused but never crash, and a refusal has a reason. */
+Test(config, random_files) {
+  static const char *const pieces[] = {
+      "port", "=",    " ",       "\n", "#",    "\"",  "1",      "k",    "[x]", ",",
+      "-",    "host", "api_key", "\t", "\xff", "GiB", "listen", "true", "%",   "max_body_bytes",
+      ".",    "auto"};
+  unsigned state = 99;
+  for (int round = 0; round < 3000; round++) {
+    char text[256] = "";
+    for (int i = 0; i < 14; i++) {
+      state = state * 1664525u + 1013904223u;
+      strcat(text, pieces[(state >> 16) % (sizeof pieces / sizeof pieces[0])]);
+    }
+    int rc = load_text(text);
+    cr_assert(rc == 0 || error.message[0] != '\0', "%s", text);
+    config_free(&config);
+  }
+}

@@ -1,0 +1,400 @@
+/* test_parts.c: the parts below the transport: keys, SHA-256, limits, routes, error bodies, access
+ * lines. */
+#include "server/auth.h"
+#include "server/limit.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "server/sha256.h"
+
+#include "engine/json.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+TestSuite(parts, .timeout = 30);
+
+static void hex_of(const uint8_t *bytes, int count, char *out) {
+  for (int i = 0; i < count; i++) sprintf(out + 2 * i, "%02x", bytes[i]);
+}
+
+/* FIPS 180-4 examples, and lengths around the padding's edges against an independent tool. */
+Test(parts, sha256_vectors) {
+  static const struct {
+    const char *text;
+    const char *digest;
+  } vectors[] = {
+      {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+      {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+      {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+       "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+      {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrl"
+       "mnopqrsmnopqrstnopqrstu",
+       "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+  };
+  uint8_t digest[SHA256_BYTES];
+  char hex[65];
+  for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+    sha256(vectors[i].text, strlen(vectors[i].text), digest);
+    hex_of(digest, SHA256_BYTES, hex);
+    cr_expect_str_eq(hex, vectors[i].digest);
+  }
+  char *million = malloc(1000000);
+  memset(million, 'a', 1000000);
+  sha256(million, 1000000, digest);
+  hex_of(digest, SHA256_BYTES, hex);
+  cr_expect_str_eq(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  free(million);
+}
+
+static int keys_of(const char *flag, auth_t **out, config_t *config, error_t *error) {
+  char *argv[] = {strdup(flag)};
+  cr_assert_eq(config_load(config, 1, argv, error), 0);
+  free(argv[0]);
+  return auth_new(config, out, error);
+}
+
+Test(parts, keys) {
+  config_t config;
+  auth_t *auth = NULL;
+  error_t error = {0};
+  uint64_t tenant, other;
+  char name[AUTH_KEY_NAME_BYTES];
+  cr_assert_eq(keys_of("--api-key=alpha,beta", &auth, &config, &error), 0);
+  cr_expect_eq(auth_key_count(auth), 2);
+  cr_expect(auth_check(auth, "Bearer alpha", &tenant, name));
+  cr_expect_str_eq(name, "8ed3f6ad"); /* of SHA-256("alpha") */
+  cr_expect_neq(tenant, 0);
+  cr_expect(auth_check(auth, "bEARER  beta ", &other, name));
+  cr_expect_neq(tenant, other);
+  static const char *const wrong[] = {"Bearer alphaa", "Bearer alph", "Bearer ", "Bearer",
+                                      "alpha",         "Basic alpha", "",        "Bearer ALPHA"};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    cr_expect_not(auth_check(auth, wrong[i], &tenant, name), "%s", wrong[i]);
+    cr_expect_eq(tenant, 0);
+  }
+  cr_expect_not(auth_check(auth, NULL, &tenant, name));
+  auth_free(auth);
+  config_free(&config);
+}
+
+Test(parts, no_keys_let_everybody_in) {
+  config_t config;
+  auth_t *auth = NULL;
+  error_t error = {0};
+  uint64_t tenant = 9;
+  char name[AUTH_KEY_NAME_BYTES];
+  cr_assert_eq(keys_of("--port=1", &auth, &config, &error), 0);
+  cr_expect(auth_check(auth, NULL, &tenant, name));
+  cr_expect_eq(tenant, 0);
+  auth_free(auth);
+  config_free(&config);
+}
+
+static void write_file(const char *path, const char *text, mode_t mode) {
+  FILE *file = fopen(path, "w");
+  fputs(text, file);
+  fclose(file);
+  chmod(path, mode);
+}
+
+Test(parts, key_file) {
+  char path[64], flag[96];
+  snprintf(path, sizeof path, "/tmp/inferd-keys-%d", (int)getpid());
+  snprintf(flag, sizeof flag, "--api-key-file=%s", path);
+  config_t config;
+  auth_t *auth = NULL;
+  error_t error = {0};
+  uint64_t tenant;
+  char name[AUTH_KEY_NAME_BYTES];
+  write_file(path, "# comment\n\none team-a\n  two\r\n", 0600);
+  cr_assert_eq(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
+  cr_expect_eq(auth_key_count(auth), 2);
+  cr_expect(auth_check(auth, "Bearer one", &tenant, name));
+  cr_expect(auth_check(auth, "Bearer two", &tenant, name));
+  cr_expect_not(auth_check(auth, "Bearer one team-a", &tenant, name));
+
+  write_file(path, "three\n", 0640);
+  cr_assert_eq(auth_reload(auth, &config, &error), 0);
+  cr_expect_not(auth_check(auth, "Bearer one", &tenant, name));
+  cr_expect(auth_check(auth, "Bearer three", &tenant, name));
+
+  /* A bad file leaves the keys as they are; above all it opens nothing. */
+  write_file(path, "four\n", 0644);
+  cr_expect_eq(auth_reload(auth, &config, &error), ERR_PERMISSION);
+  write_file(path, "# nothing\n", 0600);
+  chmod(path, 0600);
+  cr_expect_eq(auth_reload(auth, &config, &error), ERR_CONFIGURATION);
+  unlink(path);
+  cr_expect_eq(auth_reload(auth, &config, &error), ERR_IO);
+  cr_expect(auth_check(auth, "Bearer three", &tenant, name));
+  cr_expect_not(auth_check(auth, "Bearer four", &tenant, name));
+  auth_free(auth);
+  config_free(&config);
+}
+
+/* ---- limits ---- */
+
+static peer_t peer_of(const char *text) {
+  struct sockaddr_in v4 = {.sin_family = AF_INET};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+  peer_t peer;
+  if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+    peer_from((struct sockaddr *)&v4, &peer);
+  } else {
+    cr_assert_eq(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
+    peer_from((struct sockaddr *)&v6, &peer);
+  }
+  return peer;
+}
+
+Test(parts, connections_per_peer) {
+  limit_t *limit = limit_new(100, 2, 1000);
+  peer_t a = peer_of("192.0.2.1"), b = peer_of("192.0.2.2"), local = peer_of("127.9.9.9");
+  peer_t six = peer_of("2001:db8::1"), six_same_net = peer_of("2001:db8::ffff"),
+         mapped = peer_of("::ffff:192.0.2.1"), local6 = peer_of("::1");
+  limit_peer_add(limit, &a);
+  cr_expect_not(limit_peer_full(limit, &a));
+  limit_peer_add(limit, &mapped);
+  cr_expect(limit_peer_full(limit, &a));
+  cr_expect_not(limit_peer_full(limit, &b));
+  limit_peer_remove(limit, &a);
+  cr_expect_not(limit_peer_full(limit, &a));
+  limit_peer_add(limit, &six);
+  limit_peer_add(limit, &six_same_net);
+  cr_expect(limit_peer_full(limit, &six));
+  for (int i = 0; i < 10; i++) limit_peer_add(limit, &local), limit_peer_add(limit, &local6);
+  cr_expect_not(limit_peer_full(limit, &local));
+  cr_expect_not(limit_peer_full(limit, &local6));
+  limit_free(limit);
+}
+
+/* Random adds and removes against a plain array: removal must not hide peers that were pushed on.
+ */
+Test(parts, peer_table_agrees_with_a_plain_count) {
+  enum { PEERS = 200 };
+  limit_t *limit = limit_new(PEERS, 3, 1000);
+  peer_t peers[PEERS];
+  int counts[PEERS] = {0};
+  unsigned state = 7;
+  for (int i = 0; i < PEERS; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "198.51.100.%d", i);
+    peers[i] = peer_of(text);
+  }
+  for (int step = 0; step < 100000; step++) {
+    state = state * 1664525u + 1013904223u;
+    int i = (int)(state >> 10) % PEERS;
+    if ((state >> 30) % 2 == 0 && counts[i] < 3) {
+      limit_peer_add(limit, &peers[i]);
+      counts[i]++;
+    } else if (counts[i] > 0) {
+      limit_peer_remove(limit, &peers[i]);
+      counts[i]--;
+    }
+    cr_assert_eq(limit_peer_full(limit, &peers[i]), counts[i] >= 3);
+  }
+  limit_free(limit);
+}
+
+Test(parts, body_budget) {
+  limit_t *limit = limit_new(10, 1, 1000);
+  cr_expect(limit_body_take(limit, 600));
+  cr_expect_not(limit_body_take(limit, 401));
+  cr_expect_not(limit_body_take(limit, SIZE_MAX));
+  cr_expect(limit_body_take(limit, 400));
+  limit_body_give(limit, 600);
+  cr_expect(limit_body_take(limit, 600));
+  limit_free(limit);
+}
+
+/* ---- routes ---- */
+
+static const char *label_of(const char *method, const char *path) {
+  const char *allow;
+  char *tail;
+  const route_t *route = route_find(method, path, &allow, &tail);
+  free(tail);
+  return route != NULL ? route->label : allow != NULL ? allow : "none";
+}
+
+Test(parts, routes) {
+  cr_expect_str_eq(label_of("POST", "/v1/completions"), "/v1/completions");
+  cr_expect_str_eq(label_of("POST", "/completions/"), "/v1/completions");
+  cr_expect_str_eq(label_of("POST", "//v1///completions?stream=1"), "/v1/completions");
+  cr_expect_str_eq(label_of("POST", "http://localhost:8000/v1/completions"), "/v1/completions");
+  cr_expect_str_eq(label_of("HEAD", "/v1/models"), "/v1/models");
+  cr_expect_str_eq(label_of("GET", "/metrics/"), "/metrics");
+  cr_expect_str_eq(label_of("DELETE", "/ping"), "GET, HEAD, POST, OPTIONS");
+  cr_expect_str_eq(label_of("GET", "/v1/tokenize"), "POST, OPTIONS");
+  cr_expect_str_eq(label_of("POST", "/v1/models/x"), "GET, HEAD, OPTIONS");
+  cr_expect_str_eq(label_of("GET", "/"), "none");
+  cr_expect_str_eq(label_of("GET", ""), "none");
+  cr_expect_str_eq(label_of("GET", "*"), "none");
+  cr_expect_str_eq(label_of("GET", "/v1/modelsx"), "none");
+  cr_expect_str_eq(label_of("GET", "/V1/models"), "none");
+  const char *allow;
+  char *tail;
+  static const char *const tails[][2] = {{"/v1/models/a", "a"},
+                                         {"/models/org/name", "org/name"},
+                                         {"/v1/models/org%2Fname/", "org/name"},
+                                         {"/v1/models/%e4%BD%a0", "\xe4\xbd\xa0"},
+                                         {"/v1/models/100%", "100%"},
+                                         {"/v1/models/a%00b", "a%00b"}};
+  for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
+    const route_t *route = route_find("GET", tails[i][0], &allow, &tail);
+    cr_assert(route != NULL);
+    cr_expect_str_eq(tail, tails[i][1]);
+    free(tail);
+  }
+}
+
+/* A route is open only by name: everything else needs a key when keys exist. */
+Test(parts, open_routes) {
+  static const char *const paths[] = {"/v1/completions",
+                                      "/v1/chat/completions",
+                                      "/v1/embeddings",
+                                      "/v1/models",
+                                      "/v1/models/x",
+                                      "/tokenize",
+                                      "/detokenize",
+                                      "/version",
+                                      "/metrics",
+                                      "/livez",
+                                      "/readyz",
+                                      "/health",
+                                      "/ping"};
+  for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    const char *allow;
+    char *tail;
+    const route_t *route = route_find("GET", paths[i], &allow, &tail);
+    free(tail);
+    if (route == NULL) route = route_find("POST", paths[i], &allow, &tail);
+    cr_assert(route != NULL, "%s", paths[i]);
+    cr_expect_eq((route->flags & ROUTE_OPEN) != 0, i >= 9, "%s", paths[i]);
+  }
+}
+
+/* ---- error bodies ---- */
+
+Test(parts, error_bodies_are_json) {
+  error_t error = {0};
+  size_t length;
+  error_set(&error, ERR_CONTEXT_LENGTH, "prompt", "Too long: \"%s\"",
+            "a\\b\nc\x01"); /* controls become '?' */
+  char *body = error_body(&error, false, &length);
+  cr_expect_eq(strlen(body), length);
+  cr_expect_str_eq(body, "{\"error\":{\"message\":\"Too long: \\\"a\\\\b?c?\\\"\",\"type\":"
+                         "\"invalid_request_error\",\"param\":\"prompt\",\"code\":"
+                         "\"context_length_exceeded\"}}");
+  free(body);
+  error_set(&error, ERR_BAD_REQUEST, NULL, "No.");
+  body = error_body(&error, false, &length);
+  cr_expect(strstr(body, "\"param\":null,\"code\":null}}") != NULL);
+  free(body);
+  body = error_body(&error, true, &length);
+  cr_expect(strstr(body, "\"code\":400}}") != NULL);
+  free(body);
+  memset(error.message, 1, sizeof error.message - 1); /* the longest that escaping can make it */
+  body = error_body(&error, false, &length);
+  json_doc_t *doc = NULL;
+  cr_expect_eq(json_parse(body, length, &json_limits_request, &doc, &error), 0, "%s", body);
+  json_free(doc);
+  free(body);
+}
+
+/* ---- access lines ---- */
+
+Test(parts, access_lines_are_bounded_and_well_formed) {
+  char id[REQUEST_ID_MAX + 1], line[LOG_ACCESS_BYTES_MAX + 1];
+  memset(id, 'x', REQUEST_ID_MAX);
+  id[REQUEST_ID_MAX] = '\0';
+  exchange_log_t log = {
+      "length", "a \"quoted\"\n model with a name that goes on and on and on and on",
+      true,     131072,
+      131072,   131072,
+      123456.7, 123456.7,
+      123456.7};
+  access_t access = {.id = id,
+                     .peer = "2001:0db8:0000:0000:0000:ff00:0042:8329",
+                     .key = "12345678",
+                     .method = "POST",
+                     .route = "/v1/chat/completions",
+                     .code = "context_length_exceeded",
+                     .cause = "slow_reader",
+                     .status = 499,
+                     .duration_ns = 123456789012345u,
+                     .bytes_in = 16777216,
+                     .bytes_out = 268435456,
+                     .log = &log};
+  for (int json = 0; json <= 1; json++) {
+    int n = log_access_format(&access, json != 0, "2026-01-31T12:00:00.000000Z", line, sizeof line);
+    cr_expect_leq(n, LOG_ACCESS_BYTES_MAX);
+    cr_expect_eq((int)strlen(line), n);
+    cr_expect_eq(line[n - 1], '\n');
+    cr_expect_eq(strchr(line, '\n'), line + n - 1);
+    cr_expect(strstr(line, "499") != NULL);
+  }
+  json_doc_t *doc = NULL;
+  error_t error = {0};
+  cr_expect_eq(json_parse(line, strlen(line), &json_limits_request, &doc, &error), 0, "%s", line);
+  json_free(doc);
+  exchange_log_t none = {NULL, NULL, false, -1, -1, -1, -1, -1, -1};
+  access_t small = {.id = "i", .method = "GET", .route = "/health", .status = 200, .log = &none};
+  log_access_format(&small, false, "T", line, sizeof line);
+  cr_expect_str_eq(line, "T request status=200 method=GET route=/health e2e_ms=0.0 bytes_in=0 "
+                         "bytes_out=0 id=i\n");
+}
+
+/* A sink that nobody reads loses lines, counted, and never blocks the writer. */
+Test(parts, full_pipe_drops_lines) {
+  int ends[2];
+  cr_assert_eq(pipe(ends), 0);
+  int saved = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  uint64_t before = log_dropped();
+  for (int i = 0; i < 2000; i++) log_line(LOG_WARN, "test", "%0100d", i);
+  uint64_t dropped = log_dropped() - before;
+  dup2(saved, STDERR_FILENO);
+  close(ends[0]), close(ends[1]), close(saved);
+  cr_expect_gt(dropped, 0);
+  cr_expect_lt(dropped, 2000);
+}
+
+Test(parts, log_file_is_opened_again) {
+  char path[64], moved[80], flag[96], level[] = "--log-format=json";
+  snprintf(path, sizeof path, "/tmp/inferd-log-%d", (int)getpid());
+  snprintf(moved, sizeof moved, "%s.1", path);
+  snprintf(flag, sizeof flag, "--log-file=%s", path);
+  char *argv[] = {flag, level};
+  config_t config;
+  error_t error = {0};
+  cr_assert_eq(config_load(&config, 2, argv, &error), 0);
+  cr_assert_eq(log_open(&config, &error), 0);
+  log_line(LOG_INFO, "one", "first \"quoted\"");
+  rename(path, moved);
+  log_reopen();
+  log_line(LOG_INFO, "two", "second");
+  log_line(LOG_DEBUG, "three", "below the level");
+  log_close();
+  char text[512];
+  FILE *file = fopen(moved, "r");
+  cr_assert(file != NULL && fgets(text, sizeof text, file) != NULL);
+  cr_expect(strstr(text, "\"event\":\"one\",\"msg\":\"first \\\"quoted\\\"\"}\n") != NULL, "%s",
+            text);
+  cr_expect(fgets(text, sizeof text, file) == NULL);
+  fclose(file);
+  file = fopen(path, "r");
+  cr_assert(file != NULL && fgets(text, sizeof text, file) != NULL);
+  cr_expect(strstr(text, "\"event\":\"two\"") != NULL);
+  cr_expect(fgets(text, sizeof text, file) == NULL);
+  fclose(file);
+  unlink(path), unlink(moved);
+  config_free(&config);
+}
