@@ -111,7 +111,7 @@ static kernels_t table;
 const kernels_t *const kernels_avx512bf16 = &table;
 
 /* Runs before main: the table is the avx512 one with two entries replaced. */
-__attribute__((constructor)) static void fill(void) {
+__attribute__((constructor(1000))) static void fill(void) {
   table = *kernels_avx512;
   table.name = "avx512bf16";
   table.supported = supported;

@@ -1,0 +1,226 @@
+/* cpu_bench.c: linear layers and attention of the CPU back end beside the ceilings of this machine.
+ *
+ *   cpu_bench [--threads N] [--isa TIER] [--quick]
+ *
+ * Ceilings are measured in the same run: memory read bandwidth of all threads over 1 GiB, and the
+ * highest rate of the tier's own linear kernel on a problem that stays in the first-level cache.
+ * Each figure is the best of several rounds. Shapes are those of a 494M model (hidden 896, ffn
+ * 4864, 14/2 heads of 64, vocabulary 151,936).
+ */
+#include "engine/cpu/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { READ_BYTES = 1 << 30, ROWS_MAX = 256, HIDDEN = 896, FFN = 4864, VOCAB = 151936 };
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct reading {
+  const uint8_t *bytes;
+  uint64_t *sums; /* [threads * 8] */
+} reading_t;
+
+static void read_task(void *context, int64_t first, int64_t last, int worker) {
+  const reading_t *r = context;
+  typedef uint64_t lanes __attribute__((vector_size(64), aligned(64), may_alias));
+  const lanes *p = (const lanes *)(const void *)r->bytes;
+  lanes a = {0}, b = {0}, c = {0}, d = {0};
+  for (int64_t mib = first; mib < last; mib++) {
+    for (int64_t i = mib << 14; i < (mib + 1) << 14; i += 4) {
+      a += p[i];
+      b += p[i + 1];
+      c += p[i + 2];
+      d += p[i + 3];
+    }
+  }
+  a += b + c + d;
+  r->sums[worker * 8] += a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
+}
+
+static double read_bandwidth(device_t *device, int rounds) {
+  size_t mapped;
+  uint8_t *bytes = memory_map(READ_BYTES, &mapped);
+  uint64_t *sums = calloc((size_t)pool_num_threads(device->pool) * 8, sizeof *sums);
+  if (!bytes || !sums) exit(1);
+  memset(bytes, 1, READ_BYTES);
+  reading_t reading = {bytes, sums};
+  double best = 0;
+  for (int i = 0; i < rounds; i++) {
+    double start = now();
+    pool_run(device->pool, read_task, &reading, READ_BYTES >> 20, 1);
+    double rate = READ_BYTES / (now() - start);
+    if (rate > best) best = rate;
+  }
+  if (sums[0] == 42) puts("");
+  free(sums);
+  memory_unmap(bytes, mapped);
+  return best;
+}
+
+typedef struct peak {
+  const kernels_t *kernels;
+  dtype_t dtype;
+} peak_t;
+
+/* One panel of depth 128 and 24 rows: 16 KiB of weights, x and out beside it in L1. */
+static void peak_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const peak_t *p = context;
+  enum { DEPTH = 128, ROWS = 24 };
+  _Alignas(64) uint8_t panel[DEPTH * PANEL_COLS * 4] = {0};
+  _Alignas(64) float x[ROWS * DEPTH] = {0}, out[ROWS * PANEL_COLS];
+  gemm_t g = {.x = x,
+              .ldx = DEPTH,
+              .panel = panel,
+              .depth = DEPTH,
+              .rows = ROWS,
+              .cols = PANEL_COLS,
+              .out = out,
+              .ldo = PANEL_COLS};
+  for (int64_t i = first; i < last; i++) p->kernels->gemm[p->dtype](&g);
+}
+
+static double peak_rate(device_t *device, dtype_t dtype, int rounds) {
+  peak_t peak = {device->kernels, dtype};
+  double best = 0;
+  for (int i = 0; i < rounds; i++) {
+    enum { UNITS = 4000 };
+    double start = now();
+    pool_run(device->pool, peak_task, &peak, UNITS, 8);
+    double rate = 2.0 * 24 * 128 * PANEL_COLS * UNITS / (now() - start);
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
+static const void *zero_row(void *context, int64_t row, void *scratch) {
+  const int64_t *cols = context;
+  uint16_t *out = scratch; /* small numbers with changing bits */
+  for (int64_t i = 0; i < *cols; i++) out[i] = (uint16_t)(0x3c00 + ((row * 31 + i * 7) & 255));
+  return out;
+}
+
+static void bench_linear(device_t *device, const char *name, int64_t n, int64_t k, double bandwidth,
+                         double peak, int rounds) {
+  error_t error;
+  weight_source_t source = {name, n, k, DTYPE_BF16, zero_row, &k};
+  enum { COPIES_MAX = 64 };
+  weight_t *weights[COPIES_MAX];
+  int copies = (int)(400000000 / (n * k * 2)); /* more than the caches hold */
+  if (copies > COPIES_MAX) copies = COPIES_MAX;
+  if (copies < 1) copies = 1;
+  for (int i = 0; i < copies; i++)
+    if (ops_cpu.weight(device, &source, &weights[i], &error)) exit(1);
+  float *x = ops_cpu.buffer(device, ROWS_MAX, k), *out = ops_cpu.buffer(device, ROWS_MAX, n);
+  if (!x || !out) exit(1);
+  for (int64_t i = 0; i < ROWS_MAX * k; i++) x[i] = (float)(i % 17) - 8;
+  static const int32_t rows[] = {1, 2, 4, 8, 12, 16, 24, 32, 64, 256};
+  for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
+    double best = 1e9;
+    for (int i = 0; i < rounds; i++) {
+      double start = now();
+      for (int c = 0; c < copies; c++)
+        ops_cpu.linear(device, out, x, weights[c], NULL, NULL, rows[m]);
+      double time = (now() - start) / copies;
+      if (time < best) best = time;
+    }
+    double bytes = (double)n * (double)k * 2, flops = bytes * rows[m];
+    double floor = bytes / bandwidth > flops / peak ? bytes / bandwidth : flops / peak;
+    printf("%-8s M %3d  %8.1f us  %6.1f GB/s  %7.1f GFLOP/s  %4.2f of the roofline\n", name,
+           rows[m], best * 1e6, bytes / best * 1e-9, flops / best * 1e-9, floor / best);
+  }
+}
+
+static void bench_attention(device_t *device, int32_t requests, int32_t chunk, int32_t context,
+                            double bandwidth, int rounds) {
+  enum { HEADS = 14, KV_HEADS = 2, DIM = 64, BLOCK = 16, WIDTH = (HEADS + 2 * KV_HEADS) * DIM };
+  int32_t per_request = (context + BLOCK - 1) / BLOCK, tokens = requests * chunk;
+  error_t error;
+  kv_cache_desc_t desc = {1, KV_HEADS, DIM, 1 + requests * per_request, BLOCK, DTYPE_BF16};
+  if (ops_cpu.kv_cache(device, &desc, &error)) exit(1);
+  float *qkv = ops_cpu.buffer(device, tokens, WIDTH);
+  float *out = ops_cpu.buffer(device, tokens, HEADS * DIM);
+  int32_t *positions = calloc((size_t)tokens, sizeof *positions);
+  int32_t *starts = calloc((size_t)requests + 1, sizeof *starts);
+  int32_t *blocks = calloc((size_t)(requests * per_request), sizeof *blocks);
+  const int32_t **table = calloc((size_t)requests, sizeof *table);
+  if (!qkv || !out || !positions || !starts || !blocks || !table) exit(1);
+  for (int32_t r = 0; r < requests; r++) {
+    table[r] = blocks + r * per_request;
+    starts[r + 1] = (r + 1) * chunk;
+    for (int32_t i = 0; i < chunk; i++) positions[r * chunk + i] = context - chunk + i;
+    for (int32_t b = 0; b < per_request; b++) blocks[r * per_request + b] = 1 + b * requests + r;
+  }
+  batch_t batch = {.num_tokens = tokens,
+                   .num_reqs = requests,
+                   .block_size = BLOCK,
+                   .positions = positions,
+                   .query_start_loc = starts,
+                   .block_table = table};
+  attention_t a = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.125f};
+  double best = 1e9;
+  for (int i = 0; i < rounds; i++) {
+    ops_cpu.begin(device, &batch);
+    double start = now();
+    ops_cpu.attention(device, out, qkv, &a);
+    double time = now() - start;
+    if (time < best) best = time;
+  }
+  double keys = 0;
+  for (int32_t t = 0; t < tokens; t++) keys += positions[t] + 1;
+  double bytes = (double)requests * context * KV_HEADS * DIM * 4;
+  printf("attention %2d x %4d tokens, context %5d  %8.1f us  %5.1f GB/s (%.2f of memory)  %6.1f "
+         "GFLOP/s\n",
+         requests, chunk, context, best * 1e6, bytes / best * 1e-9, bytes / best / bandwidth,
+         keys * HEADS * DIM * 4 / best * 1e-9);
+  free(positions), free(starts), free(blocks), free(table);
+}
+
+int main(int argc, char **argv) {
+  device_options_t options = {0};
+  int rounds = 7;
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--quick") == 0)
+      rounds = 2;
+    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
+      options.num_threads = atoi(argv[++i]);
+    else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
+      options.isa = argv[++i];
+    else
+      return fprintf(stderr, "usage: cpu_bench [--threads N] [--isa TIER] [--quick]\n"), 64;
+  }
+  device_t *device;
+  error_t error;
+  if (ops_cpu.open(&options, &device, &error)) return fprintf(stderr, "%s\n", error.message), 78;
+  step_limits_t limits = {.tokens_max = 4096,
+                          .reqs_max = 64,
+                          .logits_rows_max = 1,
+                          .hidden_max = FFN,
+                          .vocab_size = 64,
+                          .max_model_len = 32768,
+                          .heads_max = 14,
+                          .head_dim_max = 64};
+  if (ops_cpu.prepare(device, &limits, &error)) return fprintf(stderr, "%s\n", error.message), 78;
+  double bandwidth = read_bandwidth(device, rounds);
+  double peak = peak_rate(device, DTYPE_BF16, rounds);
+  printf("%s: memory read %.1f GB/s, bf16 products %.0f GFLOP/s, fp32 %.0f GFLOP/s\n",
+         ops_cpu.describe(device), bandwidth * 1e-9, peak * 1e-9,
+         peak_rate(device, DTYPE_F32, rounds) * 1e-9);
+  bench_linear(device, "qkv", 1152, HIDDEN, bandwidth, peak, rounds);
+  bench_linear(device, "gate_up", 2 * FFN, HIDDEN, bandwidth, peak, rounds);
+  bench_linear(device, "down", HIDDEN, FFN, bandwidth, peak, rounds);
+  bench_linear(device, "head", VOCAB, HIDDEN, bandwidth, peak, rounds);
+  bench_attention(device, 1, 1, 4096, bandwidth, rounds);
+  bench_attention(device, 32, 1, 1024, bandwidth, rounds);
+  bench_attention(device, 1, 512, 512, bandwidth, rounds);
+  bench_attention(device, 1, 2048, 4096, bandwidth, rounds);
+  ops_cpu.close(device);
+  return 0;
+}
