@@ -1,255 +1,22 @@
-/* api_completion.c: the life of a completion request: read, tokenise, admit, cancel, free.
+/* api_completion.c: a completion request from its body to its admission.
  *
  * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs in libuv's
  * pool through api_completion_prompt.c. Nothing of a 200 is written before the engine has admitted
- * every prompt of the request. Next: engine/mailbox.c; the events come back in
- * api_completion_events.c.
+ * every prompt of the request. How a completion ends is in api_completion_life.c. Next:
+ * engine/mailbox.c; the events come back in api_completion_events.c.
  */
 #include "server/api_completion.h"
 
 #include "engine/clock.h"
 #include "server/metrics.h"
+#include "server/salt.h"
 #include "server/sse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-
-/* ---- the set of all completions ---- */
-
-int completions_new(server_t *server) {
-  completions_t *live = calloc(1, sizeof *live);
-  if (live == NULL) return ERR_NO_MEMORY;
-  live->server = server;
-  uv_mutex_init(&live->scratch_lock);
-  server->live = live;
-  if (getrandom(live->salt_key, sizeof live->salt_key, 0) != (ssize_t)sizeof live->salt_key ||
-      model_names_set(live, server->config) != 0) {
-    completions_free(server);
-    return ERR_NO_MEMORY;
-  }
-  return 0;
-}
-
-void completions_free(server_t *server) {
-  completions_t *live = server->live;
-  if (live == NULL) return;
-  CHECK(live->count == 0);
-  for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
-  uv_mutex_destroy(&live->scratch_lock);
-  buffer_free(&live->scratch);
-  free(live->default_name);
-  free(live);
-  server->live = NULL;
-}
-
-int completions_live(const server_t *server) {
-  return server->live != NULL ? server->live->count + server->live->jobs : 0;
-}
-
-tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer) {
-  tokenizer_scratch_t *scratch = NULL;
-  uv_mutex_lock(&live->scratch_lock);
-  if (live->num_scratches > 0) scratch = live->scratches[--live->num_scratches];
-  uv_mutex_unlock(&live->scratch_lock);
-  return scratch != NULL ? scratch : tokenizer_scratch_new(tokenizer);
-}
-
-void scratch_give(completions_t *live, tokenizer_scratch_t *scratch) {
-  int room = (int)(sizeof live->scratches / sizeof live->scratches[0]);
-  if (scratch == NULL) return;
-  uv_mutex_lock(&live->scratch_lock);
-  if (live->num_scratches < room) {
-    live->scratches[live->num_scratches++] = scratch;
-    scratch = NULL;
-  }
-  uv_mutex_unlock(&live->scratch_lock);
-  tokenizer_scratch_free(scratch);
-}
-
-/* ---- birth and death ---- */
-
-static void destroy(completion_t *completion) {
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    choice_t *choice = &completion->choices[i];
-    free(choice->ids);
-    free(choice->decoded);
-    buffer_free(&choice->text);
-    buffer_free(&choice->token_ids);
-    buffer_free(&choice->prompt_logprobs);
-    logprob_text_free(&choice->logprobs);
-  }
-  stop_set_free(completion->stops);
-  json_free(completion->doc);
-  arena_free(&completion->arena);
-  free(completion->body);
-  free(completion);
-}
-
-void completions_enter(completions_t *live) {
-  live->depth++;
-}
-
-void completions_leave(completions_t *live) {
-  if (--live->depth > 0) return;
-  while (live->dead != NULL) {
-    completion_t *completion = live->dead;
-    live->dead = completion->next;
-    destroy(completion);
-  }
-}
-
-/* Takes it out of the living once exchange, job and engine are through; completions_leave frees. */
-void completion_release(completion_t *completion) {
-  completions_t *live = completion->server->live;
-  if (completion->exchange != NULL || completion->working || completion->outstanding > 0) return;
-  if (completion->released) return;
-  completion->released = true;
-  if (completion->previous != NULL) completion->previous->next = completion->next;
-  if (live->first == completion) live->first = completion->next;
-  if (completion->next != NULL) completion->next->previous = completion->previous;
-  live->count--;
-  completion->next = live->dead;
-  live->dead = completion;
-}
-
-void completion_cancel(completion_t *completion) {
-  atomic_store(&completion->cancelled, true);
-  if (completion->outstanding == 0) return;
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    choice_t *choice = &completion->choices[i];
-    if (!choice->done) engine_cancel(completion->server->engine, &choice->request);
-  }
-}
-
-static void add_ignored_header(completion_t *completion) {
-  if (completion->num_ignored == 0 || completion->counted) return;
-  completion->counted = true;
-  exchange_header(completion->exchange, "x-inferd-ignored-params", completion->ignored);
-  metrics_ignored_params(completion->server->metrics);
-}
-
-void completion_count_end(completion_t *completion, int status, finish_reason_t finish) {
-  int32_t longest = 0;
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    if (completion->choices[i].num_tokens > longest) longest = completion->choices[i].num_tokens;
-  }
-  metrics_request_done(completion->server->metrics, status, finish, (int32_t)completion->params.n,
-                       longest);
-}
-
-static double milliseconds(uint64_t from_ns, uint64_t to_ns) {
-  return from_ns == 0 || to_ns < from_ns ? -1 : (double)(to_ns - from_ns) * 1e-6;
-}
-
-/* What the access line says: sums over the prompts, times of the first one. */
-static void fill_log(completion_t *completion) {
-  static const char *const finish[] = {NULL, "stop", "length", "abort", "error"};
-  exchange_log_t *log = &completion->exchange->log;
-  log->model = completion->server->live->names[0];
-  if (!completion->admitted) return;
-  const choice_t *first = &completion->choices[0];
-  log->finish = finish[first->finish];
-  log->prompt_tokens = log->cached_tokens = log->generated_tokens = 0;
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    log->prompt_tokens += completion->choices[i].request.num_prompt_tokens;
-    log->cached_tokens += completion->choices[i].num_cached_tokens;
-    log->generated_tokens += completion->choices[i].num_tokens;
-  }
-  log->queue_ms = milliseconds(completion->queued_ns, first->scheduled_ns);
-  log->ttft_ms = milliseconds(completion->arrival_ns, first->first_token_ns);
-  if (first->num_tokens > 1) {
-    double decode_ms = milliseconds(first->first_token_ns, first->last_token_ns);
-    log->itl_ms = decode_ms / (first->num_tokens - 1);
-  }
-}
-
-exchange_t *completion_take_exchange(completion_t *completion) {
-  exchange_t *exchange = completion->exchange;
-  if (exchange != NULL) fill_log(completion);
-  completion->exchange = NULL;
-  return exchange;
-}
-
-/* The one way in which a completion ends badly while its client is still there. */
-void completion_fail(completion_t *completion, const error_t *error) {
-  metrics_t *metrics = completion->server->metrics;
-  exchange_t *exchange;
-  if (completion->exchange == NULL) return;
-  if (completion->admitted) {
-    completion_count_end(completion, error_http_status(error->code), FINISH_ERROR);
-    if (error->code == ERR_QUEUE_TIMEOUT) metrics_aborted(metrics, "queue_timeout");
-  } else {
-    metrics_rejected(metrics, error->code);
-  }
-  if (completion->streaming) {
-    sse_error(completion, error);
-    exchange = completion_take_exchange(completion);
-    if (exchange != NULL) exchange_end(exchange);
-  } else {
-    if (error_http_status(error->code) == 503) metrics_own_unavailable(metrics);
-    exchange_error(completion_take_exchange(completion), error);
-  }
-  completion_cancel(completion);
-  completion_release(completion);
-}
-
-static void on_gone(exchange_t *exchange, const char *cause) {
-  completion_t *completion = exchange->user;
-  completions_t *live = completion->server->live;
-  completions_enter(live);
-  completion_take_exchange(completion);
-  if (completion->admitted) {
-    completion_count_end(completion, 499, FINISH_ABORT);
-    metrics_aborted(completion->server->metrics, cause);
-  }
-  completion_cancel(completion);
-  completion_release(completion);
-  completions_leave(live);
-}
 
 /* ---- admission ---- */
-
-static uint64_t rotate(uint64_t x, int bits) {
-  return (x << bits) | (x >> (64 - bits));
-}
-
-static void sip_round(uint64_t v[4]) {
-  v[0] += v[1], v[2] += v[3];
-  v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
-  v[0] = rotate(v[0], 32);
-  v[2] += v[1], v[0] += v[3];
-  v[1] = rotate(v[1], 17) ^ v[2], v[3] = rotate(v[3], 21) ^ v[0];
-  v[2] = rotate(v[2], 32);
-}
-
-static void sip_word(uint64_t v[4], uint64_t word) {
-  v[3] ^= word;
-  sip_round(v);
-  sip_round(v);
-  v[0] ^= word;
-}
-
-/* SipHash-2-4 (Aumasson, Bernstein 2012) over the tenant, then the salt: nobody can choose a salt
- * that falls into another one's domain. */
-uint64_t salt_hash(const uint64_t key[2], uint64_t tenant, const char *salt, size_t length) {
-  uint64_t v[4] = {key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f6du,
-                   key[0] ^ 0x6c7967656e657261u, key[1] ^ 0x7465646279746573u};
-  sip_word(v, tenant);
-  uint64_t word = 0;
-  for (size_t i = 0; i < length; i++) {
-    word |= (uint64_t)(uint8_t)salt[i] << (8 * (i % 8));
-    if (i % 8 == 7) {
-      sip_word(v, word);
-      word = 0;
-    }
-  }
-  sip_word(v, word | (uint64_t)(length + 8) << 56);
-  v[2] ^= 0xff;
-  for (int i = 0; i < 4; i++) sip_round(v);
-  return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
 
 static uint64_t cache_domain(const completion_t *completion) {
   const json_t *salt = completion->params.cache_salt;
@@ -334,6 +101,13 @@ static void admit(completion_t *completion) {
 }
 
 /* ---- reading ---- */
+
+static void add_ignored_header(completion_t *completion) {
+  if (completion->num_ignored == 0 || completion->counted) return;
+  completion->counted = true;
+  exchange_header(completion->exchange, "x-inferd-ignored-params", completion->ignored);
+  metrics_ignored_params(completion->server->metrics);
+}
 
 /* What reading has come to, on the loop thread again. */
 static void after_reading(completion_t *completion) {
@@ -430,7 +204,7 @@ void api_completions(exchange_t *exchange) {
   live->first = completion;
   live->count++;
   exchange->user = completion;
-  exchange->on_gone = on_gone;
+  exchange->on_gone = completion_gone;
   if (completion->body_length <= POOL_BODY_BYTES) {
     completion->code = completion_read(completion);
     completion->was_read = true;

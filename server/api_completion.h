@@ -44,7 +44,7 @@ typedef struct choice {
   int32_t stop_token_id, stop_string;
   int32_t num_cached_tokens;
   uint64_t scheduled_ns;                  /* by the engine's stamp, once DONE; 0 = never */
-  uint64_t first_token_ns, last_token_ns; /* as this thread saw them */
+  uint64_t first_token_ns, last_token_ns; /* as this thread saw them; exact once DONE */
 } choice_t;
 
 struct completion {
@@ -125,19 +125,17 @@ int model_check(const completions_t *live, bool any, const json_t *name, error_t
 tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer);
 void scratch_give(completions_t *live, tokenizer_scratch_t *scratch);
 
-/* api_completion.c: the ends of a completion's life; loop thread. */
+/* api_completion_life.c: the ends of a completion's life; loop thread. */
 /* Answers with an error if the client is there, and cancels what is left. */
 void completion_fail(completion_t *completion, const error_t *error);
 /* The exchange, for the last call on it (NULL = gone); fills what the access line says. */
 exchange_t *completion_take_exchange(completion_t *completion);
 /* Counts the terminal event of an admitted request. */
 void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
-void completion_cancel(completion_t *completion);  /* tells the engine and the job */
-void completion_release(completion_t *completion); /* frees it once nobody uses it */
+void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
+void completion_cancel(completion_t *completion);              /* tells the engine and the job */
+void completion_release(completion_t *completion);             /* frees it once nobody uses it */
 void completions_enter(completions_t *live);
 void completions_leave(completions_t *live); /* frees what has died meanwhile */
-
-/* The 64-bit prefix-cache domain of a tenant and an optional salt (SipHash-2-4, random key). */
-uint64_t salt_hash(const uint64_t key[2], uint64_t tenant, const char *salt, size_t length);
 
 #endif

@@ -150,8 +150,8 @@ static void observe_end(completions_t *live, const choice_t *choice, const event
   sequence_times_t times = {.arrival_ns = choice->request.arrival_ns,
                             .queued_ns = choice->completion->queued_ns,
                             .scheduled_ns = event->first_scheduled_ns,
-                            .first_token_ns = choice->first_token_ns,
-                            .last_token_ns = choice->last_token_ns,
+                            .first_token_ns = event->first_token_ns,
+                            .last_token_ns = event->finished_ns,
                             .finished_ns = event->finished_ns,
                             .prompt_tokens = choice->request.num_prompt_tokens,
                             .cached_tokens = event->num_cached_tokens,
@@ -169,6 +169,10 @@ static void on_done(completions_t *live, choice_t *choice, const event_t *event)
   choice->num_tokens = event->num_output_tokens;
   choice->num_cached_tokens = event->num_cached_tokens;
   choice->scheduled_ns = event->first_scheduled_ns;
+  if (event->first_token_ns != 0) { /* the engine's stamps are the exact ones */
+    choice->first_token_ns = event->first_token_ns;
+    choice->last_token_ns = event->finished_ns;
+  }
   completion->outstanding--;
   live->engine_requests--;
   observe_end(live, choice, event);

@@ -1,5 +1,6 @@
 /* test_completions.c: the life of a completion: plain and streamed answers, several prompts, errors
  * before and after the first byte, clients that go away. */
+#include "server/salt.h"
 #include "tests/api_unit/fake.h"
 
 #include "engine/clock.h"
