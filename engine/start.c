@@ -137,6 +137,16 @@ static int choose_context(engine_t *e, memory_plan_t *plan, error_t *error) {
   return 0;
 }
 
+static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
+  size_t need = plan->weight_bytes + plan->workspace_bytes;
+  if (need < plan->free_bytes) return 0;
+  return error_set(error, ERR_NO_MEMORY, NULL,
+                   "the model needs %.2f GiB for weights and %.2f GiB for work; %.2f GiB of memory "
+                   "are free",
+                   (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB,
+                   (double)plan->free_bytes / GIB);
+}
+
 static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
   const engine_options_t *o = &e->options;
   const blueprint_t *bp = &e->blueprint;
@@ -163,6 +173,8 @@ static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
       (size_t)plan->limits.tokens_max * (size_t)plan->limits.hidden_max * sizeof(float) * 6 +
       (size_t)rows * (size_t)bp->vocab_size * sizeof(float) * 2;
   plan->free_bytes = e->ops->memory_free(e->device);
+  code = check_weights_fit(plan, error);
+  if (code) return code;
   plan->kv.num_blocks = o->num_blocks > 0 ? o->num_blocks : blocks_from_budget(e, plan);
   code = fit_context(e, plan, error);
   if (code) return code;
