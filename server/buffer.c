@@ -118,9 +118,58 @@ void buffer_ids(buffer_t *buffer, const int32_t *ids, size_t count) {
   buffer_char(buffer, ']');
 }
 
-/* Every decimal of up to FLT_DIG = 6 digits survives a trip through float32, so %.6g finds any
+/* Writes `digits` with the decimal point before its last `places` >= 1 digits, no trailing zeros
+ * but at least one digit behind the point. */
+static size_t print_fixed(char *out, bool negative, uint64_t digits, int places) {
+  char reversed[24];
+  int count = 0, skipped = 0;
+  for (; skipped < places - 1 && digits % 10 == 0; skipped++) digits /= 10;
+  places -= skipped;
+  while (digits != 0 || count <= places) {
+    reversed[count++] = (char)('0' + digits % 10);
+    digits /= 10;
+  }
+  char *at = out;
+  if (negative) *at++ = '-';
+  while (count > places) *at++ = reversed[--count];
+  *at++ = '.';
+  while (count > 0) *at++ = reversed[--count];
+  *at = '\0';
+  return (size_t)(at - out);
+}
+
+/* The range of nearly all logprobs, in integers: value = m / 2^shift, and the decimal q / 10^places
+ * reads back as it when it lies nearer than half a unit of m. m < 2^24, places <= 12, so that
+ * m x 10^places < 2^64. Returns 0 when this is not the way. */
+static size_t print_common(char *out, float value) {
+  static const double limits[] = {1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
+  double magnitude = fabs((double)value);
+  if (!(magnitude >= 1e-4 && magnitude < 1e6)) return 0;
+  int exponent, above = 0; /* 10^(above - 4) <= magnitude < 10^(above - 3) */
+  uint64_t m = (uint64_t)ldexp(frexp(magnitude, &exponent), 24);
+  int shift = 24 - exponent;
+  if (m == (uint64_t)1 << 23) return 0; /* a power of two: its lower neighbour is nearer */
+  while (magnitude >= limits[above]) above++;
+  for (int digits = above == 9 ? 7 : 6; digits <= 9; digits++) {
+    int places = digits + 3 - above; /* >= 1 */
+    uint64_t power = 1;
+    for (int i = 0; i < places; i++) power *= 10;
+    uint64_t product = m * power, unit = (uint64_t)1 << shift, rest = product & (unit - 1);
+    uint64_t q = product >> shift;
+    if (rest > unit / 2) {
+      q++;
+      rest = unit - rest;
+    }
+    if (2 * rest < power) return print_fixed(out, value < 0, q, places);
+  }
+  return 0;
+}
+
+/* Every decimal of up to FLT_DIG = 6 digits survives a trip through float32, so six digits find any
  * representation that short; at most 9 digits are needed for the rest. */
 size_t float_print(char out[FLOAT_TEXT_MAX], float value) {
+  size_t fast = print_common(out, value);
+  if (fast != 0) return fast;
   int length = 0;
   for (int digits = 6; digits <= 9; digits++) {
     length = snprintf(out, FLOAT_TEXT_MAX, "%.*g", digits, (double)value);

@@ -61,6 +61,26 @@ Test(render, floats_round_trip) {
   }
 }
 
+/* The same where logprobs live, against printf: it reads back and is never longer. */
+Test(render, logprobs_round_trip) {
+  uint32_t bits = 99;
+  for (int i = 0; i < 400000; i++) {
+    char text[FLOAT_TEXT_MAX], reference[32];
+    bits = bits * 1664525 + 1013904223;
+    float scale = powf(10, (float)(i % 12) - 4.9f);
+    float value = i < 4096 ? -(float)i / 16 : -scale * (float)(bits >> 8) * 0x1p-24f;
+    size_t length = float_print(text, value), digits = 6;
+    do {
+      snprintf(reference, sizeof reference, "%.*g", (int)digits, (double)value);
+    } while (strtof(reference, NULL) != value && digits++ < 9);
+    if (strpbrk(reference, ".e") == NULL) strcat(reference, ".0");
+    cr_assert_eq(strtof(text, NULL), value, "%s for %s", text, reference);
+    cr_assert_eq(length, strlen(text));
+    cr_assert(text[length - 1] >= '0' && text[length - 1] <= '9', "%s", text);
+    cr_assert(length <= strlen(reference), "%s is longer than %s", text, reference);
+  }
+}
+
 Test(render, doubles) {
   char text[DOUBLE_TEXT_MAX];
   double_print(text, 3);
