@@ -153,6 +153,11 @@ static size_t next_checked(const uint8_t *text, size_t at, size_t length, size_t
   *before = at;
   while (at < length) {
     unsigned n = 1;
+    uint64_t word;
+    if (length - at >= 8 && (memcpy(&word, text + at, 8), !(word & 0x8080808080808080ULL))) {
+      at += 8, *before = at - 1; /* eight ASCII characters */
+      continue;
+    }
     if (text[at] >= 0xC0 && unicode_extra(utf8_read(text + at, &n)) & EXTRA_NFC) return at;
     *before = at;
     at += n;
