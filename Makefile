@@ -178,7 +178,15 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(SIM) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_TEST) $(LIBS)
-bench-programs: $(BENCHES)
+
+# The daemon over the fake device: what HTTP, text and engine cost without a model.
+FAKE_ARCHIVES := $(filter-out $(call archive,cpu),$(ARCHIVES))
+FAKE_OBJECTS  := $(call objects,server/main.c tests/sim/fake_as_cpu.c)
+$(BUILD)/bench/inferd_fake: $(FAKE_OBJECTS) $(FAKE_ARCHIVES)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(FAKE_OBJECTS) -Wl,--start-group $(FAKE_ARCHIVES) -Wl,--end-group $(LIBS)
+bench-programs: $(BENCHES) $(BUILD)/bench/inferd_fake
 
 bench:
 	@scripts/bootstrap build

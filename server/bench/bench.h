@@ -1,7 +1,7 @@
 /* bench.h: `inferd bench`: load for any OpenAI-compatible server, and what came of it.
  *
  * A program of its own (build/inferd-bench), so that the daemon does not carry an HTTP client.
- * One thread: libuv drives libcurl's multi interface.
+ * Everything runs on one thread.
  */
 #ifndef INFERD_SERVER_BENCH_BENCH_H
 #define INFERD_SERVER_BENCH_BENCH_H
@@ -17,8 +17,8 @@ typedef struct bench_options {
   const char *json_path; /* results as JSON; NULL = none */
   const char *label;     /* a word for the JSON and the table */
   int num_requests;
-  int concurrency;     /* closed loop: so many at once; 0 = open loop only */
-  double request_rate; /* open loop: Poisson arrivals per second; 0 = as fast as concurrency lets */
+  int concurrency;     /* closed loop: so many at once; a cap in the open loop; 0 = no bound */
+  double request_rate; /* open loop: Poisson arrivals per second; 0 = closed loop */
   int input_len, output_len; /* tokens */
   int prefix_len;            /* leading tokens shared by all prompts */
   int vocab_size;            /* ids are drawn from [first_id, vocab_size) */
@@ -31,12 +31,13 @@ typedef struct bench_options {
   bool quiet;                      /* no progress lines */
 } bench_options_t;
 
-/* One finished request; times in milliseconds. */
+/* One finished request; times in milliseconds. Waiting for the cap of an open loop counts: ttft and
+ * e2e begin with the arrival. */
 typedef struct bench_result {
-  bool ok;
-  int status;
-  double start_ms, ttft_ms, e2e_ms, tpot_ms;
-  int prompt_tokens, cached_tokens, output_tokens, num_chunks;
+  bool ok, has_usage;
+  double start_ms, ttft_ms, e2e_ms;
+  double tpot_ms; /* last token after the first / (tokens - 1) */
+  int prompt_tokens, cached_tokens, output_tokens;
 } bench_result_t;
 
 typedef struct bench_run {
@@ -44,17 +45,33 @@ typedef struct bench_run {
   double *itl_ms;          /* gaps between chunks of one stream */
   size_t num_itl, itl_capacity;
   double duration_s;
+  char model[256]; /* the name that was asked for */
   char first_error[256];
 } bench_run_t;
 
+typedef struct bench_totals {
+  int ok, good;      /* answered; answered within the bounds of goodput */
+  int short_answers; /* fewer tokens than asked for */
+  int without_usage; /* tokens counted by chunks */
+  long prompt_tokens, cached_tokens, output_tokens;
+} bench_totals_t;
+
 /* client.c: sends the whole load; 0 or an exit code with a message on stderr. */
 int bench_client_run(const bench_options_t *options, bench_run_t *run);
-/* workload.c: the body of request `index`, malloc'ed. */
-char *bench_body(const bench_options_t *options, int index);
+/* workload.c: the body of request `index`, malloc'ed. A NULL model is left out. */
+char *bench_body(const bench_options_t *options, const char *model, int index);
 double bench_uniform(uint64_t *state); /* [0, 1), splitmix64 */
-/* report.c: the table on stdout and the JSON file. 0 or an exit code. */
+/* report.c: nearest rank on ascending values: the least one that p percent do not exceed. */
+double bench_percentile(const double *values, size_t count, double p);
+bench_totals_t bench_totals(const bench_options_t *options, const bench_run_t *run);
+/* The table on stdout and the JSON file. 0 or an exit code; 1 = requests failed. */
 int bench_report(const bench_options_t *options, bench_run_t *run);
+/* number.c: false unless all of `text` is a number within bounds. */
+bool bench_int(const char *text, int min, int max, int *out);
+bool bench_number(const char *text, double min, double max, double *out);
 /* throughput.c: the engine in this process, without HTTP. */
 int bench_throughput(int argc, char **argv);
+/* streams.c: steadiness of many streams. */
+int bench_streams(int argc, char **argv);
 
 #endif

@@ -1,10 +1,10 @@
-/* client.c: sends a load and stamps what comes back: open loop (Poisson arrivals), closed loop (N
- * at once), or both.
+/* client.c: sends a load and stamps what comes back: open loop (Poisson arrivals) or closed loop (N
+ * at once).
  *
- * One thread: libcurl's multi_socket interface on a libuv loop. A chunk that carries text or
- * content counts as a token for the gaps between tokens; token totals come from the server's own
- * usage.
+ * One thread: libcurl's multi_socket interface on a libuv loop. What an answer means is answer.c's
+ * business; token totals come from the server's own usage.
  */
+#include "server/bench/answer.h"
 #include "server/bench/bench.h"
 
 #include <cjson/cJSON.h>
@@ -15,6 +15,8 @@
 #include <string.h>
 #include <uv.h>
 
+enum { CONNECT_TIMEOUT_S = 10, PROGRESS_MS = 5000 };
+
 typedef struct client {
   const bench_options_t *options;
   bench_run_t *run;
@@ -22,9 +24,12 @@ typedef struct client {
   uv_timer_t curl_timer, arrival_timer, progress_timer;
   CURLM *multi;
   struct curl_slist *headers;
-  char url[512];
+  char base[400], url[512]; /* base: without a trailing slash or /v1 */
   uint64_t start_ns, arrival_state;
+  double next_arrival_ns; /* of the open loop, since start_ns */
+  int num_arrived;        /* may be started */
   int num_started, num_done, num_live, num_failed;
+  long tokens_seen;
   CURL **idle; /* finished handles: their connections are used again */
   int num_idle;
 } client_t;
@@ -32,11 +37,10 @@ typedef struct client {
 /* One request on the wire. */
 typedef struct call {
   client_t *client;
+  CURL *easy;
   bench_result_t *result;
   char *body;
-  char *line; /* unfinished line of the answer */
-  size_t length, capacity;
-  uint64_t start_ns, first_ns, last_ns;
+  answer_t answer;
 } call_t;
 
 typedef struct watch {
@@ -51,9 +55,10 @@ static double ms(uint64_t ns) {
 
 static void start_calls(client_t *c);
 
-/* -- reading an answer ------------------------------------------------------------------------ */
+/* -- one call --------------------------------------------------------------------------------- */
 
-static void keep_gap(bench_run_t *run, double gap_ms) {
+static void keep_gap(void *context, double gap_ms) {
+  bench_run_t *run = context;
   if (run->num_itl == run->itl_capacity) {
     run->itl_capacity = run->itl_capacity * 2 + 65536;
     run->itl_ms = reallocarray(run->itl_ms, run->itl_capacity, sizeof *run->itl_ms);
@@ -62,70 +67,19 @@ static void keep_gap(bench_run_t *run, double gap_ms) {
   run->itl_ms[run->num_itl++] = gap_ms;
 }
 
-static int number_in(const cJSON *object, const char *name) {
-  const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-  return cJSON_IsNumber(item) ? item->valueint : 0;
-}
-
-static void read_usage(call_t *call, const char *text, size_t length) {
-  cJSON *document = cJSON_ParseWithLength(text, length);
-  const cJSON *usage = cJSON_GetObjectItemCaseSensitive(document, "usage");
-  if (cJSON_IsObject(usage)) {
-    call->result->prompt_tokens = number_in(usage, "prompt_tokens");
-    call->result->output_tokens = number_in(usage, "completion_tokens");
-    const cJSON *details = cJSON_GetObjectItemCaseSensitive(usage, "prompt_tokens_details");
-    call->result->cached_tokens = number_in(details, "cached_tokens");
-  }
-  cJSON_Delete(document);
-}
-
-static bool contains(const char *text, size_t length, const char *part) {
-  return memmem(text, length, part, strlen(part)) != NULL;
-}
-
-static void read_chunk(call_t *call, const char *text, size_t length) {
-  uint64_t now = uv_hrtime();
-  if (contains(text, length, "\"text\"") || contains(text, length, "\"content\"")) {
-    call->result->num_chunks++;
-    if (!call->first_ns) {
-      call->first_ns = now;
-    } else {
-      keep_gap(call->client->run, ms(now - call->last_ns));
-    }
-    call->last_ns = now;
-  }
-  if (contains(text, length, "\"completion_tokens\"")) read_usage(call, text, length);
-  if (contains(text, length, "\"error\"")) call->result->ok = false;
-}
-
-static void keep_bytes(call_t *call, const char *data, size_t size) {
-  if (call->length + size + 1 > call->capacity) {
-    call->capacity = (call->length + size + 1) * 2;
-    call->line = realloc(call->line, call->capacity);
-    if (!call->line) abort();
-  }
-  memcpy(call->line + call->length, data, size);
-  call->length += size;
-  call->line[call->length] = 0;
-}
-
 static size_t on_data(char *data, size_t one, size_t count, void *context) {
   (void)one;
   call_t *call = context;
-  keep_bytes(call, data, count);
-  if (!call->client->options->stream) return count;
-  char *begin = call->line, *end = call->line + call->length, *newline;
-  while ((newline = memchr(begin, '\n', (size_t)(end - begin))) != NULL) {
-    size_t length = (size_t)(newline - begin);
-    if (length > 6 && memcmp(begin, "data: ", 6) == 0) read_chunk(call, begin + 6, length - 6);
-    begin = newline + 1;
+  long status = 0;
+  if (call->answer.status == 0) {
+    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    call->answer.status = (int)status;
   }
-  call->length = (size_t)(end - begin);
-  memmove(call->line, begin, call->length);
+  int before = call->answer.num_chunks;
+  answer_feed(&call->answer, data, count, uv_hrtime());
+  call->client->tokens_seen += call->answer.num_chunks - before;
   return count;
 }
-
-/* -- one call --------------------------------------------------------------------------------- */
 
 static void start_call(client_t *c) {
   const bench_options_t *o = c->options;
@@ -134,8 +88,12 @@ static void start_call(client_t *c) {
   CURL *easy = c->num_idle ? c->idle[--c->num_idle] : curl_easy_init();
   if (!call || !easy) abort();
   call->client = c;
+  call->easy = easy;
   call->result = &c->run->results[index];
-  call->body = bench_body(o, index);
+  call->answer.stream = o->stream;
+  call->answer.on_gap = keep_gap;
+  call->answer.context = c->run;
+  call->body = bench_body(o, c->run->model, index);
   curl_easy_setopt(easy, CURLOPT_URL, c->url);
   curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
@@ -144,40 +102,37 @@ static void start_call(client_t *c) {
   curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
   curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
   c->num_live++;
-  call->start_ns = uv_hrtime();
-  call->result->ok = true;
+  if (o->request_rate <= 0) call->result->start_ms = ms(uv_hrtime() - c->start_ns);
   curl_multi_add_handle(c->multi, easy);
 }
 
-static void note_failure(client_t *c, const call_t *call, CURLcode code) {
+static void note_failure(client_t *c, const char *why) {
   c->num_failed++;
   if (c->run->first_error[0]) return;
-  snprintf(c->run->first_error, sizeof c->run->first_error, "%s: HTTP %d: %.180s",
-           curl_easy_strerror(code), call->result->status, call->line ? call->line : "");
+  snprintf(c->run->first_error, sizeof c->run->first_error, "%s", why);
 }
 
-static void end_call(client_t *c, CURL *easy, CURLcode code) {
-  call_t *call;
-  long status = 0;
-  curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)(void *)&call);
-  curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+static void end_call(client_t *c, call_t *call, CURLcode code) {
   bench_result_t *r = call->result;
+  answer_t *a = &call->answer;
   uint64_t now = uv_hrtime();
-  r->status = (int)status;
-  r->ok = r->ok && code == CURLE_OK && status == 200;
-  if (!c->options->stream && r->ok) read_usage(call, call->line, call->length);
-  uint64_t first = call->first_ns ? call->first_ns : now;
-  uint64_t last = call->last_ns ? call->last_ns : now;
-  r->start_ms = ms(call->start_ns - c->start_ns);
-  r->ttft_ms = ms(first - call->start_ns);
-  r->e2e_ms = ms(now - call->start_ns);
-  r->tpot_ms = r->output_tokens > 1 ? ms(last - first) / (r->output_tokens - 1) : 0;
-  if (!r->ok) note_failure(c, call, code);
-  curl_multi_remove_handle(c->multi, easy);
-  c->idle[c->num_idle++] = easy;
+  bool whole = answer_end(a, now);
+  r->ok = code == CURLE_OK && whole;
+  if (!r->ok) note_failure(c, code == CURLE_OK ? a->error : curl_easy_strerror(code));
+  r->has_usage = a->has_usage;
+  r->prompt_tokens = a->prompt_tokens;
+  r->cached_tokens = a->cached_tokens;
+  r->output_tokens = a->output_tokens;
+  uint64_t first = a->first_ns ? a->first_ns : now;
+  r->ttft_ms = ms(first - c->start_ns) - r->start_ms;
+  r->e2e_ms = ms(now - c->start_ns) - r->start_ms;
+  r->tpot_ms = r->output_tokens > 1 ? ms(a->last_ns - a->first_ns) / (r->output_tokens - 1) : 0;
+  curl_multi_remove_handle(c->multi, call->easy);
+  c->idle[c->num_idle++] = call->easy;
+  answer_free(a);
   free(call->body);
-  free(call->line);
   free(call);
   c->num_live--;
   c->num_done++;
@@ -187,9 +142,12 @@ static void reap(client_t *c) {
   CURLMsg *message;
   int left;
   while ((message = curl_multi_info_read(c->multi, &left)) != NULL) {
-    if (message->msg == CURLMSG_DONE) end_call(c, message->easy_handle, message->data.result);
+    if (message->msg != CURLMSG_DONE) continue;
+    call_t *call;
+    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)(void *)&call);
+    end_call(c, call, message->data.result);
   }
-  if (c->options->request_rate <= 0) start_calls(c);
+  start_calls(c);
   if (c->num_done == c->options->num_requests) uv_stop(&c->loop);
 }
 
@@ -253,26 +211,95 @@ static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *contex
 /* -- arrivals --------------------------------------------------------------------------------- */
 
 static void start_calls(client_t *c) {
-  const bench_options_t *o = c->options;
-  int limit = o->concurrency > 0 ? o->concurrency : o->num_requests;
-  while (c->num_started < o->num_requests && c->num_live < limit) start_call(c);
+  int limit = c->options->concurrency > 0 ? c->options->concurrency : c->options->num_requests;
+  while (c->num_started < c->num_arrived && c->num_live < limit) start_call(c);
 }
 
+/* The times of arrival are drawn beforehand in effect: a slow answer delays none of them. */
 static void on_arrival(uv_timer_t *timer) {
   client_t *c = timer->data;
   const bench_options_t *o = c->options;
-  bool room = o->concurrency <= 0 || c->num_live < o->concurrency;
-  if (c->num_started < o->num_requests && room) start_call(c);
-  if (c->num_started == o->num_requests) return;
-  double gap_s = -log(1.0 - bench_uniform(&c->arrival_state)) / o->request_rate;
-  uv_timer_start(timer, on_arrival, (uint64_t)(gap_s * 1000.0), 0);
+  double now = (double)(uv_hrtime() - c->start_ns);
+  while (c->num_arrived < o->num_requests && c->next_arrival_ns <= now) {
+    c->run->results[c->num_arrived++].start_ms = now / 1e6;
+    c->next_arrival_ns += -log(1.0 - bench_uniform(&c->arrival_state)) / o->request_rate * 1e9;
+  }
+  start_calls(c);
+  if (c->num_arrived == o->num_requests) return;
+  uv_update_time(&c->loop);
+  double wait_ms = (c->next_arrival_ns - now) / 1e6;
+  uv_timer_start(timer, on_arrival, wait_ms > 0 ? (uint64_t)wait_ms : 0, 0);
 }
 
 static void on_progress(uv_timer_t *timer) {
   const client_t *c = timer->data;
-  fprintf(stderr, "  %d of %d done, %d live, %d failed, %.0f s\n", c->num_done,
-          c->options->num_requests, c->num_live, c->num_failed,
-          (double)(uv_hrtime() - c->start_ns) / 1e9);
+  double seconds = (double)(uv_hrtime() - c->start_ns) / 1e9;
+  fprintf(stderr, "  %.0f s: %d of %d done, %d live, %d failed", seconds, c->num_done,
+          c->options->num_requests, c->num_live, c->num_failed);
+  if (c->options->stream) fprintf(stderr, ", %.1f tokens/s", (double)c->tokens_seen / seconds);
+  fputc('\n', stderr);
+}
+
+/* -- the model's name ------------------------------------------------------------------------- */
+
+static size_t on_model_data(char *data, size_t one, size_t count, void *context) {
+  (void)one;
+  answer_feed(context, data, count, 0);
+  return count;
+}
+
+static bool first_name(const char *text, char *name, size_t size) {
+  cJSON *document = cJSON_Parse(text);
+  const cJSON *data = cJSON_GetObjectItemCaseSensitive(document, "data");
+  const cJSON *id = cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(data, 0), "id");
+  bool found = cJSON_IsString(id);
+  if (found) snprintf(name, size, "%s", id->valuestring);
+  cJSON_Delete(document);
+  return found;
+}
+
+/* GET /v1/models: also the proof that somebody answers, before the load begins. */
+static int find_model(client_t *c) {
+  answer_t answer = {.status = 200};
+  char url[512], why[CURL_ERROR_SIZE] = "";
+  long status = 0;
+  CURL *easy = curl_easy_init();
+  if (!easy) abort();
+  snprintf(url, sizeof url, "%s/v1/models", c->base);
+  curl_easy_setopt(easy, CURLOPT_URL, url);
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_model_data);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
+  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
+  CURLcode code = curl_easy_perform(easy);
+  curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+  curl_easy_cleanup(easy);
+  const char *text = answer.bytes ? answer.bytes : "";
+  int exit_code = 0;
+  if (code != CURLE_OK) {
+    fprintf(stderr, "inferd-bench: %s: %s\n", url, why[0] ? why : curl_easy_strerror(code));
+    exit_code = 69;
+  } else if (status != 200) {
+    fprintf(stderr, "inferd-bench: %s: HTTP %ld: %.300s\n", url, status, text);
+    exit_code = 69;
+  } else if (!first_name(text, c->run->model, sizeof c->run->model)) {
+    fprintf(stderr, "inferd-bench: %s names no model; say which with --model\n", url);
+    exit_code = 76;
+  }
+  answer_free(&answer);
+  return exit_code;
+}
+
+/* -- the run ---------------------------------------------------------------------------------- */
+
+static void copy_base(client_t *c, const char *url) {
+  snprintf(c->base, sizeof c->base, "%s", url);
+  size_t length = strlen(c->base);
+  while (length > 0 && c->base[length - 1] == '/') c->base[--length] = 0;
+  if (length > 3 && strcmp(c->base + length - 3, "/v1") == 0) c->base[length - 3] = 0;
+  snprintf(c->url, sizeof c->url, "%s/v1/completions", c->base);
 }
 
 static void set_up(client_t *c) {
@@ -293,7 +320,7 @@ static void set_up(client_t *c) {
   curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, set_curl_timer);
   curl_multi_setopt(c->multi, CURLMOPT_TIMERDATA, c);
   curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, (long)o->num_requests);
-  snprintf(c->url, sizeof c->url, "%.400s/v1/completions", o->base_url);
+  copy_base(c, o->base_url);
   c->headers = curl_slist_append(c->headers, "Content-Type: application/json");
   c->headers = curl_slist_append(c->headers, "Expect:");
   if (o->api_key) {
@@ -316,16 +343,28 @@ static void tear_down(client_t *c) {
 
 int bench_client_run(const bench_options_t *options, bench_run_t *run) {
   client_t c = {.options = options, .run = run, .arrival_state = options->seed + 99};
+  int code = 0;
   set_up(&c);
-  c.start_ns = uv_hrtime();
-  if (!options->quiet) uv_timer_start(&c.progress_timer, on_progress, 5000, 5000);
-  if (options->request_rate > 0) {
-    on_arrival(&c.arrival_timer);
+  if (options->model) {
+    snprintf(run->model, sizeof run->model, "%s", options->model);
   } else {
-    start_calls(&c);
+    code = find_model(&c);
   }
-  uv_run(&c.loop, UV_RUN_DEFAULT);
+  c.start_ns = uv_hrtime();
+  if (code == 0) {
+    if (!options->quiet) {
+      uv_timer_start(&c.progress_timer, on_progress, PROGRESS_MS, PROGRESS_MS);
+    }
+    uv_update_time(&c.loop);
+    if (options->request_rate > 0) {
+      on_arrival(&c.arrival_timer);
+    } else {
+      c.num_arrived = options->num_requests;
+      start_calls(&c);
+    }
+    uv_run(&c.loop, UV_RUN_DEFAULT);
+  }
   run->duration_s = (double)(uv_hrtime() - c.start_ns) / 1e9;
   tear_down(&c);
-  return 0;
+  return code;
 }

@@ -1,4 +1,4 @@
-/* main.c: inferd-bench, what `inferd bench serve` and `inferd bench throughput` run. */
+/* main.c: inferd-bench, the program behind `inferd bench serve|streams|throughput`. */
 #include "server/bench/bench.h"
 
 #include <getopt.h>
@@ -9,12 +9,15 @@
 
 static const char usage_text[] =
     "usage: inferd bench serve [options]       load for any OpenAI-compatible server\n"
+    "       inferd bench streams [options]     steadiness of many slow streams\n"
     "       inferd bench throughput MODEL_DIR  the engine alone, without HTTP\n"
     "\n"
     "serve options (default):\n"
     "  --base-url URL      (http://127.0.0.1:8000)      --model NAME   --api-key KEY\n"
     "  --num-requests N    (100)                        --label WORD   --json FILE   --quiet\n"
-    "  --concurrency N     closed loop: N at once (8)   --request-rate R  open loop: Poisson, R/s\n"
+    "  --concurrency N     N at once (8)                --request-rate R  open loop: Poisson, "
+    "R/s,\n"
+    "                                                   then --concurrency is a cap (0 = none)\n"
     "  --input-len N       prompt tokens (128)          --output-len N    (64)\n"
     "  --prefix-len N      leading tokens shared by all prompts (0)\n"
     "  --vocab-size N      prompt ids are drawn below N (32000)   --first-id N  (100)\n"
@@ -70,43 +73,52 @@ static const struct option long_options[] = {
 };
 
 static bool set_option(bench_options_t *o, int option, const char *value) {
+  enum { MANY = 1 << 30 };
+  int seed;
   switch (option) {
-  case OPT_URL: o->base_url = value; break;
-  case OPT_MODEL: o->model = value; break;
-  case OPT_KEY: o->api_key = value; break;
-  case OPT_N: o->num_requests = atoi(value); break;
-  case OPT_LABEL: o->label = value; break;
-  case OPT_JSON: o->json_path = value; break;
-  case OPT_QUIET: o->quiet = true; break;
-  case OPT_CONCURRENCY: o->concurrency = atoi(value); break;
-  case OPT_RATE: o->request_rate = atof(value); break;
-  case OPT_INPUT: o->input_len = atoi(value); break;
-  case OPT_OUTPUT: o->output_len = atoi(value); break;
-  case OPT_PREFIX: o->prefix_len = atoi(value); break;
-  case OPT_VOCAB: o->vocab_size = atoi(value); break;
-  case OPT_FIRST: o->first_id = atoi(value); break;
-  case OPT_TEXT: o->text_prompts = true; break;
-  case OPT_NO_STREAM: o->stream = false; break;
-  case OPT_TEMPERATURE: o->temperature = atof(value); break;
-  case OPT_SEED: o->seed = strtoull(value, NULL, 10); break;
-  case OPT_TTFT: o->ttft_slo_ms = atof(value); break;
-  case OPT_TPOT: o->tpot_slo_ms = atof(value); break;
+  case OPT_URL: o->base_url = value; return true;
+  case OPT_MODEL: o->model = value; return true;
+  case OPT_KEY: o->api_key = value; return true;
+  case OPT_LABEL: o->label = value; return true;
+  case OPT_JSON: o->json_path = value; return true;
+  case OPT_QUIET: o->quiet = true; return true;
+  case OPT_TEXT: o->text_prompts = true; return true;
+  case OPT_NO_STREAM: o->stream = false; return true;
+  case OPT_N: return bench_int(value, 1, 10000000, &o->num_requests);
+  case OPT_CONCURRENCY: return bench_int(value, 0, 1000000, &o->concurrency);
+  case OPT_RATE: return bench_number(value, 0, 1e6, &o->request_rate);
+  case OPT_INPUT: return bench_int(value, 1, 1 << 24, &o->input_len);
+  case OPT_OUTPUT: return bench_int(value, 1, 1 << 24, &o->output_len);
+  case OPT_PREFIX: return bench_int(value, 0, 1 << 24, &o->prefix_len);
+  case OPT_VOCAB: return bench_int(value, 1, MANY, &o->vocab_size);
+  case OPT_FIRST: return bench_int(value, 0, MANY, &o->first_id);
+  case OPT_TEMPERATURE: return bench_number(value, 0, 100, &o->temperature);
+  case OPT_TTFT: return bench_number(value, 0, 1e9, &o->ttft_slo_ms);
+  case OPT_TPOT: return bench_number(value, 0, 1e9, &o->tpot_slo_ms);
+  case OPT_SEED:
+    if (!bench_int(value, 0, MANY, &seed)) return false;
+    o->seed = (uint64_t)seed;
+    return true;
   default: return false;
   }
-  return true;
 }
 
-static bool sensible(const bench_options_t *o) {
-  return o->num_requests > 0 && o->concurrency >= 0 && o->request_rate >= 0 && o->input_len > 0 &&
-         o->output_len > 0 && o->prefix_len >= 0 && o->prefix_len <= o->input_len &&
-         o->first_id >= 0 && o->vocab_size > o->first_id;
+static const char *why_not(const bench_options_t *o) {
+  if (o->prefix_len > o->input_len) return "--prefix-len is more than --input-len";
+  if (o->first_id >= o->vocab_size) return "--first-id is not below --vocab-size";
+  if (o->concurrency == 0 && o->request_rate <= 0) return "--concurrency 0 needs a --request-rate";
+  if (!o->stream && (o->ttft_slo_ms > 0 || o->tpot_slo_ms > 0)) {
+    return "the bounds of goodput need streams";
+  }
+  return NULL;
 }
 
 static int serve(int argc, char **argv) {
+  enum { NOT_GIVEN = -1 };
   bench_options_t o = {
       .base_url = "http://127.0.0.1:8000",
       .num_requests = 100,
-      .concurrency = 8,
+      .concurrency = NOT_GIVEN,
       .input_len = 128,
       .output_len = 64,
       .vocab_size = 32000,
@@ -114,12 +126,16 @@ static int serve(int argc, char **argv) {
       .stream = true,
       .seed = 1,
   };
-  bool valid = true;
-  for (int c; valid && (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
-    valid = set_option(&o, c, optarg);
-  }
-  if (!valid || optind != argc || !sensible(&o)) {
+  for (int c, index = 0; (c = getopt_long(argc, argv, "", long_options, &index)) != -1;) {
+    if (set_option(&o, c, optarg)) continue;
+    if (c != '?') fprintf(stderr, "inferd-bench: --%s: bad value\n", long_options[index].name);
     fputs(usage_text, stderr);
+    return 64;
+  }
+  if (o.concurrency == NOT_GIVEN) o.concurrency = o.request_rate > 0 ? 0 : 8;
+  const char *wrong = optind < argc ? argv[optind] : why_not(&o);
+  if (wrong) {
+    fprintf(stderr, "inferd-bench: %s\n%s", wrong, usage_text);
     return 64;
   }
   bench_run_t run = {.results = calloc((size_t)o.num_requests, sizeof(bench_result_t))};
@@ -136,6 +152,7 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   if (strcmp(command, "serve") == 0) return serve(argc - 1, argv + 1);
   if (strcmp(command, "throughput") == 0) return bench_throughput(argc - 1, argv + 1);
+  if (strcmp(command, "streams") == 0) return bench_streams(argc - 1, argv + 1);
   bool asked = strcmp(command, "--help") == 0 || strcmp(command, "help") == 0;
   fputs(usage_text, asked ? stdout : stderr);
   return asked ? 0 : 64;

@@ -2,11 +2,12 @@
 #include "server/bench/bench.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct series {
-  double *values;
+  double *values; /* ascending */
   size_t count;
 } series_t;
 
@@ -15,18 +16,33 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Nearest rank on sorted values. */
-static double percentile(const series_t *s, double p) {
-  if (s->count == 0) return 0;
-  size_t rank = (size_t)(p / 100.0 * (double)s->count + 0.5);
-  if (rank > 0) rank--;
-  return s->values[rank < s->count ? rank : s->count - 1];
+double bench_percentile(const double *values, size_t count, double p) {
+  if (count == 0) return 0;
+  double rank = ceil(p / 100 * (double)count - 1e-9);
+  return values[rank < 1 ? 0 : (size_t)rank > count ? count - 1 : (size_t)rank - 1];
 }
 
 static double mean(const series_t *s) {
   double sum = 0;
   for (size_t i = 0; i < s->count; i++) sum += s->values[i];
   return s->count ? sum / (double)s->count : 0;
+}
+
+bench_totals_t bench_totals(const bench_options_t *o, const bench_run_t *run) {
+  bench_totals_t t = {0};
+  for (int i = 0; i < o->num_requests; i++) {
+    const bench_result_t *r = &run->results[i];
+    if (!r->ok) continue;
+    t.ok++;
+    t.prompt_tokens += r->prompt_tokens;
+    t.cached_tokens += r->cached_tokens;
+    t.output_tokens += r->output_tokens;
+    t.short_answers += r->output_tokens < o->output_len;
+    t.without_usage += !r->has_usage;
+    t.good += (o->ttft_slo_ms <= 0 || r->ttft_ms <= o->ttft_slo_ms) &&
+              (o->tpot_slo_ms <= 0 || r->tpot_ms <= o->tpot_slo_ms);
+  }
+  return t;
 }
 
 static series_t collect(const bench_options_t *o, const bench_run_t *run,
@@ -52,17 +68,19 @@ static double e2e(const bench_result_t *r) {
 
 static void print_series(const char *name, const series_t *s, cJSON *json) {
   static const double points[] = {50, 90, 95, 99};
+  if (s->count == 0) return;
   printf("  %-5s ms   mean %9.2f", name, mean(s));
   cJSON *object = cJSON_AddObjectToObject(json, name);
   cJSON_AddNumberToObject(object, "mean", mean(s));
   for (int i = 0; i < 4; i++) {
     char key[8];
+    double value = bench_percentile(s->values, s->count, points[i]);
     snprintf(key, sizeof key, "p%.0f", points[i]);
-    printf("   %s %9.2f", key, percentile(s, points[i]));
-    cJSON_AddNumberToObject(object, key, percentile(s, points[i]));
+    printf("   %s %9.2f", key, value);
+    cJSON_AddNumberToObject(object, key, value);
   }
-  printf("   max %9.2f\n", percentile(s, 100));
-  cJSON_AddNumberToObject(object, "max", percentile(s, 100));
+  printf("   max %9.2f\n", s->values[s->count - 1]);
+  cJSON_AddNumberToObject(object, "max", s->values[s->count - 1]);
 }
 
 static int write_json(const char *path, const cJSON *json) {
@@ -76,52 +94,79 @@ static int write_json(const char *path, const cJSON *json) {
   return ok ? 0 : 74;
 }
 
-int bench_report(const bench_options_t *o, bench_run_t *run) {
-  long prompt = 0, cached = 0, output = 0;
-  int ok = 0, good = 0;
-  for (int i = 0; i < o->num_requests; i++) {
-    const bench_result_t *r = &run->results[i];
-    if (!r->ok) continue;
-    ok++;
-    prompt += r->prompt_tokens;
-    cached += r->cached_tokens;
-    output += r->output_tokens;
-    good += (o->ttft_slo_ms <= 0 || r->ttft_ms <= o->ttft_slo_ms) &&
-            (o->tpot_slo_ms <= 0 || r->tpot_ms <= o->tpot_slo_ms);
-  }
+static void print_totals(const bench_options_t *o, const bench_run_t *run,
+                         const bench_totals_t *t) {
   double seconds = run->duration_s;
-  cJSON *json = cJSON_CreateObject();
-  cJSON_AddStringToObject(json, "label", o->label ? o->label : "");
+  printf("%s: %d of %d requests in %.2f s: %.2f requests/s, %.1f output tokens/s\n",
+         o->label ? o->label : "bench serve", t->ok, o->num_requests, seconds, t->ok / seconds,
+         (double)t->output_tokens / seconds);
+  printf("  tokens: %ld prompt (%ld cached), %ld output\n", t->prompt_tokens, t->cached_tokens,
+         t->output_tokens);
+  if (o->ttft_slo_ms > 0 || o->tpot_slo_ms > 0) {
+    printf("  goodput: %.2f requests/s (%d of %d within ttft %g ms, tpot %g ms; 0 = no bound)\n",
+           t->good / seconds, t->good, t->ok, o->ttft_slo_ms, o->tpot_slo_ms);
+  }
+  if (t->short_answers) {
+    printf("  note: %d answers have fewer than %d tokens\n", t->short_answers, o->output_len);
+  }
+  if (t->without_usage) {
+    printf("  note: %d answers came without usage: chunks are counted as tokens\n",
+           t->without_usage);
+  }
+  if (run->first_error[0]) printf("  first failure: %s\n", run->first_error);
+}
+
+static cJSON *totals_json(const bench_options_t *o, const bench_run_t *run,
+                          const bench_totals_t *t) {
+  double seconds = run->duration_s;
   const struct {
     const char *name;
     double value;
   } rows[] = {
-      {"requests", o->num_requests},     {"succeeded", ok},
-      {"concurrency", o->concurrency},   {"request_rate", o->request_rate},
-      {"input_len", o->input_len},       {"output_len", o->output_len},
-      {"prefix_len", o->prefix_len},     {"duration_s", seconds},
-      {"requests_per_s", ok / seconds},  {"output_tokens_per_s", (double)output / seconds},
-      {"prompt_tokens", (double)prompt}, {"cached_tokens", (double)cached},
-      {"output_tokens", (double)output}, {"goodput_requests_per_s", good / seconds},
+      {"requests", o->num_requests},
+      {"succeeded", t->ok},
+      {"concurrency", o->concurrency},
+      {"request_rate", o->request_rate},
+      {"input_len", o->input_len},
+      {"output_len", o->output_len},
+      {"prefix_len", o->prefix_len},
+      {"seed", (double)o->seed},
+      {"duration_s", seconds},
+      {"requests_per_s", t->ok / seconds},
+      {"prompt_tokens_per_s", (double)t->prompt_tokens / seconds},
+      {"output_tokens_per_s", (double)t->output_tokens / seconds},
+      {"prompt_tokens", (double)t->prompt_tokens},
+      {"cached_tokens", (double)t->cached_tokens},
+      {"output_tokens", (double)t->output_tokens},
+      {"short_answers", t->short_answers},
+      {"without_usage", t->without_usage},
+      {"goodput_requests_per_s", t->good / seconds},
   };
-  printf("%s: %d of %d requests in %.2f s: %.2f requests/s, %.1f output tokens/s, goodput %.2f/s\n",
-         o->label ? o->label : "bench serve", ok, o->num_requests, seconds, ok / seconds,
-         (double)output / seconds, good / seconds);
-  printf("  tokens: %ld prompt (%ld cached), %ld output\n", prompt, cached, output);
+  cJSON *json = cJSON_CreateObject();
+  cJSON_AddStringToObject(json, "label", o->label ? o->label : "");
+  cJSON_AddStringToObject(json, "base_url", o->base_url);
+  cJSON_AddStringToObject(json, "model", run->model);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     cJSON_AddNumberToObject(json, rows[i].name, rows[i].value);
   }
-  series_t s[] = {collect(o, run, ttft), collect(o, run, tpot), collect(o, run, e2e)};
-  static const char *const names[] = {"ttft", "tpot", "e2e"};
-  for (int i = 0; i < 3; i++) {
-    print_series(names[i], &s[i], json);
-    free(s[i].values);
-  }
+  return json;
+}
+
+int bench_report(const bench_options_t *o, bench_run_t *run) {
+  bench_totals_t totals = bench_totals(o, run);
+  cJSON *json = totals_json(o, run, &totals);
   series_t itl = {run->itl_ms, run->num_itl};
-  qsort(itl.values, itl.count, sizeof(double), compare);
-  print_series("itl", &itl, json);
-  if (run->first_error[0]) printf("  first failure: %s\n", run->first_error);
+  series_t s[] = {collect(o, run, ttft), collect(o, run, tpot), collect(o, run, e2e)};
+  if (itl.count > 0) qsort(itl.values, itl.count, sizeof(double), compare);
+  print_totals(o, run, &totals);
+  if (o->stream) {
+    print_series("ttft", &s[0], json);
+    if (o->output_len > 1) print_series("tpot", &s[1], json);
+    print_series("itl", &itl, json);
+  }
+  print_series("e2e", &s[2], json);
+  for (int i = 0; i < 3; i++) free(s[i].values);
   int code = write_json(o->json_path, json);
   cJSON_Delete(json);
-  return code ? code : ok == o->num_requests ? 0 : 1;
+  return code ? code : totals.ok == o->num_requests ? 0 : 1;
 }

@@ -56,11 +56,19 @@ static void append_token(text_t *t, const bench_options_t *o, uint64_t *state, b
   }
 }
 
-char *bench_body(const bench_options_t *o, int index) {
+static void append_model(text_t *t, const char *model) {
+  append(t, "\"model\":\"");
+  for (const char *p = model; *p; p++) {
+    append(t, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+  }
+  append(t, "\",");
+}
+
+char *bench_body(const bench_options_t *o, const char *model, int index) {
   text_t t = {0};
   uint64_t shared = o->seed * 1000003 + 1, own = o->seed * 1000003 + 17 + (uint64_t)index * 7919;
   append(&t, "{");
-  if (o->model) append(&t, "\"model\":\"%.256s\",", o->model);
+  if (model) append_model(&t, model);
   append(&t, "\"prompt\":%s", o->text_prompts ? "\"" : "[");
   for (int i = 0; i < o->input_len; i++) {
     append_token(&t, o, i < o->prefix_len ? &shared : &own, i == 0);
