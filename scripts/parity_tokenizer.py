@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares inferd's tokenizer with Hugging Face `tokenizers` on fresh text, pipeline by pipeline.
 
-    make && scripts/parity_tokenizer.py --build build [--megabytes 10] [--strings 100000] [name ...]
+    make && scripts/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000] [name ...]
 
 For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
-text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, strings
-over an edge alphabet and random byte strings with both, decodes ids with both, and prints how many
-cases differ. Exits 1 when any id differs. With --bench it prints the speed
-of both on English, code and CJK.
+text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, every
+code point between neighbours of several kinds, strings over an edge alphabet and random byte
+strings with both, decodes ids with both, and prints how many cases differ. Exits 1 when any id
+differs. With --bench it prints the speed of both on English, code and CJK.
 
 Needs a C compiler, the built archives libtext.a and libbase.a, and pip install tokenizers.
 """
@@ -139,7 +139,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
     parser.add_argument("--megabytes", type=float, default=10)
-    parser.add_argument("--strings", type=int, default=100000)
+    parser.add_argument("--strings", type=int, default=50000)
     parser.add_argument("--vocab", type=int, default=16000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     parser.add_argument("--bench", action="store_true")
@@ -155,6 +155,7 @@ def main():
     strings = tp.edge_strings(args.strings, args.seed + 1) + tp.random_byte_strings(
         args.strings, args.seed + 2
     )
+    sweep = tp.code_point_strings()
     size = sum(len(t.encode()) for t in mixed)
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -168,10 +169,12 @@ def main():
             wrong_text, ids = compare(driver, directory, tokenizer, name, mixed, False)
             wrong_strings, string_ids = compare(driver, directory, tokenizer, name, strings, True)
             wrong_decode = compare_decode(driver, directory, tokenizer, name, ids + string_ids)
-            failed += wrong_text + wrong_strings + wrong_decode
+            wrong_sweep, _ = compare(driver, directory, tokenizer, name, sweep, False)
+            failed += wrong_text + wrong_strings + wrong_decode + wrong_sweep
             print(
                 f"{name}: {size / 1e6:.1f} MB in {len(mixed)} texts: {wrong_text} differ; "
-                f"{len(strings)} strings: {wrong_strings} differ; decoded: {wrong_decode} differ",
+                f"{len(strings)} strings: {wrong_strings} differ; decoded: {wrong_decode} differ; "
+                f"every code point: {wrong_sweep} of {len(sweep)} differ",
                 flush=True,
             )
             if args.bench:

@@ -369,7 +369,7 @@ def translations(limit, seed=3):
         try:
             with open(path, "rb") as file:
                 catalogue = gettext.GNUTranslations(file)._catalog
-        except (OSError, UnicodeDecodeError, ValueError):
+        except (OSError, ValueError, IndexError):  # IndexError: an odd plural rule
             continue
         text = "\n".join(v for v in catalogue.values() if isinstance(v, str))
         parts.append(text[:200000])
@@ -491,6 +491,15 @@ EDGE = (
 def edge_strings(count, seed, longest=40):
     rng = random.Random(seed)
     return ["".join(rng.choices(EDGE, k=rng.randint(0, longest))) for _ in range(count)]
+
+
+def code_point_strings(step=256):
+    """Every code point of the planes in use, between letters, digits, spaces and marks."""
+    out = []
+    for start in (*range(0, 0x34000, step), 0xE0000, 0xE0100, 0xF0000, 0x10FF00):
+        chars = [chr(c) for c in range(start, start + step) if not 0xD800 <= c < 0xE000]
+        out.append("".join(f"a{c}B {c}1 {c}{c}'{c}s\n{c}e\u0301{c}\u0327\u0301" for c in chars))
+    return out
 
 
 def random_byte_strings(count, seed, longest=64):
