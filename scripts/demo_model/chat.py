@@ -406,8 +406,8 @@ TURNS = (
     + [_poem] * 2
     + [_joke] * 2
     + [_list] * 4
-    + [_memory] * 6
-    + [_repeat] * 4
+    + [_memory] * 8
+    + [_repeat] * 8
     + [_unknown] * 6
     + [_json] * 9
     + [_free_json] * 2

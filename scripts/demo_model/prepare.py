@@ -66,6 +66,7 @@ def pack(documents, length):
         if len(open_rows) > 64:
             fullest = max(range(len(open_rows)), key=lambda i: len(open_rows[i]))
             done.append(open_rows.pop(fullest))
+    done += open_rows
     rows = np.full((len(done), length + 1), PAD, dtype=np.uint16)
     for at, ids in enumerate(done):
         rows[at, : len(ids)] = ids

@@ -18,8 +18,8 @@ import torch
 from network import SHAPE, Network, rope_tables
 
 PAD = 65535
-BATCHES = {512: 8, 4096: 1}  # row length -> rows in a batch
-LONG_EVERY = 40
+SHORT, LONG = 512, 4096  # the lengths of a row; a batch is --rows short ones or one long one
+LONG_EVERY = 80
 WARMUP = 50
 DECAY_FROM = 0.55
 
@@ -27,9 +27,9 @@ DECAY_FROM = 0.55
 class Rows:
     """An endless, seeded supply of batches from one file of rows."""
 
-    def __init__(self, path, length, seed):
+    def __init__(self, path, count, seed):
         self.rows = np.load(path, mmap_mode="r")
-        self.count = BATCHES[length]
+        self.count = count
         self.random = np.random.default_rng(seed)
         self.order = []
 
@@ -74,9 +74,10 @@ def train(args):
         network.load_state_dict(torch.load(args.init, weights_only=True))
     compiled = torch.compile(network, dynamic=False)
     average = {name: p.detach().clone() for name, p in network.named_parameters()}
-    tables = {length: rope_tables(length, SHAPE) for length in BATCHES}
+    tables = {length: rope_tables(length, SHAPE) for length in (SHORT, LONG)}
     supply = {
-        length: Rows(args.data / f"rows_{length}.npy", length, args.seed) for length in BATCHES
+        length: Rows(args.data / f"rows_{length}.npy", count, args.seed)
+        for length, count in ((SHORT, args.rows), (LONG, 1))
     }
     steps_of = optimizers(network)
     start, log, step, tokens, progress = time.time(), [], 0, 0, 0.0
@@ -86,7 +87,7 @@ def train(args):
         for optimizer in steps_of:
             for group in optimizer.param_groups:
                 group["lr"] = group["top_lr"] * rate(step, progress)
-        length = 4096 if step % LONG_EVERY == LONG_EVERY - 1 else 512
+        length = LONG if step % LONG_EVERY == LONG_EVERY - 1 else SHORT
         inputs, labels = supply[length].next()
         with torch.autocast("cpu", torch.bfloat16):
             loss = compiled(inputs, labels, *tables[length])
@@ -120,6 +121,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--rows", type=int, default=8, help="rows of 512 in a batch")
     parser.add_argument("--init", help="begin with the weights of this file")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
