@@ -59,7 +59,8 @@ def compare_vectors(score, only):
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
-            committed = json.loads((ROOT / "tests/vectors/models" / name / "expected.json").read_text())
+            path = ROOT / "tests/vectors/models" / name / "expected.json"
+            committed = json.loads(path.read_text())
             fresh = models.write_case(Path(out), name, config, committed["seed"], how)
             worst = float(np.abs(np.array(fresh["logits"]) - np.array(committed["logits"])).max())
             first = next((k for k, g in enumerate(committed["gap"]) if g < 1e-3), 64)
@@ -137,7 +138,8 @@ def judge(logits, exact, error, ids):
     """What is wrong with these logits, or an empty text, and the largest difference."""
     worst = float(np.abs(logits - exact).max()) if np.isfinite(logits).all() else float("inf")
     _, gap = models.margins(exact)
-    wrong = [p for p in range(len(ids)) if gap[p] > error and logits[p].argmax() != exact[p].argmax()]
+    wrong = [p for p in range(len(ids))
+             if gap[p] > error and logits[p].argmax() != exact[p].argmax()]
     if worst > error:
         return f"logits differ by {worst:.2e}, allowed {error:.2e}", worst
     return (f"tokens differ at {wrong[:5]}" if wrong else ""), worst

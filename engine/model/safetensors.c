@@ -354,7 +354,8 @@ static int no_weights(const weight_files_t *files, error_t *error) {
   if (stream == NULL && fd >= 0) close(fd);
   for (struct dirent *e = NULL; stream != NULL && (e = readdir(stream)) != NULL;) {
     const char *dot = strrchr(e->d_name, '.');
-    if (dot == NULL || (strcmp(dot, ".bin") && strcmp(dot, ".pt") && strcmp(dot, ".pth"))) continue;
+    if (dot == NULL) continue;
+    if (strcmp(dot, ".bin") != 0 && strcmp(dot, ".pt") != 0 && strcmp(dot, ".pth") != 0) continue;
     error_quote(pickle, sizeof(pickle), e->d_name, strlen(e->d_name));
   }
   if (stream != NULL) closedir(stream);
