@@ -19,7 +19,7 @@ def inferd(request):
 def demo(inferd):
     """The demo model on a free port, for the whole run. Its exit status at the end is checked too:
     under AddressSanitizer a leak of any request of the run shows there."""
-    server = Server(inferd, DEMO, "--served-model-name", "demo,alias/demo")
+    server = Server(inferd, DEMO, "--served-model-name", "demo,alias/demo", "--max-model-len", 2048)
     yield server
     assert server.stop() == 0, server.log()
 

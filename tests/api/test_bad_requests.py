@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from harness import DEMO
+
 P = "Once upon a time"
 NEST = "[" * 65 + "]" * 65
 INVALID_JSON = "invalid_json"
@@ -235,8 +237,10 @@ def test_form_hint_names_the_header(server):
     assert "Content-Type: application/json" in answer.error["message"]
 
 
-def test_too_long_prompt(server):
+def test_too_long_prompt(start):
+    server = start(DEMO, "--max-model-len", "512")
     length = server.max_model_len()
+    assert length == 512
     ids = server.tokens("a b c d e f g h", add_special_tokens=False)
     prompt = (ids * (length // len(ids) + 2))[:length]
     for fields, fits in (({"prompt": prompt[:-1], "max_tokens": 1}, True),

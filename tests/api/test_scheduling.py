@@ -162,7 +162,7 @@ def test_priority(start, model):
     order, threads = [], []
 
     def work(priority):
-        server.complete("b", max_tokens=2, priority=priority)
+        server.complete("b", max_tokens=60, ignore_eos=True, priority=priority)
         order.append(priority)
 
     for count, priority in enumerate((5, 0, -3), 1):
