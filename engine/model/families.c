@@ -60,7 +60,8 @@ static const tensor_pattern_t gpt2_patterns[] = {
     {ROLE_DOWN, "h.#.mlp.c_proj", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_ALWAYS, true},
 };
 
-#define PATTERNS(array) .patterns = (array), .num_patterns = (int)(sizeof(array) / sizeof((array)[0]))
+#define PATTERNS(array)                                                                            \
+  .patterns = (array), .num_patterns = (int)(sizeof(array) / sizeof((array)[0]))
 
 static const layout_t llama_layout = {
     PATTERNS(llama_patterns),
