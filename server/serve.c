@@ -166,13 +166,30 @@ static void print_curl(const server_t *server) {
            where, key, model);
 }
 
+static uint32_t hash_text(uint32_t hash, const char *text) {
+  for (; *text; text++) hash = (hash ^ (uint8_t)*text) * 16777619u; /* FNV-1a */
+  return hash;
+}
+
+/* inferd-<version>-<hash8>: changes with everything that may change a token: the program, the
+ * weights, their type and the kernels, but not the number of threads, which comes first in
+ * `device`. */
+static void set_fingerprint(server_t *server, const engine_info_t *info) {
+  const char *kernels = strchr(info->device, ',');
+  uint32_t hash = (uint32_t)(info->weights_hash ^ info->weights_hash >> 32) ^ 2166136261u;
+  hash = hash_text(hash, info->backend);
+  hash = hash_text(hash, info->dtype);
+  hash = hash_text(hash, kernels ? kernels : info->device);
+  snprintf(server->system_fingerprint, sizeof server->system_fingerprint, "inferd-%s-%08x",
+           INFERD_VERSION, hash);
+}
+
 static void on_ready(daemon_t *daemon) {
   server_t *server = &daemon->server;
   const engine_info_t *info = engine_info(server->engine);
   double seconds = (double)(clock_now_ns() - server->start_ns) * 1e-9;
   daemon->ready = true;
-  snprintf(server->system_fingerprint, sizeof server->system_fingerprint, "fp_%016llx",
-           (unsigned long long)info->weights_hash);
+  set_fingerprint(server, info);
   log_line(LOG_INFO, "ready",
            "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
