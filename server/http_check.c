@@ -3,7 +3,8 @@
  * Loop thread. The order is part of the API: syntax, framing, Host and Origin, key, route, method,
  * server state, media type, size. The first three close gaps of libmicrohttpd 0.9.75, which takes
  * the first of two Content-Length fields, prefers Transfer-Encoding over Content-Length, and waits
- * for ever behind a transfer coding that it does not know.
+ * for ever behind a transfer coding that it does not know. What it hides stays open: bare LF line
+ * ends and folded header lines are read as if they were proper.
  */
 #include "server/http_exchange.h"
 

@@ -298,6 +298,8 @@ static void check_connection(connection_t *connection, uint64_t now_ms) {
   } else if (writing && !exchange->suspended && exchange->response == NULL &&
              now_ms - exchange->progress_ms >= config_ms(config->slow_reader_timeout)) {
     exchange_cut(exchange, "slow_reader");
+  } else if (writing && !exchange->suspended && now_ms - exchange->progress_ms >= 5000) {
+    http_mark(connection->http, true); /* should the library ever overlook a ready connection */
   }
 }
 

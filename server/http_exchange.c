@@ -176,7 +176,7 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
                                       const char *method, const char *version, void **context) {
   const union MHD_ConnectionInfo *info =
       MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-  if (info == NULL || info->socket_context == NULL) return MHD_NO;
+  if (info == NULL || info->socket_context == NULL || http->stopping) return MHD_NO;
   http_exchange_t *exchange = exchange_new(http, info->socket_context, mhd, method);
   if (exchange == NULL) return MHD_NO;
   *context = exchange;
@@ -253,6 +253,7 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   exchange_t *public = &exchange->public;
   http_t *http = exchange->http;
   error_t error = {0};
+  if (http->stopping) return MHD_NO;
   int rc = check_state(exchange, &error); /* it may have changed while the body arrived */
   if (rc != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;
   bool hung_up =

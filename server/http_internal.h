@@ -94,8 +94,8 @@ struct http {
   uv_idle_t idle; /* active while a pump could not finish: keeps the loop from sleeping */
   uv_timer_t pump_timer, tick_timer, accept_timer;
   int open_handles;
-  bool need_pump, urgent, closed_some, stopping, drained_told, accept_paused;
-  uint64_t pumped_ns;
+  bool need_pump, urgent, closed_some, stopping, drained_told;
+  uint64_t pumped_ns, accept_warned_ms;
   connection_t *connections;
   int32_t connection_count, connections_max;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */

@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { ACCEPTS_PER_TURN = 128, BACKLOG = 4096, ACCEPT_PAUSE_MS = 100 };
+enum { ACCEPTS_PER_TURN = 128, BACKLOG = 4096, ACCEPT_PAUSE_MS = 100, ACCEPT_WARN_MS = 10000 };
 
 /* ---- accept ---- */
 
@@ -50,17 +50,16 @@ static void refuse(http_t *http, int fd) {
 }
 
 static void on_accept_resume(uv_timer_t *timer) {
-  http_t *http = timer->data;
-  http->accept_paused = false;
-  listen_start(http);
+  listen_start(timer->data);
 }
 
 /* Out of descriptors: the listening socket stays readable, and polling it would spin. */
 static void pause_accept(http_t *http) {
-  if (!http->accept_paused) {
+  uint64_t now_ms = uv_now(http->loop);
+  if (now_ms - http->accept_warned_ms >= ACCEPT_WARN_MS || http->accept_warned_ms == 0) {
     log_line(LOG_WARN, "accept", "cannot accept connections: %s; pausing", strerror(errno));
+    http->accept_warned_ms = now_ms;
   }
-  http->accept_paused = true;
   for (int i = 0; i < http->listener_count; i++) {
     if (http->listeners[i].polling) uv_poll_stop(&http->listeners[i].poll);
   }
@@ -184,18 +183,21 @@ static void address_text(int fd, char out[ADDRESS_BYTES]) {
 
 /* One address of a name. 0, or the failing call's error. */
 static int open_address(http_t *http, const struct addrinfo *info, const char *host,
-                        error_t *error) {
+                        const char *port, error_t *error) {
+  char where[ADDRESS_BYTES];
+  snprintf(where, sizeof where, "%s%.100s%s:%s", strchr(host, ':') != NULL ? "[" : "", host,
+           strchr(host, ':') != NULL ? "]" : "", port);
   if (http->listener_count == LISTENERS_MAX) {
     return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
   }
   int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return cannot(error, "open a socket for", host);
+  if (fd < 0) return cannot(error, "open a socket for", where);
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   /* "::" takes IPv4 too, as everybody expects; any other IPv6 address is just itself. */
   if (info->ai_family == AF_INET6)
     set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
-    int rc = cannot(error, "listen on", host);
+    int rc = cannot(error, "listen on", where);
     close(fd);
     return rc;
   }
@@ -218,7 +220,7 @@ static int open_tcp(http_t *http, const char *host, const char *port, error_t *e
    * address that somebody else holds is a failure all the same. */
   int rc = 0, lacking = 0, opened = 0;
   for (const struct addrinfo *info = found; info != NULL && rc == 0; info = info->ai_next) {
-    rc = open_address(http, info, host, error);
+    rc = open_address(http, info, host, port, error);
     if (rc == 0) {
       opened++;
     } else if (rc == ERR_CONFIGURATION || rc == ERR_IO) {
