@@ -50,6 +50,8 @@ static void load_strip(const attending_t *c, const item_t *item, int32_t kv_head
     strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
     strip->v[s] = at + d->key_bytes + ((size_t)kv_head * size + offset) * value_row;
   }
+  /* Scores are made for whole groups of segments; those past the last key are never looked at. */
+  for (int32_t s = last; s % SEGMENT_GROUP != 0; s++) strip->k[s] = strip->k[last - 1];
 }
 
 /* Adds weights . values for the rows of positions [from, to) of the tile. */
@@ -72,7 +74,7 @@ static void attend_strip(const attending_t *c, const item_t *item, int32_t kv_he
   visible_keys(a, positions[0], base, STRIP_KEYS, &low, &high);
   visible_keys(a, positions[count - 1], base, STRIP_KEYS, &low_end, &high_end);
   int32_t keys = s->strip.segment_keys;
-  int32_t from = low / keys, to = (high_end + keys - 1) / keys;
+  int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = (high_end + keys - 1) / keys;
   load_strip(c, item, kv_head, base, from, to, &s->strip);
   d->kernels->scores[d->kv.dtype](s->scores, s->q, d->head_stride, count * c->group, &s->strip,
                                   from, to);

@@ -16,6 +16,7 @@ enum {
   STRIP_KEYS = 256,  /* keys per softmax strip */
   SPLIT_KEYS = 2048, /* keys per split: partial results are merged at these bounds */
   SEGMENT_KEYS = 16, /* lanes of one K vector group */
+  SEGMENT_GROUP = 4, /* segments that a kernel may score together */
   SCORE_STRIDE = STRIP_KEYS + SEGMENT_KEYS,
   HEAD_ALIGN = 16, /* head_dim of V and accumulators is padded to this */
   NUM_DTYPES = 3
@@ -67,7 +68,8 @@ typedef struct kernels {
   void (*softcap)(float *x, int64_t count, float cap); /* x = cap * tanh(x / cap) */
   /* (a, b) = (a cos - b sin, b cos + a sin), a = x[0..half), b = x[half..2 half) */
   void (*rotate)(float *x, const float *cosine, const float *sine, int32_t half);
-  /* scores[rows][SCORE_STRIDE]: q[rows][ldq] . keys of segments [first, last) */
+  /* scores[rows][SCORE_STRIDE]: q[rows][ldq] . keys of segments [first, last); `first` and the
+   * pointers behind `last` fill whole groups of SEGMENT_GROUP */
   void (*scores[NUM_DTYPES])(float *scores, const float *q, int64_t ldq, int32_t rows,
                              const strip_t *strip, int32_t first, int32_t last);
   /* One row of a strip, keys [first, last) visible, first < last: scores become weights

@@ -11,6 +11,7 @@
 enum { VW = 8, TILE_ROWS = 6, VALUE_VECS = 2, SCORE_SEGMENTS = 1 };
 #define TILE_VECS(rows) ((rows) == 1 ? 8 : (rows) <= 3 ? 4 : 2)
 
+#define WIDEN_U16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #include "engine/cpu/vector.inc"
 
 static inline vf vf_fma(vf a, vf b, vf c) {

@@ -11,6 +11,7 @@
 enum { VW = 16, TILE_ROWS = 6, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
 #define TILE_VECS(rows) 4
 
+#define WIDEN_U16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #include "engine/cpu/vector.inc"
 
 static inline vf vf_fma(vf a, vf b, vf c) {

@@ -41,23 +41,23 @@ INLINE uint32_t load_pair(const uint16_t *p) {
   return pair;
 }
 
-INLINE void store_row(const gemm_t *g, int32_t row, const vf *acc) {
-  int64_t at = row * g->ldo;
-  if (g->cols == PANEL_COLS) {
-    UNROLL for (int v = 0; v < PAIR_VECS; v++) {
-      vf y = acc[v];
-      if (g->bias) y = y + vf_load(g->bias + v * VW);
-      if (g->residual) y = y + vf_load(g->residual + at + v * VW);
-      vf_store(g->out + at + v * VW, y);
+/* Sums of a tile on their way out. */
+typedef struct tile_sums {
+  _Alignas(64) float at[TILE_ROWS][PANEL_COLS];
+} tile_sums_t;
+
+static __attribute__((noinline)) void write_tile(const gemm_t *g, int32_t row, int32_t rows,
+                                                 const tile_sums_t *sums) {
+  for (int32_t r = 0; r < rows; r++) {
+    int64_t at = (row + r) * g->ldo;
+    for (int32_t c = 0; c < g->cols; c += VW) {
+      int32_t left = g->cols - c;
+      __mmask16 mask = (__mmask16)(left >= VW ? 0xffff : (1 << left) - 1);
+      __m512 y = _mm512_load_ps(&sums->at[r][c]);
+      if (g->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
+      if (g->residual) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
+      _mm512_mask_storeu_ps(g->out + at + c, mask, y);
     }
-    return;
-  }
-  float y[PANEL_COLS];
-  for (int v = 0; v < PAIR_VECS; v++) vf_store(y + v * VW, acc[v]);
-  for (int32_t c = 0; c < g->cols; c++) {
-    if (g->bias) y[c] += g->bias[c];
-    if (g->residual) y[c] += g->residual[at + c];
-    g->out[at + c] = y[c];
   }
 }
 
@@ -80,7 +80,10 @@ INLINE void tile(const gemm_t *g, int32_t row, const char *ahead, int32_t lines,
       UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] = dot_pairs(acc[r][v], a, w[v]);
     }
   }
-  UNROLL for (int r = 0; r < rows; r++) store_row(g, row + r, acc[r]);
+  tile_sums_t sums;
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++)
+      vf_store(&sums.at[r][v * VW], acc[r][v]);
+  write_tile(g, row, rows, &sums);
 }
 
 static void gemm_pairs(const gemm_t *g) {
