@@ -83,7 +83,7 @@ all: $(BUILD)/inferd $(BUILD)/inferd-bench
 
 run:
 	@scripts/bootstrap build
-	@$(SUBMAKE) all
+	@$(SUBMAKE) $(BUILD)/inferd
 	$(BUILD)/inferd serve models/demo $(RUN)
 
 $(BUILD)/inferd: $(call objects,server/main.c) $(ARCHIVES)
@@ -188,21 +188,13 @@ $(BUILD)/bench/inferd_fake: $(FAKE_OBJECTS) $(FAKE_ARCHIVES)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(FAKE_OBJECTS) -Wl,--start-group $(FAKE_ARCHIVES) -Wl,--end-group $(LIBS)
 bench-programs: $(BENCHES) $(BUILD)/bench/inferd_fake
 
+# BENCH_CPU="--peer .../llama-server --peer-model X.gguf" puts another server beside inferd.
 bench:
 	@scripts/bootstrap build
 	@$(SUBMAKE) all bench-programs
 	@for program in $(sort $(BENCHES)); do echo "== $$program"; $$program || exit 1; done
-
-# Parity with Hugging Face: reference vectors made anew, and fresh random models and texts.
-$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/model/rig.c tests/model/naive_ops.c) $(ARCHIVES)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
-
-parity:
-	@scripts/bootstrap build parity
-	@$(SUBMAKE) $(BUILD)/model_driver
-	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+	scripts/bench_http --build $(BUILD)
+	scripts/bench_cpu --build $(BUILD) --repeats 1 $(BENCH_CPU)
 
 clean:
 	rm -rf $(BUILD)
