@@ -3,14 +3,17 @@
  */
 #include "tests/http/harness.h"
 
+#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 TestSuite(connection, .timeout = 120);
@@ -314,25 +317,47 @@ Test(connection, unix_socket) {
     free(text), free(answer);
     close(fd);
   }
-  /* A second server must not steal the path of a live one. */
-  error_t error = {0};
   harness_stop();
   cr_expect_eq(access(path, F_OK), -1);
-  FILE *file = fopen(path, "w");
+}
+
+/* A live server's socket is not stolen, a dead one's is taken over, another file is left alone. */
+Test(connection, unix_socket_paths_in_the_way) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char flag[128];
+  error_t error = {0};
+  snprintf(address.sun_path, sizeof address.sun_path, "/tmp/inferd-way-%d.sock", (int)getpid());
+  snprintf(flag, sizeof flag, "--uds=%s", address.sun_path);
+  int holder = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  cr_assert_eq(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
+  cr_assert_eq(listen(holder, 1), 0);
+  cr_expect_eq(harness_try((const char *[]){flag, NULL}, &error), ERR_ADDRESS_IN_USE);
+  cr_expect_eq(access(address.sun_path, F_OK), 0);
+  close(holder);
+  cr_expect_eq(access(address.sun_path, F_OK), 0);
+  harness_start((const char *[]){flag, NULL});
+  harness_stop();
+  cr_expect_eq(access(address.sun_path, F_OK), -1);
+  FILE *file = fopen(address.sun_path, "w");
   fclose(file);
   cr_expect_eq(harness_try((const char *[]){flag, NULL}, &error), ERR_CONFIGURATION);
-  unlink(path);
+  cr_expect_eq(access(address.sun_path, F_OK), 0);
+  unlink(address.sun_path);
 }
 
 Test(connection, start_errors_have_reasons) {
   error_t error = {0};
-  harness_start(NULL);
-  char port[32];
-  snprintf(port, sizeof port, "--listen=127.0.0.1:%d", harness_port(0));
-  harness_stop();
-  int blocker = socket(AF_INET, SOCK_STREAM, 0);
-  cr_expect_geq(blocker, 0);
-  close(blocker);
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  char flag[40];
+  int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  cr_assert_eq(bind(holder, (struct sockaddr *)&address, length), 0);
+  cr_assert_eq(listen(holder, 1), 0);
+  getsockname(holder, (struct sockaddr *)&address, &length);
+  snprintf(flag, sizeof flag, "--listen=127.0.0.1:%d", ntohs(address.sin_port));
+  cr_expect_eq(harness_try((const char *[]){flag, NULL}, &error), ERR_ADDRESS_IN_USE);
+  cr_expect(strstr(error.message, flag + strlen("--listen=")) != NULL, "%s", error.message);
+  close(holder);
   cr_expect_eq(harness_try((const char *[]){"--listen=0.0.0.0:0", NULL}, &error),
                ERR_CONFIGURATION);
   cr_expect(strstr(error.message, "--allow-unauthenticated") != NULL);
