@@ -1,6 +1,6 @@
 /* cpu_bench.c: linear layers and attention of the CPU back end beside the ceilings of this machine.
  *
- *   cpu_bench [--threads N] [--isa TIER] [--quick]
+ *   cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings]
  *
  * Ceilings are measured in the same run: memory read bandwidth of all threads over 1 GiB, and the
  * highest rate of the tier's own linear kernel on a problem that stays in the first-level cache.
@@ -186,15 +186,20 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
 int main(int argc, char **argv) {
   device_options_t options = {0};
   int rounds = 7;
+  bool ceilings_only = false;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--quick") == 0)
       rounds = 2;
+    else if (strcmp(argv[i], "--ceilings") == 0)
+      ceilings_only = true;
     else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
       options.num_threads = atoi(argv[++i]);
     else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
       options.isa = argv[++i];
     else
-      return fprintf(stderr, "usage: cpu_bench [--threads N] [--isa TIER] [--quick]\n"), 64;
+      return fprintf(stderr,
+                     "usage: cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings]\n"),
+             64;
   }
   device_t *device;
   error_t error;
@@ -213,6 +218,7 @@ int main(int argc, char **argv) {
   printf("%s: memory read %.1f GB/s, bf16 products %.0f GFLOP/s, fp32 %.0f GFLOP/s\n",
          ops_cpu.describe(device), bandwidth * 1e-9, peak * 1e-9,
          peak_rate(device, DTYPE_F32, rounds) * 1e-9);
+  if (ceilings_only) return ops_cpu.close(device), 0;
   bench_linear(device, "qkv", 1152, HIDDEN, bandwidth, peak, rounds);
   bench_linear(device, "gate_up", 2 * FFN, HIDDEN, bandwidth, peak, rounds);
   bench_linear(device, "down", HIDDEN, FFN, bandwidth, peak, rounds);
