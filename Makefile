@@ -196,6 +196,17 @@ bench:
 	scripts/bench_http --build $(BUILD)
 	scripts/bench_cpu --build $(BUILD) --repeats 1 $(BENCH_CPU)
 
+# Parity with Hugging Face: reference vectors made anew, and fresh random models and texts.
+$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/model/rig.c tests/model/naive_ops.c) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
+
+parity:
+	@scripts/bootstrap build parity
+	@$(SUBMAKE) $(BUILD)/model_driver
+	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+
 clean:
 	rm -rf $(BUILD)
 
