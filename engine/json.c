@@ -8,6 +8,7 @@
  */
 #include "engine/json.h"
 
+#include "engine/siphash.h"
 #include "engine/utf8.h"
 
 #include <math.h>
@@ -81,40 +82,11 @@ static void skip_blanks(parser_t *p) {
 
 /* ---- duplicate keys ---- */
 
-static uint64_t rotate(uint64_t x, int bits) {
-  return (x << bits) | (x >> (64 - bits));
-}
-
-static void sip_round(uint64_t v[4]) {
-  v[0] += v[1], v[2] += v[3];
-  v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
-  v[0] = rotate(v[0], 32);
-  v[2] += v[1], v[0] += v[3];
-  v[1] = rotate(v[1], 17) ^ v[2], v[3] = rotate(v[3], 21) ^ v[0];
-  v[2] = rotate(v[2], 32);
-}
-
-/* SipHash-1-3 (Aumasson, Bernstein 2012): keyed, so that nobody can send keys that all collide. */
+/* SipHash-1-3: keyed, so that nobody can send keys that all collide. */
 static uint32_t hash_bytes(const uint64_t key[2], const char *bytes, size_t length) {
-  uint64_t v[4] = {key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f6du,
-                   key[0] ^ 0x6c7967656e657261u, key[1] ^ 0x7465646279746573u};
-  uint64_t word, tail = (uint64_t)length << 56;
-  size_t i = 0;
-  for (; i + 8 <= length; i += 8) {
-    memcpy(&word, bytes + i, 8);
-    v[3] ^= word;
-    sip_round(v);
-    v[0] ^= word;
-  }
-  for (int shift = 0; i < length; i++, shift += 8) {
-    tail |= (uint64_t)(unsigned char)bytes[i] << shift;
-  }
-  v[3] ^= tail;
-  sip_round(v);
-  v[0] ^= tail;
-  v[2] ^= 0xFF;
-  for (int i_final = 0; i_final < 3; i_final++) sip_round(v);
-  uint64_t hash = v[0] ^ v[1] ^ v[2] ^ v[3];
+  siphash_t s = siphash_begin(key);
+  siphash_bytes(&s, bytes, length, 1);
+  uint64_t hash = siphash_end(&s, 1);
   return (uint32_t)(hash ^ (hash >> 32));
 }
 

@@ -1,0 +1,88 @@
+/* siphash.h: SipHash (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012), the keyed hash
+ * of everything that clients can choose: JSON keys, cache salts, prefixes of prompts.
+ *
+ * Keyed at random per process, so that nobody can aim at collisions. Word by word: `rounds` is 1
+ * for tables that only must not be flooded (SipHash-1-3), 2 where the value is an identity
+ * (SipHash-2-4). Pure functions, any thread.
+ */
+#ifndef INFERD_ENGINE_SIPHASH_H
+#define INFERD_ENGINE_SIPHASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct siphash {
+  uint64_t v[4];
+  uint64_t num_bytes; /* taken in so far */
+} siphash_t;
+
+static inline uint64_t siphash_rotate(uint64_t x, int bits) {
+  return x << bits | x >> (64 - bits);
+}
+
+static inline void siphash_rounds(siphash_t *s, int count) {
+  uint64_t *v = s->v;
+  for (int i = 0; i < count; i++) {
+    v[0] += v[1], v[2] += v[3];
+    v[1] = siphash_rotate(v[1], 13) ^ v[0], v[3] = siphash_rotate(v[3], 16) ^ v[2];
+    v[0] = siphash_rotate(v[0], 32);
+    v[2] += v[1], v[0] += v[3];
+    v[1] = siphash_rotate(v[1], 17) ^ v[2], v[3] = siphash_rotate(v[3], 21) ^ v[0];
+    v[2] = siphash_rotate(v[2], 32);
+  }
+}
+
+static inline siphash_t siphash_begin(const uint64_t key[2]) {
+  return (siphash_t){{key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f6du,
+                      key[0] ^ 0x6c7967656e657261u, key[1] ^ 0x7465646279746573u},
+                     0};
+}
+
+static inline void siphash_word(siphash_t *s, uint64_t word, int rounds) {
+  s->v[3] ^= word;
+  siphash_rounds(s, rounds);
+  s->v[0] ^= word;
+  s->num_bytes += sizeof word;
+}
+
+/* The last bytes, and the closing word that carries the count of all. */
+static inline void siphash_bytes(siphash_t *s, const char *bytes, size_t length, int rounds) {
+  uint64_t word, tail = (s->num_bytes + length) << 56;
+  size_t i = 0;
+  for (; i + 8 <= length; i += 8) {
+    memcpy(&word, bytes + i, 8);
+    siphash_word(s, word, rounds);
+  }
+  for (int shift = 0; i < length; i++, shift += 8) {
+    tail |= (uint64_t)(unsigned char)bytes[i] << shift;
+  }
+  siphash_word(s, tail, rounds);
+}
+
+static inline uint64_t siphash_fold(siphash_t *s, int rounds) {
+  siphash_rounds(s, rounds);
+  return s->v[0] ^ s->v[1] ^ s->v[2] ^ s->v[3];
+}
+
+/* 64 bits; `rounds` as above, 3 closing rounds for 1 and 4 for 2. */
+static inline uint64_t siphash_end(siphash_t *s, int rounds) {
+  s->v[2] ^= 0xff;
+  return siphash_fold(s, rounds + 2);
+}
+
+/* 128 bits of SipHash-2-4; the hash was begun with siphash_begin_128. */
+static inline siphash_t siphash_begin_128(const uint64_t key[2]) {
+  siphash_t s = siphash_begin(key);
+  s.v[1] ^= 0xee;
+  return s;
+}
+
+static inline void siphash_end_128(siphash_t *s, uint64_t out[2]) {
+  s->v[2] ^= 0xee;
+  out[0] = siphash_fold(s, 4);
+  s->v[1] ^= 0xdd;
+  out[1] = siphash_fold(s, 4);
+}
+
+#endif
