@@ -20,8 +20,7 @@ enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
 
 /* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), plus
  * tokenizer_config.json, special_tokens_map.json where present. 0, ERR_MODEL_MISSING,
- * ERR_MODEL_MALFORMED naming file and component,
- * ERR_IO, ERR_NO_MEMORY. */
+ * ERR_MODEL_MALFORMED naming file and component, ERR_IO, ERR_NO_MEMORY. */
 int tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
 void tokenizer_free(tokenizer_t *tokenizer);
 
