@@ -198,20 +198,20 @@ void pool_run(pool_t *pool, pool_task_t task, void *context, int64_t count, int6
 
 pool_t *pool_new(int num_threads) {
   if (num_threads < 1 || num_threads > POOL_THREADS_MAX) return NULL;
-  size_t count = (size_t)num_threads;
+  size_t count = (size_t)num_threads, range_bytes = count * sizeof(range_t);
   pool_t *pool =
       aligned_alloc(CACHE_LINE, (sizeof *pool + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
   if (!pool) return NULL;
   memset((void *)pool, 0, sizeof *pool);
   pool->num_threads = num_threads;
   pool->spin = num_threads <= topology_num_cpus();
-  pool->ranges = aligned_alloc(CACHE_LINE, count * sizeof *pool->ranges);
+  pool->ranges = aligned_alloc(CACHE_LINE, range_bytes);
   pool->workers = calloc(count, sizeof *pool->workers);
   if (!pool->ranges || !pool->workers) {
     pool_free(pool);
     return NULL;
   }
-  memset((void *)pool->ranges, 0, count * sizeof *pool->ranges);
+  memset((void *)pool->ranges, 0, range_bytes);
   /* Workers take no signals: those belong to the loop thread. */
   sigset_t all, before;
   sigfillset(&all);

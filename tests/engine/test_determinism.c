@@ -70,7 +70,7 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
   } variants[] = {
       {"16 at once", 2, 16, 128, 600, false}, {"with the prefix cache", 2, 16, 128, 600, true},
       {"chunks of 17", 1, 16, 17, 600, true}, {"three threads, 64 at once", 3, 64, 256, 900, true},
-      {"preempted", 2, 16, 64, 80, true},    {"two at a time", 7, 2, 33, 600, true},
+      {"preempted", 2, 16, 64, 80, true},     {"two at a time", 7, 2, 33, 600, true},
   };
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     engine_options_t o = client_options(&ops_cpu);
