@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_CHUNK_MIN = 2048 };
+enum { ARENA_CHUNK_MIN = 1024 }; /* a plain completion fits */
 
 struct arena_chunk {
   struct arena_chunk *next;
@@ -22,8 +22,8 @@ void *arena_alloc(arena_t *arena, size_t count, size_t size) {
   size_t bytes = (count * size + align - 1) / align * align;
   if (bytes == 0) bytes = align;
   if (arena->capacity - arena->used < bytes) {
-    size_t capacity = arena->capacity < ARENA_CHUNK_MIN ? ARENA_CHUNK_MIN : arena->capacity;
-    if (capacity < ((size_t)1 << 20)) capacity *= 2;
+    size_t capacity = arena->capacity == 0 ? ARENA_CHUNK_MIN : arena->capacity;
+    if (arena->capacity > 0 && capacity < ((size_t)1 << 20)) capacity *= 2;
     if (capacity < bytes) capacity = bytes;
     struct arena_chunk *chunk = malloc(sizeof *chunk + capacity);
     if (chunk == NULL) return NULL;
