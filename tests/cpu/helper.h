@@ -9,6 +9,13 @@
 
 #include <criterion/criterion.h>
 
+/* Sanitizers slow the kernels down 20-fold: less of the same is run under them. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 enum { NUM_TIER_NAMES = 6 };
 extern const char *const tier_names[NUM_TIER_NAMES];
 
@@ -28,7 +35,7 @@ float *random_floats(random_state_t *random, int64_t count, float scale); /* fre
 /* The tiers this machine has; prints the ones it lacks. */
 int tiers_here(const char **out);
 
-/* A device prepared for 600 tokens, or 1 of `isa` with `threads`. */
+/* A device of `isa` with `threads`, as it is or prepared for `limits`. */
 device_t *device_open(const char *isa, int threads);
 device_t *device_prepared(const char *isa, int threads, const step_limits_t *limits);
 
