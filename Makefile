@@ -159,14 +159,14 @@ test:
 	@scripts/bootstrap build test
 	@$(SUBMAKE) all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
-	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan test-programs
-	@scripts/test --build $(BUILD) tidy unit asan tsan api api-asan
+	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
+	@scripts/test --build $(BUILD) tidy unit asan tsan api api-asan api-tsan
 
 check:
 	@scripts/bootstrap build test
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
-	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan test-programs
-	@scripts/test --build $(BUILD) asan tsan api-asan
+	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
+	@scripts/test --build $(BUILD) asan tsan api-asan api-tsan
 
 tidy:
 	@scripts/bootstrap tidy

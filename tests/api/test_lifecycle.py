@@ -320,8 +320,8 @@ def test_sigkill_then_start_again(start, inferd, tmp_path):
 
 
 def test_idle_server_sleeps(start):
-    """No wake-ups to speak of when nothing is asked: once what start-up left to do in the background
-    is done, two idle seconds cost a sliver of CPU time."""
+    """No wake-ups to speak of when nothing is asked: once what the start left to do in the
+    background is done, two idle seconds cost a sliver of CPU time."""
     server = start(DEMO)
     assert server.choice("a", max_tokens=2)
 
