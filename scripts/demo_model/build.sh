@@ -11,6 +11,6 @@ python=${PYTHON:-python3}
 
 "$python" "$here/generate.py" --out "$work" --megabytes 100 --seed 1
 "$python" "$here/prepare.py" --data "$work"
-"$python" "$here/train.py" --data "$work" --steps "${STEPS:-3000}" --seed 1
+"$python" "$here/train.py" --data "$work" --steps "${STEPS:-8000}" --seed 1
 "$python" "$here/export.py" --data "$work" --out "$model"
 "$python" "$here/evaluate.py" --model "$model"

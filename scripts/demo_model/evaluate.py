@@ -2,8 +2,9 @@
 
     python evaluate.py --model models/demo [--count 200] [--show]
 
-Prompts come from the generator under a seed that training does not use; sums are drawn from all
-pairs up to 100, many of which the training text holds. --show prints samples to read instead.
+Prompts come from the generator under a seed that training does not use. Sums are drawn from all
+pairs up to 100, most of which the training text holds, and once only from those it leaves out.
+--show prints samples to read instead.
 """
 
 import argparse
@@ -108,6 +109,11 @@ def share(flags):
     return f"{sum(flags) / len(flags):.1%} of {len(flags)}"
 
 
+def last_word(text):
+    """The last word of a sentence without its mark."""
+    return text.rstrip(".").split(" ")[-1]
+
+
 def arithmetic(model, rng, count):
     """Greedy answers to sums as plain text and in chat."""
     pairs = [(rng.randrange(101), rng.randrange(101)) for _ in range(count)]
@@ -117,17 +123,23 @@ def arithmetic(model, rng, count):
     )
     told = model.answer([user(f"What is {a} + {b}?") for a, b in pairs], 24)
     yield "a + b, 0 to 100, chat", share(
-        t.rstrip(".").split(" ")[-1] == str(a + b) for (a, b), (t, _) in zip(pairs, told)
+        last_word(t) == str(a + b) for (a, b), (t, _) in zip(pairs, told)
+    )
+    unseen = [(a, b) for a in range(101) for b in range(101) if facts.held_out(a, b)]
+    unseen = rng.sample(unseen, min(count, len(unseen)))
+    told = model.answer([user(f"What is {a} + {b}?") for a, b in unseen], 24)
+    yield "a + b kept out of the text, chat", share(
+        last_word(t) == str(a + b) for (a, b), (t, _) in zip(unseen, told)
     )
     pairs = [(max(p), min(p)) for p in pairs]
     told = model.answer([user(f"What is {a} - {b}?") for a, b in pairs], 24)
     yield "a - b, 0 to 100, chat", share(
-        t.rstrip(".").split(" ")[-1] == str(a - b) for (a, b), (t, _) in zip(pairs, told)
+        last_word(t) == str(a - b) for (a, b), (t, _) in zip(pairs, told)
     )
     pairs = [(a, b) for a in range(13) for b in range(13)]
     told = model.answer([user(f"What is {a} * {b}?") for a, b in pairs], 24)
     yield "a * b, 0 to 12, chat", share(
-        t.rstrip(".").split(" ")[-1] == str(a * b) for (a, b), (t, _) in zip(pairs, told)
+        last_word(t) == str(a * b) for (a, b), (t, _) in zip(pairs, told)
     )
     problems = [facts.word_problem(rng) for _ in range(count // 2)]
     told = model.answer([user(q) for q, _, _ in problems], 40)
@@ -228,7 +240,7 @@ def long_prompts(model, rng):
             a, b = rng.randrange(50), rng.randrange(50)
             text += render(user(f"What is {a} + {b}?")) + "<|im_start|>assistant\n"
             ((told, _),) = model.complete([text], 24)
-            flags.append(told.rstrip(".").split(" ")[-1] == str(a + b))
+            flags.append(last_word(told) == str(a + b))
         yield f"a sum after {length} tokens of dialogue", share(flags)
 
 

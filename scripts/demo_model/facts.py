@@ -322,6 +322,13 @@ def word_problem(rng):
     )
 
 
+def _titled(rng, lines):
+    """The lines as one text; several get a title, so that one question has one answer and ends."""
+    titles = ["Exercises", "Questions and answers", "Quiz", "Some questions"]
+    title = [pick(rng, titles) + ":"] if len(lines) > 1 else []
+    return "\n".join(title + lines)
+
+
 def sum_document(rng):
     """Arithmetic as plain text: one question or a few."""
     style = rng.random()
@@ -339,7 +346,7 @@ def sum_document(rng):
         else:
             question, answer, _ = word_problem(rng)
             lines.append(f"Q: {question}\nA: {answer}")
-    return "\n".join(lines)
+    return _titled(rng, lines)
 
 
 def fact_document(rng):
@@ -348,9 +355,9 @@ def fact_document(rng):
     count = rng.choice((1, 1, 2, 3, 5))
     pairs = [fact(rng) for _ in range(count)]
     if style < 0.5:
-        return "\n".join(f"Q: {q} A: {a}" for q, a in pairs)
+        return _titled(rng, [f"Q: {q} A: {a}" for q, a in pairs])
     if style < 0.7:
-        return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in pairs)
+        return _titled(rng, [f"Question: {q}\nAnswer: {a}" for q, a in pairs])
     makers = [_capital_city] * 4 + [
         _where,
         _color,

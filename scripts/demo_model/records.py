@@ -112,7 +112,8 @@ def record_document(rng):
         return f"{text}\nFields: {', '.join(fields)}\nJSON: {answer}"
     if style < 0.75:
         more = [record(rng) for _ in range(rng.choice((1, 2, 3)))]
-        return "\n\n".join(f"Text: {t}\nJSON: {j}" for t, _, j in [(text, fields, answer)] + more)
+        several = [(text, fields, answer)] + more
+        return "Records:\n\n" + "\n\n".join(f"Text: {t}\nJSON: {j}" for t, _, j in several)
     if style < 0.9:
         return answer
     lines = [json.dumps(pick(rng, MAKERS)(rng)[1]) for _ in range(rng.choice((2, 3, 4)))]

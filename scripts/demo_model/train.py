@@ -121,7 +121,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--minutes", type=float, default=0.0)
-    parser.add_argument("--rows", type=int, default=8, help="rows of 512 in a batch")
+    parser.add_argument("--rows", type=int, default=4, help="rows of 512 in a batch")
     parser.add_argument("--init", help="begin with the weights of this file")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
