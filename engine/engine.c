@@ -156,6 +156,7 @@ static int abort_all(engine_t *e, int error_code) {
 }
 
 static void wake_loop(const engine_t *e, int events) {
+  if (e->mailbox) mailbox_publish(e->mailbox);
   if (events && e->options.wake) e->options.wake(e->options.context);
 }
 

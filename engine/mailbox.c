@@ -83,14 +83,13 @@ request_t *mailbox_receive(mailbox_t *m) {
 }
 
 size_t mailbox_room(const mailbox_t *m) {
-  size_t head = atomic_load_explicit(&m->event_head, memory_order_relaxed);
   size_t tail = atomic_load_explicit(&m->event_tail, memory_order_acquire);
-  return m->event_mask + 1 - (head - tail);
+  return m->event_mask + 1 - (m->event_write - tail);
 }
 
 void mailbox_emit(mailbox_t *m, const event_t *event) {
   size_t size = mailbox_event_bytes(event->text_length, event->num_top);
-  size_t head = atomic_load_explicit(&m->event_head, memory_order_relaxed);
+  size_t head = m->event_write;
   size_t to_end = m->event_mask + 1 - (head & m->event_mask);
   if (to_end < size) {
     CHECK(mailbox_room(m) >= to_end + size);
@@ -111,7 +110,11 @@ void mailbox_emit(mailbox_t *m, const event_t *event) {
   if (event->text_length) memcpy(text, event->text, event->text_length);
   record->event.top = top;
   record->event.text = text;
-  atomic_store_explicit(&m->event_head, head + size, memory_order_release);
+  m->event_write = head + size;
+}
+
+void mailbox_publish(mailbox_t *m) {
+  atomic_store_explicit(&m->event_head, m->event_write, memory_order_release);
 }
 
 int mailbox_drain(mailbox_t *m, void (*handle)(void *context, const event_t *event),

@@ -21,6 +21,7 @@ typedef struct mailbox {
   unsigned char *events;
   size_t event_mask;
   _Alignas(64) atomic_size_t event_head; /* written by the engine */
+  size_t event_write;                    /* engine's own: emitted and not yet published */
   _Alignas(64) atomic_size_t event_tail; /* written by the loop */
   /* an engine that has nothing to do, or no room for events, sleeps here */
   pthread_mutex_t mutex;
@@ -46,6 +47,9 @@ size_t mailbox_room(const mailbox_t *mailbox);
 /* Engine thread: copies the event, its text and its alternatives. The caller has checked the room.
  */
 void mailbox_emit(mailbox_t *mailbox, const event_t *event);
+/* Engine thread: lets the loop see what was emitted. Once per step, so that the last token of a
+ * request and its EVENT_DONE always arrive together. */
+void mailbox_publish(mailbox_t *mailbox);
 /* Loop thread: hands every ready event to `handle`, in order; returns how many. */
 int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),
                   void *context);

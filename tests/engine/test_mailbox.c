@@ -51,6 +51,8 @@ Test(mailbox, records_of_all_sizes_survive_the_wrap) {
   uint32_t id = 0;
   for (int round = 0; round < 2000; round++) {
     while (mailbox_room(m) >= 2 * mailbox_event_bytes(61, 20)) emit(m, id++);
+    cr_assert(mailbox_drain(m, check, &seen) == 0, "a step is seen before it is whole");
+    mailbox_publish(m);
     mailbox_drain(m, check, &seen);
     cr_assert(!seen.wrong && seen.next == id);
   }
@@ -64,6 +66,7 @@ static void *producer(void *context) {
   for (uint32_t id = 0; id < THREAD_EVENTS;) {
     if (mailbox_room(m) >= 2 * mailbox_event_bytes(61, 20)) {
       emit(m, id++);
+      mailbox_publish(m);
     } else {
       mailbox_sleep(m, 1);
     }
