@@ -129,12 +129,13 @@ Test(engine, cancelled_requests_leave_and_give_their_blocks_back) {
   client_t *c = client_new(&options);
   for (int i = 0; i < 40; i++) client_submit(c, client_job(c, 50, 400, i));
   client_wait_output(c, &c->jobs[0], 5);
-  uint64_t steps = fake_steps();
+  fake_settings.step_ns = 500000000; /* slow steps, so that a busy machine cannot blur the count */
   for (int i = 0; i < 40; i += 2) {
     if (!c->jobs[i].num_done) engine_cancel(c->engine, &c->jobs[i].request);
   }
+  uint64_t steps = fake_steps(); /* the one in flight ends, the next is planned without them */
   while (c->num_done < 20) client_drain(c);
-  cr_assert(fake_steps() - steps <= 3, "a cancel took %d steps", (int)(fake_steps() - steps));
+  cr_assert(fake_steps() - steps <= 2, "a cancel took %d steps", (int)(fake_steps() - steps));
   fake_settings.step_ns = 0;
   client_run(c);
   for (int i = 0; i < 40; i++) {

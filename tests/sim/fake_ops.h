@@ -13,7 +13,8 @@ extern const ops_t ops_fake;
 
 /* Set before engine_create; one fake device at a time. */
 typedef struct fake_settings {
-  uint64_t step_ns;    /* a step ends no sooner than this after the last one ended; 0 = at once */
+  /* a step ends no sooner than this after the last one ended; 0 = at once; may change any time */
+  _Atomic uint64_t step_ns;
   int32_t first_id;    /* drawn ids are first_id .. vocab - 1 */
   uint32_t eos_one_in; /* 0 = never: else one token in so many is `eos_id` */
   int32_t eos_id;
