@@ -76,7 +76,7 @@ struct device {
   step_limits_t limits;
   bool prepared;
   int64_t cols_max; /* widest weight */
-  uint8_t *staged;  /* [ROW_BLOCK, staged_cols] of 4 bytes */
+  uint8_t *staged;  /* [ROW_BLOCK, staged_cols + DEPTH_ALIGN] of 4 bytes */
   int64_t staged_cols;
   float *logits; /* [logits_rows_max, logits_stride] */
   int64_t logits_stride, logits_cols;

@@ -103,7 +103,8 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *e
   int64_t cols = limits->hidden_max > device->cols_max ? limits->hidden_max : device->cols_max;
   cols = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
   device->staged_cols = cols;
-  device->staged = take(device, "staged rows", ROW_BLOCK, (size_t)cols, sizeof(float), error);
+  device->staged =
+      take(device, "staged rows", ROW_BLOCK, (size_t)cols + DEPTH_ALIGN, sizeof(float), error);
   device->logits_stride = (limits->vocab_size + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
   device->logits = take(device, "logits", (size_t)limits->logits_rows_max,
                         (size_t)device->logits_stride, sizeof(float), error);

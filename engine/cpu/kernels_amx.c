@@ -25,7 +25,9 @@ enum {
   ROW_BYTES = PANEL_COLS * 4, /* between tile rows of a panel */
   STEP_BYTES = ROW_BYTES * TILE_DEPTH / 2,
   STEP_LINES = STEP_BYTES / 64,
-  AHEAD_BYTES = 4 * STEP_BYTES, /* while a single pass streams its panel */
+  AHEAD_BYTES = 4 * STEP_BYTES,   /* while a single pass streams its panel */
+  STREAM_DEPTH = 16 * TILE_DEPTH, /* k that 17 to 32 rows take at a time */
+  STREAM_BYTES = 16 * STEP_BYTES,
   NUM_TILES = 8,
   ARCH_REQ_XCOMP_PERM = 0x1023,
   XFEATURE_XTILEDATA = 18
@@ -95,16 +97,26 @@ static void narrow(const gemm_t *g, const uint16_t *x, ahead_t ahead, block_t *b
   _tile_stored(3, &block->sum[0][48], sizeof block->sum[0]);
 }
 
-/* 17 to 32 rows, columns [col, col + 32). */
-static void wide(const gemm_t *g, const uint16_t *x, int32_t col, ahead_t ahead, block_t *block) {
-  const uint8_t *p = (const uint8_t *)g->panel + col * 4;
-  size_t x_bytes = (size_t)g->ldx * sizeof *x;
+/* 17 to 32 rows, columns [col, col + 32), k in [from, to); sums go on from `block` unless from is
+ * 0. */
+static void wide(const gemm_t *g, const uint16_t *x, int32_t col, int64_t from, int64_t to,
+                 ahead_t ahead, block_t *block) {
+  const uint8_t *p = (const uint8_t *)g->panel + col * 4 + from / TILE_DEPTH * STEP_BYTES;
+  size_t x_bytes = (size_t)g->ldx * sizeof *x, row_bytes = sizeof block->sum[0];
   const uint16_t *lower = x + TILE_ROWS * g->ldx;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t k = 0; k < g->depth; k += TILE_DEPTH, p += STEP_BYTES) {
+  float *upper_sums = &block->sum[0][col], *lower_sums = &block->sum[TILE_ROWS][col];
+  if (from == 0) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, upper_sums, row_bytes);
+    _tile_loadd(1, upper_sums + 16, row_bytes);
+    _tile_loadd(2, lower_sums, row_bytes);
+    _tile_loadd(3, lower_sums + 16, row_bytes);
+  }
+  for (int64_t k = from; k < to; k += TILE_DEPTH, p += STEP_BYTES) {
     fetch(&ahead);
     _tile_loadd(4, x + k, x_bytes);
     _tile_loadd(6, p, ROW_BYTES);
@@ -115,10 +127,23 @@ static void wide(const gemm_t *g, const uint16_t *x, int32_t col, ahead_t ahead,
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, &block->sum[0][col], sizeof block->sum[0]);
-  _tile_stored(1, &block->sum[0][col + 16], sizeof block->sum[0]);
-  _tile_stored(2, &block->sum[TILE_ROWS][col], sizeof block->sum[0]);
-  _tile_stored(3, &block->sum[TILE_ROWS][col + 16], sizeof block->sum[0]);
+  _tile_stored(0, upper_sums, row_bytes);
+  _tile_stored(1, upper_sums + 16, row_bytes);
+  _tile_stored(2, lower_sums, row_bytes);
+  _tile_stored(3, lower_sums + 16, row_bytes);
+}
+
+/* The only block of a panel: both halves of a stretch of k, then the next stretch, so that the
+ * panel streams through once and what is fetched ahead is little. */
+static void wide_streaming(const gemm_t *g, const uint16_t *x, block_t *block) {
+  const ahead_t none = {g->panel, 0};
+  for (int64_t from = 0; from < g->depth; from += STREAM_DEPTH) {
+    int64_t to = from + STREAM_DEPTH < g->depth ? from + STREAM_DEPTH : g->depth;
+    const char *next = (const char *)g->panel + from / TILE_DEPTH * STEP_BYTES + STREAM_BYTES;
+    ahead_t ahead = {next, g->next || to < g->depth ? STEP_LINES : 0};
+    wide(g, x, 0, from, to, ahead, block);
+    wide(g, x, PANEL_COLS / 2, from, to, none, block);
+  }
 }
 
 static void write_block(const gemm_t *g, int32_t row, int32_t rows, const block_t *block) {
@@ -156,9 +181,11 @@ static void gemm_tiles(const gemm_t *g) {
     if (rows != configured)
       configure(rows < TILE_ROWS ? rows : TILE_ROWS, rows > TILE_ROWS ? rows - TILE_ROWS : 0);
     configured = rows;
-    if (rows > TILE_ROWS) {
-      wide(g, x + row * g->ldx, 0, share(g, pass, passes), &block);
-      wide(g, x + row * g->ldx, PANEL_COLS / 2, share(g, pass + 1, passes), &block);
+    if (rows > TILE_ROWS && rows == g->rows) {
+      wide_streaming(g, x, &block);
+    } else if (rows > TILE_ROWS) {
+      wide(g, x + row * g->ldx, 0, 0, g->depth, share(g, pass, passes), &block);
+      wide(g, x + row * g->ldx, PANEL_COLS / 2, 0, g->depth, share(g, pass + 1, passes), &block);
       pass += 2;
     } else {
       narrow(g, x + row * g->ldx, share(g, pass, passes), &block);

@@ -57,15 +57,15 @@ typedef struct staging {
   const kernels_t *kernels;
   uint8_t *out;
   const float *in;
-  int64_t cols, padded;
+  int64_t cols, depth, stride; /* of a row: given, staged, between staged rows */
 } staging_t;
 
 static void stage_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const staging_t *s = context;
   for (int64_t row = first; row < last; row++)
-    s->kernels->stage(s->out + (size_t)(row * s->padded) * s->kernels->staged_size,
-                      s->in + row * s->cols, s->cols, s->padded);
+    s->kernels->stage(s->out + (size_t)(row * s->stride) * s->kernels->staged_size,
+                      s->in + row * s->cols, s->cols, s->depth);
 }
 
 static void multiply(device_t *device, product_t *p, const float *in, int32_t rows) {
@@ -77,12 +77,14 @@ static void multiply(device_t *device, product_t *p, const float *in, int32_t ro
     p->rows = rows - row < ROW_BLOCK ? rows - row : ROW_BLOCK;
     const float *x = in + row * w->cols;
     if (w->dtype == DTYPE_BF16) {
-      staging_t staging = {p->kernels, device->staged, x, w->cols, w->depth};
+      /* An odd number of cache lines apart, so that rows do not meet in one cache set. */
+      int64_t stride = w->depth + (w->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
+      staging_t staging = {p->kernels, device->staged, x, w->cols, w->depth, stride};
       int64_t grain = 1 + STAGE_GRAIN_ELEMENTS / w->cols;
       pool_run(device->pool, stage_task, &staging, p->rows, grain);
       p->x = device->staged;
       p->x_size = p->kernels->staged_size;
-      p->ldx = w->depth;
+      p->ldx = stride;
     } else {
       p->x = x;
       p->x_size = sizeof(float);
