@@ -59,6 +59,21 @@ def test_demo_text_is_sensible(server):
     assert choice["finish_reason"] == "stop"
 
 
+def test_demo_answers_chat_turns(server):
+    """ChatML by hand: it does most small sums, says who it is, and stops by itself."""
+    def answer(question):
+        turn = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        choice = server.choice(turn, max_tokens=60, temperature=0)
+        assert choice["finish_reason"] == "stop", choice
+        return choice["text"]
+
+    pairs = [(1, 2), (7, 8), (12, 30), (45, 9), (50, 50), (23, 19), (60, 31), (14, 15), (5, 0)]
+    right = [str(a + b) in answer(f"What is {a} + {b}?").split("is")[-1] for a, b in pairs]
+    assert sum(right) >= 6, right
+    assert "model" in answer("Who are you?")
+    assert answer("Hello!")
+
+
 def test_prompt_forms_agree(server):
     ids = server.tokens(P)
     single = greedy(server, P)
