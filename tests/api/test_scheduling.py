@@ -116,16 +116,17 @@ def test_queue_full(start, model):
 
 
 def test_queue_time(start, model):
-    server = dummy(start, model, "--max-num-seqs", "1", "--max-queue-time", "1s")
-    running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
-    events = running.events()
-    next(events)
+    server = dummy(start, model, "--max-num-seqs", "1", "--max-queue-time", "0.3s")
     for fields in ({}, {"stream": True}):
+        running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
+        events = running.events()
+        next(events)
         answer = server.post("/v1/completions", {"prompt": "b", "max_tokens": 2, **fields})
         assert (answer.status, answer.error["code"]) == (429, "queue_timeout"), answer
         assert "retry-after" in answer.headers
-    next(events)
-    running.close()
+        next(events)
+        running.close()
+        wait_until(server.idle, "the running one to leave", context=server.usage)
 
 
 def test_small_pool_preempts_and_all_finish(start, model):
