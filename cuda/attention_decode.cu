@@ -54,7 +54,7 @@ GPU_FN void load_slab(const gpu_attention_t &a, const slab_walk_t &walk, int i, 
     const T *k = (const T *)a.kv.base + kv_head_at(a.kv, a.layer, id, 0, walk.kv_head) + rows;
     const T *v = (const T *)a.kv.base + kv_head_at(a.kv, a.layer, id, 1, walk.kv_head) + rows;
     uint16_t(&to)[2][SLAB * D] = shared->ring[warp][i % ring_t<D>::STAGES];
-#pragma unroll
+UNROLL
     for (int j = 0; j < SLAB * D / VECTOR / WARP; j++) {
       const int chunk = j * WARP + lane, part = chunk / (SLAB * 8), row = chunk / 8 % SLAB;
       const bool valid = key + row >= walk.first_key && key + row < walk.last_key;
@@ -70,7 +70,7 @@ GPU_FN void load_slab(const gpu_attention_t &a, const slab_walk_t &walk, int i, 
 template <class T, int D>
 GPU_FN void load_query(const T *query, int rows, int dim, uint32_t (&fragment)[D / 16][4]) {
   const int lane = threadIdx.x % WARP;
-#pragma unroll
+UNROLL
   for (int k = 0; k < D / 16; k++) {
     for (int i = 0; i < 4; i++) {
       const int row = lane / 4 + (i & 1) * 8, column = k * 16 + (i >> 1) * 8 + lane % 4 * 2;
@@ -130,7 +130,7 @@ GPU_FN void merge_warps(const attention_rows_t<D> &rows, decode_merge_t<D> *merg
   __syncthreads(); /* every warp is done with the ring, which is the same memory */
   for (int h = 0; h < 2; h++) {
     const int row = lane / 4 + h * 8;
-#pragma unroll
+UNROLL
     for (int j = 0; j < D / 8; j++)
       *(float2 *)&merge->acc[warp][row][j * 8 + lane % 4 * 2] =
           make_float2(rows.acc[j][2 * h], rows.acc[j][2 * h + 1]);

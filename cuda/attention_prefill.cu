@@ -38,7 +38,7 @@ template <class T, int D>
 GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
                       uint16_t *to) {
   const int size = a.kv.block_size;
-#pragma unroll
+UNROLL
   for (int i = threadIdx.x; i < KEYS * D / VECTOR; i += prefill_t<D>::THREADS) {
     const int part = i / (KEYS * 8), row = i / 8 % KEYS, key = tile * KEYS + row;
     const bool valid = key < work.len;
@@ -68,7 +68,7 @@ template <class T, int D>
 GPU_FN void query_fragments(const uint16_t *query, uint32_t (&fragment)[D / 16][4]) {
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
   const int row = threadIdx.x / WARP * MMA_ROWS + (matrix & 1) * 8 + lane % 8;
-#pragma unroll
+UNROLL
   for (int k = 0; k < D / 16; k++)
     ldmatrix_x4(fragment[k],
                 query + kv_chunk_at(prefill_t<D>::ROWS, row, k * 2 + (matrix >> 1)));
@@ -79,7 +79,7 @@ GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work, in
                         float (&logits)[KEYS / 8][4]) {
   const int lane = threadIdx.x % WARP;
   const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
-#pragma unroll
+UNROLL
   for (int n = 0; n < KEYS / 8; n++) {
     for (int i = 0; i < 4; i++) {
       const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
@@ -105,7 +105,7 @@ GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, i
     __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
     if (D <= 128 ? tile == first : true) query_fragments<T, D>(shared->query, query);
     float logits[KEYS / 8][4] = {};
-#pragma unroll
+UNROLL
     for (int n = 0; n < KEYS / 16; n++)
       score_keys<T, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, (const T *)shared->keys,
                              n * 16);
@@ -116,7 +116,7 @@ GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, i
     softmax_step<D, KEYS / 8>(rows, logits);
     cp_async_wait<1>();
     __syncthreads(); /* this tile's values have landed */
-#pragma unroll
+UNROLL
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t weights[4];
       pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
@@ -137,7 +137,7 @@ GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
     if (row >= work.queries) continue;
     const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head);
     T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
-#pragma unroll
+UNROLL
     for (int j = 0; j < D / 8; j++) {
       if (j * 8 >= dim) break;
       *(uint32_t *)(out + j * 8 + lane % 4 * 2) =

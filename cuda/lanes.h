@@ -11,6 +11,13 @@
 enum { WARP = 32, VECTOR = 8 };
 #define FULL_WARP 0xffffffffu
 
+/* Before a loop whose indices must become register names. */
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
 /* Eight elements of a 16-bit type, one 16-byte access. */
 template <class T> GPU_FN void load_8(float (&x)[VECTOR], const T *from) {
   const uint4 bits = load_16(from);
