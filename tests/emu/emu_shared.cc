@@ -57,11 +57,14 @@ void shared_begin(Block *b, size_t dynamic_bytes) {
 
 #if !defined(__SANITIZE_ADDRESS__)
 static void red_zone_check(const Block *b, const char *zone, const char *what, size_t size) {
-  for (int i = 0; i < RED_ZONE_BYTES; i++)
-    if ((unsigned char)zone[i] != RED_ZONE_FILL) {
-      current = b->warp[0].lane[0];
-      fail("the block wrote past the end of %s (%zu bytes), %d bytes behind it", what, size, i);
-    }
+  for (int i = 0; i < RED_ZONE_BYTES; i++) {
+    if ((unsigned char)zone[i] == RED_ZONE_FILL) continue;
+    char text[300];
+    snprintf(text, sizeof text, "kernel %s, block (%u,%u,%u) wrote %d bytes behind %s (%zu bytes)",
+             engine.launch->shape.name, b->index.x, b->index.y, b->index.z, i, what, size);
+    report(text);
+    return;
+  }
 }
 #endif
 

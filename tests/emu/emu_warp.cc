@@ -42,10 +42,13 @@ static void collective_check_match(const Collective &c, uint32_t mask, const cha
          c.arrived, other, c.site.line);
 }
 
-static Collective *collective_find(Warp *w, uint32_t mask) {
+/* The open collective that this lane joins or, with another mask, must not pass by: those who
+ * arrived there wait for this lane while it would wait for them. Otherwise an empty one. */
+static Collective *collective_find(Warp *w, uint32_t mask, uint32_t bit) {
   Collective *empty = nullptr;
   for (Collective &c : w->open) {
-    if (c.mask & mask) return &c;
+    if (c.mask == mask) return &c;
+    if (c.mask & bit && c.arrived & mask) return &c;
     if (!c.mask && !empty) empty = &c;
     if (!w->open_count) break;
   }
@@ -57,7 +60,7 @@ void warp_collective(uint32_t mask, const char *what, bool aligned, void *argume
   Fiber *f = self();
   Warp *w = f->home;
   collective_check_mask(mask, what, site);
-  Collective *c = collective_find(w, mask);
+  Collective *c = collective_find(w, mask, f->bit);
   if (!c) fail("%s at %s:%d: too many collectives at once", what, file_name(site.file), site.line);
   if (c->mask) {
     collective_check_match(*c, mask, what, aligned, site);
