@@ -8,13 +8,12 @@
  * cut into several items leave fp32 partials, which combine_kernel sums in order: no atomics, the
  * same bits every time. Measured: not yet.
  */
+#include "cuda/attention.h"
 #include "cuda/softmax.h"
 
 enum { DECODE_WARPS = 4, DECODE_THREADS = DECODE_WARPS * WARP, SLAB = 16 };
 
-template <int D> struct ring_t {
-  static constexpr int STAGES = D <= 128 ? 3 : 2;
-};
+template <int D> struct ring_t { static constexpr int STAGES = D <= 128 ? 3 : 2; };
 
 template <int D> struct decode_merge_t {
   float acc[DECODE_WARPS][MMA_ROWS][D + 8]; /* + 8: no bank conflicts for pairs */
@@ -54,7 +53,7 @@ GPU_FN void load_slab(const gpu_attention_t &a, const slab_walk_t &walk, int i, 
     const T *k = (const T *)a.kv.base + kv_head_at(a.kv, a.layer, id, 0, walk.kv_head) + rows;
     const T *v = (const T *)a.kv.base + kv_head_at(a.kv, a.layer, id, 1, walk.kv_head) + rows;
     uint16_t(&to)[2][SLAB * D] = shared->ring[warp][i % ring_t<D>::STAGES];
-UNROLL
+    UNROLL
     for (int j = 0; j < SLAB * D / VECTOR / WARP; j++) {
       const int chunk = j * WARP + lane, part = chunk / (SLAB * 8), row = chunk / 8 % SLAB;
       const bool valid = key + row >= walk.first_key && key + row < walk.last_key;
@@ -70,7 +69,7 @@ UNROLL
 template <class T, int D>
 GPU_FN void load_query(const T *query, int rows, int dim, uint32_t (&fragment)[D / 16][4]) {
   const int lane = threadIdx.x % WARP;
-UNROLL
+  UNROLL
   for (int k = 0; k < D / 16; k++) {
     for (int i = 0; i < 4; i++) {
       const int row = lane / 4 + (i & 1) * 8, column = k * 16 + (i >> 1) * 8 + lane % 4 * 2;
@@ -130,7 +129,7 @@ GPU_FN void merge_warps(const attention_rows_t<D> &rows, decode_merge_t<D> *merg
   __syncthreads(); /* every warp is done with the ring, which is the same memory */
   for (int h = 0; h < 2; h++) {
     const int row = lane / 4 + h * 8;
-UNROLL
+    UNROLL
     for (int j = 0; j < D / 8; j++)
       *(float2 *)&merge->acc[warp][row][j * 8 + lane % 4 * 2] =
           make_float2(rows.acc[j][2 * h], rows.acc[j][2 * h + 1]);
@@ -193,7 +192,11 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(const gpu_attent
     const int slabs = (item.last + SLAB - 1) / SLAB, first = item.first / SLAB + warp;
     const int count = first < slabs ? (slabs - first + DECODE_WARPS - 1) / DECODE_WARPS : 0;
     const slab_walk_t walk = {a.block_table + (size_t)item.row * a.block_table_stride,
-                              first, count, item.first, item.last, kv_head};
+                              first,
+                              count,
+                              item.first,
+                              item.last,
+                              kv_head};
     const T *query = (const T *)a.qkv + (size_t)a.query_start_loc[item.row] * width +
                      (size_t)head * a.kv.head_dim;
     attention_rows_t<D> rows;
@@ -232,9 +235,8 @@ template <class T> __global__ void combine_kernel(const gpu_attention_t a) {
 template <class T, int D>
 static cudaError_t decode(const gpu_attention_t &a, int32_t workers, gpu_stream_t stream) {
   const size_t bytes = sizeof(decode_shared_t<T, D>);
-  cudaError_t status =
-      cudaFuncSetAttribute((const void *)decode_kernel<T, D>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  cudaError_t status = cudaFuncSetAttribute(
+      (const void *)decode_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   status = LAUNCH((decode_kernel<T, D>), ((unsigned)workers), (DECODE_THREADS), bytes, stream, a);
   if (status != cudaSuccess) return status;

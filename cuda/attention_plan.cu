@@ -5,6 +5,7 @@
  * plans from the lengths of its own step. Cuts lie at multiples of `chunk` from key 0, so with a
  * fixed chunk a row's bits do not depend on other rows. Bound by latency. Measured: not yet.
  */
+#include "cuda/attention.h"
 #include "cuda/kv_layout.h"
 #include "cuda/lanes.h"
 
@@ -57,8 +58,10 @@ GPU_FN int row_items(const plan_args_t &args, int row, int chunk) {
 GPU_FN int total_of(const plan_args_t &args, int chunk) {
   int mine = 0;
   for (int row = threadIdx.x; row < args.rows; row += PLAN_THREADS) {
-    if (chunk > 0) mine += row_items(args, row, chunk);
-    else if (query_len(args, row) == 1) mine += args.seq_lens[row] - first_key(args, row);
+    if (chunk > 0)
+      mine += row_items(args, row, chunk);
+    else if (query_len(args, row) == 1)
+      mine += args.seq_lens[row] - first_key(args, row);
   }
   int2 before, total;
   block_prefix(make_int2(mine, 0), &before, &total);
@@ -120,14 +123,8 @@ int gpu_attention_plan(const gpu_attention_t *args, int32_t chunk, int32_t worke
   if (!kv_supported(args->kv) || args->rows < 0 || workers <= 0) return cudaErrorInvalidValue;
   if (chunk < 0 || chunk % CHUNK_ALIGN != 0) return cudaErrorInvalidValue;
   if (args->plan.items_max < args->rows) return cudaErrorInvalidValue;
-  const plan_args_t plan = {args->plan,
-                            args->seq_lens,
-                            args->query_start_loc,
-                            args->rows,
-                            args->window,
-                            chunk,
-                            workers,
-                            args->kv.num_kv_heads,
-                            gpu_prefill_tile(args->kv.head_dim)};
+  const plan_args_t plan = {args->plan, args->seq_lens,        args->query_start_loc,
+                            args->rows, args->window,          chunk,
+                            workers,    args->kv.num_kv_heads, gpu_prefill_tile(args->kv.head_dim)};
   return LAUNCH(plan_kernel, (1), (PLAN_THREADS), 0, stream, plan);
 }

@@ -9,6 +9,7 @@
  * head. A query's bits depend on its own keys only, not on the tile or chunk it came in. Measured:
  * not yet.
  */
+#include "cuda/attention.h"
 #include "cuda/softmax.h"
 
 enum { KEYS = 64 };
@@ -26,10 +27,10 @@ template <class T, int D> struct prefill_shared_t {
 /* What one block works on. Positions count from the start of the request. */
 typedef struct prefill_work {
   const int32_t *blocks;
-  size_t token;      /* of the first query */
-  int32_t queries;   /* of this tile */
-  int32_t position;  /* of the first query */
-  int32_t len;       /* keys of the request */
+  size_t token;     /* of the first query */
+  int32_t queries;  /* of this tile */
+  int32_t position; /* of the first query */
+  int32_t len;      /* keys of the request */
   int32_t head, kv_head;
 } prefill_work_t;
 
@@ -38,7 +39,7 @@ template <class T, int D>
 GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
                       uint16_t *to) {
   const int size = a.kv.block_size;
-UNROLL
+  UNROLL
   for (int i = threadIdx.x; i < KEYS * D / VECTOR; i += prefill_t<D>::THREADS) {
     const int part = i / (KEYS * 8), row = i / 8 % KEYS, key = tile * KEYS + row;
     const bool valid = key < work.len;
@@ -68,10 +69,9 @@ template <class T, int D>
 GPU_FN void query_fragments(const uint16_t *query, uint32_t (&fragment)[D / 16][4]) {
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
   const int row = threadIdx.x / WARP * MMA_ROWS + (matrix & 1) * 8 + lane % 8;
-UNROLL
+  UNROLL
   for (int k = 0; k < D / 16; k++)
-    ldmatrix_x4(fragment[k],
-                query + kv_chunk_at(prefill_t<D>::ROWS, row, k * 2 + (matrix >> 1)));
+    ldmatrix_x4(fragment[k], query + kv_chunk_at(prefill_t<D>::ROWS, row, k * 2 + (matrix >> 1)));
 }
 
 /* Scores -> masked base-2 logits. */
@@ -79,7 +79,7 @@ GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work, in
                         float (&logits)[KEYS / 8][4]) {
   const int lane = threadIdx.x % WARP;
   const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
-UNROLL
+  UNROLL
   for (int n = 0; n < KEYS / 8; n++) {
     for (int i = 0; i < 4; i++) {
       const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
@@ -105,7 +105,7 @@ GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, i
     __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
     if (D <= 128 ? tile == first : true) query_fragments<T, D>(shared->query, query);
     float logits[KEYS / 8][4] = {};
-UNROLL
+    UNROLL
     for (int n = 0; n < KEYS / 16; n++)
       score_keys<T, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, (const T *)shared->keys,
                              n * 16);
@@ -116,7 +116,7 @@ UNROLL
     softmax_step<D, KEYS / 8>(rows, logits);
     cp_async_wait<1>();
     __syncthreads(); /* this tile's values have landed */
-UNROLL
+    UNROLL
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t weights[4];
       pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
@@ -137,7 +137,7 @@ GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
     if (row >= work.queries) continue;
     const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head);
     T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
-UNROLL
+    UNROLL
     for (int j = 0; j < D / 8; j++) {
       if (j * 8 >= dim) break;
       *(uint32_t *)(out + j * 8 + lane % 4 * 2) =
@@ -174,9 +174,8 @@ __global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gp
 template <class T, int D>
 static cudaError_t prefill(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
   const size_t bytes = sizeof(prefill_shared_t<T, D>);
-  const cudaError_t status =
-      cudaFuncSetAttribute((const void *)prefill_kernel<T, D>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  const cudaError_t status = cudaFuncSetAttribute(
+      (const void *)prefill_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   return LAUNCH((prefill_kernel<T, D>), ((unsigned)tiles, (unsigned)a.num_heads),
                 (prefill_t<D>::THREADS), bytes, stream, a);

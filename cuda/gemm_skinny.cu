@@ -35,23 +35,23 @@ GPU_FN void stream_weights(const gpu_skinny_t &a, float (&acc)[TOKENS][4]) {
   const T *low_row = low < a.n ? weight + (size_t)low * k : nullptr;
   const T *high_row = high < a.n ? weight + (size_t)high * k : nullptr;
   const T *in[TOKENS];
-UNROLL
+  UNROLL
   for (int m = 0; m < TOKENS; m++) {
     const int token = m * 8 + lane / 4;
     in[m] = token < a.rows ? (const T *)a.in + (size_t)token * k : nullptr;
   }
   for (int base = warp * TILE_K; base < k; base += IN_FLIGHT * SKINNY_STEP) {
     uint4 weights[IN_FLIGHT][2];
-UNROLL
+    UNROLL
     for (int i = 0; i < IN_FLIGHT; i++) {
       const int at = base + i * SKINNY_STEP + lane % 4 * VECTOR;
       weights[i][0] = load_piece<T, true>(low_row, at, k);
       weights[i][1] = load_piece<T, true>(high_row, at, k);
     }
-UNROLL
+    UNROLL
     for (int i = 0; i < IN_FLIGHT; i++) {
       const int at = base + i * SKINNY_STEP + lane % 4 * VECTOR;
-UNROLL
+      UNROLL
       for (int m = 0; m < TOKENS; m++)
         multiply<T>(acc[m], weights[i][0], weights[i][1], load_piece<T, false>(in[m], at, k));
     }
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(SKINNY_THREADS) skinny_kernel(const gpu_skinny
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   float acc[TOKENS][4] = {};
   stream_weights<T, TOKENS>(a, acc);
-UNROLL
+  UNROLL
   for (int m = 0; m < TOKENS; m++)
     for (int i = 0; i < 4; i++)
       sums[warp][lane / 4 + i / 2 * 8][m * 8 + lane % 4 * 2 + i % 2] = acc[m][i];

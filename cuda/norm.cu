@@ -16,8 +16,7 @@ typedef struct norm_args {
 } norm_args_t;
 
 /* Sum over the row of (x - shift)^2, or of x; every thread gets it. */
-template <class T>
-GPU_FN float row_sum(const T *row, int32_t width, float shift, bool squares) {
+template <class T> GPU_FN float row_sum(const T *row, int32_t width, float shift, bool squares) {
   float sum = 0.0f;
   for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
     float x[VECTOR];

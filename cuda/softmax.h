@@ -33,7 +33,7 @@ GPU_FN void mma_16816<f16_t>(float (&acc)[4], const uint32_t (&a)[4], uint32_t b
 }
 
 template <int D> GPU_FN void rows_reset(attention_rows_t<D> &rows) {
-UNROLL
+  UNROLL
   for (int j = 0; j < D / 8; j++)
     for (int i = 0; i < 4; i++) rows.acc[j][i] = 0.0f;
   for (int h = 0; h < 2; h++) {
@@ -49,7 +49,7 @@ GPU_FN void score_keys(float (&low)[4], float (&high)[4], const uint32_t (&query
                        const T *keys, int first) {
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
   const int row = first + (matrix >> 1) * 8 + lane % 8;
-UNROLL
+  UNROLL
   for (int k = 0; k < D / 16; k++) {
     uint32_t b[4];
     ldmatrix_x4(b, keys + kv_chunk_at(ROWS, row, k * 2 + (matrix & 1)));
@@ -64,7 +64,7 @@ GPU_FN void add_values(attention_rows_t<D> &rows, const uint32_t (&weights)[4], 
                        int first) {
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
   const int row = first + (matrix & 1) * 8 + lane % 8;
-UNROLL
+  UNROLL
   for (int j = 0; j < D / 16; j++) {
     uint32_t b[4];
     ldmatrix_x4_trans(b, values + kv_chunk_at(ROWS, row, j * 2 + (matrix >> 1)));
@@ -81,10 +81,9 @@ GPU_FN float score_logit(float score, float scale, float softcap) {
 
 /* One step of the online softmax over N * 8 logits a row; masked ones are -infinity. Turns logits
  * into probabilities relative to the new maximum. A row that saw no key yet stays all zeros. */
-template <int D, int N>
-GPU_FN void softmax_step(attention_rows_t<D> &rows, float (&logits)[N][4]) {
+template <int D, int N> GPU_FN void softmax_step(attention_rows_t<D> &rows, float (&logits)[N][4]) {
   float base[2], factor[2];
-UNROLL
+  UNROLL
   for (int h = 0; h < 2; h++) {
     float top = rows.max[h];
     for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(logits[n][2 * h], logits[n][2 * h + 1]));
@@ -95,14 +94,14 @@ UNROLL
     rows.max[h] = top;
     rows.sum[h] *= factor[h];
   }
-UNROLL
+  UNROLL
   for (int n = 0; n < N; n++) {
     for (int i = 0; i < 4; i++) {
       logits[n][i] = exp2_approx(logits[n][i] - base[i / 2]);
       rows.sum[i / 2] += logits[n][i];
     }
   }
-UNROLL
+  UNROLL
   for (int j = 0; j < D / 8; j++)
     for (int i = 0; i < 4; i++) rows.acc[j][i] *= factor[i / 2];
 }

@@ -48,11 +48,19 @@ template <class T> std::vector<T> random_values(size_t count, float magnitude) {
 }
 
 template <class T> dtype_t dtype_of();
-template <> inline dtype_t dtype_of<bf16_t>() { return DTYPE_BF16; }
-template <> inline dtype_t dtype_of<f16_t>() { return DTYPE_F16; }
-template <class T> const char *name_of() { return dtype_of<T>() == DTYPE_BF16 ? "bf16" : "f16"; }
+template <> inline dtype_t dtype_of<bf16_t>() {
+  return DTYPE_BF16;
+}
+template <> inline dtype_t dtype_of<f16_t>() {
+  return DTYPE_F16;
+}
+template <class T> const char *name_of() {
+  return dtype_of<T>() == DTYPE_BF16 ? "bf16" : "f16";
+}
 /* Half a unit in the last place, relative. */
-template <class T> double rounding_of() { return dtype_of<T>() == DTYPE_BF16 ? 0x1p-8 : 0x1p-11; }
+template <class T> double rounding_of() {
+  return dtype_of<T>() == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+}
 
 /* An array in device memory. */
 template <class T> struct device_array {

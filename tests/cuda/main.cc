@@ -46,7 +46,9 @@ float random_float(float magnitude) {
   return ((float)(random_bits() >> 40) * 0x1p-23f - 1.0f) * magnitude;
 }
 
-int random_below(int n) { return (int)(random_bits() % (uint64_t)n); }
+int random_below(int n) {
+  return (int)(random_bits() % (uint64_t)n);
+}
 
 void check_close(const std::string &what, const std::vector<double> &expected,
                  const std::vector<double> &got, double tolerance, double scale) {

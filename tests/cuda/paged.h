@@ -92,8 +92,8 @@ template <class T> struct paged_problem {
   }
 
   gpu_kv_t kv(T *base) const {
-    return {base, shape.num_layers, num_blocks, shape.block_size,
-            shape.num_kv_heads, shape.head_dim, dtype_of<T>()};
+    return {base,           shape.num_layers, num_blocks, shape.block_size, shape.num_kv_heads,
+            shape.head_dim, dtype_of<T>()};
   }
 };
 

@@ -1,4 +1,5 @@
 /* test_attention.cc: plan, decode and prefill over a paged cache, against softmax in double. */
+#include "cuda/attention.h"
 #include "tests/cuda/paged.h"
 
 typedef std::vector<int32_t> lens_t;
@@ -76,7 +77,9 @@ template <class T> struct attention_device {
   }
 };
 
-template <class T> static double tolerance_of() { return dtype_of<T>() == DTYPE_BF16 ? 0.01 : 0.002; }
+template <class T> static double tolerance_of() {
+  return dtype_of<T>() == DTYPE_BF16 ? 0.01 : 0.002;
+}
 
 template <class T>
 static void attention_case(const paged_shape &shape, const lens_t &lens, const lens_t &queries,
@@ -88,17 +91,18 @@ static void attention_case(const paged_shape &shape, const lens_t &lens, const l
   for (int32_t len : lens) items_max += (len + 63) / 64;
   attention_device<T> device(p, o, sinks, items_max);
   device.run(o);
-  const std::string what = std::string(name_of<T>()) + " " + std::to_string(shape.num_heads) + "/" +
-                           std::to_string(shape.num_kv_heads) + "x" +
-                           std::to_string(shape.head_dim) + " pages of " +
-                           std::to_string(shape.block_size) + ", " + std::to_string(lens[0]) +
-                           " keys, chunk " + std::to_string(o.chunk) + ", window " +
-                           std::to_string(o.window);
+  const std::string what =
+      std::string(name_of<T>()) + " " + std::to_string(shape.num_heads) + "/" +
+      std::to_string(shape.num_kv_heads) + "x" + std::to_string(shape.head_dim) + " pages of " +
+      std::to_string(shape.block_size) + ", " + std::to_string(lens[0]) + " keys, chunk " +
+      std::to_string(o.chunk) + ", window " + std::to_string(o.window);
   check_rows(what, attention_reference(p, o, sinks), as_double(device.out.get()), shape.head_dim,
              tolerance_of<T>());
 }
 
-static lens_t ones(const lens_t &lens) { return lens_t(lens.size(), 1); }
+static lens_t ones(const lens_t &lens) {
+  return lens_t(lens.size(), 1);
+}
 
 TEST(decode_head_sizes) {
   for (int dim : {64, 80, 96, 128, 256}) {

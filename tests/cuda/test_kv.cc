@@ -12,8 +12,7 @@ static void rope_reference(double *x, int dim, const float *weight, double eps, 
                            const float *table) {
   double square = 0;
   for (int i = 0; i < dim; i++) square += x[i] * x[i];
-  for (int i = 0; i < dim && weight; i++)
-    x[i] *= (double)weight[i] / std::sqrt(square / dim + eps);
+  for (int i = 0; i < dim && weight; i++) x[i] *= (double)weight[i] / std::sqrt(square / dim + eps);
   for (int i = 0; i < dims / 2; i++) {
     const double c = (double)table[2 * i], s = (double)table[2 * i + 1];
     const double a = x[i], b = x[i + dims / 2];
@@ -38,9 +37,9 @@ static void check_cache(const rope_case_t &c, const std::vector<T> &cache, int n
           const int head = s.num_heads + value * s.num_kv_heads + h;
           const size_t from = (size_t)t * width + (size_t)head * s.head_dim + d;
           expected.push_back(d < s.head_dim ? rows[from] : 0);
-          got.push_back((double)to_float(
-              cache[s.at(num_blocks, s.layer, (int)(slots[t] / s.block_size), value, h,
-                         (int)(slots[t] % s.block_size), d)]));
+          got.push_back(
+              (double)to_float(cache[s.at(num_blocks, s.layer, (int)(slots[t] / s.block_size),
+                                          value, h, (int)(slots[t] % s.block_size), d)]));
           written++;
         }
   }
@@ -67,16 +66,24 @@ template <class T> static void rope_case(const rope_case_t &c) {
   }
   device_array<T> d_qkv(qkv),
       cache(std::vector<T>(s.block_elements() * num_blocks * s.num_layers, from_float<T>(NAN)));
-  device_array<float> d_q(q_norm), d_k(k_norm), frequencies(inv_freq), table((size_t)c.tokens * c.dims + 1);
+  device_array<float> d_q(q_norm), d_k(k_norm), frequencies(inv_freq),
+      table((size_t)c.tokens * c.dims + 1);
   device_array<int32_t> d_positions(positions);
   device_array<int64_t> d_slots(slots);
   if (c.dims > 0)
     MUST(gpu_rope_table(table.p, d_positions.p, frequencies.p, scale, c.dims, c.tokens, nullptr));
-  const gpu_kv_t kv = {cache.p, s.num_layers, num_blocks, s.block_size,
-                       s.num_kv_heads, dim, dtype_of<T>()};
-  const gpu_rope_store_t args = {d_qkv.p, d_slots.p, c.dims > 0 ? table.p : nullptr,
-                                 c.q_norm ? d_q.p : nullptr, c.k_norm ? d_k.p : nullptr, eps,
-                                 c.dims, s.num_heads, c.tokens, s.layer};
+  const gpu_kv_t kv = {cache.p,        s.num_layers, num_blocks,   s.block_size,
+                       s.num_kv_heads, dim,          dtype_of<T>()};
+  const gpu_rope_store_t args = {d_qkv.p,
+                                 d_slots.p,
+                                 c.dims > 0 ? table.p : nullptr,
+                                 c.q_norm ? d_q.p : nullptr,
+                                 c.k_norm ? d_k.p : nullptr,
+                                 eps,
+                                 c.dims,
+                                 s.num_heads,
+                                 c.tokens,
+                                 s.layer};
   MUST(gpu_rope_store(&kv, &args, nullptr));
   std::vector<double> rows = as_double(qkv), angles;
   for (int t = 0; t < c.tokens; t++) {
@@ -89,8 +96,8 @@ template <class T> static void rope_case(const rope_case_t &c) {
     for (float a : angle) angles.push_back((double)a);
     for (int h = 0; h < s.num_heads + s.num_kv_heads; h++) {
       const bool query = h < s.num_heads;
-      const float *weight = query ? (c.q_norm ? q_norm.data() : nullptr)
-                                  : (c.k_norm ? k_norm.data() : nullptr);
+      const float *weight =
+          query ? (c.q_norm ? q_norm.data() : nullptr) : (c.k_norm ? k_norm.data() : nullptr);
       rope_reference(&rows[((size_t)t * heads + h) * dim], dim, weight, (double)eps, c.dims,
                      angle.data());
     }

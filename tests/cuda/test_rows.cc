@@ -97,8 +97,8 @@ template <class T> static void norm_case(const norm_case_t &c) {
   MUST(gpu_norm(dtype_of<T>(), out.p, d_in.p, c.residual ? d_residual.p : nullptr, w, b, c.centred,
                 eps, c.width, c.rows, nullptr));
   check_close(what, expected, as_double(out.get()), rounding_of<T>() * 1.1, 0.02);
-  MUST(gpu_norm(dtype_of<T>(), d_in.p, d_in.p, c.residual ? d_residual.p : nullptr, w, b,
-                c.centred, eps, c.width, c.rows, nullptr));
+  MUST(gpu_norm(dtype_of<T>(), d_in.p, d_in.p, c.residual ? d_residual.p : nullptr, w, b, c.centred,
+                eps, c.width, c.rows, nullptr));
   check_close(what + " in place", expected, as_double(d_in.get()), rounding_of<T>() * 1.1, 0.02);
 }
 

@@ -34,8 +34,10 @@ template <class T> static void skinny_case(const skinny_case_t &c) {
   MUST(gpu_skinny(dtype_of<T>(), &args, nullptr));
   const std::string what = "linear " + std::to_string(c.rows) + " x " + std::to_string(c.n) +
                            " x " + std::to_string(c.k);
-  if (c.logits) check_close(what, expected, as_double(logits.get()), 1e-5, std::sqrt((double)c.k));
-  else check_close(what, expected, as_double(out.get()), rounding_of<T>() * 1.1, 0.05);
+  if (c.logits)
+    check_close(what, expected, as_double(logits.get()), 1e-5, std::sqrt((double)c.k));
+  else
+    check_close(what, expected, as_double(out.get()), rounding_of<T>() * 1.1, 0.05);
 }
 
 TEST(skinny_shapes) {
