@@ -118,7 +118,7 @@ struct Engine {
   unsigned faults = 0, polls = 0;
   std::string fault;
 };
-extern Engine engine;
+extern Engine &engine; /* never destroyed: its fibers outlive static objects */
 
 inline Fiber *self() {
   return static_cast<Fiber *>(current);

@@ -116,6 +116,10 @@ cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch, const void
 
 /* ---- Copies ---- */
 
+static void copy_bytes(void *dst, const void *src, size_t size) {
+  if (size) memcpy(dst, src, size);
+}
+
 static bool side_is_right(const void *p, size_t size, bool on_device) {
   return !size || is_inside(runtime().device, p, size) == on_device;
 }
@@ -147,9 +151,9 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, cudaMemcpyK
   if (is_pageable(src) && !s->capture) { /* staged before the call returns */
     const char *from = static_cast<const char *>(src);
     auto staged = std::make_shared<std::vector<char>>(from, from + size);
-    return set_error(enqueue(stream, [=] { memcpy(dst, staged->data(), size); }));
+    return set_error(enqueue(stream, [=] { copy_bytes(dst, staged->data(), size); }));
   }
-  const cudaError_t error = enqueue(stream, [=] { memcpy(dst, src, size); });
+  const cudaError_t error = enqueue(stream, [=] { copy_bytes(dst, src, size); });
   if (is_pageable(dst) && !s->capture) drain(s, s->queued);
   return set_error(error);
 }
@@ -158,7 +162,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t size, cudaMemcpyKind k
   Call call("cudaMemcpy");
   if (call.error) return call.error;
   if (cudaError_t error = copy_check(dst, src, size, kind)) return set_error(error);
-  if (cudaError_t error = enqueue(nullptr, [=] { memcpy(dst, src, size); }))
+  if (cudaError_t error = enqueue(nullptr, [=] { copy_bytes(dst, src, size); }))
     return set_error(error);
   drain(&runtime().legacy, runtime().legacy.queued);
   return set_error(runtime().sticky);
@@ -168,7 +172,9 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t stream
   Call call("cudaMemsetAsync");
   if (call.error) return call.error;
   if (!side_is_right(p, size, true)) return set_error(cudaErrorInvalidValue);
-  return set_error(enqueue(stream, [=] { memset(p, value, size); }));
+  return set_error(enqueue(stream, [=] {
+    if (size) memset(p, value, size);
+  }));
 }
 cudaError_t cudaMemset(void *p, int value, size_t size) {
   return cudaMemsetAsync(p, value, size, nullptr);

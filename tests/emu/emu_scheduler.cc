@@ -16,7 +16,7 @@
 namespace emu {
 
 __thread Thread *current;
-Engine engine;
+Engine &engine = *new Engine;
 
 enum { POLLS_MAX = 3000000, THREADS_MAX = 1024 };
 
