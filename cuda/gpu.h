@@ -123,9 +123,9 @@ GPU_BOTH_FN uint8_t float_to_e4m3(float x) {
 }
 
 #ifdef __CUDACC__
-#include "gpu_ptx.inc"
+#include "cuda/gpu_ptx.inc"
 #else
-#include "gpu_emulated.inc"
+#include "cuda/gpu_emulated.inc"
 #endif
 
 #define LAUNCH_WITH(options, kernel, grid, block, shared_bytes, ...)                               \

@@ -14,6 +14,8 @@
 
 #include "../emu_device.h"
 
+#include "../emu_arithmetic.h"
+
 #include "../emu_launch.h"
 #endif
 
