@@ -68,6 +68,7 @@ template <class T> struct device_array {
   size_t count;
   explicit device_array(size_t n) : count(n) { MUST(cudaMalloc((void **)&p, bytes())); }
   explicit device_array(const std::vector<T> &values) : device_array(values.size()) {
+    if (count == 0) return; /* an empty vector has no address to copy from */
     MUST(cudaMemcpy(p, values.data(), count * sizeof(T), cudaMemcpyHostToDevice));
   }
   device_array(const device_array &) = delete;
