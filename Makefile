@@ -4,7 +4,8 @@
 #   make           build/inferd                     make tidy    style, size and dependency rules
 #   make run       build, serve the demo model      make bench   the benchmark programs
 #   make test      every test, in every flavour     make parity  compare with transformers
-#   make check     the sanitizer flavours alone     make clean
+#   make check     the sanitizer flavours alone     make emu     the CUDA kernels, emulated
+#   make clean
 #
 #   make test-ROOM one room's tests (tests/ROOM), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
@@ -206,6 +207,9 @@ parity:
 	@$(SUBMAKE) $(BUILD)/model_driver
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+
+# The CUDA kernels on the emulator.
+include tests/emu/emu.mk
 
 clean:
 	rm -rf $(BUILD)

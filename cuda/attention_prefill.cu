@@ -1,0 +1,204 @@
+/* attention_prefill.cu: paged attention of chunks: several query tokens of a request, with any
+ * number of cached keys before them.
+ *
+ * q (T, Hq, D) of all requests packed, cache (kernels.h) -> out (T, Hq, D). Grid (tiles of the
+ * plan, Hq): a block takes 128 query tokens of one head (64 at D = 256), a warp 16 of them, and
+ * walks the keys in tiles of 64, aligned to key 0, from the first that its window shows to the last
+ * that causality shows: FlashAttention-2 (Dao 2023) on mma.sync. K of the next tile and V of this
+ * one are in flight during the arithmetic. Bound by the tensor cores: 4 * D flop per query, key and
+ * head. A query's bits depend on its own keys only, not on the tile or chunk it came in. Measured:
+ * not yet.
+ */
+#include "cuda/attention.h"
+#include "cuda/softmax.h"
+
+enum { KEYS = 64 };
+
+/* Warps of a block: D = 256 has room for half the queries in 99 KB. */
+template <int D> struct prefill_t {
+  static constexpr int WARPS = D <= 128 ? 8 : 4, THREADS = WARPS * WARP, ROWS = WARPS * MMA_ROWS;
+};
+
+template <class T, int D> struct prefill_shared_t {
+  uint16_t query[prefill_t<D>::ROWS * D]; /* all three as [part][row][64], chunks swizzled */
+  uint16_t keys[KEYS * D], values[KEYS * D];
+};
+
+/* What one block works on. Positions count from the start of the request. */
+typedef struct prefill_work {
+  const int32_t *blocks;
+  size_t token;     /* of the first query */
+  int32_t queries;  /* of this tile */
+  int32_t position; /* of the first query */
+  int32_t len;      /* keys of the request */
+  int32_t head, kv_head;
+} prefill_work_t;
+
+/* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. */
+template <class T, int D>
+GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
+                      uint16_t *to) {
+  const int size = a.kv.block_size;
+  UNROLL
+  for (int i = threadIdx.x; i < KEYS * D / VECTOR; i += prefill_t<D>::THREADS) {
+    const int part = i / (KEYS * 8), row = i / 8 % KEYS, key = tile * KEYS + row;
+    const bool valid = key < work.len;
+    const int block = valid ? work.blocks[key / size] : 0;
+    const T *head = (const T *)a.kv.base + kv_head_at(a.kv, a.layer, block, value, work.kv_head);
+    const size_t from = ((size_t)part * size + key % size) * GPU_KV_LANE + i % 8 * VECTOR;
+    cp_async_16(to + i * VECTOR, head + from, valid ? 16 : 0);
+  }
+}
+
+template <class T, int D>
+GPU_FN void load_queries(const gpu_attention_t &a, const prefill_work_t &work, uint16_t *to) {
+  constexpr int ROWS = prefill_t<D>::ROWS;
+  const int dim = a.kv.head_dim;
+  const size_t width = (size_t)(a.num_heads + 2 * a.kv.num_kv_heads) * dim;
+  const T *from = (const T *)a.qkv + work.token * width + (size_t)work.head * dim;
+  for (int i = threadIdx.x; i < ROWS * D / VECTOR; i += prefill_t<D>::THREADS) {
+    const int row = i / (D / VECTOR), chunk = i % (D / VECTOR);
+    const bool valid = row < work.queries && chunk * VECTOR < dim;
+    const T *source = from + (valid ? row * width + (size_t)chunk * VECTOR : 0);
+    cp_async_16(to + kv_chunk_at(ROWS, row, chunk), source, valid ? 16 : 0);
+  }
+}
+
+/* This warp's 16 rows of queries as fragments. */
+template <class T, int D>
+GPU_FN void query_fragments(const uint16_t *query, uint32_t (&fragment)[D / 16][4]) {
+  const int lane = threadIdx.x % WARP, matrix = lane / 8;
+  const int row = threadIdx.x / WARP * MMA_ROWS + (matrix & 1) * 8 + lane % 8;
+  UNROLL
+  for (int k = 0; k < D / 16; k++)
+    ldmatrix_x4(fragment[k], query + kv_chunk_at(prefill_t<D>::ROWS, row, k * 2 + (matrix >> 1)));
+}
+
+/* Scores -> masked base-2 logits. */
+GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work, int tile,
+                        float (&logits)[KEYS / 8][4]) {
+  const int lane = threadIdx.x % WARP;
+  const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
+  UNROLL
+  for (int n = 0; n < KEYS / 8; n++) {
+    for (int i = 0; i < 4; i++) {
+      const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
+      bool visible = key <= position && key < work.len;
+      if (a.window > 0) visible = visible && key > position - a.window;
+      logits[n][i] = visible ? score_logit(logits[n][i], a.scale, a.softcap) : -INFINITY;
+    }
+  }
+}
+
+/* Walks the key tiles [first, last). */
+template <class T, int D>
+GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, int first, int last,
+                         prefill_shared_t<T, D> *shared, attention_rows_t<D> &rows) {
+  load_queries<T, D>(a, work, shared->query);
+  load_tile<T, D>(a, work, first, 0, shared->keys);
+  cp_async_commit();
+  uint32_t query[D / 16][4];
+  for (int tile = first; tile < last; tile++) {
+    load_tile<T, D>(a, work, tile, 1, shared->values);
+    cp_async_commit();
+    cp_async_wait<1>();
+    __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
+    if (D <= 128 ? tile == first : true) query_fragments<T, D>(shared->query, query);
+    float logits[KEYS / 8][4] = {};
+    UNROLL
+    for (int n = 0; n < KEYS / 16; n++)
+      score_keys<T, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, (const T *)shared->keys,
+                             n * 16);
+    __syncthreads(); /* the keys have been read */
+    if (tile + 1 < last) load_tile<T, D>(a, work, tile + 1, 0, shared->keys);
+    cp_async_commit();
+    mask_logits(a, work, tile, logits);
+    softmax_step<D, KEYS / 8>(rows, logits);
+    cp_async_wait<1>();
+    __syncthreads(); /* this tile's values have landed */
+    UNROLL
+    for (int n = 0; n < KEYS / 16; n++) {
+      uint32_t weights[4];
+      pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
+      add_values<T, D, KEYS>(rows, weights, (const T *)shared->values, n * 16);
+    }
+    __syncthreads(); /* the values have been read */
+  }
+  cp_async_wait<0>();
+  softmax_finish<D>(rows);
+}
+
+template <class T, int D>
+GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
+                       const attention_rows_t<D> &rows) {
+  const int lane = threadIdx.x % WARP, dim = a.kv.head_dim;
+  for (int h = 0; h < 2; h++) {
+    const int row = threadIdx.x / WARP * MMA_ROWS + lane / 4 + h * 8;
+    if (row >= work.queries) continue;
+    const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head);
+    T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
+    UNROLL
+    for (int j = 0; j < D / 8; j++) {
+      if (j * 8 >= dim) break;
+      *(uint32_t *)(out + j * 8 + lane % 4 * 2) =
+          pack<T>(rows.acc[j][2 * h] * inverse, rows.acc[j][2 * h + 1] * inverse);
+    }
+  }
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gpu_attention_t a) {
+  typedef prefill_shared_t<T, D> shared_t;
+  DYN_SMEM(shared_t, shared);
+  const int tiles = a.plan.counts[1];
+  if ((int)blockIdx.x >= tiles) return;
+  const int index = tiles - 1 - blockIdx.x; /* the last tiles of a request have the most keys */
+  const int row = a.plan.tiles[2 * index], skipped = a.plan.tiles[2 * index + 1];
+  const int start = a.query_start_loc[row], count = a.query_start_loc[row + 1] - start;
+  const int len = a.seq_lens[row], left = count - skipped;
+  const prefill_work_t work = {a.block_table + (size_t)row * a.block_table_stride,
+                               (size_t)start + skipped,
+                               left < prefill_t<D>::ROWS ? left : prefill_t<D>::ROWS,
+                               len - count + skipped,
+                               len,
+                               (int32_t)blockIdx.y,
+                               (int32_t)blockIdx.y / (a.num_heads / a.kv.num_kv_heads)};
+  const int low = a.window > 0 ? work.position - a.window + 1 : 0;
+  const int last = (work.position + work.queries + KEYS - 1) / KEYS;
+  attention_rows_t<D> rows;
+  rows_reset<D>(rows);
+  attend_tiles<T, D>(a, work, low > 0 ? low / KEYS : 0, last, shared, rows);
+  write_rows<T, D>(a, work, rows);
+}
+
+template <class T, int D>
+static cudaError_t prefill(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
+  const size_t bytes = sizeof(prefill_shared_t<T, D>);
+  const cudaError_t status = cudaFuncSetAttribute(
+      (const void *)prefill_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  return LAUNCH((prefill_kernel<T, D>), ((unsigned)tiles, (unsigned)a.num_heads),
+                (prefill_t<D>::THREADS), bytes, stream, a);
+}
+
+template <class T>
+static cudaError_t prefill_size(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
+  switch (kv_padded(a.kv.head_dim)) {
+  case 64: return prefill<T, 64>(a, tiles, stream);
+  case 128: return prefill<T, 128>(a, tiles, stream);
+  case 256: return prefill<T, 256>(a, tiles, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+int32_t gpu_prefill_tile(int32_t head_dim) {
+  return kv_padded(head_dim) <= 128 ? prefill_t<128>::ROWS : prefill_t<256>::ROWS;
+}
+
+int gpu_attention_prefill(const gpu_attention_t *args, int32_t tiles, gpu_stream_t stream) {
+  if (!kv_supported(args->kv) || tiles < 0) return cudaErrorInvalidValue;
+  if (args->num_heads <= 0 || args->num_heads % args->kv.num_kv_heads != 0)
+    return cudaErrorInvalidValue;
+  if (tiles == 0) return cudaSuccess;
+  return FOR_DTYPE(args->kv.dtype, prefill_size, *args, tiles, stream);
+}

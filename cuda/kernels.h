@@ -1,0 +1,110 @@
+/* kernels.h: the launchers of the CUDA kernels, callable from C without a CUDA header.
+ *
+ * Each launcher checks its shapes, launches on `stream` and returns: 0, or a cudaError_t (1,
+ * cudaErrorInvalidValue, for a shape that the kernel does not take). None allocates, none waits.
+ * All pointers are device memory unless said otherwise, rows are row-major and aligned to 16 bytes,
+ * widths are in elements and multiples of 8. Engine thread. `dtype` is the type of activations and
+ * KV cache, DTYPE_BF16 or DTYPE_F16; sums are in fp32. T tokens of the step, R requests, S selected
+ * rows, D head_dim, Hq and Hk query and KV heads. Under graph replay T, R and S are those of the
+ * bucket: padding rows have id, index and slot -1, a seq_len and a query length of 0.
+ */
+#ifndef INFERD_CUDA_KERNELS_H
+#define INFERD_CUDA_KERNELS_H
+
+#include "engine/batch.h"
+#include "engine/weight_source.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st *gpu_stream_t; /* a cudaStream_t */
+
+enum { GPU_KV_LANE = 64, GPU_HEAD_DIM_MAX = 256, GPU_ROW_ALIGN = 8, GPU_SKINNY_ROWS_MAX = 32 };
+
+/* The paged KV cache: [layer][block][K|V][kv_head][part][slot][64 elements], where part counts the
+ * 64-element pieces of a head of D padded to 64, 128 or 256, and each 128-byte row holds its eight
+ * 16-byte chunks in the order chunk ^ (slot & 7), so that a copy to shared memory has no bank
+ * conflicts. Padding elements are zero in every slot that was written. */
+typedef struct gpu_kv {
+  void *base;
+  int32_t num_layers, num_blocks;
+  int32_t block_size; /* 16, 32 or 64 slots */
+  int32_t num_kv_heads, head_dim;
+  dtype_t dtype;
+} gpu_kv_t;
+
+/* Bytes of one block in one layer, K and V; 0 when the shape is not supported. Host only. */
+size_t gpu_kv_block_bytes(const gpu_kv_t *kv);
+/* Copies the first `rows` slots of blocks, in every layer; `copies` [num_copies]. */
+int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_copies,
+                  gpu_stream_t stream);
+/* Zeroes whole blocks in every layer; `blocks` [num_blocks] ids. */
+int gpu_page_zero(const gpu_kv_t *kv, const int32_t *blocks, int32_t num_blocks,
+                  gpu_stream_t stream);
+
+/* x[T, width] = table[ids] * scale; an id outside [0, table_rows) gives a row of zeros. */
+int gpu_embed(dtype_t dtype, void *x, const void *table, const int32_t *ids, float scale,
+              int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream);
+/* x[T, width] += table[positions + offset]; a row outside the table adds nothing. */
+int gpu_embed_positions(dtype_t dtype, void *x, const void *table, const int32_t *positions,
+                        int32_t offset, int32_t table_rows, int32_t width, int32_t tokens,
+                        gpu_stream_t stream);
+/* out[S, width] = in[indices]; index -1 gives a row of zeros. */
+int gpu_gather(dtype_t dtype, void *out, const void *in, const int32_t *indices, int32_t width,
+               int32_t rows, gpu_stream_t stream);
+
+/* out = norm(in) * weight + bias (+ residual); RMSNorm, or LayerNorm when `centred`. `weight`,
+ * `bias` fp32 [width] or NULL; residual NULL or a row that may alias out. out may alias in. */
+int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const float *weight,
+             const float *bias, int centred, float eps, int32_t width, int32_t rows,
+             gpu_stream_t stream);
+
+/* Values and order as activation_t of engine/ops.h. */
+typedef enum gpu_activation {
+  GPU_RELU,
+  GPU_GELU,
+  GPU_GELU_TANH,
+  GPU_SILU_MUL,
+  GPU_GELU_TANH_MUL
+} gpu_activation_t;
+/* out[rows, width] = act(in); the MUL kinds read 2 * width columns, gate then up. */
+int gpu_activate(dtype_t dtype, void *out, const void *in, gpu_activation_t kind, int32_t width,
+                 int32_t rows, gpu_stream_t stream);
+
+/* table[T, dims / 2] of (cos, sin) * scale at angle float(position) * inv_freq[i], in fp32. */
+int gpu_rope_table(float *table, const int32_t *positions, const float *inv_freq, float scale,
+                   int32_t dims, int32_t tokens, gpu_stream_t stream);
+
+typedef struct gpu_rope_store {
+  void *qkv;                    /* [T, (Hq + 2 Hk) D], q and k are normed and rotated in place */
+  const int64_t *slots;         /* [T] block * block_size + offset, -1 = not stored */
+  const float *table;           /* [T, dims / 2, 2] of gpu_rope_table, NULL = no rotation */
+  const float *q_norm, *k_norm; /* [D] or NULL */
+  float norm_eps;
+  int32_t dims; /* rotated dimensions of a head: pairs (i, i + dims / 2) */
+  int32_t num_heads, tokens, layer;
+} gpu_rope_store_t;
+int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_t stream);
+
+typedef struct gpu_skinny {
+  const void *in;       /* [rows, k] */
+  const void *weight;   /* [n, k] of the same dtype */
+  const float *bias;    /* [n] or NULL */
+  const void *residual; /* [rows, n] or NULL; may alias out */
+  void *out;            /* [rows, n] of dtype, or fp32 when `logits` */
+  int32_t rows, n, k;   /* rows <= 32, k a multiple of 8 */
+  int logits;           /* fp32 output */
+  float softcap;        /* logits only: cap * tanh(l / cap), 0 = none */
+} gpu_skinny_t;
+/* out = in . weight^T (+ bias) (+ residual); rows do not influence each other's bits. */
+int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

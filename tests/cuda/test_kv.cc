@@ -1,0 +1,155 @@
+/* test_kv.cc: rotary embedding and the write to the cache, page copy and zero. */
+#include "tests/cuda/paged.h"
+
+struct rope_case_t {
+  paged_shape shape;
+  int tokens, dims;
+  bool q_norm, k_norm;
+};
+
+/* RMSNorm and rotation of one head, in double. */
+static void rope_reference(double *x, int dim, const float *weight, double eps, int dims,
+                           const float *table) {
+  double square = 0;
+  for (int i = 0; i < dim; i++) square += x[i] * x[i];
+  for (int i = 0; i < dim && weight; i++) x[i] *= (double)weight[i] / std::sqrt(square / dim + eps);
+  for (int i = 0; i < dims / 2; i++) {
+    const double c = (double)table[2 * i], s = (double)table[2 * i + 1];
+    const double a = x[i], b = x[i + dims / 2];
+    x[i] = a * c - b * s;
+    x[i + dims / 2] = b * c + a * s;
+  }
+}
+
+/* Every slot that must be written, all others must keep their NaN. */
+template <class T>
+static void check_cache(const rope_case_t &c, const std::vector<T> &cache, int num_blocks,
+                        const std::vector<int64_t> &slots, const std::vector<double> &rows) {
+  const paged_shape &s = c.shape;
+  const int width = (s.num_heads + 2 * s.num_kv_heads) * s.head_dim;
+  std::vector<double> expected, got;
+  size_t written = 0, filled = 0;
+  for (int t = 0; t < c.tokens; t++) {
+    if (slots[t] < 0) continue;
+    for (int value = 0; value < 2; value++)
+      for (int h = 0; h < s.num_kv_heads; h++)
+        for (int d = 0; d < s.padded(); d++) {
+          const int head = s.num_heads + value * s.num_kv_heads + h;
+          const size_t from = (size_t)t * width + (size_t)head * s.head_dim + d;
+          expected.push_back(d < s.head_dim ? rows[from] : 0);
+          got.push_back(
+              (double)to_float(cache[s.at(num_blocks, s.layer, (int)(slots[t] / s.block_size),
+                                          value, h, (int)(slots[t] % s.block_size), d)]));
+          written++;
+        }
+  }
+  check_close("cache rows", expected, got, rounding_of<T>() * 1.1, 0.01);
+  for (const T &x : cache) filled += to_float(x) == to_float(x);
+  check_that(filled == written, "only the slots of the mapping are written");
+}
+
+template <class T> static void rope_case(const rope_case_t &c) {
+  const paged_shape &s = c.shape;
+  const int dim = s.head_dim, heads = s.num_heads + 2 * s.num_kv_heads, num_blocks = 6;
+  const float eps = 1e-6f, scale = 1.25f;
+  const auto qkv = random_values<T>((size_t)c.tokens * heads * dim, 2);
+  const auto q_norm = random_values<float>(dim, 2), k_norm = random_values<float>(dim, 2);
+  std::vector<float> inv_freq(c.dims / 2);
+  for (size_t i = 0; i < inv_freq.size(); i++)
+    inv_freq[i] = (float)std::pow(10000.0, -2.0 * (double)i / c.dims);
+  std::vector<int32_t> positions(c.tokens);
+  std::vector<int64_t> slots(c.tokens);
+  const int base = s.block_size + random_below(s.block_size);
+  for (int t = 0; t < c.tokens; t++) {
+    positions[t] = random_below(5000);
+    slots[t] = t % 4 == 1 ? -1 : base + 3 * t % (4 * s.block_size);
+  }
+  device_array<T> d_qkv(qkv),
+      cache(std::vector<T>(s.block_elements() * num_blocks * s.num_layers, from_float<T>(NAN)));
+  device_array<float> d_q(q_norm), d_k(k_norm), frequencies(inv_freq),
+      table((size_t)c.tokens * c.dims + 1);
+  device_array<int32_t> d_positions(positions);
+  device_array<int64_t> d_slots(slots);
+  if (c.dims > 0)
+    MUST(gpu_rope_table(table.p, d_positions.p, frequencies.p, scale, c.dims, c.tokens, nullptr));
+  const gpu_kv_t kv = {cache.p,        s.num_layers, num_blocks,   s.block_size,
+                       s.num_kv_heads, dim,          dtype_of<T>()};
+  const gpu_rope_store_t args = {d_qkv.p,
+                                 d_slots.p,
+                                 c.dims > 0 ? table.p : nullptr,
+                                 c.q_norm ? d_q.p : nullptr,
+                                 c.k_norm ? d_k.p : nullptr,
+                                 eps,
+                                 c.dims,
+                                 s.num_heads,
+                                 c.tokens,
+                                 s.layer};
+  MUST(gpu_rope_store(&kv, &args, nullptr));
+  std::vector<double> rows = as_double(qkv), angles;
+  for (int t = 0; t < c.tokens; t++) {
+    std::vector<float> angle(c.dims);
+    for (int i = 0; i < c.dims / 2; i++) {
+      const double a = (double)((float)positions[t] * inv_freq[i]);
+      angle[2 * i] = (float)(std::cos(a) * (double)scale);
+      angle[2 * i + 1] = (float)(std::sin(a) * (double)scale);
+    }
+    for (float a : angle) angles.push_back((double)a);
+    for (int h = 0; h < s.num_heads + s.num_kv_heads; h++) {
+      const bool query = h < s.num_heads;
+      const float *weight =
+          query ? (c.q_norm ? q_norm.data() : nullptr) : (c.k_norm ? k_norm.data() : nullptr);
+      rope_reference(&rows[((size_t)t * heads + h) * dim], dim, weight, (double)eps, c.dims,
+                     angle.data());
+    }
+  }
+  if (c.dims > 0) {
+    auto got = as_double(table.get());
+    got.pop_back();
+    check_close("cos and sin", angles, got, 1e-6, 1);
+  }
+  check_close("rotated rows of head size " + std::to_string(dim), rows, as_double(d_qkv.get()),
+              rounding_of<T>() * 1.1, 0.01);
+  check_cache<T>(c, cache.get(), num_blocks, slots, rows);
+}
+
+TEST(rope_store) {
+  rope_case<bf16_t>({{8, 2, 128, 16}, 9, 128, false, false});
+  rope_case<bf16_t>({{4, 4, 64, 32}, 5, 64, true, true});
+  rope_case<bf16_t>({{6, 2, 80, 64}, 7, 32, false, false});
+  rope_case<f16_t>({{3, 1, 96, 16}, 6, 96, true, false});
+  rope_case<f16_t>({{2, 1, 256, 16}, 5, 256, false, true});
+  rope_case<f16_t>({{2, 2, 64, 16}, 5, 12, false, false});
+  rope_case<bf16_t>({{2, 2, 64, 16}, 5, 0, false, false});
+}
+
+TEST(page_copy_and_zero) {
+  for (int size = 16; size <= 64; size *= 2) {
+    const paged_shape s = {4, 2, 96, size};
+    const int num_blocks = 7;
+    const auto before = random_values<bf16_t>(s.block_elements() * num_blocks * s.num_layers, 5);
+    device_array<bf16_t> cache(before);
+    const gpu_kv_t kv = {cache.p, s.num_layers, num_blocks, size, 2, 96, DTYPE_BF16};
+    check_that(gpu_kv_block_bytes(&kv) == s.block_elements() * 2, "bytes of a block");
+    const std::vector<block_copy_t> copies = {{2, 5, size}, {3, 1, 1 + random_below(size - 1)}};
+    const std::vector<int32_t> blocks = {4, 0};
+    device_array<block_copy_t> d_copies(copies);
+    device_array<int32_t> d_blocks(blocks);
+    MUST(gpu_page_copy(&kv, d_copies.p, 2, nullptr));
+    MUST(gpu_page_zero(&kv, d_blocks.p, 2, nullptr));
+    auto expected = before;
+    for (int l = 0; l < s.num_layers; l++)
+      for (int value = 0; value < 2; value++)
+        for (int h = 0; h < 2; h++)
+          for (int d = 0; d < s.padded(); d++) {
+            for (const block_copy_t &copy : copies)
+              for (int slot = 0; slot < copy.rows; slot++)
+                expected[s.at(num_blocks, l, copy.dst, value, h, slot, d)] =
+                    before[s.at(num_blocks, l, copy.src, value, h, slot, d)];
+            for (int32_t block : blocks)
+              for (int slot = 0; slot < size; slot++)
+                expected[s.at(num_blocks, l, block, value, h, slot, d)] = from_float<bf16_t>(0);
+          }
+    check_close("pages of " + std::to_string(size), as_double(expected), as_double(cache.get()), 0,
+                0);
+  }
+}

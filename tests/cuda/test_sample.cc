@@ -1,0 +1,235 @@
+/* test_sample.cc: the sampler on the device against a plain one that sorts, in double. */
+#include "cuda/random.h"
+#include "cuda/sample.h"
+#include "engine/random.h"
+#include "tests/cuda/check.h"
+
+typedef std::vector<int32_t> ids_t;
+
+/* A row as the host sees it. */
+struct sample_case {
+  std::vector<float> logits;
+  gpu_sample_row_t row = {};
+  ids_t allowed, suppressed, prompt, output, logprob_ids, bad_words;
+  std::vector<uint32_t> mask;
+  std::vector<gpu_sample_bias_t> bias;
+  int num_bad_words = 0;
+  explicit sample_case(int vocab, float size) : logits(random_values<float>(vocab, size)) {
+    row.temperature = 1, row.top_p = 1, row.repetition_penalty = 1;
+    row.score_id = -1, row.num_top = -1;
+    row.rng_key = random_bits(), row.rng_position = random_below(1000);
+  }
+  int vocab() const { return (int)logits.size(); }
+};
+
+static void forbid(std::vector<double> &l, int32_t id) {
+  if (id >= 0 && id < (int)l.size()) l[id] = -INFINITY;
+}
+
+static void reference_penalties(const sample_case &c, std::vector<double> &l) {
+  for (int id = 0; id < c.vocab(); id++) {
+    const long count = std::count(c.output.begin(), c.output.end(), id);
+    const bool seen = count > 0 || std::count(c.prompt.begin(), c.prompt.end(), id) > 0;
+    const double repetition = (double)c.row.repetition_penalty;
+    if (seen && repetition != 1) l[id] = l[id] > 0 ? l[id] / repetition : l[id] * repetition;
+    if (count > 0)
+      l[id] -= (double)c.row.frequency_penalty * count + (double)c.row.presence_penalty;
+  }
+}
+
+static void reference_changes(const sample_case &c, std::vector<double> &l) {
+  for (int id = 0; id < c.vocab() && !c.allowed.empty(); id++)
+    if (std::count(c.allowed.begin(), c.allowed.end(), id) == 0) forbid(l, id);
+  for (size_t i = 0; i < c.bad_words.size(); i += 1 + c.bad_words[i]) {
+    const size_t prefix = c.bad_words[i] - 1;
+    const int32_t *word = &c.bad_words[i + 1];
+    if (prefix <= c.output.size() && std::equal(word, word + prefix, c.output.end() - prefix))
+      forbid(l, word[prefix]);
+  }
+  bool left = c.mask.empty();
+  for (int id = 0; id < c.vocab() && !left; id++)
+    left = (c.mask[id / 32] >> (id % 32) & 1) &&
+           std::count(c.suppressed.begin(), c.suppressed.end(), id) == 0;
+  for (int32_t id : c.suppressed)
+    if (left) forbid(l, id);
+  for (const auto &b : c.bias) l[b.id] += (double)b.bias;
+  reference_penalties(c, l);
+}
+
+/* min_p, top_k, top_p, and the draw among what is left. */
+static int32_t reference_draw(const sample_case &c, const std::vector<double> &l) {
+  const double t = (double)c.row.temperature;
+  ids_t order(c.vocab());
+  for (int i = 0; i < c.vocab(); i++) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return l[a] > l[b]; });
+  const double top = l[order[0]];
+  if (t < 1e-5) return order[0];
+  size_t n = order.size();
+  if (c.row.min_p > 0)
+    while (l[order[n - 1]] < top + t * std::log((double)c.row.min_p)) n--;
+  if (c.row.top_k > 0)
+    while (n > (size_t)c.row.top_k && l[order[n - 1]] < l[order[c.row.top_k - 1]]) n--;
+  double total = 0, kept = 0;
+  for (size_t i = 0; i < n; i++) total += std::exp((l[order[i]] - top) / t);
+  size_t nucleus = 0;
+  while (nucleus < n && (c.row.top_p >= 1 || kept < (double)c.row.top_p * total))
+    kept += std::exp((l[order[nucleus++]] - top) / t);
+  int32_t best = -1;
+  double best_score = -INFINITY;
+  const uint64_t stream = random_stream(c.row.rng_key, c.row.rng_position);
+  for (size_t i = 0; i < nucleus; i++) {
+    const double e = -std::log1p(-random_uniform(stream, (uint32_t)order[i]));
+    const double score = (l[order[i]] - top) / t - std::log(e);
+    if (score > best_score) best = order[i], best_score = score;
+  }
+  return best;
+}
+
+static gpu_sample_result_t run_sampler(const sample_case &c) {
+  gpu_sample_row_t row = c.row;
+  device_array<float> logits(c.logits);
+  device_array<int32_t> allowed(c.allowed), suppressed(c.suppressed), prompt(c.prompt),
+      output(c.output), logprob_ids(c.logprob_ids), bad_words(c.bad_words);
+  device_array<uint32_t> mask(c.mask);
+  device_array<gpu_sample_bias_t> bias(c.bias);
+  row.allowed_ids = allowed.p, row.num_allowed = (int32_t)c.allowed.size();
+  row.suppressed_ids = suppressed.p, row.num_suppressed = (int32_t)c.suppressed.size();
+  row.prompt_ids = prompt.p, row.num_prompt = (int32_t)c.prompt.size();
+  row.output_ids = output.p, row.num_output = (int32_t)c.output.size();
+  row.logprob_ids = logprob_ids.p, row.num_logprob_ids = (int32_t)c.logprob_ids.size();
+  row.bad_words = bad_words.p, row.num_bad_words = c.num_bad_words;
+  row.logit_bias = bias.p, row.num_bias = (int32_t)c.bias.size();
+  row.allowed_mask = c.mask.empty() ? nullptr : mask.p;
+  device_array<gpu_sample_row_t> rows(std::vector<gpu_sample_row_t>{row});
+  device_array<gpu_sample_result_t> results((size_t)1);
+  device_array<uint8_t> scratch(gpu_sample_scratch_bytes(c.vocab()));
+  MUST(gpu_sample(logits.p, c.vocab(), rows.p, 1, scratch.p, results.p, nullptr));
+  return results.get()[0];
+}
+
+static void check_logprobs(const sample_case &c, const std::vector<double> &raw,
+                           const gpu_sample_result_t &r, const std::string &what) {
+  double sum = 0, top = *std::max_element(raw.begin(), raw.end());
+  ids_t order(c.vocab());
+  for (int i = 0; i < c.vocab(); i++) order[i] = i, sum += std::exp(raw[i] - top);
+  const double log_sum = top + std::log(sum);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return raw[a] > raw[b]; });
+  order.resize(std::min(c.row.num_top, c.vocab()));
+  for (int32_t id : c.logprob_ids)
+    if (c.row.score_id < 0 && id >= 0 && id < c.vocab() &&
+        std::count(order.begin(), order.end(), id) == 0)
+      order.push_back(id);
+  check_that(r.num_top == (int)order.size() && std::equal(order.begin(), order.end(), r.top_ids),
+             what + ": the best ids");
+  for (int i = 0; i < r.num_top; i++)
+    check_that(std::fabs(std::max(raw[r.top_ids[i]] - log_sum, -9999.0) -
+                         (double)r.top_logprobs[i]) < 2e-5,
+               what + ": logprob " + std::to_string(i));
+  const long rank =
+      1 + std::count_if(raw.begin(), raw.end(), [&](double l) { return l > raw[r.id]; });
+  check_that(r.rank == rank && std::fabs(raw[r.id] - log_sum - (double)r.logprob) < 2e-5,
+             what + ": logprob and rank of the id");
+}
+
+static void check_sample(const sample_case &c, const std::string &what) {
+  std::vector<double> l(c.logits.begin(), c.logits.end());
+  for (int id = 0; id < c.vocab() && !c.mask.empty(); id++)
+    if ((c.mask[id / 32] >> (id % 32) & 1) == 0) forbid(l, id);
+  const auto raw = l;
+  reference_changes(c, l);
+  const gpu_sample_result_t r = run_sampler(c);
+  const int32_t expected = c.row.score_id >= 0 ? c.row.score_id : reference_draw(c, l);
+  check_that(r.status == GPU_SAMPLE_OK && r.id == expected,
+             what + ": id " + std::to_string(r.id) + ", expected " + std::to_string(expected));
+  if (c.row.num_top >= 0 && r.id == expected) check_logprobs(c, raw, r, what);
+}
+
+TEST(sample_random_numbers) {
+  for (int i = 0; i < 1000; i++) {
+    const uint64_t key = random_bits(), position = random_bits() >> 40;
+    const uint32_t id = (uint32_t)random_below(200000);
+    const uint64_t stream = random_stream(key, position);
+    check_that(device_random_stream(key, position) == stream &&
+                   device_random_uniform(stream, id) == random_uniform(stream, id),
+               "the same bits as engine/random.h");
+  }
+}
+
+TEST(sample_greedy) {
+  sample_case c(5000, 8);
+  c.row.temperature = 0;
+  c.logits[4000] = c.logits[77] = 9; /* the lower id wins */
+  check_sample(c, "greedy");
+  c.row.num_top = 20;
+  c.logprob_ids = {5, 77, -1, 5000, 4999};
+  check_sample(c, "greedy with logprobs");
+  c.row.score_id = 123;
+  check_sample(c, "scored");
+}
+
+TEST(sample_filters) {
+  for (int round = 0; round < 24; round++) {
+    sample_case c(1 + random_below(3000), round % 2 ? 0.01f : 12.0f); /* flat and peaked */
+    c.row.temperature = 0.3f + 0.1f * (float)(round % 10);
+    if (round % 3 != 0) c.row.top_p = 0.05f + 0.04f * (float)round;
+    if (round % 4 != 1) c.row.top_k = 1 + random_below(60);
+    if (round % 5 == 2) c.row.min_p = 0.02f;
+    check_sample(c, "filters " + std::to_string(round));
+  }
+}
+
+TEST(sample_ties) { /* bf16 logits: many equal ones at the edge of top_p and top_k */
+  for (int round = 0; round < 12; round++) {
+    sample_case c(2000, 1);
+    for (float &l : c.logits) l = std::floor(l * 4) / 4;
+    c.row.top_p = 0.03f + 0.07f * (float)round;
+    if (round % 3 == 0) c.row.top_k = 300;
+    check_sample(c, "ties " + std::to_string(round));
+  }
+}
+
+TEST(sample_changes) {
+  for (int round = 0; round < 16; round++) {
+    sample_case c(700, 4);
+    const int v = c.vocab();
+    c.row.num_top = 5, c.row.top_p = 0.9f;
+    if (round & 1)
+      for (int i = 0; i < 200; i++) c.allowed.push_back(random_below(v + 9) - 4);
+    if (round & 2) c.mask = {}, c.mask.resize((v + 31) / 32);
+    for (uint32_t &word : c.mask) word = (uint32_t)random_bits();
+    if (round & 4) {
+      c.row.repetition_penalty = 1.5f, c.row.frequency_penalty = 0.5f;
+      c.row.presence_penalty = -0.7f;
+    }
+    for (int i = 0; i < 300; i++) c.prompt.push_back(random_below(v));
+    for (int i = 0; i < 100; i++) c.output.push_back(random_below(40));
+    if (round & 8)
+      for (int i = 0; i < 50; i++) c.bias.push_back({random_below(v), random_float(5)});
+    for (int i = 0; i < 30; i++) c.suppressed.push_back(random_below(v + 4));
+    const int32_t last = c.output[99], before = c.output[98];
+    c.bad_words = {1, random_below(v), 3, before, last, random_below(v), 2, before + 41, 3};
+    c.num_bad_words = 3;
+    check_sample(c, "changes " + std::to_string(round));
+  }
+}
+
+TEST(sample_suppressed_lifted) { /* a finished grammar ends before min_tokens */
+  sample_case c(100, 4);
+  c.mask = {1u << 7, 0, 0, 0};
+  c.suppressed = {7, 9};
+  check_sample(c, "only a suppressed id is allowed");
+}
+
+TEST(sample_rows_that_fail) {
+  sample_case c(300, 4);
+  c.suppressed = {1};
+  for (int i = 0; i < 300; i++) c.logits[i] = i == 1 ? 3.0f : -INFINITY;
+  check_that(run_sampler(c).status == GPU_SAMPLE_NO_CHOICE, "nothing to choose");
+  c.logits[1] = -INFINITY;
+  check_that(run_sampler(c).status == GPU_SAMPLE_NO_LOGITS, "nothing above -infinity");
+  c.logits[250] = NAN;
+  check_that(run_sampler(c).status == GPU_SAMPLE_NO_LOGITS, "a NaN");
+  c = sample_case(300, 4);
+  c.logits[17] = INFINITY;
+  check_that(run_sampler(c).id == 17, "all probability to infinity");
+}

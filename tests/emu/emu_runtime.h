@@ -1,0 +1,100 @@
+/* emu_runtime.h: the fake CUDA runtime's structures, and what tests may ask of it.
+ *
+ * Every entry point takes one lock, and work runs on whichever host thread waits for it. Streams
+ * are queues of closures, graphs are closures with dependencies. EMU_STREAM=lazy (the default: work
+ * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90;
+ * EMU_FAIL=function:call[:error] makes that call fail, counting from 1.
+ */
+#ifndef EMU_RUNTIME_H
+#define EMU_RUNTIME_H
+
+#include "emu_core.h"
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace emu {
+
+typedef std::function<void()> Work;
+struct GraphNode {
+  Work work;
+  std::vector<size_t> after; /* earlier nodes */
+};
+} // namespace emu
+
+struct CUgraph_st {
+  std::vector<emu::GraphNode> nodes;
+  CUstream_st *origin = nullptr;
+  std::set<CUstream_st *> joined; /* streams that capture into it, the origin among them */
+  cudaError_t broken = cudaSuccess;
+};
+struct CUgraphExec_st {
+  std::vector<emu::GraphNode> nodes;
+};
+struct CUstream_st {
+  std::deque<emu::Work> queue;
+  uint64_t queued = 0, done = 0;
+  bool blocking = true; /* ordered with the legacy stream */
+  CUgraph_st *capture = nullptr;
+  std::vector<size_t> tail; /* nodes that the next captured one comes after */
+};
+struct CUevent_st {
+  CUstream_st *stream = nullptr; /* null: never recorded, which counts as done */
+  uint64_t position = 0;
+  double time_s = 0;
+  CUgraph_st *capture = nullptr;
+  std::vector<size_t> tail;
+};
+
+namespace emu {
+
+enum StreamMode { STREAM_LAZY, STREAM_EAGER, STREAM_RANDOM };
+
+struct Failure {
+  int call;
+  cudaError_t error;
+};
+
+struct Runtime {
+  std::recursive_mutex lock;
+  StreamMode mode = STREAM_LAZY;
+  CUstream_st legacy;
+  std::vector<CUstream_st *> streams, retired;
+  std::map<uintptr_t, size_t> device, pinned; /* address -> bytes */
+  size_t memory_used = 0, memory_total = 0;
+  std::map<const void *, int> shared_limit; /* of a kernel, bytes */
+  std::map<std::string, Failure> failure;
+  std::map<std::string, int> calls;
+  cudaError_t last = cudaSuccess, sticky = cudaSuccess;
+  int capability = 90, captures = 0;
+  Runtime();
+};
+Runtime &runtime();
+
+/* Makes the call-th call of `function` from now on fail once. "launch" is any launch. */
+void inject_failure(const char *function, int call, cudaError_t error);
+void set_stream_mode(StreamMode mode);
+
+/* Remembers an error as the runtime does; sticky ones stay until cudaDeviceReset. */
+cudaError_t set_error(cudaError_t error);
+bool is_inside(const std::map<uintptr_t, size_t> &ranges, const void *p, size_t size);
+/* Reports what was written behind an allocation; `who` names the work that just ended. */
+void check_guards(const char *who);
+bool memory_is_sparse(size_t size);
+
+CUstream_st *stream_of(cudaStream_t stream);
+cudaError_t enqueue(cudaStream_t stream, Work work);
+void drain(CUstream_st *stream, uint64_t position);
+void drain_all();
+/* The error of a call that may not happen while a stream captures; it spoils the captures. */
+cudaError_t refuse_in_capture();
+
+/* Takes the lock, counts the call and answers what must fail: a sticky or an injected error. */
+struct Call {
+  std::lock_guard<std::recursive_mutex> hold;
+  cudaError_t error;
+  explicit Call(const char *function);
+};
+
+} // namespace emu
+#endif

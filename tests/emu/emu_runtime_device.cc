@@ -1,0 +1,277 @@
+/* emu_runtime_device.cc: the fake runtime's device, errors, memory and injected failures.
+ *
+ * Device memory is host memory filled with 0xff, of the exact size asked for, so that
+ * AddressSanitizer sees an overrun; the plain build puts a guard behind it and looks at it after
+ * every kernel. Allocations of more than 256 MiB are sparse: untouched pages cost nothing.
+ */
+#include "emu_runtime.h"
+#include <stdlib.h>
+#include <sys/mman.h>
+
+namespace emu {
+
+enum { DEVICE_ALIGNMENT = 512, GUARD_BYTES = 64, GUARD_FILL = 0xa5, MULTIPROCESSORS = 4 };
+enum { SHARED_DEFAULT = 48 << 10, SHARED_OPTIN_80 = 163 << 10, SHARED_OPTIN_90 = 227 << 10 };
+static const size_t SPARSE_BYTES = (size_t)256 << 20;
+
+static std::string setting(const char *name) {
+  const char *text = getenv(name);
+  return text ? text : "";
+}
+
+Runtime::Runtime() {
+  streams.push_back(&legacy);
+  const std::string order = setting("EMU_STREAM"), memory = setting("EMU_MEMORY");
+  const std::string sm = setting("EMU_SM"), fail_at = setting("EMU_FAIL");
+  if (order == "eager") mode = STREAM_EAGER;
+  if (order == "random") mode = STREAM_RANDOM;
+  memory_total = memory.empty() ? (size_t)1 << 30 : strtoull(memory.c_str(), nullptr, 0);
+  if (!sm.empty()) capability = atoi(sm.c_str());
+  const size_t colon = fail_at.find(':');
+  if (colon == std::string::npos) return;
+  const size_t second = fail_at.find(':', colon + 1);
+  const int code = second == std::string::npos ? 0 : atoi(fail_at.c_str() + second + 1);
+  failure[fail_at.substr(0, colon)] = {atoi(fail_at.c_str() + colon + 1),
+                                       code ? (cudaError_t)code : cudaErrorInvalidValue};
+}
+
+Runtime &runtime() {
+  static Runtime *only = new Runtime;
+  return *only;
+}
+
+void inject_failure(const char *function, int call, cudaError_t error) {
+  std::lock_guard<std::recursive_mutex> hold(runtime().lock);
+  runtime().calls[function] = 0;
+  runtime().failure[function] = {call, error};
+}
+
+void set_stream_mode(StreamMode mode) {
+  runtime().mode = mode;
+}
+
+cudaError_t set_error(cudaError_t error) {
+  Runtime &r = runtime();
+  if (error == cudaSuccess || error == cudaErrorNotReady) return error;
+  r.last = error;
+  if (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure) r.sticky = error;
+  return error;
+}
+
+Call::Call(const char *function) : hold(runtime().lock), error(runtime().sticky) {
+  Runtime &r = runtime();
+  const int call = ++r.calls[function];
+  auto found = r.failure.find(function);
+  if (!error && found != r.failure.end() && found->second.call == call) error = found->second.error;
+  set_error(error);
+}
+
+bool is_inside(const std::map<uintptr_t, size_t> &ranges, const void *p, size_t size) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+  auto after = ranges.upper_bound(address);
+  if (after == ranges.begin()) return false;
+  --after;
+  return address - after->first <= after->second &&
+         size <= after->second - (address - after->first);
+}
+
+bool memory_is_sparse(size_t size) {
+  return size > SPARSE_BYTES;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+static size_t guard_bytes() {
+  return 0;
+}
+void check_guards(const char *) {}
+#else
+static size_t guard_bytes() {
+  return GUARD_BYTES;
+}
+void check_guards(const char *who) {
+  for (const auto &range : runtime().device) {
+    if (memory_is_sparse(range.second)) continue;
+    unsigned char *guard = reinterpret_cast<unsigned char *>(range.first) + range.second;
+    for (size_t i = 0; i < GUARD_BYTES; i++) {
+      if (guard[i] == GUARD_FILL) continue;
+      memset(guard, GUARD_FILL, GUARD_BYTES);
+      set_error(cudaErrorIllegalAddress);
+      report(std::string(who) + " wrote " + std::to_string(i) + " bytes behind an allocation of " +
+             std::to_string(range.second));
+    }
+  }
+}
+#endif
+
+static cudaError_t device_allocate(void **p, size_t size) {
+  Runtime &r = runtime();
+  *p = nullptr;
+  if (!size) return cudaSuccess;
+  if (size > r.memory_total - r.memory_used) return cudaErrorMemoryAllocation;
+  if (memory_is_sparse(size)) {
+    *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+              -1, 0);
+    if (*p == MAP_FAILED) return cudaErrorMemoryAllocation;
+  } else {
+    if (posix_memalign(p, DEVICE_ALIGNMENT, size + guard_bytes())) return cudaErrorMemoryAllocation;
+    memset(*p, 0xff, size);
+    memset(static_cast<char *>(*p) + size, GUARD_FILL, guard_bytes());
+  }
+  r.device[reinterpret_cast<uintptr_t>(*p)] = size;
+  r.memory_used += size;
+  return cudaSuccess;
+}
+
+static cudaError_t device_release(void *p) {
+  Runtime &r = runtime();
+  auto found = r.device.find(reinterpret_cast<uintptr_t>(p));
+  if (found == r.device.end()) return cudaErrorInvalidValue;
+  const size_t size = found->second;
+  r.memory_used -= size;
+  r.device.erase(found);
+  if (memory_is_sparse(size))
+    munmap(p, size);
+  else
+    free(p);
+  return cudaSuccess;
+}
+
+} // namespace emu
+
+using namespace emu;
+
+cudaError_t cudaGetDeviceCount(int *count) {
+  Call call("cudaGetDeviceCount");
+  *count = call.error ? 0 : 1;
+  return call.error;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  Call call("cudaSetDevice");
+  if (call.error) return call.error;
+  return set_error(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+static int shared_optin() {
+  return runtime().capability >= 90 ? SHARED_OPTIN_90 : SHARED_OPTIN_80;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
+  Call call("cudaGetDeviceProperties");
+  if (call.error) return call.error;
+  if (device) return set_error(cudaErrorInvalidDevice);
+  memset(properties, 0, sizeof *properties);
+  snprintf(properties->name, sizeof properties->name, "emulated GPU");
+  properties->totalGlobalMem = runtime().memory_total;
+  properties->sharedMemPerBlock = SHARED_DEFAULT;
+  properties->sharedMemPerBlockOptin = (size_t)shared_optin();
+  properties->multiProcessorCount = MULTIPROCESSORS;
+  properties->major = runtime().capability / 10;
+  properties->minor = runtime().capability % 10;
+  properties->maxThreadsPerBlock = 1024;
+  properties->warpSize = 32;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
+  Call call("cudaDeviceGetAttribute");
+  if (call.error) return call.error;
+  switch (name) {
+  case cudaDevAttrMaxSharedMemoryPerBlock: *value = SHARED_DEFAULT; break;
+  case cudaDevAttrMultiProcessorCount: *value = MULTIPROCESSORS; break;
+  case cudaDevAttrComputeCapabilityMajor: *value = runtime().capability / 10; break;
+  case cudaDevAttrComputeCapabilityMinor: *value = runtime().capability % 10; break;
+  case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_optin(); break;
+  default: return set_error(cudaErrorNotSupported);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *version) {
+  return cudaRuntimeGetVersion(version);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+  Call call("cudaMemGetInfo");
+  *total_bytes = runtime().memory_total;
+  *free_bytes = runtime().memory_total - runtime().memory_used;
+  return call.error;
+}
+
+cudaError_t cudaGetLastError(void) {
+  std::lock_guard<std::recursive_mutex> hold(runtime().lock);
+  const cudaError_t error = runtime().last;
+  runtime().last = runtime().sticky;
+  return error;
+}
+cudaError_t cudaPeekAtLastError(void) {
+  return runtime().last;
+}
+
+const char *cudaGetErrorName(cudaError_t error) {
+  static thread_local char text[40];
+  if (error == cudaSuccess) return "cudaSuccess";
+  snprintf(text, sizeof text, "cudaError %d", (int)error);
+  return text;
+}
+const char *cudaGetErrorString(cudaError_t error) {
+  return cudaGetErrorName(error);
+}
+
+cudaError_t cudaMalloc(void **p, size_t size) {
+  Call call("cudaMalloc");
+  if (call.error) return call.error;
+  if (runtime().captures) return refuse_in_capture();
+  return set_error(device_allocate(p, size));
+}
+
+cudaError_t cudaFree(void *p) {
+  Call call("cudaFree");
+  if (call.error) return call.error;
+  if (!p) return cudaSuccess;
+  if (runtime().captures) return refuse_in_capture();
+  drain_all();
+  check_guards("work before cudaFree");
+  return set_error(device_release(p));
+}
+
+cudaError_t cudaMallocHost(void **p, size_t size) {
+  Call call("cudaMallocHost");
+  if (call.error) return call.error;
+  if (posix_memalign(p, 4096, size ? size : 1)) return set_error(cudaErrorMemoryAllocation);
+  memset(*p, 0xff, size);
+  runtime().pinned[reinterpret_cast<uintptr_t>(*p)] = size;
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **p, size_t size, unsigned) {
+  return cudaMallocHost(p, size);
+}
+
+cudaError_t cudaFreeHost(void *p) {
+  Call call("cudaFreeHost");
+  if (call.error) return call.error;
+  if (!p) return cudaSuccess;
+  drain_all();
+  if (!runtime().pinned.erase(reinterpret_cast<uintptr_t>(p)))
+    return set_error(cudaErrorInvalidValue);
+  free(p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute name, int value) {
+  Call call("cudaFuncSetAttribute");
+  if (call.error) return call.error;
+  if (name != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || value > shared_optin()) return set_error(cudaErrorInvalidValue);
+  runtime().shared_limit[kernel] = value;
+  return cudaSuccess;
+}

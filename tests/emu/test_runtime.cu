@@ -1,0 +1,271 @@
+/* test_runtime.cu: the fake runtime: memory, streams, events, graphs, refusals, injected errors. */
+#include "tests/emu/rig.h"
+
+__global__ void fill_kernel(int *p, int value) {
+  p[threadIdx.x] = value;
+}
+__global__ void add_kernel(int *p, const int *q) {
+  p[threadIdx.x] += q[threadIdx.x];
+}
+
+/* Restores the mode of streams: these tests need the harshest one. */
+struct lazy_streams {
+  emu::StreamMode before = emu::runtime().mode;
+  lazy_streams() { emu::set_stream_mode(emu::STREAM_LAZY); }
+  ~lazy_streams() { emu::set_stream_mode(before); }
+};
+/* Forgets the last error, which a test caused on purpose. */
+static bool fails_with(cudaError_t got, cudaError_t expected) {
+  cudaGetLastError();
+  return got == expected;
+}
+
+/* ---- Memory ---- */
+
+TEST(memory_is_counted_and_bounded) {
+  size_t before, during, total;
+  MUST(cudaMemGetInfo(&before, &total));
+  char *p;
+  MUST(cudaMalloc(&p, 1000));
+  MUST(cudaMemGetInfo(&during, &total));
+  check_that(before - during == 1000, "used memory");
+  void *all;
+  check_that(fails_with(cudaMalloc(&all, total), cudaErrorMemoryAllocation), "out of memory");
+  MUST(cudaFree(p));
+  check_that(fails_with(cudaFree(&total), cudaErrorInvalidValue), "a pointer of somebody else");
+  std::vector<unsigned char> bytes(8);
+  MUST(cudaMalloc(&p, 8));
+  MUST(cudaMemcpy(bytes.data(), p, 8, cudaMemcpyDeviceToHost));
+  check_that(bytes == std::vector<unsigned char>(8, 0xff), "fresh memory is poisoned");
+  MUST(cudaFree(p));
+}
+
+TEST(copies_know_their_sides) {
+  device_array<int> device(8);
+  std::vector<int> host(8);
+  check_that(fails_with(cudaMemcpy(host.data(), device.p, 32, cudaMemcpyHostToDevice),
+                        cudaErrorInvalidValue),
+             "wrong direction");
+  check_that(fails_with(cudaMemcpy(host.data(), device.p, 36, cudaMemcpyDeviceToHost),
+                        cudaErrorInvalidValue),
+             "past the end");
+  check_that(fails_with(cudaMemset(device.p + 1, 0, 32), cudaErrorInvalidValue), "memset too far");
+}
+
+/* ---- Streams and events ---- */
+
+TEST(pinned_copies_happen_when_the_host_waits) {
+  lazy_streams lazy;
+  cudaStream_t stream;
+  MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  int *pinned;
+  MUST(cudaMallocHost(&pinned, 128));
+  device_array<int> device(32);
+  pinned[0] = 1;
+  MUST(cudaMemcpyAsync(device.p, pinned, 128, cudaMemcpyHostToDevice, stream));
+  pinned[0] = 2; /* too early: the copy has not read it */
+  MUST(cudaStreamSynchronize(stream));
+  check_that(device.get()[0] == 2, "a staging buffer that was overwritten");
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, stream, device.p, 9));
+  MUST(cudaMemcpyAsync(pinned, device.p, 128, cudaMemcpyDeviceToHost, stream));
+  check_that(pinned[0] == 2, "read before the wait");
+  MUST(cudaStreamSynchronize(stream));
+  check_that(pinned[0] == 9, "read after the wait");
+  std::vector<int> pageable(32, 5);
+  MUST(cudaMemcpyAsync(device.p, pageable.data(), 128, cudaMemcpyHostToDevice, stream));
+  pageable.assign(32, 6); /* legal: pageable sources are staged */
+  MUST(cudaStreamSynchronize(stream));
+  check_that(device.get()[31] == 5, "pageable memory is staged");
+  MUST(cudaFreeHost(pinned));
+  MUST(cudaStreamDestroy(stream));
+}
+
+TEST(events_order_streams_and_their_lack_shows) {
+  lazy_streams lazy;
+  cudaStream_t a, b;
+  cudaEvent_t done;
+  MUST(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
+  MUST(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+  MUST(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+  device_array<int> x(std::vector<int>(32, 1)), y(std::vector<int>(32, 1));
+  for (int with_event = 0; with_event < 2; with_event++) {
+    MUST(LAUNCH(fill_kernel, (1), (32), 0, a, x.p, 10));
+    MUST(cudaEventRecord(done, a));
+    check_that(cudaEventQuery(done) == cudaErrorNotReady || !with_event, "not done yet");
+    MUST(LAUNCH(fill_kernel, (1), (32), 0, a, x.p, 20));
+    MUST(cudaEventRecord(done, a));
+    if (with_event) MUST(cudaStreamWaitEvent(b, done, 0));
+    MUST(LAUNCH(add_kernel, (1), (32), 0, b, y.p, x.p));
+    MUST(cudaStreamSynchronize(b));
+    MUST(cudaStreamSynchronize(a));
+  }
+  check_that(y.get()[3] != 1 + 20 + 20 && y.get()[3] >= 1 + 1 + 20, "stale, then fresh");
+  int polls = 0;
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, a, x.p, 30));
+  MUST(cudaEventRecord(done, a));
+  while (cudaEventQuery(done) == cudaErrorNotReady) polls++;
+  check_that(polls == 2, "polling an event lets its stream run");
+  MUST(cudaEventDestroy(done));
+  MUST(cudaStreamDestroy(a));
+  MUST(cudaStreamDestroy(b));
+}
+
+static void add_one(void *counter) {
+  ++*static_cast<int *>(counter);
+}
+
+TEST(host_functions_run_in_their_turn) {
+  int counter = 0;
+  cudaStream_t stream;
+  MUST(cudaStreamCreate(&stream));
+  MUST(cudaLaunchHostFunc(stream, add_one, &counter));
+  MUST(cudaLaunchHostFunc(stream, add_one, &counter));
+  MUST(cudaStreamSynchronize(stream));
+  check_that(counter == 2, "host functions");
+  MUST(cudaStreamDestroy(stream));
+}
+
+/* ---- Launches ---- */
+
+TEST(impossible_launches_are_refused) {
+  device_array<int> out(32);
+  const cudaError_t invalid = cudaErrorInvalidConfiguration;
+  check_that(fails_with(LAUNCH(fill_kernel, (0), (32), 0, nullptr, out.p, 1), invalid), "no grid");
+  check_that(fails_with(LAUNCH(fill_kernel, (1, 65536), (32), 0, nullptr, out.p, 1), invalid),
+             "grid y");
+  check_that(fails_with(LAUNCH(fill_kernel, (1), (1025), 0, nullptr, out.p, 1), invalid), "block");
+  check_that(fails_with(LAUNCH(fill_kernel, (1), (32), 60 << 10, nullptr, out.p, 1), invalid),
+             "shared memory without asking");
+  MUST(cudaFuncSetAttribute(fill_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 60 << 10));
+  MUST(LAUNCH(fill_kernel, (1), (32), 60 << 10, nullptr, out.p, 4));
+  check_that(out.get()[5] == 4, "shared memory after asking");
+}
+
+/* ---- Graphs ---- */
+
+struct two_streams {
+  cudaStream_t a, b;
+  cudaEvent_t fork, join;
+  two_streams() {
+    MUST(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
+    MUST(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+    MUST(cudaEventCreate(&fork));
+    MUST(cudaEventCreate(&join));
+  }
+  ~two_streams() {
+    cudaEventDestroy(fork);
+    cudaEventDestroy(join);
+    cudaStreamDestroy(a);
+    cudaStreamDestroy(b);
+  }
+};
+
+TEST(a_graph_forks_joins_and_reads_memory_at_replay) {
+  two_streams s;
+  device_array<int> x(std::vector<int>(32, 0)), y(std::vector<int>(32, 3));
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal));
+  MUST(LAUNCH(add_kernel, (1), (32), 0, s.a, x.p, y.p));
+  MUST(cudaEventRecord(s.fork, s.a));
+  MUST(cudaStreamWaitEvent(s.b, s.fork, 0));
+  MUST(LAUNCH(add_kernel, (1), (32), 0, s.b, x.p, y.p));
+  MUST(cudaEventRecord(s.join, s.b));
+  MUST(cudaStreamWaitEvent(s.a, s.join, 0));
+  MUST(LAUNCH(add_kernel, (1), (32), 0, s.a, y.p, x.p));
+  MUST(cudaStreamEndCapture(s.a, &graph));
+  MUST(cudaGraphInstantiate(&exec, graph, 0));
+  MUST(cudaGraphDestroy(graph));
+  check_that(x.get()[0] == 0, "a capture runs nothing");
+  MUST(cudaGraphLaunch(exec, s.a)); /* x = 6, y = 9 */
+  MUST(cudaGraphLaunch(exec, s.a)); /* x = 24, y = 33 */
+  MUST(cudaStreamSynchronize(s.a));
+  check_that(x.get()[31] == 24 && y.get()[31] == 33, "two replays");
+  MUST(cudaGraphExecDestroy(exec));
+}
+
+TEST(a_dependency_that_was_not_captured_shows) {
+  lazy_streams lazy;
+  two_streams s;
+  device_array<int> x(std::vector<int>(32, 0)), y(std::vector<int>(32, 3));
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal));
+  MUST(cudaEventRecord(s.fork, s.a)); /* before the write that b needs */
+  MUST(LAUNCH(add_kernel, (1), (32), 0, s.a, x.p, y.p));
+  MUST(cudaStreamWaitEvent(s.b, s.fork, 0));
+  MUST(LAUNCH(add_kernel, (1), (32), 0, s.b, y.p, x.p));
+  MUST(cudaEventRecord(s.join, s.b));
+  MUST(cudaStreamWaitEvent(s.a, s.join, 0));
+  MUST(cudaStreamEndCapture(s.a, &graph));
+  MUST(cudaGraphInstantiate(&exec, graph, 0));
+  MUST(cudaGraphLaunch(exec, s.a));
+  MUST(cudaStreamSynchronize(s.a));
+  check_that(y.get()[0] == 3, "the reader ran first");
+  MUST(cudaGraphDestroy(graph));
+  MUST(cudaGraphExecDestroy(exec));
+}
+
+TEST(captures_refuse_what_they_cannot_hold) {
+  two_streams s;
+  device_array<int> x(32);
+  cudaGraph_t graph;
+  void *p;
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal));
+  check_that(fails_with(cudaMalloc(&p, 16), cudaErrorStreamCaptureUnsupported), "malloc");
+  check_that(fails_with(cudaStreamEndCapture(s.a, &graph), cudaErrorStreamCaptureInvalidated),
+             "it spoils the capture");
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal));
+  check_that(fails_with(cudaStreamSynchronize(s.a), cudaErrorStreamCaptureUnsupported), "wait");
+  check_that(fails_with(cudaStreamEndCapture(s.a, &graph), cudaErrorStreamCaptureInvalidated),
+             "a wait spoils it too");
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal));
+  MUST(cudaEventRecord(s.fork, s.a));
+  MUST(cudaStreamWaitEvent(s.b, s.fork, 0));
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, s.b, x.p, 1));
+  check_that(fails_with(cudaStreamEndCapture(s.a, &graph), cudaErrorStreamCaptureUnjoined),
+             "a fork that never joins");
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, s.b, x.p, 8));
+  MUST(cudaStreamSynchronize(s.b));
+  check_that(x.get()[0] == 8, "streams work on after a failed capture");
+}
+
+/* ---- Errors ---- */
+
+TEST(injected_errors_come_once_and_sticky_ones_stay) {
+  emu::inject_failure("cudaMalloc", 2, cudaErrorMemoryAllocation);
+  void *p, *q;
+  MUST(cudaMalloc(&p, 16));
+  check_that(fails_with(cudaMalloc(&q, 16), cudaErrorMemoryAllocation), "the second call fails");
+  MUST(cudaMalloc(&q, 16));
+  MUST(cudaFree(p));
+  MUST(cudaFree(q));
+  device_array<int> x(32);
+  emu::inject_failure("launch", 1, cudaErrorIllegalAddress);
+  check_that(LAUNCH(fill_kernel, (1), (32), 0, nullptr, x.p, 1) == cudaErrorIllegalAddress,
+             "an injected fault");
+  check_that(cudaDeviceSynchronize() == cudaErrorIllegalAddress, "it is sticky");
+  cudaGetLastError();
+  check_that(cudaMalloc(&p, 16) == cudaErrorIllegalAddress, "every call fails with it");
+  MUST(cudaDeviceReset());
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, nullptr, x.p, 2));
+  check_that(x.get()[0] == 2, "after a reset");
+}
+
+/* Offsets beyond 2^31 elements, in memory that is never touched between. */
+__global__ void far_kernel(char *p, int64_t offset) {
+  p[offset + threadIdx.x] = (char)threadIdx.x;
+}
+
+TEST(huge_allocations_are_sparse) {
+  const size_t size = (size_t)5 << 30;
+  emu::runtime().memory_total += size;
+  char *p;
+  MUST(cudaMalloc(&p, size));
+  MUST(LAUNCH(far_kernel, (1), (32), 0, nullptr, p, (int64_t)size - 32));
+  char last;
+  MUST(cudaMemcpy(&last, p + size - 1, 1, cudaMemcpyDeviceToHost));
+  check_that(last == 31, "the last byte");
+  MUST(cudaFree(p));
+  emu::runtime().memory_total -= size;
+}
