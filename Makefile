@@ -5,7 +5,7 @@
 #   make run       build, serve the demo model      make bench   the benchmark programs
 #   make test      every test, in every flavour     make parity  compare with transformers
 #   make check     the sanitizer flavours alone     make emu     the CUDA kernels, emulated
-#   make clean
+#   make clean                                      make sim     the deterministic simulator
 #
 #   make test-ROOM one room's tests (tests/ROOM), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
@@ -24,9 +24,14 @@ VERSION := 0.1.0
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 ARCH    := $(shell uname -m)
 
-# A build with CUDA needs nvcc and kernels. There are no kernels (cuda/*.cu) yet, so both values link
-# cuda/none.c, whose `open` says that this build has no CUDA back end.
-CUDA ?= $(if $(shell command -v nvcc 2>/dev/null),1,0)
+# Where nvcc is found, the daemon has the CUDA back end beside the CPU's; without it, and in tests
+# and sanitizer builds, cuda/none.c stands in and its `open` says why not. CUDA_TARGETS are the
+# generations that get machine code; later ones run the PTX of compute_90.
+NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA      ?= $(if $(NVCC),1,0)
+CUDA_HOME ?= $(abspath $(dir $(NVCC))/..)
+CUDA_TARGETS ?= 80 86 89 90a
+WITH_CUDA := $(and $(filter 1,$(CUDA)),$(filter none,$(SAN)))
 
 WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
           -Wvla -Werror
@@ -37,7 +42,10 @@ HARDEN += $(shell $(CC) -ftrivial-auto-var-init=zero -E -x c /dev/null >/dev/nul
 KERNEL_FLAGS := $(subst =zero,=uninitialized,$(filter -ftrivial%,$(HARDEN)))
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -g -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
 LDFLAGS_BASE := -pie -Wl,-z,relro,-z,now,-z,noexecstack
-ifeq ($(SAN),asan)
+ifeq ($(SAN),fuzz) # clang, for `make fuzz`
+CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
+              -fno-sanitize-recover=all -w
+else ifeq ($(SAN),asan)
 CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined \
               -fno-sanitize-recover=all
 else ifeq ($(SAN),tsan)
@@ -47,19 +55,25 @@ CFLAGS_SAN := -O2 $(HARDEN)
 endif
 CFLAGS  += $(CFLAGS_BASE) $(CFLAGS_SAN)
 LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
-LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm
+# Pre-tokenizer patterns that no scanner knows go through PCRE2, where it is installed.
+PCRE2   ?= $(if $(wildcard $(addsuffix /pcre2.h,/usr/include /usr/local/include)),1,0)
+LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
 
-# A room is a directory; its sources make one archive. engine/error.c and engine/json.c stand alone
-# in `base`, because every room uses them.
-base_SRC   := engine/error.c engine/json.c
-text_SRC   := $(wildcard engine/text/*.c)
+# A room is a directory; its sources make one archive. The pure helpers with a source of their own
+# stand alone in `base`, because every room uses them.
+base_SRC   := engine/error.c engine/json.c engine/clock.c
+text_SRC   := $(filter-out engine/text/regex_%.c,$(wildcard engine/text/*.c)) \
+              engine/text/regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
+grammar_SRC := $(wildcard engine/grammar/*.c)
+template_SRC := $(wildcard engine/template/*.c)
 model_SRC  := $(wildcard engine/model/*.c)
 cpu_SRC    := $(wildcard engine/cpu/*.c)
 engine_SRC := $(filter-out $(base_SRC),$(wildcard engine/*.c))
 cuda_SRC   := cuda/none.c
 config_SRC := $(wildcard config/*.c)
 server_SRC := $(filter-out server/main.c,$(wildcard server/*.c))
-ROOMS := base text model cpu engine cuda config server
+parser_SRC := $(wildcard server/parser/*.c)
+ROOMS := base text template grammar model cpu engine cuda config server parser
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -79,7 +93,7 @@ tier_flags = $(foreach t,avx2 avx512 avx512bf16 amx,$(if $(filter %_$(t),$(1)),$
 JOBS    := $(shell nproc 2>/dev/null || echo 1)
 SUBMAKE  = $(MAKE) --no-print-directory $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 
-.PHONY: all run test check tidy bench parity clean test-programs bench-programs
+.PHONY: all run test check tidy bench parity clean ptxas-report test-programs bench-programs
 all: $(BUILD)/inferd $(BUILD)/inferd-bench
 
 run:
@@ -87,15 +101,53 @@ run:
 	@$(SUBMAKE) $(BUILD)/inferd
 	$(BUILD)/inferd serve models/demo $(RUN)
 
-$(BUILD)/inferd: $(call objects,server/main.c) $(ARCHIVES)
+# The daemon with CUDA takes libgpu.a in the place of libcuda.a, which holds cuda/none.c.
+GPU_ARCHIVE := $(BUILD)/libgpu.a
+GPU_OBJECTS := $(patsubst %,$(BUILD)/gpu/%.o,$(filter-out cuda/none.c,$(wildcard cuda/*.c)) $(wildcard cuda/*.cu))
+DAEMON_ARCHIVES := $(if $(WITH_CUDA),$(filter-out $(call archive,cuda),$(ARCHIVES)) $(GPU_ARCHIVE),$(ARCHIVES))
+GPU_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -ldl -lrt \
+            -static-libgcc -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic
+$(BUILD)/inferd: $(call objects,server/main.c) $(DAEMON_ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
+
+$(GPU_ARCHIVE): $(GPU_OBJECTS)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+$(BUILD)/gpu/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC    $< (gpu)"
+	$(Q)$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include -c $< -o $@
+NVCC_FLAGS := -std=c++17 -O3 -I. -lineinfo -Werror all-warnings -Xcompiler -fPIE \
+  $(foreach t,$(CUDA_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
+  -gencode arch=compute_90,code=compute_90
+
+# For a machine with a GPU (scripts/gpu_check): the kernel tests of tests/cuda and the benchmark, by
+# nvcc. CUDA_TARGETS=90a builds for one generation and is faster.
+GPU_TESTS := $(patsubst %,$(BUILD)/gpu/%.o,$(wildcard tests/cuda/*.cc tests/cuda/*.cu))
+.PHONY: gpu-programs
+gpu-programs: $(BUILD)/gpu/tests_cuda $(BUILD)/gpu/gpu_bench
+$(BUILD)/gpu/tests_cuda: $(GPU_TESTS) $(filter %.cu.o,$(GPU_OBJECTS))
+	@echo "  LD    $@"
+	$(Q)$(NVCC) -Xcompiler -pie -o $@ $^
+$(BUILD)/gpu/gpu_bench: $(BUILD)/gpu/cuda/dev/gpu_bench.cu.o $(BUILD)/gpu/cuda/blas_library.c.o $(filter %.cu.o,$(GPU_OBJECTS))
+	@echo "  LD    $@"
+	$(Q)$(NVCC) -Xcompiler -pie -o $@ $^ -ldl
+$(BUILD)/gpu/%.cc.o: %.cc
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(CCACHE) $(NVCC) $(NVCC_FLAGS) -x cu -MD -MF $(@:.o=.d) -c $< -o $@
+CCACHE := $(shell command -v ccache 2>/dev/null)
+$(BUILD)/gpu/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(CCACHE) $(NVCC) $(NVCC_FLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
 
 # `inferd bench` is a program of its own: the daemon carries no HTTP client.
 BENCH_OBJECTS := $(call objects,$(wildcard server/bench/*.c))
-$(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(ARCHIVES)
+$(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(DAEMON_ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) $(LINK_ARCHIVES) -lcurl $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group -lcurl $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
 
 # An archive also depends on its directories, so that a file that is gone leaves it.
 define room_rule
@@ -129,6 +181,23 @@ $(SIM): $(call objects,tests/sim/fake_ops.c)
 	$(Q)rm -f $@ && ar rcs $@ $^
 LINK_TEST = -Wl,--start-group $(SIM) $(ARCHIVES) -Wl,--end-group
 
+# The simulator: the whole engine in one thread, with a clock, a device and a heap of its own.
+# `make sim SIM_STEPS=1000000 SIM_SEED=1`; tests/sim/main.c says more.
+SIM_STEPS ?= 1000000
+SIM_SEED  ?= 1
+WRAPPED   := malloc calloc realloc reallocarray aligned_alloc strdup strndup free \
+             asprintf __asprintf_chk open openat read pread fopen fstat stat mmap getrandom \
+             tokenizer_load tokenizer_free engine_submit engine_drain
+SIM_OBJECTS := $(call objects,$(filter-out tests/sim/fake_%,$(wildcard tests/sim/*.c)))
+$(BUILD)/sim: $(SIM_OBJECTS) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(SIM_OBJECTS) $(LINK_ARCHIVES) $(LIBS)
+.PHONY: sim
+sim:
+	@scripts/bootstrap build
+	@$(SUBMAKE) $(BUILD)/sim
+	$(BUILD)/sim --steps $(SIM_STEPS) --seed $(SIM_SEED)
+
 # Unit tests: tests/<room>/*.c make one Criterion program, build/tests/<room>/run. The sanitizer
 # flavours run it by tests/sanitized.c, which says why.
 
@@ -154,20 +223,21 @@ $(BUILD)/tests/canary/run: $(call objects,tests/canary/canary.c) $(SAN_RUNNER)
 
 test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS)),$(BUILD)/tests/$(r)/run)
 test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
+test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 
 # scripts/test ends with one line, `N passed, N failed`, over all flavours.
 test:
 	@scripts/bootstrap build test
-	@$(SUBMAKE) all test-programs
+	@$(SUBMAKE) all test-programs emu-build
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@scripts/test --build $(BUILD) tidy unit asan tsan api api-asan api-tsan
+	@scripts/test --build $(BUILD) tidy unit sim asan sim-asan tsan emu api clients api-asan api-tsan
 
 check:
 	@scripts/bootstrap build test
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@scripts/test --build $(BUILD) asan tsan api-asan api-tsan
+	@scripts/test --build $(BUILD) asan sim-asan tsan api-asan api-tsan
 
 tidy:
 	@scripts/bootstrap tidy
@@ -202,14 +272,48 @@ $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/model/rig.
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
+# Grammars driven by scripts/parity_schemas.py, which checks them with Python's jsonschema.
+$(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
+
+# Templates rendered for comparison with Jinja2 (scripts/parity_templates.py).
+$(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(call archive,template) $(call archive,base)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(call archive,template) $(call archive,base) -Wl,--end-group -lm
+
+# libFuzzer over every target of tests/fuzz, FUZZ_SECONDS each; finds stay in build/fuzz/finds. The
+# committed corpus is replayed by `make test-fuzz`.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(shell sed -n 's/^  X(\([a-z]*\)).*/\1/p' tests/fuzz/targets.h)
+.PHONY: fuzz fuzz-programs
+fuzz:
+	@scripts/bootstrap build fuzz
+	@$(SUBMAKE) BUILD=$(BUILD)/fuzz SAN=fuzz CC=clang CUDA=0 fuzz-programs
+	@scripts/fuzz --build $(BUILD)/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+fuzz-programs: $(foreach t,$(FUZZ_TARGETS),$(BUILD)/run_$(t))
+FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(wildcard tests/fuzz/*.c)))
+$(BUILD)/entry_%.o: tests/fuzz/entry/main.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
+FUZZ_ARCHIVES := $(foreach r,base text template grammar model server,$(call archive,$(r)))
+$(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $< $(FUZZ_OBJECTS) \
+	  -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group $(LIBS)
+
 parity:
 	@scripts/bootstrap build parity
-	@$(SUBMAKE) $(BUILD)/model_driver
+	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver
+	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
 
-# The CUDA kernels on the emulator.
+# The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk
+ptxas-report:
+	scripts/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas $(CUDA_TARGETS)
 
 clean:
 	rm -rf $(BUILD)

@@ -427,6 +427,15 @@ static int check(const config_t *config, error_t *error) {
                      "max_num_batched_tokens (%lld) must be at least max_num_seqs (%lld)",
                      (long long)config->max_num_batched_tokens, (long long)config->max_num_seqs);
   }
+  if (config->prompt_lookup_min > config->prompt_lookup_max) {
+    return error_set(error, ERR_CONFIGURATION, "prompt_lookup_min",
+                     "prompt_lookup_min (%lld) must not be larger than prompt_lookup_max (%lld)",
+                     (long long)config->prompt_lookup_min, (long long)config->prompt_lookup_max);
+  }
+  if (config->speculative_model[0] && config->num_speculative_tokens == 0) {
+    return error_set(error, ERR_CONFIGURATION, "speculative_model",
+                     "speculative_model needs num_speculative_tokens, 1 to 15");
+  }
   bool device = strcmp(config->device, "auto") == 0 || strcmp(config->device, "cpu") == 0 ||
                 strcmp(config->device, "cuda") == 0 || strncmp(config->device, "cuda:", 5) == 0;
   if (!device) {

@@ -5,22 +5,15 @@
  * rows on. GELU: Hendrycks and Gimpel 2016, erf and tanh forms; SiLU gate: Shazeer 2020. fp32
  * inside, rounded once. Measured: not yet.
  */
-#include "cuda/kernels.h"
+#include "cuda/act.h"
 #include "cuda/lanes.h"
 
 enum { ACTIVATION_THREADS = 256 };
 
-template <gpu_activation_t KIND> GPU_FN float act(float x) {
-  if (KIND == GPU_RELU) return x < 0.0f ? 0.0f : x;
-  if (KIND == GPU_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-  if (KIND == GPU_SILU_MUL) return x / (1.0f + expf(-x));
-  return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + 0.044715f * x * x * x)));
-}
-
 template <class T, gpu_activation_t KIND>
 __global__ void activation_kernel(T *__restrict__ out, const T *__restrict__ in, int32_t width,
                                   int64_t elements) {
-  const bool gated = KIND == GPU_SILU_MUL || KIND == GPU_GELU_TANH_MUL;
+  const bool gated = activation_gated(KIND);
   const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
   if (at >= elements) return;
   const int64_t row = at / width, column = at % width;
@@ -28,7 +21,7 @@ __global__ void activation_kernel(T *__restrict__ out, const T *__restrict__ in,
   float x[VECTOR], up[VECTOR];
   load_8(x, from);
   if (gated) load_8(up, from + width);
-  for (int j = 0; j < VECTOR; j++) x[j] = gated ? act<KIND>(x[j]) * up[j] : act<KIND>(x[j]);
+  for (int j = 0; j < VECTOR; j++) x[j] = activate_one(KIND, x[j], gated ? up[j] : 0.0f);
   store_8(out + at, x);
 }
 
@@ -50,6 +43,7 @@ static cudaError_t activate(void *out, const void *in, gpu_activation_t kind, in
   case GPU_GELU_TANH: return launch<T, GPU_GELU_TANH>(out, in, width, elements, stream);
   case GPU_SILU_MUL: return launch<T, GPU_SILU_MUL>(out, in, width, elements, stream);
   case GPU_GELU_TANH_MUL: return launch<T, GPU_GELU_TANH_MUL>(out, in, width, elements, stream);
+  case GPU_CLAMPED_SWIGLU: return launch<T, GPU_CLAMPED_SWIGLU>(out, in, width, elements, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -59,4 +53,33 @@ int gpu_activate(dtype_t dtype, void *out, const void *in, gpu_activation_t kind
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
   return FOR_DTYPE(dtype, activate, out, in, kind, width, (int64_t)rows * width, stream);
+}
+
+/* One block a row. */
+template <class T>
+__global__ void gated_add_kernel(T *out, const T *in, const T *__restrict__ gate, const T *residual,
+                                 int32_t width) {
+  const size_t at = (size_t)blockIdx.x * width;
+  const float share = 1.0f / (1.0f + expf(-to_float(gate[blockIdx.x])));
+  for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
+    float x[VECTOR], r[VECTOR];
+    load_8(x, in + at + i);
+    load_8(r, residual + at + i);
+    for (int j = 0; j < VECTOR; j++) r[j] = fma_rn(share, x[j], r[j]);
+    store_8(out + at + i, r);
+  }
+}
+
+template <class T>
+static cudaError_t gated_add(void *out, const void *in, const void *gate, const void *residual,
+                             int32_t width, int32_t rows, gpu_stream_t stream) {
+  return LAUNCH(gated_add_kernel<T>, ((unsigned)rows), (row_threads(width)), 0, stream, (T *)out,
+                (const T *)in, (const T *)gate, (const T *)residual, width);
+}
+
+int gpu_gated_add(dtype_t dtype, void *out, const void *in, const void *gate, const void *residual,
+                  int32_t width, int32_t rows, gpu_stream_t stream) {
+  if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  return FOR_DTYPE(dtype, gated_add, out, in, gate, residual, width, rows, stream);
 }

@@ -13,15 +13,15 @@
 extern "C" {
 #endif
 
-/* One piece of work of the decode kernel: keys [first, last) of a request. */
+/* Work of the decode kernel: keys [first, last) of a request. */
 typedef struct gpu_decode_item {
   int32_t row, first, last;
-  int32_t whole; /* 1 = the only piece of its row: no partial result */
+  int32_t whole; /* 1 = the only item of its row: no partial result */
 } gpu_decode_item_t;
 
 /* What gpu_attention_plan leaves in device memory for the kernels of the same step and window. */
 typedef struct gpu_plan {
-  int32_t *counts;          /* [4]: decode items, prefill tiles, chunk, 0 */
+  int32_t *counts;          /* [4]: decode items, prefill tiles, items a row at most, 0 */
   gpu_decode_item_t *items; /* [items_max] */
   int32_t *row_items;       /* [R][2] first item of a row, number of items */
   int32_t *tiles;           /* [tiles_max][2] row, first query of the tile within its chunk */
@@ -46,13 +46,14 @@ typedef struct gpu_attention {
 
 /* Query tokens of a prefill tile. */
 int32_t gpu_prefill_tile(int32_t head_dim);
-/* Requests with one query token become decode items of at most `chunk` keys cut at multiples of it
- * (a multiple of 64), the others tiles of gpu_prefill_tile tokens. chunk 0 = cut evenly over
- * `workers` blocks: faster on a small batch, but then bits depend on batch mates. A list that does
- * not fit doubles its chunk: items_max of sum(ceil(len / chunk)) + R never needs to; tiles_max must
- * be T / tile + R. */
-int gpu_attention_plan(const gpu_attention_t *args, int32_t chunk, int32_t workers,
-                       gpu_stream_t stream);
+/* Items of a row of `len` keys when it is cut wherever it may be: 8 at 1k, 48 at 8k, 112 at 128k.
+ * Host only. */
+int32_t gpu_decode_items(int32_t len);
+/* Requests with one query token become decode items, the others tiles of gpu_prefill_tile tokens.
+ * Keys are cut at fixed positions (pieces.h), and the sums do not depend on the cuts, so a row has
+ * the same bits in any batch and as a tile. A list that does not fit cuts each row less: items_max
+ * of R is enough, sum(gpu_decode_items(len)) the fastest; tiles_max must be T / tile + R. */
+int gpu_attention_plan(const gpu_attention_t *args, gpu_stream_t stream);
 /* All requests of one query token; grid of `workers` blocks (2 per multiprocessor). */
 int gpu_attention_decode(const gpu_attention_t *args, int32_t workers, gpu_stream_t stream);
 /* All requests of more query tokens; `tiles` is a bound on their number, at most tiles_max. */

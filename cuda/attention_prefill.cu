@@ -6,11 +6,11 @@
  * walks the keys in tiles of 64, aligned to key 0, from the first that its window shows to the last
  * that causality shows: FlashAttention-2 (Dao 2023) on mma.sync. K of the next tile and V of this
  * one are in flight during the arithmetic. Bound by the tensor cores: 4 * D flop per query, key and
- * head. A query's bits depend on its own keys only, not on the tile or chunk it came in. Measured:
- * not yet.
+ * head. A query's bits depend on its own keys only, not on the tile or chunk it came in, and are
+ * those that attention_decode.cu gives it (softmax.h). Measured: not yet.
  */
 #include "cuda/attention.h"
-#include "cuda/softmax.h"
+#include "cuda/tiles.h"
 
 enum { KEYS = 64 };
 
@@ -19,9 +19,10 @@ template <int D> struct prefill_t {
   static constexpr int WARPS = D <= 128 ? 8 : 4, THREADS = WARPS * WARP, ROWS = WARPS * MMA_ROWS;
 };
 
-template <class T, int D> struct prefill_shared_t {
-  uint16_t query[prefill_t<D>::ROWS * D]; /* all three as [part][row][64], chunks swizzled */
-  uint16_t keys[KEYS * D], values[KEYS * D];
+template <class S, int D> struct prefill_shared_t { /* all [part][row][128 bytes], mixed */
+  static constexpr int SLOT = D * (int)sizeof(S);
+  uint8_t query[prefill_t<D>::ROWS * D * 2];
+  uint8_t keys[KEYS * SLOT], values[KEYS * SLOT];
 };
 
 /* What one block works on. Positions count from the start of the request. */
@@ -35,23 +36,25 @@ typedef struct prefill_work {
 } prefill_work_t;
 
 /* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. */
-template <class T, int D>
+template <class S, int D>
 GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
-                      uint16_t *to) {
+                      uint8_t *to) {
+  constexpr int SLOT = D * (int)sizeof(S), ROW = SLOT < KV_ROW_MAX ? SLOT : KV_ROW_MAX;
+  constexpr int CHUNKS = ROW / KV_CHUNK;
   const int size = a.kv.block_size;
   UNROLL
-  for (int i = threadIdx.x; i < KEYS * D / VECTOR; i += prefill_t<D>::THREADS) {
-    const int part = i / (KEYS * 8), row = i / 8 % KEYS, key = tile * KEYS + row;
+  for (int i = threadIdx.x; i < KEYS * SLOT / KV_CHUNK; i += prefill_t<D>::THREADS) {
+    const int part = i / (KEYS * CHUNKS), row = i / CHUNKS % KEYS, key = tile * KEYS + row;
     const bool valid = key < work.len;
     const int block = valid ? work.blocks[key / size] : 0;
-    const T *head = (const T *)a.kv.base + kv_head_at(a.kv, a.layer, block, value, work.kv_head);
-    const size_t from = ((size_t)part * size + key % size) * GPU_KV_LANE + i % 8 * VECTOR;
-    cp_async_16(to + i * VECTOR, head + from, valid ? 16 : 0);
+    const uint8_t *head = kv_head_at(a.kv, a.layer, block, value, work.kv_head);
+    const size_t from = ((size_t)part * size + key % size) * ROW + i % CHUNKS * KV_CHUNK;
+    cp_async_16(to + i * KV_CHUNK, head + from, valid ? KV_CHUNK : 0);
   }
 }
 
 template <class T, int D>
-GPU_FN void load_queries(const gpu_attention_t &a, const prefill_work_t &work, uint16_t *to) {
+GPU_FN void load_queries(const gpu_attention_t &a, const prefill_work_t &work, uint8_t *to) {
   constexpr int ROWS = prefill_t<D>::ROWS;
   const int dim = a.kv.head_dim;
   const size_t width = (size_t)(a.num_heads + 2 * a.kv.num_kv_heads) * dim;
@@ -60,23 +63,36 @@ GPU_FN void load_queries(const gpu_attention_t &a, const prefill_work_t &work, u
     const int row = i / (D / VECTOR), chunk = i % (D / VECTOR);
     const bool valid = row < work.queries && chunk * VECTOR < dim;
     const T *source = from + (valid ? row * width + (size_t)chunk * VECTOR : 0);
-    cp_async_16(to + kv_chunk_at(ROWS, row, chunk), source, valid ? 16 : 0);
+    cp_async_16(to + kv_chunk_at<D * 2>(ROWS, row, chunk), source, valid ? KV_CHUNK : 0);
   }
 }
 
 /* This warp's 16 rows of queries as fragments. */
-template <class T, int D>
-GPU_FN void query_fragments(const uint16_t *query, uint32_t (&fragment)[D / 16][4]) {
+template <class T, class S, int D>
+GPU_FN void query_fragments(const uint8_t *query, uint32_t (&fragment)[D / 16][4]) {
+  constexpr int ROWS = prefill_t<D>::ROWS, SLOT = D * 2;
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
-  const int row = threadIdx.x / WARP * MMA_ROWS + (matrix & 1) * 8 + lane % 8;
+  const int warp_row = threadIdx.x / WARP * MMA_ROWS;
   UNROLL
-  for (int k = 0; k < D / 16; k++)
-    ldmatrix_x4(fragment[k], query + kv_chunk_at(prefill_t<D>::ROWS, row, k * 2 + (matrix >> 1)));
+  for (int k = 0; k < D / 16; k++) {
+    if constexpr (sizeof(S) == 2) {
+      const int row = warp_row + (matrix & 1) * 8 + lane % 8;
+      ldmatrix_x4(fragment[k], query + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix >> 1)));
+    } else {
+      UNROLL
+      for (int i = 0; i < 2; i++) { /* four neighbours: half of a chunk */
+        const int row = warp_row + lane / 4 + i * 8;
+        const int chunk = kv_chunk_at<SLOT>(ROWS, row, k * 2 + lane % 4 / 2);
+        const uint32_t *words = (const uint32_t *)(query + chunk + lane % 2 * 8);
+        even_odd(words[0], words[1], fragment[k][i], fragment[k][2 + i]);
+      }
+    }
+  }
 }
 
 /* Scores -> masked base-2 logits. */
-GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work, int tile,
-                        float (&logits)[KEYS / 8][4]) {
+GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work,
+                        const logit_rule_t &rule, int tile, float (&logits)[KEYS / 8][4]) {
   const int lane = threadIdx.x % WARP;
   const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
   UNROLL
@@ -85,70 +101,95 @@ GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work, in
       const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
       bool visible = key <= position && key < work.len;
       if (a.window > 0) visible = visible && key > position - a.window;
-      logits[n][i] = visible ? score_logit(logits[n][i], a.scale, a.softcap) : -INFINITY;
+      logits[n][i] = visible ? score_logit(logits[n][i], rule) : -INFINITY;
     }
   }
 }
 
+/* Adds the piece that ended to the pieces before it. */
+template <int D> GPU_FN void fold_rows(attention_rows_t<D> &total, attention_rows_t<D> &piece) {
+  softmax_finish<D>(piece);
+  UNROLL
+  for (int h = 0; h < 2; h++) {
+    const fold_t fold = fold_state(total.max[h], total.sum[h], piece.max[h], piece.sum[h]);
+    UNROLL
+    for (int j = 0; j < D / 8; j++)
+      for (int i = 2 * h; i < 2 * h + 2; i++)
+        total.acc[j][i] = fold_value(fold, total.acc[j][i], piece.acc[j][i]);
+  }
+  rows_reset<D>(piece);
+}
+
 /* Walks the key tiles [first, last). */
-template <class T, int D>
+template <class T, class S, int D>
 GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, int first, int last,
-                         prefill_shared_t<T, D> *shared, attention_rows_t<D> &rows) {
+                         prefill_shared_t<S, D> *shared, attention_rows_t<D> &total) {
+  const logit_rule_t rule = {mul_rn(a.scale, kv_scale(a.kv, a.layer, 0, work.kv_head)), a.softcap};
   load_queries<T, D>(a, work, shared->query);
-  load_tile<T, D>(a, work, first, 0, shared->keys);
+  load_tile<S, D>(a, work, first, 0, shared->keys);
   cp_async_commit();
-  uint32_t query[D / 16][4];
+  attention_rows_t<D> piece;
+  rows_reset<D>(piece);
+  rows_reset<D>(total);
+  int end = piece_end(first * KEYS);
   for (int tile = first; tile < last; tile++) {
-    load_tile<T, D>(a, work, tile, 1, shared->values);
+    load_tile<S, D>(a, work, tile, 1, shared->values);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
-    if (D <= 128 ? tile == first : true) query_fragments<T, D>(shared->query, query);
     float logits[KEYS / 8][4] = {};
-    UNROLL
-    for (int n = 0; n < KEYS / 16; n++)
-      score_keys<T, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, (const T *)shared->keys,
-                             n * 16);
+    {
+      uint32_t query[D / 16][4]; /* again for each tile: registers are worth more */
+      query_fragments<T, S, D>(shared->query, query);
+      UNROLL
+      for (int n = 0; n < KEYS / 16; n++)
+        score_keys<T, S, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, shared->keys, n * 16);
+    }
     __syncthreads(); /* the keys have been read */
-    if (tile + 1 < last) load_tile<T, D>(a, work, tile + 1, 0, shared->keys);
+    if (tile + 1 < last) load_tile<S, D>(a, work, tile + 1, 0, shared->keys);
     cp_async_commit();
-    mask_logits(a, work, tile, logits);
-    softmax_step<D, KEYS / 8>(rows, logits);
+    mask_logits(a, work, rule, tile, logits);
     cp_async_wait<1>();
     __syncthreads(); /* this tile's values have landed */
     UNROLL
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t weights[4];
+      softmax_step<D>(piece, logits[2 * n], logits[2 * n + 1]);
       pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
-      add_values<T, D, KEYS>(rows, weights, (const T *)shared->values, n * 16);
+      add_values<T, S, D, KEYS>(piece, weights, shared->values, n * 16);
     }
     __syncthreads(); /* the values have been read */
+    if ((tile + 1) * KEYS != end && tile + 1 != last) continue;
+    fold_rows<D>(total, piece);
+    end = piece_end((tile + 1) * KEYS);
   }
   cp_async_wait<0>();
-  softmax_finish<D>(rows);
 }
 
-template <class T, int D>
+template <class T, class S, int D>
 GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
-                       const attention_rows_t<D> &rows) {
+                       attention_rows_t<D> &rows) {
   const int lane = threadIdx.x % WARP, dim = a.kv.head_dim;
+  const float scale = kv_scale(a.kv, a.layer, 1, work.kv_head);
+  UNROLL
   for (int h = 0; h < 2; h++) {
     const int row = threadIdx.x / WARP * MMA_ROWS + lane / 4 + h * 8;
     if (row >= work.queries) continue;
-    const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head);
+    const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head, scale);
     T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
     UNROLL
-    for (int j = 0; j < D / 8; j++) {
-      if (j * 8 >= dim) break;
-      *(uint32_t *)(out + j * 8 + lane % 4 * 2) =
-          pack<T>(rows.acc[j][2 * h] * inverse, rows.acc[j][2 * h + 1] * inverse);
+    for (int p = 0; p < D / 8; p++) {
+      const int column = pair_column<S>(p);
+      if (column >= dim) continue;
+      *(uint32_t *)(out + column) = pack<T>(mul_rn(pair_low<S, D>(rows, p, h), inverse),
+                                            mul_rn(pair_high<S, D>(rows, p, h), inverse));
     }
   }
 }
 
-template <class T, int D>
+template <class T, class S, int D>
 __global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gpu_attention_t a) {
-  typedef prefill_shared_t<T, D> shared_t;
+  typedef prefill_shared_t<S, D> shared_t;
   DYN_SMEM(shared_t, shared);
   const int tiles = a.plan.counts[1];
   if ((int)blockIdx.x >= tiles) return;
@@ -166,29 +207,19 @@ __global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gp
   const int low = a.window > 0 ? work.position - a.window + 1 : 0;
   const int last = (work.position + work.queries + KEYS - 1) / KEYS;
   attention_rows_t<D> rows;
-  rows_reset<D>(rows);
-  attend_tiles<T, D>(a, work, low > 0 ? low / KEYS : 0, last, shared, rows);
-  write_rows<T, D>(a, work, rows);
+  attend_tiles<T, S, D>(a, work, low > 0 ? low / KEYS : 0, last, shared, rows);
+  write_rows<T, S, D>(a, work, rows);
 }
 
-template <class T, int D>
+template <class T, class S, int D>
 static cudaError_t prefill(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
-  const size_t bytes = sizeof(prefill_shared_t<T, D>);
-  const cudaError_t status = cudaFuncSetAttribute(
-      (const void *)prefill_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  const size_t bytes = sizeof(prefill_shared_t<S, D>);
+  const cudaError_t status =
+      cudaFuncSetAttribute((const void *)prefill_kernel<T, S, D>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH((prefill_kernel<T, D>), ((unsigned)tiles, (unsigned)a.num_heads),
+  return LAUNCH((prefill_kernel<T, S, D>), ((unsigned)tiles, (unsigned)a.num_heads),
                 (prefill_t<D>::THREADS), bytes, stream, a);
-}
-
-template <class T>
-static cudaError_t prefill_size(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
-  switch (kv_padded(a.kv.head_dim)) {
-  case 64: return prefill<T, 64>(a, tiles, stream);
-  case 128: return prefill<T, 128>(a, tiles, stream);
-  case 256: return prefill<T, 256>(a, tiles, stream);
-  }
-  return cudaErrorInvalidValue;
 }
 
 int32_t gpu_prefill_tile(int32_t head_dim) {
@@ -200,5 +231,5 @@ int gpu_attention_prefill(const gpu_attention_t *args, int32_t tiles, gpu_stream
   if (args->num_heads <= 0 || args->num_heads % args->kv.num_kv_heads != 0)
     return cudaErrorInvalidValue;
   if (tiles == 0) return cudaSuccess;
-  return FOR_DTYPE(args->kv.dtype, prefill_size, *args, tiles, stream);
+  return FOR_KV(args->kv, prefill, *args, tiles, stream);
 }

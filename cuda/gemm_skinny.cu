@@ -1,110 +1,113 @@
 /* gemm_skinny.cu: linear layers of few rows, M <= 32: the weights are streamed once.
  *
- * out (M, N) = in (M, K) . W (N, K)^T (+ bias) (+ residual); N * K * 2 bytes, which bounds it. A
- * block owns 16 rows of W, the rows of mma's A; tokens are its columns, 8 an instruction. Eight
- * warps take 32 columns of K in turn and are summed in order at the end. A lane loads 16 bytes of W
- * straight to registers: k is permuted so that a lane's eight neighbours are exactly its fragments
- * of two instructions, for W and for the tokens alike, and no shuffle is needed. The permutation
- * and the order of sums depend on K alone, so a token's bits do not depend on M. Measured: not yet.
+ * out (M, N) = act(norm(in) (M, K) . W (N, K)^T (+ bias)) (+ residual); N * K * 2 bytes, which
+ * bounds it. A block owns 16 or 32 rows of W, the rows of mma's A; tokens are its columns, 8 an
+ * instruction. Eight warps take spans of K (linear_parts.h) in turn; a lane loads 16 bytes of W
+ * straight to registers. When there are fewer blocks than multiprocessors, 2 or 4 blocks share a
+ * tile: each leaves the sums of its spans in memory and the last one to arrive adds all of them, in
+ * order. The first weights are on their way before the kernel waits for its predecessor. Measured:
+ * not yet.
  */
-#include "cuda/softmax.h"
+#include "cuda/skinny_parts.h"
 
-enum { SKINNY_WARPS = 8, SKINNY_THREADS = SKINNY_WARPS * WARP, TILE_N = 16, TILE_K = 32 };
-enum { SKINNY_STEP = SKINNY_WARPS * TILE_K, IN_FLIGHT = 4 };
+enum { SPLIT_MAX = 4 };
 
-/* Eight elements at column `k` of a row, zeros beyond the end or when the row is none. */
-template <class T, bool STREAM> GPU_FN uint4 load_piece(const T *row, int k, int columns) {
-  if (row == nullptr || k >= columns) return make_uint4(0, 0, 0, 0);
-  return STREAM ? load_16_stream(row + k) : load_16(row + k);
+/* Where a split leaves the sum of a span, a tile row of all blocks and a token. */
+GPU_FN float *partial_at(const gpu_skinny_t &a, int span, int row, int token) {
+  const size_t rows = (size_t)weight_tiles(a) * 16;
+  return a.partial + ((size_t)span * rows + row) * a.rows + token;
 }
 
-template <class T>
-GPU_FN void multiply(float (&acc)[4], const uint4 &low, const uint4 &high, const uint4 &x) {
-  const uint32_t first[4] = {low.x, high.x, low.y, high.y};
-  const uint32_t second[4] = {low.z, high.z, low.w, high.w};
-  mma_16816<T>(acc, first, x.x, x.y);
-  mma_16816<T>(acc, second, x.z, x.w);
-}
-
-/* acc (tokens 8 m + ..) over this warp's share of K. */
-template <class T, int TOKENS>
-GPU_FN void stream_weights(const gpu_skinny_t &a, float (&acc)[TOKENS][4]) {
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const int low = blockIdx.x * TILE_N + lane / 4, high = low + 8, k = a.k;
-  const T *weight = (const T *)a.weight;
-  const T *low_row = low < a.n ? weight + (size_t)low * k : nullptr;
-  const T *high_row = high < a.n ? weight + (size_t)high * k : nullptr;
-  const T *in[TOKENS];
-  UNROLL
-  for (int m = 0; m < TOKENS; m++) {
-    const int token = m * 8 + lane / 4;
-    in[m] = token < a.rows ? (const T *)a.in + (size_t)token * k : nullptr;
+/* Leaves this block's spans in memory. True in the block that was the last of its tile: then all
+ * spans are there. */
+template <int TOKENS, int TILES>
+GPU_FN bool meet_blocks(const gpu_skinny_t &a, skinny_shared_t<TOKENS, TILES> &shared) {
+  const int mine = SPANS / gridDim.y, first = blockIdx.y * mine, rows = TILES * 16;
+  for (int i = threadIdx.x; i < mine * rows * a.rows; i += SKINNY_THREADS) {
+    const int token = i % a.rows, row = i / a.rows % rows, span = first + i / a.rows / rows;
+    const int tile_row = blockIdx.x * rows + row;
+    if (tile_row / 16 >= weight_tiles(a)) continue;
+    *partial_at(a, span, tile_row, token) = shared.sums[span][row][token];
   }
-  for (int base = warp * TILE_K; base < k; base += IN_FLIGHT * SKINNY_STEP) {
-    uint4 weights[IN_FLIGHT][2];
-    UNROLL
-    for (int i = 0; i < IN_FLIGHT; i++) {
-      const int at = base + i * SKINNY_STEP + lane % 4 * VECTOR;
-      weights[i][0] = load_piece<T, true>(low_row, at, k);
-      weights[i][1] = load_piece<T, true>(high_row, at, k);
-    }
-    UNROLL
-    for (int i = 0; i < IN_FLIGHT; i++) {
-      const int at = base + i * SKINNY_STEP + lane % 4 * VECTOR;
-      UNROLL
-      for (int m = 0; m < TOKENS; m++)
-        multiply<T>(acc[m], weights[i][0], weights[i][1], load_piece<T, false>(in[m], at, k));
-    }
-  }
-}
-
-template <class T> GPU_FN void write_output(const gpu_skinny_t &a, int token, int n, float sum) {
-  const size_t at = (size_t)token * a.n + n;
-  if (a.bias) sum += a.bias[n];
-  if (a.residual) sum += to_float(((const T *)a.residual)[at]);
-  if (!a.logits) {
-    ((T *)a.out)[at] = from_float<T>(sum);
-    return;
-  }
-  ((float *)a.out)[at] = a.softcap != 0.0f ? a.softcap * tanhf(sum / a.softcap) : sum;
-}
-
-template <class T, int TOKENS>
-__global__ void __launch_bounds__(SKINNY_THREADS) skinny_kernel(const gpu_skinny_t a) {
-  SHARED(sums, float[SKINNY_WARPS][TILE_N][TOKENS * 8 + 1]);
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  float acc[TOKENS][4] = {};
-  stream_weights<T, TOKENS>(a, acc);
-  UNROLL
-  for (int m = 0; m < TOKENS; m++)
-    for (int i = 0; i < 4; i++)
-      sums[warp][lane / 4 + i / 2 * 8][m * 8 + lane % 4 * 2 + i % 2] = acc[m][i];
+  __threadfence(); /* the sums are visible before the ticket is */
   __syncthreads();
-  for (int i = threadIdx.x; i < TILE_N * TOKENS * 8; i += SKINNY_THREADS) {
-    const int row = i % TILE_N, token = i / TILE_N, n = blockIdx.x * TILE_N + row;
-    if (n >= a.n || token >= a.rows) continue;
-    float sum = 0.0f;
-    for (int w = 0; w < SKINNY_WARPS; w++) sum += sums[w][row][token];
-    write_output<T>(a, token, n, sum);
+  if (threadIdx.x == 0) {
+    shared.last = atomicAdd(&a.tickets[blockIdx.x], 1) == (int)gridDim.y - 1;
+    if (shared.last) a.tickets[blockIdx.x] = 0; /* as the next launch expects it */
+  }
+  __syncthreads();
+  __threadfence();
+  return shared.last;
+}
+
+/* The sums that all blocks of the tile left, added in order and written. */
+template <class T, int TOKENS, int TILES> GPU_FN void write_partials(const gpu_skinny_t &a) {
+  for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
+    const int row = i % 8, at = blockIdx.x * TILES + i / 8 % TILES, token = i / (8 * TILES);
+    if (token >= a.rows || at >= weight_tiles(a)) continue;
+    float low = 0.0f, high = 0.0f;
+    for (int span = 0; span < SPANS; span++) {
+      low = add_rn(low, __ldcg(partial_at(a, span, at * 16 + row, token)));
+      high = add_rn(high, __ldcg(partial_at(a, span, at * 16 + row + 8, token)));
+    }
+    write_pair<T>(a, token, at, row, low, high);
   }
 }
 
-template <class T, int TOKENS>
+template <class T, int TOKENS, int TILES, bool NORM>
+__global__ void __launch_bounds__(SKINNY_THREADS, TOKENS == 1 ? 3 : 1)
+    skinny_kernel(const gpu_skinny_t a) {
+  typedef skinny_shared_t<TOKENS, TILES> shared_t;
+  DYN_SMEM(shared_t, memory);
+  shared_t &shared = *memory;
+  stream_spans<T, TOKENS, TILES, NORM>(a, shared);
+  if (gridDim.y == 1)
+    write_spans<T>(a, shared);
+  else if (meet_blocks(a, shared))
+    write_partials<T, TOKENS, TILES>(a);
+}
+
+/* Blocks that share a tile: so many that every multiprocessor has one. */
+static unsigned split_of(const gpu_skinny_t &a, unsigned blocks) {
+  unsigned split = 1;
+  if (a.partial == nullptr || a.tickets == nullptr) return 1;
+  while (split < SPLIT_MAX && blocks * split < (unsigned)a.workers) split *= 2;
+  return split;
+}
+
+template <class T, int TOKENS, int TILES, bool NORM>
 static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
-  const unsigned blocks = (unsigned)((args.n + TILE_N - 1) / TILE_N);
-  return LAUNCH((skinny_kernel<T, TOKENS>), (blocks), (SKINNY_THREADS), 0, stream, args);
+  const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
+  const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
+  launch_options_t overlap = {};
+  overlap.may_overlap = true;
+  const cudaError_t status =
+      cudaFuncSetAttribute((const void *)skinny_kernel<T, TOKENS, TILES, NORM>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  return LAUNCH_WITH(overlap, (skinny_kernel<T, TOKENS, TILES, NORM>),
+                     (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
+}
+
+/* With more tokens a block takes more weight rows, or it would read more inputs than weights. */
+template <class T, bool NORM>
+static cudaError_t skinny_rows(const gpu_skinny_t &args, gpu_stream_t stream) {
+  if (args.rows <= 8) return launch<T, 1, 1, NORM>(args, stream);
+  if (args.rows <= 16) return launch<T, 2, 2, NORM>(args, stream);
+  return launch<T, 4, 2, NORM>(args, stream);
 }
 
 template <class T> static cudaError_t skinny(const gpu_skinny_t &args, gpu_stream_t stream) {
-  if (args.rows <= 8) return launch<T, 1>(args, stream);
-  if (args.rows <= 16) return launch<T, 2>(args, stream);
-  return launch<T, 4>(args, stream);
+  return args.norm ? skinny_rows<T, true>(args, stream) : skinny_rows<T, false>(args, stream);
+}
+
+size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n) {
+  const size_t tiles = ((size_t)n + 7) / 8; /* gated, the larger */
+  return SPANS * tiles * 16 * (size_t)rows * sizeof(float);
 }
 
 int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
-  if (args->rows < 0 || args->rows > GPU_SKINNY_ROWS_MAX || args->n <= 0 || args->k <= 0)
-    return cudaErrorInvalidValue;
-  if (args->k % GPU_ROW_ALIGN != 0) return cudaErrorInvalidValue;
+  if (!linear_supported(*args) || args->rows > GPU_SKINNY_ROWS_MAX) return cudaErrorInvalidValue;
   if (args->rows == 0) return cudaSuccess;
   return FOR_DTYPE(dtype, skinny, *args, stream);
 }

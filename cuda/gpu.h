@@ -22,10 +22,12 @@
  *                  the fragments of the PTX manual: a[0..3] are rows l / 4, + 8, same, + 8 and
  *                  columns 2 (l % 4) of the first two, + 8 of the others; b0, b1 are rows
  *                  2 (l % 4), + 8 of column l / 4; acc is rows l / 4, + 8, columns 2 (l % 4), + 1.
- * Arithmetic       exp2_approx(x), rcp_approx(x)
+ * Arithmetic       exp2_approx(x); mul_rn, add_rn, fma_rn: one rounding each, never contracted, for
+ *                  sums that two kernels must agree on bit for bit
  * Conversions      to_float(v), from_float<T>(x), pack<T>(low, high) -> two values in 32 bits,
  *                  unpack<T>(bits) -> float2, for T = bf16_t and f16_t, all to nearest even;
- *                  e4m3_to_float, float_to_e4m3 (saturating, NaN stays NaN)
+ *                  e4m3_to_float, float_to_e4m3 (saturating, NaN stays NaN);
+ *                  e4m3_pairs<T>(word, even, odd): bytes 0, 2 and 1, 3 of four values, NaN as 480
  * Memory           load_16(p), load_16_stream(p) (read once: kept out of L1, first to leave L2),
  *                  store_16(p, v); ld_acquire, st_release on int; SPIN_PAUSE() in polling loops
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90

@@ -23,18 +23,21 @@ extern "C" {
 
 typedef struct CUstream_st *gpu_stream_t; /* a cudaStream_t */
 
-enum { GPU_KV_LANE = 64, GPU_HEAD_DIM_MAX = 256, GPU_ROW_ALIGN = 8, GPU_SKINNY_ROWS_MAX = 32 };
+enum { GPU_HEAD_DIM_MAX = 256, GPU_ROW_ALIGN = 8, GPU_SKINNY_ROWS_MAX = 32 };
 
-/* The paged KV cache: [layer][block][K|V][kv_head][part][slot][64 elements], where part counts the
- * 64-element pieces of a head of D padded to 64, 128 or 256, and each 128-byte row holds its eight
- * 16-byte chunks in the order chunk ^ (slot & 7), so that a copy to shared memory has no bank
- * conflicts. Padding elements are zero in every slot that was written. */
+/* The paged KV cache: [layer][block][K|V][kv_head][part][slot][row of 128 bytes]. A head of D is
+ * padded to 64, 128 or 256 elements; a row holds 64 of them, or 128 when they are stored as e4m3
+ * (D <= 64: rows of 64 bytes). A row's 16-byte chunks stand in the order chunk ^ (slot & 7), in
+ * rows of 64 bytes chunk ^ (slot >> 1 & 3), so that a copy to shared memory has no bank conflicts.
+ * Padding elements are zero in every slot that was written. */
 typedef struct gpu_kv {
   void *base;
   int32_t num_layers, num_blocks;
   int32_t block_size; /* 16, 32 or 64 slots */
   int32_t num_kv_heads, head_dim;
-  dtype_t dtype;
+  dtype_t dtype;       /* of activations, and of the cache unless fp8 */
+  int32_t fp8;         /* 1 = stored as e4m3, value / scale; computed in dtype */
+  const float *scales; /* [num_layers][K|V][num_kv_heads] of the stored values; NULL = ones */
 } gpu_kv_t;
 
 /* Bytes of one block in one layer, K and V; 0 when the shape is not supported. Host only. */
@@ -63,13 +66,18 @@ int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, con
              const float *bias, int centred, float eps, int32_t width, int32_t rows,
              gpu_stream_t stream);
 
+/* RMSNorm in place of `width` columns from x on, of rows that are `stride` elements apart. */
+int gpu_norm_columns(dtype_t dtype, void *x, int64_t stride, const float *weight, float eps,
+                     int32_t width, int32_t rows, gpu_stream_t stream);
+
 /* Values and order as activation_t of engine/ops.h. */
 typedef enum gpu_activation {
   GPU_RELU,
   GPU_GELU,
   GPU_GELU_TANH,
   GPU_SILU_MUL,
-  GPU_GELU_TANH_MUL
+  GPU_GELU_TANH_MUL,
+  GPU_CLAMPED_SWIGLU
 } gpu_activation_t;
 /* out[rows, width] = act(in); the MUL kinds read 2 * width columns, gate then up. */
 int gpu_activate(dtype_t dtype, void *out, const void *in, gpu_activation_t kind, int32_t width,
@@ -87,21 +95,39 @@ typedef struct gpu_rope_store {
   float norm_eps;
   int32_t dims; /* rotated dimensions of a head: pairs (i, i + dims / 2) */
   int32_t num_heads, tokens, layer;
+  int norm_whole; /* q_norm is [Hq D], k_norm [Hk D]: one norm over all heads of a token */
 } gpu_rope_store_t;
 int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_t stream);
 
+/* A linear layer: out = act(norm(in) . weight^T (+ bias)) (+ residual). */
 typedef struct gpu_skinny {
-  const void *in;       /* [rows, k] */
-  const void *weight;   /* [n, k] of the same dtype */
-  const float *bias;    /* [n] or NULL */
-  const void *residual; /* [rows, n] or NULL; may alias out */
-  void *out;            /* [rows, n] of dtype, or fp32 when `logits` */
-  int32_t rows, n, k;   /* rows <= 32, k a multiple of 8 */
-  int logits;           /* fp32 output */
-  float softcap;        /* logits only: cap * tanh(l / cap), 0 = none */
+  const void *in;           /* [rows, k] */
+  const int32_t *row_map;   /* [rows]: row i of the inputs is row row_map[i] of in; NULL = i */
+  const void *weight;       /* [n, k] of the same dtype; [2 n, k] for the MUL activations */
+  const float *bias;        /* [n], or [2 n], or NULL */
+  const void *residual;     /* [rows, n] or NULL; may alias out. Not with an activation */
+  void *out;                /* [rows, n] of dtype, or fp32 when `logits` */
+  int32_t rows, n, k;       /* k a multiple of 8 */
+  int logits;               /* fp32 output */
+  float softcap;            /* logits only: cap * tanh(l / cap), 0 = none */
+  int norm;                 /* 1 = the inputs are RMS-normed first, as gpu_norm does; rows <= 32 */
+  const float *norm_weight; /* [k] or NULL */
+  float norm_eps;
+  int activate; /* 1 = `activation` of the rounded sums, as gpu_activate does */
+  gpu_activation_t activation;
+  /* For few blocks: sums of gpu_skinny_partial_bytes, [n / 8 + 1] zeroes that stay zeroes, and the
+   * number of multiprocessors; NULL = a block alone has all of k. No bits depend on them. */
+  float *partial;
+  int32_t *tickets, workers;
 } gpu_skinny_t;
-/* out = in . weight^T (+ bias) (+ residual); rows do not influence each other's bits. */
+/* The layer for rows <= 32, streaming the weights once. Rows do not influence each other's bits. */
 int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
+/* The layer for any number of rows (norm: <= 32), with the bits that gpu_skinny gives each. */
+int gpu_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
+size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n);
+/* out[rows, width] = residual + sigmoid(gate[rows]) * in; out may alias residual. */
+int gpu_gated_add(dtype_t dtype, void *out, const void *in, const void *gate, const void *residual,
+                  int32_t width, int32_t rows, gpu_stream_t stream);
 
 #ifdef __cplusplus
 }

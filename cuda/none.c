@@ -9,7 +9,8 @@ static int none_open(const device_options_t *options, device_t **out, error_t *e
   (void)options;
   *out = NULL;
   return error_set(error, ERR_CONFIGURATION, "device",
-                   "this build has no CUDA back end; use --device cpu");
+                   "this build has no CUDA back end, because nvcc was not there when it was built; "
+                   "use --device cpu");
 }
 
 const ops_t ops_cuda = {.name = "cuda", .open = none_open};

@@ -4,7 +4,8 @@
  * cache (kernels.h). One warp a (token, head). Moves T (Hq + 2 Hk) D * 2 bytes twice and
  * 2 T Hk D * 2 bytes once; bound by latency at decode. RMSNorm over the head as Qwen3, rotation of
  * halves as Su et al. 2021 in the GPT-NeoX order; angles as engine/ops.h. fp32 inside, rounded once
- * for qkv and, from the same value, for the cache. Measured: not yet.
+ * for qkv and, from the same value, for the cache, as e4m3 over the head's scale if it is fp8.
+ * Measured: not yet.
  */
 #include "cuda/kv_layout.h"
 #include "cuda/lanes.h"
@@ -44,6 +45,27 @@ GPU_FN void rotate_head(float (&x)[VECTOR], float *head, const float2 *angles, i
   }
 }
 
+/* The lane's eight elements of a head to their slot, from the same fp32 values as qkv. */
+template <class T>
+GPU_FN void store_slot(const gpu_kv_t &kv, uint8_t *head, int slot, float scale,
+                       const float (&x)[VECTOR]) {
+  const int lane = threadIdx.x % WARP, bytes = kv_slot_bytes(kv);
+  const int chunk = kv.fp8 ? lane / 2 : lane;
+  const int at = bytes == 64    ? kv_chunk_at<64>(kv.block_size, slot, chunk)
+                 : bytes == 128 ? kv_chunk_at<128>(kv.block_size, slot, chunk)
+                                : kv_chunk_at<256>(kv.block_size, slot, chunk);
+  if (!kv.fp8) {
+    store_8((T *)(head + at), x);
+    return;
+  }
+  uint2 words = make_uint2(0, 0);
+  for (int j = 0; j < VECTOR; j++) {
+    const uint32_t bits = float_to_e4m3(x[j] / scale);
+    (j < 4 ? words.x : words.y) |= bits << 8 * (j % 4);
+  }
+  *(uint2 *)(head + at + lane % 2 * 8) = words;
+}
+
 template <class T>
 __global__ void __launch_bounds__(STORE_WARPS *WARP)
     rope_store_kernel(const gpu_kv_t kv, const gpu_rope_store_t args) {
@@ -67,9 +89,9 @@ __global__ void __launch_bounds__(STORE_WARPS *WARP)
   const int64_t slot = args.slots[token];
   if (is_query || slot < 0 || at >= kv_padded(dim)) return;
   const int kv_head = head - args.num_heads - (is_value ? kv.num_kv_heads : 0);
-  T *to = (T *)kv.base +
-          kv_head_at(kv, args.layer, (int)(slot / kv.block_size), is_value ? 1 : 0, kv_head);
-  store_8(to + kv_chunk_at(kv.block_size, (int)(slot % kv.block_size), lane), x);
+  const int block = (int)(slot / kv.block_size), value = is_value ? 1 : 0;
+  store_slot<T>(kv, kv_head_at(kv, args.layer, block, value, kv_head), (int)(slot % kv.block_size),
+                kv_scale(kv, args.layer, value, kv_head), x);
 }
 
 int gpu_rope_table(float *table, const int32_t *positions, const float *inv_freq, float scale,
@@ -78,6 +100,21 @@ int gpu_rope_table(float *table, const int32_t *positions, const float *inv_freq
   if (tokens == 0) return cudaSuccess;
   return LAUNCH(rope_table_kernel, ((unsigned)tokens), (TABLE_THREADS), 0, stream, (float2 *)table,
                 positions, inv_freq, scale, dims / 2);
+}
+
+/* The norms over all heads of a token; rounded to the type of qkv, as models do between the two. */
+static int norm_tokens(const gpu_kv_t &kv, const gpu_rope_store_t &args, gpu_stream_t stream) {
+  const int32_t query = args.num_heads * kv.head_dim, key = kv.num_kv_heads * kv.head_dim;
+  const int64_t stride = (int64_t)query + 2 * key;
+  uint16_t *const keys = (uint16_t *)args.qkv + query;
+  int status = 0;
+  if (args.q_norm)
+    status = gpu_norm_columns(kv.dtype, args.qkv, stride, args.q_norm, args.norm_eps, query,
+                              args.tokens, stream);
+  if (status == 0 && args.k_norm)
+    status = gpu_norm_columns(kv.dtype, keys, stride, args.k_norm, args.norm_eps, key, args.tokens,
+                              stream);
+  return status;
 }
 
 template <class T>
@@ -95,5 +132,11 @@ int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_
   if (args->dims < 0 || args->dims > kv->head_dim || args->dims % 2 != 0)
     return cudaErrorInvalidValue;
   if (args->tokens == 0) return cudaSuccess;
-  return FOR_DTYPE(kv->dtype, rope_store, *kv, *args, stream);
+  gpu_rope_store_t stored = *args;
+  if (args->norm_whole) {
+    const int status = norm_tokens(*kv, *args, stream);
+    if (status != 0) return status;
+    stored.q_norm = stored.k_norm = nullptr;
+  }
+  return FOR_DTYPE(kv->dtype, rope_store, *kv, stored, stream);
 }

@@ -96,16 +96,11 @@ GPU_FN void apply_mask(const sample_work_t &w, const uint32_t *mask) {
 
 /* ---- changes to the row ---- */
 
-GPU_FN void apply_allowed(const sample_work_t &w, const gpu_sample_row_t &row) {
-  if (row.num_allowed == 0) return;
-  for (int i = threadIdx.x; i < (w.vocab + 31) / 32; i += SAMPLE_THREADS) w.mask[i] = 0;
-  __syncthreads();
-  for (int i = threadIdx.x; i < row.num_allowed; i += SAMPLE_THREADS) {
-    const int32_t id = row.allowed_ids[i];
-    if (valid_id(w, id)) atomicOr(&w.mask[id / 32], 1u << (id % 32));
-  }
-  __syncthreads();
-  apply_mask(w, w.mask);
+/* Token i of prompt and output. */
+GPU_FN int32_t history_id(const gpu_sample_row_t &row, int i) {
+  if (row.blocks == nullptr) return row.history[i];
+  const size_t block = (size_t)row.blocks[i / row.block_size];
+  return row.history[block * row.block_size + i % row.block_size];
 }
 
 /* The last id of a sequence is banned where the ids before it end the output. */
@@ -116,7 +111,7 @@ GPU_FN void apply_bad_words(const sample_work_t &w, const gpu_sample_row_t &row)
     if (i % SAMPLE_THREADS != (int)threadIdx.x || prefix < 0 || prefix > row.num_output) continue;
     bool matches = valid_id(w, word[1 + prefix]);
     for (int j = 0; j < prefix && matches; j++)
-      matches = row.output_ids[row.num_output - prefix + j] == word[1 + j];
+      matches = history_id(row, row.num_prompt + row.num_output - prefix + j) == word[1 + j];
     if (matches) w.logits[word[1 + prefix]] = -INFINITY;
   }
   __syncthreads();
@@ -156,21 +151,22 @@ GPU_FN void apply_bias(const sample_work_t &w, const gpu_sample_row_t &row) {
   __syncthreads();
 }
 
-/* Penalties of every id of the list that was not penalised yet: whoever takes its count does it. */
-GPU_FN void penalise(const sample_work_t &w, const gpu_sample_row_t &row, const int32_t *ids,
-                     int num_ids) {
-  for (int i = threadIdx.x; i < num_ids; i += SAMPLE_THREADS) {
-    if (!valid_id(w, ids[i])) continue;
-    const int32_t count = atomicExch(&w.counts[ids[i]], -1);
+/* Penalties of every token in [first, last) that was not penalised yet: whoever takes its count
+ * does it. */
+GPU_FN void penalise(const sample_work_t &w, const gpu_sample_row_t &row, int first, int last) {
+  for (int i = first + threadIdx.x; i < last; i += SAMPLE_THREADS) {
+    const int32_t id = history_id(row, i);
+    if (!valid_id(w, id)) continue;
+    const int32_t count = atomicExch(&w.counts[id], -1);
     if (count < 0) continue;
-    float l = w.logits[ids[i]];
+    float l = w.logits[id];
     if (row.repetition_penalty != 1.0f)
       l = l > 0.0f ? l / row.repetition_penalty : l * row.repetition_penalty;
     if (count > 0) {
       l -= row.frequency_penalty * (float)count;
       l -= row.presence_penalty;
     }
-    w.logits[ids[i]] = l;
+    w.logits[id] = l;
   }
   __syncthreads();
 }
@@ -182,26 +178,28 @@ GPU_FN bool has_penalties(const gpu_sample_row_t &row) {
 
 GPU_FN void apply_penalties(const sample_work_t &w, const gpu_sample_row_t &row) {
   if (!has_penalties(row)) return;
-  const int num_prompt = row.repetition_penalty != 1.0f ? row.num_prompt : 0;
-  for (int i = threadIdx.x; i < num_prompt; i += SAMPLE_THREADS)
-    if (valid_id(w, row.prompt_ids[i])) atomicExch(&w.counts[row.prompt_ids[i]], 0);
-  for (int i = threadIdx.x; i < row.num_output; i += SAMPLE_THREADS)
-    if (valid_id(w, row.output_ids[i])) atomicExch(&w.counts[row.output_ids[i]], 0);
+  const int output = row.num_prompt, last = row.num_prompt + row.num_output;
+  const int first = row.repetition_penalty != 1.0f ? 0 : output;
+  for (int i = first + threadIdx.x; i < last; i += SAMPLE_THREADS) {
+    const int32_t id = history_id(row, i);
+    if (valid_id(w, id)) atomicExch(&w.counts[id], 0);
+  }
   __syncthreads();
-  for (int i = threadIdx.x; i < row.num_output; i += SAMPLE_THREADS)
-    if (valid_id(w, row.output_ids[i])) atomicAdd(&w.counts[row.output_ids[i]], 1);
+  for (int i = output + threadIdx.x; i < last; i += SAMPLE_THREADS) {
+    const int32_t id = history_id(row, i);
+    if (valid_id(w, id)) atomicAdd(&w.counts[id], 1);
+  }
   __syncthreads();
-  penalise(w, row, row.prompt_ids, num_prompt);
-  penalise(w, row, row.output_ids, row.num_output);
+  penalise(w, row, first, last);
 }
 
 GPU_FN bool has_changes(const gpu_sample_row_t &row) {
-  return row.num_allowed > 0 || row.num_bad_words > 0 || row.num_suppressed > 0 ||
+  return row.allowed_ids != nullptr || row.num_bad_words > 0 || row.num_suppressed > 0 ||
          row.num_bias > 0 || has_penalties(row);
 }
 
 GPU_FN void apply_changes(sample_work_t &w, const gpu_sample_row_t &row) {
-  apply_allowed(w, row);
+  if (row.allowed_ids) apply_mask(w, row.allowed_ids);
   apply_bad_words(w, row);
   apply_suppressed(w, row);
   apply_bias(w, row);
@@ -375,7 +373,7 @@ GPU_FN double log_sum_of(const sample_work_t &w) {
 
 /* The best ids of the raw row in order, then the ids asked for that are not among them. */
 GPU_FN void fill_top(const sample_work_t &w, const gpu_sample_row_t &row, double log_sum,
-                     gpu_sample_result_t *result) {
+                     gpu_sample_result_t *result, gpu_sample_top_t *top) {
   const int limit = row.num_top < GPU_SAMPLE_TOP_MAX ? row.num_top : GPU_SAMPLE_TOP_MAX;
   int count = limit < w.vocab ? limit : w.vocab;
   best_t last = {INFINITY, -1};
@@ -388,8 +386,8 @@ GPU_FN void fill_top(const sample_work_t &w, const gpu_sample_row_t &row, double
     }
     last = block_best(mine);
     if (threadIdx.x > 0) continue;
-    result->top_ids[n] = last.id;
-    result->top_logprobs[n] = logprob_of((float)last.score, log_sum);
+    top->ids[n] = last.id;
+    top->logprobs[n] = logprob_of((float)last.score, log_sum);
   }
   if (threadIdx.x > 0) return;
   const int extra = row.score_id < 0 ? row.num_logprob_ids : 0;
@@ -397,10 +395,10 @@ GPU_FN void fill_top(const sample_work_t &w, const gpu_sample_row_t &row, double
     const int32_t id = row.logprob_ids[i];
     int seen = 0;
     if (!valid_id(w, id)) continue;
-    while (seen < count && result->top_ids[seen] != id) seen++;
+    while (seen < count && top->ids[seen] != id) seen++;
     if (seen < count) continue;
-    result->top_ids[count] = id;
-    result->top_logprobs[count++] = logprob_of(w.logits[id], log_sum);
+    top->ids[count] = id;
+    top->logprobs[count++] = logprob_of(w.logits[id], log_sum);
   }
   result->num_top = count;
 }
@@ -424,7 +422,9 @@ GPU_FN void finish_row(gpu_sample_result_t *result, int32_t id, int32_t status) 
   if (status != GPU_SAMPLE_OK) result->num_top = 0;
 }
 
-GPU_FN void sample_row(sample_work_t &w, const gpu_sample_row_t &row, gpu_sample_result_t *result) {
+GPU_FN void sample_row(sample_work_t &w, const gpu_sample_row_t &row, gpu_sample_result_t *result,
+                       gpu_sample_top_t *top) {
+  if (row.score_id == GPU_SAMPLE_PADDING) return finish_row(result, 0, GPU_SAMPLE_OK);
   scan_row(w);
   if (w.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
   if (row.allowed_mask) {
@@ -437,7 +437,7 @@ GPU_FN void sample_row(sample_work_t &w, const gpu_sample_row_t &row, gpu_sample
   double log_sum = 0;
   if (row.num_top >= 0) {
     log_sum = log_sum_of(w);
-    fill_top(w, row, log_sum, result);
+    fill_top(w, row, log_sum, result, top);
     if (row.score_id < 0 && has_changes(row)) {
       for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) w.raw[i] = w.logits[i];
       raw = w.raw;
@@ -461,7 +461,7 @@ GPU_BOTH_FN size_t mask_words(int32_t vocab) {
 
 __global__ void __launch_bounds__(SAMPLE_THREADS)
     sample_kernel(float *logits, int32_t vocab, const gpu_sample_row_t *__restrict__ rows,
-                  uint32_t *scratch, gpu_sample_result_t *results) {
+                  uint32_t *scratch, gpu_sample_result_t *results, gpu_sample_top_t *tops) {
   const size_t words = 2 * (size_t)vocab + mask_words(vocab);
   uint32_t *mine = scratch + blockIdx.x * words;
   sample_work_t w = {logits + (size_t)blockIdx.x * vocab,
@@ -477,7 +477,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     result->rank = vocab;
     result->logprob = LOGPROB_MIN;
   }
-  sample_row(w, rows[blockIdx.x], result);
+  sample_row(w, rows[blockIdx.x], result, &tops[blockIdx.x]);
 }
 
 size_t gpu_sample_scratch_bytes(int32_t vocab) {
@@ -485,9 +485,10 @@ size_t gpu_sample_scratch_bytes(int32_t vocab) {
 }
 
 int gpu_sample(float *logits, int32_t vocab, const gpu_sample_row_t *rows, int32_t num_rows,
-               void *scratch, gpu_sample_result_t *results, gpu_stream_t stream) {
+               void *scratch, gpu_sample_result_t *results, gpu_sample_top_t *tops,
+               gpu_stream_t stream) {
   if (vocab <= 0 || num_rows < 0) return cudaErrorInvalidValue;
   if (num_rows == 0) return cudaSuccess;
   return LAUNCH(sample_kernel, ((unsigned)num_rows), (SAMPLE_THREADS), 0, stream, logits, vocab,
-                rows, (uint32_t *)scratch, results);
+                rows, (uint32_t *)scratch, results, tops);
 }

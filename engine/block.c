@@ -7,20 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void free_queue_insert(block_pool_t *pool, int32_t block, bool at_tail) {
+static bool is_held(const block_t *b) {
+  return b->ref_count > 0 || b->pins > 0;
+}
+
+/* Inserts before block `before` of the free queue; 0 = at the tail. */
+static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before) {
   block_t *b = &pool->blocks[block];
-  if (at_tail) {
-    b->prev = pool->free_tail;
-    b->next = 0;
-    if (pool->free_tail) pool->blocks[pool->free_tail].next = block;
-    pool->free_tail = block;
-    if (!pool->free_head) pool->free_head = block;
+  b->next = before;
+  b->prev = before ? pool->blocks[before].prev : pool->free_tail;
+  if (b->prev) {
+    pool->blocks[b->prev].next = block;
   } else {
-    b->next = pool->free_head;
-    b->prev = 0;
-    if (pool->free_head) pool->blocks[pool->free_head].prev = block;
     pool->free_head = block;
-    if (!pool->free_tail) pool->free_tail = block;
+  }
+  if (before) {
+    pool->blocks[before].prev = block;
+  } else {
+    pool->free_tail = block;
   }
   pool->num_free++;
 }
@@ -48,11 +52,15 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   while (num_buckets < (uint32_t)num_blocks) num_buckets *= 2;
   block_pool_t *pool = calloc(1, sizeof *pool);
   if (pool) {
+    size_t row_bytes = (size_t)block_size * sizeof *pool->token_ids;
     pool->blocks = calloc((size_t)num_blocks, sizeof *pool->blocks);
-    pool->token_ids = calloc((size_t)num_blocks, (size_t)block_size * sizeof *pool->token_ids);
+    pool->token_ids = calloc((size_t)num_blocks, row_bytes);
+    pool->saved_ids = calloc((size_t)num_blocks, row_bytes);
     pool->buckets = calloc(num_buckets, sizeof *pool->buckets);
+    pool->roots = calloc(num_buckets, sizeof *pool->roots);
   }
-  if (!pool || !pool->blocks || !pool->token_ids || !pool->buckets) {
+  if (!pool || !pool->blocks || !pool->token_ids || !pool->saved_ids || !pool->buckets ||
+      !pool->roots) {
     block_pool_free(pool);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the records of %d KV blocks",
                      num_blocks);
@@ -64,7 +72,7 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   pool->secret[0] = secret[0];
   pool->secret[1] = secret[1];
   pool->next_unique_id = 1;
-  for (int32_t b = 1; b < num_blocks; b++) free_queue_insert(pool, b, true);
+  for (int32_t b = 1; b < num_blocks; b++) free_queue_insert(pool, b, 0);
   *out = pool;
   return 0;
 }
@@ -73,8 +81,19 @@ void block_pool_free(block_pool_t *pool) {
   if (!pool) return;
   free(pool->blocks);
   free(pool->token_ids);
+  free(pool->saved_ids);
   free(pool->buckets);
+  free(pool->roots);
   free(pool);
+}
+
+static int32_t *ids_of(int32_t *ids, const block_pool_t *pool, int32_t block) {
+  return &ids[(size_t)block * (size_t)pool->block_size];
+}
+
+static void copy_ids(int32_t *to, const int32_t *from, const block_pool_t *pool, int32_t block) {
+  size_t at = (size_t)block * (size_t)pool->block_size;
+  memcpy(&to[at], &from[at], (size_t)pool->block_size * sizeof *to);
 }
 
 int32_t block_allocate(block_pool_t *pool) {
@@ -82,52 +101,136 @@ int32_t block_allocate(block_pool_t *pool) {
   if (!block) return -1;
   free_queue_remove(pool, block);
   block_t *b = &pool->blocks[block];
-  CHECK(b->ref_count == 0);
-  if (b->published) {
+  CHECK(!is_held(b));
+  b->saved.unique_id = 0;
+  /* A child that is still there is only read by a copy, which needs its rows and not its name. */
+  while (b->first_child) {
+    CHECK(pool->blocks[b->first_child].ref_count == 0 && pool->blocks[b->first_child].pins > 0);
+    prefix_withdraw(pool, b->first_child);
+  }
+  if (b->identity.unique_id) {
     pool->num_cached--;
+    b->saved = b->identity;
+    copy_ids(pool->saved_ids, pool->token_ids, pool, block);
     prefix_withdraw(pool, block);
   }
   b->ref_count = 1;
   return block;
 }
 
-void block_acquire(block_pool_t *pool, int32_t block) {
+/* Out of the free queue, if it is there. */
+static void hold(block_pool_t *pool, int32_t block) {
   CHECK(block > 0 && block < pool->num_blocks);
+  const block_t *b = &pool->blocks[block];
+  if (is_held(b)) return;
+  CHECK(b->identity.unique_id != 0); /* an empty block has nothing to share */
+  free_queue_remove(pool, block);
+  pool->num_cached--;
+}
+
+void block_acquire(block_pool_t *pool, int32_t block) {
+  hold(pool, block);
+  pool->blocks[block].ref_count++;
+}
+
+void block_pin(block_pool_t *pool, int32_t block) {
+  hold(pool, block);
+  pool->blocks[block].pins++;
+}
+
+/* The saved identity of a block that was never written, if nobody has taken its place. */
+static bool revert(block_pool_t *pool, int32_t block) {
   block_t *b = &pool->blocks[block];
-  if (b->ref_count == 0) {
-    CHECK(b->published); /* an empty block has nothing to share */
-    free_queue_remove(pool, block);
-    pool->num_cached--;
+  const block_identity_t *saved = &b->saved;
+  if (!saved->unique_id) return false;
+  int32_t parent = saved->place.parent;
+  const block_identity_t *before = &pool->blocks[parent].identity;
+  if (parent && (before->unique_id != saved->parent || !before->keyed)) return false;
+  const int32_t *ids = ids_of(pool->saved_ids, pool, block);
+  if (saved->keyed) {
+    if (prefix_find(pool, &saved->key, saved->place, ids) >= 0) return false;
+    prefix_publish(pool, block, &saved->key, saved->place, ids);
+    b->identity.num_valid = saved->num_valid;
+  } else {
+    prefix_note(pool, block, saved->place, ids, saved->num_valid);
   }
-  b->ref_count++;
+  b->identity.unique_id = saved->unique_id; /* so that its own children may come back too */
+  b->saved.unique_id = 0;
+  pool->num_reverted++;
+  return true;
+}
+
+/* Back to the free queue, when nobody holds it any more. */
+static void let_go(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  if (is_held(b)) return;
+  CHECK(b->filler == NULL);
+  if (!pool->caching && b->identity.unique_id) prefix_withdraw(pool, block);
+  bool reverted = !b->identity.unique_id && revert(pool, block);
+  if (!b->identity.unique_id || reverted) {
+    if (reverted) pool->num_cached++; /* it was the oldest of the cache, and still is */
+    free_queue_insert(pool, block, pool->free_head);
+    return;
+  }
+  /* A copy may have kept it longer than its parent: it still has to stand before it. */
+  int32_t parent = b->identity.place.parent;
+  bool parent_is_free = parent && !is_held(&pool->blocks[parent]);
+  pool->num_cached++;
+  free_queue_insert(pool, block, parent_is_free ? parent : 0);
 }
 
 void block_release(block_pool_t *pool, int32_t block) {
   CHECK(block > 0 && block < pool->num_blocks);
-  block_t *b = &pool->blocks[block];
-  CHECK(b->ref_count > 0);
-  if (--b->ref_count > 0) return;
-  if (b->published) pool->num_cached++;
-  free_queue_insert(pool, block, b->published);
+  CHECK(pool->blocks[block].ref_count > 0);
+  pool->blocks[block].ref_count--;
+  let_go(pool, block);
+}
+
+void block_unpin(block_pool_t *pool, int32_t block) {
+  CHECK(block > 0 && block < pool->num_blocks);
+  CHECK(pool->blocks[block].pins > 0);
+  pool->blocks[block].pins--;
+  let_go(pool, block);
+}
+
+void block_written(block_pool_t *pool, int32_t block) {
+  pool->blocks[block].saved.unique_id = 0;
+}
+
+/* Every child of a block names it as its parent. */
+static void check_children(const block_pool_t *pool, int32_t block) {
+  const block_t *b = &pool->blocks[block];
+  for (int32_t c = b->first_child, previous = 0; c; c = pool->blocks[c].child_next) {
+    const block_t *child = &pool->blocks[c];
+    CHECK(child->identity.unique_id && child->identity.parent == b->identity.unique_id);
+    CHECK(child->identity.place.parent == block && child->child_prev == previous);
+    previous = c;
+  }
 }
 
 void block_pool_check(const block_pool_t *pool) {
-  int32_t num_free = 0, num_cached = 0, previous = 0;
+  int32_t num_free = 0, num_cached = 0, previous = 0, num_owned = 0;
   for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
     const block_t *block = &pool->blocks[b];
-    CHECK(b > 0 && b < pool->num_blocks && block->ref_count == 0 && block->prev == previous);
-    CHECK(++num_free < pool->num_blocks);
-    if (block->published) num_cached++;
-    /* leaf first: no cached child behind its cached parent */
-    for (int32_t c = block->next; block->published && c; c = pool->blocks[c].next) {
-      CHECK(!pool->blocks[c].published || pool->blocks[c].parent != block->unique_id);
-    }
+    CHECK(b > 0 && b < pool->num_blocks && !is_held(block) && block->prev == previous);
+    CHECK(++num_free < pool->num_blocks && !block->filler);
+    if (block->identity.unique_id) num_cached++;
+    /* leaf first: behind a cached block stands its parent, or the parent is held */
+    int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
+    for (int32_t p = pool->blocks[b].prev; p; p = pool->blocks[p].prev) CHECK(p != parent);
     previous = b;
   }
-  CHECK(previous == pool->free_tail && num_free == pool->num_free &&
-        num_cached == pool->num_cached);
-  int32_t num_owned = 0;
-  for (int32_t b = 1; b < pool->num_blocks; b++) num_owned += pool->blocks[b].ref_count > 0;
+  CHECK(previous == pool->free_tail && num_free == pool->num_free);
+  CHECK(num_cached == pool->num_cached);
+  for (int32_t b = 1; b < pool->num_blocks; b++) {
+    const block_t *block = &pool->blocks[b];
+    CHECK(block->ref_count >= 0 && block->pins >= 0 && block->mark == 0);
+    CHECK(!block->filler || (block->ref_count > 0 && block->identity.keyed));
+    CHECK(!block->first_child || block->identity.keyed);
+    CHECK(block->identity.num_valid <= pool->block_size);
+    check_children(pool, b);
+    num_owned += is_held(block);
+  }
   CHECK(num_owned + num_free == pool->num_blocks - 1);
-  CHECK(pool->blocks[0].ref_count == 0 && !pool->blocks[0].published);
+  CHECK(!is_held(&pool->blocks[0]) && !pool->blocks[0].identity.unique_id);
 }

@@ -4,6 +4,7 @@
  * blocks go to the prefix cache before a finished sequence releases them. Next: server/sse.c,
  * through the mailbox.
  */
+#include "engine/choices.h"
 #include "engine/internal.h"
 
 #include <string.h>
@@ -23,34 +24,92 @@ static void count_finish(engine_t *e, finish_reason_t reason) {
   e->rate_window_count++;
 }
 
+static bool is_complete(sequence_status_t status) {
+  return status == SEQUENCE_FINISHED_STOPPED || status == SEQUENCE_FINISHED_LENGTH_CAPPED;
+}
+
+/* What was held back of the text, at the end of a choice. */
+static detokenized_t last_text(engine_t *e, sequence_t *q) {
+  if (q->stop_string >= 0 || q->num_output_tokens == 0) return (detokenized_t){.text = ""};
+  return detokenizer_finish(&q->detokenizer, e->text);
+}
+
+static event_t end_event(const sequence_t *q, event_kind_t kind, finish_reason_t finish) {
+  const sequence_t *first = &q->group->sequence;
+  return (event_t){
+      .request = q->group->request,
+      .kind = kind,
+      .choice = q->index,
+      .token_id = -1,
+      .text = "",
+      .finish = finish,
+      .stop_token_id = q->stop_token_id,
+      .stop_string = q->stop_string,
+      .num_output_tokens = q->num_output_tokens,
+      .cumulative_logprob = q->cumulative_logprob,
+      .num_cached_tokens = first->num_cached_tokens,
+      .first_scheduled_ns = first->first_scheduled_ns,
+      .first_token_ns = first->first_token_ns,
+  };
+}
+
+/* One of several choices is complete. */
+static void finish_choice(engine_t *e, sequence_t *q, sequence_status_t status, uint64_t now_ns) {
+  if (params_collect(&q->group->request->params)) {
+    choices_add_sequence(q, finish_reason(status, 0));
+  } else {
+    detokenized_t rest = last_text(e, q);
+    event_t event = end_event(q, EVENT_CHOICE_DONE, finish_reason(status, 0));
+    event.text = rest.text;
+    event.text_length = (uint32_t)rest.length;
+    event.finished_ns = now_ns;
+    mailbox_emit(e->mailbox, &event);
+    q->group->num_output_tokens += q->num_output_tokens;
+  }
+  if (q->status != SEQUENCE_NEW) scheduler_finish_sequence(e->scheduler, q, status);
+}
+
+/* The end of a request that asked for several: the choices that are not yet complete (none has a
+ * token when a prompt is only scored), then the sums. */
+static event_t finish_choices(engine_t *e, group_t *group, sequence_status_t status,
+                              uint64_t now_ns) {
+  const request_t *request = group->request;
+  sequence_status_t first = group->sequence.status;
+  if (!sequence_is_finished(&group->sequence)) first = status;
+  for (sequence_t *q = &group->sequence; q; q = q->next) {
+    if (!sequence_is_finished(q)) finish_choice(e, q, status, now_ns);
+  }
+  event_t event = end_event(&group->sequence, EVENT_DONE, finish_reason(first, 0));
+  if (params_collect(&request->params)) {
+    event.finish = choices_finish(request);
+    event.num_output_tokens = (int32_t)choices_num_tokens(request);
+  } else {
+    event.num_output_tokens = (int32_t)group->num_output_tokens;
+  }
+  return event;
+}
+
 void engine_finish(engine_t *e, group_t *group, sequence_status_t status, int error_code,
                    uint64_t now_ns) {
   sequence_t *q = &group->sequence;
-  detokenized_t rest = {.text = "", .length = 0, .stop_index = -1};
-  bool complete = status == SEQUENCE_FINISHED_STOPPED || status == SEQUENCE_FINISHED_LENGTH_CAPPED;
-  if (complete && q->stop_string < 0 && q->num_output_tokens > 0) {
-    rest = detokenizer_finish(&q->detokenizer, e->text);
-  }
+  event_t event;
   if (!group->was_admitted) {
     atomic_fetch_sub(&e->queued_requests, 1);
     atomic_fetch_sub(&e->queued_tokens, q->num_prompt_tokens);
   }
-  event_t event = {
-      .request = group->request,
-      .kind = EVENT_DONE,
-      .token_id = -1,
-      .text = rest.text,
-      .text_length = (uint32_t)rest.length,
-      .finish = finish_reason(status, error_code),
-      .error_code = error_code,
-      .stop_token_id = q->stop_token_id,
-      .stop_string = q->stop_string,
-      .num_output_tokens = q->num_output_tokens,
-      .num_cached_tokens = q->num_cached_tokens,
-      .first_scheduled_ns = q->first_scheduled_ns,
-      .first_token_ns = q->first_token_ns,
-      .finished_ns = now_ns,
-  };
+  if (is_complete(status) && params_multiple(&group->request->params)) {
+    event = finish_choices(e, group, status, now_ns);
+  } else {
+    event = end_event(q, EVENT_DONE, finish_reason(status, error_code));
+    if (is_complete(status)) {
+      detokenized_t rest = last_text(e, q);
+      event.text = rest.text;
+      event.text_length = (uint32_t)rest.length;
+    }
+  }
+  event.choice = 0;
+  event.error_code = error_code;
+  event.finished_ns = now_ns;
   count_finish(e, event.finish);
   scheduler_finish(e->scheduler, group, status);
   group->request->engine_sequence = NULL;
@@ -60,6 +119,7 @@ void engine_finish(engine_t *e, group_t *group, sequence_status_t status, int er
   e->num_live--;
 }
 
+/* The request's stop ids and the model's further EOS ids. */
 static bool is_stop_id(const engine_t *e, const sampling_params_t *params, int32_t id) {
   for (int32_t i = 0; i < params->num_stop_token_ids; i++) {
     if (params->stop_token_ids[i] == id) return true;
@@ -71,9 +131,14 @@ static bool is_stop_id(const engine_t *e, const sampling_params_t *params, int32
   return false;
 }
 
+bool engine_is_end(const engine_t *e, const sampling_params_t *params, int32_t id) {
+  return is_stop_id(e, params, id) || (!params->ignore_eos && id == e->info.primary_eos);
+}
+
 /* The stop check in its fixed order: primary EOS, stop ids, stop strings, length. Feeds the text.
  */
-static sequence_status_t append_token(engine_t *e, sequence_t *q, int32_t id, detokenized_t *text) {
+sequence_status_t engine_append(engine_t *e, sequence_t *q, int32_t id, detokenized_t *text,
+                                int *error_code) {
   const request_t *request = q->group->request;
   const sampling_params_t *params = &request->params;
   q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id;
@@ -86,8 +151,14 @@ static sequence_status_t append_token(engine_t *e, sequence_t *q, int32_t id, de
     *text = detokenizer_feed(&q->detokenizer, id, may_stop, e->text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
+  bool complete = false; /* the grammar allows nothing more: no need to wait for a stop id */
+  if (request->grammar) *error_code = constrain_accept(e, q, id, &complete);
   if (text->stop_index >= 0) {
     q->stop_string = text->stop_index;
+    return SEQUENCE_FINISHED_STOPPED;
+  }
+  if (complete) {
+    q->ended_by_grammar = true;
     return SEQUENCE_FINISHED_STOPPED;
   }
   if (q->num_output_tokens >= params->max_tokens ||
@@ -97,15 +168,16 @@ static sequence_status_t append_token(engine_t *e, sequence_t *q, int32_t id, de
   return SEQUENCE_RUNNING;
 }
 
-static event_t result_event(const sample_row_t *row, request_t *request) {
+static event_t result_event(const sample_row_t *row, const sequence_t *q, int32_t num_logprobs) {
   const sample_result_t *result = row->result;
   return (event_t){
-      .request = request,
+      .request = q->group->request,
+      .choice = q->index,
       .token_id = result->id,
-      .has_logprob = row->num_top >= 0,
+      .has_logprob = num_logprobs >= 0,
       .logprob = result->logprob,
       .rank = result->rank,
-      .num_top = row->num_top >= 0 ? result->num_top : 0,
+      .num_top = num_logprobs >= 0 ? result->num_top : 0,
       .top = result->top,
       .stop_token_id = -1,
       .stop_string = -1,
@@ -114,29 +186,36 @@ static event_t result_event(const sample_row_t *row, request_t *request) {
 
 /* One sampled token of a sequence: append, stop check, event. Returns the status that follows. */
 static sequence_status_t commit_token(engine_t *e, sequence_t *q, const sample_row_t *row,
-                                      uint64_t now_ns) {
-  event_t event = result_event(row, q->group->request);
+                                      int *error_code, uint64_t now_ns) {
+  const sampling_params_t *params = &q->group->request->params;
+  event_t event = result_event(row, q, params->num_logprobs);
   detokenized_t text;
-  sequence_status_t status = append_token(e, q, row->result->id, &text);
+  sequence_status_t status = engine_append(e, q, row->result->id, &text, error_code);
   event.kind = EVENT_TOKEN;
   event.position = q->num_output_tokens - 1;
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
-  if (!q->first_token_ns) q->first_token_ns = now_ns;
+  if (row->num_top >= 0) q->cumulative_logprob += row->result->logprob;
+  if (!q->group->sequence.first_token_ns) q->group->sequence.first_token_ns = now_ns;
   q->last_token_ns = now_ns;
   e->stats.generation_tokens++;
-  mailbox_emit(e->mailbox, &event);
+  if (params_collect(params)) {
+    choices_keep_token(q, &event);
+  } else {
+    mailbox_emit(e->mailbox, &event);
+  }
   return status;
 }
 
 static void commit_score(engine_t *e, sequence_t *q, const sample_row_t *row) {
-  event_t event = result_event(row, q->group->request);
+  event_t event = result_event(row, q, q->group->request->params.num_prompt_logprobs);
   event.kind = EVENT_PROMPT_LOGPROB;
   event.position = ++q->num_scored;
   mailbox_emit(e->mailbox, &event);
 }
 
-static void count_prefill(engine_t *e, sequence_t *q, int32_t computed_before) {
+static void count_prefill(engine_t *e, const plan_entry_t *entry) {
+  sequence_t *q = entry->sequence;
   group_t *group = q->group;
   if (!group->was_admitted) {
     group->was_admitted = true;
@@ -144,42 +223,136 @@ static void count_prefill(engine_t *e, sequence_t *q, int32_t computed_before) {
     atomic_fetch_sub(&e->queued_tokens, q->num_prompt_tokens);
   }
   bool first_prefill = group->num_preemptions == 0;
-  if (first_prefill && computed_before < q->num_prompt_tokens &&
-      q->num_computed_tokens >= q->num_prompt_tokens) {
+  if (first_prefill && entry->num_computed < q->num_prompt_tokens &&
+      entry->num_computed + entry->num_tokens >= q->num_prompt_tokens) {
     e->stats.prompt_tokens += (uint64_t)q->num_prompt_tokens;
     e->stats.prompt_tokens_cached += (uint64_t)q->num_cached_tokens;
   }
 }
 
-int engine_commit(engine_t *e, uint64_t now_ns) {
-  const plan_t *plan = &e->scheduler->plan;
-  int32_t index = 0;
-  for (int32_t r = 0; r < plan->num_entries; r++) {
-    sequence_t *q = plan->entries[r].sequence;
-    sequence_status_t status = SEQUENCE_RUNNING;
-    int error_code = q->group->request->fault ? ERR_INTERNAL : 0;
-    count_prefill(e, q, plan->entries[r].num_computed);
-    for (; index < e->batch->num_selected && e->batch->selected_row[index] == r; index++) {
-      const sample_row_t *row = &e->sample_rows[index];
-      if (!error_code) error_code = row->result->status;
-      if (error_code) continue;
-      if (row->score_id >= 0) {
-        commit_score(e, q, row);
-      } else {
-        status = commit_token(e, q, row, now_ns);
-      }
-    }
-    if (error_code) {
-      engine_finish(e, q->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
-      continue;
-    }
-    scheduler_publish(e->scheduler, q);
-    if (sequence_scores_only(q) && q->num_computed_tokens == q->num_prompt_tokens) {
-      status = SEQUENCE_FINISHED_LENGTH_CAPPED;
-    }
-    if (sequence_is_finished(&(sequence_t){.status = status})) {
-      engine_finish(e, q->group, status, 0, now_ns);
+/* A step's selected rows that belong to one entry: [first, last). */
+typedef struct row_range {
+  int32_t first, last;
+} row_range_t;
+
+static int first_error(const flight_t *f, row_range_t rows) {
+  for (int32_t i = rows.first; i < rows.last; i++) {
+    if (f->sample_rows[i].result->status) return f->sample_rows[i].result->status;
+  }
+  return 0;
+}
+
+/* How many of the entry's guesses are the tokens that were drawn in their places. */
+static int32_t count_accepted(const flight_t *f, const plan_entry_t *entry, row_range_t rows) {
+  const sequence_t *q = entry->sequence;
+  const int32_t *drafts = &q->tokens[sequence_num_tokens(q)];
+  int32_t accepted = 0;
+  while (accepted < entry->num_drafts) {
+    const sample_result_t *result = f->sample_rows[rows.first + accepted].result;
+    if (result->status || result->id != drafts[accepted]) break;
+    accepted++;
+  }
+  return accepted;
+}
+
+/* Keeps the rows up to the first wrong guess: what was drawn there is right, what follows it was
+ * computed for another text. A row that failed is not kept: its status is returned, and counts when
+ * the tokens before it have not ended the text. */
+static int verify_drafts(engine_t *e, const flight_t *f, plan_entry_t *entry, row_range_t *rows) {
+  sequence_t *q = entry->sequence;
+  if (entry->num_drafts == 0) return 0;
+  int32_t accepted = count_accepted(f, entry, *rows);
+  draft_learn(&e->options.draft, &q->draft_history, entry->num_drafts, accepted);
+  scheduler_reject(entry, entry->num_drafts - accepted);
+  rows->last = rows->first + accepted + 1;
+  e->stats.drafts++;
+  e->stats.draft_tokens += (uint64_t)entry->num_drafts;
+  e->stats.draft_tokens_accepted += (uint64_t)accepted;
+  int status = f->sample_rows[rows->first + accepted].result->status;
+  rows->last -= status != 0;
+  return status;
+}
+
+static bool has_live(const group_t *group) {
+  for (const sequence_t *q = &group->sequence; q; q = q->next) {
+    if (sequence_is_live(q)) return true;
+  }
+  return false;
+}
+
+/* One drawn token of one sequence, and its end. */
+static void commit_draw(engine_t *e, sequence_t *q, const sample_row_t *row, uint64_t now_ns) {
+  int error_code = 0;
+  group_t *group = q->group;
+  sequence_status_t status = commit_token(e, q, row, &error_code, now_ns);
+  if (error_code) engine_finish(e, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
+  if (error_code || !is_complete(status)) return;
+  if (!params_multiple(&group->request->params)) {
+    engine_finish(e, group, status, 0, now_ns);
+    return;
+  }
+  finish_choice(e, q, status, now_ns);
+  if (!has_live(group)) engine_finish(e, group, status, 0, now_ns);
+}
+
+/* Scores and tokens of one entry that did not fail. The first tokens of several samples come from
+ * one row of logits: all sequences fork off before any of them gets its own. */
+static void commit_rows(engine_t *e, const flight_t *f, const plan_entry_t *entry, row_range_t rows,
+                        uint64_t now_ns) {
+  sequence_t *q = entry->sequence;
+  bool beams = q->group->request->params.beam_width > 0;
+  if (entry->do_sample && !beams && group_num_draws(q->group) > 1) {
+    scheduler_fork(e->scheduler, q->group);
+  }
+  const group_t *group = q->group;
+  /* an error ends the group, a stop the sequence before its last guesses */
+  for (int32_t i = rows.first; i < rows.last && group->queue && sequence_is_live(q); i++) {
+    const sample_row_t *row = &f->sample_rows[i];
+    if (row->score_id >= 0) {
+      commit_score(e, q, row);
+    } else if (beams) {
+      beam_collect(e, q, row);
+    } else {
+      sequence_t *next = entry->num_drafts ? q : q->next; /* the last draw may end the group */
+      commit_draw(e, q, row, now_ns);
+      q = next;
     }
   }
-  return index;
+}
+
+static void commit_entry(engine_t *e, const flight_t *f, const plan_entry_t *planned,
+                         row_range_t rows, uint64_t now_ns) {
+  plan_entry_t kept = *planned, *entry = &kept;
+  sequence_t *q = entry->sequence;
+  scheduler_land(entry);
+  int late_error = verify_drafts(e, f, entry, &rows);
+  int error_code = q->group->request->fault ? ERR_INTERNAL : first_error(f, rows);
+  count_prefill(e, entry);
+  if (error_code) {
+    engine_finish(e, q->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
+    return;
+  }
+  scheduler_publish(e->scheduler, entry);
+  bool computed = entry->num_computed + entry->num_tokens == q->num_prompt_tokens;
+  bool ends = sequence_scores_only(q) && computed;
+  commit_rows(e, f, entry, rows, now_ns);
+  if (ends) engine_finish(e, q->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
+  if (late_error && q->group->queue && sequence_is_live(q)) {
+    engine_finish(e, q->group, SEQUENCE_FINISHED_ABORTED, late_error, now_ns);
+  }
+}
+
+int engine_commit(engine_t *e, const flight_t *f, uint64_t now_ns) {
+  row_range_t rows = {0, 0};
+  for (int32_t r = 0; r < f->plan.num_entries; r++) {
+    const plan_entry_t *entry = &f->plan.entries[r];
+    rows.first = rows.last;
+    while (rows.last < f->batch->num_selected && f->batch->selected_row[rows.last] == r) {
+      rows.last++;
+    }
+    /* what ended while this step was in flight gets nothing more */
+    if (plan_entry_live(entry)) commit_entry(e, f, entry, rows, now_ns);
+    beam_commit(e, &f->plan, r, now_ns);
+  }
+  return rows.last;
 }

@@ -7,6 +7,7 @@
  */
 #include "engine/internal.h"
 
+#include "engine/choices.h"
 #include "engine/clock.h"
 
 #include <math.h>
@@ -14,19 +15,23 @@
 #include <string.h>
 
 enum { IDLE_SLEEP_MS = 1000, ROOM_SLEEP_MS = 1, QUEUE_CHECK_MS = 100, RETRY_AFTER_MAX_S = 120 };
+enum {
+  HOST_SEQS_DEFAULT = 64,
+  HOST_TOKENS_DEFAULT = 512,
+  GPU_SEQS_DEFAULT = 256,
+  GPU_TOKENS_DEFAULT = 4096
+};
 
 void engine_options_default(engine_options_t *o) {
   *o = (engine_options_t){
       .backend = "auto",
       .isa = "auto",
       .dtype = "auto",
-      .memory_fraction = 0.7,
-      .block_size = 16,
-      .max_num_seqs = 64,
-      .max_num_batched_tokens = 512,
       .enable_chunked_prefill = true,
       .enable_prefix_caching = true,
       .watermark = 0.01,
+      .max_skips = 4,
+      .max_preemptions = 3,
       .max_queue_requests = 1024,
       .max_queue_time_s = 30.0,
   };
@@ -97,6 +102,8 @@ static void accept_request(engine_t *e, request_t *request) {
   sequence_t *q = &group->sequence;
   detokenizer_init(&q->detokenizer, e->tokenizer, request->stops, request->skip_special_tokens,
                    request->include_stop_string, NULL);
+  q->detokenizer.shown_ids = request->shown_ids;
+  q->detokenizer.num_shown_ids = request->num_shown_ids;
   request->engine_sequence = q;
   e->num_live++;
   scheduler_add(e->scheduler, group);
@@ -120,11 +127,25 @@ static int expire_waiting(engine_t *e, uint64_t now_ns) {
   int count = 0;
   for (group_t *g = e->scheduler->waiting.head, *next; g; g = next) {
     next = g->next;
-    if (g->was_admitted || (double)(now_ns - g->request->arrival_ns) < limit_s * 1e9) continue;
+    if (g->was_admitted || g->num_preemptions > 0) continue; /* it has been let in once */
+    if ((double)(now_ns - g->request->arrival_ns) < limit_s * 1e9) continue;
     engine_finish(e, g, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_TIMEOUT, now_ns);
     count++;
   }
   return count;
+}
+
+/* After the requests, none of which has run: an adapter is set before the first that uses it is
+ * posted. What is freed here was allocated elsewhere. */
+static void receive_adapters(engine_t *e) {
+  unsigned epoch = atomic_load(&e->adapter_epoch);
+  if (epoch == e->adapter_epoch_seen) return;
+  e->adapter_epoch_seen = epoch;
+  for (int32_t i = 0; i < e->options.max_loras; i++) {
+    adapter_t *adapter = atomic_exchange(&e->adapters[i], NULL);
+    if (adapter) model_set_adapter(e->model, i + 1, adapter);
+    adapter_free(adapter);
+  }
 }
 
 /* Takes in what the loop has posted. Returns events made. */
@@ -133,6 +154,7 @@ static int receive(engine_t *e, uint64_t now_ns) {
   for (request_t *r = mailbox_receive(e->mailbox); r; r = mailbox_receive(e->mailbox)) {
     accept_request(e, r);
   }
+  receive_adapters(e);
   unsigned epoch = atomic_load(&e->cancel_epoch);
   if (epoch != e->cancel_epoch_seen) {
     e->cancel_epoch_seen = epoch;
@@ -165,45 +187,46 @@ static void fail(engine_t *e, const error_t *error) {
   atomic_store(&e->state, ENGINE_FAILED);
 }
 
-/* One step. False = nothing to run. */
-static bool step(engine_t *e) {
+/* One step. Returns for how many milliseconds nothing else is to be done, 0 after a step. */
+static int step(engine_t *e) {
   uint64_t t0 = clock_now_ns();
   int events = receive(e, t0);
-  if (mailbox_room(e->mailbox) < e->step_bytes_max + (size_t)e->num_live * e->done_bytes_max) {
-    wake_loop(e, events); /* the loop is behind: let it read before more is made */
+  if (events) { /* who has left need not wait for the step that comes */
     publish_stats(e);
-    mailbox_sleep(e->mailbox, ROOM_SLEEP_MS);
-    return true;
-  }
-  if (scheduler_plan(e->scheduler, t0) == 0) {
     wake_loop(e, events);
-    publish_stats(e);
-    return false;
   }
-  batch_build(e->batch, &e->scheduler->plan);
+  if (mailbox_room(e->mailbox) < e->step_bytes_max + (size_t)e->num_live * e->done_bytes_max) {
+    mailbox_want_room(e->mailbox); /* the loop is behind: let it read before more is made */
+    publish_stats(e);
+    return ROOM_SLEEP_MS;
+  }
+  bool launched = engine_launch(e, t0);
   uint64_t t1 = clock_now_ns();
-  e->ops->begin(e->device, e->batch);
-  model_forward(e->model, e->batch);
-  engine_sample(e);
+  if (e->num_flights == 0) {
+    publish_stats(e);
+    return e->scheduler->waiting.head ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
+  }
+  if (launched && e->num_flights < e->flights_most) return 0;
   error_t error = {0};
-  int code = e->ops->end(e->device, &error);
+  const flight_t *flight = engine_land(e, &error);
   uint64_t t2 = clock_now_ns();
-  if (code) {
-    fail(e, &error);
-    events += abort_all(e, ERR_DEVICE_FAILED);
+  if (flight) {
+    events = engine_commit(e, flight, t2);
+    e->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
   } else {
-    events += engine_commit(e, t2);
+    fail(e, &error);
+    engine_land_all(e);
+    events = abort_all(e, ERR_DEVICE_FAILED);
   }
   uint64_t t3 = clock_now_ns();
   e->stats.steps++;
-  e->stats.scheduled_tokens += (uint64_t)e->scheduler->plan.num_tokens;
-  e->stats.overhead_ns += (t1 - t0) + (t3 - t2);
+  e->stats.overhead_ns += t3 - t2;
   e->stats.device_ns += t2 - t1;
   e->stats.last_step_ns = t3;
   update_rate(e, t3);
   publish_stats(e);
   wake_loop(e, events);
-  return true;
+  return 0;
 }
 
 /* After a lost device, or at the end: every request that still comes is answered. */
@@ -217,40 +240,65 @@ static void refuse_rest(engine_t *e, int error_code) {
   wake_loop(e, events);
 }
 
-static void *engine_main(void *context) {
-  engine_t *e = context;
+void engine_load(engine_t *e) {
   error_t error = {0};
   if (engine_start(e, &error) != 0) {
     fail(e, &error);
     wake_loop(e, 1);
-    return NULL;
+    return;
   }
   e->rate_window_ns = clock_now_ns();
   publish_stats(e);
   int loading = ENGINE_LOADING;
   atomic_compare_exchange_strong(&e->state, &loading, ENGINE_READY);
   wake_loop(e, 1);
-  while (!atomic_load(&e->stop)) {
-    if (atomic_load(&e->state) == ENGINE_FAILED) {
-      refuse_rest(e, ERR_DEVICE_FAILED);
-      mailbox_sleep(e->mailbox, IDLE_SLEEP_MS);
-    } else if (!step(e)) {
-      bool queued = e->scheduler->waiting.head != NULL;
-      mailbox_sleep(e->mailbox, queued ? QUEUE_CHECK_MS : IDLE_SLEEP_MS);
-    }
-  }
+}
+
+int engine_turn(engine_t *e) {
+  if (atomic_load(&e->state) != ENGINE_FAILED) return step(e);
+  refuse_rest(e, ERR_DEVICE_FAILED);
+  return IDLE_SLEEP_MS;
+}
+
+void engine_end(engine_t *e) {
+  engine_land_all(e);
   refuse_rest(e, 0);
+}
+
+static void *engine_main(void *context) {
+  engine_t *e = context;
+  engine_load(e);
+  if (engine_state(e) == ENGINE_FAILED) return NULL; /* the load: nothing can be submitted */
+  while (!atomic_load(&e->stop)) {
+    int idle_ms = engine_turn(e);
+    if (idle_ms > 0) mailbox_sleep(e->mailbox, idle_ms);
+  }
+  engine_end(e);
   return NULL;
 }
 
 /* -- life cycle ------------------------------------------------------------------------------- */
 
+/* Sizes of a step that nobody chose: a GPU wants more at once. */
+static void choose_step_size(engine_options_t *o) {
+  const char *backend = o->backend ? o->backend : "auto";
+  bool gpu = !o->ops && strcmp(backend, "cuda") == 0;
+  if (!o->ops && strcmp(backend, "auto") == 0 && ops_cuda.available)
+    gpu = ops_cuda.available(o->device_index);
+  int32_t seqs = gpu ? GPU_SEQS_DEFAULT : HOST_SEQS_DEFAULT, asked = o->max_num_batched_tokens;
+  if (asked > 0 && asked < seqs) seqs = asked; /* each of them wants a token in every step */
+  if (o->max_num_seqs == 0) o->max_num_seqs = seqs;
+  if (asked > 0) return;
+  o->max_num_batched_tokens = gpu ? GPU_TOKENS_DEFAULT : HOST_TOKENS_DEFAULT;
+  if (o->max_num_batched_tokens < o->max_num_seqs) o->max_num_batched_tokens = o->max_num_seqs;
+}
+
 static int check_options(const engine_options_t *o, error_t *error) {
   int32_t bs = o->block_size;
   if (!o->model_dir) return error_set(error, ERR_USAGE, "model", "no model directory was given");
-  if (bs < 1 || bs > 1024 || (bs & (bs - 1))) {
+  if (bs < 0 || bs > 1024 || (bs & (bs - 1))) {
     return error_set(error, ERR_CONFIGURATION, "block_size",
-                     "block_size is %d; it must be a power of two from 1 to 1024", bs);
+                     "block_size is %d; it must be a power of two from 1 to 1024, or 0", bs);
   }
   if (o->max_num_seqs < 1 || o->max_num_seqs > 65536) {
     return error_set(error, ERR_CONFIGURATION, "max_num_seqs",
@@ -265,38 +313,65 @@ static int check_options(const engine_options_t *o, error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "max_queue_requests",
                      "max_queue_requests is %d; it must be 1 to 1048576", o->max_queue_requests);
   }
-  if (!(o->memory_fraction > 0 && o->memory_fraction <= 1) ||
+  if (o->max_loras < 0 || o->max_loras > LORAS_MAX || o->num_lora_dirs > o->max_loras) {
+    return error_set(error, ERR_CONFIGURATION, "max_loras",
+                     "max_loras is %d; it must be %d (those loaded at start) to %d", o->max_loras,
+                     o->num_lora_dirs, LORAS_MAX);
+  }
+  if (o->max_loras > 0 && (o->max_lora_rank < 1 || o->max_lora_rank > ADAPTER_RANK_MAX)) {
+    return error_set(error, ERR_CONFIGURATION, "max_lora_rank",
+                     "max_lora_rank is %d; it must be 1 to %d", o->max_lora_rank, ADAPTER_RANK_MAX);
+  }
+  if (!(o->memory_fraction >= 0 && o->memory_fraction <= 1) ||
       !(o->watermark >= 0 && o->watermark < 1)) {
-    return error_set(error, ERR_CONFIGURATION, "memory", "memory must be in (0, 1]");
+    return error_set(error, ERR_CONFIGURATION, "memory", "memory must be in [0, 1]");
   }
   return 0;
 }
 
-static char *copy_string(const char *text) {
-  return text ? strdup(text) : NULL;
+/* Own copies of the strings. False without memory: the option must not turn into its default. */
+static bool copy_strings(engine_options_t *to) {
+  const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->backend, &to->isa,
+                            &to->dtype};
+  bool complete = true;
+  for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
+    const char *given = *strings[i];
+    *strings[i] = given ? strdup(given) : NULL;
+    complete = complete && (!given || *strings[i]);
+  }
+  return complete;
 }
 
-int engine_create(const engine_options_t *options, engine_t **out, error_t *error) {
+int engine_new(const engine_options_t *given, engine_t **out, error_t *error) {
+  engine_options_t chosen = *given;
+  const engine_options_t *options = &chosen;
+  choose_step_size(&chosen);
   int code = check_options(options, error);
   if (code) return code;
   engine_t *e = calloc(1, sizeof *e);
   if (!e) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the engine");
   e->options = *options;
-  e->options.model_dir = copy_string(options->model_dir);
-  e->options.backend = copy_string(options->backend);
-  e->options.isa = copy_string(options->isa);
-  e->options.dtype = copy_string(options->dtype);
+  bool copied = copy_strings(&e->options);
   /* waiting ones, running ones, and preempted ones that wait again */
   e->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
   e->groups = calloc((size_t)e->num_groups, sizeof *e->groups);
-  if (!e->groups) {
+  if (!e->groups || !copied) {
+    int32_t count = e->num_groups;
     engine_destroy(e);
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %d requests", e->num_groups);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %d requests", count);
   }
   for (int32_t i = e->num_groups - 1; i >= 0; i--) {
     e->groups[i].free_next = e->free_groups;
     e->free_groups = &e->groups[i];
   }
+  *out = e;
+  return 0;
+}
+
+int engine_create(const engine_options_t *options, engine_t **out, error_t *error) {
+  engine_t *e = NULL;
+  int code = engine_new(options, &e, error);
+  if (code) return code;
   if (pthread_create(&e->thread, NULL, engine_main, e) != 0) {
     engine_destroy(e);
     return error_set(error, ERR_NO_MEMORY, NULL, "the system refuses another thread");
@@ -319,8 +394,10 @@ void engine_destroy(engine_t *e) {
   if (!e) return;
   engine_stop(e);
   engine_release(e);
+  for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&e->adapters[i]));
   free(e->groups);
   free((char *)(uintptr_t)e->options.model_dir);
+  free((char *)(uintptr_t)e->options.draft_model_dir);
   free((char *)(uintptr_t)e->options.backend);
   free((char *)(uintptr_t)e->options.isa);
   free((char *)(uintptr_t)e->options.dtype);
@@ -357,11 +434,22 @@ static int check_state(const engine_t *e, error_t *error) {
   }
 }
 
-/* A request that the pool can never hold would wait for ever. */
+/* A request that the pool can never hold would wait for ever. Full blocks of the prompt are shared
+ * by all its sequences, the rest is not. */
 static int check_fits(const engine_t *e, const request_t *r, error_t *error) {
   int64_t tokens = (int64_t)r->num_prompt_tokens + r->params.max_tokens;
-  int64_t need = (tokens + e->info.block_size - 1) / e->info.block_size;
+  int64_t shared = r->num_prompt_tokens / e->info.block_size;
+  int64_t all = (tokens + e->info.block_size - 1) / e->info.block_size;
+  int32_t count = params_num_sequences(&r->params);
+  int64_t need = shared + count * (all - shared);
   if (need <= e->info.num_blocks - 1) return 0;
+  if (count > 1) {
+    return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
+                     "%lld tokens in %d sequences take %lld + %d x %lld = %lld KV blocks of %d; "
+                     "this server has %d.",
+                     (long long)tokens, count, (long long)shared, count, (long long)(all - shared),
+                     (long long)need, e->info.block_size, e->info.num_blocks - 1);
+  }
   return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
                    "This model's maximum context length is %d tokens. However, you requested %lld "
                    "tokens, which take %lld KV blocks of %d; there are %d.",
@@ -369,11 +457,33 @@ static int check_fits(const engine_t *e, const request_t *r, error_t *error) {
                    e->info.num_blocks - 1);
 }
 
+size_t engine_room_bytes(const sampling_params_t *p) {
+  return choices_bytes(p);
+}
+
+static int check_choices(const engine_t *e, const request_t *r, error_t *error) {
+  const sampling_params_t *p = &r->params;
+  int32_t count = params_num_sequences(p);
+  const char *field = p->beam_width > 0 ? "beam_width" : p->best_of > p->n ? "best_of" : "n";
+  int32_t most = e->info.max_num_seqs;
+  if (p->beam_width > 0 && most > BEAM_SEQUENCES_MAX) most = BEAM_SEQUENCES_MAX;
+  if (count > most) {
+    return error_set(error, ERR_BAD_REQUEST, field,
+                     "%s asks for %d sequences at once; this server runs at most %d.", field, count,
+                     most);
+  }
+  if (params_collect(p) && !r->room) {
+    return error_set(error, ERR_INTERNAL, field, "no room was lent for %d sequences", count);
+  }
+  return 0;
+}
+
 int engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error) {
   int code = check_state(e, error);
   int64_t tokens = 0;
   for (int i = 0; i < count && !code; i++) {
     code = check_fits(e, requests[i], error);
+    if (!code) code = check_choices(e, requests[i], error);
     tokens += requests[i]->num_prompt_tokens;
   }
   if (code) return code;
@@ -419,7 +529,14 @@ typedef struct drain_context {
 
 static void count_done(void *context, const event_t *event) {
   drain_context_t *d = context;
-  if (event->kind == EVENT_DONE) d->engine->loop_live--;
+  if (event->kind == EVENT_DONE) {
+    engine_t *e = d->engine;
+    bool complete = event->finish == FINISH_STOP || event->finish == FINISH_LENGTH;
+    if (complete && params_collect(&event->request->params)) {
+      choices_replay(event, e->tokenizer, e->replay_text, e->replay_held, d->handle, d->context);
+    }
+    e->loop_live--;
+  }
   d->handle(d->context, event);
 }
 
@@ -427,4 +544,20 @@ int engine_drain(engine_t *e, void (*handle)(void *context, const event_t *event
   if (!e->mailbox || engine_state(e) == ENGINE_LOADING) return 0;
   drain_context_t d = {.engine = e, .handle = handle, .context = context};
   return mailbox_drain(e->mailbox, count_done, &d);
+}
+
+/* -- adapters --------------------------------------------------------------------------------- */
+
+int engine_adapter_read(const engine_t *e, const char *dir, struct adapter **out, error_t *error) {
+  return adapter_read(&e->blueprint, dir, e->options.max_lora_rank, out, error);
+}
+
+void engine_adapter_free(struct adapter *adapter) {
+  adapter_free(adapter);
+}
+
+void engine_adapter_set(engine_t *e, int32_t slot, struct adapter *adapter) {
+  CHECK(slot >= 1 && slot <= e->options.max_loras && adapter != NULL);
+  adapter_free(atomic_exchange(&e->adapters[slot - 1], adapter));
+  atomic_fetch_add(&e->adapter_epoch, 1);
 }

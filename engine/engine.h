@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_ENGINE_H
 #define INFERD_ENGINE_ENGINE_H
 
+#include "engine/draft.h"
 #include "engine/request.h"
 
 typedef struct engine engine_t;
@@ -14,24 +15,34 @@ struct ops; /* ops.h; NULL = chosen by `backend` */
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;  /* tests pass a fake device */
-  const char *backend;    /* "auto", "cpu", "cuda" */
-  const char *isa;        /* CPU tier, "auto" */
-  int num_threads;        /* 0 = all */
-  bool dummy_weights;     /* --load-format dummy */
-  const char *dtype;      /* "auto", "float32", "float16", "bfloat16" */
-  int64_t max_model_len;  /* 0 = the model's, fitted to memory */
-  int64_t kv_cache_bytes; /* 0 = memory_fraction of what is free */
-  double memory_fraction; /* (0, 1] */
-  int32_t block_size;     /* power of two, 0 = back end's default */
-  int32_t num_blocks;     /* 0 = from the memory; tests force small pools */
-  int32_t max_num_seqs;   /* sequences in the running set */
-  int32_t max_num_batched_tokens;
+  const struct ops *ops;                /* tests pass a fake device */
+  const char *backend;                  /* "auto", "cpu", "cuda" */
+  const char *isa;                      /* CPU tier, "auto" */
+  int num_threads;                      /* 0 = all */
+  int32_t device_index;                 /* which of several GPUs */
+  bool batch_invariant;                 /* ops.h; a CPU always is */
+  bool dummy_weights;                   /* --load-format dummy */
+  const char *dtype;                    /* "auto", "float32", "float16", "bfloat16" */
+  int64_t max_model_len;                /* 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes;               /* 0 = memory_fraction of what is free */
+  double memory_fraction;               /* (0, 1]; 0 = the default of host or GPU */
+  bool kv_fp8;                          /* keys and values as e4m3, where the device has it */
+  int32_t block_size;                   /* power of two, 0 = back end's default */
+  int32_t num_blocks;                   /* 0 = from the memory; tests force small pools */
+  int32_t max_num_seqs;                 /* sequences in the running set; 0: 64, on a GPU 256 */
+  int32_t max_num_batched_tokens;       /* of a step; 0: 512, on a GPU 4096 */
   int32_t long_prefill_token_threshold; /* 0 = off */
-  bool enable_chunked_prefill;
-  bool enable_prefix_caching;
-  bool priority_policy; /* false = fcfs */
-  double watermark;     /* share of the pool kept free at admission */
+  draft_options_t draft;                /* speculative decoding; tokens_max 0 = off */
+  const char *draft_model_dir;          /* a small model guesses; NULL = prompt lookup */
+  /* Low-rank adapters: how many at once (0 = none, at most LORAS_MAX), their largest rank, and
+   * those that are loaded at start into slots 1.. ; the texts live as long as the engine. */
+  int32_t max_loras, max_lora_rank;
+  const char *const *lora_dirs;
+  int32_t num_lora_dirs;
+  bool enable_chunked_prefill, enable_prefix_caching;
+  bool priority_policy, fair_share;   /* else fcfs; between the tenants of one priority */
+  int32_t max_skips, max_preemptions; /* scheduler.h */
+  double watermark;                   /* share of the pool kept free at admission */
   int32_t max_queue_requests;
   int64_t max_queue_tokens;    /* 0 = 4 x KV capacity */
   double max_queue_time_s;     /* 0 = no bound */
@@ -40,6 +51,8 @@ typedef struct engine_options {
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
   void *context;
 } engine_options_t;
+
+enum { LORAS_MAX = 64 };
 
 void engine_options_default(engine_options_t *options);
 
@@ -78,12 +91,14 @@ typedef struct engine_stats {
   uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
   uint64_t preemptions, recomputed_tokens;
+  uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
   uint64_t finished_stop, finished_length, finished_abort, finished_error;
-  uint64_t scheduled_tokens; /* sum over steps */
-  uint64_t overhead_ns;      /* receive + plan + prepare + commit, sum */
-  uint64_t device_ns;        /* forward + sample, sum */
-  uint64_t last_step_ns;     /* monotonic end of the last step; 0 = none yet */
-  bool busy;                 /* work exists */
+  uint64_t scheduled_tokens;               /* sum over steps */
+  uint64_t overhead_ns;                    /* receive + plan + prepare + commit, sum */
+  uint64_t device_ns;                      /* forward + sample, sum */
+  uint64_t grammar_masks, grammar_mask_ns; /* rows of constrained sequences, time to fill them */
+  uint64_t last_step_ns;                   /* monotonic end of the last step; 0 = none yet */
+  bool busy;                               /* work exists */
 } engine_stats_t;
 
 /* Copies what it needs of the options, starts the engine thread, returns at once: the model loads
@@ -92,8 +107,7 @@ int engine_create(const engine_options_t *options, engine_t **out, error_t *erro
 /* Ends the engine thread: what is left is aborted and gets its EVENT_DONE, which can still be
  * drained. Nothing may be submitted afterwards. */
 void engine_stop(engine_t *engine);
-/* Stops if that has not happened, and frees. Requests whose EVENT_DONE was not drained are not
- * freed. */
+/* Stops if need be, and frees. Requests whose EVENT_DONE was not drained are not freed. */
 void engine_destroy(engine_t *engine);
 
 engine_state_t engine_state(const engine_t *engine);            /* any thread */
@@ -102,12 +116,29 @@ void engine_failure(const engine_t *engine, error_t *out);      /* why FAILED */
 const engine_info_t *engine_info(const engine_t *engine);       /* NULL before READY */
 const tokenizer_t *engine_tokenizer(const engine_t *engine);    /* NULL before READY */
 void engine_stats(const engine_t *engine, engine_stats_t *out); /* any thread */
+/* For grammar_compile: the tokens of this model. NULL before READY; any thread. */
+const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engine);
+
+/* Bytes of request_t.room that a request with these parameters lends to the engine until its
+ * EVENT_DONE; 0 unless params_collect(). Its choices are kept there while they grow; at the end
+ * engine_drain hands the best ones over as the same TOKEN and CHOICE_DONE events as ever, best
+ * first, all before EVENT_DONE. SIZE_MAX when the product overflows. */
+size_t engine_room_bytes(const sampling_params_t *params);
 
 /* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the pool can
- * never hold it), ERR_MODEL_LOADING, ERR_DEVICE_FAILED. `count` requests (the prompts of one HTTP
+ * never hold it), ERR_MODEL_LOADING, ERR_DEVICE_FAILED, ERR_BAD_REQUEST (n, best_of or the
+ * beam width ask for more sequences than max_num_seqs). `count` requests (the prompts of one HTTP
  * request) are admitted together or not at all. On success exactly one EVENT_DONE per request
  * follows. */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error);
+struct adapter; /* an adapter in host memory, engine/model/adapter.h */
+/* Reads an adapter of PEFT for this engine's model. After READY, any thread. */
+int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
+                        error_t *error);
+void engine_adapter_free(struct adapter *adapter);
+/* Loop thread: `adapter`, which the engine takes over, is what slot 1..max_loras stands for in
+ * every request that is submitted from now on. No request in the engine uses the slot. */
+void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter);
 /* Seconds until a refused request is worth retrying, 1..120. */
 int engine_retry_after_s(const engine_t *engine);
 /* Loop thread: sets request->cancelled and wakes the engine. Only between submit and EVENT_DONE. */

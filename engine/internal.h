@@ -1,4 +1,5 @@
-/* internal.h: the engine's own state, shared by engine.c, start.c, sampling.c and commit.c.
+/* internal.h: the engine's own state, shared by the files of the step: engine.c, start.c,
+ * flight.c, sampling.c, commit.c and their helpers.
  *
  * Everything but the atomics and the mailbox belongs to the engine thread once it runs.
  */
@@ -6,8 +7,14 @@
 #define INFERD_ENGINE_INTERNAL_H
 
 #include "engine/batch.h"
+#include "engine/beam.h"
+#include "engine/commit.h"
+#include "engine/drafter.h"
 #include "engine/engine.h"
+#include "engine/flight.h"
+#include "engine/grammar/grammar.h"
 #include "engine/mailbox.h"
+#include "engine/model/adapter.h"
 #include "engine/model/model.h"
 #include "engine/ops.h"
 #include "engine/scheduler.h"
@@ -18,7 +25,17 @@ enum {
   SUPPRESSED_MAX = MODEL_EOS_MAX + STOP_TOKEN_IDS_MAX,
   STATS_WORDS = sizeof(engine_stats_t) / sizeof(uint64_t)
 };
+_Static_assert((int)SUPPRESSED_MAX <= (int)SUPPRESSED_IDS_MAX, "back ends plan for this many");
 _Static_assert(sizeof(engine_stats_t) % sizeof(uint64_t) == 0, "the seqlock copies whole words");
+
+/* constrain.c's memory. */
+typedef struct constrain {
+  grammar_vocabulary_t *vocabulary;
+  int32_t row_words; /* of one mask */
+  char *matchers;    /* [num_rows] of matcher_bytes, by row of the token table */
+  size_t matcher_bytes;
+  grammar_scratch_t *scratch;
+} constrain_t;
 
 struct engine {
   engine_options_t options; /* strings are owned copies */
@@ -35,18 +52,24 @@ struct engine {
   blueprint_t blueprint;
   tokenizer_t *tokenizer;
   model_t *model;
+  drafter_t *drafter; /* NULL = no draft model */
   engine_info_t info;
   int32_t stop_ids[MODEL_EOS_MAX]; /* EOS ids but the primary one */
   block_pool_t *pool;
   scheduler_t *scheduler;
-  batch_t *batch;
   int32_t logits_rows_max;
-  sample_row_t *sample_rows;       /* [max_num_batched_tokens] */
-  sample_result_t *sample_results; /* the same */
-  int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
-  char *text;                      /* detokenizer_out_max bytes for one token */
+  constrain_t constrain;
+  flight_t flights[FLIGHTS_MAX];
+  int32_t num_flights;  /* launched and not committed */
+  int32_t next_flight;  /* index of the one that is launched next */
+  int32_t flights_most; /* 1 or 2: what the back end takes and the options allow */
+  char *text;           /* detokenizer_out_max bytes for one token */
   size_t text_max;
   size_t done_bytes_max, step_bytes_max; /* of the event ring */
+  beam_work_t beam_work;
+  /* the loop thread's, for choices that come at the end: text and held bytes of one token */
+  char *replay_text;
+  char replay_held[STOP_STRING_BYTES_MAX];
 
   mailbox_t
       *mailbox; /* made by engine_create: requests may wait for nothing, but state is checked */
@@ -61,6 +84,9 @@ struct engine {
   /* never admitted: raised by the loop at submit, lowered by the engine */
   atomic_int queued_requests;
   atomic_llong queued_tokens;
+  _Atomic(adapter_t *) adapters[LORAS_MAX]; /* set by the loop, taken by the engine; NULL = none */
+  atomic_uint adapter_epoch;
+  unsigned adapter_epoch_seen;
   atomic_uint cancel_epoch;
   unsigned cancel_epoch_seen;
   uint64_t queue_check_ns;
@@ -74,18 +100,38 @@ struct engine {
   engine_stats_t stats; /* engine thread's working copy */
 };
 
+/* engine.c: the engine without its thread. engine_create runs these on a thread of its own; the
+ * simulator calls them itself, with every other thread's part in between. */
+int engine_new(const engine_options_t *options, engine_t **out, error_t *error);
+void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
+/* One turn of the loop: at most one step. Returns for how many milliseconds the thread may sleep
+ * unless it is woken; 0 = call again. */
+int engine_turn(engine_t *engine);
+void engine_end(engine_t *engine); /* aborts and answers what is left */
+
 /* start.c, engine thread: loads everything; on failure frees nothing (engine_destroy does). */
 int engine_start(engine_t *engine, error_t *error);
 void engine_release(engine_t *engine); /* what engine_start made */
+/* rehearse.c, at the end of engine_start. 0, or the device's error. */
+int engine_rehearse(engine_t *engine, error_t *error);
+
+/* constrain.c: grammars. Memory and the vocabulary's trie, at start; *build_ns is what that took.
+ */
+int constrain_new(engine_t *engine, uint64_t *build_ns, error_t *error);
+void constrain_free(engine_t *engine);
+/* Stage 7: gives `row` of the plan's entry r its mask. A grammar that fails gives an empty mask,
+ * and the sampler then fails the row. */
+void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequence_t *sequence,
+                   int32_t r);
+/* Stage 8: the last output token, which is no stop id. *finished: the text is complete. 0 or
+ * ERR_INTERNAL: the request ends. */
+int constrain_accept(engine_t *engine, sequence_t *sequence, int32_t id, bool *finished);
 
 /* sampling.c, stage 7: launches logits and sampling of the batch's selected rows. */
-void engine_sample(engine_t *engine);
-
-/* commit.c, stage 8: results -> tokens, text, events; finishes and publishes. Returns events made.
- */
-int engine_commit(engine_t *engine, uint64_t now_ns);
-/* Ends a group in any live state and emits its one EVENT_DONE. */
-void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, int error_code,
-                   uint64_t now_ns);
+void engine_sample(engine_t *engine, flight_t *flight);
+/* Launches logits of the model's `total` selected rows and what the rows ask for, in slices that
+ * the device was prepared for. */
+void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,
+                 int32_t total);
 
 #endif

@@ -18,7 +18,7 @@ typedef struct record {
   event_t event;
 } record_t;
 
-enum { RECORD_ALIGN = 16 };
+enum { RECORD_ALIGN = 16, REWIND_BYTES = 65536 };
 
 static size_t round_up(size_t n) {
   return (n + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
@@ -87,7 +87,23 @@ size_t mailbox_room(const mailbox_t *m) {
   return m->event_mask + 1 - (m->event_write - tail);
 }
 
+/* The ring is planned for the worst step and mostly holds a little: an empty one begins again at
+ * its start, so that only the pages that a step needs become real. Not while the loop reads, which
+ * works with the old positions; a loop that comes meanwhile finds nothing to read, and is woken
+ * when there is. */
+static void rewind_when_empty(mailbox_t *m) {
+  size_t write = m->event_write, offset = write & m->event_mask;
+  if (offset < REWIND_BYTES) return;
+  if (write != atomic_load_explicit(&m->event_tail, memory_order_acquire)) return;
+  if (atomic_exchange_explicit(&m->ends_held, true, memory_order_acquire)) return;
+  m->event_write = write - offset + m->event_mask + 1;
+  atomic_store_explicit(&m->event_head, m->event_write, memory_order_relaxed);
+  atomic_store_explicit(&m->event_tail, m->event_write, memory_order_relaxed);
+  atomic_store_explicit(&m->ends_held, false, memory_order_release);
+}
+
 void mailbox_emit(mailbox_t *m, const event_t *event) {
+  rewind_when_empty(m);
   size_t size = mailbox_event_bytes(event->text_length, event->num_top);
   size_t head = m->event_write;
   size_t to_end = m->event_mask + 1 - (head & m->event_mask);
@@ -119,6 +135,7 @@ void mailbox_publish(mailbox_t *m) {
 
 int mailbox_drain(mailbox_t *m, void (*handle)(void *context, const event_t *event),
                   void *context) {
+  if (atomic_exchange_explicit(&m->ends_held, true, memory_order_acquire)) return 0;
   int count = 0;
   size_t tail = atomic_load_explicit(&m->event_tail, memory_order_relaxed);
   size_t head = atomic_load_explicit(&m->event_head, memory_order_acquire);
@@ -131,15 +148,17 @@ int mailbox_drain(mailbox_t *m, void (*handle)(void *context, const event_t *eve
     tail += record->size;
     atomic_store_explicit(&m->event_tail, tail, memory_order_release);
   }
-  if (count && atomic_load_explicit(&m->engine_sleeps, memory_order_seq_cst)) mailbox_wake(m);
+  atomic_store_explicit(&m->ends_held, false, memory_order_release);
+  bool wanted = count && atomic_load_explicit(&m->room_wanted, memory_order_seq_cst);
+  if (wanted && atomic_exchange(&m->room_wanted, false)) mailbox_wake(m);
   return count;
 }
 
 void mailbox_wake(mailbox_t *m) {
   pthread_mutex_lock(&m->mutex);
   m->wake_pending = true;
+  pthread_mutex_unlock(&m->mutex); /* first: who wakes up does not meet a held mutex */
   pthread_cond_signal(&m->condition);
-  pthread_mutex_unlock(&m->mutex);
 }
 
 void mailbox_sleep(mailbox_t *m, int timeout_ms) {
@@ -149,11 +168,13 @@ void mailbox_sleep(mailbox_t *m, int timeout_ms) {
   until.tv_sec += timeout_ms / 1000 + until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;
   pthread_mutex_lock(&m->mutex);
-  atomic_store_explicit(&m->engine_sleeps, true, memory_order_seq_cst);
   while (!m->wake_pending) {
     if (pthread_cond_timedwait(&m->condition, &m->mutex, &until) == ETIMEDOUT) break;
   }
   m->wake_pending = false;
-  atomic_store_explicit(&m->engine_sleeps, false, memory_order_seq_cst);
   pthread_mutex_unlock(&m->mutex);
+}
+
+void mailbox_want_room(mailbox_t *m) {
+  atomic_store_explicit(&m->room_wanted, true, memory_order_seq_cst);
 }

@@ -1,8 +1,9 @@
 /* mailbox.h: the two bounded queues where the loop thread and the engine thread meet.
  *
  * Requests go in by pointer through a ring; events come out as variable-size records in a ring of
- * bytes. Each ring has one writer and one reader, so neither needs a lock; the condition variable
- * is only for a thread that has nothing to do. Nothing is allocated after mailbox_new.
+ * bytes. Each ring has one writer and one reader, so neither needs a lock; an empty event ring
+ * begins again at its start, for which either end takes `ends_held` and nobody waits. The condition
+ * variable is only for a thread that has nothing to do. Nothing is allocated after mailbox_new.
  */
 #ifndef INFERD_ENGINE_MAILBOX_H
 #define INFERD_ENGINE_MAILBOX_H
@@ -26,8 +27,9 @@ typedef struct mailbox {
   /* an engine that has nothing to do, or no room for events, sleeps here */
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  atomic_bool engine_sleeps;
-  bool wake_pending; /* under mutex */
+  atomic_bool ends_held;   /* by the loop while it reads, by the engine while it rewinds */
+  atomic_bool room_wanted; /* the engine waits until events are read */
+  bool wake_pending;       /* under mutex */
 } mailbox_t;
 
 /* `requests_max` requests and `event_bytes` bytes of events at most; both are rounded up to powers
@@ -50,7 +52,8 @@ void mailbox_emit(mailbox_t *mailbox, const event_t *event);
 /* Engine thread: lets the loop see what was emitted. Once per step, so that the last token of a
  * request and its EVENT_DONE always arrive together. */
 void mailbox_publish(mailbox_t *mailbox);
-/* Loop thread: hands every ready event to `handle`, in order; returns how many. */
+/* Loop thread: hands every ready event to `handle`, in order; returns how many. `handle` must not
+ * drain. */
 int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),
                   void *context);
 
@@ -59,5 +62,7 @@ void mailbox_wake(mailbox_t *mailbox);
 /* Engine thread: sleeps until mailbox_wake or `timeout_ms`; a wake between the last look and the
  * sleep is not lost. */
 void mailbox_sleep(mailbox_t *mailbox, int timeout_ms);
+/* Engine thread: the next mailbox_drain that reads something wakes the engine. */
+void mailbox_want_room(mailbox_t *mailbox);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "engine/batch.h"
 #include "engine/error.h"
+#include "engine/op_types.h"
 #include "engine/sample.h"
 #include "engine/weight_source.h"
 
@@ -23,14 +24,13 @@
 #include <stdint.h>
 
 typedef struct device device_t; /* one opened back end */
-typedef struct weight weight_t; /* a matrix in the back end's own layout */
-typedef struct vector vector_t; /* a vector (norm weight, bias) on the device */
 typedef void act_t;             /* activation buffer on the device */
 
 typedef struct device_options {
   int num_threads; /* CPU workers; 0 = all that affinity and cgroup quota allow */
   const char *isa; /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
   int32_t device_index;
+  bool batch_invariant; /* GPU: a row's bits never depend on its batch, at some cost in speed */
 } device_options_t;
 
 typedef struct kv_cache_desc {
@@ -38,6 +38,7 @@ typedef struct kv_cache_desc {
   int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
   int32_t block_size;
   dtype_t dtype;
+  bool fp8; /* stored as e4m3, if ops_t.kv_fp8 */
 } kv_cache_desc_t;
 
 /* Upper bounds of every step; workspaces are sized from them in `prepare`. */
@@ -47,50 +48,27 @@ typedef struct step_limits {
   int32_t vocab_size;
   int32_t max_model_len;
   int32_t heads_max, head_dim_max;
+  int32_t experts_max, experts_top_max, expert_width_max; /* experts: E, k, I; 0 = none */
 } step_limits_t;
 
-typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind_t;
-typedef struct norm {
-  norm_kind_t kind;
-  int32_t width;
-  float eps;
-  const vector_t *weight; /* [width] or NULL = ones */
-  const vector_t *bias;   /* [width] or NULL; LayerNorm only */
-} norm_t;
-
-/* Rotary embedding on halves (i, i + dims/2); models.md 5. angle = float(position) * inv_freq[i] in
- * fp32; cos and sin are multiplied by `scale`. */
-typedef struct rope {
-  int32_t dims;          /* rotated dimensions of a head, even; the rest pass unchanged */
-  const float *inv_freq; /* [dims / 2], host memory, lives as long as the model */
-  float scale;           /* 1 unless yarn or longrope */
-} rope_t;
-
-typedef struct attention {
-  int32_t layer;
-  int32_t num_heads, num_kv_heads, head_dim;
-  float scale;            /* of q.k before the softmax */
-  float softcap;          /* 0 = none: s = cap * tanh(s / cap) after scale, before mask */
-  int32_t window;         /* 0 = none; key j visible to p iff p - window < j <= p */
-  const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
-  const vector_t *k_norm; /* [D] or NULL */
-  float norm_eps;
-  const rope_t *rope;    /* NULL = learned or no positions */
-  const vector_t *sinks; /* [Hq] extra logit in the denominator, or NULL */
-} attention_t;
-
-typedef enum activation {
-  ACTIVATION_RELU,      /* out[f] = act(in[f]) */
-  ACTIVATION_GELU,      /* erf form */
-  ACTIVATION_GELU_TANH, /* gelu_new, gelu_pytorch_tanh */
-  ACTIVATION_SILU_MUL,  /* out[f] = silu(in[i]) * in[f + i], in has 2f columns: gate then up */
-  ACTIVATION_GELU_TANH_MUL
-} activation_t;
-
+/* Steps in flight. A step is launched by begin ... sample and ended by `end`; `end` waits for the
+ * oldest step that was launched and not ended. With pipeline_depth 2 the engine launches step N + 1
+ * before it ends step N: the batch, the sample rows and their results of a step stay untouched by
+ * the engine until its own `end` (what they point to elsewhere, such as ids, parameters and rows of
+ * block tables, is read during the launch only), and batch->input_ids[t] < 0 stands for the id that
+ * the step before draws for its selected row -1 - input_ids[t], which only the device knows yet. */
 typedef struct ops {
-  const char *name; /* "cpu", "cuda", "fake" */
+  const char *name;        /* "cpu", "cuda", "fake" */
+  int32_t pipeline_depth;  /* steps in flight at most: 1 or 2; 0 stands for 1 */
+  uint32_t weight_formats; /* bit 1 << WEIGHT_MXFP4: `weight` takes that format as it is stored */
+  uint32_t dtypes;         /* bit 1 << dtype_t of every run type that it has; 0 = all */
+  int32_t block_size;      /* slots of a KV block unless told otherwise; 0 stands for 16 */
+  bool history_on_device;  /* sample knows the ids so far without output_ids, the latest included */
+  bool kv_fp8;             /* kv_cache_desc_t.fp8 is taken */
+  int32_t act_bytes;       /* of one activation; 0 stands for 4 */
 
   /* set-up */
+  bool (*available)(int32_t device_index); /* a cheap look; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, error_t *error);
   void (*close)(device_t *device);                 /* frees everything made from it */
   const char *(*describe)(const device_t *device); /* "2 threads, avx512bf16" */
@@ -100,8 +78,24 @@ typedef struct ops {
                 error_t *error);
   size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a pool */
   int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, error_t *error);
+  /* Adapters 1..`slots` of a linear layer: A [rank_max, cols], B [rows, rank_max]; NULL = none. */
+  int (*lora)(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+              lora_t **out, error_t *error);
   int (*prepare)(device_t *device, const step_limits_t *limits, error_t *error);
   act_t *(*buffer)(device_t *device, int64_t rows, int64_t width); /* NULL = no memory */
+  /* Device memory that `prepare` and the rehearsals will take, about; NULL = the engine guesses. */
+  size_t (*workspace_bytes)(const step_limits_t *limits);
+  /* Rows of the index-th rehearsal, 0 = no more; NULL = none. Before READY the engine runs, for
+   * each index from 0 on, a step of that many one-token sequences that write to no slot. */
+  int32_t (*rehearsal)(device_t *device, int32_t index);
+  /* After the rehearsals: what was taken and chosen, a line each; NULL = nothing to say. */
+  void (*report)(const device_t *device, void (*say)(void *context, const char *line),
+                 void *context);
+
+  /* Copies a [rank, cols], b [rows, rank] (scaled) into a slot that no step uses; rank 0 empties.
+   */
+  void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
+                   const float *b);
 
   /* step */
   void (*begin)(device_t *device, const batch_t *batch); /* runs the batch's page copies too */
@@ -115,6 +109,10 @@ typedef struct ops {
   /* out[rows, N] = in[rows, K] . W[N, K]^T (+ bias[N]) (+ residual[rows, N]; may alias out) */
   void (*linear)(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
+  /* out[t, column + N] += B_s . (A_s . in[t, K]) for the tokens t whose batch->adapters[t] is s >
+   * 0; rows of `out` are `width` wide. In fp32; a token's sum does not depend on the others. */
+  void (*lora_add)(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
+                   int32_t column, int32_t width);
   /* qkv[T, (Hq + 2 Hk) D], rows q|k|v: q,k norm, rope on q and k in place, K and V to their slots
    */
   void (*rope_store)(device_t *device, act_t *qkv, const attention_t *attention);
@@ -122,6 +120,16 @@ typedef struct ops {
   void (*attention)(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
   void (*activation)(device_t *device, act_t *out, const act_t *in, activation_t kind,
                      int32_t width, int32_t rows);
+  /* out[rows, width] = residual + sigmoid(gate[rows, 1]) * in; out may alias residual */
+  void (*gated_add)(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                    const act_t *residual, int32_t width, int32_t rows);
+  /* out[rows, h] = residual + sum over the chosen experts e of weight_e * expert_e(in); out may
+   * alias residual, not in. Logits are in . router^T (+ bias) in fp32; chosen are the k largest, of
+   * equal ones the lower index. weight_e is the softmax of the chosen logits when `normalise`, else
+   * of all E, in fp32. The residual takes in the experts by ascending index, whoever else is in the
+   * batch. A row of NaN logits may choose any k experts. */
+  void (*moe)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+              const moe_t *moe, int32_t rows);
   /* out[S, width] = in[selected_token_indices] */
   void (*gather)(device_t *device, act_t *out, const act_t *in, int32_t width);
   /* logits of hidden rows [first, first + rows) in fp32 (cap != 0: cap * tanh(l / cap)), then one
@@ -129,7 +137,7 @@ typedef struct ops {
   void (*logits)(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows);
   void (*sample)(device_t *device, const sample_row_t *rows, int32_t num_rows);
-  /* Waits for the step. 0, or ERR_DEVICE_FAILED: the device is lost. */
+  /* Waits for the oldest step in flight. 0, or ERR_DEVICE_FAILED: the device is lost. */
   int (*end)(device_t *device, error_t *error);
   /* Copies fp32 logits of the last `logits` call to host memory; tests and `check` only. */
   void (*read_logits)(device_t *device, float *out, int32_t rows);

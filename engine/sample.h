@@ -8,6 +8,11 @@
 
 #include "engine/request.h"
 
+/* Most ids that a row may suppress: those of the model and those of the request. */
+enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
+
+enum { SAMPLE_TOP_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
+
 /* One distribution to sample from or to score, stage 7. The arrays stay alive until `end`. */
 typedef struct sample_result {
   int32_t id;      /* drawn id, or the scored one */
@@ -15,13 +20,13 @@ typedef struct sample_result {
   float logprob;   /* raw log-softmax of id; only if num_top >= 0 */
   int32_t rank;    /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
   int32_t num_top; /* entries filled in `top` */
-  token_logprob_t top[LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX];
+  token_logprob_t top[SAMPLE_TOP_MAX];
 } sample_result_t;
 
 typedef struct sample_row {
   const sampling_params_t *params;
   int32_t score_id;      /* >= 0: no draw, report this id (prompt logprobs); -1: draw */
-  int32_t num_top;       /* alternatives wanted; -1 = no logprobs */
+  int32_t num_top;       /* alternatives wanted, at most SAMPLE_TOP_MAX; -1 = no logprobs */
   uint64_t rng_key;      /* from (seed, sequence index) */
   uint64_t rng_position; /* output position: the stream is a function of (key, position, id) */
   const int32_t *prompt_ids;

@@ -249,10 +249,10 @@ static int32_t find_top(const work_t *w, int32_t wanted, token_logprob_t *top) {
  */
 static void fill_top(const work_t *w, const sample_row_t *row) {
   sample_result_t *result = row->result;
-  int32_t wanted = row->num_top < LOGPROBS_MAX ? row->num_top : LOGPROBS_MAX;
+  int32_t wanted = row->num_top < SAMPLE_TOP_MAX ? row->num_top : SAMPLE_TOP_MAX;
   int32_t count = find_top(w, wanted, result->top);
   int32_t num_extra = row->score_id < 0 ? row->params->num_logprob_token_ids : 0;
-  for (int32_t i = 0; i < num_extra && i < LOGPROB_TOKEN_IDS_MAX; i++) {
+  for (int32_t i = 0; i < num_extra && count < SAMPLE_TOP_MAX; i++) {
     int32_t id = row->params->logprob_token_ids[i], seen = 0;
     if (!valid_id(w, id)) continue;
     while (seen < count && result->top[seen].id != id) seen++;

@@ -6,7 +6,7 @@
  */
 #include "engine/scheduler.h"
 
-#include "engine/clock.h"
+#include "engine/table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +40,20 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   s->block_table = map_lazily(block_table_bytes(s));
   s->held_text = calloc((size_t)s->num_rows, STOP_STRING_BYTES_MAX);
   s->free_rows = calloc((size_t)s->num_rows, sizeof *s->free_rows);
+  s->sequences = calloc((size_t)s->num_rows, sizeof *s->sequences);
   s->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *s->plan.entries);
-  if (!s->token_table || !s->block_table || !s->held_text || !s->free_rows || !s->plan.entries) {
+  s->plan.copies = calloc((size_t)options->max_num_seqs, sizeof *s->plan.copies);
+  if (!s->token_table || !s->block_table || !s->held_text || !s->free_rows || !s->sequences ||
+      !s->plan.entries || !s->plan.copies) {
     scheduler_free(s);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tables of %d sequences",
                      options->max_num_seqs);
   }
   for (int32_t r = 0; r < s->num_rows; r++) s->free_rows[s->num_free_rows++] = s->num_rows - 1 - r;
+  for (int32_t i = s->num_rows - 1; i >= 0; i--) {
+    s->sequences[i].next = s->free_sequences;
+    s->free_sequences = &s->sequences[i];
+  }
   *out = s;
   return 0;
 }
@@ -57,7 +64,9 @@ void scheduler_free(scheduler_t *s) {
   if (s->block_table) munmap(s->block_table, block_table_bytes(s));
   free(s->held_text);
   free(s->free_rows);
+  free(s->sequences);
   free(s->plan.entries);
+  free(s->plan.copies);
   free(s);
 }
 
@@ -66,11 +75,25 @@ static bool runs_before(const scheduler_t *s, const group_t *a, const group_t *b
   if (s->options.priority_policy && a->request->priority != b->request->priority) {
     return a->request->priority < b->request->priority;
   }
+  if (a->fair_start != b->fair_start) return a->fair_start < b->fair_start;
   return a->arrival < b->arrival;
+}
+
+/* Start-time fair queueing (Goyal, Vin, Cheng 1996): a request starts where the one before it of
+ * the same tenant ends, counted in tokens, but not before those that run now. So a tenant with many
+ * requests waits for itself, and one with few passes by. */
+static void set_fair_start(scheduler_t *s, group_t *group) {
+  const request_t *request = group->request;
+  uint64_t tokens = (uint64_t)request->num_prompt_tokens;
+  tokens += (uint64_t)request->params.max_tokens * (uint64_t)params_num_sequences(&request->params);
+  uint64_t *tenant = &s->fair_end[request->tenant % FAIR_TENANTS];
+  group->fair_start = *tenant > s->fair_now ? *tenant : s->fair_now;
+  *tenant = group->fair_start + tokens;
 }
 
 void scheduler_add(scheduler_t *s, group_t *group) {
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
+  if (s->options.fair_share) set_fair_start(s, group);
   group_t *after = s->waiting.tail;
   while (after && runs_before(s, group, after)) after = after->prev;
   queue_insert_before(&s->waiting, after ? after->next : s->waiting.head, group);
@@ -80,115 +103,53 @@ int32_t scheduler_blocks_for(const scheduler_t *s, int64_t num_tokens) {
   return (int32_t)((num_tokens + s->pool->block_size - 1) / s->pool->block_size);
 }
 
-/* -- rows ------------------------------------------------------------------------------------- */
-
-static void row_take(scheduler_t *s, sequence_t *q) {
-  q->row = s->free_rows[--s->num_free_rows];
-  q->tokens = &s->token_table[(size_t)q->row * (size_t)s->options.max_model_len];
-  q->blocks = &s->block_table[(size_t)q->row * (size_t)s->table_stride];
-  memcpy(q->tokens, q->group->request->prompt_ids,
-         (size_t)q->num_prompt_tokens * sizeof *q->tokens);
-  q->detokenizer.held = &s->held_text[(size_t)q->row * STOP_STRING_BYTES_MAX];
-}
-
-static void row_give_back(scheduler_t *s, sequence_t *q) {
-  if (q->row < 0) return;
-  s->free_rows[s->num_free_rows++] = q->row;
-  q->row = -1;
-  q->tokens = NULL;
-  q->blocks = NULL;
-}
-
-/* -- blocks ----------------------------------------------------------------------------------- */
-
-/* Makes room for `num_tokens` tokens in all. False when the pool is short; takes nothing then. */
-static bool blocks_grow(scheduler_t *s, sequence_t *q, int64_t num_tokens) {
-  int32_t need = scheduler_blocks_for(s, num_tokens);
-  if (need - q->num_blocks > s->pool->num_free) return false;
-  while (q->num_blocks < need) q->blocks[q->num_blocks++] = block_allocate(s->pool);
-  return true;
-}
-
-/* Last block first, so that leaves of the prefix tree are evicted before their parents. */
-static void blocks_release(scheduler_t *s, sequence_t *q) {
-  while (q->num_blocks > 0) {
-    block_release(s->pool, q->blocks[--q->num_blocks]);
-    q->blocks[q->num_blocks] = 0;
-  }
-  q->num_published = 0;
-}
-
-/* -- prefix cache ----------------------------------------------------------------------------- */
-
-static uint64_t cache_domain(const sequence_t *q) {
-  return q->group->request->salt;
-}
-
-typedef struct prefix_match {
-  int32_t num_blocks;
-  int32_t num_unused; /* of them, free now: taking them shrinks the free count */
-} prefix_match_t;
-
-/* Longest run of cached full blocks; writes their ids to q->blocks without holding them. The last
- * token is never taken from the cache: it yields the logits. */
-static prefix_match_t prefix_match(const scheduler_t *s, sequence_t *q) {
-  prefix_match_t match = {0, 0};
-  const block_pool_t *pool = s->pool;
-  if (!pool->caching || q->group->request->params.num_prompt_logprobs >= 0) return match;
-  int32_t limit = (sequence_num_tokens(q) - 1) / pool->block_size;
-  block_key_t key = {{0, 0}};
-  uint64_t parent = 0;
-  for (int32_t i = 0; i < limit; i++) {
-    const int32_t *ids = &q->tokens[(size_t)i * (size_t)pool->block_size];
-    key = prefix_key(pool, i ? &key : NULL, ids, i ? 0 : cache_domain(q));
-    int32_t block = prefix_find(pool, &key, parent, ids);
-    if (block < 0) break;
-    q->blocks[match.num_blocks++] = block;
-    if (pool->blocks[block].ref_count == 0) match.num_unused++;
-    parent = pool->blocks[block].unique_id;
-  }
-  return match;
-}
-
-static void prefix_take(scheduler_t *s, sequence_t *q, int32_t num_blocks) {
-  for (int32_t i = 0; i < num_blocks; i++) block_acquire(s->pool, q->blocks[i]);
-  q->num_blocks = num_blocks;
-  q->num_published = num_blocks;
-  q->num_computed_tokens = num_blocks * s->pool->block_size;
-}
-
-void scheduler_publish(scheduler_t *s, sequence_t *q) {
-  block_pool_t *pool = s->pool;
-  if (!pool->caching || q->status != SEQUENCE_RUNNING) return;
-  int32_t num_full = q->num_computed_tokens / pool->block_size;
-  while (q->num_published < num_full) {
-    int32_t i = q->num_published, block = q->blocks[i];
-    const int32_t *ids = &q->tokens[(size_t)i * (size_t)pool->block_size];
-    const block_t *before = i ? &pool->blocks[q->blocks[i - 1]] : NULL;
-    block_key_t key = prefix_key(pool, before ? &before->key : NULL, ids, i ? 0 : cache_domain(q));
-    uint64_t parent = before ? before->unique_id : 0;
-    int32_t twin = prefix_find(pool, &key, parent, ids);
-    if (twin < 0) {
-      prefix_publish(pool, block, &key, parent, ids);
-    } else { /* same content, same bits: keep the older copy, give ours back */
-      block_acquire(pool, twin);
-      q->blocks[i] = twin;
-      block_release(pool, block);
-    }
-    q->num_published++;
-  }
-}
-
 /* -- planning --------------------------------------------------------------------------------- */
 
+static void plan_remove(scheduler_t *s, const group_t *group) {
+  plan_t *plan = &s->plan;
+  int32_t kept = 0;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (entry->sequence->group == group) {
+      plan->num_tokens -= entry->num_tokens;
+    } else {
+      plan->entries[kept++] = *entry;
+    }
+  }
+  plan->num_entries = kept;
+}
+
+static void plan_add(scheduler_t *s, sequence_t *q, int32_t n) {
+  plan_t *plan = &s->plan;
+  plan->entries[plan->num_entries++] = (plan_entry_t){
+      .sequence = q,
+      .arrival = q->group->arrival,
+      .num_computed = q->num_computed_tokens,
+      .num_tokens = n,
+      .do_sample = q->num_computed_tokens + n - q->num_drafts == sequence_num_planned(q) &&
+                   !sequence_scores_only(q),
+      .output_position = q->num_output_tokens + q->num_output_placeholders,
+      .num_drafts = q->num_drafts,
+  };
+  q->num_drafts = 0;
+  plan->num_tokens += n;
+  table_written(s, q, n);
+}
+
+/* Back to waiting by recompute: the blocks are given back, tail first, so that much of them may
+ * still be found when it resumes. */
 static void preempt(scheduler_t *s, group_t *victim) {
-  sequence_t *q = &victim->sequence;
-  s->num_recomputed_tokens += (uint64_t)q->num_computed_tokens;
-  blocks_release(s, q);
-  q->num_computed_tokens = 0;
-  q->num_prefill_tokens = sequence_num_tokens(q);
+  plan_remove(s, victim);
+  for (sequence_t *q = &victim->sequence; q; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    s->num_recomputed_tokens += (uint64_t)q->num_computed_tokens;
+    table_release(s, q);
+    q->recomputes = q->recomputes || q->num_computed_tokens > q->num_cached_tokens;
+    q->num_computed_tokens = 0;
+    q->num_prefill_tokens = sequence_num_planned(q);
+    sequence_set_status(q, SEQUENCE_WAITING);
+  }
   queue_remove(&s->running, victim);
-  sequence_set_status(q, SEQUENCE_WAITING);
   group_t *position = s->waiting.head;
   while (position && runs_before(s, position, victim)) position = position->next;
   queue_insert_before(&s->waiting, position, victim);
@@ -197,126 +158,376 @@ static void preempt(scheduler_t *s, group_t *victim) {
   s->plan.num_preempted++;
 }
 
-/* Last of running under fcfs, worst priority otherwise. */
-static group_t *choose_victim(const scheduler_t *s) {
-  group_t *victim = s->running.tail;
-  for (group_t *g = s->running.tail; s->options.priority_policy && g; g = g->prev) {
-    if (runs_before(s, victim, g)) victim = g;
+/* After so many preemptions a group is no victim while one runs that had fewer. */
+static bool is_protected(const scheduler_t *s, const group_t *g) {
+  return s->options.max_preemptions > 0 && g->num_preemptions >= s->options.max_preemptions;
+}
+
+/* Last of running under fcfs, worst priority otherwise; the protected ones only when there is no
+ * other. Under the priority policy nobody better than the asker goes. */
+static group_t *choose_victim(const scheduler_t *s, group_t *asker) {
+  group_t *victim = NULL;
+  for (group_t *g = s->running.tail; g; g = g->prev) {
+    if (is_protected(s, g) && !(s->options.priority_policy && g == asker)) continue;
+    bool worse = s->options.priority_policy && victim && runs_before(s, victim, g);
+    if (!victim || worse) victim = g;
+  }
+  if (victim) return victim;
+  for (group_t *g = s->running.tail; g; g = g->prev) {
+    if (!victim || runs_before(s, victim, g)) victim = g;
   }
   return victim;
 }
 
-static void plan_remove(scheduler_t *s, const sequence_t *q) {
-  plan_t *plan = &s->plan;
-  for (int32_t i = 0; i < plan->num_entries; i++) {
-    if (plan->entries[i].sequence != q) continue;
-    plan->num_tokens -= plan->entries[i].num_tokens;
-    memmove(&plan->entries[i], &plan->entries[i + 1],
-            (size_t)(plan->num_entries - i - 1) * sizeof *plan->entries);
-    plan->num_entries--;
-    return;
+/* Beams are ranked against each other, so they draw in the same step: after a preemption none takes
+ * its last token before all can. */
+static bool waits_for_beams(const sequence_t *q) {
+  if (q->group->request->params.beam_width == 0 || !q->group->forked) return false;
+  for (const sequence_t *other = &q->group->sequence; other; other = other->next) {
+    if (!sequence_is_live(other)) continue;
+    if (other->num_computed_tokens < sequence_num_tokens(other) - 1) return true;
   }
+  return false;
 }
 
-static void plan_add(scheduler_t *s, sequence_t *q, int32_t n) {
-  plan_t *plan = &s->plan;
-  plan->entries[plan->num_entries++] = (plan_entry_t){
-      .sequence = q,
-      .num_computed = q->num_computed_tokens,
-      .num_tokens = n,
-      .do_sample = q->num_computed_tokens + n == sequence_num_tokens(q) && !sequence_scores_only(q),
-  };
-  plan->num_tokens += n;
+/* Whether the tokens in flight are the last ones that the sequence may have. */
+static bool ends_in_flight(const scheduler_t *s, const sequence_t *q) {
+  int32_t drawn = q->num_output_tokens + q->num_output_placeholders;
+  return q->num_output_placeholders > 0 && (drawn >= q->group->request->params.max_tokens ||
+                                            sequence_num_planned(q) >= s->options.max_model_len);
 }
 
-/* Tokens that one request may have in this step. */
+/* Tokens that one sequence may have in this step. */
 static int32_t chunk_size(const scheduler_t *s, const sequence_t *q, int32_t budget) {
-  int32_t n = sequence_num_tokens(q) - q->num_computed_tokens;
+  if (ends_in_flight(s, q)) return 0;
+  int32_t n = sequence_num_planned(q) - q->num_computed_tokens;
   int32_t threshold = s->options.long_prefill_token_threshold;
+  if (waits_for_beams(q)) n--;
   if (threshold > 0 && n > threshold) n = threshold;
   return n < budget ? n : budget;
 }
 
-/* One pass over running: decodes or prefills. False when the asker itself was preempted: the pool
- * is exhausted and nothing more is planned. */
-static bool plan_running(scheduler_t *s, bool prefill) {
-  int32_t budget_max = s->options.max_num_batched_tokens;
-  for (group_t *g = s->running.head, *next; g && s->plan.num_tokens < budget_max; g = next) {
-    next = g->next;
-    sequence_t *q = &g->sequence;
-    if (sequence_in_prefill(q) != prefill) continue;
-    int32_t n = chunk_size(s, q, budget_max - s->plan.num_tokens);
-    if (n == 0) continue;
-    while (!blocks_grow(s, q, q->num_computed_tokens + n)) {
-      group_t *victim = choose_victim(s);
-      plan_remove(s, &victim->sequence);
-      if (victim == next) next = victim->next;
-      preempt(s, victim);
-      if (victim == g) return false;
-    }
+static int32_t budget_left(const scheduler_t *s) {
+  return s->options.max_num_batched_tokens - s->plan.num_tokens;
+}
+
+/* Preempts until `need` blocks are free. False when the asker itself had to go: nothing more is
+ * planned. `next` of the caller's walk is kept valid. */
+static bool make_room(scheduler_t *s, group_t *asker, int32_t need, group_t **next) {
+  while (need > s->pool->num_free) {
+    group_t *victim = choose_victim(s, asker);
+    if (victim == *next) *next = victim->next;
+    preempt(s, victim);
+    if (victim == asker) return false;
+  }
+  return true;
+}
+
+/* Lookahead slots: guesses behind the one token that a decode gets, as many as the step can verify
+ * at little cost next to what all decodes need anyway. */
+static void add_drafts(const scheduler_t *s, sequence_t *q) {
+  const draft_options_t *options = &s->options.draft;
+  const request_t *request = q->group->request;
+  if (options->tokens_max == 0 || q->num_wanted != 1 || q->num_output_placeholders > 0 ||
+      group_forks(q->group) || request->grammar) {
+    return;
+  }
+  int32_t known = sequence_num_tokens(q);
+  int32_t limit = DRAFT_STEP_TOKENS / s->running.count - 1;
+  int32_t left = request->params.max_tokens - q->num_output_tokens - 1;
+  int32_t room = s->options.max_model_len - 1 - known;
+  int32_t budget = budget_left(s) - 1;
+  if (limit > left) limit = left;
+  if (limit > room) limit = room;
+  if (limit > budget) limit = budget;
+  int32_t length = limit > 0 ? draft_length(options, &q->draft_history) : 0;
+  if (length < limit) limit = length;
+  if (limit <= 0) return;
+  q->num_drafts = s->options.draft_model
+                      ? limit
+                      : draft_lookup(options, q->tokens, known, limit, &q->tokens[known]);
+  q->num_wanted += q->num_drafts;
+}
+
+static void drop_drafts(group_t *g) {
+  for (sequence_t *q = &g->sequence; q; q = q->next) {
+    q->num_wanted -= q->num_drafts;
+    q->num_drafts = 0;
+  }
+}
+
+/* The next tokens of every sequence of the group, or of none. */
+static bool plan_decode(scheduler_t *s, group_t *g, group_t **next) {
+  int32_t total = 0;
+  for (sequence_t *q = &g->sequence; q; q = q->next) {
+    q->num_drafts = 0;
+    q->num_wanted = sequence_is_live(q) ? chunk_size(s, q, budget_left(s)) : 0;
+    add_drafts(s, q);
+    total += q->num_wanted;
+  }
+  /* Guesses leave a token for everybody who is still to decode in this step. */
+  int32_t others = s->options.max_num_seqs - s->plan.num_entries - group_num_running(g);
+  if (total + others > budget_left(s) || table_need_group(s, g) > s->pool->num_free) {
+    drop_drafts(g);
+  }
+  total = 0;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) total += q->num_wanted;
+  if (total > budget_left(s)) return true;
+  if (!make_room(s, g, table_need_group(s, g), next)) return false;
+  for (sequence_t *q = &g->sequence; q; q = q->next) {
+    if (q->num_wanted == 0) continue;
+    table_grow(s, q, q->num_wanted);
+    plan_add(s, q, q->num_wanted);
+  }
+  return true;
+}
+
+static bool plan_prefill(scheduler_t *s, group_t *g, group_t **next) {
+  for (sequence_t *q = &g->sequence; q; q = q->next) {
+    if (!sequence_is_live(q) || !table_advance(s, q)) continue;
+    int32_t n = chunk_size(s, q, budget_left(s));
+    if (n <= 0) continue;
+    if (!make_room(s, g, table_need(s, q, n), next)) return false;
+    table_grow(s, q, n);
     plan_add(s, q, n);
   }
   return true;
 }
 
-/* True when the head of waiting was admitted and planned. */
-static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
-  sequence_t *q = &g->sequence;
-  int32_t budget = s->options.max_num_batched_tokens - s->plan.num_tokens;
-  bool first_time = q->row < 0;
-  if (first_time) {
-    if (s->num_free_rows == 0) return false;
-    row_take(s, q);
+/* Forks that have caught up but for their last token draw together, like decodes. */
+static bool is_prefill(const group_t *g) {
+  bool behind = false;
+  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    behind = behind || q->num_computed_tokens < sequence_num_tokens(q) - 1;
   }
-  prefix_match_t match = prefix_match(s, q);
-  int32_t cached = match.num_blocks * s->pool->block_size;
-  int32_t total = scheduler_blocks_for(s, sequence_num_tokens(q));
-  int32_t watermark = s->running.count > 0 ? s->options.watermark_blocks : 0;
-  int32_t need = total - match.num_blocks + match.num_unused;
-  int32_t left = sequence_num_tokens(q) - cached;
-  bool fits =
-      need + watermark <= s->pool->num_free && (s->options.chunked_prefill || left <= budget);
-  if (!fits) {
+  return g->forked ? behind : sequence_in_prefill(&g->sequence);
+}
+
+/* One pass over running: decodes or prefills. False when the asker itself was preempted. */
+static bool plan_running(scheduler_t *s, bool prefill) {
+  for (group_t *g = s->running.head, *next; g && budget_left(s) > 0; g = next) {
+    next = g->next;
+    if (is_prefill(g) != prefill) continue;
+    if (!(prefill ? plan_prefill(s, g, &next) : plan_decode(s, g, &next))) return false;
+  }
+  return true;
+}
+
+/* Tokens whose blocks are taken at admission: those that are known, or all that there may ever be
+ * when the group is protected. */
+static int32_t tokens_reserved(const scheduler_t *s, const sequence_t *q) {
+  int32_t known = sequence_num_tokens(q), most = s->options.max_model_len;
+  const group_t *g = q->group;
+  bool alone = g->forked || group_num_running(g) == 1; /* else its forks reserve for themselves */
+  if (!is_protected(s, g) || !alone) return known;
+  int64_t all = (int64_t)q->num_prompt_tokens + g->request->params.max_tokens;
+  return all < most ? (int32_t)all : most;
+}
+
+/* Whether q can be admitted with this match. */
+static bool fits(const scheduler_t *s, const sequence_t *q, const prefix_match_t *match) {
+  int32_t num_tokens = sequence_num_tokens(q), reserved = tokens_reserved(s, q);
+  int32_t watermark = s->running.count > 1 ? s->options.watermark_blocks : 0;
+  int32_t need = scheduler_blocks_for(s, reserved) - match->num_blocks + match->num_unused;
+  /* A prompt is planned whole if that is asked for; what forks have to catch up with is no prompt,
+   * and together it may never fit into one step. */
+  bool chunks = s->options.chunked_prefill || q->group->forked;
+  return need + watermark <= s->pool->num_free &&
+         (chunks || num_tokens - match->num_cached <= budget_left(s));
+}
+
+/* Takes the blocks of one sequence that is to be admitted, and plans its first chunk. */
+static bool admit_sequence(scheduler_t *s, sequence_t *q, bool copies) {
+  prefix_match_t match = table_match(s, q);
+  /* Where every block counts, rows are not kept for a copy. */
+  if (!copies || !fits(s, q, &match)) table_match_whole(s, &match);
+  if (!fits(s, q, &match)) {
     memset(q->blocks, 0, (size_t)match.num_blocks * sizeof *q->blocks);
-    if (first_time) row_give_back(s, q);
     return false;
   }
-  prefix_take(s, q, match.num_blocks);
-  int32_t n = chunk_size(s, q, budget);
+  bool blocked = match.num_valid < match.num_blocks;
+  q->num_computed_tokens = match.num_cached;
+  int32_t n = blocked ? 0 : chunk_size(s, q, budget_left(s));
   /* The whole prompt's blocks are taken now, or two admissions could count on the same free one. */
-  blocks_grow(s, q, s->options.reserve_full ? sequence_num_tokens(q) : q->num_computed_tokens + n);
+  bool whole = s->options.reserve_full || blocked || is_protected(s, q->group);
+  table_admit(s, q, &match, whole ? tokens_reserved(s, q) : match.num_cached + n);
+  if (!q->recomputes) q->num_cached_tokens = match.num_cached;
+  if (n > 0) plan_add(s, q, n);
+  return true;
+}
+
+/* A group that was preempted while its last tokens are on the way. */
+static bool is_in_flight(const group_t *g) {
+  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+    if (sequence_is_live(q) && q->num_in_flight_tokens > 0) return true;
+  }
+  return false;
+}
+
+/* Takes the blocks of every sequence of the group, or of none. */
+static bool admit_sequences(scheduler_t *s, group_t *g, bool copies) {
+  bool taken = true;
+  for (sequence_t *q = &g->sequence; q && taken; q = q->next) {
+    if (sequence_is_live(q)) taken = admit_sequence(s, q, copies);
+  }
+  if (taken) return true;
+  plan_remove(s, g);
+  for (sequence_t *q = &g->sequence; q; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    table_release(s, q);
+    q->num_computed_tokens = 0;
+  }
+  return false;
+}
+
+/* Moves a group from waiting to running, with all its sequences, and plans it. */
+static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
+  sequence_t *first = &g->sequence;
+  if (first->row < 0 && !g->forked && !table_take_rows(s, g)) return false;
+  group_t *position = g->next;
   queue_remove(&s->waiting, g);
   queue_push_tail(&s->running, g);
-  sequence_set_status(q, SEQUENCE_RUNNING);
-  if (!q->first_scheduled_ns) {
-    q->first_scheduled_ns = now_ns;
-    q->num_cached_tokens = cached;
-    s->prefix_queries_tokens += (uint64_t)q->num_prompt_tokens;
-    s->prefix_hits_tokens += (uint64_t)cached;
+  /* The source that the first one copies may be the block that the last one lacks. */
+  if (!admit_sequences(s, g, true) && !(first->next && admit_sequences(s, g, false))) {
+    queue_remove(&s->running, g);
+    queue_insert_before(&s->waiting, position, g);
+    if (g->num_preemptions == 0) table_give_rows(s, g);
+    return false;
   }
-  plan_add(s, q, n);
+  for (sequence_t *q = first; q; q = q->next) {
+    if (sequence_is_live(q)) sequence_set_status(q, SEQUENCE_RUNNING);
+  }
+  if (g->fair_start > s->fair_now) s->fair_now = g->fair_start;
+  if (!first->first_scheduled_ns) {
+    first->first_scheduled_ns = now_ns;
+    s->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
+    s->prefix_hits_tokens += (uint64_t)first->num_cached_tokens;
+  }
   return true;
+}
+
+static int32_t count_running(const scheduler_t *s) {
+  int32_t count = 0;
+  for (const group_t *g = s->running.head; g; g = g->next) count += group_num_running(g);
+  return count;
+}
+
+/* Without looking at the cache: enough for somebody who would pass others. */
+static bool surely_fits(const scheduler_t *s, const group_t *g) {
+  int64_t need = 0;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+    if (sequence_is_live(q)) need += scheduler_blocks_for(s, tokens_reserved(s, q));
+  }
+  return need + s->options.watermark_blocks <= s->pool->num_free;
+}
+
+/* Preempted: it was let in before and holds its rows. */
+static bool holds_rows(const group_t *g) {
+  return g->sequence.row >= 0 || g->forked;
+}
+
+static bool has_rows(const scheduler_t *s, const group_t *g) {
+  return holds_rows(g) || s->num_free_rows >= group_num_running(g);
+}
+
+/* Whether `g` may be passed by `later`. */
+static bool may_pass(const scheduler_t *s, const group_t *g, const group_t *later) {
+  /* Those who hold the rows that it lacks give them back by running, and nothing else does. */
+  if (!has_rows(s, g) && holds_rows(later)) return true;
+  if (s->options.priority_policy && g->request->priority != later->request->priority) return false;
+  return g->num_skips < s->options.max_skips;
+}
+
+/* Bounded overtaking: behind one that does not fit now, later ones that do may start, unless one of
+ * those that they pass was passed too often already; then the queue waits for it. */
+static void admit_waiting(scheduler_t *s, uint64_t now_ns) {
+  int32_t num_seqs = count_running(s), scanned = 0;
+  for (group_t *g = s->waiting.head, *next; g && budget_left(s) > 0; g = next) {
+    next = g->next;
+    int32_t count = group_num_running(g);
+    bool passes = g != s->waiting.head, barred = false;
+    for (const group_t *p = s->waiting.head; p != g && !barred; p = p->next) {
+      barred = !may_pass(s, p, g);
+    }
+    /* With nothing running whoever can run must: those in front may lack the rows that he holds. */
+    bool stuck = s->running.count == 0;
+    if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || is_in_flight(g)) return;
+    if (barred && !stuck) continue; /* one that holds rows may stand behind it and pass */
+    bool room = num_seqs + count <= s->options.max_num_seqs && has_rows(s, g);
+    if (!room || (passes && !holds_rows(g) && !surely_fits(s, g)) || !admit(s, g, now_ns)) continue;
+    num_seqs += count;
+    for (group_t *p = s->waiting.head; p != next && !barred; p = p->next) p->num_skips++;
+  }
 }
 
 int32_t scheduler_plan(scheduler_t *s, uint64_t now_ns) {
   plan_t *plan = &s->plan;
+  scheduler_unpin(s, plan); /* unless scheduler_take_plan has taken them along */
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   if (plan_running(s, false)) plan_running(s, true);
-  while (plan->num_preempted == 0 && s->waiting.head &&
-         plan->num_tokens < s->options.max_num_batched_tokens &&
-         s->running.count < s->options.max_num_seqs) {
-    if (!admit(s, s->waiting.head, now_ns)) break;
+  /* The asker itself had to go, and it was the first: those who shared its blocks go on. */
+  if (plan->num_preempted > 0 && plan->num_entries == 0 && s->running.head) {
+    if (plan_running(s, false)) plan_running(s, true);
   }
+  if (plan->num_preempted == 0) admit_waiting(s, now_ns);
   for (int32_t i = 0; i < plan->num_entries; i++) {
-    plan->entries[i].sequence->num_computed_tokens += plan->entries[i].num_tokens;
+    sequence_t *q = plan->entries[i].sequence;
+    q->num_computed_tokens += plan->entries[i].num_tokens;
+    q->num_in_flight_tokens += plan->entries[i].num_tokens;
+    q->num_output_placeholders += plan->entries[i].do_sample;
   }
   return plan->num_entries;
 }
 
-void scheduler_finish(scheduler_t *s, group_t *group, sequence_status_t status) {
-  sequence_t *q = &group->sequence;
-  queue_remove(q->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, group);
+void scheduler_take_plan(scheduler_t *s, plan_t *out) {
+  plan_t *plan = &s->plan, taken = *plan;
+  taken.entries = out->entries;
+  taken.copies = out->copies;
+  memcpy(taken.entries, plan->entries, (size_t)plan->num_entries * sizeof *plan->entries);
+  memcpy(taken.copies, plan->copies, (size_t)plan->num_copies * sizeof *plan->copies);
+  plan->num_copies = 0;
+  *out = taken;
+}
+
+void scheduler_unpin(scheduler_t *s, plan_t *plan) {
+  while (plan->num_copies > 0) block_unpin(s->pool, plan->copies[--plan->num_copies].copy.src);
+}
+
+/* -- forks and ends --------------------------------------------------------------------------- */
+
+void scheduler_fork(scheduler_t *s, group_t *group) {
+  CHECK(!group->forked);
+  group->forked = true;
+  for (sequence_t *q = group->sequence.next; q; q = q->next) {
+    table_fork(s, &group->sequence, q);
+    sequence_set_status(q, SEQUENCE_RUNNING);
+  }
+}
+
+void scheduler_finish_sequence(scheduler_t *s, sequence_t *q, sequence_status_t status) {
   sequence_set_status(q, status);
-  blocks_release(s, q);
-  row_give_back(s, q);
+  table_release(s, q);
+  table_give_row(s, q);
+}
+
+void scheduler_finish(scheduler_t *s, group_t *group, sequence_status_t status) {
+  for (sequence_t *q = &group->sequence; q; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    table_release(s, q);
+    sequence_set_status(q, status);
+  }
+  queue_remove(group->queue, group);
+  table_give_rows(s, group);
+}
+
+void scheduler_land(const plan_entry_t *entry) {
+  sequence_t *q = entry->sequence;
+  q->num_in_flight_tokens -= entry->num_tokens;
+  q->num_output_placeholders -= entry->do_sample;
+}
+
+void scheduler_reject(plan_entry_t *entry, int32_t num_rejected) {
+  entry->num_tokens -= num_rejected;
+  entry->sequence->num_computed_tokens -= num_rejected;
 }

@@ -12,9 +12,12 @@
 
 /* [from] = set of states that may follow. */
 static const unsigned allowed_moves[SEQUENCE_STATUS_COUNT] = {
-    [SEQUENCE_NEW] = BIT(SEQUENCE_WAITING) | BIT(SEQUENCE_FINISHED_IGNORED),
-    [SEQUENCE_WAITING] =
-        BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_ABORTED) | BIT(SEQUENCE_FINISHED_IGNORED),
+    /* a fork is born running */
+    [SEQUENCE_NEW] = BIT(SEQUENCE_WAITING) | BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_IGNORED),
+    /* stopped or capped: by a token that was in flight when the sequence was preempted */
+    [SEQUENCE_WAITING] = BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_STOPPED) |
+                         BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) | BIT(SEQUENCE_FINISHED_ABORTED) |
+                         BIT(SEQUENCE_FINISHED_IGNORED),
     [SEQUENCE_RUNNING] = BIT(SEQUENCE_WAITING) | BIT(SEQUENCE_SWAPPED) |
                          BIT(SEQUENCE_FINISHED_STOPPED) | BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) |
                          BIT(SEQUENCE_FINISHED_ABORTED),
@@ -31,19 +34,35 @@ void sequence_set_status(sequence_t *sequence, sequence_status_t status) {
   sequence->status = status;
 }
 
+void sequence_init(sequence_t *s, group_t *group, int32_t index) {
+  const request_t *request = group->request;
+  *s = (sequence_t){
+      .group = group,
+      .index = index,
+      .status = SEQUENCE_NEW,
+      .row = -1,
+      .grammar_row = -1,
+      .num_prompt_tokens = request->num_prompt_tokens,
+      .num_prefill_tokens = request->num_prompt_tokens,
+      .rng_key = sampler_rng_key(request->params.seed, (uint32_t)index),
+      .stop_token_id = -1,
+      .stop_string = -1,
+  };
+}
+
 void group_init(group_t *group, request_t *request, uint64_t arrival) {
   memset(group, 0, sizeof *group);
   group->request = request;
   group->arrival = arrival;
-  sequence_t *s = &group->sequence;
-  s->group = group;
-  s->status = SEQUENCE_NEW;
-  s->row = -1;
-  s->num_prompt_tokens = request->num_prompt_tokens;
-  s->num_prefill_tokens = request->num_prompt_tokens;
-  s->rng_key = sampler_rng_key(request->params.seed, 0);
-  s->stop_token_id = -1;
-  s->stop_string = -1;
+  sequence_init(&group->sequence, group, 0);
+}
+
+int32_t group_num_running(const group_t *group) {
+  bool may_grow = !group->forked || group->request->params.beam_width > 0;
+  if (may_grow) return params_num_sequences(&group->request->params);
+  int32_t count = 0;
+  for (const sequence_t *q = &group->sequence; q; q = q->next) count += !sequence_is_finished(q);
+  return count;
 }
 
 void queue_push_tail(group_queue_t *queue, group_t *group) {
@@ -68,6 +87,7 @@ void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group
     queue->tail = group;
   }
   queue->count++;
+  group->queue = queue;
 }
 
 void queue_remove(group_queue_t *queue, group_t *group) {
@@ -82,5 +102,6 @@ void queue_remove(group_queue_t *queue, group_t *group) {
     queue->tail = group->prev;
   }
   group->prev = group->next = NULL;
+  group->queue = NULL;
   queue->count--;
 }

@@ -17,6 +17,8 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 /* Host memory is shared: unless told otherwise, be modest. */
 static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
 static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
+static const int32_t BLOCK_SIZE_DEFAULT = 16;
+static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
 __attribute__((format(printf, 2, 3))) static void say(engine_t *e, const char *format, ...) {
   if (!e->options.log) return;
@@ -49,7 +51,10 @@ static int parse_dtype(const char *name, int32_t *out, error_t *error) {
 
 static int open_device(engine_t *e, error_t *error) {
   const engine_options_t *o = &e->options;
-  device_options_t device = {.num_threads = o->num_threads, .isa = o->isa};
+  device_options_t device = {.num_threads = o->num_threads,
+                             .isa = o->isa,
+                             .device_index = o->device_index,
+                             .batch_invariant = o->batch_invariant};
   const char *backend = o->backend ? o->backend : "auto";
   e->ops = o->ops;
   if (!e->ops && strcmp(backend, "cpu") == 0) e->ops = &ops_cpu;
@@ -68,6 +73,46 @@ static int open_device(engine_t *e, error_t *error) {
   return e->ops->open(&device, &e->device, error);
 }
 
+/* The run type: what was asked for, else the checkpoint's, where the back end has it; bfloat16
+ * takes the place of float32 on a GPU. */
+static int choose_dtype(engine_t *e, int32_t *dtype, error_t *error) {
+  const uint32_t has = e->ops->dtypes;
+  dtype_t wanted = *dtype >= 0 ? (dtype_t)*dtype : e->blueprint.dtype;
+  if (has == 0 || (has & 1u << wanted) != 0) {
+    e->blueprint.dtype = wanted;
+    return 0;
+  }
+  if (*dtype >= 0) {
+    return error_set(error, ERR_CONFIGURATION, "dtype",
+                     "dtype %s does not run on %s; supported: auto, float16, bfloat16",
+                     dtype_name(wanted), e->ops->name);
+  }
+  say(e, "the checkpoint is %s; %s runs it as bfloat16", dtype_name(wanted), e->ops->name);
+  *dtype = DTYPE_BF16;
+  e->blueprint.dtype = DTYPE_BF16;
+  return 0;
+}
+
+/* What the model has and the back end has not is refused here, by name. */
+static int check_model(const engine_t *e, error_t *error) {
+  const blueprint_t *bp = &e->blueprint;
+  const char *what = NULL;
+  if (bp->num_experts > 0 && !e->ops->moe) what = "a mixture of experts";
+  if (e->options.kv_fp8 && !e->ops->kv_fp8) {
+    return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
+                     "kv_cache_dtype fp8 does not run on %s; auto does", e->ops->name);
+  }
+  if (!what) return 0;
+  return error_set(error, ERR_CONFIGURATION, "device",
+                   "the model has %s, which does not run on %s yet; --device cpu does", what,
+                   e->ops->name);
+}
+
+static int32_t choose_block_size(const engine_t *e) {
+  if (e->options.block_size > 0) return e->options.block_size;
+  return e->ops->block_size > 0 ? e->ops->block_size : BLOCK_SIZE_DEFAULT;
+}
+
 typedef struct memory_plan {
   kv_cache_desc_t kv;
   step_limits_t limits;
@@ -79,10 +124,16 @@ static bool is_on_host(const engine_t *e) {
   return strcmp(e->ops->name, "cuda") != 0;
 }
 
+/* Share of the free memory to use: a host has other tenants, a GPU has none. */
+static double memory_fraction(const engine_t *e) {
+  if (e->options.memory_fraction > 0) return e->options.memory_fraction;
+  return is_on_host(e) ? HOST_MEMORY_FRACTION : GPU_MEMORY_FRACTION;
+}
+
 /* Bytes that the KV pool may take: asked for, or a share of what is free after everything else. */
 static size_t kv_budget(const engine_t *e, const memory_plan_t *plan) {
   if (e->options.kv_cache_bytes > 0) return (size_t)e->options.kv_cache_bytes;
-  double left = (double)plan->free_bytes * e->options.memory_fraction - (double)plan->weight_bytes -
+  double left = (double)plan->free_bytes * memory_fraction(e) - (double)plan->weight_bytes -
                 (double)plan->workspace_bytes;
   size_t budget = left > 0 ? (size_t)left : 0;
   return is_on_host(e) && budget > HOST_KV_BYTES_DEFAULT ? HOST_KV_BYTES_DEFAULT : budget;
@@ -99,7 +150,7 @@ static size_t blocks_useful(const engine_t *e, const memory_plan_t *plan) {
 }
 
 static int32_t blocks_from_budget(const engine_t *e, const memory_plan_t *plan) {
-  size_t one = e->ops->kv_bytes(&plan->kv, 1);
+  size_t one = e->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(e, &plan->kv, 1);
   size_t blocks = kv_budget(e, plan) / (one ? one : 1);
   size_t useful = blocks_useful(e, plan);
   if (e->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
@@ -133,7 +184,7 @@ static int choose_context(engine_t *e, memory_plan_t *plan, error_t *error) {
                      "max_model_len is %lld; the model goes to %d", (long long)asked,
                      e->blueprint.max_model_len);
   }
-  plan->max_model_len = asked > 0 ? (int32_t)asked : e->blueprint.max_model_len;
+  plan->max_model_len = asked > 0 ? (int32_t)asked : e->blueprint.default_model_len;
   return 0;
 }
 
@@ -142,9 +193,22 @@ static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
   if (need < plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
                    "the model needs %.2f GiB for weights and %.2f GiB for work; %.2f GiB of memory "
-                   "are free",
+                   "are free, %.2f GiB too few. --max-num-batched-tokens and --max-num-seqs lower "
+                   "what work needs",
                    (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB,
-                   (double)plan->free_bytes / GIB);
+                   (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB);
+}
+
+/* Activations of the widest step, and what the back end works with. */
+static size_t workspace_bytes(const engine_t *e, const step_limits_t *limits) {
+  const blueprint_t *bp = &e->blueprint;
+  size_t tokens = (size_t)limits->tokens_max;
+  size_t act = e->ops->act_bytes > 0 ? (size_t)e->ops->act_bytes : sizeof(float);
+  size_t bytes = tokens * (size_t)limits->hidden_max * act * 6;
+  if (e->ops->workspace_bytes) return bytes + e->ops->workspace_bytes(limits);
+  return bytes + (size_t)limits->logits_rows_max * (size_t)bp->vocab_size * sizeof(float) * 2 +
+         tokens * (size_t)bp->experts_top * sizeof(float) * 2 *
+             ((size_t)bp->hidden_size + (size_t)bp->expert_size);
 }
 
 static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
@@ -156,22 +220,23 @@ static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
       .num_layers = bp->num_layers,
       .num_kv_heads = bp->num_kv_heads,
       .head_dim = bp->head_dim,
-      .block_size = o->block_size,
+      .block_size = choose_block_size(e),
       .dtype = bp->dtype,
+      .fp8 = o->kv_fp8,
   };
   int32_t rows = o->max_num_seqs < 64 ? o->max_num_seqs : 64;
   e->logits_rows_max = rows;
   plan->limits = (step_limits_t){
-      .tokens_max = o->max_num_batched_tokens,
+      /* several draws of one row are as many selected rows */
+      .tokens_max = o->max_num_batched_tokens + o->max_num_seqs,
       .reqs_max = o->max_num_seqs,
       .logits_rows_max = rows,
       .max_model_len = plan->max_model_len,
   };
   model_limits(bp, &plan->limits);
-  plan->weight_bytes = model_weight_bytes(bp);
-  plan->workspace_bytes =
-      (size_t)plan->limits.tokens_max * (size_t)plan->limits.hidden_max * sizeof(float) * 6 +
-      (size_t)rows * (size_t)bp->vocab_size * sizeof(float) * 2;
+  plan->weight_bytes = model_weight_bytes(e->ops, bp) + drafter_weight_bytes(e) +
+                       model_adapter_bytes(bp, o->max_loras, o->max_lora_rank);
+  plan->workspace_bytes = workspace_bytes(e, &plan->limits);
   plan->free_bytes = e->ops->memory_free(e->device);
   code = check_weights_fit(plan, error);
   if (code) return code;
@@ -179,7 +244,8 @@ static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
   code = fit_context(e, plan, error);
   if (code) return code;
   plan->limits.max_model_len = plan->max_model_len;
-  plan->kv_bytes = e->ops->kv_bytes(&plan->kv, plan->kv.num_blocks);
+  plan->kv_bytes = e->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) +
+                   drafter_kv_bytes(e, &plan->kv, plan->kv.num_blocks);
   say(e, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s", bp->architecture,
       bp->family, bp->num_layers, bp->hidden_size, bp->num_heads, bp->num_kv_heads, bp->head_dim,
       bp->vocab_size, dtype_name(bp->dtype));
@@ -195,6 +261,21 @@ static void on_progress(void *context, double fraction) {
   atomic_store(&e->progress_permille, (int)(fraction * 1000.0));
 }
 
+/* Slots for adapters, and those that were asked for at start. */
+static int load_adapters(engine_t *e, error_t *error) {
+  const engine_options_t *o = &e->options;
+  int code = model_adapters(e->model, o->max_loras, o->max_lora_rank, error);
+  for (int32_t i = 0; i < o->num_lora_dirs && code == 0; i++) {
+    adapter_t *adapter;
+    code = adapter_read(&e->blueprint, o->lora_dirs[i], o->max_lora_rank, &adapter, error);
+    if (code) break;
+    model_set_adapter(e->model, i + 1, adapter);
+    adapter_free(adapter);
+    say(e, "adapter   %s in slot %d", o->lora_dirs[i], i + 1);
+  }
+  return code;
+}
+
 static int load_model(engine_t *e, const memory_plan_t *plan, int32_t dtype, error_t *error) {
   model_options_t options = {
       .dir = e->options.model_dir,
@@ -206,9 +287,11 @@ static int load_model(engine_t *e, const memory_plan_t *plan, int32_t dtype, err
   };
   int code =
       model_load(e->ops, e->device, &e->blueprint, plan->max_model_len, &options, &e->model, error);
+  if (!code && e->options.max_loras > 0) code = load_adapters(e, error);
   if (!code) code = e->ops->kv_cache(e->device, &plan->kv, error);
   if (!code) code = e->ops->prepare(e->device, &plan->limits, error);
   if (!code) code = model_prepare(e->model, &plan->limits, error);
+  if (!code) code = drafter_load(e, &plan->kv, &plan->limits, error);
   return code;
 }
 
@@ -239,23 +322,33 @@ static int make_tables(engine_t *e, const memory_plan_t *plan, error_t *error) {
       .watermark_blocks = (int32_t)(o->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .chunked_prefill = o->enable_chunked_prefill,
+      /* the next guess needs the token that a second step in flight would not know yet */
+      .draft = e->ops->pipeline_depth < 2 ? o->draft : (draft_options_t){0},
+      .draft_model = e->drafter != NULL,
       .priority_policy = o->priority_policy,
+      .fair_share = o->fair_share,
+      .max_skips = o->max_skips,
+      .max_preemptions = o->max_preemptions,
   };
   code = scheduler_new(&options, e->pool, &e->scheduler, error);
   if (code) return code;
-  size_t rows = (size_t)o->max_num_batched_tokens;
-  if (batch_new(o->max_num_batched_tokens, o->max_num_seqs, plan->kv.block_size,
-                e->scheduler->table_stride, &e->batch) != 0) {
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a batch of %zu tokens", rows);
+  uint64_t trie_ns;
+  code = constrain_new(e, &trie_ns, error);
+  if (code) return code;
+  say(e, "grammars  trie of %d tokens made in %.1f ms", tokenizer_vocab_size(e->tokenizer),
+      (double)trie_ns / 1e6);
+  e->flights_most = e->ops->pipeline_depth < 2 ? 1 : FLIGHTS_MAX;
+  for (int32_t i = 0; i < e->flights_most; i++) {
+    if (flight_new(e, &e->flights[i]) == 0) continue;
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a step of %d tokens",
+                     o->max_num_batched_tokens);
   }
-  e->sample_rows = calloc(rows, sizeof *e->sample_rows);
-  e->sample_results = calloc(rows, sizeof *e->sample_results);
-  e->suppressed_ids = calloc((size_t)o->max_num_seqs * SUPPRESSED_MAX, sizeof(int32_t));
   /* Any stop set may be used with this tokenizer: plan for the longest held text. */
   e->text_max = detokenizer_out_max(e->tokenizer, NULL) + 2 * STOP_STRING_BYTES_MAX;
   e->text = malloc(e->text_max);
-  if (!e->sample_rows || !e->sample_results || !e->suppressed_ids || !e->text) {
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu sampling rows", rows);
+  e->replay_text = malloc(e->text_max);
+  if (!e->text || !e->replay_text) {
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu bytes of text", e->text_max);
   }
   return 0;
 }
@@ -266,7 +359,8 @@ static int make_mailbox(engine_t *e, error_t *error) {
   int32_t top = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX;
   e->done_bytes_max = mailbox_event_bytes(STOP_STRING_BYTES_MAX + 8, 0);
   size_t largest = mailbox_event_bytes((uint32_t)e->text_max, top);
-  e->step_bytes_max = seqs * largest + rows * mailbox_event_bytes(0, top) + largest;
+  e->step_bytes_max = seqs * (largest + e->done_bytes_max) + DRAFT_STEP_TOKENS * largest +
+                      rows * mailbox_event_bytes(0, top) + largest;
   size_t bytes = 2 * e->step_bytes_max + ((size_t)e->num_groups + 1) * e->done_bytes_max;
   return mailbox_new((uint32_t)e->num_groups, bytes, &e->mailbox, error);
 }
@@ -321,11 +415,17 @@ int engine_start(engine_t *e, error_t *error) {
                           tokenizer_eos_id(e->tokenizer), &e->blueprint, error);
   }
   if (code) return code;
-  if (dtype >= 0) e->blueprint.dtype = (dtype_t)dtype;
   code = open_device(e, error);
+  if (!code) code = check_model(e, error);
+  if (!code) code = choose_dtype(e, &dtype, error);
+  if (!code) code = drafter_read(e, error);
   if (!code) code = plan_memory(e, &plan, error);
   if (!code) code = load_model(e, &plan, dtype, error);
   if (!code) code = make_tables(e, &plan, error);
+  if (!code) code = engine_rehearse(e, error);
+  if (!code && e->ops->report && e->options.log) {
+    e->ops->report(e->device, e->options.log, e->options.context);
+  }
   if (!code) code = make_mailbox(e, error);
   if (!code) fill_info(e, &plan);
   return code;
@@ -333,15 +433,15 @@ int engine_start(engine_t *e, error_t *error) {
 
 void engine_release(engine_t *e) {
   mailbox_free(e->mailbox);
-  batch_free(e->batch);
+  for (int i = 0; i < FLIGHTS_MAX; i++) flight_free(&e->flights[i]);
+  constrain_free(e);
   scheduler_free(e->scheduler);
   block_pool_free(e->pool);
+  drafter_free(e);
   model_free(e->model);
   if (e->device) e->ops->close(e->device);
   blueprint_free(&e->blueprint);
   tokenizer_free(e->tokenizer);
-  free(e->sample_rows);
-  free(e->sample_results);
-  free(e->suppressed_ids);
   free(e->text);
+  free(e->replay_text);
 }

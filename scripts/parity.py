@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares inferd's models with transformers: the committed vectors anew, then fresh random models.
 
-    make parity            or    scripts/parity.py --build build [--seed N] [--count 24]
+    make parity            or    scripts/parity.py --build build [--seed N] [--count 40]
 
 1. Regenerates tests/vectors/models with the installed transformers and compares: same prompts, same
    logits to 1e-4, same tokens wherever the two best logits are not that close.
@@ -10,6 +10,7 @@
    build/model_driver on every back end given: the prompt as one prefill, the rest token by token.
    Logits must be within 1e-4 of transformers' fp32 run (`naive`, and float32 models), or within
    twice transformers' own 16-bit error; tokens must be equal wherever the gap exceeds that error.
+3. Gives random models random low-rank adapters, saved by PEFT, and compares with what PEFT merged.
 
 Ends with `N passed, N failed`; exit 1 when something failed.
 """
@@ -55,18 +56,51 @@ class Score:
 def compare_vectors(score, only):
     """Step 1: what transformers says today against what is committed."""
     with tempfile.TemporaryDirectory() as out:
-        cases = {**{n: (None, c) for n, c in model_cases.CASES.items()}, **model_cases.FILE_CASES}
+        adapters = model_cases.ADAPTER_CASES
+        cases = {**{n: (None, c) for n, c in model_cases.CASES.items()}, **model_cases.FILE_CASES,
+                 **{n: (None, c) for n, (_, c) in adapters.items()}}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
             path = ROOT / "tests/vectors/models" / name / "expected.json"
             committed = json.loads(path.read_text())
-            fresh = models.write_case(Path(out), name, config, committed["seed"], how)
+            fresh = models.write_case(Path(out), name, config, committed["seed"], how,
+                                      adapters[name][0] if name in adapters else None)
             worst = float(np.abs(np.array(fresh["logits"]) - np.array(committed["logits"])).max())
             first = next((k for k, g in enumerate(committed["gap"]) if g < 1e-3), 64)
             same = fresh["prompt"] == committed["prompt"] and \
                 fresh["greedy"][:first] == committed["greedy"][:first]
             score.add(same and worst < TOLERANCE, f"vectors {name}: logits within {worst:.1e}")
+
+
+def compare_adapter(score, options, seed, index):
+    """A random model with a random adapter, against the model that PEFT merged."""
+    rng = random.Random(f"adapter-{seed}-{index}")
+    kind = rng.choice(["llama", "qwen2", "qwen3", "mistral", "gemma2", "granite", "olmo2",
+                       "mixtral"])
+    config = random_config(rng, kind, "float32")
+    directory = options.keep / f"adapter-{index:03d}-{kind}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=1))
+    model = models.build(directory, config)
+    fill(model, rng.getrandbits(62), torch.float32)
+    save(model, config, directory, "plain", torch.float32)
+    modules = model_cases.ATTENTION + ([] if kind == "mixtral" else model_cases.MLP)
+    adapter = {"r": rng.randint(1, 32), "lora_alpha": rng.randint(1, 32), "use_rslora":
+               rng.random() < 0.3, "target_modules": rng.sample(modules, rng.randint(1, 4))}
+    merged = models.adapt(model, adapter, directory / "adapter", seed + index)
+    ids = [rng.randrange(3, config["vocab_size"]) for _ in range(PROMPT)]
+    ids += models.continue_greedily(merged, ids, STEPS)
+    exact = models.run(merged, ids)
+    error = TOLERANCE * max(1.0, float(np.abs(exact).max()) / 5)  # adapters make large logits
+    for backend in options.backend.split(","):
+        logits, why = drive(options.build / "model_driver", backend, directory, "float32", ids,
+                            directory / "adapter")
+        worst = float("inf")
+        if logits is not None:
+            why, worst = judge(logits, exact, error, ids)
+        score.add(not why, f"{directory.name} rank {adapter['r']} {backend}: {why or worst}")
 
 
 def random_rope(rng):
@@ -83,30 +117,105 @@ def random_rope(rng):
     return None if kind == "default" else scaling
 
 
+def random_longrope(rng, config, head_dim):
+    """Phi-3: default, or longrope on the short or on the long side for the whole run."""
+    partial = rng.choice([1.0, 0.5]) if head_dim % 4 == 0 else 1.0
+    config |= {"partial_rotary_factor": partial, "original_max_position_embeddings": 256}
+    if rng.random() < 0.6:
+        original = rng.choice([16, 32])  # the prompt is longer: long factors from the first token
+        config["original_max_position_embeddings"] = original
+        config["rope_scaling"] = model_cases.longrope(
+            int(head_dim * partial), type=rng.choice(["su", "longrope"]),
+            original_max_position_embeddings=original)
+    return config
+
+
+def random_gemma(rng, kind, config):
+    caps = [None, 2.0, 20.0]
+    config |= {"query_pre_attn_scalar": rng.choice([16, 50, 144]),
+               "hidden_activation": "gelu_pytorch_tanh",
+               "sliding_window": rng.choice([5, 16, 100]),
+               "attn_logit_softcapping": rng.choice(caps) if kind == "gemma2" else None,
+               "final_logit_softcapping": rng.choice(caps)}
+    if kind == "gemma3":
+        full = {"rope_type": "default", "rope_theta": rng.choice([1e4, 1e6])}
+        local = {"rope_type": "default", "rope_theta": rng.choice([1e3, 1e4])}
+        if rng.random() < 0.5:
+            full |= {"rope_type": "linear", "factor": 8.0}
+        config = model_cases.without(config, "rope_theta") | {
+            "layer_types": [rng.choice(["full_attention", "sliding_attention"])
+                            for _ in range(config["num_hidden_layers"])],
+            "rope_parameters": {"full_attention": full, "sliding_attention": local}}
+    return config
+
+
+def random_experts(rng, kind, config, dtype):
+    """A 16-bit run may send a token to other experts than the exact one: there all are taken."""
+    count = rng.randint(2, 9)
+    top = rng.randint(1, count) if dtype == "float32" else count
+    config |= {"num_experts_per_tok": top,
+               "num_local_experts" if kind in ("mixtral", "gpt_oss") else "num_experts": count}
+    if kind in ("qwen2_moe", "qwen3_moe"):
+        layers = config["num_hidden_layers"]
+        config |= {"moe_intermediate_size": 8 * rng.randint(2, 20),
+                   "decoder_sparse_step": rng.choice([1, 1, 2]),
+                   "mlp_only_layers": rng.sample(range(layers), rng.randint(0, layers - 1))}
+    if kind == "qwen2_moe":
+        config["shared_expert_intermediate_size"] = 8 * rng.randint(2, 20)
+    if kind != "mixtral":
+        config["norm_topk_prob"] = rng.random() < 0.5
+    return config
+
+
+EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss")
+WHOLE = ("phi3", "qwen2_moe", "olmo2", "olmo3", "olmoe", "granite", "smollm3", "starcoder2")
+
+
 def random_decoder(rng, kind, dtype):
     """A config of one of the rotary families."""
     head_dim, kv_heads = rng.choice([16, 32, 64, 80, 96, 128]), rng.choice([1, 2])
+    if kind in WHOLE:  # head_dim is hidden_size / heads there
+        head_dim = rng.choice([16, 32, 48])
     heads = kv_heads * rng.choice([1, 2, 3, 4, 7, 8])
     hidden = heads * 2 * rng.randint(4, max(4, 192 // heads))
-    config = getattr(model_cases, kind)(hidden, heads, kv_heads, 8 * rng.randint(4, 40), dtype,
-                                        head_dim=head_dim, rope_theta=rng.choice([1e4, 5e5, 1e6]))
+    own = {} if kind in WHOLE else {"head_dim": head_dim}
+    config = getattr(model_cases, kind)(hidden if own else heads * head_dim, heads, kv_heads,
+                                        8 * rng.randint(4, 40), dtype, **own,
+                                        rope_theta=rng.choice([1e4, 5e5, 1e6]))
     config |= {"num_hidden_layers": rng.randint(1, 4), "tie_word_embeddings": rng.random() < 0.4,
                "rms_norm_eps": rng.choice([1e-5, 1e-6])}
     scaling = random_rope(rng)
-    if kind == "llama":
+    if kind in ("llama", "granite", "smollm3"):
         config |= {"attention_bias": rng.random() < 0.3, "mlp_bias": rng.random() < 0.3}
-    if kind == "mistral":
+    if kind in ("mistral", "mixtral", "phi3", "starcoder2"):
         config["sliding_window"] = rng.choice([None, 5, 16, 30])
     if kind in ("qwen2", "qwen3") and rng.random() < 0.5:
         config |= {"use_sliding_window": True, "sliding_window": rng.choice([6, 20]),
                    "max_window_layers": rng.randint(0, config["num_hidden_layers"])}
+    if kind in EXPERTS:
+        config = random_experts(rng, kind, config, dtype)
+    if kind == "starcoder2":
+        config = model_cases.without(config, "rms_norm_eps") | {"norm_epsilon": 1e-4}
+    if kind == "granite":
+        config |= {"embedding_multiplier": rng.choice([1.0, 6.0]), "residual_multiplier":
+                   rng.choice([0.22, 0.5]), "logits_scaling": rng.choice([0.5, 3.0])}
+    if kind == "olmo3":
+        config["rope_theta"] = 5e5  # transformers 5 takes another theta for its full layers only
+    if kind.startswith("gemma"):
+        config = random_gemma(rng, kind, config)
+    if kind == "phi3":
+        return random_longrope(rng, config, head_dim)
+    if kind in ("gemma3", "gpt_oss", "olmo3"):
+        return config
     if rng.random() < 0.5:
         return model_cases.v5(config, **(scaling or {}))
     return config | ({"rope_scaling": scaling} if scaling else {})
 
 
-def random_config(rng, kind):
-    dtype = rng.choice(["float32", "bfloat16", "float16"])
+def random_config(rng, kind, dtype=None):
+    dtype = dtype or rng.choice(["float32", "bfloat16", "float16"])
+    if kind.startswith("gemma") and dtype == "float16":
+        dtype = "bfloat16"  # Gemma overflows in float16 and is refused
     if kind == "opt":
         heads = rng.choice([1, 2, 3])
         hidden = heads * rng.choice([32, 64, 80])
@@ -125,9 +234,10 @@ def random_config(rng, kind):
     return random_decoder(rng, kind, dtype)
 
 
-def drive(driver, backend, directory, dtype, ids):
+def drive(driver, backend, directory, dtype, ids, *adapter):
     name, isa = (backend.split(":") + ["auto"])[:2]
-    made = subprocess.run([driver, directory, name, isa, dtype, "-", "0", str(PROMPT)],
+    made = subprocess.run([driver, directory, name, isa, dtype, "-", "0", str(PROMPT),
+                           *map(str, adapter)],
                           input=" ".join(map(str, ids)).encode(), capture_output=True)
     if made.returncode != 0:
         return None, made.stderr.decode().strip()
@@ -177,9 +287,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--count", type=int, default=24)
+    parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--backend", default="naive,cpu", help="naive, cpu, cpu:ISA; with commas")
     parser.add_argument("--only", help="step 1: cases whose name holds this; `none` skips the step")
+    parser.add_argument("--adapters", type=int, default=8, help="random adapters to compare")
+    parser.add_argument("--kind", help="families to draw from, with commas")
     parser.add_argument("--keep", type=Path, help="directory for the random models")
     options = parser.parse_args()
     torch.set_num_threads(1)  # tiny models: threads would only wait for each other
@@ -187,11 +299,16 @@ def main():
     print(f"seed {options.seed}", flush=True)
     if options.only != "none":
         compare_vectors(score, options.only)
-    kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2"]
+    kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3",
+             "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
+             "smollm3", "seed_oss", "starcoder2"]
+    kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)
         for index in range(options.count):
             compare_random(score, options, options.seed, index, kinds[index % len(kinds)])
+        for index in range(options.adapters):
+            compare_adapter(score, options, options.seed, index)
     print(f"{score.passed} passed, {score.failed} failed")
     sys.exit(1 if score.failed else 0)
 

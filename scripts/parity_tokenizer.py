@@ -41,6 +41,7 @@ def build_driver(build):
             os.path.join(ROOT, "tests/text_driver/driver.c"),
             os.path.join(build, "libtext.a"),
             os.path.join(build, "libbase.a"),
+            "-lpcre2-8",
             "-o",
             out,
         ],

@@ -5,9 +5,10 @@
  * every prompt of the request. How a completion ends is in api_completion_life.c. Next:
  * engine/mailbox.c; the events come back in api_completion_events.c.
  */
-#include "server/api_completion.h"
+#include "server/api_chat.h"
 
 #include "engine/clock.h"
+#include "server/lora.h"
 #include "server/metrics.h"
 #include "server/salt.h"
 #include "server/sse.h"
@@ -22,8 +23,23 @@ static uint64_t cache_domain(const completion_t *completion) {
   const json_t *salt = completion->params.cache_salt;
   const char *share = completion->server->config->prefix_share;
   uint64_t tenant = strcmp(share, "global") == 0 ? 0 : completion->tenant;
-  if (salt == NULL) return tenant;
-  return salt_hash(completion->server->live->salt_key, tenant, salt->text, salt->length);
+  const uint64_t *key = completion->server->live->salt_key;
+  if (salt != NULL) tenant = salt_hash(key, tenant, salt->text, salt->length);
+  if (completion->lora == NULL) return tenant;
+  char unique[32]; /* keys and values of an adapter are its own */
+  int n =
+      snprintf(unique, sizeof unique, "adapter %llu", (unsigned long long)completion->lora->unique);
+  return salt_hash(key, ~tenant, unique, (size_t)n);
+}
+
+/* The adapter that the request names as its model. ERR_MODEL_NOT_FOUND: it was unloaded since. */
+static int find_adapter(completion_t *completion, error_t *error) {
+  completions_t *live = completion->server->live;
+  const json_t *name = completion->params.model;
+  if (name == NULL || model_name_known(live, name->text, name->length)) return 0;
+  completion->lora = lora_use(live, name->text, name->length);
+  if (completion->lora != NULL) return 0;
+  return model_check(live, completion->server->config->any_model, name, error);
 }
 
 /* The body's request_id counts when no header gave one. */
@@ -46,19 +62,25 @@ static void header_priority(completion_t *completion) {
   char *end;
   long long priority = strtoll(text, &end, 10);
   if (*end != '\0') return;
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    completion->choices[i].request.priority = priority;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    completion->inputs[i].request.priority = priority;
   }
 }
 
 /* What was sent is not needed once the engine has its requests: a long prompt would otherwise stay
  * in memory as text for as long as its answer takes. */
 static void forget_input(completion_t *completion) {
+  params_t *params = &completion->params;
   json_free(completion->doc);
+  json_free(params->constraint.doc);
   free(completion->body);
-  completion->doc = NULL;
+  if (completion->rendered.text != NULL) jinja_output_free(&completion->rendered);
+  completion->rendered = (jinja_output_t){0};
+  completion->doc = params->constraint.doc = NULL;
   completion->body = NULL;
-  completion->params.model = completion->params.cache_salt = completion->params.request_id = NULL;
+  params->model = params->cache_salt = params->request_id = params->suffix = NULL;
+  params->constraint.schema = params->chat.messages = params->chat.tools = NULL;
+  params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;
 }
 
 static void admit(completion_t *completion) {
@@ -66,36 +88,38 @@ static void admit(completion_t *completion) {
   completions_t *live = server->live;
   request_t *requests[PROMPTS_MAX];
   error_t error = {0};
+  int code = find_adapter(completion, &error);
   uint64_t domain = cache_domain(completion);
   take_request_id(completion);
   header_priority(completion);
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    request_t *request = &completion->choices[i].request;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    request_t *request = &completion->inputs[i].request;
     request->id = ++live->next_request_id;
     request->salt = domain;
+    request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
+    request->tenant = completion->tenant;
     request->arrival_ns = completion->arrival_ns;
     requests[i] = request;
   }
-  int code = 0;
   completion->queued_ns = clock_now_ns();
-  if (server->draining) {
+  if (code == 0 && server->draining) {
     code = error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
-  } else if (!sse_prepare(completion)) {
+  } else if (code == 0 && !sse_prepare(completion)) {
     code = error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
-  } else {
-    code = engine_submit(server->engine, requests, completion->num_choices, &error);
+  } else if (code == 0) {
+    code = engine_submit(server->engine, requests, completion->num_inputs, &error);
   }
   if (code != 0) {
     if (code == ERR_CONTEXT_LENGTH && error.param[0] == '\0') {
-      snprintf(error.param, sizeof error.param, "prompt");
+      snprintf(error.param, sizeof error.param, "%s", params_prompt_name(&completion->params));
     }
     completion_fail(completion, &error);
     return;
   }
   completion->admitted = true;
-  completion->outstanding = completion->num_choices;
+  completion->outstanding = completion->num_inputs;
   if (live->engine_requests == 0) live->busy_since_ns = completion->queued_ns;
-  live->engine_requests += completion->num_choices;
+  live->engine_requests += completion->num_inputs;
   forget_input(completion);
   metrics_admitted(server->metrics, completion->queued_ns - completion->arrival_ns);
 }
@@ -146,7 +170,7 @@ static void after_work(uv_work_t *work, int status) {
   completions_leave(live);
 }
 
-static completion_t *completion_new(exchange_t *exchange, const engine_info_t *info) {
+static completion_t *completion_new(exchange_t *exchange, const engine_info_t *info, bool is_chat) {
   server_t *server = exchange->server;
   const config_t *config = server->config;
   completion_t *completion = calloc(1, sizeof *completion);
@@ -161,6 +185,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->body[exchange->body_length] = '\0';
   completion->body_length = exchange->body_length;
   completion->server = server;
+  completion->is_chat = is_chat;
   completion->exchange = exchange;
   completion->info = info;
   completion->tokenizer = engine_tokenizer(server->engine);
@@ -180,7 +205,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   return completion;
 }
 
-void api_completions(exchange_t *exchange) {
+static void start(exchange_t *exchange, bool is_chat) {
   server_t *server = exchange->server;
   completions_t *live = server->live;
   error_t error;
@@ -192,7 +217,8 @@ void api_completions(exchange_t *exchange) {
     exchange_error(exchange, &error);
     return;
   }
-  completion_t *completion = completion_new(exchange, info);
+  if (is_chat) chat_model_ready(live, server->config, engine_tokenizer(server->engine));
+  completion_t *completion = completion_new(exchange, info, is_chat);
   if (completion == NULL) {
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     exchange_error(exchange, &error);
@@ -218,4 +244,12 @@ void api_completions(exchange_t *exchange) {
     after_reading(completion);
   }
   completions_leave(live);
+}
+
+void api_completions(exchange_t *exchange) {
+  start(exchange, false);
+}
+
+void api_chat_completions(exchange_t *exchange) {
+  start(exchange, true);
 }

@@ -4,7 +4,7 @@
  * the engine. A chunk is sent at the end of the turn, or when the next token of the same choice
  * comes in the same turn: so the last token of a choice and its finish_reason share a chunk.
  */
-#include "server/api_completion.h"
+#include "server/api_chat.h"
 
 #include "engine/clock.h"
 #include "server/metrics.h"
@@ -32,20 +32,22 @@ static logprob_entry_t entry_of(const event_t *event, int64_t num_best, int32_t 
                            .top = event->top};
 }
 
-/* A prompt token goes into the echoed logprobs, into prompt_logprobs, or into both. */
-static void on_prompt_logprob(choice_t *choice, const event_t *event) {
-  const completion_t *completion = choice->completion;
+/* A prompt token goes into the echoed logprobs of every choice, into prompt_logprobs, or both. */
+static void on_prompt_logprob(input_t *input, const event_t *event) {
+  const completion_t *completion = input->completion;
   const params_t *params = &completion->params;
   token_style_t style = style_of(completion);
-  int32_t asked = choice->request.params.num_prompt_logprobs;
-  int32_t id = choice->request.prompt_ids[event->position];
+  int32_t asked = input->request.params.num_prompt_logprobs;
+  int32_t id = input->request.prompt_ids[event->position];
   if (params->prompt_logprobs >= 0) {
     logprob_entry_t entry = entry_of(event, params->prompt_logprobs, asked);
     entry.id = id;
-    buffer_char(&choice->prompt_logprobs, ',');
-    prompt_logprob_add(&choice->prompt_logprobs, &style, &entry);
+    buffer_char(&input->prompt_logprobs, ',');
+    prompt_logprob_add(&input->prompt_logprobs, &style, &entry);
   }
-  if (params->echo && params->logprobs != ABSENT) {
+  if (!params_echoes_scores(params)) return;
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    choice_t *choice = &input->choices[i];
     logprob_entry_t entry = entry_of(event, params->logprobs, asked);
     entry.id = id;
     entry.offset = choice->offset.code_points;
@@ -57,7 +59,7 @@ static void on_prompt_logprob(choice_t *choice, const event_t *event) {
 /* Whatever of an echoed prompt its tokens did not cover lies before the first generated token. */
 static void finish_prompt_offset(choice_t *choice) {
   size_t walked = choice->offset.walked;
-  if (choice->completion->params.logprobs == ABSENT || walked >= choice->echo_length) return;
+  if (choice->input->completion->params.logprobs == ABSENT || walked >= choice->echo_length) return;
   text_offset_bytes(&choice->offset, choice->text.data + walked, choice->echo_length - walked);
   choice->offset.walked = choice->echo_length;
 }
@@ -70,7 +72,7 @@ static void mark_dirty(completions_t *live, choice_t *choice) {
 }
 
 static bool chunk_is_full(const choice_t *choice) {
-  int64_t interval = choice->sent_any ? choice->completion->params.stream_interval : 1;
+  int64_t interval = choice->sent_any ? choice->input->completion->params.stream_interval : 1;
   return choice->unsent_tokens >= interval;
 }
 
@@ -78,15 +80,23 @@ static void observe_token(completions_t *live, choice_t *choice) {
   metrics_t *metrics = live->server->metrics;
   if (choice->first_token_ns == 0) {
     choice->first_token_ns = live->now_ns;
-    metrics_first_token(metrics, live->now_ns - choice->request.arrival_ns);
+    metrics_first_token(metrics, live->now_ns - choice->input->request.arrival_ns);
   } else {
     metrics_inter_token(metrics, live->now_ns - choice->last_token_ns);
   }
   choice->last_token_ns = live->now_ns;
 }
 
+static void add_text(choice_t *choice, const event_t *event) {
+  if (choice->input->completion->params.is_chat) {
+    chat_add_text(choice, event->text, event->text_length);
+  } else {
+    buffer_append(&choice->text, event->text, event->text_length);
+  }
+}
+
 static void on_token(completions_t *live, choice_t *choice, const event_t *event) {
-  completion_t *completion = choice->completion;
+  completion_t *completion = choice->input->completion;
   const params_t *params = &completion->params;
   observe_token(live, choice);
   if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
@@ -94,15 +104,21 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   }
   choice->num_tokens++;
   if (completion->exchange == NULL) return;
+  choice->num_reasoning_tokens += chat_is_reasoning(choice);
   if (choice->num_tokens == 1) finish_prompt_offset(choice);
   if (params->logprobs != ABSENT) {
     token_style_t style = style_of(completion);
-    logprob_entry_t entry = entry_of(event, params->logprobs, choice->request.params.num_logprobs);
+    int32_t asked = choice->input->request.params.num_logprobs;
+    logprob_entry_t entry = entry_of(event, params->logprobs, asked);
     entry.offset = text_offset_before(&choice->offset, &style, event->token_id);
-    logprob_text_add(&choice->logprobs, &style, &entry);
+    if (params->is_chat) {
+      logprob_text_add_chat(&choice->logprobs, &style, &entry);
+    } else {
+      logprob_text_add(&choice->logprobs, &style, &entry);
+    }
     text_offset_token(&choice->offset, &style, event->token_id);
   }
-  buffer_append(&choice->text, event->text, event->text_length);
+  add_text(choice, event);
   if (params->return_token_ids) {
     if (choice->token_ids.length > 0) buffer_char(&choice->token_ids, ',');
     buffer_int(&choice->token_ids, event->token_id);
@@ -146,57 +162,70 @@ static void fail_done(completion_t *completion, const event_t *event) {
   completion_fail(completion, &error);
 }
 
-static void observe_end(completions_t *live, const choice_t *choice, const event_t *event) {
-  sequence_times_t times = {.arrival_ns = choice->request.arrival_ns,
-                            .queued_ns = choice->completion->queued_ns,
+static void observe_end(completions_t *live, const input_t *input, const event_t *event) {
+  sequence_times_t times = {.arrival_ns = input->request.arrival_ns,
+                            .queued_ns = input->completion->queued_ns,
                             .scheduled_ns = event->first_scheduled_ns,
                             .first_token_ns = event->first_token_ns,
                             .last_token_ns = event->finished_ns,
                             .finished_ns = event->finished_ns,
-                            .prompt_tokens = choice->request.num_prompt_tokens,
+                            .prompt_tokens = input->request.num_prompt_tokens,
                             .cached_tokens = event->num_cached_tokens,
                             .generated_tokens = event->num_output_tokens,
-                            .max_tokens = choice->request.params.max_tokens};
+                            .max_tokens = input->request.params.max_tokens};
   metrics_sequence_done(live->server->metrics, &times);
 }
 
-static void on_done(completions_t *live, choice_t *choice, const event_t *event) {
-  completion_t *completion = choice->completion;
+/* A choice is complete, or its request is and has brought it no further. */
+static void on_choice_done(choice_t *choice, const event_t *event) {
+  completion_t *completion = choice->input->completion;
+  bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
   choice->done = true;
+  choice->input->num_cached_tokens = event->num_cached_tokens;
   choice->finish = event->finish;
   choice->stop_token_id = event->stop_token_id;
   choice->stop_string = event->stop_string;
-  choice->num_tokens = event->num_output_tokens;
-  choice->num_cached_tokens = event->num_cached_tokens;
-  choice->scheduled_ns = event->first_scheduled_ns;
+  if (!failed || !params_multiple(&choice->input->request.params)) {
+    choice->num_tokens = event->num_output_tokens;
+  }
   if (event->first_token_ns != 0) { /* the engine's stamps are the exact ones */
     choice->first_token_ns = event->first_token_ns;
     choice->last_token_ns = event->finished_ns;
   }
+  if (completion->exchange == NULL || failed) return;
+  add_text(choice, event);
+  chat_end_text(choice);
+  if (completion->params.stream) sse_chunk(choice, true);
+}
+
+static void on_done(completions_t *live, input_t *input, const event_t *event) {
+  completion_t *completion = input->completion;
+  bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
+  input->done = true;
+  input->scheduled_ns = event->first_scheduled_ns;
   completion->outstanding--;
   live->engine_requests--;
-  observe_end(live, choice, event);
-  if (completion->exchange != NULL) {
-    if (event->finish == FINISH_ERROR || event->finish == FINISH_ABORT) {
-      fail_done(completion, event);
-    } else {
-      buffer_append(&choice->text, event->text, event->text_length);
-      if (completion->params.stream) sse_chunk(choice, true);
-    }
+  observe_end(live, input, event);
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    if (!input->choices[i].done) on_choice_done(&input->choices[i], event);
   }
+  if (failed && completion->exchange != NULL) fail_done(completion, event);
   if (completion->outstanding == 0 && completion->exchange != NULL) complete(completion);
   completion_release(completion);
 }
 
 static void on_event(void *context, const event_t *event) {
   completions_t *live = context;
-  choice_t *choice = event->request->owner;
-  if (event->kind == EVENT_TOKEN) {
-    on_token(live, choice, event);
-  } else if (event->kind == EVENT_PROMPT_LOGPROB) {
-    if (choice->completion->exchange != NULL) on_prompt_logprob(choice, event);
-  } else {
-    on_done(live, choice, event);
+  input_t *input = event->request->owner;
+  CHECK(event->choice >= 0 && event->choice < input->num_choices);
+  choice_t *choice = &input->choices[event->choice];
+  switch (event->kind) {
+  case EVENT_TOKEN: on_token(live, choice, event); break;
+  case EVENT_PROMPT_LOGPROB:
+    if (input->completion->exchange != NULL) on_prompt_logprob(input, event);
+    break;
+  case EVENT_CHOICE_DONE: on_choice_done(choice, event); break;
+  case EVENT_DONE: on_done(live, input, event); break;
   }
 }
 

@@ -3,8 +3,9 @@
  * Loop thread. A completion is freed when its exchange was answered or has gone, no job of the pool
  * works on it and EVENT_DONE of every submitted request came back; never earlier, however it ends.
  */
-#include "server/api_completion.h"
+#include "server/api_chat.h"
 
+#include "server/lora.h"
 #include "server/metrics.h"
 #include "server/sse.h"
 
@@ -21,7 +22,7 @@ int completions_new(server_t *server) {
   uv_mutex_init(&live->scratch_lock);
   server->live = live;
   if (getrandom(live->salt_key, sizeof live->salt_key, 0) != (ssize_t)sizeof live->salt_key ||
-      model_names_set(live, server->config) != 0) {
+      model_names_set(live, server->config) != 0 || loras_new(live, server->config) != 0) {
     completions_free(server);
     return ERR_NO_MEMORY;
   }
@@ -32,6 +33,8 @@ void completions_free(server_t *server) {
   completions_t *live = server->live;
   if (live == NULL) return;
   CHECK(live->count == 0);
+  loras_free(live);
+  chat_model_free(live);
   for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
   uv_mutex_destroy(&live->scratch_lock);
   buffer_free(&live->scratch);
@@ -69,16 +72,26 @@ void scratch_give(completions_t *live, tokenizer_scratch_t *scratch) {
 static void destroy(completion_t *completion) {
   for (int32_t i = 0; i < completion->num_choices; i++) {
     choice_t *choice = &completion->choices[i];
-    free(choice->ids);
-    free(choice->decoded);
     buffer_free(&choice->text);
+    buffer_free(&choice->reasoning);
+    buffer_free(&choice->tool_calls);
+    output_parser_free(choice->parser);
     buffer_free(&choice->token_ids);
-    buffer_free(&choice->prompt_logprobs);
     logprob_text_free(&choice->logprobs);
   }
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    free(input->ids);
+    free(input->decoded);
+    free(input->request.room);
+    buffer_free(&input->prompt_logprobs);
+  }
+  if (completion->rendered.text != NULL) jinja_output_free(&completion->rendered);
+  grammar_unref(completion->grammar);
+  json_free(completion->params.constraint.doc);
   stop_set_free(completion->stops);
   json_free(completion->doc);
-  arena_free(&completion->arena);
+  arena_release(&completion->arena);
   free(completion->body);
   free(completion);
 }
@@ -106,6 +119,7 @@ void completion_release(completion_t *completion) {
   if (live->first == completion) live->first = completion->next;
   if (completion->next != NULL) completion->next->previous = completion->previous;
   live->count--;
+  lora_release(live, completion->lora);
   completion->next = live->dead;
   live->dead = completion;
 }
@@ -113,9 +127,9 @@ void completion_release(completion_t *completion) {
 void completion_cancel(completion_t *completion) {
   atomic_store(&completion->cancelled, true);
   if (completion->outstanding == 0) return;
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    choice_t *choice = &completion->choices[i];
-    if (!choice->done) engine_cancel(completion->server->engine, &choice->request);
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    if (!input->done) engine_cancel(completion->server->engine, &input->request);
   }
 }
 
@@ -132,6 +146,11 @@ static double milliseconds(uint64_t from_ns, uint64_t to_ns) {
   return from_ns == 0 || to_ns < from_ns ? -1 : (double)(to_ns - from_ns) * 1e-6;
 }
 
+const char *completion_model_name(const completion_t *completion) {
+  if (completion->lora != NULL) return completion->lora->name;
+  return completion->server->live->names[0];
+}
+
 /* What the access line says: sums over the prompts, times of the first one. */
 static void fill_log(completion_t *completion) {
   static const char *const finish[] = {NULL, "stop", "length", "abort", "error"};
@@ -141,12 +160,14 @@ static void fill_log(completion_t *completion) {
   const choice_t *first = &completion->choices[0];
   log->finish = finish[first->finish];
   log->prompt_tokens = log->cached_tokens = log->generated_tokens = 0;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    log->prompt_tokens += completion->inputs[i].request.num_prompt_tokens;
+    log->cached_tokens += completion->inputs[i].num_cached_tokens;
+  }
   for (int32_t i = 0; i < completion->num_choices; i++) {
-    log->prompt_tokens += completion->choices[i].request.num_prompt_tokens;
-    log->cached_tokens += completion->choices[i].num_cached_tokens;
     log->generated_tokens += completion->choices[i].num_tokens;
   }
-  log->queue_ms = milliseconds(completion->queued_ns, first->scheduled_ns);
+  log->queue_ms = milliseconds(completion->queued_ns, completion->inputs[0].scheduled_ns);
   log->ttft_ms = milliseconds(completion->arrival_ns, first->first_token_ns);
   if (first->num_tokens > 1) {
     double decode_ms = milliseconds(first->first_token_ns, first->last_token_ns);

@@ -5,15 +5,13 @@
  * nothing else but constants: configuration, model names, engine_info, the tokenizer. Next:
  * engine/mailbox.c, by way of api_completion.c.
  */
-#include "server/api_completion.h"
+#include "server/api_chat.h"
 
 #include "engine/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 int completion_read(completion_t *completion) {
   error_t *error = &completion->error;
@@ -22,8 +20,8 @@ int completion_read(completion_t *completion) {
   int code = json_parse(completion->body, completion->body_length, &json_limits_request,
                         &completion->doc, error);
   if (code != 0) return code;
-  code =
-      params_read(&completion->params, &completion->defaults, &reader, json_root(completion->doc));
+  code = params_read(&completion->params, completion->is_chat, &completion->defaults, &reader,
+                     json_root(completion->doc));
   completion->num_ignored = reader.num_ignored;
   memcpy(completion->ignored, reader.ignored, sizeof completion->ignored);
   if (code != 0) return code;
@@ -34,31 +32,22 @@ int completion_read(completion_t *completion) {
 
 bool completion_has_text(const completion_t *completion) {
   const params_t *params = &completion->params;
-  if (params->num_bad_words > 0) return true;
+  if (params->num_bad_words > 0 || params->is_chat || params->constraint.param) return true;
+  if (params_fills_in(params)) return true;
   for (int32_t i = 0; i < params->num_prompts; i++) {
     if (params->prompts[i].text != NULL || params->echo) return true;
   }
   return false;
 }
 
-/* max_tokens that a prompt of `prompt_tokens` gets. Completions count 16 by default, or what is
- * left of the context. */
-static int64_t effective_max_tokens(const completion_t *completion, int64_t prompt_tokens) {
-  int64_t asked = params_max_tokens(&completion->params);
-  int64_t left = completion->info->max_model_len - prompt_tokens;
-  if (asked != ABSENT) return asked;
-  return left < DEFAULT_MAX_TOKENS ? left : DEFAULT_MAX_TOKENS;
-}
-
-/* `at_least`: tokenising stopped early, so the count is a lower bound. */
-static int check_length(completion_t *completion, int64_t tokens, bool at_least) {
+int completion_check_length(completion_t *completion, int64_t tokens, bool at_least) {
   int64_t context = completion->info->max_model_len;
   int64_t asked = params_max_tokens(&completion->params);
   int64_t wanted = asked == ABSENT ? 1 : asked;
   if (tokens <= context && tokens + wanted <= context) return 0;
-  if (asked == ABSENT) wanted = DEFAULT_MAX_TOKENS;
+  if (asked == ABSENT) wanted = completion->params.is_chat ? 1 : DEFAULT_MAX_TOKENS;
   const char *bound = at_least ? "at least " : "";
-  return error_set(&completion->error, ERR_CONTEXT_LENGTH, "prompt",
+  return error_set(&completion->error, ERR_CONTEXT_LENGTH, params_prompt_name(&completion->params),
                    "This model's maximum context length is %" PRId64 " tokens. However, you "
                    "requested %s%" PRId64 " tokens (%s%" PRId64 " in the prompt, %" PRId64
                    " in the completion). Please reduce the length of the prompt or completion.",
@@ -102,40 +91,46 @@ static void truncate_ids(const completion_t *completion, int32_t *ids, size_t *c
   *count = (size_t)keep;
 }
 
-static int encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
-                  size_t length, bool special, size_t ids_max, int32_t **ids, size_t *count) {
-  tokenize_options_t options = {special, ids_max, &completion->cancelled};
-  return tokenizer_encode(completion->tokenizer, scratch, text, length, &options, ids, count,
+int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
+                      size_t length, const tokenize_options_t *options, int32_t **ids,
+                      size_t *count) {
+  return tokenizer_encode(completion->tokenizer, scratch, text, length, options, ids, count,
                           &completion->error);
 }
 
-static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, choice_t *choice,
+static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
                          const prompt_t *prompt, int64_t keep) {
   size_t context = (size_t)completion->info->max_model_len;
   size_t longest = tokenizer_longest_token(completion->tokenizer);
   size_t count = 0;
   if (keep == 0 && longest > 0 && prompt->length / longest > context) {
-    return error_set(&completion->error, ERR_CONTEXT_LENGTH, "prompt",
+    return error_set(&completion->error, ERR_CONTEXT_LENGTH,
+                     params_prompt_name(&completion->params),
                      "This model's maximum context length is %zu tokens. However, the prompt has "
                      "%zu bytes, which cannot fit. Please reduce the length of the prompt.",
                      context, prompt->length);
   }
+  tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
+                                .ids_max = keep == 0 ? context + 1 : 0,
+                                .cancelled = &completion->cancelled};
+  if (completion->is_chat) chat_hide_specials(completion->server, &completion->rendered, &options);
   uint64_t start = clock_now_ns();
-  int code = encode(completion, scratch, prompt->text, prompt->length,
-                    completion->params.add_special_tokens, keep == 0 ? context + 1 : 0,
-                    &choice->ids, &count);
+  int code = completion_encode(completion, scratch, prompt->text, prompt->length, &options,
+                               &input->ids, &count);
   completion->tokenize_ns += clock_now_ns() - start;
   completion->tokenize_bytes += prompt->length;
   if (code != 0) return code;
-  if (keep == 0 && count > context) return check_length(completion, (int64_t)count, true);
-  truncate_ids(completion, choice->ids, &count, keep, true);
-  if (count > INT32_MAX) return check_length(completion, (int64_t)count, false);
-  choice->request.prompt_ids = choice->ids;
-  choice->request.num_prompt_tokens = (int32_t)count;
+  if (keep == 0 && count > context) {
+    return completion_check_length(completion, (int64_t)count, true);
+  }
+  truncate_ids(completion, input->ids, &count, keep, true);
+  if (count > INT32_MAX) return completion_check_length(completion, (int64_t)count, false);
+  input->request.prompt_ids = input->ids;
+  input->request.num_prompt_tokens = (int32_t)count;
   return 0;
 }
 
-static int take_id_prompt(completion_t *completion, choice_t *choice, const prompt_t *prompt,
+static int take_id_prompt(completion_t *completion, input_t *input, const prompt_t *prompt,
                           int64_t keep) {
   size_t count = (size_t)prompt->count;
   const int32_t *ids = prompt->ids;
@@ -143,203 +138,97 @@ static int take_id_prompt(completion_t *completion, choice_t *choice, const prom
     if (truncates_left(completion)) ids += count - (size_t)keep;
     count = (size_t)keep;
   }
-  choice->request.prompt_ids = ids;
-  choice->request.num_prompt_tokens = (int32_t)count;
+  input->request.prompt_ids = ids;
+  input->request.num_prompt_tokens = (int32_t)count;
   return 0;
 }
 
-/* Echo: what of the prompt stands in front of the output. */
-static int take_echo(completion_t *completion, choice_t *choice, const prompt_t *prompt) {
+/* Echo: what of the prompt stands in front of every choice's output. */
+static int take_echo(completion_t *completion, input_t *input, const prompt_t *prompt) {
   const params_t *params = &completion->params;
+  const request_t *request = &input->request;
   size_t length = prompt->length;
   const char *text = prompt->text;
   /* A truncated prompt is echoed as the model saw it. */
   if (text == NULL || params->truncate_prompt_tokens != -2) {
-    int code =
-        tokenizer_decode(completion->tokenizer, choice->request.prompt_ids,
-                         (size_t)choice->request.num_prompt_tokens, params->skip_special_tokens,
-                         &choice->decoded, &length, &completion->error);
+    int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
+                                (size_t)request->num_prompt_tokens, params->skip_special_tokens,
+                                &input->decoded, &length, &completion->error);
     if (code != 0) return code;
-    text = choice->decoded;
-  }
-  buffer_append(&choice->text, text, length);
-  choice->echo_length = length;
-  if (params->logprobs == ABSENT) {
-    text_offset_bytes(&choice->offset, text, length);
-    return 0;
+    text = input->decoded;
   }
   token_style_t style = {completion->tokenizer, params->tokens_as_ids, params->skip_special_tokens};
-  logprob_entry_t first = {.id = choice->request.prompt_ids[0]};
-  logprob_text_add(&choice->logprobs, &style, &first);
-  text_offset_prompt(&choice->offset, &style, first.id, text, length);
-  return 0;
-}
-
-/* A word is banned as it stands and as it stands after a blank. */
-static int add_bad_word(completion_t *completion, tokenizer_scratch_t *scratch, const span_t *word,
-                        token_sequence_t *list, int32_t *num_list) {
-  char spaced[BAD_WORD_BYTES_MAX + 1];
-  spaced[0] = ' ';
-  memcpy(spaced + 1, word->text, word->length);
-  for (int with_space = 0; with_space <= 1; with_space++) {
-    int32_t *ids = NULL;
-    size_t count = 0;
-    int code = encode(completion, scratch, with_space ? spaced : word->text,
-                      word->length + (size_t)with_space, false, 0, &ids, &count);
-    if (code != 0) return code;
-    int32_t *kept = count == 0 ? NULL : arena_alloc(&completion->arena, count, sizeof *kept);
-    if (kept != NULL) {
-      memcpy(kept, ids, count * sizeof *kept);
-      list[(*num_list)++] = (token_sequence_t){kept, (int32_t)count};
-    }
-    free(ids);
-    if (kept == NULL && count > 0) {
+  logprob_entry_t first = {.id = request->prompt_ids[0]};
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    choice_t *choice = &input->choices[i];
+    buffer_append(&choice->text, text, length);
+    if (choice->text.failed) {
       return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
     }
+    choice->echo_length = length;
+    if (params->logprobs == ABSENT) {
+      text_offset_bytes(&choice->offset, text, length);
+      continue;
+    }
+    logprob_text_add(&choice->logprobs, &style, &first);
+    text_offset_prompt(&choice->offset, &style, first.id, text, length);
   }
   return 0;
 }
 
-static int build_bad_words(completion_t *completion, tokenizer_scratch_t *scratch,
-                           sampling_params_t *sampling) {
-  const params_t *params = &completion->params;
-  if (params->num_bad_words == 0) return 0;
-  size_t room = (size_t)params->num_bad_words * 2;
-  token_sequence_t *list = arena_alloc(&completion->arena, room, sizeof *list);
-  if (list == NULL) return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
-  for (int32_t i = 0; i < params->num_bad_words; i++) {
-    int code =
-        add_bad_word(completion, scratch, &params->bad_words[i], list, &sampling->num_bad_words);
-    if (code != 0) return code;
-  }
-  sampling->bad_words = list;
-  return 0;
-}
-
-static int build_stops(completion_t *completion) {
-  const params_t *params = &completion->params;
-  const char *strings[STOP_STRINGS_MAX];
-  size_t lengths[STOP_STRINGS_MAX];
-  for (int32_t i = 0; i < params->num_stop; i++) {
-    strings[i] = params->stop[i].text;
-    lengths[i] = params->stop[i].length;
-  }
-  return stop_set_new(strings, lengths, params->num_stop, &completion->stops, &completion->error);
-}
-
-/* The sampling parameters that all prompts of the request share. */
-static void build_sampling(const completion_t *completion, sampling_params_t *sampling) {
-  const params_t *params = &completion->params;
-  bool top_k_off = params->top_k <= 0 || params->top_k >= completion->info->vocab_size;
-  int64_t prompt_best = params->prompt_logprobs;
-  if (params->echo && params->logprobs > prompt_best) prompt_best = params->logprobs;
-  *sampling = (sampling_params_t){
-      .temperature = params->temperature,
-      .top_p = params->top_p,
-      .min_p = params->min_p,
-      .top_k = top_k_off ? 0 : (int32_t)params->top_k,
-      .presence_penalty = params->presence_penalty,
-      .frequency_penalty = params->frequency_penalty,
-      .repetition_penalty = params->repetition_penalty,
-      .min_tokens = (int32_t)params->min_tokens,
-      .ignore_eos = params->ignore_eos,
-      .num_logprobs = (int32_t)params->logprobs,
-      .num_prompt_logprobs = (int32_t)prompt_best,
-      .num_stop_token_ids = params->stop_token_ids.count,
-      .stop_token_ids = params->stop_token_ids.ids,
-      .num_logit_bias = params->num_logit_bias,
-      .logit_bias = params->logit_bias,
-      .num_allowed_ids = params->allowed_token_ids.count,
-      .allowed_ids = params->allowed_token_ids.ids,
-      .num_logprob_token_ids = params->logprob_token_ids.count,
-      .logprob_token_ids = params->logprob_token_ids.ids,
-  };
-}
-
-/* Prompt logprobs are bounded by what their JSON may weigh, before any work is done. */
-static int check_logprob_budget(completion_t *completion, const sampling_params_t *sampling) {
-  if (sampling->num_prompt_logprobs < 0) return 0;
-  int64_t each = sampling->num_prompt_logprobs + 2 + sampling->num_logprob_token_ids, tokens = 0;
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    tokens += completion->choices[i].request.num_prompt_tokens;
-  }
-  if (tokens * each <= PROMPT_LOGPROBS_BYTES_MAX / PROMPT_LOGPROB_BYTES) return 0;
-  const char *param = completion->params.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
-  return error_set(
-      &completion->error, ERR_INVALID_VALUE, param,
-      "Logprobs of %" PRId64 " prompt tokens with %d alternatives each are more than "
-      "this server returns in one response. Please send fewer prompt tokens or ask for "
-      "fewer alternatives.",
-      tokens, (int)sampling->num_prompt_logprobs);
-}
-
-static int build_request(completion_t *completion, choice_t *choice,
-                         const sampling_params_t *sampling) {
-  const params_t *params = &completion->params;
-  request_t *request = &choice->request;
-  if (request->num_prompt_tokens == 0) return params_fail_empty(&completion->error);
-  int code = check_length(completion, request->num_prompt_tokens, false);
-  if (code != 0) return code;
-  request->params = *sampling;
-  request->params.max_tokens =
-      (int32_t)effective_max_tokens(completion, request->num_prompt_tokens);
-  if (params->min_tokens > request->params.max_tokens) {
-    return error_set(&completion->error, ERR_INVALID_VALUE, "min_tokens",
-                     "'min_tokens' must be less than or equal to 'max_tokens'.");
-  }
-  request->params.seed = (uint64_t)params->seed;
-  if (!params->has_seed && getrandom(&request->params.seed, sizeof request->params.seed, 0) < 0) {
-    return error_set(&completion->error, ERR_INTERNAL, NULL, "No random numbers to be had.");
-  }
-  request->stops = completion->stops;
-  request->skip_special_tokens = params->skip_special_tokens;
-  request->include_stop_string = params->include_stop_string;
-  request->priority = params->priority;
-  request->owner = choice;
-  if (params->prompt_logprobs >= 0) buffer_text(&choice->prompt_logprobs, "null");
-  return 0;
-}
-
-static int build_choices(completion_t *completion, tokenizer_scratch_t *scratch) {
+/* Tokenises the prompts as they were sent. */
+static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch) {
   const params_t *params = &completion->params;
   int64_t keep;
   int code = truncation(completion, &keep);
-  for (int32_t i = 0; code == 0 && i < params->num_prompts; i++) {
+  if (code == 0 && params->is_chat) code = chat_render(completion);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     const prompt_t *prompt = &params->prompts[i];
-    choice_t *choice = &completion->choices[i];
-    choice->completion = completion;
-    choice->index = i;
-    code = prompt->text != NULL ? encode_prompt(completion, scratch, choice, prompt, keep)
-                                : take_id_prompt(completion, choice, prompt, keep);
+    input_t *input = &completion->inputs[i];
+    code = prompt->text != NULL ? encode_prompt(completion, scratch, input, prompt, keep)
+                                : take_id_prompt(completion, input, prompt, keep);
   }
-  if (code == 0) code = build_stops(completion);
-  sampling_params_t sampling;
-  build_sampling(completion, &sampling);
-  if (code == 0) code = build_bad_words(completion, scratch, &sampling);
-  for (int32_t i = 0; code == 0 && i < completion->num_choices; i++) {
-    code = build_request(completion, &completion->choices[i], &sampling);
-  }
-  if (code == 0) code = check_logprob_budget(completion, &sampling);
-  for (int32_t i = 0; code == 0 && params->echo && i < completion->num_choices; i++) {
-    code = take_echo(completion, &completion->choices[i], &params->prompts[i]);
+  if (code == 0 && params_fills_in(params)) code = completion_fill_in(completion, scratch);
+  if (code == 0) code = completion_build_requests(completion, scratch);
+  if (code == 0) code = completion_constrain(completion);
+  if (code == 0 && params->is_chat) return chat_begin_choices(completion);
+  for (int32_t i = 0; code == 0 && params->echo && i < completion->num_inputs; i++) {
+    code = take_echo(completion, &completion->inputs[i], &params->prompts[i]);
   }
   return code;
 }
 
+static bool make_inputs(completion_t *completion) {
+  const params_t *params = &completion->params;
+  size_t inputs = (size_t)params->num_prompts, each = (size_t)params->n;
+  completion->inputs = arena_alloc(&completion->arena, inputs, sizeof *completion->inputs);
+  completion->choices = arena_alloc(&completion->arena, inputs * each, sizeof(choice_t));
+  if (completion->inputs == NULL || completion->choices == NULL) return false;
+  completion->num_inputs = (int32_t)inputs;
+  completion->num_choices = (int32_t)(inputs * each);
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    input_t *input = &completion->inputs[i / (int32_t)each];
+    completion->choices[i] = (choice_t){.input = input, .index = i};
+  }
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    input->completion = completion;
+    input->choices = &completion->choices[i * (int32_t)each];
+    input->num_choices = (int32_t)each;
+  }
+  return true;
+}
+
 int completion_build(completion_t *completion) {
   completions_t *live = completion->server->live;
-  size_t count = (size_t)completion->params.num_prompts;
-  completion->choices = arena_alloc(&completion->arena, count, sizeof *completion->choices);
   tokenizer_scratch_t *scratch = NULL;
-  if (completion_has_text(completion)) {
+  bool made = make_inputs(completion);
+  if (made && completion_has_text(completion)) {
     scratch = scratch_take(live, completion->tokenizer);
-    if (scratch == NULL) completion->choices = NULL;
+    made = scratch != NULL;
   }
-  if (completion->choices == NULL) {
-    return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
-  }
-  completion->num_choices = (int32_t)count;
-  int code = build_choices(completion, scratch);
+  if (!made) return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+  int code = build_prompts(completion, scratch);
   scratch_give(live, scratch);
   return code;
 }

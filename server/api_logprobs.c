@@ -122,6 +122,47 @@ void logprob_text_add(logprob_text_t *text, const token_style_t *style,
   print_top(&text->tops, style, entry);
 }
 
+/* "token":"..","logprob":f,"bytes":[..]: `bytes` is exact where `token` shows U+FFFD. */
+static void print_chat_token(buffer_t *out, const token_style_t *style, int32_t id, float logprob) {
+  size_t length;
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
+  buffer_text(out, "\"token\":");
+  token_quote(out, style, id);
+  buffer_text(out, ",\"logprob\":");
+  print_logprob(out, logprob);
+  buffer_text(out, ",\"bytes\":[");
+  for (size_t i = 0; i < length; i++) {
+    if (i != 0) buffer_char(out, ',');
+    buffer_int(out, (uint8_t)bytes[i]);
+  }
+  buffer_char(out, ']');
+}
+
+void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
+                           const logprob_entry_t *entry) {
+  buffer_t *out = &text->tokens;
+  bool any = false;
+  if (text->count++ != 0) buffer_char(out, ',');
+  buffer_char(out, '{');
+  print_chat_token(out, style, entry->id, entry->logprob);
+  buffer_text(out, ",\"top_logprobs\":[");
+  for (int32_t i = 0; i < entry->num_top; i++) {
+    if (i >= entry->num_best && i < entry->num_asked) continue;
+    if (any) buffer_char(out, ',');
+    any = true;
+    buffer_char(out, '{');
+    print_chat_token(out, style, entry->top[i].id, entry->top[i].logprob);
+    buffer_char(out, '}');
+  }
+  buffer_text(out, "]}");
+}
+
+void logprob_text_chat_object(const logprob_text_t *text, buffer_t *out) {
+  buffer_text(out, "{\"content\":[");
+  buffer_append(out, text->tokens.data, text->tokens.length);
+  buffer_text(out, "],\"refusal\":null}");
+}
+
 void logprob_text_clear(logprob_text_t *text) {
   text->count = 0;
   buffer_clear(&text->offsets);

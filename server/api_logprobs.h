@@ -1,4 +1,4 @@
-/* api_logprobs.h: logprobs as the completions API prints them, written token by token.
+/* api_logprobs.h: logprobs as the completions and the chat API print them, written token by token.
  *
  * The four arrays of the logprobs object grow as text while events arrive, so that a chunk or a
  * response only joins them. Loop thread; buffers are owned by the choice.
@@ -46,10 +46,16 @@ typedef struct logprob_entry {
 
 void logprob_text_add(logprob_text_t *text, const token_style_t *style,
                       const logprob_entry_t *entry);
+/* The same in the shape of chat: {"token":..,"logprob":..,"bytes":[..],"top_logprobs":[..]}, all of
+ * it in `tokens`. */
+void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
+                           const logprob_entry_t *entry);
 void logprob_text_clear(logprob_text_t *text);
 void logprob_text_free(logprob_text_t *text);
 /* {"text_offset":[...],"token_logprobs":[...],"tokens":[...],"top_logprobs":[...]} */
 void logprob_text_object(const logprob_text_t *text, buffer_t *out);
+/* {"content":[...],"refusal":null}, of chat */
+void logprob_text_chat_object(const logprob_text_t *text, buffer_t *out);
 bool logprob_text_failed(const logprob_text_t *text);
 
 /* Appends {"<id>":{"logprob":f,"rank":n,"decoded_token":"..."},...}, one position of

@@ -5,6 +5,7 @@
  */
 #include "server/api_completion.h"
 #include "server/json.h"
+#include "server/lora.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,18 +47,23 @@ static int fail_unknown_model(error_t *error, const char *name, size_t length) {
 int model_check(const completions_t *live, bool any, const json_t *name, error_t *error) {
   if (any || name == NULL || name->length == 0) return 0;
   if (model_name_known(live, name->text, name->length)) return 0;
+  if (lora_known(live, name->text, name->length)) return 0;
   return fail_unknown_model(error, name->text, name->length);
 }
 
-static cJSON *card(const server_t *server, const char *name) {
+/* `lora`: the card of an adapter, else of the model under one of its names. */
+static cJSON *card(const server_t *server, const char *name, const lora_entry_t *lora) {
   const engine_info_t *info = engine_info(server->engine);
   cJSON *object = cJSON_CreateObject();
   cJSON_AddStringToObject(object, "id", name);
   cJSON_AddStringToObject(object, "object", "model");
   cJSON_AddNumberToObject(object, "created", (double)server->start_time);
   cJSON_AddStringToObject(object, "owned_by", "inferd");
-  cJSON_AddStringToObject(object, "root", server->live->names[0]);
-  cJSON_AddNullToObject(object, "parent");
+  cJSON_AddStringToObject(object, "root", lora != NULL ? lora->path : server->live->names[0]);
+  if (lora != NULL)
+    cJSON_AddStringToObject(object, "parent", server->live->names[0]);
+  else
+    cJSON_AddNullToObject(object, "parent");
   if (info != NULL) {
     cJSON_AddNumberToObject(object, "max_model_len", info->max_model_len);
   } else {
@@ -73,7 +79,11 @@ void api_models(exchange_t *exchange) {
   cJSON_AddStringToObject(object, "object", "list");
   cJSON *data = cJSON_AddArrayToObject(object, "data");
   for (int i = 0; i < server->live->num_names; i++) {
-    cJSON_AddItemToArray(data, card(server, server->live->names[i]));
+    cJSON_AddItemToArray(data, card(server, server->live->names[i], NULL));
+  }
+  const lora_entry_t *lora;
+  for (int i = 0; (lora = lora_at(server->live, i)) != NULL; i++) {
+    cJSON_AddItemToArray(data, card(server, lora->name, lora));
   }
   reply_json(exchange, 200, object);
 }
@@ -81,7 +91,13 @@ void api_models(exchange_t *exchange) {
 void api_model(exchange_t *exchange) {
   const char *name = exchange->path_tail;
   if (model_name_known(exchange->server->live, name, strlen(name))) {
-    reply_json(exchange, 200, card(exchange->server, name));
+    reply_json(exchange, 200, card(exchange->server, name, NULL));
+    return;
+  }
+  const lora_entry_t *lora;
+  for (int i = 0; (lora = lora_at(exchange->server->live, i)) != NULL; i++) {
+    if (strcmp(lora->name, name) != 0) continue;
+    reply_json(exchange, 200, card(exchange->server, name, lora));
     return;
   }
   error_t error;

@@ -3,8 +3,9 @@
  * Reading and answering on the loop thread, parsing and tokenising in libuv's pool. A job has its
  * own copy of the body, so the client may go at any time; the answer is then dropped.
  */
-#include "server/api_completion.h"
+#include "server/api_chat.h"
 #include "server/json.h"
+#include "server/params_read.h"
 
 #include "engine/clock.h"
 #include "server/metrics.h"
@@ -14,10 +15,25 @@
 
 /* What both routes accept. */
 typedef struct tokenize_fields {
+  params_t chat; /* first: the readers of chat's fields write here */
   const json_t *model, *prompt;
-  bool add_special_tokens, return_token_strs;
+  bool add_special_tokens, add_special_tokens_given, return_token_strs;
   id_list_t tokens;
 } tokenize_fields_t;
+
+/* A field that chat requests have too, by chat's own row. */
+static int read_chat_field(reader_t *reader, const field_t *field, const json_t *value) {
+  return field_read(reader, fields_find(&chat_table, field->name, strlen(field->name)), value);
+}
+
+static int read_add_special_tokens(reader_t *reader, const field_t *field, const json_t *value) {
+  tokenize_fields_t *fields = reader->out;
+  fields->add_special_tokens_given = true;
+  if (json_bool(value, &fields->add_special_tokens)) return 0;
+  return field_fail_type(reader, field->name, "a boolean", value);
+}
+
+static const char say_template[] = " in requests: the template is the model's own";
 
 typedef struct tokenize_job {
   uv_work_t work;
@@ -35,31 +51,31 @@ typedef struct tokenize_job {
   uint64_t duration_ns, bytes;
 } tokenize_job_t;
 
-static const char say_templates[] = " here until chat templates exist; use 'prompt'";
-
-#define AT(member) offsetof(tokenize_fields_t, member)
+#define PLACE(member) offsetof(tokenize_fields_t, member)
 static const field_t tokenize_rows[] = {
-    {"model", FIELD_STRING, 0, AT(model), 0, 256, 0, 0, 0},
-    {"prompt", FIELD_STRING, 0, AT(prompt), 0, 4294967295.0, 0, 0, 0},
-    {"add_special_tokens", FIELD_BOOL, 0, AT(add_special_tokens), 0, 0, 1, 0, 0},
-    {"return_token_strs", FIELD_BOOL, 0, AT(return_token_strs), 0, 0, 0, 0, 0},
-    {"messages", FIELD_REFUSED, 0, 0, 0, 0, 0, 0, say_templates},
-    {"tools", FIELD_REFUSED, NOOP_EMPTY, 0, 0, 0, 0, 0, say_templates},
-    {"chat_template", FIELD_REFUSED, 0, 0, 0, 0, 0, 0, say_templates},
-    {"chat_template_kwargs", FIELD_REFUSED, NOOP_EMPTY, 0, 0, 0, 0, 0, say_templates},
-    {"add_generation_prompt", FIELD_IGNORED, 0, 0, 0, 0, 0, 0, 0},
-    {"continue_final_message", FIELD_REFUSED, NOOP_FALSE, 0, 0, 0, 0, 0, say_templates},
+    {"model", FIELD_STRING, 0, PLACE(model), 0, 256, 0, 0, 0},
+    {"prompt", FIELD_STRING, 0, PLACE(prompt), 0, 4294967295.0, 0, 0, 0},
+    {"add_special_tokens", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_add_special_tokens, 0},
+    {"return_token_strs", FIELD_BOOL, 0, PLACE(return_token_strs), 0, 0, 0, 0, 0},
+    {"messages", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+    {"tools", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+    {"documents", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+    {"chat_template", FIELD_REFUSED, NOOP_EMPTY, 0, 0, 0, 0, 0, say_template},
+    {"chat_template_kwargs", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+    {"reasoning_effort", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+    {"add_generation_prompt", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+    {"continue_final_message", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
 };
 static const field_t detokenize_rows[] = {
-    {"model", FIELD_STRING, 0, AT(model), 0, 256, 0, 0, 0},
-    {"tokens", FIELD_IDS, 0, AT(tokens), 0, 4294967295.0, 0, 0, 0},
+    {"model", FIELD_STRING, 0, PLACE(model), 0, 256, 0, 0, 0},
+    {"tokens", FIELD_IDS, 0, PLACE(tokens), 0, 4294967295.0, 0, 0, 0},
 };
-#undef AT
+#undef PLACE
 
 static const field_table_t tokenize_table = {tokenize_rows,
-                                             sizeof tokenize_rows / sizeof tokenize_rows[0]};
-static const field_table_t detokenize_table = {detokenize_rows,
-                                               sizeof detokenize_rows / sizeof detokenize_rows[0]};
+                                             sizeof tokenize_rows / sizeof tokenize_rows[0], NULL};
+static const field_table_t detokenize_table = {
+    detokenize_rows, sizeof detokenize_rows / sizeof detokenize_rows[0], NULL};
 
 static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, const int32_t *ids,
                          size_t count) {
@@ -86,25 +102,57 @@ static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, c
   buffer_char(out, '}');
 }
 
-static int encode(tokenize_job_t *job, const tokenize_fields_t *fields) {
-  completions_t *live = job->server->live;
-  if (fields->prompt == NULL) {
-    return error_set(&job->error, ERR_MISSING_PARAMETER, "prompt",
-                     "The 'prompt' must be provided.");
+/* The text of a prompt, or of messages through the template. */
+static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char **text,
+                     size_t *length, jinja_output_t *rendered) {
+  chat_params_t *chat = &fields->chat.chat;
+  if (chat->messages != NULL && fields->prompt != NULL) {
+    return error_set(&job->error, ERR_INVALID_VALUE, "prompt",
+                     "Only one of 'prompt' and 'messages' is possible.");
   }
+  if (chat->messages == NULL && fields->prompt == NULL) {
+    return error_set(&job->error, ERR_MISSING_PARAMETER, "prompt",
+                     "The 'prompt' or the 'messages' must be provided.");
+  }
+  if (fields->prompt != NULL) {
+    *text = fields->prompt->text;
+    *length = fields->prompt->length;
+    if (!fields->add_special_tokens_given) fields->add_special_tokens = true;
+    return 0;
+  }
+  int code = params_read_chat(&fields->chat, &job->error);
+  if (code == 0) code = params_check_chat(&fields->chat, &job->error);
+  if (code == 0) code = chat_render_input(job->server->live, chat, rendered, &job->error);
+  *text = rendered->text;
+  *length = rendered->length;
+  return code;
+}
+
+static int encode(tokenize_job_t *job, tokenize_fields_t *fields) {
+  completions_t *live = job->server->live;
+  jinja_output_t rendered = {0};
+  const char *text = NULL;
+  size_t length = 0, count = 0;
+  int code = find_text(job, fields, &text, &length, &rendered);
+  if (code != 0) return code;
+  tokenize_options_t options = {.add_special_tokens = fields->add_special_tokens,
+                                .cancelled = &job->cancelled};
+  chat_hide_specials(job->server, &rendered, &options);
   tokenizer_scratch_t *scratch = scratch_take(live, job->tokenizer);
-  if (scratch == NULL) return error_set(&job->error, ERR_INTERNAL, NULL, "Out of memory.");
-  tokenize_options_t options = {fields->add_special_tokens, 0, &job->cancelled};
   int32_t *ids = NULL;
-  size_t count = 0;
   uint64_t start = clock_now_ns();
-  int code = tokenizer_encode(job->tokenizer, scratch, fields->prompt->text, fields->prompt->length,
-                              &options, &ids, &count, &job->error);
+  if (scratch == NULL) {
+    code = error_set(&job->error, ERR_INTERNAL, NULL, "Out of memory.");
+  } else {
+    code = tokenizer_encode(job->tokenizer, scratch, text, length, &options, &ids, &count,
+                            &job->error);
+  }
   job->duration_ns = clock_now_ns() - start;
-  job->bytes = fields->prompt->length;
+  job->bytes = length;
   scratch_give(live, scratch);
   if (code == 0) print_tokens(job, fields, ids, count);
   free(ids);
+  if (rendered.text != NULL) jinja_output_free(&rendered);
   return code;
 }
 
@@ -135,6 +183,7 @@ static int run(tokenize_job_t *job) {
   json_doc_t *doc = NULL;
   int code = json_parse(job->body, job->body_length, &json_limits_request, &doc, &job->error);
   if (code == 0) {
+    fields_default(&chat_table, &fields);
     fields_default(table, &fields);
     code = fields_read(table, &reader, json_root(doc));
   }
@@ -143,7 +192,7 @@ static int run(tokenize_job_t *job) {
   }
   if (code == 0) code = job->decode ? decode(job, &fields) : encode(job, &fields);
   json_free(doc);
-  arena_free(&arena);
+  arena_release(&arena);
   return code;
 }
 
@@ -196,6 +245,7 @@ static void start(exchange_t *exchange, bool decode_ids) {
     exchange_error(exchange, &error);
     return;
   }
+  chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   tokenize_job_t *job = calloc(1, sizeof *job);
   char *body = malloc(exchange->body_length + 1);
   if (job == NULL || body == NULL) {

@@ -1,6 +1,6 @@
 /* arena.c: the per-request arena. Chunks double; a large allocation gets a chunk of its own size.
  *
- * Any thread, one owner at a time. Never gives memory back before arena_free.
+ * Any thread, one owner at a time. Never gives memory back before arena_release.
  */
 #include "server/arena.h"
 
@@ -43,7 +43,7 @@ char *arena_copy(arena_t *arena, const char *bytes, size_t length) {
   return copy;
 }
 
-void arena_free(arena_t *arena) {
+void arena_release(arena_t *arena) {
   for (struct arena_chunk *chunk = arena->chunks; chunk != NULL;) {
     struct arena_chunk *next = chunk->next;
     free(chunk);

@@ -16,6 +16,6 @@ typedef struct arena {
 void *arena_alloc(arena_t *arena, size_t count, size_t size);
 /* Copy of `length` bytes with a NUL behind; NULL when memory is short. */
 char *arena_copy(arena_t *arena, const char *bytes, size_t length);
-void arena_free(arena_t *arena); /* leaves an empty, usable arena */
+void arena_release(arena_t *arena); /* leaves an empty, usable arena */
 
 #endif

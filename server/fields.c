@@ -147,10 +147,11 @@ const field_t *fields_find(const field_table_t *table, const char *name, size_t 
     if (row_length > length || memcmp(row->name, name, row_length) != 0) continue;
     if (row_length == length || (row->flags & FIELD_PREFIX) != 0) return row;
   }
-  return NULL;
+  return table->base != NULL ? fields_find(table->base, name, length) : NULL;
 }
 
 void fields_default(const field_table_t *table, void *out) {
+  if (table->base != NULL) fields_default(table->base, out);
   for (size_t i = 0; i < table->count; i++) {
     const field_t *row = &table->rows[i];
     char *place = (char *)out + row->offset;
@@ -188,7 +189,7 @@ static int refuse(reader_t *reader, const field_t *row, const json_t *value) {
                    row->hint != NULL ? row->hint : " yet");
 }
 
-static int read_row(reader_t *reader, const field_t *row, const json_t *value) {
+int field_read(reader_t *reader, const field_t *row, const json_t *value) {
   char *place = (char *)reader->out + row->offset;
   switch (row->kind) {
   case FIELD_BOOL:
@@ -226,7 +227,7 @@ int fields_read(const field_table_t *table, reader_t *reader, const json_t *root
     if (row == NULL) {
       code = field_unknown(reader, "", value->key, value->key_length);
     } else if (value->type != JSON_NULL) {
-      code = read_row(reader, row, value);
+      code = field_read(reader, row, value);
     }
     if (code != 0) return code;
   }

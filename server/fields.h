@@ -57,6 +57,7 @@ struct field {
 typedef struct field_table {
   const field_t *rows;
   size_t count;
+  const struct field_table *base; /* rows that count where these have none of the name; or NULL */
 } field_table_t;
 
 typedef struct id_list {
@@ -88,6 +89,8 @@ struct reader {
 void fields_default(const field_table_t *table, void *out);
 /* Reads the members of `root` (the top level of a body). 0 or an error with param set. */
 int fields_read(const field_table_t *table, reader_t *reader, const json_t *root);
+/* Reads one value that is not null by its row. */
+int field_read(reader_t *reader, const field_t *row, const json_t *value);
 const field_t *fields_find(const field_table_t *table, const char *name, size_t length);
 
 /* The readers behind the kinds, for custom rows. `name` is what messages and `param` say. */

@@ -245,7 +245,9 @@ static void print_cache_config(page_t *page) {
   snprintf(vllm, sizeof vllm,
            "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\","
            "enable_prefix_caching=\"%s\",gpu_memory_utilization=\"%g\"",
-           (int)info->block_size, (int)usable, info->dtype, caching, config->memory);
+           (int)info->block_size, (int)usable,
+           strcmp(config->kv_cache_dtype, "auto") == 0 ? info->dtype : config->kv_cache_dtype,
+           caching, config->memory);
   if (page->own) {
     family(page, "inferd_cache_config_info", "gauge", "Shape of the KV cache.");
     sample(page, "inferd_cache_config_info", own_labels(page), own, 1);
@@ -331,6 +333,13 @@ static void print_tokens(page_t *page) {
        (double)s->prefix_queries_tokens);
   both(page, "counter", NULL, "vllm:gpu_prefix_cache_hits_total", hits,
        (double)s->prefix_hits_tokens);
+  both(page, "counter", "inferd_spec_decode_drafts_total", "vllm:spec_decode_num_drafts_total",
+       "Steps of a sequence that verified guessed tokens.", (double)s->drafts);
+  both(page, "counter", "inferd_spec_decode_draft_tokens_total",
+       "vllm:spec_decode_num_draft_tokens_total", "Tokens guessed.", (double)s->draft_tokens);
+  both(page, "counter", "inferd_spec_decode_accepted_tokens_total",
+       "vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",
+       (double)s->draft_tokens_accepted);
   if (page->own) {
     family(page, "inferd_preemptions_total", "counter", "Sequences put back into the queue.");
     sample(page, "inferd_preemptions_total", own_labels(page), "mode=\"recompute\"",

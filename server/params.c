@@ -10,34 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(member) offsetof(params_t, member)
-#define ANY_COUNT 0x1p53 /* what does not fit is found out by the rules on lengths */
-
-#define BOOLEAN(name, member, fallback)                                                            \
-  { name, FIELD_BOOL, 0, AT(member), 0, 0, fallback, 0, 0 }
-#define INTEGER(name, member, min, max, fallback)                                                  \
-  { name, FIELD_INT, 0, AT(member), min, max, fallback, 0, 0 }
-#define INTEGER_FLAGS(name, member, flags, min, max, fallback)                                     \
-  { name, FIELD_INT, flags, AT(member), min, max, fallback, 0, 0 }
-#define NUMBER(name, member, flags, min, max, fallback)                                            \
-  { name, FIELD_NUMBER, flags, AT(member), min, max, fallback, 0, 0 }
-#define STRING(name, member, min, max)                                                             \
-  { name, FIELD_STRING, 0, AT(member), min, max, 0, 0, 0 }
-#define IDS(name, member, min, max)                                                                \
-  { name, FIELD_IDS, 0, AT(member), min, max, 0, 0, 0 }
-#define CUSTOM(name, reader)                                                                       \
-  { name, FIELD_CUSTOM, 0, 0, 0, 0, 0, reader, 0 }
-#define REFUSED(name, noop, hint)                                                                  \
-  { name, FIELD_REFUSED, noop, 0, 0, 0, 0, 0, hint }
-#define REFUSED_UNLESS(name, value, other, hint)                                                   \
-  { name, FIELD_REFUSED, NOOP_NUMBERS, 0, value, other, 0, 0, hint }
-#define IGNORED(name, max)                                                                         \
-  { name, FIELD_IGNORED, 0, 0, 0, max, 0, read_ignored_string, 0 }
-#define IGNORED_ANY(name)                                                                          \
-  { name, FIELD_IGNORED, 0, 0, 0, 0, 0, 0, 0 }
-
 #define SAY_MAX_TOKENS "; use 'max_tokens'"
 #define SAY_MIN_TOKENS "; use 'min_tokens' and 'max_tokens'"
+#define SAY_CHAT " here; use /v1/chat/completions"
 #define SAY_LOGPROBS "; use 'logprobs'"
 
 static const field_t rows[] = {
@@ -59,7 +34,7 @@ static const field_t rows[] = {
     BOOLEAN("stream", stream, 0),
     CUSTOM("stream_options", read_stream_options),
     CUSTOM("seed", read_seed),
-    REFUSED("suffix", NOOP_EMPTY, " yet: this model has no fill-in-the-middle support here"),
+    STRING("suffix", suffix, 0, ANY_COUNT),
     IGNORED("user", 256),
     /* extensions */
     INTEGER("top_k", top_k, -1, ANY_COUNT, 0),
@@ -77,7 +52,7 @@ static const field_t rows[] = {
     CUSTOM("bad_words", read_bad_words),
     CUSTOM("prompt_logprobs", read_prompt_logprobs),
     IDS("logprob_token_ids", logprob_token_ids, 0, LOGPROB_TOKEN_IDS_MAX),
-    REFUSED("use_beam_search", NOOP_FALSE, " yet"),
+    BOOLEAN("use_beam_search", use_beam_search, 0),
     NUMBER("length_penalty", length_penalty, 0, -10, 10, 1),
     CUSTOM("early_stopping", read_early_stopping),
     BOOLEAN("return_token_ids", return_token_ids, 0),
@@ -86,19 +61,20 @@ static const field_t rows[] = {
     INTEGER_FLAGS("priority", priority, FIELD_WHOLE_INT64, 0, 0, 0),
     CUSTOM("request_id", read_request_id),
     INTEGER("stream_interval", stream_interval, 1, ANY_COUNT, 1),
+    /* what the output must look like, in OpenAI's words, vLLM's, llama.cpp's and SGLang's */
+    CUSTOM("response_format", read_response_format),
+    CUSTOM("structured_outputs", read_structured_outputs),
+    CUSTOM("guided_json", read_schema),
+    CUSTOM("guided_regex", read_regex),
+    CUSTOM("guided_choice", read_choice),
+    CUSTOM("guided_grammar", read_grammar),
+    CUSTOM("json_schema", read_schema),
+    CUSTOM("regex", read_regex),
+    CUSTOM("grammar", read_grammar),
+    CUSTOM("ebnf", read_grammar),
     /* known, output-changing, not implemented */
-    REFUSED("response_format", NOOP_TEXT_FORMAT, " yet, except for {\"type\":\"text\"}"),
-    REFUSED("structured_outputs", NOOP_EMPTY, NULL),
-    REFUSED("guided_json", 0, NULL),
-    REFUSED("guided_regex", 0, NULL),
-    REFUSED("guided_choice", 0, NULL),
-    REFUSED("guided_grammar", 0, NULL),
     REFUSED("guided_decoding_backend", 0, NULL),
     REFUSED("guided_whitespace_pattern", 0, NULL),
-    REFUSED("grammar", NOOP_EMPTY, NULL),
-    REFUSED("json_schema", 0, NULL),
-    REFUSED("regex", 0, NULL),
-    REFUSED("ebnf", 0, NULL),
     REFUSED("prompt_embeds", 0, NULL),
     REFUSED("kv_transfer_params", NOOP_EMPTY, NULL),
     REFUSED("ec_transfer_params", NOOP_EMPTY, NULL),
@@ -137,6 +113,14 @@ static const field_t rows[] = {
     REFUSED_UNLESS("top_n_tokens", 0, 0, SAY_LOGPROBS),
     REFUSED("routed_experts_prompt_start", 0, NULL),
     REFUSED("return_token_offsets", NOOP_FALSE, NULL),
+    /* of chat */
+    REFUSED("messages", NOOP_EMPTY, SAY_CHAT),
+    REFUSED("tools", NOOP_EMPTY, SAY_CHAT),
+    REFUSED("functions", NOOP_EMPTY, SAY_CHAT),
+    REFUSED("top_logprobs", 0, "; use 'logprobs'"),
+    REFUSED("chat_template", 0, SAY_CHAT),
+    REFUSED("chat_template_kwargs", NOOP_EMPTY, SAY_CHAT),
+    REFUSED("reasoning_effort", 0, SAY_CHAT),
     /* known and harmless */
     {"metadata", FIELD_IGNORED, 0, 0, 0, 0, 0, read_metadata, 0},
     IGNORED_ANY("store"),
@@ -151,11 +135,12 @@ static const field_t rows[] = {
     IGNORED_ANY("timings_per_token"),
 };
 
-const field_table_t params_table = {rows, sizeof rows / sizeof rows[0]};
+const field_table_t params_table = {rows, sizeof rows / sizeof rows[0], NULL};
 
-static void apply_defaults(params_t *params, const params_defaults_t *defaults) {
+static void apply_defaults(params_t *params, const field_table_t *table,
+                           const params_defaults_t *defaults) {
   memset(params, 0, sizeof *params);
-  fields_default(&params_table, params);
+  fields_default(table, params);
   params->prompt_logprobs = ABSENT;
   params->stream_interval = defaults->stream_interval;
   params->tokens_as_ids = defaults->tokens_as_ids;
@@ -168,17 +153,71 @@ static void apply_defaults(params_t *params, const params_defaults_t *defaults) 
   if (model->top_k >= 0) params->top_k = model->top_k;
 }
 
-int params_read(params_t *params, const params_defaults_t *defaults, reader_t *reader,
+/* Fields that beam search has no use for, and the values that say so. */
+static int check_beams(const params_t *params, const json_t *root, error_t *error) {
+  static const struct {
+    const char *name;
+    double noop, other;
+  } fields[] = {
+      {"temperature", 0, 0},
+      {"top_p", 1, 1},
+      {"top_k", 0, -1},
+      {"min_p", 0, 0},
+      {"presence_penalty", 0, 0},
+      {"frequency_penalty", 0, 0},
+      {"repetition_penalty", 1, 1},
+      {"logit_bias", 0, 0},
+      {"allowed_token_ids", 0, 0},
+      {"bad_words", 0, 0},
+      {"logprob_token_ids", 0, 0},
+  };
+  if (!params->use_beam_search) return 0;
+  if (params->stream) {
+    return error_set(error, ERR_INVALID_VALUE, "stream",
+                     "Beam search ends all its choices at once: 'stream' is not possible.");
+  }
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    const json_t *value = json_get(root, fields[i].name);
+    double number;
+    if (value == NULL || value->type == JSON_NULL) continue;
+    if (value->type != JSON_NUMBER && value->count == 0) continue;
+    bool noop = value->type == JSON_NUMBER && json_double(value, &number) &&
+                (number == fields[i].noop || number == fields[i].other);
+    if (noop) continue;
+    return error_set(error, ERR_INVALID_VALUE, fields[i].name,
+                     "'%s' has no meaning in beam search, which draws nothing.", fields[i].name);
+  }
+  return 0;
+}
+
+int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
                 const json_t *root) {
-  apply_defaults(params, defaults);
+  const field_table_t *table = is_chat ? &chat_table : &params_table;
+  apply_defaults(params, table, defaults);
+  params->is_chat = is_chat;
   reader->out = params;
-  int code = fields_read(&params_table, reader, root);
+  int code = fields_read(table, reader, root);
   if (code != 0) return code;
   if (params->stream && defaults->force_include_usage) {
     params->include_usage = params->continuous_usage = true;
   }
+  if (is_chat) {
+    code = params_read_chat(params, reader->error);
+    if (code != 0) return code;
+    params->prompts = arena_alloc(reader->arena, 1, sizeof *params->prompts);
+    if (params->prompts == NULL) return field_no_memory(reader);
+    params->num_prompts = 1;
+  }
   if (params->num_prompts == 0) return params_fail_empty(reader->error);
-  return 0;
+  return check_beams(params, root, reader->error);
+}
+
+const char *params_prompt_name(const params_t *params) {
+  return params->is_chat ? "messages" : "prompt";
+}
+
+bool params_echoes_scores(const params_t *params) {
+  return params->echo && params->logprobs != ABSENT && !params->is_chat;
 }
 
 int64_t params_max_tokens(const params_t *params) {
@@ -190,8 +229,7 @@ static int fail_cross(error_t *error, const char *param, const char *message) {
   return error_set(error, ERR_INVALID_VALUE, param, "%s", message);
 }
 
-/* n, best_of and beams need forked sequences; until then they are refused, not ignored. */
-static int check_forks(const params_t *params, error_t *error) {
+static int check_choices(const params_t *params, error_t *error) {
   int64_t best_of = params->best_of == 0 ? params->n : params->best_of;
   if (best_of < params->n) {
     return fail_cross(error, "best_of", "'best_of' must be greater than or equal to 'n'.");
@@ -199,15 +237,50 @@ static int check_forks(const params_t *params, error_t *error) {
   if (params->stream && best_of != params->n) {
     return fail_cross(error, "best_of", "'best_of' must be equal to 'n' when 'stream' is true.");
   }
-  if (params->n > 1) {
-    return error_set(error, ERR_UNSUPPORTED_PARAMETER, "n",
-                     "More than one choice per prompt ('n' > 1) is not supported yet.");
+  if (params->use_beam_search && best_of > BEAM_WIDTH_MAX) {
+    return error_set(error, ERR_ABOVE_MAX, params->best_of == 0 ? "n" : "best_of",
+                     "Beam search keeps at most %d beams.", BEAM_WIDTH_MAX);
   }
-  if (best_of > 1) {
-    return error_set(error, ERR_UNSUPPORTED_PARAMETER, "best_of",
-                     "'best_of' > 1 is not supported yet.");
+  if (best_of * params->num_prompts > SEQUENCES_MAX) {
+    return error_set(error, ERR_INVALID_VALUE, params->best_of == 0 ? "n" : "best_of",
+                     "Too many sequences: prompts times the larger of 'n' and 'best_of' may be at "
+                     "most %d.",
+                     SEQUENCES_MAX);
+  }
+  if (params_max_tokens(params) == 0 && best_of > 1) {
+    return fail_cross(error, params->best_of == 0 ? "n" : "best_of",
+                      "More than one choice needs 'max_tokens' >= 1.");
   }
   return 0;
+}
+
+static int check_constraint(const params_t *params, error_t *error) {
+  const char *param = params->constraint.param;
+  if (param == NULL) return 0;
+  if (params->use_beam_search) {
+    return error_set(error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
+                     "Beam search together with '%s' is not supported.", param);
+  }
+  if (params_max_tokens(params) == 0) {
+    return error_set(error, ERR_INVALID_VALUE, param, "'%s' needs 'max_tokens' >= 1.", param);
+  }
+  return 0;
+}
+
+bool params_fills_in(const params_t *params) {
+  return params->suffix != NULL && params->suffix->length > 0;
+}
+
+static int check_suffix(const params_t *params, error_t *error) {
+  if (!params_fills_in(params)) return 0;
+  if (params->echo) {
+    return error_set(error, ERR_UNSUPPORTED_PARAMETER, "suffix",
+                     "The parameter 'suffix' is not supported together with 'echo'.");
+  }
+  if (params->truncate_prompt_tokens == -2) return 0;
+  return error_set(error, ERR_UNSUPPORTED_PARAMETER, "suffix",
+                   "The parameter 'suffix' is not supported together with "
+                   "'truncate_prompt_tokens'.");
 }
 
 static int check_streaming(const params_t *params, error_t *error) {
@@ -230,11 +303,10 @@ int params_check(const params_t *params, const field_limits_t *limits, error_t *
   int64_t max_tokens = params_max_tokens(params);
   const char *max_name =
       params->max_completion_tokens != ABSENT ? "max_completion_tokens" : "max_tokens";
-  if (max_tokens == 0 && !params->echo) {
+  if (max_tokens == 0 && (!params->echo || params->is_chat)) {
     return error_set(error, ERR_BELOW_MIN, max_name,
-                     "Invalid '%s': integer below minimum value. Expected a value >= 1, or 0 "
-                     "together with 'echo'.",
-                     max_name);
+                     "Invalid '%s': integer below minimum value. Expected a value >= 1%s.",
+                     max_name, params->is_chat ? "" : ", or 0 together with 'echo'");
   }
   if (max_tokens != ABSENT && params->min_tokens > max_tokens) {
     return fail_cross(error, "min_tokens",
@@ -255,6 +327,9 @@ int params_check(const params_t *params, const field_limits_t *limits, error_t *
       }
     }
   }
-  int code = check_forks(params, error);
-  return code != 0 ? code : check_streaming(params, error);
+  int code = check_choices(params, error);
+  if (code == 0) code = check_constraint(params, error);
+  if (code == 0) code = check_suffix(params, error);
+  if (code == 0) code = check_streaming(params, error);
+  return code == 0 && params->is_chat ? params_check_chat(params, error) : code;
 }

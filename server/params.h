@@ -1,4 +1,5 @@
-/* params.h: the fields of POST /v1/completions, checked and turned into numbers.
+/* params.h: the fields of POST /v1/completions and /v1/chat/completions, checked and turned into
+ * numbers.
  *
  * stage 2 of 9, first half: JSON -> checked parameters. Pure functions: the loop thread reads small
  * bodies, libuv's pool large ones. Next: server/api_completion_prompt.c.
@@ -7,10 +8,14 @@
 #define INFERD_SERVER_PARAMS_H
 
 #include "engine/engine.h"
+#include "engine/grammar/grammar.h"
 #include "server/fields.h"
 
 enum {
   PROMPTS_MAX = 128,
+  SEQUENCES_MAX = 256, /* prompts x max(n, best_of) of one HTTP request */
+  BEAM_WIDTH_MAX = 20,
+  TOOLS_MAX = 128,
   BAD_WORDS_FIELD_MAX = 128,
   BAD_WORD_BYTES_MAX = 256,
   DEFAULT_MAX_TOKENS = 16,
@@ -32,12 +37,42 @@ typedef struct span {
   size_t length;
 } span_t;
 
+typedef enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice_t;
+
+/* What the output must look like, by whatever field it was said. */
+typedef struct constraint {
+  const char *param; /* the field, static text; NULL = none */
+  grammar_kind_t kind;
+  const json_t *schema; /* in the body's document or in `doc` */
+  span_t text;
+  bool strict;
+  json_doc_t *doc; /* of a schema that came as text; the completion frees it */
+} constraint_t;
+
+/* What only chat requests have; pointers into the JSON document, NULL = not given. */
+typedef struct chat_params {
+  const json_t *messages, *tools, *documents, *template_kwargs, *reasoning_effort, *chat_template;
+  bool generation_prompt, continue_final;
+  bool generation_prompt_given;
+  tool_choice_t tool_choice;
+  bool tool_choice_given;
+  span_t tool_name; /* of TOOLS_NAMED */
+  bool parallel_tool_calls, include_reasoning;
+  bool logprobs;
+  int64_t top_logprobs; /* ABSENT = null */
+} chat_params_t;
+
 typedef struct params {
+  bool is_chat;
+  chat_params_t chat;
   prompt_t *prompts;
   int32_t num_prompts;
-  const json_t *model, *cache_salt, *request_id;       /* NULL = not given */
-  int64_t max_tokens, max_completion_tokens;           /* ABSENT = not given */
-  int64_t n, best_of;                                  /* best_of 0 = absent */
+  const json_t *suffix;                          /* NULL or "": nothing is filled in */
+  const json_t *model, *cache_salt, *request_id; /* NULL = not given */
+  int64_t max_tokens, max_completion_tokens;     /* ABSENT = not given */
+  int64_t n, best_of;                            /* best_of 0 = absent */
+  bool use_beam_search;
+  early_stopping_t early_stopping;
   float temperature, top_p, min_p, repetition_penalty; /* model's default unless given */
   float presence_penalty, frequency_penalty, length_penalty;
   int64_t top_k, min_tokens;
@@ -59,6 +94,7 @@ typedef struct params {
   bool return_token_ids, tokens_as_ids;
   int64_t priority;
   int64_t stream_interval;
+  constraint_t constraint;
 } params_t;
 
 /* What the server and the model say when the request says nothing. */
@@ -69,19 +105,29 @@ typedef struct params_defaults {
   bool force_include_usage;
 } params_defaults_t;
 
-extern const field_table_t params_table;
+extern const field_table_t params_table; /* completions */
+extern const field_table_t chat_table;   /* chat: its own rows, on top of those of completions */
 
 /* Reads `root` into *params: types, ranges, known-refused fields. The reader's `out` is set here.
  */
-int params_read(params_t *params, const params_defaults_t *defaults, reader_t *reader,
+int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
                 const json_t *root);
 /* The rules between fields (after the model was found). */
 int params_check(const params_t *params, const field_limits_t *limits, error_t *error);
 /* max_tokens that the request asked for, or ABSENT. */
 int64_t params_max_tokens(const params_t *params);
+/* "prompt" or "messages": what `param` says when the input is at fault. */
+const char *params_prompt_name(const params_t *params);
+bool params_fills_in(const params_t *params); /* a suffix that is not empty */
+/* Do the logprobs cover an echoed prompt? (Chat echoes a message, which has no logprobs.) */
+bool params_echoes_scores(const params_t *params);
 
 /* 400: no prompt, an empty one, or one that has no tokens. */
 int params_fail_empty(error_t *error);
+
+/* params_chat.c: what params_read and params_check do for chat alone. */
+int params_read_chat(params_t *params, error_t *error);
+int params_check_chat(const params_t *params, error_t *error);
 
 /* A request id: [A-Za-z0-9._:-]{1,128}. */
 bool request_id_valid(const char *text, size_t length);

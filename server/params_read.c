@@ -258,9 +258,16 @@ int read_prompt_logprobs(reader_t *reader, const field_t *field, const json_t *v
 
 /* Means something for beam search only; without it every valid value is the same. */
 int read_early_stopping(reader_t *reader, const field_t *field, const json_t *value) {
-  bool ignored;
-  if (json_bool(value, &ignored) || json_equals(value, "never")) return 0;
-  return field_fail_type(reader, field->name, "a boolean or 'never'", value);
+  params_t *params = out_of(reader);
+  bool on;
+  if (json_bool(value, &on)) {
+    params->early_stopping = on ? EARLY_STOPPING_ON : EARLY_STOPPING_OFF;
+  } else if (json_equals(value, "never")) {
+    params->early_stopping = EARLY_STOPPING_NEVER;
+  } else {
+    return field_fail_type(reader, field->name, "a boolean or 'never'", value);
+  }
+  return 0;
 }
 
 bool request_id_valid(const char *text, size_t length) {

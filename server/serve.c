@@ -8,6 +8,7 @@
 #include "server/serve.h"
 
 #include "engine/clock.h"
+#include "server/api_chat.h"
 #include "server/api_health.h"
 #include "server/auth.h"
 #include "server/log.h"
@@ -109,6 +110,31 @@ static const char *dtype_of(const char *name) {
   return strcmp(name, "float") == 0 ? "float32" : name;
 }
 
+/* NAME=DIR, in the order of their slots. The directories are the ends of the configured texts. */
+static int read_loras(const config_t *config, engine_options_t *options, error_t *error) {
+  static const char *dirs[LORAS_MAX];
+  const config_list_t *modules = &config->lora_modules;
+  if (!config->enable_lora && modules->count == 0) return 0;
+  if (!config->enable_lora)
+    return error_set(error, ERR_CONFIGURATION, "lora_modules", "lora_modules needs enable_lora");
+  if (modules->count > LORAS_MAX)
+    return error_set(error, ERR_CONFIGURATION, "lora_modules", "lora_modules has %d, supported: %d",
+                     modules->count, LORAS_MAX);
+  for (int i = 0; i < modules->count; i++) {
+    const char *equals = strchr(modules->items[i], '=');
+    if (equals == NULL || equals == modules->items[i] || equals[1] == '\0')
+      return error_set(error, ERR_CONFIGURATION, "lora_modules",
+                       "lora_modules: \"%.100s\" is not NAME=DIR", modules->items[i]);
+    dirs[i] = equals + 1;
+  }
+  options->lora_dirs = dirs;
+  options->num_lora_dirs = modules->count;
+  options->max_loras = (int32_t)config->max_loras;
+  if (options->max_loras < modules->count) options->max_loras = modules->count;
+  options->max_lora_rank = (int32_t)config->max_lora_rank;
+  return 0;
+}
+
 int serve_engine_options(const config_t *config, engine_options_t *options, error_t *error) {
   if (config->model[0] == '\0') {
     return error_set(error, ERR_USAGE, "model", "no model given: inferd serve MODEL_DIR");
@@ -116,12 +142,15 @@ int serve_engine_options(const config_t *config, engine_options_t *options, erro
   engine_options_default(options);
   options->model_dir = config->model;
   options->backend = strncmp(config->device, "cuda", 4) == 0 ? "cuda" : config->device;
+  if (strncmp(config->device, "cuda:", 5) == 0) options->device_index = atoi(config->device + 5);
+  options->batch_invariant = config->batch_invariant;
   options->isa = config->cpu_isa;
   options->num_threads = (int)config->threads;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
   options->dtype = dtype_of(config->dtype);
   options->max_model_len = config->max_model_len;
   options->kv_cache_bytes = config->kv_cache_bytes;
+  options->kv_fp8 = strcmp(config->kv_cache_dtype, "fp8") == 0;
   if (config->memory > 0) options->memory_fraction = config->memory;
   if (config->block_size > 0) options->block_size = (int32_t)config->block_size;
   options->num_blocks = (int32_t)config->num_blocks;
@@ -129,19 +158,23 @@ int serve_engine_options(const config_t *config, engine_options_t *options, erro
   if (config->max_num_batched_tokens > 0) {
     options->max_num_batched_tokens = (int32_t)config->max_num_batched_tokens;
   }
-  if (options->max_num_batched_tokens < options->max_num_seqs) {
-    options->max_num_batched_tokens = options->max_num_seqs;
-  }
   options->long_prefill_token_threshold = (int32_t)config->long_prefill_token_threshold;
+  options->draft = (draft_options_t){.tokens_max = (int32_t)config->num_speculative_tokens,
+                                     .match_min = (int32_t)config->prompt_lookup_min,
+                                     .match_max = (int32_t)config->prompt_lookup_max};
+  options->draft_model_dir = config->speculative_model;
   options->enable_chunked_prefill = config->enable_chunked_prefill;
   options->enable_prefix_caching =
       config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0;
   options->priority_policy = strcmp(config->scheduling_policy, "priority") == 0;
+  options->fair_share = config->fair_share;
+  options->max_skips = (int32_t)config->max_skips;
+  options->max_preemptions = (int32_t)config->max_preemptions;
   options->max_queue_requests = (int32_t)config->max_queue_requests;
   options->max_queue_tokens = config->max_queue_tokens;
   options->max_queue_time_s = config->max_queue_time;
   options->seed = (uint64_t)config->seed;
-  return 0;
+  return read_loras(config, options, error);
 }
 
 /* ---- start ---- */
@@ -189,6 +222,7 @@ static void on_ready(daemon_t *daemon) {
   const engine_info_t *info = engine_info(server->engine);
   double seconds = (double)(clock_now_ns() - server->start_ns) * 1e-9;
   daemon->ready = true;
+  chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   set_fingerprint(server, info);
   log_line(LOG_INFO, "ready",
            "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
@@ -339,6 +373,7 @@ static int set_up(daemon_t *daemon, config_t *config, error_t *error) {
   if (server->metrics == NULL || completions_new(server) != 0) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
   }
+  if ((rc = chat_model_load(server->live, config, error)) != 0) return rc;
   if ((rc = http_start(server, &server->http, error)) != 0) return rc;
   int keys = auth_key_count(server->auth);
   for (int i = 0; http_address(server->http, i) != NULL; i++) {

@@ -51,6 +51,7 @@ const route_t *route_find(const char *method, const char *path, const char **all
 
 /* Handlers, one file each (server/api_*.c). */
 void api_completions(exchange_t *exchange);
+void api_chat_completions(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
@@ -59,7 +60,9 @@ void api_livez(exchange_t *exchange);
 void api_readyz(exchange_t *exchange); /* also /health and /ping */
 void api_version(exchange_t *exchange);
 void api_metrics(exchange_t *exchange);
-void api_not_yet(exchange_t *exchange); /* chat, embeddings: 400 unsupported_endpoint until built */
+void api_load_lora(exchange_t *exchange);
+void api_unload_lora(exchange_t *exchange);
+void api_not_yet(exchange_t *exchange); /* embeddings: 400 unsupported_endpoint until built */
 
 /* api_completion.c: set-up, and the engine's events of this loop turn. */
 int completions_new(server_t *server);

@@ -1,4 +1,4 @@
-/* sse.c: stream chunks and whole responses of the completions API.
+/* sse.c: stream chunks and whole responses of the completions and the chat API.
  *
  * Stage 9 of 9: tokens and text -> bytes. Loop thread. Every frame is built in one buffer of the
  * server that is emptied and filled again, so a steady stream allocates nothing. Never decides when
@@ -6,20 +6,28 @@
  */
 #include "server/sse.h"
 
+#include "server/api_chat.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 bool sse_prepare(completion_t *completion) {
-  completions_t *live = completion->server->live;
+  const char *model = completion_model_name(completion);
   buffer_t head = {0};
   completion->created = (int64_t)time(NULL);
-  buffer_text(&head, "\"id\":\"cmpl-");
+  const char *object = "text_completion";
+  if (completion->is_chat) {
+    object = completion->params.stream ? "chat.completion.chunk" : "chat.completion";
+  }
+  buffer_text(&head, completion->is_chat ? "\"id\":\"chatcmpl-" : "\"id\":\"cmpl-");
   buffer_text(&head, completion->exchange->request_id);
-  buffer_text(&head, "\",\"object\":\"text_completion\",\"created\":");
+  buffer_text(&head, "\",\"object\":\"");
+  buffer_text(&head, object);
+  buffer_text(&head, "\",\"created\":");
   buffer_int(&head, completion->created);
   buffer_text(&head, ",\"model\":");
-  buffer_quote(&head, live->names[0], strlen(live->names[0]));
+  buffer_quote(&head, model, strlen(model));
   buffer_char(&head, ',');
   completion->head_length = head.length;
   if (!head.failed) completion->head = arena_copy(&completion->arena, head.data, head.length);
@@ -28,14 +36,16 @@ bool sse_prepare(completion_t *completion) {
   return completion->head != NULL;
 }
 
-static const char *finish_text(finish_reason_t finish) {
-  return finish == FINISH_STOP ? "\"stop\"" : "\"length\"";
+static const char *finish_text(const choice_t *choice) {
+  if (choice->finish != FINISH_STOP) return "\"length\"";
+  bool named = choice->input->completion->params.chat.tool_choice == TOOLS_NAMED;
+  return choice->num_calls > 0 && !named ? "\"tool_calls\"" : "\"stop\"";
 }
 
 static void print_stop_reason(buffer_t *out, const choice_t *choice) {
   size_t length;
   if (choice->stop_string >= 0) {
-    const char *text = stop_set_string(choice->request.stops, choice->stop_string, &length);
+    const char *text = stop_set_string(choice->input->request.stops, choice->stop_string, &length);
     buffer_quote(out, text, length);
   } else if (choice->stop_token_id >= 0) {
     buffer_int(out, choice->stop_token_id);
@@ -46,14 +56,16 @@ static void print_stop_reason(buffer_t *out, const choice_t *choice) {
 
 /* What the request has used so far: each prompt once, every token of every choice. */
 static void print_usage(buffer_t *out, const completion_t *completion) {
-  int64_t prompt = 0, generated = 0, cached = 0;
+  int64_t prompt = 0, generated = 0, cached = 0, reasoning = 0;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    const input_t *input = &completion->inputs[i];
+    int32_t tokens = input->request.num_prompt_tokens, hit = input->num_cached_tokens;
+    prompt += tokens;
+    cached += hit >= tokens ? tokens - 1 : hit;
+  }
   for (int32_t i = 0; i < completion->num_choices; i++) {
-    const choice_t *choice = &completion->choices[i];
-    int32_t hit = choice->num_cached_tokens;
-    prompt += choice->request.num_prompt_tokens;
-    generated += choice->num_tokens;
-    if (hit >= choice->request.num_prompt_tokens) hit = choice->request.num_prompt_tokens - 1;
-    cached += hit;
+    generated += completion->choices[i].num_tokens;
+    reasoning += completion->choices[i].num_reasoning_tokens;
   }
   buffer_text(out, "{\"prompt_tokens\":");
   buffer_int(out, prompt);
@@ -63,7 +75,14 @@ static void print_usage(buffer_t *out, const completion_t *completion) {
   buffer_int(out, prompt + generated);
   buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
   buffer_int(out, cached);
-  buffer_text(out, "},\"completion_tokens_details\":null}");
+  buffer_text(out, "},\"completion_tokens_details\":");
+  if (completion->reasoning_format != NULL) {
+    buffer_text(out, "{\"reasoning_tokens\":");
+    buffer_int(out, reasoning);
+    buffer_text(out, "}}");
+  } else {
+    buffer_text(out, "null}");
+  }
 }
 
 static void print_fingerprint(buffer_t *out, const completion_t *completion) {
@@ -119,29 +138,54 @@ static void send_or_fail(completion_t *completion, buffer_t *out) {
 }
 
 static bool choice_failed(const choice_t *choice) {
-  return choice->text.failed || choice->token_ids.failed || choice->prompt_logprobs.failed ||
-         logprob_text_failed(&choice->logprobs);
+  return choice->text.failed || choice->token_ids.failed || choice->input->prompt_logprobs.failed ||
+         logprob_text_failed(&choice->logprobs) || chat_failed(choice);
 }
 
 static void print_prompt_ids(buffer_t *out, const choice_t *choice) {
   buffer_text(out, ",\"prompt_token_ids\":");
-  buffer_ids(out, choice->request.prompt_ids, (size_t)choice->request.num_prompt_tokens);
+  const request_t *request = &choice->input->request;
+  buffer_ids(out, request->prompt_ids, (size_t)request->num_prompt_tokens);
 }
 
-static void print_chunk_choice(buffer_t *out, const choice_t *choice, bool last) {
-  const params_t *params = &choice->completion->params;
-  buffer_text(out, "\"choices\":[{\"index\":");
-  buffer_int(out, choice->index);
-  buffer_text(out, ",\"text\":");
-  buffer_quote(out, choice->text.data, choice->text.length);
+static void print_prompt_logprobs(buffer_t *out, const choice_t *choice) {
+  const buffer_t *scores = &choice->input->prompt_logprobs;
+  buffer_append(out, scores->data, scores->length);
+}
+
+static void print_logprobs(buffer_t *out, const choice_t *choice, bool wanted) {
   buffer_text(out, ",\"logprobs\":");
-  if (params->logprobs == ABSENT || choice->logprobs.count == 0) {
+  if (!wanted) {
     buffer_text(out, "null");
+  } else if (choice->input->completion->is_chat) {
+    logprob_text_chat_object(&choice->logprobs, out);
   } else {
     logprob_text_object(&choice->logprobs, out);
   }
+}
+
+/* "index":0,"text":"..." or what chat has in its place. */
+static void print_output(buffer_t *out, choice_t *choice, bool whole) {
+  buffer_text(out, "\"index\":");
+  buffer_int(out, choice->index);
+  buffer_char(out, ',');
+  if (!choice->input->completion->is_chat) {
+    buffer_text(out, "\"text\":");
+    buffer_quote(out, choice->text.data, choice->text.length);
+  } else if (whole) {
+    chat_print_message(out, choice);
+  } else {
+    chat_print_delta(out, choice);
+  }
+}
+
+static void print_chunk_choice(buffer_t *out, choice_t *choice, bool last) {
+  const params_t *params = &choice->input->completion->params;
+  buffer_text(out, "\"choices\":[{");
+  print_output(out, choice, false);
+  print_logprobs(out, choice, params->logprobs != ABSENT && choice->logprobs.count > 0);
   buffer_text(out, ",\"finish_reason\":");
-  buffer_text(out, last ? finish_text(choice->finish) : "null");
+  buffer_text(out, last ? finish_text(choice) : "null");
   buffer_text(out, ",\"stop_reason\":");
   if (last) {
     print_stop_reason(out, choice);
@@ -156,19 +200,15 @@ static void print_chunk_choice(buffer_t *out, const choice_t *choice, bool last)
   }
   if (params->prompt_logprobs >= 0 && !choice->sent_any) {
     buffer_text(out, ",\"prompt_logprobs\":[");
-    buffer_append(out, choice->prompt_logprobs.data, choice->prompt_logprobs.length);
+    print_prompt_logprobs(out, choice);
     buffer_char(out, ']');
   }
   buffer_text(out, "}]");
 }
 
-void sse_chunk(choice_t *choice, bool last) {
-  completion_t *completion = choice->completion;
+/* What every frame of a choice ends with. */
+static void end_chunk(buffer_t *out, completion_t *completion, bool last) {
   const params_t *params = &completion->params;
-  if (completion->exchange == NULL) return;
-  buffer_t *out = frame_begin(completion);
-  out->failed = out->failed || choice_failed(choice);
-  print_chunk_choice(out, choice, last);
   if (params->include_usage) {
     buffer_text(out, ",\"usage\":");
     if (params->continuous_usage) {
@@ -181,9 +221,34 @@ void sse_chunk(choice_t *choice, bool last) {
   }
   if (params->obfuscation) print_obfuscation(out, completion);
   buffer_text(out, "}\n\n");
+}
+
+/* Chat: before a choice says anything, who speaks. */
+static void send_role(choice_t *choice) {
+  completion_t *completion = choice->input->completion;
+  buffer_t *out = frame_begin(completion);
+  buffer_text(out, "\"choices\":[{\"index\":");
+  buffer_int(out, choice->index);
+  buffer_text(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                   "\"finish_reason\":null,\"stop_reason\":null}]");
+  end_chunk(out, completion, false);
+  send_or_fail(completion, out);
+}
+
+void sse_chunk(choice_t *choice, bool last) {
+  completion_t *completion = choice->input->completion;
+  if (completion->exchange == NULL) return;
+  if (completion->is_chat && !choice->sent_any) send_role(choice);
+  if (completion->exchange == NULL) return; /* went away under it */
+  buffer_t *out = frame_begin(completion);
+  out->failed = out->failed || choice_failed(choice);
+  print_chunk_choice(out, choice, last);
+  end_chunk(out, completion, last);
   choice->sent_any = true;
   choice->unsent_tokens = 0;
   buffer_clear(&choice->text);
+  buffer_clear(&choice->reasoning);
+  buffer_clear(&choice->tool_calls);
   buffer_clear(&choice->token_ids);
   logprob_text_clear(&choice->logprobs);
   send_or_fail(completion, out);
@@ -226,20 +291,31 @@ void sse_ping(completion_t *completion) {
   send_frame(completion, ping, sizeof ping - 1);
 }
 
-static void print_choice(buffer_t *out, const choice_t *choice) {
-  const params_t *params = &choice->completion->params;
-  buffer_text(out, "{\"index\":");
-  buffer_int(out, choice->index);
-  buffer_text(out, ",\"text\":");
-  buffer_quote(out, choice->text.data, choice->text.length);
-  buffer_text(out, ",\"logprobs\":");
-  if (params->logprobs == ABSENT) {
-    buffer_text(out, "null");
+/* What is known of a prompt: in every choice of completions, once in chat. */
+static void print_prompt_parts(buffer_t *out, const choice_t *choice) {
+  const params_t *params = &choice->input->completion->params;
+  buffer_text(out, ",\"prompt_logprobs\":");
+  if (params->prompt_logprobs >= 0) {
+    buffer_char(out, '[');
+    print_prompt_logprobs(out, choice);
+    buffer_char(out, ']');
   } else {
-    logprob_text_object(&choice->logprobs, out);
+    buffer_text(out, "null");
   }
+  if (params->return_token_ids) {
+    print_prompt_ids(out, choice);
+  } else {
+    buffer_text(out, ",\"prompt_token_ids\":null");
+  }
+}
+
+static void print_choice(buffer_t *out, choice_t *choice) {
+  const params_t *params = &choice->input->completion->params;
+  buffer_char(out, '{');
+  print_output(out, choice, true);
+  print_logprobs(out, choice, params->logprobs != ABSENT);
   buffer_text(out, ",\"finish_reason\":");
-  buffer_text(out, finish_text(choice->finish));
+  buffer_text(out, finish_text(choice));
   buffer_text(out, ",\"stop_reason\":");
   print_stop_reason(out, choice);
   buffer_text(out, ",\"token_ids\":");
@@ -250,19 +326,7 @@ static void print_choice(buffer_t *out, const choice_t *choice) {
   } else {
     buffer_text(out, "null");
   }
-  buffer_text(out, ",\"prompt_logprobs\":");
-  if (params->prompt_logprobs >= 0) {
-    buffer_char(out, '[');
-    buffer_append(out, choice->prompt_logprobs.data, choice->prompt_logprobs.length);
-    buffer_char(out, ']');
-  } else {
-    buffer_text(out, "null");
-  }
-  if (params->return_token_ids) {
-    print_prompt_ids(out, choice);
-  } else {
-    buffer_text(out, ",\"prompt_token_ids\":null");
-  }
+  if (!params->is_chat) print_prompt_parts(out, choice);
   buffer_char(out, '}');
 }
 
@@ -280,6 +344,7 @@ char *completion_response(completion_t *completion, size_t *length) {
   print_fingerprint(&out, completion);
   buffer_text(&out, ",\"usage\":");
   print_usage(&out, completion);
+  if (completion->is_chat) print_prompt_parts(&out, &completion->choices[0]);
   buffer_text(&out, ",\"kv_transfer_params\":null}");
   return buffer_detach(&out, length);
 }

@@ -8,6 +8,7 @@
 #define INFERD_ENGINE_CPU_CPU_H
 
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/moe.h"
 #include "engine/cpu/populate.h"
 #include "engine/cpu/threads.h"
 
@@ -22,9 +23,11 @@ enum {
 struct weight {
   int64_t rows, cols; /* N, K */
   int64_t depth;      /* K, padded to DEPTH_ALIGN for bf16 */
-  dtype_t dtype;
+  dtype_t dtype;      /* of the kernel that multiplies it */
+  weight_format_t format;
+  int64_t stack, stack_rows, stack_panels; /* matrices, rows and panels of each; 1, N, ... */
   size_t panel_bytes;
-  uint8_t *panels; /* [ceil(N / 64)] panels, see gemm_t */
+  uint8_t *panels; /* [stack * stack_panels] panels, see gemm_t; MXFP4 ones see mxfp4_group_t */
 };
 
 struct vector {
@@ -87,7 +90,10 @@ struct device {
   int32_t num_items, num_split_items;
   float *partials; /* [PARTIAL_ROWS, head_stride_max + 2] */
   int64_t partial_stride;
-  void **sample_scratch; /* [threads] */
+  moe_space_t moe;
+  int64_t unpacked_depth; /* deepest MXFP4 weight */
+  uint8_t *unpacked;      /* [threads, unpacked_depth * 64] bf16: a panel in use */
+  void **sample_scratch;  /* [threads] */
   size_t sample_scratch_size;
   /* the step */
   const batch_t *batch;
@@ -107,6 +113,9 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
                error_t *error);
 /* Writes out[cols] = row of the weight * scale. */
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
+/* Panel `index` as the kernels want it: in place, or unpacked into the worker's scratch. */
+const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int64_t index,
+                            int worker);
 
 /* linear.c */
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,

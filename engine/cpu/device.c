@@ -116,7 +116,13 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *e
     device->sample_scratch[i] = take(device, "sampling", scratch, 1, 1, error);
     if (!device->sample_scratch[i]) return ERR_NO_MEMORY;
   }
+  if (device->unpacked_depth > 0) {
+    device->unpacked = take(device, "unpacked weights", threads, (size_t)device->unpacked_depth,
+                            PANEL_COLS * sizeof(uint16_t), error);
+    if (!device->unpacked) return ERR_NO_MEMORY;
+  }
   int status = prepare_attention(device, error);
+  if (status == 0) status = moe_prepare(device, error);
   device->prepared = status == 0;
   return status;
 }
@@ -146,6 +152,7 @@ static int cpu_end(device_t *device, error_t *error) {
 
 const ops_t ops_cpu = {
     .name = "cpu",
+    .weight_formats = 1U << WEIGHT_MXFP4,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
@@ -164,6 +171,11 @@ const ops_t ops_cpu = {
     .rope_store = cpu_rope_store,
     .attention = cpu_attention,
     .activation = cpu_activation,
+    .gated_add = cpu_gated_add,
+    .moe = cpu_moe,
+    .lora = cpu_lora,
+    .lora_set = cpu_lora_set,
+    .lora_add = cpu_lora_add,
     .gather = cpu_gather,
     .logits = cpu_logits,
     .sample = cpu_sample,

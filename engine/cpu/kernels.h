@@ -37,6 +37,13 @@ typedef struct gemm {
   const float *residual; /* [rows, ldo] or NULL */
 } gemm_t;
 
+/* 32 rows of depth of an MXFP4 panel. Exponents are 2..252, so that every value is a normal bf16.
+ */
+typedef struct mxfp4_group {
+  uint8_t nibbles[MXFP4_COLS / 2][PANEL_COLS]; /* low nibble: even k; codes as in weight_source.h */
+  uint8_t exponent[PANEL_COLS];
+} mxfp4_group_t;
+
 /* Keys and values of one strip by segments of `segment_keys` (1..16) consecutive keys. */
 typedef struct strip {
   const void *k[STRIP_KEYS]; /* [head_dim][k_stride], 16 lanes readable */
@@ -60,11 +67,15 @@ typedef struct kernels {
   /* Rounds x[count] to bf16 and pads with zeros to `padded` elements: input of gemm[BF16]. */
   void (*stage)(void *out, const float *x, int64_t count, int64_t padded);
   void (*gemm[NUM_DTYPES])(const gemm_t *g);
+  /* out[count * 16][64][2] bf16 = the values of a panel, ready for gemm[BF16] */
+  void (*unpack_mxfp4)(uint16_t *out, const mxfp4_group_t *groups, int64_t count);
   /* out[width] = norm(in) (+ residual); out may alias in or residual */
   void (*norm)(float *out, const float *in, const float *residual, const norm_args_t *args);
   /* out[count] = act(in) or act(in) * up; out may alias in */
   void (*activation)(float *out, const float *in, const float *up, activation_t kind,
                      int64_t count);
+  /* out[count] = residual + sigmoid(gate) * in; out may alias residual */
+  void (*gated_add)(float *out, const float *in, const float *residual, float gate, int64_t count);
   void (*softcap)(float *x, int64_t count, float cap); /* x = cap * tanh(x / cap) */
   /* (a, b) = (a cos - b sin, b cos + a sin), a = x[0..half), b = x[half..2 half) */
   void (*rotate)(float *x, const float *cosine, const float *sine, int32_t half);
@@ -85,6 +96,7 @@ typedef struct kernels {
   /* out[dim] = acc / sum after a sink logit joined the denominator (-INFINITY = none) */
   void (*finish)(float *out, const float *acc, float max, float sum, float sink, int32_t dim);
   void (*scale)(float *x, float factor, int64_t count);
+  void (*add_scaled)(float *out, const float *in, float factor, int64_t count); /* out += f in */
 } kernels_t;
 
 /* A table is NULL where its tier was not compiled in. */

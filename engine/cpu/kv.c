@@ -178,6 +178,23 @@ static void store_token(const device_t *device, const attention_t *a, int64_t sl
   }
 }
 
+/* Norms of q and k: over each head, or over all heads of one kind at once. */
+static void norm_heads(const storing_t *s, float *row) {
+  const attention_t *a = s->a;
+  norm_args_t norm = {NORM_RMS, a->head_dim, a->norm_eps, NULL, NULL};
+  for (int part = 0; part < 2; part++) {
+    const vector_t *weight = part == 0 ? a->q_norm : a->k_norm;
+    int32_t heads = part == 0 ? a->num_heads : a->num_kv_heads;
+    if (a->norm_whole) norm.width = heads * a->head_dim;
+    if (weight) {
+      norm.weight = weight->values;
+      for (int32_t at = 0; at < heads * a->head_dim; at += norm.width)
+        s->device->kernels->norm(row + at, row + at, NULL, &norm);
+    }
+    row += heads * a->head_dim;
+  }
+}
+
 static void store_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const storing_t *s = context;
@@ -186,19 +203,12 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
   int32_t dim = a->head_dim, heads = a->num_heads + a->num_kv_heads;
   int64_t width = (int64_t)(heads + a->num_kv_heads) * dim;
   int32_t half = s->table ? s->table->rope->dims / 2 : 0;
-  norm_args_t norm = {NORM_RMS, dim, a->norm_eps, NULL, NULL};
   for (int64_t t = first; t < last; t++) {
     float *row = s->qkv + t * width;
-    for (int32_t h = 0; h < heads; h++) {
-      float *head = row + (int64_t)h * dim;
-      const vector_t *weight = h < a->num_heads ? a->q_norm : a->k_norm;
-      if (weight) {
-        norm.weight = weight->values;
-        kernels->norm(head, head, NULL, &norm);
-      }
-      if (half > 0)
-        kernels->rotate(head, s->table->cosine + t * half, s->table->sine + t * half, half);
-    }
+    norm_heads(s, row);
+    for (int32_t h = 0; half > 0 && h < heads; h++)
+      kernels->rotate(row + (int64_t)h * dim, s->table->cosine + t * half,
+                      s->table->sine + t * half, half);
     int64_t slot = s->device->batch->slot_mapping[t];
     if (slot < 0) continue;
     const float *k = row + (int64_t)a->num_heads * dim;

@@ -12,6 +12,7 @@
 enum { ROWS_PER_UNIT = 64, STAGE_GRAIN_ELEMENTS = 32768 };
 
 typedef struct product {
+  const device_t *device;
   const kernels_t *kernels;
   const weight_t *weight;
   const void *x; /* staged or fp32 rows */
@@ -26,19 +27,19 @@ typedef struct product {
 } product_t;
 
 static void panel_task(void *context, int64_t first, int64_t last, int worker) {
-  (void)worker;
   const product_t *p = context;
   const weight_t *w = p->weight;
   for (int64_t unit = first; unit < last; unit++) {
     int64_t panel = unit / p->row_units, part = unit % p->row_units;
     int64_t row = part * p->rows / p->row_units, end = (part + 1) * p->rows / p->row_units;
     int64_t col = panel * PANEL_COLS, left = w->rows - col;
-    bool more = part + 1 == p->row_units && left > PANEL_COLS;
+    const uint8_t *data = weight_panel(p->device, w, panel, worker);
+    bool more = w->format == WEIGHT_PLAIN && part + 1 == p->row_units && left > PANEL_COLS;
     gemm_t g = {
         .x = (const uint8_t *)p->x + (size_t)(row * p->ldx) * p->x_size,
         .ldx = p->ldx,
-        .panel = w->panels + (size_t)panel * w->panel_bytes,
-        .next = more ? w->panels + (size_t)(panel + 1) * w->panel_bytes : NULL,
+        .panel = data,
+        .next = more ? data + w->panel_bytes : NULL,
         .depth = w->depth,
         .rows = (int32_t)(end - row),
         .cols = (int32_t)(left < PANEL_COLS ? left : PANEL_COLS),
@@ -100,8 +101,9 @@ static void multiply(device_t *device, product_t *p, const float *in, int32_t ro
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                 const vector_t *bias, const act_t *residual, int32_t rows) {
   CHECK(weight->dtype != DTYPE_BF16 || weight->depth <= device->staged_cols);
-  CHECK(!bias || bias->count == weight->rows);
-  product_t p = {.kernels = device->kernels,
+  CHECK(weight->stack == 1 && (!bias || bias->count == weight->rows));
+  product_t p = {.device = device,
+                 .kernels = device->kernels,
                  .weight = weight,
                  .out = out,
                  .ldo = weight->rows,
@@ -115,7 +117,8 @@ void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, flo
   CHECK(rows <= device->limits.logits_rows_max && head->rows <= device->logits_stride);
   CHECK(head->dtype != DTYPE_BF16 || head->depth <= device->staged_cols);
   device->logits_cols = head->rows;
-  product_t p = {.kernels = device->kernels,
+  product_t p = {.device = device,
+                 .kernels = device->kernels,
                  .weight = head,
                  .out = device->logits,
                  .ldo = device->logits_stride,

@@ -81,7 +81,7 @@ typedef struct activating {
 static void activation_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const activating_t *a = context;
-  bool gated = a->kind == ACTIVATION_SILU_MUL || a->kind == ACTIVATION_GELU_TANH_MUL;
+  bool gated = activation_is_gated(a->kind);
   for (int64_t row = first; row < last; row++) {
     const float *in = a->in + row * a->width * (gated ? 2 : 1);
     a->kernels->activation(a->out + row * a->width, in, gated ? in + a->width : NULL, a->kind,
@@ -93,6 +93,28 @@ void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t 
                     int32_t rows) {
   activating_t a = {device->kernels, out, in, kind, width};
   run_rows(device, activation_task, &a, rows, width);
+}
+
+typedef struct adding {
+  const kernels_t *kernels;
+  float *out;
+  const float *in, *gate, *residual;
+  int32_t width;
+} adding_t;
+
+static void add_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const adding_t *a = context;
+  for (int64_t row = first; row < last; row++) {
+    int64_t at = row * a->width;
+    a->kernels->gated_add(a->out + at, a->in + at, a->residual + at, a->gate[row], a->width);
+  }
+}
+
+void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                   const act_t *residual, int32_t width, int32_t rows) {
+  adding_t a = {device->kernels, out, in, gate, residual, width};
+  run_rows(device, add_task, &a, rows, width);
 }
 
 typedef struct gathering {

@@ -3,17 +3,21 @@
  * Owns packing. Called on the engine thread while a model loads; rows are read and packed by pool
  * workers, so that the source's page faults and the destination's first touch run in parallel.
  * Layout: panels of 64 rows of W (output columns), [depth][64], for bf16 [depth/2][64][2]: a kernel
- * reads a panel front to back. Rows past N and bf16 columns past K are zero.
+ * reads a panel front to back. Rows past N and bf16 columns past K are zero. A stack of matrices
+ * has the panels of one matrix behind those of the other. MXFP4 panels are [depth/32] groups of
+ * nibbles and exponents, a quarter of the bytes; workers unpack a panel just before they multiply
+ * it. Should an exponent be so large or small that a value is no normal bf16, all is kept as bf16.
  */
 #include "engine/cpu/cpu.h"
 
 #include "engine/cpu/convert.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCRATCH_ALIGN = 64, BLOCK = 16 };
+enum { SCRATCH_ALIGN = 64, BLOCK = 16, EXPONENT_MIN = 2, EXPONENT_MAX = 252 };
 
 typedef struct packing {
   const weight_source_t *source;
@@ -21,6 +25,7 @@ typedef struct packing {
   uint8_t *scratch; /* [threads][64][row_bytes] */
   size_t row_bytes;
   atomic_bool failed;
+  atomic_bool unsuited; /* an MXFP4 exponent is out of the range of the kernels */
 } packing_t;
 
 /* Transposes units of `unit` bytes: dst[i][64] from 64 rows, i < count, in blocks that stay in L1.
@@ -39,9 +44,8 @@ typedef struct packing {
 PACK_UNITS(pack_u16, uint16_t)
 PACK_UNITS(pack_u32, uint32_t)
 
-static void pack_panel(const packing_t *p, int64_t panel, const void *const *rows, int num_rows) {
+static void pack_plain(const packing_t *p, uint8_t *dst, const void *const *rows, int num_rows) {
   const weight_t *w = p->weight;
-  uint8_t *dst = w->panels + (size_t)panel * w->panel_bytes;
   if (num_rows < PANEL_COLS || w->depth != w->cols) memset(dst, 0, w->panel_bytes);
   if (w->dtype == DTYPE_F16) {
     pack_u16((uint16_t *)(void *)dst, rows, num_rows, w->cols);
@@ -57,48 +61,89 @@ static void pack_panel(const packing_t *p, int64_t panel, const void *const *row
   }
 }
 
+/* False when some exponent does not suit unpack_mxfp4. */
+static bool pack_mxfp4(const weight_t *w, mxfp4_group_t *dst, const void *const *rows,
+                       int num_rows) {
+  memset(dst, 0, w->panel_bytes);
+  bool suits = true;
+  for (int64_t g = 0; g < w->cols / MXFP4_COLS; g++) {
+    memset(dst[g].exponent, 127, sizeof dst[g].exponent);
+    for (int r = 0; r < num_rows; r++) {
+      const uint8_t *block = (const uint8_t *)rows[r] + (size_t)g * MXFP4_BYTES;
+      for (int k = 0; k < MXFP4_COLS / 2; k++) dst[g].nibbles[k][r] = block[k];
+      dst[g].exponent[r] = block[MXFP4_COLS / 2];
+      suits = suits && dst[g].exponent[r] >= EXPONENT_MIN && dst[g].exponent[r] <= EXPONENT_MAX;
+    }
+  }
+  return suits;
+}
+
+/* Blocks of a row as bf16, in place: `row` has room for it. */
+static void widen_row(uint16_t *row, int64_t cols) {
+  static const float codes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const uint8_t *blocks = (const uint8_t *)row;
+  for (int64_t g = cols / MXFP4_COLS - 1; g >= 0;
+       g--) { /* what is written is behind what is read */
+    uint8_t block[MXFP4_BYTES];
+    memcpy(block, blocks + (size_t)g * MXFP4_BYTES, sizeof block);
+    for (int k = 0; k < MXFP4_COLS; k++) {
+      int code = block[k / 2] >> (k % 2 ? 4 : 0) & 15;
+      float value = ldexpf(codes[code & 7], block[MXFP4_COLS / 2] - 127);
+      row[g * MXFP4_COLS + k] = bf16_from_float(code & 8 ? -value : value);
+    }
+  }
+}
+
+static bool pack_panel(packing_t *p, int64_t panel, uint8_t *scratch) {
+  const weight_t *w = p->weight;
+  const void *rows[PANEL_COLS];
+  int64_t start = panel % w->stack_panels * PANEL_COLS, left = w->stack_rows - start;
+  int num_rows = (int)(left < PANEL_COLS ? left : PANEL_COLS);
+  uint8_t *dst = w->panels + (size_t)panel * w->panel_bytes;
+  start += panel / w->stack_panels * w->stack_rows;
+  for (int r = 0; r < num_rows; r++) {
+    void *own = scratch + (size_t)r * p->row_bytes;
+    rows[r] = p->source->row(p->source->context, start + r, own);
+    if (!rows[r]) return false;
+    if (p->source->format == w->format) continue;
+    if (rows[r] != own) memcpy(own, rows[r], (size_t)(w->cols / MXFP4_COLS) * MXFP4_BYTES);
+    rows[r] = own;
+    widen_row(own, w->cols);
+  }
+  if (w->format == WEIGHT_PLAIN)
+    pack_plain(p, dst, rows, num_rows);
+  else if (!pack_mxfp4(w, (mxfp4_group_t *)(void *)dst, rows, num_rows))
+    atomic_store(&p->unsuited, true);
+  return true;
+}
+
 static void pack_task(void *context, int64_t first, int64_t last, int worker) {
   packing_t *p = context;
   uint8_t *scratch = p->scratch + (size_t)worker * PANEL_COLS * p->row_bytes;
   for (int64_t panel = first; panel < last; panel++) {
-    const void *rows[PANEL_COLS];
-    int64_t start = panel * PANEL_COLS, left = p->weight->rows - start;
-    int num_rows = (int)(left < PANEL_COLS ? left : PANEL_COLS);
-    for (int r = 0; r < num_rows; r++) {
-      rows[r] = p->source->row(p->source->context, start + r, scratch + (size_t)r * p->row_bytes);
-      if (!rows[r]) {
-        atomic_store(&p->failed, true);
-        return;
-      }
-    }
-    pack_panel(p, panel, rows, num_rows);
+    if (pack_panel(p, panel, scratch)) continue;
+    atomic_store(&p->failed, true);
+    return;
   }
 }
 
-int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error) {
-  *out = NULL;
-  int64_t rows = source->rows, cols = source->cols;
-  if (rows <= 0 || cols <= 0 || rows > INT32_MAX || cols > INT32_MAX - DEPTH_ALIGN)
-    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: shape [%lld, %lld] is out of range",
-                     source->name, (long long)rows, (long long)cols);
-  int64_t depth = cols;
-  if (source->dtype == DTYPE_BF16) depth = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
-  size_t panels = (size_t)(rows + PANEL_COLS - 1) / PANEL_COLS, panel_bytes, bytes;
-  size_t row_bytes = ((size_t)cols * 4 + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-  size_t scratch_bytes;
-  if (!size_product(&panel_bytes, (size_t)depth, PANEL_COLS, dtype_size(source->dtype)) ||
-      !size_product(&bytes, panels, panel_bytes, 1) ||
+/* Takes memory for the panels of `weight` in `format` and fills them. 1 = the format does not suit.
+ */
+static int pack(device_t *device, const weight_source_t *source, weight_t *weight,
+                weight_format_t format, error_t *error) {
+  const int64_t depth = weight->depth;
+  size_t panels = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
+  size_t row_bytes = ((size_t)weight->cols * 4 + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+  size_t step =
+      format == WEIGHT_MXFP4 ? sizeof(mxfp4_group_t) : PANEL_COLS * dtype_size(weight->dtype);
+  size_t steps = (size_t)(format == WEIGHT_MXFP4 ? depth / MXFP4_COLS : depth);
+  weight->format = format;
+  if (!size_product(&weight->panel_bytes, steps, step, 1) ||
+      !size_product(&bytes, panels, weight->panel_bytes, 1) ||
       !size_product(&scratch_bytes, (size_t)pool_num_threads(device->pool), PANEL_COLS, row_bytes))
     return no_memory(error, source->name, SIZE_MAX);
-  weight_t *weight = memory_take(device, sizeof *weight);
-  if (!weight) return no_memory(error, source->name, sizeof *weight);
   weight->panels = memory_take(device, bytes);
   if (!weight->panels) return no_memory(error, source->name, bytes);
-  weight->rows = rows;
-  weight->cols = cols;
-  weight->depth = depth;
-  weight->dtype = source->dtype;
-  weight->panel_bytes = panel_bytes;
   packing_t packing = {.source = source, .weight = weight, .row_bytes = row_bytes};
   packing.scratch = aligned_alloc(SCRATCH_ALIGN, scratch_bytes);
   if (!packing.scratch) return no_memory(error, source->name, scratch_bytes);
@@ -106,9 +151,48 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, 
   free(packing.scratch);
   if (atomic_load(&packing.failed))
     return error_set(error, ERR_IO, NULL, "%s: its data cannot be read", source->name);
-  if (depth > device->cols_max) device->cols_max = depth;
+  return atomic_load(&packing.unsuited) ? 1 : 0;
+}
+
+int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error) {
+  *out = NULL;
+  int64_t rows = source->rows, cols = source->cols, stack = source->stack > 0 ? source->stack : 1;
+  bool blocks = source->format == WEIGHT_MXFP4;
+  if (rows <= 0 || cols <= 0 || cols > INT32_MAX - DEPTH_ALIGN || rows % stack != 0 ||
+      rows / stack > INT32_MAX || (blocks && cols % MXFP4_COLS != 0))
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: shape [%lld, %lld] is out of range",
+                     source->name, (long long)rows, (long long)cols);
+  CHECK(!blocks || source->dtype == DTYPE_BF16);
+  weight_t *weight = memory_take(device, sizeof *weight);
+  if (!weight) return no_memory(error, source->name, sizeof *weight);
+  *weight = (weight_t){.rows = rows,
+                       .cols = cols,
+                       .depth = cols,
+                       .dtype = source->dtype,
+                       .stack = stack,
+                       .stack_rows = rows / stack,
+                       .stack_panels = (rows / stack + PANEL_COLS - 1) / PANEL_COLS};
+  if (source->dtype == DTYPE_BF16)
+    weight->depth = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
+  int status = pack(device, source, weight, source->format, error);
+  if (status == 1) status = pack(device, source, weight, WEIGHT_PLAIN, error);
+  if (status != 0) return status;
+  if (weight->depth > device->cols_max) device->cols_max = weight->depth;
+  if (weight->format == WEIGHT_MXFP4 && weight->depth > device->unpacked_depth)
+    device->unpacked_depth = weight->depth;
   *out = weight;
   return 0;
+}
+
+const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int64_t index,
+                            int worker) {
+  const uint8_t *panel = weight->panels + (size_t)index * weight->panel_bytes;
+  if (weight->format == WEIGHT_PLAIN) return panel;
+  size_t bytes = (size_t)device->unpacked_depth * PANEL_COLS * sizeof(uint16_t);
+  uint8_t *out = device->unpacked + (size_t)worker * bytes;
+  device->kernels->unpack_mxfp4((uint16_t *)(void *)out, (const mxfp4_group_t *)(const void *)panel,
+                                weight->depth / MXFP4_COLS);
+  return out;
 }
 
 int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
@@ -129,6 +213,7 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
 }
 
 void weight_unpack_row(const weight_t *w, int64_t row, float scale, bool add, float *out) {
+  CHECK(w->stack == 1 && w->format == WEIGHT_PLAIN);
   const uint8_t *panel = w->panels + (size_t)(row / PANEL_COLS) * w->panel_bytes;
   int64_t lane = row % PANEL_COLS;
   for (int64_t k = 0; k < w->cols; k++) {

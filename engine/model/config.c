@@ -27,45 +27,76 @@ enum {
   CONTEXT_MAX = 1 << 24
 };
 
+/* Families for which a key is none of a refusal. */
+enum {
+  FOR_NONE,
+  FOR_GEMMA,
+  FOR_ATTENTION_CAP,
+  FOR_GRANITE,
+  FOR_EXPERTS,
+  FOR_NO_ROPE,
+  FOR_TWO_ROPES,
+  FOR_NESTED
+};
+
 /* Keys that change the computation and are not supported. A neutral value is harmless: null, false,
  * 0, an empty container, or `neutral`. */
 static const struct {
   const char *key;
   double neutral;
+  int families; /* that know the key */
 } refused_keys[] = {
-    {"is_encoder_decoder", 0},
-    {"use_bidirectional_attention", 0},
-    {"add_cross_attention", 0},
-    {"scale_attn_by_inverse_layer_idx", 0},
-    {"reorder_and_upcast_attn", 0},
-    {"attn_logit_softcapping", 0},
-    {"final_logit_softcapping", 0},
-    {"query_pre_attn_scalar", 0},
-    {"llama_4_scaling", 0},
-    {"llama_4_scaling_beta", 0},
-    {"attention_chunk_size", 0},
-    {"no_rope_layers", 0},
-    {"rope_local_base_freq", 0},
-    {"use_mrope", 0},
-    {"use_qk_norm", 0},
-    {"clip_qkv", 0},
-    {"alibi", 0},
-    {"num_experts", 0},
-    {"num_local_experts", 0},
-    {"n_routed_experts", 0},
-    {"embedding_multiplier", 1},
-    {"residual_multiplier", 1},
-    {"attention_multiplier", 0},
-    {"logits_scaling", 1},
-    {"logit_scale", 1},
-    {"text_config", 0},
-    {"vision_config", 0},
+    {"is_encoder_decoder", 0, FOR_NONE},
+    {"use_bidirectional_attention", 0, FOR_NONE},
+    {"add_cross_attention", 0, FOR_NONE},
+    {"scale_attn_by_inverse_layer_idx", 0, FOR_NONE},
+    {"reorder_and_upcast_attn", 0, FOR_NONE},
+    {"attn_logit_softcapping", 0, FOR_ATTENTION_CAP},
+    {"final_logit_softcapping", 0, FOR_GEMMA},
+    {"query_pre_attn_scalar", 0, FOR_GEMMA},
+    {"llama_4_scaling", 0, FOR_NONE},
+    {"llama_4_scaling_beta", 0, FOR_NONE},
+    {"attention_chunk_size", 0, FOR_NONE},
+    {"no_rope_layers", 0, FOR_NO_ROPE},
+    {"rope_local_base_freq", 0, FOR_TWO_ROPES},
+    {"use_mrope", 0, FOR_NONE},
+    {"use_qk_norm", 0, FOR_NONE},
+    {"clip_qkv", 0, FOR_NONE},
+    {"alibi", 0, FOR_NONE},
+    {"num_experts", 0, FOR_EXPERTS},
+    {"num_local_experts", 0, FOR_EXPERTS},
+    {"n_routed_experts", 0, FOR_NONE},
+    {"num_shared_experts", 0, FOR_NONE},
+    {"n_shared_experts", 0, FOR_NONE},
+    {"embedding_multiplier", 1, FOR_GRANITE},
+    {"residual_multiplier", 1, FOR_GRANITE},
+    {"attention_multiplier", 0, FOR_GRANITE},
+    {"logits_scaling", 1, FOR_GRANITE},
+    {"logit_scale", 1, FOR_NONE},
+    {"swiglu_alpha", 1.702, FOR_NONE},
+    {"swiglu_limit", 7, FOR_NONE},
+    {"text_config", 0, FOR_NESTED},
+    {"vision_config", 0, FOR_NESTED},
 };
 
-static void refuse_semantic_keys(config_reader_t *reader) {
+static bool family_knows(const family_t *f, int families) {
+  switch (families) {
+  case FOR_GEMMA: return f->gemma_keys;
+  case FOR_ATTENTION_CAP: return f->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
+  case FOR_GRANITE: return f->granite_keys;
+  case FOR_EXPERTS: return f->expert_keys != EXPERTS_NONE;
+  case FOR_NO_ROPE: return f->no_rope_keys;
+  case FOR_TWO_ROPES: return f->local_theta != 0;
+  case FOR_NESTED: return f->nested;
+  default: return false;
+  }
+}
+
+static void refuse_semantic_keys(config_reader_t *reader, const family_t *family) {
   for (size_t i = 0; i < sizeof(refused_keys) / sizeof(refused_keys[0]); i++) {
-    const json_t *value = json_get(reader->root, refused_keys[i].key);
+    const json_t *value = config_get(reader, refused_keys[i].key);
     double number;
+    if (family_knows(family, refused_keys[i].families)) continue;
     if (value == NULL || value->type == JSON_NULL || value->type == JSON_FALSE) continue;
     if (json_double(value, &number) && (number == 0 || number == refused_keys[i].neutral)) continue;
     if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
@@ -73,26 +104,32 @@ static void refuse_semantic_keys(config_reader_t *reader) {
   }
   static const char *const must_be_true[] = {"is_causal", "scale_attn_weights"};
   for (int i = 0; i < 2; i++) {
-    const json_t *value = json_get(reader->root, must_be_true[i]);
+    const json_t *value = config_get(reader, must_be_true[i]);
     if (value != NULL && value->type != JSON_NULL && value->type != JSON_TRUE) {
       config_refuse(reader, must_be_true[i], value, "true (a causal decoder with scaled scores)");
     }
   }
 }
 
-static void refuse_quantization(config_reader_t *reader) {
+/* MXFP4 of gpt-oss is read; every other quantization is refused. */
+static void read_quantization(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   const char *name;
   const json_t *q = config_find(reader, KEYS("quantization_config", "compression_config"), &name);
   if (q == NULL || q->type == JSON_NULL || reader->status != 0) return;
   const json_t *method = json_get(q, "quant_method");
+  bool oss = family->expert_keys == EXPERTS_GPT_OSS;
+  if (oss && method != NULL && json_equals(method, "mxfp4")) {
+    bp->experts_mxfp4 = true;
+    return;
+  }
   char quoted[64] = "?";
   if (method != NULL && method->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), method->text, method->length);
   }
   reader->status = error_set(reader->error, ERR_MODEL_MALFORMED, name,
                              "%s: quantization \"%s\" is not supported; supported: float32, "
-                             "float16 and bfloat16 weights",
-                             reader->file, quoted);
+                             "float16 and bfloat16 weights%s",
+                             reader->file, quoted, oss ? ", mxfp4" : "");
 }
 
 static const family_t *find_family(config_reader_t *reader) {
@@ -111,7 +148,7 @@ static const family_t *find_family(config_reader_t *reader) {
     name = type;
   }
   if (family != NULL) return family;
-  char quoted[96] = "", supported[256];
+  char quoted[96] = "", supported[640];
   if (name != NULL && name->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), name->text, name->length);
   }
@@ -172,12 +209,15 @@ static void read_norms(config_reader_t *reader, const family_t *f, blueprint_t *
   bp->norm = f->norm;
   bp->norm_eps = (float)f->norm_eps;
   if (!f->opt_keys) {
-    bp->norm_eps = (float)config_double(reader, KEYS("rms_norm_eps", "layer_norm_epsilon"),
-                                        f->norm_eps, 1e-30, 0.999, false);
+    const char *const *keys =
+        f->norm == NORM_RMS ? KEYS("rms_norm_eps") : KEYS("layer_norm_epsilon", "norm_epsilon");
+    bp->norm_eps = (float)config_double(reader, keys, f->norm_eps, 1e-30, 0.999, false);
   }
   bp->norm_affine = true;
-  bp->block = BLOCK_PRE_NORM;
+  bp->block = f->block;
   bp->final_norm = true;
+  bp->qk_norm_whole = f->qk_norm_whole;
+  bp->norm_plus_one = f->gemma_keys;
   bp->qk_norm = f->qk_norm;
   if (f->qk_norm_key != NULL) bp->qk_norm = config_bool(reader, KEYS(f->qk_norm_key), false);
   if (!f->opt_keys) return;
@@ -203,9 +243,11 @@ static void read_activation(config_reader_t *reader, const family_t *f, blueprin
       config_find(reader, KEYS("hidden_act", "hidden_activation", "activation_function"), &name);
   bp->gated_mlp = f->gated_mlp;
   if (f->gated_mlp) {
-    bp->activation = ACTIVATION_SILU_MUL;
-    if (value == NULL || json_equals(value, "silu")) return;
-    config_refuse(reader, name, value, "\"silu\" for %s", f->architecture);
+    bp->activation = f->gemma_keys                       ? ACTIVATION_GELU_TANH_MUL
+                     : f->expert_keys == EXPERTS_GPT_OSS ? ACTIVATION_CLAMPED_SWIGLU
+                                                         : ACTIVATION_SILU_MUL;
+    if (value == NULL || json_equals(value, f->activation)) return;
+    config_refuse(reader, name, value, "\"%s\" for %s", f->activation, f->architecture);
     return;
   }
   for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
@@ -225,59 +267,38 @@ static void read_biases(config_reader_t *reader, const family_t *f, blueprint_t 
   bool mlp = f->mlp_bias_key != NULL && config_bool(reader, KEYS(f->mlp_bias_key), f->bias_default);
   bp->qkv_bias = f->qkv_bias || attention;
   bp->o_bias = f->o_bias || attention;
+  if (f->qkv_bias_key != NULL)
+    bp->qkv_bias = config_bool(reader, KEYS(f->qkv_bias_key), f->qkv_bias);
+  if (f->o_bias_key != NULL) bp->o_bias = config_bool(reader, KEYS(f->o_bias_key), f->o_bias);
   bp->mlp_bias = f->mlp_bias || mlp;
 }
 
-/* layer_types decides when it is there; otherwise the family's rule does. */
-static void read_layer_types(config_reader_t *reader, const json_t *types, blueprint_t *bp) {
-  if (types->type != JSON_ARRAY || types->count != (uint32_t)bp->num_layers) {
-    config_refuse(reader, "layer_types", NULL, "must be a list of %d names, found %s of %u",
-                  bp->num_layers, json_type_name(types), types->count);
-    return;
-  }
-  int32_t layer = 0;
-  JSON_EACH(type, types) {
-    bool slides = json_equals(type, "sliding_attention");
-    if (!slides && !json_equals(type, "full_attention")) {
-      char quoted[64] = "?";
-      if (type->type == JSON_STRING) {
-        error_quote(quoted, sizeof(quoted), type->text, type->length);
-      }
-      config_refuse(reader, "layer_types", NULL,
-                    "has \"%s\" at layer %d, supported: full_attention, sliding_attention", quoted,
-                    layer);
-    }
-    bp->window_layers[layer++] = slides;
-  }
+/* A number above 0, or 0 for null. */
+static double positive_or_null(config_reader_t *reader, const char *key, double absent) {
+  const json_t *value = config_get(reader, key);
+  if (value != NULL && value->type == JSON_NULL) return 0;
+  return config_double(reader, KEYS(key), absent, 0, 1e6, true);
 }
 
-static void read_window(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
-  bp->window_layers = calloc((size_t)bp->num_layers, 1);
-  if (bp->window_layers == NULL) {
-    reader->status = error_set(reader->error, ERR_NO_MEMORY, NULL, "no memory for the layer list");
-    return;
+/* Factors of the embeddings, the scores, the residual stream and the logits. */
+static void read_scales(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  bp->embed_scale = bp->residual_scale = bp->head_scale = 1.0;
+  bp->sinks = f->sinks;
+  if (f->gemma_keys) {
+    double scalar = config_double(reader, KEYS("query_pre_attn_scalar"), 256, 0, 1e6, true);
+    bp->embed_scale = sqrt((double)bp->hidden_size);
+    bp->embed_rounds = true;
+    bp->attn_scale = 1.0 / sqrt(scalar);
+    if (f->attn_softcap != 0)
+      bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", f->attn_softcap);
+    bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", f->final_softcap);
   }
-  if (f->window_rule == WINDOW_NEVER) return;
-  int64_t window = config_int_or_null(reader, KEYS("sliding_window"), f->window, 0, 0, INT32_MAX);
-  if (f->window_rule == WINDOW_UPPER && !config_bool(reader, KEYS("use_sliding_window"), false)) {
-    window = 0;
+  if (f->granite_keys) {
+    bp->embed_scale = config_double(reader, KEYS("embedding_multiplier"), 1, 0, 1e6, true);
+    bp->residual_scale = config_double(reader, KEYS("residual_multiplier"), 1, 1e-3, 1e3, false);
+    bp->attn_scale = config_double(reader, KEYS("attention_multiplier"), 1, 0, 1e6, true);
+    bp->head_scale = 1.0 / config_double(reader, KEYS("logits_scaling"), 1, 1e-6, 1e6, false);
   }
-  int64_t from = 0;
-  if (f->window_rule == WINDOW_UPPER) {
-    from = config_int_or_null(reader, KEYS("max_window_layers"), 28, 0, 0, INT32_MAX);
-  }
-  const json_t *types = json_get(reader->root, "layer_types");
-  if (types != NULL && types->type != JSON_NULL) {
-    read_layer_types(reader, types, bp);
-  } else {
-    for (int32_t i = 0; i < bp->num_layers; i++) bp->window_layers[i] = window > 0 && i >= from;
-  }
-  bool any = memchr(bp->window_layers, 1, (size_t)bp->num_layers) != NULL;
-  if (any && window == 0) {
-    config_refuse(reader, "sliding_window", NULL,
-                  "is null or off, but layer_types has sliding_attention");
-  }
-  bp->window = any ? (int32_t)window : 0;
 }
 
 static void read_positions(config_reader_t *reader, const family_t *f, double tokenizer_max,
@@ -297,9 +318,14 @@ static void read_positions(config_reader_t *reader, const family_t *f, double to
     config_read_rope(reader, f, positions, bp);
   }
   double length = (double)base;
+  bool stretched = bp->local_rope.type != ROPE_NONE; /* what Gemma 3 says holds the factor */
   if (bp->rope.type == ROPE_YARN) length = bp->rope.original_max * bp->rope.factor;
-  if (bp->rope.type == ROPE_LINEAR || bp->rope.type == ROPE_DYNAMIC) length *= bp->rope.factor;
-  bp->max_model_len = (int32_t)fmin(length, CONTEXT_MAX);
+  if (!stretched && (bp->rope.type == ROPE_LINEAR || bp->rope.type == ROPE_DYNAMIC))
+    length *= bp->rope.factor;
+  bp->max_model_len = bp->default_model_len = (int32_t)fmin(length, CONTEXT_MAX);
+  /* Up to the trained length short factors apply; longer runs have to be asked for. */
+  if (bp->rope.type == ROPE_LONGROPE && bp->rope.original_max < bp->max_model_len)
+    bp->default_model_len = bp->rope.original_max;
 }
 
 /* DTYPE_ number of the stored weights, or -1 when the file does not say. */
@@ -321,7 +347,7 @@ static dtype_t stored_dtype(const char *dir, const family_t *family) {
   weight_files_t *files = NULL;
   dtype_t dtype = DTYPE_F32;
   if (weight_files_open(dir, &files, NULL) != 0) return dtype;
-  for (int i = 0; i < 2 && family->layout->prefixes[i] != NULL; i++) {
+  for (int i = 0; i < 4 && family->layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s.weight", family->layout->prefixes[i],
              family->layout->patterns[0].name); /* the embedding comes first */
@@ -345,10 +371,22 @@ static void read_ids(config_reader_t *reader, const family_t *f, int32_t tokeniz
     bp->eos_ids[bp->num_eos++] = tokenizer_eos;
   }
   config_read_eos(reader, bp);
-  bool silent = json_get(reader->root, "eos_token_id") == NULL;
+  bool silent = config_get(reader, "eos_token_id") == NULL;
   if (bp->num_eos == 0 && silent && f->eos_id >= 0 && f->eos_id < bp->vocab_size) {
     bp->eos_ids[bp->num_eos++] = f->eos_id;
   }
+}
+
+/* Keys of a wrapper's text model stand in text_config; ids, dtype and tie may stand outside. */
+static void enter_text_config(config_reader_t *reader, const family_t *family) {
+  if (!family->nested || reader->status != 0) return;
+  const json_t *text = json_get(reader->root, "text_config");
+  if (text == NULL || text->type != JSON_OBJECT) {
+    config_refuse(reader, "text_config", text, text == NULL ? "is missing" : "an object");
+    return;
+  }
+  reader->outer = reader->root;
+  reader->root = text;
 }
 
 static int read_config(const char *dir, const json_t *root, double tokenizer_max,
@@ -358,14 +396,17 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
   if (family == NULL) return reader.status;
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
-  refuse_quantization(&reader);
-  refuse_semantic_keys(&reader);
+  enter_text_config(&reader, family);
+  read_quantization(&reader, family, bp);
+  refuse_semantic_keys(&reader, family);
   read_sizes(&reader, family, bp);
   read_norms(&reader, family, bp);
   read_activation(&reader, family, bp);
   read_biases(&reader, family, bp);
+  read_scales(&reader, family, bp);
   bp->tied = config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
-  if (reader.status == 0) read_window(&reader, family, bp);
+  if (reader.status == 0) config_read_layers(&reader, family, bp);
+  if (reader.status == 0) config_read_experts(&reader, family, bp);
   if (reader.status == 0) read_positions(&reader, family, tokenizer_max, bp);
   read_ids(&reader, family, tokenizer_eos, bp);
   int dtype = read_dtype(&reader);
@@ -406,6 +447,6 @@ int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
 }
 
 void blueprint_free(blueprint_t *blueprint) {
-  free(blueprint->window_layers);
-  blueprint->window_layers = NULL;
+  free(blueprint->layer_flags);
+  blueprint->layer_flags = NULL;
 }

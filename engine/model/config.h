@@ -11,9 +11,10 @@
 #include "engine/model/family.h"
 
 typedef struct config_reader {
-  const char *file;   /* "config.json", for messages */
-  const json_t *root; /* object that the keys are looked up in */
-  int status;         /* 0 or the first error */
+  const char *file;    /* "config.json", for messages */
+  const json_t *root;  /* object that the keys are looked up in */
+  const json_t *outer; /* where keys stand that `root` lacks, or NULL (text_config of a wrapper) */
+  int status;          /* 0 or the first error */
   error_t *error;
 } config_reader_t;
 
@@ -36,6 +37,13 @@ bool config_bool(config_reader_t *reader, const char *const *keys, bool absent);
 void config_refuse(config_reader_t *reader, const char *key, const json_t *value,
                    const char *supported, ...) __attribute__((format(printf, 4, 5)));
 
+/* As json_get on the root, then on the outer object. */
+const json_t *config_get(const config_reader_t *reader, const char *key);
+
+/* Which layers slide and which turn nothing; allocates blueprint->layer_flags. config_layers.c. */
+void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Experts, and the layers that have them. config_experts.c. */
+void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Fills blueprint->rope; head_dim, max_position_embeddings are known. config_rope.c. */
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint);

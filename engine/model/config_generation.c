@@ -29,7 +29,7 @@ static void add_eos(config_reader_t *reader, const json_t *value, blueprint_t *b
 }
 
 void config_read_eos(config_reader_t *reader, blueprint_t *blueprint) {
-  const json_t *value = json_get(reader->root, "eos_token_id");
+  const json_t *value = config_get(reader, "eos_token_id");
   if (value == NULL || value->type == JSON_NULL) return;
   if (value->type != JSON_ARRAY) {
     add_eos(reader, value, blueprint);

@@ -6,11 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
+const json_t *config_get(const config_reader_t *reader, const char *key) {
+  const json_t *value = json_get(reader->root, key);
+  return value == NULL && reader->outer != NULL ? json_get(reader->outer, key) : value;
+}
+
 const json_t *config_find(const config_reader_t *reader, const char *const *keys,
                           const char **name) {
   *name = keys[0];
   for (; *keys != NULL; keys++) {
-    const json_t *value = json_get(reader->root, *keys);
+    const json_t *value = config_get(reader, *keys);
     if (value == NULL) continue;
     *name = *keys;
     return value;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const double THETA_MAX = 1e15, FACTOR_MAX = 1e6;
+enum { PHI3_ORIGINAL_MAX = 4096 };
 
 /* Keys that a rope dict may hold. */
 static const char *const rope_keys[] = {
@@ -28,21 +29,14 @@ static const char *const rope_keys[] = {
     "truncate",
     "finetuned",
     "partial_rotary_factor",
+    "short_factor",
+    "long_factor",
+    "short_mscale",
+    "long_mscale",
 };
 
 static bool key_is(const json_t *member, const char *name) {
   return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
-}
-
-/* In a nested dict every key is a kind of layer. This build has one table of angles for a model,
- * so the kinds that are there must not differ: only full_attention alone is taken. */
-static const json_t *flat_parameters(config_reader_t *reader, const json_t *parameters) {
-  const json_t *full = json_get(parameters, "full_attention");
-  if (full == NULL && json_get(parameters, "sliding_attention") == NULL) return parameters;
-  if (full != NULL && parameters->count == 1 && full->type == JSON_OBJECT) return full;
-  config_refuse(reader, "rope_parameters", parameters,
-                "one set for all layers; different angles per kind of layer are not");
-  return NULL;
 }
 
 static void check_keys(config_reader_t *reader, const char *dict, const json_t *scaling) {
@@ -59,26 +53,27 @@ static void check_keys(config_reader_t *reader, const char *dict, const json_t *
   }
 }
 
-static rope_type_t read_type(config_reader_t *reader) {
+/* `renamed`: Phi-3 wrote su, and yarn by mistake, for longrope. */
+static rope_type_t read_type(config_reader_t *reader, bool renamed) {
   static const struct {
     const char *name;
     rope_type_t type;
-  } types[] = {{"default", ROPE_DEFAULT},
-               {"linear", ROPE_LINEAR},
-               {"dynamic", ROPE_DYNAMIC},
-               {"llama3", ROPE_LLAMA3},
-               {"yarn", ROPE_YARN}};
+  } types[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
+               {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
+               {"su", ROPE_LONGROPE}};
   const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
   if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
+      !(json_equals(type, "longrope") && json_equals(old, "su")) &&
       (type->length != old->length || memcmp(type->text, old->text, type->length) != 0)) {
     config_refuse(reader, "type", old, "the same value as \"rope_type\"");
   }
   if (type == NULL) type = old;
   if (type == NULL || type->type == JSON_NULL) return ROPE_DEFAULT;
+  if (renamed && json_equals(type, "yarn")) return ROPE_LONGROPE;
   for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
     if (json_equals(type, types[i].name)) return types[i].type;
   }
-  config_refuse(reader, "rope_type", type, "default, linear, dynamic, llama3, yarn");
+  config_refuse(reader, "rope_type", type, "default, linear, dynamic, llama3, yarn, longrope");
   return ROPE_DEFAULT;
 }
 
@@ -120,45 +115,98 @@ static void read_llama3(config_reader_t *reader, rope_config_t *rope) {
   }
 }
 
+static void read_factors(config_reader_t *reader, const char *key, const rope_config_t *rope,
+                         int32_t head_dim, float *out) {
+  const json_t *list = json_get(reader->root, key);
+  need(reader, key);
+  if (list == NULL || reader->status != 0) return;
+  if (list->type != JSON_ARRAY || list->count != (uint32_t)rope->dims / 2) {
+    config_refuse(reader, key, NULL, "has %u values, expected %d (head_dim %d)",
+                  list->type == JSON_ARRAY ? list->count : 0, rope->dims / 2, head_dim);
+    return;
+  }
+  int32_t i = 0;
+  JSON_EACH(value, list) {
+    double factor;
+    if (!json_double(value, &factor) || !isfinite(factor) || factor <= 0 || factor > FACTOR_MAX) {
+      config_refuse(reader, key, value, "numbers above 0 and at most %g", FACTOR_MAX);
+      return;
+    }
+    out[i++] = (float)factor;
+  }
+}
+
+/* `reader` looks into the dict. The scale of cos and sin is sqrt(1 + ln(factor) / ln(original)) of
+ * the stretch of the context, unless it is given. */
+static void read_longrope(config_reader_t *reader, rope_config_t *rope, int32_t max_positions,
+                          int32_t head_dim) {
+  double stretch = (double)max_positions / rope->original_max;
+  read_factors(reader, "short_factor", rope, head_dim, rope->short_factor);
+  read_factors(reader, "long_factor", rope, head_dim, rope->long_factor);
+  stretch = config_double(reader, KEYS("factor"), stretch, 0, FACTOR_MAX, true);
+  double derived = 1.0;
+  if (stretch > 1.0 && rope->original_max > 1)
+    derived = sqrt(1.0 + log(stretch) / log((double)rope->original_max));
+  const json_t *given = json_get(reader->root, "attention_factor");
+  if (given != NULL && given->type != JSON_NULL) {
+    derived = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
+  }
+  rope->short_scale = config_double(reader, KEYS("short_mscale"), derived, 0, 1e3, true);
+  rope->long_scale = config_double(reader, KEYS("long_mscale"), derived, 0, 1e3, true);
+}
+
 /* What stands in the dict itself; `reader` looks into it. */
-static void read_scaling(config_reader_t *reader, rope_config_t *rope) {
-  rope->type = read_type(reader);
+static void read_scaling(config_reader_t *reader, const family_t *family, rope_config_t *rope) {
+  rope->type = read_type(reader, family->longrope);
   rope->theta = config_double(reader, KEYS("rope_theta"), rope->theta, 0, THETA_MAX, true);
-  if (rope->type == ROPE_DEFAULT) return;
+  if (rope->type == ROPE_DEFAULT || rope->type == ROPE_LONGROPE) return;
   need(reader, "factor");
   rope->factor = config_double(reader, KEYS("factor"), 1, 1, FACTOR_MAX, false);
   if (rope->type == ROPE_LLAMA3) read_llama3(reader, rope);
   if (rope->type == ROPE_YARN) read_yarn(reader, rope);
 }
 
-/* The dict with the scaling, or NULL. Its theta and partial factor win over the top level's. */
-static const json_t *find_dict(config_reader_t *reader, const char **name) {
+/* The dict of a kind of layer, or NULL. Its theta and partial factor win over the top level's. In a
+ * nested dict every key is a kind of layer; a family with one set of angles takes full_attention
+ * alone. A flat dict is that of the full layers. */
+static const json_t *find_dict(config_reader_t *reader, const family_t *family, bool sliding,
+                               const char **name) {
   const json_t *dict = json_get(reader->root, *name = "rope_parameters");
   if (dict == NULL || dict->type == JSON_NULL) {
     dict = json_get(reader->root, *name = "rope_scaling");
   }
   if (dict == NULL || dict->type == JSON_NULL) return NULL;
-  if (dict->type == JSON_OBJECT) return flat_parameters(reader, dict);
-  config_refuse(reader, *name, dict, "an object or null");
+  if (dict->type != JSON_OBJECT) {
+    config_refuse(reader, *name, dict, "an object or null");
+    return NULL;
+  }
+  const json_t *full = json_get(dict, "full_attention");
+  const json_t *local = json_get(dict, "sliding_attention");
+  if (full == NULL && local == NULL) return sliding ? NULL : dict;
+  bool known = dict->count == (local != NULL ? 2U : 1U) && full != NULL &&
+               full->type == JSON_OBJECT && (local == NULL || local->type == JSON_OBJECT);
+  if (known && (family->local_theta != 0 || local == NULL)) return sliding ? local : full;
+  config_refuse(reader, "rope_parameters", dict, "%s",
+                family->local_theta != 0
+                    ? "full_attention and sliding_attention, each an object"
+                    : "one set for all layers; different angles per kind of layer are not");
   return NULL;
 }
 
-void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
-                      blueprint_t *blueprint) {
-  rope_config_t *rope = &blueprint->rope;
+/* Angles of one kind of layer, beginning with what is in *rope. */
+static void read_angles(config_reader_t *reader, const family_t *family, bool sliding,
+                        int32_t max_positions, int32_t head_dim, rope_config_t *rope) {
   const char *name;
-  *rope = (rope_config_t){.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
-  rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
-                              THETA_MAX, true);
   double partial =
       config_double(reader, KEYS("partial_rotary_factor", "rotary_pct"), 1.0, 0, 1, true);
-  int64_t original = max_positions;
-  const json_t *dict = find_dict(reader, &name);
+  int64_t original = family->longrope ? PHI3_ORIGINAL_MAX : max_positions;
+  const json_t *dict = find_dict(reader, family, sliding, &name);
+  config_reader_t inner = *reader;
+  inner.root = dict;
+  inner.outer = NULL;
   if (dict != NULL) {
-    config_reader_t inner = *reader;
-    inner.root = dict;
     check_keys(&inner, name, dict);
-    read_scaling(&inner, rope);
+    read_scaling(&inner, family, rope);
     partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
     original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
     reader->status = inner.status;
@@ -170,13 +218,36 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
                   family->architecture);
   }
   rope->original_max = (int32_t)original;
-  rope->dims = (int32_t)(blueprint->head_dim * partial);
+  rope->dims = (int32_t)(head_dim * partial);
   if (rope->dims < 2 || rope->dims % 2 != 0) {
     config_refuse(reader, "partial_rotary_factor", NULL,
                   "%g leaves %d rotated dimensions of head_dim %d; an even number is needed",
-                  partial, rope->dims, blueprint->head_dim);
+                  partial, rope->dims, head_dim);
   }
   if (rope->type == ROPE_DYNAMIC && rope->dims < 4) {
     config_refuse(reader, "rope_type", NULL, "dynamic needs at least 4 rotated dimensions");
   }
+  if (rope->type == ROPE_LONGROPE && reader->status == 0) {
+    inner.status = 0;
+    read_longrope(&inner, rope, max_positions, head_dim);
+    reader->status = inner.status;
+  }
+}
+
+void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
+                      blueprint_t *blueprint) {
+  rope_config_t start = {.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
+  rope_config_t *rope = &blueprint->rope, *local = &blueprint->local_rope;
+  *rope = *local = start;
+  rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
+                              THETA_MAX, true);
+  local->theta = config_double(reader, KEYS("rope_local_base_freq"),
+                               family->local_theta > 0 ? family->local_theta : rope->theta, 0,
+                               THETA_MAX, true);
+  int32_t head_dim = blueprint->head_dim;
+  read_angles(reader, family, false, max_positions, head_dim, rope);
+  if (family->local_theta != 0)
+    read_angles(reader, family, true, max_positions, head_dim, local);
+  else
+    local->type = ROPE_NONE;
 }

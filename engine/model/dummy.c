@@ -23,7 +23,8 @@ uint64_t dummy_hash_bytes(uint64_t hash, const void *bytes, size_t length) {
 
 static bool is_norm(tensor_role_t role) {
   return role == ROLE_ATTN_NORM || role == ROLE_MLP_NORM || role == ROLE_FINAL_NORM ||
-         role == ROLE_Q_NORM || role == ROLE_K_NORM;
+         role == ROLE_Q_NORM || role == ROLE_K_NORM || role == ROLE_ATTN_OUT_NORM ||
+         role == ROLE_MLP_OUT_NORM;
 }
 
 dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed) {
@@ -32,7 +33,7 @@ dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed) {
   return (dummy_t){
       .key = dummy_mix(name ^ dummy_mix(seed)),
       .scale = (float)(deviation / sqrt(21845.0)),
-      .offset = !tensor->bias && is_norm(tensor->role) ? 1.0f : 0.0f,
+      .offset = !tensor->bias && is_norm(tensor->role) && !tensor->around_zero ? 1.0f : 0.0f,
   };
 }
 
@@ -67,5 +68,16 @@ void dummy_fill(const dummy_t *dummy, void *out, dtype_t dtype, int64_t first, i
     at += (size_t)n * dtype_size(dtype);
     first += n;
     count -= n;
+  }
+}
+
+void dummy_bytes(const dummy_t *dummy, const expected_tensor_t *tensor, uint8_t *out, int64_t first,
+                 int64_t count) {
+  int exponent = 125;
+  for (int64_t cols = tensor->cols; cols >= 4; cols /= 4) exponent--;
+  for (int64_t i = 0; i < count; i++) {
+    uint64_t word = dummy_mix(dummy->key + (uint64_t)((first + i) / 8) * GOLDEN);
+    uint8_t byte = (uint8_t)(word >> (first + i) % 8 * 8);
+    out[i] = tensor->form == FORM_STACK_SCALES ? (uint8_t)(exponent + (byte & 1)) : byte;
   }
 }

@@ -11,8 +11,10 @@
  *   value  = float(sum of the 4 bytes of half - 510) * float(deviation / sqrt(21845))
  *
  * The sum of four uniform bytes is near enough to a normal distribution. Deviations: 1/sqrt(cols)
- * for a matrix of `cols` input columns, 0.1 for biases and norm weights; norm weights add 1. Then
- * the value is rounded to the run type. Pure functions, any thread.
+ * for a matrix of `cols` input columns, 0.1 for biases and norm weights; norm weights add 1, but
+ * those of (1 + w). Then the value is rounded to the run type. MXFP4 tensors take bytes: byte i of
+ * the blocks is byte i % 8 of mix(key + (i / 8) * 0x9e3779b97f4a7c15), lowest first; an exponent is
+ * 125 - floor(log2(cols)) / 2 plus the lowest bit of such a byte. Pure functions, any thread.
  */
 #ifndef INFERD_ENGINE_MODEL_DUMMY_H
 #define INFERD_ENGINE_MODEL_DUMMY_H
@@ -27,6 +29,9 @@ typedef struct dummy {
 dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed);
 /* Elements [first, first + count) of the stored order, as `dtype`. */
 void dummy_fill(const dummy_t *dummy, void *out, dtype_t dtype, int64_t first, int64_t count);
+/* Bytes [first, first + count) of an MXFP4 tensor: nibbles as they come, or exponents. */
+void dummy_bytes(const dummy_t *dummy, const expected_tensor_t *tensor, uint8_t *out, int64_t first,
+                 int64_t count);
 
 /* Also used for the fingerprint of the weights. */
 uint64_t dummy_mix(uint64_t value);

@@ -8,80 +8,26 @@
 #ifndef INFERD_ENGINE_MODEL_FAMILY_H
 #define INFERD_ENGINE_MODEL_FAMILY_H
 
+#include "engine/model/layout.h"
 #include "engine/model/model.h"
 
-/* What a tensor does in the forward. The layer roles repeat once per layer. */
-typedef enum tensor_role {
-  ROLE_EMBED,       /* [V, E] */
-  ROLE_POSITIONS,   /* [positions + offset, h] */
-  ROLE_PROJECT_IN,  /* [h, E] */
-  ROLE_PROJECT_OUT, /* [E, h] */
-  ROLE_FINAL_NORM,  /* [h] */
-  ROLE_HEAD,        /* [V, E] */
-  ROLE_ATTN_NORM,   /* [h]; the first of a layer */
-  ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
-  ROLE_MLP_NORM, /* [h] */
-  ROLE_QKV,      /* fused in the file: [(Hq + 2 Hk) D, h] */
-  ROLE_Q,        /* [Hq D, h] */
-  ROLE_K,        /* [Hk D, h] */
-  ROLE_V,        /* [Hk D, h] */
-  ROLE_O,        /* [h, Hq D] */
-  ROLE_Q_NORM,   /* [D] */
-  ROLE_K_NORM,   /* [D] */
-  ROLE_GATE,     /* [f, h] */
-  ROLE_UP,       /* [f, h]; fc1 of a plain MLP */
-  ROLE_DOWN,     /* [h, f]; fc2 of a plain MLP */
-  ROLE_COUNT
-} tensor_role_t;
-
-/* Symbolic dimensions, resolved against a blueprint. */
-typedef enum dim {
-  DIM_NONE, /* no second dimension: a vector */
-  DIM_VOCAB,
-  DIM_EMBED,
-  DIM_HIDDEN,
-  DIM_MLP,
-  DIM_Q,
-  DIM_KV,
-  DIM_QKV,
-  DIM_HEAD,
-  DIM_POSITIONS
-} dim_t;
-
-/* When a tensor, or its bias, is expected. */
-typedef enum when {
-  WHEN_NEVER,
-  WHEN_ALWAYS,
-  WHEN_UNTIED,
-  WHEN_PROJECTED,
-  WHEN_FINAL_NORM,
-  WHEN_NORM_AFFINE,
-  WHEN_QKV_BIAS,
-  WHEN_O_BIAS,
-  WHEN_MLP_BIAS,
-  WHEN_QK_NORM
-} when_t;
-
-typedef struct tensor_pattern {
-  tensor_role_t role;
-  const char *name; /* without prefix and ".weight"; '#' is the layer; leading '/' = no prefix */
-  dim_t rows, cols;
-  when_t weight, bias;
-  bool conv1d; /* the file holds it transposed: [cols, rows] */
-} tensor_pattern_t;
-
-typedef struct layout {
-  const tensor_pattern_t *patterns;
-  int num_patterns;
-  const char *prefixes[2]; /* tried in order; NULL ends */
-  const char *ignored[4];  /* names that hold or, after '$', end in one of these; NULL ends */
-} layout_t;
-
 typedef enum window_rule {
-  WINDOW_NEVER, /* keys about windows are ignored, as the reference does */
-  WINDOW_ALL,   /* every layer, when `sliding_window` is not null */
-  WINDOW_UPPER  /* layers from `max_window_layers`, when `use_sliding_window` */
+  WINDOW_NEVER,   /* keys about windows are ignored, as the reference does */
+  WINDOW_ALL,     /* every layer, when `sliding_window` is not null */
+  WINDOW_UPPER,   /* layers from `max_window_layers`, when `use_sliding_window` */
+  WINDOW_EVEN,    /* layers 0, 2, 4 ... */
+  WINDOW_PATTERN, /* all but every `sliding_window_pattern`th layer */
+  WINDOW_REFUSED  /* `use_sliding_window` true is refused */
 } window_rule_t;
+
+/* Which keys describe the experts. */
+typedef enum expert_keys {
+  EXPERTS_NONE,
+  EXPERTS_MIXTRAL, /* num_local_experts; width intermediate_size; always normalised */
+  EXPERTS_QWEN,    /* num_experts, moe_intermediate_size, norm_topk_prob, dense layers between */
+  EXPERTS_OLMOE,   /* num_experts; width intermediate_size; norm_topk_prob */
+  EXPERTS_GPT_OSS  /* as Mixtral, with biases, interleaved, MXFP4 */
+} expert_keys_t;
 
 typedef struct family {
   const char *name;         /* model_type */
@@ -101,8 +47,9 @@ typedef struct family {
   bool rotary; /* else a learned table of positions */
   bool gated_mlp;
   bool grouped;                    /* honours num_key_value_heads and head_dim */
-  bool qkv_bias, o_bias, mlp_bias; /* always there */
-  const char *attention_bias_key;  /* switches q, k, v and o biases; NULL = no such key */
+  bool qkv_bias, o_bias, mlp_bias; /* there, unless a key says no */
+  const char *qkv_bias_key, *o_bias_key;
+  const char *attention_bias_key; /* switches q, k, v and o biases; NULL = no such key */
   const char *mlp_bias_key;
   bool bias_default; /* value of those keys when absent */
   bool qk_norm;
@@ -110,6 +57,16 @@ typedef struct family {
   bool opt_keys;           /* do_layer_norm_before and the other keys of OPT */
   int32_t position_offset;
   window_rule_t window_rule;
+  int32_t window_pattern;
+  block_kind_t block;
+  bool qk_norm_whole, sinks, no_rope_keys, longrope;
+  double local_theta; /* of sliding layers; -1 = theta without scaling, 0 = as the others */
+  bool gemma_keys;    /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
+  double attn_softcap, final_softcap; /* class defaults */
+  bool granite_keys;                  /* the four multipliers */
+  bool nested;                        /* the text model's keys stand in text_config */
+  expert_keys_t expert_keys;
+  int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
 } family_t;
 
 /* By architecture name, or NULL. */

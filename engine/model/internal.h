@@ -8,18 +8,43 @@
 
 #include "engine/model/model.h"
 
+/* A linear layer that an adapter may add to: columns [column, column + rows) of an output of
+ * `width` columns. */
+typedef struct lora_target {
+  lora_t *lora; /* NULL = adapters are off, or the layer has no such part */
+  int32_t rows, cols, column, width;
+} lora_target_t;
+
+/* In the order of adapter.c's table; qkv and gate_up are the fused ones of Phi-3. */
+enum {
+  LORA_Q,
+  LORA_K,
+  LORA_V,
+  LORA_QKV,
+  LORA_O,
+  LORA_GATE,
+  LORA_UP,
+  LORA_GATE_UP,
+  LORA_DOWN,
+  LORA_TARGETS
+};
+
 typedef struct layer {
   norm_t attn_norm;
   const weight_t *qkv;      /* [(Hq + 2 Hk) D, h] */
   const vector_t *qkv_bias; /* [(Hq + 2 Hk) D] or NULL */
   attention_t attention;
-  const weight_t *o;      /* [h, Hq D] */
-  const vector_t *o_bias; /* [h] or NULL */
+  const weight_t *o;                  /* [h, Hq D] */
+  const vector_t *o_bias;             /* [h] or NULL */
+  norm_t attn_out_norm, mlp_out_norm; /* BLOCK_SANDWICH, BLOCK_OUT_NORM */
   norm_t mlp_norm;
   const weight_t *up;        /* [2 f, h] gate then up; [f, h] without a gate */
   const vector_t *up_bias;   /* [2 f] or [f], or NULL */
   const weight_t *down;      /* [h, f] */
   const vector_t *down_bias; /* [h] or NULL */
+  lora_target_t lora[LORA_TARGETS];
+  moe_t moe;              /* num_experts 0: the layer is dense */
+  const weight_t *shared; /* [1, h] gate of a shared expert, which stands in up and down; or NULL */
 } layer_t;
 
 struct model {
@@ -33,8 +58,9 @@ struct model {
   norm_t final_norm;
   const weight_t *project_out; /* [E, h] or NULL */
   const weight_t *head;        /* [V, E]; the embedding when tied */
-  float *inv_freq;             /* [rope.dims / 2], owned */
-  rope_t rope;
+  float embed_scale;
+  float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
+  rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
   uint64_t hash;
   /* activations, from model_prepare */
   act_t *x;             /* [T, max(h, E)] the residual stream */
@@ -43,6 +69,9 @@ struct model {
   act_t *attn;          /* [T, Hq D] */
   act_t *up;            /* [T, 2 f] or [T, f] */
   act_t *act;           /* [T, f] */
+  int32_t num_adapted;  /* tokens of the step that have an adapter */
+  act_t *shared;        /* [T, h] output of a shared expert, or NULL */
+  act_t *gate;          /* [T, 1] its gate, or NULL */
   const act_t *head_in; /* x or y: [S, E] after model_forward */
 };
 

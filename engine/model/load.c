@@ -2,6 +2,7 @@
  *
  * Engine thread, once at start. Never computes; the forward is in model.c.
  */
+#include "engine/model/convert.h"
 #include "engine/model/internal.h"
 #include "engine/model/rope.h"
 #include "engine/model/weights.h"
@@ -17,64 +18,129 @@ typedef struct load {
   error_t *error;
 } load_t;
 
-static weight_t *matrix(load_t *load, int32_t layer, int num_roles, const tensor_role_t *roles) {
+static const vector_change_t AS_STORED = {0.0f, 1.0f};
+
+static weight_t *matrix_as(load_t *load, int32_t layer, int num_roles, const tensor_role_t *roles,
+                           dtype_t dtype) {
   weight_t *weight = NULL;
   if (load->status == 0) {
     load->status =
-        weight_loader_matrix(&load->loader, roles, num_roles, layer, &weight, load->error);
+        weight_loader_matrix(&load->loader, roles, num_roles, layer, dtype, &weight, load->error);
   }
   return weight;
 }
 
-static vector_t *vector(load_t *load, int32_t layer, bool bias, int num_roles,
-                        const tensor_role_t *roles) {
+static weight_t *matrix(load_t *load, int32_t layer, int num_roles, const tensor_role_t *roles) {
+  return matrix_as(load, layer, num_roles, roles, load->loader.dtype);
+}
+
+static vector_t *changed_vector(load_t *load, int32_t layer, bool bias, int num_roles,
+                                const tensor_role_t *roles, vector_change_t change) {
   vector_t *made = NULL;
   if (load->status == 0) {
-    load->status =
-        weight_loader_vector(&load->loader, roles, num_roles, layer, bias, &made, load->error);
+    load->status = weight_loader_vector(&load->loader, roles, num_roles, layer, bias, change, &made,
+                                        load->error);
   }
   return made;
 }
 
+static vector_t *vector(load_t *load, int32_t layer, bool bias, int num_roles,
+                        const tensor_role_t *roles) {
+  return changed_vector(load, layer, bias, num_roles, roles, AS_STORED);
+}
+
+/* The residual stream is kept divided by residual_scale, so that what is added to it needs no
+ * factor: RMSNorm(x; eps) = RMSNorm(x / s; eps / s^2). The scale of the logits is a factor of the
+ * last norm's weights. */
 static norm_t norm(load_t *load, const blueprint_t *bp, int32_t layer, tensor_role_t role) {
-  norm_t made = {.kind = bp->norm, .width = bp->hidden_size, .eps = bp->norm_eps};
-  made.weight = vector(load, layer, false, 1, &role);
-  if (bp->norm == NORM_LAYER) made.bias = vector(load, layer, true, 1, &role);
+  double s = bp->residual_scale;
+  norm_t made = {
+      .kind = bp->norm, .width = bp->hidden_size, .eps = (float)((double)bp->norm_eps / (s * s))};
+  vector_change_t change = {bp->norm_plus_one ? 1.0f : 0.0f,
+                            role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f};
+  made.weight = changed_vector(load, layer, false, 1, &role, change);
+  change.add = 0.0f;
+  if (bp->norm == NORM_LAYER) made.bias = changed_vector(load, layer, true, 1, &role, change);
   return made;
 }
 
+static attention_t attention(load_t *load, const model_t *model, int32_t i) {
+  static const tensor_role_t q_norm = ROLE_Q_NORM, k_norm = ROLE_K_NORM, sinks = ROLE_SINKS;
+  const blueprint_t *bp = &model->blueprint;
+  const bool slides = bp->layer_flags[i] & LAYER_SLIDES;
+  const rope_t *rope = slides && model->local_rope.dims > 0 ? &model->local_rope : &model->rope;
+  const bool turns = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
+  const vector_change_t change = {bp->norm_plus_one ? 1.0f : 0.0f, 1.0f};
+  double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
+  return (attention_t){
+      .layer = i,
+      .num_heads = bp->num_heads,
+      .num_kv_heads = bp->num_kv_heads,
+      .head_dim = bp->head_dim,
+      .scale = (float)scale,
+      .softcap = (float)bp->attn_softcap,
+      .window = slides ? bp->window : 0,
+      .norm_eps = bp->norm_eps,
+      .norm_whole = bp->qk_norm_whole,
+      .rope = turns ? rope : NULL,
+      .q_norm = changed_vector(load, i, false, 1, &q_norm, change),
+      .k_norm = changed_vector(load, i, false, 1, &k_norm, change),
+      .sinks = vector(load, i, false, 1, &sinks),
+  };
+}
+
+static void load_mlp(load_t *load, layer_t *layer, int32_t i) {
+  static const tensor_role_t gate_up[3] = {ROLE_GATE, ROLE_UP, ROLE_GATE_UP}, down = ROLE_DOWN;
+  layer->up = matrix(load, i, 3, gate_up);
+  layer->up_bias = vector(load, i, true, 3, gate_up);
+  layer->down = matrix(load, i, 1, &down);
+  layer->down_bias = vector(load, i, true, 1, &down);
+}
+
+static void load_experts(load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+  static const tensor_role_t up[3] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_GATE_UP};
+  static const tensor_role_t down = ROLE_EXPERT_DOWN, router = ROLE_ROUTER;
+  static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
+  static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
+  layer->moe = (moe_t){
+      .num_experts = bp->num_experts,
+      .top_k = bp->experts_top,
+      .width = bp->expert_size,
+      .normalise = bp->experts_normalise,
+      .activation = bp->activation,
+      .router = matrix_as(load, i, 1, &router, DTYPE_F32),
+      .router_bias = vector(load, i, true, 1, &router),
+      .up = matrix(load, i, 3, up),
+      .up_bias = vector(load, i, true, 3, up),
+      .down = matrix(load, i, 1, &down),
+      .down_bias = vector(load, i, true, 1, &down),
+  };
+  layer->up = matrix(load, i, 2, shared_up);
+  layer->down = matrix(load, i, 1, &shared_down);
+  layer->shared = matrix(load, i, 1, &shared);
+}
+
 static void load_layer(load_t *load, model_t *model, int32_t i) {
-  static const tensor_role_t qkv[3] = {ROLE_Q, ROLE_K, ROLE_V}, fused = ROLE_QKV, o = ROLE_O;
-  static const tensor_role_t gate_up[2] = {ROLE_GATE, ROLE_UP}, down = ROLE_DOWN;
-  static const tensor_role_t q_norm = ROLE_Q_NORM, k_norm = ROLE_K_NORM;
+  static const tensor_role_t qkv[4] = {ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV}, o = ROLE_O;
   const blueprint_t *bp = &model->blueprint;
   layer_t *layer = &model->layers[i];
   bool is_fused = tensors_get(&load->loader.list, ROLE_QKV, i, false) != NULL;
-  const tensor_role_t *in = is_fused ? &fused : qkv;
+  const tensor_role_t *in = is_fused ? qkv + 3 : qkv;
   int num_in = is_fused ? 1 : 3;
 
   layer->attn_norm = norm(load, bp, i, ROLE_ATTN_NORM);
   layer->qkv = matrix(load, i, num_in, in);
   layer->qkv_bias = vector(load, i, true, num_in, in);
+  layer->attention = attention(load, model, i);
   layer->o = matrix(load, i, 1, &o);
   layer->o_bias = vector(load, i, true, 1, &o);
+  layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
   layer->mlp_norm = norm(load, bp, i, ROLE_MLP_NORM);
-  layer->up = matrix(load, i, 2, gate_up);
-  layer->up_bias = vector(load, i, true, 2, gate_up);
-  layer->down = matrix(load, i, 1, &down);
-  layer->down_bias = vector(load, i, true, 1, &down);
-  layer->attention = (attention_t){
-      .layer = i,
-      .num_heads = bp->num_heads,
-      .num_kv_heads = bp->num_kv_heads,
-      .head_dim = bp->head_dim,
-      .scale = (float)(1.0 / sqrt((double)bp->head_dim)),
-      .window = bp->window_layers != NULL && bp->window_layers[i] ? bp->window : 0,
-      .norm_eps = bp->norm_eps,
-      .rope = bp->learned_positions ? NULL : &model->rope,
-      .q_norm = vector(load, i, false, 1, &q_norm),
-      .k_norm = vector(load, i, false, 1, &k_norm),
-  };
+  if (bp->layer_flags[i] & LAYER_EXPERTS)
+    load_experts(load, bp, layer, i);
+  else
+    load_mlp(load, layer, i);
+  layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }
 
 static void load_all(load_t *load, model_t *model) {
@@ -91,21 +157,29 @@ static void load_all(load_t *load, model_t *model) {
   if (load->status == 0) load->status = weight_loader_finish(&load->loader, load->error);
 }
 
-static int make_rope(model_t *model, int32_t max_model_len, error_t *error) {
-  const rope_config_t *config = &model->blueprint.rope;
-  if (model->blueprint.learned_positions) return 0;
+static int make_rope(const rope_config_t *config, int32_t max_model_len, float **inv_freq,
+                     rope_t *out, error_t *error) {
   size_t half = (size_t)config->dims / 2;
   double *exact = calloc(half, sizeof(double)), scale;
-  model->inv_freq = calloc(half, sizeof(float));
-  if (exact == NULL || model->inv_freq == NULL) {
+  *inv_freq = calloc(half, sizeof(float));
+  if (exact == NULL || *inv_freq == NULL) {
     free(exact);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for rotary frequencies");
   }
   rope_frequencies(config, max_model_len, exact, &scale);
-  for (size_t i = 0; i < half; i++) model->inv_freq[i] = (float)exact[i];
+  for (size_t i = 0; i < half; i++) (*inv_freq)[i] = (float)exact[i];
   free(exact);
-  model->rope = (rope_t){.dims = config->dims, .inv_freq = model->inv_freq, .scale = (float)scale};
+  *out = (rope_t){.dims = config->dims, .inv_freq = *inv_freq, .scale = (float)scale};
   return 0;
+}
+
+static int make_ropes(model_t *model, int32_t max_model_len, error_t *error) {
+  const blueprint_t *bp = &model->blueprint;
+  if (bp->learned_positions) return 0;
+  int status = make_rope(&bp->rope, max_model_len, &model->inv_freq, &model->rope, error);
+  if (status != 0 || bp->local_rope.type == ROPE_NONE) return status;
+  return make_rope(&bp->local_rope, max_model_len, &model->local_inv_freq, &model->local_rope,
+                   error);
 }
 
 static model_t *make_model(const ops_t *ops, device_t *device, const blueprint_t *blueprint) {
@@ -116,15 +190,40 @@ static model_t *make_model(const ops_t *ops, device_t *device, const blueprint_t
   model->device = device;
   model->blueprint = *blueprint;
   model->layers = calloc(count, sizeof(layer_t));
-  model->blueprint.window_layers = calloc(count, 1);
-  if (model->layers == NULL || model->blueprint.window_layers == NULL) {
+  model->blueprint.layer_flags = calloc(count, 1);
+  if (model->layers == NULL || model->blueprint.layer_flags == NULL) {
     model_free(model);
     return NULL;
   }
-  if (blueprint->window_layers != NULL) {
-    memcpy(model->blueprint.window_layers, blueprint->window_layers, count);
-  }
+  memcpy(model->blueprint.layer_flags, blueprint->layer_flags, count);
   return model;
+}
+
+/* Gemma rounds the square root of h to the type that the model runs in. */
+static void set_embed_scale(model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  model->embed_scale = (float)(bp->embed_scale / bp->residual_scale);
+  if (!bp->embed_rounds) return;
+  float rounded;
+  convert_row(&rounded, bp->dtype, &model->embed_scale, DTYPE_F32, 1);
+  convert_row(&model->embed_scale, DTYPE_F32, &rounded, bp->dtype, 1);
+}
+
+/* A back end may lack what some families need. */
+static int check_back_end(const ops_t *ops, const blueprint_t *bp, error_t *error) {
+  bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
+  if (!missing) return 0;
+  return error_set(error, ERR_CONFIGURATION, "device",
+                   "the back end %s cannot run the experts of %s; use --device cpu", ops->name,
+                   bp->architecture);
+}
+
+/* What only shows once the type is chosen. */
+static int check_dtype(const blueprint_t *bp, const model_options_t *options, error_t *error) {
+  dtype_t dtype = options->dtype >= 0 ? (dtype_t)options->dtype : bp->dtype;
+  if (!bp->norm_plus_one || dtype != DTYPE_F16) return 0;
+  return error_set(error, ERR_CONFIGURATION, "dtype",
+                   "%s overflows in float16; use bfloat16 or float32", bp->architecture);
 }
 
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
@@ -135,15 +234,19 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                      "max_model_len is %d, the model allows 1..%d", max_model_len,
                      blueprint->max_model_len);
   }
+  int status = check_dtype(blueprint, options, error);
+  if (status == 0) status = check_back_end(ops, blueprint, error);
+  if (status != 0) return status;
   model_t *model = make_model(ops, device, blueprint);
   if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
   load_t load = {.error = error};
-  load.status = make_rope(model, max_model_len, error);
+  load.status = make_ropes(model, max_model_len, error);
   if (load.status == 0) {
     load.status = weight_loader_open(&load.loader, ops, device, blueprint, options, error);
   }
   if (load.status == 0) {
     model->blueprint.dtype = load.loader.dtype;
+    set_embed_scale(model);
     load_all(&load, model);
     model->hash = load.loader.hash;
     weight_loader_close(&load.loader);
@@ -160,6 +263,7 @@ void model_free(model_t *model) {
   if (model == NULL) return;
   free(model->layers);
   free(model->inv_freq);
+  free(model->local_inv_freq);
   blueprint_free(&model->blueprint);
   free(model);
 }
@@ -168,14 +272,22 @@ uint64_t model_hash(const model_t *model) {
   return model->hash;
 }
 
-size_t model_weight_bytes(const blueprint_t *blueprint) {
+/* Bytes of a block of MXFP4 on a device that takes it, else of its numbers. */
+static size_t tensor_bytes(const ops_t *ops, const blueprint_t *bp, const expected_tensor_t *t) {
+  size_t elements = (size_t)tensor_elements(t);
+  if (t->cols == 0) return elements * sizeof(float);
+  if (t->role == ROLE_ROUTER) return elements * sizeof(float);
+  bool blocks = t->form == FORM_STACK_BLOCKS && bp->dtype == DTYPE_BF16 &&
+                ops->weight_formats & 1U << WEIGHT_MXFP4;
+  return blocks ? elements / MXFP4_COLS * MXFP4_BYTES : elements * dtype_size(bp->dtype);
+}
+
+size_t model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint) {
   tensor_list_t list;
   size_t bytes = 0;
   if (tensors_expect(blueprint, &list, NULL) != 0) return SIZE_MAX;
   for (int32_t i = 0; i < list.count; i++) {
-    const expected_tensor_t *tensor = &list.tensors[i];
-    size_t element = tensor->cols == 0 ? sizeof(float) : dtype_size(blueprint->dtype);
-    bytes += (size_t)tensor_elements(tensor) * element;
+    bytes += tensor_bytes(ops, blueprint, &list.tensors[i]);
   }
   tensors_free(&list);
   return bytes;

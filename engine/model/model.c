@@ -15,8 +15,20 @@ static int32_t qkv_width(const blueprint_t *bp) {
   return (bp->num_heads + 2 * bp->num_kv_heads) * bp->head_dim;
 }
 
+static bool all_experts(const blueprint_t *bp) {
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    if (!(bp->layer_flags[i] & LAYER_EXPERTS)) return false;
+  }
+  return true;
+}
+
+/* Width of the widest dense MLP; at least 1. */
+static int32_t mlp_width(const blueprint_t *bp) {
+  return larger(bp->shared_size, all_experts(bp) ? 1 : bp->intermediate_size);
+}
+
 static int32_t up_width(const blueprint_t *bp) {
-  return bp->intermediate_size * (bp->gated_mlp ? 2 : 1);
+  return mlp_width(bp) * (bp->gated_mlp ? 2 : 1);
 }
 
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
@@ -27,6 +39,9 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
   limits->head_dim_max = bp->head_dim;
+  limits->experts_max = bp->num_experts;
+  limits->experts_top_max = bp->experts_top;
+  limits->expert_width_max = bp->expert_size;
 }
 
 int model_prepare(model_t *model, const step_limits_t *limits, error_t *error) {
@@ -37,11 +52,17 @@ int model_prepare(model_t *model, const step_limits_t *limits, error_t *error) {
     act_t **buffer;
     int32_t width;
   } buffers[] = {
-      {&model->x, width},           {&model->y, width},
-      {&model->qkv, qkv_width(bp)}, {&model->attn, bp->num_heads * bp->head_dim},
-      {&model->up, up_width(bp)},   {&model->act, bp->intermediate_size},
+      {&model->x, width},
+      {&model->y, width},
+      {&model->qkv, qkv_width(bp)},
+      {&model->attn, bp->num_heads * bp->head_dim},
+      {&model->up, up_width(bp)},
+      {&model->act, mlp_width(bp)},
+      {&model->shared, bp->shared_size > 0 ? bp->hidden_size : 0},
+      {&model->gate, bp->shared_size > 0 ? 1 : 0},
   };
   for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+    if (buffers[i].width == 0) continue;
     *buffers[i].buffer = model->ops->buffer(model->device, rows, buffers[i].width);
     if (*buffers[i].buffer != NULL) continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
@@ -56,13 +77,22 @@ static void embed_tokens(model_t *model, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   if (model->project_in != NULL) {
-    ops->embed(device, model->y, model->embed, 1.0f);
+    ops->embed(device, model->y, model->embed, model->embed_scale);
     ops->linear(device, model->x, model->y, model->project_in, NULL, NULL, rows);
   } else {
-    ops->embed(device, model->x, model->embed, 1.0f);
+    ops->embed(device, model->x, model->embed, model->embed_scale);
   }
   if (model->positions != NULL) {
     ops->embed_positions(device, model->x, model->positions, model->blueprint.position_offset);
+  }
+}
+
+/* out[T, width] += what the adapters of the tokens add to the parts [first, last] of a layer. */
+static void adapt(model_t *model, const layer_t *layer, int first, int last, act_t *out,
+                  const act_t *in) {
+  for (int i = first; model->num_adapted > 0 && i <= last; i++) {
+    const lora_target_t *t = &layer->lora[i];
+    if (t->lora != NULL) model->ops->lora_add(model->device, out, in, t->lora, t->column, t->width);
   }
 }
 
@@ -72,20 +102,80 @@ static void attention_block(model_t *model, const layer_t *layer, act_t *out, co
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   ops->linear(device, model->qkv, in, layer->qkv, layer->qkv_bias, NULL, rows);
+  adapt(model, layer, LORA_Q, LORA_QKV, model->qkv, in);
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, model->attn, model->qkv, &layer->attention);
   ops->linear(device, out, model->attn, layer->o, layer->o_bias, residual, rows);
+  adapt(model, layer, LORA_O, LORA_O, out, model->attn);
 }
 
 /* out[T, h] = residual[T, h] + mlp of in[T, h]. */
-static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
-                      const act_t *residual, int32_t rows) {
+static void dense_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                        const act_t *residual, int32_t width, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  ops->linear(device, model->up, in, layer->up, layer->up_bias, NULL, rows);
+  adapt(model, layer, LORA_GATE, LORA_GATE_UP, model->up, in);
+  ops->activation(device, model->act, model->up, model->blueprint.activation, width, rows);
+  ops->linear(device, out, model->act, layer->down, layer->down_bias, residual, rows);
+  adapt(model, layer, LORA_DOWN, LORA_DOWN, out, model->act);
+}
+
+/* The same for a mixture of experts: what the gate of the shared expert lets pass comes first. */
+static void expert_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                         const act_t *residual, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const blueprint_t *bp = &model->blueprint;
-  ops->linear(device, model->up, in, layer->up, layer->up_bias, NULL, rows);
-  ops->activation(device, model->act, model->up, bp->activation, bp->intermediate_size, rows);
-  ops->linear(device, out, model->act, layer->down, layer->down_bias, residual, rows);
+  if (layer->shared != NULL) {
+    dense_block(model, layer, model->shared, in, NULL, bp->shared_size, rows);
+    ops->linear(device, model->gate, in, layer->shared, NULL, NULL, rows);
+    ops->gated_add(device, out, model->shared, model->gate, residual, bp->hidden_size, rows);
+    residual = out;
+  }
+  ops->moe(device, out, in, residual, &layer->moe, rows);
+}
+
+static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                      const act_t *residual, int32_t rows) {
+  if (layer->moe.num_experts > 0)
+    expert_block(model, layer, out, in, residual, rows);
+  else
+    dense_block(model, layer, out, in, residual, model->blueprint.intermediate_size, rows);
+}
+
+/* x[T, h] += what the layer adds; y[T, h] is scratch. */
+static void run_layer(model_t *model, const layer_t *layer, act_t *x, act_t *y, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  switch (model->blueprint.block) {
+  case BLOCK_PRE_NORM:
+    ops->norm(device, y, x, NULL, &layer->attn_norm, rows);
+    attention_block(model, layer, x, y, x, rows);
+    ops->norm(device, y, x, NULL, &layer->mlp_norm, rows);
+    mlp_block(model, layer, x, y, x, rows);
+    break;
+  case BLOCK_POST_NORM:
+    attention_block(model, layer, y, x, x, rows);
+    ops->norm(device, x, y, NULL, &layer->attn_norm, rows);
+    mlp_block(model, layer, y, x, x, rows);
+    ops->norm(device, x, y, NULL, &layer->mlp_norm, rows);
+    break;
+  case BLOCK_SANDWICH:
+    ops->norm(device, y, x, NULL, &layer->attn_norm, rows);
+    attention_block(model, layer, y, y, NULL, rows);
+    ops->norm(device, x, y, x, &layer->attn_out_norm, rows);
+    ops->norm(device, y, x, NULL, &layer->mlp_norm, rows);
+    mlp_block(model, layer, y, y, NULL, rows);
+    ops->norm(device, x, y, x, &layer->mlp_out_norm, rows);
+    break;
+  case BLOCK_OUT_NORM:
+    attention_block(model, layer, y, x, NULL, rows);
+    ops->norm(device, x, y, x, &layer->attn_out_norm, rows);
+    mlp_block(model, layer, y, x, NULL, rows);
+    ops->norm(device, x, y, x, &layer->mlp_out_norm, rows);
+    break;
+  }
 }
 
 void model_forward(model_t *model, const batch_t *batch) {
@@ -95,21 +185,9 @@ void model_forward(model_t *model, const batch_t *batch) {
   act_t *x = model->x, *y = model->y;
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
+  model->num_adapted = batch->num_adapted;
   embed_tokens(model, rows);
-  for (int32_t i = 0; i < bp->num_layers; i++) {
-    const layer_t *layer = &model->layers[i];
-    if (bp->block == BLOCK_PRE_NORM) {
-      ops->norm(device, y, x, NULL, &layer->attn_norm, rows);
-      attention_block(model, layer, x, y, x, rows);
-      ops->norm(device, y, x, NULL, &layer->mlp_norm, rows);
-      mlp_block(model, layer, x, y, x, rows);
-    } else {
-      attention_block(model, layer, y, x, x, rows);
-      ops->norm(device, x, y, NULL, &layer->attn_norm, rows);
-      mlp_block(model, layer, y, x, x, rows);
-      ops->norm(device, x, y, NULL, &layer->mlp_norm, rows);
-    }
-  }
+  for (int32_t i = 0; i < bp->num_layers; i++) run_layer(model, &model->layers[i], x, y, rows);
   ops->gather(device, y, x, bp->hidden_size); /* y[S, h] */
   act_t *from = y, *to = x;
   if (bp->final_norm) {
@@ -125,5 +203,6 @@ void model_forward(model_t *model, const batch_t *batch) {
 }
 
 void model_logits(model_t *model, int32_t first, int32_t rows) {
-  model->ops->logits(model->device, model->head_in, model->head, 0.0f, first, rows);
+  float softcap = (float)model->blueprint.final_softcap;
+  model->ops->logits(model->device, model->head_in, model->head, softcap, first, rows);
 }

@@ -9,7 +9,7 @@
 
 #include "engine/ops.h"
 
-enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024 };
+enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
 
 typedef enum rope_type {
   ROPE_NONE,
@@ -30,12 +30,20 @@ typedef struct rope_config {
   bool truncate;
   int32_t dims;         /* rotated dimensions */
   int32_t original_max; /* original_max_position_embeddings */
+  /* longrope: what the frequencies are divided by, [dims / 2], and the scale of cos and sin */
+  float short_factor[ROPE_FACTORS_MAX], long_factor[ROPE_FACTORS_MAX];
+  double short_scale, long_scale;
 } rope_config_t;
 
 typedef enum block_kind {
-  BLOCK_PRE_NORM, /* x += attn(norm(x)); x += mlp(norm(x)) */
-  BLOCK_POST_NORM /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
+  BLOCK_PRE_NORM,  /* x += attn(norm(x)); x += mlp(norm(x)) */
+  BLOCK_POST_NORM, /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
+  BLOCK_SANDWICH,  /* x += norm(attn(norm(x))); x += norm(mlp(norm(x)))   (Gemma) */
+  BLOCK_OUT_NORM   /* x += norm(attn(x)); x += norm(mlp(x))   (OLMo 2) */
 } block_kind_t;
+
+/* What a layer has of its own. */
+enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4 };
 
 typedef struct blueprint {
   char family[32];       /* "llama", "qwen2", "opt", ... */
@@ -50,20 +58,30 @@ typedef struct blueprint {
   block_kind_t block;
   bool final_norm;
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
-  bool gated_mlp; /* gate, up, down; else fc1, fc2 */
+  bool qk_norm_whole, sinks;
+  bool norm_plus_one;                 /* the stored norm weights are w of (1 + w) */
+  double embed_scale;                 /* of the embeddings; 1 = none */
+  bool embed_rounds;                  /* embed_scale is rounded to the run dtype first */
+  double residual_scale, head_scale;  /* of what is added to the stream; of the logits */
+  double attn_scale;                  /* of q.k; 0 = 1 / sqrt(D) */
+  double attn_softcap, final_softcap; /* 0 = none */
+  bool gated_mlp;                     /* gate, up, down; else fc1, fc2 */
   activation_t activation;
   bool tied; /* head = embedding */
   bool learned_positions;
-  int32_t position_offset; /* OPT: 2 */
-  int32_t num_positions;   /* rows of the learned table without the offset */
-  rope_config_t rope;
-  int32_t window;         /* sliding window, 0 = none */
-  uint8_t *window_layers; /* [num_layers] 1 = this layer slides; owned */
-  bool conv1d;            /* GPT-2: weights stored [in, out] */
+  int32_t position_offset;        /* OPT: 2 */
+  int32_t num_positions;          /* rows of the learned table without the offset */
+  rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
+  int32_t window;                 /* sliding window, 0 = none */
+  uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
+  int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
+  bool experts_normalise, experts_mxfp4;
+  bool conv1d; /* GPT-2: weights stored [in, out] */
   /* generation */
-  int32_t max_model_len; /* longest sequence that the checkpoint allows */
-  int32_t primary_eos;   /* -1 = none */
-  int32_t num_eos;       /* union of config and generation_config, primary included */
+  int32_t max_model_len;     /* longest sequence that the checkpoint allows */
+  int32_t default_model_len; /* what to run with when nobody says: short longrope, or the longest */
+  int32_t primary_eos;       /* -1 = none */
+  int32_t num_eos;           /* union of config and generation_config, primary included */
   int32_t eos_ids[MODEL_EOS_MAX];
   int32_t bos_id;
   /* generation_config.json sampling defaults; NaN / -1 = not given */
@@ -95,8 +113,8 @@ typedef struct model_options {
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                int32_t max_model_len, const model_options_t *options, model_t **out,
                error_t *error);
-/* Bytes that the weights take on the device, by formula, before anything is read. */
-size_t model_weight_bytes(const blueprint_t *blueprint);
+/* Bytes that the weights take on a device of `ops`, by formula, before anything is read. */
+size_t model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint);
 /* Takes the activation buffers; after this the model allocates nothing. */
 int model_prepare(model_t *model, const step_limits_t *limits, error_t *error);
 void model_free(model_t *model); /* device memory goes with the device */

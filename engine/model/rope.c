@@ -53,6 +53,11 @@ void rope_frequencies(const rope_config_t *rope, int32_t max_model_len, double *
     for (int32_t i = 0; i < half; i++) inv_freq[i] /= rope->factor;
   } else if (rope->type == ROPE_LLAMA3) {
     for (int32_t i = 0; i < half; i++) inv_freq[i] = llama3_frequency(rope, inv_freq[i]);
+  } else if (rope->type == ROPE_LONGROPE) {
+    bool longer = max_model_len > rope->original_max;
+    const float *factors = longer ? rope->long_factor : rope->short_factor;
+    for (int32_t i = 0; i < half; i++) inv_freq[i] /= factors[i];
+    *scale = longer ? rope->long_scale : rope->short_scale;
   } else if (rope->type == ROPE_YARN) {
     yarn_frequencies(rope, inv_freq);
     bool derive = rope->attention_factor == 0.0 && rope->factor > 1.0;

@@ -9,8 +9,8 @@
 #include "engine/model/model.h"
 
 /* Fills inv_freq[dims / 2] (radians per position) and the factor of cos and sin. `max_model_len`
- * matters to ROPE_DYNAMIC only: a cache cannot follow frequencies that change while a sequence
- * grows, so they are fixed at load for the longest sequence. */
+ * matters to ROPE_DYNAMIC and ROPE_LONGROPE: a cache cannot follow frequencies that change while a
+ * sequence grows, so they are fixed at load for the longest sequence. */
 void rope_frequencies(const rope_config_t *rope, int32_t max_model_len, double *inv_freq,
                       double *scale);
 

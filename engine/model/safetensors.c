@@ -202,7 +202,8 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
   }
   if (status != 0) return status;
   size_t count = files->num_tensors - first, data_bytes = mapping_size(mapping) - data_start;
-  status = check_tiling(path, files->tensors + first, count, data_bytes, error);
+  stored_tensor_t *own = count == 0 ? NULL : files->tensors + first;
+  status = check_tiling(path, own, count, data_bytes, error);
   if (status != 0) return status;
   for (size_t i = first; i < files->num_tensors; i++) {
     files->tensors[i].data = mapping_data(mapping) + data_start + files->tensors[i].begin;
@@ -369,12 +370,21 @@ static int no_weights(const weight_files_t *files, error_t *error) {
                    files->dir, pickle);
 }
 
-static int open_all(weight_files_t *files, error_t *error) {
+static int open_one(weight_files_t *files, const char *name, error_t *error) {
+  files->shards = calloc(1, sizeof(*files->shards));
+  if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  int status = open_shard(files, name, strlen(name), error);
+  return status != 0 ? status : sort_names(files, error);
+}
+
+/* `name`: the one file, or NULL for the weights of a model. */
+static int open_all(weight_files_t *files, const char *name, error_t *error) {
   files->dir_fd = open(files->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (files->dir_fd < 0) {
     return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_MODEL_MISSING, NULL, "%s: %s",
                      files->dir, strerror(errno));
   }
+  if (name != NULL) return open_one(files, name, error);
   model_file_t index;
   place_t place = place_of(files, "model.safetensors.index.json");
   int status = model_file_read(files->dir, "model.safetensors.index.json", INDEX_BYTES_MAX,
@@ -388,19 +398,21 @@ static int open_all(weight_files_t *files, error_t *error) {
   if (faccessat(files->dir_fd, "model.safetensors", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     return no_weights(files, error);
   }
-  files->shards = calloc(1, sizeof(*files->shards));
-  if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  status = open_shard(files, "model.safetensors", strlen("model.safetensors"), error);
-  return status != 0 ? status : sort_names(files, error);
+  return open_one(files, "model.safetensors", error);
 }
 
 int weight_files_open(const char *dir, weight_files_t **out, error_t *error) {
+  return weight_files_open_file(dir, NULL, out, error);
+}
+
+int weight_files_open_file(const char *dir, const char *name, weight_files_t **out,
+                           error_t *error) {
   weight_files_t *files = calloc(1, sizeof(*files));
   if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   files->dir_fd = -1;
   files->dir = strdup(dir);
   int status = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
-                                  : open_all(files, error);
+                                  : open_all(files, name, error);
   if (status != 0) {
     weight_files_close(files);
     return status;

@@ -26,7 +26,7 @@ typedef struct stored_tensor {
   int32_t rank;
   int64_t shape[TENSOR_RANK_MAX];
   size_t bytes;
-  size_t begin;        /* offset in the data section */
+  size_t begin;        /* offset in the file */
   const uint8_t *data; /* inside the mapping, any alignment */
   int32_t shard;
 } stored_tensor_t;
@@ -36,6 +36,8 @@ typedef struct weight_files weight_files_t;
 /* Opens DIR/model.safetensors.index.json and its shards, or DIR/model.safetensors. The index wins
  * when both exist. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED, ERR_PERMISSION or ERR_IO. */
 int weight_files_open(const char *dir, weight_files_t **out, error_t *error);
+/* Opens the one file DIR/NAME. */
+int weight_files_open_file(const char *dir, const char *name, weight_files_t **out, error_t *error);
 void weight_files_close(weight_files_t *files); /* NULL is allowed */
 
 const stored_tensor_t *weight_files_find(const weight_files_t *files, const char *name);

@@ -17,6 +17,15 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_KV: return bp->num_kv_heads * head;
   case DIM_QKV: return (bp->num_heads + 2 * bp->num_kv_heads) * head;
   case DIM_HEAD: return head;
+  case DIM_Q_NORM: return bp->qk_norm_whole ? bp->num_heads * head : head;
+  case DIM_K_NORM: return bp->qk_norm_whole ? bp->num_kv_heads * head : head;
+  case DIM_HEADS: return bp->num_heads;
+  case DIM_GATE_UP: return 2 * (int64_t)bp->intermediate_size;
+  case DIM_EXPERTS: return bp->num_experts;
+  case DIM_EXPERT: return bp->expert_size;
+  case DIM_EXPERT_UP: return 2 * (int64_t)bp->expert_size;
+  case DIM_SHARED: return bp->shared_size;
+  case DIM_ONE: return 1;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
   }
   return 0;
@@ -31,14 +40,24 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_MLP] = "intermediate_size",
       [DIM_Q] = "num_attention_heads x head_dim",
       [DIM_KV] = "num_key_value_heads x head_dim",
-      [DIM_QKV] = "3 x hidden_size",
+      [DIM_QKV] = "(num_attention_heads + 2 x num_key_value_heads) x head_dim",
       [DIM_HEAD] = "head_dim",
+      [DIM_Q_NORM] = "head_dim (x num_attention_heads)",
+      [DIM_K_NORM] = "head_dim (x num_key_value_heads)",
+      [DIM_HEADS] = "num_attention_heads",
+      [DIM_GATE_UP] = "2 x intermediate_size",
+      [DIM_EXPERTS] = "the number of experts",
+      [DIM_EXPERT] = "the width of an expert",
+      [DIM_EXPERT_UP] = "2 x the width of an expert",
+      [DIM_SHARED] = "shared_expert_intermediate_size",
+      [DIM_ONE] = "1",
       [DIM_POSITIONS] = "max_position_embeddings",
   };
   return names[dim];
 }
 
-static bool applies(when_t when, const blueprint_t *bp) {
+static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
+  bool experts = layer >= 0 && bp->layer_flags[layer] & LAYER_EXPERTS;
   switch (when) {
   case WHEN_NEVER: return false;
   case WHEN_ALWAYS: return true;
@@ -50,38 +69,78 @@ static bool applies(when_t when, const blueprint_t *bp) {
   case WHEN_O_BIAS: return bp->o_bias;
   case WHEN_MLP_BIAS: return bp->mlp_bias;
   case WHEN_QK_NORM: return bp->qk_norm;
+  case WHEN_DENSE: return !experts;
+  case WHEN_DENSE_BIAS: return !experts && bp->mlp_bias;
+  case WHEN_EXPERTS: return experts;
+  case WHEN_EXPERTS_PLAIN: return experts && !bp->experts_mxfp4;
+  case WHEN_EXPERTS_MXFP4: return experts && bp->experts_mxfp4;
+  case WHEN_SHARED: return experts && bp->shared_size > 0;
   }
   return false;
 }
 
-/* "layers.#.x" with the layer in place of '#', and the suffix behind it. */
-static void write_name(expected_tensor_t *tensor, const char *pattern) {
+/* The pattern with the layer in place of '#', the expert in place of '*', and the suffix. */
+static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t expert) {
+  size_t used = 0, capacity = sizeof(tensor->name);
+  const char *suffix = tensor->bias ? ".bias" : ".weight";
   tensor->absolute = pattern[0] == '/';
   if (tensor->absolute) pattern++;
-  const char *mark = strchr(pattern, '#'), *suffix = tensor->bias ? ".bias" : ".weight";
-  if (mark == NULL) {
-    snprintf(tensor->name, sizeof(tensor->name), "%s%s", pattern, suffix);
-  } else {
-    snprintf(tensor->name, sizeof(tensor->name), "%.*s%d%s%s", (int)(mark - pattern), pattern,
-             tensor->layer, mark + 1, suffix);
+  for (; *pattern != '\0' && used < capacity; pattern++) {
+    int n = 1;
+    if (*pattern == '#')
+      n = snprintf(tensor->name + used, capacity - used, "%d", tensor->layer);
+    else if (*pattern == '*')
+      n = snprintf(tensor->name + used, capacity - used, "%d", expert);
+    else if (*pattern == '!')
+      suffix = "";
+    else
+      tensor->name[used] = *pattern;
+    if (*pattern != '!') used += n > 0 ? (size_t)n : 0;
   }
+  CHECK(used < capacity); /* the patterns are ours, the numbers bounded */
+  snprintf(tensor->name + used, capacity - used, "%s", suffix);
+}
+
+/* Shape in the file. */
+static void write_shape(expected_tensor_t *t) {
+  const int64_t shapes[][EXPECTED_RANK_MAX] = {
+      [FORM_PLAIN] = {t->rows, t->cols},
+      [FORM_TURNED] = {t->cols, t->rows},
+      [FORM_EACH] = {t->rows, t->cols},
+      [FORM_STACK] = {t->stack, t->rows},
+      [FORM_STACK_TURNED] = {t->stack, t->cols, t->rows},
+      [FORM_STACK_BLOCKS] = {t->stack, t->rows, t->cols / MXFP4_COLS, MXFP4_COLS / 2},
+      [FORM_STACK_SCALES] = {t->stack, t->rows, t->cols / MXFP4_COLS},
+  };
+  static const int ranks[] = {
+      [FORM_PLAIN] = 2,        [FORM_TURNED] = 2,       [FORM_EACH] = 2,        [FORM_STACK] = 2,
+      [FORM_STACK_TURNED] = 3, [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
+  t->rank = ranks[t->form] - (t->cols == 0 && !tensor_is_stack(t) ? 1 : 0);
+  memcpy(t->shape, shapes[t->form], sizeof(t->shape));
 }
 
 static void add(tensor_list_t *list, const blueprint_t *bp, const tensor_pattern_t *pattern,
                 int32_t layer, bool bias) {
-  if (!applies(bias ? pattern->bias : pattern->weight, bp)) return;
-  expected_tensor_t *tensor = &list->tensors[list->count++];
-  *tensor = (expected_tensor_t){.role = pattern->role,
-                                .layer = layer,
-                                .bias = bias,
-                                .rows = resolve(pattern->rows, bp),
-                                .row_dim = pattern->rows};
-  if (!bias) {
-    tensor->cols = resolve(pattern->cols, bp);
-    tensor->col_dim = pattern->cols;
-    tensor->conv1d = pattern->conv1d;
+  if (!applies(bias ? pattern->bias : pattern->weight, bp, layer)) return;
+  int32_t copies = pattern->form == FORM_EACH ? bp->num_experts : 1;
+  for (int32_t expert = 0; expert < copies; expert++) {
+    expected_tensor_t *tensor = &list->tensors[list->count++];
+    *tensor = (expected_tensor_t){.role = pattern->role,
+                                  .layer = layer,
+                                  .bias = bias,
+                                  .around_zero = bp->norm_plus_one,
+                                  .rows = resolve(pattern->rows, bp),
+                                  .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
+                                  .row_dim = pattern->rows};
+    if (!bias) {
+      tensor->cols = resolve(pattern->cols, bp);
+      tensor->col_dim = pattern->cols;
+    }
+    /* The bias of a turned matrix is a plain vector. */
+    tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
+    write_name(tensor, pattern->name, expert);
+    write_shape(tensor);
   }
-  write_name(tensor, pattern->name);
 }
 
 static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *layout,
@@ -94,36 +153,49 @@ static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *
   }
 }
 
+/* No fewer than the tensors of a layer, and of what stands outside layers. */
+static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
+  size_t most = 0;
+  for (int i = 0; i < layout->num_patterns; i++) {
+    bool each = layout->patterns[i].form == FORM_EACH;
+    most += each ? (size_t)bp->num_experts : 2;
+  }
+  return most;
+}
+
 int tensors_expect(const blueprint_t *bp, tensor_list_t *out, error_t *error) {
   const family_t *family = family_by_name(bp->family, strlen(bp->family));
   CHECK(family != NULL);
-  size_t most = (size_t)family->layout->num_patterns * 2 * (size_t)(bp->num_layers + 1);
-  *out = (tensor_list_t){.tensors = calloc(most, sizeof(expected_tensor_t))};
-  if (out->tensors == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensors");
-  for (int32_t layer = -1; layer < bp->num_layers; layer++) {
-    if (layer == 0) out->first_of_layer = out->count;
-    add_all(out, bp, family->layout, layer);
-    if (layer == 0) out->per_layer = out->count - out->first_of_layer;
+  size_t most = most_tensors(family->layout, bp) * (size_t)(bp->num_layers + 1);
+  *out = (tensor_list_t){.tensors = calloc(most, sizeof(expected_tensor_t)),
+                         .first = calloc((size_t)bp->num_layers + 1, sizeof(int32_t)),
+                         .num_layers = bp->num_layers};
+  if (out->tensors == NULL || out->first == NULL) {
+    tensors_free(out);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensors");
   }
-  memset(out->place, -1, sizeof(out->place));
-  for (int32_t i = 0; i < out->first_of_layer + out->per_layer; i++) {
-    const expected_tensor_t *tensor = &out->tensors[i];
-    out->place[tensor->role][tensor->bias] = tensor->layer < 0 ? i : i - out->first_of_layer;
+  for (int32_t layer = -1; layer < bp->num_layers; layer++) {
+    add_all(out, bp, family->layout, layer);
+    out->first[layer + 1] = out->count;
   }
   return 0;
 }
 
 void tensors_free(tensor_list_t *list) {
   free(list->tensors);
+  free(list->first);
   *list = (tensor_list_t){0};
 }
 
 const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t role, int32_t layer,
                                      bool bias) {
-  int32_t place = list->place[role][bias];
-  if (place < 0) return NULL;
-  if (role < ROLE_FIRST_OF_LAYER) return &list->tensors[place];
-  return &list->tensors[list->first_of_layer + layer * list->per_layer + place];
+  bool outside = role < ROLE_FIRST_OF_LAYER;
+  int32_t first = outside ? 0 : list->first[layer];
+  int32_t last = list->first[outside ? 0 : layer + 1];
+  for (int32_t i = first; i < last; i++) {
+    if (list->tensors[i].role == role && list->tensors[i].bias == bias) return &list->tensors[i];
+  }
+  return NULL;
 }
 
 int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, error_t *error) {

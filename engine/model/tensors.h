@@ -8,7 +8,7 @@
 
 #include "engine/model/family.h"
 
-enum { EXPECTED_NAME_MAX = 96 };
+enum { EXPECTED_NAME_MAX = 96, EXPECTED_RANK_MAX = 4 };
 
 typedef struct expected_tensor {
   char name[EXPECTED_NAME_MAX]; /* without the file's prefix, with ".weight" or ".bias" */
@@ -16,28 +16,38 @@ typedef struct expected_tensor {
   tensor_role_t role;
   int32_t layer; /* -1 outside layers */
   bool bias;
-  bool conv1d;            /* stored [cols, rows] */
-  int64_t rows, cols;     /* of the matrix in use; cols = 0: a vector of `rows` */
+  bool around_zero; /* norm weights w of (1 + w) */
+  form_t form;
+  int64_t rows, cols;     /* of the matrix in use, of each expert; cols = 0: a vector of `rows` */
+  int64_t stack;          /* matrices in the tensor: experts, else 1 */
   dim_t row_dim, col_dim; /* where the sizes come from, for messages */
+  int rank;               /* as stored */
+  int64_t shape[EXPECTED_RANK_MAX];
 } expected_tensor_t;
 
 typedef struct tensor_list {
   expected_tensor_t *tensors; /* owned */
   int32_t count;
-  int32_t first_of_layer;       /* index of layer 0's first tensor */
-  int32_t per_layer;            /* tensors of one layer */
-  int32_t place[ROLE_COUNT][2]; /* [role][bias]: index, within the layer for layer roles; -1 */
+  int32_t *first; /* [num_layers + 1] index of a layer's first tensor; owned */
+  int32_t num_layers;
 } tensor_list_t;
 
 /* 0 or ERR_NO_MEMORY. Free with tensors_free. */
 int tensors_expect(const blueprint_t *blueprint, tensor_list_t *out, error_t *error);
 void tensors_free(tensor_list_t *list);
-/* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. */
+/* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. Of
+ * a role with one tensor per expert it is the first; the others stand behind it. */
 const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t role, int32_t layer,
                                      bool bias);
-/* Elements of a tensor. Fits: the dimensions of a blueprint are bounded. */
+/* True when one tensor of the file holds all experts. */
+static inline bool tensor_is_stack(const expected_tensor_t *tensor) {
+  return tensor->form >= FORM_STACK;
+}
+
+/* Numbers that a tensor stands for. Fits: the dimensions of a blueprint are bounded. */
 static inline int64_t tensor_elements(const expected_tensor_t *tensor) {
-  return tensor->cols == 0 ? tensor->rows : tensor->rows * tensor->cols;
+  if (tensor->form == FORM_STACK_SCALES) return 0;
+  return tensor->stack * tensor->rows * (tensor->cols == 0 ? 1 : tensor->cols);
 }
 /* "intermediate_size" and the like: the config keys behind a dimension. */
 const char *tensor_dim_name(dim_t dim);

@@ -3,6 +3,8 @@
  * A matrix may be stacked from several stored tensors (q, k, v; gate, up) and its rows may need
  * another element type; both happen in row(), which the back end calls from its packing threads.
  * GPT-2 stores its linear layers transposed: those are turned over in blocks, one tensor at a time.
+ * Experts come as one tensor each or as stacks, and become one stack; MXFP4 blocks go to the device
+ * as they are when it takes them, else as plain numbers.
  * Every element is looked at once: a NaN or an infinity fails the load by name.
  */
 #include "engine/model/weights.h"
@@ -11,11 +13,12 @@
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS_MAX = 3, TURN_BLOCK = 32 };
+enum { ROLES_MAX = 3, TURN_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
 
 /* One stored tensor as rows of a matrix. */
 typedef struct part {
@@ -28,10 +31,15 @@ typedef struct part {
   atomic_bool bad; /* some element is not finite */
 } part_t;
 
+/* The parts of a matrix, or of every expert of a stack, one expert behind the other. */
 typedef struct matrix {
-  part_t parts[PARTS_MAX];
-  int num_parts;
-  int64_t rows, cols;
+  part_t *parts;             /* owned */
+  part_t *exponents;         /* of MXFP4 blocks, the last of `parts`; NULL = none */
+  int num_parts;             /* with exponents */
+  int parts_each;            /* that make one matrix */
+  int64_t rows, cols, stack; /* rows of the whole stack */
+  bool interleaved;          /* gate and up rows stand in turns */
+  weight_format_t format;
   dtype_t dtype;
 } matrix_t;
 
@@ -47,10 +55,24 @@ static void open_part(const weight_loader_t *loader, const expected_tensor_t *te
   part->type = weights_stored_dtype(part->stored);
 }
 
+/* Elements of a dummy tensor: those of the run type, whatever type they are wanted in. */
+static void fill_part(const part_t *part, uint8_t *out, dtype_t dtype, int64_t first,
+                      int64_t count) {
+  uint32_t piece[FILL_PIECE];
+  while (count > 0) {
+    int64_t n = count < FILL_PIECE ? count : FILL_PIECE;
+    dummy_fill(&part->dummy, piece, part->type, first, n);
+    convert_row(out, dtype, piece, part->type, n);
+    out += (size_t)n * dtype_size(dtype);
+    first += n;
+    count -= n;
+  }
+}
+
 /* Row `row` of a part in the run type: in place when it can be, else in `scratch`. */
 static const void *part_row(part_t *part, dtype_t dtype, int64_t row, int64_t cols, void *scratch) {
   if (part->data == NULL) {
-    dummy_fill(&part->dummy, scratch, dtype, row * cols, cols);
+    fill_part(part, scratch, dtype, row * cols, cols);
     return scratch;
   }
   size_t size = dtype_size(part->type);
@@ -64,26 +86,78 @@ static const void *part_row(part_t *part, dtype_t dtype, int64_t row, int64_t co
   return out;
 }
 
-static const void *matrix_row(void *context, int64_t row, void *scratch) {
-  matrix_t *matrix = context;
-  int i = 0;
-  while (row >= matrix->parts[i].tensor->rows) row -= matrix->parts[i++].tensor->rows;
-  return part_row(&matrix->parts[i], matrix->dtype, row, matrix->cols, scratch);
+/* Gate rows first, then up rows: where row `row` of an interleaved matrix of `rows` stands. */
+static int64_t stored_row(const matrix_t *matrix, int64_t row, int64_t rows) {
+  if (!matrix->interleaved) return row;
+  return row < rows / 2 ? 2 * row : 2 * (row - rows / 2) + 1;
 }
 
-/* [cols, rows] as stored becomes [rows, cols], a block of stored rows at a time. */
-static void turn_rows(part_t *part, uint8_t *out, uint8_t *made, dtype_t type) {
+static void read_bytes(const part_t *part, uint8_t *out, int64_t first, int64_t count) {
+  if (part->data != NULL)
+    memcpy(out, part->data + first, (size_t)count);
+  else
+    dummy_bytes(&part->dummy, part->tensor, out, first, count);
+}
+
+/* A row of blocks as weight_source.h wants them, or widened to the run type. */
+static const void *block_row(matrix_t *matrix, int64_t row, uint8_t *scratch) {
+  static const float codes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  part_t *part = &matrix->parts[0];
+  const int64_t groups = matrix->cols / MXFP4_COLS;
+  const size_t wide = MXFP4_COLS * dtype_size(matrix->dtype);
+  bool good = true;
+  for (int64_t g = row * groups; g < (row + 1) * groups; g++) {
+    uint8_t block[MXFP4_BYTES];
+    float values[MXFP4_COLS];
+    read_bytes(part, block, g * NIBBLE_BYTES, NIBBLE_BYTES);
+    read_bytes(matrix->exponents, block + NIBBLE_BYTES, g, 1);
+    int exponent = block[NIBBLE_BYTES];
+    for (int i = 0; i < MXFP4_COLS; i++) {
+      int code = block[i / 2] >> (i % 2 ? 4 : 0) & 15;
+      float value = exponent == 255 ? NAN : ldexpf(codes[code & 7], exponent - 127);
+      values[i] = code & 8 ? -value : value;
+    }
+    good = good && convert_finite(values, DTYPE_F32, MXFP4_COLS);
+    if (matrix->format == WEIGHT_MXFP4) {
+      memcpy(scratch + (size_t)(g - row * groups) * MXFP4_BYTES, block, MXFP4_BYTES);
+    } else {
+      uint8_t *out = scratch + (size_t)(g - row * groups) * wide;
+      convert_row(out, matrix->dtype, values, DTYPE_F32, MXFP4_COLS);
+      good = good && convert_finite(out, matrix->dtype, MXFP4_COLS);
+    }
+  }
+  if (!good) atomic_store(&part->bad, true);
+  return scratch;
+}
+
+static const void *matrix_row(void *context, int64_t row, void *scratch) {
+  matrix_t *matrix = context;
+  int64_t rows = matrix->rows / matrix->stack, expert = row / rows;
+  row -= expert * rows;
+  if (tensor_is_stack(matrix->parts[0].tensor)) {
+    row = expert * rows + stored_row(matrix, row, rows);
+    if (matrix->exponents != NULL) return block_row(matrix, row, scratch);
+    return part_row(&matrix->parts[0], matrix->dtype, row, matrix->cols, scratch);
+  }
+  part_t *part = &matrix->parts[expert * matrix->parts_each];
+  while (row >= part->tensor->rows) row -= part++->tensor->rows;
+  return part_row(part, matrix->dtype, row, matrix->cols, scratch);
+}
+
+/* [cols, rows] as stored, from element `base` on, becomes [rows, cols], a block of stored rows at a
+ * time. */
+static void turn_rows(part_t *part, int64_t base, uint8_t *out, uint8_t *made) {
   const int64_t rows = part->tensor->rows, cols = part->tensor->cols;
-  const size_t size = dtype_size(type);
+  const size_t size = dtype_size(part->type);
   for (int64_t first = 0; first < cols; first += TURN_BLOCK) {
     int64_t count = cols - first < TURN_BLOCK ? cols - first : TURN_BLOCK;
     const uint8_t *in = made;
     if (part->data != NULL)
-      in = part->data + (size_t)(first * rows) * size;
+      in = part->data + (size_t)(base + first * rows) * size;
     else
-      dummy_fill(&part->dummy, made, type, first * rows, count * rows);
+      dummy_fill(&part->dummy, made, part->type, base + first * rows, count * rows);
     for (int64_t row = 0; row < rows; row++) {
-      uint8_t *to = out + (size_t)(row * cols + first) * size;
+      uint8_t *to = out + (size_t)(base + row * cols + first) * size;
       for (int64_t i = 0; i < count; i++) {
         memcpy(to + (size_t)i * size, in + (size_t)(i * rows + row) * size, size);
       }
@@ -92,15 +166,18 @@ static void turn_rows(part_t *part, uint8_t *out, uint8_t *made, dtype_t type) {
 }
 
 static int turn(part_t *part, error_t *error) {
-  size_t bytes = (size_t)tensor_elements(part->tensor) * dtype_size(part->type);
-  size_t block = (size_t)part->tensor->rows * TURN_BLOCK * dtype_size(part->type);
+  const expected_tensor_t *tensor = part->tensor;
+  size_t bytes = (size_t)tensor_elements(tensor) * dtype_size(part->type);
+  size_t block = (size_t)tensor->rows * TURN_BLOCK * dtype_size(part->type);
   uint8_t *made = part->data == NULL ? malloc(block) : NULL;
   part->turned = malloc(bytes);
   if (part->turned == NULL || (part->data == NULL && made == NULL)) {
     free(made);
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory to transpose %s", part->tensor->name);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory to transpose %s", tensor->name);
   }
-  turn_rows(part, part->turned, made, part->type);
+  for (int64_t i = 0; i < tensor->stack; i++) {
+    turn_rows(part, i * tensor->rows * tensor->cols, part->turned, made);
+  }
   part->data = part->turned;
   free(made);
   return 0;
@@ -109,7 +186,7 @@ static int turn(part_t *part, error_t *error) {
 /* Names, shapes, types, and eight bytes at each of up to 16 places of a tensor. */
 static void add_hash(weight_loader_t *loader, const part_t *part) {
   const expected_tensor_t *tensor = part->tensor;
-  int64_t numbers[3] = {tensor->rows, tensor->cols, (int64_t)part->type};
+  int64_t numbers[3] = {tensor->stack * tensor->rows, tensor->cols, (int64_t)part->type};
   uint64_t hash = dummy_hash_bytes(loader->hash, tensor->name, strlen(tensor->name));
   hash = dummy_hash_bytes(hash, numbers, sizeof(numbers));
   if (part->stored == NULL) {
@@ -127,7 +204,8 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int status, er
   for (int i = 0; i < matrix->num_parts; i++) {
     part_t *part = &matrix->parts[i];
     if (status == 0 && atomic_load(&part->bad)) {
-      bool narrowed = part->type == DTYPE_F32 && loader->dtype != DTYPE_F32;
+      bool blocks = part->tensor->form == FORM_STACK_BLOCKS;
+      bool narrowed = !blocks && part->type == DTYPE_F32 && loader->dtype != DTYPE_F32;
       status = error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s: holds NaN or infinity%s",
                          part->stored != NULL ? part->stored->name : part->tensor->name,
                          narrowed ? ", or a number that the chosen dtype cannot hold" : "");
@@ -137,6 +215,7 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int status, er
     free(part->turned);
     loader->elements_done += tensor_elements(part->tensor);
   }
+  free(matrix->parts);
   const model_options_t *options = loader->options;
   if (status == 0 && options->progress != NULL) {
     options->progress(options->progress_context,
@@ -145,32 +224,60 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int status, er
   return status;
 }
 
+/* Opens what `roles` have; the number of parts, or ERR_NO_MEMORY. */
 static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                        int32_t layer, bool bias, matrix_t *matrix) {
-  CHECK(num_roles <= PARTS_MAX);
+                        int32_t layer, bool bias, matrix_t *matrix, error_t *error) {
+  const expected_tensor_t *found[ROLES_MAX];
+  int count = 0, copies = 1;
+  CHECK(num_roles <= ROLES_MAX);
+  matrix->stack = 1;
   for (int i = 0; i < num_roles; i++) {
     const expected_tensor_t *tensor = tensors_get(&loader->list, roles[i], layer, bias);
     if (tensor == NULL) continue;
-    open_part(loader, tensor, &matrix->parts[matrix->num_parts++]);
-    matrix->rows += tensor->rows;
+    found[count++] = tensor;
+    if (tensor->form == FORM_EACH) copies = loader->num_experts;
+    matrix->stack = tensor->stack > 1 ? tensor->stack : copies;
+    matrix->rows += tensor->rows * matrix->stack;
     matrix->cols = tensor->cols;
+    matrix->interleaved = tensor->role == ROLE_EXPERT_GATE_UP;
+  }
+  if (count == 0) return 0;
+  matrix->parts = calloc((size_t)(count * copies) + 1, sizeof(part_t));
+  if (matrix->parts == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for experts");
+  matrix->parts_each = count;
+  for (int expert = 0; expert < copies; expert++) {
+    for (int i = 0; i < count; i++) {
+      open_part(loader, found[i] + expert, &matrix->parts[matrix->num_parts++]);
+    }
+  }
+  if (found[0]->form == FORM_STACK_BLOCKS) { /* the exponents' role follows that of the blocks */
+    matrix->exponents = &matrix->parts[matrix->num_parts++];
+    open_part(loader, tensors_get(&loader->list, found[0]->role + 1, layer, false),
+              matrix->exponents);
+    bool taken = loader->ops->weight_formats & 1U << WEIGHT_MXFP4 && matrix->dtype == DTYPE_BF16;
+    matrix->format = taken ? WEIGHT_MXFP4 : WEIGHT_PLAIN;
   }
   return matrix->num_parts;
 }
 
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, weight_t **out, error_t *error) {
-  matrix_t matrix = {.dtype = loader->dtype};
-  int status = 0;
+                         int32_t layer, dtype_t dtype, weight_t **out, error_t *error) {
+  matrix_t matrix = {.dtype = dtype};
   *out = NULL;
-  if (gather_parts(loader, roles, num_roles, layer, false, &matrix) == 0) return 0;
+  int status = gather_parts(loader, roles, num_roles, layer, false, &matrix, error);
+  if (status <= 0) return status;
+  status = 0;
   for (int i = 0; i < matrix.num_parts && status == 0; i++) {
-    if (matrix.parts[i].tensor->conv1d) status = turn(&matrix.parts[i], error);
+    form_t form = matrix.parts[i].tensor->form;
+    bool turned = form == FORM_TURNED || form == FORM_STACK_TURNED;
+    if (turned) status = turn(&matrix.parts[i], error);
   }
   if (status == 0) {
     weight_source_t source = {.name = matrix.parts[0].tensor->name,
                               .rows = matrix.rows,
                               .cols = matrix.cols,
+                              .stack = (int32_t)matrix.stack,
+                              .format = matrix.format,
                               .dtype = matrix.dtype,
                               .row = matrix_row,
                               .context = &matrix};
@@ -180,33 +287,42 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
 }
 
 /* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. */
-static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_t **out, error_t *error) {
-  size_t count = (size_t)matrix->rows;
-  float *values = calloc(count, sizeof(float)), *scratch = calloc(count, sizeof(float));
+static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_t change,
+                       vector_t **out, error_t *error) {
+  size_t count = (size_t)matrix->rows, filled = 0;
+  float *values = calloc(count, sizeof(float)), *stored = calloc(count, sizeof(float));
+  float *scratch = calloc(count, sizeof(float));
   int status = 0;
-  if (values == NULL || scratch == NULL) {
+  if (values == NULL || stored == NULL || scratch == NULL) {
     status = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);
   } else {
-    float *at = values;
     for (int i = 0; i < matrix->num_parts; i++) {
-      int64_t n = matrix->parts[i].tensor->rows;
+      const expected_tensor_t *tensor = matrix->parts[i].tensor;
+      int64_t n = tensor->rows * tensor->stack;
       const void *row = part_row(&matrix->parts[i], matrix->dtype, 0, n, scratch);
-      convert_row(at, DTYPE_F32, row, matrix->dtype, n);
-      at += n;
+      convert_row(stored, DTYPE_F32, row, matrix->dtype, n);
+      for (int64_t k = 0; k < n; k++) {
+        int64_t at = k / tensor->rows * tensor->rows;
+        at += stored_row(matrix, k % tensor->rows, tensor->rows);
+        values[filled++] = (stored[at] + change.add) * change.factor;
+      }
     }
     status = loader->ops->vector(loader->device, values, (int64_t)count, out, error);
   }
   free(values);
+  free(stored);
   free(scratch);
   return status;
 }
 
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, bool bias, vector_t **out, error_t *error) {
+                         int32_t layer, bool bias, vector_change_t change, vector_t **out,
+                         error_t *error) {
   matrix_t matrix = {.dtype = loader->dtype};
   *out = NULL;
-  if (gather_parts(loader, roles, num_roles, layer, bias, &matrix) == 0) return 0;
-  int status = make_vector(loader, &matrix, out, error);
+  int status = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
+  if (status <= 0) return status;
+  status = make_vector(loader, &matrix, change, out, error);
   return close_parts(loader, &matrix, status, error);
 }
 
@@ -227,6 +343,7 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
   loader->dtype = options->dtype >= 0 ? (dtype_t)options->dtype : blueprint->dtype;
   loader->hash = dummy_mix((uint64_t)loader->dtype);
   loader->elements_total = blueprint->num_parameters;
+  loader->num_experts = blueprint->num_experts;
   int status = tensors_expect(blueprint, &loader->list, error);
   if (status == 0 && !options->dummy) status = open_files(loader, blueprint, error);
   if (status != 0) weight_loader_close(loader);

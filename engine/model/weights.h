@@ -14,8 +14,9 @@ typedef struct weight_loader {
   const ops_t *ops;
   device_t *device;
   const model_options_t *options;
-  dtype_t dtype;                  /* run type */
-  tensor_list_t list;             /* owned */
+  dtype_t dtype;      /* run type */
+  tensor_list_t list; /* owned */
+  int32_t num_experts;
   weight_files_t *files;          /* owned; NULL for dummy weights */
   const stored_tensor_t **stored; /* [list.count], owned; NULL for dummy weights */
   int64_t elements_done, elements_total;
@@ -28,12 +29,18 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
                        error_t *error);
 void weight_loader_close(weight_loader_t *loader);
 
-/* The matrices of `roles` (at most 3, those that exist), stacked by rows, on the device. */
+/* The matrices of `roles` (at most 3, those that exist), stacked by rows, on the device as `dtype`.
+ * Roles of experts make a stack with one such matrix per expert. *out = NULL when none exists. */
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, weight_t **out, error_t *error);
-/* The vectors or biases of `roles`, one behind the other; *out = NULL when none exists. */
+                         int32_t layer, dtype_t dtype, weight_t **out, error_t *error);
+/* The vectors or biases of `roles`, one behind the other; *out = NULL when none exists. Every
+ * element becomes (element + add) * factor. */
+typedef struct vector_change {
+  float add, factor;
+} vector_change_t;
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, bool bias, vector_t **out, error_t *error);
+                         int32_t layer, bool bias, vector_change_t change, vector_t **out,
+                         error_t *error);
 /* After the last tensor: 0 when the files stayed what they were. */
 int weight_loader_finish(weight_loader_t *loader, error_t *error);
 

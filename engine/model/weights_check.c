@@ -18,13 +18,15 @@ dtype_t weights_stored_dtype(const stored_tensor_t *tensor) {
   return DTYPE_F32; /* not reached: check_type comes first */
 }
 
-static int check_type(const stored_tensor_t *tensor, error_t *error) {
-  for (int i = DTYPE_F32; i <= DTYPE_BF16; i++) {
+static int check_type(const stored_tensor_t *tensor, form_t form, error_t *error) {
+  bool bytes = form == FORM_STACK_BLOCKS || form == FORM_STACK_SCALES;
+  if (bytes && strcmp(tensor->type, "U8") == 0) return 0;
+  for (int i = DTYPE_F32; !bytes && i <= DTYPE_BF16; i++) {
     if (strcmp(tensor->type, type_names[i]) == 0) return 0;
   }
   return error_set(error, ERR_MODEL_MALFORMED, NULL,
-                   "tensor %s: dtype %s is not supported; supported: F32, F16, BF16", tensor->name,
-                   tensor->type);
+                   "tensor %s: dtype %s is not supported; supported: %s", tensor->name,
+                   tensor->type, bytes ? "U8 (MXFP4)" : "F32, F16, BF16");
 }
 
 static const char *shape_text(char *out, size_t capacity, const int64_t *shape, int rank) {
@@ -39,30 +41,25 @@ static const char *shape_text(char *out, size_t capacity, const int64_t *shape, 
 
 static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *tensor,
                        error_t *error) {
-  int64_t expected[2] = {tensor->rows, tensor->cols};
-  dim_t dims[2] = {tensor->row_dim, tensor->col_dim};
-  int rank = tensor->cols == 0 ? 1 : 2;
-  if (tensor->conv1d) {
-    expected[0] = tensor->cols;
-    expected[1] = tensor->rows;
-    dims[0] = tensor->col_dim;
-    dims[1] = tensor->row_dim;
-  }
-  bool same = stored->rank == rank;
-  for (int i = 0; same && i < rank; i++) same = stored->shape[i] == expected[i];
+  bool same = stored->rank == tensor->rank;
+  for (int i = 0; same && i < tensor->rank; i++) same = stored->shape[i] == tensor->shape[i];
   if (same) return 0;
-  char found[160], wanted[64];
-  return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s: shape %s, expected %s from %s%s%s",
-                   stored->name, shape_text(found, sizeof(found), stored->shape, stored->rank),
-                   shape_text(wanted, sizeof(wanted), expected, rank), tensor_dim_name(dims[0]),
-                   rank == 2 ? ", " : "", rank == 2 ? tensor_dim_name(dims[1]) : "");
+  const char *rows = tensor_dim_name(tensor->row_dim), *cols = tensor_dim_name(tensor->col_dim);
+  bool turned = tensor->form == FORM_TURNED || tensor->form == FORM_STACK_TURNED;
+  char found[160], wanted[96];
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "tensor %s: shape %s, expected %s from %s%s%s%s", stored->name,
+                   shape_text(found, sizeof(found), stored->shape, stored->rank),
+                   shape_text(wanted, sizeof(wanted), tensor->shape, tensor->rank),
+                   tensor->stack > 1 ? "the number of experts, " : "", turned ? cols : rows,
+                   tensor->cols > 0 ? ", " : "", tensor->cols > 0 ? (turned ? rows : cols) : "");
 }
 
 /* The prefix under which the embedding is found; the first one when it is nowhere. */
 static const char *find_prefix(const weight_files_t *files, const tensor_list_t *list,
                                const layout_t *layout) {
   const expected_tensor_t *embed = tensors_get(list, ROLE_EMBED, 0, false);
-  for (int i = 0; i < 2 && layout->prefixes[i] != NULL; i++) {
+  for (int i = 0; i < 4 && layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s", layout->prefixes[i], embed->name);
     if (weight_files_find(files, name) != NULL) return layout->prefixes[i];
@@ -79,8 +76,10 @@ static int missing(const expected_tensor_t *tensor, const char *name, error_t *e
 }
 
 static bool ignored(const layout_t *layout, const blueprint_t *blueprint, const char *name) {
-  if (blueprint->tied && strcmp(name, "lm_head.weight") == 0) return true;
-  for (int i = 0; i < 4 && layout->ignored[i] != NULL; i++) {
+  if (blueprint->tied &&
+      (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "language_model.lm_head.weight") == 0))
+    return true;
+  for (int i = 0; i < 6 && layout->ignored[i] != NULL; i++) {
     const char *pattern = layout->ignored[i];
     if (pattern[0] != '$') {
       if (strstr(name, pattern) != NULL) return true;
@@ -122,7 +121,7 @@ static int match(const weight_files_t *files, const tensor_list_t *list, const c
     snprintf(name, sizeof(name), "%s%s", tensor->absolute ? "" : prefix, tensor->name);
     stored[i] = weight_files_find(files, name);
     if (stored[i] == NULL) return missing(tensor, name, error);
-    int status = check_type(stored[i], error);
+    int status = check_type(stored[i], tensor->form, error);
     if (status == 0) status = check_shape(stored[i], tensor, error);
     if (status != 0) return status;
     taken[stored[i] - weight_files_at(files, 0)] = 1;

@@ -118,11 +118,23 @@ static size_t spaces_after(const uint8_t *text, size_t at, size_t length) {
   return at;
 }
 
+/* Matches ascend, and so do the spans: those behind are left behind. */
+static bool touches_plain(token_walk_t *w, size_t start, size_t end) {
+  start += w->plain_offset;
+  end += w->plain_offset;
+  while (w->num_plain > 0 && w->plain[0].end <= start) w->plain++, w->num_plain--;
+  return w->num_plain > 0 && w->plain[0].begin < end;
+}
+
 bool token_walk_next(token_walk_t *w, token_span_t *span) {
   token_match_t match;
   if (w->done) return false;
   while (token_matcher_find(w->matcher, w->text, w->from, w->length, &match)) {
     const added_token_t *token = &w->tokens[match.index];
+    if (token->special && touches_plain(w, match.start, match.end)) {
+      w->from = match.start + 1; /* a true one may begin inside */
+      continue;
+    }
     w->from = match.end; /* rstrip does not move the search */
     if (token->single_word &&
         (word_before(w->text, match.start) || word_after(w->text, match.end, w->length)))

@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_TEXT_ADDED_TOKENS_H
 #define INFERD_ENGINE_TEXT_ADDED_TOKENS_H
 
+#include "engine/byte_span.h"
 #include "engine/text/vocab.h"
 
 enum { ADDED_TOKENS_BYTES_MAX = 1 << 23 }; /* all contents of one matcher together */
@@ -48,6 +49,9 @@ typedef struct token_walk {
   const added_token_t *tokens;
   const uint8_t *text;
   size_t length, from, gap_start;
+  const byte_span_t *plain; /* no special token is found that touches one of these bytes */
+  size_t num_plain;
+  size_t plain_offset; /* the spans count from here before `text` */
   bool done;
 } token_walk_t;
 

@@ -98,10 +98,18 @@ static void take_byte(detokenizer_t *d, output_t *out, char byte, bool search) {
   }
 }
 
+static bool is_skipped(const detokenizer_t *d, int32_t id) {
+  if (!d->skip_special_tokens || !(tokenizer_flags(d->tokenizer, id) & TOKEN_SPECIAL)) return false;
+  for (int32_t i = 0; i < d->num_shown_ids; i++) {
+    if (d->shown_ids[i] == id) return false;
+  }
+  return true;
+}
+
 detokenized_t detokenizer_feed(detokenizer_t *d, int32_t id, bool search_stops, char *out) {
   output_t o = {.text = out, .stop_index = -1};
   size_t length;
-  bool skip = d->skip_special_tokens && (tokenizer_flags(d->tokenizer, id) & TOKEN_SPECIAL);
+  bool skip = is_skipped(d, id);
   const char *bytes = tokenizer_bytes(d->tokenizer, id, &length);
   for (size_t i = 0; !skip && i < length && o.stop_index < 0; i++)
     take_byte(d, &o, bytes[i], search_stops);

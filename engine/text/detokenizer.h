@@ -28,6 +28,8 @@ typedef struct detokenizer {
   const stop_set_t *stops;
   bool skip_special_tokens;
   bool include_stop_string;
+  const int32_t *shown_ids; /* special tokens that are text all the same; set after init */
+  int32_t num_shown_ids;
   uint8_t num_pending; /* bytes of an unfinished UTF-8 sequence, at most 3 */
   uint8_t pending[4];
   uint32_t stop_state; /* automaton state */

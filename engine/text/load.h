@@ -57,6 +57,8 @@ int load_decoder(load_t *load, const json_t *value);
 /* load_model.c */
 int load_model(load_t *load, const json_t *value);
 int load_model_legacy(load_t *load, const json_t *vocab, const load_doc_t *merges);
+/* load_unigram.c */
+int load_unigram(load_t *load, const json_t *model);
 /* load_added.c; the model must be there */
 int load_added_begin(load_t *load, uint32_t count_max);
 int load_added_token(load_t *load, const char *content, size_t length, added_token_t token);

@@ -125,11 +125,19 @@ static int check_plain(load_t *load, const json_t *model) {
   return 0;
 }
 
+/* Legacy files have no type; a vocabulary that is a list tells a Unigram model. */
+static bool is_unigram(const json_t *model) {
+  const json_t *type = load_field(model, "type"), *vocab = load_field(model, "vocab");
+  if (type != NULL) return json_equals(type, "Unigram");
+  return vocab != NULL && vocab->type == JSON_ARRAY && load_field(model, "merges") == NULL;
+}
+
 int load_model(load_t *load, const json_t *model) {
   bpe_t *b = &load->t->bpe;
   char quoted[96];
   if (model == NULL || model->type != JSON_OBJECT)
     return load_fail(load, "model", "an object is needed");
+  if (is_unigram(model)) return load_unigram(load, model);
   const json_t *type = load_field(model, "type");
   if (type == NULL && load_field(model, "merges") == NULL)
     return load_fail(load, "model", "neither a \"type\" nor \"merges\"");

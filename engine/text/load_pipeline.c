@@ -4,6 +4,7 @@
  * almost the right pipeline would give wrong ids in silence.
  */
 #include "engine/text/load.h"
+#include "engine/text/regex.h"
 #include "engine/text/unicode.h"
 
 #include <stdio.h>
@@ -133,20 +134,23 @@ static bool read_behavior(const json_t *value, split_behavior_t *out) {
 
 static int split_component(load_t *load, const json_t *value, const char *where) {
   bool regex, invert = false;
-  char quoted[96];
+  char quoted[96], reason[REGEX_REASON_MAX];
   scanner_t scanner;
   split_behavior_t behavior;
   const json_t *pattern = pattern_of(value, &regex);
   if (pattern == NULL) return load_fail(load, where, "Split needs a pattern");
-  if (!(regex ? scanner_compile(pattern->text, pattern->length, &scanner)
-              : scanner_literal(pattern->text, pattern->length, &scanner)))
-    return load_fail(load, where, "Split: unknown %s \"%s\"", regex ? "regex" : "string",
-                     load_quote(quoted, pattern));
+  if (!regex && !scanner_literal(pattern->text, pattern->length, &scanner))
+    return load_fail(load, where, "Split: unknown string \"%s\"", load_quote(quoted, pattern));
   if (!read_behavior(load_field(value, "behavior"), &behavior))
     return load_fail(load, where, "Split: unknown behavior \"%s\"",
                      load_quote(quoted, load_field(value, "behavior")));
   if (!load_bool(load, value, "invert", where, &invert)) return ERR_MODEL_MALFORMED;
-  return add_step(load, where, &scanner, behavior, invert);
+  if (regex && !scanner_compile(pattern->text, pattern->length, &scanner) &&
+      !regex_compile(pattern->text, pattern->length, &scanner, reason))
+    return load_fail(load, where, "Split: regex \"%s\": %s", load_quote(quoted, pattern), reason);
+  int rc = add_step(load, where, &scanner, behavior, invert);
+  if (rc != 0 && regex) regex_free(scanner.regex);
+  return rc;
 }
 
 static int byte_level_component(load_t *load, const json_t *value, const char *where) {
@@ -201,6 +205,10 @@ static int pretokenizer_component(load_t *load, const json_t *value, const char 
   if (json_equals(type, "Split")) return split_component(load, value, where);
   if (json_equals(type, "ByteLevel")) return byte_level_component(load, value, where);
   if (json_equals(type, "Metaspace")) return metaspace_component(load, value, where);
+  if (json_equals(type, "WhitespaceSplit")) {
+    scanner_blanks(&scanner);
+    return add_step(load, where, &scanner, SPLIT_REMOVED, false);
+  }
   if (json_equals(type, "Digits")) {
     bool individual = false;
     if (!load_bool(load, value, "individual_digits", where, &individual))

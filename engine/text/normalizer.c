@@ -58,12 +58,14 @@ static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, con
   return false;
 }
 
-bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
-                    size_t *length, const uint8_t **limit) {
+static bool run_steps(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                      size_t *length, const uint8_t **limit, bool inner) {
   unsigned target = 0;
-  for (unsigned i = 0; i<n->num_steps && * length> 0; i++) {
+  for (unsigned i = 0; i < n->num_steps; i++) {
     bytes_t *out = &s->text[target];
     bool changed = false;
+    if (*length == 0) break;
+    if (inner && n->steps[i].kind == NORMALIZE_PREPEND) continue;
     out->length = 0;
     if (!run_step(&n->steps[i], s, *text, *length, out, &changed)) return false;
     if (!changed) continue;
@@ -71,6 +73,17 @@ bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_
     target = 1 - target;
   }
   return true;
+}
+
+bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                    size_t *length, const uint8_t **limit) {
+  return run_steps(n, s, text, length, limit, false);
+}
+
+bool normalizer_run_inner(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                          size_t *length) {
+  const uint8_t *limit = NULL;
+  return run_steps(n, s, text, length, &limit, true);
 }
 
 void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max) {

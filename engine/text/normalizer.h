@@ -32,6 +32,9 @@ typedef struct normalizer_scratch {
  * result: the input itself when nothing changed, else a buffer of the scratch. False: no memory. */
 bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
                     size_t *length, const uint8_t **limit);
+/* The same for a part that does not begin the text: nothing is put in front of it. */
+bool normalizer_run_inner(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                          size_t *length);
 void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max);
 void normalizer_scratch_free(normalizer_scratch_t *s);
 

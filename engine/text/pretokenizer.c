@@ -6,6 +6,7 @@
 #include "engine/text/pretokenizer.h"
 
 #include "engine/error.h"
+#include "engine/text/regex.h"
 
 #include <stdlib.h>
 
@@ -16,6 +17,7 @@ bool pretokenizer_init(pretokenizer_t *p) {
 }
 
 void pretokenizer_free(pretokenizer_t *p) {
+  for (unsigned i = 0; i < p->num_steps; i++) regex_free(p->steps[i].scanner.regex);
   free(p->steps);
 }
 
@@ -39,6 +41,7 @@ typedef struct cursor {
   size_t at, end;
   size_t match_start, match_end; /* the next match, when `found`; match_start == end: none */
   bool found;
+  bool failed; /* the search gave up: a bound was reached */
 } cursor_t;
 
 typedef struct segment {
@@ -48,9 +51,11 @@ typedef struct segment {
 
 static bool next_segment(const pretokenizer_step_t *step, const uint8_t *text, cursor_t *c,
                          segment_t *out) {
-  if (c->at == c->end) return false;
+  if (c->at == c->end || c->failed) return false;
   if (!c->found) {
     c->match_start = step->scanner.find(&step->scanner, text, c->at, c->end, &c->match_end);
+    c->failed = c->match_start == SCANNER_FAILED;
+    if (c->failed) return false;
     c->found = true;
   }
   out->start = c->at;
@@ -75,7 +80,7 @@ static bool next_piece(const pretokenizer_step_t *step, const uint8_t *text, cur
   if (step->behavior == SPLIT_REMOVED) return true;
   for (;;) {
     cursor_t ahead = *c;
-    if (!next_segment(step, text, &ahead, &more)) return true;
+    if (!next_segment(step, text, &ahead, &more)) return c->failed = ahead.failed, !c->failed;
     bool join = step->behavior == SPLIT_CONTIGUOUS             ? more.match == piece->match
                 : step->behavior == SPLIT_MERGED_WITH_PREVIOUS ? !piece->match && more.match
                                                                : piece->match && !more.match;
@@ -142,6 +147,7 @@ static int run_phase(const pretokenizer_t *p, pretokenizer_scratch_t *s, unsigne
   for (;;) {
     segment_t piece;
     if (!next_piece(&steps[level], text, &cursors[level], &piece)) {
+      if (cursors[level].failed) return ERR_BAD_REQUEST;
       if (level == 0) return 0;
       level--;
       continue;

@@ -13,17 +13,22 @@
 
 enum { SCANNER_RANGES_MAX = 192, SCANNER_LITERAL_MAX = 256, SCANNER_PATTERN_BYTES_MAX = 16384 };
 
+/* What a find function returns when a bound or the memory of a match was reached. */
+#define SCANNER_FAILED SIZE_MAX
+
 typedef enum { CONTRACTION_NONE, CONTRACTION_LOWER, CONTRACTION_ANY_CASE } contraction_t;
 
 typedef struct scanner scanner_t;
 /* Finds the first match in text[from, end), well-formed UTF-8 (bytes when the scanner is for mapped
- * bytes). Returns its start and sets *match_end > start, or returns `end` when there is none.
+ * bytes). Returns its start and sets *match_end > start, or returns `end` when there is none, or
+ * SCANNER_FAILED.
  * Lookarounds see only text[from.. end) as a piece: `end` is the end of the piece. */
 typedef size_t scanner_find_t(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
                               size_t *match_end);
 
 struct scanner {
   scanner_find_t *find;
+  void *regex; /* regex.h; the pre-tokenizer frees it */
   contraction_t contraction;
   uint8_t letters;    /* class bits of a letter: CLASS_LETTER, or with CLASS_MARK */
   uint8_t digits_max; /* longest run of \p{N}, 0 = no bound */
@@ -53,6 +58,7 @@ bool scanner_literal(const char *text, size_t length, scanner_t *out);
 /* The Digits (one by one) and Punctuation predicates, one character a match. */
 void scanner_digits(scanner_t *out);
 void scanner_punctuation(scanner_t *out);
+void scanner_blanks(scanner_t *out); /* WhitespaceSplit: runs of whitespace */
 /* The same scanner for text that ByteLevel has mapped; false when it cannot be used there. */
 bool scanner_map_bytes(scanner_t *s);
 

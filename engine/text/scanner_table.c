@@ -230,6 +230,10 @@ void scanner_punctuation(scanner_t *out) {
   *out = (scanner_t){.find = scanner_find_run, .extra_punct = true, .run_min = 1, .run_max = 1};
 }
 
+void scanner_blanks(scanner_t *out) {
+  *out = (scanner_t){.find = scanner_find_run, .run_classes = CLASS_SPACE, .run_min = 1};
+}
+
 bool scanner_map_bytes(scanner_t *s) {
   s->mapped_bytes = true;
   return s->find == scanner_find_run;

@@ -18,8 +18,11 @@ typedef struct encode {
   const tokenizer_t *tokenizer;
   tokenizer_scratch_t *scratch;
   const atomic_bool *cancelled;
-  size_t ids_max; /* without the suffix; SIZE_MAX = no bound */
-  size_t polled;  /* bytes encoded since the last look at `cancelled` */
+  size_t ids_max;      /* without the suffix; SIZE_MAX = no bound */
+  size_t polled;       /* bytes encoded since the last look at `cancelled` */
+  const uint8_t *text; /* the whole of it */
+  const byte_span_t *plain;
+  size_t num_plain;
   ids_t out;
 } encode_t;
 
@@ -34,14 +37,21 @@ tokenizer_scratch_t *tokenizer_scratch_new(const tokenizer_t *tokenizer) {
 void tokenizer_scratch_free(tokenizer_scratch_t *s) {
   if (s == NULL) return;
   bpe_scratch_free(s->bpe);
+  unigram_scratch_free(&s->unigram);
   normalizer_scratch_free(&s->normalizer);
+  normalizer_scratch_free(&s->part);
+  free(s->spans);
   pretokenizer_scratch_free(&s->pretokenizer);
   free(s);
 }
 
 static int encode_piece(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
   encode_t *e = context;
-  int rc = bpe_encode(&e->tokenizer->bpe, e->scratch->bpe, piece, length, limit, &e->out);
+  const tokenizer_t *t = e->tokenizer;
+  int rc = t->unigram.scores == NULL
+               ? bpe_encode(&t->bpe, e->scratch->bpe, piece, length, limit, &e->out)
+               : unigram_encode(&t->unigram, &t->bpe.vocab, &e->scratch->unigram, piece, length,
+                                e->cancelled, &e->out);
   if (rc != 0) return rc;
   if (e->out.count >= e->ids_max) return ENCODE_FULL;
   e->polled += length;
@@ -55,15 +65,37 @@ static int encode_token(encode_t *e, uint32_t index) {
   return e->out.count >= e->ids_max ? ENCODE_FULL : 0;
 }
 
+/* Gives the walk over a normalised gap the spans in which no special token may be found. */
+static bool keep_plain(encode_t *e, token_walk_t *walk, const uint8_t *raw, size_t raw_length) {
+  size_t offset = (size_t)(raw - e->text);
+  tokenizer_scratch_t *s = e->scratch;
+  if (walk->matcher->num_nodes <= 1) return true; /* there are no normalised added tokens */
+  if (walk->text == raw && walk->length == raw_length) {
+    walk->plain = e->plain;
+    walk->num_plain = e->num_plain;
+    walk->plain_offset = offset;
+    return true;
+  }
+  if (!plain_map(&e->tokenizer->normalizer, s, raw, raw_length, offset, e->plain, e->num_plain,
+                 walk->text, walk->length))
+    return false;
+  walk->plain = s->spans;
+  walk->num_plain = s->num_spans;
+  return true;
+}
+
 /* A gap of the raw text: normalise, find the normalised added tokens, split the gaps. */
 static int encode_gap(encode_t *e, const uint8_t *text, size_t length, const uint8_t *limit,
-                      bool at_start) {
+                      bool at_start, bool plain) {
   const tokenizer_t *t = e->tokenizer;
+  const uint8_t *raw = text;
+  size_t raw_length = length;
   if (!normalizer_run(&t->normalizer, &e->scratch->normalizer, &text, &length, &limit))
     return ERR_INTERNAL;
   token_walk_t walk = {
       .matcher = &t->normalized, .tokens = t->added, .text = text, .length = length};
   token_span_t span;
+  if (plain && !keep_plain(e, &walk, raw, raw_length)) return ERR_INTERNAL;
   while (token_walk_next(&walk, &span)) {
     int rc = 0;
     if (span.gap_start < span.gap_end)
@@ -76,15 +108,26 @@ static int encode_gap(encode_t *e, const uint8_t *text, size_t length, const uin
   return 0;
 }
 
+/* Does a span touch the gap? Gaps ascend, and so do the spans. */
+static bool is_plain(encode_t *e, size_t start, size_t end) {
+  while (e->num_plain > 0 && e->plain[0].end <= start) e->plain++, e->num_plain--;
+  return e->num_plain > 0 && e->plain[0].begin < end;
+}
+
 static int encode_text(encode_t *e, const uint8_t *text, size_t length) {
   const tokenizer_t *t = e->tokenizer;
-  token_walk_t walk = {.matcher = &t->raw, .tokens = t->added, .text = text, .length = length};
+  token_walk_t walk = {.matcher = &t->raw,
+                       .tokens = t->added,
+                       .text = text,
+                       .length = length,
+                       .plain = e->plain,
+                       .num_plain = e->num_plain};
   token_span_t span;
   while (token_walk_next(&walk, &span)) {
     int rc = 0;
     if (span.gap_start < span.gap_end)
       rc = encode_gap(e, text + span.gap_start, span.gap_end - span.gap_start, text + length,
-                      span.gap_start == 0);
+                      span.gap_start == 0, is_plain(e, span.gap_start, span.gap_end));
     if (rc == 0 && span.has_token) rc = encode_token(e, span.index);
     if (rc != 0) return rc;
   }
@@ -116,20 +159,28 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   encode_t e = {.tokenizer = tokenizer,
                 .scratch = scratch,
                 .cancelled = options->cancelled,
+                .text = (const uint8_t *)text,
+                .plain = options->plain,
+                .num_plain = options->num_plain,
                 .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
   int rc = ids_grow(&e.out, length / 4 + 16)
                ? encode_all(&e, text, length, options->add_special_tokens)
                : ERR_INTERNAL;
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);
+  normalizer_scratch_trim(&scratch->part, SCRATCH_KEEP_BYTES);
   pretokenizer_scratch_trim(&scratch->pretokenizer, SCRATCH_KEEP_BYTES);
   bpe_scratch_begin(scratch->bpe, NULL);
+  bytes_trim(&scratch->unigram.places, SCRATCH_KEEP_BYTES);
+  bytes_trim(&scratch->unigram.ids, SCRATCH_KEEP_BYTES);
   if (rc == 0) {
     *ids = e.out.data, *count = e.out.count;
     return 0;
   }
   free(e.out.data);
   if (rc == ERR_REQUEST_TIMEOUT) return error_set(error, rc, NULL, "tokenizing was cancelled");
+  if (rc == ERR_BAD_REQUEST)
+    return error_set(error, rc, NULL, "the tokenizer's pattern needs too many steps on this text");
   return error_set(error, ERR_INTERNAL, NULL, "not enough memory to tokenize %zu bytes", length);
 }
 
@@ -178,6 +229,7 @@ bool tokenizer_truncates_left(const tokenizer_t *t) {
 void tokenizer_free(tokenizer_t *t) {
   if (t == NULL) return;
   bpe_free(&t->bpe);
+  unigram_free(&t->unigram);
   free(t->normalizer.steps);
   pretokenizer_free(&t->pretokenizer);
   free(t->added);

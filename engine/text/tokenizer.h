@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_TEXT_TOKENIZER_H
 #define INFERD_ENGINE_TEXT_TOKENIZER_H
 
+#include "engine/byte_span.h"
 #include "engine/error.h"
 
 #include <stdatomic.h>
@@ -32,6 +33,10 @@ typedef struct tokenize_options {
   bool add_special_tokens;      /* run the post-processor (BOS and the like) */
   size_t ids_max;               /* stop after this many ids; 0 = no bound */
   const atomic_bool *cancelled; /* looked at every 64 KiB of input; NULL = never cancelled */
+  /* Bytes of the text in which no special token is found, not even in part: what a chat message
+   * says is text. They only hide special tokens, they cut nothing. */
+  const byte_span_t *plain;
+  size_t num_plain;
 } tokenize_options_t;
 
 /* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its

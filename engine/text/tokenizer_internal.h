@@ -11,6 +11,7 @@
 #include "engine/text/normalizer.h"
 #include "engine/text/pretokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/unigram.h"
 
 enum { DECODER_STEPS_MAX = 16, DECODER_TEXT_MAX = 64, AFFIX_IDS_MAX = 64 };
 
@@ -42,7 +43,8 @@ typedef struct decoder {
 } decoder_t;
 
 struct tokenizer {
-  bpe_t bpe;
+  bpe_t bpe;         /* its vocabulary serves both kinds of model */
+  unigram_t unigram; /* scores NULL: the model is BPE */
   normalizer_t normalizer;
   pretokenizer_t pretokenizer;
   added_token_t *added; /* [num_added] in order of the file */
@@ -66,9 +68,20 @@ struct tokenizer {
 
 struct tokenizer_scratch {
   bpe_scratch_t *bpe;
+  unigram_scratch_t unigram;
   normalizer_scratch_t normalizer;
   pretokenizer_scratch_t pretokenizer;
+  normalizer_scratch_t part; /* of a gap, between plain spans */
+  byte_span_t *spans;        /* plain spans of a normalised gap */
+  size_t num_spans, spans_capacity;
 };
+
+/* plain.c: fills scratch->spans with where the plain spans of a gap lie in its normalised form
+ * normal[0..normal_length). The gap is text[0..length), byte `offset` of the text that the spans
+ * count in. Where that cannot be told, all of it is plain. False: no memory. */
+bool plain_map(const normalizer_t *n, tokenizer_scratch_t *scratch, const uint8_t *text,
+               size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
+               const uint8_t *normal, size_t normal_length);
 
 /* Spelling of an id, of added tokens first; NULL for a hole. */
 const uint8_t *tokenizer_spelling(const tokenizer_t *t, uint32_t id, size_t *length);

@@ -47,6 +47,95 @@ def gpt2(hidden, heads, dtype="float32", **more):
             "eos_token_id": 2, **more}
 
 
+def gemma2(*args, **more):
+    made = llama_like("Gemma2ForCausalLM", "gemma2", *args, **{
+        "rope_theta": 10000.0, "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 48, "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0, **more})
+    return {**made, "hidden_act": "gelu_pytorch_tanh"}  # published files carry both keys
+
+
+def gemma3(*args, **more):
+    made = llama_like("Gemma3ForCausalLM", "gemma3_text", *args, **{
+        "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 24, **more})
+    return without(made, "hidden_act")
+
+
+def phi3(*args, **more):
+    return llama_like("Phi3ForCausalLM", "phi3", *args,
+                      **{"rope_theta": 10000.0, "pad_token_id": 0, **more})
+
+
+def longrope(dims, **more):
+    half = dims // 2
+    return {"short_factor": [round(1.0 + 0.01 * i, 4) for i in range(half)],
+            "long_factor": [round(1.0 + 0.37 * i, 4) for i in range(half)], **more}
+
+
+def mixtral(*args, **more):
+    return llama_like("MixtralForCausalLM", "mixtral", *args, **{
+        "rope_theta": 1e6, "num_local_experts": 4, "num_experts_per_tok": 2, **more})
+
+
+def qwen2_moe(*args, **more):
+    return llama_like("Qwen2MoeForCausalLM", "qwen2_moe", *args, **{
+        "rope_theta": 1e6, "num_experts": 6, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 48, "shared_expert_intermediate_size": 80, **more})
+
+
+def qwen3_moe(*args, **more):
+    return llama_like("Qwen3MoeForCausalLM", "qwen3_moe", *args, **{
+        "rope_theta": 1e6, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 48, "norm_topk_prob": True, **more})
+
+
+def olmoe(*args, **more):
+    return llama_like("OlmoeForCausalLM", "olmoe", *args, **{
+        "rope_theta": 1e4, "num_experts": 7, "num_experts_per_tok": 3, **more})
+
+
+def gpt_oss(*args, **more):
+    return llama_like("GptOssForCausalLM", "gpt_oss", *args, **{
+        "rope_theta": 150000.0, "rope_scaling": {
+            "rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "truncate": False, "original_max_position_embeddings": 32},
+        "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 16, "head_dim": 32,
+        "attention_bias": True, **more})
+
+
+def olmo2(*args, **more):
+    return llama_like("Olmo2ForCausalLM", "olmo2", *args, **{"rope_theta": 5e5, **more})
+
+
+def olmo3(*args, **more):
+    return llama_like("Olmo3ForCausalLM", "olmo3", *args, **{"rope_theta": 5e5, **more})
+
+
+def granite(*args, **more):
+    return llama_like("GraniteForCausalLM", "granite", *args, **{
+        "rope_theta": 10000.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+        "attention_multiplier": 0.0625, "logits_scaling": 8.0, **more})
+
+
+def smollm3(*args, **more):
+    return llama_like("SmolLM3ForCausalLM", "smollm3", *args,
+                      **{"rope_theta": 2e6, "pad_token_id": 0, **more})
+
+
+def seed_oss(*args, **more):
+    return llama_like("SeedOssForCausalLM", "seed_oss", *args, **{
+        "rope_theta": 1e7, "attention_bias": True, "attention_out_bias": False, **more})
+
+
+def starcoder2(*args, **more):
+    made = llama_like("Starcoder2ForCausalLM", "starcoder2", *args, **{
+        "rope_theta": 1e5, "norm_epsilon": 1e-5, "use_bias": True, **more})
+    return {**made, "hidden_act": "gelu_pytorch_tanh"}
+
+
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+
+
 def v5(config, **rope):
     """The same model as transformers 5 spells it."""
     out = without(config, "rope_theta", "rope_scaling", "torch_dtype")
@@ -129,6 +218,68 @@ CASES = {
     "gpt2-inner": without(gpt2(96, 1, n_inner=200, layer_norm_epsilon=1e-3,
                                activation_function="gelu"), "n_ctx"),
     "gpt2-untied-f16": gpt2(128, 1, "float16", tie_word_embeddings=False),
+    # Gemma 2: four (1 + w) norms, both softcaps, alternating windows shorter than the prompt
+    "gemma2": gemma2(96, 4, 2, 160, num_hidden_layers=3, head_dim=32, sliding_window=16),
+    "gemma2-bf16": gemma2(160, 2, 1, 160, "bfloat16", head_dim=64, sliding_window=23),
+    "gemma2-v5": v5(gemma2(128, 2, 2, 160, head_dim=128, query_pre_attn_scalar=144,
+                           sliding_window=9, attn_logit_softcapping=None,
+                           layer_types=["full_attention", "sliding_attention"])),
+    # Gemma 3: 5:1, two thetas, norms of q and k; flat and nested rope, and text_config
+    "gemma3": gemma3(96, 4, 2, 128, num_hidden_layers=7, head_dim=32, sliding_window=12,
+                     rope_theta=1e6, rope_local_base_freq=1e4, sliding_window_pattern=6,
+                     rope_scaling={"rope_type": "linear", "factor": 8.0}),
+    "gemma3-bf16": gemma3(168, 4, 1, 128, "bfloat16", head_dim=64, sliding_window=12,
+                          num_hidden_layers=3, sliding_window_pattern=3),
+    "gemma3-v5": {**without(gemma3(96, 4, 2, 128, head_dim=32, sliding_window=12,
+                                   num_hidden_layers=3), "torch_dtype"),
+                  "dtype": "float32", "final_logit_softcapping": 2.5,
+                  "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                  "rope_parameters": {
+                      "full_attention": {"rope_type": "linear", "rope_theta": 1e5, "factor": 4.0},
+                      "sliding_attention": {"rope_type": "default", "rope_theta": 5e3}}},
+    # Phi-3: fused projections, partial rotation, longrope below and above the trained length
+    "phi3": phi3(128, 4, 4, 160, sliding_window=16),
+    "phi3-gqa-bf16": phi3(128, 4, 2, 160, "bfloat16", sliding_window=None,
+                          tie_word_embeddings=True),
+    "phi3-longrope-short": phi3(128, 2, 1, 160, partial_rotary_factor=0.75,
+                                original_max_position_embeddings=128,
+                                rope_scaling=longrope(48, rope_type="longrope",
+                                                      original_max_position_embeddings=128)),
+    "phi3-longrope-long": phi3(128, 4, 2, 160, original_max_position_embeddings=32,
+                               rope_scaling=longrope(32, type="su",
+                                                     original_max_position_embeddings=32)),
+    # Mixtral and the other mixtures of experts
+    "moe-mixtral": mixtral(96, 4, 2, 112),
+    "moe-mixtral-window": mixtral(96, 4, 4, 64, sliding_window=16, num_local_experts=3),
+    "moe-mixtral-bf16": mixtral(128, 2, 1, 96, "bfloat16"),
+    "moe-qwen2-moe": qwen2_moe(96, 4, 2, 112, num_hidden_layers=3, mlp_only_layers=[1]),
+    "moe-qwen2-moe-normed-bf16": qwen2_moe(96, 3, 1, 112, "bfloat16", norm_topk_prob=True),
+    "moe-qwen3-moe": qwen3_moe(96, 4, 2, 112, num_hidden_layers=4, head_dim=32,
+                           decoder_sparse_step=2),
+    "moe-qwen3-moe-unnormed-bf16": qwen3_moe(96, 4, 1, 112, "bfloat16", head_dim=64,
+                                         norm_topk_prob=False, tie_word_embeddings=True),
+    "moe-qwen3-moe-f16": qwen3_moe(96, 4, 4, 112, "float16", head_dim=16, num_experts=16,
+                               num_experts_per_tok=8),
+    "moe-olmoe": olmoe(96, 4, 2, 48),
+    "moe-olmoe-normed-bf16": olmoe(96, 4, 4, 48, "bfloat16", norm_topk_prob=True),
+    # gpt-oss: sinks, biases, interleaved experts, plain and in MXFP4 blocks
+    "gpt-oss": gpt_oss(96, 4, 2, 64, num_hidden_layers=3),
+    "gpt-oss-mxfp4": gpt_oss(96, 4, 1, 64, quantization_config=MXFP4),
+    "gpt-oss-mxfp4-bf16": gpt_oss(64, 8, 2, 96, "bfloat16", quantization_config=MXFP4),
+    "gpt-oss-bf16": gpt_oss(64, 4, 4, 96, "bfloat16", num_experts_per_tok=4),
+    # Families that are data on top of what exists
+    "olmo2": olmo2(96, 4, 2, 160),
+    "olmo2-bf16": olmo2(128, 2, 2, 160, "bfloat16"),
+    "olmo3": v5(without(olmo3(96, 4, 2, 160, num_hidden_layers=4, sliding_window=16),
+                        "rope_scaling")),
+    "granite": granite(96, 4, 2, 160),
+    "granite-bf16": granite(128, 2, 1, 160, "bfloat16", tie_word_embeddings=True),
+    "smollm3": smollm3(96, 4, 2, 160, num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0]),
+    "smollm3-bf16": smollm3(96, 4, 1, 160, "bfloat16", num_hidden_layers=4,
+                            tie_word_embeddings=False),
+    "seed-oss": seed_oss(96, 4, 2, 160, head_dim=32),
+    "starcoder2": starcoder2(96, 4, 2, 160, sliding_window=16),
+    "starcoder2-bf16": starcoder2(128, 4, 1, 160, "bfloat16", use_bias=False),
 }
 
 
@@ -142,7 +293,43 @@ FILE_CASES = {
     "files-qwen3-mixed-types": ("mixed", qwen3(48, 2, 1, 64, "bfloat16", head_dim=32, **TINY)),
     "files-opt-decoder-prefix": ("opt-decoder", opt(48, 2, 64, "float16", word_embed_proj_dim=32,
                                                     do_layer_norm_before=False, **TINY)),
+    "files-mixtral": ("plain", mixtral(48, 2, 1, 64, "bfloat16", **TINY)),
+    "files-qwen2-moe": ("sharded", qwen2_moe(48, 2, 1, 64, num_experts=4, mlp_only_layers=[1],
+                                             **TINY)),
+    "files-qwen3-moe": ("plain", qwen3_moe(48, 2, 1, 64, "bfloat16", head_dim=32, num_experts=4,
+                                           **TINY)),
+    "files-gpt-oss": ("plain", gpt_oss(64, 2, 1, 64, "bfloat16", num_local_experts=4, **TINY)),
+    "files-gpt-oss-mxfp4": ("mxfp4", gpt_oss(64, 2, 1, 64, "bfloat16", num_local_experts=4,
+                                             quantization_config=MXFP4, **TINY)),
+    "files-phi3": ("plain", phi3(48, 3, 1, 64, "bfloat16", **TINY)),
+    "files-gemma3-text": ("plain", gemma3(48, 2, 1, 64, "bfloat16", head_dim=32,
+                                          sliding_window=12, **TINY)),
+    "files-gemma3-images": ("images", gemma3(48, 2, 1, 64, "bfloat16", head_dim=32,
+                                             sliding_window=12, **TINY)),
+    "files-gemma3-images-old": ("images-old", gemma3(48, 2, 1, 64, head_dim=32,
+                                                     sliding_window=12, **TINY)),
     "files-gpt2": ("plain", {**gpt2(48, 2), "vocab_size": 67, "n_positions": 128, "n_ctx": 128}),
     "files-gpt2-bare-names": ("gpt2-bare", {**gpt2(48, 2, "bfloat16"), "vocab_size": 67,
                                             "n_positions": 128, "n_ctx": 128}),
+}
+
+
+# With a low-rank adapter as PEFT saves it; the reference is PEFT's merged model.
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
+ADAPTER_CASES = {
+    "lora-llama": ({"r": 8, "lora_alpha": 24, "target_modules": ATTENTION + MLP},
+                   llama(64, 4, 2, 96, **TINY)),
+    "lora-qwen2-some": ({"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "down_proj"],
+                         "use_rslora": True, "layers_to_transform": [1]},
+                        qwen2(64, 4, 2, 96, **TINY)),
+    "lora-bf16": ({"r": 16, "lora_alpha": 16, "target_modules": ["v_proj", "up_proj"]},
+                  llama(64, 4, 2, 96, "bfloat16", **TINY)),
+    "lora-phi3": ({"r": 4, "lora_alpha": 8, "target_modules": ["qkv_proj", "gate_up_proj"]},
+                  phi3(64, 4, 2, 96, **TINY)),
+    "lora-gpt2": ({"r": 4, "lora_alpha": 8, "target_modules": ["c_attn", "c_proj", "c_fc"],
+                   "fan_in_fan_out": True},
+                  {**gpt2(64, 2), "vocab_size": 67, "n_positions": 128, "n_ctx": 128}),
+    "lora-mixtral": ({"r": 4, "lora_alpha": 8, "target_modules": ATTENTION},
+                     mixtral(64, 4, 2, 64, **TINY)),
 }

@@ -6,12 +6,42 @@ import struct
 import torch
 from safetensors.torch import save_file
 
+from model_weights import blocks, short_name
+
 
 def rename(tensors, prefix, to):
     return {to + n[len(prefix):] if n.startswith(prefix) else n: t for n, t in tensors.items()}
 
 
-def save(model, config, directory, how, dtype):
+def as_mxfp4(tensors, seed):
+    """The experts of gpt-oss as the blocks that `fill` made them from."""
+    for name in [n for n in tensors if n.endswith((".experts.gate_up_proj", ".experts.down_proj"))]:
+        experts, cols, rows = tensors.pop(name).shape
+        nibbles, exponents = blocks(short_name(name), experts, rows, cols, seed)
+        tensors[name + "_blocks"] = torch.from_numpy(nibbles.copy())
+        tensors[name + "_scales"] = torch.from_numpy(exponents)
+    return tensors
+
+
+def with_images(tensors, config, directory, how):
+    """A text model as the part of one that sees images: names, and the keys in text_config."""
+    prefix = "model.language_model." if how == "images" else "language_model.model."
+    tensors = rename(tensors, "model.", prefix)
+    tower = "model.vision_tower.x.weight" if how == "images" else "vision_tower.x.weight"
+    tensors[tower] = torch.ones(3, 3)
+    tensors[tower.replace("vision_tower.x", "multi_modal_projector.y")] = torch.ones(2)
+    inner = {k: v for k, v in config.items() if k not in OUTSIDE}
+    outer = {k: v for k, v in config.items() if k in OUTSIDE}
+    outer |= {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+              "text_config": inner, "vision_config": {"hidden_size": 8}}
+    (directory / "config.json").write_text(json.dumps(outer, indent=1) + "\n")
+    return tensors
+
+
+OUTSIDE = ("architectures", "torch_dtype", "eos_token_id", "bos_token_id")
+
+
+def save(model, config, directory, how, dtype, seed=0):
     """Writes the weights of a filled fp32 model into `directory` as `dtype`."""
     model.to(dtype)
     if how in ("plain", "sharded"):
@@ -22,11 +52,15 @@ def save(model, config, directory, how, dtype):
             path.chmod(0o644)
         return
     tensors = {n: t.contiguous().clone() for n, t in model.state_dict().items()}
-    if config.get("tie_word_embeddings", config["model_type"] in ("opt", "gpt2")):
+    if config.get("tie_word_embeddings", config["model_type"] in ("opt", "gpt2", "gemma3_text")):
         tensors.pop("lm_head.weight", None)
     if how == "mixed":
         # some tools leave norms in fp32
         tensors = {n: t.float() if "norm" in n else t for n, t in tensors.items()}
+    elif how == "mxfp4":
+        tensors = as_mxfp4(tensors, seed)
+    elif how in ("images", "images-old"):
+        tensors = with_images(tensors, config, directory, how)
     elif how == "gpt2-bare":
         # the first GPT-2 files: no prefix, and the causal masks saved as buffers
         tensors = rename(tensors, "transformer.", "")

@@ -11,7 +11,8 @@ import torch
 
 MASK = (1 << 64) - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-PREFIXES = ("model.decoder.", "transformer.", "model.")
+PREFIXES = ("model.decoder.", "transformer.", "model.language_model.", "model.")
+CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 NORMS = ("norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
          "ln_f.weight")
 
@@ -30,8 +31,9 @@ def fnv1a(name):
     return np.array([h], dtype=np.uint64)
 
 
-def values(name, shape, columns, seed):
-    """Elements in stored order. `columns`: input width of a matrix, 0 for a vector."""
+def values(name, shape, columns, seed, around_zero=False):
+    """Elements in stored order. `columns`: input width of a matrix, 0 for a vector. `around_zero`:
+    norm weights are w of (1 + w)."""
     with np.errstate(over="ignore"):
         key = mix(fnv1a(name) ^ mix(np.array([seed], dtype=np.uint64)))
         count = int(np.prod(shape))
@@ -40,9 +42,58 @@ def values(name, shape, columns, seed):
     deviation = 0.1 if columns == 0 else 1.0 / math.sqrt(columns)
     scale = np.float32(deviation / math.sqrt(21845.0))
     out = (sums - 510).astype(np.float32) * scale
-    if columns == 0 and name.endswith(NORMS):
+    if columns == 0 and name.endswith(NORMS) and not around_zero:
         out = out + np.float32(1.0)
     return out.reshape(shape)
+
+
+def raw_bytes(name, count, seed):
+    """The byte stream of MXFP4 tensors."""
+    with np.errstate(over="ignore"):
+        key = mix(fnv1a(name) ^ mix(np.array([seed], dtype=np.uint64)))
+        words = mix(key + np.arange((count + 7) // 8, dtype=np.uint64) * GOLDEN)
+    return words.view(np.uint8)[:count]
+
+
+def blocks(name, experts, rows, cols, seed):
+    """U8 [experts, rows, cols / 32, 16] of nibbles and U8 [experts, rows, cols / 32] exponents."""
+    exponent, left = 125, cols
+    while left >= 4:
+        exponent, left = exponent - 1, left // 4
+    shape = (experts, rows, cols // 32)
+    count = experts * rows * cols // 32
+    nibbles = raw_bytes(name + "_blocks", count * 16, seed).reshape(*shape, 16)
+    low = raw_bytes(name + "_scales", count, seed) & 1
+    return nibbles, (low + exponent).astype(np.uint8).reshape(shape)
+
+
+def unpack(nibbles, exponents):
+    """The numbers of MXFP4 blocks, fp32 [experts, rows, cols]; low nibble first."""
+    codes = np.stack([nibbles & 15, nibbles >> 4], axis=-1).reshape(*nibbles.shape[:3], 32)
+    numbers = np.where(codes & 8, -CODES[codes & 7], CODES[codes & 7])
+    numbers = np.ldexp(numbers, exponents[..., None].astype(np.int32) - 127)
+    return numbers.reshape(*nibbles.shape[:2], -1)
+
+
+def experts_of(model, name, shape, seed):
+    """Values of a stack of experts. transformers keeps them as one parameter; the files, and so the
+    names of the dummy weights, have a tensor per expert (Mixtral, Qwen, OLMoE) or one (gpt-oss)."""
+    kind = model.config.model_type
+    if kind == "gpt_oss":
+        if name.endswith("_bias"):
+            return values(name, shape, 0, seed)
+        if getattr(model.config, "quantization_config", None) is not None:
+            made = unpack(*blocks(name, shape[0], shape[2], shape[1], seed))
+            return made.transpose(0, 2, 1).copy()
+        return values(name, shape, shape[1], seed)
+    base = name.rsplit(".", 1)[0]
+    parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
+    if kind == "mixtral":
+        parts = ["w2"] if name.endswith("down_proj") else ["w1", "w3"]
+    rows = shape[1] // len(parts)
+    return np.stack([np.concatenate([
+        values(f"{base}.{e}.{part}.weight", (rows, shape[2]), shape[2], seed) for part in parts])
+        for e in range(shape[0])])
 
 
 def short_name(name):
@@ -53,7 +104,8 @@ def short_name(name):
 
 
 def is_conv1d(name):
-    return name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
+    return name.startswith("h.") and name.endswith(
+        ("c_attn.weight", "c_proj.weight", "c_fc.weight"))
 
 
 def fill(model, seed, dtype):
@@ -61,6 +113,13 @@ def fill(model, seed, dtype):
     with torch.no_grad():
         for full, parameter in model.named_parameters():
             name, shape = short_name(full), tuple(parameter.shape)
+            if model.config.model_type == "mixtral":
+                name = name.replace(".mlp.", ".block_sparse_moe.")
+            if ".experts." in name:
+                made = torch.from_numpy(experts_of(model, name, shape, seed))
+                parameter.copy_(made.to(dtype).to(torch.float32))
+                continue
             columns = 0 if len(shape) == 1 else shape[0] if is_conv1d(name) else shape[1]
-            made = torch.from_numpy(values(name, shape, columns, seed))
+            gemma = model.config.model_type.startswith("gemma")
+            made = torch.from_numpy(values(name, shape, columns, seed, gemma))
             parameter.copy_(made.to(dtype).to(torch.float32))

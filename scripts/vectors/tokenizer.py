@@ -162,7 +162,7 @@ def main():
     training = (SAMPLE.splitlines(keepends=True) + digits) * 3 + tp.scripts_text(
         3000, 6
     ).splitlines(keepends=True)
-    for name in tp.pipelines():
+    for name in sys.argv[1:] or tp.pipelines():
         directory = os.path.join(OUT, name)
         os.makedirs(directory, exist_ok=True)
         tokenizer = tp.build(name, training, 600)
@@ -170,7 +170,8 @@ def main():
         # Read back: only then the library numbers added tokens as it does for a published file.
         tokenizer = tp.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
         write(os.path.join(directory, "ids.json"), vectors(tokenizer, strings))
-    legacy(strings)
+    if not sys.argv[1:]:
+        legacy(strings)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import random
+from collections import Counter
 
 from tokenizers import (
     AddedToken,
@@ -241,6 +242,51 @@ def pipelines():
             "chars",
         ),
         "no_unk": (None, normalizers.Replace(" ", SPACE_MARK), [], {}, "chars"),
+        # Patterns that only PCRE2 knows; none depends on the version of Unicode.
+        "regex_newlines": (
+            bytes_after(split(r"(?:\r?\n)+(?!\r?\n)", "merged_with_next")),
+            None,
+            CHATML,
+            {},
+            "bytes",
+        ),
+        "regex_thousands": (
+            bytes_after(split(r"[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9]))")),
+            None,
+            CHATML,
+            {},
+            "bytes",
+        ),
+        "regex_stops": (
+            bytes_after(split(r"[^\s,.!?]+\s?|[,.!?]+(?=\s|$)")),
+            None,
+            CHATML,
+            {},
+            "bytes",
+        ),
+        "unigram": (
+            pre_tokenizers.Metaspace(SPACE_MARK, prepend_scheme="always"),
+            normalizers.NFC(),
+            LLAMA[1:],
+            {},
+            "unigram",
+        ),
+        "unigram_t5": (
+            pre_tokenizers.Sequence(
+                [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE_MARK)]
+            ),
+            None,
+            LLAMA[1:],
+            {},
+            "unigram",
+        ),
+        "unigram_bytes": (
+            None,
+            normalizers.Sequence(LLAMA_NORMALIZER),
+            LLAMA[1:],
+            {"byte_fallback": True},
+            "unigram",
+        ),
     }
 
 
@@ -253,9 +299,37 @@ BOS = {
 }
 
 
+def build_unigram(name, texts, vocab_size):
+    pre, norm, added, options, _ = pipelines()[name]
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(SPACE_MARK, prepend_scheme="always")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size, show_progress=False, special_tokens=["<unk>"], unk_token="<unk>"
+    )
+    # The trainer wants room for every character: rare ones are left to <unk> and <0xHH>.
+    common = Counter(c for text in texts for c in text).most_common(vocab_size // 4)
+    rare = {ord(c): None for text in texts for c in text} | {ord(c): c for c, _ in common}
+    trained.train_from_iterator((text.translate(rare) for text in texts), trainer)
+    vocab = [tuple(v) for v in json.loads(trained.to_str())["model"]["vocab"]]
+    vocab = [v for v in vocab if not v[0].startswith("<0x")]
+    if options.get("byte_fallback"):
+        vocab += [(f"<0x{b:02X}>", 0.0) for b in range(256)]
+    model = models.Unigram(vocab, 0, options.get("byte_fallback", False))
+    result = Tokenizer(model)
+    if norm is not None:
+        result.normalizer = norm
+    if pre is not None:
+        result.pre_tokenizer = pre
+    result.decoder = llama_decoder() if pre is None else decoders.Metaspace(SPACE_MARK)
+    result.add_tokens(added)
+    return result
+
+
 def build(name, texts, vocab_size):
     """Trains one pipeline; `texts` is a list of strings."""
     pre, norm, added, options, kind = pipelines()[name]
+    if kind == "unigram":
+        return build_unigram(name, texts, vocab_size)
     trained = Tokenizer(models.BPE())
     if kind == "bytes":
         trained.pre_tokenizer = pre

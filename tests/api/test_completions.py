@@ -1,8 +1,10 @@
 """What the fields of /v1/completions do, on the demo model, greedy unless said otherwise."""
 
+import json
+
 import pytest
 
-from harness import DEMO
+from harness import DEMO, dummy_model
 
 P = "Once upon a time"
 
@@ -394,3 +396,29 @@ ODD = ["\u00e9\u4f60\u597d \U0001f600\U0001f468\u200d\U0001f469", "\t\n  \n\n",
 def test_odd_prompts(server, prompt):
     choice = server.choice(prompt, max_tokens=5, temperature=1, seed=3, echo=True)
     assert choice["text"].startswith(prompt)
+
+
+def test_the_middle_is_filled_in(start, tmp_path):
+    """A vocabulary with the tokens of Qwen Coder; the weights do not matter for the layout."""
+    model = dummy_model(tmp_path / "fim", hidden_size=64, intermediate_size=64, vocab_size=4100)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    names = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    for i, name in enumerate(names):
+        tokenizer["added_tokens"].append({
+            "id": 4096 + i, "content": name, "single_word": False, "lstrip": False,
+            "rstrip": False, "normalized": False, "special": True})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    own = start(model, "--load-format", "dummy")
+    answer = own.complete("def f(x):\n  return ", suffix="\n\nf(1)", max_tokens=4, n=1,
+                          return_token_ids=True, ignore_eos=True)
+    plain = [own.tokens(text) for text in ("def f(x):\n  return ", "\n\nf(1)")]
+    expected = [4096, *plain[0], 4097, *plain[1], 4098]
+    assert answer["choices"][0]["prompt_token_ids"] == expected
+    assert answer["usage"]["prompt_tokens"] == len(expected)
+    assert not answer["choices"][0]["text"].startswith("def f(x)")
+
+
+def test_models_that_cannot_fill_in(server):
+    answer = server.post("/v1/completions", {"prompt": "a", "suffix": "b"})
+    assert (answer.status, answer.error["param"]) == (400, "suffix")
+    assert answer.error["code"] == "unsupported_parameter"

@@ -11,7 +11,7 @@
 #define INFERD_TESTS_API_UNIT_FAKE_H
 
 #include "engine/json.h"
-#include "server/api_completion.h"
+#include "server/api_chat.h"
 #include "server/server.h"
 
 #include <criterion/criterion.h>
@@ -51,6 +51,18 @@ void fake_exchange_free(fake_exchange_t *exchange);
 /* The whole body as JSON; free with json_free. Fails the test when it is none. */
 json_doc_t *fake_json(const fake_exchange_t *exchange);
 
+/* ---- the chat template ---- */
+
+typedef struct fake_template {
+  bool none, broken, tools; /* no template; it does not parse; it takes tools */
+  const char *knows;        /* one more name that it mentions */
+  const char *format_words; /* what it says about tool calls */
+  bool fim;                 /* the vocabulary has tokens for filling in: 290, 291, 292 */
+} fake_template_t;
+
+extern fake_template_t fake_template;
+void fake_template_reset(void); /* called by fake_start: a template is there, calls as of Hermes */
+
 /* ---- the engine ---- */
 
 typedef struct fake_engine {
@@ -72,9 +84,13 @@ void fake_token_logprob(request_t *request, int32_t id, const char *text, float 
                         const token_logprob_t *top, int32_t num_top);
 void fake_prompt_logprob(request_t *request, int32_t position, float logprob, int32_t rank,
                          const token_logprob_t *top, int32_t num_top);
+/* The same of one choice of several. */
+void fake_choice_token(request_t *request, int32_t choice, int32_t id, const char *text);
+void fake_choice_done(request_t *request, int32_t choice, finish_reason_t finish, const char *text);
 void fake_done(request_t *request, finish_reason_t finish, const char *text);
 void fake_done_stop(request_t *request, int32_t token_id, int32_t stop_string);
 void fake_fail(request_t *request, int error_code);
 void fake_deliver(void);
+void fake_finish_all(void); /* ends every request that the engine has */
 
 #endif

@@ -22,6 +22,19 @@ typedef struct queued {
 static queued_t queue[4096];
 static int queue_length;
 
+int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
+                        error_t *error) {
+  (void)engine;
+  *out = NULL;
+  return error_set(error, ERR_MODEL_MISSING, "lora_path", "%.200s: the fake reads none", dir);
+}
+void engine_adapter_free(struct adapter *adapter) {
+  CHECK(adapter == NULL);
+}
+void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter) {
+  (void)engine, (void)slot, (void)adapter;
+}
+
 engine_state_t engine_state(const engine_t *engine) {
   (void)engine;
   return fake_engine.state;
@@ -53,6 +66,29 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, error
   return 0;
 }
 
+size_t engine_room_bytes(const sampling_params_t *params) {
+  if (!params_collect(params)) return 0;
+  return (size_t)params_num_sequences(params) * (size_t)params->max_tokens * 32;
+}
+
+static const char *token_bytes(const void *context, int32_t id, size_t *length) {
+  bool special = (tokenizer_flags(NULL, id) & TOKEN_SPECIAL) != 0;
+  const char *bytes = tokenizer_bytes(context, id, length);
+  if (special) *length = 0;
+  return bytes;
+}
+
+/* The real room of grammars over the fake tokenizer; made once. */
+const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engine) {
+  static grammar_vocabulary_t *vocabulary;
+  (void)engine;
+  if (vocabulary == NULL) {
+    cr_assert_eq(
+        grammar_vocabulary_new(token_bytes, NULL, FAKE_VOCAB, FAKE_VOCAB, &vocabulary, NULL), 0);
+  }
+  return vocabulary;
+}
+
 void engine_cancel(engine_t *engine, request_t *request) {
   (void)engine;
   bool found = false;
@@ -76,19 +112,25 @@ static queued_t *push(request_t *request, event_kind_t kind, const char *text) {
   return q;
 }
 
-static int32_t num_outputs(const request_t *request) {
-  int32_t count = ((const choice_t *)request->owner)->num_tokens;
+static int32_t num_outputs(const request_t *request, int32_t choice) {
+  int32_t count = ((const input_t *)request->owner)->choices[choice].num_tokens;
   for (int i = 0; i < queue_length; i++) {
-    if (queue[i].event.request == request && queue[i].event.kind == EVENT_TOKEN) count++;
+    const event_t *event = &queue[i].event;
+    count += event->request == request && event->kind == EVENT_TOKEN && event->choice == choice;
   }
   return count;
 }
 
-void fake_token(request_t *request, int32_t id, const char *text) {
-  int32_t position = num_outputs(request);
+void fake_choice_token(request_t *request, int32_t choice, int32_t id, const char *text) {
+  int32_t position = num_outputs(request, choice);
   queued_t *q = push(request, EVENT_TOKEN, text);
+  q->event.choice = choice;
   q->event.token_id = id;
   q->event.position = position;
+}
+
+void fake_token(request_t *request, int32_t id, const char *text) {
+  fake_choice_token(request, 0, id, text);
 }
 
 static void add_top(queued_t *q, float logprob, const token_logprob_t *top, int32_t num_top) {
@@ -114,14 +156,25 @@ void fake_prompt_logprob(request_t *request, int32_t position, float logprob, in
   q->event.rank = rank;
 }
 
-static queued_t *push_done(request_t *request, finish_reason_t finish, const char *text) {
-  int32_t outputs = num_outputs(request);
-  queued_t *q = push(request, EVENT_DONE, text);
+static queued_t *push_end(request_t *request, event_kind_t kind, int32_t choice,
+                          finish_reason_t finish, const char *text) {
+  int32_t outputs = num_outputs(request, choice);
+  queued_t *q = push(request, kind, text);
+  q->event.choice = choice;
   q->event.finish = finish;
   q->event.num_output_tokens = outputs;
   q->event.finished_ns = q->event.first_scheduled_ns = clock_now_ns();
   if (outputs > 0) q->event.first_token_ns = q->event.finished_ns;
   return q;
+}
+
+static queued_t *push_done(request_t *request, finish_reason_t finish, const char *text) {
+  return push_end(request, EVENT_DONE, 0, finish, text);
+}
+
+void fake_choice_done(request_t *request, int32_t choice, finish_reason_t finish,
+                      const char *text) {
+  push_end(request, EVENT_CHOICE_DONE, choice, finish, text);
 }
 
 void fake_done(request_t *request, finish_reason_t finish, const char *text) {
@@ -157,6 +210,17 @@ int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *
 
 void fake_deliver(void) {
   completions_drain_events(&server);
+}
+
+void fake_finish_all(void) {
+  while (fake_engine.num_requests > 0) {
+    request_t *request = fake_engine.requests[0];
+    for (int32_t i = 0; params_multiple(&request->params) && i < request->params.n; i++) {
+      fake_choice_done(request, i, FINISH_LENGTH, "");
+    }
+    fake_done(request, FINISH_LENGTH, "");
+    fake_deliver();
+  }
 }
 
 static struct engine the_engine;

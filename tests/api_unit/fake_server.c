@@ -30,6 +30,7 @@ void fake_start(void) {
   server.start_time = 1700000000;
   strcpy(server.system_fingerprint, "inferd-0-abcdef01");
   cr_assert(completions_new(&server) == 0);
+  fake_template_reset();
   server.metrics = metrics_new(&server);
   cr_assert(server.metrics != NULL);
 }

@@ -74,6 +74,16 @@ unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
   return id == FAKE_BOS || id == FAKE_EOS ? TOKEN_SPECIAL | TOKEN_ADDED : 0;
 }
 
+int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length) {
+  (void)tokenizer;
+  static const char *const names[] = {"<s>", "<fim_prefix>", "<fim_suffix>", "<fim_middle>"};
+  static const int32_t ids[] = {FAKE_BOS, 290, 291, 292};
+  for (int i = 0; i < (fake_template.fim ? 4 : 1); i++) {
+    if (strlen(names[i]) == length && memcmp(token, names[i], length) == 0) return ids[i];
+  }
+  return -1;
+}
+
 size_t tokenizer_longest_token(const tokenizer_t *tokenizer) {
   (void)tokenizer;
   return 4;

@@ -12,7 +12,7 @@
 TestSuite(completions, .init = fake_start, .fini = fake_stop, .timeout = 60);
 
 static request_t *request_at(int index) {
-  return &server.live->first->choices[index].request;
+  return &server.live->first->inputs[index].request;
 }
 
 static fake_exchange_t *complete(const char *fields) {

@@ -219,7 +219,7 @@ Test(metrics, one_token_sequences) {
 Test(metrics, refusals_touch_no_engine_metric) {
   fake_exchange_t *exchange = fake_call(api_completions, "{}");
   fake_exchange_free(exchange);
-  exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"n\":2}");
+  exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"suffix\":\"x\"}");
   fake_exchange_free(exchange);
   exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"max_tokens\":1000}");
   fake_exchange_free(exchange);

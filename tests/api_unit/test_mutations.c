@@ -26,6 +26,26 @@ static const char *const bodies[] = {
     "\"b\"},\"response_format\":{\"type\":\"text\"},\"request_id\":\"q\",\"zebra\":[{}]}",
 };
 
+static const char *const chats[] = {
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{"
+    "\"type\":"
+    "\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":"
+    "\"1\","
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":"
+    "\"tool\","
+    "\"content\":\"c\",\"tool_call_id\":\"1\"}],\"logprobs\":true,\"top_logprobs\":2,\"n\":2}",
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":9,\"tools\":[{\"type\":"
+    "\"function\",\"function\":{\"name\":\"f\",\"strict\":true,\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"a\":{\"enum\":[1,2]}},\"required\":[\"a\"],\"additionalProperties\":false}}}"
+    "],"
+    "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"stream\":true}",
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":5,\"response_format\":{"
+    "\"type\":"
+    "\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"anyOf\":[{\"type\":\"integer\"},"
+    "{\"type\":"
+    "\"string\",\"pattern\":\"^a+$\"}]}}},\"chat_template_kwargs\":{\"think\":1},\"seed\":3}",
+};
+
 static const char *const pieces[] = {"[",    "{",       "\"", "\\u0000", "1e999", "-",
                                      "\xff", "null",    "0",  "1e30",    ",",     ":",
                                      "}",    "\\ud83d", "99", "."};
@@ -86,15 +106,15 @@ static void check_request(const request_t *request) {
   }
 }
 
-Test(mutations, are_answered_or_admitted_whole) {
+static void storm(void (*handle)(exchange_t *), const char *const seeds[3]) {
   int admitted = 0, refused = 0;
   for (int round = 0; round < 6000; round++) {
     char body[1024];
-    const char *seed = bodies[round % 3];
+    const char *seed = seeds[round % 3];
     memcpy(body, seed, strlen(seed));
     size_t length = mutate(body, strlen(seed));
     fake_exchange_t *exchange = fake_exchange_new(body, length);
-    api_completions(&exchange->public);
+    handle(&exchange->public);
     fake_run();
     if (exchange->answered) {
       cr_assert(exchange->status == 400 || exchange->status == 404, "%s", exchange->body);
@@ -104,11 +124,16 @@ Test(mutations, are_answered_or_admitted_whole) {
       admitted++;
     }
     for (int i = 0; i < fake_engine.num_requests; i++) check_request(fake_engine.requests[i]);
-    while (fake_engine.num_requests > 0) {
-      fake_done(fake_engine.requests[0], FINISH_LENGTH, "");
-      fake_deliver();
-    }
+    fake_finish_all();
     fake_exchange_free(exchange);
   }
   cr_assert(admitted > 200 && refused > 2000, "%d admitted, %d refused", admitted, refused);
+}
+
+Test(mutations, of_completions) {
+  storm(api_completions, bodies);
+}
+
+Test(mutations, of_chats) {
+  storm(api_chat_completions, chats);
 }

@@ -9,14 +9,6 @@
 
 TestSuite(params, .init = fake_start, .fini = fake_stop, .timeout = 60);
 
-/* Ends a request that was admitted, so that nothing is left behind. */
-static void finish_all(void) {
-  while (fake_engine.num_requests > 0) {
-    fake_done(fake_engine.requests[0], FINISH_LENGTH, "");
-    fake_deliver();
-  }
-}
-
 static request_t *only_request(void) {
   cr_assert_eq(fake_engine.num_requests, 1);
   return fake_engine.requests[0];
@@ -79,8 +71,20 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"max_tokens\":1099511627776}", ERR_CONTEXT_LENGTH, "prompt"},
     {"{" P "\"n\":0}", ERR_BELOW_MIN, "n"},
     {"{" P "\"n\":129}", ERR_ABOVE_MAX, "n"},
-    {"{" P "\"n\":2}", ERR_UNSUPPORTED_PARAMETER, "n"},
-    {"{" P "\"best_of\":2}", ERR_UNSUPPORTED_PARAMETER, "best_of"},
+    {"{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":128}", ERR_INVALID_VALUE, "n"},
+    {"{\"prompt\":[[1],[2],[3],[4],[5],[6],[7],[8],[9],[1],[1],[1],[1]],\"best_of\":20}",
+     ERR_INVALID_VALUE, "best_of"},
+    {"{" P "\"n\":2,\"echo\":true,\"max_tokens\":0}", ERR_INVALID_VALUE, "n"},
+    {"{" P "\"use_beam_search\":true,\"n\":21}", ERR_ABOVE_MAX, "n"},
+    {"{" P "\"use_beam_search\":true,\"stream\":true}", ERR_INVALID_VALUE, "stream"},
+    {"{" P "\"use_beam_search\":true,\"temperature\":0.5}", ERR_INVALID_VALUE, "temperature"},
+    {"{" P "\"use_beam_search\":true,\"top_p\":0.5}", ERR_INVALID_VALUE, "top_p"},
+    {"{" P "\"use_beam_search\":true,\"top_k\":5}", ERR_INVALID_VALUE, "top_k"},
+    {"{" P "\"use_beam_search\":true,\"min_p\":0.5}", ERR_INVALID_VALUE, "min_p"},
+    {"{" P "\"use_beam_search\":true,\"presence_penalty\":0.5}", ERR_INVALID_VALUE,
+     "presence_penalty"},
+    {"{" P "\"use_beam_search\":true,\"logit_bias\":{\"5\":1}}", ERR_INVALID_VALUE, "logit_bias"},
+    {"{" P "\"use_beam_search\":true,\"bad_words\":[\"a\"]}", ERR_INVALID_VALUE, "bad_words"},
     {"{" P "\"best_of\":21}", ERR_ABOVE_MAX, "best_of"},
     {"{" P "\"best_of\":2,\"n\":3}", ERR_INVALID_VALUE, "best_of"},
     {"{" P "\"best_of\":2,\"stream\":true}", ERR_INVALID_VALUE, "best_of"},
@@ -136,7 +140,8 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"seed\":-9223372036854775809}", ERR_BELOW_MIN, "seed"},
     {"{" P "\"seed\":1.5}", ERR_INVALID_TYPE, "seed"},
     {"{" P "\"suffix\":\"b\"}", ERR_UNSUPPORTED_PARAMETER, "suffix"},
-    {"{" P "\"use_beam_search\":true}", ERR_UNSUPPORTED_PARAMETER, "use_beam_search"},
+    {"{" P "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", ERR_UNSUPPORTED_PARAMETER,
+     "messages"},
     {"{" P "\"min_tokens\":-1}", ERR_BELOW_MIN, "min_tokens"},
     {"{" P "\"min_tokens\":5,\"max_tokens\":4}", ERR_INVALID_VALUE, "min_tokens"},
     {"{" P "\"min_tokens\":17}", ERR_INVALID_VALUE, "min_tokens"},
@@ -157,9 +162,6 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"stream_interval\":0}", ERR_BELOW_MIN, "stream_interval"},
     {"{" P "\"return_token_ids\":1}", ERR_INVALID_TYPE, "return_token_ids"},
     {"{" P "\"metadata\":3}", ERR_INVALID_TYPE, "metadata"},
-    {"{" P "\"response_format\":{\"type\":\"json_object\"}}", ERR_UNSUPPORTED_PARAMETER,
-     "response_format"},
-    {"{" P "\"guided_json\":{}}", ERR_UNSUPPORTED_PARAMETER, "guided_json"},
     {"{" P "\"mirostat\":1}", ERR_UNSUPPORTED_PARAMETER, "mirostat"},
     {"{" P "\"mirostat_zeta\":1}", ERR_UNSUPPORTED_PARAMETER, "mirostat_zeta"},
     {"{" P "\"typical_p\":0.9}", ERR_UNSUPPORTED_PARAMETER, "typical_p"},
@@ -210,265 +212,13 @@ Test(params, key_phrases) {
                "use 'max_tokens'");
 }
 
-/* ---- every field ---- */
-
-/* What the engine is told, and what rendering is told, as one line. */
-static char *describe(const completion_t *completion) {
-  buffer_t out = {0};
-  const params_t *p = &completion->params;
-  char text[512];
-  for (int32_t i = 0; i < completion->num_choices; i++) {
-    const request_t *r = &completion->choices[i].request;
-    const sampling_params_t *s = &r->params;
-    snprintf(text, sizeof text, "t%g p%g m%g k%d pp%g fp%g rp%g max%d min%d eos%d lp%d plp%d ",
-             (double)s->temperature, (double)s->top_p, (double)s->min_p, s->top_k,
-             (double)s->presence_penalty, (double)s->frequency_penalty,
-             (double)s->repetition_penalty, s->max_tokens, s->min_tokens, s->ignore_eos,
-             s->num_logprobs, s->num_prompt_logprobs);
-    buffer_text(&out, text);
-    snprintf(text, sizeof text, "skip%d inc%d prio%lld salt%d stops%d seed%s ",
-             r->skip_special_tokens, r->include_stop_string, (long long)r->priority, r->salt != 0,
-             r->stops != NULL, s->seed == 77 ? "77" : "random");
-    buffer_text(&out, text);
-    buffer_ids(&out, r->prompt_ids, (size_t)r->num_prompt_tokens);
-    buffer_ids(&out, s->stop_token_ids, (size_t)s->num_stop_token_ids);
-    buffer_ids(&out, s->allowed_ids, (size_t)s->num_allowed_ids);
-    buffer_ids(&out, s->logprob_token_ids, (size_t)s->num_logprob_token_ids);
-    for (int32_t b = 0; b < s->num_bad_words; b++) {
-      buffer_ids(&out, s->bad_words[b].ids, (size_t)s->bad_words[b].count);
-    }
-    for (int32_t b = 0; b < s->num_logit_bias; b++) {
-      snprintf(text, sizeof text, "%d:%g ", s->logit_bias[b].id, (double)s->logit_bias[b].bias);
-      buffer_text(&out, text);
-    }
-  }
-  snprintf(text, sizeof text, "echo%d stream%d usage%d cont%d obf%d ids%d as%d int%lld id%s",
-           p->echo, p->stream, p->include_usage, p->continuous_usage, p->obfuscation,
-           p->return_token_ids, p->tokens_as_ids, (long long)p->stream_interval, "");
-  buffer_text(&out, text);
-  buffer_text(&out, completion->exchange->request_id[0] == 't' ? "" : " own id");
-  size_t length;
-  return buffer_detach(&out, &length);
-}
-
-/* What a body comes to: a description, or NULL when it is refused. */
-static char *outcome(const char *fields, fake_exchange_t **out) {
-  char body[600];
-  snprintf(body, sizeof body, "{\"prompt\":\"abcdef\"%s%s}", *fields != '\0' ? "," : "", fields);
-  *out = fake_call(api_completions, body);
-  char *text = (*out)->answered ? NULL : describe(server.live->first);
-  finish_all();
-  return text;
-}
-
-typedef enum effect { CHANGES, REFUSED, HARMLESS } effect_t;
-
-/* One value that matters for every row of the table in params.c. */
-static const struct {
-  const char *name, *fields;
-  effect_t effect;
-} values[] = {
-    {"model", "\"model\":\"tiny\"", HARMLESS},
-    {"prompt", NULL, HARMLESS},
-    {"max_tokens", "\"max_tokens\":9", CHANGES},
-    {"max_completion_tokens", "\"max_completion_tokens\":9", CHANGES},
-    {"n", "\"n\":2", REFUSED},
-    {"best_of", "\"best_of\":2", REFUSED},
-    {"temperature", "\"temperature\":0.5", CHANGES},
-    {"top_p", "\"top_p\":0.5", CHANGES},
-    {"presence_penalty", "\"presence_penalty\":0.5", CHANGES},
-    {"frequency_penalty", "\"frequency_penalty\":0.5", CHANGES},
-    {"logit_bias", "\"logit_bias\":{\"5\":1.5}", CHANGES},
-    {"logprobs", "\"logprobs\":3", CHANGES},
-    {"echo", "\"echo\":true", CHANGES},
-    {"stop", "\"stop\":[\"x\"]", CHANGES},
-    {"stream", "\"stream\":true", CHANGES},
-    {"stream_options", "\"stream\":true,\"stream_options\":{\"include_usage\":true}", CHANGES},
-    {"seed", "\"seed\":77", CHANGES},
-    {"suffix", "\"suffix\":\"x\"", REFUSED},
-    {"user", "\"user\":\"me\"", HARMLESS},
-    {"top_k", "\"top_k\":5", CHANGES},
-    {"min_p", "\"min_p\":0.1", CHANGES},
-    {"repetition_penalty", "\"repetition_penalty\":1.1", CHANGES},
-    {"min_tokens", "\"min_tokens\":2", CHANGES},
-    {"stop_token_ids", "\"stop_token_ids\":[5]", CHANGES},
-    {"include_stop_str_in_output", "\"include_stop_str_in_output\":true", CHANGES},
-    {"ignore_eos", "\"ignore_eos\":true", CHANGES},
-    {"skip_special_tokens", "\"skip_special_tokens\":false", CHANGES},
-    {"add_special_tokens", "\"add_special_tokens\":false", CHANGES},
-    {"truncate_prompt_tokens", "\"truncate_prompt_tokens\":3", CHANGES},
-    {"truncation_side", "\"truncate_prompt_tokens\":3,\"truncation_side\":\"left\"", CHANGES},
-    {"allowed_token_ids", "\"allowed_token_ids\":[5]", CHANGES},
-    {"bad_words", "\"bad_words\":[\"no\"]", CHANGES},
-    {"prompt_logprobs", "\"prompt_logprobs\":0", CHANGES},
-    {"logprob_token_ids", "\"logprobs\":1,\"logprob_token_ids\":[9]", CHANGES},
-    {"use_beam_search", "\"use_beam_search\":true", REFUSED},
-    {"length_penalty", "\"length_penalty\":2", HARMLESS}, /* of beams only, which are refused */
-    {"early_stopping", "\"early_stopping\":true", HARMLESS},
-    {"return_token_ids", "\"return_token_ids\":true", CHANGES},
-    {"return_tokens_as_token_ids", "\"return_tokens_as_token_ids\":true", CHANGES},
-    {"cache_salt", "\"cache_salt\":\"s\"", CHANGES},
-    {"priority", "\"priority\":-3", CHANGES},
-    {"request_id", "\"request_id\":\"mine\"", CHANGES},
-    {"stream_interval", "\"stream_interval\":4", CHANGES},
-    {"response_format", "\"response_format\":{\"type\":\"json_object\"}", REFUSED},
-    {"structured_outputs", "\"structured_outputs\":{\"regex\":\"a\"}", REFUSED},
-    {"guided_json", "\"guided_json\":{}", REFUSED},
-    {"guided_regex", "\"guided_regex\":\"a\"", REFUSED},
-    {"guided_choice", "\"guided_choice\":[\"a\"]", REFUSED},
-    {"guided_grammar", "\"guided_grammar\":\"a\"", REFUSED},
-    {"guided_decoding_backend", "\"guided_decoding_backend\":\"a\"", REFUSED},
-    {"guided_whitespace_pattern", "\"guided_whitespace_pattern\":\"a\"", REFUSED},
-    {"grammar", "\"grammar\":\"a\"", REFUSED},
-    {"json_schema", "\"json_schema\":{}", REFUSED},
-    {"regex", "\"regex\":\"a\"", REFUSED},
-    {"ebnf", "\"ebnf\":\"a\"", REFUSED},
-    {"prompt_embeds", "\"prompt_embeds\":\"a\"", REFUSED},
-    {"kv_transfer_params", "\"kv_transfer_params\":{\"a\":1}", REFUSED},
-    {"ec_transfer_params", "\"ec_transfer_params\":{\"a\":1}", REFUSED},
-    {"repetition_detection", "\"repetition_detection\":{}", REFUSED},
-    {"thinking_token_budget", "\"thinking_token_budget\":5", REFUSED},
-    {"logits_processors", "\"logits_processors\":[\"a\"]", REFUSED},
-    {"vllm_xargs", "\"vllm_xargs\":{\"a\":1}", REFUSED},
-    {"typical_p", "\"typical_p\":0.5", REFUSED},
-    {"tfs_z", "\"tfs_z\":0.5", REFUSED},
-    {"top_a", "\"top_a\":0.5", REFUSED},
-    {"top_n_sigma", "\"top_n_sigma\":1", REFUSED},
-    {"mirostat", "\"mirostat\":2", REFUSED},
-    {"mirostat_tau", "\"mirostat_tau\":4", REFUSED},
-    {"mirostat_eta", "\"mirostat_eta\":0.2", REFUSED},
-    {"dynatemp_range", "\"dynatemp_range\":0.5", REFUSED},
-    {"dynatemp_exponent", "\"dynatemp_exponent\":2", REFUSED},
-    {"dynatemp_", "\"dynatemp_x\":2", REFUSED},
-    {"xtc_probability", "\"xtc_probability\":0.5", REFUSED},
-    {"xtc_threshold", "\"xtc_threshold\":0.5", REFUSED},
-    {"xtc_", "\"xtc_x\":0.5", REFUSED},
-    {"dry_multiplier", "\"dry_multiplier\":0.5", REFUSED},
-    {"dry_base", "\"dry_base\":2", REFUSED},
-    {"dry_allowed_length", "\"dry_allowed_length\":3", REFUSED},
-    {"dry_penalty_last_n", "\"dry_penalty_last_n\":5", REFUSED},
-    {"dry_", "\"dry_sequence_breakers\":[\"a\"]", REFUSED},
-    {"samplers", "\"samplers\":[\"top_k\"]", REFUSED},
-    {"n_probs", "\"n_probs\":2", REFUSED},
-    {"n_keep", "\"n_keep\":-1", REFUSED},
-    {"n_predict", "\"n_predict\":3", REFUSED},
-    {"max_new_tokens", "\"max_new_tokens\":3", REFUSED},
-    {"min_new_tokens", "\"min_new_tokens\":3", REFUSED},
-    {"lora", "\"lora\":\"a\"", REFUSED},
-    {"adapter_id", "\"adapter_id\":\"a\"", REFUSED},
-    {"watermark", "\"watermark\":true", REFUSED},
-    {"top_n_tokens", "\"top_n_tokens\":2", REFUSED},
-    {"routed_experts_prompt_start", "\"routed_experts_prompt_start\":1", REFUSED},
-    {"return_token_offsets", "\"return_token_offsets\":true", REFUSED},
-    {"metadata", "\"metadata\":{\"a\":\"b\"}", HARMLESS},
-    {"store", "\"store\":true", HARMLESS},
-    {"service_tier", "\"service_tier\":\"auto\"", HARMLESS},
-    {"safety_identifier", "\"safety_identifier\":\"a\"", HARMLESS},
-    {"prompt_cache_key", "\"prompt_cache_key\":\"a\"", HARMLESS},
-    {"prompt_cache_retention", "\"prompt_cache_retention\":\"24h\"", HARMLESS},
-    {"session_id", "\"session_id\":\"a\"", HARMLESS},
-    {"spaces_between_special_tokens", "\"spaces_between_special_tokens\":true", HARMLESS},
-    {"cache_prompt", "\"cache_prompt\":true", HARMLESS},
-    {"id_slot", "\"id_slot\":3", HARMLESS},
-    {"timings_per_token", "\"timings_per_token\":true", HARMLESS},
-};
-enum { VALUES = sizeof values / sizeof values[0] };
-
-static int value_of(const char *name) {
-  for (int i = 0; i < VALUES; i++) {
-    if (strcmp(values[i].name, name) == 0) return i;
-  }
-  cr_assert(false, "no value for the field %s: add one here", name);
-  return -1;
-}
-
-Test(params, no_field_is_silently_ignored) {
-  fake_exchange_t *exchange;
-  char *base = outcome("", &exchange);
-  fake_exchange_free(exchange);
-  char *cut = outcome("\"truncate_prompt_tokens\":3", &exchange);
-  fake_exchange_free(exchange);
-  for (size_t row = 0; row < params_table.count; row++) {
-    int v = value_of(params_table.rows[row].name);
-    if (values[v].fields == NULL) continue;
-    char *text = outcome(values[v].fields, &exchange);
-    bool refused = text == NULL;
-    cr_assert_eq(refused, values[v].effect == REFUSED, "%s: %s", values[v].fields, exchange->body);
-    if (refused) {
-      cr_assert_eq(exchange->error.code, ERR_UNSUPPORTED_PARAMETER, "%s", values[v].fields);
-    } else {
-      const char *other = strcmp(values[v].name, "truncation_side") == 0 ? cut : base;
-      bool same = strcmp(text, other) == 0;
-      cr_assert_eq(same, values[v].effect == HARMLESS, "%s: %s", values[v].fields, text);
-      cr_assert_eq(strstr(exchange->headers, "ignored"), NULL);
-    }
-    free(text);
-    fake_exchange_free(exchange);
-  }
-  free(base);
-  free(cut);
-}
-
-Test(params, null_means_default_for_every_field) {
-  fake_exchange_t *exchange;
-  char *base = outcome("", &exchange), fields[128];
-  fake_exchange_free(exchange);
-  for (size_t row = 0; row < params_table.count; row++) {
-    if (strcmp(params_table.rows[row].name, "prompt") == 0) continue;
-    snprintf(fields, sizeof fields, "\"%s\":null", params_table.rows[row].name);
-    char *text = outcome(fields, &exchange);
-    cr_assert(text != NULL, "%s: %s", fields, exchange->body);
-    cr_assert_str_eq(text, base, "%s", fields);
-    free(text);
-    fake_exchange_free(exchange);
-  }
-  free(base);
-}
-
-Test(params, values_that_change_nothing_are_accepted) {
-  static const char *const noops[] = {
-      "\"response_format\":{\"type\":\"text\"}",
-      "\"typical_p\":1",
-      "\"typical_p\":1.0",
-      "\"mirostat\":0",
-      "\"mirostat_tau\":5.0",
-      "\"use_beam_search\":false",
-      "\"n\":1,\"best_of\":1",
-      "\"suffix\":\"\"",
-      "\"lora\":[]",
-      "\"top_n_sigma\":-1",
-      "\"watermark\":false",
-      "\"grammar\":\"\"",
-      "\"stream_options\":{}",
-      "\"logit_bias\":{}",
-      "\"stop\":[]",
-      "\"max_tokens\":16.0",
-      "\"max_tokens\":1.6e1",
-      "\"temperature\":1",
-      "\"seed\":-1",
-      "\"stop_token_ids\":[]",
-      "\"bad_words\":[]",
-  };
-  fake_exchange_t *exchange;
-  char *base = outcome("", &exchange);
-  fake_exchange_free(exchange);
-  for (size_t i = 0; i < sizeof noops / sizeof noops[0]; i++) {
-    char *text = outcome(noops[i], &exchange);
-    cr_assert(text != NULL, "%s: %s", noops[i], exchange->body);
-    cr_assert_str_eq(text, base, "%s", noops[i]);
-    free(text);
-    fake_exchange_free(exchange);
-  }
-  free(base);
-}
-
 Test(params, unknown_fields_are_reported_or_refused) {
   const char *body = "{\"prompt\":\"a\",\"zebra\":1,\"ox\":{\"a\":2},\"b\\nad\":1,"
                      "\"stream\":true,\"stream_options\":{\"horse\":1}}";
   fake_exchange_t *exchange = fake_call(api_completions, body);
   cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: zebra,ox,?,stream_options.horse\n"),
             "%s", exchange->headers);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
   fake_option("strict_params", "true");
   exchange = fake_call(api_completions, body);
@@ -486,7 +236,7 @@ Test(params, many_unknown_names_stay_bounded) {
   fake_exchange_t *exchange = fake_call(api_completions, body);
   cr_assert_lt(strlen(exchange->headers), IGNORED_NAMES_MAX + 40);
   cr_assert(strstr(exchange->headers, ": stranger_0,stranger_1,") != NULL);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
@@ -499,7 +249,7 @@ Test(params, exact_integers) {
   cr_assert_eq(request->priority, INT64_MIN);
   cr_assert_eq(request->num_prompt_tokens, 3);
   cr_assert_eq(request->prompt_ids[2], 3);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
@@ -510,26 +260,26 @@ Test(params, tiny_floats_stay_inside_open_bounds) {
   const sampling_params_t *sampling = &only_request()->params;
   cr_assert(sampling->top_p > 0 && sampling->repetition_penalty > 0);
   cr_assert(sampling->temperature >= 0 && sampling->temperature < 1e-5f);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
 Test(params, seeds_are_random_unless_given) {
   uint64_t seeds[3];
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":[\"a\",\"a\"]}");
-  seeds[0] = server.live->first->choices[0].request.params.seed;
-  seeds[1] = server.live->first->choices[1].request.params.seed;
-  finish_all();
+  seeds[0] = server.live->first->inputs[0].request.params.seed;
+  seeds[1] = server.live->first->inputs[1].request.params.seed;
+  fake_finish_all();
   fake_exchange_free(exchange);
   exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"seed\":-1}");
   seeds[2] = only_request()->params.seed;
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
   cr_assert(seeds[0] != seeds[1] && seeds[0] != seeds[2] && seeds[2] != UINT64_MAX);
   exchange = fake_call(api_completions, "{\"prompt\":[\"a\",\"a\"],\"seed\":5}");
-  cr_assert_eq(server.live->first->choices[0].request.params.seed, 5);
-  cr_assert_eq(server.live->first->choices[1].request.params.seed, 5);
-  finish_all();
+  cr_assert_eq(server.live->first->inputs[0].request.params.seed, 5);
+  cr_assert_eq(server.live->first->inputs[1].request.params.seed, 5);
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
@@ -546,13 +296,13 @@ Test(params, generation_config_gives_the_defaults) {
   cr_assert_eq(sampling->top_k, 20);
   cr_assert_eq(sampling->min_p, 0.05f);
   cr_assert_eq(sampling->repetition_penalty, 1.05f);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
   fake_option("generation_config", "none");
   exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
   sampling = &only_request()->params;
   cr_assert(sampling->temperature == 1 && sampling->top_p == 1 && sampling->top_k == 0);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
@@ -563,7 +313,7 @@ Test(params, top_k_beyond_the_vocabulary_is_off) {
     snprintf(body, sizeof body, "{\"prompt\":\"a\",\"top_k\":%s}", off[i]);
     fake_exchange_t *exchange = fake_call(api_completions, body);
     cr_assert_eq(only_request()->params.top_k, 0);
-    finish_all();
+    fake_finish_all();
     fake_exchange_free(exchange);
   }
 }
@@ -580,7 +330,7 @@ Test(params, bad_words_with_and_without_a_blank) {
   cr_assert_eq(sampling->num_bad_words, 2);
   cr_assert(sampling->bad_words[0].count == 2 && sampling->bad_words[0].ids[0] == 'n');
   cr_assert(sampling->bad_words[1].count == 3 && sampling->bad_words[1].ids[0] == ' ');
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
@@ -594,7 +344,7 @@ static void expect_prompt(const char *fields, const int32_t *ids, int32_t count)
   const request_t *request = only_request();
   cr_assert_eq(request->num_prompt_tokens, count, "%s: %d", fields, request->num_prompt_tokens);
   for (int32_t i = 0; i < count; i++) cr_assert_eq(request->prompt_ids[i], ids[i], "%s", fields);
-  finish_all();
+  fake_finish_all();
   fake_exchange_free(exchange);
 }
 
@@ -656,7 +406,7 @@ Test(params, length_rules) {
     } else {
       cr_assert(!exchange->answered, "row %zu: %s", i, exchange->body);
       cr_assert_eq(only_request()->params.max_tokens, rows[i].max_tokens, "row %zu", i);
-      finish_all();
+      fake_finish_all();
     }
     fake_exchange_free(exchange);
   }
@@ -691,4 +441,36 @@ Test(params, prompt_logprobs_have_a_budget) {
   cr_assert_str_eq(exchange->error.param, "prompt_logprobs");
   fake_exchange_free(exchange);
   free(body);
+}
+
+/* ---- suffix ---- */
+
+static void expect_ids(const char *fields, const int32_t *ids, int32_t count) {
+  char body[200];
+  snprintf(body, sizeof body, "{\"max_tokens\":4,%s}", fields);
+  fake_exchange_t *exchange = fake_call(api_completions, body);
+  cr_assert(!exchange->answered, "%s", exchange->body);
+  const request_t *request = only_request();
+  cr_assert_eq(request->num_prompt_tokens, count);
+  cr_assert_arr_eq(request->prompt_ids, ids, (size_t)count * sizeof *ids);
+  fake_finish_all();
+  fake_exchange_free(exchange);
+}
+
+Test(params, fill_in_the_middle) {
+  expect_error("{\"prompt\":\"a\",\"suffix\":\"b\"}", ERR_UNSUPPORTED_PARAMETER,
+               "no tokens for filling in");
+  fake_template.fim = true;
+  expect_ids("\"prompt\":\"ab\",\"suffix\":\"c\"",
+             (int32_t[]){FAKE_BOS, 290, 'a', 'b', 291, 'c', 292}, 7);
+  expect_ids("\"prompt\":\"ab\",\"suffix\":\"c\",\"add_special_tokens\":false",
+             (int32_t[]){290, 'a', 'b', 291, 'c', 292}, 6);
+  expect_ids("\"prompt\":[256,7],\"suffix\":\"c\"", (int32_t[]){290, 256, 7, 291, 'c', 292}, 6);
+  expect_ids("\"prompt\":\"a\",\"suffix\":\"\"", (int32_t[]){FAKE_BOS, 'a'}, 2);
+  expect_error("{\"prompt\":\"a\",\"suffix\":\"b\",\"echo\":true}", ERR_UNSUPPORTED_PARAMETER,
+               "together with 'echo'");
+  expect_error("{\"prompt\":\"a\",\"suffix\":\"b\",\"truncate_prompt_tokens\":3}",
+               ERR_UNSUPPORTED_PARAMETER, "together with 'truncate_prompt_tokens'");
+  expect_error("{\"prompt\":[1,2],\"suffix\":\"bbb\",\"max_tokens\":121}", ERR_CONTEXT_LENGTH,
+               "(8 in the prompt, 121 in the completion)");
 }

@@ -127,7 +127,7 @@ Test(render, arenas) {
   }
   cr_assert_eq(arena_alloc(&arena, SIZE_MAX / 2, 3), NULL);
   cr_assert_str_eq(arena_copy(&arena, "abc", 2), "ab");
-  arena_free(&arena);
+  arena_release(&arena);
 }
 
 static void add(logprob_text_t *text, int32_t id, float logprob, const token_logprob_t *top,

@@ -50,8 +50,30 @@ Test(routes, tokenize) {
   refuse(api_tokenize, "{\"prompt\":null}", ERR_MISSING_PARAMETER, "prompt");
   refuse(api_tokenize, "{\"prompt\":[\"a\"]}", ERR_INVALID_TYPE, "prompt");
   refuse(api_tokenize, "{\"prompt\":\"a\",\"model\":\"x\"}", ERR_MODEL_NOT_FOUND, "model");
-  refuse(api_tokenize, "{\"messages\":[]}", ERR_UNSUPPORTED_PARAMETER, "messages");
   refuse(api_tokenize, "[", ERR_INVALID_JSON, "");
+}
+
+#define HI "\"messages\":[{\"role\":\"u\",\"content\":\"h\"}]"
+
+Test(routes, tokenize_messages) {
+  expect(api_tokenize, "{" HI "}", 200,
+         "{\"count\":7,\"max_model_len\":128,\"tokens\":[60,117,62,104,60,97,62],"
+         "\"token_strs\":null}");
+  expect(api_tokenize, "{" HI ",\"add_generation_prompt\":false,\"add_special_tokens\":true}", 200,
+         "{\"count\":5,\"max_model_len\":128,\"tokens\":[256,60,117,62,104],"
+         "\"token_strs\":null}");
+  expect(api_tokenize,
+         "{" HI ",\"continue_final_message\":true,\"tools\":[{\"function\":{\"name\":\"f\"}}]}",
+         200,
+         "{\"count\":6,\"max_model_len\":128,\"tokens\":[49,35,60,117,62,104],"
+         "\"token_strs\":null}");
+  refuse(api_tokenize, "{\"messages\":[]}", ERR_INVALID_VALUE, "messages");
+  refuse(api_tokenize, "{" HI ",\"prompt\":\"a\"}", ERR_INVALID_VALUE, "prompt");
+  refuse(api_tokenize, "{" HI ",\"chat_template\":\"a\"}", ERR_UNSUPPORTED_PARAMETER,
+         "chat_template");
+  refuse(api_tokenize, "{" HI ",\"tools\":[1]}", ERR_INVALID_TYPE, "tools[0]");
+  refuse(api_tokenize, "{\"messages\":[{\"role\":\"raise\",\"content\":\"\"}]}", ERR_BAD_REQUEST,
+         "");
 }
 
 Test(routes, detokenize) {

@@ -5,7 +5,8 @@
  * Ceilings are measured in the same run: memory read bandwidth of all threads over 1 GiB, and the
  * highest rate of the tier's own linear kernel on a problem that stays in the second-level cache.
  * Each figure is the best of several rounds. Shapes are those of a 494M model (hidden 896, ffn
- * 4864, 14/2 heads of 64, vocabulary 151,936).
+ * 4864, 14/2 heads of 64, vocabulary 151,936), and for experts those of a layer of 64 with hidden
+ * 2048 and width 768, of which a row takes 8: in bf16, and in MXFP4.
  */
 #include "engine/cpu/cpu.h"
 
@@ -110,7 +111,8 @@ static const void *zero_row(void *context, int64_t row, void *scratch) {
 static void bench_linear(device_t *device, const char *name, int64_t n, int64_t k, double bandwidth,
                          double peak, int rounds) {
   error_t error;
-  weight_source_t source = {name, n, k, DTYPE_BF16, zero_row, &k};
+  weight_source_t source = {
+      .name = name, .rows = n, .cols = k, .dtype = DTYPE_BF16, .row = zero_row, .context = &k};
   enum { COPIES_MAX = 64 };
   weight_t *weights[COPIES_MAX];
   int copies = (int)(400000000 / (n * k * 2)); /* more than the caches hold */
@@ -138,12 +140,106 @@ static void bench_linear(device_t *device, const char *name, int64_t n, int64_t 
   }
 }
 
+static const void *block_row(void *context, int64_t row, void *scratch) {
+  const int64_t *cols = context;
+  uint8_t *out = scratch;
+  for (int64_t g = 0; g < *cols / MXFP4_COLS; g++, out += MXFP4_BYTES) {
+    for (int k = 0; k < MXFP4_BYTES - 1; k++) out[k] = (uint8_t)(row * 31 + g * 7 + k * 13);
+    out[MXFP4_BYTES - 1] = 120;
+  }
+  return scratch;
+}
+
+enum { EXPERTS = 64, EXPERTS_TOP = 8, EXPERT_HIDDEN = 2048, EXPERT_WIDTH = 768 };
+
+static weight_t *expert_stack(device_t *device, int64_t rows, int64_t cols, bool blocks) {
+  error_t error;
+  weight_t *weight;
+  weight_source_t source = {.name = "experts",
+                            .rows = rows * EXPERTS,
+                            .cols = cols,
+                            .stack = EXPERTS,
+                            .format = blocks ? WEIGHT_MXFP4 : WEIGHT_PLAIN,
+                            .dtype = DTYPE_BF16,
+                            .row = blocks ? block_row : zero_row,
+                            .context = &cols};
+  if (ops_cpu.weight(device, &source, &weight, &error)) exit(1);
+  return weight;
+}
+
+static const void *router_row(void *context, int64_t row, void *scratch) {
+  (void)context;
+  float *out = scratch;
+  for (int64_t i = 0; i < EXPERT_HIDDEN; i++) out[i] = (float)((row * 131 + i * 57) % 101) - 50;
+  return out;
+}
+
+/* Bytes moved are those of the experts that some row chose. */
+static void bench_experts(device_t *device, double bandwidth, double peak, bool blocks,
+                          int rounds) {
+  enum { COPIES = 4 };
+  error_t error;
+  weight_source_t router = {.name = "router",
+                            .rows = EXPERTS,
+                            .cols = EXPERT_HIDDEN,
+                            .dtype = DTYPE_F32,
+                            .row = router_row};
+  moe_t moe = {.num_experts = EXPERTS,
+               .top_k = EXPERTS_TOP,
+               .width = EXPERT_WIDTH,
+               .normalise = true,
+               .activation = ACTIVATION_SILU_MUL};
+  weight_t *route, *up[COPIES], *down[COPIES];
+  if (ops_cpu.weight(device, &router, &route, &error)) exit(1);
+  moe.router = route;
+  for (int c = 0; c < COPIES; c++) {
+    up[c] = expert_stack(device, 2 * EXPERT_WIDTH, EXPERT_HIDDEN, blocks);
+    down[c] = expert_stack(device, EXPERT_HIDDEN, EXPERT_WIDTH, blocks);
+  }
+  step_limits_t limits = device->limits;
+  if (ops_cpu.prepare(device, &limits, &error)) exit(1);
+  float *x = ops_cpu.buffer(device, ROWS_MAX, EXPERT_HIDDEN);
+  float *out = ops_cpu.buffer(device, ROWS_MAX, EXPERT_HIDDEN);
+  if (!x || !out) exit(1);
+  for (int64_t i = 0; i < ROWS_MAX * EXPERT_HIDDEN; i++)
+    x[i] = (float)((uint32_t)i * 2654435761u >> 24) / 128 - 1;
+  static const int32_t rows[] = {1, 8, 32, 256};
+  for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
+    double best = 1e9;
+    for (int i = 0; i < rounds; i++) {
+      double start = now();
+      for (int c = 0; c < COPIES; c++) {
+        moe.up = up[c];
+        moe.down = down[c];
+        ops_cpu.moe(device, out, x, out, &moe, rows[m]);
+      }
+      double time = (now() - start) / COPIES;
+      if (time < best) best = time;
+    }
+    int chosen = 0; /* experts of the last run */
+    for (int e = 0; e < EXPERTS; e++) chosen += device->moe.first[e + 1] > device->moe.first[e];
+    double numbers = 3.0 * EXPERT_WIDTH * EXPERT_HIDDEN;
+    double bytes = chosen * numbers * (blocks ? (double)MXFP4_BYTES / MXFP4_COLS : 2);
+    double flops = 2 * numbers * EXPERTS_TOP * rows[m];
+    double floor = bytes / bandwidth > flops / peak ? bytes / bandwidth : flops / peak;
+    printf("experts %s M %3d (%2d of %d)  %8.1f us  %6.1f GB/s  %7.1f GFLOP/s  %4.2f of the "
+           "roofline\n",
+           blocks ? "mxfp4" : "bf16 ", rows[m], chosen, EXPERTS, best * 1e6, bytes / best * 1e-9,
+           flops / best * 1e-9, floor / best);
+  }
+}
+
 static void bench_attention(device_t *device, int32_t requests, int32_t chunk, int32_t context,
                             double bandwidth, int rounds) {
   enum { HEADS = 14, KV_HEADS = 2, DIM = 64, BLOCK = 16, WIDTH = (HEADS + 2 * KV_HEADS) * DIM };
   int32_t per_request = (context + BLOCK - 1) / BLOCK, tokens = requests * chunk;
   error_t error;
-  kv_cache_desc_t desc = {1, KV_HEADS, DIM, 1 + requests * per_request, BLOCK, DTYPE_BF16};
+  kv_cache_desc_t desc = {.num_layers = 1,
+                          .num_kv_heads = KV_HEADS,
+                          .head_dim = DIM,
+                          .num_blocks = 1 + requests * per_request,
+                          .block_size = BLOCK,
+                          .dtype = DTYPE_BF16};
   if (ops_cpu.kv_cache(device, &desc, &error)) exit(1);
   float *qkv = ops_cpu.buffer(device, tokens, WIDTH);
   float *out = ops_cpu.buffer(device, tokens, HEADS * DIM);
@@ -211,7 +307,10 @@ int main(int argc, char **argv) {
                           .vocab_size = 64,
                           .max_model_len = 32768,
                           .heads_max = 14,
-                          .head_dim_max = 64};
+                          .head_dim_max = 64,
+                          .experts_max = EXPERTS,
+                          .experts_top_max = EXPERTS_TOP,
+                          .expert_width_max = EXPERT_WIDTH};
   if (ops_cpu.prepare(device, &limits, &error)) return fprintf(stderr, "%s\n", error.message), 78;
   double bandwidth = read_bandwidth(device, rounds);
   double peak = peak_rate(device, DTYPE_BF16, rounds);
@@ -223,6 +322,8 @@ int main(int argc, char **argv) {
   bench_linear(device, "gate_up", 2 * FFN, HIDDEN, bandwidth, peak, rounds);
   bench_linear(device, "down", HIDDEN, FFN, bandwidth, peak, rounds);
   bench_linear(device, "head", VOCAB, HIDDEN, bandwidth, peak, rounds);
+  bench_experts(device, bandwidth, peak, false, rounds);
+  bench_experts(device, bandwidth, peak, true, rounds);
   bench_attention(device, 1, 1, 4096, bandwidth, rounds);
   bench_attention(device, 32, 1, 1024, bandwidth, rounds);
   bench_attention(device, 1, 512, 512, bandwidth, rounds);

@@ -126,7 +126,12 @@ static const void *source_row(void *context, int64_t row, void *scratch) {
 weight_t *weight_make(device_t *device, float *values, int64_t rows, int64_t cols, dtype_t dtype) {
   for (int64_t i = 0; i < rows * cols; i++) values[i] = round_to(values[i], dtype);
   source_t context = {values, cols, dtype};
-  weight_source_t source = {"test", rows, cols, dtype, source_row, &context};
+  weight_source_t source = {.name = "test",
+                            .rows = rows,
+                            .cols = cols,
+                            .dtype = dtype,
+                            .row = source_row,
+                            .context = &context};
   weight_t *weight = NULL;
   error_t error;
   cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);

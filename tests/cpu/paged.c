@@ -32,7 +32,12 @@ static void make_sequences(world_t *w, uint64_t block_order) {
     for (int32_t b = 0; b < q->num_blocks; b++) q->blocks[b] = blocks[used++];
   }
   free(blocks);
-  kv_cache_desc_t desc = {2, w->s.kv_heads, w->s.dim, total, w->s.block_size, w->s.kv_dtype};
+  kv_cache_desc_t desc = {.num_layers = 2,
+                          .num_kv_heads = w->s.kv_heads,
+                          .head_dim = w->s.dim,
+                          .num_blocks = total,
+                          .block_size = w->s.block_size,
+                          .dtype = w->s.kv_dtype};
   error_t error;
   cr_assert_eq(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
 }

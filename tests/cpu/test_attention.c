@@ -202,7 +202,12 @@ Test(attention, page_copies) {
 Test(attention, pools_that_cannot_be) {
   device_t *device = device_open("portable", 1);
   error_t error;
-  kv_cache_desc_t desc = {2, 2, 64, 10, 16, DTYPE_BF16};
+  kv_cache_desc_t desc = {.num_layers = 2,
+                          .num_kv_heads = 2,
+                          .head_dim = 64,
+                          .num_blocks = 10,
+                          .block_size = 16,
+                          .dtype = DTYPE_BF16};
   cr_assert_eq(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * 64 * 2));
   desc.block_size = 24;
   cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION);

@@ -60,7 +60,7 @@ Test(device, refuses_weights_that_cannot_be) {
   weight_t *weight;
   vector_t *vector;
   error_t error;
-  weight_source_t source = {"w", 100, 8, DTYPE_F32, no_row, NULL};
+  weight_source_t source = {.name = "w", .rows = 100, .cols = 8, .dtype = DTYPE_F32, .row = no_row};
   cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), ERR_IO);
   cr_assert_not_null(strstr(error.message, "w"));
   source.rows = 0;

@@ -61,6 +61,9 @@ static double reference(activation_t kind, double x, double up) {
   case ACTIVATION_GELU_TANH: return 0.5 * x * (1 + tanh(cubic));
   case ACTIVATION_SILU_MUL: return x / (1 + exp(-x)) * up;
   case ACTIVATION_GELU_TANH_MUL: return 0.5 * x * (1 + tanh(cubic)) * up;
+  case ACTIVATION_CLAMPED_SWIGLU:
+    x = fmin(x, 7);
+    return (fmax(fmin(up, 7), -7) + 1) * x / (1 + exp(-1.702 * x));
   }
   return 0;
 }
@@ -73,8 +76,8 @@ Test(rows, activations) {
   for (int t = 0; t < count; t++) {
     random_state_t random = random_start(11);
     device_t *device = device_prepared(tiers[t], 2, &limits);
-    for (activation_t kind = ACTIVATION_RELU; kind <= ACTIVATION_GELU_TANH_MUL; kind++) {
-      bool gated = kind == ACTIVATION_SILU_MUL || kind == ACTIVATION_GELU_TANH_MUL;
+    for (activation_t kind = ACTIVATION_RELU; kind <= ACTIVATION_CLAMPED_SWIGLU; kind++) {
+      bool gated = activation_is_gated(kind);
       int stride = gated ? 2 * WIDTH : WIDTH;
       for (int i = 0; i < ROWS * stride; i++)
         in[i] = random_float(&random) * (i % 3 ? 3.0f : i % 2 ? 100.0f : 0.01f);
@@ -96,6 +99,28 @@ Test(rows, activations) {
       cr_assert(isnan(out[5]), "%s kind %d lost a NaN", tiers[t], kind);
       cr_assert(!isnan(out[4]) && !isnan(out[6]));
     }
+    ops_cpu.close(device);
+  }
+}
+
+Test(rows, gated_add) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  enum { ROWS = 5, WIDTH = 77 };
+  random_state_t random = random_start(13);
+  for (int t = 0; t < count; t++) {
+    device_t *device = device_prepared(tiers[t], 2, &limits);
+    float *in = random_floats(&random, ROWS * WIDTH, 3);
+    float *residual = random_floats(&random, ROWS * WIDTH, 3);
+    float gate[ROWS] = {-200, -1.5f, 0, 0.25f, 200}, out[ROWS * WIDTH];
+    memcpy(out, residual, sizeof out); /* residual aliases out */
+    ops_cpu.gated_add(device, out, in, gate, out, WIDTH, ROWS);
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+      double y = residual[i] + in[i] / (1 + exp(-(double)gate[i / WIDTH]));
+      cr_assert_float_eq(out[i], y, 1e-6, "%s at %d: %g, expected %g, seed %llu", tiers[t], i,
+                         out[i], y, SEED);
+    }
+    free(in), free(residual);
     ops_cpu.close(device);
   }
 }

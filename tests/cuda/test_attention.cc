@@ -1,14 +1,6 @@
 /* test_attention.cc: plan, decode and prefill over a paged cache, against softmax in double. */
-#include "cuda/attention.h"
-#include "tests/cuda/paged.h"
-
-typedef std::vector<int32_t> lens_t;
-
-struct attention_options {
-  int chunk = 64, window = 0, workers = 6;
-  float softcap = 0, query_size = 3;
-  bool sinks = false;
-};
+#include "cuda/pieces.h"
+#include "tests/cuda/attention_rig.h"
 
 template <class T>
 static std::vector<double> attention_reference(const paged_problem<T> &p,
@@ -43,40 +35,6 @@ static std::vector<double> attention_reference(const paged_problem<T> &p,
   return out;
 }
 
-/* Device copies of a problem, and the arguments of the launchers. */
-template <class T> struct attention_device {
-  device_array<T> cache, qkv, out;
-  device_array<int32_t> table, lens, starts, counts, row_items, tiles;
-  device_array<gpu_decode_item_t> items;
-  device_array<float> sinks, partial, state;
-  gpu_attention_t args = {};
-
-  attention_device(const paged_problem<T> &p, const attention_options &o,
-                   const std::vector<float> &sink_values, int items_max)
-      : cache(p.cache), qkv(p.qkv), out((size_t)p.tokens * p.shape.num_heads * p.shape.head_dim),
-        table(p.block_table), lens(p.seq_lens), starts(p.query_start_loc), counts(4),
-        row_items(2 * p.seq_lens.size()), tiles(2 * (p.tokens + p.seq_lens.size())),
-        items(items_max), sinks(sink_values),
-        partial((size_t)items_max * p.shape.num_heads * p.shape.head_dim),
-        state((size_t)items_max * p.shape.num_heads * 2) {
-    args.kv = p.kv(cache.p);
-    args.plan = {counts.p, items.p, row_items.p, tiles.p, items_max, (int32_t)tiles.count / 2};
-    args.qkv = qkv.p, args.out = out.p;
-    args.block_table = table.p, args.seq_lens = lens.p, args.query_start_loc = starts.p;
-    args.sinks = o.sinks ? sinks.p : nullptr;
-    args.partial = partial.p, args.partial_state = state.p;
-    args.block_table_stride = p.stride, args.rows = (int32_t)p.seq_lens.size();
-    args.layer = p.shape.layer, args.num_heads = p.shape.num_heads, args.window = o.window;
-    args.scale = 1.0f / std::sqrt((float)p.shape.head_dim), args.softcap = o.softcap;
-  }
-
-  void run(const attention_options &o) {
-    MUST(gpu_attention_plan(&args, o.chunk, o.workers, nullptr));
-    MUST(gpu_attention_decode(&args, o.workers, nullptr));
-    MUST(gpu_attention_prefill(&args, args.plan.tiles_max, nullptr));
-  }
-};
-
 template <class T> static double tolerance_of() {
   return dtype_of<T>() == DTYPE_BF16 ? 0.01 : 0.002;
 }
@@ -85,17 +43,15 @@ template <class T>
 static void attention_case(const paged_shape &shape, const lens_t &lens, const lens_t &queries,
                            const attention_options &o = attention_options()) {
   paged_problem<T> p(shape, lens, queries, o.query_size);
-  if (o.window > 0) p.drop_blocks_before(o.window);
+  if (o.window > 0) drop_blocks_before(p, o.window);
   const auto sinks = random_values<float>(shape.num_heads, 3);
-  int items_max = (int)lens.size();
-  for (int32_t len : lens) items_max += (len + 63) / 64;
-  attention_device<T> device(p, o, sinks, items_max);
+  attention_device<T> device(p, o, sinks);
   device.run(o);
-  const std::string what =
-      std::string(name_of<T>()) + " " + std::to_string(shape.num_heads) + "/" +
-      std::to_string(shape.num_kv_heads) + "x" + std::to_string(shape.head_dim) + " pages of " +
-      std::to_string(shape.block_size) + ", " + std::to_string(lens[0]) + " keys, chunk " +
-      std::to_string(o.chunk) + ", window " + std::to_string(o.window);
+  const std::string what = std::string(name_of<T>()) + " " + std::to_string(shape.num_heads) + "/" +
+                           std::to_string(shape.num_kv_heads) + "x" +
+                           std::to_string(shape.head_dim) + " pages of " +
+                           std::to_string(shape.block_size) + ", " + std::to_string(lens[0]) +
+                           (shape.fp8 ? " e4m3" : "") + " keys, window " + std::to_string(o.window);
   check_rows(what, attention_reference(p, o, sinks), as_double(device.out.get()), shape.head_dim,
              tolerance_of<T>());
 }
@@ -120,20 +76,21 @@ TEST(decode_groups) {
   attention_case<bf16_t>({20, 1, 64, 16}, {90, 33}, {1, 1});
 }
 
-TEST(decode_chunks) {
-  const lens_t lens = {400, 1, 129, 128, 64};
-  for (int chunk : {0, 64, 128, 1024}) {
+TEST(decode_items) { /* rows cut into their pieces, into a few, not at all */
+  const lens_t lens = {400, 1, 129, 128, 700};
+  for (int items_max : {0, 7, 5}) {
     attention_options o;
-    o.chunk = chunk;
+    o.items_max = items_max;
     attention_case<bf16_t>({8, 2, 128, 16}, lens, ones(lens), o);
     o.workers = 1;
     attention_case<f16_t>({8, 2, 64, 64}, lens, ones(lens), o);
+    attention_case<bf16_t>({3, 1, 80, 32, true}, lens, ones(lens), o);
   }
 }
 
 TEST(decode_long_walk) { /* a warp's 32 block ids are used up */
   attention_options o;
-  o.chunk = 4096;
+  o.items_max = 1;
   attention_case<bf16_t>({1, 1, 64, 16}, {2300}, {1}, o);
 }
 
@@ -171,6 +128,12 @@ TEST(prefill_head_sizes) {
   attention_case<f16_t>({2, 2, 128, 64}, {130}, {130});
 }
 
+TEST(prefill_groups) {
+  for (int group = 1; group <= 8; group++)
+    attention_case<bf16_t>({2 * group, 2, 64, 16 << group % 3}, {40 + group}, {20});
+  attention_case<f16_t>({5, 1, 128, 32, true}, {66}, {9});
+}
+
 TEST(prefill_with_cached_keys) {
   for (int size : {16, 32, 64}) {
     const int cached = 1 + random_below(150);
@@ -196,38 +159,6 @@ TEST(mixed_batch) {
   attention_case<bf16_t>({6, 2, 64, 16}, {50, 200, 7, 33}, {1, 60, 1, 33}, o);
 }
 
-/* With a fixed chunk a row's bits are its own, whoever is beside it and wherever a chunk begins. */
-TEST(rows_do_not_depend_on_mates) {
-  attention_options o;
-  paged_problem<bf16_t> p({4, 2, 64, 16}, {140, 300, 90}, {1, 1, 50}, 3);
-  attention_device<bf16_t> all(p, o, {0, 0, 0, 0}, 20);
-  all.run(o);
-  const auto expected = all.out.get();
-  paged_problem<bf16_t> alone = p;
-  alone.query_start_loc = {0, 0, 1, 31};
-  alone.query_lens = {0, 1, 30};
-  alone.seq_lens = {0, 300, 70};
-  alone.tokens = 31;
-  alone.qkv.assign(p.qkv.begin() + p.width(), p.qkv.begin() + 32 * p.width());
-  o.workers = 3;
-  attention_device<bf16_t> some(alone, o, {0, 0, 0, 0}, 20);
-  some.run(o);
-  const auto got = some.out.get();
-  const size_t width = 4 * 64;
-  check_that(memcmp(got.data(), expected.data() + width, 31 * width * sizeof(bf16_t)) == 0,
-             "the same bits alone");
-}
-
-TEST(plan_that_does_not_fit_doubles_its_chunk) {
-  attention_options o;
-  paged_problem<bf16_t> p({2, 1, 64, 16}, {400, 300}, {1, 1}, 3);
-  attention_device<bf16_t> device(p, o, {0, 0}, 4);
-  device.run(o);
-  check_that(device.counts.get()[0] == 4 && device.counts.get()[2] == 256, "chunk of 256");
-  check_rows("with a short list", attention_reference(p, o, {0, 0}), as_double(device.out.get()),
-             64, tolerance_of<bf16_t>());
-}
-
 TEST(plan_of_many_rows) { /* more rows than the planner has threads */
   const int rows = 300;
   lens_t lens(rows), queries(rows);
@@ -236,4 +167,78 @@ TEST(plan_of_many_rows) { /* more rows than the planner has threads */
     lens[r] = queries[r] == 0 ? 0 : queries[r] + random_below(40);
   }
   attention_case<bf16_t>({1, 1, 64, 16}, lens, queries);
+}
+
+/* e4m3 keys and values with a scale for each head; computed in bf16 or half. */
+TEST(fp8_cache) {
+  for (int dim : {64, 80, 96, 128, 256}) {
+    const lens_t lens = {1, 16, 65, 130 + random_below(90)};
+    attention_case<bf16_t>({4, 2, dim, 16, true}, lens, ones(lens));
+    attention_case<f16_t>({2, 1, dim, 64, true}, {150, 20}, {70, 20});
+    attention_case<bf16_t>({2, 1, dim, 32, true}, {150, 20}, {2, 20});
+  }
+  attention_options o;
+  o.window = 40, o.softcap = 3, o.sinks = true;
+  attention_case<bf16_t>({6, 2, 128, 32, true}, {50, 200, 7, 33}, {1, 60, 1, 33}, o);
+}
+
+/* Where rows are cut: by the definition, one key at a time. */
+TEST(pieces) {
+  int pieces = 0, begin = 0;
+  for (int key = 0; key < 300000; key++) {
+    int size = 128;
+    while (key >= 32 * size) size *= 2;
+    if (key > 0 && key % size == 0) pieces++, begin = key;
+    if (piece_of(key) != pieces || piece_begin(pieces) != begin || piece_end(key) != begin + size)
+      return check_that(false, "the piece of key " + std::to_string(key));
+  }
+  check_that(gpu_decode_items(0) == 0 && gpu_decode_items(1) == 1 && gpu_decode_items(1024) == 8 &&
+                 gpu_decode_items(8192) == 48 && gpu_decode_items(131072) == 112,
+             "items as the header says");
+}
+
+TEST(plan_cuts_less_when_its_list_is_short) {
+  attention_options o;
+  o.items_max = 5;
+  paged_problem<bf16_t> p({2, 1, 64, 16}, {400, 300, 70}, {1, 1, 1}, 3);
+  attention_device<bf16_t> device(p, o, {0, 0});
+  device.run(o);
+  const auto counts = device.counts.get();
+  check_that(counts[0] == 5 && counts[2] == 2, "two items a row");
+  const auto items = device.items.get();
+  check_that(items[0].first == 0 && items[0].last == 384 && items[1].first == 384 &&
+                 items[1].last == 400 && !items[1].whole && items[4].whole,
+             "a long item, then one of a piece");
+}
+
+/* A graph's bucket: rows and tokens beyond the batch have no query, no key, slot -1; what stands in
+ * the outputs of padding tokens stays. */
+TEST(graph_bucket_padding) {
+  for (int layout = 0; layout < 3; layout++) {
+    const lens_t lens = layout == 0   ? lens_t{70, 1, 129, 0, 0, 0, 0, 0}
+                        : layout == 1 ? lens_t{1, 0, 0, 0}
+                                      : lens_t{0, 0};
+    const lens_t queries = layout == 0   ? lens_t{1, 1, 129, 0, 0, 0, 0, 0}
+                           : layout == 1 ? lens_t{1, 0, 0, 0}
+                                         : lens_t{0, 0};
+    attention_options o;
+    paged_problem<bf16_t> p({4, 2, 64, 16}, lens, queries, 3);
+    const size_t real = (size_t)p.tokens * 4 * 64;
+    const auto expected = attention_reference(p, o, {0, 0, 0, 0});
+    p.tokens += 5; /* tokens of the bucket */
+    p.qkv.resize((size_t)p.tokens * p.width(), from_float<bf16_t>(NAN));
+    attention_device<bf16_t> device(p, o, {0, 0, 0, 0});
+    MUST(cudaMemset(device.out.p, 0x11, device.out.bytes()));
+    device.run(o);
+    auto out = device.out.get();
+    bool untouched = true;
+    for (size_t i = real; i < out.size(); i++) {
+      uint16_t bits;
+      memcpy(&bits, &out[i], sizeof bits);
+      untouched = untouched && bits == 0x1111;
+    }
+    check_that(untouched, "outputs of padding tokens stay as they are");
+    out.resize(real);
+    check_rows("bucket " + std::to_string(layout), expected, as_double(out), 64, 0.01);
+  }
 }

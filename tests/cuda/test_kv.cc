@@ -23,12 +23,13 @@ static void rope_reference(double *x, int dim, const float *weight, double eps, 
 
 /* Every slot that must be written, all others must keep their NaN. */
 template <class T>
-static void check_cache(const rope_case_t &c, const std::vector<T> &cache, int num_blocks,
-                        const std::vector<int64_t> &slots, const std::vector<double> &rows) {
+static void check_cache(const rope_case_t &c, const std::vector<uint8_t> &cache, int num_blocks,
+                        const std::vector<int64_t> &slots, const std::vector<double> &rows,
+                        const std::vector<float> &scales) {
   const paged_shape &s = c.shape;
   const int width = (s.num_heads + 2 * s.num_kv_heads) * s.head_dim;
   std::vector<double> expected, got;
-  size_t written = 0, filled = 0;
+  size_t filled = 0;
   for (int t = 0; t < c.tokens; t++) {
     if (slots[t] < 0) continue;
     for (int value = 0; value < 2; value++)
@@ -36,16 +37,19 @@ static void check_cache(const rope_case_t &c, const std::vector<T> &cache, int n
         for (int d = 0; d < s.padded(); d++) {
           const int head = s.num_heads + value * s.num_kv_heads + h;
           const size_t from = (size_t)t * width + (size_t)head * s.head_dim + d;
+          const size_t at = s.at(num_blocks, s.layer, (int)(slots[t] / s.block_size), value, h,
+                                 (int)(slots[t] % s.block_size), d);
+          const double scale = (double)scales[(s.layer * 2 + value) * s.num_kv_heads + h];
           expected.push_back(d < s.head_dim ? rows[from] : 0);
-          got.push_back(
-              (double)to_float(cache[s.at(num_blocks, s.layer, (int)(slots[t] / s.block_size),
-                                          value, h, (int)(slots[t] % s.block_size), d)]));
-          written++;
+          got.push_back(stored_value<T>(s, &cache[at]) * scale);
         }
   }
-  check_close("cache rows", expected, got, rounding_of<T>() * 1.1, 0.01);
-  for (const T &x : cache) filled += to_float(x) == to_float(x);
-  check_that(filled == written, "only the slots of the mapping are written");
+  check_close("cache rows", expected, got, (s.fp8 ? 0x1p-4 : rounding_of<T>()) * 1.1, 0.01);
+  for (size_t i = 0; i < cache.size(); i += s.element_bytes()) {
+    const double x = stored_value<T>(s, &cache[i]);
+    filled += x == x;
+  }
+  check_that(filled == got.size(), "only the slots of the mapping are written");
 }
 
 template <class T> static void rope_case(const rope_case_t &c) {
@@ -64,16 +68,21 @@ template <class T> static void rope_case(const rope_case_t &c) {
     positions[t] = random_below(5000);
     slots[t] = t % 4 == 1 ? -1 : base + 3 * t % (4 * s.block_size);
   }
-  device_array<T> d_qkv(qkv),
-      cache(std::vector<T>(s.block_elements() * num_blocks * s.num_layers, from_float<T>(NAN)));
+  std::vector<uint8_t> empty(s.block_bytes() * num_blocks * s.num_layers);
+  for (size_t i = 0; i < empty.size(); i += s.element_bytes()) store_value<T>(s, &empty[i], NAN);
+  std::vector<float> scales(s.num_layers * 2 * s.num_kv_heads);
+  for (float &x : scales) x = s.fp8 ? 0.02f + std::fabs(random_float(0.1f)) : 1.0f;
+  device_array<T> d_qkv(qkv);
+  device_array<uint8_t> cache(empty);
+  device_array<float> d_scales(scales);
   device_array<float> d_q(q_norm), d_k(k_norm), frequencies(inv_freq),
       table((size_t)c.tokens * c.dims + 1);
   device_array<int32_t> d_positions(positions);
   device_array<int64_t> d_slots(slots);
   if (c.dims > 0)
     MUST(gpu_rope_table(table.p, d_positions.p, frequencies.p, scale, c.dims, c.tokens, nullptr));
-  const gpu_kv_t kv = {cache.p,        s.num_layers, num_blocks,   s.block_size,
-                       s.num_kv_heads, dim,          dtype_of<T>()};
+  const gpu_kv_t kv = {cache.p, s.num_layers,  num_blocks, s.block_size, s.num_kv_heads,
+                       dim,     dtype_of<T>(), s.fp8,      d_scales.p};
   const gpu_rope_store_t args = {d_qkv.p,
                                  d_slots.p,
                                  c.dims > 0 ? table.p : nullptr,
@@ -83,7 +92,8 @@ template <class T> static void rope_case(const rope_case_t &c) {
                                  c.dims,
                                  s.num_heads,
                                  c.tokens,
-                                 s.layer};
+                                 s.layer,
+                                 0};
   MUST(gpu_rope_store(&kv, &args, nullptr));
   std::vector<double> rows = as_double(qkv), angles;
   for (int t = 0; t < c.tokens; t++) {
@@ -109,7 +119,7 @@ template <class T> static void rope_case(const rope_case_t &c) {
   }
   check_close("rotated rows of head size " + std::to_string(dim), rows, as_double(d_qkv.get()),
               rounding_of<T>() * 1.1, 0.01);
-  check_cache<T>(c, cache.get(), num_blocks, slots, rows);
+  check_cache<T>(c, cache.get(), num_blocks, slots, rows, scales);
 }
 
 TEST(rope_store) {
@@ -122,34 +132,78 @@ TEST(rope_store) {
   rope_case<bf16_t>({{2, 2, 64, 16}, 5, 0, false, false});
 }
 
-TEST(page_copy_and_zero) {
-  for (int size = 16; size <= 64; size *= 2) {
-    const paged_shape s = {4, 2, 96, size};
-    const int num_blocks = 7;
-    const auto before = random_values<bf16_t>(s.block_elements() * num_blocks * s.num_layers, 5);
-    device_array<bf16_t> cache(before);
-    const gpu_kv_t kv = {cache.p, s.num_layers, num_blocks, size, 2, 96, DTYPE_BF16};
-    check_that(gpu_kv_block_bytes(&kv) == s.block_elements() * 2, "bytes of a block");
-    const std::vector<block_copy_t> copies = {{2, 5, size}, {3, 1, 1 + random_below(size - 1)}};
-    const std::vector<int32_t> blocks = {4, 0};
-    device_array<block_copy_t> d_copies(copies);
-    device_array<int32_t> d_blocks(blocks);
-    MUST(gpu_page_copy(&kv, d_copies.p, 2, nullptr));
-    MUST(gpu_page_zero(&kv, d_blocks.p, 2, nullptr));
-    auto expected = before;
-    for (int l = 0; l < s.num_layers; l++)
-      for (int value = 0; value < 2; value++)
-        for (int h = 0; h < 2; h++)
-          for (int d = 0; d < s.padded(); d++) {
+/* One norm over all heads of a token: the columns alone, then the same with the rest. */
+TEST(rope_store_norms_of_whole_tokens) {
+  const int tokens = 5, query = 4 * 64, key = 2 * 64, stride = query + 2 * key;
+  const auto qkv = random_values<bf16_t>((size_t)tokens * stride, 2);
+  const auto q_norm = random_values<float>(query, 2), k_norm = random_values<float>(key, 2);
+  device_array<bf16_t> apart(qkv), at_once(qkv);
+  device_array<float> d_q(q_norm), d_k(k_norm);
+  device_array<int64_t> slots(std::vector<int64_t>{16, 17, -1, 19, 20});
+  std::vector<double> expected = as_double(qkv);
+  for (int t = 0; t < tokens; t++) {
+    double *row = &expected[(size_t)t * stride], q_square = 0, k_square = 0;
+    for (int i = 0; i < query; i++) q_square += row[i] * row[i];
+    for (int i = 0; i < key; i++) k_square += row[query + i] * row[query + i];
+    for (int i = 0; i < query; i++) row[i] *= q_norm[i] / std::sqrt(q_square / query + 1e-6);
+    for (int i = 0; i < key; i++) row[query + i] *= k_norm[i] / std::sqrt(k_square / key + 1e-6);
+  }
+  MUST(gpu_norm_columns(DTYPE_BF16, apart.p, stride, d_q.p, 1e-6f, query, tokens, nullptr));
+  MUST(gpu_norm_columns(DTYPE_BF16, apart.p + query, stride, d_k.p, 1e-6f, key, tokens, nullptr));
+  check_close("norms of columns", expected, as_double(apart.get()), 0x1p-8 * 1.1, 0.01);
+  const paged_shape s = {4, 2, 64, 16};
+  device_array<uint8_t> cache(std::vector<uint8_t>(s.block_bytes() * 3 * s.num_layers));
+  const gpu_kv_t kv = {cache.p, s.num_layers, 3, 16, 2, 64, DTYPE_BF16, 0, nullptr};
+  gpu_rope_store_t args = {};
+  args.qkv = at_once.p, args.slots = slots.p, args.q_norm = d_q.p, args.k_norm = d_k.p;
+  args.norm_eps = 1e-6f, args.num_heads = 4, args.tokens = tokens, args.norm_whole = 1;
+  MUST(gpu_rope_store(&kv, &args, nullptr));
+  const auto x = apart.get(), y = at_once.get();
+  check_that(memcmp(x.data(), y.data(), x.size() * sizeof(bf16_t)) == 0, "the same in rope_store");
+}
+
+TEST(rope_store_fp8) {
+  for (int dim : {64, 80, 128, 256}) {
+    rope_case<bf16_t>({{4, 2, dim, 16, true}, 7, dim, dim == 64, true});
+    rope_case<f16_t>({{2, 1, dim, 64, true}, 5, 16, false, false});
+  }
+}
+
+static void page_case(int size, bool fp8, int dim) {
+  const paged_shape s = {4, 2, dim, size, fp8};
+  const int num_blocks = 7;
+  std::vector<uint8_t> before(s.block_bytes() * num_blocks * s.num_layers);
+  for (uint8_t &x : before) x = (uint8_t)random_bits();
+  device_array<uint8_t> cache(before);
+  const gpu_kv_t kv = {cache.p, s.num_layers, num_blocks, size, 2, dim, DTYPE_BF16, fp8, nullptr};
+  check_that(gpu_kv_block_bytes(&kv) == s.block_bytes(), "bytes of a block");
+  const std::vector<block_copy_t> copies = {{2, 5, size}, {3, 1, 1 + random_below(size - 1)}};
+  const std::vector<int32_t> blocks = {4, 0};
+  device_array<block_copy_t> d_copies(copies);
+  device_array<int32_t> d_blocks(blocks);
+  MUST(gpu_page_copy(&kv, d_copies.p, 2, nullptr));
+  MUST(gpu_page_zero(&kv, d_blocks.p, 2, nullptr));
+  auto expected = before;
+  for (int l = 0; l < s.num_layers; l++)
+    for (int value = 0; value < 2; value++)
+      for (int h = 0; h < 2; h++)
+        for (int d = 0; d < s.padded(); d++)
+          for (int b = 0; b < s.element_bytes(); b++) {
             for (const block_copy_t &copy : copies)
               for (int slot = 0; slot < copy.rows; slot++)
-                expected[s.at(num_blocks, l, copy.dst, value, h, slot, d)] =
-                    before[s.at(num_blocks, l, copy.src, value, h, slot, d)];
+                expected[s.at(num_blocks, l, copy.dst, value, h, slot, d) + b] =
+                    before[s.at(num_blocks, l, copy.src, value, h, slot, d) + b];
             for (int32_t block : blocks)
               for (int slot = 0; slot < size; slot++)
-                expected[s.at(num_blocks, l, block, value, h, slot, d)] = from_float<bf16_t>(0);
+                expected[s.at(num_blocks, l, block, value, h, slot, d) + b] = 0;
           }
-    check_close("pages of " + std::to_string(size), as_double(expected), as_double(cache.get()), 0,
-                0);
+  check_that(expected == cache.get(), "pages of " + std::to_string(size));
+}
+
+TEST(page_copy_and_zero) {
+  for (int size = 16; size <= 64; size *= 2) {
+    page_case(size, false, 96);
+    page_case(size, true, 64);
+    page_case(size, true, 256);
   }
 }

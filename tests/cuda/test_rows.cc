@@ -120,15 +120,19 @@ static double activation_reference(gpu_activation_t kind, double x) {
 }
 
 template <class T> static void activation_case(gpu_activation_t kind, int width, int rows) {
-  const bool gated = kind == GPU_SILU_MUL || kind == GPU_GELU_TANH_MUL;
-  auto in = random_values<T>((size_t)rows * width * (gated ? 2 : 1), 6);
+  const bool gated = kind >= GPU_SILU_MUL;
+  auto in = random_values<T>((size_t)rows * width * (gated ? 2 : 1), 9);
   in[0] = from_float<T>(-100), in[1] = from_float<T>(100);
   std::vector<double> expected((size_t)rows * width);
   for (int r = 0; r < rows; r++)
     for (int i = 0; i < width; i++) {
       const T *row = in.data() + (size_t)r * width * (gated ? 2 : 1);
-      double y = activation_reference(kind, (double)to_float(row[i]));
-      if (gated) y *= (double)to_float(row[width + i]);
+      const double x = (double)to_float(row[i]), up = gated ? (double)to_float(row[width + i]) : 1;
+      double y = activation_reference(kind, x) * up;
+      if (kind == GPU_CLAMPED_SWIGLU) {
+        const double gate = std::min(x, 7.0);
+        y = (std::min(std::max(up, -7.0), 7.0) + 1) * gate / (1 + std::exp(-1.702 * gate));
+      }
       expected[(size_t)r * width + i] = y;
     }
   device_array<T> d_in(in), out(expected.size());
@@ -140,7 +144,7 @@ template <class T> static void activation_case(gpu_activation_t kind, int width,
 }
 
 TEST(activation) {
-  for (int kind = GPU_RELU; kind <= GPU_GELU_TANH_MUL; kind++) {
+  for (int kind = GPU_RELU; kind <= GPU_CLAMPED_SWIGLU; kind++) {
     activation_case<bf16_t>((gpu_activation_t)kind, 72, 3);
     activation_case<f16_t>((gpu_activation_t)kind, 4096, 2);
   }
@@ -154,4 +158,17 @@ TEST(shapes_that_are_refused) {
   check_that(gpu_gather(DTYPE_F32, x.p, x.p, nullptr, 8, 1, nullptr) == (int)cudaErrorInvalidValue,
              "fp32 activations");
   check_that(gpu_gather(DTYPE_BF16, x.p, x.p, nullptr, 8, 0, nullptr) == 0, "no rows at all");
+}
+
+TEST(gated_add) {
+  const int width = 264, rows = 3;
+  const auto in = random_values<bf16_t>(width * rows, 2), residual = in,
+             gate = random_values<bf16_t>(rows, 3);
+  std::vector<double> expected(width * rows);
+  for (int i = 0; i < width * rows; i++)
+    expected[i] = (double)to_float(residual[i]) +
+                  (double)to_float(in[i]) / (1 + std::exp(-(double)to_float(gate[i / width])));
+  device_array<bf16_t> d_in(in), d_gate(gate), out(residual);
+  MUST(gpu_gated_add(DTYPE_BF16, out.p, d_in.p, d_gate.p, out.p, width, rows, nullptr));
+  check_close("gated add", expected, as_double(out.get()), 0x1p-8 * 1.1, 0.01);
 }

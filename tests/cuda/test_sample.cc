@@ -85,30 +85,57 @@ static int32_t reference_draw(const sample_case &c, const std::vector<double> &l
   return best;
 }
 
-static gpu_sample_result_t run_sampler(const sample_case &c) {
+struct sample_answer : gpu_sample_result_t, gpu_sample_top_t {};
+
+/* Prompt and output as they stand in scattered blocks of a cache, or flat with block_size 0. */
+struct history_t {
+  ids_t slots, blocks;
+  history_t(const sample_case &c, int block_size) {
+    ids_t ids = c.prompt;
+    ids.insert(ids.end(), c.output.begin(), c.output.end());
+    slots = ids;
+    if (block_size == 0) return;
+    const int count = (int)ids.size() / block_size + 1;
+    slots.assign((size_t)(2 * count + 1) * block_size, -7);
+    for (int i = 0; i < count; i++) blocks.push_back(2 * (count - i));
+    for (size_t i = 0; i < ids.size(); i++)
+      slots[(size_t)blocks[i / block_size] * block_size + i % block_size] = ids[i];
+  }
+};
+
+static sample_answer run_sampler(const sample_case &c) {
   gpu_sample_row_t row = c.row;
+  row.block_size = 16 * random_below(3);
+  const history_t past(c, row.block_size);
+  std::vector<uint32_t> bits((c.vocab() + 31) / 32);
+  for (int32_t id : c.allowed)
+    if (id >= 0 && id < c.vocab()) bits[id / 32] |= 1u << (id % 32);
   device_array<float> logits(c.logits);
-  device_array<int32_t> allowed(c.allowed), suppressed(c.suppressed), prompt(c.prompt),
-      output(c.output), logprob_ids(c.logprob_ids), bad_words(c.bad_words);
-  device_array<uint32_t> mask(c.mask);
+  device_array<int32_t> suppressed(c.suppressed), history(past.slots), blocks(past.blocks),
+      logprob_ids(c.logprob_ids), bad_words(c.bad_words);
+  device_array<uint32_t> mask(c.mask), allowed(bits);
   device_array<gpu_sample_bias_t> bias(c.bias);
-  row.allowed_ids = allowed.p, row.num_allowed = (int32_t)c.allowed.size();
+  row.allowed_ids = c.allowed.empty() ? nullptr : allowed.p;
   row.suppressed_ids = suppressed.p, row.num_suppressed = (int32_t)c.suppressed.size();
-  row.prompt_ids = prompt.p, row.num_prompt = (int32_t)c.prompt.size();
-  row.output_ids = output.p, row.num_output = (int32_t)c.output.size();
+  row.num_prompt = (int32_t)c.prompt.size(), row.num_output = (int32_t)c.output.size();
+  row.history = history.p, row.blocks = row.block_size > 0 ? blocks.p : nullptr;
   row.logprob_ids = logprob_ids.p, row.num_logprob_ids = (int32_t)c.logprob_ids.size();
   row.bad_words = bad_words.p, row.num_bad_words = c.num_bad_words;
   row.logit_bias = bias.p, row.num_bias = (int32_t)c.bias.size();
   row.allowed_mask = c.mask.empty() ? nullptr : mask.p;
   device_array<gpu_sample_row_t> rows(std::vector<gpu_sample_row_t>{row});
   device_array<gpu_sample_result_t> results((size_t)1);
+  device_array<gpu_sample_top_t> tops((size_t)1);
   device_array<uint8_t> scratch(gpu_sample_scratch_bytes(c.vocab()));
-  MUST(gpu_sample(logits.p, c.vocab(), rows.p, 1, scratch.p, results.p, nullptr));
-  return results.get()[0];
+  MUST(gpu_sample(logits.p, c.vocab(), rows.p, 1, scratch.p, results.p, tops.p, nullptr));
+  sample_answer answer;
+  (gpu_sample_result_t &)answer = results.get()[0];
+  (gpu_sample_top_t &)answer = tops.get()[0];
+  return answer;
 }
 
 static void check_logprobs(const sample_case &c, const std::vector<double> &raw,
-                           const gpu_sample_result_t &r, const std::string &what) {
+                           const sample_answer &r, const std::string &what) {
   double sum = 0, top = *std::max_element(raw.begin(), raw.end());
   ids_t order(c.vocab());
   for (int i = 0; i < c.vocab(); i++) order[i] = i, sum += std::exp(raw[i] - top);
@@ -119,11 +146,10 @@ static void check_logprobs(const sample_case &c, const std::vector<double> &raw,
     if (c.row.score_id < 0 && id >= 0 && id < c.vocab() &&
         std::count(order.begin(), order.end(), id) == 0)
       order.push_back(id);
-  check_that(r.num_top == (int)order.size() && std::equal(order.begin(), order.end(), r.top_ids),
+  check_that(r.num_top == (int)order.size() && std::equal(order.begin(), order.end(), r.ids),
              what + ": the best ids");
   for (int i = 0; i < r.num_top; i++)
-    check_that(std::fabs(std::max(raw[r.top_ids[i]] - log_sum, -9999.0) -
-                         (double)r.top_logprobs[i]) < 2e-5,
+    check_that(std::fabs(std::max(raw[r.ids[i]] - log_sum, -9999.0) - (double)r.logprobs[i]) < 2e-5,
                what + ": logprob " + std::to_string(i));
   const long rank =
       1 + std::count_if(raw.begin(), raw.end(), [&](double l) { return l > raw[r.id]; });
@@ -137,7 +163,7 @@ static void check_sample(const sample_case &c, const std::string &what) {
     if ((c.mask[id / 32] >> (id % 32) & 1) == 0) forbid(l, id);
   const auto raw = l;
   reference_changes(c, l);
-  const gpu_sample_result_t r = run_sampler(c);
+  const sample_answer r = run_sampler(c);
   const int32_t expected = c.row.score_id >= 0 ? c.row.score_id : reference_draw(c, l);
   check_that(r.status == GPU_SAMPLE_OK && r.id == expected,
              what + ": id " + std::to_string(r.id) + ", expected " + std::to_string(expected));
@@ -160,6 +186,8 @@ TEST(sample_greedy) {
   c.row.temperature = 0;
   c.logits[4000] = c.logits[77] = 9; /* the lower id wins */
   check_sample(c, "greedy");
+  c.logits[80] = 9; /* a lane of the same warp */
+  check_sample(c, "greedy, a tie within a warp");
   c.row.num_top = 20;
   c.logprob_ids = {5, 77, -1, 5000, 4999};
   check_sample(c, "greedy with logprobs");

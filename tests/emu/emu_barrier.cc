@@ -4,7 +4,7 @@
  * Stricter than the device: every thread of the block must reach the same __syncthreads of the
  * source, and none may have exited before. Both are legal since Volta and in practice mistakes.
  */
-#include "emu_core.h"
+#include "emu_check.h"
 
 namespace emu {
 
@@ -23,6 +23,7 @@ static void barrier_release(Block *b, Barrier &r) {
     }
   r = Barrier();
   engine.polls = 0;
+  check_block_sync(b);
 }
 
 static void barrier_check(const Barrier &r, unsigned id, unsigned threads, Site site) {
@@ -90,6 +91,7 @@ static void group_sync(const char *what, Site site) {
     return;
   }
   for (Fiber *f : g.sync_waiting) make_ready(f);
+  for (Block *b : g.blocks) check_block_sync(b);
   g.sync_waiting.clear();
   g.sync_arrived = 0;
   engine.polls = 0;

@@ -4,7 +4,7 @@
  * moment, so that a missing wait reads NaN. A thread may not end before its copies have landed:
  * they would fall into the shared memory of the next block.
  */
-#include "emu_core.h"
+#include "emu_check.h"
 
 namespace emu {
 
@@ -33,6 +33,7 @@ void cp_async(void *dst, const void *src, int bytes, Site site) {
     return;
   }
   check_access(dst, CP_ASYNC_BYTES, true, "cp.async");
+  check_filled(dst, CP_ASYNC_BYTES, false);
   memset(dst, 0xff, CP_ASYNC_BYTES);
   self()->copies.push_back(copy);
 }
@@ -80,6 +81,7 @@ static Mbarrier *mbarrier_at(uint64_t *bar, const char *what, Site site) {
 static void mbarrier_advance(uint64_t *bar) {
   Mbarrier *m = reinterpret_cast<Mbarrier *>(bar);
   if (m->pending || m->bytes) return;
+  for (Block *b : engine.group.blocks) check_block_sync(b);
   m->phase = !m->phase;
   m->pending = m->expected;
   for (Block *b : engine.group.blocks)
@@ -132,6 +134,7 @@ void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site s
   check_access(src, bytes, false, "bulk copy");
   check_access(dst, bytes, true, "bulk copy");
   auto arrive = [=] {
+    check_filled(dst, bytes, true);
     memcpy(dst, src, bytes);
     Mbarrier *m = reinterpret_cast<Mbarrier *>(bar);
     m->bytes = (m->bytes - bytes) & BYTES_MASK;
@@ -141,6 +144,7 @@ void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site s
     arrive();
     return;
   }
+  check_filled(dst, bytes, false);
   memset(dst, 0xff, bytes);
   engine.group.late.push_back(arrive);
 }

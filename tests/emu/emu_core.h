@@ -16,7 +16,6 @@ namespace emu {
 
 struct Block;
 struct Warp;
-
 enum Order { ORDER_FORWARD, ORDER_REVERSE, ORDER_RANDOM };
 /* Read once from the environment; tests of the emulator change them between launches. */
 struct Settings {
@@ -50,6 +49,7 @@ struct Fiber : Thread {
   std::vector<PendingCopy> copies; /* issued cp.async */
   std::vector<size_t> groups;      /* end of each committed group in `copies` */
   size_t copies_landed = 0, groups_landed = 0;
+  bool waited = false; /* for the launch before */
 };
 
 /* A collective of some lanes of a warp that not all of them have reached. */
@@ -70,6 +70,7 @@ struct Warp {
   Fiber *lane[32];
   Collective open[COLLECTIVES_MAX];
   unsigned open_count = 0;
+  uint32_t synced = 0; /* emu_check.cc: time of the last barrier */
 };
 
 struct Barrier {
@@ -78,7 +79,6 @@ struct Barrier {
   Site site = {nullptr, 0};
   int count = 0;
 };
-
 struct SharedVariable {
   const void *key;
   char *p;
@@ -94,6 +94,7 @@ struct Block {
   char *shared = nullptr;
   size_t dynamic_bytes = 0, shared_used = 0;
   std::vector<SharedVariable> variables;
+  uint32_t begun = 0, synced = 0, uses_atomics = 0; /* emu_check.cc */
 };
 
 /* Blocks that run together: one, a cluster, or a cooperative grid. */
@@ -134,10 +135,9 @@ const char *file_name(const char *path);
 Fiber *fiber_make(void (*entry)());
 void fiber_reset(Fiber *f, void (*entry)());
 void fiber_switch(Fiber *to);
-/* emu_scheduler.cc. `report` is a fault that no CUDA thread is to blame for. */
+/* emu_scheduler.cc (`report`: a fault of no CUDA thread), emu_shared.cc */
 void report(const std::string &text);
 void suspend(const char *what, Site site);
-/* emu_shared.cc */
 void shared_begin(Block *b, size_t dynamic_bytes);
 void shared_end(Block *b);
 void check_access(const void *p, size_t size, bool writes, const char *what);

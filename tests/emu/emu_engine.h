@@ -40,7 +40,7 @@ struct LaunchShape {
   dim3 grid, block;
   size_t shared_bytes;
   unsigned cluster;
-  bool cooperative;
+  bool cooperative, may_overlap;
 };
 
 /* A whole launch: `run(argument)` is called once on every CUDA thread. */
@@ -48,6 +48,7 @@ struct Launch {
   LaunchShape shape;
   void (*run)(void *argument);
   void *argument;
+  size_t argument_bytes;
 };
 
 /* Runs a grid to its end, on the host; false after a fault, whose text is on stderr. */
@@ -56,6 +57,8 @@ bool run_grid(const Launch &launch);
 unsigned fault_count();
 const char *fault_text();
 
+/* griddepcontrol.wait; a launch that may overlap must come here on every thread. */
+void dependency_wait();
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void spin();
 

@@ -32,7 +32,7 @@ cudaError_t launch(const LaunchShape &shape, cudaStream_t stream, void (*kernel)
   typedef KernelCall<P...> Call;
   Call *call =
       new Call{kernel, std::tuple<std::decay_t<P>...>(static_cast<std::decay_t<P>>(arguments)...)};
-  return enqueue_launch(stream, Launch{shape, Call::run, call},
+  return enqueue_launch(stream, Launch{shape, Call::run, call, sizeof *call},
                         reinterpret_cast<const void *>(kernel), Call::release);
 }
 

@@ -4,6 +4,7 @@
  * AddressSanitizer sees an overrun; the plain build puts a guard behind it and looks at it after
  * every kernel. Allocations of more than 256 MiB are sparse: untouched pages cost nothing.
  */
+#include "emu_check.h"
 #include "emu_runtime.h"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -118,6 +119,7 @@ static cudaError_t device_allocate(void **p, size_t size) {
     memset(static_cast<char *>(*p) + size, GUARD_FILL, guard_bytes());
   }
   r.device[reinterpret_cast<uintptr_t>(*p)] = size;
+  check_memory(*p, size);
   r.memory_used += size;
   return cudaSuccess;
 }

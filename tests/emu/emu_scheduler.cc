@@ -3,7 +3,7 @@
  * Also the reports: a fault names the kernel and the CUDA thread, a deadlock what every thread
  * waits for. Nothing here knows what a barrier or a collective is.
  */
-#include "emu_core.h"
+#include "emu_check.h"
 #include <map>
 #include <mutex>
 #include <stdarg.h>
@@ -212,8 +212,14 @@ void spin() {
 
 /* ---- The life of a block ---- */
 
+void dependency_wait() {
+  self()->waited = true;
+}
+
 static void thread_exits(Fiber *f) {
   copy_thread_exits(f);
+  if (engine.launch->shape.may_overlap && !f->waited)
+    fail("exits without grid_dependency_wait, but the launch may overlap the one before");
   engine.polls = 0;
   f->done = true;
   f->home->alive &= ~f->bit;
@@ -258,6 +264,7 @@ static void thread_begin(Fiber *f, Block *b, unsigned i) {
   f->copies.clear();
   f->groups.clear();
   f->copies_landed = f->groups_landed = 0;
+  f->waited = false;
   f->home->lane[f->lane] = f;
   f->home->ready |= f->bit;
   f->home->alive |= f->bit;
@@ -279,6 +286,7 @@ static void block_begin(Block *b, unsigned number, unsigned rank) {
     for (Collective &c : b->warp[w].open) c.mask = c.arrived = 0;
   }
   shared_begin(b, s.shared_bytes);
+  check_block(b);
   for (unsigned i = 0; i < b->threads; i++) {
     const size_t number_in_group = (size_t)rank * b->threads + i;
     while (engine.fibers.size() <= number_in_group)
@@ -329,6 +337,7 @@ bool run_grid(const Launch &launch) {
   }
   engine.launch = &launch;
   engine.failed = false;
+  check_launch();
   for (unsigned block : first)
     if (!engine.failed) group_run(block, together);
   engine.launch = nullptr;

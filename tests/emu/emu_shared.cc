@@ -4,7 +4,7 @@
  * part and behind each static variable lies a red zone: AddressSanitizer reports a touch at once,
  * and the plain build finds what was written there when the block ends.
  */
-#include "emu_core.h"
+#include "emu_check.h"
 #include <algorithm>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -116,6 +116,9 @@ void check_access(const void *p, size_t size, bool writes, const char *what) {
           t ? t->linear : 0, t ? t->block.x : 0, t ? t->block.y : 0, t ? t->block.z : 0);
   __asan_report_error(__builtin_return_address(0), __builtin_frame_address(0),
                       __builtin_frame_address(0), bad, writes, size);
+#elif defined(EMU_CHECK)
+  (void)what;
+  check_memory_access(p, size, writes, __builtin_return_address(0));
 #else
   (void)p, (void)size, (void)writes, (void)what;
 #endif

@@ -4,7 +4,7 @@
  * `.aligned` instructions must stand on the same line. A shuffle from a lane that takes no part is
  * an undefined value on the device and a fault here.
  */
-#include "emu_core.h"
+#include "emu_check.h"
 
 namespace emu {
 
@@ -153,6 +153,7 @@ static uint32_t vote_merge(VoteKind kind, uint32_t a, uint32_t b) {
 static void vote_work(void **arguments, uint32_t mask) {
   const VoteArgument *first = static_cast<VoteArgument *>(arguments[__builtin_ctz(mask)]);
   const VoteKind kind = first->kind;
+  if (kind == VOTE_SYNC) check_warp_sync(self()->home); /* no other collective orders memory */
   uint32_t ballot = 0, merged = first->value;
   for (uint32_t set = mask; set; set &= set - 1) {
     const int lane = __builtin_ctz(set);

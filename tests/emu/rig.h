@@ -32,4 +32,17 @@ struct fault_watch {
   }
 };
 
+/* A mistake that the checker reports, and that shows in the results of the other flavours. */
+template <class Shows> inline void expect_check(const char *text, const char *what, Shows shows) {
+  fault_watch watch;
+  const bool seen = shows();
+#if defined(EMU_CHECK)
+  (void)seen;
+  check_that(watch.saw({text}), std::string(what) + " is reported: " + emu::fault_text());
+#else
+  (void)text;
+  check_that(seen && watch.before == emu::fault_count(), std::string(what) + " shows");
+#endif
+}
+
 #endif

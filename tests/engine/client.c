@@ -43,6 +43,10 @@ client_t *client_new(const engine_options_t *options) {
 
 void client_free(client_t *c) {
   engine_destroy(c->engine);
+  for (int i = 0; i < c->count; i++) {
+    free(c->jobs[i].choices);
+    free(c->jobs[i].request.room);
+  }
   free(c->jobs);
   free(c);
 }
@@ -77,13 +81,58 @@ int client_submit(client_t *c, job_t *job) {
   return engine_submit(c->engine, &r, 1, NULL);
 }
 
+void client_several(job_t *job) {
+  const sampling_params_t *p = &job->request.params;
+  size_t bytes = engine_room_bytes(p);
+  job->num_choices = params_num_choices(p);
+  job->choices = calloc((size_t)job->num_choices, sizeof *job->choices);
+  job->request.room = bytes ? calloc(1, bytes) : NULL;
+  cr_assert(job->choices && (!bytes || job->request.room));
+}
+
+static void keep_text(char *text, size_t *length, const event_t *event) {
+  cr_assert(*length + event->text_length < CLIENT_TEXT_MAX);
+  memcpy(text + *length, event->text, event->text_length);
+  *length += event->text_length;
+}
+
+static void handle_choice(job_t *job, const event_t *event) {
+  cr_assert(event->choice >= 0 && event->choice < job->num_choices);
+  choice_t *c = &job->choices[event->choice];
+  cr_assert(c->num_done == 0, "an event after the end of choice %d", event->choice);
+  keep_text(c->text, &c->text_length, event);
+  if (event->kind == EVENT_CHOICE_DONE) {
+    cr_assert(event->num_output_tokens == c->num_output);
+    c->done = *event;
+    c->num_done++;
+    return;
+  }
+  int32_t at = c->num_output++;
+  cr_assert(event->position == at && at < CLIENT_OUTPUT_MAX);
+  c->output[at] = event->token_id;
+  c->logprob[at] = event->logprob;
+  for (int i = 0; i < 4 && i < event->num_top; i++) c->top[at][i] = event->top[i];
+}
+
+static void check_choices(const job_t *job, const event_t *done) {
+  int32_t sum = 0;
+  bool failed = done->finish == FINISH_ERROR || done->finish == FINISH_ABORT;
+  for (int32_t i = 0; i < job->num_choices; i++) {
+    cr_assert(failed || job->choices[i].num_done == 1, "choice %d has no end", i);
+    sum += job->choices[i].num_output;
+  }
+  cr_assert(failed || done->num_output_tokens == sum);
+}
+
 static void handle(void *context, const event_t *event) {
   client_t *c = context;
   job_t *job = (job_t *)(void *)event->request;
   cr_assert(job->num_done == 0, "an event after DONE");
-  cr_assert(job->text_length + event->text_length < CLIENT_TEXT_MAX);
-  memcpy(job->text + job->text_length, event->text, event->text_length);
-  job->text_length += event->text_length;
+  if (job->choices && (event->kind == EVENT_TOKEN || event->kind == EVENT_CHOICE_DONE)) {
+    handle_choice(job, event);
+    return;
+  }
+  keep_text(job->text, &job->text_length, event);
   if (event->kind == EVENT_TOKEN) {
     cr_assert(event->position == job->num_output && job->num_output < CLIENT_OUTPUT_MAX);
     job->output[job->num_output++] = event->token_id;
@@ -93,7 +142,8 @@ static void handle(void *context, const event_t *event) {
     job->prompt_logprobs[event->position] = event->logprob;
     job->num_prompt_logprobs++;
   } else {
-    cr_assert(event->num_output_tokens == job->num_output);
+    cr_assert(job->choices || event->num_output_tokens == job->num_output);
+    if (job->choices) check_choices(job, event);
     job->done = *event;
     job->num_done++;
     c->num_done++;

@@ -6,6 +6,18 @@
 
 enum { CLIENT_REQUESTS = 512, CLIENT_OUTPUT_MAX = 512, CLIENT_TEXT_MAX = 8192 };
 
+/* What came of one choice of a request that asked for several. */
+typedef struct choice {
+  int32_t output[CLIENT_OUTPUT_MAX];
+  float logprob[CLIENT_OUTPUT_MAX];
+  token_logprob_t top[CLIENT_OUTPUT_MAX][4]; /* the first ones */
+  int32_t num_output;
+  char text[CLIENT_TEXT_MAX];
+  size_t text_length;
+  int num_done;
+  event_t done;
+} choice_t;
+
 /* What one request asked and got. The request comes first, so that events lead back here. */
 typedef struct job {
   request_t request;
@@ -18,6 +30,8 @@ typedef struct job {
   size_t text_length;
   int num_done;
   event_t done;
+  choice_t *choices; /* [num_choices] with params_multiple() */
+  int32_t num_choices;
 } job_t;
 
 typedef struct client {
@@ -35,6 +49,8 @@ void client_free(client_t *client);
 
 /* A greedy request; the prompt is a function of (seed, length). Not submitted yet. */
 job_t *client_job(client_t *client, int32_t prompt_tokens, int32_t max_tokens, int32_t seed);
+/* To be called when n, best_of or beam_width of the job are set: makes room for what comes. */
+void client_several(job_t *job);
 int client_submit(client_t *client, job_t *job); /* engine_submit's answer */
 void client_drain(client_t *client);             /* what is there now */
 void client_run(client_t *client); /* until every submitted job is done, 60 s at most */

@@ -33,7 +33,8 @@ void rig_free(rig_t *rig) {
   free(rig);
 }
 
-group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed) {
+group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
+                         int32_t n) {
   int i = rig->count++;
   cr_assert(i < SUPPORT_GROUPS && prompt_tokens <= SUPPORT_TOKENS);
   for (int32_t t = 0; t < prompt_tokens; t++) rig->ids[i][t] = seed * 1000 + t;
@@ -43,9 +44,14 @@ group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t 
   r->params.max_tokens = max_tokens;
   r->params.num_prompt_logprobs = -1;
   r->params.num_logprobs = -1;
+  r->params.n = n;
   group_init(&rig->groups[i], r, (uint64_t)i);
   scheduler_add(rig->scheduler, &rig->groups[i]);
   return &rig->groups[i];
+}
+
+group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed) {
+  return rig_add_several(rig, prompt_tokens, max_tokens, seed, 1);
 }
 
 int32_t rig_step(rig_t *rig) {
@@ -55,10 +61,17 @@ int32_t rig_step(rig_t *rig) {
 }
 
 void rig_commit(rig_t *rig, int32_t id) {
-  const plan_t *plan = &rig->scheduler->plan;
+  plan_t *plan = &rig->scheduler->plan;
+  scheduler_unpin(rig->scheduler, plan);
   for (int32_t r = 0; r < plan->num_entries; r++) {
-    sequence_t *q = plan->entries[r].sequence;
-    scheduler_publish(rig->scheduler, q);
-    if (plan->entries[r].do_sample) q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id;
+    const plan_entry_t *entry = &plan->entries[r];
+    sequence_t *q = entry->sequence;
+    int32_t draws = entry->do_sample ? group_num_draws(q->group) : 0;
+    scheduler_land(entry);
+    scheduler_publish(rig->scheduler, entry);
+    if (draws > 1) scheduler_fork(rig->scheduler, q->group);
+    for (int32_t i = 0; i < draws; i++, q = q->next) {
+      q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id + q->index;
+    }
   }
 }

@@ -25,9 +25,12 @@ rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t b
 void rig_free(rig_t *rig);
 /* Adds a waiting group whose prompt ids are seed * 1000 + position. */
 group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed);
+group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
+                         int32_t n);
 /* Plans and builds the batch; returns the number of rows. */
 int32_t rig_step(rig_t *rig);
-/* What the engine does after a forward: publishes, and appends `id` to every sampled sequence. */
+/* What the engine does after a forward: publishes, forks, and appends `id` + its index to every
+ * sequence that draws. */
 void rig_commit(rig_t *rig, int32_t id);
 
 #endif

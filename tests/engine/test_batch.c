@@ -161,7 +161,8 @@ static void table_rig_row(table_rig_t *t, int32_t num_computed, int32_t num_toke
   q->tokens = t->tokens;
   q->blocks = t->blocks[r];
   memcpy(q->blocks, blocks, (size_t)num_blocks * sizeof *blocks);
-  t->entries[r] = (plan_entry_t){q, num_computed, num_tokens, true};
+  t->entries[r] = (plan_entry_t){
+      .sequence = q, .num_computed = num_computed, .num_tokens = num_tokens, .do_sample = true};
 }
 
 Test(batch, golden_vector_b_decode) {
@@ -235,6 +236,46 @@ Test(batch, golden_vector_c_first_decode_of_four_each) {
   EXPECT(d.slots, 44000, 43984, 43968, 43952, 43948, 43932, 43916, 44076, 43899, 43883, 43867,
          44027);
   table_rig_free(t);
+}
+
+/* The same step through the scheduler: forks, copy-on-write, the last sharer in place. Its blocks
+ * are handed out upwards from 1, so block b stands for 2760 - b of the vector. */
+Test(batch, golden_vector_c_forks_into_four_each) {
+  scheduler_options_t options = rig_options(12, 256, 256);
+  rig_t *rig = rig_new(&options, 2760, 16, true);
+  const int32_t prompts[] = {48, 44, 43};
+  for (int i = 0; i < 3; i++) rig_add_several(rig, prompts[i], 10, i, 4);
+  cr_assert(rig_step(rig) == 3);
+  const batch_t *b = rig->batch;
+  EXPECT(b->query_start_loc, 0, 48, 92, 135);
+  EXPECT(b->selected_token_indices, 47, 47, 47, 47, 91, 91, 91, 91, 134, 134, 134, 134);
+  EXPECT(b->selected_sample, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+  cr_assert(b->num_selected == 12 && rig->pool->num_free == 2759 - 9);
+  rig_commit(rig, 7);
+  cr_assert(rig->pool->num_free == 2759 - 9, "a fork allocates nothing");
+  const int32_t shared[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  for (int i = 0; i < 9; i++) cr_assert(rig->pool->blocks[shared[i]].ref_count == 4);
+  cr_assert(rig_step(rig) == 12);
+  const int32_t copies[][2] = {{2754, 2746}, {2754, 2745}, {2754, 2744},
+                               {2751, 2743}, {2751, 2742}, {2751, 2741}};
+  cr_assert(b->num_copies == 6);
+  for (int i = 0; i < 6; i++) {
+    cr_assert(2760 - b->copies[i].src == copies[i][0] && 2760 - b->copies[i].dst == copies[i][1]);
+    cr_assert(b->copies[i].rows == (i < 3 ? 12 : 11));
+  }
+  int32_t slots[12];
+  for (int t = 0; t < 12; t++) {
+    slots[t] = (2760 - (int32_t)b->slot_mapping[t] / 16) * 16 + (int32_t)b->slot_mapping[t] % 16;
+  }
+  EXPECT(slots, 44000, 43984, 43968, 43952, 43948, 43932, 43916, 44076, 43899, 43883, 43867, 44027);
+  EXPECT(b->input_ids, 7, 8, 9, 10, 7, 8, 9, 10, 7, 8, 9, 10);
+  EXPECT(b->seq_lens, 49, 49, 49, 49, 45, 45, 45, 45, 44, 44, 44, 44);
+  cr_assert(rig->pool->blocks[6].pins == 3 && rig->pool->blocks[6].ref_count == 1);
+  cr_assert(rig->pool->num_free == 2759 - 9 - 10);
+  rig_commit(rig, 7);
+  cr_assert(rig->pool->blocks[6].pins == 0);
+  block_pool_check(rig->pool);
+  rig_free(rig);
 }
 
 Test(batch, prompt_logprobs_select_every_position_once) {

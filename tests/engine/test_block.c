@@ -12,21 +12,22 @@ static block_pool_t *pool_of(int32_t blocks, int32_t block_size) {
   return pool;
 }
 
-/* Publishes `block` as the child of `parent` (-1 = first block) holding ids id, id, ... */
+/* Publishes `block` as the child of `parent` (0 = first block) holding ids id, id, ... */
 static void publish(block_pool_t *pool, int32_t block, int32_t parent, int32_t id) {
   int32_t ids[16];
   for (int i = 0; i < 16; i++) ids[i] = id;
-  const block_t *p = parent > 0 ? &pool->blocks[parent] : NULL;
-  block_key_t key = prefix_key(pool, p ? &p->key : NULL, ids, 0);
-  prefix_publish(pool, block, &key, p ? p->unique_id : 0, ids);
+  prefix_place_t place = {.parent = parent};
+  block_key_t key = prefix_key(pool, place, ids);
+  prefix_publish(pool, block, &key, place, ids);
+  pool->blocks[block].identity.num_valid = pool->block_size;
 }
 
 static int32_t find(block_pool_t *pool, int32_t parent, int32_t id) {
   int32_t ids[16];
   for (int i = 0; i < 16; i++) ids[i] = id;
-  const block_t *p = parent > 0 ? &pool->blocks[parent] : NULL;
-  block_key_t key = prefix_key(pool, p ? &p->key : NULL, ids, 0);
-  return prefix_find(pool, &key, p ? p->unique_id : 0, ids);
+  prefix_place_t place = {.parent = parent};
+  block_key_t key = prefix_key(pool, place, ids);
+  return prefix_find(pool, &key, place, ids);
 }
 
 Test(block, hands_out_in_ascending_order_and_never_the_null_block) {
@@ -40,7 +41,7 @@ Test(block, hands_out_in_ascending_order_and_never_the_null_block) {
 Test(block, empty_blocks_return_to_the_head_cached_ones_to_the_tail) {
   block_pool_t *pool = pool_of(6, 4);
   int32_t a = block_allocate(pool), b = block_allocate(pool), c = block_allocate(pool);
-  publish(pool, a, -1, 7);
+  publish(pool, a, 0, 7);
   block_release(pool, c);
   block_release(pool, b);
   block_release(pool, a);
@@ -48,18 +49,18 @@ Test(block, empty_blocks_return_to_the_head_cached_ones_to_the_tail) {
   cr_assert(pool->num_free == 5 && pool->num_cached == 1);
   const int32_t order[] = {b, c, 4, 5, a};
   for (int i = 0; i < 5; i++) cr_assert(block_allocate(pool) == order[i]);
-  cr_assert(find(pool, -1, 7) == -1, "eviction drops the identity");
+  cr_assert(find(pool, 0, 7) == -1, "eviction drops the identity");
   block_pool_free(pool);
 }
 
 Test(block, a_cached_block_is_revived_with_its_content) {
   block_pool_t *pool = pool_of(4, 4);
   int32_t a = block_allocate(pool);
-  publish(pool, a, -1, 9);
-  cr_assert(find(pool, -1, 9) == a);
-  cr_assert(find(pool, -1, 8) == -1);
+  publish(pool, a, 0, 9);
+  cr_assert(find(pool, 0, 9) == a);
+  cr_assert(find(pool, 0, 8) == -1);
   block_release(pool, a);
-  cr_assert(find(pool, -1, 9) == a);
+  cr_assert(find(pool, 0, 9) == a);
   block_acquire(pool, a);
   cr_assert(pool->blocks[a].ref_count == 1 && pool->num_free == 2 && pool->num_cached == 0);
   block_acquire(pool, a);
@@ -73,28 +74,31 @@ Test(block, a_cached_block_is_revived_with_its_content) {
 Test(block, leaves_are_evicted_before_their_parents) {
   block_pool_t *pool = pool_of(4, 4);
   int32_t a = block_allocate(pool), b = block_allocate(pool), c = block_allocate(pool);
-  publish(pool, a, -1, 1);
+  publish(pool, a, 0, 1);
   publish(pool, b, a, 2);
   publish(pool, c, b, 3);
   int32_t chain[] = {c, b, a}; /* released last block first */
   for (int i = 0; i < 3; i++) block_release(pool, chain[i]);
   block_pool_check(pool);
   cr_assert(block_allocate(pool) == c);
-  cr_assert(find(pool, -1, 1) == a && find(pool, a, 2) == b);
+  cr_assert(find(pool, 0, 1) == a && find(pool, a, 2) == b);
   cr_assert(block_allocate(pool) == b);
-  cr_assert(find(pool, -1, 1) == a);
+  cr_assert(find(pool, 0, 1) == a);
   block_pool_free(pool);
 }
 
 Test(prefix, equal_key_with_other_tokens_or_parent_is_no_hit) {
   block_pool_t *pool = pool_of(8, 4);
-  int32_t a = block_allocate(pool);
+  int32_t a = block_allocate(pool), b = block_allocate(pool);
   int32_t ids[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
-  block_key_t key = prefix_key(pool, NULL, ids, 0);
-  prefix_publish(pool, a, &key, 0, ids);
-  cr_assert(prefix_find(pool, &key, 0, ids) == a);
-  cr_assert(prefix_find(pool, &key, 0, other) == -1, "a hash collision must not hit");
-  cr_assert(prefix_find(pool, &key, 77, ids) == -1, "another parent must not hit");
+  prefix_place_t first = {.domain = 9}, foreign = {.domain = 8}, behind = {.parent = b};
+  block_key_t key = prefix_key(pool, first, ids);
+  prefix_publish(pool, a, &key, first, ids);
+  publish(pool, b, 0, 7);
+  cr_assert(prefix_find(pool, &key, first, ids) == a);
+  cr_assert(prefix_find(pool, &key, first, other) == -1, "a hash collision must not hit");
+  cr_assert(prefix_find(pool, &key, behind, ids) == -1, "another parent must not hit");
+  cr_assert(prefix_find(pool, &key, foreign, ids) == -1, "another domain must not hit");
   block_pool_free(pool);
 }
 
@@ -103,19 +107,93 @@ Test(prefix, key_depends_on_everything) {
   const uint64_t other_secret[2] = {42, 44};
   cr_assert(block_pool_new(8, 4, true, other_secret, &foreign, NULL) == 0);
   int32_t ids[4] = {1, 2, 3, 4}, swapped[4] = {2, 1, 3, 4};
+  int32_t a = block_allocate(pool), b = block_allocate(pool);
+  publish(pool, a, 0, 5);
+  publish(pool, b, 0, 6);
   block_key_t keys[] = {
-      prefix_key(pool, NULL, ids, 0),
-      prefix_key(pool, NULL, ids, 1),
-      prefix_key(pool, NULL, swapped, 0),
-      prefix_key(foreign, NULL, ids, 0),
-      prefix_key(pool, &(block_key_t){{1, 0}}, ids, 0),
-      prefix_key(pool, &(block_key_t){{0, 1}}, ids, 0),
+      prefix_key(pool, (prefix_place_t){0}, ids),
+      prefix_key(pool, (prefix_place_t){.domain = 1}, ids),
+      prefix_key(pool, (prefix_place_t){0}, swapped),
+      prefix_key(foreign, (prefix_place_t){0}, ids),
+      prefix_key(pool, (prefix_place_t){.parent = a}, ids),
+      prefix_key(pool, (prefix_place_t){.parent = b}, ids),
   };
   for (int i = 0; i < 6; i++) {
     for (int j = 0; j < i; j++) cr_assert(memcmp(&keys[i], &keys[j], sizeof keys[i]) != 0);
   }
-  block_key_t again = prefix_key(pool, NULL, ids, 0);
+  block_key_t again = prefix_key(pool, (prefix_place_t){0}, ids);
   cr_assert(memcmp(&keys[0], &again, sizeof again) == 0);
   block_pool_free(pool);
   block_pool_free(foreign);
+}
+
+Test(prefix, the_longest_common_run_behind_a_block_is_found) {
+  block_pool_t *pool = pool_of(8, 4);
+  int32_t a = block_allocate(pool), b = block_allocate(pool), c = block_allocate(pool);
+  prefix_place_t behind = {.parent = a};
+  const int32_t one[4] = {1, 2, 3, 4}, two[4] = {1, 2, 9, 9}, want[4] = {1, 2, 3, 9};
+  publish(pool, a, 0, 7);
+  cr_assert(prefix_find_partial(pool, behind, want, 4).rows == 0);
+  prefix_note(pool, b, behind, one, 2); /* two rows are valid */
+  prefix_note(pool, c, behind, two, 4);
+  prefix_partial_t found = prefix_find_partial(pool, behind, want, 4);
+  cr_assert(found.block == c && found.rows == 2, "the newest of equals");
+  prefix_note(pool, b, behind, one, 3);
+  found = prefix_find_partial(pool, behind, want, 4);
+  cr_assert(found.block == b && found.rows == 3);
+  cr_assert(prefix_find_partial(pool, behind, want, 1).rows == 1, "never more than asked");
+  cr_assert(prefix_find_partial(pool, (prefix_place_t){0}, want, 4).rows == 0);
+  block_pool_check(pool);
+  block_pool_free(pool);
+}
+
+Test(block, a_block_taken_and_not_written_gets_its_identity_back) {
+  block_pool_t *pool = pool_of(4, 4);
+  int32_t chain[3];
+  for (int i = 0; i < 3; i++) chain[i] = block_allocate(pool);
+  publish(pool, chain[0], 0, 1);
+  publish(pool, chain[1], chain[0], 2);
+  prefix_note(pool, chain[2], (prefix_place_t){.parent = chain[1]}, (int32_t[]){3, 3, 3, 3}, 2);
+  for (int i = 2; i >= 0; i--) block_release(pool, chain[i]);
+  int32_t taken[3];
+  for (int i = 0; i < 3; i++) taken[i] = block_allocate(pool);
+  cr_assert(taken[0] == chain[2] && taken[1] == chain[1] && taken[2] == chain[0]);
+  cr_assert(find(pool, 0, 1) == -1 && pool->num_cached == 0);
+  for (int i = 2; i >= 0; i--) block_release(pool, taken[i]);
+  block_pool_check(pool);
+  cr_assert(find(pool, 0, 1) == chain[0] && find(pool, chain[0], 2) == chain[1]);
+  prefix_place_t last = {.parent = chain[1]};
+  cr_assert(prefix_find_partial(pool, last, (int32_t[]){3, 3, 3, 3}, 4).rows == 2);
+  cr_assert(pool->num_reverted == 3 && pool->num_cached == 3);
+  /* written: gone for good */
+  cr_assert(block_allocate(pool) == chain[2]);
+  block_written(pool, chain[2]);
+  block_release(pool, chain[2]);
+  cr_assert(prefix_find_partial(pool, last, (int32_t[]){3, 3, 3, 3}, 4).rows == 0);
+  /* a twin took the place of the content: it stays, the old one is empty */
+  int32_t b = block_allocate(pool), c = block_allocate(pool);
+  cr_assert(b == chain[2] && c == chain[1]);
+  publish(pool, b, chain[0], 2);
+  block_release(pool, c);
+  cr_assert(find(pool, chain[0], 2) == b && pool->num_cached == 1);
+  block_pool_check(pool);
+  block_pool_free(pool);
+}
+
+Test(block, a_pinned_source_returns_in_front_of_its_parent) {
+  block_pool_t *pool = pool_of(5, 4);
+  int32_t a = block_allocate(pool), b = block_allocate(pool), c = block_allocate(pool);
+  publish(pool, a, 0, 1);
+  publish(pool, b, a, 2);
+  publish(pool, c, b, 3);
+  int32_t chain[] = {c, b, a};
+  for (int i = 0; i < 3; i++) block_release(pool, chain[i]);
+  block_acquire(pool, a);
+  block_pin(pool, b);
+  cr_assert(pool->num_free == 2 && pool->blocks[b].pins == 1);
+  block_release(pool, a); /* the parent is back first */
+  block_unpin(pool, b);
+  block_pool_check(pool);
+  cr_assert(block_allocate(pool) == 4 && block_allocate(pool) == c && block_allocate(pool) == b);
+  block_pool_free(pool);
 }

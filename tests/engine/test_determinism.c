@@ -2,8 +2,8 @@
  *
  * A few hundred mixed requests (greedy, seeded sampling, penalties, logprobs) go through the real
  * engine on the CPU back end under several configurations: batch composition, chunk size, threads,
- * prefix cache on and off, a pool so small that sequences are preempted. Tokens and logprobs must
- * be those of each request running alone.
+ * prefix cache on and off, guessed tokens, a pool so small that sequences are preempted. Tokens and
+ * logprobs must be those of each request running alone.
  */
 #include "tests/engine/client.h"
 
@@ -65,12 +65,15 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
   client_t *alone = run_alone();
   const struct {
     const char *name;
-    int threads, seqs, budget, blocks;
+    int threads, seqs, budget, blocks, guesses;
     bool cache;
   } variants[] = {
-      {"16 at once", 2, 16, 128, 600, false}, {"with the prefix cache", 2, 16, 128, 600, true},
-      {"chunks of 17", 1, 16, 17, 600, true}, {"three threads, 64 at once", 3, 64, 256, 900, true},
-      {"preempted", 2, 16, 64, 80, true},     {"two at a time", 7, 2, 33, 600, true},
+      {"16 at once", 2, 16, 128, 600, 0, false},
+      {"with the prefix cache", 2, 16, 128, 600, 0, true},
+      {"chunks of 17", 1, 16, 17, 600, 0, true},
+      {"three threads, 64 at once", 3, 64, 256, 900, 0, true},
+      {"preempted", 2, 16, 64, 80, 3, true},
+      {"two at a time, guessing", 7, 2, 33, 600, 7, true},
   };
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     engine_options_t o = client_options(&ops_cpu);
@@ -80,9 +83,11 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
     o.num_blocks = variants[v].blocks;
     o.max_model_len = 1024;
     o.enable_prefix_caching = variants[v].cache;
+    o.draft = (draft_options_t){.tokens_max = variants[v].guesses, .match_min = 1, .match_max = 3};
     client_t *c = run_all(&o);
     expect_same(alone, c, variants[v].name);
     if (strcmp(variants[v].name, "preempted") == 0) cr_assert(client_stats(c).preemptions > 0);
+    cr_assert((client_stats(c).draft_tokens > 0) == (variants[v].guesses > 0));
     client_check_idle(c);
     client_free(c);
   }

@@ -11,6 +11,17 @@
 
 enum { VOCAB = 384 };
 
+/* Every test runs with one and with two steps in flight. */
+#define TEST_DEPTHS(name)                                                                          \
+  static void name(const ops_t *ops);                                                              \
+  Test(engine, name) {                                                                             \
+    name(&ops_fake);                                                                               \
+  }                                                                                                \
+  Test(engine_two_steps, name) {                                                                   \
+    name(fake_ops_deep());                                                                         \
+  }                                                                                                \
+  static void name(const ops_t *ops)
+
 static void expect_stream(const job_t *job) {
   int32_t ids[4096];
   int32_t count = job->request.num_prompt_tokens;
@@ -28,8 +39,8 @@ static void expect_done(const job_t *job, finish_reason_t finish, int32_t num_ou
   if (num_output >= 0) cr_assert(job->num_output == num_output, "%d tokens", job->num_output);
 }
 
-Test(engine, hundreds_of_mixed_requests_get_their_own_streams) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(hundreds_of_mixed_requests_get_their_own_streams) {
+  engine_options_t options = client_options(ops);
   options.num_blocks = 200; /* small enough that some are preempted */
   client_t *c = client_new(&options);
   for (int i = 0; i < 300; i++) {
@@ -43,14 +54,15 @@ Test(engine, hundreds_of_mixed_requests_get_their_own_streams) {
   }
   cr_assert(client_stats(c).preemptions > 0, "the pool was to be too small");
   cr_assert(client_stats(c).prefix_hits_tokens > 0);
+  cr_assert((ops->pipeline_depth == 2) == (fake_resolved() > 0), "steps were to overlap");
   cr_assert(fake_violations() == 0, "a block table led to a wrong prefix");
   client_check_idle(c);
   client_free(c);
 }
 
-Test(engine, eos_ends_with_stop_and_counts) {
+TEST_DEPTHS(eos_ends_with_stop_and_counts) {
   fake_settings = (fake_settings_t){.first_id = 2, .eos_one_in = 20, .eos_id = 0};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   for (int i = 0; i < 50; i++) {
     job_t *job = client_job(c, 5 + i, 200, i);
@@ -74,9 +86,9 @@ Test(engine, eos_ends_with_stop_and_counts) {
   client_free(c);
 }
 
-Test(engine, a_further_eos_and_a_stop_id_name_themselves) {
+TEST_DEPTHS(a_further_eos_and_a_stop_id_name_themselves) {
   fake_settings = (fake_settings_t){.first_id = 2, .eos_one_in = 20, .eos_id = 1};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   static int32_t stop_ids[1];
   job_t *a = client_job(c, 9, 400, 1), *b = client_job(c, 9, 400, 2);
@@ -94,8 +106,8 @@ Test(engine, a_further_eos_and_a_stop_id_name_themselves) {
   client_free(c);
 }
 
-Test(engine, a_stop_string_cuts_the_text_and_leaks_nothing) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(a_stop_string_cuts_the_text_and_leaks_nothing) {
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   job_t *plain = client_job(c, 12, 60, 5);
   client_submit(c, plain);
@@ -123,9 +135,9 @@ Test(engine, a_stop_string_cuts_the_text_and_leaks_nothing) {
   client_free(c);
 }
 
-Test(engine, cancelled_requests_leave_and_give_their_blocks_back) {
+TEST_DEPTHS(cancelled_requests_leave_and_give_their_blocks_back) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 1000000};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   for (int i = 0; i < 40; i++) client_submit(c, client_job(c, 50, 400, i));
   client_wait_output(c, &c->jobs[0], 5);
@@ -146,9 +158,9 @@ Test(engine, cancelled_requests_leave_and_give_their_blocks_back) {
   client_free(c);
 }
 
-Test(engine, a_full_queue_refuses_and_recovers) {
+TEST_DEPTHS(a_full_queue_refuses_and_recovers) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 500000};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   options.max_queue_requests = 10;
   options.max_num_seqs = 2;
   client_t *c = client_new(&options);
@@ -170,8 +182,8 @@ Test(engine, a_full_queue_refuses_and_recovers) {
   client_free(c);
 }
 
-Test(engine, what_the_pool_can_never_hold_is_refused_at_the_door) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(what_the_pool_can_never_hold_is_refused_at_the_door) {
+  engine_options_t options = client_options(ops);
   options.num_blocks = 40; /* 39 x 16 = 624 slots, context fitted to 608 */
   client_t *c = client_new(&options);
   cr_assert(engine_info(c->engine)->max_model_len == 608);
@@ -181,9 +193,9 @@ Test(engine, what_the_pool_can_never_hold_is_refused_at_the_door) {
   client_free(c);
 }
 
-Test(engine, waiting_too_long_ends_with_queue_timeout) {
+TEST_DEPTHS(waiting_too_long_ends_with_queue_timeout) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 2000000};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   options.max_num_seqs = 1;
   options.max_queue_time_s = 0.3;
   client_t *c = client_new(&options);
@@ -199,8 +211,8 @@ Test(engine, waiting_too_long_ends_with_queue_timeout) {
   client_free(c);
 }
 
-Test(engine, a_failing_row_ends_its_own_request_only) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(a_failing_row_ends_its_own_request_only) {
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   for (int i = 0; i < 20; i++) {
     job_t *job = client_job(c, 30, 40, i);
@@ -217,11 +229,13 @@ Test(engine, a_failing_row_ends_its_own_request_only) {
   client_free(c);
 }
 
-Test(engine, a_lost_device_answers_everybody) {
+TEST_DEPTHS(a_lost_device_answers_everybody) {
   fake_settings = (fake_settings_t){.first_id = 2, .fail_at_step = 30};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
-  for (int i = 0; i < 40; i++) client_submit(c, client_job(c, 30, 400, i));
+  request_t *all[40]; /* at once: the device may fail before a loop has submitted the last one */
+  for (int i = 0; i < 40; i++) all[i] = &client_job(c, 30, 400, i)->request;
+  cr_assert(engine_submit(c->engine, all, 40, NULL) == 0);
   client_run(c);
   for (int i = 0; i < 40; i++) {
     expect_done(&c->jobs[i], FINISH_ERROR, -1);
@@ -232,8 +246,8 @@ Test(engine, a_lost_device_answers_everybody) {
   client_free(c);
 }
 
-Test(engine, scoring_returns_every_prompt_position_and_no_token) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(scoring_returns_every_prompt_position_and_no_token) {
+  engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   for (int i = 0; i < 10; i++) {
     job_t *job = client_job(c, 1 + i * 33, i % 2 ? 3 : 0, 4);
@@ -249,8 +263,8 @@ Test(engine, scoring_returns_every_prompt_position_and_no_token) {
   client_free(c);
 }
 
-Test(engine, stopping_with_work_in_flight_still_ends_every_request) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(stopping_with_work_in_flight_still_ends_every_request) {
+  engine_options_t options = client_options(ops);
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 1000000};
   client_t *c = client_new(&options);
   for (int i = 0; i < 30; i++) client_submit(c, client_job(c, 30, 400, i));
@@ -261,8 +275,8 @@ Test(engine, stopping_with_work_in_flight_still_ends_every_request) {
   client_free(c);
 }
 
-Test(engine, a_missing_model_says_so) {
-  engine_options_t options = client_options(&ops_fake);
+TEST_DEPTHS(a_missing_model_says_so) {
+  engine_options_t options = client_options(ops);
   options.model_dir = "tests/fixtures/none";
   engine_t *engine;
   error_t error = {0};
@@ -273,4 +287,32 @@ Test(engine, a_missing_model_says_so) {
   cr_assert(error.code == ERR_MODEL_MISSING && strstr(error.message, "tests/fixtures/none"),
             "%d: %s", error.code, error.message);
   engine_destroy(engine);
+}
+
+/* The fake device repeats itself for no prompt; a few ids only make pairs repeat, and its streams
+ * are functions of everything before, so that most guesses are wrong and some are right. */
+Test(engine, guesses_change_nothing_but_the_number_of_steps) {
+  fake_settings = (fake_settings_t){.first_id = VOCAB - 3, .eos_one_in = 300, .eos_id = 0};
+  engine_options_t options = client_options(&ops_fake);
+  options.draft = (draft_options_t){.tokens_max = 7, .match_min = 1, .match_max = 4};
+  options.num_blocks = 120; /* some are preempted */
+  client_t *c = client_new(&options);
+  for (int i = 0; i < 60; i++) {
+    job_t *job = client_job(c, 1 + (i * 37) % 200, 1 + (i * 13) % 300, i % 20);
+    job->request.params.min_tokens = i % 3 == 0 ? 5 : 0;
+    if (job->request.params.min_tokens > job->request.params.max_tokens) {
+      job->request.params.min_tokens = 0;
+    }
+    cr_assert(client_submit(c, job) == 0);
+  }
+  client_run(c);
+  for (int i = 0; i < c->count; i++) {
+    cr_assert(c->jobs[i].num_done == 1);
+    expect_stream(&c->jobs[i]);
+  }
+  engine_stats_t stats = client_stats(c);
+  cr_assert(stats.draft_tokens_accepted > 0 && stats.draft_tokens > stats.draft_tokens_accepted);
+  cr_assert(stats.preemptions > 0 && fake_violations() == 0);
+  client_check_idle(c);
+  client_free(c);
 }

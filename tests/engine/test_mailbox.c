@@ -74,15 +74,40 @@ static void *producer(void *context) {
   return NULL;
 }
 
-Test(mailbox, events_keep_their_order_between_threads) {
+/* The large ring is the one that begins again at its start when it is empty. */
+static void run_threads(size_t ring_bytes) {
   mailbox_t *m;
   pthread_t thread;
-  cr_assert(mailbox_new(4, 8192, &m, NULL) == 0);
+  cr_assert(mailbox_new(4, ring_bytes, &m, NULL) == 0);
   cr_assert(pthread_create(&thread, NULL, producer, m) == 0);
   seen_t seen = {0};
   while (seen.count < THREAD_EVENTS) mailbox_drain(m, check, &seen);
   pthread_join(thread, NULL);
   cr_assert(!seen.wrong);
+  mailbox_free(m);
+}
+
+Test(mailbox, events_keep_their_order_between_threads) {
+  run_threads(8192);
+  run_threads(1 << 20);
+}
+
+static void farthest(void *context, const event_t *event) {
+  const char **far = context;
+  if (event->text > *far) *far = event->text;
+}
+
+Test(mailbox, a_ring_that_is_read_in_time_stays_small) {
+  mailbox_t *m;
+  cr_assert(mailbox_new(4, 1 << 22, &m, NULL) == 0);
+  const char *far = NULL;
+  for (uint32_t id = 0; id < 100000; id++) {
+    emit(m, id);
+    mailbox_publish(m);
+    mailbox_drain(m, farthest, &far);
+  }
+  cr_assert(far < (const char *)m->events + 2 * 65536);
+  cr_assert(mailbox_room(m) == 1 << 22);
   mailbox_free(m);
 }
 

@@ -124,7 +124,7 @@ Test(scheduler, priority_policy_orders_and_chooses_victims) {
 Test(scheduler, a_repeated_prompt_is_reused_up_to_its_last_token) {
   scheduler_options_t options = rig_options(4, 64, 128);
   const int32_t prompts[] = {77, 65, 64, 17, 16, 1};
-  const int32_t cached[] = {64, 64, 48, 16, 0, 0}; /* full blocks of 16 */
+  const int32_t cached[] = {76, 64, 63, 16, 15, 0}; /* full blocks of 16 and a run of rows */
   for (int i = 0; i < 6; i++) {
     rig_t *rig = rig_new(&options, 64, 16, true);
     for (int turn = 0; turn < 2; turn++) {
@@ -150,24 +150,58 @@ Test(scheduler, another_salt_never_hits) {
     group_t *g = rig_add(rig, 40, 4, 1);
     rig_step(rig);
     rig_commit(rig, 5);
-    cr_assert(g->sequence.num_cached_tokens == (i == 1 ? 32 : 0));
+    cr_assert(g->sequence.num_cached_tokens == (i == 1 ? 39 : 0));
   }
   rig_free(rig);
 }
 
-Test(scheduler, live_twins_share_blocks_after_commit) {
-  scheduler_options_t options = rig_options(4, 128, 128);
+Test(scheduler, a_twin_waits_for_the_blocks_that_another_fills) {
+  scheduler_options_t options = rig_options(4, 24, 128);
   rig_t *rig = rig_new(&options, 64, 16, true);
   group_t *a = rig_add(rig, 40, 4, 1), *b = rig_add(rig, 40, 4, 1);
   rig_step(rig);
-  cr_assert(rig->pool->num_free == 63 - 6);
+  cr_assert(chunk_of(rig, a) == 24 && chunk_of(rig, b) == 0);
   rig_commit(rig, 5);
+  rig_step(rig); /* block 0 is valid, block 1 has 8 rows */
   cr_assert(a->sequence.blocks[0] == b->sequence.blocks[0]);
   cr_assert(a->sequence.blocks[1] == b->sequence.blocks[1]);
   cr_assert(a->sequence.blocks[2] != b->sequence.blocks[2], "partial blocks stay private");
   cr_assert(rig->pool->num_free == 63 - 4);
+  cr_assert(chunk_of(rig, a) == 16 && chunk_of(rig, b) == 0);
+  rig_commit(rig, 5);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, a) == 1 && chunk_of(rig, b) == 8);
+  cr_assert(b->sequence.num_cached_tokens == 32);
   block_pool_check(rig->pool);
+  rig_commit(rig, 5);
   rig_free(rig);
+}
+
+Test(scheduler, when_a_filler_leaves_the_first_sharer_goes_on) {
+  for (int keep = 0; keep < 2; keep++) {
+    scheduler_options_t options = rig_options(4, 24, 128);
+    rig_t *rig = rig_new(&options, 64, 16, true);
+    group_t *a = rig_add(rig, 40, 4, 1), *b = rig_add(rig, 40, 4, 1), *c = rig_add(rig, 40, 4, 1);
+    rig_step(rig);
+    rig_commit(rig, 5);
+    rig_step(rig); /* b and c are admitted behind the 16 tokens that a still has */
+    cr_assert(c->sequence.status == SEQUENCE_RUNNING && chunk_of(rig, c) == 0);
+    scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_ABORTED);
+    if (!keep) scheduler_finish(rig->scheduler, b, SEQUENCE_FINISHED_ABORTED);
+    group_t *heir = keep ? b : c;
+    block_pool_check(rig->pool);
+    rig_step(rig);
+    cr_assert(chunk_of(rig, heir) == 24, "from the block that was not full");
+    if (keep) cr_assert(chunk_of(rig, c) == 0);
+    rig_commit(rig, 5);
+    rig_step(rig);
+    if (keep) cr_assert(chunk_of(rig, c) == 8 && c->sequence.num_cached_tokens == 32);
+    scheduler_finish(rig->scheduler, b->sequence.row >= 0 ? b : c, SEQUENCE_FINISHED_ABORTED);
+    if (keep) scheduler_finish(rig->scheduler, c, SEQUENCE_FINISHED_ABORTED);
+    block_pool_check(rig->pool);
+    cr_assert(rig->pool->num_free == 63);
+    rig_free(rig);
+  }
 }
 
 Test(scheduler, a_scoring_request_may_fill_the_whole_context) {
@@ -206,40 +240,67 @@ static void check_writers(const rig_t *rig) {
   const batch_t *b = rig->batch;
   for (int32_t t = 0; t < b->num_tokens; t++) {
     int32_t block = (int32_t)(b->slot_mapping[t] / b->block_size);
-    cr_assert(!rig->pool->blocks[block].published, "a published block is written again");
-    cr_assert(rig->pool->blocks[block].ref_count == 1, "a shared block is written");
+    const block_t *record = &rig->pool->blocks[block];
+    const sequence_t *writer = rig->scheduler->plan.entries[b->request_row[t]].sequence;
+    if (record->filler) {
+      cr_assert(record->filler == writer, "a block is written by another than its filler");
+    } else {
+      cr_assert(!record->identity.keyed, "a full block is written again");
+      cr_assert(record->ref_count == 1, "a shared block is written");
+    }
   }
 }
 
+/* Ends what is complete, and now and then what is not. Returns how many groups ended. */
+static int end_some(rig_t *rig, uint64_t *state) {
+  int ended = 0;
+  for (int i = 0; i < rig->count; i++) {
+    group_t *g = &rig->groups[i];
+    if (!g->queue) continue;
+    if (next_random(state) % 200 == 0) {
+      scheduler_finish(rig->scheduler, g, SEQUENCE_FINISHED_ABORTED);
+      ended++;
+      continue;
+    }
+    int live = 0;
+    for (sequence_t *q = &g->sequence; q; q = q->next) {
+      int32_t most = rig->requests[i].params.max_tokens - q->index % 3;
+      bool done = sequence_is_live(q) && q->num_output_tokens >= (most > 1 ? most : 1);
+      if (done) scheduler_finish_sequence(rig->scheduler, q, SEQUENCE_FINISHED_LENGTH_CAPPED);
+      live += q->status == SEQUENCE_NEW || sequence_is_live(q);
+    }
+    if (live > 0) continue;
+    scheduler_finish(rig->scheduler, g, SEQUENCE_FINISHED_LENGTH_CAPPED);
+    ended++;
+  }
+  return ended;
+}
+
 Test(scheduler, random_drive_keeps_every_invariant) {
-  for (uint64_t seed = 1; seed <= 60; seed++) {
+  for (uint64_t seed = 1; seed <= 120; seed++) {
     uint64_t state = seed;
     scheduler_options_t options = rig_options(1 + (int)(next_random(&state) % 6), 24, 48);
     options.long_prefill_token_threshold = next_random(&state) % 2 ? 5 : 0;
     options.priority_policy = next_random(&state) % 2;
-    rig_t *rig = rig_new(&options, 14 + (int)(next_random(&state) % 20), 4, true);
+    options.reserve_full = next_random(&state) % 4 != 0;
+    int blocks = 14 + (int)(next_random(&state) % 20);
+    rig_t *rig = rig_new(&options, blocks, 4, next_random(&state) % 8 != 0);
     int finished = 0;
-    for (int step = 0; step < 3000 && finished < SUPPORT_GROUPS; step++) {
+    for (int step = 0; step < 4000 && finished < SUPPORT_GROUPS; step++) {
       if (rig->count < SUPPORT_GROUPS && next_random(&state) % 3 == 0) {
         rig->requests[rig->count].priority = next_random(&state) % 3;
-        rig_add(rig, 1 + (int)(next_random(&state) % 30), 1 + (int)(next_random(&state) % 16),
-                (int)(next_random(&state) % 3));
+        int n = 1 + (int)(next_random(&state) % (uint32_t)options.max_num_seqs);
+        int prompt = 1 + (int)(next_random(&state) % 30),
+            most = 1 + (int)(next_random(&state) % 16);
+        int need = prompt / 4 + n * ((prompt + most + 3) / 4 - prompt / 4);
+        rig_add_several(rig, prompt, most, (int)(next_random(&state) % 3), need < blocks ? n : 1);
       }
       rig_step(rig);
       check_plan(rig, &options);
       check_writers(rig);
       rig_commit(rig, (int)(next_random(&state) % 2));
-      for (int i = 0; i < rig->count; i++) {
-        sequence_t *q = &rig->groups[i].sequence;
-        if (sequence_is_finished(q)) continue;
-        bool done = q->num_output_tokens >= rig->requests[i].params.max_tokens;
-        bool cancelled = next_random(&state) % 200 == 0;
-        if (!done && !cancelled) continue;
-        done = done && q->status == SEQUENCE_RUNNING;
-        scheduler_finish(rig->scheduler, &rig->groups[i],
-                         done ? SEQUENCE_FINISHED_LENGTH_CAPPED : SEQUENCE_FINISHED_ABORTED);
-        finished++;
-      }
+      finished += end_some(rig, &state);
+      block_pool_check(rig->pool);
     }
     cr_assert(finished == SUPPORT_GROUPS, "seed %d: only %d requests finished", (int)seed,
               finished);

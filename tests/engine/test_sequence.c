@@ -5,10 +5,11 @@
 #include <signal.h>
 #include <string.h>
 
-/* engine.md 1.3: rows from, columns to; N W R S | stopped length aborted ignored. */
+/* Rows from, columns to; N W R S | stopped length aborted ignored. A waiting sequence may stop when
+ * it was preempted with its last token in flight. */
 static const char *const contract[SEQUENCE_STATUS_COUNT] = {
-    [SEQUENCE_NEW] = ".x.....x",
-    [SEQUENCE_WAITING] = "..x...xx",
+    [SEQUENCE_NEW] = ".xx....x",
+    [SEQUENCE_WAITING] = "..x.xxxx",
     [SEQUENCE_RUNNING] = ".x.xxxx.",
     [SEQUENCE_SWAPPED] = ".xx...xx",
     [SEQUENCE_FINISHED_STOPPED] = "........",

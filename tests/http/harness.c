@@ -162,6 +162,15 @@ void api_version(exchange_t *exchange) {
 void api_metrics(exchange_t *exchange) {
   reply_text(exchange, "x 1\n");
 }
+void api_chat_completions(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_load_lora(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_unload_lora(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
 void api_not_yet(exchange_t *exchange) {
   error_t error = {0};
   error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "Not yet.");

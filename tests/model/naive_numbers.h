@@ -33,8 +33,15 @@ static inline double naive_activate(activation_t kind, double x) {
   case ACTIVATION_RELU: return x > 0 ? x : 0;
   case ACTIVATION_GELU: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
   case ACTIVATION_SILU_MUL: return x / (1 + exp(-x));
+  case ACTIVATION_CLAMPED_SWIGLU: x = fmin(x, 7); return x / (1 + exp(-1.702 * x));
   default: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
   }
+}
+
+/* Of the gated activations. */
+static inline double naive_gate(activation_t kind, double gate, double up) {
+  if (kind == ACTIVATION_CLAMPED_SWIGLU) up = fmax(fmin(up, 7), -7) + 1;
+  return naive_activate(kind, gate) * up;
 }
 
 #endif

@@ -176,13 +176,12 @@ static void naive_linear(device_t *device, act_t *out, const act_t *in, const we
   }
 }
 
-static void head_norm(float *head, const attention_t *a, const vector_t *weight) {
+/* `width` is head_dim, or that of all heads. */
+static void head_norm(float *head, const attention_t *a, const vector_t *weight, int32_t width) {
   double squares = 0;
-  for (int32_t i = 0; i < a->head_dim; i++) squares += (double)head[i] * head[i];
-  double inverse = 1.0 / sqrt(squares / a->head_dim + a->norm_eps);
-  for (int32_t i = 0; i < a->head_dim; i++) {
-    head[i] = (float)(head[i] * inverse * weight->values[i]);
-  }
+  for (int32_t i = 0; i < width; i++) squares += (double)head[i] * head[i];
+  double inverse = 1.0 / sqrt(squares / width + a->norm_eps);
+  for (int32_t i = 0; i < width; i++) head[i] = (float)(head[i] * inverse * weight->values[i]);
 }
 
 static void rotate(float *head, const rope_t *rope, int32_t position) {
@@ -205,7 +204,10 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
     float *row = (float *)qkv + t * width;
     for (int32_t h = 0; h < heads + kv_heads; h++) {
       const vector_t *norm = h < heads ? a->q_norm : a->k_norm;
-      if (norm != NULL) head_norm(row + (int64_t)h * dim, a, norm);
+      int32_t span = !a->norm_whole ? dim : h == 0 ? heads * dim : h == heads ? kv_heads * dim : 0;
+      if (norm != NULL && span > 0) head_norm(row + (int64_t)h * dim, a, norm, span);
+    }
+    for (int32_t h = 0; h < heads + kv_heads; h++) {
       if (a->rope != NULL) rotate(row + (int64_t)h * dim, a->rope, batch->positions[t]);
     }
     if (batch->slot_mapping[t] < 0) continue;
@@ -218,9 +220,10 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
 
 /* One query head of one token over its visible keys. */
 static void attend(const device_t *device, float *out, const float *q, const attention_t *a,
-                   int32_t kv_head, const int32_t *blocks, int32_t position) {
+                   int32_t head, const int32_t *blocks, int32_t position) {
   const int32_t size = device->kv.block_size, dim = a->head_dim;
   const int64_t slots = (int64_t)device->kv.num_blocks * size;
+  const int32_t kv_head = head / (a->num_heads / a->num_kv_heads);
   int32_t first = a->window > 0 && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
   double *scores = malloc((size_t)(position + 1) * sizeof(double));
   CHECK(scores != NULL);
@@ -231,7 +234,12 @@ static void attend(const device_t *device, float *out, const float *q, const att
     double dot = 0;
     for (int32_t i = 0; i < dim; i++) dot += (double)q[i] * k[i];
     scores[j] = dot * a->scale;
+    if (a->softcap != 0) scores[j] = a->softcap * tanh(scores[j] / a->softcap);
     most = fmax(most, scores[j]);
+  }
+  if (a->sinks != NULL) {
+    most = fmax(most, a->sinks->values[head]);
+    total = exp(a->sinks->values[head] - most);
   }
   double sums[512] = {0};
   for (int32_t j = first; j <= position; j++) {
@@ -247,14 +255,13 @@ static void attend(const device_t *device, float *out, const float *q, const att
 
 static void naive_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *a) {
   const batch_t *batch = device->batch;
-  const int32_t group = a->num_heads / a->num_kv_heads, dim = a->head_dim;
+  const int32_t dim = a->head_dim;
   const int64_t width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * dim;
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     const int32_t *blocks = batch->block_table[batch->request_row[t]];
     for (int32_t h = 0; h < a->num_heads; h++) {
       attend(device, (float *)out + ((int64_t)t * a->num_heads + h) * dim,
-             (const float *)qkv + t * width + (int64_t)h * dim, a, h / group, blocks,
-             batch->positions[t]);
+             (const float *)qkv + t * width + (int64_t)h * dim, a, h, blocks, batch->positions[t]);
     }
   }
 }
@@ -262,14 +269,117 @@ static void naive_attention(device_t *device, act_t *out, const act_t *qkv, cons
 static void naive_activation(device_t *device, act_t *out, const act_t *in, activation_t kind,
                              int32_t width, int32_t rows) {
   (void)device;
-  bool gated = kind == ACTIVATION_SILU_MUL || kind == ACTIVATION_GELU_TANH_MUL;
+  bool gated = activation_is_gated(kind);
   int64_t in_width = gated ? 2 * (int64_t)width : width;
   for (int64_t r = 0; r < rows; r++) {
     const float *x = (const float *)in + r * in_width;
     for (int32_t i = 0; i < width; i++) {
-      double value = naive_activate(kind, x[i]);
-      if (gated) value *= x[i + width];
+      double value = gated ? naive_gate(kind, x[i], x[i + width]) : naive_activate(kind, x[i]);
       ((float *)out)[r * width + i] = (float)value;
+    }
+  }
+}
+
+static void naive_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                            const act_t *residual, int32_t width, int32_t rows) {
+  (void)device;
+  for (int64_t i = 0; i < (int64_t)rows * width; i++) {
+    double share = 1.0 / (1.0 + exp(-(double)((const float *)gate)[i / width]));
+    ((float *)out)[i] = (float)(((const float *)residual)[i] + share * ((const float *)in)[i]);
+  }
+}
+
+/* out[h] += share * expert `e` of x[h]; `scratch` has 2 I numbers. */
+static void add_expert(float *out, const float *x, const moe_t *moe, int32_t e, double share,
+                       double *scratch) {
+  const int64_t width = moe->width, hidden = moe->up->cols;
+  for (int64_t i = 0; i < 2 * width; i++) {
+    const float *w = moe->up->values + (e * 2 * width + i) * hidden;
+    scratch[i] = moe->up_bias != NULL ? moe->up_bias->values[e * 2 * width + i] : 0.0;
+    for (int64_t k = 0; k < hidden; k++) scratch[i] += (double)x[k] * w[k];
+  }
+  for (int64_t i = 0; i < width; i++)
+    scratch[i] = naive_gate(moe->activation, scratch[i], scratch[i + width]);
+  for (int64_t n = 0; n < hidden; n++) {
+    const float *w = moe->down->values + (e * hidden + n) * width;
+    double sum = moe->down_bias != NULL ? moe->down_bias->values[e * hidden + n] : 0.0;
+    for (int64_t i = 0; i < width; i++) sum += scratch[i] * w[i];
+    out[n] = (float)(out[n] + share * sum);
+  }
+}
+
+static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+                      const moe_t *moe, int32_t rows) {
+  const int64_t hidden = moe->up->cols, count = moe->num_experts;
+  float *logits = calloc((size_t)(rows * count), sizeof(float));
+  double *scratch = calloc(2 * (size_t)moe->width, sizeof(double));
+  CHECK(logits != NULL && scratch != NULL);
+  naive_linear(device, logits, in, moe->router, moe->router_bias, NULL, rows);
+  for (int64_t r = 0; r < rows; r++) {
+    const float *row = logits + r * count;
+    float *to = (float *)out + r * hidden;
+    memmove(to, (const float *)residual + r * hidden, (size_t)hidden * sizeof(float));
+    double chosen = 0, all = 0;
+    for (int pass = 0; pass < 2; pass++) {
+      for (int32_t e = 0; e < count; e++) {
+        int32_t better = 0; /* experts that come before this one */
+        for (int32_t i = 0; i < count; i++)
+          better += row[i] > row[e] || (row[i] == row[e] && i < e);
+        double weight = exp((double)row[e]);
+        if (pass == 0) all += weight;
+        if (better >= moe->top_k) continue;
+        if (pass == 0) chosen += weight;
+        if (pass == 1) {
+          add_expert(to, (const float *)in + r * hidden, moe, e,
+                     weight / (moe->normalise ? chosen : all), scratch);
+        }
+      }
+    }
+  }
+  free(logits);
+  free(scratch);
+}
+
+struct lora {
+  int64_t rows, cols;
+  int32_t rank[2]; /* two slots are enough here */
+  float *a[2], *b[2];
+};
+
+static int naive_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+                      lora_t **out, error_t *error) {
+  (void)error;
+  CHECK(slots <= 2);
+  *out = take(device, sizeof(lora_t));
+  **out = (lora_t){.rows = rows, .cols = cols};
+  for (int i = 0; i < slots; i++) {
+    (*out)->a[i] = take(device, (size_t)(rank_max * cols) * sizeof(float));
+    (*out)->b[i] = take(device, (size_t)(rank_max * rows) * sizeof(float));
+  }
+  return 0;
+}
+
+static void naive_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank,
+                           const float *a, const float *b) {
+  (void)device;
+  lora->rank[slot - 1] = rank;
+  if (rank == 0) return;
+  memcpy(lora->a[slot - 1], a, (size_t)(rank * lora->cols) * sizeof(float));
+  memcpy(lora->b[slot - 1], b, (size_t)(rank * lora->rows) * sizeof(float));
+}
+
+static void naive_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
+                           int32_t column, int32_t width) {
+  for (int64_t t = 0; t < device->batch->num_tokens; t++) {
+    int32_t slot = device->batch->adapters[t];
+    const float *x = (const float *)in + t * lora->cols;
+    float *y = (float *)out + t * width + column;
+    for (int32_t r = 0; slot > 0 && r < lora->rank[slot - 1]; r++) {
+      double low = 0;
+      for (int64_t k = 0; k < lora->cols; k++)
+        low += (double)x[k] * lora->a[slot - 1][r * lora->cols + k];
+      for (int64_t n = 0; n < lora->rows; n++)
+        y[n] = (float)(y[n] + low * lora->b[slot - 1][n * lora->rank[slot - 1] + r]);
     }
   }
 }
@@ -323,6 +433,11 @@ const ops_t ops_naive = {
     .rope_store = naive_rope_store,
     .attention = naive_attention,
     .activation = naive_activation,
+    .gated_add = naive_gated_add,
+    .moe = naive_moe,
+    .lora = naive_lora,
+    .lora_set = naive_lora_set,
+    .lora_add = naive_lora_add,
     .gather = naive_gather,
     .logits = naive_logits,
     .end = naive_end,

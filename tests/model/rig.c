@@ -1,10 +1,12 @@
 /* rig.c: one model on one back end, driven without the engine. Tests only; one thread. */
 #include "tests/model/rig.h"
 
+#include "engine/model/adapter.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_SIZE = 16, ROWS_MAX = 8, LENGTH_MAX = 512 };
+enum { ADAPTER_RANK = 32, BLOCK_SIZE = 16, ROWS_MAX = 8, LENGTH_MAX = 512 };
 
 static void *take(size_t count, size_t size) {
   void *memory = calloc(count, size);
@@ -18,6 +20,7 @@ static void make_batch(rig_t *rig) {
   int32_t num_blocks = rig->max_len / BLOCK_SIZE + 1;
   batch->block_size = BLOCK_SIZE;
   batch->input_ids = take(tokens, sizeof(int32_t));
+  batch->adapters = take(tokens, sizeof(int32_t));
   batch->positions = take(tokens, sizeof(int32_t));
   batch->request_row = take(tokens, sizeof(int32_t));
   batch->slot_mapping = take(tokens, sizeof(int64_t));
@@ -61,6 +64,17 @@ static int prepare(rig_t *rig, error_t *error) {
   return status;
 }
 
+static int adapt(rig_t *rig, const char *dir, error_t *error) {
+  adapter_t *adapter;
+  int status = model_adapters(rig->model, 2, ADAPTER_RANK, error);
+  if (status == 0) status = adapter_read(&rig->blueprint, dir, ADAPTER_RANK, &adapter, error);
+  if (status != 0) return status;
+  model_set_adapter(rig->model, 2, adapter);
+  adapter_free(adapter);
+  rig->adapter = 2;
+  return 0;
+}
+
 int rig_open(const rig_options_t *options, rig_t *rig, error_t *error) {
   *rig = (rig_t){.ops = options->ops};
   device_options_t device = {.num_threads = options->num_threads,
@@ -83,6 +97,7 @@ int rig_open(const rig_options_t *options, rig_t *rig, error_t *error) {
     status = model_load(rig->ops, rig->device, &rig->blueprint, rig->max_len, &model, &rig->model,
                         error);
   }
+  if (status == 0 && options->adapter != NULL) status = adapt(rig, options->adapter, error);
   if (status == 0) status = prepare(rig, error);
   if (status != 0) rig_close(rig);
   return status;
@@ -91,6 +106,7 @@ int rig_open(const rig_options_t *options, rig_t *rig, error_t *error) {
 void rig_close(rig_t *rig) {
   batch_t *batch = &rig->batch;
   void *const memory[] = {batch->input_ids,
+                          batch->adapters,
                           batch->positions,
                           batch->request_row,
                           batch->slot_mapping,
@@ -116,12 +132,14 @@ int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_
     int32_t position = start + i;
     batch->input_ids[i] = ids[i];
     batch->positions[i] = position;
+    batch->adapters[i] = rig->adapter;
     batch->slot_mapping[i] =
         (int64_t)rig->blocks[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
   }
   for (int32_t i = 0; i < wanted; i++) batch->selected_token_indices[i] = count - wanted + i;
   batch->num_tokens = batch->max_query_len = count;
   batch->num_reqs = 1;
+  batch->num_adapted = rig->adapter > 0 ? count : 0;
   batch->max_seq_len = batch->seq_lens[0] = start + count;
   batch->num_computed_tokens[0] = start;
   batch->query_start_loc[1] = count;

@@ -17,6 +17,7 @@ typedef struct rig_options {
   int32_t dtype;         /* -1 = the checkpoint's */
   int32_t max_model_len; /* 0 = the model's, at most 512 */
   int num_threads;
+  const char *adapter; /* directory of an adapter that every token takes; NULL = none */
 } rig_options_t;
 
 typedef struct rig {
@@ -26,6 +27,7 @@ typedef struct rig {
   blueprint_t blueprint;
   batch_t batch;
   int32_t max_len, tokens_max;
+  int32_t adapter; /* slot that tokens take, 0 = none */
   int32_t *blocks; /* [max_len / block_size + 1] */
 } rig_t;
 

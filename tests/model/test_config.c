@@ -55,7 +55,7 @@ Test(config, a_llama_in_full) {
   cr_assert(isnan(blueprint.temperature) && isnan(blueprint.top_p) && isnan(blueprint.min_p));
   cr_assert_eq(blueprint.top_k, -1);
   cr_assert_eq(blueprint.num_parameters, 2 * 64 + 8 + 2 * 8 + 64 + 32 + 32 + 64 + 3 * 96);
-  cr_assert_eq(model_weight_bytes(&blueprint), (size_t)blueprint.num_parameters * 4);
+  cr_assert_eq(model_weight_bytes(&ops_cpu, &blueprint), (size_t)blueprint.num_parameters * 4);
   done();
 }
 
@@ -222,12 +222,12 @@ Test(config, windows_of_qwen) {
             "\"num_hidden_layers\":4,\"use_sliding_window\":true,\"sliding_window\":99,"
             "\"max_window_layers\":3}");
   cr_assert_eq(blueprint.window, 99);
-  cr_assert_arr_eq(blueprint.window_layers, ((uint8_t[]){0, 0, 0, 1}), 4);
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 0, 0, 1}), 4);
   done();
   read_text("{\"architectures\":[\"Qwen2ForCausalLM\"],\"rope_theta\":1e6,"
             "\"num_hidden_layers\":3,\"use_sliding_window\":true,\"sliding_window\":99,"
             "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}");
-  cr_assert_arr_eq(blueprint.window_layers, ((uint8_t[]){1, 0, 1}), 3);
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 0, 1}), 3);
   done();
   read_text("{\"architectures\":[\"Qwen2ForCausalLM\"],\"rope_theta\":1e6,"
             "\"num_hidden_layers\":2,\"use_sliding_window\":false,\"sliding_window\":99,"

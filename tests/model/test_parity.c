@@ -71,7 +71,8 @@ static void check_case(const vector_case_t *c, const ops_t *ops, double toleranc
                            .seed = c->seed,
                            .dtype = -1,
                            .max_model_len = c->max_model_len,
-                           .num_threads = 2};
+                           .num_threads = 2,
+                           .adapter = c->adapter[0] != '\0' ? c->adapter : NULL};
   error_t error = {0};
   rig_t rig;
   int status = rig_open(&options, &rig, &error);
@@ -122,13 +123,26 @@ FAMILY(qwen2, "qwen2")
 FAMILY(qwen3, "qwen3")
 FAMILY(opt, "opt")
 FAMILY(gpt2, "gpt2")
+FAMILY(gemma2, "gemma2")
+FAMILY(gemma3, "gemma3")
+FAMILY(phi3, "phi3")
+FAMILY(experts, "moe-")
+FAMILY(gpt_oss, "gpt-oss")
+FAMILY(olmo, "olmo")
+FAMILY(granite, "granite")
+FAMILY(smollm3, "smollm3")
+FAMILY(seed_oss, "seed-oss")
+FAMILY(starcoder2, "starcoder2")
+FAMILY(adapters, "lora-")
 FAMILY(from_files, "files-")
 
 /* A directory that no prefix above matches would never be looked at. */
 Test(parity, every_reference_model_is_run) {
   static const char *const prefixes[] = {
-      "llama-g", "llama-bf16", "llama-f16", "llama-tied", "llama-biases", "llama-rope", "llama-v5",
-      "mistral", "qwen2",      "qwen3",     "opt",        "gpt2",         "files-"};
+      "llama-g",  "llama-bf16", "llama-f16", "llama-tied", "llama-biases", "llama-rope",
+      "llama-v5", "mistral",    "qwen2",     "qwen3",      "opt",          "gpt2",
+      "files-",   "gemma2",     "gemma3",    "phi3",       "moe-",         "gpt-oss",
+      "olmo",     "granite",    "smollm3",   "seed-oss",   "starcoder2",   "lora-"};
   vector_list_t all = vectors_open("");
   int32_t covered = 0;
   for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
@@ -137,6 +151,6 @@ Test(parity, every_reference_model_is_run) {
     vectors_close(&some);
   }
   cr_assert_eq(covered, all.count);
-  cr_assert_geq(all.count, 50);
+  cr_assert_geq(all.count, 90);
   vectors_close(&all);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char ROOT[] = "tests/vectors/models";
 
@@ -83,6 +84,8 @@ void vectors_read(const vector_list_t *list, int32_t index, vector_case_t *c) {
   cr_assert_not_null(file.doc, "%s: no expected.json", c->dir);
   const json_t *root = json_root(file.doc);
   json_bool(json_get(root, "weights"), &c->has_files);
+  int n = snprintf(c->adapter, sizeof(c->adapter), "%s/adapter", c->dir);
+  if (n >= (int)sizeof(c->adapter) || access(c->adapter, F_OK) != 0) c->adapter[0] = '\0';
   c->seed = (uint64_t)number(c, need(c, root, "seed"));
   c->max_model_len = (int32_t)number(c, need(c, root, "max_model_len"));
   c->error = real(c, need(c, root, "error"));

@@ -18,6 +18,7 @@ typedef struct vector_case {
   const char *name; /* of the list */
   char dir[256];
   bool has_files;
+  char adapter[256]; /* directory of a low-rank adapter, "" = none */
   uint64_t seed;
   dtype_t dtype;
   int32_t max_model_len, vocab;

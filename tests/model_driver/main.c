@@ -1,6 +1,6 @@
 /* main.c: the C side of `make parity`: a model directory and token ids in, logits out.
  *
- *   model_driver DIR BACKEND ISA DTYPE DUMMY_SEED|- MAX_LEN PROMPT_TOKENS < ids > floats
+ *   model_driver DIR BACKEND ISA DTYPE DUMMY_SEED|- MAX_LEN PROMPT_TOKENS [ADAPTER] < ids > floats
  *
  * Reads all ids (text) from stdin, runs the first PROMPT_TOKENS as one prefill and the rest one by
  * one, and writes the logits of every position as raw fp32 [ids, vocab]. Errors: "NAME message" on
@@ -42,8 +42,9 @@ static int run_all(rig_t *rig, const int32_t *ids, int32_t count, int32_t prompt
 }
 
 int main(int argc, char **argv) {
-  if (argc != 8) {
-    fprintf(stderr, "usage: model_driver DIR naive|cpu ISA DTYPE SEED|- MAX_LEN PROMPT < ids\n");
+  if (argc != 8 && argc != 9) {
+    fprintf(stderr, "usage: model_driver DIR naive|cpu ISA DTYPE SEED|- MAX_LEN PROMPT [ADAPTER] "
+                    "< ids\n");
     return 64;
   }
   rig_options_t options = {
@@ -54,6 +55,7 @@ int main(int argc, char **argv) {
       .dummy = strcmp(argv[5], "-") != 0,
       .seed = strtoull(argv[5], NULL, 10),
       .max_model_len = (int32_t)strtol(argv[6], NULL, 10),
+      .adapter = argc == 9 ? argv[8] : NULL,
   };
   static int32_t ids[IDS_MAX];
   int32_t count = 0, prompt = (int32_t)strtol(argv[7], NULL, 10);

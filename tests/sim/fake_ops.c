@@ -3,6 +3,7 @@
 
 #include "engine/clock.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +14,36 @@
 
 fake_settings_t fake_settings = {.first_id = 2};
 
+/* What a step has drawn and `end` has not yet handed over. */
+typedef struct late {
+  sample_result_t *result;
+  int32_t id, status;
+  int32_t num_top;
+} late_t;
+
+enum { DEPTH_MAX = 2 };
+
 struct device {
   uint64_t *shadow; /* [slots] hash of the prefix up to the token stored there; 0 = never written */
   int64_t num_slots;
   int32_t block_size, vocab_size;
   const batch_t *batch;
   int32_t logits_first;
+  late_t *late[DEPTH_MAX]; /* [tokens_max] by selected row, of the steps in flight */
+  int32_t num_late[DEPTH_MAX];
+  uint64_t num_begun, num_ended;
   uint64_t last_end_ns;
   void *buffers[256];
   int num_buffers;
 };
 
-static atomic_ullong steps, violations;
+static atomic_ullong steps, violations, resolved;
 
 uint64_t fake_steps(void) {
   return atomic_load(&steps);
+}
+uint64_t fake_resolved(void) {
+  return atomic_load(&resolved);
 }
 uint64_t fake_violations(void) {
   return atomic_load(&violations);
@@ -57,11 +73,35 @@ int32_t fake_next(const int32_t *ids, int32_t count, int32_t vocab_size) {
   return draw(hash, vocab_size);
 }
 
+int32_t fake_draw(const int32_t *ids, int32_t count, int32_t vocab_size, uint64_t rng_key) {
+  uint64_t hash = 0;
+  for (int32_t i = 0; i < count; i++) hash = extend(hash, ids[i]);
+  return draw(mix(hash + rng_key), vocab_size);
+}
+
+/* Logits are spread evenly over 0..8. */
+static double logit(uint64_t hash, int32_t id) {
+  return (double)(mix(hash + (uint64_t)id * 0x9E3779B97F4A7C15u) >> 40) * 0x1p-21;
+}
+
+static void logprobs(uint64_t hash, int32_t vocab_size, float *out) {
+  double sum = 0;
+  for (int32_t i = 0; i < vocab_size; i++) sum += exp(logit(hash, i));
+  for (int32_t i = 0; i < vocab_size; i++) out[i] = (float)(logit(hash, i) - log(sum));
+}
+
+void fake_logprobs(const int32_t *ids, int32_t count, int32_t vocab_size, float *out) {
+  uint64_t hash = 0;
+  for (int32_t i = 0; i < count; i++) hash = extend(hash, ids[i]);
+  logprobs(hash, vocab_size, out);
+}
+
 static int fake_open(const device_options_t *options, device_t **out, error_t *error) {
   (void)options;
   *out = calloc(1, sizeof **out);
   atomic_store(&steps, 0);
   atomic_store(&violations, 0);
+  atomic_store(&resolved, 0);
   return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
 }
 
@@ -112,8 +152,11 @@ static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *erro
 }
 
 static int fake_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
-  (void)error;
   d->vocab_size = limits->vocab_size;
+  for (int i = 0; i < DEPTH_MAX; i++) {
+    d->late[i] = keep(d, (size_t)limits->tokens_max * sizeof *d->late[i]);
+    if (!d->late[i]) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  }
   return 0;
 }
 
@@ -132,23 +175,44 @@ static void expect(bool promise) {
   if (!promise) atomic_fetch_add(&violations, 1);
 }
 
+/* An id that is not known to the host yet was drawn by the step before. */
+static int32_t resolve(const device_t *d, int32_t id) {
+  if (id >= 0) return id;
+  expect(d->num_begun - d->num_ended == DEPTH_MAX);
+  atomic_fetch_add(&resolved, 1);
+  return d->late[d->num_begun % DEPTH_MAX][-1 - id].id;
+}
+
+static void copy_page(device_t *d, const block_copy_t *copy) {
+  int64_t src = (int64_t)copy->src * d->block_size, dst = (int64_t)copy->dst * d->block_size;
+  expect(copy->src > 0 && copy->dst > 0 && copy->rows > 0 && copy->rows <= d->block_size);
+  for (int32_t i = 0; i < copy->rows; i++) {
+    expect(d->shadow[src + i] != 0);
+    d->shadow[dst + i] = d->shadow[src + i];
+  }
+}
+
 /* Stores the prefix hash of every token; the one before it must lie where the table says. */
 static void fake_begin(device_t *d, const batch_t *b) {
   d->batch = b;
+  d->num_begun++;
+  d->num_late[(d->num_begun - 1) % DEPTH_MAX] = 0;
+  for (int32_t i = 0; i < b->num_copies; i++) copy_page(d, &b->copies[i]);
   for (int32_t t = 0; t < b->num_tokens; t++) {
     int32_t position = b->positions[t], row = b->request_row[t];
     int64_t slot = b->slot_mapping[t];
     uint64_t prefix = position ? d->shadow[slot_of(b, row, position - 1)] : 0;
     expect(slot >= b->block_size && slot < d->num_slots && slot == slot_of(b, row, position));
     expect(position == 0 || prefix != 0);
-    d->shadow[slot] = extend(prefix, b->input_ids[t]);
+    d->shadow[slot] = extend(prefix, resolve(d, b->input_ids[t]));
   }
 }
 
 /* Re-reads the whole prefix of a row as attention would. */
 static void check_row(device_t *d, const sample_row_t *row, int32_t batch_row) {
   uint64_t hash = 0;
-  int32_t length = d->batch->seq_lens[batch_row];
+  int32_t length = d->batch->seq_lens[batch_row], known = row->num_prompt + row->num_output;
+  if (length > known) length = known; /* the rest is in flight */
   for (int32_t p = 0; p < length; p++) {
     int32_t id = p < row->num_prompt ? row->prompt_ids[p] : row->output_ids[p - row->num_prompt];
     hash = extend(hash, id);
@@ -165,24 +229,67 @@ static void fake_logits(device_t *d, const act_t *hidden, const weight_t *head, 
   d->logits_first = first;
 }
 
+/* The best ids of a row in order, lower ids first on ties. */
+static int32_t fill_top(const device_t *d, uint64_t hash, int32_t wanted, token_logprob_t *top) {
+  static float values[65536];
+  int32_t count = 0;
+  logprobs(hash, d->vocab_size, values);
+  for (int32_t id = 0; id < d->vocab_size; id++) {
+    int32_t at = count;
+    while (at > 0 && top[at - 1].logprob < values[id]) at--;
+    if (at == wanted) continue;
+    if (count < wanted) count++;
+    for (int32_t i = count - 1; i > at; i--) top[i] = top[i - 1];
+    top[at] = (token_logprob_t){id, values[id]};
+  }
+  return count;
+}
+
+/* The drawn id, or the next one that the grammar allows. */
+static int32_t draw_allowed(const sample_row_t *row, uint64_t hash, int32_t vocab_size) {
+  int32_t id = draw(hash, vocab_size);
+  if (!row->allowed_mask) return id;
+  if (hash % 4 == 0) id = 0; /* ends are among the first ids */
+  for (int32_t i = 0; i < vocab_size; i++, id = (id + 1) % vocab_size) {
+    if (row->allowed_mask[id / 32] >> (id % 32) & 1) return id;
+  }
+  return -1;
+}
+
 static void fake_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
   for (int32_t i = 0; i < num_rows; i++) {
     int32_t index = d->logits_first + i, batch_row = d->batch->selected_row[index];
     int32_t token = d->batch->selected_token_indices[index];
     uint64_t hash = d->shadow[d->batch->slot_mapping[token]];
-    sample_result_t *r = rows[i].result;
-    r->id = rows[i].score_id >= 0 ? rows[i].score_id : draw(hash, d->vocab_size);
-    r->status = fake_settings.nan_after > 0 && rows[i].num_output >= fake_settings.nan_after
-                    ? ERR_INTERNAL
-                    : 0;
-    r->logprob = -1.0f;
-    r->rank = 1;
-    r->num_top = 0;
+    int step = (int)((d->num_begun - 1) % DEPTH_MAX);
+    bool broken = fake_settings.nan_after > 0 &&
+                  (int64_t)rows[i].rng_position >= (int64_t)fake_settings.nan_after;
+    bool beams = rows[i].params->beam_width > 0, drawn = rows[i].score_id < 0;
+    if (rows[i].params->temperature > 0) hash = mix(hash + rows[i].rng_key);
+    int32_t num_top = beams ? fill_top(d, hash, rows[i].num_top, rows[i].result->top) : 0;
+    int32_t id = drawn ? draw_allowed(&rows[i], hash, d->vocab_size) : rows[i].score_id;
+    d->late[step][index] = (late_t){
+        .result = rows[i].result,
+        .id = id < 0 ? 0 : id,
+        .num_top = num_top,
+        .status = broken || id < 0 ? ERR_INTERNAL : 0,
+    };
+    d->num_late[step] = index + 1;
+    rows[i].result->id = -1; /* whoever looks before `end` finds nothing */
     if (fake_settings.step_ns == 0 && rows[i].score_id < 0) check_row(d, &rows[i], batch_row);
   }
 }
 
 static int fake_end(device_t *d, error_t *error) {
+  int oldest = (int)(d->num_ended++ % DEPTH_MAX);
+  for (int32_t i = 0; i < d->num_late[oldest]; i++) {
+    const late_t *late = &d->late[oldest][i];
+    late->result->id = late->id;
+    late->result->status = late->status;
+    late->result->logprob = -1.0f - (float)(late->id % 16) / 16;
+    late->result->rank = 1;
+    late->result->num_top = late->num_top;
+  }
   uint64_t step = atomic_fetch_add(&steps, 1) + 1;
   if (fake_settings.fail_at_step > 0 && step == (uint64_t)fake_settings.fail_at_step) {
     return error_set(error, ERR_DEVICE_FAILED, NULL, "the fake device was told to fail");
@@ -221,6 +328,28 @@ static void no_activation(device_t *d, act_t *o, const act_t *i, activation_t k,
                           int32_t rows) {
   (void)d, (void)o, (void)i, (void)k, (void)w, (void)rows;
 }
+static void no_gated_add(device_t *d, act_t *o, const act_t *i, const act_t *g, const act_t *r,
+                         int32_t w, int32_t rows) {
+  (void)d, (void)o, (void)i, (void)g, (void)r, (void)w, (void)rows;
+}
+static void no_moe(device_t *d, act_t *o, const act_t *i, const act_t *r, const moe_t *m,
+                   int32_t rows) {
+  (void)d, (void)o, (void)i, (void)r, (void)m, (void)rows;
+}
+static int no_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank,
+                   lora_t **out, error_t *error) {
+  (void)rows, (void)cols, (void)slots, (void)rank;
+  *out = keep(d, 1);
+  return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+}
+static void no_lora_set(device_t *d, lora_t *l, int32_t slot, int32_t rank, const float *a,
+                        const float *b) {
+  (void)d, (void)l, (void)slot, (void)rank, (void)a, (void)b;
+}
+static void no_lora_add(device_t *d, act_t *o, const act_t *i, const lora_t *l, int32_t column,
+                        int32_t width) {
+  (void)d, (void)o, (void)i, (void)l, (void)column, (void)width;
+}
 static void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
   (void)d, (void)o, (void)i, (void)w;
 }
@@ -248,9 +377,21 @@ const ops_t FAKE_OPS_SYMBOL = {
     .rope_store = no_rope,
     .attention = no_attention,
     .activation = no_activation,
+    .gated_add = no_gated_add,
+    .moe = no_moe,
+    .lora = no_lora,
+    .lora_set = no_lora_set,
+    .lora_add = no_lora_add,
     .gather = no_gather,
     .logits = fake_logits,
     .sample = fake_sample,
     .end = fake_end,
     .read_logits = zero_logits,
 };
+
+const ops_t *fake_ops_deep(void) {
+  static ops_t deep;
+  deep = FAKE_OPS_SYMBOL;
+  deep.pipeline_depth = DEPTH_MAX;
+  return &deep;
+}

@@ -10,6 +10,7 @@
 #include "engine/ops.h"
 
 extern const ops_t ops_fake;
+const ops_t *fake_ops_deep(void); /* the same with two steps in flight */
 
 /* Set before engine_create; one fake device at a time. */
 typedef struct fake_settings {
@@ -26,8 +27,13 @@ extern fake_settings_t fake_settings;
 
 /* The next id after `count` ids, as the fake model draws it. */
 int32_t fake_next(const int32_t *ids, int32_t count, int32_t vocab_size);
+/* The same for a request that samples (temperature > 0). */
+int32_t fake_draw(const int32_t *ids, int32_t count, int32_t vocab_size, uint64_t rng_key);
+/* The distribution that beam search ranks by; it knows nothing of the drawn ids. */
+void fake_logprobs(const int32_t *ids, int32_t count, int32_t vocab_size, float *out);
 /* Steps so far, and broken promises of the shadow store (0 in a healthy engine). */
 uint64_t fake_steps(void);
+uint64_t fake_resolved(void); /* input ids that the step in flight drew */
 uint64_t fake_violations(void);
 
 #endif

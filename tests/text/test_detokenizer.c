@@ -269,3 +269,19 @@ Test(detokenizer, stop_sets_are_checked) {
   cr_expect_null(stop_set_string(s, STOP_STRINGS_MAX, &length));
   stop_set_free(s);
 }
+
+/* Special tokens that a request wants to see are text like any other; the others are skipped. */
+Test(detokenizer, shown_special_tokens) {
+  static const int32_t shown[] = {7, 258};
+  char out[64];
+  for (int num_shown = 0; num_shown <= 2; num_shown++) {
+    detokenizer_t d;
+    detokenizer_init(&d, bytes_tokenizer, NULL, true, false, NULL);
+    d.shown_ids = shown;
+    d.num_shown_ids = num_shown;
+    detokenized_t text = detokenizer_feed(&d, 258, true, out);
+    cr_assert_eq(text.length, num_shown == 2 ? strlen("<end>") : 0);
+    text = detokenizer_feed(&d, 'a', true, out);
+    cr_assert_eq(text.length, 1);
+  }
+}

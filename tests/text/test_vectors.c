@@ -15,11 +15,13 @@
 static const char root[] = "tests/vectors/tokenizer";
 
 static const char *const names[] = {
-    "gpt2",    "gpt2_alias", "smollm",      "prefix_space", "llama3",          "llama3_alias",
-    "phi4",    "cl100k",     "qwen2",       "qwen2_alias",  "qwen35",          "gpt_oss",
-    "minimax", "tekken",     "deepseek_v3", "deepseek_llm", "deepseek_coder",  "falcon",
-    "llama2",  "llama2_odd", "mistral",     "gemma",        "metaspace_split", "unk_single",
-    "no_unk",  "legacy"};
+    "gpt2",         "gpt2_alias",     "smollm",          "prefix_space",   "llama3",
+    "llama3_alias", "phi4",           "cl100k",          "qwen2",          "qwen2_alias",
+    "qwen35",       "gpt_oss",        "minimax",         "tekken",         "deepseek_v3",
+    "deepseek_llm", "deepseek_coder", "falcon",          "llama2",         "llama2_odd",
+    "mistral",      "gemma",          "metaspace_split", "unk_single",     "no_unk",
+    "unigram",      "unigram_t5",     "unigram_bytes",   "regex_newlines", "regex_thousands",
+    "regex_stops",  "legacy"};
 
 enum { NUM_NAMES = sizeof names / sizeof names[0] };
 

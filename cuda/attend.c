@@ -1,0 +1,93 @@
+/* attend.c: rotation, the write to the cache and attention, with what a step shares between layers.
+ *
+ * Engine thread; only launches. cos and sin of the step's positions are made once per rotary
+ * setting, the plan of attention once per window, on the device, from the step's own lengths.
+ */
+#include "cuda/operations.h"
+
+/* The setting's table of this step. Its frequencies travel when they are first seen, which is in a
+ * step before READY. */
+static const float *rope_table(device_t *d, const rope_t *rope) {
+  rope_slot_t *slot = d->ropes;
+  while (slot < d->ropes + ROPES_MAX && slot->rope && slot->rope != rope) slot++;
+  CHECK(slot < d->ropes + ROPES_MAX && rope->dims <= d->limits.head_dim_max);
+  if (!slot->rope) {
+    slot->rope = rope;
+    device_note(d,
+                (int)cudaMemcpyAsync(slot->inv_freq, rope->inv_freq,
+                                     (size_t)rope->dims / 2 * sizeof(float), cudaMemcpyHostToDevice,
+                                     d->stream),
+                "rotary frequencies");
+  }
+  if (slot->is_filled) return slot->table;
+  slot->is_filled = true;
+  device_note(d,
+              gpu_rope_table(slot->table, d->inputs.positions, slot->inv_freq, rope->scale,
+                             rope->dims, d->batch->num_tokens, d->stream),
+              "rope_table");
+  return slot->table;
+}
+
+void cuda_rope_store(device_t *d, act_t *qkv, const attention_t *attention) {
+  if (!device_is_live(d)) return;
+  fuse_read(d, qkv);
+  fuse_write(d, qkv);
+  const gpu_rope_store_t args = {
+      .qkv = qkv,
+      .slots = d->inputs.slots,
+      .table = attention->rope ? rope_table(d, attention->rope) : NULL,
+      .q_norm = attention->q_norm ? attention->q_norm->values : NULL,
+      .k_norm = attention->k_norm ? attention->k_norm->values : NULL,
+      .norm_eps = attention->norm_eps,
+      .dims = attention->rope ? attention->rope->dims : 0,
+      .num_heads = attention->num_heads,
+      .tokens = d->batch->num_tokens,
+      .layer = attention->layer,
+      .norm_whole = attention->norm_whole,
+  };
+  if (!device_is_live(d)) return;
+  device_note(d, gpu_rope_store(&d->kv, &args, d->stream), "rope_store");
+}
+
+/* Puts the plan of this step and window into `args`, made when it is first asked for. */
+static void use_plan(device_t *d, gpu_attention_t *args) {
+  window_slot_t *slot = d->windows;
+  while (slot < d->windows + WINDOWS_MAX && slot->window >= 0 && slot->window != args->window)
+    slot++;
+  CHECK(slot < d->windows + WINDOWS_MAX);
+  slot->window = args->window;
+  args->plan = slot->plan;
+  if (slot->is_filled) return;
+  slot->is_filled = true;
+  device_note(d, gpu_attention_plan(args, d->stream), "attention_plan");
+}
+
+void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t *attention) {
+  if (!device_is_live(d)) return;
+  fuse_read(d, qkv);
+  fuse_write(d, out);
+  gpu_attention_t args = {
+      .kv = d->kv,
+      .qkv = qkv,
+      .out = out,
+      .block_table = d->inputs.block_table,
+      .seq_lens = d->inputs.seq_lens,
+      .query_start_loc = d->inputs.query_start_loc,
+      .sinks = attention->sinks ? attention->sinks->values : NULL,
+      .partial = d->partial,
+      .partial_state = d->partial_state,
+      .block_table_stride = d->block_table_stride,
+      .rows = d->batch->num_reqs,
+      .layer = attention->layer,
+      .num_heads = attention->num_heads,
+      .window = attention->window,
+      .scale = attention->scale,
+      .softcap = attention->softcap,
+  };
+  use_plan(d, &args);
+  if (d->has_decodes && device_is_live(d))
+    device_note(d, gpu_attention_decode(&args, d->workers, d->stream), "attention_decode");
+  if (d->num_prefill_tiles > 0 && device_is_live(d))
+    device_note(d, gpu_attention_prefill(&args, d->num_prefill_tiles, d->stream),
+                "attention_prefill");
+}

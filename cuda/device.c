@@ -1,0 +1,136 @@
+/* device.c: a GPU as a back end: open, close, what it is, and the table ops_cuda.
+ *
+ * Owns device_t. Engine thread; close also runs on the thread that destroys the engine.
+ */
+#include "cuda/blas.h"
+#include "cuda/operations.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CAPABILITY_MIN = 80 };
+
+static void cuda_close(device_t *d) {
+  if (!d) return;
+  cudaSetDevice(d->index);
+  if (d->stream) {
+    cudaStreamSynchronize(d->stream);
+    graph_release(d);
+    blas_release(d);
+    weight_staging_release(d);
+  }
+  for (int i = 0; i < FLIGHTS; i++) {
+    if (d->flights[i].done) cudaEventDestroy(d->flights[i].done);
+  }
+  device_release(d);
+  if (d->stream) cudaStreamDestroy(d->stream);
+  free(d);
+}
+
+/* A driver that is too old, no driver and no device are told apart for the operator. */
+static int count_devices(int index, error_t *error) {
+  int count = 0, status = (int)cudaGetDeviceCount(&count);
+  if (status != 0) {
+    (void)cudaGetLastError();
+    return error_set(error, ERR_CONFIGURATION, "device", "no CUDA device can be used: %s",
+                     cudaGetErrorString((cudaError_t)status));
+  }
+  if (count == 0) return error_set(error, ERR_CONFIGURATION, "device", "there is no CUDA device");
+  if (index >= 0 && index < count) return 0;
+  return error_set(error, ERR_CONFIGURATION, "device",
+                   "device is cuda:%d; there are %d, from cuda:0", index, count);
+}
+
+static bool cuda_available(int32_t index) {
+  return count_devices(index, NULL) == 0;
+}
+
+static int attribute(int index, enum cudaDeviceAttr name) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, name, index) == cudaSuccess ? value : 0;
+}
+
+static int inspect(device_t *d, error_t *error) {
+  struct cudaDeviceProp properties;
+  int driver = 0, status = (int)cudaGetDeviceProperties(&properties, d->index);
+  if (status != 0) return device_error(status, "asking for the device's properties", error);
+  cudaDriverGetVersion(&driver);
+  int major = attribute(d->index, cudaDevAttrComputeCapabilityMajor);
+  int minor = attribute(d->index, cudaDevAttrComputeCapabilityMinor);
+  d->multiprocessors = attribute(d->index, cudaDevAttrMultiProcessorCount);
+  snprintf(d->description, sizeof d->description, "%.80s, %.1f GiB, sm_%d%d, driver %d.%d",
+           properties.name, (double)properties.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), major,
+           minor, driver / 1000, driver % 1000 / 10);
+  if (major * 10 + minor >= CAPABILITY_MIN && d->multiprocessors > 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, "device",
+                   "%.80s has compute capability %d.%d; 8.0 is the least that inferd runs on",
+                   properties.name, major, minor);
+}
+
+static int cuda_open(const device_options_t *options, device_t **out, error_t *error) {
+  *out = NULL;
+  int code = count_devices(options->device_index, error);
+  if (code) return code;
+  device_t *d = calloc(1, sizeof *d);
+  if (!d) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
+  d->index = options->device_index;
+  d->is_batch_invariant = options->batch_invariant;
+  int status = (int)cudaSetDevice(d->index);
+  if (!status) status = (int)cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
+  code = status ? device_error(status, "opening the device", error) : inspect(d, error);
+  if (code) {
+    cuda_close(d);
+    return code;
+  }
+  *out = d;
+  return 0;
+}
+
+static const char *cuda_describe(const device_t *d) {
+  return d->description;
+}
+
+static size_t cuda_memory_free(const device_t *d) {
+  size_t available = 0, total = 0;
+  (void)d;
+  return cudaMemGetInfo(&available, &total) == cudaSuccess ? available : 0;
+}
+
+const ops_t ops_cuda = {
+    .name = "cuda",
+    .pipeline_depth = 2,
+    .history_on_device = true,
+    .act_bytes = 2,
+    .dtypes = 1u << DTYPE_BF16 | 1u << DTYPE_F16,
+    .block_size = 64,
+    .kv_fp8 = true,
+    .available = cuda_available,
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .memory_free = cuda_memory_free,
+    .weight = cuda_weight,
+    .vector = cuda_vector,
+    .kv_bytes = cuda_kv_bytes,
+    .kv_cache = cuda_kv_cache,
+    .prepare = cuda_prepare,
+    .buffer = cuda_buffer,
+    .workspace_bytes = cuda_workspace_bytes,
+    .rehearsal = cuda_rehearsal,
+    .report = cuda_report,
+    .begin = cuda_begin,
+    .embed = cuda_embed,
+    .embed_positions = cuda_embed_positions,
+    .norm = cuda_norm,
+    .linear = cuda_linear,
+    .rope_store = cuda_rope_store,
+    .attention = cuda_attention,
+    .activation = cuda_activation,
+    .gated_add = cuda_gated_add,
+    .moe = cuda_moe,
+    .gather = cuda_gather,
+    .logits = cuda_logits,
+    .sample = cuda_sample,
+    .end = cuda_end,
+    .read_logits = cuda_read_logits,
+};

@@ -1,0 +1,149 @@
+/* device.h: what the host files of the CUDA back end share: the device and its operations.
+ *
+ * Plain C over the runtime API and the launchers; everything runs on the engine thread. Set-up
+ * takes memory and may fail. A step takes none: it packs the batch into pinned memory, sends it in
+ * one copy and launches; nothing waits but `end`. The first error of a launch stays in `fault`,
+ * silences the rest and is reported by `end`. Activations have the 16-bit type of the weights.
+ */
+#ifndef INFERD_CUDA_DEVICE_H
+#define INFERD_CUDA_DEVICE_H
+
+#include "cuda/attention.h"
+#include "cuda/fuse.h"
+#include "cuda/inputs.h"
+#include "cuda/sample.h"
+#include "engine/ops.h"
+
+#include <cuda_runtime_api.h>
+
+enum {
+  FLIGHTS = 2,       /* steps between begin and end at most */
+  ROPES_MAX = 4,     /* distinct rotary settings of a model */
+  WINDOWS_MAX = 4,   /* distinct attention windows of a model */
+  GRAPHS_MAX = 64,   /* sizes of captured decode steps */
+  PACKET_ALIGN = 16, /* of every array in a packet */
+  DESCRIPTION_MAX = 160
+};
+
+struct weight {
+  void *data; /* device, [rows, cols] */
+  int64_t rows, cols;
+};
+
+struct vector {
+  float *values; /* device, [count] */
+  void *narrow;  /* device, the same in the type of the weights; NULL before the first weight */
+  int64_t count;
+};
+
+/* A rotary setting's cos and sin of the step's positions. */
+typedef struct rope_slot {
+  const rope_t *rope; /* NULL = free */
+  float *inv_freq;    /* device, [head_dim / 2] */
+  float *table;       /* device, [tokens, dims / 2, 2] */
+  bool is_filled;     /* in this step */
+} rope_slot_t;
+
+/* A window's plan of attention. */
+typedef struct window_slot {
+  int32_t window; /* -1 = free */
+  gpu_plan_t plan;
+  bool is_filled;
+} window_slot_t;
+
+/* What belongs to one step until its `end`. */
+typedef struct flight {
+  uint8_t *packet;               /* pinned, [packet_max] */
+  gpu_sample_result_t *results;  /* pinned, [tokens_max] */
+  gpu_sample_top_t *tops;        /* pinned, [tokens_max] */
+  sample_result_t **targets;     /* [tokens_max] where results go at `end` */
+  int32_t num_results, num_tops; /* the last row that wants alternatives, + 1 */
+  bool is_sealed;                /* launched whole, `done` recorded */
+  cudaEvent_t done;
+} flight_t;
+
+/* How a step runs: launch by launch, recorded into a graph, or by the replay of one. */
+typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
+
+typedef struct step_graph {
+  int32_t rows; /* of the decode step that was captured */
+  cudaGraphExec_t exec;
+} step_graph_t;
+
+/* Host memory through which weights travel. */
+typedef struct staging {
+  uint8_t *halves[2]; /* pinned */
+  cudaEvent_t free[2];
+  size_t bytes; /* of a half */
+  int next;
+} staging_t;
+
+struct device {
+  char description[DESCRIPTION_MAX];
+  int index, multiprocessors;
+  cudaStream_t stream;
+  void **memory;                                                /* device allocations, for close */
+  size_t taken, taken_by_weights, taken_by_kv, taken_by_graphs; /* bytes */
+  size_t num_memory, room_memory;
+  void **pinned, **heap; /* heap: weight_t, vector_t and tables */
+  size_t num_pinned, room_pinned, num_heap, room_heap;
+  staging_t staging;
+  bool is_batch_invariant, has_dtype;
+  dtype_t dtype; /* of weights, activations and cache */
+  gpu_kv_t kv;
+  step_limits_t limits;
+  bool is_prepared;
+
+  /* inputs of the step on the device; sizes of step_limits_t */
+  uint8_t *packet; /* [packet_max] */
+  size_t packet_max, payload_max /* of one sampled row */;
+  gpu_inputs_t inputs;
+  int32_t block_table_stride;
+  int32_t *block_table_mirror; /* host, [reqs_max, stride] what the device's table holds */
+  rope_slot_t ropes[ROPES_MAX];
+  window_slot_t windows[WINDOWS_MAX];
+  int32_t workers; /* blocks of the decode grid */
+  float *partial, *partial_state;
+  int32_t shared_rows_max; /* widest layer whose tiles several blocks may share */
+  float *linear_partial;   /* of gpu_skinny_t */
+  int32_t *tickets;
+  struct blas *blas;            /* NULL = the own kernels do all products */
+  float *logits;                /* [logits_rows_max, vocab] */
+  void *experts;                /* workspace of gpu_moe */
+  void *scratch;                /* of the sampler, [logits_rows_max] rows */
+  gpu_sample_result_t *results; /* [tokens_max] of the newest step */
+  gpu_sample_top_t *tops;
+
+  /* the step being launched */
+  fusion_t fusion;
+  const batch_t *batch;
+  flight_t flights[FLIGHTS];
+  flight_t *flight;
+  uint64_t num_begun, num_ended;
+  size_t packed;     /* bytes of the packet in use */
+  size_t samples_at; /* byte of the first gpu_sample_row_t */
+  size_t sent;       /* bytes of the packet on their way */
+  step_mode_t mode;
+  int32_t rows;              /* of the step: those of the batch, or of the graph */
+  int32_t num_prefill_tiles; /* query tiles of the batch */
+  bool has_decodes, is_launched /* the graph of a replay */;
+  step_graph_t graphs[GRAPHS_MAX];
+  int32_t num_graphs;
+  const step_graph_t *graph; /* of this step's replay */
+  bool is_rehearsing;
+  int32_t rehearsal; /* index of the one that comes next or is running */
+  int fault;         /* first cudaError_t, sticky */
+  const char *fault_at;
+};
+
+/* Whether a step function has anything to launch: a replay brings all of them at once. */
+static inline bool device_is_live(const device_t *d) {
+  return d->fault == 0 && d->mode != STEP_REPLAY;
+}
+static inline void device_note(device_t *d, int status, const char *where) {
+  if (status == 0 || d->fault != 0) return;
+  d->fault = status;
+  d->fault_at = where;
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* draw.c: sampling parameters to the device, drawn ids and logprobs back; stage 7 of 9.
+ *
+ * Engine thread. A row of the engine becomes a gpu_sample_row_t in the packet, and behind it what
+ * the row points to. The tokens so far are not sent: the device keeps every token's id beside its
+ * K and V. Next: engine/commit.c.
+ */
+#include "cuda/operations.h"
+
+#include <string.h>
+
+enum { WORD_ENTRY = 3 /* int32 of a banned sequence: length, at most one before, the last */ };
+
+static size_t mask_bytes(int32_t vocab) {
+  return ((size_t)vocab + 31) / 32 * sizeof(uint32_t);
+}
+
+size_t draw_payload_max(int32_t vocab) {
+  return 2 * mask_bytes(vocab) + LOGIT_BIAS_MAX * sizeof(gpu_sample_bias_t) +
+         BAD_WORDS_MAX * WORD_ENTRY * sizeof(int32_t) +
+         (SUPPRESSED_IDS_MAX + LOGPROB_TOKEN_IDS_MAX) * sizeof(int32_t) + 8 * PACKET_ALIGN;
+}
+
+/* Packs an array and returns where it will lie on the device; NULL when it is empty. */
+static const void *pack(device_t *d, const void *from, size_t bytes) {
+  size_t offset;
+  if (bytes == 0) return NULL;
+  memcpy(packet_room(d, bytes, &offset), from, bytes);
+  return d->packet + offset;
+}
+
+/* A request's ids may repeat and may be many: a bit each is enough. */
+static const uint32_t *pack_allowed(device_t *d, const sampling_params_t *params) {
+  const int32_t vocab = d->limits.vocab_size;
+  size_t offset;
+  if (params->num_allowed_ids == 0) return NULL;
+  uint32_t *bits = packet_room(d, mask_bytes(vocab), &offset);
+  memset(bits, 0, mask_bytes(vocab));
+  for (int32_t i = 0; i < params->num_allowed_ids; i++) {
+    int32_t id = params->allowed_ids[i];
+    if (id >= 0 && id < vocab) bits[id / 32] |= 1u << (id % 32);
+  }
+  return (const uint32_t *)(const void *)(d->packet + offset);
+}
+
+/* Whether all ids of the word's prefix but its last `unknown` ones end the tokens that the host
+ * knows. */
+static bool may_match(const token_sequence_t *word, const sample_row_t *row, int32_t unknown) {
+  int32_t known = word->count - 1 - unknown;
+  if (known <= 0) return word->count - 1 <= row->num_output + unknown;
+  if (known > row->num_output) return false;
+  const int32_t *tail = row->output_ids + row->num_output - known;
+  return memcmp(tail, word->ids, (size_t)known * sizeof *tail) == 0;
+}
+
+/* Of each banned sequence only what the host cannot decide: the id that is still being drawn, if
+ * there is one, and the last. */
+static void pack_bad_words(device_t *d, const sample_row_t *row, int32_t unknown,
+                           gpu_sample_row_t *to) {
+  const sampling_params_t *params = row->params;
+  size_t offset, used = 0;
+  if (params->num_bad_words == 0) return;
+  CHECK(params->num_bad_words <= BAD_WORDS_MAX);
+  size_t room = (size_t)params->num_bad_words * WORD_ENTRY * sizeof(int32_t);
+  int32_t *entries = packet_room(d, room, &offset);
+  for (int32_t i = 0; i < params->num_bad_words; i++) {
+    const token_sequence_t *word = &params->bad_words[i];
+    if (!may_match(word, row, unknown)) continue;
+    int32_t left = word->count - 1 < unknown ? word->count - 1 : unknown;
+    entries[used++] = left + 1;
+    for (int32_t j = word->count - 1 - left; j < word->count; j++) entries[used++] = word->ids[j];
+    to->num_bad_words++;
+  }
+  to->bad_words = (const int32_t *)(const void *)(d->packet + offset);
+}
+
+static void pack_bias(device_t *d, const sampling_params_t *params, gpu_sample_row_t *to) {
+  size_t offset;
+  if (params->num_logit_bias == 0) return;
+  CHECK(params->num_logit_bias <= LOGIT_BIAS_MAX);
+  gpu_sample_bias_t *bias = packet_room(d, (size_t)params->num_logit_bias * sizeof *bias, &offset);
+  for (int32_t i = 0; i < params->num_logit_bias; i++) {
+    bias[i] = (gpu_sample_bias_t){params->logit_bias[i].id, params->logit_bias[i].bias};
+  }
+  to->num_bias = params->num_logit_bias;
+  to->logit_bias = (const gpu_sample_bias_t *)(const void *)(d->packet + offset);
+}
+
+/* Everything that only a drawn row has. Its history ends with the token at its own position. */
+static void pack_draw(device_t *d, const sample_row_t *row, int32_t index, gpu_sample_row_t *to) {
+  const sampling_params_t *params = row->params;
+  const batch_t *batch = d->batch;
+  const int32_t token = batch->selected_token_indices[index], r = batch->selected_row[index];
+  const int32_t length = batch->positions[token] + 1;
+  const int32_t unknown = length - row->num_prompt - row->num_output;
+  CHECK(unknown >= 0 && unknown <= 1 && row->num_suppressed <= SUPPRESSED_IDS_MAX);
+  to->history = d->inputs.history;
+  to->blocks = d->inputs.block_table + (size_t)r * (size_t)d->block_table_stride;
+  to->block_size = d->kv.block_size;
+  to->num_prompt = row->num_prompt;
+  to->num_output = length - row->num_prompt;
+  to->suppressed_ids = pack(d, row->suppressed_ids, (size_t)row->num_suppressed * sizeof(int32_t));
+  to->num_suppressed = row->num_suppressed;
+  to->allowed_ids = pack_allowed(d, params);
+  pack_bias(d, params, to);
+  pack_bad_words(d, row, unknown, to);
+  if (row->num_top < 0) return;
+  to->logprob_ids =
+      pack(d, params->logprob_token_ids, (size_t)params->num_logprob_token_ids * sizeof(int32_t));
+  to->num_logprob_ids = params->num_logprob_token_ids;
+}
+
+static void pack_row(device_t *d, const sample_row_t *row, int32_t index, gpu_sample_row_t *to) {
+  const sampling_params_t *params = row->params;
+  *to = (gpu_sample_row_t){
+      .temperature = params->temperature,
+      .top_p = params->top_p,
+      .min_p = params->min_p,
+      .top_k = params->top_k,
+      .presence_penalty = params->presence_penalty,
+      .frequency_penalty = params->frequency_penalty,
+      .repetition_penalty = params->repetition_penalty,
+      .score_id = row->score_id,
+      .num_top = row->num_top,
+      .rng_key = row->rng_key,
+      .rng_position = row->rng_position,
+  };
+  if (row->allowed_mask)
+    to->allowed_mask = pack(d, row->allowed_mask, mask_bytes(d->limits.vocab_size));
+  if (row->score_id < 0) pack_draw(d, row, index, to);
+}
+
+/* Launches the sampler over rows [first, first + num_rows) of the packet. */
+static void launch_rows(device_t *d, int32_t first, int32_t num_rows) {
+  const size_t at = d->samples_at + (size_t)first * sizeof(gpu_sample_row_t);
+  if (d->mode == STEP_EAGER) {
+    packet_send(d); /* what the rows point to; then the rows, whose place was sent before */
+    device_note(d,
+                (int)cudaMemcpyAsync(d->packet + at, d->flight->packet + at,
+                                     (size_t)num_rows * sizeof(gpu_sample_row_t),
+                                     cudaMemcpyHostToDevice, d->stream),
+                "sampling parameters");
+  }
+  if (!device_is_live(d)) return;
+  device_note(d,
+              gpu_sample(d->logits, d->limits.vocab_size,
+                         (const gpu_sample_row_t *)(const void *)(d->packet + at), num_rows,
+                         d->scratch, d->results + first, d->tops + first, d->stream),
+              "sample");
+}
+
+void cuda_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
+  if (d->fault != 0 || num_rows == 0) return;
+  flight_t *f = d->flight;
+  const int32_t first = f->num_results;
+  CHECK(first + num_rows <= d->batch->num_selected && num_rows <= d->limits.logits_rows_max);
+  gpu_sample_row_t *to = (gpu_sample_row_t *)(void *)(f->packet + d->samples_at) + first;
+  for (int32_t i = 0; i < num_rows; i++) {
+    pack_row(d, &rows[i], first + i, &to[i]);
+    f->targets[first + i] = rows[i].result;
+    if (rows[i].num_top >= 0) f->num_tops = first + i + 1;
+  }
+  f->num_results += num_rows;
+  if (d->mode != STEP_REPLAY) {
+    launch_rows(d, first, num_rows);
+  } else if (f->num_results == d->batch->num_selected) {
+    graph_launch(d);
+  }
+}
+
+static int status_of(int32_t status) {
+  if (status == GPU_SAMPLE_OK) return 0;
+  return status == GPU_SAMPLE_NO_CHOICE ? ERR_BAD_REQUEST : ERR_INTERNAL;
+}
+
+void draw_finish(flight_t *f) {
+  for (int32_t i = 0; i < f->num_results; i++) {
+    const gpu_sample_result_t *from = &f->results[i];
+    sample_result_t *to = f->targets[i];
+    to->id = from->id;
+    to->status = status_of(from->status);
+    to->logprob = from->logprob;
+    to->rank = from->rank;
+    to->num_top = i < f->num_tops ? from->num_top : 0;
+    CHECK(to->num_top >= 0 && to->num_top <= LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX);
+    for (int32_t j = 0; j < to->num_top; j++) {
+      to->top[j] = (token_logprob_t){f->tops[i].ids[j], f->tops[i].logprobs[j]};
+    }
+  }
+}

@@ -1,0 +1,62 @@
+/* experts.c: mixtures of experts, and the gate of the expert that every row has.
+ *
+ * Engine thread; only launches, but for experts_prepare, which takes the workspace before READY.
+ */
+#include "cuda/moe.h"
+#include "cuda/operations.h"
+
+int experts_prepare(device_t *d, error_t *error) {
+  const step_limits_t *l = &d->limits;
+  if (l->experts_max == 0) return 0;
+  size_t bytes = gpu_moe_workspace_bytes(l->hidden_max, l->expert_width_max, l->experts_max,
+                                         l->experts_top_max);
+  if (bytes == 0) {
+    return error_set(error, ERR_CONFIGURATION, NULL,
+                     "%d experts of width %d, %d a row, do not run on cuda: at most %d and %d a "
+                     "row, widths in multiples of %d",
+                     l->experts_max, l->expert_width_max, l->experts_top_max, GPU_EXPERTS_MAX,
+                     GPU_EXPERTS_TOP_MAX, GPU_ROW_ALIGN);
+  }
+  return device_take(d, &d->experts, bytes, "experts", error);
+}
+
+void cuda_gated_add(device_t *d, act_t *out, const act_t *in, const act_t *gate,
+                    const act_t *residual, int32_t width, int32_t rows) {
+  if (!device_is_live(d)) return;
+  fuse_read(d, in);
+  fuse_read(d, gate);
+  fuse_read(d, residual);
+  fuse_write(d, out);
+  device_note(d, gpu_gated_add(d->dtype, out, in, gate, residual, width, rows, d->stream),
+              "gated_add");
+}
+
+void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
+              int32_t rows) {
+  CHECK(moe->num_experts <= d->limits.experts_max && moe->width <= d->limits.expert_width_max);
+  CHECK(moe->top_k <= d->limits.experts_top_max && moe->up->cols <= d->limits.hidden_max);
+  if (!device_is_live(d)) return;
+  fuse_read(d, in);
+  fuse_read(d, residual);
+  fuse_write(d, out);
+  const gpu_moe_t args = {
+      .in = in,
+      .residual = residual,
+      .out = out,
+      .router = moe->router->data,
+      .router_bias = moe->router_bias ? moe->router_bias->values : NULL,
+      .up = moe->up->data,
+      .down = moe->down->data,
+      .up_bias = moe->up_bias ? moe->up_bias->values : NULL,
+      .down_bias = moe->down_bias ? moe->down_bias->values : NULL,
+      .rows = rows,
+      .hidden = (int32_t)moe->up->cols,
+      .width = moe->width,
+      .num_experts = moe->num_experts,
+      .top_k = moe->top_k,
+      .normalise = moe->normalise,
+      .activation = activation_of(moe->activation),
+      .workspace = d->experts,
+  };
+  device_note(d, gpu_moe(d->dtype, &args, d->stream), "moe");
+}

@@ -1,0 +1,128 @@
+/* graph.c: decode steps as graphs: captured before READY, replayed afterwards.
+ *
+ * Engine thread. A graph is a whole step of a fixed number of rows, from the packet on the device
+ * to the results on the device; a batch of fewer rows is padded to the next size. All addresses
+ * are fixed and all lengths are read on the device, attention is planned inside, so a replay needs
+ * nothing but a new packet. The engine rehearses each size twice: once launch by launch, so that
+ * every kernel is loaded, and once recorded. What is no pure decode of at most the largest size
+ * runs uncaptured.
+ */
+#include "cuda/blas.h"
+#include "cuda/operations.h"
+
+enum {
+  FINE_STEP = 8,
+  FINE_MAX = 256,
+  COARSE_STEP = 16,
+  SIZE_MAX_ROWS = 512,
+  GRAPH_BYTES = 4 << 20 /* of one graph on the device, for the plan */
+};
+
+/* The sizes: 1, 2, 4, 8, 16, ... 256 by 8, then by 16 up to 512, none above reqs_max, and reqs_max
+ * itself. `size` 0 gives the smallest. */
+static int32_t next_size(int32_t size, int32_t most) {
+  int32_t next = size < FINE_STEP  ? (size == 0 ? 1 : 2 * size)
+                 : size < FINE_MAX ? size + FINE_STEP
+                                   : size + COARSE_STEP;
+  return next < most ? next : most;
+}
+
+/* All of them, smallest first; returns how many. */
+static int32_t all_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX]) {
+  int32_t count = 0, most = reqs_max < SIZE_MAX_ROWS ? reqs_max : SIZE_MAX_ROWS;
+  for (int32_t size = next_size(0, most); count < GRAPHS_MAX; size = next_size(size, most)) {
+    sizes[count++] = size;
+    if (size == most) break;
+  }
+  return count;
+}
+
+/* The index-th size from the largest down; 0 = no more. */
+static int32_t size_from_top(const device_t *d, int32_t index) {
+  int32_t sizes[GRAPHS_MAX], count = all_sizes(d->limits.reqs_max, sizes);
+  return index < count ? sizes[count - 1 - index] : 0;
+}
+
+size_t graph_bytes(int32_t reqs_max) {
+  int32_t sizes[GRAPHS_MAX];
+  return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES;
+}
+
+int32_t cuda_rehearsal(device_t *d, int32_t index) {
+  int32_t rows = size_from_top(d, index / 2);
+  if (d->blas && !d->blas->is_tuned && index > 0) blas_tune(d); /* it has seen every shape */
+  d->rehearsal = index;
+  d->is_rehearsing = rows > 0;
+  return rows;
+}
+
+/* Every row decodes one token and wants its logits. */
+static bool is_pure_decode(const batch_t *batch) {
+  return batch->max_query_len == 1 && batch->num_tokens == batch->num_reqs &&
+         batch->num_selected == batch->num_reqs;
+}
+
+/* Smallest graph that holds the batch; they stand largest first. */
+static const step_graph_t *smallest_graph(const device_t *d, const batch_t *batch) {
+  const step_graph_t *best = NULL;
+  if (!is_pure_decode(batch)) return NULL;
+  for (int32_t i = 0; i < d->num_graphs && d->graphs[i].rows >= batch->num_reqs; i++) {
+    best = &d->graphs[i];
+  }
+  return best;
+}
+
+void graph_choose(device_t *d, const batch_t *batch) {
+  d->rows = batch->num_reqs;
+  d->graph = NULL;
+  d->is_launched = false;
+  d->mode = STEP_EAGER;
+  if (d->is_rehearsing) {
+    if (d->rehearsal % 2 == 1) d->mode = STEP_CAPTURE;
+    return;
+  }
+  d->graph = smallest_graph(d, batch);
+  if (!d->graph) return;
+  d->mode = STEP_REPLAY;
+  d->rows = d->graph->rows;
+}
+
+void graph_begin_capture(device_t *d) {
+  device_note(d, (int)cudaStreamSynchronize(d->stream), "the step before a capture");
+  device_note(d, (int)cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal),
+              "the begin of a capture");
+}
+
+void graph_end_capture(device_t *d) {
+  cudaGraph_t graph = NULL;
+  step_graph_t *made = &d->graphs[d->num_graphs];
+  CHECK(d->num_graphs < GRAPHS_MAX);
+  /* Ended even after a fault: the stream is of no use while it captures. */
+  int status = (int)cudaStreamEndCapture(d->stream, &graph);
+  device_note(d, status, "the end of a capture");
+  size_t before = 0, after = 0, total;
+  cudaMemGetInfo(&before, &total);
+  if (status == 0 && d->fault == 0)
+    device_note(d, (int)cudaGraphInstantiate(&made->exec, graph, 0), "the making of a graph");
+  cudaMemGetInfo(&after, &total);
+  if (after < before) d->taken_by_graphs += before - after;
+  if (graph) cudaGraphDestroy(graph);
+  if (d->fault != 0) return;
+  made->rows = d->rows;
+  d->num_graphs++;
+}
+
+void graph_launch(device_t *d) {
+  if (d->is_launched || d->fault != 0) return;
+  d->is_launched = true;
+  device_note(d,
+              (int)cudaMemcpyAsync(d->packet, d->flight->packet, d->packed, cudaMemcpyHostToDevice,
+                                   d->stream),
+              "inputs");
+  if (d->fault == 0) device_note(d, (int)cudaGraphLaunch(d->graph->exec, d->stream), "the graph");
+}
+
+void graph_release(device_t *d) {
+  for (int32_t i = 0; i < d->num_graphs; i++) cudaGraphExecDestroy(d->graphs[i].exec);
+  d->num_graphs = 0;
+}

@@ -1,0 +1,90 @@
+/* operations.h: the functions of ops_cuda and what they share, file by file; see device.h.
+ *
+ * Those named cuda_ are entries of the table of engine/ops.h, which says what they do. Engine
+ * thread.
+ */
+#ifndef INFERD_CUDA_OPERATIONS_H
+#define INFERD_CUDA_OPERATIONS_H
+
+#include "cuda/device.h"
+
+/* memory.c. Zeroed memory that lives until close; 0 or ERR_NO_MEMORY with a message that names
+ * `what`. A size of SIZE_MAX stands for an overflow. */
+int device_take(device_t *d, void **out, size_t bytes, const char *what, error_t *error);
+int device_take_pinned(device_t *d, void **out, size_t bytes, const char *what, error_t *error);
+int device_take_heap(device_t *d, void **out, size_t bytes, const char *what, error_t *error);
+void device_release(device_t *d); /* everything taken */
+/* a * b * c, or SIZE_MAX. */
+size_t device_product(size_t a, size_t b, size_t c);
+/* ERR_DEVICE_FAILED or ERR_NO_MEMORY from a cudaError_t. */
+int device_error(int status, const char *what, error_t *error);
+
+/* weight.c */
+int cuda_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error);
+int cuda_vector(device_t *d, const float *values, int64_t count, vector_t **out, error_t *error);
+int weight_staging_release(device_t *d); /* once all has arrived: 0, or a cudaError_t */
+
+/* prepare.c */
+size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
+int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error);
+size_t cuda_workspace_bytes(const step_limits_t *limits);
+int cuda_prepare(device_t *d, const step_limits_t *limits, error_t *error);
+act_t *cuda_buffer(device_t *d, int64_t rows, int64_t width);
+
+/* packet.c: host side of a step's inputs. */
+void packet_build(device_t *d, const batch_t *batch);
+void packet_send(device_t *d); /* what has been packed since the last time */
+/* Room for `bytes` in the packet; *offset is where. */
+void *packet_room(device_t *d, size_t bytes, size_t *offset);
+
+/* graph.c: captured decode steps. */
+int32_t cuda_rehearsal(device_t *d, int32_t index);
+void graph_choose(device_t *d, const batch_t *batch); /* sets mode, rows and graph of the step */
+void graph_begin_capture(device_t *d);
+void graph_end_capture(device_t *d);
+void graph_launch(device_t *d); /* the packet, then the graph; once a step */
+void graph_release(device_t *d);
+size_t graph_bytes(int32_t reqs_max); /* that all graphs will take, a guess for the plan */
+
+/* report.c */
+void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context);
+
+/* linear.c */
+void linear_launch(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias,
+                   const char *where); /* at once, by the way that suits */
+void cuda_linear(device_t *d, act_t *out, const act_t *in, const weight_t *weight,
+                 const vector_t *bias, const act_t *residual, int32_t rows);
+void cuda_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
+                 int32_t first, int32_t rows);
+
+/* experts.c */
+int experts_prepare(device_t *d, error_t *error); /* after device->limits is set */
+void cuda_gated_add(device_t *d, act_t *out, const act_t *in, const act_t *gate,
+                    const act_t *residual, int32_t width, int32_t rows);
+void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
+              int32_t rows);
+
+/* attend.c */
+void cuda_rope_store(device_t *d, act_t *qkv, const attention_t *attention);
+void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t *attention);
+
+/* draw.c */
+size_t draw_payload_max(int32_t vocab); /* bytes of one row beyond gpu_sample_row_t */
+void cuda_sample(device_t *d, const sample_row_t *rows, int32_t num_rows);
+void draw_finish(flight_t *flight); /* results to where the engine wants them */
+
+/* step.c */
+void cuda_begin(device_t *d, const batch_t *batch);
+int cuda_end(device_t *d, error_t *error);
+void cuda_embed(device_t *d, act_t *x, const weight_t *table, float scale);
+void cuda_embed_positions(device_t *d, act_t *x, const weight_t *table, int32_t offset);
+void cuda_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, const norm_t *norm,
+               int32_t rows);
+void cuda_activation(device_t *d, act_t *out, const act_t *in, activation_t kind, int32_t width,
+                     int32_t rows);
+/* The kernels' name of an activation. */
+gpu_activation_t activation_of(activation_t kind);
+void cuda_gather(device_t *d, act_t *out, const act_t *in, int32_t width);
+void cuda_read_logits(device_t *d, float *out, int32_t rows);
+
+#endif

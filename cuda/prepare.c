@@ -1,0 +1,247 @@
+/* prepare.c: the KV pool and every workspace of a step, taken once.
+ *
+ * Engine thread, before READY. Sizes come from step_limits_t alone; a step takes nothing.
+ */
+#include "cuda/blas.h"
+#include "cuda/moe.h"
+#include "cuda/operations.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  WORKERS_PER_MULTIPROCESSOR = 2, /* blocks of the decode grid */
+  ITEMS_PER_WORKER = 4,
+  TILE_ROWS_MAX = 32, /* weight rows of a block of gpu_skinny */
+  /* for the plan, before the device is asked */
+  TOKEN_BYTES = 64,
+  BLOCK_SIZE_MIN = 16,
+  ITEMS_PLENTY = 1200
+};
+
+static gpu_kv_t kv_of(const kv_cache_desc_t *desc) {
+  return (gpu_kv_t){.num_layers = desc->num_layers,
+                    .num_blocks = desc->num_blocks > 0 ? desc->num_blocks : 1,
+                    .block_size = desc->block_size,
+                    .num_kv_heads = desc->num_kv_heads,
+                    .head_dim = desc->head_dim,
+                    .dtype = desc->dtype,
+                    .fp8 = desc->fp8};
+}
+
+size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
+  gpu_kv_t kv = kv_of(desc);
+  size_t block = gpu_kv_block_bytes(&kv), history = (size_t)desc->block_size * sizeof(int32_t);
+  if (block == 0 || desc->num_layers < 0 || num_blocks < 0) return SIZE_MAX;
+  size_t layers = device_product(block, (size_t)desc->num_layers, 1);
+  if (layers > SIZE_MAX / 2) return SIZE_MAX;
+  return device_product(layers + history, (size_t)num_blocks, 1);
+}
+
+int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
+  gpu_kv_t kv = kv_of(desc);
+  size_t block = gpu_kv_block_bytes(&kv);
+  if (desc->dtype == DTYPE_F32 || (d->has_dtype && desc->dtype != d->dtype)) {
+    return error_set(error, ERR_CONFIGURATION, "dtype",
+                     "the KV cache of cuda has the type of the weights, float16 or bfloat16");
+  }
+  if (block == 0) {
+    return error_set(error, ERR_CONFIGURATION, "block_size",
+                     "cuda takes blocks of 16, 32 or 64 slots and heads of 8 to %d values in "
+                     "multiples of 8; block_size is %d, head_dim %d",
+                     GPU_HEAD_DIM_MAX, desc->block_size, desc->head_dim);
+  }
+  size_t blocks = (size_t)desc->num_blocks;
+  size_t bytes = device_product(block, (size_t)desc->num_layers, blocks);
+  d->taken_by_weights = d->taken;
+  int code = device_take(d, &kv.base, bytes, "the KV cache", error);
+  if (code) return code;
+  size_t slots = device_product(blocks, (size_t)desc->block_size, sizeof(int32_t));
+  code = device_take(d, (void **)&d->inputs.history, slots, "the KV cache", error);
+  d->taken_by_kv = d->taken - d->taken_by_weights;
+  if (!code) d->kv = kv;
+  return code;
+}
+
+act_t *cuda_buffer(device_t *d, int64_t rows, int64_t width) {
+  void *buffer = NULL;
+  if (rows <= 0 || width <= 0) return NULL;
+  size_t bytes = device_product((size_t)rows, (size_t)width, sizeof(uint16_t));
+  return device_take(d, &buffer, bytes, "activations", NULL) == 0 ? buffer : NULL;
+}
+
+/* One thing to take: where, how many bytes, how. */
+typedef struct need {
+  void **out;
+  size_t bytes;
+} need_t;
+
+static int take_all(device_t *d, const need_t *needs, size_t count, const char *what,
+                    error_t *error) {
+  int code = 0;
+  for (size_t i = 0; i < count && !code; i++) {
+    code = device_take(d, needs[i].out, needs[i].bytes, what, error);
+  }
+  return code;
+}
+
+/* Bytes of the largest packet: header, sampler rows, inputs, every table entry, copies, and what
+ * the rows that draw point to. */
+static size_t largest_packet(const device_t *d) {
+  const step_limits_t *l = &d->limits;
+  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
+  size_t table = device_product(reqs, (size_t)d->block_table_stride, sizeof(gpu_update_t));
+  size_t rows = device_product(tokens, sizeof(gpu_sample_row_t) + 3 * 4 + 8 + PACKET_ALIGN, 1);
+  size_t payload = device_product(reqs, d->payload_max + 8 + sizeof(block_copy_t), 1);
+  if (table > INT32_MAX || rows > INT32_MAX || payload > INT32_MAX) return SIZE_MAX;
+  size_t bytes = sizeof(gpu_packet_t) + table + rows + payload + 64 * PACKET_ALIGN;
+  return bytes > INT32_MAX ? SIZE_MAX : bytes; /* offsets in a packet are int32 */
+}
+
+static int take_inputs(device_t *d, error_t *error) {
+  const step_limits_t *l = &d->limits;
+  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
+  size_t stride = (size_t)d->block_table_stride;
+  gpu_inputs_t *in = &d->inputs;
+  const need_t needs[] = {
+      {(void **)&d->packet, d->packet_max},
+      {(void **)&in->input_ids, device_product(tokens, sizeof(int32_t), 1)},
+      {(void **)&in->positions, device_product(tokens, sizeof(int32_t), 1)},
+      {(void **)&in->slots, device_product(tokens, sizeof(int64_t), 1)},
+      {(void **)&in->query_start_loc, device_product(reqs + 1, sizeof(int32_t), 1)},
+      {(void **)&in->seq_lens, device_product(reqs, sizeof(int32_t), 1)},
+      {(void **)&in->selected, device_product(tokens, sizeof(int32_t), 1)},
+      {(void **)&in->block_table, device_product(reqs, stride, sizeof(int32_t))},
+      {(void **)&d->results, device_product(tokens, sizeof(gpu_sample_result_t), 1)},
+      {(void **)&d->tops, device_product(tokens, sizeof(gpu_sample_top_t), 1)},
+  };
+  int code = take_all(d, needs, sizeof needs / sizeof *needs, "inputs of a step", error);
+  if (code) return code;
+  in->packet = (const gpu_packet_t *)(const void *)d->packet;
+  in->drawn = d->results;
+  return device_take_heap(d, (void **)&d->block_table_mirror,
+                          device_product(reqs, stride, sizeof(int32_t)), "the block table", error);
+}
+
+static int take_flights(device_t *d, error_t *error) {
+  size_t tokens = (size_t)d->limits.tokens_max;
+  for (int i = 0; i < FLIGHTS; i++) {
+    flight_t *f = &d->flights[i];
+    const char *what = "steps in flight";
+    int code = device_take_pinned(d, (void **)&f->packet, d->packet_max, what, error);
+    if (!code)
+      code = device_take_pinned(d, (void **)&f->results,
+                                device_product(tokens, sizeof *f->results, 1), what, error);
+    if (!code)
+      code = device_take_pinned(d, (void **)&f->tops, device_product(tokens, sizeof *f->tops, 1),
+                                what, error);
+    if (!code)
+      code = device_take_heap(d, (void **)&f->targets,
+                              device_product(tokens, sizeof(sample_result_t *), 1), what, error);
+    if (code) return code;
+    int status = (int)cudaEventCreateWithFlags(&f->done, cudaEventDisableTiming);
+    if (status) return device_error(status, what, error);
+  }
+  return 0;
+}
+
+/* Decode items of a step: rows as finely cut as they may be, until the grid has plenty. Rows beyond
+ * that are cut less, which changes no bits. */
+static size_t items_max(const device_t *d) {
+  size_t reqs = (size_t)d->limits.reqs_max, plenty = (size_t)d->workers * ITEMS_PER_WORKER;
+  size_t finest = reqs * (size_t)gpu_decode_items(d->limits.max_model_len);
+  return reqs + (finest < plenty ? finest : plenty);
+}
+
+static int take_attention(device_t *d, error_t *error) {
+  const step_limits_t *l = &d->limits;
+  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max, items = items_max(d);
+  size_t tile = (size_t)gpu_prefill_tile(l->head_dim_max), tiles = tokens / tile + reqs;
+  size_t heads = (size_t)l->heads_max, half = (size_t)l->head_dim_max / 2;
+  int code = 0;
+  for (int i = 0; i < WINDOWS_MAX && !code; i++) {
+    gpu_plan_t *plan = &d->windows[i].plan;
+    const need_t needs[] = {
+        {(void **)&plan->counts, 4 * sizeof(int32_t)},
+        {(void **)&plan->items, device_product(items, sizeof(gpu_decode_item_t), 1)},
+        {(void **)&plan->row_items, device_product(reqs, 2, sizeof(int32_t))},
+        {(void **)&plan->tiles, device_product(tiles, 2, sizeof(int32_t))},
+    };
+    d->windows[i].window = -1;
+    plan->items_max = (int32_t)items;
+    plan->tiles_max = (int32_t)tiles;
+    code = take_all(d, needs, sizeof needs / sizeof *needs, "attention", error);
+  }
+  for (int i = 0; i < ROPES_MAX && !code; i++) {
+    const need_t needs[] = {
+        {(void **)&d->ropes[i].inv_freq, device_product(half, sizeof(float), 1)},
+        {(void **)&d->ropes[i].table, device_product(tokens, half, 2 * sizeof(float))},
+    };
+    code = take_all(d, needs, sizeof needs / sizeof *needs, "rotary tables", error);
+  }
+  const need_t needs[] = {
+      {(void **)&d->partial, device_product(items, heads, (size_t)l->head_dim_max * sizeof(float))},
+      {(void **)&d->partial_state, device_product(items, heads, 2 * sizeof(float))},
+  };
+  if (!code) code = take_all(d, needs, 2, "attention", error);
+  return code;
+}
+
+static int take_linear(device_t *d, error_t *error) {
+  const int32_t n = d->shared_rows_max = d->multiprocessors * TILE_ROWS_MAX;
+  const need_t needs[] = {
+      {(void **)&d->linear_partial, gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n)},
+      {(void **)&d->tickets, ((size_t)n / 8 + 1) * sizeof(int32_t)},
+  };
+  return take_all(d, needs, 2, "linear layers", error);
+}
+
+static int take_sampler(device_t *d, error_t *error) {
+  size_t rows = (size_t)d->limits.logits_rows_max, vocab = (size_t)d->limits.vocab_size;
+  const need_t needs[] = {
+      {(void **)&d->logits, device_product(rows, vocab, sizeof(float))},
+      {&d->scratch, device_product(rows, gpu_sample_scratch_bytes(d->limits.vocab_size), 1)},
+  };
+  return take_all(d, needs, 2, "logits", error);
+}
+
+size_t cuda_workspace_bytes(const step_limits_t *l) {
+  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
+  size_t rows = (size_t)l->logits_rows_max, vocab = (size_t)l->vocab_size;
+  size_t token = sizeof(gpu_sample_row_t) + sizeof(gpu_sample_result_t) + sizeof(gpu_sample_top_t) +
+                 (size_t)l->head_dim_max * ROPES_MAX * sizeof(float) + TOKEN_BYTES;
+  size_t req = draw_payload_max(l->vocab_size) +
+               (size_t)l->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
+  size_t items = reqs + ITEMS_PLENTY;
+  return tokens * token + reqs * req +
+         items * (size_t)l->heads_max * ((size_t)l->head_dim_max + 2) * sizeof(float) +
+         rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(l->vocab_size)) + BLAS_WORKSPACE +
+         graph_bytes(l->reqs_max) +
+         gpu_moe_workspace_bytes(l->hidden_max, l->expert_width_max, l->experts_max,
+                                 l->experts_top_max);
+}
+
+int cuda_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
+  CHECK(limits->tokens_max > 0 && limits->reqs_max > 0 && limits->logits_rows_max > 0 &&
+        limits->vocab_size > 0 && limits->head_dim_max > 0 && limits->heads_max > 0 &&
+        d->kv.block_size > 0);
+  d->limits = *limits;
+  d->block_table_stride = (limits->max_model_len + d->kv.block_size - 1) / d->kv.block_size;
+  d->workers = d->multiprocessors * WORKERS_PER_MULTIPROCESSOR;
+  d->payload_max = draw_payload_max(limits->vocab_size);
+  d->packet_max = largest_packet(d);
+  int status = weight_staging_release(d);
+  if (status) return device_error(status, "loading weights", error);
+  int code = take_inputs(d, error);
+  if (!code) code = take_flights(d, error);
+  if (!code) code = take_attention(d, error);
+  if (!code) code = take_linear(d, error);
+  if (!code) code = experts_prepare(d, error);
+  if (!code) code = take_sampler(d, error);
+  if (!code) code = blas_open(d, error);
+  if (code) return code;
+  status = (int)cudaStreamSynchronize(d->stream);
+  if (status) return device_error(status, "preparing the device", error);
+  d->is_prepared = true;
+  return 0;
+}

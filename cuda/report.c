@@ -1,0 +1,40 @@
+/* report.c: what the device holds and what was chosen, for the operator.
+ *
+ * Engine thread, once, after the rehearsals.
+ */
+#include "cuda/blas.h"
+#include "cuda/operations.h"
+
+#include <stdio.h>
+
+enum { LINE_MAX_BYTES = 200 };
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static void report_products(const device_t *d, char *line) {
+  const blas_t *b = d->blas;
+  if (b) {
+    snprintf(line, LINE_MAX_BYTES,
+             "products  cuBLASLt %zu beside own kernels: %d choices measured, %d from the file",
+             b->api.version(), b->num_timed, b->num_cached);
+  } else {
+    snprintf(line, LINE_MAX_BYTES, "products  own kernels: %s",
+             d->is_batch_invariant ? "no token depends on other requests"
+                                   : "libcublasLt is not on this machine");
+  }
+}
+
+void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context) {
+  char line[LINE_MAX_BYTES];
+  size_t left = 0, total = 0;
+  cudaMemGetInfo(&left, &total);
+  const size_t work = d->taken - d->taken_by_weights - d->taken_by_kv;
+  snprintf(line, sizeof line,
+           "device    weights %.2f GiB, kv cache %.2f, workspace %.2f, graphs %.2f (%d, up to %d "
+           "rows), left %.2f",
+           (double)d->taken_by_weights / GIB, (double)d->taken_by_kv / GIB, (double)work / GIB,
+           (double)d->taken_by_graphs / GIB, d->num_graphs,
+           d->num_graphs > 0 ? d->graphs[0].rows : 0, (double)left / GIB);
+  say(context, line);
+  report_products(d, line);
+  say(context, line);
+}

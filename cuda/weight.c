@@ -1,0 +1,153 @@
+/* weight.c: matrices and vectors onto the device.
+ *
+ * Rows are gathered into one of two pinned halves while the other travels, so that reading the
+ * file and the copy overlap. Engine thread, before READY; matrices stay as they are: row-major, of
+ * the run type, widths in multiples of GPU_ROW_ALIGN.
+ */
+#include "cuda/operations.h"
+
+#include "engine/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGING_BYTES = 16 << 20, SCRATCH_ALIGN = 64 };
+
+/* Pinned halves of at least one row. */
+static int staging_take(device_t *d, size_t row_bytes, error_t *error) {
+  staging_t *s = &d->staging;
+  size_t bytes = row_bytes > STAGING_BYTES ? row_bytes : STAGING_BYTES;
+  if (s->bytes >= bytes) return 0;
+  int waited = weight_staging_release(d);
+  if (waited) return device_error(waited, "loading weights", error);
+  for (int i = 0; i < 2; i++) {
+    int status = (int)cudaMallocHost((void **)&s->halves[i], bytes);
+    if (!status) status = (int)cudaEventCreateWithFlags(&s->free[i], cudaEventDisableTiming);
+    if (status) {
+      return error_set(error, ERR_NO_MEMORY, NULL, "no pinned host memory for loading weights: %s",
+                       cudaGetErrorString((cudaError_t)status));
+    }
+  }
+  s->bytes = bytes;
+  return 0;
+}
+
+int weight_staging_release(device_t *d) {
+  staging_t *s = &d->staging;
+  int status = (int)cudaStreamSynchronize(d->stream);
+  for (int i = 0; i < 2; i++) {
+    if (s->free[i]) cudaEventDestroy(s->free[i]);
+    if (s->halves[i]) cudaFreeHost(s->halves[i]);
+  }
+  *s = (staging_t){0};
+  return status;
+}
+
+/* Sends the half that was filled, and waits until the other may be written. */
+static int staging_send(device_t *d, void *to, size_t bytes) {
+  staging_t *s = &d->staging;
+  int status =
+      (int)cudaMemcpyAsync(to, s->halves[s->next], bytes, cudaMemcpyHostToDevice, d->stream);
+  if (!status) status = (int)cudaEventRecord(s->free[s->next], d->stream);
+  s->next ^= 1;
+  return status ? status : (int)cudaEventSynchronize(s->free[s->next]);
+}
+
+static int check_source(const device_t *d, const weight_source_t *source, error_t *error) {
+  /* fp32 is for routers alone: the engine runs no other model that has it (ops_t.dtypes). */
+  if (d->has_dtype && source->dtype != DTYPE_F32 && d->dtype != source->dtype) {
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s has another type than the rest",
+                     source->name);
+  }
+  if (source->cols % GPU_ROW_ALIGN == 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, NULL,
+                   "tensor %s has %lld columns; on cuda widths are multiples of %d", source->name,
+                   (long long)source->cols, GPU_ROW_ALIGN);
+}
+
+static int send_rows(device_t *d, const weight_source_t *source, uint8_t *to, void *scratch) {
+  const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
+  const int64_t rows_max = (int64_t)(d->staging.bytes / row_bytes);
+  for (int64_t first = 0; first < source->rows; first += rows_max) {
+    int64_t count = source->rows - first < rows_max ? source->rows - first : rows_max;
+    uint8_t *half = d->staging.halves[d->staging.next];
+    for (int64_t i = 0; i < count; i++) {
+      const void *row = source->row(source->context, first + i, scratch);
+      memcpy(half + (size_t)i * row_bytes, row, row_bytes);
+    }
+    int status = staging_send(d, to + (size_t)first * row_bytes, (size_t)count * row_bytes);
+    if (status) return status;
+  }
+  return 0;
+}
+
+int cuda_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error) {
+  *out = NULL;
+  int code = check_source(d, source, error);
+  if (code) return code;
+  if (source->dtype != DTYPE_F32) d->has_dtype = true, d->dtype = source->dtype;
+  size_t cols = (size_t)source->cols;
+  size_t row_bytes = device_product(cols, 1, dtype_size(source->dtype));
+  weight_t *weight;
+  code = device_take_heap(d, (void **)&weight, sizeof *weight, source->name, error);
+  if (code) return code;
+  weight->rows = source->rows;
+  weight->cols = source->cols;
+  code = device_take(d, &weight->data, device_product((size_t)source->rows, row_bytes, 1),
+                     source->name, error);
+  if (!code) code = staging_take(d, row_bytes, error);
+  if (code) return code;
+  size_t scratch_bytes = device_product(cols, sizeof(float), 1);
+  bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes);
+  void *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, scratch_bytes) : NULL;
+  if (!scratch) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", source->name);
+  int status = send_rows(d, source, weight->data, scratch);
+  free(scratch);
+  if (status) return device_error(status, source->name, error);
+  *out = weight;
+  return 0;
+}
+
+/* fp32 to the 16 bits of `dtype`; the loader has rounded, so nothing is lost. */
+static uint16_t narrowed(float value, dtype_t dtype) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if (dtype == DTYPE_BF16) return (uint16_t)(bits >> 16);
+  uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude >= 0x38800000) return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);
+  float scaled; /* below the normal halves: a whole number of 2^-24 */
+  memcpy(&scaled, &magnitude, sizeof scaled);
+  return (uint16_t)(sign | (uint32_t)(scaled * 0x1p24f));
+}
+
+static int send_narrow(device_t *d, vector_t *vector, const float *values, error_t *error) {
+  size_t count = (size_t)vector->count;
+  int code = device_take(d, &vector->narrow, device_product(count, 2, 1), "a vector", error);
+  uint16_t *narrow = code ? NULL : calloc(count, sizeof *narrow);
+  if (code) return code;
+  if (!narrow) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector");
+  for (size_t i = 0; i < count; i++) narrow[i] = narrowed(values[i], d->dtype);
+  int status = (int)cudaMemcpyAsync(vector->narrow, narrow, count * sizeof *narrow,
+                                    cudaMemcpyHostToDevice, d->stream);
+  if (!status) status = (int)cudaStreamSynchronize(d->stream);
+  free(narrow);
+  return status ? device_error(status, "a vector", error) : 0;
+}
+
+int cuda_vector(device_t *d, const float *values, int64_t count, vector_t **out, error_t *error) {
+  vector_t *vector;
+  *out = NULL;
+  int code = device_take_heap(d, (void **)&vector, sizeof *vector, "a vector", error);
+  if (code) return code;
+  size_t bytes = device_product((size_t)count, sizeof(float), 1);
+  vector->count = count;
+  code = device_take(d, (void **)&vector->values, bytes, "a vector", error);
+  if (code) return code;
+  int status =
+      (int)cudaMemcpyAsync(vector->values, values, bytes, cudaMemcpyHostToDevice, d->stream);
+  if (!status) status = (int)cudaStreamSynchronize(d->stream); /* `values` is the caller's */
+  if (status) return device_error(status, "a vector", error);
+  if (d->has_dtype) code = send_narrow(d, vector, values, error);
+  if (!code) *out = vector;
+  return code;
+}

@@ -1,0 +1,95 @@
+/* lora.c: low-rank adapters: their matrices, and what they add to a linear layer.
+ *
+ * Owns lora_t. Called on the engine thread; pool workers take tokens. A is kept as [K, rank] and B
+ * as [rank, N], both padded, so that every product is a sum of scaled rows in one fixed order: a
+ * token's bits depend on nothing but its own input and adapter. fp32 throughout; a decode is bound
+ * by reading rank (K + N) floats a layer, little beside the layer itself.
+ */
+#include "engine/cpu/cpu.h"
+
+#include <string.h>
+
+enum { RANK_ALIGN = 16, LORA_RANK_MAX = 512 };
+
+struct lora {
+  int64_t rows, cols;              /* N, K */
+  int32_t slots, rank_max, stride; /* stride: rank_max padded */
+  int32_t *ranks;                  /* [slots] */
+  float *a;                        /* [slots, K, stride] */
+  float *b;                        /* [slots, rank_max, N] */
+};
+
+int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+             lora_t **out, error_t *error) {
+  *out = NULL;
+  CHECK(rows > 0 && cols > 0 && slots > 0 && rank_max > 0 && rank_max <= LORA_RANK_MAX);
+  int32_t stride = (rank_max + RANK_ALIGN - 1) / RANK_ALIGN * RANK_ALIGN;
+  size_t a, b;
+  if (!size_product(&a, (size_t)slots * (size_t)stride, (size_t)cols, sizeof(float)) ||
+      !size_product(&b, (size_t)slots * (size_t)rank_max, (size_t)rows, sizeof(float)))
+    return no_memory(error, "adapters", SIZE_MAX);
+  lora_t *lora = memory_take(device, sizeof *lora);
+  if (!lora) return no_memory(error, "adapters", sizeof *lora);
+  *lora = (lora_t){rows,
+                   cols,
+                   slots,
+                   rank_max,
+                   stride,
+                   memory_take(device, (size_t)slots * sizeof(int32_t)),
+                   memory_take(device, a),
+                   memory_take(device, b)};
+  if (!lora->ranks || !lora->a || !lora->b) return no_memory(error, "adapters", a + b);
+  *out = lora;
+  return 0;
+}
+
+void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
+                  const float *b) {
+  (void)device;
+  CHECK(slot >= 1 && slot <= lora->slots && rank >= 0 && rank <= lora->rank_max);
+  float *to = lora->a + (int64_t)(slot - 1) * lora->cols * lora->stride;
+  memset(to, 0, (size_t)(lora->cols * lora->stride) * sizeof *to);
+  for (int32_t r = 0; r < rank; r++)
+    for (int64_t k = 0; k < lora->cols; k++) to[k * lora->stride + r] = a[r * lora->cols + k];
+  to = lora->b + (int64_t)(slot - 1) * lora->rank_max * lora->rows;
+  for (int32_t r = 0; r < rank; r++)
+    for (int64_t n = 0; n < lora->rows; n++) to[r * lora->rows + n] = b[n * rank + r];
+  lora->ranks[slot - 1] = rank;
+}
+
+typedef struct adapting {
+  const device_t *device;
+  const lora_t *lora;
+  float *out;
+  const float *in;
+  int32_t column, width;
+} adapting_t;
+
+static void add_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const adapting_t *c = context;
+  const lora_t *lora = c->lora;
+  const kernels_t *kernels = c->device->kernels;
+  for (int64_t t = first; t < last; t++) {
+    int32_t slot = c->device->batch->adapters[t];
+    CHECK(slot >= 0 && slot <= lora->slots);
+    if (slot == 0 || lora->ranks[slot - 1] == 0) continue;
+    float low[LORA_RANK_MAX] = {0};
+    const float *a = lora->a + (slot - 1) * lora->cols * lora->stride;
+    const float *b = lora->b + (int64_t)(slot - 1) * lora->rank_max * lora->rows;
+    const float *x = c->in + t * lora->cols;
+    float *out = c->out + t * c->width + c->column;
+    for (int64_t k = 0; k < lora->cols; k++)
+      kernels->add_scaled(low, a + k * lora->stride, x[k], lora->stride);
+    for (int32_t r = 0; r < lora->ranks[slot - 1]; r++)
+      kernels->add_scaled(out, b + r * lora->rows, low[r], lora->rows);
+  }
+}
+
+void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
+                  int32_t width) {
+  CHECK(column >= 0 && column + lora->rows <= width);
+  if (device->batch->num_adapted == 0) return;
+  adapting_t c = {device, lora, out, in, column, width};
+  pool_run(device->pool, add_task, &c, device->batch->num_tokens, 1);
+}

@@ -1,0 +1,40 @@
+/* moe.h: a mixture of experts on the CPU: its workspace and its operation; low-rank adapters.
+ *
+ * Taken in prepare, used on the engine thread and by the pool's workers in a step; see moe.c.
+ */
+#ifndef INFERD_ENGINE_CPU_MOE_H
+#define INFERD_ENGINE_CPU_MOE_H
+
+#include "engine/ops.h"
+
+enum {
+  MOE_ROWS = 512,      /* rows that are routed at a time */
+  EXPERTS_TOP_MAX = 64 /* experts of a row */
+};
+
+/* Workspace of the experts; pairs = rows * k. See moe.c. */
+typedef struct moe_space {
+  float *logits;                  /* [rows, E] */
+  int32_t *chosen;                /* [rows, k] experts of a row, ascending */
+  float *shares;                  /* [rows, k] their weights */
+  int32_t *place;                 /* [rows, k] place of the pair */
+  int32_t *first, *next, *active; /* [E + 1] first pair, next free place; experts with pairs */
+  uint8_t *staged;                /* [pairs, depth] inputs of the product at hand */
+  float *up, *down;               /* [pairs, 2 I], [pairs, h] */
+} moe_space_t;
+
+void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
+             int32_t rows);
+/* What lets a shared expert pass; rows.c. */
+void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                   const act_t *residual, int32_t width, int32_t rows);
+/* lora.c */
+int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+             lora_t **out, error_t *error);
+void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
+                  const float *b);
+void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
+                  int32_t width);
+int moe_prepare(device_t *device, error_t *error); /* after device->limits is set */
+
+#endif

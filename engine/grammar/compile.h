@@ -1,0 +1,124 @@
+/* compile.h: the workshop in which a grammar is made: memory, limits, errors, nodes, lexemes.
+ *
+ * One compilation belongs to one thread. Everything comes from two arenas (`grammar->arena` for
+ * what stays, `scratch` for what does not), so that any function may give up at any depth:
+ * compile_fail fills the error and jumps back to grammar_compile, which frees both. Nothing else
+ * may be owned across these calls.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_COMPILE_H
+#define INFERD_ENGINE_GRAMMAR_COMPILE_H
+
+#include "engine/grammar/program.h"
+#include "engine/grammar/vocabulary.h"
+
+#include <setjmp.h>
+
+/* A growing array in the scratch arena. */
+typedef struct list {
+  void *items;
+  uint32_t count, capacity;
+} list_t;
+
+struct regex;
+
+typedef struct compile {
+  jmp_buf give_up;
+  int code;
+  error_t *error;
+  const char *param;
+  const grammar_limits_t *limits;
+  const grammar_vocabulary_t *vocabulary;
+  const atomic_bool *cancelled;
+  uint64_t deadline_ns;
+  uint32_t fuel; /* until the next look at clock and `cancelled` */
+  arena_t scratch;
+  grammar_t *grammar;
+  list_t nodes;   /* node_t */
+  list_t edges;   /* uint32_t */
+  list_t dfas;    /* dfa_t * */
+  list_t objects; /* object_t * */
+  list_t drafts;  /* object_draft_t *, parallel to objects */
+  uint32_t dfa_states;
+  list_t kept;         /* lexemes by their pattern, see lexeme.c */
+  uint32_t value_rule; /* node of any JSON value; 0 = not made yet */
+} compile_t;
+
+/* compile.c: giving up, memory ------------------------------------------------------------------
+ */
+
+_Noreturn void compile_fail(compile_t *c, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Counts `work` small steps; gives up when the time is over or the request is cancelled. */
+void compile_spend(compile_t *c, uint32_t work);
+/* Zeroed memory until the end of the compilation, or as long as the grammar. Never NULL. */
+void *compile_scratch(compile_t *c, size_t count, size_t size);
+void *compile_keep(compile_t *c, size_t count, size_t size);
+/* Room for one more element of `size` bytes at the end of the list; zeroed. */
+void *list_add(compile_t *c, list_t *list, size_t size);
+
+/* build.c: nodes ------------------------------------------------------------------------------ */
+
+uint32_t build_node(compile_t *c, node_kind_t kind, uint32_t a, uint32_t next);
+node_t *build_at(compile_t *c, uint32_t id);
+uint32_t build_lex(compile_t *c, uint32_t lexeme, uint32_t next);
+uint32_t build_alt(compile_t *c, const uint32_t *branches, uint32_t count);
+/* Gives the branches of an alternative that was made with none. */
+void build_alt_fill(compile_t *c, uint32_t id, const uint32_t *branches, uint32_t count);
+uint32_t build_repeat(compile_t *c, uint32_t body, uint32_t min, uint32_t max, uint32_t next);
+
+/* An object before it is known which members can occur at all. */
+typedef struct member_draft {
+  const char *name; /* canonical JSON string with quotes */
+  uint32_t length;
+  uint32_t entry; /* node; NONE: the name may not occur */
+  bool required;
+} member_draft_t;
+
+typedef struct object_draft {
+  member_draft_t *members;
+  uint32_t num_members;
+  uint32_t extra; /* node or NONE */
+  uint32_t min, max;
+} object_draft_t;
+
+/* The node of an object after its opening brace; `next` follows the closing one. */
+uint32_t build_object(compile_t *c, object_draft_t *draft, uint32_t next);
+uint32_t build_extra(compile_t *c, uint32_t object, uint32_t lexeme, uint32_t next);
+
+/* Looks for ways out, removes what has none, moves everything into the grammar. Gives up when the
+ * start has no way out (nothing satisfies the constraint) or a rule reaches itself without a byte.
+ */
+void build_finish(compile_t *c, uint32_t start);
+
+/* lexeme.c ------------------------------------------------------------------------------------ */
+
+/* Takes an automaton into the grammar; NONE when it accepts nothing. */
+uint32_t lexeme_add(compile_t *c, const dfa_t *dfa);
+/* Of a pattern over raw bytes, anchored; the same pattern gives the same lexeme. Our own constant
+ * patterns only: a mistake in one is a bug. */
+uint32_t lexeme_pattern(compile_t *c, const char *pattern);
+/* Literal text. */
+uint32_t lexeme_text(compile_t *c, const char *text, uint32_t length);
+/* Any bytes, also none. */
+uint32_t lexeme_any(compile_t *c);
+/* Any JSON string of count_min..count_max characters, all escapes. */
+uint32_t lexeme_string(compile_t *c, uint32_t count_min, uint32_t count_max);
+/* A JSON string with canonical escapes only: one spelling for each text. */
+uint32_t lexeme_key(compile_t *c);
+dfa_t *canonical_string(compile_t *c); /* the same without its quotes */
+/* Raw pattern -> automaton, anchored; for our own patterns. */
+dfa_t *lexeme_dfa(compile_t *c, const char *pattern);
+
+/* Any JSON value, as a rule: the node at which it starts. */
+uint32_t json_value_rule(compile_t *c);
+/* Any JSON object, then next. */
+uint32_t json_object_any(compile_t *c, uint32_t next);
+
+extern const char pattern_number[], pattern_integer[];
+
+/* The compilers of each kind of source: the node that starts it. ------------------------------- */
+
+uint32_t schema_compile(compile_t *c, const grammar_source_t *source, uint32_t next);
+uint32_t ebnf_compile(compile_t *c, const grammar_source_t *source, uint32_t next);
+
+#endif

@@ -1,0 +1,52 @@
+/* dfa.h: byte automata while a grammar is made; the finished form is in program.h.
+ *
+ * Part of a compilation, on its thread: everything is scratch memory, everything may give up.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_DFA_H
+#define INFERD_ENGINE_GRAMMAR_DFA_H
+
+#include "engine/grammar/compile.h"
+
+/* An automaton described by functions: states are numbers, 0 is dead, never given to `step`. */
+typedef struct automaton {
+  const void *context;
+  uint64_t start;
+  uint64_t (*step)(const void *context, uint64_t state, uint8_t byte);
+  bool (*accepts)(const void *context, uint64_t state);
+  const uint8_t *class_of; /* [256] bytes that always act alike share a class */
+} automaton_t;
+
+/* Writes an automaton out; only states that can reach acceptance remain. When nothing is accepted,
+ * the start is dead too: num_states 1. */
+dfa_t *dfa_explore(compile_t *c, const automaton_t *automaton);
+/* Texts that both accept; with `negate` texts that `a` accepts and `b` does not. */
+dfa_t *dfa_product(compile_t *c, const dfa_t *a, const dfa_t *b, bool negate);
+/* Texts that one of them accepts. */
+dfa_t *dfa_union(compile_t *c, const dfa_t *a, const dfa_t *b);
+/* Exactly one of the texts. */
+typedef struct text {
+  const char *bytes;
+  uint32_t length;
+} text_t;
+dfa_t *dfa_texts(compile_t *c, const text_t *texts, uint32_t count);
+/* `"` a `"`, for an automaton over the inside of JSON strings. */
+dfa_t *dfa_quote(compile_t *c, const dfa_t *a);
+bool dfa_matches(const dfa_t *dfa, const char *bytes, size_t length);
+static inline bool dfa_is_empty(const dfa_t *dfa) {
+  return dfa->num_states < 2;
+}
+/* Without the bytes that no token can write alone, and without the states that need them. */
+dfa_t *dfa_restrict(compile_t *c, const dfa_t *dfa);
+/* Counts entries of the states that have COUNT: fills rest and the bounds. Exact for max; min only
+ * where counting can always go on. lexeme.c. */
+void dfa_count(compile_t *c, dfa_t *dfa, uint32_t min, uint32_t max);
+/* A JSON string whose inside is `content`, canonically escaped, of min to max characters. */
+uint32_t lexeme_content(compile_t *c, const dfa_t *content, uint32_t min, uint32_t max);
+/* Text as it stands inside a canonical JSON string. */
+text_t canonical_text(compile_t *c, const char *text, uint32_t length);
+/* Fills flags LIVE, PLAIN and ANY of a final automaton. */
+void dfa_mark(compile_t *c, dfa_t *dfa);
+/* Bytes that both treat alike share a class. */
+void dfa_join_classes(const uint8_t a[256], const uint8_t b[256], uint8_t out[256]);
+
+#endif

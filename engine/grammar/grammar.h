@@ -1,0 +1,134 @@
+/* grammar.h: constraints on generated text: compile one, then ask which tokens may come next.
+ *
+ * Three things with three life times. A vocabulary is made once per tokenizer. A grammar is
+ * compiled once per constraint, is immutable and counted: any number of requests and threads may
+ * share it. A matcher follows one sequence through a grammar; its memory has a fixed size and
+ * nothing here allocates once it is there. The room has no threads of its own: compile on a pool
+ * thread (it may take a second), matchers on the engine thread or a worker, one thread at a time
+ * each.
+ *
+ * Fail closed: what cannot be enforced exactly is refused by name at compile time. The language may
+ * be narrower than the constraint (bounded white space, key order of the schema), never wider.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_GRAMMAR_H
+#define INFERD_ENGINE_GRAMMAR_GRAMMAR_H
+
+#include "engine/json.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct grammar grammar_t;
+typedef struct grammar_vocabulary grammar_vocabulary_t;
+typedef struct grammar_matcher grammar_matcher_t;
+typedef struct grammar_scratch grammar_scratch_t;
+
+/* -- vocabulary ------------------------------------------------------------------------------- */
+
+/* Bytes of token `id` as generated text; *length 0 for ids that a grammar never allows: special and
+ * other added tokens, holes. The bytes must stay alive as long as the vocabulary. */
+typedef const char *grammar_token_bytes_t(const void *context, int32_t id, size_t *length);
+
+/* num_tokens: ids of the tokenizer; row_width: ids of a logits row, >= 1. Ids at or above either
+ * one are never allowed. Load time, any thread. 0 or ERR_NO_MEMORY. */
+int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, int32_t num_tokens,
+                           int32_t row_width, grammar_vocabulary_t **out, error_t *error);
+void grammar_vocabulary_free(grammar_vocabulary_t *vocabulary);    /* NULL is allowed */
+int32_t grammar_row_words(const grammar_vocabulary_t *vocabulary); /* uint32_t in a mask row */
+
+/* -- constraint -> grammar -------------------------------------------------------------------- */
+
+typedef enum grammar_kind {
+  GRAMMAR_JSON_OBJECT,  /* any JSON object */
+  GRAMMAR_JSON_SCHEMA,  /* `schema`, `strict` */
+  GRAMMAR_REGEX,        /* `text`: ECMA-262 pattern, anchored at both ends */
+  GRAMMAR_CHOICE,       /* `schema`: JSON array of strings, one of which is the output */
+  GRAMMAR_EBNF,         /* `text`: user grammar, see ebnf.c */
+  GRAMMAR_LITERAL,      /* `text` byte for byte; may be empty */
+  GRAMMAR_TOKEN,        /* exactly the token `token`, which may be special */
+  GRAMMAR_TEXT,         /* any text; with `text`: up to and with the first occurrence of `text` */
+  GRAMMAR_TEXT_WITHOUT, /* any text in which `text` does not occur; may be empty */
+  GRAMMAR_SEQUENCE,     /* `children` one after the other */
+  GRAMMAR_ALTERNATIVES, /* one of `children` */
+  GRAMMAR_REPEAT        /* children[0], `min` to `max` times, children[1] (if any) in between */
+} grammar_kind_t;
+
+/* A constraint, a tree: the leaves are what a client sends, the rest is for tool calls, such as
+ * LITERAL("{\"name\": \"f\", \"arguments\": ") SCHEMA LITERAL("}"). Read only while compiling. */
+typedef struct grammar_source {
+  grammar_kind_t kind;
+  const char *param;    /* request field that an error names, such as "response_format" */
+  const json_t *schema; /* root of `$ref`; its document stays alive while compiling */
+  bool strict;          /* OpenAI's strict subset is demanded */
+  const char *text;
+  size_t length; /* bytes of text */
+  int32_t token;
+  uint32_t min, max; /* max UINT32_MAX = no bound */
+  const struct grammar_source *children;
+  int32_t num_children;
+} grammar_source_t;
+
+typedef struct grammar_limits {
+  uint32_t schema_depth_max;  /* nesting of schemas; strict: at most 10 */
+  uint32_t schema_bytes_max;  /* of names and values, about the text without white space */
+  uint32_t schema_nodes_max;  /* subschemas, enum values and property names together */
+  uint32_t rules_max;         /* after expansion of anyOf, allOf and references */
+  uint32_t pattern_bytes_max; /* of a regex */
+  uint32_t regex_depth_max;   /* groups within groups */
+  uint32_t regex_nodes_max;   /* after counted repetition is written out */
+  uint32_t dfa_states_max;    /* of all lexemes of a grammar together */
+  uint32_t grammar_bytes_max; /* of a user grammar */
+  uint32_t grammar_rules_max; /* of a user grammar */
+  uint32_t choices_max;       /* of GRAMMAR_CHOICE */
+  uint64_t compile_ns_max;    /* on the monotonic clock */
+} grammar_limits_t;
+
+extern const grammar_limits_t grammar_limits_default;
+
+/* Compiles; the caller owns one reference of *out. `vocabulary`: the grammar only uses bytes that
+ * some token of it can write alone, so that generation never gets stuck. `cancelled` (NULL = never)
+ * is looked at now and then. limits NULL = the default ones.
+ *
+ * ERR_INVALID_VALUE or ERR_UNSUPPORTED_PARAMETER naming the construct and its place (JSON pointer
+ * into the schema, byte of a regex, line:column of a user grammar); error->param is source->param.
+ * ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST when a limit is exceeded, ERR_NO_MEMORY. */
+int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
+                    const grammar_limits_t *limits, const atomic_bool *cancelled, grammar_t **out,
+                    error_t *error);
+
+grammar_t *grammar_ref(grammar_t *grammar);     /* any thread; returns its argument */
+void grammar_unref(grammar_t *grammar);         /* any thread; NULL is allowed; frees the last */
+size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches */
+
+/* -- one sequence ----------------------------------------------------------------------------- */
+
+enum { GRAMMAR_ROLLBACK_MAX = 32 }; /* tokens that can be taken back */
+
+/* Memory of one matcher, zeroed, aligned to 64, and of one scratch (one per thread that fills). */
+size_t grammar_matcher_bytes(void);
+size_t grammar_scratch_bytes(void);
+
+/* Starts (again) at the first byte of the grammar, which stays alive until the last use. 0;
+ * ERR_INTERNAL when its first step goes beyond a bound. */
+int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                          const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
+/* Makes *to continue where *from stands: forks. */
+void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
+
+/* row[grammar_row_words]: bit set = the token may come next. `stop_ids` are allowed where the text
+ * may end, and only there. 0; ERR_INTERNAL when nothing is allowed, or the work or the memory of a
+ * step went beyond its bound: the request ends, it is never sampled unmasked. */
+int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                         const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
+
+/* Takes a token that is not a stop id. 0; ERR_INTERNAL when the grammar does not allow it (the
+ * matcher then stays where it was) or the memory went beyond its bound. */
+int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
+/* Takes back the last `count` accepted tokens, at most GRAMMAR_ROLLBACK_MAX. */
+int grammar_matcher_rollback(grammar_matcher_t *matcher, int32_t count);
+
+bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher); /* the text may end here */
+bool grammar_matcher_is_finished(const grammar_matcher_t *matcher);  /* ... and cannot go on */
+
+#endif

@@ -1,0 +1,113 @@
+/* program.h: what a compiled grammar is made of: nodes, lexemes, objects. Shared by the compiler,
+ * which makes it, and the matcher, which only reads it.
+ *
+ * A grammar is a graph of nodes in which text is consumed by lexemes, byte automata with a small
+ * table each. Nodes between lexemes cost nothing while bytes are read; recursion, counting and
+ * object members live on a stack of frames (matcher.h). Immutable once compiled.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_PROGRAM_H
+#define INFERD_ENGINE_GRAMMAR_PROGRAM_H
+
+#include "engine/grammar/arena.h"
+#include "engine/grammar/grammar.h"
+
+#define NONE UINT32_MAX
+
+/* -- lexemes ---------------------------------------------------------------------------------- */
+
+enum {
+  DFA_ACCEPT = 1, /* the text may end in this state */
+  DFA_LIVE = 2,   /* some byte leads on */
+  DFA_COUNT = 4,  /* entering counts one: a character of a string, a digit */
+  DFA_PLAIN = 8,  /* any number of plain characters keeps it alive (vocabulary.h) */
+  DFA_ANY = 16    /* any bytes keep it alive */
+};
+
+enum { DFA_DEAD = 0, DFA_START = 1 };
+
+/* A deterministic automaton over bytes. Every state but DEAD can reach acceptance. A counted one
+ * carries a counter beside its state: entering a COUNT state raises it, it must be >= count_min
+ * when a state accepts, and count + rest[state] <= count_max always. */
+typedef struct dfa {
+  uint32_t num_states, num_classes;
+  uint8_t class_of[256];
+  uint32_t *next; /* [num_states, num_classes] */
+  uint8_t *flags; /* [num_states] DFA_ bits */
+  uint32_t *rest; /* [num_states] least number of counts until acceptance; NULL = not counted */
+  uint32_t count_min, count_max;
+  uint32_t rest_max; /* the largest rest */
+} dfa_t;
+
+static inline uint32_t dfa_next(const dfa_t *d, uint32_t state, uint8_t byte) {
+  return d->next[(size_t)state * d->num_classes + d->class_of[byte]];
+}
+
+/* -- nodes ------------------------------------------------------------------------------------ */
+
+typedef enum node_kind {
+  NODE_END,     /* the text may end */
+  NODE_RETURN,  /* pops the top frame and goes on where it says */
+  NODE_LEX,     /* lexeme a, then next */
+  NODE_EXTRA,   /* key that is no listed name of object b: lexeme a, then next */
+  NODE_TOKEN,   /* exactly the token a, then next */
+  NODE_CALL,    /* the rule that starts at node a, then next */
+  NODE_ALT,     /* one of edges[a .. a + b) */
+  NODE_REPEAT,  /* node a, b to c times (NONE = no bound), then next */
+  NODE_OBJECT,  /* members of object a and its closing brace, then next */
+  NODE_MEMBERS, /* the same after a comma: at least one member; the frame of the object is on top */
+  NODE_FAIL     /* nothing */
+} node_kind_t;
+
+typedef struct node {
+  uint32_t kind; /* node_kind_t */
+  uint32_t next;
+  uint32_t a, b, c;
+  uint32_t need; /* frames on top of here that the cheapest way out takes; NONE = no way out */
+} node_t;
+
+enum { NODE_ID_END = 0, NODE_ID_RETURN = 1, NODE_ID_FAIL = 2, NODES_FIXED = 3 };
+
+/* -- objects ---------------------------------------------------------------------------------- */
+
+/* Names as canonical JSON strings with both quotes, in one trie in preorder. */
+typedef struct name_node {
+  uint32_t child, sibling; /* first child, next sibling; 0 = none (the root is nobody's) */
+  uint32_t first, count;   /* range of `sorted`: listed names that end in this subtree */
+  uint8_t byte;
+  bool is_name;   /* a name ends here; no extra key may */
+  uint32_t index; /* of the listed name that ends here; NONE */
+} name_node_t;
+
+/* Members come in the order of the schema, then the extra ones. Frame count: next listed index in
+ * the low half, number of members so far in the high half (saturated unless it matters). */
+typedef struct object {
+  uint32_t num_names;      /* listed names that can occur, in order */
+  uint32_t *entry;         /* [num_names] node: colon and value, then RETURN */
+  uint32_t *next_required; /* [num_names + 1] least required index >= i; num_names = none */
+  uint32_t *required_from; /* [num_names + 1] number of required indices >= i */
+  name_node_t *trie;
+  uint32_t *sorted; /* listed indices, ascending within the range of each trie node */
+  uint32_t extra;   /* node: an extra member, then RETURN; NONE = no extra members */
+  uint32_t comma, close_empty, close; /* nodes */
+  uint32_t min, max;                  /* members; max NONE = no bound */
+  uint32_t need;                      /* most frames on top of the object's that a member takes */
+} object_t;
+
+/* -- the whole -------------------------------------------------------------------------------- */
+
+struct grammar {
+  atomic_uint references;
+  arena_t arena; /* everything below, and the struct itself */
+  node_t *nodes;
+  uint32_t num_nodes;
+  uint32_t *edges;
+  dfa_t *const *dfas;
+  uint32_t num_dfas;
+  object_t *const *objects;
+  uint32_t num_objects;
+  uint32_t start; /* node */
+};
+
+enum { STACK_DEPTH_MAX = 256 };
+
+#endif

@@ -1,0 +1,127 @@
+/* schema.h: what the files of the schema compiler share.
+ *
+ * A rule stands for the conjunction of several subschemas: references, allOf and siblings are
+ * joined, anyOf and oneOf are multiplied out, and the set of subschemas is the name of the rule, so
+ * that recursion finds its way back. Part of a compilation (compile.h), on its thread.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_SCHEMA_H
+#define INFERD_ENGINE_GRAMMAR_SCHEMA_H
+
+#include "engine/grammar/dfa.h"
+#include "engine/grammar/keywords.h"
+#include "engine/grammar/number.h"
+
+typedef enum keyword {
+#define X(name, text) KEYWORD_##name,
+  KEYWORDS(X)
+#undef X
+      KEYWORD_COUNT
+} keyword_t;
+
+enum {
+  TYPE_NULL = 1,
+  TYPE_BOOLEAN = 2,
+  TYPE_STRING = 4,
+  TYPE_INTEGER = 8,
+  TYPE_FRACTION = 16, /* numbers that are not integers */
+  TYPE_ARRAY = 32,
+  TYPE_OBJECT = 64,
+  TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION,
+  TYPE_ALL = 127
+};
+
+/* `done`: keywords of a part that the other parts of its rule already hold. */
+enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4 };
+
+/* One subschema of a conjunction. */
+typedef struct part {
+  const json_t *schema; /* object, true or false */
+  const char *pointer;  /* JSON pointer, for messages */
+  uint32_t done;
+  const struct part *from; /* whose keyword brought it in; NULL = the place itself */
+} part_t;
+
+/* A part that is an object, its keywords looked up. */
+typedef struct keywords {
+  const part_t *part;
+  const json_t *values[KEYWORD_COUNT]; /* NULL = absent */
+} keywords_t;
+
+typedef struct parts {
+  part_t *items;
+  uint32_t count;
+} parts_t;
+
+typedef struct conjunction {
+  keywords_t *items; /* of the parts that are objects */
+  uint32_t count;
+  bool never; /* `false` is among them */
+} conjunction_t;
+
+typedef struct pattern_dfa {
+  const char *text;
+  uint32_t length;
+  const dfa_t *dfa; /* over the inside of JSON strings */
+} pattern_dfa_t;
+
+typedef struct schema {
+  compile_t *c;
+  const json_t *root;
+  bool old_arrays;    /* dialects up to 2019-09: items may be an array */
+  bool old_exclusive; /* draft 4: exclusiveMinimum is a boolean */
+  list_t rules;       /* rule_t, see schema.c */
+  uint32_t *table, table_size;
+  list_t patterns; /* pattern_dfa_t */
+} schema_t;
+
+_Noreturn void schema_fail(const schema_t *s, int code, const char *pointer, const char *format,
+                           ...) __attribute__((format(printf, 4, 5)));
+const char *schema_pointer(const schema_t *s, const char *base, const char *keyword, size_t length);
+const char *schema_pointer_index(const schema_t *s, const char *base, const char *keyword,
+                                 uint32_t index);
+
+/* schema_keywords.c: looks up and checks every keyword of a part. */
+keywords_t schema_keywords(const schema_t *s, const part_t *part);
+void schema_dialect(schema_t *s);
+uint32_t schema_types(const schema_t *s, const keywords_t *k); /* of `type`; all when absent */
+uint32_t schema_type_of(const json_t *value);                  /* of an instance */
+bool schema_equal(const json_t *a, const json_t *b);           /* as JSON values */
+/* A non-negative integer keyword; `fallback` when absent. A maximum above 60000 becomes 60000, a
+ * minimum above is refused. */
+uint32_t schema_count(const schema_t *s, const keywords_t *k, keyword_t keyword, uint32_t fallback);
+const part_t *schema_resolve(const schema_t *s, const keywords_t *k); /* of $ref */
+
+/* schema.c: the node that starts a value for all of the parts, and ends in RETURN. */
+uint32_t schema_rule(schema_t *s, const part_t *parts, uint32_t count);
+/* Joins references and allOf; looks up keywords. */
+conjunction_t schema_join(const schema_t *s, const part_t *parts, uint32_t count, list_t *joined);
+#define schema_part(schema, pointer) ((part_t){(schema), (pointer), 0, NULL})
+
+/* schema_values.c: true when no value can satisfy both; proven, not guessed. */
+bool schema_disjoint(schema_t *s, const part_t *a, uint32_t num_a, const part_t *b, uint32_t num_b,
+                     int depth);
+
+/* The types; each gives the node that starts such a value, then RETURN. */
+uint32_t schema_string(schema_t *s, const conjunction_t *k);
+uint32_t schema_number(schema_t *s, const conjunction_t *k, bool integer);
+uint32_t schema_array(schema_t *s, const conjunction_t *k);
+uint32_t schema_object(schema_t *s, const conjunction_t *k);
+uint32_t schema_values(schema_t *s, const conjunction_t *k, uint32_t types); /* enum and const */
+const json_t *schema_first_values(const conjunction_t *k); /* enum array or const value, or NULL */
+
+/* schema_string.c */
+const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t *min,
+                                   uint32_t *max); /* NULL = any content */
+const dfa_t *schema_pattern(schema_t *s, const json_t *pattern, const char *pointer);
+const dfa_t *schema_pattern_text(schema_t *s, const char *text, uint32_t length,
+                                 const char *pointer); /* text must stay alive */
+dfa_t *schema_number_dfa(schema_t *s, const conjunction_t *k, bool integer);
+dfa_t *format_dfa(schema_t *s, const json_t *format, const char *pointer); /* format.c */
+
+/* schema_object.c: the parts that apply to the property `name` in the conjunction. */
+list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *name, size_t length);
+
+/* schema_strict.c: OpenAI's rules for strict schemas. */
+void schema_check_strict(const schema_t *s);
+
+#endif

@@ -1,0 +1,277 @@
+/* adapter.c: reads low-rank adapters; see adapter.h. Any thread, no state. */
+#include "engine/model/adapter.h"
+
+#include "engine/model/config.h"
+#include "engine/model/convert.h"
+#include "engine/model/internal.h"
+#include "engine/model/model_file.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/tensors.h"
+#include "engine/model/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+typedef struct pair {
+  int32_t rank; /* 0 = the adapter leaves this layer alone */
+  float *a, *b; /* [rank, cols], [rows, rank]; owned */
+} pair_t;
+
+struct adapter {
+  int32_t num_layers;
+  pair_t *pairs; /* [num_layers, LORA_TARGETS] */
+};
+
+static const tensor_role_t roles[LORA_TARGETS] = {
+    [LORA_Q] = ROLE_Q,       [LORA_K] = ROLE_K,
+    [LORA_V] = ROLE_V,       [LORA_QKV] = ROLE_QKV,
+    [LORA_O] = ROLE_O,       [LORA_GATE] = ROLE_GATE,
+    [LORA_UP] = ROLE_UP,     [LORA_GATE_UP] = ROLE_GATE_UP,
+    [LORA_DOWN] = ROLE_DOWN,
+};
+
+void adapter_free(adapter_t *adapter) {
+  if (adapter == NULL) return;
+  for (int64_t i = 0; adapter->pairs != NULL && i < (int64_t)adapter->num_layers * LORA_TARGETS;
+       i++) {
+    free(adapter->pairs[i].a);
+    free(adapter->pairs[i].b);
+  }
+  free(adapter->pairs);
+  free(adapter);
+}
+
+/* Keys that change the computation; the value that changes nothing. */
+static void refuse_keys(config_reader_t *reader) {
+  static const char *const off[] = {"use_dora",         "lora_bias",     "modules_to_save",
+                                    "rank_pattern",     "alpha_pattern", "layer_replication",
+                                    "megatron_config",  "use_qalora",    "trainable_token_indices",
+                                    "target_parameters"};
+  for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+    const json_t *value = json_get(reader->root, off[i]);
+    if (value == NULL || value->type == JSON_NULL || value->type == JSON_FALSE) continue;
+    if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
+    config_refuse(reader, off[i], value, "absent, null, false or empty");
+  }
+  const json_t *type = json_get(reader->root, "peft_type");
+  if (type != NULL && !json_equals(type, "LORA")) config_refuse(reader, "peft_type", type, "LORA");
+  const json_t *bias = json_get(reader->root, "bias");
+  if (bias != NULL && !json_equals(bias, "none")) config_refuse(reader, "bias", bias, "none");
+}
+
+/* Scale of B . A, and the configured rank. */
+static int read_config(const char *dir, double *scale, error_t *error) {
+  static const json_limits_t limits = {
+      .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
+  model_file_t file;
+  int status = model_file_read(dir, "adapter_config.json", CONFIG_BYTES_MAX, &limits, &file, error);
+  if (status != 0) return status;
+  if (file.doc == NULL) {
+    return error_set(error, ERR_MODEL_MISSING, "lora_path",
+                     "%s: no adapter_config.json; an adapter as PEFT saves it is needed", dir);
+  }
+  config_reader_t reader = {
+      .file = "adapter_config.json", .root = json_root(file.doc), .error = error};
+  refuse_keys(&reader);
+  double rank = (double)config_int(&reader, KEYS("r"), 8, 1, 1 << 20);
+  double alpha = config_double(&reader, KEYS("lora_alpha"), 8, -1e6, 1e6, false);
+  bool stable = config_bool(&reader, KEYS("use_rslora"), false);
+  *scale = alpha / (stable ? sqrt(rank) : rank);
+  model_file_free(&file);
+  return reader.status;
+}
+
+/* "base_model.model." + prefix + name without ".weight" + ".lora_A.weight", under every prefix. */
+static const stored_tensor_t *find(const weight_files_t *files, const layout_t *layout,
+                                   const expected_tensor_t *tensor, char letter) {
+  size_t length = strlen(tensor->name) - strlen(".weight");
+  for (int i = 0; i < 4 && layout->prefixes[i] != NULL; i++) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "base_model.model.%s%.*s.lora_%c.weight", layout->prefixes[i],
+             (int)length, tensor->name, letter);
+    const stored_tensor_t *found = weight_files_find(files, name);
+    if (found != NULL) return found;
+  }
+  return NULL;
+}
+
+static int check(const stored_tensor_t *tensor, int64_t rows, int64_t cols, error_t *error) {
+  bool known = strcmp(tensor->type, "F32") == 0 || strcmp(tensor->type, "F16") == 0 ||
+               strcmp(tensor->type, "BF16") == 0;
+  if (known && tensor->rank == 2 && tensor->shape[0] == rows && tensor->shape[1] == cols) return 0;
+  return error_set(
+      error, ERR_MODEL_MALFORMED, "lora_path",
+      "tensor %s: %s of rank %d [%lld, %lld], expected F32, F16 or BF16 [%lld, %lld]", tensor->name,
+      tensor->type, tensor->rank, (long long)(tensor->rank > 0 ? tensor->shape[0] : 0),
+      (long long)(tensor->rank > 1 ? tensor->shape[1] : 0), (long long)rows, (long long)cols);
+}
+
+static float *numbers(const stored_tensor_t *tensor, double scale, error_t *error) {
+  size_t count = (size_t)(tensor->shape[0] * tensor->shape[1]);
+  float *out = calloc(count, sizeof(float));
+  if (out == NULL) {
+    error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", tensor->name);
+    return NULL;
+  }
+  convert_row(out, DTYPE_F32, tensor->data, weights_stored_dtype(tensor), (int64_t)count);
+  for (size_t i = 0; i < count; i++) out[i] = (float)(out[i] * scale);
+  if (convert_finite(out, DTYPE_F32, (int64_t)count)) return out;
+  error_set(error, ERR_MODEL_MALFORMED, "lora_path", "tensor %s: holds NaN or infinity",
+            tensor->name);
+  free(out);
+  return NULL;
+}
+
+static int read_pair(const weight_files_t *files, const layout_t *layout,
+                     const expected_tensor_t *tensor, int32_t rank_max, double scale, pair_t *out,
+                     uint8_t *taken, error_t *error) {
+  const stored_tensor_t *a = find(files, layout, tensor, 'A');
+  const stored_tensor_t *b = find(files, layout, tensor, 'B');
+  if (a == NULL && b == NULL) return 0;
+  if (a == NULL || b == NULL) {
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path", "tensor %s has no partner",
+                     a != NULL ? a->name : b->name);
+  }
+  int64_t rank = a->rank == 2 ? a->shape[0] : 0;
+  if (rank < 1 || rank > rank_max) {
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
+                     "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", a->name,
+                     (long long)rank, rank_max);
+  }
+  int status = check(a, rank, tensor->cols, error);
+  if (status == 0) status = check(b, tensor->rows, rank, error);
+  if (status != 0) return status;
+  taken[a - weight_files_at(files, 0)] = taken[b - weight_files_at(files, 0)] = 1;
+  out->a = numbers(a, 1.0, error);
+  out->b = out->a != NULL ? numbers(b, scale, error) : NULL;
+  if (out->b == NULL) return error->code;
+  out->rank = (int32_t)rank;
+  return 0;
+}
+
+/* Tensors that nothing took: how many, and the first. */
+static int refuse_rest(const weight_files_t *files, const uint8_t *taken, error_t *error) {
+  size_t count = weight_files_count(files), rest = 0;
+  char name[120] = "";
+  for (size_t i = 0; i < count; i++) {
+    if (taken[i]) continue;
+    const char *text = weight_files_at(files, i)->name;
+    if (rest++ == 0) error_quote(name, sizeof(name), text, strlen(text));
+  }
+  if (rest == 0 && count > 0) return 0;
+  if (count == 0)
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path", "the adapter has no tensors");
+  return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
+                   "%zu tensors belong to nothing that an adapter may change here (the linear "
+                   "layers of attention and dense MLPs), first: %s",
+                   rest, name);
+}
+
+int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapter_t **out,
+                 error_t *error) {
+  const family_t *family = family_by_name(bp->family, strlen(bp->family));
+  CHECK(family != NULL);
+  double scale = 0;
+  weight_files_t *files = NULL;
+  tensor_list_t list = {0};
+  uint8_t *taken = NULL;
+  *out = NULL;
+  int status = read_config(dir, &scale, error);
+  if (status != 0) return status;
+  adapter_t *adapter = calloc(1, sizeof(*adapter));
+  if (adapter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter");
+  adapter->num_layers = bp->num_layers;
+  adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(pair_t));
+  if (adapter->pairs == NULL) status = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (status == 0) status = tensors_expect(bp, &list, error);
+  if (status == 0) status = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
+  if (status == 0) taken = calloc(weight_files_count(files) + 1, 1);
+  if (status == 0 && taken == NULL) status = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  for (int32_t i = 0; status == 0 && i < bp->num_layers * LORA_TARGETS; i++) {
+    tensor_role_t role = roles[i % LORA_TARGETS];
+    const expected_tensor_t *tensor = tensors_get(&list, role, i / LORA_TARGETS, false);
+    if (tensor == NULL) continue;
+    status =
+        read_pair(files, family->layout, tensor, rank_max, scale, &adapter->pairs[i], taken, error);
+  }
+  if (status == 0) status = refuse_rest(files, taken, error);
+  if (status == 0) status = weight_files_intact(files, error);
+  weight_files_close(files);
+  tensors_free(&list);
+  free(taken);
+  if (status != 0) {
+    adapter_free(adapter);
+    return status;
+  }
+  *out = adapter;
+  return 0;
+}
+
+/* Where the parts of a layer's fused products stand. */
+static void find_targets(const blueprint_t *bp, layer_t *layer, bool dense) {
+  const int32_t q = bp->num_heads * bp->head_dim, kv = bp->num_kv_heads * bp->head_dim;
+  const int32_t h = bp->hidden_size, f = bp->intermediate_size, all = q + 2 * kv;
+  const int32_t up = bp->gated_mlp ? 2 * f : f;
+  const lora_target_t targets[LORA_TARGETS] = {
+      [LORA_Q] = {NULL, q, h, 0, all},       [LORA_K] = {NULL, kv, h, q, all},
+      [LORA_V] = {NULL, kv, h, q + kv, all}, [LORA_QKV] = {NULL, all, h, 0, all},
+      [LORA_O] = {NULL, h, q, 0, h},         [LORA_GATE] = {NULL, f, h, 0, up},
+      [LORA_UP] = {NULL, f, h, up - f, up},  [LORA_GATE_UP] = {NULL, 2 * f, h, 0, up},
+      [LORA_DOWN] = {NULL, h, f, 0, h},
+  };
+  for (int i = 0; i < LORA_TARGETS; i++) {
+    layer->lora[i] = i < LORA_GATE || dense ? targets[i] : (lora_target_t){0};
+  }
+}
+
+int model_adapters(model_t *model, int32_t slots, int32_t rank_max, error_t *error) {
+  const blueprint_t *bp = &model->blueprint;
+  tensor_list_t list;
+  if (model->ops->lora == NULL) {
+    return error_set(error, ERR_CONFIGURATION, "enable_lora",
+                     "the back end %s has no adapters; use --device cpu", model->ops->name);
+  }
+  int status = tensors_expect(bp, &list, error);
+  if (status != 0) return status;
+  for (int32_t i = 0; i < bp->num_layers && status == 0; i++) {
+    layer_t *layer = &model->layers[i];
+    find_targets(bp, layer, layer->moe.num_experts == 0);
+    for (int t = 0; t < LORA_TARGETS && status == 0; t++) {
+      lora_target_t *target = &layer->lora[t];
+      if (target->rows == 0 || tensors_get(&list, roles[t], i, false) == NULL) continue;
+      status = model->ops->lora(model->device, target->rows, target->cols, slots, rank_max,
+                                &target->lora, error);
+    }
+  }
+  tensors_free(&list);
+  return status;
+}
+
+size_t model_adapter_bytes(const blueprint_t *bp, int32_t slots, int32_t rank_max) {
+  tensor_list_t list;
+  size_t bytes = 0;
+  if (slots == 0 || tensors_expect(bp, &list, NULL) != 0) return 0;
+  for (int32_t i = 0; i < bp->num_layers * LORA_TARGETS; i++) {
+    const expected_tensor_t *t =
+        tensors_get(&list, roles[i % LORA_TARGETS], i / LORA_TARGETS, false);
+    if (t != NULL) bytes += (size_t)(t->rows + t->cols) * sizeof(float);
+  }
+  tensors_free(&list);
+  return bytes * (size_t)slots * (size_t)rank_max;
+}
+
+void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter) {
+  for (int32_t i = 0; i < model->blueprint.num_layers; i++) {
+    for (int t = 0; t < LORA_TARGETS; t++) {
+      lora_t *lora = model->layers[i].lora[t].lora;
+      const pair_t none = {0};
+      const pair_t *pair = adapter != NULL ? &adapter->pairs[i * LORA_TARGETS + t] : &none;
+      if (lora != NULL)
+        model->ops->lora_set(model->device, lora, slot, pair->rank, pair->a, pair->b);
+    }
+  }
+}

@@ -1,0 +1,31 @@
+/* adapter.h: a low-rank adapter (LoRA) as PEFT saves it, read and checked against a model.
+ *
+ * adapter_config.json and adapter_model.safetensors become fp32 matrices in host memory, with the
+ * scale alpha / r in B. Reading needs only the blueprint: any thread. What a model cannot do with
+ * an adapter (DoRA, biases, other modules than the linear layers of attention and dense MLPs) is
+ * refused by name.
+ */
+#ifndef INFERD_ENGINE_MODEL_ADAPTER_H
+#define INFERD_ENGINE_MODEL_ADAPTER_H
+
+#include "engine/model/model.h"
+
+enum { ADAPTER_RANK_MAX = 512 };
+
+typedef struct adapter adapter_t;
+
+/* Reads DIR. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED (file, key or tensor, value, what is
+ * supported), ERR_NO_MEMORY. `rank_max`: larger ranks are refused. */
+int adapter_read(const blueprint_t *blueprint, const char *dir, int32_t rank_max, adapter_t **out,
+                 error_t *error);
+void adapter_free(adapter_t *adapter); /* NULL is allowed */
+
+/* Before model_prepare: takes device memory for adapters 1..slots. ERR_CONFIGURATION when the back
+ * end has no adapters. */
+int model_adapters(model_t *model, int32_t slots, int32_t rank_max, error_t *error);
+/* Bytes that this takes. */
+size_t model_adapter_bytes(const blueprint_t *blueprint, int32_t slots, int32_t rank_max);
+/* Engine thread, between steps, no request uses the slot: copies the matrices; NULL empties it. */
+void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter);
+
+#endif

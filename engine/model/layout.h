@@ -1,0 +1,126 @@
+/* layout.h: the names and shapes of a family's tensors, as data.
+ *
+ * A layout is a table of patterns; tensors.c makes the expected tensor list of a model from it.
+ * Constant; any thread may read it. Symbols: V vocabulary, E embedding width (of ROLE_EMBED) or
+ * experts, h hidden size, f MLP width, I width of an expert, D head_dim, Hq/Hk heads.
+ */
+#ifndef INFERD_ENGINE_MODEL_LAYOUT_H
+#define INFERD_ENGINE_MODEL_LAYOUT_H
+
+#include <stdbool.h>
+
+/* What a tensor does in the forward. The layer roles repeat once per layer. */
+typedef enum tensor_role {
+  ROLE_EMBED,       /* [V, E] */
+  ROLE_POSITIONS,   /* [positions + offset, h] */
+  ROLE_PROJECT_IN,  /* [h, E] */
+  ROLE_PROJECT_OUT, /* [E, h] */
+  ROLE_FINAL_NORM,  /* [h] */
+  ROLE_HEAD,        /* [V, E] */
+  ROLE_ATTN_NORM,   /* [h]; the first of a layer */
+  ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
+  ROLE_MLP_NORM,              /* [h] */
+  ROLE_ATTN_OUT_NORM,         /* [h] after attention, before the residual sum */
+  ROLE_MLP_OUT_NORM,          /* [h] */
+  ROLE_QKV,                   /* fused in the file: [(Hq + 2 Hk) D, h] */
+  ROLE_Q,                     /* [Hq D, h] */
+  ROLE_K,                     /* [Hk D, h] */
+  ROLE_V,                     /* [Hk D, h] */
+  ROLE_O,                     /* [h, Hq D] */
+  ROLE_Q_NORM,                /* [D] or [Hq D] */
+  ROLE_K_NORM,                /* [D] or [Hk D] */
+  ROLE_SINKS,                 /* [Hq] */
+  ROLE_GATE,                  /* [f, h] */
+  ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
+  ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */
+  ROLE_DOWN,                  /* [h, f]; fc2 of a plain MLP */
+  ROLE_ROUTER,                /* [E, h] */
+  ROLE_EXPERT_GATE,           /* [I, h] of each expert */
+  ROLE_EXPERT_UP,             /* [I, h] */
+  ROLE_EXPERT_GATE_UP,        /* [2 I, h], gate and up interleaved: all experts in one tensor */
+  ROLE_EXPERT_GATE_UP_SCALES, /* behind the blocks that they belong to */
+  ROLE_EXPERT_DOWN,           /* [h, I] */
+  ROLE_EXPERT_DOWN_SCALES,
+  ROLE_SHARED_GATE,   /* [s, h] */
+  ROLE_SHARED_UP,     /* [s, h] */
+  ROLE_SHARED_DOWN,   /* [h, s] */
+  ROLE_SHARED_SWITCH, /* [1, h] */
+  ROLE_COUNT
+} tensor_role_t;
+
+/* Symbolic dimensions, resolved against a blueprint. */
+typedef enum dim {
+  DIM_NONE, /* no second dimension: a vector */
+  DIM_VOCAB,
+  DIM_EMBED,
+  DIM_HIDDEN,
+  DIM_MLP,
+  DIM_Q,
+  DIM_KV,
+  DIM_QKV,
+  DIM_HEAD,
+  DIM_Q_NORM, /* D, or Hq D when q and k are normed over all heads */
+  DIM_K_NORM,
+  DIM_HEADS,
+  DIM_POSITIONS,
+  DIM_GATE_UP,   /* 2 f */
+  DIM_EXPERTS,   /* E */
+  DIM_EXPERT,    /* I */
+  DIM_EXPERT_UP, /* 2 I */
+  DIM_SHARED,    /* width of the shared expert */
+  DIM_ONE
+} dim_t;
+
+/* How the file holds a tensor that is used as [rows, cols]. */
+typedef enum form {
+  FORM_PLAIN,        /* [rows, cols], or [rows] */
+  FORM_TURNED,       /* [cols, rows] */
+  FORM_EACH,         /* one tensor per expert; '*' in the name is the expert */
+  FORM_STACK,        /* [E, rows] */
+  FORM_STACK_TURNED, /* [E, cols, rows] */
+  FORM_STACK_BLOCKS, /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */
+  FORM_STACK_SCALES  /* U8 [E, rows, cols / 32]: their exponents */
+} form_t;
+
+/* When a tensor, or its bias, is expected. */
+typedef enum when {
+  WHEN_NEVER,
+  WHEN_ALWAYS,
+  WHEN_UNTIED,
+  WHEN_PROJECTED,
+  WHEN_FINAL_NORM,
+  WHEN_NORM_AFFINE,
+  WHEN_QKV_BIAS,
+  WHEN_O_BIAS,
+  WHEN_MLP_BIAS,
+  WHEN_QK_NORM,
+  WHEN_DENSE, /* layers without experts */
+  WHEN_DENSE_BIAS,
+  WHEN_EXPERTS,
+  WHEN_EXPERTS_PLAIN, /* layers with experts that are not MXFP4 */
+  WHEN_EXPERTS_MXFP4,
+  WHEN_SHARED
+} when_t;
+
+typedef struct tensor_pattern {
+  tensor_role_t role;
+  /* Without prefix and ".weight"; '#' is the layer; leading '/' = no prefix, trailing '!' = the
+   * name has no ".weight" or ".bias". */
+  const char *name;
+  dim_t rows, cols;
+  when_t weight, bias;
+  form_t form;
+} tensor_pattern_t;
+
+typedef struct layout {
+  const tensor_pattern_t *patterns;
+  int num_patterns;
+  const char *prefixes[4]; /* tried in order; NULL ends */
+  const char *ignored[6];  /* names that hold or, after '$', end in one of these; NULL ends */
+} layout_t;
+
+extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
+extern const layout_t layout_gemma2, layout_gemma3, layout_phi3, layout_olmo2;
+extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
+
+#endif

@@ -1,0 +1,81 @@
+/* op_types.h: what the operations of ops.h are told about a layer: norm, rope, attention, experts.
+ *
+ * Plain data, filled once while a model loads and constant afterwards. Symbols: h hidden size, D
+ * head_dim, Hq/Hk query and K/V heads, E experts, k experts of a row, I width of an expert.
+ */
+#ifndef INFERD_ENGINE_OP_TYPES_H
+#define INFERD_ENGINE_OP_TYPES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct weight weight_t; /* a matrix in the back end's own layout */
+typedef struct vector vector_t; /* a vector (norm weight, bias) on the device */
+
+typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind_t;
+typedef struct norm {
+  norm_kind_t kind;
+  int32_t width;
+  float eps;
+  const vector_t *weight; /* [width] or NULL = ones */
+  const vector_t *bias;   /* [width] or NULL; LayerNorm only */
+} norm_t;
+
+/* Rotary embedding on halves (i, i + dims/2); models.md 5. angle = float(position) * inv_freq[i] in
+ * fp32; cos and sin are multiplied by `scale`. */
+typedef struct rope {
+  int32_t dims;          /* rotated dimensions of a head, even; the rest pass unchanged */
+  const float *inv_freq; /* [dims / 2], host memory, lives as long as the model */
+  float scale;           /* 1 unless yarn or longrope */
+} rope_t;
+
+typedef struct attention {
+  int32_t layer;
+  int32_t num_heads, num_kv_heads, head_dim;
+  float scale;            /* of q.k before the softmax */
+  float softcap;          /* 0 = none: s = cap * tanh(s / cap) after scale, before mask */
+  int32_t window;         /* 0 = none; key j visible to p iff p - window < j <= p */
+  const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
+  const vector_t *k_norm; /* [D] or NULL */
+  bool norm_whole;        /* q_norm is [Hq D], k_norm [Hk D]: one norm over all heads (OLMo 2) */
+  float norm_eps;
+  const rope_t *rope;    /* NULL = learned or no positions */
+  const vector_t *sinks; /* [Hq] extra logit in the denominator, or NULL */
+} attention_t;
+
+typedef enum activation {
+  ACTIVATION_RELU,      /* out[f] = act(in[f]) */
+  ACTIVATION_GELU,      /* erf form */
+  ACTIVATION_GELU_TANH, /* gelu_new, gelu_pytorch_tanh */
+  ACTIVATION_SILU_MUL,  /* out[f] = silu(in[i]) * in[f + i], in has 2f columns: gate then up */
+  ACTIVATION_GELU_TANH_MUL,
+  /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): (u + 1) * g * sigmoid(1.702 g) */
+  ACTIVATION_CLAMPED_SWIGLU
+} activation_t;
+
+/* True when the input of an activation has 2f columns: gate, then up. */
+static inline bool activation_is_gated(activation_t kind) {
+  return kind == ACTIVATION_SILU_MUL || kind == ACTIVATION_GELU_TANH_MUL ||
+         kind == ACTIVATION_CLAMPED_SWIGLU;
+}
+
+/* Low-rank additions to one linear layer [N, K], one pair of matrices per adapter (Hu et al. 2021).
+ */
+typedef struct lora lora_t;
+
+/* A mixture of experts: E gated MLPs of width I, of which every row takes k. The weights of the
+ * experts are stacks (weight_source_t) of E matrices. The router's is of DTYPE_F32 whatever the
+ * model's type: its logits are made and compared in fp32. */
+typedef struct moe {
+  int32_t num_experts, top_k, width; /* E, k, I; 1 <= k <= E */
+  bool normalise;                    /* the k weights of a row sum to 1 */
+  activation_t activation;           /* a gated one */
+  const weight_t *router;            /* [E, h] */
+  const vector_t *router_bias;       /* [E] or NULL */
+  const weight_t *up;                /* E x [2 I, h]: gate rows, then up rows */
+  const vector_t *up_bias;           /* [E, 2 I] or NULL */
+  const weight_t *down;              /* E x [h, I] */
+  const vector_t *down_bias;         /* [E, h] or NULL */
+} moe_t;
+
+#endif

@@ -1,0 +1,56 @@
+/* chat_template.h: from the messages of a request to prompt text.
+ *
+ * Finds a model's chat templates in its directory, compiles them at start, shapes the messages of a
+ * request as the reference servers do, and renders. Loading belongs to the loading thread; a loaded
+ * set never changes, and any number of threads may render with it at once.
+ */
+#ifndef INFERD_ENGINE_TEMPLATE_CHAT_TEMPLATE_H
+#define INFERD_ENGINE_TEMPLATE_CHAT_TEMPLATE_H
+
+#include "engine/template/template.h"
+
+typedef struct chat_templates chat_templates_t;
+
+/* Reads `dir`: chat_template.jinja, chat_template.json, chat_templates/NAME.jinja and the field
+ * chat_template of tokenizer_config.json (a string, or a list of {name, template}), in this order
+ * of preference, and the special tokens (bos_token, ...) of tokenizer_config.json and
+ * special_tokens_map.json. `path` (--chat-template, NULL = none) replaces every template of the
+ * directory. A directory without a template is no error: chat_templates_any is then false. One
+ * whose template does not compile is none either: see chat_templates_problem.
+ * 0, ERR_MODEL_MALFORMED for JSON that cannot be read, ERR_IO, ERR_CONFIGURATION for `path` ("FILE,
+ * line N: reason"), ERR_NO_MEMORY. */
+int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error);
+void chat_templates_free(chat_templates_t *templates); /* NULL is allowed */
+
+/* Why the directory's template cannot be used (it does not compile): chat is then refused with this
+ * text, and the operator should read it at start. NULL when there is nothing wrong. */
+const char *chat_templates_problem(const chat_templates_t *templates);
+bool chat_templates_any(const chat_templates_t *templates);
+/* What the template that serves requests with (without) tools knows. False without a template. */
+bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name);
+bool chat_template_takes_parts(const chat_templates_t *templates, bool has_tools);
+
+typedef struct chat_input {
+  const json_t *messages;  /* array of objects, with role; checked by the caller field by field */
+  const json_t *tools;     /* array of objects or NULL: the template sees None */
+  const json_t *documents; /* array of objects or NULL: the template sees None */
+  const json_t *kwargs;    /* chat_template_kwargs, an object or NULL */
+  const json_t *effort;    /* reasoning_effort, a string or NULL: absent */
+  bool add_generation_prompt;
+  bool continue_final_message; /* the prompt ends inside the last message */
+  int64_t now_seconds;         /* seconds since 1970, for strftime_now */
+} chat_input_t;
+
+/* Shapes and renders. The shaping: `developer` becomes `system` unless the template mentions it;
+ * `arguments` of tool calls are parsed (empty and null: {}); an empty `tool_calls` is dropped; text
+ * parts of a content are joined by a newline unless the template iterates over content; reasoning
+ * stands under reasoning_content as well as under the name it came by. Absent members stay absent.
+ *
+ * 0 and *out (jinja_output_free), or ERR_BAD_REQUEST with the template's own words for
+ * raise_exception, with template name, line and reason for others; ERR_INVALID_VALUE with `param`
+ * for arguments that are no JSON, for a kwarg that may not be set and for a final message that
+ * cannot be continued; ERR_INTERNAL without memory. Without a template: ERR_BAD_REQUEST. */
+int chat_template_render(const chat_templates_t *templates, const chat_input_t *input,
+                         jinja_output_t *out, error_t *error);
+
+#endif

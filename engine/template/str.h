@@ -1,0 +1,69 @@
+/* str.h: strings that know which of their bytes a request has brought, and the sinks they grow in.
+ *
+ * A string is immutable. Its origin is the template, the request, or a mixture with a list of the
+ * request's parts. A sink is a growing text; the string made from it shares its bytes, and
+ * appending to that very string goes on in the same bytes, so that `ns.text = ns.text + x` in a
+ * loop stays linear. All memory belongs to the render. The rendering thread only.
+ */
+#ifndef INFERD_ENGINE_TEMPLATE_STR_H
+#define INFERD_ENGINE_TEMPLATE_STR_H
+
+#include "engine/byte_span.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct run;
+
+typedef enum str_origin { ORIGIN_TEMPLATE, ORIGIN_REQUEST, ORIGIN_MIXED } str_origin_t;
+
+typedef struct sink {
+  char *data;
+  size_t length, capacity;
+  byte_span_t *marks; /* request's parts, ascending */
+  uint32_t num_marks, marks_capacity;
+} sink_t;
+
+typedef struct str {
+  const char *bytes;        /* valid UTF-8, not NUL-terminated */
+  sink_t *sink;             /* where the bytes grew, NULL = nowhere */
+  const byte_span_t *marks; /* ORIGIN_MIXED; the last may reach beyond length: clip */
+  uint32_t length;          /* bytes */
+  uint32_t num_chars;       /* code points; STR_UNCOUNTED until somebody asks */
+  uint32_t num_marks;
+  uint32_t mark_base; /* bytes of the marked text before this string */
+  uint8_t origin;     /* str_origin_t */
+} str_t;
+
+enum { STR_BYTES_MAX = 1 << 28 };
+#define STR_UNCOUNTED UINT32_MAX
+
+str_t *str_wrap(struct run *run, const char *bytes, size_t length, str_origin_t origin);
+str_t *str_copy(struct run *run, const char *bytes, size_t length, str_origin_t origin);
+str_t *str_text(struct run *run, const char *literal); /* a C string that lives for ever */
+/* Bytes begin .. end - 1 of `s`, on code point boundaries. */
+str_t *str_part(struct run *run, const str_t *s, size_t begin, size_t end);
+str_t *str_concat(struct run *run, const str_t *a, const str_t *b);
+uint32_t str_chars(const str_t *s); /* code points */
+/* Byte offset of code point `index`, 0 .. str_chars. */
+size_t str_offset(const str_t *s, uint32_t index);
+bool str_equal(const str_t *a, const str_t *b);
+bool str_is(const str_t *s, const char *literal);
+int str_compare(const str_t *a, const str_t *b);
+/* First occurrence of `part` in bytes from .. end - 1, or -1. */
+int64_t str_find(struct run *run, const str_t *s, size_t from, size_t end, const str_t *part);
+int64_t str_rfind(struct run *run, const str_t *s, size_t from, size_t end, const str_t *part);
+
+sink_t *sink_new(struct run *run);
+void sink_put(struct run *run, sink_t *sink, const char *bytes, size_t length, bool request);
+void sink_puts(struct run *run, sink_t *sink, const char *literal);
+void sink_put_str(struct run *run, sink_t *sink, const str_t *s);
+void sink_put_part(struct run *run, sink_t *sink, const str_t *s, size_t begin, size_t end);
+str_t *sink_str(struct run *run, sink_t *sink);
+
+/* Reads the code point at *at and moves behind it. Valid UTF-8. */
+uint32_t str_next(const char *bytes, size_t *at);
+size_t str_previous(const char *bytes, size_t at); /* start of the code point before `at` */
+
+#endif

@@ -1,0 +1,65 @@
+/* load_unigram.c: the Unigram model of tokenizer.json.
+ *
+ * The loading thread only. Its vocabulary is a list of [piece, score]; an id is a place in it.
+ */
+#include "engine/text/load.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char where[] = "model.vocab";
+static const double unk_penalty = 10; /* kUnkPenalty of SentencePiece */
+
+/* One [piece, score]. */
+static int read_entry(load_t *load, const json_t *entry, uint32_t id, double *lowest) {
+  tokenizer_t *t = load->t;
+  char quoted[96];
+  const json_t *piece = entry->type == JSON_ARRAY ? json_first(entry) : NULL;
+  const json_t *score = piece == NULL ? NULL : json_next(piece);
+  if (entry->type != JSON_ARRAY || entry->count != 2 || piece->type != JSON_STRING ||
+      !json_double(score, &t->unigram.scores[id]))
+    return load_fail(load, where, "entry %u is not [piece, score]", id);
+  if (piece->length > VOCAB_PIECE_BYTES_MAX)
+    return load_fail(load, where, "entry %u is longer than %d bytes", id, VOCAB_PIECE_BYTES_MAX);
+  vocab_result_t result = vocab_put(&t->bpe.vocab, piece->text, piece->length, id);
+  if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
+  if (result == VOCAB_DUPLICATE)
+    return load_fail(load, where, "the piece \"%s\" is there twice", load_quote(quoted, piece));
+  if (t->unigram.scores[id] < *lowest) *lowest = t->unigram.scores[id];
+  return 0;
+}
+
+static int read_entries(load_t *load, const json_t *vocab) {
+  tokenizer_t *t = load->t;
+  double lowest = INFINITY;
+  uint32_t id = 0;
+  if (vocab == NULL || vocab->type != JSON_ARRAY || vocab->count == 0)
+    return load_fail(load, where, "an array of [piece, score] is needed");
+  if (vocab->count > VOCAB_COUNT_MAX)
+    return load_fail(load, where, "%u pieces, at most %d", vocab->count, VOCAB_COUNT_MAX);
+  t->unigram.scores = calloc(vocab->count, sizeof *t->unigram.scores);
+  if (t->unigram.scores == NULL || !vocab_init(&t->bpe.vocab, vocab->count, vocab->count))
+    return load_no_memory(load);
+  JSON_EACH(entry, vocab) {
+    int rc = read_entry(load, entry, id++, &lowest);
+    if (rc != 0) return rc;
+  }
+  t->unigram.unk_score = lowest - unk_penalty;
+  return 0;
+}
+
+int load_unigram(load_t *load, const json_t *model) {
+  tokenizer_t *t = load->t;
+  int64_t unk;
+  if (t->pretokenizer.byte_level)
+    return load_fail(load, "model", "a Unigram model behind ByteLevel is not supported");
+  if (!load_bool(load, model, "byte_fallback", "model", &t->unigram.byte_fallback))
+    return ERR_MODEL_MALFORMED;
+  int rc = read_entries(load, load_field(model, "vocab"));
+  if (rc != 0) return rc;
+  if (!json_int64(load_field(model, "unk_id"), &unk) || unk < 0 || unk >= t->bpe.vocab.num_ids)
+    return load_fail(load, "model", "\"unk_id\" must be a place in the vocabulary");
+  t->unigram.unk = (uint32_t)unk;
+  t->bpe.unk = (uint32_t)unk;
+  return unigram_finish(&t->unigram, &t->bpe.vocab) ? 0 : load_no_memory(load);
+}

@@ -1,0 +1,56 @@
+/* plain.c: where bytes that must stay text lie after normalising.
+ *
+ * Runs on the tokenizing threads, with the scratch of the thread. The normaliser does not say where
+ * a byte has gone, so the parts between the ends of spans are normalised by themselves: put
+ * together they nearly always give the normalised gap, and then their lengths are the answer.
+ */
+#include "engine/checked.h"
+#include "engine/text/tokenizer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool push(tokenizer_scratch_t *s, size_t begin, size_t end) {
+  if (begin == end) return true;
+  if (s->num_spans == s->spans_capacity) {
+    size_t capacity = s->spans_capacity == 0 ? 64 : 2 * s->spans_capacity, bytes;
+    if (!checked_mul(capacity, sizeof *s->spans, &bytes)) return false;
+    byte_span_t *spans = realloc(s->spans, bytes);
+    if (spans == NULL) return false;
+    s->spans = spans;
+    s->spans_capacity = capacity;
+  }
+  s->spans[s->num_spans++] = (byte_span_t){begin, end};
+  return true;
+}
+
+bool plain_map(const normalizer_t *n, tokenizer_scratch_t *scratch, const uint8_t *text,
+               size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
+               const uint8_t *normal, size_t normal_length) {
+  size_t at = 0, done = 0, i = 0;
+  scratch->num_spans = 0;
+  while (i < num_plain && plain[i].end <= offset) i++;
+  while (at < length) {
+    bool inside = i < num_plain && plain[i].begin <= offset + at;
+    size_t stop = length;
+    if (i < num_plain) {
+      size_t edge = (inside ? plain[i].end : plain[i].begin) - offset;
+      if (edge < stop) stop = edge;
+    }
+    const uint8_t *part = text + at, *limit = text + length;
+    size_t part_length = stop - at;
+    if (at == 0 ? !normalizer_run(n, &scratch->part, &part, &part_length, &limit)
+                : !normalizer_run_inner(n, &scratch->part, &part, &part_length))
+      return false;
+    if (part_length > normal_length - done ||
+        (part_length > 0 && memcmp(part, normal + done, part_length) != 0))
+      break;
+    if (inside && !push(scratch, done, done + part_length)) return false;
+    done += part_length;
+    at = stop;
+    i += inside;
+  }
+  if (at == length && done == normal_length) return true;
+  scratch->num_spans = 0; /* a mark has joined a letter over an end */
+  return push(scratch, 0, normal_length);
+}

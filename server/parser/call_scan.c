@@ -1,0 +1,183 @@
+/* call_scan.c: see call_scan.h. Whoever owns the choice; allocates only as values grow. */
+#include "server/parser/call_scan.h"
+
+#include "engine/json.h"
+
+#include <string.h>
+
+static void reset(call_scan_t *scan) {
+  buffer_t value = scan->value, name = scan->name;
+  *scan = (call_scan_t){.value = value, .name = name};
+  buffer_clear(&scan->value);
+  buffer_clear(&scan->name);
+}
+
+void call_scan_start(call_scan_t *scan, bool needs_arguments) {
+  reset(scan);
+  scan->needs_arguments = needs_arguments;
+}
+
+void call_scan_start_named(call_scan_t *scan, const char *name, size_t length) {
+  reset(scan);
+  scan->only_arguments = scan->has_name = true;
+  buffer_append(&scan->name, name, length);
+}
+
+void call_scan_free(call_scan_t *scan) {
+  buffer_free(&scan->value);
+  buffer_free(&scan->name);
+}
+
+static void say(const output_sink_t *sink, output_kind_t kind, const buffer_t *text) {
+  sink->take(sink->context, kind, text->data, text->length);
+}
+
+void call_scan_flush(call_scan_t *scan, const output_sink_t *sink) {
+  if (!scan->streaming || scan->value.length == 0) return;
+  say(sink, OUTPUT_CALL_TEXT, &scan->value);
+  buffer_clear(&scan->value);
+}
+
+static void begin(call_scan_t *scan, const output_sink_t *sink) {
+  scan->streaming = true;
+  say(sink, OUTPUT_CALL_BEGIN, &scan->name);
+}
+
+/* Puts the decoded text of the JSON string in `text` in its place; false when it is none. */
+static bool decode(buffer_t *text) {
+  json_doc_t *doc = NULL;
+  buffer_t plain = {0};
+  if (json_parse(text->data, text->length, &json_limits_request, &doc, NULL) != 0) return false;
+  const json_t *root = json_root(doc);
+  bool is_string = root->type == JSON_STRING;
+  if (is_string) {
+    buffer_append(&plain, root->text, root->length);
+    buffer_clear(text);
+    buffer_append(text, plain.data, plain.length);
+  }
+  json_free(doc);
+  buffer_free(&plain);
+  return is_string;
+}
+
+static bool is_object(const buffer_t *text) {
+  json_doc_t *doc = NULL;
+  if (json_parse(text->data, text->length, &json_limits_request, &doc, NULL) != 0) return false;
+  bool object = json_root(doc)->type == JSON_OBJECT;
+  json_free(doc);
+  return object;
+}
+
+/* Arguments that were kept whole: an object, a string that holds one, or null. */
+static bool settle_arguments(buffer_t *value) {
+  if (value->length == 0) return false;
+  if (value->data[0] == '{') return true;
+  bool is_null = value->length == 4 && memcmp(value->data, "null", 4) == 0;
+  if (!is_null && (value->data[0] != '"' || !decode(value))) return false;
+  if (is_null || value->length == 0) {
+    buffer_clear(value);
+    buffer_text(value, "{}");
+    return true;
+  }
+  return is_object(value);
+}
+
+static call_member_t member_of(const call_scan_t *scan) {
+  static const struct {
+    const char *key;
+    call_member_t member;
+  } keys[] = {
+      {"name", MEMBER_NAME}, {"arguments", MEMBER_ARGUMENTS}, {"parameters", MEMBER_ARGUMENTS}};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    if (strlen(keys[i].key) == scan->key_length &&
+        memcmp(keys[i].key, scan->key, scan->key_length) == 0) {
+      return keys[i].member;
+    }
+  }
+  return MEMBER_OTHER;
+}
+
+/* False: a member that was there before. */
+static bool begin_value(call_scan_t *scan, char c, const output_sink_t *sink) {
+  scan->member = member_of(scan);
+  scan->in_value = true;
+  if (scan->member == MEMBER_NAME) return !scan->has_name;
+  if (scan->member == MEMBER_OTHER) return true;
+  if (scan->has_arguments) return false;
+  if (scan->has_name && c == '{') begin(scan, sink);
+  return true;
+}
+
+static bool end_value(call_scan_t *scan, const output_sink_t *sink) {
+  scan->in_value = false;
+  switch (scan->member) {
+  case MEMBER_OTHER: return true;
+  case MEMBER_NAME:
+    scan->has_name = true;
+    return decode(&scan->name) && scan->name.length > 0 && scan->name.length <= CALL_NAME_BYTES_MAX;
+  case MEMBER_ARGUMENTS: break;
+  }
+  scan->has_arguments = true;
+  if (!scan->streaming) return settle_arguments(&scan->value);
+  call_scan_flush(scan, sink);
+  return true;
+}
+
+static void keep(call_scan_t *scan, char c) {
+  if (scan->member == MEMBER_ARGUMENTS) buffer_char(&scan->value, c);
+  /* Escaped at worst six times as long: what is longer is refused at its end. */
+  if (scan->member == MEMBER_NAME && scan->name.length <= 6 * CALL_NAME_BYTES_MAX + 2) {
+    buffer_char(&scan->name, c);
+  }
+}
+
+static call_result_t finish(call_scan_t *scan, const output_sink_t *sink) {
+  if (!scan->has_name || (scan->needs_arguments && !scan->has_arguments)) return CALL_BAD;
+  if (!scan->streaming) {
+    begin(scan, sink);
+    if (!scan->has_arguments) buffer_text(&scan->value, "{}");
+  }
+  call_scan_flush(scan, sink);
+  sink->take(sink->context, OUTPUT_CALL_END, "", 0);
+  return CALL_DONE;
+}
+
+static bool in_number(json_scan_state_t state) {
+  return state >= SCAN_MINUS && state <= SCAN_EXPONENT_DIGITS;
+}
+
+/* One byte inside, or directly behind, the outermost object. */
+static call_result_t member_byte(call_scan_t *scan, char c, json_scan_t before,
+                                 const output_sink_t *sink) {
+  json_scan_state_t state = scan->json.state;
+  bool top = before.depth == 1;
+  if (top && state == SCAN_IN_KEY) {
+    if (before.state != SCAN_IN_KEY) {
+      scan->key_length = 0;
+    } else if (scan->key_length < CALL_KEY_BYTES_MAX) {
+      scan->key[scan->key_length++] = c;
+    }
+  }
+  if (top && before.state == SCAN_VALUE && state != SCAN_VALUE) {
+    if (!begin_value(scan, c, sink)) return CALL_BAD;
+  }
+  if (scan->in_value) {
+    bool behind = top && in_number(before.state) && !in_number(state);
+    if (!behind) keep(scan, c);
+    bool ends = behind || (scan->json.depth == 1 && state == SCAN_AFTER);
+    if (ends && !end_value(scan, sink)) return CALL_BAD;
+  }
+  return state == SCAN_DONE ? finish(scan, sink) : CALL_MORE;
+}
+
+call_result_t call_scan_byte(call_scan_t *scan, char c, const output_sink_t *sink) {
+  json_scan_t before = scan->json;
+  json_scan_state_t state = json_scan_byte(&scan->json, c);
+  if (state == SCAN_BAD) return CALL_BAD;
+  if (before.depth == 0 && c != '{') return CALL_BAD;
+  if (!scan->only_arguments) return member_byte(scan, c, before, sink);
+  if (!scan->streaming) begin(scan, sink);
+  scan->has_arguments = true;
+  buffer_char(&scan->value, c);
+  return state == SCAN_DONE ? finish(scan, sink) : CALL_MORE;
+}

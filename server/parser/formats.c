@@ -1,0 +1,66 @@
+/* formats.c: how the families of models mark tool calls and thoughts. Constant data.
+ *
+ * The words are those of the models' own chat templates: Hermes 2 Pro and Qwen 2.5/3; Llama 3.1 to
+ * 3.3; Mistral v1 to v13; and a bare JSON object for models that know none of them.
+ */
+#include "server/parser/output.h"
+
+#include <string.h>
+
+const tool_format_t tool_formats[] = {
+    {.name = "hermes",
+     .open = "<tool_call>",
+     .close = "</tool_call>",
+     .begin_name = "<tool_call>\n{\"name\": \"",
+     .end_name = "\", \"arguments\": ",
+     .end_call = "}\n</tool_call>",
+     .between = "\n"},
+    {.name = "llama3_json",
+     .open = "<|python_tag|>",
+     .begin_name = "{\"name\": \"",
+     .end_name = "\", \"parameters\": ",
+     .end_call = "}",
+     .between = "; ",
+     .bare = true},
+    {.name = "mistral",
+     .open = "[TOOL_CALLS]",
+     .begin_name = "{\"name\": \"",
+     .end_name = "\", \"arguments\": ",
+     .end_call = "}",
+     .between = ", ",
+     .before_all = "[TOOL_CALLS][",
+     .behind_all = "]",
+     .list = true,
+     .bare = true,
+     .name_end = "[ARGS]",
+     .id_mark = "[CALL_ID]",
+     .short_ids = true},
+    {.name = "json",
+     .begin_name = "{\"name\": \"",
+     .end_name = "\", \"arguments\": ",
+     .end_call = "}",
+     .between = "\n",
+     .list = true,
+     .bare = true},
+    {.name = NULL},
+};
+
+const reasoning_format_t reasoning_formats[] = {
+    {"think", "<think>", "</think>"}, /* DeepSeek R1, Qwen 3, QwQ, SmolLM 3 */
+    {"mistral", "[THINK]", "[/THINK]"},
+    {NULL, NULL, NULL},
+};
+
+const tool_format_t *tool_format_find(const char *name) {
+  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    if (strcmp(format->name, name) == 0) return format;
+  }
+  return NULL;
+}
+
+const reasoning_format_t *reasoning_format_find(const char *name) {
+  for (const reasoning_format_t *format = reasoning_formats; format->name != NULL; format++) {
+    if (strcmp(format->name, name) == 0) return format;
+  }
+  return NULL;
+}

@@ -1,0 +1,383 @@
+/* output.c: the state machine behind output.h. One owner, one thread at a time.
+ *
+ * Text that may still become something else waits in `pending`: the start of a marker, and blanks
+ * that a marker behind them would swallow. The text of a call waits in `raw` until it is certain
+ * that it is one. What waits in `pending` is bounded, so that every byte is looked at a bounded
+ * number of times.
+ */
+#include "server/parser/output.h"
+
+#include "server/parser/call_scan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLANKS_HELD_MAX = 256 };
+
+typedef enum stage {
+  STAGE_START,     /* thoughts may open */
+  STAGE_REASONING, /* until they close */
+  STAGE_FIRST,     /* content begins; a bare call may too */
+  STAGE_CONTENT,
+  STAGE_OPENED, /* a call was announced */
+  STAGE_NAME,   /* its name stands before its arguments */
+  STAGE_CALL,   /* inside its JSON */
+  STAGE_CALLED, /* behind it */
+  STAGE_DROP    /* nothing more is wanted */
+} stage_t;
+
+struct output_parser {
+  output_options_t options;
+  stage_t stage;
+  buffer_t pending; /* text from `at` on was not taken yet */
+  size_t at;
+  buffer_t raw;  /* the call so far, as it was written */
+  buffer_t name; /* STAGE_NAME */
+  bool trim;     /* blanks at the next text are dropped */
+  bool any_call;
+  bool in_list;
+  bool name_closed; /* STAGE_NAME: behind the name, before the arguments */
+  bool bare;        /* the call stands without its marker */
+  bool ended;       /* no text will follow */
+
+  call_scan_t call;
+};
+
+output_parser_t *output_parser_new(const output_options_t *options) {
+  output_parser_t *p = calloc(1, sizeof *p);
+  if (p == NULL) return NULL;
+  p->options = *options;
+  p->stage = options->reasoning != NULL ? STAGE_START : STAGE_FIRST;
+  if (options->reasoning != NULL && options->in_reasoning) {
+    p->stage = STAGE_REASONING;
+    p->trim = true;
+  }
+  return p;
+}
+
+void output_parser_free(output_parser_t *p) {
+  if (p == NULL) return;
+  buffer_free(&p->pending);
+  buffer_free(&p->raw);
+  buffer_free(&p->name);
+  call_scan_free(&p->call);
+  free(p);
+}
+
+bool output_parser_is_reasoning(const output_parser_t *p) {
+  return p->stage == STAGE_REASONING;
+}
+
+bool output_parser_failed(const output_parser_t *p) {
+  return p->pending.failed || p->raw.failed || p->name.failed || p->call.value.failed ||
+         p->call.name.failed;
+}
+
+/* ---- text and markers ---- */
+
+static const char *rest(const output_parser_t *p, size_t *length) {
+  *length = p->pending.length - p->at;
+  return p->pending.data + p->at;
+}
+
+static size_t blanks(const char *text, size_t length) {
+  size_t count = 0;
+  while (count < length && json_is_blank(text[count])) count++;
+  return count;
+}
+
+typedef enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE } match_t;
+
+/* Does the text begin with the marker, or could it once more has come? */
+static match_t match(const char *text, size_t length, const char *marker) {
+  size_t wanted = strlen(marker);
+  if (length >= wanted) return memcmp(text, marker, wanted) == 0 ? MATCH_WHOLE : MATCH_NONE;
+  return memcmp(text, marker, length) == 0 ? MATCH_PART : MATCH_NONE;
+}
+
+/* Where the marker begins, or may begin at the end of the text; `length` = nowhere. */
+static size_t find(const char *text, size_t length, const char *marker, bool *whole) {
+  for (size_t i = 0; i < length; i++) {
+    const char *next = memchr(text + i, marker[0], length - i);
+    if (next == NULL) break;
+    i = (size_t)(next - text);
+    match_t found = match(next, length - i, marker);
+    *whole = found == MATCH_WHOLE;
+    if (found != MATCH_NONE) return i;
+  }
+  *whole = false;
+  return length;
+}
+
+/* Says text up to the marker. True: the marker was there and was taken. Blanks before a marker are
+ * dropped, and so wait until it is clear that none comes. */
+static bool say_until(output_parser_t *p, output_kind_t kind, const char *marker,
+                      const output_sink_t *sink) {
+  size_t length;
+  const char *text = rest(p, &length);
+  if (p->trim) {
+    size_t dropped = blanks(text, length);
+    p->at += dropped;
+    text = rest(p, &length);
+    if (length > 0) p->trim = false;
+  }
+  bool whole = false;
+  size_t end = length, held = 0;
+  if (marker != NULL) end = find(text, length, marker, &whole);
+  if (p->ended && !whole) end = length;
+  bool swallow = p->ended && !whole ? p->any_call : marker != NULL;
+  while (swallow && held < end && json_is_blank(text[end - held - 1])) held++;
+  held %= BLANKS_HELD_MAX + 1; /* as many as would be left had they come one by one */
+  if (end > held) sink->take(sink->context, kind, text, end - held);
+  p->at += whole ? end + strlen(marker) : end - held;
+  if (p->ended && !whole) p->at = p->pending.length;
+  return whole;
+}
+
+/* ---- calls ---- */
+
+/* What looked like a call is none: it was content all the time. */
+static void give_up(output_parser_t *p, const output_sink_t *sink) {
+  if (p->raw.length > 0) {
+    sink->take(sink->context, OUTPUT_CONTENT, p->raw.data, p->raw.length);
+  }
+  buffer_clear(&p->raw);
+  p->stage = STAGE_CONTENT;
+  p->in_list = p->trim = false;
+}
+
+static void take_raw(output_parser_t *p, size_t count) {
+  buffer_append(&p->raw, p->pending.data + p->at, count);
+  p->at += count;
+}
+
+static bool step_first(output_parser_t *p) {
+  const tool_format_t *tools = p->options.tools;
+  size_t length;
+  const char *text = rest(p, &length);
+  size_t skip = blanks(text, length);
+  p->stage = STAGE_CONTENT;
+  if (tools == NULL || !tools->bare) return true;
+  if (p->trim) {
+    p->at += skip;
+    text = rest(p, &length);
+    skip = 0;
+  }
+  match_t marked = MATCH_NONE;
+  if (tools->open != NULL) marked = match(text + skip, length - skip, tools->open);
+  bool wait = skip == length || marked == MATCH_PART;
+  if (wait && skip <= BLANKS_HELD_MAX && !p->ended) {
+    p->stage = STAGE_FIRST;
+    return false;
+  }
+  if (marked == MATCH_WHOLE) return true;
+  bool call = skip < length && skip <= BLANKS_HELD_MAX &&
+              (text[skip] == '{' || (tools->list && text[skip] == '['));
+  if (call) {
+    p->bare = true;
+    take_raw(p, skip);
+    p->stage = STAGE_OPENED;
+  }
+  return true;
+}
+
+static bool step_opened(output_parser_t *p, const output_sink_t *sink) {
+  const tool_format_t *tools = p->options.tools;
+  size_t length;
+  const char *text = rest(p, &length);
+  size_t skip = blanks(text, length);
+  take_raw(p, skip);
+  text = rest(p, &length);
+  if (length == 0) return false;
+  if (text[0] == '{') {
+    call_scan_start(&p->call, p->bare);
+    p->stage = STAGE_CALL;
+  } else if (text[0] == '[' && tools->list && !p->in_list) {
+    p->in_list = true;
+    take_raw(p, 1);
+  } else if (tools->name_end != NULL && !p->in_list && !p->bare) {
+    buffer_clear(&p->name);
+    p->stage = STAGE_NAME;
+  } else {
+    give_up(p, sink);
+  }
+  return true;
+}
+
+static bool is_name_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.';
+}
+
+/* NAME[ARGS]{...}, NAME[CALL_ID]id[ARGS]{...}; the markers may have been taken out of the text. */
+static bool step_name(output_parser_t *p, const output_sink_t *sink) {
+  const tool_format_t *tools = p->options.tools;
+  for (;;) {
+    size_t length;
+    const char *text = rest(p, &length);
+    if (length == 0) return false;
+    match_t args = match(text, length, tools->name_end);
+    match_t id = tools->id_mark != NULL ? match(text, length, tools->id_mark) : MATCH_NONE;
+    if (text[0] == '{' && p->name.length > 0) break;
+    if (args == MATCH_WHOLE) {
+      take_raw(p, strlen(tools->name_end));
+    } else if (id == MATCH_WHOLE) {
+      take_raw(p, strlen(tools->id_mark));
+      p->name_closed = true;
+    } else if (args == MATCH_PART || id == MATCH_PART) {
+      return false;
+    } else if (is_name_byte(text[0]) && p->raw.length < BLANKS_HELD_MAX + CALL_NAME_BYTES_MAX) {
+      if (!p->name_closed) buffer_char(&p->name, text[0]);
+      take_raw(p, 1);
+    } else {
+      give_up(p, sink);
+      return true;
+    }
+  }
+  p->name_closed = false;
+  call_scan_start_named(&p->call, p->name.data, p->name.length);
+  p->stage = STAGE_CALL;
+  return true;
+}
+
+static bool step_call(output_parser_t *p, const output_sink_t *sink) {
+  while (p->at < p->pending.length) {
+    call_result_t result = call_scan_byte(&p->call, p->pending.data[p->at], sink);
+    if (result == CALL_BAD) {
+      if (!p->call.streaming) {
+        give_up(p, sink);
+      } else { /* too late to take it back: the call ends here */
+        call_scan_flush(&p->call, sink);
+        sink->take(sink->context, OUTPUT_CALL_END, "", 0);
+        p->any_call = true;
+        buffer_clear(&p->raw);
+        p->stage = p->options.one_call ? STAGE_DROP : STAGE_CONTENT;
+      }
+      return true;
+    }
+    if (!p->call.streaming) {
+      take_raw(p, 1);
+    } else {
+      p->at++;
+    }
+    if (result == CALL_DONE) {
+      p->any_call = true;
+      buffer_clear(&p->raw);
+      p->stage = p->options.one_call ? STAGE_DROP : STAGE_CALLED;
+      return true;
+    }
+  }
+  call_scan_flush(&p->call, sink);
+  return false;
+}
+
+/* Behind a call: the next of a list, the closing marker, or a separator of bare calls. */
+static bool step_called(output_parser_t *p) {
+  const tool_format_t *tools = p->options.tools;
+  size_t length;
+  const char *text = rest(p, &length);
+  p->at += blanks(text, length);
+  text = rest(p, &length);
+  if (length == 0) return false;
+  p->trim = true;
+  if (p->in_list && (text[0] == ',' || text[0] == ']')) {
+    p->in_list = text[0] == ',';
+    if (p->in_list) {
+      p->stage = STAGE_OPENED;
+      take_raw(p, 1);
+    } else {
+      p->at++;
+    }
+    return true;
+  }
+  p->stage = STAGE_CONTENT;
+  if (tools->close != NULL) {
+    match_t found = match(text, length, tools->close);
+    if (found == MATCH_WHOLE) p->at += strlen(tools->close);
+    if (found == MATCH_PART && !p->ended) p->stage = STAGE_CALLED;
+    return found != MATCH_PART || p->ended;
+  }
+  if (!tools->bare || p->in_list) return true;
+  bool separator = text[0] == ';' || text[0] == ',';
+  if (separator) take_raw(p, 1);
+  if (separator || text[0] == '{') p->stage = STAGE_OPENED;
+  return true;
+}
+
+/* ---- the whole ---- */
+
+static bool step_start(output_parser_t *p) {
+  size_t length;
+  const char *text = rest(p, &length);
+  size_t skip = blanks(text, length);
+  match_t found = match(text + skip, length - skip, p->options.reasoning->open);
+  bool near = skip <= BLANKS_HELD_MAX;
+  if (found == MATCH_PART && near && !p->ended) return false;
+  if (found == MATCH_WHOLE && near) {
+    p->at += skip + strlen(p->options.reasoning->open);
+    p->trim = true;
+    p->stage = STAGE_REASONING;
+  } else {
+    p->stage = STAGE_FIRST;
+  }
+  return true;
+}
+
+/* Takes some of what is pending; false when it needs more. */
+static bool step(output_parser_t *p, const output_sink_t *sink) {
+  const tool_format_t *tools = p->options.tools;
+  switch (p->stage) {
+  case STAGE_START: return step_start(p);
+  case STAGE_REASONING:
+    if (!say_until(p, OUTPUT_REASONING, p->options.reasoning->close, sink)) return false;
+    p->stage = STAGE_FIRST;
+    p->trim = true;
+    return true;
+  case STAGE_FIRST: return step_first(p);
+  case STAGE_CONTENT:
+    if (!say_until(p, OUTPUT_CONTENT, tools != NULL ? tools->open : NULL, sink)) return false;
+    buffer_clear(&p->raw);
+    buffer_text(&p->raw, tools->open);
+    p->bare = false;
+    p->stage = STAGE_OPENED;
+    return true;
+  case STAGE_OPENED: return step_opened(p, sink);
+  case STAGE_NAME: return step_name(p, sink);
+  case STAGE_CALL: return step_call(p, sink);
+  case STAGE_CALLED: return step_called(p);
+  case STAGE_DROP: p->at = p->pending.length; return false;
+  }
+  return false;
+}
+
+static void run(output_parser_t *p, const output_sink_t *sink) {
+  while (p->at < p->pending.length && step(p, sink)) continue;
+  size_t left = p->pending.length - p->at;
+  if (left > 0) memmove(p->pending.data, p->pending.data + p->at, left);
+  p->pending.length = left;
+  p->at = 0;
+}
+
+void output_parser_feed(output_parser_t *p, const char *text, size_t length,
+                        const output_sink_t *sink) {
+  if (length == 0) return;
+  buffer_append(&p->pending, text, length);
+  if (p->pending.failed) return;
+  run(p, sink);
+}
+
+void output_parser_end(output_parser_t *p, const output_sink_t *sink) {
+  p->ended = true;
+  run(p, sink);
+  if (p->stage == STAGE_CALL && p->call.streaming) {
+    call_scan_flush(&p->call, sink);
+    sink->take(sink->context, OUTPUT_CALL_END, "", 0);
+    buffer_clear(&p->raw);
+  }
+  bool open = p->stage == STAGE_OPENED || p->stage == STAGE_NAME || p->stage == STAGE_CALL;
+  if (open && p->raw.length > 0) give_up(p, sink);
+  if (p->stage != STAGE_DROP && p->pending.length > 0) {
+    sink->take(sink->context, OUTPUT_CONTENT, p->pending.data, p->pending.length);
+  }
+  buffer_clear(&p->pending);
+}

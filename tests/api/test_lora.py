@@ -1,0 +1,120 @@
+"""Low-rank adapters: named as a model, mixed with the base in one batch, loaded and unloaded."""
+
+import json
+import random
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+from harness import dummy_model
+
+PROMPT = "Once upon a time there was a small machine that counted everything it saw, and then"
+BODY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True,
+        "return_token_ids": True}
+FLAGS = ("--load-format", "dummy", "--seed", 7, "--served-model-name", "base", "--enable-lora",
+         "--max-model-len", 512)
+
+
+def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None):
+    """A random adapter of one module in every layer, as PEFT saves it."""
+    sizes = json.loads((model / "config.json").read_text())
+    rng = random.Random(seed)
+    rows = sizes["num_attention_heads"] * sizes["head_dim"]
+    header, data = {}, b""
+    for layer in range(sizes["num_hidden_layers"]):
+        name = f"base_model.model.model.layers.{layer}.self_attn.{module}.lora_"
+        for letter, shape in (("A", [rank, sizes["hidden_size"]]), ("B", [rows, rank])):
+            numbers = [rng.gauss(0, 0.5) for _ in range(shape[0] * shape[1])]
+            header[f"{name}{letter}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets":
+                                                [len(data), len(data) + 4 * len(numbers)]}
+            data += struct.pack(f"<{len(numbers)}f", *numbers)
+    text = json.dumps(header).encode()
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "adapter_model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + data)
+    (directory / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none",
+         "target_modules": [module], **(config or {})}))
+    return directory
+
+
+def ids(server, model, **more):
+    answer = server.post("/v1/completions", {**BODY, "model": model, **more})
+    assert answer.status == 200, answer
+    assert answer.json["model"] == model
+    return answer.json["choices"][0]["token_ids"]
+
+
+def test_adapters_of_the_configuration(start, tmp_path):
+    model = dummy_model(tmp_path / "model")
+    first = write_adapter(tmp_path / "first", model, 1)
+    second = write_adapter(tmp_path / "second", model, 2, rank=16, module="o_proj")
+    server = start(model, *FLAGS, "--lora-modules", f"one={first},two={second}")
+    cards = {card["id"]: card for card in server.get("/v1/models").json["data"]}
+    assert list(cards) == ["base", "one", "two"]
+    assert cards["one"]["parent"] == "base" and cards["base"]["parent"] is None
+    assert server.get("/v1/models/two").json["root"] == str(second)
+
+    alone = {name: ids(server, name) for name in ("base", "one", "two")}
+    assert len({tuple(tokens) for tokens in alone.values()}) == 3, "an adapter changes nothing"
+    # The same tokens in one batch with the others, and from the prefix cache.
+    names = [name for name in alone for _ in range(4)]
+    random.Random(3).shuffle(names)
+    with ThreadPoolExecutor(len(names)) as pool:
+        for name, tokens in zip(names, pool.map(lambda name: ids(server, name), names)):
+            assert tokens == alone[name], name
+    # What one of them cached is not another's.
+    salted = {"cache_salt": "fresh"}
+    for name in alone:
+        answer = server.post("/v1/completions", {**BODY, "model": name, **salted})
+        assert answer.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, name
+    assert server.post("/v1/completions", {**BODY, "model": "three"}).status == 404
+
+
+def test_adapters_at_run_time(start, tmp_path):
+    model = dummy_model(tmp_path / "model")
+    first = write_adapter(tmp_path / "first", model, 1)
+    second = write_adapter(tmp_path / "second", model, 2)
+    server = start(model, *FLAGS, "--allow-runtime-lora")
+    load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+    base = ids(server, "base")
+    assert server.post("/v1/completions", {**BODY, "model": "one"}).status == 404
+    answer = server.post(load, {"lora_name": "one", "lora_path": str(first)})
+    assert answer.status == 200 and b"'one' added" in answer.body, answer
+    tokens = ids(server, "one")
+    assert tokens != base and ids(server, "base") == base
+    assert server.post(load, {"lora_name": "one", "lora_path": str(first)}).status == 400
+    taken = server.post(load, {"lora_name": "two", "lora_path": str(second)})
+    assert taken.status == 400 and "--max-loras" in taken.error["message"]
+    assert server.post(unload, {"lora_name": "one"}).status == 200
+    assert server.post(unload, {"lora_name": "one"}).status == 404
+    assert server.post("/v1/completions", {**BODY, "model": "one"}).status == 404
+    # The slot again, under the same name: other numbers, and nothing cached of the old ones.
+    assert server.post(load, {"lora_name": "one", "lora_path": str(second)}).status == 200
+    assert ids(server, "one") != tokens and ids(server, "base") == base
+
+
+def test_adapters_that_are_refused(start, tmp_path):
+    model = dummy_model(tmp_path / "model")
+    server = start(model, *FLAGS, "--allow-runtime-lora", "--max-lora-rank", 8)
+    cases = [
+        (tmp_path / "nowhere", "adapter_config.json"),
+        (write_adapter(tmp_path / "big", model, 1, rank=9), "rank 9, supported: 1..8"),
+        (write_adapter(tmp_path / "dora", model, 1, config={"use_dora": True}), "use_dora"),
+        (write_adapter(tmp_path / "bias", model, 1, config={"bias": "all"}), "bias"),
+        (write_adapter(tmp_path / "kind", model, 1, config={"peft_type": "IA3"}), "peft_type"),
+        (write_adapter(tmp_path / "other", model, 1, module="x_proj"), "x_proj"),
+        (write_adapter(tmp_path / "wide", model, 1, module="k_proj"), "k_proj.lora_B"),
+    ]
+    for path, part in cases:
+        answer = server.post("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": str(path)})
+        assert answer.status == 400 and part in answer.error["message"], answer
+        assert answer.error["param"] == "lora_path"
+    for body in ({}, {"lora_name": "x"}, {"lora_name": 7, "lora_path": "y"},
+                 {"lora_name": "", "lora_path": "y"}, {"lora_name": "base", "lora_path": "y"}, []):
+        assert server.post("/v1/load_lora_adapter", body).status == 400, body
+    assert [c["id"] for c in server.get("/v1/models").json["data"]] == ["base"]
+
+
+def test_adapters_are_off_unless_asked_for(server):
+    answer = server.post("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "y"})
+    assert answer.status == 400 and "--enable-lora" in answer.error["message"]

@@ -1,0 +1,35 @@
+"""Guesses change how many steps an answer takes and nothing that a client sees of it."""
+
+import subprocess
+
+import pytest
+
+from harness import DEMO
+
+PROMPTS = ["Once upon a time", '{"name": "Ann", "age": 5}\n{"name": "Ann", "age":',
+           "1 2 3 1 2 3 1 2"]
+
+
+def answers(server):
+    return [server.complete(prompt, max_tokens=80, temperature=temperature, seed=3, logprobs=2,
+                            return_token_ids=True, frequency_penalty=penalty)["choices"]
+            for prompt in PROMPTS for temperature, penalty in ((0, 0), (0.8, 0), (0, 0.5))]
+
+
+@pytest.mark.parametrize("flags", [[], ["--speculative-model", DEMO]],
+                         ids=["prompt lookup", "draft model"])
+def test_answers_with_guesses_are_those_without(start, server, flags):
+    guessing = start(DEMO, "--max-model-len", 2048,
+                     "--num-speculative-tokens", 5, *flags)
+    assert answers(guessing) == answers(server)
+    made, right = (guessing.metric(f"inferd_spec_decode_{name}_tokens_total")
+                   for name in ("draft", "accepted"))
+    assert made >= right > 0
+    assert server.metric("inferd_spec_decode_draft_tokens_total") == 0
+
+
+def test_a_draft_model_of_other_tokens_is_refused(inferd, tmp_path):
+    result = subprocess.run([inferd, "serve", DEMO, "--port", "0",
+                             "--num-speculative-tokens", "3", "--speculative-model",
+                             "tests/fixtures/tiny"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 78 and "same vocabulary" in result.stdout + result.stderr

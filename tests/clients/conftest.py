@@ -1,0 +1,27 @@
+"""The same fixtures as tests/api, in the environment of the heavier clients."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "api"))
+
+from harness import DEMO, Server  # noqa: E402  pylint: disable=wrong-import-position
+
+
+def pytest_addoption(parser):
+    parser.addoption("--inferd", default="build/inferd", help="the program under test")
+
+
+@pytest.fixture(scope="session")
+def demo(request):
+    server = Server(request.config.getoption("--inferd"), DEMO, "--served-model-name", "demo",
+                    "--max-model-len", 2048)
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+@pytest.fixture
+def url(demo):
+    return f"http://{demo.host}:{demo.port}/v1"

@@ -1,0 +1,62 @@
+/* attention_rig.h: what the attention tests share: a problem on the device, and its launches. */
+#ifndef INFERD_TESTS_CUDA_ATTENTION_RIG_H
+#define INFERD_TESTS_CUDA_ATTENTION_RIG_H
+
+#include "cuda/attention.h"
+#include "tests/cuda/paged.h"
+
+typedef std::vector<int32_t> lens_t;
+
+struct attention_options {
+  int window = 0, workers = 6;
+  int items_max = 0; /* 0: as many as may be */
+  float softcap = 0, query_size = 3;
+  bool sinks = false;
+};
+
+/* Items of all rows, each cut wherever it may be. */
+template <class T> int items_of(const paged_problem<T> &p) {
+  int items = (int)p.seq_lens.size();
+  for (int32_t len : p.seq_lens) items += gpu_decode_items(len);
+  return items;
+}
+
+/* Device copies of a problem, and the arguments of the launchers. */
+template <class T> struct attention_device {
+  device_array<uint8_t> cache;
+  device_array<T> qkv, out;
+  device_array<int32_t> table, lens, starts, counts, row_items, tiles;
+  device_array<gpu_decode_item_t> items;
+  device_array<float> scales, sinks, partial, state;
+  gpu_attention_t args = {};
+
+  attention_device(const paged_problem<T> &p, const attention_options &o,
+                   const std::vector<float> &sink_values)
+      : attention_device(p, o, sink_values, o.items_max > 0 ? o.items_max : items_of(p)) {}
+  attention_device(const paged_problem<T> &p, const attention_options &o,
+                   const std::vector<float> &sink_values, int items_max)
+      : cache(p.cache), qkv(p.qkv), out((size_t)p.tokens * p.shape.num_heads * p.shape.head_dim),
+        table(p.block_table), lens(p.seq_lens), starts(p.query_start_loc), counts(4),
+        row_items(2 * p.seq_lens.size()), tiles(2 * (p.tokens + p.seq_lens.size())),
+        items(items_max), scales(p.scales), sinks(sink_values),
+        partial((size_t)items_max * p.shape.num_heads * p.shape.head_dim),
+        state((size_t)items_max * p.shape.num_heads * 2) {
+    args.kv = p.kv(cache.p, scales.p);
+    args.plan = {counts.p, items.p, row_items.p, tiles.p, items_max, (int32_t)tiles.count / 2};
+    args.qkv = qkv.p, args.out = out.p;
+    args.block_table = table.p, args.seq_lens = lens.p, args.query_start_loc = starts.p;
+    args.sinks = o.sinks ? sinks.p : nullptr;
+    args.partial = partial.p, args.partial_state = state.p;
+    args.block_table_stride = p.stride, args.rows = (int32_t)p.seq_lens.size();
+    args.layer = p.shape.layer, args.num_heads = p.shape.num_heads, args.window = o.window;
+    args.scale = 1.0f / std::sqrt((float)p.shape.head_dim), args.softcap = o.softcap;
+  }
+
+  void run(const attention_options &o) {
+    MUST(gpu_attention_plan(&args, nullptr));
+    MUST(gpu_attention_decode(&args, o.workers, nullptr));
+    MUST(gpu_attention_prefill(&args, args.plan.tiles_max, nullptr));
+  }
+};
+
+#endif

@@ -1,0 +1,162 @@
+/* test_moe.cc: mixtures of experts against double, and the bits of a row among any others. */
+#include "cuda/moe.h"
+#include "tests/cuda/check.h"
+
+struct moe_case_t {
+  int rows, hidden, width, experts, top_k;
+  bool normalise, biases;
+  gpu_activation_t activation = GPU_SILU_MUL;
+};
+
+template <class T> struct moe_device {
+  std::vector<T> h_in, h_residual, h_up, h_down;
+  std::vector<float> h_router, h_router_bias, h_up_bias, h_down_bias;
+  device_array<T> in, residual, up, down, out;
+  device_array<float> router, router_bias, up_bias, down_bias;
+  device_array<uint8_t> workspace;
+  gpu_moe_t args = {};
+
+  explicit moe_device(const moe_case_t &c)
+      : h_in(random_values<T>((size_t)c.rows * c.hidden, 1)),
+        h_residual(random_values<T>((size_t)c.rows * c.hidden, 1)),
+        h_up(random_values<T>((size_t)c.experts * 2 * c.width * c.hidden, 0.2f)),
+        h_down(random_values<T>((size_t)c.experts * c.hidden * c.width, 0.2f)),
+        h_router(random_values<float>((size_t)c.experts * c.hidden, 0.5f)),
+        h_router_bias(random_values<float>(c.experts, 1)),
+        h_up_bias(random_values<float>((size_t)c.experts * 2 * c.width, 1)),
+        h_down_bias(random_values<float>((size_t)c.experts * c.hidden, 1)), in(h_in),
+        residual(h_residual), up(h_up), down(h_down), out((size_t)c.rows * c.hidden),
+        router(h_router), router_bias(h_router_bias), up_bias(h_up_bias), down_bias(h_down_bias),
+        workspace(gpu_moe_workspace_bytes(c.hidden, c.width, c.experts, c.top_k)) {
+    args.in = in.p, args.residual = residual.p, args.out = out.p, args.router = router.p;
+    args.up = up.p, args.down = down.p;
+    if (c.biases)
+      args.router_bias = router_bias.p, args.up_bias = up_bias.p, args.down_bias = down_bias.p;
+    args.rows = c.rows, args.hidden = c.hidden, args.width = c.width;
+    args.num_experts = c.experts, args.top_k = c.top_k, args.normalise = c.normalise;
+    args.activation = c.activation, args.workspace = workspace.p;
+  }
+};
+
+static double gate_of(gpu_activation_t kind, double gate, double up) {
+  if (kind == GPU_SILU_MUL) return gate / (1 + std::exp(-gate)) * up;
+  if (kind == GPU_CLAMPED_SWIGLU) {
+    gate = std::min(gate, 7.0);
+    return (std::min(std::max(up, -7.0), 7.0) + 1) * gate / (1 + std::exp(-1.702 * gate));
+  }
+  return 0.5 * gate * (1 + std::tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) *
+         up;
+}
+
+/* What expert e adds to row r, unweighted. */
+template <class T>
+static std::vector<double> expert_reference(const moe_case_t &c, const moe_device<T> &d, int r,
+                                            int e) {
+  std::vector<double> act(c.width), out(c.hidden);
+  for (int i = 0; i < c.width; i++) {
+    double sums[2];
+    for (int u = 0; u < 2; u++) {
+      const size_t row = ((size_t)e * 2 + u) * c.width + i;
+      sums[u] = c.biases ? (double)d.h_up_bias[row] : 0;
+      for (int k = 0; k < c.hidden; k++)
+        sums[u] += (double)to_float(d.h_in[(size_t)r * c.hidden + k]) *
+                   (double)to_float(d.h_up[row * c.hidden + k]);
+    }
+    act[i] = gate_of(c.activation, sums[0], sums[1]);
+  }
+  for (int i = 0; i < c.hidden; i++) {
+    const size_t row = (size_t)e * c.hidden + i;
+    out[i] = c.biases ? (double)d.h_down_bias[row] : 0;
+    for (int k = 0; k < c.width; k++)
+      out[i] += act[k] * (double)to_float(d.h_down[row * c.width + k]);
+  }
+  return out;
+}
+
+template <class T> static void moe_case(const moe_case_t &c) {
+  moe_device<T> d(c);
+  MUST(gpu_moe(dtype_of<T>(), &d.args, nullptr));
+  std::vector<double> expected;
+  for (int r = 0; r < c.rows; r++) {
+    std::vector<double> logits(c.experts), row(c.hidden);
+    std::vector<int> order(c.experts);
+    for (int e = 0; e < c.experts; e++) {
+      logits[e] = c.biases ? (double)d.h_router_bias[e] : 0;
+      order[e] = e;
+      for (int k = 0; k < c.hidden; k++)
+        logits[e] += (double)to_float(d.h_in[(size_t)r * c.hidden + k]) *
+                     (double)d.h_router[(size_t)e * c.hidden + k];
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return logits[a] > logits[b]; });
+    double total = 0;
+    for (int j = 0; j < (c.normalise ? c.top_k : c.experts); j++)
+      total += std::exp(logits[order[j]] - logits[order[0]]);
+    for (int i = 0; i < c.hidden; i++)
+      row[i] = (double)to_float(d.h_residual[(size_t)r * c.hidden + i]);
+    for (int j = 0; j < c.top_k; j++) {
+      const auto out = expert_reference(c, d, r, order[j]);
+      const double share = std::exp(logits[order[j]] - logits[order[0]]) / total;
+      for (int i = 0; i < c.hidden; i++) row[i] += share * out[i];
+    }
+    expected.insert(expected.end(), row.begin(), row.end());
+  }
+  check_rows(std::to_string(c.rows) + " rows, " + std::to_string(c.top_k) + " of " +
+                 std::to_string(c.experts) + " experts",
+             expected, as_double(d.out.get()), c.hidden, rounding_of<T>() * 2);
+}
+
+TEST(moe_experts) {
+  moe_case<bf16_t>({5, 64, 40, 8, 2, true, false});
+  moe_case<f16_t>({1, 136, 24, 5, 5, false, true, GPU_CLAMPED_SWIGLU});
+  moe_case<bf16_t>({40, 64, 32, 3, 1, false, true, GPU_GELU_TANH_MUL}); /* many rows an expert */
+  moe_case<f16_t>({130, 32, 16, 2, 2, true, true});                     /* tiled */
+  moe_case<bf16_t>({9, 32, 16, 70, 8, true, false});                    /* most have no row */
+}
+
+/* Rows alone, and among others: few rows an expert and many take different kernels. */
+TEST(moe_bits_do_not_depend_on_the_batch) {
+  const moe_case_t c = {140, 136, 40, 4, 2, true, true};
+  moe_device<bf16_t> d(c);
+  MUST(gpu_moe(DTYPE_BF16, &d.args, nullptr));
+  const auto expected = d.out.get();
+  for (int rows : {1, 7, 33, 100}) {
+    const int first = random_below(c.rows - rows);
+    const size_t at = (size_t)first * c.hidden;
+    device_array<bf16_t> out((size_t)rows * c.hidden);
+    gpu_moe_t args = d.args;
+    args.in = d.in.p + at, args.residual = d.residual.p + at, args.out = out.p, args.rows = rows;
+    MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
+    check_that(memcmp(out.get().data(), &expected[at], out.count * sizeof(bf16_t)) == 0,
+               std::to_string(rows) + " of 140 rows");
+  }
+}
+
+/* Equal logits: the lower experts; NaN: some experts, and no fault. */
+TEST(moe_ties_and_nan) {
+  moe_case_t c = {2, 32, 16, 6, 2, true, false};
+  moe_device<bf16_t> d(c);
+  std::vector<float> zeros(c.experts * c.hidden);
+  MUST(cudaMemcpy(d.router.p, zeros.data(), zeros.size() * 4, cudaMemcpyHostToDevice));
+  MUST(gpu_moe(DTYPE_BF16, &d.args, nullptr));
+  std::vector<double> expected;
+  for (int r = 0; r < c.rows; r++) {
+    const auto a = expert_reference(c, d, r, 0), b = expert_reference(c, d, r, 1);
+    for (int i = 0; i < c.hidden; i++)
+      expected.push_back((double)to_float(d.h_residual[(size_t)r * c.hidden + i]) +
+                         (a[i] + b[i]) / 2);
+  }
+  check_rows("equal logits", expected, as_double(d.out.get()), c.hidden, 0.01);
+  for (float &x : zeros) x = NAN;
+  MUST(cudaMemcpy(d.router.p, zeros.data(), zeros.size() * 4, cudaMemcpyHostToDevice));
+  MUST(gpu_moe(DTYPE_BF16, &d.args, nullptr));
+  const auto got = as_double(d.out.get());
+  check_that(std::isnan(got[0]), "a row of NaN logits stays NaN");
+}
+
+TEST(moe_refuses) {
+  check_that(gpu_moe_workspace_bytes(64, 32, 1025, 2) == 0 &&
+                 gpu_moe_workspace_bytes(64, 30, 8, 2) == 0 &&
+                 gpu_moe_workspace_bytes(64, 32, 8, 9) == 0,
+             "sizes out of range");
+}

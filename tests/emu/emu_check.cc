@@ -1,0 +1,276 @@
+/* emu_check.cc: the checker of the `check` flavour: races, unwritten memory, early and foreign
+ * accesses.
+ *
+ * Kernels are compiled with -fsanitize=thread and linked with the hooks below instead of libtsan,
+ * so every load and store of every CUDA thread comes here, and so do those that the emulator makes
+ * for a thread (cp.async, ldmatrix). Time is a counter that every barrier advances: two accesses of
+ * one byte of shared memory, one of them a write, must have a barrier of the block between them, or
+ * of the warp when it is one warp. Named barriers and mbarriers count as the whole block's: a race
+ * between them may be missed, none is invented. In device memory a word that one block wrote is no
+ * other block's in the same launch, unless an atomic operation stands between.
+ */
+#include "emu_check.h"
+#include "emu_runtime.h"
+#include <memory>
+#include <unistd.h>
+#include <unordered_map>
+
+#if defined(EMU_CHECK)
+
+extern "C" char __executable_start, _end;
+
+namespace emu {
+
+/* What is known of a byte of shared memory. Times are those of the last access. */
+struct Cell {
+  uint32_t written, read, filled; /* filled: last write of a value */
+  uint16_t writer, reader;
+  bool lanes, warps; /* read by several lanes of a warp, by several warps */
+};
+
+static uint32_t now = 1;
+static std::unordered_map<const Block *, std::vector<Cell>> &cells() {
+  static auto *all = new std::unordered_map<const Block *, std::vector<Cell>>;
+  return *all;
+}
+
+/* Words of device memory: who wrote last, as launch number << 32 | block + 1, and what the threads
+ * of block `owner` did, if it is the running one. */
+enum { PAGE_WORDS = 1024, PAGE_BYTES = PAGE_WORDS * 4, NEAR_BYTES = 4096 };
+struct Page {
+  uint64_t writer[PAGE_WORDS] = {}, owner[PAGE_WORDS] = {};
+  Cell cell[PAGE_WORDS] = {};
+};
+static std::unordered_map<uintptr_t, std::unique_ptr<Page>> &pages() {
+  static auto *all = new std::unordered_map<uintptr_t, std::unique_ptr<Page>>;
+  return *all;
+}
+static uint64_t launch_number;
+
+void check_launch() {
+  launch_number++;
+}
+void check_block(Block *b) {
+  std::vector<Cell> &mine = cells()[b];
+  if (mine.empty()) mine.resize(SHARED_BYTES);
+  b->begun = b->synced = ++now;
+  b->uses_atomics = 0;
+  for (Warp &w : b->warp) w.synced = now;
+}
+void check_block_sync(Block *b) {
+  b->synced = ++now;
+}
+void check_warp_sync(Warp *w) {
+  w->synced = ++now;
+}
+/* Memory that was handed out again has no writers. */
+void check_memory(const void *p, size_t size) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(p) / PAGE_BYTES;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(p) + size) / PAGE_BYTES;
+  if (last - first > pages().size()) {
+    for (auto it = pages().begin(); it != pages().end();)
+      it = it->first >= first && it->first <= last ? pages().erase(it) : std::next(it);
+    return;
+  }
+  for (uintptr_t page = first; page <= last; page++) pages().erase(page);
+}
+
+void check_filled(const void *p, size_t size, bool filled) {
+  for (const Block *b : engine.group.blocks) {
+    const size_t offset = (size_t)(static_cast<const char *>(p) - b->shared);
+    if (offset >= SHARED_BYTES) continue;
+    for (size_t i = 0; i < size; i++) cells()[b][offset + i].filled = filled ? now : 0;
+  }
+}
+
+/* "file:line" of a program counter. */
+static std::string place(const void *pc) {
+  char command[200], line[300] = "";
+  const unsigned long offset = (unsigned long)(static_cast<const char *>(pc) - &__executable_start);
+  snprintf(command, sizeof command, "addr2line -se /proc/%d/exe 0x%lx", (int)getpid(), offset - 1);
+  if (FILE *f = popen(command, "r")) {
+    if (!fgets(line, sizeof line, f)) line[0] = 0;
+    pclose(f);
+    line[strcspn(line, " \n")] = 0;
+  }
+  return line[0] ? line : "?";
+}
+
+static void check_cell(const Block *b, Cell &c, const char *where, size_t offset, bool writes,
+                       const void *pc) {
+  const Fiber *f = self();
+  const uint16_t me = (uint16_t)f->linear;
+  const uint32_t warp_synced = f->home->synced;
+  const char *what = writes ? "write to" : "read of";
+  const bool own_warp = c.writer / 32u == f->warp;
+  /* Two threads may write one value to a word of device memory, as marking a set does. */
+  const bool marks = writes && where[0] == 'd';
+  if (!marks && c.written >= b->synced && c.writer != me && !(own_warp && c.written < warp_synced))
+    fail("race: %s %s memory at offset %zu, written by thread %u since the last barrier, %s", what,
+         where, offset, c.writer, place(pc).c_str());
+  const bool same_warp = c.reader / 32u == f->warp;
+  const bool before = c.read < b->synced || (!c.warps && same_warp && c.read < warp_synced);
+  if (writes) {
+    if (!before && (c.warps || !same_warp || c.lanes || c.reader != me))
+      fail("race: write to %s memory at offset %zu, read by thread %u since the last barrier, %s",
+           where, offset, c.reader, place(pc).c_str());
+    c.written = c.filled = now;
+    c.writer = me;
+    return;
+  }
+  if (c.filled < b->begun)
+    fail("read of shared memory at offset %zu that nobody wrote, %s", offset, place(pc).c_str());
+  if (before) c.lanes = c.warps = false;
+  if (!before && c.reader != me) (same_warp ? c.lanes : c.warps) = true;
+  c.read = now;
+  c.reader = me;
+}
+
+/* Whether the access is to what belongs to the thread or the program itself. */
+static bool is_private(const Fiber *f, uintptr_t p) {
+  auto within = [p](const void *base, size_t size) {
+    return p - reinterpret_cast<uintptr_t>(base) < size;
+  };
+  if (within(f->stack, STACK_BYTES) || within(f, sizeof(Fiber))) return true;
+  if (within(reinterpret_cast<char *>(&current) - NEAR_BYTES, 2 * NEAR_BYTES)) return true;
+  if (within(engine.launch->argument, engine.launch->argument_bytes)) return true;
+  return within(&__executable_start, (size_t)(&_end - &__executable_start));
+}
+
+static void check_word(const Fiber *f, uint64_t &writer, uint64_t mine, const void *p, bool writes,
+                       const void *pc) {
+  const char *what = writes ? "write to" : "read of";
+  const bool early = engine.launch->shape.may_overlap && !f->waited;
+  if (early && (writes || (writer != 0 && writer >> 32 == launch_number - 1)))
+    fail("%s %p before grid_dependency_wait, %s", what, p, place(pc).c_str());
+  if (writer >> 32 == launch_number && writer != mine && !f->owner->uses_atomics)
+    fail("race: %s %p, written by block %u of this launch, %s", what, p,
+         (unsigned)(writer & 0xffffffff) - 1, place(pc).c_str());
+  if (writes) writer = mine;
+}
+
+static void check_device(uintptr_t p, size_t size, bool writes, const void *pc) {
+  Fiber *f = self();
+  const void *address = reinterpret_cast<const void *>(p);
+  if (is_private(f, p)) return;
+  if (!is_inside(runtime().device, address, size)) {
+    if (is_inside(runtime().pinned, address, size)) return;
+    fail("%s of %zu bytes at %p, which is not in device memory, %s", writes ? "write" : "read",
+         size, address, place(pc).c_str());
+  }
+  const dim3 &grid = f->grid_size;
+  const uint64_t block = f->block.x + (uint64_t)grid.x * (f->block.y + grid.y * f->block.z);
+  const uint64_t mine = launch_number << 32 | (block + 1);
+  for (uintptr_t word = p / 4; word <= (p + size - 1) / 4; word++) {
+    std::unique_ptr<Page> &page = pages()[word / PAGE_WORDS];
+    if (!page) page.reset(new Page);
+    /* Parts of a word may be several blocks': only whole words are told apart. */
+    uint64_t &writer = page->writer[word % PAGE_WORDS];
+    if (size >= 4 || writer >> 32 != launch_number)
+      check_word(f, writer, mine, address, writes, pc);
+    if (size < 4 || f->owner->uses_atomics) continue;
+    Cell &cell = page->cell[word % PAGE_WORDS];
+    if (page->owner[word % PAGE_WORDS] != mine) cell = Cell();
+    page->owner[word % PAGE_WORDS] = mine;
+    cell.filled = now;
+    check_cell(f->owner, cell, "device", word * 4, writes, pc);
+  }
+}
+
+void check_memory_access(const void *p, size_t size, bool writes, const void *pc) {
+  if (!current || !size) return;
+  Block *b = self()->owner;
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(b->shared);
+  if (offset < SHARED_BYTES) {
+    std::vector<Cell> &mine = cells()[b];
+    for (size_t i = 0; i < size; i++)
+      check_cell(b, mine[offset + i], "shared", offset + i, writes, pc);
+    return;
+  }
+  for (const Block *other : engine.group.blocks) /* a cluster's other blocks are not checked */
+    if (reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(other->shared) < SHARED_BYTES)
+      return;
+  check_device(reinterpret_cast<uintptr_t>(p), size, writes, pc);
+}
+
+static void check_atomic(const volatile void *p, size_t size) {
+  if (!current) return;
+  Block *b = self()->owner;
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(b->shared);
+  if (offset >= SHARED_BYTES) {
+    b->uses_atomics = 1;
+    return;
+  }
+  std::vector<Cell> &mine = cells()[b];
+  for (size_t i = 0; i < size; i++) mine[offset + i].filled = now;
+}
+
+} // namespace emu
+
+/* ---- What -fsanitize=thread calls ---- */
+
+#define HOOK_ACCESS(N)                                                                             \
+  void __tsan_read##N(void *p) {                                                                   \
+    emu::check_memory_access(p, N, false, __builtin_return_address(0));                            \
+  }                                                                                                \
+  void __tsan_write##N(void *p) {                                                                  \
+    emu::check_memory_access(p, N, true, __builtin_return_address(0));                             \
+  }                                                                                                \
+  void __tsan_unaligned_read##N(void *p) {                                                         \
+    emu::check_memory_access(p, N, false, __builtin_return_address(0));                            \
+  }                                                                                                \
+  void __tsan_unaligned_write##N(void *p) {                                                        \
+    emu::check_memory_access(p, N, true, __builtin_return_address(0));                             \
+  }
+#define HOOK_ATOMIC(N, T)                                                                          \
+  T __tsan_atomic##N##_load(const volatile T *p, int) {                                            \
+    emu::check_atomic(p, sizeof(T));                                                               \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
+  }                                                                                                \
+  void __tsan_atomic##N##_store(volatile T *p, T v, int) {                                         \
+    emu::check_atomic(p, sizeof(T));                                                               \
+    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                \
+  T __tsan_atomic##N##_exchange(volatile T *p, T v, int) {                                         \
+    emu::check_atomic(p, sizeof(T));                                                               \
+    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                            \
+  }                                                                                                \
+  T __tsan_atomic##N##_fetch_add(volatile T *p, T v, int) {                                        \
+    emu::check_atomic(p, sizeof(T));                                                               \
+    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                             \
+  }                                                                                                \
+  int __tsan_atomic##N##_compare_exchange_strong(volatile T *p, T *expected, T v, int, int) {      \
+    emu::check_atomic(p, sizeof(T));                                                               \
+    return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                \
+  int __tsan_atomic##N##_compare_exchange_weak(volatile T *p, T *expected, T v, int a, int b) {    \
+    return __tsan_atomic##N##_compare_exchange_strong(p, expected, v, a, b);                       \
+  }
+
+extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void **, void *) {}
+void __tsan_vptr_read(void **) {}
+HOOK_ACCESS(1)
+HOOK_ACCESS(2)
+HOOK_ACCESS(4)
+HOOK_ACCESS(8)
+HOOK_ACCESS(16)
+void __tsan_read_range(void *p, unsigned long size) {
+  emu::check_memory_access(p, size, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void *p, unsigned long size) {
+  emu::check_memory_access(p, size, true, __builtin_return_address(0));
+}
+HOOK_ATOMIC(8, unsigned char)
+HOOK_ATOMIC(16, unsigned short)
+HOOK_ATOMIC(32, unsigned)
+HOOK_ATOMIC(64, unsigned long)
+void __tsan_atomic_thread_fence(int) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+}
+
+#endif

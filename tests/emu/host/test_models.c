@@ -1,0 +1,151 @@
+/* test_models.c: the CUDA back end, emulated, against transformers' numbers for reference models.
+ *
+ * As tests/model/test_parity.c does for the CPU: the prompt is one prefill, the continuation runs
+ * token by token; float32 models run as bfloat16. Logits must be within twice transformers' own
+ * 16-bit error of its float32 logits, and the next token must be the reference's wherever the
+ * distance of its two best logits exceeds that error.
+ */
+#include "tests/model/rig.h"
+#include "tests/model/vectors.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t largest(const float *row, int32_t count) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < count; i++) {
+    if (row[i] > row[best]) best = i;
+  }
+  return best;
+}
+
+static double distance(const float *row, const double *expected, int32_t count) {
+  double most = 0;
+  for (int32_t i = 0; i < count; i++) most = fmax(most, fabs(row[i] - expected[i]));
+  return isnan(most) ? INFINITY : most;
+}
+
+/* The prompt at once, then in two chunks the second time: the cache holds what the first left. */
+static void run_case(rig_t *rig, const vector_case_t *c, int32_t num_greedy, float *logits) {
+  error_t error = {0};
+  const size_t vocab = (size_t)rig->blueprint.vocab_size;
+  const int32_t half = c->num_prompt / 2;
+  int status = rig_run(rig, c->ids, c->num_prompt, 0, c->num_prompt, logits, &error);
+  if (status == 0) {
+    status = rig_run(rig, c->ids + half, c->num_prompt - half, half, c->num_prompt - half,
+                     logits + (size_t)half * vocab, &error);
+  }
+  for (int32_t i = c->num_prompt; i < c->num_prompt + num_greedy && status == 0; i++) {
+    status = rig_run(rig, c->ids + i, 1, i, 1, logits + (size_t)i * vocab, &error);
+  }
+  cr_assert_eq(status, 0, "%s: %s", c->name, error.message);
+}
+
+static void check_logits(const vector_case_t *c, const float *logits, int32_t num_run) {
+  int32_t checked = 0;
+  for (int32_t i = 0; i < c->num_positions; i++) {
+    if (c->positions[i] >= num_run) continue;
+    double found = distance(logits + (int64_t)c->positions[i] * c->vocab, c->logits[i], c->vocab);
+    cr_assert(found <= 2 * c->error, "%s: logits at %d differ by %g, allowed %g", c->name,
+              c->positions[i], found, 2 * c->error);
+    checked++;
+  }
+  cr_assert_geq(checked, 2, "%s: %d positions were checked", c->name, checked);
+}
+
+/* Returns how many steps said anything. */
+static int32_t check_tokens(const vector_case_t *c, const float *logits, int32_t num_greedy) {
+  int32_t certain = 0;
+  for (int32_t i = 0; i < num_greedy; i++) {
+    if (c->gap[i] <= 2 * c->error) continue;
+    int32_t at = c->num_prompt - 1 + i;
+    int32_t found = largest(logits + (int64_t)at * c->vocab, c->vocab);
+    cr_assert_eq(found, c->ids[at + 1], "%s: token %d is %d, expected %d (gap %g)", c->name, i,
+                 found, c->ids[at + 1], c->gap[i]);
+    certain++;
+  }
+  return certain;
+}
+
+/* Whether the model has a width that the back end refuses. */
+static bool is_odd(const vector_case_t *c) {
+  blueprint_t bp;
+  error_t error = {0};
+  cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
+  bool odd = bp.hidden_size % 8 != 0 || bp.intermediate_size % 8 != 0 || bp.embed_size % 8 != 0;
+  blueprint_free(&bp);
+  return odd;
+}
+
+/* Steps that said anything; -1 when it was refused, rightly. */
+static int32_t check_case(const vector_case_t *c, int32_t num_greedy) {
+  rig_options_t options = {.ops = &ops_cuda,
+                           .dir = c->dir,
+                           .dummy = !c->has_files,
+                           .seed = c->seed,
+                           .dtype = c->dtype == DTYPE_F32 ? DTYPE_BF16 : -1,
+                           .max_model_len = c->max_model_len};
+  error_t error = {0};
+  rig_t rig;
+  int status = rig_open(&options, &rig, &error);
+  if (status == ERR_CONFIGURATION && strstr(error.message, "multiples of 8")) {
+    cr_assert(is_odd(c), "%s: %s", c->name, error.message);
+    return -1;
+  }
+  cr_assert_eq(status, 0, "%s: %s", c->name, error.message);
+  if (num_greedy > c->num_greedy) num_greedy = c->num_greedy;
+  size_t count = (size_t)(c->num_prompt + c->num_greedy) * (size_t)c->vocab;
+  float *logits = malloc(count * sizeof(float));
+  cr_assert_not_null(logits);
+  run_case(&rig, c, num_greedy, logits);
+  check_logits(c, logits, c->num_prompt + num_greedy);
+  int32_t certain = check_tokens(c, logits, num_greedy);
+  free(logits);
+  rig_close(&rig);
+  return certain;
+}
+
+/* Every model whose name begins with `prefix`, with so many steps after the prompt. */
+static void check_family(const char *prefix, int32_t num_greedy) {
+  vector_list_t list = vectors_open(prefix);
+  int32_t count = 0, certain = 0;
+  cr_assert(list.count > 0, "no reference models that begin with %s", prefix);
+  for (int32_t i = 0; i < list.count; i++) {
+    vector_case_t c;
+    vectors_read(&list, i, &c);
+    int32_t found = check_case(&c, num_greedy);
+    certain += found > 0 ? found : 0;
+    count += found >= 0;
+    vectors_free(&c);
+  }
+  vectors_close(&list);
+  cr_assert(count > 0, "every reference model of %s has widths that are refused", prefix);
+  cr_assert_geq(certain, 6, "%s: only %d steps say anything", prefix, certain);
+}
+
+enum { LONG = 32, SHORT = 8 };
+
+#define FAMILY(name, prefix, steps)                                                                \
+  Test(models, name) {                                                                             \
+    check_family(prefix, steps);                                                                   \
+  }
+
+FAMILY(llama_bfloat16, "llama-bf16", LONG)
+FAMILY(llama_float16, "llama-f16", LONG)
+FAMILY(llama_groups_and_heads, "llama-g", SHORT)
+FAMILY(llama_biases, "llama-biases", SHORT)
+FAMILY(llama_tied, "llama-tied", SHORT)
+FAMILY(llama_rope, "llama-rope", LONG)
+FAMILY(mistral_windows, "mistral-window", LONG)
+FAMILY(qwen2, "qwen2", SHORT)
+FAMILY(qwen3_head_norms, "qwen3", SHORT)
+FAMILY(opt, "opt", SHORT)
+FAMILY(gpt2, "gpt2", SHORT)
+FAMILY(from_files, "files-", SHORT)
+FAMILY(mixtures_of_experts, "moe-", SHORT)
+FAMILY(gpt_oss, "gpt-oss", SHORT)
+FAMILY(gemma, "gemma", SHORT)
+FAMILY(olmo_norms_of_whole_tokens, "olmo", SHORT)
+FAMILY(phi3, "phi3", SHORT)

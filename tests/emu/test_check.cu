@@ -1,0 +1,151 @@
+/* test_check.cu: what the checker must find, and what it must not; only in the `check` flavour.
+ *
+ * Each kernel has one mistake that a lucky order hides. The last tests are right kernels with every
+ * way of meeting that the checker knows.
+ */
+#include "tests/emu/rig.h"
+
+#if !defined(EMU_CHECK)
+#error "for the check flavour"
+#endif
+
+#define EXPECT_REPORT(launch, ...)                                                                 \
+  do {                                                                                             \
+    fault_watch watch;                                                                             \
+    (void)(launch);                                                                                \
+    cudaDeviceSynchronize();                                                                       \
+    check_that(watch.saw({__VA_ARGS__}), std::string(#launch ": ") + emu::fault_text());           \
+  } while (0)
+
+/* Warp 1 overwrites what warp 0 read: no value shows it. */
+__global__ void overwrites_unread(int *out) {
+  SHARED(cell, int[64]);
+  cell[threadIdx.x] = (int)threadIdx.x;
+  __syncthreads();
+  out[threadIdx.x] = cell[63 - threadIdx.x];
+  cell[threadIdx.x] = 7;
+}
+__global__ void two_writers() {
+  SHARED(cell, int[64]);
+  cell[threadIdx.x / 2] = 1;
+}
+__global__ void neighbours_in_a_warp(int *out) {
+  SHARED(cell, int[32]);
+  cell[threadIdx.x] = 1;
+  __syncwarp();
+  out[threadIdx.x] = cell[threadIdx.x ^ 1];
+  cell[threadIdx.x] = 2;
+}
+/* A warp's barrier does not order other warps. */
+__global__ void warp_barrier_only(int *out) {
+  SHARED(cell, int[64]);
+  cell[threadIdx.x] = 1;
+  __syncwarp();
+  out[threadIdx.x] = cell[63 - threadIdx.x];
+}
+__global__ void copies_into_what_is_read(const float *in, float *out) {
+  SHARED(row, float4[64]);
+  row[threadIdx.x] = make_float4(0, 0, 0, 0);
+  __syncthreads();
+  out[threadIdx.x] = row[63 - threadIdx.x].x;
+  cp_async_16(&row[threadIdx.x], in + threadIdx.x * 4);
+  cp_async_commit();
+  cp_async_wait<0>();
+}
+
+TEST(races_in_shared_memory) {
+  device_array<int> out(64);
+  device_array<float> in(std::vector<float>(256, 1.0f)), sums(64);
+  EXPECT_REPORT(LAUNCH(overwrites_unread, (1), (64), 0, nullptr, out.p), "race",
+                "kernel overwrites_unread", "test_check.cu:");
+  EXPECT_REPORT(LAUNCH(two_writers, (1), (64), 0, nullptr), "race", "test_check.cu:");
+  EXPECT_REPORT(LAUNCH(neighbours_in_a_warp, (1), (32), 0, nullptr, out.p), "race");
+  EXPECT_REPORT(LAUNCH(warp_barrier_only, (1), (64), 0, nullptr, out.p), "shared memory");
+  EXPECT_REPORT(LAUNCH(copies_into_what_is_read, (1), (64), 0, nullptr, in.p, sums.p), "race");
+}
+
+__global__ void reads_neighbour_block(int *out) {
+  if (threadIdx.x > 0) return;
+  out[blockIdx.x] = 1;
+  if (blockIdx.x == 1) out[0] = out[1] + 1;
+}
+__global__ void hands_over_without_barrier(int *out) {
+  out[threadIdx.x] = 1;
+  out[64 + threadIdx.x] = out[63 - threadIdx.x];
+}
+__global__ void reads_pointer(const int *p, int *out) {
+  out[threadIdx.x] = *p;
+}
+
+TEST(device_memory) {
+  device_array<int> out(64);
+  static int *host = new int(3);
+  EXPECT_REPORT(LAUNCH(reads_neighbour_block, (2), (32), 0, nullptr, out.p), "race",
+                "of this launch");
+  device_array<int> pairs(128);
+  EXPECT_REPORT(LAUNCH(hands_over_without_barrier, (1), (64), 0, nullptr, pairs.p), "race",
+                "device memory", "test_check.cu:");
+  EXPECT_REPORT(LAUNCH(reads_pointer, (1), (32), 0, nullptr, host, out.p), "not in device memory",
+                "test_check.cu:");
+}
+
+__global__ void writes_row(int *p) {
+  p[threadIdx.x] = 1;
+}
+__global__ void reads_early(const int *p, int *out) {
+  const int early = p[threadIdx.x];
+  grid_dependency_wait();
+  out[threadIdx.x] = early;
+}
+__global__ void writes_early(int *out) {
+  out[threadIdx.x] = 1;
+  grid_dependency_wait();
+}
+__global__ void never_waits_for_it(int *) {}
+
+TEST(launches_that_overlap) {
+  device_array<int> row(32), other(32), out(32);
+  launch_options_t overlap = {};
+  overlap.may_overlap = true;
+  MUST(LAUNCH(writes_row, (1), (32), 0, nullptr, row.p));
+  EXPECT_REPORT(LAUNCH_WITH(overlap, reads_early, (1), (32), 0, nullptr, row.p, out.p),
+                "before grid_dependency_wait", "test_check.cu:");
+  EXPECT_REPORT(LAUNCH_WITH(overlap, writes_early, (1), (32), 0, nullptr, out.p),
+                "before grid_dependency_wait");
+  EXPECT_REPORT(LAUNCH_WITH(overlap, never_waits_for_it, (1), (32), 0, nullptr, out.p),
+                "without grid_dependency_wait");
+  MUST(LAUNCH(writes_row, (1), (32), 0, nullptr, other.p));
+  MUST(LAUNCH(writes_row, (1), (32), 0, nullptr, row.p)); /* weights of long ago may be read */
+  MUST(LAUNCH_WITH(overlap, reads_early, (1), (32), 0, nullptr, other.p, out.p));
+  check_that(out.get()[5] == 1, "an early read of what another launch wrote");
+}
+
+/* Blocks add to a counter, and the last one reads what all of them wrote. */
+__global__ void last_block_sums(int *parts, int *ticket, int *out) {
+  SHARED(last, int);
+  SHARED(cell, int[2][64]);
+  parts[blockIdx.x * 64 + threadIdx.x] = (int)threadIdx.x;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
+  __syncthreads();
+  if (!last) return;
+  int sum = 0;
+  for (unsigned i = 0; i < gridDim.x; i++) sum += parts[i * 64 + threadIdx.x];
+  cell[0][threadIdx.x] = sum;
+  __syncwarp();
+  cell[1][threadIdx.x] = cell[0][threadIdx.x ^ 1];
+  __syncthreads();
+  out[threadIdx.x] = cell[1][63 - threadIdx.x];
+  __syncthreads();
+  cell[0][63 - threadIdx.x] = 1;
+}
+
+TEST(right_kernels_are_not_reported) {
+  device_array<int> parts(4 * 64), ticket(std::vector<int>{0}), out(64);
+  MUST(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p));
+  const std::vector<int> got = out.get();
+  bool right = true;
+  for (int i = 0; i < 64; i++) right = right && got[i] == 4 * ((63 - i) ^ 1);
+  check_that(right, "sums of all blocks");
+}

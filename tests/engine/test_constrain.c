@@ -1,0 +1,146 @@
+/* test_constrain.c: grammars in the step: mixed batches, preemption, several choices, ends.
+ *
+ * The fake device draws the next allowed id of a mask, so a constrained text must match its
+ * grammar, and a free request beside it must draw what it would have drawn alone.
+ */
+#include "engine/grammar/grammar.h"
+#include "tests/engine/client.h"
+#include "tests/sim/fake_ops.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+enum { VOCAB = 384 };
+
+static grammar_t *compile(client_t *c, const char *pattern) {
+  grammar_t *grammar = NULL;
+  error_t error = {0};
+  grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = pattern, .length = strlen(pattern)};
+  int code =
+      grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, &error);
+  cr_assert(code == 0, "%s", error.message);
+  return grammar;
+}
+
+/* Groups of four digits with dashes between them, then "end". */
+static void expect_groups(const char *text, size_t length) {
+  size_t at = 0;
+  while (at < length && text[at] != 'e') {
+    cr_assert(strspn(text + at, "0123456789") == 4 && text[at + 4] == '-', "'%s' at %zu", text, at);
+    at += 5;
+  }
+  cr_assert_str_eq(text + at, "end");
+}
+
+static void expect_free(const job_t *job) {
+  int32_t ids[4096];
+  int32_t count = job->request.num_prompt_tokens;
+  memcpy(ids, job->prompt, (size_t)count * sizeof *ids);
+  for (int32_t i = 0; i < job->num_output; i++) {
+    int32_t want = fake_next(ids, count, VOCAB);
+    cr_assert(job->output[i] == want, "free request %d, output %d", (int)job->request.id, i);
+    ids[count++] = want;
+  }
+}
+
+static void mixed_batch(const ops_t *ops, int32_t num_blocks) {
+  engine_options_t options = client_options(ops);
+  options.num_blocks = num_blocks;
+  client_t *c = client_new(&options);
+  grammar_t *grammar = compile(c, "(?:[0-9]{4}-){1,30}end");
+  for (int i = 0; i < 120; i++) {
+    job_t *job = client_job(c, 1 + (i * 37) % 200, i % 2 ? 60 : 300, i);
+    if (i % 2 == 0) job->request.grammar = grammar_ref(grammar);
+    cr_assert(client_submit(c, job) == 0);
+  }
+  client_run(c);
+  for (int i = 0; i < 120; i++) {
+    const job_t *job = &c->jobs[i];
+    if (i % 2) {
+      expect_free(job);
+    } else {
+      cr_assert(job->done.finish == FINISH_STOP, "%d: %d", i, (int)job->done.finish);
+      expect_groups(job->text, job->text_length);
+    }
+    grammar_unref(job->request.grammar);
+  }
+  cr_assert(client_stats(c).grammar_masks > 0);
+  cr_assert(num_blocks > 1000 || client_stats(c).preemptions > 0, "the pool was to be too small");
+  grammar_unref(grammar);
+  client_check_idle(c);
+  client_free(c);
+}
+
+Test(constrain, beside_free_requests) {
+  mixed_batch(&ops_fake, 2000);
+}
+
+Test(constrain, two_steps_in_flight) {
+  mixed_batch(fake_ops_deep(), 2000);
+}
+
+Test(constrain, survives_preemption) {
+  mixed_batch(&ops_fake, 120);
+}
+
+Test(constrain, ends_at_once_or_at_its_length) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  grammar_t *grammar = compile(c, "[ab]{20}");
+  job_t *whole = client_job(c, 10, 50, 1), *cut = client_job(c, 10, 7, 2);
+  job_t *longer = client_job(c, 10, 50, 3);
+  whole->request.grammar = cut->request.grammar = longer->request.grammar = grammar;
+  longer->request.params.min_tokens = 40; /* more than the grammar can give */
+  cr_assert(client_submit(c, whole) == 0 && client_submit(c, cut) == 0);
+  cr_assert(client_submit(c, longer) == 0);
+  client_run(c);
+  cr_assert(whole->done.finish == FINISH_STOP && whole->text_length == 20);
+  cr_assert(strspn(whole->text, "ab") == 20);
+  cr_assert(longer->done.finish == FINISH_STOP && longer->text_length == 20);
+  cr_assert(cut->done.finish == FINISH_LENGTH && cut->num_output == 7);
+  grammar_unref(grammar);
+  client_check_idle(c);
+  client_free(c);
+}
+
+Test(constrain, several_choices_each_follow_the_grammar) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  grammar_t *grammar = compile(c, "(?:[0-9]{4}-){1,30}end");
+  job_t *job = client_job(c, 40, 300, 5);
+  job->request.params.n = 4;
+  job->request.params.best_of = 4;
+  job->request.params.temperature = 1;
+  job->request.grammar = grammar;
+  client_several(job);
+  cr_assert(client_submit(c, job) == 0);
+  client_run(c);
+  for (int i = 0; i < 4; i++) {
+    cr_assert(job->choices[i].done.finish == FINISH_STOP);
+    expect_groups(job->choices[i].text, job->choices[i].text_length);
+  }
+  cr_assert(strcmp(job->choices[0].text, job->choices[1].text) != 0);
+  grammar_unref(grammar);
+  client_check_idle(c);
+  client_free(c);
+}
+
+/* A stop id that the grammar needs as text leaves nothing: that request ends with an error. */
+Test(constrain, an_empty_mask_fails_one_request) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  grammar_t *grammar = compile(c, "!#");
+  static const int32_t stop = 2; /* "!" */
+  job_t *bad = client_job(c, 10, 50, 1), *good = client_job(c, 10, 50, 1);
+  bad->request.params.num_stop_token_ids = 1;
+  bad->request.params.stop_token_ids = &stop;
+  bad->request.grammar = good->request.grammar = grammar;
+  cr_assert(client_submit(c, bad) == 0 && client_submit(c, good) == 0);
+  client_run(c);
+  cr_assert(bad->done.finish == FINISH_ERROR && bad->done.error_code == ERR_INTERNAL);
+  cr_assert(good->done.finish == FINISH_STOP);
+  cr_assert_str_eq(good->text, "!#");
+  grammar_unref(grammar);
+  client_check_idle(c);
+  client_free(c);
+}

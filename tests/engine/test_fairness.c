@@ -1,0 +1,120 @@
+/* test_fairness.c: bounded overtaking, protection after repeated preemption, fair shares. */
+#include "tests/engine/support.h"
+
+#include <criterion/criterion.h>
+
+static bool runs(const group_t *g) {
+  return g->sequence.status == SEQUENCE_RUNNING;
+}
+
+static void end(rig_t *rig, group_t *g) {
+  scheduler_finish(rig->scheduler, g, SEQUENCE_FINISHED_LENGTH_CAPPED);
+}
+
+Test(fairness, one_that_does_not_fit_is_passed_a_few_times_and_no_more) {
+  scheduler_options_t options = rig_options(8, 64, 128);
+  options.max_skips = 3;
+  rig_t *rig = rig_new(&options, 21, 4, false); /* 20 blocks */
+  group_t *holder = rig_add(rig, 40, 8, 1);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  group_t *large = rig_add(rig, 60, 8, 2); /* 15 blocks of the 10 left */
+  group_t *small[5];
+  for (int i = 0; i < 5; i++) small[i] = rig_add(rig, 4, 2, 3 + i);
+  rig_step(rig);
+  cr_assert(!runs(large) && large->num_skips == 3);
+  for (int i = 0; i < 5; i++) cr_assert(runs(small[i]) == (i < 3), "request %d", i);
+  rig_commit(rig, 1);
+  for (int i = 0; i < 3; i++) end(rig, small[i]);
+  rig_step(rig);
+  cr_assert(!runs(small[3]), "now the queue waits for the large one");
+  rig_commit(rig, 1);
+  end(rig, holder);
+  rig_step(rig);
+  cr_assert(runs(large) && runs(small[3]));
+  rig_free(rig);
+}
+
+Test(fairness, without_skips_the_order_is_strict) {
+  scheduler_options_t options = rig_options(8, 64, 128);
+  rig_t *rig = rig_new(&options, 21, 4, false);
+  rig_add(rig, 40, 8, 1);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  group_t *large = rig_add(rig, 60, 8, 2), *small = rig_add(rig, 4, 2, 3);
+  rig_step(rig);
+  cr_assert(!runs(large) && !runs(small) && large->num_skips == 0);
+  rig_free(rig);
+}
+
+Test(fairness, a_better_priority_is_never_passed_by_a_worse_one) {
+  scheduler_options_t options = rig_options(8, 64, 128);
+  options.max_skips = 3;
+  options.priority_policy = true;
+  rig_t *rig = rig_new(&options, 21, 4, false);
+  rig_add(rig, 40, 8, 1);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  group_t *large = rig_add(rig, 60, 8, 2);
+  rig->requests[2].priority = 1;
+  group_t *worse = rig_add(rig, 4, 2, 3), *equal = rig_add(rig, 4, 2, 4);
+  cr_assert(rig->scheduler->waiting.head == large);
+  rig_step(rig);
+  cr_assert(!runs(large) && !runs(worse) && runs(equal));
+  rig_free(rig);
+}
+
+/* Eight requests that each grow to 10 blocks share 20: without protection some are sent back again
+ * and again. */
+Test(fairness, who_was_preempted_often_is_protected_and_ends) {
+  scheduler_options_t options = rig_options(8, 64, 64);
+  options.max_preemptions = 2;
+  options.max_skips = 4;
+  rig_t *rig = rig_new(&options, 21, 4, false);
+  group_t *g[8];
+  int most = 0, ended = 0;
+  for (int i = 0; i < 8; i++) g[i] = rig_add(rig, 4, 36, i);
+  for (int step = 0; step < 2000 && ended < 8; step++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+    block_pool_check(rig->pool);
+    for (int i = 0; i < 8; i++) {
+      if (!g[i]->queue) continue;
+      if (g[i]->num_preemptions > most) most = g[i]->num_preemptions;
+      if (runs(g[i]) && g[i]->num_preemptions >= 2) {
+        cr_assert(g[i]->sequence.num_blocks == 10, "its worst case is reserved");
+      }
+      if (g[i]->sequence.num_output_tokens < 36) continue;
+      end(rig, g[i]);
+      ended++;
+    }
+  }
+  cr_assert(ended == 8);
+  cr_assert(most == 2, "preempted %d times", most);
+  rig_free(rig);
+}
+
+Test(fairness, tenants_share_evenly) {
+  scheduler_options_t options = rig_options(1, 64, 64);
+  options.fair_share = true;
+  rig_t *rig = rig_new(&options, 64, 4, false);
+  group_t *g[SUPPORT_GROUPS];
+  int served[3] = {0};
+  /* tenant 1 comes with 30 requests, then 2 and 3 with 6 each, of other sizes */
+  for (int i = 0; i < 42; i++) {
+    uint64_t tenant = i < 30 ? 1 : i < 36 ? 2 : 3;
+    rig->requests[rig->count].tenant = tenant;
+    g[i] = rig_add(rig, tenant == 3 ? 28 : 12, tenant == 3 ? 4 : 4, i);
+  }
+  for (int turn = 0; turn < 15; turn++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+    for (int i = 0; i < 42; i++) {
+      if (!runs(g[i])) continue;
+      served[i < 30 ? 0 : i < 36 ? 1 : 2] += rig->requests[i].num_prompt_tokens + 4;
+      end(rig, g[i]);
+    }
+  }
+  for (int t = 0; t < 3; t++) cr_assert(served[t] >= 80, "tenant %d got %d tokens", t, served[t]);
+  rig_free(rig);
+}

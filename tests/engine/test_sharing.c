@@ -1,0 +1,197 @@
+/* test_sharing.c: how many KV blocks live requests, forks and beams take, after every step.
+ *
+ * The engine runs turn by turn in the test's own thread. What it should hold is counted from the
+ * token ids alone: one block for each different content, up to the end of each block, of what is
+ * computed; and for forks the plain formula of shared and private blocks.
+ */
+#include "engine/internal.h"
+#include "tests/engine/client.h"
+#include "tests/sim/fake_ops.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_SIZE = 16 };
+
+static client_t *client_by_hand(const engine_options_t *options) {
+  client_t *c = calloc(1, sizeof *c);
+  cr_assert(c && (c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs)) != NULL);
+  cr_assert(engine_new(options, &c->engine, NULL) == 0);
+  engine_load(c->engine);
+  cr_assert(engine_state(c->engine) == ENGINE_READY);
+  return c;
+}
+
+static int32_t used(const client_t *c) {
+  return c->engine->pool->num_blocks - 1 - c->engine->pool->num_free;
+}
+
+static const sequence_t *first_of(const job_t *job) {
+  return job->request.engine_sequence;
+}
+
+/* Different contents of block `index` among live sequences, up to what they have computed. */
+static int32_t contents_at(const client_t *c, int32_t index) {
+  const sequence_t *seen[64];
+  int32_t lengths[64], count = 0;
+  for (int i = 0; i < c->count; i++) {
+    for (const sequence_t *q = first_of(&c->jobs[i]); q; q = q->next) {
+      int32_t end = (index + 1) * BLOCK_SIZE;
+      if (!sequence_is_live(q) || q->num_computed_tokens <= index * BLOCK_SIZE) continue;
+      if (q->num_computed_tokens < end) end = q->num_computed_tokens;
+      bool is_new = true;
+      for (int32_t k = 0; k < count && is_new; k++) {
+        bool same_parts = end % BLOCK_SIZE == 0 || seen[k]->group == q->group;
+        is_new = !(lengths[k] == end && same_parts &&
+                   memcmp(seen[k]->tokens, q->tokens, (size_t)end * sizeof *q->tokens) == 0);
+      }
+      if (!is_new) continue;
+      cr_assert(count < 64);
+      seen[count] = q;
+      lengths[count++] = end;
+    }
+  }
+  return count;
+}
+
+static int32_t contents(const client_t *c) {
+  int32_t total = 0;
+  for (int32_t i = 0; i < 32; i++) total += contents_at(c, i);
+  return total;
+}
+
+static job_t *submit(client_t *c, int32_t prompt, int32_t most, int32_t seed, int32_t n,
+                     int32_t width) {
+  job_t *job = client_job(c, prompt, most, seed);
+  job->request.params.n = n;
+  job->request.params.beam_width = width;
+  job->request.params.temperature = width ? 0 : 1;
+  job->request.params.ignore_eos = true;
+  if (n > 1 || width) client_several(job);
+  cr_assert(client_submit(c, job) == 0);
+  return job;
+}
+
+static void finish_all(client_t *c) {
+  while (c->num_done < c->count) {
+    engine_turn(c->engine);
+    client_drain(c);
+  }
+  engine_turn(c->engine);
+  cr_assert(used(c) == 0);
+  client_free(c);
+}
+
+Test(sharing, forks_take_the_prompt_once_and_their_own_tails) {
+  for (int32_t prompt = 40; prompt <= 49; prompt++) {
+    engine_options_t o = client_options(&ops_fake);
+    client_t *c = client_by_hand(&o);
+    const int32_t n = 4;
+    job_t *job = submit(c, prompt, 60, prompt, n, 0);
+    engine_turn(c->engine); /* the prompt is computed once */
+    int32_t shared = prompt / BLOCK_SIZE, whole = (prompt + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    cr_assert(used(c) == whole, "a fork allocates nothing");
+    for (int32_t t = 1; t < 60; t++) {
+      engine_turn(c->engine);
+      client_drain(c);
+      if (job->num_done) break;
+      int32_t all = (prompt + t + BLOCK_SIZE - 1) / BLOCK_SIZE;
+      cr_assert(used(c) == shared + n * (all - shared), "prompt %d, token %d: %d blocks", prompt, t,
+                used(c));
+      cr_assert(c->engine->flights[0].batch->num_copies ==
+                (t == 1 && prompt % BLOCK_SIZE ? n - 1 : 0));
+    }
+    finish_all(c);
+  }
+}
+
+Test(sharing, live_requests_share_every_full_block_of_a_common_prefix) {
+  engine_options_t o = client_options(&ops_fake);
+  client_t *c = client_by_hand(&o);
+  for (int i = 0; i < 6; i++) { /* 64 common tokens, then 20 of their own */
+    job_t *job = client_job(c, 84, 40, 9);
+    for (int t = 64; t < 84; t++) job->prompt[t] = 10 + i;
+    job->request.params.ignore_eos = true;
+    cr_assert(client_submit(c, job) == 0);
+  }
+  for (int step = 0; step < 20; step++) {
+    engine_turn(c->engine);
+    client_drain(c);
+    bool all_decode = true;
+    for (int i = 0; i < 6; i++) {
+      const sequence_t *q = first_of(&c->jobs[i]);
+      all_decode = all_decode && q && q->num_output_tokens > 0;
+    }
+    if (!all_decode) continue;
+    cr_assert(used(c) == contents(c), "%d blocks for %d contents", used(c), contents(c));
+    int32_t length = first_of(&c->jobs[5])->num_computed_tokens;
+    if (length < 96) cr_assert(used(c) <= 4 + 6 * 2);
+  }
+  cr_assert(first_of(&c->jobs[5])->num_cached_tokens == 64);
+  finish_all(c);
+}
+
+Test(sharing, beams_hold_one_block_for_each_different_content) {
+  for (int32_t width = 2; width <= 8; width++) {
+    engine_options_t o = client_options(&ops_fake);
+    client_t *c = client_by_hand(&o);
+    job_t *job = submit(c, 37 + width, 50, width, 1, width);
+    int32_t steps = 0, most = 0;
+    while (engine_turn(c->engine), client_drain(c), !job->num_done) {
+      cr_assert(used(c) == contents(c), "width %d, step %d: %d blocks for %d contents", width,
+                steps, used(c), contents(c));
+      if (used(c) > most) most = used(c);
+      block_pool_check(c->engine->pool);
+      steps++;
+    }
+    cr_assert(steps >= 49 && (width < 8 || most > 6), "%d steps, %d blocks", steps, most);
+    finish_all(c);
+  }
+}
+
+/* A beam step copies a shared partial block once for each writer but the last. */
+Test(sharing, beams_copy_only_what_two_of_them_write) {
+  engine_options_t o = client_options(&ops_fake);
+  client_t *c = client_by_hand(&o);
+  job_t *job = submit(c, 20, 60, 3, 4, 4);
+  int total = 0;
+  engine_turn(c->engine);
+  for (int step = 1; !job->num_done; step++) {
+    /* sharers of each partial block before the step, minus one, is what the step must copy */
+    int expected = 0;
+    for (const sequence_t *q = first_of(job); q; q = q->next) {
+      int32_t i = q->num_computed_tokens / BLOCK_SIZE;
+      if (!sequence_is_live(q) || q->num_computed_tokens % BLOCK_SIZE == 0) continue;
+      bool first = true;
+      for (const sequence_t *p = first_of(job); p != q; p = p->next) {
+        first = first && !(sequence_is_live(p) && p->blocks[i] == q->blocks[i]);
+      }
+      expected += !first;
+    }
+    engine_turn(c->engine);
+    client_drain(c);
+    cr_assert(c->engine->flights[0].batch->num_copies == expected, "step %d: %d copies, not %d",
+              step, c->engine->flights[0].batch->num_copies, expected);
+    total += expected;
+  }
+  cr_assert(total >= 3);
+  finish_all(c);
+}
+
+Test(sharing, a_repeated_prompt_is_cached_to_its_last_token_but_one) {
+  const int32_t prompts[] = {77, 65, 64, 51, 48, 17, 16, 1};
+  const int32_t cached[] = {76, 64, 63, 50, 47, 16, 15, 0};
+  for (int i = 0; i < 8; i++) {
+    engine_options_t o = client_options(&ops_fake);
+    client_t *c = client_by_hand(&o);
+    for (int turn = 0; turn < 2; turn++) {
+      job_t *job = submit(c, prompts[i], 10, 1, 1, 0);
+      while (!job->num_done) engine_turn(c->engine), client_drain(c);
+      cr_assert(job->done.num_cached_tokens == (turn ? cached[i] : 0), "prompt %d: %d cached",
+                prompts[i], job->done.num_cached_tokens);
+    }
+    cr_assert(fake_violations() == 0);
+    finish_all(c);
+  }
+}

@@ -1,0 +1,11 @@
+/* main.c: libFuzzer's entry for the target that FUZZ_TARGET names. */
+#include "tests/fuzz/targets.h"
+
+#define CALL_(name) fuzz_##name
+#define CALL(name) CALL_(name)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  CALL(FUZZ_TARGET)(data, size);
+  return 0;
+}

@@ -1,0 +1,50 @@
+/* files.c: a directory for the loaders that read files. One thread. */
+#include "tests/fuzz/targets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char directory[64];
+
+static void remove_directory(void) {
+  (void)rmdir(directory);
+}
+
+const char *fuzz_directory(void) {
+  if (directory[0] != '\0') return directory;
+  snprintf(directory, sizeof directory, "%s/inferd-fuzz-XXXXXX",
+           access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+  if (mkdtemp(directory) == NULL) abort();
+  atexit(remove_directory);
+  return directory;
+}
+
+static void path_of(char path[256], const char *name) {
+  snprintf(path, 256, "%s/%s", fuzz_directory(), name);
+}
+
+void fuzz_write(const char *name, const uint8_t *data, size_t size) {
+  char path[256];
+  path_of(path, name);
+  FILE *file = fopen(path, "wb");
+  if (file == NULL) abort();
+  if (size > 0 && fwrite(data, 1, size, file) != size) abort();
+  fclose(file);
+}
+
+void fuzz_remove(const char *name) {
+  char path[256];
+  path_of(path, name);
+  (void)unlink(path);
+}
+
+const uint8_t *fuzz_part(const uint8_t **data, size_t *size, uint8_t separator, size_t *length) {
+  const uint8_t *begin = *data, *hit = *size == 0 ? NULL : memchr(*data, separator, *size);
+  *length = hit == NULL ? *size : (size_t)(hit - begin);
+  size_t behind = hit == NULL ? *size : *length + 1;
+  *data += behind;
+  *size -= behind;
+  return begin;
+}

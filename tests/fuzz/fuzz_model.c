@@ -1,0 +1,88 @@
+/* fuzz_model.c: the files of a model directory: tokenizer.json, config.json, safetensors headers.
+ *
+ * tokenizer: the file, a 0xFF byte, a text to encode. safetensors: the header's JSON; its length
+ * and a few zero bytes of data are put around it.
+ */
+#include "engine/model/model.h"
+#include "engine/model/safetensors.h"
+#include "engine/text/tokenizer.h"
+#include "engine/utf8.h"
+#include "tests/fuzz/targets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_utf8(const uint8_t *text, size_t length) {
+  for (size_t at = 0; at < length;) {
+    int span = utf8_span((const char *)text + at, length - at);
+    if (span < 0) return false;
+    at += (size_t)span;
+  }
+  return true;
+}
+
+static void encode(const tokenizer_t *t, const uint8_t *text, size_t length) {
+  tokenizer_scratch_t *scratch = tokenizer_scratch_new(t);
+  tokenize_options_t options = {.add_special_tokens = length % 2 == 1};
+  int32_t *ids;
+  size_t count, decoded;
+  char *back;
+  error_t error;
+  if (tokenizer_encode(t, scratch, (const char *)text, length, &options, &ids, &count, &error) ==
+      0) {
+    if (tokenizer_decode(t, ids, count, false, &back, &decoded, &error) == 0) free(back);
+    free(ids);
+  }
+  tokenizer_scratch_free(scratch);
+}
+
+void fuzz_tokenizer(const uint8_t *data, size_t size) {
+  static const char sample[] = "Hello, W\xC3\xB6rld 123  \n\t\xE4\xB8\xAD\xF0\x9F\x98\x80 <s>";
+  tokenizer_t *t;
+  error_t error = {0};
+  size_t length;
+  const uint8_t *file = fuzz_part(&data, &size, 0xFF, &length);
+  fuzz_write("tokenizer.json", file, length);
+  if (tokenizer_load(fuzz_directory(), &t, &error) == 0) {
+    encode(t, (const uint8_t *)sample, sizeof sample - 1);
+    if (size > 0 && is_utf8(data, size)) encode(t, data, size);
+    tokenizer_free(t);
+  }
+  fuzz_remove("tokenizer.json");
+}
+
+void fuzz_config(const uint8_t *data, size_t size) {
+  blueprint_t blueprint;
+  error_t error = {0};
+  size_t length;
+  memset(&blueprint, 0, sizeof blueprint);
+  const uint8_t *config = fuzz_part(&data, &size, 0xFF, &length);
+  fuzz_write("config.json", config, length);
+  if (size > 0) fuzz_write("generation_config.json", data, size);
+  if (blueprint_read(fuzz_directory(), 0, -1, &blueprint, &error) == 0) blueprint_free(&blueprint);
+  fuzz_remove("config.json");
+  fuzz_remove("generation_config.json");
+}
+
+void fuzz_safetensors(const uint8_t *data, size_t size) {
+  weight_files_t *files;
+  error_t error = {0};
+  if (size > 1 << 20) return;
+  size_t total = 8 + size + 64;
+  uint8_t *file = calloc(1, total);
+  if (file == NULL) return;
+  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(size >> (8 * i));
+  if (size > 0) memcpy(file + 8, data, size);
+  fuzz_write("model.safetensors", file, total);
+  if (weight_files_open(fuzz_directory(), &files, &error) == 0) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < weight_files_count(files); i++) {
+      const stored_tensor_t *tensor = weight_files_at(files, i);
+      for (size_t k = 0; k < tensor->bytes; k++) sum += tensor->data[k];
+    }
+    if (sum != 0) abort(); /* the data is all zero */
+    weight_files_close(files);
+  }
+  free(file);
+  fuzz_remove("model.safetensors");
+}

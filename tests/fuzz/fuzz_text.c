@@ -1,0 +1,100 @@
+/* fuzz_text.c: JSON, templates and chat requests.
+ *
+ * template: the template, a 0xFF byte, a JSON object of variables. chat: the same with a JSON array
+ * of messages. Fuel is scarce, so that inputs stay fast.
+ */
+#include "engine/json.h"
+#include "engine/template/chat_template.h"
+#include "tests/fuzz/targets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Visits every value, so that a bad pointer is used. */
+static uint64_t visit(const json_t *value) {
+  uint64_t sum = value->type + value->length + value->key_length;
+  int64_t whole;
+  double real;
+  for (uint32_t i = 0; i < value->length && value->text != NULL; i++)
+    sum += (uint8_t)value->text[i];
+  for (uint32_t i = 0; i < value->key_length; i++) sum += (uint8_t)value->key[i];
+  sum += json_int64(value, &whole) + (json_double(value, &real) ? 1u : 0u);
+  if (value->type == JSON_ARRAY || value->type == JSON_OBJECT)
+    JSON_EACH(child, value) sum += visit(child);
+  return sum;
+}
+
+void fuzz_json(const uint8_t *data, size_t size) {
+  const json_limits_t *limits[] = {&json_limits_request, &json_limits_model};
+  error_t error;
+  for (int i = 0; i < 2; i++) {
+    json_doc_t *doc = NULL;
+    if (json_parse((const char *)data, size, limits[i], &doc, &error) != 0) continue;
+    (void)visit(json_root(doc));
+    json_free(doc);
+  }
+  char escaped[64];
+  (void)json_escape(escaped, sizeof escaped, (const char *)data, size);
+}
+
+static json_doc_t *parse_object(const uint8_t *data, size_t size, json_type_t type) {
+  json_doc_t *doc = NULL;
+  error_t error;
+  if (size == 0 || json_parse((const char *)data, size, &json_limits_request, &doc, &error) != 0)
+    return NULL;
+  if (json_root(doc)->type == type) return doc;
+  json_free(doc);
+  return NULL;
+}
+
+void fuzz_template(const uint8_t *data, size_t size) {
+  jinja_variable_t variables[32];
+  jinja_input_t input = {.variables = variables, .limits = jinja_limits_default};
+  jinja_output_t out;
+  jinja_t *jinja;
+  error_t error = {0};
+  size_t length;
+  const char *source = (const char *)fuzz_part(&data, &size, 0xFF, &length);
+  if (jinja_compile("fuzz", source, length, &jinja, &error) != 0) return;
+  json_doc_t *doc = parse_object(data, size, JSON_OBJECT);
+  if (doc != NULL) JSON_EACH(member, json_root(doc)) {
+      if (input.num_variables == 32 || member->key_length == 0) break;
+      variables[input.num_variables++] = (jinja_variable_t){
+          .name = member->key, .name_length = member->key_length, .json = member};
+    }
+  input.limits.fuel = 50000;
+  input.limits.time_ms = 0;
+  input.limits.arena_bytes = 64 << 20;
+  (void)jinja_mentions(jinja, "content");
+  (void)jinja_iterates(jinja, "content");
+  if (jinja_render(jinja, &input, &out, &error) == 0) {
+    size_t last = 0;
+    for (size_t i = 0; i < out.num_request; i++) {
+      if (out.request[i].begin >= out.request[i].end || out.request[i].end > out.length ||
+          (i > 0 && out.request[i].begin <= last))
+        abort(); /* the contract of spans */
+      last = out.request[i].end;
+    }
+    jinja_output_free(&out);
+  }
+  json_free(doc);
+  jinja_free(jinja);
+}
+
+void fuzz_chat(const uint8_t *data, size_t size) {
+  chat_templates_t *templates;
+  jinja_output_t out;
+  error_t error = {0};
+  size_t length;
+  const uint8_t *source = fuzz_part(&data, &size, 0xFF, &length);
+  json_doc_t *doc = parse_object(data, size, JSON_ARRAY);
+  if (doc == NULL) return;
+  fuzz_write("chat_template.jinja", source, length);
+  chat_input_t input = {.messages = json_root(doc), .continue_final_message = length % 2 == 1};
+  if (chat_templates_load(fuzz_directory(), NULL, &templates, &error) == 0) {
+    if (chat_template_render(templates, &input, &out, &error) == 0) jinja_output_free(&out);
+    chat_templates_free(templates);
+  }
+  fuzz_remove("chat_template.jinja");
+  json_free(doc);
+}

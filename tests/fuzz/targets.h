@@ -1,0 +1,37 @@
+/* targets.h: what is fuzzed: one function an input format, each taking any bytes at all.
+ *
+ * `make fuzz` links each with libFuzzer (entry/main.c); tests/fuzz/test_corpus.c replays the
+ * committed corpus and every input that once failed in the ordinary tests. A target frees what it
+ * makes, and never fails itself: crashes, leaks, undefined behaviour and hangs are the findings.
+ */
+#ifndef INFERD_TESTS_FUZZ_TARGETS_H
+#define INFERD_TESTS_FUZZ_TARGETS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(name): a function fuzz_NAME and a corpus directory tests/fuzz/corpus/NAME */
+#define FUZZ_TARGETS(X)                                                                            \
+  X(json)                                                                                          \
+  X(template)                                                                                      \
+  X(chat)                                                                                          \
+  X(tokenizer)                                                                                     \
+  X(config)                                                                                        \
+  X(safetensors)                                                                                   \
+  X(request)                                                                                       \
+  X(grammar)
+
+#define X(name) void fuzz_##name(const uint8_t *data, size_t size);
+FUZZ_TARGETS(X)
+#undef X
+
+/* A directory of this process, on a memory file system where there is one, with `name` in it. */
+const char *fuzz_directory(void);
+void fuzz_write(const char *name, const uint8_t *data, size_t size);
+void fuzz_remove(const char *name);
+
+/* The part of data[0..size) up to `separator` (the whole when it does not occur); moves data and
+ * size behind it. */
+const uint8_t *fuzz_part(const uint8_t **data, size_t *size, uint8_t separator, size_t *length);
+
+#endif

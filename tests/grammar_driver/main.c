@@ -1,0 +1,256 @@
+/* main.c: grammars for scripts: compile constraints, test texts against them, generate texts.
+ *
+ * Reads one JSON object a line, writes one JSON object a line. One thread. Not part of the daemon:
+ * scripts/parity_schemas.py drives it.
+ *
+ *   grammar_driver MODEL_DIR | --synthetic TOKENS
+ *   {"kind": "schema" | "object" | "regex" | "choice" | "grammar", "value": ..., "strict": false,
+ *    "texts": ["..."], "generate": 3, "seed": 1, "max_tokens": 200}
+ *   -> {"accepted": [true], "generated": [{"text": "...", "finish": "stop"}]} or {"error": "..."}
+ */
+#include "engine/grammar/grammar.h"
+#include "engine/random.h"
+#include "engine/text/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct driver {
+  tokenizer_t *tokenizer;
+  int32_t num_tokens; /* without the stop id, which is the last */
+  grammar_vocabulary_t *vocabulary;
+  grammar_matcher_t *matcher;
+  grammar_scratch_t *scratch;
+  uint32_t *row;
+  char *synthetic; /* 32 bytes a token */
+  uint64_t masks, tokens;
+} driver_t;
+
+static const char *token_bytes(const void *context, int32_t id, size_t *length) {
+  const driver_t *d = context;
+  if (d->tokenizer) {
+    *length = 0;
+    if (tokenizer_flags(d->tokenizer, id) & (TOKEN_SPECIAL | TOKEN_ADDED)) return "";
+    return tokenizer_bytes(d->tokenizer, id, length);
+  }
+  const char *token = d->synthetic + (size_t)id * 32;
+  *length = (uint8_t)token[31];
+  return token;
+}
+
+static uint64_t next_random(uint64_t *state) {
+  *state += UINT64_C(0x9E3779B97F4A7C15);
+  uint64_t x = *state;
+  x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+  return x ^ x >> 31;
+}
+
+/* All bytes, then random texts of bytes that JSON likes. */
+static void make_synthetic(driver_t *d, int32_t count) {
+  static const char bytes[] =
+      "{}[]\":, \n\\abcdefghinrtuxyzABC0123456789.-+eE_@/TZ\xC3\xA9\xE2\x82";
+  uint64_t state = 7;
+  d->num_tokens = count;
+  d->synthetic = calloc((size_t)count, 32);
+  if (!d->synthetic) exit(1);
+  for (int32_t id = 0; id < count; id++) {
+    char *token = d->synthetic + (size_t)id * 32;
+    uint64_t length = id < 256 ? 1 : 1 + next_random(&state) % 6;
+    for (uint64_t i = 0; i < length; i++) {
+      token[i] = id < 256 ? (char)id : bytes[next_random(&state) % (sizeof bytes - 1)];
+    }
+    token[31] = (char)length;
+  }
+}
+
+static void write_string(const char *text, size_t length) {
+  size_t need = json_escape(NULL, 0, text, length);
+  char *out = malloc(need + 1);
+  if (!out) exit(1);
+  json_escape(out, need, text, length);
+  printf("\"%.*s\"", (int)need, out);
+  free(out);
+}
+
+static int source_of(const json_t *line, grammar_source_t *source) {
+  static const struct {
+    const char *name;
+    grammar_kind_t kind;
+  } kinds[] = {{"schema", GRAMMAR_JSON_SCHEMA},
+               {"object", GRAMMAR_JSON_OBJECT},
+               {"regex", GRAMMAR_REGEX},
+               {"choice", GRAMMAR_CHOICE},
+               {"grammar", GRAMMAR_EBNF}};
+  const json_t *kind = json_get(line, "kind"), *value = json_get(line, "value");
+  *source = (grammar_source_t){.param = "response_format", .schema = value};
+  if (!kind) return -1;
+  json_bool(json_get(line, "strict"), &source->strict);
+  if (value && value->type == JSON_STRING) {
+    source->text = value->text;
+    source->length = value->length;
+  }
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (!json_equals(kind, kinds[i].name)) continue;
+    source->kind = kinds[i].kind;
+    return 0;
+  }
+  return -1;
+}
+
+/* True when the grammar accepts the text, fed byte by byte (ids of single bytes). */
+static bool accepts(driver_t *d, const grammar_t *g, const int32_t *byte_ids, const char *text,
+                    size_t length) {
+  if (grammar_matcher_start(d->matcher, d->scratch, g, d->vocabulary) != 0) return false;
+  for (size_t i = 0; i < length; i++) {
+    int32_t id = byte_ids[(uint8_t)text[i]];
+    if (id < 0 || grammar_matcher_accept(d->matcher, d->scratch, id) != 0) return false;
+  }
+  return grammar_matcher_is_accepting(d->matcher);
+}
+
+/* A random allowed id; often one that moves on (holds no letter), or the text never ends. */
+static int32_t pick(driver_t *d, uint64_t *state) {
+  int32_t words = grammar_row_words(d->vocabulary), stop = d->num_tokens, chosen = -1;
+  uint64_t seen = 0;
+  if ((d->row[stop / 32] >> (stop % 32) & 1) && next_random(state) % 4 == 0) return stop;
+  for (int pass = next_random(state) % 2 ? 0 : 1; pass < 2 && chosen < 0; pass++) {
+    for (int32_t w = 0; w < words; w++) {
+      for (uint32_t bits = d->row[w]; bits; bits &= bits - 1) {
+        int32_t id = w * 32 + __builtin_ctz(bits);
+        size_t length;
+        const char *bytes = id == stop ? "" : token_bytes(d, id, &length);
+        if (pass == 0 && id != stop && !memchr("\"}],:", bytes[0], 5)) continue;
+        if (next_random(state) % ++seen == 0) chosen = id;
+      }
+    }
+  }
+  return chosen;
+}
+
+static void generate(driver_t *d, const grammar_t *g, uint64_t seed, int64_t max_tokens) {
+  char *text = malloc((size_t)max_tokens * 256 + 1);
+  size_t length = 0;
+  const char *finish = "length";
+  uint64_t state = seed;
+  if (!text) exit(1);
+  int code = grammar_matcher_start(d->matcher, d->scratch, g, d->vocabulary);
+  for (int64_t i = 0; i < max_tokens && !code; i++) {
+    if (grammar_matcher_is_finished(d->matcher)) {
+      finish = "stop";
+      break;
+    }
+    code = grammar_matcher_fill(d->matcher, d->scratch, &d->num_tokens, 1, d->row);
+    d->masks++;
+    if (code) break;
+    int32_t id = pick(d, &state);
+    if (id == d->num_tokens) {
+      finish = "stop";
+      break;
+    }
+    size_t bytes;
+    const char *token = token_bytes(d, id, &bytes);
+    memcpy(text + length, token, bytes);
+    length += bytes;
+    d->tokens++;
+    code = grammar_matcher_accept(d->matcher, d->scratch, id);
+  }
+  printf("{\"text\":");
+  write_string(text, length);
+  printf(",\"finish\":\"%s\"}", code ? "error" : finish);
+  free(text);
+}
+
+static void answer(driver_t *d, const json_t *line, const int32_t *byte_ids) {
+  grammar_source_t source;
+  grammar_t *g = NULL;
+  error_t error = {0};
+  int64_t count = 0, seed = 1, max_tokens = 200;
+  if (source_of(line, &source) != 0) {
+    printf("{\"error\":\"unknown kind\"}\n");
+    return;
+  }
+  int code = grammar_compile(&source, d->vocabulary, NULL, NULL, &g, &error);
+  if (code) {
+    printf("{\"code\":%d,\"error\":", code);
+    write_string(error.message, strlen(error.message));
+    printf("}\n");
+    return;
+  }
+  printf("{\"bytes\":%zu,\"accepted\":[", grammar_bytes(g));
+  const char *comma = "";
+  const json_t *texts = json_get(line, "texts");
+  if (texts) {
+    JSON_EACH(text, texts) {
+      bool ok = accepts(d, g, byte_ids, text->text, text->length);
+      printf("%s%s", comma, ok ? "true" : "false");
+      comma = ",";
+    }
+  }
+  printf("],\"generated\":[");
+  if (json_get(line, "generate")) json_int64(json_get(line, "generate"), &count);
+  if (json_get(line, "seed")) json_int64(json_get(line, "seed"), &seed);
+  if (json_get(line, "max_tokens")) json_int64(json_get(line, "max_tokens"), &max_tokens);
+  for (int64_t i = 0; i < count; i++) {
+    if (i > 0) printf(",");
+    generate(d, g, (uint64_t)(seed * 1000003 + i), max_tokens);
+  }
+  printf("]}\n");
+  grammar_unref(g);
+}
+
+static int open_vocabulary(driver_t *d, int argc, char **argv, error_t *error) {
+  if (argc == 3 && strcmp(argv[1], "--synthetic") == 0) {
+    make_synthetic(d, atoi(argv[2]) < 256 ? 256 : atoi(argv[2]));
+  } else if (argc == 2) {
+    int code = tokenizer_load(argv[1], &d->tokenizer, error);
+    if (code) return code;
+    d->num_tokens = tokenizer_vocab_size(d->tokenizer);
+  } else {
+    return error_set(error, ERR_USAGE, NULL, "usage: grammar_driver MODEL_DIR | --synthetic N");
+  }
+  return grammar_vocabulary_new(token_bytes, d, d->num_tokens, d->num_tokens + 1, &d->vocabulary,
+                                error);
+}
+
+int main(int argc, char **argv) {
+  driver_t d = {0};
+  error_t error = {0};
+  int32_t byte_ids[256];
+  if (open_vocabulary(&d, argc, argv, &error) != 0) {
+    fprintf(stderr, "%s\n", error.message);
+    return 1;
+  }
+  memset(byte_ids, 0xFF, sizeof byte_ids);
+  for (int32_t id = 0; id < d.num_tokens; id++) {
+    size_t length;
+    const char *bytes = token_bytes(&d, id, &length);
+    if (length == 1) byte_ids[(uint8_t)bytes[0]] = id;
+  }
+  d.matcher = aligned_alloc(64, grammar_matcher_bytes());
+  d.scratch = aligned_alloc(64, grammar_scratch_bytes());
+  d.row = calloc((size_t)grammar_row_words(d.vocabulary), sizeof *d.row);
+  char *text = NULL;
+  size_t capacity = 0;
+  json_limits_t limits = {.depth_max = 128, .values_max = 1000000, .key_bytes_max = 65536};
+  limits.allow_nul = true;
+  for (ssize_t length; (length = getline(&text, &capacity, stdin)) > 0;) {
+    json_doc_t *doc;
+    if (json_parse(text, (size_t)length, &limits, &doc, &error) != 0) {
+      printf("{\"error\":\"bad line\"}\n");
+    } else {
+      answer(&d, json_root(doc), byte_ids);
+      json_free(doc);
+    }
+    fflush(stdout);
+  }
+  free(text);
+  free(d.row);
+  free(d.matcher);
+  free(d.scratch);
+  free(d.synthetic);
+  grammar_vocabulary_free(d.vocabulary);
+  tokenizer_free(d.tokenizer);
+  return 0;
+}

@@ -1,0 +1,304 @@
+/* test_output.c: reasoning and tool calls of every format, whole and cut at every byte. */
+#include "server/parser/output.h"
+
+#include "engine/json.h"
+#include "server/buffer.h"
+
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(output, .timeout = 120);
+
+/* What came out, in a form to compare: R(thoughts) C(content) T(name|arguments). */
+typedef struct story {
+  buffer_t text;
+  output_kind_t last;
+  bool open;
+} story_t;
+
+static void take(void *context, output_kind_t kind, const char *text, size_t length) {
+  story_t *story = context;
+  static const char *const begins[] = {"C(", "R(", "T(", "", ""};
+  bool goes_on = story->open && kind == story->last && kind <= OUTPUT_REASONING;
+  cr_assert(length > 0 || kind == OUTPUT_CALL_END, "an empty part");
+  if (kind == OUTPUT_CALL_TEXT) {
+    cr_assert(story->last == OUTPUT_CALL_BEGIN || story->last == OUTPUT_CALL_TEXT);
+  } else if (!goes_on && story->open) {
+    if (kind == OUTPUT_CALL_END) cr_assert(story->last != OUTPUT_CONTENT);
+    buffer_char(&story->text, ')');
+    story->open = false;
+  }
+  if (kind == OUTPUT_CALL_END) {
+    story->last = kind;
+    return;
+  }
+  if (!goes_on) buffer_text(&story->text, begins[kind]);
+  buffer_append(&story->text, text, length);
+  if (kind == OUTPUT_CALL_BEGIN) buffer_char(&story->text, '|');
+  story->open = true;
+  story->last = kind;
+}
+
+/* Feeds text cut at the given places; free() the result. */
+static char *tell(const output_options_t *options, const char *text, size_t length,
+                  const size_t *cuts, size_t num_cuts) {
+  story_t story = {.last = OUTPUT_CALL_END};
+  output_sink_t sink = {take, &story};
+  output_parser_t *parser = output_parser_new(options);
+  cr_assert(parser != NULL);
+  size_t at = 0;
+  for (size_t i = 0; i <= num_cuts; i++) {
+    size_t end = i < num_cuts ? cuts[i] : length;
+    output_parser_feed(parser, text + at, end - at, &sink);
+    at = end;
+  }
+  output_parser_end(parser, &sink);
+  cr_assert(!output_parser_failed(parser));
+  output_parser_free(parser);
+  if (story.open) buffer_char(&story.text, ')');
+  return buffer_detach(&story.text, &length);
+}
+
+static void expect_whatever_the_cuts(const output_options_t *options, const char *text,
+                                     size_t length, const char *expected) {
+  size_t *cuts = calloc(length + 1, sizeof *cuts);
+  char *told;
+  for (size_t one = 0; one <= length; one++) {
+    cuts[0] = one;
+    told = tell(options, text, length, cuts, 1);
+    cr_assert_str_eq(told, expected, "cut at %zu of: %s: %s", one, text, told);
+    free(told);
+  }
+  for (size_t i = 0; i < length; i++) cuts[i] = i + 1;
+  told = tell(options, text, length, cuts, length);
+  cr_assert_str_eq(told, expected, "byte by byte: %s", text);
+  free(told);
+  free(cuts);
+}
+
+typedef struct row {
+  const char *tools, *reasoning; /* names of formats, NULL = none */
+  const char *text, *expected;
+  bool in_reasoning, one_call;
+} row_t;
+
+#define F(args) "{\"name\": \"f\", \"arguments\": " args "}"
+
+static const row_t rows[] = {
+    /* nothing to look for */
+    {NULL, NULL, "hello <tool_call>" F("{}"), "C(hello <tool_call>" F("{}") ")", 0, 0},
+    {NULL, NULL, "", "", 0, 0},
+    {"hermes", "think", "  \n", "C(  \n)", 0, 0},
+    /* thoughts */
+    {NULL, "think", "<think>\nhm\n\n</think>\n\nyes", "R(hm)C(yes)", 0, 0},
+    {NULL, "think", "\n<think>a b</think>c</think>", "R(a b)C(c</think>)", 0, 0},
+    {NULL, "think", "hm\n</think>\nyes", "R(hm)C(yes)", 1, 0},
+    {NULL, "think", "never closed ", "R(never closed )", 1, 0},
+    {NULL, "think", "</think>yes", "C(yes)", 1, 0},
+    {NULL, "think", "<thin king>", "C(<thin king>)", 0, 0},
+    {NULL, "think", "x<think>y</think>", "C(x<think>y</think>)", 0, 0},
+    {NULL, "think", "<think>a < b </ c</think>d", "R(a < b </ c)C(d)", 0, 0},
+    {NULL, "mistral", "[THINK]a[b][/THINK]c", "R(a[b])C(c)", 0, 0},
+    /* Hermes, Qwen */
+    {"hermes", NULL, "<tool_call>\n" F("{\"a\": [1, \"}\"]}") "\n</tool_call>",
+     "T(f|{\"a\": [1, \"}\"]})", 0, 0},
+    {"hermes", NULL, "Let me see.\n<tool_call>" F("{}") "</tool_call>\n", "C(Let me see.)T(f|{})",
+     0, 0},
+    {"hermes", NULL,
+     "<tool_call>" F("{}") "</tool_call>\n<tool_call>" F("{\"b\":2}") "</tool_call>",
+     "T(f|{})T(f|{\"b\":2})", 0, 0},
+    {"hermes", NULL, "<tool_call>" F("{}") "</tool_call><tool_call>" F("{}") "</tool_call>",
+     "T(f|{})", 0, 1},
+    {"hermes", NULL, "<tool_call>" F("{}") "</tool_call> and so", "T(f|{})C(and so)", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"arguments\": {\"x\":1}, \"name\": \"g\"}</tool_call>",
+     "T(g|{\"x\":1})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\":\"g\"}</tool_call>", "T(g|{})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\":\"g\",\"arguments\":null}</tool_call>", "T(g|{})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\":\"g\",\"arguments\":\"{\\\"x\\\": 1}\"}</tool_call>",
+     "T(g|{\"x\": 1})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"id\": -12, \"name\":\"g\\u00e9\",\"arguments\":{}, \"z\":0}",
+     "T(g\xc3\xa9|{})", 0, 0},
+    /* what is no call is content */
+    {"hermes", NULL, "<tool_call>hello</tool_call>", "C(<tool_call>hello</tool_call>)", 0, 0},
+    {"hermes", NULL, "a <tool_call>{\"name\": f}", "C(a<tool_call>{\"name\": f})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": 5}",
+     "C(<tool_call>{\"name\": \"f\", \"arguments\": 5})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\": 1, \"arguments\": {}}",
+     "C(<tool_call>{\"name\": 1, \"arguments\": {}})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\": \"\", \"arguments\": {}}",
+     "C(<tool_call>{\"name\": \"\", \"arguments\": {}})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"arguments\": {}}", "C(<tool_call>{\"arguments\": {}})", 0, 0},
+    {"hermes", NULL, "<tool_call>{\"name\": \"f\"", "C(<tool_call>{\"name\": \"f\")", 0, 0},
+    {"hermes", NULL, "<tool_call>", "C(<tool_call>)", 0, 0},
+    {"hermes", NULL, "<tool_cal", "C(<tool_cal)", 0, 0},
+    {"hermes", NULL, "1 < 2 <", "C(1 < 2 <)", 0, 0},
+    /* too late to take it back */
+    {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1", "T(f|{\"a\": 1)", 0,
+     0},
+    {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": x}}</tool_call>",
+     "T(f|{\"a\": )C(x}}</tool_call>)", 0, 0},
+    /* thoughts, then a call; a call inside thoughts is a thought */
+    {"hermes", "think", "<think>use f <tool_call></think>\n<tool_call>" F("{}") "</tool_call>",
+     "R(use f <tool_call>)T(f|{})", 0, 0},
+    /* Llama 3 */
+    {"llama3_json", NULL, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "T(f|{\"a\": 1})", 0, 0},
+    {"llama3_json", NULL, "\n<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "T(f|{})", 0, 0},
+    {"llama3_json", NULL,
+     "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
+     "T(f|{})T(g|{})", 0, 0},
+    {"llama3_json", NULL, "{\"answer\": 42}", "C({\"answer\": 42})", 0, 0},
+    {"llama3_json", NULL, "{\"name\": \"Bob\"}", "C({\"name\": \"Bob\"})", 0, 0},
+    {"llama3_json", NULL, " {not json}", "C( {not json})", 0, 0},
+    {"llama3_json", NULL, "see: {\"name\": \"f\", \"parameters\": {}}",
+     "C(see: {\"name\": \"f\", \"parameters\": {}})", 0, 0},
+    {"llama3_json", NULL, "{\"name\": \"f\", \"parameters\": {}} ok", "T(f|{})C(ok)", 0, 0},
+    {"llama3_json", NULL, "[1, 2]", "C([1, 2])", 0, 0},
+    /* Mistral */
+    {"mistral", NULL, "[TOOL_CALLS][" F("{\"a\":1}") ", " F("{}") "]", "T(f|{\"a\":1})T(f|{})", 0,
+     0},
+    {"mistral", NULL, "[TOOL_CALLS] [" F("{}") "]", "T(f|{})", 0, 0},
+    {"mistral", NULL, "[" F("{}") "]", "T(f|{})", 0, 0},
+    {"mistral", NULL, "[TOOL_CALLS]get_it[ARGS]{\"a\": {}}", "T(get_it|{\"a\": {}})", 0, 0},
+    {"mistral", NULL, "[TOOL_CALLS]a[CALL_ID]abc123XYZ[ARGS]{}[TOOL_CALLS]b[ARGS]{\"x\":[]}",
+     "T(a|{})T(b|{\"x\":[]})", 0, 0},
+    {"mistral", NULL, "[TOOL_CALLS]a{}", "T(a|{})", 0, 0},
+    {"mistral", NULL, "[TOOL_CALLS]what is this?", "C([TOOL_CALLS]what is this?)", 0, 0},
+    {"mistral", NULL, "[TOOL_CALLS]a[AR", "C([TOOL_CALLS]a[AR)", 0, 0},
+    {"mistral", NULL, "[1, 2, 3]", "C([1, 2, 3])", 0, 0},
+    {"mistral", NULL, "[{\"a\": 1}]", "C([{\"a\": 1}])", 0, 0},
+    {"mistral", NULL, "Hello [TOOL_CALLS][" F("{}") "]", "C(Hello)T(f|{})", 0, 0},
+    {"mistral", NULL, "[TOOL_CALLS][]", "C([TOOL_CALLS][])", 0, 0},
+    /* bare JSON */
+    {"json", NULL, F("{}"), "T(f|{})", 0, 0},
+    {"json", NULL, " [" F("{}") "," F("{\"a\":1}") "] ", "T(f|{})T(f|{\"a\":1})", 0, 0},
+    {"json", NULL, F("{}") "\n" F("{}"), "T(f|{})T(f|{})", 0, 0},
+    {"json", "think", "<think>x</think>\n" F("{}"), "R(x)T(f|{})", 0, 0},
+    {"json", NULL, "plain words", "C(plain words)", 0, 0},
+};
+
+static output_options_t options_of(const row_t *row) {
+  output_options_t options = {.in_reasoning = row->in_reasoning, .one_call = row->one_call};
+  if (row->tools != NULL) options.tools = tool_format_find(row->tools);
+  if (row->reasoning != NULL) options.reasoning = reasoning_format_find(row->reasoning);
+  cr_assert((row->tools == NULL) == (options.tools == NULL));
+  cr_assert((row->reasoning == NULL) == (options.reasoning == NULL));
+  return options;
+}
+
+Test(output, every_format_cut_at_every_byte) {
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    output_options_t options = options_of(&rows[i]);
+    expect_whatever_the_cuts(&options, rows[i].text, strlen(rows[i].text), rows[i].expected);
+  }
+}
+
+/* A grammar writes calls in the format's own words: what it writes is read back. */
+Test(output, formats_read_what_they_write) {
+  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    buffer_t text = {0};
+    if (format->before_all != NULL) buffer_text(&text, format->before_all);
+    for (int call = 0; call < 3; call++) {
+      if (call > 0) buffer_text(&text, format->between);
+      buffer_text(&text, format->begin_name);
+      buffer_text(&text, "get_weather");
+      buffer_text(&text, format->end_name);
+      buffer_text(&text, "{\"city\": \"Z\xc3\xbcrich\"}");
+      buffer_text(&text, format->end_call);
+    }
+    if (format->behind_all != NULL) buffer_text(&text, format->behind_all);
+    buffer_char(&text, '\0');
+    output_options_t options = {.tools = format};
+#define CALL "T(get_weather|{\"city\": \"Z\xc3\xbcrich\"})"
+    expect_whatever_the_cuts(&options, text.data, text.length - 1, CALL CALL CALL);
+#undef CALL
+    buffer_free(&text);
+  }
+  cr_assert_eq(tool_format_find("nope"), NULL);
+  cr_assert_eq(reasoning_format_find("nope"), NULL);
+}
+
+/* Hostile text: long runs of what is held back must not be looked at again and again, and nothing
+ * of them is lost. */
+Test(output, long_runs_are_linear) {
+  static const struct {
+    const char *unit;
+    const char *tools;
+  } runs[] = {{" ", "hermes"}, {"<", "hermes"},      {"<tool_call", "hermes"}, {"[", "mistral"},
+              {"\n", "json"},  {"{", "llama3_json"}, {"{\"name\":", "json"},   {" ", "mistral"}};
+  enum { UNITS = 200000 };
+  for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+    output_options_t options = {.tools = tool_format_find(runs[i].tools),
+                                .reasoning = reasoning_format_find("think")};
+    story_t story = {.last = OUTPUT_CALL_END};
+    output_sink_t sink = {take, &story};
+    output_parser_t *parser = output_parser_new(&options);
+    size_t length = strlen(runs[i].unit);
+    for (int j = 0; j < UNITS; j++) output_parser_feed(parser, runs[i].unit, length, &sink);
+    output_parser_end(parser, &sink);
+    output_parser_free(parser);
+    cr_assert_eq(story.text.length, length * UNITS + 2, "%s", runs[i].unit);
+    buffer_free(&story.text);
+  }
+}
+
+/* Random texts made of the formats' own words: cuts change nothing, names are never empty, and the
+ * arguments of a call that ended by itself are JSON. */
+Test(output, random_texts) {
+  static const char *const words[] = {"<tool_call>",
+                                      "</tool_call>",
+                                      "[TOOL_CALLS]",
+                                      "[ARGS]",
+                                      "[CALL_ID]",
+                                      "<think>",
+                                      "</think>",
+                                      "{\"name\": \"f\", \"arguments\": {}}",
+                                      "{\"name\": \"g\", \"parameters\": {\"a\": 1}}",
+                                      "{",
+                                      "}",
+                                      "[",
+                                      "]",
+                                      ",",
+                                      ";",
+                                      " ",
+                                      "\n",
+                                      "\"name\"",
+                                      ":",
+                                      "\"arguments\"",
+                                      "\"x\"",
+                                      "1",
+                                      "null",
+                                      "word",
+                                      "<|python_tag|>",
+                                      "\\",
+                                      "\"",
+                                      "<",
+                                      "</",
+                                      "[THINK]",
+                                      "[/THINK]"};
+  srand(11);
+  int calls = 0;
+  for (int round = 0; round < 20000; round++) {
+    buffer_t text = {0};
+    int count = 1 + rand() % 12;
+    for (int i = 0; i < count; i++) {
+      buffer_text(&text, words[(size_t)rand() % (sizeof words / sizeof words[0])]);
+    }
+    output_options_t options = {.tools = &tool_formats[rand() % 4],
+                                .in_reasoning = rand() % 4 == 0,
+                                .one_call = rand() % 4 == 0};
+    if (rand() % 2 == 0) options.reasoning = &reasoning_formats[rand() % 2];
+    char *whole = tell(&options, text.data, text.length, NULL, 0);
+    size_t cuts[256];
+    for (size_t i = 0; i < text.length && i < 256; i++) cuts[i] = i + 1;
+    char *bytes =
+        tell(&options, text.data, text.length, cuts, text.length < 256 ? text.length : 256);
+    cr_assert_str_eq(bytes, whole, "%.*s", (int)text.length, text.data);
+    calls += strstr(whole, "T(") != NULL;
+    free(whole);
+    free(bytes);
+    buffer_free(&text);
+  }
+  cr_assert_gt(calls, 500);
+}

@@ -1,0 +1,374 @@
+/* check.c: the invariants, looked at in the real engine's state after every turn.
+ *
+ * Everything here is written from the contract (engine/README.md), not from the code that it
+ * watches: counts are made anew from block tables and queues. It runs a few hundred thousand times
+ * a second, so each check is linear in the blocks or in the live sequences and allocates nothing.
+ */
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+enum { ROWS_MAX = 64 };
+
+static engine_stats_t before; /* of the turn before: counters only grow */
+
+track_t *check_track(const sequence_t *sequence) {
+  return check_track_of(sequence->group->request);
+}
+
+track_t *check_track_of(const request_t *request) {
+  REQUIRE(request->id > 0 && request->id < SIM_IDS, "a request has the id %lld",
+          (long long)request->id);
+  return &sim.tracks[sim.index_of[request->id]];
+}
+
+stream_t *check_stream(const sequence_t *sequence) {
+  track_t *k = check_track(sequence);
+  REQUIRE(sequence->index >= 0 && sequence->index < k->num_streams, "a sequence has the index %d",
+          sequence->index);
+  return &k->streams[sequence->index];
+}
+
+static long long name_of(const track_t *k) {
+  return k->index;
+}
+
+/* True when `a` has to run before `b`. */
+static bool precedes(const group_t *a, const group_t *b) {
+  const request_t *x = a->request, *y = b->request;
+  if (sim.scenario->options.priority_policy && x->priority != y->priority) {
+    return x->priority < y->priority;
+  }
+  return x->id < y->id; /* submitted in the order of their ids */
+}
+
+/* -- the step --------------------------------------------------------------------------------- */
+
+static void check_entry(const plan_entry_t *entry, int32_t context) {
+  const sequence_t *q = entry->sequence;
+  track_t *k = check_track(q);
+  stream_t *stream = check_stream(q);
+  int32_t end = entry->num_computed + entry->num_tokens;
+  REQUIRE(q->status == SEQUENCE_RUNNING, "request %lld is planned in state %d", name_of(k),
+          (int)q->status);
+  REQUIRE(!stream->in_plan, "request %lld is planned twice", name_of(k));
+  REQUIRE(k->cancelled_turn == 0, "I6: request %lld is planned after its cancel", name_of(k));
+  /* what is known before this step's draw, and what is guessed behind it */
+  int32_t known = sequence_num_planned(q) - entry->do_sample + entry->num_drafts;
+  REQUIRE(entry->num_tokens >= 1 && entry->num_computed >= 0 && end <= known && end <= context &&
+              q->num_computed_tokens == end,
+          "request %lld: chunk %d + %d of %d tokens", name_of(k), entry->num_computed,
+          entry->num_tokens, known);
+  bool complete = end == known && k->script->params.max_tokens > 0;
+  REQUIRE(entry->do_sample == complete, "request %lld: do_sample is wrong at %d of %d", name_of(k),
+          end, known);
+  int32_t threshold = sim.scenario->options.long_prefill_token_threshold;
+  REQUIRE(threshold == 0 || entry->num_tokens - entry->num_drafts <= threshold,
+          "request %lld: a chunk of %d", name_of(k), entry->num_tokens);
+  REQUIRE(memcmp(q->tokens, stream->ids, (size_t)sequence_num_tokens(q) * sizeof *stream->ids) == 0,
+          "request %lld: its token row holds other ids", name_of(k));
+  if (!k->in_plan) k->is_new = !k->was_planned;
+  if (k->is_new) k->first_cached = entry->num_computed;
+  stream->in_plan = k->in_plan = k->was_planned = true;
+  k->progress_turn = sim.turn;
+  if (!k->preempted && entry->num_computed < k->num_prompt) {
+    k->num_computed += (end < k->num_prompt ? end : k->num_prompt) - entry->num_computed;
+  }
+}
+
+static void check_writes(const plan_entry_t *entry) {
+  const block_pool_t *pool = sim.engine->pool;
+  const sequence_t *q = entry->sequence;
+  int32_t bs = pool->block_size, end = entry->num_computed + entry->num_tokens;
+  for (int32_t i = entry->num_computed / bs; i * bs < end; i++) {
+    REQUIRE(i < q->num_blocks, "request %lld has no block %d", name_of(check_track(q)), i);
+    const block_t *block = &pool->blocks[q->blocks[i]];
+    REQUIRE(block->ref_count == 1 || block->filler == q,
+            "request %lld writes block %d, which %d hold", name_of(check_track(q)), q->blocks[i],
+            block->ref_count);
+    REQUIRE(block->identity.keyed ? block->filler == q : !block->filler,
+            "request %lld writes block %d, which is full or filled by another",
+            name_of(check_track(q)), q->blocks[i]);
+    REQUIRE(!block->saved.unique_id, "block %d is written and could be reverted", q->blocks[i]);
+  }
+}
+
+/* True when what is in flight is the last that the sequence needs. */
+static bool ends_in_flight(const sequence_t *q) {
+  const script_t *r = check_track(q)->script;
+  if (r->params.max_tokens == 0) return q->num_computed_tokens == q->num_prompt_tokens;
+  return q->num_output_placeholders > 0 &&
+         (q->num_output_tokens + q->num_output_placeholders >= r->params.max_tokens ||
+          sequence_num_planned(q) >= (int32_t)sim.scenario->options.max_model_len);
+}
+
+/* True when its next block is being filled by another. */
+static bool is_blocked(const sequence_t *q) {
+  const block_pool_t *pool = sim.engine->pool;
+  int32_t i = q->num_computed_tokens / pool->block_size;
+  const sequence_t *filler = i < q->num_blocks ? pool->blocks[q->blocks[i]].filler : NULL;
+  return filler && filler != q;
+}
+
+/* True when some sequence could run and is left out; *decodes: it lacks its last token only. */
+static bool is_left_out(const group_t *g, bool *decodes) {
+  bool left_out = false;
+  *decodes = true;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    bool in_plan = check_stream(q)->in_plan;
+    int32_t computed = q->num_computed_tokens, last = sequence_num_planned(q) - 1;
+    if (computed < last || sequence_in_prefill(q)) *decodes = false;
+    left_out = left_out || (!in_plan && !ends_in_flight(q) && !is_blocked(q));
+  }
+  return left_out;
+}
+
+/* I3: nobody who could run is left out. */
+static void check_left_out(const scheduler_t *s) {
+  const group_t *worst_new = NULL;
+  bool spare = s->plan.num_tokens < sim.scenario->options.max_num_batched_tokens;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    const track_t *k = check_track(&g->sequence);
+    bool decodes, left_out = is_left_out(g, &decodes);
+    if (!k->in_plan && !left_out) continue;
+    /* A request that preempts itself ends the planning of running ones. */
+    REQUIRE(!left_out || !(decodes || spare) || s->plan.num_preempted > 0,
+            "I3: request %lld %s and gets no token", name_of(k),
+            decodes ? "decodes" : "finds budget");
+    if (k->in_plan && k->is_new && (!worst_new || precedes(worst_new, g))) worst_new = g;
+  }
+  for (const group_t *g = s->waiting.head; g && worst_new; g = g->next) {
+    if (!precedes(g, worst_new)) continue;
+    bool counted = g->num_skips > 0 && g->num_skips <= s->options.max_skips;
+    bool same = !sim.scenario->options.priority_policy ||
+                g->request->priority == worst_new->request->priority;
+    bool rows = g->sequence.row < 0; /* preempted ones hold them all: they go first */
+    REQUIRE((counted && same) || rows, "I3: request %lld was admitted before request %lld",
+            name_of(check_track(&worst_new->sequence)), name_of(check_track(&g->sequence)));
+  }
+}
+
+static int32_t count_sequences(const scheduler_t *s) {
+  int32_t count = 0;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    int32_t live = 0;
+    for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
+    count += g->forked ? live : check_track(&g->sequence)->num_streams;
+  }
+  return count;
+}
+
+/* I3: the head of the queue is let in when it fits, and only the worst are sent back to it. */
+static void check_queue_of(const scheduler_t *s) {
+  const engine_options_t *o = &sim.scenario->options;
+  const group_t *head = s->waiting.head;
+  int32_t bs = s->pool->block_size;
+  for (const group_t *g = head; g; g = g->next) {
+    const track_t *k = check_track(&g->sequence);
+    if (g->num_preemptions == k->num_preemptions || !o->priority_policy) continue;
+    for (const group_t *r = s->running.head; r; r = r->next) {
+      if (r->num_preemptions >= s->options.max_preemptions) continue; /* protected */
+      REQUIRE(!precedes(g, r), "request %lld was preempted before request %lld", name_of(k),
+              name_of(check_track(&r->sequence)));
+    }
+  }
+  int32_t left = o->max_num_batched_tokens - s->plan.num_tokens;
+  if (!head || s->plan.num_preempted > 0 || left == 0 ||
+      check_track(&head->sequence)->num_streams > 1 || count_sequences(s) == o->max_num_seqs ||
+      head->sequence.num_in_flight_tokens > 0 ||
+      (head->sequence.row < 0 && s->num_free_rows == 0)) { /* preempted ones hold them all */
+    return;
+  }
+  int32_t tokens = sequence_num_tokens(&head->sequence), reserved = tokens;
+  if (head->num_preemptions >= s->options.max_preemptions) { /* it reserves its worst case */
+    reserved = head->sequence.num_prompt_tokens + head->request->params.max_tokens;
+  }
+  int32_t need = (reserved + bs - 1) / bs;
+  bool fits = need + s->options.watermark_blocks <= s->pool->num_free;
+  REQUIRE(!fits || (!o->enable_chunked_prefill && tokens > left),
+          "I3: request %lld waits although it fits: %d blocks of %d free ones",
+          name_of(check_track(&head->sequence)), need, s->pool->num_free);
+}
+
+void check_step(const batch_t *b) {
+  const scheduler_t *s = sim.engine->scheduler;
+  const plan_t *plan = &s->plan;
+  const engine_options_t *o = &sim.scenario->options;
+  int32_t total = 0;
+  for (int32_t r = 0; r < plan->num_entries; r++) {
+    check_entry(&plan->entries[r], (int32_t)o->max_model_len);
+    check_writes(&plan->entries[r]);
+    REQUIRE(b->query_start_loc[r] == total, "query_start_loc[%d] is wrong", r);
+    total += plan->entries[r].num_tokens;
+    REQUIRE(b->seq_lens[r] == plan->entries[r].sequence->num_computed_tokens,
+            "seq_lens[%d] is wrong", r);
+  }
+  REQUIRE(total == plan->num_tokens && total == b->num_tokens && total <= o->max_num_batched_tokens,
+          "a step of %d tokens, planned %d, budget %d", b->num_tokens, total,
+          o->max_num_batched_tokens);
+  REQUIRE(plan->num_entries == b->num_reqs && count_sequences(s) <= o->max_num_seqs &&
+              plan->num_entries <= count_sequences(s),
+          "a step of %d rows, %d sequences run, at most %d", b->num_reqs, count_sequences(s),
+          o->max_num_seqs);
+  check_left_out(s);
+  check_queue_of(s);
+  for (int32_t r = 0; r < plan->num_entries; r++) {
+    check_track(plan->entries[r].sequence)->in_plan = false;
+    check_stream(plan->entries[r].sequence)->in_plan = false;
+  }
+  /* Who was let in and waits for blocks that another fills is not new when it computes at last. */
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    check_track(&g->sequence)->was_planned = true;
+  }
+}
+
+/* -- sequences and gauges --------------------------------------------------------------------- */
+
+static void check_running(const sequence_t *q, const block_pool_t *pool) {
+  const track_t *k = check_track(q);
+  int32_t num_tokens = sequence_num_planned(q);
+  int32_t ahead = num_tokens + sim.scenario->options.draft.tokens_max; /* guesses in flight */
+  REQUIRE(0 <= q->num_cached_tokens && q->num_cached_tokens < k->num_prompt &&
+              q->num_computed_tokens <= ahead &&
+              num_tokens <= (int32_t)sim.scenario->options.max_model_len,
+          "request %lld: %d cached, %d computed of %d tokens", name_of(k), q->num_cached_tokens,
+          q->num_computed_tokens, num_tokens);
+  int32_t need = (q->num_computed_tokens + pool->block_size - 1) / pool->block_size;
+  int32_t most = (ahead + pool->block_size - 1) / pool->block_size;
+  if (q->group->num_preemptions >= sim.engine->scheduler->options.max_preemptions) {
+    most = sim.engine->scheduler->table_stride; /* it has reserved its worst case */
+  }
+  REQUIRE(need <= q->num_blocks && q->num_blocks <= most,
+          "request %lld holds %d blocks for %d of %d tokens", name_of(k), q->num_blocks,
+          q->num_computed_tokens, num_tokens);
+  REQUIRE(q->num_published <= q->num_blocks, "request %lld published more than it has", name_of(k));
+}
+
+/* One sequence of a live group; `rows` collects the rows that are held. */
+static void check_sequence(const engine_t *e, const sequence_t *q, sequence_status_t status,
+                           uint64_t *rows) {
+  const track_t *k = check_track(q);
+  if (q->row >= 0) {
+    REQUIRE(q->row < ROWS_MAX && !(*rows >> q->row & 1), "row %d is held twice", q->row);
+    *rows |= UINT64_C(1) << q->row;
+  }
+  if (!sequence_is_live(q)) {
+    REQUIRE(q->num_blocks == 0, "request %lld: a sequence in state %d holds blocks", name_of(k),
+            (int)q->status);
+    return;
+  }
+  REQUIRE(q->status == status, "request %lld: state %d in a queue of %d", name_of(k),
+          (int)q->status, (int)status);
+  if (status == SEQUENCE_RUNNING) {
+    REQUIRE(q->row >= 0, "request %lld runs without a row", name_of(k));
+    check_running(q, e->pool);
+  } else {
+    REQUIRE(q->num_blocks == 0, "request %lld waits and holds blocks", name_of(k));
+  }
+}
+
+static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequence_status_t status,
+                           uint64_t *rows) {
+  int32_t count = 0;
+  const group_t *previous = NULL;
+  for (const group_t *g = queue->head; g; previous = g, g = g->next) {
+    track_t *k = check_track(&g->sequence);
+    REQUIRE(g->prev == previous, "a broken queue");
+    REQUIRE(k->submitted && !k->done, "request %lld is live and was not submitted", name_of(k));
+    REQUIRE(k->cancelled_turn == 0 || k->cancelled_turn >= sim.turn,
+            "I6: request %lld is still there after its cancel", name_of(k));
+    k->num_preemptions = g->num_preemptions;
+    if (g->num_preemptions > 0) k->preempted = true;
+    for (const sequence_t *q = &g->sequence; q; q = q->next) check_sequence(e, q, status, rows);
+    REQUIRE(status == SEQUENCE_RUNNING || !previous || precedes(previous, g),
+            "request %lld waits before request %lld",
+            name_of(previous ? check_track(&previous->sequence) : k), name_of(k));
+    count++;
+  }
+  REQUIRE(count == queue->count, "a queue of %d says %d", count, queue->count);
+  return count;
+}
+
+static void check_queues(engine_t *e) {
+  const scheduler_t *s = e->scheduler;
+  uint64_t rows = 0;
+  int32_t num_running = check_queue(e, &s->running, SEQUENCE_RUNNING, &rows);
+  int32_t num_waiting = check_queue(e, &s->waiting, SEQUENCE_WAITING, &rows);
+  int32_t held = __builtin_popcountll(rows);
+  REQUIRE(held + s->num_free_rows == s->num_rows, "%d rows are held, %d are free, of %d", held,
+          s->num_free_rows, s->num_rows);
+  for (int32_t i = 0; i < s->num_free_rows; i++) {
+    REQUIRE(!(rows >> s->free_rows[i] & 1), "row %d is held and free", s->free_rows[i]);
+  }
+  REQUIRE(num_running + num_waiting == e->num_live, "I11: %d running, %d waiting, %d live",
+          num_running, num_waiting, e->num_live);
+  int32_t queued = 0;
+  int64_t queued_tokens = 0;
+  const group_queue_t *queues[] = {&s->waiting, &s->running};
+  for (int i = 0; i < 2; i++) {
+    for (const group_t *g = queues[i]->head; g; g = g->next) {
+      const track_t *k = check_track(&g->sequence);
+      if (k->was_landed) continue;
+      queued++;
+      queued_tokens += k->num_prompt;
+    }
+  }
+  REQUIRE(queued == atomic_load(&e->queued_requests) &&
+              queued_tokens == atomic_load(&e->queued_tokens),
+          "I11: %d requests and %lld tokens wait, the gauges say %d and %lld", queued,
+          (long long)queued_tokens, atomic_load(&e->queued_requests),
+          (long long)atomic_load(&e->queued_tokens));
+}
+
+static void check_stats(const engine_t *e) {
+  engine_stats_t s;
+  engine_stats(e, &s);
+  const block_pool_t *pool = e->pool;
+  int32_t used = pool->num_blocks - 1 - pool->num_free;
+  /* A turn that only launches a step says nothing new. */
+  bool quiet = s.steps == before.steps && e->num_flights > 0;
+  REQUIRE(quiet || (s.num_running == e->scheduler->running.count &&
+                    s.num_waiting == e->scheduler->waiting.count && s.blocks_used == used &&
+                    s.blocks_cached == pool->num_cached &&
+                    s.blocks_free == pool->num_free - pool->num_cached),
+          "I11: the gauges are not the state");
+  bool grows =
+      s.prompt_tokens >= before.prompt_tokens &&
+      s.prompt_tokens_cached >= before.prompt_tokens_cached &&
+      s.generation_tokens >= before.generation_tokens &&
+      s.prefix_queries_tokens >= before.prefix_queries_tokens &&
+      s.prefix_hits_tokens >= before.prefix_hits_tokens && s.preemptions >= before.preemptions &&
+      s.finished_stop >= before.finished_stop && s.finished_length >= before.finished_length &&
+      s.finished_abort >= before.finished_abort && s.finished_error >= before.finished_error &&
+      s.scheduled_tokens >= before.scheduled_tokens && s.steps >= before.steps;
+  REQUIRE(grows, "I11: a counter went back");
+  bool cut = sim.lost || sim.scenario->stop_at > 0; /* steps in flight count for nothing */
+  REQUIRE(cut || (s.steps == sim.steps && s.scheduled_tokens == sim.tokens),
+          "I11: %llu steps and %llu tokens have ended, the counters say %llu and %llu",
+          (unsigned long long)sim.steps, (unsigned long long)sim.tokens,
+          (unsigned long long)s.steps, (unsigned long long)s.scheduled_tokens);
+  REQUIRE(s.prefix_hits_tokens <= s.prefix_queries_tokens, "I11: more hits than queries");
+  before = s;
+}
+
+void check_begin(void) {
+  check_pool_begin();
+  memset(&before, 0, sizeof before);
+  REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");
+}
+
+void check_turn(void) {
+  engine_t *e = sim.engine;
+  check_queues(e);
+  check_pool(e);
+  check_stats(e);
+}
+
+void check_idle(void) {
+  const engine_t *e = sim.engine;
+  REQUIRE(e->num_live == 0 && sim.num_live == 0 && e->loop_live == 0, "I2: %d requests are alive",
+          e->num_live);
+  REQUIRE(e->pool->num_free == e->pool->num_blocks - 1, "I2: %d blocks are held",
+          e->pool->num_blocks - 1 - e->pool->num_free);
+}

@@ -1,0 +1,138 @@
+/* check_pool.c: I1, and the content half of I8, looked at in the block pool after every turn.
+ *
+ * Holders, pins and the free queue are counted anew from the block tables; whatever a block is said
+ * to hold is compared with the shadow store when it is said. Linear in the blocks, but for the map
+ * of keys, which is looked at when it may have changed. One thread.
+ */
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+enum { BLOCKS_MAX = 2048 };
+
+typedef struct checked {
+  uint64_t unique_id;
+  int32_t rows; /* whose content was compared */
+} checked_t;
+
+static int32_t references[BLOCKS_MAX]; /* table entries that name the block */
+static int32_t pins[BLOCKS_MAX];       /* copies in flight that read it */
+static int32_t place[BLOCKS_MAX];      /* in the free queue, 0 = not there */
+static checked_t checked[BLOCKS_MAX];
+static uint64_t last_unique_id; /* of the turn before: the map may have changed since */
+static int32_t last_num_keyed;
+
+static void count_references(const group_queue_t *queue) {
+  for (const group_t *g = queue->head; g; g = g->next) {
+    for (const sequence_t *q = &g->sequence; q; q = q->next) {
+      for (int32_t i = 0; i < q->num_blocks; i++) references[q->blocks[i]]++;
+    }
+  }
+}
+
+/* A copy pins its source until its step is committed. */
+static void count_pins(const engine_t *e) {
+  const plan_t *plans[FLIGHTS_MAX + 1] = {&e->scheduler->plan};
+  for (int i = 0; i < FLIGHTS_MAX; i++) plans[i + 1] = &e->flights[i].plan;
+  for (int i = 0; i <= FLIGHTS_MAX; i++) {
+    for (int32_t c = 0; c < plans[i]->num_copies; c++) pins[plans[i]->copies[c].copy.src]++;
+  }
+}
+
+static void check_free_queue(const block_pool_t *pool) {
+  int32_t count = 0, num_cached = 0, previous = 0;
+  for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
+    const block_t *block = &pool->blocks[b];
+    REQUIRE(b > 0 && b < pool->num_blocks && place[b] == 0, "I1: block %d is in the queue twice",
+            b);
+    REQUIRE(block->ref_count == 0 && block->pins == 0 && block->prev == previous,
+            "I1: block %d in the free queue", b);
+    place[b] = ++count;
+    num_cached += block->identity.unique_id != 0;
+    previous = b;
+  }
+  REQUIRE(previous == pool->free_tail && count == pool->num_free && num_cached == pool->num_cached,
+          "I1: %d free blocks, %d of them cached; counted %d and %d", pool->num_free,
+          pool->num_cached, count, num_cached);
+}
+
+/* Rows that are said to be valid hold what their ids say: the shadow store agrees. */
+static void check_content(const block_pool_t *pool, int32_t b) {
+  const block_identity_t *id = &pool->blocks[b].identity;
+  int32_t bs = pool->block_size, parent = id->place.parent;
+  if (checked[b].unique_id != id->unique_id) checked[b] = (checked_t){.unique_id = id->unique_id};
+  const int32_t *ids = &pool->token_ids[(size_t)b * (size_t)bs];
+  int64_t first = (int64_t)b * bs;
+  for (int32_t i = checked[b].rows; i < id->num_valid; i++) {
+    uint64_t hash = parent ? device_hash_at((int64_t)parent * bs + bs - 1) : 0;
+    if (i > 0) hash = device_hash_at(first + i - 1);
+    uint64_t have = device_hash_at(first + i);
+    bool right = i == 0 && !parent ? have != 0 : have == oracle_extend(hash, ids[i]);
+    REQUIRE(right, "I8: block %d has %d valid rows and slot %d holds something else", b,
+            id->num_valid, i);
+  }
+  checked[b].rows = id->num_valid;
+}
+
+static void check_block(const block_pool_t *pool, int32_t b) {
+  const block_t *block = &pool->blocks[b];
+  const block_identity_t *id = &block->identity;
+  REQUIRE(block->ref_count == references[b], "I1: block %d has %d holders, its count is %d", b,
+          references[b], block->ref_count);
+  REQUIRE(block->pins == pins[b], "I1: %d copies read block %d, its count is %d", pins[b], b,
+          block->pins);
+  REQUIRE((block->ref_count == 0 && block->pins == 0) == (place[b] != 0),
+          "I1: block %d is free and held, or lost", b);
+  REQUIRE(!block->filler || (id->keyed && block->ref_count > 0), "block %d has a filler", b);
+  if (!id->unique_id) return;
+  int32_t parent = id->place.parent;
+  /* Without a cache only forks find each other's blocks. */
+  REQUIRE(pool->caching || !place[b], "block %d is cached without a cache", b);
+  REQUIRE(!id->keyed || block->filler || id->num_valid == pool->block_size,
+          "block %d is keyed, not full, and nobody fills it", b);
+  bool only_copied = block->ref_count == 0 && block->pins > 0;
+  REQUIRE(!parent || !place[parent] || only_copied || (place[b] && place[b] < place[parent]),
+          "I1: block %d stands behind its parent %d", b, parent);
+  const block_identity_t *before_it = &pool->blocks[parent].identity;
+  REQUIRE(parent ? before_it->keyed && before_it->unique_id == id->parent : id->parent == 0,
+          "I1: the parent of block %d was evicted before it", b);
+  check_content(pool, b);
+}
+
+static void check_map(const block_pool_t *pool) {
+  for (int32_t b = 1; b < pool->num_blocks; b++) {
+    const block_identity_t *id = &pool->blocks[b].identity;
+    if (!id->keyed) continue;
+    const int32_t *ids = &pool->token_ids[(size_t)b * (size_t)pool->block_size];
+    int32_t found = prefix_find(pool, &id->key, id->place, ids);
+    REQUIRE(found == b, "I1: block %d is keyed and its key finds %d", b, found);
+  }
+}
+
+void check_pool_begin(void) {
+  last_unique_id = 0;
+  memset(checked, 0, sizeof checked);
+  REQUIRE(sim.engine->pool->num_blocks <= BLOCKS_MAX, "the scenario is larger than the checks");
+}
+
+void check_pool(const engine_t *e) {
+  const block_pool_t *pool = e->pool;
+  size_t bytes = (size_t)pool->num_blocks * sizeof *references;
+  memset(references, 0, bytes);
+  memset(place, 0, bytes);
+  memset(pins, 0, bytes);
+  count_pins(e);
+  count_references(&e->scheduler->running);
+  count_references(&e->scheduler->waiting);
+  check_free_queue(pool);
+  REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&
+              !pool->blocks[0].identity.unique_id,
+          "I1: the null block is in use");
+  for (int32_t b = 1; b < pool->num_blocks; b++) check_block(pool, b);
+  int32_t num_keyed = 0;
+  for (int32_t b = 1; b < pool->num_blocks; b++) num_keyed += pool->blocks[b].identity.keyed;
+  bool same = pool->next_unique_id - 1 == last_unique_id && num_keyed == last_num_keyed;
+  if (!same) check_map(pool);
+  last_unique_id = pool->next_unique_id - 1;
+  last_num_keyed = num_keyed;
+}

@@ -1,0 +1,366 @@
+/* device.c: the simulated back end: no arithmetic, but a shadow of the KV store.
+ *
+ * A slot of the store holds the hash of the cache domain and of the ids up to its token. A forward
+ * extends the hash that lies in the slot before; attention then reads every slot that a row may see
+ * and compares it with what the oracle says for this request. So a wrong block, a block written too
+ * early, too late or by somebody else, and a cache hit on foreign content are seen at once, whether
+ * or not they would have changed a token. Results stay hidden until `end`, as on a real device.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFERS_MAX = 256, NOT_YET = INT32_MIN };
+
+/* A result that waits for the `end` of its step. */
+typedef struct drawn {
+  sample_result_t *result;
+  sample_result_t value;
+} drawn_t;
+
+typedef struct flying {
+  int32_t num_tokens, num_rows, num_drawn;
+  track_t **rows; /* [rows_max] */
+  drawn_t *drawn; /* [tokens_max], by selected row */
+} flying_t;
+
+struct device {
+  uint64_t *shadow;  /* [slots] */
+  uint64_t *written; /* [slots] step that wrote it last */
+  int64_t num_slots;
+  int32_t block_size, drawn_max;
+  const batch_t *batch;
+  uint64_t launched, ended; /* steps */
+  int32_t logits_first;
+  flying_t flying[2]; /* by step number */
+  void *buffers[BUFFERS_MAX];
+  int num_buffers;
+};
+
+static device_t *device; /* the one that is open */
+static uint64_t reads;
+
+uint64_t device_hash_at(int64_t slot) {
+  return device->shadow[slot];
+}
+
+uint64_t device_reads(void) {
+  return reads;
+}
+
+/* -- set-up ----------------------------------------------------------------------------------- */
+
+static int no_memory(error_t *error) {
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the simulated device");
+}
+
+static int sim_open(const device_options_t *options, device_t **out, error_t *error) {
+  (void)options;
+  device = *out = calloc(1, sizeof **out);
+  return device ? 0 : no_memory(error);
+}
+
+static void sim_close(device_t *d) {
+  for (int i = 0; i < d->num_buffers; i++) free(d->buffers[i]);
+  free(d->shadow);
+  free(d->written);
+  for (int i = 0; i < 2; i++) {
+    free(d->flying[i].rows);
+    free(d->flying[i].drawn);
+  }
+  free(d);
+  device = NULL;
+}
+
+static const char *sim_describe(const device_t *d) {
+  (void)d;
+  return "simulated device";
+}
+
+static size_t sim_memory_free(const device_t *d) {
+  (void)d;
+  return (size_t)1 << 30;
+}
+
+static void *keep(device_t *d) {
+  void *p = d->num_buffers < BUFFERS_MAX ? calloc(1, 1) : NULL;
+  if (p) d->buffers[d->num_buffers++] = p;
+  return p;
+}
+
+static int sim_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error) {
+  (void)source;
+  *out = keep(d);
+  return *out ? 0 : no_memory(error);
+}
+
+static int sim_vector(device_t *d, const float *values, int64_t count, vector_t **out,
+                      error_t *error) {
+  (void)values, (void)count;
+  *out = keep(d);
+  return *out ? 0 : no_memory(error);
+}
+
+static size_t sim_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
+  return (size_t)num_blocks * (size_t)desc->block_size * sizeof(uint64_t);
+}
+
+static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
+  d->num_slots = (int64_t)desc->num_blocks * desc->block_size;
+  d->block_size = desc->block_size;
+  d->shadow = calloc((size_t)d->num_slots, sizeof *d->shadow);
+  d->written = calloc((size_t)d->num_slots, sizeof *d->written);
+  return d->shadow && d->written ? 0 : no_memory(error);
+}
+
+static int sim_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
+  d->drawn_max = limits->tokens_max;
+  for (int i = 0; i < 2; i++) {
+    flying_t *f = &d->flying[i];
+    f->rows = calloc((size_t)limits->reqs_max, sizeof(track_t *));
+    f->drawn = calloc((size_t)d->drawn_max, sizeof *f->drawn);
+    if (!f->rows || !f->drawn) return no_memory(error);
+  }
+  return 0;
+}
+
+static act_t *sim_buffer(device_t *d, int64_t rows, int64_t width) {
+  (void)rows, (void)width;
+  return keep(d);
+}
+
+/* -- a step ----------------------------------------------------------------------------------- */
+
+static int64_t slot_of(const device_t *d, const batch_t *b, int32_t row, int32_t position) {
+  int32_t block = b->block_table[row][position / d->block_size];
+  REQUIRE(block > 0 && (int64_t)block * d->block_size < d->num_slots,
+          "the block table of row %d has %d at position %d", row, block, position);
+  return (int64_t)block * d->block_size + position % d->block_size;
+}
+
+static void run_copies(device_t *d, const batch_t *b) {
+  for (int32_t i = 0; i < b->num_copies; i++) {
+    const block_copy_t *c = &b->copies[i];
+    REQUIRE(c->rows >= 1 && c->rows <= d->block_size && c->src != c->dst && c->src > 0 &&
+                c->dst > 0,
+            "a copy of %d rows from block %d to block %d", c->rows, c->src, c->dst);
+    memcpy(&d->shadow[(int64_t)c->dst * d->block_size], &d->shadow[(int64_t)c->src * d->block_size],
+           (size_t)c->rows * sizeof *d->shadow);
+  }
+}
+
+/* The id of a token; one that the step before draws is known here already, but nowhere else. */
+static int32_t id_of(const device_t *d, const batch_t *b, int32_t t) {
+  if (b->input_ids[t] >= 0) return b->input_ids[t];
+  const flying_t *before = &d->flying[(d->launched - 1) % 2];
+  int32_t index = -1 - b->input_ids[t];
+  REQUIRE(d->launched - d->ended == 2 && index < before->num_drawn,
+          "token %d stands for selected row %d of a step that is not in flight", t, index);
+  return before->drawn[index].value.id;
+}
+
+/* K and V of the whole batch are stored before any attention reads. */
+static void store_row(device_t *d, const batch_t *b, int32_t row, const track_t *k) {
+  for (int32_t t = b->query_start_loc[row]; t < b->query_start_loc[row + 1]; t++) {
+    int32_t position = b->positions[t];
+    int64_t slot = b->slot_mapping[t];
+    REQUIRE(slot == slot_of(d, b, row, position), "row %d writes position %d to slot %lld", row,
+            position, (long long)slot);
+    REQUIRE(d->written[slot] != d->launched, "slot %lld is written twice in a step",
+            (long long)slot);
+    d->written[slot] = d->launched;
+    uint64_t prefix =
+        position ? d->shadow[slot_of(d, b, row, position - 1)] : oracle_start(k->script->salt);
+    d->shadow[slot] = oracle_extend(prefix, id_of(d, b, t));
+  }
+}
+
+/* What attention sees: position 0 up to the row's last one. */
+static void read_row(const device_t *d, const batch_t *b, int32_t row, const sequence_t *q) {
+  int32_t length = b->seq_lens[row], bs = d->block_size;
+  const track_t *owner = check_track(q);
+  const stream_t *k = check_stream(q);
+  length -= sim.engine->scheduler->plan.entries[row].num_drafts; /* guesses may be wrong */
+  if (length > owner->num_prompt + k->num_expected) return; /* it has ended in the step before */
+  for (int32_t p = 0; p < length; p += bs) {
+    int32_t count = length - p < bs ? length - p : bs;
+    const uint64_t *have = &d->shadow[slot_of(d, b, row, p)];
+    if (memcmp(have, &k->hash[p], (size_t)count * sizeof *have) == 0) continue;
+    int32_t i = 0;
+    while (have[i] == k->hash[p + i]) i++;
+    sim_fail("request %lld reads a wrong slot: position %d of %d, block %d, %s",
+             (long long)owner->index, p + i, length, b->block_table[row][p / bs],
+             have[i] ? "foreign content" : "never written");
+  }
+  reads += (uint64_t)length;
+}
+
+static void sim_begin(device_t *d, const batch_t *b) {
+  d->batch = b;
+  d->launched++;
+  flying_t *f = &d->flying[d->launched % 2];
+  REQUIRE(d->launched - d->ended <= (uint64_t)ops_sim.pipeline_depth, "too many steps in flight");
+  f->num_tokens = b->num_tokens;
+  f->num_rows = b->num_reqs;
+  f->num_drawn = 0;
+  if (sim.torture) {
+    f->num_rows = 0;
+    return;
+  }
+  check_step(b);
+  run_copies(d, b);
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  for (int32_t r = 0; r < b->num_reqs; r++) {
+    f->rows[r] = check_track(plan->entries[r].sequence);
+    store_row(d, b, r, f->rows[r]);
+  }
+  for (int32_t r = 0; r < b->num_reqs; r++) read_row(d, b, r, plan->entries[r].sequence);
+}
+
+static void sim_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
+                       int32_t first, int32_t rows) {
+  (void)hidden, (void)head, (void)softcap, (void)rows;
+  d->logits_first = first;
+}
+
+static void draw(const device_t *d, const sample_row_t *row, int32_t index, const track_t *k,
+                 sample_result_t *r) {
+  const batch_t *b = d->batch;
+  uint64_t hash = d->shadow[b->slot_mapping[b->selected_token_indices[index]]];
+  bool greedy = row->params->temperature == 0;
+  REQUIRE(row->num_prompt == k->num_prompt, "a sample row says %d prompt tokens", row->num_prompt);
+  const sequence_t *q = sim.engine->scheduler->plan.entries[b->selected_row[index]].sequence;
+  const int32_t *ids = check_stream(q)->ids;
+  REQUIRE(
+      memcmp(row->output_ids, ids + k->num_prompt, (size_t)q->num_output_tokens * sizeof *ids) == 0,
+      "the sampler is shown other output than the request has");
+  bool nan = row->score_id < 0 && k->script->nan_at == (int32_t)row->rng_position;
+  r->status = nan ? ERR_INTERNAL : 0;
+  r->id = row->score_id;
+  if (row->score_id < 0) {
+    r->id = oracle_draw(sim.scenario, hash, greedy ? 0 : row->rng_key,
+                        greedy ? 0 : row->rng_position, row->suppressed_ids, row->num_suppressed);
+  }
+  r->logprob = oracle_logprob(hash, r->id);
+  r->rank = 1;
+  r->num_top = row->num_top > 0 ? row->num_top : 0;
+  for (int32_t i = 0; i < r->num_top; i++) {
+    r->top[i] = (token_logprob_t){.id = i, .logprob = oracle_logprob(hash, i)};
+  }
+}
+
+/* Without an oracle: letters in the order of the alphabet. */
+static void draw_letters(const sample_row_t *rows, int32_t num_rows) {
+  for (int32_t i = 0; i < num_rows; i++) {
+    sample_result_t *r = rows[i].result;
+    r->id = rows[i].score_id >= 0 ? rows[i].score_id : 66 + (int32_t)(rows[i].rng_position % 26);
+    r->status = 0;
+    r->logprob = -1;
+    r->rank = 1;
+    r->num_top = rows[i].num_top > 0 ? rows[i].num_top : 0;
+    for (int32_t t = 0; t < r->num_top; t++) r->top[t] = (token_logprob_t){66 + t, -1};
+  }
+}
+
+static void sim_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
+  if (sim.torture) {
+    draw_letters(rows, num_rows);
+    return;
+  }
+  flying_t *f = &d->flying[d->launched % 2];
+  for (int32_t i = 0; i < num_rows; i++) {
+    int32_t index = d->logits_first + i;
+    REQUIRE(index == f->num_drawn && index < d->drawn_max, "results out of order");
+    drawn_t *drawn = &f->drawn[f->num_drawn++];
+    drawn->result = rows[i].result;
+    draw(d, &rows[i], index, f->rows[d->batch->selected_row[index]], &drawn->value);
+    rows[i].result->id = NOT_YET;
+  }
+}
+
+static void copy_result(sample_result_t *to, const sample_result_t *from) {
+  to->id = from->id;
+  to->status = from->status;
+  to->logprob = from->logprob;
+  to->rank = from->rank;
+  to->num_top = from->num_top;
+  memcpy(to->top, from->top, (size_t)from->num_top * sizeof *to->top);
+}
+
+static int sim_end(device_t *d, error_t *error) {
+  static const scenario_t none;
+  const scenario_t *c = sim.torture ? &none : sim.scenario;
+  sim.now_ns += sim.torture ? 1000000 : 0;
+  REQUIRE(d->ended < d->launched, "a step is ended that was not launched");
+  flying_t *f = &d->flying[++d->ended % 2];
+  sim.now_ns += c->step_ns + c->token_ns * (uint64_t)f->num_tokens;
+  for (int32_t i = 0; i < f->num_drawn; i++) copy_result(f->drawn[i].result, &f->drawn[i].value);
+  for (int32_t r = 0; r < f->num_rows; r++) f->rows[r]->was_landed = true;
+  sim.steps++;
+  sim.tokens += (uint64_t)f->num_tokens;
+  if (c->lose_device_at == 0 || d->ended < (uint64_t)c->lose_device_at) return 0;
+  sim.lost = true;
+  return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated device was told to fail");
+}
+
+/* -- arithmetic that is not done -------------------------------------------------------------- */
+
+static void no_embed(device_t *d, act_t *x, const weight_t *t, float s) {
+  (void)d, (void)x, (void)t, (void)s;
+}
+static void no_positions(device_t *d, act_t *x, const weight_t *t, int32_t o) {
+  (void)d, (void)x, (void)t, (void)o;
+}
+static void no_norm(device_t *d, act_t *o, const act_t *i, const act_t *r, const norm_t *n,
+                    int32_t rows) {
+  (void)d, (void)o, (void)i, (void)r, (void)n, (void)rows;
+}
+static void no_linear(device_t *d, act_t *o, const act_t *i, const weight_t *w, const vector_t *b,
+                      const act_t *r, int32_t rows) {
+  (void)d, (void)o, (void)i, (void)w, (void)b, (void)r, (void)rows;
+}
+static void no_rope(device_t *d, act_t *q, const attention_t *a) {
+  (void)d, (void)q, (void)a;
+}
+static void no_attention(device_t *d, act_t *o, const act_t *q, const attention_t *a) {
+  (void)d, (void)o, (void)q, (void)a;
+}
+static void no_activation(device_t *d, act_t *o, const act_t *i, activation_t k, int32_t w,
+                          int32_t rows) {
+  (void)d, (void)o, (void)i, (void)k, (void)w, (void)rows;
+}
+static void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
+  (void)d, (void)o, (void)i, (void)w;
+}
+static void no_logits(device_t *d, float *out, int32_t rows) {
+  (void)d, (void)out, (void)rows;
+}
+
+ops_t ops_sim = {
+    .name = "simulated",
+    .pipeline_depth = 1,
+    .open = sim_open,
+    .close = sim_close,
+    .describe = sim_describe,
+    .memory_free = sim_memory_free,
+    .weight = sim_weight,
+    .vector = sim_vector,
+    .kv_bytes = sim_kv_bytes,
+    .kv_cache = sim_kv_cache,
+    .prepare = sim_prepare,
+    .buffer = sim_buffer,
+    .begin = sim_begin,
+    .embed = no_embed,
+    .embed_positions = no_positions,
+    .norm = no_norm,
+    .linear = no_linear,
+    .rope_store = no_rope,
+    .attention = no_attention,
+    .activation = no_activation,
+    .gather = no_gather,
+    .logits = sim_logits,
+    .sample = sim_sample,
+    .end = sim_end,
+    .read_logits = no_logits,
+};

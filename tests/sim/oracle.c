@@ -1,0 +1,206 @@
+/* oracle.c: what every simulated request must get, worked out without the engine.
+ *
+ * The simulated model draws the next token as a hash of the cache domain and of all ids so far (and
+ * of the request's random stream when it samples), so a token stream is right or wrong by
+ * definition, whatever the batch, the chunks, the cache and the preemptions. Text and stop strings
+ * are found here by plain search over whole texts, not by an automaton that sees one token at a
+ * time.
+ */
+#include "tests/sim/sim.h"
+
+#include "engine/random.h"
+#include "engine/utf8.h"
+
+#include <string.h>
+
+enum { EOS_FIRST = 0, EOS_SECOND = 1 }; /* of tests/fixtures/tiny; the first is the primary one */
+
+uint64_t oracle_start(uint64_t salt) {
+  return random_mix(salt + 1) | 1;
+}
+
+uint64_t oracle_extend(uint64_t prefix, int32_t id) {
+  return random_mix(prefix + (uint64_t)id * RANDOM_GAMMA) | 1;
+}
+
+int32_t oracle_draw(const scenario_t *c, uint64_t prefix, uint64_t key, uint64_t position,
+                    const int32_t *suppressed, int32_t num_suppressed) {
+  uint64_t state = prefix ^ (key ? random_mix(key + position) : 0);
+  for (;;) {
+    state = random_mix(state + RANDOM_GAMMA);
+    int32_t id = c->first_id + (int32_t)(state % (uint64_t)c->num_ids);
+    if (c->eos_one_in && (state >> 32) % c->eos_one_in == 0) id = (int32_t)(state & 1);
+    bool refused = false;
+    for (int32_t i = 0; i < num_suppressed; i++) refused = refused || suppressed[i] == id;
+    if (!refused) return id;
+  }
+}
+
+float oracle_logprob(uint64_t prefix, int32_t id) {
+  return -(float)(random_mix(prefix ^ (uint64_t)id) % 4096) / 256.0f;
+}
+
+/* -- text ------------------------------------------------------------------------------------- */
+
+typedef struct text {
+  const script_t *script;
+  stream_t *stream;
+  char raw[8];
+  int num_raw;         /* bytes of an unfinished character */
+  size_t search_begin; /* stop strings lie behind this */
+  int stop;            /* index, or -1 */
+} text_t;
+
+static void find_stop(text_t *t) {
+  stream_t *k = t->stream;
+  for (int i = 0; i < t->script->num_stops && t->stop < 0; i++) {
+    size_t length = strlen(t->script->stops[i]);
+    if (k->text_length - t->search_begin < length) continue;
+    if (memcmp(k->text + k->text_length - length, t->script->stops[i], length) != 0) continue;
+    t->stop = i;
+    if (!t->script->include_stop) k->text_length -= length;
+  }
+}
+
+static void add_character(text_t *t, const void *bytes, int count, bool search) {
+  stream_t *k = t->stream;
+  memcpy(k->text + k->text_length, bytes, (size_t)count);
+  k->text_length += (size_t)count;
+  if (search) {
+    find_stop(t);
+  } else {
+    t->search_begin = k->text_length;
+  }
+}
+
+static void add_byte(text_t *t, uint8_t byte, bool search) {
+  t->raw[t->num_raw++] = (char)byte;
+  while (t->num_raw > 0 && t->stop < 0) {
+    int span = utf8_span(t->raw, (size_t)t->num_raw), used = span > 0 ? span : -span;
+    uint8_t first = (uint8_t)t->raw[0];
+    if (span < 0 && used == t->num_raw && first >= 0xC2 && first <= 0xF4) return; /* unfinished */
+    if (span > 0) {
+      add_character(t, t->raw, span, search);
+    } else {
+      add_character(t, "\xEF\xBF\xBD", 3, search);
+    }
+    t->num_raw -= used;
+    memmove(t->raw, t->raw + used, (size_t)t->num_raw);
+  }
+}
+
+static void add_token(text_t *t, const tokenizer_t *tokenizer, int32_t id, bool search) {
+  if (t->script->skip_special && (tokenizer_flags(tokenizer, id) & TOKEN_SPECIAL)) return;
+  size_t length;
+  const char *bytes = tokenizer_bytes(tokenizer, id, &length);
+  for (size_t i = 0; i < length && t->stop < 0; i++) add_byte(t, (uint8_t)bytes[i], search);
+}
+
+/* -- the stream ------------------------------------------------------------------------------- */
+
+static bool is_stop_id(const script_t *r, int32_t id) {
+  for (int32_t i = 0; i < r->params.num_stop_token_ids; i++) {
+    if (r->stop_ids[i] == id) return true;
+  }
+  return !r->params.ignore_eos && id == EOS_SECOND;
+}
+
+/* The stop check in the order of the contract. True = the sequence ends with this token. */
+static bool ends_with(stream_t *k, text_t *t, const tokenizer_t *tokenizer, int32_t id,
+                      int32_t tokens_max) {
+  const script_t *r = t->script;
+  bool may_stop = k->num_expected >= r->params.min_tokens;
+  bool eos = may_stop && !r->params.ignore_eos && id == EOS_FIRST;
+  bool stop = may_stop && !eos && is_stop_id(r, id);
+  if (!(eos || stop) || r->include_stop) add_token(t, tokenizer, id, may_stop);
+  k->finish = FINISH_STOP;
+  if (stop) k->stop_token_id = id;
+  if (eos || stop) return true;
+  k->stop_string = t->stop;
+  if (t->stop >= 0) return true;
+  k->finish = FINISH_LENGTH;
+  return k->num_expected >= tokens_max;
+}
+
+static void expect_stream(const scenario_t *c, track_t *track, int index,
+                          const tokenizer_t *tokenizer) {
+  const script_t *r = track->script;
+  stream_t *k = &track->streams[index];
+  text_t text = {.script = r, .stream = k, .stop = -1};
+  int32_t suppressed[2 + SIM_STOP_IDS_MAX] = {EOS_FIRST, EOS_SECOND}, num_suppressed = 2;
+  for (int32_t i = 0; i < r->params.num_stop_token_ids; i++) {
+    suppressed[num_suppressed++] = r->stop_ids[i];
+  }
+  uint64_t key = r->params.temperature > 0 ? random_key(r->params.seed, (uint32_t)index) : 0;
+  uint64_t hash = k->hash[track->num_prompt - 1];
+  int32_t tokens_max = (int32_t)c->options.max_model_len - track->num_prompt;
+  if (tokens_max > r->params.max_tokens) tokens_max = r->params.max_tokens;
+  bool over = r->params.max_tokens == 0;
+  while (!over) {
+    if (k->num_expected == r->nan_at) {
+      track->error_code = ERR_INTERNAL;
+      return;
+    }
+    bool early = k->num_expected < r->params.min_tokens;
+    int32_t at = track->num_prompt + k->num_expected;
+    k->ids[at] = oracle_draw(c, hash, key, key ? (uint64_t)k->num_expected : 0, suppressed,
+                             early ? num_suppressed : 0);
+    k->cumulative += oracle_logprob(hash, k->ids[at]);
+    k->hash[at] = hash = oracle_extend(hash, k->ids[at]);
+    k->num_expected++;
+    over = ends_with(k, &text, tokenizer, k->ids[at], tokens_max);
+  }
+  /* What a stop string has not cut off ends with the unfinished character, if there is one. */
+  if (text.num_raw > 0 && text.stop < 0) add_character(&text, "\xEF\xBF\xBD", 3, false);
+}
+
+static double mean_logprob(const stream_t *k) {
+  return k->num_expected ? k->cumulative / k->num_expected : 0;
+}
+
+/* best_of: by mean logprob, the lower index wins a tie. */
+static void rank_streams(track_t *k) {
+  for (int32_t i = 0; i < k->num_streams; i++) k->best[i] = i;
+  if (!params_collect(&k->script->params)) return;
+  for (int32_t i = 1; i < k->num_streams; i++) {
+    for (int32_t j = i; j > 0; j--) {
+      const stream_t *a = &k->streams[k->best[j - 1]], *b = &k->streams[k->best[j]];
+      if (mean_logprob(a) >= mean_logprob(b)) break;
+      int32_t better = k->best[j];
+      k->best[j] = k->best[j - 1];
+      k->best[j - 1] = better;
+    }
+  }
+}
+
+static void begin_stream(stream_t *k) {
+  k->num_expected = 0;
+  memset(&k->finish, 0, offsetof(stream_t, text) - offsetof(stream_t, finish));
+  memset(&k->text_length, 0, sizeof *k - offsetof(stream_t, text_length));
+  k->finish = FINISH_LENGTH;
+  k->stop_token_id = k->stop_string = -1;
+}
+
+void oracle_prepare(const scenario_t *c, int index, const tokenizer_t *tokenizer,
+                    const int32_t *prompt, int32_t num_prompt, track_t *k) {
+  const script_t *r = k->script = &c->scripts[index];
+  k->index = index;
+  k->num_prompt = num_prompt;
+  k->error_code = 0;
+  k->num_streams = params_num_sequences(&r->params);
+  k->num_choices = params_num_choices(&r->params);
+  for (int32_t j = 0; j < k->num_streams; j++) {
+    stream_t *stream = &k->streams[j];
+    begin_stream(stream);
+    memcpy(stream->ids, prompt, (size_t)num_prompt * sizeof *stream->ids);
+    uint64_t hash = oracle_start(r->salt);
+    for (int32_t p = 0; p < num_prompt; p++) {
+      stream->hash[p] = hash = oracle_extend(hash, stream->ids[p]);
+    }
+    expect_stream(c, k, j, tokenizer);
+  }
+  rank_streams(k);
+  if (!r->fault) return;
+  k->error_code = ERR_INTERNAL; /* fails in its first step, with nothing said */
+  for (int32_t j = 0; j < k->num_streams; j++) begin_stream(&k->streams[j]);
+}

@@ -1,0 +1,466 @@
+/* run.c: one simulation: the loop thread's part, the clock, and what comes back.
+ *
+ * Plays one scenario from a fresh engine to an empty one. Between two turns of the engine it
+ * submits what is due, cancels what has to go, and drains events, each of which is compared with
+ * what the oracle says. The clock stands still but for the device's steps and for idle times.
+ */
+#include "tests/sim/web.h"
+
+#include "engine/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+sim_t sim;
+static track_t *tracks;
+
+/* Linked in front of engine/clock.c. */
+uint64_t clock_now_ns(void) {
+  return sim.now_ns;
+}
+
+/* The tokenizer never changes: one is enough for all runs of a process. */
+int __real_tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
+int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
+void __real_tokenizer_free(tokenizer_t *tokenizer);
+void __wrap_tokenizer_free(tokenizer_t *tokenizer);
+
+int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, error_t *error) {
+  if (sim.torture) return __real_tokenizer_load(dir, out, error);
+  static tokenizer_t *tokenizer;
+  if (!tokenizer && __real_tokenizer_load(dir, &tokenizer, error) != 0) return error->code;
+  *out = tokenizer;
+  return 0;
+}
+
+void __wrap_tokenizer_free(tokenizer_t *tokenizer) {
+  if (sim.torture) __real_tokenizer_free(tokenizer);
+}
+
+static long long name_of(const track_t *k) {
+  return k->index;
+}
+
+/* What the loop side owns of a request, once the engine has given it back. */
+static void forget(track_t *k) {
+  stop_set_free(k->stops);
+  free(k->request.room);
+  k->stops = NULL;
+  k->request.room = NULL;
+}
+
+/* -- events ----------------------------------------------------------------------------------- */
+
+static void on_text(const track_t *owner, stream_t *k, const event_t *event) {
+  REQUIRE(k->num_bytes + event->text_length <= k->text_length &&
+              memcmp(k->text + k->num_bytes, event->text, event->text_length) == 0,
+          "I9: request %lld: its text is \"%.*s\" and \"%.*s\" came at byte %zu", name_of(owner),
+          (int)k->text_length, k->text, (int)event->text_length, event->text, k->num_bytes);
+  k->num_bytes += event->text_length;
+}
+
+static void on_logprob(const track_t *k, const event_t *event, uint64_t hash, int32_t num_top) {
+  REQUIRE(event->has_logprob == (num_top >= 0), "request %lld: a logprob is missing", name_of(k));
+  if (num_top < 0) return;
+  REQUIRE(event->logprob == oracle_logprob(hash, event->token_id) && event->num_top == num_top,
+          "request %lld: a wrong logprob for id %d", name_of(k), event->token_id);
+  for (int32_t i = 0; i < num_top; i++) {
+    REQUIRE(event->top[i].id == i && event->top[i].logprob == oracle_logprob(hash, i),
+            "request %lld: a wrong alternative", name_of(k));
+  }
+}
+
+static void on_token(track_t *owner, stream_t *k, const event_t *event) {
+  int32_t at = owner->num_prompt + k->num_tokens;
+  REQUIRE(k->num_tokens < k->num_expected, "I9: request %lld: a token after its end",
+          name_of(owner));
+  REQUIRE(event->position == k->num_tokens && event->token_id == k->ids[at],
+          "I4: request %lld: token %d at position %d, it must be %d at %d", name_of(owner),
+          event->token_id, event->position, k->ids[at], k->num_tokens);
+  on_logprob(owner, event, k->hash[at - 1], owner->script->params.num_logprobs);
+  on_text(owner, k, event);
+  k->num_tokens++;
+  owner->num_tokens++;
+}
+
+static void on_score(track_t *k, const event_t *event) {
+  int32_t at = ++k->num_scores;
+  const stream_t *first = &k->streams[0];
+  REQUIRE(at < k->num_prompt && event->position == at && event->token_id == first->ids[at],
+          "request %lld: score of position %d, it must be %d", name_of(k), event->position, at);
+  on_logprob(k, event, first->hash[at - 1], k->script->params.num_prompt_logprobs);
+}
+
+/* The end of a choice that the oracle has said, complete in every part. */
+static void check_choice_end(const track_t *owner, stream_t *k, const event_t *event) {
+  REQUIRE(!k->done, "I5: request %lld: a choice ends twice", name_of(owner));
+  REQUIRE(event->finish == k->finish && event->error_code == 0 &&
+              event->stop_token_id == k->stop_token_id && event->stop_string == k->stop_string,
+          "request %lld ends by %d (error %d, id %d, string %d), it must be %d (0, %d, %d)",
+          name_of(owner), (int)event->finish, event->error_code, event->stop_token_id,
+          event->stop_string, (int)k->finish, k->stop_token_id, k->stop_string);
+  REQUIRE(k->num_tokens == k->num_expected, "I5: request %lld ends after %d of %d tokens",
+          name_of(owner), k->num_tokens, k->num_expected);
+  REQUIRE(k->num_bytes == k->text_length, "request %lld ends with %zu of %zu bytes", name_of(owner),
+          k->num_bytes, k->text_length);
+  k->done = true;
+}
+
+static void on_choice_done(track_t *owner, stream_t *k, const event_t *event) {
+  REQUIRE(params_multiple(&owner->script->params), "request %lld has one choice", name_of(owner));
+  on_text(owner, k, event);
+  check_choice_end(owner, k, event);
+  REQUIRE(event->num_output_tokens == k->num_tokens, "I5: request %lld: usage of a choice",
+          name_of(owner));
+  owner->num_done++;
+}
+
+/* The end that the oracle has said. */
+static void check_natural_end(track_t *k, const event_t *event) {
+  stream_t *first = &k->streams[k->best[0]];
+  if (k->error_code) {
+    int32_t expected = k->num_streams > 1 ? 0 : first->num_expected;
+    /* What was guessed right in the very step that failed is lost with it. */
+    bool all = k->num_tokens == expected ||
+               (scenario_has(sim.scenario, SIM_DRAFTS) && k->num_tokens < expected);
+    REQUIRE(event->finish == FINISH_ERROR && event->error_code == k->error_code && all,
+            "request %lld ends by %d (error %d), it must be error %d", name_of(k),
+            (int)event->finish, event->error_code, k->error_code);
+    return;
+  }
+  if (params_multiple(&k->script->params)) {
+    REQUIRE(k->num_done == k->num_choices && event->finish == first->finish,
+            "I5: request %lld ends with %d of %d choices", name_of(k), k->num_done, k->num_choices);
+  } else {
+    check_choice_end(k, first, event);
+  }
+  bool scores = k->script->params.num_prompt_logprobs >= 0;
+  REQUIRE(k->num_scores == (scores ? k->num_prompt - 1 : 0), "request %lld: %d scores", name_of(k),
+          k->num_scores);
+  REQUIRE(event->num_cached_tokens >= k->first_cached &&
+              (!k->preempted || event->num_cached_tokens >= k->first_cached),
+          "I5: request %lld: %d tokens cached, its first row began at %d", name_of(k),
+          event->num_cached_tokens, k->first_cached);
+  REQUIRE(k->preempted || event->num_cached_tokens + k->num_computed == k->num_prompt,
+          "I5: request %lld: %d tokens cached, %d computed of %d", name_of(k),
+          event->num_cached_tokens, k->num_computed, k->num_prompt);
+}
+
+static void check_end(track_t *k, const event_t *event) {
+  const scenario_t *c = sim.scenario;
+  if (event->finish == FINISH_ABORT) {
+    bool stopped = c->stop_at > 0 && sim.turn >= (uint64_t)c->stop_at;
+    REQUIRE(k->cancelled_turn || stopped, "request %lld is aborted without a cause", name_of(k));
+  } else if (event->finish == FINISH_ERROR && event->error_code == ERR_DEVICE_FAILED) {
+    REQUIRE(sim.lost, "request %lld: the device is not lost", name_of(k));
+  } else if (event->finish == FINISH_ERROR && event->error_code == ERR_QUEUE_TIMEOUT) {
+    double limit_s = c->options.max_queue_time_s;
+    REQUIRE(limit_s > 0 && !k->was_planned &&
+                (double)(sim.now_ns - k->submitted_ns) >= limit_s * 1e9,
+            "request %lld: its time in the queue is not over", name_of(k));
+  } else {
+    check_natural_end(k, event);
+    REQUIRE(event->num_output_tokens == k->num_tokens || k->error_code,
+            "I5: request %lld: usage %d for %d tokens", name_of(k), event->num_output_tokens,
+            k->num_tokens);
+  }
+  REQUIRE(event->num_cached_tokens >= 0 && event->num_cached_tokens < k->num_prompt,
+          "I5: request %lld: %d of %d tokens cached", name_of(k), event->num_cached_tokens,
+          k->num_prompt);
+  bool began = k->num_tokens > 0;
+  REQUIRE((!began || event->first_token_ns != 0) &&
+              (!event->first_token_ns || event->first_scheduled_ns <= event->first_token_ns) &&
+              event->first_token_ns <= event->finished_ns && event->finished_ns <= sim.now_ns,
+          "request %lld: its times are out of order", name_of(k));
+}
+
+static void on_event(const event_t *event) {
+  track_t *k = check_track_of(event->request);
+  REQUIRE(k->submitted && !k->done, "I5: an event for request %lld after its end", name_of(k));
+  REQUIRE(event->choice >= 0 && event->choice < k->num_choices, "request %lld has no choice %d",
+          name_of(k), event->choice);
+  stream_t *stream = &k->streams[k->best[event->choice]];
+  if (event->kind == EVENT_TOKEN) {
+    on_token(k, stream, event);
+  } else if (event->kind == EVENT_PROMPT_LOGPROB) {
+    on_score(k, event);
+  } else if (event->kind == EVENT_CHOICE_DONE) {
+    on_choice_done(k, stream, event);
+  } else {
+    on_text(k, stream, event);
+    check_end(k, event);
+    k->done = true;
+    k->num_cached = event->num_cached_tokens;
+    k->ended_by = event->error_code;
+    sim.num_live--;
+    forget(k);
+  }
+}
+
+/* -- the loop thread -------------------------------------------------------------------------- */
+
+/* Blocks of a group at its worst: shared prompt blocks once, the rest for every sequence. */
+static bool pool_can_hold(const track_t *k) {
+  const engine_options_t *o = &sim.scenario->options;
+  int32_t bs = o->block_size, shared = k->num_prompt / bs;
+  int32_t most = (k->num_prompt + k->script->params.max_tokens + bs - 1) / bs;
+  return shared + k->num_streams * (most - shared) <= o->num_blocks - 1;
+}
+
+static void check_refusal(const track_t *k, int code) {
+  const engine_options_t *o = &sim.scenario->options;
+  if (code == ERR_DEVICE_FAILED) {
+    REQUIRE(sim.lost, "request %lld is refused: device", name_of(k));
+  } else if (code == ERR_CONTEXT_LENGTH) {
+    REQUIRE(!pool_can_hold(k), "request %lld is refused as too long", name_of(k));
+  } else {
+    REQUIRE(code == ERR_QUEUE_FULL && scenario_has(sim.scenario, SIM_QUEUE_LIMIT),
+            "request %lld is refused by %d", name_of(k), code);
+    REQUIRE(sim.engine->loop_live > 0 || o->max_queue_requests < 1,
+            "request %lld is refused by an empty engine", name_of(k));
+  }
+}
+
+/* Everything enters here, whether run.c or the API submits it. */
+int __real_engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error);
+int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error);
+
+int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error) {
+  if (sim.torture) return __real_engine_submit(e, requests, count, error);
+  request_t *request = requests[0];
+  bool api = scenario_has(sim.scenario, SIM_API);
+  int index = api ? web_index(request) : (int)request->id - 1;
+  track_t *k = &tracks[index];
+  REQUIRE(count == 1 && request->id < SIM_IDS, "%d requests at once", count);
+  sim.index_of[request->id] = (uint8_t)index;
+  if (api) {
+    REQUIRE(!web_draining(), "I12: request %d is submitted while draining", index);
+    oracle_prepare(sim.scenario, index, e->tokenizer, request->prompt_ids,
+                   request->num_prompt_tokens, k);
+    web_check_salt(k->script, request);
+    request->fault = k->script->fault;
+  }
+  k->submitted_ns = request->arrival_ns;
+  k->submitted_turn = sim.turn;
+  k->refusal = __real_engine_submit(e, requests, count, error);
+  if (k->refusal) {
+    check_refusal(k, k->refusal);
+    k->done = true;
+  } else {
+    REQUIRE(pool_can_hold(k), "request %d is admitted and can never run", index);
+    k->submitted = true;
+    sim.num_live++;
+  }
+  return k->refusal;
+}
+
+typedef struct tap {
+  void (*handle)(void *context, const event_t *event);
+  void *context;
+} tap_t;
+
+static void on_tapped(void *context, const event_t *event) {
+  const tap_t *tap = context;
+  on_event(event);
+  if (tap->handle) tap->handle(tap->context, event);
+}
+
+/* Every event passes here first. */
+int __real_engine_drain(engine_t *e, void (*handle)(void *context, const event_t *event),
+                        void *context);
+int __wrap_engine_drain(engine_t *e, void (*handle)(void *context, const event_t *event),
+                        void *context);
+
+int __wrap_engine_drain(engine_t *e, void (*handle)(void *context, const event_t *event),
+                        void *context) {
+  if (sim.torture) return __real_engine_drain(e, handle, context);
+  tap_t tap = {handle, context};
+  return __real_engine_drain(e, on_tapped, &tap);
+}
+
+static void make_stops(track_t *k) {
+  const char *strings[SIM_STOPS_MAX];
+  size_t lengths[SIM_STOPS_MAX];
+  for (int i = 0; i < k->script->num_stops; i++) {
+    strings[i] = k->script->stops[i];
+    lengths[i] = strlen(strings[i]);
+  }
+  int code = stop_set_new(strings, lengths, k->script->num_stops, &k->stops, NULL);
+  REQUIRE(code == 0, "no stop set");
+}
+
+/* Straight to the engine, without the API. */
+static void submit(int index) {
+  static int32_t prompt[SIM_CONTEXT_MAX];
+  track_t *k = &tracks[index];
+  const script_t *r = &sim.scenario->scripts[index];
+  scenario_prompt(sim.scenario, index, prompt);
+  oracle_prepare(sim.scenario, index, sim.engine->tokenizer, prompt, r->num_prompt, k);
+  make_stops(k);
+  k->request = (request_t){.id = (uint64_t)index + 1,
+                           .prompt_ids = k->streams[0].ids,
+                           .num_prompt_tokens = k->num_prompt,
+                           .params = r->params,
+                           .stops = k->stops,
+                           .skip_special_tokens = r->skip_special,
+                           .include_stop_string = r->include_stop,
+                           .priority = r->priority,
+                           .salt = r->salt,
+                           .arrival_ns = sim.now_ns,
+                           .fault = r->fault};
+  if (params_collect(&r->params)) {
+    k->request.room = calloc(1, engine_room_bytes(&r->params));
+    REQUIRE(k->request.room, "no memory");
+  }
+  request_t *request = &k->request;
+  error_t error;
+  if (engine_submit(sim.engine, &request, 1, &error) == 0) return;
+  forget(k);
+}
+
+void web_cancelled(int index) {
+  track_t *k = &tracks[index];
+  if (k->submitted && !k->done && !k->cancelled_turn) k->cancelled_turn = sim.turn;
+}
+
+static bool wants_cancel(const track_t *k) {
+  const script_t *r = k->script;
+  if (r->cancel_after_tokens >= 0 && k->num_tokens >= r->cancel_after_tokens) return true;
+  return r->cancel_after_ns && sim.now_ns >= k->submitted_ns + r->cancel_after_ns;
+}
+
+static void cancel(int first, int end) {
+  bool api = scenario_has(sim.scenario, SIM_API);
+  for (int i = first; i < end; i++) {
+    track_t *k = &tracks[i];
+    if (!k->submitted || k->done || k->cancelled_turn || !wants_cancel(k)) continue;
+    k->cancelled_turn = sim.turn;
+    if (!api) {
+      engine_cancel(sim.engine, &k->request);
+    } else if (!web_hang_up(i)) {
+      k->cancelled_turn = 0; /* its last bytes were faster */
+    }
+  }
+}
+
+/* -- the run ---------------------------------------------------------------------------------- */
+
+static void start(scenario_t *c) {
+  error_t error = {0};
+  memset(&sim, 0, sizeof sim);
+  sim.scenario = c;
+  sim.now_ns = 1000000000u;
+  if (!tracks) tracks = calloc(SIM_REQUESTS_MAX, sizeof *tracks);
+  REQUIRE(tracks, "no memory");
+  sim.tracks = tracks;
+  for (int i = 0; i < c->count; i++) {
+    memset(&tracks[i], 0, offsetof(track_t, streams));
+    memset(&tracks[i].num_tokens, 0, sizeof tracks[i] - offsetof(track_t, num_tokens));
+    tracks[i].index = i;
+  }
+  ops_sim.pipeline_depth = c->pipeline_depth;
+  c->options.ops = &ops_sim;
+  int code = engine_new(&c->options, &sim.engine, &error);
+  REQUIRE(code == 0, "the engine refuses its options: %s", error.message);
+  engine_load(sim.engine);
+  if (engine_state(sim.engine) == ENGINE_FAILED) engine_failure(sim.engine, &error);
+  REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start: %s", error.message);
+  check_begin();
+  if (scenario_has(c, SIM_API)) web_start();
+}
+
+static uint64_t turns_max(const scenario_t *c) {
+  uint64_t tokens = 0;
+  for (int i = 0; i < c->count; i++) {
+    tokens += (uint64_t)(c->scripts[i].num_prompt + c->scripts[i].params.max_tokens);
+  }
+  return (64 * tokens + 10000) * (uint64_t)c->drain_every;
+}
+
+/* One turn of the engine, checked. Returns for how long it would sleep. */
+static int turn(void) {
+  sim.turn++;
+  uint64_t heap = alloc_calls();
+  int idle_ms = engine_turn(sim.engine);
+  REQUIRE(alloc_calls() == heap, "I7: the engine thread has used the heap");
+  check_turn();
+  return idle_ms;
+}
+
+/* Nothing to do: the clock goes to the next event. False when there is none. */
+static bool pass_time(const scenario_t *c, int index, int idle_ms) {
+  uint64_t until = sim.now_ns + (uint64_t)idle_ms * 1000000u;
+  if (sim.num_live == 0 && index == c->count) return false;
+  uint64_t due = index < c->count ? 1000000000u + c->scripts[index].due_ns : until;
+  if (due > sim.now_ns && (due < until || sim.num_live == 0)) until = due;
+  sim.now_ns = until;
+  return true;
+}
+
+/* The loop thread's turn: what the engine has said. */
+static void drain(void) {
+  if (scenario_has(sim.scenario, SIM_API)) {
+    web_turn();
+  } else {
+    engine_drain(sim.engine, NULL, NULL);
+  }
+}
+
+static void end(void) {
+  engine_end(sim.engine);
+  drain();
+  check_turn();
+  check_idle();
+  if (scenario_has(sim.scenario, SIM_API)) web_stop();
+  engine_destroy(sim.engine);
+  sim.engine = NULL;
+}
+
+/* Requests that are due by now. */
+static int send_due(const scenario_t *c, int index) {
+  for (; index < c->count && 1000000000u + c->scripts[index].due_ns <= sim.now_ns; index++) {
+    if (c->dropped[index]) {
+      tracks[index].done = true;
+    } else if (scenario_has(c, SIM_API)) {
+      web_send(index);
+    } else {
+      submit(index);
+    }
+  }
+  return index;
+}
+
+/* True when the run ends here. A server drains: what is in flight goes on to its end. */
+static bool stops_now(const scenario_t *c) {
+  if (!c->stop_at || sim.turn < (uint64_t)c->stop_at) return false;
+  if (!scenario_has(c, SIM_API)) return true;
+  web_drain();
+  return false;
+}
+
+uint64_t sim_run(scenario_t *c) {
+  static bool warm; /* the first run leaves the tracks and the tokenizer behind */
+  int64_t heap = alloc_live();
+  start(c);
+  uint64_t limit = turns_max(c);
+  int index = 0, oldest = 0;
+  bool api = scenario_has(c, SIM_API);
+  for (;;) {
+    index = send_due(c, index);
+    while (oldest < index && tracks[oldest].done) oldest++;
+    cancel(oldest, index);
+    int idle_ms = turn();
+    if (sim.turn % (uint64_t)c->drain_every == 0 || idle_ms > 0) drain();
+    if (stops_now(c)) break;
+    bool busy = api && web_busy();
+    if (idle_ms > 0 && !pass_time(c, index, idle_ms) && !busy) break;
+    REQUIRE(sim.turn < limit, "I3: no end after %llu turns, %d requests live",
+            (unsigned long long)sim.turn, sim.num_live);
+  }
+  end();
+  /* Libraries allocate for the API what is freed here; there the sanitizer counts. */
+  REQUIRE(alloc_live() == heap || !warm || api, "I2: %lld heap blocks are left",
+          (long long)(alloc_live() - heap));
+  warm = true;
+  return sim.steps;
+}

@@ -1,0 +1,265 @@
+/* scenario.c: see scenario.h. Draws; never looks at the engine. */
+#include "tests/sim/scenario.h"
+
+#include "engine/random.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Independent streams of random numbers: one for each purpose, so that none moves another. */
+typedef struct source {
+  uint64_t state;
+} source_t;
+
+enum { STREAM_FEATURES = 1, STREAM_ENGINE, STREAM_LOAD, STREAM_REQUEST, STREAM_PROMPT };
+
+static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
+  return (source_t){random_mix(random_mix(seed + stream * RANDOM_GAMMA) + index)};
+}
+
+static uint64_t next(source_t *s) {
+  return random_mix(s->state += RANDOM_GAMMA);
+}
+
+/* Uniform in low .. high. */
+static int32_t between(source_t *s, int32_t low, int32_t high) {
+  return low + (int32_t)(next(s) % (uint64_t)(high - low + 1));
+}
+
+static bool chance(source_t *s, int32_t percent) {
+  return between(s, 0, 99) < percent;
+}
+
+static const char *const names[] = {
+#define X(name, chance, text) #name,
+    SIM_FEATURES(X)
+#undef X
+};
+
+const char *scenario_feature_name(int feature) {
+  static char text[32];
+  size_t i = 0;
+  for (; names[feature][i] && i + 1 < sizeof text; i++) {
+    text[i] = (char)tolower((unsigned char)names[feature][i]);
+  }
+  text[i] = '\0';
+  return text;
+}
+
+int scenario_feature(const char *name) {
+  for (int f = 0; f < SIM_FEATURE_COUNT; f++) {
+    if (strcmp(scenario_feature_name(f), name) == 0) return f;
+  }
+  return -1;
+}
+
+static void draw_features(scenario_t *c) {
+  static const int32_t chances[] = {
+#define X(name, chance, text) chance,
+      SIM_FEATURES(X)
+#undef X
+  };
+  source_t s = source_of(c->seed, STREAM_FEATURES, 0);
+  c->features = 0;
+  for (int f = 0; f < SIM_FEATURE_COUNT; f++) {
+    if (between(&s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
+  }
+  c->features &= ~c->removed;
+}
+
+/* Every value is drawn whether its feature is on or not, so that taking a feature away leaves the
+ * rest as it was. */
+static void draw_engine(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 0);
+  engine_options_t *o = &c->options;
+  engine_options_default(o);
+  o->model_dir = "tests/fixtures/tiny";
+  o->dummy_weights = true;
+  o->seed = 1 + next(&s) % 1000;
+  o->block_size = 1 << between(&s, 0, 4);
+  o->max_model_len = between(&s, 16, SIM_CONTEXT_MAX);
+  o->max_num_seqs = between(&s, 1, 8);
+  int32_t context_blocks = ((int32_t)o->max_model_len + o->block_size - 1) / o->block_size;
+  int32_t tight = between(&s, 0, context_blocks), wide = between(&s, 1, 3) * context_blocks;
+  o->num_blocks = 2 + context_blocks + (scenario_has(c, SIM_TIGHT) ? tight : wide);
+  int32_t spare = chance(&s, 30) ? 0 : between(&s, 0, 96);
+  o->enable_chunked_prefill = !scenario_has(c, SIM_WHOLE);
+  o->max_num_batched_tokens = o->max_num_seqs + spare;
+  if (!o->enable_chunked_prefill && o->max_num_batched_tokens < o->max_model_len) {
+    o->max_num_batched_tokens = (int32_t)o->max_model_len;
+  }
+  o->enable_prefix_caching = scenario_has(c, SIM_CACHING);
+  int32_t threshold = between(&s, 1, 24);
+  o->long_prefill_token_threshold = scenario_has(c, SIM_THRESHOLD) ? threshold : 0;
+  double watermark = between(&s, 1, 30) * 0.01;
+  o->watermark = scenario_has(c, SIM_WATERMARK) ? watermark : 0;
+  int32_t drafts = between(&s, 1, 4), match = between(&s, 1, 2);
+  if (scenario_has(c, SIM_DRAFTS)) {
+    o->draft = (draft_options_t){.tokens_max = drafts, .match_min = 1, .match_max = match};
+  }
+  o->priority_policy = scenario_has(c, SIM_PRIORITY);
+  int32_t queue = between(&s, 1, 12);
+  o->max_queue_requests = scenario_has(c, SIM_QUEUE_LIMIT) ? queue : SIM_REQUESTS_MAX;
+  int32_t tokens = between(&s, 1, 600);
+  o->max_queue_tokens = scenario_has(c, SIM_QUEUE_LIMIT) && chance(&s, 50) ? tokens : 1 << 30;
+  double wait_s = between(&s, 1, 400) * 0.01;
+  o->max_queue_time_s = scenario_has(c, SIM_QUEUE_TIME) ? wait_s : 0;
+  c->step_ns = (uint64_t)between(&s, 1, 20000) * 1000;
+  c->token_ns = (uint64_t)between(&s, 0, 200) * 1000;
+  c->pipeline_depth = scenario_has(c, SIM_ASYNC) ? 2 : 1;
+  int32_t lost = between(&s, 1, 300);
+  c->lose_device_at = scenario_has(c, SIM_DEVICE_LOSS) ? lost : 0;
+}
+
+static void draw_load(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_LOAD, 0);
+  c->first_id = scenario_has(c, SIM_BYTES) ? 2 : 66;
+  c->num_ids = chance(&s, 50) || scenario_has(c, SIM_DRAFTS) ? 3
+               : scenario_has(c, SIM_BYTES)                  ? 256
+                                                             : 26;
+  if (scenario_has(c, SIM_BYTES)) c->num_ids = 256;
+  uint32_t eos = (uint32_t)between(&s, 2, 60);
+  c->eos_one_in = scenario_has(c, SIM_EOS) ? eos : 0;
+  int32_t late = between(&s, 2, 40);
+  c->drain_every = scenario_has(c, SIM_SLOW_LOOP) ? late : 1;
+  int32_t stop = between(&s, 1, 400);
+  c->stop_at = scenario_has(c, SIM_SHUTDOWN) ? stop : 0;
+  c->count = between(&s, 1, SIM_REQUESTS_MAX);
+}
+
+static void draw_stops(const scenario_t *c, source_t *s, script_t *r) {
+  int32_t num_ids = between(s, 1, SIM_STOP_IDS_MAX);
+  /* One id is never a stop id: something is left to draw before min_tokens. */
+  for (int i = 0; i < num_ids; i++) r->stop_ids[i] = c->first_id + between(s, 0, c->num_ids - 2);
+  if (scenario_has(c, SIM_STOP_IDS) && chance(s, 50)) r->params.num_stop_token_ids = num_ids;
+  int32_t num_stops = between(s, 1, SIM_STOPS_MAX);
+  for (int i = 0; i < num_stops; i++) {
+    int32_t length = between(s, 1, 3);
+    for (int32_t j = 0; j < length; j++) r->stops[i][j] = (char)('a' + between(s, 0, 2));
+  }
+  if (scenario_has(c, SIM_STOPS) && chance(s, 60)) r->num_stops = num_stops;
+  r->include_stop = chance(s, 30);
+  r->skip_special = chance(s, 70);
+}
+
+static void draw_lengths(const scenario_t *c, source_t *s, script_t *r) {
+  int32_t context = (int32_t)c->options.max_model_len;
+  int32_t prompt_max = chance(s, 25) ? context - 1 : context / 3;
+  r->num_prompt = between(s, 1, prompt_max < 1 ? 1 : prompt_max);
+  int32_t output_max = context - r->num_prompt;
+  if (output_max > 40 && chance(s, 80)) output_max = 40;
+  r->params.max_tokens = between(s, 1, output_max);
+  int32_t least = between(s, 0, r->params.max_tokens);
+  if (scenario_has(c, SIM_MIN_TOKENS) && chance(s, 60)) r->params.min_tokens = least;
+  r->document = between(s, -1, 2);
+  r->shared_tokens = between(s, 1, r->num_prompt);
+  if (chance(s, 30)) r->shared_tokens = r->num_prompt;
+  if (!scenario_has(c, SIM_SHARED)) r->document = -1;
+}
+
+static void draw_ends(const scenario_t *c, source_t *s, script_t *r) {
+  int32_t kind = between(s, 0, 9), after = between(s, 0, r->params.max_tokens);
+  uint64_t delay = 1 + next(s) % (60 * c->step_ns);
+  r->cancel_after_tokens = -1;
+  if (scenario_has(c, SIM_CANCELS) && kind < 2) r->cancel_after_tokens = after;
+  if (scenario_has(c, SIM_CANCELS) && kind == 3) r->cancel_after_ns = delay;
+  bool fault = chance(s, 10), nan = chance(s, 10);
+  int32_t nan_at = between(s, 0, r->params.max_tokens);
+  r->fault = scenario_has(c, SIM_FAULTS) && fault;
+  r->nan_at = scenario_has(c, SIM_NANS) && nan ? nan_at : -1;
+}
+
+/* Several sequences of one prompt, at most as many as run at once. */
+static void draw_choices(const scenario_t *c, source_t *s, script_t *r) {
+  int32_t most =
+      c->options.max_num_seqs < SIM_STREAMS_MAX ? c->options.max_num_seqs : SIM_STREAMS_MAX;
+  int32_t n = between(s, 1, most), best_of = between(s, n, most);
+  bool several = chance(s, 50), best = chance(s, 40);
+  if (!scenario_has(c, SIM_CHOICES) || !several) return;
+  r->params.n = n;
+  r->params.best_of = best ? best_of : 0;
+  if (params_collect(&r->params)) r->stream = false;
+  if (params_num_sequences(&r->params) > 1) r->nan_at = -1; /* whose row would it be? */
+}
+
+/* How the request travels through the API; nothing of it matters without. */
+static void draw_client(const scenario_t *c, source_t *s, script_t *r) {
+  r->stream = chance(s, 70);
+  r->usage = chance(s, 50);
+  r->return_ids = chance(s, 50);
+  bool text = chance(s, 20), slow = chance(s, 10);
+  r->as_text = scenario_has(c, SIM_API) && text;
+  int32_t bytes = between(s, 1, 4000);
+  r->slow_after = scenario_has(c, SIM_CANCELS) && r->stream && slow ? bytes : 0;
+}
+
+static void draw_request(scenario_t *c, int index) {
+  source_t s = source_of(c->seed, STREAM_REQUEST, (uint64_t)index);
+  script_t *r = &c->scripts[index];
+  memset(r, 0, sizeof *r);
+  r->params = (sampling_params_t){.top_p = 1,
+                                  .repetition_penalty = 1,
+                                  .seed = next(&s) >> 1,
+                                  .num_logprobs = -1,
+                                  .num_prompt_logprobs = -1,
+                                  .stop_token_ids = r->stop_ids};
+  draw_lengths(c, &s, r);
+  draw_stops(c, &s, r);
+  draw_ends(c, &s, r);
+  draw_client(c, &s, r);
+  draw_choices(c, &s, r);
+  r->params.ignore_eos = chance(&s, 25);
+  bool sampled = chance(&s, 60);
+  r->params.temperature = scenario_has(c, SIM_SAMPLED) && sampled ? 1.0f : 0.0f;
+  int32_t top = between(&s, 0, SIM_SCORES_MAX), kind = between(&s, 0, 9);
+  if (scenario_has(c, SIM_LOGPROBS) && kind < 5) r->params.num_logprobs = top;
+  if (scenario_has(c, SIM_SCORES) && kind >= 7) r->params.num_prompt_logprobs = top;
+  if (scenario_has(c, SIM_SCORES) && kind == 9 && !scenario_has(c, SIM_API)) {
+    r->params.max_tokens = r->params.min_tokens = 0;
+    r->nan_at = -1;
+  }
+  if (scenario_has(c, SIM_API) && r->params.num_prompt_logprobs >= 0) r->stream = false;
+  int32_t priority = between(&s, -2, 2), domain = between(&s, 1, 3);
+  r->priority = scenario_has(c, SIM_PRIORITY) ? priority : 0;
+  r->salt = scenario_has(c, SIM_SALTS) ? (uint64_t)domain : 1;
+}
+
+/* Arrivals are a load between half and three times what the engine can do, roughly. */
+static void draw_arrivals(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_LOAD, 1);
+  uint64_t pace = c->step_ns * (uint64_t)between(&s, 1, 16);
+  uint64_t now = 0;
+  int32_t burst = 0;
+  for (int i = 0; i < c->count; i++) {
+    uint64_t gap = next(&s) % (2 * pace);
+    int32_t size = between(&s, 2, 24);
+    if (!scenario_has(c, SIM_BURSTS)) {
+      now += gap;
+    } else if (burst-- <= 0) {
+      burst = size;
+      now += gap * (uint64_t)size;
+    }
+    c->scripts[i].due_ns = now;
+  }
+}
+
+void scenario_make(scenario_t *c, uint64_t seed) {
+  c->seed = seed;
+  draw_features(c);
+  draw_engine(c);
+  draw_load(c);
+  for (int i = 0; i < c->count; i++) draw_request(c, i);
+  draw_arrivals(c);
+}
+
+void scenario_prompt(const scenario_t *c, int index, int32_t *ids) {
+  const script_t *r = &c->scripts[index];
+  source_t document = source_of(c->seed, STREAM_PROMPT, (uint64_t)(r->document + 1000));
+  source_t own = source_of(c->seed, STREAM_PROMPT, (uint64_t)index + 2000);
+  int32_t shared = r->document < 0 ? 0 : r->shared_tokens;
+  for (int32_t i = 0; i < r->num_prompt; i++) {
+    source_t *s = i < shared ? &document : &own;
+    ids[i] = c->first_id + (int32_t)(next(s) % (uint64_t)c->num_ids);
+  }
+}

@@ -1,0 +1,123 @@
+/* sim.h: the deterministic simulator: the real engine, one thread, a virtual clock and device.
+ *
+ * run.c plays every other thread: it submits, cancels and drains between the turns of the engine.
+ * oracle.c says beforehand what each request must get. device.c is the back end, with a shadow of
+ * the KV store. check.c looks at the engine's state after every turn. All of it is a function of
+ * the scenario, so a seed that fails once fails always. One simulation at a time in a process; a
+ * broken promise ends the process (sim_fail), so main.c runs simulations in children.
+ */
+#ifndef INFERD_TESTS_SIM_SIM_H
+#define INFERD_TESTS_SIM_SIM_H
+
+#include "engine/internal.h"
+#include "tests/sim/scenario.h"
+
+enum { SIM_TEXT_MAX = SIM_CONTEXT_MAX * 16, SIM_IDS = SIM_REQUESTS_MAX + 1 };
+
+/* One sequence of a request: what it must get (oracle.c), and what came of it (run.c). */
+typedef struct stream {
+  int32_t num_expected;               /* output tokens */
+  int32_t ids[SIM_CONTEXT_MAX + 1];   /* prompt, then output */
+  uint64_t hash[SIM_CONTEXT_MAX + 1]; /* [p] of the domain and ids[0..p]: content of p's slot */
+  finish_reason_t finish;
+  int32_t stop_token_id, stop_string;
+  char text[SIM_TEXT_MAX];
+  size_t text_length;
+  double cumulative; /* sum of raw logprobs */
+  /* what came */
+  int32_t num_tokens;
+  size_t num_bytes;
+  bool done, in_plan; /* its choice is complete; it has a row in the step being launched */
+} stream_t;
+
+/* One request. */
+typedef struct track {
+  int index;         /* of the script */
+  request_t request; /* unless the API makes it */
+  const script_t *script;
+  stop_set_t *stops;
+  bool submitted, done;
+  int refusal; /* ERR_ number that engine_submit answered with */
+  /* what must come */
+  int32_t num_prompt, error_code;
+  int32_t num_streams, num_choices;
+  int32_t best[SIM_STREAMS_MAX]; /* [choice] stream that it is, in the order of the answer */
+  stream_t streams[SIM_STREAMS_MAX];
+  /* what came */
+  int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
+  int32_t num_cached;
+  int ended_by;                                           /* ERR_ number of its end */
+  uint64_t submitted_turn, cancelled_turn, progress_turn; /* 0 = not yet */
+  uint64_t submitted_ns;
+  bool was_planned, was_landed; /* it had a row in a step that was launched, has ended */
+  bool in_plan, is_new;         /* of the step being launched; its first one */
+  int32_t first_cached;         /* tokens that its first row found computed */
+  int32_t num_computed;         /* prompt tokens that its own rows computed, until preempted */
+  int32_t num_preemptions;
+  bool preempted; /* since then num_computed says nothing */
+} track_t;
+
+typedef struct sim {
+  scenario_t *scenario;
+  engine_t *engine;
+  track_t *tracks;           /* [SIM_REQUESTS_MAX] */
+  uint8_t index_of[SIM_IDS]; /* request id -> track */
+  uint64_t now_ns, turn, steps;
+  int num_live;    /* submitted and not DONE by the loop's count */
+  bool lost;       /* the device is gone */
+  bool torture;    /* torture.c drives: the device draws without looking, nothing is compared */
+  uint64_t tokens; /* of the steps that have ended */
+} sim_t;
+
+extern sim_t sim;
+
+/* A broken promise: says which, and ends the process. */
+_Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define REQUIRE(condition, ...)                                                                    \
+  do {                                                                                             \
+    if (!(condition)) sim_fail(__VA_ARGS__);                                                       \
+  } while (false)
+
+/* oracle.c: the model of the simulated device, and what follows from it. */
+uint64_t oracle_start(uint64_t salt);                /* hash before the first token */
+uint64_t oracle_extend(uint64_t prefix, int32_t id); /* hash with one token more */
+/* The token after a prefix. `key` and `position` are the random stream, 0 and 0 when greedy. */
+int32_t oracle_draw(const scenario_t *scenario, uint64_t prefix, uint64_t key, uint64_t position,
+                    const int32_t *suppressed, int32_t num_suppressed);
+float oracle_logprob(uint64_t prefix, int32_t id);
+/* Fills everything that must come for a prompt. */
+void oracle_prepare(const scenario_t *scenario, int index, const tokenizer_t *tokenizer,
+                    const int32_t *prompt, int32_t num_prompt, track_t *track);
+
+/* device.c */
+extern ops_t ops_sim;                  /* run.c sets pipeline_depth */
+uint64_t device_hash_at(int64_t slot); /* what the shadow store holds there; 0 = never written */
+uint64_t device_reads(void);           /* slots that attention has verified so far */
+
+/* check.c: I1-I3, I6-I8, I11 and the list of a step. */
+void check_begin(void);                /* a fresh engine */
+void check_step(const batch_t *batch); /* a step is launched: its plan and its batch */
+void check_turn(void);                 /* after every turn of the engine */
+void check_idle(void);                 /* I2: nothing is left */
+track_t *check_track(const sequence_t *sequence);
+track_t *check_track_of(const request_t *request);
+stream_t *check_stream(const sequence_t *sequence);
+void check_pool(const engine_t *engine); /* check_pool.c: I1, and I8 of its content */
+void check_pool_begin(void);
+
+/* run.c: one scenario from start to end; returns the steps taken. */
+uint64_t sim_run(scenario_t *scenario);
+
+/* torture.c: every fallible call of every case fails once. Returns how many calls failed. */
+uint64_t torture_run(void);
+
+/* load.c: many requests on one engine: nothing leaks, memory stays flat; and far too many at once.
+ */
+void load_soak(uint64_t requests);
+void load_overload(void);
+
+/* alloc.c: heap use of the program, counted. */
+uint64_t alloc_calls(void); /* so far */
+int64_t alloc_live(void);   /* blocks that are not freed */
+
+#endif
