@@ -62,6 +62,11 @@ template <class T> double rounding_of() {
   return dtype_of<T>() == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
+/* The smallest normal number: below it a rounding is absolute, rounding_of() of this one. */
+template <class T> double smallest_normal_of() {
+  return dtype_of<T>() == DTYPE_BF16 ? 0x1p-126 : 0x1p-14;
+}
+
 /* An array in device memory. */
 template <class T> struct device_array {
   T *p = nullptr;

@@ -20,7 +20,7 @@ template <class T> static void embed_case(int width, int tokens) {
   device_array<int32_t> d_ids(ids), d_positions(positions);
   MUST(gpu_embed(dtype_of<T>(), x.p, d_table.p, d_ids.p, scale, rows, width, tokens, nullptr));
   const auto embedded = x.get();
-  check_close("embed", expected, as_double(embedded), rounding_of<T>(), 0);
+  check_close("embed", expected, as_double(embedded), rounding_of<T>(), smallest_normal_of<T>());
   for (int t = 0; t < tokens; t++)
     for (int i = 0; i < width; i++)
       expected[(size_t)t * width + i] =
@@ -28,7 +28,8 @@ template <class T> static void embed_case(int width, int tokens) {
           (double)to_float(table[(size_t)(positions[t] + 2) * width + i]);
   MUST(gpu_embed_positions(dtype_of<T>(), x.p, d_table.p, d_positions.p, 2, rows, width, tokens,
                            nullptr));
-  check_close("embed positions", expected, as_double(x.get()), rounding_of<T>(), 1e-6);
+  check_close("embed positions", expected, as_double(x.get()), rounding_of<T>(),
+              smallest_normal_of<T>());
 }
 
 TEST(embed) {
