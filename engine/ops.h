@@ -18,6 +18,7 @@
 #include "engine/error.h"
 #include "engine/op_types.h"
 #include "engine/sample.h"
+#include "engine/swap_ops.h"
 #include "engine/weight_source.h"
 
 #include <stddef.h>
@@ -66,6 +67,7 @@ typedef struct ops {
   bool history_on_device;  /* sample knows the ids so far without output_ids, the latest included */
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is taken */
   int32_t act_bytes;       /* of one activation; 0 stands for 4 */
+  const swap_ops_t *swap;  /* KV blocks to host memory and back; NULL = no swapping */
 
   /* set-up */
   bool (*available)(int32_t device_index); /* a cheap look; NULL = never */
@@ -92,8 +94,7 @@ typedef struct ops {
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),
                  void *context);
 
-  /* Copies a [rank, cols], b [rows, rank] (scaled) into a slot that no step uses; rank 0 empties.
-   */
+  /* Copies a [rank, cols], b [rows, rank] (scaled) to a slot that no step uses; rank 0 empties. */
   void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
                    const float *b);
 
@@ -113,8 +114,7 @@ typedef struct ops {
    * 0; rows of `out` are `width` wide. In fp32; a token's sum does not depend on the others. */
   void (*lora_add)(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
                    int32_t column, int32_t width);
-  /* qkv[T, (Hq + 2 Hk) D], rows q|k|v: q,k norm, rope on q and k in place, K and V to their slots
-   */
+  /* qkv[T, (Hq + 2 Hk) D], rows q|k|v: q,k norm, rope on q, k in place, K and V to their slots */
   void (*rope_store)(device_t *device, act_t *qkv, const attention_t *attention);
   /* out[T, Hq D] = paged attention of q (first Hq D columns of qkv) */
   void (*attention)(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
