@@ -9,9 +9,9 @@
  *
  * `out` and `in` launch, on the engine thread, before the `begin` of the step that they were
  * planned with, or with no step at all when that plan has no rows; never both between two steps.
- * The list is read during the call only; no block stands twice in it. Everything happens as if in
- * one queue, in the order of the calls, steps included. What a back end that copies on a stream of
- * its own has to fence for that:
+ * The list is read during the call only; no block is written twice by it. Everything happens as if
+ * in one queue, in the order of the calls, steps included: a step whose launch was put off goes
+ * first. What a back end that copies on a stream of its own has to fence for that:
  *  - the copies of `out` begin when the steps launched before have ended: those in flight may still
  *    write rows of these blocks, and such rows belong to what is swapped out;
  *  - the engine gives the device blocks away at once: the step launched next may write to them by a
