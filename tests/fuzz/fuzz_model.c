@@ -1,10 +1,12 @@
 /* fuzz_model.c: the files of a model directory: tokenizer.json, config.json, safetensors headers.
  *
- * tokenizer: the file, a 0xFF byte, a text to encode. safetensors: the header's JSON; its length
+ * tokenizer: the file, a 0xFF byte, a text to encode. pattern: the same with a pre-tokenizer's
+ * pattern, which must cut the text within its bounds. safetensors: the header's JSON; its length
  * and a few zero bytes of data are put around it.
  */
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
+#include "engine/text/regex.h"
 #include "engine/text/tokenizer.h"
 #include "engine/utf8.h"
 #include "tests/fuzz/targets.h"
@@ -49,6 +51,22 @@ void fuzz_tokenizer(const uint8_t *data, size_t size) {
     tokenizer_free(t);
   }
   fuzz_remove("tokenizer.json");
+}
+
+void fuzz_pattern(const uint8_t *data, size_t size) {
+  scanner_t scanner;
+  char reason[REGEX_REASON_MAX];
+  size_t length, end;
+  const char *pattern = (const char *)fuzz_part(&data, &size, 0xFF, &length);
+  if (size > 512) return; /* a match may cost much, and is bounded alone */
+  if (!is_utf8((const uint8_t *)pattern, length) || !is_utf8(data, size)) return;
+  if (!regex_compile(pattern, length, &scanner, reason)) return;
+  for (size_t at = 0; at < size; at = end) {
+    size_t start = scanner.find(&scanner, data, at, size, &end);
+    if (start == SCANNER_FAILED || start == size) break;
+    if (start < at || end <= start || end > size || !is_utf8(data + start, end - start)) abort();
+  }
+  regex_free(scanner.regex);
 }
 
 void fuzz_config(const uint8_t *data, size_t size) {

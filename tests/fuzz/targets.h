@@ -2,7 +2,7 @@
  *
  * `make fuzz` links each with libFuzzer (entry/main.c); tests/fuzz/test_corpus.c replays the
  * committed corpus and every input that once failed in the ordinary tests. A target frees what it
- * makes, and never fails itself: crashes, leaks, undefined behaviour and hangs are the findings.
+ * makes; crashes, leaks, undefined behaviour, hangs and broken promises (abort) are the findings.
  */
 #ifndef INFERD_TESTS_FUZZ_TARGETS_H
 #define INFERD_TESTS_FUZZ_TARGETS_H
@@ -19,7 +19,11 @@
   X(config)                                                                                        \
   X(safetensors)                                                                                   \
   X(request)                                                                                       \
-  X(grammar)
+  X(schema)                                                                                        \
+  X(regex)                                                                                         \
+  X(ebnf)                                                                                          \
+  X(pattern)                                                                                       \
+  X(parser)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)

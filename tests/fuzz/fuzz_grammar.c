@@ -1,0 +1,101 @@
+/* fuzz_grammar.c: constraints on generated text: JSON schemas and choices, regexes, user grammars.
+ *
+ * The constraint, a 0xFF byte, and one byte a step of generation that chooses the token. A mask and
+ * `accept` must agree on that token; what may end and cannot go on must not be followed.
+ */
+#include "engine/grammar/grammar.h"
+#include "tests/fuzz/targets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUM_BYTES = 256, NUM_WORDS = 12, STOP = NUM_BYTES + NUM_WORDS, ROW_WIDTH, STEPS_MAX = 64 };
+
+static const char *token_bytes(const void *context, int32_t id, size_t *length) {
+  static const char *const words[NUM_WORDS] = {"\"}", "{\"",   "\": ", "true", "00", "null,",
+                                               "],",  "\": [", "ab",   "1.",   " ",  "\xC3\xA9z"};
+  static char bytes[NUM_BYTES];
+  (void)context;
+  *length = id < NUM_BYTES ? 1 : strlen(words[id - NUM_BYTES]);
+  if (id >= NUM_BYTES) return words[id - NUM_BYTES];
+  bytes[id] = (char)id;
+  return &bytes[id];
+}
+
+static grammar_vocabulary_t *vocabulary;
+static grammar_matcher_t *matcher;
+static grammar_scratch_t *scratch;
+
+static void make_once(void) {
+  error_t error;
+  if (vocabulary != NULL) return;
+  matcher = aligned_alloc(64, (grammar_matcher_bytes() + 63) / 64 * 64);
+  scratch = aligned_alloc(64, (grammar_scratch_bytes() + 63) / 64 * 64);
+  if (matcher == NULL || scratch == NULL) abort();
+  memset(matcher, 0, grammar_matcher_bytes());
+  memset(scratch, 0, grammar_scratch_bytes());
+  if (grammar_vocabulary_new(token_bytes, NULL, STOP, ROW_WIDTH, &vocabulary, &error) != 0) abort();
+}
+
+static void follow(const grammar_t *grammar, const uint8_t *choices, size_t count) {
+  static const int32_t stop = STOP;
+  uint32_t row[(ROW_WIDTH + 31) / 32];
+  if (grammar_matcher_start(matcher, scratch, grammar, vocabulary) != 0) return;
+  if (count > STEPS_MAX) count = STEPS_MAX;
+  for (size_t i = 0; i < count; i++) {
+    if (grammar_matcher_fill(matcher, scratch, &stop, 1, row) != 0) return; /* beyond a bound */
+    bool accepting = (row[STOP / 32] >> (STOP % 32) & 1) != 0;
+    if (accepting != grammar_matcher_is_accepting(matcher)) abort();
+    int32_t id = choices[i];
+    if (i + 1 < count && id == 0x01) id = NUM_BYTES + choices[++i] % NUM_WORDS;
+    bool allowed = (row[id / 32] >> (id % 32) & 1) != 0;
+    if (allowed && grammar_matcher_is_finished(matcher)) abort();
+    if (allowed != (grammar_matcher_accept(matcher, scratch, id) == 0)) abort();
+    if (allowed && id % 7 == 0) { /* taken back, it is allowed again */
+      grammar_matcher_rollback(matcher, 1);
+      if (grammar_matcher_accept(matcher, scratch, id) != 0) abort();
+    }
+  }
+}
+
+static void run(grammar_source_t *source, const uint8_t *choices, size_t count) {
+  error_t error = {0};
+  grammar_t *grammar = NULL;
+  grammar_limits_t limits = grammar_limits_default;
+  limits.compile_ns_max = 1000000000u;
+  make_once();
+  if (grammar_compile(source, vocabulary, &limits, NULL, &grammar, &error) != 0) return;
+  follow(grammar, choices, count);
+  grammar_unref(grammar);
+}
+
+/* An array is a choice, anything else a schema. */
+void fuzz_schema(const uint8_t *data, size_t size) {
+  json_doc_t *doc = NULL;
+  error_t error;
+  size_t length;
+  const char *text = (const char *)fuzz_part(&data, &size, 0xFF, &length);
+  if (json_parse(text, length, &json_limits_request, &doc, &error) != 0) return;
+  const json_t *root = json_root(doc);
+  grammar_source_t source = {.kind =
+                                 root->type == JSON_ARRAY ? GRAMMAR_CHOICE : GRAMMAR_JSON_SCHEMA,
+                             .param = "fuzz",
+                             .schema = root,
+                             .strict = length % 2 == 1};
+  run(&source, data, size);
+  json_free(doc);
+}
+
+static void fuzz_source(grammar_kind_t kind, const uint8_t *data, size_t size) {
+  grammar_source_t source = {.kind = kind, .param = "fuzz"};
+  source.text = (const char *)fuzz_part(&data, &size, 0xFF, &source.length);
+  run(&source, data, size);
+}
+
+void fuzz_regex(const uint8_t *data, size_t size) {
+  fuzz_source(GRAMMAR_REGEX, data, size);
+}
+
+void fuzz_ebnf(const uint8_t *data, size_t size) {
+  fuzz_source(GRAMMAR_EBNF, data, size);
+}
