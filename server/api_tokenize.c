@@ -17,12 +17,15 @@
 typedef struct tokenize_fields {
   params_t chat; /* first: the readers of chat's fields write here */
   const json_t *model, *prompt;
+  const char *of_messages; /* a field that a prompt has no use for; NULL = none was sent */
   bool add_special_tokens, add_special_tokens_given, return_token_strs;
   id_list_t tokens;
 } tokenize_fields_t;
 
 /* A field that chat requests have too, by chat's own row. */
 static int read_chat_field(reader_t *reader, const field_t *field, const json_t *value) {
+  tokenize_fields_t *fields = reader->out;
+  if (strcmp(field->name, "messages") != 0) fields->of_messages = field->name;
   return field_read(reader, fields_find(&chat_table, field->name, strlen(field->name)), value);
 }
 
@@ -47,6 +50,7 @@ typedef struct tokenize_job {
   atomic_bool cancelled;
   int code;
   error_t error;
+  char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
   buffer_t reply;
   uint64_t duration_ns, bytes;
 } tokenize_job_t;
@@ -72,10 +76,10 @@ static const field_t detokenize_rows[] = {
 };
 #undef PLACE
 
-static const field_table_t tokenize_table = {tokenize_rows,
-                                             sizeof tokenize_rows / sizeof tokenize_rows[0], NULL};
-static const field_table_t detokenize_table = {
-    detokenize_rows, sizeof detokenize_rows / sizeof detokenize_rows[0], NULL};
+const field_table_t tokenize_table = {tokenize_rows, sizeof tokenize_rows / sizeof tokenize_rows[0],
+                                      NULL};
+const field_table_t detokenize_table = {detokenize_rows,
+                                        sizeof detokenize_rows / sizeof detokenize_rows[0], NULL};
 
 static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, const int32_t *ids,
                          size_t count) {
@@ -113,6 +117,11 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   if (chat->messages == NULL && fields->prompt == NULL) {
     return error_set(&job->error, ERR_MISSING_PARAMETER, "prompt",
                      "The 'prompt' or the 'messages' must be provided.");
+  }
+  if (fields->prompt != NULL && fields->of_messages != NULL) {
+    return error_set(&job->error, ERR_UNSUPPORTED_PARAMETER, fields->of_messages,
+                     "The parameter '%s' is not supported for a 'prompt'; use 'messages'.",
+                     fields->of_messages);
   }
   if (fields->prompt != NULL) {
     *text = fields->prompt->text;
@@ -186,6 +195,7 @@ static int run(tokenize_job_t *job) {
     fields_default(&chat_table, &fields);
     fields_default(table, &fields);
     code = fields_read(table, &reader, json_root(doc));
+    memcpy(job->ignored, reader.ignored, sizeof job->ignored);
   }
   if (code == 0) {
     code = model_check(job->server->live, config->any_model, fields.model, &job->error);
@@ -204,6 +214,10 @@ static void run_in_pool(uv_work_t *work) {
 static void finish(tokenize_job_t *job) {
   exchange_t *exchange = job->exchange;
   if (job->bytes > 0) metrics_tokenize(job->server->metrics, job->bytes, job->duration_ns);
+  if (exchange != NULL && job->ignored[0] != '\0') {
+    exchange_header(exchange, "x-inferd-ignored-params", job->ignored);
+    metrics_ignored_params(job->server->metrics);
+  }
   if (exchange != NULL && job->code != 0) {
     exchange_error(exchange, &job->error);
   } else if (exchange != NULL) {

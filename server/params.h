@@ -107,6 +107,7 @@ typedef struct params_defaults {
 
 extern const field_table_t params_table; /* completions */
 extern const field_table_t chat_table;   /* chat: its own rows, on top of those of completions */
+extern const field_table_t tokenize_table, detokenize_table; /* api_tokenize.c */
 
 /* Reads `root` into *params: types, ranges, known-refused fields. The reader's `out` is set here.
  */

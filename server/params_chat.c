@@ -31,14 +31,8 @@ static const field_t rows[] = {
     STRING("reasoning_effort", chat.reasoning_effort, 1, 32),
     BOOLEAN("include_reasoning", chat.include_reasoning, 1),
     REFUSED("suffix", NOOP_EMPTY, " here; use /v1/completions"),
-    REFUSED("audio", 0, NULL),
     CUSTOM("modalities", read_modalities),
-    REFUSED("prediction", 0, NULL),
-    REFUSED("web_search_options", 0, NULL),
-    REFUSED("moderation", 0, NULL),
     CUSTOM("verbosity", read_verbosity),
-    REFUSED("mm_processor_kwargs", NOOP_EMPTY, NULL),
-    REFUSED("media_io_kwargs", NOOP_EMPTY, NULL),
 };
 
 const field_table_t chat_table = {rows, sizeof rows / sizeof rows[0], &params_table};

@@ -181,6 +181,21 @@ static const struct {
     {"chat_template", "\"chat_template\":\"a\"", REFUSED},
     {"chat_template_kwargs", "\"chat_template_kwargs\":{\"a\":1}", REFUSED},
     {"reasoning_effort", "\"reasoning_effort\":\"low\"", REFUSED},
+    {"include_reasoning", "\"include_reasoning\":false", REFUSED},
+    {"tool_choice", "\"tool_choice\":\"required\"", REFUSED},
+    {"parallel_tool_calls", "\"parallel_tool_calls\":false", REFUSED},
+    {"function_call", "\"function_call\":\"auto\"", REFUSED},
+    {"add_generation_prompt", "\"add_generation_prompt\":false", REFUSED},
+    {"continue_final_message", "\"continue_final_message\":true", REFUSED},
+    {"documents", "\"documents\":[{}]", REFUSED},
+    {"modalities", "\"modalities\":[\"audio\"]", REFUSED},
+    {"verbosity", "\"verbosity\":\"high\"", REFUSED},
+    {"audio", "\"audio\":{}", REFUSED},
+    {"prediction", "\"prediction\":{}", REFUSED},
+    {"web_search_options", "\"web_search_options\":{}", REFUSED},
+    {"moderation", "\"moderation\":{}", REFUSED},
+    {"mm_processor_kwargs", "\"mm_processor_kwargs\":{\"a\":1}", REFUSED},
+    {"media_io_kwargs", "\"media_io_kwargs\":{\"a\":1}", REFUSED},
     {"metadata", "\"metadata\":{\"a\":\"b\"}", HARMLESS},
     {"store", "\"store\":true", HARMLESS},
     {"service_tier", "\"service_tier\":\"auto\"", HARMLESS},
@@ -266,14 +281,8 @@ static const struct {
     {"reasoning_effort", "\"reasoning_effort\":\"low\"", REFUSED},
     {"include_reasoning", "\"include_reasoning\":false", CHANGES},
     {"suffix", "\"suffix\":\"x\"", REFUSED},
-    {"audio", "\"audio\":{}", REFUSED},
     {"modalities", "\"modalities\":[\"audio\"]", REFUSED},
-    {"prediction", "\"prediction\":{}", REFUSED},
-    {"web_search_options", "\"web_search_options\":{}", REFUSED},
-    {"moderation", "\"moderation\":{}", REFUSED},
     {"verbosity", "\"verbosity\":\"high\"", REFUSED},
-    {"mm_processor_kwargs", "\"mm_processor_kwargs\":{\"a\":1}", REFUSED},
-    {"media_io_kwargs", "\"media_io_kwargs\":{\"a\":1}", REFUSED},
     /* of completions, with a larger base */
     {"max_tokens", "\"max_tokens\":9", CHANGES},
 };
@@ -307,7 +316,7 @@ Test(fields, no_field_of_chat_is_silently_ignored) {
   free(cut);
 }
 
-/* Every name that the API's description has, and those of chat alone. */
+/* Every name that the API's description has. */
 static const char names[] =
     "model prompt max_tokens n best_of temperature top_p presence_penalty frequency_penalty "
     "logit_bias logprobs echo stop stream stream_options seed suffix user top_k min_p "
@@ -324,8 +333,7 @@ static const char names[] =
     "routed_experts_prompt_start return_token_offsets metadata store service_tier "
     "safety_identifier prompt_cache_key prompt_cache_retention session_id "
     "spaces_between_special_tokens cache_prompt id_slot timings_per_token max_completion_tokens "
-    "messages top_logprobs tools functions chat_template chat_template_kwargs reasoning_effort";
-static const char names_of_chat[] =
+    "messages top_logprobs tools functions chat_template chat_template_kwargs reasoning_effort "
     "tool_choice parallel_tool_calls function_call add_generation_prompt continue_final_message "
     "include_reasoning audio modalities prediction web_search_options moderation";
 
@@ -339,7 +347,6 @@ static void expect_known(const field_table_t *table, const char *list) {
 Test(fields, none_of_the_names_is_a_stranger) {
   expect_known(&params_table, names);
   expect_known(&chat_table, names);
-  expect_known(&chat_table, names_of_chat);
 }
 
 Test(fields, null_means_default_for_every_field) {
@@ -393,4 +400,77 @@ Test(fields, values_that_change_nothing_are_accepted) {
     fake_exchange_free(exchange);
   }
   free(base);
+}
+
+/* ---- /tokenize, /detokenize ---- */
+
+#define SAY "\"messages\":[{\"role\":\"u\",\"content\":\"h\"}]"
+
+/* Rows whose value has no meaning with a prompt are refused there. */
+static const struct {
+  const char *name, *base, *fields;
+  effect_t effect;
+  bool of_messages;
+} tokenize_values[] = {
+    {"model", "\"prompt\":\"ab\"", "\"model\":\"tiny\"", HARMLESS, false},
+    {"prompt", "\"prompt\":\"ab\"", NULL, HARMLESS, false},
+    {"add_special_tokens", "\"prompt\":\"ab\"", "\"add_special_tokens\":false", CHANGES, false},
+    {"return_token_strs", "\"prompt\":\"ab\"", "\"return_token_strs\":true", CHANGES, false},
+    {"messages", SAY, NULL, HARMLESS, false},
+    {"tools", SAY, "\"tools\":[" TOOL "]", CHANGES, true},
+    {"documents", SAY, "\"documents\":[{}]", REFUSED, true},
+    {"chat_template", SAY, "\"chat_template\":\"a\"", REFUSED, true},
+    {"chat_template_kwargs", SAY, "\"chat_template_kwargs\":{\"think\":1}", CHANGES, true},
+    {"reasoning_effort", SAY, "\"reasoning_effort\":\"low\"", REFUSED, true},
+    {"add_generation_prompt", SAY, "\"add_generation_prompt\":false", CHANGES, true},
+    {"continue_final_message", SAY, "\"continue_final_message\":true", CHANGES, true},
+};
+enum { TOKENIZE_VALUES = sizeof tokenize_values / sizeof tokenize_values[0] };
+
+static fake_exchange_t *tokenize(const char *base, const char *fields) {
+  char body[300];
+  snprintf(body, sizeof body, "{%s%s%s}", base, *fields != '\0' ? "," : "", fields);
+  return fake_call(api_tokenize, body);
+}
+
+static void expect_refused(fake_exchange_t *exchange, const char *name) {
+  cr_assert_eq(exchange->error.code, ERR_UNSUPPORTED_PARAMETER, "%s: %s", name, exchange->body);
+  cr_assert_str_eq(exchange->error.param, name);
+  fake_exchange_free(exchange);
+}
+
+Test(fields, no_field_of_tokenize_is_silently_ignored) {
+  for (size_t row = 0; row < tokenize_table.count; row++) {
+    int v = 0;
+    while (v < TOKENIZE_VALUES && strcmp(tokenize_values[v].name, tokenize_table.rows[row].name))
+      v++;
+    cr_assert_lt(v, TOKENIZE_VALUES, "no value for %s: add one", tokenize_table.rows[row].name);
+    const char *name = tokenize_values[v].name, *fields = tokenize_values[v].fields;
+    if (fields == NULL) continue;
+    if (tokenize_values[v].of_messages) expect_refused(tokenize("\"prompt\":\"ab\"", fields), name);
+    fake_exchange_t *sent = tokenize(tokenize_values[v].base, fields);
+    if (tokenize_values[v].effect == REFUSED) {
+      expect_refused(sent, name);
+      continue;
+    }
+    fake_exchange_t *base = tokenize(tokenize_values[v].base, "");
+    cr_assert(base->status == 200 && sent->status == 200, "%s: %s", name, sent->body);
+    cr_assert_eq(strcmp(base->body, sent->body) == 0, tokenize_values[v].effect == HARMLESS, "%s",
+                 name);
+    fake_exchange_free(base);
+    fake_exchange_free(sent);
+  }
+}
+
+Test(fields, what_tokenize_does_not_know_is_reported) {
+  fake_exchange_t *exchange = tokenize("\"prompt\":\"ab\"", "\"tokens\":[1],\"odd\":2");
+  cr_assert_eq(exchange->status, 200);
+  cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: tokens,odd\n"), "%s",
+            exchange->headers);
+  fake_exchange_free(exchange);
+  exchange = fake_call(api_detokenize, "{\"tokens\":[97],\"skip_special_tokens\":true}");
+  cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: skip_special_tokens\n"), "%s",
+            exchange->headers);
+  fake_exchange_free(exchange);
+  cr_assert_eq(detokenize_table.count, 2u, "a new field of /detokenize wants a test");
 }
