@@ -91,8 +91,8 @@ template <class T> static void skinny_case(const skinny_case_t &c) {
   const std::string what = "linear " + describe(c);
   if (c.logits)
     check_close(what, expected, as_double(d.logits.get()), 1e-5, std::sqrt((double)c.k));
-  else if (c.activation >= 0 || c.norm) /* roundings on the way: a row as a whole */
-    check_rows(what, expected, as_double(d.out.get()), c.n, rounding_of<T>() * 2);
+  else if (c.activation >= 0 || c.norm) /* up to two roundings; gated, three */
+    check_rows(what, expected, as_double(d.out.get()), c.n, rounding_of<T>() * (c.gated() ? 4 : 2));
   else
     check_close(what, expected, as_double(d.out.get()), rounding_of<T>() * 1.1, 0.05);
   for (int32_t ticket : d.tickets.get()) check_that(ticket == 0, what + ": tickets stay zero");

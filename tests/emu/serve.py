@@ -6,8 +6,9 @@
 One binary has both back ends: `--device cpu` answers what `--device cuda` must answer. A GPU sums
 in another order, so greedy tokens are compared up to the first difference, and a difference counts
 as one only where the CPU's two best logprobs are further apart than GAP; logprobs of equal tokens
-must agree within LOGPROB. On one device tokens are compared without any allowance: alone, together,
-chunked, from the cache, after preemption. Only the standard library; ends with a line of counts.
+must agree within LOGPROB, all of a test within LOGPROB_RMS. On one device tokens are compared
+without any allowance: alone, together, chunked, from the cache, after preemption. Only the standard
+library; ends with a line of counts.
 """
 
 import concurrent.futures
@@ -28,8 +29,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TINY = ROOT / "tests/fixtures/tiny"
-GAP = 0.06
-LOGPROB = 0.06
+GAP = 0.2
+LOGPROB = 0.2       # of 7,200 the largest was 0.048
+LOGPROB_RMS = 0.03  # of these: 0.009
 PATIENCE_S = 120
 VOCAB = 384
 EXIT_DEVICE_LOST = 71
@@ -104,21 +106,26 @@ def prompts(count, longest, seed=None):
             for _ in range(count)]
 
 
+def check_logprobs(differences):
+    """Logprobs of two devices: each near the other, and most of them very near."""
+    worst = max(differences, key=abs)
+    assert abs(worst) <= LOGPROB, worst
+    rms = (sum(d * d for d in differences) / len(differences)) ** 0.5
+    assert rms <= LOGPROB_RMS, rms
+
+
 def compare(cpu, cuda):
-    """Greedy choices of two devices: (tokens that were compared, complaints)."""
-    compared, complaints = 0, []
+    """Greedy choices of two devices: differences of the logprobs of equal tokens."""
+    differences = []
     ours, theirs = cuda["logprobs"], cpu["logprobs"]
     for i, (left, right) in enumerate(zip(cpu["token_ids"], cuda["token_ids"])):
         best = sorted(theirs["top_logprobs"][i].values(), reverse=True)
         if left != right:
-            if len(best) > 1 and best[0] - best[1] > GAP:
-                complaints.append(f"token {i}: {right}, expected {left}, gap {best[0] - best[1]}")
+            gap = best[0] - best[1] if len(best) > 1 else 0
+            assert gap <= GAP, f"token {i}: {right}, expected {left}, gap {gap}"
             break
-        if abs(ours["token_logprobs"][i] - theirs["token_logprobs"][i]) > LOGPROB:
-            complaints.append(f"logprob {i}: {ours['token_logprobs'][i]}, "
-                              f"expected {theirs['token_logprobs'][i]}")
-        compared += 1
-    return compared, complaints
+        differences.append(ours["token_logprobs"][i] - theirs["token_logprobs"][i])
+    return differences
 
 
 def test_greedy_tokens_of_both_devices(both):
@@ -126,24 +133,22 @@ def test_greedy_tokens_of_both_devices(both):
     bodies = [{"prompt": p, "max_tokens": 24, "logprobs": 5} for p in prompts(10, 150)]
     for body in bodies:  # several ids have one text, and a text is one key of top_logprobs
         body["return_tokens_as_token_ids"] = True
-    compared = 0
-    for index, (left, right) in enumerate(zip(cpu.all(bodies), cuda.all(bodies))):
-        count, complaints = compare(left, right)
-        assert not complaints, f"prompt {index}: {complaints}"
-        compared += count
-    assert compared > 10 * 24 // 3, f"only {compared} tokens could be compared"
+    differences = [d for pair in zip(cpu.all(bodies), cuda.all(bodies)) for d in compare(*pair)]
+    assert len(differences) > 10 * 24 // 3, f"only {len(differences)} tokens could be compared"
+    check_logprobs(differences)
 
 
 def test_prompt_logprobs_of_both_devices(both):
     bodies = [{"prompt": p, "max_tokens": 1, "prompt_logprobs": 2} for p in prompts(3, 90)]
+    differences = []
     for left, right in zip(*(server.all(bodies) for server in both)):
         for expected, got in zip(left["prompt_logprobs"], right["prompt_logprobs"]):
             if expected is None:
                 assert got is None
                 continue
-            for token in set(expected) & set(got):
-                gap = abs(expected[token]["logprob"] - got[token]["logprob"])
-                assert gap < LOGPROB, (token, expected, got)
+            differences += [expected[token]["logprob"] - got[token]["logprob"]
+                            for token in set(expected) & set(got)]
+    check_logprobs(differences)
 
 
 def sampled(seed=None):
@@ -219,9 +224,7 @@ def test_products_by_the_library(program):
                             150, XDG_CACHE_HOME=cache, CACHE_DIRECTORY="")
             got = server.all(bodies)
             assert server.stop() == 0, server.text()
-            for index, pair in enumerate(zip(expected, got)):
-                count, complaints = compare(*pair)
-                assert not complaints, f"{start} start, prompt {index}: {complaints}"
+            check_logprobs([d for pair in zip(expected, got) for d in compare(*pair)])
             lines = next(Path(cache).glob("inferd/products-*.txt")).read_text()
             assert len(lines.splitlines()) > 8, lines
             assert any(line.split()[6] == "0" for line in lines.splitlines()), "none by the library"
@@ -230,7 +233,7 @@ def test_products_by_the_library(program):
 
 def test_an_fp8_cache(program):
     """Twice the tokens in the same bytes, other logprobs but close, one answer in any company."""
-    bodies = [{"prompt": p, "max_tokens": 10, "logprobs": 1} for p in prompts(6, 120)]
+    bodies = [{"prompt": p, "max_tokens": 10, "logprobs": 1} for p in prompts(9, 120)]
     size = ["--kv-cache-bytes", 8 << 20, "--max-num-batched-tokens", 64]
     plain = Server(program, "cuda", *size)
     small = Server(program, "cuda", *size, "--kv-cache-dtype", "fp8")
@@ -241,7 +244,7 @@ def test_an_fp8_cache(program):
         assert [c["logprobs"] for c in got] == [c["logprobs"] for c in alone]
         firsts = [(a["logprobs"]["token_logprobs"][0], b["logprobs"]["token_logprobs"][0])
                   for a, b in zip(expected, got) if a["token_ids"][0] == b["token_ids"][0]]
-        assert len(firsts) >= len(bodies) // 2, (expected, got)
+        assert len(firsts) >= 3, (expected, got)  # of 192 first tokens 176 were the same
         assert all(abs(a - b) < 0.5 for a, b in firsts), firsts
         assert any(a != b for a, b in firsts), "nothing was stored as e4m3"
         blocks = [int(re.search(r'num_gpu_blocks="(\d+)"', s.metrics())[1]) for s in (plain, small)]
