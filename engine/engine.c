@@ -430,7 +430,7 @@ static int check_state(const engine_t *e, error_t *error) {
   switch (engine_state(e)) {
   case ENGINE_READY: return 0;
   case ENGINE_LOADING: return error_set(error, ERR_MODEL_LOADING, NULL, "The model is loading.");
-  default: return error_set(error, ERR_DEVICE_FAILED, NULL, "The engine has failed.");
+  default: return error_set(error, ERR_ENGINE_FAILED, NULL, "The engine has failed.");
   }
 }
 

@@ -126,7 +126,7 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
 size_t engine_room_bytes(const sampling_params_t *params);
 
 /* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the pool can
- * never hold it), ERR_MODEL_LOADING, ERR_DEVICE_FAILED, ERR_BAD_REQUEST (n, best_of or the
+ * never hold it), ERR_MODEL_LOADING, ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or the
  * beam width ask for more sequences than max_num_seqs). `count` requests (the prompts of one HTTP
  * request) are admitted together or not at all. On success exactly one EVENT_DONE per request
  * follows. */

@@ -42,9 +42,10 @@
   X(NOT_IMPLEMENTED, -24, 501, "invalid_request_error", NULL)                                      \
   X(MODEL_LOADING, -25, 503, "service_unavailable_error", "model_loading")                         \
   X(DRAINING, -26, 503, "service_unavailable_error", "draining")                                   \
-  X(DEVICE_FAILED, -27, 503, "service_unavailable_error", "device_failed")                         \
+  X(DEVICE_FAILED, -27, 500, "server_error", "device_failed") /* with the request on board */      \
   X(OVERLOADED, -28, 503, "service_unavailable_error", "overloaded")                               \
   X(UNSUPPORTED_CONTENT_PART, -29, 400, "invalid_request_error", "unsupported_content_part")       \
+  X(ENGINE_FAILED, -30, 503, "service_unavailable_error", "device_failed")                         \
   /* start-up errors: they end in an exit code, never in a response */                             \
   X(USAGE, -40, 500, "server_error", "exit_64")                                                    \
   X(MODEL_MALFORMED, -41, 500, "server_error", "exit_65")                                          \

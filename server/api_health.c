@@ -22,7 +22,7 @@ const char *health_architecture(void) {
 
 const char *health_state(const server_t *server) {
   engine_state_t state = engine_state(server->engine);
-  if (state == ENGINE_FAILED) return "failed";
+  if (state == ENGINE_FAILED || health_hangs(server, clock_now_ns())) return "failed";
   if (server->draining || state == ENGINE_STOPPED) return "draining";
   return state == ENGINE_LOADING ? "loading" : "ready";
 }
@@ -36,6 +36,11 @@ uint64_t health_stall_ns(const server_t *server, uint64_t now_ns) {
   uint64_t since = server->live->busy_since_ns;
   if (stats.last_step_ns > since) since = stats.last_step_ns;
   return now_ns > since ? now_ns - since : 0;
+}
+
+bool health_hangs(const server_t *server, uint64_t now_ns) {
+  double limit_s = server->config->watchdog_interval;
+  return limit_s > 0 && (double)health_stall_ns(server, now_ns) * 1e-9 > limit_s;
 }
 
 static void reply_not_ready(exchange_t *exchange, const char *status) {
@@ -68,11 +73,7 @@ static void reply_ok(exchange_t *exchange) {
 }
 
 void api_livez(exchange_t *exchange) {
-  const server_t *server = exchange->server;
-  double watchdog = server->config->watchdog_interval;
-  double stalled = (double)health_stall_ns(server, clock_now_ns()) * 1e-9;
-  bool stuck = watchdog > 0 && stalled > watchdog;
-  if (stuck || strcmp(health_state(server), "failed") == 0) {
+  if (strcmp(health_state(exchange->server), "failed") == 0) {
     reply_not_ready(exchange, "failed");
   } else {
     reply_ok(exchange);

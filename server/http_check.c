@@ -188,7 +188,7 @@ int check_state(const http_exchange_t *exchange, error_t *error) {
   case ENGINE_FAILED:
   case ENGINE_STOPPED: break;
   }
-  return error_set(error, ERR_DEVICE_FAILED, NULL, "The engine has failed.");
+  return error_set(error, ERR_ENGINE_FAILED, NULL, "The engine has failed.");
 }
 
 bool check_has_body(const http_exchange_t *exchange) {

@@ -81,7 +81,8 @@ static int retry_after_s(const http_exchange_t *exchange, int code) {
   case ERR_MODEL_LOADING:
   case ERR_OVERLOADED: return 2;
   case ERR_DRAINING:
-  case ERR_DEVICE_FAILED: return 5;
+  case ERR_DEVICE_FAILED:
+  case ERR_ENGINE_FAILED: return 5;
   default: return 0;
   }
 }
@@ -110,6 +111,10 @@ bool reply_make_error(http_exchange_t *exchange, const error_t *error) {
   }
   /* The SDKs retry 408, 409, 429 and everything from 500 on, unless told otherwise. */
   bool curable = status == 408 || status == 429 || status == 503;
-  if (!curable) add(response, "x-should-retry", "false");
+  if (error->code == ERR_DEVICE_FAILED) {
+    add(response, "x-should-retry", "true"); /* a supervisor starts anew */
+  } else if (!curable) {
+    add(response, "x-should-retry", "false");
+  }
   return true;
 }

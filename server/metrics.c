@@ -98,7 +98,7 @@ void metrics_rejected(metrics_t *metrics, int error_code) {
     reason = REJECT_unsupported;
   }
   if (error_code == ERR_QUEUE_FULL || error_code == ERR_OVERLOADED) reason = REJECT_queue_full;
-  if (error_code == ERR_MODEL_LOADING || error_code == ERR_DEVICE_FAILED) reason = REJECT_loading;
+  if (error_code == ERR_MODEL_LOADING || error_code == ERR_ENGINE_FAILED) reason = REJECT_loading;
   if (error_code == ERR_DRAINING) reason = REJECT_draining;
   metrics->rejected[reason]++;
 }

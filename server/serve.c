@@ -20,12 +20,16 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
   TICK_BUSY_MS = 250,
   TICK_IDLE_MS = 1000,
   LOADING_POLL_MS = 10,
-  ABORT_GRACE_MS = 1000 /* for the last error events to leave */
+  ABORT_GRACE_MS = 1000, /* for the last error events to leave */
+  STOP_S = 30,           /* for the engine to end, then its thread is left where it is */
+  STOP_FAILED_S = 5,
+  EXIT_DEVICE_LOST = 71
 };
 
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
@@ -39,7 +43,7 @@ typedef struct daemon {
   uv_timer_t tick;  /* completions_tick, watchdog */
   uv_timer_t start; /* polls the engine while it loads */
   uv_timer_t drain; /* deadline of a drain, then of an abort */
-  bool ready, aborting;
+  bool ready, aborting, hangs;
   uint64_t watchdog_ns, watchdog_sent_ns;
   uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
   double progress_seen;
@@ -237,7 +241,7 @@ static void on_ready(daemon_t *daemon) {
 static void on_failed(daemon_t *daemon) {
   error_t error = {0};
   engine_failure(daemon->server.engine, &error);
-  int status = daemon->ready ? 71 : error_exit_code(error.code);
+  int status = daemon->ready ? EXIT_DEVICE_LOST : error_exit_code(error.code);
   log_line(LOG_ERROR, daemon->ready ? "device-error" : "load", "%s", error.message);
   notify_send("STATUS=failed: %.200s\nEXIT_STATUS=%d", error.message, status);
   daemon->exit_status = status;
@@ -276,9 +280,21 @@ static void pet_watchdog(daemon_t *daemon, uint64_t now_ns) {
     return;
   }
   /* An engine that has work and makes no step for a whole interval is to be restarted. */
-  if (health_stall_ns(&daemon->server, now_ns) >= daemon->watchdog_ns) return;
+  bool hangs = health_stall_ns(&daemon->server, now_ns) >= daemon->watchdog_ns;
   daemon->watchdog_sent_ns = now_ns;
-  notify_send("WATCHDOG=1");
+  notify_send(hangs ? "WATCHDOG=trigger" : "WATCHDOG=1");
+}
+
+static void report_hang(daemon_t *daemon, uint64_t now_ns) {
+  server_t *server = &daemon->server;
+  if (health_hangs(server, now_ns) == daemon->hangs) return;
+  daemon->hangs = !daemon->hangs;
+  if (daemon->hangs) {
+    log_line(LOG_ERROR, "watchdog", "no step for %.0f s, %d requests wait: the device hangs",
+             (double)health_stall_ns(server, now_ns) * 1e-9, completions_live(server));
+  } else {
+    log_line(LOG_WARN, "watchdog", "the engine makes steps again");
+  }
 }
 
 static void on_tick(uv_timer_t *timer) {
@@ -286,6 +302,7 @@ static void on_tick(uv_timer_t *timer) {
   uint64_t now_ns = clock_now_ns();
   completions_tick(&daemon->server, now_ns);
   pet_watchdog(daemon, now_ns);
+  report_hang(daemon, now_ns);
   if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED) {
     on_failed(daemon);
   }
@@ -397,12 +414,24 @@ static void close_all(daemon_t *daemon) {
   uv_close((uv_handle_t *)&daemon->drain, NULL);
 }
 
+static void leave(int number) {
+  (void)number;
+  _exit(EXIT_DEVICE_LOST);
+}
+
+/* A lost device may never answer: the process ends without it. */
+static void limit_stop(const daemon_t *daemon) {
+  signal(SIGALRM, leave);
+  alarm(daemon->hangs || daemon->exit_status == EXIT_DEVICE_LOST ? STOP_FAILED_S : STOP_S);
+}
+
 /* Every request comes back from the engine before its memory goes; work in libuv's pool finishes
  * while the loop runs. */
 static void tear_down(daemon_t *daemon) {
   server_t *server = &daemon->server;
   if (server->http != NULL) http_stop(server->http);
   if (server->engine != NULL) {
+    limit_stop(daemon);
     engine_stop(server->engine);
     completions_drain_events(server);
   }

@@ -216,7 +216,7 @@ Test(completions, several_prompts) {
 /* ---- errors ---- */
 
 Test(completions, refusals_of_the_engine) {
-  static const int codes[] = {ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH, ERR_DEVICE_FAILED};
+  static const int codes[] = {ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH, ERR_ENGINE_FAILED};
   for (int i = 0; i < 3; i++) {
     fake_engine.refuse = codes[i];
     fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"stream\":true}");

@@ -20,7 +20,8 @@ Test(error, the_table_answers_for_every_code) {
   cr_assert_str_eq(error_openai_code(ERR_QUEUE_FULL), "queue_full");
   cr_assert_null(error_openai_code(ERR_BAD_REQUEST));
   cr_assert_eq(error_http_status(ERR_OK), 200);
-  cr_assert_eq(error_http_status(ERR_DEVICE_FAILED), 503);
+  cr_assert_eq(error_http_status(ERR_DEVICE_FAILED), 500);
+  cr_assert_eq(error_http_status(ERR_ENGINE_FAILED), 503);
 }
 
 Test(error, an_unknown_code_is_an_internal_error) {

@@ -3,7 +3,8 @@
  * Every entry point takes one lock, and work runs on whichever host thread waits for it. Streams
  * are queues of closures, graphs are closures with dependencies. EMU_STREAM=lazy (the default: work
  * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90;
- * EMU_FAIL=function:call[:error] makes that call fail, counting from 1.
+ * EMU_FAIL=function:call[:error] makes that call fail, counting from 1; with `hang` in the place of
+ * the error it never returns.
  */
 #ifndef EMU_RUNTIME_H
 #define EMU_RUNTIME_H
@@ -53,6 +54,7 @@ enum StreamMode { STREAM_LAZY, STREAM_EAGER, STREAM_RANDOM };
 struct Failure {
   int call;
   cudaError_t error;
+  bool hangs;
 };
 
 struct Runtime {

@@ -8,6 +8,7 @@
 #include "emu_runtime.h"
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace emu {
 
@@ -31,9 +32,11 @@ Runtime::Runtime() {
   const size_t colon = fail_at.find(':');
   if (colon == std::string::npos) return;
   const size_t second = fail_at.find(':', colon + 1);
-  const int code = second == std::string::npos ? 0 : atoi(fail_at.c_str() + second + 1);
+  const std::string kind = second == std::string::npos ? "" : fail_at.substr(second + 1);
+  const int code = atoi(kind.c_str());
   failure[fail_at.substr(0, colon)] = {atoi(fail_at.c_str() + colon + 1),
-                                       code ? (cudaError_t)code : cudaErrorInvalidValue};
+                                       code ? (cudaError_t)code : cudaErrorInvalidValue,
+                                       kind == "hang"};
 }
 
 Runtime &runtime() {
@@ -44,7 +47,7 @@ Runtime &runtime() {
 void inject_failure(const char *function, int call, cudaError_t error) {
   std::lock_guard<std::recursive_mutex> hold(runtime().lock);
   runtime().calls[function] = 0;
-  runtime().failure[function] = {call, error};
+  runtime().failure[function] = {call, error, false};
 }
 
 void set_stream_mode(StreamMode mode) {
@@ -63,7 +66,10 @@ Call::Call(const char *function) : hold(runtime().lock), error(runtime().sticky)
   Runtime &r = runtime();
   const int call = ++r.calls[function];
   auto found = r.failure.find(function);
-  if (!error && found != r.failure.end() && found->second.call == call) error = found->second.error;
+  if (!error && found != r.failure.end() && found->second.call == call) {
+    while (found->second.hangs) pause();
+    error = found->second.error;
+  }
   set_error(error);
 }
 

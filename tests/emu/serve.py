@@ -12,120 +12,17 @@ library; ends with a line of counts.
 """
 
 import concurrent.futures
-import json
 import os
 import random
 import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-TINY = ROOT / "tests/fixtures/tiny"
-GAP = 0.2
-LOGPROB = 0.2       # of 7,200 the largest was 0.048
-LOGPROB_RMS = 0.03  # of these: 0.009
-PATIENCE_S = 120
-VOCAB = 384
-EXIT_DEVICE_LOST = 71
-
-
-class Server:
-    """One inferd on a free port; everything it says is kept."""
-
-    def __init__(self, program, device, *flags, **settings):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.log = tempfile.TemporaryFile("w+")
-        command = [program, "serve", str(TINY), "--load-format", "dummy", "--seed", "11",
-                   "--device", device, "--dtype", "bfloat16", "--port", str(self.port),
-                   "--max-model-len", "512", "--max-num-seqs", "40",
-                   "--return-tokens-as-token-ids",  # bytes have no text of their own
-                   *map(str, flags)]
-        if device == "cuda" and "--no-batch-invariant" not in flags:
-            command.append("--batch-invariant")
-        self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log,
-                                        env={**os.environ, **settings})
-        deadline = time.monotonic() + PATIENCE_S
-        while self.process.poll() is None and time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).read()
-                return
-            except OSError:
-                time.sleep(0.02)
-
-    def text(self):
-        self.log.seek(0)
-        return self.log.read()
-
-    def ask(self, **body):
-        """(status, answer) of one completion."""
-        body = {"ignore_eos": True, "temperature": 0, "return_token_ids": True, **body}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/completions",
-                                         json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refused:
-            return refused.code, json.load(refused)
-
-    def all(self, bodies):
-        """Choices of many completions at once, in their order."""
-        with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
-            answers = list(pool.map(lambda body: self.ask(**body), bodies))
-        for status, answer in answers:
-            assert status == 200, answer
-        return [answer["choices"][0] for _, answer in answers]
-
-    def metrics(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as page:
-            return page.read().decode()
-
-    def preemptions(self):
-        return sum(float(line.split()[-1]) for line in self.metrics().splitlines()
-                   if re.match(r"inferd\w*preemptions\w*[ {]", line))
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE_S)
-
-
-def prompts(count, longest, seed=None):
-    source = random.Random(seed)
-    return [[source.randrange(2, VOCAB) for _ in range(source.randrange(1, longest))]
-            for _ in range(count)]
-
-
-def check_logprobs(differences):
-    """Logprobs of two devices: each near the other, and most of them very near."""
-    worst = max(differences, key=abs)
-    assert abs(worst) <= LOGPROB, worst
-    rms = (sum(d * d for d in differences) / len(differences)) ** 0.5
-    assert rms <= LOGPROB_RMS, rms
-
-
-def compare(cpu, cuda):
-    """Greedy choices of two devices: differences of the logprobs of equal tokens."""
-    differences = []
-    ours, theirs = cuda["logprobs"], cpu["logprobs"]
-    for i, (left, right) in enumerate(zip(cpu["token_ids"], cuda["token_ids"])):
-        best = sorted(theirs["top_logprobs"][i].values(), reverse=True)
-        if left != right:
-            gap = best[0] - best[1] if len(best) > 1 else 0
-            assert gap <= GAP, f"token {i}: {right}, expected {left}, gap {gap}"
-            break
-        differences.append(ours["token_logprobs"][i] - theirs["token_logprobs"][i])
-    return differences
+import serve_faults
+from serving import (PATIENCE_S, ROOT, SEED, TINY, Server, check_logprobs, compare, prompts)
 
 
 def test_greedy_tokens_of_both_devices(both):
@@ -153,7 +50,7 @@ def test_prompt_logprobs_of_both_devices(both):
 
 def sampled(seed=None):
     """Requests that use every part of the sampler."""
-    source = random.Random(seed)
+    source = random.Random(seed or random.random())
     kinds = [
         {}, {"top_k": 5}, {"top_p": 0.7}, {"min_p": 0.2}, {"top_k": 40, "top_p": 0.9},
         {"repetition_penalty": 1.4}, {"presence_penalty": 1.5, "frequency_penalty": 0.7},
@@ -257,58 +154,11 @@ def test_an_fp8_cache(program):
     assert refused.stop() == 78 and "kv_cache_dtype fp8" in refused.text(), refused.text()
 
 
-def test_a_lost_device_ends_the_server(program):
-    server = Server(program, "cuda", EMU_FAIL="cudaGraphLaunch:40:700")
-    answers = []
-    ask = lambda: answers.append(server.ask(prompt=[5, 6, 7], max_tokens=400))  # noqa: E731
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
-    assert len(answers) == 3 and all(status >= 500 for status, _ in answers), answers
-    assert "device failed at" in server.text(), server.text()
-
-
-def test_a_plan_that_does_not_fit_is_refused(program):
-    server = Server(program, "cuda", EMU_MEMORY=str(200 << 10))
-    assert server.stop() == 78, server.text()
-    assert "GiB too few" in server.text() and "--max-num-seqs" in server.text(), server.text()
-
-
-def test_every_call_may_fail_at_start(program):
-    """Whatever the driver refuses while the server starts: a reason, an exit status, no crash."""
-    calls = ["cudaGetDeviceCount:1", "cudaSetDevice:1", "cudaStreamCreate:1",
-             "cudaGetDeviceProperties:1", "cudaMallocHost:1", "cudaEventCreate:1",
-             "cudaGraphInstantiate:1", "cudaStreamBeginCapture:1", "launch:1", "cublasLtMatmul:1",
-             "cublasLtCreate:1"]
-    for name, most in (("cudaMalloc", 40), ("cudaMemcpyAsync", 25), ("cudaMallocHost", 6),
-                       ("cudaMemsetAsync", 40), ("launch", 150), ("cudaEventCreate", 4),
-                       ("cudaStreamSynchronize", 6), ("cudaGraphInstantiate", 4)):
-        calls += [f"{name}:{random.randrange(1, most)}", f"{name}:{random.randrange(1, most)}:2"]
-
-    def start(call):
-        command = [program, "check", str(TINY), "--load-format", "dummy", "--device", "cuda",
-                   "--max-model-len", "128", "--max-num-seqs", "8", "--num-blocks", "40",
-                   "--max-num-batched-tokens", "40"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=PATIENCE_S, env={**os.environ, "EMU_FAIL": call,
-                                                       "XDG_CACHE_HOME": "", "HOME": ""})
-        # Without the library the own kernels do all products; a trial that fails is no choice.
-        expected = {"cublasLt": (0,), "launch": (0, 70)}
-        expected = next((codes for name, codes in expected.items() if call.startswith(name)),
-                        (70, 78))
-        assert done.returncode in expected, f"{call}: {done.returncode}\n{done.stdout}"
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(start, calls))
-
-
 def main():
     program, wanted = sys.argv[1], sys.argv[2:]
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_")
-             and (not wanted or any(part in name for part in wanted))]
+    tests = [(name, test) for name, test in {**globals(), **vars(serve_faults)}.items()
+             if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
+    print(f"INFERD_TEST_SEED={SEED}", flush=True)
     both = [Server(program, device, "--max-num-batched-tokens", 96) for device in ("cpu", "cuda")]
     failed = 0
     for name, test in tests:

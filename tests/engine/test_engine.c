@@ -242,7 +242,7 @@ TEST_DEPTHS(a_lost_device_answers_everybody) {
     cr_assert(c->jobs[i].done.error_code == ERR_DEVICE_FAILED);
   }
   cr_assert(engine_state(c->engine) == ENGINE_FAILED);
-  cr_assert(client_submit(c, client_job(c, 30, 4, 1)) == ERR_DEVICE_FAILED);
+  cr_assert(client_submit(c, client_job(c, 30, 4, 1)) == ERR_ENGINE_FAILED);
   client_free(c);
 }
 

@@ -209,7 +209,7 @@ static bool pool_can_hold(const track_t *k) {
 
 static void check_refusal(const track_t *k, int code) {
   const engine_options_t *o = &sim.scenario->options;
-  if (code == ERR_DEVICE_FAILED) {
+  if (code == ERR_ENGINE_FAILED) {
     REQUIRE(sim.lost, "request %lld is refused: device", name_of(k));
   } else if (code == ERR_CONTEXT_LENGTH) {
     REQUIRE(!pool_can_hold(k), "request %lld is refused as too long", name_of(k));

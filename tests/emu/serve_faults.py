@@ -1,0 +1,131 @@
+"""Devices that fail, hang or are too small: what clients, operators and supervisors see.
+
+Run by serve.py.
+"""
+
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+from serving import PATIENCE_S, TINY, Server
+
+EXIT_DEVICE_LOST = 71
+
+
+def check_error(error):
+    """What a request in flight hears, in OpenAI's shape."""
+    assert error.keys() == {"message", "type", "param", "code"}, error
+    assert (error["type"], error["code"]) == ("server_error", "device_failed"), error
+    assert error["message"] == "The device has failed." and error["param"] is None, error
+
+
+def lose_device(program, fault):
+    server = Server(program, "cuda", EMU_FAIL=fault)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        whole = [pool.submit(server.ask, prompt=[5, 6, 7], max_tokens=400) for _ in range(3)]
+        status, headers, events = pool.submit(server.stream, prompt=[8, 9], max_tokens=400).result()
+        lost = time.monotonic()
+        while (ready := server.status("/readyz")) == 200 and time.monotonic() < lost + 1:
+            pass
+        answers = [each.result() for each in whole]
+    assert ready in (0, 503), f"{fault}: still ready a second later"
+    for code, answer in answers:
+        assert code == 500, f"{fault}: {answer}"
+        check_error(answer["error"])
+    assert server.refusal["x-should-retry"] == "true" and server.refusal["Retry-After"], fault
+    assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), fault
+    assert len(events) > 2 and events[-1] == "[DONE]", events
+    check_error(json.loads(events[-2])["error"])
+    assert "text" in json.loads(events[-3])["choices"][0], events
+    assert server.process.wait(10) == EXIT_DEVICE_LOST, server.text()
+    assert "the device failed at" in server.text(), server.text()
+
+
+def test_a_lost_device_ends_the_server(program):
+    """A refused call, and kernels that fault while the host waits for them."""
+    for fault in ("cudaGraphLaunch:20:700", "cudaEventSynchronize:45:719",
+                  "cudaMemcpyAsync:100:700"):
+        lose_device(program, fault)
+
+
+class Notify:
+    """The service manager's socket."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.heard = []
+
+    def hears(self, message, patience_s):
+        """Whether the message comes, among others, in time."""
+        deadline = time.monotonic() + patience_s
+        while message not in self.heard and time.monotonic() < deadline:
+            self.socket.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                self.heard += self.socket.recv(4096).decode().splitlines()
+            except TimeoutError:
+                break
+        return message in self.heard
+
+
+def test_a_stuck_device_is_noticed(program):
+    """A kernel never ends: the watchdog starves, probes fail, and the daemon can still be ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        notify = Notify(folder)
+        server = Server(program, "cuda", "--watchdog-interval", "1s", "--drain-timeout", "1s",
+                        EMU_FAIL="cudaEventSynchronize:45:hang", NOTIFY_SOCKET=notify.path,
+                        WATCHDOG_USEC="1000000")
+        assert notify.hears("WATCHDOG=1", 10), notify.heard
+        assert server.status("/livez") == server.status("/readyz") == 200
+        asked = threading.Thread(target=server.stream, daemon=True,
+                                 kwargs={"prompt": [5, 6], "max_tokens": 400})
+        asked.start()
+        assert notify.hears("WATCHDOG=trigger", 20), notify.heard
+        assert server.status("/livez") == server.status("/readyz") == 503
+        assert "no step for" in server.text(), server.text()
+        notify.heard = []
+        assert not notify.hears("WATCHDOG=1", 2), "the watchdog is fed while the device hangs"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
+
+
+def test_a_plan_that_does_not_fit_is_refused(program):
+    server = Server(program, "cuda", EMU_MEMORY=str(200 << 10))
+    assert server.stop() == 78, server.text()
+    assert "GiB too few" in server.text() and "--max-num-seqs" in server.text(), server.text()
+
+
+def test_every_call_may_fail_at_start(program):
+    """Whatever the driver refuses while the server starts: a reason, an exit status, no crash."""
+    calls = ["cudaGetDeviceCount:1", "cudaSetDevice:1", "cudaStreamCreate:1",
+             "cudaGetDeviceProperties:1", "cudaMallocHost:1", "cudaEventCreate:1",
+             "cudaGraphInstantiate:1", "cudaStreamBeginCapture:1", "launch:1", "cublasLtMatmul:1",
+             "cublasLtCreate:1"]
+    for name, most in (("cudaMalloc", 40), ("cudaMemcpyAsync", 25), ("cudaMallocHost", 6),
+                       ("cudaMemsetAsync", 40), ("launch", 150), ("cudaEventCreate", 4),
+                       ("cudaStreamSynchronize", 6), ("cudaGraphInstantiate", 4)):
+        calls += [f"{name}:{random.randrange(1, most)}", f"{name}:{random.randrange(1, most)}:2"]
+
+    def start(call):
+        command = [program, "check", str(TINY), "--load-format", "dummy", "--device", "cuda",
+                   "--max-model-len", "128", "--max-num-seqs", "8", "--num-blocks", "40",
+                   "--max-num-batched-tokens", "40"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=PATIENCE_S, env={**os.environ, "EMU_FAIL": call,
+                                                       "XDG_CACHE_HOME": "", "HOME": ""})
+        # Without the library the own kernels do all products; a trial that fails is no choice.
+        expected = {"cublasLt": (0,), "launch": (0, 70)}
+        expected = next((codes for name, codes in expected.items() if call.startswith(name)),
+                        (70, 78))
+        assert done.returncode in expected, f"{call}: {done.returncode}\n{done.stdout}"
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(start, calls))
