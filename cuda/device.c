@@ -41,13 +41,18 @@ static int count_devices(int index, error_t *error) {
                    "device is cuda:%d; there are %d, from cuda:0", index, count);
 }
 
-static bool cuda_available(int32_t index) {
-  return count_devices(index, NULL) == 0;
-}
-
 static int attribute(int index, enum cudaDeviceAttr name) {
   int value = 0;
   return cudaDeviceGetAttribute(&value, name, index) == cudaSuccess ? value : 0;
+}
+
+static int capability_of(int index) {
+  return attribute(index, cudaDevAttrComputeCapabilityMajor) * 10 +
+         attribute(index, cudaDevAttrComputeCapabilityMinor);
+}
+
+static bool cuda_available(int32_t index) {
+  return count_devices(index, NULL) == 0 && capability_of(index) >= CAPABILITY_MIN;
 }
 
 static int inspect(device_t *d, error_t *error) {
@@ -55,13 +60,12 @@ static int inspect(device_t *d, error_t *error) {
   int driver = 0, status = (int)cudaGetDeviceProperties(&properties, d->index);
   if (status != 0) return device_error(status, "asking for the device's properties", error);
   cudaDriverGetVersion(&driver);
-  int major = attribute(d->index, cudaDevAttrComputeCapabilityMajor);
-  int minor = attribute(d->index, cudaDevAttrComputeCapabilityMinor);
+  int capability = capability_of(d->index), major = capability / 10, minor = capability % 10;
   d->multiprocessors = attribute(d->index, cudaDevAttrMultiProcessorCount);
   snprintf(d->description, sizeof d->description, "%.80s, %.1f GiB, sm_%d%d, driver %d.%d",
            properties.name, (double)properties.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), major,
            minor, driver / 1000, driver % 1000 / 10);
-  if (major * 10 + minor >= CAPABILITY_MIN && d->multiprocessors > 0) return 0;
+  if (capability >= CAPABILITY_MIN && d->multiprocessors > 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
                    "%.80s has compute capability %d.%d; 8.0 is the least that inferd runs on",
                    properties.name, major, minor);

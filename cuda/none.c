@@ -9,8 +9,7 @@ static int none_open(const device_options_t *options, device_t **out, error_t *e
   (void)options;
   *out = NULL;
   return error_set(error, ERR_CONFIGURATION, "device",
-                   "this build has no CUDA back end, because nvcc was not there when it was built; "
-                   "use --device cpu");
+                   "this build has no CUDA back end: there was no nvcc when it was made");
 }
 
 const ops_t ops_cuda = {.name = "cuda", .open = none_open};

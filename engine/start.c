@@ -49,6 +49,18 @@ static int parse_dtype(const char *name, int32_t *out, error_t *error) {
                    "dtype is \"%s\"; supported: auto, float32, float16, bfloat16", name);
 }
 
+/* The GPU where one can be used, else the CPU; the log says why. */
+static int open_best(engine_t *e, const device_options_t *options, error_t *error) {
+  e->ops = &ops_cuda;
+  if (ops_cuda.open(options, &e->device, error) == 0) {
+    say(e, "backend   cuda: %.200s", ops_cuda.describe(e->device));
+    return 0;
+  }
+  say(e, "backend   cpu: %.200s", error->message);
+  e->ops = &ops_cpu;
+  return ops_cpu.open(options, &e->device, error);
+}
+
 static int open_device(engine_t *e, error_t *error) {
   const engine_options_t *o = &e->options;
   device_options_t device = {.num_threads = o->num_threads,
@@ -57,15 +69,9 @@ static int open_device(engine_t *e, error_t *error) {
                              .batch_invariant = o->batch_invariant};
   const char *backend = o->backend ? o->backend : "auto";
   e->ops = o->ops;
+  if (!e->ops && strcmp(backend, "auto") == 0) return open_best(e, &device, error);
   if (!e->ops && strcmp(backend, "cpu") == 0) e->ops = &ops_cpu;
   if (!e->ops && strcmp(backend, "cuda") == 0) e->ops = &ops_cuda;
-  if (!e->ops && strcmp(backend, "auto") == 0) {
-    if (ops_cuda.open(&device, &e->device, error) == 0) {
-      e->ops = &ops_cuda;
-      return 0;
-    }
-    e->ops = &ops_cpu;
-  }
   if (!e->ops) {
     return error_set(error, ERR_CONFIGURATION, "backend",
                      "backend is \"%s\"; supported: auto, cpu, cuda", backend);

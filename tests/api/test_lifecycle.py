@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -189,6 +190,14 @@ def test_missing_and_malformed_models(inferd, tmp_path):
     (directory / "model.safetensors").write_bytes(b"\xff" * 100)
     code, text = start_with(directory)
     assert code == 65 and "safetensors" in text
+
+
+def test_auto_says_which_back_end_and_why(inferd):
+    """Without nvcc at build time, or without a GPU, one line gives the reason."""
+    done = run(inferd, "check", DEMO)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("backend ")]
+    assert done.returncode == 0 and len(lines) == 1, done.stdout
+    assert re.match(r"backend   (cuda: .+|cpu: .*CUDA.+)$", lines[0]), lines
 
 
 def test_version_and_help(inferd):

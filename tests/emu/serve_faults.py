@@ -97,6 +97,34 @@ def test_a_stuck_device_is_noticed(program):
         assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
 
 
+def check(program, device, **settings):
+    """(exit status, output) of `inferd check`."""
+    command = [program, "check", str(TINY), "--load-format", "dummy", "--device", device,
+               "--max-model-len", "128", "--max-num-seqs", "4", "--num-blocks", "40",
+               "--max-num-batched-tokens", "16", "--dtype", "bfloat16"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=PATIENCE_S, env={**os.environ, **settings})
+    return done.returncode, done.stdout
+
+
+def test_auto_says_which_back_end_and_why(program):
+    status, text = check(program, "auto")
+    assert status == 0 and "backend   cuda: emulated GPU" in text, text
+    assert text.count("backend ") == 1, text
+    for settings, reason in (({"EMU_SM": "75"}, "compute capability 7.5; 8.0 is the least"),
+                             ({"EMU_FAIL": "cudaStreamCreate:1:2"}, "opening the device"),
+                             ({"EMU_FAIL": "cudaGetDeviceCount:2:35"}, "no CUDA device can be used")):
+        status, text = check(program, "auto", **settings)
+        line = next(line for line in text.splitlines() if line.startswith("backend "))
+        assert status == 0 and line.startswith("backend   cpu: ") and reason in line, text
+        assert "device    cpu, " in text and text.count("backend ") == 1, text
+        settings = {name: value.replace(":2:35", ":1:35") for name, value in settings.items()}
+        status, text = check(program, "cuda", **settings)
+        assert status in (70, 78) and reason in text and "device    " not in text, text
+    status, text = check(program, "cpu")
+    assert status == 0 and "backend " not in text, text
+
+
 def test_a_plan_that_does_not_fit_is_refused(program):
     server = Server(program, "cuda", EMU_MEMORY=str(200 << 10))
     assert server.stop() == 78, server.text()
