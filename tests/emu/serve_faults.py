@@ -111,9 +111,10 @@ def test_auto_says_which_back_end_and_why(program):
     status, text = check(program, "auto")
     assert status == 0 and "backend   cuda: emulated GPU" in text, text
     assert text.count("backend ") == 1, text
-    for settings, reason in (({"EMU_SM": "75"}, "compute capability 7.5; 8.0 is the least"),
-                             ({"EMU_FAIL": "cudaStreamCreate:1:2"}, "opening the device"),
-                             ({"EMU_FAIL": "cudaGetDeviceCount:2:35"}, "no CUDA device can be used")):
+    reasons = [({"EMU_SM": "75"}, "compute capability 7.5; 8.0 is the least"),
+               ({"EMU_FAIL": "cudaStreamCreate:1:2"}, "opening the device"),
+               ({"EMU_FAIL": "cudaGetDeviceCount:2:35"}, "no CUDA device can be used")]
+    for settings, reason in reasons:
         status, text = check(program, "auto", **settings)
         line = next(line for line in text.splitlines() if line.startswith("backend "))
         assert status == 0 and line.startswith("backend   cpu: ") and reason in line, text
