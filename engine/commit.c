@@ -76,7 +76,8 @@ static event_t finish_choices(engine_t *e, group_t *group, sequence_status_t sta
   const request_t *request = group->request;
   sequence_status_t first = group->sequence.status;
   if (!sequence_is_finished(&group->sequence)) first = status;
-  for (sequence_t *q = &group->sequence; q; q = q->next) {
+  /* A search has its results already: what never came to life is none of them. */
+  for (sequence_t *q = &group->sequence; q && request->params.beam_width == 0; q = q->next) {
     if (!sequence_is_finished(q)) finish_choice(e, q, status, now_ns);
   }
   event_t event = end_event(&group->sequence, EVENT_DONE, finish_reason(first, 0));

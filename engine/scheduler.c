@@ -179,15 +179,20 @@ static group_t *choose_victim(const scheduler_t *s, group_t *asker) {
   return victim;
 }
 
+/* Forks that have caught up but for their last token draw together, like decodes. */
+static bool is_prefill(const group_t *g) {
+  bool behind = false;
+  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    behind = behind || q->num_computed_tokens < sequence_num_tokens(q) - 1;
+  }
+  return g->forked ? behind : sequence_in_prefill(&g->sequence);
+}
+
 /* Beams are ranked against each other, so they draw in the same step: after a preemption none takes
  * its last token before all can. */
-static bool waits_for_beams(const sequence_t *q) {
-  if (q->group->request->params.beam_width == 0 || !q->group->forked) return false;
-  for (const sequence_t *other = &q->group->sequence; other; other = other->next) {
-    if (!sequence_is_live(other)) continue;
-    if (other->num_computed_tokens < sequence_num_tokens(other) - 1) return true;
-  }
-  return false;
+static bool has_beams(const group_t *g) {
+  return g->forked && g->request->params.beam_width > 0;
 }
 
 /* Whether the tokens in flight are the last ones that the sequence may have. */
@@ -202,7 +207,7 @@ static int32_t chunk_size(const scheduler_t *s, const sequence_t *q, int32_t bud
   if (ends_in_flight(s, q)) return 0;
   int32_t n = sequence_num_planned(q) - q->num_computed_tokens;
   int32_t threshold = s->options.long_prefill_token_threshold;
-  if (waits_for_beams(q)) n--;
+  if (q->group->beams_wait) n--;
   if (threshold > 0 && n > threshold) n = threshold;
   return n < budget ? n : budget;
 }
@@ -259,6 +264,7 @@ static void drop_drafts(group_t *g) {
 /* The next tokens of every sequence of the group, or of none. */
 static bool plan_decode(scheduler_t *s, group_t *g, group_t **next) {
   int32_t total = 0;
+  g->beams_wait = false;
   for (sequence_t *q = &g->sequence; q; q = q->next) {
     q->num_drafts = 0;
     q->num_wanted = sequence_is_live(q) ? chunk_size(s, q, budget_left(s)) : 0;
@@ -283,6 +289,13 @@ static bool plan_decode(scheduler_t *s, group_t *g, group_t **next) {
 }
 
 static bool plan_prefill(scheduler_t *s, group_t *g, group_t **next) {
+  if (has_beams(g)) {
+    for (sequence_t *q = &g->sequence; q; q = q->next) {
+      if (sequence_is_live(q)) table_advance(s, q);
+    }
+    g->beams_wait = is_prefill(g);
+    if (!g->beams_wait) return plan_decode(s, g, next);
+  }
   for (sequence_t *q = &g->sequence; q; q = q->next) {
     if (!sequence_is_live(q) || !table_advance(s, q)) continue;
     int32_t n = chunk_size(s, q, budget_left(s));
@@ -292,16 +305,6 @@ static bool plan_prefill(scheduler_t *s, group_t *g, group_t **next) {
     plan_add(s, q, n);
   }
   return true;
-}
-
-/* Forks that have caught up but for their last token draw together, like decodes. */
-static bool is_prefill(const group_t *g) {
-  bool behind = false;
-  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next) {
-    if (!sequence_is_live(q)) continue;
-    behind = behind || q->num_computed_tokens < sequence_num_tokens(q) - 1;
-  }
-  return g->forked ? behind : sequence_in_prefill(&g->sequence);
 }
 
 /* One pass over running: decodes or prefills. False when the asker itself was preempted. */
@@ -389,6 +392,7 @@ static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
   queue_remove(&s->waiting, g);
   queue_push_tail(&s->running, g);
   /* The source that the first one copies may be the block that the last one lacks. */
+  g->beams_wait = has_beams(g);
   if (!admit_sequences(s, g, true) && !(first->next && admit_sequences(s, g, false))) {
     queue_remove(&s->running, g);
     queue_insert_before(&s->waiting, position, g);
@@ -398,6 +402,8 @@ static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
   for (sequence_t *q = first; q; q = q->next) {
     if (sequence_is_live(q)) sequence_set_status(q, SEQUENCE_RUNNING);
   }
+  /* The cache had everything: nothing is behind, and nobody else may be there to go on. */
+  if (g->beams_wait && !is_prefill(g)) plan_decode(s, g, &position);
   if (g->fair_start > s->fair_now) s->fair_now = g->fair_start;
   if (!first->first_scheduled_ns) {
     first->first_scheduled_ns = now_ns;

@@ -64,6 +64,7 @@ typedef struct group {
   sequence_t sequence;       /* index 0; the others hang behind it */
   uint64_t arrival;          /* order of arrival */
   bool forked;               /* the first tokens are drawn: every sequence lives by itself */
+  bool beams_wait;           /* of the plan being made: beams are behind, none draws */
   int64_t num_output_tokens; /* of its finished choices */
   uint64_t fair_start;       /* under fair share: its place in line, in tokens */
   int32_t num_preemptions;

@@ -227,3 +227,32 @@ Test(beam, chosen_tokens_bring_their_logprobs, .timeout = 60) {
   }
   client_free(c);
 }
+
+/* Most sequences of such a group never come to life; they are no results. */
+Test(beam, a_search_that_ends_with_its_first_token_returns_what_it_found, .timeout = 60) {
+  engine_options_t o = client_options(&ops_fake);
+  client_t *c = client_new(&o);
+  search_t *s = malloc(sizeof *s);
+  cr_assert(s != NULL);
+  static float logprobs[VOCAB];
+  int32_t best[3];
+  job_t *job = client_job(c, 12, 1, 3);
+  fake_logprobs(job->prompt, 12, VOCAB, logprobs);
+  for (int i = 0; i < 3; i++) {
+    best[i] = EOS;
+    for (int32_t id = FURTHER_EOS + 1; id < VOCAB; id++) {
+      bool taken = (i > 0 && id == best[0]) || (i > 1 && id == best[1]);
+      if (!taken && (best[i] == EOS || logprobs[id] > logprobs[best[i]])) best[i] = id;
+    }
+  }
+  job->request.params.beam_width = job->request.params.n = 4;
+  job->request.params.ignore_eos = true;
+  job->request.params.num_stop_token_ids = 3;
+  job->request.params.stop_token_ids = best;
+  client_several(job);
+  cr_assert(client_submit(c, job) == 0);
+  client_run(c);
+  expect_search(s, job);
+  free(s);
+  client_free(c);
+}

@@ -179,6 +179,42 @@ Test(sharing, beams_copy_only_what_two_of_them_write) {
   finish_all(c);
 }
 
+/* Preempted beams share what they have in common when they come back, so that they catch up at
+ * different steps; none of them draws before all can. */
+Test(sharing, beams_that_were_preempted_draw_together) {
+  uint64_t preemptions = 0;
+  for (int32_t seed = 0; seed < 60; seed++) {
+    engine_options_t o = client_options(&ops_fake);
+    o.num_blocks = 146 + seed;
+    o.block_size = 1 << seed % 2;
+    o.max_model_len = 80;
+    o.max_num_seqs = 16;
+    o.max_num_batched_tokens = 16 + seed % 5;
+    o.long_prefill_token_threshold = 2 + seed % 6;
+    o.enable_prefix_caching = seed % 4 < 2;
+    client_t *c = client_by_hand(&o);
+    submit(c, 3 + seed % 7, 40, seed, 2, 0);
+    for (int i = 0; i < 5; i++) submit(c, 3 + (seed + i) % 20, 30, seed + i, 1, 2 + (seed + i) % 3);
+    while (c->num_done < c->count) {
+      engine_turn(c->engine);
+      client_drain(c);
+      for (int i = 1; i < c->count; i++) {
+        int32_t length = -1;
+        for (const sequence_t *q = first_of(&c->jobs[i]); q; q = q->next) {
+          if (!sequence_is_live(q)) continue;
+          cr_assert(length < 0 || q->num_output_tokens == length,
+                    "seed %d: a beam of request %d has %d tokens, another one %d", seed, i,
+                    q->num_output_tokens, length);
+          length = q->num_output_tokens;
+        }
+      }
+    }
+    preemptions += client_stats(c).preemptions;
+    finish_all(c);
+  }
+  cr_assert(preemptions > 60, "only %d preemptions", (int)preemptions);
+}
+
 Test(sharing, a_repeated_prompt_is_cached_to_its_last_token_but_one) {
   const int32_t prompts[] = {77, 65, 64, 51, 48, 17, 16, 1};
   const int32_t cached[] = {76, 64, 63, 50, 47, 16, 15, 0};
