@@ -23,6 +23,7 @@ int32_t beam_num_top(const engine_t *e, const sampling_params_t *p) {
   int32_t num_stops = p->num_stop_token_ids + (p->ignore_eos ? 0 : 1 + e->info.num_stop_ids);
   int32_t factor = num_stops < 1 ? 2 : 1 + num_stops;
   int64_t wanted = (int64_t)factor * p->beam_width;
+  if (wanted < p->num_logprobs) wanted = p->num_logprobs;
   return wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
 }
 

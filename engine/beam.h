@@ -38,7 +38,7 @@ typedef struct beam_work {
   continuation_t next[BEAM_SEQUENCES_MAX];
 } beam_work_t;
 
-/* Ids that the row of one beam has to bring so that enough go on, whatever ends. */
+/* Ids that the row of one beam has to bring: all that are asked for, and enough to go on. */
 int32_t beam_num_top(const struct engine *engine, const sampling_params_t *params);
 /* Notes the drawn row of one beam. */
 void beam_collect(struct engine *engine, sequence_t *q, const sample_row_t *row);

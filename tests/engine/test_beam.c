@@ -198,26 +198,25 @@ Test(beam, with_two_steps_in_flight_nothing_changes, .timeout = 120) {
   compare_searches(fake_ops_deep(), 44, true);
 }
 
-Test(beam, chosen_tokens_bring_their_logprobs, .timeout = 60) {
+static void check_logprobs(int32_t width, int32_t num_logprobs) {
   engine_options_t o = client_options(&ops_fake);
   client_t *c = client_new(&o);
   static float logprobs[VOCAB];
   job_t *job = client_job(c, 33, 20, 4);
-  job->request.params.beam_width = 4;
-  job->request.params.n = 4;
-  job->request.params.num_logprobs = 3;
+  job->request.params.beam_width = job->request.params.n = width;
+  job->request.params.num_logprobs = num_logprobs;
   job->request.params.ignore_eos = true;
   client_several(job);
   cr_assert(client_submit(c, job) == 0);
   client_run(c);
-  for (int j = 0; j < 4; j++) {
+  for (int j = 0; j < width; j++) {
     int32_t ids[128];
     memcpy(ids, job->prompt, 33 * sizeof *ids);
     for (int t = 0; t < 20; t++) {
       fake_logprobs(ids, 33 + t, VOCAB, logprobs);
       ids[33 + t] = job->choices[j].output[t];
       cr_assert(job->choices[j].logprob[t] == logprobs[ids[33 + t]]);
-      for (int k = 0; k < 3; k++) {
+      for (int k = 0; k < num_logprobs; k++) {
         const token_logprob_t *top = &job->choices[j].top[t][k];
         int larger = 0;
         for (int id = 0; id < VOCAB; id++) larger += logprobs[id] > logprobs[top->id];
@@ -226,6 +225,14 @@ Test(beam, chosen_tokens_bring_their_logprobs, .timeout = 60) {
     }
   }
   client_free(c);
+}
+
+Test(beam, chosen_tokens_bring_their_logprobs, .timeout = 60) {
+  check_logprobs(4, 3);
+}
+
+Test(beam, a_narrow_search_brings_all_logprobs_that_were_asked_for, .timeout = 60) {
+  check_logprobs(1, 4);
 }
 
 /* Most sequences of such a group never come to life; they are no results. */
