@@ -284,10 +284,11 @@ void table_fork(scheduler_t *s, const sequence_t *parent, sequence_t *child) {
   child->num_prefill_tokens = parent->num_prefill_tokens;
   child->num_published = parent->num_published;
   child->num_scored = child->num_prompt_tokens; /* the prompt is scored once, by the first one */
-  child->num_blocks = parent->num_blocks;
+  /* what the parent has reserved beyond that stays its own */
+  child->num_blocks = scheduler_blocks_for(s, parent->num_computed_tokens);
   memcpy(child->tokens, parent->tokens,
          (size_t)sequence_num_tokens(parent) * sizeof *child->tokens);
-  memcpy(child->blocks, parent->blocks, (size_t)parent->num_blocks * sizeof *child->blocks);
+  memcpy(child->blocks, parent->blocks, (size_t)child->num_blocks * sizeof *child->blocks);
   for (int32_t i = 0; i < child->num_blocks; i++) block_acquire(s->pool, child->blocks[i]);
 }
 

@@ -46,7 +46,7 @@ void table_grow(scheduler_t *s, sequence_t *q, int32_t n);
 /* The blocks under n tokens from num_computed on are written by this step. */
 void table_written(scheduler_t *s, const sequence_t *q, int32_t n);
 
-/* `child` holds the blocks of `parent` too. */
+/* `child` holds the blocks of `parent` too, as far as they are computed. */
 void table_fork(scheduler_t *s, const sequence_t *parent, sequence_t *child);
 /* Gives every block back, the last one first. Copies that were planned for q are taken back. Blocks
  * that q was to fill pass to the first sharer. */

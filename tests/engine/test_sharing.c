@@ -192,6 +192,7 @@ Test(sharing, beams_that_were_preempted_draw_together) {
     o.max_num_batched_tokens = 16 + seed % 5;
     o.long_prefill_token_threshold = 2 + seed % 6;
     o.enable_prefix_caching = seed % 4 < 2;
+    o.max_preemptions = 1; /* from then on they reserve their worst case, which is no content */
     client_t *c = client_by_hand(&o);
     submit(c, 3 + seed % 7, 40, seed, 2, 0);
     for (int i = 0; i < 5; i++) submit(c, 3 + (seed + i) % 20, 30, seed + i, 1, 2 + (seed + i) % 3);
@@ -210,6 +211,7 @@ Test(sharing, beams_that_were_preempted_draw_together) {
       }
     }
     preemptions += client_stats(c).preemptions;
+    cr_assert(fake_violations() == 0, "seed %d: an empty copy, or a wrong prefix", seed);
     finish_all(c);
   }
   cr_assert(preemptions > 60, "only %d preemptions", (int)preemptions);
