@@ -44,7 +44,7 @@ void dfa_count(compile_t *c, dfa_t *dfa, uint32_t min, uint32_t max);
 uint32_t lexeme_content(compile_t *c, const dfa_t *content, uint32_t min, uint32_t max);
 /* Text as it stands inside a canonical JSON string. */
 text_t canonical_text(compile_t *c, const char *text, uint32_t length);
-/* Fills flags LIVE, PLAIN and ANY of a final automaton. */
+/* Fills the flag LIVE and the steps of a final automaton. */
 void dfa_mark(compile_t *c, dfa_t *dfa);
 /* Bytes that both treat alike share a class. */
 void dfa_join_classes(const uint8_t a[256], const uint8_t b[256], uint8_t out[256]);

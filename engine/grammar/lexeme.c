@@ -45,7 +45,8 @@ uint32_t lexeme_add(compile_t *c, const dfa_t *raw) {
     memcpy(keep->rest, d->rest, d->num_states * sizeof *keep->rest);
   }
   for (uint32_t i = 1; d->rest && i < d->num_states; i++) {
-    if (d->rest[i] > keep->rest_max) keep->rest_max = d->rest[i];
+    bool counts = d->flags[i] & DFA_COUNT;
+    if (counts && d->rest[i] > keep->rest_max) keep->rest_max = d->rest[i];
   }
   dfa_mark(c, keep);
   *(dfa_t **)list_add(c, &c->dfas, sizeof(dfa_t *)) = keep;

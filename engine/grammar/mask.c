@@ -1,37 +1,47 @@
 /* mask.c: which tokens may come next, as a row of bits.
  *
- * Runs on the engine thread or a worker; allocates nothing. The trie of the vocabulary is walked in
- * preorder with one set of threads per depth; a dead set skips the whole subtree. Where a string
- * allows every plain token, their ready row is copied and only the rest is walked.
+ * Runs on the engine thread or a worker; allocates nothing. The tries of the vocabulary are walked
+ * in preorder with one set of threads per depth; a dead set skips the whole subtree, and one that
+ * takes whatever lies below takes it at once.
  */
 #include "engine/grammar/matcher.h"
 
 #include <string.h>
 
-/* -- bits and slices --------------------------------------------------------------------------- */
+/* -- bits -------------------------------------------------------------------------------------- */
 
 static void set_bit(uint32_t *row, int32_t id) {
   row[id / 32] |= UINT32_C(1) << (id % 32);
 }
 
-/* The largest slice that the thread allows as a whole. */
-static slice_t slice_of(const grammar_t *g, const thread_t *t) {
-  const node_t *n = &g->nodes[t->node];
-  if (n->kind != NODE_LEX && n->kind != NODE_EXTRA) return SLICE_NONE;
-  const dfa_t *d = g->dfas[n->a];
-  uint8_t flags = d->flags[t->state];
-  if (d->rest && d->count_max != NONE) {
-    /* Wherever the slice leads, what must still follow has to fit as well. */
-    uint32_t used = t->count + d->rest_max;
-    uint32_t room = used < d->count_max ? d->count_max - used : 0;
-    if (!(flags & DFA_PLAIN) || room < 10) return SLICE_NONE;
-    return room >= 30 ? SLICE_30 : SLICE_10;
-  }
-  return flags & DFA_ANY ? SLICE_ANY : flags & DFA_PLAIN ? SLICE_PLAIN : SLICE_NONE;
-}
-
 static void allow(const grammar_vocabulary_t *v, uint32_t *row, int32_t token) {
   for (int32_t id = token; id >= 0; id = v->same[id]) set_bit(row, id);
+}
+
+static void allow_row(const grammar_vocabulary_t *v, uint32_t *row, const uint32_t *ready) {
+  for (int32_t i = 0; i < v->row_words; i++) row[i] |= ready[i];
+}
+
+/* -- taking a part of the vocabulary as a whole -------------------------------------------------
+ */
+
+/* True when at most `tail` characters of the family keep the state alive, whatever they are. */
+static inline bool takes(const dfa_t *d, uint32_t state, uint32_t count, uint8_t family,
+                         uint8_t tail) {
+  if (d->steps[(size_t)state * FAMILY_COUNT + family] < tail) return false;
+  return !d->rest || d->count_max == NONE || count + tail + d->rest_max <= d->count_max;
+}
+
+/* The automaton that the thread is in; NULL for those that follow names or wait for a token. */
+static const dfa_t *dfa_of(const grammar_t *g, const thread_t *t) {
+  const node_t *n = &g->nodes[t->node];
+  return n->kind == NODE_LEX || n->kind == NODE_EXTRA ? g->dfas[n->a] : NULL;
+}
+
+/* An extra key counts nothing: its thread's count follows the listed names. */
+static bool thread_takes(const grammar_t *g, const thread_t *t, uint8_t family, uint8_t tail) {
+  const dfa_t *d = dfa_of(g, t);
+  return d && takes(d, t->state, t->count, family, tail);
 }
 
 /* -- walks ------------------------------------------------------------------------------------- */
@@ -39,10 +49,61 @@ static void allow(const grammar_vocabulary_t *v, uint32_t *row, int32_t token) {
 typedef struct walk {
   grammar_matcher_t *m;
   grammar_scratch_t *s;
-  const trie_t *trie;
+  const grammar_vocabulary_t *v;
   uint32_t *row;
   uint32_t work;
+  uint32_t done; /* bit = group whose tokens are all decided */
+  bool ready;    /* whole parts may be taken; the tests compare with a walk without */
 } walk_t;
+
+static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
+
+/* A string with room for a few more characters takes exactly the tokens that are no longer. */
+static bool take_length(walk_t *w, const thread_t *t) {
+  const node_t *n = &w->m->grammar->nodes[t->node];
+  const dfa_t *d = dfa_of(w->m->grammar, t);
+  if (n->kind != NODE_LEX || !d->rest || d->count_max == NONE || d->rest_max > 0) return false;
+  uint32_t room = d->count_max - t->count;
+  if (room >= LENGTH_ROWS || !takes(d, t->state, 0, FAMILY_PLAIN, 0)) return false;
+  if (d->steps[(size_t)t->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
+  allow_row(w->v, w->row, w->v->up_to + (size_t)room * (size_t)w->v->row_words);
+  w->done |= plain_groups;
+  return true;
+}
+
+static void take_bundle(walk_t *w, const thread_t *t, const bundle_t *bundle, uint32_t groups) {
+  if ((w->done & groups) == groups) return;
+  if (!thread_takes(w->m->grammar, t, bundle->family, bundle->tail)) return;
+  allow_row(w->v, w->row, bundle->row);
+  w->done |= groups;
+}
+
+static void take_groups(walk_t *w, const place_t *place) {
+  const grammar_vocabulary_t *v = w->v;
+  for (uint32_t i = 0; i < place->count; i++) {
+    const thread_t *t = &place->threads[i];
+    if (!dfa_of(w->m->grammar, t)) continue;
+    if (place->count == 1 && take_length(w, t)) return;
+    take_bundle(w, t, &v->all, all_groups);
+    take_bundle(w, t, &v->plain, plain_groups);
+    for (int group = 0; group < GROUP_COUNT; group++) {
+      take_bundle(w, t, &v->groups[group], 1u << group);
+    }
+  }
+}
+
+/* Takes everything below `node`, which stands at level `depth`, if some thread takes that. */
+static bool take_below(walk_t *w, uint32_t depth, uint32_t node) {
+  const trie_node_t *t = &w->v->nodes[node];
+  const level_t *level = &w->s->levels[depth];
+  for (uint32_t i = 0; w->ready && i < level->count; i++) {
+    if (!thread_takes(w->m->grammar, &w->s->threads[level->first + i], t->family, t->tail))
+      continue;
+    vocabulary_allow_below(w->v, node, w->row);
+    return true;
+  }
+  return false;
+}
 
 /* One thread inside one lexeme that cannot end with this byte: a look-up makes level depth + 1.
  * Returns 1 = alive, 0 = dead, -1 = it takes the general step. */
@@ -66,11 +127,11 @@ static int quick_step(const walk_t *w, uint32_t depth, uint8_t byte) {
 /* Nodes first .. last - 1, which lie below level `depth` of the node before them. */
 static int walk_nodes(walk_t *w, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
-    const trie_node_t *t = &w->trie->nodes[i];
+    const trie_node_t *t = &w->v->nodes[i];
     uint32_t depth = t->depth - 1u;
     if (t->size == 1) {
       w->work += w->s->levels[depth].count;
-      if (matcher_survives(w->m, w->s, depth, t->byte)) allow(w->m->vocabulary, w->row, t->token);
+      if (matcher_survives(w->m, w->s, depth, t->byte)) allow(w->v, w->row, t->token);
       i++;
       continue;
     }
@@ -78,11 +139,11 @@ static int walk_nodes(walk_t *w, uint32_t first, uint32_t last) {
     if (alive < 0) alive = matcher_step(w->m, w->s, depth, t->byte);
     w->work += 1 + w->s->levels[depth].count;
     if (alive < 0 || w->work > WORK_MAX) return ERR_INTERNAL;
-    if (alive > 0) {
-      allow(w->m->vocabulary, w->row, t->token);
-      i++;
-    } else {
+    if (alive == 0 || take_below(w, depth + 1, i)) {
       i += t->size;
+    } else {
+      allow(w->v, w->row, t->token);
+      i++;
     }
   }
   return 0;
@@ -127,24 +188,46 @@ static bool lane_survives(const lane_t *l, uint32_t depth) {
   return !d->rest || (d->flags[l->state[depth]] & DFA_LIVE) || l->count[depth] >= d->count_min;
 }
 
-static int walk_lane(walk_t *w, lane_t *l) {
-  const trie_node_t *nodes = w->trie->nodes;
-  for (uint32_t i = 0; i < w->trie->num_nodes;) {
+/* Nodes first .. last - 1. */
+static int walk_lane(walk_t *w, lane_t *l, uint32_t first, uint32_t last) {
+  const trie_node_t *nodes = w->v->nodes;
+  for (uint32_t i = first; i < last;) {
     const trie_node_t *t = &nodes[i];
     uint32_t depth = t->depth - 1u;
     if (!lane_step(l, depth, t->byte)) {
       i += t->size;
     } else if (t->size == 1) {
-      if (lane_survives(l, depth + 1)) allow(w->m->vocabulary, w->row, t->token);
+      if (lane_survives(l, depth + 1)) allow(w->v, w->row, t->token);
       i++;
+    } else if (w->ready &&
+               takes(l->dfa, l->state[depth + 1], l->count[depth + 1], t->family, t->tail)) {
+      vocabulary_allow_below(w->v, i, w->row);
+      i += t->size;
     } else if (l->dfa->flags[l->state[depth + 1]] & DFA_ACCEPT) {
       lane_leave(w, l, depth);
       int code = walk_nodes(w, i, i + t->size);
       if (code) return code;
       i += t->size;
     } else {
-      if (t->token >= 0) allow(w->m->vocabulary, w->row, t->token);
+      if (t->token >= 0) allow(w->v, w->row, t->token);
       i++;
+    }
+  }
+  return 0;
+}
+
+/* `lane` NULL: with threads. A byte that leads nowhere is looked at once, whatever the groups. */
+static int walk_roots(walk_t *w, lane_t *lane) {
+  const grammar_vocabulary_t *v = w->v;
+  for (int byte = 0; byte < 256; byte++) {
+    if (v->root_of[byte] == v->root_of[byte + 1]) continue;
+    bool alive =
+        lane ? lane_step(lane, 0, (uint8_t)byte) : matcher_survives(w->m, w->s, 0, (uint8_t)byte);
+    for (uint32_t k = v->root_of[byte]; alive && k < v->root_of[byte + 1]; k++) {
+      uint32_t node = v->roots[k], end = node + v->nodes[node].size;
+      if (w->done >> v->root_group[k] & 1) continue;
+      int code = lane ? walk_lane(w, lane, node, end) : walk_nodes(w, node, end);
+      if (code) return code;
     }
   }
   return 0;
@@ -154,13 +237,14 @@ static int walk(walk_t *w, const place_t *place) {
   const grammar_t *g = w->m->grammar;
   const thread_t *only = &place->threads[0];
   const node_t *n = &g->nodes[only->node];
+  if (w->ready) take_groups(w, place);
   /* A key that has left the listed names is a string like any other. */
   bool single = n->kind == NODE_LEX || (n->kind == NODE_EXTRA && only->count == NONE);
-  if (place->count != 1 || !single) return walk_nodes(w, 0, w->trie->num_nodes);
+  if (place->count != 1 || !single) return walk_roots(w, NULL);
   lane_t lane = {.dfa = g->dfas[n->a], .thread = *only};
   lane.state[0] = only->state;
   lane.count[0] = only->count;
-  return walk_lane(w, &lane);
+  return walk_roots(w, &lane);
 }
 
 static bool any_bit(const uint32_t *row, int32_t words) {
@@ -170,24 +254,14 @@ static bool any_bit(const uint32_t *row, int32_t words) {
   return false;
 }
 
-/* The slice to copy: the largest that some thread allows. */
-static slice_t choose_slice(const grammar_matcher_t *m, const place_t *place) {
-  slice_t best = SLICE_NONE;
-  for (uint32_t i = 0; i < place->count; i++) {
-    slice_t slice = slice_of(m->grammar, &place->threads[i]);
-    if (slice > best) best = slice;
-  }
-  return best;
-}
-
 int matcher_fill(grammar_matcher_t *m, grammar_scratch_t *s, const int32_t *stop_ids,
-                 int32_t num_stop_ids, slice_t slice, uint32_t *row) {
+                 int32_t num_stop_ids, bool ready, uint32_t *row) {
   const grammar_vocabulary_t *v = m->vocabulary;
   const place_t *place = matcher_place(m);
   uint32_t num_frames = m->num_frames;
-  memcpy(row, v->rows[slice], (size_t)v->row_words * sizeof *row);
+  memset(row, 0, (size_t)v->row_words * sizeof *row);
   matcher_load(m, s, place);
-  walk_t w = {.m = m, .s = s, .trie = &v->rest[slice], .row = row};
+  walk_t w = {.m = m, .s = s, .v = v, .row = row, .ready = ready};
   int code = place->count > 0 ? walk(&w, place) : 0;
   matcher_unwind(m, num_frames);
   if (code) return code;
@@ -206,6 +280,5 @@ int matcher_fill(grammar_matcher_t *m, grammar_scratch_t *s, const int32_t *stop
 
 int grammar_matcher_fill(grammar_matcher_t *m, grammar_scratch_t *s, const int32_t *stop_ids,
                          int32_t num_stop_ids, uint32_t *row) {
-  slice_t slice = choose_slice(m, matcher_place(m));
-  return matcher_fill(m, s, stop_ids, num_stop_ids, slice, row);
+  return matcher_fill(m, s, stop_ids, num_stop_ids, true, row);
 }

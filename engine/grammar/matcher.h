@@ -69,9 +69,9 @@ struct grammar_scratch {
 
 /* Puts the threads of `place` at level 0. */
 void matcher_load(const grammar_matcher_t *m, grammar_scratch_t *s, const place_t *place);
-/* mask.c, with a given slice, which the threads must allow: the tests compare them all. */
+/* mask.c; ready = false walks the whole vocabulary: the tests compare both. */
 int matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch, const int32_t *stop_ids,
-                 int32_t num_stop_ids, slice_t slice, uint32_t *row);
+                 int32_t num_stop_ids, bool ready, uint32_t *row);
 /* Level depth + 1 = what `byte` makes of level depth. 0 = nothing is left; negative: a bound was
  * reached; else the number of threads, plus one when the text may end. */
 int matcher_step(grammar_matcher_t *m, grammar_scratch_t *s, uint32_t depth, uint8_t byte);

@@ -18,12 +18,10 @@
 enum {
   DFA_ACCEPT = 1, /* the text may end in this state */
   DFA_LIVE = 2,   /* some byte leads on */
-  DFA_COUNT = 4,  /* entering counts one: a character of a string, a digit */
-  DFA_PLAIN = 8,  /* any number of plain characters keeps it alive (vocabulary.h) */
-  DFA_ANY = 16    /* any bytes keep it alive */
+  DFA_COUNT = 4   /* entering counts one: a character of a string, a digit */
 };
 
-enum { DFA_DEAD = 0, DFA_START = 1 };
+enum { DFA_DEAD = 0, DFA_START = 1, STEPS_FOREVER = 255 };
 
 /* A deterministic automaton over bytes. Every state but DEAD can reach acceptance. A counted one
  * carries a counter beside its state: entering a COUNT state raises it, it must be >= count_min
@@ -33,9 +31,11 @@ typedef struct dfa {
   uint8_t class_of[256];
   uint32_t *next; /* [num_states, num_classes] */
   uint8_t *flags; /* [num_states] DFA_ bits */
+  uint8_t *steps; /* [num_states, FAMILY_COUNT] characters of a family (vocabulary.h) that keep it
+                     alive, whatever they are; in a counted one each of them counts one */
   uint32_t *rest; /* [num_states] least number of counts until acceptance; NULL = not counted */
   uint32_t count_min, count_max;
-  uint32_t rest_max; /* the largest rest */
+  uint32_t rest_max; /* the largest rest of a COUNT state */
 } dfa_t;
 
 static inline uint32_t dfa_next(const dfa_t *d, uint32_t state, uint8_t byte) {
