@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+enum { GRAMMAR_CACHE_BYTES = 64 << 20 };
+
 /* ---- the set of all completions ---- */
 
 int completions_new(server_t *server) {
@@ -22,7 +24,8 @@ int completions_new(server_t *server) {
   uv_mutex_init(&live->scratch_lock);
   server->live = live;
   if (getrandom(live->salt_key, sizeof live->salt_key, 0) != (ssize_t)sizeof live->salt_key ||
-      model_names_set(live, server->config) != 0 || loras_new(live, server->config) != 0) {
+      model_names_set(live, server->config) != 0 || loras_new(live, server->config) != 0 ||
+      grammar_cache_new(GRAMMAR_CACHE_BYTES, &live->grammars, NULL) != 0) {
     completions_free(server);
     return ERR_NO_MEMORY;
   }
@@ -35,6 +38,7 @@ void completions_free(server_t *server) {
   CHECK(live->count == 0);
   loras_free(live);
   chat_model_free(live);
+  grammar_cache_free(live->grammars);
   for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
   uv_mutex_destroy(&live->scratch_lock);
   buffer_free(&live->scratch);

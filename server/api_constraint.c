@@ -259,7 +259,8 @@ static int compile(completion_t *completion, grammar_t **out) {
     output = behind_thoughts(&tree, output);
     output.param = param;
     if (tree.failed) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
-    int code = grammar_compile(&output, vocabulary, NULL, &completion->cancelled, out, error);
+    int code = grammar_cache_compile(completion->server->live->grammars, &output, vocabulary,
+                                     &completion->cancelled, out, error);
     int index = -1;
     bool of_tool = sscanf(error->param, "tools[%d].function.parameters", &index) == 1;
     if (code == 0 || code == ERR_REQUEST_TIMEOUT || !of_tool) return code;

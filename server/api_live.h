@@ -9,6 +9,7 @@
 #include "server/buffer.h"
 #include "server/server.h"
 
+#include "engine/grammar/cache.h"
 #include "engine/json.h"
 #include "engine/template/chat_template.h"
 
@@ -34,7 +35,8 @@ typedef struct completions {
   tokenizer_scratch_t *scratches[16]; /* free list of the pool's threads */
   int num_scratches;
   uint64_t salt_key[2];
-  struct loras *loras; /* server/lora.c; NULL = adapters are off */
+  grammar_cache_t *grammars; /* compiled constraints; any thread */
+  struct loras *loras;       /* server/lora.c; NULL = adapters are off */
   /* chat; constant once the model is loaded (api_chat_model.c) */
   chat_templates_t *templates; /* NULL = the model's files could not be read */
   bool chat_is_ready;

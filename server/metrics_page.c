@@ -361,6 +361,22 @@ static void summary(page_t *page, const char *name, const char *labels, const ch
 }
 
 /* The engine keeps sums, not buckets: summaries say no more than that. */
+static void print_grammars(page_t *page, grammar_cache_t *cache) {
+  grammar_cache_stats_t s = grammar_cache_stats(cache);
+  both(page, "counter", "inferd_grammar_cache_hits_total", NULL,
+       "Constraints that were compiled already.", (double)s.hits);
+  both(page, "counter", "inferd_grammar_cache_misses_total", NULL,
+       "Constraints that had to be compiled.", (double)s.misses);
+  both(page, "counter", "inferd_grammar_cache_evictions_total", NULL,
+       "Compiled constraints that made room for others.", (double)s.evictions);
+  both(page, "gauge", "inferd_grammar_cache_bytes", NULL,
+       "Memory of the compiled constraints that are kept.", (double)s.bytes);
+  both(page, "counter", "inferd_grammar_masks_total", NULL,
+       "Rows of constrained sequences that were masked.", (double)page->stats.grammar_masks);
+  both(page, "counter", "inferd_grammar_mask_seconds_total", NULL,
+       "Time that making these masks took.", (double)page->stats.grammar_mask_ns / 1e9);
+}
+
 static void print_steps(page_t *page) {
   const engine_stats_t *s = &page->stats;
   if (page->own) {
@@ -516,6 +532,7 @@ char *metrics_render(server_t *server, bool open_metrics, size_t *length) {
     print_kv(&page);
     print_cache_config(&page);
     print_tokens(&page);
+    print_grammars(&page, server->live->grammars);
     print_finished(&page);
     print_steps(&page);
     print_histograms(&page);

@@ -13,7 +13,8 @@ GAUGES = ["inferd_requests_running", "inferd_requests_waiting", "inferd_kv_cache
 COUNTERS = ["inferd_prompt_tokens", "inferd_generation_tokens", "inferd_requests",
             "inferd_sequences_finished", "inferd_aborted", "inferd_rejected",
             "inferd_http_requests", "inferd_preemptions", "inferd_prefix_cache_queries",
-            "inferd_prefix_cache_hits", "vllm:prompt_tokens", "vllm:generation_tokens",
+            "inferd_prefix_cache_hits", "inferd_grammar_cache_hits", "inferd_grammar_masks",
+            "inferd_grammar_cache_misses", "vllm:prompt_tokens", "vllm:generation_tokens",
             "vllm:request_success", "vllm:num_preemptions", "vllm:prefix_cache_queries",
             "vllm:prefix_cache_hits"]
 HISTOGRAMS = ["inferd_time_to_first_token_seconds", "inferd_inter_token_latency_seconds",
@@ -126,3 +127,17 @@ def test_counters_never_fall(server):
     after = counters()
     assert all(after[key] >= value for key, value in before.items())
     assert after != before
+
+
+def test_a_constraint_that_comes_again_is_compiled_once(server):
+    def count(name):
+        return families(server)[name].samples[0].value
+
+    names = ["inferd_grammar_cache_hits", "inferd_grammar_cache_misses", "inferd_grammar_masks"]
+    schema = {"type": "array", "items": {"enum": ["metrics", "cache"]}, "maxItems": 3}
+    before = [count(name) for name in names]
+    for _ in range(3):
+        server.choice("Once", max_tokens=3, structured_outputs={"json": schema})
+    hits, misses, masks = (count(name) - was for name, was in zip(names, before))
+    assert (hits, misses) == (2, 1)
+    assert masks >= 3
