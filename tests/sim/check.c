@@ -11,6 +11,7 @@
 enum { ROWS_MAX = 64 };
 
 static engine_stats_t before; /* of the turn before: counters only grow */
+static uint64_t fair_end[SIM_TENANTS + 1], fair_now;
 
 track_t *check_track(const sequence_t *sequence) {
   return check_track_of(sequence->group->request);
@@ -26,6 +27,7 @@ stream_t *check_stream(const sequence_t *sequence) {
   track_t *k = check_track(sequence);
   REQUIRE(sequence->index >= 0 && sequence->index < k->num_streams, "a sequence has the index %d",
           sequence->index);
+  if (k->script->params.beam_width > 0) return oracle_beam(k, sequence);
   return &k->streams[sequence->index];
 }
 
@@ -39,7 +41,28 @@ static bool precedes(const group_t *a, const group_t *b) {
   if (sim.scenario->options.priority_policy && x->priority != y->priority) {
     return x->priority < y->priority;
   }
+  uint64_t i = check_track_of(x)->fair_start, j = check_track_of(y)->fair_start;
+  if (i != j) return i < j;
   return x->id < y->id; /* submitted in the order of their ids */
+}
+
+/* Fair shares: a request starts where the one before it of the same tenant ends, in tokens, but not
+ * before the latest that was ever let in. */
+void check_submitted(track_t *k, const request_t *request) {
+  const script_t *r = k->script;
+  if (!sim.scenario->options.fair_share) return;
+  uint64_t *tenant = &fair_end[r->tenant];
+  REQUIRE(request->tenant == r->tenant, "request %lld is of another tenant", name_of(k));
+  k->fair_start = *tenant > fair_now ? *tenant : fair_now;
+  *tenant = k->fair_start + (uint64_t)k->num_prompt;
+  *tenant += (uint64_t)r->params.max_tokens * (uint64_t)k->num_streams;
+}
+
+static void note_admitted(const scheduler_t *s) {
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    uint64_t start = check_track(&g->sequence)->fair_start;
+    if (start > fair_now) fair_now = start;
+  }
 }
 
 /* -- the step --------------------------------------------------------------------------------- */
@@ -110,6 +133,18 @@ static bool is_blocked(const sequence_t *q) {
   return filler && filler != q;
 }
 
+/* Beams draw together: one that has caught up waits for the others. */
+static bool waits_for_beams(const sequence_t *q) {
+  if (check_track(q)->script->params.beam_width == 0) return false;
+  bool ready = q->num_computed_tokens == sequence_num_tokens(q) - 1, behind = false;
+  for (const sequence_t *other = &q->group->sequence; other; other = other->next) {
+    if (!sequence_is_live(other)) continue;
+    int32_t left = sequence_num_tokens(other) - other->num_computed_tokens;
+    behind = behind || left > 1 || (left == 1 && check_stream(other)->in_plan);
+  }
+  return ready && behind;
+}
+
 /* True when some sequence could run and is left out; *decodes: it lacks its last token only. */
 static bool is_left_out(const group_t *g, bool *decodes) {
   bool left_out = false;
@@ -119,7 +154,8 @@ static bool is_left_out(const group_t *g, bool *decodes) {
     bool in_plan = check_stream(q)->in_plan;
     int32_t computed = q->num_computed_tokens, last = sequence_num_planned(q) - 1;
     if (computed < last || sequence_in_prefill(q)) *decodes = false;
-    left_out = left_out || (!in_plan && !ends_in_flight(q) && !is_blocked(q));
+    bool waits = ends_in_flight(q) || is_blocked(q) || waits_for_beams(q);
+    left_out = left_out || (!in_plan && !waits);
   }
   return left_out;
 }
@@ -154,7 +190,8 @@ static int32_t count_sequences(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     int32_t live = 0;
     for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
-    count += g->forked ? live : check_track(&g->sequence)->num_streams;
+    bool grows = !g->forked || g->request->params.beam_width > 0; /* beams may fork anew */
+    count += grows ? check_track(&g->sequence)->num_streams : live;
   }
   return count;
 }
@@ -211,6 +248,7 @@ void check_step(const batch_t *b) {
               plan->num_entries <= count_sequences(s),
           "a step of %d rows, %d sequences run, at most %d", b->num_reqs, count_sequences(s),
           o->max_num_seqs);
+  note_admitted(s);
   check_left_out(s);
   check_queue_of(s);
   for (int32_t r = 0; r < plan->num_entries; r++) {
@@ -355,11 +393,14 @@ static void check_stats(const engine_t *e) {
 void check_begin(void) {
   check_pool_begin();
   memset(&before, 0, sizeof before);
+  memset(fair_end, 0, sizeof fair_end);
+  fair_now = 0;
   REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");
 }
 
 void check_turn(void) {
   engine_t *e = sim.engine;
+  note_admitted(e->scheduler);
   check_queues(e);
   check_pool(e);
   check_stats(e);

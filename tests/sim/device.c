@@ -26,6 +26,7 @@ typedef struct flying {
 } flying_t;
 
 struct device {
+  bool guesses;      /* of the draft model */
   uint64_t *shadow;  /* [slots] */
   uint64_t *written; /* [slots] step that wrote it last */
   int64_t num_slots;
@@ -57,8 +58,11 @@ static int no_memory(error_t *error) {
 
 static int sim_open(const device_options_t *options, device_t **out, error_t *error) {
   (void)options;
-  device = *out = calloc(1, sizeof **out);
-  return device ? 0 : no_memory(error);
+  *out = calloc(1, sizeof **out);
+  if (!*out) return no_memory(error);
+  (*out)->guesses = device != NULL;
+  if (!device) device = *out;
+  return 0;
 }
 
 static void sim_close(device_t *d) {
@@ -69,8 +73,8 @@ static void sim_close(device_t *d) {
     free(d->flying[i].rows);
     free(d->flying[i].drawn);
   }
+  if (d == device) device = NULL;
   free(d);
-  device = NULL;
 }
 
 static const char *sim_describe(const device_t *d) {
@@ -112,6 +116,13 @@ static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error
   d->shadow = calloc((size_t)d->num_slots, sizeof *d->shadow);
   d->written = calloc((size_t)d->num_slots, sizeof *d->written);
   return d->shadow && d->written ? 0 : no_memory(error);
+}
+
+static int sim_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+                    lora_t **out, error_t *error) {
+  (void)rows, (void)cols, (void)slots, (void)rank_max;
+  *out = keep(d);
+  return *out ? 0 : no_memory(error);
 }
 
 static int sim_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
@@ -171,17 +182,17 @@ static void store_row(device_t *d, const batch_t *b, int32_t row, const track_t 
             (long long)slot);
     d->written[slot] = d->launched;
     uint64_t prefix =
-        position ? d->shadow[slot_of(d, b, row, position - 1)] : oracle_start(k->script->salt);
+        position ? d->shadow[slot_of(d, b, row, position - 1)] : oracle_start(k->script->domain);
     d->shadow[slot] = oracle_extend(prefix, id_of(d, b, t));
   }
 }
 
 /* What attention sees: position 0 up to the row's last one. */
-static void read_row(const device_t *d, const batch_t *b, int32_t row, const sequence_t *q) {
-  int32_t length = b->seq_lens[row], bs = d->block_size;
+static void read_row(const device_t *d, const batch_t *b, int32_t row, const sequence_t *q,
+                     int32_t length) {
+  int32_t bs = d->block_size;
   const track_t *owner = check_track(q);
   const stream_t *k = check_stream(q);
-  length -= sim.engine->scheduler->plan.entries[row].num_drafts; /* guesses may be wrong */
   if (length > owner->num_prompt + k->num_expected) return; /* it has ended in the step before */
   for (int32_t p = 0; p < length; p += bs) {
     int32_t count = length - p < bs ? length - p : bs;
@@ -196,9 +207,57 @@ static void read_row(const device_t *d, const batch_t *b, int32_t row, const seq
   reads += (uint64_t)length;
 }
 
+/* Every token of a row takes the adapter that its request names. */
+static void check_adapters(const batch_t *b) {
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  int32_t adapted = 0;
+  for (int32_t t = 0; t < b->num_tokens; t++) {
+    const track_t *k = check_track(plan->entries[b->request_row[t]].sequence);
+    REQUIRE(b->adapters[t] == k->script->adapter, "I8: request %d: adapter %d, it must be %d",
+            k->index, b->adapters[t], k->script->adapter);
+    adapted += b->adapters[t] > 0;
+  }
+  REQUIRE(b->num_adapted == adapted, "%d tokens take an adapter, the batch says %d", adapted,
+          b->num_adapted);
+}
+
+/* The sequence of a row of the draft model's own batch. */
+static const sequence_t *guesser(const batch_t *b, int32_t row) {
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (entry->num_drafts > 0 && entry->sequence->blocks == b->block_table[row]) {
+      return entry->sequence;
+    }
+  }
+  sim_fail("row %d guesses for nobody", row);
+}
+
+/* A step of the draft model: one of the large model's again, or one guess for some of its rows.
+ * Either way its cache must hold what the large one's holds. */
+static void begin_guess(device_t *d, const batch_t *b) {
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  bool mirror = b == sim.engine->flights[0].batch;
+  d->flying[d->launched % 2].num_drawn = 0;
+  run_copies(d, b);
+  for (int32_t r = 0; r < b->num_reqs; r++) {
+    const sequence_t *q = mirror ? plan->entries[r].sequence : guesser(b, r);
+    store_row(d, b, r, check_track(q));
+  }
+  for (int32_t r = 0; r < b->num_reqs; r++) {
+    const sequence_t *q = mirror ? plan->entries[r].sequence : guesser(b, r);
+    int32_t known = sequence_num_tokens(q), length = b->seq_lens[r];
+    read_row(d, b, r, q, length < known ? length : known);
+  }
+}
+
 static void sim_begin(device_t *d, const batch_t *b) {
   d->batch = b;
   d->launched++;
+  if (d->guesses) {
+    begin_guess(d, b);
+    return;
+  }
   flying_t *f = &d->flying[d->launched % 2];
   REQUIRE(d->launched - d->ended <= (uint64_t)ops_sim.pipeline_depth, "too many steps in flight");
   f->num_tokens = b->num_tokens;
@@ -215,7 +274,11 @@ static void sim_begin(device_t *d, const batch_t *b) {
     f->rows[r] = check_track(plan->entries[r].sequence);
     store_row(d, b, r, f->rows[r]);
   }
-  for (int32_t r = 0; r < b->num_reqs; r++) read_row(d, b, r, plan->entries[r].sequence);
+  check_adapters(b);
+  for (int32_t r = 0; r < b->num_reqs; r++) {
+    const plan_entry_t *entry = &plan->entries[r];
+    read_row(d, b, r, entry->sequence, b->seq_lens[r] - entry->num_drafts); /* they may be wrong */
+  }
 }
 
 static void sim_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
@@ -239,8 +302,14 @@ static void draw(const device_t *d, const sample_row_t *row, int32_t index, cons
   r->status = nan ? ERR_INTERNAL : 0;
   r->id = row->score_id;
   if (row->score_id < 0) {
-    r->id = oracle_draw(sim.scenario, hash, greedy ? 0 : row->rng_key,
-                        greedy ? 0 : row->rng_position, row->suppressed_ids, row->num_suppressed);
+    r->id =
+        oracle_draw(sim.scenario, hash, greedy ? 0 : row->rng_key, greedy ? 0 : row->rng_position,
+                    row->suppressed_ids, row->num_suppressed, row->allowed_mask);
+    if (r->id < 0) r->status = ERR_INTERNAL;
+  }
+  if (row->params->beam_width > 0 && row->score_id < 0) {
+    r->num_top = oracle_top(sim.scenario, hash, row->num_top, r->top);
+    return;
   }
   r->logprob = oracle_logprob(hash, r->id);
   r->rank = 1;
@@ -263,11 +332,27 @@ static void draw_letters(const sample_row_t *rows, int32_t num_rows) {
   }
 }
 
+/* Right in three of four cases, wrong or not at all in the others. */
+static void guess(const device_t *d, const sample_row_t *row, int32_t index, sample_result_t *r) {
+  const batch_t *b = d->batch;
+  uint64_t hash = d->shadow[b->slot_mapping[b->selected_token_indices[index]]];
+  bool greedy = row->params->temperature == 0;
+  int32_t id = oracle_draw(sim.scenario, hash, greedy ? 0 : row->rng_key,
+                           greedy ? 0 : row->rng_position, NULL, 0, NULL);
+  r->id = hash % 8 == 0 ? (id + 1) % SIM_VOCAB : id;
+  r->status = hash % 8 == 1 ? ERR_INTERNAL : 0;
+  r->num_top = 0;
+}
+
 static void sim_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
   if (sim.torture) {
     draw_letters(rows, num_rows);
     return;
   }
+  for (int32_t i = 0; d->guesses && i < num_rows; i++) {
+    guess(d, &rows[i], d->logits_first + i, rows[i].result);
+  }
+  if (d->guesses) return;
   flying_t *f = &d->flying[d->launched % 2];
   for (int32_t i = 0; i < num_rows; i++) {
     int32_t index = d->logits_first + i;
@@ -288,7 +373,15 @@ static void copy_result(sample_result_t *to, const sample_result_t *from) {
   memcpy(to->top, from->top, (size_t)from->num_top * sizeof *to->top);
 }
 
+/* A lost draft model ends no request. */
+static int end_guess(device_t *d, error_t *error) {
+  int32_t lost = sim.scenario->lose_drafter_at;
+  if (++d->ended < (uint64_t)lost || lost == 0) return 0;
+  return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated draft model is lost");
+}
+
 static int sim_end(device_t *d, error_t *error) {
+  if (d->guesses) return end_guess(d, error);
   static const scenario_t none;
   const scenario_t *c = sim.torture ? &none : sim.scenario;
   sim.now_ns += sim.torture ? 1000000 : 0;
@@ -330,6 +423,14 @@ static void no_activation(device_t *d, act_t *o, const act_t *i, activation_t k,
                           int32_t rows) {
   (void)d, (void)o, (void)i, (void)k, (void)w, (void)rows;
 }
+static void no_lora_set(device_t *d, lora_t *l, int32_t slot, int32_t rank, const float *a,
+                        const float *b) {
+  (void)d, (void)l, (void)slot, (void)rank, (void)a, (void)b;
+}
+static void no_lora_add(device_t *d, act_t *o, const act_t *i, const lora_t *l, int32_t column,
+                        int32_t width) {
+  (void)d, (void)o, (void)i, (void)l, (void)column, (void)width;
+}
 static void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
   (void)d, (void)o, (void)i, (void)w;
 }
@@ -348,6 +449,9 @@ ops_t ops_sim = {
     .vector = sim_vector,
     .kv_bytes = sim_kv_bytes,
     .kv_cache = sim_kv_cache,
+    .lora = sim_lora,
+    .lora_set = no_lora_set,
+    .lora_add = no_lora_add,
     .prepare = sim_prepare,
     .buffer = sim_buffer,
     .begin = sim_begin,

@@ -13,26 +13,40 @@
 
 #include <string.h>
 
-enum { EOS_FIRST = 0, EOS_SECOND = 1 }; /* of tests/fixtures/tiny; the first is the primary one */
+enum {
+  EOS_FIRST = 0,
+  EOS_SECOND = 1,
+  TOP_IDS = 12
+}; /* EOS of tests/fixtures/tiny: 0 is the primary one */
 
-uint64_t oracle_start(uint64_t salt) {
-  return random_mix(salt + 1) | 1;
+uint64_t oracle_start(uint64_t domain) {
+  return random_mix(domain + 1) | 1;
 }
 
 uint64_t oracle_extend(uint64_t prefix, int32_t id) {
   return random_mix(prefix + (uint64_t)id * RANDOM_GAMMA) | 1;
 }
 
+static bool is_listed(const int32_t *ids, int32_t count, int32_t id) {
+  for (int32_t i = 0; i < count; i++) {
+    if (ids[i] == id) return true;
+  }
+  return false;
+}
+
 int32_t oracle_draw(const scenario_t *c, uint64_t prefix, uint64_t key, uint64_t position,
-                    const int32_t *suppressed, int32_t num_suppressed) {
+                    const int32_t *suppressed, int32_t num_suppressed, const uint32_t *allowed) {
   uint64_t state = prefix ^ (key ? random_mix(key + position) : 0);
   for (;;) {
     state = random_mix(state + RANDOM_GAMMA);
     int32_t id = c->first_id + (int32_t)(state % (uint64_t)c->num_ids);
     if (c->eos_one_in && (state >> 32) % c->eos_one_in == 0) id = (int32_t)(state & 1);
-    bool refused = false;
-    for (int32_t i = 0; i < num_suppressed; i++) refused = refused || suppressed[i] == id;
-    if (!refused) return id;
+    if (is_listed(suppressed, num_suppressed, id)) continue;
+    if (!allowed) return id;
+    for (int32_t i = 0; i < SIM_VOCAB; i++, id = (id + 1) % SIM_VOCAB) { /* the next that may */
+      if (allowed[id / 32] >> id % 32 & 1 && !is_listed(suppressed, num_suppressed, id)) return id;
+    }
+    return -1;
   }
 }
 
@@ -40,16 +54,27 @@ float oracle_logprob(uint64_t prefix, int32_t id) {
   return -(float)(random_mix(prefix ^ (uint64_t)id) % 4096) / 256.0f;
 }
 
-/* -- text ------------------------------------------------------------------------------------- */
+/* Beams see a dozen ids of those that are drawn, and the ends; all others are impossible. */
+int32_t oracle_top(const scenario_t *c, uint64_t prefix, int32_t wanted, token_logprob_t *top) {
+  int32_t ids[2 + TOP_IDS] = {EOS_FIRST, EOS_SECOND}, count = c->eos_one_in ? 2 : 0, found = 0;
+  int32_t num_ids = c->num_ids < TOP_IDS ? c->num_ids : TOP_IDS, start = (int32_t)(prefix % 256);
+  for (int32_t i = 0; i < num_ids; i++) ids[count++] = c->first_id + (start + 7 * i) % c->num_ids;
+  for (int32_t i = 0; i < count; i++) {
+    token_logprob_t have = {ids[i], oracle_logprob(prefix, ids[i])};
+    int32_t at = found < wanted ? found++ : wanted;
+    for (; at > 0; at--) {
+      const token_logprob_t *before = &top[at - 1];
+      bool stays = before->logprob > have.logprob ||
+                   (before->logprob == have.logprob && before->id < have.id);
+      if (stays) break;
+      if (at < wanted) top[at] = *before;
+    }
+    if (at < wanted) top[at] = have;
+  }
+  return found;
+}
 
-typedef struct text {
-  const script_t *script;
-  stream_t *stream;
-  char raw[8];
-  int num_raw;         /* bytes of an unfinished character */
-  size_t search_begin; /* stop strings lie behind this */
-  int stop;            /* index, or -1 */
-} text_t;
+/* -- text ------------------------------------------------------------------------------------- */
 
 static void find_stop(text_t *t) {
   stream_t *k = t->stream;
@@ -99,16 +124,23 @@ static void add_token(text_t *t, const tokenizer_t *tokenizer, int32_t id, bool 
 /* -- the stream ------------------------------------------------------------------------------- */
 
 static bool is_stop_id(const script_t *r, int32_t id) {
-  for (int32_t i = 0; i < r->params.num_stop_token_ids; i++) {
-    if (r->stop_ids[i] == id) return true;
-  }
-  return !r->params.ignore_eos && id == EOS_SECOND;
+  return is_listed(r->stop_ids, r->params.num_stop_token_ids, id) ||
+         (!r->params.ignore_eos && id == EOS_SECOND);
 }
 
-/* The stop check in the order of the contract. True = the sequence ends with this token. */
-static bool ends_with(stream_t *k, text_t *t, const tokenizer_t *tokenizer, int32_t id,
-                      int32_t tokens_max) {
+bool oracle_is_end(const script_t *r, int32_t id) {
+  return is_stop_id(r, id) || (!r->params.ignore_eos && id == EOS_FIRST);
+}
+
+void oracle_text_begin(text_t *t, const script_t *script, stream_t *stream) {
+  *t = (text_t){.script = script, .stream = stream, .stop = -1};
+  language_begin(&t->language, script->language);
+}
+
+/* In the order of the contract. */
+bool oracle_text_add(text_t *t, const tokenizer_t *tokenizer, int32_t id, int32_t tokens_max) {
   const script_t *r = t->script;
+  stream_t *k = t->stream;
   bool may_stop = k->num_expected >= r->params.min_tokens;
   bool eos = may_stop && !r->params.ignore_eos && id == EOS_FIRST;
   bool stop = may_stop && !eos && is_stop_id(r, id);
@@ -118,19 +150,37 @@ static bool ends_with(stream_t *k, text_t *t, const tokenizer_t *tokenizer, int3
   if (eos || stop) return true;
   k->stop_string = t->stop;
   if (t->stop >= 0) return true;
+  if (t->language.index >= 0) language_add(&t->language, tokenizer, id);
+  if (language_is_finished(&t->language)) return true;
   k->finish = FINISH_LENGTH;
   return k->num_expected >= tokens_max;
+}
+
+/* What a stop string has not cut off ends with the unfinished character, if there is one. */
+void oracle_text_end(text_t *t) {
+  if (t->num_raw > 0 && t->stop < 0) add_character(t, "\xEF\xBF\xBD", 3, false);
+}
+
+/* The ids that the constraint leaves, NULL without one. */
+static const uint32_t *allow(const text_t *t, const tokenizer_t *tokenizer) {
+  static uint32_t mask[LANGUAGE_MASK_WORDS];
+  if (t->language.index < 0) return NULL;
+  language_mask(&t->language, tokenizer, mask);
+  bool ends = language_may_end(&t->language) && !t->script->params.ignore_eos;
+  if (ends) mask[0] |= 1u << EOS_FIRST | 1u << EOS_SECOND;
+  return mask;
 }
 
 static void expect_stream(const scenario_t *c, track_t *track, int index,
                           const tokenizer_t *tokenizer) {
   const script_t *r = track->script;
   stream_t *k = &track->streams[index];
-  text_t text = {.script = r, .stream = k, .stop = -1};
+  text_t text;
   int32_t suppressed[2 + SIM_STOP_IDS_MAX] = {EOS_FIRST, EOS_SECOND}, num_suppressed = 2;
   for (int32_t i = 0; i < r->params.num_stop_token_ids; i++) {
     suppressed[num_suppressed++] = r->stop_ids[i];
   }
+  oracle_text_begin(&text, r, k);
   uint64_t key = r->params.temperature > 0 ? random_key(r->params.seed, (uint32_t)index) : 0;
   uint64_t hash = k->hash[track->num_prompt - 1];
   int32_t tokens_max = (int32_t)c->options.max_model_len - track->num_prompt;
@@ -144,14 +194,14 @@ static void expect_stream(const scenario_t *c, track_t *track, int index,
     bool early = k->num_expected < r->params.min_tokens;
     int32_t at = track->num_prompt + k->num_expected;
     k->ids[at] = oracle_draw(c, hash, key, key ? (uint64_t)k->num_expected : 0, suppressed,
-                             early ? num_suppressed : 0);
+                             early ? num_suppressed : 0, allow(&text, tokenizer));
+    REQUIRE(k->ids[at] >= 0, "a language without an end");
     k->cumulative += oracle_logprob(hash, k->ids[at]);
     k->hash[at] = hash = oracle_extend(hash, k->ids[at]);
     k->num_expected++;
-    over = ends_with(k, &text, tokenizer, k->ids[at], tokens_max);
+    over = oracle_text_add(&text, tokenizer, k->ids[at], tokens_max);
   }
-  /* What a stop string has not cut off ends with the unfinished character, if there is one. */
-  if (text.num_raw > 0 && text.stop < 0) add_character(&text, "\xEF\xBF\xBD", 3, false);
+  oracle_text_end(&text);
 }
 
 static double mean_logprob(const stream_t *k) {
@@ -160,8 +210,9 @@ static double mean_logprob(const stream_t *k) {
 
 /* best_of: by mean logprob, the lower index wins a tie. */
 static void rank_streams(track_t *k) {
-  for (int32_t i = 0; i < k->num_streams; i++) k->best[i] = i;
-  if (!params_collect(&k->script->params)) return;
+  bool beams = k->script->params.beam_width > 0;
+  for (int32_t i = 0; i < k->num_streams; i++) k->best[i] = beams ? SIM_STREAMS_MAX + i : i;
+  if (beams || !params_collect(&k->script->params)) return;
   for (int32_t i = 1; i < k->num_streams; i++) {
     for (int32_t j = i; j > 0; j--) {
       const stream_t *a = &k->streams[k->best[j - 1]], *b = &k->streams[k->best[j]];
@@ -173,34 +224,31 @@ static void rank_streams(track_t *k) {
   }
 }
 
-static void begin_stream(stream_t *k) {
+static void begin_stream(const script_t *r, stream_t *k, const int32_t *prompt,
+                         int32_t num_prompt) {
   k->num_expected = 0;
   memset(&k->finish, 0, offsetof(stream_t, text) - offsetof(stream_t, finish));
   memset(&k->text_length, 0, sizeof *k - offsetof(stream_t, text_length));
   k->finish = FINISH_LENGTH;
   k->stop_token_id = k->stop_string = -1;
+  if (prompt != k->ids) memcpy(k->ids, prompt, (size_t)num_prompt * sizeof *k->ids);
+  uint64_t hash = oracle_start(r->domain);
+  for (int32_t p = 0; p < num_prompt; p++) k->hash[p] = hash = oracle_extend(hash, k->ids[p]);
 }
 
 void oracle_prepare(const scenario_t *c, int index, const tokenizer_t *tokenizer,
                     const int32_t *prompt, int32_t num_prompt, track_t *k) {
   const script_t *r = k->script = &c->scripts[index];
+  bool beams = r->params.beam_width > 0;
   k->index = index;
   k->num_prompt = num_prompt;
-  k->error_code = 0;
+  k->error_code = r->fault ? ERR_INTERNAL : 0; /* fails in its first step, with nothing said */
   k->num_streams = params_num_sequences(&r->params);
   k->num_choices = params_num_choices(&r->params);
-  for (int32_t j = 0; j < k->num_streams; j++) {
-    stream_t *stream = &k->streams[j];
-    begin_stream(stream);
-    memcpy(stream->ids, prompt, (size_t)num_prompt * sizeof *stream->ids);
-    uint64_t hash = oracle_start(r->salt);
-    for (int32_t p = 0; p < num_prompt; p++) {
-      stream->hash[p] = hash = oracle_extend(hash, stream->ids[p]);
-    }
-    expect_stream(c, k, j, tokenizer);
+  for (int32_t j = 0; j < (beams ? 2 * SIM_STREAMS_MAX : k->num_streams); j++) {
+    begin_stream(r, &k->streams[j], prompt, num_prompt);
+    if (!r->fault && !beams) expect_stream(c, k, j, tokenizer);
   }
   rank_streams(k);
-  if (!r->fault) return;
-  k->error_code = ERR_INTERNAL; /* fails in its first step, with nothing said */
-  for (int32_t j = 0; j < k->num_streams; j++) begin_stream(&k->streams[j]);
+  if (beams) oracle_search(c, k, tokenizer);
 }

@@ -45,6 +45,8 @@ static long long name_of(const track_t *k) {
 static void forget(track_t *k) {
   stop_set_free(k->stops);
   free(k->request.room);
+  grammar_unref(k->request.grammar);
+  k->request.grammar = NULL;
   k->stops = NULL;
   k->request.room = NULL;
 }
@@ -60,12 +62,16 @@ static void on_text(const track_t *owner, stream_t *k, const event_t *event) {
 }
 
 static void on_logprob(const track_t *k, const event_t *event, uint64_t hash, int32_t num_top) {
+  token_logprob_t best[SIM_SCORES_MAX];
   REQUIRE(event->has_logprob == (num_top >= 0), "request %lld: a logprob is missing", name_of(k));
   if (num_top < 0) return;
+  bool beams = k->script->params.beam_width > 0 && event->kind == EVENT_TOKEN;
+  if (beams) num_top = oracle_top(sim.scenario, hash, num_top, best);
   REQUIRE(event->logprob == oracle_logprob(hash, event->token_id) && event->num_top == num_top,
           "request %lld: a wrong logprob for id %d", name_of(k), event->token_id);
   for (int32_t i = 0; i < num_top; i++) {
-    REQUIRE(event->top[i].id == i && event->top[i].logprob == oracle_logprob(hash, i),
+    int32_t id = beams ? best[i].id : i;
+    REQUIRE(event->top[i].id == id && event->top[i].logprob == oracle_logprob(hash, id),
             "request %lld: a wrong alternative", name_of(k));
   }
 }
@@ -112,6 +118,9 @@ static void on_choice_done(track_t *owner, stream_t *k, const event_t *event) {
   check_choice_end(owner, k, event);
   REQUIRE(event->num_output_tokens == k->num_tokens, "I5: request %lld: usage of a choice",
           name_of(owner));
+  REQUIRE(!params_collect(&owner->script->params) || event->cumulative_logprob == k->cumulative,
+          "request %lld: a choice of the sum %f, it must be %f", name_of(owner),
+          event->cumulative_logprob, k->cumulative);
   owner->num_done++;
 }
 
@@ -241,6 +250,7 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, err
     request->fault = k->script->fault;
   }
   k->submitted_ns = request->arrival_ns;
+  REQUIRE(request->adapter == k->script->adapter, "request %d names another adapter", index);
   k->submitted_turn = sim.turn;
   k->refusal = __real_engine_submit(e, requests, count, error);
   if (k->refusal) {
@@ -249,6 +259,7 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, err
   } else {
     REQUIRE(pool_can_hold(k), "request %d is admitted and can never run", index);
     k->submitted = true;
+    check_submitted(k, request);
     sim.num_live++;
   }
   return k->refusal;
@@ -305,9 +316,12 @@ static void submit(int index) {
                            .skip_special_tokens = r->skip_special,
                            .include_stop_string = r->include_stop,
                            .priority = r->priority,
-                           .salt = r->salt,
+                           .tenant = r->tenant,
+                           .salt = r->domain,
+                           .adapter = r->adapter,
                            .arrival_ns = sim.now_ns,
                            .fault = r->fault};
+  if (r->language >= 0) k->request.grammar = language_grammar(r->language);
   if (params_collect(&r->params)) {
     k->request.room = calloc(1, engine_room_bytes(&r->params));
     REQUIRE(k->request.room, "no memory");
@@ -365,6 +379,7 @@ static void start(scenario_t *c) {
   engine_load(sim.engine);
   if (engine_state(sim.engine) == ENGINE_FAILED) engine_failure(sim.engine, &error);
   REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start: %s", error.message);
+  language_load(engine_grammar_vocabulary(sim.engine));
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();
 }

@@ -110,6 +110,15 @@ static void draw_engine(scenario_t *c) {
   c->pipeline_depth = scenario_has(c, SIM_ASYNC) ? 2 : 1;
   int32_t lost = between(&s, 1, 300);
   c->lose_device_at = scenario_has(c, SIM_DEVICE_LOSS) ? lost : 0;
+  o->fair_share = scenario_has(c, SIM_FAIR);
+  if (scenario_has(c, SIM_ADAPTERS)) o->max_loras = SIM_ADAPTERS_MAX;
+  o->max_lora_rank = 4;
+  int32_t guesses = between(&s, 1, 5), drafter = between(&s, 1, 400);
+  if (!scenario_has(c, SIM_DRAFT_MODEL)) return;
+  o->draft = (draft_options_t){.tokens_max = guesses, .match_min = 1, .match_max = 1};
+  o->draft_model_dir = o->model_dir;
+  c->pipeline_depth = 1; /* a draft model needs it */
+  c->lose_drafter_at = drafter;
 }
 
 static void draw_load(scenario_t *c) {
@@ -183,6 +192,42 @@ static void draw_choices(const scenario_t *c, source_t *s, script_t *r) {
   if (params_num_sequences(&r->params) > 1) r->nan_at = -1; /* whose row would it be? */
 }
 
+/* Beams leave no room for other ways of drawing. */
+static void draw_beams(const scenario_t *c, source_t *s, script_t *r) {
+  static const float penalties[] = {0, 0.5f, 1, 2};
+  int32_t most =
+      c->options.max_num_seqs < SIM_STREAMS_MAX ? c->options.max_num_seqs : SIM_STREAMS_MAX;
+  int32_t width = between(s, 1, most), n = between(s, 1, width);
+  float penalty = penalties[between(s, 0, 3)];
+  early_stopping_t stopping = (early_stopping_t)between(s, 0, 2);
+  if (!scenario_has(c, SIM_BEAMS) || !chance(s, 50)) return;
+  r->params.n = n;
+  r->params.best_of = 0;
+  r->params.beam_width = width;
+  r->params.length_penalty = penalty;
+  r->params.early_stopping = stopping;
+  r->params.temperature = 0;
+  r->stream = false;
+  r->nan_at = -1;
+  r->language = -1;
+}
+
+/* Who asks, of which model, for what kind of text. */
+static void draw_kind(const scenario_t *c, source_t *s, script_t *r) {
+  int32_t domain = between(s, 1, 3), tenant = between(s, 0, 5);
+  r->salt = scenario_has(c, SIM_SALTS) ? (uint64_t)domain : 1;
+  int32_t adapter = between(s, 0, SIM_ADAPTERS_MAX), language = between(s, 0, SIM_LANGUAGES - 1);
+  bool constrained = chance(s, 60);
+  /* the first tenant asks for most */
+  r->tenant = !scenario_has(c, SIM_FAIR) ? 0 : tenant < 4 ? 1 : (uint64_t)tenant - 2;
+  r->adapter = scenario_has(c, SIM_ADAPTERS) ? adapter : 0;
+  r->language =
+      scenario_has(c, SIM_GRAMMARS) && constrained && r->params.max_tokens > 0 ? language : -1;
+  if (r->language >= 0) r->params.num_stop_token_ids = 0; /* no letter is both text and end */
+  r->domain = r->salt + SIM_SALTS_MAX * (uint64_t)r->adapter;
+  if (scenario_has(c, SIM_API)) r->domain += SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * r->tenant;
+}
+
 /* How the request travels through the API; nothing of it matters without. */
 static void draw_client(const scenario_t *c, source_t *s, script_t *r) {
   r->stream = chance(s, 70);
@@ -220,9 +265,10 @@ static void draw_request(scenario_t *c, int index) {
     r->nan_at = -1;
   }
   if (scenario_has(c, SIM_API) && r->params.num_prompt_logprobs >= 0) r->stream = false;
-  int32_t priority = between(&s, -2, 2), domain = between(&s, 1, 3);
+  int32_t priority = between(&s, -2, 2);
   r->priority = scenario_has(c, SIM_PRIORITY) ? priority : 0;
-  r->salt = scenario_has(c, SIM_SALTS) ? (uint64_t)domain : 1;
+  draw_kind(c, &s, r);
+  draw_beams(c, &s, r);
 }
 
 /* Arrivals are a load between half and three times what the engine can do, roughly. */

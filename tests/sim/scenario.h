@@ -17,7 +17,11 @@ enum {
   SIM_CONTEXT_MAX = 192, /* max_model_len at most */
   SIM_STOPS_MAX = 3,
   SIM_STOP_IDS_MAX = 3,
-  SIM_DOMAINS_MAX = 4,
+  SIM_SALTS_MAX = 4,
+  SIM_ADAPTERS_MAX = 2, /* slots */
+  SIM_TENANTS = 3,
+  SIM_DOMAINS_MAX = SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * (SIM_TENANTS + 1),
+  SIM_LANGUAGES = 16,  /* of constrained output: language.c */
   SIM_STREAMS_MAX = 4, /* sequences of one request */
   SIM_SCORES_MAX = 4   /* alternatives per position that the simulator asks for */
 };
@@ -52,7 +56,12 @@ enum {
   X(API, 3, "requests come as JSON bodies through the API")                                        \
   X(BURSTS, 6, "requests come in bursts")                                                          \
   X(SLOW_LOOP, 4, "the loop thread is late")                                                       \
-  X(SHUTDOWN, 2, "the engine is stopped while requests run")
+  X(SHUTDOWN, 2, "the engine is stopped while requests run")                                       \
+  X(FAIR, 4, "tenants have fair shares")                                                           \
+  X(ADAPTERS, 4, "requests name low-rank adapters")                                                \
+  X(DRAFT_MODEL, 3, "a small model guesses tokens ahead")                                          \
+  X(GRAMMARS, 4, "requests have a constraint on their output")                                     \
+  X(BEAMS, 4, "requests search with beams")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -74,7 +83,10 @@ typedef struct script {
   bool stream, usage, return_ids, as_text; /* SIM_API: how it is asked and answered */
   int32_t slow_after; /* SIM_API: the client stops reading behind so many bytes; 0 = never */
   int64_t priority;
-  uint64_t salt;
+  uint64_t salt, tenant;
+  int32_t adapter;             /* 0 = none */
+  uint64_t domain;             /* who may share blocks: of salt, adapter, through the API tenant */
+  int32_t language;            /* of its output, -1 = free */
   int32_t cancel_after_tokens; /* cancelled when so many tokens were seen; -1 = not so */
   uint64_t cancel_after_ns;    /* cancelled this long after it came; 0 = not so */
   bool fault;
@@ -91,6 +103,7 @@ typedef struct scenario {
   uint64_t step_ns, token_ns; /* virtual duration of a step */
   int32_t pipeline_depth;
   int32_t lose_device_at; /* step; 0 = never */
+  int32_t lose_drafter_at;
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */

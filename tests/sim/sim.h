@@ -10,9 +10,14 @@
 #define INFERD_TESTS_SIM_SIM_H
 
 #include "engine/internal.h"
+#include "tests/sim/language.h"
 #include "tests/sim/scenario.h"
 
-enum { SIM_TEXT_MAX = SIM_CONTEXT_MAX * 16, SIM_IDS = SIM_REQUESTS_MAX + 1 };
+enum {
+  SIM_TEXT_MAX = SIM_CONTEXT_MAX * 16,
+  SIM_IDS = SIM_REQUESTS_MAX + 1,
+  SIM_VOCAB = 384 /* of tests/fixtures/tiny */
+};
 
 /* One sequence of a request: what it must get (oracle.c), and what came of it (run.c). */
 typedef struct stream {
@@ -37,12 +42,17 @@ typedef struct track {
   const script_t *script;
   stop_set_t *stops;
   bool submitted, done;
-  int refusal; /* ERR_ number that engine_submit answered with */
+  int refusal;         /* ERR_ number that engine_submit answered with */
+  uint64_t fair_start; /* its place in line, in tokens */
   /* what must come */
   int32_t num_prompt, error_code;
   int32_t num_streams, num_choices;
   int32_t best[SIM_STREAMS_MAX]; /* [choice] stream that it is, in the order of the answer */
-  stream_t streams[SIM_STREAMS_MAX];
+  /* By index. Of beams the second half is what must come, by choice; the first is room for
+   * oracle_beam. */
+  stream_t streams[2 * SIM_STREAMS_MAX];
+  /* [output tokens][index] what a beam's sequence must hold then; 0 = no beam lives there */
+  uint64_t beams[SIM_CONTEXT_MAX][SIM_STREAMS_MAX];
   /* what came */
   int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
   int32_t num_cached;
@@ -79,17 +89,43 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
   } while (false)
 
 /* oracle.c: the model of the simulated device, and what follows from it. */
-uint64_t oracle_start(uint64_t salt);                /* hash before the first token */
+uint64_t oracle_start(uint64_t domain);              /* hash before the first token */
 uint64_t oracle_extend(uint64_t prefix, int32_t id); /* hash with one token more */
-/* The token after a prefix. `key` and `position` are the random stream, 0 and 0 when greedy. */
+/* The token after a prefix, -1 = none may come. `key` and `position` are the random stream, 0 and 0
+ * when greedy; `allowed` has a bit for each id, NULL = all. */
 int32_t oracle_draw(const scenario_t *scenario, uint64_t prefix, uint64_t key, uint64_t position,
-                    const int32_t *suppressed, int32_t num_suppressed);
+                    const int32_t *suppressed, int32_t num_suppressed, const uint32_t *allowed);
 float oracle_logprob(uint64_t prefix, int32_t id);
+/* The `wanted` best ids after a prefix, as beams ask for them. Returns how many there are. */
+int32_t oracle_top(const scenario_t *scenario, uint64_t prefix, int32_t wanted,
+                   token_logprob_t *top);
 /* Fills everything that must come for a prompt. */
 void oracle_prepare(const scenario_t *scenario, int index, const tokenizer_t *tokenizer,
                     const int32_t *prompt, int32_t num_prompt, track_t *track);
 
-/* device.c */
+/* oracle_beam.c: fills what a request with beams must get; its prompt is in every stream. */
+void oracle_search(const scenario_t *scenario, track_t *track, const tokenizer_t *tokenizer);
+/* What the sequence of a beam must hold now, checked to be one of those that live. */
+stream_t *oracle_beam(track_t *track, const sequence_t *sequence);
+
+/* oracle.c, of one continuation: its text, and where it ends. */
+typedef struct text {
+  const script_t *script;
+  stream_t *stream;
+  char raw[8];
+  int num_raw;         /* bytes of an unfinished character */
+  size_t search_begin; /* stop strings lie behind this */
+  int stop;            /* index, or -1 */
+  language_state_t language;
+} text_t;
+
+void oracle_text_begin(text_t *text, const script_t *script, stream_t *stream);
+/* The stop check of the contract, for the id that was appended last; num_expected counts it. True =
+ * the sequence ends with it. */
+bool oracle_text_add(text_t *text, const tokenizer_t *tokenizer, int32_t id, int32_t tokens_max);
+void oracle_text_end(text_t *text);
+bool oracle_is_end(const script_t *script, int32_t id); /* EOS, or a stop id */
+
 extern ops_t ops_sim;                  /* run.c sets pipeline_depth */
 uint64_t device_hash_at(int64_t slot); /* what the shadow store holds there; 0 = never written */
 uint64_t device_reads(void);           /* slots that attention has verified so far */
@@ -101,6 +137,7 @@ void check_turn(void);                 /* after every turn of the engine */
 void check_idle(void);                 /* I2: nothing is left */
 track_t *check_track(const sequence_t *sequence);
 track_t *check_track_of(const request_t *request);
+void check_submitted(track_t *track, const request_t *request); /* at the door of the engine */
 stream_t *check_stream(const sequence_t *sequence);
 void check_pool(const engine_t *engine); /* check_pool.c: I1, and I8 of its content */
 void check_pool_begin(void);

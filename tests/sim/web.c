@@ -152,10 +152,29 @@ static void print_int(buffer_t *b, const char *name, int64_t value) {
   buffer_int(b, value);
 }
 
+static void print_text(buffer_t *b, const char *name, const char *value) {
+  buffer_text(b, ",\"");
+  buffer_text(b, name);
+  buffer_text(b, "\":");
+  buffer_quote(b, value, strlen(value));
+}
+
 static void print_bool(buffer_t *b, const char *name, bool value) {
   buffer_text(b, ",\"");
   buffer_text(b, name);
   buffer_text(b, value ? "\":true" : "\":false");
+}
+
+static void print_beams(buffer_t *b, const sampling_params_t *p) {
+  static const char *const stopping[] = {"false", "true", "\"never\""};
+  char penalty[32];
+  snprintf(penalty, sizeof penalty, "%g", (double)p->length_penalty);
+  print_bool(b, "use_beam_search", true);
+  print_int(b, "best_of", p->beam_width);
+  buffer_text(b, ",\"length_penalty\":");
+  buffer_text(b, penalty);
+  buffer_text(b, ",\"early_stopping\":");
+  buffer_text(b, stopping[p->early_stopping]);
 }
 
 static void print_body(buffer_t *b, const scenario_t *s, int index) {
@@ -167,6 +186,9 @@ static void print_body(buffer_t *b, const scenario_t *s, int index) {
   print_int(b, "min_tokens", p->min_tokens);
   if (p->n > 0) print_int(b, "n", p->n);
   if (p->best_of > 0) print_int(b, "best_of", p->best_of);
+  if (p->beam_width > 0) print_beams(b, p);
+  if (r->language >= 0) print_text(b, "guided_regex", language_regex(r->language));
+  if (r->adapter > 0) print_text(b, "model", r->adapter == 1 ? "first" : "second");
   print_int(b, "temperature", p->temperature > 0);
   print_int(b, "seed", (int64_t)p->seed);
   print_int(b, "priority", r->priority);
@@ -199,6 +221,7 @@ void web_send(int index) {
                            .path_tail = "",
                            .body = text,
                            .body_length = length,
+                           .tenant = sim.scenario->scripts[index].tenant,
                            .arrival_ns = sim.now_ns};
   snprintf(c->public.request_id, sizeof c->public.request_id, "client-%d", index);
   api_completions(&c->public);
@@ -250,7 +273,7 @@ int web_index(const request_t *request) {
 }
 
 void web_check_salt(const script_t *script, const request_t *request) {
-  size_t domain = (size_t)script->salt;
+  size_t domain = (size_t)script->domain;
   if (!domain_seen[domain]) salts[domain] = request->salt;
   domain_seen[domain] = true;
   for (size_t i = 0; i < SIM_DOMAINS_MAX; i++) {
@@ -296,14 +319,15 @@ void server_drained(server_t *s) {
 
 void web_start(void) {
   faults_hold();
-  static char model[] = "/models/tiny/";
-  char *arguments[] = {model};
+  static char model[] = "/models/tiny/", lora[] = "--enable-lora", modules[] = "--lora-modules",
+              adapters[] = "first=/1,second=/2";
+  char *arguments[] = {model, lora, modules, adapters};
   error_t error = {0};
   memset(&server, 0, sizeof server);
   memset(domain_seen, 0, sizeof domain_seen);
   pool_count = 0;
   if (!clients) clients = calloc(SIM_REQUESTS_MAX, sizeof *clients);
-  REQUIRE(clients && config_load(&config, 1, arguments, &error) == 0, "%s", error.message);
+  REQUIRE(clients && config_load(&config, 4, arguments, &error) == 0, "%s", error.message);
   memset(clients, 0, SIM_REQUESTS_MAX * sizeof *clients);
   server.config = &config;
   server.engine = sim.engine;
