@@ -4,7 +4,7 @@
  * watches: counts are made anew from block tables and queues. It runs a few hundred thousand times
  * a second, so each check is linear in the blocks or in the live sequences and allocates nothing.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/oracle.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * early, too late or by somebody else, and a cache hit on foreign content are seen at once, whether
  * or not they would have changed a token. Results stay hidden until `end`, as on a real device.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/oracle.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * are found here by plain search over whole texts, not by an automaton that sees one token at a
  * time.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/oracle.h"
 
 #include "engine/random.h"
 #include "engine/utf8.h"

@@ -4,7 +4,7 @@
  * ways. Which sequence of the engine holds which beam is part of the contract (engine/README.md),
  * because ties go to the lower one. One thread.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/oracle.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  * submits what is due, cancels what has to go, and drains events, each of which is compared with
  * what the oracle says. The clock stands still but for the device's steps and for idle times.
  */
+#include "tests/sim/oracle.h"
 #include "tests/sim/web.h"
 
 #include "engine/clock.h"

@@ -7,6 +7,7 @@
  */
 #include "tests/sim/web.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/language.h"
 
 #include "engine/json.h"
 #include "server/api_completion.h"
