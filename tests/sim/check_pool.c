@@ -4,7 +4,7 @@
  * to hold is compared with the shadow store when it is said. Linear in the blocks, but for the map
  * of keys, which is looked at when it may have changed. One thread.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/oracle.h"
 
 #include <string.h>
 
