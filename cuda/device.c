@@ -4,6 +4,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "cuda/swap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ static void cuda_close(device_t *d) {
   cudaSetDevice(d->index);
   if (d->stream) {
     cudaStreamSynchronize(d->stream);
+    swap_release(d);
     graph_release(d);
     blas_release(d);
     weight_staging_release(d);
@@ -108,6 +110,7 @@ const ops_t ops_cuda = {
     .dtypes = 1u << DTYPE_BF16 | 1u << DTYPE_F16,
     .block_size = 64,
     .kv_fp8 = true,
+    .swap = &cuda_swap,
     .available = cuda_available,
     .open = cuda_open,
     .close = cuda_close,

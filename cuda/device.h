@@ -91,6 +91,7 @@ struct device {
   bool is_batch_invariant, has_dtype;
   dtype_t dtype; /* of weights, activations and cache */
   gpu_kv_t kv;
+  struct swap *swap; /* NULL = no host pool */
   step_limits_t limits;
   bool is_prepared;
 

@@ -76,6 +76,7 @@ void draw_finish(flight_t *flight); /* results to where the engine wants them */
 /* step.c */
 void cuda_begin(device_t *d, const batch_t *batch);
 int cuda_end(device_t *d, error_t *error);
+void step_seal(device_t *d); /* launches what is left of the newest step */
 void cuda_embed(device_t *d, act_t *x, const weight_t *table, float scale);
 void cuda_embed_positions(device_t *d, act_t *x, const weight_t *table, int32_t offset);
 void cuda_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, const norm_t *norm,

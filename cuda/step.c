@@ -4,9 +4,10 @@
  * reported by cuda_end, which alone waits.
  */
 #include "cuda/operations.h"
+#include "cuda/swap.h"
 
 /* Results and the event behind them; the newest step is launched whole. */
-static void seal_flight(device_t *d) {
+void step_seal(device_t *d) {
   flight_t *f = d->flight;
   if (!f || f->is_sealed) return;
   f->is_sealed = true;
@@ -68,7 +69,7 @@ void cuda_begin(device_t *d, const batch_t *batch) {
         batch->num_reqs <= d->limits.reqs_max && batch->num_selected <= d->limits.tokens_max);
   CHECK(batch->block_size == d->kv.block_size);
   CHECK(d->num_begun - d->num_ended < FLIGHTS);
-  seal_flight(d);
+  step_seal(d);
   d->batch = batch;
   d->flight = &d->flights[d->num_begun++ % FLIGHTS];
   d->flight->num_results = d->flight->num_tops = 0;
@@ -77,6 +78,7 @@ void cuda_begin(device_t *d, const batch_t *batch) {
   for (int i = 0; i < WINDOWS_MAX; i++) d->windows[i].is_filled = false;
   fuse_reset(d);
   if (d->fault != 0) return;
+  swap_fence(d, batch);
   graph_choose(d, batch);
   count_work(d, batch);
   packet_build(d, batch);
@@ -162,7 +164,7 @@ void cuda_read_logits(device_t *d, float *out, int32_t rows) {
 int cuda_end(device_t *d, error_t *error) {
   CHECK(d->num_ended < d->num_begun);
   flight_t *f = &d->flights[d->num_ended++ % FLIGHTS];
-  if (f == d->flight) seal_flight(d);
+  if (f == d->flight) step_seal(d);
   if (d->fault == 0) device_note(d, (int)cudaEventSynchronize(f->done), "the step");
   if (d->fault != 0) {
     return error_set(error, ERR_DEVICE_FAILED, NULL, "the device failed at %s: %s", d->fault_at,

@@ -158,6 +158,37 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, cudaMemcpyK
   return set_error(error);
 }
 
+/* Copies between the device and pinned memory, in any order. */
+cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes,
+                                 size_t count, cudaMemcpyAttributes *attributes, size_t *firsts,
+                                 size_t num_attributes, cudaStream_t stream) {
+  Call call("cudaMemcpyBatchAsync");
+  if (call.error) return call.error;
+  Runtime &r = runtime();
+  if (!stream || count == 0 || num_attributes != 1 || firsts[0] != 0 ||
+      attributes->srcAccessOrder != cudaMemcpySrcAccessOrderStream)
+    return set_error(cudaErrorInvalidValue);
+  if (stream->capture) return refuse_in_capture();
+  struct Copy {
+    void *dst;
+    const void *src;
+    size_t size;
+  };
+  std::vector<Copy> copies;
+  auto is_known = [&r](const void *p, size_t size) {
+    return is_inside(r.device, p, size) || is_inside(r.pinned, p, size);
+  };
+  for (size_t i = 0; i < count; i++) {
+    if (sizes[i] == 0 || !is_known(dsts[i], sizes[i]) || !is_known(srcs[i], sizes[i]))
+      return set_error(cudaErrorInvalidValue);
+    copies.push_back({dsts[i], srcs[i], sizes[i]});
+    std::swap(copies.back(), copies[random_below((uint32_t)copies.size())]);
+  }
+  return set_error(enqueue(stream, [copies] {
+    for (const Copy &c : copies) copy_bytes(c.dst, c.src, c.size);
+  }));
+}
+
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t size, cudaMemcpyKind kind) {
   Call call("cudaMemcpy");
   if (call.error) return call.error;

@@ -59,6 +59,20 @@ typedef enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 } cudaDeviceAttr;
 
+typedef enum cudaMemcpySrcAccessOrder {
+  cudaMemcpySrcAccessOrderStream = 1,
+  cudaMemcpySrcAccessOrderDuringApiCall = 2,
+  cudaMemcpySrcAccessOrderAny = 3
+} cudaMemcpySrcAccessOrder;
+typedef struct cudaMemLocation {
+  int type, id;
+} cudaMemLocation;
+typedef struct cudaMemcpyAttributes {
+  cudaMemcpySrcAccessOrder srcAccessOrder;
+  cudaMemLocation srcLocHint, dstLocHint;
+  unsigned flags;
+} cudaMemcpyAttributes;
+
 typedef struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
@@ -91,6 +105,9 @@ cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t size, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes,
+                                 size_t count, cudaMemcpyAttributes *attributes, size_t *firsts,
+                                 size_t num_attributes, cudaStream_t stream);
 cudaError_t cudaMemset(void *p, int value, size_t size);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t stream);
 cudaError_t cudaStreamCreate(cudaStream_t *stream);

@@ -1,0 +1,34 @@
+/* swap.h: the host pool of swapped KV blocks, and the stream that fills and empties it.
+ *
+ * Part of device_t; engine thread. The calls of ops_t.swap are described in engine/swap_ops.h.
+ */
+#ifndef INFERD_CUDA_SWAP_H
+#define INFERD_CUDA_SWAP_H
+
+#include "cuda/device.h"
+
+enum { SWAP_COPIES_MAX = 1024 /* of one call of the driver */ };
+
+typedef struct swap {
+  uint8_t *host; /* pinned, [num_blocks, block_bytes]: K and V of every layer, then the ids */
+  size_t block_bytes;
+  int32_t num_blocks;
+  cudaStream_t stream;
+  cudaEvent_t steps;       /* the steps launched before the newest copies */
+  cudaEvent_t begin, done; /* of the newest copies */
+  size_t timed_bytes;      /* of them; 0 = their time is known */
+  double rate;             /* bytes per second */
+  uint64_t *leaving;       /* bit per device block: its copy is not known to be done */
+  bool is_leaving;         /* whether one is set */
+  void *to[SWAP_COPIES_MAX];
+  const void *from[SWAP_COPIES_MAX];
+  size_t bytes[SWAP_COPIES_MAX];
+  size_t count;
+} swap_t;
+
+extern const swap_ops_t cuda_swap;
+/* Before a step is launched: it waits for the blocks that it writes to and that are leaving. */
+void swap_fence(device_t *d, const batch_t *batch);
+void swap_release(device_t *d);
+
+#endif
