@@ -88,7 +88,10 @@ static void attend_strip(const attending_t *c, const item_t *item, int32_t kv_he
       d->kernels->scale(s->acc + (int64_t)row * d->head_stride, factor, d->head_stride);
     }
   }
-  /* Keys that all positions see go through one product; each row's keys still come in order. */
+  /* Keys that all positions see go through one product; each row's keys still come in order, and
+   * kernels that take two at a time find the same pairs. */
+  low_end += low_end % 2;
+  high -= high % 2;
   bool shared = low_end < high;
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;

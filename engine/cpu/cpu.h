@@ -14,7 +14,7 @@
 
 enum {
   ROW_BLOCK = 256,       /* rows of a linear layer that are staged at a time */
-  ATTENTION_ROWS = 24,   /* query rows of a work item; more when the group is larger */
+  ATTENTION_ROWS = 48,   /* query rows of a work item; more when the group is larger */
   PARTIAL_ROWS = 16384,  /* rows of split results kept between the two passes of attention */
   ROPE_TABLES = 2,       /* distinct rotary settings whose cos and sin are kept for a step */
   INLINE_ELEMENTS = 8192 /* smaller row operations stay on the calling thread */

@@ -1,8 +1,11 @@
-/* kernels_avx512bf16.c: AVX-512 with the bf16 dot product; only bf16 weights differ from avx512.
+/* kernels_avx512bf16.c: AVX-512 with the bf16 dot product: bf16 weights, and attention over bf16
+ * K/V.
  *
- * Owns the table kernels_avx512bf16 (NULL on other architectures). Run by pool workers; see
- * kernels.h. An accumulator lane takes two products per step, in the order of k; a tile is up to 6
- * rows x 4 vectors, all 64 columns of a panel. vdpbf16ps flushes subnormals to zero.
+ * Owns the table kernels_avx512bf16 (NULL on other architectures); the rest of it is avx512's. Run
+ * by pool workers; see kernels.h. An accumulator lane takes two products per step, in the order of
+ * k; a tile is up to 6 rows x 4 vectors, in a linear layer all 64 columns of a panel. vdpbf16ps
+ * flushes subnormals to zero. Attention rounds queries and weights to bf16, sums stay fp32; a step
+ * takes two dimensions of the head or two keys, the pairs lie at even positions.
  */
 #include "engine/cpu/kernels.h"
 
@@ -106,6 +109,144 @@ static void gemm_pairs(const gemm_t *g) {
   }
 }
 
+/* -- attention -------------------------------------------------------------------------------- */
+
+enum { HEAD_DIM_MAX = 1024, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
+
+/* Rows of a tile in bf16: queries (head_dim) or weights (keys of the strip). */
+typedef struct staged_rows {
+  _Alignas(64) uint16_t at[TILE_ROWS][HEAD_DIM_MAX];
+} staged_rows_t;
+
+/* Pairs (low[i], high[i]) of 16 elements each; NULL stands for zeros. */
+INLINE vu interleave(const uint16_t *low, const uint16_t *high) {
+  static const uint16_t order[2 * VW] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                         37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                         11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m256i zero = _mm256_setzero_si256();
+  __m256i a = low ? _mm256_loadu_si256((const __m256i *)(const void *)low) : zero;
+  __m256i b = high ? _mm256_loadu_si256((const __m256i *)(const void *)high) : zero;
+  return (vu)_mm512_permutex2var_epi16(_mm512_castsi256_si512(a), _mm512_loadu_si512(order),
+                                       _mm512_castsi256_si512(b));
+}
+
+/* How many of `left` rows the next tile takes: few shapes keep the code small. */
+INLINE int32_t tile_height(int32_t left) {
+  return left >= TILE_ROWS ? TILE_ROWS : left >= 3 ? 3 : 1;
+}
+
+INLINE void score_tile(float *scores, const staged_rows_t *q, const strip_t *strip, int32_t segment,
+                       const int rows) {
+  vf acc[TILE_ROWS][SCORE_SEGMENTS];
+  vu k[SCORE_SEGMENTS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) acc[r][v] =
+      vf_set(0);
+  const uint16_t *keys[SCORE_SEGMENTS];
+  for (int v = 0; v < SCORE_SEGMENTS; v++) keys[v] = strip->k[segment + v];
+  const int64_t stride = strip->k_stride;
+  for (int32_t d = 0; d < strip->head_dim; d += 2) {
+    bool both = d + 1 < strip->head_dim;
+    UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) {
+      const uint16_t *low = keys[v] + d * stride;
+      k[v] = interleave(low, both ? low + stride : NULL);
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu a = (vu){0} + load_pair(&q->at[r][d]);
+      UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) acc[r][v] = dot_pairs(acc[r][v], a, k[v]);
+    }
+  }
+  /* Lanes past a short segment are overwritten by the next one. */
+  UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) UNROLL for (int r = 0; r < rows; r++)
+      vf_store(scores + (segment + v) * strip->segment_keys + r * SCORE_STRIDE, acc[r][v]);
+}
+
+static void scores_pairs(float *scores, const float *q, int64_t ldq, int32_t rows,
+                         const strip_t *strip, int32_t first, int32_t last) {
+  staged_rows_t staged;
+  int32_t padded = (strip->head_dim + 1) / 2 * 2;
+  for (int32_t row = 0; row < rows;) {
+    int32_t n = tile_height(rows - row);
+    float *out = scores + (int64_t)row * SCORE_STRIDE;
+    for (int32_t r = 0; r < n; r++)
+      stage_bf16(staged.at[r], q + (row + r) * ldq, strip->head_dim, padded);
+    for (int32_t s = first; s < last; s += SCORE_SEGMENTS) {
+      switch (n) {
+      case 1: score_tile(out, &staged, strip, s, 1); break;
+      case 3: score_tile(out, &staged, strip, s, 3); break;
+      default: score_tile(out, &staged, strip, s, TILE_ROWS); break;
+      }
+    }
+    row += n;
+  }
+}
+
+/* Where the values of key j of a strip begin. */
+INLINE const uint16_t *value_row(const strip_t *strip, int32_t j, int32_t shift, int64_t stride) {
+  int32_t segment = j >> shift;
+  return (const uint16_t *)strip->v[segment] + (j - (segment << shift)) * stride;
+}
+
+INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
+                       int32_t first, int32_t last, int32_t dim, const int rows, const int vecs) {
+  vf acc[TILE_ROWS][VALUE_VECS];
+  vu v[VALUE_VECS];
+  const int64_t stride = (strip->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  const int32_t shift = __builtin_ctz((unsigned)strip->segment_keys);
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++) acc[r][i] =
+      vf_load(out + r * ldo + dim + i * VW);
+  for (int32_t j = first / 2 * 2; j < last; j += 2) {
+    const uint16_t *low = j >= first ? value_row(strip, j, shift, stride) + dim : NULL;
+    const uint16_t *high = j + 1 < last ? value_row(strip, j + 1, shift, stride) + dim : NULL;
+    if (low && high) {
+      UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
+    } else { /* a key out of range is not multiplied: there may be anything, even NaN */
+      UNROLL for (int i = 0; i < vecs; i++) v[i] =
+          interleave(low ? low + i * VW : NULL, high ? high + i * VW : NULL);
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu w = (vu){0} + load_pair(&weights->at[r][j]);
+      UNROLL for (int i = 0; i < vecs; i++) acc[r][i] = dot_pairs(acc[r][i], w, v[i]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++)
+      vf_store(out + r * ldo + dim + i * VW, acc[r][i]);
+}
+
+INLINE void value_rows(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
+                       int32_t first, int32_t last, const int rows) {
+  int32_t dims = (strip->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN, d = 0;
+  for (; d + VALUE_VECS * VW <= dims; d += VALUE_VECS * VW)
+    value_tile(out, ldo, weights, strip, first, last, d, rows, VALUE_VECS);
+  for (; d < dims; d += VW) value_tile(out, ldo, weights, strip, first, last, d, rows, 1);
+}
+
+/* Weights of keys [first, last) in bf16, zeros beside them up to whole vectors. */
+INLINE void stage_weights(uint16_t *out, const float *weights, int32_t first, int32_t last) {
+  for (int32_t j = first / VW * VW; j < last; j += VW) {
+    int32_t from = first > j ? first - j : 0, to = last < j + VW ? last - j : VW;
+    __mmask16 mask = (__mmask16)((1u << to) - (1u << from));
+    __m256bh half = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, weights + j));
+    memcpy(out + j, &half, sizeof half);
+  }
+}
+
+static void values_pairs(float *out, int64_t ldo, const float *weights, int32_t rows,
+                         const strip_t *strip, int32_t first, int32_t last) {
+  staged_rows_t staged;
+  for (int32_t row = 0; row < rows;) {
+    int32_t n = tile_height(rows - row);
+    float *to = out + row * ldo;
+    for (int32_t r = 0; r < n; r++)
+      stage_weights(staged.at[r], weights + (int64_t)(row + r) * SCORE_STRIDE, first, last);
+    switch (n) {
+    case 1: value_rows(to, ldo, &staged, strip, first, last, 1); break;
+    case 3: value_rows(to, ldo, &staged, strip, first, last, 3); break;
+    default: value_rows(to, ldo, &staged, strip, first, last, TILE_ROWS); break;
+    }
+    row += n;
+  }
+}
+
 static bool supported(void) {
   return (*kernels_avx512).supported() && __builtin_cpu_supports("avx512bf16");
 }
@@ -113,7 +254,7 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_avx512bf16 = &table;
 
-/* Runs before main: the table is the avx512 one with two entries replaced. */
+/* Runs before main: the table is the avx512 one with a few entries replaced. */
 __attribute__((constructor(1000))) static void fill(void) {
   table = *kernels_avx512;
   table.name = "avx512bf16";
@@ -121,6 +262,8 @@ __attribute__((constructor(1000))) static void fill(void) {
   table.staged_size = sizeof(uint16_t);
   table.stage = stage_bf16;
   table.gemm[DTYPE_BF16] = gemm_pairs;
+  table.scores[DTYPE_BF16] = scores_pairs;
+  table.values[DTYPE_BF16] = values_pairs;
 }
 #else
 const kernels_t *const kernels_avx512bf16 = NULL;
