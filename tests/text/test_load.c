@@ -159,6 +159,23 @@ Test(load, broken_files_are_refused_with_the_component) {
   }
 }
 
+/* The reference library may miss a score by its last bit, and that bit decides between two orders
+ * of the same pieces. */
+Test(load, scores_are_read_with_the_last_bit_of_the_reference) {
+  static const char json[] =
+      "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0.0],"
+      "[\"=\",-6.579107711012892],[\"============\",-10.806861784609325],"
+      "[\"_========\",-12.290635249319141]]}}";
+  static const char text[] = "_=====================";
+  tokenizer_t *t = test_load(json);
+  size_t count;
+  int32_t *ids = test_encode(t, text, sizeof text - 1, &count);
+  cr_assert_eq(count, 3u);
+  cr_expect(ids[0] == 3 && ids[1] == 2 && ids[2] == 1, "%d %d %d", ids[0], ids[1], ids[2]);
+  free(ids);
+  tokenizer_free(t);
+}
+
 Test(load, deep_sequences_are_refused) {
   char *json = malloc(1 << 16);
   int n = snprintf(json, 1 << 16,
