@@ -5,11 +5,12 @@
 
 For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
 text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, every
-code point between neighbours of several kinds, strings over an edge alphabet and random byte
-strings with both, decodes ids with both, and prints how many cases differ. Exits 1 when any id
-differs. With --bench it prints the speed of both on English, code and CJK.
+code point between neighbours of several kinds, strings over an edge alphabet, of parts of grapheme
+clusters and of random bytes with both, decodes ids with both, and prints how many cases differ.
+Exits 1 when any id differs. With --bench it prints the speed of both on English, code and CJK.
 
-Needs a C compiler, the built archives libtext.a and libbase.a, and pip install tokenizers.
+Needs a C compiler, the built archives libtext.a and libbase.a, and pip install tokenizers
+sentencepiece.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors"))
+import charsmap  # noqa: E402
 import tokenizer_pipelines as tp  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -156,6 +158,7 @@ def main():
     strings = tp.edge_strings(args.strings, args.seed + 1) + tp.random_byte_strings(
         args.strings, args.seed + 2
     )
+    strings += charsmap.cluster_strings(args.strings, args.seed + 3)
     sweep = tp.code_point_strings()
     size = sum(len(t.encode()) for t in mixed)
     failed = 0

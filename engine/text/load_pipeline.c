@@ -63,35 +63,66 @@ static bool keep_text(const json_t *value, char *out, unsigned *length) {
   return true;
 }
 
+static int replace_component(load_t *load, const json_t *value, const char *where,
+                             normalizer_step_t *step) {
+  bool regex;
+  char quoted[96];
+  const json_t *pattern = pattern_of(value, &regex);
+  step->kind = NORMALIZE_REPLACE;
+  if (pattern != NULL && regex) {
+    if (!json_equals(pattern, " {2,}"))
+      return load_fail(load, where, "Replace: unknown regex \"%s\"", load_quote(quoted, pattern));
+    step->kind = NORMALIZE_SPACES;
+  }
+  if (!keep_text(pattern, step->pattern, &step->pattern_length) || step->pattern_length == 0 ||
+      !keep_text(load_field(value, "content"), step->content, &step->content_length))
+    return load_fail(load, where, "Replace needs a pattern and a content of at most %d bytes",
+                     NORMALIZER_TEXT_MAX);
+  return 0;
+}
+
+static int precompiled_component(load_t *load, const json_t *value, const char *where,
+                                 normalizer_step_t *step) {
+  const json_t *blob = load_field(value, "precompiled_charsmap");
+  char reason[CHARSMAP_REASON_MAX];
+  if (blob == NULL || blob->type != JSON_STRING)
+    return load_fail(load, where, "Precompiled needs a string \"precompiled_charsmap\"");
+  step->kind = NORMALIZE_CHARSMAP;
+  step->charsmap = charsmap_new(blob->text, blob->length, reason);
+  if (step->charsmap != NULL) return 0;
+  if (reason[0] == '\0') return load_no_memory(load);
+  return load_fail(load, where, "Precompiled: precompiled_charsmap: %s", reason);
+}
+
 static int normalizer_component(load_t *load, const json_t *value, const char *where) {
   normalizer_t *n = &load->t->normalizer;
   const json_t *type = load_field(value, "type");
   char quoted[96];
+  int rc = 0;
   if (n->num_steps == NORMALIZER_STEPS_MAX)
     return load_fail(load, where, "more than %d steps", NORMALIZER_STEPS_MAX);
   normalizer_step_t *step = &n->steps[n->num_steps];
   if (json_equals(type, "NFC")) {
     step->kind = NORMALIZE_NFC;
+  } else if (json_equals(type, "Precompiled")) {
+    rc = precompiled_component(load, value, where, step);
   } else if (json_equals(type, "Prepend")) {
     step->kind = NORMALIZE_PREPEND;
     if (!keep_text(load_field(value, "prepend"), step->content, &step->content_length))
       return load_fail(load, where, "Prepend needs a string \"prepend\" of at most %d bytes",
                        NORMALIZER_TEXT_MAX);
   } else if (json_equals(type, "Replace")) {
-    bool regex;
-    const json_t *pattern = pattern_of(value, &regex);
-    step->kind = NORMALIZE_REPLACE;
-    if (pattern != NULL && regex)
-      return load_fail(load, where, "Replace: unknown regex \"%s\"", load_quote(quoted, pattern));
-    if (!keep_text(pattern, step->pattern, &step->pattern_length) || step->pattern_length == 0 ||
-        !keep_text(load_field(value, "content"), step->content, &step->content_length))
-      return load_fail(load, where, "Replace needs a pattern and a content of at most %d bytes",
-                       NORMALIZER_TEXT_MAX);
+    rc = replace_component(load, value, where, step);
+  } else if (json_equals(type, "Strip")) {
+    step->kind = NORMALIZE_STRIP;
+    if (!load_bool(load, value, "strip_left", where, &step->strip_left) ||
+        !load_bool(load, value, "strip_right", where, &step->strip_right))
+      return ERR_MODEL_MALFORMED;
   } else {
     return load_fail(load, where, "type \"%s\" is not supported", load_quote(quoted, type));
   }
-  n->num_steps++;
-  return 0;
+  n->num_steps += rc == 0;
+  return rc;
 }
 
 int load_normalizer(load_t *load, const json_t *value) {

@@ -5,6 +5,9 @@
 #include "engine/text/normalizer.h"
 
 #include "engine/checked.h"
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
 
 /* Every leftmost match of the pattern, not overlapping. */
 static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
@@ -43,10 +46,46 @@ static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, siz
   return true;
 }
 
+/* Every run of two or more spaces. */
+static bool replace_spaces(const normalizer_step_t *step, const uint8_t *text, size_t length,
+                           bytes_t *out, bool *changed) {
+  size_t kept = 0;
+  for (size_t at = 0; at < length;) {
+    size_t end = at;
+    while (end < length && text[end] == ' ') end++;
+    if (end - at >= 2) {
+      *changed = true;
+      if (!bytes_append(out, text + kept, at - kept) ||
+          !bytes_append(out, step->content, step->content_length))
+        return false;
+      kept = end;
+    }
+    at = end + 1;
+  }
+  return !*changed || bytes_append(out, text + kept, length - kept);
+}
+
+static bool is_space(const uint8_t *text) {
+  unsigned length;
+  return (unicode_class(utf8_read(text, &length)) & CLASS_SPACE) != 0;
+}
+
+static bool strip(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
+                  bool *changed) {
+  size_t begin = 0, end = length;
+  while (step->strip_left && begin < end && is_space(text + begin))
+    begin += utf8_length(text[begin]);
+  while (step->strip_right && begin < end && is_space(text + utf8_previous(text, end)))
+    end = utf8_previous(text, end);
+  *changed = end - begin < length;
+  return !*changed || bytes_append(out, text + begin, end - begin);
+}
+
 static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, const uint8_t *text,
                      size_t length, bytes_t *out, bool *changed) {
   switch (step->kind) {
   case NORMALIZE_NFC: return nfc_append(text, length, &s->chars, out, changed);
+  case NORMALIZE_CHARSMAP: return charsmap_append(step->charsmap, text, length, out, changed);
   case NORMALIZE_PREPEND:
     *changed = true;
     return bytes_append(out, step->content, step->content_length) &&
@@ -54,6 +93,8 @@ static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, con
   case NORMALIZE_REPLACE:
     return step->pattern_length == 1 ? replace_byte(step, text, length, out, changed)
                                      : replace(step, text, length, out, changed);
+  case NORMALIZE_SPACES: return replace_spaces(step, text, length, out, changed);
+  case NORMALIZE_STRIP: return strip(step, text, length, out, changed);
   }
   return false;
 }
@@ -84,6 +125,11 @@ bool normalizer_run_inner(const normalizer_t *n, normalizer_scratch_t *s, const 
                           size_t *length) {
   const uint8_t *limit = NULL;
   return run_steps(n, s, text, length, &limit, true);
+}
+
+void normalizer_free(normalizer_t *n) {
+  for (unsigned i = 0; i < n->num_steps; i++) charsmap_free(n->steps[i].charsmap);
+  free(n->steps);
 }
 
 void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max) {

@@ -230,7 +230,7 @@ void tokenizer_free(tokenizer_t *t) {
   if (t == NULL) return;
   bpe_free(&t->bpe);
   unigram_free(&t->unigram);
-  free(t->normalizer.steps);
+  normalizer_free(&t->normalizer);
   pretokenizer_free(&t->pretokenizer);
   free(t->added);
   free(t->added_of);

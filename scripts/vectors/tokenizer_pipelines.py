@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import random
+import sys
 from collections import Counter
 
 from tokenizers import (
@@ -24,6 +25,9 @@ from tokenizers import (
     processors,
     trainers,
 )
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import charsmap  # noqa: E402
 
 R1 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 R1_ALIAS = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
@@ -119,7 +123,12 @@ def llama_decoder():
     )
 
 
+def mapped(blob, *then):
+    return normalizers.Sequence([normalizers.Precompiled(blob), *then])
+
+
 # name -> (pre-tokenizer, normalizer, added tokens, BPE options, kind)
+# A normalizer may be a function that makes it: it then needs the sentencepiece package.
 # kind: "bytes" or "chars"; "chars" vocabularies are trained on words split at the space mark.
 def pipelines():
     metaspace = pre_tokenizers.Metaspace(SPACE_MARK, prepend_scheme="first", split=False)
@@ -287,6 +296,34 @@ def pipelines():
             {"byte_fallback": True},
             "unigram",
         ),
+        # As transformers converts SentencePiece models: T5, XLM-R and kin.
+        "unigram_map": (
+            pre_tokenizers.Metaspace(SPACE_MARK, prepend_scheme="always"),
+            mapped(
+                charsmap.build(charsmap.RULES),
+                normalizers.Strip(left=False, right=True),
+                normalizers.Replace(Regex(" {2,}"), SPACE_MARK),
+            ),
+            LLAMA[1:],
+            {},
+            "unigram",
+        ),
+        "unigram_nmt": (
+            pre_tokenizers.Metaspace(SPACE_MARK, prepend_scheme="always"),
+            lambda: mapped(charsmap.real("nmt_nfkc"), normalizers.Replace(Regex(" {2,}"), " ")),
+            LLAMA[1:],
+            {},
+            "unigram",
+        ),
+        "unigram_nmt_cf": (
+            pre_tokenizers.Sequence(
+                [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE_MARK)]
+            ),
+            lambda: normalizers.Precompiled(charsmap.real("nmt_nfkc_cf")),
+            LLAMA[1:] + ODD,
+            {},
+            "unigram",
+        ),
     }
 
 
@@ -317,7 +354,7 @@ def build_unigram(name, texts, vocab_size):
     model = models.Unigram(vocab, 0, options.get("byte_fallback", False))
     result = Tokenizer(model)
     if norm is not None:
-        result.normalizer = norm
+        result.normalizer = norm() if callable(norm) else norm
     if pre is not None:
         result.pre_tokenizer = pre
     result.decoder = llama_decoder() if pre is None else decoders.Metaspace(SPACE_MARK)

@@ -1,11 +1,12 @@
 /* fuzz_model.c: the files of a model directory: tokenizer.json, config.json, safetensors headers.
  *
  * tokenizer: the file, a 0xFF byte, a text to encode. pattern: the same with a pre-tokenizer's
- * pattern, which must cut the text within its bounds. safetensors: the header's JSON; its length
- * and a few zero bytes of data are put around it.
+ * pattern, which must cut the text within its bounds. charsmap: the bytes of a blob. safetensors:
+ * the header's JSON; its length and a few zero bytes of data are put around it.
  */
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
+#include "engine/text/charsmap.h"
 #include "engine/text/regex.h"
 #include "engine/text/tokenizer.h"
 #include "engine/utf8.h"
@@ -67,6 +68,29 @@ void fuzz_pattern(const uint8_t *data, size_t size) {
     if (start < at || end <= start || end > size || !is_utf8(data + start, end - start)) abort();
   }
   regex_free(scanner.regex);
+}
+
+void fuzz_charsmap(const uint8_t *data, size_t size) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static const uint8_t sample[] =
+      "a b\r\n\xC2\xA9\xE2\x80\x8D\xE2\x9D\xA4 e\xCC\x81\xEF\xAC\x81 0\xE1\x84\x80\xE1\x85\xA1";
+  char reason[CHARSMAP_REASON_MAX], *text = malloc(size / 3 * 4 + 4);
+  if (text == NULL) return;
+  size_t length = 0;
+  for (size_t i = 0; i + 3 <= size; i += 3) {
+    uint32_t word = (uint32_t)data[i] << 16 | (uint32_t)data[i + 1] << 8 | data[i + 2];
+    for (int k = 18; k >= 0; k -= 6) text[length++] = digits[word >> k & 63];
+  }
+  charsmap_t *map = charsmap_new(text, length, reason);
+  free(text);
+  if (map == NULL) return;
+  bytes_t out = {0};
+  bool changed;
+  (void)charsmap_append(map, sample, sizeof sample - 1, &out, &changed);
+  if (is_utf8(data, size)) (void)charsmap_append(map, data, size, &out, &changed);
+  if (!is_utf8(out.data, out.length)) abort(); /* replacements are whole characters */
+  bytes_free(&out);
+  charsmap_free(map);
 }
 
 void fuzz_config(const uint8_t *data, size_t size) {

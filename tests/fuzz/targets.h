@@ -23,6 +23,7 @@
   X(regex)                                                                                         \
   X(ebnf)                                                                                          \
   X(pattern)                                                                                       \
+  X(charsmap)                                                                                      \
   X(parser)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);

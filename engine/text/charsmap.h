@@ -1,0 +1,35 @@
+/* charsmap.h: SentencePiece's map of characters, `precompiled_charsmap` of a Precompiled
+ * normalizer.
+ *
+ * A double-array trie (darts-clone) from byte strings to places in a list of replacements. It is
+ * checked as a whole when it is made, so that a look-up cannot leave it. Read-only afterwards, any
+ * thread; linear time.
+ */
+#ifndef INFERD_ENGINE_TEXT_CHARSMAP_H
+#define INFERD_ENGINE_TEXT_CHARSMAP_H
+
+#include "engine/text/bytes.h"
+
+enum { CHARSMAP_BYTES_MAX = 4 << 20, CHARSMAP_REASON_MAX = 96 };
+
+typedef struct charsmap {
+  uint32_t *units; /* [num_units], the trie */
+  uint32_t num_units;
+  bytes_t text;          /* replacements, each with a NUL behind it */
+  bool ascii_stays[128]; /* no key begins with this byte */
+} charsmap_t;
+
+/* Reads base64. NULL with a reason: not well formed, places outside, or (reason[0] = NUL) no
+ * memory.
+ */
+charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]);
+void charsmap_free(charsmap_t *map); /* NULL is allowed */
+
+/* Appends the mapped text to `out`. *changed false: nothing was mapped, `out` is as before. A
+ * grapheme cluster of at most five bytes is replaced as a whole by what its shortest known
+ * beginning maps to, as in the reference library; longer ones character by character. False: no
+ * memory. */
+bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, bytes_t *out,
+                     bool *changed);
+
+#endif
