@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_held(const block_t *b) {
-  return b->ref_count > 0 || b->pins > 0;
-}
-
 /* Inserts before block `before` of the free queue; 0 = at the tail. */
 static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before) {
   block_t *b = &pool->blocks[block];
@@ -101,7 +97,7 @@ int32_t block_allocate(block_pool_t *pool) {
   if (!block) return -1;
   free_queue_remove(pool, block);
   block_t *b = &pool->blocks[block];
-  CHECK(!is_held(b));
+  CHECK(!block_is_held(b));
   b->saved.unique_id = 0;
   /* A child that is still there is only read by a copy, which needs its rows and not its name. */
   while (b->first_child) {
@@ -122,7 +118,7 @@ int32_t block_allocate(block_pool_t *pool) {
 static void hold(block_pool_t *pool, int32_t block) {
   CHECK(block > 0 && block < pool->num_blocks);
   const block_t *b = &pool->blocks[block];
-  if (is_held(b)) return;
+  if (block_is_held(b)) return;
   CHECK(b->identity.unique_id != 0); /* an empty block has nothing to share */
   free_queue_remove(pool, block);
   pool->num_cached--;
@@ -163,7 +159,7 @@ static bool revert(block_pool_t *pool, int32_t block) {
 /* Back to the free queue, when nobody holds it any more. */
 static void let_go(block_pool_t *pool, int32_t block) {
   block_t *b = &pool->blocks[block];
-  if (is_held(b)) return;
+  if (block_is_held(b)) return;
   CHECK(b->filler == NULL);
   if (!pool->caching && b->identity.unique_id) prefix_withdraw(pool, block);
   bool reverted = !b->identity.unique_id && revert(pool, block);
@@ -174,7 +170,7 @@ static void let_go(block_pool_t *pool, int32_t block) {
   }
   /* A copy may have kept it longer than its parent: it still has to stand before it. */
   int32_t parent = b->identity.place.parent;
-  bool parent_is_free = parent && !is_held(&pool->blocks[parent]);
+  bool parent_is_free = parent && !block_is_held(&pool->blocks[parent]);
   pool->num_cached++;
   free_queue_insert(pool, block, parent_is_free ? parent : 0);
 }
@@ -212,7 +208,7 @@ void block_pool_check(const block_pool_t *pool) {
   int32_t num_free = 0, num_cached = 0, previous = 0, num_owned = 0;
   for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
     const block_t *block = &pool->blocks[b];
-    CHECK(b > 0 && b < pool->num_blocks && !is_held(block) && block->prev == previous);
+    CHECK(b > 0 && b < pool->num_blocks && !block_is_held(block) && block->prev == previous);
     CHECK(++num_free < pool->num_blocks && !block->filler);
     if (block->identity.unique_id) num_cached++;
     /* leaf first: behind a cached block stands its parent, or the parent is held */
@@ -229,8 +225,8 @@ void block_pool_check(const block_pool_t *pool) {
     CHECK(!block->first_child || block->identity.keyed);
     CHECK(block->identity.num_valid <= pool->block_size);
     check_children(pool, b);
-    num_owned += is_held(block);
+    num_owned += block_is_held(block);
   }
   CHECK(num_owned + num_free == pool->num_blocks - 1);
-  CHECK(!is_held(&pool->blocks[0]) && !pool->blocks[0].identity.unique_id);
+  CHECK(!block_is_held(&pool->blocks[0]) && !pool->blocks[0].identity.unique_id);
 }

@@ -127,6 +127,10 @@ int drafter_load(engine_t *e, const kv_cache_desc_t *kv, const step_limits_t *li
   return complete ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
 }
 
+int drafter_swap_pool(engine_t *e, int32_t num_blocks, error_t *error) {
+  return e->drafter ? e->ops->swap->pool(e->drafter->device, num_blocks, error) : 0;
+}
+
 void drafter_free(engine_t *e) {
   drafter_t *d = e->drafter;
   if (!d) return;
@@ -192,6 +196,14 @@ static int32_t build(drafter_t *d, const plan_t *plan, int32_t index) {
 static void give_up(engine_t *e) {
   e->scheduler->options.draft.tokens_max = 0;
   if (e->options.log) e->options.log(e->options.context, "the draft model failed: no more guesses");
+}
+
+void drafter_swap(engine_t *e) {
+  const plan_t *plan = &e->scheduler->plan;
+  const drafter_t *d = e->drafter;
+  if (!d || e->scheduler->options.draft.tokens_max == 0) return;
+  if (plan->num_swap_out > 0) e->ops->swap->out(d->device, plan->swaps, plan->num_swap_out);
+  if (plan->num_swap_in > 0) e->ops->swap->in(d->device, plan->swaps, plan->num_swap_in);
 }
 
 void drafter_guess(engine_t *e, flight_t *f) {

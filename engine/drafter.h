@@ -25,8 +25,12 @@ size_t drafter_kv_bytes(const struct engine *engine, const kv_cache_desc_t *kv, 
 /* Loads it beside the large model, whose pool and limits are given. */
 int drafter_load(struct engine *engine, const kv_cache_desc_t *kv, const step_limits_t *limits,
                  error_t *error);
+/* Its own host pool: a swapped block of the large model is one of the drafter too. */
+int drafter_swap_pool(struct engine *engine, int32_t num_blocks, error_t *error);
 void drafter_free(struct engine *engine);
 
+/* The swaps of the plan that was just made, on its own pools. */
+void drafter_swap(struct engine *engine);
 /* Between plan and batch: draws the guesses of the flight's plan into the sequences' tokens. */
 void drafter_guess(struct engine *engine, struct flight *flight);
 /* After the large model's step was launched: the same step. */

@@ -32,6 +32,7 @@ void engine_options_default(engine_options_t *o) {
       .watermark = 0.01,
       .max_skips = 4,
       .max_preemptions = 3,
+      .swap_space_bytes = -1,
       .max_queue_requests = 1024,
       .max_queue_time_s = 30.0,
   };
@@ -45,11 +46,17 @@ static void publish_stats(engine_t *e) {
   const block_pool_t *pool = e->pool;
   s->num_running = scheduler->running.count;
   s->num_waiting = scheduler->waiting.count;
+  s->num_swapped = scheduler->swapped.count;
   s->blocks_cached = pool->num_cached;
   s->blocks_free = pool->num_free - pool->num_cached;
   s->blocks_used = pool->num_blocks - 1 - pool->num_free;
+  s->host_blocks_free = scheduler->swap.num_free;
+  s->host_blocks_used = scheduler->options.swap.num_blocks - scheduler->swap.num_free;
   s->waiting_tokens = atomic_load(&e->queued_tokens);
   s->preemptions = scheduler->num_preemptions;
+  s->preemptions_swap = scheduler->swap.num_groups_out;
+  s->swapped_out_blocks = scheduler->swap.num_blocks_out;
+  s->swapped_in_blocks = scheduler->swap.num_blocks_in;
   s->recomputed_tokens = scheduler->num_recomputed_tokens;
   s->prefix_queries_tokens = scheduler->prefix_queries_tokens;
   s->prefix_hits_tokens = scheduler->prefix_hits_tokens;
@@ -160,21 +167,24 @@ static int receive(engine_t *e, uint64_t now_ns) {
     e->cancel_epoch_seen = epoch;
     events += abort_cancelled(e, &e->scheduler->running, now_ns);
     events += abort_cancelled(e, &e->scheduler->waiting, now_ns);
+    events += abort_cancelled(e, &e->scheduler->swapped, now_ns);
   }
   return events + expire_waiting(e, now_ns);
 }
 
-static int abort_all(engine_t *e, int error_code) {
+static int end_all(engine_t *e, const group_queue_t *queue, sequence_status_t status,
+                   int error_code) {
   int events = 0;
   uint64_t now_ns = clock_now_ns();
-  group_queue_t *queues[] = {&e->scheduler->running, &e->scheduler->waiting};
-  for (int i = 0; i < 2; i++) {
-    while (queues[i]->head) {
-      engine_finish(e, queues[i]->head, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
-      events++;
-    }
-  }
+  for (; queue->head; events++) engine_finish(e, queue->head, status, error_code, now_ns);
   return events;
+}
+
+static int abort_all(engine_t *e, int error_code) {
+  const scheduler_t *s = e->scheduler;
+  return end_all(e, &s->running, SEQUENCE_FINISHED_ABORTED, error_code) +
+         end_all(e, &s->waiting, SEQUENCE_FINISHED_ABORTED, error_code) +
+         end_all(e, &s->swapped, SEQUENCE_FINISHED_ABORTED, error_code);
 }
 
 static void wake_loop(const engine_t *e, int events) {
@@ -201,9 +211,12 @@ static int step(engine_t *e) {
     return ROOM_SLEEP_MS;
   }
   bool launched = engine_launch(e, t0);
+  events = end_all(e, &e->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, 0);
   uint64_t t1 = clock_now_ns();
   if (e->num_flights == 0) {
     publish_stats(e);
+    wake_loop(e, events);
+    if (e->scheduler->swapped.head) return 0; /* the next plan may let it in */
     return e->scheduler->waiting.head ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
   if (launched && e->num_flights < e->flights_most) return 0;
@@ -211,12 +224,12 @@ static int step(engine_t *e) {
   const flight_t *flight = engine_land(e, &error);
   uint64_t t2 = clock_now_ns();
   if (flight) {
-    events = engine_commit(e, flight, t2);
+    events += engine_commit(e, flight, t2);
     e->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
   } else {
     fail(e, &error);
     engine_land_all(e);
-    events = abort_all(e, ERR_DEVICE_FAILED);
+    events += abort_all(e, ERR_DEVICE_FAILED);
   }
   uint64_t t3 = clock_now_ns();
   e->stats.steps++;

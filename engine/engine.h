@@ -9,6 +9,8 @@
 
 #include "engine/draft.h"
 #include "engine/request.h"
+#include "engine/stats.h"
+#include "engine/swap.h"
 
 typedef struct engine engine_t;
 struct ops; /* ops.h; NULL = chosen by `backend` */
@@ -42,7 +44,9 @@ typedef struct engine_options {
   bool enable_chunked_prefill, enable_prefix_caching;
   bool priority_policy, fair_share;   /* else fcfs; between the tenants of one priority */
   int32_t max_skips, max_preemptions; /* scheduler.h */
-  double watermark;                   /* share of the pool kept free at admission */
+  int64_t swap_space_bytes;           /* of the host pool; -1 = 4 GiB on a GPU that can, else 0 */
+  preemption_mode_t preemption_mode;
+  double watermark; /* share of the pool kept free at admission */
   int32_t max_queue_requests;
   int64_t max_queue_tokens;    /* 0 = 4 x KV capacity */
   double max_queue_time_s;     /* 0 = no bound */
@@ -68,6 +72,7 @@ typedef struct engine_info {
   int32_t max_model_len;          /* effective context */
   int32_t vocab_size;             /* ids a prompt may use: rows of the embedding */
   int32_t block_size, num_blocks; /* num_blocks includes the null block */
+  int32_t num_host_blocks;        /* 0 = no swapping */
   int32_t max_num_seqs, max_num_batched_tokens;
   int32_t primary_eos;
   int32_t num_stop_ids; /* the model's further EOS ids */
@@ -81,25 +86,6 @@ typedef struct engine_info {
   const char *dtype;     /* "bfloat16" */
   const char *architecture;
 } engine_info_t;
-
-/* Counters and gauges, one consistent copy per step (sequence lock). Units: metrics.md. */
-typedef struct engine_stats {
-  int32_t num_running, num_waiting;
-  int32_t blocks_used, blocks_cached, blocks_free; /* sum = num_blocks - 1 */
-  int64_t waiting_tokens;
-  uint64_t steps;
-  uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
-  uint64_t prefix_queries_tokens, prefix_hits_tokens;
-  uint64_t preemptions, recomputed_tokens;
-  uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
-  uint64_t finished_stop, finished_length, finished_abort, finished_error;
-  uint64_t scheduled_tokens;               /* sum over steps */
-  uint64_t overhead_ns;                    /* receive + plan + prepare + commit, sum */
-  uint64_t device_ns;                      /* forward + sample, sum */
-  uint64_t grammar_masks, grammar_mask_ns; /* rows of constrained sequences, time to fill them */
-  uint64_t last_step_ns;                   /* monotonic end of the last step; 0 = none yet */
-  bool busy;                               /* work exists */
-} engine_stats_t;
 
 /* Copies what it needs of the options, starts the engine thread, returns at once: the model loads
  * on the engine thread. 0 or an error for impossible options. */

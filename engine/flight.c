@@ -67,9 +67,29 @@ static bool may_launch(const engine_t *e) {
   return true;
 }
 
+/* How long a block takes to the host, as the back end has measured by now. */
+static void note_swap_rate(engine_t *e) {
+  swap_t *swap = &e->scheduler->swap;
+  if (e->info.num_host_blocks == 0) return;
+  swap->block_ns = e->host_block_bytes * 1e9 / e->ops->swap->rate(e->device);
+}
+
+static void launch_swaps(engine_t *e) {
+  const plan_t *plan = &e->scheduler->plan;
+  CHECK(plan->num_swap_out == 0 || plan->num_swap_in == 0);
+  if (plan->num_swap_out > 0) e->ops->swap->out(e->device, plan->swaps, plan->num_swap_out);
+  if (plan->num_swap_in > 0) e->ops->swap->in(e->device, plan->swaps, plan->num_swap_in);
+  drafter_swap(e);
+}
+
 bool engine_launch(engine_t *e, uint64_t now_ns) {
-  if (!may_launch(e) || scheduler_plan(e->scheduler, now_ns) == 0) return false;
+  if (!may_launch(e)) return false;
+  note_swap_rate(e);
+  int32_t rows = scheduler_plan(e->scheduler, now_ns);
+  launch_swaps(e);
+  if (rows == 0) return false;
   flight_t *f = &e->flights[e->next_flight];
+  f->launched_ns = now_ns;
   scheduler_take_plan(e->scheduler, &f->plan);
   uint64_t planned_ns = clock_now_ns();
   drafter_guess(e, f);
@@ -87,11 +107,25 @@ bool engine_launch(engine_t *e, uint64_t now_ns) {
   return true;
 }
 
+/* What a token of a prefill takes, from steps that are mostly prefills; smoothed. */
+static void note_prefill_rate(engine_t *e, const flight_t *f) {
+  const plan_t *plan = &f->plan;
+  if (e->info.num_host_blocks == 0) return;
+  uint64_t now_ns = clock_now_ns();
+  uint64_t begun_ns = f->launched_ns > e->landed_ns ? f->launched_ns : e->landed_ns;
+  e->landed_ns = now_ns;
+  if (plan->num_tokens < 2 * plan->num_entries) return;
+  double token_ns = (double)(now_ns - begun_ns) / plan->num_tokens;
+  double *mean = &e->scheduler->swap.token_ns;
+  *mean = *mean > 0 ? 0.9 * *mean + 0.1 * token_ns : token_ns;
+}
+
 flight_t *engine_land(engine_t *e, error_t *error) {
   CHECK(e->num_flights > 0);
   flight_t *f = &e->flights[(e->next_flight + e->flights_most - e->num_flights) % e->flights_most];
   e->num_flights--;
   int code = e->ops->end(e->device, error);
+  note_prefill_rate(e, f);
   scheduler_unpin(e->scheduler, &f->plan);
   return code == 0 ? f : NULL;
 }

@@ -16,6 +16,7 @@ enum { FLIGHTS_MAX = 2 };
 typedef struct flight {
   plan_t plan; /* a copy: the scheduler makes the next one meanwhile */
   batch_t *batch;
+  uint64_t launched_ns;
   sample_row_t *sample_rows;       /* [max_num_batched_tokens + max_num_seqs] */
   sample_result_t *sample_results; /* the same */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */

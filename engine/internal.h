@@ -63,7 +63,9 @@ struct engine {
   int32_t num_flights;  /* launched and not committed */
   int32_t next_flight;  /* index of the one that is launched next */
   int32_t flights_most; /* 1 or 2: what the back end takes and the options allow */
-  char *text;           /* detokenizer_out_max bytes for one token */
+  uint64_t landed_ns;   /* when the last step ended */
+  double host_block_bytes;
+  char *text; /* detokenizer_out_max bytes for one token */
   size_t text_max;
   size_t done_bytes_max, step_bytes_max; /* of the event ring */
   beam_work_t beam_work;

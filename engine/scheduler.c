@@ -1,8 +1,8 @@
 /* scheduler.c: stage 4 of 9, waiting queue -> plan (who, how many tokens).
  *
- * Engine thread only; allocates only in scheduler_new. Preemption is by recompute: the victim gives
- * its blocks back, keeps its output and goes to the front of the waiting queue. Next:
- * engine/batch.c.
+ * Engine thread only; allocates only in scheduler_new. A victim of preemption gives its blocks back
+ * and keeps its output: it goes to the front of the waiting queue and is computed again, or its
+ * blocks go to the host (swap.c) and it comes back before anybody new. Next: engine/batch.c.
  */
 #include "engine/scheduler.h"
 
@@ -44,7 +44,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   s->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *s->plan.entries);
   s->plan.copies = calloc((size_t)options->max_num_seqs, sizeof *s->plan.copies);
   if (!s->token_table || !s->block_table || !s->held_text || !s->free_rows || !s->sequences ||
-      !s->plan.entries || !s->plan.copies) {
+      !s->plan.entries || !s->plan.copies || swap_new(s) != 0) {
     scheduler_free(s);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tables of %d sequences",
                      options->max_num_seqs);
@@ -67,6 +67,7 @@ void scheduler_free(scheduler_t *s) {
   free(s->sequences);
   free(s->plan.entries);
   free(s->plan.copies);
+  swap_free(s);
   free(s);
 }
 
@@ -136,23 +137,43 @@ static void plan_add(scheduler_t *s, sequence_t *q, int32_t n) {
   table_written(s, q, n);
 }
 
-/* Back to waiting by recompute: the blocks are given back, tail first, so that much of them may
+/* Forks that have caught up but for their last token draw together, like decodes. */
+static bool is_prefill(const group_t *g) {
+  bool behind = false;
+  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next) {
+    if (!sequence_is_live(q)) continue;
+    behind = behind || q->num_computed_tokens < sequence_num_tokens(q) - 1;
+  }
+  return g->forked ? behind : sequence_in_prefill(&g->sequence);
+}
+
+/* All is computed again: what it had goes as if it had never run. */
+static void forget_computed(scheduler_t *s, sequence_t *q) {
+  s->num_recomputed_tokens += (uint64_t)q->num_computed_tokens;
+  q->recomputes = q->recomputes || q->num_computed_tokens > q->num_cached_tokens;
+  q->num_computed_tokens = 0;
+  q->num_prefill_tokens = sequence_num_planned(q);
+}
+
+/* Back to the queue, or to the host. The blocks are given back tail first, so that much of them may
  * still be found when it resumes. */
 static void preempt(scheduler_t *s, group_t *victim) {
   plan_remove(s, victim);
+  /* Forks that catch up share blocks that are not filled yet: only a prefill finds these again. */
+  bool catches_up = victim->forked && is_prefill(victim);
+  bool swaps = !catches_up && swap_chosen(s, victim);
+  if (swaps) swap_out(s, victim);
   for (sequence_t *q = &victim->sequence; q; q = q->next) {
     if (!sequence_is_live(q)) continue;
-    s->num_recomputed_tokens += (uint64_t)q->num_computed_tokens;
     table_release(s, q);
-    q->recomputes = q->recomputes || q->num_computed_tokens > q->num_cached_tokens;
-    q->num_computed_tokens = 0;
-    q->num_prefill_tokens = sequence_num_planned(q);
-    sequence_set_status(q, SEQUENCE_WAITING);
+    if (!swaps) forget_computed(s, q);
+    sequence_set_status(q, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
   }
   queue_remove(&s->running, victim);
-  group_t *position = s->waiting.head;
+  group_queue_t *queue = swaps ? &s->swapped : &s->waiting;
+  group_t *position = queue->head;
   while (position && runs_before(s, position, victim)) position = position->next;
-  queue_insert_before(&s->waiting, position, victim);
+  queue_insert_before(queue, position, victim);
   victim->num_preemptions++;
   s->num_preemptions++;
   s->plan.num_preempted++;
@@ -177,16 +198,6 @@ static group_t *choose_victim(const scheduler_t *s, group_t *asker) {
     if (!victim || runs_before(s, victim, g)) victim = g;
   }
   return victim;
-}
-
-/* Forks that have caught up but for their last token draw together, like decodes. */
-static bool is_prefill(const group_t *g) {
-  bool behind = false;
-  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next) {
-    if (!sequence_is_live(q)) continue;
-    behind = behind || q->num_computed_tokens < sequence_num_tokens(q) - 1;
-  }
-  return g->forked ? behind : sequence_in_prefill(&g->sequence);
 }
 
 /* Beams are ranked against each other, so they draw in the same step: after a preemption none takes
@@ -317,9 +328,7 @@ static bool plan_running(scheduler_t *s, bool prefill) {
   return true;
 }
 
-/* Tokens whose blocks are taken at admission: those that are known, or all that there may ever be
- * when the group is protected. */
-static int32_t tokens_reserved(const scheduler_t *s, const sequence_t *q) {
+int32_t scheduler_tokens_reserved(const scheduler_t *s, const sequence_t *q) {
   int32_t known = sequence_num_tokens(q), most = s->options.max_model_len;
   const group_t *g = q->group;
   bool alone = g->forked || group_num_running(g) == 1; /* else its forks reserve for themselves */
@@ -330,7 +339,7 @@ static int32_t tokens_reserved(const scheduler_t *s, const sequence_t *q) {
 
 /* Whether q can be admitted with this match. */
 static bool fits(const scheduler_t *s, const sequence_t *q, const prefix_match_t *match) {
-  int32_t num_tokens = sequence_num_tokens(q), reserved = tokens_reserved(s, q);
+  int32_t num_tokens = sequence_num_tokens(q), reserved = scheduler_tokens_reserved(s, q);
   int32_t watermark = s->running.count > 1 ? s->options.watermark_blocks : 0;
   int32_t need = scheduler_blocks_for(s, reserved) - match->num_blocks + match->num_unused;
   /* A prompt is planned whole if that is asked for; what forks have to catch up with is no prompt,
@@ -354,7 +363,7 @@ static bool admit_sequence(scheduler_t *s, sequence_t *q, bool copies) {
   int32_t n = blocked ? 0 : chunk_size(s, q, budget_left(s));
   /* The whole prompt's blocks are taken now, or two admissions could count on the same free one. */
   bool whole = s->options.reserve_full || blocked || is_protected(s, q->group);
-  table_admit(s, q, &match, whole ? tokens_reserved(s, q) : match.num_cached + n);
+  table_admit(s, q, &match, whole ? scheduler_tokens_reserved(s, q) : match.num_cached + n);
   if (!q->recomputes) q->num_cached_tokens = match.num_cached;
   if (n > 0) plan_add(s, q, n);
   return true;
@@ -423,7 +432,7 @@ static int32_t count_running(const scheduler_t *s) {
 static bool surely_fits(const scheduler_t *s, const group_t *g) {
   int64_t need = 0;
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
-    if (sequence_is_live(q)) need += scheduler_blocks_for(s, tokens_reserved(s, q));
+    if (sequence_is_live(q)) need += scheduler_blocks_for(s, scheduler_tokens_reserved(s, q));
   }
   return need + s->options.watermark_blocks <= s->pool->num_free;
 }
@@ -467,16 +476,40 @@ static void admit_waiting(scheduler_t *s, uint64_t now_ns) {
   }
 }
 
+/* Those on the host come back in order, and nobody new is let in before the last of them. */
+static void plan_swapped(scheduler_t *s) {
+  int32_t num_seqs = count_running(s);
+  for (group_t *g = s->swapped.head, *next, *none = NULL; g; g = next) {
+    next = g->next;
+    int32_t count = group_num_running(g);
+    bool room = num_seqs + count <= s->options.max_num_seqs && count <= budget_left(s);
+    swap_verdict_t verdict = room && !is_in_flight(g) ? swap_verdict(s, g) : SWAP_LATER;
+    if (verdict == SWAP_LATER) return;
+    queue_remove(&s->swapped, g);
+    queue_push_tail(verdict == SWAP_OK ? &s->running : &s->ignored, g);
+    if (verdict == SWAP_NEVER) continue;
+    swap_in(s, g);
+    for (sequence_t *q = &g->sequence; q; q = q->next) {
+      if (sequence_is_live(q)) sequence_set_status(q, SEQUENCE_RUNNING);
+    }
+    bool planned = is_prefill(g) ? plan_prefill(s, g, &none) : plan_decode(s, g, &none);
+    CHECK(planned); /* its blocks are there: nobody has to go for it */
+    num_seqs += count;
+  }
+}
+
 int32_t scheduler_plan(scheduler_t *s, uint64_t now_ns) {
   plan_t *plan = &s->plan;
   scheduler_unpin(s, plan); /* unless scheduler_take_plan has taken them along */
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
+  plan->num_swap_out = plan->num_swap_in = 0;
   if (plan_running(s, false)) plan_running(s, true);
   /* The asker itself had to go, and it was the first: those who shared its blocks go on. */
   if (plan->num_preempted > 0 && plan->num_entries == 0 && s->running.head) {
     if (plan_running(s, false)) plan_running(s, true);
   }
-  if (plan->num_preempted == 0) admit_waiting(s, now_ns);
+  if (plan->num_preempted == 0) plan_swapped(s);
+  if (plan->num_preempted == 0 && !s->swapped.head) admit_waiting(s, now_ns);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *q = plan->entries[i].sequence;
     q->num_computed_tokens += plan->entries[i].num_tokens;
@@ -490,6 +523,7 @@ void scheduler_take_plan(scheduler_t *s, plan_t *out) {
   plan_t *plan = &s->plan, taken = *plan;
   taken.entries = out->entries;
   taken.copies = out->copies;
+  taken.swaps = NULL; /* launched already */
   memcpy(taken.entries, plan->entries, (size_t)plan->num_entries * sizeof *plan->entries);
   memcpy(taken.copies, plan->copies, (size_t)plan->num_copies * sizeof *plan->copies);
   plan->num_copies = 0;
@@ -514,6 +548,7 @@ void scheduler_fork(scheduler_t *s, group_t *group) {
 void scheduler_finish_sequence(scheduler_t *s, sequence_t *q, sequence_status_t status) {
   sequence_set_status(q, status);
   table_release(s, q);
+  swap_release(s, q);
   table_give_row(s, q);
 }
 
@@ -521,6 +556,7 @@ void scheduler_finish(scheduler_t *s, group_t *group, sequence_status_t status) 
   for (sequence_t *q = &group->sequence; q; q = q->next) {
     if (!sequence_is_live(q)) continue;
     table_release(s, q);
+    swap_release(s, q);
     sequence_set_status(q, status);
   }
   queue_remove(group->queue, group);

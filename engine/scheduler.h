@@ -11,6 +11,7 @@
 #include "engine/block.h"
 #include "engine/draft.h"
 #include "engine/sequence.h"
+#include "engine/swap.h"
 
 enum {
   FAIR_TENANTS = 1024,    /* by hash; two that collide share */
@@ -31,6 +32,7 @@ typedef struct scheduler_options {
   bool fair_share;                      /* between tenants of one priority */
   int32_t max_skips;       /* how often others may pass one that does not fit; 0 = strict order */
   int32_t max_preemptions; /* after so many a group is protected; 0 = never */
+  swap_options_t swap;
 } scheduler_options_t;
 
 typedef struct plan_entry {
@@ -62,14 +64,17 @@ typedef struct plan {
   int32_t num_entries;
   plan_copy_t *copies; /* [max_num_seqs]: copy-on-write, partial reuse */
   int32_t num_copies;
-  int32_t num_tokens;    /* sum of chunks <= max_num_batched_tokens */
-  int32_t num_preempted; /* groups sent back to waiting while planning */
+  block_swap_t *swaps; /* [blocks of the host pool]: made before the copies, each plan's own */
+  int32_t num_swap_out, num_swap_in; /* one of them is 0 */
+  int32_t num_tokens;                /* sum of chunks <= max_num_batched_tokens */
+  int32_t num_preempted;             /* groups sent back to waiting or swapped out while planning */
 } plan_t;
 
 typedef struct scheduler {
   scheduler_options_t options;
   block_pool_t *pool;
-  group_queue_t waiting, running;
+  group_queue_t waiting, running, swapped;
+  group_queue_t ignored; /* swapped ones that can never come back: the caller ends them */
   /* rows: a sequence holds one from the first admission of its group to its end, also while
    * preempted; so a fork always finds a row and an object */
   int32_t num_rows;
@@ -81,6 +86,7 @@ typedef struct scheduler {
   int32_t num_free_rows;
   sequence_t *sequences;      /* [num_rows] of groups that have several */
   sequence_t *free_sequences; /* linked by `next` */
+  swap_t swap;
   plan_t plan;
   /* fair share, in tokens: where each tenant's next request starts, where the running ones did */
   uint64_t fair_end[FAIR_TENANTS], fair_now;
@@ -97,7 +103,8 @@ void scheduler_free(scheduler_t *scheduler);
 void scheduler_add(scheduler_t *scheduler, group_t *group);
 
 /* Makes the plan of the next step in scheduler->plan: takes blocks, preempts, admits, and raises
- * num_computed_tokens by what is planned. Returns the number of entries; 0 = nothing can run. */
+ * num_computed_tokens by what is planned. Returns the number of entries; 0 = nothing can run. The
+ * swaps of a plan have to be launched also then, and before the next plan is made. */
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns);
 
 /* Moves the plan that was just made to `out`, whose arrays have the same room, and with it the duty
@@ -128,6 +135,9 @@ void scheduler_land(const plan_entry_t *entry);
 /* The last guesses of a landed entry were wrong: their slots are as good as never written. */
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
 
+/* Tokens whose blocks are taken when q is let in, or comes back: those that are known, or all that
+ * there may ever be when its group is protected. */
+int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *q);
 /* Blocks that a sequence of `num_tokens` tokens takes. */
 int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens);
 

@@ -13,11 +13,11 @@
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
 typedef enum sequence_status {
-  SEQUENCE_NEW,              /* made, not queued */
-  SEQUENCE_WAITING,          /* not admitted yet, or preempted by recompute: no blocks */
-  SEQUENCE_RUNNING,          /* admitted: blocks on the device; may get 0 tokens in a step */
-  SEQUENCE_SWAPPED,          /* preempted by swap: blocks on the host (no back end uses it yet) */
-  SEQUENCE_FINISHED_STOPPED, /* EOS, stop id, stop string */
+  SEQUENCE_NEW,                    /* made, not queued */
+  SEQUENCE_WAITING,                /* not admitted yet, or preempted by recompute: no blocks */
+  SEQUENCE_RUNNING,                /* admitted: blocks on the device; may get 0 tokens in a step */
+  SEQUENCE_SWAPPED,                /* preempted by swap: blocks on the host */
+  SEQUENCE_FINISHED_STOPPED,       /* EOS, stop id, stop string */
   SEQUENCE_FINISHED_LENGTH_CAPPED, /* max_tokens or the context */
   SEQUENCE_FINISHED_ABORTED,       /* client gone, deadline, shutdown, engine error */
   SEQUENCE_FINISHED_IGNORED,       /* can never run: needs more blocks than the pool has */
@@ -35,6 +35,8 @@ typedef struct sequence {
   int32_t *tokens; /* [M] prompt then output; NULL while no row is held */
   int32_t *blocks; /* [K] block table row */
   int32_t num_blocks;
+  int32_t *host_blocks; /* [K] what it has on the host; NULL without a host pool */
+  int32_t num_host_blocks;
   /* counters, engine.md names: 0 <= num_cached <= num_computed <= num_tokens */
   int32_t num_prompt_tokens, num_output_tokens;
   int32_t num_prefill_tokens;      /* PREFILL while num_computed < this */

@@ -18,6 +18,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
 static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
+static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
 __attribute__((format(printf, 2, 3))) static void say(engine_t *e, const char *format, ...) {
@@ -121,6 +122,7 @@ static int32_t choose_block_size(const engine_t *e) {
 
 typedef struct memory_plan {
   kv_cache_desc_t kv;
+  int32_t num_host_blocks;
   step_limits_t limits;
   size_t weight_bytes, workspace_bytes, kv_bytes, free_bytes;
   int32_t max_model_len;
@@ -128,6 +130,25 @@ typedef struct memory_plan {
 
 static bool is_on_host(const engine_t *e) {
   return strcmp(e->ops->name, "cuda") != 0;
+}
+
+/* Bytes of host memory for blocks of preempted requests; a pool on the host needs none. */
+static int64_t swap_space(const engine_t *e) {
+  if (e->options.swap_space_bytes >= 0) return e->options.swap_space_bytes;
+  return e->ops->swap && !is_on_host(e) ? SWAP_SPACE_DEFAULT : 0;
+}
+
+static int check_swap(const engine_t *e, error_t *error) {
+  if (swap_space(e) > 0 && !e->ops->swap) {
+    return error_set(error, ERR_CONFIGURATION, "swap_space",
+                     "swap_space is %g GiB; %s cannot swap, so it must be 0",
+                     (double)swap_space(e) / GIB, e->ops->name);
+  }
+  if (swap_space(e) > 0 || e->options.preemption_mode != PREEMPT_SWAP) return 0;
+  return error_set(
+      error, ERR_CONFIGURATION, "preemption_mode",
+      "preemption_mode is swap and swap_space is 0 on %s; it must be recompute or auto",
+      e->ops->name);
 }
 
 /* Share of the free memory to use: a host has other tenants, a GPU has none. */
@@ -301,6 +322,34 @@ static int load_model(engine_t *e, const memory_plan_t *plan, int32_t dtype, err
   return code;
 }
 
+/* The host pool; nobody has asked for the default one, so it need not be there. */
+static int make_swap_space(engine_t *e, memory_plan_t *plan, error_t *error) {
+  int64_t bytes = swap_space(e);
+  if (bytes == 0) return 0;
+  size_t one = e->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(e, &plan->kv, 1);
+  int64_t count = bytes / (int64_t)one;
+  bool asked = e->options.swap_space_bytes > 0;
+  if (!asked && count > plan->kv.num_blocks) count = plan->kv.num_blocks;
+  if (count > INT32_MAX / 2) count = INT32_MAX / 2;
+  if (count == 0) {
+    return error_set(error, ERR_CONFIGURATION, "swap_space",
+                     "swap_space is %lld bytes; a block of %d tokens takes %zu", (long long)bytes,
+                     plan->kv.block_size, one);
+  }
+  int code = e->ops->swap->pool(e->device, (int32_t)count, error);
+  if (!code) code = drafter_swap_pool(e, (int32_t)count, error);
+  if (code == ERR_NO_MEMORY && !asked) {
+    say(e, "warning: no host memory to swap to: %s", error->message);
+    return 0;
+  }
+  if (code) return code;
+  plan->num_host_blocks = (int32_t)count;
+  e->host_block_bytes = (double)one;
+  say(e, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
+      (double)one * (double)count / GIB, (int)count, e->ops->swap->rate(e->device) / 1e9);
+  return 0;
+}
+
 static int draw_secret(const engine_t *e, uint64_t secret[2], error_t *error) {
   if (e->options.seed) {
     secret[0] = e->options.seed;
@@ -335,6 +384,7 @@ static int make_tables(engine_t *e, const memory_plan_t *plan, error_t *error) {
       .fair_share = o->fair_share,
       .max_skips = o->max_skips,
       .max_preemptions = o->max_preemptions,
+      .swap = {.num_blocks = plan->num_host_blocks, .mode = o->preemption_mode},
   };
   code = scheduler_new(&options, e->pool, &e->scheduler, error);
   if (code) return code;
@@ -382,6 +432,7 @@ static void fill_info(engine_t *e, const memory_plan_t *plan) {
       .vocab_size = bp->vocab_size,
       .block_size = plan->kv.block_size,
       .num_blocks = plan->kv.num_blocks,
+      .num_host_blocks = plan->num_host_blocks,
       .max_num_seqs = e->options.max_num_seqs,
       .max_num_batched_tokens = e->options.max_num_batched_tokens,
       .primary_eos = bp->primary_eos,
@@ -423,10 +474,12 @@ int engine_start(engine_t *e, error_t *error) {
   if (code) return code;
   code = open_device(e, error);
   if (!code) code = check_model(e, error);
+  if (!code) code = check_swap(e, error);
   if (!code) code = choose_dtype(e, &dtype, error);
   if (!code) code = drafter_read(e, error);
   if (!code) code = plan_memory(e, &plan, error);
   if (!code) code = load_model(e, &plan, dtype, error);
+  if (!code) code = make_swap_space(e, &plan, error);
   if (!code) code = make_tables(e, &plan, error);
   if (!code) code = engine_rehearse(e, error);
   if (!code && e->ops->report && e->options.log) {

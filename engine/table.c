@@ -14,6 +14,7 @@ static void take_row(scheduler_t *s, sequence_t *q) {
   q->row = s->free_rows[--s->num_free_rows];
   q->tokens = &s->token_table[(size_t)q->row * (size_t)s->options.max_model_len];
   q->blocks = &s->block_table[(size_t)q->row * (size_t)s->table_stride];
+  q->host_blocks = swap_table(s, q->row);
   q->detokenizer.held = &s->held_text[(size_t)q->row * STOP_STRING_BYTES_MAX];
 }
 
@@ -42,7 +43,7 @@ void table_give_row(scheduler_t *s, sequence_t *q) {
   s->free_rows[s->num_free_rows++] = q->row;
   q->row = -1;
   q->tokens = NULL;
-  q->blocks = NULL;
+  q->blocks = q->host_blocks = NULL;
 }
 
 void table_give_rows(scheduler_t *s, group_t *group) {
@@ -82,10 +83,6 @@ static const int32_t *ids_at(const scheduler_t *s, const sequence_t *q, int32_t 
   return &q->tokens[(size_t)index * (size_t)s->pool->block_size];
 }
 
-static bool is_unused(const block_t *b) {
-  return b->ref_count == 0 && b->pins == 0;
-}
-
 /* The longest run of known full blocks. The last token is never taken from the cache: it yields the
  * logits. */
 prefix_match_t table_match(const scheduler_t *s, sequence_t *q) {
@@ -101,7 +98,7 @@ prefix_match_t table_match(const scheduler_t *s, sequence_t *q) {
     if (block < 0) break;
     const block_t *b = &pool->blocks[block];
     q->blocks[match.num_blocks++] = block;
-    match.num_unused += is_unused(b);
+    match.num_unused += !block_is_held(b);
     if (match.num_valid == i && b->identity.num_valid == bs) match.num_valid++;
   }
   match.num_cached = match.num_valid * bs;
@@ -110,14 +107,14 @@ prefix_match_t table_match(const scheduler_t *s, sequence_t *q) {
   match.partial = prefix_find_partial(pool, place_of(s, q, i), ids_at(s, q, i), rows_max);
   if (match.partial.rows == 0) return match;
   match.num_cached += match.partial.rows;
-  match.num_unused += is_unused(&pool->blocks[match.partial.block]);
+  match.num_unused += !block_is_held(&pool->blocks[match.partial.block]);
   return match;
 }
 
 void table_match_whole(const scheduler_t *s, prefix_match_t *match) {
   if (match->partial.rows == 0) return;
   match->num_cached -= match->partial.rows;
-  match->num_unused -= is_unused(&s->pool->blocks[match->partial.block]);
+  match->num_unused -= !block_is_held(&s->pool->blocks[match->partial.block]);
   match->partial.rows = 0;
 }
 
@@ -127,18 +124,22 @@ static void plan_copy(scheduler_t *s, sequence_t *q, int32_t src, int32_t dst, i
   s->plan.copies[s->plan.num_copies++] = (plan_copy_t){{src, dst, rows}, q};
 }
 
-/* Keys every block whose ids are known, until one has a twin. */
-static void claim(scheduler_t *s, sequence_t *q) {
+void table_claim(scheduler_t *s, sequence_t *q, int32_t num_full) {
   block_pool_t *pool = s->pool;
-  int32_t num_full = sequence_num_tokens(q) / pool->block_size;
+  int32_t bs = pool->block_size;
   if (!shares_content(s, q)) return;
   while (q->num_published < num_full && q->num_published < q->num_blocks) {
-    int32_t i = q->num_published, block = q->blocks[i];
-    prefix_place_t place = place_of(s, q, i);
-    block_key_t key = prefix_key(pool, place, ids_at(s, q, i));
-    if (prefix_find(pool, &key, place, ids_at(s, q, i)) >= 0) return;
-    prefix_publish(pool, block, &key, place, ids_at(s, q, i));
-    pool->blocks[block].filler = q;
+    int32_t i = q->num_published;
+    block_t *b = &pool->blocks[q->blocks[i]];
+    if (!b->identity.keyed) { /* else it was found, or a fork was faster */
+      prefix_place_t place = place_of(s, q, i);
+      block_key_t key = prefix_key(pool, place, ids_at(s, q, i));
+      if (prefix_find(pool, &key, place, ids_at(s, q, i)) >= 0) return;
+      prefix_publish(pool, q->blocks[i], &key, place, ids_at(s, q, i));
+      bool whole = (i + 1) * bs <= q->num_computed_tokens;
+      if (whole) b->identity.num_valid = bs;
+      b->filler = whole ? NULL : q;
+    }
     q->num_published++;
   }
 }
@@ -155,7 +156,7 @@ void table_admit(scheduler_t *s, sequence_t *q, const prefix_match_t *match, int
     block_unpin(s->pool, match->partial.block);
     q->num_computed_tokens += match->partial.rows;
   }
-  claim(s, q);
+  table_claim(s, q, sequence_num_tokens(q) / bs);
 }
 
 /* What the chunk computed in blocks that this sequence fills is valid now. */

@@ -30,6 +30,10 @@ void table_match_whole(const scheduler_t *s, prefix_match_t *match);
  * has checked that the pool has room. */
 void table_admit(scheduler_t *s, sequence_t *q, const prefix_match_t *match, int32_t num_tokens);
 
+/* Keys the first num_full blocks, whose ids are known, until one has a twin: what q has computed is
+ * valid, the rest is q's to fill. */
+void table_claim(scheduler_t *s, sequence_t *q, int32_t num_full);
+
 /* -- growth -- */
 /* Passes blocks that another sequence fills, as far as they are valid. False: the next one is still
  * being filled, nothing can be computed in this step. */

@@ -188,4 +188,5 @@ void client_check_idle(client_t *c) {
   }
   cr_assert(!s.busy && s.num_running == 0 && s.num_waiting == 0);
   cr_assert(s.blocks_used == 0, "%d blocks are still held", s.blocks_used);
+  cr_assert(s.num_swapped == 0 && s.host_blocks_used == 0, "the host pool is still in use");
 }

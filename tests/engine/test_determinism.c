@@ -2,12 +2,11 @@
  *
  * A few hundred mixed requests (greedy, seeded sampling, penalties, logprobs) go through the real
  * engine on the CPU back end under several configurations: batch composition, chunk size, threads,
- * prefix cache on and off, guessed tokens, a pool so small that sequences are preempted. Tokens and
- * logprobs must be those of each request running alone.
+ * prefix cache on and off, guessed tokens, a pool so small that sequences are preempted, to be
+ * computed again or to be swapped. Tokens and logprobs must be those of each request running alone.
  */
 #include "tests/engine/client.h"
-
-#include "engine/ops.h"
+#include "tests/engine/swap_double.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -66,17 +65,20 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
   const struct {
     const char *name;
     int threads, seqs, budget, blocks, guesses;
-    bool cache;
+    bool cache, swap;
   } variants[] = {
-      {"16 at once", 2, 16, 128, 600, 0, false},
-      {"with the prefix cache", 2, 16, 128, 600, 0, true},
-      {"chunks of 17", 1, 16, 17, 600, 0, true},
-      {"three threads, 64 at once", 3, 64, 256, 900, 0, true},
-      {"preempted", 2, 16, 64, 80, 3, true},
-      {"two at a time, guessing", 7, 2, 33, 600, 7, true},
+      {"16 at once", 2, 16, 128, 600, 0, false, false},
+      {"with the prefix cache", 2, 16, 128, 600, 0, true, false},
+      {"chunks of 17", 1, 16, 17, 600, 0, true, false},
+      {"three threads, 64 at once", 3, 64, 256, 900, 0, true, false},
+      {"preempted", 2, 16, 64, 80, 3, true, false},
+      {"swapped", 2, 16, 64, 80, 3, true, true},
+      {"swapped without a cache", 2, 16, 64, 70, 0, false, true},
+      {"two at a time, guessing", 7, 2, 33, 600, 7, true, false},
   };
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
-    engine_options_t o = client_options(&ops_cpu);
+    engine_options_t o = client_options(variants[v].swap ? swap_double_ops() : &ops_cpu);
+    if (variants[v].swap) o.swap_space_bytes = (int64_t)1 << 26, o.preemption_mode = PREEMPT_SWAP;
     o.num_threads = variants[v].threads;
     o.max_num_seqs = variants[v].seqs;
     o.max_num_batched_tokens = variants[v].budget;
@@ -86,8 +88,11 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
     o.draft = (draft_options_t){.tokens_max = variants[v].guesses, .match_min = 1, .match_max = 3};
     client_t *c = run_all(&o);
     expect_same(alone, c, variants[v].name);
-    if (strcmp(variants[v].name, "preempted") == 0) cr_assert(client_stats(c).preemptions > 0);
-    cr_assert((client_stats(c).draft_tokens > 0) == (variants[v].guesses > 0));
+    engine_stats_t s = client_stats(c);
+    cr_assert(s.preemptions > 0 || variants[v].blocks > 80);
+    cr_assert(s.preemptions_swap == (variants[v].swap ? s.preemptions : 0));
+    cr_assert(!variants[v].swap || s.recomputed_tokens == 0);
+    cr_assert((s.draft_tokens > 0) == (variants[v].guesses > 0));
     client_check_idle(c);
     client_free(c);
   }

@@ -5,13 +5,13 @@
 #include <signal.h>
 #include <string.h>
 
-/* Rows from, columns to; N W R S | stopped length aborted ignored. A waiting sequence may stop when
- * it was preempted with its last token in flight. */
+/* Rows from, columns to; N W R S | stopped length aborted ignored. A waiting or swapped
+ * sequence may stop when it was preempted with its last token in flight. */
 static const char *const contract[SEQUENCE_STATUS_COUNT] = {
     [SEQUENCE_NEW] = ".xx....x",
     [SEQUENCE_WAITING] = "..x.xxxx",
     [SEQUENCE_RUNNING] = ".x.xxxx.",
-    [SEQUENCE_SWAPPED] = ".xx...xx",
+    [SEQUENCE_SWAPPED] = "..x.xxxx",
     [SEQUENCE_FINISHED_STOPPED] = "........",
     [SEQUENCE_FINISHED_LENGTH_CAPPED] = "........",
     [SEQUENCE_FINISHED_ABORTED] = "........",

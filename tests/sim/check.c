@@ -185,7 +185,7 @@ static void check_left_out(const scheduler_t *s) {
   }
 }
 
-static int32_t count_sequences(const scheduler_t *s) {
+int32_t check_num_sequences(const scheduler_t *s) {
   int32_t count = 0;
   for (const group_t *g = s->running.head; g; g = g->next) {
     int32_t live = 0;
@@ -211,8 +211,8 @@ static void check_queue_of(const scheduler_t *s) {
     }
   }
   int32_t left = o->max_num_batched_tokens - s->plan.num_tokens;
-  if (!head || s->plan.num_preempted > 0 || left == 0 ||
-      check_track(&head->sequence)->num_streams > 1 || count_sequences(s) == o->max_num_seqs ||
+  if (!head || s->swapped.head || s->plan.num_preempted > 0 || left == 0 ||
+      check_track(&head->sequence)->num_streams > 1 || check_num_sequences(s) == o->max_num_seqs ||
       head->sequence.num_in_flight_tokens > 0 ||
       (head->sequence.row < 0 && s->num_free_rows == 0)) { /* preempted ones hold them all */
     return;
@@ -244,13 +244,14 @@ void check_step(const batch_t *b) {
   REQUIRE(total == plan->num_tokens && total == b->num_tokens && total <= o->max_num_batched_tokens,
           "a step of %d tokens, planned %d, budget %d", b->num_tokens, total,
           o->max_num_batched_tokens);
-  REQUIRE(plan->num_entries == b->num_reqs && count_sequences(s) <= o->max_num_seqs &&
-              plan->num_entries <= count_sequences(s),
-          "a step of %d rows, %d sequences run, at most %d", b->num_reqs, count_sequences(s),
+  REQUIRE(plan->num_entries == b->num_reqs && check_num_sequences(s) <= o->max_num_seqs &&
+              plan->num_entries <= check_num_sequences(s),
+          "a step of %d rows, %d sequences run, at most %d", b->num_reqs, check_num_sequences(s),
           o->max_num_seqs);
   note_admitted(s);
   check_left_out(s);
   check_queue_of(s);
+  host_pool_check_step(s);
   for (int32_t r = 0; r < plan->num_entries; r++) {
     check_track(plan->entries[r].sequence)->in_plan = false;
     check_stream(plan->entries[r].sequence)->in_plan = false;
@@ -333,18 +334,20 @@ static void check_queues(engine_t *e) {
   uint64_t rows = 0;
   int32_t num_running = check_queue(e, &s->running, SEQUENCE_RUNNING, &rows);
   int32_t num_waiting = check_queue(e, &s->waiting, SEQUENCE_WAITING, &rows);
+  int32_t num_swapped = check_queue(e, &s->swapped, SEQUENCE_SWAPPED, &rows);
   int32_t held = __builtin_popcountll(rows);
   REQUIRE(held + s->num_free_rows == s->num_rows, "%d rows are held, %d are free, of %d", held,
           s->num_free_rows, s->num_rows);
   for (int32_t i = 0; i < s->num_free_rows; i++) {
     REQUIRE(!(rows >> s->free_rows[i] & 1), "row %d is held and free", s->free_rows[i]);
   }
-  REQUIRE(num_running + num_waiting == e->num_live, "I11: %d running, %d waiting, %d live",
-          num_running, num_waiting, e->num_live);
+  REQUIRE(num_running + num_waiting + num_swapped == e->num_live,
+          "I11: %d running, %d waiting, %d swapped, %d live", num_running, num_waiting, num_swapped,
+          e->num_live);
   int32_t queued = 0;
   int64_t queued_tokens = 0;
-  const group_queue_t *queues[] = {&s->waiting, &s->running};
-  for (int i = 0; i < 2; i++) {
+  const group_queue_t *queues[] = {&s->waiting, &s->running, &s->swapped};
+  for (int i = 0; i < 3; i++) {
     for (const group_t *g = queues[i]->head; g; g = g->next) {
       const track_t *k = check_track(&g->sequence);
       if (k->was_landed) continue;
@@ -368,6 +371,8 @@ static void check_stats(const engine_t *e) {
   bool quiet = s.steps == before.steps && e->num_flights > 0;
   REQUIRE(quiet || (s.num_running == e->scheduler->running.count &&
                     s.num_waiting == e->scheduler->waiting.count && s.blocks_used == used &&
+                    s.num_swapped == e->scheduler->swapped.count &&
+                    s.host_blocks_free == e->scheduler->swap.num_free &&
                     s.blocks_cached == pool->num_cached &&
                     s.blocks_free == pool->num_free - pool->num_cached),
           "I11: the gauges are not the state");
@@ -403,6 +408,7 @@ void check_turn(void) {
   note_admitted(e->scheduler);
   check_queues(e);
   check_pool(e);
+  host_pool_check(e);
   check_stats(e);
 }
 

@@ -124,6 +124,7 @@ void check_pool(const engine_t *e) {
   count_pins(e);
   count_references(&e->scheduler->running);
   count_references(&e->scheduler->waiting);
+  count_references(&e->scheduler->swapped);
   check_free_queue(pool);
   REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&
               !pool->blocks[0].identity.unique_id,

@@ -30,6 +30,7 @@ struct device {
   uint64_t *shadow;  /* [slots] */
   uint64_t *written; /* [slots] step that wrote it last */
   int64_t num_slots;
+  sim_host_t host;
   int32_t block_size, drawn_max;
   const batch_t *batch;
   uint64_t launched, ended; /* steps */
@@ -44,6 +45,16 @@ static uint64_t reads;
 
 uint64_t device_hash_at(int64_t slot) {
   return device->shadow[slot];
+}
+
+uint64_t *device_slots(device_t *d, int32_t block) {
+  int64_t first = (int64_t)block * d->block_size;
+  REQUIRE(block > 0 && first < d->num_slots, "there is no block %d", block);
+  return &d->shadow[first];
+}
+
+sim_host_t *device_host(device_t *d) {
+  return d ? &d->host : &device->host;
 }
 
 uint64_t device_reads(void) {
@@ -67,6 +78,7 @@ static int sim_open(const device_options_t *options, device_t **out, error_t *er
 
 static void sim_close(device_t *d) {
   for (int i = 0; i < d->num_buffers; i++) free(d->buffers[i]);
+  free(d->host.slots);
   free(d->shadow);
   free(d->written);
   for (int i = 0; i < 2; i++) {
@@ -113,6 +125,7 @@ static size_t sim_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
 static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
   d->num_slots = (int64_t)desc->num_blocks * desc->block_size;
   d->block_size = desc->block_size;
+  d->host.block_size = desc->block_size;
   d->shadow = calloc((size_t)d->num_slots, sizeof *d->shadow);
   d->written = calloc((size_t)d->num_slots, sizeof *d->written);
   return d->shadow && d->written ? 0 : no_memory(error);
@@ -441,6 +454,7 @@ static void no_logits(device_t *d, float *out, int32_t rows) {
 ops_t ops_sim = {
     .name = "simulated",
     .pipeline_depth = 1,
+    .swap = &sim_swap_ops,
     .open = sim_open,
     .close = sim_close,
     .describe = sim_describe,

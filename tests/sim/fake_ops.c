@@ -25,6 +25,7 @@ enum { DEPTH_MAX = 2 };
 
 struct device {
   uint64_t *shadow; /* [slots] hash of the prefix up to the token stored there; 0 = never written */
+  uint64_t *host;   /* the same, of the host pool */
   int64_t num_slots;
   int32_t block_size, vocab_size;
   const batch_t *batch;
@@ -108,6 +109,7 @@ static int fake_open(const device_options_t *options, device_t **out, error_t *e
 static void fake_close(device_t *d) {
   for (int i = 0; i < d->num_buffers; i++) free(d->buffers[i]);
   free(d->shadow);
+  free(d->host);
   free(d);
 }
 
@@ -150,6 +152,33 @@ static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *erro
   d->shadow = calloc((size_t)d->num_slots, sizeof *d->shadow);
   return d->shadow ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
 }
+
+static int fake_pool(device_t *d, int32_t num_blocks, error_t *error) {
+  d->host = calloc((size_t)num_blocks * (size_t)d->block_size, sizeof *d->host);
+  return d->host ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+}
+
+static double fake_rate(const device_t *d) {
+  (void)d;
+  return fake_settings.swap_rate > 0 ? fake_settings.swap_rate : 1e12;
+}
+
+static void fake_out(device_t *d, const block_swap_t *swaps, int32_t count) {
+  size_t bs = (size_t)d->block_size, bytes = bs * sizeof *d->host;
+  for (int32_t i = 0; i < count; i++) {
+    memcpy(&d->host[(size_t)swaps[i].host * bs], &d->shadow[(size_t)swaps[i].device * bs], bytes);
+  }
+}
+
+static void fake_in(device_t *d, const block_swap_t *swaps, int32_t count) {
+  size_t bs = (size_t)d->block_size, bytes = bs * sizeof *d->host;
+  for (int32_t i = 0; i < count; i++) {
+    memcpy(&d->shadow[(size_t)swaps[i].device * bs], &d->host[(size_t)swaps[i].host * bs], bytes);
+  }
+}
+
+static const swap_ops_t fake_swap = {
+    .pool = fake_pool, .rate = fake_rate, .out = fake_out, .in = fake_in};
 
 static int fake_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
   d->vocab_size = limits->vocab_size;
@@ -359,6 +388,7 @@ static void zero_logits(device_t *d, float *out, int32_t rows) {
 
 const ops_t FAKE_OPS_SYMBOL = {
     .name = "fake",
+    .swap = &fake_swap,
     .open = fake_open,
     .close = fake_close,
     .describe = fake_describe,

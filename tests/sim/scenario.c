@@ -121,6 +121,20 @@ static void draw_engine(scenario_t *c) {
   c->lose_drafter_at = drafter;
 }
 
+/* A host pool from one block to three contexts, and a link that is at times slower than the model.
+ */
+static void draw_swap(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 1);
+  engine_options_t *o = &c->options;
+  int32_t blocks = between(&s, 1, chance(&s, 50) ? 8 : SIM_HOST_BLOCKS_MAX);
+  int32_t mode = between(&s, 0, 3), models = scenario_has(c, SIM_DRAFT_MODEL) ? 2 : 1;
+  o->swap_space_bytes = 0;
+  if (!scenario_has(c, SIM_SWAP)) return;
+  o->swap_space_bytes = (int64_t)blocks * models * o->block_size * (int64_t)sizeof(uint64_t);
+  o->preemption_mode = mode == 3 ? PREEMPT_RECOMPUTE : mode == 2 ? PREEMPT_AUTO : PREEMPT_SWAP;
+  c->swap_rate = between(&s, 1, 1000) * 1e4;
+}
+
 static void draw_load(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_LOAD, 0);
   c->first_id = scenario_has(c, SIM_BYTES) ? 2 : 66;
@@ -294,6 +308,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   c->seed = seed;
   draw_features(c);
   draw_engine(c);
+  draw_swap(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

@@ -23,7 +23,8 @@ enum {
   SIM_DOMAINS_MAX = SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * (SIM_TENANTS + 1),
   SIM_LANGUAGES = 16,  /* of constrained output: language.c */
   SIM_STREAMS_MAX = 4, /* sequences of one request */
-  SIM_SCORES_MAX = 4   /* alternatives per position that the simulator asks for */
+  SIM_HOST_BLOCKS_MAX = 256,
+  SIM_SCORES_MAX = 4 /* alternatives per position that the simulator asks for */
 };
 
 /* X(name, chance that a seed has it in 1/16, what it does) */
@@ -61,7 +62,8 @@ enum {
   X(ADAPTERS, 4, "requests name low-rank adapters")                                                \
   X(DRAFT_MODEL, 3, "a small model guesses tokens ahead")                                          \
   X(GRAMMARS, 4, "requests have a constraint on their output")                                     \
-  X(BEAMS, 4, "requests search with beams")
+  X(BEAMS, 4, "requests search with beams")                                                        \
+  X(SWAP, 7, "preempted requests may go to the host")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -104,6 +106,7 @@ typedef struct scenario {
   int32_t pipeline_depth;
   int32_t lose_device_at; /* step; 0 = never */
   int32_t lose_drafter_at;
+  double swap_rate; /* bytes per second */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */

@@ -91,12 +91,24 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
 extern ops_t ops_sim;                  /* run.c sets pipeline_depth */
 uint64_t device_hash_at(int64_t slot); /* what the shadow store holds there; 0 = never written */
 uint64_t device_reads(void);           /* slots that attention has verified so far */
+uint64_t *device_slots(device_t *device, int32_t block); /* those of a block */
+
+/* host_pool.c: swap space of a device, and its checks */
+typedef struct sim_host {
+  uint64_t *slots; /* [num_blocks, block_size] */
+  int32_t num_blocks, block_size;
+} sim_host_t;
+sim_host_t *device_host(device_t *device); /* NULL = of the one that holds the large model */
+extern const swap_ops_t sim_swap_ops;
+void host_pool_check_step(const scheduler_t *scheduler); /* a step is launched */
+void host_pool_check(const engine_t *engine);            /* after every turn */
 
 /* check.c: I1-I3, I6-I8, I11 and the list of a step. */
 void check_begin(void);                /* a fresh engine */
 void check_step(const batch_t *batch); /* a step is launched: its plan and its batch */
 void check_turn(void);                 /* after every turn of the engine */
 void check_idle(void);                 /* I2: nothing is left */
+int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */
 track_t *check_track(const sequence_t *sequence);
 track_t *check_track_of(const request_t *request);
 void check_submitted(track_t *track, const request_t *request); /* at the door of the engine */
