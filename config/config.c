@@ -14,7 +14,9 @@
 
 enum { FILE_BYTES_MAX = 1 << 20, LIST_ITEMS_MAX = 4096, NAME_BYTES_MAX = 64 };
 
-typedef enum kind { BOOL, INT, SIZE, DURATION, FRACTION, STRING, CHOICE, LIST } kind_t;
+static const double BYTES_OF_A_GIB = 1024.0 * 1024.0 * 1024.0;
+
+typedef enum kind { BOOL, INT, SIZE, GIB, DURATION, FRACTION, STRING, CHOICE, LIST } kind_t;
 
 typedef struct option {
   kind_t kind;
@@ -44,7 +46,6 @@ static const struct ignored {
     {"disable_log_stats", false},
     {"enable_log_requests", false},
     {"enforce_eager", false},
-    {"swap_space", true},
     {"tensor_parallel_size", true},
     {"pipeline_parallel_size", true},
     {"tokenizer_mode", true},
@@ -92,14 +93,16 @@ static bool word_in(const char *words, const char *text) {
 
 static bool parse_number(const option_t *option, const char *text, double *real, int64_t *whole) {
   *real = 0;
-  *whole = 0;
+  *whole = option->kind == GIB ? -1 : 0; /* stands for auto; of this kind 0 is a value */
   bool automatic = strstr(option->metavar, "|auto") != NULL && strcmp(text, "auto") == 0;
-  if (automatic) return true; /* 0 stands for auto */
+  if (automatic) return true;
   bool ok = option->kind == INT        ? parse_count(text, whole)
             : option->kind == SIZE     ? parse_size(text, whole)
+            : option->kind == GIB      ? parse_gib(text, whole)
             : option->kind == DURATION ? parse_duration(text, real)
                                        : parse_fraction(text, real);
   if (option->kind == INT || option->kind == SIZE) *real = (double)*whole;
+  if (option->kind == GIB) *real = (double)*whole / BYTES_OF_A_GIB;
   return ok && *real >= option->min && *real <= option->max;
 }
 
@@ -125,6 +128,7 @@ static int set_value(config_t *config, const option_t *option, const char *text,
   case BOOL: return parse_bool(text, at) ? 0 : -1;
   case INT:
   case SIZE:
+  case GIB:
     if (!parse_number(option, text, &real, &whole)) return -1;
     *(int64_t *)at = whole;
     return 0;
@@ -236,7 +240,7 @@ static int bad_value(const option_t *option, const char *value, config_origin_t 
   error_quote(quoted, sizeof quoted, value, strlen(value));
   spelling(option->name, origin, spelled);
   bool number = option->kind == INT || option->kind == SIZE || option->kind == DURATION ||
-                option->kind == FRACTION;
+                option->kind == FRACTION || option->kind == GIB;
   if (number) snprintf(bounds, sizeof bounds, ", %.12g to %.12g", option->min, option->max);
   return error_set(error, config_code(origin), option->name, "%s: '%s' is not valid (%s%s)",
                    spelled, quoted, option->kind == BOOL ? "true or false" : option->metavar,
@@ -498,6 +502,13 @@ static void print_value(const config_t *config, const option_t *option, FILE *ou
   case BOOL: fputs(*(const bool *)at ? "true" : "false", out); break;
   case INT:
   case SIZE: fprintf(out, "%lld", (long long)*(const int64_t *)at); break;
+  case GIB:
+    if (*(const int64_t *)at < 0) {
+      fputs("auto", out);
+    } else {
+      fprintf(out, "%.10g", (double)*(const int64_t *)at / BYTES_OF_A_GIB);
+    }
+    break;
   case DURATION:
   case FRACTION: fprintf(out, "%g", *(const double *)at); break;
   case STRING:

@@ -24,6 +24,7 @@ typedef bool config_BOOL_t; /* true false yes no on off 1 0; flags --x and --no-
 typedef int64_t
     config_INT_t; /* 12, 32k (x1000), 32K (x1024), 25.6k, m M g G; "auto" = 0 where offered */
 typedef int64_t config_SIZE_t;       /* bytes: 4096, 10GiB, 16MiB, 5GB, 64K */
+typedef int64_t config_GIB_t;        /* bytes: 4 = 4 GiB, 0.5, 512MiB; "auto" = -1 where offered */
 typedef double config_DURATION_t;    /* seconds: 90, 90s, 250ms, 5m, 2h */
 typedef double config_FRACTION_t;    /* 0.8 or 80% */
 typedef char *config_STRING_t;       /* never NULL; "" = not given */

@@ -42,6 +42,16 @@ static bool parse_with_units(const char *text, const unit_t *units, double *out)
   return false;
 }
 
+/* A number of units that is whole but for the error of a double. */
+static bool parse_rounded(const char *text, const unit_t *units, int64_t *out) {
+  double value;
+  if (!parse_with_units(text, units, &value)) return false;
+  double rounded = nearbyint(value);
+  if (fabs(value - rounded) > 1e-6 * (1 + value) || rounded >= 9.2e18) return false;
+  *out = (int64_t)rounded;
+  return true;
+}
+
 /* Whole numbers keep all their digits; only a suffix or a point goes through a double. */
 static bool parse_whole(const char *text, const unit_t *units, int64_t *out) {
   size_t length = strspn(text, "0123456789");
@@ -49,12 +59,7 @@ static bool parse_whole(const char *text, const unit_t *units, int64_t *out) {
     *out = strtoll(text, NULL, 10);
     return true;
   }
-  double value;
-  if (!parse_with_units(text, units, &value)) return false;
-  double rounded = nearbyint(value);
-  if (fabs(value - rounded) > 1e-6 * (1 + value) || rounded >= 9.2e18) return false;
-  *out = (int64_t)rounded;
-  return true;
+  return parse_rounded(text, units, out);
 }
 
 bool parse_bool(const char *text, bool *out) {
@@ -80,6 +85,11 @@ bool parse_size(const char *text, int64_t *out) {
       {"k", 1e3},       {"kB", 1e3},       {"KB", 1e3},         {"m", 1e6},    {"MB", 1e6},
       {"g", 1e9},       {"GB", 1e9},       {"TB", 1e12},        {NULL, 0}};
   return parse_whole(text, units, out);
+}
+
+bool parse_gib(const char *text, int64_t *out) {
+  static const unit_t units[] = {{"", 1073741824}, {NULL, 0}};
+  return parse_rounded(text, units, out) || parse_size(text, out);
 }
 
 bool parse_duration(const char *text, double *out) {

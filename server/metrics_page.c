@@ -228,6 +228,16 @@ static void print_kv(page_t *page) {
     sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"device\",state=\"used\"",
            s->blocks_used);
   }
+  if (page->info == NULL || page->info->num_host_blocks == 0) return;
+  if (page->own) {
+    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"host\",state=\"free\"",
+           s->host_blocks_free);
+    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"host\",state=\"used\"",
+           s->host_blocks_used);
+  }
+  both(page, "gauge", NULL, "vllm:cpu_cache_usage_perc",
+       "Blocks of the host pool that hold something, 0 to 1.",
+       (double)s->host_blocks_used / page->info->num_host_blocks);
 }
 
 static void print_cache_config(page_t *page) {
@@ -265,6 +275,10 @@ static void print_load(page_t *page) {
        "Sequences in the running set.", s->num_running);
   both(page, "gauge", "inferd_requests_waiting", "vllm:num_requests_waiting",
        "Sequences admitted and not running.", s->num_waiting);
+  if (page->info != NULL && page->info->num_host_blocks > 0) {
+    both(page, "gauge", "inferd_requests_swapped", "vllm:num_requests_swapped",
+         "Sequences whose KV blocks are on the host.", s->num_swapped);
+  }
   both(page, "gauge", "inferd_waiting_tokens", NULL, "Prompt tokens still to compute in the queue.",
        (double)s->waiting_tokens);
   both(page, "gauge", "inferd_last_step_age_seconds", NULL,
@@ -343,7 +357,15 @@ static void print_tokens(page_t *page) {
   if (page->own) {
     family(page, "inferd_preemptions_total", "counter", "Sequences put back into the queue.");
     sample(page, "inferd_preemptions_total", own_labels(page), "mode=\"recompute\"",
-           (double)s->preemptions);
+           (double)(s->preemptions - s->preemptions_swap));
+    sample(page, "inferd_preemptions_total", own_labels(page), "mode=\"swap\"",
+           (double)s->preemptions_swap);
+    family(page, "inferd_swapped_blocks_total", "counter",
+           "KV blocks copied to the host and back.");
+    sample(page, "inferd_swapped_blocks_total", own_labels(page), "direction=\"out\"",
+           (double)s->swapped_out_blocks);
+    sample(page, "inferd_swapped_blocks_total", own_labels(page), "direction=\"in\"",
+           (double)s->swapped_in_blocks);
   }
   both(page, "counter", NULL, "vllm:num_preemptions_total", "Sequences put back into the queue.",
        (double)s->preemptions);

@@ -114,6 +114,11 @@ static const char *dtype_of(const char *name) {
   return strcmp(name, "float") == 0 ? "float32" : name;
 }
 
+static preemption_mode_t mode_of(const char *name) {
+  if (strcmp(name, "swap") == 0) return PREEMPT_SWAP;
+  return strcmp(name, "recompute") == 0 ? PREEMPT_RECOMPUTE : PREEMPT_AUTO;
+}
+
 /* NAME=DIR, in the order of their slots. The directories are the ends of the configured texts. */
 static int read_loras(const config_t *config, engine_options_t *options, error_t *error) {
   static const char *dirs[LORAS_MAX];
@@ -174,6 +179,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, erro
   options->fair_share = config->fair_share;
   options->max_skips = (int32_t)config->max_skips;
   options->max_preemptions = (int32_t)config->max_preemptions;
+  options->swap_space_bytes = config->swap_space;
+  options->preemption_mode = mode_of(config->preemption_mode);
   options->max_queue_requests = (int32_t)config->max_queue_requests;
   options->max_queue_tokens = config->max_queue_tokens;
   options->max_queue_time_s = config->max_queue_time;
@@ -317,13 +324,14 @@ static void dump_state(const server_t *server) {
   http_stats_t http;
   engine_stats(server->engine, &stats);
   http_stats(server->http, &http);
-  log_line(LOG_INFO, "state",
-           "%s: running %d, waiting %d, blocks used %d cached %d free %d, steps %llu; connections "
-           "idle %d reading %d waiting %d streaming %d; log lines dropped %llu",
-           health_state(server), stats.num_running, stats.num_waiting, stats.blocks_used,
-           stats.blocks_cached, stats.blocks_free, (unsigned long long)stats.steps,
-           http.connections_idle, http.connections_reading, http.connections_waiting,
-           http.connections_streaming, (unsigned long long)log_dropped());
+  log_line(
+      LOG_INFO, "state",
+      "%s: running %d, waiting %d, swapped %d, blocks used %d cached %d free %d, on the host %d, "
+      "steps %llu; connections idle %d reading %d waiting %d streaming %d; log lines dropped %llu",
+      health_state(server), stats.num_running, stats.num_waiting, stats.num_swapped,
+      stats.blocks_used, stats.blocks_cached, stats.blocks_free, stats.host_blocks_used,
+      (unsigned long long)stats.steps, http.connections_idle, http.connections_reading,
+      http.connections_waiting, http.connections_streaming, (unsigned long long)log_dropped());
 }
 
 static void reload(const server_t *server) {

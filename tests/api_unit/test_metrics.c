@@ -300,6 +300,34 @@ Test(metrics, engine_numbers) {
   free(text);
 }
 
+Test(metrics, swapping_shows_only_where_there_is_a_host_pool) {
+  fake_engine.stats = (engine_stats_t){.num_running = 1,
+                                       .num_waiting = 2,
+                                       .num_swapped = 3,
+                                       .host_blocks_used = 5,
+                                       .host_blocks_free = 15,
+                                       .preemptions = 7,
+                                       .preemptions_swap = 4,
+                                       .swapped_out_blocks = 90,
+                                       .swapped_in_blocks = 60};
+  fake_engine.info.num_host_blocks = 20;
+  cr_assert_eq(value("inferd_requests_swapped" OWN), 3);
+  cr_assert_eq(value("vllm:num_requests_swapped" VLLM), 3);
+  cr_assert_eq(value("vllm:cpu_cache_usage_perc" VLLM), 0.25);
+  cr_assert_eq(value("inferd_kv_blocks{model=\"tiny\",pool=\"host\",state=\"free\"}"), 15);
+  cr_assert_eq(value("inferd_kv_blocks{model=\"tiny\",pool=\"host\",state=\"used\"}"), 5);
+  cr_assert_eq(value("inferd_preemptions_total{model=\"tiny\",mode=\"recompute\"}"), 3);
+  cr_assert_eq(value("inferd_preemptions_total{model=\"tiny\",mode=\"swap\"}"), 4);
+  cr_assert_eq(value("vllm:num_preemptions_total" VLLM), 7);
+  cr_assert_eq(value("inferd_swapped_blocks_total{model=\"tiny\",direction=\"out\"}"), 90);
+  cr_assert_eq(value("inferd_swapped_blocks_total{model=\"tiny\",direction=\"in\"}"), 60);
+  fake_engine.info.num_host_blocks = 0;
+  char *text = page(false);
+  cr_assert(!strstr(text, "requests_swapped") && !strstr(text, "cpu_cache_usage") &&
+            !strstr(text, "pool=\"host\""));
+  free(text);
+}
+
 Test(metrics, accept_headers) {
   static const struct {
     const char *accept;

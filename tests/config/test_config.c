@@ -91,6 +91,26 @@ Test(config, auto_is_offered_where_the_table_says_so) {
   expect_error("--port auto", ERR_USAGE, "--port");
 }
 
+Test(config, swap_space_counts_gib) {
+  const struct {
+    const char *text;
+    int64_t bytes;
+  } values[] = {{"m", -1},
+                {"m --swap-space auto", -1},
+                {"m --swap-space 0", 0},
+                {"m --swap-space 4", 4ll << 30},
+                {"m --swap-space 0.5", 1ll << 29},
+                {"m --swap-space 512MiB", 1ll << 29}};
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    cr_assert_eq(load(values[i].text), 0, "%s", error.message);
+    cr_expect_eq(config.swap_space, values[i].bytes, "%s", values[i].text);
+    config_free(&config);
+  }
+  expect_error("--swap-space=-1", ERR_USAGE, "0 to 65536");
+  expect_error("--swap-space 70000", ERR_USAGE, "0 to 65536");
+  expect_error("--preemption-mode never", ERR_USAGE, "auto|recompute|swap");
+}
+
 Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--prot 1", ERR_USAGE, "did you mean --port?");
   expect_error("--max-model-length 1", ERR_USAGE, "did you mean --max-model-len?");
@@ -112,10 +132,10 @@ Test(config, wrong_flags_name_what_would_be_right) {
 }
 
 Test(config, meaningless_flags_are_noticed) {
-  cr_assert_eq(load("m --trust-remote-code --swap-space 4 -O3 --tensor-parallel-size=1"), 0, "%s",
-               error.message);
+  cr_assert_eq(load("m --trust-remote-code --tokenizer-mode slow -O3 --tensor-parallel-size=1"), 0,
+               "%s", error.message);
   cr_assert_eq(config.notices.count, 4);
-  cr_expect(strstr(config.notices.items[1], "--swap-space") != NULL);
+  cr_expect(strstr(config.notices.items[1], "--tokenizer-mode") != NULL);
   cr_expect_str_eq(config.model, "m");
   config_free(&config);
 }
