@@ -163,11 +163,12 @@ static bool is_left_out(const group_t *g, bool *decodes) {
 /* I3: nobody who could run is left out. */
 static void check_left_out(const scheduler_t *s) {
   const group_t *worst_new = NULL;
-  bool spare = s->plan.num_tokens < sim.scenario->options.max_num_batched_tokens;
+  int32_t budget = sim.scenario->options.max_num_batched_tokens - s->plan.num_tokens;
   for (const group_t *g = s->running.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
     bool decodes, left_out = is_left_out(g, &decodes);
     if (!k->in_plan && !left_out) continue;
+    bool spare = budget >= (k->script->params.beam_width > 0 ? k->num_streams : 1);
     /* A request that preempts itself ends the planning of running ones. */
     REQUIRE(!left_out || !(decodes || spare) || s->plan.num_preempted > 0,
             "I3: request %lld %s and gets no token", name_of(k),

@@ -350,6 +350,8 @@ static void guess(const device_t *d, const sample_row_t *row, int32_t index, sam
   const batch_t *b = d->batch;
   uint64_t hash = d->shadow[b->slot_mapping[b->selected_token_indices[index]]];
   bool greedy = row->params->temperature == 0;
+  REQUIRE(row->rng_position == (uint64_t)row->num_output, "a guess draws for position %llu of %d",
+          (unsigned long long)row->rng_position, row->num_output);
   int32_t id = oracle_draw(sim.scenario, hash, greedy ? 0 : row->rng_key,
                            greedy ? 0 : row->rng_position, NULL, 0, NULL);
   r->id = hash % 8 == 0 ? (id + 1) % SIM_VOCAB : id;
