@@ -197,3 +197,23 @@ Test(block, a_pinned_source_returns_in_front_of_its_parent) {
   cr_assert(block_allocate(pool) == 4 && block_allocate(pool) == c && block_allocate(pool) == b);
   block_pool_free(pool);
 }
+
+/* A copy that is planned reads the child's rows; the parent may be gone before it has run. */
+Test(block, a_pinned_child_outlives_its_parent_without_its_name) {
+  block_pool_t *pool = pool_of(3, 4);
+  int32_t parent = block_allocate(pool), child = block_allocate(pool);
+  publish(pool, parent, 0, 1);
+  publish(pool, child, parent, 2);
+  block_release(pool, child);
+  block_release(pool, parent);
+  block_pin(pool, child);
+  cr_assert(block_allocate(pool) == parent, "the only one that is free");
+  block_pool_check(pool);
+  cr_assert(find(pool, 0, 1) == -1 && find(pool, parent, 2) == -1);
+  publish(pool, parent, 0, 3); /* another content in the same block: the child is not its child */
+  cr_assert(find(pool, parent, 2) == -1);
+  block_unpin(pool, child);
+  block_pool_check(pool);
+  cr_assert(pool->num_free == 1 && block_allocate(pool) == child);
+  block_pool_free(pool);
+}

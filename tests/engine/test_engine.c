@@ -316,3 +316,29 @@ Test(engine, guesses_change_nothing_but_the_number_of_steps) {
   client_check_idle(c);
   client_free(c);
 }
+
+/* The device draws one id for ever, so every guess is right. Rows fail from the 7th token on: the
+ * request that stops at the 6th has ended, although a guess behind it has failed; the one that goes
+ * on fails, with the tokens before it. */
+Test(engine, a_failed_guess_does_not_hide_the_stop_before_it) {
+  static const int32_t last_id = VOCAB - 1;
+  fake_settings = (fake_settings_t){.first_id = VOCAB - 1, .nan_after = 6};
+  for (int32_t guesses = 1; guesses <= 8; guesses++) {
+    engine_options_t options = client_options(&ops_fake);
+    options.draft = (draft_options_t){.tokens_max = guesses, .match_min = 1, .match_max = 2};
+    client_t *c = client_new(&options);
+    for (int i = 0; i < 2; i++) {
+      job_t *job = client_job(c, 9, 40, 1);
+      job->request.params.stop_token_ids = &last_id;
+      job->request.params.num_stop_token_ids = 1;
+      job->request.params.min_tokens = i == 0 ? 6 : 30;
+      cr_assert(client_submit(c, job) == 0);
+      client_run(c);
+      cr_assert(job->num_done == 1 && job->done.finish == (i == 0 ? FINISH_STOP : FINISH_ERROR),
+                "%d guesses: request %d ends by %d", guesses, i, (int)job->done.finish);
+      cr_assert(job->num_output == 6, "%d guesses: %d tokens", guesses, job->num_output);
+    }
+    cr_assert(client_stats(c).draft_tokens_accepted > 0);
+    client_free(c);
+  }
+}
