@@ -1,9 +1,9 @@
 /* device.h: what the host files of the CUDA back end share: the device and its operations.
  *
- * Plain C over the runtime API and the launchers; everything runs on the engine thread. Set-up
- * takes memory and may fail. A step takes none: it packs the batch into pinned memory, sends it in
- * one copy and launches; nothing waits but `end`. The first error of a launch stays in `fault`,
- * silences the rest and is reported by `end`. Activations have the 16-bit type of the weights.
+ * Everything runs on the engine thread. Set-up takes memory and may fail. A step takes none: it
+ * packs the batch into pinned memory, sends it in one copy and launches; nothing waits but `end`.
+ * The first error of a launch stays in `fault`, silences the rest and is reported by `end`.
+ * Activations have the 16-bit type of the weights.
  */
 #ifndef INFERD_CUDA_DEVICE_H
 #define INFERD_CUDA_DEVICE_H
@@ -20,7 +20,7 @@ enum {
   FLIGHTS = 2,       /* steps between begin and end at most */
   ROPES_MAX = 4,     /* distinct rotary settings of a model */
   WINDOWS_MAX = 4,   /* distinct attention windows of a model */
-  GRAPHS_MAX = 64,   /* sizes of captured decode steps */
+  GRAPHS_MAX = 128,  /* captured decode steps: sizes, with adapters and without */
   PACKET_ALIGN = 16, /* of every array in a packet */
   DESCRIPTION_MAX = 160
 };
@@ -67,6 +67,7 @@ typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
 
 typedef struct step_graph {
   int32_t rows; /* of the decode step that was captured */
+  bool is_adapted;
   cudaGraphExec_t exec;
 } step_graph_t;
 
@@ -84,9 +85,8 @@ struct device {
   cudaStream_t stream;
   void **memory;                                                /* device allocations, for close */
   size_t taken, taken_by_weights, taken_by_kv, taken_by_graphs; /* bytes */
-  size_t num_memory, room_memory;
   void **pinned, **heap; /* heap: weight_t, vector_t and tables */
-  size_t num_pinned, room_pinned, num_heap, room_heap;
+  size_t num_memory, room_memory, num_pinned, room_pinned, num_heap, room_heap;
   staging_t staging;
   bool is_batch_invariant, has_dtype;
   dtype_t dtype; /* of weights, activations and cache */
@@ -110,8 +110,9 @@ struct device {
   int32_t *tickets;
   struct blas *blas;            /* NULL = the own kernels do all products */
   float *logits;                /* [logits_rows_max, vocab] */
-  void *experts;                /* workspace of gpu_moe */
-  void *scratch;                /* of the sampler, [logits_rows_max] rows */
+  float *lora_low;              /* [tokens_max, lora_stride] */
+  int32_t lora_stride;          /* widest rank of an adapter's layer; 0 = no adapters */
+  void *experts, *scratch;      /* of gpu_moe; of the sampler, [logits_rows_max] rows */
   gpu_sample_result_t *results; /* [tokens_max] of the newest step */
   gpu_sample_top_t *tops;
 
@@ -127,13 +128,12 @@ struct device {
   step_mode_t mode;
   int32_t rows;              /* of the step: those of the batch, or of the graph */
   int32_t num_prefill_tiles; /* query tiles of the batch */
-  bool has_decodes, is_launched /* the graph of a replay */;
+  bool has_decodes, is_rehearsing, is_launched /* the graph of a replay */;
   step_graph_t graphs[GRAPHS_MAX];
   int32_t num_graphs;
   const step_graph_t *graph; /* of this step's replay */
-  bool is_rehearsing;
-  int32_t rehearsal; /* index of the one that comes next or is running */
-  int fault;         /* first cudaError_t, sticky */
+  int32_t rehearsal;         /* index of the one that comes next or is running */
+  int fault;                 /* first cudaError_t, sticky */
   const char *fault_at;
 };
 

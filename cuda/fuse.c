@@ -3,8 +3,13 @@
 
 #include "cuda/operations.h"
 
+/* What an adapter adds lies between a norm, its layers and their activation: then nothing waits. */
+static bool is_adapted(const device_t *d) {
+  return d->batch->num_adapted > 0;
+}
+
 static bool is_learning(const device_t *d) {
-  return d->is_rehearsing && d->rehearsal == 0;
+  return d->is_rehearsing && d->rehearsal == 0 && !is_adapted(d);
 }
 
 /* ---- learning ---- */
@@ -39,9 +44,10 @@ static void watch_read(fusion_t *f, const act_t *p, bool is_partner, fuse_kind_t
 }
 
 /* Number of this call, and whether what it makes may stay unwritten. */
-static bool count_call(fusion_t *f, fuse_kind_t kind, int32_t *call) {
+static bool count_call(device_t *d, fuse_kind_t kind, int32_t *call) {
+  fusion_t *f = &d->fusion;
   *call = f->num_calls[kind]++;
-  return *call < FUSE_CALLS_MAX && f->is_alone[kind][*call];
+  return *call < FUSE_CALLS_MAX && f->is_alone[kind][*call] && !is_adapted(d);
 }
 
 /* ---- steps ---- */
@@ -96,7 +102,7 @@ bool fuse_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, 
                int32_t rows) {
   fusion_t *f = &d->fusion;
   int32_t call;
-  bool alone = count_call(f, FUSE_NORM, &call);
+  bool alone = count_call(d, FUSE_NORM, &call);
   fuse_read(d, in);
   fuse_read(d, residual);
   fuse_write(d, out);
@@ -115,7 +121,7 @@ void fuse_layer(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias)
   fusion_t *f = &d->fusion;
   gpu_skinny_t mine = *layer;
   int32_t call;
-  bool alone = count_call(f, FUSE_LAYER, &call);
+  bool alone = count_call(d, FUSE_LAYER, &call);
   bool normed = f->normed && layer->in == f->normed && layer->rows == f->norm_rows &&
                 layer->k == f->norm->width && layer->out != f->source;
   if (normed) {

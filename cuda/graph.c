@@ -67,7 +67,7 @@ static const step_graph_t *smallest_graph(const device_t *d, const batch_t *batc
   const step_graph_t *best = NULL;
   if (!is_pure_decode(batch)) return NULL;
   for (int32_t i = 0; i < d->num_graphs && d->graphs[i].rows >= batch->num_reqs; i++) {
-    best = &d->graphs[i];
+    if (d->graphs[i].is_adapted == (batch->num_adapted > 0)) best = &d->graphs[i];
   }
   return best;
 }
@@ -109,6 +109,7 @@ void graph_end_capture(device_t *d) {
   if (graph) cudaGraphDestroy(graph);
   if (d->fault != 0) return;
   made->rows = d->rows;
+  made->is_adapted = d->batch->num_adapted > 0;
   d->num_graphs++;
 }
 

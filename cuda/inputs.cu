@@ -18,6 +18,7 @@ GPU_FN void spread_token(const gpu_inputs_t &a, const gpu_packet_t &packet, int 
     a.input_ids[i] = -1;
     a.positions[i] = 0;
     a.slots[i] = -1;
+    if (packet.adapters) a.adapters[i] = 0;
     return;
   }
   int32_t id = packet_array<int32_t>(a, packet.input_ids)[i];
@@ -27,6 +28,7 @@ GPU_FN void spread_token(const gpu_inputs_t &a, const gpu_packet_t &packet, int 
   a.positions[i] = packet_array<int32_t>(a, packet.positions)[i];
   a.slots[i] = slot;
   if (slot >= 0) a.history[slot] = id;
+  if (packet.adapters) a.adapters[i] = packet_array<int32_t>(a, packet.adapters)[i];
 }
 
 __global__ void __launch_bounds__(INPUT_THREADS) inputs_kernel(const gpu_inputs_t a) {

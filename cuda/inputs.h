@@ -28,7 +28,7 @@ typedef struct gpu_packet {
   int32_t seq_lens;        /* [R] int32 */
   int32_t selected;        /* [S] int32 */
   int32_t updates;         /* [num_updates] gpu_update_t */
-  int32_t unused;
+  int32_t adapters;        /* [T] int32; 0 = the step has none */
 } gpu_packet_t;
 
 typedef struct gpu_inputs {
@@ -39,6 +39,7 @@ typedef struct gpu_inputs {
   int32_t *query_start_loc;            /* [reqs + 1] padding: num_tokens */
   int32_t *seq_lens;                   /* [reqs] padding: 0 */
   int32_t *selected;                   /* [selected_rows] padding: -1 */
+  int32_t *adapters;                   /* [tokens] padding: 0; written when the packet has some */
   int32_t *block_table;                /* only the updates are written */
   int32_t *history;                    /* [slots of the cache] the token id in each */
   int32_t tokens, reqs, selected_rows; /* padded counts, at least those of the packet */

@@ -64,6 +64,15 @@ void cuda_gated_add(device_t *d, act_t *out, const act_t *in, const act_t *gate,
 void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
               int32_t rows);
 
+/* lora.c */
+int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+              lora_t **out, error_t *error);
+int lora_prepare(device_t *d, error_t *error); /* after device->limits is set */
+void cuda_lora_set(device_t *d, lora_t *lora, int32_t slot, int32_t rank, const float *a,
+                   const float *b);
+void cuda_lora_add(device_t *d, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
+                   int32_t width);
+
 /* attend.c */
 void cuda_rope_store(device_t *d, act_t *qkv, const attention_t *attention);
 void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t *attention);

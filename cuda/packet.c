@@ -81,6 +81,8 @@ void packet_build(device_t *d, const batch_t *batch) {
   header->query_start_loc = packet_array(d, batch->query_start_loc, reqs + 1, sizeof(int32_t));
   header->seq_lens = packet_array(d, batch->seq_lens, reqs, sizeof(int32_t));
   header->selected = packet_array(d, batch->selected_token_indices, rows, sizeof(int32_t));
+  if (batch->num_adapted > 0)
+    header->adapters = packet_array(d, batch->adapters, tokens, sizeof(int32_t));
   pack_updates(d, batch, header);
 }
 

@@ -91,7 +91,7 @@ static size_t largest_packet(const device_t *d) {
   const step_limits_t *l = &d->limits;
   size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
   size_t table = device_product(reqs, (size_t)d->block_table_stride, sizeof(gpu_update_t));
-  size_t rows = device_product(tokens, sizeof(gpu_sample_row_t) + 3 * 4 + 8 + PACKET_ALIGN, 1);
+  size_t rows = device_product(tokens, sizeof(gpu_sample_row_t) + 4 * 4 + 8 + PACKET_ALIGN, 1);
   size_t payload = device_product(reqs, d->payload_max + 8 + sizeof(block_copy_t), 1);
   if (table > INT32_MAX || rows > INT32_MAX || payload > INT32_MAX) return SIZE_MAX;
   size_t bytes = sizeof(gpu_packet_t) + table + rows + payload + 64 * PACKET_ALIGN;
@@ -237,6 +237,7 @@ int cuda_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
   if (!code) code = take_attention(d, error);
   if (!code) code = take_linear(d, error);
   if (!code) code = experts_prepare(d, error);
+  if (!code) code = lora_prepare(d, error);
   if (!code) code = take_sampler(d, error);
   if (!code) code = blas_open(d, error);
   if (code) return code;

@@ -88,7 +88,8 @@ typedef struct ops {
   /* Device memory that `prepare` and the rehearsals will take, about; NULL = the engine guesses. */
   size_t (*workspace_bytes)(const step_limits_t *limits);
   /* Rows of the index-th rehearsal, 0 = no more; NULL = none. Before READY the engine runs, for
-   * each index from 0 on, a step of that many one-token sequences that write to no slot. */
+   * each index from 0 on, a step of that many one-token sequences that write to no slot, and
+   * where there are adapters the same again with the first of them. */
   int32_t (*rehearsal)(device_t *device, int32_t index);
   /* After the rehearsals: what was taken and chosen, a line each; NULL = nothing to say. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),

@@ -11,7 +11,7 @@
 
 static void describe(batch_t *b, int32_t rows, const int32_t *no_blocks) {
   b->num_tokens = b->num_reqs = b->num_selected = rows;
-  b->num_copies = 0;
+  b->num_copies = b->num_adapted = 0;
   b->max_query_len = b->max_seq_len = 1;
   for (int32_t r = 0; r < rows; r++) {
     b->input_ids[r] = b->positions[r] = 0;
@@ -25,6 +25,12 @@ static void describe(batch_t *b, int32_t rows, const int32_t *no_blocks) {
     b->do_sample[r] = 1;
   }
   b->query_start_loc[rows] = rows;
+}
+
+/* Every token takes the first adapter, if only an empty one. */
+static void adapt(batch_t *b, int32_t rows) {
+  for (int32_t r = 0; r < rows; r++) b->adapters[r] = 1;
+  b->num_adapted = rows;
 }
 
 static int run_step(engine_t *e, flight_t *f, int32_t rows, error_t *error) {
@@ -56,6 +62,9 @@ int engine_rehearse(engine_t *e, error_t *error) {
     if (rows == 0) break;
     CHECK(rows > 0 && rows <= e->options.max_num_seqs);
     describe(f->batch, rows, no_blocks);
+    code = run_step(e, f, rows, error);
+    if (code || e->options.max_loras == 0) continue;
+    adapt(f->batch, rows);
     code = run_step(e, f, rows, error);
   }
   free(no_blocks);

@@ -158,6 +158,20 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, cudaMemcpyK
   return set_error(error);
 }
 
+/* Row by row: every row is checked, pageable ones are staged. */
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  if (width > dst_pitch || width > src_pitch) return set_error(cudaErrorInvalidValue);
+  for (size_t row = 0; row < height; row++) {
+    cudaError_t error =
+        cudaMemcpyAsync(static_cast<char *>(dst) + row * dst_pitch,
+                        static_cast<const char *>(src) + row * src_pitch, width, kind, stream);
+    if (error) return error;
+  }
+  return cudaSuccess;
+}
+
 /* Copies between the device and pinned memory, in any order. */
 cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes,
                                  size_t count, cudaMemcpyAttributes *attributes, size_t *firsts,

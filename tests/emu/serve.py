@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import serve_faults
+import serve_lora
 from serving import (PATIENCE_S, ROOT, SEED, TINY, Server, check_logprobs, compare, prompts)
 
 
@@ -156,7 +157,8 @@ def test_an_fp8_cache(program):
 
 def main():
     program, wanted = sys.argv[1], sys.argv[2:]
-    tests = [(name, test) for name, test in {**globals(), **vars(serve_faults)}.items()
+    everything = {**globals(), **vars(serve_lora), **vars(serve_faults)}
+    tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
     print(f"INFERD_TEST_SEED={SEED}", flush=True)
     both = [Server(program, device, "--max-num-batched-tokens", 96) for device in ("cpu", "cuda")]

@@ -1,0 +1,102 @@
+/* lora.c: low-rank adapters of the linear layers: their matrices on the device, and the call.
+ *
+ * Engine thread; the contract is engine/ops.h. Matrices are fp32, as they come. Adapters are set
+ * between steps, which is rare and may wait for the device; a step with adapters runs its layers
+ * one by one (fuse.c), with graphs of its own (graph.c).
+ */
+#include "cuda/lora.h"
+
+#include "cuda/operations.h"
+
+struct lora {
+  gpu_lora_t args; /* but for what belongs to a step */
+  int32_t slots, rank_max;
+  int32_t *ranks; /* device, [slots + 1] */
+  float *a, *b;   /* device */
+};
+
+int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+              lora_t **out, error_t *error) {
+  *out = NULL;
+  CHECK(rows > 0 && cols > 0 && slots > 0 && rank_max > 0 && rank_max <= GPU_LORA_RANK_MAX);
+  if (rows % 2 != 0 || cols % GPU_ROW_ALIGN != 0 || rows > INT32_MAX || cols > INT32_MAX)
+    return error_set(error, ERR_CONFIGURATION, "enable_lora",
+                     "adapters on cuda take layers of even heights and widths in multiples of %d, "
+                     "not %lld x %lld",
+                     GPU_ROW_ALIGN, (long long)rows, (long long)cols);
+  const int32_t align = GPU_LORA_RANK_ALIGN, stride = (rank_max + align - 1) / align * align;
+  const size_t all = device_product((size_t)slots, (size_t)stride, sizeof(float));
+  lora_t *lora;
+  int code = device_take_heap(d, (void **)&lora, sizeof *lora, "adapters", error);
+  if (code) return code;
+  lora->slots = slots;
+  lora->rank_max = rank_max;
+  code = device_take(d, (void **)&lora->ranks, ((size_t)slots + 1) * sizeof(int32_t), "adapters",
+                     error);
+  if (!code)
+    code =
+        device_take(d, (void **)&lora->a, device_product(all, (size_t)cols, 1), "adapters", error);
+  if (!code)
+    code =
+        device_take(d, (void **)&lora->b, device_product(all, (size_t)rows, 1), "adapters", error);
+  if (code) return code;
+  lora->args = (gpu_lora_t){.ranks = lora->ranks,
+                            .a = lora->a,
+                            .b = lora->b,
+                            .rows = (int32_t)rows,
+                            .cols = (int32_t)cols,
+                            .stride = stride};
+  if (stride > d->lora_stride) d->lora_stride = stride;
+  *out = lora;
+  return 0;
+}
+
+int lora_prepare(device_t *d, error_t *error) {
+  size_t tokens = (size_t)d->limits.tokens_max;
+  if (d->lora_stride == 0) return 0;
+  int code = device_take(d, (void **)&d->inputs.adapters,
+                         device_product(tokens, sizeof(int32_t), 1), "adapters", error);
+  if (code) return code;
+  return device_take(d, (void **)&d->lora_low,
+                     device_product(tokens, (size_t)d->lora_stride, sizeof(float)), "adapters",
+                     error);
+}
+
+void cuda_lora_set(device_t *d, lora_t *lora, int32_t slot, int32_t rank, const float *a,
+                   const float *b) {
+  CHECK(slot >= 1 && slot <= lora->slots && rank >= 0 && rank <= lora->rank_max);
+  const size_t stride = (size_t)lora->args.stride, cols = (size_t)lora->args.cols;
+  const size_t rows = (size_t)lora->args.rows, at = (size_t)slot - 1;
+  const size_t row = (size_t)rank * sizeof(float), pitch = stride * sizeof(float);
+  if (d->fault != 0) return;
+  if (rank > 0) {
+    device_note(d,
+                (int)cudaMemcpyAsync(lora->a + at * stride * cols, a, cols * row,
+                                     cudaMemcpyHostToDevice, d->stream),
+                "an adapter");
+    device_note(d,
+                (int)cudaMemcpy2DAsync(lora->b + at * rows * stride, pitch, b, row, row, rows,
+                                       cudaMemcpyHostToDevice, d->stream),
+                "an adapter");
+  }
+  device_note(d,
+              (int)cudaMemcpyAsync(lora->ranks + slot, &rank, sizeof rank, cudaMemcpyHostToDevice,
+                                   d->stream),
+              "an adapter");
+}
+
+void cuda_lora_add(device_t *d, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
+                   int32_t width) {
+  if (!device_is_live(d) || d->batch->num_adapted == 0) return;
+  fuse_read(d, in);
+  fuse_read(d, out);
+  gpu_lora_t args = lora->args;
+  args.adapters = d->inputs.adapters;
+  args.in = in;
+  args.out = out;
+  args.low = d->lora_low;
+  args.tokens = d->batch->num_tokens;
+  args.column = column;
+  args.width = width;
+  device_note(d, gpu_lora(d->dtype, &args, d->stream), "lora_add");
+}

@@ -1,0 +1,83 @@
+"""Low-rank adapters on the emulated GPU: as on the CPU, in any company, and loaded at run time.
+
+Run by serve.py.
+"""
+
+import json
+import random
+import struct
+import tempfile
+import urllib.request
+from pathlib import Path
+
+from serving import TINY, Server, check_logprobs, compare, prompts
+
+
+def write_adapter(folder, rank, modules):
+    """A random adapter of the modules {name: (rows, columns)}, as PEFT saves it."""
+    header, data = {}, b""
+    for layer in range(json.loads((TINY / "config.json").read_text())["num_hidden_layers"]):
+        for module, (rows, columns) in modules.items():
+            for letter, shape in (("A", (rank, columns)), ("B", (rows, rank))):
+                numbers = [random.gauss(0, 0.15) for _ in range(shape[0] * shape[1])]
+                name = f"base_model.model.model.layers.{layer}.{module}.lora_{letter}.weight"
+                header[name] = {"dtype": "F32", "shape": shape,
+                                "data_offsets": [len(data), len(data) + 4 * len(numbers)]}
+                data += struct.pack(f"<{len(numbers)}f", *numbers)
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none",
+         "target_modules": [module.split(".")[-1] for module in modules]}))
+    return folder
+
+
+def post(server, path, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}",
+                                     json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+
+
+def test_adapters_and_the_base_in_one_batch(program):
+    with tempfile.TemporaryDirectory() as name:
+        one = write_adapter(Path(name) / "one", 4, {"self_attn.q_proj": (64, 64),
+                                                    "self_attn.v_proj": (32, 64),
+                                                    "mlp.down_proj": (64, 128)})
+        two = write_adapter(Path(name) / "two", 13, {"self_attn.k_proj": (32, 64),
+                                                     "self_attn.o_proj": (64, 64),
+                                                     "mlp.gate_proj": (128, 64),
+                                                     "mlp.up_proj": (128, 64)})
+        flags = ["--served-model-name", "base", "--enable-lora", "--lora-modules", f"one={one}",
+                 "--max-loras", 2, "--max-lora-rank", 16, "--allow-runtime-lora",
+                 "--max-num-batched-tokens", 64]
+        cpu, cuda = servers = [Server(program, device, *flags) for device in ("cpu", "cuda")]
+        try:
+            for server in servers:
+                post(server, "/v1/load_lora_adapter", {"lora_name": "two", "lora_path": str(two)})
+            bodies = [{"model": model, "prompt": p, "max_tokens": 12, "logprobs": 3}
+                      for p in prompts(3, 60) for model in ("base", "one", "two")]
+            expected, got = cpu.all(bodies), cuda.all(bodies)
+            differences = [d for pair in zip(expected, got) for d in compare(*pair)]
+            assert len(differences) > 30, f"only {len(differences)} tokens could be compared"
+            check_logprobs(differences)
+            assert "graphs 0.00 (16, up to 40 rows)" in cuda.text(), "8 sizes, twice"
+            for i in range(0, len(bodies), 3):
+                firsts = {c["logprobs"]["token_logprobs"][0] for c in got[i:i + 3]}
+                assert len(firsts) == 3, f"an adapter changes nothing: {firsts}"
+            alone = [cuda.all([body])[0] for body in bodies]
+            assert [c["token_ids"] for c in alone] == [c["token_ids"] for c in got]
+            assert [c["logprobs"] for c in alone] == [c["logprobs"] for c in got]
+            base = [choice for body, choice in zip(bodies, got) if body["model"] == "base"]
+            for server in servers:
+                post(server, "/v1/unload_lora_adapter", {"lora_name": "two"})
+                post(server, "/v1/load_lora_adapter", {"lora_name": "three", "lora_path": str(one)})
+            again = cuda.all([{**body, "model": name} for body in bodies
+                              for name in ("base", "three") if body["model"] == "one"])
+            ones = [choice for body, choice in zip(bodies, got) if body["model"] == "one"]
+            assert [c["token_ids"] for c in again[0::2]] == [c["token_ids"] for c in base]
+            assert [c["token_ids"] for c in again[1::2]] == [c["token_ids"] for c in ones]
+        finally:
+            assert all(server.stop() == 0 for server in servers), cuda.text()
