@@ -211,11 +211,11 @@ static int step(engine_t *e) {
     return ROOM_SLEEP_MS;
   }
   bool launched = engine_launch(e, t0);
-  events = end_all(e, &e->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, 0);
+  events = end_all(e, &e->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
+  if (events) wake_loop(e, events);
   uint64_t t1 = clock_now_ns();
   if (e->num_flights == 0) {
     publish_stats(e);
-    wake_loop(e, events);
     if (e->scheduler->swapped.head) return 0; /* the next plan may let it in */
     return e->scheduler->waiting.head ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
@@ -224,12 +224,12 @@ static int step(engine_t *e) {
   const flight_t *flight = engine_land(e, &error);
   uint64_t t2 = clock_now_ns();
   if (flight) {
-    events += engine_commit(e, flight, t2);
+    events = engine_commit(e, flight, t2);
     e->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
   } else {
     fail(e, &error);
     engine_land_all(e);
-    events += abort_all(e, ERR_DEVICE_FAILED);
+    events = abort_all(e, ERR_DEVICE_FAILED);
   }
   uint64_t t3 = clock_now_ns();
   e->stats.steps++;

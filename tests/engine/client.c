@@ -1,6 +1,8 @@
 /* client.c: see client.h. The test's own thread plays the loop thread. */
 #include "tests/engine/client.h"
 
+#include "engine/internal.h"
+
 #include "engine/clock.h"
 
 #include <criterion/criterion.h>
@@ -38,6 +40,15 @@ client_t *client_new(const engine_options_t *options) {
   while (engine_state(c->engine) == ENGINE_LOADING) nap();
   if (engine_state(c->engine) == ENGINE_FAILED) engine_failure(c->engine, &error);
   cr_assert(engine_state(c->engine) == ENGINE_READY, "%s", error.message);
+  return c;
+}
+
+client_t *client_by_hand(const engine_options_t *options) {
+  client_t *c = calloc(1, sizeof *c);
+  cr_assert(c && (c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs)) != NULL);
+  cr_assert(engine_new(options, &c->engine, NULL) == 0);
+  engine_load(c->engine);
+  cr_assert(engine_state(c->engine) == ENGINE_READY);
   return c;
 }
 

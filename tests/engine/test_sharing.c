@@ -14,15 +14,6 @@
 
 enum { BLOCK_SIZE = 16 };
 
-static client_t *client_by_hand(const engine_options_t *options) {
-  client_t *c = calloc(1, sizeof *c);
-  cr_assert(c && (c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs)) != NULL);
-  cr_assert(engine_new(options, &c->engine, NULL) == 0);
-  engine_load(c->engine);
-  cr_assert(engine_state(c->engine) == ENGINE_READY);
-  return c;
-}
-
 static int32_t used(const client_t *c) {
   return c->engine->pool->num_blocks - 1 - c->engine->pool->num_free;
 }

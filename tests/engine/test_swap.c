@@ -1,6 +1,7 @@
 /* test_swap.c: preemption by swap: the arithmetic of its blocks, its order, its choice, and the
  * same tokens as ever, on the fake device and on the CPU with a host pool of its own.
  */
+#include "engine/internal.h"
 #include "tests/engine/client.h"
 #include "tests/engine/support.h"
 #include "tests/engine/swap_double.h"
@@ -309,6 +310,33 @@ Test(swap, a_draft_model_swaps_too, .timeout = 600) {
   expect_swapped(c);
   cr_assert(s.draft_tokens > 100 && s.draft_tokens == s.draft_tokens_accepted, "%llu of %llu",
             (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
+  client_free(c);
+}
+
+/* The door is talked into four sequences that outgrow the pool together. */
+Test(swap, who_can_never_come_back_is_told_so) {
+  engine_options_t o = tight(&ops_fake);
+  o.num_blocks = 30;
+  o.max_model_len = 400;
+  client_t *c = client_by_hand(&o);
+  c->engine->info.num_blocks = 1000;
+  job_t *job = client_job(c, 40, 200, 1), *next = client_job(c, 40, 20, 2);
+  job->request.params.n = 4;
+  job->request.params.temperature = 1; /* four texts, or they would share all */
+  job->request.params.ignore_eos = next->request.params.ignore_eos = true;
+  client_several(job);
+  cr_assert(client_submit(c, job) == 0 && client_submit(c, next) == 0);
+  for (int turn = 0; turn < 1000 && c->num_done < 2; turn++) {
+    engine_turn(c->engine);
+    client_drain(c);
+  }
+  cr_assert(job->done.finish == FINISH_ERROR && job->done.error_code == ERR_CONTEXT_LENGTH,
+            "done %d: finish %d, error %d", job->num_done, (int)job->done.finish,
+            job->done.error_code);
+  cr_assert(job->choices[3].num_output > 50 && next->done.finish == FINISH_LENGTH);
+  engine_turn(c->engine);
+  engine_stats_t s = client_stats(c);
+  cr_assert(s.blocks_used == 0 && s.host_blocks_used == 0 && s.num_swapped == 0);
   client_free(c);
 }
 

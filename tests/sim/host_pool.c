@@ -151,4 +151,8 @@ void host_pool_check_step(const scheduler_t *s) {
   REQUIRE(s->plan.num_preempted == 0 || s->plan.num_swap_in == 0,
           "a request comes back in a step that preempts");
   check_head(s);
+  for (int32_t i = 0; i < s->plan.num_entries && s->swapped.head; i++) {
+    const track_t *k = check_track(s->plan.entries[i].sequence);
+    REQUIRE(!k->is_new, "I3: request %d is let in while others are on the host", k->index);
+  }
 }
