@@ -125,6 +125,30 @@ Test(swap, a_shared_partial_block_is_kept_once) {
   rig_free(rig);
 }
 
+/* The victim is planned already, its copies too: what goes is what they were to be made from. */
+Test(swap, copies_of_the_same_plan_are_undone) {
+  scheduler_options_t options = swapping(4, 20, PREEMPT_SWAP);
+  options.priority_policy = true;
+  options.long_prefill_token_threshold = 8;
+  rig_t *rig = rig_new(&options, 8, 4, false); /* 7 blocks */
+  scheduler_t *s = rig->scheduler;
+  group_t *bad = rig_add_several(rig, 10, 8, 1, 3);
+  step(rig, 1);
+  rig->requests[1].priority = -1;
+  group_t *good = rig_add(rig, 8, 20, 2);
+  step(rig, 1); /* 3 and 2 blocks; the other two are for the copies of the forks */
+  int32_t shared = bad->sequence.blocks[2];
+  cr_assert(bad->forked && s->running.head == bad && rig->pool->num_free == 2);
+  rig_step(rig);
+  cr_assert(bad->sequence.status == SEQUENCE_SWAPPED && good->sequence.num_blocks == 3);
+  cr_assert(s->plan.num_copies == 0 && s->plan.num_swap_out == 3 && host_used(rig) == 3);
+  cr_assert(s->plan.swaps[2].device == shared && rig->pool->blocks[shared].pins == 0);
+  cr_assert(s->plan.swaps[2].host == bad->sequence.next->host_blocks[2]);
+  rig_commit(rig, 1);
+  block_pool_check(rig->pool);
+  rig_free(rig);
+}
+
 Test(swap, what_the_cache_still_has_is_not_copied) {
   scheduler_options_t options = swapping(4, 20, PREEMPT_SWAP);
   rig_t *rig = rig_new(&options, 8, 4, true); /* 7 blocks */
