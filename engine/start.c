@@ -135,7 +135,8 @@ static bool is_on_host(const engine_t *e) {
 /* Bytes of host memory for blocks of preempted requests; a pool on the host needs none. */
 static int64_t swap_space(const engine_t *e) {
   if (e->options.swap_space_bytes >= 0) return e->options.swap_space_bytes;
-  return e->ops->swap && !is_on_host(e) ? SWAP_SPACE_DEFAULT : 0;
+  bool useful = e->ops->swap && !is_on_host(e) && e->options.preemption_mode != PREEMPT_RECOMPUTE;
+  return useful ? SWAP_SPACE_DEFAULT : 0;
 }
 
 static int check_swap(const engine_t *e, error_t *error) {

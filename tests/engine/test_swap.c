@@ -337,6 +337,29 @@ Test(swap, a_draft_model_swaps_too, .timeout = 600) {
   client_free(c);
 }
 
+/* Both rates are measured: a link of a byte a second is never worth it, a perfect one always. */
+Test(swap, auto_measures_while_running) {
+  for (int fast = 0; fast < 2; fast++) {
+    fake_settings.swap_rate = fast ? 1e15 : 1;
+    engine_options_t o = tight(&ops_fake);
+    o.preemption_mode = PREEMPT_AUTO;
+    client_t *c = client_new(&o);
+    for (int i = 0; i < JOBS; i++) {
+      job_t *job = client_job(c, 20 + (i * 29) % 150, 20 + (i * 11) % 60, i);
+      job->request.params.ignore_eos = true;
+      cr_assert(client_submit(c, job) == 0);
+    }
+    client_run(c);
+    engine_stats_t s = client_stats(c);
+    cr_assert(s.preemptions > 5 && s.preemptions_swap == (fast ? s.preemptions : 0),
+              "%llu of %llu are swapped", (unsigned long long)s.preemptions_swap,
+              (unsigned long long)s.preemptions);
+    client_check_idle(c);
+    client_free(c);
+  }
+  fake_settings.swap_rate = 0;
+}
+
 /* The door is talked into four sequences that outgrow the pool together. */
 Test(swap, who_can_never_come_back_is_told_so) {
   engine_options_t o = tight(&ops_fake);
