@@ -16,7 +16,7 @@ static void cuda_close(device_t *d) {
   cudaSetDevice(d->index);
   if (d->stream) {
     cudaStreamSynchronize(d->stream);
-    swap_release(d);
+    device_swap_release(d);
     graph_release(d);
     blas_release(d);
     weight_staging_release(d);

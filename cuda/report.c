@@ -4,7 +4,6 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
-#include "cuda/swap.h"
 
 #include <stdio.h>
 
@@ -36,12 +35,6 @@ void cuda_report(const device_t *d, void (*say)(void *context, const char *line)
            (double)d->taken_by_graphs / GIB, d->num_graphs,
            d->num_graphs > 0 ? d->graphs[0].rows : 0, (double)left / GIB);
   say(context, line);
-  if (d->swap) {
-    snprintf(line, sizeof line, "swap      %d blocks in %.2f GiB of pinned host memory, %.1f GB/s",
-             d->swap->num_blocks, (double)d->swap->block_bytes * (double)d->swap->num_blocks / GIB,
-             d->swap->rate * 1e-9);
-    say(context, line);
-  }
   report_products(d, line);
   say(context, line);
 }

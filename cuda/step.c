@@ -78,7 +78,7 @@ void cuda_begin(device_t *d, const batch_t *batch) {
   for (int i = 0; i < WINDOWS_MAX; i++) d->windows[i].is_filled = false;
   fuse_reset(d);
   if (d->fault != 0) return;
-  swap_fence(d, batch);
+  device_swap_fence(d, batch);
   graph_choose(d, batch);
   count_work(d, batch);
   packet_build(d, batch);

@@ -117,11 +117,12 @@ static int swap_pool(device_t *d, int32_t num_blocks, error_t *error) {
   if (!status) status = measure(d);
   if (!status) return 0;
   (void)cudaGetLastError();
-  swap_release(d);
-  return device_error(status, "the host pool of swapped blocks", error);
+  device_swap_release(d);
+  return error_set(error, ERR_NO_MEMORY, NULL, "the host pool of swapped blocks, %.1f MiB: %s",
+                   (double)bytes / (1024.0 * 1024.0), cudaGetErrorString((cudaError_t)status));
 }
 
-void swap_release(device_t *d) {
+void device_swap_release(device_t *d) {
   swap_t *s = d->swap;
   d->swap = NULL;
   if (!s) return;
@@ -182,7 +183,7 @@ static bool is_leaving(const swap_t *s, int64_t block) {
   return s->leaving[block / WORD_BITS] >> block % WORD_BITS & 1;
 }
 
-void swap_fence(device_t *d, const batch_t *batch) {
+void device_swap_fence(device_t *d, const batch_t *batch) {
   const swap_t *s = d->swap;
   bool writes = false;
   if (!s || !s->is_leaving) return;
