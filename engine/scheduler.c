@@ -478,7 +478,7 @@ static void admit_waiting(scheduler_t *s, uint64_t now_ns) {
 
 /* Those on the host come back in order, and nobody new is let in before the last of them. */
 static void plan_swapped(scheduler_t *s) {
-  int32_t num_seqs = count_running(s);
+  int32_t num_seqs = s->swapped.head ? count_running(s) : 0;
   for (group_t *g = s->swapped.head, *next, *none = NULL; g; g = next) {
     next = g->next;
     int32_t count = group_num_running(g);
