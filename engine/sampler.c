@@ -52,23 +52,24 @@ static work_t cut_scratch(float *logits, int32_t vocab, void *scratch) {
 
 /* ---- passes over the row ---- */
 
-static float top_of_tail(const float *l, int32_t length, bool *has_nan) {
-  float top = l[0];
-  for (int32_t i = 0; i < length; i++) {
-    top = l[i] > top ? l[i] : top;
-    *has_nan = *has_nan || l[i] != l[i];
+/* The broken block at the end; `allowed` is that of the whole row. */
+static float top_of_tail(const work_t *w, const uint32_t *allowed, bool *has_nan) {
+  float top = -INFINITY;
+  for (int32_t i = w->vocab / BLOCK * BLOCK; i < w->vocab; i++) {
+    float *l = &w->logits[i];
+    *has_nan = *has_nan || *l != *l;
+    if (allowed && !(allowed[i / 32] >> (i % 32) & 1)) *l = -INFINITY;
+    top = *l > top ? *l : top;
   }
   return top;
 }
 
-/* Fills block_top, max, best_id and has_nan from the logits as they are now. */
-static void scan_row(work_t *w) {
+/* Fills block_top, max, best_id and has_nan from the logits as they are now; those without a bit in
+ * `allowed` (NULL = all have one) become -infinity, NaN is found before. */
+static void scan_row(work_t *w, const uint32_t *allowed) {
   int32_t whole = w->vocab / BLOCK, best_block = 0;
-  w->has_nan = w->lanes->tops(w->logits, whole, w->block_top);
-  if (whole < w->num_blocks) {
-    const float *tail = w->logits + (size_t)whole * BLOCK;
-    w->block_top[whole] = top_of_tail(tail, block_length(w, whole), &w->has_nan);
-  }
+  w->has_nan = w->lanes->tops(w->logits, allowed, whole, w->block_top);
+  if (whole < w->num_blocks) w->block_top[whole] = top_of_tail(w, allowed, &w->has_nan);
   for (int32_t b = 1; b < w->num_blocks; b++) {
     if (w->block_top[b] > w->block_top[best_block]) best_block = b;
   }
@@ -96,7 +97,7 @@ static void resolve_infinity(work_t *w) {
   for (int32_t i = 0; i < w->vocab; i++) {
     w->logits[i] = w->logits[i] == INFINITY ? 0.0f : -INFINITY;
   }
-  scan_row(w);
+  scan_row(w, NULL);
 }
 
 static void apply_allowed_ids(work_t *w, const sampling_params_t *params) {
@@ -216,7 +217,7 @@ static void apply_changes(work_t *w, const sample_row_t *row) {
   apply_suppressed(w, row);
   apply_bias(w, row->params);
   apply_penalties(w, row);
-  scan_row(w);
+  scan_row(w, NULL);
   resolve_infinity(w);
 }
 
@@ -300,14 +301,10 @@ void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,
   double log_sum = 0;
   result->id = 0, result->status = 0, result->num_top = 0, result->rank = vocab;
   result->logprob = SAMPLER_LOGPROB_MIN;
-  scan_row(&w);
+  scan_row(&w, row->allowed_mask);
   if (w.has_nan) {
     fail_row(row, ERR_INTERNAL);
     return;
-  }
-  if (row->allowed_mask != NULL) {
-    apply_mask(&w, row->allowed_mask);
-    scan_row(&w);
   }
   resolve_infinity(&w);
   if (w.max == -INFINITY) {

@@ -15,8 +15,9 @@ enum { SAMPLER_BLOCK = 64 };
 
 typedef struct sampler_lanes {
   const char *name;
-  /* tops[b] = largest of logits[64 b .. 64 b + 63]; true when any of them all is NaN. */
-  bool (*tops)(const float *logits, int32_t num_blocks, float *tops);
+  /* Those of logits[64 b .. 64 b + 63] whose bit in `allowed` is not set become -infinity (NULL:
+   * none); tops[b] = the largest then. True when any of them all was NaN before. */
+  bool (*tops)(float *logits, const uint32_t *allowed, int32_t num_blocks, float *tops);
   /* weights[i] = exp((values[i] - max) * scale) as a float, for values <= max, scale > 0. Relative
    * error below 2e-7 (of the exponential); 0 when the exponent is below -87. */
   void (*weigh)(const float *values, int32_t count, float max, float scale, float *weights);

@@ -332,6 +332,33 @@ Test(logprobs, of_a_scored_id_need_no_draw) {
   cr_assert_float_eq(rig.result.logprob, 2 - log(exp(1) + exp(3) + exp(2)), 1e-6);
 }
 
+/* Whole blocks, half ones and the broken one at the end, against a plain loop. */
+Test(grammar_mask, leaves_exactly_what_is_allowed) {
+  enum { VOCAB_MAX = 300, ROUNDS = 2000 };
+  float logits[VOCAB_MAX];
+  uint32_t mask[VOCAB_MAX / 32 + 1];
+  uint64_t state = 5;
+  for (int round = 0; round < ROUNDS; round++) {
+    int32_t vocab = 1 + (int32_t)(rig_random(&state) % VOCAB_MAX), best = -1;
+    uint32_t kind = rig_random(&state) % 4;
+    for (size_t i = 0; i < COUNT(mask); i++) {
+      uint32_t word = rig_random(&state), other = rig_random(&state);
+      mask[i] = kind == 0 ? word : kind == 1 ? word & other : other % 2 ? UINT32_MAX : 0;
+    }
+    for (int32_t i = 0; i < vocab; i++) {
+      logits[i] = (float)(rig_random(&state) % 100000);
+      bool allowed = mask[i / 32] >> (i % 32) & 1;
+      if (allowed && (best < 0 || logits[i] > logits[best])) best = i;
+    }
+    rig_t rig = rig_new(logits, vocab);
+    rig.params.temperature = 0;
+    rig.row.allowed_mask = mask;
+    int32_t id = rig_run(&rig);
+    cr_assert_eq(rig.result.status, best < 0 ? ERR_INTERNAL : 0, "round %d", round);
+    cr_assert_eq(id, best < 0 ? 0 : best, "round %d", round);
+  }
+}
+
 Test(broken, rows_fail_alone) {
   float logits[130] = {0};
   rig_t rig = rig_new(logits, 130);
@@ -342,6 +369,11 @@ Test(broken, rows_fail_alone) {
     cr_assert_eq(rig_run(&rig), 0);
     cr_assert_eq(rig.result.status, ERR_INTERNAL, "NaN at %d", at);
     cr_assert_eq(rig.result.num_top, 0);
+    uint32_t mask[5] = {at == 7 ? 2 : 128}; /* a grammar that rules the id out hides nothing */
+    rig.row.allowed_mask = mask;
+    cr_assert_eq(rig_run(&rig), 0);
+    cr_assert_eq(rig.result.status, ERR_INTERNAL, "NaN at %d behind a mask", at);
+    rig.row.allowed_mask = NULL;
   }
   for (int i = 0; i < 130; i++) logits[i] = -INFINITY;
   rig_run(&rig);
