@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const size_t MASKS_BYTES = (size_t)16 << 20;
+
 /* Special and added tokens are control markers; a grammar names those it wants by id. */
 static const char *grammar_token(const void *context, int32_t id, size_t *length) {
   const tokenizer_t *tokenizer = context;
@@ -32,7 +34,9 @@ int constrain_new(engine_t *e, uint64_t *build_ns, error_t *error) {
   k->matcher_bytes = grammar_matcher_bytes();
   k->matchers = calloc(rows, k->matcher_bytes);
   k->scratch = calloc(1, grammar_scratch_bytes());
-  if (k->matchers && k->scratch) return 0;
+  if (k->matchers && k->scratch) {
+    return grammar_masks_new(k->vocabulary, MASKS_BYTES, &k->masks, error);
+  }
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences", rows);
 }
 
@@ -40,6 +44,7 @@ void constrain_free(engine_t *e) {
   grammar_vocabulary_free(e->constrain.vocabulary);
   free(e->constrain.matchers);
   free(e->constrain.scratch);
+  grammar_masks_free(e->constrain.masks);
 }
 
 const grammar_vocabulary_t *engine_grammar_vocabulary(const engine_t *e) {
@@ -85,7 +90,10 @@ void constrain_row(engine_t *e, flight_t *f, sample_row_t *row, sequence_t *q, i
   int32_t num_stop_ids = list_stop_ids(e, row->params, stop_ids);
   int code = catch_up(e, q, q->num_output_tokens);
   if (!code) {
-    code = grammar_matcher_fill(matcher_of(e, q), k->scratch, stop_ids, num_stop_ids, mask);
+    bool hit = false;
+    code = grammar_masks_fill(k->masks, matcher_of(e, q), k->scratch, stop_ids, num_stop_ids, mask,
+                              &hit);
+    e->stats.grammar_mask_hits += hit;
   }
   /* With nothing allowed the sampler fails the row. */
   if (code) memset(mask, 0, (size_t)k->row_words * sizeof *mask);

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/masks.h"
 #include "engine/mailbox.h"
 #include "engine/model/adapter.h"
 #include "engine/model/model.h"
@@ -35,6 +36,7 @@ typedef struct constrain {
   char *matchers;    /* [num_rows] of matcher_bytes, by row of the token table */
   size_t matcher_bytes;
   grammar_scratch_t *scratch;
+  grammar_masks_t *masks;
 } constrain_t;
 
 struct engine {

@@ -22,12 +22,12 @@ typedef struct engine_stats {
   uint64_t swapped_out_blocks, swapped_in_blocks;
   uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
   uint64_t finished_stop, finished_length, finished_abort, finished_error;
-  uint64_t scheduled_tokens;               /* sum over steps */
-  uint64_t overhead_ns;                    /* receive + plan + prepare + commit, sum */
-  uint64_t device_ns;                      /* forward + sample, sum */
-  uint64_t grammar_masks, grammar_mask_ns; /* rows of constrained sequences, time to fill them */
-  uint64_t last_step_ns;                   /* monotonic end of the last step; 0 = none yet */
-  bool busy;                               /* work exists */
+  uint64_t scheduled_tokens; /* sum over steps */
+  uint64_t overhead_ns;      /* receive + plan + prepare + commit, sum */
+  uint64_t device_ns;        /* forward + sample, sum */
+  uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, known ones, time for all */
+  uint64_t last_step_ns; /* monotonic end of the last step; 0 = none yet */
+  bool busy;             /* work exists */
 } engine_stats_t;
 
 #endif

@@ -395,6 +395,8 @@ static void print_grammars(page_t *page, grammar_cache_t *cache) {
        "Memory of the compiled constraints that are kept.", (double)s.bytes);
   both(page, "counter", "inferd_grammar_masks_total", NULL,
        "Rows of constrained sequences that were masked.", (double)page->stats.grammar_masks);
+  both(page, "counter", "inferd_grammar_mask_hits_total", NULL,
+       "Masks that were known from an equal place.", (double)page->stats.grammar_mask_hits);
   both(page, "counter", "inferd_grammar_mask_seconds_total", NULL,
        "Time that making these masks took.", (double)page->stats.grammar_mask_ns / 1e9);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { FUEL = 20000, SOURCE_DEPTH_MAX = 32 };
+static atomic_uint_fast64_t next_serial;
 static const size_t ARENA_BYTES_MAX = (size_t)64 << 20;
 
 const grammar_limits_t grammar_limits_default = {
@@ -258,6 +259,7 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
   c.grammar = calloc(1, sizeof *c.grammar);
   if (!c.grammar) return error_set(error, ERR_NO_MEMORY, source->param, "no memory for a grammar");
   atomic_init(&c.grammar->references, 1);
+  c.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
   int code = run(&c, source);
   arena_free(&c.scratch);
   if (!code) code = try_start(&c);

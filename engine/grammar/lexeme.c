@@ -45,8 +45,9 @@ uint32_t lexeme_add(compile_t *c, const dfa_t *raw) {
     memcpy(keep->rest, d->rest, d->num_states * sizeof *keep->rest);
   }
   for (uint32_t i = 1; d->rest && i < d->num_states; i++) {
-    bool counts = d->flags[i] & DFA_COUNT;
-    if (counts && d->rest[i] > keep->rest_max) keep->rest_max = d->rest[i];
+    if (d->rest[i] > keep->rest_max) keep->rest_max = d->rest[i];
+    bool between = d->flags[i] & DFA_COUNT;
+    if (between && d->rest[i] > keep->rest_between) keep->rest_between = d->rest[i];
   }
   dfa_mark(c, keep);
   *(dfa_t **)list_add(c, &c->dfas, sizeof(dfa_t *)) = keep;

@@ -29,7 +29,7 @@ static void allow_row(const grammar_vocabulary_t *v, uint32_t *row, const uint32
 static inline bool takes(const dfa_t *d, uint32_t state, uint32_t count, uint8_t family,
                          uint8_t tail) {
   if (d->steps[(size_t)state * FAMILY_COUNT + family] < tail) return false;
-  return !d->rest || d->count_max == NONE || count + tail + d->rest_max <= d->count_max;
+  return !d->rest || d->count_max == NONE || count + tail + d->rest_between <= d->count_max;
 }
 
 /* The automaton that the thread is in; NULL for those that follow names or wait for a token. */
@@ -62,7 +62,7 @@ static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u <
 static bool take_length(walk_t *w, const thread_t *t) {
   const node_t *n = &w->m->grammar->nodes[t->node];
   const dfa_t *d = dfa_of(w->m->grammar, t);
-  if (n->kind != NODE_LEX || !d->rest || d->count_max == NONE || d->rest_max > 0) return false;
+  if (n->kind != NODE_LEX || !d->rest || d->count_max == NONE || d->rest_between > 0) return false;
   uint32_t room = d->count_max - t->count;
   if (room >= LENGTH_ROWS || !takes(d, t->state, 0, FAMILY_PLAIN, 0)) return false;
   if (d->steps[(size_t)t->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
@@ -254,17 +254,23 @@ static bool any_bit(const uint32_t *row, int32_t words) {
   return false;
 }
 
-int matcher_fill(grammar_matcher_t *m, grammar_scratch_t *s, const int32_t *stop_ids,
-                 int32_t num_stop_ids, bool ready, uint32_t *row) {
+int matcher_walk(grammar_matcher_t *m, grammar_scratch_t *s, bool ready, uint32_t *row) {
   const grammar_vocabulary_t *v = m->vocabulary;
   const place_t *place = matcher_place(m);
   uint32_t num_frames = m->num_frames;
   memset(row, 0, (size_t)v->row_words * sizeof *row);
   matcher_load(m, s, place);
+  s->lowest = UINT32_MAX;
   walk_t w = {.m = m, .s = s, .v = v, .row = row, .ready = ready};
   int code = place->count > 0 ? walk(&w, place) : 0;
   matcher_unwind(m, num_frames);
-  if (code) return code;
+  return code;
+}
+
+int matcher_finish(const grammar_matcher_t *m, const int32_t *stop_ids, int32_t num_stop_ids,
+                   uint32_t *row) {
+  const grammar_vocabulary_t *v = m->vocabulary;
+  const place_t *place = matcher_place(m);
   for (uint32_t i = 0; i < place->count; i++) {
     const node_t *n = &m->grammar->nodes[place->threads[i].node];
     if (n->kind == NODE_TOKEN && n->a < (uint32_t)v->row_width) set_bit(row, (int32_t)n->a);
@@ -280,5 +286,6 @@ int matcher_fill(grammar_matcher_t *m, grammar_scratch_t *s, const int32_t *stop
 
 int grammar_matcher_fill(grammar_matcher_t *m, grammar_scratch_t *s, const int32_t *stop_ids,
                          int32_t num_stop_ids, uint32_t *row) {
-  return matcher_fill(m, s, stop_ids, num_stop_ids, true, row);
+  int code = matcher_walk(m, s, true, row);
+  return code ? code : matcher_finish(m, stop_ids, num_stop_ids, row);
 }

@@ -222,8 +222,15 @@ static void visit_object(closure_t *k, uint32_t node, uint32_t packed, uint32_t 
 
 /* -- closure ---------------------------------------------------------------------------------- */
 
-static void visit_return(closure_t *k, uint32_t stack) {
+/* The frame that a return pops or a comma continues; masks.c wants to know how far down. */
+static frame_t look_below(closure_t *k, uint32_t stack) {
   const frame_t f = k->m->frames[stack];
+  if (f.depth < k->s->lowest) k->s->lowest = f.depth;
+  return f;
+}
+
+static void visit_return(closure_t *k, uint32_t stack) {
+  const frame_t f = look_below(k, stack);
   const node_t *n = &k->m->grammar->nodes[f.node];
   if (n->kind == NODE_CALL) {
     visit(k, n->next, f.parent);
@@ -262,7 +269,7 @@ static void look_at(closure_t *k, uint32_t node, uint32_t stack) {
   case NODE_REPEAT: visit_repeat(k, node, 0, stack); break;
   case NODE_OBJECT: visit_object(k, node, 0, stack, stack); break;
   case NODE_MEMBERS: {
-    const frame_t f = k->m->frames[stack];
+    const frame_t f = look_below(k, stack);
     visit_members(k, f.node, f.count, f.parent);
     break;
   }

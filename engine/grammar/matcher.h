@@ -60,6 +60,7 @@ typedef struct level {
 } level_t;
 
 struct grammar_scratch {
+  uint32_t lowest; /* least depth of a frame whose return was looked at since a walk began */
   level_t levels[TOKEN_BYTES_MAX + 2];
   thread_t threads[WALK_THREADS_MAX + THREADS_MAX];
   struct {
@@ -69,9 +70,12 @@ struct grammar_scratch {
 
 /* Puts the threads of `place` at level 0. */
 void matcher_load(const grammar_matcher_t *m, grammar_scratch_t *s, const place_t *place);
-/* mask.c; ready = false walks the whole vocabulary: the tests compare both. */
-int matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch, const int32_t *stop_ids,
-                 int32_t num_stop_ids, bool ready, uint32_t *row);
+/* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
+ * false walks the whole vocabulary: the tests compare both. 0 or ERR_INTERNAL. */
+int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
+/* Special tokens and stop ids. 0; ERR_INTERNAL when nothing is allowed. */
+int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
+                   uint32_t *row);
 /* Level depth + 1 = what `byte` makes of level depth. 0 = nothing is left; negative: a bound was
  * reached; else the number of threads, plus one when the text may end. */
 int matcher_step(grammar_matcher_t *m, grammar_scratch_t *s, uint32_t depth, uint8_t byte);

@@ -35,7 +35,8 @@ typedef struct dfa {
                      alive, whatever they are; in a counted one each of them counts one */
   uint32_t *rest; /* [num_states] least number of counts until acceptance; NULL = not counted */
   uint32_t count_min, count_max;
-  uint32_t rest_max; /* the largest rest of a COUNT state */
+  uint32_t rest_max;     /* the largest rest */
+  uint32_t rest_between; /* the largest rest of a COUNT state */
 } dfa_t;
 
 static inline uint32_t dfa_next(const dfa_t *d, uint32_t state, uint8_t byte) {
@@ -97,7 +98,8 @@ typedef struct object {
 
 struct grammar {
   atomic_uint references;
-  arena_t arena; /* everything below, and the struct itself */
+  uint64_t serial; /* no other grammar of this process has had it */
+  arena_t arena;   /* everything below, and the struct itself */
   node_t *nodes;
   uint32_t num_nodes;
   uint32_t *edges;

@@ -6,6 +6,7 @@
  * seed is fresh; a failure names it.
  */
 #include "engine/clock.h"
+#include "engine/grammar/masks.h"
 #include "tests/grammar/rig.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 5000, TOKEN_MAX = 48, PLACES = 5, ROUNDS = 80, STOP = TOKENS };
+enum { TOKENS = 5000, TOKEN_MAX = 48, PLACES = 8, ROUNDS = 40, WALKS = 3, STOP = TOKENS };
 
 typedef struct token {
   char bytes[TOKEN_MAX];
@@ -26,6 +27,8 @@ typedef struct vocabulary_rig {
   rig_t rig; /* of this vocabulary; its own row is too short */
   uint32_t row[TOKENS / 32 + 1], full[TOKENS / 32 + 1], slow[TOKENS / 32 + 1];
   grammar_matcher_t *copy;
+  grammar_masks_t *masks[2]; /* a few rows, that drive each other out, and many */
+  uint64_t hits[2];
 } vocabulary_rig_t;
 
 static uint32_t below(vocabulary_rig_t *r, uint32_t bound) {
@@ -92,6 +95,10 @@ static vocabulary_rig_t *vocabulary_rig_new(void) {
   r->rig.scratch = aligned_alloc(64, grammar_scratch_bytes());
   r->copy = aligned_alloc(64, grammar_matcher_bytes());
   cr_assert(r->rig.matcher && r->rig.scratch && r->copy);
+  for (int i = 0; i < 2; i++) {
+    size_t bytes = i == 0 ? 5 * sizeof r->row : (size_t)16 << 20;
+    cr_assert_eq(grammar_masks_new(r->rig.vocabulary, bytes, &r->masks[i], &r->rig.error), 0);
+  }
   return r;
 }
 
@@ -101,6 +108,7 @@ static void vocabulary_rig_free(vocabulary_rig_t *r) {
   free(r->rig.matcher);
   free(r->rig.scratch);
   free(r->copy);
+  for (int i = 0; i < 2; i++) grammar_masks_free(r->masks[i]);
   free(r);
 }
 
@@ -146,7 +154,7 @@ static int compile_random(vocabulary_rig_t *r, char *text, size_t size) {
   char pattern[512] = "";
   add_pattern(r, pattern, sizeof pattern, 2);
   uint32_t low = below(r, 4), high = low + below(r, 40);
-  switch (below(r, 4)) {
+  switch (below(r, 5)) {
   case 0: snprintf(text, size, "%s", pattern); return rig_text(&r->rig, GRAMMAR_REGEX, text);
   case 1:
     snprintf(text, size, "{\"type\":\"string\",\"pattern\":\"^%s$\",\"maxLength\":%u}", pattern,
@@ -154,6 +162,13 @@ static int compile_random(vocabulary_rig_t *r, char *text, size_t size) {
     break;
   case 2:
     snprintf(text, size, "{\"type\":\"string\",\"minLength\":%u,\"maxLength\":%u}", low, high);
+    break;
+  case 3: /* the same strings at many places of a stack */
+    snprintf(text, size,
+             "{\"type\":\"array\",\"minItems\":%u,\"maxItems\":%u,\"items\":{\"type\":"
+             "\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"maxItems\":2,\"items\":{"
+             "\"type\":\"string\",\"maxLength\":%u}},\"the\":{\"type\":\"integer\"}}}}",
+             low, low + 2, high);
     break;
   default:
     snprintf(
@@ -198,18 +213,34 @@ static int32_t pick(vocabulary_rig_t *r) {
   return chosen;
 }
 
+/* Masks that are kept are those that a walk makes, the first time and again. */
+static void check_kept(vocabulary_rig_t *r, const char *text) {
+  int32_t stop = STOP;
+  for (int i = 0; i < 4; i++) {
+    bool hit;
+    cr_assert_eq(
+        grammar_masks_fill(r->masks[i % 2], r->rig.matcher, r->rig.scratch, &stop, 1, r->row, &hit),
+        0);
+    cr_assert_arr_eq(r->row, r->slow, sizeof r->slow, "kept masks %d of %s, seed %llu", i, text,
+                     (unsigned long long)r->seed);
+    if (i < 2) r->hits[i] += hit;
+  }
+}
+
 static void check_places(vocabulary_rig_t *r, const char *text) {
   int32_t stop = STOP;
   rig_start(&r->rig);
   for (int place = 0; place < PLACES && !grammar_matcher_is_finished(r->rig.matcher); place++) {
     int code = grammar_matcher_fill(r->rig.matcher, r->rig.scratch, &stop, 1, r->row);
     cr_assert_eq(code, 0, "%s, seed %llu", text, (unsigned long long)r->seed);
-    cr_assert_eq(matcher_fill(r->rig.matcher, r->rig.scratch, &stop, 1, false, r->full), 0);
+    cr_assert_eq(matcher_walk(r->rig.matcher, r->rig.scratch, false, r->full), 0);
+    cr_assert_eq(matcher_finish(r->rig.matcher, &stop, 1, r->full), 0);
     fill_by_bytes(r);
     cr_assert_arr_eq(r->full, r->slow, sizeof r->slow, "full walk of %s, place %d, seed %llu", text,
                      place, (unsigned long long)r->seed);
     cr_assert_arr_eq(r->row, r->slow, sizeof r->slow, "ready rows of %s, place %d, seed %llu", text,
                      place, (unsigned long long)r->seed);
+    check_kept(r, text);
     int32_t id = pick(r);
     if (id == STOP) break;
     cr_assert_eq(grammar_matcher_accept(r->rig.matcher, r->rig.scratch, id), 0);
@@ -222,9 +253,10 @@ Test(mask_random, equal_byte_by_byte) {
   for (int round = 0; round < ROUNDS; round++) {
     char text[1024];
     if (compile_random(r, text, sizeof text) != 0) continue; /* nothing matches, or too large */
-    check_places(r, text);
+    for (int walk = 0; walk < WALKS; walk++) check_places(r, text);
     checked++;
   }
+  cr_assert(r->hits[0] > 0 && r->hits[1] > r->hits[0], "seed %llu", (unsigned long long)r->seed);
   cr_assert_gt(checked, ROUNDS / 4, "seed %llu", (unsigned long long)r->seed);
   vocabulary_rig_free(r);
 }

@@ -8,7 +8,7 @@
  *    "texts": ["..."], "generate": 3, "seed": 1, "max_tokens": 200}
  *   -> {"accepted": [true], "generated": [{"text": "...", "finish": "stop"}]} or {"error": "..."}
  */
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/masks.h"
 #include "engine/random.h"
 #include "engine/text/tokenizer.h"
 
@@ -22,6 +22,7 @@ typedef struct driver {
   grammar_vocabulary_t *vocabulary;
   grammar_matcher_t *matcher;
   grammar_scratch_t *scratch;
+  grammar_masks_t *kept; /* 16 MiB, as the engine has */
   uint32_t *row;
   char *synthetic; /* 32 bytes a token */
   uint64_t masks, tokens;
@@ -141,7 +142,8 @@ static void generate(driver_t *d, const grammar_t *g, uint64_t seed, int64_t max
       finish = "stop";
       break;
     }
-    code = grammar_matcher_fill(d->matcher, d->scratch, &d->num_tokens, 1, d->row);
+    bool hit;
+    code = grammar_masks_fill(d->kept, d->matcher, d->scratch, &d->num_tokens, 1, d->row, &hit);
     d->masks++;
     if (code) break;
     int32_t id = pick(d, &state);
@@ -218,7 +220,8 @@ int main(int argc, char **argv) {
   driver_t d = {0};
   error_t error = {0};
   int32_t byte_ids[256];
-  if (open_vocabulary(&d, argc, argv, &error) != 0) {
+  if (open_vocabulary(&d, argc, argv, &error) != 0 ||
+      grammar_masks_new(d.vocabulary, (size_t)16 << 20, &d.kept, &error) != 0) {
     fprintf(stderr, "%s\n", error.message);
     return 1;
   }
@@ -249,6 +252,7 @@ int main(int argc, char **argv) {
   free(d.row);
   free(d.matcher);
   free(d.scratch);
+  grammar_masks_free(d.kept);
   free(d.synthetic);
   grammar_vocabulary_free(d.vocabulary);
   tokenizer_free(d.tokenizer);
