@@ -53,6 +53,10 @@ class Server:
         except (urllib.error.URLError, OSError):
             return False
 
+    def page(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            return answer.read().decode()
+
     def cpu(self):
         """Seconds of CPU so far: of the main (loop) thread, its user part, and of all threads."""
         times = {"loop": 0.0, "loop_user": 0.0, "all": 0.0}

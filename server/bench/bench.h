@@ -29,6 +29,7 @@ typedef struct bench_options {
   uint64_t seed;
   double ttft_slo_ms, tpot_slo_ms; /* goodput counts requests within both; 0 = no bound */
   bool quiet;                      /* no progress lines */
+  const char *extra_body;          /* a JSON object of further members; NULL = none */
 } bench_options_t;
 
 /* One finished request; times in milliseconds. Waiting for the cap of an open loop counts: ttft and

@@ -23,6 +23,7 @@ static const char usage_text[] =
     "  --vocab-size N      prompt ids are drawn below N (32000)   --first-id N  (100)\n"
     "  --text              prompts of words instead of token ids\n"
     "  --no-stream         whole answers instead of SSE   --temperature T (0)   --seed N (1)\n"
+    "  --extra-body JSON   an object whose members every request carries as well\n"
     "  --ttft-slo MS --tpot-slo MS   goodput counts requests within both (0 = no bound)\n";
 
 enum {
@@ -44,6 +45,7 @@ enum {
   OPT_NO_STREAM,
   OPT_TEMPERATURE,
   OPT_SEED,
+  OPT_EXTRA,
   OPT_TTFT,
   OPT_TPOT
 };
@@ -67,10 +69,17 @@ static const struct option long_options[] = {
     {"no-stream", no_argument, NULL, OPT_NO_STREAM},
     {"temperature", required_argument, NULL, OPT_TEMPERATURE},
     {"seed", required_argument, NULL, OPT_SEED},
+    {"extra-body", required_argument, NULL, OPT_EXTRA},
     {"ttft-slo", required_argument, NULL, OPT_TTFT},
     {"tpot-slo", required_argument, NULL, OPT_TPOT},
     {NULL, 0, NULL, 0},
 };
+
+/* The server says what is wrong with the members. */
+static bool is_object(const char *text) {
+  size_t length = strlen(text);
+  return length > 2 && text[0] == '{' && text[length - 1] == '}';
+}
 
 static bool set_option(bench_options_t *o, int option, const char *value) {
   enum { MANY = 1 << 30 };
@@ -82,6 +91,7 @@ static bool set_option(bench_options_t *o, int option, const char *value) {
   case OPT_LABEL: o->label = value; return true;
   case OPT_JSON: o->json_path = value; return true;
   case OPT_QUIET: o->quiet = true; return true;
+  case OPT_EXTRA: o->extra_body = value; return is_object(value);
   case OPT_TEXT: o->text_prompts = true; return true;
   case OPT_NO_STREAM: o->stream = false; return true;
   case OPT_N: return bench_int(value, 1, 10000000, &o->num_requests);

@@ -64,6 +64,14 @@ static void append_model(text_t *t, const char *model) {
   append(t, "\",");
 }
 
+/* The members of an object, without its braces. */
+static void append_extra(text_t *t, const char *object) {
+  for (size_t at = 1, length = strlen(object); at + 1 < length; at += 256) {
+    size_t rest = length - 1 - at;
+    append(t, "%s%.*s", at == 1 ? "," : "", rest < 256 ? (int)rest : 256, object + at);
+  }
+}
+
 char *bench_body(const bench_options_t *o, const char *model, int index) {
   text_t t = {0};
   uint64_t shared = o->seed * 1000003 + 1, own = o->seed * 1000003 + 17 + (uint64_t)index * 7919;
@@ -76,6 +84,7 @@ char *bench_body(const bench_options_t *o, const char *model, int index) {
   append(&t, "%s,\"max_tokens\":%d,\"ignore_eos\":true,\"temperature\":%g",
          o->text_prompts ? "\"" : "]", o->output_len, o->temperature);
   if (o->stream) append(&t, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+  if (o->extra_body) append_extra(&t, o->extra_body);
   append(&t, "}");
   return t.bytes;
 }
