@@ -36,6 +36,7 @@ typedef struct bench_options {
  * e2e begin with the arrival. */
 typedef struct bench_result {
   bool ok, has_usage;
+  int status; /* of HTTP; 429 = refused for lack of room */
   double start_ms, ttft_ms, e2e_ms;
   double tpot_ms; /* last token after the first / (tokens - 1) */
   int prompt_tokens, cached_tokens, output_tokens;
@@ -52,6 +53,7 @@ typedef struct bench_run {
 
 typedef struct bench_totals {
   int ok, good;      /* answered; answered within the bounds of goodput */
+  int refused;       /* 429 */
   int short_answers; /* fewer tokens than asked for */
   int without_usage; /* tokens counted by chunks */
   long prompt_tokens, cached_tokens, output_tokens;

@@ -121,6 +121,7 @@ static void end_call(client_t *c, call_t *call, CURLcode code) {
   bool whole = answer_end(a, now);
   r->ok = code == CURLE_OK && whole;
   if (!r->ok) note_failure(c, code == CURLE_OK ? a->error : curl_easy_strerror(code));
+  r->status = a->status;
   r->has_usage = a->has_usage;
   r->prompt_tokens = a->prompt_tokens;
   r->cached_tokens = a->cached_tokens;

@@ -32,6 +32,7 @@ bench_totals_t bench_totals(const bench_options_t *o, const bench_run_t *run) {
   bench_totals_t t = {0};
   for (int i = 0; i < o->num_requests; i++) {
     const bench_result_t *r = &run->results[i];
+    t.refused += r->status == 429;
     if (!r->ok) continue;
     t.ok++;
     t.prompt_tokens += r->prompt_tokens;
@@ -45,12 +46,14 @@ bench_totals_t bench_totals(const bench_options_t *o, const bench_run_t *run) {
   return t;
 }
 
-static series_t collect(const bench_options_t *o, const bench_run_t *run,
+/* Of the requests that were answered, or of those that were refused. */
+static series_t collect(const bench_options_t *o, const bench_run_t *run, bool refused,
                         double (*value)(const bench_result_t *)) {
   series_t s = {.values = calloc((size_t)o->num_requests + 1, sizeof(double))};
   if (!s.values) abort();
   for (int i = 0; i < o->num_requests; i++) {
-    if (run->results[i].ok) s.values[s.count++] = value(&run->results[i]);
+    const bench_result_t *r = &run->results[i];
+    if (refused ? r->status == 429 : r->ok) s.values[s.count++] = value(r);
   }
   qsort(s.values, s.count, sizeof(double), compare);
   return s;
@@ -106,6 +109,7 @@ static void print_totals(const bench_options_t *o, const bench_run_t *run,
     printf("  goodput: %.2f requests/s (%d of %d within ttft %g ms, tpot %g ms; 0 = no bound)\n",
            t->good / seconds, t->good, t->ok, o->ttft_slo_ms, o->tpot_slo_ms);
   }
+  if (t->refused) printf("  refused: %d (429)\n", t->refused);
   if (t->short_answers) {
     printf("  note: %d answers have fewer than %d tokens\n", t->short_answers, o->output_len);
   }
@@ -125,6 +129,7 @@ static cJSON *totals_json(const bench_options_t *o, const bench_run_t *run,
   } rows[] = {
       {"requests", o->num_requests},
       {"succeeded", t->ok},
+      {"refused", t->refused},
       {"concurrency", o->concurrency},
       {"request_rate", o->request_rate},
       {"input_len", o->input_len},
@@ -156,7 +161,8 @@ int bench_report(const bench_options_t *o, bench_run_t *run) {
   bench_totals_t totals = bench_totals(o, run);
   cJSON *json = totals_json(o, run, &totals);
   series_t itl = {run->itl_ms, run->num_itl};
-  series_t s[] = {collect(o, run, ttft), collect(o, run, tpot), collect(o, run, e2e)};
+  series_t s[] = {collect(o, run, false, ttft), collect(o, run, false, tpot),
+                  collect(o, run, false, e2e), collect(o, run, true, e2e)};
   if (itl.count > 0) qsort(itl.values, itl.count, sizeof(double), compare);
   print_totals(o, run, &totals);
   if (o->stream) {
@@ -165,7 +171,8 @@ int bench_report(const bench_options_t *o, bench_run_t *run) {
     print_series("itl", &itl, json);
   }
   print_series("e2e", &s[2], json);
-  for (int i = 0; i < 3; i++) free(s[i].values);
+  print_series("429", &s[3], json);
+  for (int i = 0; i < 4; i++) free(s[i].values);
   int code = write_json(o->json_path, json);
   cJSON_Delete(json);
   return code ? code : totals.ok == o->num_requests ? 0 : 1;

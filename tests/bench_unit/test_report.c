@@ -31,12 +31,14 @@ Test(report, totals_leave_failures_out_and_goodput_needs_both_bounds) {
       {.ok = true, .has_usage = true, .ttft_ms = 101, .tpot_ms = 5, .output_tokens = 8},
       {.ok = true, .ttft_ms = 10, .tpot_ms = 21, .output_tokens = 7},
       {.ok = false, .ttft_ms = 1, .tpot_ms = 1, .output_tokens = 8, .prompt_tokens = 99},
+      {.ok = false, .status = 429, .e2e_ms = 1},
   };
-  bench_options_t o = {.num_requests = 4, .output_len = 8, .ttft_slo_ms = 100, .tpot_slo_ms = 20};
+  bench_options_t o = {.num_requests = 5, .output_len = 8, .ttft_slo_ms = 100, .tpot_slo_ms = 20};
   bench_run_t run = {.results = results};
   bench_totals_t t = bench_totals(&o, &run);
   cr_assert_eq(t.ok, 3);
   cr_assert_eq(t.good, 1);
+  cr_assert_eq(t.refused, 1);
   cr_assert_eq(t.short_answers, 1);
   cr_assert_eq(t.without_usage, 1);
   cr_assert_eq(t.output_tokens, 23);
