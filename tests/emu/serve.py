@@ -89,20 +89,45 @@ def test_penalties_forbid_repetition(both):
     assert len(set(tokens)) == len(tokens), tokens
 
 
-def test_a_small_pool_preempts_and_changes_nothing(program):
-    bodies = [{"prompt": (p * 40)[:40], "max_tokens": 50, "temperature": 1, "seed": i,
-               "repetition_penalty": 1.2} for i, p in enumerate(prompts(8, 40))]
-    large = Server(program, "cuda", "--block-size", 16)
-    small = Server(program, "cuda", "--block-size", 16, "--num-blocks", 35,
-                   "--max-num-batched-tokens", 64, "--max-num-seqs", 8)
+def swapped(server, direction):
+    return float(re.search(rf'inferd_swapped_blocks_total{{.*direction="{direction}".*}} (\S+)',
+                           server.metrics())[1])
+
+
+def small_pool(program, bodies, *flags):
+    """Choices of a server whose pool does not hold all bodies at once, and what it swapped."""
+    server = Server(program, "cuda", "--block-size", 16, "--num-blocks", 35,
+                    "--max-num-batched-tokens", 64, "--max-num-seqs", 8, *flags)
     try:
-        expected = [choice["token_ids"] for choice in large.all(bodies)]
-        for _ in range(2):  # the second time from the cache, where it still is
-            assert [choice["token_ids"] for choice in small.all(bodies)] == expected
-        assert small.preemptions() > 0, "the pool was not small enough"
+        choices = server.all(bodies)
+        assert server.preemptions() > 0, "the pool was not small enough"
+        return choices, swapped(server, "out"), swapped(server, "in")
     finally:
+        assert server.stop() == 0, server.text()
+
+
+def test_a_small_pool_preempts_and_changes_nothing(program):
+    """By recomputation, and by swapping, which brings back the very bits; e4m3 blocks too."""
+    bodies = [{"prompt": (p * 40)[:40], "max_tokens": 42, "temperature": i % 2, "seed": i,
+               "repetition_penalty": 1 if i % 2 == 0 else 1.2, "logprobs": 2}
+              for i, p in enumerate(prompts(8, 40))]
+    swap = ["--preemption-mode", "swap", "--swap-space", "0.01"]
+    for cache in ("auto", "fp8"):
+        large = Server(program, "cuda", "--block-size", 16, "--kv-cache-dtype", cache)
+        expected = large.all(bodies)
         assert large.stop() == 0, large.text()
-        assert small.stop() == 0, small.text()
+        tokens = [choice["token_ids"] for choice in expected]
+        logprobs = [choice["logprobs"] for choice in expected]
+        for flags in ([["--preemption-mode", "recompute"], swap] if cache == "auto" else [swap]):
+            got, out, back = small_pool(program, bodies, "--kv-cache-dtype", cache, *flags)
+            assert [choice["token_ids"] for choice in got] == tokens, flags
+            assert [choice["logprobs"] for choice in got] == logprobs, flags
+            assert (out > 0 and back > 0) == (flags is swap), (flags, out, back)
+        if cache == "auto":
+            cpu = Server(program, "cpu")
+            pairs = list(zip(cpu.all(bodies), got))[::2]  # the greedy ones
+            assert cpu.stop() == 0, cpu.text()
+            check_logprobs([d for pair in pairs for d in compare(*pair)])
 
 
 def test_products_by_the_library(program):
