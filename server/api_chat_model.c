@@ -31,19 +31,26 @@ void chat_model_free(completions_t *live) {
 
 /* ---- how calls are written ---- */
 
+#define QUESTION "{\"role\":\"user\",\"content\":\"a\"}"
 static const char trial_body[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\","
-    "\"function\":{\"name\":\"f\",\"description\":\"b\",\"parameters\":{\"type\":\"object\","
-    "\"properties\":{\"c\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[\"c\"]}}}]}";
+    "{\"messages\":[" QUESTION "],\"called\":[" QUESTION ",{\"role\":\"assistant\","
+    "\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\","
+    "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"c\\\":\\\"d\\\"}\"}}]}],"
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"b\","
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"c\":{\"type\":\"string\","
+    "\"description\":\"d\"}},\"required\":[\"c\"]}}}]}";
+#undef QUESTION
 
 /* Templates tell the model how to write a call, and so tell us. */
 static const tool_format_t *format_of_text(const char *text, size_t length) {
   static const struct {
     const char *words, *format;
-  } signs[] = {{"<tool_call>", "hermes"},
+  } signs[] = {{"<|start|>system<|message|>", "harmony"},
+               {"<tool_call>", "hermes"},
                {"[AVAILABLE_TOOLS]", "mistral"},
                {"[TOOL_CALLS]", "mistral"},
-               {"\"parameters\": dictionary of argument name", "llama3_json"}};
+               {"\"parameters\": dictionary of argument name", "llama3_json"},
+               {"{\"name\": \"f\", \"parameters\": {\"c\"", "llama3_json"}};
   for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
     if (memmem(text, length, signs[i].words, strlen(signs[i].words)) != NULL) {
       return tool_format_find(signs[i].format);
@@ -52,19 +59,28 @@ static const tool_format_t *format_of_text(const char *text, size_t length) {
   return NULL;
 }
 
+static const tool_format_t *format_of_chat(const completions_t *live, const chat_input_t *input) {
+  jinja_output_t out;
+  if (chat_template_render(live->templates, input, &out, NULL) != 0) return NULL;
+  const tool_format_t *format = format_of_text(out.text, out.length);
+  jinja_output_free(&out);
+  return format;
+}
+
+/* By what a template says of calls, else by how it writes one. */
 static const tool_format_t *format_of_template(const completions_t *live) {
   json_doc_t *doc = NULL;
-  jinja_output_t out;
-  const tool_format_t *format = NULL;
   size_t length = sizeof trial_body - 1;
   if (json_parse(trial_body, length, &json_limits_request, &doc, NULL) != 0) return NULL;
   const json_t *root = json_root(doc);
   chat_input_t input = {.messages = json_get(root, "messages"),
                         .tools = json_get(root, "tools"),
                         .add_generation_prompt = true};
-  if (chat_template_render(live->templates, &input, &out, NULL) == 0) {
-    format = format_of_text(out.text, out.length);
-    jinja_output_free(&out);
+  const tool_format_t *format = format_of_chat(live, &input);
+  if (format == NULL) {
+    input.messages = json_get(root, "called");
+    input.add_generation_prompt = false;
+    format = format_of_chat(live, &input);
   }
   json_free(doc);
   return format;
@@ -89,7 +105,8 @@ static const reasoning_format_t *find_reasoning_format(const char *option,
                                                        const tokenizer_t *tokenizer) {
   if (strcmp(option, "auto") != 0) return reasoning_format_find(option);
   for (const reasoning_format_t *f = reasoning_formats; f->name != NULL; f++) {
-    if (has_token(tokenizer, f->open) && has_token(tokenizer, f->close)) return f;
+    const char *open = f->answer != NULL ? "<|channel|>" : f->open; /* one mark of the header */
+    if (has_token(tokenizer, open) && has_token(tokenizer, f->close)) return f;
   }
   return NULL;
 }
@@ -100,6 +117,9 @@ void chat_model_ready(completions_t *live, const config_t *config, const tokeniz
   if (live->templates == NULL || !chat_templates_any(live->templates)) return;
   live->tool_format = find_tool_format(live, config->tool_call_parser, tokenizer);
   live->reasoning_format = find_reasoning_format(config->reasoning_parser, tokenizer);
+  if (live->tool_format != NULL && live->tool_format->in_channels) {
+    live->reasoning_format = reasoning_format_find("harmony");
+  }
   log_line(LOG_INFO, "ready", "chat: tool calls %s, reasoning %s",
            live->tool_format != NULL ? live->tool_format->name : "none",
            live->reasoning_format != NULL ? live->reasoning_format->name : "none");

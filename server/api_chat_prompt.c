@@ -112,7 +112,7 @@ static void begin_with_echo(const chat_params_t *chat, choice_t *choice) {
   }
 }
 
-enum { MARKS_MAX = 8 };
+enum { MARKS_MAX = 16 };
 
 /* Marks that the parser looks for stay in the text even where they are special tokens. */
 static bool show_marks(completion_t *completion) {
@@ -129,6 +129,9 @@ static bool show_marks(completion_t *completion) {
   if (thoughts != NULL) {
     marks[num_marks++] = thoughts->open;
     marks[num_marks++] = thoughts->close;
+    bool channels = thoughts->answer != NULL;
+    for (int i = 0; channels && channel_marks[i] != NULL; i++)
+      marks[num_marks++] = channel_marks[i];
   }
   int32_t *ids = arena_alloc(&completion->arena, MARKS_MAX, sizeof *ids), count = 0;
   if (ids == NULL) return false;
@@ -144,11 +147,25 @@ static bool show_marks(completion_t *completion) {
   return true;
 }
 
+/* What the prompt has of the message that is being written: all behind its last start mark. */
+static void read_begun(const completion_t *completion, output_options_t *options) {
+  static const char start[] = "<|start|>";
+  const prompt_t *prompt = &completion->params.prompts[0];
+  size_t at = prompt->length, mark = sizeof start - 1;
+  const reasoning_format_t *format = options->reasoning;
+  if (format == NULL || format->answer == NULL || prompt->text == NULL) return;
+  while (at >= mark && memcmp(prompt->text + at - mark, start, mark) != 0) at--;
+  if (at < mark) return;
+  options->begun = prompt->text + at;
+  options->begun_length = prompt->length - at;
+}
+
 int chat_begin_choices(completion_t *completion) {
   output_options_t options = {.tools = completion->tool_format,
                               .reasoning = completion->reasoning_format,
                               .in_reasoning = completion->in_reasoning,
                               .one_call = !completion->params.chat.parallel_tool_calls};
+  read_begun(completion, &options);
   bool plain = options.tools == NULL && options.reasoning == NULL;
   if (!plain && !show_marks(completion)) {
     return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");

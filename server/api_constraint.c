@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { CALLS_MAX = 16 }; /* calls of one turn that a grammar lets through */
+enum { WORDS_MAX = 7 };  /* parts of a text with up to three marks */
 
 static const char blanks_regex[] = "[ \\n]{0,4}";
 
@@ -48,21 +49,41 @@ static grammar_source_t mark(const tree_t *tree, const char *text) {
   return (grammar_source_t){.kind = GRAMMAR_TOKEN, .token = id};
 }
 
-/* Words of a format, with the marks in them as tokens. NULL is no words. */
-static grammar_source_t words(tree_t *tree, const tool_format_t *format, const char *text) {
-  grammar_source_t *parts = nodes_new(tree, 3);
-  if (parts == NULL || text == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
-  const char *marks[] = {format->open, format->close};
-  for (int i = 0; i < 2; i++) {
-    const char *at = marks[i] != NULL ? strstr(text, marks[i]) : NULL;
-    if (at == NULL) continue;
-    const char *behind = at + strlen(marks[i]);
-    parts[0] = of_text(GRAMMAR_LITERAL, text, (size_t)(at - text));
-    parts[1] = mark(tree, marks[i]);
-    parts[2] = of_text(GRAMMAR_LITERAL, behind, strlen(behind));
-    return group(GRAMMAR_SEQUENCE, parts, 3);
+/* The first of the marks in a text, and where it stands; NULL = none is in it. */
+static const char *first_mark(const char *const *marks, const char *text, const char **at) {
+  const char *first = NULL;
+  for (; *marks != NULL; marks++) {
+    const char *hit = strstr(text, *marks);
+    if (hit == NULL || (first != NULL && hit >= *at)) continue;
+    first = *marks;
+    *at = hit;
   }
-  return of_text(GRAMMAR_LITERAL, text, strlen(text));
+  return first;
+}
+
+/* Text of the server's own, with the marks in it as tokens. */
+static grammar_source_t marked(tree_t *tree, const char *const *marks, const char *text) {
+  grammar_source_t *parts = nodes_new(tree, WORDS_MAX);
+  int32_t count = 0;
+  const char *at = NULL, *found;
+  if (parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  while (count < WORDS_MAX - 2 && (found = first_mark(marks, text, &at)) != NULL) {
+    parts[count++] = of_text(GRAMMAR_LITERAL, text, (size_t)(at - text));
+    parts[count++] = mark(tree, found);
+    text = at + strlen(found);
+  }
+  parts[count++] = of_text(GRAMMAR_LITERAL, text, strlen(text));
+  return group(GRAMMAR_SEQUENCE, parts, count);
+}
+
+/* Words of a format. NULL is no words. */
+static grammar_source_t words(tree_t *tree, const tool_format_t *format, const char *text) {
+  const char *marks[3] = {NULL};
+  int count = 0;
+  if (text == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  if (format->open != NULL) marks[count++] = format->open;
+  if (format->close != NULL) marks[count++] = format->close;
+  return marked(tree, format->in_channels ? channel_marks : marks, text);
 }
 
 /* ---- tool calls ---- */
@@ -120,7 +141,8 @@ static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size
 /* The calls of a turn: one or more, as the format writes them. */
 static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, const bool *loose) {
   const chat_params_t *chat = &tree->completion->params.chat;
-  bool single = chat->tool_choice == TOOLS_NAMED || !chat->parallel_tool_calls;
+  bool single = chat->tool_choice == TOOLS_NAMED || !chat->parallel_tool_calls ||
+                format->in_channels; /* the mark behind a call ends the turn */
   grammar_source_t *items = nodes_new(tree, 2), *parts = nodes_new(tree, 3);
   if (items == NULL || parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
   items[0] = one_call(tree, format, 0, loose);
@@ -131,11 +153,39 @@ static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, con
   return group(GRAMMAR_SEQUENCE, parts, 3);
 }
 
+static grammar_source_t either(tree_t *tree, grammar_source_t a, grammar_source_t b) {
+  grammar_source_t *children = nodes_new(tree, 2);
+  if (children == NULL) return a;
+  children[0] = a;
+  children[1] = b;
+  return group(GRAMMAR_ALTERNATIVES, children, 2);
+}
+
+/* Content, with its header where output has channels. */
+static grammar_source_t answer(tree_t *tree, grammar_source_t content) {
+  const completion_t *completion = tree->completion;
+  const reasoning_format_t *format = completion->reasoning_format;
+  if (format == NULL || format->answer == NULL || completion->params.chat.continue_final) {
+    return content;
+  }
+  grammar_source_t *parts = nodes_new(tree, 2);
+  if (parts == NULL) return content;
+  parts[0] = marked(tree, channel_marks, format->answer);
+  parts[1] = content;
+  grammar_source_t output = group(GRAMMAR_SEQUENCE, parts, 2);
+  output.param = content.param;
+  return output;
+}
+
 /* tool_choice auto with strict functions: free text, but every call that is opened is one of a
  * declared function. Formats with a mark of their own: text without it, then mark and call, again
  * and again. Bare formats: the output is calls, or text that does not begin like one. */
 static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
                                       const bool *loose) {
+  if (format->in_channels) {
+    return either(tree, answer(tree, (grammar_source_t){.kind = GRAMMAR_TEXT}),
+                  all_calls(tree, format, loose));
+  }
   static const char no_call[] = "([^{\\[ \\n\\r\\t][\\s\\S]*)?";
   grammar_source_t *parts = nodes_new(tree, 3), *outer = nodes_new(tree, 2);
   grammar_source_t *marks = nodes_new(tree, 2);
@@ -181,7 +231,11 @@ static grammar_source_t behind_thoughts(tree_t *tree, grammar_source_t output) {
   grammar_source_t *thoughts = nodes_new(tree, 1);
   if (parts == NULL || outer == NULL || thoughts == NULL) return output;
   int32_t count = 0;
-  if (!completion->in_reasoning) parts[count++] = mark(tree, format->open);
+  bool channels = format->answer != NULL;
+  if (!completion->in_reasoning) {
+    parts[count++] =
+        channels ? marked(tree, channel_marks, format->open) : mark(tree, format->open);
+  }
   grammar_source_t close = mark(tree, format->close);
   if (close.kind == GRAMMAR_TOKEN) {
     parts[count++] = (grammar_source_t){.kind = GRAMMAR_TEXT};
@@ -189,7 +243,8 @@ static grammar_source_t behind_thoughts(tree_t *tree, grammar_source_t output) {
   } else {
     parts[count++] = of_text(GRAMMAR_TEXT, format->close, strlen(format->close));
   }
-  parts[count++] = of_text(GRAMMAR_REGEX, blanks_regex, sizeof blanks_regex - 1);
+  parts[count++] = channels ? marked(tree, channel_marks, format->between)
+                            : of_text(GRAMMAR_REGEX, blanks_regex, sizeof blanks_regex - 1);
   thoughts[0] = group(GRAMMAR_SEQUENCE, parts, count);
   outer[0] = repeat(thoughts, 1, completion->in_reasoning ? 1 : 0, 1);
   outer[1] = output;
@@ -221,17 +276,13 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
   const chat_params_t *chat = &completion->params.chat;
   const tool_format_t *format = completion->tool_format;
   grammar_source_t output = {.kind = GRAMMAR_TEXT};
-  if (constraint->param != NULL) output = constraint_source(constraint);
+  if (constraint->param != NULL) output = answer(tree, constraint_source(constraint));
   if (format == NULL) return output;
   if (chat->tool_choice >= TOOLS_REQUIRED) {
     output = all_calls(tree, format, loose);
     output.param = "tool_choice";
   } else if (constraint->param != NULL) { /* auto: an answer of that form, or calls */
-    grammar_source_t *either = nodes_new(tree, 2);
-    if (either == NULL) return output;
-    either[0] = output;
-    either[1] = all_calls(tree, format, loose);
-    output = group(GRAMMAR_ALTERNATIVES, either, 2);
+    output = either(tree, output, all_calls(tree, format, loose));
     output.param = constraint->param;
   } else if (any_strict(chat->tools)) {
     output = text_or_calls(tree, format, loose);

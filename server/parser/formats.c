@@ -1,7 +1,8 @@
 /* formats.c: how the families of models mark tool calls and thoughts. Constant data.
  *
  * The words are those of the models' own chat templates: Hermes 2 Pro and Qwen 2.5/3; Llama 3.1 to
- * 3.3; Mistral v1 to v13; and a bare JSON object for models that know none of them.
+ * 3.3; Mistral v1 to v13; gpt-oss, whose calls and thoughts are messages in channels; and a bare
+ * JSON object for models that know none of them.
  */
 #include "server/parser/output.h"
 
@@ -35,6 +36,12 @@ const tool_format_t tool_formats[] = {
      .name_end = "[ARGS]",
      .id_mark = "[CALL_ID]",
      .short_ids = true},
+    {.name = "harmony",
+     .begin_name = "<|channel|>commentary to=functions.",
+     .end_name = " <|constrain|>json<|message|>",
+     .end_call = "",
+     .between = "<|call|><|start|>assistant",
+     .in_channels = true},
     {.name = "json",
      .begin_name = "{\"name\": \"",
      .end_name = "\", \"arguments\": ",
@@ -46,10 +53,15 @@ const tool_format_t tool_formats[] = {
 };
 
 const reasoning_format_t reasoning_formats[] = {
-    {"think", "<think>", "</think>"}, /* DeepSeek R1, Qwen 3, QwQ, SmolLM 3 */
-    {"mistral", "[THINK]", "[/THINK]"},
-    {NULL, NULL, NULL},
+    {"think", "<think>", "</think>", NULL, NULL}, /* DeepSeek R1, Qwen 3, QwQ, SmolLM 3 */
+    {"mistral", "[THINK]", "[/THINK]", NULL, NULL},
+    {"harmony", "<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant",
+     "<|channel|>final<|message|>"},
+    {NULL, NULL, NULL, NULL, NULL},
 };
+
+const char *const channel_marks[] = {"<|start|>",     "<|channel|>", "<|message|>", "<|end|>",
+                                     "<|constrain|>", "<|return|>",  "<|call|>",    NULL};
 
 const tool_format_t *tool_format_find(const char *name) {
   for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {

@@ -8,6 +8,7 @@
 #include "server/parser/output.h"
 
 #include "server/parser/call_scan.h"
+#include "server/parser/channels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct output_parser {
   bool ended;       /* no text will follow */
 
   call_scan_t call;
+  channels_t *channels; /* does everything when the format has them; else NULL */
 };
 
 output_parser_t *output_parser_new(const output_options_t *options) {
@@ -52,7 +54,11 @@ output_parser_t *output_parser_new(const output_options_t *options) {
     p->stage = STAGE_REASONING;
     p->trim = true;
   }
-  return p;
+  if (options->reasoning == NULL || options->reasoning->answer == NULL) return p;
+  p->channels = channels_new(options);
+  if (p->channels != NULL) return p;
+  output_parser_free(p);
+  return NULL;
 }
 
 void output_parser_free(output_parser_t *p) {
@@ -61,14 +67,17 @@ void output_parser_free(output_parser_t *p) {
   buffer_free(&p->raw);
   buffer_free(&p->name);
   call_scan_free(&p->call);
+  channels_free(p->channels);
   free(p);
 }
 
 bool output_parser_is_reasoning(const output_parser_t *p) {
+  if (p->channels != NULL) return channels_is_reasoning(p->channels);
   return p->stage == STAGE_REASONING;
 }
 
 bool output_parser_failed(const output_parser_t *p) {
+  if (p->channels != NULL && channels_failed(p->channels)) return true;
   return p->pending.failed || p->raw.failed || p->name.failed || p->call.value.failed ||
          p->call.name.failed;
 }
@@ -361,12 +370,20 @@ static void run(output_parser_t *p, const output_sink_t *sink) {
 void output_parser_feed(output_parser_t *p, const char *text, size_t length,
                         const output_sink_t *sink) {
   if (length == 0) return;
+  if (p->channels != NULL) {
+    channels_feed(p->channels, text, length, false, sink);
+    return;
+  }
   buffer_append(&p->pending, text, length);
   if (p->pending.failed) return;
   run(p, sink);
 }
 
 void output_parser_end(output_parser_t *p, const output_sink_t *sink) {
+  if (p->channels != NULL) {
+    channels_feed(p->channels, "", 0, true, sink);
+    return;
+  }
   p->ended = true;
   run(p, sink);
   if (p->stage == STAGE_CALL && p->call.streaming) {

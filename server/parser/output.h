@@ -40,13 +40,18 @@ typedef struct tool_format {
   const char *name_end; /* `open` may be followed by NAME and this, then the arguments; or NULL */
   const char *id_mark;  /* stands before an id between NAME and name_end; or NULL */
   bool short_ids;       /* ids of calls are nine letters and digits */
+  bool in_channels;     /* calls are messages: `reasoning` has to be of channels, too */
 } tool_format_t;
 
 /* How a family marks its thoughts. */
 typedef struct reasoning_format {
   const char *name; /* of --reasoning-parser */
   const char *open, *close;
+  const char *between; /* channels: from the end of the thoughts to the next header */
+  const char *answer;  /* channels: the header of the content; NULL = output has no channels */
 } reasoning_format_t;
+
+extern const char *const channel_marks[]; /* of formats in channels; NULL ends them */
 
 extern const tool_format_t tool_formats[];                         /* the last has name NULL */
 extern const reasoning_format_t reasoning_formats[];               /* likewise */
@@ -58,6 +63,8 @@ typedef struct output_options {
   const reasoning_format_t *reasoning; /* NULL = thoughts are content */
   bool in_reasoning;                   /* the prompt has opened the thoughts */
   bool one_call;                       /* what follows the first call is dropped */
+  const char *begun;                   /* channels: the last message of the prompt, read by _new */
+  size_t begun_length;
 } output_options_t;
 
 typedef struct output_parser output_parser_t;

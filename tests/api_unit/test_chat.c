@@ -285,6 +285,29 @@ Test(chat, thoughts) {
   fake_exchange_free(exchange);
 }
 
+/* The header of the message may stand in the prompt, and so may a part of its body. */
+Test(chat, messages_in_channels) {
+  server.live->reasoning_format = reasoning_format_find("harmony");
+  server.live->tool_format = tool_format_find("harmony");
+  fake_exchange_t *exchange = chat(TOOLS);
+  answer("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.f <|constrain|>json<|message|>{\"a\":1}<|call|>",
+         FINISH_STOP);
+  cr_assert(strstr(exchange->body, "\"content\":null,\"refusal\":null,\"reasoning\":\"hm\"") !=
+                NULL,
+            "%s", exchange->body);
+  cr_assert(strstr(exchange->body, "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}") != NULL,
+            "%s", exchange->body);
+  cr_assert(strstr(exchange->body, "\"finish_reason\":\"tool_calls\"") != NULL);
+  fake_exchange_free(exchange);
+  exchange = fake_call(api_chat_completions,
+                       "{\"messages\":[{\"role\":\"assistant\",\"content\":\"<|start|>assistant"
+                       "<|channel|>final<|message|>Hel\"}],\"continue_final_message\":true}");
+  answer("lo <b>", FINISH_STOP);
+  cr_assert(strstr(exchange->body, "\"content\":\"lo <b>\"") != NULL, "%s", exchange->body);
+  fake_exchange_free(exchange);
+}
+
 /* ---- what is refused ---- */
 
 typedef struct bad {
@@ -444,7 +467,8 @@ Test(chat, models_without_a_template) {
 Test(chat, formats_are_found_in_the_template) {
   static const struct {
     const char *words, *format;
-  } rows[] = {{"<tool_call>", "hermes"},
+  } rows[] = {{"<|start|>system<|message|>", "harmony"},
+              {"<tool_call>", "hermes"},
               {"[AVAILABLE_TOOLS]", "mistral"},
               {"Respond in the format {\"name\": function name, \"parameters\": dictionary of "
                "argument name and its value}",
@@ -455,6 +479,7 @@ Test(chat, formats_are_found_in_the_template) {
     server.live->chat_is_ready = false;
     chat_model_ready(server.live, &config, engine_tokenizer(server.engine));
     cr_assert_str_eq(server.live->tool_format->name, rows[i].format);
+    if (i == 0) cr_assert_str_eq(server.live->reasoning_format->name, "harmony");
   }
   fake_option("tool_call_parser", "mistral");
   fake_option("reasoning_parser", "think");

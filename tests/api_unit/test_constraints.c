@@ -205,9 +205,41 @@ Test(constraints, every_format_writes_what_it_reads) {
     snprintf(text, sizeof text, "%s%sf%s{\"a\": 1}%s%s%sg%s{}%s%s", before, format->begin_name,
              format->end_name, format->end_call, format->between, format->begin_name,
              format->end_name, format->end_call, behind);
+    if (format->in_channels) *strstr(text, format->between) = '\0'; /* a call ends the turn */
     cr_assert(allows(text), "%s: %s", format->name, text);
     end(exchange);
   }
+}
+
+#define THOUGHTS "<|channel|>analysis<|message|>any {thing}<|end|><|start|>assistant"
+#define HARMONY(name, arguments)                                                                   \
+  "<|channel|>commentary to=functions." name " <|constrain|>json<|message|>" arguments
+#define FINAL "<|channel|>final<|message|>"
+
+Test(constraints, messages_in_channels) {
+  server.live->tool_format = tool_format_find("harmony");
+  server.live->reasoning_format = reasoning_format_find("harmony");
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+  cr_assert(allows(HARMONY("f", "{\"a\": 1}")));
+  cr_assert(allows(THOUGHTS HARMONY("g", "{}")));
+  cr_assert(!allows(THOUGHTS HARMONY("f", "{\"a\": 3}")));
+  cr_assert(!allows(THOUGHTS FINAL "words"));
+  end(exchange);
+  exchange = chat(TOOLS("") ",\"response_format\":{\"type\":\"json_object\"}");
+  cr_assert(allows(FINAL "{\"x\": 1}"));
+  cr_assert(allows(THOUGHTS FINAL "{\"x\": 1}"));
+  cr_assert(allows(THOUGHTS HARMONY("g", "{}")));
+  cr_assert(!allows(FINAL "words"));
+  cr_assert(!allows("{\"x\": 1}"));
+  end(exchange);
+  exchange = chat(TOOLS(",\"strict\":true"));
+  cr_assert(allows(THOUGHTS FINAL "words"));
+  cr_assert(allows(HARMONY("f", "{\"a\": 2}")));
+  cr_assert(!allows(HARMONY("f", "{\"a\": 3}")));
+  end(exchange);
+  exchange = chat(",\"regex\":\"ab\",\"continue_final_message\":true");
+  cr_assert(allows("ab"), "the header stands in the prompt");
+  end(exchange);
 }
 
 Test(constraints, strict_functions_when_the_model_may_choose) {

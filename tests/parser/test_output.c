@@ -101,6 +101,35 @@ static const row_t rows[] = {
     {NULL, "think", "x<think>y</think>", "C(x<think>y</think>)", 0, 0},
     {NULL, "think", "<think>a < b </ c</think>d", "R(a < b </ c)C(d)", 0, 0},
     {NULL, "mistral", "[THINK]a[b][/THINK]c", "R(a[b])C(c)", 0, 0},
+    /* gpt-oss */
+    {"harmony", "harmony",
+     "<|channel|>analysis<|message|>a < <|b|><|end|><|start|>assistant<|channel|>final<|message|>c",
+     "R(a < <|b|>)C(c)", 0, 0},
+    {"harmony", "harmony",
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f <|constrain|>json<|message|>{\"a\": [1, \"<|x\"]}<|call|>",
+     "R(hm)T(f|{\"a\": [1, \"<|x\"]})", 0, 0},
+    {"harmony", "harmony",
+     " to=functions.get-it<|channel|>commentary json<|message|> {\"a\": 1}\n<|call|><|start|>"
+     "assistant<|channel|>commentary to=functions.g<|message|>{}",
+     "T(get-it|{\"a\": 1})T(g|{})", 0, 0},
+    {"harmony", "harmony",
+     "<|channel|>commentary to=functions.f<|message|>{}<|call|><|start|>assistant<|channel|>final"
+     "<|message|>more",
+     "T(f|{})", 0, 1},
+    {"harmony", "harmony", "<|channel|>commentary to=functions.f<|message|><|call|>", "T(f|{})", 0,
+     0},
+    {"harmony", "harmony", "<|channel|>commentary to=functions.f<|message|>{\"a\": 1",
+     "T(f|{\"a\": 1)", 0, 0},
+    {"harmony", "harmony", "<|channel|>commentary to=functions.f<|message|>no<|call|>", "C(no)", 0,
+     0},
+    {"harmony", "harmony", "<|channel|>commentary to=browser<|message|>{}<|call|>", "C({})", 0, 0},
+    {"harmony", "harmony", "<|channel|>commentary<|message|>first<|end|>", "C(first)", 0, 0},
+    {NULL, "harmony", "<|channel|>commentary to=functions.f<|message|>{}<|call|>", "C({})", 0, 0},
+    {"harmony", "harmony", "no header", "C(no header)", 0, 0},
+    {"harmony", "harmony", "<|channel|>final<|message|>x<|end|><|start|>assist", "C(x)", 0, 0},
+    {"harmony", "harmony", "<|channel|>fin", "", 0, 0},
+    {"harmony", "harmony", "", "", 0, 0},
     /* Hermes, Qwen */
     {"hermes", NULL, "<tool_call>\n" F("{\"a\": [1, \"}\"]}") "\n</tool_call>",
      "T(f|{\"a\": [1, \"}\"]})", 0, 0},
@@ -210,6 +239,7 @@ Test(output, formats_read_what_they_write) {
     if (format->behind_all != NULL) buffer_text(&text, format->behind_all);
     buffer_char(&text, '\0');
     output_options_t options = {.tools = format};
+    if (format->in_channels) options.reasoning = reasoning_format_find("harmony");
 #define CALL "T(get_weather|{\"city\": \"Z\xc3\xbcrich\"})"
     expect_whatever_the_cuts(&options, text.data, text.length - 1, CALL CALL CALL);
 #undef CALL
@@ -251,6 +281,12 @@ Test(output, random_texts) {
                                       "[TOOL_CALLS]",
                                       "[ARGS]",
                                       "[CALL_ID]",
+                                      "<|channel|>",
+                                      "<|message|>",
+                                      "<|start|>assistant",
+                                      "<|end|>",
+                                      "analysis",
+                                      "commentary to=functions.f",
                                       "<think>",
                                       "</think>",
                                       "{\"name\": \"f\", \"arguments\": {}}",
