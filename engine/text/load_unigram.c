@@ -90,7 +90,7 @@ static int read_entries(load_t *load, const json_t *vocab) {
   uint32_t id = 0;
   double powers[POWERS];
   for (int i = 0; i < POWERS; i++) {
-    char power[8];
+    char power[16];
     snprintf(power, sizeof power, "1e%d", i);
     powers[i] = strtod(power, NULL);
   }
