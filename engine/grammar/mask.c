@@ -22,8 +22,7 @@ static void allow_row(const grammar_vocabulary_t *v, uint32_t *row, const uint32
   for (int32_t i = 0; i < v->row_words; i++) row[i] |= ready[i];
 }
 
-/* -- taking a part of the vocabulary as a whole -------------------------------------------------
- */
+/* -- taking a part of the vocabulary as a whole ------------------------------------------------ */
 
 /* True when at most `tail` characters of the family keep the state alive, whatever they are. */
 static inline bool takes(const dfa_t *d, uint32_t state, uint32_t count, uint8_t family,
@@ -64,7 +63,7 @@ static bool take_length(walk_t *w, const thread_t *t) {
   const dfa_t *d = dfa_of(w->m->grammar, t);
   if (n->kind != NODE_LEX || !d->rest || d->count_max == NONE || d->rest_between > 0) return false;
   uint32_t room = d->count_max - t->count;
-  if (room >= LENGTH_ROWS || !takes(d, t->state, 0, FAMILY_PLAIN, 0)) return false;
+  if (room >= LENGTH_ROWS) return false;
   if (d->steps[(size_t)t->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
   allow_row(w->v, w->row, w->v->up_to + (size_t)room * (size_t)w->v->row_words);
   w->done |= plain_groups;
@@ -97,8 +96,8 @@ static bool take_below(walk_t *w, uint32_t depth, uint32_t node) {
   const trie_node_t *t = &w->v->nodes[node];
   const level_t *level = &w->s->levels[depth];
   for (uint32_t i = 0; w->ready && i < level->count; i++) {
-    if (!thread_takes(w->m->grammar, &w->s->threads[level->first + i], t->family, t->tail))
-      continue;
+    const thread_t *thread = &w->s->threads[level->first + i];
+    if (!thread_takes(w->m->grammar, thread, t->family, t->tail)) continue;
     vocabulary_allow_below(w->v, node, w->row);
     return true;
   }
