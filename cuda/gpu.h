@@ -22,8 +22,8 @@
  *                  the fragments of the PTX manual: a[0..3] are rows l / 4, + 8, same, + 8 and
  *                  columns 2 (l % 4) of the first two, + 8 of the others; b0, b1 are rows
  *                  2 (l % 4), + 8 of column l / 4; acc is rows l / 4, + 8, columns 2 (l % 4), + 1.
- * Arithmetic       exp2_approx(x); mul_rn, add_rn, fma_rn: one rounding each, never contracted, for
- *                  sums that two kernels must agree on bit for bit
+ * Arithmetic       exp2_approx(x), reciprocal_approx(x); mul_rn, add_rn, fma_rn: one rounding each,
+ *                  never contracted, for sums that two kernels must agree on bit for bit
  * Conversions      to_float(v), from_float<T>(x), pack<T>(low, high) -> two values in 32 bits,
  *                  unpack<T>(bits) -> float2, for T = bf16_t and f16_t, all to nearest even;
  *                  e4m3_to_float, float_to_e4m3 (saturating, NaN stays NaN);
@@ -32,7 +32,8 @@
  *                  store_16(p, v); ld_acquire, st_release on int; SPIN_PAUSE() in polling loops
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90
  * From sm_90       mbarrier_init / _fence_init / _arrive / _arrive_expect / _wait(bar, parity),
- *                  bulk_copy_to_shared(dst, src, bytes, bar), fence_proxy_async()
+ *                  bulk_copy_to_shared(dst, src, bytes, bar), fence_proxy_async(); products of
+ *                  warpgroups: gpu_wgmma.h
  */
 #ifndef INFERD_CUDA_GPU_H
 #define INFERD_CUDA_GPU_H

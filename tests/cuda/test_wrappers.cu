@@ -201,25 +201,29 @@ __global__ void arithmetic_kernel(const float *in, float *out) {
   out[64 + i] = mul_rn(in[i], in[i + 64]);
   out[128 + i] = add_rn(in[i], in[i + 64]);
   out[192 + i] = fma_rn(in[i], in[i + 64], in[i + 128]);
+  out[256 + i] = reciprocal_approx(in[i + 64] + 40.0f);
 }
 
 TEST(wrapper_arithmetic) {
   auto in = random_values<float>(192, 20);
-  in[0] = 0, in[1] = -INFINITY, in[2] = -0.0f, in[3] = -200;
-  device_array<float> d_in(in), out((size_t)256);
+  in[0] = 0, in[1] = -INFINITY, in[2] = -0.0f, in[3] = -200, in[64] = INFINITY;
+  device_array<float> d_in(in), out((size_t)320);
   MUST(LAUNCH(arithmetic_kernel, (1), (64), 0, nullptr, d_in.p, out.p));
   const auto got = out.get();
   check_that(got[0] == 1 && got[2] == 1, "2^0 is exactly 1: a factor that changes nothing");
   check_that(got[1] == 0 && got[3] < 1e-37f, "2^-infinity is 0");
+  check_that(got[256] == 0, "1 / infinity is 0");
   bool close = true, exact = true;
   for (int i = 4; i < 64; i++) {
     const double e = std::exp2((double)in[i]);
     close = close && std::fabs((double)got[i] - e) <= e * 4e-7;
+    const double inverse = 1.0 / (double)(in[i + 64] + 40.0f);
+    close = close && std::fabs((double)got[256 + i] - inverse) <= std::fabs(inverse) * 4e-7;
     volatile float product = in[i] * in[i + 64], sum = in[i] + in[i + 64];
     exact = exact && got[64 + i] == product && got[128 + i] == sum &&
             got[192 + i] == std::fmaf(in[i], in[i + 64], in[i + 128]);
   }
-  check_that(close, "2^x");
+  check_that(close, "2^x and 1 / x");
   check_that(exact, "one rounding each");
 }
 

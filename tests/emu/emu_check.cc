@@ -6,11 +6,14 @@
  * for a thread (cp.async, ldmatrix). Time is a counter that every barrier advances: two accesses of
  * one byte of shared memory, one of them a write, must have a barrier of the block between them, or
  * of the warp when it is one warp. Named barriers and mbarriers count as the whole block's: a race
- * between them may be missed, none is invented. In device memory a word that one block wrote is no
+ * between them may be missed, none is invented. A wgmma reads its operands from its issue until it
+ * was awaited, and holds its accumulators so long; what it reads must have come by a bulk copy, or
+ * its writer must have fenced the proxies. In device memory a word that one block wrote is no
  * other block's in the same launch, unless an atomic operation stands between.
  */
 #include "emu_check.h"
 #include "emu_runtime.h"
+#include "emu_wgmma.h"
 #include <memory>
 #include <unistd.h>
 #include <unordered_map>
@@ -26,12 +29,21 @@ struct Cell {
   uint32_t written, read, filled; /* filled: last write of a value */
   uint16_t writer, reader;
   bool lanes, warps; /* read by several lanes of a warp, by several warps */
+  bool generic;      /* written by a thread itself, not by a bulk copy */
+};
+
+/* What is known of a block's shared memory. */
+enum { OPERAND_BYTES = 16 };
+struct Shadow {
+  std::vector<Cell> cell;            /* [SHARED_BYTES] */
+  std::vector<uint16_t> products;    /* [SHARED_BYTES / OPERAND_BYTES] that read it now */
+  std::vector<uint32_t> proxy_fence; /* [threads] time of the last one */
 };
 
 static uint32_t now = 1;
-static std::unordered_map<const Block *, std::vector<Cell>> &cells() {
-  static auto *all = new std::unordered_map<const Block *, std::vector<Cell>>;
-  return *all;
+static Shadow &shadow_of(const Block *b) {
+  static auto *all = new std::unordered_map<const Block *, Shadow>;
+  return (*all)[b];
 }
 
 /* Words of device memory: who wrote last, as launch number << 32 | block + 1, and what the threads
@@ -51,8 +63,10 @@ void check_launch() {
   launch_number++;
 }
 void check_block(Block *b) {
-  std::vector<Cell> &mine = cells()[b];
-  if (mine.empty()) mine.resize(SHARED_BYTES);
+  Shadow &mine = shadow_of(b);
+  mine.cell.resize(SHARED_BYTES);
+  mine.products.assign(SHARED_BYTES / OPERAND_BYTES, 0);
+  mine.proxy_fence.assign(b->threads, 0);
   b->begun = b->synced = ++now;
   b->uses_atomics = 0;
   for (Warp &w : b->warp) w.synced = now;
@@ -79,8 +93,16 @@ void check_filled(const void *p, size_t size, bool filled) {
   for (const Block *b : engine.group.blocks) {
     const size_t offset = (size_t)(static_cast<const char *>(p) - b->shared);
     if (offset >= SHARED_BYTES) continue;
-    for (size_t i = 0; i < size; i++) cells()[b][offset + i].filled = filled ? now : 0;
+    Cell *cell = &shadow_of(b).cell[offset];
+    for (size_t i = 0; i < size; i++) {
+      cell[i].filled = filled ? now : 0;
+      cell[i].generic = false;
+    }
   }
+}
+
+void check_proxy_fence() {
+  shadow_of(self()->owner).proxy_fence[self()->linear] = ++now;
 }
 
 /* "file:line" of a program counter. */
@@ -116,6 +138,7 @@ static void check_cell(const Block *b, Cell &c, const char *where, size_t offset
            where, offset, c.reader, place(pc).c_str());
     c.written = c.filled = now;
     c.writer = me;
+    c.generic = true;
     return;
   }
   if (c.filled < b->begun)
@@ -177,16 +200,43 @@ static void check_device(uintptr_t p, size_t size, bool writes, const void *pc) 
   }
 }
 
+void check_operand(const void *p, size_t size, bool begins) {
+  const Block *b = self()->owner;
+  Shadow &mine = shadow_of(b);
+  const size_t offset = (size_t)(static_cast<const char *>(p) - b->shared);
+  for (size_t i = offset; i < offset + size; i++) {
+    if (i % OPERAND_BYTES == 0)
+      mine.products[i / OPERAND_BYTES] =
+          (uint16_t)(mine.products[i / OPERAND_BYTES] + (begins ? 1 : -1));
+    Cell &c = mine.cell[i];
+    if (begins && c.generic && c.written >= mine.proxy_fence[c.writer])
+      fail("wgmma reads shared memory at offset %zu, written by thread %u without "
+           "fence_proxy_async since",
+           i, c.writer);
+    if (begins) continue;
+    c.read = now;
+    c.reader = (uint16_t)self()->linear;
+    c.warps = true; /* only a barrier of the block is enough */
+  }
+}
+
 void check_memory_access(const void *p, size_t size, bool writes, const void *pc) {
   if (!current || !size) return;
   Block *b = self()->owner;
   const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(b->shared);
   if (offset < SHARED_BYTES) {
-    std::vector<Cell> &mine = cells()[b];
-    for (size_t i = 0; i < size; i++)
-      check_cell(b, mine[offset + i], "shared", offset + i, writes, pc);
+    Shadow &mine = shadow_of(b);
+    for (size_t i = offset; i < offset + size; i++) {
+      if (writes && mine.products[i / OPERAND_BYTES])
+        fail("race: write to shared memory at offset %zu, which a wgmma in flight reads, %s", i,
+             place(pc).c_str());
+      check_cell(b, mine.cell[i], "shared", i, writes, pc);
+    }
     return;
   }
+  if (wgmma_holds(p, size))
+    fail("%s an accumulator of a wgmma that was not awaited, %s", writes ? "write to" : "read of",
+         place(pc).c_str());
   for (const Block *other : engine.group.blocks) /* a cluster's other blocks are not checked */
     if (reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(other->shared) < SHARED_BYTES)
       return;
@@ -201,8 +251,8 @@ static void check_atomic(const volatile void *p, size_t size) {
     b->uses_atomics = 1;
     return;
   }
-  std::vector<Cell> &mine = cells()[b];
-  for (size_t i = 0; i < size; i++) mine[offset + i].filled = now;
+  Shadow &mine = shadow_of(b);
+  for (size_t i = 0; i < size; i++) mine.cell[offset + i].filled = now;
 }
 
 } // namespace emu

@@ -18,6 +18,10 @@ void check_warp_sync(Warp *w);
 void check_memory(const void *p, size_t size);
 /* Shared memory of a running block whose value is on its way (false) or has come. */
 void check_filled(const void *p, size_t size, bool filled);
+/* Shared memory that a product in flight reads from now on (true) or has read. */
+void check_operand(const void *p, size_t size, bool begins);
+/* The running thread's writes so far may be read by products. */
+void check_proxy_fence();
 /* An access that the emulator makes for the running CUDA thread. */
 void check_memory_access(const void *p, size_t size, bool writes, const void *pc);
 #else
@@ -27,6 +31,8 @@ inline void check_block_sync(Block *) {}
 inline void check_warp_sync(Warp *) {}
 inline void check_memory(const void *, size_t) {}
 inline void check_filled(const void *, size_t, bool) {}
+inline void check_operand(const void *, size_t, bool) {}
+inline void check_proxy_fence() {}
 #endif
 
 } // namespace emu

@@ -149,4 +149,8 @@ void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site s
   engine.group.late.push_back(arrive);
 }
 
+void proxy_fence() {
+  check_proxy_fence();
+}
+
 } // namespace emu

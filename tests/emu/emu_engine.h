@@ -105,6 +105,24 @@ void mbarrier_init(uint64_t *bar, unsigned arrivals, Site site);
 void mbarrier_arrive(uint64_t *bar, unsigned expected_bytes, Site site);
 void mbarrier_wait(uint64_t *bar, unsigned parity, Site site);
 void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site site);
+void proxy_fence();
+
+/* A thread's share of a product of its warpgroup: acc (64, columns) += a (64, 16) . b (16,
+ * columns), operands as matrix descriptors, or a's fragment. */
+struct WgmmaShare {
+  float *acc; /* [columns / 2] */
+  int columns;
+  uint64_t a;
+  const uint32_t *a_registers; /* [4] or null */
+  uint64_t b;
+  bool add, bf16;
+};
+uint32_t shared_offset(const void *p);
+void wgmma(const WgmmaShare &share, Site site);
+void wgmma_fence();
+void wgmma_commit(Site site);
+void wgmma_wait(int groups_left, Site site);
+void registers_set(int count, bool raise, Site site);
 
 } // namespace emu
 #endif

@@ -275,6 +275,14 @@ cudaError_t cudaFreeHost(void *p) {
   return cudaSuccess;
 }
 
+/* Every kernel is there, for whatever device this is. */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
+  Call call("cudaFuncGetAttributes");
+  if (call.error) return call.error;
+  *attributes = {1024, runtime().capability};
+  return cudaSuccess;
+}
+
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute name, int value) {
   Call call("cudaFuncSetAttribute");
   if (call.error) return call.error;

@@ -4,6 +4,7 @@
  * waits for. Nothing here knows what a barrier or a collective is.
  */
 #include "emu_check.h"
+#include "emu_wgmma.h"
 #include <map>
 #include <mutex>
 #include <stdarg.h>
@@ -166,14 +167,18 @@ static Fiber *pick_next_turn(const Fiber *poller) {
   }
 }
 
+/* Bulk copies have no order among themselves. */
 static void land_one() {
-  std::function<void()> land = std::move(engine.group.late.front());
-  engine.group.late.pop_front();
+  auto &late = engine.group.late;
+  size_t i = settings.order == ORDER_REVERSE ? late.size() - 1 : 0;
+  if (settings.order == ORDER_RANDOM) i = random_below((uint32_t)late.size());
+  std::function<void()> land = std::move(late[i]);
+  late.erase(late.begin() + (std::ptrdiff_t)i);
   land();
 }
 
 /* The fiber that runs after `after` stopped (null at the start); null when none can. Late copies
- * land only when nothing else can happen. */
+ * land when nothing else can happen. */
 static Fiber *pick(const Fiber *after) {
   Group &g = engine.group;
   for (;;) {
@@ -195,6 +200,8 @@ void suspend(const char *what, Site site) {
   f->waits_at = site;
   f->home->ready &= ~f->bit;
   if (!f->home->ready) f->owner->ready_warps &= ~(1u << f->warp);
+  /* Now and then a copy is quick. */
+  if (settings.order == ORDER_RANDOM && !engine.group.late.empty() && !random_below(64)) land_one();
   Fiber *next = pick(f);
   if (next != f) fiber_switch(next);
 }
@@ -218,6 +225,7 @@ void dependency_wait() {
 
 static void thread_exits(Fiber *f) {
   copy_thread_exits(f);
+  wgmma_thread_exits(f);
   if (engine.launch->shape.may_overlap && !f->waited)
     fail("exits without grid_dependency_wait, but the launch may overlap the one before");
   engine.polls = 0;
@@ -287,6 +295,7 @@ static void block_begin(Block *b, unsigned number, unsigned rank) {
   }
   shared_begin(b, s.shared_bytes);
   check_block(b);
+  wgmma_begin(b);
   for (unsigned i = 0; i < b->threads; i++) {
     const size_t number_in_group = (size_t)rank * b->threads + i;
     while (engine.fibers.size() <= number_in_group)

@@ -51,6 +51,9 @@ typedef enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9
 } cudaFuncAttribute;
+struct cudaFuncAttributes {
+  int maxThreadsPerBlock, binaryVersion;
+};
 typedef enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
   cudaDevAttrMultiProcessorCount = 16,
@@ -135,6 +138,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute name, int value);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 #ifdef __cplusplus
 }
 #endif
