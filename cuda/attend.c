@@ -87,7 +87,9 @@ void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t
   use_plan(d, &args);
   if (d->has_decodes && device_is_live(d))
     device_note(d, gpu_attention_decode(&args, d->workers, d->stream), "attention_decode");
-  if (d->num_prefill_tiles > 0 && device_is_live(d))
-    device_note(d, gpu_attention_prefill(&args, d->num_prefill_tiles, d->stream),
-                "attention_prefill");
+  if (d->num_prefill_tiles == 0 || !device_is_live(d)) return;
+  int (*prefill)(const gpu_attention_t *, int32_t, gpu_stream_t) =
+      d->has_hopper_prefill && args.scale > 0.0f ? gpu_attention_prefill_sm90
+                                                 : gpu_attention_prefill;
+  device_note(d, prefill(&args, d->num_prefill_tiles, d->stream), "attention_prefill");
 }

@@ -58,6 +58,12 @@ int gpu_attention_plan(const gpu_attention_t *args, gpu_stream_t stream);
 int gpu_attention_decode(const gpu_attention_t *args, int32_t workers, gpu_stream_t stream);
 /* All requests of more query tokens; `tiles` is a bound on their number, at most tiles_max. */
 int gpu_attention_prefill(const gpu_attention_t *args, int32_t tiles, gpu_stream_t stream);
+/* The same for Hopper, faster. A token's bits are those of any other chunk, not those of a decode
+ * or of gpu_attention_prefill: not for --batch-invariant. scale > 0. */
+int gpu_attention_prefill_sm90(const gpu_attention_t *args, int32_t tiles, gpu_stream_t stream);
+/* 1 when this device and this cache can have it: sm_90, 16-bit elements, heads of up to 128. Loads
+ * the kernel when it is first asked: before READY. */
+int gpu_attention_prefill_sm90_fits(const gpu_kv_t *kv);
 
 #ifdef __cplusplus
 }

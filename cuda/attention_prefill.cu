@@ -9,7 +9,7 @@
  * head. A query's bits depend on its own keys only, not on the tile or chunk it came in, and are
  * those that attention_decode.cu gives it (softmax.h). Measured: not yet.
  */
-#include "cuda/attention.h"
+#include "cuda/prefill_parts.h"
 #include "cuda/tiles.h"
 
 enum { KEYS = 64 };
@@ -24,16 +24,6 @@ template <class S, int D> struct prefill_shared_t { /* all [part][row][128 bytes
   uint8_t query[prefill_t<D>::ROWS * D * 2];
   uint8_t keys[KEYS * SLOT], values[KEYS * SLOT];
 };
-
-/* What one block works on. Positions count from the start of the request. */
-typedef struct prefill_work {
-  const int32_t *blocks;
-  size_t token;     /* of the first query */
-  int32_t queries;  /* of this tile */
-  int32_t position; /* of the first query */
-  int32_t len;      /* keys of the request */
-  int32_t head, kv_head;
-} prefill_work_t;
 
 /* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. */
 template <class S, int D>
@@ -50,20 +40,6 @@ GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int 
     const uint8_t *head = kv_head_at(a.kv, a.layer, block, value, work.kv_head);
     const size_t from = ((size_t)part * size + key % size) * ROW + i % CHUNKS * KV_CHUNK;
     cp_async_16(to + i * KV_CHUNK, head + from, valid ? KV_CHUNK : 0);
-  }
-}
-
-template <class T, int D>
-GPU_FN void load_queries(const gpu_attention_t &a, const prefill_work_t &work, uint8_t *to) {
-  constexpr int ROWS = prefill_t<D>::ROWS;
-  const int dim = a.kv.head_dim;
-  const size_t width = (size_t)(a.num_heads + 2 * a.kv.num_kv_heads) * dim;
-  const T *from = (const T *)a.qkv + work.token * width + (size_t)work.head * dim;
-  for (int i = threadIdx.x; i < ROWS * D / VECTOR; i += prefill_t<D>::THREADS) {
-    const int row = i / (D / VECTOR), chunk = i % (D / VECTOR);
-    const bool valid = row < work.queries && chunk * VECTOR < dim;
-    const T *source = from + (valid ? row * width + (size_t)chunk * VECTOR : 0);
-    cp_async_16(to + kv_chunk_at<D * 2>(ROWS, row, chunk), source, valid ? KV_CHUNK : 0);
   }
 }
 
@@ -125,7 +101,8 @@ template <class T, class S, int D>
 GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, int first, int last,
                          prefill_shared_t<S, D> *shared, attention_rows_t<D> &total) {
   const logit_rule_t rule = {mul_rn(a.scale, kv_scale(a.kv, a.layer, 0, work.kv_head)), a.softcap};
-  load_queries<T, D>(a, work, shared->query);
+  load_queries<T, D, prefill_t<D>::ROWS>(a, work, 0, threadIdx.x, prefill_t<D>::THREADS,
+                                         shared->query);
   load_tile<S, D>(a, work, first, 0, shared->keys);
   cp_async_commit();
   attention_rows_t<D> piece;
@@ -194,20 +171,10 @@ __global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gp
   const int tiles = a.plan.counts[1];
   if ((int)blockIdx.x >= tiles) return;
   const int index = tiles - 1 - blockIdx.x; /* the last tiles of a request have the most keys */
-  const int row = a.plan.tiles[2 * index], skipped = a.plan.tiles[2 * index + 1];
-  const int start = a.query_start_loc[row], count = a.query_start_loc[row + 1] - start;
-  const int len = a.seq_lens[row], left = count - skipped;
-  const prefill_work_t work = {a.block_table + (size_t)row * a.block_table_stride,
-                               (size_t)start + skipped,
-                               left < prefill_t<D>::ROWS ? left : prefill_t<D>::ROWS,
-                               len - count + skipped,
-                               len,
-                               (int32_t)blockIdx.y,
-                               (int32_t)blockIdx.y / (a.num_heads / a.kv.num_kv_heads)};
-  const int low = a.window > 0 ? work.position - a.window + 1 : 0;
+  const prefill_work_t work = prefill_work(a, index, blockIdx.y, prefill_t<D>::ROWS);
   const int last = (work.position + work.queries + KEYS - 1) / KEYS;
   attention_rows_t<D> rows;
-  attend_tiles<T, S, D>(a, work, low > 0 ? low / KEYS : 0, last, shared, rows);
+  attend_tiles<T, S, D>(a, work, prefill_low(a, work) / KEYS, last, shared, rows);
   write_rows<T, S, D>(a, work, rows);
 }
 

@@ -88,7 +88,7 @@ struct device {
   void **pinned, **heap; /* heap: weight_t, vector_t and tables */
   size_t num_memory, room_memory, num_pinned, room_pinned, num_heap, room_heap;
   staging_t staging;
-  bool is_batch_invariant, has_dtype;
+  bool is_batch_invariant, has_dtype, has_hopper_prefill /* _prefill_sm90 may run */;
   dtype_t dtype; /* of weights, activations and cache */
   gpu_kv_t kv;
   struct swap *swap; /* NULL = no host pool */

@@ -59,8 +59,10 @@ int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
   size_t slots = device_product(blocks, (size_t)desc->block_size, sizeof(int32_t));
   code = device_take(d, (void **)&d->inputs.history, slots, "the KV cache", error);
   d->taken_by_kv = d->taken - d->taken_by_weights;
-  if (!code) d->kv = kv;
-  return code;
+  if (code) return code;
+  d->kv = kv;
+  d->has_hopper_prefill = !d->is_batch_invariant && gpu_attention_prefill_sm90_fits(&kv);
+  return 0;
 }
 
 act_t *cuda_buffer(device_t *d, int64_t rows, int64_t width) {

@@ -239,11 +239,20 @@ static void bench_prefill() {
   for (const auto &c : cases) {
     const int queries = tiny ? c.queries / 256 : c.queries, len = tiny ? c.len / 256 : c.len;
     attention_t a(s, 1, queries, len, false);
-    const double us = time_us([&] { MUST(gpu_attention_prefill(&a.args, a.tiles, nullptr)); }, 5);
     const double pairs = (double)queries * (len - queries) + (double)queries * queries / 2;
-    printf(
-        "{\"part\": \"prefill\", \"queries\": %d, \"len\": %d, \"us\": %.1f, \"tflop_s\": %.1f}\n",
-        queries, len, us, 4 * pairs * s.heads * s.dim / us * 1e-6);
+    for (bool hopper : {false, true}) {
+      if (hopper && !gpu_attention_prefill_sm90_fits(&a.args.kv)) continue;
+      const double us = time_us(
+          [&] {
+            MUST(hopper ? gpu_attention_prefill_sm90(&a.args, a.tiles, nullptr)
+                        : gpu_attention_prefill(&a.args, a.tiles, nullptr));
+          },
+          5);
+      printf("{\"part\": \"prefill\", \"kernel\": \"%s\", \"queries\": %d, \"len\": %d, \"us\": "
+             "%.1f, \"tflop_s\": %.1f}\n",
+             hopper ? "wgmma" : "mma.sync", queries, len, us,
+             4 * pairs * s.heads * s.dim / us * 1e-6);
+    }
   }
 }
 

@@ -12,6 +12,7 @@ struct attention_options {
   int items_max = 0; /* 0: as many as may be */
   float softcap = 0, query_size = 3;
   bool sinks = false;
+  bool hopper = false; /* chunks by gpu_attention_prefill_sm90 */
 };
 
 /* Items of all rows, each cut wherever it may be. */
@@ -55,7 +56,8 @@ template <class T> struct attention_device {
   void run(const attention_options &o) {
     MUST(gpu_attention_plan(&args, nullptr));
     MUST(gpu_attention_decode(&args, o.workers, nullptr));
-    MUST(gpu_attention_prefill(&args, args.plan.tiles_max, nullptr));
+    MUST(o.hopper ? gpu_attention_prefill_sm90(&args, args.plan.tiles_max, nullptr)
+                  : gpu_attention_prefill(&args, args.plan.tiles_max, nullptr));
   }
 };
 
