@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OUT_BYTES_FIRST = 256 }; /* holds a token's chunk */
+
 static http_exchange_t *exchange_of(const exchange_t *public) {
   return (http_exchange_t *)(uintptr_t) public;
 }
@@ -133,7 +135,7 @@ static bool out_grow(http_exchange_t *exchange, size_t more) {
     exchange->out_end = pending;
     if (pending + more <= exchange->out_capacity) return true;
   }
-  size_t capacity = exchange->out_capacity > 0 ? exchange->out_capacity : 512;
+  size_t capacity = exchange->out_capacity > 0 ? exchange->out_capacity : OUT_BYTES_FIRST;
   while (capacity < pending + more) capacity *= 2;
   char *out = realloc(exchange->out, capacity);
   if (out == NULL) return false;

@@ -57,9 +57,8 @@ bool reply_make(http_exchange_t *exchange, int status, const char *content_type,
 }
 
 bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader) {
-  enum {
-    BLOCK_BYTES = 1024
-  }; /* used for HTTP/1.0 only: chunks are made in the connection's pool */
+  /* Kept as long as the stream, for HTTP/1.0 only: chunks are made in the connection's pool. */
+  enum { BLOCK_BYTES = 128 };
   struct MHD_Response *response =
       MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reader, exchange, NULL);
   if (response == NULL) return false;
