@@ -16,7 +16,13 @@ enum { VW = 16, TILE_ROWS = 6, PAIR_VECS = PANEL_COLS / VW };
 
 #include "engine/cpu/vector.inc"
 
-enum { LINE_BYTES = 64, STEP_BYTES = PANEL_COLS * 4 };
+enum {
+  LINE_BYTES = 64,
+  STEP_BYTES = PANEL_COLS * 4,
+  STEP_LINES = STEP_BYTES / LINE_BYTES,
+  AHEAD_BYTES = 4096, /* of a single pass */
+  REST_SHIFT = 5      /* parts of a line are counted in 1/32 */
+};
 
 static void stage_bf16(void *out, const float *x, int64_t count, int64_t padded) {
   uint16_t *to = out;
@@ -64,8 +70,15 @@ static __attribute__((noinline)) void write_tile(const gemm_t *g, int32_t row, i
   }
 }
 
-/* One pass over the panel; fetches `lines` lines per step of the next panel from `ahead` on. */
-INLINE void tile(const gemm_t *g, int32_t row, const char *ahead, int32_t lines, const int rows) {
+/* What one pass fetches into the second-level cache while it computes. */
+typedef struct fetch {
+  const char *at;
+  int32_t lines, rest; /* in a step, and further ones in 32 steps */
+  int32_t step_bytes;  /* from step to step, but for those further ones */
+} fetch_t;
+
+/* One pass over the panel. */
+INLINE void tile(const gemm_t *g, int32_t row, fetch_t fetch, const int rows) {
   vf acc[TILE_ROWS][PAIR_VECS];
   vu w[PAIR_VECS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] =
@@ -73,9 +86,16 @@ INLINE void tile(const gemm_t *g, int32_t row, const char *ahead, int32_t lines,
   const uint16_t *x = (const uint16_t *)g->x + row * g->ldx;
   const char *p = g->panel;
   const int64_t ldx = g->ldx;
+  int32_t due = 0;
   for (int64_t k = 0; k < g->depth; k += 2, p += STEP_BYTES) {
-    for (int32_t i = 0; i < lines; i++) __builtin_prefetch(ahead + i * LINE_BYTES, 0, 2);
-    ahead += STEP_BYTES;
+    for (int32_t i = 0; i < fetch.lines; i++) __builtin_prefetch(fetch.at + i * LINE_BYTES, 0, 2);
+    fetch.at += fetch.step_bytes;
+    due += fetch.rest;
+    if (due >= 1 << REST_SHIFT) {
+      due -= 1 << REST_SHIFT;
+      __builtin_prefetch(fetch.at, 0, 2);
+      fetch.at += LINE_BYTES;
+    }
     UNROLL for (int v = 0; v < PAIR_VECS; v++) w[v] =
         (vu) * (const vu_memory *)(p + v * LINE_BYTES);
     UNROLL for (int r = 0; r < rows; r++) {
@@ -89,21 +109,39 @@ INLINE void tile(const gemm_t *g, int32_t row, const char *ahead, int32_t lines,
   write_tile(g, row, rows, &sums);
 }
 
+/* Memory should never rest: every pass fetches as much of the next panel. Of two passes each takes
+ * half of every step, of more a stretch. A single pass of several rows runs ahead in its own panel
+ * and on into the next, which lies behind it; one of one or two rows is a plain stream that the
+ * processor sees by itself. */
+static fetch_t share(const gemm_t *g, int32_t pass, int32_t passes) {
+  fetch_t fetch = {g->panel, STEP_LINES / passes, 0, STEP_BYTES};
+  if (!g->next || g->rows < 3) return (fetch_t){g->panel, 0, 0, 0};
+  if (passes == 1) {
+    fetch.at += AHEAD_BYTES;
+  } else if (passes == 2) {
+    fetch.at = (const char *)g->next + pass * STEP_BYTES / 2;
+  } else {
+    int32_t rate = ((STEP_LINES << REST_SHIFT) + passes - 1) / passes;
+    int64_t before = pass * rate * (g->depth / 2) >> REST_SHIFT;
+    fetch.at = (const char *)g->next + before * LINE_BYTES;
+    fetch.rest = rate - (fetch.lines << REST_SHIFT);
+    fetch.step_bytes = fetch.lines * LINE_BYTES;
+  }
+  return fetch;
+}
+
 static void gemm_pairs(const gemm_t *g) {
   int32_t passes = (g->rows + TILE_ROWS - 1) / TILE_ROWS, row = 0;
-  int32_t each = (4 + passes - 1) / passes; /* a step of a panel is 4 lines */
   for (int32_t pass = 0; pass < passes; pass++) {
     int32_t left = passes - pass, rows = (g->rows - row + left - 1) / left;
-    int32_t lines = g->next && passes > 1 && pass * each < 4 ? each : 0;
-    if (pass * each + lines > 4) lines = 4 - pass * each;
-    const char *ahead = lines > 0 ? (const char *)g->next + pass * each * LINE_BYTES : g->panel;
+    fetch_t fetch = share(g, pass, passes);
     switch (rows) {
-    case 1: tile(g, row, ahead, lines, 1); break;
-    case 2: tile(g, row, ahead, lines, 2); break;
-    case 3: tile(g, row, ahead, lines, 3); break;
-    case 4: tile(g, row, ahead, lines, 4); break;
-    case 5: tile(g, row, ahead, lines, 5); break;
-    default: tile(g, row, ahead, lines, 6); break;
+    case 1: tile(g, row, fetch, 1); break;
+    case 2: tile(g, row, fetch, 2); break;
+    case 3: tile(g, row, fetch, 3); break;
+    case 4: tile(g, row, fetch, 4); break;
+    case 5: tile(g, row, fetch, 5); break;
+    default: tile(g, row, fetch, 6); break;
     }
     row += rows;
   }
