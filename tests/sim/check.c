@@ -145,7 +145,17 @@ static bool waits_for_beams(const sequence_t *q) {
   return ready && behind;
 }
 
-/* True when some sequence could run and is left out; *decodes: it lacks its last token only. */
+/* Tokens that the step brings q, guesses aside. */
+static int32_t tokens_planned(const sequence_t *q) {
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (entry->sequence == q) return entry->num_tokens - entry->num_drafts;
+  }
+  return 0;
+}
+
+/* True when some sequence could run and is left out; *decodes: all lacked their last token only. */
 static bool is_left_out(const group_t *g, bool *decodes) {
   bool left_out = false;
   *decodes = true;
@@ -153,7 +163,8 @@ static bool is_left_out(const group_t *g, bool *decodes) {
     if (!sequence_is_live(q)) continue;
     bool in_plan = check_stream(q)->in_plan;
     int32_t computed = q->num_computed_tokens, last = sequence_num_planned(q) - 1;
-    if (computed < last || sequence_in_prefill(q)) *decodes = false;
+    bool caught_up = g->forked && in_plan && tokens_planned(q) > 1;
+    if (computed < last || caught_up || sequence_in_prefill(q)) *decodes = false;
     bool waits = ends_in_flight(q) || is_blocked(q) || waits_for_beams(q);
     left_out = left_out || (!in_plan && !waits);
   }
