@@ -19,6 +19,15 @@ def model(tmp_path_factory):
     return dummy_model(tmp_path_factory.mktemp("model") / "dummy")
 
 
+@pytest.fixture(scope="module")
+def slow_model(tmp_path_factory):
+    """For requests that must still run when something else has happened: a fast model would write
+    more than an unread stream may hold back, or be through."""
+    return dummy_model(tmp_path_factory.mktemp("model") / "slow", hidden_size=512,
+                       intermediate_size=1536, num_hidden_layers=10, num_attention_heads=8,
+                       num_key_value_heads=4)
+
+
 def dummy(start, model, *flags):
     return start(model, "--load-format", "dummy", "--seed", "7", "--served-model-name", "dummy",
                  *flags)
@@ -74,8 +83,8 @@ def test_killed_client_in_mid_prefill(start, model):
     assert server.metric("inferd_generation_tokens_total") == generated
 
 
-def test_killed_client_in_the_queue(start, model):
-    server = dummy(start, model, "--max-num-seqs", "1")
+def test_killed_client_in_the_queue(start, slow_model):
+    server = dummy(start, slow_model, "--max-num-seqs", "1")
     first = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
     next(first.events())
     waiting = Background(server, {"prompt": "b", "max_tokens": 4})
@@ -91,9 +100,9 @@ def test_killed_client_in_the_queue(start, model):
     assert waiting.failure is None and waiting.finish_reasons()
 
 
-def test_queue_full(start, model):
+def test_queue_full(start, slow_model):
     """One runs, two wait, the fourth is told to come back; all prompts of a request or none."""
-    server = dummy(start, model, "--max-num-seqs", "1", "--max-queue-requests", "2")
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-requests", "2")
     running = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
     next(running.events())
     waiting = [Background(server, {"prompt": "b", "max_tokens": 2}) for _ in range(2)]
@@ -115,8 +124,8 @@ def test_queue_full(start, model):
     assert server.choice("e", max_tokens=1)
 
 
-def test_queue_time(start, model):
-    server = dummy(start, model, "--max-num-seqs", "1", "--max-queue-time", "0.3s")
+def test_queue_time(start, slow_model):
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-time", "0.3s")
     for fields in ({}, {"stream": True}):
         running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
         events = running.events()
