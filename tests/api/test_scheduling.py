@@ -65,9 +65,9 @@ def test_long_prompt_does_not_stop_the_streams(start, model):
         stream.join()
 
 
-def test_killed_client_in_mid_prefill(start, model):
+def test_killed_client_in_mid_prefill(start, slow_model):
     """A non-stream client dies by SIGKILL while its prompt is computed: noticed, blocks free."""
-    server = dummy(start, model, "--max-num-batched-tokens", "32")
+    server = dummy(start, slow_model, "--max-num-batched-tokens", "32")
     body = json.dumps({"prompt": long_prompt(server, 8000), "max_tokens": 100, "ignore_eos": True})
     curl = subprocess.Popen(["curl", "-sS", f"http://{server.host}:{server.port}/v1/completions",
                              "-H", "Content-Type: application/json", "-d", "@-"],
@@ -163,9 +163,9 @@ def test_prompt_that_never_fits_is_refused(start, model):
     assert server.choice("a", max_tokens=2, ignore_eos=True)["text"] is not None
 
 
-def test_priority(start, model):
+def test_priority(start, slow_model):
     """Under the priority policy the lower number runs first, whatever came first."""
-    server = dummy(start, model, "--max-num-seqs", "1", "--scheduling-policy", "priority")
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--scheduling-policy", "priority")
     running = Stream(server, {"prompt": "a", "max_tokens": 1000, "ignore_eos": True,
                               "priority": -5})
     next(running.events())
