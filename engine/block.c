@@ -99,10 +99,12 @@ int32_t block_allocate(block_pool_t *pool) {
   block_t *b = &pool->blocks[block];
   CHECK(!block_is_held(b));
   b->saved.unique_id = 0;
-  /* A child that is still there is only read by a copy, which needs its rows and not its name. */
+  /* What still stands below it is only read by copies, which need rows and not names. */
   while (b->first_child) {
-    CHECK(pool->blocks[b->first_child].ref_count == 0 && pool->blocks[b->first_child].pins > 0);
-    prefix_withdraw(pool, b->first_child);
+    int32_t leaf = b->first_child;
+    while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
+    CHECK(pool->blocks[leaf].ref_count == 0 && pool->blocks[leaf].pins > 0);
+    prefix_withdraw(pool, leaf);
   }
   if (b->identity.unique_id) {
     pool->num_cached--;
@@ -168,11 +170,15 @@ static void let_go(block_pool_t *pool, int32_t block) {
     free_queue_insert(pool, block, pool->free_head);
     return;
   }
-  /* A copy may have kept it longer than its parent: it still has to stand before it. */
-  int32_t parent = b->identity.place.parent;
-  bool parent_is_free = parent && !block_is_held(&pool->blocks[parent]);
   pool->num_cached++;
-  free_queue_insert(pool, block, parent_is_free ? parent : 0);
+  free_queue_insert(pool, block, 0);
+  /* A copy may have kept it longer than those before it: they still have to go after it. */
+  for (int32_t p = b->identity.place.parent; p && pool->blocks[p].ref_count == 0;
+       p = pool->blocks[p].identity.place.parent) {
+    if (block_is_held(&pool->blocks[p])) continue; /* by a copy */
+    free_queue_remove(pool, p);
+    free_queue_insert(pool, p, 0);
+  }
 }
 
 void block_release(block_pool_t *pool, int32_t block) {

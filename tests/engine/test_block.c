@@ -217,3 +217,49 @@ Test(block, a_pinned_child_outlives_its_parent_without_its_name) {
   cr_assert(pool->num_free == 1 && block_allocate(pool) == child);
   block_pool_free(pool);
 }
+
+/* Two copies read a chain that everybody else has left. */
+static void pin_chain(block_pool_t *pool, int32_t *chain) {
+  for (int i = 0; i < 3; i++) chain[i] = block_allocate(pool);
+  for (int i = 0; i < 3; i++) publish(pool, chain[i], i > 0 ? chain[i - 1] : 0, i + 1);
+  block_pin(pool, chain[1]);
+  block_pin(pool, chain[2]);
+  for (int i = 2; i >= 0; i--) block_release(pool, chain[i]);
+}
+
+Test(block, copies_that_end_leaf_first_leave_the_leaf_in_front) {
+  block_pool_t *pool = pool_of(4, 4);
+  int32_t chain[3];
+  pin_chain(pool, chain);
+  block_unpin(pool, chain[2]);
+  block_unpin(pool, chain[1]);
+  block_pool_check(pool);
+  for (int i = 2; i >= 0; i--) cr_assert(block_allocate(pool) == chain[i]);
+  block_pool_free(pool);
+}
+
+Test(block, a_free_leaf_goes_before_those_above_a_pinned_parent) {
+  block_pool_t *pool = pool_of(4, 4);
+  int32_t chain[3];
+  pin_chain(pool, chain);
+  block_unpin(pool, chain[2]);
+  cr_assert(block_allocate(pool) == chain[2] && block_allocate(pool) == chain[0]);
+  block_pool_check(pool);
+  block_unpin(pool, chain[1]);
+  block_pool_free(pool);
+}
+
+Test(block, a_pinned_chain_loses_its_names_with_its_root) {
+  block_pool_t *pool = pool_of(4, 4);
+  int32_t chain[3];
+  pin_chain(pool, chain);
+  cr_assert(block_allocate(pool) == chain[0], "the only one that is free");
+  block_pool_check(pool);
+  for (int i = 1; i < 3; i++) {
+    cr_assert(!pool->blocks[chain[i]].identity.unique_id);
+    block_unpin(pool, chain[i]);
+  }
+  block_pool_check(pool);
+  cr_assert(pool->num_free == 2 && pool->num_cached == 0);
+  block_pool_free(pool);
+}
