@@ -6,6 +6,7 @@
  * early, too late or by somebody else, and a cache hit on foreign content are seen at once, whether
  * or not they would have changed a token. Results stay hidden until `end`, as on a real device.
  */
+#include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
 
 #include <stdlib.h>
@@ -414,41 +415,6 @@ static int sim_end(device_t *d, error_t *error) {
 
 /* -- arithmetic that is not done -------------------------------------------------------------- */
 
-static void no_embed(device_t *d, act_t *x, const weight_t *t, float s) {
-  (void)d, (void)x, (void)t, (void)s;
-}
-static void no_positions(device_t *d, act_t *x, const weight_t *t, int32_t o) {
-  (void)d, (void)x, (void)t, (void)o;
-}
-static void no_norm(device_t *d, act_t *o, const act_t *i, const act_t *r, const norm_t *n,
-                    int32_t rows) {
-  (void)d, (void)o, (void)i, (void)r, (void)n, (void)rows;
-}
-static void no_linear(device_t *d, act_t *o, const act_t *i, const weight_t *w, const vector_t *b,
-                      const act_t *r, int32_t rows) {
-  (void)d, (void)o, (void)i, (void)w, (void)b, (void)r, (void)rows;
-}
-static void no_rope(device_t *d, act_t *q, const attention_t *a) {
-  (void)d, (void)q, (void)a;
-}
-static void no_attention(device_t *d, act_t *o, const act_t *q, const attention_t *a) {
-  (void)d, (void)o, (void)q, (void)a;
-}
-static void no_activation(device_t *d, act_t *o, const act_t *i, activation_t k, int32_t w,
-                          int32_t rows) {
-  (void)d, (void)o, (void)i, (void)k, (void)w, (void)rows;
-}
-static void no_lora_set(device_t *d, lora_t *l, int32_t slot, int32_t rank, const float *a,
-                        const float *b) {
-  (void)d, (void)l, (void)slot, (void)rank, (void)a, (void)b;
-}
-static void no_lora_add(device_t *d, act_t *o, const act_t *i, const lora_t *l, int32_t column,
-                        int32_t width) {
-  (void)d, (void)o, (void)i, (void)l, (void)column, (void)width;
-}
-static void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
-  (void)d, (void)o, (void)i, (void)w;
-}
 static void no_logits(device_t *d, float *out, int32_t rows) {
   (void)d, (void)out, (void)rows;
 }

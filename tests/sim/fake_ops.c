@@ -2,6 +2,7 @@
 #include "tests/sim/fake_ops.h"
 
 #include "engine/clock.h"
+#include "tests/sim/no_ops.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -333,54 +334,11 @@ static int fake_end(device_t *d, error_t *error) {
   return 0;
 }
 
-static void no_embed(device_t *d, act_t *x, const weight_t *t, float s) {
-  (void)d, (void)x, (void)t, (void)s;
-}
-static void no_positions(device_t *d, act_t *x, const weight_t *t, int32_t o) {
-  (void)d, (void)x, (void)t, (void)o;
-}
-static void no_norm(device_t *d, act_t *o, const act_t *i, const act_t *r, const norm_t *n,
-                    int32_t rows) {
-  (void)d, (void)o, (void)i, (void)r, (void)n, (void)rows;
-}
-static void no_linear(device_t *d, act_t *o, const act_t *i, const weight_t *w, const vector_t *b,
-                      const act_t *r, int32_t rows) {
-  (void)d, (void)o, (void)i, (void)w, (void)b, (void)r, (void)rows;
-}
-static void no_rope(device_t *d, act_t *q, const attention_t *a) {
-  (void)d, (void)q, (void)a;
-}
-static void no_attention(device_t *d, act_t *o, const act_t *q, const attention_t *a) {
-  (void)d, (void)o, (void)q, (void)a;
-}
-static void no_activation(device_t *d, act_t *o, const act_t *i, activation_t k, int32_t w,
-                          int32_t rows) {
-  (void)d, (void)o, (void)i, (void)k, (void)w, (void)rows;
-}
-static void no_gated_add(device_t *d, act_t *o, const act_t *i, const act_t *g, const act_t *r,
-                         int32_t w, int32_t rows) {
-  (void)d, (void)o, (void)i, (void)g, (void)r, (void)w, (void)rows;
-}
-static void no_moe(device_t *d, act_t *o, const act_t *i, const act_t *r, const moe_t *m,
-                   int32_t rows) {
-  (void)d, (void)o, (void)i, (void)r, (void)m, (void)rows;
-}
-static int no_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank,
-                   lora_t **out, error_t *error) {
+static int fake_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank,
+                     lora_t **out, error_t *error) {
   (void)rows, (void)cols, (void)slots, (void)rank;
   *out = keep(d, 1);
   return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-}
-static void no_lora_set(device_t *d, lora_t *l, int32_t slot, int32_t rank, const float *a,
-                        const float *b) {
-  (void)d, (void)l, (void)slot, (void)rank, (void)a, (void)b;
-}
-static void no_lora_add(device_t *d, act_t *o, const act_t *i, const lora_t *l, int32_t column,
-                        int32_t width) {
-  (void)d, (void)o, (void)i, (void)l, (void)column, (void)width;
-}
-static void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
-  (void)d, (void)o, (void)i, (void)w;
 }
 static void zero_logits(device_t *d, float *out, int32_t rows) {
   memset(out, 0, (size_t)rows * (size_t)d->vocab_size * sizeof *out);
@@ -409,7 +367,7 @@ const ops_t FAKE_OPS_SYMBOL = {
     .activation = no_activation,
     .gated_add = no_gated_add,
     .moe = no_moe,
-    .lora = no_lora,
+    .lora = fake_lora,
     .lora_set = no_lora_set,
     .lora_add = no_lora_add,
     .gather = no_gather,
