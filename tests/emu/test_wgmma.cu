@@ -38,10 +38,13 @@ enum mistake {
   WRITES_AFTER
 };
 
+static const unsigned COPIED = 256;        /* bytes */
 static const unsigned BLOCK_THREADS = 160; /* a warpgroup, and a warp that copies */
 
-/* Ones times ones, 16 deep: sums of 16. */
-template <int WRONG> __global__ void product_kernel(const uint8_t *ones, float *out) {
+/* Ones times ones, 16 deep: sums of 16. `copied` is what a copy over an operand brings: zeros, so
+ * that it shows whether it has landed or its place is still poisoned. */
+template <int WRONG>
+__global__ void product_kernel(const uint8_t *ones, const uint8_t *copied, float *out) {
   DYN_SMEM(wgmma_area, s);
   const int thread = threadIdx.x;
   if (thread == 0) mbarrier_init(&s->full, 1);
@@ -58,8 +61,8 @@ template <int WRONG> __global__ void product_kernel(const uint8_t *ones, float *
     if (WRONG == COPIES_OVER_OPERAND) {
       bar_sync(1, BLOCK_THREADS);
       if (thread == WARPGROUP) {
-        mbarrier_arrive_expect(&s->full, 256);
-        bulk_copy_to_shared(s->b[0], ones, 256, &s->full);
+        mbarrier_arrive_expect(&s->full, COPIED);
+        bulk_copy_to_shared(s->b[0], copied, COPIED, &s->full);
       }
     }
     if (WRONG == WRITES_OPERAND || WRONG == COPIES_OVER_OPERAND) bar_arrive(2, BLOCK_THREADS);
@@ -103,17 +106,20 @@ template <int WRONG> __global__ void product_kernel(const uint8_t *ones, float *
 }
 
 template <int WRONG> static std::vector<float> run() {
-  std::vector<uint8_t> bf16_ones(256);
-  for (size_t i = 0; i < bf16_ones.size(); i++) bf16_ones[i] = i % 2 ? 0x3f : 0x80;
+  const uint8_t one[] = {0x80, 0x3f}; /* bf16 */
   std::vector<float> got(WARPGROUP);
-  uint8_t *ones;
+  uint8_t *ones, *zeros;
   float *out;
-  MUST(cudaMalloc(&ones, 256));
+  MUST(cudaMalloc(&ones, sizeof one));
+  MUST(cudaMalloc(&zeros, COPIED));
   MUST(cudaMalloc(&out, WARPGROUP * sizeof(float)));
-  MUST(cudaMemcpy(ones, bf16_ones.data(), 256, cudaMemcpyHostToDevice));
-  (void)LAUNCH(product_kernel<WRONG>, (1), (BLOCK_THREADS), sizeof(wgmma_area), nullptr, ones, out);
+  MUST(cudaMemcpy(ones, one, sizeof one, cudaMemcpyHostToDevice));
+  MUST(cudaMemset(zeros, 0, COPIED));
+  (void)LAUNCH(product_kernel<WRONG>, (1), (BLOCK_THREADS), sizeof(wgmma_area), nullptr, ones,
+               zeros, out);
   cudaMemcpy(got.data(), out, WARPGROUP * sizeof(float), cudaMemcpyDeviceToHost);
   cudaFree(ones);
+  cudaFree(zeros);
   cudaFree(out);
   return got;
 }
