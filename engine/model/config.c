@@ -111,7 +111,23 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   }
 }
 
-/* MXFP4 of gpt-oss is read; every other quantization is refused. */
+static bool is_absent(const json_t *value) {
+  return value == NULL || value->type == JSON_NULL || (value->type == JSON_OBJECT && !value->count);
+}
+
+/* What calibration of an fp8 KV cache leaves behind: the weights are as they were. */
+static bool is_of_cache_only(const json_t *q) {
+  const json_t *method = json_get(q, "quant_method"), *cache = json_get(q, "kv_cache_scheme");
+  if (method == NULL || cache == NULL || cache->type != JSON_OBJECT) return false;
+  if (!json_equals(method, "compressed-tensors") && !json_equals(method, "modelopt")) return false;
+  const json_t *type = json_get(cache, "type"), *bits = json_get(cache, "num_bits");
+  double number;
+  return is_absent(json_get(q, "config_groups")) && is_absent(json_get(q, "quant_algo")) &&
+         type != NULL && json_equals(type, "float") && bits != NULL && json_double(bits, &number) &&
+         number == 8;
+}
+
+/* MXFP4 of gpt-oss is read; every other quantization of weights is refused. */
 static void read_quantization(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   const char *name;
   const json_t *q = config_find(reader, KEYS("quantization_config", "compression_config"), &name);
@@ -122,6 +138,7 @@ static void read_quantization(config_reader_t *reader, const family_t *family, b
     bp->experts_mxfp4 = true;
     return;
   }
+  if (is_of_cache_only(q)) return;
   char quoted[64] = "?";
   if (method != NULL && method->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), method->text, method->length);

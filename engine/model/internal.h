@@ -62,6 +62,7 @@ struct model {
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
   uint64_t hash;
+  float *kv_scales; /* of model_kv_scales, owned */
   /* activations, from model_prepare */
   act_t *x;             /* [T, max(h, E)] the residual stream */
   act_t *y;             /* [T, max(h, E)] normed input of a block */

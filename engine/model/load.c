@@ -249,6 +249,8 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
     set_embed_scale(model);
     load_all(&load, model);
     model->hash = load.loader.hash;
+    model->kv_scales = load.loader.kv_scales;
+    load.loader.kv_scales = NULL;
     weight_loader_close(&load.loader);
   }
   if (load.status != 0) {
@@ -264,12 +266,17 @@ void model_free(model_t *model) {
   free(model->layers);
   free(model->inv_freq);
   free(model->local_inv_freq);
+  free(model->kv_scales);
   blueprint_free(&model->blueprint);
   free(model);
 }
 
 uint64_t model_hash(const model_t *model) {
   return model->hash;
+}
+
+const float *model_kv_scales(const model_t *model) {
+  return model->kv_scales;
 }
 
 /* Bytes of a block of MXFP4 on a device that takes it, else of its numbers. */

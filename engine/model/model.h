@@ -120,6 +120,9 @@ int model_prepare(model_t *model, const step_limits_t *limits, error_t *error);
 void model_free(model_t *model); /* device memory goes with the device */
 /* Stable fingerprint of names, shapes, types and a sample of the data; of the seed when dummy. */
 uint64_t model_hash(const model_t *model);
+/* [num_layers][K, V] scales for an fp8 KV cache, finite and above 0, as long as the model; NULL =
+ * the checkpoint has none. */
+const float *model_kv_scales(const model_t *model);
 
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);

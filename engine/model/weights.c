@@ -332,8 +332,12 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint, err
   if (status != 0) return status;
   loader->stored = calloc((size_t)loader->list.count, sizeof(stored_tensor_t *));
   if (loader->stored == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  return weights_check(loader->files, &loader->list, family->layout, blueprint, loader->stored,
-                       error);
+  status = weights_check(loader, family->layout, blueprint, error);
+  if (status == 0 && loader->kv_scales != NULL) {
+    size_t bytes = 2 * (size_t)blueprint->num_layers * sizeof(float);
+    loader->hash = dummy_mix(dummy_hash_bytes(loader->hash, loader->kv_scales, bytes));
+  }
+  return status;
 }
 
 int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *device,
@@ -357,6 +361,7 @@ int weight_loader_finish(weight_loader_t *loader, error_t *error) {
 void weight_loader_close(weight_loader_t *loader) {
   weight_files_close(loader->files);
   free(loader->stored);
+  free(loader->kv_scales);
   tensors_free(&loader->list);
   *loader = (weight_loader_t){0};
 }

@@ -19,6 +19,7 @@ typedef struct weight_loader {
   int32_t num_experts;
   weight_files_t *files;          /* owned; NULL for dummy weights */
   const stored_tensor_t **stored; /* [list.count], owned; NULL for dummy weights */
+  float *kv_scales;               /* [layers][K, V], owned; NULL = the files have none */
   int64_t elements_done, elements_total;
   uint64_t hash; /* of names, shapes and a sample of the data */
 } weight_loader_t;
@@ -44,9 +45,19 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
 /* After the last tensor: 0 when the files stayed what they were. */
 int weight_loader_finish(weight_loader_t *loader, error_t *error);
 
-/* Names, shapes and types of the files against the list; fills `stored`. weights_check.c. */
-int weights_check(const weight_files_t *files, const tensor_list_t *list, const layout_t *layout,
-                  const blueprint_t *blueprint, const stored_tensor_t **stored, error_t *error);
+/* Names, shapes and types of the files against the list; fills `stored` and `kv_scales`.
+ * weights_check.c. */
+int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
+                  error_t *error);
+int weights_check_type(const stored_tensor_t *tensor, form_t form, error_t *error);
 dtype_t weights_stored_dtype(const stored_tensor_t *tensor);
+/* Writes "[12, 8]". Returns `out`. */
+const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape, int rank);
+
+/* The scales of an fp8 KV cache; names stand behind `prefix`. *out [num_layers][K, V] is the
+ * caller's, NULL when the files have none; what was read is marked in `taken` [files' tensors].
+ * ERR_MODEL_MALFORMED: not one finite number above 0 each, or not in every layer. kv_scales.c. */
+int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
+                   uint8_t *taken, float **out, error_t *error);
 
 #endif

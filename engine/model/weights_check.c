@@ -1,6 +1,7 @@
 /* weights_check.c: does a checkpoint hold exactly the tensors that its config.json promises?
  *
- * Looks at names, shapes and types only. Engine thread, while a model loads.
+ * Looks at names, shapes and types only; of the scales of a KV cache, which a checkpoint may carry
+ * without a promise, also at the values. Engine thread, while a model loads.
  */
 #include "engine/model/weights.h"
 
@@ -15,10 +16,10 @@ dtype_t weights_stored_dtype(const stored_tensor_t *tensor) {
   for (int i = DTYPE_F32; i <= DTYPE_BF16; i++) {
     if (strcmp(tensor->type, type_names[i]) == 0) return (dtype_t)i;
   }
-  return DTYPE_F32; /* not reached: check_type comes first */
+  return DTYPE_F32; /* not reached: weights_check_type comes first */
 }
 
-static int check_type(const stored_tensor_t *tensor, form_t form, error_t *error) {
+int weights_check_type(const stored_tensor_t *tensor, form_t form, error_t *error) {
   bool bytes = form == FORM_STACK_BLOCKS || form == FORM_STACK_SCALES;
   if (bytes && strcmp(tensor->type, "U8") == 0) return 0;
   for (int i = DTYPE_F32; !bytes && i <= DTYPE_BF16; i++) {
@@ -29,7 +30,7 @@ static int check_type(const stored_tensor_t *tensor, form_t form, error_t *error
                    tensor->type, bytes ? "U8 (MXFP4)" : "F32, F16, BF16");
 }
 
-static const char *shape_text(char *out, size_t capacity, const int64_t *shape, int rank) {
+const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape, int rank) {
   size_t used = (size_t)snprintf(out, capacity, "[");
   for (int i = 0; i < rank && used < capacity; i++) {
     used +=
@@ -49,8 +50,8 @@ static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *t
   char found[160], wanted[96];
   return error_set(error, ERR_MODEL_MALFORMED, NULL,
                    "tensor %s: shape %s, expected %s from %s%s%s%s", stored->name,
-                   shape_text(found, sizeof(found), stored->shape, stored->rank),
-                   shape_text(wanted, sizeof(wanted), tensor->shape, tensor->rank),
+                   weights_shape_text(found, sizeof(found), stored->shape, stored->rank),
+                   weights_shape_text(wanted, sizeof(wanted), tensor->shape, tensor->rank),
                    tensor->stack > 1 ? "the number of experts, " : "", turned ? cols : rows,
                    tensor->cols > 0 ? ", " : "", tensor->cols > 0 ? (turned ? rows : cols) : "");
 }
@@ -121,7 +122,7 @@ static int match(const weight_files_t *files, const tensor_list_t *list, const c
     snprintf(name, sizeof(name), "%s%s", tensor->absolute ? "" : prefix, tensor->name);
     stored[i] = weight_files_find(files, name);
     if (stored[i] == NULL) return missing(tensor, name, error);
-    int status = check_type(stored[i], tensor->form, error);
+    int status = weights_check_type(stored[i], tensor->form, error);
     if (status == 0) status = check_shape(stored[i], tensor, error);
     if (status != 0) return status;
     taken[stored[i] - weight_files_at(files, 0)] = 1;
@@ -129,12 +130,15 @@ static int match(const weight_files_t *files, const tensor_list_t *list, const c
   return 0;
 }
 
-int weights_check(const weight_files_t *files, const tensor_list_t *list, const layout_t *layout,
-                  const blueprint_t *blueprint, const stored_tensor_t **stored, error_t *error) {
+int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
+                  error_t *error) {
+  const weight_files_t *files = loader->files;
+  const tensor_list_t *list = &loader->list;
   uint8_t *taken = calloc(weight_files_count(files) + 1, 1);
   if (taken == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
   const char *prefix = find_prefix(files, list, layout);
-  int status = match(files, list, prefix, stored, taken, error);
+  int status = match(files, list, prefix, loader->stored, taken, error);
+  if (status == 0) status = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
   if (status == 0) status = refuse_unexpected(files, layout, blueprint, taken, error);
   free(taken);
   return status;

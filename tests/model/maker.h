@@ -9,7 +9,7 @@
 
 #include "engine/model/model.h"
 
-enum { MAKER_TENSORS_MAX = 24 };
+enum { MAKER_TENSORS_MAX = 32 };
 
 typedef struct maker_tensor {
   char name[96], type[12];

@@ -122,12 +122,26 @@ BAD_CONFIGS(
      "per kind of layer"},
     {"partial_rotary_factor", "0.3", "rotated dimensions"})
 
+#define CACHE_OF(type, bits)                                                                       \
+  "{\"quant_method\": \"compressed-tensors\", \"kv_cache_scheme\": {\"num_bits\": " bits           \
+  ", \"type\": \"" type "\"}}"
+
 BAD_CONFIGS(meaning, {"hidden_act", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
             {"torch_dtype", "\"float64\"", "\"torch_dtype\" is \"float64\""},
             {"torch_dtype", "\"int8\"", "bfloat16"},
             {"quantization_config", "{\"quant_method\": \"gptq\", \"bits\": 4}",
              "quantization \"gptq\" is not supported"},
             {"quantization_config", "{}", "quantization \"?\""},
+            {"quantization_config", CACHE_OF("float", "4"), "\"compressed-tensors\" is not supp"},
+            {"quantization_config", CACHE_OF("int", "8"), "\"compressed-tensors\" is not supp"},
+            {"quantization_config",
+             "{\"quant_method\": \"compressed-tensors\", \"kv_cache_scheme\": {\"num_bits\": 8, "
+             "\"type\": \"float\"}, \"config_groups\": {\"group_0\": {}}}",
+             "\"compressed-tensors\" is not supp"},
+            {"quantization_config",
+             "{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\", \"kv_cache_scheme\": "
+             "{\"num_bits\": 8, \"type\": \"float\"}}",
+             "\"modelopt\" is not supp"},
             {"final_logit_softcapping", "30.0", "\"final_logit_softcapping\" is 30.0"},
             {"num_experts", "8", "\"num_experts\" is 8"},
             {"attention_bias", "1", "\"attention_bias\" is 1"},
