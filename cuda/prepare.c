@@ -38,6 +38,22 @@ size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return device_product(layers + history, (size_t)num_blocks, 1);
 }
 
+/* The scales of an fp8 cache on the device; a layer's heads share theirs. */
+static int take_scales(device_t *d, const kv_cache_desc_t *desc, gpu_kv_t *kv, error_t *error) {
+  if (!desc->fp8 || !desc->scales) return 0;
+  const size_t heads = (size_t)desc->num_kv_heads, pairs = 2 * (size_t)desc->num_layers;
+  const size_t bytes = device_product(pairs, heads, sizeof(float));
+  void *scales;
+  float *values;
+  int code = device_take(d, &scales, bytes, "the KV cache", error);
+  if (!code) code = device_take_heap(d, (void **)&values, bytes, "the KV cache", error);
+  if (code) return code;
+  for (size_t i = 0; i < pairs * heads; i++) values[i] = desc->scales[i / heads];
+  kv->scales = scales;
+  int status = (int)cudaMemcpyAsync(scales, values, bytes, cudaMemcpyHostToDevice, d->stream);
+  return status ? device_error(status, "the scales of the KV cache", error) : 0;
+}
+
 int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
   gpu_kv_t kv = kv_of(desc);
   size_t block = gpu_kv_block_bytes(&kv);
@@ -58,6 +74,7 @@ int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
   if (code) return code;
   size_t slots = device_product(blocks, (size_t)desc->block_size, sizeof(int32_t));
   code = device_take(d, (void **)&d->inputs.history, slots, "the KV cache", error);
+  if (!code) code = take_scales(d, desc, &kv, error);
   d->taken_by_kv = d->taken - d->taken_by_weights;
   if (code) return code;
   d->kv = kv;

@@ -39,16 +39,15 @@ typedef struct kv_cache_desc {
   int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
   int32_t block_size;
   dtype_t dtype;
-  bool fp8; /* stored as e4m3, if ops_t.kv_fp8 */
+  bool fp8;            /* stored as e4m3, if ops_t.kv_fp8 */
+  const float *scales; /* of fp8: [num_layers][K, V], read by `kv_cache` alone; NULL = ones */
 } kv_cache_desc_t;
 
 /* Upper bounds of every step; workspaces are sized from them in `prepare`. */
 typedef struct step_limits {
   int32_t tokens_max, reqs_max, logits_rows_max;
   int32_t hidden_max; /* widest activation row that any op of this model sees */
-  int32_t vocab_size;
-  int32_t max_model_len;
-  int32_t heads_max, head_dim_max;
+  int32_t vocab_size, max_model_len, heads_max, head_dim_max;
   int32_t experts_max, experts_top_max, expert_width_max; /* experts: E, k, I; 0 = none */
 } step_limits_t;
 

@@ -304,6 +304,25 @@ static int load_adapters(engine_t *e, error_t *error) {
   return code;
 }
 
+static void say_scales(engine_t *e, const float *scales, int32_t count) {
+  if (!scales) {
+    say(e, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
+    return;
+  }
+  float least = scales[0], most = scales[0];
+  for (int32_t i = 1; i < count; i++) {
+    if (scales[i] < least) least = scales[i];
+    if (scales[i] > most) most = scales[i];
+  }
+  say(e, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least, (double)most);
+}
+
+static int make_kv_cache(engine_t *e, kv_cache_desc_t kv, error_t *error) {
+  kv.scales = model_kv_scales(e->model);
+  if (kv.fp8) say_scales(e, kv.scales, 2 * kv.num_layers);
+  return e->ops->kv_cache(e->device, &kv, error);
+}
+
 static int load_model(engine_t *e, const memory_plan_t *plan, int32_t dtype, error_t *error) {
   model_options_t options = {
       .dir = e->options.model_dir,
@@ -316,7 +335,7 @@ static int load_model(engine_t *e, const memory_plan_t *plan, int32_t dtype, err
   int code =
       model_load(e->ops, e->device, &e->blueprint, plan->max_model_len, &options, &e->model, error);
   if (!code && e->options.max_loras > 0) code = load_adapters(e, error);
-  if (!code) code = e->ops->kv_cache(e->device, &plan->kv, error);
+  if (!code) code = make_kv_cache(e, plan->kv, error);
   if (!code) code = e->ops->prepare(e->device, &plan->limits, error);
   if (!code) code = model_prepare(e->model, &plan->limits, error);
   if (!code) code = drafter_load(e, &plan->kv, &plan->limits, error);

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import serve_faults
+import serve_fp8
 import serve_lora
 from serving import (PATIENCE_S, ROOT, SEED, TINY, Server, check_logprobs, compare, prompts)
 
@@ -154,35 +155,9 @@ def test_products_by_the_library(program):
             assert (lines == before) == (start == "second"), f"{start} start: {lines}"
 
 
-def test_an_fp8_cache(program):
-    """Twice the tokens in the same bytes, other logprobs but close, one answer in any company."""
-    bodies = [{"prompt": p, "max_tokens": 10, "logprobs": 1} for p in prompts(9, 120)]
-    size = ["--kv-cache-bytes", 8 << 20, "--max-num-batched-tokens", 64]
-    plain = Server(program, "cuda", *size)
-    small = Server(program, "cuda", *size, "--kv-cache-dtype", "fp8")
-    try:
-        expected, got = plain.all(bodies), small.all(bodies)
-        alone = [small.all([body])[0] for body in bodies]
-        assert [c["token_ids"] for c in got] == [c["token_ids"] for c in alone]
-        assert [c["logprobs"] for c in got] == [c["logprobs"] for c in alone]
-        firsts = [(a["logprobs"]["token_logprobs"][0], b["logprobs"]["token_logprobs"][0])
-                  for a, b in zip(expected, got) if a["token_ids"][0] == b["token_ids"][0]]
-        assert len(firsts) >= 3, (expected, got)  # of 192 first tokens 176 were the same
-        assert all(abs(a - b) < 0.5 for a, b in firsts), firsts
-        assert any(a != b for a, b in firsts), "nothing was stored as e4m3"
-        blocks = [int(re.search(r'num_gpu_blocks="(\d+)"', s.metrics())[1]) for s in (plain, small)]
-        assert 1.8 * blocks[0] < blocks[1] < 2.2 * blocks[0], blocks
-        assert 'cache_dtype="fp8"' in small.metrics()
-    finally:
-        assert plain.stop() == 0, plain.text()
-        assert small.stop() == 0, small.text()
-    refused = Server(program, "cpu", "--kv-cache-dtype", "fp8")
-    assert refused.stop() == 78 and "kv_cache_dtype fp8" in refused.text(), refused.text()
-
-
 def main():
     program, wanted = sys.argv[1], sys.argv[2:]
-    everything = {**globals(), **vars(serve_lora), **vars(serve_faults)}
+    everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
     print(f"INFERD_TEST_SEED={SEED}", flush=True)

@@ -29,14 +29,14 @@ random.seed(SEED)
 class Server:
     """One inferd on a free port; everything it says is kept."""
 
-    def __init__(self, program, device, *flags, **settings):
+    def __init__(self, program, device, *flags, model=None, **settings):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.log = tempfile.TemporaryFile("w+")
-        command = [program, "serve", str(TINY), "--load-format", "dummy", "--seed", "11",
-                   "--device", device, "--dtype", "bfloat16", "--port", str(self.port),
-                   "--max-model-len", "512", "--max-num-seqs", "40",
+        weights = [str(model)] if model else [str(TINY), "--load-format", "dummy", "--seed", "11"]
+        command = [program, "serve", *weights, "--device", device, "--dtype", "bfloat16",
+                   "--port", str(self.port), "--max-model-len", "512", "--max-num-seqs", "40",
                    "--return-tokens-as-token-ids",  # bytes have no text of their own
                    *map(str, flags)]
         if device == "cuda" and "--no-batch-invariant" not in flags:

@@ -111,7 +111,7 @@ static void free_batch(batch_t *b) {
 
 static void open_bench(bench_t *t, bool fp8) {
   const device_options_t options = {.num_threads = 1};
-  const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, fp8};
+  const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, fp8, NULL};
   const step_limits_t limits = {.tokens_max = TOKENS,
                                 .reqs_max = 2,
                                 .logits_rows_max = 1,
@@ -319,7 +319,7 @@ Test(swap, no_pool) {
   static const char *const calls[] = {"cudaMallocHost:1:2", "cudaStreamCreate:2:2",
                                       "cudaEventCreate:2:2", "cudaMemcpyBatchAsync:1:801"};
   const device_options_t options = {.num_threads = 1};
-  const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, false};
+  const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, false, NULL};
   error_t error = {0};
   device_t *d;
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
