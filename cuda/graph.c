@@ -43,9 +43,9 @@ static int32_t size_from_top(const device_t *d, int32_t index) {
   return index < count ? sizes[count - 1 - index] : 0;
 }
 
-size_t graph_bytes(int32_t reqs_max) {
+size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
   int32_t sizes[GRAPHS_MAX];
-  return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES;
+  return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES * (has_adapters ? 2 : 1);
 }
 
 int32_t cuda_rehearsal(device_t *d, int32_t index) {

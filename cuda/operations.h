@@ -44,7 +44,8 @@ void graph_begin_capture(device_t *d);
 void graph_end_capture(device_t *d);
 void graph_launch(device_t *d); /* the packet, then the graph; once a step */
 void graph_release(device_t *d);
-size_t graph_bytes(int32_t reqs_max); /* that all graphs will take, a guess for the plan */
+/* That all graphs will take, a guess for the plan. */
+size_t graph_bytes(int32_t reqs_max, bool has_adapters);
 
 /* report.c */
 void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context);

@@ -227,15 +227,17 @@ static int take_sampler(device_t *d, error_t *error) {
 size_t cuda_workspace_bytes(const step_limits_t *l) {
   size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
   size_t rows = (size_t)l->logits_rows_max, vocab = (size_t)l->vocab_size;
+  const size_t rank = (size_t)l->adapter_rank_max;
   size_t token = sizeof(gpu_sample_row_t) + sizeof(gpu_sample_result_t) + sizeof(gpu_sample_top_t) +
-                 (size_t)l->head_dim_max * ROPES_MAX * sizeof(float) + TOKEN_BYTES;
+                 (size_t)l->head_dim_max * ROPES_MAX * sizeof(float) + TOKEN_BYTES +
+                 (rank > 0 ? sizeof(int32_t) + rank * sizeof(float) : 0);
   size_t req = draw_payload_max(l->vocab_size) +
                (size_t)l->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
   size_t items = reqs + ITEMS_PLENTY;
   return tokens * token + reqs * req +
          items * (size_t)l->heads_max * ((size_t)l->head_dim_max + 2) * sizeof(float) +
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(l->vocab_size)) + BLAS_WORKSPACE +
-         graph_bytes(l->reqs_max) +
+         graph_bytes(l->reqs_max, rank > 0) +
          gpu_moe_workspace_bytes(l->hidden_max, l->expert_width_max, l->experts_max,
                                  l->experts_top_max);
 }

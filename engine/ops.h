@@ -49,6 +49,7 @@ typedef struct step_limits {
   int32_t hidden_max; /* widest activation row that any op of this model sees */
   int32_t vocab_size, max_model_len, heads_max, head_dim_max;
   int32_t experts_max, experts_top_max, expert_width_max; /* experts: E, k, I; 0 = none */
+  int32_t adapter_rank_max;                               /* 0 = no low-rank adapters */
 } step_limits_t;
 
 /* Steps in flight. A step is launched by begin ... sample and ended by `end`; `end` waits for the

@@ -260,6 +260,7 @@ static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
       .reqs_max = o->max_num_seqs,
       .logits_rows_max = rows,
       .max_model_len = plan->max_model_len,
+      .adapter_rank_max = o->max_loras > 0 ? o->max_lora_rank : 0,
   };
   model_limits(bp, &plan->limits);
   plan->weight_bytes = model_weight_bytes(e->ops, bp) + drafter_weight_bytes(e) +

@@ -42,6 +42,21 @@ def post(server, path, body):
         assert answer.status == 200
 
 
+def planned(server):
+    """GiB of the workspace in the plan that is printed before anything is taken."""
+    return float(re.search(r"memory .* workspace (\S+),", server.text())[1])
+
+
+def test_graphs_with_adapters_are_planned(program):
+    """Each size is captured twice, 4 MiB each: 8 sizes up to 40 rows."""
+    servers = [Server(program, "cuda", "--max-num-batched-tokens", 64, *flags)
+               for flags in ([], ["--enable-lora"])]
+    more = planned(servers[1]) - planned(servers[0])
+    for server in servers:
+        assert server.stop() == 0, server.text()
+    assert abs(more - 8 * 4 / 1024) <= 0.011, f"{more} GiB more"  # two roundings
+
+
 def test_adapters_and_the_base_in_one_batch(program):
     with tempfile.TemporaryDirectory() as name:
         one = write_adapter(Path(name) / "one", 4, {"self_attn.q_proj": (64, 64),
