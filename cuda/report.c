@@ -23,6 +23,20 @@ static void report_products(const device_t *d, char *line) {
   }
 }
 
+/* Why prefills do not run on wgmma; in the order of prepare.c. */
+static const char *why_not_wgmma(const device_t *d) {
+  return d->is_batch_invariant  ? "no token depends on other requests"
+         : d->kv.fp8            ? "the cache is e4m3"
+         : d->kv.head_dim > 128 ? "heads of more than 128"
+                                : "no sm_90";
+}
+
+static void report_attention(const device_t *d, char *line) {
+  snprintf(line, LINE_MAX_BYTES, "attention decode by mma.sync, prefill by %s%s",
+           d->has_hopper_prefill ? "wgmma" : "mma.sync: ",
+           d->has_hopper_prefill ? "" : why_not_wgmma(d));
+}
+
 void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context) {
   char line[LINE_MAX_BYTES];
   size_t left = 0, total = 0;
@@ -36,5 +50,7 @@ void cuda_report(const device_t *d, void (*say)(void *context, const char *line)
            d->num_graphs > 0 ? d->graphs[0].rows : 0, (double)left / GIB);
   say(context, line);
   report_products(d, line);
+  say(context, line);
+  report_attention(d, line);
   say(context, line);
 }

@@ -26,6 +26,8 @@ import serve_fp8
 import serve_lora
 from serving import (PATIENCE_S, ROOT, SEED, TINY, Server, check_logprobs, compare, prompts)
 
+REAL_GPU = os.environ.get("SERVE_REAL_GPU")  # scripts/gpu_check
+
 
 def test_greedy_tokens_of_both_devices(both):
     cpu, cuda = both
@@ -148,6 +150,8 @@ def test_products_by_the_library(program):
                             150, XDG_CACHE_HOME=cache, CACHE_DIRECTORY="")
             got = server.all(bodies)
             assert server.stop() == 0, server.text()
+            prefill = "prefill by " + ("" if REAL_GPU else "wgmma")
+            assert f"attention decode by mma.sync, {prefill}" in server.text(), server.text()
             check_logprobs([d for pair in zip(expected, got) for d in compare(*pair)])
             lines = next(Path(cache).glob("inferd/products-*.txt")).read_text()
             assert len(lines.splitlines()) > 8, lines
@@ -177,11 +181,11 @@ def main():
             failed += 1
             print(f"FAIL exit status {server.process.returncode}\n{server.text()}")
     text = both[1].text()
-    if "graphs" not in text:
-        failed += 1
-        print(f"FAIL no graphs\n{text}")
-    real = os.environ.get("SERVE_REAL_GPU")  # scripts/gpu_check
-    if not re.search(r"KV blocks of \d+, cuda \(" + ("" if real else "emulated GPU"), text):
+    for part in ("graphs", "decode by mma.sync, prefill by mma.sync: no token depends on other"):
+        if part not in text:
+            failed += 1
+            print(f"FAIL nothing of {part}\n{text}")
+    if not re.search(r"KV blocks of \d+, cuda \(" + ("" if REAL_GPU else "emulated GPU"), text):
         failed += 1
         print(f"FAIL not the emulated device\n{text}")
     print(f"{len(tests)} tests, {failed} failed")

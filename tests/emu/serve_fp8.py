@@ -113,9 +113,9 @@ def test_the_scales_of_a_checkpoint(program):
         bad = write_checkpoint(Path(name) / "bad", changed,
                                {**scales, "model.layers.1.self_attn.v_scale": 0.0})
         answers, texts = {}, {}
-        for model, cache in ((plain, "fp8"), (grown, "fp8"), (bare, "fp8"), (plain, "auto"),
-                             (grown, "auto")):
-            server = Server(program, "cuda", "--kv-cache-dtype", cache, model=model)
+        for model, cache, *flags in ((plain, "fp8"), (grown, "fp8"), (plain, "auto"),
+                                     (grown, "auto"), (bare, "fp8", "--no-batch-invariant")):
+            server = Server(program, "cuda", "--kv-cache-dtype", cache, *flags, model=model)
             choices = server.all(bodies) if server.process.poll() is None else []
             assert server.stop() == 0, server.text()
             answers[model.name, cache] = [(c["token_ids"], c["logprobs"]) for c in choices]
@@ -127,6 +127,7 @@ def test_the_scales_of_a_checkpoint(program):
         low, high = min(scales.values()), max(scales.values())
         assert f"e4m3 by the checkpoint's scales, {low:g} to {high:g}" in texts["grown", "fp8"]
         assert "e4m3 by scale 1" in texts["bare", "fp8"] and "e4m3" not in texts["grown", "auto"]
+        assert "prefill by mma.sync: the cache is e4m3" in texts["bare", "fp8"]
         refused = Server(program, "cuda", model=bad)
         assert refused.stop() != 0
         assert "model.layers.1.self_attn.v_scale: is 0; the scale" in refused.text()
