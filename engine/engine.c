@@ -29,6 +29,7 @@ void engine_options_default(engine_options_t *o) {
       .dtype = "auto",
       .enable_chunked_prefill = true,
       .enable_prefix_caching = true,
+      .short_prompts_pass = true,
       .watermark = 0.01,
       .max_skips = 4,
       .max_preemptions = 3,

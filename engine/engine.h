@@ -42,6 +42,7 @@ typedef struct engine_options {
   const char *const *lora_dirs;
   int32_t num_lora_dirs;
   bool enable_chunked_prefill, enable_prefix_caching;
+  bool short_prompts_pass;            /* scheduler.h */
   bool priority_policy, fair_share;   /* else fcfs; between the tenants of one priority */
   int32_t max_skips, max_preemptions; /* scheduler.h */
   int64_t swap_space_bytes;           /* of the host pool; -1 = 4 GiB on a GPU that can, else 0 */

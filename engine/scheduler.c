@@ -224,7 +224,7 @@ static int32_t chunk_size(const scheduler_t *s, const sequence_t *q, int32_t bud
 }
 
 static int32_t budget_left(const scheduler_t *s) {
-  return s->options.max_num_batched_tokens - s->plan.num_tokens;
+  return s->budget - s->plan.num_tokens;
 }
 
 /* Preempts until `need` blocks are free. False when the asker itself had to go: nothing more is
@@ -318,11 +318,12 @@ static bool plan_prefill(scheduler_t *s, group_t *g, group_t **next) {
   return true;
 }
 
-/* One pass over running: decodes or prefills. False when the asker itself was preempted. */
+/* One pass over running: decodes or prefills, but for those that plan_shorter has planned. False
+ * when the asker itself was preempted. */
 static bool plan_running(scheduler_t *s, bool prefill) {
   for (group_t *g = s->running.head, *next; g && budget_left(s) > 0; g = next) {
     next = g->next;
-    if (is_prefill(g) != prefill) continue;
+    if (is_prefill(g) != prefill || g->passed_in == s->num_plans) continue;
     if (!(prefill ? plan_prefill(s, g, &next) : plan_decode(s, g, &next))) return false;
   }
   return true;
@@ -411,6 +412,7 @@ static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
   for (sequence_t *q = first; q; q = q->next) {
     if (sequence_is_live(q)) sequence_set_status(q, SEQUENCE_RUNNING);
   }
+  g->passed_in = s->num_plans;
   /* The cache had everything: nothing is behind, and nobody else may be there to go on. */
   if (g->beams_wait && !is_prefill(g)) plan_decode(s, g, &position);
   if (g->fair_start > s->fair_now) s->fair_now = g->fair_start;
@@ -454,9 +456,21 @@ static bool may_pass(const scheduler_t *s, const group_t *g, const group_t *late
   return g->num_skips < s->options.max_skips;
 }
 
+/* Tokens that a group which has not forked is behind. */
+static int32_t tokens_left(const group_t *g) {
+  return sequence_num_planned(&g->sequence) - g->sequence.num_computed_tokens;
+}
+
+/* Whether `later` is done sooner than a prefill that is ahead of it, and may go before it. */
+static bool is_shorter(const scheduler_t *s, const group_t *later, const group_t *ahead) {
+  if (later->forked || tokens_left(later) >= tokens_left(ahead)) return false;
+  return !s->options.priority_policy || later->request->priority <= ahead->request->priority;
+}
+
 /* Bounded overtaking: behind one that does not fit now, later ones that do may start, unless one of
- * those that they pass was passed too often already; then the queue waits for it. */
-static void admit_waiting(scheduler_t *s, uint64_t now_ns) {
+ * those that they pass was passed too often already; then the queue waits for it. With `ahead`, a
+ * prefill, only those fit that are shorter, or that were passed too often. */
+static void admit_waiting(scheduler_t *s, uint64_t now_ns, const group_t *ahead) {
   int32_t num_seqs = count_running(s), scanned = 0;
   for (group_t *g = s->waiting.head, *next; g && budget_left(s) > 0; g = next) {
     next = g->next;
@@ -469,6 +483,8 @@ static void admit_waiting(scheduler_t *s, uint64_t now_ns) {
     bool stuck = s->running.count == 0;
     if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || is_in_flight(g)) return;
     if (barred && !stuck) continue; /* one that holds rows may stand behind it and pass */
+    bool waited = g->num_skips > 0 && g->num_skips >= s->options.max_skips;
+    if (ahead && !waited && !is_shorter(s, g, ahead)) continue;
     bool room = num_seqs + count <= s->options.max_num_seqs && has_rows(s, g);
     if (!room || (passes && !holds_rows(g) && !surely_fits(s, g)) || !admit(s, g, now_ns)) continue;
     num_seqs += count;
@@ -498,18 +514,62 @@ static void plan_swapped(scheduler_t *s) {
   }
 }
 
+/* The prefill that is first in line and can go on. */
+static group_t *first_prefill(scheduler_t *s) {
+  for (group_t *g = s->running.head; g; g = g->next) {
+    if (!g->forked && is_prefill(g) && table_advance(s, &g->sequence)) return g;
+  }
+  return NULL;
+}
+
+/* Of the prefills behind `first` that may go before it: the one that is done soonest. */
+static group_t *shortest_behind(const scheduler_t *s, const group_t *first) {
+  group_t *shortest = NULL;
+  for (group_t *g = first->next; g; g = g->next) {
+    if (g->passed_in == s->num_plans || !is_prefill(g) || !is_shorter(s, g, first)) continue;
+    if (!shortest || tokens_left(g) < tokens_left(shortest)) shortest = g;
+  }
+  return shortest;
+}
+
+/* A short prompt need not wait for a long one: of the budget that decodes leave, those behind the
+ * first prefill that have less to compute than it come before it, the shortest first, as long as it
+ * is left one half, or all that it can use. False when the asker itself was preempted. */
+static bool plan_shorter(scheduler_t *s, uint64_t now_ns) {
+  group_t *first = s->options.short_prompts_pass ? first_prefill(s) : NULL, *none = NULL;
+  bool goes_on = true;
+  if (!first || !s->options.chunked_prefill) return true;
+  int32_t half = (budget_left(s) + 1) / 2;
+  s->budget -= chunk_size(s, &first->sequence, half);
+  while (goes_on && s->plan.num_preempted == 0 && budget_left(s) > 0) {
+    group_t *g = shortest_behind(s, first);
+    if (!s->swapped.head) admit_waiting(s, now_ns, g ? g : first);
+    if (!g) break;
+    g->passed_in = s->num_plans;
+    if (budget_left(s) > 0) goes_on = plan_prefill(s, g, &none);
+  }
+  s->budget = s->options.max_num_batched_tokens;
+  return goes_on;
+}
+
+static void plan_all_running(scheduler_t *s, uint64_t now_ns) {
+  s->num_plans++;
+  if (plan_running(s, false) && plan_shorter(s, now_ns)) plan_running(s, true);
+}
+
 int32_t scheduler_plan(scheduler_t *s, uint64_t now_ns) {
   plan_t *plan = &s->plan;
   scheduler_unpin(s, plan); /* unless scheduler_take_plan has taken them along */
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
-  if (plan_running(s, false)) plan_running(s, true);
+  s->budget = s->options.max_num_batched_tokens;
+  plan_all_running(s, now_ns);
   /* The asker itself had to go, and it was the first: those who shared its blocks go on. */
   if (plan->num_preempted > 0 && plan->num_entries == 0 && s->running.head) {
-    if (plan_running(s, false)) plan_running(s, true);
+    plan_all_running(s, now_ns);
   }
   if (plan->num_preempted == 0) plan_swapped(s);
-  if (plan->num_preempted == 0 && !s->swapped.head) admit_waiting(s, now_ns);
+  if (plan->num_preempted == 0 && !s->swapped.head) admit_waiting(s, now_ns, NULL);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *q = plan->entries[i].sequence;
     q->num_computed_tokens += plan->entries[i].num_tokens;

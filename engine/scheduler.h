@@ -1,8 +1,9 @@
 /* scheduler.h: stage 4 of 9, waiting queue -> plan (who, how many tokens).
  *
  * A token budget per step and no phases: every request catches up num_computed_tokens with its
- * tokens. Decodes come first, then prefill chunks of running requests, then admissions. Engine
- * thread only; allocates at scheduler_new and never again. Next: engine/batch.c.
+ * tokens. Decodes come first, then prefill chunks of running requests, then admissions; short
+ * prompts may pass a long one that is in progress. Engine thread only; allocates at scheduler_new
+ * and never again. Next: engine/batch.c.
  */
 #ifndef INFERD_ENGINE_SCHEDULER_H
 #define INFERD_ENGINE_SCHEDULER_H
@@ -26,6 +27,7 @@ typedef struct scheduler_options {
   int32_t watermark_blocks;             /* kept free at admission while something runs */
   bool reserve_full;                    /* admission takes the blocks of the whole prompt at once */
   bool chunked_prefill;                 /* false: a prompt is planned whole or not at all */
+  bool short_prompts_pass;              /* up to half of a step goes to those behind a long one */
   draft_options_t draft;                /* tokens_max 0 = no lookahead slots */
   bool draft_model;                     /* guesses are drawn after planning: drafter.h */
   bool priority_policy;                 /* false = first come first served */
@@ -88,6 +90,8 @@ typedef struct scheduler {
   sequence_t *free_sequences; /* linked by `next` */
   swap_t swap;
   plan_t plan;
+  int32_t budget;     /* tokens of the plan that is being made, so far */
+  uint64_t num_plans; /* made since start */
   /* fair share, in tokens: where each tenant's next request starts, where the running ones did */
   uint64_t fair_end[FAIR_TENANTS], fair_now;
   /* totals since start */

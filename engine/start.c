@@ -395,6 +395,7 @@ static int make_tables(engine_t *e, const memory_plan_t *plan, error_t *error) {
       .max_num_batched_tokens = o->max_num_batched_tokens,
       .max_model_len = plan->max_model_len,
       .long_prefill_token_threshold = o->long_prefill_token_threshold,
+      .short_prompts_pass = o->short_prompts_pass,
       .watermark_blocks = (int32_t)(o->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .chunked_prefill = o->enable_chunked_prefill,

@@ -176,6 +176,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, erro
   options->enable_prefix_caching =
       config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0;
   options->priority_policy = strcmp(config->scheduling_policy, "priority") == 0;
+  options->short_prompts_pass = config->short_prompts_pass;
   options->fair_share = config->fair_share;
   options->max_skips = (int32_t)config->max_skips;
   options->max_preemptions = (int32_t)config->max_preemptions;

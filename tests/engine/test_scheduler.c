@@ -48,6 +48,89 @@ Test(scheduler, long_prefill_threshold_bounds_one_request) {
   rig_free(rig);
 }
 
+/* A long prompt that has run for a step of 64 tokens, decodes aside. */
+static rig_t *rig_with_long_prompt(int32_t num_blocks, int32_t max_skips, group_t **longest) {
+  scheduler_options_t options = rig_options(8, 64, 1024);
+  options.short_prompts_pass = true;
+  options.max_skips = max_skips;
+  rig_t *rig = rig_new(&options, num_blocks, 4, false);
+  *longest = rig_add(rig, 664, 5, 1);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, *longest) == 64, "alone it has all");
+  rig_commit(rig, 7);
+  return rig;
+}
+
+Test(scheduler, a_short_prompt_passes_a_long_one_in_progress) {
+  group_t *longest;
+  rig_t *rig = rig_with_long_prompt(512, 4, &longest);
+  group_t *brief = rig_add(rig, 20, 5, 2);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, brief) == 20 && entry_of(rig, brief)->do_sample);
+  cr_assert(chunk_of(rig, longest) == 44, "what is left is the long one's");
+  rig_commit(rig, 7);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, brief) == 1 && chunk_of(rig, longest) == 63);
+  rig_free(rig);
+}
+
+Test(scheduler, the_first_prefill_keeps_one_half_and_the_shortest_come_first) {
+  group_t *longest;
+  rig_t *rig = rig_with_long_prompt(1024, 4, &longest);
+  group_t *a = rig_add(rig, 100, 5, 2), *b = rig_add(rig, 99, 5, 3), *c = rig_add(rig, 10, 5, 4);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, longest) == 32 && chunk_of(rig, a) == 32, "admitted in order");
+  rig_commit(rig, 7);
+  rig_step(rig); /* b is not shorter than the 68 tokens that a lacks: c passes it */
+  cr_assert(chunk_of(rig, c) == 10 && chunk_of(rig, a) == 22 && chunk_of(rig, longest) == 32);
+  cr_assert(b->sequence.status == SEQUENCE_WAITING && b->num_skips == 1);
+  rig_free(rig);
+}
+
+Test(scheduler, a_prompt_as_long_waits_and_is_passed_in_bounds) {
+  group_t *longest, *brief[4];
+  rig_t *rig = rig_with_long_prompt(1024, 2, &longest);
+  group_t *other = rig_add(rig, 664, 5, 2);
+  for (int i = 0; i < 4; i++) brief[i] = rig_add(rig, 10, 5, 3 + i);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, brief[0]) == 10 && chunk_of(rig, brief[1]) == 10);
+  cr_assert(other->num_skips == 2 && chunk_of(rig, other) == 0 && chunk_of(rig, brief[2]) == 0);
+  cr_assert(chunk_of(rig, longest) == 44, "nothing is wasted");
+  rig_commit(rig, 7);
+  rig_step(rig);
+  cr_assert(other->sequence.status == SEQUENCE_RUNNING, "it was passed often enough");
+  rig_commit(rig, 7);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, brief[2]) == 10 && chunk_of(rig, brief[3]) == 10, "from here they go on");
+  rig_free(rig);
+}
+
+Test(scheduler, short_prompts_wait_in_line_when_told_so) {
+  scheduler_options_t options = rig_options(8, 64, 1024);
+  rig_t *rig = rig_new(&options, 512, 4, false);
+  group_t *longest = rig_add(rig, 664, 5, 1);
+  rig_step(rig);
+  rig_commit(rig, 7);
+  group_t *brief = rig_add(rig, 20, 5, 2);
+  rig_step(rig);
+  cr_assert(chunk_of(rig, longest) == 64 && chunk_of(rig, brief) == 0);
+  rig_free(rig);
+}
+
+Test(scheduler, nobody_passes_a_prompt_of_better_priority) {
+  scheduler_options_t options = rig_options(8, 64, 1024);
+  options.short_prompts_pass = options.priority_policy = true;
+  rig_t *rig = rig_new(&options, 512, 4, false);
+  group_t *longest = rig_add(rig, 664, 5, 1);
+  rig_step(rig);
+  rig_commit(rig, 7);
+  group_t *worse = rig_add(rig, 20, 5, 2);
+  worse->request->priority = 1;
+  rig_step(rig);
+  cr_assert(chunk_of(rig, longest) == 64 && chunk_of(rig, worse) == 0);
+  rig_free(rig);
+}
+
 Test(scheduler, without_chunking_a_prompt_is_planned_whole_or_waits) {
   scheduler_options_t options = rig_options(4, 64, 64);
   options.chunked_prefill = false;
@@ -281,6 +364,7 @@ Test(scheduler, random_drive_keeps_every_invariant) {
     uint64_t state = seed;
     scheduler_options_t options = rig_options(1 + (int)(next_random(&state) % 6), 24, 48);
     options.long_prefill_token_threshold = next_random(&state) % 2 ? 5 : 0;
+    options.short_prompts_pass = next_random(&state) % 2;
     options.priority_policy = next_random(&state) % 2;
     options.reserve_full = next_random(&state) % 4 != 0;
     int blocks = 14 + (int)(next_random(&state) % 20);

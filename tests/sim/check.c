@@ -171,6 +171,84 @@ static bool is_left_out(const group_t *g, bool *decodes) {
   return left_out;
 }
 
+/* The chunk of a prefill that has not forked; NULL = it has none. */
+static const plan_entry_t *prefill_entry(const plan_t *plan, const group_t *g) {
+  for (int32_t i = 0; i < plan->num_entries && !g->forked; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (entry->sequence->group == g && entry->num_computed < g->sequence.num_prefill_tokens) {
+      return entry;
+    }
+  }
+  return NULL;
+}
+
+/* Tokens that it lacked before this step. */
+static int32_t lacked(const plan_entry_t *entry) {
+  return sequence_num_planned(entry->sequence) - entry->do_sample - entry->num_computed;
+}
+
+/* Behind a prefill: one that may pass it, as its priority is no worse and it lacks less. */
+static bool may_go_before(const group_t *g, const plan_entry_t *ahead, int32_t lacks) {
+  bool priorities = sim.scenario->options.priority_policy;
+  return !g->forked && lacks < lacked(ahead) &&
+         (!priorities || g->request->priority <= ahead->sequence->group->request->priority);
+}
+
+/* One behind `first` that may pass it, lacks less than `most`, could run and got nothing. */
+static const group_t *find_shorter(const plan_entry_t *first, int32_t most) {
+  bool decodes;
+  for (const group_t *g = first->sequence->group->next; g; g = g->next) {
+    int32_t lacks = sequence_num_planned(&g->sequence) - g->sequence.num_computed_tokens;
+    if (lacks < most && may_go_before(g, first, lacks) && is_left_out(g, &decodes) && !decodes) {
+      return g;
+    }
+  }
+  return NULL;
+}
+
+/* A chunk of somebody behind a prefill that lacks more than it is given: only for who may pass it,
+ * the shortest first; or for who was passed often enough and is just let in. */
+static void check_passer(const scheduler_t *s, const plan_entry_t *first,
+                         const plan_entry_t *entry) {
+  const group_t *group = entry->sequence->group;
+  const track_t *k = check_track(entry->sequence);
+  if (!k->runs && group->num_skips > 0 && group->num_skips >= s->options.max_skips) return;
+  REQUIRE(may_go_before(group, first, lacked(entry)), "I3: request %lld passes request %lld",
+          name_of(k), name_of(check_track(first->sequence)));
+  const group_t *shorter = k->runs ? find_shorter(first, lacked(entry)) : NULL;
+  REQUIRE(!shorter, "I3: request %lld passes request %lld, which is shorter", name_of(k),
+          name_of(check_track(&shorter->sequence)));
+}
+
+/* I3: of what decodes leave, the first prefill, with forks that catch up, has one half or all that
+ * it can use, and more than that only if no shorter one behind it, which is let in, could use it.
+ */
+static void check_passing(const scheduler_t *s) {
+  const engine_options_t *o = &sim.scenario->options;
+  const plan_t *plan = &s->plan;
+  int32_t threshold = o->long_prefill_token_threshold, decodes = 0, forks = 0;
+  const plan_entry_t *first = NULL;
+  if (!o->short_prompts_pass || !o->enable_chunked_prefill || plan->num_preempted > 0) return;
+  for (const group_t *g = s->running.head; g && !first; g = g->next) first = prefill_entry(plan, g);
+  if (!first) return;
+  int32_t left = lacked(first), want = threshold > 0 && left > threshold ? threshold : left;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (!prefill_entry(plan, entry->sequence->group)) {
+      *(entry->sequence->group->forked ? &forks : &decodes) += entry->num_tokens;
+    } else if (entry != first && first->num_tokens < want) {
+      check_passer(s, first, entry);
+    }
+  }
+  int32_t half = (o->max_num_batched_tokens - decodes + 1) / 2;
+  REQUIRE(first->num_tokens + forks >= (want < half ? want : half),
+          "I3: request %lld is first and gets %d of %d tokens, of a half of %d",
+          name_of(check_track(first->sequence)), first->num_tokens, left, half);
+  const group_t *shorter = first->num_tokens > half ? find_shorter(first, left) : NULL;
+  REQUIRE(!shorter, "I3: request %lld is short and waits for request %lld",
+          name_of(check_track(&shorter->sequence)), name_of(check_track(first->sequence)));
+}
+
 /* I3: nobody who could run is left out. */
 static void check_left_out(const scheduler_t *s) {
   const group_t *worst_new = NULL;
@@ -261,6 +339,7 @@ void check_step(const batch_t *b) {
           "a step of %d rows, %d sequences run, at most %d", b->num_reqs, check_num_sequences(s),
           o->max_num_seqs);
   note_admitted(s);
+  check_passing(s);
   check_left_out(s);
   check_queue_of(s);
   host_pool_check_step(s);
@@ -270,8 +349,11 @@ void check_step(const batch_t *b) {
   }
   /* Who was let in and waits for blocks that another fills is not new when it computes at last. */
   for (const group_t *g = s->running.head; g; g = g->next) {
-    check_track(&g->sequence)->was_planned = true;
+    track_t *k = check_track(&g->sequence);
+    k->was_planned = k->runs = true;
   }
+  for (const group_t *g = s->waiting.head; g; g = g->next) check_track(&g->sequence)->runs = false;
+  for (const group_t *g = s->swapped.head; g; g = g->next) check_track(&g->sequence)->runs = false;
 }
 
 /* -- sequences and gauges --------------------------------------------------------------------- */

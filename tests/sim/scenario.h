@@ -63,7 +63,8 @@ enum {
   X(DRAFT_MODEL, 3, "a small model guesses tokens ahead")                                          \
   X(GRAMMARS, 4, "requests have a constraint on their output")                                     \
   X(BEAMS, 4, "requests search with beams")                                                        \
-  X(SWAP, 7, "preempted requests may go to the host")
+  X(SWAP, 7, "preempted requests may go to the host")                                              \
+  X(PASSING, 11, "short prompts pass a long one that is in progress")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

@@ -60,6 +60,7 @@ typedef struct track {
   uint64_t submitted_ns;
   bool was_planned, was_landed; /* it had a row in a step that was launched, has ended */
   bool in_plan, is_new;         /* of the step being launched; its first one */
+  bool runs;                    /* was in running at the step before */
   int32_t first_cached;         /* tokens that its first row found computed */
   int32_t num_computed;         /* prompt tokens that its own rows computed, until preempted */
   int32_t num_preemptions;
