@@ -6,6 +6,7 @@
 #include "engine/text/tokenizer.h"
 #include "server/serve.h"
 
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <netdb.h>
@@ -268,9 +269,19 @@ static int bench_command(char **argv) {
   return EXIT_USAGE;
 }
 
+/* Whoever starts this with 0, 1 or 2 closed would get log lines on the first socket. */
+static void fill_standard_streams(void) {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
 int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   int status = EXIT_USAGE;
+  fill_standard_streams();
   if (strcmp(command, "bench") == 0) return bench_command(argv + 1);
   if (asked_for_help(argc - 1, argv + 1, &status)) return status;
   if (strcmp(command, "serve") == 0) return serve_command(argc - 2, argv + 2);

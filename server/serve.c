@@ -367,23 +367,27 @@ static void raise_limits(void) {
   limit = (struct rlimit){0, 0}; /* a core file would hold prompts */
   (void)setrlimit(RLIMIT_CORE, &limit);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a log file at its limit costs lines, not the daemon */
   tzset();
 }
 
-static void init_handles(daemon_t *daemon) {
-  uv_loop_init(&daemon->loop);
+/* The loop, its wake-up and its signals take descriptors, which may have run out. */
+static int init_handles(daemon_t *daemon, error_t *error) {
+  int rc = uv_loop_init(&daemon->loop);
   daemon->server.loop = &daemon->loop;
-  uv_async_init(&daemon->loop, &daemon->server.engine_wake, on_engine_wake);
+  if (rc == 0) rc = uv_async_init(&daemon->loop, &daemon->server.engine_wake, on_engine_wake);
   daemon->server.engine_wake.data = &daemon->server;
-  for (int i = 0; i < SIGNAL_COUNT; i++) {
-    uv_signal_init(&daemon->loop, &daemon->signals[i]);
+  for (int i = 0; i < SIGNAL_COUNT && rc == 0; i++) {
+    rc = uv_signal_init(&daemon->loop, &daemon->signals[i]);
     daemon->signals[i].data = daemon;
-    uv_signal_start(&daemon->signals[i], on_signal, signals[i]);
+    if (rc == 0) rc = uv_signal_start(&daemon->signals[i], on_signal, signals[i]);
   }
+  if (rc != 0) return error_set(error, ERR_IO, NULL, "no event loop: %s", uv_strerror(rc));
   uv_timer_init(&daemon->loop, &daemon->tick);
   uv_timer_init(&daemon->loop, &daemon->start);
   uv_timer_init(&daemon->loop, &daemon->drain);
   daemon->tick.data = daemon->start.data = daemon->drain.data = daemon;
+  return 0;
 }
 
 static int set_up(daemon_t *daemon, config_t *config, error_t *error) {
@@ -469,8 +473,13 @@ int serve_run(config_t *config) {
   for (int i = 0; i < config->notices.count; i++) {
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
   }
-  init_handles(&daemon);
-  int rc = set_up(&daemon, config, &error);
+  int rc = init_handles(&daemon, &error);
+  if (rc != 0) { /* nothing was taken that the end of the process does not give back */
+    log_line(LOG_ERROR, "start", "%s", error.message);
+    log_close();
+    return error_exit_code(rc);
+  }
+  rc = set_up(&daemon, config, &error);
   if (rc == 0) {
     run(&daemon);
   } else {

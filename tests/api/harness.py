@@ -92,10 +92,11 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Server:
-    """One inferd process. It is ready when the constructor returns, unless wait=False."""
+    """One inferd process. It is ready when the constructor returns, unless wait=False. `shell` is
+    what starts it: a place for ulimit and redirections."""
 
     def __init__(self, inferd, model, *flags, host="127.0.0.1", uds=None, key=None, wait=True,
-                 expected_exit=0):
+                 expected_exit=0, shell='exec "$@"'):
         self.host, self.uds, self.key, self.expected_exit = host, uds, key, expected_exit
         self.port = 0
         where = ["--uds", str(uds)] if uds else []
@@ -104,7 +105,8 @@ class Server:
             self.port = free_port(family, host)
             where = ["--host", host, "--port", str(self.port)]
         self.log_file = tempfile.NamedTemporaryFile("w+b", prefix="inferd-", suffix=".log")
-        command = [str(ROOT / inferd), "serve", str(model), *where, *map(str, flags)]
+        command = ["sh", "-c", shell, "sh", str(ROOT / inferd), "serve", str(model), *where,
+                   *map(str, flags)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL,
                                         stdout=self.log_file, stderr=self.log_file)
         if wait:

@@ -224,6 +224,39 @@ def test_start_prints_a_curl_line_that_works(start):
     assert json.loads(answer.stdout)["choices"][0]["text"], command
 
 
+# surroundings
+
+def test_closed_standard_streams(start, tmp_path):
+    """Started with 0, 1 and 2 closed (cron, some supervisors): no line lands on a socket."""
+    for flags in ((), ("--log-file", tmp_path / "log")):
+        server = start(DEMO, *flags, shell='exec "$@" 0<&- 1>&- 2>&-')
+        assert server.choice("Once", max_tokens=2)["text"]
+        assert server.stop() == 0
+    assert "ready in" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("where", ["tcp", "unix"])
+def test_few_descriptors(inferd, tmp_path, where):
+    """With too few descriptors it says so and ends with an exit status, never by a signal."""
+    outcomes = set()
+    for limit in range(6, 24):  # below, libuv itself gives up
+        server = Server(inferd, DEMO, wait=False, shell=f'ulimit -n {limit}; exec "$@"',
+                        uds=tmp_path / "s.sock" if where == "unix" else None)
+        wait_until(lambda: not server.alive() or "ready in" in server.log(), "a start or an end")
+        ready = server.alive()
+        status = server.stop()
+        outcomes.add(status)
+        assert status == (0 if ready else 74), (limit, status, server.log())
+        assert ready or "too many open files" in server.log().lower(), server.log()
+    assert outcomes == {0, 74}
+
+
+def test_log_file_at_its_limit(start, tmp_path):
+    """`ulimit -f`: lines are lost, the daemon is not."""
+    server = start(DEMO, "--log-file", tmp_path / "log", shell='ulimit -f 0; exec "$@"')
+    assert server.choice("Once", max_tokens=2)["text"]
+
+
 # drain
 
 def streams_of(server, count, length):
