@@ -162,18 +162,23 @@ static void fail_done(completion_t *completion, const event_t *event) {
   completion_fail(completion, &error);
 }
 
-static void observe_end(completions_t *live, const input_t *input, const event_t *event) {
-  sequence_times_t times = {.arrival_ns = input->request.arrival_ns,
+/* The choices of a prompt share its computation, which is the first one's. */
+static void observe_end(const choice_t *choice, const event_t *event) {
+  const input_t *input = choice->input;
+  int32_t prompt_tokens = input->request.num_prompt_tokens;
+  sequence_times_t times = {.finish = event->finish,
+                            .arrival_ns = input->request.arrival_ns,
                             .queued_ns = input->completion->queued_ns,
                             .scheduled_ns = event->first_scheduled_ns,
-                            .first_token_ns = event->first_token_ns,
+                            .first_token_ns = choice->num_tokens > 0 ? event->first_token_ns : 0,
                             .last_token_ns = event->finished_ns,
                             .finished_ns = event->finished_ns,
-                            .prompt_tokens = input->request.num_prompt_tokens,
-                            .cached_tokens = event->num_cached_tokens,
-                            .generated_tokens = event->num_output_tokens,
+                            .prompt_tokens = prompt_tokens,
+                            .cached_tokens =
+                                choice == input->choices ? event->num_cached_tokens : prompt_tokens,
+                            .generated_tokens = choice->num_tokens,
                             .max_tokens = input->request.params.max_tokens};
-  metrics_sequence_done(live->server->metrics, &times);
+  metrics_sequence_done(input->completion->server->metrics, &times);
 }
 
 /* A choice is complete, or its request is and has brought it no further. */
@@ -192,6 +197,7 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
     choice->first_token_ns = event->first_token_ns;
     choice->last_token_ns = event->finished_ns;
   }
+  observe_end(choice, event);
   if (completion->exchange == NULL || failed) return;
   add_text(choice, event);
   chat_end_text(choice);
@@ -205,7 +211,6 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
   input->scheduled_ns = event->first_scheduled_ns;
   completion->outstanding--;
   live->engine_requests--;
-  observe_end(live, input, event);
   for (int32_t i = 0; i < input->num_choices; i++) {
     if (!input->choices[i].done) on_choice_done(&input->choices[i], event);
   }

@@ -142,8 +142,9 @@ void completion_count_end(completion_t *completion, int status, finish_reason_t 
   for (int32_t i = 0; i < completion->num_choices; i++) {
     if (completion->choices[i].num_tokens > longest) longest = completion->choices[i].num_tokens;
   }
-  metrics_request_done(completion->server->metrics, status, finish, (int32_t)completion->params.n,
-                       longest);
+  const params_t *params = &completion->params;
+  metrics_request_done(completion->server->metrics, params->is_chat, status, finish,
+                       (int32_t)params->n, longest);
 }
 
 static double milliseconds(uint64_t from_ns, uint64_t to_ns) {

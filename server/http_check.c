@@ -247,10 +247,10 @@ int check_request(http_exchange_t *exchange, const char *path, const char *versi
   if (rc != 0) return rc;
   exchange_t *public = &exchange->public;
   const route_t *route = route_find(public->method, path, &exchange->allow, &exchange->tail);
+  public->route = route; /* refusals are logged and counted with it too */
+  public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if ((rc = check_site(exchange, error)) != 0) return rc;
   if ((rc = check_key(exchange, route, error)) != 0) return rc;
-  public->route = route;
-  public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if (route == NULL) {
     if (exchange->allow == NULL) {
       char quoted[96];

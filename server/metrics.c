@@ -21,7 +21,7 @@ const char *const abort_names[ABORT_COUNT] = {
 #undef X
 };
 
-static const char generation_route[] = "/v1/completions";
+const char *const generation_routes[2] = {"/v1/completions", "/v1/chat/completions"};
 
 /* Label values: backslash, quote and line feed are escaped. */
 static char *label_text(const char *before, const char *value, const char *after) {
@@ -127,6 +127,7 @@ void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns) {
 void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *t) {
   double decode = seconds(t->first_token_ns, t->last_token_ns);
   double per_token = t->generated_tokens > 1 ? decode / (t->generated_tokens - 1) : 0;
+  metrics->finished[t->finish]++;
   observe(metrics, HISTOGRAM_E2E, seconds(t->arrival_ns, t->finished_ns));
   if (t->scheduled_ns != 0) {
     observe(metrics, HISTOGRAM_QUEUE, seconds(t->queued_ns, t->scheduled_ns));
@@ -144,18 +145,18 @@ void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *t) {
   observe(metrics, HISTOGRAM_MAX_TOKENS, t->max_tokens);
 }
 
-void metrics_request_done(metrics_t *metrics, int status, finish_reason_t finish, int32_t n,
-                          int32_t longest_output) {
+void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
+                          int32_t n, int32_t longest_output) {
   int i = 0;
   observe(metrics, HISTOGRAM_N, n);
   observe(metrics, HISTOGRAM_LONGEST, longest_output);
-  while (i < metrics->num_requests &&
-         (metrics->requests[i].status != status || metrics->requests[i].finish != finish)) {
-    i++;
+  for (; i < metrics->num_requests; i++) {
+    const request_series_t *r = &metrics->requests[i];
+    if (r->is_chat == is_chat && r->status == status && r->finish == finish) break;
   }
-  if (i == REQUEST_SERIES_MAX) return; /* cannot be: a dozen statuses by five reasons */
+  if (i == REQUEST_SERIES_MAX) return; /* cannot be: two routes, a few statuses, five reasons */
   if (i == metrics->num_requests) {
-    metrics->requests[metrics->num_requests++] = (request_series_t){status, finish, 0};
+    metrics->requests[metrics->num_requests++] = (request_series_t){is_chat, status, finish, 0};
   }
   metrics->requests[i].count++;
 }
@@ -186,7 +187,7 @@ static void count_refusal(metrics_t *metrics, int status) {
   }
   if (status == 401) metrics->rejected[REJECT_auth]++;
   if (status == 403) metrics->rejected[REJECT_host]++;
-  if (status == 405 || status == 415) metrics->rejected[REJECT_invalid]++;
+  if (status == 415) metrics->rejected[REJECT_invalid]++;
   if (status == 408) metrics->rejected[REJECT_timeout]++;
   if (status == 413) metrics->rejected[REJECT_too_large]++;
 }
@@ -224,7 +225,9 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
   for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++) {
     if (strcmp(route, quiet[i]) == 0) return;
   }
-  if (strcmp(route, generation_route) == 0) count_refusal(metrics, status);
+  for (int i = 0; i < 2; i++) {
+    if (strcmp(route, generation_routes[i]) == 0) count_refusal(metrics, status);
+  }
   http_series_t *series = find_series(metrics, route, method_label(method), status);
   if (series != NULL) histogram_observe(&series->duration, seconds(0, duration_ns));
 }

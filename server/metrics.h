@@ -18,6 +18,7 @@ struct server;
 
 /* Everything that is observed when a sequence ends; times are absolute, 0 = never happened. */
 typedef struct sequence_times {
+  finish_reason_t finish;
   uint64_t arrival_ns, queued_ns, scheduled_ns, first_token_ns, last_token_ns, finished_ns;
   int32_t prompt_tokens, cached_tokens, generated_tokens, max_tokens;
 } sequence_times_t;
@@ -32,8 +33,8 @@ void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns);
 void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns);
 void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times);
 /* The terminal event of an admitted request; status 499 = the client has gone. */
-void metrics_request_done(metrics_t *metrics, int status, finish_reason_t finish, int32_t n,
-                          int32_t longest_output);
+void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
+                          int32_t n, int32_t longest_output);
 void metrics_aborted(metrics_t *metrics, const char *cause); /* besides metrics_request_done */
 
 /* The page in the text format, or as OpenMetrics 1.0. malloc'ed, NULL when memory is short. */

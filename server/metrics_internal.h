@@ -66,6 +66,7 @@ typedef struct http_series {
 } http_series_t;
 
 typedef struct request_series {
+  bool is_chat;
   int status;
   finish_reason_t finish;
   uint64_t count;
@@ -75,6 +76,7 @@ struct metrics {
   server_t *server;
   histogram_t histograms[HISTOGRAM_COUNT];
   uint64_t rejected[REJECT_COUNT], aborted[ABORT_COUNT];
+  uint64_t finished[FINISH_ERROR + 1]; /* sequences */
   uint64_t own_unavailable; /* 503 answers of handlers that metrics_http has not seen yet */
   uint64_t ignored_params, tokenize_bytes, tokenize_ns;
   http_series_t *http; /* [HTTP_SERIES_MAX]; grows on demand */
@@ -88,6 +90,7 @@ struct metrics {
 
 bool metrics_set_labels(metrics_t *metrics); /* false: memory was short */
 
+extern const char *const generation_routes[2]; /* [is_chat] */
 extern const char *const reject_names[REJECT_COUNT];
 extern const char *const abort_names[ABORT_COUNT];
 

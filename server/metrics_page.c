@@ -294,14 +294,14 @@ static void print_load(page_t *page) {
 }
 
 static void print_finished(page_t *page) {
-  const engine_stats_t *s = &page->stats;
+  const uint64_t *finished = page->metrics->finished;
   const struct {
     const char *label;
     uint64_t count;
-  } rows[] = {{"finished_reason=\"stop\"", s->finished_stop},
-              {"finished_reason=\"length\"", s->finished_length},
-              {"finished_reason=\"abort\"", s->finished_abort},
-              {"finished_reason=\"error\"", s->finished_error},
+  } rows[] = {{"finished_reason=\"stop\"", finished[FINISH_STOP]},
+              {"finished_reason=\"length\"", finished[FINISH_LENGTH]},
+              {"finished_reason=\"abort\"", finished[FINISH_ABORT]},
+              {"finished_reason=\"error\"", finished[FINISH_ERROR]},
               {"finished_reason=\"repetition\"", 0}};
   const char *help = "Sequences that ended, by reason.";
   if (page->own) {
@@ -428,8 +428,8 @@ static void print_requests(page_t *page) {
   family(page, "inferd_requests_total", "counter", "Admitted requests that ended.");
   for (int i = 0; i < m->num_requests; i++) {
     const request_series_t *r = &m->requests[i];
-    snprintf(label, sizeof label, "route=\"/v1/completions\",code=\"%d\",finish_reason=\"%s\"",
-             r->status, finish[r->finish]);
+    snprintf(label, sizeof label, "route=\"%s\",code=\"%d\",finish_reason=\"%s\"",
+             generation_routes[r->is_chat], r->status, finish[r->finish]);
     sample(page, "inferd_requests_total", own_labels(page), label, (double)r->count);
   }
   family(page, "inferd_rejected_total", "counter", "Requests refused before admission.");

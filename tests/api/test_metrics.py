@@ -1,5 +1,7 @@
 """/metrics: a page that Prometheus' own parser reads, whose numbers are those of the requests."""
 
+from collections import Counter
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -83,6 +85,32 @@ def test_numbers_are_those_of_the_requests(start):
     assert metric("inferd_inter_token_latency_seconds_count") == 3 * 6 + 2 * 4 + 3
     assert metric("inferd_http_requests_total", route="/v1/completions", code="200") == 5
     assert metric("inferd_http_requests_total", route="/v1/completions", code="400") == 1
+
+
+@pytest.mark.parametrize("route,body", [("/v1/completions", {"prompt": "Once"}), (
+    "/v1/chat/completions", {"messages": [{"role": "user", "content": "Once"}]})])
+def test_every_generation_request_is_ended_or_rejected(start, route, body):
+    server = start(DEMO, "--api-key", "k", "--max-body-bytes", 2000, key="k")
+    assert server.post(route, {**body, "max_tokens": 2, "n": 2}).status == 200
+    refused = [({"Authorization": "Bearer x"}, body, 401, "auth"),
+               ({"Host": "evil.example"}, body, 403, "host"),
+               ({"Content-Type": "text/plain"}, body, 415, "invalid"),
+               ({}, {**body, "user": "u" * 3000}, 413, "too_large"),
+               ({}, {}, 400, "invalid"),
+               ({}, {**body, "mirostat": 2}, 400, "unsupported")]
+    for headers, sent, status, _ in refused:
+        assert server.post(route, sent, headers=headers).status == status
+    expected = Counter(reason for *_, reason in refused)
+    wait_until(lambda: server.metric("inferd_rejected_total") == len(refused), "the last count",
+               context=lambda: server.get("/metrics").body.decode())
+    for reason, count in expected.items():
+        assert server.metric("inferd_rejected_total", reason=reason) == count, reason
+    assert server.metric("inferd_requests_total") == 1
+    assert server.metric("inferd_requests_total", route=route) == 1
+    assert server.metric("inferd_http_requests_total", route=route) == len(refused) + 1
+    assert server.metric("inferd_sequences_finished_total") == 2
+    assert server.metric("vllm:request_success_total") == 2
+    assert server.metric("inferd_e2e_request_latency_seconds_count") == 2
 
 
 def test_block_states_add_up(server):

@@ -209,6 +209,53 @@ Test(metrics, counts_of_sequential_requests) {
   cr_assert_eq(value("inferd_e2e_request_latency_seconds_bucket{model=\"tiny\",le=\"+Inf\"}"), 4);
 }
 
+/* A sequence is one choice of one prompt; its prompt is computed once. */
+Test(metrics, several_choices_are_several_sequences) {
+  fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"abcdefg\",\"n\":2}");
+  request_t *request = fake_engine.requests[0];
+  for (int i = 0; i < 3; i++) fake_choice_token(request, 0, 'x', "x");
+  fake_choice_token(request, 1, 'y', "y");
+  fake_deliver();
+  fake_choice_done(request, 1, FINISH_STOP, "");
+  fake_choice_done(request, 0, FINISH_LENGTH, "");
+  fake_done(request, FINISH_LENGTH, "");
+  fake_deliver();
+  fake_exchange_free(exchange);
+  static const char *const counts[] = {"time_to_first_token_seconds", "e2e_request_latency_seconds",
+                                       "decode_time_seconds", "request_prompt_tokens"};
+  char sample[120];
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    snprintf(sample, sizeof sample, "inferd_%s_count" OWN, counts[i]);
+    cr_assert_eq(value(sample), 2, "%s", counts[i]);
+  }
+  cr_assert_eq(value("inferd_time_per_output_token_seconds_count" OWN), 1);
+  cr_assert_eq(value("inferd_request_generation_tokens_sum" OWN), 4);
+  cr_assert_eq(value("inferd_prefill_computed_tokens_sum" OWN), 8);
+  cr_assert_eq(value("inferd_params_n_sum" OWN), 2);
+  cr_assert_eq(value("vllm:request_max_num_generation_tokens_sum" VLLM), 3);
+  cr_assert_eq(value("inferd_sequences_finished_total{model=\"tiny\",finished_reason=\"stop\"}"),
+               1);
+  cr_assert_eq(value("vllm:request_success_total{model_name=\"tiny\",engine=\"0\","
+                     "finished_reason=\"length\"}"),
+               1);
+}
+
+/* The client goes away after one of two choices has a token. */
+Test(metrics, aborted_choices_are_aborted_sequences) {
+  fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"abcdefg\",\"n\":2}");
+  request_t *request = fake_engine.requests[0];
+  fake_choice_token(request, 0, 'x', "x");
+  fake_deliver();
+  fake_exchange_gone(exchange, "disconnect");
+  fake_done(request, FINISH_ABORT, "");
+  fake_deliver();
+  fake_exchange_free(exchange);
+  cr_assert_eq(value("inferd_sequences_finished_total{model=\"tiny\",finished_reason=\"abort\"}"),
+               2);
+  cr_assert_eq(value("inferd_request_generation_tokens_sum" OWN), 1);
+  cr_assert_eq(value("inferd_decode_time_seconds_count" OWN), 1);
+}
+
 /* One token has no time between tokens: the own set skips it, the alias counts a zero. */
 Test(metrics, one_token_sequences) {
   run_one(1, "");
@@ -240,6 +287,21 @@ Test(metrics, refusals_touch_no_engine_metric) {
   cr_assert_eq(value("inferd_time_to_first_token_seconds_count" OWN), 0);
   cr_assert_eq(value("inferd_e2e_request_latency_seconds_count" OWN), 0);
   cr_assert_eq(value("inferd_params_n_count" OWN), 0);
+}
+
+Test(metrics, chats_are_counted_as_chats) {
+  fake_exchange_t *exchange =
+      fake_call(api_chat_completions, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
+  fake_token(fake_engine.requests[0], 'x', "x");
+  fake_done(fake_engine.requests[0], FINISH_STOP, "");
+  fake_deliver();
+  fake_exchange_free(exchange);
+  metrics_http(&server, "/v1/chat/completions", "POST", 401, 1);
+  metrics_http(&server, "/v1/models", "GET", 401, 1); /* generates nothing */
+  cr_assert_eq(value("inferd_requests_total{model=\"tiny\",route=\"/v1/chat/completions\","
+                     "code=\"200\",finish_reason=\"stop\"}"),
+               1);
+  cr_assert_eq(value("inferd_rejected_total{model=\"tiny\",reason=\"auth\"}"), 1);
 }
 
 Test(metrics, a_503_is_counted_once) {
@@ -276,8 +338,7 @@ Test(metrics, engine_numbers) {
                                        .prompt_tokens = 100,
                                        .prompt_tokens_cached = 40,
                                        .generation_tokens = 7,
-                                       .preemptions = 1,
-                                       .finished_stop = 4};
+                                       .preemptions = 1};
   cr_assert_eq(value("inferd_requests_running" OWN), 3);
   cr_assert_eq(value("vllm:num_requests_running" VLLM), 3);
   cr_assert_eq(value("vllm:num_requests_waiting" VLLM), 2);
@@ -288,9 +349,6 @@ Test(metrics, engine_numbers) {
   cr_assert_eq(value("vllm:prompt_tokens_by_source_total{model_name=\"tiny\",engine=\"0\","
                      "source=\"local_compute\"}"),
                60);
-  cr_assert_eq(value("vllm:request_success_total{model_name=\"tiny\",engine=\"0\","
-                     "finished_reason=\"stop\"}"),
-               4);
   cr_assert_eq(value("inferd_iteration_tokens_count" OWN), 9);
   cr_assert_eq(value("inferd_queue_limit{model=\"tiny\",unit=\"tokens\"}"), 4 * 64 * 16);
   char *text = page(false);
