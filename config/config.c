@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FILE_BYTES_MAX = 1 << 20, LIST_ITEMS_MAX = 4096, NAME_BYTES_MAX = 64 };
 
@@ -56,6 +57,9 @@ static const struct ignored {
     {"max_seq_len_to_capture", true},
     {"no_trust_remote_code", false},
     {"disable_frontend_multiprocessing", false},
+    {"enable_auto_tool_choice", false}, /* always so */
+    {"async_scheduling", false},
+    {"no_enable_log_requests", false},
 };
 
 /* ---- values ---- */
@@ -241,7 +245,10 @@ static int bad_value(const option_t *option, const char *value, config_origin_t 
   spelling(option->name, origin, spelled);
   bool number = option->kind == INT || option->kind == SIZE || option->kind == DURATION ||
                 option->kind == FRACTION || option->kind == GIB;
-  if (number) snprintf(bounds, sizeof bounds, ", %.12g to %.12g", option->min, option->max);
+  if (number) {
+    snprintf(bounds, sizeof bounds, ", %.12g to %.12g%s", option->min, option->max,
+             option->kind == DURATION ? " s" : "");
+  }
   return error_set(error, config_code(origin), option->name, "%s: '%s' is not valid (%s%s)",
                    spelled, quoted, option->kind == BOOL ? "true or false" : option->metavar,
                    bounds);
@@ -310,6 +317,10 @@ static int load_line(config_t *config, char *line, int number, error_t *error) {
   char plain[NAME_BYTES_MAX];
   const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
   if (option == NULL) return unknown_name(name, origin, error);
+  if (option == &options[OPTION_config] && value[0] != '\0') {
+    return error_set(error, ERR_CONFIGURATION, "config", "line %d: a file cannot name another",
+                     number);
+  }
   config_origin_t *old = &config->origin[option - options];
   if (old->source == SOURCE_FILE) {
     return error_set(error, ERR_CONFIGURATION, NULL, "line %d: %s was already set on line %d",
@@ -350,15 +361,51 @@ static int load_file(config_t *config, const char *path, error_t *error) {
   return rc;
 }
 
+/* Kubernetes gives every pod INFERD_PORT=tcp://... and the like for a Service called inferd. */
+static bool is_service_link(const char *name, const char *value) {
+  return strncmp(value, "tcp://", 6) == 0 || strstr(name, "_SERVICE_") != NULL ||
+         strstr(name, "_PORT_") != NULL;
+}
+
+/* A typing mistake in a name would go unseen for ever. */
+static void notice_unknown_variables(config_t *config) {
+  for (char **entry = environ; *entry != NULL; entry++) {
+    const char *equals = strchr(*entry, '=');
+    if (strncmp(*entry, "INFERD_", 7) != 0 || equals == NULL) continue;
+    char name[NAME_BYTES_MAX], quoted[NAME_BYTES_MAX], text[256], near[2 * NAME_BYTES_MAX] = "";
+    size_t length = (size_t)(equals - *entry) - 7;
+    bool plain = plain_name(*entry + 7, length, name);
+    for (char *p = name; plain && *p != '\0'; p++) *p = (char)tolower((unsigned char)*p);
+    if (is_service_link(*entry, equals + 1) || (plain && find_option(name) != NULL)) continue;
+    const char *nearest = plain ? config_nearest(name) : NULL;
+    if (nearest != NULL) spelling(nearest, (config_origin_t){SOURCE_ENVIRONMENT, 0}, near);
+    int n = snprintf(text, sizeof text, "%s in the environment is no option%s%s%s",
+                     error_quote(quoted, sizeof quoted, *entry, length + 7),
+                     nearest != NULL ? "; did you mean " : "", near, nearest != NULL ? "?" : "");
+    list_add(&config->notices, text, (size_t)n);
+  }
+}
+
 static int load_environment(config_t *config, error_t *error) {
   for (int i = 0; i < OPTION_COUNT; i++) {
     char name[2 * NAME_BYTES_MAX];
     config_origin_t origin = {SOURCE_ENVIRONMENT, 0};
     spelling(options[i].name, origin, name);
     const char *value = getenv(name);
+    if (value == NULL && options[i].alias[0] != '\0') {
+      spelling(options[i].alias, origin, name);
+      value = getenv(name);
+    }
     int rc = value != NULL ? assign(config, &options[i], value, origin, error) : 0;
+    if (rc != 0 && is_service_link(name, value)) {
+      return error_set(error, rc, options[i].name,
+                       "%s is '%.60s', as Kubernetes sets it for a Service of this name: set it "
+                       "to the port, or enableServiceLinks: false in the pod",
+                       name, value);
+    }
     if (rc != 0) return rc;
   }
+  notice_unknown_variables(config);
   return 0;
 }
 
@@ -420,6 +467,44 @@ static int load_flags(config_t *config, int argc, char *const *argv, error_t *er
   return rc;
 }
 
+/* Values that no request could ever match. */
+static int check_names(const config_t *config, error_t *error) {
+  enum { NAME_MAX_BYTES = 256 }; /* of `model` in a request */
+  const config_list_t *names = &config->served_model_name, *origins = &config->cors_origin;
+  for (int i = 0; i < names->count; i++) {
+    size_t length = strlen(names->items[i]);
+    if (length <= NAME_MAX_BYTES) continue;
+    return error_set(error, ERR_CONFIGURATION, "served_model_name",
+                     "served_model_name: %.20s... has %zu bytes; %d is the most that a request "
+                     "may name",
+                     names->items[i], length, NAME_MAX_BYTES);
+  }
+  for (int i = 0; i < origins->count; i++) {
+    const char *item = origins->items[i], *authority = strstr(item, "://");
+    if (strcmp(item, "*") == 0) continue;
+    if (authority != NULL && authority[3] != '\0' && strchr(authority + 3, '/') == NULL) continue;
+    return error_set(error, ERR_CONFIGURATION, "cors_origin",
+                     "cors_origin: '%.100s' is not * or an origin as browsers send it, "
+                     "https://app.example or http://localhost:3000",
+                     item);
+  }
+  for (int i = 0; i < config->allowed_host.count; i++) {
+    const char *item = config->allowed_host.items[i];
+    if (item[0] == '[' || strpbrk(item, ":/") == NULL) continue;
+    return error_set(error, ERR_CONFIGURATION, "allowed_host",
+                     "allowed_host: '%.100s' is not a host name: leave scheme and port out", item);
+  }
+  return 0;
+}
+
+static bool device_is_valid(const char *device) {
+  if (strncmp(device, "cuda:", 5) == 0) {
+    size_t digits = strspn(device + 5, "0123456789");
+    return digits >= 1 && digits <= 3 && device[5 + digits] == '\0';
+  }
+  return word_in("auto|cpu|cuda", device);
+}
+
 /* Rules between options. */
 static int check(const config_t *config, error_t *error) {
   if ((config->block_size & (config->block_size - 1)) != 0) {
@@ -440,16 +525,14 @@ static int check(const config_t *config, error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "speculative_model",
                      "speculative_model needs num_speculative_tokens, 1 to 15");
   }
-  bool device = strcmp(config->device, "auto") == 0 || strcmp(config->device, "cpu") == 0 ||
-                strcmp(config->device, "cuda") == 0 || strncmp(config->device, "cuda:", 5) == 0;
-  if (!device) {
+  if (!device_is_valid(config->device)) {
     return error_set(error, ERR_CONFIGURATION, "device", "device must be auto, cpu or cuda[:N]");
   }
   if (config->max_body_bytes > config->max_body_bytes_total) {
     return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
                      "max_body_bytes is larger than max_body_bytes_total");
   }
-  return 0;
+  return check_names(config, error);
 }
 
 int config_load(config_t *config, int argc, char *const *argv, error_t *error) {
@@ -525,7 +608,7 @@ static void print_value(const config_t *config, const option_t *option, FILE *ou
 void config_dump(const config_t *config, FILE *out) {
   static const char *const sources[] = {"default", "file", "environment", "flag"};
   for (int i = 0; i < OPTION_COUNT; i++) {
-    fprintf(out, "%s = ", options[i].name);
+    fprintf(out, "%s%s = ", i == OPTION_config ? "# " : "", options[i].name);
     print_value(config, &options[i], out);
     fprintf(out, "  # %s", sources[config->origin[i].source]);
     if (config->origin[i].line > 0) fprintf(out, " line %d", config->origin[i].line);

@@ -128,7 +128,51 @@ Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--block-size 24", ERR_CONFIGURATION, "power of two");
   expect_error("--max-num-seqs 100 --max-num-batched-tokens 50", ERR_CONFIGURATION, "at least");
   expect_error("--device tpu", ERR_CONFIGURATION, "cuda[:N]");
+  expect_error("--device cuda:", ERR_CONFIGURATION, "cuda[:N]");
+  expect_error("--device cuda:one", ERR_CONFIGURATION, "cuda[:N]");
+  expect_error("--max-queue-time 1x", ERR_USAGE, "0 to 86400 s");
   expect_error("--config /no/such/file", ERR_CONFIGURATION, "/no/such/file");
+}
+
+/* What would be accepted and then match nothing, for ever. */
+Test(config, names_that_no_request_can_match) {
+  static const char *const origins[] = {"app.example", "https://", "https://app.example/"};
+  for (int i = 0; i < 3; i++) {
+    char line[64];
+    snprintf(line, sizeof line, "--cors-origin %s", origins[i]);
+    expect_error(line, ERR_CONFIGURATION, origins[i]);
+  }
+  expect_error("--allowed-host http://box", ERR_CONFIGURATION, "leave scheme and port out");
+  expect_error("--allowed-host box:8000", ERR_CONFIGURATION, "box:8000");
+  char name[300] = "--served-model-name a,";
+  memset(name + strlen(name), 'n', 257);
+  expect_error(name, ERR_CONFIGURATION, "257 bytes; 256");
+  cr_expect_eq(load("--cors-origin *,http://localhost:3000 --allowed-host box.local,[fe80::1]"), 0,
+               "%s", error.message);
+  config_free(&config);
+}
+
+Test(config, variables_that_are_no_options) {
+  setenv("INFERD_MAX_NUM_SEQ", "3", 1);
+  setenv("INFERD_SERVICE_HOST", "10.0.0.1", 1); /* as Kubernetes sets for a Service */
+  setenv("INFERD_PORT_8000_TCP", "tcp://10.0.0.1:8000", 1);
+  setenv("INFERD_GPU_MEMORY_UTILIZATION", "0.5", 1);
+  cr_assert_eq(load(""), 0, "%s", error.message);
+  int seen = 0;
+  for (int i = 0; i < config.notices.count; i++) {
+    const char *text = config.notices.items[i];
+    cr_expect(strstr(text, "SERVICE") == NULL && strstr(text, "TCP") == NULL, "%s", text);
+    seen += strcmp(text, "INFERD_MAX_NUM_SEQ in the environment is no option; did you mean "
+                         "INFERD_MAX_NUM_SEQS?") == 0;
+    cr_expect(strstr(text, "INFERD_GPU_MEMORY_UTILIZATION") == NULL, "%s", text);
+  }
+  cr_expect_eq(seen, 1);
+  cr_expect_float_eq(config.memory, 0.5, 1e-9); /* other spellings hold here too */
+  config_free(&config);
+  setenv("INFERD_PORT", "tcp://10.0.0.1:8000", 1);
+  expect_error("", ERR_USAGE, "enableServiceLinks");
+  unsetenv("INFERD_PORT"), unsetenv("INFERD_MAX_NUM_SEQ"), unsetenv("INFERD_SERVICE_HOST");
+  unsetenv("INFERD_PORT_8000_TCP"), unsetenv("INFERD_GPU_MEMORY_UTILIZATION");
 }
 
 Test(config, meaningless_flags_are_noticed) {
@@ -156,6 +200,7 @@ Test(config, file) {
   expect_file_error("[listen]\n", "line 1: expected key = value");
   expect_file_error("port = x\n", "line 1: port: 'x' is not valid");
   expect_file_error("\n\nblock_size = 3\n", "power of two");
+  expect_file_error("config = other\n", "line 1: a file cannot name another");
 }
 
 Test(config, shipped_file_is_valid) {
