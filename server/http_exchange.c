@@ -159,9 +159,10 @@ static bool answer_options(http_exchange_t *exchange) {
   exchange_header(&exchange->public, "Allow", exchange->allow);
   if (exchange->origin != NULL) {
     exchange_header(&exchange->public, "Access-Control-Allow-Methods", exchange->allow);
-    exchange_header(&exchange->public, "Access-Control-Allow-Headers",
-                    "Authorization, Content-Type, X-Request-Id, X-Client-Request-Id, "
-                    "OpenAI-Organization, OpenAI-Project, OpenAI-Beta");
+    /* Client libraries send headers of their own (x-stainless-os ...); none of them is a danger. */
+    const char *wanted =
+        exchange_request_header(&exchange->public, "Access-Control-Request-Headers");
+    if (wanted != NULL) exchange_header(&exchange->public, "Access-Control-Allow-Headers", wanted);
     exchange_header(&exchange->public, "Access-Control-Max-Age", "600");
   }
   if (!reply_make(exchange, 204, NULL, empty, 0)) return false;
