@@ -10,14 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last part of a path, whatever slashes end it. */
+/* The last part of a path, whatever slashes end it; of "." and ".." that of the directory meant. */
 static char *base_name(const char *path) {
   size_t end = strlen(path);
   while (end > 1 && path[end - 1] == '/') end--;
   size_t start = end;
   while (start > 0 && path[start - 1] != '/') start--;
   if (start == end) return strdup("model");
-  return strndup(path + start, end - start);
+  char *name = strndup(path + start, end - start);
+  if (name == NULL || (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)) return name;
+  char *real = realpath(path, NULL); /* has no such part */
+  free(name);
+  name = real != NULL ? base_name(real) : strdup("model");
+  free(real);
+  return name;
 }
 
 int model_names_set(completions_t *live, const config_t *config) {

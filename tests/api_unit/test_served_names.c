@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(names, .timeout = 60);
 
@@ -24,6 +25,11 @@ static void with_names(const char *directory, const char *names, const char *fir
 }
 
 Test(names, from_directories_and_flags) {
+  cr_assert_eq(chdir("/usr/lib"), 0); /* is there everywhere, and no link */
+  with_names(".", "", "lib", 1);
+  with_names("./", "", "lib", 1);
+  with_names("..", "", "usr", 1);
+  with_names("../..", "", "model", 1);
   with_names("/models/tiny", "", "tiny", 1);
   with_names("/models/tiny///", "", "tiny", 1);
   with_names("tiny", "", "tiny", 1);
