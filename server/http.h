@@ -90,6 +90,10 @@ void http_stop(http_t *http);
 /* Address of listener `index`, "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL past the last.
  */
 const char *http_address(const http_t *http, int index);
+enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6 };
+/* "HOST:PORT", "[V6]:PORT", ":PORT" or "PORT" in its parts, an absent host is ""; false: is none.
+ */
+bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]);
 
 typedef struct http_stats {
   int32_t connections_idle, connections_reading, connections_waiting, connections_streaming;

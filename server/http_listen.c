@@ -235,26 +235,31 @@ static int open_tcp(http_t *http, const char *host, const char *port, error_t *e
   return 0;
 }
 
-/* "unix:PATH", "HOST:PORT", "[V6]:PORT", ":PORT", "PORT". */
-static int open_text(http_t *http, const char *text, error_t *error) {
-  if (strncmp(text, "unix:", 5) == 0) return open_unix(http, text + 5, error);
-  char host[256] = "";
+bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]) {
   const char *colon = strrchr(text, ':');
-  const char *port = colon != NULL ? colon + 1 : text;
+  const char *digits = colon != NULL ? colon + 1 : text;
   size_t length = colon != NULL ? (size_t)(colon - text) : 0;
   const char *from = text;
   if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
     from++;
     length -= 2;
   }
-  if (length >= sizeof host || port[0] == '\0' || strspn(port, "0123456789") != strlen(port) ||
-      strlen(port) > 5 || atoi(port) > 65535) {
-    return error_set(error, ERR_CONFIGURATION, "listen",
-                     "%.100s is not HOST:PORT, [IPV6]:PORT or unix:PATH", text);
+  if (length >= HTTP_HOST_MAX || digits[0] == '\0' || strlen(digits) >= HTTP_PORT_MAX ||
+      strspn(digits, "0123456789") != strlen(digits) || atoi(digits) > 65535) {
+    return false;
   }
   memcpy(host, from, length);
   host[length] = '\0';
-  return open_tcp(http, host, port, error);
+  memcpy(port, digits, strlen(digits) + 1);
+  return true;
+}
+
+static int open_text(http_t *http, const char *text, error_t *error) {
+  if (strncmp(text, "unix:", 5) == 0) return open_unix(http, text + 5, error);
+  char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX];
+  if (http_split_address(text, host, port)) return open_tcp(http, host, port, error);
+  return error_set(error, ERR_CONFIGURATION, "listen",
+                   "%.100s is not HOST:PORT, [IPV6]:PORT or unix:PATH", text);
 }
 
 int listen_open(http_t *http, error_t *error) {

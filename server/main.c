@@ -4,6 +4,7 @@
  * to live here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75 only.
  */
 #include "engine/text/tokenizer.h"
+#include "server/http.h"
 #include "server/serve.h"
 
 #include <fcntl.h>
@@ -33,7 +34,8 @@ static void print_usage(FILE *out) {
         "  inferd tokenize MODEL_DIR          text on standard input -> token ids\n"
         "  inferd health [--ready] [flags]    asks a running server; status 0 or 1\n"
         "  inferd bench ...                   load generator and benchmarks\n"
-        "  inferd config dump|check [FILE]    effective values | is the file valid\n"
+        "  inferd config dump [flags]         effective values, and where each comes from\n"
+        "  inferd config check FILE           is the file valid\n"
         "  inferd version\n\n",
         out);
   config_help(out, NULL);
@@ -153,21 +155,19 @@ static int tokenize_command(int argc, char **argv) {
 
 /* ---- health ---- */
 
-static int connect_to(const config_t *config) {
-  if (config->uds[0] != '\0') {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(config->uds) >= sizeof address.sun_path) return -1;
-    memcpy(address.sun_path, config->uds, strlen(config->uds) + 1);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
-    if (fd >= 0) close(fd);
-    return -1;
-  }
-  const char *host = strcmp(config->host, "0.0.0.0") == 0 ? "127.0.0.1"
-                     : strcmp(config->host, "::") == 0    ? "::1"
-                                                          : config->host;
-  char port[8];
-  snprintf(port, sizeof port, "%d", (int)config->port);
+static int connect_unix(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address.sun_path) return -1;
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+static int connect_tcp(const char *host, const char *port) {
+  if (strcmp(host, "0.0.0.0") == 0 || host[0] == '\0') host = "127.0.0.1";
+  if (strcmp(host, "::") == 0) host = "::1";
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
   if (getaddrinfo(host, port, &hints, &found) != 0) return -1;
   int fd = -1;
@@ -179,6 +179,27 @@ static int connect_to(const config_t *config) {
     }
   }
   freeaddrinfo(found);
+  return fd;
+}
+
+/* To where a server of these options listens (its first place, if there are several). */
+static int connect_to(const config_t *config) {
+  char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX], text[HTTP_HOST_MAX + HTTP_PORT_MAX];
+  const char *path = config->uds[0] != '\0' ? config->uds : NULL;
+  bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
+  snprintf(text, sizeof text, "%.255s:%d", config->host, (int)config->port);
+  const char *where = text;
+  if (path == NULL && !asked && config->listen.count > 0) where = config->listen.items[0];
+  if (strncmp(where, "unix:", 5) == 0) path = where + 5;
+  int fd = -1;
+  if (path != NULL) {
+    fd = connect_unix(path);
+  } else if (http_split_address(where, host, port)) {
+    fd = connect_tcp(host, port);
+  }
+  if (fd < 0) {
+    fprintf(stderr, "inferd: no server answers at %s\n", path != NULL ? path : where);
+  }
   return fd;
 }
 
@@ -220,9 +241,7 @@ static int health_command(int argc, char **argv) {
     status = fail(&error, rc);
   } else {
     int fd = connect_to(&config);
-    if (fd < 0) {
-      fputs("inferd: no server answers there\n", stderr);
-    } else {
+    if (fd >= 0) {
       status = ask(fd, path);
       close(fd);
     }
@@ -240,6 +259,9 @@ static int config_command(int argc, char **argv) {
   if (argc >= 1 && strcmp(argv[0], "dump") == 0) {
     rc = config_load(&config, argc - 1, argv + 1, &error);
     if (rc == 0) config_dump(&config, stdout);
+    for (int i = 0; rc == 0 && i < config.notices.count; i++) {
+      fprintf(stderr, "inferd: %s\n", config.notices.items[i]);
+    }
   } else if (argc == 2 && strcmp(argv[0], "check") == 0) {
     rc = config_load_file(&config, argv[1], &error);
     if (rc == 0) puts("ok");

@@ -11,8 +11,8 @@ import time
 import openai
 import pytest
 
-from harness import (DEMO, PATIENCE, ROOT, Background, Server, Stream, dummy_model, http_post,
-                     statuses, wait_until)
+from harness import (DEMO, PATIENCE, ROOT, Background, Server, Stream, dummy_model, free_port,
+                     http_post, statuses, wait_until)
 
 KEY = "secret-key-1"
 
@@ -212,7 +212,21 @@ def test_health_command(start, inferd):
     server = start(DEMO)
     assert run(inferd, "health", "--port", server.port).returncode == 0
     server.stop()
-    assert run(inferd, "health", "--port", server.port).returncode != 0
+    gone = run(inferd, "health", "--port", server.port)
+    assert gone.returncode == 1 and f"127.0.0.1:{server.port}" in gone.stdout
+
+
+def test_health_asks_where_the_server_listens(inferd, tmp_path):
+    for where in (f"unix:{tmp_path}/s.sock", f"127.0.0.1:{free_port()}", f":{free_port()}"):
+        options = {**os.environ, "INFERD_LISTEN": where}
+        assert run(inferd, "health", env=options).returncode == 1
+        daemon = subprocess.Popen([str(ROOT / inferd), "serve", str(DEMO)], env=options,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: run(inferd, "health", "--ready", env=options).returncode == 0, where)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(60 * PATIENCE) == 0
 
 
 def test_start_prints_a_curl_line_that_works(start):
