@@ -478,7 +478,7 @@ size_t engine_room_bytes(const sampling_params_t *p) {
 static int check_choices(const engine_t *e, const request_t *r, error_t *error) {
   const sampling_params_t *p = &r->params;
   int32_t count = params_num_sequences(p);
-  const char *field = p->beam_width > 0 ? "beam_width" : p->best_of > p->n ? "best_of" : "n";
+  const char *field = p->best_of > p->n || p->beam_width > p->n ? "best_of" : "n";
   int32_t most = e->info.max_num_seqs;
   if (p->beam_width > 0 && most > BEAM_SEQUENCES_MAX) most = BEAM_SEQUENCES_MAX;
   if (count > most) {

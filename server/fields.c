@@ -22,14 +22,16 @@ int field_fail_type(reader_t *reader, const char *name, const char *expected, co
 }
 
 static int fail_integer_range(reader_t *reader, const char *name, bool below, double bound) {
+  /* 2^63 stands for the largest int64, which no double is. */
+  int64_t limit = bound >= 0x1p63 ? INT64_MAX : (int64_t)bound;
   if (below) {
     return error_set(reader->error, ERR_BELOW_MIN, name,
-                     "Invalid '%s': integer below minimum value. Expected a value >= %.0f.", name,
-                     bound);
+                     "Invalid '%s': integer below minimum value. Expected a value >= %" PRId64 ".",
+                     name, limit);
   }
   return error_set(reader->error, ERR_ABOVE_MAX, name,
-                   "Invalid '%s': integer above maximum value. Expected a value <= %.0f.", name,
-                   bound);
+                   "Invalid '%s': integer above maximum value. Expected a value <= %" PRId64 ".",
+                   name, limit);
 }
 
 /* Bounds beyond +-2^53 mean the whole int64 range. */

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import Stream
+from harness import DEMO, Stream
 
 P = "Once upon a time"
 CHAT = "/v1/chat/completions"
@@ -30,6 +30,19 @@ def test_n_choices(server):
 
 def test_greedy_choices_are_equal(server):
     assert len(set(texts(server.complete(P, n=3, max_tokens=8, temperature=0)))) == 1
+
+
+@pytest.mark.parametrize("fields,param", [
+    ({"n": 3}, "n"), ({"n": 2, "best_of": 3}, "best_of"),
+    ({"n": 3, "use_beam_search": True}, "n"),
+    ({"n": 1, "best_of": 3, "use_beam_search": True}, "best_of")])
+def test_more_choices_than_run_at_once(start, fields, param):
+    """Refused by the field that the client sent, with both numbers."""
+    server = start(DEMO, "--max-num-seqs", 2)
+    answer = server.post("/v1/completions", {"prompt": P, "max_tokens": 2, **fields})
+    assert answer.status == 400 and answer.error["param"] == param, answer
+    assert answer.error["message"] == (
+        f"{param} asks for 3 sequences at once; this server runs at most 2.")
 
 
 def test_prompts_times_n(server):

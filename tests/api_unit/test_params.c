@@ -194,6 +194,10 @@ static void expect_error(const char *body, int code, const char *phrase) {
 
 /* Phrases that clients match on, and messages that name everything at fault. */
 Test(params, key_phrases) {
+  expect_error("{\"prompt\":\"a\",\"seed\":9223372036854775808}", ERR_ABOVE_MAX,
+               "Expected a value <= 9223372036854775807.");
+  expect_error("{\"prompt\":\"a\",\"seed\":-9223372036854775809}", ERR_BELOW_MIN,
+               "Expected a value >= -9223372036854775808.");
   expect_error("{\"prompt\":\"a\",\"model\":\"no/pe\"}", ERR_MODEL_NOT_FOUND,
                "The model `no/pe` does not exist.");
   expect_error("{\"prompt\":[299,300]}", ERR_INVALID_VALUE, "Token id 300 is out of vocabulary");
