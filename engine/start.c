@@ -191,13 +191,17 @@ static int fit_context(engine_t *e, memory_plan_t *plan, error_t *error) {
   int64_t longest = ((int64_t)plan->kv.num_blocks - 2) * bs;
   if (longest >= plan->max_model_len) return 0;
   if (longest < bs || e->options.max_model_len > 0) {
+    char lower[64] = "";
+    if (longest >= bs) {
+      snprintf(lower, sizeof lower, "lower --max-model-len to %lld, or ", (long long)longest);
+    }
     return error_set(error, ERR_CONFIGURATION, "max_model_len",
-                     "a context of %d tokens needs %.2f GiB of KV cache, %.2f GiB are there; "
-                     "lower --max-model-len to %lld, or raise --kv-cache-bytes or --memory",
-                     plan->max_model_len,
+                     "a context of %d tokens needs %d KV blocks of %d (%.2f GiB), %d are there; "
+                     "%sraise %s",
+                     plan->max_model_len, (plan->max_model_len + bs - 1) / bs + 2, bs,
                      (double)e->ops->kv_bytes(&plan->kv, plan->max_model_len / bs + 3) / GIB,
-                     (double)e->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) / GIB,
-                     (long long)(longest > 0 ? longest : 0));
+                     plan->kv.num_blocks, lower,
+                     e->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes or --memory");
   }
   say(e, "warning: context reduced from %d to %lld tokens to fit the KV cache", plan->max_model_len,
       (long long)longest);
@@ -225,6 +229,18 @@ static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
                    "what work needs",
                    (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB,
                    (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB);
+}
+
+/* A pool that somebody asked for may be larger than the machine. Where memory is promised without
+ * being there, only the kernel's last resort would find out, in the middle of a stream. */
+static int check_kv_fits(const engine_t *e, const memory_plan_t *plan, error_t *error) {
+  if (plan->kv_bytes + plan->weight_bytes <= plan->free_bytes) return 0;
+  return error_set(error, ERR_NO_MEMORY, NULL,
+                   "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. "
+                   "Lower %s",
+                   (double)plan->kv_bytes / GIB, (double)plan->weight_bytes / GIB,
+                   (double)plan->free_bytes / GIB,
+                   e->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
 }
 
 /* Activations of the widest step, and what the back end works with. */
@@ -275,6 +291,8 @@ static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
   plan->limits.max_model_len = plan->max_model_len;
   plan->kv_bytes = e->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) +
                    drafter_kv_bytes(e, &plan->kv, plan->kv.num_blocks);
+  code = check_kv_fits(e, plan, error);
+  if (code) return code;
   say(e, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s", bp->architecture,
       bp->family, bp->num_layers, bp->hidden_size, bp->num_heads, bp->num_kv_heads, bp->head_dim,
       bp->vocab_size, dtype_name(bp->dtype));

@@ -56,9 +56,9 @@ static int read_file(const char *dir, const char *name, size_t most, file_t *out
   if (n < 0 || (size_t)n >= sizeof path)
     return error_set(error, ERR_IO, NULL, "the path of a chat template is too long");
   FILE *stream = fopen(path, "rb");
-  if (stream == NULL && errno == ENOENT) return 0;
+  if (stream == NULL && (errno == ENOENT || errno == ENOTDIR)) return 0;
   if (stream == NULL)
-    return error_set(error, ERR_IO, NULL, "%s: cannot be opened (error %d)", path, errno);
+    return error_set(error, ERR_IO, NULL, "%s: cannot be opened: %s", path, strerror(errno));
   int rc = read_stream(stream, path, most, out, error);
   fclose(stream);
   if (rc != 0) close_file(out);

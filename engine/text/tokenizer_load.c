@@ -51,7 +51,7 @@ static int read_files(load_t *load) {
     rc = load_open(load, "vocab.json", &file, &found);
     if (rc == 0 && !found)
       rc = error_set(load->error, ERR_MODEL_MISSING, NULL,
-                     "neither tokenizer.json nor vocab.json with merges.txt");
+                     "%.300s: neither tokenizer.json nor vocab.json with merges.txt", load->dir);
     if (rc == 0) rc = read_legacy(load, &file);
   }
   load_close(&file);

@@ -157,6 +157,13 @@ def test_port_opens_before_the_model_is_ready(inferd, tmp_path):
 BAD_FLAGS = [(["--prot", "1"], 64, "--port"), (["--port", "x"], 64, "port"),
              (["--port", "70000"], 64, "port"), (["--max-num-seqs"], 64, "max-num-seqs"),
              (["--device", "cuda"], 78, "CUDA"), (["--block-size", "7"], (64, 78), "block"),
+             (["--num-blocks", "2"], 78, "2 are there; raise --num-blocks"),
+             (["--num-blocks", "100", "--max-model-len", "2000"], 78,
+              "100 are there; lower --max-model-len to 1568, or raise --num-blocks"),
+             (["--kv-cache-bytes", "900TiB"], 78, "are free. Lower --kv-cache-bytes"),
+             (["--num-blocks", "1000000000"], 78, "are free. Lower --num-blocks"),
+             (["--speculative-model", "/nonexistent", "--num-speculative-tokens", "2"], 66,
+              "/nonexistent: neither tokenizer.json"),
              (["--config", "/nonexistent"], (64, 66, 74, 78), "/nonexistent")]
 
 
