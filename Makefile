@@ -61,7 +61,7 @@ LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lp
 
 # A room is a directory; its sources make one archive. The pure helpers with a source of their own
 # stand alone in `base`, because every room uses them.
-base_SRC   := engine/error.c engine/json.c engine/clock.c
+base_SRC   := engine/error.c engine/json.c engine/json_schema.c engine/clock.c
 text_SRC   := $(filter-out engine/text/regex_%.c,$(wildcard engine/text/*.c)) \
               engine/text/regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(wildcard engine/grammar/*.c)

@@ -10,6 +10,7 @@
 #include "engine/grammar/dfa.h"
 #include "engine/grammar/keywords.h"
 #include "engine/grammar/number.h"
+#include "engine/json_schema.h"
 
 typedef enum keyword {
 #define X(name, text) KEYWORD_##name,
@@ -17,18 +18,6 @@ typedef enum keyword {
 #undef X
       KEYWORD_COUNT
 } keyword_t;
-
-enum {
-  TYPE_NULL = 1,
-  TYPE_BOOLEAN = 2,
-  TYPE_STRING = 4,
-  TYPE_INTEGER = 8,
-  TYPE_FRACTION = 16, /* numbers that are not integers */
-  TYPE_ARRAY = 32,
-  TYPE_OBJECT = 64,
-  TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION,
-  TYPE_ALL = 127
-};
 
 /* `done`: keywords of a part that the other parts of its rule already hold. */
 enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4 };

@@ -230,15 +230,8 @@ uint32_t schema_count(const schema_t *s, const keywords_t *k, keyword_t keyword,
 /* -- types ------------------------------------------------------------------------------------ */
 
 static uint32_t type_bit(const schema_t *s, const keywords_t *k, const json_t *v) {
-  static const struct {
-    const char *name;
-    uint32_t bits;
-  } types[] = {{"null", TYPE_NULL},       {"boolean", TYPE_BOOLEAN}, {"string", TYPE_STRING},
-               {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER},   {"array", TYPE_ARRAY},
-               {"object", TYPE_OBJECT}};
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    if (v->type == JSON_STRING && json_equals(v, types[i].name)) return types[i].bits;
-  }
+  uint32_t bits = v->type == JSON_STRING ? json_schema_types(v->text, v->length) : 0;
+  if (bits) return bits;
   schema_fail(s, ERR_INVALID_VALUE, schema_pointer(s, k->part->pointer, "type", 4),
               "expected null, boolean, string, integer, number, array or object.");
 }
@@ -299,54 +292,8 @@ bool schema_equal(const json_t *a, const json_t *b) {
 
 /* -- references ------------------------------------------------------------------------------- */
 
-static int hex_digit(char ch) {
-  if (ch >= '0' && ch <= '9') return ch - '0';
-  if (ch >= 'a' && ch <= 'f') return ch - 'a' + 10;
-  return ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
-}
-
-/* Decodes %XX, then ~1 and ~0, of one segment. */
-static size_t decode_segment(const char *text, size_t length, char *out) {
-  size_t used = 0;
-  for (size_t i = 0; i < length; i++) {
-    char ch = text[i];
-    if (ch == '%' && length - i > 2 && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      ch = (char)(hex_digit(text[i + 1]) << 4 | hex_digit(text[i + 2]));
-      i += 2;
-    }
-    if (used > 0 && out[used - 1] == '~' && (ch == '0' || ch == '1')) {
-      out[used - 1] = ch == '0' ? '\x01' : '/'; /* a ~ that is text, for now */
-    } else {
-      out[used++] = ch;
-    }
-  }
-  for (size_t i = 0; i < used; i++) {
-    if (out[i] == '\x01') out[i] = '~';
-  }
-  return used;
-}
-
-static const json_t *descend(const json_t *at, const char *name, size_t length) {
-  uint32_t index = 0, wanted = 0;
-  if (at->type == JSON_OBJECT) {
-    JSON_EACH(v, at) {
-      if (v->key_length == length && memcmp(v->key, name, length) == 0) return v;
-    }
-    return NULL;
-  }
-  if (at->type != JSON_ARRAY || length == 0 || length > 6) return NULL;
-  for (size_t i = 0; i < length; i++) {
-    if (name[i] < '0' || name[i] > '9') return NULL;
-    wanted = wanted * 10 + (uint32_t)(name[i] - '0');
-  }
-  JSON_EACH(v, at) {
-    if (index++ == wanted) return v;
-  }
-  return NULL;
-}
-
 const part_t *schema_resolve(const schema_t *s, const keywords_t *k) {
-  const json_t *ref = k->values[KEYWORD_REF], *at = s->root;
+  const json_t *ref = k->values[KEYWORD_REF];
   const char *place = schema_pointer(s, k->part->pointer, "$ref", 4), *text = ref->text;
   char quoted[80];
   error_quote(quoted, sizeof quoted, text, ref->length);
@@ -354,16 +301,9 @@ const part_t *schema_resolve(const schema_t *s, const keywords_t *k) {
     schema_fail(s, ERR_UNSUPPORTED_PARAMETER, place,
                 "'%s' is not supported; references are local JSON pointers.", quoted);
   }
-  char *name = compile_scratch(s->c, (size_t)ref->length + 1, 1);
-  for (uint32_t i = 1; i < ref->length;) {
-    uint32_t end = i + 1;
-    while (end < ref->length && text[end] != '/') end++;
-    size_t length = decode_segment(text + i + 1, end - i - 1, name);
-    at = descend(at, name, length);
-    compile_spend(s->c, 10);
-    if (!at) schema_fail(s, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
-    i = end;
-  }
+  const json_t *at = json_schema_resolve(s->root, text, ref->length);
+  compile_spend(s->c, ref->length);
+  if (!at) schema_fail(s, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
   if (!is_schema(at)) schema_fail(s, ERR_INVALID_VALUE, place, "'%s' is no schema.", quoted);
   part_t *part = compile_scratch(s->c, 1, sizeof *part);
   char *pointer = compile_scratch(s->c, (size_t)ref->length + 1, 1);
