@@ -12,16 +12,29 @@ static object_draft_t *draft_of(compile_t *c, uint32_t object) {
   return ((object_draft_t **)c->drafts.items)[object];
 }
 
-uint32_t build_object(compile_t *c, object_draft_t *draft, uint32_t next) {
+static object_t *add_object(compile_t *c, object_draft_t *draft) {
   object_t *o = compile_keep(c, 1, sizeof *o);
-  uint32_t index = c->objects.count;
   *(object_t **)list_add(c, &c->objects, sizeof o) = o;
   *(object_draft_t **)list_add(c, &c->drafts, sizeof draft) = draft;
+  draft->extra = NONE;
+  return o;
+}
+
+uint32_t build_members(compile_t *c, object_draft_t *draft, uint32_t close) {
+  uint32_t index = c->objects.count;
+  object_t *o = add_object(c, draft);
+  o->close_empty = o->close = close;
+  o->comma = build_node(c, NODE_MEMBERS, index, close);
+  return build_node(c, NODE_OBJECT, index, close);
+}
+
+uint32_t build_object(compile_t *c, object_draft_t *draft, uint32_t next) {
+  uint32_t index = c->objects.count;
+  object_t *o = add_object(c, draft);
   o->close_empty = build_lex(c, lexeme_pattern(c, "\\}"), next);
   o->close = build_lex(c, lexeme_pattern(c, "[ \\t\\n\\r]{0,8}\\}"), next);
   uint32_t members = build_node(c, NODE_MEMBERS, index, next);
   o->comma = build_lex(c, lexeme_pattern(c, ",[ \\t\\n\\r]{0,8}"), members);
-  draft->extra = NONE;
   return build_node(c, NODE_OBJECT, index, next);
 }
 

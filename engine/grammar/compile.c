@@ -183,6 +183,7 @@ static uint32_t compile_source(compile_t *c, const grammar_source_t *s, uint32_t
   switch (s->kind) {
   case GRAMMAR_JSON_OBJECT: return json_object_any(c, next);
   case GRAMMAR_JSON_SCHEMA: return schema_compile(c, s, next);
+  case GRAMMAR_PARAMETERS: return schema_parameters(c, s, next);
   case GRAMMAR_REGEX: return compile_regex(c, s, next);
   case GRAMMAR_CHOICE: return compile_choice(c, s, next);
   case GRAMMAR_EBNF: return ebnf_compile(c, s, next);

@@ -10,6 +10,7 @@
 
 #include "engine/grammar/program.h"
 #include "engine/grammar/vocabulary.h"
+#include "engine/json_schema.h"
 
 #include <setjmp.h>
 
@@ -39,8 +40,9 @@ typedef struct compile {
   list_t objects; /* object_t * */
   list_t drafts;  /* object_draft_t *, parallel to objects */
   uint32_t dfa_states;
-  list_t kept;         /* lexemes by their pattern, see lexeme.c */
-  uint32_t value_rule; /* node of any JSON value; 0 = not made yet */
+  list_t kept;                       /* lexemes by their pattern, see lexeme.c */
+  uint32_t value_rule;               /* node of any JSON value; 0 = not made yet */
+  const dfa_t *tagged[TYPE_ALL + 1]; /* lexeme_content.c, by types; NULL = not made yet */
 } compile_t;
 
 /* compile.c: giving up, memory ------------------------------------------------------------------
@@ -83,6 +85,8 @@ typedef struct object_draft {
 
 /* The node of an object after its opening brace; `next` follows the closing one. */
 uint32_t build_object(compile_t *c, object_draft_t *draft, uint32_t next);
+/* The same for members that follow each other without commas; `close` is behind the last. */
+uint32_t build_members(compile_t *c, object_draft_t *draft, uint32_t close);
 uint32_t build_extra(compile_t *c, uint32_t object, uint32_t lexeme, uint32_t next);
 
 /* Looks for ways out, removes what has none, moves everything into the grammar. Gives up when the
@@ -108,6 +112,9 @@ uint32_t lexeme_key(compile_t *c);
 dfa_t *canonical_string(compile_t *c); /* the same without its quotes */
 /* Raw pattern -> automaton, anchored; for our own patterns. */
 dfa_t *lexeme_dfa(compile_t *c, const char *pattern);
+/* The lexemes that are there already, by a name that stays alive; NULL = not yet. */
+const uint32_t *lexeme_kept(compile_t *c, const char *name, uint32_t min, uint32_t max);
+uint32_t lexeme_keep(compile_t *c, const char *name, uint32_t min, uint32_t max, uint32_t lexeme);
 
 /* Any JSON value, as a rule: the node at which it starts. */
 uint32_t json_value_rule(compile_t *c);
@@ -119,6 +126,7 @@ extern const char pattern_number[], pattern_integer[];
 /* The compilers of each kind of source: the node that starts it. ------------------------------- */
 
 uint32_t schema_compile(compile_t *c, const grammar_source_t *source, uint32_t next);
+uint32_t schema_parameters(compile_t *c, const grammar_source_t *source, uint32_t next);
 uint32_t ebnf_compile(compile_t *c, const grammar_source_t *source, uint32_t next);
 
 #endif

@@ -40,8 +40,14 @@ dfa_t *dfa_restrict(compile_t *c, const dfa_t *dfa);
 /* Counts entries of the states that have COUNT: fills rest and the bounds. Exact for max; min only
  * where counting can always go on. lexeme.c. */
 void dfa_count(compile_t *c, dfa_t *dfa, uint32_t min, uint32_t max);
+/* A copy of a JSON string in which the state behind the opening quote is no other. lexeme.c. */
+dfa_t *dfa_split_first(compile_t *c, const dfa_t *string);
 /* A JSON string whose inside is `content`, canonically escaped, of min to max characters. */
 uint32_t lexeme_content(compile_t *c, const dfa_t *content, uint32_t min, uint32_t max);
+/* Text between tags: in `content` (NULL = any) and not read as the end of the value, or as another
+ * one of `types`. */
+uint32_t lexeme_tagged(compile_t *c, const dfa_t *content, uint32_t types, uint32_t min,
+                       uint32_t max);
 /* Text as it stands inside a canonical JSON string. */
 text_t canonical_text(compile_t *c, const char *text, uint32_t length);
 /* Fills the flag LIVE and the steps of a final automaton. */

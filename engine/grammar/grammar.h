@@ -42,6 +42,8 @@ int32_t grammar_row_words(const grammar_vocabulary_t *vocabulary); /* uint32_t i
 typedef enum grammar_kind {
   GRAMMAR_JSON_OBJECT,  /* any JSON object */
   GRAMMAR_JSON_SCHEMA,  /* `schema`, `strict` */
+  GRAMMAR_PARAMETERS,   /* an object of `schema` (NULL = any), `strict`, each member in tags, see
+                           schema_parameters.c */
   GRAMMAR_REGEX,        /* `text`: ECMA-262 pattern, anchored at both ends */
   GRAMMAR_CHOICE,       /* `schema`: JSON array of strings, one of which is the output */
   GRAMMAR_EBNF,         /* `text`: user grammar, see ebnf.c */

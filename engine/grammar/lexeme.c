@@ -59,27 +59,27 @@ dfa_t *lexeme_dfa(compile_t *c, const char *pattern) {
   return regex_dfa(c, pattern, strlen(pattern), &options);
 }
 
-static kept_t *find_kept(compile_t *c, const char *pattern, uint32_t min, uint32_t max) {
-  kept_t *kept = c->kept.items;
+const uint32_t *lexeme_kept(compile_t *c, const char *pattern, uint32_t min, uint32_t max) {
+  const kept_t *kept = c->kept.items;
   for (uint32_t i = 0; i < c->kept.count; i++) {
     if (kept[i].count_min == min && kept[i].count_max == max &&
         strcmp(kept[i].pattern, pattern) == 0) {
-      return &kept[i];
+      return &kept[i].lexeme;
     }
   }
   return NULL;
 }
 
-static uint32_t keep(compile_t *c, const char *pattern, uint32_t min, uint32_t max,
+uint32_t lexeme_keep(compile_t *c, const char *pattern, uint32_t min, uint32_t max,
                      uint32_t lexeme) {
   *(kept_t *)list_add(c, &c->kept, sizeof(kept_t)) = (kept_t){pattern, min, max, lexeme};
   return lexeme;
 }
 
 uint32_t lexeme_pattern(compile_t *c, const char *pattern) {
-  const kept_t *old = find_kept(c, pattern, 0, NONE);
-  if (old) return old->lexeme;
-  return keep(c, pattern, 0, NONE, lexeme_add(c, lexeme_dfa(c, pattern)));
+  const uint32_t *old = lexeme_kept(c, pattern, 0, NONE);
+  if (old) return *old;
+  return lexeme_keep(c, pattern, 0, NONE, lexeme_add(c, lexeme_dfa(c, pattern)));
 }
 
 uint32_t lexeme_text(compile_t *c, const char *text, uint32_t length) {
@@ -99,7 +99,7 @@ uint32_t lexeme_any(compile_t *c) {
 
 /* The state after the opening quote counts nothing, the same state after a character does: a copy
  * of it, 2 states and 1 row more, tells them apart. */
-static dfa_t *split_first(compile_t *c, const dfa_t *d) {
+dfa_t *dfa_split_first(compile_t *c, const dfa_t *d) {
   dfa_t *out = compile_scratch(c, 1, sizeof *out);
   uint32_t first = dfa_next(d, DFA_START, '"'), extra = d->num_states, k = d->num_classes;
   *out = *d;
@@ -138,94 +138,13 @@ void dfa_count(compile_t *c, dfa_t *d, uint32_t min, uint32_t max) {
 /* Every state of a string with all escapes from which the closing quote may come lies between two
  * characters. */
 static dfa_t *count_characters(compile_t *c, const dfa_t *string, uint32_t min, uint32_t max) {
-  dfa_t *d = split_first(c, string);
+  dfa_t *d = dfa_split_first(c, string);
   for (uint32_t i = 2; i < d->num_states - 1; i++) {
     uint32_t to = dfa_next(d, i, '"');
     if (to != DFA_DEAD && (d->flags[to] & DFA_ACCEPT)) d->flags[i] |= DFA_COUNT;
   }
   dfa_count(c, d, min, max);
   return d;
-}
-
-/* How far into a character of a canonical string: 0 = between two, 1..3 = continuation bytes to
- * come, 4 = after a backslash, 5..8 = hexadecimal digits to come. */
-static uint8_t inside_next(uint8_t inside, uint8_t byte) {
-  if (inside >= 5) return inside == 5 ? 0 : inside - 1;
-  if (inside == 4) return byte == 'u' ? 8 : 0;
-  if (inside >= 1) return inside - 1;
-  return byte == '\\' ? 4 : byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC0 ? 1 : 0;
-}
-
-/* At least `min` characters: state = automaton's, how far inside, characters so far. */
-typedef struct least {
-  const dfa_t *dfa;
-  uint32_t min;
-} least_t;
-
-static uint64_t least_step(const void *context, uint64_t state, uint8_t byte) {
-  const least_t *l = context;
-  uint32_t to = dfa_next(l->dfa, (uint32_t)state, byte);
-  uint8_t inside = inside_next((uint8_t)(state >> 32 & 0xFF), byte);
-  uint64_t count = state >> 40;
-  if (to == DFA_DEAD) return 0;
-  if (inside == 0 && count < l->min) count++;
-  return count << 40 | (uint64_t)inside << 32 | to;
-}
-
-static bool least_accepts(const void *context, uint64_t state) {
-  const least_t *l = context;
-  return state >> 40 >= l->min && (l->dfa->flags[(uint32_t)state] & DFA_ACCEPT);
-}
-
-static dfa_t *at_least(compile_t *c, const dfa_t *content, uint32_t min) {
-  least_t l = {content, min};
-  uint8_t class_of[256], kinds[256];
-  for (int b = 0; b < 256; b++) {
-    kinds[b] = b >= 0xC0 ? (uint8_t)(inside_next(0, (uint8_t)b) + 2) : b == '\\' ? 1 : b == 'u';
-    if (b == 'u') kinds[b] = 6;
-  }
-  dfa_join_classes(content->class_of, kinds, class_of);
-  automaton_t a = {&l, DFA_START, least_step, least_accepts, class_of};
-  return dfa_explore(c, &a);
-}
-
-/* Marks the states between two characters, by walking the automaton with the tracker beside it. */
-static void mark_boundaries(compile_t *c, dfa_t *d) {
-  uint16_t *seen = compile_scratch(c, d->num_states, sizeof *seen); /* bit = inside */
-  list_t queue = {0};
-  uint32_t first = dfa_next(d, DFA_START, '"');
-  seen[first] = 1;
-  *(uint64_t *)list_add(c, &queue, sizeof(uint64_t)) = first;
-  for (uint32_t at = 0; at < queue.count; at++) {
-    uint64_t entry = ((const uint64_t *)queue.items)[at];
-    uint8_t inside = (uint8_t)(entry >> 32);
-    compile_spend(c, 16);
-    for (int b = 0; b < 256; b++) {
-      uint32_t to = dfa_next(d, (uint32_t)entry, (uint8_t)b);
-      uint8_t then = inside_next(inside, (uint8_t)b);
-      if (to == DFA_DEAD || (b == '"' && inside == 0) || (seen[to] >> then & 1)) continue;
-      seen[to] |= (uint16_t)(1u << then);
-      if (then == 0) d->flags[to] |= DFA_COUNT;
-      *(uint64_t *)list_add(c, &queue, sizeof(uint64_t)) = (uint64_t)then << 32 | to;
-    }
-  }
-}
-
-uint32_t lexeme_content(compile_t *c, const dfa_t *raw, uint32_t min, uint32_t max) {
-  const dfa_t *content = dfa_restrict(c, raw);
-  if (min > max) return NONE;
-  if (min > c->limits->regex_nodes_max) {
-    compile_fail(c, ERR_BAD_REQUEST, "minLength beside a pattern or format is at most %u.",
-                 c->limits->regex_nodes_max);
-  }
-  if (min > 0 && !dfa_is_empty(content)) content = at_least(c, content, min);
-  if (dfa_is_empty(content)) return NONE;
-  dfa_t *d = dfa_restrict(c, dfa_quote(c, content));
-  if (max == NONE || dfa_is_empty(d)) return lexeme_add(c, d);
-  d = split_first(c, d);
-  mark_boundaries(c, d);
-  dfa_count(c, d, 0, max);
-  return d->rest[DFA_START] > max ? NONE : lexeme_add(c, d);
 }
 
 text_t canonical_text(compile_t *c, const char *text, uint32_t length) {
@@ -251,13 +170,13 @@ text_t canonical_text(compile_t *c, const char *text, uint32_t length) {
 }
 
 uint32_t lexeme_string(compile_t *c, uint32_t min, uint32_t max) {
-  const kept_t *old = find_kept(c, pattern_string, min, max);
-  if (old) return old->lexeme;
+  const uint32_t *old = lexeme_kept(c, pattern_string, min, max);
+  if (old) return *old;
   if (min > max) return NONE;
   dfa_t *d = dfa_restrict(c, lexeme_dfa(c, pattern_string));
   if (dfa_is_empty(d)) return NONE;
   if (min > 0 || max != NONE) d = count_characters(c, d, min, max);
-  return keep(c, pattern_string, min, max, lexeme_add(c, d));
+  return lexeme_keep(c, pattern_string, min, max, lexeme_add(c, d));
 }
 
 /* -- any JSON ---------------------------------------------------------------------------------- */
@@ -290,9 +209,9 @@ uint32_t json_object_any(compile_t *c, uint32_t next) {
 
 uint32_t lexeme_key(compile_t *c) {
   static const char pattern[] = "key";
-  const kept_t *old = find_kept(c, pattern, 0, NONE);
-  if (old) return old->lexeme;
-  return keep(c, pattern, 0, NONE, lexeme_add(c, dfa_quote(c, canonical_string(c))));
+  const uint32_t *old = lexeme_kept(c, pattern, 0, NONE);
+  if (old) return *old;
+  return lexeme_keep(c, pattern, 0, NONE, lexeme_add(c, dfa_quote(c, canonical_string(c))));
 }
 
 dfa_t *canonical_string(compile_t *c) {

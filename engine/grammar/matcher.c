@@ -244,7 +244,8 @@ static void visit_return(closure_t *k, uint32_t stack) {
 static void visit_lex(closure_t *k, uint32_t node, const node_t *n, uint32_t stack) {
   const dfa_t *d = k->m->grammar->dfas[n->a];
   if (d->flags[DFA_START] & DFA_LIVE) add_thread(k, (thread_t){node, DFA_START, 0, stack});
-  if ((d->flags[DFA_START] & DFA_ACCEPT) && n->kind == NODE_LEX) visit(k, n->next, stack);
+  bool empty = (d->flags[DFA_START] & DFA_ACCEPT) && (!d->rest || d->count_min == 0);
+  if (empty && n->kind == NODE_LEX) visit(k, n->next, stack);
 }
 
 static void look_at(closure_t *k, uint32_t node, uint32_t stack) {

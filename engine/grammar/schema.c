@@ -268,20 +268,28 @@ static void check_size(const schema_t *s) {
   }
 }
 
+void schema_begin(schema_t *s, bool strict) {
+  if (!s->root || (s->root->type != JSON_OBJECT && s->root->type != JSON_TRUE)) {
+    compile_fail(s->c, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");
+  }
+  check_size(s);
+  schema_dialect(s);
+  if (strict) schema_check_strict(s);
+}
+
+void schema_finish(schema_t *s) {
+  for (uint32_t i = 0; i < s->rules.count; i++) {
+    rule_t rule = ((const rule_t *)s->rules.items)[i];
+    compile_spend(s->c, 10);
+    fill_rule(s, &rule);
+  }
+}
+
 uint32_t schema_compile(compile_t *c, const grammar_source_t *source, uint32_t next) {
   schema_t s = {.c = c, .root = source->schema};
-  if (!s.root || (s.root->type != JSON_OBJECT && s.root->type != JSON_TRUE)) {
-    compile_fail(c, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");
-  }
-  check_size(&s);
-  schema_dialect(&s);
-  if (source->strict) schema_check_strict(&s);
+  schema_begin(&s, source->strict);
   part_t root = schema_part(s.root, "");
   uint32_t start = schema_rule(&s, &root, 1);
-  for (uint32_t i = 0; i < s.rules.count; i++) {
-    rule_t rule = ((const rule_t *)s.rules.items)[i];
-    compile_spend(c, 10);
-    fill_rule(&s, &rule);
-  }
+  schema_finish(&s);
   return build_node(c, NODE_CALL, start, next);
 }

@@ -50,7 +50,8 @@ typedef struct conjunction {
 typedef struct pattern_dfa {
   const char *text;
   uint32_t length;
-  const dfa_t *dfa; /* over the inside of JSON strings */
+  bool json; /* over the inside of JSON strings, else over the text itself */
+  const dfa_t *dfa;
 } pattern_dfa_t;
 
 typedef struct schema {
@@ -61,6 +62,7 @@ typedef struct schema {
   list_t rules;       /* rule_t, see schema.c */
   uint32_t *table, table_size;
   list_t patterns; /* pattern_dfa_t */
+  json_t *tagged;  /* [TYPE_ALL + 1, 2] see schema_tagged; NULL = none is made yet */
 } schema_t;
 
 _Noreturn void schema_fail(const schema_t *s, int code, const char *pointer, const char *format,
@@ -101,14 +103,35 @@ const json_t *schema_first_values(const conjunction_t *k); /* enum array or cons
 /* schema_string.c */
 const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t *min,
                                    uint32_t *max); /* NULL = any content */
-const dfa_t *schema_pattern(schema_t *s, const json_t *pattern, const char *pointer);
-const dfa_t *schema_pattern_text(schema_t *s, const char *text, uint32_t length,
-                                 const char *pointer); /* text must stay alive */
+/* `text` must stay alive; json: over the inside of JSON strings. */
+const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool json,
+                            const char *pointer);
 dfa_t *schema_number_dfa(schema_t *s, const conjunction_t *k, bool integer);
 dfa_t *format_dfa(schema_t *s, const json_t *format, const char *pointer); /* format.c */
 
 /* schema_object.c: the parts that apply to the property `name` in the conjunction. */
 list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *name, size_t length);
+/* To a name that is not listed and matches no pattern. */
+list_t schema_extra_parts(schema_t *s, const conjunction_t *k);
+typedef struct member_name {
+  const char *text;
+  uint32_t length;
+  bool required;
+} member_name_t;
+/* The listed names, then those that are only required: member_name_t. */
+list_t schema_member_names(const schema_t *s, const conjunction_t *k);
+/* Sets min and max of an object with so many names. */
+void schema_member_bounds(const schema_t *s, const conjunction_t *k, uint32_t num_names,
+                          object_draft_t *draft);
+
+/* schema_parameters.c: a part that makes strings stand between tags, where a value may have
+ * `types`, and the types of a conjunction that has it; 0 = its strings are JSON. */
+part_t schema_tagged(schema_t *s, uint32_t types);
+uint32_t schema_tagged_types(const schema_t *s, const conjunction_t *k);
+/* What every compilation of a schema begins with: size, dialect, strictness. */
+void schema_begin(schema_t *s, bool strict);
+/* Works the rules off that were asked for. */
+void schema_finish(schema_t *s);
 
 /* schema_strict.c: OpenAI's rules for strict schemas. */
 void schema_check_strict(const schema_t *s);

@@ -33,7 +33,7 @@ static void add_additional(const schema_t *s, list_t *parts, const keywords_t *w
 /* The text of a member's name as patterns see it. */
 static bool name_matches(schema_t *s, const keywords_t *w, const json_t *pattern, text_t name) {
   const char *pointer = schema_pointer(s, w->part->pointer, "patternProperties", 17);
-  const dfa_t *dfa = schema_pattern_text(s, pattern->key, pattern->key_length, pointer);
+  const dfa_t *dfa = schema_pattern(s, pattern->key, pattern->key_length, true, pointer);
   return dfa_matches(dfa, name.bytes, name.length);
 }
 
@@ -64,12 +64,6 @@ list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *na
 }
 
 /* -- listed names ------------------------------------------------------------------------------ */
-
-typedef struct member_name {
-  const char *text;
-  uint32_t length;
-  bool required;
-} member_name_t;
 
 typedef struct names {
   list_t list; /* member_name_t */
@@ -109,7 +103,7 @@ static void add_name(const schema_t *s, names_t *names, const char *text, uint32
   names->table[slot] = names->list.count;
 }
 
-static names_t collect_names(const schema_t *s, const conjunction_t *k) {
+list_t schema_member_names(const schema_t *s, const conjunction_t *k) {
   names_t names = {0};
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *properties = k->items[i].values[KEYWORD_PROPERTIES];
@@ -121,7 +115,7 @@ static names_t collect_names(const schema_t *s, const conjunction_t *k) {
     if (!required) continue;
     JSON_EACH(v, required) add_name(s, &names, v->text, v->length, true);
   }
-  return names;
+  return names.list;
 }
 
 /* Colon and value, then RETURN. */
@@ -131,12 +125,12 @@ static uint32_t entry_of(schema_t *s, const list_t *parts) {
   return build_lex(s->c, lexeme_pattern(s->c, ":" SPACE), value);
 }
 
-static void draft_members(schema_t *s, const conjunction_t *k, const names_t *names,
+static void draft_members(schema_t *s, const conjunction_t *k, const list_t *names,
                           object_draft_t *draft) {
-  const member_name_t *list = names->list.items;
-  draft->members = compile_scratch(s->c, names->list.count, sizeof *draft->members);
-  draft->num_members = names->list.count;
-  for (uint32_t i = 0; i < names->list.count; i++) {
+  const member_name_t *list = names->items;
+  draft->members = compile_scratch(s->c, names->count, sizeof *draft->members);
+  draft->num_members = names->count;
+  for (uint32_t i = 0; i < names->count; i++) {
     list_t parts = schema_property_parts(s, k, list[i].text, list[i].length);
     text_t inside = canonical_text(s->c, list[i].text, list[i].length);
     char *quoted = compile_scratch(s->c, (size_t)inside.length + 2, 1);
@@ -178,6 +172,10 @@ static list_t extra_parts(schema_t *s, const conjunction_t *k, const list_t *pat
   return parts;
 }
 
+list_t schema_extra_parts(schema_t *s, const conjunction_t *k) {
+  return extra_parts(s, k, &(list_t){0}, 0);
+}
+
 /* Names, as they stand between quotes, that match exactly the patterns in `set` and are not listed.
  */
 static const dfa_t *extra_names(schema_t *s, const list_t *patterns, const dfa_t *listed,
@@ -197,7 +195,7 @@ static list_t collect_patterns(schema_t *s, const conjunction_t *k) {
     if (!w->values[KEYWORD_PATTERN_PROPERTIES]) continue;
     const char *pointer = schema_pointer(s, w->part->pointer, "patternProperties", 17);
     JSON_EACH(v, w->values[KEYWORD_PATTERN_PROPERTIES]) {
-      const dfa_t *dfa = schema_pattern_text(s, v->key, v->key_length, pointer);
+      const dfa_t *dfa = schema_pattern(s, v->key, v->key_length, true, pointer);
       *(pattern_t *)list_add(s->c, &patterns, sizeof(pattern_t)) = (pattern_t){dfa, v, w};
     }
     if (patterns.count > PATTERNS_MAX) {
@@ -208,22 +206,22 @@ static list_t collect_patterns(schema_t *s, const conjunction_t *k) {
   return patterns;
 }
 
-static dfa_t *listed_names(schema_t *s, const names_t *names) {
-  const member_name_t *list = names->list.items;
-  text_t *texts = compile_scratch(s->c, names->list.count, sizeof *texts);
-  for (uint32_t i = 0; i < names->list.count; i++) {
+static dfa_t *listed_names(schema_t *s, const list_t *names) {
+  const member_name_t *list = names->items;
+  text_t *texts = compile_scratch(s->c, names->count, sizeof *texts);
+  for (uint32_t i = 0; i < names->count; i++) {
     texts[i] = canonical_text(s->c, list[i].text, list[i].length);
   }
-  return dfa_texts(s->c, texts, names->list.count);
+  return dfa_texts(s->c, texts, names->count);
 }
 
 /* The node of one extra member. Without patterns a key only has to differ from the listed names,
  * which the matcher sees in their trie. */
-static uint32_t extra_members(schema_t *s, const conjunction_t *k, const names_t *names,
+static uint32_t extra_members(schema_t *s, const conjunction_t *k, const list_t *names,
                               uint32_t object) {
   list_t patterns = collect_patterns(s, k), branches = {0};
   if (patterns.count == 0) {
-    list_t parts = extra_parts(s, k, &patterns, 0);
+    list_t parts = schema_extra_parts(s, k);
     return build_extra(s->c, object, lexeme_key(s->c), entry_of(s, &parts));
   }
   const dfa_t *listed = listed_names(s, names);
@@ -239,9 +237,9 @@ static uint32_t extra_members(schema_t *s, const conjunction_t *k, const names_t
 }
 
 /* Extra keys may repeat, and a reader counts them once: only the first of them surely counts. */
-static void refuse_many_extra(const schema_t *s, const conjunction_t *k, const names_t *names,
+static void refuse_many_extra(const schema_t *s, const conjunction_t *k, uint32_t num_names,
                               uint32_t min) {
-  if (min <= names->list.count + 1) return;
+  if (min <= num_names + 1) return;
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *additional = k->items[i].values[KEYWORD_ADDITIONAL_PROPERTIES];
     if (additional && additional->type == JSON_FALSE) return; /* then nothing satisfies it */
@@ -250,10 +248,8 @@ static void refuse_many_extra(const schema_t *s, const conjunction_t *k, const n
               "'minProperties' is supported up to one more than there are listed names.");
 }
 
-uint32_t schema_object(schema_t *s, const conjunction_t *k) {
-  object_draft_t *draft = compile_scratch(s->c, 1, sizeof *draft);
-  uint32_t object = build_object(s->c, draft, NODE_ID_RETURN);
-  names_t names = collect_names(s, k);
+void schema_member_bounds(const schema_t *s, const conjunction_t *k, uint32_t num_names,
+                          object_draft_t *draft) {
   draft->max = NONE;
   for (uint32_t i = 0; i < k->count; i++) {
     uint32_t min = schema_count(s, &k->items[i], KEYWORD_MIN_PROPERTIES, 0);
@@ -261,7 +257,14 @@ uint32_t schema_object(schema_t *s, const conjunction_t *k) {
     if (min > draft->min) draft->min = min;
     if (max < draft->max) draft->max = max;
   }
-  refuse_many_extra(s, k, &names, draft->min);
+  refuse_many_extra(s, k, num_names, draft->min);
+}
+
+uint32_t schema_object(schema_t *s, const conjunction_t *k) {
+  object_draft_t *draft = compile_scratch(s->c, 1, sizeof *draft);
+  uint32_t object = build_object(s->c, draft, NODE_ID_RETURN);
+  list_t names = schema_member_names(s, k);
+  schema_member_bounds(s, k, names.count, draft);
   draft_members(s, k, &names, draft);
   draft->extra = extra_members(s, k, &names, build_at(s->c, object)->a);
   return build_lex(s->c, lexeme_pattern(s->c, "\\{" SPACE), object);

@@ -10,23 +10,21 @@
 #include <stdio.h>
 #include <string.h>
 
-const dfa_t *schema_pattern(schema_t *s, const json_t *pattern, const char *pointer) {
-  return schema_pattern_text(s, pattern->text, pattern->length, pointer);
-}
-
-const dfa_t *schema_pattern_text(schema_t *s, const char *text, uint32_t length,
-                                 const char *pointer) {
+const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool json,
+                            const char *pointer) {
   const pattern_dfa_t *known = s->patterns.items;
   for (uint32_t i = 0; i < s->patterns.count; i++) {
-    if (known[i].length == length && memcmp(known[i].text, text, length) == 0) return known[i].dfa;
+    if (known[i].length == length && known[i].json == json &&
+        memcmp(known[i].text, text, length) == 0)
+      return known[i].dfa;
   }
   char what[160], place[128];
   error_quote(place, sizeof place, pointer, strlen(pointer));
   snprintf(what, sizeof what, "Invalid schema at '%s': pattern", place);
-  regex_options_t options = {.json = true, .search = true, .what = what};
+  regex_options_t options = {.json = json, .search = true, .what = what};
   const dfa_t *dfa = regex_dfa(s->c, text, length, &options);
   *(pattern_dfa_t *)list_add(s->c, &s->patterns, sizeof(pattern_dfa_t)) =
-      (pattern_dfa_t){text, length, dfa};
+      (pattern_dfa_t){text, length, json, dfa};
   return dfa;
 }
 
@@ -38,6 +36,7 @@ static const dfa_t *both(schema_t *s, const dfa_t *a, const dfa_t *b) {
 const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t *min,
                                    uint32_t *max) {
   const dfa_t *content = NULL;
+  bool json = schema_tagged_types(s, k) == 0;
   *min = 0;
   *max = NONE;
   for (uint32_t i = 0; i < k->count; i++) {
@@ -49,7 +48,8 @@ const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t
     if (high < *max) *max = high;
     const json_t *pattern = w->values[KEYWORD_PATTERN], *format = w->values[KEYWORD_FORMAT];
     if (pattern) {
-      content = both(s, content, schema_pattern(s, pattern, schema_pointer(s, base, "pattern", 7)));
+      const char *place = schema_pointer(s, base, "pattern", 7);
+      content = both(s, content, schema_pattern(s, pattern->text, pattern->length, json, place));
     }
     if (format) {
       content = both(s, content, format_dfa(s, format, schema_pointer(s, base, "format", 6)));
@@ -61,8 +61,12 @@ const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t
 uint32_t schema_string(schema_t *s, const conjunction_t *k) {
   uint32_t min, max;
   const dfa_t *content = schema_string_content(s, k, &min, &max);
-  uint32_t lexeme =
-      content ? lexeme_content(s->c, content, min, max) : lexeme_string(s->c, min, max);
+  uint32_t lexeme, tagged = schema_tagged_types(s, k);
+  if (tagged) {
+    lexeme = lexeme_tagged(s->c, content, tagged, min, max);
+  } else {
+    lexeme = content ? lexeme_content(s->c, content, min, max) : lexeme_string(s->c, min, max);
+  }
   return build_lex(s->c, lexeme, NODE_ID_RETURN);
 }
 

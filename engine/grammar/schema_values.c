@@ -135,6 +135,7 @@ static void refuse_structure(schema_t *s, const conjunction_t *k, bool is_object
 typedef struct admission {
   const dfa_t *content, *number; /* NULL = anything */
   uint32_t min, max;
+  uint32_t tagged; /* schema_tagged_types */
   bool number_known;
 } admission_t;
 
@@ -158,6 +159,7 @@ static bool admits(schema_t *s, const conjunction_t *k, admission_t *a, const js
   if (v->type == JSON_STRING) {
     uint32_t count = count_characters(v->text, v->length);
     if (count < a->min || count > a->max) return false;
+    if (a->tagged) return !a->content || dfa_matches(a->content, text.bytes, text.length);
     return !a->content || dfa_matches(a->content, text.bytes + 1, text.length - 2);
   }
   if (v->type == JSON_NUMBER && has_bounds(k)) {
@@ -175,7 +177,7 @@ static void add_value(schema_t *s, list_t *texts, const conjunction_t *k, admiss
                       uint32_t types, const json_t *v) {
   compile_spend(s->c, 4);
   if (!(schema_type_of(v) & types) || !listed_everywhere(s, k, v)) return;
-  text_t text = text_of(s, v, false);
+  text_t text = a->tagged ? (text_t){v->text, v->length} : text_of(s, v, false);
   if (!admits(s, k, a, v, text)) return;
   *(text_t *)list_add(s->c, texts, sizeof text) = text;
   if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) {
@@ -188,14 +190,18 @@ uint32_t schema_values(schema_t *s, const conjunction_t *k, uint32_t types) {
   admission_t a = {0};
   list_t texts = {0};
   a.content = schema_string_content(s, k, &a.min, &a.max);
+  a.tagged = schema_tagged_types(s, k);
+  if (a.tagged) types &= TYPE_STRING;
   if (is_enum(k, values)) {
     JSON_EACH(v, values) add_value(s, &texts, k, &a, types, v);
   } else {
     add_value(s, &texts, k, &a, types, values);
   }
   if (texts.count == 0) return NODE_ID_FAIL;
-  return build_lex(s->c, lexeme_add(s->c, dfa_texts(s->c, texts.items, texts.count)),
-                   NODE_ID_RETURN);
+  const dfa_t *listed = dfa_texts(s->c, texts.items, texts.count);
+  uint32_t lexeme =
+      a.tagged ? lexeme_tagged(s->c, listed, a.tagged, 0, NONE) : lexeme_add(s->c, listed);
+  return build_lex(s->c, lexeme, NODE_ID_RETURN);
 }
 
 /* -- disjoint ---------------------------------------------------------------------------------- */

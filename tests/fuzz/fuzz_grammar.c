@@ -69,7 +69,7 @@ static void run(grammar_source_t *source, const uint8_t *choices, size_t count) 
   grammar_unref(grammar);
 }
 
-/* An array is a choice, anything else a schema. */
+/* An array is a choice, anything else a schema: of JSON, and of parameters in tags. */
 void fuzz_schema(const uint8_t *data, size_t size) {
   json_doc_t *doc = NULL;
   error_t error;
@@ -82,6 +82,8 @@ void fuzz_schema(const uint8_t *data, size_t size) {
                              .param = "fuzz",
                              .schema = root,
                              .strict = length % 2 == 1};
+  run(&source, data, size);
+  source.kind = GRAMMAR_PARAMETERS;
   run(&source, data, size);
   json_free(doc);
 }
