@@ -46,6 +46,7 @@ static const tool_format_t *format_of_text(const char *text, size_t length) {
   static const struct {
     const char *words, *format;
   } signs[] = {{"<|start|>system<|message|>", "harmony"},
+               {"<function=", "qwen3_coder"},
                {"<tool_call>", "hermes"},
                {"[AVAILABLE_TOOLS]", "mistral"},
                {"[TOOL_CALLS]", "mistral"},

@@ -165,6 +165,13 @@ int chat_begin_choices(completion_t *completion) {
                               .reasoning = completion->reasoning_format,
                               .in_reasoning = completion->in_reasoning,
                               .one_call = !completion->params.chat.parallel_tool_calls};
+  if (options.tools != NULL && options.tools->in_tags) {
+    /* The request itself is forgotten when the engine has it. */
+    options.functions = arena_copy_json(&completion->arena, completion->params.chat.tools);
+    if (options.functions == NULL) {
+      return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+    }
+  }
   read_begun(completion, &options);
   bool plain = options.tools == NULL && options.reasoning == NULL;
   if (!plain && !show_marks(completion)) {

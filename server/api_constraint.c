@@ -97,19 +97,26 @@ static bool is_strict(const json_t *function) {
  * `index` of `loose`) still means an object; with it the request fails. */
 static grammar_source_t arguments(tree_t *tree, const json_t *function, int index,
                                   const bool *loose) {
+  static const char no_parameters[] = "</function>";
   const json_t *schema = json_get(function, "parameters");
-  if (schema == NULL || schema->type == JSON_NULL) return of_text(GRAMMAR_LITERAL, "{}", 2);
+  bool in_tags = tree->completion->tool_format->in_tags;
+  if (schema == NULL || schema->type == JSON_NULL) {
+    if (in_tags) return of_text(GRAMMAR_LITERAL, no_parameters, sizeof no_parameters - 1);
+    return of_text(GRAMMAR_LITERAL, "{}", 2);
+  }
   bool strict = is_strict(function);
   bool is_object = json_equals(json_get(schema, "type"), "object");
   if (!strict && (loose[index] || !is_object)) {
-    return (grammar_source_t){.kind = GRAMMAR_JSON_OBJECT};
+    return (grammar_source_t){.kind = in_tags ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_OBJECT};
   }
   char place[ERROR_PARAM_MAX];
   snprintf(place, sizeof place, "tools[%d].function.parameters", index);
   const char *param = arena_copy(&tree->completion->arena, place, strlen(place));
   if (param == NULL) tree->failed = true;
-  return (grammar_source_t){
-      .kind = GRAMMAR_JSON_SCHEMA, .param = param, .schema = schema, .strict = strict};
+  return (grammar_source_t){.kind = in_tags ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_SCHEMA,
+                            .param = param,
+                            .schema = schema,
+                            .strict = strict};
 }
 
 /* One call of one of the functions, without the first `skip` bytes of its words. */
@@ -258,13 +265,14 @@ static bool any_strict(const json_t *tools) {
   return false;
 }
 
-/* A parser for bare calls that looks for them at the start of the output alone, because only there
- * the grammar lets them through. */
-static bool look_at_start_only(completion_t *completion) {
+/* A parser that looks for calls only where the grammar lets them through: bare ones at the start of
+ * the output, others behind their mark. */
+static bool look_less(completion_t *completion) {
   tool_format_t *format = arena_alloc(&completion->arena, 1, sizeof *format);
   if (format == NULL) return false;
   *format = *completion->tool_format;
-  format->open = NULL;
+  if (format->bare) format->open = NULL;
+  format->bare_open = NULL;
   completion->tool_format = format;
   return true;
 }
@@ -338,8 +346,9 @@ int completion_constrain(completion_t *completion) {
     return error_set(&completion->error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
                      "Beam search together with constrained tool calls is not supported.");
   }
-  bool narrows = free_choice && format->bare && (strict || params->constraint.param != NULL);
-  if (narrows && !look_at_start_only(completion)) {
+  bool anywhere = free_choice && (format->bare || format->bare_open != NULL);
+  bool narrows = anywhere && (strict || params->constraint.param != NULL);
+  if (narrows && !look_less(completion)) {
     return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
   }
   int code = compile(completion, &completion->grammar);

@@ -43,6 +43,34 @@ char *arena_copy(arena_t *arena, const char *bytes, size_t length) {
   return copy;
 }
 
+/* Values lie in preorder (json.h): those of a subtree are a range. */
+static size_t count_values(const json_t *value) {
+  size_t count = 0;
+  for (uint64_t left = 1; left > 0; left--) {
+    const json_t *v = value + count++;
+    if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) left += v->count;
+  }
+  return count;
+}
+
+const json_t *arena_copy_json(arena_t *arena, const json_t *value) {
+  if (value == NULL) return NULL;
+  size_t count = count_values(value);
+  json_t *copy = arena_alloc(arena, count, sizeof *copy);
+  if (copy == NULL) return NULL;
+  memcpy(copy, value, count * sizeof *copy);
+  for (json_t *v = copy; v < copy + count; v++) {
+    bool is_text = v->type == JSON_STRING || v->type == JSON_NUMBER;
+    if (is_text) v->text = arena_copy(arena, v->text, v->length);
+    if (v->key != NULL) v->key = arena_copy(arena, v->key, v->key_length);
+    if ((is_text && v->text == NULL) || (value[v - copy].key != NULL && v->key == NULL)) {
+      return NULL;
+    }
+  }
+  copy->next = 0;
+  return copy;
+}
+
 void arena_release(arena_t *arena) {
   for (struct arena_chunk *chunk = arena->chunks; chunk != NULL;) {
     struct arena_chunk *next = chunk->next;

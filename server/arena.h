@@ -5,6 +5,8 @@
 #ifndef INFERD_SERVER_ARENA_H
 #define INFERD_SERVER_ARENA_H
 
+#include "engine/json.h"
+
 #include <stddef.h>
 
 typedef struct arena {
@@ -16,6 +18,8 @@ typedef struct arena {
 void *arena_alloc(arena_t *arena, size_t count, size_t size);
 /* Copy of `length` bytes with a NUL behind; NULL when memory is short. */
 char *arena_copy(arena_t *arena, const char *bytes, size_t length);
+/* Copy of a value that needs its document no more; NULL when memory is short or `value` is. */
+const json_t *arena_copy_json(arena_t *arena, const json_t *value);
 void arena_release(arena_t *arena); /* leaves an empty, usable arena */
 
 #endif

@@ -29,7 +29,7 @@ typedef struct call_scan {
   bool streaming; /* CALL_BEGIN was said: arguments are passed on as they come */
 } call_scan_t;
 
-typedef enum call_result { CALL_MORE, CALL_DONE, CALL_BAD } call_result_t;
+typedef enum call_result { CALL_MORE, CALL_DONE, CALL_BAD, CALL_AGAIN } call_result_t;
 
 /* Empties it, keeps its memory. needs_arguments: an object without them is no call. */
 void call_scan_start(call_scan_t *scan, bool needs_arguments);

@@ -1,8 +1,8 @@
 /* formats.c: how the families of models mark tool calls and thoughts. Constant data.
  *
  * The words are those of the models' own chat templates: Hermes 2 Pro and Qwen 2.5/3; Llama 3.1 to
- * 3.3; Mistral v1 to v13; gpt-oss, whose calls and thoughts are messages in channels; and a bare
- * JSON object for models that know none of them.
+ * 3.3; Mistral v1 to v13; gpt-oss, whose calls and thoughts are messages in channels; a bare JSON
+ * object for models that know none of them; and Qwen3-Coder, whose arguments are tags.
  */
 #include "server/parser/output.h"
 
@@ -49,6 +49,15 @@ const tool_format_t tool_formats[] = {
      .between = "\n",
      .list = true,
      .bare = true},
+    {.name = "qwen3_coder",
+     .open = "<tool_call>",
+     .close = "</tool_call>",
+     .begin_name = "<tool_call>\n<function=",
+     .end_name = ">\n",
+     .end_call = "\n</tool_call>",
+     .between = "\n",
+     .in_tags = true,
+     .bare_open = "<function="},
     {.name = NULL},
 };
 

@@ -9,6 +9,7 @@
 
 #include "server/parser/call_scan.h"
 #include "server/parser/channels.h"
+#include "server/parser/tag_call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ typedef enum stage {
   STAGE_OPENED, /* a call was announced */
   STAGE_NAME,   /* its name stands before its arguments */
   STAGE_CALL,   /* inside its JSON */
+  STAGE_TAGS,   /* inside its tags */
   STAGE_CALLED, /* behind it */
   STAGE_DROP    /* nothing more is wanted */
 } stage_t;
@@ -42,6 +44,7 @@ struct output_parser {
   bool ended;       /* no text will follow */
 
   call_scan_t call;
+  tag_call_t tags;
   channels_t *channels; /* does everything when the format has them; else NULL */
 };
 
@@ -67,6 +70,7 @@ void output_parser_free(output_parser_t *p) {
   buffer_free(&p->raw);
   buffer_free(&p->name);
   call_scan_free(&p->call);
+  tag_call_free(&p->tags);
   channels_free(p->channels);
   free(p);
 }
@@ -79,7 +83,7 @@ bool output_parser_is_reasoning(const output_parser_t *p) {
 bool output_parser_failed(const output_parser_t *p) {
   if (p->channels != NULL && channels_failed(p->channels)) return true;
   return p->pending.failed || p->raw.failed || p->name.failed || p->call.value.failed ||
-         p->call.name.failed;
+         p->call.name.failed || tag_call_failed(&p->tags);
 }
 
 /* ---- text and markers ---- */
@@ -118,10 +122,12 @@ static size_t find(const char *text, size_t length, const char *marker, bool *wh
   return length;
 }
 
-/* Says text up to the marker. True: the marker was there and was taken. Blanks before a marker are
- * dropped, and so wait until it is clear that none comes. */
-static bool say_until(output_parser_t *p, output_kind_t kind, const char *marker,
-                      const output_sink_t *sink) {
+typedef enum said { SAID_ALL, SAID_TO_MARKER, SAID_TO_OTHER } said_t;
+
+/* Says text up to the marker, which is taken, or up to the other one, which is not; NULL = there is
+ * none. Blanks before a marker are dropped, and so wait until it is clear that none comes. */
+static said_t say_until(output_parser_t *p, output_kind_t kind, const char *marker,
+                        const char *other, const output_sink_t *sink) {
   size_t length;
   const char *text = rest(p, &length);
   if (p->trim) {
@@ -132,15 +138,23 @@ static bool say_until(output_parser_t *p, output_kind_t kind, const char *marker
   }
   bool whole = false;
   size_t end = length, held = 0;
+  said_t found = SAID_TO_MARKER;
   if (marker != NULL) end = find(text, length, marker, &whole);
+  if (other != NULL) {
+    bool other_whole;
+    size_t reach = end + strlen(other) - 1; /* of one that begins earlier */
+    size_t first = find(text, reach < length ? reach : length, other, &other_whole);
+    if (first < end) end = first, whole = other_whole, found = SAID_TO_OTHER;
+  }
   if (p->ended && !whole) end = length;
   bool swallow = p->ended && !whole ? p->any_call : marker != NULL;
   while (swallow && held < end && json_is_blank(text[end - held - 1])) held++;
   held %= BLANKS_HELD_MAX + 1; /* as many as would be left had they come one by one */
   if (end > held) sink->take(sink->context, kind, text, end - held);
-  p->at += whole ? end + strlen(marker) : end - held;
+  p->at += whole ? end : end - held;
+  if (whole && found == SAID_TO_MARKER) p->at += strlen(marker);
   if (p->ended && !whole) p->at = p->pending.length;
-  return whole;
+  return whole ? found : SAID_ALL;
 }
 
 /* ---- calls ---- */
@@ -190,10 +204,28 @@ static bool step_first(output_parser_t *p) {
   return true;
 }
 
+static bool step_content(output_parser_t *p, const output_sink_t *sink) {
+  const tool_format_t *tools = p->options.tools;
+  const char *open = tools != NULL ? tools->open : NULL;
+  const char *bare_open = tools != NULL ? tools->bare_open : NULL;
+  said_t said = say_until(p, OUTPUT_CONTENT, open, bare_open, sink);
+  if (said == SAID_ALL) return false;
+  buffer_clear(&p->raw);
+  if (said == SAID_TO_MARKER) buffer_text(&p->raw, open);
+  p->bare = false;
+  p->stage = STAGE_OPENED;
+  return true;
+}
+
 static bool step_opened(output_parser_t *p, const output_sink_t *sink) {
   const tool_format_t *tools = p->options.tools;
   size_t length;
   const char *text = rest(p, &length);
+  if (tools->in_tags) {
+    tag_call_start(&p->tags, p->options.functions);
+    p->stage = STAGE_TAGS;
+    return true;
+  }
   size_t skip = blanks(text, length);
   take_raw(p, skip);
   text = rest(p, &length);
@@ -249,6 +281,12 @@ static bool step_name(output_parser_t *p, const output_sink_t *sink) {
   return true;
 }
 
+static void after_call(output_parser_t *p, stage_t next) {
+  p->any_call = true;
+  buffer_clear(&p->raw);
+  p->stage = p->options.one_call ? STAGE_DROP : next;
+}
+
 static bool step_call(output_parser_t *p, const output_sink_t *sink) {
   while (p->at < p->pending.length) {
     call_result_t result = call_scan_byte(&p->call, p->pending.data[p->at], sink);
@@ -258,9 +296,7 @@ static bool step_call(output_parser_t *p, const output_sink_t *sink) {
       } else { /* too late to take it back: the call ends here */
         call_scan_flush(&p->call, sink);
         sink->take(sink->context, OUTPUT_CALL_END, "", 0);
-        p->any_call = true;
-        buffer_clear(&p->raw);
-        p->stage = p->options.one_call ? STAGE_DROP : STAGE_CONTENT;
+        after_call(p, STAGE_CONTENT);
       }
       return true;
     }
@@ -270,13 +306,57 @@ static bool step_call(output_parser_t *p, const output_sink_t *sink) {
       p->at++;
     }
     if (result == CALL_DONE) {
-      p->any_call = true;
-      buffer_clear(&p->raw);
-      p->stage = p->options.one_call ? STAGE_DROP : STAGE_CALLED;
+      after_call(p, STAGE_CALLED);
       return true;
     }
   }
   call_scan_flush(&p->call, sink);
+  return false;
+}
+
+/* The last bytes that were taken come once more. */
+static void put_back(output_parser_t *p, const buffer_t *bytes) {
+  if (bytes->length <= p->at) {
+    p->at -= bytes->length;
+    return;
+  }
+  buffer_t pending = {.failed = p->pending.failed};
+  buffer_append(&pending, bytes->data, bytes->length);
+  buffer_append(&pending, p->pending.data + p->at, p->pending.length - p->at);
+  buffer_free(&p->pending);
+  p->pending = pending;
+  p->at = 0;
+}
+
+static bool step_tags(output_parser_t *p, const output_sink_t *sink) {
+  tag_call_t *call = &p->tags;
+  while (p->at < p->pending.length) {
+    call_result_t result = tag_call_byte(call, p->pending.data[p->at], sink);
+    if (result == CALL_BAD) {
+      put_back(p, &call->held);
+      if (call->streaming) {
+        tag_call_close(call, sink);
+        after_call(p, STAGE_CONTENT);
+      } else {
+        p->raw.length -= call->held.length;
+        give_up(p, sink);
+      }
+      return true;
+    }
+    if (!call->streaming) {
+      take_raw(p, 1);
+    } else {
+      p->at++;
+    }
+    if (result == CALL_AGAIN) {
+      put_back(p, &call->value);
+      tag_call_again(call);
+    } else if (result == CALL_DONE) {
+      after_call(p, STAGE_CALLED);
+      return true;
+    }
+  }
+  tag_call_flush(call, sink);
   return false;
 }
 
@@ -334,25 +414,21 @@ static bool step_start(output_parser_t *p) {
 
 /* Takes some of what is pending; false when it needs more. */
 static bool step(output_parser_t *p, const output_sink_t *sink) {
-  const tool_format_t *tools = p->options.tools;
   switch (p->stage) {
   case STAGE_START: return step_start(p);
   case STAGE_REASONING:
-    if (!say_until(p, OUTPUT_REASONING, p->options.reasoning->close, sink)) return false;
+    if (say_until(p, OUTPUT_REASONING, p->options.reasoning->close, NULL, sink) == SAID_ALL) {
+      return false;
+    }
     p->stage = STAGE_FIRST;
     p->trim = true;
     return true;
   case STAGE_FIRST: return step_first(p);
-  case STAGE_CONTENT:
-    if (!say_until(p, OUTPUT_CONTENT, tools != NULL ? tools->open : NULL, sink)) return false;
-    buffer_clear(&p->raw);
-    buffer_text(&p->raw, tools->open);
-    p->bare = false;
-    p->stage = STAGE_OPENED;
-    return true;
+  case STAGE_CONTENT: return step_content(p, sink);
   case STAGE_OPENED: return step_opened(p, sink);
   case STAGE_NAME: return step_name(p, sink);
   case STAGE_CALL: return step_call(p, sink);
+  case STAGE_TAGS: return step_tags(p, sink);
   case STAGE_CALLED: return step_called(p);
   case STAGE_DROP: p->at = p->pending.length; return false;
   }
@@ -365,6 +441,18 @@ static void run(output_parser_t *p, const output_sink_t *sink) {
   if (left > 0) memmove(p->pending.data, p->pending.data + p->at, left);
   p->pending.length = left;
   p->at = 0;
+}
+
+/* The text ends inside a call. An object or array that is still open is read as text. */
+static void end_tags(output_parser_t *p, const output_sink_t *sink) {
+  while (p->stage == STAGE_TAGS && p->tags.spanning) {
+    put_back(p, &p->tags.value);
+    tag_call_again(&p->tags);
+    run(p, sink);
+  }
+  if (p->stage != STAGE_TAGS || !p->tags.streaming) return;
+  tag_call_close(&p->tags, sink);
+  after_call(p, STAGE_CONTENT);
 }
 
 void output_parser_feed(output_parser_t *p, const char *text, size_t length,
@@ -386,12 +474,14 @@ void output_parser_end(output_parser_t *p, const output_sink_t *sink) {
   }
   p->ended = true;
   run(p, sink);
+  end_tags(p, sink);
   if (p->stage == STAGE_CALL && p->call.streaming) {
     call_scan_flush(&p->call, sink);
     sink->take(sink->context, OUTPUT_CALL_END, "", 0);
     buffer_clear(&p->raw);
   }
-  bool open = p->stage == STAGE_OPENED || p->stage == STAGE_NAME || p->stage == STAGE_CALL;
+  bool open = p->stage == STAGE_OPENED || p->stage == STAGE_NAME || p->stage == STAGE_CALL ||
+              p->stage == STAGE_TAGS;
   if (open && p->raw.length > 0) give_up(p, sink);
   if (p->stage != STAGE_DROP && p->pending.length > 0) {
     sink->take(sink->context, OUTPUT_CONTENT, p->pending.data, p->pending.length);

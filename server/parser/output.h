@@ -8,6 +8,8 @@
 #ifndef INFERD_SERVER_PARSER_OUTPUT_H
 #define INFERD_SERVER_PARSER_OUTPUT_H
 
+#include "engine/json.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,12 +37,14 @@ typedef struct tool_format {
   const char *end_call;                /* behind the arguments */
   const char *between;                 /* between two calls */
   const char *before_all, *behind_all; /* around the calls of one turn */
-  bool bare;            /* calls may stand at the start of the output without `open` */
-  bool list;            /* one `open`, then an array of calls */
-  const char *name_end; /* `open` may be followed by NAME and this, then the arguments; or NULL */
-  const char *id_mark;  /* stands before an id between NAME and name_end; or NULL */
-  bool short_ids;       /* ids of calls are nine letters and digits */
-  bool in_channels;     /* calls are messages: `reasoning` has to be of channels, too */
+  bool bare;             /* calls may stand at the start of the output without `open` */
+  bool list;             /* one `open`, then an array of calls */
+  const char *name_end;  /* `open` may be followed by NAME and this, then the arguments; or NULL */
+  const char *id_mark;   /* stands before an id between NAME and name_end; or NULL */
+  bool short_ids;        /* ids of calls are nine letters and digits */
+  bool in_channels;      /* calls are messages: `reasoning` has to be of channels, too */
+  bool in_tags;          /* arguments are tags, not JSON: tag_call.h */
+  const char *bare_open; /* in_tags: a call may begin with it, without `open`; or NULL */
 } tool_format_t;
 
 /* How a family marks its thoughts. */
@@ -63,13 +67,14 @@ typedef struct output_options {
   const reasoning_format_t *reasoning; /* NULL = thoughts are content */
   bool in_reasoning;                   /* the prompt has opened the thoughts */
   bool one_call;                       /* what follows the first call is dropped */
+  const json_t *functions;             /* the request's tools: types of their parameters; or NULL */
   const char *begun;                   /* channels: the last message of the prompt, read by _new */
   size_t begun_length;
 } output_options_t;
 
 typedef struct output_parser output_parser_t;
 
-/* NULL when memory is short. The formats must outlive it. */
+/* NULL when memory is short. The formats and the functions must outlive it. */
 output_parser_t *output_parser_new(const output_options_t *options);
 void output_parser_free(output_parser_t *parser); /* NULL is allowed */
 void output_parser_feed(output_parser_t *parser, const char *text, size_t length,

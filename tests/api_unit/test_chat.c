@@ -236,6 +236,33 @@ Test(chat, streamed_tool_calls) {
   }
 }
 
+/* Values follow the types of the request's tools, which is forgotten by then. */
+Test(chat, calls_in_tags) {
+  static const char typed[] =
+      ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+      "\"object\",\"properties\":{\"i\":{\"type\":\"integer\"},\"s\":{\"type\":\"string\"}}}}}]";
+  static const char text[] = "<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n"
+                             "<parameter=s>\n2\n\n</parameter>\n</function>\n</tool_call>";
+  server.live->tool_format = tool_format_find("qwen3_coder");
+  for (int stream = 0; stream < 2; stream++) {
+    char fields[400], calls[256], finish[16];
+    snprintf(fields, sizeof fields, "%s,\"stream\":%s", typed, stream ? "true" : "false");
+    fake_exchange_t *exchange = chat(fields);
+    answer(text, FINISH_STOP);
+    if (stream) {
+      join_calls(exchange->body, calls, finish);
+      cr_assert_str_eq(calls, "f{\"i\": 1, \"s\": \"2\\n\"}", "%s", exchange->body);
+      cr_assert_str_eq(finish, "tool_calls");
+    } else {
+      cr_assert(strstr(exchange->body, "\"content\":null") != NULL, "%s", exchange->body);
+      cr_assert(strstr(exchange->body, "\"arguments\":\"{\\\"i\\\": 1, \\\"s\\\": "
+                                       "\\\"2\\\\n\\\"}\"}") != NULL,
+                "%s", exchange->body);
+    }
+    fake_exchange_free(exchange);
+  }
+}
+
 Test(chat, one_call_at_a_time) {
   fake_exchange_t *exchange = chat(TOOLS ",\"parallel_tool_calls\":false");
   answer(CALL_F CALL_G, FINISH_STOP);
@@ -469,6 +496,7 @@ Test(chat, formats_are_found_in_the_template) {
     const char *words, *format;
   } rows[] = {{"<|start|>system<|message|>", "harmony"},
               {"<tool_call>", "hermes"},
+              {"<tool_call>\n<function=name>", "qwen3_coder"},
               {"[AVAILABLE_TOOLS]", "mistral"},
               {"Respond in the format {\"name\": function name, \"parameters\": dictionary of "
                "argument name and its value}",

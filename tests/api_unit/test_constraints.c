@@ -202,12 +202,59 @@ Test(constraints, every_format_writes_what_it_reads) {
     char text[512];
     const char *before = format->before_all ? format->before_all : "";
     const char *behind = format->behind_all ? format->behind_all : "";
-    snprintf(text, sizeof text, "%s%sf%s{\"a\": 1}%s%s%sg%s{}%s%s", before, format->begin_name,
-             format->end_name, format->end_call, format->between, format->begin_name,
-             format->end_name, format->end_call, behind);
+    const char *one = "{\"a\": 1}", *none = "{}";
+    if (format->in_tags) one = "<parameter=a>\n1\n</parameter>\n</function>", none = "</function>";
+    snprintf(text, sizeof text, "%s%sf%s%s%s%s%sg%s%s%s%s", before, format->begin_name,
+             format->end_name, one, format->end_call, format->between, format->begin_name,
+             format->end_name, none, format->end_call, behind);
     if (format->in_channels) *strstr(text, format->between) = '\0'; /* a call ends the turn */
     cr_assert(allows(text), "%s: %s", format->name, text);
     end(exchange);
+  }
+}
+
+#define TAGS(name, parameters)                                                                     \
+  "<tool_call>\n<function=" name ">\n" parameters "</function>\n</tool_call>"
+#define A(value) "<parameter=a>\n" value "\n</parameter>\n"
+
+Test(constraints, calls_in_tags) {
+  server.live->tool_format = tool_format_find("qwen3_coder");
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+  cr_assert(allows(TAGS("f", A("2"))));
+  cr_assert(!allows(TAGS("f", A("3"))));
+  cr_assert(!allows(TAGS("f", "")), "a is required");
+  cr_assert(!allows(TAGS("f", A("1") "<parameter=b>\n1\n</parameter>\n")));
+  cr_assert(!allows(TAGS("g", A("1"))), "g takes nothing");
+  end(exchange);
+  exchange = chat(TOOLS("") ",\"tool_choice\":" TOOL("g", ""));
+  cr_assert(allows(TAGS("g", "")));
+  cr_assert(!allows(TAGS("f", A("1"))));
+  end(exchange);
+  exchange = chat(TOOLS(",\"strict\":true"));
+  cr_assert(allows("so <function=f> " TAGS("f", A("1")) TAGS("g", "") " done"));
+  cr_assert(!allows(TAGS("f", A("x"))));
+  end(exchange);
+  /* a schema that cannot be enforced still means an object */
+  exchange = chat(",\"tool_choice\":\"required\",\"tools\":[" TOOL(
+      "f", ",\"parameters\":{\"type\":\"object\",\"maxLenght\":3}") "]");
+  cr_assert(allows(TAGS("f", A("any") "<parameter=b>\nthing\n</parameter>\n")));
+  cr_assert(!allows(TAGS("f", "any")));
+  end(exchange);
+}
+
+/* Text that the grammar lets through as text is not read as a call. */
+Test(constraints, a_call_without_its_mark_is_text_beside_strict_functions) {
+  server.live->tool_format = tool_format_find("qwen3_coder");
+  for (int strict = 0; strict < 2; strict++) {
+    fake_exchange_t *exchange = chat(strict ? TOOLS(",\"strict\":true") : TOOLS(""));
+    const char *text = "<function=f></function>";
+    for (const char *c = text; *c != '\0'; c++) {
+      fake_token(fake_engine.requests[0], *c, (char[]){*c, '\0'});
+    }
+    fake_done(fake_engine.requests[0], FINISH_STOP, "");
+    fake_deliver();
+    cr_assert((strstr(exchange->body, "tool_calls\":[{") == NULL) == strict, "%s", exchange->body);
+    fake_exchange_free(exchange);
   }
 }
 

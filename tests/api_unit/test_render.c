@@ -117,6 +117,27 @@ Test(render, buffers) {
   cr_assert_eq(buffer_detach(&buffer, &length), NULL);
 }
 
+Test(render, values_outlive_their_document) {
+  static const char text[] = "[0,{\"a\":[\"x\\u00e9\",1.5,null,[]],\"\":{},\"b\":\"\"},true]";
+  arena_t arena = {0};
+  json_doc_t *doc = NULL;
+  char *body = strdup(text);
+  cr_assert_eq(json_parse(body, strlen(body), &json_limits_request, &doc, NULL), 0);
+  const json_t *copy = arena_copy_json(&arena, json_next(json_first(json_root(doc))));
+  json_free(doc);
+  memset(body, 'x', strlen(body));
+  free(body);
+  cr_assert(copy != NULL && copy->type == JSON_OBJECT && json_next(copy) == NULL);
+  const json_t *a = json_get(copy, "a");
+  cr_assert(a->count == 4 && json_equals(json_first(a), "x\xc3\xa9"));
+  double number;
+  cr_assert(json_double(json_next(json_first(a)), &number) && number == 1.5);
+  cr_assert_eq(json_get(copy, "")->type, JSON_OBJECT);
+  cr_assert(json_equals(json_get(copy, "b"), "") && json_next(json_get(copy, "b")) == NULL);
+  cr_assert_eq(arena_copy_json(&arena, NULL), NULL);
+  arena_release(&arena);
+}
+
 Test(render, arenas) {
   arena_t arena = {0};
   for (size_t i = 1; i < 3000; i += 37) {

@@ -2,9 +2,15 @@
  * that whoever reads it back finds the schema's values. */
 #include "tests/grammar/rig.h"
 
+#include "server/buffer.h"
+#include "server/parser/output.h"
+
 #include <criterion/criterion.h>
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 TestSuite(parameters, .timeout = 120);
 
@@ -133,4 +139,124 @@ Test(parameters, what_is_refused) {
     cr_expect_eq(code, refused[i].code, "%s: %d %s", refused[i].schema, code, rig->error.message);
   }
   rig_free(rig);
+}
+
+/* -- generated, and read back ------------------------------------------------------------------ */
+
+typedef struct reader {
+  buffer_t arguments;
+  int calls, others;
+} reader_t;
+
+static void take(void *context, output_kind_t kind, const char *text, size_t length) {
+  reader_t *reader = context;
+  reader->calls += kind == OUTPUT_CALL_END;
+  reader->others += kind == OUTPUT_CONTENT;
+  if (kind == OUTPUT_CALL_TEXT) buffer_append(&reader->arguments, text, length);
+}
+
+/* The arguments of a call of `f` with these parameters, which end in </function>. */
+static reader_t read_back(const char *schema, const buffer_t *text) {
+  buffer_t tools = {0};
+  json_doc_t *doc;
+  error_t error;
+  reader_t reader = {0};
+  output_sink_t sink = {take, &reader};
+  buffer_text(&tools, "[{\"function\":{\"name\":\"f\",\"parameters\":");
+  buffer_text(&tools, schema);
+  buffer_text(&tools, "}}]");
+  cr_assert_eq(json_parse(tools.data, tools.length, &json_limits_request, &doc, &error), 0);
+  output_options_t options = {.tools = tool_format_find("qwen3_coder"),
+                              .functions = json_root(doc)};
+  output_parser_t *parser = output_parser_new(&options);
+  static const char open[] = "<tool_call>\n<function=f>\n", close[] = "\n</tool_call>";
+  output_parser_feed(parser, open, sizeof open - 1, &sink);
+  output_parser_feed(parser, text->data, text->length, &sink);
+  output_parser_feed(parser, close, sizeof close - 1, &sink);
+  output_parser_end(parser, &sink);
+  output_parser_free(parser);
+  json_free(doc);
+  buffer_free(&tools);
+  return reader;
+}
+
+/* The mask without short cuts is the same. */
+static void check_mask(rig_t *rig) {
+  uint32_t full[sizeof rig->row / sizeof *rig->row] = {0}, quick[sizeof full / sizeof *full] = {0};
+  cr_assert_eq(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
+  cr_assert_eq(matcher_walk(rig->matcher, rig->scratch, true, quick), 0);
+  cr_assert_eq(memcmp(full, quick, sizeof full), 0);
+}
+
+static bool feed_byte(rig_t *rig, buffer_t *text, uint8_t byte) {
+  if (grammar_matcher_accept(rig->matcher, rig->scratch, byte) != 0) return false;
+  buffer_char(text, (char)byte);
+  return true;
+}
+
+/* A random text of the grammar, which ends its values now and then: nothing else would. False when
+ * it has become too long. */
+static bool generate(rig_t *rig, uint64_t *state, buffer_t *text) {
+  enum { BYTES_MAX = 1500 };
+  static const char *const scripts[] = {"\n</parameter>\n",
+                                        "\n</parameter>\n",
+                                        "</function",
+                                        "\n<parameter",
+                                        "null",
+                                        "12",
+                                        "{\"a",
+                                        "[1",
+                                        "true\n"};
+  rig_start(rig);
+  while (!grammar_matcher_is_finished(rig->matcher)) {
+    if (text->length > BYTES_MAX) return false;
+    cr_assert(rig_fill(rig));
+    if (rig_random(state) % 16 == 0) check_mask(rig);
+    if (rig_random(state) % 4 == 0) {
+      const char *script = scripts[rig_random(state) % (sizeof scripts / sizeof *scripts)];
+      while (*script && feed_byte(rig, text, (uint8_t)*script)) script++;
+      continue;
+    }
+    uint8_t allowed[256];
+    int count = 0;
+    for (int b = 0; b < 256; b++) {
+      if (rig_allows(rig, b)) allowed[count++] = (uint8_t)b;
+    }
+    cr_assert_gt(count, 0);
+    cr_assert(feed_byte(rig, text, allowed[rig_random(state) % (uint64_t)count]));
+  }
+  return true;
+}
+
+/* Whatever the grammar writes is read back as arguments of the schema: those that the grammar of
+ * its JSON lets through. */
+Test(parameters, what_is_written_is_read_back) {
+  rig_t *rig = rig_new(), *oracle = rig_new();
+  uint64_t state = 0;
+  cr_assert_eq(getrandom(&state, sizeof state, 0), (ssize_t)sizeof state);
+  uint64_t seed = state;
+  int finished = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    if (!rows[i].schema) continue;
+    cr_assert_eq(compile(rig, rows[i].schema, false), 0);
+    cr_assert_eq(rig_schema(oracle, rows[i].schema), 0);
+    for (int round = 0; round < 40; round++) {
+      buffer_t text = {0};
+      if (generate(rig, &state, &text)) {
+        reader_t reader = read_back(rows[i].schema, &text);
+        buffer_char(&reader.arguments, '\0');
+        cr_assert(reader.calls == 1 && reader.others == 0, "seed %llu: %.*s",
+                  (unsigned long long)seed, (int)text.length, text.data);
+        cr_assert(rig_accepts(oracle, reader.arguments.data), "seed %llu: %s: %.*s: %s",
+                  (unsigned long long)seed, rows[i].schema, (int)text.length, text.data,
+                  reader.arguments.data);
+        buffer_free(&reader.arguments);
+        finished++;
+      }
+      buffer_free(&text);
+    }
+  }
+  cr_assert_gt(finished, 200);
+  rig_free(rig);
+  rig_free(oracle);
 }

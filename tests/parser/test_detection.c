@@ -10,10 +10,15 @@
 Test(detection, by_the_templates_of_the_families) {
   static const struct {
     const char *template, *tools, *reasoning; /* reasoning: as far as the template tells */
-  } rows[] = {{"qwen25", "hermes", NULL},   {"qwen3", "hermes", NULL},
-              {"smollm3", "json", NULL},    {"llama3", "llama3_json", NULL},
-              {"mistral", "mistral", NULL}, {"gpt_oss", "harmony", "harmony"},
-              {"granite", "json", NULL},    {"gemma3", NULL, NULL}};
+  } rows[] = {{"qwen25", "hermes", NULL},
+              {"qwen3", "hermes", NULL},
+              {"qwen3_coder", "qwen3_coder", NULL},
+              {"smollm3", "json", NULL},
+              {"llama3", "llama3_json", NULL},
+              {"mistral", "mistral", NULL},
+              {"gpt_oss", "harmony", "harmony"},
+              {"granite", "json", NULL},
+              {"gemma3", NULL, NULL}};
   tokenizer_t *tokenizer;
   error_t error = {0};
   cr_assert_eq(tokenizer_load("tests/fixtures/tiny", &tokenizer, &error), 0, "%s", error.message);

@@ -224,6 +224,11 @@ Test(output, every_format_cut_at_every_byte) {
 }
 
 /* A grammar writes calls in the format's own words: what it writes is read back. */
+static void write_arguments(buffer_t *text, const tool_format_t *format) {
+  buffer_text(text, format->in_tags ? "<parameter=city>\nZ\xc3\xbcrich\n</parameter>\n</function>"
+                                    : "{\"city\": \"Z\xc3\xbcrich\"}");
+}
+
 Test(output, formats_read_what_they_write) {
   for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
     buffer_t text = {0};
@@ -233,7 +238,7 @@ Test(output, formats_read_what_they_write) {
       buffer_text(&text, format->begin_name);
       buffer_text(&text, "get_weather");
       buffer_text(&text, format->end_name);
-      buffer_text(&text, "{\"city\": \"Z\xc3\xbcrich\"}");
+      write_arguments(&text, format);
       buffer_text(&text, format->end_call);
     }
     if (format->behind_all != NULL) buffer_text(&text, format->behind_all);
@@ -321,7 +326,7 @@ Test(output, random_texts) {
     for (int i = 0; i < count; i++) {
       buffer_text(&text, words[(size_t)rand() % (sizeof words / sizeof words[0])]);
     }
-    output_options_t options = {.tools = &tool_formats[rand() % 4],
+    output_options_t options = {.tools = &tool_formats[rand() % 6],
                                 .in_reasoning = rand() % 4 == 0,
                                 .one_call = rand() % 4 == 0};
     if (rand() % 2 == 0) options.reasoning = &reasoning_formats[rand() % 2];
