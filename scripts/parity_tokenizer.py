@@ -115,7 +115,10 @@ def compare_decode(driver, directory, tokenizer, name, all_ids):
         if got.decode() != want and "\ufffd" not in want:
             different += 1
             if different <= 2:
-                print(f"  {name}: decode: got {got.decode()[:60]!r}, reference {want[:60]!r}")
+                text = got.decode()
+                at = next((i for i, (g, w) in enumerate(zip(text, want)) if g != w), 10)
+                at = max(0, at - 10)
+                print(f"  {name}: decode: got {text[at:at + 40]!r}, reference {want[at:at + 40]!r}")
     return different
 
 

@@ -90,7 +90,7 @@ def categories():
 
 
 def word_characters():
-    tokenizer = Tokenizer(models.BPE({"x": 0}, []))
+    tokenizer = Tokenizer(models.BPE({}, []))  # only the added token gives an id
     tokenizer.add_tokens([AddedToken("[w]", single_word=True)])
     return {c for c in CODE_POINTS if not tokenizer.encode(chr(c) + "[w]").ids}
 

@@ -3,6 +3,7 @@
 #include "engine/text/unicode.h"
 
 #include <criterion/criterion.h>
+#include <ctype.h>
 #include <string.h>
 
 static unsigned count_class(uint8_t bit) {
@@ -45,6 +46,8 @@ Test(unicode, other_tables_have_pins_of_their_own) {
   cr_expect(unicode_extra('$') & EXTRA_PUNCT);
   cr_expect_not(unicode_extra(0x2E43) & EXTRA_PUNCT, "punctuation since Unicode 9");
   cr_expect(unicode_extra(0x200D) & EXTRA_WORD);
+  for (uint32_t c = 0; c < 128; c++)
+    cr_expect_eq((unicode_extra(c) & EXTRA_WORD) != 0, c == '_' || isalnum((int)c), "%c", (int)c);
   cr_expect_not(unicode_class(0x180E) & CLASS_SPACE);
   cr_expect(unicode_class(0x85) & CLASS_SPACE);
   cr_expect_eq(unicode_ccc(0x1E94A), 7, "in Unicode 9");
