@@ -142,6 +142,7 @@ bool token_walk_next(token_walk_t *w, token_span_t *span) {
     size_t start = match.start, stop = match.end;
     if (token->lstrip) start = spaces_before(w->text, start, w->gap_start);
     if (token->rstrip) stop = spaces_after(w->text, stop, w->length);
+    if (start >= stop) continue; /* nothing is left: an earlier token took it with its spaces */
     *span = (token_span_t){.gap_start = w->gap_start, .gap_end = w->gap_start, .has_token = true};
     if (w->gap_start < start) span->gap_end = start;
     span->index = match.index;

@@ -100,6 +100,9 @@ static int fill(load_t *load, token_matcher_t *m, bool normalized, normalizer_sc
                     *limit = text + length;
       if (normalized && !normalizer_run(&t->normalizer, scratch, &text, &length, &limit))
         return load_no_memory(load);
+      if (length == 0)
+        return load_fail(load, where, "the normalizer leaves nothing of the token with id %u",
+                         token->id);
       if (pass > 0) token_matcher_add(m, text, length, i);
       bytes += pass == 0 ? length : 0;
     }

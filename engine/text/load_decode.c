@@ -19,17 +19,16 @@ static int push_affix(load_t *load, const char *where, const json_t *id, int32_t
   return 0;
 }
 
-/* Puts new affixes around those that are there: a later processor works on the result of an
- * earlier one. */
+/* The ids of one processor. The reference gives a second one the parts of the first as if they were
+ * several texts. */
 static int wrap(load_t *load, const char *where, const int32_t *prefix, unsigned num_prefix,
                 const int32_t *suffix, unsigned num_suffix) {
   tokenizer_t *t = load->t;
-  if (t->num_prefix + num_prefix > AFFIX_IDS_MAX || t->num_suffix + num_suffix > AFFIX_IDS_MAX)
-    return load_fail(load, where, "more than %d ids", AFFIX_IDS_MAX);
-  memmove(t->prefix + num_prefix, t->prefix, t->num_prefix * sizeof *prefix);
+  if (t->num_prefix + t->num_suffix > 0)
+    return load_fail(load, where, "more than one processor that adds ids is not supported");
   memcpy(t->prefix, prefix, num_prefix * sizeof *prefix);
-  memcpy(t->suffix + t->num_suffix, suffix, num_suffix * sizeof *suffix);
-  t->num_prefix += num_prefix, t->num_suffix += num_suffix;
+  memcpy(t->suffix, suffix, num_suffix * sizeof *suffix);
+  t->num_prefix = num_prefix, t->num_suffix = num_suffix;
   return 0;
 }
 
@@ -189,6 +188,9 @@ static int decoder_component(load_t *load, const json_t *value, bool *fused) {
   else
     rc = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
   if (rc != 0) return rc;
+  bool after_bytes = d->num_steps > 0 && d->steps[d->num_steps - 1].kind == DECODE_BYTE_FALLBACK;
+  if (after_bytes && !*fused && step->kind != DECODE_BYTE_FALLBACK)
+    return load_fail(load, "decoder", "after ByteFallback only Fuse is supported");
   if (!*fused) return d->num_steps++, 0;
   if (step->kind != DECODE_STRIP || step->stop != 0 || d->strip_length != 0)
     return load_fail(load, "decoder", "after Fuse only one Strip at the start is supported");

@@ -133,13 +133,15 @@ int load_normalizer(load_t *load, const json_t *value) {
   return each_component(load, value, "normalizer", "normalizers", normalizer_component);
 }
 
+/* Takes the scanner's regex only when it succeeds. */
 static int add_step(load_t *load, const char *where, const scanner_t *scanner,
                     split_behavior_t behavior, bool invert) {
+  scanner_t made = *scanner;
+  if (load->t->pretokenizer.byte_level && !scanner_map_bytes(&made))
+    return load_fail(load, where, "this component is not supported after ByteLevel");
   pretokenizer_step_t *step = pretokenizer_add_step(&load->t->pretokenizer);
   if (step == NULL) return load_fail(load, where, "more than %d steps", PRETOKENIZER_STEPS_MAX);
-  step->scanner = *scanner, step->behavior = behavior, step->invert = invert;
-  if (load->t->pretokenizer.byte_level && !scanner_map_bytes(&step->scanner))
-    return load_fail(load, where, "this component is not supported after ByteLevel");
+  step->scanner = made, step->behavior = behavior, step->invert = invert;
   return 0;
 }
 
@@ -201,6 +203,36 @@ static int byte_level_component(load_t *load, const json_t *value, const char *w
   return rc;
 }
 
+/* "first" asks where in the raw text a piece begins. Refuses what moves that place in a way that is
+ * not followed here: text put in or taken away before it. */
+static int check_first(load_t *load, const char *where, const char *mark, size_t length) {
+  const pretokenizer_t *p = &load->t->pretokenizer;
+  const normalizer_t *n = &load->t->normalizer;
+  bool behind = p->num_steps > 0 || p->phases[p->num_phases - 1].prefix_length > 0;
+  if (p->num_phases > 1 || (behind && p->phases[0].prefix_length > 0))
+    return load_fail(load, where,
+                     "Metaspace: prepend_scheme \"first\" is not supported behind a "
+                     "component that changes the text");
+  for (unsigned i = 0; i < n->num_steps; i++) {
+    const normalizer_step_t *step = &n->steps[i];
+    const char *content = step->content;
+    bool single =
+        step->content_length > 0 && utf8_length((uint8_t)content[0]) == step->content_length;
+    bool marks = single && (content[0] == ' ' ||
+                            (step->content_length == length && memcmp(content, mark, length) == 0));
+    bool one_char = step->kind == NORMALIZE_REPLACE &&
+                    utf8_length((uint8_t)step->pattern[0]) == step->pattern_length;
+    bool replaces = step->kind == NORMALIZE_REPLACE || step->kind == NORMALIZE_SPACES;
+    if (step->kind == NORMALIZE_PREPEND || (step->kind == NORMALIZE_STRIP && step->strip_left) ||
+        ((step->kind == NORMALIZE_NFC || step->kind == NORMALIZE_CHARSMAP) && behind) ||
+        (replaces && !(one_char ? single : marks)))
+      return load_fail(load, where,
+                       "Metaspace: prepend_scheme \"first\" is not supported with a "
+                       "normalizer that may move the start of the text");
+  }
+  return 0;
+}
+
 static int metaspace_component(load_t *load, const json_t *value, const char *where) {
   const json_t *mark = load_field(value, "replacement"),
                *scheme = load_field(value, "prepend_scheme");
@@ -222,7 +254,8 @@ static int metaspace_component(load_t *load, const json_t *value, const char *wh
     prefix = PREFIX_NEVER;
   else if (scheme != NULL)
     return load_fail(load, where, "Metaspace: unknown prepend_scheme");
-  int rc = add_change(load, where, mark->text, mark->length, prefix, true);
+  int rc = prefix == PREFIX_FIRST ? check_first(load, where, mark->text, mark->length) : 0;
+  if (rc == 0) rc = add_change(load, where, mark->text, mark->length, prefix, true);
   if (rc == 0 && split && scanner_literal(mark->text, mark->length, &scanner))
     rc = add_step(load, where, &scanner, SPLIT_MERGED_WITH_NEXT, false);
   return rc;

@@ -56,6 +56,7 @@ static int read_files(load_t *load) {
   }
   load_close(&file);
   if (rc == 0) rc = load_config(load, legacy);
+  load->file = legacy ? "vocab.json" : "tokenizer.json";
   if (rc == 0) rc = load_added_finish(load);
   if (rc == 0 && decoder_compile(load->t) != 0) rc = load_no_memory(load);
   return rc;

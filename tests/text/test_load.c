@@ -81,6 +81,9 @@ static const broken_t broken[] = {
     {"\\\\p{N}{1,3}", "a*", "pre_tokenizer"},
     {"\\\\p{N}{1,3}", "(a", "pre_tokenizer"},
     {"{\"Regex\":\"\\\\p{N}{1,3}\"}", "{\"String\":\"\"}", "pre_tokenizer"},
+    {"\"Digits\",\"individual_digits\":true},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{N}{"
+     "1,3}",
+     "\"ByteLevel\"},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[^x]+y", "pre_tokenizer"},
     {"\"behavior\":\"Isolated\"", "\"behavior\":\"isolated\"", "pre_tokenizer"},
     {"\"behavior\":\"Isolated\",", "", "pre_tokenizer"},
     {"\"type\":\"Digits\"", "\"type\":\"Metaspace\",\"replacement\":\"ab\"", "pre_tokenizer"},
@@ -95,12 +98,22 @@ static const broken_t broken[] = {
     {"{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", "{\"SpecialToken\":{\"id\":\"<s>\"}}",
      "post_processor"},
     {"\"single\":[", "\"single\":[{\"Sequence\":{\"id\":\"A\"}},", "post_processor"},
+    {"\"post_processor\":{",
+     "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"BertProcessing\","
+     "\"cls\":[\"a\",0],\"sep\":[\"b\",1]},{\"type\":\"BertProcessing\",\"cls\":[\"a\",0],"
+     "\"sep\":[\"b\",1]}]},\"x\":{",
+     "post_processor"},
     {"\"type\":\"Fuse\"", "\"type\":\"CTC\"", "decoder"},
+    {"{\"type\":\"Fuse\"},", "{\"type\":\"ByteFallback\"},", "decoder"},
     {"\"start\":1", "\"start\":-1", "decoder"},
     {"\"stop\":0", "\"stop\":1", "decoder"},
     {"\"decoders\":[", "\"decoders\":[{\"type\":\"Fuse\"},", "decoder"},
     {"{\"String\":\"_\"}", "{\"Regex\":\"_\"}", "decoder"},
     {"\"content\":\"<s>\"", "\"content\":\"\"", "added_tokens"},
+    {"\"normalized\":false,\"special\":true}],\"normalizer\":{",
+     "\"normalized\":true,\"special\":true}],\"normalizer\":{\"type\":\"Replace\",\"pattern\":{"
+     "\"String\":\"<s>\"},\"content\":\"\"},\"x\":{",
+     "added_tokens"},
     {"\"content\":\"<s>\",", "", "added_tokens"},
     {"\"id\":5", "\"id\":-1", "added_tokens"},
     {"\"id\":5", "\"id\":99999999999", "added_tokens"},
