@@ -166,31 +166,58 @@ static void read_scaling(config_reader_t *reader, const family_t *family, rope_c
   if (rope->type == ROPE_YARN) read_yarn(reader, rope);
 }
 
+/* rope_scaling or rope_parameters; NULL when neither says anything. Beside each other the reference
+ * takes the first, but merges them where there are two sets of angles. */
+static const json_t *find_outer_dict(config_reader_t *reader, const family_t *family,
+                                     const char **name) {
+  static const char *const names[] = {"rope_scaling", "rope_parameters"};
+  const json_t *found = NULL;
+  *name = names[0];
+  for (int i = 0; i < 2; i++) {
+    const json_t *dict = json_get(reader->root, names[i]);
+    if (dict == NULL || dict->type == JSON_NULL) continue;
+    if (dict->type != JSON_OBJECT) {
+      config_refuse(reader, names[i], dict, "an object or null");
+    } else if (dict->count > 0 && found == NULL) {
+      found = dict;
+      *name = names[i];
+    } else if (dict->count > 0 && family->local_theta != 0) {
+      config_refuse(reader, names[i], dict, "absent or null beside rope_scaling for %s",
+                    family->architecture);
+    }
+  }
+  return found;
+}
+
 /* The dict of a kind of layer, or NULL. Its theta and partial factor win over the top level's. In a
  * nested dict every key is a kind of layer; a family with one set of angles takes full_attention
  * alone. A flat dict is that of the full layers. */
 static const json_t *find_dict(config_reader_t *reader, const family_t *family, bool sliding,
                                const char **name) {
-  const json_t *dict = json_get(reader->root, *name = "rope_parameters");
-  if (dict == NULL || dict->type == JSON_NULL) {
-    dict = json_get(reader->root, *name = "rope_scaling");
-  }
-  if (dict == NULL || dict->type == JSON_NULL) return NULL;
-  if (dict->type != JSON_OBJECT) {
-    config_refuse(reader, *name, dict, "an object or null");
-    return NULL;
-  }
+  const json_t *dict = find_outer_dict(reader, family, name);
+  if (dict == NULL || reader->status != 0) return NULL;
   const json_t *full = json_get(dict, "full_attention");
   const json_t *local = json_get(dict, "sliding_attention");
   if (full == NULL && local == NULL) return sliding ? NULL : dict;
   bool known = dict->count == (local != NULL ? 2U : 1U) && full != NULL &&
                full->type == JSON_OBJECT && (local == NULL || local->type == JSON_OBJECT);
   if (known && (family->local_theta != 0 || local == NULL)) return sliding ? local : full;
-  config_refuse(reader, "rope_parameters", dict, "%s",
+  config_refuse(reader, *name, dict, "%s",
                 family->local_theta != 0
                     ? "full_attention and sliding_attention, each an object"
                     : "one set for all layers; different angles per kind of layer are not");
   return NULL;
+}
+
+/* What the configuration class of gpt-oss takes when there is no dict. */
+static void take_oss_default(rope_config_t *rope, int64_t *original) {
+  rope->type = ROPE_YARN;
+  rope->factor = 32;
+  rope->beta_fast = 32;
+  rope->beta_slow = 1;
+  rope->truncate = false;
+  rope->attention_factor = 0.1 * log(rope->factor) + 1.0;
+  *original = 4096;
 }
 
 /* Angles of one kind of layer, beginning with what is in *rope. */
@@ -210,6 +237,12 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
     original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
     reader->status = inner.status;
+  } else if (family->expert_keys == EXPERTS_GPT_OSS) {
+    take_oss_default(rope, &original);
+  }
+  if (partial != 1.0 && !family->longrope) {
+    config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
+                  family->architecture);
   }
   /* Phi-3 writes it beside the dict, and there it wins. */
   original = config_int(reader, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);

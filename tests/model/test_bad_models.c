@@ -120,7 +120,8 @@ BAD_CONFIGS(
     {"rope_parameters",
      "{\"full_attention\": {\"rope_theta\": 1}, \"sliding_attention\": {\"rope_theta\": 2}}",
      "per kind of layer"},
-    {"partial_rotary_factor", "0.3", "rotated dimensions"})
+    {"rope_parameters", "7", "\"rope_parameters\" is 7"},
+    {"partial_rotary_factor", "0.5", "is 0.5, supported: 1 for LlamaForCausalLM"})
 
 #define CACHE_OF(type, bits)                                                                       \
   "{\"quant_method\": \"compressed-tensors\", \"kv_cache_scheme\": {\"num_bits\": " bits           \

@@ -184,6 +184,28 @@ Test(config, llama3_scaling_in_both_styles) {
   }
 }
 
+Test(config, rope_scaling_stands_before_rope_parameters) {
+  read_text("{\"architectures\":[\"LlamaForCausalLM\"],\"rope_theta\":500.0,"
+            "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7.0},"
+            "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}");
+  cr_assert(blueprint.rope.type == ROPE_LINEAR && blueprint.rope.theta == 500.0);
+  done();
+  read_text("{\"architectures\":[\"LlamaForCausalLM\"],\"rope_theta\":500.0,\"rope_scaling\":{},"
+            "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7.0}}");
+  cr_assert(blueprint.rope.type == ROPE_DEFAULT && blueprint.rope.theta == 7.0);
+  done();
+}
+
+Test(config, gpt_oss_has_yarn_without_a_word) {
+  read_text("{\"architectures\":[\"GptOssForCausalLM\"],\"rope_scaling\":null}");
+  const rope_config_t *rope = &blueprint.rope;
+  cr_assert(rope->type == ROPE_YARN && rope->factor == 32 && rope->original_max == 4096);
+  cr_assert(rope->beta_fast == 32 && rope->beta_slow == 1 && !rope->truncate);
+  cr_assert_float_eq(rope->attention_factor, 1.346573590, 1e-9);
+  cr_assert_eq(blueprint.max_model_len, 131072);
+  done();
+}
+
 Test(config, length_by_type_of_scaling) {
   static const struct {
     const char *scaling;
