@@ -307,7 +307,9 @@ parity:
 	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver
 	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
 
 # The CUDA kernels on the emulator, and what ptxas says of them.

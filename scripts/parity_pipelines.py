@@ -28,9 +28,9 @@ BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Con
 REGEXES = [tp.R1, tp.R1_ALIAS, tp.R2, tp.R3, tp.R3_ALIAS, tp.CL100K, tp.R4, tp.R5, tp.R6, tp.R7,
            tp.CJK, r"\p{N}{1,3}", r"\p{N}", r"[\r\n]", r"\s?\p{L}+", r"\s+$", r"[0-9][0-9][0-9]",
            r"(?:\r?\n)+", r"[^\s,.!?]+", r" ?[^\s]+"]
-CONTENTS = ["<a>", "<ab>", "<a><b>", "ab", "b", " b", "the", "é", "\u00e9t", "e\u0301", "  ", "    ",
-            "\n", "\n\n", "1", "12", MARK, MARK + "x", "<|x|>", "A", "Ab", "\u212b", "\ufb01", ".",
-            "\t", "中", "x ", "\u0120", "<0x41>", "foo bar"]
+CONTENTS = ["<a>", "<ab>", "<a><b>", "ab", "b", " b", "the", "é", "\u00e9t", "e\u0301", "  ",
+            "    ", "\n", "\n\n", "1", "12", MARK, MARK + "x", "<|x|>", "A", "Ab", "\u212b",
+            "\ufb01", ".", "\t", "中", "x ", "\u0120", "<0x41>", "foo bar"]
 
 
 def flip(rng, p=0.5):
@@ -129,8 +129,7 @@ def processor(rng, added, vocab):
         name, ident = rng.choice(sorted(vocab.items()))
         made.append(rng.choices([
             template(rng, added, vocab),
-            {"type": "ByteLevel", "add_prefix_space": flip(rng), "trim_offsets": flip(rng),
-             "use_regex": flip(rng)},
+            byte_level(rng),
             {"type": "RobertaProcessing", "cls": [name, ident], "sep": [name, ident],
              "trim_offsets": flip(rng), "add_prefix_space": flip(rng)},
             {"type": "BertProcessing", "cls": [name, ident], "sep": [name, ident]},
@@ -142,8 +141,7 @@ def processor(rng, added, vocab):
 
 
 def decoder(rng, kind):
-    common = {"bytes": {"type": "ByteLevel", "add_prefix_space": flip(rng), "trim_offsets": flip(rng),
-                        "use_regex": flip(rng)}}.get(kind) or metaspace(rng)
+    common = byte_level(rng) if kind == "bytes" else metaspace(rng)
     if flip(rng, 0.5):
         return common
     steps = [rng.choices([
@@ -271,8 +269,8 @@ def main():
             refused[result] += 1
         elif any(result):
             failed += 1
-            print(f"FAIL {index}: {result[0]} texts, {result[1]} strings, {result[2]} decoded differ: "
-                  f"{json.dumps(describe(file), ensure_ascii=False)}", flush=True)
+            print(f"FAIL {index}: {result[0]} texts, {result[1]} strings, {result[2]} decoded "
+                  f"differ: {json.dumps(describe(file), ensure_ascii=False)}", flush=True)
         else:
             same += 1
     for reason, times in refused.most_common():
