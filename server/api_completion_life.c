@@ -9,6 +9,7 @@
 #include "server/metrics.h"
 #include "server/sse.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -160,7 +161,7 @@ const char *completion_model_name(const completion_t *completion) {
 static void fill_log(completion_t *completion) {
   static const char *const finish[] = {NULL, "stop", "length", "abort", "error"};
   exchange_log_t *log = &completion->exchange->log;
-  log->model = completion->server->live->names[0];
+  snprintf(log->model, sizeof log->model, "%s", completion_model_name(completion));
   if (!completion->admitted) return;
   const choice_t *first = &completion->choices[0];
   log->finish = finish[first->finish];

@@ -220,8 +220,8 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   text_field(&line, "id", access->id);
   text_field(&line, "peer", access->peer);
   text_field(&line, "key", access->key);
-  if (log->model != NULL) {
-    char model[64], escaped[128] = "";
+  if (log->model[0] != '\0') {
+    char model[LOG_MODEL_MAX], escaped[128] = "";
     error_quote(model, sizeof model, log->model, strlen(log->model));
     json_escape(escaped, sizeof escaped - 1, model, strlen(model));
     text_field(&line, "model", escaped);

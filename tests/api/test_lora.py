@@ -68,6 +68,8 @@ def test_adapters_of_the_configuration(start, tmp_path):
         answer = server.post("/v1/completions", {**BODY, "model": name, **salted})
         assert answer.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, name
     assert server.post("/v1/completions", {**BODY, "model": "three"}).status == 404
+    lines = [line for line in server.log().splitlines() if '"model":"two"' in line]
+    assert lines and all('"status":200' in line for line in lines), "the log names the adapter"
 
 
 def test_adapters_at_run_time(start, tmp_path):

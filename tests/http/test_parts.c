@@ -345,7 +345,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
   error_t error = {0};
   cr_expect_eq(json_parse(line, strlen(line), &json_limits_request, &doc, &error), 0, "%s", line);
   json_free(doc);
-  exchange_log_t none = {NULL, NULL, false, -1, -1, -1, -1, -1, -1};
+  exchange_log_t none = {NULL, "", false, -1, -1, -1, -1, -1, -1};
   access_t small = {.id = "i", .method = "GET", .route = "/health", .status = 200, .log = &none};
   log_access_format(&small, false, "T", line, sizeof line);
   cr_expect_str_eq(line, "T request status=200 method=GET route=/health e2e_ms=0.0 bytes_in=0 "
