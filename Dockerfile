@@ -3,6 +3,7 @@
 #   docker run --rm -p 127.0.0.1:8000:8000 -v /path/to/model:/model:ro inferd serve /model
 # The container listens on all its addresses without keys, so publish the port on loopback only, or
 # give keys: -e INFERD_API_KEY=...
+# `docker stop` waits 10 s, a drain takes up to 60: --stop-timeout 70 lets requests finish.
 # With a GPU, from CUDA 13 images (devel has nvcc, runtime has cuBLASLt):
 #   docker build --build-arg BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 \
 #     --build-arg RUNTIME=nvidia/cuda:13.0.1-runtime-ubuntu24.04 -t inferd:cuda .
