@@ -8,8 +8,9 @@
  * of the warp when it is one warp. Named barriers and mbarriers count as the whole block's: a race
  * between them may be missed, none is invented. A wgmma reads its operands from its issue until it
  * was awaited, and holds its accumulators so long; what it reads must have come by a bulk copy, or
- * its writer must have fenced the proxies. In device memory a word that one block wrote is no
- * other block's in the same launch, unless an atomic operation stands between.
+ * its writer must have fenced the proxies. Atomic operations may meet each other, not other
+ * accesses. In device memory a word that one block wrote is no other block's in the same launch,
+ * unless an atomic operation stands between.
  */
 #include "emu_check.h"
 #include "emu_runtime.h"
@@ -24,12 +25,18 @@ extern "C" char __executable_start, _end;
 
 namespace emu {
 
-/* What is known of a byte of shared memory. Times are those of the last access. */
+/* Accesses of one kind since the last barrier, or the last one before it. */
+struct Accesses {
+  uint32_t time;
+  uint16_t thread;
+  bool lanes, warps; /* of several lanes of a warp, of several warps */
+};
+
+/* What is known of a byte of shared memory, or a word of device memory. */
 struct Cell {
-  uint32_t written, read, filled; /* filled: last write of a value */
-  uint16_t writer, reader;
-  bool lanes, warps; /* read by several lanes of a warp, by several warps */
-  bool generic;      /* written by a thread itself, not by a bulk copy */
+  Accesses written, read, updated; /* updated: by atomic operations */
+  uint32_t filled;                 /* last write of a value */
+  bool generic;                    /* written by a thread itself, not by a bulk copy */
 };
 
 /* What is known of a block's shared memory. */
@@ -118,35 +125,50 @@ static std::string place(const void *pc) {
   return line[0] ? line : "?";
 }
 
-static void check_cell(const Block *b, Cell &c, const char *where, size_t offset, bool writes,
-                       const void *pc) {
+/* Whether no barrier parts the accesses from the running thread. */
+static bool is_before_barrier(const Block *b, const Accesses &a) {
   const Fiber *f = self();
-  const uint16_t me = (uint16_t)f->linear;
-  const uint32_t warp_synced = f->home->synced;
-  const char *what = writes ? "write to" : "read of";
-  const bool own_warp = c.writer / 32u == f->warp;
-  /* Two threads may write one value to a word of device memory, as marking a set does. */
-  const bool marks = writes && where[0] == 'd';
-  if (!marks && c.written >= b->synced && c.writer != me && !(own_warp && c.written < warp_synced))
-    fail("race: %s %s memory at offset %zu, written by thread %u since the last barrier, %s", what,
-         where, offset, c.writer, place(pc).c_str());
-  const bool same_warp = c.reader / 32u == f->warp;
-  const bool before = c.read < b->synced || (!c.warps && same_warp && c.read < warp_synced);
-  if (writes) {
-    if (!before && (c.warps || !same_warp || c.lanes || c.reader != me))
-      fail("race: write to %s memory at offset %zu, read by thread %u since the last barrier, %s",
-           where, offset, c.reader, place(pc).c_str());
-    c.written = c.filled = now;
-    c.writer = me;
-    c.generic = true;
-    return;
-  }
-  if (c.filled < b->begun)
+  return a.time >= b->synced && (a.warps || a.thread / 32u != f->warp || a.time >= f->home->synced);
+}
+/* Whether some of them are another thread's and meet the running one. */
+static bool meets(const Block *b, const Accesses &a) {
+  return is_before_barrier(b, a) && (a.lanes || a.warps || a.thread != self()->linear);
+}
+static void note(const Block *b, Accesses &a) {
+  const Fiber *f = self();
+  const bool with_others = meets(b, a), same_warp = a.thread / 32u == f->warp;
+  if (!is_before_barrier(b, a)) a.lanes = a.warps = false;
+  if (with_others && a.thread != f->linear) (same_warp ? a.lanes : a.warps) = true;
+  a.time = now;
+  a.thread = (uint16_t)f->linear;
+}
+
+enum Access { READ, WRITE, UPDATE };
+
+static void check_cell(const Block *b, Cell &c, const char *where, size_t offset, Access access,
+                       const void *pc) {
+  static const char *const names[] = {"read of", "write to", "atomic operation on"};
+  const struct {
+    const Accesses &accesses;
+    const char *name;
+    bool harmless;
+  } others[] = {
+      /* Two threads may write one value to a word of device memory, as marking a set does. */
+      {c.written, "written", access == WRITE && where[0] == 'd'},
+      {c.updated, "atomic operation", access == UPDATE},
+      {c.read, "read", access == READ},
+  };
+  for (const auto &other : others)
+    if (!other.harmless && meets(b, other.accesses))
+      fail("race: %s %s memory at offset %zu, %s by thread %u since the last barrier, %s",
+           names[access], where, offset, other.name, other.accesses.thread, place(pc).c_str());
+  if (access == READ && c.filled < b->begun)
     fail("read of shared memory at offset %zu that nobody wrote, %s", offset, place(pc).c_str());
-  if (before) c.lanes = c.warps = false;
-  if (!before && c.reader != me) (same_warp ? c.lanes : c.warps) = true;
-  c.read = now;
-  c.reader = me;
+  if (access == READ) return note(b, c.read);
+  c.filled = now;
+  if (access == UPDATE) return note(b, c.updated);
+  c.written = {now, (uint16_t)self()->linear, false, false};
+  c.generic = true;
 }
 
 /* Whether the access is to what belongs to the thread or the program itself. */
@@ -172,8 +194,33 @@ static void check_word(const Fiber *f, uint64_t &writer, uint64_t mine, const vo
   if (writes) writer = mine;
 }
 
+/* The running block as a writer. */
+static uint64_t running_block() {
+  const Fiber *f = self();
+  const dim3 &grid = f->grid_size;
+  const uint64_t block = f->block.x + (uint64_t)grid.x * (f->block.y + grid.y * f->block.z);
+  return launch_number << 32 | (block + 1);
+}
+
+static Page &page_of(uintptr_t word) {
+  std::unique_ptr<Page> &page = pages()[word / PAGE_WORDS];
+  if (!page) page.reset(new Page);
+  return *page;
+}
+
+/* Among the threads of the running block. */
+static void check_threads(uintptr_t word, Access access, const void *pc) {
+  Page &page = page_of(word);
+  const uint64_t mine = running_block();
+  Cell &cell = page.cell[word % PAGE_WORDS];
+  if (page.owner[word % PAGE_WORDS] != mine) cell = Cell();
+  page.owner[word % PAGE_WORDS] = mine;
+  cell.filled = now;
+  check_cell(self()->owner, cell, "device", word * 4, access, pc);
+}
+
 static void check_device(uintptr_t p, size_t size, bool writes, const void *pc) {
-  Fiber *f = self();
+  const Fiber *f = self();
   const void *address = reinterpret_cast<const void *>(p);
   if (is_private(f, p)) return;
   if (!is_inside(runtime().device, address, size)) {
@@ -181,22 +228,13 @@ static void check_device(uintptr_t p, size_t size, bool writes, const void *pc) 
     fail("%s of %zu bytes at %p, which is not in device memory, %s", writes ? "write" : "read",
          size, address, place(pc).c_str());
   }
-  const dim3 &grid = f->grid_size;
-  const uint64_t block = f->block.x + (uint64_t)grid.x * (f->block.y + grid.y * f->block.z);
-  const uint64_t mine = launch_number << 32 | (block + 1);
+  const uint64_t mine = running_block();
   for (uintptr_t word = p / 4; word <= (p + size - 1) / 4; word++) {
-    std::unique_ptr<Page> &page = pages()[word / PAGE_WORDS];
-    if (!page) page.reset(new Page);
     /* Parts of a word may be several blocks': only whole words are told apart. */
-    uint64_t &writer = page->writer[word % PAGE_WORDS];
+    uint64_t &writer = page_of(word).writer[word % PAGE_WORDS];
     if (size >= 4 || writer >> 32 != launch_number)
       check_word(f, writer, mine, address, writes, pc);
-    if (size < 4 || f->owner->uses_atomics) continue;
-    Cell &cell = page->cell[word % PAGE_WORDS];
-    if (page->owner[word % PAGE_WORDS] != mine) cell = Cell();
-    page->owner[word % PAGE_WORDS] = mine;
-    cell.filled = now;
-    check_cell(f->owner, cell, "device", word * 4, writes, pc);
+    if (size >= 4) check_threads(word, writes ? WRITE : READ, pc);
   }
 }
 
@@ -209,14 +247,13 @@ void check_operand(const void *p, size_t size, bool begins) {
       mine.products[i / OPERAND_BYTES] =
           (uint16_t)(mine.products[i / OPERAND_BYTES] + (begins ? 1 : -1));
     Cell &c = mine.cell[i];
-    if (begins && c.generic && c.written >= mine.proxy_fence[c.writer])
+    if (begins && c.generic && c.written.time >= mine.proxy_fence[c.written.thread])
       fail("wgmma reads shared memory at offset %zu, written by thread %u without "
            "fence_proxy_async since",
-           i, c.writer);
+           i, c.written.thread);
     if (begins) continue;
-    c.read = now;
-    c.reader = (uint16_t)self()->linear;
-    c.warps = true; /* only a barrier of the block is enough */
+    /* Only a barrier of the block is enough. */
+    c.read = {now, (uint16_t)self()->linear, c.read.lanes, true};
   }
 }
 
@@ -230,7 +267,7 @@ void check_memory_access(const void *p, size_t size, bool writes, const void *pc
       if (writes && mine.products[i / OPERAND_BYTES])
         fail("race: write to shared memory at offset %zu, which a wgmma in flight reads, %s", i,
              place(pc).c_str());
-      check_cell(b, mine.cell[i], "shared", i, writes, pc);
+      check_cell(b, mine.cell[i], "shared", i, writes ? WRITE : READ, pc);
     }
     return;
   }
@@ -243,16 +280,20 @@ void check_memory_access(const void *p, size_t size, bool writes, const void *pc
   check_device(reinterpret_cast<uintptr_t>(p), size, writes, pc);
 }
 
-static void check_atomic(const volatile void *p, size_t size) {
+static void check_atomic(const volatile void *p, size_t size, const void *pc) {
   if (!current) return;
   Block *b = self()->owner;
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(b->shared);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+  const uintptr_t offset = address - reinterpret_cast<uintptr_t>(b->shared);
   if (offset >= SHARED_BYTES) {
     b->uses_atomics = 1;
+    for (uintptr_t word = address / 4; word < (address + size) / 4; word++)
+      check_threads(word, UPDATE, pc);
     return;
   }
   Shadow &mine = shadow_of(b);
-  for (size_t i = 0; i < size; i++) mine.cell[offset + i].filled = now;
+  for (size_t i = offset; i < offset + size; i++)
+    check_cell(b, mine.cell[i], "shared", i, UPDATE, pc);
 }
 
 } // namespace emu
@@ -274,23 +315,23 @@ static void check_atomic(const volatile void *p, size_t size) {
   }
 #define HOOK_ATOMIC(N, T)                                                                          \
   T __tsan_atomic##N##_load(const volatile T *p, int) {                                            \
-    emu::check_atomic(p, sizeof(T));                                                               \
+    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
   }                                                                                                \
   void __tsan_atomic##N##_store(volatile T *p, T v, int) {                                         \
-    emu::check_atomic(p, sizeof(T));                                                               \
+    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
     __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                \
   T __tsan_atomic##N##_exchange(volatile T *p, T v, int) {                                         \
-    emu::check_atomic(p, sizeof(T));                                                               \
+    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
     return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                            \
   }                                                                                                \
   T __tsan_atomic##N##_fetch_add(volatile T *p, T v, int) {                                        \
-    emu::check_atomic(p, sizeof(T));                                                               \
+    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
     return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                             \
   }                                                                                                \
   int __tsan_atomic##N##_compare_exchange_strong(volatile T *p, T *expected, T v, int, int) {      \
-    emu::check_atomic(p, sizeof(T));                                                               \
+    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
     return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                                \
   int __tsan_atomic##N##_compare_exchange_weak(volatile T *p, T *expected, T v, int a, int b) {    \

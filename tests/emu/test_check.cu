@@ -77,6 +77,41 @@ __global__ void reads_pointer(const int *p, int *out) {
   out[threadIdx.x] = *p;
 }
 
+/* An atomic operation orders the word itself, nothing else and no plain access. */
+__global__ void adds_without_barrier(int *out) {
+  out[threadIdx.x] = 0;
+  atomicAdd(&out[63 - threadIdx.x], 1);
+}
+__global__ void reads_sum_without_barrier(int *out) {
+  atomicAdd(&out[threadIdx.x / 2], 1);
+  out[64 + threadIdx.x] = out[threadIdx.x / 4];
+}
+__global__ void reads_shared_sum_without_barrier(int *out) {
+  SHARED(sum, int);
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  atomicAdd(&sum, 1);
+  out[threadIdx.x] = sum;
+}
+__global__ void hands_over_behind_an_atomic(int *out) {
+  atomicAdd(&out[0], 1);
+  out[64 + threadIdx.x] = 1;
+  __syncthreads();
+  out[64 + threadIdx.x] = out[127 - threadIdx.x];
+}
+
+TEST(atomic_operations) {
+  device_array<int> out(std::vector<int>(128));
+  EXPECT_REPORT(LAUNCH(adds_without_barrier, (1), (64), 0, nullptr, out.p), "race",
+                "atomic operation", "device memory");
+  EXPECT_REPORT(LAUNCH(reads_sum_without_barrier, (1), (64), 0, nullptr, out.p), "race",
+                "atomic operation", "device memory");
+  EXPECT_REPORT(LAUNCH(reads_shared_sum_without_barrier, (1), (64), 0, nullptr, out.p), "race",
+                "atomic operation", "shared memory");
+  EXPECT_REPORT(LAUNCH(hands_over_behind_an_atomic, (1), (64), 0, nullptr, out.p), "race",
+                "device memory", "test_check.cu:");
+}
+
 TEST(device_memory) {
   device_array<int> out(64);
   static int *host = new int(3);
@@ -120,6 +155,22 @@ TEST(launches_that_overlap) {
   check_that(out.get()[5] == 1, "an early read of what another launch wrote");
 }
 
+/* A warp counts, one lane clears the count; then the block counts. */
+__global__ void counts(int *out) {
+  SHARED(sum, int);
+  if (threadIdx.x < 32) {
+    atomicAdd(&out[64], 1);
+    __syncwarp();
+    if (threadIdx.x == 5) out[65] = out[64], out[64] = 0;
+  }
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  atomicAdd(&sum, 1);
+  atomicAdd(&out[64], 1);
+  __syncthreads();
+  out[threadIdx.x] = sum + out[64] + out[65];
+}
+
 /* Blocks add to a counter, and the last one reads what all of them wrote. */
 __global__ void last_block_sums(int *parts, int *ticket, int *out) {
   SHARED(last, int);
@@ -148,4 +199,7 @@ TEST(right_kernels_are_not_reported) {
   bool right = true;
   for (int i = 0; i < 64; i++) right = right && got[i] == 4 * ((63 - i) ^ 1);
   check_that(right, "sums of all blocks");
+  device_array<int> counted(std::vector<int>(66));
+  MUST(LAUNCH(counts, (1), (64), 0, nullptr, counted.p));
+  check_that(counted.get()[9] == 64 + 64 + 32, "counts");
 }
