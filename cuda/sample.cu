@@ -79,19 +79,18 @@ GPU_FN void scan_row(sample_work_t &w) {
   w.best_id = block_total<int32_t>(has_nan) > 0 ? -1 : best.id;
 }
 
-/* All probability to the ids at +infinity, evenly. */
+/* All probability to the ids at +infinity, evenly. A thread scans the ids that it has written. */
 GPU_FN void resolve_infinity(sample_work_t &w) {
   if (w.max != INFINITY) return;
   for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS)
     w.logits[i] = w.logits[i] == INFINITY ? 0.0f : -INFINITY;
-  __syncthreads();
   scan_row(w);
 }
 
+/* Each thread the ids that it scans. */
 GPU_FN void apply_mask(const sample_work_t &w, const uint32_t *mask) {
   for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS)
     if ((mask[i / 32] >> (i % 32) & 1) == 0) w.logits[i] = -INFINITY;
-  __syncthreads();
 }
 
 /* ---- changes to the row ---- */
@@ -114,7 +113,6 @@ GPU_FN void apply_bad_words(const sample_work_t &w, const gpu_sample_row_t &row)
       matches = history_id(row, row.num_prompt + row.num_output - prefix + j) == word[1 + j];
     if (matches) w.logits[word[1 + prefix]] = -INFINITY;
   }
-  __syncthreads();
 }
 
 /* True when the grammar allows nothing but suppressed ids: these are then lifted. */
@@ -140,7 +138,6 @@ GPU_FN void apply_suppressed(const sample_work_t &w, const gpu_sample_row_t &row
   if (row.num_suppressed == 0 || only_suppressed_allowed(w, row)) return;
   for (int i = threadIdx.x; i < row.num_suppressed; i += SAMPLE_THREADS)
     if (valid_id(w, row.suppressed_ids[i])) w.logits[row.suppressed_ids[i]] = -INFINITY;
-  __syncthreads();
 }
 
 GPU_FN void apply_bias(const sample_work_t &w, const gpu_sample_row_t &row) {
@@ -202,6 +199,7 @@ GPU_FN void apply_changes(sample_work_t &w, const gpu_sample_row_t &row) {
   if (row.allowed_ids) apply_mask(w, row.allowed_ids);
   apply_bad_words(w, row);
   apply_suppressed(w, row);
+  __syncthreads(); /* so far all write -infinity, and none reads the row */
   apply_bias(w, row);
   apply_penalties(w, row);
   scan_row(w);
@@ -267,9 +265,8 @@ GPU_FN selection_t select_weight(const sample_work_t &w, float cut, float scale,
       weight = last_above;
     }
     __syncthreads();
-    prefix = prefix << 8 | chosen;
+    prefix = prefix << 8 | chosen; /* written next behind two more barriers */
     above = weight;
-    __syncthreads();
   }
   return {order_value(prefix), above};
 }

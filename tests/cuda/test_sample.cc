@@ -258,6 +258,21 @@ TEST(sample_changes) {
   }
 }
 
+/* Equal tokens of the history are different threads': each is penalised once, by all its counts. */
+TEST(sample_penalties_by_counts) {
+  for (int times = 2; times <= 40; times += 1 + random_below(9)) {
+    sample_case c(700, 1);
+    const int32_t often = random_below(350), next = 350 + random_below(350);
+    c.row.temperature = 0, c.row.frequency_penalty = 0.5f;
+    c.logits[often] = 10 + 0.5f * (float)times, c.logits[next] = 10.25f; /* 10 is left */
+    for (int i = 0; i < times + 20; i++) c.prompt.push_back(random_below(700));
+    for (int i = 0; i < times; i++) c.output.push_back(often);
+    check_sample(c, "counts of " + std::to_string(times));
+    c.row.repetition_penalty = 1.01f;
+    check_sample(c, "counts and repetition of " + std::to_string(times));
+  }
+}
+
 TEST(sample_suppressed_lifted) { /* a finished grammar ends before min_tokens */
   sample_case c(100, 4);
   c.mask = {1u << 7, 0, 0, 0};
