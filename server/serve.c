@@ -438,6 +438,15 @@ static void limit_stop(const daemon_t *daemon) {
   alarm(daemon->hangs || daemon->exit_status == EXIT_DEVICE_LOST ? STOP_FAILED_S : STOP_S);
 }
 
+/* Told to stop while the model is loading, which may take minutes: no request is with the engine,
+ * and nothing that its thread does outlives the process. */
+static void leave_loading(const daemon_t *daemon) {
+  http_stop(daemon->server.http);
+  log_line(LOG_INFO, "stop", "stopped while loading");
+  log_close();
+  _exit(daemon->exit_status);
+}
+
 /* Every request comes back from the engine before its memory goes; work in libuv's pool finishes
  * while the loop runs. */
 static void tear_down(daemon_t *daemon) {
@@ -482,6 +491,7 @@ int serve_run(config_t *config) {
   rc = set_up(&daemon, config, &error);
   if (rc == 0) {
     run(&daemon);
+    if (engine_state(daemon.server.engine) == ENGINE_LOADING) leave_loading(&daemon);
   } else {
     log_line(LOG_ERROR, "start", "%s", error.message);
     daemon.exit_status = error_exit_code(rc);

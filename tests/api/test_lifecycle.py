@@ -366,6 +366,19 @@ def test_drain_timeout(start, tmp_path):
         assert len(stream.chunks_seen) < 7000
 
 
+def test_sigterm_does_not_wait_for_a_model(inferd, tmp_path):
+    """What is still loading has no request to finish: the end comes at once, and is a clean one."""
+    model = dummy_model(tmp_path / "large", hidden_size=2048, intermediate_size=8192,
+                        num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8)
+    path = tmp_path / "s.sock"
+    server = Server(inferd, model, "--load-format", "dummy", uds=path, wait=False)
+    wait_until(lambda: "kv cache" in server.log(), "the load to begin")
+    assert server.get("/readyz").json["status"] == "loading"
+    assert server.stop() == 0, server.log()
+    assert "stopped" in server.log() and "grammars" not in server.log(), "it loaded to the end"
+    assert not path.exists()
+
+
 def test_sigint_drains_too(start):
     server = start(DEMO)
     server.process.send_signal(signal.SIGINT)
