@@ -1,7 +1,7 @@
 /* api_tokenize.c: /tokenize and /detokenize.
  *
- * Reading and answering on the loop thread, parsing and tokenising in libuv's pool. A job has its
- * own copy of the body, so the client may go at any time; the answer is then dropped.
+ * Reading and answering on the loop thread, parsing and tokenising in libuv's pool. A job has taken
+ * over the body, so the client may go at any time; the answer is then dropped.
  */
 #include "server/api_chat.h"
 #include "server/json.h"
@@ -261,20 +261,18 @@ static void start(exchange_t *exchange, bool decode_ids) {
   }
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   tokenize_job_t *job = calloc(1, sizeof *job);
-  char *body = malloc(exchange->body_length + 1);
-  if (job == NULL || body == NULL) {
+  size_t body_length = exchange->body_length;
+  char *body = job != NULL ? exchange_take_body(exchange) : NULL;
+  if (body == NULL) {
     free(job);
-    free(body);
     reply_no_memory(exchange);
     return;
   }
-  memcpy(body, exchange->body, exchange->body_length);
-  body[exchange->body_length] = '\0';
   *job = (tokenize_job_t){.server = server,
                           .exchange = exchange,
                           .decode = decode_ids,
                           .body = body,
-                          .body_length = exchange->body_length,
+                          .body_length = body_length,
                           .vocab_size = info->vocab_size,
                           .max_model_len = info->max_model_len,
                           .tokenizer = engine_tokenizer(server->engine)};

@@ -36,7 +36,7 @@ struct exchange {
   const struct route *route;
   const char *method;    /* "GET", "POST", "HEAD" ... */
   const char *path_tail; /* prefix routes: percent-decoded rest, e.g. a model id; else "" */
-  const char *body;      /* whole body, NUL behind it; lives until the exchange ends */
+  const char *body;      /* whole body, NUL behind it; until it is taken or dropped */
   size_t body_length;
   uint64_t arrival_ns; /* monotonic: body complete */
   uint64_t tenant;     /* hash of the API key; 0 without keys */
@@ -51,6 +51,13 @@ struct exchange {
 
 /* Request header value or NULL; the name is case-insensitive. */
 const char *exchange_request_header(const exchange_t *exchange, const char *name);
+/* Hands the body over: malloc'ed, NUL behind it, now the handler's to free(). It counts against the
+ * limit on all bodies until exchange_drop_body or the end of the exchange. NULL = short memory. */
+char *exchange_take_body(exchange_t *exchange);
+/* Nobody needs the body any more: it is not counted, and freed unless it was taken. An answer may
+ * take minutes, and a long prompt would otherwise stay for all of them. */
+void exchange_drop_body(exchange_t *exchange);
+
 /* Adds a response header; call before the reply or the stream begins. Values are copied. */
 void exchange_header(exchange_t *exchange, const char *name, const char *value);
 

@@ -14,6 +14,27 @@ static http_exchange_t *exchange_of(const exchange_t *public) {
   return (http_exchange_t *)(uintptr_t) public;
 }
 
+/* ---- the body ---- */
+
+char *exchange_take_body(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  char *body = exchange->body != NULL ? exchange->body : calloc(1, 1);
+  exchange->body = NULL;
+  public->body = "";
+  public->body_length = 0;
+  return body;
+}
+
+void exchange_drop_body(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  limit_body_give(exchange->http->limit, exchange->body_budget);
+  exchange->body_budget = 0;
+  free(exchange->body);
+  exchange->body = NULL;
+  public->body = "";
+  public->body_length = 0;
+}
+
 /* ---- the reply ---- */
 
 const char *exchange_request_header(const exchange_t *public, const char *name) {

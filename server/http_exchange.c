@@ -349,9 +349,8 @@ static void exchange_free(http_exchange_t *exchange) {
     free(exchange->headers[i].name);
     free(exchange->headers[i].value);
   }
-  limit_body_give(exchange->http->limit, exchange->body_budget);
+  exchange_drop_body(&exchange->public);
   if (exchange->counted) exchange->http->in_flight--;
-  free(exchange->body);
   free(exchange->out);
   free(exchange->tail);
   free(exchange);

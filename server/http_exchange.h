@@ -7,7 +7,7 @@
 
 #include "server/http_internal.h"
 
-enum { HEADERS_MAX = 16 }; /* response headers that a handler may add */
+enum { HEADERS_MAX = 4 }; /* response headers beyond those of every answer; OPTIONS adds four */
 
 /* What may follow what stands in exchange_move. */
 typedef enum exchange_state {

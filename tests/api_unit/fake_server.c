@@ -120,6 +120,18 @@ const char *exchange_request_header(const exchange_t *exchange, const char *name
   return NULL;
 }
 
+char *exchange_take_body(exchange_t *exchange) {
+  char *body = (char *)(uintptr_t)exchange->body;
+  exchange->body = calloc(1, 1);
+  exchange->body_length = 0;
+  return body;
+}
+
+void exchange_drop_body(exchange_t *exchange) {
+  check_open(of(exchange));
+  of(exchange)->dropped_body = true;
+}
+
 void exchange_header(exchange_t *exchange, const char *name, const char *value) {
   char *headers = of(exchange)->headers;
   check_open(of(exchange));

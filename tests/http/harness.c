@@ -2,7 +2,8 @@
  *
  * The fakes stand in for server/api_*.c, server/metrics.c and the engine under their real names, so
  * the route table and every check under test are the real ones. The body of a completion says what
- * the fake does: {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}.
+ * the fake does: {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With "drop" the
+ * body is taken and dropped before the answer begins.
  */
 #include "tests/http/harness.h"
 
@@ -100,6 +101,19 @@ static int number_in(const char *body, const char *name, int otherwise) {
   return at != NULL ? atoi(at + strlen(name)) : otherwise;
 }
 
+/* The bytes stay whole while they are the handler's, and nothing is left at the exchange. */
+static void drop_body(exchange_t *exchange) {
+  const char *seen_before = exchange->body;
+  size_t length = exchange->body_length;
+  char *body = exchange_take_body(exchange);
+  cr_assert(body == seen_before && strlen(body) == length);
+  cr_assert(exchange->body_length == 0 && exchange->body[0] == '\0');
+  exchange_drop_body(exchange);
+  exchange_drop_body(exchange); /* once more is harmless */
+  cr_assert_eq(strlen(body), length);
+  free(body);
+}
+
 void api_completions(exchange_t *exchange) {
   atomic_fetch_add(&seen.handled, 1);
   const char *body = exchange->body;
@@ -131,6 +145,7 @@ void api_completions(exchange_t *exchange) {
   exchange->user = job;
   exchange->on_gone = on_gone;
   atomic_fetch_add(&seen.live, 1);
+  if (strstr(body, "\"drop\"") != NULL) drop_body(exchange);
   uv_timer_init(exchange->server->loop, &job->timer);
   if (job->stream) exchange_stream(exchange);
   if (!wait) uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);

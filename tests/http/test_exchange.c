@@ -222,6 +222,30 @@ Test(exchange, all_bodies_together_are_bounded) {
   harness_stop();
 }
 
+/* A long prompt counts while it is read, not for as long as its answer takes. */
+Test(exchange, a_dropped_body_is_not_counted) {
+  harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-body-bytes-total=1MiB", NULL});
+  char *padding = malloc(800001), *body = NULL;
+  memset(padding, ' ', 800000);
+  padding[800000] = '\0';
+  const char *const modes[] = {"\"wait\",\"drop\":1", "\"wait\"", "\"reply\""};
+  const int wanted[] = {0, 0, 503}; /* 0: no answer yet */
+  int fd[3];
+  for (int i = 0; i < 3; i++) {
+    cr_assert_gt(asprintf(&body, "{\"mode\":%s}%s", modes[i], padding), 0);
+    char *text = client_post_text("/v1/completions", "", body);
+    fd[i] = client_connect(harness_port(0));
+    client_send(fd[i], text);
+    char *answer = client_read(fd[i], "\r\n\r\n", wanted[i] == 0 ? 50 : 2000);
+    cr_assert_eq(status_of(answer), wanted[i], "%d: %s", i, answer);
+    cr_assert(wanted[i] != 0 || wait_for(&seen.live, i + 1, 2000));
+    free(answer), free(text), free(body);
+  }
+  for (int i = 0; i < 3; i++) close(fd[i]);
+  free(padding);
+  harness_stop();
+}
+
 Test(exchange, expect_continue_is_honoured_after_the_checks) {
   harness_start(NULL);
   int fd = client_connect(harness_port(0));

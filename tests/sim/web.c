@@ -54,6 +54,16 @@ const char *exchange_request_header(const exchange_t *exchange, const char *name
   return NULL;
 }
 
+char *exchange_take_body(exchange_t *exchange) {
+  char *body = malloc(exchange->body_length + 1);
+  if (body) memcpy(body, exchange->body, exchange->body_length + 1);
+  return body;
+}
+
+void exchange_drop_body(exchange_t *exchange) {
+  REQUIRE(!client_of(exchange)->over, "I10: the body of an exchange that is over");
+}
+
 void exchange_header(exchange_t *exchange, const char *name, const char *value) {
   (void)name, (void)value;
   REQUIRE(!client_of(exchange)->over && !client_of(exchange)->streaming,
@@ -226,7 +236,7 @@ void web_send(int index) {
                            .arrival_ns = sim.now_ns};
   snprintf(c->public.request_id, sizeof c->public.request_id, "client-%d", index);
   api_completions(&c->public);
-  free(text); /* the handler has taken a copy of what it needs */
+  free(text); /* the handler has taken its copy */
 }
 
 void web_request(int index, const web_route_t *route, const char *body) {
