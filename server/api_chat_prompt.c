@@ -85,8 +85,8 @@ static bool opens_thoughts(const reasoning_format_t *format, const char *text, s
 int chat_render(completion_t *completion) {
   completions_t *live = completion->server->live;
   chat_params_t *chat = &completion->params.chat;
-  jinja_output_t *out = &completion->rendered;
-  int code = chat_render_input(live, chat, out, &completion->error);
+  jinja_output_t *out = &completion->intake->rendered;
+  int code = chat_render_input(live, chat, out, &completion->intake->error);
   if (code != 0) return code;
   completion->params.prompts[0] = (prompt_t){.text = out->text, .length = out->length};
   if (chat->tools != NULL && chat->tool_choice != TOOLS_NONE) {
@@ -169,13 +169,13 @@ int chat_begin_choices(completion_t *completion) {
     /* The request itself is forgotten when the engine has it. */
     options.functions = arena_copy_json(&completion->arena, completion->params.chat.tools);
     if (options.functions == NULL) {
-      return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
     }
   }
   read_begun(completion, &options);
   bool plain = options.tools == NULL && options.reasoning == NULL;
   if (!plain && !show_marks(completion)) {
-    return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   }
   for (int32_t i = 0; i < completion->num_choices; i++) {
     choice_t *choice = &completion->choices[i];
@@ -183,7 +183,7 @@ int chat_begin_choices(completion_t *completion) {
     if (plain) continue;
     choice->parser = output_parser_new(&options);
     if (choice->parser == NULL) {
-      return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
     }
   }
   return 0;

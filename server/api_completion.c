@@ -67,22 +67,6 @@ static void header_priority(completion_t *completion) {
   }
 }
 
-/* What was sent is not needed once the engine has its requests: a long prompt would otherwise stay
- * in memory as text for as long as its answer takes. */
-static void forget_input(completion_t *completion) {
-  params_t *params = &completion->params;
-  json_free(completion->doc);
-  json_free(params->constraint.doc);
-  free(completion->body);
-  if (completion->rendered.text != NULL) jinja_output_free(&completion->rendered);
-  completion->rendered = (jinja_output_t){0};
-  completion->doc = params->constraint.doc = NULL;
-  completion->body = NULL;
-  params->model = params->cache_salt = params->request_id = params->suffix = NULL;
-  params->constraint.schema = params->chat.messages = params->chat.tools = NULL;
-  params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;
-}
-
 static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
@@ -120,88 +104,97 @@ static void admit(completion_t *completion) {
   completion->outstanding = completion->num_inputs;
   if (live->engine_requests == 0) live->busy_since_ns = completion->queued_ns;
   live->engine_requests += completion->num_inputs;
-  forget_input(completion);
+  completion_forget_input(completion);
   metrics_admitted(server->metrics, completion->queued_ns - completion->arrival_ns);
 }
 
 /* ---- reading ---- */
 
-static void add_ignored_header(completion_t *completion) {
-  if (completion->num_ignored == 0 || completion->counted) return;
-  completion->counted = true;
-  exchange_header(completion->exchange, "x-inferd-ignored-params", completion->ignored);
-  metrics_ignored_params(completion->server->metrics);
-}
-
 /* What reading has come to, on the loop thread again. */
 static void after_reading(completion_t *completion) {
-  if (completion->tokenize_bytes > 0) {
-    metrics_tokenize(completion->server->metrics, completion->tokenize_bytes,
-                     completion->tokenize_ns);
+  const intake_t *intake = completion->intake;
+  metrics_t *metrics = completion->server->metrics;
+  if (intake->tokenize_bytes > 0) {
+    metrics_tokenize(metrics, intake->tokenize_bytes, intake->tokenize_ns);
   }
   if (completion->exchange == NULL) {
     completion_release(completion);
     return;
   }
-  add_ignored_header(completion);
-  if (completion->code != 0) {
-    completion_fail(completion, &completion->error);
+  if (intake->ignored[0] != '\0') {
+    exchange_header(completion->exchange, "x-inferd-ignored-params", intake->ignored);
+    metrics_ignored_params(metrics);
+  }
+  if (intake->code != 0) {
+    completion_fail(completion, &intake->error);
   } else {
     admit(completion);
   }
 }
 
+/* The whole of the reading, or what is left of it. */
+static void read_and_build(completion_t *completion) {
+  intake_t *intake = completion->intake;
+  if (!intake->was_read) intake->code = completion_read(completion);
+  if (intake->code == 0) intake->code = completion_build(completion);
+}
+
 static void work_in_pool(uv_work_t *work) {
-  completion_t *completion = work->data;
-  if (!completion->was_read) completion->code = completion_read(completion);
-  if (completion->code == 0) completion->code = completion_build(completion);
+  read_and_build(work->data);
 }
 
 static void after_work(uv_work_t *work, int status) {
   completion_t *completion = work->data;
   completions_t *live = completion->server->live;
+  intake_t *intake = completion->intake;
   completions_enter(live);
   completion->working = false;
-  if (status != 0 && completion->code == 0) {
-    completion->code =
-        error_set(&completion->error, ERR_INTERNAL, NULL, "The request was dropped.");
+  if (status != 0 && intake->code == 0) {
+    intake->code = error_set(&intake->error, ERR_INTERNAL, NULL, "The request was dropped.");
   }
   after_reading(completion);
   completions_leave(live);
 }
 
+static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
+  const config_t *config = exchange->server->config;
+  intake_t *intake = calloc(1, sizeof *intake);
+  if (intake == NULL) return NULL;
+  intake->body_length = exchange->body_length;
+  intake->body = exchange_take_body(exchange);
+  if (intake->body == NULL) {
+    free(intake);
+    return NULL;
+  }
+  intake->limits = (field_limits_t){.vocab_size = info->vocab_size,
+                                    .max_logprobs = (int32_t)config->max_logprobs,
+                                    .strict = config->strict_params,
+                                    .deny_special_ids = config->deny_special_ids,
+                                    .tokenizer = engine_tokenizer(exchange->server->engine)};
+  bool model_defaults = strcmp(config->generation_config, "none") != 0;
+  intake->defaults = (params_defaults_t){.model = model_defaults ? info : NULL,
+                                         .stream_interval = config->stream_interval,
+                                         .tokens_as_ids = config->return_tokens_as_token_ids,
+                                         .force_include_usage = config->force_include_usage};
+  return intake;
+}
+
 static completion_t *completion_new(exchange_t *exchange, const engine_info_t *info, bool is_chat) {
-  server_t *server = exchange->server;
-  const config_t *config = server->config;
   completion_t *completion = calloc(1, sizeof *completion);
   if (completion == NULL) return NULL;
-  /* A copy: the client may go, and its body with it, while the pool still reads. */
-  completion->body = malloc(exchange->body_length + 1);
-  if (completion->body == NULL) {
+  completion->intake = intake_new(exchange, info);
+  if (completion->intake == NULL) {
     free(completion);
     return NULL;
   }
-  memcpy(completion->body, exchange->body, exchange->body_length);
-  completion->body[exchange->body_length] = '\0';
-  completion->body_length = exchange->body_length;
-  completion->server = server;
+  completion->intake->work.data = completion;
+  completion->server = exchange->server;
   completion->is_chat = is_chat;
   completion->exchange = exchange;
   completion->info = info;
-  completion->tokenizer = engine_tokenizer(server->engine);
+  completion->tokenizer = engine_tokenizer(exchange->server->engine);
   completion->tenant = exchange->tenant;
   completion->arrival_ns = exchange->arrival_ns;
-  completion->limits = (field_limits_t){.vocab_size = info->vocab_size,
-                                        .max_logprobs = (int32_t)config->max_logprobs,
-                                        .strict = config->strict_params,
-                                        .deny_special_ids = config->deny_special_ids,
-                                        .tokenizer = completion->tokenizer};
-  bool model_defaults = strcmp(config->generation_config, "none") != 0;
-  completion->defaults = (params_defaults_t){.model = model_defaults ? info : NULL,
-                                             .stream_interval = config->stream_interval,
-                                             .tokens_as_ids = config->return_tokens_as_token_ids,
-                                             .force_include_usage = config->force_include_usage};
-  completion->work.data = completion;
   return completion;
 }
 
@@ -231,16 +224,16 @@ static void start(exchange_t *exchange, bool is_chat) {
   live->count++;
   exchange->user = completion;
   exchange->on_gone = completion_gone;
-  if (completion->body_length <= POOL_BODY_BYTES) {
-    completion->code = completion_read(completion);
-    completion->was_read = true;
+  intake_t *intake = completion->intake;
+  if (intake->body_length <= POOL_BODY_BYTES) {
+    intake->code = completion_read(completion);
+    intake->was_read = true;
   }
-  bool heavy = !completion->was_read || (completion->code == 0 && completion_has_text(completion));
-  if (heavy && uv_queue_work(server->loop, &completion->work, work_in_pool, after_work) == 0) {
+  bool heavy = !intake->was_read || (intake->code == 0 && completion_has_text(completion));
+  if (heavy && uv_queue_work(server->loop, &intake->work, work_in_pool, after_work) == 0) {
     completion->working = true;
   } else {
-    if (!completion->was_read) completion->code = completion_read(completion);
-    if (completion->code == 0) completion->code = completion_build(completion);
+    read_and_build(completion);
     after_reading(completion);
   }
   completions_leave(live);

@@ -62,38 +62,42 @@ struct input {
   uint64_t scheduled_ns; /* by the engine's stamp, once DONE; 0 = never */
 };
 
+/* What a request is until the engine has it: the completion frees it then. */
+typedef struct intake {
+  char *body; /* the exchange's, taken over: the client may go while the pool still reads */
+  size_t body_length;
+  json_doc_t *doc;
+  field_limits_t limits;
+  params_defaults_t defaults;
+  jinja_output_t rendered;         /* chat: the prompt's text */
+  char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
+  uv_work_t work;                  /* the job in the pool */
+  bool was_read;
+  int code; /* 0 or an ERR_ number: what reading and tokenising came to */
+  error_t error;
+  uint64_t tokenize_ns, tokenize_bytes;
+} intake_t;
+
 struct completion {
   server_t *server;
   exchange_t *exchange;          /* NULL = answered, or the client has gone */
   completion_t *previous, *next; /* of all that live */
   /* input */
   bool is_chat;
-  char *body;
-  size_t body_length;
-  json_doc_t *doc;
+  intake_t *intake; /* NULL once the engine has the requests */
   arena_t arena;
-  params_t params;
-  field_limits_t limits;
-  params_defaults_t defaults;
+  params_t params; /* without pointers into the document then */
   const engine_info_t *info;
   const tokenizer_t *tokenizer;
   stop_set_t *stops;
-  jinja_output_t rendered;          /* chat: the prompt's text */
   const tool_format_t *tool_format; /* chat: NULL = calls are content */
   const reasoning_format_t *reasoning_format;
   bool in_reasoning;  /* chat: the prompt has opened the thoughts */
   grammar_t *grammar; /* what the output must look like; one reference for all inputs, or NULL */
   struct lora_entry *lora; /* the adapter that every prompt takes, counted as a user; or NULL */
   uint64_t tenant;
-  int num_ignored;
-  char ignored[IGNORED_NAMES_MAX];
-  /* the job in the pool */
-  uv_work_t work;
-  bool working, was_read, counted, released;
-  atomic_bool cancelled; /* the job stops early */
-  int code;              /* 0 or an ERR_ number: what reading and tokenising came to */
-  error_t error;
-  uint64_t tokenize_ns, tokenize_bytes;
+  bool working, released; /* working: a job in the pool */
+  atomic_bool cancelled;  /* the job stops early */
   /* the engine's side */
   input_t *inputs;
   int32_t num_inputs;
@@ -118,20 +122,19 @@ int completion_build(completion_t *completion);           /* tokenise, lengths, 
 int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
                       size_t length, const tokenize_options_t *options, int32_t **ids,
                       size_t *count);
-/* 0, or ERR_CONTEXT_LENGTH for a prompt of that many tokens. `at_least`: tokenising stopped early.
- */
+/* 0, or ERR_CONTEXT_LENGTH for so many tokens. `at_least`: tokenising stopped early. */
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
 
 /* api_completion_suffix.c: puts prompts and suffix into the model's layout. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
-
 /* api_constraint.c: the grammar of the output, if the request says anything about it. Pool. */
 int completion_constrain(completion_t *completion);
-
 /* api_completion_request.c: sampling parameters and limits -> the inputs' request_t. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
 
 /* api_completion_life.c: the ends of a completion's life; loop thread. */
+/* Frees the intake, if it is still there. */
+void completion_forget_input(completion_t *completion);
 /* The name that answers carry: the adapter's, or the first of the model's. */
 const char *completion_model_name(const completion_t *completion);
 /* Answers with an error if the client is there, and cancels what is left. */

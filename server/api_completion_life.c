@@ -74,6 +74,25 @@ void scratch_give(completions_t *live, tokenizer_scratch_t *scratch) {
 
 /* ---- birth and death ---- */
 
+/* What was sent would otherwise stay in memory for as long as its answer takes: a long prompt as
+ * text, and everything that reading has made of it. */
+void completion_forget_input(completion_t *completion) {
+  intake_t *intake = completion->intake;
+  params_t *params = &completion->params;
+  if (intake == NULL) return;
+  if (completion->exchange != NULL) exchange_drop_body(completion->exchange);
+  json_free(params->constraint.doc);
+  params->constraint.doc = NULL;
+  params->model = params->cache_salt = params->request_id = params->suffix = NULL;
+  params->constraint.schema = params->chat.messages = params->chat.tools = NULL;
+  params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;
+  json_free(intake->doc);
+  if (intake->rendered.text != NULL) jinja_output_free(&intake->rendered);
+  free(intake->body);
+  free(intake);
+  completion->intake = NULL;
+}
+
 static void destroy(completion_t *completion) {
   for (int32_t i = 0; i < completion->num_choices; i++) {
     choice_t *choice = &completion->choices[i];
@@ -91,13 +110,10 @@ static void destroy(completion_t *completion) {
     free(input->request.room);
     buffer_free(&input->prompt_logprobs);
   }
-  if (completion->rendered.text != NULL) jinja_output_free(&completion->rendered);
+  completion_forget_input(completion);
   grammar_unref(completion->grammar);
-  json_free(completion->params.constraint.doc);
   stop_set_free(completion->stops);
-  json_free(completion->doc);
   arena_release(&completion->arena);
-  free(completion->body);
   free(completion);
 }
 

@@ -14,20 +14,21 @@
 #include <string.h>
 
 int completion_read(completion_t *completion) {
-  error_t *error = &completion->error;
-  completions_t *live = completion->server->live;
-  reader_t reader = {.limits = &completion->limits, .arena = &completion->arena, .error = error};
-  int code = json_parse(completion->body, completion->body_length, &json_limits_request,
-                        &completion->doc, error);
+  intake_t *intake = completion->intake;
+  params_t *params = &completion->params;
+  error_t *error = &intake->error;
+  reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
+  int code =
+      json_parse(intake->body, intake->body_length, &json_limits_request, &intake->doc, error);
   if (code != 0) return code;
-  code = params_read(&completion->params, completion->is_chat, &completion->defaults, &reader,
-                     json_root(completion->doc));
-  completion->num_ignored = reader.num_ignored;
-  memcpy(completion->ignored, reader.ignored, sizeof completion->ignored);
+  code =
+      params_read(params, completion->is_chat, &intake->defaults, &reader, json_root(intake->doc));
+  memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
   if (code != 0) return code;
-  code = model_check(live, completion->server->config->any_model, completion->params.model, error);
+  bool any = completion->server->config->any_model;
+  code = model_check(completion->server->live, any, params->model, error);
   if (code != 0) return code;
-  return params_check(&completion->params, &completion->limits, error);
+  return params_check(params, &intake->limits, error);
 }
 
 bool completion_has_text(const completion_t *completion) {
@@ -47,7 +48,8 @@ int completion_check_length(completion_t *completion, int64_t tokens, bool at_le
   if (tokens <= context && tokens + wanted <= context) return 0;
   if (asked == ABSENT) wanted = completion->params.is_chat ? 1 : DEFAULT_MAX_TOKENS;
   const char *bound = at_least ? "at least " : "";
-  return error_set(&completion->error, ERR_CONTEXT_LENGTH, params_prompt_name(&completion->params),
+  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
+                   params_prompt_name(&completion->params),
                    "This model's maximum context length is %" PRId64 " tokens. However, you "
                    "requested %s%" PRId64 " tokens (%s%" PRId64 " in the prompt, %" PRId64
                    " in the completion). Please reduce the length of the prompt or completion.",
@@ -63,12 +65,12 @@ static int truncation(completion_t *completion, int64_t *keep) {
   int64_t most = completion->info->max_model_len - (asked == ABSENT ? DEFAULT_MAX_TOKENS : asked);
   *keep = params->truncate_prompt_tokens == -1 ? most : params->truncate_prompt_tokens;
   if (*keep > most || most <= 0) {
-    return error_set(&completion->error, ERR_ABOVE_MAX, "truncate_prompt_tokens",
+    return error_set(&completion->intake->error, ERR_ABOVE_MAX, "truncate_prompt_tokens",
                      "Invalid 'truncate_prompt_tokens': at most %" PRId64 " prompt tokens fit "
                      "beside the completion.",
                      most > 0 ? most : 0);
   }
-  if (*keep == 0) return params_fail_empty(&completion->error);
+  if (*keep == 0) return params_fail_empty(&completion->intake->error);
   return 0;
 }
 
@@ -95,7 +97,7 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
                       size_t length, const tokenize_options_t *options, int32_t **ids,
                       size_t *count) {
   return tokenizer_encode(completion->tokenizer, scratch, text, length, options, ids, count,
-                          &completion->error);
+                          &completion->intake->error);
 }
 
 static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
@@ -104,7 +106,7 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
   size_t longest = tokenizer_longest_token(completion->tokenizer);
   size_t count = 0;
   if (keep == 0 && longest > 0 && prompt->length / longest > context) {
-    return error_set(&completion->error, ERR_CONTEXT_LENGTH,
+    return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
                      params_prompt_name(&completion->params),
                      "This model's maximum context length is %zu tokens. However, the prompt has "
                      "%zu bytes, which cannot fit. Please reduce the length of the prompt.",
@@ -113,12 +115,14 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
   tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
                                 .ids_max = keep == 0 ? context + 1 : 0,
                                 .cancelled = &completion->cancelled};
-  if (completion->is_chat) chat_hide_specials(completion->server, &completion->rendered, &options);
+  if (completion->is_chat) {
+    chat_hide_specials(completion->server, &completion->intake->rendered, &options);
+  }
   uint64_t start = clock_now_ns();
   int code = completion_encode(completion, scratch, prompt->text, prompt->length, &options,
                                &input->ids, &count);
-  completion->tokenize_ns += clock_now_ns() - start;
-  completion->tokenize_bytes += prompt->length;
+  completion->intake->tokenize_ns += clock_now_ns() - start;
+  completion->intake->tokenize_bytes += prompt->length;
   if (code != 0) return code;
   if (keep == 0 && count > context) {
     return completion_check_length(completion, (int64_t)count, true);
@@ -153,7 +157,7 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
   if (text == NULL || params->truncate_prompt_tokens != -2) {
     int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
                                 (size_t)request->num_prompt_tokens, params->skip_special_tokens,
-                                &input->decoded, &length, &completion->error);
+                                &input->decoded, &length, &completion->intake->error);
     if (code != 0) return code;
     text = input->decoded;
   }
@@ -163,7 +167,7 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
     choice_t *choice = &input->choices[i];
     buffer_append(&choice->text, text, length);
     if (choice->text.failed) {
-      return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
     }
     choice->echo_length = length;
     if (params->logprobs == ABSENT) {
@@ -227,7 +231,7 @@ int completion_build(completion_t *completion) {
     scratch = scratch_take(live, completion->tokenizer);
     made = scratch != NULL;
   }
-  if (!made) return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+  if (!made) return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   int code = build_prompts(completion, scratch);
   scratch_give(live, scratch);
   return code;

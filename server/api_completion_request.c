@@ -35,7 +35,7 @@ static int add_bad_word(completion_t *completion, tokenizer_scratch_t *scratch, 
     }
     free(ids);
     if (kept == NULL && count > 0) {
-      return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
     }
   }
   return 0;
@@ -47,7 +47,9 @@ static int build_bad_words(completion_t *completion, tokenizer_scratch_t *scratc
   if (params->num_bad_words == 0) return 0;
   size_t room = (size_t)params->num_bad_words * 2;
   token_sequence_t *list = arena_alloc(&completion->arena, room, sizeof *list);
-  if (list == NULL) return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+  if (list == NULL) {
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  }
   for (int32_t i = 0; i < params->num_bad_words; i++) {
     int code =
         add_bad_word(completion, scratch, &params->bad_words[i], list, &sampling->num_bad_words);
@@ -65,7 +67,8 @@ static int build_stops(completion_t *completion) {
     strings[i] = params->stop[i].text;
     lengths[i] = params->stop[i].length;
   }
-  return stop_set_new(strings, lengths, params->num_stop, &completion->stops, &completion->error);
+  return stop_set_new(strings, lengths, params->num_stop, &completion->stops,
+                      &completion->intake->error);
 }
 
 /* Beam search draws nothing: whatever the model's own defaults say about drawing is off. */
@@ -126,7 +129,7 @@ static int check_logprob_budget(completion_t *completion, const sampling_params_
   if (tokens * each <= PROMPT_LOGPROBS_BYTES_MAX / PROMPT_LOGPROB_BYTES) return 0;
   const char *param = completion->params.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
   return error_set(
-      &completion->error, ERR_INVALID_VALUE, param,
+      &completion->intake->error, ERR_INVALID_VALUE, param,
       "Logprobs of %" PRId64 " prompt tokens with %d alternatives each are more than "
       "this server returns in one response. Please send fewer prompt tokens or ask for "
       "fewer alternatives.",
@@ -141,7 +144,7 @@ static int64_t effective_max_tokens(const completion_t *completion, int64_t prom
   if (asked != ABSENT) return asked;
   int64_t usual = DEFAULT_MAX_TOKENS;
   if (completion->params.is_chat) {
-    const engine_info_t *model = completion->defaults.model;
+    const engine_info_t *model = completion->intake->defaults.model;
     usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : left;
   }
   return left < usual ? left : usual;
@@ -153,7 +156,7 @@ static int lend_room(completion_t *completion, request_t *request) {
   if (bytes == 0) return 0;
   if (bytes > ROOM_BYTES_MAX) {
     const char *param = completion->params.use_beam_search ? "use_beam_search" : "best_of";
-    return error_set(&completion->error, ERR_INVALID_VALUE, param,
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE, param,
                      "%d sequences of up to %d tokens, of which %d are returned, need more memory "
                      "than this server lends to one request. Please lower 'max_tokens' or "
                      "'best_of'.",
@@ -162,26 +165,27 @@ static int lend_room(completion_t *completion, request_t *request) {
   }
   request->room = calloc(1, bytes);
   if (request->room != NULL) return 0;
-  return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+  return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
 }
 
 static int build_request(completion_t *completion, input_t *input,
                          const sampling_params_t *sampling) {
   const params_t *params = &completion->params;
   request_t *request = &input->request;
-  if (request->num_prompt_tokens == 0) return params_fail_empty(&completion->error);
+  if (request->num_prompt_tokens == 0) return params_fail_empty(&completion->intake->error);
   int code = completion_check_length(completion, request->num_prompt_tokens, false);
   if (code != 0) return code;
   request->params = *sampling;
   request->params.max_tokens =
       (int32_t)effective_max_tokens(completion, request->num_prompt_tokens);
   if (params->min_tokens > request->params.max_tokens) {
-    return error_set(&completion->error, ERR_INVALID_VALUE, "min_tokens",
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE, "min_tokens",
                      "'min_tokens' must be less than or equal to 'max_tokens'.");
   }
   request->params.seed = (uint64_t)params->seed;
   if (!params->has_seed && getrandom(&request->params.seed, sizeof request->params.seed, 0) < 0) {
-    return error_set(&completion->error, ERR_INTERNAL, NULL, "No random numbers to be had.");
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL,
+                     "No random numbers to be had.");
   }
   request->stops = completion->stops;
   request->skip_special_tokens = params->skip_special_tokens;

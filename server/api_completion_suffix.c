@@ -51,7 +51,9 @@ static int lay_out(completion_t *completion, input_t *input, const int32_t marks
   size_t prompt = (size_t)request->num_prompt_tokens, total = prompt + num_suffix + 3, head = 0;
   if (total > INT32_MAX) return completion_check_length(completion, (int64_t)total, true);
   int32_t *ids = arena_alloc(&completion->arena, total, sizeof *ids);
-  if (ids == NULL) return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+  if (ids == NULL) {
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  }
   bool from_text = input->ids != NULL && completion->params.add_special_tokens;
   if (from_text && prompt > 0 &&
       request->prompt_ids[0] == tokenizer_bos_id(completion->tokenizer)) {
@@ -75,7 +77,7 @@ int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch) {
   int32_t marks[3], *ids = NULL;
   size_t count = 0;
   if (!find_tokens(completion->tokenizer, marks)) {
-    return error_set(&completion->error, ERR_UNSUPPORTED_PARAMETER, "suffix",
+    return error_set(&completion->intake->error, ERR_UNSUPPORTED_PARAMETER, "suffix",
                      "The parameter 'suffix' is not supported by this model: its vocabulary has no "
                      "tokens for filling in the middle.");
   }

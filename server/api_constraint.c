@@ -311,7 +311,7 @@ static int compile(completion_t *completion, grammar_t **out) {
   bool loose[TOOLS_MAX] = {false};
   for (int round = 0; round <= TOOLS_MAX; round++) {
     tree_t tree = {.completion = completion};
-    error_t *error = &completion->error;
+    error_t *error = &completion->intake->error;
     grammar_source_t output = build(&tree, loose);
     if (!tree.failed && !constrains(&output)) return 0;
     const char *param = output.param;
@@ -337,19 +337,19 @@ int completion_constrain(completion_t *completion) {
   bool forced = format != NULL && params->chat.tool_choice >= TOOLS_REQUIRED;
   bool free_choice = format != NULL && !forced;
   if (forced && params->constraint.param != NULL) {
-    return error_set(&completion->error, ERR_INVALID_VALUE, params->constraint.param,
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE, params->constraint.param,
                      "'%s' is not possible together with a 'tool_choice' that forces a call.",
                      params->constraint.param);
   }
   bool strict = free_choice && any_strict(params->chat.tools);
   if ((forced || strict) && params->use_beam_search) {
-    return error_set(&completion->error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
+    return error_set(&completion->intake->error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
                      "Beam search together with constrained tool calls is not supported.");
   }
   bool anywhere = free_choice && (format->bare || format->bare_open != NULL);
   bool narrows = anywhere && (strict || params->constraint.param != NULL);
   if (narrows && !look_less(completion)) {
-    return error_set(&completion->error, ERR_INTERNAL, NULL, "Out of memory.");
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   }
   int code = compile(completion, &completion->grammar);
   for (int32_t i = 0; code == 0 && completion->grammar != NULL && i < completion->num_inputs; i++) {

@@ -132,7 +132,6 @@ int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t
     return error_set(reader->error, ERR_UNKNOWN_PARAMETER, shown, "Unknown parameter: '%s'.",
                      shown);
   }
-  reader->num_ignored++;
   size_t used = strlen(reader->ignored), needed = strlen(shown) + (used != 0);
   if (used + needed < sizeof reader->ignored) {
     snprintf(reader->ignored + used, sizeof reader->ignored - used, "%s%s", used != 0 ? "," : "",

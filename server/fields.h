@@ -81,8 +81,7 @@ struct reader {
   const field_limits_t *limits;
   arena_t *arena;
   error_t *error;
-  int num_ignored;                 /* unknown fields */
-  char ignored[IGNORED_NAMES_MAX]; /* their names, "a,b": safe in a header, cut when too many */
+  char ignored[IGNORED_NAMES_MAX]; /* unknown fields, "a,b": safe in a header, cut when too many */
 };
 
 /* Writes every default into reader->out; strings become NULL, lists empty. */
