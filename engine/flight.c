@@ -20,9 +20,10 @@ int flight_new(const engine_t *e, flight_t *f) {
   f->plan.copies = calloc(seqs, sizeof *f->plan.copies);
   f->sample_rows = calloc(rows, sizeof *f->sample_rows);
   f->sample_results = calloc(rows, sizeof *f->sample_results);
+  f->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *f->tops);
   f->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *f->suppressed_ids);
   f->masks = calloc(seqs * (size_t)e->constrain.row_words, sizeof *f->masks);
-  if (!f->plan.entries || !f->plan.copies || !f->sample_rows || !f->sample_results ||
+  if (!f->plan.entries || !f->plan.copies || !f->sample_rows || !f->sample_results || !f->tops ||
       !f->suppressed_ids || !f->masks) {
     return -1;
   }
@@ -36,6 +37,7 @@ void flight_free(flight_t *f) {
   free(f->plan.copies);
   free(f->sample_rows);
   free(f->sample_results);
+  free(f->tops);
   free(f->suppressed_ids);
   free(f->masks);
 }

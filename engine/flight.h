@@ -19,6 +19,7 @@ typedef struct flight {
   uint64_t launched_ns;
   sample_row_t *sample_rows;       /* [max_num_batched_tokens + max_num_seqs] */
   sample_result_t *sample_results; /* the same */
+  token_logprob_t *tops;           /* [the same, SAMPLE_TOP_MAX], touched by rows that want some */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
   uint32_t *masks;                 /* [max_num_seqs, row_words], touched by constrained rows only */
 } flight_t;

@@ -15,12 +15,12 @@ enum { SAMPLE_TOP_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
 
 /* One distribution to sample from or to score, stage 7. The arrays stay alive until `end`. */
 typedef struct sample_result {
-  int32_t id;      /* drawn id, or the scored one */
-  int32_t status;  /* 0, or ERR_INTERNAL when the row holds a NaN */
-  float logprob;   /* raw log-softmax of id; only if num_top >= 0 */
-  int32_t rank;    /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
-  int32_t num_top; /* entries filled in `top` */
-  token_logprob_t top[SAMPLE_TOP_MAX];
+  int32_t id;           /* drawn id, or the scored one */
+  int32_t status;       /* 0, or ERR_INTERNAL when the row holds a NaN */
+  float logprob;        /* raw log-softmax of id; only if num_top >= 0 */
+  int32_t rank;         /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
+  int32_t num_top;      /* entries filled in `top` */
+  token_logprob_t *top; /* [SAMPLE_TOP_MAX] of the caller; NULL only if no row asks for any */
 } sample_result_t;
 
 typedef struct sample_row {

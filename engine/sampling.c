@@ -40,6 +40,8 @@ static void describe_row(engine_t *e, flight_t *f, int32_t index) {
   int32_t guessed = entry->num_drafts - (last - batch->selected_token_indices[index]);
   if (target >= 0) guessed = 0;
   sample_row_t *row = &f->sample_rows[index];
+  sample_result_t *result = &f->sample_results[index];
+  result->top = &f->tops[(size_t)index * SAMPLE_TOP_MAX];
   *row = (sample_row_t){
       .params = params,
       .score_id = target,
@@ -50,7 +52,7 @@ static void describe_row(engine_t *e, flight_t *f, int32_t index) {
       .num_prompt = q->num_prompt_tokens,
       .output_ids = q->tokens + q->num_prompt_tokens,
       .num_output = q->num_output_tokens + guessed,
-      .result = &f->sample_results[index],
+      .result = result,
   };
   if (target >= 0) return;
   describe_suppressed(e, f, row, r);

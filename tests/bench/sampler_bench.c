@@ -75,7 +75,8 @@ static double time_case(const bench_case_t *c, int32_t vocab, float *source, flo
                               .top_k = c->top_k,
                               .repetition_penalty = c->context > 0 ? 1.1f : 1.0f,
                               .frequency_penalty = c->context > 0 ? 0.2f : 0.0f};
-  sample_result_t result;
+  token_logprob_t top[SAMPLE_TOP_MAX];
+  sample_result_t result = {.top = top};
   fill_logits(source, vocab, c->flat, 7);
   for (int round = 0; round < ROUNDS; round++) {
     sample_row_t row = {.params = &params,

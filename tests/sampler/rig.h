@@ -11,6 +11,7 @@ typedef struct rig {
   sampling_params_t params;
   sample_row_t row;
   sample_result_t result;
+  token_logprob_t top[SAMPLE_TOP_MAX]; /* of the result */
 } rig_t;
 
 /* T 1, no filter, no change, no logprobs, key 1, position 0. */
@@ -19,6 +20,9 @@ rig_t rig_new(const float *logits, int32_t vocab);
 /* Runs every variant of the loops, demands equal results bit for bit, returns the id. Logits and
  * scratch stand in blocks of exactly their size; the scratch is filled with garbage before. */
 int32_t rig_run(rig_t *rig);
+
+/* Is `other`, whose bytes and those of its `top` were 0xC7 before, the rig's result bit for bit? */
+bool rig_equal(const rig_t *rig, const sample_result_t *other);
 
 /* A 32-bit number of a plain generator. */
 uint32_t rig_random(uint64_t *state);

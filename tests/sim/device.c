@@ -18,6 +18,7 @@ enum { BUFFERS_MAX = 256, NOT_YET = INT32_MIN };
 typedef struct drawn {
   sample_result_t *result;
   sample_result_t value;
+  token_logprob_t top[SAMPLE_TOP_MAX];
 } drawn_t;
 
 typedef struct flying {
@@ -375,6 +376,7 @@ static void sim_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) 
     REQUIRE(index == f->num_drawn && index < d->drawn_max, "results out of order");
     drawn_t *drawn = &f->drawn[f->num_drawn++];
     drawn->result = rows[i].result;
+    drawn->value.top = drawn->top;
     draw(d, &rows[i], index, f->rows[d->batch->selected_row[index]], &drawn->value);
     rows[i].result->id = NOT_YET;
   }
