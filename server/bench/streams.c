@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 enum { HISTOGRAM_US = 1000000, SETTLE_MS = 1000, START_LIMIT_S = 60, EVENTS_MAX = 1024 };
+enum { MARGIN_S = 15 }; /* tokens are asked for beyond the measured time: streams begin by and by */
 
 typedef struct stream {
   int fd;
@@ -61,11 +62,12 @@ static void keep_gap(streams_t *s, uint64_t gap_ns) {
 }
 
 /* Frames whose head ends in these bytes. "d" occurs in the pattern at its start only, so a mismatch
- * never has to look back. */
-static int count_frames(stream_t *stream, const char *bytes, size_t length) {
+ * never has to look back. *done: [DONE] has come; the connection stays open behind it. */
+static int count_frames(stream_t *stream, const char *bytes, size_t length, bool *done) {
   static const char pattern[] = "data: {";
   int frames = 0;
   for (size_t i = 0; i < length; i++) {
+    if (bytes[i] == '[' && pattern[stream->match] == '{') *done = true;
     if (bytes[i] == pattern[stream->match]) {
       stream->match++;
     } else {
@@ -105,7 +107,8 @@ static bool read_stream(streams_t *s, stream_t *stream) {
     return stream->first_ns != 0;
   }
   if (!status_is_good(stream, buffer, (size_t)got)) return false;
-  int frames = count_frames(stream, buffer, (size_t)got);
+  bool done = false;
+  int frames = count_frames(stream, buffer, (size_t)got, &done);
   uint64_t now = now_ns();
   s->reads += s->measuring && frames > 0;
   for (; frames > 0; frames--) {
@@ -118,6 +121,7 @@ static bool read_stream(streams_t *s, stream_t *stream) {
     s->tokens += s->measuring;
     stream->last_ns = now;
   }
+  if (done) end_stream(s, stream);
   return true;
 }
 
@@ -250,7 +254,9 @@ static int run(streams_t *s, const struct addrinfo *to, const char *host) {
   puts("measured");
   fflush(stdout);
   print_results(s, seconds);
-  return s->num_ended ? 1 : 0;
+  if (s->num_ended == 0) return 0;
+  fprintf(stderr, "inferd-bench: %d streams ended before the measurement did\n", s->num_ended);
+  return 1;
 }
 
 /* -- options ---------------------------------------------------------------------------------- */
@@ -320,7 +326,7 @@ int bench_streams(int argc, char **argv) {
     return 64;
   }
   if (s.body.output_len == 0) {
-    s.body.output_len = (int)((s.seconds + 5) * 1000 / s.interval_ms) + 1;
+    s.body.output_len = (int)((s.seconds + MARGIN_S) * 1000 / s.interval_ms) + 1;
   }
   struct rlimit files = {0};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
