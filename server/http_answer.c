@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT_BYTES_FIRST = 256 }; /* holds a token's chunk */
+enum {
+  OUT_BYTES_FIRST = 256, /* holds a token's chunk */
+  OUT_BYTES_KEPT = 1024  /* what a burst needed beyond that is given back */
+};
 
 static http_exchange_t *exchange_of(const exchange_t *public) {
   return (http_exchange_t *)(uintptr_t) public;
@@ -116,7 +119,7 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
   exchange->progress_ms = uv_now(exchange->http->loop);
   if (pending == 0) {
     if (exchange->state == EXCHANGE_ENDING) return MHD_CONTENT_READER_END_OF_STREAM;
-    if (exchange->out_capacity > 16 * 1024) {
+    if (exchange->out_capacity > OUT_BYTES_KEPT) {
       free(exchange->out);
       exchange->out = NULL;
       exchange->out_capacity = 0;

@@ -150,8 +150,11 @@ static size_t fake_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
 static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
   d->num_slots = (int64_t)desc->num_blocks * desc->block_size;
   d->block_size = desc->block_size;
-  d->shadow = calloc((size_t)d->num_slots, sizeof *d->shadow);
-  return d->shadow ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  size_t bytes = (size_t)d->num_slots * sizeof *d->shadow;
+  d->shadow = malloc(bytes);
+  if (!d->shadow) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  explicit_bzero(d->shadow, bytes); /* resident from the start, as a real pool is */
+  return 0;
 }
 
 static int fake_pool(device_t *d, int32_t num_blocks, error_t *error) {
