@@ -311,6 +311,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk

@@ -10,6 +10,9 @@ Draws random schemas from the keywords that inferd enforces. For each one it
   * makes instances that jsonschema finds valid, in the key order of the schema, and demands that
     the grammar accepts their text; and breaks instances, and demands that what jsonschema finds
     invalid is not accepted.
+With --tags the schemas are those of functions, and the texts are the parameters of calls in tags,
+<parameter=NAME> VALUE </parameter>, as Qwen3-Coder writes them: what is generated is read back by
+inferd's parser of tool calls, and the arguments have to validate.
 Ends with one line of counts; exits 1 when one output was invalid, one valid instance was refused or
 one invalid instance was accepted. The seed makes a run repeatable.
 """
@@ -223,6 +226,14 @@ class Maker:
         return {"allOf": [self.make_object(depth - 1) | {"additionalProperties": True},
                           {"properties": {"a": {"type": ["string", "integer"]}}}]}
 
+    def parameters(self):
+        """Of a function: an object, now and then with references."""
+        s = self.make_object(3)
+        if self.r.random() < 0.2:
+            s["properties"]["ref"] = {"$ref": "#/$defs/leaf~1~0x"}
+            s["$defs"] = {"leaf/~x": self.schema(1)}
+        return s
+
     def document(self):
         s = self.schema(3)
         if isinstance(s, dict) and self.r.random() < 0.15:
@@ -357,6 +368,18 @@ def dump(value, r):
     return json.dumps(value, ensure_ascii=False, separators=separators)
 
 
+def tags(value, r):
+    """The parameters of a call; None for text that a reader could take for another type or tag."""
+    out = ""
+    for name, item in value.items():
+        text = item if isinstance(item, str) else dump(item, r)
+        other = re.fullmatch(r"\s*([\[{].*|null|none|true|false|[-0-9].*)\s*", text, re.S | re.I)
+        if isinstance(item, str) and (other or "<" in text):
+            return None
+        out += f"<parameter={name}>\n{text}\n</parameter>\n"
+    return out + "</function>"
+
+
 def plain_numbers(value):
     """Numbers in our form: no exponent, at most 15 digits, integers without a point."""
     if isinstance(value, float):
@@ -403,7 +426,8 @@ class Run:
 
     def one(self, seed):
         maker = Maker(seed)
-        schema = maker.document()
+        in_tags = self.options.tags
+        schema = maker.parameters() if in_tags else maker.document()
         oracle = Oracle(schema, format_checker=FORMATS)
         texts, valid = [], []
         for i in range(self.options.instances):
@@ -415,11 +439,19 @@ class Run:
                 value = maker.broken(value)
             if not plain_numbers(value):
                 continue
-            texts.append(dump(value, maker.r))
+            if in_tags and not oracle.is_valid(value):
+                continue  # in tags its text may be that of a valid one
+            text = tags(value, maker.r) if in_tags else dump(value, maker.r)
+            if text is None:
+                continue
+            texts.append(text)
             valid.append(i % 3 != 2 and oracle.is_valid(value) or
                          (None if oracle.is_valid(value) else False))
-        answer = self.ask({"kind": "schema", "value": schema, "texts": texts, "seed": seed,
-                           "generate": self.options.each, "max_tokens": self.options.max_tokens})
+        kind = {"kind": "parameters", "functions": [{"function": {"name": "f",
+                                                                  "parameters": schema}}]}
+        answer = self.ask({**(kind if in_tags else {"kind": "schema"}), "value": schema,
+                           "texts": texts, "seed": seed, "generate": self.options.each,
+                           "max_tokens": self.options.max_tokens})
         self.counts["schemas"] += 1
         if "error" in answer:
             self.counts["refused schemas"] += 1
@@ -455,6 +487,7 @@ def main():
     parser.add_argument("--instances", type=int, default=6, help="instances for each schema")
     parser.add_argument("--max-tokens", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tags", action="store_true", help="parameters of calls in tags")
     parser.add_argument("--vocabulary", default="models/demo",
                         help='model directory, or "--synthetic TOKENS"')
     options = parser.parse_args()

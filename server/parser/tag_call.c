@@ -18,6 +18,11 @@ static const char *const value_ends[] = {"\n</parameter>", "</parameter>", "\n<p
                                          "\n</function>",  "<parameter=",  "</function>"};
 enum { NUM_VALUE_ENDS = 6, FIRST_OF_LINE = 4 };
 
+/* Never NULL. */
+static const char *bytes_of(const buffer_t *buffer) {
+  return buffer->data != NULL ? buffer->data : "";
+}
+
 void tag_call_start(tag_call_t *call, const json_t *functions) {
   buffer_t *const buffers[] = {&call->name, &call->key,   &call->keys,
                                &call->held, &call->value, &call->out};
@@ -85,7 +90,7 @@ static void put_byte(buffer_t *out, char c) {
 
 static void put_key(tag_call_t *call) {
   if (call->num_parameters++ > 0) buffer_text(&call->out, ", ");
-  buffer_quote(&call->out, call->key.data, call->key.length);
+  buffer_quote(&call->out, bytes_of(&call->key), call->key.length);
   buffer_text(&call->out, ": ");
 }
 
@@ -169,7 +174,7 @@ static void begin_value(tag_call_t *call) {
   call->spanning = false;
   call->json = (json_scan_t){0};
   buffer_clear(&call->value);
-  call->types = json_schema_member_types(call->schema, call->key.data, call->key.length);
+  call->types = json_schema_member_types(call->schema, bytes_of(&call->key), call->key.length);
   call->plain = is_streamed(call);
   if (call->repeated || !is_streamed(call)) return;
   put_key(call);
@@ -245,17 +250,17 @@ static call_result_t value_byte(tag_call_t *call, char c, const output_sink_t *s
 
 /* True and remembered, when no parameter has had the name. */
 static bool add_key(tag_call_t *call) {
-  const char *at = call->keys.data, *end = at + call->keys.length;
+  const char *at = bytes_of(&call->keys), *end = at + call->keys.length;
   uint16_t length = (uint16_t)call->key.length;
   while (at != end) {
     uint16_t other;
     memcpy(&other, at, sizeof other);
     at += sizeof other;
-    if (other == length && memcmp(at, call->key.data, length) == 0) return false;
+    if (other == length && memcmp(at, bytes_of(&call->key), length) == 0) return false;
     at += other;
   }
   buffer_append(&call->keys, (const char *)&length, sizeof length);
-  buffer_append(&call->keys, call->key.data, length);
+  buffer_append(&call->keys, bytes_of(&call->key), length);
   return true;
 }
 
@@ -305,7 +310,7 @@ static call_result_t tag_byte(tag_call_t *call, char c, const output_sink_t *sin
   for (int i = 0; i < 3; i++) {
     const char *tag = tags[i];
     if (tag == NULL || tag[held->length] != c) continue;
-    if (strncmp(tag, held->data == NULL ? "" : held->data, held->length) != 0) continue;
+    if (strncmp(tag, bytes_of(held), held->length) != 0) continue;
     buffer_char(held, c);
     if (strlen(tag) > held->length) return CALL_MORE;
     if (tag == open_parameter) {

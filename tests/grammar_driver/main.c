@@ -4,13 +4,18 @@
  * scripts/parity_schemas.py drives it.
  *
  *   grammar_driver MODEL_DIR | --synthetic TOKENS
- *   {"kind": "schema" | "object" | "regex" | "choice" | "grammar", "value": ..., "strict": false,
- *    "texts": ["..."], "generate": 3, "seed": 1, "max_tokens": 200}
+ *   {"kind": "schema" | "parameters" | "object" | "regex" | "choice" | "grammar", "value": ...,
+ *    "strict": false, "texts": ["..."], "generate": 3, "seed": 1, "max_tokens": 200}
  *   -> {"accepted": [true], "generated": [{"text": "...", "finish": "stop"}]} or {"error": "..."}
+ *
+ * "parameters" are texts in tags; what is generated is read back as the arguments of a call of "f",
+ * one of "functions".
  */
 #include "engine/grammar/masks.h"
 #include "engine/random.h"
 #include "engine/text/tokenizer.h"
+#include "server/buffer.h"
+#include "server/parser/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +29,8 @@ typedef struct driver {
   grammar_scratch_t *scratch;
   grammar_masks_t *kept; /* 16 MiB, as the engine has */
   uint32_t *row;
-  char *synthetic; /* 32 bytes a token */
+  char *synthetic;       /* 32 bytes a token */
+  int32_t byte_ids[256]; /* tokens of single bytes; -1 = there is none */
   uint64_t masks, tokens;
 } driver_t;
 
@@ -79,11 +85,9 @@ static int source_of(const json_t *line, grammar_source_t *source) {
   static const struct {
     const char *name;
     grammar_kind_t kind;
-  } kinds[] = {{"schema", GRAMMAR_JSON_SCHEMA},
-               {"object", GRAMMAR_JSON_OBJECT},
-               {"regex", GRAMMAR_REGEX},
-               {"choice", GRAMMAR_CHOICE},
-               {"grammar", GRAMMAR_EBNF}};
+  } kinds[] = {{"schema", GRAMMAR_JSON_SCHEMA}, {"parameters", GRAMMAR_PARAMETERS},
+               {"object", GRAMMAR_JSON_OBJECT}, {"regex", GRAMMAR_REGEX},
+               {"choice", GRAMMAR_CHOICE},      {"grammar", GRAMMAR_EBNF}};
   const json_t *kind = json_get(line, "kind"), *value = json_get(line, "value");
   *source = (grammar_source_t){.param = "response_format", .schema = value};
   if (!kind) return -1;
@@ -101,11 +105,10 @@ static int source_of(const json_t *line, grammar_source_t *source) {
 }
 
 /* True when the grammar accepts the text, fed byte by byte (ids of single bytes). */
-static bool accepts(driver_t *d, const grammar_t *g, const int32_t *byte_ids, const char *text,
-                    size_t length) {
+static bool accepts(driver_t *d, const grammar_t *g, const char *text, size_t length) {
   if (grammar_matcher_start(d->matcher, d->scratch, g, d->vocabulary) != 0) return false;
   for (size_t i = 0; i < length; i++) {
-    int32_t id = byte_ids[(uint8_t)text[i]];
+    int32_t id = d->byte_ids[(uint8_t)text[i]];
     if (id < 0 || grammar_matcher_accept(d->matcher, d->scratch, id) != 0) return false;
   }
   return grammar_matcher_is_accepting(d->matcher);
@@ -130,7 +133,40 @@ static int32_t pick(driver_t *d, uint64_t *state) {
   return chosen;
 }
 
-static void generate(driver_t *d, const grammar_t *g, uint64_t seed, int64_t max_tokens) {
+/* Takes the bytes of `text` as far as they are allowed; nobody would hit on a whole tag. */
+static size_t feed(driver_t *d, const char *text, char *out) {
+  size_t length = 0;
+  for (; text[length] != '\0'; length++) {
+    int32_t id = d->byte_ids[(uint8_t)text[length]];
+    if (id < 0 || grammar_matcher_accept(d->matcher, d->scratch, id) != 0) break;
+    out[length] = text[length];
+  }
+  return length;
+}
+
+static void take_arguments(void *context, output_kind_t kind, const char *text, size_t length) {
+  if (kind == OUTPUT_CALL_TEXT || kind == OUTPUT_CONTENT) buffer_append(context, text, length);
+}
+
+/* What a reader makes of the parameters of a call of "f". */
+static buffer_t read_back(const json_t *functions, const char *text, size_t length) {
+  buffer_t arguments = {0};
+  output_sink_t sink = {take_arguments, &arguments};
+  static const char open[] = "<tool_call>\n<function=f>\n", close[] = "\n</tool_call>";
+  output_options_t options = {.tools = tool_format_find("qwen3_coder"), .functions = functions};
+  output_parser_t *parser = output_parser_new(&options);
+  if (!parser) exit(1);
+  output_parser_feed(parser, open, sizeof open - 1, &sink);
+  output_parser_feed(parser, text, length, &sink);
+  output_parser_feed(parser, close, sizeof close - 1, &sink);
+  output_parser_end(parser, &sink);
+  output_parser_free(parser);
+  return arguments;
+}
+
+/* functions: of parameters in tags, else NULL. */
+static void generate(driver_t *d, const grammar_t *g, const json_t *functions, uint64_t seed,
+                     int64_t max_tokens) {
   char *text = malloc((size_t)max_tokens * 256 + 1);
   size_t length = 0;
   const char *finish = "length";
@@ -141,6 +177,10 @@ static void generate(driver_t *d, const grammar_t *g, uint64_t seed, int64_t max
     if (grammar_matcher_is_finished(d->matcher)) {
       finish = "stop";
       break;
+    }
+    if (functions && next_random(&state) % 8 == 0) {
+      length += feed(d, "\n</parameter>\n", text + length);
+      continue;
     }
     bool hit;
     code = grammar_masks_fill(d->kept, d->matcher, d->scratch, &d->num_tokens, 1, d->row, &hit);
@@ -159,12 +199,18 @@ static void generate(driver_t *d, const grammar_t *g, uint64_t seed, int64_t max
     code = grammar_matcher_accept(d->matcher, d->scratch, id);
   }
   printf("{\"text\":");
-  write_string(text, length);
+  if (functions) {
+    buffer_t arguments = read_back(functions, text, length);
+    write_string(arguments.data, arguments.length);
+    buffer_free(&arguments);
+  } else {
+    write_string(text, length);
+  }
   printf(",\"finish\":\"%s\"}", code ? "error" : finish);
   free(text);
 }
 
-static void answer(driver_t *d, const json_t *line, const int32_t *byte_ids) {
+static void answer(driver_t *d, const json_t *line) {
   grammar_source_t source;
   grammar_t *g = NULL;
   error_t error = {0};
@@ -185,7 +231,7 @@ static void answer(driver_t *d, const json_t *line, const int32_t *byte_ids) {
   const json_t *texts = json_get(line, "texts");
   if (texts) {
     JSON_EACH(text, texts) {
-      bool ok = accepts(d, g, byte_ids, text->text, text->length);
+      bool ok = accepts(d, g, text->text, text->length);
       printf("%s%s", comma, ok ? "true" : "false");
       comma = ",";
     }
@@ -194,9 +240,11 @@ static void answer(driver_t *d, const json_t *line, const int32_t *byte_ids) {
   if (json_get(line, "generate")) json_int64(json_get(line, "generate"), &count);
   if (json_get(line, "seed")) json_int64(json_get(line, "seed"), &seed);
   if (json_get(line, "max_tokens")) json_int64(json_get(line, "max_tokens"), &max_tokens);
+  const json_t *functions = NULL;
+  if (source.kind == GRAMMAR_PARAMETERS) functions = json_get(line, "functions");
   for (int64_t i = 0; i < count; i++) {
     if (i > 0) printf(",");
-    generate(d, g, (uint64_t)(seed * 1000003 + i), max_tokens);
+    generate(d, g, functions, (uint64_t)(seed * 1000003 + i), max_tokens);
   }
   printf("]}\n");
   grammar_unref(g);
@@ -219,17 +267,16 @@ static int open_vocabulary(driver_t *d, int argc, char **argv, error_t *error) {
 int main(int argc, char **argv) {
   driver_t d = {0};
   error_t error = {0};
-  int32_t byte_ids[256];
   if (open_vocabulary(&d, argc, argv, &error) != 0 ||
       grammar_masks_new(d.vocabulary, (size_t)16 << 20, &d.kept, &error) != 0) {
     fprintf(stderr, "%s\n", error.message);
     return 1;
   }
-  memset(byte_ids, 0xFF, sizeof byte_ids);
+  memset(d.byte_ids, 0xFF, sizeof d.byte_ids);
   for (int32_t id = 0; id < d.num_tokens; id++) {
     size_t length;
     const char *bytes = token_bytes(&d, id, &length);
-    if (length == 1) byte_ids[(uint8_t)bytes[0]] = id;
+    if (length == 1) d.byte_ids[(uint8_t)bytes[0]] = id;
   }
   d.matcher = aligned_alloc(64, grammar_matcher_bytes());
   d.scratch = aligned_alloc(64, grammar_scratch_bytes());
@@ -243,7 +290,7 @@ int main(int argc, char **argv) {
     if (json_parse(text, (size_t)length, &limits, &doc, &error) != 0) {
       printf("{\"error\":\"bad line\"}\n");
     } else {
-      answer(&d, json_root(doc), byte_ids);
+      answer(&d, json_root(doc));
       json_free(doc);
     }
     fflush(stdout);

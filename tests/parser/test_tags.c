@@ -144,6 +144,7 @@ static const row_t rows[] = {
      "T(f|{\"o\": \"{\\\"a\\\": 1} x\", \"a\": \"[1\"})"},
     {CALL("f", P("o", "{\"a</parameter>\nb")),
      "T(f|{\"o\": \"{\\\"a\"})C(b\n</parameter>\n</function>\n</tool_call>)"},
+    {CALL("f", P("", "x") P("", "y")), "T(f|{\"\": \"x\"})"},
     /* the first of a name counts */
     {CALL("f", P("i", "1") P("i", "2") P("s", "a") P("s", "b")), "T(f|{\"i\": 1, \"s\": \"a\"})"},
     /* tags that are missing */
