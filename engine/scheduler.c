@@ -492,13 +492,19 @@ static void admit_waiting(scheduler_t *s, uint64_t now_ns, const group_t *ahead)
   }
 }
 
+static int32_t count_live(const group_t *g) {
+  int32_t count = 0;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) count += sequence_is_live(q);
+  return count;
+}
+
 /* Those on the host come back in order, and nobody new is let in before the last of them. */
 static void plan_swapped(scheduler_t *s) {
   int32_t num_seqs = s->swapped.head ? count_running(s) : 0;
   for (group_t *g = s->swapped.head, *next, *none = NULL; g; g = next) {
     next = g->next;
     int32_t count = group_num_running(g);
-    bool room = num_seqs + count <= s->options.max_num_seqs && count <= budget_left(s);
+    bool room = num_seqs + count <= s->options.max_num_seqs && count_live(g) <= budget_left(s);
     swap_verdict_t verdict = room && !is_in_flight(g) ? swap_verdict(s, g) : SWAP_LATER;
     if (verdict == SWAP_LATER) return;
     queue_remove(&s->swapped, g);

@@ -169,6 +169,36 @@ Test(swap, what_the_cache_still_has_is_not_copied) {
   rig_free(rig);
 }
 
+/* Beams may fork up to their width, which is kept free among the sequences; but only those that
+ * live need a token when they come back. */
+Test(swap, beams_come_back_into_what_a_prefill_leaves) {
+  int32_t seen = 0;
+  for (int32_t length = 40; length < 48; length++) {
+    scheduler_options_t options = swapping(6, 30, PREEMPT_SWAP);
+    options.max_num_batched_tokens = 8;
+    options.priority_policy = true;
+    rig_t *rig = rig_new(&options, 6 + (length + 3) / 4, 4, false);
+    group_t *a = rig_add(rig, 4, 60, 1), *g = rig_add_several(rig, 4, 60, 2, 3);
+    g->request->priority = 1; /* the victim */
+    step(rig, 9);
+    cr_assert(g->forked);
+    g->request->params.beam_width = 3;
+    scheduler_finish_sequence(rig->scheduler, g->sequence.next, SEQUENCE_FINISHED_STOPPED);
+    group_t *p = rig_add(rig, length, 4, 3);
+    while (g->sequence.status == SEQUENCE_RUNNING) step(rig, 9);
+    cr_assert(g->sequence.status == SEQUENCE_SWAPPED && p->sequence.status == SEQUENCE_RUNNING);
+    scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_ABORTED);
+    int32_t left = length - p->sequence.num_computed_tokens;
+    cr_assert_gt(left, 0);
+    for (; left > 8; left -= 8) step(rig, 9);
+    rig_step(rig);
+    cr_assert((g->sequence.status == SEQUENCE_RUNNING) == (left <= 6), "a chunk of %d of 8", left);
+    seen |= 1 << left;
+    rig_free(rig);
+  }
+  cr_assert_eq(seen, 0x1fe, "every rest from 1 to 8");
+}
+
 Test(swap, verdicts_are_ok_later_and_never) {
   scheduler_options_t options = swapping(2, 20, PREEMPT_SWAP);
   rig_t *rig = rig_new(&options, 5, 4, false); /* 4 blocks */
