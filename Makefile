@@ -229,13 +229,13 @@ test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing t
 test:
 	@scripts/bootstrap build test
 	@$(SUBMAKE) all test-programs emu-build
-	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@scripts/test --build $(BUILD) tidy unit sim asan sim-asan tsan emu api clients api-asan api-tsan
 
 check:
 	@scripts/bootstrap build test
-	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan $(BUILD)/asan/inferd test-programs
+	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@scripts/test --build $(BUILD) asan sim-asan tsan api-asan api-tsan
 

@@ -138,8 +138,10 @@ static int serve(int argc, char **argv) {
   };
   for (int c, index = 0; (c = getopt_long(argc, argv, "", long_options, &index)) != -1;) {
     if (set_option(&o, c, optarg)) continue;
-    if (c != '?') fprintf(stderr, "inferd-bench: --%s: bad value\n", long_options[index].name);
-    fputs(usage_text, stderr);
+    if (c != '?') {
+      fprintf(stderr, "inferd-bench: --%s: '%s' is not valid\n", long_options[index].name, optarg);
+    }
+    fputs("see inferd bench --help\n", stderr);
     return 64;
   }
   if (o.concurrency == NOT_GIVEN) o.concurrency = o.request_rate > 0 ? 0 : 8;
@@ -160,10 +162,14 @@ static int serve(int argc, char **argv) {
 int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   const char *command = argc > 1 ? argv[1] : "";
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
+    fputs(usage_text, stdout);
+    return 0;
+  }
   if (strcmp(command, "serve") == 0) return serve(argc - 1, argv + 1);
   if (strcmp(command, "throughput") == 0) return bench_throughput(argc - 1, argv + 1);
   if (strcmp(command, "streams") == 0) return bench_streams(argc - 1, argv + 1);
-  bool asked = strcmp(command, "--help") == 0 || strcmp(command, "help") == 0;
-  fputs(usage_text, asked ? stdout : stderr);
-  return asked ? 0 : 64;
+  fputs(usage_text, stderr);
+  return 64;
 }

@@ -166,6 +166,11 @@ int bench_throughput(int argc, char **argv) {
     engine_failure(engine, &error);
     fprintf(stderr, "inferd-bench: %s\n", error.message);
     code = error_exit_code(error.code);
+  } else if ((int64_t)o.input_len + o.output_len > engine_info(engine)->max_model_len) {
+    fprintf(stderr,
+            "inferd-bench: --input-len %d and --output-len %d are more than the context, %d\n",
+            o.input_len, o.output_len, engine_info(engine)->max_model_len);
+    code = 64;
   } else {
     code = run(&o, engine);
   }

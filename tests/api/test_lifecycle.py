@@ -215,6 +215,16 @@ def test_version_and_help(inferd):
     assert len(done.stdout.splitlines()) <= 50
 
 
+def test_bench_says_what_is_wrong(inferd):
+    for words in (["--help"], ["serve", "--help"], ["throughput", "-h"]):
+        asked = run(inferd, "bench", *words)
+        assert asked.returncode == 0 and "usage: inferd bench serve" in asked.stdout
+    wrong = run(inferd, "bench", "serve", "--num-requests", "many")
+    assert wrong.returncode == 64 and "--num-requests: 'many' is not valid" in wrong.stdout
+    wrong = run(inferd, "bench", "throughput", DEMO, "--input-len", 8190, "--output-len", 3)
+    assert wrong.returncode == 64 and "8190 and --output-len 3 are more" in wrong.stdout
+
+
 def test_health_command(start, inferd):
     server = start(DEMO)
     assert run(inferd, "health", "--port", server.port).returncode == 0
