@@ -29,6 +29,22 @@ static void read_layer_types(config_reader_t *reader, const json_t *types, bluep
   }
 }
 
+/* The reference reads layer_types of some families only; of the others they may say no more than
+ * is so anyway. */
+static void check_layer_types(config_reader_t *reader, const family_t *f, const json_t *types,
+                              bool slides, blueprint_t *bp) {
+  read_layer_types(reader, types, bp);
+  for (int32_t i = 0; i < bp->num_layers && reader->status == 0; i++) {
+    if (((bp->layer_flags[i] & LAYER_SLIDES) != 0) == slides) continue;
+    config_refuse(reader, "layer_types", NULL,
+                  "has \"%s_attention\" at layer %d, supported: %s "
+                  "for %s",
+                  slides ? "full" : "sliding", i,
+                  slides ? "sliding_attention beside sliding_window" : "full_attention",
+                  f->architecture);
+  }
+}
+
 /* The rule of a family for files without layer_types. */
 static bool slides_by_rule(config_reader_t *reader, const family_t *f, int32_t layer) {
   int64_t from, pattern;
@@ -51,13 +67,19 @@ static void read_window(config_reader_t *reader, const family_t *f, blueprint_t 
     config_refuse(reader, "use_sliding_window", config_get(reader, "use_sliding_window"),
                   "false for %s", f->architecture);
   }
-  if (f->window_rule == WINDOW_NEVER || f->window_rule == WINDOW_REFUSED) return;
+  const json_t *types = config_get(reader, "layer_types");
+  if (types != NULL && types->type == JSON_NULL) types = NULL;
+  if (f->window_rule == WINDOW_NEVER || f->window_rule == WINDOW_REFUSED) {
+    if (types != NULL) check_layer_types(reader, f, types, false, bp);
+    return;
+  }
   int64_t window = config_int_or_null(reader, KEYS("sliding_window"), f->window, 0, 0, INT32_MAX);
   if (f->window_rule == WINDOW_UPPER && !config_bool(reader, KEYS("use_sliding_window"), false)) {
     window = 0;
   }
-  const json_t *types = config_get(reader, "layer_types");
-  if (types != NULL && types->type != JSON_NULL) {
+  if (types != NULL && f->window_rule == WINDOW_ALL && window > 0) {
+    check_layer_types(reader, f, types, true, bp);
+  } else if (types != NULL) {
     read_layer_types(reader, types, bp);
   } else {
     for (int32_t i = 0; i < bp->num_layers; i++) {

@@ -226,7 +226,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   const char *name;
   double partial =
       config_double(reader, KEYS("partial_rotary_factor", "rotary_pct"), 1.0, 0, 1, true);
-  int64_t original = family->longrope ? PHI3_ORIGINAL_MAX : max_positions;
+  int64_t original = max_positions;
   const json_t *dict = find_dict(reader, family, sliding, &name);
   config_reader_t inner = *reader;
   inner.root = dict;
@@ -244,7 +244,8 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
                   family->architecture);
   }
-  /* Phi-3 writes it beside the dict, and there it wins. */
+  /* Phi-3 writes it beside the dict, and there it wins, even unwritten. */
+  if (family->longrope) original = PHI3_ORIGINAL_MAX;
   original = config_int(reader, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
   if (rope->theta == 0.0) {
     config_refuse(reader, "rope_theta", NULL, "is missing and %s has no agreed default",

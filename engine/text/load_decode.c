@@ -164,7 +164,7 @@ static int read_metaspace(load_t *load, const json_t *value, decoder_step_t *ste
   return 0;
 }
 
-/* One component; *fused: a Fuse came before, so the whole text is one token. */
+/* One component; *fused: the tokens are joined, so the whole text is one. */
 static int decoder_component(load_t *load, const json_t *value, bool *fused) {
   decoder_t *d = &load->t->decoder;
   char quoted[96];
@@ -191,9 +191,13 @@ static int decoder_component(load_t *load, const json_t *value, bool *fused) {
   bool after_bytes = d->num_steps > 0 && d->steps[d->num_steps - 1].kind == DECODE_BYTE_FALLBACK;
   if (after_bytes && !*fused && step->kind != DECODE_BYTE_FALLBACK)
     return load_fail(load, "decoder", "after ByteFallback only Fuse is supported");
-  if (!*fused) return d->num_steps++, 0;
+  if (!*fused) { /* ByteLevel joins the tokens too */
+    *fused = step->kind == DECODE_BYTE_LEVEL;
+    return d->num_steps++, 0;
+  }
   if (step->kind != DECODE_STRIP || step->stop != 0 || d->strip_length != 0)
-    return load_fail(load, "decoder", "after Fuse only one Strip at the start is supported");
+    return load_fail(load, "decoder",
+                     "after Fuse or ByteLevel only one Strip at the start is supported");
   memcpy(d->strip_text, step->content, step->content_length);
   d->strip_length = step->content_length, d->strip_start = step->start;
   return 0;

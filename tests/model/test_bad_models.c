@@ -121,6 +121,7 @@ BAD_CONFIGS(
      "{\"full_attention\": {\"rope_theta\": 1}, \"sliding_attention\": {\"rope_theta\": 2}}",
      "per kind of layer"},
     {"rope_parameters", "7", "\"rope_parameters\" is 7"},
+    {"layer_types", "[\"sliding_attention\"]", "supported: full_attention for LlamaForCausalLM"},
     {"partial_rotary_factor", "0.5", "is 0.5, supported: 1 for LlamaForCausalLM"})
 
 #define CACHE_OF(type, bits)                                                                       \
@@ -157,6 +158,7 @@ Test(bad_config, layer_types) {
       {"layer_types", "[\"full_attention\", \"full_attention\"]", "list of 1"},
       {"layer_types", "[\"chunked_attention\"]", "\"chunked_attention\" at layer 0"},
       {"layer_types", "{}", "must be a list"},
+      {"layer_types", "[\"full_attention\"]", "\"full_attention\" at layer 0"},
       {"sliding_window", "-1", "\"sliding_window\" is -1"},
   };
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

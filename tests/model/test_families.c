@@ -127,6 +127,21 @@ Test(families, gemma3_has_two_angles) {
   }
 }
 
+/* What stands in the dict has no say, even where nothing stands beside it. */
+Test(families, longrope_of_phi3_was_trained_to_4096_unless_told) {
+  char list[512] = "1", text[2048];
+  for (int i = 1; i < 48; i++) strcat(list, ",1.5");
+  snprintf(text, sizeof(text),
+           ARCHITECTURE("Phi3ForCausalLM") ",\"max_position_embeddings\":131072,\"rope_scaling\":{"
+                                           "\"original_max_position_embeddings\":16,"
+                                           "\"type\":\"longrope\",\"short_factor\":[%s],"
+                                           "\"long_factor\":[%s]}}",
+           list, list);
+  good(text);
+  cr_assert_eq(blueprint.rope.original_max, 4096);
+  blueprint_free(&blueprint);
+}
+
 Test(families, longrope_is_short_unless_asked) {
   char list[512] = "1", text[2048];
   for (int i = 1; i < 48; i++) strcat(list, ",1.5");

@@ -105,6 +105,11 @@ static const broken_t broken[] = {
      "post_processor"},
     {"\"type\":\"Fuse\"", "\"type\":\"CTC\"", "decoder"},
     {"{\"type\":\"Fuse\"},", "{\"type\":\"ByteFallback\"},", "decoder"},
+    {"{\"type\":\"Fuse\"},", "{\"type\":\"ByteLevel\"},", NULL}, /* joins the tokens as Fuse does */
+    {"{\"type\":\"Fuse\"},",
+     "{\"type\":\"ByteLevel\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+     "\"content\":\"\"},",
+     "decoder"},
     {"\"start\":1", "\"start\":-1", "decoder"},
     {"\"stop\":0", "\"stop\":1", "decoder"},
     {"\"decoders\":[", "\"decoders\":[{\"type\":\"Fuse\"},", "decoder"},
