@@ -91,7 +91,7 @@ static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
     config_refuse(reader, "beta_fast", NULL, "is %g, less than beta_slow, which is %g",
                   rope->beta_fast, rope->beta_slow);
   }
-  if (rope->theta <= 1.0) {
+  if (rope->theta != 0 && rope->theta <= 1.0) {
     config_refuse(reader, "rope_theta", NULL, "is %g; yarn needs more than 1", rope->theta);
   }
   const json_t *given = json_get(reader->root, "attention_factor");

@@ -13,13 +13,15 @@ enum {
   LOAD_FILE_BYTES_MAX = 256 << 20,
   LOAD_SEQUENCE_DEPTH_MAX = 16,
   LOAD_TEXT_BYTES_MAX = 64 << 20, /* merges.txt */
-  LOAD_ADDED_MAX = 1 << 20
+  LOAD_ADDED_MAX = 1 << 20,
+  LOAD_NAMED_MAX = 4096 /* tokens that only the configuration names */
 };
 
 typedef struct load {
   tokenizer_t *t;
   const char *dir;
-  const char *file; /* the file at work, for messages */
+  const char *file;   /* the file at work, for messages */
+  uint32_t added_max; /* room for added tokens */
   error_t *error;
 } load_t;
 
@@ -59,12 +61,12 @@ int load_model(load_t *load, const json_t *value);
 int load_model_legacy(load_t *load, const json_t *vocab, const load_doc_t *merges);
 /* load_unigram.c */
 int load_unigram(load_t *load, const json_t *model);
-/* load_added.c; the model must be there */
+/* load_added.c; the model must be there. Room for `count_max` tokens and LOAD_NAMED_MAX. */
 int load_added_begin(load_t *load, uint32_t count_max);
 int load_added_token(load_t *load, const char *content, size_t length, added_token_t token);
 int load_added_tokens(load_t *load, const json_t *list);
 int load_added_finish(load_t *load);
-/* load_config.c: tokenizer_config.json and special_tokens_map.json */
+/* load_config.c: tokenizer_config.json, special_tokens_map.json, added_tokens.json */
 int load_config(load_t *load, bool legacy);
 
 #endif

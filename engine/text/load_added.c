@@ -15,6 +15,7 @@ int load_added_begin(load_t *load, uint32_t count_max) {
   if (ids < t->bpe.vocab.count) ids = t->bpe.vocab.count;
   if (count_max > LOAD_ADDED_MAX)
     return load_fail(load, where, "%u tokens, at most %d", count_max, LOAD_ADDED_MAX);
+  load->added_max = count_max += LOAD_NAMED_MAX;
   t->added = calloc((size_t)count_max + 1, sizeof *t->added);
   t->added_of = calloc((size_t)ids + count_max + 1, sizeof *t->added_of);
   if (t->added == NULL || t->added_of == NULL ||
@@ -44,6 +45,8 @@ int load_added_token(load_t *load, const char *content, size_t length, added_tok
     *earlier = token;
     return 0;
   }
+  if (t->num_added == load->added_max)
+    return load_fail(load, where, "more than %u tokens", load->added_max);
   token.id = vocab_find(&t->bpe.vocab, content, length);
   if (token.id == NO_ID) token.id = next_id(t);
   if (token.id >= VOCAB_ID_MAX || token.id >= t->added_vocab.num_ids)

@@ -22,7 +22,6 @@ static int read_json(load_t *load, const load_doc_t *file) {
 
 /* vocab.json is open; merges.txt must be there too. */
 static int read_legacy(load_t *load, const load_doc_t *vocab) {
-  enum { NAMED_TOKENS_MAX = 8 };
   load_doc_t merges = {0};
   bool found = false;
   int rc = load_normalizer(load, NULL);
@@ -33,7 +32,7 @@ static int read_legacy(load_t *load, const load_doc_t *vocab) {
     rc = error_set(load->error, ERR_MODEL_MISSING, NULL, "vocab.json is there, merges.txt is not");
   load->file = "vocab.json";
   if (rc == 0) rc = load_model_legacy(load, json_root(vocab->doc), &merges);
-  if (rc == 0) rc = load_added_begin(load, NAMED_TOKENS_MAX);
+  if (rc == 0) rc = load_added_begin(load, 0);
   load->t->decoder.steps[0].kind = DECODE_BYTE_LEVEL;
   load->t->decoder.num_steps = 1;
   load_close(&merges);
