@@ -180,6 +180,22 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
   return 0;
 }
 
+/* A tokenizer may know more ids than the model has rows: of tokens that were added and never
+ * trained. */
+static int check_ids(completion_t *completion, const request_t *request) {
+  int32_t rows = completion->info->vocab_size;
+  if (tokenizer_vocab_size(completion->tokenizer) <= rows) return 0;
+  for (int32_t i = 0; i < request->num_prompt_tokens; i++) {
+    if (request->prompt_ids[i] < rows) continue;
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE,
+                     params_prompt_name(&completion->params),
+                     "Token id %" PRId32 " of the prompt is out of vocabulary. The tokenizer knows "
+                     "it, but the model's ids end at %" PRId32 ".",
+                     request->prompt_ids[i], rows - 1);
+  }
+  return 0;
+}
+
 /* Tokenises the prompts as they were sent. */
 static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch) {
   const params_t *params = &completion->params;
@@ -193,6 +209,9 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
                                 : take_id_prompt(completion, input, prompt, keep);
   }
   if (code == 0 && params_fills_in(params)) code = completion_fill_in(completion, scratch);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
+    code = check_ids(completion, &completion->inputs[i].request);
+  }
   if (code == 0) code = completion_build_requests(completion, scratch);
   if (code == 0) code = completion_constrain(completion);
   if (code == 0 && params->is_chat) return chat_begin_choices(completion);

@@ -17,6 +17,7 @@
 #include <criterion/criterion.h>
 
 enum { FAKE_VOCAB = 300, FAKE_CONTEXT = 128, FAKE_BOS = 256, FAKE_EOS = 257, FAKE_THE = 258 };
+enum { FAKE_BEYOND = 300 }; /* of byte 0x7f: an id that the tokenizer knows, but not the model */
 
 /* ---- the server under test ---- */
 

@@ -37,14 +37,14 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   if (options->add_special_tokens) (*ids)[(*count)++] = FAKE_BOS;
   for (size_t i = 0; i < length; i++) {
     if (options->ids_max != 0 && *count == options->ids_max) break;
-    (*ids)[(*count)++] = (uint8_t)text[i];
+    (*ids)[(*count)++] = text[i] == 0x7f ? FAKE_BEYOND : (uint8_t)text[i];
   }
   return 0;
 }
 
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer) {
   (void)tokenizer;
-  return FAKE_VOCAB;
+  return FAKE_BEYOND + 1;
 }
 
 const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length) {

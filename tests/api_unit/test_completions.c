@@ -228,6 +228,12 @@ Test(completions, refusals_of_the_engine) {
   fake_engine.refuse = 0;
 }
 
+Test(completions, a_token_that_the_model_has_no_row_for) {
+  fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\x7f\"}");
+  cr_assert(exchange->status == 400 && exchange->error.code == ERR_INVALID_VALUE);
+  fake_exchange_free(exchange);
+}
+
 Test(completions, draining_and_loading) {
   server.draining = true;
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
