@@ -44,7 +44,7 @@ static part_t no_string(void) {
   return schema_part(schema, "");
 }
 
-/* Value and closing tag, then RETURN. */
+/* Line break, value and closing tag, then RETURN. */
 static uint32_t entry_of(schema_t *s, list_t *parts, uint32_t types) {
   uint32_t close = build_lex(s->c, lexeme_pattern(s->c, "\\n</parameter>\\n"), NODE_ID_RETURN);
   uint32_t branches[2], count = 0;
@@ -59,7 +59,7 @@ static uint32_t entry_of(schema_t *s, list_t *parts, uint32_t types) {
     uint32_t value = schema_rule(s, parts->items, parts->count);
     branches[count++] = build_node(s->c, NODE_CALL, value, close);
   }
-  return build_alt(s->c, branches, count);
+  return build_lex(s->c, lexeme_text(s->c, "\n", 1), build_alt(s->c, branches, count));
 }
 
 /* False: no token can write it. Names that a reader would cut are refused. */
@@ -81,11 +81,11 @@ static void draft_members(schema_t *s, const conjunction_t *k, const list_t *nam
   draft->members = compile_scratch(s->c, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
-    uint32_t length = (uint32_t)sizeof OPEN - 1 + list[i].length + 2;
+    uint32_t length = (uint32_t)sizeof OPEN - 1 + list[i].length + 1;
     char *tag = compile_scratch(s->c, length, 1);
     memcpy(tag, OPEN, sizeof OPEN - 1);
     memcpy(tag + sizeof OPEN - 1, list[i].text, list[i].length);
-    memcpy(tag + length - 2, ">\n", 2);
+    tag[length - 1] = '>';
     uint32_t entry = NONE;
     if (can_be_written(s, &list[i])) {
       list_t parts = schema_property_parts(s, k, list[i].text, list[i].length);
@@ -116,7 +116,8 @@ static void refuse_keywords(const schema_t *s, const conjunction_t *k) {
 static uint32_t extra_member(schema_t *s, const conjunction_t *k, uint32_t object) {
   static const char unlisted[1024] = "";
   list_t parts = schema_extra_parts(s, k);
-  uint32_t key = lexeme_pattern(s->c, OPEN "[A-Za-z0-9_.-]{1,64}>\\n");
+  /* A name that is listed must be able to go on: no bound, and one byte that ends it. */
+  uint32_t key = lexeme_pattern(s->c, OPEN "[A-Za-z0-9_.-]+>");
   uint32_t types = json_schema_member_types(s->root, unlisted, sizeof unlisted);
   return build_extra(s->c, object, key, entry_of(s, &parts, types));
 }

@@ -13,7 +13,7 @@
 #include "server/buffer.h"
 #include "server/parser/call_scan.h"
 
-enum { CALL_PARAMETERS_MAX = 1000, CALL_PARAMETER_NAME_BYTES_MAX = 256 };
+enum { CALL_PARAMETERS_MAX = 1000, CALL_PARAMETER_NAME_BYTES_MAX = 4096 };
 
 typedef enum tag_state {
   TAG_FUNCTION, /* <function= must come */

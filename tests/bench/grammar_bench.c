@@ -156,6 +156,14 @@ static const sample_t samples[] = {
      "{\"op\": \"add\", \"left\": 1.5, \"right\": {\"op\": \"add\", \"left\": {\"op\": \"say\", "
      "\"text\": "
      "\"hello there\"}, \"right\": -7}}"},
+    {"call in tags", GRAMMAR_PARAMETERS,
+     "{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},\"content\":{\"type\":"
+     "\"string\"},\"line\":{\"type\":[\"integer\",\"null\"]},\"note\":{\"type\":\"string\","
+     "\"maxLength\":80}},\"required\":[\"path\",\"content\"],\"additionalProperties\":false}",
+     "<parameter=path>\nsrc/main.c\n</parameter>\n<parameter=content>\n#include <stdio.h>\n\nint "
+     "main(void) {\n  printf(\"hello there\\n\");\n  return a < b ? 0 : 1;\n}\n\n</parameter>\n"
+     "<parameter=line>\n12\n</parameter>\n<parameter=note>\nsays what it is for, and no more than "
+     "that\n</parameter>\n</function>"},
     {"regex", GRAMMAR_REGEX, "(?:[a-z]+ ?){1,40}\\.", "the rain in these hills falls on the seas."},
     {"grammar, arithmetic", GRAMMAR_EBNF,
      "root ::= e\ne ::= t ((\"+\" | \"-\") t)*\nt ::= f ((\"*\" | \"/\") f)*\nf ::= [0-9]+ | \"(\" "
@@ -169,7 +177,7 @@ static grammar_t *compile(bench_t *b, const sample_t *s, json_doc_t **doc) {
   grammar_source_t source = {.kind = s->kind, .text = s->constraint};
   source.length = strlen(s->constraint);
   *doc = NULL;
-  if (s->kind == GRAMMAR_JSON_SCHEMA) {
+  if (s->kind == GRAMMAR_JSON_SCHEMA || s->kind == GRAMMAR_PARAMETERS) {
     if (json_parse(s->constraint, source.length, &json_limits_request, doc, &error)) exit(1);
     source.schema = json_root(*doc);
   }

@@ -116,6 +116,25 @@ Test(parameters, rows) {
   rig_free(rig);
 }
 
+/* Behind a name that is listed the name of another member goes on. */
+Test(parameters, a_listed_name_is_no_dead_end) {
+  rig_t *rig = rig_new();
+  char name[80], schema[400], text[400];
+  memset(name, 'a', sizeof name);
+  for (int length = 1; length <= 70; length += 23) {
+    snprintf(schema, sizeof schema,
+             "{\"type\":\"object\",\"properties\":{\"%.*s\":{\"type\":\"null\"}},"
+             "\"required\":[\"%.*s\"]}",
+             length, name, length, name);
+    snprintf(text, sizeof text, P("%.*s", "null") "<parameter=%.*s", length, name, length, name);
+    cr_assert_eq(compile(rig, schema, false), 0, "%s", rig->error.message);
+    rig_start(rig);
+    cr_assert(rig_feed(rig, text, strlen(text)));
+    cr_assert(rig_fill(rig) && !rig_allows(rig, '>') && rig_allows(rig, 'b'));
+  }
+  rig_free(rig);
+}
+
 Test(parameters, what_is_refused) {
   static const struct {
     const char *schema;
@@ -210,7 +229,7 @@ static bool generate(rig_t *rig, uint64_t *state, buffer_t *text) {
   rig_start(rig);
   while (!grammar_matcher_is_finished(rig->matcher)) {
     if (text->length > BYTES_MAX) return false;
-    cr_assert(rig_fill(rig));
+    cr_assert(rig_fill(rig), "no mask behind %.*s", (int)text->length, text->data);
     if (rig_random(state) % 16 == 0) check_mask(rig);
     if (rig_random(state) % 4 == 0) {
       const char *script = scripts[rig_random(state) % (sizeof scripts / sizeof *scripts)];
