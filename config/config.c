@@ -482,7 +482,7 @@ static int check_names(const config_t *config, error_t *error) {
   for (int i = 0; i < origins->count; i++) {
     const char *item = origins->items[i], *authority = strstr(item, "://");
     if (strcmp(item, "*") == 0) continue;
-    if (authority != NULL && authority[3] != '\0' && strchr(authority + 3, '/') == NULL) continue;
+    if (authority != NULL && authority[3] != '\0' && strpbrk(authority + 3, "/*") == NULL) continue;
     return error_set(error, ERR_CONFIGURATION, "cors_origin",
                      "cors_origin: '%.100s' is not * or an origin as browsers send it, "
                      "https://app.example or http://localhost:3000",
@@ -490,9 +490,10 @@ static int check_names(const config_t *config, error_t *error) {
   }
   for (int i = 0; i < config->allowed_host.count; i++) {
     const char *item = config->allowed_host.items[i];
-    if (item[0] == '[' || strpbrk(item, ":/") == NULL) continue;
-    return error_set(error, ERR_CONFIGURATION, "allowed_host",
-                     "allowed_host: '%.100s' is not a host name: leave scheme and port out", item);
+    if (item[0] == '[' || strpbrk(item, ":/*") == NULL) continue;
+    return error_set(
+        error, ERR_CONFIGURATION, "allowed_host",
+        "allowed_host: '%.100s' is not a host name: leave scheme, port and patterns out", item);
   }
   return 0;
 }

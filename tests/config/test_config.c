@@ -136,13 +136,16 @@ Test(config, wrong_flags_name_what_would_be_right) {
 
 /* What would be accepted and then match nothing, for ever. */
 Test(config, names_that_no_request_can_match) {
-  static const char *const origins[] = {"app.example", "https://", "https://app.example/"};
-  for (int i = 0; i < 3; i++) {
+  static const char *const origins[] = {"app.example", "https://", "https://app.example/",
+                                        "https://*.example"};
+  for (int i = 0; i < 4; i++) {
     char line[64];
     snprintf(line, sizeof line, "--cors-origin %s", origins[i]);
     expect_error(line, ERR_CONFIGURATION, origins[i]);
   }
-  expect_error("--allowed-host http://box", ERR_CONFIGURATION, "leave scheme and port out");
+  expect_error("--allowed-host http://box", ERR_CONFIGURATION,
+               "leave scheme, port and patterns out");
+  expect_error("--allowed-host *", ERR_CONFIGURATION, "'*' is not a host name");
   expect_error("--allowed-host box:8000", ERR_CONFIGURATION, "box:8000");
   char name[300] = "--served-model-name a,";
   memset(name + strlen(name), 'n', 257);
