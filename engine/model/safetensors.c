@@ -221,6 +221,11 @@ static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has %zu bytes, no header", place.path,
                      size);
   }
+  if (memcmp(prefix, "version ", 8) == 0) {
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s: is a pointer of Git LFS, not the weights; fetch them with git lfs pull",
+                     place.path);
+  }
   uint64_t length = 0;
   for (int i = 7; i >= 0; i--) length = length << 8 | prefix[i];
   if (length < 2 || length > SAFETENSORS_HEADER_MAX || length > size - 8) {

@@ -72,6 +72,11 @@ int load_open(load_t *load, const char *name, load_doc_t *out, bool *found) {
   int rc = load_read(load, name, LOAD_FILE_BYTES_MAX, out, found);
   if (rc != 0 || !*found) return rc;
   error_t reason = {0};
+  static const char pointer[] = "version https://git-lfs";
+  if (out->length > sizeof pointer && memcmp(out->text, pointer, sizeof pointer - 1) == 0) {
+    load_close(out);
+    return load_fail(load, "file", "a pointer of Git LFS; fetch the file with git lfs pull");
+  }
   rc = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
   if (rc != 0) {
     rc = rc == ERR_INTERNAL ? load_no_memory(load) : load_fail(load, "JSON", "%s", reason.message);

@@ -127,6 +127,14 @@ Test(bad_header, lengths) {
   }
 }
 
+/* What a clone has when the large files were not fetched. */
+Test(bad_header, git_lfs) {
+  maker_t maker;
+  maker_open(&maker);
+  maker.header_length = 0x206e6f6973726576; /* "version " */
+  expect(&maker, "pointer of Git LFS");
+}
+
 Test(bad_header, tiny_files) {
   for (size_t size = 0; size <= 9; size++) {
     maker_t maker;

@@ -229,6 +229,10 @@ Test(load, a_missing_directory_is_missing) {
   error_t error = {0};
   cr_expect_eq(tokenizer_load("/nonexistent", &t, &error), ERR_MODEL_MISSING);
   const char *dir = test_temp_dir();
+  static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
+  test_write(dir, "vocab.json", pointer, sizeof pointer - 1);
+  cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
+  cr_expect_not_null(strstr(error.message, "vocab.json: file: a pointer of Git LFS"));
   test_write(dir, "vocab.json", "{}", 2);
   cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MISSING);
   test_write(dir, "merges.txt", "a b\n", 4);
