@@ -117,6 +117,8 @@ def respell(rng, config):
         respell_rope(rng, config)
     if rng.random() < 0.2 and "torch_dtype" in config:
         config["dtype"] = config.pop("torch_dtype")
+    if config.get("model_type") == "olmo3":
+        config["rope_theta"] = 5e5  # transformers 5 takes another theta for its full layers only
     return config
 
 

@@ -8,7 +8,8 @@ added tokens, templates and decoders drawn from all that the format knows. A fil
 by the name of a component, or give the ids and the text of the reference on mixed text, on strings
 of the added tokens with what may stand around them, and on random ids. Exits 1 otherwise.
 
-Needs what parity_tokenizer.py needs.
+Some have a tokenizer_config.json beside them, with special tokens, flags and tokens of its own:
+there AutoTokenizer of transformers is the reference. Needs it, and what parity_tokenizer.py needs.
 """
 
 import argparse
@@ -20,8 +21,11 @@ import subprocess
 import sys
 import tempfile
 
-import parity_tokenizer as pt
-from parity_tokenizer import tp
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import parity_tokenizer as pt  # noqa: E402
+from parity_tokenizer import tp  # noqa: E402
+from transformers import AutoTokenizer  # noqa: E402
 
 MARK = tp.SPACE_MARK
 BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
@@ -107,10 +111,29 @@ def added_tokens(rng, vocab):
     for name in dict.fromkeys(names):
         ident = vocab.get(name, after)
         after += name not in vocab
-        found.append({"id": ident, "content": name, "single_word": flip(rng, 0.3),
-                      "lstrip": flip(rng, 0.3), "rstrip": flip(rng, 0.3),
-                      "normalized": flip(rng), "special": flip(rng, 0.4)})
+        found.append({"id": ident, "content": name} | flags(rng))
     return sorted(found, key=lambda token: token["id"])
+
+
+def flags(rng):
+    return {"single_word": flip(rng, 0.3), "lstrip": flip(rng, 0.3), "rstrip": flip(rng, 0.3),
+            "normalized": flip(rng), "special": flip(rng, 0.4)}
+
+
+def configuration(rng, added, vocab):
+    """tokenizer_config.json: tokens that are called special, other flags, a token more."""
+    made = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    names = sorted(vocab)
+    for key in rng.sample(["bos_token", "eos_token", "unk_token", "pad_token"], rng.randint(0, 3)):
+        made[key] = rng.choice(names)
+    if flip(rng, 0.3):
+        made["additional_special_tokens"] = rng.sample(names, 2)
+    listed = {str(t["id"]): {"content": t["content"]} | flags(rng)
+              for t in added if flip(rng, 0.5)}
+    if flip(rng, 0.3):
+        listed[str(max([len(vocab) - 1] + [t["id"] for t in added]) + 1)] = \
+            {"content": "<more>"} | flags(rng)
+    return made | ({"added_tokens_decoder": listed} if listed else {})
 
 
 def template(rng, added, vocab):
@@ -184,7 +207,8 @@ def draw(rng, bases):
         vocab = {piece[0]: i for i, piece in enumerate(vocab)}
     added = added_tokens(rng, vocab)
     norms = [normalizer(rng) for _ in range(rng.choice([0, 0, 1, 2, 3]))]
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+    config = configuration(rng, added, vocab) if flip(rng, 0.3) else None
+    return config, {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
             "normalizer": sequence(norms, "Sequence", "normalizers", rng),
             "pre_tokenizer": sequence(pre_tokenizers(rng, kind), "Sequence", "pretokenizers", rng),
             "post_processor": processor(rng, added, vocab), "decoder": decoder(rng, kind),
@@ -208,7 +232,7 @@ def train(keep):
 
 
 def strings_of(rng, added, count):
-    parts = [t["content"] for t in added] * 4 + CONTENTS + tp.EDGE
+    parts = added * 4 + CONTENTS + tp.EDGE
     return ["".join(rng.choices(parts, k=rng.randint(0, 24))) for _ in range(count)]
 
 
@@ -217,25 +241,35 @@ def describe(file):
             } | {"model": {k: v for k, v in file["model"].items() if k not in ("vocab", "merges")}}
 
 
-def compare(driver, directory, rng, mixed, file):
+def write(directory, name, value):
+    with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
+        json.dump(value, out)
+
+
+def compare(driver, directory, rng, mixed, config, file):
     """How many texts, strings and lists of ids differ, or the reason of a refusal."""
     loaded = subprocess.run([driver, "load", directory], capture_output=True, text=True)
     if loaded.returncode != 0:
         return loaded.stderr.strip()
-    reference = tp.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
-    found = [t["content"] for t in file["added_tokens"] if t["normalized"]]
+    if config is None:
+        reference = tp.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+    else:
+        reference = AutoTokenizer.from_pretrained(directory).backend_tokenizer
+    added = reference.get_added_tokens_decoder()
+    found = [t.content for t in added.values() if t.normalized]
     if reference.normalizer is not None:
         found = [reference.normalizer.normalize_str(content) for content in found]
-    found += [t["content"] for t in file["added_tokens"] if not t["normalized"] and t["special"]]
+    found += [t.content for t in added.values() if not t.normalized and t.special]
     if len(set(found)) < len(found):  # it follows the order of a hash table
         return "the reference chooses between equal tokens anew each time"
-    strings = strings_of(rng, file["added_tokens"], 3000)
+    strings = strings_of(rng, [t.content for t in added.values()], 3000)
     wrong, ids = pt.compare(driver, directory, reference, "text", mixed, False)
     wrong_strings, more = pt.compare(driver, directory, reference, "string", strings, True)
     size = reference.get_vocab_size()
     drawn = [[rng.randrange(size) for _ in range(rng.randint(0, 30))] for _ in range(1000)]
     # The reference shows a special token whose normalised spelling is another one; we skip it.
-    shown = {t["id"] for t in file["added_tokens"] if t["special"] and t["normalized"]}
+    special = {t["id"] for t in file["added_tokens"] if t["special"]}
+    shown = {i for i, t in added.items() if t.normalized and (t.special or i in special)}
     kept = [[i for i in one if i not in shown] for one in ids + more + drawn]
     wrong_ids = pt.compare_decode(driver, directory, reference, "ids", kept)
     return wrong, wrong_strings, wrong_ids
@@ -256,12 +290,14 @@ def main():
     refused, same, failed = collections.Counter(), 0, 0
     for index in range(args.first, args.first + args.count):
         rng = random.Random(f"{args.seed}-{index}")
-        file = draw(rng, bases)
+        config, file = draw(rng, bases)
         with tempfile.TemporaryDirectory() as directory:
-            with open(os.path.join(directory, "tokenizer.json"), "w", encoding="utf-8") as out:
-                json.dump(file, out)
+            write(directory, "tokenizer.json", file)
+            if config is not None:
+                write(directory, "tokenizer_config.json", config)
+                write(directory, "config.json", {"model_type": "mistral"})
             try:
-                result = compare(driver, directory, rng, mixed, file)
+                result = compare(driver, directory, rng, mixed, config, file)
             except BaseException as error:  # what the reference throws when it panics
                 if type(error).__name__ not in ("PanicException", "Exception"):
                     raise
@@ -271,7 +307,8 @@ def main():
         elif any(result):
             failed += 1
             print(f"FAIL {index}: {result[0]} texts, {result[1]} strings, {result[2]} decoded "
-                  f"differ: {json.dumps(describe(file), ensure_ascii=False)}", flush=True)
+                  f"differ: {json.dumps([config, describe(file)], ensure_ascii=False)}",
+                  flush=True)
         else:
             same += 1
     for reason, times in refused.most_common():
