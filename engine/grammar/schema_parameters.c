@@ -59,7 +59,7 @@ static uint32_t entry_of(schema_t *s, list_t *parts, uint32_t types) {
     uint32_t value = schema_rule(s, parts->items, parts->count);
     branches[count++] = build_node(s->c, NODE_CALL, value, close);
   }
-  return build_lex(s->c, lexeme_text(s->c, "\n", 1), build_alt(s->c, branches, count));
+  return build_lex(s->c, lexeme_pattern(s->c, "\\n"), build_alt(s->c, branches, count));
 }
 
 /* False: no token can write it. Names that a reader would cut are refused. */
