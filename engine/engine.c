@@ -448,7 +448,8 @@ static int check_state(const engine_t *e, error_t *error) {
   }
 }
 
-/* A request that the pool can never hold would wait for ever. Full blocks of the prompt are shared
+/* A prompt has a row of the context's length, with room for a first token, if one is to come. A
+ * request that the pool can never hold would wait for ever: full blocks of the prompt are shared
  * by all its sequences, the rest is not. */
 static int check_fits(const engine_t *e, const request_t *r, error_t *error) {
   int64_t tokens = (int64_t)r->num_prompt_tokens + r->params.max_tokens;
@@ -456,6 +457,12 @@ static int check_fits(const engine_t *e, const request_t *r, error_t *error) {
   int64_t all = (tokens + e->info.block_size - 1) / e->info.block_size;
   int32_t count = params_num_sequences(&r->params);
   int64_t need = shared + count * (all - shared);
+  if (r->num_prompt_tokens + (r->params.max_tokens > 0) > e->info.max_model_len) {
+    return error_set(
+        error, ERR_CONTEXT_LENGTH, "prompt",
+        "This model's maximum context length is %d tokens. However, the prompt has %d.",
+        e->info.max_model_len, r->num_prompt_tokens);
+  }
   if (need <= e->info.num_blocks - 1) return 0;
   if (count > 1) {
     return error_set(error, ERR_CONTEXT_LENGTH, "prompt",

@@ -112,11 +112,11 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
  * first, all before EVENT_DONE. SIZE_MAX when the product overflows. */
 size_t engine_room_bytes(const sampling_params_t *params);
 
-/* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the pool can
- * never hold it), ERR_MODEL_LOADING, ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or the
- * beam width ask for more sequences than max_num_seqs). `count` requests (the prompts of one HTTP
- * request) are admitted together or not at all. On success exactly one EVENT_DONE per request
- * follows. */
+/* Loop thread only. Admits or refuses in O(1): ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the
+ * context or the pool can never hold it), ERR_MODEL_LOADING, ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n,
+ * best_of or the beam width ask for more sequences than max_num_seqs). `count` requests (the
+ * prompts of one HTTP request) are admitted together or not at all. On success exactly one
+ * EVENT_DONE per request follows. */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error);
 struct adapter; /* an adapter in host memory, engine/model/adapter.h */
 /* Reads an adapter of PEFT for this engine's model. After READY, any thread. */

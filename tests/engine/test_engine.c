@@ -193,6 +193,21 @@ TEST_DEPTHS(what_the_pool_can_never_hold_is_refused_at_the_door) {
   client_free(c);
 }
 
+TEST_DEPTHS(a_prompt_leaves_room_for_a_token_in_the_context) {
+  engine_options_t options = client_options(ops);
+  options.max_model_len = 96;
+  options.num_blocks = 40;
+  client_t *c = client_new(&options);
+  cr_assert(client_submit(c, client_job(c, 96, 1, 1)) == ERR_CONTEXT_LENGTH);
+  cr_assert(client_submit(c, client_job(c, 200, 0, 1)) == ERR_CONTEXT_LENGTH);
+  c->count = 0;
+  job_t *last = client_job(c, 95, 10, 1); /* the context ends it */
+  cr_assert(client_submit(c, last) == 0);
+  client_run(c);
+  cr_assert(last->num_output == 1 && last->done.finish == FINISH_LENGTH);
+  client_free(c);
+}
+
 TEST_DEPTHS(waiting_too_long_ends_with_queue_timeout) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 2000000};
   engine_options_t options = client_options(ops);
