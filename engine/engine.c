@@ -136,7 +136,8 @@ static int expire_waiting(engine_t *e, uint64_t now_ns) {
   for (group_t *g = e->scheduler->waiting.head, *next; g; g = next) {
     next = g->next;
     if (g->was_admitted || g->num_preemptions > 0) continue; /* it has been let in once */
-    if ((double)(now_ns - g->request->arrival_ns) < limit_s * 1e9) continue;
+    uint64_t arrival_ns = g->request->arrival_ns; /* may be later: posted since the turn began */
+    if (now_ns < arrival_ns || (double)(now_ns - arrival_ns) < limit_s * 1e9) continue;
     engine_finish(e, g, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_TIMEOUT, now_ns);
     count++;
   }

@@ -226,6 +226,24 @@ TEST_DEPTHS(waiting_too_long_ends_with_queue_timeout) {
   client_free(c);
 }
 
+/* The loop may post when the engine's turn has begun: such a request is younger than the turn. */
+TEST_DEPTHS(a_request_younger_than_the_turn_has_not_waited) {
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 2000000};
+  engine_options_t options = client_options(ops);
+  options.max_num_seqs = 1;
+  options.max_queue_time_s = 30;
+  client_t *c = client_new(&options);
+  job_t *a = client_job(c, 8, 300, 1), *b = client_job(c, 8, 5, 2);
+  b->request.arrival_ns += 60000000000;
+  client_submit(c, a);
+  client_submit(c, b);
+  client_run(c);
+  expect_done(a, FINISH_LENGTH, 300);
+  expect_done(b, FINISH_LENGTH, 5);
+  fake_settings.step_ns = 0;
+  client_free(c);
+}
+
 TEST_DEPTHS(a_failing_row_ends_its_own_request_only) {
   engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
