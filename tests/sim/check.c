@@ -145,14 +145,17 @@ static bool waits_for_beams(const sequence_t *q) {
   return ready && behind;
 }
 
-/* Tokens that the step brings q, guesses aside. */
-static int32_t tokens_planned(const sequence_t *q) {
+/* True when q was behind by more than its last token when the step was planned: it is given several
+ * tokens, guesses aside, or has passed over blocks that another has filled. */
+static bool caught_up(const sequence_t *q) {
   const plan_t *plan = &sim.engine->scheduler->plan;
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
-    if (entry->sequence == q) return entry->num_tokens - entry->num_drafts;
+    if (entry->sequence != q) continue;
+    return entry->num_tokens - entry->num_drafts > 1 ||
+           entry->num_computed > check_stream(q)->num_computed;
   }
-  return 0;
+  return false;
 }
 
 /* True when some sequence could run and is left out; *decodes: all lacked their last token only. */
@@ -163,8 +166,7 @@ static bool is_left_out(const group_t *g, bool *decodes) {
     if (!sequence_is_live(q)) continue;
     bool in_plan = check_stream(q)->in_plan;
     int32_t computed = q->num_computed_tokens, last = sequence_num_planned(q) - 1;
-    bool caught_up = g->forked && in_plan && tokens_planned(q) > 1;
-    if (computed < last || caught_up || sequence_in_prefill(q)) *decodes = false;
+    if (computed < last || (g->forked && caught_up(q)) || sequence_in_prefill(q)) *decodes = false;
     bool waits = ends_in_flight(q) || is_blocked(q) || waits_for_beams(q);
     left_out = left_out || (!in_plan && !waits);
   }
@@ -351,6 +353,9 @@ void check_step(const batch_t *b) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     track_t *k = check_track(&g->sequence);
     k->was_planned = k->runs = true;
+    for (const sequence_t *q = &g->sequence; q; q = q->next) {
+      if (sequence_is_live(q)) check_stream(q)->num_computed = q->num_computed_tokens;
+    }
   }
   for (const group_t *g = s->waiting.head; g; g = g->next) check_track(&g->sequence)->runs = false;
   for (const group_t *g = s->swapped.head; g; g = g->next) check_track(&g->sequence)->runs = false;

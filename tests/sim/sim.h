@@ -31,7 +31,8 @@ typedef struct stream {
   /* what came */
   int32_t num_tokens;
   size_t num_bytes;
-  bool done, in_plan; /* its choice is complete; it has a row in the step being launched */
+  int32_t num_computed; /* with what is planned, after the step before */
+  bool done, in_plan;   /* its choice is complete; it has a row in the step being launched */
 } stream_t;
 
 /* One request. */
