@@ -71,7 +71,7 @@ typedef struct group {
   uint64_t fair_start;       /* under fair share: its place in line, in tokens */
   int32_t num_preemptions;
   int32_t num_skips;         /* times that a later one was admitted before it */
-  uint64_t passed_in;        /* the plan that it got its chunk in before those ahead of it */
+  uint64_t passed_in;        /* the plan that let it in or had it pass: planned already there */
   bool was_admitted;         /* counted out of the waiting gauges */
   struct group *prev, *next; /* in exactly one queue */
   struct group_queue *queue; /* that one; NULL = none */
