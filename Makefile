@@ -6,6 +6,7 @@
 #   make test      every test, in every flavour     make parity  compare with transformers
 #   make check     the sanitizer flavours alone     make emu     the CUDA kernels, emulated
 #   make clean                                      make sim     the deterministic simulator
+#   make compile_commands.json                      for clangd and other tools that read C
 #
 #   make test-ROOM one room's tests (tests/ROOM), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
@@ -169,6 +170,15 @@ $(BUILD)/%.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) -DINFERD_VERSION='"$(VERSION)"' -DINFERD_COMMIT='"$(COMMIT)"' -c $< -o $@
 
+# Without a library the build ends in one line, before a compiler lists every file that misses it.
+PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c) $(BENCH_OBJECTS)
+$(PRODUCT_OBJECTS): | $(BUILD)/libraries
+HEADERS := microhttpd.h uv.h cjson/cJSON.h curl/curl.h
+missing  = $(strip $(foreach h,$(HEADERS),$(shell $(CC) -E -include $h -x c /dev/null >/dev/null 2>&1 || echo '$h')))
+$(BUILD)/libraries:
+	$(if $(missing),$(error $(missing) not found: run `scripts/bootstrap build`))
+	@mkdir -p $(@D) && touch $@
+
 # The files that print the commit are compiled again when it changes.
 $(call objects,$(shell grep -ls INFERD_COMMIT server/*.c engine/*.c)): $(BUILD)/commit-$(COMMIT)
 $(BUILD)/commit-$(COMMIT):
@@ -315,6 +325,13 @@ parity:
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk
+
+# The emulator's flavour is the one that reads kernels as C++, without a toolkit.
+.PHONY: compile_commands.json
+compile_commands.json:
+	@$(MAKE) --no-print-directory --dry-run --always-make V=1 CUDA=0 all test-programs bench-programs \
+	  $(EMU)/plain/tests_emu $(EMU)/plain/tests_cuda $(EMU)/plain/inferd $(EMU)/tests_host | \
+	  scripts/compile_commands
 ptxas-report:
 	scripts/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas $(CUDA_TARGETS)
 
