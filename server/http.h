@@ -9,6 +9,7 @@
 #define INFERD_SERVER_HTTP_H
 
 #include "engine/error.h"
+#include "server/log.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,16 +19,7 @@ struct server;
 struct route;
 typedef struct exchange exchange_t;
 
-enum { REQUEST_ID_MAX = 128, LOG_MODEL_MAX = 64 };
-
-/* What the access line says beyond the transport's own knowledge; handlers fill what they know. */
-typedef struct exchange_log {
-  const char *finish;        /* static text: "stop", "length", "abort", "error"; NULL = not known */
-  char model[LOG_MODEL_MAX]; /* served name or adapter, cut; "" = none */
-  bool stream;
-  int32_t prompt_tokens, cached_tokens, generated_tokens; /* -1 = not known */
-  double queue_ms, ttft_ms, itl_ms;                       /* negative = not known */
-} exchange_log_t;
+enum { REQUEST_ID_MAX = 128 };
 
 /* The part of an exchange that handlers see; http.c embeds it first in its own struct. Read-only
  * for handlers, but for `user` and `on_gone`. */

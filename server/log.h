@@ -7,14 +7,14 @@
 #define INFERD_SERVER_LOG_H
 
 #include "config/config.h"
-#include "server/http.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 
-enum { LOG_ACCESS_BYTES_MAX = 400 };
+enum { LOG_ACCESS_BYTES_MAX = 400, LOG_MODEL_MAX = 64 };
 
 /* 0, ERR_IO or ERR_PERMISSION when the log file cannot be opened. Before this, lines go to standard
  * error as text. */
@@ -25,6 +25,15 @@ void log_close(void); /* flushes, goes back to standard error */
 
 void log_line(log_level_t level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* What the access line says beyond the transport's own knowledge; handlers fill what they know. */
+typedef struct exchange_log {
+  const char *finish;        /* static text: "stop", "length", "abort", "error"; NULL = not known */
+  char model[LOG_MODEL_MAX]; /* served name or adapter, cut; "" = none */
+  bool stream;
+  int32_t prompt_tokens, cached_tokens, generated_tokens; /* -1 = not known */
+  double queue_ms, ttft_ms, itl_ms;                       /* negative = not known */
+} exchange_log_t;
 
 /* The access line of one request. Strings may be NULL. */
 typedef struct access {
