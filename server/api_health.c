@@ -1,13 +1,14 @@
-/* api_health.c: /livez, /readyz, /health, /ping: answered from atomics, never by the engine.
+/* api_health.c: /livez, /readyz, /health, /ping and /metrics, answered from atomics and counters.
  *
- * Loop thread. Alive means that the process and the engine make progress, also while loading and
- * draining; ready means that a request would be admitted.
+ * Loop thread, which never waits for the engine. Alive means that the process and the engine make
+ * progress, also while loading and draining; ready means that a request would be admitted.
  */
 #include "server/api_health.h"
 
 #include "engine/clock.h"
 #include "server/api_completion.h"
 #include "server/json.h"
+#include "server/metrics.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,4 +88,21 @@ void api_readyz(exchange_t *exchange) {
   } else {
     reply_not_ready(exchange, state);
   }
+}
+
+void api_metrics(exchange_t *exchange) {
+  bool open = metrics_wants_open(exchange_request_header(exchange, "Accept"));
+  grammar_cache_stats_t grammars = grammar_cache_stats(exchange->server->live->grammars);
+  size_t length = 0;
+  char *page = metrics_render(exchange->server, &grammars, open, &length);
+  if (page == NULL) {
+    error_t error;
+    error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+    exchange_error(exchange, &error);
+    return;
+  }
+  exchange_reply(exchange, 200,
+                 open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                      : "text/plain; version=0.0.4; charset=utf-8",
+                 page, length);
 }

@@ -4,8 +4,6 @@
  */
 #include "server/metrics_internal.h"
 
-#include "server/api_completion.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +38,7 @@ static char *label_text(const char *before, const char *value, const char *after
   return buffer_detach(&out, &length);
 }
 
-struct metrics *metrics_new(server_t *server) {
+struct metrics *metrics_new(server_t *server, const char *model) {
   static const struct {
     const bounds_t *own, *vllm;
   } bounds[HISTOGRAM_COUNT] = {
@@ -50,24 +48,17 @@ struct metrics *metrics_new(server_t *server) {
   };
   metrics_t *metrics = calloc(1, sizeof *metrics);
   if (metrics == NULL) return NULL;
+  metrics->labels = label_text("model=\"", model, "\"");
+  metrics->vllm_labels = label_text("model_name=\"", model, "\",engine=\"0\"");
+  if (metrics->labels == NULL || metrics->vllm_labels == NULL) {
+    metrics_free(metrics);
+    return NULL;
+  }
   metrics->server = server;
   for (int i = 0; i < HISTOGRAM_COUNT; i++) {
     histogram_init(&metrics->histograms[i], bounds[i].own, bounds[i].vllm);
   }
   return metrics;
-}
-
-/* The served names are known once the completions exist. */
-bool metrics_set_labels(metrics_t *metrics) {
-  if (metrics->labels != NULL) return true;
-  const char *model = metrics->server->live->names[0];
-  metrics->labels = label_text("model=\"", model, "\"");
-  metrics->vllm_labels = label_text("model_name=\"", model, "\",engine=\"0\"");
-  if (metrics->labels != NULL && metrics->vllm_labels != NULL) return true;
-  free(metrics->labels);
-  free(metrics->vllm_labels);
-  metrics->labels = metrics->vllm_labels = NULL;
-  return false;
 }
 
 void metrics_free(struct metrics *metrics) {

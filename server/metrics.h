@@ -7,6 +7,7 @@
 #ifndef INFERD_SERVER_METRICS_H
 #define INFERD_SERVER_METRICS_H
 
+#include "engine/grammar/cache.h"
 #include "engine/request.h"
 
 #include <stdbool.h>
@@ -37,8 +38,10 @@ void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_r
                           int32_t n, int32_t longest_output);
 void metrics_aborted(metrics_t *metrics, const char *cause); /* besides metrics_request_done */
 
-/* The page in the text format, or as OpenMetrics 1.0. malloc'ed, NULL when memory is short. */
-char *metrics_render(struct server *server, bool open_metrics, size_t *length);
+/* The page in the text format, or as OpenMetrics 1.0. `grammars` is the state of the cache of
+ * compiled constraints. malloc'ed, NULL when memory is short. */
+char *metrics_render(struct server *server, const grammar_cache_stats_t *grammars,
+                     bool open_metrics, size_t *length);
 /* Does an Accept header prefer OpenMetrics? NULL = no header. */
 bool metrics_wants_open(const char *accept);
 

@@ -83,12 +83,9 @@ struct metrics {
   int num_http, http_capacity;
   request_series_t requests[REQUEST_SERIES_MAX];
   int num_requests;
-  char *labels, *vllm_labels; /* set by the first page: model="..." and model_name="...",engine="0",
-                                 escaped */
+  char *labels, *vllm_labels; /* model="..." and model_name="...",engine="0", escaped */
   buffer_t page;              /* reused from scrape to scrape */
 };
-
-bool metrics_set_labels(metrics_t *metrics); /* false: memory was short */
 
 extern const char *const generation_routes[2]; /* [is_chat] */
 extern const char *const reject_names[REJECT_COUNT];

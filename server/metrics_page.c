@@ -1,4 +1,4 @@
-/* metrics_page.c: GET /metrics, in the Prometheus text format 0.0.4 or OpenMetrics 1.0.
+/* metrics_page.c: the page of GET /metrics, in the Prometheus text format 0.0.4 or OpenMetrics 1.0.
  *
  * Loop thread; reads one consistent copy of the engine's numbers and never waits for it. A family
  * that nothing measures yet is absent, not zero.
@@ -6,7 +6,6 @@
 #include "server/metrics_internal.h"
 
 #include "engine/clock.h"
-#include "server/api_completion.h"
 #include "server/api_health.h"
 
 #include <dirent.h>
@@ -383,16 +382,15 @@ static void summary(page_t *page, const char *name, const char *labels, const ch
 }
 
 /* The engine keeps sums, not buckets: summaries say no more than that. */
-static void print_grammars(page_t *page, grammar_cache_t *cache) {
-  grammar_cache_stats_t s = grammar_cache_stats(cache);
+static void print_grammars(page_t *page, const grammar_cache_stats_t *s) {
   both(page, "counter", "inferd_grammar_cache_hits_total", NULL,
-       "Constraints that were compiled already.", (double)s.hits);
+       "Constraints that were compiled already.", (double)s->hits);
   both(page, "counter", "inferd_grammar_cache_misses_total", NULL,
-       "Constraints that had to be compiled.", (double)s.misses);
+       "Constraints that had to be compiled.", (double)s->misses);
   both(page, "counter", "inferd_grammar_cache_evictions_total", NULL,
-       "Compiled constraints that made room for others.", (double)s.evictions);
+       "Compiled constraints that made room for others.", (double)s->evictions);
   both(page, "gauge", "inferd_grammar_cache_bytes", NULL,
-       "Memory of the compiled constraints that are kept.", (double)s.bytes);
+       "Memory of the compiled constraints that are kept.", (double)s->bytes);
   both(page, "counter", "inferd_grammar_masks_total", NULL,
        "Rows of constrained sequences that were masked.", (double)page->stats.grammar_masks);
   both(page, "counter", "inferd_grammar_mask_hits_total", NULL,
@@ -536,9 +534,9 @@ static void print_build(page_t *page) {
   sample(page, "inferd_build_info", "", label, 1);
 }
 
-char *metrics_render(server_t *server, bool open_metrics, size_t *length) {
+char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bool open_metrics,
+                     size_t *length) {
   metrics_t *metrics = server->metrics;
-  if (!metrics_set_labels(metrics)) return NULL;
   const char *names = server->config->metrics_names;
   page_t page = {.metrics = metrics,
                  .out = &metrics->page,
@@ -556,7 +554,7 @@ char *metrics_render(server_t *server, bool open_metrics, size_t *length) {
     print_kv(&page);
     print_cache_config(&page);
     print_tokens(&page);
-    print_grammars(&page, server->live->grammars);
+    print_grammars(&page, grammars);
     print_finished(&page);
     print_steps(&page);
     print_histograms(&page);
@@ -575,10 +573,6 @@ char *metrics_render(server_t *server, bool open_metrics, size_t *length) {
   return copy;
 }
 
-char *metrics_page(server_t *server, size_t *length) {
-  return metrics_render(server, false, length);
-}
-
 /* q of a media type in an Accept header, -1 = not listed. */
 static double accept_quality(const char *accept, const char *type) {
   const char *at = strstr(accept, type);
@@ -592,20 +586,4 @@ bool metrics_wants_open(const char *accept) {
   if (accept == NULL) return false;
   double open = accept_quality(accept, "application/openmetrics-text");
   return open > 0 && open >= accept_quality(accept, "text/plain");
-}
-
-void api_metrics(exchange_t *exchange) {
-  bool open = metrics_wants_open(exchange_request_header(exchange, "Accept"));
-  size_t length = 0;
-  char *page = metrics_render(exchange->server, open, &length);
-  if (page == NULL) {
-    error_t error;
-    error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
-    exchange_error(exchange, &error);
-    return;
-  }
-  exchange_reply(exchange, 200,
-                 open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                      : "text/plain; version=0.0.4; charset=utf-8",
-                 page, length);
 }

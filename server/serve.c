@@ -399,8 +399,10 @@ static int set_up(daemon_t *daemon, config_t *config, error_t *error) {
   options.log = engine_says;
   options.context = daemon;
   if ((rc = auth_new(config, &server->auth, error)) != 0) return rc;
-  server->metrics = metrics_new(server);
-  if (server->metrics == NULL || completions_new(server) != 0) {
+  if (completions_new(server) == 0) {
+    server->metrics = metrics_new(server, server->live->names[0]);
+  }
+  if (server->metrics == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
   }
   if ((rc = chat_model_load(server->live, config, error)) != 0) return rc;

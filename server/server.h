@@ -72,12 +72,12 @@ int completions_live(const server_t *server);    /* HTTP requests in flight */
 void completions_tick(server_t *server,
                       uint64_t now_ns); /* SSE pings, queue time, deadlines; 250 ms */
 
-/* metrics.c: counters of the loop thread; the page joins them with engine_stats. */
-struct metrics *metrics_new(server_t *server);
+/* metrics.c: counters of the loop thread; the page joins them with engine_stats. `model` is the
+ * name in the labels and is copied. NULL when memory is short. */
+struct metrics *metrics_new(server_t *server, const char *model);
 void metrics_free(struct metrics *metrics);
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns);
-char *metrics_page(server_t *server, size_t *length); /* malloc'ed */
 
 void server_drained(server_t *server); /* main.c: everything in flight has ended while draining */
 

@@ -31,7 +31,7 @@ void fake_start(void) {
   strcpy(server.system_fingerprint, "inferd-0-abcdef01");
   cr_assert(completions_new(&server) == 0);
   fake_template_reset();
-  server.metrics = metrics_new(&server);
+  server.metrics = metrics_new(&server, server.live->names[0]);
   cr_assert(server.metrics != NULL);
 }
 

@@ -115,8 +115,9 @@ static parsed_t *parse(const char *page, bool open) {
 }
 
 static char *page(bool open) {
+  grammar_cache_stats_t grammars = grammar_cache_stats(server.live->grammars);
   size_t length;
-  char *text = metrics_render(&server, open, &length);
+  char *text = metrics_render(&server, &grammars, open, &length);
   cr_assert_eq(strlen(text), length);
   return text;
 }

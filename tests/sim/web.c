@@ -345,7 +345,7 @@ void web_start(void) {
   server.start_time = 1700000000;
   snprintf(server.system_fingerprint, sizeof server.system_fingerprint, "inferd-0-abcdef01");
   REQUIRE(completions_new(&server) == 0, "no memory for the server");
-  server.metrics = metrics_new(&server);
+  server.metrics = metrics_new(&server, server.live->names[0]);
   REQUIRE(server.metrics, "no memory for the metrics");
   faults_release();
 }
