@@ -52,6 +52,11 @@ int completions_live(const server_t *server) {
   return server->live != NULL ? server->live->count + server->live->jobs : 0;
 }
 
+uint64_t completions_busy_since_ns(const server_t *server) {
+  const completions_t *live = server->live;
+  return live != NULL && live->engine_requests > 0 ? live->busy_since_ns : 0;
+}
+
 tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer) {
   tokenizer_scratch_t *scratch = NULL;
   uv_mutex_lock(&live->scratch_lock);

@@ -44,7 +44,7 @@ typedef struct completions {
   const struct reasoning_format *reasoning_format; /* NULL = thoughts are content */
   uint64_t next_request_id;
   uint64_t now_ns;         /* of the walk in progress */
-  uint64_t busy_since_ns;  /* when the engine last got work while it had none; 0 = it has none */
+  uint64_t busy_since_ns;  /* when the engine last got work while it had none */
   int32_t engine_requests; /* submitted and not DONE, all completions */
 } completions_t;
 

@@ -2,7 +2,7 @@
  *
  * Loop thread; keeps nothing.
  */
-#include "server/api_health.h"
+#include "server/health.h"
 #include "server/json.h"
 #include "server/metrics.h"
 

@@ -6,7 +6,7 @@
 #include "server/metrics_internal.h"
 
 #include "engine/clock.h"
-#include "server/api_health.h"
+#include "server/health.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -9,8 +9,8 @@
 
 #include "engine/clock.h"
 #include "server/api_chat.h"
-#include "server/api_health.h"
 #include "server/auth.h"
+#include "server/health.h"
 #include "server/log.h"
 #include "server/notify.h"
 

@@ -69,6 +69,8 @@ int completions_new(server_t *server);
 void completions_free(server_t *server);
 void completions_drain_events(server_t *server); /* called from engine_wake */
 int completions_live(const server_t *server);    /* HTTP requests in flight */
+/* When the engine last got work while it had none, monotonic; 0 = it has none. */
+uint64_t completions_busy_since_ns(const server_t *server);
 void completions_tick(server_t *server,
                       uint64_t now_ns); /* SSE pings, queue time, deadlines; 250 ms */
 

@@ -1,6 +1,6 @@
-/* api_health.h: what the probes and the metrics page say about the state of the server. */
-#ifndef INFERD_SERVER_API_HEALTH_H
-#define INFERD_SERVER_API_HEALTH_H
+/* health.h: what the probes and the metrics page say about the state of the server. */
+#ifndef INFERD_SERVER_HEALTH_H
+#define INFERD_SERVER_HEALTH_H
 
 #include "server/server.h"
 
