@@ -3,10 +3,9 @@
  * Loop thread, which never waits for the engine. Alive means that the process and the engine make
  * progress, also while loading and draining; ready means that a request would be admitted.
  */
-#include "server/health.h"
-
 #include "engine/clock.h"
-#include "server/api_completion.h"
+#include "server/api_live.h"
+#include "server/health.h"
 #include "server/json.h"
 #include "server/metrics.h"
 

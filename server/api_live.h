@@ -48,11 +48,13 @@ typedef struct completions {
   int32_t engine_requests; /* submitted and not DONE, all completions */
 } completions_t;
 
-/* api_models.c: the names this server answers to. 0 or ERR_NO_MEMORY. */
+/* model_names.c: the names this server answers to. 0 or ERR_NO_MEMORY. */
 int model_names_set(completions_t *live, const config_t *config);
 bool model_name_known(const completions_t *live, const char *name, size_t length);
 /* 0 or ERR_MODEL_NOT_FOUND; NULL and "" are the base model. Any thread. */
 int model_check(const completions_t *live, bool any, const json_t *name, error_t *error);
+/* ERR_MODEL_NOT_FOUND with its message; returns it. */
+int model_fail_unknown(error_t *error, const char *name, size_t length);
 
 /* A scratch of the free list (or a new one, NULL without memory), and back. Any thread. */
 tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer);
