@@ -76,7 +76,7 @@ void exchange_end(exchange_t *exchange);
  * short. */
 char *error_body(const error_t *error, bool numeric_code, size_t *length);
 
-/* The transport itself, used by main.c. */
+/* The transport itself, used by serve.c. */
 typedef struct http http_t;
 int http_start(struct server *server, http_t **out, error_t *error); /* opens the listeners */
 /* Drains by server->draining: what is in flight finishes, new requests get 503 (probes still

@@ -1,6 +1,6 @@
 /* server.h: the one context of the loop thread: configuration, engine, loop, transport.
  *
- * Owned by main.c. Everything that lives on the loop thread hangs on it; the engine thread never
+ * Owned by serve.c. Everything that lives on the loop thread hangs on it; the engine thread never
  * sees it.
  */
 #ifndef INFERD_SERVER_SERVER_H
@@ -19,7 +19,7 @@ typedef struct server {
   http_t *http;
   struct auth *auth;        /* server/auth.c: API keys */
   struct metrics *metrics;  /* server/metrics.c */
-  struct completions *live; /* server/api_completion.c: what is in flight */
+  struct completions *live; /* server/api_live.h: what is in flight */
   uv_async_t engine_wake;   /* engine -> loop, once per step */
   bool draining;
   uint64_t start_ns;  /* monotonic */
@@ -64,15 +64,16 @@ void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
 void api_not_yet(exchange_t *exchange); /* embeddings: 400 unsupported_endpoint until built */
 
-/* api_completion.c: set-up, and the engine's events of this loop turn. */
-int completions_new(server_t *server);
-void completions_free(server_t *server);
-void completions_drain_events(server_t *server); /* called from engine_wake */
-int completions_live(const server_t *server);    /* HTTP requests in flight */
+/* api_completion_life.c: the set of all completions. */
+int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */
+void completions_free(server_t *server);      /* after the last completion has ended */
+int completions_live(const server_t *server); /* HTTP requests in flight */
 /* When the engine last got work while it had none, monotonic; 0 = it has none. */
 uint64_t completions_busy_since_ns(const server_t *server);
-void completions_tick(server_t *server,
-                      uint64_t now_ns); /* SSE pings, queue time, deadlines; 250 ms */
+
+/* api_completion_events.c: what the engine and the clock do to them. */
+void completions_drain_events(server_t *server); /* called from engine_wake, once per step */
+void completions_tick(server_t *server, uint64_t now_ns); /* SSE pings; every 250 ms */
 
 /* metrics.c: counters of the loop thread; the page joins them with engine_stats. `model` is the
  * name in the labels and is copied. NULL when memory is short. */
@@ -81,6 +82,6 @@ void metrics_free(struct metrics *metrics);
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns);
 
-void server_drained(server_t *server); /* main.c: everything in flight has ended while draining */
+void server_drained(server_t *server); /* serve.c: everything in flight has ended while draining */
 
 #endif
