@@ -46,11 +46,6 @@ typedef enum finish_reason {
   FINISH_ERROR   /* failed alone; `error_code` says why */
 } finish_reason_t;
 
-typedef struct token_logprob {
-  int32_t id;
-  float logprob; /* natural log, raw distribution; -9999 stands for -inf */
-} token_logprob_t;
-
 typedef enum event_kind {
   EVENT_TOKEN,          /* one generated token of `choice` */
   EVENT_PROMPT_LOGPROB, /* score of the prompt token at `position` (>= 1); once, not per choice */

@@ -6,7 +6,7 @@
 #ifndef INFERD_ENGINE_SAMPLE_H
 #define INFERD_ENGINE_SAMPLE_H
 
-#include "engine/request.h"
+#include "engine/sampling_params.h"
 
 /* Most ids that a row may suppress: those of the model and those of the request. */
 enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };

@@ -13,10 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t sampler_rng_key(uint64_t seed, uint32_t sequence_index) {
-  return random_key(seed, sequence_index);
-}
-
 /* ---- scratch ---- */
 
 static size_t round_up(size_t bytes) {

@@ -19,9 +19,6 @@
 /* A logprob of -infinity, and the least one that is ever reported. */
 #define SAMPLER_LOGPROB_MIN (-9999.0f)
 
-/* Key of the random numbers of sequence `sequence_index` of a request; engine/random.h. */
-uint64_t sampler_rng_key(uint64_t seed, uint32_t sequence_index);
-
 /* Bytes of scratch for one thread, about 13 per vocabulary entry. The caller takes them once, at
  * start, aligned to 64; the contents never matter between calls. */
 size_t sampler_scratch_bytes(int32_t vocab);

@@ -18,6 +18,12 @@ enum {
   BAD_WORDS_MAX = 256 /* token sequences (with and without leading space) */
 };
 
+/* One token of a distribution, as the sampler reports it. */
+typedef struct token_logprob {
+  int32_t id;
+  float logprob; /* natural log, raw distribution; -9999 stands for -inf */
+} token_logprob_t;
+
 typedef struct logit_bias {
   int32_t id;
   float bias; /* -100..100 */

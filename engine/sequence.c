@@ -4,7 +4,7 @@
  */
 #include "engine/sequence.h"
 
-#include "engine/sampler.h"
+#include "engine/random.h"
 
 #include <string.h>
 
@@ -45,7 +45,7 @@ void sequence_init(sequence_t *s, group_t *group, int32_t index) {
       .grammar_row = -1,
       .num_prompt_tokens = request->num_prompt_tokens,
       .num_prefill_tokens = request->num_prompt_tokens,
-      .rng_key = sampler_rng_key(request->params.seed, (uint32_t)index),
+      .rng_key = random_key(request->params.seed, (uint32_t)index),
       .stop_token_id = -1,
       .stop_string = -1,
   };

@@ -89,12 +89,12 @@ Test(random, neighbours_are_independent) {
 Test(random, known_values) {
   cr_assert_eq(random_mix(RANDOM_GAMMA), UINT64_C(0xE220A8397B1DCDAF)); /* SplitMix64, seed 0 */
   cr_assert_eq(random_mix(RANDOM_GAMMA * 2), UINT64_C(0x6E789E6AA1B965F4));
-  cr_assert_eq(sampler_rng_key(1234, 0), UINT64_C(0x2851DDD6C202938B));
-  cr_assert_eq(sampler_rng_key(1234, 1), UINT64_C(0x9E17E35F6D9238ED));
-  uint64_t stream = random_stream(sampler_rng_key(1234, 0), 5);
+  cr_assert_eq(random_key(1234, 0), UINT64_C(0x2851DDD6C202938B));
+  cr_assert_eq(random_key(1234, 1), UINT64_C(0x9E17E35F6D9238ED));
+  uint64_t stream = random_stream(random_key(1234, 0), 5);
   cr_assert_eq(stream, UINT64_C(0x01663EEDC779BE4D));
   cr_assert_eq(random_uniform(stream, 151935), 0x1.de4360ba80f60p-1);
-  cr_assert_neq(sampler_rng_key(0, 0), sampler_rng_key(1, 0));
+  cr_assert_neq(random_key(0, 0), random_key(1, 0));
 }
 
 /* Draws `draws` times, along positions or along seeds, and compares with `weights` (any scale). */
@@ -104,7 +104,7 @@ static void expect_distribution(rig_t *rig, const double *weights, int draws, bo
   for (int32_t i = 0; i < rig->vocab; i++) sum += weights[i];
   for (int32_t i = 0; i < rig->vocab; i++) expected[i] = weights[i] / sum * draws;
   for (int i = 0; i < draws; i++) {
-    rig->row.rng_key = sampler_rng_key(along_seeds ? (uint64_t)i : 77, 0);
+    rig->row.rng_key = random_key(along_seeds ? (uint64_t)i : 77, 0);
     rig->row.rng_position = along_seeds ? 0 : (uint64_t)i;
     seen[rig_run(rig)]++;
   }
@@ -209,7 +209,7 @@ Test(draws, of_a_real_vocabulary_skip_no_winner) {
     for (int t = 0; t < 4; t++) {
       rig_t rig = rig_new(logits, VOCAB);
       rig.params.temperature = temperatures[t];
-      rig.row.rng_key = sampler_rng_key((uint64_t)kind, 0);
+      rig.row.rng_key = random_key((uint64_t)kind, 0);
       for (uint64_t position = 0; position < 3; position++) {
         rig.row.rng_position = position;
         cr_assert_eq(rig_run(&rig), plain_draw(logits, VOCAB, &rig), "kind %d, T %g", kind,
