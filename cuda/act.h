@@ -7,7 +7,7 @@
 #define INFERD_CUDA_ACT_H
 
 #include "cuda/gpu.h"
-#include "cuda/kernels.h"
+#include "cuda/kernel_types.h"
 
 template <gpu_activation_t KIND> GPU_FN float act(float x) {
   if (KIND == GPU_RELU) return x < 0.0f ? 0.0f : x;

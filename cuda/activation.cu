@@ -6,6 +6,7 @@
  * inside, rounded once. Measured: not yet.
  */
 #include "cuda/act.h"
+#include "cuda/kernels.h"
 #include "cuda/lanes.h"
 
 enum { ACTIVATION_THREADS = 256 };

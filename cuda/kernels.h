@@ -11,8 +11,9 @@
 #ifndef INFERD_CUDA_KERNELS_H
 #define INFERD_CUDA_KERNELS_H
 
+#include "cuda/kernel_types.h"
+
 #include "engine/batch.h"
-#include "engine/weight_source.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,25 +21,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct CUstream_st *gpu_stream_t; /* a cudaStream_t */
-
-enum { GPU_HEAD_DIM_MAX = 256, GPU_ROW_ALIGN = 8, GPU_SKINNY_ROWS_MAX = 32 };
-
-/* The paged KV cache: [layer][block][K|V][kv_head][part][slot][row of 128 bytes]. A head of D is
- * padded to 64, 128 or 256 elements; a row holds 64 of them, or 128 when they are stored as e4m3
- * (D <= 64: rows of 64 bytes). A row's 16-byte chunks stand in the order chunk ^ (slot & 7), in
- * rows of 64 bytes chunk ^ (slot >> 1 & 3), so that a copy to shared memory has no bank conflicts.
- * Padding elements are zero in every slot that was written. */
-typedef struct gpu_kv {
-  void *base;
-  int32_t num_layers, num_blocks;
-  int32_t block_size; /* 16, 32 or 64 slots */
-  int32_t num_kv_heads, head_dim;
-  dtype_t dtype;       /* of activations, and of the cache unless fp8 */
-  int32_t fp8;         /* 1 = stored as e4m3, value / scale; computed in dtype */
-  const float *scales; /* [num_layers][K|V][num_kv_heads] of the stored values; NULL = ones */
-} gpu_kv_t;
 
 /* Bytes of one block in one layer, K and V; 0 when the shape is not supported. Host only. */
 size_t gpu_kv_block_bytes(const gpu_kv_t *kv);
@@ -70,15 +52,6 @@ int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, con
 int gpu_norm_columns(dtype_t dtype, void *x, int64_t stride, const float *weight, float eps,
                      int32_t width, int32_t rows, gpu_stream_t stream);
 
-/* Values and order as activation_t of engine/ops.h. */
-typedef enum gpu_activation {
-  GPU_RELU,
-  GPU_GELU,
-  GPU_GELU_TANH,
-  GPU_SILU_MUL,
-  GPU_GELU_TANH_MUL,
-  GPU_CLAMPED_SWIGLU
-} gpu_activation_t;
 /* out[rows, width] = act(in); the MUL kinds read 2 * width columns, gate then up. */
 int gpu_activate(dtype_t dtype, void *out, const void *in, gpu_activation_t kind, int32_t width,
                  int32_t rows, gpu_stream_t stream);

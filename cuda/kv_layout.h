@@ -1,4 +1,4 @@
-/* kv_layout.h: where an element of the paged KV cache lies; the layout itself is in kernels.h.
+/* kv_layout.h: where an element of the paged KV cache lies; the layout itself is in kernel_types.h.
  *
  * Pure functions for kernels and launchers. Offsets are in bytes and 64 bits wide: a pool passes
  * 2^31 elements early.
@@ -7,7 +7,7 @@
 #define INFERD_CUDA_KV_LAYOUT_H
 
 #include "cuda/gpu.h"
-#include "cuda/kernels.h"
+#include "cuda/kernel_types.h"
 
 enum { KV_CHUNK = 16, KV_ROW_MAX = 128 }; /* bytes */
 

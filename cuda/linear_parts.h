@@ -9,6 +9,7 @@
 #define INFERD_CUDA_LINEAR_PARTS_H
 
 #include "cuda/act.h"
+#include "cuda/kernels.h"
 #include "cuda/tiles.h"
 
 enum { SPANS = 16, STEP_K = 32 };

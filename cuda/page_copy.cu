@@ -4,6 +4,7 @@
  * of a group are contiguous. Grid (copies, layers, groups in strips). A copy moves 2 * rows * 128
  * bytes a group; bound by bandwidth, and rare. Measured: not yet.
  */
+#include "cuda/kernels.h"
 #include "cuda/kv_layout.h"
 #include "cuda/lanes.h"
 

@@ -7,6 +7,7 @@
  * for qkv and, from the same value, for the cache, as e4m3 over the head's scale if it is fp8.
  * Measured: not yet.
  */
+#include "cuda/kernels.h"
 #include "cuda/kv_layout.h"
 #include "cuda/lanes.h"
 
