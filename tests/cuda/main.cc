@@ -1,5 +1,20 @@
-/* main.cc: runs the kernel tests: all, or those whose name contains an argument. */
+/* main.cc: runs the kernel tests: all, or those whose name contains an argument.
+ *
+ *   tests_cuda [--no-fork] [PART OF A NAME]...
+ *
+ * Each test is a process of its own: a fault of the device, which CUDA never forgets, a crash or an
+ * endless kernel fails one test, and the others still run. The parent calls nothing of CUDA.
+ * INFERD_TEST_LIMIT_S (600) ends a test that hangs, INFERD_TEST_JOBS (1) runs so many at once.
+ * --no-fork keeps all tests in this process, for debuggers and compute-sanitizer.
+ */
 #include "tests/cuda/check.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -14,17 +29,22 @@ static std::vector<test_t> &all_tests() {
   return tests;
 }
 
+/* What a test has found so far; in memory that parent and child share. */
+struct outcome_t {
+  int checks, failures, has_ended;
+};
+
 static uint64_t random_state;
-static int checks, failures;
+static outcome_t in_this_process, *outcome = &in_this_process;
 
 test_registration::test_registration(const char *name, test_body_t body) {
   all_tests().push_back({name, body});
 }
 
 void check_that(bool holds, const std::string &what) {
-  checks++;
+  outcome->checks++;
   if (holds) return;
-  failures++;
+  outcome->failures++;
   printf("FAIL %s\n", what.c_str());
 }
 
@@ -86,23 +106,156 @@ void check_rows(const std::string &what, const std::vector<double> &expected,
   check_that(good, what + ": row " + std::to_string(at) + " is off by " + std::to_string(worst));
 }
 
+/* ---- the runner ---- */
+
+struct child_t {
+  const test_t *test;
+  pid_t pid;
+  outcome_t *found;
+  FILE *output; /* what it prints, or NULL where it prints for itself */
+  double deadline_s;
+};
+
+struct totals_t {
+  int run = 0, checks = 0, failures = 0;
+};
+
+static double now_s() {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int setting(const char *name, int otherwise) {
+  const char *text = getenv(name);
+  return text && atoi(text) > 0 ? atoi(text) : otherwise;
+}
+
+static child_t start(const test_t &test, bool is_captured, int limit_s) {
+  void *shared =
+      mmap(nullptr, sizeof(outcome_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  child_t child = {&test, -1, (outcome_t *)shared, is_captured ? tmpfile() : nullptr, 0};
+  if (shared == MAP_FAILED || (is_captured && !child.output)) {
+    perror("tests_cuda");
+    exit(2);
+  }
+  fflush(stdout);
+  child.pid = fork();
+  child.deadline_s = now_s() + limit_s;
+  if (child.pid != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (child.output) {
+    dup2(fileno(child.output), STDOUT_FILENO);
+    dup2(fileno(child.output), STDERR_FILENO);
+  }
+  outcome = child.found;
+  test.body();
+  outcome->has_ended = 1;
+  exit(0);
+}
+
+static void show(FILE *output) {
+  char bytes[4096];
+  rewind(output);
+  for (size_t n; (n = fread(bytes, 1, sizeof bytes, output)) > 0;) fwrite(bytes, 1, n, stdout);
+  fclose(output);
+}
+
+/* Counts what a child has found; one that ended in any other way than by its test has failed. */
+static void count(const child_t &child, int status, bool is_late, totals_t *totals) {
+  const bool good = child.found->has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  const char *name = child.test->name;
+  if (child.output) show(child.output);
+  if (is_late)
+    printf("FAIL %s: killed, it ran past its time\n", name);
+  else if (!good && WIFSIGNALED(status))
+    printf("FAIL %s: ended by signal %d\n", name, WTERMSIG(status));
+  else if (!good)
+    printf("FAIL %s: ended with status %d\n", name, WEXITSTATUS(status));
+  if (!good || child.found->failures > 0) printf("FAIL test %s\n", name);
+  totals->run++;
+  totals->checks += child.found->checks;
+  totals->failures += child.found->failures + !good;
+  munmap(child.found, sizeof *child.found);
+}
+
+/* Waits for a child to end or for the nearest deadline; takes away those that are done. */
+static void reap(std::vector<child_t> *running, totals_t *totals) {
+  double nearest = 1e30;
+  sigset_t ended;
+  sigemptyset(&ended);
+  sigaddset(&ended, SIGCHLD);
+  for (const child_t &child : *running) nearest = std::min(nearest, child.deadline_s);
+  const double left = std::max(0.0, nearest - now_s());
+  const struct timespec wait = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
+  sigtimedwait(&ended, nullptr, &wait);
+  for (size_t i = 0; i < running->size();) {
+    const child_t child = (*running)[i];
+    int status = 0;
+    pid_t gone = waitpid(child.pid, &status, WNOHANG);
+    const bool is_late = gone == 0 && now_s() >= child.deadline_s;
+    if (is_late) {
+      kill(child.pid, SIGKILL);
+      gone = waitpid(child.pid, &status, 0);
+    }
+    if (gone == 0) {
+      i++;
+      continue;
+    }
+    count(child, status, is_late, totals);
+    running->erase(running->begin() + (long)i);
+  }
+}
+
+static totals_t run_forked(const std::vector<test_t> &tests) {
+  const int jobs = setting("INFERD_TEST_JOBS", 1), limit_s = setting("INFERD_TEST_LIMIT_S", 600);
+  std::vector<child_t> running;
+  totals_t totals;
+  sigset_t ended;
+  sigemptyset(&ended);
+  sigaddset(&ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &ended, nullptr); /* so that sigtimedwait gets it */
+  for (const test_t &test : tests) {
+    while ((int)running.size() >= jobs) reap(&running, &totals);
+    running.push_back(start(test, jobs > 1, limit_s));
+  }
+  while (!running.empty()) reap(&running, &totals);
+  return totals;
+}
+
+static totals_t run_here(const std::vector<test_t> &tests) {
+  const uint64_t first_state = random_state;
+  totals_t totals;
+  for (const test_t &test : tests) {
+    random_state = first_state;
+    const int before = outcome->failures;
+    test.body();
+    if (outcome->failures > before) printf("FAIL test %s\n", test.name);
+    totals.run++;
+  }
+  totals.checks = outcome->checks;
+  totals.failures = outcome->failures;
+  return totals;
+}
+
 int main(int argc, char **argv) {
   const char *seed = getenv("INFERD_TEST_SEED");
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const bool no_fork = argc > 1 && strcmp(argv[1], "--no-fork") == 0;
+  const int first = no_fork ? 2 : 1;
+  setvbuf(stdout, nullptr, _IOLBF, 0);
   random_state = seed ? strtoull(seed, nullptr, 10) : (uint64_t)now;
   printf("INFERD_TEST_SEED=%llu\n", (unsigned long long)random_state);
-  const uint64_t first_state = random_state;
-  int run = 0;
+  std::vector<test_t> tests; /* each sees the same random numbers, alone or among all */
   for (const test_t &test : all_tests()) {
-    bool wanted = argc < 2;
-    for (int i = 1; i < argc; i++) wanted = wanted || strstr(test.name, argv[i]) != nullptr;
-    if (!wanted) continue;
-    random_state = first_state; /* a test alone sees what it sees among all */
-    const int before = failures;
-    test.body();
-    if (failures > before) printf("FAIL test %s\n", test.name);
-    run++;
+    bool wanted = argc == first;
+    for (int i = first; i < argc; i++) wanted = wanted || strstr(test.name, argv[i]) != nullptr;
+    if (wanted) tests.push_back(test);
   }
-  printf("%d tests, %d checks, %d failed\n", run, checks, failures);
-  return failures > 0 || run == 0;
+  const totals_t totals = no_fork ? run_here(tests) : run_forked(tests);
+  printf("%d tests, %d checks, %d failed\n", totals.run, totals.checks, totals.failures);
+  return totals.failures > 0 || totals.run == 0;
 }
