@@ -1,6 +1,7 @@
 /* swap.c: KV blocks to pinned host memory and back, on a stream of their own.
  *
- * Engine thread; the contract is engine/swap_ops.h. A list of blocks is one call of the driver.
+ * Engine thread; the contract is engine/swap_ops.h. A list of blocks is one call of the driver, or
+ * a call for each block where the toolkit is older than 13.0.
  * Events are the fences: copies begin behind the steps launched before; the next step begins behind
  * an `in`, and behind an `out` only where it writes to a block that is leaving, so that copies out
  * and a step run side by side. Nothing here waits but `pool`.
@@ -22,13 +23,36 @@ static size_t leaving_bytes(const device_t *d) {
 
 /* ---- copies ---- */
 
-static int flush(swap_t *s) {
+/* cudaMemcpyBatchAsync came with toolkit 12.8 and got its arguments with 13.0. */
+enum { HAS_BATCH = CUDART_VERSION >= 13000 };
+
+#if CUDART_VERSION >= 13000
+static int copy_batch(swap_t *s, size_t count) {
   struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
-  size_t first = 0, count = s->count;
-  s->count = 0;
-  if (count == 0) return 0;
+  size_t first = 0;
   return (int)cudaMemcpyBatchAsync(s->to, s->from, s->bytes, count, &attributes, &first, 1,
                                    s->stream);
+}
+#else
+static int copy_batch(swap_t *s, size_t count) {
+  (void)s, (void)count;
+  return (int)cudaErrorNotSupported;
+}
+#endif
+
+static int copy_each(swap_t *s, size_t count) {
+  int status = 0;
+  for (size_t i = 0; i < count && !status; i++) {
+    status = (int)cudaMemcpyAsync(s->to[i], s->from[i], s->bytes[i], cudaMemcpyDefault, s->stream);
+  }
+  return status;
+}
+
+static int flush(swap_t *s) {
+  const size_t count = s->count;
+  s->count = 0;
+  if (count == 0) return 0;
+  return s->one_by_one ? copy_each(s, count) : copy_batch(s, count);
 }
 
 static int add_copy(swap_t *s, void *device, uint8_t *host, size_t bytes, bool out) {
@@ -106,6 +130,7 @@ static int swap_pool(device_t *d, int32_t num_blocks, error_t *error) {
   swap_t *s = d->swap = calloc(1, sizeof *s);
   if (!s) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for swapping");
   s->num_blocks = num_blocks;
+  s->one_by_one = !HAS_BATCH;
   s->block_bytes = gpu_kv_block_bytes(&d->kv) * (size_t)d->kv.num_layers +
                    (size_t)d->kv.block_size * sizeof(int32_t);
   s->leaving = calloc(1, leaving_bytes(d));

@@ -24,6 +24,7 @@ typedef struct swap {
   const void *from[SWAP_COPIES_MAX];
   size_t bytes[SWAP_COPIES_MAX];
   size_t count;
+  bool one_by_one; /* the toolkit of this build cannot copy a list in one call */
 } swap_t;
 
 extern const swap_ops_t cuda_swap;

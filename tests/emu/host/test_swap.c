@@ -272,7 +272,7 @@ static void check_pools(bench_t *t) {
   }
 }
 
-static void run(const char *streams, bool fp8) {
+static void run(const char *streams, bool fp8, bool one_by_one) {
   const char *seed = getenv("INFERD_TEST_SEED");
   char text[24];
   random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) * 1000003u + fp8;
@@ -282,6 +282,7 @@ static void run(const char *streams, bool fp8) {
   setenv("EMU_SEED", text, 1);
   bench_t t;
   open_bench(&t, fp8);
+  t.device->swap->one_by_one = one_by_one;
   for (int32_t turn = 0; turn < TURNS; turn++) {
     swap_some(&t);
     launch_step(&t);
@@ -293,16 +294,19 @@ static void run(const char *streams, bool fp8) {
 }
 
 Test(swap, late_streams) {
-  run("lazy", false);
+  run("lazy", false, false);
 }
 Test(swap, late_streams_fp8) {
-  run("lazy", true);
+  run("lazy", true, false);
 }
 Test(swap, streams_in_any_order) {
-  run("random", false);
+  run("random", false, false);
 }
 Test(swap, streams_in_any_order_fp8) {
-  run("random", true);
+  run("random", true, false);
+}
+Test(swap, streams_in_any_order_copy_by_copy) {
+  run("random", false, true);
 }
 Test(swap, close_while_copies_run) {
   bench_t t;

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CUDART_VERSION 13000
+
 typedef enum cudaError {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
