@@ -106,7 +106,7 @@ GPU_FN void expand_step(const gpu_lora_t &l, const tile_t &tile, const expand_sh
 template <class T>
 __global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(const gpu_lora_t l) {
   DYN_SMEM(expand_shared_t, s);
-  const int first = blockIdx.y * TILE, n = (blockIdx.x * EXPAND_THREADS + threadIdx.x) * 2;
+  const int first = blockIdx.x * TILE, n = (blockIdx.y * EXPAND_THREADS + threadIdx.x) * 2;
   const tile_t tile = load_tile(l, first);
   if (tile.rank_max == 0) return;
   load_low(l, tile, first, s);
@@ -128,7 +128,7 @@ template <class T> static cudaError_t lora(const gpu_lora_t &l, gpu_stream_t str
   const unsigned columns = ((unsigned)l.rows / 2 + EXPAND_THREADS - 1) / EXPAND_THREADS;
   cudaError_t error = LAUNCH(shrink_kernel<T>, (tiles, ranks), (SHRINK_WARPS * WARP), 0, stream, l);
   if (error) return error;
-  return LAUNCH(expand_kernel<T>, (columns, tiles), (EXPAND_THREADS), sizeof(expand_shared_t),
+  return LAUNCH(expand_kernel<T>, (tiles, columns), (EXPAND_THREADS), sizeof(expand_shared_t),
                 stream, l);
 }
 

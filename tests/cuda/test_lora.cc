@@ -106,6 +106,20 @@ TEST(lora_bits_do_not_depend_on_mates) {
   }
 }
 
+/* A launch has at most 65,535 blocks in y: more tokens than eight for each of them. */
+TEST(lora_of_more_tokens_than_a_grid_is_high) {
+  const int tokens = 8 * 65535 + 1;
+  const lora_case_t c = {tokens, 2, 8, 0, 2, 4, {4}};
+  lora_device<bf16_t> d(c);
+  std::vector<int32_t> adapters(tokens, 0);
+  adapters[0] = adapters[tokens - 1] = 1;
+  d.h_adapters = adapters;
+  MUST(cudaMemcpy(d.adapters.p, adapters.data(), d.adapters.bytes(), cudaMemcpyHostToDevice));
+  MUST(gpu_lora(DTYPE_BF16, &d.args, nullptr));
+  check_close("lora of many tokens", lora_reference(c, d), as_double(d.out.get()),
+              rounding_of<bf16_t>() * 1.1, 0.05);
+}
+
 TEST(lora_refuses) {
   lora_device<bf16_t> d({2, 16, 40, 0, 16, 8, {8}});
   auto refused = [&d](auto change) {
