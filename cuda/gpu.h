@@ -28,7 +28,7 @@
  *                  unpack<T>(bits) -> float2, for T = bf16_t and f16_t, all to nearest even;
  *                  e4m3_to_float, float_to_e4m3 (saturating, NaN stays NaN);
  *                  e4m3_pairs<T>(word, even, odd): bytes 0, 2 and 1, 3 of four values, NaN as 480
- * Memory           load_16(p), load_16_stream(p) (read once: kept out of L1, first to leave L2),
+ * Memory           load_16(p), load_16_stream(p) (read once: kept out of L1),
  *                  store_16(p, v); ld_acquire, st_release on int; SPIN_PAUSE() in polling loops
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90
  * From sm_90       mbarrier_init / _fence_init / _arrive / _arrive_expect / _wait(bar, parity),
