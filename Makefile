@@ -27,9 +27,20 @@ ARCH    := $(shell uname -m)
 
 # Where nvcc is found, the daemon has the CUDA back end beside the CPU's; without it, and in tests
 # and sanitizer builds, cuda/none.c stands in and its `open` says why not. CUDA_TARGETS are the
-# generations that get machine code; later ones run the PTX of compute_90.
+# generations that get machine code; later ones run the PTX of compute_90. An nvcc that is older than
+# NVCC_MIN is not used, and make says so; with CUDA=1 it is an error.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-CUDA      ?= $(if $(NVCC),1,0)
+NVCC_MIN  := 12.4
+NVCC_HERE := $(if $(NVCC),$(or $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p'),unknown))
+NVCC_GOOD := $(and $(NVCC),$(filter $(NVCC_MIN),$(shell printf '%s\n' $(NVCC_MIN) $(NVCC_HERE:unknown=0) | sort -V | head -n 1)))
+ifneq ($(NVCC),)
+ifeq ($(NVCC_GOOD),)
+NVCC_NOTE := $(NVCC) is release $(NVCC_HERE), older than $(NVCC_MIN)
+$(if $(filter 1,$(CUDA))$(filter gpu-%,$(MAKECMDGOALS)),$(error $(NVCC_NOTE)))
+$(if $(filter 0,$(MAKELEVEL)),$(if $(CUDA),,$(info make: $(NVCC_NOTE): building for the CPU alone)))
+endif
+endif
+CUDA      ?= $(if $(NVCC_GOOD),1,0)
 CUDA_HOME ?= $(abspath $(dir $(NVCC))/..)
 CUDA_TARGETS ?= 80 86 89 90a
 WITH_CUDA := $(and $(filter 1,$(CUDA)),$(filter none,$(SAN)))
