@@ -71,20 +71,20 @@ LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
 PCRE2   ?= $(if $(wildcard $(addsuffix /pcre2.h,/usr/include /usr/local/include)),1,0)
 LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
 
-# A room is a directory; its sources make one archive. The pure helpers with a source of their own
-# stand alone in `base`, because every room uses them.
-base_SRC   := engine/error.c engine/json.c engine/json_schema.c engine/clock.c
-text_SRC   := $(filter-out engine/text/regex_%.c,$(wildcard engine/text/*.c)) \
-              engine/text/regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
-grammar_SRC := $(wildcard engine/grammar/*.c)
-template_SRC := $(wildcard engine/template/*.c)
-model_SRC  := $(wildcard engine/model/*.c)
-cpu_SRC    := $(wildcard engine/cpu/*.c)
-engine_SRC := $(filter-out $(base_SRC),$(wildcard engine/*.c))
+# A room is a folder with its own folders below; its sources make one archive.
+sources_in = $(wildcard $(addsuffix /*.c,$(1)))
+base_SRC   := $(call sources_in,engine/base)
+text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
+              engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
+grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
+template_SRC := $(call sources_in,engine/template engine/template/*)
+model_SRC  := $(call sources_in,engine/model engine/model/*)
+cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
+engine_SRC := $(call sources_in,engine engine/schedule engine/sample)
 cuda_SRC   := cuda/none.c
-config_SRC := $(wildcard config/*.c)
-server_SRC := $(filter-out server/main.c,$(wildcard server/*.c))
-parser_SRC := $(wildcard server/parser/*.c)
+config_SRC := $(call sources_in,config)
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http fields completion api observe)))
+parser_SRC := $(call sources_in,server/parser)
 ROOMS := base text template grammar model cpu engine cuda config server parser
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -115,7 +115,7 @@ run:
 
 # The daemon with CUDA takes libgpu.a in the place of libcuda.a, which holds cuda/none.c.
 GPU_ARCHIVE := $(BUILD)/libgpu.a
-GPU_OBJECTS := $(patsubst %,$(BUILD)/gpu/%.o,$(filter-out cuda/none.c,$(wildcard cuda/*.c)) $(wildcard cuda/*.cu))
+GPU_OBJECTS := $(patsubst %,$(BUILD)/gpu/%.o,$(filter-out cuda/none.c,$(wildcard cuda/*.c)) $(wildcard cuda/kernels/*.cu))
 DAEMON_ARCHIVES := $(if $(WITH_CUDA),$(filter-out $(call archive,cuda),$(ARCHIVES)) $(GPU_ARCHIVE),$(ARCHIVES))
 GPU_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -ldl -lrt \
             -static-libgcc -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic
@@ -170,7 +170,7 @@ endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
 # Kernels want -O3 in every flavour, or the sanitizer runs never end.
-$(BUILD)/engine/sampler_lanes.o: CFLAGS += -O3
+$(BUILD)/engine/sample/sampler_lanes.o: CFLAGS += -O3
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
@@ -191,7 +191,7 @@ $(BUILD)/libraries:
 	@mkdir -p $(@D) && touch $@
 
 # The files that print the commit are compiled again when it changes.
-$(call objects,$(shell grep -ls INFERD_COMMIT server/*.c engine/*.c)): $(BUILD)/commit-$(COMMIT)
+$(call objects,$(shell grep -rls --include=*.c INFERD_COMMIT server engine)): $(BUILD)/commit-$(COMMIT)
 $(BUILD)/commit-$(COMMIT):
 	@mkdir -p $(@D) && rm -f $(BUILD)/commit-* && touch $@
 

@@ -2,12 +2,13 @@
  *
  * options.def is the only list. Precedence: flag > INFERD_* environment > file > default. A
  * config_t is filled by the main thread before any other thread exists and is constant afterwards,
- * so every thread may read it; API keys are the exception that SIGHUP reads again (server/auth.c).
+ * so every thread may read it; API keys are the exception that SIGHUP reads again
+ * (server/http/auth.c).
  */
 #ifndef INFERD_CONFIG_CONFIG_H
 #define INFERD_CONFIG_CONFIG_H
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

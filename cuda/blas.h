@@ -9,7 +9,7 @@
 #ifndef INFERD_CUDA_BLAS_H
 #define INFERD_CUDA_BLAS_H
 
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>

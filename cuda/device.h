@@ -8,11 +8,11 @@
 #ifndef INFERD_CUDA_DEVICE_H
 #define INFERD_CUDA_DEVICE_H
 
-#include "cuda/attention.h"
 #include "cuda/fuse.h"
-#include "cuda/inputs.h"
-#include "cuda/sample.h"
-#include "engine/ops.h"
+#include "cuda/kernels/attention.h"
+#include "cuda/kernels/inputs.h"
+#include "cuda/kernels/sample.h"
+#include "engine/device/ops.h"
 
 #include <cuda_runtime_api.h>
 

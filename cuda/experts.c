@@ -2,7 +2,7 @@
  *
  * Engine thread; only launches, but for experts_prepare, which takes the workspace before READY.
  */
-#include "cuda/moe.h"
+#include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 
 int experts_prepare(device_t *d, error_t *error) {

@@ -10,8 +10,8 @@
 #ifndef INFERD_CUDA_FUSE_H
 #define INFERD_CUDA_FUSE_H
 
-#include "cuda/kernels.h"
-#include "engine/ops.h"
+#include "cuda/kernels/kernels.h"
+#include "engine/device/ops.h"
 
 enum { FUSE_CALLS_MAX = 4096, FUSE_WATCHES_MAX = 8 };
 typedef enum fuse_kind { FUSE_NORM, FUSE_LAYER, FUSE_KINDS } fuse_kind_t;

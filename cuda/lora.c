@@ -1,10 +1,10 @@
 /* lora.c: low-rank adapters of the linear layers: their matrices on the device, and the call.
  *
- * Engine thread; the contract is engine/ops.h. Matrices are fp32, as they come. Adapters are set
- * between steps, which is rare and may wait for the device; a step with adapters runs its layers
- * one by one (fuse.c), with graphs of its own (graph.c).
+ * Engine thread; the contract is engine/device/ops.h. Matrices are fp32, as they come. Adapters are
+ * set between steps, which is rare and may wait for the device; a step with adapters runs its
+ * layers one by one (fuse.c), with graphs of its own (graph.c).
  */
-#include "cuda/lora.h"
+#include "cuda/kernels/lora.h"
 
 #include "cuda/operations.h"
 

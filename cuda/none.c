@@ -3,7 +3,7 @@
  * The null file behind the `ops` seam: callers need no #ifdef. `open` refuses with a reason on
  * whatever thread asks; nothing else is ever called, because no device is ever made.
  */
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 static int none_open(const device_options_t *options, device_t **out, error_t *error) {
   (void)options;

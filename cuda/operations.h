@@ -1,7 +1,7 @@
 /* operations.h: the functions of ops_cuda and what they share, file by file; see device.h.
  *
- * Those named cuda_ are entries of the table of engine/ops.h, which says what they do. Engine
- * thread.
+ * Those named cuda_ are entries of the table of engine/device/ops.h, which says what they do.
+ * Engine thread.
  */
 #ifndef INFERD_CUDA_OPERATIONS_H
 #define INFERD_CUDA_OPERATIONS_H

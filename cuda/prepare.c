@@ -3,7 +3,7 @@
  * Engine thread, before READY. Sizes come from step_limits_t alone; a step takes nothing.
  */
 #include "cuda/blas.h"
-#include "cuda/moe.h"
+#include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* swap.c: KV blocks to pinned host memory and back, on a stream of their own.
  *
- * Engine thread; the contract is engine/swap_ops.h. A list of blocks is one call of the driver, or
- * a call for each block where the toolkit is older than 13.0.
- * Events are the fences: copies begin behind the steps launched before; the next step begins behind
- * an `in`, and behind an `out` only where it writes to a block that is leaving, so that copies out
- * and a step run side by side. Nothing here waits but `pool`.
+ * Engine thread; the contract is engine/device/swap_ops.h. A list of blocks is one call of the
+ * driver, or a call for each block where the toolkit is older than 13.0. Events are the fences:
+ * copies begin behind the steps launched before; the next step begins behind an `in`, and behind an
+ * `out` only where it writes to a block that is leaving, so that copies out and a step run side by
+ * side. Nothing here waits but `pool`.
  */
 #include "cuda/swap.h"
 

@@ -1,6 +1,7 @@
 /* swap.h: the host pool of swapped KV blocks, and the stream that fills and empties it.
  *
- * Part of device_t; engine thread. The calls of ops_t.swap are described in engine/swap_ops.h.
+ * Part of device_t; engine thread. The calls of ops_t.swap are described in
+ * engine/device/swap_ops.h.
  */
 #ifndef INFERD_CUDA_SWAP_H
 #define INFERD_CUDA_SWAP_H

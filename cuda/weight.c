@@ -6,7 +6,7 @@
  */
 #include "cuda/operations.h"
 
-#include "engine/checked.h"
+#include "engine/base/checked.h"
 
 #include <stdlib.h>
 #include <string.h>

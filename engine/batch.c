@@ -3,9 +3,9 @@
  *
  * Engine thread only; allocates in batch_new and never again. Next: engine/model/model.c.
  */
-#include "engine/batch.h"
+#include "engine/device/batch.h"
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 #include <stdlib.h>
 

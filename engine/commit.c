@@ -1,11 +1,11 @@
 /* commit.c: stage 8 of 9, sampled ids -> output tokens, text, stop decisions, events.
  *
  * Engine thread; allocates nothing. A row that failed ends its own sequence and no other. Full
- * blocks go to the prefix cache before a finished sequence releases them. Next: server/sse.c,
- * through the mailbox.
+ * blocks go to the prefix cache before a finished sequence releases them. Next:
+ * server/completion/sse.c, through the mailbox.
  */
-#include "engine/choices.h"
 #include "engine/internal.h"
+#include "engine/sample/choices.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_COMMIT_H
 #define INFERD_ENGINE_COMMIT_H
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 struct engine;
 struct flight;

@@ -7,8 +7,8 @@
  */
 #include "engine/internal.h"
 
-#include "engine/choices.h"
-#include "engine/clock.h"
+#include "engine/base/clock.h"
+#include "engine/sample/choices.h"
 
 #include <math.h>
 #include <stdlib.h>

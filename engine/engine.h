@@ -7,10 +7,10 @@
 #ifndef INFERD_ENGINE_ENGINE_H
 #define INFERD_ENGINE_ENGINE_H
 
-#include "engine/draft.h"
 #include "engine/request.h"
+#include "engine/schedule/draft.h"
+#include "engine/schedule/swap.h"
 #include "engine/stats.h"
-#include "engine/swap.h"
 
 typedef struct engine engine_t;
 struct ops; /* ops.h; NULL = chosen by `backend` */

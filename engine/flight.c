@@ -8,7 +8,7 @@
  */
 #include "engine/internal.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

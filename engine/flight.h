@@ -5,8 +5,8 @@
 #ifndef INFERD_ENGINE_FLIGHT_H
 #define INFERD_ENGINE_FLIGHT_H
 
-#include "engine/ops.h"
-#include "engine/scheduler.h"
+#include "engine/device/ops.h"
+#include "engine/schedule/scheduler.h"
 
 struct engine;
 

@@ -6,19 +6,19 @@
 #ifndef INFERD_ENGINE_INTERNAL_H
 #define INFERD_ENGINE_INTERNAL_H
 
-#include "engine/batch.h"
-#include "engine/beam.h"
 #include "engine/commit.h"
-#include "engine/drafter.h"
+#include "engine/device/batch.h"
+#include "engine/device/ops.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/grammar/grammar.h"
-#include "engine/grammar/masks.h"
+#include "engine/grammar/mask/masks.h"
 #include "engine/mailbox.h"
 #include "engine/model/adapter.h"
 #include "engine/model/model.h"
-#include "engine/ops.h"
-#include "engine/scheduler.h"
+#include "engine/sample/beam.h"
+#include "engine/schedule/drafter.h"
+#include "engine/schedule/scheduler.h"
 
 #include <pthread.h>
 

@@ -7,8 +7,8 @@
 #ifndef INFERD_ENGINE_REQUEST_H
 #define INFERD_ENGINE_REQUEST_H
 
-#include "engine/sampling_params.h"
-#include "engine/text/detokenizer.h"
+#include "engine/device/sampling_params.h"
+#include "engine/text/stream/detokenizer.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

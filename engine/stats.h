@@ -1,7 +1,7 @@
 /* stats.h: what the engine counts.
  *
  * Written by the engine thread; everybody else has copies (engine_stats). Units and exact meaning
- * of what /metrics shows of it: server/metrics_page.c.
+ * of what /metrics shows of it: server/observe/metrics_page.c.
  */
 #ifndef INFERD_ENGINE_STATS_H
 #define INFERD_ENGINE_STATS_H

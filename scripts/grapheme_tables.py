@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes engine/text/grapheme_tables.c: how characters join to grapheme clusters.
+"""Writes engine/text/unicode/grapheme_tables.c: how characters join to grapheme clusters.
 
-    pip install tokenizers && scripts/grapheme_tables.py > engine/text/grapheme_tables.c
+    pip install tokenizers && scripts/grapheme_tables.py > engine/text/unicode/grapheme_tables.c
 
 Measured: the reference library's Precompiled normalizer replaces a short cluster as a whole by what
 its first characters map to, so a map of one character shows where a cluster ends. Regional
@@ -109,7 +109,7 @@ def main():
  * Owns the classes that grapheme.h names. Constant data only.
  */
 /* clang-format off */
-#include "engine/text/grapheme.h"
+#include "engine/text/unicode/grapheme.h"
 """)
     names = "index[4352]", f"blocks[{len(blocks) * 256}]"
     for name, values in zip(names, (index, b"".join(blocks))):

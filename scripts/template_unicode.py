@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes engine/template/unicode_tables.c from what this Python's str methods say.
+"""Writes engine/base/unicode_case_tables.c from what this Python's str methods say.
 
-    python3 scripts/template_unicode.py > engine/template/unicode_tables.c
+    python3 scripts/template_unicode.py > engine/base/unicode_case_tables.c
 
 Chat templates must print as Python prints, so Python is the source: character classes for the is...
 methods and repr, and the full case mappings. The Unicode version is printed into the file.
@@ -87,7 +87,7 @@ def main():
         f"{sys.version_info[0]}.{sys.version_info[1]}, Unicode {unicodedata.unidata_version}."
     )
     print(" * Constant data: any thread.\n */")
-    print('#include "engine/template/unicode_case.h"\n')
+    print('#include "engine/base/unicode_case.h"\n')
     print(f"const class_range_t unicode_classes[{len(ranges)}] = {{")
     emit([f"{{{code:#x}, {b}}}," for code, b in ranges], 100)
     print("};")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes engine/text/unicode_tables.c.
+"""Writes engine/text/unicode/unicode_tables.c.
 
     pip install unicodedata2==16.0.0 tokenizers
-    scripts/unicode_tables.py > engine/text/unicode_tables.c
+    scripts/unicode_tables.py > engine/text/unicode/unicode_tables.c
 
 The reference tokenizer library carries several Unicode versions at once, so each table has a pin of
-its own (engine/text/unicode.h names them):
+its own (engine/text/unicode/unicode.h names them):
 
   general categories   Unicode 16.0, the Unicode Character Database inside the package unicodedata2;
                        swept against the library's regex classes over every code point
@@ -161,7 +161,7 @@ def main():
  * of Unicode it follows. Constant data only.
  */
 /* clang-format off */
-#include "engine/text/unicode.h"
+#include "engine/text/unicode/unicode.h"
 """)
     print(f'const char unicode_class_version[] = "{ucd.unidata_version}";')
     emit_two_stage("class", classes)

@@ -4,7 +4,7 @@
  * to live here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75 only.
  */
 #include "engine/text/tokenizer.h"
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/serve.h"
 
 #include <fcntl.h>

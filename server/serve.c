@@ -7,12 +7,12 @@
  */
 #include "server/serve.h"
 
-#include "engine/clock.h"
-#include "server/api_chat.h"
-#include "server/auth.h"
-#include "server/health.h"
-#include "server/log.h"
-#include "server/notify.h"
+#include "engine/base/clock.h"
+#include "server/completion/chat.h"
+#include "server/http/auth.h"
+#include "server/observe/health.h"
+#include "server/observe/log.h"
+#include "server/observe/notify.h"
 
 #include <signal.h>
 #include <stdio.h>

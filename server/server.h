@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "engine/engine.h"
-#include "server/http.h"
+#include "server/http/http.h"
 
 #include <uv.h>
 
@@ -17,9 +17,9 @@ typedef struct server {
   uv_loop_t *loop;
   engine_t *engine;
   http_t *http;
-  struct auth *auth;        /* server/auth.c: API keys */
-  struct metrics *metrics;  /* server/metrics.c */
-  struct completions *live; /* server/api_live.h: what is in flight */
+  struct auth *auth;        /* server/http/auth.c: API keys */
+  struct metrics *metrics;  /* server/observe/metrics.c */
+  struct completions *live; /* server/completion/live.h: what is in flight */
   uv_async_t engine_wake;   /* engine -> loop, once per step */
   bool draining;
   uint64_t start_ns;  /* monotonic */

@@ -8,10 +8,10 @@
  * memory than the L2 cache holds. --tiny shrinks every shape, to try the program itself on the
  * emulator.
  */
-#include "cuda/attention.h"
 #include "cuda/blas.h"
-#include "cuda/lanes.h"
-#include "cuda/sample.h"
+#include "cuda/device_code/lanes.h"
+#include "cuda/kernels/attention.h"
+#include "cuda/kernels/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>

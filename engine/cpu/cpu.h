@@ -7,7 +7,7 @@
 #ifndef INFERD_ENGINE_CPU_CPU_H
 #define INFERD_ENGINE_CPU_CPU_H
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/isa/kernels.h"
 #include "engine/cpu/moe.h"
 #include "engine/cpu/populate.h"
 #include "engine/cpu/threads.h"

@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_CPU_MOE_H
 #define INFERD_ENGINE_CPU_MOE_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 enum {
   MOE_ROWS = 512,      /* rows that are routed at a time */

@@ -1,11 +1,11 @@
 /* sample.c: hands each row of logits to the sampler.
  *
- * Owns nothing; the rules of sampling are engine/sampler.c's. Called on the engine thread; pool
- * workers take rows, each with its own scratch.
+ * Owns nothing; the rules of sampling are engine/sample/sampler.c's. Called on the engine thread;
+ * pool workers take rows, each with its own scratch.
  */
 #include "engine/cpu/cpu.h"
 
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 
 typedef struct sampling {
   device_t *device;

@@ -4,7 +4,7 @@
  */
 #include "engine/grammar/arena.h"
 
-#include "engine/checked.h"
+#include "engine/base/checked.h"
 
 #include <stdlib.h>
 

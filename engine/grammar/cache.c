@@ -5,7 +5,7 @@
  */
 #include "engine/grammar/cache.h"
 
-#include "engine/siphash.h"
+#include "engine/base/siphash.h"
 
 #include <pthread.h>
 #include <stdlib.h>

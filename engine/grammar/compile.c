@@ -3,11 +3,11 @@
  * Runs on the caller's thread, a pool thread of the server. Owns the limits, the clock and the way
  * out; what each kind of constraint means is in the other files.
  */
-#include "engine/grammar/dfa.h"
-#include "engine/grammar/matcher.h"
+#include "engine/grammar/automaton/dfa.h"
+#include "engine/grammar/mask/matcher.h"
 
-#include "engine/clock.h"
-#include "engine/grammar/regex.h"
+#include "engine/base/clock.h"
+#include "engine/grammar/automaton/regex.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,9 +8,9 @@
 #ifndef INFERD_ENGINE_GRAMMAR_COMPILE_H
 #define INFERD_ENGINE_GRAMMAR_COMPILE_H
 
+#include "engine/base/json_schema.h"
+#include "engine/grammar/mask/vocabulary.h"
 #include "engine/grammar/program.h"
-#include "engine/grammar/vocabulary.h"
-#include "engine/json_schema.h"
 
 #include <setjmp.h>
 

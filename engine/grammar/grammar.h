@@ -13,7 +13,7 @@
 #ifndef INFERD_ENGINE_GRAMMAR_GRAMMAR_H
 #define INFERD_ENGINE_GRAMMAR_GRAMMAR_H
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 #include <stdatomic.h>
 #include <stddef.h>

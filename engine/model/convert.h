@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_MODEL_CONVERT_H
 #define INFERD_ENGINE_MODEL_CONVERT_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 float convert_from_f16(uint16_t bits);
 uint16_t convert_to_f16(float value);

@@ -7,7 +7,7 @@
 #ifndef INFERD_ENGINE_MODEL_MODEL_H
 #define INFERD_ENGINE_MODEL_MODEL_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
 

@@ -2,7 +2,7 @@
 #ifndef INFERD_ENGINE_MODEL_MODEL_FILE_H
 #define INFERD_ENGINE_MODEL_MODEL_FILE_H
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 typedef struct model_file {
   char *text;      /* owned; the document points into it */

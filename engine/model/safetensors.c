@@ -6,8 +6,8 @@
  */
 #include "engine/model/safetensors.h"
 
-#include "engine/checked.h"
-#include "engine/json.h"
+#include "engine/base/checked.h"
+#include "engine/base/json.h"
 #include "engine/model/mapping.h"
 #include "engine/model/model_file.h"
 

@@ -8,7 +8,7 @@
 #ifndef INFERD_ENGINE_MODEL_SAFETENSORS_H
 #define INFERD_ENGINE_MODEL_SAFETENSORS_H
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -9,7 +9,7 @@
  */
 #include "engine/model/weights.h"
 
-#include "engine/checked.h"
+#include "engine/base/checked.h"
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
 

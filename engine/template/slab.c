@@ -4,7 +4,7 @@
  */
 #include "engine/template/slab.h"
 
-#include "engine/checked.h"
+#include "engine/base/checked.h"
 
 #include <stdlib.h>
 #include <string.h>

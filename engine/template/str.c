@@ -4,8 +4,8 @@
  */
 #include "engine/template/str.h"
 
-#include "engine/template/run.h"
-#include "engine/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/template/run/run.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #ifndef INFERD_ENGINE_TEMPLATE_STR_H
 #define INFERD_ENGINE_TEMPLATE_STR_H
 
-#include "engine/byte_span.h"
+#include "engine/base/byte_span.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,9 +10,9 @@
 #ifndef INFERD_ENGINE_TEMPLATE_TEMPLATE_H
 #define INFERD_ENGINE_TEMPLATE_TEMPLATE_H
 
-#include "engine/byte_span.h"
-#include "engine/error.h"
-#include "engine/json.h"
+#include "engine/base/byte_span.h"
+#include "engine/base/error.h"
+#include "engine/base/json.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  */
 #include "engine/template/value.h"
 
-#include "engine/template/library.h"
-#include "engine/template/run.h"
+#include "engine/template/library/library.h"
+#include "engine/template/run/run.h"
 
 #include <math.h>
 #include <stdlib.h>

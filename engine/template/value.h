@@ -7,7 +7,7 @@
 #ifndef INFERD_ENGINE_TEMPLATE_VALUE_H
 #define INFERD_ENGINE_TEMPLATE_VALUE_H
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 #include "engine/template/str.h"
 
 typedef enum value_type {

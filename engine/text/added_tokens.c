@@ -5,7 +5,7 @@
  */
 #include "engine/text/added_tokens.h"
 
-#include "engine/text/unicode.h"
+#include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
 

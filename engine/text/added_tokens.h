@@ -7,8 +7,8 @@
 #ifndef INFERD_ENGINE_TEXT_ADDED_TOKENS_H
 #define INFERD_ENGINE_TEXT_ADDED_TOKENS_H
 
-#include "engine/byte_span.h"
-#include "engine/text/vocab.h"
+#include "engine/base/byte_span.h"
+#include "engine/text/model/vocab.h"
 
 enum { ADDED_TOKENS_BYTES_MAX = 1 << 23 }; /* all contents of one matcher together */
 

@@ -5,9 +5,9 @@
  */
 #include "engine/text/bytes.h"
 
-#include "engine/checked.h"
-#include "engine/text/unicode.h"
-#include "engine/utf8.h"
+#include "engine/base/checked.h"
+#include "engine/base/utf8.h"
+#include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
 

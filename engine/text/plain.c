@@ -4,7 +4,7 @@
  * a byte has gone, so the parts between the ends of spans are normalised by themselves: put
  * together they nearly always give the normalised gap, and then their lengths are the answer.
  */
-#include "engine/checked.h"
+#include "engine/base/checked.h"
 #include "engine/text/tokenizer_internal.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "engine/text/tokenizer.h"
 
 #include "engine/text/tokenizer_internal.h"
-#include "engine/text/unicode.h"
+#include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
 

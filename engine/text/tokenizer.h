@@ -7,8 +7,8 @@
 #ifndef INFERD_ENGINE_TEXT_TOKENIZER_H
 #define INFERD_ENGINE_TEXT_TOKENIZER_H
 
-#include "engine/byte_span.h"
-#include "engine/error.h"
+#include "engine/base/byte_span.h"
+#include "engine/base/error.h"
 
 #include <stdatomic.h>
 #include <stddef.h>

@@ -7,11 +7,11 @@
 #define INFERD_ENGINE_TEXT_TOKENIZER_INTERNAL_H
 
 #include "engine/text/added_tokens.h"
-#include "engine/text/bpe.h"
-#include "engine/text/normalizer.h"
-#include "engine/text/pretokenizer.h"
+#include "engine/text/model/bpe.h"
+#include "engine/text/model/unigram.h"
+#include "engine/text/normalize/normalizer.h"
+#include "engine/text/split/pretokenizer.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/unigram.h"
 
 enum { DECODER_STEPS_MAX = 16, DECODER_TEXT_MAX = 64, AFFIX_IDS_MAX = 64 };
 

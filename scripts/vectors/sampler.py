@@ -32,7 +32,7 @@ def mix(x):
 
 
 def uniforms(key, position, vocab):
-    """u of every id as engine/random.h defines it."""
+    """u of every id as engine/base/random.h defines it."""
     stream = mix(U(key) ^ mix(U(position) * GAMMA + GAMMA))
     ids = np.arange(vocab, dtype=U)
     coarse = (mix(stream + (ids >> U(2)) * GAMMA) >> (U(16) * (ids & U(3)))) & U(0xFFFF)

@@ -5,7 +5,7 @@
  */
 #include "server/bench/bench.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 
 #include <getopt.h>

@@ -1,7 +1,7 @@
 /* call_scan.c: see call_scan.h. Whoever owns the choice; allocates only as values grow. */
 #include "server/parser/call_scan.h"
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 #include <string.h>
 

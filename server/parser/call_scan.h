@@ -7,7 +7,7 @@
 #ifndef INFERD_SERVER_PARSER_CALL_SCAN_H
 #define INFERD_SERVER_PARSER_CALL_SCAN_H
 
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
 #include "server/parser/json_scan.h"
 #include "server/parser/output.h"
 

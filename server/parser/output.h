@@ -8,7 +8,7 @@
 #ifndef INFERD_SERVER_PARSER_OUTPUT_H
 #define INFERD_SERVER_PARSER_OUTPUT_H
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* tag_call.c: see tag_call.h. Whoever owns the choice; allocates only as values grow. */
 #include "server/parser/tag_call.h"
 
-#include "engine/json_schema.h"
+#include "engine/base/json_schema.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static const char close_function[] = "</function>", close_call[] = "</tool_call>
 
 /* What ends a value. A closing tag may be missing, so the next tag ends it too, but only at the
  * start of a line: values may be text about tags. The grammar that writes calls says the same
- * (engine/grammar/lexeme_content.c). */
+ * (engine/grammar/automaton/lexeme_content.c). */
 static const char *const value_ends[] = {"\n</parameter>", "</parameter>", "\n<parameter=",
                                          "\n</function>",  "<parameter=",  "</function>"};
 enum { NUM_VALUE_ENDS = 6, FIRST_OF_LINE = 4 };

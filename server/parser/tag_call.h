@@ -3,14 +3,14 @@
  *   <function=NAME> <parameter=KEY>\nVALUE\n</parameter> ... </function>
  *
  * Becomes a JSON object. A value is read by the types that the function's schema lets through
- * (engine/json_schema.h): a string is passed on as it comes; anything else waits for its end, and
- * is a string when it is no JSON of these types. One owner, one thread at a time.
+ * (engine/base/json_schema.h): a string is passed on as it comes; anything else waits for its end,
+ * and is a string when it is no JSON of these types. One owner, one thread at a time.
  */
 #ifndef INFERD_SERVER_PARSER_TAG_CALL_H
 #define INFERD_SERVER_PARSER_TAG_CALL_H
 
-#include "engine/json.h"
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
+#include "engine/base/json.h"
 #include "server/parser/call_scan.h"
 
 enum { CALL_PARAMETERS_MAX = 1000, CALL_PARAMETER_NAME_BYTES_MAX = 4096 };

@@ -10,8 +10,8 @@
 #ifndef INFERD_TESTS_API_UNIT_FAKE_H
 #define INFERD_TESTS_API_UNIT_FAKE_H
 
-#include "engine/json.h"
-#include "server/api_chat.h"
+#include "engine/base/json.h"
+#include "server/completion/chat.h"
 #include "server/server.h"
 
 #include <criterion/criterion.h>

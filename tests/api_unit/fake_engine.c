@@ -1,7 +1,7 @@
 /* fake_engine.c: an engine that admits and waits to be told what to produce. Loop thread. */
 #include "tests/api_unit/fake.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

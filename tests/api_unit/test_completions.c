@@ -1,9 +1,9 @@
 /* test_completions.c: the life of a completion: plain and streamed answers, several prompts, errors
  * before and after the first byte, clients that go away. */
-#include "server/salt.h"
+#include "server/completion/salt.h"
 #include "tests/api_unit/fake.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* test_metrics.c: /metrics read by a strict parser of the text format, and the arithmetic of what
  * it says. */
-#include "server/metrics.h"
+#include "server/observe/metrics.h"
 #include "tests/api_unit/fake.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* test_render.c: numbers, strings, logprobs and text offsets as they are printed. */
-#include "server/api_logprobs.h"
-#include "server/arena.h"
-#include "server/histogram.h"
+#include "engine/base/arena.h"
+#include "server/completion/logprobs.h"
+#include "server/observe/histogram.h"
 #include "tests/api_unit/fake.h"
 
 #include <math.h>

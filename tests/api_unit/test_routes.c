@@ -1,7 +1,7 @@
 /* test_routes.c: models, tokenize, detokenize, health, version, what is not there yet. */
 #include "tests/api_unit/fake.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 
 #include <stdio.h>
 #include <string.h>

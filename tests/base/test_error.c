@@ -1,7 +1,7 @@
 /* test_error.c: the error table, messages and the masking of untrusted text. */
-#include "engine/checked.h"
-#include "engine/error.h"
-#include "engine/utf8.h"
+#include "engine/base/checked.h"
+#include "engine/base/error.h"
+#include "engine/base/utf8.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

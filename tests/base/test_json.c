@@ -1,5 +1,5 @@
 /* test_json.c: what the strict JSON reader takes, refuses and returns. */
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

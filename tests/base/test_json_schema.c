@@ -1,5 +1,5 @@
 /* test_json_schema.c: the types that a member of an object may have. */
-#include "engine/json_schema.h"
+#include "engine/base/json_schema.h"
 
 #include <criterion/criterion.h>
 

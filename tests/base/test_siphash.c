@@ -1,5 +1,5 @@
 /* test_siphash.c: the published test vectors of SipHash-2-4, 64 and 128 bits. */
-#include "engine/siphash.h"
+#include "engine/base/siphash.h"
 
 #include <criterion/criterion.h>
 

@@ -4,7 +4,7 @@
  * Prints microseconds per step for the engine thread, mean over the steady part of the run.
  * Usage: engine_overhead [sequences] [tokens]
  */
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "tests/sim/fake_ops.h"
 

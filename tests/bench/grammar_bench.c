@@ -5,8 +5,8 @@
  * p50, p90, p99 and the largest. The vocabulary is made here: bytes, then pieces of words as byte
  * pair merges would give, with the same mixture of lengths.
  */
-#include "engine/clock.h"
-#include "engine/grammar/matcher.h"
+#include "engine/base/clock.h"
+#include "engine/grammar/mask/matcher.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * numbers on real vocabularies beside the reference library: scripts/parity_tokenizer.py --bench.
  * CPU time of one thread, best of the rounds.
  */
-#include "engine/text/detokenizer.h"
+#include "engine/text/stream/detokenizer.h"
 #include "engine/text/tokenizer.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef INFERD_TESTS_CPU_HELPER_H
 #define INFERD_TESTS_CPU_HELPER_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 #include <criterion/criterion.h>
 

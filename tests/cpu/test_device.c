@@ -1,5 +1,5 @@
 /* test_device.c: opening a device, what it refuses, and what it reads of the machine's limits. */
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/isa/kernels.h"
 #include "engine/cpu/topology.h"
 #include "tests/cpu/helper.h"
 

@@ -2,7 +2,7 @@
 #ifndef INFERD_TESTS_CUDA_ATTENTION_RIG_H
 #define INFERD_TESTS_CUDA_ATTENTION_RIG_H
 
-#include "cuda/attention.h"
+#include "cuda/kernels/attention.h"
 #include "tests/cuda/paged.h"
 
 typedef std::vector<int32_t> lens_t;

@@ -7,8 +7,8 @@
 #ifndef INFERD_TESTS_CUDA_CHECK_H
 #define INFERD_TESTS_CUDA_CHECK_H
 
-#include "cuda/gpu.h"
-#include "cuda/kernels.h"
+#include "cuda/device_code/gpu.h"
+#include "cuda/kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* paged.h: a random paged KV cache for the tests, with its own idea of the layout.
  *
  * Rows that no request owns are NaN, so that any stray read shows; block 0 is zero. The layout is
- * written here a second time, from the description in cuda/kernels.h.
+ * written here a second time, from the description in cuda/kernels/kernels.h.
  */
 #ifndef INFERD_TESTS_CUDA_PAGED_H
 #define INFERD_TESTS_CUDA_PAGED_H

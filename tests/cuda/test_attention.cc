@@ -1,5 +1,5 @@
 /* test_attention.cc: plan, decode and prefill over a paged cache, against softmax in double. */
-#include "cuda/pieces.h"
+#include "cuda/device_code/pieces.h"
 #include "tests/cuda/attention_case.h"
 
 TEST(decode_head_sizes) {

@@ -1,5 +1,5 @@
 /* test_lora.cc: low-rank adapters against double, and the bits of a token among any others. */
-#include "cuda/lora.h"
+#include "cuda/kernels/lora.h"
 #include "tests/cuda/check.h"
 
 struct lora_case_t {

@@ -1,5 +1,5 @@
 /* test_moe.cc: mixtures of experts against double, and the bits of a row among any others. */
-#include "cuda/moe.h"
+#include "cuda/kernels/moe.h"
 #include "tests/cuda/check.h"
 
 struct moe_case_t {

@@ -1,7 +1,7 @@
 /* test_sample.cc: the sampler on the device against a plain one that sorts, in double. */
-#include "cuda/random.h"
-#include "cuda/sample.h"
-#include "engine/random.h"
+#include "cuda/device_code/random.h"
+#include "cuda/kernels/sample.h"
+#include "engine/base/random.h"
 #include "tests/cuda/check.h"
 
 typedef std::vector<int32_t> ids_t;
@@ -194,7 +194,7 @@ TEST(sample_random_numbers) {
     const uint64_t stream = random_stream(key, position);
     check_that(device_random_stream(key, position) == stream &&
                    device_random_uniform(stream, id) == random_uniform(stream, id),
-               "the same bits as engine/random.h");
+               "the same bits as engine/base/random.h");
   }
 }
 

@@ -1,9 +1,9 @@
-/* test_wgmma.cu: the products that cuda/gpu_wgmma.h wraps, against its description.
+/* test_wgmma.cu: the products that cuda/device_code/gpu_wgmma.h wraps, against its description.
  *
  * As test_wrappers.cu: on the emulator this tests the emulator, on a Hopper GPU the PTX. Elsewhere
  * the instructions are not there, and only the launch is checked.
  */
-#include "cuda/gpu_wgmma.h"
+#include "cuda/device_code/gpu_wgmma.h"
 #include "tests/cuda/check.h"
 
 enum { DEPTH = 64, WIDTH = 128, ROW_BYTES = 128, PARTS_MAX = 2 };

@@ -1,4 +1,5 @@
-/* test_wrappers.cu: every instruction that cuda/gpu.h wraps, one by one, against its description.
+/* test_wrappers.cu: every instruction that cuda/device_code/gpu.h wraps, one by one, against its
+ * description.
  *
  * On the emulator this tests the emulator; on a GPU it is the first thing to run: a wrong operand
  * or fragment in gpu_ptx.inc, or a wrong idea of one, shows here by name.

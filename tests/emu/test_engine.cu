@@ -1,6 +1,6 @@
 /* test_engine.cu: the emulator itself, on kernels that are right: indices, barriers, collectives,
- * copies, tensor cores, memory. Expected values come from the description in cuda/gpu.h and the
- * CUDA manuals, never from the emulator.
+ * copies, tensor cores, memory. Expected values come from the description in cuda/device_code/gpu.h
+ * and the CUDA manuals, never from the emulator.
  */
 #include "tests/emu/rig.h"
 

@@ -1,7 +1,7 @@
 /* test_wgmma.cu: kernels with one mistake each around Hopper's products, which the emulator must
  * report or show; tests/cuda/test_wgmma.cu has the right ones.
  */
-#include "cuda/gpu_wgmma.h"
+#include "cuda/device_code/gpu_wgmma.h"
 #include "tests/emu/rig.h"
 
 #define EXPECT_FAULT(launch, ...)                                                                  \

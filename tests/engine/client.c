@@ -3,7 +3,7 @@
 
 #include "engine/internal.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

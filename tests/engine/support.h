@@ -3,8 +3,8 @@
 #ifndef INFERD_TESTS_ENGINE_SUPPORT_H
 #define INFERD_TESTS_ENGINE_SUPPORT_H
 
-#include "engine/batch.h"
-#include "engine/scheduler.h"
+#include "engine/device/batch.h"
+#include "engine/schedule/scheduler.h"
 
 enum { SUPPORT_GROUPS = 64, SUPPORT_TOKENS = 4096 };
 

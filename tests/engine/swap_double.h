@@ -6,7 +6,7 @@
 #ifndef INFERD_TESTS_ENGINE_SWAP_DOUBLE_H
 #define INFERD_TESTS_ENGINE_SWAP_DOUBLE_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 /* ops_cpu with `swap`. One engine at a time, with a draft model or without. */
 const ops_t *swap_double_ops(void);

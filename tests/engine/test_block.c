@@ -1,5 +1,5 @@
 /* test_block.c: the block pool and the prefix cache: order, counts, eviction, identity. */
-#include "engine/block.h"
+#include "engine/schedule/block.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * (seed, j): the same tokens, logprobs, text and end, bit for bit, whatever shares the batch and
  * however often the group is preempted.
  */
-#include "engine/ops.h"
-#include "engine/random.h"
+#include "engine/base/random.h"
+#include "engine/device/ops.h"
 #include "tests/engine/client.h"
 #include "tests/sim/fake_ops.h"
 

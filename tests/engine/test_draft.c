@@ -1,5 +1,5 @@
 /* test_draft.c: prompt lookup and how guesses adapt. */
-#include "engine/draft.h"
+#include "engine/schedule/draft.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  */
 #include "tests/engine/client.h"
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

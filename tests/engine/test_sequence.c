@@ -1,5 +1,5 @@
 /* test_sequence.c: the table of allowed moves between states, against the contract, and queues. */
-#include "engine/sequence.h"
+#include "engine/schedule/sequence.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

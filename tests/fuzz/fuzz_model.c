@@ -4,12 +4,12 @@
  * pattern, which must cut the text within its bounds. charsmap: the bytes of a blob. safetensors:
  * the header's JSON; its length and a few zero bytes of data are put around it.
  */
+#include "engine/base/utf8.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
-#include "engine/text/charsmap.h"
-#include "engine/text/regex.h"
+#include "engine/text/normalize/charsmap.h"
+#include "engine/text/split/split_regex.h"
 #include "engine/text/tokenizer.h"
-#include "engine/utf8.h"
 #include "tests/fuzz/targets.h"
 
 #include <stdlib.h>

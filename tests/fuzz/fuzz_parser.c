@@ -3,7 +3,7 @@
  * Two bytes choose the formats and the options, the third where the text is cut; the rest is the
  * text. Where the pieces end must change nothing, and parts must come in their order.
  */
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
 #include "server/parser/json_scan.h"
 #include "server/parser/output.h"
 #include "tests/fuzz/targets.h"

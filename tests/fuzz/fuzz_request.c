@@ -1,6 +1,6 @@
 /* fuzz_request.c: a body of /v1/completions and /v1/chat/completions. */
-#include "server/arena.h"
-#include "server/params.h"
+#include "engine/base/arena.h"
+#include "server/fields/params.h"
 #include "tests/fuzz/targets.h"
 
 #include <string.h>

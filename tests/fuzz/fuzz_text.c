@@ -3,8 +3,8 @@
  * template: the template, a 0xFF byte, a JSON object of variables. chat: the same with a JSON array
  * of messages. Fuel is scarce, so that inputs stay fast.
  */
-#include "engine/json.h"
-#include "engine/template/chat_template.h"
+#include "engine/base/json.h"
+#include "engine/template/chat/chat_template.h"
 #include "tests/fuzz/targets.h"
 
 #include <stdlib.h>

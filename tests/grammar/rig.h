@@ -2,7 +2,7 @@
 #ifndef INFERD_TESTS_GRAMMAR_RIG_H
 #define INFERD_TESTS_GRAMMAR_RIG_H
 
-#include "engine/grammar/matcher.h"
+#include "engine/grammar/mask/matcher.h"
 
 /* Ids 0..255 are single bytes, then words and pieces of JSON, then STOP (in no trie) and SPECIAL.
  */

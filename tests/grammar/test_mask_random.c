@@ -5,8 +5,8 @@
  * first letter, words behind a space or a mark, long runs, other scripts, parts of characters. The
  * seed is fresh; a failure names it.
  */
-#include "engine/clock.h"
-#include "engine/grammar/masks.h"
+#include "engine/base/clock.h"
+#include "engine/grammar/mask/masks.h"
 #include "tests/grammar/rig.h"
 
 #include <criterion/criterion.h>

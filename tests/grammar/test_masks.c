@@ -1,8 +1,8 @@
 /* test_masks.c: masks that are kept are those that a walk would make, at every byte of random texts
  * whose next token depends on lengths, counts and members further down the stack. Fresh seeds.
  */
-#include "engine/clock.h"
-#include "engine/grammar/masks.h"
+#include "engine/base/clock.h"
+#include "engine/grammar/mask/masks.h"
 #include "tests/grammar/rig.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
  * that whoever reads it back finds the schema's values. */
 #include "tests/grammar/rig.h"
 
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
 #include "server/parser/output.h"
 
 #include <criterion/criterion.h>

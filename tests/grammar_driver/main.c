@@ -11,10 +11,10 @@
  * "parameters" are texts in tags; what is generated is read back as the arguments of a call of "f",
  * one of "functions".
  */
-#include "engine/grammar/masks.h"
-#include "engine/random.h"
+#include "engine/base/buffer.h"
+#include "engine/base/random.h"
+#include "engine/grammar/mask/masks.h"
 #include "engine/text/tokenizer.h"
-#include "server/buffer.h"
 #include "server/parser/output.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* test_notify.c: what a service manager hears. */
-#include "server/notify.h"
+#include "server/observe/notify.h"
 
 #include <criterion/criterion.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* test_parts.c: the parts below the transport: keys, SHA-256, limits, routes, error bodies, access
  * lines. */
-#include "server/auth.h"
-#include "server/limit.h"
-#include "server/log.h"
+#include "server/http/auth.h"
+#include "server/http/limit.h"
+#include "server/http/sha256.h"
+#include "server/observe/log.h"
 #include "server/server.h"
-#include "server/sha256.h"
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
 #ifndef INFERD_TESTS_MODEL_NAIVE_NUMBERS_H
 #define INFERD_TESTS_MODEL_NAIVE_NUMBERS_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 #include <math.h>
 #include <string.h>

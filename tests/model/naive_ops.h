@@ -6,7 +6,7 @@
 #ifndef INFERD_TESTS_MODEL_NAIVE_OPS_H
 #define INFERD_TESTS_MODEL_NAIVE_OPS_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 extern const ops_t ops_naive;
 

@@ -1,7 +1,7 @@
 /* vectors.c: reads reference models for the tests. One thread. */
 #include "tests/model/vectors.h"
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 #include "engine/model/model_file.h"
 
 #include <criterion/criterion.h>

@@ -5,7 +5,7 @@
 #ifndef INFERD_TESTS_MODEL_VECTORS_H
 #define INFERD_TESTS_MODEL_VECTORS_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 enum { VECTOR_IDS_MAX = 512, VECTOR_POSITIONS_MAX = 16, VECTOR_CASES_MAX = 256 };
 

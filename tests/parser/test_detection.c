@@ -1,6 +1,6 @@
 /* test_detection.c: the formats of the families, found in their chat templates. */
 #include "engine/text/tokenizer.h"
-#include "server/api_chat.h"
+#include "server/completion/chat.h"
 
 #include <criterion/criterion.h>
 

@@ -1,5 +1,5 @@
 /* test_json_scan.c: the byte-wise scanner accepts and refuses what the strict reader does. */
-#include "engine/json.h"
+#include "engine/base/json.h"
 #include "server/parser/json_scan.h"
 
 #include <criterion/criterion.h>

@@ -1,8 +1,8 @@
 /* test_output.c: reasoning and tool calls of every format, whole and cut at every byte. */
 #include "server/parser/output.h"
 
-#include "engine/json.h"
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
+#include "engine/base/json.h"
 
 #include <criterion/criterion.h>
 

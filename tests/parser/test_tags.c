@@ -2,8 +2,8 @@
  */
 #include "server/parser/output.h"
 
-#include "engine/json.h"
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
+#include "engine/base/json.h"
 
 #include <criterion/criterion.h>
 

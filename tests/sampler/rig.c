@@ -1,7 +1,7 @@
 /* rig.c: one call of the sampler, on every variant of its loops that this machine can run. */
 #include "tests/sampler/rig.h"
 
-#include "engine/sampler_work.h"
+#include "engine/sample/sampler_work.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef INFERD_TESTS_SAMPLER_RIG_H
 #define INFERD_TESTS_SAMPLER_RIG_H
 
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 
 /* Everything that a call needs; rig_run copies the logits, so that a row can run many times. */
 typedef struct rig {

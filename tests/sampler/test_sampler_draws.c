@@ -1,7 +1,7 @@
 /* test_sampler_draws.c: the random numbers, the distribution of draws, and what must never happen
  * whatever the bits of a row are. All seeds are fixed: a failure is a defect, not bad luck. */
-#include "engine/random.h"
-#include "engine/sampler_lanes.h"
+#include "engine/base/random.h"
+#include "engine/sample/sampler_lanes.h"
 #include "tests/sampler/rig.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* test_sampler_vectors.c: the sampler against the plain float64 reference of
  * scripts/vectors/sampler.py, which wrote tests/vectors/sampler.txt. */
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "tests/sampler/rig.h"
 
 #include <criterion/criterion.h>

@@ -6,7 +6,7 @@
  */
 #include "tests/sim/web.h"
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* fake_ops.c: see fake_ops.h. All calls come from the engine thread. */
 #include "tests/sim/fake_ops.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include "tests/sim/no_ops.h"
 
 #include <math.h>

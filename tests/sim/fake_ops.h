@@ -7,7 +7,7 @@
 #ifndef INFERD_TESTS_SIM_FAKE_OPS_H
 #define INFERD_TESTS_SIM_FAKE_OPS_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 extern const ops_t ops_fake;
 const ops_t *fake_ops_deep(void); /* the same with two steps in flight */

@@ -2,7 +2,7 @@
  */
 #include "tests/sim/language.h"
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #include "tests/sim/sim.h"
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef INFERD_TESTS_SIM_NO_OPS_H
 #define INFERD_TESTS_SIM_NO_OPS_H
 
-#include "engine/ops.h"
+#include "engine/device/ops.h"
 
 static inline void no_embed(device_t *d, act_t *x, const weight_t *t, float s) {
   (void)d, (void)x, (void)t, (void)s;

@@ -8,8 +8,8 @@
  */
 #include "tests/sim/oracle.h"
 
-#include "engine/random.h"
-#include "engine/utf8.h"
+#include "engine/base/random.h"
+#include "engine/base/utf8.h"
 
 #include <string.h>
 

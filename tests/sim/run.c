@@ -7,7 +7,7 @@
 #include "tests/sim/oracle.h"
 #include "tests/sim/web.h"
 
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 sim_t sim;
 static track_t *tracks;
 
-/* Linked in front of engine/clock.c. */
+/* Linked in front of engine/base/clock.c. */
 uint64_t clock_now_ns(void) {
   return sim.now_ns;
 }

@@ -1,7 +1,7 @@
 /* scenario.c: see scenario.h. Draws; never looks at the engine. */
 #include "tests/sim/scenario.h"
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "tests/sim/faults.h"
 #include "tests/sim/web.h"
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 #include "server/server.h"
 
 #include <stdio.h>

@@ -9,9 +9,9 @@
 #include "tests/sim/faults.h"
 #include "tests/sim/language.h"
 
-#include "engine/json.h"
-#include "server/api_completion.h"
-#include "server/buffer.h"
+#include "engine/base/buffer.h"
+#include "engine/base/json.h"
+#include "server/completion/completion.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef INFERD_TESTS_SIM_WEB_H
 #define INFERD_TESTS_SIM_WEB_H
 
-#include "server/http.h"
+#include "server/http/http.h"
 #include "tests/sim/sim.h"
 
 /* What a request of torture.c asks for. */

@@ -1,5 +1,5 @@
 /* test_chat.c: finding a model's templates, shaping messages, continuing the last one. */
-#include "engine/template/chat_template.h"
+#include "engine/template/chat/chat_template.h"
 #include "tests/template/helpers.h"
 
 #include <criterion/criterion.h>

@@ -7,9 +7,9 @@
  * every render is repeated N times and "ns" holds the median. Runs in scripts/parity_templates.py,
  * one thread.
  */
-#include "engine/clock.h"
-#include "engine/json.h"
-#include "engine/template/chat_template.h"
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+#include "engine/template/chat/chat_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

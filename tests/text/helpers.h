@@ -2,7 +2,7 @@
 #ifndef INFERD_TESTS_TEXT_HELPERS_H
 #define INFERD_TESTS_TEXT_HELPERS_H
 
-#include "engine/json.h"
+#include "engine/base/json.h"
 #include "engine/text/tokenizer.h"
 
 typedef struct test_doc {

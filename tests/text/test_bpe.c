@@ -3,7 +3,7 @@
  * Random small vocabularies, so that ranks, ties and overlapping merges of every kind occur; pieces
  * on both sides of the limit between the short and the long algorithm.
  */
-#include "engine/text/bpe.h"
+#include "engine/text/model/bpe.h"
 #include "tests/text/helpers.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
  *
  * What a good map does is compared in test_vectors.c (unigram_map). Here its blob is broken.
  */
-#include "engine/text/charsmap.h"
+#include "engine/text/normalize/charsmap.h"
 #include "tests/text/helpers.h"
 
 #include <criterion/criterion.h>

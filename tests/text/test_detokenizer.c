@@ -3,10 +3,10 @@
  * The tokenizer has one token per byte (byte-level) and a few longer ones, so that every split of a
  * text into tokens can be made.
  */
-#include "engine/text/bpe.h"
-#include "engine/text/detokenizer.h"
-#include "engine/text/unicode.h"
-#include "engine/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/text/model/bpe.h"
+#include "engine/text/stream/detokenizer.h"
+#include "engine/text/unicode/unicode.h"
 #include "tests/text/helpers.h"
 
 #include <criterion/criterion.h>

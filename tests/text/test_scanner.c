@@ -3,7 +3,7 @@
  * The cases are the traps of each pattern; the large comparison with the reference library is in
  * scripts/parity_tokenizer.py and in the vectors.
  */
-#include "engine/text/pretokenizer.h"
+#include "engine/text/split/pretokenizer.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_unicode.c: versions and counts of the generated tables, and NFC against known forms. */
-#include "engine/text/normalizer.h"
-#include "engine/text/unicode.h"
+#include "engine/text/normalize/normalizer.h"
+#include "engine/text/unicode/unicode.h"
 
 #include <criterion/criterion.h>
 #include <ctype.h>

@@ -3,7 +3,7 @@
  * scripts/vectors/tokenizer.py writes the vectors. Every directory is a pipeline; a difference in
  * any id of any text fails the test with the pipeline's name.
  */
-#include "engine/json.h"
+#include "engine/base/json.h"
 #include "engine/text/tokenizer.h"
 #include "tests/text/helpers.h"
 

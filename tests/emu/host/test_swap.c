@@ -1,8 +1,8 @@
 /* test_swap.c: KV blocks to host memory and back, in any company, against a shadow of the pools.
  *
  * Random steps write rows and copy pages, two in flight, with swaps in between. The shadow does
- * everything in one queue, in the order of the calls, as engine/swap_ops.h promises. The streams of
- * the emulated device run as late as they may, or in any order: a missing fence shows.
+ * everything in one queue, in the order of the calls, as engine/device/swap_ops.h promises. The
+ * streams of the emulated device run as late as they may, or in any order: a missing fence shows.
  */
 #include "cuda/swap.h"
 

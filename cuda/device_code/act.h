@@ -1,0 +1,44 @@
+/* act.h: the activation functions of the feed-forward layers, one element at a time.
+ *
+ * Device functions. GELU: Hendrycks and Gimpel 2016, erf and tanh forms; SiLU gate: Shazeer 2020.
+ * fp32; every kernel that needs one calls it here, so that fused and separate ones agree.
+ */
+#ifndef INFERD_CUDA_ACT_H
+#define INFERD_CUDA_ACT_H
+
+#include "cuda/device_code/gpu.h"
+#include "cuda/device_code/kernel_types.h"
+
+template <gpu_activation_t KIND> GPU_FN float act(float x) {
+  if (KIND == GPU_RELU) return x < 0.0f ? 0.0f : x;
+  if (KIND == GPU_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+  if (KIND == GPU_SILU_MUL) return x / (1.0f + expf(-x));
+  return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + 0.044715f * x * x * x)));
+}
+
+/* Whether the inputs are gate columns, then up columns. */
+GPU_BOTH_FN bool activation_gated(gpu_activation_t kind) {
+  return kind == GPU_SILU_MUL || kind == GPU_GELU_TANH_MUL || kind == GPU_CLAMPED_SWIGLU;
+}
+
+/* gpt-oss: (u + 1) g sigmoid(1.702 g) with g <= 7 and u in -7..7; NaN passes. */
+GPU_FN float clamped_swiglu(float gate, float up) {
+  gate = gate > 7.0f ? 7.0f : gate;
+  up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
+  return mul_rn(up + 1.0f, gate / (1.0f + expf(mul_rn(gate, -1.702f))));
+}
+
+/* act(x), times `up` for the MUL kinds. */
+GPU_FN float activate_one(gpu_activation_t kind, float x, float up) {
+  switch (kind) {
+  case GPU_RELU: return act<GPU_RELU>(x);
+  case GPU_GELU: return act<GPU_GELU>(x);
+  case GPU_GELU_TANH: return act<GPU_GELU_TANH>(x);
+  case GPU_SILU_MUL: return mul_rn(act<GPU_SILU_MUL>(x), up);
+  case GPU_GELU_TANH_MUL: return mul_rn(act<GPU_GELU_TANH_MUL>(x), up);
+  case GPU_CLAMPED_SWIGLU: return clamped_swiglu(x, up);
+  }
+  return x;
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* lanes.h: what the row kernels share: eight elements at a time, sums over a warp and a block.
+ *
+ * Device functions only. Every sum runs in an order that the block's size alone decides, so a row's
+ * bits never depend on other rows.
+ */
+#ifndef INFERD_CUDA_LANES_H
+#define INFERD_CUDA_LANES_H
+
+#include "cuda/device_code/gpu.h"
+
+enum { WARP = 32, VECTOR = 8 };
+#define FULL_WARP 0xffffffffu
+
+/* Before a loop whose indices must become register names. */
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+/* Eight elements of a 16-bit type, one 16-byte access. */
+template <class T> GPU_FN void load_8(float (&x)[VECTOR], const T *from) {
+  const uint4 bits = load_16(from);
+  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+  for (int i = 0; i < 4; i++) {
+    const float2 pair = unpack<T>(words[i]);
+    x[2 * i] = pair.x;
+    x[2 * i + 1] = pair.y;
+  }
+}
+
+template <class T> GPU_FN void store_8(T *to, const float (&x)[VECTOR]) {
+  store_16(to, make_uint4(pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(x[4], x[5]),
+                          pack<T>(x[6], x[7])));
+}
+
+GPU_FN float warp_sum(float x) {
+  for (int offset = WARP / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
+  return x;
+}
+
+/* Every thread gets the sum of the block; all threads must call it. */
+GPU_FN float block_sum(float x) {
+  SHARED(sums, float[WARP]);
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+  x = warp_sum(x);
+  if (lane == 0) sums[warp] = x;
+  __syncthreads();
+  x = warp_sum(lane < warps ? sums[lane] : 0.0f);
+  __syncthreads(); /* the next call writes sums */
+  return x;
+}
+
+/* Threads for a row of `width` elements: one vector each, at most 256, whole warps. */
+inline unsigned row_threads(int32_t width) {
+  const int32_t vectors = width / VECTOR;
+  const int32_t warps = (vectors + WARP - 1) / WARP;
+  return (unsigned)(warps < 1 ? WARP : warps > 8 ? 8 * WARP : warps * WARP);
+}
+
+/* Calls LAUNCHER<T>(arguments) with the type that `dtype` names. */
+#define FOR_DTYPE(dtype, launcher, ...)                                                            \
+  ((dtype) == DTYPE_BF16  ? (int)launcher<bf16_t>(__VA_ARGS__)                                     \
+   : (dtype) == DTYPE_F16 ? (int)launcher<f16_t>(__VA_ARGS__)                                      \
+                          : (int)cudaErrorInvalidValue)
+
+#endif

@@ -1,0 +1,108 @@
+/* tiles.h: tensor-core products with a tile of keys or values in shared memory.
+ *
+ * Device functions of the attention kernels, for 16 query rows a warp and 16 keys a call. A tile is
+ * [part][row][128 bytes] as the cache has it (kv_layout.h); S is its element: T itself or e4m3 as
+ * uint8_t, converted in registers. ldmatrix moves pairs of bytes, so with e4m3 a lane gets four
+ * neighbours of a row: the head's dimensions are permuted alike in queries and keys, and the
+ * outputs' columns are those of value_pair.
+ */
+#ifndef INFERD_CUDA_TILES_H
+#define INFERD_CUDA_TILES_H
+
+#include "cuda/device_code/kv_layout.h"
+#include "cuda/device_code/softmax.h"
+
+template <class T>
+GPU_FN void mma_16816(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+GPU_FN void mma_16816<bf16_t>(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  mma_bf16_m16n8k16(acc, a, b0, b1);
+}
+template <>
+GPU_FN void mma_16816<f16_t>(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  mma_f16_m16n8k16(acc, a, b0, b1);
+}
+
+/* Four neighbours of a query row (two words) -> the words of fragment a that meet e4m3 keys. */
+GPU_FN void even_odd(uint32_t first, uint32_t second, uint32_t &even, uint32_t &odd) {
+  even = (first & 0xffffu) | second << 16;
+  odd = first >> 16 | (second & 0xffff0000u);
+}
+
+/* low, high += q . keys of 16 rows of the tile from `first`. */
+template <class T, class S, int D, int ROWS>
+GPU_FN void score_keys(float (&low)[4], float (&high)[4], const uint32_t (&query)[D / 16][4],
+                       const uint8_t *keys, int first) {
+  constexpr int SLOT = D * (int)sizeof(S), STEPS = SLOT / (2 * KV_CHUNK);
+  const int lane = threadIdx.x % WARP, matrix = lane / 8;
+  const int row = first + (matrix >> 1) * 8 + lane % 8;
+  UNROLL
+  for (int k = 0; k < STEPS; k++) {
+    uint32_t b[4];
+    ldmatrix_x4(b, keys + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix & 1)));
+    if constexpr (sizeof(S) == 2) {
+      mma_16816<T>(low, query[k], b[0], b[1]);
+      mma_16816<T>(high, query[k], b[2], b[3]);
+    } else {
+      UNROLL
+      for (int i = 0; i < 2; i++) {
+        uint32_t even, odd;
+        e4m3_pairs<T>(b[i], even, odd);
+        mma_16816<T>(low, query[2 * k + i], even, odd);
+        e4m3_pairs<T>(b[2 + i], even, odd);
+        mma_16816<T>(high, query[2 * k + i], even, odd);
+      }
+    }
+  }
+}
+
+/* acc += weights (16 keys, fragment a) . values of 16 rows of the tile from `first`. */
+template <class T, class S, int D, int ROWS>
+GPU_FN void add_values(attention_rows_t<D> &rows, const uint32_t (&weights)[4],
+                       const uint8_t *values, int first) {
+  constexpr int SLOT = D * (int)sizeof(S), STEPS = SLOT / (2 * KV_CHUNK);
+  const int lane = threadIdx.x % WARP, matrix = lane / 8;
+  const int row = first + (matrix & 1) * 8 + lane % 8;
+  UNROLL
+  for (int j = 0; j < STEPS; j++) {
+    uint32_t b[4];
+    ldmatrix_x4_trans(b, values + kv_chunk_at<SLOT>(ROWS, row, j * 2 + (matrix >> 1)));
+    if constexpr (sizeof(S) == 2) {
+      mma_16816<T>(rows.acc[2 * j], weights, b[0], b[1]);
+      mma_16816<T>(rows.acc[2 * j + 1], weights, b[2], b[3]);
+    } else {
+      UNROLL
+      for (int i = 0; i < 2; i++) {
+        uint32_t even[2], odd[2];
+        e4m3_pairs<T>(b[2 * i], even[0], odd[0]);
+        e4m3_pairs<T>(b[2 * i + 1], even[1], odd[1]);
+        mma_16816<T>(rows.acc[4 * j + 2 * i], weights, even[0], even[1]);
+        mma_16816<T>(rows.acc[4 * j + 2 * i + 1], weights, odd[0], odd[1]);
+      }
+    }
+  }
+}
+
+/* The lane's pair number p < D / 8 of neighbouring outputs of row lane / 4 + 8 h: first column. */
+template <class S> GPU_FN int pair_column(int p) {
+  const int t = threadIdx.x % 4;
+  return sizeof(S) == 2 ? p * 8 + t * 2 : p / 2 * 16 + t * 4 + p % 2 * 2;
+}
+/* References to the two accumulators of that pair. */
+template <class S, int D> GPU_FN float &pair_low(attention_rows_t<D> &rows, int p, int h) {
+  return sizeof(S) == 2 ? rows.acc[p][2 * h] : rows.acc[p / 2 * 2][2 * h + p % 2];
+}
+template <class S, int D> GPU_FN float &pair_high(attention_rows_t<D> &rows, int p, int h) {
+  return sizeof(S) == 2 ? rows.acc[p][2 * h + 1] : rows.acc[p / 2 * 2 + 1][2 * h + p % 2];
+}
+
+/* Probabilities of 16 keys as the fragment a of the product with the values. */
+template <class T>
+GPU_FN void pack_weights(uint32_t (&a)[4], const float (&low)[4], const float (&high)[4]) {
+  a[0] = pack<T>(low[0], low[1]);
+  a[1] = pack<T>(low[2], low[3]);
+  a[2] = pack<T>(high[0], high[1]);
+  a[3] = pack<T>(high[2], high[3]);
+}
+
+#endif

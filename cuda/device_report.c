@@ -1,0 +1,56 @@
+/* device_report.c: what the device holds and what was chosen, for the operator.
+ *
+ * Engine thread, once, after the rehearsals.
+ */
+#include "cuda/blas.h"
+#include "cuda/operations.h"
+
+#include <stdio.h>
+
+enum { LINE_MAX_BYTES = 200 };
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static void report_products(const device_t *d, char *line) {
+  const blas_t *b = d->blas;
+  if (b) {
+    snprintf(line, LINE_MAX_BYTES,
+             "products  cuBLASLt %zu beside own kernels: %d choices measured, %d from the file",
+             b->api.version(), b->num_timed, b->num_cached);
+  } else {
+    snprintf(line, LINE_MAX_BYTES, "products  own kernels: %s",
+             d->is_batch_invariant ? "no token depends on other requests"
+                                   : "libcublasLt is not on this machine");
+  }
+}
+
+/* Why prefills do not run on wgmma; in the order of prepare.c. */
+static const char *why_not_wgmma(const device_t *d) {
+  return d->is_batch_invariant  ? "no token depends on other requests"
+         : d->kv.fp8            ? "the cache is e4m3"
+         : d->kv.head_dim > 128 ? "heads of more than 128"
+                                : "no sm_90";
+}
+
+static void report_attention(const device_t *d, char *line) {
+  snprintf(line, LINE_MAX_BYTES, "attention decode by mma.sync, prefill by %s%s",
+           d->has_hopper_prefill ? "wgmma" : "mma.sync: ",
+           d->has_hopper_prefill ? "" : why_not_wgmma(d));
+}
+
+void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context) {
+  char line[LINE_MAX_BYTES];
+  size_t left = 0, total = 0;
+  cudaMemGetInfo(&left, &total);
+  const size_t work = d->taken - d->taken_by_weights - d->taken_by_kv;
+  snprintf(line, sizeof line,
+           "device    weights %.2f GiB, kv cache %.2f, workspace %.2f, graphs %.2f (%d, up to %d "
+           "rows), left %.2f",
+           (double)d->taken_by_weights / GIB, (double)d->taken_by_kv / GIB, (double)work / GIB,
+           (double)d->taken_by_graphs / GIB, d->num_graphs,
+           d->num_graphs > 0 ? d->graphs[0].rows : 0, (double)left / GIB);
+  say(context, line);
+  report_products(d, line);
+  say(context, line);
+  report_attention(d, line);
+  say(context, line);
+}

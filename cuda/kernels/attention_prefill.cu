@@ -1,0 +1,202 @@
+/* attention_prefill.cu: paged attention of chunks: several query tokens of a request, with any
+ * number of cached keys before them.
+ *
+ * q (T, Hq, D) of all requests packed, cache (kernels.h) -> out (T, Hq, D). Grid (tiles of the
+ * plan, Hq): a block takes 128 query tokens of one head (64 at D = 256), a warp 16 of them, and
+ * walks the keys in tiles of 64, aligned to key 0, from the first that its window shows to the last
+ * that causality shows: FlashAttention-2 (Dao 2023) on mma.sync. K of the next tile and V of this
+ * one are in flight during the arithmetic. Bound by the tensor cores: 4 * D flop per query, key and
+ * head. A query's bits depend on its own keys only, not on the tile or chunk it came in, and are
+ * those that attention_decode.cu gives it (softmax.h). Measured: not yet.
+ */
+#include "cuda/device_code/tiles.h"
+#include "cuda/kernels/prefill_parts.h"
+
+enum { KEYS = 64 };
+
+/* Warps of a block: D = 256 has room for half the queries in 99 KB. */
+template <int D> struct prefill_t {
+  static constexpr int WARPS = D <= 128 ? 8 : 4, THREADS = WARPS * WARP, ROWS = WARPS * MMA_ROWS;
+};
+
+template <class S, int D> struct prefill_shared_t { /* all [part][row][128 bytes], mixed */
+  static constexpr int SLOT = D * (int)sizeof(S);
+  uint8_t query[prefill_t<D>::ROWS * D * 2];
+  uint8_t keys[KEYS * SLOT], values[KEYS * SLOT];
+};
+
+/* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. */
+template <class S, int D>
+GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
+                      uint8_t *to) {
+  constexpr int SLOT = D * (int)sizeof(S), ROW = SLOT < KV_ROW_MAX ? SLOT : KV_ROW_MAX;
+  constexpr int CHUNKS = ROW / KV_CHUNK;
+  const int size = a.kv.block_size;
+  UNROLL
+  for (int i = threadIdx.x; i < KEYS * SLOT / KV_CHUNK; i += prefill_t<D>::THREADS) {
+    const int part = i / (KEYS * CHUNKS), row = i / CHUNKS % KEYS, key = tile * KEYS + row;
+    const bool valid = key < work.len;
+    const int block = valid ? work.blocks[key / size] : 0;
+    const uint8_t *head = kv_head_at(a.kv, a.layer, block, value, work.kv_head);
+    const size_t from = ((size_t)part * size + key % size) * ROW + i % CHUNKS * KV_CHUNK;
+    cp_async_16(to + i * KV_CHUNK, head + from, valid ? KV_CHUNK : 0);
+  }
+}
+
+/* This warp's 16 rows of queries as fragments. */
+template <class T, class S, int D>
+GPU_FN void query_fragments(const uint8_t *query, uint32_t (&fragment)[D / 16][4]) {
+  constexpr int ROWS = prefill_t<D>::ROWS, SLOT = D * 2;
+  const int lane = threadIdx.x % WARP, matrix = lane / 8;
+  const int warp_row = threadIdx.x / WARP * MMA_ROWS;
+  UNROLL
+  for (int k = 0; k < D / 16; k++) {
+    if constexpr (sizeof(S) == 2) {
+      const int row = warp_row + (matrix & 1) * 8 + lane % 8;
+      ldmatrix_x4(fragment[k], query + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix >> 1)));
+    } else {
+      UNROLL
+      for (int i = 0; i < 2; i++) { /* four neighbours: half of a chunk */
+        const int row = warp_row + lane / 4 + i * 8;
+        const int chunk = kv_chunk_at<SLOT>(ROWS, row, k * 2 + lane % 4 / 2);
+        const uint32_t *words = (const uint32_t *)(query + chunk + lane % 2 * 8);
+        even_odd(words[0], words[1], fragment[k][i], fragment[k][2 + i]);
+      }
+    }
+  }
+}
+
+/* Scores -> masked base-2 logits. */
+GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work,
+                        const logit_rule_t &rule, int tile, float (&logits)[KEYS / 8][4]) {
+  const int lane = threadIdx.x % WARP;
+  const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
+  UNROLL
+  for (int n = 0; n < KEYS / 8; n++) {
+    for (int i = 0; i < 4; i++) {
+      const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
+      bool visible = key <= position && key < work.len;
+      if (a.window > 0) visible = visible && key > position - a.window;
+      logits[n][i] = visible ? score_logit(logits[n][i], rule) : -INFINITY;
+    }
+  }
+}
+
+/* Adds the piece that ended to the pieces before it. */
+template <int D> GPU_FN void fold_rows(attention_rows_t<D> &total, attention_rows_t<D> &piece) {
+  softmax_finish<D>(piece);
+  UNROLL
+  for (int h = 0; h < 2; h++) {
+    const fold_t fold = fold_state(total.max[h], total.sum[h], piece.max[h], piece.sum[h]);
+    UNROLL
+    for (int j = 0; j < D / 8; j++)
+      for (int i = 2 * h; i < 2 * h + 2; i++)
+        total.acc[j][i] = fold_value(fold, total.acc[j][i], piece.acc[j][i]);
+  }
+  rows_reset<D>(piece);
+}
+
+/* Walks the key tiles [first, last). */
+template <class T, class S, int D>
+GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, int first, int last,
+                         prefill_shared_t<S, D> *shared, attention_rows_t<D> &total) {
+  const logit_rule_t rule = {mul_rn(a.scale, kv_scale(a.kv, a.layer, 0, work.kv_head)), a.softcap};
+  load_queries<T, D, prefill_t<D>::ROWS>(a, work, 0, threadIdx.x, prefill_t<D>::THREADS,
+                                         shared->query);
+  load_tile<S, D>(a, work, first, 0, shared->keys);
+  cp_async_commit();
+  attention_rows_t<D> piece;
+  rows_reset<D>(piece);
+  rows_reset<D>(total);
+  int end = piece_end(first * KEYS);
+  for (int tile = first; tile < last; tile++) {
+    load_tile<S, D>(a, work, tile, 1, shared->values);
+    cp_async_commit();
+    cp_async_wait<1>();
+    __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
+    float logits[KEYS / 8][4] = {};
+    {
+      uint32_t query[D / 16][4]; /* again for each tile: registers are worth more */
+      query_fragments<T, S, D>(shared->query, query);
+      UNROLL
+      for (int n = 0; n < KEYS / 16; n++)
+        score_keys<T, S, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, shared->keys, n * 16);
+    }
+    __syncthreads(); /* the keys have been read */
+    if (tile + 1 < last) load_tile<S, D>(a, work, tile + 1, 0, shared->keys);
+    cp_async_commit();
+    mask_logits(a, work, rule, tile, logits);
+    cp_async_wait<1>();
+    __syncthreads(); /* this tile's values have landed */
+    UNROLL
+    for (int n = 0; n < KEYS / 16; n++) {
+      uint32_t weights[4];
+      softmax_step<D>(piece, logits[2 * n], logits[2 * n + 1]);
+      pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
+      add_values<T, S, D, KEYS>(piece, weights, shared->values, n * 16);
+    }
+    __syncthreads(); /* the values have been read */
+    if ((tile + 1) * KEYS != end && tile + 1 != last) continue;
+    fold_rows<D>(total, piece);
+    end = piece_end((tile + 1) * KEYS);
+  }
+  cp_async_wait<0>();
+}
+
+template <class T, class S, int D>
+GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
+                       attention_rows_t<D> &rows) {
+  const int lane = threadIdx.x % WARP, dim = a.kv.head_dim;
+  const float scale = kv_scale(a.kv, a.layer, 1, work.kv_head);
+  UNROLL
+  for (int h = 0; h < 2; h++) {
+    const int row = threadIdx.x / WARP * MMA_ROWS + lane / 4 + h * 8;
+    if (row >= work.queries) continue;
+    const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head, scale);
+    T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
+    UNROLL
+    for (int p = 0; p < D / 8; p++) {
+      const int column = pair_column<S>(p);
+      if (column >= dim) continue;
+      *(uint32_t *)(out + column) = pack<T>(mul_rn(pair_low<S, D>(rows, p, h), inverse),
+                                            mul_rn(pair_high<S, D>(rows, p, h), inverse));
+    }
+  }
+}
+
+template <class T, class S, int D>
+__global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gpu_attention_t a) {
+  typedef prefill_shared_t<S, D> shared_t;
+  DYN_SMEM(shared_t, shared);
+  const int tiles = a.plan.counts[1];
+  if ((int)blockIdx.x >= tiles) return;
+  const int index = tiles - 1 - blockIdx.x; /* the last tiles of a request have the most keys */
+  const prefill_work_t work = prefill_work(a, index, blockIdx.y, prefill_t<D>::ROWS);
+  const int last = (work.position + work.queries + KEYS - 1) / KEYS;
+  attention_rows_t<D> rows;
+  attend_tiles<T, S, D>(a, work, prefill_low(a, work) / KEYS, last, shared, rows);
+  write_rows<T, S, D>(a, work, rows);
+}
+
+template <class T, class S, int D>
+static cudaError_t prefill(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
+  const size_t bytes = sizeof(prefill_shared_t<S, D>);
+  const cudaError_t status =
+      cudaFuncSetAttribute((const void *)prefill_kernel<T, S, D>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  return LAUNCH((prefill_kernel<T, S, D>), ((unsigned)tiles, (unsigned)a.num_heads),
+                (prefill_t<D>::THREADS), bytes, stream, a);
+}
+
+int32_t gpu_prefill_tile(int32_t head_dim) {
+  return kv_padded(head_dim) <= 128 ? prefill_t<128>::ROWS : prefill_t<256>::ROWS;
+}
+
+int gpu_attention_prefill(const gpu_attention_t *args, int32_t tiles, gpu_stream_t stream) {
+  if (!kv_supported(args->kv) || tiles < 0) return cudaErrorInvalidValue;
+  if (args->num_heads <= 0 || args->num_heads % args->kv.num_kv_heads != 0)
+    return cudaErrorInvalidValue;
+  if (tiles == 0) return cudaSuccess;
+  return FOR_KV(args->kv, prefill, *args, tiles, stream);
+}

@@ -1,0 +1,113 @@
+/* gemm_skinny.cu: linear layers of few rows, M <= 32: the weights are streamed once.
+ *
+ * out (M, N) = act(norm(in) (M, K) . W (N, K)^T (+ bias)) (+ residual); N * K * 2 bytes, which
+ * bounds it. A block owns 16 or 32 rows of W, the rows of mma's A; tokens are its columns, 8 an
+ * instruction. Eight warps take spans of K (linear_parts.h) in turn; a lane loads 16 bytes of W
+ * straight to registers. When there are fewer blocks than multiprocessors, 2 or 4 blocks share a
+ * tile: each leaves the sums of its spans in memory and the last one to arrive adds all of them, in
+ * order. The first weights are on their way before the kernel waits for its predecessor. Measured:
+ * not yet.
+ */
+#include "cuda/kernels/skinny_parts.h"
+
+enum { SPLIT_MAX = 4 };
+
+/* Where a split leaves the sum of a span, a tile row of all blocks and a token. */
+GPU_FN float *partial_at(const gpu_skinny_t &a, int span, int row, int token) {
+  const size_t rows = (size_t)weight_tiles(a) * 16;
+  return a.partial + ((size_t)span * rows + row) * a.rows + token;
+}
+
+/* Leaves this block's spans in memory. True in the block that was the last of its tile: then all
+ * spans are there. */
+template <int TOKENS, int TILES>
+GPU_FN bool meet_blocks(const gpu_skinny_t &a, skinny_shared_t<TOKENS, TILES> &shared) {
+  const int mine = SPANS / gridDim.y, first = blockIdx.y * mine, rows = TILES * 16;
+  for (int i = threadIdx.x; i < mine * rows * a.rows; i += SKINNY_THREADS) {
+    const int token = i % a.rows, row = i / a.rows % rows, span = first + i / a.rows / rows;
+    const int tile_row = blockIdx.x * rows + row;
+    if (tile_row / 16 >= weight_tiles(a)) continue;
+    *partial_at(a, span, tile_row, token) = shared.sums[span][row][token];
+  }
+  __threadfence(); /* the sums are visible before the ticket is */
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    shared.last = atomicAdd(&a.tickets[blockIdx.x], 1) == (int)gridDim.y - 1;
+    if (shared.last) a.tickets[blockIdx.x] = 0; /* as the next launch expects it */
+  }
+  __syncthreads();
+  __threadfence();
+  return shared.last;
+}
+
+/* The sums that all blocks of the tile left, added in order and written. */
+template <class T, int TOKENS, int TILES> GPU_FN void write_partials(const gpu_skinny_t &a) {
+  for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
+    const int row = i % 8, at = blockIdx.x * TILES + i / 8 % TILES, token = i / (8 * TILES);
+    if (token >= a.rows || at >= weight_tiles(a)) continue;
+    float low = 0.0f, high = 0.0f;
+    for (int span = 0; span < SPANS; span++) {
+      low = add_rn(low, __ldcg(partial_at(a, span, at * 16 + row, token)));
+      high = add_rn(high, __ldcg(partial_at(a, span, at * 16 + row + 8, token)));
+    }
+    write_pair<T>(a, token, at, row, low, high);
+  }
+}
+
+template <class T, int TOKENS, int TILES, bool NORM>
+__global__ void __launch_bounds__(SKINNY_THREADS, TOKENS == 1 ? 3 : 1)
+    skinny_kernel(const gpu_skinny_t a) {
+  typedef skinny_shared_t<TOKENS, TILES> shared_t;
+  DYN_SMEM(shared_t, memory);
+  shared_t &shared = *memory;
+  stream_spans<T, TOKENS, TILES, NORM>(a, shared);
+  if (gridDim.y == 1)
+    write_spans<T>(a, shared);
+  else if (meet_blocks(a, shared))
+    write_partials<T, TOKENS, TILES>(a);
+}
+
+/* Blocks that share a tile: so many that every multiprocessor has one. */
+static unsigned split_of(const gpu_skinny_t &a, unsigned blocks) {
+  unsigned split = 1;
+  if (a.partial == nullptr || a.tickets == nullptr) return 1;
+  while (split < SPLIT_MAX && blocks * split < (unsigned)a.workers) split *= 2;
+  return split;
+}
+
+template <class T, int TOKENS, int TILES, bool NORM>
+static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
+  const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
+  const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
+  launch_options_t overlap = {};
+  overlap.may_overlap = true;
+  const cudaError_t status =
+      cudaFuncSetAttribute((const void *)skinny_kernel<T, TOKENS, TILES, NORM>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  return LAUNCH_WITH(overlap, (skinny_kernel<T, TOKENS, TILES, NORM>),
+                     (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
+}
+
+/* With more tokens a block takes more weight rows, or it would read more inputs than weights. */
+template <class T, bool NORM>
+static cudaError_t skinny_rows(const gpu_skinny_t &args, gpu_stream_t stream) {
+  if (args.rows <= 8) return launch<T, 1, 1, NORM>(args, stream);
+  if (args.rows <= 16) return launch<T, 2, 2, NORM>(args, stream);
+  return launch<T, 4, 2, NORM>(args, stream);
+}
+
+template <class T> static cudaError_t skinny(const gpu_skinny_t &args, gpu_stream_t stream) {
+  return args.norm ? skinny_rows<T, true>(args, stream) : skinny_rows<T, false>(args, stream);
+}
+
+size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n) {
+  const size_t tiles = ((size_t)n + 7) / 8; /* gated, the larger */
+  return SPANS * tiles * 16 * (size_t)rows * sizeof(float);
+}
+
+int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
+  if (!linear_supported(*args) || args->rows > GPU_SKINNY_ROWS_MAX) return cudaErrorInvalidValue;
+  if (args->rows == 0) return cudaSuccess;
+  return FOR_DTYPE(dtype, skinny, *args, stream);
+}

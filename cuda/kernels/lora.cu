@@ -1,0 +1,145 @@
+/* lora.cu: low-rank adapters, see lora.h: a shrink to the rank and an expansion, for eight tokens
+ * at a time.
+ *
+ * Shrink: a warp makes one r of eight tokens, so A is read once for neighbours with one adapter:
+ * rank * K * 4 bytes for each eight tokens, and their inputs, which the warps share in L1. Expand:
+ * a thread makes two columns of eight tokens, N * rank * 4 bytes. In a decode step both are a few
+ * thousandths of the layer's own weights and bound by latency. Measured: not yet.
+ */
+#include "cuda/kernels/lora.h"
+
+#include "cuda/device_code/lanes.h"
+
+enum { TILE = 8, SHRINK_WARPS = 8, EXPAND_THREADS = 128, CHUNK = GPU_LORA_RANK_ALIGN };
+
+/* Adapters and ranks of a tile's tokens; rank 0 where there is nothing to do. */
+typedef struct tile {
+  int32_t slot[TILE], rank[TILE], rank_max;
+} tile_t;
+
+GPU_FN tile_t load_tile(const gpu_lora_t &l, int first) {
+  tile_t tile = {};
+  UNROLL
+  for (int i = 0; i < TILE; i++) {
+    if (first + i < l.tokens) tile.slot[i] = l.adapters[first + i];
+    tile.rank[i] = l.ranks[tile.slot[i]];
+    if (tile.rank[i] > tile.rank_max) tile.rank_max = tile.rank[i];
+  }
+  return tile;
+}
+
+/* Adds in[t, at .. at + 8) * A[r, the same] for the tokens whose rank reaches r. */
+template <class T>
+GPU_FN void shrink_step(const gpu_lora_t &l, const tile_t &tile, int first, int r, int at,
+                        float (&sums)[TILE]) {
+  float weights[VECTOR], x[VECTOR];
+  int32_t loaded = 0;
+  UNROLL
+  for (int i = 0; i < TILE; i++) {
+    if (r >= tile.rank[i]) continue;
+    if (tile.slot[i] != loaded) {
+      loaded = tile.slot[i];
+      const float *row = l.a + ((size_t)(loaded - 1) * l.stride + r) * l.cols + at;
+      const float4 low = *(const float4 *)row, high = *(const float4 *)(row + 4);
+      weights[0] = low.x, weights[1] = low.y, weights[2] = low.z, weights[3] = low.w;
+      weights[4] = high.x, weights[5] = high.y, weights[6] = high.z, weights[7] = high.w;
+    }
+    load_8(x, (const T *)l.in + (size_t)(first + i) * l.cols + at);
+    UNROLL
+    for (int j = 0; j < VECTOR; j++) sums[i] = fma_rn(x[j], weights[j], sums[i]);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(SHRINK_WARPS *WARP) shrink_kernel(const gpu_lora_t l) {
+  const int first = blockIdx.x * TILE, r = blockIdx.y * SHRINK_WARPS + threadIdx.x / WARP;
+  const int lane = threadIdx.x % WARP;
+  const tile_t tile = load_tile(l, first);
+  if (r >= tile.rank_max) return;
+  float sums[TILE] = {};
+  for (int at = lane * VECTOR; at < l.cols; at += WARP * VECTOR)
+    shrink_step<T>(l, tile, first, r, at, sums);
+  UNROLL
+  for (int i = 0; i < TILE; i++) {
+    const float sum = warp_sum(sums[i]);
+    if (lane == 0 && r < tile.rank[i]) l.low[(size_t)(first + i) * l.stride + r] = sum;
+  }
+}
+
+typedef struct expand_shared {
+  float low[TILE][GPU_LORA_RANK_MAX];
+} expand_shared_t;
+
+/* The tile's rows of `low`, with zeroes up to a whole chunk behind each rank. */
+GPU_FN void load_low(const gpu_lora_t &l, const tile_t &tile, int first, expand_shared_t *s) {
+  UNROLL
+  for (int i = 0; i < TILE; i++)
+    for (int r = threadIdx.x; r < (tile.rank[i] + CHUNK - 1) / CHUNK * CHUNK; r += EXPAND_THREADS)
+      s->low[i][r] = r < tile.rank[i] ? l.low[(size_t)(first + i) * l.stride + r] : 0.0f;
+  __syncthreads();
+}
+
+/* Adds low[t, r .. r + 4) * B[n, the same] of the columns n and n + 1. */
+GPU_FN void expand_step(const gpu_lora_t &l, const tile_t &tile, const expand_shared_t *s, int n,
+                        int r, float (&sums)[TILE][2]) {
+  float4 weights[2] = {};
+  int32_t loaded = 0;
+  UNROLL
+  for (int i = 0; i < TILE; i++) {
+    if (r >= tile.rank[i]) continue;
+    if (tile.slot[i] != loaded) {
+      loaded = tile.slot[i];
+      const float *row = l.b + ((size_t)(loaded - 1) * l.rows + n) * l.stride + r;
+      weights[0] = *(const float4 *)row, weights[1] = *(const float4 *)(row + l.stride);
+    }
+    const float *low = &s->low[i][r];
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+      sums[i][h] = fma_rn(low[0], weights[h].x, sums[i][h]);
+      sums[i][h] = fma_rn(low[1], weights[h].y, sums[i][h]);
+      sums[i][h] = fma_rn(low[2], weights[h].z, sums[i][h]);
+      sums[i][h] = fma_rn(low[3], weights[h].w, sums[i][h]);
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(const gpu_lora_t l) {
+  DYN_SMEM(expand_shared_t, s);
+  const int first = blockIdx.x * TILE, n = (blockIdx.y * EXPAND_THREADS + threadIdx.x) * 2;
+  const tile_t tile = load_tile(l, first);
+  if (tile.rank_max == 0) return;
+  load_low(l, tile, first, s);
+  if (n >= l.rows) return;
+  float sums[TILE][2] = {};
+  for (int r = 0; r < tile.rank_max; r += CHUNK) expand_step(l, tile, s, n, r, sums);
+  UNROLL
+  for (int i = 0; i < TILE; i++) {
+    if (tile.rank[i] == 0) continue;
+    uint32_t *out = (uint32_t *)((T *)l.out + (size_t)(first + i) * l.width + l.column + n);
+    const float2 before = unpack<T>(*out);
+    *out = pack<T>(before.x + sums[i][0], before.y + sums[i][1]);
+  }
+}
+
+template <class T> static cudaError_t lora(const gpu_lora_t &l, gpu_stream_t stream) {
+  const unsigned tiles = ((unsigned)l.tokens + TILE - 1) / TILE;
+  const unsigned ranks = ((unsigned)l.stride + SHRINK_WARPS - 1) / SHRINK_WARPS;
+  const unsigned columns = ((unsigned)l.rows / 2 + EXPAND_THREADS - 1) / EXPAND_THREADS;
+  cudaError_t error = LAUNCH(shrink_kernel<T>, (tiles, ranks), (SHRINK_WARPS * WARP), 0, stream, l);
+  if (error) return error;
+  return LAUNCH(expand_kernel<T>, (tiles, columns), (EXPAND_THREADS), sizeof(expand_shared_t),
+                stream, l);
+}
+
+int gpu_lora(dtype_t dtype, const gpu_lora_t *args, gpu_stream_t stream) {
+  if (args->cols <= 0 || args->cols % GPU_ROW_ALIGN != 0 || args->rows <= 0 ||
+      args->rows % 2 != 0 || args->column % 2 != 0 || args->width % 2 != 0 || args->column < 0 ||
+      args->column + args->rows > args->width || args->tokens < 0)
+    return cudaErrorInvalidValue;
+  if (args->stride <= 0 || args->stride > GPU_LORA_RANK_MAX ||
+      args->stride % GPU_LORA_RANK_ALIGN != 0)
+    return cudaErrorInvalidValue;
+  if (args->tokens == 0) return cudaSuccess;
+  return FOR_DTYPE(dtype, lora, *args, stream);
+}

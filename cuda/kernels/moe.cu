@@ -1,0 +1,324 @@
+/* moe.cu: a mixture of experts: routing, the products of the chosen experts, their sum.
+ *
+ * in (M, h) -> out (M, h). A (row, expert) that was chosen is a pair; pairs are placed by expert,
+ * so that an expert's rows are one product with its weights: a list of (expert, first pair) is made
+ * on the device, and a block takes a tile of weights of one entry. Few rows an expert: streamed as
+ * in gemm_skinny.cu; many: as in gemm_tiled.cu, with the same bits. Moves the weights of every
+ * expert that any row chose, which bounds it until some hundred rows share an expert. Measured: not
+ * yet.
+ */
+#include "cuda/kernels/moe.h"
+#include "cuda/kernels/skinny_parts.h"
+#include "cuda/kernels/tiled_parts.h"
+
+enum { ROUTE_WARPS = 8, ROUTE_ROWS = 8, PLACE_THREADS = GPU_EXPERTS_MAX, FEW_ROWS = 32 };
+
+/* Workspace of one call; pairs = rows * top_k. */
+typedef struct moe_space {
+  int32_t *chosen, *place, *token; /* [pairs]: expert of a pair; its place; row at a place */
+  float *shares;                   /* [pairs] */
+  int32_t *first;                  /* [E + 1] first place of each expert */
+  int32_t *list, *count;           /* [entries][2] expert, first of its rows; entries */
+  void *act, *sums;                /* [pairs, width], [pairs, hidden] by place */
+} moe_space_t;
+
+/* ---- routing ---- */
+
+/* Logits of eight rows for one expert, by one warp; the same order whatever the rows. */
+template <class T>
+GPU_FN void expert_logits(const gpu_moe_t &a, int first, int expert, float (&sum)[ROUTE_ROWS]) {
+  const float *router = a.router + (size_t)expert * a.hidden;
+  for (int r = 0; r < ROUTE_ROWS; r++) sum[r] = 0.0f;
+  for (int i = threadIdx.x % WARP * VECTOR; i < a.hidden; i += WARP * VECTOR) {
+    UNROLL
+    for (int r = 0; r < ROUTE_ROWS; r++) {
+      float x[VECTOR];
+      if (first + r >= a.rows) continue;
+      load_8(x, (const T *)a.in + (size_t)(first + r) * a.hidden + i);
+      for (int j = 0; j < VECTOR; j++) sum[r] = fma_rn(x[j], router[i + j], sum[r]);
+    }
+  }
+  for (int r = 0; r < ROUTE_ROWS; r++) {
+    sum[r] = warp_sum(sum[r]);
+    if (a.router_bias) sum[r] = add_rn(sum[r], a.router_bias[expert]);
+  }
+}
+
+/* The expert that follows (logit, expert) in the order of falling logits, rising numbers; NaN
+ * counts as the smallest. Every lane gets it. */
+GPU_FN int next_expert(const float *logits, int experts, float *logit, int expert) {
+  float best = -INFINITY;
+  int found = INT32_MAX;
+  for (int e = threadIdx.x % WARP; e < experts; e += WARP) {
+    const float l = logits[e] == logits[e] ? logits[e] : -INFINITY;
+    const bool later = l < *logit || (l == *logit && e > expert);
+    if (later && (l > best || found == INT32_MAX)) best = l, found = e;
+  }
+  for (int offset = WARP / 2; offset > 0; offset /= 2) {
+    const float l = __shfl_xor_sync(FULL_WARP, best, offset);
+    const int e = __shfl_xor_sync(FULL_WARP, found, offset);
+    const bool better =
+        e != INT32_MAX && (found == INT32_MAX || l > best || (l == best && e < found));
+    if (better) best = l, found = e;
+  }
+  *logit = best;
+  return found;
+}
+
+/* A warp chooses the experts of one row; `chosen` is the warp's own memory. */
+GPU_FN void choose_experts(const gpu_moe_t &a, const moe_space_t &space, int row,
+                           const float *logits, int *chosen) {
+  const int lane = threadIdx.x % WARP, k = a.top_k;
+  float logit = INFINITY, total = 0.0f;
+  int expert = -1;
+  for (int j = 0; j < k; j++) {
+    expert = next_expert(logits, a.num_experts, &logit, expert);
+    if (lane == 0) chosen[j] = expert;
+  }
+  __syncwarp();
+  const float highest = logits[chosen[0]];
+  if (!a.normalise) {
+    for (int e = lane; e < a.num_experts; e += WARP) total += expf(logits[e] - highest);
+    total = warp_sum(total);
+  } else {
+    for (int j = 0; j < k; j++) total += expf(logits[chosen[j]] - highest);
+  }
+  for (int j = lane; j < k; j += WARP) { /* ascending experts */
+    int rank = 0;
+    for (int i = 0; i < k; i++) rank += chosen[i] < chosen[j];
+    space.chosen[(size_t)row * k + rank] = chosen[j];
+    space.shares[(size_t)row * k + rank] = expf(logits[chosen[j]] - highest) / total;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(ROUTE_WARPS *WARP)
+    route_kernel(const gpu_moe_t a, const moe_space_t space) {
+  DYN_SMEM(float, logits); /* [ROUTE_ROWS][experts] */
+  SHARED(chosen, int[ROUTE_WARPS][GPU_EXPERTS_TOP_MAX]);
+  const int warp = threadIdx.x / WARP, first = blockIdx.x * ROUTE_ROWS;
+  for (int expert = warp; expert < a.num_experts; expert += ROUTE_WARPS) {
+    float sum[ROUTE_ROWS];
+    expert_logits<T>(a, first, expert, sum);
+    if (threadIdx.x % WARP == 0)
+      for (int r = 0; r < ROUTE_ROWS; r++) logits[r * a.num_experts + expert] = sum[r];
+  }
+  __syncthreads();
+  if (first + warp < a.rows)
+    choose_experts(a, space, first + warp, logits + warp * a.num_experts, chosen[warp]);
+}
+
+/* ---- places ---- */
+
+/* Sums over the threads before; every thread has one expert. */
+GPU_FN int2 experts_before(int2 mine) {
+  SHARED(sums, int2[PLACE_THREADS]);
+  const int me = threadIdx.x;
+  int2 sum = mine;
+  for (int offset = 1; offset < PLACE_THREADS; offset *= 2) {
+    sums[me] = sum;
+    __syncthreads();
+    if (me >= offset) sum = make_int2(sum.x + sums[me - offset].x, sum.y + sums[me - offset].y);
+    __syncthreads();
+  }
+  return make_int2(sum.x - mine.x, sum.y - mine.y);
+}
+
+/* One block: the places of all pairs, by expert, and the list of entries of `group` rows. Places
+ * within an expert may come in any order: no bits depend on them. */
+__global__ void __launch_bounds__(PLACE_THREADS)
+    place_kernel(const moe_space_t space, int32_t pairs, int32_t top_k, int32_t experts,
+                 int32_t group) {
+  SHARED(next, int[PLACE_THREADS]);
+  const int me = threadIdx.x;
+  next[me] = 0;
+  __syncthreads();
+  for (int i = me; i < pairs; i += PLACE_THREADS) atomicAdd(&next[space.chosen[i]], 1);
+  __syncthreads();
+  const int rows = next[me], entries = (rows + group - 1) / group;
+  const int2 before = experts_before(make_int2(rows, entries));
+  if (me < experts) space.first[me] = before.x;
+  if (me == experts - 1) {
+    space.first[experts] = before.x + rows;
+    *space.count = before.y + entries;
+  }
+  for (int i = 0; i < entries; i++) {
+    space.list[2 * (before.y + i)] = me;
+    space.list[2 * (before.y + i) + 1] = i * group;
+  }
+  next[me] = before.x;
+  __syncthreads();
+  for (int i = me; i < pairs; i += PLACE_THREADS) {
+    const int place = atomicAdd(&next[space.chosen[i]], 1);
+    space.place[i] = place;
+    space.token[place] = i / top_k;
+  }
+}
+
+/* ---- products ---- */
+
+/* The layer of one entry: rows of an expert against its weights. False beyond the list. */
+template <class T>
+GPU_FN bool entry_layer(const gpu_skinny_t &all, const moe_space_t &space, int group, bool is_up,
+                        gpu_skinny_t *layer) {
+  if ((int)blockIdx.z >= *space.count) return false;
+  const int expert = space.list[2 * blockIdx.z], skipped = space.list[2 * blockIdx.z + 1];
+  const int at = space.first[expert] + skipped, left = space.first[expert + 1] - at;
+  const size_t stack = (size_t)all.n * (is_gated(all) ? 2 : 1);
+  *layer = all;
+  layer->rows = left < group ? left : group;
+  layer->weight = (const T *)all.weight + expert * stack * all.k;
+  layer->bias = all.bias ? all.bias + expert * stack : nullptr;
+  layer->row_map = is_up ? space.token + at : nullptr;
+  layer->in = is_up ? all.in : (const T *)all.in + (size_t)at * all.k;
+  layer->out = (T *)all.out + (size_t)at * all.n;
+  return true;
+}
+
+template <class T>
+__global__ void __launch_bounds__(SKINNY_THREADS)
+    expert_skinny_kernel(const gpu_skinny_t all, const moe_space_t space, bool is_up) {
+  typedef skinny_shared_t<4, 1> many_t;
+  typedef skinny_shared_t<1, 1> few_t;
+  DYN_SMEM(many_t, shared);
+  gpu_skinny_t layer;
+  if (!entry_layer<T>(all, space, FEW_ROWS, is_up, &layer)) return;
+  if (layer.rows <= 8) {
+    few_t &few = *(few_t *)shared;
+    stream_spans<T, 1, 1, false>(layer, few);
+    write_spans<T>(layer, few);
+  } else {
+    stream_spans<T, 4, 1, false>(layer, *shared);
+    write_spans<T>(layer, *shared);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(TILED_THREADS)
+    expert_tiled_kernel(const gpu_skinny_t all, const moe_space_t space, bool is_up) {
+  DYN_SMEM(tiled_shared_t, shared);
+  gpu_skinny_t layer;
+  if (entry_layer<T>(all, space, SIDE, is_up, &layer)) tiled_block<T>(layer, 0, shared);
+}
+
+/* out = residual + sum of share * expert, by ascending expert. One block a row. */
+template <class T> __global__ void mix_kernel(const gpu_moe_t a, const moe_space_t space) {
+  const size_t row = blockIdx.x;
+  for (int i = threadIdx.x * VECTOR; i < a.hidden; i += blockDim.x * VECTOR) {
+    float sum[VECTOR], x[VECTOR];
+    load_8(sum, (const T *)a.residual + row * a.hidden + i);
+    for (int j = 0; j < a.top_k; j++) {
+      const size_t pair = row * a.top_k + j;
+      const float share = space.shares[pair];
+      load_8(x, (const T *)space.sums + (size_t)space.place[pair] * a.hidden + i);
+      for (int v = 0; v < VECTOR; v++) sum[v] = fma_rn(share, x[v], sum[v]);
+    }
+    store_8((T *)a.out + row * a.hidden + i, sum);
+  }
+}
+
+/* ---- launches ---- */
+
+static size_t moe_take(uint8_t *base, size_t *used, size_t bytes, void **out) {
+  if (out) *out = base ? base + *used : nullptr;
+  *used += (bytes + 255) / 256 * 256;
+  return *used;
+}
+
+/* Lays the workspace out at `base`, or only counts it. */
+static size_t moe_space_at(uint8_t *base, const gpu_moe_t &a, moe_space_t *space) {
+  const size_t pairs = (size_t)GPU_MOE_ROWS * (size_t)a.top_k;
+  const size_t entries = pairs / FEW_ROWS + (size_t)a.num_experts;
+  size_t used = 0;
+  moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->chosen);
+  moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->place);
+  moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->token);
+  moe_take(base, &used, pairs * sizeof(float), (void **)&space->shares);
+  moe_take(base, &used, ((size_t)a.num_experts + 1) * sizeof(int32_t), (void **)&space->first);
+  moe_take(base, &used, 2 * entries * sizeof(int32_t), (void **)&space->list);
+  moe_take(base, &used, sizeof(int32_t), (void **)&space->count);
+  moe_take(base, &used, pairs * (size_t)a.width * sizeof(uint16_t), &space->act);
+  moe_take(base, &used, pairs * (size_t)a.hidden * sizeof(uint16_t), &space->sums);
+  return used;
+}
+
+static bool moe_supported(const gpu_moe_t &a) {
+  if (a.num_experts < 1 || a.num_experts > GPU_EXPERTS_MAX || a.rows < 0) return false;
+  if (a.top_k < 1 || a.top_k > GPU_EXPERTS_TOP_MAX || a.top_k > a.num_experts) return false;
+  if (a.hidden <= 0 || a.width <= 0) return false;
+  return a.hidden % GPU_ROW_ALIGN == 0 && a.width % GPU_ROW_ALIGN == 0;
+}
+
+/* Rows of a list entry: few experts' worth of rows are streamed, many are tiled. */
+static int32_t group_of(int32_t pairs, int32_t experts) {
+  return pairs / experts <= (int32_t)FEW_ROWS ? (int32_t)FEW_ROWS : (int32_t)SIDE;
+}
+
+template <class T>
+static cudaError_t expert_layer(const gpu_skinny_t &layer, const moe_space_t &space, int32_t pairs,
+                                int32_t experts, bool is_up, gpu_stream_t stream) {
+  const bool few = group_of(pairs, experts) == FEW_ROWS;
+  const int32_t group = group_of(pairs, experts), tiles = few ? 1 : SIDE / 16;
+  const unsigned columns = (unsigned)((weight_tiles(layer) + tiles - 1) / tiles);
+  const int32_t bound = pairs / group + (experts < pairs ? experts : pairs);
+  const size_t bytes = few ? sizeof(skinny_shared_t<4, 1>) : sizeof(tiled_shared_t);
+  const void *kernel =
+      few ? (const void *)expert_skinny_kernel<T> : (const void *)expert_tiled_kernel<T>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  if (few)
+    return LAUNCH(expert_skinny_kernel<T>, (columns, 1, (unsigned)bound), (SKINNY_THREADS), bytes,
+                  stream, layer, space, is_up);
+  return LAUNCH(expert_tiled_kernel<T>, (columns, 1, (unsigned)bound), (TILED_THREADS), bytes,
+                stream, layer, space, is_up);
+}
+
+template <class T> static cudaError_t mix_rows(const gpu_moe_t &a, gpu_stream_t stream) {
+  moe_space_t space;
+  const int32_t pairs = a.rows * a.top_k, experts = a.num_experts;
+  const int32_t group = group_of(pairs, experts);
+  gpu_skinny_t up = {}, down = {};
+  moe_space_at((uint8_t *)a.workspace, a, &space);
+  up.in = a.in, up.weight = a.up, up.bias = a.up_bias, up.out = space.act;
+  up.n = a.width, up.k = a.hidden, up.activate = 1, up.activation = a.activation;
+  down.in = space.act, down.weight = a.down, down.bias = a.down_bias, down.out = space.sums;
+  down.n = a.hidden, down.k = a.width;
+  const unsigned blocks = (unsigned)((a.rows + ROUTE_ROWS - 1) / ROUTE_ROWS);
+  cudaError_t status =
+      LAUNCH(route_kernel<T>, (blocks), (ROUTE_WARPS * WARP),
+             (size_t)ROUTE_ROWS * (size_t)experts * sizeof(float), stream, a, space);
+  if (status == cudaSuccess)
+    status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, a.top_k, experts,
+                    group);
+  if (status == cudaSuccess) status = expert_layer<T>(up, space, pairs, experts, true, stream);
+  if (status == cudaSuccess) status = expert_layer<T>(down, space, pairs, experts, false, stream);
+  if (status != cudaSuccess) return status;
+  return LAUNCH(mix_kernel<T>, ((unsigned)a.rows), (row_threads(a.hidden)), 0, stream, a, space);
+}
+
+template <class T> static cudaError_t mix(const gpu_moe_t &all, gpu_stream_t stream) {
+  for (int32_t row = 0; row < all.rows; row += GPU_MOE_ROWS) {
+    const size_t at = (size_t)row * (size_t)all.hidden;
+    gpu_moe_t a = all;
+    a.rows = all.rows - row < GPU_MOE_ROWS ? all.rows - row : GPU_MOE_ROWS;
+    a.in = (const T *)all.in + at;
+    a.residual = (const T *)all.residual + at;
+    a.out = (T *)all.out + at;
+    const cudaError_t status = mix_rows<T>(a, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_experts, int32_t top_k) {
+  gpu_moe_t a = {};
+  moe_space_t space;
+  a.hidden = hidden, a.width = width, a.num_experts = num_experts, a.top_k = top_k;
+  return moe_supported(a) ? moe_space_at(nullptr, a, &space) : 0;
+}
+
+int gpu_moe(dtype_t dtype, const gpu_moe_t *args, gpu_stream_t stream) {
+  if (!moe_supported(*args) || !activation_gated(args->activation)) return cudaErrorInvalidValue;
+  return FOR_DTYPE(dtype, mix, *args, stream);
+}

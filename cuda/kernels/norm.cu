@@ -1,0 +1,76 @@
+/* norm.cu: RMSNorm and LayerNorm of rows, with a residual added afterwards.
+ *
+ * out (rows, width) = (in - mean) / sqrt(mean of squares + eps) * weight + bias + residual, where
+ * the mean is 0 for RMSNorm (Zhang and Sennrich 2019; LayerNorm: Ba et al. 2016), all in fp32 and
+ * rounded once, as the CPU back end does. One block a row; the row is read again from L1 for each
+ * pass, so 2 (3 with a residual) rows of width * 2 bytes move. Bound by latency up to some hundred
+ * rows, then by bandwidth. Measured: not yet.
+ */
+#include "cuda/device_code/row_square.h"
+#include "cuda/kernels/kernels.h"
+
+typedef struct norm_args {
+  const float *weight, *bias;
+  float eps;
+  int32_t centred, width;
+  int64_t stride; /* elements from row to row */
+} norm_args_t;
+
+/* Sum over the row; every thread gets it. */
+template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
+  float sum = 0.0f;
+  for (int i = threadIdx.x * VECTOR; i < width; i += ROW_THREADS * VECTOR) {
+    float x[VECTOR];
+    load_8(x, row + i);
+    for (int j = 0; j < VECTOR; j++) sum += x[j];
+  }
+  return block_sum(sum);
+}
+
+/* Each thread writes the elements that it alone read, so out may be in or residual. */
+template <class T>
+__global__ void __launch_bounds__(256)
+    norm_kernel(T *out, const T *in, const T *residual, const norm_args_t args) {
+  const int32_t width = args.width;
+  const size_t at = (size_t)blockIdx.x * args.stride;
+  const float mean = args.centred ? row_sum(in + at, width) / (float)width : 0.0f;
+  const float squares = block_sum(thread_row_squares(in + at, width, threadIdx.x, mean));
+  const float inverse = inverse_rms(squares, width, args.eps);
+  for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
+    float x[VECTOR], r[VECTOR] = {};
+    load_8(x, in + at + i);
+    if (residual) load_8(r, residual + at + i);
+    for (int j = 0; j < VECTOR; j++) {
+      float y = mul_rn(x[j] - mean, inverse);
+      if (args.weight) y = mul_rn(y, args.weight[i + j]);
+      if (args.bias) y = add_rn(y, args.bias[i + j]);
+      x[j] = add_rn(y, r[j]);
+    }
+    store_8(out + at + i, x);
+  }
+}
+
+template <class T>
+static cudaError_t norm(void *out, const void *in, const void *residual, const norm_args_t &args,
+                        int32_t rows, gpu_stream_t stream) {
+  return LAUNCH(norm_kernel<T>, ((unsigned)rows), (row_threads(args.width)), 0, stream, (T *)out,
+                (const T *)in, (const T *)residual, args);
+}
+
+int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const float *weight,
+             const float *bias, int centred, float eps, int32_t width, int32_t rows,
+             gpu_stream_t stream) {
+  if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  const norm_args_t args = {weight, bias, eps, centred, width, width};
+  return FOR_DTYPE(dtype, norm, out, in, residual, args, rows, stream);
+}
+
+int gpu_norm_columns(dtype_t dtype, void *x, int64_t stride, const float *weight, float eps,
+                     int32_t width, int32_t rows, gpu_stream_t stream) {
+  if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
+  if (stride < width || stride % GPU_ROW_ALIGN != 0) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  const norm_args_t args = {weight, nullptr, eps, 0, width, stride};
+  return FOR_DTYPE(dtype, norm, x, x, nullptr, args, rows, stream);
+}

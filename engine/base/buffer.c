@@ -1,0 +1,197 @@
+/* buffer.c: growing byte buffers for everything this server prints.
+ *
+ * Any thread, one owner at a time. Never aborts for want of memory: see `failed`.
+ */
+#include "engine/base/buffer.h"
+
+#include "engine/base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void buffer_free(buffer_t *buffer) {
+  free(buffer->data);
+  *buffer = (buffer_t){0};
+}
+
+void buffer_clear(buffer_t *buffer) {
+  buffer->length = 0;
+}
+
+bool buffer_reserve(buffer_t *buffer, size_t extra) {
+  if (buffer->capacity - buffer->length >= extra) return true;
+  if (buffer->failed || extra > SIZE_MAX / 4 || buffer->length > SIZE_MAX / 4) {
+    buffer->failed = true;
+    return false;
+  }
+  size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
+  while (capacity < buffer->length + extra) capacity *= 2;
+  char *data = realloc(buffer->data, capacity);
+  if (data == NULL) {
+    buffer->failed = true;
+    return false;
+  }
+  buffer->data = data;
+  buffer->capacity = capacity;
+  return true;
+}
+
+char *buffer_detach(buffer_t *buffer, size_t *length) {
+  buffer_char(buffer, '\0');
+  if (buffer->failed) {
+    buffer_free(buffer);
+    return NULL;
+  }
+  char *data = buffer->data;
+  *length = buffer->length - 1;
+  *buffer = (buffer_t){0};
+  return data;
+}
+
+void buffer_append(buffer_t *buffer, const char *bytes, size_t length) {
+  if (length == 0 || !buffer_reserve(buffer, length)) return;
+  memcpy(buffer->data + buffer->length, bytes, length);
+  buffer->length += length;
+}
+
+void buffer_text(buffer_t *buffer, const char *text) {
+  buffer_append(buffer, text, strlen(text));
+}
+
+void buffer_char(buffer_t *buffer, char c) {
+  if (!buffer_reserve(buffer, 1)) return;
+  buffer->data[buffer->length++] = c;
+}
+
+void buffer_uint(buffer_t *buffer, uint64_t value) {
+  char digits[20];
+  size_t count = 0;
+  do {
+    digits[sizeof digits - ++count] = (char)('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  buffer_append(buffer, digits + sizeof digits - count, count);
+}
+
+void buffer_int(buffer_t *buffer, int64_t value) {
+  if (value < 0) {
+    buffer_char(buffer, '-');
+    buffer_uint(buffer, 0 - (uint64_t)value);
+  } else {
+    buffer_uint(buffer, (uint64_t)value);
+  }
+}
+
+void buffer_escape(buffer_t *buffer, const char *text, size_t length) {
+  if (length == 0) return;
+  /* One optimistic pass into what is there; a second one only when it did not fit. */
+  if (!buffer_reserve(buffer, length + 16)) return;
+  size_t room = buffer->capacity - buffer->length;
+  size_t needed = json_escape(buffer->data + buffer->length, room, text, length);
+  if (needed > room) {
+    if (!buffer_reserve(buffer, needed)) return;
+    room = buffer->capacity - buffer->length;
+    needed = json_escape(buffer->data + buffer->length, room, text, length);
+  }
+  buffer->length += needed;
+}
+
+void buffer_quote(buffer_t *buffer, const char *text, size_t length) {
+  buffer_char(buffer, '"');
+  buffer_escape(buffer, text, length);
+  buffer_char(buffer, '"');
+}
+
+void buffer_float(buffer_t *buffer, float value) {
+  char text[FLOAT_TEXT_MAX];
+  buffer_append(buffer, text, float_print(text, value));
+}
+
+void buffer_ids(buffer_t *buffer, const int32_t *ids, size_t count) {
+  buffer_char(buffer, '[');
+  for (size_t i = 0; i < count; i++) {
+    if (i != 0) buffer_char(buffer, ',');
+    buffer_int(buffer, ids[i]);
+  }
+  buffer_char(buffer, ']');
+}
+
+/* Writes `digits` with the decimal point before its last `places` >= 1 digits, no trailing zeros
+ * but at least one digit behind the point. */
+static size_t print_fixed(char *out, bool negative, uint64_t digits, int places) {
+  char reversed[24];
+  int count = 0, skipped = 0;
+  for (; skipped < places - 1 && digits % 10 == 0; skipped++) digits /= 10;
+  places -= skipped;
+  while (digits != 0 || count <= places) {
+    reversed[count++] = (char)('0' + digits % 10);
+    digits /= 10;
+  }
+  char *at = out;
+  if (negative) *at++ = '-';
+  while (count > places) *at++ = reversed[--count];
+  *at++ = '.';
+  while (count > 0) *at++ = reversed[--count];
+  *at = '\0';
+  return (size_t)(at - out);
+}
+
+/* The range of nearly all logprobs, in integers: value = m / 2^shift, and the decimal q / 10^places
+ * reads back as it when it lies nearer than half a unit of m. m < 2^24, places <= 12, so that
+ * m x 10^places < 2^64. Returns 0 when this is not the way. */
+static size_t print_common(char *out, float value) {
+  static const double limits[] = {1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
+  double magnitude = fabs((double)value);
+  if (!(magnitude >= 1e-4 && magnitude < 1e6)) return 0;
+  int exponent, above = 0; /* 10^(above - 4) <= magnitude < 10^(above - 3) */
+  uint64_t m = (uint64_t)ldexp(frexp(magnitude, &exponent), 24);
+  int shift = 24 - exponent;
+  if (m == (uint64_t)1 << 23) return 0; /* a power of two: its lower neighbour is nearer */
+  while (magnitude >= limits[above]) above++;
+  for (int digits = above == 9 ? 7 : 6; digits <= 9; digits++) {
+    int places = digits + 3 - above; /* >= 1 */
+    uint64_t power = 1;
+    for (int i = 0; i < places; i++) power *= 10;
+    uint64_t product = m * power, unit = (uint64_t)1 << shift, rest = product & (unit - 1);
+    uint64_t q = product >> shift;
+    if (rest > unit / 2) {
+      q++;
+      rest = unit - rest;
+    }
+    if (2 * rest < power) return print_fixed(out, value < 0, q, places);
+  }
+  return 0;
+}
+
+/* Every decimal of up to FLT_DIG = 6 digits survives a trip through float32, so six digits find any
+ * representation that short; at most 9 digits are needed for the rest. */
+size_t float_print(char out[FLOAT_TEXT_MAX], float value) {
+  size_t fast = print_common(out, value);
+  if (fast != 0) return fast;
+  int length = 0;
+  for (int digits = 6; digits <= 9; digits++) {
+    length = snprintf(out, FLOAT_TEXT_MAX, "%.*g", digits, (double)value);
+    if (strtof(out, NULL) == value) break;
+  }
+  if (strpbrk(out, ".e") == NULL) {
+    out[length++] = '.';
+    out[length++] = '0';
+    out[length] = '\0';
+  }
+  return (size_t)length;
+}
+
+size_t double_print(char out[DOUBLE_TEXT_MAX], double value) {
+  if (isinf(value)) return (size_t)snprintf(out, DOUBLE_TEXT_MAX, value > 0 ? "+Inf" : "-Inf");
+  if (value == floor(value) && fabs(value) < 9007199254740992.0) {
+    return (size_t)snprintf(out, DOUBLE_TEXT_MAX, "%.0f", value);
+  }
+  int length = 0;
+  for (int digits = 15; digits <= 17; digits++) {
+    length = snprintf(out, DOUBLE_TEXT_MAX, "%.*g", digits, value);
+    if (strtod(out, NULL) == value) break;
+  }
+  return (size_t)length;
+}

@@ -1,0 +1,121 @@
+/* error.c: the error table as functions, and the two ways to write a reason.
+ *
+ * Any thread; nothing here allocates or keeps state. It never decides what an error leads to: the
+ * server turns codes into responses, main.c into exit codes.
+ */
+#include "engine/base/error.h"
+
+#include "engine/base/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct error_entry {
+  int code;
+  int http_status;
+  const char *name;
+  const char *openai_type;
+  const char *openai_code;
+} error_entry_t;
+
+static const error_entry_t error_entries[] = {
+#define X(name, number, http, type, code) {(number), (http), #name, (type), (code)},
+    ERROR_TABLE(X)
+#undef X
+};
+
+enum { EXIT_CODE_SOFTWARE = 70 }; /* sysexits.h EX_SOFTWARE */
+
+/* A number that is not in the table is a bug somewhere; it is shown as an internal error. */
+static const error_entry_t *error_find(int code) {
+  const error_entry_t *internal = NULL;
+  for (size_t i = 0; i < sizeof error_entries / sizeof error_entries[0]; i++) {
+    if (error_entries[i].code == code) return &error_entries[i];
+    if (error_entries[i].code == ERR_INTERNAL) internal = &error_entries[i];
+  }
+  return internal;
+}
+
+const char *error_name(int code) {
+  return error_find(code)->name;
+}
+int error_http_status(int code) {
+  return error_find(code)->http_status;
+}
+const char *error_openai_type(int code) {
+  return error_find(code)->openai_type;
+}
+const char *error_openai_code(int code) {
+  return error_find(code)->openai_code;
+}
+
+int error_exit_code(int code) {
+  static const char prefix[] = "exit_";
+  const char *text = error_find(code)->openai_code;
+  if (code == ERR_OK) return 0;
+  if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0) return EXIT_CODE_SOFTWARE;
+  return (int)strtol(text + sizeof prefix - 1, NULL, 10);
+}
+
+/* Copies whole characters while they fit; `strict` also masks what could break out of a quoted
+ * insert. Every ill-formed part and every control byte becomes one '?'. */
+static void copy_printable(char *out, size_t capacity, const char *text, size_t length,
+                           bool strict) {
+  static const char mark[] = "...";
+  size_t mark_at = 0; /* longest prefix that leaves room for the mark */
+  size_t used = 0;
+  for (size_t i = 0; i < length;) {
+    int span = utf8_span(text + i, length - i);
+    size_t take = (size_t)(span < 0 ? -span : span);
+    unsigned char byte = (unsigned char)text[i];
+    bool masked = span < 0 || byte < 0x20 || byte == 0x7F ||
+                  (strict && (byte == '"' || byte == '\'' || byte == '\\')) ||
+                  (byte == 0xC2 && (unsigned char)text[i + 1] < 0xA0); /* C1 controls */
+    size_t put = masked ? 1 : take;
+    if (used + put >= capacity) {
+      size_t room = capacity - 1 - mark_at;
+      memcpy(out + mark_at, mark, room < sizeof mark - 1 ? room : sizeof mark - 1);
+      out[mark_at + (room < sizeof mark - 1 ? room : sizeof mark - 1)] = '\0';
+      return;
+    }
+    if (masked) {
+      out[used] = '?';
+    } else {
+      memmove(out + used, text + i, take);
+    }
+    used += put;
+    i += take;
+    if (used + sizeof mark <= capacity) mark_at = used;
+  }
+  out[used] = '\0';
+}
+
+const char *error_quote(char *out, unsigned capacity, const char *text, unsigned long length) {
+  if (capacity > 0) copy_printable(out, capacity, text, length, true);
+  return out;
+}
+
+int error_set(error_t *error, int code, const char *param, const char *format, ...) {
+  if (error == NULL) return code;
+  /* A few bytes more than a message holds, so that a cut shows even when the last character breaks;
+   * and not error->message itself, which may be one of the inserts. */
+  char text[ERROR_MESSAGE_MAX + 8];
+  va_list arguments;
+  va_start(arguments, format);
+  int written = vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  size_t length = written < 0 ? 0 : strnlen(text, sizeof text - 1);
+  copy_printable(error->message, sizeof error->message, text, length, false);
+  char name[ERROR_PARAM_MAX] = "";
+  if (param != NULL) copy_printable(name, sizeof name, param, strlen(param), false);
+  memcpy(error->param, name, sizeof name);
+  error->code = code;
+  return code;
+}
+
+_Noreturn void check_failed(const char *condition, const char *file, int line) {
+  fprintf(stderr, "inferd: CHECK failed at %s:%d: %s\n", file, line, condition);
+  abort();
+}

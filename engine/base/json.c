@@ -1,0 +1,632 @@
+/* json.c: the strict JSON reader and the string writer of json.h.
+ *
+ * One pass over the text fills a flat array of values in document order: the first child of a
+ * container stands right behind it, a sibling is `next` places further. Strings without escapes
+ * point into the text; the others are decoded into one arena, which is as large as the text that
+ * was left at the first escape and so can never be too small. Open containers live on a small
+ * explicit stack. Any thread; a parser is local to its call.
+ */
+#include "engine/base/json.h"
+
+#include "engine/base/siphash.h"
+#include "engine/base/utf8.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+const json_limits_t json_limits_request = {64, 1000000, 256, false};
+const json_limits_t json_limits_model = {128, 64000000, 65536, true};
+
+struct json_doc {
+  json_t *nodes;
+  char *arena;
+};
+
+typedef struct frame {
+  uint32_t container; /* index of the open array or object */
+  uint32_t last;      /* index of its last child so far */
+} frame_t;
+
+/* Slot of the duplicate-key table: `member` 0 = free (index 0 is the root, never a member). */
+typedef struct slot {
+  uint32_t hash;
+  uint32_t member;
+} slot_t;
+
+typedef struct parser {
+  const char *start, *at, *end;
+  const json_limits_t *limits;
+  json_t *nodes;
+  uint32_t num_nodes, capacity;
+  frame_t *frames;
+  uint32_t depth;
+  char *arena;
+  size_t arena_used;
+  slot_t *slots;
+  size_t num_slots;
+  uint64_t hash_key[2]; /* drawn at the first large object */
+  error_t *error;
+} parser_t;
+
+enum {
+  SMALL_OBJECT = 8, /* members up to which every pair of keys is compared */
+  NODES_AT_START = 64,
+  NUMBER_BUFFER = 128
+};
+
+static int fail_at(parser_t *p, const char *where, const char *reason) {
+  error_set(p->error, ERR_INVALID_JSON, NULL, "Invalid JSON at byte %zu: %s.",
+            (size_t)(where - p->start), reason);
+  return ERR_INVALID_JSON;
+}
+
+static int fail(parser_t *p, const char *reason) {
+  return fail_at(p, p->at, reason);
+}
+
+static int fail_memory(parser_t *p) {
+  error_set(p->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
+  return ERR_INTERNAL;
+}
+
+static void skip_blanks(parser_t *p) {
+  while (p->at < p->end) {
+    char c = *p->at;
+    if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return;
+    p->at++;
+  }
+}
+
+/* ---- duplicate keys ---- */
+
+/* SipHash-1-3: keyed, so that nobody can send keys that all collide. */
+static uint32_t hash_bytes(const uint64_t key[2], const char *bytes, size_t length) {
+  siphash_t s = siphash_begin(key);
+  siphash_bytes(&s, bytes, length, 1);
+  uint64_t hash = siphash_end(&s, 1);
+  return (uint32_t)(hash ^ (hash >> 32));
+}
+
+static bool same_key(const json_t *a, const json_t *b) {
+  return a->key_length == b->key_length && memcmp(a->key, b->key, a->key_length) == 0;
+}
+
+static int fail_duplicate(parser_t *p, const json_t *member) {
+  char name[64];
+  const char *where = p->at;
+  if (member->key >= p->start && member->key < p->end) where = member->key;
+  error_quote(name, sizeof name, member->key, member->key_length);
+  error_set(p->error, ERR_INVALID_JSON, NULL,
+            "Invalid JSON at byte %zu: the key \"%s\" appears twice in one object.",
+            (size_t)(where - p->start), name);
+  return ERR_INVALID_JSON;
+}
+
+/* Room for at least twice `count` slots, all free. */
+static int clear_slots(parser_t *p, uint32_t count, size_t *mask) {
+  size_t wanted = 4 * (size_t)SMALL_OBJECT;
+  while (wanted < 2 * (size_t)count) wanted *= 2;
+  if (wanted > p->num_slots) {
+    free(p->slots);
+    p->num_slots = 0;
+    p->slots = calloc(wanted, sizeof *p->slots);
+    if (p->slots == NULL) return fail_memory(p);
+    p->num_slots = wanted;
+  } else {
+    memset(p->slots, 0, wanted * sizeof *p->slots);
+  }
+  *mask = wanted - 1;
+  if (p->hash_key[0] == 0 && getrandom(p->hash_key, sizeof p->hash_key, GRND_NONBLOCK) < 0) {
+    /* Only before the kernel's pool is ready, at boot: addresses are the next best secret. */
+    p->hash_key[0] = (uint64_t)(uintptr_t)p->slots * 0x9E3779B97F4A7C15u;
+    p->hash_key[1] = (uint64_t)(uintptr_t)p * 0xD1B54A32D192ED03u;
+  }
+  return 0;
+}
+
+/* Runs when an object closes. Small objects compare all pairs; large ones (a vocabulary has 250,000
+ * members) go through an open-address table that is cleared for each. */
+static int check_keys(parser_t *p, uint32_t container) {
+  const json_t *object = &p->nodes[container];
+  size_t mask = 0;
+  if (object->count <= SMALL_OBJECT) {
+    JSON_EACH(a, object) {
+      for (const json_t *b = json_next(a); b != NULL; b = json_next(b)) {
+        if (same_key(a, b)) return fail_duplicate(p, b);
+      }
+    }
+    return 0;
+  }
+  int rc = clear_slots(p, object->count, &mask);
+  if (rc < 0) return rc;
+  JSON_EACH(member, object) {
+    uint32_t hash = hash_bytes(p->hash_key, member->key, member->key_length);
+    size_t i = hash & mask;
+    for (; p->slots[i].member != 0; i = (i + 1) & mask) {
+      if (p->slots[i].hash == hash && same_key(&p->nodes[p->slots[i].member], member)) {
+        return fail_duplicate(p, member);
+      }
+    }
+    p->slots[i] = (slot_t){hash, (uint32_t)(member - p->nodes)};
+  }
+  return 0;
+}
+
+/* ---- strings ---- */
+
+/* First byte at or after p->at that is a quote, a backslash, a control or above ASCII. */
+static const char *scan_plain(const char *at, const char *end) {
+  const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+  while (end - at >= 8) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
+    /* A borrow can only mark a byte above a byte that is marked already. */
+    uint64_t found = ((quote - ones) & ~quote) | ((slash - ones) & ~slash) |
+                     ((word - ones * 0x20) & ~word) | word;
+    if ((found & tops) != 0) break;
+    at += 8;
+  }
+  while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' &&
+         *at != '\\') {
+    at++;
+  }
+  return at;
+}
+
+static bool read_hex4(const char *at, const char *end, uint32_t *out) {
+  uint32_t value = 0;
+  if (end - at < 4) return false;
+  for (int i = 0; i < 4; i++) {
+    char c = at[i];
+    uint32_t digit;
+    if (c >= '0' && c <= '9')
+      digit = (uint32_t)(c - '0');
+    else if (c >= 'a' && c <= 'f')
+      digit = (uint32_t)(c - 'a') + 10;
+    else if (c >= 'A' && c <= 'F')
+      digit = (uint32_t)(c - 'A') + 10;
+    else
+      return false;
+    value = value * 16 + digit;
+  }
+  *out = value;
+  return true;
+}
+
+/* p->at stands on the 'u'. Appends the character, a surrogate pair as one. */
+static int read_unicode_escape(parser_t *p) {
+  uint32_t code, low;
+  if (!read_hex4(p->at + 1, p->end, &code)) return fail(p, "\\u needs four hex digits");
+  if (code == 0 && !p->limits->allow_nul) return fail(p, "\\u0000 is not allowed in a string");
+  if (code >= 0xDC00 && code <= 0xDFFF) return fail(p, "lone low surrogate");
+  p->at += 5;
+  if (code >= 0xD800 && code <= 0xDBFF) {
+    if (p->end - p->at < 6 || p->at[0] != '\\' || p->at[1] != 'u' ||
+        !read_hex4(p->at + 2, p->end, &low) || low < 0xDC00 || low > 0xDFFF) {
+      return fail(p, "lone high surrogate");
+    }
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    p->at += 6;
+  }
+  p->arena_used += (size_t)utf8_write(p->arena + p->arena_used, code);
+  return 0;
+}
+
+/* p->at stands behind a backslash. */
+static int read_escape(parser_t *p) {
+  static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
+  if (p->at == p->end) return fail(p, "the text ends inside a string");
+  if (*p->at == 'u') return read_unicode_escape(p);
+  const char *name = *p->at == '\0' ? NULL : strchr(names, *p->at);
+  if (name == NULL) return fail(p, "unknown escape");
+  p->arena[p->arena_used++] = bytes[name - names];
+  p->at++;
+  return 0;
+}
+
+/* Moves p->at over valid unescaped bytes, to a quote or a backslash. */
+static int skip_plain(parser_t *p) {
+  for (;;) {
+    p->at = scan_plain(p->at, p->end);
+    if (p->at == p->end) return fail(p, "the text ends inside a string");
+    if (*p->at == '"' || *p->at == '\\') return 0;
+    if ((unsigned char)*p->at < 0x20) return fail(p, "control character in a string");
+    int span = utf8_span(p->at, (size_t)(p->end - p->at));
+    if (span < 0) return fail(p, "invalid UTF-8");
+    p->at += span;
+  }
+}
+
+/* p->at stands on the opening quote; afterwards behind the closing one. */
+static int read_string(parser_t *p, const char **text, uint32_t *length) {
+  const char *start = ++p->at;
+  int rc = skip_plain(p);
+  if (rc < 0) return rc;
+  if (*p->at == '"') {
+    *text = start;
+    *length = (uint32_t)(p->at++ - start);
+    return 0;
+  }
+  if (p->arena == NULL) {
+    p->arena = malloc((size_t)(p->end - start));
+    if (p->arena == NULL) return fail_memory(p);
+  }
+  size_t begin = p->arena_used;
+  for (;;) {
+    size_t plain = (size_t)(p->at - start);
+    memcpy(p->arena + p->arena_used, start, plain);
+    p->arena_used += plain;
+    if (*p->at++ == '"') break;
+    rc = read_escape(p);
+    if (rc < 0) return rc;
+    start = p->at;
+    rc = skip_plain(p);
+    if (rc < 0) return rc;
+  }
+  *text = p->arena + begin;
+  *length = (uint32_t)(p->arena_used - begin);
+  return 0;
+}
+
+/* ---- numbers ---- */
+
+static size_t count_digits(const char *at, const char *end) {
+  const char *from = at;
+  while (at < end && *at >= '0' && *at <= '9') at++;
+  return (size_t)(at - from);
+}
+
+static bool text_to_double(const char *text, size_t length, double *out) {
+  char buffer[NUMBER_BUFFER];
+  char *copy = length < sizeof buffer ? buffer : malloc(length + 1);
+  if (copy == NULL) return false;
+  memcpy(copy, text, length);
+  copy[length] = '\0';
+  double value = strtod(copy, NULL); /* the process never leaves the C locale */
+  if (copy != buffer) free(copy);
+  if (!isfinite(value)) return false;
+  *out = value;
+  return true;
+}
+
+static int read_number(parser_t *p, json_t *node) {
+  const char *start = p->at;
+  bool has_exponent = false;
+  if (*p->at == '-') p->at++;
+  size_t digits = count_digits(p->at, p->end);
+  if (digits == 0) return fail(p, "a number needs a digit here");
+  if (digits > 1 && *p->at == '0') return fail(p, "a number may not start with 0");
+  p->at += digits;
+  if (p->at < p->end && *p->at == '.') {
+    p->at++;
+    digits = count_digits(p->at, p->end);
+    if (digits == 0) return fail(p, "a digit must follow the point");
+    p->at += digits;
+  }
+  if (p->at < p->end && (*p->at == 'e' || *p->at == 'E')) {
+    has_exponent = true;
+    p->at++;
+    if (p->at < p->end && (*p->at == '+' || *p->at == '-')) p->at++;
+    digits = count_digits(p->at, p->end);
+    if (digits == 0) return fail(p, "a digit must follow the exponent sign");
+    p->at += digits;
+  }
+  node->type = JSON_NUMBER;
+  node->text = start;
+  node->length = (uint32_t)(p->at - start);
+  /* 1.8e308 is the end of double: nothing shorter without an exponent can reach it. */
+  double ignored;
+  if ((has_exponent || node->length > 308) && !text_to_double(start, node->length, &ignored)) {
+    return fail_at(p, start, "the number is too large");
+  }
+  return 0;
+}
+
+/* ---- values ---- */
+
+static int read_word(parser_t *p, json_t *node, const char *word, json_type_t type) {
+  size_t length = strlen(word);
+  if ((size_t)(p->end - p->at) < length || memcmp(p->at, word, length) != 0) {
+    return fail(p, "a value was expected");
+  }
+  p->at += length;
+  node->type = (uint8_t)type;
+  return 0;
+}
+
+static int read_scalar(parser_t *p, json_t *node) {
+  switch (*p->at) {
+  case '"': node->type = JSON_STRING; return read_string(p, &node->text, &node->length);
+  case 'n': return read_word(p, node, "null", JSON_NULL);
+  case 't': return read_word(p, node, "true", JSON_TRUE);
+  case 'f': return read_word(p, node, "false", JSON_FALSE);
+  default:
+    if (*p->at == '-' || (*p->at >= '0' && *p->at <= '9')) return read_number(p, node);
+    return fail(p, "a value was expected");
+  }
+}
+
+/* Appends a zeroed value and links it into the open container. */
+static int add_node(parser_t *p, uint32_t *out) {
+  if (p->num_nodes >= p->limits->values_max) return fail(p, "too many values");
+  if (p->num_nodes == p->capacity) {
+    uint32_t capacity = p->capacity == 0 ? NODES_AT_START : p->capacity;
+    capacity = capacity > UINT32_MAX / 2 ? UINT32_MAX : capacity * 2;
+    json_t *nodes = reallocarray(p->nodes, capacity, sizeof *nodes);
+    if (nodes == NULL) return fail_memory(p);
+    p->nodes = nodes;
+    p->capacity = capacity;
+  }
+  uint32_t index = p->num_nodes++;
+  memset(&p->nodes[index], 0, sizeof p->nodes[index]);
+  if (p->depth > 0) {
+    frame_t *frame = &p->frames[p->depth - 1];
+    json_t *container = &p->nodes[frame->container];
+    if (container->count++ > 0) p->nodes[frame->last].next = index - frame->last;
+    frame->last = index;
+  }
+  *out = index;
+  return 0;
+}
+
+static int open_container(parser_t *p, uint32_t index) {
+  if (p->depth >= p->limits->depth_max) return fail(p, "nested too deeply");
+  p->nodes[index].type = *p->at == '{' ? JSON_OBJECT : JSON_ARRAY;
+  p->at++;
+  p->frames[p->depth++] = (frame_t){index, index};
+  return 0;
+}
+
+/* Key and colon of the next member. */
+static int read_key(parser_t *p, const char **key, uint32_t *key_length) {
+  if (p->at == p->end || *p->at != '"') return fail(p, "a key in quotes was expected");
+  const char *start = p->at;
+  int rc = read_string(p, key, key_length);
+  if (rc < 0) return rc;
+  if (*key_length > p->limits->key_bytes_max) return fail_at(p, start, "the key is too long");
+  skip_blanks(p);
+  if (p->at == p->end || *p->at != ':') return fail(p, "a colon was expected");
+  p->at++;
+  skip_blanks(p);
+  return 0;
+}
+
+/* One value; a container is only opened. `fresh` says that an open one has no child yet. */
+static int read_value(parser_t *p, bool *fresh) {
+  const char *key = NULL;
+  uint32_t key_length = 0, index = 0;
+  int rc = 0;
+  if (p->depth > 0 && p->nodes[p->frames[p->depth - 1].container].type == JSON_OBJECT) {
+    rc = read_key(p, &key, &key_length);
+    if (rc < 0) return rc;
+  }
+  if (p->at == p->end) return fail(p, "the text ends where a value was expected");
+  rc = add_node(p, &index);
+  if (rc < 0) return rc;
+  p->nodes[index].key = key;
+  p->nodes[index].key_length = key_length;
+  *fresh = *p->at == '{' || *p->at == '[';
+  return *fresh ? open_container(p, index) : read_scalar(p, &p->nodes[index]);
+}
+
+/* Behind a value or an opening bracket: closes what ends here. Leaves p->at on the next value or
+ * key, or the depth at 0. */
+static int close_containers(parser_t *p, bool fresh) {
+  while (p->depth > 0) {
+    uint32_t container = p->frames[p->depth - 1].container;
+    bool is_object = p->nodes[container].type == JSON_OBJECT;
+    skip_blanks(p);
+    if (p->at == p->end) return fail(p, "the text ends inside an array or object");
+    if (*p->at == (is_object ? '}' : ']')) {
+      p->at++;
+      int rc = is_object ? check_keys(p, container) : 0;
+      if (rc < 0) return rc;
+      p->depth--;
+      fresh = false;
+      continue;
+    }
+    if (fresh) return 0;
+    if (*p->at != ',') return fail(p, "a comma or a closing bracket was expected");
+    p->at++;
+    skip_blanks(p);
+    return 0;
+  }
+  return 0;
+}
+
+static int parse_document(parser_t *p) {
+  bool fresh = false;
+  int rc;
+  p->frames = calloc((size_t)p->limits->depth_max + 1, sizeof *p->frames);
+  if (p->frames == NULL) return fail_memory(p);
+  if (p->end - p->at >= 3 && memcmp(p->at, "\xEF\xBB\xBF", 3) == 0) p->at += 3;
+  skip_blanks(p);
+  do {
+    rc = read_value(p, &fresh);
+    if (rc == 0) rc = close_containers(p, fresh);
+    if (rc < 0) return rc;
+  } while (p->depth > 0);
+  skip_blanks(p);
+  return p->at == p->end ? 0 : fail(p, "bytes follow the value");
+}
+
+int json_parse(const char *text, size_t length, const json_limits_t *limits, json_doc_t **out,
+               error_t *error) {
+  if (length > UINT32_MAX) {
+    return error_set(error, ERR_INVALID_JSON, NULL, "Invalid JSON: longer than 4 GiB.");
+  }
+  if (text == NULL) text = "";
+  parser_t p = {.start = text, .at = text, .end = text + length, .limits = limits, .error = error};
+  json_doc_t *doc = NULL;
+  int rc = parse_document(&p);
+  if (rc == 0) {
+    doc = malloc(sizeof *doc);
+    if (doc == NULL) rc = fail_memory(&p);
+  }
+  free(p.frames);
+  free(p.slots);
+  if (rc < 0) {
+    free(p.nodes);
+    free(p.arena);
+    return rc;
+  }
+  /* A smaller block in place; should even that fail, the larger one serves as well. */
+  json_t *nodes = reallocarray(p.nodes, p.num_nodes, sizeof *nodes);
+  *doc = (json_doc_t){nodes != NULL ? nodes : p.nodes, p.arena};
+  *out = doc;
+  return 0;
+}
+
+void json_free(json_doc_t *doc) {
+  if (doc == NULL) return;
+  free(doc->nodes);
+  free(doc->arena);
+  free(doc);
+}
+
+/* ---- reading a document ---- */
+
+const json_t *json_root(const json_doc_t *doc) {
+  return doc->nodes;
+}
+
+const json_t *json_first(const json_t *container) {
+  if (container == NULL || container->type < JSON_ARRAY || container->count == 0) return NULL;
+  return container + 1;
+}
+
+const json_t *json_next(const json_t *value) {
+  return value->next == 0 ? NULL : value + value->next;
+}
+
+const json_t *json_get(const json_t *object, const char *key) {
+  if (object == NULL || object->type != JSON_OBJECT) return NULL;
+  size_t length = strlen(key);
+  JSON_EACH(member, object) {
+    if (member->key_length == length && memcmp(member->key, key, length) == 0) return member;
+  }
+  return NULL;
+}
+
+/* A number's text in parts. `exponent` saturates far outside of what any digits can balance. */
+typedef struct decimal {
+  bool negative;
+  const char *whole, *fraction;
+  size_t num_whole, num_fraction;
+  int64_t exponent;
+} decimal_t;
+
+static decimal_t split_decimal(const json_t *value) {
+  const int64_t exponent_max = INT64_C(1) << 40; /* text is at most 2^32 digits */
+  const char *at = value->text, *end = at + value->length;
+  decimal_t d = {.negative = *at == '-', .fraction = ""};
+  if (d.negative) at++;
+  d.whole = at;
+  d.num_whole = count_digits(at, end);
+  at += d.num_whole;
+  if (at < end && *at == '.') {
+    d.fraction = ++at;
+    d.num_fraction = count_digits(at, end);
+    at += d.num_fraction;
+  }
+  if (at < end) {
+    at++; /* the e */
+    bool negative = *at == '-';
+    if (*at == '-' || *at == '+') at++;
+    for (; at < end && d.exponent < exponent_max; at++) {
+      d.exponent = d.exponent * 10 + (*at - '0');
+    }
+    if (negative) d.exponent = -d.exponent;
+  }
+  return d;
+}
+
+bool json_int64(const json_t *value, int64_t *out) {
+  if (value == NULL || value->type != JSON_NUMBER) return false;
+  decimal_t d = split_decimal(value);
+  uint64_t magnitude = 0;
+  /* `place` is the power of ten of the digit at hand; below 0 only zeros may stand. */
+  int64_t place = (int64_t)d.num_whole - 1 + d.exponent;
+  for (size_t i = 0; i < d.num_whole + d.num_fraction; i++, place--) {
+    char c = i < d.num_whole ? d.whole[i] : d.fraction[i - d.num_whole];
+    uint64_t digit = (uint64_t)(c - '0');
+    if (place < 0) {
+      if (digit != 0) return false;
+      continue;
+    }
+    if (__builtin_mul_overflow(magnitude, 10, &magnitude)) return false;
+    if (__builtin_add_overflow(magnitude, digit, &magnitude)) return false;
+  }
+  for (; place >= 0 && magnitude != 0; place--) {
+    if (__builtin_mul_overflow(magnitude, 10, &magnitude)) return false;
+  }
+  const uint64_t limit = (uint64_t)INT64_MAX + (d.negative ? 1 : 0);
+  if (magnitude > limit) return false;
+  *out = d.negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
+  return true;
+}
+
+bool json_double(const json_t *value, double *out) {
+  if (value == NULL || value->type != JSON_NUMBER) return false;
+  return text_to_double(value->text, value->length, out);
+}
+
+bool json_bool(const json_t *value, bool *out) {
+  if (value == NULL || (value->type != JSON_TRUE && value->type != JSON_FALSE)) return false;
+  *out = value->type == JSON_TRUE;
+  return true;
+}
+
+bool json_equals(const json_t *value, const char *text) {
+  if (value == NULL || value->type != JSON_STRING) return false;
+  return value->length == strlen(text) && memcmp(value->text, text, value->length) == 0;
+}
+
+const char *json_type_name(const json_t *value) {
+  static const char *const names[] = {"null",     "a boolean", "a boolean", "a number",
+                                      "a string", "an array",  "an object"};
+  return value == NULL ? "nothing" : names[value->type];
+}
+
+/* ---- writing ---- */
+
+/* The escaped form of the character at `text` in `piece` (at most 6 bytes); its length. */
+static size_t escape_piece(char piece[8], const char *text, int span) {
+  static const char hex[] = "0123456789abcdef";
+  static const char bytes[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+  unsigned char byte = (unsigned char)*text;
+  if (span < 0) return (size_t)utf8_write(piece, 0xFFFD);
+  const char *found = byte == 0 ? NULL : strchr(bytes, byte);
+  if (found != NULL) {
+    piece[0] = '\\';
+    piece[1] = names[found - bytes];
+    return 2;
+  }
+  if (byte < 0x20) {
+    piece[0] = '\\', piece[1] = 'u', piece[2] = '0', piece[3] = '0';
+    piece[4] = hex[byte >> 4];
+    piece[5] = hex[byte & 15];
+    return 6;
+  }
+  memcpy(piece, text, (size_t)span);
+  return (size_t)span;
+}
+
+size_t json_escape(char *out, size_t capacity, const char *text, size_t length) {
+  size_t needed = 0;
+  bool full = false; /* a piece is written whole or not at all, and nothing after a gap */
+  for (size_t i = 0; i < length;) {
+    char piece[8];
+    int span = utf8_span(text + i, length - i);
+    size_t size = escape_piece(piece, text + i, span);
+    full = full || capacity - needed < size;
+    if (!full) memcpy(out + needed, piece, size);
+    needed += size;
+    i += (size_t)(span < 0 ? -span : span);
+  }
+  return needed;
+}

@@ -1,0 +1,183 @@
+/* json_schema.c: see json_schema.h. Any thread; allocates nothing. */
+#include "engine/base/json_schema.h"
+
+#include <string.h>
+
+enum { FUEL = 50000, DEPTH_MAX = 32, SEGMENT_BYTES_MAX = 1024 };
+
+uint32_t json_schema_types(const char *type, size_t length) {
+  static const struct {
+    const char *name;
+    uint32_t bits;
+  } types[] = {{"null", TYPE_NULL},       {"boolean", TYPE_BOOLEAN}, {"string", TYPE_STRING},
+               {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER},   {"array", TYPE_ARRAY},
+               {"object", TYPE_OBJECT}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    if (strlen(types[i].name) == length && memcmp(types[i].name, type, length) == 0) {
+      return types[i].bits;
+    }
+  }
+  return 0;
+}
+
+/* -- references -------------------------------------------------------------------------------- */
+
+static int hex_digit(char ch) {
+  if (ch >= '0' && ch <= '9') return ch - '0';
+  if (ch >= 'a' && ch <= 'f') return ch - 'a' + 10;
+  return ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
+}
+
+/* Decodes %XX, then ~1 and ~0, of one segment. */
+static size_t decode_segment(const char *text, size_t length, char *out) {
+  size_t used = 0;
+  for (size_t i = 0; i < length; i++) {
+    char ch = text[i];
+    if (ch == '%' && length - i > 2 && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
+      ch = (char)(hex_digit(text[i + 1]) << 4 | hex_digit(text[i + 2]));
+      i += 2;
+    }
+    if (used > 0 && out[used - 1] == '~' && (ch == '0' || ch == '1')) {
+      out[used - 1] = ch == '0' ? '\x01' : '/'; /* a ~ that is text, for now */
+    } else {
+      out[used++] = ch;
+    }
+  }
+  for (size_t i = 0; i < used; i++) {
+    if (out[i] == '\x01') out[i] = '~';
+  }
+  return used;
+}
+
+static const json_t *descend(const json_t *at, const char *name, size_t length) {
+  uint32_t index = 0, wanted = 0;
+  if (at->type == JSON_OBJECT) {
+    JSON_EACH(v, at) {
+      if (v->key_length == length && memcmp(v->key, name, length) == 0) return v;
+    }
+    return NULL;
+  }
+  if (at->type != JSON_ARRAY || length == 0 || length > 6) return NULL;
+  for (size_t i = 0; i < length; i++) {
+    if (name[i] < '0' || name[i] > '9') return NULL;
+    wanted = wanted * 10 + (uint32_t)(name[i] - '0');
+  }
+  JSON_EACH(v, at) {
+    if (index++ == wanted) return v;
+  }
+  return NULL;
+}
+
+/* Children that may still be looked at. False, and then always: there are none left. */
+static bool burn(uint32_t *fuel, uint32_t children) {
+  *fuel = *fuel > children ? *fuel - children : 0;
+  return *fuel > 0;
+}
+
+static const json_t *resolve(const json_t *root, const char *text, size_t length, uint32_t *fuel) {
+  char name[SEGMENT_BYTES_MAX];
+  const json_t *at = root;
+  if (length == 0 || text[0] != '#' || (length > 1 && text[1] != '/')) return NULL;
+  for (size_t i = 1; i < length && at != NULL;) {
+    size_t end = i + 1;
+    while (end < length && text[end] != '/') end++;
+    if (end - i > sizeof name || !burn(fuel, at->count + 1)) return NULL;
+    at = descend(at, name, decode_segment(text + i + 1, end - i - 1, name));
+    i = end;
+  }
+  return at;
+}
+
+const json_t *json_schema_resolve(const json_t *root, const char *text, size_t length) {
+  uint32_t fuel = UINT32_MAX;
+  return resolve(root, text, length, &fuel);
+}
+
+/* -- types ------------------------------------------------------------------------------------- */
+
+typedef struct search {
+  const json_t *root;
+  uint32_t fuel; /* 0 = any type is possible */
+} search_t;
+
+static bool has_key(const json_t *v, const char *key) {
+  return v->key_length == strlen(key) && memcmp(v->key, key, v->key_length) == 0;
+}
+
+static uint32_t types_of_value(const json_t *v) {
+  switch ((json_type_t)v->type) {
+  case JSON_NULL: return TYPE_NULL;
+  case JSON_FALSE:
+  case JSON_TRUE: return TYPE_BOOLEAN;
+  case JSON_NUMBER: return TYPE_NUMBER;
+  case JSON_STRING: return TYPE_STRING;
+  case JSON_ARRAY: return TYPE_ARRAY;
+  case JSON_OBJECT: break;
+  }
+  return TYPE_OBJECT;
+}
+
+static uint32_t types_of(search_t *s, const json_t *schema, int depth);
+
+/* Those of one keyword. Names of types that nobody knows say nothing. */
+static uint32_t types_of_keyword(search_t *s, const json_t *v, int depth) {
+  uint32_t types = 0;
+  bool any = has_key(v, "anyOf") || has_key(v, "oneOf");
+  if (!burn(&s->fuel, v->type == JSON_ARRAY ? v->count : 1)) return TYPE_ALL;
+  if (has_key(v, "type")) {
+    if (v->type == JSON_STRING) types = json_schema_types(v->text, v->length);
+    JSON_EACH(one, v) {
+      uint32_t bits = one->type == JSON_STRING ? json_schema_types(one->text, one->length) : 0;
+      types |= bits != 0 ? bits : TYPE_ALL;
+    }
+  } else if (has_key(v, "const")) {
+    return types_of_value(v);
+  } else if (has_key(v, "$ref") && v->type == JSON_STRING) {
+    return types_of(s, resolve(s->root, v->text, v->length, &s->fuel), depth + 1);
+  } else if (any || has_key(v, "enum")) {
+    JSON_EACH(one, v) types |= any ? types_of(s, one, depth + 1) : types_of_value(one);
+  } else if (has_key(v, "allOf")) {
+    types = TYPE_ALL;
+    JSON_EACH(one, v) types &= types_of(s, one, depth + 1);
+    return types;
+  }
+  return types != 0 ? types : TYPE_ALL;
+}
+
+static uint32_t types_of(search_t *s, const json_t *schema, int depth) {
+  uint32_t types = TYPE_ALL;
+  if (schema != NULL && schema->type == JSON_FALSE) return 0;
+  if (depth > DEPTH_MAX || schema == NULL || schema->type != JSON_OBJECT) return TYPE_ALL;
+  if (!burn(&s->fuel, schema->count)) return TYPE_ALL;
+  JSON_EACH(v, schema) types &= types_of_keyword(s, v, depth);
+  return types;
+}
+
+/* What the properties of an object's schema, or else its additionalProperties, say of a member. */
+static uint32_t types_in(search_t *s, const json_t *schema, const char *name, size_t length,
+                         int depth) {
+  uint32_t types = TYPE_ALL;
+  if (depth > DEPTH_MAX || schema == NULL || !burn(&s->fuel, schema->count + 1)) return TYPE_ALL;
+  const json_t *properties = json_get(schema, "properties"), *all = json_get(schema, "allOf");
+  const json_t *ref = json_get(schema, "$ref"), *own = NULL;
+  if (properties != NULL && properties->type == JSON_OBJECT) {
+    if (!burn(&s->fuel, properties->count)) return TYPE_ALL;
+    own = descend(properties, name, length);
+  }
+  bool other = own == NULL && json_get(schema, "patternProperties") == NULL;
+  if (other) own = json_get(schema, "additionalProperties");
+  if (own != NULL) types = types_of(s, own, depth + 1);
+  if (ref != NULL && ref->type == JSON_STRING) {
+    const json_t *target = resolve(s->root, ref->text, ref->length, &s->fuel);
+    types &= types_in(s, target, name, length, depth + 1);
+  }
+  if (all != NULL && !burn(&s->fuel, all->count)) return TYPE_ALL;
+  JSON_EACH(one, all) types &= types_in(s, one, name, length, depth + 1);
+  return types;
+}
+
+uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length) {
+  search_t s = {schema, FUEL};
+  uint32_t types = types_in(&s, schema, name, length, 0);
+  return s.fuel == 0 || types == 0 || types == TYPE_ALL ? TYPE_STRING : types;
+}

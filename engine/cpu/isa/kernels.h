@@ -1,0 +1,111 @@
+/* kernels.h: the inner loops of the CPU back end, one table per instruction-set tier.
+ *
+ * A tier is one file, kernels_<tier>.c, compiled with that tier's flags; device.c chooses the table
+ * when a device is opened. Every function computes each output element in one fixed order that does
+ * not depend on how many rows are handed in. Tiers may differ from each other in the last bits.
+ * Kernels touch nothing but their arguments; any pool worker runs them.
+ */
+#ifndef INFERD_ENGINE_CPU_KERNELS_H
+#define INFERD_ENGINE_CPU_KERNELS_H
+
+#include "engine/device/ops.h"
+
+enum {
+  PANEL_COLS = 64,   /* output columns of a weight panel */
+  DEPTH_ALIGN = 32,  /* depth of a bf16 panel is padded to this */
+  STRIP_KEYS = 256,  /* keys per softmax strip */
+  SPLIT_KEYS = 2048, /* keys per split: partial results are merged at these bounds */
+  SEGMENT_KEYS = 16, /* lanes of one K vector group */
+  SEGMENT_GROUP = 4, /* segments that a kernel may score together */
+  SCORE_STRIDE = STRIP_KEYS + SEGMENT_KEYS,
+  HEAD_ALIGN = 16, /* head_dim of V and accumulators is padded to this */
+  NUM_DTYPES = 3
+};
+
+/* out[rows, cols] = x[rows, depth] . panel (+ bias) (+ residual), one panel of a weight.
+ * bf16: panel [depth/2][64][2], x staged by `stage`; f16, f32: panel [depth][64], x fp32. */
+typedef struct gemm {
+  const void *x;
+  int64_t ldx; /* elements between rows of x */
+  const void *panel;
+  const void *next; /* panel that this thread reads next, prefetched; never dereferenced */
+  int64_t depth;
+  int32_t rows, cols; /* cols 1..64 */
+  float *out;         /* may alias residual */
+  int64_t ldo;
+  const float *bias;     /* [cols] or NULL */
+  const float *residual; /* [rows, ldo] or NULL */
+} gemm_t;
+
+/* 32 rows of depth of an MXFP4 panel. Exponents are 2..252, so that every value is a normal bf16.
+ */
+typedef struct mxfp4_group {
+  uint8_t nibbles[MXFP4_COLS / 2][PANEL_COLS]; /* low nibble: even k; codes as in weight_source.h */
+  uint8_t exponent[PANEL_COLS];
+} mxfp4_group_t;
+
+/* Keys and values of one strip by segments of `segment_keys` (1..16) consecutive keys. */
+typedef struct strip {
+  const void *k[STRIP_KEYS]; /* [head_dim][k_stride], 16 lanes readable */
+  const void *v[STRIP_KEYS]; /* [segment_keys][head_dim padded] */
+  int32_t segment_keys;
+  int32_t k_stride;
+  int32_t head_dim;
+} strip_t;
+
+typedef struct norm_args {
+  norm_kind_t kind;
+  int32_t width;
+  float eps;
+  const float *weight, *bias; /* [width] or NULL */
+} norm_args_t;
+
+typedef struct kernels {
+  const char *name;
+  bool (*supported)(void);
+  size_t staged_size; /* bytes of a staged element: 2 (bf16) or 4 (fp32 holding a bf16 value) */
+  /* Rounds x[count] to bf16 and pads with zeros to `padded` elements: input of gemm[BF16]. */
+  void (*stage)(void *out, const float *x, int64_t count, int64_t padded);
+  void (*gemm[NUM_DTYPES])(const gemm_t *g);
+  /* out[count * 16][64][2] bf16 = the values of a panel, ready for gemm[BF16] */
+  void (*unpack_mxfp4)(uint16_t *out, const mxfp4_group_t *groups, int64_t count);
+  /* out[width] = norm(in) (+ residual); out may alias in or residual */
+  void (*norm)(float *out, const float *in, const float *residual, const norm_args_t *args);
+  /* out[count] = act(in) or act(in) * up; out may alias in */
+  void (*activation)(float *out, const float *in, const float *up, activation_t kind,
+                     int64_t count);
+  /* out[count] = residual + sigmoid(gate) * in; out may alias residual */
+  void (*gated_add)(float *out, const float *in, const float *residual, float gate, int64_t count);
+  void (*softcap)(float *x, int64_t count, float cap); /* x = cap * tanh(x / cap) */
+  /* (a, b) = (a cos - b sin, b cos + a sin), a = x[0..half), b = x[half..2 half) */
+  void (*rotate)(float *x, const float *cosine, const float *sine, int32_t half);
+  /* scores[rows][SCORE_STRIDE]: q[rows][ldq] . keys of segments [first, last); `first` and the
+   * pointers behind `last` fill whole groups of SEGMENT_GROUP */
+  void (*scores[NUM_DTYPES])(float *scores, const float *q, int64_t ldq, int32_t rows,
+                             const strip_t *strip, int32_t first, int32_t last);
+  /* One row of a strip, keys [first, last) visible, first < last: scores become weights
+   * exp(s - max); *max and *sum are brought up to date; returns the factor for what was
+   * accumulated before. */
+  float (*softmax)(float *scores, int32_t first, int32_t last, float cap, float *max, float *sum);
+  /* out[rows][ldo] += weights[rows][SCORE_STRIDE] . values of keys [first, last) */
+  void (*values[NUM_DTYPES])(float *out, int64_t ldo, const float *weights, int32_t rows,
+                             const strip_t *strip, int32_t first, int32_t last);
+  /* (max, sum, acc[dim]) of a row takes in the same of a later split, dim a multiple of 16 */
+  void (*merge)(float *acc, float *max, float *sum, const float *part, float part_max,
+                float part_sum, int32_t dim);
+  /* out[dim] = acc / sum after a sink logit joined the denominator (-INFINITY = none) */
+  void (*finish)(float *out, const float *acc, float max, float sum, float sink, int32_t dim);
+  void (*scale)(float *x, float factor, int64_t count);
+  void (*add_scaled)(float *out, const float *in, float factor, int64_t count); /* out += f in */
+} kernels_t;
+
+/* A table is NULL where its tier was not compiled in. */
+extern const kernels_t *const kernels_portable,
+    *const kernels_avx2, *const kernels_avx512, *const kernels_avx512bf16, *const kernels_amx,
+                                                                               *const kernels_neon;
+
+/* Chooses by name, "auto" or NULL = the fastest that this machine has. NULL and *error
+ * (ERR_CONFIGURATION) when the name is unknown or the machine lacks it. */
+const kernels_t *kernels_find(const char *isa, error_t *error);
+
+#endif

@@ -1,0 +1,46 @@
+/* kernels_avx2.c: AVX2, FMA and F16C; 16 registers of 8 floats.
+ *
+ * Owns the table kernels_avx2 (NULL on other architectures). Run by pool workers; see kernels.h.
+ */
+#include "engine/cpu/isa/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define TILE_ROWS_6 1
+enum { VW = 8, TILE_ROWS = 6, VALUE_VECS = 2, SCORE_SEGMENTS = 1 };
+#define TILE_VECS(rows) ((rows) == 1 ? 8 : (rows) <= 3 ? 4 : 2)
+
+#define WIDEN_U16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#include "engine/cpu/isa/vector.inc"
+
+static inline vf vf_fma(vf a, vf b, vf c) {
+  return (vf)_mm256_fmadd_ps(a, b, c);
+}
+/* When either is NaN both return the second operand. */
+static inline vf vf_max(vf a, vf b) {
+  return (vf)_mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b) {
+  return (vf)_mm256_min_ps(a, b);
+}
+static inline vf vf_load_f16(const uint16_t *p) {
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+#include "engine/cpu/isa/math.inc"
+
+#include "engine/cpu/isa/gemm.inc"
+
+#include "engine/cpu/isa/attention.inc"
+
+static bool supported(void) {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+static const kernels_t table = {KERNELS_COMMON("avx2")};
+const kernels_t *const kernels_avx2 = &table;
+#else
+const kernels_t *const kernels_avx2 = NULL;
+#endif

@@ -1,0 +1,308 @@
+/* kernels_avx512bf16.c: AVX-512 with the bf16 dot product: bf16 weights, and attention over bf16
+ * K/V.
+ *
+ * Owns the table kernels_avx512bf16 (NULL on other architectures); the rest of it is avx512's. Run
+ * by pool workers; see kernels.h. An accumulator lane takes two products per step, in the order of
+ * k; a tile is up to 6 rows x 4 vectors, in a linear layer all 64 columns of a panel. vdpbf16ps
+ * flushes subnormals to zero. Attention rounds queries and weights to bf16, sums stay fp32; a step
+ * takes two dimensions of the head or two keys, the pairs lie at even positions.
+ */
+#include "engine/cpu/isa/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+enum { VW = 16, TILE_ROWS = 6, PAIR_VECS = PANEL_COLS / VW };
+
+#include "engine/cpu/isa/vector.inc"
+
+enum {
+  LINE_BYTES = 64,
+  STEP_BYTES = PANEL_COLS * 4,
+  STEP_LINES = STEP_BYTES / LINE_BYTES,
+  AHEAD_BYTES = 4096, /* of a single pass */
+  REST_SHIFT = 5      /* parts of a line are counted in 1/32 */
+};
+
+static void stage_bf16(void *out, const float *x, int64_t count, int64_t padded) {
+  uint16_t *to = out;
+  int64_t i = 0;
+  for (; i + VW <= count; i += VW) {
+    __m256bh half = _mm512_cvtneps_pbh(vf_load(x + i));
+    memcpy(to + i, &half, sizeof half);
+  }
+  if (i < count) {
+    float tail[VW] = {0};
+    memcpy(tail, x + i, (size_t)(count - i) * sizeof(float));
+    __m256bh half = _mm512_cvtneps_pbh(vf_load(tail));
+    memcpy(to + i, &half, (size_t)(count - i) * sizeof(uint16_t));
+  }
+  if (padded > count) memset(to + count, 0, (size_t)(padded - count) * sizeof(uint16_t));
+}
+
+INLINE vf dot_pairs(vf acc, vu a, vu b) {
+  return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
+}
+
+INLINE uint32_t load_pair(const uint16_t *p) {
+  uint32_t pair;
+  memcpy(&pair, p, sizeof pair);
+  return pair;
+}
+
+/* Sums of a tile on their way out. */
+typedef struct tile_sums {
+  _Alignas(64) float at[TILE_ROWS][PANEL_COLS];
+} tile_sums_t;
+
+static __attribute__((noinline)) void write_tile(const gemm_t *g, int32_t row, int32_t rows,
+                                                 const tile_sums_t *sums) {
+  for (int32_t r = 0; r < rows; r++) {
+    int64_t at = (row + r) * g->ldo;
+    for (int32_t c = 0; c < g->cols; c += VW) {
+      int32_t left = g->cols - c;
+      __mmask16 mask = (__mmask16)(left >= VW ? 0xffff : (1 << left) - 1);
+      __m512 y = _mm512_load_ps(&sums->at[r][c]);
+      if (g->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
+      if (g->residual) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
+      _mm512_mask_storeu_ps(g->out + at + c, mask, y);
+    }
+  }
+}
+
+/* What one pass fetches into the second-level cache while it computes. */
+typedef struct fetch {
+  const char *at;
+  int32_t lines, rest; /* in a step, and further ones in 32 steps */
+  int32_t step_bytes;  /* from step to step, but for those further ones */
+} fetch_t;
+
+/* One pass over the panel. */
+INLINE void tile(const gemm_t *g, int32_t row, fetch_t fetch, const int rows) {
+  vf acc[TILE_ROWS][PAIR_VECS];
+  vu w[PAIR_VECS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] =
+      vf_set(0);
+  const uint16_t *x = (const uint16_t *)g->x + row * g->ldx;
+  const char *p = g->panel;
+  const int64_t ldx = g->ldx;
+  int32_t due = 0;
+  for (int64_t k = 0; k < g->depth; k += 2, p += STEP_BYTES) {
+    for (int32_t i = 0; i < fetch.lines; i++) __builtin_prefetch(fetch.at + i * LINE_BYTES, 0, 2);
+    fetch.at += fetch.step_bytes;
+    due += fetch.rest;
+    if (due >= 1 << REST_SHIFT) {
+      due -= 1 << REST_SHIFT;
+      __builtin_prefetch(fetch.at, 0, 2);
+      fetch.at += LINE_BYTES;
+    }
+    UNROLL for (int v = 0; v < PAIR_VECS; v++) w[v] =
+        (vu) * (const vu_memory *)(p + v * LINE_BYTES);
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu a = (vu){0} + load_pair(x + r * ldx + k);
+      UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] = dot_pairs(acc[r][v], a, w[v]);
+    }
+  }
+  tile_sums_t sums;
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++)
+      vf_store(&sums.at[r][v * VW], acc[r][v]);
+  write_tile(g, row, rows, &sums);
+}
+
+/* Memory should never rest: every pass fetches as much of the next panel. Of two passes each takes
+ * half of every step, of more a stretch. A single pass of several rows runs ahead in its own panel
+ * and on into the next, which lies behind it; one of one or two rows is a plain stream that the
+ * processor sees by itself. */
+static fetch_t share(const gemm_t *g, int32_t pass, int32_t passes) {
+  fetch_t fetch = {g->panel, STEP_LINES / passes, 0, STEP_BYTES};
+  if (!g->next || g->rows < 3) return (fetch_t){g->panel, 0, 0, 0};
+  if (passes == 1) {
+    fetch.at += AHEAD_BYTES;
+  } else if (passes == 2) {
+    fetch.at = (const char *)g->next + pass * STEP_BYTES / 2;
+  } else {
+    int32_t rate = ((STEP_LINES << REST_SHIFT) + passes - 1) / passes;
+    int64_t before = pass * rate * (g->depth / 2) >> REST_SHIFT;
+    fetch.at = (const char *)g->next + before * LINE_BYTES;
+    fetch.rest = rate - (fetch.lines << REST_SHIFT);
+    fetch.step_bytes = fetch.lines * LINE_BYTES;
+  }
+  return fetch;
+}
+
+static void gemm_pairs(const gemm_t *g) {
+  int32_t passes = (g->rows + TILE_ROWS - 1) / TILE_ROWS, row = 0;
+  for (int32_t pass = 0; pass < passes; pass++) {
+    int32_t left = passes - pass, rows = (g->rows - row + left - 1) / left;
+    fetch_t fetch = share(g, pass, passes);
+    switch (rows) {
+    case 1: tile(g, row, fetch, 1); break;
+    case 2: tile(g, row, fetch, 2); break;
+    case 3: tile(g, row, fetch, 3); break;
+    case 4: tile(g, row, fetch, 4); break;
+    case 5: tile(g, row, fetch, 5); break;
+    default: tile(g, row, fetch, 6); break;
+    }
+    row += rows;
+  }
+}
+
+/* -- attention -------------------------------------------------------------------------------- */
+
+enum { HEAD_DIM_MAX = 1024, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
+
+/* Rows of a tile in bf16: queries (head_dim) or weights (keys of the strip). */
+typedef struct staged_rows {
+  _Alignas(64) uint16_t at[TILE_ROWS][HEAD_DIM_MAX];
+} staged_rows_t;
+
+/* Pairs (low[i], high[i]) of 16 elements each; NULL stands for zeros. */
+INLINE vu interleave(const uint16_t *low, const uint16_t *high) {
+  static const uint16_t order[2 * VW] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                         37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                         11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m256i zero = _mm256_setzero_si256();
+  __m256i a = low ? _mm256_loadu_si256((const __m256i *)(const void *)low) : zero;
+  __m256i b = high ? _mm256_loadu_si256((const __m256i *)(const void *)high) : zero;
+  return (vu)_mm512_permutex2var_epi16(_mm512_castsi256_si512(a), _mm512_loadu_si512(order),
+                                       _mm512_castsi256_si512(b));
+}
+
+/* How many of `left` rows the next tile takes: few shapes keep the code small. */
+INLINE int32_t tile_height(int32_t left) {
+  return left >= TILE_ROWS ? TILE_ROWS : left >= 3 ? 3 : 1;
+}
+
+INLINE void score_tile(float *scores, const staged_rows_t *q, const strip_t *strip, int32_t segment,
+                       const int rows) {
+  vf acc[TILE_ROWS][SCORE_SEGMENTS];
+  vu k[SCORE_SEGMENTS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) acc[r][v] =
+      vf_set(0);
+  const uint16_t *keys[SCORE_SEGMENTS];
+  for (int v = 0; v < SCORE_SEGMENTS; v++) keys[v] = strip->k[segment + v];
+  const int64_t stride = strip->k_stride;
+  for (int32_t d = 0; d < strip->head_dim; d += 2) {
+    bool both = d + 1 < strip->head_dim;
+    UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) {
+      const uint16_t *low = keys[v] + d * stride;
+      k[v] = interleave(low, both ? low + stride : NULL);
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu a = (vu){0} + load_pair(&q->at[r][d]);
+      UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) acc[r][v] = dot_pairs(acc[r][v], a, k[v]);
+    }
+  }
+  /* Lanes past a short segment are overwritten by the next one. */
+  UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) UNROLL for (int r = 0; r < rows; r++)
+      vf_store(scores + (segment + v) * strip->segment_keys + r * SCORE_STRIDE, acc[r][v]);
+}
+
+static void scores_pairs(float *scores, const float *q, int64_t ldq, int32_t rows,
+                         const strip_t *strip, int32_t first, int32_t last) {
+  staged_rows_t staged;
+  int32_t padded = (strip->head_dim + 1) / 2 * 2;
+  for (int32_t row = 0; row < rows;) {
+    int32_t n = tile_height(rows - row);
+    float *out = scores + (int64_t)row * SCORE_STRIDE;
+    for (int32_t r = 0; r < n; r++)
+      stage_bf16(staged.at[r], q + (row + r) * ldq, strip->head_dim, padded);
+    for (int32_t s = first; s < last; s += SCORE_SEGMENTS) {
+      switch (n) {
+      case 1: score_tile(out, &staged, strip, s, 1); break;
+      case 3: score_tile(out, &staged, strip, s, 3); break;
+      default: score_tile(out, &staged, strip, s, TILE_ROWS); break;
+      }
+    }
+    row += n;
+  }
+}
+
+/* Where the values of key j of a strip begin. */
+INLINE const uint16_t *value_row(const strip_t *strip, int32_t j, int32_t shift, int64_t stride) {
+  int32_t segment = j >> shift;
+  return (const uint16_t *)strip->v[segment] + (j - (segment << shift)) * stride;
+}
+
+INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
+                       int32_t first, int32_t last, int32_t dim, const int rows, const int vecs) {
+  vf acc[TILE_ROWS][VALUE_VECS];
+  vu v[VALUE_VECS];
+  const int64_t stride = (strip->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  const int32_t shift = __builtin_ctz((unsigned)strip->segment_keys);
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++) acc[r][i] =
+      vf_load(out + r * ldo + dim + i * VW);
+  for (int32_t j = first / 2 * 2; j < last; j += 2) {
+    const uint16_t *low = j >= first ? value_row(strip, j, shift, stride) + dim : NULL;
+    const uint16_t *high = j + 1 < last ? value_row(strip, j + 1, shift, stride) + dim : NULL;
+    if (low && high) {
+      UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
+    } else { /* a key out of range is not multiplied: there may be anything, even NaN */
+      UNROLL for (int i = 0; i < vecs; i++) v[i] =
+          interleave(low ? low + i * VW : NULL, high ? high + i * VW : NULL);
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu w = (vu){0} + load_pair(&weights->at[r][j]);
+      UNROLL for (int i = 0; i < vecs; i++) acc[r][i] = dot_pairs(acc[r][i], w, v[i]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++)
+      vf_store(out + r * ldo + dim + i * VW, acc[r][i]);
+}
+
+INLINE void value_rows(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
+                       int32_t first, int32_t last, const int rows) {
+  int32_t dims = (strip->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN, d = 0;
+  for (; d + VALUE_VECS * VW <= dims; d += VALUE_VECS * VW)
+    value_tile(out, ldo, weights, strip, first, last, d, rows, VALUE_VECS);
+  for (; d < dims; d += VW) value_tile(out, ldo, weights, strip, first, last, d, rows, 1);
+}
+
+/* Weights of keys [first, last) in bf16, zeros beside them up to whole vectors. */
+INLINE void stage_weights(uint16_t *out, const float *weights, int32_t first, int32_t last) {
+  for (int32_t j = first / VW * VW; j < last; j += VW) {
+    int32_t from = first > j ? first - j : 0, to = last < j + VW ? last - j : VW;
+    __mmask16 mask = (__mmask16)((1u << to) - (1u << from));
+    __m256bh half = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, weights + j));
+    memcpy(out + j, &half, sizeof half);
+  }
+}
+
+static void values_pairs(float *out, int64_t ldo, const float *weights, int32_t rows,
+                         const strip_t *strip, int32_t first, int32_t last) {
+  staged_rows_t staged;
+  for (int32_t row = 0; row < rows;) {
+    int32_t n = tile_height(rows - row);
+    float *to = out + row * ldo;
+    for (int32_t r = 0; r < n; r++)
+      stage_weights(staged.at[r], weights + (int64_t)(row + r) * SCORE_STRIDE, first, last);
+    switch (n) {
+    case 1: value_rows(to, ldo, &staged, strip, first, last, 1); break;
+    case 3: value_rows(to, ldo, &staged, strip, first, last, 3); break;
+    default: value_rows(to, ldo, &staged, strip, first, last, TILE_ROWS); break;
+    }
+    row += n;
+  }
+}
+
+static bool supported(void) {
+  return (*kernels_avx512).supported() && __builtin_cpu_supports("avx512bf16");
+}
+
+static kernels_t table;
+const kernels_t *const kernels_avx512bf16 = &table;
+
+/* Runs before main: the table is the avx512 one with a few entries replaced. */
+__attribute__((constructor(1000))) static void fill(void) {
+  table = *kernels_avx512;
+  table.name = "avx512bf16";
+  table.supported = supported;
+  table.staged_size = sizeof(uint16_t);
+  table.stage = stage_bf16;
+  table.gemm[DTYPE_BF16] = gemm_pairs;
+  table.scores[DTYPE_BF16] = scores_pairs;
+  table.values[DTYPE_BF16] = values_pairs;
+}
+#else
+const kernels_t *const kernels_avx512bf16 = NULL;
+#endif

@@ -1,0 +1,43 @@
+/* kernels_neon.c: aarch64 Advanced SIMD; 32 registers of 4 floats.
+ *
+ * Owns the table kernels_neon (NULL on other architectures). Run by pool workers; see kernels.h.
+ */
+#include "engine/cpu/isa/kernels.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+#define TILE_ROWS_6 1
+enum { VW = 4, TILE_ROWS = 6, VALUE_VECS = 4, SCORE_SEGMENTS = 1 };
+#define TILE_VECS(rows) ((rows) == 1 ? 16 : (rows) <= 3 ? 8 : 4)
+
+#include "engine/cpu/isa/vector.inc"
+
+static inline vf vf_fma(vf a, vf b, vf c) {
+  return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+static inline vf vf_max(vf a, vf b) {
+  return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+}
+static inline vf vf_min(vf a, vf b) {
+  return (vf)vminq_f32((float32x4_t)a, (float32x4_t)b);
+}
+static inline vf vf_load_f16(const uint16_t *p) {
+  return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+
+#include "engine/cpu/isa/math.inc"
+
+#include "engine/cpu/isa/gemm.inc"
+
+#include "engine/cpu/isa/attention.inc"
+
+static bool supported(void) {
+  return true;
+} /* part of the aarch64 base */
+
+static const kernels_t table = {KERNELS_COMMON("neon")};
+const kernels_t *const kernels_neon = &table;
+#else
+const kernels_t *const kernels_neon = NULL;
+#endif

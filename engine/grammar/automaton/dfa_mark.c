@@ -1,0 +1,171 @@
+/* dfa_mark.c: how many characters of a family a state of an automaton takes, whatever they are.
+ *
+ * Part of a compilation, on its thread. Masks take whole parts of the vocabulary at once where
+ * these numbers allow it (vocabulary.h). A state that can die with the next character takes none;
+ * any other takes one more than the worst of the states it leads to: the greatest solution, from
+ * above.
+ */
+#include "engine/grammar/automaton/dfa.h"
+
+#include <string.h>
+
+/* Well-formed UTF-8 of more than one byte: ranges of each position; Unicode table 3-7. */
+typedef struct utf8_form {
+  uint8_t length;
+  uint8_t low[4], high[4];
+} utf8_form_t;
+
+static const utf8_form_t forms[] = {
+    {2, {0xC2, 0x80}, {0xDF, 0xBF}},
+    {3, {0xE0, 0xA0, 0x80}, {0xE0, 0xBF, 0xBF}},
+    {3, {0xE1, 0x80, 0x80}, {0xEC, 0xBF, 0xBF}},
+    {3, {0xED, 0x80, 0x80}, {0xED, 0x9F, 0xBF}},
+    {3, {0xEE, 0x80, 0x80}, {0xEF, 0xBF, 0xBF}},
+    {4, {0xF0, 0x90, 0x80, 0x80}, {0xF0, 0xBF, 0xBF, 0xBF}},
+    {4, {0xF1, 0x80, 0x80, 0x80}, {0xF3, 0xBF, 0xBF, 0xBF}},
+    {4, {0xF4, 0x80, 0x80, 0x80}, {0xF4, 0x8F, 0xBF, 0xBF}},
+};
+enum { NUM_FORMS = sizeof forms / sizeof *forms, TARGETS_MAX = 64 };
+
+/* A set of byte classes, as a list. */
+typedef struct classes {
+  uint32_t count;
+  uint8_t items[256];
+} classes_t;
+
+typedef struct marker {
+  compile_t *c;
+  dfa_t *dfa;
+  classes_t bytes[FAMILY_COUNT]; /* characters of one byte */
+  classes_t spans[NUM_FORMS][4];
+} marker_t;
+
+static void add_range(const dfa_t *d, classes_t *list, unsigned low, unsigned high) {
+  for (unsigned b = low; b <= high; b++) {
+    uint8_t k = d->class_of[b];
+    if (!memchr(list->items, k, list->count)) list->items[list->count++] = k;
+  }
+}
+
+static void find_classes(marker_t *m) {
+  static const struct {
+    uint8_t family, low, high;
+  } ranges[] = {
+      {FAMILY_LOWER, 'a', 'z'},   {FAMILY_ALPHA, 'A', 'Z'},   {FAMILY_ASCII, 0x20, 0x21},
+      {FAMILY_ASCII, 0x23, 0x40}, {FAMILY_ASCII, 0x5B, 0x5B}, {FAMILY_ASCII, 0x5D, 0x60},
+      {FAMILY_ASCII, 0x7B, 0x7E}, {FAMILY_PLAIN, 0x7F, 0x7F}, {FAMILY_ANY, 0, 0xFF},
+  };
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+    for (int family = ranges[i].family; family < FAMILY_COUNT; family++) {
+      add_range(m->dfa, &m->bytes[family], ranges[i].low, ranges[i].high);
+    }
+  }
+  for (int f = 0; f < NUM_FORMS; f++) {
+    for (uint8_t at = 0; at < forms[f].length; at++) {
+      add_range(m->dfa, &m->spans[f][at], forms[f].low[at], forms[f].high[at]);
+    }
+  }
+}
+
+/* What a state that a character leads to still takes, plus that character; 0 = it may not be led
+ * to. In a counted automaton every character must count one, and the text must be able to go on:
+ * then masks know how many more fit. */
+static uint32_t through(const dfa_t *d, uint32_t to, int family) {
+  uint8_t needed = DFA_LIVE | DFA_COUNT;
+  if (to == DFA_DEAD || (d->rest && (d->flags[to] & needed) != needed)) return 0;
+  uint32_t steps = d->steps[(size_t)to * FAMILY_COUNT + (size_t)family];
+  return steps < STEPS_FOREVER ? steps + 1 : STEPS_FOREVER;
+}
+
+typedef struct targets {
+  uint32_t states[TARGETS_MAX];
+  uint32_t count;
+} targets_t;
+
+static bool add_target(targets_t *t, uint32_t state) {
+  for (uint32_t i = 0; i < t->count; i++) {
+    if (t->states[i] == state) return true;
+  }
+  if (t->count == TARGETS_MAX) return false;
+  t->states[t->count++] = state;
+  return true;
+}
+
+/* The same for all characters of one form. Too many targets: none. */
+static uint32_t steps_of_form(const marker_t *m, uint32_t state, int form) {
+  const dfa_t *d = m->dfa;
+  targets_t now = {{state}, 1};
+  uint32_t least = STEPS_FOREVER;
+  for (uint8_t at = 0; at < forms[form].length; at++) {
+    const classes_t *span = &m->spans[form][at];
+    targets_t then = {.count = 0};
+    for (uint32_t i = 0; i < now.count * span->count; i++) {
+      uint32_t from = now.states[i / span->count];
+      uint32_t to = d->next[(size_t)from * d->num_classes + span->items[i % span->count]];
+      if (at + 1 < forms[form].length) {
+        if (to == DFA_DEAD || !add_target(&then, to)) return 0;
+      } else {
+        uint32_t steps = through(d, to, FAMILY_PLAIN);
+        if (steps < least) least = steps;
+      }
+    }
+    now = then;
+  }
+  return least;
+}
+
+static uint32_t steps_of(const marker_t *m, uint32_t state, int family) {
+  const dfa_t *d = m->dfa;
+  const classes_t *bytes = &m->bytes[family];
+  uint32_t least = STEPS_FOREVER;
+  for (uint32_t i = 0; i < bytes->count && least > 0; i++) {
+    uint32_t to = d->next[(size_t)state * d->num_classes + bytes->items[i]];
+    uint32_t steps = through(d, to, family);
+    if (steps < least) least = steps;
+  }
+  for (int f = 0; f < NUM_FORMS && family == FAMILY_PLAIN && least > 0; f++) {
+    uint32_t steps = steps_of_form(m, state, f);
+    if (steps < least) least = steps;
+  }
+  return least;
+}
+
+/* Starts from what the family within this one has. */
+static void mark_family(marker_t *m, int family) {
+  dfa_t *d = m->dfa;
+  for (bool changed = true; changed;) {
+    changed = false;
+    compile_spend(m->c, d->num_states);
+    /* Backwards: most states die because of a later one. */
+    for (uint32_t i = d->num_states - 1; i >= 1; i--) {
+      uint8_t *steps = &d->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
+      if (*steps == 0) continue;
+      uint32_t least = steps_of(m, i, family);
+      if (least >= *steps) continue;
+      *steps = (uint8_t)least;
+      changed = true;
+    }
+  }
+}
+
+void dfa_mark(compile_t *c, dfa_t *d) {
+  if (dfa_is_empty(d)) return;
+  for (uint32_t i = 1; i < d->num_states; i++) {
+    for (uint32_t k = 0; k < d->num_classes; k++) {
+      if (d->next[(size_t)i * d->num_classes + k] != DFA_DEAD) d->flags[i] |= DFA_LIVE;
+    }
+  }
+  marker_t *m = compile_scratch(c, 1, sizeof *m);
+  m->c = c;
+  m->dfa = d;
+  d->steps = compile_keep(c, d->num_states, FAMILY_COUNT);
+  find_classes(m);
+  for (uint32_t i = 1; i < d->num_states; i++) d->steps[(size_t)i * FAMILY_COUNT] = STEPS_FOREVER;
+  for (int family = 0; family < FAMILY_COUNT; family++) {
+    mark_family(m, family);
+    for (uint32_t i = 1; i < d->num_states && family + 1 < FAMILY_COUNT; i++) {
+      uint8_t *steps = &d->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
+      steps[1] = steps[0];
+    }
+  }
+}

@@ -1,0 +1,161 @@
+/* lexeme_content.c: strings whose text follows a pattern, a format, a list or a length; as JSON and
+ * as they stand between tags.
+ *
+ * Part of a compilation, on its thread. A length is a counter beside the automaton.
+ */
+#include "engine/base/json_schema.h"
+#include "engine/grammar/automaton/dfa.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How far into a character: 0 = between two, 1..3 = continuation bytes to come; of a canonical
+ * string: 4 = after a backslash, 5..8 = hexadecimal digits to come. */
+static uint8_t inside_next(uint8_t inside, uint8_t byte, bool json) {
+  if (inside >= 5) return inside == 5 ? 0 : inside - 1;
+  if (inside == 4) return byte == 'u' ? 8 : 0;
+  if (inside >= 1) return inside - 1;
+  return json && byte == '\\' ? 4 : byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC0 ? 1 : 0;
+}
+
+/* At least `min` characters: state = automaton's, how far inside, characters so far. */
+typedef struct least {
+  const dfa_t *dfa;
+  uint32_t min;
+  bool json;
+} least_t;
+
+static uint64_t least_step(const void *context, uint64_t state, uint8_t byte) {
+  const least_t *l = context;
+  uint32_t to = dfa_next(l->dfa, (uint32_t)state, byte);
+  uint8_t inside = inside_next((uint8_t)(state >> 32 & 0xFF), byte, l->json);
+  uint64_t count = state >> 40;
+  if (to == DFA_DEAD) return 0;
+  if (inside == 0 && count < l->min) count++;
+  return count << 40 | (uint64_t)inside << 32 | to;
+}
+
+static bool least_accepts(const void *context, uint64_t state) {
+  const least_t *l = context;
+  return state >> 40 >= l->min && (l->dfa->flags[(uint32_t)state] & DFA_ACCEPT);
+}
+
+static dfa_t *at_least(compile_t *c, const dfa_t *content, uint32_t min, bool json) {
+  least_t l = {content, min, json};
+  uint8_t class_of[256], kinds[256];
+  for (int b = 0; b < 256; b++) {
+    kinds[b] = b >= 0xC0   ? (uint8_t)(inside_next(0, (uint8_t)b, json) + 2)
+               : b == '\\' ? 1
+                           : b == 'u';
+    if (b == 'u') kinds[b] = 6;
+  }
+  dfa_join_classes(content->class_of, kinds, class_of);
+  automaton_t a = {&l, DFA_START, least_step, least_accepts, class_of};
+  return dfa_explore(c, &a);
+}
+
+/* Marks the states between two characters, by walking the automaton with the tracker beside it from
+ * `first`, where the characters begin. Those of JSON end at a quote. */
+static void mark_boundaries(compile_t *c, dfa_t *d, uint32_t first, bool json) {
+  uint16_t *seen = compile_scratch(c, d->num_states, sizeof *seen); /* bit = inside */
+  list_t queue = {0};
+  seen[first] = 1;
+  *(uint64_t *)list_add(c, &queue, sizeof(uint64_t)) = first;
+  for (uint32_t at = 0; at < queue.count; at++) {
+    uint64_t entry = ((const uint64_t *)queue.items)[at];
+    uint8_t inside = (uint8_t)(entry >> 32);
+    compile_spend(c, 16);
+    for (int b = 0; b < 256; b++) {
+      uint32_t to = dfa_next(d, (uint32_t)entry, (uint8_t)b);
+      uint8_t then = inside_next(inside, (uint8_t)b, json);
+      if (to == DFA_DEAD || (json && b == '"' && inside == 0)) continue;
+      if (then == 0) d->flags[to] |= DFA_COUNT;
+      if (seen[to] >> then & 1) continue;
+      seen[to] |= (uint16_t)(1u << then);
+      *(uint64_t *)list_add(c, &queue, sizeof(uint64_t)) = (uint64_t)then << 32 | to;
+    }
+  }
+}
+
+static void check_min(compile_t *c, uint32_t min) {
+  if (min <= c->limits->regex_nodes_max) return;
+  compile_fail(c, ERR_BAD_REQUEST, "minLength beside a pattern or format is at most %u.",
+               c->limits->regex_nodes_max);
+}
+
+uint32_t lexeme_content(compile_t *c, const dfa_t *raw, uint32_t min, uint32_t max) {
+  const dfa_t *content = dfa_restrict(c, raw);
+  if (min > max) return NONE;
+  check_min(c, min);
+  if (min > 0 && !dfa_is_empty(content)) content = at_least(c, content, min, true);
+  if (dfa_is_empty(content)) return NONE;
+  dfa_t *d = dfa_restrict(c, dfa_quote(c, content));
+  if (max == NONE || dfa_is_empty(d)) return lexeme_add(c, d);
+  d = dfa_split_first(c, d);
+  mark_boundaries(c, d, dfa_next(d, DFA_START, '"'), true);
+  dfa_count(c, d, 0, max);
+  return d->rest[DFA_START] > max ? NONE : lexeme_add(c, d);
+}
+
+/* -- text between tags ------------------------------------------------------------------------- */
+
+#define BLANKS "[ \\t\\n\\r]*"
+#define NUMBER "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+
+/* What a reader of tags takes for the end of a value (server/parser/tag_call.c), and for a value of
+ * another type where that is possible. A value begins behind a line break. */
+static const char *const tag_ends[] = {"[^]*</parameter>[^]*",
+                                       "(?:[^]*\\n)?<(?:parameter=|/function>)[^]*"};
+static const struct {
+  uint32_t types;
+  const char *pattern;
+} readings[] = {
+    {TYPE_NULL, BLANKS "(?:[nN][uU][lL][lL]|[nN][oO][nN][eE])" BLANKS},
+    {TYPE_BOOLEAN, BLANKS "(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE])" BLANKS},
+    {TYPE_NUMBER, BLANKS NUMBER BLANKS},
+    {TYPE_ARRAY, BLANKS "\\[[^]*"},
+    {TYPE_OBJECT, BLANKS "\\{[^]*"},
+};
+
+static const dfa_t *tagged_text(compile_t *c, uint32_t types) {
+  if (c->tagged[types]) return c->tagged[types];
+  const dfa_t *text = lexeme_dfa(c, "[^]*");
+  for (size_t i = 0; i < sizeof tag_ends / sizeof *tag_ends; i++) {
+    text = dfa_product(c, text, lexeme_dfa(c, tag_ends[i]), true);
+  }
+  for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
+    if (!(types & readings[i].types)) continue;
+    text = dfa_product(c, text, lexeme_dfa(c, readings[i].pattern), true);
+  }
+  return c->tagged[types] = text;
+}
+
+/* Text without further rules can always go on, so that its length is counted exactly. */
+static uint32_t count_tagged(compile_t *c, uint32_t types, uint32_t min, uint32_t max) {
+  char name[32];
+  size_t length = (size_t)snprintf(name, sizeof name, "tagged %u", types) + 1;
+  const uint32_t *old = lexeme_kept(c, name, min, max);
+  if (old) return *old;
+  char *key = compile_scratch(c, length, 1);
+  memcpy(key, name, length);
+  dfa_t *d = dfa_restrict(c, tagged_text(c, types));
+  if (min > 0 || max != NONE) {
+    if (dfa_is_empty(d)) return NONE;
+    mark_boundaries(c, d, DFA_START, false);
+    dfa_count(c, d, min, max);
+  }
+  return lexeme_keep(c, key, min, max, lexeme_add(c, d));
+}
+
+uint32_t lexeme_tagged(compile_t *c, const dfa_t *content, uint32_t types, uint32_t min,
+                       uint32_t max) {
+  if (min > max) return NONE;
+  if (!content) return count_tagged(c, types, min, max);
+  check_min(c, min);
+  dfa_t *d = dfa_restrict(c, dfa_product(c, tagged_text(c, types), content, false));
+  if (min > 0 && !dfa_is_empty(d)) d = at_least(c, d, min, false);
+  if (max == NONE || dfa_is_empty(d)) return lexeme_add(c, d);
+  mark_boundaries(c, d, DFA_START, false);
+  dfa_count(c, d, 0, max);
+  return d->rest[DFA_START] > max ? NONE : lexeme_add(c, d);
+}

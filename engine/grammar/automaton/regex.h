@@ -1,0 +1,62 @@
+/* regex.h: ECMA-262 patterns -> syntax trees -> byte automata.
+ *
+ * The tree serves user grammars too, where a leaf may name a rule. Part of a compilation
+ * (compile.h): gives up through compile_fail.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_REGEX_H
+#define INFERD_ENGINE_GRAMMAR_REGEX_H
+
+#include "engine/grammar/automaton/dfa.h"
+
+typedef struct range {
+  uint32_t low, high; /* code points, both included */
+} range_t;
+
+/* Sorted, disjoint, not adjacent. */
+typedef struct charset {
+  range_t *ranges;
+  uint32_t count;
+} charset_t;
+
+typedef enum regex_kind {
+  REGEX_EMPTY,
+  REGEX_SET,    /* one character of `set` */
+  REGEX_CAT,    /* children in order */
+  REGEX_ALT,    /* one of the children */
+  REGEX_REPEAT, /* the child, min to max times (NONE = no bound) */
+  REGEX_BEGIN,  /* ^ */
+  REGEX_FINISH, /* $ */
+  REGEX_RULE    /* user grammars: rule number `min` */
+} regex_kind_t;
+
+typedef struct regex {
+  regex_kind_t kind;
+  bool is_regular; /* no REGEX_RULE inside */
+  charset_t set;
+  uint32_t min, max;
+  struct regex *first, *last, *sibling; /* children */
+} regex_t;
+
+typedef struct regex_options {
+  bool json;        /* the text is the inside of a JSON string, canonically escaped */
+  bool search;      /* a match anywhere is enough */
+  const char *what; /* names the pattern in errors: "regex", "pattern" and where it stands */
+} regex_options_t;
+
+/* Makes the set sorted and disjoint. */
+void charset_normalize(charset_t *set);
+/* Everything up to U+10FFFF that is not in it, without surrogates. */
+charset_t charset_invert(compile_t *c, const charset_t *set);
+
+regex_t *regex_node(compile_t *c, regex_kind_t kind);
+void regex_append(regex_t *parent, regex_t *child);
+/* One well-formed UTF-8 character of `span` bytes. */
+regex_t *regex_character(compile_t *c, const char *text, int span);
+regex_t *regex_parse(compile_t *c, const char *text, size_t length, const regex_options_t *options);
+
+/* regex_nfa.c: a tree without rules -> automaton. */
+dfa_t *regex_build(compile_t *c, const regex_t *tree, const regex_options_t *options);
+/* Both steps. */
+dfa_t *regex_dfa(compile_t *c, const char *text, size_t length, const regex_options_t *options);
+
+#endif

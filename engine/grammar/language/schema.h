@@ -1,0 +1,139 @@
+/* schema.h: what the files of the schema compiler share.
+ *
+ * A rule stands for the conjunction of several subschemas: references, allOf and siblings are
+ * joined, anyOf and oneOf are multiplied out, and the set of subschemas is the name of the rule, so
+ * that recursion finds its way back. Part of a compilation (compile.h), on its thread.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_SCHEMA_H
+#define INFERD_ENGINE_GRAMMAR_SCHEMA_H
+
+#include "engine/base/json_schema.h"
+#include "engine/grammar/automaton/dfa.h"
+#include "engine/grammar/automaton/number.h"
+#include "engine/grammar/language/keywords.h"
+
+typedef enum keyword {
+#define X(name, text) KEYWORD_##name,
+  KEYWORDS(X)
+#undef X
+      KEYWORD_COUNT
+} keyword_t;
+
+/* `done`: keywords of a part that the other parts of its rule already hold. */
+enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4 };
+
+/* One subschema of a conjunction. */
+typedef struct part {
+  const json_t *schema; /* object, true or false */
+  const char *pointer;  /* JSON pointer, for messages */
+  uint32_t done;
+  const struct part *from; /* whose keyword brought it in; NULL = the place itself */
+} part_t;
+
+/* A part that is an object, its keywords looked up. */
+typedef struct keywords {
+  const part_t *part;
+  const json_t *values[KEYWORD_COUNT]; /* NULL = absent */
+} keywords_t;
+
+typedef struct parts {
+  part_t *items;
+  uint32_t count;
+} parts_t;
+
+typedef struct conjunction {
+  keywords_t *items; /* of the parts that are objects */
+  uint32_t count;
+  bool never; /* `false` is among them */
+} conjunction_t;
+
+typedef struct pattern_dfa {
+  const char *text;
+  uint32_t length;
+  bool json; /* over the inside of JSON strings, else over the text itself */
+  const dfa_t *dfa;
+} pattern_dfa_t;
+
+typedef struct schema {
+  compile_t *c;
+  const json_t *root;
+  bool old_arrays;    /* dialects up to 2019-09: items may be an array */
+  bool old_exclusive; /* draft 4: exclusiveMinimum is a boolean */
+  list_t rules;       /* rule_t, see schema.c */
+  uint32_t *table, table_size;
+  list_t patterns; /* pattern_dfa_t */
+  json_t *tagged;  /* [TYPE_ALL + 1, 2] see schema_tagged; NULL = none is made yet */
+} schema_t;
+
+_Noreturn void schema_fail(const schema_t *s, int code, const char *pointer, const char *format,
+                           ...) __attribute__((format(printf, 4, 5)));
+const char *schema_pointer(const schema_t *s, const char *base, const char *keyword, size_t length);
+const char *schema_pointer_index(const schema_t *s, const char *base, const char *keyword,
+                                 uint32_t index);
+
+/* schema_keywords.c: looks up and checks every keyword of a part. */
+keywords_t schema_keywords(const schema_t *s, const part_t *part);
+void schema_dialect(schema_t *s);
+uint32_t schema_types(const schema_t *s, const keywords_t *k); /* of `type`; all when absent */
+uint32_t schema_type_of(const json_t *value);                  /* of an instance */
+bool schema_equal(const json_t *a, const json_t *b);           /* as JSON values */
+/* A non-negative integer keyword; `fallback` when absent. A maximum above 60000 becomes 60000, a
+ * minimum above is refused. */
+uint32_t schema_count(const schema_t *s, const keywords_t *k, keyword_t keyword, uint32_t fallback);
+const part_t *schema_resolve(const schema_t *s, const keywords_t *k); /* of $ref */
+
+/* schema.c: the node that starts a value for all of the parts, and ends in RETURN. */
+uint32_t schema_rule(schema_t *s, const part_t *parts, uint32_t count);
+/* Joins references and allOf; looks up keywords. */
+conjunction_t schema_join(const schema_t *s, const part_t *parts, uint32_t count, list_t *joined);
+#define schema_part(schema, pointer) ((part_t){(schema), (pointer), 0, NULL})
+
+/* schema_values.c: true when no value can satisfy both; proven, not guessed. */
+bool schema_disjoint(schema_t *s, const part_t *a, uint32_t num_a, const part_t *b, uint32_t num_b,
+                     int depth);
+
+/* The types; each gives the node that starts such a value, then RETURN. */
+uint32_t schema_string(schema_t *s, const conjunction_t *k);
+uint32_t schema_number(schema_t *s, const conjunction_t *k, bool integer);
+uint32_t schema_array(schema_t *s, const conjunction_t *k);
+uint32_t schema_object(schema_t *s, const conjunction_t *k);
+uint32_t schema_values(schema_t *s, const conjunction_t *k, uint32_t types); /* enum and const */
+const json_t *schema_first_values(const conjunction_t *k); /* enum array or const value, or NULL */
+
+/* schema_string.c */
+const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t *min,
+                                   uint32_t *max); /* NULL = any content */
+/* `text` must stay alive; json: over the inside of JSON strings. */
+const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool json,
+                            const char *pointer);
+dfa_t *schema_number_dfa(schema_t *s, const conjunction_t *k, bool integer);
+dfa_t *format_dfa(schema_t *s, const json_t *format, const char *pointer); /* format.c */
+
+/* schema_object.c: the parts that apply to the property `name` in the conjunction. */
+list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *name, size_t length);
+/* To a name that is not listed and matches no pattern. */
+list_t schema_extra_parts(schema_t *s, const conjunction_t *k);
+typedef struct member_name {
+  const char *text;
+  uint32_t length;
+  bool required;
+} member_name_t;
+/* The listed names, then those that are only required: member_name_t. */
+list_t schema_member_names(const schema_t *s, const conjunction_t *k);
+/* Sets min and max of an object with so many names. */
+void schema_member_bounds(const schema_t *s, const conjunction_t *k, uint32_t num_names,
+                          object_draft_t *draft);
+
+/* schema_parameters.c: a part that makes strings stand between tags, where a value may have
+ * `types`, and the types of a conjunction that has it; 0 = its strings are JSON. */
+part_t schema_tagged(schema_t *s, uint32_t types);
+uint32_t schema_tagged_types(const schema_t *s, const conjunction_t *k);
+/* What every compilation of a schema begins with: size, dialect, strictness. */
+void schema_begin(schema_t *s, bool strict);
+/* Works the rules off that were asked for. */
+void schema_finish(schema_t *s);
+
+/* schema_strict.c: OpenAI's rules for strict schemas. */
+void schema_check_strict(const schema_t *s);
+
+#endif

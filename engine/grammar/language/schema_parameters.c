@@ -1,0 +1,145 @@
+/* schema_parameters.c: an object whose members stand in tags, as some models write a call:
+ *
+ *   <parameter=NAME>\nVALUE\n</parameter>\n  for each member,  </function>  behind the last
+ *
+ * Part of a compilation, on its thread. A string is written as it is, anything else as JSON. Who
+ * reads the text (server/parser/tag_call.c) knows the types that a member may have and nothing else
+ * (json_schema.h): a string that would be read as a value of another of these types is not written.
+ * Narrower than the schema: names that are not listed are of letters, digits and `_ . -`.
+ */
+#include "engine/grammar/language/schema.h"
+
+#include <string.h>
+
+#define OPEN "<parameter="
+
+/* A JSON schema {"type": "string"}, which tells rules of text between tags from rules of JSON. */
+part_t schema_tagged(schema_t *s, uint32_t types) {
+  if (!s->tagged) s->tagged = compile_scratch(s->c, (TYPE_ALL + 1) * 2, sizeof *s->tagged);
+  json_t *schema = s->tagged + (size_t)types * 2;
+  schema[0] = (json_t){.type = JSON_OBJECT, .count = 1};
+  schema[1] =
+      (json_t){.type = JSON_STRING, .key = "type", .key_length = 4, .text = "string", .length = 6};
+  return schema_part(schema, "");
+}
+
+uint32_t schema_tagged_types(const schema_t *s, const conjunction_t *k) {
+  for (uint32_t i = 0; s->tagged && i < k->count; i++) {
+    for (uint32_t types = 1; types <= TYPE_ALL; types++) {
+      if (k->items[i].part->schema == s->tagged + (size_t)types * 2) return types;
+    }
+  }
+  return 0;
+}
+
+/* Everything but strings. */
+static part_t no_string(void) {
+  static const json_t schema[] = {{.type = JSON_OBJECT, .count = 1},
+                                  {.type = JSON_ARRAY, .key = "type", .key_length = 4, .count = 5},
+                                  {.type = JSON_STRING, .text = "null", .length = 4, .next = 1},
+                                  {.type = JSON_STRING, .text = "boolean", .length = 7, .next = 1},
+                                  {.type = JSON_STRING, .text = "number", .length = 6, .next = 1},
+                                  {.type = JSON_STRING, .text = "array", .length = 5, .next = 1},
+                                  {.type = JSON_STRING, .text = "object", .length = 6}};
+  return schema_part(schema, "");
+}
+
+/* Line break, value and closing tag, then RETURN. */
+static uint32_t entry_of(schema_t *s, list_t *parts, uint32_t types) {
+  uint32_t close = build_lex(s->c, lexeme_pattern(s->c, "\\n</parameter>\\n"), NODE_ID_RETURN);
+  uint32_t branches[2], count = 0;
+  part_t *last = list_add(s->c, parts, sizeof *last);
+  if (types & TYPE_STRING) {
+    *last = schema_tagged(s, types);
+    uint32_t text = schema_rule(s, parts->items, parts->count);
+    branches[count++] = build_node(s->c, NODE_CALL, text, close);
+  }
+  if (types != TYPE_STRING) {
+    *last = no_string();
+    uint32_t value = schema_rule(s, parts->items, parts->count);
+    branches[count++] = build_node(s->c, NODE_CALL, value, close);
+  }
+  return build_lex(s->c, lexeme_pattern(s->c, "\\n"), build_alt(s->c, branches, count));
+}
+
+/* False: no token can write it. Names that a reader would cut are refused. */
+static bool can_be_written(const schema_t *s, const member_name_t *name) {
+  for (uint32_t i = 0; i < name->length; i++) {
+    uint8_t byte = (uint8_t)name->text[i];
+    if (byte == '>' || byte == '\n') {
+      schema_fail(s, ERR_UNSUPPORTED_PARAMETER, "/properties",
+                  "a name with '>' or a line break cannot be written in a tag.");
+    }
+    if (!s->c->vocabulary->has_byte[byte]) return false;
+  }
+  return true;
+}
+
+static void draft_members(schema_t *s, const conjunction_t *k, const list_t *names,
+                          object_draft_t *draft) {
+  const member_name_t *list = names->items;
+  draft->members = compile_scratch(s->c, names->count, sizeof *draft->members);
+  draft->num_members = names->count;
+  for (uint32_t i = 0; i < names->count; i++) {
+    uint32_t length = (uint32_t)sizeof OPEN - 1 + list[i].length + 1;
+    char *tag = compile_scratch(s->c, length, 1);
+    memcpy(tag, OPEN, sizeof OPEN - 1);
+    memcpy(tag + sizeof OPEN - 1, list[i].text, list[i].length);
+    tag[length - 1] = '>';
+    uint32_t entry = NONE;
+    if (can_be_written(s, &list[i])) {
+      list_t parts = schema_property_parts(s, k, list[i].text, list[i].length);
+      entry = entry_of(s, &parts, json_schema_member_types(s->root, list[i].text, list[i].length));
+    }
+    draft->members[i] = (member_draft_t){tag, length, entry, list[i].required};
+  }
+}
+
+static void refuse_keywords(const schema_t *s, const conjunction_t *k) {
+  static const struct {
+    keyword_t keyword;
+    const char *name;
+  } refused[] = {{KEYWORD_ANY_OF, "anyOf"},
+                 {KEYWORD_ONE_OF, "oneOf"},
+                 {KEYWORD_ENUM, "enum"},
+                 {KEYWORD_CONST, "const"},
+                 {KEYWORD_PATTERN_PROPERTIES, "patternProperties"}};
+  for (uint32_t i = 0; i < k->count; i++) {
+    for (size_t w = 0; w < sizeof refused / sizeof *refused; w++) {
+      if (!k->items[i].values[refused[w].keyword]) continue;
+      schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[i].part->pointer,
+                  "'%s' is not supported for an object that is written in tags.", refused[w].name);
+    }
+  }
+}
+
+static uint32_t extra_member(schema_t *s, const conjunction_t *k, uint32_t object) {
+  static const char unlisted[1024] = "";
+  list_t parts = schema_extra_parts(s, k);
+  /* A name that is listed must be able to go on: no bound, and one byte that ends it. */
+  uint32_t key = lexeme_pattern(s->c, OPEN "[A-Za-z0-9_.-]+>");
+  uint32_t types = json_schema_member_types(s->root, unlisted, sizeof unlisted);
+  return build_extra(s->c, object, key, entry_of(s, &parts, types));
+}
+
+uint32_t schema_parameters(compile_t *c, const grammar_source_t *source, uint32_t next) {
+  static const json_t any = {.type = JSON_TRUE};
+  schema_t s = {.c = c, .root = source->schema ? source->schema : &any};
+  schema_begin(&s, source->strict);
+  part_t root = schema_part(s.root, "");
+  list_t joined = {0};
+  conjunction_t k = schema_join(&s, &root, 1, &joined);
+  uint32_t types = TYPE_ALL;
+  for (uint32_t i = 0; i < k.count; i++) types &= schema_types(&s, &k.items[i]);
+  if (k.never || !(types & TYPE_OBJECT)) return NODE_ID_FAIL;
+  refuse_keywords(&s, &k);
+  object_draft_t *draft = compile_scratch(c, 1, sizeof *draft);
+  uint32_t close = build_lex(c, lexeme_pattern(c, "</function>"), next);
+  uint32_t object = build_members(c, draft, close);
+  list_t names = schema_member_names(&s, &k);
+  schema_member_bounds(&s, &k, names.count, draft);
+  draft_members(&s, &k, &names, draft);
+  draft->extra = extra_member(&s, &k, build_at(c, object)->a);
+  schema_finish(&s);
+  return object;
+}

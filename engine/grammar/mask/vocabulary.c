@@ -1,0 +1,161 @@
+/* vocabulary.c: the bytes of a tokenizer's tokens, in order, once at load.
+ *
+ * Runs on the thread that loads a model; afterwards read-only. Sorting the tokens by their bytes
+ * makes the preorder of the tries, which vocabulary_tries.c writes.
+ */
+#include "engine/grammar/mask/vocabulary_tries.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Copies the bytes of every token that may be generated. */
+static bool copy_bytes(grammar_vocabulary_t *v, grammar_token_bytes_t *token_bytes,
+                       const void *context) {
+  size_t total = 0, length;
+  for (int32_t id = 0; id < v->num_tokens; id++) {
+    token_bytes(context, id, &length);
+    if (length <= TOKEN_BYTES_MAX) total += length;
+  }
+  if (total > UINT32_MAX) return false;
+  v->bytes = malloc(total + 1);
+  v->offset = calloc((size_t)v->num_tokens + 1, sizeof *v->offset);
+  v->same = calloc((size_t)v->num_tokens + 1, sizeof *v->same);
+  if (!v->bytes || !v->offset || !v->same) return false;
+  uint32_t at = 0;
+  for (int32_t id = 0; id < v->num_tokens; id++) {
+    const char *bytes = token_bytes(context, id, &length);
+    v->offset[id] = at;
+    v->same[id] = -1;
+    if (length > 0 && length <= TOKEN_BYTES_MAX) {
+      memcpy(v->bytes + at, bytes, length);
+      at += (uint32_t)length;
+      if (length == 1) v->has_byte[(uint8_t)bytes[0]] = 1;
+    }
+  }
+  v->offset[v->num_tokens] = at;
+  return true;
+}
+
+/* -- sorting ---------------------------------------------------------------------------------- */
+
+/* The first eight bytes, big-endian: most tokens differ there. */
+static uint64_t key_of(const char *bytes, uint32_t length) {
+  uint64_t key = 0;
+  for (uint32_t i = 0; i < 8; i++) key = key << 8 | (i < length ? (uint8_t)bytes[i] : 0);
+  return key;
+}
+
+static int compare_tokens(const void *left, const void *right) {
+  const sorted_token_t *a = left, *b = right;
+  uint32_t length = a->length < b->length ? a->length : b->length;
+  int order = memcmp(a->bytes, b->bytes, length);
+  if (order != 0) return order;
+  if (a->length != b->length) return a->length < b->length ? -1 : 1;
+  return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Stable counting sorts by 11 bits at a time, then the runs of equal keys by all of their bytes. */
+static void sort_by_bytes(sorted_token_t *tokens, sorted_token_t *other, uint32_t count) {
+  enum { DIGIT = 11, DIGITS = 6 };
+  for (int pass = 0; pass < DIGITS; pass++) {
+    uint32_t starts[(1 << DIGIT) + 1] = {0}, shift = (uint32_t)(pass * DIGIT);
+    for (uint32_t i = 0; i < count; i++) {
+      starts[(tokens[i].key >> shift & ((1 << DIGIT) - 1)) + 1]++;
+    }
+    for (uint32_t d = 1; d < 1 << DIGIT; d++) starts[d] += starts[d - 1];
+    for (uint32_t i = 0; i < count; i++) {
+      other[starts[tokens[i].key >> shift & ((1 << DIGIT) - 1)]++] = tokens[i];
+    }
+    sorted_token_t *swap = tokens;
+    tokens = other;
+    other = swap;
+  }
+  for (uint32_t first = 0, i = 1; i <= count; i++) {
+    if (i < count && tokens[i].key == tokens[first].key) continue;
+    if (i - first > 1) qsort(tokens + first, i - first, sizeof *tokens, compare_tokens);
+    first = i;
+  }
+}
+
+/* Leaves one of several tokens with the same bytes; the others follow it in `same`. */
+static uint32_t join_same(grammar_vocabulary_t *v, sorted_token_t *tokens, uint32_t count) {
+  uint32_t kept = 0;
+  int32_t tail = -1;
+  for (uint32_t i = 0; i < count; i++) {
+    const sorted_token_t *last = kept > 0 ? &tokens[kept - 1] : NULL;
+    if (last && last->length == tokens[i].length &&
+        memcmp(last->bytes, tokens[i].bytes, last->length) == 0) {
+      v->same[tail] = tokens[i].id;
+    } else {
+      tokens[kept++] = tokens[i];
+    }
+    tail = tokens[i].id;
+  }
+  return kept;
+}
+
+static sorted_token_t *sort_tokens(grammar_vocabulary_t *v, uint32_t *count) {
+  uint32_t num_tokens = 0;
+  sorted_token_t *tokens = calloc((size_t)v->num_tokens + 1, sizeof *tokens);
+  sorted_token_t *other = calloc((size_t)v->num_tokens + 1, sizeof *other);
+  for (int32_t id = 0; tokens && other && id < v->num_tokens; id++) {
+    uint32_t length;
+    const char *bytes = vocabulary_token(v, id, &length);
+    if (length == 0) continue;
+    tokens[num_tokens++] = (sorted_token_t){key_of(bytes, length), bytes, length, id};
+  }
+  if (tokens && other) {
+    sort_by_bytes(tokens, other, num_tokens);
+    *count = join_same(v, tokens, num_tokens);
+  }
+  if (!other) free(tokens), tokens = NULL;
+  free(other);
+  return tokens;
+}
+
+/* -- the whole -------------------------------------------------------------------------------- */
+
+int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, int32_t num_tokens,
+                           int32_t row_width, grammar_vocabulary_t **out, error_t *error) {
+  grammar_vocabulary_t *v = calloc(1, sizeof *v);
+  sorted_token_t *tokens = NULL;
+  uint32_t count = 0;
+  bool ok = v != NULL;
+  if (ok) {
+    v->row_width = row_width;
+    v->num_tokens = num_tokens < row_width ? num_tokens : row_width;
+    v->row_words = (row_width + 31) / 32;
+    ok = copy_bytes(v, bytes, context) && (tokens = sort_tokens(v, &count)) != NULL &&
+         vocabulary_build_tries(v, tokens, count) && vocabulary_build_rows(v);
+  }
+  free(tokens);
+  if (!ok) {
+    grammar_vocabulary_free(v);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the trie of %d tokens", num_tokens);
+  }
+  *out = v;
+  return 0;
+}
+
+void grammar_vocabulary_free(grammar_vocabulary_t *v) {
+  if (!v) return;
+  for (int group = 0; group < GROUP_COUNT; group++) free(v->groups[group].row);
+  free(v->plain.row);
+  free(v->all.row);
+  free(v->up_to);
+  free(v->large);
+  free(v->large_rows);
+  free(v->nodes);
+  free(v->ids);
+  free(v->first_id);
+  free(v->roots);
+  free(v->root_group);
+  free(v->bytes);
+  free(v->offset);
+  free(v->same);
+  free(v);
+}
+
+int32_t grammar_row_words(const grammar_vocabulary_t *v) {
+  return v->row_words;
+}

@@ -1,0 +1,21 @@
+/* vocabulary_tries.h: what vocabulary.c hands to vocabulary_tries.c while a vocabulary is made. */
+#ifndef INFERD_ENGINE_GRAMMAR_VOCABULARY_TRIES_H
+#define INFERD_ENGINE_GRAMMAR_VOCABULARY_TRIES_H
+
+#include "engine/grammar/mask/vocabulary.h"
+
+typedef struct sorted_token {
+  uint64_t key;
+  const char *bytes;
+  uint32_t length; /* 1..TOKEN_BYTES_MAX */
+  int32_t id;
+} sorted_token_t;
+
+/* Nodes, roots and ids, from tokens in the order of their bytes, no two alike. False = no memory.
+ */
+bool vocabulary_build_tries(grammar_vocabulary_t *vocabulary, const sorted_token_t *tokens,
+                            uint32_t count);
+/* The ready rows, from the ids. False = no memory. */
+bool vocabulary_build_rows(grammar_vocabulary_t *vocabulary);
+
+#endif

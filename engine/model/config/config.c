@@ -1,0 +1,469 @@
+/* config.c: a model directory's config.json becomes a blueprint, or is refused by name.
+ *
+ * Keys are looked up under all their published names, absent ones take the defaults of the
+ * family's configuration class, and whatever would change the computation in a way that this build
+ * does not know is an error: a model that is almost right still talks, and that is worse. Runs on
+ * any thread; reads no weights (but for the headers, when config.json does not say the dtype).
+ */
+#include "engine/model/config/config.h"
+
+#include "engine/model/model_file.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/tensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+  CONFIG_BYTES_MAX = 1 << 20,
+  HIDDEN_MAX = 65536,
+  HEADS_MAX = 1024,
+  HEAD_DIM_MAX = 512,
+  VOCAB_MAX = 1 << 22,
+  MLP_MAX = 1 << 20,
+  CONTEXT_MAX = 1 << 24
+};
+
+/* Families for which a key is none of a refusal. */
+enum {
+  FOR_NONE,
+  FOR_GEMMA,
+  FOR_ATTENTION_CAP,
+  FOR_GRANITE,
+  FOR_EXPERTS,
+  FOR_NO_ROPE,
+  FOR_TWO_ROPES,
+  FOR_NESTED
+};
+
+/* Keys that change the computation and are not supported. A neutral value is harmless: null, false,
+ * 0, an empty container, or `neutral`. */
+static const struct {
+  const char *key;
+  double neutral;
+  int families; /* that know the key */
+} refused_keys[] = {
+    {"is_encoder_decoder", 0, FOR_NONE},
+    {"use_bidirectional_attention", 0, FOR_NONE},
+    {"add_cross_attention", 0, FOR_NONE},
+    {"scale_attn_by_inverse_layer_idx", 0, FOR_NONE},
+    {"reorder_and_upcast_attn", 0, FOR_NONE},
+    {"attn_logit_softcapping", 0, FOR_ATTENTION_CAP},
+    {"final_logit_softcapping", 0, FOR_GEMMA},
+    {"query_pre_attn_scalar", 0, FOR_GEMMA},
+    {"llama_4_scaling", 0, FOR_NONE},
+    {"llama_4_scaling_beta", 0, FOR_NONE},
+    {"attention_chunk_size", 0, FOR_NONE},
+    {"no_rope_layers", 0, FOR_NO_ROPE},
+    {"rope_local_base_freq", 0, FOR_TWO_ROPES},
+    {"use_mrope", 0, FOR_NONE},
+    {"use_qk_norm", 0, FOR_NONE},
+    {"clip_qkv", 0, FOR_NONE},
+    {"alibi", 0, FOR_NONE},
+    {"num_experts", 0, FOR_EXPERTS},
+    {"num_local_experts", 0, FOR_EXPERTS},
+    {"n_routed_experts", 0, FOR_NONE},
+    {"num_shared_experts", 0, FOR_NONE},
+    {"n_shared_experts", 0, FOR_NONE},
+    {"embedding_multiplier", 1, FOR_GRANITE},
+    {"residual_multiplier", 1, FOR_GRANITE},
+    {"attention_multiplier", 0, FOR_GRANITE},
+    {"logits_scaling", 1, FOR_GRANITE},
+    {"logit_scale", 1, FOR_NONE},
+    {"swiglu_alpha", 1.702, FOR_NONE},
+    {"swiglu_limit", 7, FOR_NONE},
+    {"text_config", 0, FOR_NESTED},
+    {"vision_config", 0, FOR_NESTED},
+};
+
+static bool family_knows(const family_t *f, int families) {
+  switch (families) {
+  case FOR_GEMMA: return f->gemma_keys;
+  case FOR_ATTENTION_CAP: return f->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
+  case FOR_GRANITE: return f->granite_keys;
+  case FOR_EXPERTS: return f->expert_keys != EXPERTS_NONE;
+  case FOR_NO_ROPE: return f->no_rope_keys;
+  case FOR_TWO_ROPES: return f->local_theta != 0;
+  case FOR_NESTED: return f->nested;
+  default: return false;
+  }
+}
+
+static void refuse_semantic_keys(config_reader_t *reader, const family_t *family) {
+  for (size_t i = 0; i < sizeof(refused_keys) / sizeof(refused_keys[0]); i++) {
+    const json_t *value = config_get(reader, refused_keys[i].key);
+    double number;
+    if (family_knows(family, refused_keys[i].families)) continue;
+    if (value == NULL || value->type == JSON_NULL || value->type == JSON_FALSE) continue;
+    if (json_double(value, &number) && (number == 0 || number == refused_keys[i].neutral)) continue;
+    if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
+    config_refuse(reader, refused_keys[i].key, value, "absent, null or false");
+  }
+  static const char *const must_be_true[] = {"is_causal", "scale_attn_weights"};
+  for (int i = 0; i < 2; i++) {
+    const json_t *value = config_get(reader, must_be_true[i]);
+    if (value != NULL && value->type != JSON_NULL && value->type != JSON_TRUE) {
+      config_refuse(reader, must_be_true[i], value, "true (a causal decoder with scaled scores)");
+    }
+  }
+}
+
+static bool is_absent(const json_t *value) {
+  return value == NULL || value->type == JSON_NULL || (value->type == JSON_OBJECT && !value->count);
+}
+
+/* What calibration of an fp8 KV cache leaves behind: the weights are as they were. */
+static bool is_of_cache_only(const json_t *q) {
+  const json_t *method = json_get(q, "quant_method"), *cache = json_get(q, "kv_cache_scheme");
+  if (method == NULL || cache == NULL || cache->type != JSON_OBJECT) return false;
+  if (!json_equals(method, "compressed-tensors") && !json_equals(method, "modelopt")) return false;
+  const json_t *type = json_get(cache, "type"), *bits = json_get(cache, "num_bits");
+  double number;
+  return is_absent(json_get(q, "config_groups")) && is_absent(json_get(q, "quant_algo")) &&
+         type != NULL && json_equals(type, "float") && bits != NULL && json_double(bits, &number) &&
+         number == 8;
+}
+
+/* MXFP4 of gpt-oss is read; every other quantization of weights is refused. */
+static void read_quantization(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const char *name;
+  const json_t *q = config_find(reader, KEYS("quantization_config", "compression_config"), &name);
+  if (q == NULL || q->type == JSON_NULL || reader->status != 0) return;
+  const json_t *method = json_get(q, "quant_method");
+  bool oss = family->expert_keys == EXPERTS_GPT_OSS;
+  if (oss && method != NULL && json_equals(method, "mxfp4")) {
+    bp->experts_mxfp4 = true;
+    return;
+  }
+  if (is_of_cache_only(q)) return;
+  char quoted[64] = "?";
+  if (method != NULL && method->type == JSON_STRING) {
+    error_quote(quoted, sizeof(quoted), method->text, method->length);
+  }
+  reader->status = error_set(reader->error, ERR_MODEL_MALFORMED, name,
+                             "%s: quantization \"%s\" is not supported; supported: float32, "
+                             "float16 and bfloat16 weights%s",
+                             reader->file, quoted, oss ? ", mxfp4" : "");
+}
+
+static const family_t *find_family(config_reader_t *reader) {
+  const json_t *list = json_get(reader->root, "architectures");
+  const json_t *name = list != NULL && list->type == JSON_ARRAY ? json_first(list) : NULL;
+  const json_t *type = json_get(reader->root, "model_type");
+  if (list != NULL && list->type != JSON_ARRAY && list->type != JSON_NULL) {
+    config_refuse(reader, "architectures", list, "a list of names");
+    return NULL;
+  }
+  const family_t *family = NULL;
+  if (name != NULL && name->type == JSON_STRING) {
+    family = family_by_architecture(name->text, name->length);
+  } else if (name == NULL && type != NULL && type->type == JSON_STRING) {
+    family = family_by_name(type->text, type->length);
+    name = type;
+  }
+  if (family != NULL) return family;
+  char quoted[96] = "", supported[640];
+  if (name != NULL && name->type == JSON_STRING) {
+    error_quote(quoted, sizeof(quoted), name->text, name->length);
+  }
+  reader->status =
+      error_set(reader->error, ERR_MODEL_MALFORMED, "architectures",
+                "%s: architecture \"%s\" is not supported%s; supported: %s", reader->file, quoted,
+                json_get(reader->root, "auto_map") != NULL ? " (remote code is never run)" : "",
+                family_list(supported, sizeof(supported)));
+  return NULL;
+}
+
+static void read_heads(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  int64_t heads =
+      config_int(reader, KEYS("num_attention_heads", "n_head"), f->num_heads, 1, HEADS_MAX);
+  int64_t kv_heads = heads, head_dim = 0;
+  if (f->grouped) {
+    int64_t absent = f->num_kv_heads != 0 ? f->num_kv_heads : heads;
+    kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads"), absent, heads, 1, HEADS_MAX);
+    head_dim = config_int_or_null(reader, KEYS("head_dim"), f->head_dim, 0, 1, HEAD_DIM_MAX);
+  }
+  if (heads % kv_heads != 0) {
+    config_refuse(reader, "num_key_value_heads", NULL,
+                  "is %lld, which does not divide num_attention_heads, %lld", (long long)kv_heads,
+                  (long long)heads);
+  }
+  if (head_dim == 0) {
+    if (bp->hidden_size % heads != 0) {
+      config_refuse(reader, "num_attention_heads", NULL,
+                    "is %lld, which does not divide hidden_size, %d", (long long)heads,
+                    bp->hidden_size);
+    }
+    head_dim = bp->hidden_size / heads;
+  }
+  if (head_dim < 2 || head_dim > HEAD_DIM_MAX || head_dim % 2 != 0) {
+    config_refuse(reader, "head_dim", NULL, "is %lld, supported: even, 2..%d", (long long)head_dim,
+                  HEAD_DIM_MAX);
+  }
+  bp->num_heads = (int32_t)heads;
+  bp->num_kv_heads = (int32_t)kv_heads;
+  bp->head_dim = (int32_t)head_dim;
+}
+
+static void read_sizes(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  bp->vocab_size = (int32_t)config_int(reader, KEYS("vocab_size"), f->vocab_size, 1, VOCAB_MAX);
+  bp->hidden_size = (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "d_model"),
+                                        f->hidden_size, 1, HIDDEN_MAX);
+  bp->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer"), f->num_layers,
+                                       1, MODEL_LAYERS_MAX);
+  int64_t mlp_default = f->intermediate_size != 0 ? f->intermediate_size : 4LL * bp->hidden_size;
+  bp->intermediate_size =
+      (int32_t)config_int_or_null(reader, KEYS("intermediate_size", "ffn_dim", "n_inner"),
+                                  mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
+  bp->embed_size = bp->hidden_size;
+  read_heads(reader, f, bp);
+}
+
+static void read_norms(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  bp->norm = f->norm;
+  bp->norm_eps = (float)f->norm_eps;
+  if (!f->opt_keys) {
+    const char *const *keys =
+        f->norm == NORM_RMS ? KEYS("rms_norm_eps") : KEYS("layer_norm_epsilon", "norm_epsilon");
+    bp->norm_eps = (float)config_double(reader, keys, f->norm_eps, 1e-30, 0.999, false);
+  }
+  bp->norm_affine = true;
+  bp->block = f->block;
+  bp->final_norm = true;
+  bp->qk_norm_whole = f->qk_norm_whole;
+  bp->norm_plus_one = f->gemma_keys;
+  bp->qk_norm = f->qk_norm;
+  if (f->qk_norm_key != NULL) bp->qk_norm = config_bool(reader, KEYS(f->qk_norm_key), false);
+  if (!f->opt_keys) return;
+  bool before = config_bool(reader, KEYS("do_layer_norm_before"), true);
+  bool removed = config_bool(reader, KEYS("_remove_final_layer_norm"), false);
+  bp->block = before ? BLOCK_PRE_NORM : BLOCK_POST_NORM;
+  bp->final_norm = before && !removed;
+  bp->norm_affine = config_bool(reader, KEYS("layer_norm_elementwise_affine"), true);
+  bp->embed_size = (int32_t)config_int_or_null(reader, KEYS("word_embed_proj_dim"), bp->hidden_size,
+                                               bp->hidden_size, 1, HIDDEN_MAX);
+}
+
+static void read_activation(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  static const struct {
+    const char *name;
+    activation_t kind;
+  } plain[] = {{"relu", ACTIVATION_RELU},
+               {"gelu", ACTIVATION_GELU},
+               {"gelu_new", ACTIVATION_GELU_TANH},
+               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}};
+  const char *name;
+  const json_t *value =
+      config_find(reader, KEYS("hidden_act", "hidden_activation", "activation_function"), &name);
+  bp->gated_mlp = f->gated_mlp;
+  if (f->gated_mlp) {
+    bp->activation = f->gemma_keys                       ? ACTIVATION_GELU_TANH_MUL
+                     : f->expert_keys == EXPERTS_GPT_OSS ? ACTIVATION_CLAMPED_SWIGLU
+                                                         : ACTIVATION_SILU_MUL;
+    if (value == NULL || json_equals(value, f->activation)) return;
+    config_refuse(reader, name, value, "\"%s\" for %s", f->activation, f->architecture);
+    return;
+  }
+  for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+    bool given = value != NULL ? json_equals(value, plain[i].name)
+                               : strcmp(f->activation, plain[i].name) == 0;
+    if (!given) continue;
+    bp->activation = plain[i].kind;
+    return;
+  }
+  config_refuse(reader, name, value, "relu, gelu, gelu_new, gelu_pytorch_tanh for %s",
+                f->architecture);
+}
+
+static void read_biases(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  bool attention = f->attention_bias_key != NULL &&
+                   config_bool(reader, KEYS(f->attention_bias_key), f->bias_default);
+  bool mlp = f->mlp_bias_key != NULL && config_bool(reader, KEYS(f->mlp_bias_key), f->bias_default);
+  bp->qkv_bias = f->qkv_bias || attention;
+  bp->o_bias = f->o_bias || attention;
+  if (f->qkv_bias_key != NULL)
+    bp->qkv_bias = config_bool(reader, KEYS(f->qkv_bias_key), f->qkv_bias);
+  if (f->o_bias_key != NULL) bp->o_bias = config_bool(reader, KEYS(f->o_bias_key), f->o_bias);
+  bp->mlp_bias = f->mlp_bias || mlp;
+}
+
+/* A number above 0, or 0 for null. */
+static double positive_or_null(config_reader_t *reader, const char *key, double absent) {
+  const json_t *value = config_get(reader, key);
+  if (value != NULL && value->type == JSON_NULL) return 0;
+  return config_double(reader, KEYS(key), absent, 0, 1e6, true);
+}
+
+/* Factors of the embeddings, the scores, the residual stream and the logits. */
+static void read_scales(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  bp->embed_scale = bp->residual_scale = bp->head_scale = 1.0;
+  bp->sinks = f->sinks;
+  if (f->gemma_keys) {
+    double scalar = config_double(reader, KEYS("query_pre_attn_scalar"), 256, 0, 1e6, true);
+    bp->embed_scale = sqrt((double)bp->hidden_size);
+    bp->embed_rounds = true;
+    bp->attn_scale = 1.0 / sqrt(scalar);
+    if (f->attn_softcap != 0)
+      bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", f->attn_softcap);
+    bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", f->final_softcap);
+  }
+  if (f->granite_keys) {
+    bp->embed_scale = config_double(reader, KEYS("embedding_multiplier"), 1, 0, 1e6, true);
+    bp->residual_scale = config_double(reader, KEYS("residual_multiplier"), 1, 1e-3, 1e3, false);
+    bp->attn_scale = config_double(reader, KEYS("attention_multiplier"), 1, 0, 1e6, true);
+    bp->head_scale = 1.0 / config_double(reader, KEYS("logits_scaling"), 1, 1e-6, 1e6, false);
+  }
+}
+
+static void read_positions(config_reader_t *reader, const family_t *f, double tokenizer_max,
+                           blueprint_t *bp) {
+  int32_t positions =
+      (int32_t)config_int(reader, KEYS("max_position_embeddings", "n_positions", "n_ctx"),
+                          f->max_positions, 1, CONTEXT_MAX);
+  int64_t base = positions;
+  if (isfinite(tokenizer_max) && tokenizer_max >= 1 && tokenizer_max < (double)base) {
+    base = (int64_t)tokenizer_max;
+  }
+  bp->learned_positions = !f->rotary;
+  bp->position_offset = f->position_offset;
+  if (!f->rotary) {
+    bp->num_positions = positions;
+  } else {
+    config_read_rope(reader, f, positions, bp);
+  }
+  double length = (double)base;
+  bool stretched = bp->local_rope.type != ROPE_NONE; /* what Gemma 3 says holds the factor */
+  if (bp->rope.type == ROPE_YARN) length = bp->rope.original_max * bp->rope.factor;
+  if (!stretched && (bp->rope.type == ROPE_LINEAR || bp->rope.type == ROPE_DYNAMIC))
+    length *= bp->rope.factor;
+  bp->max_model_len = bp->default_model_len = (int32_t)fmin(length, CONTEXT_MAX);
+  /* Up to the trained length short factors apply; longer runs have to be asked for. */
+  if (bp->rope.type == ROPE_LONGROPE && bp->rope.original_max < bp->max_model_len)
+    bp->default_model_len = bp->rope.original_max;
+}
+
+/* DTYPE_ number of the stored weights, or -1 when the file does not say. */
+static int read_dtype(config_reader_t *reader) {
+  static const char *const names[] = {"float32", "float16", "bfloat16"};
+  const char *name;
+  const json_t *value = config_find(reader, KEYS("torch_dtype", "dtype"), &name);
+  if (value == NULL || value->type == JSON_NULL || json_equals(value, "auto")) return -1;
+  for (int i = 0; i < 3; i++) {
+    if (json_equals(value, names[i])) return i;
+  }
+  config_refuse(reader, name, value, "float32, float16, bfloat16");
+  return -1;
+}
+
+/* The type of the embedding, when config.json is silent. Problems with the files are reported by
+ * model_load; a directory without weights (dummy ones) runs in float32. */
+static dtype_t stored_dtype(const char *dir, const family_t *family) {
+  weight_files_t *files = NULL;
+  dtype_t dtype = DTYPE_F32;
+  if (weight_files_open(dir, &files, NULL) != 0) return dtype;
+  for (int i = 0; i < 4 && family->layout->prefixes[i] != NULL; i++) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%s%s.weight", family->layout->prefixes[i],
+             family->layout->patterns[0].name); /* the embedding comes first */
+    const stored_tensor_t *embed = weight_files_find(files, name);
+    if (embed == NULL) continue;
+    if (strcmp(embed->type, "F16") == 0) dtype = DTYPE_F16;
+    if (strcmp(embed->type, "BF16") == 0) dtype = DTYPE_BF16;
+    break;
+  }
+  weight_files_close(files);
+  return dtype;
+}
+
+static void read_ids(config_reader_t *reader, const family_t *f, int32_t tokenizer_eos,
+                     blueprint_t *bp) {
+  bp->bos_id = (int32_t)config_int_or_null(reader, KEYS("bos_token_id"),
+                                           f->bos_id < bp->vocab_size ? f->bos_id : -1, -1, 0,
+                                           bp->vocab_size - 1);
+  bp->primary_eos = -1;
+  if (tokenizer_eos >= 0 && tokenizer_eos < bp->vocab_size) {
+    bp->eos_ids[bp->num_eos++] = tokenizer_eos;
+  }
+  config_read_eos(reader, bp);
+  bool silent = config_get(reader, "eos_token_id") == NULL;
+  if (bp->num_eos == 0 && silent && f->eos_id >= 0 && f->eos_id < bp->vocab_size) {
+    bp->eos_ids[bp->num_eos++] = f->eos_id;
+  }
+}
+
+/* Keys of a wrapper's text model stand in text_config; ids, dtype and tie may stand outside. */
+static void enter_text_config(config_reader_t *reader, const family_t *family) {
+  if (!family->nested || reader->status != 0) return;
+  const json_t *text = json_get(reader->root, "text_config");
+  if (text == NULL || text->type != JSON_OBJECT) {
+    config_refuse(reader, "text_config", text, text == NULL ? "is missing" : "an object");
+    return;
+  }
+  reader->outer = reader->root;
+  reader->root = text;
+}
+
+static int read_config(const char *dir, const json_t *root, double tokenizer_max,
+                       int32_t tokenizer_eos, blueprint_t *bp, error_t *error) {
+  config_reader_t reader = {.file = "config.json", .root = root, .error = error};
+  const family_t *family = find_family(&reader);
+  if (family == NULL) return reader.status;
+  snprintf(bp->family, sizeof(bp->family), "%s", family->name);
+  snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
+  enter_text_config(&reader, family);
+  read_quantization(&reader, family, bp);
+  refuse_semantic_keys(&reader, family);
+  read_sizes(&reader, family, bp);
+  read_norms(&reader, family, bp);
+  read_activation(&reader, family, bp);
+  read_biases(&reader, family, bp);
+  read_scales(&reader, family, bp);
+  bp->tied = config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
+  if (reader.status == 0) config_read_layers(&reader, family, bp);
+  if (reader.status == 0) config_read_experts(&reader, family, bp);
+  if (reader.status == 0) read_positions(&reader, family, tokenizer_max, bp);
+  read_ids(&reader, family, tokenizer_eos, bp);
+  int dtype = read_dtype(&reader);
+  if (reader.status != 0) return reader.status;
+  bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
+  bp->conv1d = strcmp(family->name, "gpt2") == 0;
+  return tensors_count_parameters(bp, &bp->num_parameters, error);
+}
+
+int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
+                   error_t *error) {
+  static const json_limits_t limits = {
+      .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
+  struct stat status;
+  *out = (blueprint_t){.temperature = NAN,
+                       .top_p = NAN,
+                       .min_p = NAN,
+                       .repetition_penalty = NAN,
+                       .top_k = -1,
+                       .max_new_tokens = -1,
+                       .primary_eos = -1};
+  if (stat(dir, &status) != 0 || !S_ISDIR(status.st_mode)) {
+    return error_set(error, ERR_MODEL_MISSING, NULL, "%s: no such directory", dir);
+  }
+  model_file_t file;
+  int result = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &limits, &file, error);
+  if (result == 0 && file.doc == NULL) {
+    result = error_set(error, ERR_MODEL_MISSING, NULL,
+                       "%s: no config.json; a model directory of Hugging Face is needed", dir);
+  }
+  if (result != 0) return result;
+  result = read_config(dir, json_root(file.doc), tokenizer_max, tokenizer_eos, out, error);
+  model_file_free(&file);
+  if (result == 0) result = config_read_generation(dir, out, error);
+  if (result == 0 && out->num_eos > 0) out->primary_eos = out->eos_ids[0];
+  if (result != 0) blueprint_free(out);
+  return result;
+}
+
+void blueprint_free(blueprint_t *blueprint) {
+  free(blueprint->layer_flags);
+  blueprint->layer_flags = NULL;
+}

@@ -1,0 +1,55 @@
+/* config.h: how the parts of config.json's reader share one document and one first error.
+ *
+ * Getters take a list of alternative keys, give the default when none is present, and check the
+ * range. After the first error they only return defaults, so that callers read as a list of keys;
+ * `status` is looked at once at the end. One thread per reader.
+ */
+#ifndef INFERD_ENGINE_MODEL_CONFIG_H
+#define INFERD_ENGINE_MODEL_CONFIG_H
+
+#include "engine/base/json.h"
+#include "engine/model/config/family.h"
+
+typedef struct config_reader {
+  const char *file;    /* "config.json", for messages */
+  const json_t *root;  /* object that the keys are looked up in */
+  const json_t *outer; /* where keys stand that `root` lacks, or NULL (text_config of a wrapper) */
+  int status;          /* 0 or the first error */
+  error_t *error;
+} config_reader_t;
+
+/* Alternative names of one key, first one wins; NULL ends. */
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* The value of the first key present (null counts), its name in *name; NULL = absent. */
+const json_t *config_find(const config_reader_t *reader, const char *const *keys,
+                          const char **name);
+int64_t config_int(config_reader_t *reader, const char *const *keys, int64_t absent, int64_t min,
+                   int64_t max);
+/* As config_int, but an explicit null gives `when_null`. */
+int64_t config_int_or_null(config_reader_t *reader, const char *const *keys, int64_t absent,
+                           int64_t when_null, int64_t min, int64_t max);
+/* min <= value <= max, or min < value when `open`. */
+double config_double(config_reader_t *reader, const char *const *keys, double absent, double min,
+                     double max, bool open);
+bool config_bool(config_reader_t *reader, const char *const *keys, bool absent);
+/* Records ERR_MODEL_MALFORMED: `FILE: "key" is VALUE, supported: ...`; `value` may be NULL. */
+void config_refuse(config_reader_t *reader, const char *key, const json_t *value,
+                   const char *supported, ...) __attribute__((format(printf, 4, 5)));
+
+/* As json_get on the root, then on the outer object. */
+const json_t *config_get(const config_reader_t *reader, const char *key);
+
+/* Which layers slide and which turn nothing; allocates blueprint->layer_flags. config_layers.c. */
+void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Experts, and the layers that have them. config_experts.c. */
+void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Fills blueprint->rope; head_dim, max_position_embeddings are known. config_rope.c. */
+void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
+                      blueprint_t *blueprint);
+/* Ids of `reader`, one or a list, added to the union. config_generation.c. */
+void config_read_eos(config_reader_t *reader, blueprint_t *blueprint);
+/* generation_config.json of `dir`, if there is one. */
+int config_read_generation(const char *dir, blueprint_t *blueprint, error_t *error);
+
+#endif

@@ -1,0 +1,83 @@
+/* config_experts.c: how many experts a model has, how wide, how many a token takes, in which
+ * layers.
+ *
+ * Any thread, no state.
+ */
+#include "engine/model/config/config.h"
+
+enum {
+  EXPERTS_MAX = 1024,
+  EXPERTS_TOP_MAX = 64,
+  EXPERT_MATRICES_MAX = 131072, /* experts x layers: bounds the list of tensors */
+  EXPERT_SIZE_MAX = 1 << 20
+};
+
+/* Layer i has experts iff it is not in mlp_only_layers and (i + 1) mod decoder_sparse_step is 0. */
+static void read_sparse_layers(config_reader_t *reader, blueprint_t *bp) {
+  int64_t step = config_int(reader, KEYS("decoder_sparse_step"), 1, 1, MODEL_LAYERS_MAX);
+  const json_t *dense = config_get(reader, "mlp_only_layers");
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    if ((i + 1) % step == 0) bp->layer_flags[i] |= LAYER_EXPERTS;
+  }
+  if (dense == NULL || dense->type == JSON_NULL) return;
+  if (dense->type != JSON_ARRAY) {
+    config_refuse(reader, "mlp_only_layers", dense, "a list of layers");
+    return;
+  }
+  JSON_EACH(layer, dense) {
+    int64_t i;
+    if (!json_int64(layer, &i) || i < 0 || i >= bp->num_layers) {
+      config_refuse(reader, "mlp_only_layers", layer, "layers of 0..%d", bp->num_layers - 1);
+      return;
+    }
+    bp->layer_flags[i] &= (uint8_t)~LAYER_EXPERTS;
+  }
+}
+
+static void read_counts(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  bp->num_experts = (int32_t)config_int(reader, KEYS("num_experts", "num_local_experts"),
+                                        f->num_experts, 0, EXPERTS_MAX);
+  bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok", "experts_per_token"),
+                                        f->experts_top, 1, EXPERTS_TOP_MAX);
+  bp->expert_size = bp->intermediate_size;
+  if (f->expert_keys == EXPERTS_QWEN) {
+    bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), f->expert_size, 1,
+                                          EXPERT_SIZE_MAX);
+    bp->shared_size = (int32_t)config_int_or_null(reader, KEYS("shared_expert_intermediate_size"),
+                                                  f->shared_size, 0, 0, EXPERT_SIZE_MAX);
+  }
+  if (bp->num_experts == 0) return;
+  if (bp->experts_top > bp->num_experts) {
+    config_refuse(reader, "num_experts_per_tok", NULL, "is %d, more than the %d experts",
+                  bp->experts_top, bp->num_experts);
+  }
+  if ((int64_t)bp->num_experts * bp->num_layers > EXPERT_MATRICES_MAX) {
+    config_refuse(reader, "num_experts", NULL, "is %d in %d layers, supported: %d in all",
+                  bp->num_experts, bp->num_layers, EXPERT_MATRICES_MAX);
+  }
+  if (bp->experts_mxfp4 && (bp->hidden_size % MXFP4_COLS || bp->expert_size % MXFP4_COLS)) {
+    config_refuse(reader, "intermediate_size", NULL,
+                  "is %d and hidden_size %d; blocks of MXFP4 need multiples of %d", bp->expert_size,
+                  bp->hidden_size, MXFP4_COLS);
+  }
+}
+
+void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
+  if (family->expert_keys == EXPERTS_NONE) return;
+  read_counts(reader, family, blueprint);
+  blueprint->experts_normalise = true;
+  if (family->expert_keys == EXPERTS_QWEN || family->expert_keys == EXPERTS_OLMOE)
+    blueprint->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), false);
+  if (reader->status != 0) return;
+  if (blueprint->num_experts == 0) {
+    blueprint->experts_top = blueprint->expert_size = blueprint->shared_size = 0;
+    /* Qwen without experts is dense; the others have nothing in their place. */
+    if (family->expert_keys != EXPERTS_QWEN) {
+      config_refuse(reader, "num_experts", NULL, "is 0, %s needs some", family->architecture);
+    }
+  } else if (family->expert_keys == EXPERTS_QWEN) {
+    read_sparse_layers(reader, blueprint);
+  } else {
+    for (int32_t i = 0; i < blueprint->num_layers; i++) blueprint->layer_flags[i] |= LAYER_EXPERTS;
+  }
+}

@@ -1,0 +1,136 @@
+/* config_layers.c: what the layers of a model have of their own: windows, and no rotation.
+ *
+ * layer_types decides when it is there; otherwise the family's rule does. Any thread, no state.
+ */
+#include "engine/model/config/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void read_layer_types(config_reader_t *reader, const json_t *types, blueprint_t *bp) {
+  if (types->type != JSON_ARRAY || types->count != (uint32_t)bp->num_layers) {
+    config_refuse(reader, "layer_types", NULL, "must be a list of %d names, found %s of %u",
+                  bp->num_layers, json_type_name(types), types->count);
+    return;
+  }
+  int32_t layer = 0;
+  JSON_EACH(type, types) {
+    bool slides = json_equals(type, "sliding_attention");
+    if (!slides && !json_equals(type, "full_attention")) {
+      char quoted[64] = "?";
+      if (type->type == JSON_STRING) {
+        error_quote(quoted, sizeof(quoted), type->text, type->length);
+      }
+      config_refuse(reader, "layer_types", NULL,
+                    "has \"%s\" at layer %d, supported: full_attention, sliding_attention", quoted,
+                    layer);
+    }
+    bp->layer_flags[layer++] |= slides ? LAYER_SLIDES : 0;
+  }
+}
+
+/* The reference reads layer_types of some families only; of the others they may say no more than
+ * is so anyway. */
+static void check_layer_types(config_reader_t *reader, const family_t *f, const json_t *types,
+                              bool slides, blueprint_t *bp) {
+  read_layer_types(reader, types, bp);
+  for (int32_t i = 0; i < bp->num_layers && reader->status == 0; i++) {
+    if (((bp->layer_flags[i] & LAYER_SLIDES) != 0) == slides) continue;
+    config_refuse(reader, "layer_types", NULL,
+                  "has \"%s_attention\" at layer %d, supported: %s "
+                  "for %s",
+                  slides ? "full" : "sliding", i,
+                  slides ? "sliding_attention beside sliding_window" : "full_attention",
+                  f->architecture);
+  }
+}
+
+/* The rule of a family for files without layer_types. */
+static bool slides_by_rule(config_reader_t *reader, const family_t *f, int32_t layer) {
+  int64_t from, pattern;
+  switch (f->window_rule) {
+  case WINDOW_ALL: return true;
+  case WINDOW_EVEN: return layer % 2 == 0;
+  case WINDOW_UPPER:
+    from = config_int_or_null(reader, KEYS("max_window_layers"), 28, 0, 0, INT32_MAX);
+    return layer >= from;
+  case WINDOW_PATTERN:
+    pattern = config_int(reader, KEYS("sliding_window_pattern", "_sliding_window_pattern"),
+                         f->window_pattern, 1, MODEL_LAYERS_MAX);
+    return (layer + 1) % pattern != 0;
+  default: return false;
+  }
+}
+
+static void read_window(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+  if (f->window_rule == WINDOW_REFUSED && config_bool(reader, KEYS("use_sliding_window"), false)) {
+    config_refuse(reader, "use_sliding_window", config_get(reader, "use_sliding_window"),
+                  "false for %s", f->architecture);
+  }
+  const json_t *types = config_get(reader, "layer_types");
+  if (types != NULL && types->type == JSON_NULL) types = NULL;
+  if (f->window_rule == WINDOW_NEVER || f->window_rule == WINDOW_REFUSED) {
+    if (types != NULL) check_layer_types(reader, f, types, false, bp);
+    return;
+  }
+  int64_t window = config_int_or_null(reader, KEYS("sliding_window"), f->window, 0, 0, INT32_MAX);
+  if (f->window_rule == WINDOW_UPPER && !config_bool(reader, KEYS("use_sliding_window"), false)) {
+    window = 0;
+  }
+  if (types != NULL && f->window_rule == WINDOW_ALL && window > 0) {
+    check_layer_types(reader, f, types, true, bp);
+  } else if (types != NULL) {
+    read_layer_types(reader, types, bp);
+  } else {
+    for (int32_t i = 0; i < bp->num_layers; i++) {
+      if (window > 0 && slides_by_rule(reader, f, i)) bp->layer_flags[i] |= LAYER_SLIDES;
+    }
+  }
+  bool any = memchr(bp->layer_flags, LAYER_SLIDES, (size_t)bp->num_layers) != NULL;
+  if (any && window == 0) {
+    config_refuse(reader, "sliding_window", NULL,
+                  "is null or off, but layer_types has sliding_attention");
+  }
+  bp->window = any ? (int32_t)window : 0;
+}
+
+/* SmolLM 3: 0 in no_rope_layers (sic) is a layer without rotation; without the list every fourth.
+ */
+static void read_no_rope(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *list = config_get(reader, "no_rope_layers");
+  int64_t every = config_int(reader, KEYS("no_rope_layer_interval"), 4, 1, MODEL_LAYERS_MAX);
+  int32_t layer = 0;
+  if (list == NULL || list->type == JSON_NULL) {
+    for (; layer < bp->num_layers; layer++) {
+      if ((layer + 1) % every == 0) bp->layer_flags[layer] |= LAYER_NO_ROPE;
+    }
+    return;
+  }
+  if (list->type != JSON_ARRAY || list->count != (uint32_t)bp->num_layers) {
+    config_refuse(reader, "no_rope_layers", NULL, "must be a list of %d numbers, found %s of %u",
+                  bp->num_layers, json_type_name(list), list->count);
+    return;
+  }
+  JSON_EACH(turns, list) {
+    int64_t flag;
+    bool on;
+    if (json_bool(turns, &on)) {
+      flag = on;
+    } else if (!json_int64(turns, &flag) || flag < 0 || flag > 1) {
+      config_refuse(reader, "no_rope_layers", turns, "0 or 1 for every layer");
+      return;
+    }
+    if (flag == 0) bp->layer_flags[layer] |= LAYER_NO_ROPE;
+    layer++;
+  }
+}
+
+void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
+  blueprint->layer_flags = calloc((size_t)blueprint->num_layers, 1);
+  if (blueprint->layer_flags == NULL) {
+    reader->status = error_set(reader->error, ERR_NO_MEMORY, NULL, "no memory for the layer list");
+    return;
+  }
+  read_window(reader, family, blueprint);
+  if (family->no_rope_keys) read_no_rope(reader, blueprint);
+}

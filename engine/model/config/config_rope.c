@@ -1,0 +1,287 @@
+/* config_rope.c: every spelling of rotary settings in config.json becomes one rope_config_t.
+ *
+ * Old files have rope_theta and rope_scaling {type, ...}; newer ones rope_scaling {rope_type, ...};
+ * files of transformers 5 have rope_parameters with the theta inside, flat or one dict per kind of
+ * layer. Keys that are not understood are refused, because a model with wrong angles still talks.
+ * Any thread, no state.
+ */
+#include "engine/model/config/config.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double THETA_MAX = 1e15, FACTOR_MAX = 1e6;
+enum { PHI3_ORIGINAL_MAX = 4096 };
+
+/* Keys that a rope dict may hold. */
+static const char *const rope_keys[] = {
+    "rope_type",
+    "type",
+    "rope_theta",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "beta_fast",
+    "beta_slow",
+    "original_max_position_embeddings",
+    "attention_factor",
+    "attn_factor",
+    "truncate",
+    "finetuned",
+    "partial_rotary_factor",
+    "short_factor",
+    "long_factor",
+    "short_mscale",
+    "long_mscale",
+};
+
+static bool key_is(const json_t *member, const char *name) {
+  return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
+}
+
+static void check_keys(config_reader_t *reader, const char *dict, const json_t *scaling) {
+  JSON_EACH(member, scaling) {
+    bool known = false;
+    for (size_t i = 0; i < sizeof(rope_keys) / sizeof(rope_keys[0]); i++) {
+      known = known || key_is(member, rope_keys[i]);
+    }
+    char quoted[64];
+    if (!known) {
+      config_refuse(reader, dict, NULL, "has the key \"%s\", which is not supported",
+                    error_quote(quoted, sizeof(quoted), member->key, member->key_length));
+    }
+  }
+}
+
+/* `renamed`: Phi-3 wrote su, and yarn by mistake, for longrope. */
+static rope_type_t read_type(config_reader_t *reader, bool renamed) {
+  static const struct {
+    const char *name;
+    rope_type_t type;
+  } types[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
+               {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
+               {"su", ROPE_LONGROPE}};
+  const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
+  if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
+      !(json_equals(type, "longrope") && json_equals(old, "su")) &&
+      (type->length != old->length || memcmp(type->text, old->text, type->length) != 0)) {
+    config_refuse(reader, "type", old, "the same value as \"rope_type\"");
+  }
+  if (type == NULL) type = old;
+  if (type == NULL || type->type == JSON_NULL) return ROPE_DEFAULT;
+  if (renamed && json_equals(type, "yarn")) return ROPE_LONGROPE;
+  for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+    if (json_equals(type, types[i].name)) return types[i].type;
+  }
+  config_refuse(reader, "rope_type", type, "default, linear, dynamic, llama3, yarn, longrope");
+  return ROPE_DEFAULT;
+}
+
+static void need(config_reader_t *reader, const char *key) {
+  if (json_get(reader->root, key) == NULL) {
+    config_refuse(reader, key, NULL, "is missing beside this rope_type");
+  }
+}
+
+static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
+  rope->beta_fast = config_double(reader, KEYS("beta_fast"), 32, 0, 1e6, true);
+  rope->beta_slow = config_double(reader, KEYS("beta_slow"), 1, 0, 1e6, true);
+  rope->truncate = config_bool(reader, KEYS("truncate"), true);
+  if (rope->beta_fast < rope->beta_slow) {
+    config_refuse(reader, "beta_fast", NULL, "is %g, less than beta_slow, which is %g",
+                  rope->beta_fast, rope->beta_slow);
+  }
+  if (rope->theta != 0 && rope->theta <= 1.0) {
+    config_refuse(reader, "rope_theta", NULL, "is %g; yarn needs more than 1", rope->theta);
+  }
+  const json_t *given = json_get(reader->root, "attention_factor");
+  if (given != NULL && given->type != JSON_NULL) {
+    rope->attention_factor = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
+    return;
+  }
+  double extra = config_double(reader, KEYS("attn_factor"), 1, 0, 1e3, true);
+  double derived = rope->factor > 1.0 ? 0.1 * log(rope->factor) + 1.0 : 1.0;
+  rope->attention_factor = rope->factor > 1.0 ? derived * extra : 1.0;
+}
+
+static void read_llama3(config_reader_t *reader, rope_config_t *rope) {
+  need(reader, "low_freq_factor");
+  need(reader, "high_freq_factor");
+  rope->low_freq_factor = config_double(reader, KEYS("low_freq_factor"), 1, 0, 1e6, true);
+  rope->high_freq_factor = config_double(reader, KEYS("high_freq_factor"), 4, 0, 1e6, true);
+  if (rope->high_freq_factor < rope->low_freq_factor) {
+    config_refuse(reader, "high_freq_factor", NULL, "is %g, less than low_freq_factor, which is %g",
+                  rope->high_freq_factor, rope->low_freq_factor);
+  }
+}
+
+static void read_factors(config_reader_t *reader, const char *key, const rope_config_t *rope,
+                         int32_t head_dim, float *out) {
+  const json_t *list = json_get(reader->root, key);
+  need(reader, key);
+  if (list == NULL || reader->status != 0) return;
+  if (list->type != JSON_ARRAY || list->count != (uint32_t)rope->dims / 2) {
+    config_refuse(reader, key, NULL, "has %u values, expected %d (head_dim %d)",
+                  list->type == JSON_ARRAY ? list->count : 0, rope->dims / 2, head_dim);
+    return;
+  }
+  int32_t i = 0;
+  JSON_EACH(value, list) {
+    double factor;
+    if (!json_double(value, &factor) || !isfinite(factor) || factor <= 0 || factor > FACTOR_MAX) {
+      config_refuse(reader, key, value, "numbers above 0 and at most %g", FACTOR_MAX);
+      return;
+    }
+    out[i++] = (float)factor;
+  }
+}
+
+/* `reader` looks into the dict. The scale of cos and sin is sqrt(1 + ln(factor) / ln(original)) of
+ * the stretch of the context, unless it is given. */
+static void read_longrope(config_reader_t *reader, rope_config_t *rope, int32_t max_positions,
+                          int32_t head_dim) {
+  double stretch = (double)max_positions / rope->original_max;
+  read_factors(reader, "short_factor", rope, head_dim, rope->short_factor);
+  read_factors(reader, "long_factor", rope, head_dim, rope->long_factor);
+  stretch = config_double(reader, KEYS("factor"), stretch, 0, FACTOR_MAX, true);
+  double derived = 1.0;
+  if (stretch > 1.0 && rope->original_max > 1)
+    derived = sqrt(1.0 + log(stretch) / log((double)rope->original_max));
+  const json_t *given = json_get(reader->root, "attention_factor");
+  if (given != NULL && given->type != JSON_NULL) {
+    derived = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
+  }
+  rope->short_scale = config_double(reader, KEYS("short_mscale"), derived, 0, 1e3, true);
+  rope->long_scale = config_double(reader, KEYS("long_mscale"), derived, 0, 1e3, true);
+}
+
+/* What stands in the dict itself; `reader` looks into it. */
+static void read_scaling(config_reader_t *reader, const family_t *family, rope_config_t *rope) {
+  rope->type = read_type(reader, family->longrope);
+  rope->theta = config_double(reader, KEYS("rope_theta"), rope->theta, 0, THETA_MAX, true);
+  if (rope->type == ROPE_DEFAULT || rope->type == ROPE_LONGROPE) return;
+  need(reader, "factor");
+  rope->factor = config_double(reader, KEYS("factor"), 1, 1, FACTOR_MAX, false);
+  if (rope->type == ROPE_LLAMA3) read_llama3(reader, rope);
+  if (rope->type == ROPE_YARN) read_yarn(reader, rope);
+}
+
+/* rope_scaling or rope_parameters; NULL when neither says anything. Beside each other the reference
+ * takes the first, but merges them where there are two sets of angles. */
+static const json_t *find_outer_dict(config_reader_t *reader, const family_t *family,
+                                     const char **name) {
+  static const char *const names[] = {"rope_scaling", "rope_parameters"};
+  const json_t *found = NULL;
+  *name = names[0];
+  for (int i = 0; i < 2; i++) {
+    const json_t *dict = json_get(reader->root, names[i]);
+    if (dict == NULL || dict->type == JSON_NULL) continue;
+    if (dict->type != JSON_OBJECT) {
+      config_refuse(reader, names[i], dict, "an object or null");
+    } else if (dict->count > 0 && found == NULL) {
+      found = dict;
+      *name = names[i];
+    } else if (dict->count > 0 && family->local_theta != 0) {
+      config_refuse(reader, names[i], dict, "absent or null beside rope_scaling for %s",
+                    family->architecture);
+    }
+  }
+  return found;
+}
+
+/* The dict of a kind of layer, or NULL. Its theta and partial factor win over the top level's. In a
+ * nested dict every key is a kind of layer; a family with one set of angles takes full_attention
+ * alone. A flat dict is that of the full layers. */
+static const json_t *find_dict(config_reader_t *reader, const family_t *family, bool sliding,
+                               const char **name) {
+  const json_t *dict = find_outer_dict(reader, family, name);
+  if (dict == NULL || reader->status != 0) return NULL;
+  const json_t *full = json_get(dict, "full_attention");
+  const json_t *local = json_get(dict, "sliding_attention");
+  if (full == NULL && local == NULL) return sliding ? NULL : dict;
+  bool known = dict->count == (local != NULL ? 2U : 1U) && full != NULL &&
+               full->type == JSON_OBJECT && (local == NULL || local->type == JSON_OBJECT);
+  if (known && (family->local_theta != 0 || local == NULL)) return sliding ? local : full;
+  config_refuse(reader, *name, dict, "%s",
+                family->local_theta != 0
+                    ? "full_attention and sliding_attention, each an object"
+                    : "one set for all layers; different angles per kind of layer are not");
+  return NULL;
+}
+
+/* What the configuration class of gpt-oss takes when there is no dict. */
+static void take_oss_default(rope_config_t *rope, int64_t *original) {
+  rope->type = ROPE_YARN;
+  rope->factor = 32;
+  rope->beta_fast = 32;
+  rope->beta_slow = 1;
+  rope->truncate = false;
+  rope->attention_factor = 0.1 * log(rope->factor) + 1.0;
+  *original = 4096;
+}
+
+/* Angles of one kind of layer, beginning with what is in *rope. */
+static void read_angles(config_reader_t *reader, const family_t *family, bool sliding,
+                        int32_t max_positions, int32_t head_dim, rope_config_t *rope) {
+  const char *name;
+  double partial =
+      config_double(reader, KEYS("partial_rotary_factor", "rotary_pct"), 1.0, 0, 1, true);
+  int64_t original = max_positions;
+  const json_t *dict = find_dict(reader, family, sliding, &name);
+  config_reader_t inner = *reader;
+  inner.root = dict;
+  inner.outer = NULL;
+  if (dict != NULL) {
+    check_keys(&inner, name, dict);
+    read_scaling(&inner, family, rope);
+    partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
+    original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
+    reader->status = inner.status;
+  } else if (family->expert_keys == EXPERTS_GPT_OSS) {
+    take_oss_default(rope, &original);
+  }
+  if (partial != 1.0 && !family->longrope) {
+    config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
+                  family->architecture);
+  }
+  /* Phi-3 writes it beside the dict, and there it wins, even unwritten. */
+  if (family->longrope) original = PHI3_ORIGINAL_MAX;
+  original = config_int(reader, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
+  if (rope->theta == 0.0) {
+    config_refuse(reader, "rope_theta", NULL, "is missing and %s has no agreed default",
+                  family->architecture);
+  }
+  rope->original_max = (int32_t)original;
+  rope->dims = (int32_t)(head_dim * partial);
+  if (rope->dims < 2 || rope->dims % 2 != 0) {
+    config_refuse(reader, "partial_rotary_factor", NULL,
+                  "%g leaves %d rotated dimensions of head_dim %d; an even number is needed",
+                  partial, rope->dims, head_dim);
+  }
+  if (rope->type == ROPE_DYNAMIC && rope->dims < 4) {
+    config_refuse(reader, "rope_type", NULL, "dynamic needs at least 4 rotated dimensions");
+  }
+  if (rope->type == ROPE_LONGROPE && reader->status == 0) {
+    inner.status = 0;
+    read_longrope(&inner, rope, max_positions, head_dim);
+    reader->status = inner.status;
+  }
+}
+
+void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
+                      blueprint_t *blueprint) {
+  rope_config_t start = {.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
+  rope_config_t *rope = &blueprint->rope, *local = &blueprint->local_rope;
+  *rope = *local = start;
+  rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
+                              THETA_MAX, true);
+  local->theta = config_double(reader, KEYS("rope_local_base_freq"),
+                               family->local_theta > 0 ? family->local_theta : rope->theta, 0,
+                               THETA_MAX, true);
+  int32_t head_dim = blueprint->head_dim;
+  read_angles(reader, family, false, max_positions, head_dim, rope);
+  if (family->local_theta != 0)
+    read_angles(reader, family, true, max_positions, head_dim, local);
+  else
+    local->type = ROPE_NONE;
+}

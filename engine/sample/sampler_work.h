@@ -1,0 +1,52 @@
+/* sampler_work.h: what sampler.c and sampler_draw.c share, and nobody else sees.
+ *
+ * The scratch of one row, cut into arrays.
+ */
+#ifndef INFERD_ENGINE_SAMPLER_WORK_H
+#define INFERD_ENGINE_SAMPLER_WORK_H
+
+#include "engine/sample/sampler.h"
+#include "engine/sample/sampler_lanes.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { BLOCK = SAMPLER_BLOCK, DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+
+/* The scratch, cut into arrays. `values`, `weights` and `counts` serve one step at a time. */
+typedef struct work {
+  const sampler_lanes_t *lanes;
+  float *logits; /* [vocab] */
+  int32_t vocab;
+  int32_t num_blocks;
+  float *block_top;    /* [num_blocks] largest logit of each block */
+  float *block_weight; /* [num_blocks] */
+  float *values;       /* [vocab] candidates of a selection */
+  float *weights;      /* [vocab] their exp((l - max) / T) */
+  float *raw;          /* [vocab] logits at the time of the logprobs, when they change later */
+  int32_t *counts;     /* [vocab], the same memory as values */
+  uint32_t *mask;      /* [ceil(vocab / 32)] */
+  double *digits;      /* [DIGITS] */
+  float max;           /* largest logit */
+  int32_t best_id;     /* lowest id that has it */
+  bool has_nan;
+} work_t;
+
+static inline bool valid_id(const work_t *w, int32_t id) {
+  return id >= 0 && id < w->vocab;
+}
+
+static inline int32_t block_length(const work_t *w, int32_t block) {
+  int32_t rest = w->vocab - block * BLOCK;
+  return rest < BLOCK ? rest : BLOCK;
+}
+
+/* Steps 6 to 10 for a temperature that is not greedy: the drawn id. w->max is finite. */
+int32_t sampler_draw(work_t *w, const sample_row_t *row);
+
+/* sampler_row with a given variant of the loops; the tests compare them. */
+void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,
+                    const sample_row_t *row, void *scratch);
+
+#endif

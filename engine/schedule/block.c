@@ -1,0 +1,238 @@
+/* block.c: reference counts and the free queue of KV blocks.
+ *
+ * Engine thread only. Never touches KV memory and never allocates after block_pool_new.
+ */
+#include "engine/schedule/block.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Inserts before block `before` of the free queue; 0 = at the tail. */
+static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before) {
+  block_t *b = &pool->blocks[block];
+  b->next = before;
+  b->prev = before ? pool->blocks[before].prev : pool->free_tail;
+  if (b->prev) {
+    pool->blocks[b->prev].next = block;
+  } else {
+    pool->free_head = block;
+  }
+  if (before) {
+    pool->blocks[before].prev = block;
+  } else {
+    pool->free_tail = block;
+  }
+  pool->num_free++;
+}
+
+static void free_queue_remove(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  if (b->prev) {
+    pool->blocks[b->prev].next = b->next;
+  } else {
+    pool->free_head = b->next;
+  }
+  if (b->next) {
+    pool->blocks[b->next].prev = b->prev;
+  } else {
+    pool->free_tail = b->prev;
+  }
+  b->prev = b->next = 0;
+  pool->num_free--;
+}
+
+int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
+                   block_pool_t **out, error_t *error) {
+  CHECK(num_blocks >= 2 && block_size >= 1);
+  uint32_t num_buckets = 1;
+  while (num_buckets < (uint32_t)num_blocks) num_buckets *= 2;
+  block_pool_t *pool = calloc(1, sizeof *pool);
+  if (pool) {
+    size_t row_bytes = (size_t)block_size * sizeof *pool->token_ids;
+    pool->blocks = calloc((size_t)num_blocks, sizeof *pool->blocks);
+    pool->token_ids = calloc((size_t)num_blocks, row_bytes);
+    pool->saved_ids = calloc((size_t)num_blocks, row_bytes);
+    pool->buckets = calloc(num_buckets, sizeof *pool->buckets);
+    pool->roots = calloc(num_buckets, sizeof *pool->roots);
+  }
+  if (!pool || !pool->blocks || !pool->token_ids || !pool->saved_ids || !pool->buckets ||
+      !pool->roots) {
+    block_pool_free(pool);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the records of %d KV blocks",
+                     num_blocks);
+  }
+  pool->num_blocks = num_blocks;
+  pool->block_size = block_size;
+  pool->caching = caching;
+  pool->bucket_mask = num_buckets - 1;
+  pool->secret[0] = secret[0];
+  pool->secret[1] = secret[1];
+  pool->next_unique_id = 1;
+  for (int32_t b = 1; b < num_blocks; b++) free_queue_insert(pool, b, 0);
+  *out = pool;
+  return 0;
+}
+
+void block_pool_free(block_pool_t *pool) {
+  if (!pool) return;
+  free(pool->blocks);
+  free(pool->token_ids);
+  free(pool->saved_ids);
+  free(pool->buckets);
+  free(pool->roots);
+  free(pool);
+}
+
+static int32_t *ids_of(int32_t *ids, const block_pool_t *pool, int32_t block) {
+  return &ids[(size_t)block * (size_t)pool->block_size];
+}
+
+static void copy_ids(int32_t *to, const int32_t *from, const block_pool_t *pool, int32_t block) {
+  size_t at = (size_t)block * (size_t)pool->block_size;
+  memcpy(&to[at], &from[at], (size_t)pool->block_size * sizeof *to);
+}
+
+int32_t block_allocate(block_pool_t *pool) {
+  int32_t block = pool->free_head;
+  if (!block) return -1;
+  free_queue_remove(pool, block);
+  block_t *b = &pool->blocks[block];
+  CHECK(!block_is_held(b));
+  b->saved.unique_id = 0;
+  /* What still stands below it is only read by copies, which need rows and not names. */
+  while (b->first_child) {
+    int32_t leaf = b->first_child;
+    while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
+    CHECK(pool->blocks[leaf].ref_count == 0 && pool->blocks[leaf].pins > 0);
+    prefix_withdraw(pool, leaf);
+  }
+  if (b->identity.unique_id) {
+    pool->num_cached--;
+    b->saved = b->identity;
+    copy_ids(pool->saved_ids, pool->token_ids, pool, block);
+    prefix_withdraw(pool, block);
+  }
+  b->ref_count = 1;
+  return block;
+}
+
+/* Out of the free queue, if it is there. */
+static void hold(block_pool_t *pool, int32_t block) {
+  CHECK(block > 0 && block < pool->num_blocks);
+  const block_t *b = &pool->blocks[block];
+  if (block_is_held(b)) return;
+  CHECK(b->identity.unique_id != 0); /* an empty block has nothing to share */
+  free_queue_remove(pool, block);
+  pool->num_cached--;
+}
+
+void block_acquire(block_pool_t *pool, int32_t block) {
+  hold(pool, block);
+  pool->blocks[block].ref_count++;
+}
+
+void block_pin(block_pool_t *pool, int32_t block) {
+  hold(pool, block);
+  pool->blocks[block].pins++;
+}
+
+/* The saved identity of a block that was never written, if nobody has taken its place. */
+static bool revert(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  const block_identity_t *saved = &b->saved;
+  if (!saved->unique_id) return false;
+  int32_t parent = saved->place.parent;
+  const block_identity_t *before = &pool->blocks[parent].identity;
+  if (parent && (before->unique_id != saved->parent || !before->keyed)) return false;
+  const int32_t *ids = ids_of(pool->saved_ids, pool, block);
+  if (saved->keyed) {
+    if (prefix_find(pool, &saved->key, saved->place, ids) >= 0) return false;
+    prefix_publish(pool, block, &saved->key, saved->place, ids);
+    b->identity.num_valid = saved->num_valid;
+  } else {
+    prefix_note(pool, block, saved->place, ids, saved->num_valid);
+  }
+  b->identity.unique_id = saved->unique_id; /* so that its own children may come back too */
+  b->saved.unique_id = 0;
+  pool->num_reverted++;
+  return true;
+}
+
+/* Back to the free queue, when nobody holds it any more. */
+static void let_go(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  if (block_is_held(b)) return;
+  CHECK(b->filler == NULL);
+  if (!pool->caching && b->identity.unique_id) prefix_withdraw(pool, block);
+  bool reverted = !b->identity.unique_id && revert(pool, block);
+  if (!b->identity.unique_id || reverted) {
+    if (reverted) pool->num_cached++; /* it was the oldest of the cache, and still is */
+    free_queue_insert(pool, block, pool->free_head);
+    return;
+  }
+  pool->num_cached++;
+  free_queue_insert(pool, block, 0);
+  /* A copy may have kept it longer than those before it: they still have to go after it. */
+  for (int32_t p = b->identity.place.parent; p && pool->blocks[p].ref_count == 0;
+       p = pool->blocks[p].identity.place.parent) {
+    if (block_is_held(&pool->blocks[p])) continue; /* by a copy */
+    free_queue_remove(pool, p);
+    free_queue_insert(pool, p, 0);
+  }
+}
+
+void block_release(block_pool_t *pool, int32_t block) {
+  CHECK(block > 0 && block < pool->num_blocks);
+  CHECK(pool->blocks[block].ref_count > 0);
+  pool->blocks[block].ref_count--;
+  let_go(pool, block);
+}
+
+void block_unpin(block_pool_t *pool, int32_t block) {
+  CHECK(block > 0 && block < pool->num_blocks);
+  CHECK(pool->blocks[block].pins > 0);
+  pool->blocks[block].pins--;
+  let_go(pool, block);
+}
+
+void block_written(block_pool_t *pool, int32_t block) {
+  pool->blocks[block].saved.unique_id = 0;
+}
+
+/* Every child of a block names it as its parent. */
+static void check_children(const block_pool_t *pool, int32_t block) {
+  const block_t *b = &pool->blocks[block];
+  for (int32_t c = b->first_child, previous = 0; c; c = pool->blocks[c].child_next) {
+    const block_t *child = &pool->blocks[c];
+    CHECK(child->identity.unique_id && child->identity.parent == b->identity.unique_id);
+    CHECK(child->identity.place.parent == block && child->child_prev == previous);
+    previous = c;
+  }
+}
+
+void block_pool_check(const block_pool_t *pool) {
+  int32_t num_free = 0, num_cached = 0, previous = 0, num_owned = 0;
+  for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
+    const block_t *block = &pool->blocks[b];
+    CHECK(b > 0 && b < pool->num_blocks && !block_is_held(block) && block->prev == previous);
+    CHECK(++num_free < pool->num_blocks && !block->filler);
+    if (block->identity.unique_id) num_cached++;
+    /* leaf first: behind a cached block stands its parent, or the parent is held */
+    int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
+    for (int32_t p = pool->blocks[b].prev; p; p = pool->blocks[p].prev) CHECK(p != parent);
+    previous = b;
+  }
+  CHECK(previous == pool->free_tail && num_free == pool->num_free);
+  CHECK(num_cached == pool->num_cached);
+  for (int32_t b = 1; b < pool->num_blocks; b++) {
+    const block_t *block = &pool->blocks[b];
+    CHECK(block->ref_count >= 0 && block->pins >= 0 && block->mark == 0);
+    CHECK(!block->filler || (block->ref_count > 0 && block->identity.keyed));
+    CHECK(!block->first_child || block->identity.keyed);
+    CHECK(block->identity.num_valid <= pool->block_size);
+    check_children(pool, b);
+    num_owned += block_is_held(block);
+  }
+  CHECK(num_owned + num_free == pool->num_blocks - 1);
+  CHECK(!block_is_held(&pool->blocks[0]) && !pool->blocks[0].identity.unique_id);
+}

@@ -1,0 +1,57 @@
+/* draft.c: see draft.h. Engine thread; no state of its own, allocates nothing. */
+#include "engine/schedule/draft.h"
+
+enum { PAUSE_MAX = 64 };
+
+static int32_t smaller(int32_t a, int32_t b) {
+  return a < b ? a : b;
+}
+
+/* How many tokens before `end` equal those before `count`, at most `most`. */
+static int32_t match_length(const int32_t *tokens, int32_t count, int32_t end, int32_t most) {
+  int32_t n = 0;
+  while (n < most && n < end && tokens[end - 1 - n] == tokens[count - 1 - n]) n++;
+  return n;
+}
+
+int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int32_t count,
+                     int32_t limit, int32_t *out) {
+  int32_t best = 0, best_length = options->match_min - 1;
+  if (count < 2) return 0;
+  int32_t last = tokens[count - 1];
+  for (int32_t end = count - 1; end > 0 && best_length < options->match_max; end--) {
+    if (tokens[end - 1] != last) continue;
+    int32_t n = match_length(tokens, count, end, options->match_max);
+    if (n <= best_length) continue;
+    best = end;
+    best_length = n;
+  }
+  if (best == 0) return 0;
+  /* A match that overlaps the end repeats: what runs past the last token continues at `best`. */
+  int32_t period = count - best, drafted = smaller(limit, options->tokens_max);
+  for (int32_t i = 0; i < drafted; i++) out[i] = tokens[best + i % period];
+  return drafted;
+}
+
+int32_t draft_length(const draft_options_t *options, draft_history_t *h) {
+  if (h->pause > 0) {
+    h->pause--;
+    return 0;
+  }
+  return h->length > 0 ? h->length : options->tokens_max;
+}
+
+void draft_learn(const draft_options_t *options, draft_history_t *h, int32_t drafted,
+                 int32_t accepted) {
+  if (accepted == drafted) {
+    h->length = smaller(2 * drafted, options->tokens_max);
+  } else {
+    h->length = accepted + 1;
+  }
+  if (accepted > 0) {
+    h->misses = 0;
+    return;
+  }
+  h->pause = smaller(1 << smaller(h->misses, 6), PAUSE_MAX) - 1;
+  h->misses++;
+}

@@ -1,0 +1,155 @@
+/* prefix.c: the prefix cache: blocks found by the content of their whole prefix, or as the partial
+ * continuation of a block.
+ *
+ * Engine thread only. The key is SipHash-2-4 with 128 bits under a random key of the process, so
+ * that no client can aim at collisions; stored token ids and the parent block are compared as well,
+ * so that a collision could not return foreign content either.
+ */
+#include "engine/schedule/block.h"
+
+#include "engine/base/siphash.h"
+
+#include <string.h>
+
+enum { PARTIAL_CANDIDATES_MAX = 64 };
+
+static const int32_t *ids_of(const block_pool_t *pool, int32_t block) {
+  return &pool->token_ids[(size_t)block * (size_t)pool->block_size];
+}
+
+static uint64_t parent_id(const block_pool_t *pool, prefix_place_t place) {
+  return place.parent ? pool->blocks[place.parent].identity.unique_id : 0;
+}
+
+block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids) {
+  const block_key_t *parent = place.parent ? &pool->blocks[place.parent].identity.key : NULL;
+  siphash_t s = siphash_begin_128(pool->secret);
+  siphash_word(&s, parent ? parent->word[0] : 0, 2);
+  siphash_word(&s, parent ? parent->word[1] : 0, 2);
+  siphash_word(&s, parent ? 0 : place.domain, 2);
+  siphash_bytes(&s, (const char *)token_ids, (size_t)pool->block_size * sizeof *token_ids, 2);
+  block_key_t key;
+  siphash_end_128(&s, key.word);
+  return key;
+}
+
+static uint32_t bucket_of(const block_pool_t *pool, const block_key_t *key) {
+  return (uint32_t)key->word[0] & pool->bucket_mask;
+}
+
+static bool stands_at(const block_pool_t *pool, const block_t *b, prefix_place_t place) {
+  return b->identity.parent == parent_id(pool, place) &&
+         (place.parent || b->identity.place.domain == place.domain);
+}
+
+int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_place_t place,
+                    const int32_t *token_ids) {
+  size_t bytes = (size_t)pool->block_size * sizeof *token_ids;
+  for (int32_t b = pool->buckets[bucket_of(pool, key)]; b; b = pool->blocks[b].chain) {
+    const block_t *block = &pool->blocks[b];
+    if (memcmp(&block->identity.key, key, sizeof *key) != 0) continue;
+    if (stands_at(pool, block, place) && memcmp(ids_of(pool, b), token_ids, bytes) == 0) return b;
+  }
+  return -1;
+}
+
+/* -- identities ------------------------------------------------------------------------------- */
+
+static int32_t *children_of(block_pool_t *pool, prefix_place_t place) {
+  if (place.parent) return &pool->blocks[place.parent].first_child;
+  return &pool->roots[(uint32_t)(place.domain ^ place.domain >> 32) & pool->bucket_mask];
+}
+
+static void identify(block_pool_t *pool, int32_t block, prefix_place_t place) {
+  block_t *b = &pool->blocks[block];
+  CHECK(place.parent == 0 || pool->blocks[place.parent].identity.keyed);
+  b->identity = (block_identity_t){
+      .unique_id = pool->next_unique_id++,
+      .parent = parent_id(pool, place),
+      .place = place,
+  };
+  int32_t *head = children_of(pool, place);
+  b->child_prev = 0;
+  b->child_next = *head;
+  if (*head) pool->blocks[*head].child_prev = block;
+  *head = block;
+}
+
+static void set_ids(block_pool_t *pool, int32_t block, const int32_t *token_ids, int32_t first,
+                    int32_t last) {
+  memcpy(&pool->token_ids[(size_t)block * (size_t)pool->block_size + (size_t)first],
+         &token_ids[first], (size_t)(last - first) * sizeof *token_ids);
+}
+
+void prefix_publish(block_pool_t *pool, int32_t block, const block_key_t *key, prefix_place_t place,
+                    const int32_t *token_ids) {
+  block_t *b = &pool->blocks[block];
+  CHECK(!b->identity.keyed);
+  if (!b->identity.unique_id) identify(pool, block, place);
+  CHECK(b->identity.place.parent == place.parent);
+  b->identity.keyed = true;
+  b->identity.key = *key;
+  set_ids(pool, block, token_ids, 0, pool->block_size);
+  uint32_t bucket = bucket_of(pool, key);
+  b->chain = pool->buckets[bucket];
+  pool->buckets[bucket] = block;
+}
+
+void prefix_note(block_pool_t *pool, int32_t block, prefix_place_t place, const int32_t *token_ids,
+                 int32_t rows) {
+  block_t *b = &pool->blocks[block];
+  if (!b->identity.unique_id) identify(pool, block, place);
+  if (b->identity.num_valid >= rows) return;
+  set_ids(pool, block, token_ids, b->identity.num_valid, rows);
+  b->identity.num_valid = rows;
+}
+
+prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
+                                     const int32_t *token_ids, int32_t rows_max) {
+  prefix_partial_t best = {0, 0};
+  /* children_of changes nothing; it serves writers too */
+  int32_t b = *children_of((block_pool_t *)(uintptr_t)pool, place);
+  for (int seen = 0; b && seen < PARTIAL_CANDIDATES_MAX; b = pool->blocks[b].child_next, seen++) {
+    const block_t *block = &pool->blocks[b];
+    if (!stands_at(pool, block, place)) continue;
+    const int32_t *ids = ids_of(pool, b);
+    int32_t limit = block->identity.num_valid < rows_max ? block->identity.num_valid : rows_max;
+    int32_t rows = 0;
+    while (rows < limit && ids[rows] == token_ids[rows]) rows++;
+    if (rows > best.rows) best = (prefix_partial_t){b, rows};
+  }
+  return best;
+}
+
+static void unkey(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  int32_t *link = &pool->buckets[bucket_of(pool, &b->identity.key)];
+  while (*link != block) link = &pool->blocks[*link].chain;
+  *link = b->chain;
+  b->chain = 0;
+  b->identity.keyed = false;
+}
+
+void prefix_withdraw(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  CHECK(b->identity.unique_id != 0 && b->first_child == 0); /* leaves go before their parents */
+  if (b->identity.keyed) unkey(pool, block);
+  if (b->child_prev) {
+    pool->blocks[b->child_prev].child_next = b->child_next;
+  } else {
+    *children_of(pool, b->identity.place) = b->child_next;
+  }
+  if (b->child_next) pool->blocks[b->child_next].child_prev = b->child_prev;
+  b->child_prev = b->child_next = 0;
+  b->identity = (block_identity_t){0};
+}
+
+void prefix_abandon(block_pool_t *pool, int32_t block) {
+  block_t *b = &pool->blocks[block];
+  CHECK(b->identity.keyed && b->first_child == 0);
+  if (b->identity.num_valid == 0) {
+    prefix_withdraw(pool, block);
+  } else {
+    unkey(pool, block);
+  }
+}

@@ -1,0 +1,108 @@
+/* sequence.c: states of sequences and the queues they wait in.
+ *
+ * Engine thread only. Never allocates: groups come from a pool made at start (engine/start.c).
+ */
+#include "engine/schedule/sequence.h"
+
+#include "engine/base/random.h"
+
+#include <string.h>
+
+#define BIT(status) (1u << (status))
+
+/* [from] = set of states that may follow. */
+static const unsigned allowed_moves[SEQUENCE_STATUS_COUNT] = {
+    /* a fork is born running */
+    [SEQUENCE_NEW] = BIT(SEQUENCE_WAITING) | BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_IGNORED),
+    /* stopped or capped: by a token that was in flight when the sequence was preempted */
+    [SEQUENCE_WAITING] = BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_STOPPED) |
+                         BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) | BIT(SEQUENCE_FINISHED_ABORTED) |
+                         BIT(SEQUENCE_FINISHED_IGNORED),
+    [SEQUENCE_RUNNING] = BIT(SEQUENCE_WAITING) | BIT(SEQUENCE_SWAPPED) |
+                         BIT(SEQUENCE_FINISHED_STOPPED) | BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) |
+                         BIT(SEQUENCE_FINISHED_ABORTED),
+    [SEQUENCE_SWAPPED] = BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_STOPPED) |
+                         BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) | BIT(SEQUENCE_FINISHED_ABORTED) |
+                         BIT(SEQUENCE_FINISHED_IGNORED),
+};
+
+bool sequence_transition_allowed(sequence_status_t from, sequence_status_t to) {
+  return (allowed_moves[from] & BIT(to)) != 0;
+}
+
+void sequence_set_status(sequence_t *sequence, sequence_status_t status) {
+  CHECK(sequence_transition_allowed(sequence->status, status));
+  sequence->status = status;
+}
+
+void sequence_init(sequence_t *s, group_t *group, int32_t index) {
+  const request_t *request = group->request;
+  *s = (sequence_t){
+      .group = group,
+      .index = index,
+      .status = SEQUENCE_NEW,
+      .row = -1,
+      .grammar_row = -1,
+      .num_prompt_tokens = request->num_prompt_tokens,
+      .num_prefill_tokens = request->num_prompt_tokens,
+      .rng_key = random_key(request->params.seed, (uint32_t)index),
+      .stop_token_id = -1,
+      .stop_string = -1,
+  };
+}
+
+void group_init(group_t *group, request_t *request, uint64_t arrival) {
+  memset(group, 0, sizeof *group);
+  group->request = request;
+  group->arrival = arrival;
+  sequence_init(&group->sequence, group, 0);
+}
+
+int32_t group_num_running(const group_t *group) {
+  bool may_grow = !group->forked || group->request->params.beam_width > 0;
+  if (may_grow) return params_num_sequences(&group->request->params);
+  int32_t count = 0;
+  for (const sequence_t *q = &group->sequence; q; q = q->next) count += !sequence_is_finished(q);
+  return count;
+}
+
+void queue_push_tail(group_queue_t *queue, group_t *group) {
+  queue_insert_before(queue, NULL, group);
+}
+
+void queue_push_head(group_queue_t *queue, group_t *group) {
+  queue_insert_before(queue, queue->head, group);
+}
+
+void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group) {
+  group->next = position;
+  group->prev = position ? position->prev : queue->tail;
+  if (group->prev) {
+    group->prev->next = group;
+  } else {
+    queue->head = group;
+  }
+  if (position) {
+    position->prev = group;
+  } else {
+    queue->tail = group;
+  }
+  queue->count++;
+  group->queue = queue;
+}
+
+void queue_remove(group_queue_t *queue, group_t *group) {
+  if (group->prev) {
+    group->prev->next = group->next;
+  } else {
+    queue->head = group->next;
+  }
+  if (group->next) {
+    group->next->prev = group->prev;
+  } else {
+    queue->tail = group->prev;
+  }
+  group->prev = group->next = NULL;
+  group->queue = NULL;
+  queue->count--;
+}

@@ -1,0 +1,198 @@
+/* chat_load.c: finding and compiling a model's chat templates.
+ *
+ * The loading thread only. Nothing in a model directory is executed or followed elsewhere: fixed
+ * names of one directory are read, each up to a bound.
+ */
+#include "engine/template/chat/chat_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 64 << 20, PATH_BYTES_MAX = 4096 };
+
+const char *const chat_special_tokens[SPECIAL_TOKENS] = {
+    "bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"};
+
+typedef struct file {
+  char *text; /* NULL: there is no such file */
+  size_t length;
+  json_doc_t *doc;
+} file_t;
+
+static void close_file(file_t *file) {
+  json_free(file->doc);
+  free(file->text);
+  *file = (file_t){0};
+}
+
+static int read_stream(FILE *stream, const char *path, size_t most, file_t *out, error_t *error) {
+  size_t capacity = 64 << 10, got;
+  char *text = malloc(capacity);
+  while (text != NULL) {
+    got = fread(text + out->length, 1, capacity - out->length, stream);
+    out->length += got;
+    if (got == 0 || out->length > most) break;
+    if (out->length < capacity) continue;
+    capacity *= 2;
+    char *larger = realloc(text, capacity);
+    if (larger == NULL) free(text);
+    text = larger;
+  }
+  out->text = text;
+  if (text == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: not enough memory", path);
+  if (ferror(stream)) return error_set(error, ERR_IO, NULL, "%s: cannot be read", path);
+  if (out->length > most)
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: more than %zu bytes", path, most);
+  return 0;
+}
+
+/* `name` NULL: `dir` is the path. A file that is not there leaves out->text NULL. */
+static int read_file(const char *dir, const char *name, size_t most, file_t *out, error_t *error) {
+  char path[PATH_BYTES_MAX];
+  *out = (file_t){0};
+  int n =
+      snprintf(path, sizeof path, "%s%s%s", dir, name == NULL ? "" : "/", name == NULL ? "" : name);
+  if (n < 0 || (size_t)n >= sizeof path)
+    return error_set(error, ERR_IO, NULL, "the path of a chat template is too long");
+  FILE *stream = fopen(path, "rb");
+  if (stream == NULL && (errno == ENOENT || errno == ENOTDIR)) return 0;
+  if (stream == NULL)
+    return error_set(error, ERR_IO, NULL, "%s: cannot be opened: %s", path, strerror(errno));
+  int rc = read_stream(stream, path, most, out, error);
+  fclose(stream);
+  if (rc != 0) close_file(out);
+  return rc;
+}
+
+static int read_json(const char *dir, const char *name, file_t *out, error_t *error) {
+  error_t reason = {0};
+  int rc = read_file(dir, name, CONFIG_BYTES_MAX, out, error);
+  if (rc != 0 || out->text == NULL) return rc;
+  rc = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
+  if (rc == 0 && json_root(out->doc)->type == JSON_OBJECT) return 0;
+  close_file(out);
+  if (rc == ERR_INTERNAL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", name);
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: %s", name,
+                   rc == 0 ? "is not a JSON object" : reason.message);
+}
+
+/* Compiles into *slot unless a better source has filled it. What does not compile is noted. */
+static int add(chat_templates_t *t, jinja_t **slot, const char *name, const char *source,
+               size_t length, error_t *error) {
+  error_t reason = {0};
+  if (*slot != NULL) return 0;
+  int rc = jinja_compile(name, source, length, slot, &reason);
+  if (rc == ERR_NO_MEMORY) return error_set(error, rc, NULL, "%s", reason.message);
+  if (rc != 0 && t->problem[0] == '\0')
+    snprintf(t->problem, sizeof t->problem, "%s", reason.message);
+  return 0;
+}
+
+static int add_file(chat_templates_t *t, jinja_t **slot, const char *dir, const char *name,
+                    error_t *error) {
+  file_t file;
+  int rc = read_file(dir, name, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
+  if (rc == 0 && file.text != NULL) rc = add(t, slot, name, file.text, file.length, error);
+  close_file(&file);
+  return rc;
+}
+
+/* A string, or a list of {name, template}. */
+static int add_field(chat_templates_t *t, const char *file, const json_t *field, error_t *error) {
+  if (field == NULL) return 0;
+  if (field->type == JSON_STRING)
+    return add(t, &t->by_default, file, field->text, field->length, error);
+  if (field->type != JSON_ARRAY) return 0;
+  JSON_EACH(entry, field) {
+    const json_t *source = json_get(entry, "template"), *name = json_get(entry, "name");
+    if (source == NULL || source->type != JSON_STRING || name == NULL) continue;
+    jinja_t **slot = json_equals(name, "default")    ? &t->by_default
+                     : json_equals(name, "tool_use") ? &t->tool_use
+                                                     : NULL;
+    int rc = slot == NULL ? 0 : add(t, slot, file, source->text, source->length, error);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+/* The tokens by name, each a string or an object with "content". */
+static int add_special(chat_templates_t *t, const json_t *root, error_t *error) {
+  for (unsigned i = 0; i < SPECIAL_TOKENS; i++) {
+    const json_t *token = json_get(root, chat_special_tokens[i]);
+    if (token != NULL && token->type == JSON_OBJECT) token = json_get(token, "content");
+    if (t->special[i] != NULL || token == NULL || token->type != JSON_STRING) continue;
+    t->special[i] = malloc((size_t)token->length + 1);
+    if (t->special[i] == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
+    memcpy(t->special[i], token->text, token->length);
+    t->special[i][token->length] = '\0';
+    t->special_length[i] = token->length;
+  }
+  return 0;
+}
+
+static int load_directory(chat_templates_t *t, const char *dir, bool templates, error_t *error) {
+  file_t config = {0}, map = {0}, processor = {0};
+  int rc = 0;
+  if (templates) {
+    rc = add_file(t, &t->by_default, dir, "chat_template.jinja", error);
+    if (rc == 0) rc = add_file(t, &t->tool_use, dir, "chat_templates/tool_use.jinja", error);
+    if (rc == 0) rc = add_file(t, &t->by_default, dir, "chat_templates/default.jinja", error);
+    if (rc == 0) rc = read_json(dir, "chat_template.json", &processor, error);
+    if (rc == 0 && processor.doc != NULL && t->problem[0] == '\0')
+      rc = add_field(t, "chat_template.json", json_get(json_root(processor.doc), "chat_template"),
+                     error);
+  }
+  if (rc == 0) rc = read_json(dir, "tokenizer_config.json", &config, error);
+  if (rc == 0) rc = read_json(dir, "special_tokens_map.json", &map, error);
+  if (rc == 0 && config.doc != NULL) {
+    rc = add_special(t, json_root(config.doc), error);
+    if (rc == 0 && templates && t->by_default == NULL && t->problem[0] == '\0')
+      rc = add_field(t, "tokenizer_config.json", json_get(json_root(config.doc), "chat_template"),
+                     error);
+  }
+  if (rc == 0 && map.doc != NULL) rc = add_special(t, json_root(map.doc), error);
+  close_file(&config);
+  close_file(&map);
+  close_file(&processor);
+  return rc;
+}
+
+static int load_path(chat_templates_t *t, const char *path, error_t *error) {
+  file_t file;
+  int rc = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
+  if (rc == 0 && file.text == NULL)
+    rc = error_set(error, ERR_CONFIGURATION, "chat-template", "%s: there is no such file", path);
+  if (rc == 0) rc = add(t, &t->by_default, path, file.text, file.length, error);
+  close_file(&file);
+  if (rc == 0 && t->problem[0] != '\0')
+    rc = error_set(error, ERR_CONFIGURATION, "chat-template", "%s", t->problem);
+  return rc;
+}
+
+int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error) {
+  *out = NULL;
+  chat_templates_t *t = calloc(1, sizeof *t);
+  if (t == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
+  int rc = path == NULL ? 0 : load_path(t, path, error);
+  if (rc == 0) rc = load_directory(t, dir, path == NULL, error);
+  if (rc == 0 && t->problem[0] != '\0') { /* all or nothing: a set that works in part misleads */
+    jinja_free(t->by_default);
+    jinja_free(t->tool_use);
+    t->by_default = t->tool_use = NULL;
+  }
+  if (rc != 0) {
+    chat_templates_free(t);
+    return rc;
+  }
+  *out = t;
+  return 0;
+}
+
+void chat_templates_free(chat_templates_t *t) {
+  if (t == NULL) return;
+  jinja_free(t->by_default);
+  jinja_free(t->tool_use);
+  for (unsigned i = 0; i < SPECIAL_TOKENS; i++) free(t->special[i]);
+  free(t);
+}

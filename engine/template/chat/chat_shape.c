@@ -1,0 +1,225 @@
+/* chat_shape.c: from the messages of a request to the values that templates read.
+ *
+ * The rendering thread only. The rules are those of the reference servers, so that a template sees
+ * here what it sees there; keys keep their order and absent members stay absent.
+ */
+#include "engine/template/chat/chat_shape.h"
+
+#include "engine/template/run/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const json_t *arguments_of(const json_t *call) {
+  const json_t *function = json_get(call, "function");
+  return function == NULL ? NULL : json_get(function, "arguments");
+}
+
+static size_t count_arguments(const json_t *messages) {
+  size_t count = 0;
+  JSON_EACH(message, messages) {
+    const json_t *calls = json_get(message, "tool_calls");
+    if (calls == NULL || calls->type != JSON_ARRAY) continue;
+    JSON_EACH(call, calls) {
+      const json_t *arguments = arguments_of(call);
+      count += arguments != NULL && arguments->type == JSON_STRING;
+    }
+  }
+  return count;
+}
+
+static bool is_blank(const json_t *text) {
+  for (uint32_t i = 0; i < text->length; i++)
+    if (strchr(" \t\r\n", text->text[i]) == NULL || text->text[i] == '\0') return false;
+  return true;
+}
+
+static int parse_arguments(chat_shape_t *shape, const json_t *text, size_t message, size_t call,
+                           error_t *error) {
+  char field[ERROR_PARAM_MAX];
+  error_t reason = {0};
+  json_doc_t **out = &shape->arguments[shape->num_arguments];
+  if (is_blank(text)) {
+    shape->num_arguments++;
+    return 0;
+  }
+  int rc = json_parse(text->text, text->length, &json_limits_request, out, &reason);
+  snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", message, call);
+  if (rc == ERR_INTERNAL) return error_set(error, rc, field, "%s", reason.message);
+  if (rc != 0)
+    return error_set(error, ERR_INVALID_VALUE, field, "%s must be a JSON text. %s", field,
+                     reason.message);
+  shape->num_arguments++;
+  return 0;
+}
+
+int chat_shape_begin(chat_shape_t *shape, error_t *error) {
+  size_t count = count_arguments(shape->messages), at_message = 0;
+  shape->arguments = calloc(count + 1, sizeof *shape->arguments);
+  if (shape->arguments == NULL)
+    return error_set(error, ERR_INTERNAL, NULL, "not enough memory to shape messages");
+  JSON_EACH(message, shape->messages) {
+    const json_t *calls = json_get(message, "tool_calls");
+    size_t at_call = 0;
+    if (calls != NULL && calls->type == JSON_ARRAY) JSON_EACH(call, calls) {
+        const json_t *arguments = arguments_of(call);
+        bool parse = arguments != NULL && arguments->type == JSON_STRING;
+        int rc = parse ? parse_arguments(shape, arguments, at_message, at_call, error) : 0;
+        if (rc != 0) return rc;
+        at_call++;
+      }
+    at_message++;
+  }
+  return 0;
+}
+
+void chat_shape_end(chat_shape_t *shape) {
+  for (size_t i = 0; i < shape->num_arguments; i++) json_free(shape->arguments[i]);
+  free(shape->arguments);
+  shape->arguments = NULL;
+  shape->num_arguments = 0;
+}
+
+/* ---- building ---- */
+
+static value_t key_of(run_t *run, const json_t *member) {
+  run->input_bytes += member->key_length;
+  return value_string(str_wrap(run, member->key, member->key_length, ORIGIN_REQUEST));
+}
+
+static bool key_is(const json_t *member, const char *name) {
+  return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
+}
+
+static value_t build_arguments(run_t *run, chat_shape_t *shape, const json_t *value) {
+  if (value->type == JSON_NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
+  if (value->type != JSON_STRING) return value_from_json(run, value);
+  const json_doc_t *doc = shape->arguments[shape->used++];
+  if (doc == NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
+  return value_from_json(run, json_root(doc));
+}
+
+static value_t build_function(run_t *run, chat_shape_t *shape, const json_t *function) {
+  if (function->type != JSON_OBJECT) return value_from_json(run, function);
+  dict_t *dict = dict_new(run, function->count);
+  JSON_EACH(member, function) {
+    value_t v = key_is(member, "arguments") ? build_arguments(run, shape, member)
+                                            : value_from_json(run, member);
+    dict_append(run, dict, key_of(run, member), v);
+  }
+  dict->frozen = true;
+  return VALUE_OF(VALUE_DICT, dict, dict);
+}
+
+static value_t build_calls(run_t *run, chat_shape_t *shape, const json_t *calls) {
+  list_t *list = list_new(run, calls->count);
+  JSON_EACH(call, calls) {
+    if (call->type != JSON_OBJECT) {
+      list_push(run, list, value_from_json(run, call));
+      continue;
+    }
+    dict_t *dict = dict_new(run, call->count);
+    JSON_EACH(member, call) {
+      value_t v = key_is(member, "function") ? build_function(run, shape, member)
+                                             : value_from_json(run, member);
+      dict_append(run, dict, key_of(run, member), v);
+    }
+    dict->frozen = true;
+    list_push(run, list, VALUE_OF(VALUE_DICT, dict, dict));
+  }
+  list->frozen = true;
+  return VALUE_OF(VALUE_LIST, list, list);
+}
+
+static value_t join_parts(run_t *run, const json_t *parts) {
+  sink_t *sink = sink_new(run);
+  bool any = false;
+  JSON_EACH(part, parts) {
+    const json_t *text = json_get(part, "text");
+    if (text == NULL || text->type != JSON_STRING) continue;
+    if (any) sink_puts(run, sink, "\n");
+    any = true;
+    run->input_bytes += text->length;
+    sink_put(run, sink, text->text, text->length, true);
+  }
+  return value_string(sink_str(run, sink));
+}
+
+static value_t tagged(run_t *run, const value_t *text) {
+  return value_string(str_concat(run, text->string, str_text(run, CONTINUE_TAG)));
+}
+
+/* The tag goes behind the last text part. */
+static void tag_parts(run_t *run, list_t *parts) {
+  const str_t text = {.bytes = "text", .length = 4};
+  for (uint32_t i = parts->count; i-- > 0;) {
+    if (parts->items[i].type != VALUE_DICT) continue;
+    value_t *found = dict_find_text(run, parts->items[i].dict, &text);
+    if (found == NULL || found->type != VALUE_STRING) continue;
+    *found = tagged(run, found);
+    return;
+  }
+}
+
+static value_t build_content(run_t *run, const chat_shape_t *shape, const json_t *content,
+                             bool last) {
+  value_t v = content->type == JSON_ARRAY && shape->join_parts ? join_parts(run, content)
+                                                               : value_from_json(run, content);
+  if (!last || !shape->continue_final) return v;
+  if (v.type == VALUE_STRING) return tagged(run, &v);
+  if (v.type == VALUE_LIST) tag_parts(run, v.list);
+  return v;
+}
+
+static const json_t *reasoning_of(const json_t *message) {
+  static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    const json_t *found = json_get(message, names[i]);
+    if (found != NULL && found->type != JSON_NULL) return found;
+  }
+  return NULL;
+}
+
+static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *message, bool last) {
+  if (message->type != JSON_OBJECT) return value_from_json(run, message);
+  dict_t *dict = dict_new(run, message->count + 2);
+  const json_t *reasoning = reasoning_of(message);
+  value_t thought = value_none();
+  if (reasoning != NULL) {
+    thought = value_from_json(run, reasoning);
+    dict_append(run, dict, value_string(str_text(run, "thinking")), thought);
+  }
+  JSON_EACH(member, message) {
+    value_t v;
+    if (key_is(member, "tool_calls") && member->type == JSON_ARRAY) {
+      if (member->count == 0) continue;
+      v = build_calls(run, shape, member);
+    } else if (key_is(member, "content")) {
+      v = build_content(run, shape, member, last);
+    } else if (key_is(member, "role") && shape->rename_developer &&
+               json_equals(member, "developer")) {
+      v = value_string(str_text(run, "system"));
+    } else {
+      v = value_from_json(run, member);
+    }
+    dict_set(run, dict, key_of(run, member), v);
+  }
+  if (reasoning != NULL)
+    dict_set(run, dict, value_string(str_text(run, "reasoning_content")), thought);
+  dict->frozen = true;
+  return VALUE_OF(VALUE_DICT, dict, dict);
+}
+
+void chat_shape_build(run_t *run, void *context, value_t *out) {
+  chat_shape_t *shape = context;
+  list_t *list = list_new(run, shape->messages->count);
+  uint32_t at = 0;
+  shape->used = 0;
+  JSON_EACH(message, shape->messages) {
+    at++;
+    list_push(run, list, build_message(run, shape, message, at == shape->messages->count));
+  }
+  list->frozen = true;
+  *out = VALUE_OF(VALUE_LIST, list, list);
+}

@@ -1,0 +1,390 @@
+/* methods.c: the methods of strings.
+ *
+ * The rendering thread only. Indices and widths count code points, as in Python.
+ */
+#include "engine/template/library/methods.h"
+
+#include "engine/base/unicode_case.h"
+#include "engine/template/run/eval.h"
+
+#include <string.h>
+
+static value_t like(const value_t *in, const str_t *s) {
+  value_t v = value_string(s);
+  v.markup = in->markup;
+  return v;
+}
+
+/* None and missing are alike. */
+static bool given(const value_t *v) {
+  return !value_is_missing(v) && v->type != VALUE_NONE;
+}
+
+static void bind(run_t *run, const arguments_t *a, const char *method, uint32_t required,
+                 uint32_t most, value_t *out) {
+  if (a->num_named > 0) run_fail(run, "%s takes no named arguments here", method);
+  if (a->num_positional < required || a->num_positional > most)
+    run_fail(run, "%s takes %u to %u arguments", method, required, most);
+  for (uint32_t i = 0; i < most; i++)
+    out[i] = i < a->num_positional ? a->positional[i] : value_missing();
+}
+
+static const str_t *text_of(run_t *run, const value_t *v, const char *method) {
+  return argument_string(run, v, method);
+}
+
+/* The part of `s` that start and end (code points, like slice bounds) leave; false: beyond. */
+static bool window(run_t *run, const str_t *s, const value_t *start, const value_t *end,
+                   size_t *from, size_t *to) {
+  int64_t chars = str_chars(s), bounds[2] = {0, chars};
+  const value_t *given_bounds[2] = {start, end};
+  for (int i = 0; i < 2; i++) {
+    int64_t n;
+    if (!given(given_bounds[i])) continue;
+    if (!value_integer(given_bounds[i], &n)) run_fail(run, "an index must be an integer");
+    if (n < 0) n = n + chars < 0 ? 0 : n + chars;
+    bounds[i] = n;
+  }
+  if (bounds[0] > chars) return false;
+  if (bounds[1] > chars) bounds[1] = chars;
+  if (bounds[0] > bounds[1]) return false;
+  *from = str_offset(s, (uint32_t)bounds[0]);
+  *to = str_offset(s, (uint32_t)bounds[1]);
+  run_spend_bytes(run, *to);
+  return true;
+}
+
+/* ---- split and friends ---- */
+
+static void push_part(run_t *run, list_t *list, const value_t *in, size_t begin, size_t end) {
+  run_spend(run, 1);
+  list_push(run, list, like(in, str_part(run, in->string, begin, end)));
+}
+
+static void split_blanks(run_t *run, const value_t *in, int64_t most, list_t *list) {
+  const str_t *s = in->string;
+  size_t at = 0;
+  for (;;) {
+    size_t begin = at, next = at;
+    while (begin < s->length) { /* blanks before the word */
+      next = begin;
+      if (!(char_class(str_next(s->bytes, &next)) & CHAR_SPACE)) break;
+      begin = next;
+    }
+    if (begin >= s->length) return;
+    if (most >= 0 && list->count >= (uint64_t)most) {
+      push_part(run, list, in, begin, s->length);
+      return;
+    }
+    size_t end = begin;
+    while (end < s->length) {
+      next = end;
+      if (char_class(str_next(s->bytes, &next)) & CHAR_SPACE) break;
+      end = next;
+    }
+    push_part(run, list, in, begin, end);
+    at = end;
+  }
+}
+
+static void rsplit_blanks(run_t *run, const value_t *in, int64_t most, list_t *list) {
+  const str_t *s = in->string;
+  size_t at = s->length;
+  for (;;) {
+    size_t end = at;
+    while (end > 0) {
+      size_t previous = str_previous(s->bytes, end), next = previous;
+      if (!(char_class(str_next(s->bytes, &next)) & CHAR_SPACE)) break;
+      end = previous;
+    }
+    if (end == 0) return;
+    if (most >= 0 && list->count >= (uint64_t)most) {
+      push_part(run, list, in, 0, end);
+      return;
+    }
+    size_t begin = end;
+    while (begin > 0) {
+      size_t previous = str_previous(s->bytes, begin), next = previous;
+      if (char_class(str_next(s->bytes, &next)) & CHAR_SPACE) break;
+      begin = previous;
+    }
+    push_part(run, list, in, begin, end);
+    at = begin;
+  }
+}
+
+static void reverse(list_t *list) {
+  for (uint32_t i = 0; i < list->count / 2; i++) {
+    value_t swapped = list->items[i];
+    list->items[i] = list->items[list->count - 1 - i];
+    list->items[list->count - 1 - i] = swapped;
+  }
+}
+
+static void split_at(run_t *run, const value_t *in, const str_t *separator, int64_t most,
+                     bool from_right, list_t *list) {
+  const str_t *s = in->string;
+  size_t begin = 0, end = s->length;
+  if (separator->length == 0) run_fail(run, "split: the separator is empty");
+  while (most < 0 || list->count < (uint64_t)most) {
+    int64_t hit = from_right ? str_rfind(run, s, 0, end, separator)
+                             : str_find(run, s, begin, s->length, separator);
+    if (hit < 0) break;
+    if (from_right) {
+      push_part(run, list, in, (size_t)hit + separator->length, end);
+      end = (size_t)hit;
+    } else {
+      push_part(run, list, in, begin, (size_t)hit);
+      begin = (size_t)hit + separator->length;
+    }
+  }
+  push_part(run, list, in, begin, end);
+}
+
+static value_t call_split(run_t *run, const value_t *in, const arguments_t *a, bool from_right) {
+  static const char *const names[] = {"sep", "maxsplit", NULL};
+  value_t v[2];
+  arguments_bind(run, a, "split", names, v);
+  int64_t most = argument_integer(run, &v[1], "maxsplit", -1);
+  list_t *list = list_new(run, 0);
+  if (given(&v[0]))
+    split_at(run, in, text_of(run, &v[0], "the separator of split"), most, from_right, list);
+  else if (from_right)
+    rsplit_blanks(run, in, most, list);
+  else
+    split_blanks(run, in, most, list);
+  if (from_right) reverse(list);
+  return VALUE_OF(VALUE_LIST, list, list);
+}
+
+static value_t call_partition(run_t *run, const value_t *in, const arguments_t *a, bool right) {
+  value_t v[1];
+  const str_t *s = in->string;
+  bind(run, a, "partition", 1, 1, v);
+  const str_t *separator = text_of(run, &v[0], "the separator of partition");
+  if (separator->length == 0) run_fail(run, "partition: the separator is empty");
+  int64_t hit = right ? str_rfind(run, s, 0, s->length, separator)
+                      : str_find(run, s, 0, s->length, separator);
+  size_t begin = hit < 0 ? (right ? 0 : s->length) : (size_t)hit;
+  size_t end = hit < 0 ? begin : begin + separator->length;
+  list_t *list = list_new(run, 3);
+  push_part(run, list, in, 0, begin);
+  push_part(run, list, in, begin, end);
+  push_part(run, list, in, end, s->length);
+  return VALUE_OF(VALUE_TUPLE, list, list);
+}
+
+/* ---- questions ---- */
+
+static value_t call_find(run_t *run, const value_t *in, const arguments_t *a, bool right,
+                         bool must) {
+  value_t v[3];
+  size_t from, to;
+  const str_t *s = in->string;
+  bind(run, a, "find", 1, 3, v);
+  const str_t *part = text_of(run, &v[0], "the argument of find");
+  int64_t hit = -1;
+  if (window(run, s, &v[1], &v[2], &from, &to))
+    hit = right ? str_rfind(run, s, from, to, part) : str_find(run, s, from, to, part);
+  if (hit < 0 && must) run_fail(run, "index: the substring is not there");
+  if (hit < 0) return value_int(-1);
+  str_t before = {.bytes = s->bytes, .length = (uint32_t)hit, .num_chars = STR_UNCOUNTED};
+  return value_int(str_chars(&before));
+}
+
+static value_t call_count(run_t *run, const value_t *in, const arguments_t *a) {
+  value_t v[3];
+  size_t from, to;
+  int64_t count = 0;
+  bind(run, a, "count", 1, 3, v);
+  const str_t *part = text_of(run, &v[0], "the argument of count");
+  if (!window(run, in->string, &v[1], &v[2], &from, &to)) return value_int(0);
+  if (part->length == 0) {
+    str_t inside = {.bytes = in->string->bytes + from,
+                    .length = (uint32_t)(to - from),
+                    .num_chars = STR_UNCOUNTED};
+    return value_int((int64_t)str_chars(&inside) + 1);
+  }
+  for (int64_t hit; (hit = str_find(run, in->string, from, to, part)) >= 0; count++) {
+    run_spend(run, 1);
+    from = (size_t)hit + part->length;
+  }
+  return value_int(count);
+}
+
+static bool begins(const str_t *s, size_t from, size_t to, const str_t *part, bool at_end) {
+  if (to - from < part->length) return false;
+  const char *at = s->bytes + (at_end ? to - part->length : from);
+  return part->length == 0 || memcmp(at, part->bytes, part->length) == 0;
+}
+
+static value_t call_begins(run_t *run, const value_t *in, const arguments_t *a, bool at_end) {
+  value_t v[3];
+  size_t from, to;
+  bind(run, a, at_end ? "endswith" : "startswith", 1, 3, v);
+  bool inside = window(run, in->string, &v[1], &v[2], &from, &to);
+  if (v[0].type != VALUE_TUPLE) {
+    const str_t *part = text_of(run, &v[0], "the argument of startswith or endswith");
+    run_spend_bytes(run, part->length);
+    return value_bool(inside && begins(in->string, from, to, part, at_end));
+  }
+  for (uint32_t i = 0; i < v[0].list->count; i++) {
+    const str_t *part = text_of(run, &v[0].list->items[i], "startswith or endswith");
+    run_spend_bytes(run, part->length);
+    if (inside && begins(in->string, from, to, part, at_end)) return value_bool(true);
+  }
+  return value_bool(false);
+}
+
+static value_t call_is(run_t *run, const value_t *in, const arguments_t *a, unsigned bits,
+                       bool ascii) {
+  const str_t *s = in->string;
+  bind(run, a, "a test of characters", 0, 0, NULL);
+  run_spend(run, s->length);
+  for (size_t at = 0; at < s->length;) {
+    uint32_t code = str_next(s->bytes, &at);
+    if (ascii ? code >= 0x80 : !(char_class(code) & bits)) return value_bool(false);
+  }
+  return value_bool(ascii || s->length > 0);
+}
+
+/* islower and isupper: something cased, and nothing of the other case. */
+bool string_is_cased(run_t *run, const str_t *s, bool upper) {
+  bool any = false;
+  run_spend(run, s->length);
+  for (size_t at = 0; at < s->length;) {
+    unsigned bits = char_class(str_next(s->bytes, &at));
+    if (bits & ((upper ? CHAR_LOWER : CHAR_UPPER) | CHAR_TITLE)) return false;
+    any = any || (bits & (upper ? CHAR_UPPER : CHAR_LOWER));
+  }
+  return any;
+}
+
+/* ---- others ---- */
+
+static value_t call_strip(run_t *run, const value_t *in, const arguments_t *a, int sides) {
+  value_t v[1];
+  bind(run, a, "strip", 0, 1, v);
+  const str_t *chars = given(&v[0]) ? text_of(run, &v[0], "the characters of strip") : NULL;
+  return string_strip(run, in, chars, sides != 1, sides != 0);
+}
+
+static value_t call_replace(run_t *run, const value_t *in, const arguments_t *a) {
+  value_t v[3];
+  bind(run, a, "replace", 2, 3, v);
+  const str_t *from = text_of(run, &v[0], "the first argument of replace");
+  const str_t *to = text_of(run, &v[1], "the second argument of replace");
+  if (in->markup && !v[1].markup) to = string_escape(run, to);
+  return string_replace(run, in, from, to, argument_integer(run, &v[2], "the count", -1));
+}
+
+static value_t call_join(run_t *run, const value_t *in, const arguments_t *a) {
+  value_t v[1];
+  bind(run, a, "join", 1, 1, v);
+  const list_t *list = value_list(run, &v[0]);
+  sink_t *sink = sink_new(run);
+  for (uint32_t i = 0; i < list->count; i++) {
+    const value_t *item = &list->items[i];
+    const str_t *text = text_of(run, item, "an item of join");
+    if (in->markup && !item->markup) text = string_escape(run, text);
+    if (i > 0) sink_put_str(run, sink, in->string);
+    sink_put_str(run, sink, text);
+  }
+  return like(in, sink_str(run, sink));
+}
+
+static value_t call_pad(run_t *run, const value_t *in, const arguments_t *a, int number) {
+  value_t v[2];
+  bind(run, a, "a method that pads", 1, 2, v);
+  int64_t width = argument_integer(run, &v[0], "a width", 0), chars = str_chars(in->string);
+  const str_t *fill = given(&v[1]) ? text_of(run, &v[1], "the fill") : str_text(run, " ");
+  if (str_chars(fill) != 1) run_fail(run, "the fill must be one character");
+  if (width <= chars) return *in;
+  if (width > STR_BYTES_MAX / 4) run_fail(run, "a width is too large");
+  size_t pad = (size_t)(width - chars), left = 0;
+  if (number == METHOD_CENTER) left = pad / 2 + (pad & (size_t)width & 1);
+  if (number == METHOD_RJUST) left = pad;
+  return like(in, string_pad(run, in->string, left, pad - left, fill));
+}
+
+static value_t call_zfill(run_t *run, const value_t *in, const arguments_t *a) {
+  value_t v[1];
+  const str_t *s = in->string;
+  bind(run, a, "zfill", 1, 1, v);
+  int64_t width = argument_integer(run, &v[0], "a width", 0), chars = str_chars(s);
+  if (width <= chars) return *in;
+  if (width > STR_BYTES_MAX / 4) run_fail(run, "a width is too large");
+  size_t sign = s->length > 0 && (s->bytes[0] == '+' || s->bytes[0] == '-');
+  sink_t *sink = sink_new(run);
+  sink_put_part(run, sink, s, 0, sign);
+  sink_put_str(run, sink, str_repeat(run, str_text(run, "0"), width - chars));
+  sink_put_part(run, sink, s, sign, s->length);
+  return like(in, sink_str(run, sink));
+}
+
+static value_t call_remove(run_t *run, const value_t *in, const arguments_t *a, bool at_end) {
+  value_t v[1];
+  const str_t *s = in->string;
+  bind(run, a, "removeprefix or removesuffix", 1, 1, v);
+  const str_t *part = text_of(run, &v[0], "the affix");
+  if (!begins(s, 0, s->length, part, at_end)) return *in;
+  if (at_end) return like(in, str_part(run, s, 0, s->length - part->length));
+  return like(in, str_part(run, s, part->length, s->length));
+}
+
+static value_t call_lines(run_t *run, const value_t *in, const arguments_t *a) {
+  static const char *const names[] = {"keepends", NULL};
+  value_t v[1];
+  arguments_bind(run, a, "splitlines", names, v);
+  list_t *list = string_lines(run, in->string, value_truth(&v[0]));
+  for (uint32_t i = 0; i < list->count; i++) list->items[i].markup = in->markup;
+  return VALUE_OF(VALUE_LIST, list, list);
+}
+
+static value_t call_case(run_t *run, const value_t *in, const arguments_t *a, int kind) {
+  bind(run, a, "a change of case", 0, 0, NULL);
+  return string_case(run, in, kind);
+}
+
+value_t method_of_string(run_t *run, const value_t *in, int number, const arguments_t *a) {
+  switch (number) {
+  case METHOD_SPLIT:
+  case METHOD_RSPLIT: return call_split(run, in, a, number == METHOD_RSPLIT);
+  case METHOD_PARTITION:
+  case METHOD_RPARTITION: return call_partition(run, in, a, number == METHOD_RPARTITION);
+  case METHOD_STRIP: return call_strip(run, in, a, 2);
+  case METHOD_LSTRIP: return call_strip(run, in, a, 0);
+  case METHOD_RSTRIP: return call_strip(run, in, a, 1);
+  case METHOD_STARTSWITH: return call_begins(run, in, a, false);
+  case METHOD_ENDSWITH: return call_begins(run, in, a, true);
+  case METHOD_REPLACE: return call_replace(run, in, a);
+  case METHOD_JOIN: return call_join(run, in, a);
+  case METHOD_FIND: return call_find(run, in, a, false, false);
+  case METHOD_RFIND: return call_find(run, in, a, true, false);
+  case METHOD_INDEX: return call_find(run, in, a, false, true);
+  case METHOD_RINDEX: return call_find(run, in, a, true, true);
+  case METHOD_COUNT: return call_count(run, in, a);
+  case METHOD_UPPER: return call_case(run, in, a, CASE_UPPER);
+  case METHOD_LOWER: return call_case(run, in, a, CASE_LOWER);
+  case METHOD_TITLE: return call_case(run, in, a, KIND_METHOD_TITLE);
+  case METHOD_CAPITALIZE: return call_case(run, in, a, KIND_CAPITALIZE);
+  case METHOD_FORMAT: return format_braces(run, in, a);
+  case METHOD_SPLITLINES: return call_lines(run, in, a);
+  case METHOD_REMOVEPREFIX: return call_remove(run, in, a, false);
+  case METHOD_REMOVESUFFIX: return call_remove(run, in, a, true);
+  case METHOD_CENTER:
+  case METHOD_LJUST:
+  case METHOD_RJUST: return call_pad(run, in, a, number);
+  case METHOD_ZFILL: return call_zfill(run, in, a);
+  case METHOD_ISDIGIT: return call_is(run, in, a, CHAR_DIGIT, false);
+  case METHOD_ISALPHA: return call_is(run, in, a, CHAR_ALPHA, false);
+  case METHOD_ISALNUM: return call_is(run, in, a, CHAR_ALPHA | CHAR_NUMERIC | CHAR_DIGIT, false);
+  case METHOD_ISDECIMAL: return call_is(run, in, a, CHAR_DECIMAL, false);
+  case METHOD_ISNUMERIC: return call_is(run, in, a, CHAR_NUMERIC, false);
+  case METHOD_ISSPACE: return call_is(run, in, a, CHAR_SPACE, false);
+  case METHOD_ISASCII: return call_is(run, in, a, 0, true);
+  default:
+    bind(run, a, "islower or isupper", 0, 0, NULL);
+    return value_bool(string_is_cased(run, in->string, number == METHOD_ISUPPER));
+  }
+}

@@ -1,0 +1,181 @@
+/* tests.c: what may stand behind `is`.
+ *
+ * The rendering thread only.
+ */
+#include "engine/template/compile/ast.h"
+#include "engine/template/library/library.h"
+#include "engine/template/library/methods.h"
+#include "engine/template/run/run.h"
+
+#include <string.h>
+
+typedef enum test_number {
+  T_DEFINED,
+  T_UNDEFINED,
+  T_NONE,
+  T_BOOLEAN,
+  T_TRUE,
+  T_FALSE,
+  T_INTEGER,
+  T_FLOAT,
+  T_NUMBER,
+  T_STRING,
+  T_MAPPING,
+  T_SEQUENCE,
+  T_ITERABLE,
+  T_CALLABLE,
+  T_ODD,
+  T_EVEN,
+  T_DIVISIBLEBY,
+  T_LOWER,
+  T_UPPER,
+  T_SAMEAS,
+  T_IN,
+  T_EQ,
+  T_NE,
+  T_LT,
+  T_LE,
+  T_GT,
+  T_GE,
+  T_ESCAPED,
+  T_FILTER,
+  T_TEST
+} test_number_t;
+
+static const struct {
+  const char *name;
+  uint8_t number, arguments;
+} rows[] = {{"defined", T_DEFINED, 0},
+            {"undefined", T_UNDEFINED, 0},
+            {"none", T_NONE, 0},
+            {"boolean", T_BOOLEAN, 0},
+            {"true", T_TRUE, 0},
+            {"false", T_FALSE, 0},
+            {"integer", T_INTEGER, 0},
+            {"float", T_FLOAT, 0},
+            {"number", T_NUMBER, 0},
+            {"string", T_STRING, 0},
+            {"mapping", T_MAPPING, 0},
+            {"sequence", T_SEQUENCE, 0},
+            {"iterable", T_ITERABLE, 0},
+            {"callable", T_CALLABLE, 0},
+            {"odd", T_ODD, 0},
+            {"even", T_EVEN, 0},
+            {"divisibleby", T_DIVISIBLEBY, 1},
+            {"lower", T_LOWER, 0},
+            {"upper", T_UPPER, 0},
+            {"sameas", T_SAMEAS, 1},
+            {"in", T_IN, 1},
+            {"==", T_EQ, 1},
+            {"eq", T_EQ, 1},
+            {"equalto", T_EQ, 1},
+            {"!=", T_NE, 1},
+            {"ne", T_NE, 1},
+            {"<", T_LT, 1},
+            {"lt", T_LT, 1},
+            {"lessthan", T_LT, 1},
+            {"<=", T_LE, 1},
+            {"le", T_LE, 1},
+            {">", T_GT, 1},
+            {"gt", T_GT, 1},
+            {"greaterthan", T_GT, 1},
+            {">=", T_GE, 1},
+            {"ge", T_GE, 1},
+            {"escaped", T_ESCAPED, 0},
+            {"filter", T_FILTER, 0},
+            {"test", T_TEST, 0}};
+
+int library_test(const str_t *name, bool *known) {
+  *known = false; /* every test of Jinja is here */
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (str_is(name, rows[i].name)) return (int)i;
+  return -1;
+}
+
+static bool is_remainder(run_t *run, const value_t *v, const value_t *by, int64_t wanted) {
+  value_t rest = value_operate(run, OP_MOD, v, by), w = value_int(wanted);
+  return value_equal(run, &rest, &w);
+}
+
+/* `is`: the same object. Values without identity of their own count as the same when Python would
+ * share them: None, booleans, small integers. */
+static bool same_object(run_t *run, const value_t *a, const value_t *b) {
+  if (a->type != b->type) return false;
+  switch (a->type) {
+  case VALUE_NONE: return true;
+  case VALUE_BOOL: return a->boolean == b->boolean;
+  case VALUE_LIST:
+  case VALUE_TUPLE: return a->list == b->list;
+  case VALUE_DICT:
+  case VALUE_NAMESPACE: return a->dict == b->dict;
+  case VALUE_INT:
+    if (a->integer != b->integer) return false;
+    if (a->integer >= -5 && a->integer <= 256) return true;
+    break;
+  default: break;
+  }
+  run_fail(run, "sameas of two %s values is not supported", value_type_name(a));
+}
+
+static bool ask_string(run_t *run, test_number_t test, const value_t *v) {
+  bool known;
+  if (test == T_LOWER || test == T_UPPER)
+    return string_is_cased(run, value_str(run, v), test == T_UPPER);
+  if (v->type != VALUE_STRING) {
+    if (!value_hashable(v)) run_fail(run, "unhashable type: %s", value_type_name(v));
+    return false;
+  }
+  if (test == T_TEST) return library_test(v->string, &known) >= 0;
+  return library_filter(v->string, &known) >= 0 || known;
+}
+
+static bool ask_type(test_number_t test, const value_t *v) {
+  bool callable = v->type == VALUE_FUNCTION || v->type == VALUE_MACRO || v->type == VALUE_METHOD ||
+                  v->type == VALUE_JOINER || v->type == VALUE_UNDEFINED || v->type == VALUE_LOOP;
+  switch (test) {
+  case T_DEFINED: return v->type != VALUE_UNDEFINED;
+  case T_UNDEFINED: return v->type == VALUE_UNDEFINED;
+  case T_NONE: return v->type == VALUE_NONE;
+  case T_BOOLEAN: return v->type == VALUE_BOOL;
+  case T_TRUE: return v->type == VALUE_BOOL && v->boolean;
+  case T_FALSE: return v->type == VALUE_BOOL && !v->boolean;
+  case T_INTEGER: return v->type == VALUE_INT || v->type == VALUE_BIGINT;
+  case T_FLOAT: return v->type == VALUE_FLOAT;
+  case T_NUMBER: return value_is_number(v) || v->type == VALUE_BIGINT;
+  case T_STRING: return v->type == VALUE_STRING;
+  case T_MAPPING: return v->type == VALUE_DICT;
+  case T_SEQUENCE:
+    return v->type == VALUE_UNDEFINED || v->type == VALUE_STRING || v->type == VALUE_LIST ||
+           v->type == VALUE_TUPLE || v->type == VALUE_DICT || v->type == VALUE_RANGE;
+  case T_ITERABLE: return value_iterable(v);
+  case T_ESCAPED: return v->type == VALUE_STRING && v->markup;
+  default: return callable;
+  }
+}
+
+static bool ask_pair(run_t *run, test_number_t test, const value_t *v, const value_t *other) {
+  switch (test) {
+  case T_DIVISIBLEBY: return is_remainder(run, v, other, 0);
+  case T_SAMEAS: return same_object(run, v, other);
+  case T_IN: return value_contains(run, v, other);
+  case T_EQ: return value_equal(run, v, other);
+  case T_NE: return !value_equal(run, v, other);
+  case T_LT: return value_less(run, v, other);
+  case T_GT: return value_less(run, other, v);
+  case T_LE: return value_less(run, v, other) || value_equal(run, v, other);
+  default: return value_less(run, other, v) || value_equal(run, v, other);
+  }
+}
+
+bool test_apply(run_t *run, int test, const value_t *in, const arguments_t *arguments) {
+  test_number_t number = (test_number_t)rows[test].number;
+  value_t two = value_int(2);
+  if (arguments->num_named > 0 || arguments->num_positional != rows[test].arguments)
+    run_fail(run, "the test `%s` takes %u arguments", rows[test].name, rows[test].arguments);
+  if (rows[test].arguments > 0) return ask_pair(run, number, in, &arguments->positional[0]);
+  if (number == T_ODD) return is_remainder(run, in, &two, 1);
+  if (number == T_EVEN) return is_remainder(run, in, &two, 0);
+  if (number == T_LOWER || number == T_UPPER || number == T_FILTER || number == T_TEST)
+    return ask_string(run, number, in);
+  return ask_type(number, in);
+}

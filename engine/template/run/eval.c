@@ -1,0 +1,325 @@
+/* eval.c: expressions.
+ *
+ * The rendering thread only. Recursion is bounded by run->depth.
+ */
+#include "engine/template/run/eval.h"
+
+#include <string.h>
+
+const arguments_t arguments_none = {0};
+
+/* ---- scopes ---- */
+
+frame_t *scope_new(run_t *run, frame_t *parent) {
+  frame_t *frame = run_take(run, sizeof *frame, true);
+  frame->parent = parent;
+  return frame;
+}
+
+static void frame_set(run_t *run, frame_t *frame, uint32_t symbol, value_t v) {
+  for (uint32_t i = 0; i < frame->count; i++)
+    if (frame->bindings[i].symbol == symbol) {
+      frame->bindings[i].value = v;
+      return;
+    }
+  if (frame->count == frame->capacity) {
+    uint32_t capacity = frame->capacity == 0 ? 8 : 2 * frame->capacity;
+    binding_t *bindings = run_take_array(run, capacity, sizeof *bindings, false);
+    if (frame->count > 0) memcpy(bindings, frame->bindings, frame->count * sizeof *bindings);
+    frame->bindings = bindings;
+    frame->capacity = capacity;
+  }
+  frame->bindings[frame->count++] = (binding_t){symbol, v};
+}
+
+void scope_set(run_t *run, uint32_t symbol, value_t v) {
+  if (run->frame == NULL)
+    run->globals[symbol] = v;
+  else
+    frame_set(run, run->frame, symbol, v);
+}
+
+value_t scope_get(run_t *run, uint32_t symbol) {
+  for (const frame_t *frame = run->frame; frame != NULL; frame = frame->parent)
+    for (uint32_t i = 0; i < frame->count; i++)
+      if (frame->bindings[i].symbol == symbol) return frame->bindings[i].value;
+  return run->globals[symbol];
+}
+
+static void assign_member(run_t *run, const node_t *target, const value_t *v) {
+  value_t space = scope_get(run, target->symbol);
+  const str_t *name = target->constant.string;
+  if (space.type != VALUE_NAMESPACE)
+    run_fail(run, "an attribute can only be set on a namespace, not on %s",
+             value_type_name(&space));
+  if (name->bytes[0] == '_') run_fail(run, "a namespace takes no name that begins with _");
+  dict_set(run, space.dict, value_string(name), *v);
+}
+
+void scope_assign(run_t *run, const node_t *target, const value_t *v) {
+  if (target->kind == NODE_TARGET) {
+    scope_set(run, target->symbol, *v);
+    return;
+  }
+  if (target->kind == NODE_MEMBER) {
+    assign_member(run, target, v);
+    return;
+  }
+  const list_t *list = value_list(run, v);
+  uint32_t wanted = 0;
+  for (const node_t *t = target->a; t != NULL; t = t->next) wanted++;
+  if (list->count != wanted)
+    run_fail(run, "%u values cannot be unpacked into %u names", list->count, wanted);
+  uint32_t i = 0;
+  for (const node_t *t = target->a; t != NULL; t = t->next) scope_assign(run, t, &list->items[i++]);
+}
+
+/* ---- arguments ---- */
+
+static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const str_t *name,
+                      value_t v) {
+  for (uint32_t i = 0; i < out->num_named; i++)
+    if (str_equal(out->names[i], name)) run_fail(run, "an argument is given twice by name");
+  if (out->num_named == *capacity) {
+    uint32_t more = *capacity == 0 ? 4 : 2 * *capacity;
+    const str_t **names = run_take_array(run, more, sizeof *names, false);
+    value_t *named = run_take_array(run, more, sizeof *named, false);
+    if (out->num_named > 0) {
+      memcpy(names, out->names, out->num_named * sizeof *names);
+      memcpy(named, out->named, out->num_named * sizeof *named);
+    }
+    out->names = names;
+    out->named = named;
+    *capacity = more;
+  }
+  out->names[out->num_named] = name;
+  out->named[out->num_named++] = v;
+}
+
+static void spread_named(run_t *run, arguments_t *out, uint32_t *capacity, const value_t *v) {
+  if (v->type != VALUE_DICT) run_fail(run, "** needs a mapping, not %s", value_type_name(v));
+  for (uint32_t i = 0; i < v->dict->count; i++) {
+    const value_t *key = &v->dict->entries[i].key;
+    if (key->type != VALUE_STRING) run_fail(run, "** needs strings as keys");
+    add_named(run, out, capacity, key->string, v->dict->entries[i].value);
+  }
+}
+
+void eval_arguments(run_t *run, const node_t *list, arguments_t *out) {
+  uint32_t capacity = 0;
+  *out = arguments_none;
+  if (list == NULL) return;
+  list_t *positional = list_new(run, 0);
+  for (const node_t *node = list; node != NULL; node = node->next) {
+    if (node->kind == NODE_KEYWORD) {
+      add_named(run, out, &capacity, node->constant.string, eval(run, node->a));
+    } else if (node->kind == NODE_SPREAD && node->op == 2) {
+      value_t v = eval(run, node->a);
+      spread_named(run, out, &capacity, &v);
+    } else if (node->kind == NODE_SPREAD) {
+      value_t v = eval(run, node->a);
+      const list_t *items = value_list(run, &v);
+      for (uint32_t i = 0; i < items->count; i++) list_push(run, positional, items->items[i]);
+    } else {
+      list_push(run, positional, eval(run, node));
+    }
+  }
+  out->positional = positional->items;
+  out->num_positional = positional->count;
+}
+
+static int find_name(const char *const *names, const str_t *name) {
+  for (int i = 0; names[i] != NULL; i++)
+    if (str_is(name, names[i])) return i;
+  return -1;
+}
+
+void arguments_bind(run_t *run, const arguments_t *arguments, const char *function,
+                    const char *const *names, value_t *values) {
+  uint32_t count = 0;
+  for (; names[count] != NULL; count++) values[count] = value_missing();
+  if (arguments->num_positional > count)
+    run_fail(run, "%s takes at most %u arguments", function, count);
+  for (uint32_t i = 0; i < arguments->num_positional; i++) values[i] = arguments->positional[i];
+  for (uint32_t i = 0; i < arguments->num_named; i++) {
+    int at = find_name(names, arguments->names[i]);
+    if (at < 0) run_fail(run, "%s: an argument has an unknown name", function);
+    if (!value_is_missing(&values[at]))
+      run_fail(run, "%s: `%s` is given twice", function, names[at]);
+    values[at] = arguments->named[i];
+  }
+}
+
+int64_t argument_integer(run_t *run, const value_t *v, const char *what, int64_t fallback) {
+  int64_t integer;
+  if (value_is_missing(v)) return fallback;
+  if (!value_integer(v, &integer)) run_fail(run, "%s must be an integer", what);
+  return integer;
+}
+
+const str_t *argument_string(run_t *run, const value_t *v, const char *what) {
+  if (v->type != VALUE_STRING)
+    run_fail(run, "%s must be a string, not %s", what, value_type_name(v));
+  return v->string;
+}
+
+/* ---- nodes ---- */
+
+static value_t eval_sequence(run_t *run, const node_t *node) {
+  list_t *list = list_new(run, 0);
+  for (const node_t *item = node->a; item != NULL; item = item->next)
+    list_push(run, list, eval(run, item));
+  return VALUE_OF(node->kind == NODE_LIST ? VALUE_LIST : VALUE_TUPLE, list, list);
+}
+
+static value_t eval_dict(run_t *run, const node_t *node) {
+  dict_t *dict = dict_new(run, 0);
+  for (const node_t *key = node->a; key != NULL; key = key->next->next) {
+    value_t k = eval(run, key);
+    dict_set(run, dict, k, eval(run, key->next));
+  }
+  return VALUE_OF(VALUE_DICT, dict, dict);
+}
+
+static bool compare(run_t *run, int op, const value_t *a, const value_t *b) {
+  switch (op) {
+  case OP_EQ: return value_equal(run, a, b);
+  case OP_NE: return !value_equal(run, a, b);
+  case OP_LT: return value_less(run, a, b);
+  case OP_GT: return value_less(run, b, a);
+  case OP_LE: return value_less(run, a, b) || value_equal(run, a, b);
+  case OP_GE: return value_less(run, b, a) || value_equal(run, a, b);
+  case OP_IN: return value_contains(run, a, b);
+  default: return !value_contains(run, a, b);
+  }
+}
+
+static value_t eval_compare(run_t *run, const node_t *node) {
+  value_t left = eval(run, node->a);
+  for (const node_t *operand = node->b; operand != NULL; operand = operand->next) {
+    value_t right = eval(run, operand->a);
+    if (!compare(run, operand->op, &left, &right)) return value_bool(false);
+    left = right;
+  }
+  return value_bool(true);
+}
+
+static value_t eval_concat(run_t *run, const node_t *node) {
+  sink_t *sink = sink_new(run);
+  for (const node_t *item = node->a; item != NULL; item = item->next) {
+    value_t v = eval(run, item);
+    value_print(run, sink, &v);
+  }
+  return value_string(sink_str(run, sink));
+}
+
+static value_t eval_item(run_t *run, const node_t *node) {
+  value_t v = eval(run, node->a);
+  if (node->b->kind != NODE_SLICE) {
+    value_t key = eval(run, node->b);
+    return value_item(run, &v, &key);
+  }
+  value_t part[3] = {value_none(), value_none(), value_none()};
+  const node_t *nodes[3] = {node->b->a, node->b->b, node->b->c};
+  for (int i = 0; i < 3; i++)
+    if (nodes[i] != NULL) part[i] = eval(run, nodes[i]);
+  return value_slice(run, &v, &part[0], &part[1], &part[2]);
+}
+
+static value_t eval_call(run_t *run, const node_t *node) {
+  arguments_t arguments;
+  value_t callee = eval(run, node->a);
+  eval_arguments(run, node->b, &arguments);
+  run->line = node->line;
+  return value_call(run, &callee, &arguments);
+}
+
+value_t eval_filter(run_t *run, const node_t *node, const value_t *in) {
+  arguments_t arguments;
+  if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no filter of this name");
+  eval_arguments(run, node->b, &arguments);
+  run->line = node->line;
+  return filter_apply(run, node->op, in, &arguments);
+}
+
+static value_t eval_test(run_t *run, const node_t *node) {
+  arguments_t arguments;
+  value_t v = eval(run, node->a);
+  if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no test of this name");
+  eval_arguments(run, node->b, &arguments);
+  run->line = node->line;
+  return value_bool(test_apply(run, node->op, &v, &arguments));
+}
+
+static value_t eval_unary(run_t *run, const node_t *node) {
+  value_t v = eval(run, node->a);
+  int64_t integer;
+  if (node->kind == NODE_NOT) return value_bool(!value_truth(&v));
+  bool negate = node->kind == NODE_NEGATE;
+  if (v.type == VALUE_FLOAT) {
+    if (negate) v.number = -v.number;
+    return v;
+  }
+  if (!value_integer(&v, &integer) || (negate && integer == INT64_MIN))
+    run_fail(run, "bad operand for a sign: %s", value_type_name(&v));
+  value_t result = value_int(negate ? -integer : integer);
+  result.request = v.request;
+  return result;
+}
+
+/* and, or: the operand that decided. */
+static value_t eval_choice(run_t *run, const node_t *node) {
+  value_t left = eval(run, node->a);
+  if (value_truth(&left) == (node->kind == NODE_OR)) return left;
+  return eval(run, node->b);
+}
+
+static value_t eval_condition(run_t *run, const node_t *node) {
+  value_t test = eval(run, node->a);
+  if (value_truth(&test)) return eval(run, node->b);
+  return node->c == NULL ? value_undefined() : eval(run, node->c);
+}
+
+static value_t eval_node(run_t *run, const node_t *node) {
+  value_t v, w;
+  switch (node->kind) {
+  case NODE_CONSTANT: return node->constant;
+  case NODE_NAME: return scope_get(run, node->symbol);
+  case NODE_ATTRIBUTE:
+    v = eval(run, node->a);
+    return value_attribute(run, &v, node->constant.string);
+  case NODE_ITEM: return eval_item(run, node);
+  case NODE_LIST:
+  case NODE_TUPLE: return eval_sequence(run, node);
+  case NODE_DICT: return eval_dict(run, node);
+  case NODE_BINARY:
+    v = eval(run, node->a);
+    w = eval(run, node->b);
+    run->line = node->line;
+    return value_operate(run, node->op, &v, &w);
+  case NODE_AND:
+  case NODE_OR: return eval_choice(run, node);
+  case NODE_NOT:
+  case NODE_NEGATE:
+  case NODE_POSITIVE: return eval_unary(run, node);
+  case NODE_COMPARE: return eval_compare(run, node);
+  case NODE_CONCAT: return eval_concat(run, node);
+  case NODE_CONDITION: return eval_condition(run, node);
+  case NODE_CALL: return eval_call(run, node);
+  case NODE_FILTER: v = eval(run, node->a); return eval_filter(run, node, &v);
+  case NODE_TEST: return eval_test(run, node);
+  default: return value_undefined(); /* statements are never asked for a value */
+  }
+}
+
+value_t eval(run_t *run, const node_t *node) {
+  run_spend(run, 1);
+  run->line = node->line;
+  if (node->kind == NODE_CONSTANT) return node->constant;
+  if (node->kind == NODE_NAME) return scope_get(run, node->symbol);
+  if (++run->depth > run->input->limits.depth)
+    run_fail(run, "evaluation is nested deeper than %u", run->input->limits.depth);
+  value_t v = eval_node(run, node);
+  run->depth--;
+  return v;
+}

@@ -1,0 +1,368 @@
+/* exec.c: statements, macros and the public render call.
+ *
+ * The rendering thread only. Recursion is bounded by run->depth, macros by run->macro_depth.
+ */
+#include "engine/template/run/eval.h"
+
+#include "engine/base/checked.h"
+#include "engine/base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const jinja_limits_t jinja_limits_default = {5000000, 1000, 64, 64 << 20, 256 << 20, 1000};
+
+enum { OUTPUT_FREE = 1 << 20, OUTPUT_PER_INPUT = 8 };
+
+/* ---- failing, paying, taking ---- */
+
+void run_fail(run_t *run, const char *format, ...) {
+  char reason[256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  run->code = error_set(run->error, ERR_BAD_REQUEST, "messages", "%s, line %u: %s.",
+                        run->jinja->name, run->line, reason);
+  longjmp(run->escape, 1);
+}
+
+void run_raise(run_t *run, const str_t *message) {
+  char text[ERROR_MESSAGE_MAX];
+  size_t n = 0;
+  for (size_t at = 0; at < message->length;) { /* one line of valid UTF-8, cut between characters */
+    size_t begin = at;
+    (void)str_next(message->bytes, &at);
+    if (n + (at - begin) >= sizeof text - 4) {
+      memcpy(text + n, "...", 3);
+      n += 3;
+      break;
+    }
+    memcpy(text + n, message->bytes + begin, at - begin);
+    if ((uint8_t)text[n] < 0x20 || text[n] == 0x7F) text[n] = ' ';
+    n += at - begin;
+  }
+  text[n] = '\0';
+  run->code = error_set(run->error, ERR_BAD_REQUEST, "messages", "%s", text);
+  longjmp(run->escape, 1);
+}
+
+void run_out_of_memory(run_t *run) {
+  if (!run->slab.out_of_memory)
+    run_fail(run, "the render needs more than %zu bytes", run->slab.limit);
+  run->code = error_set(run->error, ERR_INTERNAL, NULL, "not enough memory to render a template");
+  longjmp(run->escape, 1);
+}
+
+void run_refuel(run_t *run, size_t steps) {
+  size_t missing = steps - run->slice;
+  if (missing >= run->fuel) {
+    run->fuel = 0;
+    run_fail(run, "the render takes more than %llu steps",
+             (unsigned long long)run->input->limits.fuel);
+  }
+  run->fuel -= missing;
+  run->slice = run->fuel < FUEL_SLICE ? (uint32_t)run->fuel : FUEL_SLICE;
+  run->fuel -= run->slice;
+  if (run->deadline_ns > 0 && clock_now_ns() > run->deadline_ns)
+    run_fail(run, "the render takes longer than %u ms", run->input->limits.time_ms);
+}
+
+void *run_take(run_t *run, size_t size, bool zero) {
+  void *piece = slab_take(&run->slab, size, zero);
+  if (piece == NULL) run_out_of_memory(run);
+  return piece;
+}
+
+void *run_take_array(run_t *run, size_t count, size_t size, bool zero) {
+  size_t bytes;
+  if (!checked_mul(count, size, &bytes)) run_out_of_memory(run);
+  return run_take(run, bytes, zero);
+}
+
+/* ---- statements ---- */
+
+static void put_value(run_t *run, const value_t *v) {
+  value_print(run, run->out, v);
+  if (run->out->length > run->output_max)
+    run_fail(run, "the output is longer than %zu bytes", run->output_max);
+}
+
+const str_t *exec_capture(run_t *run, const node_t *body, flow_t *flow) {
+  sink_t *saved = run->out;
+  run->out = sink_new(run);
+  *flow = exec(run, body);
+  const str_t *text = sink_str(run, run->out);
+  run->out = saved;
+  return text;
+}
+
+/* Runs `body` in a scope of its own, captured. */
+static const str_t *capture_scoped(run_t *run, const node_t *body, flow_t *flow) {
+  frame_t *saved = run->frame;
+  run->frame = scope_new(run, saved);
+  const str_t *text = exec_capture(run, body, flow);
+  run->frame = saved;
+  return text;
+}
+
+static flow_t exec_if(run_t *run, const node_t *node) {
+  for (;;) {
+    value_t test = eval(run, node->a);
+    if (value_truth(&test)) return exec(run, node->b);
+    if (node->op == 0) return exec(run, node->c);
+    node = node->c;
+  }
+}
+
+static flow_t exec_set_block(run_t *run, const node_t *node) {
+  flow_t flow;
+  value_t v = value_string(capture_scoped(run, node->b, &flow));
+  if (flow != FLOW_NEXT) return flow;
+  /* A chain of filters: the innermost has no operand of its own. */
+  if (node->c != NULL) {
+    const node_t *chain[64];
+    unsigned count = 0;
+    for (const node_t *f = node->c; f != NULL && count < 64; f = f->a) chain[count++] = f;
+    if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
+    while (count > 0) v = eval_filter(run, chain[--count], &v);
+  }
+  scope_assign(run, node->a, &v);
+  return FLOW_NEXT;
+}
+
+static flow_t exec_filter_block(run_t *run, const node_t *node) {
+  flow_t flow;
+  value_t v = value_string(capture_scoped(run, node->b, &flow));
+  if (flow != FLOW_NEXT) return flow;
+  const node_t *chain[64];
+  unsigned count = 0;
+  for (const node_t *f = node->a; f != NULL && count < 64; f = f->a) chain[count++] = f;
+  if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
+  while (count > 0) v = eval_filter(run, chain[--count], &v);
+  put_value(run, &v);
+  return FLOW_NEXT;
+}
+
+static flow_t exec_call_block(run_t *run, const node_t *node) {
+  arguments_t arguments, with;
+  value_t callee = eval(run, node->a->a);
+  eval_arguments(run, node->a->b, &arguments);
+  with = arguments;
+  with.num_named++;
+  with.names = run_take_array(run, with.num_named, sizeof *with.names, false);
+  with.named = run_take_array(run, with.num_named, sizeof *with.named, false);
+  for (uint32_t i = 0; i < arguments.num_named; i++) {
+    with.names[i] = arguments.names[i];
+    with.named[i] = arguments.named[i];
+  }
+  with.names[arguments.num_named] = run->jinja->symbols[run->jinja->caller];
+  with.named[arguments.num_named] = macro_new(run, node->b);
+  value_t v = value_call(run, &callee, &with);
+  put_value(run, &v);
+  return FLOW_NEXT;
+}
+
+static flow_t exec_with(run_t *run, const node_t *node) {
+  frame_t *saved = run->frame, *frame = scope_new(run, saved);
+  for (const node_t *set = node->a; set != NULL; set = set->next) {
+    value_t v = eval(run, set->b); /* the values belong to the scope outside */
+    run->frame = frame;
+    scope_assign(run, set->a, &v);
+    run->frame = saved;
+  }
+  run->frame = frame;
+  flow_t flow = exec(run, node->b);
+  run->frame = saved;
+  return flow;
+}
+
+static flow_t exec_node(run_t *run, const node_t *node) {
+  value_t v;
+  flow_t flow;
+  switch (node->kind) {
+  case NODE_DATA: put_value(run, &node->constant); return FLOW_NEXT;
+  case NODE_OUTPUT:
+    v = eval(run, node->a);
+    put_value(run, &v);
+    return FLOW_NEXT;
+  case NODE_IF: return exec_if(run, node);
+  case NODE_FOR: return loop_run(run, node);
+  case NODE_SET:
+    v = eval(run, node->b);
+    scope_assign(run, node->a, &v);
+    return FLOW_NEXT;
+  case NODE_SET_BLOCK: return exec_set_block(run, node);
+  case NODE_MACRO: scope_set(run, node->symbol, macro_new(run, node)); return FLOW_NEXT;
+  case NODE_CALL_BLOCK: return exec_call_block(run, node);
+  case NODE_FILTER_BLOCK: return exec_filter_block(run, node);
+  case NODE_WITH: return exec_with(run, node);
+  case NODE_SCOPE:
+    v = value_string(capture_scoped(run, node->a, &flow));
+    put_value(run, &v);
+    return FLOW_NEXT;
+  case NODE_BREAK: return FLOW_BREAK;
+  default: return FLOW_CONTINUE;
+  }
+}
+
+flow_t exec(run_t *run, const node_t *list) {
+  if (++run->depth > run->input->limits.depth)
+    run_fail(run, "evaluation is nested deeper than %u", run->input->limits.depth);
+  flow_t flow = FLOW_NEXT;
+  for (const node_t *node = list; node != NULL && flow == FLOW_NEXT; node = node->next) {
+    run_spend(run, 1);
+    run->line = node->line;
+    flow = exec_node(run, node);
+  }
+  run->depth--;
+  return flow;
+}
+
+/* ---- macros ---- */
+
+value_t macro_new(run_t *run, const node_t *node) {
+  macro_t *macro = run_take(run, sizeof *macro, false);
+  *macro = (macro_t){node, run->frame};
+  return VALUE_OF(VALUE_MACRO, macro, macro);
+}
+
+static value_t take_named(const arguments_t *arguments, const str_t *name, bool *used) {
+  for (uint32_t i = 0; i < arguments->num_named; i++)
+    if (!used[i] && str_equal(arguments->names[i], name)) {
+      used[i] = true;
+      return arguments->named[i];
+    }
+  return value_missing();
+}
+
+static void bind_rest(run_t *run, const macro_t *macro, const arguments_t *arguments,
+                      uint32_t parameters, bool *used) {
+  const jinja_t *jinja = run->jinja;
+  unsigned bits = macro->node->op;
+  if (bits & MACRO_CALLER) {
+    value_t caller = take_named(arguments, jinja->symbols[jinja->caller], used);
+    scope_set(run, jinja->caller, value_is_missing(&caller) ? value_undefined() : caller);
+  }
+  dict_t *rest = dict_new(run, 0);
+  for (uint32_t i = 0; i < arguments->num_named; i++)
+    if (!used[i]) dict_append(run, rest, value_string(arguments->names[i]), arguments->named[i]);
+  if (bits & MACRO_KWARGS)
+    scope_set(run, jinja->kwargs, VALUE_OF(VALUE_DICT, dict, rest));
+  else if (rest->count > 0)
+    run_fail(run, "a macro is given an argument of unknown name");
+  if (bits & MACRO_VARARGS) {
+    list_t *more = list_new(run, 0);
+    for (uint32_t i = parameters; i < arguments->num_positional; i++)
+      list_push(run, more, arguments->positional[i]);
+    scope_set(run, jinja->varargs, VALUE_OF(VALUE_TUPLE, list, more));
+  } else if (arguments->num_positional > parameters) {
+    run_fail(run, "a macro takes at most %u arguments", parameters);
+  }
+}
+
+value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *arguments) {
+  if (++run->macro_depth > run->input->limits.macro_depth)
+    run_fail(run, "macros are nested deeper than %u", run->input->limits.macro_depth);
+  frame_t *saved = run->frame;
+  run->frame = scope_new(run, macro->frame);
+  bool *used = run_take(run, arguments->num_named + 1, true);
+  uint32_t count = 0;
+  for (const node_t *p = macro->node->a; p != NULL; p = p->next, count++) {
+    value_t v = value_missing();
+    if (count < arguments->num_positional)
+      v = arguments->positional[count];
+    else
+      v = take_named(arguments, run->jinja->symbols[p->symbol], used);
+    scope_set(run, p->symbol, v);
+  }
+  bind_rest(run, macro, arguments, count, used);
+  for (const node_t *p = macro->node->a; p != NULL; p = p->next) {
+    value_t v = scope_get(run, p->symbol);
+    if (!value_is_missing(&v)) continue;
+    scope_set(run, p->symbol, p->a == NULL ? value_undefined() : eval(run, p->a));
+  }
+  flow_t flow;
+  const str_t *text = exec_capture(run, macro->node->b, &flow);
+  run->frame = saved;
+  run->macro_depth--;
+  return value_string(text);
+}
+
+/* ---- rendering ---- */
+
+static bool has_name(const jinja_variable_t *v, const str_t *symbol) {
+  if (v->name_length == 0) return str_is(symbol, v->name);
+  return symbol->length == v->name_length && memcmp(symbol->bytes, v->name, v->name_length) == 0;
+}
+
+static value_t from_variable(run_t *run, const jinja_variable_t *v) {
+  value_t built;
+  switch (v->kind) {
+  case JINJA_JSON: return value_from_json(run, v->json);
+  case JINJA_TEXT: return value_string(str_wrap(run, v->text, v->text_length, ORIGIN_TEMPLATE));
+  case JINJA_FLAG: return value_bool(v->flag);
+  case JINJA_BUILT: v->build(run, v->context, &built); return built;
+  default: return value_none();
+  }
+}
+
+static void bind_variables(run_t *run) {
+  const jinja_t *jinja = run->jinja;
+  const jinja_input_t *input = run->input;
+  run->globals = run_take_array(run, jinja->num_symbols, sizeof *run->globals, true);
+  for (uint32_t i = 0; i < jinja->num_symbols; i++) {
+    int function = function_find(jinja->symbols[i]);
+    if (function >= 0) run->globals[i] = VALUE_OF(VALUE_FUNCTION, function, function);
+    for (size_t k = input->num_variables; k-- > 0;)
+      if (has_name(&input->variables[k], jinja->symbols[i])) {
+        run->globals[i] = from_variable(run, &input->variables[k]);
+        break;
+      }
+  }
+  size_t allowed = OUTPUT_PER_INPUT * run->input_bytes + OUTPUT_FREE;
+  run->output_max = input->limits.output_bytes < allowed ? input->limits.output_bytes : allowed;
+}
+
+static int copy_output(run_t *run, jinja_output_t *out) {
+  const sink_t *sink = run->out;
+  out->text = malloc(sink->length + 1);
+  if (sink->num_marks > 0) out->request = calloc(sink->num_marks, sizeof *out->request);
+  if (out->text == NULL || (sink->num_marks > 0 && out->request == NULL)) {
+    jinja_output_free(out);
+    return error_set(run->error, ERR_INTERNAL, NULL, "not enough memory to render a template");
+  }
+  if (sink->length > 0) memcpy(out->text, sink->data, sink->length);
+  out->text[sink->length] = '\0';
+  out->length = sink->length;
+  out->num_request = sink->num_marks;
+  if (sink->num_marks > 0)
+    memcpy(out->request, sink->marks, sink->num_marks * sizeof *out->request);
+  return 0;
+}
+
+int jinja_render(const jinja_t *jinja, const jinja_input_t *input, jinja_output_t *out,
+                 error_t *error) {
+  *out = (jinja_output_t){0};
+  run_t run = {.jinja = jinja, .input = input, .error = error, .fuel = input->limits.fuel};
+  run.slab.limit = input->limits.arena_bytes;
+  if (input->limits.time_ms > 0)
+    run.deadline_ns = clock_now_ns() + (uint64_t)input->limits.time_ms * 1000000u;
+  if (setjmp(run.escape) == 0) {
+    run_refuel(&run, 0);
+    bind_variables(&run);
+    run.out = sink_new(&run);
+    (void)exec(&run, jinja->body);
+    run.code = copy_output(&run, out);
+  }
+  slab_free(&run.slab);
+  return run.code;
+}
+
+void jinja_output_free(jinja_output_t *out) {
+  free(out->text);
+  free(out->request);
+  *out = (jinja_output_t){0};
+}

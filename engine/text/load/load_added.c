@@ -1,0 +1,128 @@
+/* load_added.c: added_tokens of tokenizer.json, numbered as the reference library does.
+ *
+ * The loading thread only; needs the model and the normaliser. The id in the file is not used: a
+ * content that is in the model's vocabulary has that id, any other gets the next free one.
+ */
+#include "engine/text/load/load.h"
+
+#include <stdlib.h>
+
+static const char where[] = "added_tokens";
+
+int load_added_begin(load_t *load, uint32_t count_max) {
+  tokenizer_t *t = load->t;
+  uint32_t ids = t->bpe.vocab.num_ids;
+  if (ids < t->bpe.vocab.count) ids = t->bpe.vocab.count;
+  if (count_max > LOAD_ADDED_MAX)
+    return load_fail(load, where, "%u tokens, at most %d", count_max, LOAD_ADDED_MAX);
+  load->added_max = count_max += LOAD_NAMED_MAX;
+  t->added = calloc((size_t)count_max + 1, sizeof *t->added);
+  t->added_of = calloc((size_t)ids + count_max + 1, sizeof *t->added_of);
+  if (t->added == NULL || t->added_of == NULL ||
+      !vocab_init(&t->added_vocab, ids + count_max, count_max))
+    return load_no_memory(load);
+  t->num_ids = t->bpe.vocab.num_ids;
+  return 0;
+}
+
+/* Next id for a content that no vocabulary has: past the model's entries and past larger added ids.
+ */
+static uint32_t next_id(const tokenizer_t *t) {
+  uint32_t entries = t->bpe.vocab.count;
+  if (t->num_added == 0) return entries;
+  return t->highest_added >= entries || entries == 0 ? t->highest_added + 1 : entries;
+}
+
+int load_added_token(load_t *load, const char *content, size_t length, added_token_t token) {
+  tokenizer_t *t = load->t;
+  if (length > VOCAB_PIECE_BYTES_MAX)
+    return load_fail(load, where, "a content is longer than %d bytes", VOCAB_PIECE_BYTES_MAX);
+  if (length == 0) return load_fail(load, where, "a content is empty");
+  uint32_t id = vocab_find(&t->added_vocab, content, length);
+  if (id != NO_ID) { /* the same content again: the later properties count */
+    added_token_t *earlier = &t->added[t->added_of[id]];
+    token.id = id, token.special |= earlier->special;
+    *earlier = token;
+    return 0;
+  }
+  if (t->num_added == load->added_max)
+    return load_fail(load, where, "more than %u tokens", load->added_max);
+  token.id = vocab_find(&t->bpe.vocab, content, length);
+  if (token.id == NO_ID) token.id = next_id(t);
+  if (token.id >= VOCAB_ID_MAX || token.id >= t->added_vocab.num_ids)
+    return load_fail(load, where, "an id is not below %d", VOCAB_ID_MAX);
+  vocab_result_t result = vocab_put(&t->added_vocab, content, length, token.id);
+  if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
+  if (result == VOCAB_DUPLICATE)
+    return load_fail(load, where, "two tokens get the id %u", token.id);
+  t->added_of[token.id] = t->num_added;
+  t->added[t->num_added++] = token;
+  if (token.id > t->highest_added) t->highest_added = token.id;
+  if (token.id >= t->num_ids) t->num_ids = token.id + 1;
+  return 0;
+}
+
+int load_added_tokens(load_t *load, const json_t *list) {
+  if (list == NULL) return load_added_begin(load, 0);
+  if (list->type != JSON_ARRAY) return load_fail(load, where, "an array is needed");
+  int rc = load_added_begin(load, list->count);
+  JSON_EACH(entry, list) {
+    const json_t *content = load_field(entry, "content");
+    bool special = false, normalized = true;
+    added_token_t token = {0};
+    int64_t id;
+    if (rc != 0) return rc;
+    if (content == NULL || content->type != JSON_STRING)
+      return load_fail(load, where, "a token has no \"content\"");
+    const json_t *given = load_field(entry, "id");
+    if (given != NULL && (!json_int64(given, &id) || id < 0 || id >= VOCAB_ID_MAX))
+      return load_fail(load, where, "an id is not an integer below %d", VOCAB_ID_MAX);
+    if (!load_bool(load, entry, "special", where, &special)) return ERR_MODEL_MALFORMED;
+    normalized = !special; /* the reference's default */
+    if (!load_bool(load, entry, "single_word", where, &token.single_word) ||
+        !load_bool(load, entry, "lstrip", where, &token.lstrip) ||
+        !load_bool(load, entry, "rstrip", where, &token.rstrip) ||
+        !load_bool(load, entry, "normalized", where, &normalized))
+      return ERR_MODEL_MALFORMED;
+    token.special = special, token.normalized = normalized;
+    rc = load_added_token(load, content->text, content->length, token);
+  }
+  return rc;
+}
+
+/* Adds the contents of one matcher, special tokens first: of equal contents the first one wins. */
+static int fill(load_t *load, token_matcher_t *m, bool normalized, normalizer_scratch_t *scratch) {
+  tokenizer_t *t = load->t;
+  size_t bytes = 0;
+  for (int pass = 0; pass < 3; pass++) { /* sizes, special tokens, the others */
+    for (uint32_t i = 0; i < t->num_added; i++) {
+      const added_token_t *token = &t->added[i];
+      size_t length = 0;
+      if (token->normalized != normalized || (pass > 0 && token->special != (pass == 1))) continue;
+      const uint8_t *text = vocab_string(&t->added_vocab, token->id, &length),
+                    *limit = text + length;
+      if (normalized && !normalizer_run(&t->normalizer, scratch, &text, &length, &limit))
+        return load_no_memory(load);
+      if (length == 0)
+        return load_fail(load, where, "the normalizer leaves nothing of the token with id %u",
+                         token->id);
+      if (pass > 0) token_matcher_add(m, text, length, i);
+      bytes += pass == 0 ? length : 0;
+    }
+    if (pass > 0) continue;
+    if (bytes > ADDED_TOKENS_BYTES_MAX)
+      return load_fail(load, where, "%zu bytes of contents, at most %d", bytes,
+                       ADDED_TOKENS_BYTES_MAX);
+    if (!token_matcher_init(m, bytes)) return load_no_memory(load);
+  }
+  token_matcher_finish(m);
+  return 0;
+}
+
+int load_added_finish(load_t *load) {
+  normalizer_scratch_t scratch = {0};
+  int rc = fill(load, &load->t->raw, false, &scratch);
+  if (rc == 0) rc = fill(load, &load->t->normalized, true, &scratch);
+  normalizer_scratch_free(&scratch);
+  return rc;
+}

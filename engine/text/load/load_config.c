@@ -1,0 +1,210 @@
+/* load_config.c: what tokenizer_config.json, special_tokens_map.json and added_tokens.json add to
+ * the pipeline.
+ *
+ * The loading thread only. Beside tokenizer.json they name the special tokens, change the
+ * properties of added ones, say whether BOS and EOS are put around a text, and give the length
+ * limit. Beside vocab.json they are all that is known of added tokens.
+ */
+#include "engine/text/load/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A token is a string or an object with "content"; NULL when it is neither. */
+static const json_t *token_text(const json_t *value) {
+  if (value != NULL && value->type == JSON_OBJECT) value = load_field(value, "content");
+  return value != NULL && value->type == JSON_STRING ? value : NULL;
+}
+
+static int32_t token_id(const tokenizer_t *t, const json_t *first, const json_t *second,
+                        const char *key) {
+  const json_t *text = token_text(load_field(first, key));
+  if (text == NULL) text = token_text(load_field(second, key));
+  return text == NULL ? -1 : tokenizer_id(t, text->text, text->length);
+}
+
+/* What GPT-2's own files take for granted. */
+static const char end_of_text[] = "<|endoftext|>";
+
+static int32_t end_of_text_id(const tokenizer_t *t) {
+  return tokenizer_id(t, end_of_text, sizeof end_of_text - 1);
+}
+
+static bool read_flags(load_t *load, const json_t *object, const char *where,
+                       added_token_t *token) {
+  return load_bool(load, object, "lstrip", where, &token->lstrip) &&
+         load_bool(load, object, "rstrip", where, &token->rstrip) &&
+         load_bool(load, object, "single_word", where, &token->single_word) &&
+         load_bool(load, object, "normalized", where, &token->normalized) &&
+         load_bool(load, object, "special", where, &token->special);
+}
+
+/* A special token by its name, a string or an object. One that is listed already stays as it is,
+ * but for what added_tokens.json cannot say; beside tokenizer.json one without any id is none. */
+static int add_named(load_t *load, const json_t *named, const char *where, bool legacy) {
+  const json_t *text = token_text(named);
+  added_token_t token = {.special = true};
+  if (text == NULL || text->length == 0) return 0;
+  uint32_t id = vocab_find(&load->t->added_vocab, text->text, text->length);
+  if (id != NO_ID && (!legacy || load->t->added[load->t->added_of[id]].special)) return 0;
+  if (!legacy && tokenizer_id(load->t, text->text, text->length) < 0) return 0;
+  if (named->type == JSON_OBJECT && !read_flags(load, named, where, &token))
+    return ERR_MODEL_MALFORMED;
+  token.special = true;
+  return load_added_token(load, text->text, text->length, token);
+}
+
+/* Tokens that the configuration calls special are found in a text even where the list of added
+ * tokens lacks them. */
+static int add_named_tokens(load_t *load, const json_t *config, const json_t *map, bool legacy) {
+  static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                     "pad_token", "cls_token", "mask_token"};
+  static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+  int rc = 0;
+  for (unsigned i = 0; i < sizeof keys / sizeof keys[0] && rc == 0; i++) {
+    const json_t *named = load_field(config, keys[i]);
+    if (named == NULL) named = load_field(map, keys[i]);
+    rc = add_named(load, named, keys[i], legacy);
+  }
+  for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+    const json_t *list = load_field(config, lists[i]);
+    if (list == NULL) list = load_field(map, lists[i]);
+    if (list == NULL || (list->type != JSON_ARRAY && list->type != JSON_OBJECT)) continue;
+    JSON_EACH(named, list) {
+      if (rc == 0) rc = add_named(load, named, lists[i], legacy);
+    }
+  }
+  bool all = true; /* of bos, eos and unk */
+  for (unsigned i = 0; i < 3; i++)
+    all = all && (load_field(config, keys[i]) != NULL || load_field(map, keys[i]) != NULL);
+  if (rc != 0 || !legacy || all || end_of_text_id(load->t) < 0) return rc;
+  return load_added_token(load, end_of_text, sizeof end_of_text - 1,
+                          (added_token_t){.special = true});
+}
+
+/* A token of added_tokens_decoder {"id": {"content": ...}} or added_tokens.json {"content": id}. */
+typedef struct listed {
+  const char *content;
+  size_t length;
+  int64_t id;
+  added_token_t token;
+} listed_t;
+
+static int read_listed(load_t *load, const char *where, const json_t *entry, bool decoder,
+                       listed_t *out) {
+  *out = (listed_t){.content = entry->key, .length = entry->key_length};
+  out->token.normalized = true;
+  bool ok = json_int64(entry, &out->id);
+  if (decoder) {
+    const json_t *text = load_field(entry, "content");
+    char digits[16] = "", *end = digits;
+    if (entry->key_length > 0 && entry->key_length < sizeof digits && entry->key[0] != '-')
+      memcpy(digits, entry->key, entry->key_length);
+    out->id = strtoll(digits, &end, 10);
+    ok = end != digits && *end == '\0' && text != NULL && text->type == JSON_STRING;
+    if (ok) out->content = text->text, out->length = text->length;
+    if (!read_flags(load, entry, where, &out->token)) return ERR_MODEL_MALFORMED;
+  }
+  if (ok && out->id >= 0 && out->id < VOCAB_ID_MAX) return 0;
+  return load_fail(load, where, "a token has no content, or no id below %d", VOCAB_ID_MAX);
+}
+
+/* Known tokens take the properties; new ones follow in the order of their ids, which must be the
+ * next free ones. */
+static int add_listed(load_t *load, const char *where, const json_t *list, bool decoder) {
+  char quoted[96];
+  for (int64_t last = -1;;) {
+    listed_t best = {.id = -1}, at;
+    JSON_EACH(entry, list) {
+      int rc = read_listed(load, where, entry, decoder, &at);
+      bool known = rc == 0 && tokenizer_id(load->t, at.content, at.length) >= 0;
+      if (rc == 0 && known && last < 0)
+        rc = load_added_token(load, at.content, at.length, at.token);
+      if (rc != 0) return rc;
+      if (!known && (best.id < 0 || at.id < best.id)) best = at;
+    }
+    if (best.id < 0) return 0;
+    int rc = load_added_token(load, best.content, best.length, best.token);
+    if (rc != 0) return rc;
+    last = tokenizer_id(load->t, best.content, best.length);
+    if (last != best.id)
+      return load_fail(load, where, "\"%s\" has the id %lld, but the next free one is %lld",
+                       error_quote(quoted, sizeof quoted, best.content, (unsigned)best.length),
+                       (long long)best.id, (long long)last);
+  }
+}
+
+/* vocab.json with merges.txt says nothing of the pipeline: it is that of GPT-2. */
+static int check_legacy(load_t *load, const json_t *config) {
+  const json_t *name = load_field(config, "tokenizer_class");
+  char quoted[96];
+  bool prefix = false;
+  if (name != NULL && !json_equals(name, "GPT2Tokenizer") &&
+      !json_equals(name, "GPT2TokenizerFast"))
+    return load_fail(load, "tokenizer_class",
+                     "\"%s\" needs a tokenizer.json; vocab.json with merges.txt is read as that "
+                     "of GPT2Tokenizer",
+                     load_quote(quoted, name));
+  if (!load_bool(load, config, "add_prefix_space", "config", &prefix)) return ERR_MODEL_MALFORMED;
+  if (prefix) {
+    load->t->pretokenizer.phases[0].prefix = PREFIX_ALWAYS;
+    load->t->pretokenizer.phases[0].prefix_text[0] = ' ';
+    load->t->pretokenizer.phases[0].prefix_length = 1;
+  }
+  return 0;
+}
+
+/* BOS and EOS that the configuration asks for and the post-processor does not give. */
+static int add_affixes(load_t *load, const json_t *config) {
+  tokenizer_t *t = load->t;
+  bool bos = false, eos = false;
+  if (!load_bool(load, config, "add_bos_token", "config", &bos) ||
+      !load_bool(load, config, "add_eos_token", "config", &eos))
+    return ERR_MODEL_MALFORMED;
+  for (unsigned i = 0; i < t->num_prefix; i++) bos = bos && t->prefix[i] != t->bos_id;
+  for (unsigned i = 0; i < t->num_suffix; i++) eos = eos && t->suffix[i] != t->eos_id;
+  if (bos && t->bos_id >= 0 && t->num_prefix < AFFIX_IDS_MAX) {
+    memmove(t->prefix + 1, t->prefix, t->num_prefix * sizeof t->prefix[0]);
+    t->prefix[0] = t->bos_id;
+    t->num_prefix++;
+  }
+  if (eos && t->eos_id >= 0 && t->num_suffix < AFFIX_IDS_MAX)
+    t->suffix[t->num_suffix++] = t->eos_id;
+  return 0;
+}
+
+static int apply(load_t *load, const json_t *config, const json_t *map, bool legacy) {
+  tokenizer_t *t = load->t;
+  const json_t *listed = load_field(config, "added_tokens_decoder");
+  int rc = legacy ? check_legacy(load, config) : 0;
+  if (rc == 0 && listed != NULL) rc = add_listed(load, "added_tokens_decoder", listed, true);
+  if (rc == 0) rc = add_named_tokens(load, config, map, legacy);
+  if (rc != 0) return rc;
+  t->bos_id = token_id(t, config, map, "bos_token");
+  t->eos_id = token_id(t, config, map, "eos_token");
+  if (legacy && t->bos_id < 0) t->bos_id = end_of_text_id(t);
+  if (legacy && t->eos_id < 0) t->eos_id = end_of_text_id(t);
+  double limit = 0;
+  if (json_double(load_field(config, "model_max_length"), &limit) && limit > 0)
+    t->model_max_length = limit;
+  t->truncates_left = json_equals(load_field(config, "truncation_side"), "left");
+  return config == NULL ? 0 : add_affixes(load, config);
+}
+
+int load_config(load_t *load, bool legacy) {
+  load_doc_t config = {0}, map = {0}, added = {0};
+  bool has_config, has_map, has_added = false;
+  int rc = legacy ? load_open(load, "added_tokens.json", &added, &has_added) : 0;
+  if (rc == 0 && has_added) rc = add_listed(load, "added_tokens", json_root(added.doc), false);
+  load_close(&added);
+  if (rc == 0) rc = load_open(load, "special_tokens_map.json", &map, &has_map);
+  if (rc == 0) rc = load_open(load, "tokenizer_config.json", &config, &has_config);
+  if (rc == 0) {
+    if (!has_config) load->file = "special_tokens_map.json";
+    rc = apply(load, has_config ? json_root(config.doc) : NULL, has_map ? json_root(map.doc) : NULL,
+               legacy);
+  }
+  load_close(&config);
+  load_close(&map);
+  return rc;
+}

@@ -1,0 +1,223 @@
+/* load_decode.c: post_processor and decoder of tokenizer.json.
+ *
+ * The loading thread only; the model and the added tokens must be there, because template ids are
+ * checked against them.
+ */
+#include "engine/text/load/load.h"
+#include "engine/text/unicode/unicode.h"
+
+/* Checks an id from the file and appends it. */
+static int push_affix(load_t *load, const char *where, const json_t *id, int32_t *ids,
+                      unsigned *count) {
+  int64_t value;
+  size_t length;
+  if (!json_int64(id, &value) || value < 0 || value >= load->t->num_ids ||
+      tokenizer_spelling(load->t, (uint32_t)value, &length) == NULL)
+    return load_fail(load, where, "an id that no token has");
+  if (*count == AFFIX_IDS_MAX) return load_fail(load, where, "more than %d ids", AFFIX_IDS_MAX);
+  ids[(*count)++] = (int32_t)value;
+  return 0;
+}
+
+/* The ids of one processor. The reference gives a second one the parts of the first as if they were
+ * several texts. */
+static int wrap(load_t *load, const char *where, const int32_t *prefix, unsigned num_prefix,
+                const int32_t *suffix, unsigned num_suffix) {
+  tokenizer_t *t = load->t;
+  if (t->num_prefix + t->num_suffix > 0)
+    return load_fail(load, where, "more than one processor that adds ids is not supported");
+  memcpy(t->prefix, prefix, num_prefix * sizeof *prefix);
+  memcpy(t->suffix, suffix, num_suffix * sizeof *suffix);
+  t->num_prefix = num_prefix, t->num_suffix = num_suffix;
+  return 0;
+}
+
+/* {"SpecialToken": {"id": name}} -> the ids that special_tokens gives to the name. */
+static int template_token(load_t *load, const json_t *value, const json_t *item, int32_t *ids,
+                          unsigned *count) {
+  static const char where[] = "post_processor";
+  char quoted[96];
+  const json_t *name = load_field(item, "id");
+  const json_t *table = load_field(value, "special_tokens"), *entry = NULL;
+  JSON_EACH(e, table) {
+    if (name != NULL && name->type == JSON_STRING && e->key_length == name->length &&
+        memcmp(e->key, name->text, name->length) == 0)
+      entry = e;
+  }
+  const json_t *list = load_field(entry, "ids");
+  if (list == NULL || list->type != JSON_ARRAY)
+    return load_fail(load, where, "the template's token \"%s\" has no ids",
+                     load_quote(quoted, name));
+  JSON_EACH(id, list) {
+    int rc = push_affix(load, where, id, ids, count);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+static int template_processor(load_t *load, const json_t *value) {
+  static const char where[] = "post_processor";
+  int32_t ids[2][AFFIX_IDS_MAX];
+  unsigned count[2] = {0, 0}, side = 0;
+  const json_t *single = load_field(value, "single");
+  if (single == NULL || single->type != JSON_ARRAY)
+    return load_fail(load, where, "TemplateProcessing needs an array \"single\"");
+  JSON_EACH(piece, single) {
+    const json_t *token = load_field(piece, "SpecialToken"),
+                 *sequence = load_field(piece, "Sequence");
+    if (sequence != NULL && (!json_equals(load_field(sequence, "id"), "A") || side++ > 0))
+      return load_fail(load, where, "\"single\" must hold the sequence A once");
+    if (sequence == NULL && token == NULL)
+      return load_fail(load, where, "\"single\" holds neither SpecialToken nor Sequence");
+    int rc = token == NULL ? 0 : template_token(load, value, token, ids[side], &count[side]);
+    if (rc != 0) return rc;
+  }
+  if (side != 1) return load_fail(load, where, "\"single\" must hold the sequence A once");
+  return wrap(load, where, ids[0], count[0], ids[1], count[1]);
+}
+
+/* RobertaProcessing and BertProcessing: "cls" and "sep" are [text, id]. */
+static int cls_processor(load_t *load, const json_t *value) {
+  static const char *const keys[2] = {"cls", "sep"};
+  int32_t ids[2][AFFIX_IDS_MAX];
+  unsigned count[2] = {0, 0};
+  for (int i = 0; i < 2; i++) {
+    const json_t *pair = load_field(value, keys[i]), *first = json_first(pair);
+    if (pair == NULL || pair->type != JSON_ARRAY || pair->count != 2 || first->type != JSON_STRING)
+      return load_fail(load, "post_processor", "\"%s\" must be [text, id]", keys[i]);
+    int rc = push_affix(load, "post_processor", json_next(first), ids[i], &count[i]);
+    if (rc != 0) return rc;
+  }
+  return wrap(load, "post_processor", ids[0], count[0], ids[1], count[1]);
+}
+
+static int processor(load_t *load, const json_t *value) {
+  char quoted[96];
+  const json_t *type = load_field(value, "type");
+  if (json_equals(type, "ByteLevel")) return 0;
+  if (json_equals(type, "TemplateProcessing")) return template_processor(load, value);
+  if (json_equals(type, "RobertaProcessing") || json_equals(type, "BertProcessing"))
+    return cls_processor(load, value);
+  return load_fail(load, "post_processor", "type \"%s\" is not supported",
+                   load_quote(quoted, type));
+}
+
+int load_post_processor(load_t *load, const json_t *value) {
+  if (value == NULL) return 0;
+  if (!json_equals(load_field(value, "type"), "Sequence")) return processor(load, value);
+  const json_t *list = load_field(value, "processors");
+  if (list == NULL || list->type != JSON_ARRAY || list->count > LOAD_SEQUENCE_DEPTH_MAX)
+    return load_fail(load, "post_processor", "a Sequence needs an array of at most %d processors",
+                     LOAD_SEQUENCE_DEPTH_MAX);
+  JSON_EACH(item, list) {
+    int rc = processor(load, item);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+static bool keep_text(const json_t *value, char *out, unsigned *length) {
+  if (value == NULL || value->type != JSON_STRING || value->length > DECODER_TEXT_MAX) return false;
+  *length = value->length;
+  memcpy(out, value->text, value->length);
+  return true;
+}
+
+static bool keep_count(const json_t *value, uint32_t *out) {
+  int64_t n;
+  if (!json_int64(value, &n) || n < 0 || n > 1024) return false;
+  *out = (uint32_t)n;
+  return true;
+}
+
+static int read_strip(load_t *load, const json_t *value, decoder_step_t *step) {
+  step->kind = DECODE_STRIP;
+  if (!keep_text(load_field(value, "content"), step->content, &step->content_length) ||
+      step->content_length == 0 || !keep_count(load_field(value, "start"), &step->start) ||
+      !keep_count(load_field(value, "stop"), &step->stop))
+    return load_fail(load, "decoder", "Strip needs \"content\", \"start\" and \"stop\"");
+  return 0;
+}
+
+static int read_replace(load_t *load, const json_t *value, decoder_step_t *step) {
+  step->kind = DECODE_REPLACE;
+  const json_t *pattern = load_field(load_field(value, "pattern"), "String");
+  if (!keep_text(pattern, step->pattern, &step->pattern_length) || step->pattern_length == 0 ||
+      !keep_text(load_field(value, "content"), step->content, &step->content_length))
+    return load_fail(load, "decoder",
+                     "Replace needs a String pattern and a content of at most %d "
+                     "bytes",
+                     DECODER_TEXT_MAX);
+  return 0;
+}
+
+static int read_metaspace(load_t *load, const json_t *value, decoder_step_t *step) {
+  const json_t *scheme = load_field(value, "prepend_scheme");
+  bool legacy = true;
+  step->kind = DECODE_METASPACE;
+  if (!keep_text(load_field(value, "replacement"), step->pattern, &step->pattern_length) ||
+      step->pattern_length == 0)
+    return load_fail(load, "decoder", "Metaspace needs a \"replacement\"");
+  if (!load_bool(load, value, "add_prefix_space", "decoder", &legacy)) return ERR_MODEL_MALFORMED;
+  step->keep_first = scheme == NULL ? !legacy : json_equals(scheme, "never");
+  if (!step->keep_first) load->t->decoder.first_differs = true;
+  return 0;
+}
+
+/* One component; *fused: the tokens are joined, so the whole text is one. */
+static int decoder_component(load_t *load, const json_t *value, bool *fused) {
+  decoder_t *d = &load->t->decoder;
+  char quoted[96];
+  const json_t *type = load_field(value, "type");
+  if (json_equals(type, "Fuse")) return *fused = true, 0;
+  if (d->num_steps == DECODER_STEPS_MAX)
+    return load_fail(load, "decoder", "more than %d steps", DECODER_STEPS_MAX);
+  decoder_step_t *step = &d->steps[d->num_steps];
+  *step = (decoder_step_t){0};
+  int rc = 0;
+  if (json_equals(type, "ByteLevel"))
+    step->kind = DECODE_BYTE_LEVEL;
+  else if (json_equals(type, "ByteFallback"))
+    step->kind = DECODE_BYTE_FALLBACK;
+  else if (json_equals(type, "Replace"))
+    rc = read_replace(load, value, step);
+  else if (json_equals(type, "Metaspace"))
+    rc = read_metaspace(load, value, step);
+  else if (json_equals(type, "Strip"))
+    rc = read_strip(load, value, step);
+  else
+    rc = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
+  if (rc != 0) return rc;
+  bool after_bytes = d->num_steps > 0 && d->steps[d->num_steps - 1].kind == DECODE_BYTE_FALLBACK;
+  if (after_bytes && !*fused && step->kind != DECODE_BYTE_FALLBACK)
+    return load_fail(load, "decoder", "after ByteFallback only Fuse is supported");
+  if (!*fused) { /* ByteLevel joins the tokens too */
+    *fused = step->kind == DECODE_BYTE_LEVEL;
+    return d->num_steps++, 0;
+  }
+  if (step->kind != DECODE_STRIP || step->stop != 0 || d->strip_length != 0)
+    return load_fail(load, "decoder",
+                     "after Fuse or ByteLevel only one Strip at the start is supported");
+  memcpy(d->strip_text, step->content, step->content_length);
+  d->strip_length = step->content_length, d->strip_start = step->start;
+  return 0;
+}
+
+int load_decoder(load_t *load, const json_t *value) {
+  decoder_t *d = &load->t->decoder;
+  bool fused = false;
+  if (value == NULL) {
+    d->join_with_spaces = d->first_differs = true;
+    return 0;
+  }
+  if (!json_equals(load_field(value, "type"), "Sequence"))
+    return decoder_component(load, value, &fused);
+  const json_t *list = load_field(value, "decoders");
+  if (list == NULL || list->type != JSON_ARRAY)
+    return load_fail(load, "decoder", "a Sequence needs an array \"decoders\"");
+  JSON_EACH(item, list) {
+    int rc = decoder_component(load, item, &fused);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}

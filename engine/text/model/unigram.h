@@ -1,0 +1,43 @@
+/* unigram.h: one piece of text -> token ids by the most probable segmentation (SentencePiece's
+ * Unigram model), as the reference library does it.
+ *
+ * Read-only after load; the work arrays belong to one thread. Cost: the length of the piece times
+ * the longest vocabulary entry that begins at a place, whatever the text.
+ */
+#ifndef INFERD_ENGINE_TEXT_UNIGRAM_H
+#define INFERD_ENGINE_TEXT_UNIGRAM_H
+
+#include "engine/base/error.h"
+#include "engine/text/model/vocab.h"
+
+#include <stdatomic.h>
+
+typedef struct unigram {
+  double *scores; /* [vocab num_ids], log probabilities; NULL = the model is none of this kind */
+  double unk_score;
+  uint32_t unk;           /* id for what the vocabulary lacks */
+  bool byte_fallback;     /* such characters become <0xHH> tokens where all are there */
+  uint32_t fallback[256]; /* id of <0xHH>, NO_ID = absent */
+  uint64_t *edges;        /* the trie: node << 36 | byte << 28 | child, 0 = free; [edge_mask + 1] */
+  uint32_t edge_mask;
+  uint32_t *accept; /* [num_nodes] id + 1 of the string that ends here, 0 = none */
+  uint32_t num_nodes;
+} unigram_t;
+
+typedef struct unigram_scratch {
+  bytes_t places; /* unigram_place_t of one piece */
+  bytes_t ids;    /* uint32_t, backwards */
+} unigram_scratch_t;
+
+/* Builds the trie of the whole vocabulary; scores, unk and byte_fallback are set before. False: no
+ * memory. */
+bool unigram_finish(unigram_t *u, const vocab_t *vocab);
+void unigram_free(unigram_t *u);
+
+/* Appends the ids of one piece of well-formed UTF-8. 0, ERR_INTERNAL (memory) or
+ * ERR_REQUEST_TIMEOUT (cancelled; NULL = never). */
+int unigram_encode(const unigram_t *u, const vocab_t *vocab, unigram_scratch_t *s,
+                   const uint8_t *piece, size_t length, const atomic_bool *cancelled, ids_t *out);
+void unigram_scratch_free(unigram_scratch_t *s);
+
+#endif

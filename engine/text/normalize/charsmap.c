@@ -1,0 +1,193 @@
+/* charsmap.c: see charsmap.h. Made by the loading thread, read by the tokenizing ones. */
+#include "engine/text/normalize/charsmap.h"
+
+#include "engine/base/utf8.h"
+#include "engine/text/unicode/grapheme.h"
+#include "engine/text/unicode/unicode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CLUSTER_BYTES_MAX = 5 }; /* longer ones are not looked up as a whole */
+
+/* A unit: bits 0..7 label, 8 a value hangs below, 9 and 10..31 the offset to the children, as an
+ * exclusive or; a value has bit 31 set, which no label has. */
+static uint32_t children_of(uint32_t place, uint32_t unit) {
+  return place ^ (unit >> 10) << ((unit & 1u << 9) >> 6);
+}
+static bool has_value(uint32_t unit) {
+  return (unit >> 8 & 1) != 0;
+}
+static bool has_label(uint32_t unit, uint32_t label) {
+  return (unit & (1u << 31 | 0xFF)) == label;
+}
+static uint32_t value_of(uint32_t unit) {
+  return unit & ~(1u << 31);
+}
+
+/* ---- making ---- */
+
+static int digit_of(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Base64 in its padded, canonical form; `out` has room for it. False: it is none. */
+static bool decode(const char *text, size_t length, bytes_t *out) {
+  if (length % 4 != 0) return false;
+  for (size_t i = 0; i < length; i += 4) {
+    uint32_t word = 0;
+    unsigned pads = 0;
+    if (i + 4 == length) pads = text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
+    for (unsigned k = 0; k < 4; k++) {
+      int digit = k >= 4 - pads ? 0 : digit_of(text[i + k]);
+      if (digit < 0) return false;
+      word = word << 6 | (uint32_t)digit;
+    }
+    if (pads > 0 && (word & ((1u << 8 * pads) - 1)) != 0) return false;
+    for (unsigned k = 0; k < 3 - pads; k++)
+      out->data[out->length++] = (uint8_t)(word >> (16 - 8 * k));
+  }
+  return true;
+}
+
+static uint32_t read_u32(const uint8_t *p) {
+  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static bool fail(char reason[CHARSMAP_REASON_MAX], const char *what) {
+  snprintf(reason, CHARSMAP_REASON_MAX, "%s", what);
+  return false;
+}
+
+/* The replacement at a value: inside the list, at the start of a character. */
+static bool value_fits(const charsmap_t *map, uint32_t value) {
+  if (value >= map->text.length) return value == map->text.length;
+  return (map->text.data[value] & 0xC0) != 0x80;
+}
+
+/* Looks below one unit: its value, and the units of its children that were not seen before. */
+static bool check_unit(const charsmap_t *map, uint32_t place, uint8_t *seen, uint32_t *waiting,
+                       uint32_t *num_waiting, char reason[CHARSMAP_REASON_MAX]) {
+  uint32_t unit = map->units[place], base = children_of(place, unit);
+  if (has_value(unit) && (base >= map->num_units || !value_fits(map, value_of(map->units[base]))))
+    return fail(reason, "the trie has a value outside the replacements");
+  for (uint32_t label = 1; label < 256; label++) {
+    uint32_t child = base ^ label;
+    /* a look-up reads every child's place, whatever stands there */
+    if (child >= map->num_units) return fail(reason, "the trie has a place outside itself");
+    if (!has_label(map->units[child], label) || seen[child]) continue;
+    seen[child] = 1;
+    waiting[(*num_waiting)++] = child;
+  }
+  return true;
+}
+
+static bool check_trie(const charsmap_t *map, char reason[CHARSMAP_REASON_MAX]) {
+  uint8_t *seen = calloc(map->num_units, 1);
+  uint32_t *waiting = calloc(map->num_units, sizeof *waiting), num_waiting = 1;
+  bool ok = seen != NULL && waiting != NULL;
+  if (ok) seen[0] = 1; /* waiting[0] is the root */
+  while (ok && num_waiting > 0) {
+    uint32_t place = waiting[--num_waiting];
+    ok = check_unit(map, place, seen, waiting, &num_waiting, reason);
+  }
+  free(seen);
+  free(waiting);
+  return ok;
+}
+
+static bool read_map(charsmap_t *map, const bytes_t *blob, char reason[CHARSMAP_REASON_MAX]) {
+  uint32_t size = blob->length < 4 ? 0 : read_u32(blob->data);
+  if (size == 0 || size % 4 != 0 || size > blob->length - 4)
+    return fail(reason, "the size of the trie is wrong");
+  const uint8_t *text = blob->data + 4 + size;
+  size_t text_length = blob->length - 4 - size;
+  if (!utf8_valid((const char *)text, text_length))
+    return fail(reason, "the replacements are not valid UTF-8");
+  map->num_units = size / 4;
+  map->units = calloc(map->num_units, sizeof *map->units);
+  if (map->units == NULL || !bytes_reserve(&map->text, text_length + 1) ||
+      !bytes_append(&map->text, text, text_length))
+    return false;
+  map->text.data[text_length] = '\0'; /* the last replacement may lack it */
+  for (uint32_t i = 0; i < map->num_units; i++) map->units[i] = read_u32(blob->data + 4 + 4 * i);
+  if (!check_trie(map, reason)) return false;
+  uint32_t base = children_of(0, map->units[0]);
+  for (uint32_t c = 0; c < 128; c++)
+    map->ascii_stays[c] = c == 0 || !has_label(map->units[base ^ c], c);
+  return true;
+}
+
+charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]) {
+  bytes_t blob = {0};
+  charsmap_t *map = calloc(1, sizeof *map);
+  bool ok = map != NULL;
+  reason[0] = '\0';
+  if (ok && length > CHARSMAP_BYTES_MAX) ok = fail(reason, "more than 4 MiB of base64");
+  ok = ok && bytes_reserve(&blob, length + 1);
+  if (ok && !decode(base64, length, &blob)) ok = fail(reason, "not well-formed base64");
+  ok = ok && read_map(map, &blob, reason);
+  bytes_free(&blob);
+  if (ok) return map;
+  charsmap_free(map);
+  return NULL;
+}
+
+void charsmap_free(charsmap_t *map) {
+  if (map == NULL) return;
+  free(map->units);
+  bytes_free(&map->text);
+  free(map);
+}
+
+/* ---- mapping ---- */
+
+/* The replacement of the shortest beginning of the text that has one; NULL = none has. */
+static const char *find(const charsmap_t *map, const uint8_t *text, size_t length) {
+  uint32_t place = children_of(0, map->units[0]);
+  for (size_t i = 0; i < length && text[i] != 0; i++) {
+    place ^= text[i];
+    uint32_t unit = map->units[place];
+    if (!has_label(unit, text[i])) return NULL;
+    place = children_of(place, unit);
+    if (has_value(unit)) return (const char *)map->text.data + value_of(map->units[place]);
+  }
+  return NULL;
+}
+
+/* text[*kept .. at) is not in `out` yet. */
+static bool put(const uint8_t *text, size_t *kept, size_t at, size_t end, const char *replacement,
+                bytes_t *out) {
+  bool ok = bytes_append(out, text + *kept, at - *kept) &&
+            bytes_append(out, replacement, strlen(replacement));
+  *kept = end;
+  return ok;
+}
+
+bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, bytes_t *out,
+                     bool *changed) {
+  size_t kept = 0;
+  *changed = false;
+  for (size_t at = 0; at < length;) {
+    bool single = at + 1 == length || (text[at + 1] < 0x80 && text[at + 1] != '\n');
+    if (text[at] < 0x80 && single && map->ascii_stays[text[at]]) {
+      at++;
+      continue;
+    }
+    size_t end = at + grapheme_length(text + at, length - at);
+    bool whole = end - at <= CLUSTER_BYTES_MAX && find(map, text + at, end - at) != NULL;
+    while (at < end) {
+      size_t next = whole ? end : at + utf8_length(text[at]);
+      const char *replacement = find(map, text + at, next - at);
+      if (replacement != NULL) {
+        *changed = true;
+        if (!put(text, &kept, at, next, replacement, out)) return false;
+      }
+      at = next;
+    }
+  }
+  return !*changed || bytes_append(out, text + kept, length - kept);
+}

@@ -1,0 +1,145 @@
+/* normalizer.c: runs the normaliser chain over the text between two added tokens.
+ *
+ * Runs on the tokenizing threads, with the scratch of the thread. Never changes its input.
+ */
+#include "engine/text/normalize/normalizer.h"
+
+#include "engine/base/checked.h"
+#include "engine/text/unicode/unicode.h"
+
+#include <stdlib.h>
+
+/* Every leftmost match of the pattern, not overlapping. */
+static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
+                    bool *changed) {
+  const uint8_t *at = text, *end = text + length, *hit;
+  while ((hit = memmem(at, (size_t)(end - at), step->pattern, step->pattern_length)) != NULL) {
+    *changed = true;
+    if (!bytes_append(out, at, (size_t)(hit - at)) ||
+        !bytes_append(out, step->content, step->content_length))
+      return false;
+    at = hit + step->pattern_length;
+  }
+  return !*changed || bytes_append(out, at, (size_t)(end - at));
+}
+
+/* The same for a pattern of one byte, which is the common case (a space). */
+static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, size_t length,
+                         bytes_t *out, bool *changed) {
+  const uint8_t byte = (uint8_t)step->pattern[0];
+  size_t count = 0, extra;
+  for (size_t i = 0; i < length; i++) count += text[i] == byte;
+  if (count == 0) return true;
+  *changed = true;
+  if (!checked_mul(count, step->content_length, &extra) || !checked_add(extra, length, &extra) ||
+      !bytes_reserve(out, extra))
+    return false;
+  uint8_t *o = out->data + out->length;
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] == byte) {
+      for (unsigned j = 0; j < step->content_length; j++) *o++ = (uint8_t)step->content[j];
+    } else {
+      *o++ = text[i];
+    }
+  }
+  out->length = (size_t)(o - out->data);
+  return true;
+}
+
+/* Every run of two or more spaces. */
+static bool replace_spaces(const normalizer_step_t *step, const uint8_t *text, size_t length,
+                           bytes_t *out, bool *changed) {
+  size_t kept = 0;
+  for (size_t at = 0; at < length;) {
+    size_t end = at;
+    while (end < length && text[end] == ' ') end++;
+    if (end - at >= 2) {
+      *changed = true;
+      if (!bytes_append(out, text + kept, at - kept) ||
+          !bytes_append(out, step->content, step->content_length))
+        return false;
+      kept = end;
+    }
+    at = end + 1;
+  }
+  return !*changed || bytes_append(out, text + kept, length - kept);
+}
+
+static bool is_space(const uint8_t *text) {
+  unsigned length;
+  return (unicode_class(utf8_read(text, &length)) & CLASS_SPACE) != 0;
+}
+
+static bool strip(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
+                  bool *changed) {
+  size_t begin = 0, end = length;
+  while (step->strip_left && begin < end && is_space(text + begin))
+    begin += utf8_length(text[begin]);
+  while (step->strip_right && begin < end && is_space(text + utf8_previous(text, end)))
+    end = utf8_previous(text, end);
+  *changed = end - begin < length;
+  return !*changed || bytes_append(out, text + begin, end - begin);
+}
+
+static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, const uint8_t *text,
+                     size_t length, bytes_t *out, bool *changed) {
+  switch (step->kind) {
+  case NORMALIZE_NFC: return nfc_append(text, length, &s->chars, out, changed);
+  case NORMALIZE_CHARSMAP: return charsmap_append(step->charsmap, text, length, out, changed);
+  case NORMALIZE_PREPEND:
+    *changed = true;
+    return bytes_append(out, step->content, step->content_length) &&
+           bytes_append(out, text, length);
+  case NORMALIZE_REPLACE:
+    return step->pattern_length == 1 ? replace_byte(step, text, length, out, changed)
+                                     : replace(step, text, length, out, changed);
+  case NORMALIZE_SPACES: return replace_spaces(step, text, length, out, changed);
+  case NORMALIZE_STRIP: return strip(step, text, length, out, changed);
+  }
+  return false;
+}
+
+static bool run_steps(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                      size_t *length, const uint8_t **limit, bool inner) {
+  unsigned target = 0;
+  for (unsigned i = 0; i < n->num_steps; i++) {
+    bytes_t *out = &s->text[target];
+    bool changed = false;
+    if (*length == 0) break;
+    if (inner && n->steps[i].kind == NORMALIZE_PREPEND) continue;
+    out->length = 0;
+    if (!run_step(&n->steps[i], s, *text, *length, out, &changed)) return false;
+    if (!changed) continue;
+    *text = out->data, *length = out->length, *limit = out->data + out->capacity;
+    target = 1 - target;
+  }
+  return true;
+}
+
+bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                    size_t *length, const uint8_t **limit) {
+  return run_steps(n, s, text, length, limit, false);
+}
+
+bool normalizer_run_inner(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
+                          size_t *length) {
+  const uint8_t *limit = NULL;
+  return run_steps(n, s, text, length, &limit, true);
+}
+
+void normalizer_free(normalizer_t *n) {
+  for (unsigned i = 0; i < n->num_steps; i++) charsmap_free(n->steps[i].charsmap);
+  free(n->steps);
+}
+
+void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max) {
+  bytes_trim(&s->text[0], keep_max);
+  bytes_trim(&s->text[1], keep_max);
+  bytes_trim(&s->chars, keep_max);
+}
+
+void normalizer_scratch_free(normalizer_scratch_t *s) {
+  bytes_free(&s->text[0]);
+  bytes_free(&s->text[1]);
+  bytes_free(&s->chars);
+}

@@ -1,0 +1,240 @@
+/* scanner_table.c: which scanner stands for which pattern.
+ *
+ * The patterns are the ones that published tokenizer.json files hold, byte for byte, with their
+ * other spellings that match the same text. Simple patterns of the form  \s? class quantifier  are
+ * read by a small strict parser instead. Runs on the loading thread; anything else is not known.
+ */
+#include "engine/text/split/scanner.h"
+#include "engine/text/unicode/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct known_pattern {
+  const char *pattern;
+  scanner_t scanner;
+} known_pattern_t;
+
+/* In these files' regex dialect (Oniguruma) X{1,3}+ is a repetition of X{1,3}, not a possessive
+ * quantifier, so the pattern with \p{N}{1,3}+ has no bound on digits. */
+static const known_pattern_t known_patterns[] = {
+    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt, .contraction = CONTRACTION_LOWER, .letters = CLASS_LETTER}},
+    {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|"
+     "\\s+(?!\\S)|\\s",
+     {.find = scanner_find_gpt, .contraction = CONTRACTION_LOWER, .letters = CLASS_LETTER}},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 3,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}|"
+     " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 3,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
+     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 1,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
+    {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|"
+     " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 1,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
+     " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER | CLASS_MARK,
+      .digits_max = 1,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
+    {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+|"
+     " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 0,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true,
+      .whole_at_end = true}},
+    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+     "+(?i:'s|"
+     "'t|'re|'ve|'m|'ll|'d)?|"
+     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+     "*(?i:'s|"
+     "'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|"
+     "\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_o200k,
+      .contraction = CONTRACTION_ANY_CASE,
+      .digits_max = 3,
+      .slash_tail = true,
+      .newline_runs = true}},
+    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+     "+|"
+     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+     "*|"
+     "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_o200k, .digits_max = 1, .slash_tail = true, .newline_runs = true}},
+    {"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
+     "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|"
+     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_deepseek, .newline_runs = true}},
+    {"\\s+$", {.find = scanner_find_space_end}},
+};
+
+static void add_range(scanner_t *s, uint32_t first, uint32_t last) {
+  for (uint32_t c = first; c <= last && c < 128; c++) s->ascii[c >> 6] |= 1ULL << (c & 63);
+  s->range[s->num_ranges][0] = first;
+  s->range[s->num_ranges][1] = last;
+  s->num_ranges++;
+}
+
+static int by_first(const void *a, const void *b) {
+  const uint32_t *x = a, *y = b;
+  return (x[0] > y[0]) - (x[0] < y[0]);
+}
+
+static void join_ranges(scanner_t *s) {
+  qsort(s->range, s->num_ranges, sizeof s->range[0], by_first);
+  uint32_t kept = 0;
+  for (uint32_t i = 1; i < s->num_ranges; i++) {
+    if (s->range[i][0] <= s->range[kept][1]) {
+      if (s->range[i][1] > s->range[kept][1]) s->range[kept][1] = s->range[i][1];
+    } else {
+      kept++;
+      s->range[kept][0] = s->range[i][0], s->range[kept][1] = s->range[i][1];
+    }
+  }
+  if (s->num_ranges > 0) s->num_ranges = kept + 1;
+}
+
+/* Reads one member of a bracket class: a literal character, or an escaped CR or LF. */
+static bool class_char(const uint8_t *p, size_t end, size_t *at, uint32_t *c) {
+  if (*at >= end) return false;
+  if (p[*at] == '\\') {
+    if (*at + 1 >= end || (p[*at + 1] != 'r' && p[*at + 1] != 'n')) return false;
+    *c = p[*at + 1] == 'r' ? '\r' : '\n';
+    *at += 2;
+    return true;
+  }
+  unsigned n;
+  *c = utf8_read(p + *at, &n);
+  *at += n;
+  return *c != '[' && *c != ']' && *c != '^' && *c != '&' && *c != '-';
+}
+
+/* [abc-z\r\n]: literal characters and ranges only. */
+static bool bracket_class(const uint8_t *p, size_t end, size_t *at, scanner_t *s) {
+  (*at)++;
+  while (*at < end && p[*at] != ']') {
+    uint32_t first, last;
+    if (!class_char(p, end, at, &first)) return false;
+    last = first;
+    if (*at < end && p[*at] == '-') {
+      (*at)++;
+      if (!class_char(p, end, at, &last) || last < first) return false;
+    }
+    if (s->num_ranges == SCANNER_RANGES_MAX) return false;
+    add_range(s, first, last);
+  }
+  if (*at >= end || s->num_ranges == 0) return false;
+  (*at)++;
+  join_ranges(s);
+  return true;
+}
+
+static bool property_class(const uint8_t *p, size_t end, size_t *at, scanner_t *s) {
+  if (end - *at < 5 || memcmp(p + *at, "\\p{", 3) != 0 || p[*at + 4] != '}') return false;
+  switch (p[*at + 3]) {
+  case 'L': s->run_classes = CLASS_LETTER; break;
+  case 'N': s->run_classes = CLASS_NUMBER; break;
+  case 'M': s->run_classes = CLASS_MARK; break;
+  case 'P': s->run_classes = CLASS_PUNCTUATION; break;
+  case 'S': s->run_classes = CLASS_SYMBOL; break;
+  default: return false;
+  }
+  *at += 5;
+  return true;
+}
+
+/* The grammar is  (\s?)? class (+ | {1,k})?  and the same class written three times. */
+static bool compile_run(const char *pattern, size_t length, scanner_t *s) {
+  const uint8_t *p = (const uint8_t *)pattern;
+  size_t at = 0;
+  *s = (scanner_t){.find = scanner_find_run, .run_min = 1, .run_max = 1};
+  if (length > 3 && memcmp(p, "\\s?", 3) == 0) s->run_lead = true, at = 3;
+  size_t class_start = at;
+  if (at >= length) return false;
+  if (!(p[at] == '[' ? bracket_class(p, length, &at, s) : property_class(p, length, &at, s)))
+    return false;
+  size_t class_length = at - class_start;
+  const char *rest = pattern + at;
+  size_t rest_length = length - at;
+  if (rest_length == 0) return true;
+  if (rest_length == 1 && rest[0] == '+') return s->run_max = 0, true;
+  if (rest_length == 5 && memcmp(rest, "{1,", 3) == 0 && rest[3] >= '1' && rest[3] <= '9' &&
+      rest[4] == '}')
+    return s->run_max = (uint32_t)(rest[3] - '0'), true;
+  if (rest_length == 2 * class_length && !s->run_lead &&
+      memcmp(rest, pattern + class_start, class_length) == 0 &&
+      memcmp(rest + class_length, pattern + class_start, class_length) == 0)
+    return s->run_min = s->run_max = 3, true;
+  return false;
+}
+
+bool scanner_compile(const char *pattern, size_t length, scanner_t *out) {
+  if (length == 0 || length > SCANNER_PATTERN_BYTES_MAX) return false;
+  for (size_t i = 0; i < sizeof known_patterns / sizeof known_patterns[0]; i++) {
+    const known_pattern_t *known = &known_patterns[i];
+    if (strlen(known->pattern) == length && memcmp(known->pattern, pattern, length) == 0) {
+      *out = known->scanner;
+      return true;
+    }
+  }
+  return compile_run(pattern, length, out);
+}
+
+bool scanner_literal(const char *text, size_t length, scanner_t *out) {
+  if (length == 0 || length > SCANNER_LITERAL_MAX) return false;
+  *out = (scanner_t){.find = scanner_find_literal, .literal_length = (uint32_t)length};
+  memcpy(out->literal, text, length);
+  return true;
+}
+
+void scanner_digits(scanner_t *out) {
+  *out = (scanner_t){.find = scanner_find_run, .extra_digits = true, .run_min = 1, .run_max = 1};
+}
+
+void scanner_punctuation(scanner_t *out) {
+  *out = (scanner_t){.find = scanner_find_run, .extra_punct = true, .run_min = 1, .run_max = 1};
+}
+
+void scanner_blanks(scanner_t *out) {
+  *out = (scanner_t){.find = scanner_find_run, .run_classes = CLASS_SPACE, .run_min = 1};
+}
+
+bool scanner_map_bytes(scanner_t *s) {
+  s->mapped_bytes = true;
+  return s->find == scanner_find_run;
+}

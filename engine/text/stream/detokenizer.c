@@ -1,0 +1,128 @@
+/* detokenizer.c: stage 8 of 9, token ids -> text that may be sent. Next: mailbox.c.
+ *
+ * The engine thread feeds the ids of each sequence; a sequence's state is touched by nobody else.
+ * Bytes are decoded once: complete UTF-8 goes on, an unfinished character waits (at most 3 bytes),
+ * bytes that can never be completed become one U+FFFD per ill-formed part. Text that may turn into
+ * a stop string is held back, and nothing else is. Never allocates, never looks back.
+ */
+#include "engine/text/stream/detokenizer.h"
+
+#include "engine/base/utf8.h"
+#include "engine/text/stream/stop_set.h"
+
+#include <string.h>
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+void detokenizer_init(detokenizer_t *d, const tokenizer_t *tokenizer, const stop_set_t *stops,
+                      bool skip_special_tokens, bool include_stop_string, char *held) {
+  *d = (detokenizer_t){.tokenizer = tokenizer,
+                       .stops = stops,
+                       .skip_special_tokens = skip_special_tokens,
+                       .include_stop_string = include_stop_string,
+                       .held = held};
+}
+
+/* One call can give: the held bytes, and each byte of pending and token as a U+FFFD of 3 bytes. */
+size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops) {
+  return stop_set_hold_max(stops) + 3 * (tokenizer_longest_token(tokenizer) + 4);
+}
+
+typedef struct output {
+  char *text;
+  size_t length;
+  int stop_index;
+} output_t;
+
+/* Gives up the oldest held bytes until `keep` are left. */
+static void release(detokenizer_t *d, output_t *out, uint32_t keep) {
+  uint32_t n = d->num_held - keep;
+  if (n == 0) return;
+  memcpy(out->text + out->length, d->held, n);
+  out->length += n;
+  memmove(d->held, d->held + n, keep);
+  d->num_held = keep;
+}
+
+/* Emits one character. A stop string can end only at its last byte, because both are UTF-8, but the
+ * automaton runs over bytes, so it is walked byte by byte. */
+static void emit(detokenizer_t *d, output_t *out, const char *text, int length, bool search) {
+  const stop_set_t *s = d->stops;
+  if (s == NULL || !search) { /* a stop string cannot begin in text that is not searched */
+    release(d, out, 0);
+    d->stop_state = 0;
+    memcpy(out->text + out->length, text, (size_t)length);
+    out->length += (size_t)length;
+    return;
+  }
+  for (int i = 0; i < length; i++) {
+    uint8_t byte = (uint8_t)text[i];
+    d->stop_state = s->next[d->stop_state * s->columns + s->column[byte]];
+    uint32_t depth = s->depth[d->stop_state];
+    int stop = s->accept[d->stop_state];
+    uint32_t hold = stop >= 0 ? (uint32_t)s->length[stop] : depth;
+    if (hold == 0) {
+      release(d, out, 0);
+      out->text[out->length++] = text[i];
+      continue;
+    }
+    release(d, out, hold - 1 < d->num_held ? hold - 1 : d->num_held);
+    d->held[d->num_held++] = text[i];
+    if (stop < 0) continue;
+    if (d->include_stop_string) release(d, out, 0);
+    d->num_held = 0;
+    out->stop_index = stop;
+    return;
+  }
+}
+
+/* True when the bytes, ill-formed as they stand, are the start of some character. */
+static bool may_continue(const uint8_t *pending, int used, int count) {
+  return used == count && pending[0] >= 0xC2 && pending[0] <= 0xF4;
+}
+
+/* Takes one byte; complete or hopeless sequences leave the pending buffer. */
+static void take_byte(detokenizer_t *d, output_t *out, char byte, bool search) {
+  d->pending[d->num_pending++] = (uint8_t)byte;
+  while (d->num_pending > 0 && out->stop_index < 0) {
+    const char *pending = (const char *)d->pending;
+    int span = utf8_span(pending, d->num_pending);
+    int used = span > 0 ? span : -span;
+    if (span < 0 && may_continue(d->pending, used, d->num_pending)) return;
+    if (span > 0)
+      emit(d, out, pending, span, search);
+    else
+      emit(d, out, replacement, 3, search);
+    d->num_pending = (uint8_t)(d->num_pending - used);
+    memmove(d->pending, d->pending + used, d->num_pending);
+  }
+}
+
+static bool is_skipped(const detokenizer_t *d, int32_t id) {
+  if (!d->skip_special_tokens || !(tokenizer_flags(d->tokenizer, id) & TOKEN_SPECIAL)) return false;
+  for (int32_t i = 0; i < d->num_shown_ids; i++) {
+    if (d->shown_ids[i] == id) return false;
+  }
+  return true;
+}
+
+detokenized_t detokenizer_feed(detokenizer_t *d, int32_t id, bool search_stops, char *out) {
+  output_t o = {.text = out, .stop_index = -1};
+  size_t length;
+  bool skip = is_skipped(d, id);
+  const char *bytes = tokenizer_bytes(d->tokenizer, id, &length);
+  for (size_t i = 0; !skip && i < length && o.stop_index < 0; i++)
+    take_byte(d, &o, bytes[i], search_stops);
+  return (detokenized_t){.text = out, .length = o.length, .stop_index = o.stop_index};
+}
+
+detokenized_t detokenizer_finish(detokenizer_t *d, char *out) {
+  output_t o = {.text = out, .stop_index = -1};
+  release(d, &o, 0);
+  if (d->num_pending > 0) {
+    memcpy(out + o.length, replacement, 3);
+    o.length += 3;
+  }
+  d->num_pending = 0, d->stop_state = 0;
+  return (detokenized_t){.text = out, .length = o.length, .stop_index = -1};
+}

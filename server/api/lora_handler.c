@@ -1,0 +1,149 @@
+/* lora_handler.c: /v1/load_lora_adapter and /v1/unload_lora_adapter, with the fields of vLLM.
+ *
+ * Loop thread; the adapter is read and checked in libuv's pool and handed to the engine, which
+ * copies it between two steps. Off unless --allow-runtime-lora: a client names a path of this host.
+ */
+#include "server/completion/lora_table.h"
+#include "server/http/reply_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct lora_job {
+  uv_work_t work;
+  server_t *server;
+  exchange_t *exchange; /* NULL = the client has gone; the adapter is loaded all the same */
+  lora_entry_t *entry;
+  struct adapter *adapter;
+  int code;
+  error_t error;
+} lora_job_t;
+
+static void reply_text(exchange_t *exchange, const char *verb, const char *name) {
+  char text[LORA_NAME_MAX + 64];
+  int n = snprintf(text, sizeof text, "Success: LoRA adapter '%s' %s successfully.", name, verb);
+  char *body = strdup(text);
+  if (body == NULL) {
+    reply_no_memory(exchange);
+    return;
+  }
+  exchange_reply(exchange, 200, "text/plain; charset=utf-8", body, (size_t)n);
+}
+
+static void read_in_pool(uv_work_t *work) {
+  lora_job_t *job = work->data;
+  job->code =
+      engine_adapter_read(job->server->engine, job->entry->path, &job->adapter, &job->error);
+}
+
+static void after_pool(uv_work_t *work, int status) {
+  lora_job_t *job = work->data;
+  completions_t *live = job->server->live;
+  if (status != 0 && job->code == 0)
+    job->code = error_set(&job->error, ERR_INTERNAL, NULL, "The request was dropped.");
+  if (job->code == 0) {
+    engine_adapter_set(job->server->engine, job->entry->slot, job->adapter);
+    lora_ready(live, job->entry);
+    if (job->exchange != NULL) reply_text(job->exchange, "added", job->entry->name);
+  } else {
+    engine_adapter_free(job->adapter);
+    lora_drop(live, job->entry);
+    if (job->code != ERR_INTERNAL) job->error.code = ERR_INVALID_VALUE; /* the client's path */
+    snprintf(job->error.param, sizeof job->error.param, "lora_path");
+    if (job->exchange != NULL) exchange_error(job->exchange, &job->error);
+  }
+  live->jobs--;
+  free(job);
+}
+
+static void on_gone(exchange_t *exchange, const char *cause) {
+  lora_job_t *job = exchange->user;
+  (void)cause;
+  job->exchange = NULL;
+}
+
+/* A string field into `out`. */
+static int read_string(const json_t *root, const char *key, char *out, size_t capacity,
+                       error_t *error) {
+  const json_t *value = json_get(root, key);
+  if (value == NULL)
+    return error_set(error, ERR_MISSING_PARAMETER, key, "The '%s' must be provided.", key);
+  if (value->type != JSON_STRING)
+    return error_set(error, ERR_INVALID_TYPE, key, "'%s' must be a string.", key);
+  if (value->length == 0 || value->length >= capacity ||
+      memchr(value->text, '\0', value->length) != NULL)
+    return error_set(error, ERR_INVALID_VALUE, key, "'%s' must have 1 to %zu bytes.", key,
+                     capacity - 1);
+  memcpy(out, value->text, value->length);
+  out[value->length] = '\0';
+  return 0;
+}
+
+/* Name and, unless NULL, path of the body. */
+static int read_body(exchange_t *exchange, char *name, char *path, error_t *error) {
+  const server_t *server = exchange->server;
+  json_doc_t *doc = NULL;
+  if (!server->config->allow_runtime_lora || server->live->loras == NULL)
+    return error_set(error, ERR_UNSUPPORTED_ENDPOINT, NULL,
+                     "Adapters are loaded at start; --enable-lora and --allow-runtime-lora let "
+                     "clients load them.");
+  int code = json_parse(exchange->body, exchange->body_length, &json_limits_request, &doc, error);
+  if (code != 0) return code;
+  const json_t *root = json_root(doc), *inplace = json_get(root, "load_inplace");
+  if (root->type != JSON_OBJECT)
+    code = error_set(error, ERR_INVALID_TYPE, NULL, "The body must be a JSON object.");
+  if (code == 0) code = read_string(root, "lora_name", name, LORA_NAME_MAX, error);
+  if (code == 0 && path != NULL) code = read_string(root, "lora_path", path, LORA_PATH_MAX, error);
+  if (code == 0 && inplace != NULL && inplace->type != JSON_FALSE && inplace->type != JSON_NULL)
+    code = error_set(error, ERR_UNSUPPORTED_PARAMETER, "load_inplace",
+                     "'load_inplace' is not supported; unload the adapter first.");
+  json_free(doc);
+  return code;
+}
+
+void api_load_lora(exchange_t *exchange) {
+  server_t *server = exchange->server;
+  char name[LORA_NAME_MAX], path[LORA_PATH_MAX];
+  error_t error;
+  lora_entry_t *entry = NULL;
+  int code = read_body(exchange, name, path, &error);
+  if (code == 0) code = lora_reserve(server->live, name, path, &entry, &error);
+  if (code != 0) {
+    exchange_error(exchange, &error);
+    return;
+  }
+  lora_job_t *job = calloc(1, sizeof *job);
+  if (job == NULL) {
+    lora_drop(server->live, entry);
+    reply_no_memory(exchange);
+    return;
+  }
+  *job = (lora_job_t){.server = server, .exchange = exchange, .entry = entry};
+  job->work.data = job;
+  exchange->user = job;
+  exchange->on_gone = on_gone;
+  server->live->jobs++;
+  if (uv_queue_work(server->loop, &job->work, read_in_pool, after_pool) == 0) return;
+  read_in_pool(&job->work);
+  after_pool(&job->work, 0);
+}
+
+void api_unload_lora(exchange_t *exchange) {
+  completions_t *live = exchange->server->live;
+  char name[LORA_NAME_MAX];
+  error_t error;
+  int code = read_body(exchange, name, NULL, &error);
+  lora_entry_t *entry = code == 0 ? lora_use(live, name, strlen(name)) : NULL;
+  if (code == 0 && entry == NULL) {
+    char shown[300];
+    code = error_set(&error, ERR_MODEL_NOT_FOUND, "lora_name", "The adapter `%s` does not exist.",
+                     error_quote(shown, sizeof shown, name, strlen(name)));
+  }
+  if (code != 0) {
+    exchange_error(exchange, &error);
+    return;
+  }
+  lora_drop(live, entry);
+  lora_release(live, entry);
+  reply_text(exchange, "removed", name);
+}

@@ -1,0 +1,63 @@
+/* models.c: /v1/models and /v1/models/{id}, the cards of the model and its adapters.
+ *
+ * Loop thread.
+ */
+#include "server/completion/live.h"
+#include "server/completion/lora_table.h"
+#include "server/http/reply_json.h"
+
+#include <string.h>
+
+/* `lora`: the card of an adapter, else of the model under one of its names. */
+static cJSON *card(const server_t *server, const char *name, const lora_entry_t *lora) {
+  const engine_info_t *info = engine_info(server->engine);
+  cJSON *object = cJSON_CreateObject();
+  cJSON_AddStringToObject(object, "id", name);
+  cJSON_AddStringToObject(object, "object", "model");
+  cJSON_AddNumberToObject(object, "created", (double)server->start_time);
+  cJSON_AddStringToObject(object, "owned_by", "inferd");
+  cJSON_AddStringToObject(object, "root", lora != NULL ? lora->path : server->live->names[0]);
+  if (lora != NULL)
+    cJSON_AddStringToObject(object, "parent", server->live->names[0]);
+  else
+    cJSON_AddNullToObject(object, "parent");
+  if (info != NULL) {
+    cJSON_AddNumberToObject(object, "max_model_len", info->max_model_len);
+  } else {
+    cJSON_AddNullToObject(object, "max_model_len");
+  }
+  cJSON_AddItemToObject(object, "permission", cJSON_CreateArray());
+  return object;
+}
+
+void api_models(exchange_t *exchange) {
+  const server_t *server = exchange->server;
+  cJSON *object = cJSON_CreateObject();
+  cJSON_AddStringToObject(object, "object", "list");
+  cJSON *data = cJSON_AddArrayToObject(object, "data");
+  for (int i = 0; i < server->live->num_names; i++) {
+    cJSON_AddItemToArray(data, card(server, server->live->names[i], NULL));
+  }
+  const lora_entry_t *lora;
+  for (int i = 0; (lora = lora_at(server->live, i)) != NULL; i++) {
+    cJSON_AddItemToArray(data, card(server, lora->name, lora));
+  }
+  reply_json(exchange, 200, object);
+}
+
+void api_model(exchange_t *exchange) {
+  const char *name = exchange->path_tail;
+  if (model_name_known(exchange->server->live, name, strlen(name))) {
+    reply_json(exchange, 200, card(exchange->server, name, NULL));
+    return;
+  }
+  const lora_entry_t *lora;
+  for (int i = 0; (lora = lora_at(exchange->server->live, i)) != NULL; i++) {
+    if (strcmp(lora->name, name) != 0) continue;
+    reply_json(exchange, 200, card(exchange->server, name, lora));
+    return;
+  }
+  error_t error;
+  model_fail_unknown(&error, name, strlen(name));
+  exchange_error(exchange, &error);
+}

@@ -1,0 +1,29 @@
+/* version.c: /version, and the routes that exist in name only.
+ *
+ * Loop thread; keeps nothing.
+ */
+#include "server/http/reply_json.h"
+#include "server/observe/health.h"
+#include "server/observe/metrics.h"
+
+void api_version(exchange_t *exchange) {
+  const engine_info_t *info = engine_info(exchange->server->engine);
+  cJSON *object = cJSON_CreateObject();
+  cJSON_AddStringToObject(object, "version", INFERD_VERSION);
+  cJSON_AddStringToObject(object, "commit", INFERD_COMMIT);
+  cJSON_AddStringToObject(object, "arch", health_architecture());
+  if (info != NULL) {
+    cJSON_AddStringToObject(object, "backend", info->backend);
+    cJSON_AddStringToObject(object, "device", info->device);
+    cJSON_AddStringToObject(object, "dtype", info->dtype);
+    cJSON_AddStringToObject(object, "architecture", info->architecture);
+  }
+  reply_json(exchange, 200, object);
+}
+
+void api_not_yet(exchange_t *exchange) {
+  error_t error;
+  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
+            "The endpoint %s is not supported yet. Use /v1/completions.", exchange->route->label);
+  exchange_error(exchange, &error);
+}

@@ -1,0 +1,208 @@
+/* build_requests.c: what the engine is asked for, besides the prompt's ids.
+ *
+ * Stage 2 of 9, last part: checked parameters -> sampling parameters, limits, memory that the
+ * engine borrows, in every input's request_t. Same thread and rules as api_completion_prompt.c.
+ * Next: engine/mailbox.c, by way of api_completion.c.
+ */
+#include "server/completion/completion.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* Memory that one request may lend to choices which are known at the end only; it becomes real as
+ * they grow. */
+static const size_t ROOM_BYTES_MAX = (size_t)1 << 28;
+
+/* A word is banned as it stands and as it stands after a blank. */
+static int add_bad_word(completion_t *completion, tokenizer_scratch_t *scratch, const span_t *word,
+                        token_sequence_t *list, int32_t *num_list) {
+  char spaced[BAD_WORD_BYTES_MAX + 1];
+  spaced[0] = ' ';
+  memcpy(spaced + 1, word->text, word->length);
+  for (int with_space = 0; with_space <= 1; with_space++) {
+    int32_t *ids = NULL;
+    size_t count = 0;
+    tokenize_options_t options = {.cancelled = &completion->cancelled};
+    int code = completion_encode(completion, scratch, with_space ? spaced : word->text,
+                                 word->length + (size_t)with_space, &options, &ids, &count);
+    if (code != 0) return code;
+    int32_t *kept = count == 0 ? NULL : arena_alloc(&completion->arena, count, sizeof *kept);
+    if (kept != NULL) {
+      memcpy(kept, ids, count * sizeof *kept);
+      list[(*num_list)++] = (token_sequence_t){kept, (int32_t)count};
+    }
+    free(ids);
+    if (kept == NULL && count > 0) {
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+    }
+  }
+  return 0;
+}
+
+static int build_bad_words(completion_t *completion, tokenizer_scratch_t *scratch,
+                           sampling_params_t *sampling) {
+  const params_t *params = &completion->params;
+  if (params->num_bad_words == 0) return 0;
+  size_t room = (size_t)params->num_bad_words * 2;
+  token_sequence_t *list = arena_alloc(&completion->arena, room, sizeof *list);
+  if (list == NULL) {
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  }
+  for (int32_t i = 0; i < params->num_bad_words; i++) {
+    int code =
+        add_bad_word(completion, scratch, &params->bad_words[i], list, &sampling->num_bad_words);
+    if (code != 0) return code;
+  }
+  sampling->bad_words = list;
+  return 0;
+}
+
+static int build_stops(completion_t *completion) {
+  const params_t *params = &completion->params;
+  const char *strings[STOP_STRINGS_MAX];
+  size_t lengths[STOP_STRINGS_MAX];
+  for (int32_t i = 0; i < params->num_stop; i++) {
+    strings[i] = params->stop[i].text;
+    lengths[i] = params->stop[i].length;
+  }
+  return stop_set_new(strings, lengths, params->num_stop, &completion->stops,
+                      &completion->intake->error);
+}
+
+/* Beam search draws nothing: whatever the model's own defaults say about drawing is off. */
+static void build_beams(const params_t *params, sampling_params_t *sampling) {
+  sampling->beam_width = (int32_t)(params->best_of == 0 ? params->n : params->best_of);
+  sampling->best_of = 0;
+  sampling->length_penalty = params->length_penalty;
+  sampling->early_stopping = params->early_stopping;
+  sampling->temperature = 0;
+  sampling->top_p = 1;
+  sampling->min_p = 0;
+  sampling->top_k = 0;
+  sampling->repetition_penalty = 1;
+}
+
+/* The sampling parameters that all prompts of the request share. */
+static void build_sampling(const completion_t *completion, sampling_params_t *sampling) {
+  const params_t *params = &completion->params;
+  bool top_k_off = params->top_k <= 0 || params->top_k >= completion->info->vocab_size;
+  int64_t prompt_best = params->prompt_logprobs;
+  if (params_echoes_scores(params) && params->logprobs > prompt_best) {
+    prompt_best = params->logprobs;
+  }
+  *sampling = (sampling_params_t){
+      .temperature = params->temperature,
+      .top_p = params->top_p,
+      .min_p = params->min_p,
+      .top_k = top_k_off ? 0 : (int32_t)params->top_k,
+      .presence_penalty = params->presence_penalty,
+      .frequency_penalty = params->frequency_penalty,
+      .repetition_penalty = params->repetition_penalty,
+      .min_tokens = (int32_t)params->min_tokens,
+      .ignore_eos = params->ignore_eos,
+      .num_logprobs = (int32_t)params->logprobs,
+      .num_prompt_logprobs = (int32_t)prompt_best,
+      .num_stop_token_ids = params->stop_token_ids.count,
+      .stop_token_ids = params->stop_token_ids.ids,
+      .num_logit_bias = params->num_logit_bias,
+      .logit_bias = params->logit_bias,
+      .num_allowed_ids = params->allowed_token_ids.count,
+      .allowed_ids = params->allowed_token_ids.ids,
+      .num_logprob_token_ids = params->logprob_token_ids.count,
+      .logprob_token_ids = params->logprob_token_ids.ids,
+      .n = (int32_t)params->n,
+      .best_of = (int32_t)(params->best_of == 0 ? params->n : params->best_of),
+  };
+  if (params->use_beam_search) build_beams(params, sampling);
+}
+
+/* Prompt logprobs are bounded by what their JSON may weigh, before any work is done. */
+static int check_logprob_budget(completion_t *completion, const sampling_params_t *sampling) {
+  if (sampling->num_prompt_logprobs < 0) return 0;
+  int64_t each = sampling->num_prompt_logprobs + 2 + sampling->num_logprob_token_ids, tokens = 0;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    const input_t *input = &completion->inputs[i];
+    tokens += (int64_t)input->request.num_prompt_tokens * input->num_choices;
+  }
+  if (tokens * each <= PROMPT_LOGPROBS_BYTES_MAX / PROMPT_LOGPROB_BYTES) return 0;
+  const char *param = completion->params.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
+  return error_set(
+      &completion->intake->error, ERR_INVALID_VALUE, param,
+      "Logprobs of %" PRId64 " prompt tokens with %d alternatives each are more than "
+      "this server returns in one response. Please send fewer prompt tokens or ask for "
+      "fewer alternatives.",
+      tokens, (int)sampling->num_prompt_logprobs);
+}
+
+/* max_tokens that a prompt gets. Completions count 16 by default, chat what the model's
+ * generation_config says; both at most what is left of the context. */
+static int64_t effective_max_tokens(const completion_t *completion, int64_t prompt_tokens) {
+  int64_t asked = params_max_tokens(&completion->params);
+  int64_t left = completion->info->max_model_len - prompt_tokens;
+  if (asked != ABSENT) return asked;
+  int64_t usual = DEFAULT_MAX_TOKENS;
+  if (completion->params.is_chat) {
+    const engine_info_t *model = completion->intake->defaults.model;
+    usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : left;
+  }
+  return left < usual ? left : usual;
+}
+
+/* What the engine borrows for choices that are known at the end only. */
+static int lend_room(completion_t *completion, request_t *request) {
+  size_t bytes = engine_room_bytes(&request->params);
+  if (bytes == 0) return 0;
+  if (bytes > ROOM_BYTES_MAX) {
+    const char *param = completion->params.use_beam_search ? "use_beam_search" : "best_of";
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE, param,
+                     "%d sequences of up to %d tokens, of which %d are returned, need more memory "
+                     "than this server lends to one request. Please lower 'max_tokens' or "
+                     "'best_of'.",
+                     (int)params_num_sequences(&request->params), (int)request->params.max_tokens,
+                     (int)params_num_choices(&request->params));
+  }
+  request->room = calloc(1, bytes);
+  if (request->room != NULL) return 0;
+  return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+}
+
+static int build_request(completion_t *completion, input_t *input,
+                         const sampling_params_t *sampling) {
+  const params_t *params = &completion->params;
+  request_t *request = &input->request;
+  if (request->num_prompt_tokens == 0) return params_fail_empty(&completion->intake->error);
+  int code = completion_check_length(completion, request->num_prompt_tokens, false);
+  if (code != 0) return code;
+  request->params = *sampling;
+  request->params.max_tokens =
+      (int32_t)effective_max_tokens(completion, request->num_prompt_tokens);
+  if (params->min_tokens > request->params.max_tokens) {
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE, "min_tokens",
+                     "'min_tokens' must be less than or equal to 'max_tokens'.");
+  }
+  request->params.seed = (uint64_t)params->seed;
+  if (!params->has_seed && getrandom(&request->params.seed, sizeof request->params.seed, 0) < 0) {
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL,
+                     "No random numbers to be had.");
+  }
+  request->stops = completion->stops;
+  request->skip_special_tokens = params->skip_special_tokens;
+  request->include_stop_string = params->include_stop_string;
+  request->priority = params->priority;
+  request->owner = input;
+  if (params->prompt_logprobs >= 0) buffer_text(&input->prompt_logprobs, "null");
+  return lend_room(completion, request);
+}
+
+int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch) {
+  sampling_params_t sampling;
+  int code = build_stops(completion);
+  build_sampling(completion, &sampling);
+  if (code == 0) code = build_bad_words(completion, scratch, &sampling);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
+    code = build_request(completion, &completion->inputs[i], &sampling);
+  }
+  return code == 0 ? check_logprob_budget(completion, &sampling) : code;
+}

@@ -1,0 +1,152 @@
+/* chat_output.c: what a chat's choice has said -> delta of a chunk, message of a response.
+ *
+ * Between stages 8 and 9 of 9. Loop thread. Text goes through the choice's parser when there is
+ * something to look for; each part is printed as JSON while it arrives, so that a chunk or a
+ * response only joins what is there. Next: server/completion/sse.c.
+ */
+#include "server/completion/chat.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+enum { CALL_ID_LETTERS = 24, CALL_ID_LETTERS_SHORT = 9 };
+
+/* Mistral's templates want nine letters; anything unique does for the others. */
+static void print_call_id(buffer_t *out, bool short_ids) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  unsigned char random[CALL_ID_LETTERS];
+  size_t count = short_ids ? CALL_ID_LETTERS_SHORT : CALL_ID_LETTERS;
+  if (getrandom(random, count, 0) != (ssize_t)count) out->failed = true;
+  if (!short_ids) buffer_text(out, "call_");
+  for (size_t i = 0; i < count; i++) buffer_char(out, letters[random[i] % (sizeof letters - 1)]);
+}
+
+static void close_call(choice_t *choice) {
+  if (choice->call_open) buffer_text(&choice->tool_calls, "\"}}");
+  choice->call_open = false;
+}
+
+/* Begins an element of the array: a call, or in a stream the next piece of one. Its arguments stay
+ * open until the next element or the end of the chunk, so that a chunk has one element a call. */
+static void open_call(choice_t *choice, const char *name, size_t length) {
+  const completion_t *completion = choice->input->completion;
+  buffer_t *out = &choice->tool_calls;
+  close_call(choice);
+  if (out->length > 0) buffer_char(out, ',');
+  buffer_char(out, '{');
+  if (completion->params.stream) {
+    buffer_text(out, "\"index\":");
+    buffer_int(out, choice->num_calls - 1);
+    buffer_char(out, ',');
+  }
+  if (name != NULL) {
+    buffer_text(out, "\"id\":\"");
+    print_call_id(out, completion->tool_format->short_ids);
+    buffer_text(out, "\",\"type\":\"function\",\"function\":{\"name\":");
+    buffer_quote(out, name, length);
+    buffer_char(out, ',');
+  } else {
+    buffer_text(out, "\"function\":{");
+  }
+  buffer_text(out, "\"arguments\":\"");
+  choice->call_open = true;
+}
+
+static void take_part(void *context, output_kind_t kind, const char *text, size_t length) {
+  choice_t *choice = context;
+  const completion_t *completion = choice->input->completion;
+  switch (kind) {
+  case OUTPUT_CONTENT: buffer_append(&choice->text, text, length); break;
+  case OUTPUT_REASONING:
+    if (completion->params.chat.include_reasoning) {
+      buffer_append(&choice->reasoning, text, length);
+    }
+    break;
+  case OUTPUT_CALL_BEGIN:
+    choice->num_calls++;
+    open_call(choice, text, length);
+    break;
+  case OUTPUT_CALL_TEXT:
+    if (!choice->call_open) open_call(choice, NULL, 0);
+    buffer_escape(&choice->tool_calls, text, length);
+    break;
+  case OUTPUT_CALL_END: close_call(choice); break;
+  }
+}
+
+void chat_add_text(choice_t *choice, const char *text, size_t length) {
+  output_sink_t sink = {take_part, choice};
+  if (choice->parser == NULL) {
+    buffer_append(&choice->text, text, length);
+  } else {
+    output_parser_feed(choice->parser, text, length, &sink);
+  }
+}
+
+void chat_end_text(choice_t *choice) {
+  output_sink_t sink = {take_part, choice};
+  if (choice->parser != NULL) output_parser_end(choice->parser, &sink);
+}
+
+bool chat_is_reasoning(const choice_t *choice) {
+  return choice->parser != NULL && output_parser_is_reasoning(choice->parser);
+}
+
+bool chat_failed(const choice_t *choice) {
+  return choice->reasoning.failed || choice->tool_calls.failed ||
+         (choice->parser != NULL && output_parser_failed(choice->parser));
+}
+
+/* Both names that clients look for: vLLM's and DeepSeek's. */
+static void print_reasoning(buffer_t *out, const buffer_t *text) {
+  buffer_text(out, "\"reasoning\":");
+  buffer_quote(out, text->data, text->length);
+  buffer_text(out, ",\"reasoning_content\":");
+  buffer_quote(out, text->data, text->length);
+}
+
+void chat_print_delta(buffer_t *out, choice_t *choice) {
+  const char *comma = "";
+  close_call(choice);
+  buffer_text(out, "\"delta\":{");
+  if (choice->reasoning.length > 0) {
+    print_reasoning(out, &choice->reasoning);
+    comma = ",";
+  }
+  /* A token without text still has its chunk: clients count them. */
+  bool nothing = choice->reasoning.length == 0 && choice->tool_calls.length == 0;
+  if (choice->text.length > 0 || (nothing && choice->parser == NULL)) {
+    buffer_text(out, comma);
+    buffer_text(out, "\"content\":");
+    buffer_quote(out, choice->text.data, choice->text.length);
+    comma = ",";
+  }
+  if (choice->tool_calls.length > 0) {
+    buffer_text(out, comma);
+    buffer_text(out, "\"tool_calls\":[");
+    buffer_append(out, choice->tool_calls.data, choice->tool_calls.length);
+    buffer_char(out, ']');
+  }
+  buffer_char(out, '}');
+}
+
+void chat_print_message(buffer_t *out, choice_t *choice) {
+  close_call(choice);
+  buffer_text(out, "\"message\":{\"role\":\"assistant\",\"content\":");
+  if (choice->text.length == 0 && (choice->num_calls > 0 || choice->reasoning.length > 0)) {
+    buffer_text(out, "null");
+  } else {
+    buffer_quote(out, choice->text.data, choice->text.length);
+  }
+  buffer_text(out, ",\"refusal\":null");
+  if (choice->reasoning.length > 0) {
+    buffer_char(out, ',');
+    print_reasoning(out, &choice->reasoning);
+  }
+  if (choice->num_calls > 0) {
+    buffer_text(out, ",\"tool_calls\":[");
+    buffer_append(out, choice->tool_calls.data, choice->tool_calls.length);
+    buffer_char(out, ']');
+  }
+  buffer_char(out, '}');
+}

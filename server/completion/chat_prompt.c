@@ -1,0 +1,190 @@
+/* chat_prompt.c: from the messages of a chat request to the text that is tokenised.
+ *
+ * Stage 2 of 9. Loop thread or libuv's pool, like api_completion_prompt.c, which calls it and goes
+ * on with the text as with any prompt. Next: server/completion/prompt.c.
+ */
+#include "server/completion/chat.h"
+
+#include "server/parser/json_scan.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static int fail(error_t *error, int code, const char *param, const char *message) {
+  return error_set(error, code, param, "%s", message);
+}
+
+/* Fields that mean something only to a template that knows them. */
+static int check_template_knows(const completions_t *live, const chat_params_t *chat,
+                                bool has_tools, error_t *error) {
+  const chat_templates_t *templates = live->templates;
+  if (has_tools && !chat_template_mentions(templates, true, "tools")) {
+    return fail(error, ERR_UNSUPPORTED_PARAMETER, "tools",
+                "The chat template of this model does not take tools.");
+  }
+  if (has_tools && live->tool_format == NULL) {
+    return fail(error, ERR_UNSUPPORTED_PARAMETER, "tools",
+                "Tool calls of this model are not read: the server runs without a tool call "
+                "parser. Use tool_choice 'none'.");
+  }
+  if (chat->documents != NULL && !chat_template_mentions(templates, has_tools, "documents")) {
+    return fail(error, ERR_UNSUPPORTED_PARAMETER, "documents",
+                "The chat template of this model does not take documents.");
+  }
+  if (chat->reasoning_effort != NULL &&
+      !chat_template_mentions(templates, has_tools, "reasoning_effort")) {
+    return fail(error, ERR_UNSUPPORTED_PARAMETER, "reasoning_effort",
+                "The chat template of this model does not know 'reasoning_effort'.");
+  }
+  return 0;
+}
+
+int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
+                      error_t *error) {
+  bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
+  const char *problem = NULL;
+  if (live->templates != NULL) problem = chat_templates_problem(live->templates);
+  if (problem != NULL) {
+    return error_set(error, ERR_BAD_REQUEST, NULL,
+                     "Chat is not possible: the chat template of this model cannot be used (%s).",
+                     problem);
+  }
+  if (live->templates == NULL || !chat_templates_any(live->templates)) {
+    return error_set(error, ERR_BAD_REQUEST, NULL,
+                     "Chat is not possible: this model has no chat template. Use /v1/completions, "
+                     "or start the server with --chat-template FILE.");
+  }
+  int code = check_template_knows(live, chat, has_tools, error);
+  if (code != 0) return code;
+  chat_input_t input = {.messages = chat->messages,
+                        .tools = has_tools ? chat->tools : NULL,
+                        .documents = chat->documents,
+                        .kwargs = chat->template_kwargs,
+                        .effort = chat->reasoning_effort,
+                        .add_generation_prompt = chat->generation_prompt,
+                        .continue_final_message = chat->continue_final,
+                        .now_seconds = (int64_t)time(NULL)};
+  return chat_template_render(live->templates, &input, out, error);
+}
+
+void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
+                        tokenize_options_t *options) {
+  if (strcmp(server->config->special_tokens_in_content, "allow") == 0) return;
+  options->plain = rendered->request;
+  options->num_plain = rendered->num_request;
+}
+
+/* A prompt that ends in an open mark of thoughts is gone on with by thoughts. */
+static bool opens_thoughts(const reasoning_format_t *format, const char *text, size_t length) {
+  size_t mark = strlen(format->open);
+  while (length > 0 && json_is_blank(text[length - 1])) length--;
+  return length >= mark && memcmp(text + length - mark, format->open, mark) == 0;
+}
+
+int chat_render(completion_t *completion) {
+  completions_t *live = completion->server->live;
+  chat_params_t *chat = &completion->params.chat;
+  jinja_output_t *out = &completion->intake->rendered;
+  int code = chat_render_input(live, chat, out, &completion->intake->error);
+  if (code != 0) return code;
+  completion->params.prompts[0] = (prompt_t){.text = out->text, .length = out->length};
+  if (chat->tools != NULL && chat->tool_choice != TOOLS_NONE) {
+    completion->tool_format = live->tool_format;
+  }
+  completion->reasoning_format = live->reasoning_format;
+  completion->in_reasoning = live->reasoning_format != NULL && !chat->continue_final &&
+                             opens_thoughts(live->reasoning_format, out->text, out->length);
+  return 0;
+}
+
+/* The text of the last message when the assistant has said it. */
+static void begin_with_echo(const chat_params_t *chat, choice_t *choice) {
+  const json_t *last = NULL;
+  JSON_EACH(message, chat->messages) last = message;
+  const json_t *content = json_get(last, "content");
+  if (!json_equals(json_get(last, "role"), "assistant") || content == NULL) return;
+  if (content->type == JSON_STRING) buffer_append(&choice->text, content->text, content->length);
+  JSON_EACH(part, content) {
+    const json_t *text = json_get(part, "text");
+    if (part != json_first(content)) buffer_char(&choice->text, '\n');
+    buffer_append(&choice->text, text->text, text->length);
+  }
+}
+
+enum { MARKS_MAX = 16 };
+
+/* Marks that the parser looks for stay in the text even where they are special tokens. */
+static bool show_marks(completion_t *completion) {
+  const tool_format_t *tools = completion->tool_format;
+  const reasoning_format_t *thoughts = completion->reasoning_format;
+  const char *marks[MARKS_MAX];
+  int num_marks = 0;
+  if (tools != NULL) {
+    marks[num_marks++] = tools->open;
+    marks[num_marks++] = tools->close;
+    marks[num_marks++] = tools->name_end;
+    marks[num_marks++] = tools->id_mark;
+  }
+  if (thoughts != NULL) {
+    marks[num_marks++] = thoughts->open;
+    marks[num_marks++] = thoughts->close;
+    bool channels = thoughts->answer != NULL;
+    for (int i = 0; channels && channel_marks[i] != NULL; i++)
+      marks[num_marks++] = channel_marks[i];
+  }
+  int32_t *ids = arena_alloc(&completion->arena, MARKS_MAX, sizeof *ids), count = 0;
+  if (ids == NULL) return false;
+  for (int i = 0; i < num_marks; i++) {
+    int32_t id = -1;
+    if (marks[i] != NULL) id = tokenizer_id(completion->tokenizer, marks[i], strlen(marks[i]));
+    if (id >= 0) ids[count++] = id;
+  }
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    completion->inputs[i].request.shown_ids = ids;
+    completion->inputs[i].request.num_shown_ids = count;
+  }
+  return true;
+}
+
+/* What the prompt has of the message that is being written: all behind its last start mark. */
+static void read_begun(const completion_t *completion, output_options_t *options) {
+  static const char start[] = "<|start|>";
+  const prompt_t *prompt = &completion->params.prompts[0];
+  size_t at = prompt->length, mark = sizeof start - 1;
+  const reasoning_format_t *format = options->reasoning;
+  if (format == NULL || format->answer == NULL || prompt->text == NULL) return;
+  while (at >= mark && memcmp(prompt->text + at - mark, start, mark) != 0) at--;
+  if (at < mark) return;
+  options->begun = prompt->text + at;
+  options->begun_length = prompt->length - at;
+}
+
+int chat_begin_choices(completion_t *completion) {
+  output_options_t options = {.tools = completion->tool_format,
+                              .reasoning = completion->reasoning_format,
+                              .in_reasoning = completion->in_reasoning,
+                              .one_call = !completion->params.chat.parallel_tool_calls};
+  if (options.tools != NULL && options.tools->in_tags) {
+    /* The request itself is forgotten when the engine has it. */
+    options.functions = arena_copy_json(&completion->arena, completion->params.chat.tools);
+    if (options.functions == NULL) {
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+    }
+  }
+  read_begun(completion, &options);
+  bool plain = options.tools == NULL && options.reasoning == NULL;
+  if (!plain && !show_marks(completion)) {
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  }
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    choice_t *choice = &completion->choices[i];
+    if (completion->params.echo) begin_with_echo(&completion->params.chat, choice);
+    if (plain) continue;
+    choice->parser = output_parser_new(&options);
+    if (choice->parser == NULL) {
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+    }
+  }
+  return 0;
+}

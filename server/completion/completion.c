@@ -1,0 +1,248 @@
+/* completion.c: a completion request from its body to its admission.
+ *
+ * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs in libuv's
+ * pool through api_completion_prompt.c. Nothing of a 200 is written before the engine has admitted
+ * every prompt of the request. How a completion ends is in api_completion_life.c. Next:
+ * engine/mailbox.c; the events come back in api_completion_events.c.
+ */
+#include "server/completion/chat.h"
+
+#include "engine/base/clock.h"
+#include "server/completion/lora_table.h"
+#include "server/completion/salt.h"
+#include "server/completion/sse.h"
+#include "server/observe/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- admission ---- */
+
+static uint64_t cache_domain(const completion_t *completion) {
+  const json_t *salt = completion->params.cache_salt;
+  const char *share = completion->server->config->prefix_share;
+  uint64_t tenant = strcmp(share, "global") == 0 ? 0 : completion->tenant;
+  const uint64_t *key = completion->server->live->salt_key;
+  if (salt != NULL) tenant = salt_hash(key, tenant, salt->text, salt->length);
+  if (completion->lora == NULL) return tenant;
+  char unique[32]; /* keys and values of an adapter are its own */
+  int n =
+      snprintf(unique, sizeof unique, "adapter %llu", (unsigned long long)completion->lora->unique);
+  return salt_hash(key, ~tenant, unique, (size_t)n);
+}
+
+/* The adapter that the request names as its model. ERR_MODEL_NOT_FOUND: it was unloaded since. */
+static int find_adapter(completion_t *completion, error_t *error) {
+  completions_t *live = completion->server->live;
+  const json_t *name = completion->params.model;
+  if (name == NULL || model_name_known(live, name->text, name->length)) return 0;
+  completion->lora = lora_use(live, name->text, name->length);
+  if (completion->lora != NULL) return 0;
+  return model_check(live, completion->server->config->any_model, name, error);
+}
+
+/* The body's request_id counts when no header gave one. */
+static void take_request_id(completion_t *completion) {
+  exchange_t *exchange = completion->exchange;
+  const json_t *id = completion->params.request_id;
+  if (id == NULL || id->length > REQUEST_ID_MAX) return;
+  const char *names[] = {"X-Request-Id", "X-Client-Request-Id"};
+  for (int i = 0; i < 2; i++) {
+    const char *header = exchange_request_header(exchange, names[i]);
+    if (header != NULL && request_id_valid(header, strlen(header))) return;
+  }
+  memcpy(exchange->request_id, id->text, id->length);
+  exchange->request_id[id->length] = '\0';
+}
+
+static void header_priority(completion_t *completion) {
+  const char *text = exchange_request_header(completion->exchange, "X-Vllm-Priority");
+  if (text == NULL || *text == '\0' || strlen(text) > 19) return;
+  char *end;
+  long long priority = strtoll(text, &end, 10);
+  if (*end != '\0') return;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    completion->inputs[i].request.priority = priority;
+  }
+}
+
+static void admit(completion_t *completion) {
+  server_t *server = completion->server;
+  completions_t *live = server->live;
+  request_t *requests[PROMPTS_MAX];
+  error_t error = {0};
+  int code = find_adapter(completion, &error);
+  uint64_t domain = cache_domain(completion);
+  take_request_id(completion);
+  header_priority(completion);
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    request_t *request = &completion->inputs[i].request;
+    request->id = ++live->next_request_id;
+    request->salt = domain;
+    request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
+    request->tenant = completion->tenant;
+    request->arrival_ns = completion->arrival_ns;
+    requests[i] = request;
+  }
+  completion->queued_ns = clock_now_ns();
+  if (code == 0 && server->draining) {
+    code = error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
+  } else if (code == 0 && !sse_prepare(completion)) {
+    code = error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+  } else if (code == 0) {
+    code = engine_submit(server->engine, requests, completion->num_inputs, &error);
+  }
+  if (code != 0) {
+    if (code == ERR_CONTEXT_LENGTH && error.param[0] == '\0') {
+      snprintf(error.param, sizeof error.param, "%s", params_prompt_name(&completion->params));
+    }
+    completion_fail(completion, &error);
+    return;
+  }
+  completion->admitted = true;
+  completion->outstanding = completion->num_inputs;
+  if (live->engine_requests == 0) live->busy_since_ns = completion->queued_ns;
+  live->engine_requests += completion->num_inputs;
+  completion_forget_input(completion);
+  metrics_admitted(server->metrics, completion->queued_ns - completion->arrival_ns);
+}
+
+/* ---- reading ---- */
+
+/* What reading has come to, on the loop thread again. */
+static void after_reading(completion_t *completion) {
+  const intake_t *intake = completion->intake;
+  metrics_t *metrics = completion->server->metrics;
+  if (intake->tokenize_bytes > 0) {
+    metrics_tokenize(metrics, intake->tokenize_bytes, intake->tokenize_ns);
+  }
+  if (completion->exchange == NULL) {
+    completion_release(completion);
+    return;
+  }
+  if (intake->ignored[0] != '\0') {
+    exchange_header(completion->exchange, "x-inferd-ignored-params", intake->ignored);
+    metrics_ignored_params(metrics);
+  }
+  if (intake->code != 0) {
+    completion_fail(completion, &intake->error);
+  } else {
+    admit(completion);
+  }
+}
+
+/* The whole of the reading, or what is left of it. */
+static void read_and_build(completion_t *completion) {
+  intake_t *intake = completion->intake;
+  if (!intake->was_read) intake->code = completion_read(completion);
+  if (intake->code == 0) intake->code = completion_build(completion);
+}
+
+static void work_in_pool(uv_work_t *work) {
+  read_and_build(work->data);
+}
+
+static void after_work(uv_work_t *work, int status) {
+  completion_t *completion = work->data;
+  completions_t *live = completion->server->live;
+  intake_t *intake = completion->intake;
+  completions_enter(live);
+  completion->working = false;
+  if (status != 0 && intake->code == 0) {
+    intake->code = error_set(&intake->error, ERR_INTERNAL, NULL, "The request was dropped.");
+  }
+  after_reading(completion);
+  completions_leave(live);
+}
+
+static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
+  const config_t *config = exchange->server->config;
+  intake_t *intake = calloc(1, sizeof *intake);
+  if (intake == NULL) return NULL;
+  intake->body_length = exchange->body_length;
+  intake->body = exchange_take_body(exchange);
+  if (intake->body == NULL) {
+    free(intake);
+    return NULL;
+  }
+  intake->limits = (field_limits_t){.vocab_size = info->vocab_size,
+                                    .max_logprobs = (int32_t)config->max_logprobs,
+                                    .strict = config->strict_params,
+                                    .deny_special_ids = config->deny_special_ids,
+                                    .tokenizer = engine_tokenizer(exchange->server->engine)};
+  bool model_defaults = strcmp(config->generation_config, "none") != 0;
+  intake->defaults = (params_defaults_t){.model = model_defaults ? info : NULL,
+                                         .stream_interval = config->stream_interval,
+                                         .tokens_as_ids = config->return_tokens_as_token_ids,
+                                         .force_include_usage = config->force_include_usage};
+  return intake;
+}
+
+static completion_t *completion_new(exchange_t *exchange, const engine_info_t *info, bool is_chat) {
+  completion_t *completion = calloc(1, sizeof *completion);
+  if (completion == NULL) return NULL;
+  completion->intake = intake_new(exchange, info);
+  if (completion->intake == NULL) {
+    free(completion);
+    return NULL;
+  }
+  completion->intake->work.data = completion;
+  completion->server = exchange->server;
+  completion->is_chat = is_chat;
+  completion->exchange = exchange;
+  completion->info = info;
+  completion->tokenizer = engine_tokenizer(exchange->server->engine);
+  completion->tenant = exchange->tenant;
+  completion->arrival_ns = exchange->arrival_ns;
+  return completion;
+}
+
+static void start(exchange_t *exchange, bool is_chat) {
+  server_t *server = exchange->server;
+  completions_t *live = server->live;
+  error_t error;
+  const engine_info_t *info = engine_info(server->engine);
+  if (info == NULL) {
+    error_set(&error, ERR_MODEL_LOADING, NULL, "The model is still loading.");
+    metrics_rejected(server->metrics, error.code);
+    metrics_own_unavailable(server->metrics);
+    exchange_error(exchange, &error);
+    return;
+  }
+  if (is_chat) chat_model_ready(live, server->config, engine_tokenizer(server->engine));
+  completion_t *completion = completion_new(exchange, info, is_chat);
+  if (completion == NULL) {
+    error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+    exchange_error(exchange, &error);
+    return;
+  }
+  completions_enter(live);
+  completion->next = live->first;
+  if (live->first != NULL) live->first->previous = completion;
+  live->first = completion;
+  live->count++;
+  exchange->user = completion;
+  exchange->on_gone = completion_gone;
+  intake_t *intake = completion->intake;
+  if (intake->body_length <= POOL_BODY_BYTES) {
+    intake->code = completion_read(completion);
+    intake->was_read = true;
+  }
+  bool heavy = !intake->was_read || (intake->code == 0 && completion_has_text(completion));
+  if (heavy && uv_queue_work(server->loop, &intake->work, work_in_pool, after_work) == 0) {
+    completion->working = true;
+  } else {
+    read_and_build(completion);
+    after_reading(completion);
+  }
+  completions_leave(live);
+}
+
+void api_completions(exchange_t *exchange) {
+  start(exchange, false);
+}
+
+void api_chat_completions(exchange_t *exchange) {
+  start(exchange, true);
+}

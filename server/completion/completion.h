@@ -1,0 +1,150 @@
+/* completion.h: one HTTP request for completions or chat, from its body to its last byte.
+ *
+ * A completion_t has three users one after another or at once: the HTTP exchange, a job in libuv's
+ * pool, and the engine (one request_t per prompt). It is freed when all three are through: the
+ * exchange was answered or has gone, no job runs, and EVENT_DONE of every submitted request came
+ * back. Only the loop thread touches it, but for the job, which has it alone while it runs.
+ */
+#ifndef INFERD_SERVER_API_COMPLETION_H
+#define INFERD_SERVER_API_COMPLETION_H
+
+#include "engine/base/arena.h"
+#include "engine/base/buffer.h"
+#include "server/completion/live.h"
+#include "server/completion/logprobs.h"
+#include "server/fields/params.h"
+#include "server/parser/output.h"
+#include "server/server.h"
+
+enum {
+  POOL_BODY_BYTES = 64 * 1024, /* larger bodies are parsed in the pool */
+  PROMPT_LOGPROBS_BYTES_MAX = 64 * 1024 * 1024,
+  PROMPT_LOGPROB_BYTES = 64 /* rendered size that one alternative of one position is charged */
+};
+
+typedef struct input input_t;
+
+/* One choice of one prompt: what it has produced so far. */
+struct choice {
+  input_t *input;
+  int32_t index;           /* in the response: prompt x n + sample */
+  size_t echo_length;      /* bytes of prompt in front of `text`, until the first chunk has left */
+  buffer_t text;           /* not streamed: everything; streamed: what has no chunk yet */
+  buffer_t reasoning;      /* chat: thoughts, the same span */
+  buffer_t tool_calls;     /* chat: elements of the array, the same span */
+  output_parser_t *parser; /* chat: NULL when there is nothing to look for in the text */
+  int32_t num_calls;       /* chat: tool calls begun */
+  bool call_open;          /* chat: the last element of tool_calls may go on */
+  int32_t num_reasoning_tokens;
+  buffer_t token_ids;      /* "1,2,3", the same span; only with return_token_ids */
+  logprob_text_t logprobs; /* the same span */
+  text_offset_t offset;    /* where the next token's text begins */
+  int32_t num_tokens;      /* generated so far */
+  int32_t unsent_tokens;   /* streamed: tokens since the last chunk */
+  bool sent_any, done, dirty;
+  struct choice *next_dirty;
+  finish_reason_t finish;
+  int32_t stop_token_id, stop_string;
+  uint64_t first_token_ns, last_token_ns; /* as this thread saw them; exact once DONE */
+};
+
+/* One prompt: the engine's request, and the choices it makes. */
+struct input {
+  completion_t *completion;
+  request_t request;        /* the engine's from submit to EVENT_DONE */
+  int32_t *ids;             /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
+  char *decoded;            /* malloc'ed: the prompt's text when ids are echoed */
+  buffer_t prompt_logprobs; /* "null,{...},..." */
+  choice_t *choices;        /* [num_choices], the completion's */
+  int32_t num_choices;
+  int32_t num_cached_tokens;
+  bool done;
+  uint64_t scheduled_ns; /* by the engine's stamp, once DONE; 0 = never */
+};
+
+/* What a request is until the engine has it: the completion frees it then. */
+typedef struct intake {
+  char *body; /* the exchange's, taken over: the client may go while the pool still reads */
+  size_t body_length;
+  json_doc_t *doc;
+  field_limits_t limits;
+  params_defaults_t defaults;
+  jinja_output_t rendered;         /* chat: the prompt's text */
+  char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
+  uv_work_t work;                  /* the job in the pool */
+  bool was_read;
+  int code; /* 0 or an ERR_ number: what reading and tokenising came to */
+  error_t error;
+  uint64_t tokenize_ns, tokenize_bytes;
+} intake_t;
+
+struct completion {
+  server_t *server;
+  exchange_t *exchange;          /* NULL = answered, or the client has gone */
+  completion_t *previous, *next; /* of all that live */
+  /* input */
+  bool is_chat;
+  intake_t *intake; /* NULL once the engine has the requests */
+  arena_t arena;
+  params_t params; /* without pointers into the document then */
+  const engine_info_t *info;
+  const tokenizer_t *tokenizer;
+  stop_set_t *stops;
+  const tool_format_t *tool_format; /* chat: NULL = calls are content */
+  const reasoning_format_t *reasoning_format;
+  bool in_reasoning;  /* chat: the prompt has opened the thoughts */
+  grammar_t *grammar; /* what the output must look like; one reference for all inputs, or NULL */
+  struct lora_entry *lora; /* the adapter that every prompt takes, counted as a user; or NULL */
+  uint64_t tenant;
+  bool working, released; /* working: a job in the pool */
+  atomic_bool cancelled;  /* the job stops early */
+  /* the engine's side */
+  input_t *inputs;
+  int32_t num_inputs;
+  choice_t *choices; /* of all inputs, in the order of the response */
+  int32_t num_choices;
+  int32_t outstanding; /* inputs submitted and not DONE */
+  bool admitted;
+  uint64_t arrival_ns, queued_ns;
+  int64_t created; /* unix seconds */
+  /* output */
+  const char *head; /* "id":…,"object":…,"created":…,"model":…, in the arena */
+  size_t head_length;
+  bool streaming; /* the status line has left */
+  uint64_t last_write_ns;
+  uint32_t obfuscation; /* state of the padding's generator */
+};
+
+/* api_completion_prompt.c: everything between the body and the admission; loop thread or pool. */
+int completion_read(completion_t *completion); /* JSON -> params, model, rules between fields */
+bool completion_has_text(const completion_t *completion); /* tokenising is needed */
+int completion_build(completion_t *completion);           /* tokenise, lengths, request_t */
+int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
+                      size_t length, const tokenize_options_t *options, int32_t **ids,
+                      size_t *count);
+/* 0, or ERR_CONTEXT_LENGTH for so many tokens. `at_least`: tokenising stopped early. */
+int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
+
+/* api_completion_suffix.c: puts prompts and suffix into the model's layout. Pool. */
+int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
+/* api_constraint.c: the grammar of the output, if the request says anything about it. Pool. */
+int completion_constrain(completion_t *completion);
+/* api_completion_request.c: sampling parameters and limits -> the inputs' request_t. */
+int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
+
+/* api_completion_life.c: the ends of a completion's life; loop thread. */
+/* Frees the intake, if it is still there. */
+void completion_forget_input(completion_t *completion);
+/* The name that answers carry: the adapter's, or the first of the model's. */
+const char *completion_model_name(const completion_t *completion);
+/* Answers with an error if the client is there, and cancels what is left. */
+void completion_fail(completion_t *completion, const error_t *error);
+/* The exchange, for the last call on it (NULL = gone); fills what the access line says. */
+exchange_t *completion_take_exchange(completion_t *completion);
+/* Counts the terminal event of an admitted request. */
+void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
+void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
+void completion_cancel(completion_t *completion);              /* tells the engine and the job */
+void completion_release(completion_t *completion);             /* frees it once nobody uses it */
+
+#endif

@@ -1,0 +1,359 @@
+/* constraint.c: what a request says about its output -> one grammar.
+ *
+ * Stage 2 of 9. libuv's pool. The constraint of the request, forced tool calls and strict functions
+ * become one tree of sources, in the words in which the model's family writes calls and thoughts;
+ * the tree is compiled, and every engine request gets a reference. Next:
+ * server/completion/build_requests.c.
+ */
+#include "server/completion/chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CALLS_MAX = 16 }; /* calls of one turn that a grammar lets through */
+enum { WORDS_MAX = 7 };  /* parts of a text with up to three marks */
+
+static const char blanks_regex[] = "[ \\n]{0,4}";
+
+/* Where a tree is built; `failed` = memory was short. */
+typedef struct tree {
+  completion_t *completion;
+  bool failed;
+} tree_t;
+
+static grammar_source_t *nodes_new(tree_t *tree, int32_t count) {
+  grammar_source_t *nodes = arena_alloc(&tree->completion->arena, (size_t)count, sizeof *nodes);
+  if (nodes == NULL) tree->failed = true;
+  return nodes;
+}
+
+static grammar_source_t group(grammar_kind_t kind, const grammar_source_t *children,
+                              int32_t count) {
+  return (grammar_source_t){.kind = kind, .children = children, .num_children = count};
+}
+
+static grammar_source_t repeat(const grammar_source_t *children, int32_t count, uint32_t min,
+                               uint32_t max) {
+  return (grammar_source_t){
+      .kind = GRAMMAR_REPEAT, .children = children, .num_children = count, .min = min, .max = max};
+}
+
+static grammar_source_t of_text(grammar_kind_t kind, const char *text, size_t length) {
+  return (grammar_source_t){.kind = kind, .text = text, .length = length};
+}
+
+/* A mark as the model writes it: one token where the vocabulary has it, else its letters. */
+static grammar_source_t mark(const tree_t *tree, const char *text) {
+  int32_t id = tokenizer_id(tree->completion->tokenizer, text, strlen(text));
+  if (id < 0) return of_text(GRAMMAR_LITERAL, text, strlen(text));
+  return (grammar_source_t){.kind = GRAMMAR_TOKEN, .token = id};
+}
+
+/* The first of the marks in a text, and where it stands; NULL = none is in it. */
+static const char *first_mark(const char *const *marks, const char *text, const char **at) {
+  const char *first = NULL;
+  for (; *marks != NULL; marks++) {
+    const char *hit = strstr(text, *marks);
+    if (hit == NULL || (first != NULL && hit >= *at)) continue;
+    first = *marks;
+    *at = hit;
+  }
+  return first;
+}
+
+/* Text of the server's own, with the marks in it as tokens. */
+static grammar_source_t marked(tree_t *tree, const char *const *marks, const char *text) {
+  grammar_source_t *parts = nodes_new(tree, WORDS_MAX);
+  int32_t count = 0;
+  const char *at = NULL, *found;
+  if (parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  while (count < WORDS_MAX - 2 && (found = first_mark(marks, text, &at)) != NULL) {
+    parts[count++] = of_text(GRAMMAR_LITERAL, text, (size_t)(at - text));
+    parts[count++] = mark(tree, found);
+    text = at + strlen(found);
+  }
+  parts[count++] = of_text(GRAMMAR_LITERAL, text, strlen(text));
+  return group(GRAMMAR_SEQUENCE, parts, count);
+}
+
+/* Words of a format. NULL is no words. */
+static grammar_source_t words(tree_t *tree, const tool_format_t *format, const char *text) {
+  const char *marks[3] = {NULL};
+  int count = 0;
+  if (text == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  if (format->open != NULL) marks[count++] = format->open;
+  if (format->close != NULL) marks[count++] = format->close;
+  return marked(tree, format->in_channels ? channel_marks : marks, text);
+}
+
+/* ---- tool calls ---- */
+
+static bool is_strict(const json_t *function) {
+  const json_t *strict = json_get(function, "strict");
+  return strict != NULL && strict->type == JSON_TRUE;
+}
+
+/* The arguments of a function. Without `strict` a schema that cannot be enforced exactly (bit
+ * `index` of `loose`) still means an object; with it the request fails. */
+static grammar_source_t arguments(tree_t *tree, const json_t *function, int index,
+                                  const bool *loose) {
+  static const char no_parameters[] = "</function>";
+  const json_t *schema = json_get(function, "parameters");
+  bool in_tags = tree->completion->tool_format->in_tags;
+  if (schema == NULL || schema->type == JSON_NULL) {
+    if (in_tags) return of_text(GRAMMAR_LITERAL, no_parameters, sizeof no_parameters - 1);
+    return of_text(GRAMMAR_LITERAL, "{}", 2);
+  }
+  bool strict = is_strict(function);
+  bool is_object = json_equals(json_get(schema, "type"), "object");
+  if (!strict && (loose[index] || !is_object)) {
+    return (grammar_source_t){.kind = in_tags ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_OBJECT};
+  }
+  char place[ERROR_PARAM_MAX];
+  snprintf(place, sizeof place, "tools[%d].function.parameters", index);
+  const char *param = arena_copy(&tree->completion->arena, place, strlen(place));
+  if (param == NULL) tree->failed = true;
+  return (grammar_source_t){.kind = in_tags ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_SCHEMA,
+                            .param = param,
+                            .schema = schema,
+                            .strict = strict};
+}
+
+/* One call of one of the functions, without the first `skip` bytes of its words. */
+static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size_t skip,
+                                 const bool *loose) {
+  const chat_params_t *chat = &tree->completion->params.chat;
+  grammar_source_t *calls = nodes_new(tree, (int32_t)chat->tools->count);
+  int32_t count = 0;
+  int index = -1;
+  if (calls == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  JSON_EACH(tool, chat->tools) {
+    const json_t *function = json_get(tool, "function"), *name = json_get(function, "name");
+    index++;
+    bool other = name->length != chat->tool_name.length ||
+                 memcmp(name->text, chat->tool_name.text, name->length) != 0;
+    if (chat->tool_choice == TOOLS_NAMED && other) continue;
+    grammar_source_t *parts = nodes_new(tree, 5);
+    if (parts == NULL) break;
+    parts[0] = words(tree, format, format->begin_name + skip);
+    parts[1] = of_text(GRAMMAR_LITERAL, name->text, name->length);
+    parts[2] = words(tree, format, format->end_name);
+    parts[3] = arguments(tree, function, index, loose);
+    parts[4] = words(tree, format, format->end_call);
+    calls[count++] = group(GRAMMAR_SEQUENCE, parts, 5);
+  }
+  return group(GRAMMAR_ALTERNATIVES, calls, count);
+}
+
+/* The calls of a turn: one or more, as the format writes them. */
+static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, const bool *loose) {
+  const chat_params_t *chat = &tree->completion->params.chat;
+  bool single = chat->tool_choice == TOOLS_NAMED || !chat->parallel_tool_calls ||
+                format->in_channels; /* the mark behind a call ends the turn */
+  grammar_source_t *items = nodes_new(tree, 2), *parts = nodes_new(tree, 3);
+  if (items == NULL || parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  items[0] = one_call(tree, format, 0, loose);
+  items[1] = words(tree, format, format->between);
+  parts[0] = words(tree, format, format->before_all);
+  parts[1] = repeat(items, 2, 1, single ? 1 : CALLS_MAX);
+  parts[2] = words(tree, format, format->behind_all);
+  return group(GRAMMAR_SEQUENCE, parts, 3);
+}
+
+static grammar_source_t either(tree_t *tree, grammar_source_t a, grammar_source_t b) {
+  grammar_source_t *children = nodes_new(tree, 2);
+  if (children == NULL) return a;
+  children[0] = a;
+  children[1] = b;
+  return group(GRAMMAR_ALTERNATIVES, children, 2);
+}
+
+/* Content, with its header where output has channels. */
+static grammar_source_t answer(tree_t *tree, grammar_source_t content) {
+  const completion_t *completion = tree->completion;
+  const reasoning_format_t *format = completion->reasoning_format;
+  if (format == NULL || format->answer == NULL || completion->params.chat.continue_final) {
+    return content;
+  }
+  grammar_source_t *parts = nodes_new(tree, 2);
+  if (parts == NULL) return content;
+  parts[0] = marked(tree, channel_marks, format->answer);
+  parts[1] = content;
+  grammar_source_t output = group(GRAMMAR_SEQUENCE, parts, 2);
+  output.param = content.param;
+  return output;
+}
+
+/* tool_choice auto with strict functions: free text, but every call that is opened is one of a
+ * declared function. Formats with a mark of their own: text without it, then mark and call, again
+ * and again. Bare formats: the output is calls, or text that does not begin like one. */
+static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
+                                      const bool *loose) {
+  if (format->in_channels) {
+    return either(tree, answer(tree, (grammar_source_t){.kind = GRAMMAR_TEXT}),
+                  all_calls(tree, format, loose));
+  }
+  static const char no_call[] = "([^{\\[ \\n\\r\\t][\\s\\S]*)?";
+  grammar_source_t *parts = nodes_new(tree, 3), *outer = nodes_new(tree, 2);
+  grammar_source_t *marks = nodes_new(tree, 2);
+  if (parts == NULL || outer == NULL || marks == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  if (format->bare) {
+    outer[0] = all_calls(tree, format, loose);
+    outer[1] = of_text(GRAMMAR_REGEX, no_call, sizeof no_call - 1);
+    return group(GRAMMAR_ALTERNATIVES, outer, 2);
+  }
+  size_t length = strlen(format->open);
+  bool single = !tree->completion->params.chat.parallel_tool_calls;
+  marks[0] = mark(tree, format->open);
+  marks[1] = of_text(GRAMMAR_LITERAL, format->open, length);
+  parts[0] = of_text(GRAMMAR_TEXT_WITHOUT, format->open, length);
+  parts[1] = group(GRAMMAR_ALTERNATIVES, marks, marks[0].kind == GRAMMAR_TOKEN ? 2 : 1);
+  parts[2] = one_call(tree, format, length, loose);
+  const grammar_source_t *turn = parts;
+  grammar_source_t *sequence = nodes_new(tree, 1);
+  if (sequence == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  sequence[0] = group(GRAMMAR_SEQUENCE, turn, 3);
+  outer[0] = repeat(sequence, 1, 0, single ? 1 : CALLS_MAX);
+  outer[1] = of_text(GRAMMAR_TEXT_WITHOUT, format->open, length);
+  return group(GRAMMAR_SEQUENCE, outer, 2);
+}
+
+/* ---- the whole ---- */
+
+static grammar_source_t constraint_source(const constraint_t *constraint) {
+  return (grammar_source_t){.kind = constraint->kind,
+                            .param = constraint->param,
+                            .schema = constraint->schema,
+                            .strict = constraint->strict,
+                            .text = constraint->text.text,
+                            .length = constraint->text.length};
+}
+
+/* Thoughts come first and are free; what is constrained begins behind them. */
+static grammar_source_t behind_thoughts(tree_t *tree, grammar_source_t output) {
+  const completion_t *completion = tree->completion;
+  const reasoning_format_t *format = completion->reasoning_format;
+  if (format == NULL || completion->params.chat.continue_final) return output;
+  grammar_source_t *parts = nodes_new(tree, 4), *outer = nodes_new(tree, 2);
+  grammar_source_t *thoughts = nodes_new(tree, 1);
+  if (parts == NULL || outer == NULL || thoughts == NULL) return output;
+  int32_t count = 0;
+  bool channels = format->answer != NULL;
+  if (!completion->in_reasoning) {
+    parts[count++] =
+        channels ? marked(tree, channel_marks, format->open) : mark(tree, format->open);
+  }
+  grammar_source_t close = mark(tree, format->close);
+  if (close.kind == GRAMMAR_TOKEN) {
+    parts[count++] = (grammar_source_t){.kind = GRAMMAR_TEXT};
+    parts[count++] = close;
+  } else {
+    parts[count++] = of_text(GRAMMAR_TEXT, format->close, strlen(format->close));
+  }
+  parts[count++] = channels ? marked(tree, channel_marks, format->between)
+                            : of_text(GRAMMAR_REGEX, blanks_regex, sizeof blanks_regex - 1);
+  thoughts[0] = group(GRAMMAR_SEQUENCE, parts, count);
+  outer[0] = repeat(thoughts, 1, completion->in_reasoning ? 1 : 0, 1);
+  outer[1] = output;
+  return group(GRAMMAR_SEQUENCE, outer, 2);
+}
+
+static bool any_strict(const json_t *tools) {
+  JSON_EACH(tool, tools) {
+    if (is_strict(json_get(tool, "function"))) return true;
+  }
+  return false;
+}
+
+/* A parser that looks for calls only where the grammar lets them through: bare ones at the start of
+ * the output, others behind their mark. */
+static bool look_less(completion_t *completion) {
+  tool_format_t *format = arena_alloc(&completion->arena, 1, sizeof *format);
+  if (format == NULL) return false;
+  *format = *completion->tool_format;
+  if (format->bare) format->open = NULL;
+  format->bare_open = NULL;
+  completion->tool_format = format;
+  return true;
+}
+
+/* Builds the tree; kind GRAMMAR_TEXT without text = nothing is constrained. */
+static grammar_source_t build(tree_t *tree, const bool *loose) {
+  const completion_t *completion = tree->completion;
+  const constraint_t *constraint = &completion->params.constraint;
+  const chat_params_t *chat = &completion->params.chat;
+  const tool_format_t *format = completion->tool_format;
+  grammar_source_t output = {.kind = GRAMMAR_TEXT};
+  if (constraint->param != NULL) output = answer(tree, constraint_source(constraint));
+  if (format == NULL) return output;
+  if (chat->tool_choice >= TOOLS_REQUIRED) {
+    output = all_calls(tree, format, loose);
+    output.param = "tool_choice";
+  } else if (constraint->param != NULL) { /* auto: an answer of that form, or calls */
+    output = either(tree, output, all_calls(tree, format, loose));
+    output.param = constraint->param;
+  } else if (any_strict(chat->tools)) {
+    output = text_or_calls(tree, format, loose);
+    output.param = "tools";
+  }
+  return output;
+}
+
+static bool constrains(const grammar_source_t *source) {
+  return source->kind != GRAMMAR_TEXT || source->length > 0;
+}
+
+/* Compiles; a schema of a function that is not strict and cannot be enforced becomes loose, and the
+ * tree is built again without it. */
+static int compile(completion_t *completion, grammar_t **out) {
+  const struct grammar_vocabulary *vocabulary =
+      engine_grammar_vocabulary(completion->server->engine);
+  bool loose[TOOLS_MAX] = {false};
+  for (int round = 0; round <= TOOLS_MAX; round++) {
+    tree_t tree = {.completion = completion};
+    error_t *error = &completion->intake->error;
+    grammar_source_t output = build(&tree, loose);
+    if (!tree.failed && !constrains(&output)) return 0;
+    const char *param = output.param;
+    output = behind_thoughts(&tree, output);
+    output.param = param;
+    if (tree.failed) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
+    int code = grammar_cache_compile(completion->server->live->grammars, &output, vocabulary,
+                                     &completion->cancelled, out, error);
+    int index = -1;
+    bool of_tool = sscanf(error->param, "tools[%d].function.parameters", &index) == 1;
+    if (code == 0 || code == ERR_REQUEST_TIMEOUT || !of_tool) return code;
+    const json_t *tool = json_first(completion->params.chat.tools);
+    for (int i = 0; i < index && tool != NULL; i++) tool = json_next(tool);
+    if (tool == NULL || is_strict(json_get(tool, "function")) || loose[index]) return code;
+    loose[index] = true;
+  }
+  return ERR_INTERNAL;
+}
+
+int completion_constrain(completion_t *completion) {
+  const params_t *params = &completion->params;
+  const tool_format_t *format = completion->tool_format;
+  bool forced = format != NULL && params->chat.tool_choice >= TOOLS_REQUIRED;
+  bool free_choice = format != NULL && !forced;
+  if (forced && params->constraint.param != NULL) {
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE, params->constraint.param,
+                     "'%s' is not possible together with a 'tool_choice' that forces a call.",
+                     params->constraint.param);
+  }
+  bool strict = free_choice && any_strict(params->chat.tools);
+  if ((forced || strict) && params->use_beam_search) {
+    return error_set(&completion->intake->error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
+                     "Beam search together with constrained tool calls is not supported.");
+  }
+  bool anywhere = free_choice && (format->bare || format->bare_open != NULL);
+  bool narrows = anywhere && (strict || params->constraint.param != NULL);
+  if (narrows && !look_less(completion)) {
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  }
+  int code = compile(completion, &completion->grammar);
+  for (int32_t i = 0; code == 0 && completion->grammar != NULL && i < completion->num_inputs; i++) {
+    completion->inputs[i].request.grammar = completion->grammar;
+  }
+  return code;
+}

@@ -1,0 +1,270 @@
+/* events.c: the engine's events become text, chunks and responses.
+ *
+ * Between stages 8 and 9: events of the mailbox -> what sse.c prints. Loop thread, once per wake of
+ * the engine. A chunk is sent at the end of the turn, or when the next token of the same choice
+ * comes in the same turn: so the last token of a choice and its finish_reason share a chunk.
+ */
+#include "server/completion/chat.h"
+
+#include "engine/base/clock.h"
+#include "server/completion/sse.h"
+#include "server/observe/metrics.h"
+
+#include <string.h>
+
+/* Pings start after this long without a first token: before, a queue_timeout still gets its real
+ * HTTP status. */
+static const double PING_START_S = 30;
+
+static token_style_t style_of(const completion_t *completion) {
+  return (token_style_t){completion->tokenizer, completion->params.tokens_as_ids,
+                         completion->params.skip_special_tokens};
+}
+
+static logprob_entry_t entry_of(const event_t *event, int64_t num_best, int32_t num_asked) {
+  return (logprob_entry_t){.id = event->token_id,
+                           .has_logprob = event->has_logprob,
+                           .logprob = event->logprob,
+                           .rank = event->rank,
+                           .num_best = num_best > 0 ? (int32_t)num_best : 0,
+                           .num_asked = num_asked,
+                           .num_top = event->num_top,
+                           .top = event->top};
+}
+
+/* A prompt token goes into the echoed logprobs of every choice, into prompt_logprobs, or both. */
+static void on_prompt_logprob(input_t *input, const event_t *event) {
+  const completion_t *completion = input->completion;
+  const params_t *params = &completion->params;
+  token_style_t style = style_of(completion);
+  int32_t asked = input->request.params.num_prompt_logprobs;
+  int32_t id = input->request.prompt_ids[event->position];
+  if (params->prompt_logprobs >= 0) {
+    logprob_entry_t entry = entry_of(event, params->prompt_logprobs, asked);
+    entry.id = id;
+    buffer_char(&input->prompt_logprobs, ',');
+    prompt_logprob_add(&input->prompt_logprobs, &style, &entry);
+  }
+  if (!params_echoes_scores(params)) return;
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    choice_t *choice = &input->choices[i];
+    logprob_entry_t entry = entry_of(event, params->logprobs, asked);
+    entry.id = id;
+    entry.offset = choice->offset.code_points;
+    logprob_text_add(&choice->logprobs, &style, &entry);
+    text_offset_prompt(&choice->offset, &style, id, choice->text.data, choice->echo_length);
+  }
+}
+
+/* Whatever of an echoed prompt its tokens did not cover lies before the first generated token. */
+static void finish_prompt_offset(choice_t *choice) {
+  size_t walked = choice->offset.walked;
+  if (choice->input->completion->params.logprobs == ABSENT || walked >= choice->echo_length) return;
+  text_offset_bytes(&choice->offset, choice->text.data + walked, choice->echo_length - walked);
+  choice->offset.walked = choice->echo_length;
+}
+
+static void mark_dirty(completions_t *live, choice_t *choice) {
+  if (choice->dirty) return;
+  choice->dirty = true;
+  choice->next_dirty = live->dirty;
+  live->dirty = choice;
+}
+
+static bool chunk_is_full(const choice_t *choice) {
+  int64_t interval = choice->sent_any ? choice->input->completion->params.stream_interval : 1;
+  return choice->unsent_tokens >= interval;
+}
+
+static void observe_token(completions_t *live, choice_t *choice) {
+  metrics_t *metrics = live->server->metrics;
+  if (choice->first_token_ns == 0) {
+    choice->first_token_ns = live->now_ns;
+    metrics_first_token(metrics, live->now_ns - choice->input->request.arrival_ns);
+  } else {
+    metrics_inter_token(metrics, live->now_ns - choice->last_token_ns);
+  }
+  choice->last_token_ns = live->now_ns;
+}
+
+static void add_text(choice_t *choice, const event_t *event) {
+  if (choice->input->completion->params.is_chat) {
+    chat_add_text(choice, event->text, event->text_length);
+  } else {
+    buffer_append(&choice->text, event->text, event->text_length);
+  }
+}
+
+static void on_token(completions_t *live, choice_t *choice, const event_t *event) {
+  completion_t *completion = choice->input->completion;
+  const params_t *params = &completion->params;
+  observe_token(live, choice);
+  if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
+    sse_chunk(choice, false);
+  }
+  choice->num_tokens++;
+  if (completion->exchange == NULL) return;
+  choice->num_reasoning_tokens += chat_is_reasoning(choice);
+  if (choice->num_tokens == 1) finish_prompt_offset(choice);
+  if (params->logprobs != ABSENT) {
+    token_style_t style = style_of(completion);
+    int32_t asked = choice->input->request.params.num_logprobs;
+    logprob_entry_t entry = entry_of(event, params->logprobs, asked);
+    entry.offset = text_offset_before(&choice->offset, &style, event->token_id);
+    if (params->is_chat) {
+      logprob_text_add_chat(&choice->logprobs, &style, &entry);
+    } else {
+      logprob_text_add(&choice->logprobs, &style, &entry);
+    }
+    text_offset_token(&choice->offset, &style, event->token_id);
+  }
+  add_text(choice, event);
+  if (params->return_token_ids) {
+    if (choice->token_ids.length > 0) buffer_char(&choice->token_ids, ',');
+    buffer_int(&choice->token_ids, event->token_id);
+  }
+  if (!params->stream) return;
+  choice->unsent_tokens++;
+  mark_dirty(live, choice);
+}
+
+/* Every choice is done and none has failed. */
+static void complete(completion_t *completion) {
+  finish_reason_t finish = completion->choices[0].finish;
+  if (completion->params.stream) {
+    sse_done(completion);
+    if (completion->exchange == NULL) return; /* went away under the last bytes */
+    completion_count_end(completion, 200, finish);
+    exchange_end(completion_take_exchange(completion));
+    return;
+  }
+  size_t length;
+  char *body = completion_response(completion, &length);
+  if (body == NULL) {
+    error_t error;
+    error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+    completion_fail(completion, &error);
+    return;
+  }
+  completion_count_end(completion, 200, finish);
+  exchange_reply(completion_take_exchange(completion), 200, "application/json", body, length);
+}
+
+static void fail_done(completion_t *completion, const event_t *event) {
+  error_t error;
+  int code = event->finish == FINISH_ERROR ? event->error_code : ERR_INTERNAL;
+  if (event->finish == FINISH_ABORT && completion->server->draining) code = ERR_DRAINING;
+  const char *message = "The request failed inside the engine. Other requests are not affected.";
+  if (code == ERR_QUEUE_TIMEOUT) message = "The request waited too long in the queue.";
+  if (code == ERR_DEVICE_FAILED) message = "The device has failed.";
+  if (code == ERR_DRAINING) message = "The server is shutting down.";
+  error_set(&error, code, NULL, "%s", message);
+  completion_fail(completion, &error);
+}
+
+/* The choices of a prompt share its computation, which is the first one's. */
+static void observe_end(const choice_t *choice, const event_t *event) {
+  const input_t *input = choice->input;
+  int32_t prompt_tokens = input->request.num_prompt_tokens;
+  sequence_times_t times = {.finish = event->finish,
+                            .arrival_ns = input->request.arrival_ns,
+                            .queued_ns = input->completion->queued_ns,
+                            .scheduled_ns = event->first_scheduled_ns,
+                            .first_token_ns = choice->num_tokens > 0 ? event->first_token_ns : 0,
+                            .last_token_ns = event->finished_ns,
+                            .finished_ns = event->finished_ns,
+                            .prompt_tokens = prompt_tokens,
+                            .cached_tokens =
+                                choice == input->choices ? event->num_cached_tokens : prompt_tokens,
+                            .generated_tokens = choice->num_tokens,
+                            .max_tokens = input->request.params.max_tokens};
+  metrics_sequence_done(input->completion->server->metrics, &times);
+}
+
+/* A choice is complete, or its request is and has brought it no further. */
+static void on_choice_done(choice_t *choice, const event_t *event) {
+  completion_t *completion = choice->input->completion;
+  bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
+  choice->done = true;
+  choice->input->num_cached_tokens = event->num_cached_tokens;
+  choice->finish = event->finish;
+  choice->stop_token_id = event->stop_token_id;
+  choice->stop_string = event->stop_string;
+  if (!failed || !params_multiple(&choice->input->request.params)) {
+    choice->num_tokens = event->num_output_tokens;
+  }
+  if (event->first_token_ns != 0) { /* the engine's stamps are the exact ones */
+    choice->first_token_ns = event->first_token_ns;
+    choice->last_token_ns = event->finished_ns;
+  }
+  observe_end(choice, event);
+  if (completion->exchange == NULL || failed) return;
+  add_text(choice, event);
+  chat_end_text(choice);
+  if (completion->params.stream) sse_chunk(choice, true);
+}
+
+static void on_done(completions_t *live, input_t *input, const event_t *event) {
+  completion_t *completion = input->completion;
+  bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
+  input->done = true;
+  input->scheduled_ns = event->first_scheduled_ns;
+  completion->outstanding--;
+  live->engine_requests--;
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    if (!input->choices[i].done) on_choice_done(&input->choices[i], event);
+  }
+  if (failed && completion->exchange != NULL) fail_done(completion, event);
+  if (completion->outstanding == 0 && completion->exchange != NULL) complete(completion);
+  completion_release(completion);
+}
+
+static void on_event(void *context, const event_t *event) {
+  completions_t *live = context;
+  input_t *input = event->request->owner;
+  CHECK(event->choice >= 0 && event->choice < input->num_choices);
+  choice_t *choice = &input->choices[event->choice];
+  switch (event->kind) {
+  case EVENT_TOKEN: on_token(live, choice, event); break;
+  case EVENT_PROMPT_LOGPROB:
+    if (input->completion->exchange != NULL) on_prompt_logprob(input, event);
+    break;
+  case EVENT_CHOICE_DONE: on_choice_done(choice, event); break;
+  case EVENT_DONE: on_done(live, input, event); break;
+  }
+}
+
+void completions_drain_events(server_t *server) {
+  completions_t *live = server->live;
+  completions_enter(live);
+  live->now_ns = clock_now_ns();
+  engine_drain(server->engine, on_event, live);
+  while (live->dirty != NULL) {
+    choice_t *choice = live->dirty;
+    live->dirty = choice->next_dirty;
+    choice->dirty = false;
+    if (!choice->done && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
+      sse_chunk(choice, false);
+    }
+  }
+  completions_leave(live);
+}
+
+void completions_tick(server_t *server, uint64_t now_ns) {
+  completions_t *live = server->live;
+  double interval = server->config->sse_ping_interval;
+  if (interval <= 0) return;
+  completions_enter(live);
+  live->now_ns = now_ns;
+  completion_t *next;
+  for (completion_t *completion = live->first; completion != NULL; completion = next) {
+    next = completion->next;
+    if (!completion->admitted || !completion->params.stream || completion->exchange == NULL) {
+      continue;
+    }
+    double wait = completion->streaming || interval > PING_START_S ? interval : PING_START_S;
+    uint64_t since = completion->streaming ? completion->last_write_ns : completion->queued_ns;
+    if (now_ns > since && (double)(now_ns - since) >= wait * 1e9) sse_ping(completion);
+  }
+  completions_leave(live);
+}

@@ -1,0 +1,247 @@
+/* life.c: all completions of a server, and how each of them ends.
+ *
+ * Loop thread. A completion is freed when its exchange was answered or has gone, no job of the pool
+ * works on it and EVENT_DONE of every submitted request came back; never earlier, however it ends.
+ */
+#include "server/completion/chat.h"
+
+#include "server/completion/lora_table.h"
+#include "server/completion/sse.h"
+#include "server/observe/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { GRAMMAR_CACHE_BYTES = 64 << 20 };
+
+/* ---- the set of all completions ---- */
+
+int completions_new(server_t *server) {
+  completions_t *live = calloc(1, sizeof *live);
+  if (live == NULL) return ERR_NO_MEMORY;
+  live->server = server;
+  uv_mutex_init(&live->scratch_lock);
+  server->live = live;
+  if (getrandom(live->salt_key, sizeof live->salt_key, 0) != (ssize_t)sizeof live->salt_key ||
+      model_names_set(live, server->config) != 0 || loras_new(live, server->config) != 0 ||
+      grammar_cache_new(GRAMMAR_CACHE_BYTES, &live->grammars, NULL) != 0) {
+    completions_free(server);
+    return ERR_NO_MEMORY;
+  }
+  return 0;
+}
+
+void completions_free(server_t *server) {
+  completions_t *live = server->live;
+  if (live == NULL) return;
+  CHECK(live->count == 0);
+  loras_free(live);
+  chat_model_free(live);
+  grammar_cache_free(live->grammars);
+  for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
+  uv_mutex_destroy(&live->scratch_lock);
+  buffer_free(&live->scratch);
+  free(live->default_name);
+  free(live);
+  server->live = NULL;
+}
+
+int completions_live(const server_t *server) {
+  return server->live != NULL ? server->live->count + server->live->jobs : 0;
+}
+
+uint64_t completions_busy_since_ns(const server_t *server) {
+  const completions_t *live = server->live;
+  return live != NULL && live->engine_requests > 0 ? live->busy_since_ns : 0;
+}
+
+tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer) {
+  tokenizer_scratch_t *scratch = NULL;
+  uv_mutex_lock(&live->scratch_lock);
+  if (live->num_scratches > 0) scratch = live->scratches[--live->num_scratches];
+  uv_mutex_unlock(&live->scratch_lock);
+  return scratch != NULL ? scratch : tokenizer_scratch_new(tokenizer);
+}
+
+void scratch_give(completions_t *live, tokenizer_scratch_t *scratch) {
+  int room = (int)(sizeof live->scratches / sizeof live->scratches[0]);
+  if (scratch == NULL) return;
+  uv_mutex_lock(&live->scratch_lock);
+  if (live->num_scratches < room) {
+    live->scratches[live->num_scratches++] = scratch;
+    scratch = NULL;
+  }
+  uv_mutex_unlock(&live->scratch_lock);
+  tokenizer_scratch_free(scratch);
+}
+
+/* ---- birth and death ---- */
+
+/* What was sent would otherwise stay in memory for as long as its answer takes: a long prompt as
+ * text, and everything that reading has made of it. */
+void completion_forget_input(completion_t *completion) {
+  intake_t *intake = completion->intake;
+  params_t *params = &completion->params;
+  if (intake == NULL) return;
+  if (completion->exchange != NULL) exchange_drop_body(completion->exchange);
+  json_free(params->constraint.doc);
+  params->constraint.doc = NULL;
+  params->model = params->cache_salt = params->request_id = params->suffix = NULL;
+  params->constraint.schema = params->chat.messages = params->chat.tools = NULL;
+  params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;
+  json_free(intake->doc);
+  if (intake->rendered.text != NULL) jinja_output_free(&intake->rendered);
+  free(intake->body);
+  free(intake);
+  completion->intake = NULL;
+}
+
+static void destroy(completion_t *completion) {
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    choice_t *choice = &completion->choices[i];
+    buffer_free(&choice->text);
+    buffer_free(&choice->reasoning);
+    buffer_free(&choice->tool_calls);
+    output_parser_free(choice->parser);
+    buffer_free(&choice->token_ids);
+    logprob_text_free(&choice->logprobs);
+  }
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    free(input->ids);
+    free(input->decoded);
+    free(input->request.room);
+    buffer_free(&input->prompt_logprobs);
+  }
+  completion_forget_input(completion);
+  grammar_unref(completion->grammar);
+  stop_set_free(completion->stops);
+  arena_release(&completion->arena);
+  free(completion);
+}
+
+void completions_enter(completions_t *live) {
+  live->depth++;
+}
+
+void completions_leave(completions_t *live) {
+  if (--live->depth > 0) return;
+  while (live->dead != NULL) {
+    completion_t *completion = live->dead;
+    live->dead = completion->next;
+    destroy(completion);
+  }
+}
+
+/* Takes it out of the living once exchange, job and engine are through; completions_leave frees. */
+void completion_release(completion_t *completion) {
+  completions_t *live = completion->server->live;
+  if (completion->exchange != NULL || completion->working || completion->outstanding > 0) return;
+  if (completion->released) return;
+  completion->released = true;
+  if (completion->previous != NULL) completion->previous->next = completion->next;
+  if (live->first == completion) live->first = completion->next;
+  if (completion->next != NULL) completion->next->previous = completion->previous;
+  live->count--;
+  lora_release(live, completion->lora);
+  completion->next = live->dead;
+  live->dead = completion;
+}
+
+void completion_cancel(completion_t *completion) {
+  atomic_store(&completion->cancelled, true);
+  if (completion->outstanding == 0) return;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    if (!input->done) engine_cancel(completion->server->engine, &input->request);
+  }
+}
+
+void completion_count_end(completion_t *completion, int status, finish_reason_t finish) {
+  int32_t longest = 0;
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    if (completion->choices[i].num_tokens > longest) longest = completion->choices[i].num_tokens;
+  }
+  const params_t *params = &completion->params;
+  metrics_request_done(completion->server->metrics, params->is_chat, status, finish,
+                       (int32_t)params->n, longest);
+}
+
+static double milliseconds(uint64_t from_ns, uint64_t to_ns) {
+  return from_ns == 0 || to_ns < from_ns ? -1 : (double)(to_ns - from_ns) * 1e-6;
+}
+
+const char *completion_model_name(const completion_t *completion) {
+  if (completion->lora != NULL) return completion->lora->name;
+  return completion->server->live->names[0];
+}
+
+/* What the access line says: sums over the prompts, times of the first one. */
+static void fill_log(completion_t *completion) {
+  static const char *const finish[] = {NULL, "stop", "length", "abort", "error"};
+  exchange_log_t *log = &completion->exchange->log;
+  snprintf(log->model, sizeof log->model, "%s", completion_model_name(completion));
+  if (!completion->admitted) return;
+  const choice_t *first = &completion->choices[0];
+  log->finish = finish[first->finish];
+  log->prompt_tokens = log->cached_tokens = log->generated_tokens = 0;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    log->prompt_tokens += completion->inputs[i].request.num_prompt_tokens;
+    log->cached_tokens += completion->inputs[i].num_cached_tokens;
+  }
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    log->generated_tokens += completion->choices[i].num_tokens;
+  }
+  log->queue_ms = milliseconds(completion->queued_ns, completion->inputs[0].scheduled_ns);
+  log->ttft_ms = milliseconds(completion->arrival_ns, first->first_token_ns);
+  if (first->num_tokens > 1) {
+    double decode_ms = milliseconds(first->first_token_ns, first->last_token_ns);
+    log->itl_ms = decode_ms / (first->num_tokens - 1);
+  }
+}
+
+exchange_t *completion_take_exchange(completion_t *completion) {
+  exchange_t *exchange = completion->exchange;
+  if (exchange != NULL) fill_log(completion);
+  completion->exchange = NULL;
+  return exchange;
+}
+
+/* The one way in which a completion ends badly while its client is still there. */
+void completion_fail(completion_t *completion, const error_t *error) {
+  metrics_t *metrics = completion->server->metrics;
+  exchange_t *exchange;
+  if (completion->exchange == NULL) return;
+  if (completion->admitted) {
+    completion_count_end(completion, error_http_status(error->code), FINISH_ERROR);
+    if (error->code == ERR_QUEUE_TIMEOUT) metrics_aborted(metrics, "queue_timeout");
+  } else {
+    metrics_rejected(metrics, error->code);
+  }
+  if (completion->streaming) {
+    sse_error(completion, error);
+    exchange = completion_take_exchange(completion);
+    if (exchange != NULL) exchange_end(exchange);
+  } else {
+    if (error_http_status(error->code) == 503) metrics_own_unavailable(metrics);
+    exchange_error(completion_take_exchange(completion), error);
+  }
+  completion_cancel(completion);
+  completion_release(completion);
+}
+
+void completion_gone(exchange_t *exchange, const char *cause) {
+  completion_t *completion = exchange->user;
+  completions_t *live = completion->server->live;
+  completions_enter(live);
+  completion_take_exchange(completion);
+  if (completion->admitted) {
+    completion_count_end(completion, 499, FINISH_ABORT);
+    metrics_aborted(completion->server->metrics, cause);
+  }
+  completion_cancel(completion);
+  completion_release(completion);
+  completions_leave(live);
+}

@@ -1,0 +1,288 @@
+/* logprobs.c: the logprobs of a choice, printed as the tokens come.
+ *
+ * Part of stage 9 of 9. Loop thread. Never allocates per token once its buffers have grown.
+ */
+#include "server/completion/logprobs.h"
+
+#include "engine/base/utf8.h"
+
+#include <math.h>
+#include <string.h>
+
+static const float LOGPROB_FLOOR = -9999.0f; /* stands for minus infinity */
+
+static void print_logprob(buffer_t *out, float value) {
+  if (!(value > LOGPROB_FLOOR)) value = LOGPROB_FLOOR;
+  if (!(value < 0)) value = 0; /* also the negative zero of a certain token */
+  buffer_float(out, value);
+}
+
+void token_quote(buffer_t *out, const token_style_t *style, int32_t id) {
+  if (style->as_ids) {
+    buffer_text(out, "\"token_id:");
+    buffer_int(out, id);
+    buffer_char(out, '"');
+    return;
+  }
+  size_t length;
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
+  buffer_quote(out, bytes, length);
+}
+
+/* One alternative on its way into an object whose keys are token strings. */
+typedef struct alternative {
+  int32_t id;
+  float logprob;
+  bool dropped;      /* another one with the same string stays */
+  size_t at, length; /* its string among the rendered keys */
+} alternative_t;
+
+enum { ALTERNATIVES_MAX = 1 + LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
+
+/* The sampled token first, then the best ones, then the extra ids; each id once. */
+static int collect(const logprob_entry_t *entry, alternative_t *list) {
+  int count = 0;
+  list[count++] = (alternative_t){.id = entry->id, .logprob = entry->logprob};
+  for (int32_t i = 0; i < entry->num_top; i++) {
+    if (i >= entry->num_best && i < entry->num_asked) continue;
+    if (count == ALTERNATIVES_MAX) break;
+    bool known = false;
+    for (int j = 0; j < count; j++) known = known || list[j].id == entry->top[i].id;
+    if (known) continue;
+    list[count++] = (alternative_t){.id = entry->top[i].id, .logprob = entry->top[i].logprob};
+  }
+  return count;
+}
+
+/* Two ids may have the same string (parts of characters print as U+FFFD): the sampled one stays,
+ * else the likelier, else the first. */
+static void drop_equal_strings(alternative_t *list, int count, const char *keys) {
+  for (int i = 1; i < count; i++) {
+    for (int j = 0; j < i; j++) {
+      alternative_t *a = &list[j], *b = &list[i];
+      if (a->dropped || a->length != b->length) continue;
+      if (memcmp(keys + a->at, keys + b->at, a->length) != 0) continue;
+      if (j != 0 && b->logprob > a->logprob) {
+        a->dropped = true;
+      } else {
+        b->dropped = true;
+      }
+      break;
+    }
+  }
+}
+
+/* Appends {"token":logprob,...}. The keys are rendered behind the buffer's end first, compared, and
+ * then written once more in place of themselves. */
+static void print_top(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry) {
+  alternative_t list[ALTERNATIVES_MAX];
+  int count = collect(entry, list);
+  size_t start = out->length;
+  for (int i = 0; i < count; i++) {
+    list[i].at = out->length;
+    token_quote(out, style, list[i].id);
+    list[i].length = out->length - list[i].at;
+  }
+  size_t keys_length = out->length - start;
+  if (out->failed || !buffer_reserve(out, keys_length + (size_t)count * 32 + 2)) return;
+  drop_equal_strings(list, count, out->data);
+  /* The object goes behind the keys, then moves down over them. */
+  size_t object = out->length;
+  buffer_char(out, '{');
+  for (int i = 0; i < count; i++) {
+    if (list[i].dropped) continue;
+    if (out->length != object + 1) buffer_char(out, ',');
+    if (!buffer_reserve(out, list[i].length)) return;
+    buffer_append(out, out->data + list[i].at, list[i].length);
+    buffer_char(out, ':');
+    print_logprob(out, list[i].logprob);
+  }
+  buffer_char(out, '}');
+  if (out->failed) return;
+  memmove(out->data + start, out->data + object, out->length - object);
+  out->length -= object - start;
+}
+
+void logprob_text_add(logprob_text_t *text, const token_style_t *style,
+                      const logprob_entry_t *entry) {
+  if (text->count++ != 0) {
+    buffer_char(&text->offsets, ',');
+    buffer_char(&text->values, ',');
+    buffer_char(&text->tokens, ',');
+    buffer_char(&text->tops, ',');
+  }
+  buffer_int(&text->offsets, entry->offset);
+  token_quote(&text->tokens, style, entry->id);
+  if (!entry->has_logprob) {
+    buffer_text(&text->values, "null");
+    buffer_text(&text->tops, "null");
+    return;
+  }
+  print_logprob(&text->values, entry->logprob);
+  print_top(&text->tops, style, entry);
+}
+
+/* "token":"..","logprob":f,"bytes":[..]: `bytes` is exact where `token` shows U+FFFD. */
+static void print_chat_token(buffer_t *out, const token_style_t *style, int32_t id, float logprob) {
+  size_t length;
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
+  buffer_text(out, "\"token\":");
+  token_quote(out, style, id);
+  buffer_text(out, ",\"logprob\":");
+  print_logprob(out, logprob);
+  buffer_text(out, ",\"bytes\":[");
+  for (size_t i = 0; i < length; i++) {
+    if (i != 0) buffer_char(out, ',');
+    buffer_int(out, (uint8_t)bytes[i]);
+  }
+  buffer_char(out, ']');
+}
+
+void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
+                           const logprob_entry_t *entry) {
+  buffer_t *out = &text->tokens;
+  bool any = false;
+  if (text->count++ != 0) buffer_char(out, ',');
+  buffer_char(out, '{');
+  print_chat_token(out, style, entry->id, entry->logprob);
+  buffer_text(out, ",\"top_logprobs\":[");
+  for (int32_t i = 0; i < entry->num_top; i++) {
+    if (i >= entry->num_best && i < entry->num_asked) continue;
+    if (any) buffer_char(out, ',');
+    any = true;
+    buffer_char(out, '{');
+    print_chat_token(out, style, entry->top[i].id, entry->top[i].logprob);
+    buffer_char(out, '}');
+  }
+  buffer_text(out, "]}");
+}
+
+void logprob_text_chat_object(const logprob_text_t *text, buffer_t *out) {
+  buffer_text(out, "{\"content\":[");
+  buffer_append(out, text->tokens.data, text->tokens.length);
+  buffer_text(out, "],\"refusal\":null}");
+}
+
+void logprob_text_clear(logprob_text_t *text) {
+  text->count = 0;
+  buffer_clear(&text->offsets);
+  buffer_clear(&text->values);
+  buffer_clear(&text->tokens);
+  buffer_clear(&text->tops);
+}
+
+void logprob_text_free(logprob_text_t *text) {
+  buffer_free(&text->offsets);
+  buffer_free(&text->values);
+  buffer_free(&text->tokens);
+  buffer_free(&text->tops);
+}
+
+bool logprob_text_failed(const logprob_text_t *text) {
+  return text->offsets.failed || text->values.failed || text->tokens.failed || text->tops.failed;
+}
+
+void logprob_text_object(const logprob_text_t *text, buffer_t *out) {
+  buffer_text(out, "{\"text_offset\":[");
+  buffer_append(out, text->offsets.data, text->offsets.length);
+  buffer_text(out, "],\"token_logprobs\":[");
+  buffer_append(out, text->values.data, text->values.length);
+  buffer_text(out, "],\"tokens\":[");
+  buffer_append(out, text->tokens.data, text->tokens.length);
+  buffer_text(out, "],\"top_logprobs\":[");
+  buffer_append(out, text->tops.data, text->tops.length);
+  buffer_text(out, "]}");
+}
+
+static void print_ranked(buffer_t *out, const token_style_t *style, int32_t id, float logprob,
+                         int32_t rank) {
+  buffer_char(out, '"');
+  buffer_int(out, id);
+  buffer_text(out, "\":{\"logprob\":");
+  print_logprob(out, logprob);
+  buffer_text(out, ",\"rank\":");
+  buffer_int(out, rank);
+  buffer_text(out, ",\"decoded_token\":");
+  token_quote(out, style, id);
+  buffer_char(out, '}');
+}
+
+void prompt_logprob_add(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry) {
+  buffer_char(out, '{');
+  print_ranked(out, style, entry->id, entry->logprob, entry->rank);
+  for (int32_t i = 0; i < entry->num_top && i < entry->num_best; i++) {
+    if (entry->top[i].id == entry->id) continue;
+    buffer_char(out, ',');
+    print_ranked(out, style, entry->top[i].id, entry->top[i].logprob, i + 1);
+  }
+  buffer_char(out, '}');
+}
+
+void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length) {
+  char joined[8];
+  while (length > 0) {
+    const char *at = bytes;
+    size_t room = length;
+    if (offset->num_pending > 0) { /* a window over the open sequence and what follows it */
+      size_t take = length < 4 ? length : 4;
+      memcpy(joined, offset->pending, offset->num_pending);
+      memcpy(joined + offset->num_pending, bytes, take);
+      at = joined;
+      room = offset->num_pending + take;
+    }
+    int span = utf8_span(at, room);
+    size_t used = (size_t)(span > 0 ? span : -span);
+    if (span < 0 && used == room && room < 4) { /* may go on in the next piece */
+      memcpy(offset->pending, at, room);
+      offset->num_pending = (uint8_t)room;
+      return;
+    }
+    offset->code_points++;
+    if (used < offset->num_pending) { /* cannot be: what is pending is a valid start */
+      used = offset->num_pending;
+    }
+    bytes += used - offset->num_pending;
+    length -= used - offset->num_pending;
+    offset->num_pending = 0;
+  }
+}
+
+int64_t text_offset_before(const text_offset_t *offset, const token_style_t *style, int32_t id) {
+  char joined[8];
+  size_t length, pending = offset->num_pending;
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
+  if (pending == 0) return offset->code_points;
+  size_t take = length < 4 ? length : 4;
+  memcpy(joined, offset->pending, pending);
+  if (take > 0) memcpy(joined + pending, bytes, take);
+  int span = utf8_span(joined, pending + take);
+  bool goes_on = take == 0 || span > 0 || (size_t)-span > pending;
+  return goes_on ? offset->code_points : offset->code_points + 1;
+}
+
+void text_offset_token(text_offset_t *offset, const token_style_t *style, int32_t id) {
+  size_t length;
+  if (style->skip_special_tokens && (tokenizer_flags(style->tokenizer, id) & TOKEN_SPECIAL) != 0) {
+    return;
+  }
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
+  text_offset_bytes(offset, bytes, length);
+}
+
+void text_offset_prompt(text_offset_t *offset, const token_style_t *style, int32_t id,
+                        const char *prompt, size_t length) {
+  size_t count;
+  const char *bytes = tokenizer_bytes(style->tokenizer, id, &count);
+  size_t left = length - offset->walked;
+  bool special = (tokenizer_flags(style->tokenizer, id) & TOKEN_SPECIAL) != 0;
+  if (count == 0) return;
+  bool matches = count <= left && memcmp(bytes, prompt + offset->walked, count) == 0;
+  if (!matches && special) return;
+  if (!matches && bytes[0] == ' ' && count - 1 <= left &&
+      memcmp(bytes + 1, prompt + offset->walked, count - 1) == 0) {
+    count--;
+  }
+  if (count > left) count = left;
+  text_offset_bytes(offset, prompt + offset->walked, count);
+  offset->walked += count;
+}

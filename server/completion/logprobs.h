@@ -1,0 +1,79 @@
+/* logprobs.h: logprobs as the completions and the chat API print them, written token by token.
+ *
+ * The four arrays of the logprobs object grow as text while events arrive, so that a chunk or a
+ * response only joins them. Loop thread; buffers are owned by the choice.
+ */
+#ifndef INFERD_SERVER_API_LOGPROBS_H
+#define INFERD_SERVER_API_LOGPROBS_H
+
+#include "engine/base/buffer.h"
+#include "engine/request.h"
+
+typedef struct logprob_text {
+  buffer_t offsets, values, tokens, tops; /* elements with commas between, no brackets */
+  int32_t count;
+} logprob_text_t;
+
+/* Counts code points of text that arrives in arbitrary pieces; an ill-formed sequence counts as the
+ * one U+FFFD that stands for it. */
+typedef struct text_offset {
+  int64_t code_points; /* complete so far */
+  size_t walked;       /* bytes of an echoed prompt that its tokens have covered */
+  uint8_t num_pending;
+  char pending[4];
+} text_offset_t;
+
+/* How tokens are spelled in a response. */
+typedef struct token_style {
+  const tokenizer_t *tokenizer;
+  bool as_ids;              /* "token_id:123" */
+  bool skip_special_tokens; /* special tokens have no place in the text */
+} token_style_t;
+
+/* One position. num_best is what the request asked for: entries of `top` behind it are extra ids
+ * that are always reported. has_logprob false (first prompt token) prints nulls. */
+typedef struct logprob_entry {
+  int32_t id;
+  bool has_logprob;
+  float logprob;
+  int32_t rank;
+  int32_t num_best;  /* alternatives to report */
+  int32_t num_asked; /* alternatives that the engine was asked for, >= num_best */
+  int32_t num_top;
+  const token_logprob_t *top;
+  int64_t offset; /* code points */
+} logprob_entry_t;
+
+void logprob_text_add(logprob_text_t *text, const token_style_t *style,
+                      const logprob_entry_t *entry);
+/* The same in the shape of chat: {"token":..,"logprob":..,"bytes":[..],"top_logprobs":[..]}, all of
+ * it in `tokens`. */
+void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
+                           const logprob_entry_t *entry);
+void logprob_text_clear(logprob_text_t *text);
+void logprob_text_free(logprob_text_t *text);
+/* {"text_offset":[...],"token_logprobs":[...],"tokens":[...],"top_logprobs":[...]} */
+void logprob_text_object(const logprob_text_t *text, buffer_t *out);
+/* {"content":[...],"refusal":null}, of chat */
+void logprob_text_chat_object(const logprob_text_t *text, buffer_t *out);
+bool logprob_text_failed(const logprob_text_t *text);
+
+/* Appends {"<id>":{"logprob":f,"rank":n,"decoded_token":"..."},...}, one position of
+ * prompt_logprobs. */
+void prompt_logprob_add(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry);
+
+/* The spelling of a token, in quotes. */
+void token_quote(buffer_t *out, const token_style_t *style, int32_t id);
+
+/* Where the text of the next generated token begins: an unfinished character before it that the
+ * token does not continue counts as one. */
+int64_t text_offset_before(const text_offset_t *offset, const token_style_t *style, int32_t id);
+/* Moves on over the text of one generated token. */
+void text_offset_token(text_offset_t *offset, const token_style_t *style, int32_t id);
+void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length);
+/* Moves on over one token of an echoed prompt, whose text need not be the tokens' bytes: a BOS that
+ * is not in it, or a leading space that the tokenizer added, takes no place. */
+void text_offset_prompt(text_offset_t *offset, const token_style_t *style, int32_t id,
+                        const char *prompt, size_t length);
+
+#endif

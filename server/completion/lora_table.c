@@ -1,0 +1,148 @@
+/* lora_table.c: the table of adapters; see lora.h. */
+#include "server/completion/lora_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct loras {
+  uv_mutex_t lock;                  /* names and `ready`, for lora_known */
+  lora_entry_t *entries[LORAS_MAX]; /* by slot - 1; NULL = free */
+  int32_t num_slots;
+  uint64_t next_unique;
+} loras_t;
+
+static void entry_free(lora_entry_t *entry) {
+  if (entry == NULL) return;
+  free(entry->name);
+  free(entry->path);
+  free(entry);
+}
+
+static lora_entry_t *entry_new(const char *name, size_t length, const char *path, int32_t slot,
+                               uint64_t unique) {
+  lora_entry_t *entry = calloc(1, sizeof *entry);
+  if (entry == NULL) return NULL;
+  *entry = (lora_entry_t){
+      .name = strndup(name, length), .path = strdup(path), .slot = slot, .unique = unique};
+  if (entry->name != NULL && entry->path != NULL) return entry;
+  entry_free(entry);
+  return NULL;
+}
+
+int loras_new(completions_t *live, const config_t *config) {
+  if (!config->enable_lora) return 0;
+  loras_t *loras = calloc(1, sizeof *loras);
+  if (loras == NULL) return ERR_NO_MEMORY;
+  uv_mutex_init(&loras->lock);
+  live->loras = loras;
+  const config_list_t *modules = &config->lora_modules;
+  int32_t count = modules->count < LORAS_MAX ? modules->count : LORAS_MAX;
+  loras->num_slots = (int32_t)config->max_loras > count ? (int32_t)config->max_loras : count;
+  for (int32_t i = 0; i < count; i++) {
+    const char *equals = strchr(modules->items[i], '=');
+    if (equals == NULL) continue; /* serve_engine_options has refused it */
+    lora_entry_t *entry = entry_new(modules->items[i], (size_t)(equals - modules->items[i]),
+                                    equals + 1, i + 1, ++loras->next_unique);
+    if (entry == NULL) return ERR_NO_MEMORY;
+    entry->ready = true;
+    loras->entries[i] = entry;
+  }
+  return 0;
+}
+
+void loras_free(completions_t *live) {
+  loras_t *loras = live->loras;
+  if (loras == NULL) return;
+  for (int i = 0; i < LORAS_MAX; i++) entry_free(loras->entries[i]);
+  uv_mutex_destroy(&loras->lock);
+  free(loras);
+  live->loras = NULL;
+}
+
+/* An entry of that name that was not unloaded; ready or still loading. */
+static lora_entry_t *find(const loras_t *loras, const char *name, size_t length) {
+  for (int32_t i = 0; i < loras->num_slots; i++) {
+    lora_entry_t *entry = loras->entries[i];
+    if (entry == NULL || entry->gone || strlen(entry->name) != length) continue;
+    if (memcmp(entry->name, name, length) == 0) return entry;
+  }
+  return NULL;
+}
+
+bool lora_known(const completions_t *live, const char *name, size_t length) {
+  loras_t *loras = live->loras;
+  if (loras == NULL) return false;
+  uv_mutex_lock(&loras->lock);
+  const lora_entry_t *entry = find(loras, name, length);
+  bool known = entry != NULL && entry->ready;
+  uv_mutex_unlock(&loras->lock);
+  return known;
+}
+
+lora_entry_t *lora_use(completions_t *live, const char *name, size_t length) {
+  if (live->loras == NULL) return NULL;
+  lora_entry_t *entry = find(live->loras, name, length);
+  if (entry == NULL || !entry->ready) return NULL;
+  entry->users++;
+  return entry;
+}
+
+static void free_slot(loras_t *loras, lora_entry_t *entry) {
+  uv_mutex_lock(&loras->lock);
+  loras->entries[entry->slot - 1] = NULL;
+  uv_mutex_unlock(&loras->lock);
+  entry_free(entry);
+}
+
+void lora_release(completions_t *live, lora_entry_t *entry) {
+  if (entry == NULL) return;
+  CHECK(entry->users > 0);
+  if (--entry->users == 0 && entry->gone) free_slot(live->loras, entry);
+}
+
+int lora_reserve(completions_t *live, const char *name, const char *path, lora_entry_t **out,
+                 error_t *error) {
+  loras_t *loras = live->loras;
+  char shown[300];
+  error_quote(shown, sizeof shown, name, strlen(name));
+  if (find(loras, name, strlen(name)) != NULL || model_name_known(live, name, strlen(name)))
+    return error_set(error, ERR_INVALID_VALUE, "lora_name", "The name `%s` is taken already.",
+                     shown);
+  int32_t slot = 0;
+  while (slot < loras->num_slots && loras->entries[slot] != NULL) slot++;
+  if (slot == loras->num_slots)
+    return error_set(error, ERR_INVALID_VALUE, "lora_name",
+                     "All %d slots for adapters are in use (--max-loras); unload one first.",
+                     loras->num_slots);
+  lora_entry_t *entry = entry_new(name, strlen(name), path, slot + 1, ++loras->next_unique);
+  if (entry == NULL) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
+  uv_mutex_lock(&loras->lock);
+  loras->entries[slot] = entry;
+  uv_mutex_unlock(&loras->lock);
+  *out = entry;
+  return 0;
+}
+
+void lora_ready(completions_t *live, lora_entry_t *entry) {
+  loras_t *loras = live->loras;
+  uv_mutex_lock(&loras->lock);
+  entry->ready = true;
+  uv_mutex_unlock(&loras->lock);
+}
+
+void lora_drop(completions_t *live, lora_entry_t *entry) {
+  loras_t *loras = live->loras;
+  uv_mutex_lock(&loras->lock);
+  entry->gone = true;
+  uv_mutex_unlock(&loras->lock);
+  if (entry->users == 0) free_slot(loras, entry);
+}
+
+const lora_entry_t *lora_at(const completions_t *live, int index) {
+  loras_t *loras = live->loras;
+  for (int32_t i = 0; loras != NULL && i < loras->num_slots; i++) {
+    const lora_entry_t *entry = loras->entries[i];
+    if (entry != NULL && entry->ready && !entry->gone && index-- == 0) return entry;
+  }
+  return NULL;
+}

@@ -1,0 +1,257 @@
+/* prompt.c: from the body of a completion request to requests for the engine.
+ *
+ * Stage 2 of 9: JSON -> checked parameters, token ids, request_t. Runs in libuv's pool (small
+ * bodies of token ids: on the loop thread); it has the completion alone while it runs and reads
+ * nothing else but constants: configuration, model names, engine_info, the tokenizer. Next:
+ * engine/mailbox.c, by way of api_completion.c.
+ */
+#include "server/completion/chat.h"
+
+#include "engine/base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+int completion_read(completion_t *completion) {
+  intake_t *intake = completion->intake;
+  params_t *params = &completion->params;
+  error_t *error = &intake->error;
+  reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
+  int code =
+      json_parse(intake->body, intake->body_length, &json_limits_request, &intake->doc, error);
+  if (code != 0) return code;
+  code =
+      params_read(params, completion->is_chat, &intake->defaults, &reader, json_root(intake->doc));
+  memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
+  if (code != 0) return code;
+  bool any = completion->server->config->any_model;
+  code = model_check(completion->server->live, any, params->model, error);
+  if (code != 0) return code;
+  return params_check(params, &intake->limits, error);
+}
+
+bool completion_has_text(const completion_t *completion) {
+  const params_t *params = &completion->params;
+  if (params->num_bad_words > 0 || params->is_chat || params->constraint.param) return true;
+  if (params_fills_in(params)) return true;
+  for (int32_t i = 0; i < params->num_prompts; i++) {
+    if (params->prompts[i].text != NULL || params->echo) return true;
+  }
+  return false;
+}
+
+int completion_check_length(completion_t *completion, int64_t tokens, bool at_least) {
+  int64_t context = completion->info->max_model_len;
+  int64_t asked = params_max_tokens(&completion->params);
+  int64_t wanted = asked == ABSENT ? 1 : asked;
+  if (tokens <= context && tokens + wanted <= context) return 0;
+  if (asked == ABSENT) wanted = completion->params.is_chat ? 1 : DEFAULT_MAX_TOKENS;
+  const char *bound = at_least ? "at least " : "";
+  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
+                   params_prompt_name(&completion->params),
+                   "This model's maximum context length is %" PRId64 " tokens. However, you "
+                   "requested %s%" PRId64 " tokens (%s%" PRId64 " in the prompt, %" PRId64
+                   " in the completion). Please reduce the length of the prompt or completion.",
+                   context, bound, tokens + wanted, bound, tokens, wanted);
+}
+
+/* Tokens that a prompt is cut to; 0 = it is not cut. */
+static int truncation(completion_t *completion, int64_t *keep) {
+  const params_t *params = &completion->params;
+  *keep = 0;
+  if (params->truncate_prompt_tokens == -2) return 0;
+  int64_t asked = params_max_tokens(params);
+  int64_t most = completion->info->max_model_len - (asked == ABSENT ? DEFAULT_MAX_TOKENS : asked);
+  *keep = params->truncate_prompt_tokens == -1 ? most : params->truncate_prompt_tokens;
+  if (*keep > most || most <= 0) {
+    return error_set(&completion->intake->error, ERR_ABOVE_MAX, "truncate_prompt_tokens",
+                     "Invalid 'truncate_prompt_tokens': at most %" PRId64 " prompt tokens fit "
+                     "beside the completion.",
+                     most > 0 ? most : 0);
+  }
+  if (*keep == 0) return params_fail_empty(&completion->intake->error);
+  return 0;
+}
+
+static bool truncates_left(const completion_t *completion) {
+  truncation_side_t side = completion->params.truncation_side;
+  if (side == TRUNCATE_DEFAULT) return tokenizer_truncates_left(completion->tokenizer);
+  return side == TRUNCATE_LEFT;
+}
+
+/* Cuts ids to `keep`. From the left, a BOS that the tokenizer put in front stays in front. */
+static void truncate_ids(const completion_t *completion, int32_t *ids, size_t *count, int64_t keep,
+                         bool from_text) {
+  if (keep == 0 || *count <= (size_t)keep) return;
+  size_t dropped = *count - (size_t)keep, head = 0;
+  if (truncates_left(completion)) {
+    int32_t bos = tokenizer_bos_id(completion->tokenizer);
+    if (from_text && completion->params.add_special_tokens && bos >= 0 && ids[0] == bos) head = 1;
+    memmove(ids + head, ids + head + dropped, (*count - head - dropped) * sizeof *ids);
+  }
+  *count = (size_t)keep;
+}
+
+int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
+                      size_t length, const tokenize_options_t *options, int32_t **ids,
+                      size_t *count) {
+  return tokenizer_encode(completion->tokenizer, scratch, text, length, options, ids, count,
+                          &completion->intake->error);
+}
+
+static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
+                         const prompt_t *prompt, int64_t keep) {
+  size_t context = (size_t)completion->info->max_model_len;
+  size_t longest = tokenizer_longest_token(completion->tokenizer);
+  size_t count = 0;
+  if (keep == 0 && longest > 0 && prompt->length / longest > context) {
+    return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
+                     params_prompt_name(&completion->params),
+                     "This model's maximum context length is %zu tokens. However, the prompt has "
+                     "%zu bytes, which cannot fit. Please reduce the length of the prompt.",
+                     context, prompt->length);
+  }
+  tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
+                                .ids_max = keep == 0 ? context + 1 : 0,
+                                .cancelled = &completion->cancelled};
+  if (completion->is_chat) {
+    chat_hide_specials(completion->server, &completion->intake->rendered, &options);
+  }
+  uint64_t start = clock_now_ns();
+  int code = completion_encode(completion, scratch, prompt->text, prompt->length, &options,
+                               &input->ids, &count);
+  completion->intake->tokenize_ns += clock_now_ns() - start;
+  completion->intake->tokenize_bytes += prompt->length;
+  if (code != 0) return code;
+  if (keep == 0 && count > context) {
+    return completion_check_length(completion, (int64_t)count, true);
+  }
+  truncate_ids(completion, input->ids, &count, keep, true);
+  if (count > INT32_MAX) return completion_check_length(completion, (int64_t)count, false);
+  input->request.prompt_ids = input->ids;
+  input->request.num_prompt_tokens = (int32_t)count;
+  return 0;
+}
+
+static int take_id_prompt(completion_t *completion, input_t *input, const prompt_t *prompt,
+                          int64_t keep) {
+  size_t count = (size_t)prompt->count;
+  const int32_t *ids = prompt->ids;
+  if (keep != 0 && count > (size_t)keep) {
+    if (truncates_left(completion)) ids += count - (size_t)keep;
+    count = (size_t)keep;
+  }
+  input->request.prompt_ids = ids;
+  input->request.num_prompt_tokens = (int32_t)count;
+  return 0;
+}
+
+/* Echo: what of the prompt stands in front of every choice's output. */
+static int take_echo(completion_t *completion, input_t *input, const prompt_t *prompt) {
+  const params_t *params = &completion->params;
+  const request_t *request = &input->request;
+  size_t length = prompt->length;
+  const char *text = prompt->text;
+  /* A truncated prompt is echoed as the model saw it. */
+  if (text == NULL || params->truncate_prompt_tokens != -2) {
+    int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
+                                (size_t)request->num_prompt_tokens, params->skip_special_tokens,
+                                &input->decoded, &length, &completion->intake->error);
+    if (code != 0) return code;
+    text = input->decoded;
+  }
+  token_style_t style = {completion->tokenizer, params->tokens_as_ids, params->skip_special_tokens};
+  logprob_entry_t first = {.id = request->prompt_ids[0]};
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    choice_t *choice = &input->choices[i];
+    buffer_append(&choice->text, text, length);
+    if (choice->text.failed) {
+      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+    }
+    choice->echo_length = length;
+    if (params->logprobs == ABSENT) {
+      text_offset_bytes(&choice->offset, text, length);
+      continue;
+    }
+    logprob_text_add(&choice->logprobs, &style, &first);
+    text_offset_prompt(&choice->offset, &style, first.id, text, length);
+  }
+  return 0;
+}
+
+/* A tokenizer may know more ids than the model has rows: of tokens that were added and never
+ * trained. */
+static int check_ids(completion_t *completion, const request_t *request) {
+  int32_t rows = completion->info->vocab_size;
+  if (tokenizer_vocab_size(completion->tokenizer) <= rows) return 0;
+  for (int32_t i = 0; i < request->num_prompt_tokens; i++) {
+    if (request->prompt_ids[i] < rows) continue;
+    return error_set(&completion->intake->error, ERR_INVALID_VALUE,
+                     params_prompt_name(&completion->params),
+                     "Token id %" PRId32 " of the prompt is out of vocabulary. The tokenizer knows "
+                     "it, but the model's ids end at %" PRId32 ".",
+                     request->prompt_ids[i], rows - 1);
+  }
+  return 0;
+}
+
+/* Tokenises the prompts as they were sent. */
+static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch) {
+  const params_t *params = &completion->params;
+  int64_t keep;
+  int code = truncation(completion, &keep);
+  if (code == 0 && params->is_chat) code = chat_render(completion);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
+    const prompt_t *prompt = &params->prompts[i];
+    input_t *input = &completion->inputs[i];
+    code = prompt->text != NULL ? encode_prompt(completion, scratch, input, prompt, keep)
+                                : take_id_prompt(completion, input, prompt, keep);
+  }
+  if (code == 0 && params_fills_in(params)) code = completion_fill_in(completion, scratch);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
+    code = check_ids(completion, &completion->inputs[i].request);
+  }
+  if (code == 0) code = completion_build_requests(completion, scratch);
+  if (code == 0) code = completion_constrain(completion);
+  if (code == 0 && params->is_chat) return chat_begin_choices(completion);
+  for (int32_t i = 0; code == 0 && params->echo && i < completion->num_inputs; i++) {
+    code = take_echo(completion, &completion->inputs[i], &params->prompts[i]);
+  }
+  return code;
+}
+
+static bool make_inputs(completion_t *completion) {
+  const params_t *params = &completion->params;
+  size_t inputs = (size_t)params->num_prompts, each = (size_t)params->n;
+  completion->inputs = arena_alloc(&completion->arena, inputs, sizeof *completion->inputs);
+  completion->choices = arena_alloc(&completion->arena, inputs * each, sizeof(choice_t));
+  if (completion->inputs == NULL || completion->choices == NULL) return false;
+  completion->num_inputs = (int32_t)inputs;
+  completion->num_choices = (int32_t)(inputs * each);
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    input_t *input = &completion->inputs[i / (int32_t)each];
+    completion->choices[i] = (choice_t){.input = input, .index = i};
+  }
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    input->completion = completion;
+    input->choices = &completion->choices[i * (int32_t)each];
+    input->num_choices = (int32_t)each;
+  }
+  return true;
+}
+
+int completion_build(completion_t *completion) {
+  completions_t *live = completion->server->live;
+  tokenizer_scratch_t *scratch = NULL;
+  bool made = make_inputs(completion);
+  if (made && completion_has_text(completion)) {
+    scratch = scratch_take(live, completion->tokenizer);
+    made = scratch != NULL;
+  }
+  if (!made) return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  int code = build_prompts(completion, scratch);
+  scratch_give(live, scratch);
+  return code;
+}

@@ -1,0 +1,15 @@
+/* salt.c: the prefix-cache domain of a request: a keyed hash of tenant and cache_salt.
+ *
+ * Pure function, any thread. The key is drawn once per process, so nobody can compute a salt that
+ * falls into another one's domain.
+ */
+#include "server/completion/salt.h"
+
+#include "engine/base/siphash.h"
+
+uint64_t salt_hash(const uint64_t key[2], uint64_t tenant, const char *salt, size_t length) {
+  siphash_t s = siphash_begin(key);
+  siphash_word(&s, tenant, 2);
+  siphash_bytes(&s, salt, length, 2);
+  return siphash_end(&s, 2);
+}

@@ -1,0 +1,350 @@
+/* sse.c: stream chunks and whole responses of the completions and the chat API.
+ *
+ * Stage 9 of 9: tokens and text -> bytes. Loop thread. Every frame is built in one buffer of the
+ * server that is emptied and filled again, so a steady stream allocates nothing. Never decides when
+ * something is sent: api_completion_events.c does.
+ */
+#include "server/completion/sse.h"
+
+#include "server/completion/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+bool sse_prepare(completion_t *completion) {
+  const char *model = completion_model_name(completion);
+  buffer_t head = {0};
+  completion->created = (int64_t)time(NULL);
+  const char *object = "text_completion";
+  if (completion->is_chat) {
+    object = completion->params.stream ? "chat.completion.chunk" : "chat.completion";
+  }
+  buffer_text(&head, completion->is_chat ? "\"id\":\"chatcmpl-" : "\"id\":\"cmpl-");
+  buffer_text(&head, completion->exchange->request_id);
+  buffer_text(&head, "\",\"object\":\"");
+  buffer_text(&head, object);
+  buffer_text(&head, "\",\"created\":");
+  buffer_int(&head, completion->created);
+  buffer_text(&head, ",\"model\":");
+  buffer_quote(&head, model, strlen(model));
+  buffer_char(&head, ',');
+  completion->head_length = head.length;
+  if (!head.failed) completion->head = arena_copy(&completion->arena, head.data, head.length);
+  buffer_free(&head);
+  completion->obfuscation = (uint32_t)completion->arrival_ns | 1;
+  return completion->head != NULL;
+}
+
+static const char *finish_text(const choice_t *choice) {
+  if (choice->finish != FINISH_STOP) return "\"length\"";
+  bool named = choice->input->completion->params.chat.tool_choice == TOOLS_NAMED;
+  return choice->num_calls > 0 && !named ? "\"tool_calls\"" : "\"stop\"";
+}
+
+static void print_stop_reason(buffer_t *out, const choice_t *choice) {
+  size_t length;
+  if (choice->stop_string >= 0) {
+    const char *text = stop_set_string(choice->input->request.stops, choice->stop_string, &length);
+    buffer_quote(out, text, length);
+  } else if (choice->stop_token_id >= 0) {
+    buffer_int(out, choice->stop_token_id);
+  } else {
+    buffer_text(out, "null");
+  }
+}
+
+/* What the request has used so far: each prompt once, every token of every choice. */
+static void print_usage(buffer_t *out, const completion_t *completion) {
+  int64_t prompt = 0, generated = 0, cached = 0, reasoning = 0;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    const input_t *input = &completion->inputs[i];
+    int32_t tokens = input->request.num_prompt_tokens, hit = input->num_cached_tokens;
+    prompt += tokens;
+    cached += hit >= tokens ? tokens - 1 : hit;
+  }
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    generated += completion->choices[i].num_tokens;
+    reasoning += completion->choices[i].num_reasoning_tokens;
+  }
+  buffer_text(out, "{\"prompt_tokens\":");
+  buffer_int(out, prompt);
+  buffer_text(out, ",\"completion_tokens\":");
+  buffer_int(out, generated);
+  buffer_text(out, ",\"total_tokens\":");
+  buffer_int(out, prompt + generated);
+  buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+  buffer_int(out, cached);
+  buffer_text(out, "},\"completion_tokens_details\":");
+  if (completion->reasoning_format != NULL) {
+    buffer_text(out, "{\"reasoning_tokens\":");
+    buffer_int(out, reasoning);
+    buffer_text(out, "}}");
+  } else {
+    buffer_text(out, "null}");
+  }
+}
+
+static void print_fingerprint(buffer_t *out, const completion_t *completion) {
+  const char *fingerprint = completion->server->system_fingerprint;
+  buffer_text(out, ",\"system_fingerprint\":");
+  buffer_quote(out, fingerprint, strlen(fingerprint));
+}
+
+/* Hands a finished frame to the transport. */
+static void send_frame(completion_t *completion, const char *bytes, size_t length) {
+  exchange_t *exchange = completion->exchange;
+  if (exchange == NULL) return;
+  if (!completion->streaming) {
+    completion->streaming = true;
+    exchange_stream(exchange);
+  }
+  completion->last_write_ns = completion->server->live->now_ns;
+  exchange_write(exchange, bytes, length); /* a slow client: on_gone follows by itself */
+}
+
+static buffer_t *frame_begin(completion_t *completion) {
+  buffer_t *out = &completion->server->live->scratch;
+  buffer_clear(out);
+  buffer_text(out, "data: {");
+  buffer_append(out, completion->head, completion->head_length);
+  return out;
+}
+
+/* Pads a frame to a multiple of 32 bytes with letters, so that its length says little about the
+ * token in it. */
+static void print_obfuscation(buffer_t *out, completion_t *completion) {
+  size_t pad = 32 - out->length % 32;
+  buffer_text(out, ",\"obfuscation\":\"");
+  for (size_t i = 0; i < pad; i++) {
+    completion->obfuscation ^= completion->obfuscation << 13;
+    completion->obfuscation ^= completion->obfuscation >> 17;
+    completion->obfuscation ^= completion->obfuscation << 5;
+    buffer_char(out, (char)('a' + completion->obfuscation % 26));
+  }
+  buffer_char(out, '"');
+}
+
+/* A frame that could not be built whole must not leave in part: the request fails instead. */
+static void send_or_fail(completion_t *completion, buffer_t *out) {
+  if (!out->failed) {
+    send_frame(completion, out->data, out->length);
+    return;
+  }
+  out->failed = false;
+  error_t error;
+  error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+  completion_fail(completion, &error);
+}
+
+static bool choice_failed(const choice_t *choice) {
+  return choice->text.failed || choice->token_ids.failed || choice->input->prompt_logprobs.failed ||
+         logprob_text_failed(&choice->logprobs) || chat_failed(choice);
+}
+
+static void print_prompt_ids(buffer_t *out, const choice_t *choice) {
+  buffer_text(out, ",\"prompt_token_ids\":");
+  const request_t *request = &choice->input->request;
+  buffer_ids(out, request->prompt_ids, (size_t)request->num_prompt_tokens);
+}
+
+static void print_prompt_logprobs(buffer_t *out, const choice_t *choice) {
+  const buffer_t *scores = &choice->input->prompt_logprobs;
+  buffer_append(out, scores->data, scores->length);
+}
+
+static void print_logprobs(buffer_t *out, const choice_t *choice, bool wanted) {
+  buffer_text(out, ",\"logprobs\":");
+  if (!wanted) {
+    buffer_text(out, "null");
+  } else if (choice->input->completion->is_chat) {
+    logprob_text_chat_object(&choice->logprobs, out);
+  } else {
+    logprob_text_object(&choice->logprobs, out);
+  }
+}
+
+/* "index":0,"text":"..." or what chat has in its place. */
+static void print_output(buffer_t *out, choice_t *choice, bool whole) {
+  buffer_text(out, "\"index\":");
+  buffer_int(out, choice->index);
+  buffer_char(out, ',');
+  if (!choice->input->completion->is_chat) {
+    buffer_text(out, "\"text\":");
+    buffer_quote(out, choice->text.data, choice->text.length);
+  } else if (whole) {
+    chat_print_message(out, choice);
+  } else {
+    chat_print_delta(out, choice);
+  }
+}
+
+static void print_chunk_choice(buffer_t *out, choice_t *choice, bool last) {
+  const params_t *params = &choice->input->completion->params;
+  buffer_text(out, "\"choices\":[{");
+  print_output(out, choice, false);
+  print_logprobs(out, choice, params->logprobs != ABSENT && choice->logprobs.count > 0);
+  buffer_text(out, ",\"finish_reason\":");
+  buffer_text(out, last ? finish_text(choice) : "null");
+  buffer_text(out, ",\"stop_reason\":");
+  if (last) {
+    print_stop_reason(out, choice);
+  } else {
+    buffer_text(out, "null");
+  }
+  if (params->return_token_ids) {
+    buffer_text(out, ",\"token_ids\":[");
+    buffer_append(out, choice->token_ids.data, choice->token_ids.length);
+    buffer_char(out, ']');
+    if (!choice->sent_any) print_prompt_ids(out, choice);
+  }
+  if (params->prompt_logprobs >= 0 && !choice->sent_any) {
+    buffer_text(out, ",\"prompt_logprobs\":[");
+    print_prompt_logprobs(out, choice);
+    buffer_char(out, ']');
+  }
+  buffer_text(out, "}]");
+}
+
+/* What every frame of a choice ends with. */
+static void end_chunk(buffer_t *out, completion_t *completion, bool last) {
+  const params_t *params = &completion->params;
+  if (params->include_usage) {
+    buffer_text(out, ",\"usage\":");
+    if (params->continuous_usage) {
+      print_usage(out, completion);
+    } else {
+      buffer_text(out, "null");
+    }
+  } else if (last) {
+    print_fingerprint(out, completion);
+  }
+  if (params->obfuscation) print_obfuscation(out, completion);
+  buffer_text(out, "}\n\n");
+}
+
+/* Chat: before a choice says anything, who speaks. */
+static void send_role(choice_t *choice) {
+  completion_t *completion = choice->input->completion;
+  buffer_t *out = frame_begin(completion);
+  buffer_text(out, "\"choices\":[{\"index\":");
+  buffer_int(out, choice->index);
+  buffer_text(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                   "\"finish_reason\":null,\"stop_reason\":null}]");
+  end_chunk(out, completion, false);
+  send_or_fail(completion, out);
+}
+
+void sse_chunk(choice_t *choice, bool last) {
+  completion_t *completion = choice->input->completion;
+  if (completion->exchange == NULL) return;
+  if (completion->is_chat && !choice->sent_any) send_role(choice);
+  if (completion->exchange == NULL) return; /* went away under it */
+  buffer_t *out = frame_begin(completion);
+  out->failed = out->failed || choice_failed(choice);
+  print_chunk_choice(out, choice, last);
+  end_chunk(out, completion, last);
+  choice->sent_any = true;
+  choice->unsent_tokens = 0;
+  buffer_clear(&choice->text);
+  buffer_clear(&choice->reasoning);
+  buffer_clear(&choice->tool_calls);
+  buffer_clear(&choice->token_ids);
+  logprob_text_clear(&choice->logprobs);
+  send_or_fail(completion, out);
+}
+
+void sse_done(completion_t *completion) {
+  static const char done[] = "data: [DONE]\n\n";
+  if (completion->exchange == NULL) return;
+  if (completion->params.include_usage) {
+    buffer_t *out = frame_begin(completion);
+    buffer_text(out, "\"choices\":[],\"usage\":");
+    print_usage(out, completion);
+    print_fingerprint(out, completion);
+    buffer_text(out, "}\n\n");
+    send_or_fail(completion, out);
+  }
+  send_frame(completion, done, sizeof done - 1);
+}
+
+void sse_error(completion_t *completion, const error_t *error) {
+  static const char done[] = "data: [DONE]\n\n";
+  bool numeric = strcmp(completion->server->config->error_code, "status") == 0;
+  buffer_t *out = &completion->server->live->scratch;
+  size_t length;
+  char *body = error_body(error, numeric, &length);
+  buffer_clear(out);
+  if (body != NULL) {
+    buffer_text(out, "data: ");
+    buffer_append(out, body, length);
+    buffer_text(out, "\n\n");
+    free(body);
+  }
+  if (!out->failed && out->length > 0) send_frame(completion, out->data, out->length);
+  out->failed = false;
+  send_frame(completion, done, sizeof done - 1);
+}
+
+void sse_ping(completion_t *completion) {
+  static const char ping[] = ": ping\n\n";
+  send_frame(completion, ping, sizeof ping - 1);
+}
+
+/* What is known of a prompt: in every choice of completions, once in chat. */
+static void print_prompt_parts(buffer_t *out, const choice_t *choice) {
+  const params_t *params = &choice->input->completion->params;
+  buffer_text(out, ",\"prompt_logprobs\":");
+  if (params->prompt_logprobs >= 0) {
+    buffer_char(out, '[');
+    print_prompt_logprobs(out, choice);
+    buffer_char(out, ']');
+  } else {
+    buffer_text(out, "null");
+  }
+  if (params->return_token_ids) {
+    print_prompt_ids(out, choice);
+  } else {
+    buffer_text(out, ",\"prompt_token_ids\":null");
+  }
+}
+
+static void print_choice(buffer_t *out, choice_t *choice) {
+  const params_t *params = &choice->input->completion->params;
+  buffer_char(out, '{');
+  print_output(out, choice, true);
+  print_logprobs(out, choice, params->logprobs != ABSENT);
+  buffer_text(out, ",\"finish_reason\":");
+  buffer_text(out, finish_text(choice));
+  buffer_text(out, ",\"stop_reason\":");
+  print_stop_reason(out, choice);
+  buffer_text(out, ",\"token_ids\":");
+  if (params->return_token_ids) {
+    buffer_char(out, '[');
+    buffer_append(out, choice->token_ids.data, choice->token_ids.length);
+    buffer_char(out, ']');
+  } else {
+    buffer_text(out, "null");
+  }
+  if (!params->is_chat) print_prompt_parts(out, choice);
+  buffer_char(out, '}');
+}
+
+char *completion_response(completion_t *completion, size_t *length) {
+  buffer_t out = {0};
+  buffer_char(&out, '{');
+  buffer_append(&out, completion->head, completion->head_length);
+  buffer_text(&out, "\"choices\":[");
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    if (i != 0) buffer_char(&out, ',');
+    out.failed = out.failed || choice_failed(&completion->choices[i]);
+    print_choice(&out, &completion->choices[i]);
+  }
+  buffer_text(&out, "],\"service_tier\":null");
+  print_fingerprint(&out, completion);
+  buffer_text(&out, ",\"usage\":");
+  print_usage(&out, completion);
+  if (completion->is_chat) print_prompt_parts(&out, &completion->choices[0]);
+  buffer_text(&out, ",\"kv_transfer_params\":null}");
+  return buffer_detach(&out, length);
+}

@@ -1,0 +1,348 @@
+/* chat_fields.c: the messages and tools of a chat request, looked at part by part.
+ *
+ * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state and changes nothing: what
+ * passes here goes to the chat template as it was sent. Every error names the place,
+ * `messages[3].content`. Next: server/completion/prompt.c.
+ */
+#include "server/fields/params_read.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TOOL_NAME_BYTES_MAX = 64, ROLE_BYTES_MAX = 64, CALL_ID_BYTES_MAX = 256 };
+
+static params_t *out_of(reader_t *reader) {
+  return reader->out;
+}
+
+/* "messages[3].content" */
+typedef struct place {
+  char text[ERROR_PARAM_MAX];
+} place_t;
+
+__attribute__((format(printf, 1, 2))) static place_t at(const char *format, ...) {
+  place_t place;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(place.text, sizeof place.text, format, arguments);
+  va_end(arguments);
+  return place;
+}
+
+static bool is_given(const json_t *value) {
+  return value != NULL && value->type != JSON_NULL;
+}
+
+static int fail_missing(reader_t *reader, place_t place) {
+  return error_set(reader->error, ERR_MISSING_PARAMETER, place.text,
+                   "Missing required parameter: '%s'.", place.text);
+}
+
+/* A string of min..max bytes that must be there. */
+static int need_string(reader_t *reader, place_t place, const json_t *value, double min,
+                       double max) {
+  if (!is_given(value)) return fail_missing(reader, place);
+  return field_string(reader, place.text, value, min, max);
+}
+
+/* ---- content ---- */
+
+static int read_part(reader_t *reader, int index, int part_index, const json_t *part) {
+  place_t place = at("messages[%d].content[%d]", index, part_index);
+  if (part->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", part);
+  const json_t *type = json_get(part, "type");
+  int code = need_string(reader, at("%s.type", place.text), type, 1, 256);
+  if (code != 0) return code;
+  if (json_equals(type, "text")) {
+    return need_string(reader, at("%s.text", place.text), json_get(part, "text"), 0, 0x1p53);
+  }
+  char name[64];
+  return error_set(reader->error, ERR_UNSUPPORTED_CONTENT_PART, place.text,
+                   "Content parts of type '%s' are not supported: this server takes text only.",
+                   error_quote(name, sizeof name, type->text, type->length));
+}
+
+static int read_content(reader_t *reader, int index, const json_t *content) {
+  place_t place = at("messages[%d].content", index);
+  if (content->type == JSON_STRING) return 0;
+  if (content->type != JSON_ARRAY) {
+    return field_fail_type(reader, place.text, "a string or an array of content parts", content);
+  }
+  if (content->count == 0) {
+    return error_set(reader->error, ERR_INVALID_VALUE, place.text,
+                     "Invalid '%s': an array of content parts must not be empty.", place.text);
+  }
+  int part_index = 0;
+  JSON_EACH(part, content) {
+    int code = read_part(reader, index, part_index++, part);
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+/* ---- tool calls of an assistant ---- */
+
+static int read_call(reader_t *reader, int index, int call_index, const json_t *call) {
+  place_t place = at("messages[%d].tool_calls[%d]", index, call_index);
+  if (call->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", call);
+  const json_t *type = json_get(call, "type"), *id = json_get(call, "id");
+  if (is_given(type) && !json_equals(type, "function")) {
+    return error_set(reader->error, ERR_INVALID_VALUE, at("%s.type", place.text).text,
+                     "Invalid '%s.type': only 'function' is known.", place.text);
+  }
+  int code = 0;
+  if (is_given(id)) {
+    code = field_string(reader, at("%s.id", place.text).text, id, 0, CALL_ID_BYTES_MAX);
+  }
+  if (code != 0) return code;
+  const json_t *function = json_get(call, "function");
+  place_t inside = at("%s.function", place.text);
+  if (!is_given(function)) return fail_missing(reader, inside);
+  if (function->type != JSON_OBJECT) {
+    return field_fail_type(reader, inside.text, "an object", function);
+  }
+  code = need_string(reader, at("%s.name", inside.text), json_get(function, "name"), 1, 256);
+  if (code != 0) return code;
+  const json_t *arguments = json_get(function, "arguments");
+  bool right = !is_given(arguments) || arguments->type == JSON_STRING ||
+               arguments->type == JSON_OBJECT; /* objects: as some servers hand them out */
+  if (right) return 0;
+  return field_fail_type(reader, at("%s.arguments", inside.text).text, "a string of JSON",
+                         arguments);
+}
+
+static int read_calls(reader_t *reader, int index, const json_t *calls) {
+  if (calls->type != JSON_ARRAY) {
+    return field_fail_type(reader, at("messages[%d].tool_calls", index).text, "an array", calls);
+  }
+  int call_index = 0;
+  JSON_EACH(call, calls) {
+    int code = read_call(reader, index, call_index++, call);
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+/* ---- one message ---- */
+
+/* Members that would change the prompt and that no template is given. */
+static int refuse_members(reader_t *reader, int index, const json_t *message) {
+  static const struct {
+    const char *name, *hint;
+  } members[] = {{"function_call", "; use 'tool_calls'"}, {"audio", ""}};
+  for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+    if (!is_given(json_get(message, members[i].name))) continue;
+    place_t place = at("messages[%d].%s", index, members[i].name);
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, place.text,
+                     "The parameter '%s' is not supported%s.", place.text, members[i].hint);
+  }
+  return 0;
+}
+
+/* Content may be missing where a message says something else. */
+static bool needs_content(const json_t *message, const json_t *role) {
+  bool known = json_equals(role, "system") || json_equals(role, "developer") ||
+               json_equals(role, "user") || json_equals(role, "tool") ||
+               json_equals(role, "function");
+  if (known) return true;
+  if (!json_equals(role, "assistant")) return false; /* other roles are the template's affair */
+  const json_t *calls = json_get(message, "tool_calls");
+  bool has_calls = calls != NULL && calls->type == JSON_ARRAY && calls->count > 0;
+  return !has_calls && !is_given(json_get(message, "refusal")) &&
+         !is_given(json_get(message, "reasoning")) &&
+         !is_given(json_get(message, "reasoning_content"));
+}
+
+static int read_message(reader_t *reader, int index, const json_t *message) {
+  place_t place = at("messages[%d]", index);
+  if (message->type != JSON_OBJECT) {
+    return field_fail_type(reader, place.text, "an object", message);
+  }
+  const json_t *role = json_get(message, "role"), *content = json_get(message, "content");
+  const json_t *calls = json_get(message, "tool_calls"), *name = json_get(message, "name");
+  int code = need_string(reader, at("%s.role", place.text), role, 1, ROLE_BYTES_MAX);
+  if (code == 0 && is_given(name)) {
+    code = field_string(reader, at("%s.name", place.text).text, name, 0, 256);
+  }
+  if (code == 0) code = refuse_members(reader, index, message);
+  if (code == 0 && is_given(content)) code = read_content(reader, index, content);
+  if (code == 0 && is_given(calls)) code = read_calls(reader, index, calls);
+  if (code != 0) return code;
+  if (!is_given(content) && needs_content(message, role)) {
+    return fail_missing(reader, at("%s.content", place.text));
+  }
+  if (json_equals(role, "tool")) {
+    code = need_string(reader, at("%s.tool_call_id", place.text), json_get(message, "tool_call_id"),
+                       0, CALL_ID_BYTES_MAX);
+  } else if (json_equals(role, "function") && !is_given(name)) {
+    code = fail_missing(reader, at("%s.name", place.text));
+  }
+  return code;
+}
+
+int read_messages(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
+  if (value->count == 0) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "The 'messages' must be provided and non-empty.");
+  }
+  int index = 0;
+  JSON_EACH(message, value) {
+    int code = read_message(reader, index++, message);
+    if (code != 0) return code;
+  }
+  out_of(reader)->chat.messages = value;
+  return 0;
+}
+
+/* ---- tools ---- */
+
+static bool tool_name_valid(const json_t *name) {
+  for (uint32_t i = 0; i < name->length; i++) {
+    char c = name->text[i];
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!letter && c != '_' && c != '-') return false;
+  }
+  return true;
+}
+
+static int read_tool(reader_t *reader, int index, const json_t *tool) {
+  place_t place = at("tools[%d]", index);
+  if (tool->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", tool);
+  const json_t *type = json_get(tool, "type"), *function = json_get(tool, "function");
+  if (is_given(type) && !json_equals(type, "function")) {
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, at("%s.type", place.text).text,
+                     "Tools of another type than 'function' are not supported.");
+  }
+  place_t inside = at("%s.function", place.text);
+  if (!is_given(function)) return fail_missing(reader, inside);
+  if (function->type != JSON_OBJECT) {
+    return field_fail_type(reader, inside.text, "an object", function);
+  }
+  const json_t *name = json_get(function, "name"), *strict = json_get(function, "strict");
+  const json_t *description = json_get(function, "description");
+  const json_t *parameters = json_get(function, "parameters");
+  place_t name_place = at("%s.name", inside.text);
+  int code = need_string(reader, name_place, name, 1, TOOL_NAME_BYTES_MAX);
+  if (code == 0 && !tool_name_valid(name)) {
+    code =
+        error_set(reader->error, ERR_INVALID_VALUE, name_place.text,
+                  "Invalid '%s': only letters, digits, '_' and '-' are allowed.", name_place.text);
+  }
+  if (code == 0 && is_given(description)) {
+    code = field_string(reader, at("%s.description", inside.text).text, description, 0, 0x1p53);
+  }
+  if (code == 0 && is_given(parameters) && parameters->type != JSON_OBJECT) {
+    code = field_fail_type(reader, at("%s.parameters", inside.text).text, "an object", parameters);
+  }
+  bool flag;
+  if (code == 0 && is_given(strict) && !json_bool(strict, &flag)) {
+    code = field_fail_type(reader, at("%s.strict", inside.text).text, "a boolean", strict);
+  }
+  return code;
+}
+
+static int check_names_differ(reader_t *reader, const json_t *tools) {
+  int index = 0;
+  JSON_EACH(tool, tools) {
+    const json_t *name = json_get(json_get(tool, "function"), "name");
+    for (const json_t *other = json_next(tool); other != NULL; other = json_next(other)) {
+      const json_t *twin = json_get(json_get(other, "function"), "name");
+      if (twin->length != name->length || memcmp(twin->text, name->text, name->length) != 0) {
+        continue;
+      }
+      return error_set(reader->error, ERR_INVALID_VALUE, at("tools[%d].function.name", index).text,
+                       "Two tools have the name \"%.*s\".", (int)name->length, name->text);
+    }
+    index++;
+  }
+  return 0;
+}
+
+int read_tools(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
+  if (value->count > TOOLS_MAX) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "Invalid 'tools': at most %d tools are allowed.", TOOLS_MAX);
+  }
+  int index = 0;
+  JSON_EACH(tool, value) {
+    int code = read_tool(reader, index++, tool);
+    if (code != 0) return code;
+  }
+  if (value->count > 0) out_of(reader)->chat.tools = value;
+  return check_names_differ(reader, value);
+}
+
+/* "none" | "auto" | "required" | {"type":"function","function":{"name":...}} */
+int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value) {
+  static const char *const words[] = {"none", "auto", "required"};
+  chat_params_t *chat = &out_of(reader)->chat;
+  chat->tool_choice_given = true;
+  for (int i = 0; i < 3; i++) {
+    if (!json_equals(value, words[i])) continue;
+    chat->tool_choice = (tool_choice_t)i;
+    return 0;
+  }
+  if (value->type == JSON_OBJECT && json_equals(json_get(value, "type"), "function")) {
+    const json_t *name = json_get(json_get(value, "function"), "name");
+    place_t place = at("tool_choice.function.name");
+    int code = need_string(reader, place, name, 1, TOOL_NAME_BYTES_MAX);
+    if (code != 0) return code;
+    chat->tool_choice = TOOLS_NAMED;
+    chat->tool_name = (span_t){name->text, name->length};
+    return 0;
+  }
+  if (value->type != JSON_STRING && value->type != JSON_OBJECT) {
+    return field_fail_type(reader, field->name, "a string or an object", value);
+  }
+  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                   "Invalid 'tool_choice': expected 'none', 'auto', 'required' or "
+                   "{\"type\":\"function\",\"function\":{\"name\":...}}.");
+}
+
+/* ---- the rest ---- */
+
+int read_modalities(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
+  JSON_EACH(one, value) {
+    if (json_equals(one, "text")) continue;
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                     "The parameter 'modalities' is not supported, except for [\"text\"].");
+  }
+  return 0;
+}
+
+/* "medium" is what a model does that has never heard of it. */
+int read_verbosity(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  if (json_equals(value, "medium")) return 0;
+  return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                   "The parameter 'verbosity' is not supported, except for 'medium'.");
+}
+
+int read_template_kwargs(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
+  if (value->count > 0) out_of(reader)->chat.template_kwargs = value;
+  return 0;
+}
+
+int read_documents(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
+  JSON_EACH(document, value) {
+    if (document->type == JSON_OBJECT) continue;
+    return field_fail_type(reader, field->name, "an array of objects", document);
+  }
+  if (value->count > 0) out_of(reader)->chat.documents = value;
+  return 0;
+}
+
+int read_generation_prompt(reader_t *reader, const field_t *field, const json_t *value) {
+  chat_params_t *chat = &out_of(reader)->chat;
+  if (!json_bool(value, &chat->generation_prompt)) {
+    return field_fail_type(reader, field->name, "a boolean", value);
+  }
+  chat->generation_prompt_given = true;
+  return 0;
+}

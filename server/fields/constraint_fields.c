@@ -1,0 +1,198 @@
+/* constraint_fields.c: the fields that say what the output must look like.
+ *
+ * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. One constraint a request:
+ * a second one is refused, whatever field it comes by. What a constraint means is found out when it
+ * is compiled (api_constraint.c). Next: server/completion/prompt.c.
+ */
+#include "server/fields/params_read.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FORMAT_NAME_BYTES_MAX = 64 };
+
+static constraint_t *constraint_of(reader_t *reader) {
+  return &((params_t *)reader->out)->constraint;
+}
+
+static int take(reader_t *reader, const char *param, grammar_kind_t kind) {
+  constraint_t *constraint = constraint_of(reader);
+  if (constraint->param != NULL) {
+    return error_set(reader->error, ERR_INVALID_VALUE, param,
+                     "Only one constraint on the output is possible: '%s' and '%s' are both given.",
+                     constraint->param, param);
+  }
+  constraint->param = param;
+  constraint->kind = kind;
+  return 0;
+}
+
+/* A schema is an object (or true), or the text of one. */
+static int take_schema(reader_t *reader, const char *param, const json_t *value) {
+  constraint_t *constraint = constraint_of(reader);
+  int code = take(reader, param, GRAMMAR_JSON_SCHEMA);
+  if (code != 0) return code;
+  if (value->type == JSON_OBJECT || value->type == JSON_TRUE || value->type == JSON_FALSE) {
+    constraint->schema = value;
+    return 0;
+  }
+  if (value->type != JSON_STRING) {
+    return field_fail_type(reader, param, "a JSON schema", value);
+  }
+  error_t reason = {0};
+  code = json_parse(value->text, value->length, &json_limits_request, &constraint->doc, &reason);
+  if (code != 0) {
+    return error_set(reader->error, ERR_INVALID_VALUE, param, "Invalid '%s': %s", param,
+                     reason.message);
+  }
+  constraint->schema = json_root(constraint->doc);
+  if (constraint->schema->type == JSON_OBJECT) return 0;
+  return field_fail_type(reader, param, "a JSON schema", constraint->schema);
+}
+
+static int take_text(reader_t *reader, const char *param, grammar_kind_t kind,
+                     const json_t *value) {
+  if (value->type != JSON_STRING) return field_fail_type(reader, param, "a string", value);
+  constraint_of(reader)->text = (span_t){value->text, value->length};
+  return take(reader, param, kind);
+}
+
+static int take_choice(reader_t *reader, const char *param, const json_t *value) {
+  if (value->type != JSON_ARRAY) {
+    return field_fail_type(reader, param, "an array of strings", value);
+  }
+  if (value->count == 0) {
+    return error_set(reader->error, ERR_INVALID_VALUE, param,
+                     "Invalid '%s': there must be something to choose from.", param);
+  }
+  JSON_EACH(choice, value) {
+    if (choice->type != JSON_STRING) {
+      return field_fail_type(reader, param, "an array of strings", choice);
+    }
+  }
+  constraint_of(reader)->schema = value;
+  return take(reader, param, GRAMMAR_CHOICE);
+}
+
+int read_schema(reader_t *reader, const field_t *field, const json_t *value) {
+  return take_schema(reader, field->name, value);
+}
+
+int read_regex(reader_t *reader, const field_t *field, const json_t *value) {
+  return take_text(reader, field->name, GRAMMAR_REGEX, value);
+}
+
+int read_choice(reader_t *reader, const field_t *field, const json_t *value) {
+  return take_choice(reader, field->name, value);
+}
+
+int read_grammar(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type == JSON_STRING && value->length == 0) return 0; /* llama.cpp: none */
+  return take_text(reader, field->name, GRAMMAR_EBNF, value);
+}
+
+/* ---- response_format ---- */
+
+static bool format_name_valid(const json_t *name) {
+  if (name->length == 0 || name->length > FORMAT_NAME_BYTES_MAX) return false;
+  for (uint32_t i = 0; i < name->length; i++) {
+    char c = name->text[i];
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!letter && c != '_' && c != '-') return false;
+  }
+  return true;
+}
+
+/* {"name":..., "schema":{...}, "strict":true, "description":...} */
+static int read_json_schema(reader_t *reader, const json_t *format) {
+  static const char param[] = "response_format.json_schema";
+  if (format == NULL || format->type == JSON_NULL) {
+    return error_set(reader->error, ERR_MISSING_PARAMETER, param,
+                     "Missing required parameter: '%s'.", param);
+  }
+  if (format->type != JSON_OBJECT) return field_fail_type(reader, param, "an object", format);
+  const json_t *name = json_get(format, "name"), *schema = json_get(format, "schema");
+  const json_t *strict = json_get(format, "strict");
+  if (name != NULL && name->type != JSON_NULL) {
+    if (name->type != JSON_STRING || !format_name_valid(name)) {
+      return error_set(reader->error, ERR_INVALID_VALUE, "response_format.json_schema.name",
+                       "Invalid 'response_format.json_schema.name': expected 1 to %d of the "
+                       "characters A-Z a-z 0-9 _ -.",
+                       FORMAT_NAME_BYTES_MAX);
+    }
+  }
+  if (schema == NULL || schema->type == JSON_NULL) {
+    return error_set(reader->error, ERR_MISSING_PARAMETER, "response_format.json_schema.schema",
+                     "Missing required parameter: 'response_format.json_schema.schema'.");
+  }
+  if (strict != NULL && strict->type != JSON_NULL &&
+      !json_bool(strict, &constraint_of(reader)->strict)) {
+    return field_fail_type(reader, "response_format.json_schema.strict", "a boolean", strict);
+  }
+  return take_schema(reader, "response_format", schema);
+}
+
+int read_response_format(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
+  const json_t *type = json_get(value, "type");
+  if (json_equals(type, "text")) return 0;
+  if (json_equals(type, "json_object")) {
+    const json_t *schema = json_get(value, "schema"); /* llama.cpp's and Together's way */
+    if (schema != NULL && schema->type != JSON_NULL) {
+      return take_schema(reader, field->name, schema);
+    }
+    return take(reader, field->name, GRAMMAR_JSON_OBJECT);
+  }
+  if (json_equals(type, "json_schema")) {
+    return read_json_schema(reader, json_get(value, "json_schema"));
+  }
+  if (type == NULL || type->type != JSON_STRING) {
+    return error_set(reader->error, ERR_MISSING_PARAMETER, "response_format.type",
+                     "Missing required parameter: 'response_format.type'.");
+  }
+  char name[64];
+  return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, "response_format",
+                   "The response format '%s' is not supported: expected 'text', 'json_object' or "
+                   "'json_schema'.",
+                   error_quote(name, sizeof name, type->text, type->length));
+}
+
+/* ---- structured_outputs ---- */
+
+static bool is_false(const json_t *value) {
+  return value->type == JSON_FALSE;
+}
+
+int read_structured_outputs(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
+  JSON_EACH(member, value) {
+    char name[ERROR_PARAM_MAX];
+    int code = 0;
+    if (member->type == JSON_NULL) continue;
+#define IS(word)                                                                                   \
+  (member->key_length == sizeof word - 1 && memcmp(member->key, word, sizeof word - 1) == 0)
+    if (IS("json")) {
+      code = take_schema(reader, "structured_outputs.json", member);
+    } else if (IS("regex")) {
+      code = take_text(reader, "structured_outputs.regex", GRAMMAR_REGEX, member);
+    } else if (IS("choice")) {
+      code = take_choice(reader, "structured_outputs.choice", member);
+    } else if (IS("grammar")) {
+      code = take_text(reader, "structured_outputs.grammar", GRAMMAR_EBNF, member);
+    } else if (IS("json_object")) {
+      if (member->type != JSON_TRUE && !is_false(member)) {
+        return field_fail_type(reader, "structured_outputs.json_object", "a boolean", member);
+      }
+      if (!is_false(member)) {
+        code = take(reader, "structured_outputs.json_object", GRAMMAR_JSON_OBJECT);
+      }
+    } else if (!is_false(member)) {
+      error_quote(name, sizeof name, member->key, member->key_length);
+      code = error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                       "The parameter 'structured_outputs.%s' is not supported.", name);
+    }
+#undef IS
+    if (code != 0) return code;
+  }
+  return 0;
+}

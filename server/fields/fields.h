@@ -1,0 +1,108 @@
+/* fields.h: request bodies are read by tables: one row says everything about one field.
+ *
+ * A row holds the name, the kind, the bounds, the default and where the value goes. The same walk
+ * serves every JSON route: known fields are checked and stored, known-refused ones answer 400
+ * unless their value changes nothing, known-ignored ones are looked at and dropped, strangers are
+ * reported. Pure functions over their arguments: any thread.
+ *
+ * Value rules: null means the default; nothing is coerced; an integer field takes 16 and 16.0, not
+ * 16.5, "16" or true; every float is finite and in range.
+ */
+#ifndef INFERD_SERVER_FIELDS_H
+#define INFERD_SERVER_FIELDS_H
+
+#include "engine/base/arena.h"
+#include "engine/base/json.h"
+#include "engine/text/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct field field_t;
+typedef struct reader reader_t;
+
+typedef enum field_kind {
+  FIELD_BOOL,    /* bool */
+  FIELD_INT,     /* int64_t, min..max */
+  FIELD_NUMBER,  /* float, min..max */
+  FIELD_STRING,  /* const json_t *, min..max bytes */
+  FIELD_IDS,     /* id_list_t of min..max ids, each in the vocabulary */
+  FIELD_CUSTOM,  /* read() does everything */
+  FIELD_REFUSED, /* 400 unsupported_parameter unless `noop` holds */
+  FIELD_IGNORED  /* looked at by read() if there is one, then dropped */
+} field_kind_t;
+
+enum field_flag {
+  FIELD_OPEN_MIN = 1,     /* the lower bound itself is outside */
+  FIELD_MAX_LOGPROBS = 2, /* the upper bound is the server's max_logprobs */
+  FIELD_WHOLE_INT64 = 4,  /* no bounds but the type's */
+  FIELD_PREFIX = 8,       /* the name is the start of a family of names */
+  NOOP_FALSE = 16,        /* values that change nothing, for FIELD_REFUSED; null always is one */
+  NOOP_EMPTY = 32,        /* "", [] and {} */
+  NOOP_NUMBERS = 64,      /* min and max are two numbers that change nothing */
+  NOOP_TEXT_FORMAT = 128  /* {"type":"text"} */
+};
+
+struct field {
+  const char *name;
+  field_kind_t kind;
+  unsigned flags;
+  size_t offset; /* of the value in the output struct */
+  double min, max, fallback;
+  int (*read)(reader_t *reader, const field_t *field, const json_t *value);
+  const char *hint; /* ends the message of a refusal; NULL = none */
+};
+
+typedef struct field_table {
+  const field_t *rows;
+  size_t count;
+  const struct field_table *base; /* rows that count where these have none of the name; or NULL */
+} field_table_t;
+
+typedef struct id_list {
+  const int32_t *ids; /* in the arena */
+  int32_t count;
+  bool given;
+} id_list_t;
+
+typedef struct field_limits {
+  int32_t vocab_size;
+  int32_t max_logprobs;
+  bool strict;                  /* unknown fields are errors */
+  bool deny_special_ids;        /* in prompts of ids */
+  const tokenizer_t *tokenizer; /* for deny_special_ids */
+} field_limits_t;
+
+enum { IGNORED_NAMES_MAX = 256 };
+
+struct reader {
+  void *out; /* the struct that offsets refer to */
+  const field_limits_t *limits;
+  arena_t *arena;
+  error_t *error;
+  char ignored[IGNORED_NAMES_MAX]; /* unknown fields, "a,b": safe in a header, cut when too many */
+};
+
+/* Writes every default into reader->out; strings become NULL, lists empty. */
+void fields_default(const field_table_t *table, void *out);
+/* Reads the members of `root` (the top level of a body). 0 or an error with param set. */
+int fields_read(const field_table_t *table, reader_t *reader, const json_t *root);
+/* Reads one value that is not null by its row. */
+int field_read(reader_t *reader, const field_t *row, const json_t *value);
+const field_t *fields_find(const field_table_t *table, const char *name, size_t length);
+
+/* The readers behind the kinds, for custom rows. `name` is what messages and `param` say. */
+int field_fail_type(reader_t *reader, const char *name, const char *expected, const json_t *value);
+int field_integer(reader_t *reader, const char *name, const json_t *value, double min, double max,
+                  int64_t *out);
+int field_float(reader_t *reader, const char *name, const json_t *value, const field_t *field,
+                float *out);
+int field_string(reader_t *reader, const char *name, const json_t *value, double min, double max);
+int field_ids(reader_t *reader, const char *name, const json_t *value, double min, double max,
+              id_list_t *out);
+int field_no_memory(reader_t *reader);
+/* Counts an unknown name (the access log and x-inferd-ignored-params name it), or refuses it. */
+int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t length);
+
+#endif

@@ -1,0 +1,136 @@
+/* params.h: the fields of POST /v1/completions and /v1/chat/completions, checked and turned into
+ * numbers.
+ *
+ * stage 2 of 9, first half: JSON -> checked parameters. Pure functions: the loop thread reads small
+ * bodies, libuv's pool large ones. Next: server/completion/prompt.c.
+ */
+#ifndef INFERD_SERVER_PARAMS_H
+#define INFERD_SERVER_PARAMS_H
+
+#include "engine/engine.h"
+#include "engine/grammar/grammar.h"
+#include "server/fields/fields.h"
+
+enum {
+  PROMPTS_MAX = 128,
+  SEQUENCES_MAX = 256, /* prompts x max(n, best_of) of one HTTP request */
+  BEAM_WIDTH_MAX = 20,
+  TOOLS_MAX = 128,
+  BAD_WORDS_FIELD_MAX = 128,
+  BAD_WORD_BYTES_MAX = 256,
+  DEFAULT_MAX_TOKENS = 16,
+  ABSENT = -1 /* of max_tokens, logprobs, prompt_logprobs, truncate_prompt_tokens (there: -2) */
+};
+
+typedef enum truncation_side { TRUNCATE_DEFAULT, TRUNCATE_LEFT, TRUNCATE_RIGHT } truncation_side_t;
+
+/* One prompt as it was sent: text or ids. */
+typedef struct prompt {
+  const char *text; /* valid UTF-8 in the JSON document; NULL = ids */
+  size_t length;
+  const int32_t *ids;
+  int32_t count;
+} prompt_t;
+
+typedef struct span {
+  const char *text; /* in the JSON document */
+  size_t length;
+} span_t;
+
+typedef enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice_t;
+
+/* What the output must look like, by whatever field it was said. */
+typedef struct constraint {
+  const char *param; /* the field, static text; NULL = none */
+  grammar_kind_t kind;
+  const json_t *schema; /* in the body's document or in `doc` */
+  span_t text;
+  bool strict;
+  json_doc_t *doc; /* of a schema that came as text; the completion frees it */
+} constraint_t;
+
+/* What only chat requests have; pointers into the JSON document, NULL = not given. */
+typedef struct chat_params {
+  const json_t *messages, *tools, *documents, *template_kwargs, *reasoning_effort, *chat_template;
+  bool generation_prompt, continue_final;
+  bool generation_prompt_given;
+  tool_choice_t tool_choice;
+  bool tool_choice_given;
+  span_t tool_name; /* of TOOLS_NAMED */
+  bool parallel_tool_calls, include_reasoning;
+  bool logprobs;
+  int64_t top_logprobs; /* ABSENT = null */
+} chat_params_t;
+
+typedef struct params {
+  bool is_chat;
+  chat_params_t chat;
+  prompt_t *prompts;
+  int32_t num_prompts;
+  const json_t *suffix;                          /* NULL or "": nothing is filled in */
+  const json_t *model, *cache_salt, *request_id; /* NULL = not given */
+  int64_t max_tokens, max_completion_tokens;     /* ABSENT = not given */
+  int64_t n, best_of;                            /* best_of 0 = absent */
+  bool use_beam_search;
+  early_stopping_t early_stopping;
+  float temperature, top_p, min_p, repetition_penalty; /* model's default unless given */
+  float presence_penalty, frequency_penalty, length_penalty;
+  int64_t top_k, min_tokens;
+  bool has_seed;
+  int64_t seed;
+  int64_t logprobs, prompt_logprobs; /* ABSENT = null */
+  bool echo, stream, include_usage, continuous_usage, obfuscation;
+  bool stream_options_given;
+  span_t stop[STOP_STRINGS_MAX];
+  int32_t num_stop;
+  span_t *bad_words; /* in the arena */
+  int32_t num_bad_words;
+  id_list_t stop_token_ids, allowed_token_ids, logprob_token_ids;
+  logit_bias_t *logit_bias;
+  int32_t num_logit_bias;
+  bool include_stop_string, ignore_eos, skip_special_tokens, add_special_tokens;
+  int64_t truncate_prompt_tokens; /* -2 = absent, -1 = whatever fits */
+  truncation_side_t truncation_side;
+  bool return_token_ids, tokens_as_ids;
+  int64_t priority;
+  int64_t stream_interval;
+  constraint_t constraint;
+} params_t;
+
+/* What the server and the model say when the request says nothing. */
+typedef struct params_defaults {
+  const engine_info_t *model; /* generation_config values; NULL = ignore them */
+  int64_t stream_interval;
+  bool tokens_as_ids;
+  bool force_include_usage;
+} params_defaults_t;
+
+extern const field_table_t params_table; /* completions */
+extern const field_table_t chat_table;   /* chat: its own rows, on top of those of completions */
+extern const field_table_t tokenize_table, detokenize_table; /* api_tokenize.c */
+
+/* Reads `root` into *params: types, ranges, known-refused fields. The reader's `out` is set here.
+ */
+int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
+                const json_t *root);
+/* The rules between fields (after the model was found). */
+int params_check(const params_t *params, const field_limits_t *limits, error_t *error);
+/* max_tokens that the request asked for, or ABSENT. */
+int64_t params_max_tokens(const params_t *params);
+/* "prompt" or "messages": what `param` says when the input is at fault. */
+const char *params_prompt_name(const params_t *params);
+bool params_fills_in(const params_t *params); /* a suffix that is not empty */
+/* Do the logprobs cover an echoed prompt? (Chat echoes a message, which has no logprobs.) */
+bool params_echoes_scores(const params_t *params);
+
+/* 400: no prompt, an empty one, or one that has no tokens. */
+int params_fail_empty(error_t *error);
+
+/* params_chat.c: what params_read and params_check do for chat alone. */
+int params_read_chat(params_t *params, error_t *error);
+int params_check_chat(const params_t *params, error_t *error);
+
+/* A request id: [A-Za-z0-9._:-]{1,128}. */
+bool request_id_valid(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,309 @@
+/* params_read.c: the structured fields of POST /v1/completions: prompt, stop, logit_bias and kin.
+ *
+ * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. Strings stay in the JSON
+ * document, numbers go to the request's arena. Next: server/completion/prompt.c.
+ */
+#include "server/fields/params_read.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static params_t *out_of(reader_t *reader) {
+  return reader->out;
+}
+
+int params_fail_empty(error_t *error) {
+  return error_set(error, ERR_MISSING_PARAMETER, "prompt",
+                   "The 'prompt' must be provided and non-empty.");
+}
+
+static int fail_mixed_prompt(reader_t *reader) {
+  return error_set(reader->error, ERR_INVALID_TYPE, "prompt",
+                   "The 'prompt' must be provided and non-empty: a string, an array of strings, an "
+                   "array of token ids, or an array of arrays of token ids.");
+}
+
+static int read_one_prompt(reader_t *reader, const json_t *value, prompt_t *prompt) {
+  if (value->type == JSON_STRING) {
+    if (value->length == 0) return params_fail_empty(reader->error);
+    *prompt = (prompt_t){.text = value->text, .length = value->length};
+    return 0;
+  }
+  if (value->type == JSON_ARRAY && value->count == 0) return params_fail_empty(reader->error);
+  id_list_t list;
+  int code = field_ids(reader, "prompt", value, 1, 2147483647.0, &list);
+  if (code != 0) return code;
+  *prompt = (prompt_t){.ids = list.ids, .count = list.count};
+  return 0;
+}
+
+/* string | [string] | [int] | [[int]] */
+int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
+  (void)field;
+  params_t *params = out_of(reader);
+  const json_t *first = json_first(value);
+  bool many = false;
+  if (value->type == JSON_ARRAY) {
+    if (first == NULL) return params_fail_empty(reader->error);
+    many = first->type == JSON_STRING || first->type == JSON_ARRAY;
+    JSON_EACH(element, value) {
+      if (element->type != first->type) return fail_mixed_prompt(reader);
+    }
+    if (!many && first->type != JSON_NUMBER) return fail_mixed_prompt(reader);
+    if (many && value->count > PROMPTS_MAX) {
+      return error_set(reader->error, ERR_INVALID_VALUE, "prompt",
+                       "Too many prompts: at most %d in one request.", PROMPTS_MAX);
+    }
+  } else if (value->type != JSON_STRING) {
+    return fail_mixed_prompt(reader);
+  }
+  int32_t count = many ? (int32_t)value->count : 1;
+  params->prompts = arena_alloc(reader->arena, (size_t)count, sizeof *params->prompts);
+  if (params->prompts == NULL) return field_no_memory(reader);
+  if (!many) {
+    params->num_prompts = 1;
+    return read_one_prompt(reader, value, &params->prompts[0]);
+  }
+  JSON_EACH(element, value) {
+    int code = read_one_prompt(reader, element, &params->prompts[params->num_prompts++]);
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+int read_stop(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  if (value->type == JSON_STRING) {
+    params->stop[0] = (span_t){value->text, value->length};
+    params->num_stop = 1;
+    return field_string(reader, field->name, value, 1, STOP_STRING_BYTES_MAX);
+  }
+  if (value->type != JSON_ARRAY) {
+    return field_fail_type(reader, field->name, "a string or an array of strings", value);
+  }
+  if (value->count > STOP_STRINGS_MAX) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "Invalid 'stop': at most %d strings are allowed.", STOP_STRINGS_MAX);
+  }
+  JSON_EACH(element, value) {
+    int code = field_string(reader, field->name, element, 1, STOP_STRING_BYTES_MAX);
+    if (code != 0) return code;
+    params->stop[params->num_stop++] = (span_t){element->text, element->length};
+  }
+  return 0;
+}
+
+/* Appends ", name" while it fits, and "..." once when it does not. */
+static void list_append(char *list, size_t capacity, const char *name) {
+  size_t used = strlen(list);
+  if (used + strlen(name) + 8 < capacity) {
+    snprintf(list + used, capacity - used, "%s%s", used != 0 ? ", " : "", name);
+  } else if (used < 3 || strcmp(list + used - 3, "...") != 0) {
+    snprintf(list + used, capacity - used, "...");
+  }
+}
+
+/* A key is an id when it is a plain decimal without sign, blanks or leading zeros. */
+static bool key_id(const json_t *value, int64_t *out) {
+  if (value->key_length == 0 || value->key_length > 18) return false;
+  if (value->key[0] == '0' && value->key_length > 1) return false;
+  *out = 0;
+  for (uint32_t i = 0; i < value->key_length; i++) {
+    if (value->key[i] < '0' || value->key[i] > '9') return false;
+    *out = *out * 10 + (value->key[i] - '0');
+  }
+  return true;
+}
+
+/* Names every key that is not an integer, then every id outside the vocabulary. */
+static int check_bias_keys(reader_t *reader, const json_t *value) {
+  char wrong[300] = "", outside[300] = "", key[80];
+  JSON_EACH(entry, value) {
+    int64_t id;
+    error_quote(key, sizeof key, entry->key, entry->key_length);
+    if (!key_id(entry, &id)) {
+      list_append(wrong, sizeof wrong, key);
+    } else if (id >= reader->limits->vocab_size) {
+      list_append(outside, sizeof outside, key);
+    }
+  }
+  if (wrong[0] != '\0') {
+    return error_set(reader->error, ERR_INVALID_VALUE, "logit_bias",
+                     "Invalid 'logit_bias': keys must be token ids, but found: %s.", wrong);
+  }
+  if (outside[0] != '\0') {
+    return error_set(reader->error, ERR_INVALID_VALUE, "logit_bias",
+                     "Invalid 'logit_bias': token ids out of vocabulary (its size is %" PRId32
+                     "): %s.",
+                     reader->limits->vocab_size, outside);
+  }
+  return 0;
+}
+
+int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value) {
+  static const field_t range = {.name = "logit_bias", .min = -100, .max = 100};
+  params_t *params = out_of(reader);
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
+  if (value->count > LOGIT_BIAS_MAX) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "Invalid 'logit_bias': at most %d entries are allowed.", LOGIT_BIAS_MAX);
+  }
+  int code = check_bias_keys(reader, value);
+  if (code != 0) return code;
+  params->logit_bias = arena_alloc(reader->arena, value->count, sizeof *params->logit_bias);
+  if (params->logit_bias == NULL) return field_no_memory(reader);
+  JSON_EACH(entry, value) {
+    int64_t id = 0;
+    logit_bias_t *bias = &params->logit_bias[params->num_logit_bias];
+    if (!key_id(entry, &id)) continue; /* refused above */
+    code = field_float(reader, field->name, entry, &range, &bias->bias);
+    if (code != 0) return code;
+    bias->id = (int32_t)id;
+    params->num_logit_bias++;
+  }
+  return 0;
+}
+
+int read_stream_options(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
+  params->stream_options_given = value->count > 0;
+  JSON_EACH(option, value) {
+    static const char *const names[] = {"stream_options.include_usage",
+                                        "stream_options.continuous_usage_stats",
+                                        "stream_options.include_obfuscation"};
+    bool *const places[] = {&params->include_usage, &params->continuous_usage,
+                            &params->obfuscation};
+    size_t prefix = strlen("stream_options."), which = 0;
+    while (which < 3 && (strlen(names[which] + prefix) != option->key_length ||
+                         memcmp(names[which] + prefix, option->key, option->key_length) != 0)) {
+      which++;
+    }
+    int code = 0;
+    if (which == 3) {
+      code = field_unknown(reader, "stream_options.", option->key, option->key_length);
+    } else if (option->type != JSON_NULL && !json_bool(option, places[which])) {
+      code = field_fail_type(reader, names[which], "a boolean", option);
+    }
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+/* -1 asks for a random seed, as null does. */
+int read_seed(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  int code = field_integer(reader, field->name, value, -0x1p63, 0x1p63, &params->seed);
+  params->has_seed = code == 0 && params->seed != -1;
+  return code;
+}
+
+int read_truncation_side(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  bool left = json_equals(value, "left");
+  if (!left && !json_equals(value, "right")) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "Invalid 'truncation_side': expected 'left' or 'right'.");
+  }
+  params->truncation_side = left ? TRUNCATE_LEFT : TRUNCATE_RIGHT;
+  return 0;
+}
+
+int read_allowed_ids(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  return field_ids(reader, field->name, value, 1, reader->limits->vocab_size,
+                   &params->allowed_token_ids);
+}
+
+int read_bad_words(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  if (value->type != JSON_ARRAY) {
+    return field_fail_type(reader, field->name, "an array of strings", value);
+  }
+  if (value->count > BAD_WORDS_FIELD_MAX) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "Invalid 'bad_words': at most %d strings are allowed.", BAD_WORDS_FIELD_MAX);
+  }
+  params->bad_words = arena_alloc(reader->arena, value->count, sizeof *params->bad_words);
+  if (params->bad_words == NULL) return field_no_memory(reader);
+  JSON_EACH(word, value) {
+    int code = field_string(reader, field->name, word, 1, BAD_WORD_BYTES_MAX);
+    if (code != 0) return code;
+    params->bad_words[params->num_bad_words++] = (span_t){word->text, word->length};
+  }
+  return 0;
+}
+
+/* -1 means the whole vocabulary, which only a tiny one fits. */
+int read_prompt_logprobs(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  int32_t max = reader->limits->max_logprobs;
+  int64_t count;
+  int code = field_integer(reader, field->name, value, -1, max, &count);
+  if (code != 0) return code;
+  if (count == -1) {
+    if (reader->limits->vocab_size > max) {
+      return error_set(reader->error, ERR_ABOVE_MAX, field->name,
+                       "Invalid 'prompt_logprobs': the whole vocabulary (-1) is more than the "
+                       "%" PRId32 " alternatives that this server allows.",
+                       max);
+    }
+    count = reader->limits->vocab_size;
+  }
+  params->prompt_logprobs = count;
+  return 0;
+}
+
+/* Means something for beam search only; without it every valid value is the same. */
+int read_early_stopping(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  bool on;
+  if (json_bool(value, &on)) {
+    params->early_stopping = on ? EARLY_STOPPING_ON : EARLY_STOPPING_OFF;
+  } else if (json_equals(value, "never")) {
+    params->early_stopping = EARLY_STOPPING_NEVER;
+  } else {
+    return field_fail_type(reader, field->name, "a boolean or 'never'", value);
+  }
+  return 0;
+}
+
+bool request_id_valid(const char *text, size_t length) {
+  if (length == 0 || length > 128) return false;
+  for (size_t i = 0; i < length; i++) {
+    char c = text[i];
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!letter && c != '.' && c != '_' && c != ':' && c != '-') return false;
+  }
+  return true;
+}
+
+int read_request_id(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  if (!request_id_valid(value->text, value->length)) {
+    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                     "Invalid 'request_id': expected 1 to 128 of the characters A-Z a-z 0-9 . _ : "
+                     "-.");
+  }
+  params->request_id = value;
+  return 0;
+}
+
+int read_ignored_string(reader_t *reader, const field_t *field, const json_t *value) {
+  return field_string(reader, field->name, value, 0, field->max);
+}
+
+int read_metadata(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
+  bool fits = value->count <= 16;
+  JSON_EACH(pair, value) {
+    if (pair->key_length > 64) fits = false;
+    if (pair->type == JSON_STRING && pair->length > 512) fits = false;
+  }
+  if (fits) return 0;
+  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                   "Invalid 'metadata': at most 16 pairs of 64 and 512 bytes are allowed.");
+}

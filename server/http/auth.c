@@ -1,0 +1,169 @@
+/* auth.c: API keys as SHA-256 digests, compared in constant time.
+ *
+ * Loop thread. Never logs or keeps a key: only its digest, and the first 8 hex digits of that as a
+ * name for the logs. The key file has one key a line; blank lines and lines starting with # are
+ * skipped, and a word after the key is a label for the reader of the file.
+ */
+#include "server/http/auth.h"
+
+#include "server/http/sha256.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEYS_MAX = 4096, KEY_BYTES_MAX = 512 };
+
+typedef struct digest_entry {
+  uint8_t digest[SHA256_BYTES];
+} digest_entry_t;
+
+struct auth {
+  digest_entry_t *keys;
+  int count;
+};
+
+static int add_key(auth_t *auth, const char *text, size_t length, const char *place,
+                   error_t *error) {
+  if (length == 0 || length > KEY_BYTES_MAX) {
+    return error_set(error, ERR_CONFIGURATION, "api_key", "%s: a key has 1 to %d bytes", place,
+                     KEY_BYTES_MAX);
+  }
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] <= 0x20 || text[i] == 0x7f) {
+      return error_set(error, ERR_CONFIGURATION, "api_key",
+                       "%s: a key consists of printable ASCII without spaces", place);
+    }
+  }
+  if (auth->count == KEYS_MAX) {
+    return error_set(error, ERR_CONFIGURATION, "api_key", "%s: more than %d keys", place, KEYS_MAX);
+  }
+  digest_entry_t *keys = reallocarray(auth->keys, (size_t)auth->count + 1, sizeof *keys);
+  if (keys == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
+  auth->keys = keys;
+  sha256(text, length, keys[auth->count++].digest);
+  return 0;
+}
+
+static int parse_key_file(auth_t *auth, const char *path, char *text, error_t *error) {
+  char *rest = text;
+  for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+    line += strspn(line, " \t\r");
+    if (*line == '\0' || *line == '#') continue;
+    int rc = add_key(auth, line, strcspn(line, " \t\r"), path, error);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+static int read_key_file(auth_t *auth, const char *path, error_t *error) {
+  enum { FILE_BYTES_MAX = 4 << 20 };
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return error_set(error, ERR_IO, "api_key_file", "cannot open the key file %s: %s", path,
+                     strerror(errno));
+  }
+  struct stat info;
+  int rc = 0;
+  char *text = NULL;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    rc = error_set(error, ERR_IO, "api_key_file", "%s is not a regular file", path);
+  } else if ((info.st_mode & 0137) != 0) {
+    rc = error_set(error, ERR_PERMISSION, "api_key_file", "%s has mode %04o; must be 0600 or 0640",
+                   path, (unsigned)(info.st_mode & 07777));
+  } else if (info.st_size > FILE_BYTES_MAX) {
+    rc = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s is larger than 4 MiB", path);
+  } else if ((text = calloc(1, (size_t)info.st_size + 1)) == NULL) {
+    rc = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
+  } else if (read(fd, text, (size_t)info.st_size) != (ssize_t)info.st_size) {
+    rc = error_set(error, ERR_IO, "api_key_file", "cannot read %s", path);
+  } else if (strlen(text) != (size_t)info.st_size) {
+    rc = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds a NUL byte", path);
+  } else {
+    rc = parse_key_file(auth, path, text, error);
+  }
+  if (text != NULL) explicit_bzero(text, (size_t)info.st_size);
+  free(text);
+  close(fd);
+  return rc;
+}
+
+int auth_new(const config_t *config, auth_t **out, error_t *error) {
+  auth_t *auth = calloc(1, sizeof *auth);
+  if (auth == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
+  int rc = 0;
+  for (int i = 0; i < config->api_key.count && rc == 0; i++) {
+    rc = add_key(auth, config->api_key.items[i], strlen(config->api_key.items[i]), "--api-key",
+                 error);
+  }
+  if (rc == 0 && config->api_key_file[0] != '\0') {
+    int before = auth->count;
+    rc = read_key_file(auth, config->api_key_file, error);
+    /* An empty file must not open the server to everybody. */
+    if (rc == 0 && auth->count == before) {
+      rc = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds no key",
+                     config->api_key_file);
+    }
+  }
+  if (rc != 0) {
+    auth_free(auth);
+    return rc;
+  }
+  *out = auth;
+  return 0;
+}
+
+int auth_reload(auth_t *auth, const config_t *config, error_t *error) {
+  auth_t *fresh = NULL;
+  int rc = auth_new(config, &fresh, error);
+  if (rc != 0) return rc;
+  free(auth->keys);
+  *auth = *fresh;
+  free(fresh);
+  return 0;
+}
+
+void auth_free(auth_t *auth) {
+  if (auth == NULL) return;
+  free(auth->keys);
+  free(auth);
+}
+
+int auth_key_count(const auth_t *auth) {
+  return auth->count;
+}
+
+bool auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
+                char name[AUTH_KEY_NAME_BYTES]) {
+  *tenant = 0;
+  name[0] = '\0';
+  if (auth->count == 0) return true;
+  if (authorization == NULL || strncasecmp(authorization, "Bearer ", 7) != 0) return false;
+  const char *key = authorization + 7 + strspn(authorization + 7, " ");
+  size_t length = strlen(key);
+  while (length > 0 && key[length - 1] == ' ') length--;
+
+  uint8_t digest[SHA256_BYTES];
+  sha256(key, length, digest);
+  /* Every key is compared to its end, so the time says nothing about where a guess differed. */
+  unsigned found = 0;
+  for (int k = 0; k < auth->count; k++) {
+    unsigned difference = 0;
+    for (int i = 0; i < SHA256_BYTES; i++) difference |= auth->keys[k].digest[i] ^ digest[i];
+    found |= (difference - 1) >> 31; /* 1 when difference is 0 */
+  }
+  if (found == 0) return false;
+  for (int i = 0; i < 8; i++) *tenant = *tenant << 8 | digest[i];
+  if (*tenant == 0) *tenant = 1;
+  static const char hex[] = "0123456789abcdef";
+  for (int i = 0; i < 4; i++) {
+    name[2 * i] = hex[digest[i] >> 4];
+    name[2 * i + 1] = hex[digest[i] & 15];
+  }
+  name[8] = '\0';
+  return true;
+}

@@ -1,0 +1,297 @@
+/* http.c: stage 1 of 9: bytes -> request. Next: server/api_*.c.
+ *
+ * Loop thread. libuv drives libmicrohttpd in external mode: its epoll descriptor is one poll
+ * handle, and a pump runs it once per loop turn, so that everything a turn brought (tokens of all
+ * streams, new connections, peers that left) costs one pass. Callbacks only do their bookkeeping
+ * and mark that a pump is due; prepare and check handles run it around the loop's sleep.
+ */
+#include "server/http/http_exchange.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  RUNS_PER_PUMP = 8,
+  MANY_SUSPENDED = 1000,     /* every run with a resume walks all suspended connections ... */
+  PUMP_INTERVAL_NS = 2000000 /* ... so beyond that, streams alone wait for each other a little */
+};
+
+/* ---- the pump ---- */
+
+void http_mark(http_t *http, bool urgent) {
+  http->need_pump = true;
+  http->urgent |= urgent;
+}
+
+/* Runs every daemon once. Returns true when one has more to do; else *wait_ms is the nearest
+ * timeout, or UINT64_MAX. */
+static bool run_daemons(http_t *http, uint64_t *wait_ms) {
+  bool busy = false;
+  *wait_ms = UINT64_MAX;
+  for (int i = 0; i < http->daemon_count; i++) {
+    MHD_UNSIGNED_LONG_LONG timeout = 0;
+    (void)MHD_run(http->daemons[i].mhd);
+    if (MHD_get_timeout(http->daemons[i].mhd, &timeout) != MHD_YES) continue;
+    if (timeout == 0) busy = true;
+    if (timeout < *wait_ms) *wait_ms = timeout;
+  }
+  return busy;
+}
+
+static void on_pump_timer(uv_timer_t *timer);
+static void on_idle(uv_idle_t *idle) {
+  (void)idle;
+}
+
+static void pump(http_t *http) {
+  uint64_t wait_ms = UINT64_MAX;
+  int runs = 0;
+  bool more;
+  http->urgent = false;
+  http->pumped_ns = uv_hrtime();
+  do {
+    /* A resume inside a run (need_pump) is not in the library's timeout; and after a close it wants
+     * another run before it accepts again. */
+    http->need_pump = http->closed_some = false;
+    exchange_cut_doomed(http);
+    more = run_daemons(http, &wait_ms);
+    more |= http->need_pump || http->closed_some;
+  } while (more && ++runs < RUNS_PER_PUMP);
+  if (more) {
+    http_mark(http, true);
+    uv_idle_start(&http->idle, on_idle);
+  } else {
+    uv_idle_stop(&http->idle);
+    if (wait_ms == UINT64_MAX) {
+      uv_timer_stop(&http->pump_timer);
+    } else {
+      uv_timer_start(&http->pump_timer, on_pump_timer, wait_ms, 0);
+    }
+  }
+  log_flush();
+  if (http->server->draining && http->in_flight == 0 && !http->drained_told && !http->stopping) {
+    http->drained_told = true;
+    server_drained(http->server);
+  }
+}
+
+static void on_pump_timer(uv_timer_t *timer) {
+  pump(timer->data);
+}
+
+static void pump_if_needed(http_t *http) {
+  if (!http->need_pump) return;
+  uint64_t since_ns = uv_hrtime() - http->pumped_ns;
+  if (!http->urgent && http->suspended > MANY_SUSPENDED && since_ns < PUMP_INTERVAL_NS) {
+    uv_timer_start(&http->pump_timer, on_pump_timer, PUMP_INTERVAL_NS / 1000000, 0);
+    return;
+  }
+  pump(http);
+}
+
+static void on_prepare(uv_prepare_t *prepare) {
+  pump_if_needed(prepare->data);
+}
+static void on_check(uv_check_t *check) {
+  pump_if_needed(check->data);
+}
+static void on_tick(uv_timer_t *timer) {
+  connection_tick(timer->data);
+}
+
+static void on_daemon(uv_poll_t *poll, int status, int events) {
+  (void)status, (void)events;
+  http_mark(poll->data, true);
+}
+
+/* ---- start ---- */
+
+/* Paths are checked and decoded by us: the library's decoding cuts a path at %00. */
+static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text) {
+  (void)context, (void)mhd;
+  return strlen(text);
+}
+
+static void on_mhd_log(void *context, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+
+static void on_mhd_log(void *context, const char *format, va_list arguments) {
+  (void)context;
+  char text[256];
+  vsnprintf(text, sizeof text, format, arguments);
+  text[strcspn(text, "\r\n")] = '\0';
+  log_line(LOG_DEBUG, "http", "libmicrohttpd: %s", text);
+}
+
+static void on_mhd_panic(void *context, const char *file, unsigned line, const char *reason) {
+  (void)context;
+  log_line(LOG_ERROR, "http", "libmicrohttpd panics at %s:%u: %s", file, line,
+           reason != NULL ? reason : "no reason given");
+  abort();
+}
+
+/* listen_fd < 0: connections are added by hand. Takes the descriptor on success.
+ *
+ * The memory limit holds the request line and all headers of a connection, and about half of it is
+ * touched by every stream: resident memory of a stream in the middle of its answer is 11 KB at
+ * 4 KiB, 19 KB at 16 KiB, 27 KB at 32 KiB and 43 KB at 64 KiB (2,000 streams). 16 KiB is the
+ * default, as in Node.js; longer headers get 431. */
+static int daemon_start(http_t *http, int listen_fd, error_t *error) {
+  const config_t *config = http->server->config;
+  struct MHD_OptionItem options[] = {
+      {MHD_OPTION_CONNECTION_LIMIT, http->connections_max + LINGERERS_MAX, NULL},
+      {MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)config->max_header_bytes, NULL},
+      {MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(config->keep_alive_timeout + 1), NULL},
+      {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
+      {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connection_notify, http},
+      {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)exchange_completed, http},
+      {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)connection_request_line, http},
+      {listen_fd >= 0 ? MHD_OPTION_LISTEN_SOCKET : MHD_OPTION_END, listen_fd, NULL},
+      {MHD_OPTION_END, 0, NULL}};
+  unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+  if (listen_fd < 0) flags |= MHD_USE_NO_LISTEN_SOCKET;
+  daemon_t *daemon = &http->daemons[http->daemon_count];
+  daemon->mhd =
+      MHD_start_daemon(flags, 0, NULL, NULL, exchange_access, http, MHD_OPTION_EXTERNAL_LOGGER,
+                       on_mhd_log, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+  if (daemon->mhd == NULL) {
+    return error_set(error, ERR_IO, NULL, "libmicrohttpd does not start: %s", strerror(errno));
+  }
+  http->daemon_count++;
+  const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+  if (info == NULL || uv_poll_init(http->loop, &daemon->poll, info->epoll_fd) != 0) {
+    return error_set(error, ERR_IO, NULL, "cannot watch libmicrohttpd's epoll set");
+  }
+  daemon->polling = true;
+  daemon->poll.data = http;
+  http->open_handles++;
+  uv_poll_start(&daemon->poll, UV_READABLE, on_daemon);
+  return 0;
+}
+
+static void start_handles(http_t *http) {
+  uv_prepare_init(http->loop, &http->prepare);
+  uv_check_init(http->loop, &http->check);
+  uv_idle_init(http->loop, &http->idle);
+  uv_timer_init(http->loop, &http->pump_timer);
+  uv_timer_init(http->loop, &http->tick_timer);
+  uv_timer_init(http->loop, &http->accept_timer);
+  http->open_handles += 6;
+  http->prepare.data = http->check.data = http->idle.data = http;
+  http->pump_timer.data = http->tick_timer.data = http->accept_timer.data = http;
+  uv_prepare_start(&http->prepare, on_prepare);
+  uv_check_start(&http->check, on_check);
+  uv_timer_start(&http->tick_timer, on_tick, TICK_MS,
+                 TICK_MS); /* stops while nobody is connected */
+}
+
+int http_start(server_t *server, http_t **out, error_t *error) {
+  const config_t *config = server->config;
+  http_t *http = calloc(1, sizeof *http);
+  if (http == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the transport");
+  http->server = server;
+  http->loop = server->loop;
+  http->watch_epoll = -1;
+  int64_t wanted = config->max_connections;
+  if (wanted == 0) wanted = config->max_num_seqs + config->max_queue_requests + 256;
+  if (config->max_connections == 0 && wanted < 4096) wanted = 4096;
+  http->connections_max = (int32_t)wanted;
+  http->limit = limit_new(http->connections_max, (int32_t)config->max_connections_per_ip,
+                          config->max_body_bytes_total);
+  MHD_set_panic_func(on_mhd_panic, NULL);
+  start_handles(http);
+  int rc = http->limit != NULL ? watch_open(http, error)
+                               : error_set(error, ERR_NO_MEMORY, NULL, "no memory for limits");
+  if (rc == 0) rc = listen_open(http, error);
+  if (rc == 0) rc = daemon_start(http, -1, error);
+  for (int i = 0; i < http->listener_count && rc == 0; i++) {
+    if (!http->listeners[i].unix_socket) continue;
+    rc = daemon_start(http, http->listeners[i].fd, error);
+    if (rc == 0) http->listeners[i].fd = -1;
+  }
+  if (rc != 0) {
+    http_stop(http);
+    return rc;
+  }
+  listen_start(http);
+  http_mark(http, true);
+  *out = http;
+  return 0;
+}
+
+const char *http_address(const http_t *http, int index) {
+  return index < http->listener_count ? http->listeners[index].address : NULL;
+}
+
+/* ---- end ---- */
+
+void http_drain(http_t *http) {
+  CHECK(http->server->draining);
+  http_mark(http, true); /* the pump reports when nothing is in flight */
+}
+
+void http_abort(http_t *http) {
+  for (connection_t *c = http->connections; c != NULL; c = c->next) {
+    if (c->current != NULL) exchange_shutdown(c->current);
+  }
+  http_mark(http, true);
+}
+
+static void on_closed(uv_handle_t *handle) {
+  http_t *http = handle->data;
+  if (--http->open_handles == 0) free(http);
+}
+
+static void close_handle(void *handle) {
+  uv_close(handle, on_closed);
+}
+
+void http_stop(http_t *http) {
+  http->stopping = true;
+  /* The library aborts the process when it is stopped with a suspended connection. */
+  for (connection_t *c = http->connections; c != NULL; c = c->next) {
+    if (c->current != NULL) exchange_cut(c->current, "shutdown");
+  }
+  for (int i = 0; i < RUNS_PER_PUMP; i++) {
+    uint64_t wait_ms;
+    run_daemons(http, &wait_ms);
+  }
+  listen_close(http);
+  for (int i = 0; i < http->daemon_count; i++) {
+    if (http->daemons[i].polling) close_handle(&http->daemons[i].poll);
+    MHD_stop_daemon(http->daemons[i].mhd);
+  }
+  for (int i = 0; i < http->listener_count; i++) {
+    if (http->listeners[i].polling) close_handle(&http->listeners[i].poll);
+    http->listeners[i].poll.data = http;
+  }
+  if (http->watch_epoll >= 0) {
+    close_handle(&http->watch_poll);
+    watch_close(http);
+  }
+  limit_free(http->limit);
+  log_flush();
+  close_handle(&http->prepare);
+  close_handle(&http->check);
+  close_handle(&http->idle);
+  close_handle(&http->pump_timer);
+  close_handle(&http->tick_timer);
+  close_handle(&http->accept_timer);
+}
+
+void http_stats(const http_t *http, http_stats_t *out) {
+  *out = (http_stats_t){.accepted = http->accepted, .refused = http->refused};
+  for (const connection_t *c = http->connections; c != NULL; c = c->next) {
+    if (c->current == NULL) {
+      out->connections_idle++;
+    } else if (c->current->state == EXCHANGE_READING) {
+      out->connections_reading++;
+    } else if (c->current->state == EXCHANGE_STREAMING || c->current->state == EXCHANGE_ENDING) {
+      out->connections_streaming++;
+    } else {
+      out->connections_waiting++;
+    }
+  }
+}

@@ -1,0 +1,103 @@
+/* http.h: stage 1 of 9, bytes -> request. The transport: libuv drives libmicrohttpd's epoll fd.
+ *
+ * Everything here runs on the loop thread. Handlers see exchanges only, never a libmicrohttpd
+ * connection. An exchange is handed to its route's handler once its headers have passed every check
+ * and its whole body has arrived; the handler answers at once or later, with one reply or one
+ * stream. Next: server/api_*.c.
+ */
+#ifndef INFERD_SERVER_HTTP_H
+#define INFERD_SERVER_HTTP_H
+
+#include "engine/base/error.h"
+#include "server/observe/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct server;
+struct route;
+typedef struct exchange exchange_t;
+
+enum { REQUEST_ID_MAX = 128 };
+
+/* The part of an exchange that handlers see; http.c embeds it first in its own struct. Read-only
+ * for handlers, but for `user` and `on_gone`. */
+struct exchange {
+  struct server *server;
+  const struct route *route;
+  const char *method;    /* "GET", "POST", "HEAD" ... */
+  const char *path_tail; /* prefix routes: percent-decoded rest, e.g. a model id; else "" */
+  const char *body;      /* whole body, NUL behind it; until it is taken or dropped */
+  size_t body_length;
+  uint64_t arrival_ns; /* monotonic: body complete */
+  uint64_t tenant;     /* hash of the API key; 0 without keys */
+  char request_id[REQUEST_ID_MAX + 1];
+  void *user;         /* the handler's own */
+  exchange_log_t log; /* for the access line */
+  /* Set by a handler that answers later. Called at most once, when the client has gone away (or was
+   * too slow, or the server shuts down) before the answer was complete. The exchange is dead after
+   * it returns: the handler must forget it. Not called after exchange_reply or exchange_end. */
+  void (*on_gone)(exchange_t *exchange, const char *cause);
+};
+
+/* Request header value or NULL; the name is case-insensitive. */
+const char *exchange_request_header(const exchange_t *exchange, const char *name);
+/* Hands the body over: malloc'ed, NUL behind it, now the handler's to free(). It counts against the
+ * limit on all bodies until exchange_drop_body or the end of the exchange. NULL = short memory. */
+char *exchange_take_body(exchange_t *exchange);
+/* Nobody needs the body any more: it is not counted, and freed unless it was taken. An answer may
+ * take minutes, and a long prompt would otherwise stay for all of them. */
+void exchange_drop_body(exchange_t *exchange);
+
+/* Adds a response header; call before the reply or the stream begins. Values are copied. */
+void exchange_header(exchange_t *exchange, const char *name, const char *value);
+
+/* Answers with a whole body. `body` is malloc'ed and now belongs to the transport. The handler must
+ * not touch the exchange afterwards. HEAD sends the headers only. */
+void exchange_reply(exchange_t *exchange, int status, const char *content_type, char *body,
+                    size_t length);
+/* Answers with the OpenAI error object and the headers that belong to the code (Retry-After, Allow,
+ * WWW-Authenticate, x-should-retry). The one function that writes error bodies; see error_body. */
+void exchange_error(exchange_t *exchange, const error_t *error);
+
+/* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
+void exchange_stream(exchange_t *exchange);
+/* Queues bytes for the client; they leave in the same loop turn, coalesced. Returns false when the
+ * client is too slow (buffer limit): on_gone follows by itself in this loop turn. */
+bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
+size_t
+exchange_pending(const exchange_t *exchange); /* bytes queued and not yet taken by the socket */
+/* Ends the stream after what was queued has left. The handler must not touch the exchange
+ * afterwards. */
+void exchange_end(exchange_t *exchange);
+
+/* {"error":{...}} as malloc'ed text; also used for errors inside a stream. NULL when memory is
+ * short. */
+char *error_body(const error_t *error, bool numeric_code, size_t *length);
+
+/* The transport itself, used by serve.c. */
+typedef struct http http_t;
+int http_start(struct server *server, http_t **out, error_t *error); /* opens the listeners */
+/* Drains by server->draining: what is in flight finishes, new requests get 503 (probes still
+ * answer) and their connections close; server_drained is called once when nothing is in flight. */
+void http_drain(http_t *http);
+/* Ends every live exchange now: on_gone with cause "shutdown", then 503 or an error event. */
+void http_abort(http_t *http);
+/* Frees everything. Call outside uv_run, then run the loop once more for the close callbacks. */
+void http_stop(http_t *http);
+/* Address of listener `index`, "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL past the last.
+ */
+const char *http_address(const http_t *http, int index);
+enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6 };
+/* "HOST:PORT", "[V6]:PORT", ":PORT" or "PORT" in its parts, an absent host is ""; false: is none.
+ */
+bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]);
+
+typedef struct http_stats {
+  int32_t connections_idle, connections_reading, connections_waiting, connections_streaming;
+  uint64_t accepted, refused;
+} http_stats_t;
+void http_stats(const http_t *http, http_stats_t *out);
+
+#endif

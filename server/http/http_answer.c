@@ -1,0 +1,203 @@
+/* http_answer.c: what handlers call: one reply, or one stream.
+ *
+ * Loop thread. An answer that comes while its connection is suspended resumes it; libmicrohttpd
+ * then asks http_exchange.c for the response, and stream_read for the bytes of a stream.
+ */
+#include "server/http/http_exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  OUT_BYTES_FIRST = 256, /* holds a token's chunk */
+  OUT_BYTES_KEPT = 1024  /* what a burst needed beyond that is given back */
+};
+
+static http_exchange_t *exchange_of(const exchange_t *public) {
+  return (http_exchange_t *)(uintptr_t) public;
+}
+
+/* ---- the body ---- */
+
+char *exchange_take_body(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  char *body = exchange->body != NULL ? exchange->body : calloc(1, 1);
+  exchange->body = NULL;
+  public->body = "";
+  public->body_length = 0;
+  return body;
+}
+
+void exchange_drop_body(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  limit_body_give(exchange->http->limit, exchange->body_budget);
+  exchange->body_budget = 0;
+  free(exchange->body);
+  exchange->body = NULL;
+  public->body = "";
+  public->body_length = 0;
+}
+
+/* ---- the reply ---- */
+
+const char *exchange_request_header(const exchange_t *public, const char *name) {
+  return MHD_lookup_connection_value(exchange_of(public)->mhd, MHD_HEADER_KIND, name);
+}
+
+void exchange_header(exchange_t *public, const char *name, const char *value) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK(exchange->header_count < HEADERS_MAX);
+  header_t *header = &exchange->headers[exchange->header_count];
+  header->name = strdup(name);
+  header->value = strdup(value);
+  if (header->name != NULL && header->value != NULL) {
+    exchange->header_count++;
+    return;
+  }
+  free(header->name);
+  free(header->value);
+}
+
+/* The response exists (or could not be made): it leaves now, or when the handler returns. */
+static void answered(http_exchange_t *exchange, bool made, exchange_state_t state) {
+  if (!made) {
+    exchange->public.on_gone = NULL;
+    exchange->cause = "no_memory";
+    exchange_move(exchange, EXCHANGE_GONE);
+  } else {
+    exchange_move(exchange, state);
+  }
+  if (!exchange->in_handler) exchange_wake(exchange);
+}
+
+void exchange_reply(exchange_t *public, int status, const char *content_type, char *body,
+                    size_t length) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK(exchange->state == EXCHANGE_HANDLING);
+  answered(exchange, reply_make(exchange, status, content_type, body, length), EXCHANGE_ANSWERED);
+}
+
+void exchange_error(exchange_t *public, const error_t *error) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK(exchange->state == EXCHANGE_HANDLING);
+  answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
+}
+
+void exchange_shutdown(http_exchange_t *exchange) {
+  static const error_t error = {.code = ERR_DRAINING, .message = "The server is shutting down."};
+  if (exchange->state == EXCHANGE_HANDLING) {
+    exchange_tell_gone(exchange, "shutdown");
+    exchange->cause = "shutdown";
+    exchange->close = true;
+    exchange_error(&exchange->public, &error);
+  } else if (exchange->state == EXCHANGE_STREAMING) {
+    exchange_tell_gone(exchange, "shutdown");
+    exchange->cause = "shutdown";
+    bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
+    size_t length = 0;
+    char *body = error_body(&error, numeric, &length);
+    if (body != NULL) {
+      exchange_write(&exchange->public, "data: ", 6);
+      exchange_write(&exchange->public, body, length);
+      exchange_write(&exchange->public, "\n\ndata: [DONE]\n\n", 16);
+      free(body);
+    }
+    exchange_end(&exchange->public);
+  } else if (exchange->state == EXCHANGE_READING) {
+    exchange_cut(exchange, "shutdown");
+  }
+}
+
+/* ---- the stream ---- */
+
+/* libmicrohttpd asks for bytes. It may ask twice for the same position before it sends. */
+static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_t size) {
+  (void)position;
+  http_exchange_t *exchange = context;
+  if (exchange->state == EXCHANGE_GONE) return MHD_CONTENT_READER_END_WITH_ERROR;
+  size_t pending = exchange->out_end - exchange->out_start;
+  exchange->progress_ms = uv_now(exchange->http->loop);
+  if (pending == 0) {
+    if (exchange->state == EXCHANGE_ENDING) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (exchange->out_capacity > OUT_BYTES_KEPT) {
+      free(exchange->out);
+      exchange->out = NULL;
+      exchange->out_capacity = 0;
+    }
+    exchange->out_start = exchange->out_end = 0;
+    /* Returning 0 without suspending makes libmicrohttpd ask again at once, for ever. */
+    exchange_suspend(exchange);
+    return 0;
+  }
+  size_t n = pending < size ? pending : size;
+  memcpy(buffer, exchange->out + exchange->out_start, n);
+  exchange->out_start += n;
+  return (ssize_t)n;
+}
+
+void exchange_stream(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK(exchange->state == EXCHANGE_HANDLING);
+  public->log.stream = true;
+  bool made = reply_make_stream(exchange, stream_read);
+  if (made) {
+    answered(exchange, true, EXCHANGE_STREAMING);
+    return;
+  }
+  /* The handler goes on writing, so it must hear of the end through on_gone. */
+  exchange_move(exchange, EXCHANGE_STREAMING);
+  exchange_doom(exchange, "no_memory");
+}
+
+/* Makes room behind out_end. */
+static bool out_grow(http_exchange_t *exchange, size_t more) {
+  size_t pending = exchange->out_end - exchange->out_start;
+  if (exchange->out_end + more <= exchange->out_capacity) return true;
+  if (exchange->out_start > 0) {
+    memmove(exchange->out, exchange->out + exchange->out_start, pending);
+    exchange->out_start = 0;
+    exchange->out_end = pending;
+    if (pending + more <= exchange->out_capacity) return true;
+  }
+  size_t capacity = exchange->out_capacity > 0 ? exchange->out_capacity : OUT_BYTES_FIRST;
+  while (capacity < pending + more) capacity *= 2;
+  char *out = realloc(exchange->out, capacity);
+  if (out == NULL) return false;
+  exchange->out = out;
+  exchange->out_capacity = capacity;
+  return true;
+}
+
+bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK(exchange->state == EXCHANGE_STREAMING);
+  if (exchange->doom != NULL) return false;
+  size_t limit = (size_t)exchange->http->server->config->stream_buffer_bytes;
+  size_t pending = exchange->out_end - exchange->out_start;
+  /* One event larger than the limit may pass while nothing else waits. */
+  if (pending > 0 && length > limit - (pending < limit ? pending : limit)) {
+    exchange_doom(exchange, "slow_reader");
+    return false;
+  }
+  if (!out_grow(exchange, length)) {
+    exchange_doom(exchange, "no_memory");
+    return false;
+  }
+  memcpy(exchange->out + exchange->out_end, bytes, length);
+  exchange->out_end += length;
+  exchange->bytes_out += length;
+  if (!exchange->in_handler) exchange_wake(exchange);
+  return true;
+}
+
+size_t exchange_pending(const exchange_t *public) {
+  const http_exchange_t *exchange = exchange_of(public);
+  return exchange->out_end - exchange->out_start;
+}
+
+void exchange_end(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  public->on_gone = NULL;
+  exchange_move(exchange, EXCHANGE_ENDING);
+  if (!exchange->in_handler) exchange_wake(exchange);
+}

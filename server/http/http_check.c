@@ -1,0 +1,268 @@
+/* http_check.c: the checks that a request passes before a byte of its body is read.
+ *
+ * Loop thread. The order is part of the API: syntax, framing, Host and Origin, key, route, method,
+ * server state, media type, size. The first three close gaps of libmicrohttpd 0.9.75, which takes
+ * the first of two Content-Length fields, prefers Transfer-Encoding over Content-Length, and waits
+ * for ever behind a transfer coding that it does not know. What it hides stays open: bare LF line
+ * ends and folded header lines are read as if they were proper.
+ */
+#include "server/http/http_exchange.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { HEADER_FIELDS_MAX = 100 };
+
+/* What one walk over the headers finds. */
+typedef struct headers {
+  int fields, content_length, transfer_encoding, host, authorization, content_type, origin;
+  bool malformed, chunked;
+} headers_t;
+
+static bool is_token(const char *text, size_t length) {
+  static const char extra[] = "!#$%&'*+-.^_`|~"; /* RFC 9110 5.6.2 */
+  for (size_t i = 0; i < length; i++) {
+    unsigned char c = (unsigned char)text[i];
+    bool alphanumeric = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!alphanumeric && (c == 0 || strchr(extra, c) == NULL)) return false;
+  }
+  return length > 0;
+}
+
+static bool has_control(const char *text, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    unsigned char c = (unsigned char)text[i];
+    if ((c < 0x20 && c != '\t') || c == 0x7f) return true;
+  }
+  return false;
+}
+
+static enum MHD_Result visit_header(void *context, enum MHD_ValueKind kind, const char *name,
+                                    size_t name_length, const char *value, size_t value_length) {
+  (void)kind;
+  headers_t *seen = context;
+  seen->fields++;
+  if (value == NULL) value = "";
+  seen->malformed |= !is_token(name, name_length) || has_control(value, value_length);
+  if (strcasecmp(name, "Content-Length") == 0) {
+    seen->content_length++;
+  } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+    seen->transfer_encoding++;
+    seen->chunked = strcasecmp(value, "chunked") == 0;
+  } else if (strcasecmp(name, "Host") == 0) {
+    seen->host++;
+  } else if (strcasecmp(name, "Authorization") == 0) {
+    seen->authorization++;
+  } else if (strcasecmp(name, "Content-Type") == 0) {
+    seen->content_type++;
+  } else if (strcasecmp(name, "Origin") == 0) {
+    seen->origin++;
+  }
+  return MHD_YES;
+}
+
+/* A `%` starts two hex digits that are not 00; no control bytes, no spaces. */
+static bool path_ok(const char *path) {
+  for (const char *p = path; *p != '\0'; p++) {
+    if ((unsigned char)*p <= 0x20 || *p == 0x7f) return false;
+    if (*p != '%') continue;
+    if (!isxdigit((unsigned char)p[1]) || !isxdigit((unsigned char)p[2])) return false;
+    if (p[1] == '0' && p[2] == '0') return false;
+  }
+  return true;
+}
+
+static int check_framing(http_exchange_t *exchange, const char *path, const char *version,
+                         error_t *error) {
+  headers_t seen = {0};
+  MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, visit_header, &seen);
+  bool old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
+  exchange->close = true; /* until all of this is found in order */
+  if (seen.malformed) return error_set(error, ERR_BAD_REQUEST, NULL, "Malformed header field.");
+  if (seen.fields > HEADER_FIELDS_MAX) {
+    return error_set(error, ERR_BAD_REQUEST, NULL, "More than %d header fields.",
+                     HEADER_FIELDS_MAX);
+  }
+  if (seen.content_length > 1 || seen.transfer_encoding > 1 ||
+      (seen.content_length > 0 && seen.transfer_encoding > 0)) {
+    return error_set(error, ERR_BAD_REQUEST, NULL, "Ambiguous message length.");
+  }
+  if (seen.transfer_encoding > 0 && !seen.chunked) {
+    return error_set(error, ERR_NOT_IMPLEMENTED, NULL,
+                     "The only supported Transfer-Encoding is chunked.");
+  }
+  if (seen.transfer_encoding > 0 && old) {
+    return error_set(error, ERR_BAD_REQUEST, NULL, "Transfer-Encoding in an HTTP/1.0 request.");
+  }
+  if (seen.host > 1 || (seen.host == 0 && !old)) {
+    return error_set(error, ERR_BAD_REQUEST, NULL, "Exactly one Host header is needed.");
+  }
+  if (seen.authorization > 1 || seen.content_type > 1 || seen.origin > 1) {
+    return error_set(error, ERR_BAD_REQUEST, NULL, "A header that must be single is repeated.");
+  }
+  if (!path_ok(path)) return error_set(error, ERR_BAD_REQUEST, NULL, "Malformed path.");
+  exchange->close = false;
+  return 0;
+}
+
+/* "name", "name:port", "[v6]:port" -> is the name part equal to `wanted`? */
+static bool host_is(const char *host, const char *wanted) {
+  size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+  return strlen(wanted) == length && strncasecmp(host, wanted, length) == 0;
+}
+
+/* A page of a foreign site can reach a loopback server through a name that it controls (DNS
+ * rebinding, CVE-2024-28224); only the Host header tells. */
+static bool host_allowed(const http_exchange_t *exchange, const char *host) {
+  const http_t *http = exchange->http;
+  if (!http->check_host || exchange->connection->unix_socket || host == NULL) return true;
+  if (host_is(host, "localhost") || host_is(host, "127.0.0.1") || host_is(host, "[::1]")) {
+    return true;
+  }
+  const config_t *config = http->server->config;
+  for (int i = 0; i < config->allowed_host.count; i++) {
+    if (host_is(host, config->allowed_host.items[i])) return true;
+  }
+  return host_is(host, config->host);
+}
+
+/* Sets exchange->origin when CORS lets the site in. */
+static bool origin_allowed(http_exchange_t *exchange, const char *origin, const char *host) {
+  const config_list_t *allowed = &exchange->http->server->config->cors_origin;
+  if (origin == NULL) return true;
+  for (int i = 0; i < allowed->count; i++) {
+    if (strcmp(allowed->items[i], "*") == 0 || strcasecmp(allowed->items[i], origin) == 0) {
+      exchange->origin = origin;
+      return true;
+    }
+  }
+  const char *authority = strstr(origin, "://"); /* same origin needs no permission */
+  return authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
+}
+
+static int check_site(http_exchange_t *exchange, error_t *error) {
+  const char *host = exchange_request_header(&exchange->public, "Host");
+  const char *origin = exchange_request_header(&exchange->public, "Origin");
+  if (!host_allowed(exchange, host)) {
+    return error_set(error, ERR_HOST_NOT_ALLOWED, NULL,
+                     "This Host is not allowed; see --allowed-host.");
+  }
+  if (!origin_allowed(exchange, origin, host)) {
+    return error_set(error, ERR_ORIGIN_NOT_ALLOWED, NULL,
+                     "This Origin is not allowed; see --cors-origin.");
+  }
+  return 0;
+}
+
+static int check_key(http_exchange_t *exchange, const route_t *route, error_t *error) {
+  const server_t *server = exchange->http->server;
+  bool open = route != NULL && (route->flags & ROUTE_OPEN) != 0;
+  if (route != NULL && (route->flags & ROUTE_METRICS) != 0) {
+    open = strcmp(server->config->metrics_auth, "off") == 0;
+  }
+  /* A preflight carries no key by design; it is harmless, since only an allowed site gets here. */
+  if (strcmp(exchange->public.method, "OPTIONS") == 0 && exchange->origin != NULL) open = true;
+  const char *authorization = exchange_request_header(&exchange->public, "Authorization");
+  bool known =
+      auth_check(server->auth, authorization, &exchange->public.tenant, exchange->key_name);
+  if (known || open) return 0;
+  return error_set(error, ERR_INVALID_API_KEY, NULL,
+                   authorization == NULL
+                       ? "You didn't provide an API key. Send it as Authorization: Bearer KEY."
+                       : "Incorrect API key provided.");
+}
+
+int check_state(const http_exchange_t *exchange, error_t *error) {
+  const server_t *server = exchange->http->server;
+  const route_t *route = exchange->public.route;
+  if (route == NULL || (route->flags & ROUTE_ENGINE) == 0) return 0;
+  if (server->draining) {
+    return error_set(error, ERR_DRAINING, NULL, "The server is shutting down.");
+  }
+  switch (server->engine != NULL ? engine_state(server->engine) : ENGINE_LOADING) {
+  case ENGINE_READY: return 0;
+  case ENGINE_LOADING:
+    return error_set(error, ERR_MODEL_LOADING, NULL, "The model is still loading.");
+  case ENGINE_FAILED:
+  case ENGINE_STOPPED: break;
+  }
+  return error_set(error, ERR_ENGINE_FAILED, NULL, "The engine has failed.");
+}
+
+bool check_has_body(const http_exchange_t *exchange) {
+  const char *length = exchange_request_header(&exchange->public, "Content-Length");
+  if (length != NULL) return strtoull(length, NULL, 10) > 0;
+  return exchange_request_header(&exchange->public, "Transfer-Encoding") != NULL;
+}
+
+/* application/json or application/anything+json; parameters are free, but charset must be UTF-8. */
+static bool media_type_ok(const char *type) {
+  size_t length = strcspn(type, "; \t");
+  bool json = length == 16 && strncasecmp(type, "application/json", 16) == 0;
+  json |= length > 17 && strncasecmp(type, "application/", 12) == 0 &&
+          strncasecmp(type + length - 5, "+json", 5) == 0;
+  if (!json) return false;
+  const char *charset = strcasestr(type + length, "charset");
+  if (charset == NULL) return true;
+  charset += 7 + strspn(charset + 7, " \t");
+  if (*charset != '=') return false;
+  charset += 1 + strspn(charset + 1, " \t\"");
+  size_t n = strcspn(charset, " \t\";");
+  return (n == 5 && strncasecmp(charset, "utf-8", 5) == 0) ||
+         (n == 4 && strncasecmp(charset, "utf8", 4) == 0);
+}
+
+static int check_media(const http_exchange_t *exchange, error_t *error) {
+  const char *type = exchange_request_header(&exchange->public, "Content-Type");
+  const char *encoding = exchange_request_header(&exchange->public, "Content-Encoding");
+  /* The types that a form may send reach a server without a preflight; JSON does not. */
+  bool absent_ok = exchange_request_header(&exchange->public, "Origin") == NULL;
+  if (type == NULL ? !absent_ok : !media_type_ok(type)) {
+    return error_set(error, ERR_UNSUPPORTED_MEDIA_TYPE, NULL,
+                     "Content-Type must be application/json "
+                     "(curl: add -H 'Content-Type: application/json').");
+  }
+  if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
+    return error_set(error, ERR_UNSUPPORTED_MEDIA_TYPE, NULL,
+                     "Content-Encoding is not supported; send the body as it is.");
+  }
+  return 0;
+}
+
+static int check_size(http_exchange_t *exchange, error_t *error) {
+  const char *length = exchange_request_header(&exchange->public, "Content-Length");
+  exchange->body_limit = (size_t)exchange->http->server->config->max_body_bytes;
+  if (length != NULL && strtoull(length, NULL, 10) > exchange->body_limit) {
+    return error_set(error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
+                     exchange->body_limit);
+  }
+  return 0;
+}
+
+int check_request(http_exchange_t *exchange, const char *path, const char *version,
+                  error_t *error) {
+  int rc = check_framing(exchange, path, version, error);
+  if (rc != 0) return rc;
+  exchange_t *public = &exchange->public;
+  const route_t *route = route_find(public->method, path, &exchange->allow, &exchange->tail);
+  public->route = route; /* refusals are logged and counted with it too */
+  public->path_tail = exchange->tail != NULL ? exchange->tail : "";
+  if ((rc = check_site(exchange, error)) != 0) return rc;
+  if ((rc = check_key(exchange, route, error)) != 0) return rc;
+  if (route == NULL) {
+    if (exchange->allow == NULL) {
+      char quoted[96];
+      return error_set(error, ERR_UNKNOWN_URL, NULL, "Unknown request URL: %s %s",
+                       is_token(public->method, strlen(public->method)) ? public->method : "?",
+                       error_quote(quoted, sizeof quoted, path, strlen(path)));
+    }
+    if (strcmp(public->method, "OPTIONS") == 0) return 0;
+    return error_set(error, ERR_METHOD_NOT_ALLOWED, NULL, "Method not allowed; use %s.",
+                     exchange->allow);
+  }
+  if ((rc = check_state(exchange, error)) != 0) return rc;
+  if ((route->flags & ROUTE_JSON) != 0 && (rc = check_media(exchange, error)) != 0) return rc;
+  return check_size(exchange, error);
+}

@@ -1,0 +1,314 @@
+/* http_connection.c: TCP and UNIX connections: peers that go away, deadlines, lingering close.
+ *
+ * Loop thread. While a connection is suspended libmicrohttpd does not look at its socket, so a peer
+ * that leaves during a long prefill would never be noticed. One nested epoll set watches every
+ * socket for EPOLLRDHUP, edge-triggered: two system calls per connection, none per token.
+ */
+#include "server/http/http_exchange.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static uint64_t config_ms(double seconds) {
+  return (uint64_t)(seconds * 1000);
+}
+
+/* ---- lingering close ----
+ * Closing a socket with unread bytes sends a reset, which can destroy an error response before the
+ * client reads it. So the rest of a refused request is read, up to a bound, and thrown away. */
+
+static void linger_free(http_t *http, lingerer_t *lingerer) {
+  if (lingerer->previous != NULL) {
+    lingerer->previous->next = lingerer->next;
+  } else {
+    http->lingerers = lingerer->next;
+  }
+  if (lingerer->next != NULL) lingerer->next->previous = lingerer->previous;
+  http->lingerer_count--;
+  close(lingerer->fd);
+  free(lingerer);
+}
+
+void linger_start(http_t *http, int fd) {
+  lingerer_t *lingerer =
+      http->lingerer_count < LINGERERS_MAX && !http->stopping ? calloc(1, sizeof *lingerer) : NULL;
+  if (lingerer == NULL) {
+    close(fd);
+    return;
+  }
+  lingerer->kind = WATCH_LINGER;
+  lingerer->fd = fd;
+  lingerer->deadline_ms = uv_now(http->loop) + LINGER_MS;
+  lingerer->next = http->lingerers;
+  if (http->lingerers != NULL) http->lingerers->previous = lingerer;
+  http->lingerers = lingerer;
+  http->lingerer_count++;
+  shutdown(fd, SHUT_WR);
+  struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = lingerer};
+  if (epoll_ctl(http->watch_epoll, EPOLL_CTL_ADD, fd, &event) != 0) linger_free(http, lingerer);
+}
+
+static void linger_read(http_t *http, lingerer_t *lingerer) {
+  char waste[16 * 1024];
+  for (;;) {
+    ssize_t n = recv(lingerer->fd, waste, sizeof waste, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n > 0) lingerer->bytes += (size_t)n;
+    if (n <= 0 || lingerer->bytes > LINGER_BYTES_MAX) {
+      linger_free(http, lingerer);
+      return;
+    }
+  }
+}
+
+/* ---- peers that go away ---- */
+
+void connection_kill(connection_t *connection) {
+  connection->killed = true;
+  shutdown(connection->fd, SHUT_RDWR); /* libmicrohttpd sees the end of file and closes */
+  http_mark(connection->http, true);
+}
+
+static void peer_event(connection_t *connection, uint32_t events) {
+  connection->peer_closed = true;
+  http_exchange_t *exchange = connection->current;
+  if (exchange == NULL) return;
+  bool broken = (events & (EPOLLHUP | EPOLLERR)) != 0;
+  bool half_open = strcmp(connection->http->server->config->half_close, "allow") == 0;
+  if (!broken && half_open) return;
+  switch (exchange->state) {
+  case EXCHANGE_HANDLING:
+  case EXCHANGE_STREAMING:
+  case EXCHANGE_ENDING: exchange_cut(exchange, "client_gone"); break;
+  case EXCHANGE_READING:  /* libmicrohttpd is reading and sees it itself */
+  case EXCHANGE_ANSWERED: /* the answer is on its way; a half-closed peer still reads it */
+  case EXCHANGE_GONE: break;
+  }
+}
+
+static void on_watch(uv_poll_t *poll, int status, int events) {
+  (void)status, (void)events;
+  enum { EVENTS_MAX = 256 };
+  http_t *http = poll->data;
+  struct epoll_event ready[EVENTS_MAX];
+  int n;
+  do {
+    n = epoll_wait(http->watch_epoll, ready, EVENTS_MAX, 0);
+    for (int i = 0; i < n; i++) {
+      /* Nothing here frees a connection: that happens in the pump. A lingerer frees itself only. */
+      if (*(watch_kind_t *)ready[i].data.ptr == WATCH_LINGER) {
+        linger_read(http, ready[i].data.ptr);
+      } else {
+        peer_event(ready[i].data.ptr, ready[i].events);
+      }
+    }
+  } while (n == EVENTS_MAX);
+  http_mark(http, true);
+}
+
+int watch_open(http_t *http, error_t *error) {
+  http->watch_epoll = epoll_create1(EPOLL_CLOEXEC);
+  if (http->watch_epoll < 0 ||
+      uv_poll_init(http->loop, &http->watch_poll, http->watch_epoll) != 0) {
+    int rc = error_set(error, ERR_IO, NULL, "cannot create an epoll set: %s", strerror(errno));
+    watch_close(http);
+    return rc;
+  }
+  http->watch_poll.data = http;
+  http->open_handles++;
+  uv_poll_start(&http->watch_poll, UV_READABLE, on_watch);
+  return 0;
+}
+
+void watch_close(http_t *http) {
+  while (http->lingerers != NULL) linger_free(http, http->lingerers);
+  if (http->watch_epoll >= 0) close(http->watch_epoll);
+  http->watch_epoll = -1;
+}
+
+/* ---- life of a connection ---- */
+
+static void peer_name_set(connection_t *connection, const struct sockaddr *address) {
+  char *name = connection->peer_name;
+  size_t size = sizeof connection->peer_name;
+  if (address != NULL && address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, name,
+              (socklen_t)size);
+  } else if (address != NULL && address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, name,
+              (socklen_t)size);
+  } else {
+    memcpy(name, "unix", 5);
+    connection->unix_socket = true;
+  }
+}
+
+static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
+  connection_t *connection = calloc(1, sizeof *connection);
+  if (connection == NULL) return NULL;
+  connection->kind = WATCH_CONNECTION;
+  connection->http = http;
+  connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+  connection->deadline_ms = uv_now(http->loop) + config_ms(http->server->config->header_timeout);
+  connection->request_begun = true; /* a fresh connection owes a request at once */
+  const struct sockaddr *address =
+      MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+  peer_from(address, &connection->peer);
+  peer_name_set(connection, address);
+  limit_peer_add(http->limit, &connection->peer);
+  connection->next = http->connections;
+  if (http->connections != NULL) http->connections->previous = connection;
+  http->connections = connection;
+  http->connection_count++;
+  struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = connection};
+  if (epoll_ctl(http->watch_epoll, EPOLL_CTL_ADD, connection->fd, &event) != 0) {
+    /* Without the watch a vanished client would keep its sequence; better no such connection. */
+    connection_kill(connection);
+  }
+  return connection;
+}
+
+static void connection_free(connection_t *connection) {
+  http_t *http = connection->http;
+  if (connection->previous != NULL) {
+    connection->previous->next = connection->next;
+  } else {
+    http->connections = connection->next;
+  }
+  if (connection->next != NULL) connection->next->previous = connection->previous;
+  http->connection_count--;
+  http->closed_some = true;
+  limit_peer_remove(http->limit, &connection->peer);
+  epoll_ctl(http->watch_epoll, EPOLL_CTL_DEL, connection->fd, NULL);
+  if (connection->linger && !connection->peer_closed && !connection->killed) {
+    /* libmicrohttpd closes its descriptor right after this; the duplicate keeps the socket. */
+    int copy = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0);
+    if (copy >= 0) linger_start(http, copy);
+  }
+  free(connection);
+}
+
+void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code) {
+  http_t *http = context;
+  if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+    *socket_context = connection_new(http, mhd);
+    if (!uv_is_active((uv_handle_t *)&http->tick_timer)) {
+      uv_timer_again(&http->tick_timer);
+    }
+  } else if (*socket_context != NULL) {
+    connection_free(*socket_context);
+    *socket_context = NULL;
+  }
+}
+
+/* A request line has arrived: the rest of the headers must follow soon. */
+void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd) {
+  (void)uri;
+  http_t *http = context;
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  connection_t *connection = info != NULL ? info->socket_context : NULL;
+  if (connection != NULL && !connection->request_begun) {
+    connection->request_begun = true;
+    connection->deadline_ms = uv_now(http->loop) + config_ms(http->server->config->header_timeout);
+  }
+  return NULL; /* the request's context starts empty */
+}
+
+void connection_raw_error(connection_t *connection, const error_t *error, const char *request_id) {
+  bool numeric = strcmp(connection->http->server->config->error_code, "status") == 0;
+  int status = error_http_status(error->code);
+  size_t length = 0;
+  char *body = error_body(error, numeric, &length);
+  char *text = NULL;
+  const char *reason = MHD_get_reason_phrase_for((unsigned)status);
+  int size = body == NULL ? -1
+                          : asprintf(&text,
+                                     "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s%s%s%s"
+                                     "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                                     status, reason, status == 503 ? "Retry-After: 2\r\n" : "",
+                                     request_id != NULL ? "x-request-id: " : "",
+                                     request_id != NULL ? request_id : "",
+                                     request_id != NULL ? "\r\n" : "", length, body);
+  /* The socket is idle in this direction, so its buffer takes these few hundred bytes. */
+  if (size > 0) (void)!send(connection->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (size >= 0) free(text);
+  free(body);
+}
+
+/* ---- deadlines ---- */
+
+static void time_out(connection_t *connection, const char *message) {
+  error_t error = {0};
+  error_set(&error, ERR_REQUEST_TIMEOUT, NULL, "%s", message);
+  http_exchange_t *exchange = connection->current;
+  connection_raw_error(connection, &error, exchange != NULL ? exchange->public.request_id : NULL);
+  if (exchange != NULL) {
+    exchange->status = error_http_status(error.code);
+    exchange->code = error_openai_code(error.code);
+    exchange_cut(exchange, "body_timeout");
+  } else {
+    connection_kill(connection);
+  }
+}
+
+/* At least 1 KiB/s, looked at every 10 s. */
+static bool body_too_slow(http_exchange_t *exchange, uint64_t now_ms) {
+  enum { WINDOW_MS = 10000, WINDOW_BYTES = 10 * 1024 };
+  if (now_ms - exchange->body_window_ms < WINDOW_MS) return false;
+  bool slow = exchange->body_used - exchange->body_window_bytes < WINDOW_BYTES;
+  exchange->body_window_ms = now_ms;
+  exchange->body_window_bytes = exchange->body_used;
+  return slow;
+}
+
+static void check_connection(connection_t *connection, uint64_t now_ms) {
+  http_exchange_t *exchange = connection->current;
+  if (connection->killed) return;
+  if (connection->peer_closed && (exchange == NULL || exchange->state == EXCHANGE_READING)) {
+    /* A FIN that came together with data makes no edge of its own, and libmicrohttpd stops reading
+     * at a short read: this makes an edge. What has arrived stays readable. */
+    shutdown(connection->fd, SHUT_RD);
+    http_mark(connection->http, true);
+  }
+  if (exchange == NULL) {
+    if (now_ms < connection->deadline_ms) return;
+    if (connection->request_begun) {
+      time_out(connection, "The request's headers did not arrive in time.");
+    } else {
+      connection_kill(connection); /* idle; a late 408 would answer the next request */
+    }
+    return;
+  }
+  const config_t *config = connection->http->server->config;
+  bool writing = exchange->state == EXCHANGE_STREAMING || exchange->state == EXCHANGE_ENDING;
+  if (exchange->state == EXCHANGE_READING) {
+    if (now_ms >= connection->deadline_ms || body_too_slow(exchange, now_ms)) {
+      time_out(connection, "The request's body did not arrive in time.");
+    }
+  } else if (writing && !exchange->suspended && exchange->response == NULL &&
+             now_ms - exchange->progress_ms >= config_ms(config->slow_reader_timeout)) {
+    exchange_cut(exchange, "slow_reader");
+  } else if (writing && !exchange->suspended && now_ms - exchange->progress_ms >= 5000) {
+    http_mark(connection->http, true); /* should the library ever overlook a ready connection */
+  }
+}
+
+void connection_tick(http_t *http) {
+  uint64_t now_ms = uv_now(http->loop);
+  for (connection_t *c = http->connections; c != NULL; c = c->next) check_connection(c, now_ms);
+  for (lingerer_t *l = http->lingerers, *next; l != NULL; l = next) {
+    next = l->next;
+    if (now_ms >= l->deadline_ms) linger_free(http, l);
+  }
+  if (http->connections == NULL && http->lingerers == NULL) uv_timer_stop(&http->tick_timer);
+}

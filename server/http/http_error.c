@@ -1,0 +1,38 @@
+/* http_error.c: error bodies. One function writes every one of them.
+ *
+ * Loop thread, but pure: it knows neither exchanges nor libmicrohttpd.
+ */
+#include "engine/base/json.h"
+#include "server/http/http.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *error_body(const error_t *error, bool numeric_code, size_t *length) {
+  /* Zeroed: json_escape stops at the last whole piece that fits and leaves the rest as it is. */
+  char message[2 * ERROR_MESSAGE_MAX] = "", param[2 * ERROR_PARAM_MAX + 4], code[64];
+  json_escape(message, sizeof message - 1, error->message, strlen(error->message));
+  if (error->param[0] == '\0') {
+    snprintf(param, sizeof param, "null");
+  } else {
+    char escaped[2 * ERROR_PARAM_MAX] = "";
+    json_escape(escaped, sizeof escaped - 1, error->param, strlen(error->param));
+    snprintf(param, sizeof param, "\"%s\"", escaped);
+  }
+  const char *word = error_openai_code(error->code);
+  if (numeric_code) {
+    snprintf(code, sizeof code, "%d", error_http_status(error->code));
+  } else if (word == NULL) {
+    snprintf(code, sizeof code, "null");
+  } else {
+    snprintf(code, sizeof code, "\"%s\"", word);
+  }
+  char *body = NULL;
+  int size =
+      asprintf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":%s,\"code\":%s}}",
+               message, error_openai_type(error->code), param, code);
+  if (size < 0) return NULL;
+  *length = (size_t)size;
+  return body;
+}

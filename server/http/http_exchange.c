@@ -1,0 +1,381 @@
+/* http_exchange.c: one request and its answer.
+ *
+ * Loop thread. libmicrohttpd calls exchange_access when the headers are complete, for every piece
+ * of the body, when the body is complete, and again after every resume. Responses can only be
+ * queued in the first of these calls (then the connection ends) or after the whole body. An
+ * exchange is freed in exchange_completed and nowhere else. Next: the handler, then http_answer.c.
+ */
+#include "server/http/http_exchange.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+enum { BODY_BYTES_FIRST = 4096, BODY_BYTES_TRUSTED = 64 * 1024 };
+
+/* The one place where the state changes. */
+void exchange_move(http_exchange_t *exchange, exchange_state_t to) {
+#define FROM(state) (1u << (state))
+  static const unsigned allowed_from[] = {
+      [EXCHANGE_READING] = 0,
+      [EXCHANGE_HANDLING] = FROM(EXCHANGE_READING),
+      [EXCHANGE_ANSWERED] = FROM(EXCHANGE_READING) | FROM(EXCHANGE_HANDLING),
+      [EXCHANGE_STREAMING] = FROM(EXCHANGE_HANDLING),
+      [EXCHANGE_ENDING] = FROM(EXCHANGE_STREAMING),
+      [EXCHANGE_GONE] = FROM(EXCHANGE_READING) | FROM(EXCHANGE_HANDLING) | FROM(EXCHANGE_ANSWERED) |
+                        FROM(EXCHANGE_STREAMING) | FROM(EXCHANGE_ENDING),
+  };
+#undef FROM
+  CHECK((allowed_from[to] & (1u << exchange->state)) != 0);
+  exchange->state = to;
+}
+
+void exchange_suspend(http_exchange_t *exchange) {
+  CHECK(!exchange->suspended);
+  exchange->suspended = true;
+  exchange->http->suspended++;
+  MHD_suspend_connection(exchange->mhd);
+}
+
+void exchange_wake(http_exchange_t *exchange) {
+  http_mark(exchange->http, false);
+  if (!exchange->suspended) return;
+  exchange->suspended = false;
+  exchange->http->suspended--;
+  MHD_resume_connection(exchange->mhd);
+}
+
+void exchange_tell_gone(http_exchange_t *exchange, const char *cause) {
+  void (*on_gone)(exchange_t *, const char *) = exchange->public.on_gone;
+  exchange->public.on_gone = NULL;
+  bool waiting = exchange->state == EXCHANGE_HANDLING || exchange->state == EXCHANGE_STREAMING;
+  if (waiting && on_gone != NULL) on_gone(&exchange->public, cause);
+}
+
+void exchange_cut(http_exchange_t *exchange, const char *cause) {
+  if (exchange->state == EXCHANGE_GONE) return;
+  exchange_tell_gone(exchange, cause);
+  exchange->cause = cause;
+  exchange_move(exchange, EXCHANGE_GONE);
+  if (exchange->suspended) {
+    exchange_wake(exchange);
+  } else {
+    connection_kill(exchange->connection);
+  }
+}
+
+void exchange_doom(http_exchange_t *exchange, const char *cause) {
+  if (exchange->doom != NULL) return;
+  exchange->doom = cause;
+  exchange->next_doomed = exchange->http->doomed;
+  exchange->http->doomed = exchange;
+  http_mark(exchange->http, true);
+}
+
+void exchange_cut_doomed(http_t *http) {
+  while (http->doomed != NULL) {
+    http_exchange_t *exchange = http->doomed;
+    http->doomed = exchange->next_doomed;
+    exchange_cut(exchange, exchange->doom);
+  }
+}
+
+/* ---- request ---- */
+
+static void request_id_set(http_exchange_t *exchange) {
+  static const char *const names[] = {"X-Request-Id", "X-Client-Request-Id"};
+  char *id = exchange->public.request_id;
+  for (int n = 0; n < 2; n++) {
+    const char *given = exchange_request_header(&exchange->public, names[n]);
+    size_t length = given != NULL ? strlen(given) : 0;
+    bool ok = length >= 1 && length <= REQUEST_ID_MAX;
+    for (size_t i = 0; ok && i < length; i++) {
+      ok = isalnum((unsigned char)given[i]) != 0 || strchr("._:-", given[i]) != NULL;
+    }
+    if (ok) {
+      memcpy(id, given, length + 1);
+      return;
+    }
+  }
+  uint8_t random[16];
+  if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) {
+    uint64_t fallback[2] = {uv_hrtime(), (uint64_t)(uintptr_t)exchange};
+    memcpy(random, fallback, sizeof random);
+  }
+  for (int i = 0; i < 16; i++) {
+    id[2 * i] = "0123456789abcdef"[random[i] >> 4];
+    id[2 * i + 1] = "0123456789abcdef"[random[i] & 15];
+  }
+  id[32] = '\0';
+}
+
+static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
+                                     struct MHD_Connection *mhd, const char *method) {
+  http_exchange_t *exchange = calloc(1, sizeof *exchange);
+  if (exchange == NULL) return NULL;
+  exchange->http = http;
+  exchange->connection = connection;
+  exchange->mhd = mhd;
+  exchange->start_ns = uv_hrtime();
+  exchange->body_window_ms = uv_now(http->loop);
+  exchange->public.server = http->server;
+  exchange->public.method = method;
+  exchange->public.path_tail = "";
+  exchange->public.body = "";
+  exchange->public.log = (exchange_log_t){.prompt_tokens = -1,
+                                          .cached_tokens = -1,
+                                          .generated_tokens = -1,
+                                          .queue_ms = -1,
+                                          .ttft_ms = -1,
+                                          .itl_ms = -1};
+  request_id_set(exchange);
+  connection->current = exchange;
+  connection->deadline_ms =
+      exchange->body_window_ms + (uint64_t)(http->server->config->body_timeout * 1000);
+  return exchange;
+}
+
+static enum MHD_Result queue_response(http_exchange_t *exchange) {
+  struct MHD_Response *response = exchange->response;
+  exchange->response = NULL;
+  exchange->progress_ms = uv_now(exchange->http->loop);
+  enum MHD_Result result = MHD_queue_response(exchange->mhd, (unsigned)exchange->status, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+/* Makes the answer to a refused request; false when memory is short. */
+static bool refuse(http_exchange_t *exchange, const error_t *error) {
+  if (!reply_make_error(exchange, error)) return false;
+  exchange_move(exchange, EXCHANGE_ANSWERED);
+  return true;
+}
+
+static bool answer_options(http_exchange_t *exchange) {
+  char *empty = calloc(1, 1);
+  if (empty == NULL) return false;
+  exchange_header(&exchange->public, "Allow", exchange->allow);
+  if (exchange->origin != NULL) {
+    exchange_header(&exchange->public, "Access-Control-Allow-Methods", exchange->allow);
+    /* Client libraries send headers of their own (x-stainless-os ...); none of them is a danger. */
+    const char *wanted =
+        exchange_request_header(&exchange->public, "Access-Control-Request-Headers");
+    if (wanted != NULL) exchange_header(&exchange->public, "Access-Control-Allow-Headers", wanted);
+    exchange_header(&exchange->public, "Access-Control-Max-Age", "600");
+  }
+  if (!reply_make(exchange, 204, NULL, empty, 0)) return false;
+  exchange_move(exchange, EXCHANGE_ANSWERED);
+  return true;
+}
+
+/* First call: headers are complete. A refusal of a request with a body leaves at once, so that no
+ * body is read (nor 100 Continue sent), and ends the connection; without one it can wait for the
+ * next call, which keeps the connection. */
+static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, const char *path,
+                                      const char *method, const char *version, void **context) {
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  if (info == NULL || info->socket_context == NULL || http->stopping) return MHD_NO;
+  http_exchange_t *exchange = exchange_new(http, info->socket_context, mhd, method);
+  if (exchange == NULL) return MHD_NO;
+  *context = exchange;
+
+  error_t error = {0};
+  int rc = check_request(exchange, path, version, &error);
+  if (rc == 0 && exchange->public.route == NULL) {
+    if (!answer_options(exchange)) return MHD_NO;
+  } else if (rc != 0 && !refuse(exchange, &error)) {
+    return MHD_NO;
+  }
+  if (rc == 0 || !check_has_body(exchange)) return MHD_YES;
+  exchange->connection->linger = true;
+  return queue_response(exchange);
+}
+
+/* Cuts a request whose body cannot be taken: here only we ourselves can still say why. */
+static enum MHD_Result refuse_body(http_exchange_t *exchange, const error_t *error) {
+  exchange->status = error_http_status(error->code);
+  exchange->code = error_openai_code(error->code);
+  connection_raw_error(exchange->connection, error, exchange->public.request_id);
+  exchange->connection->linger = true;
+  exchange_move(exchange, EXCHANGE_GONE);
+  return MHD_NO;
+}
+
+/* Makes room for `more` bytes and a NUL. The budget is taken before the memory. */
+static int body_grow(http_exchange_t *exchange, size_t more, error_t *error) {
+  size_t needed = exchange->body_used + more + 1;
+  if (needed <= exchange->body_capacity) return 0;
+  size_t capacity = exchange->body_capacity > 0 ? exchange->body_capacity * 2 : BODY_BYTES_FIRST;
+  while (capacity < needed) capacity *= 2;
+  if (exchange->body_capacity == 0) {
+    /* An announced length saves the doubling, but a mere announcement gets 64 KiB at most. */
+    const char *length = exchange_request_header(&exchange->public, "Content-Length");
+    size_t announced = length != NULL ? (size_t)strtoull(length, NULL, 10) + 1 : 0;
+    if (announced > BODY_BYTES_TRUSTED) announced = BODY_BYTES_TRUSTED;
+    if (announced >= needed) capacity = announced;
+  }
+  size_t extra = capacity - exchange->body_capacity;
+  if (!limit_body_take(exchange->http->limit, extra)) {
+    return error_set(error, ERR_OVERLOADED, NULL,
+                     "Too many request bodies are being received; try again.");
+  }
+  exchange->body_budget += extra;
+  char *body = realloc(exchange->body, capacity);
+  if (body == NULL) return error_set(error, ERR_OVERLOADED, NULL, "The server is short of memory.");
+  exchange->body = body;
+  exchange->body_capacity = capacity;
+  return 0;
+}
+
+/* A piece of the body. Always takes the whole piece: 0.9.75 spins on what is left over. */
+static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *bytes, size_t *size) {
+  size_t length = *size;
+  *size = 0;
+  if (exchange->state != EXCHANGE_READING) return MHD_YES; /* refused: read past it */
+  error_t error = {0};
+  int rc = 0;
+  if (length > exchange->body_limit - exchange->body_used) {
+    rc = error_set(&error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
+                   exchange->body_limit);
+  } else {
+    rc = body_grow(exchange, length, &error);
+  }
+  if (rc != 0) return refuse_body(exchange, &error);
+  memcpy(exchange->body + exchange->body_used, bytes, length);
+  exchange->body_used += length;
+  exchange->body[exchange->body_used] = '\0';
+  return MHD_YES;
+}
+
+static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
+  exchange_t *public = &exchange->public;
+  http_t *http = exchange->http;
+  error_t error = {0};
+  if (http->stopping) return MHD_NO;
+  int rc = check_state(exchange, &error); /* it may have changed while the body arrived */
+  if (rc != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;
+  bool hung_up =
+      exchange->connection->peer_closed && strcmp(http->server->config->half_close, "cancel") == 0;
+  if (hung_up && (public->route->flags & ROUTE_ENGINE) != 0) {
+    exchange->cause = "client_gone";
+    exchange_move(exchange, EXCHANGE_GONE);
+    return MHD_NO;
+  }
+  if (exchange->body != NULL) public->body = exchange->body;
+  public->body_length = exchange->body_used;
+  public->arrival_ns = uv_hrtime();
+  exchange_move(exchange, EXCHANGE_HANDLING);
+  exchange->counted = true;
+  http->in_flight++;
+  exchange->in_handler = true;
+  public->route->handle(public);
+  exchange->in_handler = false;
+  if (exchange->state == EXCHANGE_GONE) return MHD_NO;
+  if (exchange->response != NULL) return queue_response(exchange);
+  /* Nobody could tell the handler that its client has gone. */
+  CHECK(public->on_gone != NULL);
+  exchange_suspend(exchange);
+  return MHD_YES;
+}
+
+enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const char *url,
+                                const char *method, const char *version, const char *upload,
+                                size_t *upload_size, void **request_context) {
+  http_exchange_t *exchange = *request_context;
+  if (exchange == NULL) {
+    return exchange_begin(context, mhd, url, method, version, request_context);
+  }
+  if (*upload_size != 0) return exchange_body(exchange, upload, upload_size);
+  switch (exchange->state) {
+  case EXCHANGE_READING: return exchange_handle(exchange);
+  case EXCHANGE_HANDLING: exchange_suspend(exchange); return MHD_YES;
+  case EXCHANGE_ANSWERED:
+  case EXCHANGE_STREAMING:
+  case EXCHANGE_ENDING:
+    if (exchange->response != NULL) return queue_response(exchange);
+    return MHD_NO;
+  case EXCHANGE_GONE: break;
+  }
+  return MHD_NO;
+}
+
+/* ---- the end ---- */
+
+static const char *known_method(const char *method) {
+  static const char *const known[] = {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    if (strcmp(method, known[i]) == 0) return known[i];
+  }
+  return "OTHER";
+}
+
+static void record(const http_exchange_t *exchange) {
+  const exchange_t *public = &exchange->public;
+  const char *route = public->route != NULL ? public->route->label : "other";
+  const char *method = known_method(public->method);
+  uint64_t duration_ns = uv_hrtime() - exchange->start_ns;
+  bool answered = exchange->state == EXCHANGE_ANSWERED || exchange->state == EXCHANGE_ENDING ||
+                  (exchange->state == EXCHANGE_GONE && exchange->status >= 400);
+  int status = answered ? exchange->status : 499;
+  metrics_http(exchange->http->server, route, method, status, duration_ns);
+  access_t access = {.id = public->request_id,
+                     .peer = exchange->connection->peer_name,
+                     .key = exchange->key_name,
+                     .method = method,
+                     .route = route,
+                     .code = exchange->code,
+                     .cause = exchange->cause,
+                     .status = status,
+                     .duration_ns = duration_ns,
+                     .bytes_in = exchange->body_used,
+                     .bytes_out = exchange->bytes_out,
+                     .log = &public->log};
+  log_access(&access);
+}
+
+static void exchange_free(http_exchange_t *exchange) {
+  for (http_exchange_t **link = &exchange->http->doomed; *link != NULL;
+       link = &(*link)->next_doomed) {
+    if (*link == exchange) {
+      *link = exchange->next_doomed;
+      break;
+    }
+  }
+  if (exchange->response != NULL) MHD_destroy_response(exchange->response);
+  for (int i = 0; i < exchange->header_count; i++) {
+    free(exchange->headers[i].name);
+    free(exchange->headers[i].value);
+  }
+  exchange_drop_body(&exchange->public);
+  if (exchange->counted) exchange->http->in_flight--;
+  free(exchange->out);
+  free(exchange->tail);
+  free(exchange);
+}
+
+void exchange_completed(void *context, struct MHD_Connection *mhd, void **request_context,
+                        enum MHD_RequestTerminationCode how) {
+  (void)context, (void)mhd;
+  http_exchange_t *exchange = *request_context;
+  if (exchange == NULL) return;
+  *request_context = NULL;
+  connection_t *connection = exchange->connection;
+  if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && exchange->cause == NULL) {
+    exchange->cause = how == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED   ? "timeout"
+                      : how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN ? "shutdown"
+                                                                      : "client_gone";
+  }
+  exchange_tell_gone(exchange, exchange->cause != NULL ? exchange->cause : "client_gone");
+  if (exchange->suspended) exchange->http->suspended--;
+  record(exchange);
+  http_t *http = exchange->http;
+  connection->current = NULL;
+  connection->request_begun = false;
+  connection->deadline_ms =
+      uv_now(http->loop) + (uint64_t)(http->server->config->keep_alive_timeout * 1000);
+  exchange_free(exchange);
+  http_mark(http, false);
+}

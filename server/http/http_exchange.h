@@ -1,0 +1,91 @@
+/* http_exchange.h: one request and its answer, as the http*.c files see it. Loop thread only.
+ *
+ * Handlers see the part in http.h. The states and their moves are the whole life: READING, then
+ * HANDLING, then ANSWERED, or STREAMING and ENDING; GONE from anywhere. */
+#ifndef INFERD_SERVER_HTTP_EXCHANGE_H
+#define INFERD_SERVER_HTTP_EXCHANGE_H
+
+#include "server/http/http_internal.h"
+
+enum { HEADERS_MAX = 4 }; /* response headers beyond those of every answer; OPTIONS adds four */
+
+/* What may follow what stands in exchange_move. */
+typedef enum exchange_state {
+  EXCHANGE_READING,   /* the body is arriving */
+  EXCHANGE_HANDLING,  /* the handler owns the answer */
+  EXCHANGE_ANSWERED,  /* a whole response exists */
+  EXCHANGE_STREAMING, /* the handler writes */
+  EXCHANGE_ENDING,    /* what was written is leaving */
+  EXCHANGE_GONE       /* the client is, or will be, cut off */
+} exchange_state_t;
+
+typedef struct header {
+  char *name, *value;
+} header_t;
+
+struct http_exchange {
+  exchange_t public; /* first: handlers hold a pointer to this */
+  struct http *http;
+  connection_t *connection;
+  struct MHD_Connection *mhd;
+  exchange_state_t state;
+  struct MHD_Response *response; /* made, not yet queued */
+  int status;
+  bool in_handler;
+  bool suspended;    /* by us: resuming a connection that is not suspended aborts the process */
+  bool counted;      /* in http->in_flight */
+  bool close;        /* the connection ends with this answer */
+  const char *cause; /* why it ended early; static text */
+  const char *doom;  /* to be cut at the start of the next pump */
+  http_exchange_t *next_doomed;
+  const char *code; /* error code for the log */
+  char *tail;
+  const char *allow;  /* of a 405 and of OPTIONS */
+  const char *origin; /* Origin header that CORS allows; points into the connection's memory */
+  char key_name[AUTH_KEY_NAME_BYTES];
+  uint64_t start_ns; /* headers complete */
+  char *body;
+  size_t body_used, body_capacity, body_limit, body_budget;
+  uint64_t body_window_ms; /* start of the present rate window */
+  size_t body_window_bytes;
+  header_t headers[HEADERS_MAX];
+  int header_count;
+  char *out; /* stream: bytes out_start..out_end wait for the socket */
+  size_t out_start, out_end, out_capacity;
+  uint64_t progress_ms; /* last time the socket took something */
+  uint64_t bytes_out;
+};
+
+/* http_check.c: 0, or the ERR_ of the first check that failed. Sets route, tail, tenant,
+ * body_limit. */
+int check_request(http_exchange_t *exchange, const char *path, const char *version, error_t *error);
+/* Server state again when the body is complete: loading, failed, draining. */
+int check_state(const http_exchange_t *exchange, error_t *error);
+/* Does the request announce a body? */
+bool check_has_body(const http_exchange_t *exchange);
+
+/* http_exchange.c */
+enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const char *url,
+                                const char *method, const char *version, const char *upload,
+                                size_t *upload_size, void **request_context);
+void exchange_completed(void *context, struct MHD_Connection *mhd, void **request_context,
+                        enum MHD_RequestTerminationCode how);
+void exchange_cut(http_exchange_t *exchange, const char *cause);
+void exchange_cut_doomed(http_t *http);
+void exchange_move(http_exchange_t *exchange, exchange_state_t to); /* the one that changes state */
+void exchange_suspend(http_exchange_t *exchange);
+void exchange_wake(http_exchange_t *exchange); /* resumes; harmless when not suspended */
+/* Tells the handler, once, that nobody reads its answer any more. */
+void exchange_tell_gone(http_exchange_t *exchange, const char *cause);
+void exchange_doom(http_exchange_t *exchange, const char *cause); /* cut before the next pump */
+
+/* http_answer.c */
+void exchange_shutdown(http_exchange_t *exchange); /* http_abort of one exchange */
+
+/* http_reply.c: the response with every header that belongs to it; false when memory is short */
+bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
+                size_t length);
+bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader);
+bool reply_make_error(http_exchange_t *exchange, const error_t *error);
+
+#endif

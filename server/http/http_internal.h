@@ -1,0 +1,129 @@
+/* http_internal.h: what the http*.c files share. Nobody else includes it.
+ *
+ *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
+ *   http_listen.c      listeners, accept, connection limits
+ *   http_connection.c  a TCP connection: peers that go away, deadlines, lingering close
+ *   http_check.c       the order of checks that a request passes before its body is read
+ *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
+ *   http_answer.c      handler -> reply or stream
+ *   http_reply.c       responses with their headers
+ *   http_error.c       error bodies and the headers that go with them
+ *
+ * Loop thread only: libmicrohttpd in external mode has no lock and no wake-up of its own.
+ */
+#ifndef INFERD_SERVER_HTTP_INTERNAL_H
+#define INFERD_SERVER_HTTP_INTERNAL_H
+
+#include "server/http/auth.h"
+#include "server/http/limit.h"
+#include "server/observe/log.h"
+#include "server/server.h"
+
+#include <microhttpd.h>
+
+enum {
+  LISTENERS_MAX = 16,
+  ADDRESS_BYTES = 128,
+  LINGERERS_MAX = 256, /* refused connections that are read to their end */
+  LINGER_BYTES_MAX = 1 << 20,
+  LINGER_MS = 2000,
+  TICK_MS = 250
+};
+
+typedef struct connection connection_t;
+typedef struct http_exchange http_exchange_t;
+
+/* What the nested epoll watches: the first member of a connection and of a lingerer. */
+typedef enum watch_kind { WATCH_CONNECTION, WATCH_LINGER } watch_kind_t;
+
+typedef struct listener {
+  struct http *http;
+  int fd;
+  bool unix_socket;
+  char address[ADDRESS_BYTES];
+  char path[108]; /* UNIX sockets: removed at the end */
+  uv_poll_t poll; /* TCP: own accept */
+  bool polling;
+} listener_t;
+
+/* One libmicrohttpd daemon: [0] takes the TCP connections, each UNIX socket has its own, because
+ * 0.9.75 tries TCP options on every write of a UNIX connection that was added by hand. */
+typedef struct daemon {
+  struct MHD_Daemon *mhd;
+  uv_poll_t poll;
+  bool polling;
+} daemon_t;
+
+struct connection {
+  watch_kind_t kind;
+  struct http *http;
+  int fd;
+  connection_t *next, *previous;
+  http_exchange_t *current; /* NULL between requests */
+  uint64_t deadline_ms;     /* loop time; of the headers, the body or the idle phase */
+  peer_t peer;
+  char peer_name[48];
+  bool unix_socket;
+  bool request_begun; /* a request line has arrived */
+  bool peer_closed;   /* the peer will send nothing more */
+  bool killed;        /* shutdown() was called: libmicrohttpd closes it */
+  bool linger;        /* refused before its body ended: read on after the close */
+};
+
+typedef struct lingerer {
+  watch_kind_t kind;
+  int fd;
+  uint64_t deadline_ms;
+  size_t bytes;
+  struct lingerer *next, *previous;
+} lingerer_t;
+
+struct http {
+  server_t *server;
+  uv_loop_t *loop;
+  limit_t *limit;
+  daemon_t daemons[LISTENERS_MAX + 1];
+  int daemon_count;
+  listener_t listeners[LISTENERS_MAX];
+  int listener_count;
+  bool check_host; /* every TCP listener is bound to loopback */
+  int watch_epoll; /* peers that go away: EPOLLRDHUP of every connection */
+  uv_poll_t watch_poll;
+  uv_prepare_t prepare;
+  uv_check_t check;
+  uv_idle_t idle; /* active while a pump could not finish: keeps the loop from sleeping */
+  uv_timer_t pump_timer, tick_timer, accept_timer;
+  int open_handles;
+  bool need_pump, urgent, closed_some, stopping, drained_told;
+  uint64_t pumped_ns, accept_warned_ms;
+  connection_t *connections;
+  int32_t connection_count, connections_max;
+  int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
+  int32_t suspended;
+  http_exchange_t *doomed;
+  lingerer_t *lingerers;
+  int32_t lingerer_count;
+  uint64_t accepted, refused;
+};
+
+/* http.c */
+void http_mark(http_t *http, bool urgent); /* pump before the loop sleeps again */
+
+/* http_listen.c */
+int listen_open(http_t *http, error_t *error);
+void listen_start(http_t *http);
+void listen_close(http_t *http);
+
+/* http_connection.c */
+int watch_open(http_t *http, error_t *error);
+void watch_close(http_t *http);
+void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code);
+void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd);
+void connection_kill(connection_t *connection);
+/* Writes a whole error response past libmicrohttpd, where that can no longer send one itself. */
+void connection_raw_error(connection_t *connection, const error_t *error, const char *request_id);
+void connection_tick(http_t *http);
+void linger_start(http_t *http, int fd); /* takes the descriptor */
+
+#endif

@@ -1,0 +1,313 @@
+/* http_listen.c: listeners, accept and connection limits.
+ *
+ * Loop thread. TCP listeners are accepted here and handed to libmicrohttpd, because its own accept
+ * takes ten connections per run and stops for good at its limit. UNIX sockets are accepted by a
+ * daemon of their own (http.c).
+ */
+#include "server/http/http_internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { ACCEPTS_PER_TURN = 128, BACKLOG = 4096, ACCEPT_PAUSE_MS = 100, ACCEPT_WARN_MS = 10000 };
+
+/* ---- accept ---- */
+
+static void set_option(int fd, int level, int name, int value) {
+  (void)setsockopt(fd, level, name, &value, sizeof value); /* an optimisation; never fatal */
+}
+
+static void tune(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  /* Without this 2.8 MB of tokens vanish in the kernel before a slow reader is noticed. */
+  set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16384);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
+}
+
+/* Past the limit a client hears why, in one packet, and is not left in the backlog. */
+static void refuse(http_t *http, int fd) {
+  error_t error = {0};
+  error_set(&error, ERR_OVERLOADED, NULL, "Too many connections.");
+  connection_t stranger = {.http = http, .fd = fd};
+  connection_raw_error(&stranger, &error, NULL);
+  http->refused++;
+  linger_start(http, fd);
+  if (!uv_is_active((uv_handle_t *)&http->tick_timer)) uv_timer_again(&http->tick_timer);
+}
+
+static void on_accept_resume(uv_timer_t *timer) {
+  listen_start(timer->data);
+}
+
+/* Out of descriptors: the listening socket stays readable, and polling it would spin. */
+static void pause_accept(http_t *http) {
+  uint64_t now_ms = uv_now(http->loop);
+  if (now_ms - http->accept_warned_ms >= ACCEPT_WARN_MS || http->accept_warned_ms == 0) {
+    log_line(LOG_WARN, "accept", "cannot accept connections: %s; pausing", strerror(errno));
+    http->accept_warned_ms = now_ms;
+  }
+  for (int i = 0; i < http->listener_count; i++) {
+    if (http->listeners[i].polling) uv_poll_stop(&http->listeners[i].poll);
+  }
+  uv_timer_start(&http->accept_timer, on_accept_resume, ACCEPT_PAUSE_MS, 0);
+}
+
+static void on_accept(uv_poll_t *poll, int status, int events) {
+  (void)status, (void)events;
+  listener_t *listener = poll->data;
+  http_t *http = listener->http;
+  for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    int fd =
+        accept4(listener->fd, (struct sockaddr *)&address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) pause_accept(http);
+      return;
+    }
+    peer_t peer;
+    peer_from((struct sockaddr *)&address, &peer);
+    if (http->connection_count >= http->connections_max || limit_peer_full(http->limit, &peer)) {
+      refuse(http, fd);
+      continue;
+    }
+    tune(fd);
+    http->accepted++;
+    (void)MHD_add_connection(http->daemons[0].mhd, fd, (struct sockaddr *)&address, length);
+    http_mark(http, true);
+  }
+}
+
+/* ---- opening ---- */
+
+static int cannot(error_t *error, const char *what, const char *address) {
+  int code = errno == EADDRINUSE                         ? ERR_ADDRESS_IN_USE
+             : errno == EACCES || errno == EPERM         ? ERR_PERMISSION
+             : errno == EADDRNOTAVAIL || errno == EINVAL ? ERR_CONFIGURATION
+                                                         : ERR_IO;
+  return error_set(error, code, "listen", "cannot %s %s: %s", what, address, strerror(errno));
+}
+
+static listener_t *listener_add(http_t *http, int fd) {
+  listener_t *listener = &http->listeners[http->listener_count++];
+  listener->http = http;
+  listener->fd = fd;
+  return listener;
+}
+
+/* A socket file that nobody serves is left over from a crash; one that somebody serves is not ours.
+ */
+static int remove_stale(const struct sockaddr_un *address, error_t *error) {
+  struct stat info;
+  if (lstat(address->sun_path, &info) != 0) return 0;
+  if (!S_ISSOCK(info.st_mode)) {
+    return error_set(error, ERR_CONFIGURATION, "uds", "%s exists and is not a socket",
+                     address->sun_path);
+  }
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool served = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+  if (fd >= 0) close(fd);
+  if (served) {
+    return error_set(error, ERR_ADDRESS_IN_USE, "uds", "%s is in use by another process",
+                     address->sun_path);
+  }
+  unlink(address->sun_path);
+  return 0;
+}
+
+static int open_unix(http_t *http, const char *path, error_t *error) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
+    return error_set(error, ERR_CONFIGURATION, "uds", "a socket path has 1 to %zu bytes",
+                     sizeof address.sun_path - 1);
+  }
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  int rc = remove_stale(&address, error);
+  if (rc != 0) return rc;
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return cannot(error, "open a socket for", path);
+  mode_t old = umask(0117); /* 0660 from the first moment on */
+  int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
+  int bind_errno = errno;
+  umask(old);
+  errno = bind_errno;
+  if (bound != 0 || listen(fd, BACKLOG) != 0) {
+    rc = cannot(error, "listen on", path);
+    close(fd);
+    return rc;
+  }
+  listener_t *listener = listener_add(http, fd);
+  listener->unix_socket = true;
+  memcpy(listener->path, path, strlen(path) + 1);
+  snprintf(listener->address, sizeof listener->address, "unix:%s", path);
+  return 0;
+}
+
+static bool is_loopback(const struct sockaddr *address) {
+  peer_t peer;
+  peer_from(address, &peer);
+  return !peer.counted;
+}
+
+/* "127.0.0.1:8000" or "[::1]:8000" of a bound socket. */
+static void address_text(int fd, char out[ADDRESS_BYTES]) {
+  struct sockaddr_storage bound;
+  socklen_t length = sizeof bound;
+  char host[INET6_ADDRSTRLEN] = "?";
+  if (getsockname(fd, (struct sockaddr *)&bound, &length) != 0) bound.ss_family = AF_UNSPEC;
+  if (bound.ss_family == AF_INET6) {
+    const struct sockaddr_in6 *v6 = (const void *)&bound;
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+    snprintf(out, ADDRESS_BYTES, "[%s]:%u", host, ntohs(v6->sin6_port));
+  } else {
+    const struct sockaddr_in *v4 = (const void *)&bound;
+    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+    snprintf(out, ADDRESS_BYTES, "%s:%u", host, ntohs(v4->sin_port));
+  }
+}
+
+/* One address of a name. 0, or the failing call's error. */
+static int open_address(http_t *http, const struct addrinfo *info, const char *host,
+                        const char *port, error_t *error) {
+  char where[ADDRESS_BYTES];
+  snprintf(where, sizeof where, "%s%.100s%s:%s", strchr(host, ':') != NULL ? "[" : "", host,
+           strchr(host, ':') != NULL ? "]" : "", port);
+  if (http->listener_count == LISTENERS_MAX) {
+    return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
+  }
+  int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return cannot(error, "open a socket for", where);
+  set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  /* "::" takes IPv4 too, as everybody expects; any other IPv6 address is just itself. */
+  if (info->ai_family == AF_INET6)
+    set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
+  if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
+    int rc = cannot(error, "listen on", where);
+    close(fd);
+    return rc;
+  }
+  listener_t *listener = listener_add(http, fd);
+  address_text(fd, listener->address);
+  if (!is_loopback(info->ai_addr)) http->check_host = false;
+  return 0;
+}
+
+static int open_tcp(http_t *http, const char *host, const char *port, error_t *error) {
+  struct addrinfo hints = {
+      .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+  struct addrinfo *found = NULL;
+  int status = getaddrinfo(host[0] != '\0' ? host : "127.0.0.1", port, &hints, &found);
+  if (status != 0) {
+    return error_set(error, ERR_CONFIGURATION, "host", "cannot resolve %s:%s: %s", host, port,
+                     gai_strerror(status));
+  }
+  /* A name may have an address that this machine lacks (localhost without IPv6): one is enough. An
+   * address that somebody else holds is a failure all the same. */
+  int rc = 0, lacking = 0, opened = 0;
+  for (const struct addrinfo *info = found; info != NULL && rc == 0; info = info->ai_next) {
+    rc = open_address(http, info, host, port, error);
+    if (rc == 0) {
+      opened++;
+    } else if (rc == ERR_CONFIGURATION || rc == ERR_IO) {
+      lacking = rc;
+      rc = 0;
+    }
+  }
+  freeaddrinfo(found);
+  if (rc != 0) return rc;
+  if (opened == 0) return lacking;
+  if (error != NULL) *error = (error_t){0};
+  return 0;
+}
+
+bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]) {
+  const char *colon = strrchr(text, ':');
+  const char *digits = colon != NULL ? colon + 1 : text;
+  size_t length = colon != NULL ? (size_t)(colon - text) : 0;
+  const char *from = text;
+  if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
+    from++;
+    length -= 2;
+  }
+  if (length >= HTTP_HOST_MAX || digits[0] == '\0' || strlen(digits) >= HTTP_PORT_MAX ||
+      strspn(digits, "0123456789") != strlen(digits) || atoi(digits) > 65535) {
+    return false;
+  }
+  memcpy(host, from, length);
+  host[length] = '\0';
+  memcpy(port, digits, strlen(digits) + 1);
+  return true;
+}
+
+static int open_text(http_t *http, const char *text, error_t *error) {
+  if (strncmp(text, "unix:", 5) == 0) return open_unix(http, text + 5, error);
+  char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX];
+  if (http_split_address(text, host, port)) return open_tcp(http, host, port, error);
+  return error_set(error, ERR_CONFIGURATION, "listen",
+                   "%.100s is not HOST:PORT, [IPV6]:PORT or unix:PATH", text);
+}
+
+int listen_open(http_t *http, error_t *error) {
+  const config_t *config = http->server->config;
+  http->check_host = true;
+  int rc = 0;
+  for (int i = 0; i < config->listen.count && rc == 0; i++) {
+    if (http->listener_count == LISTENERS_MAX) {
+      return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
+    }
+    rc = open_text(http, config->listen.items[i], error);
+  }
+  if (rc == 0 && config->uds[0] != '\0') rc = open_unix(http, config->uds, error);
+  bool elsewhere = config->listen.count > 0 || config->uds[0] != '\0';
+  bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
+  if (rc == 0 && (!elsewhere || (asked && config->uds[0] == '\0'))) {
+    char port[8];
+    snprintf(port, sizeof port, "%d", (int)config->port);
+    rc = open_tcp(http, config->host, port, error);
+  }
+  if (rc == 0 && !http->check_host && auth_key_count(http->server->auth) == 0 &&
+      !config->allow_unauthenticated) {
+    rc = error_set(error, ERR_CONFIGURATION, "host",
+                   "listening beyond this machine without an API key: set --api-key or "
+                   "--api-key-file, or say --allow-unauthenticated");
+  }
+  return rc;
+}
+
+void listen_start(http_t *http) {
+  for (int i = 0; i < http->listener_count; i++) {
+    listener_t *listener = &http->listeners[i];
+    if (listener->unix_socket || listener->fd < 0) continue;
+    if (!listener->polling) {
+      if (uv_poll_init(http->loop, &listener->poll, listener->fd) != 0) continue;
+      listener->poll.data = listener;
+      listener->polling = true;
+      http->open_handles++;
+    }
+    uv_poll_start(&listener->poll, UV_READABLE, on_accept);
+  }
+}
+
+void listen_close(http_t *http) {
+  for (int i = 0; i < http->listener_count; i++) {
+    listener_t *listener = &http->listeners[i];
+    if (listener->unix_socket) unlink(listener->path);
+    if (listener->fd >= 0) close(listener->fd); /* a UNIX socket's belongs to its daemon by then */
+    listener->fd = -1;
+  }
+}

@@ -1,0 +1,119 @@
+/* http_reply.c: libmicrohttpd responses with every header that belongs to them.
+ *
+ * Loop thread. Makes responses, never queues them: http_exchange.c decides when.
+ */
+#include "server/http/http_exchange.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+static void add(struct MHD_Response *response, const char *name, const char *value) {
+  /* Fails for a value that is no header value, or without memory: the answer goes without it. */
+  (void)MHD_add_response_header(response, name, value);
+}
+
+/* Headers of every answer. */
+static void add_common(http_exchange_t *exchange, struct MHD_Response *response) {
+  const exchange_t *public = &exchange->public;
+  const char *label = public->route != NULL ? public->route->label : "";
+  add(response, "x-request-id", public->request_id);
+  if (strncmp(label, "/v1/", 4) == 0) {
+    char text[32];
+    uint64_t elapsed_ms = (uv_hrtime() - exchange->start_ns) / 1000000;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)elapsed_ms);
+    add(response, "openai-processing-ms", text);
+    add(response, "openai-version", "2020-10-01");
+  }
+  if (exchange->origin != NULL) {
+    add(response, "Access-Control-Allow-Origin", exchange->origin);
+    add(response, "Vary", "Origin");
+    add(response, "Access-Control-Expose-Headers",
+        "x-request-id, openai-processing-ms, Retry-After");
+  }
+  if (exchange->close || exchange->http->server->draining) {
+    add(response, MHD_HTTP_HEADER_CONNECTION, "close");
+  }
+  for (int i = 0; i < exchange->header_count; i++) {
+    add(response, exchange->headers[i].name, exchange->headers[i].value);
+  }
+}
+
+bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
+                size_t length) {
+  struct MHD_Response *response =
+      MHD_create_response_from_buffer(length, body, MHD_RESPMEM_MUST_FREE);
+  if (response == NULL) {
+    free(body);
+    return false;
+  }
+  if (content_type != NULL) add(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+  add_common(exchange, response);
+  exchange->response = response;
+  exchange->status = status;
+  exchange->bytes_out = length;
+  return true;
+}
+
+bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader) {
+  /* Kept as long as the stream, for HTTP/1.0 only: chunks are made in the connection's pool. */
+  enum { BLOCK_BYTES = 128 };
+  struct MHD_Response *response =
+      MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reader, exchange, NULL);
+  if (response == NULL) return false;
+  add(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream; charset=utf-8");
+  add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+  add(response, "X-Accel-Buffering", "no");
+  add_common(exchange, response);
+  exchange->response = response;
+  exchange->status = 200;
+  return true;
+}
+
+/* Seconds until a retry makes sense; 0 = no Retry-After. */
+static int retry_after_s(const http_exchange_t *exchange, int code) {
+  const engine_t *engine = exchange->http->server->engine;
+  switch (code) {
+  case ERR_QUEUE_FULL:
+  case ERR_QUEUE_TIMEOUT: return engine != NULL ? engine_retry_after_s(engine) : 1;
+  case ERR_MODEL_LOADING:
+  case ERR_OVERLOADED: return 2;
+  case ERR_DRAINING:
+  case ERR_DEVICE_FAILED:
+  case ERR_ENGINE_FAILED: return 5;
+  default: return 0;
+  }
+}
+
+bool reply_make_error(http_exchange_t *exchange, const error_t *error) {
+  bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
+  size_t length = 0;
+  char *body = error_body(error, numeric, &length);
+  if (body == NULL) return false;
+  int status = error_http_status(error->code);
+  exchange->code = error_openai_code(error->code);
+  if (!reply_make(exchange, status, "application/json", body, length)) return false;
+
+  struct MHD_Response *response = exchange->response;
+  char text[32];
+  int seconds = retry_after_s(exchange, error->code);
+  if (seconds > 0) {
+    snprintf(text, sizeof text, "%d", seconds);
+    add(response, MHD_HTTP_HEADER_RETRY_AFTER, text);
+    snprintf(text, sizeof text, "%d", seconds * 1000);
+    add(response, "retry-after-ms", text);
+  }
+  if (status == 401) add(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+  if (status == 405 && exchange->allow != NULL) {
+    add(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
+  }
+  /* The SDKs retry 408, 409, 429 and everything from 500 on, unless told otherwise. */
+  bool curable = status == 408 || status == 429 || status == 503;
+  if (error->code == ERR_DEVICE_FAILED) {
+    add(response, "x-should-retry", "true"); /* a supervisor starts anew */
+  } else if (!curable) {
+    add(response, "x-should-retry", "false");
+  }
+  return true;
+}

@@ -1,0 +1,121 @@
+/* limit.c: connection counts per peer in a fixed hash table, and the budget of body bytes.
+ *
+ * Loop thread. Everything is allocated at start; a peer that finds no place in the table (more
+ * peers than connections are allowed, so never) is not counted rather than refused.
+ */
+#include "server/http/limit.h"
+
+#include "engine/base/error.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct slot {
+  uint8_t bytes[16];
+  int32_t count; /* 0 = free */
+} slot_t;
+
+struct limit {
+  slot_t *slots; /* open addressing, linear probing */
+  uint32_t mask;
+  int32_t per_peer; /* 0 = no bound */
+  int64_t body_bytes, body_bytes_max;
+};
+
+void peer_from(const struct sockaddr *address, peer_t *out) {
+  memset(out, 0, sizeof *out);
+  if (address == NULL) return;
+  if (address->sa_family == AF_INET) {
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+    out->bytes[10] = out->bytes[11] = 0xff;
+    memcpy(out->bytes + 12, &v4->sin_addr, 4);
+    out->counted = out->bytes[12] != 127;
+  } else if (address->sa_family == AF_INET6) {
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+    bool mapped = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
+    memcpy(out->bytes, &v6->sin6_addr, mapped ? 16 : 8);
+    out->counted = mapped ? out->bytes[12] != 127 : !IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+  }
+}
+
+limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer, int64_t body_bytes_max) {
+  limit_t *limit = calloc(1, sizeof *limit);
+  if (limit == NULL) return NULL;
+  uint32_t size = 64;
+  while (size < (uint32_t)peers_max * 2) size *= 2;
+  limit->slots = calloc(size, sizeof *limit->slots);
+  if (limit->slots == NULL) {
+    free(limit);
+    return NULL;
+  }
+  limit->mask = size - 1;
+  limit->per_peer = connections_per_peer;
+  limit->body_bytes_max = body_bytes_max;
+  return limit;
+}
+
+void limit_free(limit_t *limit) {
+  if (limit == NULL) return;
+  free(limit->slots);
+  free(limit);
+}
+
+static uint32_t hash_of(const uint8_t bytes[16]) {
+  uint64_t hash = 1469598103934665603u; /* FNV-1a */
+  for (int i = 0; i < 16; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+  return (uint32_t)(hash ^ hash >> 32);
+}
+
+/* The peer's slot, else the free one where it would go, else NULL (table full). */
+static slot_t *find(const limit_t *limit, const peer_t *peer) {
+  uint32_t at = hash_of(peer->bytes) & limit->mask;
+  for (uint32_t n = 0; n <= limit->mask; n++, at = (at + 1) & limit->mask) {
+    slot_t *slot = &limit->slots[at];
+    if (slot->count == 0 || memcmp(slot->bytes, peer->bytes, 16) == 0) return slot;
+  }
+  return NULL;
+}
+
+bool limit_peer_full(const limit_t *limit, const peer_t *peer) {
+  if (limit->per_peer == 0 || !peer->counted) return false;
+  const slot_t *slot = find(limit, peer);
+  return slot != NULL && slot->count >= limit->per_peer;
+}
+
+void limit_peer_add(limit_t *limit, const peer_t *peer) {
+  if (!peer->counted) return;
+  slot_t *slot = find(limit, peer);
+  if (slot == NULL) return;
+  if (slot->count == 0) memcpy(slot->bytes, peer->bytes, 16);
+  slot->count++;
+}
+
+void limit_peer_remove(limit_t *limit, const peer_t *peer) {
+  if (!peer->counted) return;
+  slot_t *slot = find(limit, peer);
+  if (slot == NULL || slot->count == 0 || --slot->count > 0) return;
+  /* A hole would hide peers that were pushed past it: move them back (Knuth, Algorithm 6.4R). */
+  uint32_t hole = (uint32_t)(slot - limit->slots);
+  for (uint32_t at = (hole + 1) & limit->mask; limit->slots[at].count > 0;
+       at = (at + 1) & limit->mask) {
+    uint32_t home = hash_of(limit->slots[at].bytes) & limit->mask;
+    if (((at - home) & limit->mask) < ((at - hole) & limit->mask)) continue;
+    limit->slots[hole] = limit->slots[at];
+    limit->slots[at].count = 0;
+    hole = at;
+  }
+}
+
+bool limit_body_take(limit_t *limit, size_t bytes) {
+  if (bytes > INT64_MAX / 2 || limit->body_bytes + (int64_t)bytes > limit->body_bytes_max) {
+    return false;
+  }
+  limit->body_bytes += (int64_t)bytes;
+  return true;
+}
+
+void limit_body_give(limit_t *limit, size_t bytes) {
+  limit->body_bytes -= (int64_t)bytes;
+  CHECK(limit->body_bytes >= 0);
+}

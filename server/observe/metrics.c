@@ -1,0 +1,224 @@
+/* metrics.c: counting on the loop thread. The page that shows it is metrics_page.c.
+ *
+ * Never takes a lock and never allocates but for a new (route, method, status) series.
+ */
+#include "server/observe/metrics_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const reject_names[REJECT_COUNT] = {
+#define X(name) #name,
+    REJECT_TABLE(X)
+#undef X
+};
+
+const char *const abort_names[ABORT_COUNT] = {
+#define X(name) #name,
+    ABORT_TABLE(X)
+#undef X
+};
+
+const char *const generation_routes[2] = {"/v1/completions", "/v1/chat/completions"};
+
+/* Label values: backslash, quote and line feed are escaped. */
+static char *label_text(const char *before, const char *value, const char *after) {
+  buffer_t out = {0};
+  size_t length;
+  buffer_text(&out, before);
+  for (; *value != '\0'; value++) {
+    if (*value == '\\' || *value == '"') buffer_char(&out, '\\');
+    if (*value == '\n') {
+      buffer_text(&out, "\\n");
+    } else {
+      buffer_char(&out, *value);
+    }
+  }
+  buffer_text(&out, after);
+  return buffer_detach(&out, &length);
+}
+
+struct metrics *metrics_new(server_t *server, const char *model) {
+  static const struct {
+    const bounds_t *own, *vllm;
+  } bounds[HISTOGRAM_COUNT] = {
+#define X(name, own, vllm) {own, vllm},
+      HISTOGRAM_TABLE(X)
+#undef X
+  };
+  metrics_t *metrics = calloc(1, sizeof *metrics);
+  if (metrics == NULL) return NULL;
+  metrics->labels = label_text("model=\"", model, "\"");
+  metrics->vllm_labels = label_text("model_name=\"", model, "\",engine=\"0\"");
+  if (metrics->labels == NULL || metrics->vllm_labels == NULL) {
+    metrics_free(metrics);
+    return NULL;
+  }
+  metrics->server = server;
+  for (int i = 0; i < HISTOGRAM_COUNT; i++) {
+    histogram_init(&metrics->histograms[i], bounds[i].own, bounds[i].vllm);
+  }
+  return metrics;
+}
+
+void metrics_free(struct metrics *metrics) {
+  if (metrics == NULL) return;
+  free(metrics->labels);
+  free(metrics->vllm_labels);
+  free(metrics->http);
+  buffer_free(&metrics->page);
+  free(metrics);
+}
+
+static void observe(metrics_t *metrics, histogram_name_t name, double value) {
+  histogram_observe(&metrics->histograms[name], value);
+}
+
+static double seconds(uint64_t from_ns, uint64_t to_ns) {
+  return to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0;
+}
+
+void metrics_ignored_params(metrics_t *metrics) {
+  metrics->ignored_params++;
+}
+
+void metrics_rejected(metrics_t *metrics, int error_code) {
+  reject_reason_t reason = REJECT_invalid;
+  if (error_code == ERR_CONTEXT_LENGTH) reason = REJECT_context_length;
+  if (error_code == ERR_UNSUPPORTED_PARAMETER || error_code == ERR_UNSUPPORTED_ENDPOINT) {
+    reason = REJECT_unsupported;
+  }
+  if (error_code == ERR_QUEUE_FULL || error_code == ERR_OVERLOADED) reason = REJECT_queue_full;
+  if (error_code == ERR_MODEL_LOADING || error_code == ERR_ENGINE_FAILED) reason = REJECT_loading;
+  if (error_code == ERR_DRAINING) reason = REJECT_draining;
+  metrics->rejected[reason]++;
+}
+
+void metrics_own_unavailable(metrics_t *metrics) {
+  metrics->own_unavailable++;
+}
+
+void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns) {
+  metrics->tokenize_bytes += bytes;
+  metrics->tokenize_ns += duration_ns;
+}
+
+void metrics_admitted(metrics_t *metrics, uint64_t frontend_ns) {
+  observe(metrics, HISTOGRAM_FRONTEND, seconds(0, frontend_ns));
+}
+
+void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns) {
+  observe(metrics, HISTOGRAM_TTFT, seconds(0, since_arrival_ns));
+}
+
+void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns) {
+  observe(metrics, HISTOGRAM_ITL, seconds(0, gap_ns));
+}
+
+void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *t) {
+  double decode = seconds(t->first_token_ns, t->last_token_ns);
+  double per_token = t->generated_tokens > 1 ? decode / (t->generated_tokens - 1) : 0;
+  metrics->finished[t->finish]++;
+  observe(metrics, HISTOGRAM_E2E, seconds(t->arrival_ns, t->finished_ns));
+  if (t->scheduled_ns != 0) {
+    observe(metrics, HISTOGRAM_QUEUE, seconds(t->queued_ns, t->scheduled_ns));
+  }
+  if (t->first_token_ns != 0) {
+    observe(metrics, HISTOGRAM_PREFILL, seconds(t->scheduled_ns, t->first_token_ns));
+    observe(metrics, HISTOGRAM_DECODE, decode);
+    observe(metrics, HISTOGRAM_INFERENCE, seconds(t->scheduled_ns, t->last_token_ns));
+    if (t->generated_tokens > 1) observe(metrics, HISTOGRAM_TPOT, per_token);
+    observe(metrics, HISTOGRAM_TPOT_VLLM, per_token);
+  }
+  observe(metrics, HISTOGRAM_PROMPT_TOKENS, t->prompt_tokens);
+  observe(metrics, HISTOGRAM_GENERATION_TOKENS, t->generated_tokens);
+  observe(metrics, HISTOGRAM_PREFILL_COMPUTED, t->prompt_tokens - t->cached_tokens);
+  observe(metrics, HISTOGRAM_MAX_TOKENS, t->max_tokens);
+}
+
+void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
+                          int32_t n, int32_t longest_output) {
+  int i = 0;
+  observe(metrics, HISTOGRAM_N, n);
+  observe(metrics, HISTOGRAM_LONGEST, longest_output);
+  for (; i < metrics->num_requests; i++) {
+    const request_series_t *r = &metrics->requests[i];
+    if (r->is_chat == is_chat && r->status == status && r->finish == finish) break;
+  }
+  if (i == REQUEST_SERIES_MAX) return; /* cannot be: two routes, a few statuses, five reasons */
+  if (i == metrics->num_requests) {
+    metrics->requests[metrics->num_requests++] = (request_series_t){is_chat, status, finish, 0};
+  }
+  metrics->requests[i].count++;
+}
+
+void metrics_aborted(metrics_t *metrics, const char *cause) {
+  int which = ABORT_disconnect;
+  for (int i = 0; cause != NULL && i < ABORT_COUNT; i++) {
+    if (strcmp(cause, abort_names[i]) == 0) which = i;
+  }
+  metrics->aborted[which]++;
+}
+
+static const char *method_label(const char *method) {
+  static const char *const known[] = {"GET", "POST", "HEAD", "OPTIONS"};
+  for (size_t i = 0; method != NULL && i < sizeof known / sizeof known[0]; i++) {
+    if (strcmp(method, known[i]) == 0) return known[i];
+  }
+  return "other";
+}
+
+/* Refusals that only the transport makes; the handlers count their own, and say when an answer with
+ * a status of the transport was theirs. */
+static void count_refusal(metrics_t *metrics, int status) {
+  if (status == 503 && metrics->own_unavailable > 0) {
+    metrics->own_unavailable--;
+  } else if (status == 503) {
+    metrics->rejected[metrics->server->draining ? REJECT_draining : REJECT_loading]++;
+  }
+  if (status == 401) metrics->rejected[REJECT_auth]++;
+  if (status == 403) metrics->rejected[REJECT_host]++;
+  if (status == 415) metrics->rejected[REJECT_invalid]++;
+  if (status == 408) metrics->rejected[REJECT_timeout]++;
+  if (status == 413) metrics->rejected[REJECT_too_large]++;
+}
+
+static http_series_t *find_series(metrics_t *metrics, const char *route, const char *method,
+                                  int status) {
+  for (int i = 0; i < metrics->num_http; i++) {
+    http_series_t *series = &metrics->http[i];
+    if (series->status == status && series->method == method &&
+        (series->route == route || strcmp(series->route, route) == 0)) {
+      return series;
+    }
+  }
+  if (metrics->num_http == HTTP_SERIES_MAX) return NULL;
+  if (metrics->num_http == metrics->http_capacity) {
+    int capacity = metrics->http_capacity == 0 ? 8 : metrics->http_capacity * 2;
+    http_series_t *http = reallocarray(metrics->http, (size_t)capacity, sizeof *http);
+    if (http == NULL) return NULL;
+    metrics->http = http;
+    metrics->http_capacity = capacity;
+  }
+  http_series_t *series = &metrics->http[metrics->num_http++];
+  *series = (http_series_t){.route = route, .method = method, .status = status};
+  histogram_init(&series->duration, &bounds_e2e, NULL);
+  return series;
+}
+
+/* `route` is the label of a row of the route table (static text) or NULL for no such route. */
+void metrics_http(server_t *server, const char *route, const char *method, int status,
+                  uint64_t duration_ns) {
+  static const char *const quiet[] = {"/livez", "/readyz", "/health", "/ping", "/metrics"};
+  metrics_t *metrics = server->metrics;
+  if (metrics == NULL) return;
+  if (route == NULL) route = "";
+  for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++) {
+    if (strcmp(route, quiet[i]) == 0) return;
+  }
+  for (int i = 0; i < 2; i++) {
+    if (strcmp(route, generation_routes[i]) == 0) count_refusal(metrics, status);
+  }
+  http_series_t *series = find_series(metrics, route, method_label(method), status);
+  if (series != NULL) histogram_observe(&series->duration, seconds(0, duration_ns));
+}
