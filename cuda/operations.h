@@ -47,7 +47,7 @@ void graph_release(device_t *d);
 /* That all graphs will take, a guess for the plan. */
 size_t graph_bytes(int32_t reqs_max, bool has_adapters);
 
-/* report.c */
+/* device_report.c */
 void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context);
 
 /* linear.c */

@@ -49,7 +49,7 @@ typedef struct route {
  * routes (percent-decoded; the caller frees it), else NULL. */
 const route_t *route_find(const char *method, const char *path, const char **allow, char **tail);
 
-/* Handlers, one file each (server/api_*.c). */
+/* Handlers, one file each (server/api and server/completion). */
 void api_completions(exchange_t *exchange);
 void api_chat_completions(exchange_t *exchange);
 void api_models(exchange_t *exchange);
@@ -64,14 +64,14 @@ void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
 void api_not_yet(exchange_t *exchange); /* embeddings: 400 unsupported_endpoint until built */
 
-/* api_completion_life.c: the set of all completions. */
+/* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */
 void completions_free(server_t *server);      /* after the last completion has ended */
 int completions_live(const server_t *server); /* HTTP requests in flight */
 /* When the engine last got work while it had none, monotonic; 0 = it has none. */
 uint64_t completions_busy_since_ns(const server_t *server);
 
-/* api_completion_events.c: what the engine and the clock do to them. */
+/* events.c: what the engine and the clock do to them. */
 void completions_drain_events(server_t *server); /* called from engine_wake, once per step */
 void completions_tick(server_t *server, uint64_t now_ns); /* SSE pings; every 250 ms */
 

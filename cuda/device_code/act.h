@@ -3,8 +3,8 @@
  * Device functions. GELU: Hendrycks and Gimpel 2016, erf and tanh forms; SiLU gate: Shazeer 2020.
  * fp32; every kernel that needs one calls it here, so that fused and separate ones agree.
  */
-#ifndef INFERD_CUDA_ACT_H
-#define INFERD_CUDA_ACT_H
+#ifndef INFERD_CUDA_DEVICE_CODE_ACT_H
+#define INFERD_CUDA_DEVICE_CODE_ACT_H
 
 #include "cuda/device_code/gpu.h"
 #include "cuda/device_code/kernel_types.h"

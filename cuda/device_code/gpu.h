@@ -35,8 +35,8 @@
  *                  bulk_copy_to_shared(dst, src, bytes, bar), fence_proxy_async(); products of
  *                  warpgroups: gpu_wgmma.h
  */
-#ifndef INFERD_CUDA_GPU_H
-#define INFERD_CUDA_GPU_H
+#ifndef INFERD_CUDA_DEVICE_CODE_GPU_H
+#define INFERD_CUDA_DEVICE_CODE_GPU_H
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

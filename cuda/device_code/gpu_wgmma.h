@@ -24,8 +24,8 @@
  * GPU_HAS_WGMMA is 0 in a pass of nvcc for anything but sm_90a: bodies that use these names stand
  * under #if. They are there in its host pass.
  */
-#ifndef INFERD_CUDA_GPU_WGMMA_H
-#define INFERD_CUDA_GPU_WGMMA_H
+#ifndef INFERD_CUDA_DEVICE_CODE_GPU_WGMMA_H
+#define INFERD_CUDA_DEVICE_CODE_GPU_WGMMA_H
 
 #include "cuda/device_code/gpu.h"
 

@@ -2,8 +2,8 @@
  *
  * Plain data, callable from C without a CUDA header.
  */
-#ifndef INFERD_CUDA_KERNEL_TYPES_H
-#define INFERD_CUDA_KERNEL_TYPES_H
+#ifndef INFERD_CUDA_DEVICE_CODE_KERNEL_TYPES_H
+#define INFERD_CUDA_DEVICE_CODE_KERNEL_TYPES_H
 
 #include "engine/device/weight_source.h"
 

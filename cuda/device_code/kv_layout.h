@@ -3,8 +3,8 @@
  * Pure functions for kernels and launchers. Offsets are in bytes and 64 bits wide: a pool passes
  * 2^31 elements early.
  */
-#ifndef INFERD_CUDA_KV_LAYOUT_H
-#define INFERD_CUDA_KV_LAYOUT_H
+#ifndef INFERD_CUDA_DEVICE_CODE_KV_LAYOUT_H
+#define INFERD_CUDA_DEVICE_CODE_KV_LAYOUT_H
 
 #include "cuda/device_code/gpu.h"
 #include "cuda/device_code/kernel_types.h"

@@ -3,8 +3,8 @@
  * Device functions only. Every sum runs in an order that the block's size alone decides, so a row's
  * bits never depend on other rows.
  */
-#ifndef INFERD_CUDA_LANES_H
-#define INFERD_CUDA_LANES_H
+#ifndef INFERD_CUDA_DEVICE_CODE_LANES_H
+#define INFERD_CUDA_DEVICE_CODE_LANES_H
 
 #include "cuda/device_code/gpu.h"
 

@@ -4,8 +4,8 @@
  * in order of their keys (softmax.h). Up to key 2048 a piece has 128 keys; from then on there are
  * sixteen pieces to every doubling, so that a row of a million keys has 160.
  */
-#ifndef INFERD_CUDA_PIECES_H
-#define INFERD_CUDA_PIECES_H
+#ifndef INFERD_CUDA_DEVICE_CODE_PIECES_H
+#define INFERD_CUDA_DEVICE_CODE_PIECES_H
 
 #include "cuda/device_code/gpu.h"
 

@@ -3,8 +3,8 @@
  *
  * Written again because device code cannot call plain C functions; a test compares the two.
  */
-#ifndef INFERD_CUDA_RANDOM_H
-#define INFERD_CUDA_RANDOM_H
+#ifndef INFERD_CUDA_DEVICE_CODE_RANDOM_H
+#define INFERD_CUDA_DEVICE_CODE_RANDOM_H
 
 #include "cuda/device_code/gpu.h"
 

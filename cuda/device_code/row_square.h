@@ -4,8 +4,8 @@
  * its own, then the lanes of a warp, then the warps. norm.cu has such a block for a row; a kernel
  * that norms on the way has one warp walk through it.
  */
-#ifndef INFERD_CUDA_ROW_SQUARE_H
-#define INFERD_CUDA_ROW_SQUARE_H
+#ifndef INFERD_CUDA_DEVICE_CODE_ROW_SQUARE_H
+#define INFERD_CUDA_DEVICE_CODE_ROW_SQUARE_H
 
 #include "cuda/device_code/lanes.h"
 

@@ -11,8 +11,8 @@
  * kernel, tile, work item or batch it is in. Products and sums that a compiler might contract in
  * one kernel and not in the other are written with mul_rn, add_rn and fma_rn.
  */
-#ifndef INFERD_CUDA_SOFTMAX_H
-#define INFERD_CUDA_SOFTMAX_H
+#ifndef INFERD_CUDA_DEVICE_CODE_SOFTMAX_H
+#define INFERD_CUDA_DEVICE_CODE_SOFTMAX_H
 
 #include "cuda/device_code/lanes.h"
 #include "cuda/device_code/pieces.h"

@@ -6,8 +6,8 @@
  * neighbours of a row: the head's dimensions are permuted alike in queries and keys, and the
  * outputs' columns are those of value_pair.
  */
-#ifndef INFERD_CUDA_TILES_H
-#define INFERD_CUDA_TILES_H
+#ifndef INFERD_CUDA_DEVICE_CODE_TILES_H
+#define INFERD_CUDA_DEVICE_CODE_TILES_H
 
 #include "cuda/device_code/kv_layout.h"
 #include "cuda/device_code/softmax.h"

@@ -4,8 +4,8 @@
  * The plan is made on the device from the step's own lengths, once per step and window, so that a
  * captured graph stays right. Engine thread; callable from C.
  */
-#ifndef INFERD_CUDA_ATTENTION_H
-#define INFERD_CUDA_ATTENTION_H
+#ifndef INFERD_CUDA_KERNELS_ATTENTION_H
+#define INFERD_CUDA_KERNELS_ATTENTION_H
 
 #include "cuda/kernels/kernels.h"
 

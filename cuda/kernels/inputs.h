@@ -5,8 +5,8 @@
  * for every step, and rows beyond the batch are padded as kernels.h says. Engine thread; callable
  * from C.
  */
-#ifndef INFERD_CUDA_INPUTS_H
-#define INFERD_CUDA_INPUTS_H
+#ifndef INFERD_CUDA_KERNELS_INPUTS_H
+#define INFERD_CUDA_KERNELS_INPUTS_H
 
 #include "cuda/kernels/sample.h"
 

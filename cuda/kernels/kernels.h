@@ -8,8 +8,8 @@
  * rows, D head_dim, Hq and Hk query and KV heads. Under graph replay T, R and S are those of the
  * bucket: padding rows have id, index and slot -1, a seq_len and a query length of 0.
  */
-#ifndef INFERD_CUDA_KERNELS_H
-#define INFERD_CUDA_KERNELS_H
+#ifndef INFERD_CUDA_KERNELS_KERNELS_H
+#define INFERD_CUDA_KERNELS_KERNELS_H
 
 #include "cuda/device_code/kernel_types.h"
 

@@ -5,8 +5,8 @@
  * fragments of two instructions, so k is permuted, for weights and inputs alike. Both kernels run
  * this very order, so a row has the same bits whatever the number of rows, the kernel or the split.
  */
-#ifndef INFERD_CUDA_LINEAR_PARTS_H
-#define INFERD_CUDA_LINEAR_PARTS_H
+#ifndef INFERD_CUDA_KERNELS_LINEAR_PARTS_H
+#define INFERD_CUDA_KERNELS_LINEAR_PARTS_H
 
 #include "cuda/device_code/act.h"
 #include "cuda/device_code/tiles.h"

@@ -5,8 +5,8 @@
  * order that nothing but the layer decides, so a token's bits do not depend on the others; a token
  * without an adapter is not touched. Engine thread; callable from C.
  */
-#ifndef INFERD_CUDA_LORA_H
-#define INFERD_CUDA_LORA_H
+#ifndef INFERD_CUDA_KERNELS_LORA_H
+#define INFERD_CUDA_KERNELS_LORA_H
 
 #include "cuda/kernels/kernels.h"
 

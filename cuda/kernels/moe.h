@@ -3,8 +3,8 @@
  *
  * Engine thread; callable from C.
  */
-#ifndef INFERD_CUDA_MOE_H
-#define INFERD_CUDA_MOE_H
+#ifndef INFERD_CUDA_KERNELS_MOE_H
+#define INFERD_CUDA_KERNELS_MOE_H
 
 #include "cuda/kernels/kernels.h"
 

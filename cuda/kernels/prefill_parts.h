@@ -3,8 +3,8 @@
  *
  * Device functions only.
  */
-#ifndef INFERD_CUDA_PREFILL_PARTS_H
-#define INFERD_CUDA_PREFILL_PARTS_H
+#ifndef INFERD_CUDA_KERNELS_PREFILL_PARTS_H
+#define INFERD_CUDA_KERNELS_PREFILL_PARTS_H
 
 #include "cuda/device_code/kv_layout.h"
 #include "cuda/device_code/lanes.h"

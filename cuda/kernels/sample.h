@@ -4,8 +4,8 @@
  * engine/sample/sampler.h; the same random numbers, so the same ids except where two scores differ
  * in the last digits of a double. All pointers are device memory. Engine thread.
  */
-#ifndef INFERD_CUDA_SAMPLE_H
-#define INFERD_CUDA_SAMPLE_H
+#ifndef INFERD_CUDA_KERNELS_SAMPLE_H
+#define INFERD_CUDA_KERNELS_SAMPLE_H
 
 #include "cuda/kernels/kernels.h"
 

@@ -4,8 +4,8 @@
  * turn (linear_parts.h); a lane loads 16 bytes of W straight to registers. blockIdx.x is the
  * group of weight tiles, blockIdx.y the part of the spans.
  */
-#ifndef INFERD_CUDA_SKINNY_PARTS_H
-#define INFERD_CUDA_SKINNY_PARTS_H
+#ifndef INFERD_CUDA_KERNELS_SKINNY_PARTS_H
+#define INFERD_CUDA_KERNELS_SKINNY_PARTS_H
 
 #include "cuda/device_code/row_square.h"
 #include "cuda/kernels/linear_parts.h"

@@ -4,8 +4,8 @@
  * cp.async stages of 32 columns, a warp multiplies 64 weight rows and 32 tokens with mma.sync.
  * Spans of K are summed and added as linear_parts.h says.
  */
-#ifndef INFERD_CUDA_TILED_PARTS_H
-#define INFERD_CUDA_TILED_PARTS_H
+#ifndef INFERD_CUDA_KERNELS_TILED_PARTS_H
+#define INFERD_CUDA_KERNELS_TILED_PARTS_H
 
 #include "cuda/kernels/linear_parts.h"
 

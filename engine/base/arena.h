@@ -2,8 +2,8 @@
  *
  * A request is built by one thread at a time (loop, then a pool thread, then the loop again).
  */
-#ifndef INFERD_SERVER_ARENA_H
-#define INFERD_SERVER_ARENA_H
+#ifndef INFERD_ENGINE_BASE_ARENA_H
+#define INFERD_ENGINE_BASE_ARENA_H
 
 #include "engine/base/json.h"
 

@@ -4,8 +4,8 @@
  * writer goes on without checks and the reader asks once at the end. Capacity only grows, so a
  * buffer that is emptied and filled again costs no allocation.
  */
-#ifndef INFERD_SERVER_BUFFER_H
-#define INFERD_SERVER_BUFFER_H
+#ifndef INFERD_ENGINE_BASE_BUFFER_H
+#define INFERD_ENGINE_BASE_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>

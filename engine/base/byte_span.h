@@ -4,8 +4,8 @@
  * which bytes of a prompt a request has brought, and the tokenizer takes them as text in which no
  * special token may be found. No state, any thread.
  */
-#ifndef INFERD_ENGINE_BYTE_SPAN_H
-#define INFERD_ENGINE_BYTE_SPAN_H
+#ifndef INFERD_ENGINE_BASE_BYTE_SPAN_H
+#define INFERD_ENGINE_BASE_BYTE_SPAN_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * A size read from outside is multiplied, added and aligned only through these: each returns false
  * when the true result does not fit, and then leaves *out alone. Pure functions, any thread.
  */
-#ifndef INFERD_ENGINE_CHECKED_H
-#define INFERD_ENGINE_CHECKED_H
+#ifndef INFERD_ENGINE_BASE_CHECKED_H
+#define INFERD_ENGINE_BASE_CHECKED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * The one source of time of engine and server, from any thread. A function of its own file, so that
  * a program may link another clock in front of it: the simulator's time is virtual.
  */
-#ifndef INFERD_ENGINE_CLOCK_H
-#define INFERD_ENGINE_CLOCK_H
+#ifndef INFERD_ENGINE_BASE_CLOCK_H
+#define INFERD_ENGINE_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

@@ -4,8 +4,8 @@
  * error travels as a value: functions return 0 or a negative ERR_ number and, where a person will
  * read the reason, fill an error_t. Nothing here allocates; any thread may use it.
  */
-#ifndef INFERD_ENGINE_ERROR_H
-#define INFERD_ENGINE_ERROR_H
+#ifndef INFERD_ENGINE_BASE_ERROR_H
+#define INFERD_ENGINE_BASE_ERROR_H
 
 #include <errno.h>
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  * parser is iterative: depth is a limit, never a stack overflow. A document is immutable once
  * parsed; any thread may read it.
  */
-#ifndef INFERD_ENGINE_JSON_H
-#define INFERD_ENGINE_JSON_H
+#ifndef INFERD_ENGINE_BASE_JSON_H
+#define INFERD_ENGINE_BASE_JSON_H
 
 #include "engine/base/error.h"
 

@@ -4,8 +4,8 @@
  * Shared by the compiler of grammars and the parser of tool calls, which have to agree on how a
  * value that stands outside JSON is read. No state, any thread; bounded work whatever the schema.
  */
-#ifndef INFERD_ENGINE_JSON_SCHEMA_H
-#define INFERD_ENGINE_JSON_SCHEMA_H
+#ifndef INFERD_ENGINE_BASE_JSON_SCHEMA_H
+#define INFERD_ENGINE_BASE_JSON_SCHEMA_H
 
 #include "engine/base/json.h"
 

@@ -16,8 +16,8 @@
  * Nearly all ids of a vocabulary lose a draw by their coarse bits alone, and four ids share one mix
  * for these: that is what the split is for.
  */
-#ifndef INFERD_ENGINE_RANDOM_H
-#define INFERD_ENGINE_RANDOM_H
+#ifndef INFERD_ENGINE_BASE_RANDOM_H
+#define INFERD_ENGINE_BASE_RANDOM_H
 
 #include <stdint.h>
 

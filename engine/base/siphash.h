@@ -5,8 +5,8 @@
  * for tables that only must not be flooded (SipHash-1-3), 2 where the value is an identity
  * (SipHash-2-4). Pure functions, any thread.
  */
-#ifndef INFERD_ENGINE_SIPHASH_H
-#define INFERD_ENGINE_SIPHASH_H
+#ifndef INFERD_ENGINE_BASE_SIPHASH_H
+#define INFERD_ENGINE_BASE_SIPHASH_H
 
 #include <stddef.h>
 #include <stdint.h>

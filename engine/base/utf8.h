@@ -2,8 +2,8 @@
  *
  * Pure functions, no allocation, any thread.
  */
-#ifndef INFERD_ENGINE_UTF8_H
-#define INFERD_ENGINE_UTF8_H
+#ifndef INFERD_ENGINE_BASE_UTF8_H
+#define INFERD_ENGINE_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>

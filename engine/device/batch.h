@@ -4,8 +4,8 @@
  * K = block_table_stride, S = num_selected. All arrays live on the host, are sized at start and are
  * owned by the batch. Rows stand in this order: decodes first, then prefill chunks.
  */
-#ifndef INFERD_ENGINE_BATCH_H
-#define INFERD_ENGINE_BATCH_H
+#ifndef INFERD_ENGINE_DEVICE_BATCH_H
+#define INFERD_ENGINE_DEVICE_BATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Plain data, filled once while a model loads and constant afterwards. Symbols: h hidden size, D
  * head_dim, Hq/Hk query and K/V heads, E experts, k experts of a row, I width of an expert.
  */
-#ifndef INFERD_ENGINE_OP_TYPES_H
-#define INFERD_ENGINE_OP_TYPES_H
+#ifndef INFERD_ENGINE_DEVICE_OP_TYPES_H
+#define INFERD_ENGINE_DEVICE_OP_TYPES_H
 
 #include <stdbool.h>
 #include <stdint.h>

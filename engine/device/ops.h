@@ -11,8 +11,8 @@
  * Activations are [rows, width] row-major in device memory, of a type that the back end chooses
  * (fp32 on the CPU); the model passes them around as act_t pointers from `buffer`.
  */
-#ifndef INFERD_ENGINE_OPS_H
-#define INFERD_ENGINE_OPS_H
+#ifndef INFERD_ENGINE_DEVICE_OPS_H
+#define INFERD_ENGINE_DEVICE_OPS_H
 
 #include "engine/base/error.h"
 #include "engine/device/batch.h"

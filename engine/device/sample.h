@@ -3,8 +3,8 @@
  * Filled by engine/sample/sampling.c, worked off by a back end's `sample` operation (ops.h), read
  * by engine/commit.c. Engine thread, and the back end's workers between launch and `end`.
  */
-#ifndef INFERD_ENGINE_SAMPLE_H
-#define INFERD_ENGINE_SAMPLE_H
+#ifndef INFERD_ENGINE_DEVICE_SAMPLE_H
+#define INFERD_ENGINE_DEVICE_SAMPLE_H
 
 #include "engine/device/sampling_params.h"
 

@@ -2,8 +2,8 @@
  *
  * Filled by the server, read by every stage up to the sampler of a back end. Pure data.
  */
-#ifndef INFERD_ENGINE_SAMPLING_PARAMS_H
-#define INFERD_ENGINE_SAMPLING_PARAMS_H
+#ifndef INFERD_ENGINE_DEVICE_SAMPLING_PARAMS_H
+#define INFERD_ENGINE_DEVICE_SAMPLING_PARAMS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -24,8 +24,8 @@
  * Neither call waits for the device, and neither counts as a step in flight: the `end` of the step
  * launched next covers both and reports their faults. `close` may come while copies run.
  */
-#ifndef INFERD_ENGINE_SWAP_OPS_H
-#define INFERD_ENGINE_SWAP_OPS_H
+#ifndef INFERD_ENGINE_DEVICE_SWAP_OPS_H
+#define INFERD_ENGINE_DEVICE_SWAP_OPS_H
 
 #include "engine/base/error.h"
 

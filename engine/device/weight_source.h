@@ -1,6 +1,6 @@
 /* weight_source.h: element types, and a matrix as a loader hands it to a back end. */
-#ifndef INFERD_ENGINE_WEIGHT_SOURCE_H
-#define INFERD_ENGINE_WEIGHT_SOURCE_H
+#ifndef INFERD_ENGINE_DEVICE_WEIGHT_SOURCE_H
+#define INFERD_ENGINE_DEVICE_WEIGHT_SOURCE_H
 
 #include <stddef.h>
 #include <stdint.h>

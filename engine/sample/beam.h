@@ -3,8 +3,8 @@
  * Engine thread only. The work arrays are made at start; what outlives a step lives in the group's
  * sequences and in the room of its request (choices.h).
  */
-#ifndef INFERD_ENGINE_BEAM_H
-#define INFERD_ENGINE_BEAM_H
+#ifndef INFERD_ENGINE_SAMPLE_BEAM_H
+#define INFERD_ENGINE_SAMPLE_BEAM_H
 
 #include "engine/device/sample.h"
 #include "engine/schedule/scheduler.h"

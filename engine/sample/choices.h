@@ -4,8 +4,8 @@
  * candidates. The engine thread writes; after EVENT_DONE the loop thread reads and hands the best n
  * over as events. Never allocates.
  */
-#ifndef INFERD_ENGINE_CHOICES_H
-#define INFERD_ENGINE_CHOICES_H
+#ifndef INFERD_ENGINE_SAMPLE_CHOICES_H
+#define INFERD_ENGINE_SAMPLE_CHOICES_H
 
 #include "engine/schedule/sequence.h"
 

@@ -5,8 +5,8 @@
  * depends on anything but the row. Order of operations: grammar mask; raw logprobs; allowed ids,
  * bad words; min_tokens, logit_bias; penalties; temperature; min_p; top_k; top_p; draw.
  */
-#ifndef INFERD_ENGINE_SAMPLER_H
-#define INFERD_ENGINE_SAMPLER_H
+#ifndef INFERD_ENGINE_SAMPLE_SAMPLER_H
+#define INFERD_ENGINE_SAMPLE_SAMPLER_H
 
 #include "engine/device/ops.h"
 

@@ -4,8 +4,8 @@
  * Every variant gives the same bits: additions happen in 16 fixed lanes, nothing is contracted to a
  * fused multiply-add, and the rest is exact. Pure functions, any thread.
  */
-#ifndef INFERD_ENGINE_SAMPLER_LANES_H
-#define INFERD_ENGINE_SAMPLER_LANES_H
+#ifndef INFERD_ENGINE_SAMPLE_SAMPLER_LANES_H
+#define INFERD_ENGINE_SAMPLE_SAMPLER_LANES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * The scratch of one row, cut into arrays.
  */
-#ifndef INFERD_ENGINE_SAMPLER_WORK_H
-#define INFERD_ENGINE_SAMPLER_WORK_H
+#ifndef INFERD_ENGINE_SAMPLE_SAMPLER_WORK_H
+#define INFERD_ENGINE_SAMPLE_SAMPLER_WORK_H
 
 #include "engine/sample/sampler.h"
 #include "engine/sample/sampler_lanes.h"

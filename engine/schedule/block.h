@@ -12,8 +12,8 @@
  * So the queue is in least-recently-used order and a cached child always stands before its cached
  * parent: leaves are evicted first, in O(1).
  */
-#ifndef INFERD_ENGINE_BLOCK_H
-#define INFERD_ENGINE_BLOCK_H
+#ifndef INFERD_ENGINE_SCHEDULE_BLOCK_H
+#define INFERD_ENGINE_SCHEDULE_BLOCK_H
 
 #include "engine/base/error.h"
 

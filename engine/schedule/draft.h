@@ -4,8 +4,8 @@
  * follow again (quotes, code, JSON, edits). Guesses are verified by one forward that samples behind
  * each of them, so they change the speed of a request and never its tokens. Pure; engine thread.
  */
-#ifndef INFERD_ENGINE_DRAFT_H
-#define INFERD_ENGINE_DRAFT_H
+#ifndef INFERD_ENGINE_SCHEDULE_DRAFT_H
+#define INFERD_ENGINE_SCHEDULE_DRAFT_H
 
 #include <stdint.h>
 

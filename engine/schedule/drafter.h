@@ -7,8 +7,8 @@
  * is guessed as well as greedy text. Engine thread; allocates in drafter_read and drafter_load
  * only.
  */
-#ifndef INFERD_ENGINE_DRAFTER_H
-#define INFERD_ENGINE_DRAFTER_H
+#ifndef INFERD_ENGINE_SCHEDULE_DRAFTER_H
+#define INFERD_ENGINE_SCHEDULE_DRAFTER_H
 
 #include "engine/device/ops.h"
 

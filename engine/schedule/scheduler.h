@@ -5,8 +5,8 @@
  * prompts may pass a long one that is in progress. Engine thread only; allocates at scheduler_new
  * and never again. Next: engine/batch.c.
  */
-#ifndef INFERD_ENGINE_SCHEDULER_H
-#define INFERD_ENGINE_SCHEDULER_H
+#ifndef INFERD_ENGINE_SCHEDULE_SCHEDULER_H
+#define INFERD_ENGINE_SCHEDULE_SCHEDULER_H
 
 #include "engine/device/batch.h"
 #include "engine/schedule/block.h"

@@ -5,8 +5,8 @@
  * until the first token is drawn: then they fork off the first one. Engine thread only. One
  * function changes a status, one table says which changes are allowed.
  */
-#ifndef INFERD_ENGINE_SEQUENCE_H
-#define INFERD_ENGINE_SEQUENCE_H
+#ifndef INFERD_ENGINE_SCHEDULE_SEQUENCE_H
+#define INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 
 #include "engine/request.h"
 #include "engine/schedule/draft.h"

@@ -6,8 +6,8 @@
  * and are made by the back end before the step (swap_ops.h), so a block may be given away as soon
  * as its copy is planned. Called by the scheduler on the engine thread; allocates in swap_new only.
  */
-#ifndef INFERD_ENGINE_SWAP_H
-#define INFERD_ENGINE_SWAP_H
+#ifndef INFERD_ENGINE_SCHEDULE_SWAP_H
+#define INFERD_ENGINE_SCHEDULE_SWAP_H
 
 #include "engine/device/swap_ops.h"
 

@@ -3,8 +3,8 @@
  * Matching against the prefix cache, growing, copy-on-write, forking, publishing, giving back.
  * Engine thread only, called by the scheduler; nothing here allocates memory or decides who runs.
  */
-#ifndef INFERD_ENGINE_TABLE_H
-#define INFERD_ENGINE_TABLE_H
+#ifndef INFERD_ENGINE_SCHEDULE_TABLE_H
+#define INFERD_ENGINE_SCHEDULE_TABLE_H
 
 #include "engine/schedule/scheduler.h"
 

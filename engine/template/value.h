@@ -133,7 +133,7 @@ list_t *value_list(struct run *run, const value_t *v);
 bool value_iterable(const value_t *v);
 value_t value_from_json(struct run *run, const json_t *json);
 
-/* text.c: str(), repr() and json.dumps. */
+/* library/print_value.c: str(), repr() and json.dumps. */
 const str_t *value_str(struct run *run, const value_t *v);
 void value_print(struct run *run, sink_t *sink, const value_t *v); /* str() */
 void value_repr(struct run *run, sink_t *sink, const value_t *v);

@@ -1,8 +1,8 @@
 /* build_requests.c: what the engine is asked for, besides the prompt's ids.
  *
  * Stage 2 of 9, last part: checked parameters -> sampling parameters, limits, memory that the
- * engine borrows, in every input's request_t. Same thread and rules as api_completion_prompt.c.
- * Next: engine/mailbox.c, by way of api_completion.c.
+ * engine borrows, in every input's request_t. Same thread and rules as prompt.c.
+ * Next: engine/mailbox.c, by way of completion.c.
  */
 #include "server/completion/completion.h"
 

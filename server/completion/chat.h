@@ -4,12 +4,12 @@
  * from a template, what it generates goes through a parser that takes thoughts and tool calls out
  * of it (server/parser), and it is printed in another shape.
  */
-#ifndef INFERD_SERVER_API_CHAT_H
-#define INFERD_SERVER_API_CHAT_H
+#ifndef INFERD_SERVER_COMPLETION_CHAT_H
+#define INFERD_SERVER_COMPLETION_CHAT_H
 
 #include "server/completion/completion.h"
 
-/* api_chat_model.c: what the model's chat templates are and how it writes calls; main thread. */
+/* chat_model.c: what the model's chat templates are and how it writes calls; main thread. */
 /* Reads the templates. Those of a model that cannot be used make chat answer 400 with the reason;
  * one that the operator gave makes the start fail. 0 or an error. */
 int chat_model_load(completions_t *live, const config_t *config, error_t *error);
@@ -20,7 +20,7 @@ int chat_model_load(completions_t *live, const config_t *config, error_t *error)
 void chat_model_ready(completions_t *live, const config_t *config, const tokenizer_t *tokenizer);
 void chat_model_free(completions_t *live);
 
-/* api_chat_prompt.c: loop thread or pool. */
+/* chat_prompt.c: loop thread or pool. */
 /* Renders the messages: the one prompt of the completion is then text. 0 or an error. */
 int chat_render(completion_t *completion);
 /* The same for /tokenize. The output is freed by the caller (jinja_output_free). */
@@ -33,7 +33,7 @@ void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
  * an error. */
 int chat_begin_choices(completion_t *completion);
 
-/* api_chat_output.c: loop thread. */
+/* chat_output.c: loop thread. */
 /* Takes text that the engine has just handed out into the choice's message. */
 void chat_add_text(choice_t *choice, const char *text, size_t length);
 void chat_end_text(choice_t *choice); /* the text has ended */

@@ -1,6 +1,6 @@
 /* chat_prompt.c: from the messages of a chat request to the text that is tokenised.
  *
- * Stage 2 of 9. Loop thread or libuv's pool, like api_completion_prompt.c, which calls it and goes
+ * Stage 2 of 9. Loop thread or libuv's pool, like prompt.c, which calls it and goes
  * on with the text as with any prompt. Next: server/completion/prompt.c.
  */
 #include "server/completion/chat.h"

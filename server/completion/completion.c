@@ -1,9 +1,9 @@
 /* completion.c: a completion request from its body to its admission.
  *
  * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs in libuv's
- * pool through api_completion_prompt.c. Nothing of a 200 is written before the engine has admitted
- * every prompt of the request. How a completion ends is in api_completion_life.c. Next:
- * engine/mailbox.c; the events come back in api_completion_events.c.
+ * pool through prompt.c. Nothing of a 200 is written before the engine has admitted
+ * every prompt of the request. How a completion ends is in life.c. Next:
+ * engine/mailbox.c; the events come back in events.c.
  */
 #include "server/completion/chat.h"
 

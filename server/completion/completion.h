@@ -5,8 +5,8 @@
  * exchange was answered or has gone, no job runs, and EVENT_DONE of every submitted request came
  * back. Only the loop thread touches it, but for the job, which has it alone while it runs.
  */
-#ifndef INFERD_SERVER_API_COMPLETION_H
-#define INFERD_SERVER_API_COMPLETION_H
+#ifndef INFERD_SERVER_COMPLETION_COMPLETION_H
+#define INFERD_SERVER_COMPLETION_COMPLETION_H
 
 #include "engine/base/arena.h"
 #include "engine/base/buffer.h"
@@ -115,7 +115,7 @@ struct completion {
   uint32_t obfuscation; /* state of the padding's generator */
 };
 
-/* api_completion_prompt.c: everything between the body and the admission; loop thread or pool. */
+/* prompt.c: everything between the body and the admission; loop thread or pool. */
 int completion_read(completion_t *completion); /* JSON -> params, model, rules between fields */
 bool completion_has_text(const completion_t *completion); /* tokenising is needed */
 int completion_build(completion_t *completion);           /* tokenise, lengths, request_t */
@@ -125,14 +125,14 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
 /* 0, or ERR_CONTEXT_LENGTH for so many tokens. `at_least`: tokenising stopped early. */
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
 
-/* api_completion_suffix.c: puts prompts and suffix into the model's layout. Pool. */
+/* suffix.c: puts prompts and suffix into the model's layout. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
-/* api_constraint.c: the grammar of the output, if the request says anything about it. Pool. */
+/* constraint.c: the grammar of the output, if the request says anything about it. Pool. */
 int completion_constrain(completion_t *completion);
-/* api_completion_request.c: sampling parameters and limits -> the inputs' request_t. */
+/* build_requests.c: sampling parameters and limits -> the inputs' request_t. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
 
-/* api_completion_life.c: the ends of a completion's life; loop thread. */
+/* life.c: the ends of a completion's life; loop thread. */
 /* Frees the intake, if it is still there. */
 void completion_forget_input(completion_t *completion);
 /* The name that answers carry: the adapter's, or the first of the model's. */

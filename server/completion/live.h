@@ -3,8 +3,8 @@
  * One completions_t hangs on the server (server->live). The loop thread owns it; the pool's threads
  * only take scratches, under their lock, and read the model names, which are constant.
  */
-#ifndef INFERD_SERVER_API_LIVE_H
-#define INFERD_SERVER_API_LIVE_H
+#ifndef INFERD_SERVER_COMPLETION_LIVE_H
+#define INFERD_SERVER_COMPLETION_LIVE_H
 
 #include "engine/base/buffer.h"
 #include "server/server.h"
@@ -15,7 +15,7 @@
 
 enum { MODEL_NAMES_MAX = 64 };
 
-typedef struct completion completion_t; /* api_completion.h */
+typedef struct completion completion_t; /* completion.h */
 typedef struct choice choice_t;
 
 /* All completions of a server; server->live. */
@@ -37,7 +37,7 @@ typedef struct completions {
   uint64_t salt_key[2];
   grammar_cache_t *grammars; /* compiled constraints; any thread */
   struct loras *loras;       /* server/completion/lora_table.c; NULL = adapters are off */
-  /* chat; constant once the model is loaded (api_chat_model.c) */
+  /* chat; constant once the model is loaded (chat_model.c) */
   chat_templates_t *templates; /* NULL = the model's files could not be read */
   bool chat_is_ready;
   const struct tool_format *tool_format;           /* NULL = calls are not read */

@@ -3,8 +3,8 @@
  * The four arrays of the logprobs object grow as text while events arrive, so that a chunk or a
  * response only joins them. Loop thread; buffers are owned by the choice.
  */
-#ifndef INFERD_SERVER_API_LOGPROBS_H
-#define INFERD_SERVER_API_LOGPROBS_H
+#ifndef INFERD_SERVER_COMPLETION_LOGPROBS_H
+#define INFERD_SERVER_COMPLETION_LOGPROBS_H
 
 #include "engine/base/buffer.h"
 #include "engine/request.h"

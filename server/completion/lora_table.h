@@ -4,8 +4,8 @@
  * The loop thread owns the table; lora_known alone is for any thread. An adapter that was unloaded
  * keeps its slot until the last request that uses it has ended.
  */
-#ifndef INFERD_SERVER_LORA_H
-#define INFERD_SERVER_LORA_H
+#ifndef INFERD_SERVER_COMPLETION_LORA_TABLE_H
+#define INFERD_SERVER_COMPLETION_LORA_TABLE_H
 
 #include "server/completion/live.h"
 

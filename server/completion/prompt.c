@@ -3,7 +3,7 @@
  * Stage 2 of 9: JSON -> checked parameters, token ids, request_t. Runs in libuv's pool (small
  * bodies of token ids: on the loop thread); it has the completion alone while it runs and reads
  * nothing else but constants: configuration, model names, engine_info, the tokenizer. Next:
- * engine/mailbox.c, by way of api_completion.c.
+ * engine/mailbox.c, by way of completion.c.
  */
 #include "server/completion/chat.h"
 

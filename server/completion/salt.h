@@ -1,6 +1,6 @@
 /* salt.h: which requests may share cached KV blocks. Pure, any thread. */
-#ifndef INFERD_SERVER_SALT_H
-#define INFERD_SERVER_SALT_H
+#ifndef INFERD_SERVER_COMPLETION_SALT_H
+#define INFERD_SERVER_COMPLETION_SALT_H
 
 #include <stddef.h>
 #include <stdint.h>

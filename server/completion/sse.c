@@ -2,7 +2,7 @@
  *
  * Stage 9 of 9: tokens and text -> bytes. Loop thread. Every frame is built in one buffer of the
  * server that is emptied and filled again, so a steady stream allocates nothing. Never decides when
- * something is sent: api_completion_events.c does.
+ * something is sent: events.c does.
  */
 #include "server/completion/sse.h"
 

@@ -3,8 +3,8 @@
  * Loop thread. One frame is one `data:` event. The constant parts of a frame are rendered once per
  * request; a token costs a copy and an escape into a reused buffer.
  */
-#ifndef INFERD_SERVER_SSE_H
-#define INFERD_SERVER_SSE_H
+#ifndef INFERD_SERVER_COMPLETION_SSE_H
+#define INFERD_SERVER_COMPLETION_SSE_H
 
 #include "server/completion/completion.h"
 

@@ -2,7 +2,7 @@
  *
  * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. One constraint a request:
  * a second one is refused, whatever field it comes by. What a constraint means is found out when it
- * is compiled (api_constraint.c). Next: server/completion/prompt.c.
+ * is compiled (constraint.c). Next: server/completion/prompt.c.
  */
 #include "server/fields/params_read.h"
 

@@ -8,8 +8,8 @@
  * Value rules: null means the default; nothing is coerced; an integer field takes 16 and 16.0, not
  * 16.5, "16" or true; every float is finite and in range.
  */
-#ifndef INFERD_SERVER_FIELDS_H
-#define INFERD_SERVER_FIELDS_H
+#ifndef INFERD_SERVER_FIELDS_FIELDS_H
+#define INFERD_SERVER_FIELDS_FIELDS_H
 
 #include "engine/base/arena.h"
 #include "engine/base/json.h"

@@ -4,8 +4,8 @@
  * stage 2 of 9, first half: JSON -> checked parameters. Pure functions: the loop thread reads small
  * bodies, libuv's pool large ones. Next: server/completion/prompt.c.
  */
-#ifndef INFERD_SERVER_PARAMS_H
-#define INFERD_SERVER_PARAMS_H
+#ifndef INFERD_SERVER_FIELDS_PARAMS_H
+#define INFERD_SERVER_FIELDS_PARAMS_H
 
 #include "engine/engine.h"
 #include "engine/grammar/grammar.h"
@@ -107,7 +107,7 @@ typedef struct params_defaults {
 
 extern const field_table_t params_table; /* completions */
 extern const field_table_t chat_table;   /* chat: its own rows, on top of those of completions */
-extern const field_table_t tokenize_table, detokenize_table; /* api_tokenize.c */
+extern const field_table_t tokenize_table, detokenize_table; /* tokenize.c */
 
 /* Reads `root` into *params: types, ranges, known-refused fields. The reader's `out` is set here.
  */

@@ -2,8 +2,8 @@
  * structured fields. Each stores into the params_t behind reader->out; 0 or an error with param
  * set.
  */
-#ifndef INFERD_SERVER_PARAMS_READ_H
-#define INFERD_SERVER_PARAMS_READ_H
+#ifndef INFERD_SERVER_FIELDS_PARAMS_READ_H
+#define INFERD_SERVER_FIELDS_PARAMS_READ_H
 
 #include "server/fields/params.h"
 

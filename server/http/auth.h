@@ -3,8 +3,8 @@
  * Keys come from --api-key and --api-key-file and are kept as SHA-256 digests; a presented key is
  * compared with all of them in constant time.
  */
-#ifndef INFERD_SERVER_AUTH_H
-#define INFERD_SERVER_AUTH_H
+#ifndef INFERD_SERVER_HTTP_AUTH_H
+#define INFERD_SERVER_HTTP_AUTH_H
 
 #include "config/config.h"
 

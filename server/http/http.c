@@ -1,4 +1,4 @@
-/* http.c: stage 1 of 9: bytes -> request. Next: server/api_*.c.
+/* http.c: stage 1 of 9: bytes -> request. Next: server/api and server/completion.
  *
  * Loop thread. libuv drives libmicrohttpd in external mode: its epoll descriptor is one poll
  * handle, and a pump runs it once per loop turn, so that everything a turn brought (tokens of all

@@ -3,10 +3,10 @@
  * Everything here runs on the loop thread. Handlers see exchanges only, never a libmicrohttpd
  * connection. An exchange is handed to its route's handler once its headers have passed every check
  * and its whole body has arrived; the handler answers at once or later, with one reply or one
- * stream. Next: server/api_*.c.
+ * stream. Next: server/api and server/completion.
  */
-#ifndef INFERD_SERVER_HTTP_H
-#define INFERD_SERVER_HTTP_H
+#ifndef INFERD_SERVER_HTTP_HTTP_H
+#define INFERD_SERVER_HTTP_HTTP_H
 
 #include "engine/base/error.h"
 #include "server/observe/log.h"

@@ -2,8 +2,8 @@
  *
  * Handlers see the part in http.h. The states and their moves are the whole life: READING, then
  * HANDLING, then ANSWERED, or STREAMING and ENDING; GONE from anywhere. */
-#ifndef INFERD_SERVER_HTTP_EXCHANGE_H
-#define INFERD_SERVER_HTTP_EXCHANGE_H
+#ifndef INFERD_SERVER_HTTP_HTTP_EXCHANGE_H
+#define INFERD_SERVER_HTTP_HTTP_EXCHANGE_H
 
 #include "server/http/http_internal.h"
 

@@ -11,8 +11,8 @@
  *
  * Loop thread only: libmicrohttpd in external mode has no lock and no wake-up of its own.
  */
-#ifndef INFERD_SERVER_HTTP_INTERNAL_H
-#define INFERD_SERVER_HTTP_INTERNAL_H
+#ifndef INFERD_SERVER_HTTP_HTTP_INTERNAL_H
+#define INFERD_SERVER_HTTP_HTTP_INTERNAL_H
 
 #include "server/http/auth.h"
 #include "server/http/limit.h"

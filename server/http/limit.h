@@ -1,7 +1,7 @@
 /* limit.h: how many connections a peer has open, and how many body bytes the process holds.
  * Loop thread only. */
-#ifndef INFERD_SERVER_LIMIT_H
-#define INFERD_SERVER_LIMIT_H
+#ifndef INFERD_SERVER_HTTP_LIMIT_H
+#define INFERD_SERVER_HTTP_LIMIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

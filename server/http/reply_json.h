@@ -3,8 +3,8 @@
  * For objects of a few fields; completions and metrics print themselves. Strings must be valid
  * UTF-8 (cJSON does not look). Reading goes through engine/base/json.h, never through cJSON.
  */
-#ifndef INFERD_SERVER_JSON_H
-#define INFERD_SERVER_JSON_H
+#ifndef INFERD_SERVER_HTTP_REPLY_JSON_H
+#define INFERD_SERVER_HTTP_REPLY_JSON_H
 
 #include "server/http/http.h"
 

@@ -1,6 +1,6 @@
 /* sha256.h: SHA-256 (FIPS 180-4) of a whole buffer, for API keys. */
-#ifndef INFERD_SERVER_SHA256_H
-#define INFERD_SERVER_SHA256_H
+#ifndef INFERD_SERVER_HTTP_SHA256_H
+#define INFERD_SERVER_HTTP_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>

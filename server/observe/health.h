@@ -1,6 +1,6 @@
 /* health.h: what the probes and the metrics page say about the state of the server. */
-#ifndef INFERD_SERVER_HEALTH_H
-#define INFERD_SERVER_HEALTH_H
+#ifndef INFERD_SERVER_OBSERVE_HEALTH_H
+#define INFERD_SERVER_OBSERVE_HEALTH_H
 
 #include "server/server.h"
 

@@ -3,8 +3,8 @@
  * A histogram counts into the union of its two sets' bounds; each set is read out by summing. Loop
  * thread only.
  */
-#ifndef INFERD_SERVER_HISTOGRAM_H
-#define INFERD_SERVER_HISTOGRAM_H
+#ifndef INFERD_SERVER_OBSERVE_HISTOGRAM_H
+#define INFERD_SERVER_OBSERVE_HISTOGRAM_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * A line is written whole or dropped and counted: a full pipe never stops the server. Text that
  * came from a client is escaped here.
  */
-#ifndef INFERD_SERVER_LOG_H
-#define INFERD_SERVER_LOG_H
+#ifndef INFERD_SERVER_OBSERVE_LOG_H
+#define INFERD_SERVER_OBSERVE_LOG_H
 
 #include "config/config.h"
 

@@ -4,8 +4,8 @@
  * are nanoseconds of the monotonic clock. Label values come from fixed lists or the configuration,
  * never from a client.
  */
-#ifndef INFERD_SERVER_METRICS_H
-#define INFERD_SERVER_METRICS_H
+#ifndef INFERD_SERVER_OBSERVE_METRICS_H
+#define INFERD_SERVER_OBSERVE_METRICS_H
 
 #include "engine/grammar/cache.h"
 #include "engine/request.h"

@@ -1,6 +1,6 @@
 /* metrics_internal.h: the counters behind metrics.c (counting) and metrics_page.c (printing). */
-#ifndef INFERD_SERVER_METRICS_INTERNAL_H
-#define INFERD_SERVER_METRICS_INTERNAL_H
+#ifndef INFERD_SERVER_OBSERVE_METRICS_INTERNAL_H
+#define INFERD_SERVER_OBSERVE_METRICS_INTERNAL_H
 
 #include "engine/base/buffer.h"
 #include "server/observe/histogram.h"

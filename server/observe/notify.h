@@ -1,7 +1,7 @@
 /* notify.h: tells a service manager what this process is doing (sd_notify(3) without libsystemd).
  * Loop thread. Does nothing when NOTIFY_SOCKET is not set. */
-#ifndef INFERD_SERVER_NOTIFY_H
-#define INFERD_SERVER_NOTIFY_H
+#ifndef INFERD_SERVER_OBSERVE_NOTIFY_H
+#define INFERD_SERVER_OBSERVE_NOTIFY_H
 
 #include <stdint.h>
 

@@ -1,9 +1,10 @@
 /* harness.c: fake handlers, a loop thread that runs the real transport, and a raw client.
  *
- * The fakes stand in for server/api_*.c, server/observe/metrics.c and the engine under their real
- * names, so the route table and every check under test are the real ones. The body of a completion
- * says what the fake does: {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With
- * "drop" the body is taken and dropped before the answer begins.
+ * The fakes stand in for server/api and server/completion, server/observe/metrics.c and the engine
+ * under their real names, so the route table and every check under test are the real ones. The body
+ * of a completion says what the fake does:
+ * {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With "drop" the body is taken
+ * and dropped before the answer begins.
  */
 #include "tests/http/harness.h"
 

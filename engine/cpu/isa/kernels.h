@@ -5,8 +5,8 @@
  * not depend on how many rows are handed in. Tiers may differ from each other in the last bits.
  * Kernels touch nothing but their arguments; any pool worker runs them.
  */
-#ifndef INFERD_ENGINE_CPU_KERNELS_H
-#define INFERD_ENGINE_CPU_KERNELS_H
+#ifndef INFERD_ENGINE_CPU_ISA_KERNELS_H
+#define INFERD_ENGINE_CPU_ISA_KERNELS_H
 
 #include "engine/device/ops.h"
 

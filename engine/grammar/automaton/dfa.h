@@ -2,8 +2,8 @@
  *
  * Part of a compilation, on its thread: everything is scratch memory, everything may give up.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_DFA_H
-#define INFERD_ENGINE_GRAMMAR_DFA_H
+#ifndef INFERD_ENGINE_GRAMMAR_AUTOMATON_DFA_H
+#define INFERD_ENGINE_GRAMMAR_AUTOMATON_DFA_H
 
 #include "engine/grammar/compile.h"
 

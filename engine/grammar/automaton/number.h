@@ -3,8 +3,8 @@
  * No binary floating point: bounds are compared digit by digit. Part of a compilation, on its
  * thread.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_NUMBER_H
-#define INFERD_ENGINE_GRAMMAR_NUMBER_H
+#ifndef INFERD_ENGINE_GRAMMAR_AUTOMATON_NUMBER_H
+#define INFERD_ENGINE_GRAMMAR_AUTOMATON_NUMBER_H
 
 #include "engine/grammar/automaton/dfa.h"
 

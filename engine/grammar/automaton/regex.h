@@ -3,8 +3,8 @@
  * The tree serves user grammars too, where a leaf may name a rule. Part of a compilation
  * (compile.h): gives up through compile_fail.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_REGEX_H
-#define INFERD_ENGINE_GRAMMAR_REGEX_H
+#ifndef INFERD_ENGINE_GRAMMAR_AUTOMATON_REGEX_H
+#define INFERD_ENGINE_GRAMMAR_AUTOMATON_REGEX_H
 
 #include "engine/grammar/automaton/dfa.h"
 

@@ -2,8 +2,8 @@
  *
  * Part of a compilation, on its thread.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_BUILD_H
-#define INFERD_ENGINE_GRAMMAR_BUILD_H
+#ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_BUILD_H
+#define INFERD_ENGINE_GRAMMAR_LANGUAGE_BUILD_H
 
 #include "engine/grammar/compile.h"
 

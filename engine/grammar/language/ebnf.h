@@ -2,8 +2,8 @@
  *
  * Part of a compilation, on its thread.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_EBNF_H
-#define INFERD_ENGINE_GRAMMAR_EBNF_H
+#ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_EBNF_H
+#define INFERD_ENGINE_GRAMMAR_LANGUAGE_EBNF_H
 
 #include "engine/grammar/automaton/regex.h"
 

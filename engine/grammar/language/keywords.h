@@ -2,8 +2,8 @@
  *
  * Those of objects, of arrays and of numbers each stand together; code relies on that.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_KEYWORDS_H
-#define INFERD_ENGINE_GRAMMAR_KEYWORDS_H
+#ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_KEYWORDS_H
+#define INFERD_ENGINE_GRAMMAR_LANGUAGE_KEYWORDS_H
 
 /* X(enum, name) */
 #define KEYWORDS(X)                                                                                \

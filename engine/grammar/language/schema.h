@@ -4,8 +4,8 @@
  * joined, anyOf and oneOf are multiplied out, and the set of subschemas is the name of the rule, so
  * that recursion finds its way back. Part of a compilation (compile.h), on its thread.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_SCHEMA_H
-#define INFERD_ENGINE_GRAMMAR_SCHEMA_H
+#ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_SCHEMA_H
+#define INFERD_ENGINE_GRAMMAR_LANGUAGE_SCHEMA_H
 
 #include "engine/base/json_schema.h"
 #include "engine/grammar/automaton/dfa.h"

@@ -6,8 +6,8 @@
  * far as a token reaches, the frames down to the lowest one that some token returned to. They are
  * compared themselves, not by a hash.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_MASKS_H
-#define INFERD_ENGINE_GRAMMAR_MASKS_H
+#ifndef INFERD_ENGINE_GRAMMAR_MASK_MASKS_H
+#define INFERD_ENGINE_GRAMMAR_MASK_MASKS_H
 
 #include "engine/grammar/grammar.h"
 

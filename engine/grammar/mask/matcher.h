@@ -4,8 +4,8 @@
  * what follows. Frames are immutable and shared: equal frames are one, so a set can be copied,
  * kept and compared by numbers. One thread at a time uses a matcher; nothing here allocates.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_MATCHER_H
-#define INFERD_ENGINE_GRAMMAR_MATCHER_H
+#ifndef INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
+#define INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
 
 #include "engine/grammar/mask/vocabulary.h"
 #include "engine/grammar/program.h"

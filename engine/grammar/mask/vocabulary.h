@@ -5,8 +5,8 @@
  * of a grammar stays alive under all of those, the tokens below are taken at once: from a ready row
  * of bits where there are many of them, else from a list. Immutable, any thread.
  */
-#ifndef INFERD_ENGINE_GRAMMAR_VOCABULARY_H
-#define INFERD_ENGINE_GRAMMAR_VOCABULARY_H
+#ifndef INFERD_ENGINE_GRAMMAR_MASK_VOCABULARY_H
+#define INFERD_ENGINE_GRAMMAR_MASK_VOCABULARY_H
 
 #include "engine/grammar/grammar.h"
 

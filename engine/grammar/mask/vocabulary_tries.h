@@ -1,6 +1,6 @@
 /* vocabulary_tries.h: what vocabulary.c hands to vocabulary_tries.c while a vocabulary is made. */
-#ifndef INFERD_ENGINE_GRAMMAR_VOCABULARY_TRIES_H
-#define INFERD_ENGINE_GRAMMAR_VOCABULARY_TRIES_H
+#ifndef INFERD_ENGINE_GRAMMAR_MASK_VOCABULARY_TRIES_H
+#define INFERD_ENGINE_GRAMMAR_MASK_VOCABULARY_TRIES_H
 
 #include "engine/grammar/mask/vocabulary.h"
 

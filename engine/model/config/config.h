@@ -4,8 +4,8 @@
  * range. After the first error they only return defaults, so that callers read as a list of keys;
  * `status` is looked at once at the end. One thread per reader.
  */
-#ifndef INFERD_ENGINE_MODEL_CONFIG_H
-#define INFERD_ENGINE_MODEL_CONFIG_H
+#ifndef INFERD_ENGINE_MODEL_CONFIG_CONFIG_H
+#define INFERD_ENGINE_MODEL_CONFIG_CONFIG_H
 
 #include "engine/base/json.h"
 #include "engine/model/config/family.h"

@@ -2,8 +2,8 @@
  *
  * Constant once loaded: any thread may read it.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_CHAT_INTERNAL_H
-#define INFERD_ENGINE_TEMPLATE_CHAT_INTERNAL_H
+#ifndef INFERD_ENGINE_TEMPLATE_CHAT_CHAT_INTERNAL_H
+#define INFERD_ENGINE_TEMPLATE_CHAT_CHAT_INTERNAL_H
 
 #include "engine/template/chat/chat_template.h"
 

@@ -2,8 +2,8 @@
  *
  * The rendering thread only.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_CHAT_SHAPE_H
-#define INFERD_ENGINE_TEMPLATE_CHAT_SHAPE_H
+#ifndef INFERD_ENGINE_TEMPLATE_CHAT_CHAT_SHAPE_H
+#define INFERD_ENGINE_TEMPLATE_CHAT_CHAT_SHAPE_H
 
 #include "engine/template/chat/chat_template.h"
 

@@ -4,8 +4,8 @@
  * request as the reference servers do, and renders. Loading belongs to the loading thread; a loaded
  * set never changes, and any number of threads may render with it at once.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_CHAT_TEMPLATE_H
-#define INFERD_ENGINE_TEMPLATE_CHAT_TEMPLATE_H
+#ifndef INFERD_ENGINE_TEMPLATE_CHAT_CHAT_TEMPLATE_H
+#define INFERD_ENGINE_TEMPLATE_CHAT_CHAT_TEMPLATE_H
 
 #include "engine/template/template.h"
 

@@ -2,8 +2,8 @@
  *
  * Made by the compiling thread, constant afterwards.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_AST_H
-#define INFERD_ENGINE_TEMPLATE_AST_H
+#ifndef INFERD_ENGINE_TEMPLATE_COMPILE_AST_H
+#define INFERD_ENGINE_TEMPLATE_COMPILE_AST_H
 
 #include "engine/template/slab.h"
 #include "engine/template/template.h"

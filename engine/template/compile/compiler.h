@@ -3,8 +3,8 @@
  * The compiling thread. Errors leave by a long jump to jinja_compile; everything lies in the
  * template's slab.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_COMPILER_H
-#define INFERD_ENGINE_TEMPLATE_COMPILER_H
+#ifndef INFERD_ENGINE_TEMPLATE_COMPILE_COMPILER_H
+#define INFERD_ENGINE_TEMPLATE_COMPILE_COMPILER_H
 
 #include "engine/template/compile/ast.h"
 

@@ -2,8 +2,8 @@
  *
  * The compiling thread.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_PARSER_H
-#define INFERD_ENGINE_TEMPLATE_PARSER_H
+#ifndef INFERD_ENGINE_TEMPLATE_COMPILE_PARSER_H
+#define INFERD_ENGINE_TEMPLATE_COMPILE_PARSER_H
 
 #include "engine/template/compile/compiler.h"
 

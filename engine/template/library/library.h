@@ -2,8 +2,8 @@
  *
  * The rendering thread only. Every function leaves by run_fail when Python would raise.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_LIBRARY_H
-#define INFERD_ENGINE_TEMPLATE_LIBRARY_H
+#ifndef INFERD_ENGINE_TEMPLATE_LIBRARY_LIBRARY_H
+#define INFERD_ENGINE_TEMPLATE_LIBRARY_LIBRARY_H
 
 #include "engine/template/value.h"
 
@@ -111,7 +111,7 @@ const str_t *string_escape(struct run *run, const str_t *s);
 const str_t *string_pad(struct run *run, const str_t *s, size_t left, size_t right,
                         const str_t *fill);
 
-/* format.c */
+/* format_string.c */
 value_t format_percent(struct run *run, const value_t *format, const value_t *arguments);
 value_t format_braces(struct run *run, const value_t *format, const arguments_t *arguments);
 

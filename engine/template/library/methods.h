@@ -2,8 +2,8 @@
  *
  * The rendering thread only.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_METHODS_H
-#define INFERD_ENGINE_TEMPLATE_METHODS_H
+#ifndef INFERD_ENGINE_TEMPLATE_LIBRARY_METHODS_H
+#define INFERD_ENGINE_TEMPLATE_LIBRARY_METHODS_H
 
 #include "engine/template/library/library.h"
 

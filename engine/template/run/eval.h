@@ -2,8 +2,8 @@
  *
  * The rendering thread only.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_EVAL_H
-#define INFERD_ENGINE_TEMPLATE_EVAL_H
+#ifndef INFERD_ENGINE_TEMPLATE_RUN_EVAL_H
+#define INFERD_ENGINE_TEMPLATE_RUN_EVAL_H
 
 #include "engine/template/compile/ast.h"
 #include "engine/template/library/library.h"

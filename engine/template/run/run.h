@@ -4,8 +4,8 @@
  * jump to jinja_render: everything that a run allocates lies in its slab, so nothing is lost on the
  * way. Every loop over data spends fuel for what it touches.
  */
-#ifndef INFERD_ENGINE_TEMPLATE_RUN_H
-#define INFERD_ENGINE_TEMPLATE_RUN_H
+#ifndef INFERD_ENGINE_TEMPLATE_RUN_RUN_H
+#define INFERD_ENGINE_TEMPLATE_RUN_RUN_H
 
 #include "engine/template/slab.h"
 #include "engine/template/template.h"

@@ -3,8 +3,8 @@
  * The loading thread only. Every refusal is ERR_MODEL_MALFORMED with a message that names the file
  * and the component, so that a person can find the line.
  */
-#ifndef INFERD_ENGINE_TEXT_LOAD_H
-#define INFERD_ENGINE_TEXT_LOAD_H
+#ifndef INFERD_ENGINE_TEXT_LOAD_LOAD_H
+#define INFERD_ENGINE_TEXT_LOAD_LOAD_H
 
 #include "engine/base/json.h"
 #include "engine/text/tokenizer_internal.h"

@@ -5,8 +5,8 @@
  * The lowest rank merges first, ties leftmost. The model is read-only after load; a bpe_scratch_t
  * belongs to one thread. Cost: O(n log n) per piece, whatever the text.
  */
-#ifndef INFERD_ENGINE_TEXT_BPE_H
-#define INFERD_ENGINE_TEXT_BPE_H
+#ifndef INFERD_ENGINE_TEXT_MODEL_BPE_H
+#define INFERD_ENGINE_TEXT_MODEL_BPE_H
 
 #include "engine/base/error.h"
 #include "engine/text/model/vocab.h"

@@ -2,8 +2,8 @@
  *
  * Pure functions over a read-only table, any thread.
  */
-#ifndef INFERD_ENGINE_TEXT_BPE_INTERNAL_H
-#define INFERD_ENGINE_TEXT_BPE_INTERNAL_H
+#ifndef INFERD_ENGINE_TEXT_MODEL_BPE_INTERNAL_H
+#define INFERD_ENGINE_TEXT_MODEL_BPE_INTERNAL_H
 
 #include "engine/text/model/bpe.h"
 

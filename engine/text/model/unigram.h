@@ -4,8 +4,8 @@
  * Read-only after load; the work arrays belong to one thread. Cost: the length of the piece times
  * the longest vocabulary entry that begins at a place, whatever the text.
  */
-#ifndef INFERD_ENGINE_TEXT_UNIGRAM_H
-#define INFERD_ENGINE_TEXT_UNIGRAM_H
+#ifndef INFERD_ENGINE_TEXT_MODEL_UNIGRAM_H
+#define INFERD_ENGINE_TEXT_MODEL_UNIGRAM_H
 
 #include "engine/base/error.h"
 #include "engine/text/model/vocab.h"

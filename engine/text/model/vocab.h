@@ -3,8 +3,8 @@
  * One arena and an open-addressing table of 32-bit slots. Filled at load by one thread, read-only
  * afterwards. Ids may have holes; strings are spelled as in the file.
  */
-#ifndef INFERD_ENGINE_TEXT_VOCAB_H
-#define INFERD_ENGINE_TEXT_VOCAB_H
+#ifndef INFERD_ENGINE_TEXT_MODEL_VOCAB_H
+#define INFERD_ENGINE_TEXT_MODEL_VOCAB_H
 
 #include "engine/text/bytes.h"
 

@@ -4,8 +4,8 @@
  * up to 64 bytes with up to 15 ids (direct mapped). A full compare decides, so a hash collision
  * costs a miss, never a wrong id. Not shared between threads.
  */
-#ifndef INFERD_ENGINE_TEXT_WORD_CACHE_H
-#define INFERD_ENGINE_TEXT_WORD_CACHE_H
+#ifndef INFERD_ENGINE_TEXT_MODEL_WORD_CACHE_H
+#define INFERD_ENGINE_TEXT_MODEL_WORD_CACHE_H
 
 #include "engine/text/bytes.h"
 

@@ -5,8 +5,8 @@
  * checked as a whole when it is made, so that a look-up cannot leave it. Read-only afterwards, any
  * thread; linear time.
  */
-#ifndef INFERD_ENGINE_TEXT_CHARSMAP_H
-#define INFERD_ENGINE_TEXT_CHARSMAP_H
+#ifndef INFERD_ENGINE_TEXT_NORMALIZE_CHARSMAP_H
+#define INFERD_ENGINE_TEXT_NORMALIZE_CHARSMAP_H
 
 #include "engine/text/bytes.h"
 

@@ -4,8 +4,8 @@
  * tokenizer.json. Read-only after load; a normalizer_scratch_t belongs to one thread. Linear time,
  * whatever the text.
  */
-#ifndef INFERD_ENGINE_TEXT_NORMALIZER_H
-#define INFERD_ENGINE_TEXT_NORMALIZER_H
+#ifndef INFERD_ENGINE_TEXT_NORMALIZE_NORMALIZER_H
+#define INFERD_ENGINE_TEXT_NORMALIZE_NORMALIZER_H
 
 #include "engine/text/normalize/charsmap.h"
 

@@ -4,8 +4,8 @@
  * add_prefix_space) and then splits it by up to a few steps, each seeing one piece of the step
  * before. Read-only after load; a pretokenizer_scratch_t belongs to one thread.
  */
-#ifndef INFERD_ENGINE_TEXT_PRETOKENIZER_H
-#define INFERD_ENGINE_TEXT_PRETOKENIZER_H
+#ifndef INFERD_ENGINE_TEXT_SPLIT_PRETOKENIZER_H
+#define INFERD_ENGINE_TEXT_SPLIT_PRETOKENIZER_H
 
 #include "engine/text/bytes.h"
 #include "engine/text/split/scanner.h"

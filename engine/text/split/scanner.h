@@ -4,8 +4,8 @@
  * Each scanner finds the leftmost match like the regex it stands for and needs time linear in the
  * text: no backtracking. Read-only after load; any thread.
  */
-#ifndef INFERD_ENGINE_TEXT_SCANNER_H
-#define INFERD_ENGINE_TEXT_SCANNER_H
+#ifndef INFERD_ENGINE_TEXT_SPLIT_SCANNER_H
+#define INFERD_ENGINE_TEXT_SPLIT_SCANNER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ typedef size_t scanner_find_t(const scanner_t *s, const uint8_t *text, size_t fr
 
 struct scanner {
   scanner_find_t *find;
-  void *regex; /* regex.h; the pre-tokenizer frees it */
+  void *regex; /* split_regex.h; the pre-tokenizer frees it */
   contraction_t contraction;
   uint8_t letters;    /* class bits of a letter: CLASS_LETTER, or with CLASS_MARK */
   uint8_t digits_max; /* longest run of \p{N}, 0 = no bound */

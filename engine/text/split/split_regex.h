@@ -4,8 +4,8 @@
  * rewritten or refused by name, never run as it stands. Compiled by the loading thread, read-only
  * afterwards; a match is bounded in steps and memory, never in recursion.
  */
-#ifndef INFERD_ENGINE_TEXT_REGEX_H
-#define INFERD_ENGINE_TEXT_REGEX_H
+#ifndef INFERD_ENGINE_TEXT_SPLIT_SPLIT_REGEX_H
+#define INFERD_ENGINE_TEXT_SPLIT_SPLIT_REGEX_H
 
 #include "engine/text/split/scanner.h"
 

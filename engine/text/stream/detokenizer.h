@@ -4,8 +4,8 @@
  * that are safe to send now. No output ever ends inside a code point; a stop string never leaks,
  * however it is split over tokens. Next: engine/mailbox.c.
  */
-#ifndef INFERD_ENGINE_TEXT_DETOKENIZER_H
-#define INFERD_ENGINE_TEXT_DETOKENIZER_H
+#ifndef INFERD_ENGINE_TEXT_STREAM_DETOKENIZER_H
+#define INFERD_ENGINE_TEXT_STREAM_DETOKENIZER_H
 
 #include "engine/text/tokenizer.h"
 

@@ -2,8 +2,8 @@
  *
  * Read-only after stop_set_new; one owner at a time frees it.
  */
-#ifndef INFERD_ENGINE_TEXT_STOP_SET_H
-#define INFERD_ENGINE_TEXT_STOP_SET_H
+#ifndef INFERD_ENGINE_TEXT_STREAM_STOP_SET_H
+#define INFERD_ENGINE_TEXT_STREAM_STOP_SET_H
 
 #include "engine/text/stream/detokenizer.h"
 

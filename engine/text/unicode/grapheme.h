@@ -4,8 +4,8 @@
  * matter to charsmap.h: pairs of regional indicators, whose clusters are long, are two clusters
  * here. Pure functions, any thread.
  */
-#ifndef INFERD_ENGINE_TEXT_GRAPHEME_H
-#define INFERD_ENGINE_TEXT_GRAPHEME_H
+#ifndef INFERD_ENGINE_TEXT_UNICODE_GRAPHEME_H
+#define INFERD_ENGINE_TEXT_UNICODE_GRAPHEME_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  * scripts/unicode_tables.py writes unicode_tables.c and checks the counts. Pure look-ups, any
  * thread.
  */
-#ifndef INFERD_ENGINE_TEXT_UNICODE_H
-#define INFERD_ENGINE_TEXT_UNICODE_H
+#ifndef INFERD_ENGINE_TEXT_UNICODE_UNICODE_H
+#define INFERD_ENGINE_TEXT_UNICODE_UNICODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

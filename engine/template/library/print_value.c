@@ -1,4 +1,4 @@
-/* case_text.c: how Python prints values: str() and repr().
+/* print_value.c: how Python prints values: str() and repr().
  *
  * The rendering thread only. Strings keep the marks of their origin through both.
  */
