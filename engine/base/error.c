@@ -14,19 +14,18 @@
 
 typedef struct error_entry {
   int code;
-  int http_status;
+  int http_status, exit_status;
   const char *name;
   const char *openai_type;
   const char *openai_code;
 } error_entry_t;
 
 static const error_entry_t error_entries[] = {
-#define X(name, number, http, type, code) {(number), (http), #name, (type), (code)},
-    ERROR_TABLE(X)
-#undef X
+#define ERROR(name, number, http_status, type, code, exit_status, help)                            \
+  {(number), (http_status), (exit_status), #name, (type), (code)},
+#include "engine/base/error.def"
+#undef ERROR
 };
-
-enum { EXIT_CODE_SOFTWARE = 70 }; /* sysexits.h EX_SOFTWARE */
 
 /* A number that is not in the table is a bug somewhere; it is shown as an internal error. */
 static const error_entry_t *error_find(int code) {
@@ -52,11 +51,7 @@ const char *error_openai_code(int code) {
 }
 
 int error_exit_code(int code) {
-  static const char prefix[] = "exit_";
-  const char *text = error_find(code)->openai_code;
-  if (code == ERR_OK) return 0;
-  if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0) return EXIT_CODE_SOFTWARE;
-  return (int)strtol(text + sizeof prefix - 1, NULL, 10);
+  return error_find(code)->exit_status;
 }
 
 /* Copies whole characters while they fit; `strict` also masks what could break out of a quoted

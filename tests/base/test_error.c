@@ -44,9 +44,9 @@ Test(error, exit_codes_are_those_of_sysexits) {
 
 Test(error, numbers_names_and_codes_are_unique) {
   static const int codes[] = {
-#define X(name, number, http, type, code) (number),
-      ERROR_TABLE(X)
-#undef X
+#define ERROR(name, number, ...) (number),
+#include "engine/base/error.def"
+#undef ERROR
   };
   size_t count = sizeof codes / sizeof codes[0];
   for (size_t i = 0; i < count; i++) {
