@@ -47,7 +47,7 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   uint32_t num_buckets = 1;
   while (num_buckets < (uint32_t)num_blocks) num_buckets *= 2;
   block_pool_t *pool = calloc(1, sizeof *pool);
-  if (pool) {
+  if (pool != NULL) {
     size_t row_bytes = (size_t)block_size * sizeof *pool->token_ids;
     pool->blocks = calloc((size_t)num_blocks, sizeof *pool->blocks);
     pool->token_ids = calloc((size_t)num_blocks, row_bytes);
@@ -55,8 +55,8 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
     pool->buckets = calloc(num_buckets, sizeof *pool->buckets);
     pool->roots = calloc(num_buckets, sizeof *pool->roots);
   }
-  if (!pool || !pool->blocks || !pool->token_ids || !pool->saved_ids || !pool->buckets ||
-      !pool->roots) {
+  if (pool == NULL || pool->blocks == NULL || pool->token_ids == NULL || pool->saved_ids == NULL ||
+      pool->buckets == NULL || pool->roots == NULL) {
     block_pool_free(pool);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the records of %d KV blocks",
                      num_blocks);
@@ -74,7 +74,7 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
 }
 
 void block_pool_free(block_pool_t *pool) {
-  if (!pool) return;
+  if (pool == NULL) return;
   free(pool->blocks);
   free(pool->token_ids);
   free(pool->saved_ids);
@@ -215,7 +215,7 @@ void block_pool_check(const block_pool_t *pool) {
   for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
     const block_t *block = &pool->blocks[b];
     CHECK(b > 0 && b < pool->num_blocks && !block_is_held(block) && block->prev == previous);
-    CHECK(++num_free < pool->num_blocks && !block->filler);
+    CHECK(++num_free < pool->num_blocks && block->filler == NULL);
     if (block->identity.unique_id) num_cached++;
     /* leaf first: behind a cached block stands its parent, or the parent is held */
     int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
@@ -227,7 +227,7 @@ void block_pool_check(const block_pool_t *pool) {
   for (int32_t b = 1; b < pool->num_blocks; b++) {
     const block_t *block = &pool->blocks[b];
     CHECK(block->ref_count >= 0 && block->pins >= 0 && block->mark == 0);
-    CHECK(!block->filler || (block->ref_count > 0 && block->identity.keyed));
+    CHECK(block->filler == NULL || (block->ref_count > 0 && block->identity.keyed));
     CHECK(!block->first_child || block->identity.keyed);
     CHECK(block->identity.num_valid <= pool->block_size);
     check_children(pool, b);

@@ -41,14 +41,14 @@ static int check_tokens(const engine_t *e, const tokenizer_t *other, const char 
 
 int drafter_read(engine_t *e, error_t *error) {
   const char *dir = e->options.draft_model_dir;
-  if (!dir || !*dir || e->options.draft.tokens_max == 0) return 0;
+  if (dir == NULL || !*dir || e->options.draft.tokens_max == 0) return 0;
   if (e->ops->pipeline_depth > 1) {
     return error_set(error, ERR_CONFIGURATION, "speculative_model",
                      "a draft model needs a device that takes one step at a time; %s takes %d",
                      e->ops->name, e->ops->pipeline_depth);
   }
   drafter_t *d = e->drafter = calloc(1, sizeof *d);
-  if (!d) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
+  if (d == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
   tokenizer_t *tokenizer = NULL;
   int code = tokenizer_load(dir, &tokenizer, error);
   if (!code) code = check_tokens(e, tokenizer, dir, error);
@@ -64,7 +64,7 @@ int drafter_read(engine_t *e, error_t *error) {
 }
 
 size_t drafter_weight_bytes(const engine_t *e) {
-  return e->drafter ? model_weight_bytes(e->ops, &e->drafter->blueprint) : 0;
+  return e->drafter != NULL ? model_weight_bytes(e->ops, &e->drafter->blueprint) : 0;
 }
 
 static kv_cache_desc_t describe_kv(const drafter_t *d, const kv_cache_desc_t *kv) {
@@ -78,7 +78,7 @@ static kv_cache_desc_t describe_kv(const drafter_t *d, const kv_cache_desc_t *kv
 }
 
 size_t drafter_kv_bytes(const engine_t *e, const kv_cache_desc_t *kv, int32_t num_blocks) {
-  if (!e->drafter) return 0;
+  if (e->drafter == NULL) return 0;
   kv_cache_desc_t own = describe_kv(e->drafter, kv);
   return e->ops->kv_bytes(&own, num_blocks);
 }
@@ -108,7 +108,7 @@ static int load_model(engine_t *e, const kv_cache_desc_t *kv, const step_limits_
 int drafter_load(engine_t *e, const kv_cache_desc_t *kv, const step_limits_t *limits,
                  error_t *error) {
   drafter_t *d = e->drafter;
-  if (!d) return 0;
+  if (d == NULL) return 0;
   if (d->blueprint.max_model_len < limits->max_model_len) {
     return error_set(error, ERR_CONFIGURATION, "speculative_model",
                      "the draft model goes to %d tokens, the context is %d; lower --max-model-len",
@@ -121,25 +121,25 @@ int drafter_load(engine_t *e, const kv_cache_desc_t *kv, const step_limits_t *li
   d->rows = calloc(seqs, sizeof *d->rows);
   d->results = calloc(seqs, sizeof *d->results);
   d->entries = calloc(seqs, sizeof *d->entries);
-  bool complete = d->rows && d->results && d->entries &&
+  bool complete = d->rows != NULL && d->results != NULL && d->entries != NULL &&
                   batch_new(e->options.max_num_seqs, e->options.max_num_seqs, kv->block_size,
                             stride, &d->batch) == 0;
   return complete ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
 }
 
 int drafter_swap_pool(engine_t *e, int32_t num_blocks, error_t *error) {
-  return e->drafter ? e->ops->swap->pool(e->drafter->device, num_blocks, error) : 0;
+  return e->drafter != NULL ? e->ops->swap->pool(e->drafter->device, num_blocks, error) : 0;
 }
 
 void drafter_free(engine_t *e) {
   drafter_t *d = e->drafter;
-  if (!d) return;
+  if (d == NULL) return;
   batch_free(d->batch);
   free(d->rows);
   free(d->results);
   free(d->entries);
   model_free(d->model);
-  if (d->device) e->ops->close(d->device);
+  if (d->device != NULL) e->ops->close(d->device);
   blueprint_free(&d->blueprint);
   free(d);
 }
@@ -195,13 +195,14 @@ static int32_t build(drafter_t *d, const plan_t *plan, int32_t index) {
 /* A lost draft device: the guesses of this plan are as good as any, and no more are made. */
 static void give_up(engine_t *e) {
   e->scheduler->options.draft.tokens_max = 0;
-  if (e->options.log) e->options.log(e->options.context, "the draft model failed: no more guesses");
+  if (e->options.log != NULL)
+    e->options.log(e->options.context, "the draft model failed: no more guesses");
 }
 
 void drafter_swap(engine_t *e) {
   const plan_t *plan = &e->scheduler->plan;
   const drafter_t *d = e->drafter;
-  if (!d || e->scheduler->options.draft.tokens_max == 0) return;
+  if (d == NULL || e->scheduler->options.draft.tokens_max == 0) return;
   if (plan->num_swap_out > 0) e->ops->swap->out(d->device, plan->swaps, plan->num_swap_out);
   if (plan->num_swap_in > 0) e->ops->swap->in(d->device, plan->swaps, plan->num_swap_in);
 }
@@ -209,7 +210,7 @@ void drafter_swap(engine_t *e) {
 void drafter_guess(engine_t *e, flight_t *f) {
   drafter_t *d = e->drafter;
   error_t error;
-  if (!d || e->scheduler->options.draft.tokens_max == 0) return;
+  if (d == NULL || e->scheduler->options.draft.tokens_max == 0) return;
   for (int32_t index = 0;; index++) {
     int32_t rows = build(d, &f->plan, index);
     if (rows == 0) return;
@@ -229,7 +230,7 @@ void drafter_guess(engine_t *e, flight_t *f) {
 void drafter_mirror(engine_t *e, const flight_t *f) {
   drafter_t *d = e->drafter;
   error_t error;
-  if (!d || e->scheduler->options.draft.tokens_max == 0) return;
+  if (d == NULL || e->scheduler->options.draft.tokens_max == 0) return;
   e->ops->begin(d->device, f->batch);
   model_forward(d->model, f->batch);
   if (e->ops->end(d->device, &error) != 0) give_up(e);

@@ -24,9 +24,9 @@ static uint64_t parent_id(const block_pool_t *pool, prefix_place_t place) {
 block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids) {
   const block_key_t *parent = place.parent ? &pool->blocks[place.parent].identity.key : NULL;
   siphash_t s = siphash_begin_128(pool->secret);
-  siphash_word(&s, parent ? parent->word[0] : 0, 2);
-  siphash_word(&s, parent ? parent->word[1] : 0, 2);
-  siphash_word(&s, parent ? 0 : place.domain, 2);
+  siphash_word(&s, parent != NULL ? parent->word[0] : 0, 2);
+  siphash_word(&s, parent != NULL ? parent->word[1] : 0, 2);
+  siphash_word(&s, parent != NULL ? 0 : place.domain, 2);
   siphash_bytes(&s, (const char *)token_ids, (size_t)pool->block_size * sizeof *token_ids, 2);
   block_key_t key;
   siphash_end_128(&s, key.word);

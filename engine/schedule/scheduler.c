@@ -30,7 +30,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
                   error_t *error) {
   CHECK(options->max_num_batched_tokens >= options->max_num_seqs);
   scheduler_t *s = calloc(1, sizeof *s);
-  if (!s) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");
+  if (s == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");
   s->options = *options;
   s->pool = pool;
   /* Twice the running set: preempted sequences keep their rows while others run. */
@@ -43,8 +43,9 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   s->sequences = calloc((size_t)s->num_rows, sizeof *s->sequences);
   s->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *s->plan.entries);
   s->plan.copies = calloc((size_t)options->max_num_seqs, sizeof *s->plan.copies);
-  if (!s->token_table || !s->block_table || !s->held_text || !s->free_rows || !s->sequences ||
-      !s->plan.entries || !s->plan.copies || swap_new(s) != 0) {
+  if (s->token_table == NULL || s->block_table == NULL || s->held_text == NULL ||
+      s->free_rows == NULL || s->sequences == NULL || s->plan.entries == NULL ||
+      s->plan.copies == NULL || swap_new(s) != 0) {
     scheduler_free(s);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tables of %d sequences",
                      options->max_num_seqs);
@@ -59,9 +60,9 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
 }
 
 void scheduler_free(scheduler_t *s) {
-  if (!s) return;
-  if (s->token_table) munmap(s->token_table, token_table_bytes(s));
-  if (s->block_table) munmap(s->block_table, block_table_bytes(s));
+  if (s == NULL) return;
+  if (s->token_table != NULL) munmap(s->token_table, token_table_bytes(s));
+  if (s->block_table != NULL) munmap(s->block_table, block_table_bytes(s));
   free(s->held_text);
   free(s->free_rows);
   free(s->sequences);
@@ -96,8 +97,8 @@ void scheduler_add(scheduler_t *s, group_t *group) {
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
   if (s->options.fair_share) set_fair_start(s, group);
   group_t *after = s->waiting.tail;
-  while (after && runs_before(s, group, after)) after = after->prev;
-  queue_insert_before(&s->waiting, after ? after->next : s->waiting.head, group);
+  while (after != NULL && runs_before(s, group, after)) after = after->prev;
+  queue_insert_before(&s->waiting, after != NULL ? after->next : s->waiting.head, group);
 }
 
 int32_t scheduler_blocks_for(const scheduler_t *s, int64_t num_tokens) {
@@ -140,7 +141,7 @@ static void plan_add(scheduler_t *s, sequence_t *q, int32_t n) {
 /* Forks that have caught up but for their last token draw together, like decodes. */
 static bool is_prefill(const group_t *g) {
   bool behind = false;
-  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL && g->forked; q = q->next) {
     if (!sequence_is_live(q)) continue;
     behind = behind || q->num_computed_tokens < sequence_num_tokens(q) - 1;
   }
@@ -163,7 +164,7 @@ static void preempt(scheduler_t *s, group_t *victim) {
   bool catches_up = victim->forked && is_prefill(victim);
   bool swaps = !catches_up && swap_chosen(s, victim);
   if (swaps) swap_out(s, victim);
-  for (sequence_t *q = &victim->sequence; q; q = q->next) {
+  for (sequence_t *q = &victim->sequence; q != NULL; q = q->next) {
     if (!sequence_is_live(q)) continue;
     table_release(s, q);
     if (!swaps) forget_computed(s, q);
@@ -172,7 +173,7 @@ static void preempt(scheduler_t *s, group_t *victim) {
   queue_remove(&s->running, victim);
   group_queue_t *queue = swaps ? &s->swapped : &s->waiting;
   group_t *position = queue->head;
-  while (position && runs_before(s, position, victim)) position = position->next;
+  while (position != NULL && runs_before(s, position, victim)) position = position->next;
   queue_insert_before(queue, position, victim);
   victim->num_preemptions++;
   s->num_preemptions++;
@@ -188,14 +189,14 @@ static bool is_protected(const scheduler_t *s, const group_t *g) {
  * other. Under the priority policy nobody better than the asker goes. */
 static group_t *choose_victim(const scheduler_t *s, group_t *asker) {
   group_t *victim = NULL;
-  for (group_t *g = s->running.tail; g; g = g->prev) {
+  for (group_t *g = s->running.tail; g != NULL; g = g->prev) {
     if (is_protected(s, g) && !(s->options.priority_policy && g == asker)) continue;
-    bool worse = s->options.priority_policy && victim && runs_before(s, victim, g);
-    if (!victim || worse) victim = g;
+    bool worse = s->options.priority_policy && victim != NULL && runs_before(s, victim, g);
+    if (victim == NULL || worse) victim = g;
   }
-  if (victim) return victim;
-  for (group_t *g = s->running.tail; g; g = g->prev) {
-    if (!victim || runs_before(s, victim, g)) victim = g;
+  if (victim != NULL) return victim;
+  for (group_t *g = s->running.tail; g != NULL; g = g->prev) {
+    if (victim == NULL || runs_before(s, victim, g)) victim = g;
   }
   return victim;
 }
@@ -245,7 +246,7 @@ static void add_drafts(const scheduler_t *s, sequence_t *q) {
   const draft_options_t *options = &s->options.draft;
   const request_t *request = q->group->request;
   if (options->tokens_max == 0 || q->num_wanted != 1 || q->num_output_placeholders > 0 ||
-      group_forks(q->group) || request->grammar) {
+      group_forks(q->group) || request->grammar != NULL) {
     return;
   }
   int32_t known = sequence_num_tokens(q);
@@ -266,7 +267,7 @@ static void add_drafts(const scheduler_t *s, sequence_t *q) {
 }
 
 static void drop_drafts(group_t *g) {
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     q->num_wanted -= q->num_drafts;
     q->num_drafts = 0;
   }
@@ -276,7 +277,7 @@ static void drop_drafts(group_t *g) {
 static bool plan_decode(scheduler_t *s, group_t *g, group_t **next) {
   int32_t total = 0;
   g->beams_wait = false;
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     q->num_drafts = 0;
     q->num_wanted = sequence_is_live(q) ? chunk_size(s, q, budget_left(s)) : 0;
     add_drafts(s, q);
@@ -288,10 +289,10 @@ static bool plan_decode(scheduler_t *s, group_t *g, group_t **next) {
     drop_drafts(g);
   }
   total = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) total += q->num_wanted;
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) total += q->num_wanted;
   if (total > budget_left(s)) return true;
   if (!make_room(s, g, table_need_group(s, g), next)) return false;
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (q->num_wanted == 0) continue;
     table_grow(s, q, q->num_wanted);
     plan_add(s, q, q->num_wanted);
@@ -301,13 +302,13 @@ static bool plan_decode(scheduler_t *s, group_t *g, group_t **next) {
 
 static bool plan_prefill(scheduler_t *s, group_t *g, group_t **next) {
   if (has_beams(g)) {
-    for (sequence_t *q = &g->sequence; q; q = q->next) {
+    for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
       if (sequence_is_live(q)) table_advance(s, q);
     }
     g->beams_wait = is_prefill(g);
     if (!g->beams_wait) return plan_decode(s, g, next);
   }
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (!sequence_is_live(q) || !table_advance(s, q)) continue;
     int32_t n = chunk_size(s, q, budget_left(s));
     if (n <= 0) continue;
@@ -321,7 +322,7 @@ static bool plan_prefill(scheduler_t *s, group_t *g, group_t **next) {
 /* One pass over running: decodes or prefills, but for those that plan_shorter has planned. False
  * when the asker itself was preempted. */
 static bool plan_running(scheduler_t *s, bool prefill) {
-  for (group_t *g = s->running.head, *next; g && budget_left(s) > 0; g = next) {
+  for (group_t *g = s->running.head, *next; g != NULL && budget_left(s) > 0; g = next) {
     next = g->next;
     if (is_prefill(g) != prefill || g->passed_in == s->num_plans) continue;
     if (!(prefill ? plan_prefill(s, g, &next) : plan_decode(s, g, &next))) return false;
@@ -372,7 +373,7 @@ static bool admit_sequence(scheduler_t *s, sequence_t *q, bool copies) {
 
 /* A group that was preempted while its last tokens are on the way. */
 static bool is_in_flight(const group_t *g) {
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (sequence_is_live(q) && q->num_in_flight_tokens > 0) return true;
   }
   return false;
@@ -381,12 +382,12 @@ static bool is_in_flight(const group_t *g) {
 /* Takes the blocks of every sequence of the group, or of none. */
 static bool admit_sequences(scheduler_t *s, group_t *g, bool copies) {
   bool taken = true;
-  for (sequence_t *q = &g->sequence; q && taken; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL && taken; q = q->next) {
     if (sequence_is_live(q)) taken = admit_sequence(s, q, copies);
   }
   if (taken) return true;
   plan_remove(s, g);
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (!sequence_is_live(q)) continue;
     table_release(s, q);
     q->num_computed_tokens = 0;
@@ -403,13 +404,13 @@ static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
   queue_push_tail(&s->running, g);
   /* The source that the first one copies may be the block that the last one lacks. */
   g->beams_wait = has_beams(g);
-  if (!admit_sequences(s, g, true) && !(first->next && admit_sequences(s, g, false))) {
+  if (!admit_sequences(s, g, true) && !(first->next != NULL && admit_sequences(s, g, false))) {
     queue_remove(&s->running, g);
     queue_insert_before(&s->waiting, position, g);
     if (g->num_preemptions == 0) table_give_rows(s, g);
     return false;
   }
-  for (sequence_t *q = first; q; q = q->next) {
+  for (sequence_t *q = first; q != NULL; q = q->next) {
     if (sequence_is_live(q)) sequence_set_status(q, SEQUENCE_RUNNING);
   }
   g->passed_in = s->num_plans;
@@ -426,14 +427,14 @@ static bool admit(scheduler_t *s, group_t *g, uint64_t now_ns) {
 
 static int32_t count_running(const scheduler_t *s) {
   int32_t count = 0;
-  for (const group_t *g = s->running.head; g; g = g->next) count += group_num_running(g);
+  for (const group_t *g = s->running.head; g != NULL; g = g->next) count += group_num_running(g);
   return count;
 }
 
 /* Without looking at the cache: enough for somebody who would pass others. */
 static bool surely_fits(const scheduler_t *s, const group_t *g) {
   int64_t need = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (sequence_is_live(q)) need += scheduler_blocks_for(s, scheduler_tokens_reserved(s, q));
   }
   return need + s->options.watermark_blocks <= s->pool->num_free;
@@ -472,7 +473,7 @@ static bool is_shorter(const scheduler_t *s, const group_t *later, const group_t
  * prefill, only those fit that are shorter, or that were passed too often. */
 static void admit_waiting(scheduler_t *s, uint64_t now_ns, const group_t *ahead) {
   int32_t num_seqs = count_running(s), scanned = 0;
-  for (group_t *g = s->waiting.head, *next; g && budget_left(s) > 0; g = next) {
+  for (group_t *g = s->waiting.head, *next; g != NULL && budget_left(s) > 0; g = next) {
     next = g->next;
     int32_t count = group_num_running(g);
     bool passes = g != s->waiting.head, barred = false;
@@ -484,7 +485,7 @@ static void admit_waiting(scheduler_t *s, uint64_t now_ns, const group_t *ahead)
     if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || is_in_flight(g)) return;
     if (barred && !stuck) continue; /* one that holds rows may stand behind it and pass */
     bool waited = g->num_skips > 0 && g->num_skips >= s->options.max_skips;
-    if (ahead && !waited && !is_shorter(s, g, ahead)) continue;
+    if (ahead != NULL && !waited && !is_shorter(s, g, ahead)) continue;
     bool room = num_seqs + count <= s->options.max_num_seqs && has_rows(s, g);
     if (!room || (passes && !holds_rows(g) && !surely_fits(s, g)) || !admit(s, g, now_ns)) continue;
     num_seqs += count;
@@ -494,14 +495,14 @@ static void admit_waiting(scheduler_t *s, uint64_t now_ns, const group_t *ahead)
 
 static int32_t count_live(const group_t *g) {
   int32_t count = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) count += sequence_is_live(q);
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) count += sequence_is_live(q);
   return count;
 }
 
 /* Those on the host come back in order, and nobody new is let in before the last of them. */
 static void plan_swapped(scheduler_t *s) {
-  int32_t num_seqs = s->swapped.head ? count_running(s) : 0;
-  for (group_t *g = s->swapped.head, *next, *none = NULL; g; g = next) {
+  int32_t num_seqs = s->swapped.head != NULL ? count_running(s) : 0;
+  for (group_t *g = s->swapped.head, *next, *none = NULL; g != NULL; g = next) {
     next = g->next;
     int32_t count = group_num_running(g);
     bool room = num_seqs + count <= s->options.max_num_seqs && count_live(g) <= budget_left(s);
@@ -511,7 +512,7 @@ static void plan_swapped(scheduler_t *s) {
     queue_push_tail(verdict == SWAP_OK ? &s->running : &s->ignored, g);
     if (verdict == SWAP_NEVER) continue;
     swap_in(s, g);
-    for (sequence_t *q = &g->sequence; q; q = q->next) {
+    for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
       if (sequence_is_live(q)) sequence_set_status(q, SEQUENCE_RUNNING);
     }
     bool planned = is_prefill(g) ? plan_prefill(s, g, &none) : plan_decode(s, g, &none);
@@ -522,7 +523,7 @@ static void plan_swapped(scheduler_t *s) {
 
 /* The prefill that is first in line and can go on. */
 static group_t *first_prefill(scheduler_t *s) {
-  for (group_t *g = s->running.head; g; g = g->next) {
+  for (group_t *g = s->running.head; g != NULL; g = g->next) {
     if (!g->forked && is_prefill(g) && table_advance(s, &g->sequence)) return g;
   }
   return NULL;
@@ -531,9 +532,9 @@ static group_t *first_prefill(scheduler_t *s) {
 /* Of the prefills behind `first` that may go before it: the one that is done soonest. */
 static group_t *shortest_behind(const scheduler_t *s, const group_t *first) {
   group_t *shortest = NULL;
-  for (group_t *g = first->next; g; g = g->next) {
+  for (group_t *g = first->next; g != NULL; g = g->next) {
     if (g->passed_in == s->num_plans || !is_prefill(g) || !is_shorter(s, g, first)) continue;
-    if (!shortest || tokens_left(g) < tokens_left(shortest)) shortest = g;
+    if (shortest == NULL || tokens_left(g) < tokens_left(shortest)) shortest = g;
   }
   return shortest;
 }
@@ -544,13 +545,13 @@ static group_t *shortest_behind(const scheduler_t *s, const group_t *first) {
 static bool plan_shorter(scheduler_t *s, uint64_t now_ns) {
   group_t *first = s->options.short_prompts_pass ? first_prefill(s) : NULL, *none = NULL;
   bool goes_on = true;
-  if (!first || !s->options.chunked_prefill) return true;
+  if (first == NULL || !s->options.chunked_prefill) return true;
   int32_t half = (budget_left(s) + 1) / 2;
   s->budget -= chunk_size(s, &first->sequence, half);
   while (goes_on && s->plan.num_preempted == 0 && budget_left(s) > 0) {
     group_t *g = shortest_behind(s, first);
-    if (!s->swapped.head) admit_waiting(s, now_ns, g ? g : first);
-    if (!g) break;
+    if (s->swapped.head == NULL) admit_waiting(s, now_ns, g != NULL ? g : first);
+    if (g == NULL) break;
     g->passed_in = s->num_plans;
     if (budget_left(s) > 0) goes_on = plan_prefill(s, g, &none);
   }
@@ -571,11 +572,11 @@ int32_t scheduler_plan(scheduler_t *s, uint64_t now_ns) {
   s->budget = s->options.max_num_batched_tokens;
   plan_all_running(s, now_ns);
   /* The asker itself had to go, and it was the first: those who shared its blocks go on. */
-  if (plan->num_preempted > 0 && plan->num_entries == 0 && s->running.head) {
+  if (plan->num_preempted > 0 && plan->num_entries == 0 && s->running.head != NULL) {
     plan_all_running(s, now_ns);
   }
   if (plan->num_preempted == 0) plan_swapped(s);
-  if (plan->num_preempted == 0 && !s->swapped.head) admit_waiting(s, now_ns, NULL);
+  if (plan->num_preempted == 0 && s->swapped.head == NULL) admit_waiting(s, now_ns, NULL);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *q = plan->entries[i].sequence;
     q->num_computed_tokens += plan->entries[i].num_tokens;
@@ -605,7 +606,7 @@ void scheduler_unpin(scheduler_t *s, plan_t *plan) {
 void scheduler_fork(scheduler_t *s, group_t *group) {
   CHECK(!group->forked);
   group->forked = true;
-  for (sequence_t *q = group->sequence.next; q; q = q->next) {
+  for (sequence_t *q = group->sequence.next; q != NULL; q = q->next) {
     table_fork(s, &group->sequence, q);
     sequence_set_status(q, SEQUENCE_RUNNING);
   }
@@ -619,7 +620,7 @@ void scheduler_finish_sequence(scheduler_t *s, sequence_t *q, sequence_status_t 
 }
 
 void scheduler_finish(scheduler_t *s, group_t *group, sequence_status_t status) {
-  for (sequence_t *q = &group->sequence; q; q = q->next) {
+  for (sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (!sequence_is_live(q)) continue;
     table_release(s, q);
     swap_release(s, q);

@@ -62,7 +62,8 @@ int32_t group_num_running(const group_t *group) {
   bool may_grow = !group->forked || group->request->params.beam_width > 0;
   if (may_grow) return params_num_sequences(&group->request->params);
   int32_t count = 0;
-  for (const sequence_t *q = &group->sequence; q; q = q->next) count += !sequence_is_finished(q);
+  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next)
+    count += !sequence_is_finished(q);
   return count;
 }
 
@@ -76,13 +77,13 @@ void queue_push_head(group_queue_t *queue, group_t *group) {
 
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group) {
   group->next = position;
-  group->prev = position ? position->prev : queue->tail;
-  if (group->prev) {
+  group->prev = position != NULL ? position->prev : queue->tail;
+  if (group->prev != NULL) {
     group->prev->next = group;
   } else {
     queue->head = group;
   }
-  if (position) {
+  if (position != NULL) {
     position->prev = group;
   } else {
     queue->tail = group;
@@ -92,12 +93,12 @@ void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group
 }
 
 void queue_remove(group_queue_t *queue, group_t *group) {
-  if (group->prev) {
+  if (group->prev != NULL) {
     group->prev->next = group->next;
   } else {
     queue->head = group->next;
   }
-  if (group->next) {
+  if (group->next != NULL) {
     group->next->prev = group->prev;
   } else {
     queue->tail = group->prev;

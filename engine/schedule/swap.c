@@ -19,7 +19,7 @@ int swap_new(scheduler_t *s) {
   w->free = calloc((size_t)count, sizeof *w->free);
   s->plan.swaps = calloc((size_t)count, sizeof *s->plan.swaps);
   w->tables = calloc((size_t)s->num_rows * (size_t)s->table_stride, sizeof *w->tables);
-  if (!w->blocks || !w->free || !s->plan.swaps || !w->tables) return -1;
+  if (w->blocks == NULL || w->free == NULL || s->plan.swaps == NULL || w->tables == NULL) return -1;
   for (int32_t i = count - 1; i >= 0; i--) w->free[w->num_free++] = i;
   return 0;
 }
@@ -32,7 +32,7 @@ void swap_free(scheduler_t *s) {
 }
 
 int32_t *swap_table(const scheduler_t *s, int32_t row) {
-  return s->swap.tables ? &s->swap.tables[(size_t)row * (size_t)s->table_stride] : NULL;
+  return s->swap.tables != NULL ? &s->swap.tables[(size_t)row * (size_t)s->table_stride] : NULL;
 }
 
 /* -- out -------------------------------------------------------------------------------------- */
@@ -52,14 +52,14 @@ static int32_t content_of(const scheduler_t *s, const sequence_t *q, int32_t ind
 }
 
 static void clear_marks(const scheduler_t *s, const group_t *g) {
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     for (int32_t i = 0; i < num_kept(s, q); i++) s->pool->blocks[content_of(s, q, i)].mark = 0;
   }
 }
 
 static int32_t count_distinct(const scheduler_t *s, const group_t *g) {
   int32_t count = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     for (int32_t i = 0; i < num_kept(s, q); i++) {
       block_t *b = &s->pool->blocks[content_of(s, q, i)];
       count += b->mark == 0;
@@ -78,7 +78,7 @@ bool swap_chosen(const scheduler_t *s, const group_t *g) {
   if (count == 0 || count > w->num_free) return false;
   if (mode == PREEMPT_SWAP || group_num_running(g) > 1) return true;
   int32_t tokens = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (sequence_is_live(q)) tokens += q->num_computed_tokens;
   }
   return 2 * w->block_ns * count < w->token_ns * tokens;
@@ -88,7 +88,7 @@ void swap_out(scheduler_t *s, group_t *g) {
   swap_t *w = &s->swap;
   plan_t *plan = &s->plan;
   int32_t before = plan->num_swap_out;
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     for (int32_t i = 0; i < num_kept(s, q); i++) {
       int32_t device = content_of(s, q, i);
       block_t *b = &s->pool->blocks[device];
@@ -114,7 +114,7 @@ static host_block_t *host_block(const scheduler_t *s, const sequence_t *q, int32
 }
 
 static void clear_host_marks(const scheduler_t *s, const group_t *g) {
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     for (int32_t i = 0; i < q->num_host_blocks; i++) host_block(s, q, i)->mark = 0;
   }
 }
@@ -123,7 +123,7 @@ static void clear_host_marks(const scheduler_t *s, const group_t *g) {
  * writer of a shared block but the last. */
 static int32_t count_need(const scheduler_t *s, const group_t *g) {
   int32_t need = 0, bs = s->pool->block_size;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     int32_t kept = q->num_host_blocks, next = q->num_computed_tokens / bs;
     if (!sequence_is_live(q)) continue;
     for (int32_t i = 0; i < kept; i++) {
@@ -153,7 +153,7 @@ static int32_t find_cached(const scheduler_t *s, sequence_t *q) {
 /* Different ones that need no block because somebody holds the same content. */
 static int32_t count_held(const scheduler_t *s, const group_t *g) {
   int32_t count = 0;
-  for (const sequence_t *p = &g->sequence; p; p = p->next) {
+  for (const sequence_t *p = &g->sequence; p != NULL; p = p->next) {
     sequence_t *q = (sequence_t *)(uintptr_t)p; /* only its empty table is written to */
     int32_t found = sequence_is_live(q) ? find_cached(s, q) : 0;
     for (int32_t i = 0; i < found; i++) {
@@ -170,7 +170,7 @@ static int32_t count_held(const scheduler_t *s, const group_t *g) {
 swap_verdict_t swap_verdict(scheduler_t *s, const group_t *g) {
   int32_t need = count_need(s, g), free = s->pool->num_free;
   if (need > s->pool->num_blocks - 1) return SWAP_NEVER;
-  if (s->running.head) free -= s->options.watermark_blocks;
+  if (s->running.head != NULL) free -= s->options.watermark_blocks;
   return need <= free || need - count_held(s, g) <= free ? SWAP_OK : SWAP_LATER;
 }
 
@@ -198,10 +198,10 @@ static void bring(scheduler_t *s, sequence_t *q) {
 
 void swap_in(scheduler_t *s, group_t *g) {
   int32_t before = s->plan.num_swap_in;
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     if (sequence_is_live(q)) bring(s, q);
   }
-  for (sequence_t *q = &g->sequence; q; q = q->next) {
+  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
     swap_release(s, q);
     if (!sequence_is_live(q)) continue;
     table_grow(s, q, scheduler_tokens_reserved(s, q) - q->num_computed_tokens);

@@ -48,7 +48,7 @@ void table_give_row(scheduler_t *s, sequence_t *q) {
 
 void table_give_rows(scheduler_t *s, group_t *group) {
   table_give_row(s, &group->sequence);
-  for (sequence_t *q = group->sequence.next, *next; q; q = next) {
+  for (sequence_t *q = group->sequence.next, *next; q != NULL; q = next) {
     next = q->next;
     table_give_row(s, q);
     q->next = s->free_sequences;
@@ -220,7 +220,7 @@ bool table_advance(scheduler_t *s, sequence_t *q) {
     if (i >= q->num_blocks) return true;
     const block_t *b = &s->pool->blocks[q->blocks[i]];
     if (b->filler == q) return true;
-    if (b->filler) return false;
+    if (b->filler != NULL) return false;
     bool passes = q->num_computed_tokens % bs == 0 && b->identity.keyed &&
                   b->identity.num_valid == bs && (i + 1) * bs < sequence_num_tokens(q);
     if (!passes) return true;
@@ -243,13 +243,13 @@ int32_t table_need(const scheduler_t *s, const sequence_t *q, int32_t n) {
 
 int32_t table_need_group(const scheduler_t *s, const group_t *group) {
   int32_t need = 0;
-  for (const sequence_t *q = &group->sequence; q; q = q->next) {
+  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (q->num_wanted == 0) continue;
     need += table_need(s, q, q->num_wanted);
     block_t *b = &s->pool->blocks[table_shared(s, q)];
     if (++b->mark == b->ref_count) need--;
   }
-  for (const sequence_t *q = &group->sequence; q; q = q->next) {
+  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (q->num_wanted > 0) s->pool->blocks[table_shared(s, q)].mark = 0;
   }
   return need;
@@ -298,8 +298,8 @@ void table_fork(scheduler_t *s, const sequence_t *parent, sequence_t *child) {
 /* The first running sequence but q whose table names `block` at this place. */
 static sequence_t *find_sharer(const scheduler_t *s, const sequence_t *q, int32_t index) {
   int32_t block = q->blocks[index];
-  for (group_t *g = s->running.head; g; g = g->next) {
-    for (sequence_t *other = &g->sequence; other; other = other->next) {
+  for (group_t *g = s->running.head; g != NULL; g = g->next) {
+    for (sequence_t *other = &g->sequence; other != NULL; other = other->next) {
       if (other == q || !sequence_is_live(other)) continue;
       if (other->num_blocks > index && other->blocks[index] == block) return other;
     }
@@ -328,7 +328,7 @@ void table_release(scheduler_t *s, sequence_t *q) {
     block_t *b = &s->pool->blocks[block];
     if (b->filler == q) {
       b->filler = b->ref_count > 1 ? find_sharer(s, q, i) : NULL;
-      if (!b->filler) prefix_abandon(s->pool, block);
+      if (b->filler == NULL) prefix_abandon(s->pool, block);
     }
     block_release(s->pool, block);
     q->blocks[i] = 0;
