@@ -16,7 +16,7 @@ struct drafter {
   int32_t *entries; /* plan entry of each row */
 };
 
-/* -- set-up ----------------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
 static int check_tokens(const engine_t *e, const tokenizer_t *other, const char *dir,
                         error_t *error) {
@@ -144,7 +144,7 @@ void drafter_free(engine_t *e) {
   free(d);
 }
 
-/* -- steps ------------------------------------------------------------------------------------ */
+/* ---- steps ---- */
 
 /* One token of one sequence: the last known one, or the guess before the `index`-th. */
 static void add_row(drafter_t *d, const plan_entry_t *entry, int32_t index) {

@@ -53,7 +53,7 @@ int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_pla
   return -1;
 }
 
-/* -- identities ------------------------------------------------------------------------------- */
+/* ---- identities ---- */
 
 static int32_t *children_of(block_pool_t *pool, prefix_place_t place) {
   if (place.parent) return &pool->blocks[place.parent].first_child;

@@ -105,7 +105,7 @@ int32_t scheduler_blocks_for(const scheduler_t *s, int64_t num_tokens) {
   return (int32_t)((num_tokens + s->pool->block_size - 1) / s->pool->block_size);
 }
 
-/* -- planning --------------------------------------------------------------------------------- */
+/* ---- planning ---- */
 
 static void plan_remove(scheduler_t *s, const group_t *group) {
   plan_t *plan = &s->plan;
@@ -601,7 +601,7 @@ void scheduler_unpin(scheduler_t *s, plan_t *plan) {
   while (plan->num_copies > 0) block_unpin(s->pool, plan->copies[--plan->num_copies].copy.src);
 }
 
-/* -- forks and ends --------------------------------------------------------------------------- */
+/* ---- forks and ends ---- */
 
 void scheduler_fork(scheduler_t *s, group_t *group) {
   CHECK(!group->forked);

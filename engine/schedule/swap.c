@@ -35,7 +35,7 @@ int32_t *swap_table(const scheduler_t *s, int32_t row) {
   return s->swap.tables != NULL ? &s->swap.tables[(size_t)row * (size_t)s->table_stride] : NULL;
 }
 
-/* -- out -------------------------------------------------------------------------------------- */
+/* ---- out ---- */
 
 static int32_t num_kept(const scheduler_t *s, const sequence_t *q) {
   return sequence_is_live(q) ? scheduler_blocks_for(s, q->num_computed_tokens) : 0;
@@ -107,7 +107,7 @@ void swap_out(scheduler_t *s, group_t *g) {
   w->num_blocks_out += (uint64_t)(plan->num_swap_out - before);
 }
 
-/* -- in --------------------------------------------------------------------------------------- */
+/* ---- in ---- */
 
 static host_block_t *host_block(const scheduler_t *s, const sequence_t *q, int32_t index) {
   return &s->swap.blocks[q->host_blocks[index]];

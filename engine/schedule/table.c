@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* -- rows ------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 static void take_row(scheduler_t *s, sequence_t *q) {
   q->row = s->free_rows[--s->num_free_rows];
@@ -57,7 +57,7 @@ void table_give_rows(scheduler_t *s, group_t *group) {
   group->sequence.next = NULL;
 }
 
-/* -- the prefix cache ------------------------------------------------------------------------- */
+/* ---- the prefix cache ---- */
 
 /* Without a cache the sequences of one group still share by content, or a preempted group of forks
  * might never fit again: then a group is a domain of its own, and forgotten with its blocks. */
@@ -211,7 +211,7 @@ void scheduler_publish(scheduler_t *s, const plan_entry_t *entry) {
   prefix_note(pool, q->blocks[num_full], place_of(s, q, num_full), ids_at(s, q, num_full), rows);
 }
 
-/* -- growth ----------------------------------------------------------------------------------- */
+/* ---- growth ---- */
 
 bool table_advance(scheduler_t *s, sequence_t *q) {
   int32_t bs = s->pool->block_size;
@@ -293,7 +293,7 @@ void table_fork(scheduler_t *s, const sequence_t *parent, sequence_t *child) {
   for (int32_t i = 0; i < child->num_blocks; i++) block_acquire(s->pool, child->blocks[i]);
 }
 
-/* -- giving back ------------------------------------------------------------------------------ */
+/* ---- giving back ---- */
 
 /* The first running sequence but q whose table names `block` at this place. */
 static sequence_t *find_sharer(const scheduler_t *s, const sequence_t *q, int32_t index) {

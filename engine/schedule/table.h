@@ -8,13 +8,13 @@
 
 #include "engine/schedule/scheduler.h"
 
-/* -- rows: all those that a group will need, taken at its first admission -- */
+/* ---- rows: all those that a group will need, taken at its first admission ---- */
 bool table_take_rows(scheduler_t *s, group_t *group); /* false = none left; takes nothing then */
 void table_give_row(scheduler_t *s, sequence_t *q);
 /* The rows and objects of every sequence but the first, and the row of the first. */
 void table_give_rows(scheduler_t *s, group_t *group);
 
-/* -- the prefix cache at admission -- */
+/* ---- the prefix cache at admission ---- */
 typedef struct prefix_match {
   int32_t num_blocks; /* found by key, written to q->blocks and not yet held */
   int32_t num_unused; /* of them, and of `partial`, free now: taking them shrinks the free count */
@@ -34,7 +34,7 @@ void table_admit(scheduler_t *s, sequence_t *q, const prefix_match_t *match, int
  * valid, the rest is q's to fill. */
 void table_claim(scheduler_t *s, sequence_t *q, int32_t num_full);
 
-/* -- growth -- */
+/* ---- growth ---- */
 /* Passes blocks that another sequence fills, as far as they are valid. False: the next one is still
  * being filled, nothing can be computed in this step. */
 bool table_advance(scheduler_t *s, sequence_t *q);
