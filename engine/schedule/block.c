@@ -9,11 +9,11 @@
 
 /* Inserts before block `before` of the free queue; 0 = at the tail. */
 static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before) {
-  block_t *b = &pool->blocks[block];
-  b->next = before;
-  b->prev = before ? pool->blocks[before].prev : pool->free_tail;
-  if (b->prev) {
-    pool->blocks[b->prev].next = block;
+  block_t *entry = &pool->blocks[block];
+  entry->next = before;
+  entry->prev = before ? pool->blocks[before].prev : pool->free_tail;
+  if (entry->prev) {
+    pool->blocks[entry->prev].next = block;
   } else {
     pool->free_head = block;
   }
@@ -26,18 +26,18 @@ static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before)
 }
 
 static void free_queue_remove(block_pool_t *pool, int32_t block) {
-  block_t *b = &pool->blocks[block];
-  if (b->prev) {
-    pool->blocks[b->prev].next = b->next;
+  block_t *entry = &pool->blocks[block];
+  if (entry->prev) {
+    pool->blocks[entry->prev].next = entry->next;
   } else {
-    pool->free_head = b->next;
+    pool->free_head = entry->next;
   }
-  if (b->next) {
-    pool->blocks[b->next].prev = b->prev;
+  if (entry->next) {
+    pool->blocks[entry->next].prev = entry->prev;
   } else {
-    pool->free_tail = b->prev;
+    pool->free_tail = entry->prev;
   }
-  b->prev = b->next = 0;
+  entry->prev = entry->next = 0;
   pool->num_free--;
 }
 
@@ -96,32 +96,32 @@ int32_t block_allocate(block_pool_t *pool) {
   int32_t block = pool->free_head;
   if (!block) return -1;
   free_queue_remove(pool, block);
-  block_t *b = &pool->blocks[block];
-  CHECK(!block_is_held(b));
-  b->saved.unique_id = 0;
+  block_t *entry = &pool->blocks[block];
+  CHECK(!block_is_held(entry));
+  entry->saved.unique_id = 0;
   /* What still stands below it is only read by copies, which need rows and not names. */
-  while (b->first_child) {
-    int32_t leaf = b->first_child;
+  while (entry->first_child) {
+    int32_t leaf = entry->first_child;
     while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
     CHECK(pool->blocks[leaf].ref_count == 0 && pool->blocks[leaf].pins > 0);
     prefix_withdraw(pool, leaf);
   }
-  if (b->identity.unique_id) {
+  if (entry->identity.unique_id) {
     pool->num_cached--;
-    b->saved = b->identity;
+    entry->saved = entry->identity;
     copy_ids(pool->saved_ids, pool->token_ids, pool, block);
     prefix_withdraw(pool, block);
   }
-  b->ref_count = 1;
+  entry->ref_count = 1;
   return block;
 }
 
 /* Out of the free queue, if it is there. */
 static void hold(block_pool_t *pool, int32_t block) {
   CHECK(block > 0 && block < pool->num_blocks);
-  const block_t *b = &pool->blocks[block];
-  if (block_is_held(b)) return;
-  CHECK(b->identity.unique_id != 0); /* an empty block has nothing to share */
+  const block_t *entry = &pool->blocks[block];
+  if (block_is_held(entry)) return;
+  CHECK(entry->identity.unique_id != 0); /* an empty block has nothing to share */
   free_queue_remove(pool, block);
   pool->num_cached--;
 }
@@ -138,8 +138,8 @@ void block_pin(block_pool_t *pool, int32_t block) {
 
 /* The saved identity of a block that was never written, if nobody has taken its place. */
 static bool revert(block_pool_t *pool, int32_t block) {
-  block_t *b = &pool->blocks[block];
-  const block_identity_t *saved = &b->saved;
+  block_t *entry = &pool->blocks[block];
+  const block_identity_t *saved = &entry->saved;
   if (!saved->unique_id) return false;
   int32_t parent = saved->place.parent;
   const block_identity_t *before = &pool->blocks[parent].identity;
@@ -148,24 +148,24 @@ static bool revert(block_pool_t *pool, int32_t block) {
   if (saved->keyed) {
     if (prefix_find(pool, &saved->key, saved->place, ids) >= 0) return false;
     prefix_publish(pool, block, &saved->key, saved->place, ids);
-    b->identity.num_valid = saved->num_valid;
+    entry->identity.num_valid = saved->num_valid;
   } else {
     prefix_note(pool, block, saved->place, ids, saved->num_valid);
   }
-  b->identity.unique_id = saved->unique_id; /* so that its own children may come back too */
-  b->saved.unique_id = 0;
+  entry->identity.unique_id = saved->unique_id; /* so that its own children may come back too */
+  entry->saved.unique_id = 0;
   pool->num_reverted++;
   return true;
 }
 
 /* Back to the free queue, when nobody holds it any more. */
 static void let_go(block_pool_t *pool, int32_t block) {
-  block_t *b = &pool->blocks[block];
-  if (block_is_held(b)) return;
-  CHECK(b->filler == NULL);
-  if (!pool->caching && b->identity.unique_id) prefix_withdraw(pool, block);
-  bool reverted = !b->identity.unique_id && revert(pool, block);
-  if (!b->identity.unique_id || reverted) {
+  block_t *entry = &pool->blocks[block];
+  if (block_is_held(entry)) return;
+  CHECK(entry->filler == NULL);
+  if (!pool->caching && entry->identity.unique_id) prefix_withdraw(pool, block);
+  bool reverted = !entry->identity.unique_id && revert(pool, block);
+  if (!entry->identity.unique_id || reverted) {
     if (reverted) pool->num_cached++; /* it was the oldest of the cache, and still is */
     free_queue_insert(pool, block, pool->free_head);
     return;
@@ -173,7 +173,7 @@ static void let_go(block_pool_t *pool, int32_t block) {
   pool->num_cached++;
   free_queue_insert(pool, block, 0);
   /* A copy may have kept it longer than those before it: they still have to go after it. */
-  for (int32_t p = b->identity.place.parent; p && pool->blocks[p].ref_count == 0;
+  for (int32_t p = entry->identity.place.parent; p && pool->blocks[p].ref_count == 0;
        p = pool->blocks[p].identity.place.parent) {
     if (block_is_held(&pool->blocks[p])) continue; /* by a copy */
     free_queue_remove(pool, p);
@@ -201,10 +201,10 @@ void block_written(block_pool_t *pool, int32_t block) {
 
 /* Every child of a block names it as its parent. */
 static void check_children(const block_pool_t *pool, int32_t block) {
-  const block_t *b = &pool->blocks[block];
-  for (int32_t c = b->first_child, previous = 0; c; c = pool->blocks[c].child_next) {
+  const block_t *entry = &pool->blocks[block];
+  for (int32_t c = entry->first_child, previous = 0; c; c = pool->blocks[c].child_next) {
     const block_t *child = &pool->blocks[c];
-    CHECK(child->identity.unique_id && child->identity.parent == b->identity.unique_id);
+    CHECK(child->identity.unique_id && child->identity.parent == entry->identity.unique_id);
     CHECK(child->identity.place.parent == block && child->child_prev == previous);
     previous = c;
   }
@@ -212,25 +212,26 @@ static void check_children(const block_pool_t *pool, int32_t block) {
 
 void block_pool_check(const block_pool_t *pool) {
   int32_t num_free = 0, num_cached = 0, previous = 0, num_owned = 0;
-  for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
-    const block_t *block = &pool->blocks[b];
-    CHECK(b > 0 && b < pool->num_blocks && !block_is_held(block) && block->prev == previous);
+  for (int32_t right = pool->free_head; right; right = pool->blocks[right].next) {
+    const block_t *block = &pool->blocks[right];
+    CHECK(right > 0 && right < pool->num_blocks && !block_is_held(block) &&
+          block->prev == previous);
     CHECK(++num_free < pool->num_blocks && block->filler == NULL);
     if (block->identity.unique_id) num_cached++;
     /* leaf first: behind a cached block stands its parent, or the parent is held */
     int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
-    for (int32_t p = pool->blocks[b].prev; p; p = pool->blocks[p].prev) CHECK(p != parent);
-    previous = b;
+    for (int32_t p = pool->blocks[right].prev; p; p = pool->blocks[p].prev) CHECK(p != parent);
+    previous = right;
   }
   CHECK(previous == pool->free_tail && num_free == pool->num_free);
   CHECK(num_cached == pool->num_cached);
-  for (int32_t b = 1; b < pool->num_blocks; b++) {
-    const block_t *block = &pool->blocks[b];
+  for (int32_t right = 1; right < pool->num_blocks; right++) {
+    const block_t *block = &pool->blocks[right];
     CHECK(block->ref_count >= 0 && block->pins >= 0 && block->mark == 0);
     CHECK(block->filler == NULL || (block->ref_count > 0 && block->identity.keyed));
     CHECK(!block->first_child || block->identity.keyed);
     CHECK(block->identity.num_valid <= pool->block_size);
-    check_children(pool, b);
+    check_children(pool, right);
     num_owned += block_is_held(block);
   }
   CHECK(num_owned + num_free == pool->num_blocks - 1);

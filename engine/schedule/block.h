@@ -80,8 +80,8 @@ void block_pool_free(block_pool_t *pool);
  * block_written. -1 = none left. */
 int32_t block_allocate(block_pool_t *pool);
 /* Somebody's, or read by a copy: not in the free queue. */
-static inline bool block_is_held(const block_t *b) {
-  return b->ref_count > 0 || b->pins > 0;
+static inline bool block_is_held(const block_t *block) {
+  return block->ref_count > 0 || block->pins > 0;
 }
 /* One more holder. A free cached block is taken out of the free queue. */
 void block_acquire(block_pool_t *pool, int32_t block);

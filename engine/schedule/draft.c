@@ -3,8 +3,8 @@
 
 enum { PAUSE_MAX = 64 };
 
-static int32_t smaller(int32_t a, int32_t b) {
-  return a < b ? a : b;
+static int32_t smaller(int32_t left, int32_t right) {
+  return left < right ? left : right;
 }
 
 /* How many tokens before `end` equal those before `count`, at most `most`. */
@@ -33,25 +33,25 @@ int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int3
   return drafted;
 }
 
-int32_t draft_length(const draft_options_t *options, draft_history_t *h) {
-  if (h->pause > 0) {
-    h->pause--;
+int32_t draft_length(const draft_options_t *options, draft_history_t *history) {
+  if (history->pause > 0) {
+    history->pause--;
     return 0;
   }
-  return h->length > 0 ? h->length : options->tokens_max;
+  return history->length > 0 ? history->length : options->tokens_max;
 }
 
-void draft_learn(const draft_options_t *options, draft_history_t *h, int32_t drafted,
+void draft_learn(const draft_options_t *options, draft_history_t *history, int32_t drafted,
                  int32_t accepted) {
   if (accepted == drafted) {
-    h->length = smaller(2 * drafted, options->tokens_max);
+    history->length = smaller(2 * drafted, options->tokens_max);
   } else {
-    h->length = accepted + 1;
+    history->length = accepted + 1;
   }
   if (accepted > 0) {
-    h->misses = 0;
+    history->misses = 0;
     return;
   }
-  h->pause = smaller(1 << smaller(h->misses, 6), PAUSE_MAX) - 1;
-  h->misses++;
+  history->pause = smaller(1 << smaller(history->misses, 6), PAUSE_MAX) - 1;
+  history->misses++;
 }

@@ -23,13 +23,13 @@ static uint64_t parent_id(const block_pool_t *pool, prefix_place_t place) {
 
 block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids) {
   const block_key_t *parent = place.parent ? &pool->blocks[place.parent].identity.key : NULL;
-  siphash_t s = siphash_begin_128(pool->secret);
-  siphash_word(&s, parent != NULL ? parent->word[0] : 0, 2);
-  siphash_word(&s, parent != NULL ? parent->word[1] : 0, 2);
-  siphash_word(&s, parent != NULL ? 0 : place.domain, 2);
-  siphash_bytes(&s, (const char *)token_ids, (size_t)pool->block_size * sizeof *token_ids, 2);
+  siphash_t siphash = siphash_begin_128(pool->secret);
+  siphash_word(&siphash, parent != NULL ? parent->word[0] : 0, 2);
+  siphash_word(&siphash, parent != NULL ? parent->word[1] : 0, 2);
+  siphash_word(&siphash, parent != NULL ? 0 : place.domain, 2);
+  siphash_bytes(&siphash, (const char *)token_ids, (size_t)pool->block_size * sizeof *token_ids, 2);
   block_key_t key;
-  siphash_end_128(&s, key.word);
+  siphash_end_128(&siphash, key.word);
   return key;
 }
 
@@ -37,9 +37,9 @@ static uint32_t bucket_of(const block_pool_t *pool, const block_key_t *key) {
   return (uint32_t)key->word[0] & pool->bucket_mask;
 }
 
-static bool stands_at(const block_pool_t *pool, const block_t *b, prefix_place_t place) {
-  return b->identity.parent == parent_id(pool, place) &&
-         (place.parent || b->identity.place.domain == place.domain);
+static bool stands_at(const block_pool_t *pool, const block_t *block, prefix_place_t place) {
+  return block->identity.parent == parent_id(pool, place) &&
+         (place.parent || block->identity.place.domain == place.domain);
 }
 
 int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_place_t place,
@@ -61,16 +61,16 @@ static int32_t *children_of(block_pool_t *pool, prefix_place_t place) {
 }
 
 static void identify(block_pool_t *pool, int32_t block, prefix_place_t place) {
-  block_t *b = &pool->blocks[block];
+  block_t *entry = &pool->blocks[block];
   CHECK(place.parent == 0 || pool->blocks[place.parent].identity.keyed);
-  b->identity = (block_identity_t){
+  entry->identity = (block_identity_t){
       .unique_id = pool->next_unique_id++,
       .parent = parent_id(pool, place),
       .place = place,
   };
   int32_t *head = children_of(pool, place);
-  b->child_prev = 0;
-  b->child_next = *head;
+  entry->child_prev = 0;
+  entry->child_next = *head;
   if (*head) pool->blocks[*head].child_prev = block;
   *head = block;
 }
@@ -83,25 +83,25 @@ static void set_ids(block_pool_t *pool, int32_t block, const int32_t *token_ids,
 
 void prefix_publish(block_pool_t *pool, int32_t block, const block_key_t *key, prefix_place_t place,
                     const int32_t *token_ids) {
-  block_t *b = &pool->blocks[block];
-  CHECK(!b->identity.keyed);
-  if (!b->identity.unique_id) identify(pool, block, place);
-  CHECK(b->identity.place.parent == place.parent);
-  b->identity.keyed = true;
-  b->identity.key = *key;
+  block_t *entry = &pool->blocks[block];
+  CHECK(!entry->identity.keyed);
+  if (!entry->identity.unique_id) identify(pool, block, place);
+  CHECK(entry->identity.place.parent == place.parent);
+  entry->identity.keyed = true;
+  entry->identity.key = *key;
   set_ids(pool, block, token_ids, 0, pool->block_size);
   uint32_t bucket = bucket_of(pool, key);
-  b->chain = pool->buckets[bucket];
+  entry->chain = pool->buckets[bucket];
   pool->buckets[bucket] = block;
 }
 
 void prefix_note(block_pool_t *pool, int32_t block, prefix_place_t place, const int32_t *token_ids,
                  int32_t rows) {
-  block_t *b = &pool->blocks[block];
-  if (!b->identity.unique_id) identify(pool, block, place);
-  if (b->identity.num_valid >= rows) return;
-  set_ids(pool, block, token_ids, b->identity.num_valid, rows);
-  b->identity.num_valid = rows;
+  block_t *entry = &pool->blocks[block];
+  if (!entry->identity.unique_id) identify(pool, block, place);
+  if (entry->identity.num_valid >= rows) return;
+  set_ids(pool, block, token_ids, entry->identity.num_valid, rows);
+  entry->identity.num_valid = rows;
 }
 
 prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
@@ -122,32 +122,33 @@ prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t pl
 }
 
 static void unkey(block_pool_t *pool, int32_t block) {
-  block_t *b = &pool->blocks[block];
-  int32_t *link = &pool->buckets[bucket_of(pool, &b->identity.key)];
+  block_t *entry = &pool->blocks[block];
+  int32_t *link = &pool->buckets[bucket_of(pool, &entry->identity.key)];
   while (*link != block) link = &pool->blocks[*link].chain;
-  *link = b->chain;
-  b->chain = 0;
-  b->identity.keyed = false;
+  *link = entry->chain;
+  entry->chain = 0;
+  entry->identity.keyed = false;
 }
 
 void prefix_withdraw(block_pool_t *pool, int32_t block) {
-  block_t *b = &pool->blocks[block];
-  CHECK(b->identity.unique_id != 0 && b->first_child == 0); /* leaves go before their parents */
-  if (b->identity.keyed) unkey(pool, block);
-  if (b->child_prev) {
-    pool->blocks[b->child_prev].child_next = b->child_next;
+  block_t *entry = &pool->blocks[block];
+  CHECK(entry->identity.unique_id != 0 &&
+        entry->first_child == 0); /* leaves go before their parents */
+  if (entry->identity.keyed) unkey(pool, block);
+  if (entry->child_prev) {
+    pool->blocks[entry->child_prev].child_next = entry->child_next;
   } else {
-    *children_of(pool, b->identity.place) = b->child_next;
+    *children_of(pool, entry->identity.place) = entry->child_next;
   }
-  if (b->child_next) pool->blocks[b->child_next].child_prev = b->child_prev;
-  b->child_prev = b->child_next = 0;
-  b->identity = (block_identity_t){0};
+  if (entry->child_next) pool->blocks[entry->child_next].child_prev = entry->child_prev;
+  entry->child_prev = entry->child_next = 0;
+  entry->identity = (block_identity_t){0};
 }
 
 void prefix_abandon(block_pool_t *pool, int32_t block) {
-  block_t *b = &pool->blocks[block];
-  CHECK(b->identity.keyed && b->first_child == 0);
-  if (b->identity.num_valid == 0) {
+  block_t *entry = &pool->blocks[block];
+  CHECK(entry->identity.keyed && entry->first_child == 0);
+  if (entry->identity.num_valid == 0) {
     prefix_withdraw(pool, block);
   } else {
     unkey(pool, block);

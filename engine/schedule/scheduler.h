@@ -139,9 +139,9 @@ void scheduler_land(const plan_entry_t *entry);
 /* The last guesses of a landed entry were wrong: their slots are as good as never written. */
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
 
-/* Tokens whose blocks are taken when q is let in, or comes back: those that are known, or all that
- * there may ever be when its group is protected. */
-int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *q);
+/* Tokens whose blocks are taken when seq is let in, or comes back: those that are known, or all
+ * that there may ever be when its group is protected. */
+int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *seq);
 /* Blocks that a sequence of `num_tokens` tokens takes. */
 int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens);
 

@@ -35,9 +35,9 @@ void sequence_set_status(sequence_t *sequence, sequence_status_t status) {
   sequence->status = status;
 }
 
-void sequence_init(sequence_t *s, group_t *group, int32_t index) {
+void sequence_init(sequence_t *child, group_t *group, int32_t index) {
   const request_t *request = group->request;
-  *s = (sequence_t){
+  *child = (sequence_t){
       .group = group,
       .index = index,
       .status = SEQUENCE_NEW,
@@ -62,8 +62,8 @@ int32_t group_num_running(const group_t *group) {
   bool may_grow = !group->forked || group->request->params.beam_width > 0;
   if (may_grow) return params_num_sequences(&group->request->params);
   int32_t count = 0;
-  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next)
-    count += !sequence_is_finished(q);
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    count += !sequence_is_finished(seq);
   return count;
 }
 

@@ -92,27 +92,27 @@ void queue_remove(group_queue_t *queue, group_t *group);
 void sequence_set_status(sequence_t *sequence, sequence_status_t status);
 bool sequence_transition_allowed(sequence_status_t from, sequence_status_t to);
 
-static inline bool sequence_is_finished(const sequence_t *s) {
-  return s->status > SEQUENCE_SWAPPED;
+static inline bool sequence_is_finished(const sequence_t *seq) {
+  return seq->status > SEQUENCE_SWAPPED;
 }
-static inline int32_t sequence_num_tokens(const sequence_t *s) {
-  return s->num_prompt_tokens + s->num_output_tokens;
+static inline int32_t sequence_num_tokens(const sequence_t *seq) {
+  return seq->num_prompt_tokens + seq->num_output_tokens;
 }
 /* With the tokens that are being drawn. */
-static inline int32_t sequence_num_planned(const sequence_t *s) {
-  return sequence_num_tokens(s) + s->num_output_placeholders;
+static inline int32_t sequence_num_planned(const sequence_t *seq) {
+  return sequence_num_tokens(seq) + seq->num_output_placeholders;
 }
-static inline bool sequence_in_prefill(const sequence_t *s) {
-  return s->num_computed_tokens < s->num_prefill_tokens;
+static inline bool sequence_in_prefill(const sequence_t *seq) {
+  return seq->num_computed_tokens < seq->num_prefill_tokens;
 }
 /* Scoring requests (max_tokens 0) end when their prompt is computed and sample nothing. */
-static inline bool sequence_scores_only(const sequence_t *s) {
-  return s->group->request->params.max_tokens == 0;
+static inline bool sequence_scores_only(const sequence_t *seq) {
+  return seq->group->request->params.max_tokens == 0;
 }
 
 /* A sequence that takes part in planning: forked off and not ended. */
-static inline bool sequence_is_live(const sequence_t *s) {
-  return s->status != SEQUENCE_NEW && !sequence_is_finished(s);
+static inline bool sequence_is_live(const sequence_t *seq) {
+  return seq->status != SEQUENCE_NEW && !sequence_is_finished(seq);
 }
 /* Sequences that count against max_num_seqs. */
 int32_t group_num_running(const group_t *group);
@@ -120,8 +120,8 @@ int32_t group_num_running(const group_t *group);
 /* Tokens drawn from one row of logits: those of all samples before the fork, then one. Beams are
  * chosen from one row. */
 static inline int32_t group_num_draws(const group_t *group) {
-  const sampling_params_t *p = &group->request->params;
-  return group->forked || p->beam_width > 0 ? 1 : params_num_sequences(p);
+  const sampling_params_t *params = &group->request->params;
+  return group->forked || params->beam_width > 0 ? 1 : params_num_sequences(params);
 }
 
 /* True when committing the next token makes or moves sequences: nothing of the group can be planned

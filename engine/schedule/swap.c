@@ -11,211 +11,220 @@
 #include <stdlib.h>
 #include <string.h>
 
-int swap_new(scheduler_t *s) {
-  swap_t *w = &s->swap;
-  int32_t count = s->options.swap.num_blocks;
+int swap_new(scheduler_t *scheduler) {
+  swap_t *swap = &scheduler->swap;
+  int32_t count = scheduler->options.swap.num_blocks;
   if (count == 0) return 0;
-  w->blocks = calloc((size_t)count, sizeof *w->blocks);
-  w->free = calloc((size_t)count, sizeof *w->free);
-  s->plan.swaps = calloc((size_t)count, sizeof *s->plan.swaps);
-  w->tables = calloc((size_t)s->num_rows * (size_t)s->table_stride, sizeof *w->tables);
-  if (w->blocks == NULL || w->free == NULL || s->plan.swaps == NULL || w->tables == NULL) return -1;
-  for (int32_t i = count - 1; i >= 0; i--) w->free[w->num_free++] = i;
+  swap->blocks = calloc((size_t)count, sizeof *swap->blocks);
+  swap->free = calloc((size_t)count, sizeof *swap->free);
+  scheduler->plan.swaps = calloc((size_t)count, sizeof *scheduler->plan.swaps);
+  swap->tables =
+      calloc((size_t)scheduler->num_rows * (size_t)scheduler->table_stride, sizeof *swap->tables);
+  if (swap->blocks == NULL || swap->free == NULL || scheduler->plan.swaps == NULL ||
+      swap->tables == NULL)
+    return -1;
+  for (int32_t i = count - 1; i >= 0; i--) swap->free[swap->num_free++] = i;
   return 0;
 }
 
-void swap_free(scheduler_t *s) {
-  free(s->swap.tables);
-  free(s->swap.blocks);
-  free(s->swap.free);
-  free(s->plan.swaps);
+void swap_free(scheduler_t *scheduler) {
+  free(scheduler->swap.tables);
+  free(scheduler->swap.blocks);
+  free(scheduler->swap.free);
+  free(scheduler->plan.swaps);
 }
 
-int32_t *swap_table(const scheduler_t *s, int32_t row) {
-  return s->swap.tables != NULL ? &s->swap.tables[(size_t)row * (size_t)s->table_stride] : NULL;
+int32_t *swap_table(const scheduler_t *scheduler, int32_t row) {
+  return scheduler->swap.tables != NULL
+             ? &scheduler->swap.tables[(size_t)row * (size_t)scheduler->table_stride]
+             : NULL;
 }
 
 /* ---- out ---- */
 
-static int32_t num_kept(const scheduler_t *s, const sequence_t *q) {
-  return sequence_is_live(q) ? scheduler_blocks_for(s, q->num_computed_tokens) : 0;
+static int32_t num_kept(const scheduler_t *scheduler, const sequence_t *seq) {
+  return sequence_is_live(seq) ? scheduler_blocks_for(scheduler, seq->num_computed_tokens) : 0;
 }
 
 /* The block that holds the content: one that the step being planned was to copy from has it, its
  * copy not yet. */
-static int32_t content_of(const scheduler_t *s, const sequence_t *q, int32_t index) {
-  for (int32_t c = 0; c < s->plan.num_copies; c++) {
-    const plan_copy_t *copy = &s->plan.copies[c];
-    if (copy->sequence == q && copy->copy.dst == q->blocks[index]) return copy->copy.src;
+static int32_t content_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
+  for (int32_t c = 0; c < scheduler->plan.num_copies; c++) {
+    const plan_copy_t *copy = &scheduler->plan.copies[c];
+    if (copy->sequence == seq && copy->copy.dst == seq->blocks[index]) return copy->copy.src;
   }
-  return q->blocks[index];
+  return seq->blocks[index];
 }
 
-static void clear_marks(const scheduler_t *s, const group_t *g) {
-  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    for (int32_t i = 0; i < num_kept(s, q); i++) s->pool->blocks[content_of(s, q, i)].mark = 0;
+static void clear_marks(const scheduler_t *scheduler, const group_t *group) {
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    for (int32_t i = 0; i < num_kept(scheduler, seq); i++)
+      scheduler->pool->blocks[content_of(scheduler, seq, i)].mark = 0;
   }
 }
 
-static int32_t count_distinct(const scheduler_t *s, const group_t *g) {
+static int32_t count_distinct(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
-  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    for (int32_t i = 0; i < num_kept(s, q); i++) {
-      block_t *b = &s->pool->blocks[content_of(s, q, i)];
-      count += b->mark == 0;
-      b->mark = 1;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    for (int32_t i = 0; i < num_kept(scheduler, seq); i++) {
+      block_t *block = &scheduler->pool->blocks[content_of(scheduler, seq, i)];
+      count += block->mark == 0;
+      block->mark = 1;
     }
   }
-  clear_marks(s, g);
+  clear_marks(scheduler, group);
   return count;
 }
 
-bool swap_chosen(const scheduler_t *s, const group_t *g) {
-  const swap_t *w = &s->swap;
-  preemption_mode_t mode = s->options.swap.mode;
-  if (w->num_free == 0 || mode == PREEMPT_RECOMPUTE) return false;
-  int32_t count = count_distinct(s, g);
-  if (count == 0 || count > w->num_free) return false;
-  if (mode == PREEMPT_SWAP || group_num_running(g) > 1) return true;
+bool swap_chosen(const scheduler_t *scheduler, const group_t *group) {
+  const swap_t *swap = &scheduler->swap;
+  preemption_mode_t mode = scheduler->options.swap.mode;
+  if (swap->num_free == 0 || mode == PREEMPT_RECOMPUTE) return false;
+  int32_t count = count_distinct(scheduler, group);
+  if (count == 0 || count > swap->num_free) return false;
+  if (mode == PREEMPT_SWAP || group_num_running(group) > 1) return true;
   int32_t tokens = 0;
-  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    if (sequence_is_live(q)) tokens += q->num_computed_tokens;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) tokens += seq->num_computed_tokens;
   }
-  return 2 * w->block_ns * count < w->token_ns * tokens;
+  return 2 * swap->block_ns * count < swap->token_ns * tokens;
 }
 
-void swap_out(scheduler_t *s, group_t *g) {
-  swap_t *w = &s->swap;
-  plan_t *plan = &s->plan;
+void swap_out(scheduler_t *scheduler, group_t *group) {
+  swap_t *swap = &scheduler->swap;
+  plan_t *plan = &scheduler->plan;
   int32_t before = plan->num_swap_out;
-  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    for (int32_t i = 0; i < num_kept(s, q); i++) {
-      int32_t device = content_of(s, q, i);
-      block_t *b = &s->pool->blocks[device];
-      if (b->mark == 0) {
-        int32_t host = w->free[--w->num_free];
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    for (int32_t i = 0; i < num_kept(scheduler, seq); i++) {
+      int32_t device = content_of(scheduler, seq, i);
+      block_t *block = &scheduler->pool->blocks[device];
+      if (block->mark == 0) {
+        int32_t host = swap->free[--swap->num_free];
         plan->swaps[plan->num_swap_out++] = (block_swap_t){device, host};
-        b->mark = host + 1;
+        block->mark = host + 1;
       }
-      q->host_blocks[i] = b->mark - 1;
-      w->blocks[b->mark - 1].ref_count++;
-      q->num_host_blocks = i + 1;
+      seq->host_blocks[i] = block->mark - 1;
+      swap->blocks[block->mark - 1].ref_count++;
+      seq->num_host_blocks = i + 1;
     }
   }
-  clear_marks(s, g);
-  w->num_groups_out++;
-  w->num_blocks_out += (uint64_t)(plan->num_swap_out - before);
+  clear_marks(scheduler, group);
+  swap->num_groups_out++;
+  swap->num_blocks_out += (uint64_t)(plan->num_swap_out - before);
 }
 
 /* ---- in ---- */
 
-static host_block_t *host_block(const scheduler_t *s, const sequence_t *q, int32_t index) {
-  return &s->swap.blocks[q->host_blocks[index]];
+static host_block_t *host_block(const scheduler_t *scheduler, const sequence_t *seq,
+                                int32_t index) {
+  return &scheduler->swap.blocks[seq->host_blocks[index]];
 }
 
-static void clear_host_marks(const scheduler_t *s, const group_t *g) {
-  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    for (int32_t i = 0; i < q->num_host_blocks; i++) host_block(s, q, i)->mark = 0;
+static void clear_host_marks(const scheduler_t *scheduler, const group_t *group) {
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    for (int32_t i = 0; i < seq->num_host_blocks; i++) host_block(scheduler, seq, i)->mark = 0;
   }
 }
 
 /* Without a look at the cache: each different block once, what is to come, and a copy for every
  * writer of a shared block but the last. */
-static int32_t count_need(const scheduler_t *s, const group_t *g) {
-  int32_t need = 0, bs = s->pool->block_size;
-  for (const sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    int32_t kept = q->num_host_blocks, next = q->num_computed_tokens / bs;
-    if (!sequence_is_live(q)) continue;
+static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
+  int32_t need = 0, block_size = scheduler->pool->block_size;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    int32_t kept = seq->num_host_blocks, next = seq->num_computed_tokens / block_size;
+    if (!sequence_is_live(seq)) continue;
     for (int32_t i = 0; i < kept; i++) {
-      host_block_t *b = host_block(s, q, i);
-      if (b->mark == 0) need++, b->mark = 1;
+      host_block_t *right = host_block(scheduler, seq, i);
+      if (right->mark == 0) need++, right->mark = 1;
     }
-    int32_t total = scheduler_blocks_for(s, scheduler_tokens_reserved(s, q));
+    int32_t total = scheduler_blocks_for(scheduler, scheduler_tokens_reserved(scheduler, seq));
     need += total > kept ? total - kept : 0;
     if (next == kept) continue;
-    host_block_t *b = host_block(s, q, next);
-    need += ++b->mark <= b->ref_count;
+    host_block_t *right = host_block(scheduler, seq, next);
+    need += ++right->mark <= right->ref_count;
   }
-  clear_host_marks(s, g);
+  clear_host_marks(scheduler, group);
   return need;
 }
 
 /* Leading blocks of a swapped sequence that the cache has, written to q->blocks and not yet held.
  */
-static int32_t find_cached(const scheduler_t *s, sequence_t *q) {
-  prefix_match_t match = table_match(s, q);
-  int32_t whole = q->num_computed_tokens / s->pool->block_size;
+static int32_t find_cached(const scheduler_t *scheduler, sequence_t *seq) {
+  prefix_match_t match = table_match(scheduler, seq);
+  int32_t whole = seq->num_computed_tokens / scheduler->pool->block_size;
   int32_t found = match.num_valid < whole ? match.num_valid : whole;
-  memset(&q->blocks[found], 0, (size_t)(match.num_blocks - found) * sizeof *q->blocks);
+  memset(&seq->blocks[found], 0, (size_t)(match.num_blocks - found) * sizeof *seq->blocks);
   return found;
 }
 
 /* Different ones that need no block because somebody holds the same content. */
-static int32_t count_held(const scheduler_t *s, const group_t *g) {
+static int32_t count_held(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
-  for (const sequence_t *p = &g->sequence; p != NULL; p = p->next) {
-    sequence_t *q = (sequence_t *)(uintptr_t)p; /* only its empty table is written to */
-    int32_t found = sequence_is_live(q) ? find_cached(s, q) : 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    sequence_t *sequence = (sequence_t *)(uintptr_t)seq; /* only its empty table is written to */
+    int32_t found = sequence_is_live(sequence) ? find_cached(scheduler, sequence) : 0;
     for (int32_t i = 0; i < found; i++) {
-      host_block_t *b = host_block(s, q, i);
-      count += b->mark == 0 && block_is_held(&s->pool->blocks[q->blocks[i]]);
-      b->mark = 1;
+      host_block_t *block = host_block(scheduler, sequence, i);
+      count += block->mark == 0 && block_is_held(&scheduler->pool->blocks[sequence->blocks[i]]);
+      block->mark = 1;
     }
-    if (found > 0) memset(q->blocks, 0, (size_t)found * sizeof *q->blocks);
+    if (found > 0) memset(sequence->blocks, 0, (size_t)found * sizeof *sequence->blocks);
   }
-  clear_host_marks(s, g);
+  clear_host_marks(scheduler, group);
   return count;
 }
 
-swap_verdict_t swap_verdict(scheduler_t *s, const group_t *g) {
-  int32_t need = count_need(s, g), free = s->pool->num_free;
-  if (need > s->pool->num_blocks - 1) return SWAP_NEVER;
-  if (s->running.head != NULL) free -= s->options.watermark_blocks;
-  return need <= free || need - count_held(s, g) <= free ? SWAP_OK : SWAP_LATER;
+swap_verdict_t swap_verdict(scheduler_t *scheduler, const group_t *group) {
+  int32_t need = count_need(scheduler, group), free = scheduler->pool->num_free;
+  if (need > scheduler->pool->num_blocks - 1) return SWAP_NEVER;
+  if (scheduler->running.head != NULL) free -= scheduler->options.watermark_blocks;
+  return need <= free || need - count_held(scheduler, group) <= free ? SWAP_OK : SWAP_LATER;
 }
 
 /* Fills the table of one sequence. What came back whole is findable at once: the copies are made
  * before anything that is planned from now on. */
-static void bring(scheduler_t *s, sequence_t *q) {
-  plan_t *plan = &s->plan;
-  int32_t found = find_cached(s, q);
-  for (int32_t i = 0; i < q->num_host_blocks; i++) {
-    host_block_t *b = host_block(s, q, i);
-    if (b->device == 0 && i >= found) {
-      b->device = block_allocate(s->pool);
-      CHECK(b->device > 0);
-      block_written(s->pool, b->device);
-      plan->swaps[plan->num_swap_in++] = (block_swap_t){b->device, q->host_blocks[i]};
+static void bring(scheduler_t *scheduler, sequence_t *seq) {
+  plan_t *plan = &scheduler->plan;
+  int32_t found = find_cached(scheduler, seq);
+  for (int32_t i = 0; i < seq->num_host_blocks; i++) {
+    host_block_t *block = host_block(scheduler, seq, i);
+    if (block->device == 0 && i >= found) {
+      block->device = block_allocate(scheduler->pool);
+      CHECK(block->device > 0);
+      block_written(scheduler->pool, block->device);
+      plan->swaps[plan->num_swap_in++] = (block_swap_t){block->device, seq->host_blocks[i]};
     } else {
-      if (b->device == 0) b->device = q->blocks[i];
-      block_acquire(s->pool, b->device);
+      if (block->device == 0) block->device = seq->blocks[i];
+      block_acquire(scheduler->pool, block->device);
     }
-    q->blocks[i] = b->device;
-    q->num_blocks = i + 1;
+    seq->blocks[i] = block->device;
+    seq->num_blocks = i + 1;
   }
-  table_claim(s, q, q->num_computed_tokens / s->pool->block_size);
+  table_claim(scheduler, seq, seq->num_computed_tokens / scheduler->pool->block_size);
 }
 
-void swap_in(scheduler_t *s, group_t *g) {
-  int32_t before = s->plan.num_swap_in;
-  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    if (sequence_is_live(q)) bring(s, q);
+void swap_in(scheduler_t *scheduler, group_t *group) {
+  int32_t before = scheduler->plan.num_swap_in;
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) bring(scheduler, seq);
   }
-  for (sequence_t *q = &g->sequence; q != NULL; q = q->next) {
-    swap_release(s, q);
-    if (!sequence_is_live(q)) continue;
-    table_grow(s, q, scheduler_tokens_reserved(s, q) - q->num_computed_tokens);
-    table_claim(s, q, sequence_num_tokens(q) / s->pool->block_size);
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    swap_release(scheduler, seq);
+    if (!sequence_is_live(seq)) continue;
+    table_grow(scheduler, seq,
+               scheduler_tokens_reserved(scheduler, seq) - seq->num_computed_tokens);
+    table_claim(scheduler, seq, sequence_num_tokens(seq) / scheduler->pool->block_size);
   }
-  s->swap.num_blocks_in += (uint64_t)(s->plan.num_swap_in - before);
+  scheduler->swap.num_blocks_in += (uint64_t)(scheduler->plan.num_swap_in - before);
 }
 
-void swap_release(scheduler_t *s, sequence_t *q) {
-  swap_t *w = &s->swap;
-  for (; q->num_host_blocks > 0; q->num_host_blocks--) {
-    host_block_t *b = host_block(s, q, q->num_host_blocks - 1);
-    CHECK(b->ref_count > 0);
-    b->device = 0;
-    if (--b->ref_count == 0) w->free[w->num_free++] = q->host_blocks[q->num_host_blocks - 1];
+void swap_release(scheduler_t *scheduler, sequence_t *sequence) {
+  swap_t *swap = &scheduler->swap;
+  for (; sequence->num_host_blocks > 0; sequence->num_host_blocks--) {
+    host_block_t *block = host_block(scheduler, sequence, sequence->num_host_blocks - 1);
+    CHECK(block->ref_count > 0);
+    block->device = 0;
+    if (--block->ref_count == 0)
+      swap->free[swap->num_free++] = sequence->host_blocks[sequence->num_host_blocks - 1];
   }
 }
