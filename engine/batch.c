@@ -12,7 +12,7 @@
 int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t block_table_stride,
               batch_t **out) {
   batch_t *b = calloc(1, sizeof *b);
-  if (!b) return -1;
+  if (b == NULL) return -1;
   size_t t = (size_t)tokens_max, r = (size_t)reqs_max;
   b->block_size = block_size;
   b->block_table_stride = block_table_stride;
@@ -31,10 +31,12 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   b->selected_sample = calloc(t + r, sizeof *b->selected_sample);
   b->selected_target = calloc(t + r, sizeof *b->selected_target);
   b->copies = calloc(r, sizeof *b->copies);
-  bool complete = b->adapters && b->input_ids && b->positions && b->request_row &&
-                  b->slot_mapping && b->query_start_loc && b->num_computed_tokens && b->seq_lens &&
-                  b->block_table && b->do_sample && b->selected_token_indices && b->selected_row &&
-                  b->selected_sample && b->selected_target && b->copies;
+  bool complete = b->adapters != NULL && b->input_ids != NULL && b->positions != NULL &&
+                  b->request_row != NULL && b->slot_mapping != NULL && b->query_start_loc != NULL &&
+                  b->num_computed_tokens != NULL && b->seq_lens != NULL && b->block_table != NULL &&
+                  b->do_sample != NULL && b->selected_token_indices != NULL &&
+                  b->selected_row != NULL && b->selected_sample != NULL &&
+                  b->selected_target != NULL && b->copies != NULL;
   if (!complete) {
     batch_free(b);
     return -1;
@@ -44,7 +46,7 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
 }
 
 void batch_free(batch_t *b) {
-  if (!b) return;
+  if (b == NULL) return;
   free(b->input_ids);
   free(b->positions);
   free(b->request_row);

@@ -77,7 +77,8 @@ static event_t finish_choices(engine_t *e, group_t *group, sequence_status_t sta
   sequence_status_t first = group->sequence.status;
   if (!sequence_is_finished(&group->sequence)) first = status;
   /* A search has its results already: what never came to life is none of them. */
-  for (sequence_t *q = &group->sequence; q && request->params.beam_width == 0; q = q->next) {
+  for (sequence_t *q = &group->sequence; q != NULL && request->params.beam_width == 0;
+       q = q->next) {
     if (!sequence_is_finished(q)) finish_choice(e, q, status, now_ns);
   }
   event_t event = end_event(&group->sequence, EVENT_DONE, finish_reason(first, 0));
@@ -153,7 +154,7 @@ sequence_status_t engine_append(engine_t *e, sequence_t *q, int32_t id, detokeni
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
   bool complete = false; /* the grammar allows nothing more: no need to wait for a stop id */
-  if (request->grammar) *error_code = constrain_accept(e, q, id, &complete);
+  if (request->grammar != NULL) *error_code = constrain_accept(e, q, id, &complete);
   if (text->stop_index >= 0) {
     q->stop_string = text->stop_index;
     return SEQUENCE_FINISHED_STOPPED;
@@ -275,7 +276,7 @@ static int verify_drafts(engine_t *e, const flight_t *f, plan_entry_t *entry, ro
 }
 
 static bool has_live(const group_t *group) {
-  for (const sequence_t *q = &group->sequence; q; q = q->next) {
+  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (sequence_is_live(q)) return true;
   }
   return false;
@@ -307,7 +308,7 @@ static void commit_rows(engine_t *e, const flight_t *f, const plan_entry_t *entr
   }
   const group_t *group = q->group;
   /* an error ends the group, a stop the sequence before its last guesses */
-  for (int32_t i = rows.first; i < rows.last && group->queue && sequence_is_live(q); i++) {
+  for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(q); i++) {
     const sample_row_t *row = &f->sample_rows[i];
     if (row->score_id >= 0) {
       commit_score(e, q, row);
@@ -338,7 +339,7 @@ static void commit_entry(engine_t *e, const flight_t *f, const plan_entry_t *pla
   bool ends = sequence_scores_only(q) && computed;
   commit_rows(e, f, entry, rows, now_ns);
   if (ends) engine_finish(e, q->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
-  if (late_error && q->group->queue && sequence_is_live(q)) {
+  if (late_error && q->group->queue != NULL && sequence_is_live(q)) {
     engine_finish(e, q->group, SEQUENCE_FINISHED_ABORTED, late_error, now_ns);
   }
 }

@@ -119,7 +119,7 @@ static void accept_request(engine_t *e, request_t *request) {
 
 static int abort_cancelled(engine_t *e, group_queue_t *queue, uint64_t now_ns) {
   int count = 0;
-  for (group_t *g = queue->head, *next; g; g = next) {
+  for (group_t *g = queue->head, *next; g != NULL; g = next) {
     next = g->next;
     if (!atomic_load_explicit(&g->request->cancelled, memory_order_acquire)) continue;
     engine_finish(e, g, SEQUENCE_FINISHED_ABORTED, 0, now_ns);
@@ -133,7 +133,7 @@ static int expire_waiting(engine_t *e, uint64_t now_ns) {
   if (limit_s <= 0 || now_ns - e->queue_check_ns < QUEUE_CHECK_MS * 1000000u) return 0;
   e->queue_check_ns = now_ns;
   int count = 0;
-  for (group_t *g = e->scheduler->waiting.head, *next; g; g = next) {
+  for (group_t *g = e->scheduler->waiting.head, *next; g != NULL; g = next) {
     next = g->next;
     if (g->was_admitted || g->num_preemptions > 0) continue; /* it has been let in once */
     uint64_t arrival_ns = g->request->arrival_ns; /* may be later: posted since the turn began */
@@ -152,7 +152,7 @@ static void receive_adapters(engine_t *e) {
   e->adapter_epoch_seen = epoch;
   for (int32_t i = 0; i < e->options.max_loras; i++) {
     adapter_t *adapter = atomic_exchange(&e->adapters[i], NULL);
-    if (adapter) model_set_adapter(e->model, i + 1, adapter);
+    if (adapter != NULL) model_set_adapter(e->model, i + 1, adapter);
     adapter_free(adapter);
   }
 }
@@ -160,7 +160,7 @@ static void receive_adapters(engine_t *e) {
 /* Takes in what the loop has posted. Returns events made. */
 static int receive(engine_t *e, uint64_t now_ns) {
   int events = 0;
-  for (request_t *r = mailbox_receive(e->mailbox); r; r = mailbox_receive(e->mailbox)) {
+  for (request_t *r = mailbox_receive(e->mailbox); r != NULL; r = mailbox_receive(e->mailbox)) {
     accept_request(e, r);
   }
   receive_adapters(e);
@@ -178,7 +178,7 @@ static int end_all(engine_t *e, const group_queue_t *queue, sequence_status_t st
                    int error_code) {
   int events = 0;
   uint64_t now_ns = clock_now_ns();
-  for (; queue->head; events++) engine_finish(e, queue->head, status, error_code, now_ns);
+  for (; queue->head != NULL; events++) engine_finish(e, queue->head, status, error_code, now_ns);
   return events;
 }
 
@@ -190,8 +190,8 @@ static int abort_all(engine_t *e, int error_code) {
 }
 
 static void wake_loop(const engine_t *e, int events) {
-  if (e->mailbox) mailbox_publish(e->mailbox);
-  if (events && e->options.wake) e->options.wake(e->options.context);
+  if (e->mailbox != NULL) mailbox_publish(e->mailbox);
+  if (events && e->options.wake != NULL) e->options.wake(e->options.context);
 }
 
 static void fail(engine_t *e, const error_t *error) {
@@ -218,14 +218,14 @@ static int step(engine_t *e) {
   uint64_t t1 = clock_now_ns();
   if (e->num_flights == 0) {
     publish_stats(e);
-    if (e->scheduler->swapped.head) return 0; /* the next plan may let it in */
-    return e->scheduler->waiting.head ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
+    if (e->scheduler->swapped.head != NULL) return 0; /* the next plan may let it in */
+    return e->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
   if (launched && e->num_flights < e->flights_most) return 0;
   error_t error = {0};
   const flight_t *flight = engine_land(e, &error);
   uint64_t t2 = clock_now_ns();
-  if (flight) {
+  if (flight != NULL) {
     events = engine_commit(e, flight, t2);
     e->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
   } else {
@@ -247,7 +247,7 @@ static int step(engine_t *e) {
 /* After a lost device, or at the end: every request that still comes is answered. */
 static void refuse_rest(engine_t *e, int error_code) {
   int events = 0;
-  for (request_t *r = mailbox_receive(e->mailbox); r; r = mailbox_receive(e->mailbox)) {
+  for (request_t *r = mailbox_receive(e->mailbox); r != NULL; r = mailbox_receive(e->mailbox)) {
     accept_request(e, r);
   }
   events += abort_all(e, error_code);
@@ -296,9 +296,9 @@ static void *engine_main(void *context) {
 
 /* Sizes of a step that nobody chose: a GPU wants more at once. */
 static void choose_step_size(engine_options_t *o) {
-  const char *backend = o->backend ? o->backend : "auto";
-  bool gpu = !o->ops && strcmp(backend, "cuda") == 0;
-  if (!o->ops && strcmp(backend, "auto") == 0 && ops_cuda.available)
+  const char *backend = o->backend != NULL ? o->backend : "auto";
+  bool gpu = o->ops == NULL && strcmp(backend, "cuda") == 0;
+  if (o->ops == NULL && strcmp(backend, "auto") == 0 && ops_cuda.available != NULL)
     gpu = ops_cuda.available(o->device_index);
   int32_t seqs = gpu ? GPU_SEQS_DEFAULT : HOST_SEQS_DEFAULT, asked = o->max_num_batched_tokens;
   if (asked > 0 && asked < seqs) seqs = asked; /* each of them wants a token in every step */
@@ -310,7 +310,8 @@ static void choose_step_size(engine_options_t *o) {
 
 static int check_options(const engine_options_t *o, error_t *error) {
   int32_t bs = o->block_size;
-  if (!o->model_dir) return error_set(error, ERR_USAGE, "model", "no model directory was given");
+  if (o->model_dir == NULL)
+    return error_set(error, ERR_USAGE, "model", "no model directory was given");
   if (bs < 0 || bs > 1024 || (bs & (bs - 1))) {
     return error_set(error, ERR_CONFIGURATION, "block_size",
                      "block_size is %d; it must be a power of two from 1 to 1024, or 0", bs);
@@ -351,8 +352,8 @@ static bool copy_strings(engine_options_t *to) {
   bool complete = true;
   for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
     const char *given = *strings[i];
-    *strings[i] = given ? strdup(given) : NULL;
-    complete = complete && (!given || *strings[i]);
+    *strings[i] = given != NULL ? strdup(given) : NULL;
+    complete = complete && (given == NULL || *strings[i] != NULL);
   }
   return complete;
 }
@@ -364,13 +365,13 @@ int engine_new(const engine_options_t *given, engine_t **out, error_t *error) {
   int code = check_options(options, error);
   if (code) return code;
   engine_t *e = calloc(1, sizeof *e);
-  if (!e) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the engine");
+  if (e == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the engine");
   e->options = *options;
   bool copied = copy_strings(&e->options);
   /* waiting ones, running ones, and preempted ones that wait again */
   e->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
   e->groups = calloc((size_t)e->num_groups, sizeof *e->groups);
-  if (!e->groups || !copied) {
+  if (e->groups == NULL || !copied) {
     int32_t count = e->num_groups;
     engine_destroy(e);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %d requests", count);
@@ -400,13 +401,13 @@ void engine_stop(engine_t *e) {
   if (!e->thread_started) return;
   atomic_store(&e->stop, true);
   /* While LOADING the thread has yet to look at `stop`; afterwards it may be asleep. */
-  if (atomic_load(&e->state) != ENGINE_LOADING && e->mailbox) mailbox_wake(e->mailbox);
+  if (atomic_load(&e->state) != ENGINE_LOADING && e->mailbox != NULL) mailbox_wake(e->mailbox);
   pthread_join(e->thread, NULL);
   e->thread_started = false;
 }
 
 void engine_destroy(engine_t *e) {
-  if (!e) return;
+  if (e == NULL) return;
   engine_stop(e);
   engine_release(e);
   for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&e->adapters[i]));
@@ -494,7 +495,7 @@ static int check_choices(const engine_t *e, const request_t *r, error_t *error) 
                      "%s asks for %d sequences at once; this server runs at most %d.", field, count,
                      most);
   }
-  if (params_collect(p) && !r->room) {
+  if (params_collect(p) && r->room == NULL) {
     return error_set(error, ERR_INTERNAL, field, "no room was lent for %d sequences", count);
   }
   return 0;
@@ -563,7 +564,7 @@ static void count_done(void *context, const event_t *event) {
 }
 
 int engine_drain(engine_t *e, void (*handle)(void *context, const event_t *event), void *context) {
-  if (!e->mailbox || engine_state(e) == ENGINE_LOADING) return 0;
+  if (e->mailbox == NULL || engine_state(e) == ENGINE_LOADING) return 0;
   drain_context_t d = {.engine = e, .handle = handle, .context = context};
   return mailbox_drain(e->mailbox, count_done, &d);
 }

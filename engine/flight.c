@@ -23,8 +23,9 @@ int flight_new(const engine_t *e, flight_t *f) {
   f->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *f->tops);
   f->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *f->suppressed_ids);
   f->masks = calloc(seqs * (size_t)e->constrain.row_words, sizeof *f->masks);
-  if (!f->plan.entries || !f->plan.copies || !f->sample_rows || !f->sample_results || !f->tops ||
-      !f->suppressed_ids || !f->masks) {
+  if (f->plan.entries == NULL || f->plan.copies == NULL || f->sample_rows == NULL ||
+      f->sample_results == NULL || f->tops == NULL || f->suppressed_ids == NULL ||
+      f->masks == NULL) {
     return -1;
   }
   return batch_new(o->max_num_batched_tokens, o->max_num_seqs, e->pool->block_size,

@@ -34,14 +34,14 @@ int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, erro
   size_t bytes = 4096;
   while (bytes < event_bytes) bytes *= 2;
   mailbox_t *m = aligned_alloc(64, sizeof *m);
-  if (m) {
+  if (m != NULL) {
     memset(m, 0, sizeof *m);
     m->requests = calloc(slots, sizeof(request_t *));
     m->events = aligned_alloc(64, bytes);
   }
-  if (!m || !m->requests || !m->events) {
-    if (m) free(m->requests);
-    if (m) free(m->events);
+  if (m == NULL || m->requests == NULL || m->events == NULL) {
+    if (m != NULL) free(m->requests);
+    if (m != NULL) free(m->events);
     free(m);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the event ring (%zu bytes)", bytes);
   }
@@ -58,7 +58,7 @@ int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, erro
 }
 
 void mailbox_free(mailbox_t *m) {
-  if (!m) return;
+  if (m == NULL) return;
   pthread_cond_destroy(&m->condition);
   pthread_mutex_destroy(&m->mutex);
   free(m->requests);

@@ -52,10 +52,10 @@ static int run_step(engine_t *e, flight_t *f, int32_t rows, error_t *error) {
 }
 
 int engine_rehearse(engine_t *e, error_t *error) {
-  if (!e->ops->rehearsal) return 0;
+  if (e->ops->rehearsal == NULL) return 0;
   flight_t *f = &e->flights[0];
   int32_t *no_blocks = calloc((size_t)e->scheduler->table_stride, sizeof *no_blocks);
-  if (!no_blocks) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a rehearsal");
+  if (no_blocks == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a rehearsal");
   int code = 0;
   for (int32_t index = 0; code == 0; index++) {
     int32_t rows = e->ops->rehearsal(e->device, index);

@@ -22,7 +22,7 @@ static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
 __attribute__((format(printf, 2, 3))) static void say(engine_t *e, const char *format, ...) {
-  if (!e->options.log) return;
+  if (e->options.log == NULL) return;
   char line[256];
   va_list args;
   va_start(args, format);
@@ -39,7 +39,7 @@ static int parse_dtype(const char *name, int32_t *out, error_t *error) {
   static const char *const names[] = {"float32", "float16", "bfloat16"};
   static const dtype_t types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
   *out = -1;
-  if (!name || strcmp(name, "auto") == 0) return 0;
+  if (name == NULL || strcmp(name, "auto") == 0) return 0;
   for (int i = 0; i < 3; i++) {
     if (strcmp(name, names[i]) == 0) {
       *out = (int32_t)types[i];
@@ -68,12 +68,12 @@ static int open_device(engine_t *e, error_t *error) {
                              .isa = o->isa,
                              .device_index = o->device_index,
                              .batch_invariant = o->batch_invariant};
-  const char *backend = o->backend ? o->backend : "auto";
+  const char *backend = o->backend != NULL ? o->backend : "auto";
   e->ops = o->ops;
-  if (!e->ops && strcmp(backend, "auto") == 0) return open_best(e, &device, error);
-  if (!e->ops && strcmp(backend, "cpu") == 0) e->ops = &ops_cpu;
-  if (!e->ops && strcmp(backend, "cuda") == 0) e->ops = &ops_cuda;
-  if (!e->ops) {
+  if (e->ops == NULL && strcmp(backend, "auto") == 0) return open_best(e, &device, error);
+  if (e->ops == NULL && strcmp(backend, "cpu") == 0) e->ops = &ops_cpu;
+  if (e->ops == NULL && strcmp(backend, "cuda") == 0) e->ops = &ops_cuda;
+  if (e->ops == NULL) {
     return error_set(error, ERR_CONFIGURATION, "backend",
                      "backend is \"%s\"; supported: auto, cpu, cuda", backend);
   }
@@ -104,12 +104,12 @@ static int choose_dtype(engine_t *e, int32_t *dtype, error_t *error) {
 static int check_model(const engine_t *e, error_t *error) {
   const blueprint_t *bp = &e->blueprint;
   const char *what = NULL;
-  if (bp->num_experts > 0 && !e->ops->moe) what = "a mixture of experts";
+  if (bp->num_experts > 0 && e->ops->moe == NULL) what = "a mixture of experts";
   if (e->options.kv_fp8 && !e->ops->kv_fp8) {
     return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
                      "kv_cache_dtype fp8 does not run on %s; auto does", e->ops->name);
   }
-  if (!what) return 0;
+  if (what == NULL) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
                    "the model has %s, which does not run on %s yet; --device cpu does", what,
                    e->ops->name);
@@ -135,12 +135,13 @@ static bool is_on_host(const engine_t *e) {
 /* Bytes of host memory for blocks of preempted requests; a pool on the host needs none. */
 static int64_t swap_space(const engine_t *e) {
   if (e->options.swap_space_bytes >= 0) return e->options.swap_space_bytes;
-  bool useful = e->ops->swap && !is_on_host(e) && e->options.preemption_mode != PREEMPT_RECOMPUTE;
+  bool useful =
+      e->ops->swap != NULL && !is_on_host(e) && e->options.preemption_mode != PREEMPT_RECOMPUTE;
   return useful ? SWAP_SPACE_DEFAULT : 0;
 }
 
 static int check_swap(const engine_t *e, error_t *error) {
-  if (swap_space(e) > 0 && !e->ops->swap) {
+  if (swap_space(e) > 0 && e->ops->swap == NULL) {
     return error_set(error, ERR_CONFIGURATION, "swap_space",
                      "swap_space is %g GiB; %s cannot swap, so it must be 0",
                      (double)swap_space(e) / GIB, e->ops->name);
@@ -249,7 +250,7 @@ static size_t workspace_bytes(const engine_t *e, const step_limits_t *limits) {
   size_t tokens = (size_t)limits->tokens_max;
   size_t act = e->ops->act_bytes > 0 ? (size_t)e->ops->act_bytes : sizeof(float);
   size_t bytes = tokens * (size_t)limits->hidden_max * act * 6;
-  if (e->ops->workspace_bytes) return bytes + e->ops->workspace_bytes(limits);
+  if (e->ops->workspace_bytes != NULL) return bytes + e->ops->workspace_bytes(limits);
   return bytes + (size_t)limits->logits_rows_max * (size_t)bp->vocab_size * sizeof(float) * 2 +
          tokens * (size_t)bp->experts_top * sizeof(float) * 2 *
              ((size_t)bp->hidden_size + (size_t)bp->expert_size);
@@ -324,7 +325,7 @@ static int load_adapters(engine_t *e, error_t *error) {
 }
 
 static void say_scales(engine_t *e, const float *scales, int32_t count) {
-  if (!scales) {
+  if (scales == NULL) {
     say(e, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
     return;
   }
@@ -443,7 +444,7 @@ static int make_tables(engine_t *e, const memory_plan_t *plan, error_t *error) {
   e->text_max = detokenizer_out_max(e->tokenizer, NULL) + 2 * STOP_STRING_BYTES_MAX;
   e->text = malloc(e->text_max);
   e->replay_text = malloc(e->text_max);
-  if (!e->text || !e->replay_text) {
+  if (e->text == NULL || e->replay_text == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu bytes of text", e->text_max);
   }
   return 0;
@@ -522,7 +523,7 @@ int engine_start(engine_t *e, error_t *error) {
   if (!code) code = make_swap_space(e, &plan, error);
   if (!code) code = make_tables(e, &plan, error);
   if (!code) code = engine_rehearse(e, error);
-  if (!code && e->ops->report && e->options.log) {
+  if (!code && e->ops->report != NULL && e->options.log != NULL) {
     e->ops->report(e->device, e->options.log, e->options.context);
   }
   if (!code) code = make_mailbox(e, error);
@@ -538,7 +539,7 @@ void engine_release(engine_t *e) {
   block_pool_free(e->pool);
   drafter_free(e);
   model_free(e->model);
-  if (e->device) e->ops->close(e->device);
+  if (e->device != NULL) e->ops->close(e->device);
   blueprint_free(&e->blueprint);
   tokenizer_free(e->tokenizer);
   free(e->text);
