@@ -39,7 +39,7 @@ void engine_options_default(engine_options_t *o) {
   };
 }
 
-/* -- statistics ------------------------------------------------------------------------------- */
+/* ---- statistics ---- */
 
 static void publish_stats(engine_t *e) {
   engine_stats_t *s = &e->stats;
@@ -100,7 +100,7 @@ static void update_rate(engine_t *e, uint64_t now_ns) {
   e->rate_window_count = 0;
 }
 
-/* -- the engine thread ------------------------------------------------------------------------ */
+/* ---- the engine thread ---- */
 
 static void accept_request(engine_t *e, request_t *request) {
   group_t *group = e->free_groups;
@@ -292,7 +292,7 @@ static void *engine_main(void *context) {
   return NULL;
 }
 
-/* -- life cycle ------------------------------------------------------------------------------- */
+/* ---- life cycle ---- */
 
 /* Sizes of a step that nobody chose: a GPU wants more at once. */
 static void choose_step_size(engine_options_t *o) {
@@ -420,7 +420,7 @@ void engine_destroy(engine_t *e) {
   free(e);
 }
 
-/* -- the loop thread's side ------------------------------------------------------------------- */
+/* ---- the loop thread's side ---- */
 
 engine_state_t engine_state(const engine_t *e) {
   return (engine_state_t)atomic_load(&e->state);
@@ -569,7 +569,7 @@ int engine_drain(engine_t *e, void (*handle)(void *context, const event_t *event
   return mailbox_drain(e->mailbox, count_done, &d);
 }
 
-/* -- adapters --------------------------------------------------------------------------------- */
+/* ---- adapters ---- */
 
 int engine_adapter_read(const engine_t *e, const char *dir, struct adapter **out, error_t *error) {
   return adapter_read(&e->blueprint, dir, e->options.max_lora_rank, out, error);
