@@ -270,9 +270,9 @@ static int verify_drafts(engine_t *e, const flight_t *f, plan_entry_t *entry, ro
   e->stats.drafts++;
   e->stats.draft_tokens += (uint64_t)entry->num_drafts;
   e->stats.draft_tokens_accepted += (uint64_t)accepted;
-  int status = f->sample_rows[rows->first + accepted].result->status;
-  rows->last -= status != 0;
-  return status;
+  int code = f->sample_rows[rows->first + accepted].result->status;
+  rows->last -= code != 0;
+  return code;
 }
 
 static bool has_live(const group_t *group) {
