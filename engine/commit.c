@@ -16,12 +16,12 @@ static finish_reason_t finish_reason(sequence_status_t status, int error_code) {
   return FINISH_LENGTH;
 }
 
-static void count_finish(engine_t *e, finish_reason_t reason) {
-  e->stats.finished_stop += reason == FINISH_STOP;
-  e->stats.finished_length += reason == FINISH_LENGTH;
-  e->stats.finished_abort += reason == FINISH_ABORT;
-  e->stats.finished_error += reason == FINISH_ERROR;
-  e->rate_window_count++;
+static void count_finish(engine_t *engine, finish_reason_t reason) {
+  engine->stats.finished_stop += reason == FINISH_STOP;
+  engine->stats.finished_length += reason == FINISH_LENGTH;
+  engine->stats.finished_abort += reason == FINISH_ABORT;
+  engine->stats.finished_error += reason == FINISH_ERROR;
+  engine->rate_window_count++;
 }
 
 static bool is_complete(sequence_status_t status) {
@@ -29,24 +29,24 @@ static bool is_complete(sequence_status_t status) {
 }
 
 /* What was held back of the text, at the end of a choice. */
-static detokenized_t last_text(engine_t *e, sequence_t *q) {
-  if (q->stop_string >= 0 || q->num_output_tokens == 0) return (detokenized_t){.text = ""};
-  return detokenizer_finish(&q->detokenizer, e->text);
+static detokenized_t last_text(engine_t *engine, sequence_t *seq) {
+  if (seq->stop_string >= 0 || seq->num_output_tokens == 0) return (detokenized_t){.text = ""};
+  return detokenizer_finish(&seq->detokenizer, engine->text);
 }
 
-static event_t end_event(const sequence_t *q, event_kind_t kind, finish_reason_t finish) {
-  const sequence_t *first = &q->group->sequence;
+static event_t end_event(const sequence_t *seq, event_kind_t kind, finish_reason_t finish) {
+  const sequence_t *first = &seq->group->sequence;
   return (event_t){
-      .request = q->group->request,
+      .request = seq->group->request,
       .kind = kind,
-      .choice = q->index,
+      .choice = seq->index,
       .token_id = -1,
       .text = "",
       .finish = finish,
-      .stop_token_id = q->stop_token_id,
-      .stop_string = q->stop_string,
-      .num_output_tokens = q->num_output_tokens,
-      .cumulative_logprob = q->cumulative_logprob,
+      .stop_token_id = seq->stop_token_id,
+      .stop_string = seq->stop_string,
+      .num_output_tokens = seq->num_output_tokens,
+      .cumulative_logprob = seq->cumulative_logprob,
       .num_cached_tokens = first->num_cached_tokens,
       .first_scheduled_ns = first->first_scheduled_ns,
       .first_token_ns = first->first_token_ns,
@@ -54,32 +54,33 @@ static event_t end_event(const sequence_t *q, event_kind_t kind, finish_reason_t
 }
 
 /* One of several choices is complete. */
-static void finish_choice(engine_t *e, sequence_t *q, sequence_status_t status, uint64_t now_ns) {
-  if (params_collect(&q->group->request->params)) {
-    choices_add_sequence(q, finish_reason(status, 0));
+static void finish_choice(engine_t *engine, sequence_t *seq, sequence_status_t status,
+                          uint64_t now_ns) {
+  if (params_collect(&seq->group->request->params)) {
+    choices_add_sequence(seq, finish_reason(status, 0));
   } else {
-    detokenized_t rest = last_text(e, q);
-    event_t event = end_event(q, EVENT_CHOICE_DONE, finish_reason(status, 0));
+    detokenized_t rest = last_text(engine, seq);
+    event_t event = end_event(seq, EVENT_CHOICE_DONE, finish_reason(status, 0));
     event.text = rest.text;
     event.text_length = (uint32_t)rest.length;
     event.finished_ns = now_ns;
-    mailbox_emit(e->mailbox, &event);
-    q->group->num_output_tokens += q->num_output_tokens;
+    mailbox_emit(engine->mailbox, &event);
+    seq->group->num_output_tokens += seq->num_output_tokens;
   }
-  if (q->status != SEQUENCE_NEW) scheduler_finish_sequence(e->scheduler, q, status);
+  if (seq->status != SEQUENCE_NEW) scheduler_finish_sequence(engine->scheduler, seq, status);
 }
 
 /* The end of a request that asked for several: the choices that are not yet complete (none has a
  * token when a prompt is only scored), then the sums. */
-static event_t finish_choices(engine_t *e, group_t *group, sequence_status_t status,
+static event_t finish_choices(engine_t *engine, group_t *group, sequence_status_t status,
                               uint64_t now_ns) {
   const request_t *request = group->request;
   sequence_status_t first = group->sequence.status;
   if (!sequence_is_finished(&group->sequence)) first = status;
   /* A search has its results already: what never came to life is none of them. */
-  for (sequence_t *q = &group->sequence; q != NULL && request->params.beam_width == 0;
-       q = q->next) {
-    if (!sequence_is_finished(q)) finish_choice(e, q, status, now_ns);
+  for (sequence_t *seq = &group->sequence; seq != NULL && request->params.beam_width == 0;
+       seq = seq->next) {
+    if (!sequence_is_finished(seq)) finish_choice(engine, seq, status, now_ns);
   }
   event_t event = end_event(&group->sequence, EVENT_DONE, finish_reason(first, 0));
   if (params_collect(&request->params)) {
@@ -91,20 +92,20 @@ static event_t finish_choices(engine_t *e, group_t *group, sequence_status_t sta
   return event;
 }
 
-void engine_finish(engine_t *e, group_t *group, sequence_status_t status, int error_code,
+void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, int error_code,
                    uint64_t now_ns) {
-  sequence_t *q = &group->sequence;
+  sequence_t *seq = &group->sequence;
   event_t event;
   if (!group->was_admitted) {
-    atomic_fetch_sub(&e->queued_requests, 1);
-    atomic_fetch_sub(&e->queued_tokens, q->num_prompt_tokens);
+    atomic_fetch_sub(&engine->queued_requests, 1);
+    atomic_fetch_sub(&engine->queued_tokens, seq->num_prompt_tokens);
   }
   if (is_complete(status) && params_multiple(&group->request->params)) {
-    event = finish_choices(e, group, status, now_ns);
+    event = finish_choices(engine, group, status, now_ns);
   } else {
-    event = end_event(q, EVENT_DONE, finish_reason(status, error_code));
+    event = end_event(seq, EVENT_DONE, finish_reason(status, error_code));
     if (is_complete(status)) {
-      detokenized_t rest = last_text(e, q);
+      detokenized_t rest = last_text(engine, seq);
       event.text = rest.text;
       event.text_length = (uint32_t)rest.length;
     }
@@ -112,69 +113,69 @@ void engine_finish(engine_t *e, group_t *group, sequence_status_t status, int er
   event.choice = 0;
   event.error_code = error_code;
   event.finished_ns = now_ns;
-  count_finish(e, event.finish);
-  scheduler_finish(e->scheduler, group, status);
+  count_finish(engine, event.finish);
+  scheduler_finish(engine->scheduler, group, status);
   group->request->engine_sequence = NULL;
-  mailbox_emit(e->mailbox, &event);
-  group->free_next = e->free_groups;
-  e->free_groups = group;
-  e->num_live--;
+  mailbox_emit(engine->mailbox, &event);
+  group->free_next = engine->free_groups;
+  engine->free_groups = group;
+  engine->num_live--;
 }
 
 /* The request's stop ids and the model's further EOS ids. */
-static bool is_stop_id(const engine_t *e, const sampling_params_t *params, int32_t id) {
+static bool is_stop_id(const engine_t *engine, const sampling_params_t *params, int32_t id) {
   for (int32_t i = 0; i < params->num_stop_token_ids; i++) {
     if (params->stop_token_ids[i] == id) return true;
   }
   if (params->ignore_eos) return false;
-  for (int32_t i = 0; i < e->info.num_stop_ids; i++) {
-    if (e->info.stop_ids[i] == id) return true;
+  for (int32_t i = 0; i < engine->info.num_stop_ids; i++) {
+    if (engine->info.stop_ids[i] == id) return true;
   }
   return false;
 }
 
-bool engine_is_end(const engine_t *e, const sampling_params_t *params, int32_t id) {
-  return is_stop_id(e, params, id) || (!params->ignore_eos && id == e->info.primary_eos);
+bool engine_is_end(const engine_t *engine, const sampling_params_t *params, int32_t id) {
+  return is_stop_id(engine, params, id) || (!params->ignore_eos && id == engine->info.primary_eos);
 }
 
 /* The stop check in its fixed order: primary EOS, stop ids, stop strings, length. Feeds the text.
  */
-sequence_status_t engine_append(engine_t *e, sequence_t *q, int32_t id, detokenized_t *text,
+sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, detokenized_t *text,
                                 int *error_code) {
-  const request_t *request = q->group->request;
+  const request_t *request = seq->group->request;
   const sampling_params_t *params = &request->params;
-  q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id;
-  bool may_stop = q->num_output_tokens >= params->min_tokens;
-  bool is_eos = may_stop && !params->ignore_eos && id == e->info.primary_eos;
-  bool is_stop = may_stop && !is_eos && is_stop_id(e, params, id);
+  seq->tokens[seq->num_prompt_tokens + seq->num_output_tokens++] = id;
+  bool may_stop = seq->num_output_tokens >= params->min_tokens;
+  bool is_eos = may_stop && !params->ignore_eos && id == engine->info.primary_eos;
+  bool is_stop = may_stop && !is_eos && is_stop_id(engine, params, id);
   *text = (detokenized_t){.text = "", .length = 0, .stop_index = -1};
-  if (is_stop) q->stop_token_id = id;
+  if (is_stop) seq->stop_token_id = id;
   if (!(is_eos || is_stop) || request->include_stop_string) {
-    *text = detokenizer_feed(&q->detokenizer, id, may_stop, e->text);
+    *text = detokenizer_feed(&seq->detokenizer, id, may_stop, engine->text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
   bool complete = false; /* the grammar allows nothing more: no need to wait for a stop id */
-  if (request->grammar != NULL) *error_code = constrain_accept(e, q, id, &complete);
+  if (request->grammar != NULL) *error_code = constrain_accept(engine, seq, id, &complete);
   if (text->stop_index >= 0) {
-    q->stop_string = text->stop_index;
+    seq->stop_string = text->stop_index;
     return SEQUENCE_FINISHED_STOPPED;
   }
   if (complete) {
-    q->ended_by_grammar = true;
+    seq->ended_by_grammar = true;
     return SEQUENCE_FINISHED_STOPPED;
   }
-  if (q->num_output_tokens >= params->max_tokens ||
-      sequence_num_tokens(q) >= e->scheduler->options.max_model_len) {
+  if (seq->num_output_tokens >= params->max_tokens ||
+      sequence_num_tokens(seq) >= engine->scheduler->options.max_model_len) {
     return SEQUENCE_FINISHED_LENGTH_CAPPED;
   }
   return SEQUENCE_RUNNING;
 }
 
-static event_t result_event(const sample_row_t *row, const sequence_t *q, int32_t num_logprobs) {
+static event_t result_event(const sample_row_t *row, const sequence_t *seq, int32_t num_logprobs) {
   const sample_result_t *result = row->result;
   return (event_t){
-      .request = q->group->request,
-      .choice = q->index,
+      .request = seq->group->request,
+      .choice = seq->index,
       .token_id = result->id,
       .has_logprob = num_logprobs >= 0,
       .logprob = result->logprob,
@@ -187,48 +188,48 @@ static event_t result_event(const sample_row_t *row, const sequence_t *q, int32_
 }
 
 /* One sampled token of a sequence: append, stop check, event. Returns the status that follows. */
-static sequence_status_t commit_token(engine_t *e, sequence_t *q, const sample_row_t *row,
+static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                                       int *error_code, uint64_t now_ns) {
-  const sampling_params_t *params = &q->group->request->params;
-  event_t event = result_event(row, q, params->num_logprobs);
+  const sampling_params_t *params = &seq->group->request->params;
+  event_t event = result_event(row, seq, params->num_logprobs);
   detokenized_t text;
-  sequence_status_t status = engine_append(e, q, row->result->id, &text, error_code);
+  sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
   event.kind = EVENT_TOKEN;
-  event.position = q->num_output_tokens - 1;
+  event.position = seq->num_output_tokens - 1;
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
-  if (row->num_top >= 0) q->cumulative_logprob += row->result->logprob;
-  if (!q->group->sequence.first_token_ns) q->group->sequence.first_token_ns = now_ns;
-  q->last_token_ns = now_ns;
-  e->stats.generation_tokens++;
+  if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;
+  if (!seq->group->sequence.first_token_ns) seq->group->sequence.first_token_ns = now_ns;
+  seq->last_token_ns = now_ns;
+  engine->stats.generation_tokens++;
   if (params_collect(params)) {
-    choices_keep_token(q, &event);
+    choices_keep_token(seq, &event);
   } else {
-    mailbox_emit(e->mailbox, &event);
+    mailbox_emit(engine->mailbox, &event);
   }
   return status;
 }
 
-static void commit_score(engine_t *e, sequence_t *q, const sample_row_t *row) {
-  event_t event = result_event(row, q, q->group->request->params.num_prompt_logprobs);
+static void commit_score(engine_t *engine, sequence_t *seq, const sample_row_t *row) {
+  event_t event = result_event(row, seq, seq->group->request->params.num_prompt_logprobs);
   event.kind = EVENT_PROMPT_LOGPROB;
-  event.position = ++q->num_scored;
-  mailbox_emit(e->mailbox, &event);
+  event.position = ++seq->num_scored;
+  mailbox_emit(engine->mailbox, &event);
 }
 
-static void count_prefill(engine_t *e, const plan_entry_t *entry) {
-  sequence_t *q = entry->sequence;
-  group_t *group = q->group;
+static void count_prefill(engine_t *engine, const plan_entry_t *entry) {
+  sequence_t *seq = entry->sequence;
+  group_t *group = seq->group;
   if (!group->was_admitted) {
     group->was_admitted = true;
-    atomic_fetch_sub(&e->queued_requests, 1);
-    atomic_fetch_sub(&e->queued_tokens, q->num_prompt_tokens);
+    atomic_fetch_sub(&engine->queued_requests, 1);
+    atomic_fetch_sub(&engine->queued_tokens, seq->num_prompt_tokens);
   }
   bool first_prefill = group->num_preemptions == 0;
-  if (first_prefill && entry->num_computed < q->num_prompt_tokens &&
-      entry->num_computed + entry->num_tokens >= q->num_prompt_tokens) {
-    e->stats.prompt_tokens += (uint64_t)q->num_prompt_tokens;
-    e->stats.prompt_tokens_cached += (uint64_t)q->num_cached_tokens;
+  if (first_prefill && entry->num_computed < seq->num_prompt_tokens &&
+      entry->num_computed + entry->num_tokens >= seq->num_prompt_tokens) {
+    engine->stats.prompt_tokens += (uint64_t)seq->num_prompt_tokens;
+    engine->stats.prompt_tokens_cached += (uint64_t)seq->num_cached_tokens;
   }
 }
 
@@ -237,20 +238,20 @@ typedef struct row_range {
   int32_t first, last;
 } row_range_t;
 
-static int first_error(const flight_t *f, row_range_t rows) {
+static int first_error(const flight_t *flight, row_range_t rows) {
   for (int32_t i = rows.first; i < rows.last; i++) {
-    if (f->sample_rows[i].result->status) return f->sample_rows[i].result->status;
+    if (flight->sample_rows[i].result->status) return flight->sample_rows[i].result->status;
   }
   return 0;
 }
 
 /* How many of the entry's guesses are the tokens that were drawn in their places. */
-static int32_t count_accepted(const flight_t *f, const plan_entry_t *entry, row_range_t rows) {
-  const sequence_t *q = entry->sequence;
-  const int32_t *drafts = &q->tokens[sequence_num_tokens(q)];
+static int32_t count_accepted(const flight_t *flight, const plan_entry_t *entry, row_range_t rows) {
+  const sequence_t *seq = entry->sequence;
+  const int32_t *drafts = &seq->tokens[sequence_num_tokens(seq)];
   int32_t accepted = 0;
   while (accepted < entry->num_drafts) {
-    const sample_result_t *result = f->sample_rows[rows.first + accepted].result;
+    const sample_result_t *result = flight->sample_rows[rows.first + accepted].result;
     if (result->status || result->id != drafts[accepted]) break;
     accepted++;
   }
@@ -260,101 +261,104 @@ static int32_t count_accepted(const flight_t *f, const plan_entry_t *entry, row_
 /* Keeps the rows up to the first wrong guess: what was drawn there is right, what follows it was
  * computed for another text. A row that failed is not kept: its status is returned, and counts when
  * the tokens before it have not ended the text. */
-static int verify_drafts(engine_t *e, const flight_t *f, plan_entry_t *entry, row_range_t *rows) {
-  sequence_t *q = entry->sequence;
+static int verify_drafts(engine_t *engine, const flight_t *flight, plan_entry_t *entry,
+                         row_range_t *rows) {
+  sequence_t *seq = entry->sequence;
   if (entry->num_drafts == 0) return 0;
-  int32_t accepted = count_accepted(f, entry, *rows);
-  draft_learn(&e->options.draft, &q->draft_history, entry->num_drafts, accepted);
+  int32_t accepted = count_accepted(flight, entry, *rows);
+  draft_learn(&engine->options.draft, &seq->draft_history, entry->num_drafts, accepted);
   scheduler_reject(entry, entry->num_drafts - accepted);
   rows->last = rows->first + accepted + 1;
-  e->stats.drafts++;
-  e->stats.draft_tokens += (uint64_t)entry->num_drafts;
-  e->stats.draft_tokens_accepted += (uint64_t)accepted;
-  int code = f->sample_rows[rows->first + accepted].result->status;
+  engine->stats.drafts++;
+  engine->stats.draft_tokens += (uint64_t)entry->num_drafts;
+  engine->stats.draft_tokens_accepted += (uint64_t)accepted;
+  int code = flight->sample_rows[rows->first + accepted].result->status;
   rows->last -= code != 0;
   return code;
 }
 
 static bool has_live(const group_t *group) {
-  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next) {
-    if (sequence_is_live(q)) return true;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) return true;
   }
   return false;
 }
 
 /* One drawn token of one sequence, and its end. */
-static void commit_draw(engine_t *e, sequence_t *q, const sample_row_t *row, uint64_t now_ns) {
+static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *row,
+                        uint64_t now_ns) {
   int error_code = 0;
-  group_t *group = q->group;
-  sequence_status_t status = commit_token(e, q, row, &error_code, now_ns);
-  if (error_code) engine_finish(e, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
+  group_t *group = seq->group;
+  sequence_status_t status = commit_token(engine, seq, row, &error_code, now_ns);
+  if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
   if (error_code || !is_complete(status)) return;
   if (!params_multiple(&group->request->params)) {
-    engine_finish(e, group, status, 0, now_ns);
+    engine_finish(engine, group, status, 0, now_ns);
     return;
   }
-  finish_choice(e, q, status, now_ns);
-  if (!has_live(group)) engine_finish(e, group, status, 0, now_ns);
+  finish_choice(engine, seq, status, now_ns);
+  if (!has_live(group)) engine_finish(engine, group, status, 0, now_ns);
 }
 
 /* Scores and tokens of one entry that did not fail. The first tokens of several samples come from
  * one row of logits: all sequences fork off before any of them gets its own. */
-static void commit_rows(engine_t *e, const flight_t *f, const plan_entry_t *entry, row_range_t rows,
-                        uint64_t now_ns) {
-  sequence_t *q = entry->sequence;
-  bool beams = q->group->request->params.beam_width > 0;
-  if (entry->do_sample && !beams && group_num_draws(q->group) > 1) {
-    scheduler_fork(e->scheduler, q->group);
+static void commit_rows(engine_t *engine, const flight_t *flight, const plan_entry_t *entry,
+                        row_range_t rows, uint64_t now_ns) {
+  sequence_t *seq = entry->sequence;
+  bool beams = seq->group->request->params.beam_width > 0;
+  if (entry->do_sample && !beams && group_num_draws(seq->group) > 1) {
+    scheduler_fork(engine->scheduler, seq->group);
   }
-  const group_t *group = q->group;
+  const group_t *group = seq->group;
   /* an error ends the group, a stop the sequence before its last guesses */
-  for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(q); i++) {
-    const sample_row_t *row = &f->sample_rows[i];
+  for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(seq);
+       i++) {
+    const sample_row_t *row = &flight->sample_rows[i];
     if (row->score_id >= 0) {
-      commit_score(e, q, row);
+      commit_score(engine, seq, row);
     } else if (beams) {
-      beam_collect(e, q, row);
+      beam_collect(engine, seq, row);
     } else {
-      sequence_t *next = entry->num_drafts ? q : q->next; /* the last draw may end the group */
-      commit_draw(e, q, row, now_ns);
-      q = next;
+      sequence_t *next = entry->num_drafts ? seq : seq->next; /* the last draw may end the group */
+      commit_draw(engine, seq, row, now_ns);
+      seq = next;
     }
   }
 }
 
-static void commit_entry(engine_t *e, const flight_t *f, const plan_entry_t *planned,
+static void commit_entry(engine_t *engine, const flight_t *flight, const plan_entry_t *planned,
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
-  sequence_t *q = entry->sequence;
+  sequence_t *seq = entry->sequence;
   scheduler_land(entry);
-  int late_error = verify_drafts(e, f, entry, &rows);
-  int error_code = q->group->request->fault ? ERR_INTERNAL : first_error(f, rows);
-  count_prefill(e, entry);
+  int late_error = verify_drafts(engine, flight, entry, &rows);
+  int error_code = seq->group->request->fault ? ERR_INTERNAL : first_error(flight, rows);
+  count_prefill(engine, entry);
   if (error_code) {
-    engine_finish(e, q->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
+    engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
     return;
   }
-  scheduler_publish(e->scheduler, entry);
-  bool computed = entry->num_computed + entry->num_tokens == q->num_prompt_tokens;
-  bool ends = sequence_scores_only(q) && computed;
-  commit_rows(e, f, entry, rows, now_ns);
-  if (ends) engine_finish(e, q->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
-  if (late_error && q->group->queue != NULL && sequence_is_live(q)) {
-    engine_finish(e, q->group, SEQUENCE_FINISHED_ABORTED, late_error, now_ns);
+  scheduler_publish(engine->scheduler, entry);
+  bool computed = entry->num_computed + entry->num_tokens == seq->num_prompt_tokens;
+  bool ends = sequence_scores_only(seq) && computed;
+  commit_rows(engine, flight, entry, rows, now_ns);
+  if (ends) engine_finish(engine, seq->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
+  if (late_error && seq->group->queue != NULL && sequence_is_live(seq)) {
+    engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, late_error, now_ns);
   }
 }
 
-int engine_commit(engine_t *e, const flight_t *f, uint64_t now_ns) {
+int engine_commit(engine_t *engine, const flight_t *flight, uint64_t now_ns) {
   row_range_t rows = {0, 0};
-  for (int32_t r = 0; r < f->plan.num_entries; r++) {
-    const plan_entry_t *entry = &f->plan.entries[r];
+  for (int32_t r = 0; r < flight->plan.num_entries; r++) {
+    const plan_entry_t *entry = &flight->plan.entries[r];
     rows.first = rows.last;
-    while (rows.last < f->batch->num_selected && f->batch->selected_row[rows.last] == r) {
+    while (rows.last < flight->batch->num_selected && flight->batch->selected_row[rows.last] == r) {
       rows.last++;
     }
     /* what ended while this step was in flight gets nothing more */
-    if (plan_entry_live(entry)) commit_entry(e, f, entry, rows, now_ns);
-    beam_commit(e, &f->plan, r, now_ns);
+    if (plan_entry_live(entry)) commit_entry(engine, flight, entry, rows, now_ns);
+    beam_commit(engine, &flight->plan, r, now_ns);
   }
   return rows.last;
 }

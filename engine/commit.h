@@ -16,7 +16,7 @@ int engine_commit(struct engine *engine, const struct flight *flight, uint64_t n
 /* Appends a token to a live sequence: the stop check in its fixed order (primary EOS, stop ids,
  * stop strings, grammar, length) and its text. Returns what the sequence turns into; *error_code is
  * set when its grammar failed. */
-sequence_status_t engine_append(struct engine *engine, sequence_t *q, int32_t id,
+sequence_status_t engine_append(struct engine *engine, sequence_t *seq, int32_t id,
                                 detokenized_t *text, int *error_code);
 /* EOS or a stop id of this request. */
 bool engine_is_end(const struct engine *engine, const sampling_params_t *params, int32_t id);

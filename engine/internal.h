@@ -123,10 +123,10 @@ int engine_rehearse(engine_t *engine, error_t *error);
  */
 int constrain_new(engine_t *engine, uint64_t *build_ns, error_t *error);
 void constrain_free(engine_t *engine);
-/* Stage 7: gives `row` of the plan's entry r its mask. A grammar that fails gives an empty mask,
- * and the sampler then fails the row. */
+/* Stage 7: gives `row` of the plan's entry `index` its mask. A grammar that fails gives an empty
+ * mask, and the sampler then fails the row. */
 void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequence_t *sequence,
-                   int32_t r);
+                   int32_t index);
 /* Stage 8: the last output token, which is no stop id. *finished: the text is complete. 0 or
  * ERR_INTERNAL: the request ends. */
 int constrain_accept(engine_t *engine, sequence_t *sequence, int32_t id, bool *finished);

@@ -33,90 +33,90 @@ int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, erro
   while (slots < requests_max) slots *= 2;
   size_t bytes = 4096;
   while (bytes < event_bytes) bytes *= 2;
-  mailbox_t *m = aligned_alloc(64, sizeof *m);
-  if (m != NULL) {
-    memset(m, 0, sizeof *m);
-    m->requests = calloc(slots, sizeof(request_t *));
-    m->events = aligned_alloc(64, bytes);
+  mailbox_t *mailbox = aligned_alloc(64, sizeof *mailbox);
+  if (mailbox != NULL) {
+    memset(mailbox, 0, sizeof *mailbox);
+    mailbox->requests = calloc(slots, sizeof(request_t *));
+    mailbox->events = aligned_alloc(64, bytes);
   }
-  if (m == NULL || m->requests == NULL || m->events == NULL) {
-    if (m != NULL) free(m->requests);
-    if (m != NULL) free(m->events);
-    free(m);
+  if (mailbox == NULL || mailbox->requests == NULL || mailbox->events == NULL) {
+    if (mailbox != NULL) free(mailbox->requests);
+    if (mailbox != NULL) free(mailbox->events);
+    free(mailbox);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the event ring (%zu bytes)", bytes);
   }
-  m->request_mask = slots - 1;
-  m->event_mask = bytes - 1;
-  pthread_mutex_init(&m->mutex, NULL);
+  mailbox->request_mask = slots - 1;
+  mailbox->event_mask = bytes - 1;
+  pthread_mutex_init(&mailbox->mutex, NULL);
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&m->condition, &attributes);
+  pthread_cond_init(&mailbox->condition, &attributes);
   pthread_condattr_destroy(&attributes);
-  *out = m;
+  *out = mailbox;
   return 0;
 }
 
-void mailbox_free(mailbox_t *m) {
-  if (m == NULL) return;
-  pthread_cond_destroy(&m->condition);
-  pthread_mutex_destroy(&m->mutex);
-  free(m->requests);
-  free(m->events);
-  free(m);
+void mailbox_free(mailbox_t *mailbox) {
+  if (mailbox == NULL) return;
+  pthread_cond_destroy(&mailbox->condition);
+  pthread_mutex_destroy(&mailbox->mutex);
+  free(mailbox->requests);
+  free(mailbox->events);
+  free(mailbox);
 }
 
-void mailbox_post(mailbox_t *m, request_t *request) {
-  unsigned head = atomic_load_explicit(&m->request_head, memory_order_relaxed);
-  unsigned tail = atomic_load_explicit(&m->request_tail, memory_order_acquire);
-  CHECK(head - tail <= m->request_mask);
-  m->requests[head & m->request_mask] = request;
-  atomic_store_explicit(&m->request_head, head + 1, memory_order_release);
+void mailbox_post(mailbox_t *mailbox, request_t *request) {
+  unsigned head = atomic_load_explicit(&mailbox->request_head, memory_order_relaxed);
+  unsigned tail = atomic_load_explicit(&mailbox->request_tail, memory_order_acquire);
+  CHECK(head - tail <= mailbox->request_mask);
+  mailbox->requests[head & mailbox->request_mask] = request;
+  atomic_store_explicit(&mailbox->request_head, head + 1, memory_order_release);
 }
 
-request_t *mailbox_receive(mailbox_t *m) {
-  unsigned tail = atomic_load_explicit(&m->request_tail, memory_order_relaxed);
-  if (tail == atomic_load_explicit(&m->request_head, memory_order_acquire)) return NULL;
-  request_t *request = m->requests[tail & m->request_mask];
-  atomic_store_explicit(&m->request_tail, tail + 1, memory_order_release);
+request_t *mailbox_receive(mailbox_t *mailbox) {
+  unsigned tail = atomic_load_explicit(&mailbox->request_tail, memory_order_relaxed);
+  if (tail == atomic_load_explicit(&mailbox->request_head, memory_order_acquire)) return NULL;
+  request_t *request = mailbox->requests[tail & mailbox->request_mask];
+  atomic_store_explicit(&mailbox->request_tail, tail + 1, memory_order_release);
   return request;
 }
 
-size_t mailbox_room(const mailbox_t *m) {
-  size_t tail = atomic_load_explicit(&m->event_tail, memory_order_acquire);
-  return m->event_mask + 1 - (m->event_write - tail);
+size_t mailbox_room(const mailbox_t *mailbox) {
+  size_t tail = atomic_load_explicit(&mailbox->event_tail, memory_order_acquire);
+  return mailbox->event_mask + 1 - (mailbox->event_write - tail);
 }
 
 /* The ring is planned for the worst step and mostly holds a little: an empty one begins again at
  * its start, so that only the pages that a step needs become real. Not while the loop reads, which
  * works with the old positions; a loop that comes meanwhile finds nothing to read, and is woken
  * when there is. */
-static void rewind_when_empty(mailbox_t *m) {
-  size_t write = m->event_write, offset = write & m->event_mask;
+static void rewind_when_empty(mailbox_t *mailbox) {
+  size_t write = mailbox->event_write, offset = write & mailbox->event_mask;
   if (offset < REWIND_BYTES) return;
-  if (write != atomic_load_explicit(&m->event_tail, memory_order_acquire)) return;
-  if (atomic_exchange_explicit(&m->ends_held, true, memory_order_acquire)) return;
-  m->event_write = write - offset + m->event_mask + 1;
-  atomic_store_explicit(&m->event_head, m->event_write, memory_order_relaxed);
-  atomic_store_explicit(&m->event_tail, m->event_write, memory_order_relaxed);
-  atomic_store_explicit(&m->ends_held, false, memory_order_release);
+  if (write != atomic_load_explicit(&mailbox->event_tail, memory_order_acquire)) return;
+  if (atomic_exchange_explicit(&mailbox->ends_held, true, memory_order_acquire)) return;
+  mailbox->event_write = write - offset + mailbox->event_mask + 1;
+  atomic_store_explicit(&mailbox->event_head, mailbox->event_write, memory_order_relaxed);
+  atomic_store_explicit(&mailbox->event_tail, mailbox->event_write, memory_order_relaxed);
+  atomic_store_explicit(&mailbox->ends_held, false, memory_order_release);
 }
 
-void mailbox_emit(mailbox_t *m, const event_t *event) {
-  rewind_when_empty(m);
+void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
+  rewind_when_empty(mailbox);
   size_t size = mailbox_event_bytes(event->text_length, event->num_top);
-  size_t head = m->event_write;
-  size_t to_end = m->event_mask + 1 - (head & m->event_mask);
+  size_t head = mailbox->event_write;
+  size_t to_end = mailbox->event_mask + 1 - (head & mailbox->event_mask);
   if (to_end < size) {
-    CHECK(mailbox_room(m) >= to_end + size);
-    record_t *filler = (record_t *)(void *)&m->events[head & m->event_mask];
+    CHECK(mailbox_room(mailbox) >= to_end + size);
+    record_t *filler = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
     filler->size = (uint32_t)to_end;
     filler->filler = 1;
     head += to_end;
   } else {
-    CHECK(mailbox_room(m) >= size);
+    CHECK(mailbox_room(mailbox) >= size);
   }
-  record_t *record = (record_t *)(void *)&m->events[head & m->event_mask];
+  record_t *record = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
   record->size = (uint32_t)size;
   record->filler = 0;
   record->event = *event;
@@ -126,55 +126,56 @@ void mailbox_emit(mailbox_t *m, const event_t *event) {
   if (event->text_length) memcpy(text, event->text, event->text_length);
   record->event.top = top;
   record->event.text = text;
-  m->event_write = head + size;
+  mailbox->event_write = head + size;
 }
 
-void mailbox_publish(mailbox_t *m) {
-  atomic_store_explicit(&m->event_head, m->event_write, memory_order_release);
+void mailbox_publish(mailbox_t *mailbox) {
+  atomic_store_explicit(&mailbox->event_head, mailbox->event_write, memory_order_release);
 }
 
-int mailbox_drain(mailbox_t *m, void (*handle)(void *context, const event_t *event),
+int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),
                   void *context) {
-  if (atomic_exchange_explicit(&m->ends_held, true, memory_order_acquire)) return 0;
+  if (atomic_exchange_explicit(&mailbox->ends_held, true, memory_order_acquire)) return 0;
   int count = 0;
-  size_t tail = atomic_load_explicit(&m->event_tail, memory_order_relaxed);
-  size_t head = atomic_load_explicit(&m->event_head, memory_order_acquire);
+  size_t tail = atomic_load_explicit(&mailbox->event_tail, memory_order_relaxed);
+  size_t head = atomic_load_explicit(&mailbox->event_head, memory_order_acquire);
   while (tail != head) {
-    const record_t *record = (const record_t *)(const void *)&m->events[tail & m->event_mask];
+    const record_t *record =
+        (const record_t *)(const void *)&mailbox->events[tail & mailbox->event_mask];
     if (!record->filler) {
       handle(context, &record->event);
       count++;
     }
     tail += record->size;
-    atomic_store_explicit(&m->event_tail, tail, memory_order_release);
+    atomic_store_explicit(&mailbox->event_tail, tail, memory_order_release);
   }
-  atomic_store_explicit(&m->ends_held, false, memory_order_release);
-  bool wanted = count && atomic_load_explicit(&m->room_wanted, memory_order_seq_cst);
-  if (wanted && atomic_exchange(&m->room_wanted, false)) mailbox_wake(m);
+  atomic_store_explicit(&mailbox->ends_held, false, memory_order_release);
+  bool wanted = count && atomic_load_explicit(&mailbox->room_wanted, memory_order_seq_cst);
+  if (wanted && atomic_exchange(&mailbox->room_wanted, false)) mailbox_wake(mailbox);
   return count;
 }
 
-void mailbox_wake(mailbox_t *m) {
-  pthread_mutex_lock(&m->mutex);
-  m->wake_pending = true;
-  pthread_mutex_unlock(&m->mutex); /* first: who wakes up does not meet a held mutex */
-  pthread_cond_signal(&m->condition);
+void mailbox_wake(mailbox_t *mailbox) {
+  pthread_mutex_lock(&mailbox->mutex);
+  mailbox->wake_pending = true;
+  pthread_mutex_unlock(&mailbox->mutex); /* first: who wakes up does not meet a held mutex */
+  pthread_cond_signal(&mailbox->condition);
 }
 
-void mailbox_sleep(mailbox_t *m, int timeout_ms) {
+void mailbox_sleep(mailbox_t *mailbox, int timeout_ms) {
   struct timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += (long)timeout_ms % 1000 * 1000000;
   until.tv_sec += timeout_ms / 1000 + until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;
-  pthread_mutex_lock(&m->mutex);
-  while (!m->wake_pending) {
-    if (pthread_cond_timedwait(&m->condition, &m->mutex, &until) == ETIMEDOUT) break;
+  pthread_mutex_lock(&mailbox->mutex);
+  while (!mailbox->wake_pending) {
+    if (pthread_cond_timedwait(&mailbox->condition, &mailbox->mutex, &until) == ETIMEDOUT) break;
   }
-  m->wake_pending = false;
-  pthread_mutex_unlock(&m->mutex);
+  mailbox->wake_pending = false;
+  pthread_mutex_unlock(&mailbox->mutex);
 }
 
-void mailbox_want_room(mailbox_t *m) {
-  atomic_store_explicit(&m->room_wanted, true, memory_order_seq_cst);
+void mailbox_want_room(mailbox_t *mailbox) {
+  atomic_store_explicit(&mailbox->room_wanted, true, memory_order_seq_cst);
 }

@@ -21,14 +21,14 @@ static const int32_t BLOCK_SIZE_DEFAULT = 16;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
-__attribute__((format(printf, 2, 3))) static void say(engine_t *e, const char *format, ...) {
-  if (e->options.log == NULL) return;
+__attribute__((format(printf, 2, 3))) static void say(engine_t *engine, const char *format, ...) {
+  if (engine->options.log == NULL) return;
   char line[256];
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
-  e->options.log(e->options.context, line);
+  engine->options.log(engine->options.context, line);
 }
 
 static const char *dtype_name(dtype_t dtype) {
@@ -51,73 +51,74 @@ static int parse_dtype(const char *name, int32_t *out, error_t *error) {
 }
 
 /* The GPU where one can be used, else the CPU; the log says why. */
-static int open_best(engine_t *e, const device_options_t *options, error_t *error) {
-  e->ops = &ops_cuda;
-  if (ops_cuda.open(options, &e->device, error) == 0) {
-    say(e, "backend   cuda: %.200s", ops_cuda.describe(e->device));
+static int open_best(engine_t *engine, const device_options_t *options, error_t *error) {
+  engine->ops = &ops_cuda;
+  if (ops_cuda.open(options, &engine->device, error) == 0) {
+    say(engine, "backend   cuda: %.200s", ops_cuda.describe(engine->device));
     return 0;
   }
-  say(e, "backend   cpu: %.200s", error->message);
-  e->ops = &ops_cpu;
-  return ops_cpu.open(options, &e->device, error);
+  say(engine, "backend   cpu: %.200s", error->message);
+  engine->ops = &ops_cpu;
+  return ops_cpu.open(options, &engine->device, error);
 }
 
-static int open_device(engine_t *e, error_t *error) {
-  const engine_options_t *o = &e->options;
-  device_options_t device = {.num_threads = o->num_threads,
-                             .isa = o->isa,
-                             .device_index = o->device_index,
-                             .batch_invariant = o->batch_invariant};
-  const char *backend = o->backend != NULL ? o->backend : "auto";
-  e->ops = o->ops;
-  if (e->ops == NULL && strcmp(backend, "auto") == 0) return open_best(e, &device, error);
-  if (e->ops == NULL && strcmp(backend, "cpu") == 0) e->ops = &ops_cpu;
-  if (e->ops == NULL && strcmp(backend, "cuda") == 0) e->ops = &ops_cuda;
-  if (e->ops == NULL) {
+static int open_device(engine_t *engine, error_t *error) {
+  const engine_options_t *options = &engine->options;
+  device_options_t device = {.num_threads = options->num_threads,
+                             .isa = options->isa,
+                             .device_index = options->device_index,
+                             .batch_invariant = options->batch_invariant};
+  const char *backend = options->backend != NULL ? options->backend : "auto";
+  engine->ops = options->ops;
+  if (engine->ops == NULL && strcmp(backend, "auto") == 0) return open_best(engine, &device, error);
+  if (engine->ops == NULL && strcmp(backend, "cpu") == 0) engine->ops = &ops_cpu;
+  if (engine->ops == NULL && strcmp(backend, "cuda") == 0) engine->ops = &ops_cuda;
+  if (engine->ops == NULL) {
     return error_set(error, ERR_CONFIGURATION, "backend",
                      "backend is \"%s\"; supported: auto, cpu, cuda", backend);
   }
-  return e->ops->open(&device, &e->device, error);
+  return engine->ops->open(&device, &engine->device, error);
 }
 
 /* The run type: what was asked for, else the checkpoint's, where the back end has it; bfloat16
  * takes the place of float32 on a GPU. */
-static int choose_dtype(engine_t *e, int32_t *dtype, error_t *error) {
-  const uint32_t has = e->ops->dtypes;
-  dtype_t wanted = *dtype >= 0 ? (dtype_t)*dtype : e->blueprint.dtype;
+static int choose_dtype(engine_t *engine, int32_t *dtype, error_t *error) {
+  const uint32_t has = engine->ops->dtypes;
+  dtype_t wanted = *dtype >= 0 ? (dtype_t)*dtype : engine->blueprint.dtype;
   if (has == 0 || (has & 1u << wanted) != 0) {
-    e->blueprint.dtype = wanted;
+    engine->blueprint.dtype = wanted;
     return 0;
   }
   if (*dtype >= 0) {
     return error_set(error, ERR_CONFIGURATION, "dtype",
                      "dtype %s does not run on %s; supported: auto, float16, bfloat16",
-                     dtype_name(wanted), e->ops->name);
+                     dtype_name(wanted), engine->ops->name);
   }
-  say(e, "the checkpoint is %s; %s runs it as bfloat16", dtype_name(wanted), e->ops->name);
+  say(engine, "the checkpoint is %s; %s runs it as bfloat16", dtype_name(wanted),
+      engine->ops->name);
   *dtype = DTYPE_BF16;
-  e->blueprint.dtype = DTYPE_BF16;
+  engine->blueprint.dtype = DTYPE_BF16;
   return 0;
 }
 
 /* What the model has and the back end has not is refused here, by name. */
-static int check_model(const engine_t *e, error_t *error) {
-  const blueprint_t *bp = &e->blueprint;
+static int check_model(const engine_t *engine, error_t *error) {
+  const blueprint_t *bp = &engine->blueprint;
   const char *what = NULL;
-  if (bp->num_experts > 0 && e->ops->moe == NULL) what = "a mixture of experts";
-  if (e->options.kv_fp8 && !e->ops->kv_fp8) {
+  if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
+  if (engine->options.kv_fp8 && !engine->ops->kv_fp8) {
     return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
-                     "kv_cache_dtype fp8 does not run on %s; auto does", e->ops->name);
+                     "kv_cache_dtype fp8 does not run on %s; auto does", engine->ops->name);
   }
   if (what == NULL) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
                    "the model has %s, which does not run on %s yet; --device cpu does", what,
-                   e->ops->name);
+                   engine->ops->name);
 }
 
-static int32_t choose_block_size(const engine_t *e) {
-  if (e->options.block_size > 0) return e->options.block_size;
-  return e->ops->block_size > 0 ? e->ops->block_size : BLOCK_SIZE_DEFAULT;
+static int32_t choose_block_size(const engine_t *engine) {
+  if (engine->options.block_size > 0) return engine->options.block_size;
+  return engine->ops->block_size > 0 ? engine->ops->block_size : BLOCK_SIZE_DEFAULT;
 }
 
 typedef struct memory_plan {
@@ -128,96 +129,97 @@ typedef struct memory_plan {
   int32_t max_model_len;
 } memory_plan_t;
 
-static bool is_on_host(const engine_t *e) {
-  return strcmp(e->ops->name, "cuda") != 0;
+static bool is_on_host(const engine_t *engine) {
+  return strcmp(engine->ops->name, "cuda") != 0;
 }
 
 /* Bytes of host memory for blocks of preempted requests; a pool on the host needs none. */
-static int64_t swap_space(const engine_t *e) {
-  if (e->options.swap_space_bytes >= 0) return e->options.swap_space_bytes;
-  bool useful =
-      e->ops->swap != NULL && !is_on_host(e) && e->options.preemption_mode != PREEMPT_RECOMPUTE;
+static int64_t swap_space(const engine_t *engine) {
+  if (engine->options.swap_space_bytes >= 0) return engine->options.swap_space_bytes;
+  bool useful = engine->ops->swap != NULL && !is_on_host(engine) &&
+                engine->options.preemption_mode != PREEMPT_RECOMPUTE;
   return useful ? SWAP_SPACE_DEFAULT : 0;
 }
 
-static int check_swap(const engine_t *e, error_t *error) {
-  if (swap_space(e) > 0 && e->ops->swap == NULL) {
+static int check_swap(const engine_t *engine, error_t *error) {
+  if (swap_space(engine) > 0 && engine->ops->swap == NULL) {
     return error_set(error, ERR_CONFIGURATION, "swap_space",
                      "swap_space is %g GiB; %s cannot swap, so it must be 0",
-                     (double)swap_space(e) / GIB, e->ops->name);
+                     (double)swap_space(engine) / GIB, engine->ops->name);
   }
-  if (swap_space(e) > 0 || e->options.preemption_mode != PREEMPT_SWAP) return 0;
+  if (swap_space(engine) > 0 || engine->options.preemption_mode != PREEMPT_SWAP) return 0;
   return error_set(
       error, ERR_CONFIGURATION, "preemption_mode",
       "preemption_mode is swap and swap_space is 0 on %s; it must be recompute or auto",
-      e->ops->name);
+      engine->ops->name);
 }
 
 /* Share of the free memory to use: a host has other tenants, a GPU has none. */
-static double memory_fraction(const engine_t *e) {
-  if (e->options.memory_fraction > 0) return e->options.memory_fraction;
-  return is_on_host(e) ? HOST_MEMORY_FRACTION : GPU_MEMORY_FRACTION;
+static double memory_fraction(const engine_t *engine) {
+  if (engine->options.memory_fraction > 0) return engine->options.memory_fraction;
+  return is_on_host(engine) ? HOST_MEMORY_FRACTION : GPU_MEMORY_FRACTION;
 }
 
 /* Bytes that the KV pool may take: asked for, or a share of what is free after everything else. */
-static size_t kv_budget(const engine_t *e, const memory_plan_t *plan) {
-  if (e->options.kv_cache_bytes > 0) return (size_t)e->options.kv_cache_bytes;
-  double left = (double)plan->free_bytes * memory_fraction(e) - (double)plan->weight_bytes -
+static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
+  if (engine->options.kv_cache_bytes > 0) return (size_t)engine->options.kv_cache_bytes;
+  double left = (double)plan->free_bytes * memory_fraction(engine) - (double)plan->weight_bytes -
                 (double)plan->workspace_bytes;
   size_t budget = left > 0 ? (size_t)left : 0;
-  return is_on_host(e) && budget > HOST_KV_BYTES_DEFAULT ? HOST_KV_BYTES_DEFAULT : budget;
+  return is_on_host(engine) && budget > HOST_KV_BYTES_DEFAULT ? HOST_KV_BYTES_DEFAULT : budget;
 }
 
 /* Without a word from the operator: no more than every sequence at full context can use; on a host
  * enough for 131,072 tokens or two contexts. */
-static size_t blocks_useful(const engine_t *e, const memory_plan_t *plan) {
+static size_t blocks_useful(const engine_t *engine, const memory_plan_t *plan) {
   size_t context = (size_t)(plan->max_model_len / plan->kv.block_size + 2);
-  size_t useful = (size_t)e->options.max_num_seqs * context;
+  size_t useful = (size_t)engine->options.max_num_seqs * context;
   size_t modest = (size_t)(HOST_KV_TOKENS_DEFAULT / plan->kv.block_size);
   if (modest < 2 * context) modest = 2 * context;
-  return 2 + (is_on_host(e) && modest < useful ? modest : useful);
+  return 2 + (is_on_host(engine) && modest < useful ? modest : useful);
 }
 
-static int32_t blocks_from_budget(const engine_t *e, const memory_plan_t *plan) {
-  size_t one = e->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(e, &plan->kv, 1);
-  size_t blocks = kv_budget(e, plan) / (one ? one : 1);
-  size_t useful = blocks_useful(e, plan);
-  if (e->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
+static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *plan) {
+  size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
+  size_t blocks = kv_budget(engine, plan) / (one ? one : 1);
+  size_t useful = blocks_useful(engine, plan);
+  if (engine->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
   return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)blocks;
 }
 
 /* One sequence alone must always be able to finish: N - 1 >= ceil(M / bs) + 1. */
-static int fit_context(engine_t *e, memory_plan_t *plan, error_t *error) {
-  int32_t bs = plan->kv.block_size;
-  int64_t longest = ((int64_t)plan->kv.num_blocks - 2) * bs;
+static int fit_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
+  int32_t block_size = plan->kv.block_size;
+  int64_t longest = ((int64_t)plan->kv.num_blocks - 2) * block_size;
   if (longest >= plan->max_model_len) return 0;
-  if (longest < bs || e->options.max_model_len > 0) {
+  if (longest < block_size || engine->options.max_model_len > 0) {
     char lower[64] = "";
-    if (longest >= bs) {
+    if (longest >= block_size) {
       snprintf(lower, sizeof lower, "lower --max-model-len to %lld, or ", (long long)longest);
     }
-    return error_set(error, ERR_CONFIGURATION, "max_model_len",
-                     "a context of %d tokens needs %d KV blocks of %d (%.2f GiB), %d are there; "
-                     "%sraise %s",
-                     plan->max_model_len, (plan->max_model_len + bs - 1) / bs + 2, bs,
-                     (double)e->ops->kv_bytes(&plan->kv, plan->max_model_len / bs + 3) / GIB,
-                     plan->kv.num_blocks, lower,
-                     e->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes or --memory");
+    return error_set(
+        error, ERR_CONFIGURATION, "max_model_len",
+        "a context of %d tokens needs %d KV blocks of %d (%.2f GiB), %d are there; "
+        "%sraise %s",
+        plan->max_model_len, (plan->max_model_len + block_size - 1) / block_size + 2, block_size,
+        (double)engine->ops->kv_bytes(&plan->kv, plan->max_model_len / block_size + 3) / GIB,
+        plan->kv.num_blocks, lower,
+        engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes or --memory");
   }
-  say(e, "warning: context reduced from %d to %lld tokens to fit the KV cache", plan->max_model_len,
-      (long long)longest);
+  say(engine, "warning: context reduced from %d to %lld tokens to fit the KV cache",
+      plan->max_model_len, (long long)longest);
   plan->max_model_len = (int32_t)longest;
   return 0;
 }
 
-static int choose_context(engine_t *e, memory_plan_t *plan, error_t *error) {
-  int64_t asked = e->options.max_model_len;
-  if (asked > e->blueprint.max_model_len) {
+static int choose_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
+  int64_t asked = engine->options.max_model_len;
+  if (asked > engine->blueprint.max_model_len) {
     return error_set(error, ERR_CONFIGURATION, "max_model_len",
                      "max_model_len is %lld; the model goes to %d", (long long)asked,
-                     e->blueprint.max_model_len);
+                     engine->blueprint.max_model_len);
   }
-  plan->max_model_len = asked > 0 ? (int32_t)asked : e->blueprint.default_model_len;
+  plan->max_model_len = asked > 0 ? (int32_t)asked : engine->blueprint.default_model_len;
   return 0;
 }
 
@@ -234,70 +236,72 @@ static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
 
 /* A pool that somebody asked for may be larger than the machine. Where memory is promised without
  * being there, only the kernel's last resort would find out, in the middle of a stream. */
-static int check_kv_fits(const engine_t *e, const memory_plan_t *plan, error_t *error) {
+static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, error_t *error) {
   if (plan->kv_bytes + plan->weight_bytes <= plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
                    "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. "
                    "Lower %s",
                    (double)plan->kv_bytes / GIB, (double)plan->weight_bytes / GIB,
                    (double)plan->free_bytes / GIB,
-                   e->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
+                   engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
 }
 
 /* Activations of the widest step, and what the back end works with. */
-static size_t workspace_bytes(const engine_t *e, const step_limits_t *limits) {
-  const blueprint_t *bp = &e->blueprint;
+static size_t workspace_bytes(const engine_t *engine, const step_limits_t *limits) {
+  const blueprint_t *bp = &engine->blueprint;
   size_t tokens = (size_t)limits->tokens_max;
-  size_t act = e->ops->act_bytes > 0 ? (size_t)e->ops->act_bytes : sizeof(float);
+  size_t act = engine->ops->act_bytes > 0 ? (size_t)engine->ops->act_bytes : sizeof(float);
   size_t bytes = tokens * (size_t)limits->hidden_max * act * 6;
-  if (e->ops->workspace_bytes != NULL) return bytes + e->ops->workspace_bytes(limits);
+  if (engine->ops->workspace_bytes != NULL) return bytes + engine->ops->workspace_bytes(limits);
   return bytes + (size_t)limits->logits_rows_max * (size_t)bp->vocab_size * sizeof(float) * 2 +
          tokens * (size_t)bp->experts_top * sizeof(float) * 2 *
              ((size_t)bp->hidden_size + (size_t)bp->expert_size);
 }
 
-static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
-  const engine_options_t *o = &e->options;
-  const blueprint_t *bp = &e->blueprint;
-  int code = choose_context(e, plan, error);
+static int plan_memory(engine_t *engine, memory_plan_t *plan, error_t *error) {
+  const engine_options_t *options = &engine->options;
+  const blueprint_t *bp = &engine->blueprint;
+  int code = choose_context(engine, plan, error);
   if (code) return code;
   plan->kv = (kv_cache_desc_t){
       .num_layers = bp->num_layers,
       .num_kv_heads = bp->num_kv_heads,
       .head_dim = bp->head_dim,
-      .block_size = choose_block_size(e),
+      .block_size = choose_block_size(engine),
       .dtype = bp->dtype,
-      .fp8 = o->kv_fp8,
+      .fp8 = options->kv_fp8,
   };
-  int32_t rows = o->max_num_seqs < 64 ? o->max_num_seqs : 64;
-  e->logits_rows_max = rows;
+  int32_t rows = options->max_num_seqs < 64 ? options->max_num_seqs : 64;
+  engine->logits_rows_max = rows;
   plan->limits = (step_limits_t){
       /* several draws of one row are as many selected rows */
-      .tokens_max = o->max_num_batched_tokens + o->max_num_seqs,
-      .reqs_max = o->max_num_seqs,
+      .tokens_max = options->max_num_batched_tokens + options->max_num_seqs,
+      .reqs_max = options->max_num_seqs,
       .logits_rows_max = rows,
       .max_model_len = plan->max_model_len,
-      .adapter_rank_max = o->max_loras > 0 ? o->max_lora_rank : 0,
+      .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0,
   };
   model_limits(bp, &plan->limits);
-  plan->weight_bytes = model_weight_bytes(e->ops, bp) + drafter_weight_bytes(e) +
-                       model_adapter_bytes(bp, o->max_loras, o->max_lora_rank);
-  plan->workspace_bytes = workspace_bytes(e, &plan->limits);
-  plan->free_bytes = e->ops->memory_free(e->device);
+  plan->weight_bytes = model_weight_bytes(engine->ops, bp) + drafter_weight_bytes(engine) +
+                       model_adapter_bytes(bp, options->max_loras, options->max_lora_rank);
+  plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
+  plan->free_bytes = engine->ops->memory_free(engine->device);
   code = check_weights_fit(plan, error);
   if (code) return code;
-  plan->kv.num_blocks = o->num_blocks > 0 ? o->num_blocks : blocks_from_budget(e, plan);
-  code = fit_context(e, plan, error);
+  plan->kv.num_blocks =
+      options->num_blocks > 0 ? options->num_blocks : blocks_from_budget(engine, plan);
+  code = fit_context(engine, plan, error);
   if (code) return code;
   plan->limits.max_model_len = plan->max_model_len;
-  plan->kv_bytes = e->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) +
-                   drafter_kv_bytes(e, &plan->kv, plan->kv.num_blocks);
-  code = check_kv_fits(e, plan, error);
+  plan->kv_bytes = engine->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) +
+                   drafter_kv_bytes(engine, &plan->kv, plan->kv.num_blocks);
+  code = check_kv_fits(engine, plan, error);
   if (code) return code;
-  say(e, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s", bp->architecture,
+  say(engine, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s", bp->architecture,
       bp->family, bp->num_layers, bp->hidden_size, bp->num_heads, bp->num_kv_heads, bp->head_dim,
       bp->vocab_size, dtype_name(bp->dtype));
-  say(e, "memory    free %.2f GiB: weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
+  say(engine,
+      "memory    free %.2f GiB: weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
       (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks,
       plan->kv.block_size);
@@ -305,28 +309,29 @@ static int plan_memory(engine_t *e, memory_plan_t *plan, error_t *error) {
 }
 
 static void on_progress(void *context, double fraction) {
-  engine_t *e = context;
-  atomic_store(&e->progress_permille, (int)(fraction * 1000.0));
+  engine_t *engine = context;
+  atomic_store(&engine->progress_permille, (int)(fraction * 1000.0));
 }
 
 /* Slots for adapters, and those that were asked for at start. */
-static int load_adapters(engine_t *e, error_t *error) {
-  const engine_options_t *o = &e->options;
-  int code = model_adapters(e->model, o->max_loras, o->max_lora_rank, error);
-  for (int32_t i = 0; i < o->num_lora_dirs && code == 0; i++) {
+static int load_adapters(engine_t *engine, error_t *error) {
+  const engine_options_t *options = &engine->options;
+  int code = model_adapters(engine->model, options->max_loras, options->max_lora_rank, error);
+  for (int32_t i = 0; i < options->num_lora_dirs && code == 0; i++) {
     adapter_t *adapter;
-    code = adapter_read(&e->blueprint, o->lora_dirs[i], o->max_lora_rank, &adapter, error);
+    code = adapter_read(&engine->blueprint, options->lora_dirs[i], options->max_lora_rank, &adapter,
+                        error);
     if (code) break;
-    model_set_adapter(e->model, i + 1, adapter);
+    model_set_adapter(engine->model, i + 1, adapter);
     adapter_free(adapter);
-    say(e, "adapter   %s in slot %d", o->lora_dirs[i], i + 1);
+    say(engine, "adapter   %s in slot %d", options->lora_dirs[i], i + 1);
   }
   return code;
 }
 
-static void say_scales(engine_t *e, const float *scales, int32_t count) {
+static void say_scales(engine_t *engine, const float *scales, int32_t count) {
   if (scales == NULL) {
-    say(e, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
+    say(engine, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
     return;
   }
   float least = scales[0], most = scales[0];
@@ -334,41 +339,41 @@ static void say_scales(engine_t *e, const float *scales, int32_t count) {
     if (scales[i] < least) least = scales[i];
     if (scales[i] > most) most = scales[i];
   }
-  say(e, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least, (double)most);
+  say(engine, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least, (double)most);
 }
 
-static int make_kv_cache(engine_t *e, kv_cache_desc_t kv, error_t *error) {
-  kv.scales = model_kv_scales(e->model);
-  if (kv.fp8) say_scales(e, kv.scales, 2 * kv.num_layers);
-  return e->ops->kv_cache(e->device, &kv, error);
+static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, error_t *error) {
+  kv.scales = model_kv_scales(engine->model);
+  if (kv.fp8) say_scales(engine, kv.scales, 2 * kv.num_layers);
+  return engine->ops->kv_cache(engine->device, &kv, error);
 }
 
-static int load_model(engine_t *e, const memory_plan_t *plan, int32_t dtype, error_t *error) {
+static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype, error_t *error) {
   model_options_t options = {
-      .dir = e->options.model_dir,
-      .dummy = e->options.dummy_weights,
-      .dummy_seed = e->options.seed,
+      .dir = engine->options.model_dir,
+      .dummy = engine->options.dummy_weights,
+      .dummy_seed = engine->options.seed,
       .dtype = dtype,
       .progress = on_progress,
-      .progress_context = e,
+      .progress_context = engine,
   };
-  int code =
-      model_load(e->ops, e->device, &e->blueprint, plan->max_model_len, &options, &e->model, error);
-  if (!code && e->options.max_loras > 0) code = load_adapters(e, error);
-  if (!code) code = make_kv_cache(e, plan->kv, error);
-  if (!code) code = e->ops->prepare(e->device, &plan->limits, error);
-  if (!code) code = model_prepare(e->model, &plan->limits, error);
-  if (!code) code = drafter_load(e, &plan->kv, &plan->limits, error);
+  int code = model_load(engine->ops, engine->device, &engine->blueprint, plan->max_model_len,
+                        &options, &engine->model, error);
+  if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);
+  if (!code) code = make_kv_cache(engine, plan->kv, error);
+  if (!code) code = engine->ops->prepare(engine->device, &plan->limits, error);
+  if (!code) code = model_prepare(engine->model, &plan->limits, error);
+  if (!code) code = drafter_load(engine, &plan->kv, &plan->limits, error);
   return code;
 }
 
 /* The host pool; nobody has asked for the default one, so it need not be there. */
-static int make_swap_space(engine_t *e, memory_plan_t *plan, error_t *error) {
-  int64_t bytes = swap_space(e);
+static int make_swap_space(engine_t *engine, memory_plan_t *plan, error_t *error) {
+  int64_t bytes = swap_space(engine);
   if (bytes == 0) return 0;
-  size_t one = e->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(e, &plan->kv, 1);
+  size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
   int64_t count = bytes / (int64_t)one;
-  bool asked = e->options.swap_space_bytes > 0;
+  bool asked = engine->options.swap_space_bytes > 0;
   if (!asked && count > plan->kv.num_blocks) count = plan->kv.num_blocks;
   if (count > INT32_MAX / 2) count = INT32_MAX / 2;
   if (count == 0) {
@@ -376,24 +381,24 @@ static int make_swap_space(engine_t *e, memory_plan_t *plan, error_t *error) {
                      "swap_space is %lld bytes; a block of %d tokens takes %zu", (long long)bytes,
                      plan->kv.block_size, one);
   }
-  int code = e->ops->swap->pool(e->device, (int32_t)count, error);
-  if (!code) code = drafter_swap_pool(e, (int32_t)count, error);
+  int code = engine->ops->swap->pool(engine->device, (int32_t)count, error);
+  if (!code) code = drafter_swap_pool(engine, (int32_t)count, error);
   if (code == ERR_NO_MEMORY && !asked) {
-    say(e, "warning: no host memory to swap to: %s", error->message);
+    say(engine, "warning: no host memory to swap to: %s", error->message);
     return 0;
   }
   if (code) return code;
   plan->num_host_blocks = (int32_t)count;
-  e->host_block_bytes = (double)one;
-  say(e, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
-      (double)one * (double)count / GIB, (int)count, e->ops->swap->rate(e->device) / 1e9);
+  engine->host_block_bytes = (double)one;
+  say(engine, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
+      (double)one * (double)count / GIB, (int)count, engine->ops->swap->rate(engine->device) / 1e9);
   return 0;
 }
 
-static int draw_secret(const engine_t *e, uint64_t secret[2], error_t *error) {
-  if (e->options.seed) {
-    secret[0] = e->options.seed;
-    secret[1] = ~e->options.seed;
+static int draw_secret(const engine_t *engine, uint64_t secret[2], error_t *error) {
+  if (engine->options.seed) {
+    secret[0] = engine->options.seed;
+    secret[1] = ~engine->options.seed;
     return 0;
   }
   if (getrandom(secret, 2 * sizeof *secret, 0) == (ssize_t)(2 * sizeof *secret)) return 0;
@@ -401,13 +406,13 @@ static int draw_secret(const engine_t *e, uint64_t secret[2], error_t *error) {
 }
 
 /* Scheduler, block pool, batch, rows and the groups behind the queue. */
-static int make_tables(engine_t *e, const memory_plan_t *plan, error_t *error) {
-  const engine_options_t *o = &e->options;
+static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *error) {
+  const engine_options_t *o = &engine->options;
   uint64_t secret[2];
-  int code = draw_secret(e, secret, error);
+  int code = draw_secret(engine, secret, error);
   if (code) return code;
   code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, o->enable_prefix_caching, secret,
-                        &e->pool, error);
+                        &engine->pool, error);
   if (code) return code;
   scheduler_options_t options = {
       .max_num_seqs = o->max_num_seqs,
@@ -419,75 +424,78 @@ static int make_tables(engine_t *e, const memory_plan_t *plan, error_t *error) {
       .reserve_full = true,
       .chunked_prefill = o->enable_chunked_prefill,
       /* the next guess needs the token that a second step in flight would not know yet */
-      .draft = e->ops->pipeline_depth < 2 ? o->draft : (draft_options_t){0},
-      .draft_model = e->drafter != NULL,
+      .draft = engine->ops->pipeline_depth < 2 ? o->draft : (draft_options_t){0},
+      .draft_model = engine->drafter != NULL,
       .priority_policy = o->priority_policy,
       .fair_share = o->fair_share,
       .max_skips = o->max_skips,
       .max_preemptions = o->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = o->preemption_mode},
   };
-  code = scheduler_new(&options, e->pool, &e->scheduler, error);
+  code = scheduler_new(&options, engine->pool, &engine->scheduler, error);
   if (code) return code;
   uint64_t trie_ns;
-  code = constrain_new(e, &trie_ns, error);
+  code = constrain_new(engine, &trie_ns, error);
   if (code) return code;
-  say(e, "grammars  trie of %d tokens made in %.1f ms", tokenizer_vocab_size(e->tokenizer),
-      (double)trie_ns / 1e6);
-  e->flights_most = e->ops->pipeline_depth < 2 ? 1 : FLIGHTS_MAX;
-  for (int32_t i = 0; i < e->flights_most; i++) {
-    if (flight_new(e, &e->flights[i]) == 0) continue;
+  say(engine, "grammars  trie of %d tokens made in %.1f ms",
+      tokenizer_vocab_size(engine->tokenizer), (double)trie_ns / 1e6);
+  engine->flights_most = engine->ops->pipeline_depth < 2 ? 1 : FLIGHTS_MAX;
+  for (int32_t i = 0; i < engine->flights_most; i++) {
+    if (flight_new(engine, &engine->flights[i]) == 0) continue;
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a step of %d tokens",
                      o->max_num_batched_tokens);
   }
   /* Any stop set may be used with this tokenizer: plan for the longest held text. */
-  e->text_max = detokenizer_out_max(e->tokenizer, NULL) + 2 * STOP_STRING_BYTES_MAX;
-  e->text = malloc(e->text_max);
-  e->replay_text = malloc(e->text_max);
-  if (e->text == NULL || e->replay_text == NULL) {
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu bytes of text", e->text_max);
+  engine->text_max = detokenizer_out_max(engine->tokenizer, NULL) + 2 * STOP_STRING_BYTES_MAX;
+  engine->text = malloc(engine->text_max);
+  engine->replay_text = malloc(engine->text_max);
+  if (engine->text == NULL || engine->replay_text == NULL) {
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu bytes of text",
+                     engine->text_max);
   }
   return 0;
 }
 
 /* The ring holds two steps at their worst, and the end of everything that can be alive. */
-static int make_mailbox(engine_t *e, error_t *error) {
-  size_t seqs = (size_t)e->options.max_num_seqs, rows = (size_t)e->options.max_num_batched_tokens;
+static int make_mailbox(engine_t *engine, error_t *error) {
+  size_t seqs = (size_t)engine->options.max_num_seqs,
+         rows = (size_t)engine->options.max_num_batched_tokens;
   int32_t top = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX;
-  e->done_bytes_max = mailbox_event_bytes(STOP_STRING_BYTES_MAX + 8, 0);
-  size_t largest = mailbox_event_bytes((uint32_t)e->text_max, top);
-  e->step_bytes_max = seqs * (largest + e->done_bytes_max) + DRAFT_STEP_TOKENS * largest +
-                      rows * mailbox_event_bytes(0, top) + largest;
-  size_t bytes = 2 * e->step_bytes_max + ((size_t)e->num_groups + 1) * e->done_bytes_max;
-  return mailbox_new((uint32_t)e->num_groups, bytes, &e->mailbox, error);
+  engine->done_bytes_max = mailbox_event_bytes(STOP_STRING_BYTES_MAX + 8, 0);
+  size_t largest = mailbox_event_bytes((uint32_t)engine->text_max, top);
+  engine->step_bytes_max = seqs * (largest + engine->done_bytes_max) + DRAFT_STEP_TOKENS * largest +
+                           rows * mailbox_event_bytes(0, top) + largest;
+  size_t bytes =
+      2 * engine->step_bytes_max + ((size_t)engine->num_groups + 1) * engine->done_bytes_max;
+  return mailbox_new((uint32_t)engine->num_groups, bytes, &engine->mailbox, error);
 }
 
-static void fill_info(engine_t *e, const memory_plan_t *plan) {
-  const blueprint_t *bp = &e->blueprint;
+static void fill_info(engine_t *engine, const memory_plan_t *plan) {
+  const blueprint_t *bp = &engine->blueprint;
   int32_t num_stop_ids = 0;
   for (int32_t i = 0; i < bp->num_eos; i++) {
-    if (bp->eos_ids[i] != bp->primary_eos) e->stop_ids[num_stop_ids++] = bp->eos_ids[i];
+    if (bp->eos_ids[i] != bp->primary_eos) engine->stop_ids[num_stop_ids++] = bp->eos_ids[i];
   }
-  e->info = (engine_info_t){
+  engine->info = (engine_info_t){
       .max_model_len = plan->max_model_len,
       .vocab_size = bp->vocab_size,
       .block_size = plan->kv.block_size,
       .num_blocks = plan->kv.num_blocks,
       .num_host_blocks = plan->num_host_blocks,
-      .max_num_seqs = e->options.max_num_seqs,
-      .max_num_batched_tokens = e->options.max_num_batched_tokens,
+      .max_num_seqs = engine->options.max_num_seqs,
+      .max_num_batched_tokens = engine->options.max_num_batched_tokens,
       .primary_eos = bp->primary_eos,
       .num_stop_ids = num_stop_ids,
-      .stop_ids = e->stop_ids,
+      .stop_ids = engine->stop_ids,
       .temperature = bp->temperature,
       .top_p = bp->top_p,
       .min_p = bp->min_p,
       .repetition_penalty = bp->repetition_penalty,
       .top_k = bp->top_k,
       .max_new_tokens = bp->max_new_tokens,
-      .weights_hash = model_hash(e->model),
-      .backend = e->ops->name,
-      .device = e->ops->describe(e->device),
+      .weights_hash = model_hash(engine->model),
+      .backend = engine->ops->name,
+      .device = engine->ops->describe(engine->device),
       .dtype = dtype_name(bp->dtype),
       .architecture = bp->architecture,
   };
@@ -502,46 +510,46 @@ static int check_directory(const char *dir, error_t *error) {
                    dir);
 }
 
-int engine_start(engine_t *e, error_t *error) {
+int engine_start(engine_t *engine, error_t *error) {
   int32_t dtype;
   memory_plan_t plan = {0};
-  int code = parse_dtype(e->options.dtype, &dtype, error);
-  if (!code) code = check_directory(e->options.model_dir, error);
-  if (!code) code = tokenizer_load(e->options.model_dir, &e->tokenizer, error);
+  int code = parse_dtype(engine->options.dtype, &dtype, error);
+  if (!code) code = check_directory(engine->options.model_dir, error);
+  if (!code) code = tokenizer_load(engine->options.model_dir, &engine->tokenizer, error);
   if (!code) {
-    code = blueprint_read(e->options.model_dir, tokenizer_model_max_length(e->tokenizer),
-                          tokenizer_eos_id(e->tokenizer), &e->blueprint, error);
+    code = blueprint_read(engine->options.model_dir, tokenizer_model_max_length(engine->tokenizer),
+                          tokenizer_eos_id(engine->tokenizer), &engine->blueprint, error);
   }
   if (code) return code;
-  code = open_device(e, error);
-  if (!code) code = check_model(e, error);
-  if (!code) code = check_swap(e, error);
-  if (!code) code = choose_dtype(e, &dtype, error);
-  if (!code) code = drafter_read(e, error);
-  if (!code) code = plan_memory(e, &plan, error);
-  if (!code) code = load_model(e, &plan, dtype, error);
-  if (!code) code = make_swap_space(e, &plan, error);
-  if (!code) code = make_tables(e, &plan, error);
-  if (!code) code = engine_rehearse(e, error);
-  if (!code && e->ops->report != NULL && e->options.log != NULL) {
-    e->ops->report(e->device, e->options.log, e->options.context);
+  code = open_device(engine, error);
+  if (!code) code = check_model(engine, error);
+  if (!code) code = check_swap(engine, error);
+  if (!code) code = choose_dtype(engine, &dtype, error);
+  if (!code) code = drafter_read(engine, error);
+  if (!code) code = plan_memory(engine, &plan, error);
+  if (!code) code = load_model(engine, &plan, dtype, error);
+  if (!code) code = make_swap_space(engine, &plan, error);
+  if (!code) code = make_tables(engine, &plan, error);
+  if (!code) code = engine_rehearse(engine, error);
+  if (!code && engine->ops->report != NULL && engine->options.log != NULL) {
+    engine->ops->report(engine->device, engine->options.log, engine->options.context);
   }
-  if (!code) code = make_mailbox(e, error);
-  if (!code) fill_info(e, &plan);
+  if (!code) code = make_mailbox(engine, error);
+  if (!code) fill_info(engine, &plan);
   return code;
 }
 
-void engine_release(engine_t *e) {
-  mailbox_free(e->mailbox);
-  for (int i = 0; i < FLIGHTS_MAX; i++) flight_free(&e->flights[i]);
-  constrain_free(e);
-  scheduler_free(e->scheduler);
-  block_pool_free(e->pool);
-  drafter_free(e);
-  model_free(e->model);
-  if (e->device != NULL) e->ops->close(e->device);
-  blueprint_free(&e->blueprint);
-  tokenizer_free(e->tokenizer);
-  free(e->text);
-  free(e->replay_text);
+void engine_release(engine_t *engine) {
+  mailbox_free(engine->mailbox);
+  for (int i = 0; i < FLIGHTS_MAX; i++) flight_free(&engine->flights[i]);
+  constrain_free(engine);
+  scheduler_free(engine->scheduler);
+  block_pool_free(engine->pool);
+  drafter_free(engine);
+  model_free(engine->model);
+  if (engine->device != NULL) engine->ops->close(engine->device);
+  blueprint_free(&engine->blueprint);
+  tokenizer_free(engine->tokenizer);
+  free(engine->text);
+  free(engine->replay_text);
 }
