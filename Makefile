@@ -8,7 +8,7 @@
 #   make clean                                      make sim     the deterministic simulator
 #   make compile_commands.json                      for clangd and other tools that read C
 #
-#   make test-ROOM one room's tests (tests/ROOM), e.g. `make test-text`, with SAN=asan|tsan if wanted
+#   make test-ROOM one room's tests (TEST_FOLDERS), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
 # BUILD=dir puts everything elsewhere, SAN=asan|tsan builds with sanitizers, CUDA=0|1 overrides what
 # was found, RUN="--port 9000" gives `make run` flags, V=1 shows the commands.
@@ -219,12 +219,18 @@ sim:
 	@$(SUBMAKE) $(BUILD)/sim
 	$(BUILD)/sim --steps $(SIM_STEPS) --seed $(SIM_SEED)
 
-# Unit tests: tests/<room>/*.c make one Criterion program, build/tests/<room>/run. The sanitizer
-# flavours run it by tests/sanitized.c, which says why.
-
-TEST_ROOMS := $(sort $(foreach f,$(wildcard tests/*/test_*.c),$(notdir $(patsubst %/,%,$(dir $(f))))))
+# Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
+# the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
+TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu grammar model sample template text) \
+                $(addprefix server/,api bench http parser)
+TEST_ROOM_engine/sample := sampler
+TEST_ROOM_server/api    := api_unit
+TEST_ROOM_server/bench  := bench_unit
+test_room = $(or $(TEST_ROOM_$(1)),$(notdir $(1)))
+TEST_ROOMS := $(sort $(foreach f,$(TEST_FOLDERS),$(call test_room,$(f))))
+$(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f)))
 TSAN_ROOMS := $(filter cpu engine http sim,$(TEST_ROOMS)) # the rooms with threads of their own
-test_SRC  = $(wildcard tests/$(1)/*.c)
+test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c))
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
 define test_rule
@@ -242,6 +248,10 @@ $(BUILD)/tests/canary/run: $(call objects,tests/canary/canary.c) $(SAN_RUNNER)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LIBS)
 
+# scripts/test asks which programs there are.
+.PHONY: list-test-rooms
+list-test-rooms:
+	@echo $(TEST_ROOMS)
 test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS)),$(BUILD)/tests/$(r)/run)
 test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
@@ -289,7 +299,7 @@ bench:
 	scripts/bench_cpu --build $(BUILD) --repeats 1 $(BENCH_CPU)
 
 # Parity with Hugging Face: reference vectors made anew, and fresh random models and texts.
-$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/model/rig.c tests/model/naive_ops.c) $(ARCHIVES)
+$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/model/rig.c tests/engine/model/naive_ops.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 

@@ -9,7 +9,7 @@ next to top_p, a runner-up next to the winner) are thrown away: both answers wou
 
 A case is one line of integers; floats stand as the bits of their float32. Logits come from a recipe
 (SplitMix64 numbers, exact in float32) plus single ids that are set by hand. See read_case in
-tests/sampler/test_sampler_vectors.c for the order.
+tests/engine/sample/test_sampler_vectors.c for the order.
 """
 
 import sys

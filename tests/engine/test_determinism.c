@@ -6,7 +6,7 @@
  * computed again or to be swapped. Tokens and logprobs must be those of each request running alone.
  */
 #include "tests/engine/client.h"
-#include "tests/engine/swap_double.h"
+#include "tests/engine/schedule/swap_double.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  * one, and writes the logits of every position as raw fp32 [ids, vocab]. Errors: "NAME message" on
  * stderr, exit 1. scripts/parity.py compares the floats with transformers.
  */
-#include "tests/model/naive_ops.h"
-#include "tests/model/rig.h"
+#include "tests/engine/model/naive_ops.h"
+#include "tests/engine/model/rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* test_models.c: the CUDA back end, emulated, against transformers' numbers for reference models.
  *
- * As tests/model/test_parity.c does for the CPU: the prompt is one prefill, the continuation runs
- * token by token; float32 models run as bfloat16. Logits must be within twice transformers' own
- * 16-bit error of its float32 logits, and the next token must be the reference's wherever the
+ * As tests/engine/model/test_parity.c does for the CPU: the prompt is one prefill, the continuation
+ * runs token by token; float32 models run as bfloat16. Logits must be within twice transformers'
+ * own 16-bit error of its float32 logits, and the next token must be the reference's wherever the
  * distance of its two best logits exceeds that error.
  */
-#include "tests/model/rig.h"
-#include "tests/model/vectors.h"
+#include "tests/engine/model/rig.h"
+#include "tests/engine/model/vectors.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,0 +1,235 @@
+/* test_attention.c: rope_store and attention of every tier against double precision, and the bits
+ * of a row against each other however it was computed. */
+#include "tests/engine/cpu/paged.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* heads, kv, dim, block, window, rope, softcap, sinks, qk_norm, dtype, lengths */
+static const setting_t settings[] = {
+    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}},
+    {14, 2, 64, 16, 0, 64, 0, false, false, DTYPE_BF16, {300, 5, 0, 0}},
+    {6, 2, 80, 32, 0, 40, 0, false, true, DTYPE_F16, {130, 33, 64, 0}},
+    {8, 1, 96, 64, 50, 96, 0, true, false, DTYPE_BF16, {200, 129, 0, 0}},
+    {2, 2, 128, 16, 7, 0, 30, false, false, DTYPE_F32, {90, 100, 3, 16}},
+    {4, 2, 256, 16, 300, 256, 5, true, true, DTYPE_BF16, {600, 0, 0, 0}},
+    {3, 1, 20, 4, 0, 20, 0, true, false, DTYPE_F32, {70, 9, 0, 0}},
+    {40, 1, 64, 1, 0, 64, 0, false, false, DTYPE_F16, {30, 2, 0, 0}},
+    {2, 1, 48, 128, 33, 48, 0, false, true, DTYPE_BF16, {270, 40, 0, 0}},
+    {5, 1, 37, 1, 0, 36, 0, false, false, DTYPE_BF16, {45, 6, 0, 0}},
+    {7, 1, 24, 2, 31, 24, 0, false, false, DTYPE_BF16, {290, 33, 0, 0}},
+};
+enum { NUM_SETTINGS = sizeof settings / sizeof *settings };
+
+/* K and V are rounded after fp32 arithmetic, so a rounding may fall the other way: half a unit of
+ * the type, in a weighted mean, of values up to 2 and scores up to 8. Tiers with a bf16 product
+ * round queries and weights too. */
+static double tolerance(const setting_t *s, const char *tier) {
+  if (s->kv_dtype == DTYPE_F32) return 3e-5;
+  if (s->kv_dtype == DTYPE_F16) return 2e-3;
+  return strcmp(tier, "avx512bf16") == 0 ? 2.4e-2 : 1.2e-2;
+}
+
+Test(attention, agrees_with_double_precision) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+      const setting_t *s = &settings[i];
+      world_t w;
+      world_open(&w, s, tiers[t], 2, 0);
+      world_prefill(&w, 150);
+      double *expected = malloc((size_t)(s->heads * s->dim) * sizeof *expected);
+      double worst = 0, total = 0;
+      int64_t elements = 0;
+      for (int q = 0; q < SEQUENCES_MAX; q++) {
+        int step = w.seq[q].length > 100 ? 13 : 1;
+        for (int32_t p = w.seq[q].length - 1; p >= 0; p -= step) {
+          world_reference(&w, q, p, expected);
+          for (int32_t j = 0; j < s->heads * s->dim; j++) {
+            double error = fabs(w.seq[q].out[p * s->heads * s->dim + j] - expected[j]);
+            if (!(error <= worst)) worst = error;
+            total += error, elements++;
+          }
+        }
+      }
+      cr_assert(worst <= tolerance(s, tiers[t]), "%s setting %d: off by %g, seed %llu", tiers[t], i,
+                worst, SEED);
+      cr_assert(total / (double)elements <= tolerance(s, tiers[t]) / 20,
+                "%s setting %d: mean error %g", tiers[t], i, total / (double)elements);
+      free(expected);
+      world_close(&w);
+    }
+  }
+}
+
+static void expect_same(const world_t *a, const world_t *b, const char *tier, int setting,
+                        const char *what) {
+  for (int q = 0; q < SEQUENCES_MAX; q++) {
+    size_t bytes = (size_t)(a->seq[q].length * a->s.heads * a->s.dim) * sizeof(float);
+    cr_assert(bytes == 0 || memcmp(a->seq[q].out, b->seq[q].out, bytes) == 0,
+              "%s setting %d sequence %d: %s changed bits, seed %llu", tier, setting, q, what,
+              SEED);
+  }
+}
+
+/* Every sequence alone, in chunks of random length, on other blocks and other threads. */
+static void run_alone(world_t *w, random_state_t *random, int32_t chunk_max) {
+  for (int q = 0; q < SEQUENCES_MAX; q++) {
+    for (int32_t p = 0; p < w->seq[q].length;) {
+      int32_t left = w->seq[q].length - p, n = 1 + random_below(random, chunk_max);
+      piece_t piece = {q, p, n < left ? n : left, false};
+      world_run(w, &piece, 1);
+      p += piece.count;
+    }
+  }
+}
+
+Test(attention, bits_do_not_depend_on_chunks_mates_blocks_or_threads) {
+  static const int threads[] = {1, 2, 3, 7};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  random_state_t random = random_start(50);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+      world_t all, other;
+      world_open(&all, &settings[i], tiers[t], 1, 0);
+      world_prefill(&all, 170);
+      for (int v = 0; v < 4; v += SANITIZED ? 2 : 1) {
+        world_open(&other, &settings[i], tiers[t], threads[v], (uint64_t)v);
+        run_alone(&other, &random, v == 0 ? 1 : v == 1 ? 9 : 600);
+        expect_same(&all, &other, tiers[t], i, "another way of running");
+        world_close(&other);
+      }
+      world_close(&all);
+    }
+  }
+}
+
+/* Long sequences: several splits. Each row of a chunked prefill is computed again as a decode,
+ * which takes the path with splits side by side, and as one of many. */
+Test(attention, long_decodes_equal_prefill) {
+  static const setting_t longs[] = {
+      {4, 2, 64, 16, 0, 64, 0, true, false, DTYPE_BF16, {4700, 2049, 0, 0}},
+      {2, 1, 16, 32, 2500, 16, 0, false, false, DTYPE_F32, {6200, 0, 0, 0}},
+  };
+  static const int32_t wanted[] = {0, 255, 256, 2046, 2047, 2048, 2049, 4095, 4096, 4555, 6199};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < 2; i++) {
+      world_t w;
+      world_open(&w, &longs[i], tiers[t], 3, 0);
+      world_prefill(&w, 333);
+      int64_t width = longs[i].heads * longs[i].dim;
+      double expected[256];
+      float kept[256];
+      for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
+        int32_t p = wanted[k];
+        if (p >= w.seq[0].length) continue;
+        memcpy(kept, w.seq[0].out + p * width, (size_t)width * sizeof(float));
+        piece_t pieces[2] = {{0, p, 1, true}, {0, p > 40 ? p - 40 : 0, p > 40 ? 41 : p + 1, true}};
+        for (int v = 0; v < 2; v++) {
+          memset(w.seq[0].out + p * width, 0, (size_t)width * sizeof(float));
+          world_run(&w, &pieces[v], 1);
+          cr_assert_eq(memcmp(kept, w.seq[0].out + p * width, (size_t)width * sizeof(float)), 0,
+                       "%s setting %d position %d way %d, seed %llu", tiers[t], i, p, v, SEED);
+        }
+        world_reference(&w, 0, p, expected);
+        for (int64_t j = 0; j < width; j++)
+          cr_assert(fabs(kept[j] - expected[j]) <= tolerance(&longs[i], tiers[t]),
+                    "%s setting %d position %d: %g, expected %g", tiers[t], i, p, kept[j],
+                    expected[j]);
+      }
+      world_close(&w);
+    }
+  }
+}
+
+/* What stands in slots that a row must not see cannot matter, not even NaN. */
+static void expect_unseen(const char *tier, const setting_t *s) {
+  world_t clean, dirty;
+  world_open(&clean, s, tier, 1, 0);
+  world_open(&dirty, s, tier, 1, 0);
+  /* Sequence 1 fills the blocks of sequence 0 with NaN before it uses them. */
+  for (int64_t i = 0; i < 64 * dirty.width; i++) dirty.seq[1].qkv[i] = NAN;
+  int32_t *own = dirty.seq[1].blocks;
+  dirty.seq[1].blocks = dirty.seq[0].blocks;
+  world_run(&dirty, &(piece_t){1, 0, 64, false}, 1);
+  dirty.seq[1].blocks = own;
+  for (int32_t p = 0; p < 50; p += 7) {
+    piece_t piece = {0, p, 50 - p < 7 ? 50 - p : 7, false};
+    world_run(&clean, &piece, 1);
+    world_run(&dirty, &piece, 1);
+  }
+  size_t bytes = 50 * (size_t)(s->heads * s->dim) * sizeof(float);
+  cr_assert_eq(memcmp(clean.seq[0].out, dirty.seq[0].out, bytes), 0, "%s, type %d", tier,
+               (int)s->kv_dtype);
+  world_close(&clean);
+  world_close(&dirty);
+}
+
+Test(attention, unseen_slots_do_not_matter) {
+  static const setting_t unseen[] = {
+      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {50, 64, 0, 0}},
+      {2, 1, 33, 16, 19, 0, 0, false, false, DTYPE_BF16, {50, 64, 0, 0}},
+      {2, 1, 32, 1, 20, 0, 0, false, false, DTYPE_BF16, {64, 64, 0, 0}},
+  };
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < 3; i++) expect_unseen(tiers[t], &unseen[i]);
+  }
+}
+
+/* A copied block answers as its source does, up to the copied rows. */
+Test(attention, page_copies) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  static const setting_t s = {2, 1, 24, 16, 0, 24, 0, false, false, DTYPE_BF16, {40, 16, 0, 0}};
+  for (int t = 0; t < count; t++) {
+    world_t w;
+    world_open(&w, &s, tiers[t], 2, 0);
+    world_prefill(&w, 40);
+    float kept[48];
+    memcpy(kept, w.seq[0].out + 39 * 48, sizeof kept);
+    int32_t from = w.seq[0].blocks[2], to = w.seq[1].blocks[0];
+    block_copy_t copy = {from, to, 8};
+    batch_t batch = {.block_size = 16, .num_copies = 1, .copies = &copy};
+    ops_cpu.begin(w.device, &batch);
+    w.seq[0].blocks[2] = to;
+    world_run(&w, &(piece_t){0, 39, 1, true}, 1);
+    cr_assert_eq(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
+    copy.rows = 7; /* now row 7 is missing: sequence 1's own comes first */
+    w.seq[0].blocks[2] = from;
+    world_run(&w, &(piece_t){1, 0, 16, false}, 1);
+    ops_cpu.begin(w.device, &batch);
+    w.seq[0].blocks[2] = to;
+    world_run(&w, &(piece_t){0, 39, 1, true}, 1);
+    cr_assert_neq(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
+    world_close(&w);
+  }
+}
+
+Test(attention, pools_that_cannot_be) {
+  device_t *device = device_open("portable", 1);
+  error_t error;
+  kv_cache_desc_t desc = {.num_layers = 2,
+                          .num_kv_heads = 2,
+                          .head_dim = 64,
+                          .num_blocks = 10,
+                          .block_size = 16,
+                          .dtype = DTYPE_BF16};
+  cr_assert_eq(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * 64 * 2));
+  desc.block_size = 24;
+  cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION);
+  desc.block_size = 16;
+  desc.num_layers = 1 << 30;
+  desc.num_blocks = 1 << 30;
+  cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), ERR_NO_MEMORY);
+  desc.num_layers = 2;
+  desc.num_blocks = 4;
+  cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), 0);
+  ops_cpu.close(device);
+}

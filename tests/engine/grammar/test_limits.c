@@ -1,0 +1,210 @@
+/* test_limits.c: hostile constraints end in an error with a reason, soon, and harm nobody. */
+#include "tests/engine/grammar/rig.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `open` count times, `middle`, `close` count times. */
+static char *nest(const char *open, int count, const char *middle, const char *close) {
+  size_t length = (strlen(open) + strlen(close)) * (size_t)count + strlen(middle) + 1, at = 0;
+  char *text = malloc(length);
+  cr_assert_not_null(text);
+  for (int i = 0; i < 2 * count + 1; i++) {
+    const char *part = i < count ? open : i == count ? middle : close;
+    memcpy(text + at, part, strlen(part));
+    at += strlen(part);
+  }
+  text[at] = 0;
+  return text;
+}
+
+static void expect_text(rig_t *rig, grammar_kind_t kind, char *text, const grammar_limits_t *limits,
+                        int code, const char *says) {
+  grammar_source_t source = {.kind = kind, .param = "p", .text = text, .length = strlen(text)};
+  cr_assert_eq(rig_compile(rig, &source, limits), code, "%s", rig->error.message);
+  cr_assert_not_null(strstr(rig->error.message, says), "'%s' is not in '%s'", says,
+                     rig->error.message);
+  free(text);
+}
+
+/* A stack overflow elsewhere: sixty thousand nested groups. */
+Test(limits, nested_groups) {
+  rig_t *rig = rig_new();
+  grammar_limits_t wide = grammar_limits_default;
+  wide.pattern_bytes_max = wide.grammar_bytes_max = 1 << 20;
+  expect_text(rig, GRAMMAR_REGEX, nest("(", 60000, "a", ")"), &wide, ERR_BAD_REQUEST, "deeper");
+  expect_text(rig, GRAMMAR_REGEX, nest("(?:", 60000, "a", ")*"), &wide, ERR_BAD_REQUEST, "deeper");
+  expect_text(rig, GRAMMAR_REGEX, nest("(", 60000, "a", ")"), NULL, ERR_BAD_REQUEST, "bytes");
+  char *grammar = nest("(", 60000, "\"a\"", ")");
+  char *whole = malloc(strlen(grammar) + 16);
+  snprintf(whole, strlen(grammar) + 16, "root ::= %s", grammar);
+  free(grammar);
+  expect_text(rig, GRAMMAR_EBNF, whole, &wide, ERR_BAD_REQUEST, "deeper");
+  rig_free(rig);
+}
+
+/* A crash elsewhere: a sequence without anything in it. */
+Test(limits, empty_sequences) {
+  rig_t *rig = rig_new();
+  static const char *const patterns[] = {"", "()", "(|)", "a{0}", "(?:)*", "^$"};
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, patterns[i]), 0, "%s", rig->error.message);
+    cr_assert(rig_accepts(rig, ""));
+    cr_assert(grammar_matcher_is_finished(rig->matcher));
+    cr_assert_not(rig_accepts(rig, "a"));
+  }
+  cr_assert_eq(rig_text(rig, GRAMMAR_EBNF, "root ::= "), 0);
+  cr_assert(rig_accepts(rig, ""));
+  cr_assert_eq(rig_text(rig, GRAMMAR_EBNF, "root ::= () (| \"a\")"), 0);
+  cr_assert(rig_accepts(rig, "") && rig_accepts(rig, "a"));
+  grammar_source_t nothing = {.kind = GRAMMAR_SEQUENCE};
+  cr_assert_eq(rig_compile(rig, &nothing, NULL), 0);
+  nothing.kind = GRAMMAR_ALTERNATIVES;
+  cr_assert_eq(rig_compile(rig, &nothing, NULL), ERR_INVALID_VALUE);
+  rig_free(rig);
+}
+
+/* Minutes of compile time elsewhere: an enum as large as the limits allow. */
+Test(limits, large_enums_compile) {
+  rig_t *rig = rig_new();
+  size_t length = 0, capacity = 64 << 10;
+  char *text = malloc(capacity);
+  length += (size_t)snprintf(text, capacity, "{\"enum\":[");
+  for (int i = 0; i < 1500; i++) {
+    length += (size_t)snprintf(text + length, capacity - length, "%s\"v%d\"", i ? "," : "", i * 7);
+  }
+  snprintf(text + length, capacity - length, "]}");
+  cr_assert_eq(rig_schema(rig, text), 0, "%s", rig->error.message);
+  cr_assert(rig_accepts(rig, "\"v7\"") && rig_accepts(rig, "\"v10493\""));
+  cr_assert_not(rig_accepts(rig, "\"v8\""));
+  free(text);
+  rig_free(rig);
+}
+
+Test(limits, sizes_of_schemas) {
+  rig_t *rig = rig_new();
+  char *deep = nest("{\"items\":", 70, "{}", "}");
+  cr_assert_eq(rig_schema(rig, deep), ERR_BAD_REQUEST);
+  cr_assert_not_null(strstr(rig->error.message, "nests deeper than 32"));
+  free(deep);
+  char *many = nest("1,", 2500, "1", "");
+  char *schema = malloc(strlen(many) + 32);
+  snprintf(schema, strlen(many) + 32, "{\"enum\":[%s]}", many);
+  cr_assert_eq(rig_schema(rig, schema), ERR_BAD_REQUEST);
+  cr_assert_not_null(strstr(rig->error.message, "at most 2000"));
+  free(many);
+  free(schema);
+  char *wide = nest("a", 70000, "", "");
+  schema = malloc(strlen(wide) + 32);
+  snprintf(schema, strlen(wide) + 32, "{\"const\":\"%s\"}", wide);
+  cr_assert_eq(rig_schema(rig, schema), ERR_BAD_REQUEST);
+  cr_assert_not_null(strstr(rig->error.message, "bytes"));
+  free(wide);
+  free(schema);
+  rig_free(rig);
+}
+
+/* Three choices in each of nine conjuncts: 3^9 rules. */
+Test(limits, products_of_alternatives) {
+  rig_t *rig = rig_new();
+  grammar_limits_t few = grammar_limits_default;
+  few.rules_max = 5000;
+  char text[4096];
+  size_t at = (size_t)snprintf(text, sizeof text, "{\"allOf\":[");
+  for (int i = 0; i < 12; i++) {
+    at += (size_t)snprintf(text + at, sizeof text - at,
+                           "%s{\"anyOf\":[{\"minimum\":%d},{\"maximum\":%d},{\"multipleOf\":%d}]}",
+                           i ? "," : "", i, i + 50, i + 2);
+  }
+  snprintf(text + at, sizeof text - at, "]}");
+  json_doc_t *doc;
+  cr_assert_eq(json_parse(text, strlen(text), &json_limits_request, &doc, &rig->error), 0);
+  grammar_source_t source = {.kind = GRAMMAR_JSON_SCHEMA, .schema = json_root(doc)};
+  cr_assert_eq(rig_compile(rig, &source, &few), ERR_BAD_REQUEST);
+  json_free(doc);
+  rig_free(rig);
+}
+
+Test(limits, time_and_cancellation) {
+  rig_t *rig = rig_new();
+  grammar_limits_t none = grammar_limits_default;
+  none.compile_ns_max = 0;
+  static const char pattern[] = "(?:a|b)*a(?:a|b){12}"; /* more than 8,000 states */
+  grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = pattern, .length = sizeof pattern - 1};
+  cr_assert_eq(rig_compile(rig, &source, &none), ERR_BAD_REQUEST);
+  cr_assert_not_null(strstr(rig->error.message, "to compile"));
+  atomic_bool cancelled;
+  atomic_init(&cancelled, true);
+  cr_assert_eq(
+      grammar_compile(&source, rig->vocabulary, NULL, &cancelled, &rig->grammar, &rig->error),
+      ERR_REQUEST_TIMEOUT);
+  rig_free(rig);
+}
+
+/* An ambiguity that needs more threads than there are is refused when it is there from the start;
+ * later it ends the request, never the process, and never widens what is allowed. */
+static int ambiguous(rig_t *rig, const char *prefix) {
+  char text[8192];
+  size_t at = (size_t)snprintf(text, sizeof text, "root ::= \"%s\" many\nmany ::= ", prefix);
+  for (int i = 0; i < 100; i++) {
+    at += (size_t)snprintf(text + at, sizeof text - at, "%sr%d", i ? " | " : "", i);
+  }
+  for (int i = 0; i < 100; i++) {
+    at += (size_t)snprintf(text + at, sizeof text - at, "\nr%d ::= \"a\" (r%d | \"b%d\")", i, i, i);
+  }
+  return rig_text(rig, GRAMMAR_EBNF, text);
+}
+
+Test(limits, too_many_threads) {
+  rig_t *rig = rig_new();
+  cr_assert_eq(ambiguous(rig, ""), ERR_BAD_REQUEST);
+  cr_assert_not_null(strstr(rig->error.message, "ambiguous"), "%s", rig->error.message);
+  cr_assert_eq(ambiguous(rig, "xy"), 0, "%s", rig->error.message);
+  rig_start(rig);
+  cr_assert(rig_feed(rig, "x", 1));
+  cr_assert_not(rig_fill(rig)); /* the step over "y" needs too many */
+  cr_assert_not(rig_feed(rig, "y", 1));
+  cr_assert_not(grammar_matcher_is_accepting(rig->matcher));
+  rig_free(rig);
+}
+
+/* A grammar only uses bytes that the vocabulary can write alone. */
+static const char *letters(const void *context, int32_t id, size_t *length) {
+  (void)context;
+  static const char *const tokens[] = {"a", "b", "\"", "ab", "{", "}", "\"c"};
+  *length = id < 7 ? strlen(tokens[id]) : 0;
+  return id < 7 ? tokens[id] : "";
+}
+
+Test(limits, poor_vocabularies) {
+  rig_t *rig = rig_new();
+  grammar_vocabulary_t *full = rig->vocabulary;
+  cr_assert_eq(grammar_vocabulary_new(letters, NULL, 7, 8, &rig->vocabulary, &rig->error), 0);
+  cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, "[a-z]+c?"), 0);
+  rig_start(rig);
+  int32_t stop = 7;
+  cr_assert_eq(grammar_matcher_fill(rig->matcher, rig->scratch, &stop, 1, rig->row), 0);
+  cr_assert_eq(rig->row[0], 0xBu); /* a, b, ab */
+  cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, "xyz"), ERR_INVALID_VALUE);
+  cr_assert_eq(rig_schema(rig, "{\"type\":\"string\"}"), 0);
+  cr_assert_eq(rig_schema(rig, "{\"type\":\"integer\"}"), ERR_INVALID_VALUE);
+  cr_assert_eq(
+      rig_schema(rig, "{\"type\":\"object\",\"properties\":{\"c\":{}},\"required\":[\"c\"]}"),
+      ERR_INVALID_VALUE);
+  grammar_vocabulary_free(full);
+  rig_free(rig);
+}
+
+/* One grammar, many owners. */
+Test(limits, references_are_counted) {
+  rig_t *rig = rig_new();
+  cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, "a"), 0);
+  cr_assert_eq(grammar_ref(rig->grammar), rig->grammar);
+  cr_assert_gt(grammar_bytes(rig->grammar), 100u);
+  grammar_unref(rig->grammar);
+  cr_assert(rig_accepts(rig, "a"));
+  grammar_unref(NULL);
+  rig_free(rig);
+}

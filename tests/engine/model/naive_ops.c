@@ -1,0 +1,445 @@
+/* naive_ops.c: the ops table in plain loops; a reference for tests, never for serving. */
+#include "tests/engine/model/naive_ops.h"
+
+#include "tests/engine/model/naive_numbers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct weight {
+  int64_t rows, cols;
+  float *values;
+};
+struct vector {
+  int64_t count;
+  float *values;
+};
+
+struct device {
+  const batch_t *batch;
+  kv_cache_desc_t kv;
+  float *keys, *values; /* [layers, slots, Hk, D] */
+  float *logits;        /* [logits_rows_max, V] */
+  int32_t vocab;
+  void **memory; /* everything to free at close */
+  size_t num_memory;
+};
+
+static void *take(device_t *device, size_t bytes) {
+  void *memory = calloc(1, bytes + 64);
+  void **list = realloc(device->memory, (device->num_memory + 1) * sizeof(void *));
+  CHECK(memory != NULL && list != NULL);
+  device->memory = list;
+  device->memory[device->num_memory++] = memory;
+  return memory;
+}
+
+static int naive_open(const device_options_t *options, device_t **out, error_t *error) {
+  (void)options;
+  (void)error;
+  *out = calloc(1, sizeof(**out));
+  CHECK(*out != NULL);
+  return 0;
+}
+
+static void naive_close(device_t *device) {
+  for (size_t i = 0; i < device->num_memory; i++) free(device->memory[i]);
+  free(device->memory);
+  free(device);
+}
+
+static const char *naive_describe(const device_t *device) {
+  (void)device;
+  return "plain loops";
+}
+
+static size_t naive_memory_free(const device_t *device) {
+  (void)device;
+  return (size_t)1 << 32;
+}
+
+static int naive_weight(device_t *device, const weight_source_t *source, weight_t **out,
+                        error_t *error) {
+  (void)error;
+  weight_t *weight = take(device, sizeof(*weight));
+  weight->rows = source->rows;
+  weight->cols = source->cols;
+  weight->values = take(device, (size_t)(source->rows * source->cols) * sizeof(float));
+  void *scratch = aligned_alloc(64, ((size_t)source->cols * 4 + 63) / 64 * 64);
+  CHECK(scratch != NULL);
+  for (int64_t row = 0; row < source->rows; row++) {
+    const void *in = source->row(source->context, row, scratch);
+    for (int64_t i = 0; i < source->cols; i++) {
+      weight->values[row * source->cols + i] = naive_load(in, source->dtype, i);
+    }
+  }
+  free(scratch);
+  *out = weight;
+  return 0;
+}
+
+static int naive_vector(device_t *device, const float *values, int64_t count, vector_t **out,
+                        error_t *error) {
+  (void)error;
+  vector_t *vector = take(device, sizeof(*vector));
+  vector->count = count;
+  vector->values = take(device, (size_t)count * sizeof(float));
+  memcpy(vector->values, values, (size_t)count * sizeof(float));
+  *out = vector;
+  return 0;
+}
+
+static size_t naive_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
+  return (size_t)desc->num_layers * (size_t)num_blocks * (size_t)desc->block_size *
+         (size_t)desc->num_kv_heads * (size_t)desc->head_dim * 2 * sizeof(float);
+}
+
+static int naive_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
+  (void)error;
+  device->kv = *desc;
+  device->keys = take(device, naive_kv_bytes(desc, desc->num_blocks) / 2);
+  device->values = take(device, naive_kv_bytes(desc, desc->num_blocks) / 2);
+  return 0;
+}
+
+static int naive_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
+  (void)error;
+  device->vocab = limits->vocab_size;
+  device->logits =
+      take(device, (size_t)limits->logits_rows_max * (size_t)limits->vocab_size * sizeof(float));
+  return 0;
+}
+
+static act_t *naive_buffer(device_t *device, int64_t rows, int64_t width) {
+  return take(device, (size_t)(rows * width) * sizeof(float));
+}
+
+static void naive_begin(device_t *device, const batch_t *batch) {
+  device->batch = batch;
+}
+
+static void naive_embed(device_t *device, act_t *x, const weight_t *table, float scale) {
+  const batch_t *batch = device->batch;
+  float *out = x;
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    const float *row = table->values + batch->input_ids[t] * table->cols;
+    for (int64_t i = 0; i < table->cols; i++) out[t * table->cols + i] = row[i] * scale;
+  }
+}
+
+static void naive_embed_positions(device_t *device, act_t *x, const weight_t *table,
+                                  int32_t offset) {
+  const batch_t *batch = device->batch;
+  float *out = x;
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    const float *row = table->values + (batch->positions[t] + offset) * table->cols;
+    for (int64_t i = 0; i < table->cols; i++) out[t * table->cols + i] += row[i];
+  }
+}
+
+static void naive_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+                       const norm_t *norm, int32_t rows) {
+  (void)device;
+  for (int32_t r = 0; r < rows; r++) {
+    const float *x = (const float *)in + (int64_t)r * norm->width;
+    float *y = (float *)out + (int64_t)r * norm->width;
+    const float *add = residual == NULL ? NULL : (const float *)residual + (int64_t)r * norm->width;
+    double mean = 0, squares = 0;
+    if (norm->kind == NORM_LAYER) {
+      for (int32_t i = 0; i < norm->width; i++) mean += x[i];
+      mean /= norm->width;
+    }
+    for (int32_t i = 0; i < norm->width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    double inverse = 1.0 / sqrt(squares / norm->width + norm->eps);
+    for (int32_t i = 0; i < norm->width; i++) {
+      double value = (x[i] - mean) * inverse;
+      if (norm->weight != NULL) value *= norm->weight->values[i];
+      if (norm->bias != NULL) value += norm->bias->values[i];
+      y[i] = (float)(value + (add != NULL ? add[i] : 0.0F));
+    }
+  }
+}
+
+static void naive_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
+                         const vector_t *bias, const act_t *residual, int32_t rows) {
+  (void)device;
+  for (int64_t r = 0; r < rows; r++) {
+    const float *x = (const float *)in + r * weight->cols;
+    for (int64_t n = 0; n < weight->rows; n++) {
+      const float *w = weight->values + n * weight->cols;
+      double sum = bias != NULL ? bias->values[n] : 0.0;
+      for (int64_t k = 0; k < weight->cols; k++) sum += (double)x[k] * w[k];
+      if (residual != NULL) sum += ((const float *)residual)[r * weight->rows + n];
+      ((float *)out)[r * weight->rows + n] = (float)sum;
+    }
+  }
+}
+
+/* `width` is head_dim, or that of all heads. */
+static void head_norm(float *head, const attention_t *a, const vector_t *weight, int32_t width) {
+  double squares = 0;
+  for (int32_t i = 0; i < width; i++) squares += (double)head[i] * head[i];
+  double inverse = 1.0 / sqrt(squares / width + a->norm_eps);
+  for (int32_t i = 0; i < width; i++) head[i] = (float)(head[i] * inverse * weight->values[i]);
+}
+
+static void rotate(float *head, const rope_t *rope, int32_t position) {
+  int32_t half = rope->dims / 2;
+  for (int32_t i = 0; i < half; i++) {
+    double angle = (float)position * rope->inv_freq[i];
+    double c = cos(angle) * rope->scale, s = sin(angle) * rope->scale;
+    double a = head[i], b = head[i + half];
+    head[i] = (float)(a * c - b * s);
+    head[i + half] = (float)(b * c + a * s);
+  }
+}
+
+static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a) {
+  const batch_t *batch = device->batch;
+  const int32_t heads = a->num_heads, kv_heads = a->num_kv_heads, dim = a->head_dim;
+  const int64_t width = (int64_t)(heads + 2 * kv_heads) * dim, kv_width = (int64_t)kv_heads * dim;
+  const int64_t slots = (int64_t)device->kv.num_blocks * device->kv.block_size;
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    float *row = (float *)qkv + t * width;
+    for (int32_t h = 0; h < heads + kv_heads; h++) {
+      const vector_t *norm = h < heads ? a->q_norm : a->k_norm;
+      int32_t span = !a->norm_whole ? dim : h == 0 ? heads * dim : h == heads ? kv_heads * dim : 0;
+      if (norm != NULL && span > 0) head_norm(row + (int64_t)h * dim, a, norm, span);
+    }
+    for (int32_t h = 0; h < heads + kv_heads; h++) {
+      if (a->rope != NULL) rotate(row + (int64_t)h * dim, a->rope, batch->positions[t]);
+    }
+    if (batch->slot_mapping[t] < 0) continue;
+    int64_t at = (a->layer * slots + batch->slot_mapping[t]) * kv_width;
+    memcpy(device->keys + at, row + (int64_t)heads * dim, (size_t)kv_width * sizeof(float));
+    memcpy(device->values + at, row + (int64_t)(heads + kv_heads) * dim,
+           (size_t)kv_width * sizeof(float));
+  }
+}
+
+/* One query head of one token over its visible keys. */
+static void attend(const device_t *device, float *out, const float *q, const attention_t *a,
+                   int32_t head, const int32_t *blocks, int32_t position) {
+  const int32_t size = device->kv.block_size, dim = a->head_dim;
+  const int64_t slots = (int64_t)device->kv.num_blocks * size;
+  const int32_t kv_head = head / (a->num_heads / a->num_kv_heads);
+  int32_t first = a->window > 0 && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
+  double *scores = malloc((size_t)(position + 1) * sizeof(double));
+  CHECK(scores != NULL);
+  double most = -INFINITY, total = 0;
+  for (int32_t j = first; j <= position; j++) {
+    int64_t slot = (int64_t)blocks[j / size] * size + j % size;
+    const float *k = device->keys + ((a->layer * slots + slot) * a->num_kv_heads + kv_head) * dim;
+    double dot = 0;
+    for (int32_t i = 0; i < dim; i++) dot += (double)q[i] * k[i];
+    scores[j] = dot * a->scale;
+    if (a->softcap != 0) scores[j] = a->softcap * tanh(scores[j] / a->softcap);
+    most = fmax(most, scores[j]);
+  }
+  if (a->sinks != NULL) {
+    most = fmax(most, a->sinks->values[head]);
+    total = exp(a->sinks->values[head] - most);
+  }
+  double sums[512] = {0};
+  for (int32_t j = first; j <= position; j++) {
+    int64_t slot = (int64_t)blocks[j / size] * size + j % size;
+    const float *v = device->values + ((a->layer * slots + slot) * a->num_kv_heads + kv_head) * dim;
+    double share = exp(scores[j] - most);
+    total += share;
+    for (int32_t i = 0; i < dim; i++) sums[i] += share * v[i];
+  }
+  for (int32_t i = 0; i < dim; i++) out[i] = (float)(sums[i] / total);
+  free(scores);
+}
+
+static void naive_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *a) {
+  const batch_t *batch = device->batch;
+  const int32_t dim = a->head_dim;
+  const int64_t width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * dim;
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    const int32_t *blocks = batch->block_table[batch->request_row[t]];
+    for (int32_t h = 0; h < a->num_heads; h++) {
+      attend(device, (float *)out + ((int64_t)t * a->num_heads + h) * dim,
+             (const float *)qkv + t * width + (int64_t)h * dim, a, h, blocks, batch->positions[t]);
+    }
+  }
+}
+
+static void naive_activation(device_t *device, act_t *out, const act_t *in, activation_t kind,
+                             int32_t width, int32_t rows) {
+  (void)device;
+  bool gated = activation_is_gated(kind);
+  int64_t in_width = gated ? 2 * (int64_t)width : width;
+  for (int64_t r = 0; r < rows; r++) {
+    const float *x = (const float *)in + r * in_width;
+    for (int32_t i = 0; i < width; i++) {
+      double value = gated ? naive_gate(kind, x[i], x[i + width]) : naive_activate(kind, x[i]);
+      ((float *)out)[r * width + i] = (float)value;
+    }
+  }
+}
+
+static void naive_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                            const act_t *residual, int32_t width, int32_t rows) {
+  (void)device;
+  for (int64_t i = 0; i < (int64_t)rows * width; i++) {
+    double share = 1.0 / (1.0 + exp(-(double)((const float *)gate)[i / width]));
+    ((float *)out)[i] = (float)(((const float *)residual)[i] + share * ((const float *)in)[i]);
+  }
+}
+
+/* out[h] += share * expert `e` of x[h]; `scratch` has 2 I numbers. */
+static void add_expert(float *out, const float *x, const moe_t *moe, int32_t e, double share,
+                       double *scratch) {
+  const int64_t width = moe->width, hidden = moe->up->cols;
+  for (int64_t i = 0; i < 2 * width; i++) {
+    const float *w = moe->up->values + (e * 2 * width + i) * hidden;
+    scratch[i] = moe->up_bias != NULL ? moe->up_bias->values[e * 2 * width + i] : 0.0;
+    for (int64_t k = 0; k < hidden; k++) scratch[i] += (double)x[k] * w[k];
+  }
+  for (int64_t i = 0; i < width; i++)
+    scratch[i] = naive_gate(moe->activation, scratch[i], scratch[i + width]);
+  for (int64_t n = 0; n < hidden; n++) {
+    const float *w = moe->down->values + (e * hidden + n) * width;
+    double sum = moe->down_bias != NULL ? moe->down_bias->values[e * hidden + n] : 0.0;
+    for (int64_t i = 0; i < width; i++) sum += scratch[i] * w[i];
+    out[n] = (float)(out[n] + share * sum);
+  }
+}
+
+static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+                      const moe_t *moe, int32_t rows) {
+  const int64_t hidden = moe->up->cols, count = moe->num_experts;
+  float *logits = calloc((size_t)(rows * count), sizeof(float));
+  double *scratch = calloc(2 * (size_t)moe->width, sizeof(double));
+  CHECK(logits != NULL && scratch != NULL);
+  naive_linear(device, logits, in, moe->router, moe->router_bias, NULL, rows);
+  for (int64_t r = 0; r < rows; r++) {
+    const float *row = logits + r * count;
+    float *to = (float *)out + r * hidden;
+    memmove(to, (const float *)residual + r * hidden, (size_t)hidden * sizeof(float));
+    double chosen = 0, all = 0;
+    for (int pass = 0; pass < 2; pass++) {
+      for (int32_t e = 0; e < count; e++) {
+        int32_t better = 0; /* experts that come before this one */
+        for (int32_t i = 0; i < count; i++)
+          better += row[i] > row[e] || (row[i] == row[e] && i < e);
+        double weight = exp((double)row[e]);
+        if (pass == 0) all += weight;
+        if (better >= moe->top_k) continue;
+        if (pass == 0) chosen += weight;
+        if (pass == 1) {
+          add_expert(to, (const float *)in + r * hidden, moe, e,
+                     weight / (moe->normalise ? chosen : all), scratch);
+        }
+      }
+    }
+  }
+  free(logits);
+  free(scratch);
+}
+
+struct lora {
+  int64_t rows, cols;
+  int32_t rank[2]; /* two slots are enough here */
+  float *a[2], *b[2];
+};
+
+static int naive_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+                      lora_t **out, error_t *error) {
+  (void)error;
+  CHECK(slots <= 2);
+  *out = take(device, sizeof(lora_t));
+  **out = (lora_t){.rows = rows, .cols = cols};
+  for (int i = 0; i < slots; i++) {
+    (*out)->a[i] = take(device, (size_t)(rank_max * cols) * sizeof(float));
+    (*out)->b[i] = take(device, (size_t)(rank_max * rows) * sizeof(float));
+  }
+  return 0;
+}
+
+static void naive_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank,
+                           const float *a, const float *b) {
+  (void)device;
+  lora->rank[slot - 1] = rank;
+  if (rank == 0) return;
+  memcpy(lora->a[slot - 1], a, (size_t)(rank * lora->cols) * sizeof(float));
+  memcpy(lora->b[slot - 1], b, (size_t)(rank * lora->rows) * sizeof(float));
+}
+
+static void naive_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
+                           int32_t column, int32_t width) {
+  for (int64_t t = 0; t < device->batch->num_tokens; t++) {
+    int32_t slot = device->batch->adapters[t];
+    const float *x = (const float *)in + t * lora->cols;
+    float *y = (float *)out + t * width + column;
+    for (int32_t r = 0; slot > 0 && r < lora->rank[slot - 1]; r++) {
+      double low = 0;
+      for (int64_t k = 0; k < lora->cols; k++)
+        low += (double)x[k] * lora->a[slot - 1][r * lora->cols + k];
+      for (int64_t n = 0; n < lora->rows; n++)
+        y[n] = (float)(y[n] + low * lora->b[slot - 1][n * lora->rank[slot - 1] + r]);
+    }
+  }
+}
+
+static void naive_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
+  const batch_t *batch = device->batch;
+  for (int32_t i = 0; i < batch->num_selected; i++) {
+    memcpy((float *)out + (int64_t)i * width,
+           (const float *)in + (int64_t)batch->selected_token_indices[i] * width,
+           (size_t)width * sizeof(float));
+  }
+}
+
+static void naive_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
+                         int32_t first, int32_t rows) {
+  naive_linear(device, device->logits, (const float *)hidden + first * head->cols, head, NULL, NULL,
+               rows);
+  if (softcap == 0.0F) return;
+  for (int64_t i = 0; i < rows * head->rows; i++) {
+    device->logits[i] = softcap * tanhf(device->logits[i] / softcap);
+  }
+}
+
+static int naive_end(device_t *device, error_t *error) {
+  (void)error;
+  device->batch = NULL;
+  return 0;
+}
+
+static void naive_read_logits(device_t *device, float *out, int32_t rows) {
+  memcpy(out, device->logits, (size_t)rows * (size_t)device->vocab * sizeof(float));
+}
+
+const ops_t ops_naive = {
+    .name = "naive",
+    .open = naive_open,
+    .close = naive_close,
+    .describe = naive_describe,
+    .memory_free = naive_memory_free,
+    .weight = naive_weight,
+    .vector = naive_vector,
+    .kv_bytes = naive_kv_bytes,
+    .kv_cache = naive_kv_cache,
+    .prepare = naive_prepare,
+    .buffer = naive_buffer,
+    .begin = naive_begin,
+    .embed = naive_embed,
+    .embed_positions = naive_embed_positions,
+    .norm = naive_norm,
+    .linear = naive_linear,
+    .rope_store = naive_rope_store,
+    .attention = naive_attention,
+    .activation = naive_activation,
+    .gated_add = naive_gated_add,
+    .moe = naive_moe,
+    .lora = naive_lora,
+    .lora_set = naive_lora_set,
+    .lora_add = naive_lora_add,
+    .gather = naive_gather,
+    .logits = naive_logits,
+    .end = naive_end,
+    .read_logits = naive_read_logits,
+};

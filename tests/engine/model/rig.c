@@ -1,0 +1,156 @@
+/* rig.c: one model on one back end, driven without the engine. Tests only; one thread. */
+#include "tests/engine/model/rig.h"
+
+#include "engine/model/adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ADAPTER_RANK = 32, BLOCK_SIZE = 16, ROWS_MAX = 8, LENGTH_MAX = 512 };
+
+static void *take(size_t count, size_t size) {
+  void *memory = calloc(count, size);
+  CHECK(memory != NULL);
+  return memory;
+}
+
+static void make_batch(rig_t *rig) {
+  size_t tokens = (size_t)rig->tokens_max;
+  batch_t *batch = &rig->batch;
+  int32_t num_blocks = rig->max_len / BLOCK_SIZE + 1;
+  batch->block_size = BLOCK_SIZE;
+  batch->input_ids = take(tokens, sizeof(int32_t));
+  batch->adapters = take(tokens, sizeof(int32_t));
+  batch->positions = take(tokens, sizeof(int32_t));
+  batch->request_row = take(tokens, sizeof(int32_t));
+  batch->slot_mapping = take(tokens, sizeof(int64_t));
+  batch->selected_token_indices = take(tokens, sizeof(int32_t));
+  batch->query_start_loc = take(2, sizeof(int32_t));
+  batch->num_computed_tokens = take(1, sizeof(int32_t));
+  batch->seq_lens = take(1, sizeof(int32_t));
+  batch->do_sample = take(1, 1);
+  batch->block_table = take(1, sizeof(int32_t *));
+  batch->block_table_stride = num_blocks;
+  rig->blocks = take((size_t)num_blocks, sizeof(int32_t));
+  /* nb, nb-2, ... then nb-1, nb-3, ...: never in order, never the null block. */
+  for (int32_t i = 0; i < num_blocks; i++) {
+    int32_t half = (num_blocks + 1) / 2;
+    rig->blocks[i] = i < half ? num_blocks - 2 * i : num_blocks - 1 - 2 * (i - half);
+  }
+  batch->block_table[0] = rig->blocks;
+}
+
+static int prepare(rig_t *rig, error_t *error) {
+  const blueprint_t *bp = &rig->blueprint;
+  kv_cache_desc_t kv = {
+      .num_layers = bp->num_layers,
+      .num_kv_heads = bp->num_kv_heads,
+      .head_dim = bp->head_dim,
+      .num_blocks = rig->max_len / BLOCK_SIZE + 2,
+      .block_size = BLOCK_SIZE,
+      .dtype = bp->dtype,
+  };
+  step_limits_t limits = {
+      .tokens_max = rig->tokens_max,
+      .reqs_max = 1,
+      .logits_rows_max = ROWS_MAX,
+      .max_model_len = rig->max_len,
+  };
+  model_limits(bp, &limits);
+  int status = rig->ops->kv_cache(rig->device, &kv, error);
+  if (status == 0) status = rig->ops->prepare(rig->device, &limits, error);
+  if (status == 0) status = model_prepare(rig->model, &limits, error);
+  if (status == 0) make_batch(rig);
+  return status;
+}
+
+static int adapt(rig_t *rig, const char *dir, error_t *error) {
+  adapter_t *adapter;
+  int status = model_adapters(rig->model, 2, ADAPTER_RANK, error);
+  if (status == 0) status = adapter_read(&rig->blueprint, dir, ADAPTER_RANK, &adapter, error);
+  if (status != 0) return status;
+  model_set_adapter(rig->model, 2, adapter);
+  adapter_free(adapter);
+  rig->adapter = 2;
+  return 0;
+}
+
+int rig_open(const rig_options_t *options, rig_t *rig, error_t *error) {
+  *rig = (rig_t){.ops = options->ops};
+  device_options_t device = {.num_threads = options->num_threads,
+                             .isa = options->isa != NULL ? options->isa : "auto"};
+  model_options_t model = {.dir = options->dir,
+                           .dummy = options->dummy,
+                           .dummy_seed = options->seed,
+                           .dtype = options->dtype};
+  int status = blueprint_read(options->dir, 0, -1, &rig->blueprint, error);
+  if (status != 0) return status;
+  if (options->dtype >= 0) rig->blueprint.dtype = (dtype_t)options->dtype;
+  rig->max_len = options->max_model_len;
+  if (rig->max_len == 0) {
+    bool longer = rig->blueprint.max_model_len > LENGTH_MAX;
+    rig->max_len = longer ? LENGTH_MAX : rig->blueprint.max_model_len;
+  }
+  rig->tokens_max = rig->max_len;
+  status = rig->ops->open(&device, &rig->device, error);
+  if (status == 0) {
+    status = model_load(rig->ops, rig->device, &rig->blueprint, rig->max_len, &model, &rig->model,
+                        error);
+  }
+  if (status == 0 && options->adapter != NULL) status = adapt(rig, options->adapter, error);
+  if (status == 0) status = prepare(rig, error);
+  if (status != 0) rig_close(rig);
+  return status;
+}
+
+void rig_close(rig_t *rig) {
+  batch_t *batch = &rig->batch;
+  void *const memory[] = {batch->input_ids,
+                          batch->adapters,
+                          batch->positions,
+                          batch->request_row,
+                          batch->slot_mapping,
+                          batch->query_start_loc,
+                          batch->selected_token_indices,
+                          batch->seq_lens,
+                          batch->num_computed_tokens,
+                          batch->do_sample,
+                          batch->block_table,
+                          rig->blocks};
+  for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) free(memory[i]);
+  model_free(rig->model);
+  if (rig->device != NULL) rig->ops->close(rig->device);
+  blueprint_free(&rig->blueprint);
+  *rig = (rig_t){0};
+}
+
+int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
+            float *logits, error_t *error) {
+  batch_t *batch = &rig->batch;
+  CHECK(count <= rig->tokens_max && start + count <= rig->max_len && wanted <= count);
+  for (int32_t i = 0; i < count; i++) {
+    int32_t position = start + i;
+    batch->input_ids[i] = ids[i];
+    batch->positions[i] = position;
+    batch->adapters[i] = rig->adapter;
+    batch->slot_mapping[i] =
+        (int64_t)rig->blocks[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
+  }
+  for (int32_t i = 0; i < wanted; i++) batch->selected_token_indices[i] = count - wanted + i;
+  batch->num_tokens = batch->max_query_len = count;
+  batch->num_reqs = 1;
+  batch->num_adapted = rig->adapter > 0 ? count : 0;
+  batch->max_seq_len = batch->seq_lens[0] = start + count;
+  batch->num_computed_tokens[0] = start;
+  batch->query_start_loc[1] = count;
+  batch->num_selected = wanted;
+  batch->do_sample[0] = wanted > 0;
+  rig->ops->begin(rig->device, batch);
+  model_forward(rig->model, batch);
+  for (int32_t row = 0; row < wanted; row += ROWS_MAX) {
+    int32_t rows = wanted - row < ROWS_MAX ? wanted - row : ROWS_MAX;
+    model_logits(rig->model, row, rows);
+    rig->ops->read_logits(rig->device, logits + (int64_t)row * rig->blueprint.vocab_size, rows);
+  }
+  return rig->ops->end(rig->device, error);
+}

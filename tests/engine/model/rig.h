@@ -1,0 +1,41 @@
+/* rig.h: one model on one back end, driven without the engine: ids in, logits out.
+ *
+ * Shared by the tests and by the program of `make parity`. One sequence at a time; its blocks are
+ * handed out in a scattered order, so that a kernel that ignores the block table is seen.
+ */
+#ifndef INFERD_TESTS_ENGINE_MODEL_RIG_H
+#define INFERD_TESTS_ENGINE_MODEL_RIG_H
+
+#include "engine/model/model.h"
+
+typedef struct rig_options {
+  const ops_t *ops;
+  const char *isa; /* NULL = "auto" */
+  const char *dir;
+  bool dummy;
+  uint64_t seed;
+  int32_t dtype;         /* -1 = the checkpoint's */
+  int32_t max_model_len; /* 0 = the model's, at most 512 */
+  int num_threads;
+  const char *adapter; /* directory of an adapter that every token takes; NULL = none */
+} rig_options_t;
+
+typedef struct rig {
+  const ops_t *ops;
+  device_t *device;
+  model_t *model;
+  blueprint_t blueprint;
+  batch_t batch;
+  int32_t max_len, tokens_max;
+  int32_t adapter; /* slot that tokens take, 0 = none */
+  int32_t *blocks; /* [max_len / block_size + 1] */
+} rig_t;
+
+int rig_open(const rig_options_t *options, rig_t *rig, error_t *error);
+void rig_close(rig_t *rig);
+/* Runs ids[count] at positions start.. and writes the logits of the last `wanted` of them,
+ * [wanted, vocab]. What stood before `start` must have been run. 0 or the device's error. */
+int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
+            float *logits, error_t *error);
+
+#endif

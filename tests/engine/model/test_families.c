@@ -1,0 +1,384 @@
+/* test_families.c: what the younger families read from config.json, what they refuse, and that
+ * their numbers do not depend on how a prompt is cut. Their logits are compared in test_parity.c.
+ */
+#include "engine/model/safetensors.h"
+#include "tests/engine/model/maker.h"
+#include "tests/engine/model/rig.h"
+#include "tests/engine/model/vectors.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static blueprint_t blueprint;
+static error_t error;
+
+/* The status of reading a config of these members. */
+static int read_text(const char *text) {
+  maker_t maker;
+  maker_open(&maker);
+  snprintf(maker.config, sizeof(maker.config), "%s", text);
+  maker_write_config(&maker);
+  error = (error_t){0};
+  int status = blueprint_read(maker.dir, 0, -1, &blueprint, &error);
+  maker_close(&maker);
+  return status;
+}
+
+static void good(const char *text) {
+  cr_assert_eq(read_text(text), 0, "%s: %s", text, error.message);
+}
+
+static void bad(const char *text, const char *part) {
+  cr_assert_eq(read_text(text), ERR_MODEL_MALFORMED, "%s: %s", text, error.message);
+  cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
+}
+
+static void parameters(const char *text, int64_t count) {
+  good(text);
+  cr_assert_eq(blueprint.num_parameters, count, "%s: %lld, published %lld", blueprint.architecture,
+               (long long)blueprint.num_parameters, (long long)count);
+  blueprint_free(&blueprint);
+}
+
+#define ARCHITECTURE(name) "{\"architectures\":[\"" name "\"]"
+
+/* Parameter counts of published models, which the tensor list must reproduce. */
+Test(families, published_sizes) {
+  parameters(ARCHITECTURE("Gemma2ForCausalLM") "}", 2614341888);
+  parameters(ARCHITECTURE("Gemma3ForCausalLM") ",\"vocab_size\":262144,\"hidden_size\":1152,"
+                                               "\"intermediate_size\":6912,\"num_attention_heads\":"
+                                               "4,\"num_key_value_heads\":1,"
+                                               "\"sliding_window\":512}",
+             999885952);
+  parameters(ARCHITECTURE("Phi3ForCausalLM") "}", 3821079552);
+  parameters(ARCHITECTURE("MixtralForCausalLM") "}", 46702792704);
+  parameters(ARCHITECTURE("Qwen2MoeForCausalLM") ",\"rope_theta\":1e6}", 14315784192);
+  parameters(ARCHITECTURE("Qwen3MoeForCausalLM") ",\"rope_theta\":1e6,\"num_hidden_layers\":48,"
+                                                 "\"head_dim\":128}",
+             30532122624);
+  parameters(ARCHITECTURE("GptOssForCausalLM") ",\"num_hidden_layers\":24,"
+                                               "\"num_local_experts\":32,\"quantization_config\":{"
+                                               "\"quant_method\":\"mxfp4\"}}",
+             20914757184);
+  parameters(ARCHITECTURE("Olmo2ForCausalLM") ",\"vocab_size\":100352}", 7298617344);
+  parameters(ARCHITECTURE("SmolLM3ForCausalLM") "}", 3075098624);
+}
+
+Test(families, mxfp4_is_planned_as_it_is_stored) {
+  good(ARCHITECTURE("GptOssForCausalLM") ",\"num_hidden_layers\":24,\"num_local_experts\":32,"
+                                         "\"torch_dtype\":\"bfloat16\",\"quantization_config\":{"
+                                         "\"quant_method\":\"mxfp4\"}}");
+  double gib = (double)model_weight_bytes(&ops_cpu, &blueprint) / (1 << 30);
+  cr_assert(gib > 12.5 && gib < 13.5, "%.2f GiB", gib);
+  ops_t wide = ops_cpu;
+  wide.weight_formats = 0;
+  gib = (double)model_weight_bytes(&wide, &blueprint) / (1 << 30);
+  cr_assert(gib > 38.5 && gib < 39.5, "%.2f GiB", gib);
+  blueprint_free(&blueprint);
+}
+
+Test(families, gemma_reads_its_scales) {
+  good(ARCHITECTURE("Gemma2ForCausalLM") ",\"num_hidden_layers\":3,\"hidden_size\":1152}");
+  cr_assert_eq(blueprint.block, BLOCK_SANDWICH);
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 0, 1}), 3);
+  cr_assert_float_eq(blueprint.embed_scale, sqrt(1152), 1e-12);
+  cr_assert(blueprint.embed_rounds && blueprint.norm_plus_one && blueprint.tied);
+  cr_assert(blueprint.attn_softcap == 50 && blueprint.final_softcap == 30);
+  cr_assert_float_eq(blueprint.attn_scale, 1.0 / 16, 1e-12);
+  cr_assert_eq(blueprint.activation, ACTIVATION_GELU_TANH_MUL);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Gemma2ForCausalLM") ",\"attn_logit_softcapping\":null,"
+                                         "\"final_logit_softcapping\":null}");
+  cr_assert(blueprint.attn_softcap == 0 && blueprint.final_softcap == 0);
+  blueprint_free(&blueprint);
+}
+
+/* Two spellings of one Gemma 3; absent keys of text_config take the class defaults. */
+Test(families, gemma3_has_two_angles) {
+  static const char *const spellings[] = {
+      ARCHITECTURE("Gemma3ForConditionalGeneration") ",\"torch_dtype\":\"bfloat16\",\"eos_token_"
+                                                     "id\":[1,106],\"vision_config\":{\"a\":1},"
+                                                     "\"text_config\":{\"model_type\":\"gemma3_"
+                                                     "text\",\"num_hidden_layers\":7,"
+                                                     "\"sliding_window\":1024,\"rope_scaling\":{"
+                                                     "\"factor\":8.0,\"rope_type\":\"linear\"}}}",
+      ARCHITECTURE("Gemma3ForCausalLM") ",\"dtype\":\"bfloat16\",\"eos_token_id\":[1,106],\"num_"
+                                        "hidden_layers\":7,"
+                                        "\"sliding_window\":1024,\"rope_parameters\":{\"full_"
+                                        "attention\":{\"rope_type\":\"linear\","
+                                        "\"factor\":8.0,\"rope_theta\":1e6},\"sliding_attention\":{"
+                                        "\"rope_type\":\"default\","
+                                        "\"rope_theta\":1e4}}}"};
+  for (int i = 0; i < 2; i++) {
+    good(spellings[i]);
+    cr_assert_eq(blueprint.rope.type, ROPE_LINEAR);
+    cr_assert(blueprint.rope.theta == 1e6 && blueprint.rope.factor == 8);
+    cr_assert_eq(blueprint.local_rope.type, ROPE_DEFAULT);
+    cr_assert_eq(blueprint.local_rope.theta, 1e4);
+    cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 1, 1, 1, 1, 0, 1}), 7);
+    cr_assert(blueprint.hidden_size == 2304 && blueprint.head_dim == 256 && blueprint.tied);
+    cr_assert_eq(blueprint.max_model_len, 131072); /* it holds the factor already */
+    cr_assert_eq(blueprint.dtype, DTYPE_BF16);
+    cr_assert_eq(blueprint.num_eos, 2);
+    blueprint_free(&blueprint);
+  }
+}
+
+/* What stands in the dict has no say, even where nothing stands beside it. */
+Test(families, longrope_of_phi3_was_trained_to_4096_unless_told) {
+  char list[512] = "1", text[2048];
+  for (int i = 1; i < 48; i++) strcat(list, ",1.5");
+  snprintf(text, sizeof(text),
+           ARCHITECTURE("Phi3ForCausalLM") ",\"max_position_embeddings\":131072,\"rope_scaling\":{"
+                                           "\"original_max_position_embeddings\":16,"
+                                           "\"type\":\"longrope\",\"short_factor\":[%s],"
+                                           "\"long_factor\":[%s]}}",
+           list, list);
+  good(text);
+  cr_assert_eq(blueprint.rope.original_max, 4096);
+  blueprint_free(&blueprint);
+}
+
+Test(families, longrope_is_short_unless_asked) {
+  char list[512] = "1", text[2048];
+  for (int i = 1; i < 48; i++) strcat(list, ",1.5");
+  snprintf(text, sizeof(text),
+           ARCHITECTURE("Phi3ForCausalLM") ",\"max_position_embeddings\":131072,"
+                                           "\"original_max_position_embeddings\":4096,\"rope_"
+                                           "scaling\":{\"type\":\"longrope\","
+                                           "\"short_factor\":[%s],\"long_factor\":[%s]}}",
+           list, list);
+  good(text);
+  cr_assert_eq(blueprint.default_model_len, 4096);
+  cr_assert_eq(blueprint.max_model_len, 131072);
+  cr_assert_float_eq(blueprint.rope.long_scale, 1.190238071, 1e-9);
+  blueprint_free(&blueprint);
+}
+
+Test(families, experts) {
+  good(ARCHITECTURE("Qwen3MoeForCausalLM") ",\"rope_theta\":1e6,\"num_hidden_layers\":6,"
+                                           "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3],"
+                                           "\"norm_topk_prob\":true}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 2, 0, 0, 0, 2}), 6);
+  cr_assert(blueprint.num_experts == 128 && blueprint.experts_top == 8);
+  cr_assert(blueprint.expert_size == 768 && blueprint.shared_size == 0);
+  cr_assert(blueprint.experts_normalise);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Qwen2MoeForCausalLM") ",\"rope_theta\":1e6}");
+  cr_assert(!blueprint.experts_normalise && blueprint.shared_size == 5632 && blueprint.qkv_bias);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("GptOssForCausalLM") "}");
+  cr_assert(blueprint.sinks && blueprint.qkv_bias && blueprint.o_bias && !blueprint.experts_mxfp4);
+  cr_assert_eq(blueprint.activation, ACTIVATION_CLAMPED_SWIGLU);
+  blueprint_free(&blueprint);
+}
+
+Test(families, refusals) {
+  static const char *const cases[][2] = {
+      {ARCHITECTURE("GemmaForCausalLM") "}", "architecture \"GemmaForCausalLM\" is not supported"},
+      {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
+      {ARCHITECTURE("PhiMoEForCausalLM") "}", "\"PhiMoEForCausalLM\""},
+      {ARCHITECTURE("DeepseekV3ForCausalLM") "}", "\"DeepseekV3ForCausalLM\""},
+      {ARCHITECTURE("Llama4ForCausalLM") "}", "\"Llama4ForCausalLM\""},
+      {ARCHITECTURE("Gemma3nForConditionalGeneration") "}", "Gemma3nForConditionalGeneration"},
+      {ARCHITECTURE("Qwen2VLForConditionalGeneration") "}", "Qwen2VLForConditionalGeneration"},
+      {ARCHITECTURE("Gemma2ForCausalLM") ",\"hidden_act\":\"silu\"}",
+       "supported: \"gelu_pytorch_tanh\" for Gemma2ForCausalLM"},
+      {ARCHITECTURE("Gemma2ForCausalLM") ",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar"},
+      {ARCHITECTURE("Gemma2ForCausalLM") ",\"final_logit_softcapping\":-1}", "is -1"},
+      {ARCHITECTURE("Gemma3ForCausalLM") ",\"attn_logit_softcapping\":50}",
+       "\"attn_logit_softcapping\" is 50"},
+      {ARCHITECTURE("Gemma3ForCausalLM") ",\"use_bidirectional_attention\":true}",
+       "use_bidirectional_attention"},
+      {ARCHITECTURE("Gemma3ForConditionalGeneration") "}", "\"text_config\" is missing"},
+      {ARCHITECTURE("Gemma3ForConditionalGeneration") ",\"text_config\":7}",
+       "\"text_config\" is 7"},
+      {ARCHITECTURE("LlamaForCausalLM") ",\"text_config\":{\"a\":1}}", "\"text_config\" is"},
+      {ARCHITECTURE("Gemma3ForCausalLM") ",\"rope_parameters\":{\"full_attention\":{},"
+                                         "\"chunked_attention\":{}}}",
+       "full_attention and sliding_attention"},
+      {ARCHITECTURE("LlamaForCausalLM") ",\"rope_local_base_freq\":1e4}", "rope_local_base_freq"},
+      {ARCHITECTURE("MixtralForCausalLM") ",\"num_experts_per_tok\":9}", "more than the 8 experts"},
+      {ARCHITECTURE("MixtralForCausalLM") ",\"num_local_experts\":1025}", "is 1025"},
+      {ARCHITECTURE("MixtralForCausalLM") ",\"num_local_experts\":0}", "needs some"},
+      {ARCHITECTURE("MixtralForCausalLM") ",\"num_local_experts\":1000,"
+                                          "\"num_hidden_layers\":1000}",
+       "is 1000 in 1000 layers"},
+      {ARCHITECTURE("Qwen3MoeForCausalLM") ",\"rope_theta\":1e6,\"mlp_only_layers\":[24]}",
+       "\"mlp_only_layers\" is 24"},
+      {ARCHITECTURE("Qwen3MoeForCausalLM") ",\"rope_theta\":1e6,\"decoder_sparse_step\":0}",
+       "\"decoder_sparse_step\" is 0"},
+      {ARCHITECTURE("Qwen2MoeForCausalLM") ",\"rope_theta\":1e6,\"use_sliding_window\":true}",
+       "\"use_sliding_window\" is true"},
+      {ARCHITECTURE("Qwen2MoeForCausalLM") "}", "\"rope_theta\" is missing"},
+      {ARCHITECTURE("OlmoeForCausalLM") ",\"clip_qkv\":8}", "\"clip_qkv\" is 8"},
+      {ARCHITECTURE("GptOssForCausalLM") ",\"swiglu_limit\":5}", "\"swiglu_limit\" is 5"},
+      {ARCHITECTURE("GptOssForCausalLM") ",\"quantization_config\":{\"quant_method\":\"fp8\"}}",
+       "quantization \"fp8\" is not supported; supported: float32, float16 and bfloat16 weights, "
+       "mxfp4"},
+      {ARCHITECTURE("LlamaForCausalLM") ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+       "quantization \"mxfp4\" is not supported"},
+      {ARCHITECTURE("GptOssForCausalLM") ",\"hidden_size\":72,\"head_dim\":64,"
+                                         "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+       "multiples of 32"},
+      {ARCHITECTURE("GraniteForCausalLM") ",\"residual_multiplier\":0}", "residual_multiplier"},
+      {ARCHITECTURE("GraniteForCausalLM") ",\"logits_scaling\":0}", "logits_scaling"},
+      {ARCHITECTURE("LlamaForCausalLM") ",\"residual_multiplier\":0.2}", "residual_multiplier"},
+      {ARCHITECTURE("SmolLM3ForCausalLM") ",\"no_rope_layers\":[1,0]}", "a list of 36 numbers"},
+      {ARCHITECTURE("SmolLM3ForCausalLM") ",\"num_hidden_layers\":1,\"no_rope_layers\":[2]}",
+       "0 or 1"},
+      {ARCHITECTURE("LlamaForCausalLM") ",\"no_rope_layers\":[1]}", "no_rope_layers"},
+  };
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) bad(cases[i][0], cases[i][1]);
+}
+
+Test(families, a_back_end_without_experts_says_so) {
+  static ops_t poor;
+  poor = ops_cpu;
+  poor.moe = NULL;
+  rig_options_t options = {.ops = &poor,
+                           .dir = "tests/vectors/models/moe-mixtral",
+                           .dummy = true,
+                           .dtype = -1,
+                           .num_threads = 1};
+  rig_t rig;
+  cr_assert_eq(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
+  cr_assert_not_null(strstr(error.message, "experts of MixtralForCausalLM"), "%s", error.message);
+}
+
+Test(families, gemma_overflows_in_float16) {
+  rig_options_t options = {.ops = &ops_cpu,
+                           .dir = "tests/vectors/models/gemma2",
+                           .dummy = true,
+                           .dtype = DTYPE_F16,
+                           .num_threads = 1};
+  rig_t rig;
+  cr_assert_eq(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
+  cr_assert_not_null(strstr(error.message, "use bfloat16 or float32"), "%s", error.message);
+}
+
+/* A Mixtral of one layer and two experts in the place of the maker's Llama. */
+static void make_mixtral(maker_t *maker) {
+  maker_open(maker);
+  maker_set(maker, "architectures", "[\"MixtralForCausalLM\"]");
+  maker_set(maker, "num_local_experts", "2");
+  for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
+    char name[96];
+    snprintf(name, sizeof(name), "model.layers.0.mlp.%s.weight", names[i]);
+    maker_remove(maker, name);
+  }
+  maker_add(maker, "model.layers.0.block_sparse_moe.gate.weight", "F32", 2, 2, 8);
+  for (int i = 0; i < 6; i++) {
+    char name[96];
+    snprintf(name, sizeof(name), "model.layers.0.block_sparse_moe.experts.%d.w%d.weight", i / 3,
+             i % 3 + 1);
+    maker_add(maker, name, "F32", 2, i % 3 == 1 ? 8 : 12, i % 3 == 1 ? 12 : 8);
+  }
+}
+
+Test(families, files_of_experts) {
+  maker_t maker;
+  make_mixtral(&maker);
+  maker_write(&maker);
+  cr_assert_eq(maker_load(&maker, -1, &error), 0, "%s", error.message);
+  const char *last = "model.layers.0.block_sparse_moe.experts.1.w3.weight";
+  maker_reshape(maker_tensor(&maker, last), "F32", 2, 8, 12);
+  maker_write(&maker);
+  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "experts.1.w3.weight: shape [8, 12], expected [12, 8] "
+                                           "from the width of an expert, hidden_size"),
+                     "%s", error.message);
+  maker_reshape(maker_tensor(&maker, last), "F32", 2, 12, 8);
+  maker_tensor(&maker, last)->poison = NAN;
+  maker_write(&maker);
+  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "experts.1.w3.weight: holds NaN"), "%s", error.message);
+  maker_remove(&maker, last);
+  maker_write(&maker);
+  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "experts.1.w3.weight is missing"), "%s", error.message);
+  maker_add(&maker, last, "F32", 2, 12, 8);
+  maker_add(&maker, "model.layers.0.block_sparse_moe.experts.2.w1.weight", "F32", 2, 12, 8);
+  maker_write(&maker);
+  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "1 unexpected tensor"), "%s", error.message);
+  maker_close(&maker);
+}
+
+/* A copy of the stored MXFP4 model with one byte of a tensor replaced. */
+static int load_patched(const char *name, size_t at, uint8_t byte) {
+  static const char dir[] = "tests/vectors/models/files-gpt-oss-mxfp4";
+  static uint8_t bytes[1 << 20];
+  static char config[8192];
+  maker_t maker;
+  weight_files_t *files;
+  cr_assert_eq(weight_files_open(dir, &files, &error), 0, "%s", error.message);
+  const stored_tensor_t *tensor = weight_files_find(files, name);
+  cr_assert_not_null(tensor);
+  FILE *file = fopen("tests/vectors/models/files-gpt-oss-mxfp4/model.safetensors", "rb");
+  size_t length = fread(bytes, 1, sizeof(bytes), file);
+  fclose(file);
+  bytes[tensor->begin + at] = byte;
+  weight_files_close(files);
+  maker_open(&maker);
+  file = fopen("tests/vectors/models/files-gpt-oss-mxfp4/config.json", "rb");
+  size_t text = fread(config, 1, sizeof(config), file);
+  fclose(file);
+  maker_write_file(&maker, "config.json", config, text);
+  maker_write_file(&maker, "model.safetensors", bytes, length);
+  int status = maker_load(&maker, -1, &error);
+  maker_close(&maker);
+  return status;
+}
+
+Test(families, blocks_that_are_no_numbers) {
+  const char *scales = "model.layers.1.mlp.experts.down_proj_scales";
+  cr_assert_eq(load_patched(scales, 5, 0), 0, "%s", error.message); /* 2^-127 and less: fine */
+  cr_assert_eq(load_patched(scales, 5, 255), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "down_proj_blocks: holds NaN"), "%s", error.message);
+  cr_assert_eq(load_patched(scales, 5, 254), ERR_MODEL_MALFORMED); /* 2 x 2^127 and more */
+}
+
+/* One prefill, pieces of some tokens, and one by one give the same bits. */
+static void check_pieces(const char *name) {
+  enum { COUNT = 61 };
+  vector_list_t list = vectors_open(name);
+  vector_case_t c;
+  vectors_read(&list, 0, &c);
+  rig_options_t options = {.ops = &ops_cpu,
+                           .dir = c.dir,
+                           .dummy = !c.has_files,
+                           .seed = c.seed,
+                           .dtype = -1,
+                           .max_model_len = c.max_model_len,
+                           .num_threads = 2};
+  size_t vocab = (size_t)c.vocab;
+  float *whole = calloc(COUNT * vocab, sizeof(float)), *pieces = calloc(COUNT * vocab, 4);
+  for (int32_t step = COUNT; step > 0; step = step == COUNT ? 17 : step == 17 ? 1 : 0) {
+    rig_t rig;
+    cr_assert_eq(rig_open(&options, &rig, &error), 0, "%s", error.message);
+    float *out = step == COUNT ? whole : pieces;
+    for (int32_t at = 0; at < COUNT; at += step) {
+      int32_t n = COUNT - at < step ? COUNT - at : step;
+      cr_assert_eq(rig_run(&rig, c.ids + at, n, at, n, out + (size_t)at * vocab, &error), 0);
+    }
+    rig_close(&rig);
+    if (step == COUNT) continue;
+    cr_assert_eq(memcmp(whole, pieces, COUNT * vocab * sizeof(float)), 0, "%s by %d", name, step);
+  }
+  free(whole);
+  free(pieces);
+  vectors_free(&c);
+  vectors_close(&list);
+}
+
+Test(families, pieces_of_a_prompt_make_no_difference) {
+  static const char *const names[] = {
+      "gemma2-bf16",       "gemma3-bf16",        "phi3-gqa-bf16", "moe-qwen2-moe-normed",
+      "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",    "smollm3-bf16"};
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) check_pieces(names[i]);
+}

@@ -1,0 +1,216 @@
+/* test_weights.c: numbers on their way to the device: conversions, dummy weights, the fingerprint.
+ */
+#include "engine/model/convert.h"
+#include "engine/model/dummy.h"
+#include "tests/engine/model/maker.h"
+#include "tests/engine/model/naive_numbers.h"
+#include "tests/engine/model/naive_ops.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+Test(convert, every_half_to_float_and_back) {
+  for (uint32_t i = 0; i < 65536; i++) {
+    uint16_t half = (uint16_t)i;
+    bool nan16 = (half & 0x7fff) > 0x7c00, nan_bf = (half & 0x7fff) > 0x7f80;
+    float f16 = convert_from_f16(half), bf16 = convert_from_bf16(half);
+    if (nan16) {
+      cr_assert(isnan(f16) && isnan(convert_from_f16(convert_to_f16(f16))));
+    } else {
+      if ((half & 0x7fff) < 0x7c00) {
+        cr_assert_eq(bits_of(f16), bits_of(naive_load(&half, DTYPE_F16, 0)), "%04x", i);
+      }
+      cr_assert_eq(convert_to_f16(f16), half, "%04x", i);
+    }
+    if (nan_bf)
+      cr_assert(isnan(bf16) && isnan(convert_from_bf16(convert_to_bf16(bf16))));
+    else
+      cr_assert_eq(convert_to_bf16(bf16), half, "%04x", i);
+  }
+}
+
+/* Between two neighbours the nearer one wins, and the even one in the middle. */
+Test(convert, rounds_to_nearest_even) {
+  for (uint32_t i = 0; i < 0x7bff; i++) {
+    double low = convert_from_f16((uint16_t)i), high = convert_from_f16((uint16_t)(i + 1));
+    float middle = (float)((low + high) / 2);
+    uint16_t even = (uint16_t)(i & 1 ? i + 1 : i);
+    cr_assert_eq(convert_to_f16(middle), even, "%04x", i);
+    cr_assert_eq(convert_to_f16(nextafterf(middle, 0)), i, "%04x", i);
+    cr_assert_eq(convert_to_f16(nextafterf(middle, INFINITY)), i + 1, "%04x", i);
+    cr_assert_eq(convert_to_f16(-middle), even | 0x8000, "%04x", i);
+  }
+  cr_assert_eq(convert_to_f16(65519.0F), 0x7bff);
+  cr_assert_eq(convert_to_f16(65520.0F), 0x7c00);
+  cr_assert_eq(convert_to_bf16(1.00390625F), 0x3f80); /* tie, down to even */
+  cr_assert_eq(convert_to_bf16(1.01171875F), 0x3f82); /* tie, up to even */
+}
+
+Test(convert, finds_one_bad_element_anywhere) {
+  static const int64_t lengths[] = {1, 2, 63, 64, 127, 128, 129, 255, 256, 257, 1000};
+  for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+    int64_t count = lengths[n];
+    float *row = calloc((size_t)count, sizeof(float)), scratch[1000];
+    cr_assert_not_null(row);
+    for (int64_t i = 0; i < count; i++) row[i] = (float)i * 0.1F - 3;
+    for (int type = 0; type < 3; type++) {
+      convert_row(scratch, (dtype_t)type, row, DTYPE_F32, count);
+      cr_assert(convert_finite(scratch, (dtype_t)type, count));
+    }
+    for (int64_t i = 0; i < count; i += count / 17 + 1) {
+      float kept = row[i];
+      row[i] = i % 2 ? NAN : -INFINITY;
+      for (int type = 0; type < 3; type++) {
+        convert_row(scratch, (dtype_t)type, row, DTYPE_F32, count);
+        cr_assert(!convert_finite(scratch, (dtype_t)type, count));
+      }
+      row[i] = kept;
+    }
+    free(row);
+  }
+}
+
+static const expected_tensor_t some = {
+    .name = "layers.3.mlp.up_proj.weight", .role = ROLE_UP, .layer = 3, .rows = 64, .cols = 900};
+
+/* Numbers from the recipe in dummy.h, made by numpy. */
+Test(dummy, golden_values) {
+  static const float expected[] = {0x1.3dc6aap-6F, 0x1.5b562ap-5F, -0x1.435192p-5F, 0x1.065998p-6F};
+  dummy_t dummy = dummy_tensor(&some, 7);
+  float found[4];
+  dummy_fill(&dummy, found, DTYPE_F32, 0, 4);
+  cr_assert_arr_eq(found, expected, sizeof(expected));
+  dummy_fill(&dummy, found, DTYPE_F32, 57599, 1);
+  cr_assert_eq(found[0], 0x1.0a0b88p-6F);
+}
+
+Test(dummy, any_split_gives_the_same) {
+  dummy_t dummy = dummy_tensor(&some, 7);
+  static float whole[5000], parts[5000];
+  dummy_fill(&dummy, whole, DTYPE_F32, 0, 5000);
+  int64_t at = 0;
+  for (int64_t step = 1; at < 5000; step = (step * 7 + 3) % 601 + 1) {
+    int64_t n = step < 5000 - at ? step : 5000 - at;
+    dummy_fill(&dummy, parts + at, DTYPE_F32, at, n);
+    at += n;
+  }
+  cr_assert_arr_eq(parts, whole, sizeof(whole));
+}
+
+Test(dummy, looks_like_weights) {
+  enum { COUNT = 1 << 16 };
+  float *values = calloc(COUNT, sizeof(float));
+  cr_assert_not_null(values);
+  dummy_t dummy = dummy_tensor(&some, 1);
+  dummy_fill(&dummy, values, DTYPE_F32, 0, COUNT);
+  double sum = 0, squares = 0, neighbours = 0;
+  for (int i = 0; i < COUNT; i++) {
+    sum += values[i];
+    squares += (double)values[i] * values[i];
+    if (i > 0) neighbours += (double)values[i] * values[i - 1];
+  }
+  double deviation = sqrt(squares / COUNT);
+  cr_assert_lt(fabs(sum / COUNT), 4 * deviation / 256);
+  cr_assert_float_eq(deviation, 1 / 30.0, 0.001);
+  cr_assert_lt(fabs(neighbours / squares), 0.02);
+  free(values);
+}
+
+Test(dummy, depends_on_seed_and_name) {
+  expected_tensor_t other = some;
+  other.name[7] = '4';
+  uint64_t key = dummy_tensor(&some, 7).key;
+  cr_assert_neq(key, dummy_tensor(&some, 8).key);
+  cr_assert_neq(key, dummy_tensor(&other, 7).key);
+}
+
+static uint64_t hash_of(maker_t *maker) {
+  blueprint_t blueprint;
+  error_t error = {0};
+  device_t *device;
+  model_t *model;
+  model_options_t options = {.dir = maker->dir, .dtype = -1};
+  maker_write(maker);
+  cr_assert_eq(blueprint_read(maker->dir, 0, -1, &blueprint, &error), 0, "%s", error.message);
+  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
+  cr_assert_eq(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0, "%s",
+               error.message);
+  uint64_t hash = model_hash(model);
+  model_free(model);
+  ops_naive.close(device);
+  blueprint_free(&blueprint);
+  return hash;
+}
+
+Test(hash, is_stable_and_sees_changes) {
+  maker_t maker;
+  maker_open(&maker);
+  uint64_t first = hash_of(&maker);
+  cr_assert_eq(hash_of(&maker), first);
+  maker_set(&maker, "rms_norm_eps", "1e-6"); /* not a weight */
+  cr_assert_eq(hash_of(&maker), first);
+  maker_tensor(&maker, "model.norm.weight")->poison = 0.5;
+  uint64_t changed = hash_of(&maker);
+  cr_assert_neq(changed, first);
+  maker_tensor_t *up = maker_tensor(&maker, "model.layers.0.mlp.up_proj.weight");
+  maker_reshape(up, "BF16", 2, 12, 8);
+  cr_assert_neq(hash_of(&maker), changed);
+  maker_close(&maker);
+}
+
+static double last_progress;
+static int num_progress;
+
+static void on_progress(void *context, double fraction) {
+  (void)context;
+  cr_assert_geq(fraction, last_progress);
+  last_progress = fraction;
+  num_progress++;
+}
+
+Test(load, reports_progress_up_to_one) {
+  maker_t maker;
+  error_t error = {0};
+  blueprint_t blueprint;
+  device_t *device;
+  model_t *model;
+  maker_open(&maker);
+  maker_write(&maker);
+  model_options_t options = {.dir = maker.dir, .dtype = -1, .progress = on_progress};
+  cr_assert_eq(blueprint_read(maker.dir, 0, -1, &blueprint, &error), 0);
+  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
+  cr_assert_eq(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0);
+  cr_assert_eq(last_progress, 1.0);
+  cr_assert_geq(num_progress, 8);
+  model_free(model);
+  ops_naive.close(device);
+  blueprint_free(&blueprint);
+  maker_close(&maker);
+}
+
+Test(load, refuses_a_length_above_the_models) {
+  maker_t maker;
+  error_t error = {0};
+  blueprint_t blueprint;
+  device_t *device;
+  model_t *model;
+  maker_open(&maker);
+  maker_write(&maker);
+  model_options_t options = {.dir = maker.dir, .dtype = -1};
+  cr_assert_eq(blueprint_read(maker.dir, 0, -1, &blueprint, &error), 0);
+  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
+  int status = model_load(&ops_naive, device, &blueprint, 33, &options, &model, &error);
+  cr_assert_eq(status, ERR_CONFIGURATION);
+  cr_assert_not_null(strstr(error.message, "max_model_len is 33, the model allows 1..32"));
+  ops_naive.close(device);
+  blueprint_free(&blueprint);
+  maker_close(&maker);
+}

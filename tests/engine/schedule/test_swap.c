@@ -1,0 +1,455 @@
+/* test_swap.c: preemption by swap: the arithmetic of its blocks, its order, its choice, and the
+ * same tokens as ever, on the fake device and on the CPU with a host pool of its own.
+ */
+#include "engine/internal.h"
+#include "tests/engine/client.h"
+#include "tests/engine/schedule/swap_double.h"
+#include "tests/engine/support.h"
+#include "tests/sim/fake_ops.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+/* -- the scheduler alone ---------------------------------------------------------------------- */
+
+static scheduler_options_t swapping(int32_t seqs, int32_t host_blocks, preemption_mode_t mode) {
+  scheduler_options_t options = rig_options(seqs, 64, 128);
+  options.swap = (swap_options_t){.num_blocks = host_blocks, .mode = mode};
+  return options;
+}
+
+static int32_t host_used(const rig_t *rig) {
+  return rig->scheduler->options.swap.num_blocks - rig->scheduler->swap.num_free;
+}
+
+static int32_t used(const rig_t *rig) {
+  return rig->pool->num_blocks - 1 - rig->pool->num_free;
+}
+
+static void step(rig_t *rig, int32_t id) {
+  rig_step(rig);
+  rig_commit(rig, id);
+  block_pool_check(rig->pool);
+}
+
+Test(swap, a_victim_comes_back_with_what_it_had) {
+  scheduler_options_t options = swapping(4, 8, PREEMPT_SWAP);
+  rig_t *rig = rig_new(&options, 6, 4, false); /* 5 blocks */
+  const plan_t *plan = &rig->scheduler->plan;
+  group_t *a = rig_add(rig, 8, 20, 1), *b = rig_add(rig, 7, 20, 2);
+  step(rig, 9);
+  step(rig, 9);
+  group_t *c = rig_add(rig, 4, 4, 3);
+  int32_t before[2] = {b->sequence.blocks[0], b->sequence.blocks[1]};
+  step(rig, 9); /* b has 9 tokens and finds no third block */
+  const sequence_t *q = &b->sequence;
+  cr_assert(q->status == SEQUENCE_SWAPPED && b->queue == &rig->scheduler->swapped);
+  cr_assert(q->num_computed_tokens == 8 && q->num_output_tokens == 2 && q->num_blocks == 0);
+  cr_assert(plan->num_swap_out == 2 && plan->num_swap_in == 0 && host_used(rig) == 2);
+  cr_assert(plan->swaps[0].device == before[0] && plan->swaps[0].host == q->host_blocks[0]);
+  cr_assert(plan->swaps[1].device == before[1] && plan->swaps[1].host == q->host_blocks[1]);
+  cr_assert(c->sequence.status == SEQUENCE_WAITING, "nobody is let in in a step that preempted");
+  step(rig, 9);
+  cr_assert(plan->num_swap_in == 0, "two blocks are free, it needs three");
+  cr_assert(c->sequence.status == SEQUENCE_WAITING, "nor before the swapped ones");
+  int32_t host[2] = {q->host_blocks[0], q->host_blocks[1]};
+  scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_LENGTH_CAPPED);
+  rig_step(rig);
+  cr_assert(q->status == SEQUENCE_RUNNING && q->num_blocks == 3 && host_used(rig) == 0);
+  cr_assert(plan->num_swap_in == 2 && plan->num_swap_out == 0);
+  for (int i = 0; i < 2; i++) {
+    cr_assert(plan->swaps[i].host == host[i] && plan->swaps[i].device == q->blocks[i]);
+  }
+  cr_assert(plan->entries[0].sequence == q && plan->entries[0].num_tokens == 1);
+  cr_assert(plan->entries[0].num_computed == 8 && plan->entries[0].do_sample);
+  cr_assert(c->sequence.status == SEQUENCE_RUNNING, "the last of the swapped is back");
+  cr_assert(rig->scheduler->num_recomputed_tokens == 0);
+  rig_free(rig);
+}
+
+/* 3 forks of a prompt of 2 blocks and a half, preempted later and later: the shared blocks go once,
+ * the rest once for each. */
+Test(swap, forks_go_and_come_with_their_sharing) {
+  for (int32_t blocks = 9; blocks < 30; blocks++) {
+    scheduler_options_t options = swapping(4, 30, PREEMPT_AUTO);
+    rig_t *rig = rig_new(&options, blocks + 1, 4, false);
+    scheduler_t *s = rig->scheduler;
+    group_t *a = rig_add(rig, 8, 60, 7), *g = rig_add_several(rig, 10, 60, 1, 3);
+    const sequence_t *q = &g->sequence;
+    for (int id = 0; q->status != SEQUENCE_SWAPPED; id += 5) {
+      cr_assert(s->waiting.count == 0 || id == 0);
+      step(rig, id); /* the ids of the three differ */
+    }
+    int32_t computed = q->num_computed_tokens, all = (computed + 3) / 4, named = 0;
+    for (const sequence_t *p = q; p; p = p->next) named += p->num_host_blocks;
+    int32_t distinct = computed == 10 ? 3 : 2 + 3 * (all - 2);
+    cr_assert(named == 3 * all && host_used(rig) == distinct, "%d blocks of %d", host_used(rig),
+              distinct);
+    scheduler_finish(s, a, SEQUENCE_FINISHED_ABORTED);
+    rig_step(rig);
+    cr_assert(host_used(rig) == 0 && s->plan.num_swap_in == distinct);
+    cr_assert(used(rig) == 2 + 3 * ((computed + 1 + 3) / 4 - 2), "%d blocks", used(rig));
+    for (int i = 0; i < 2; i++) {
+      cr_assert(q->blocks[i] == q->next->blocks[i] && q->blocks[i] == q->next->next->blocks[i]);
+      cr_assert(rig->pool->blocks[q->blocks[i]].ref_count == 3);
+    }
+    rig_commit(rig, 3);
+    block_pool_check(rig->pool);
+    rig_free(rig);
+  }
+}
+
+/* Preempted before its next write: the partial block that forks share is kept once, and copied for
+ * each writer but the last when it is back. */
+Test(swap, a_shared_partial_block_is_kept_once) {
+  scheduler_options_t options = swapping(4, 20, PREEMPT_AUTO);
+  rig_t *rig = rig_new(&options, 7, 4, false); /* 6 blocks */
+  scheduler_t *s = rig->scheduler;
+  group_t *a = rig_add(rig, 8, 20, 7), *g = rig_add_several(rig, 10, 8, 1, 3);
+  step(rig, 1); /* 2 and 3 blocks: one is free; the first token of g forks it */
+  cr_assert(g->forked && rig->pool->num_free == 1);
+  step(rig, 2); /* a takes the last one, and g lacks two for its copies */
+  cr_assert(g->sequence.status == SEQUENCE_SWAPPED && host_used(rig) == 3);
+  for (sequence_t *q = &g->sequence; q; q = q->next) {
+    cr_assert(q->num_host_blocks == 3);
+    for (int i = 0; i < 3; i++) cr_assert(q->host_blocks[i] == g->sequence.host_blocks[i]);
+  }
+  scheduler_finish(s, a, SEQUENCE_FINISHED_ABORTED);
+  rig_step(rig);
+  cr_assert(s->plan.num_swap_in == 3 && s->plan.num_copies == 2 && s->plan.num_entries == 3);
+  cr_assert(used(rig) == 2 + 3 && host_used(rig) == 0);
+  for (int i = 0; i < 2; i++) {
+    cr_assert(s->plan.copies[i].copy.src == g->sequence.next->next->blocks[2]);
+    cr_assert(s->plan.copies[i].copy.rows == 2);
+  }
+  rig_free(rig);
+}
+
+/* The victim is planned already, its copies too: what goes is what they were to be made from. */
+Test(swap, copies_of_the_same_plan_are_undone) {
+  scheduler_options_t options = swapping(4, 20, PREEMPT_SWAP);
+  options.priority_policy = true;
+  options.long_prefill_token_threshold = 8;
+  rig_t *rig = rig_new(&options, 8, 4, false); /* 7 blocks */
+  scheduler_t *s = rig->scheduler;
+  group_t *bad = rig_add_several(rig, 10, 8, 1, 3);
+  step(rig, 1);
+  rig->requests[1].priority = -1;
+  group_t *good = rig_add(rig, 8, 20, 2);
+  step(rig, 1); /* 3 and 2 blocks; the other two are for the copies of the forks */
+  int32_t shared = bad->sequence.blocks[2];
+  cr_assert(bad->forked && s->running.head == bad && rig->pool->num_free == 2);
+  rig_step(rig);
+  cr_assert(bad->sequence.status == SEQUENCE_SWAPPED && good->sequence.num_blocks == 3);
+  cr_assert(s->plan.num_copies == 0 && s->plan.num_swap_out == 3 && host_used(rig) == 3);
+  cr_assert(s->plan.swaps[2].device == shared && rig->pool->blocks[shared].pins == 0);
+  cr_assert(s->plan.swaps[2].host == bad->sequence.next->host_blocks[2]);
+  rig_commit(rig, 1);
+  block_pool_check(rig->pool);
+  rig_free(rig);
+}
+
+Test(swap, what_the_cache_still_has_is_not_copied) {
+  scheduler_options_t options = swapping(4, 20, PREEMPT_SWAP);
+  rig_t *rig = rig_new(&options, 8, 4, true); /* 7 blocks */
+  scheduler_t *s = rig->scheduler;
+  group_t *a = rig_add(rig, 12, 20, 1), *b = rig_add(rig, 14, 20, 2);
+  step(rig, 9); /* 3 and 4 blocks */
+  const sequence_t *q = &b->sequence;
+  int32_t first[3] = {q->blocks[0], q->blocks[1], q->blocks[2]};
+  step(rig, 9); /* a needs a 4th: b goes, and a takes the oldest of its leaves */
+  cr_assert(q->status == SEQUENCE_SWAPPED && host_used(rig) == 4);
+  scheduler_finish(s, a, SEQUENCE_FINISHED_ABORTED);
+  rig_step(rig);
+  cr_assert(q->status == SEQUENCE_RUNNING && s->plan.num_swap_in == 1);
+  for (int i = 0; i < 3; i++) cr_assert(q->blocks[i] == first[i], "a full block is found again");
+  cr_assert(q->num_published == 3 && host_used(rig) == 0);
+  rig_commit(rig, 9);
+  block_pool_check(rig->pool);
+  rig_free(rig);
+}
+
+/* Beams may fork up to their width, which is kept free among the sequences; but only those that
+ * live need a token when they come back. */
+Test(swap, beams_come_back_into_what_a_prefill_leaves) {
+  int32_t seen = 0;
+  for (int32_t length = 40; length < 48; length++) {
+    scheduler_options_t options = swapping(6, 30, PREEMPT_SWAP);
+    options.max_num_batched_tokens = 8;
+    options.priority_policy = true;
+    rig_t *rig = rig_new(&options, 6 + (length + 3) / 4, 4, false);
+    group_t *a = rig_add(rig, 4, 60, 1), *g = rig_add_several(rig, 4, 60, 2, 3);
+    g->request->priority = 1; /* the victim */
+    step(rig, 9);
+    cr_assert(g->forked);
+    g->request->params.beam_width = 3;
+    scheduler_finish_sequence(rig->scheduler, g->sequence.next, SEQUENCE_FINISHED_STOPPED);
+    group_t *p = rig_add(rig, length, 4, 3);
+    while (g->sequence.status == SEQUENCE_RUNNING) step(rig, 9);
+    cr_assert(g->sequence.status == SEQUENCE_SWAPPED && p->sequence.status == SEQUENCE_RUNNING);
+    scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_ABORTED);
+    int32_t left = length - p->sequence.num_computed_tokens;
+    cr_assert_gt(left, 0);
+    for (; left > 8; left -= 8) step(rig, 9);
+    rig_step(rig);
+    cr_assert((g->sequence.status == SEQUENCE_RUNNING) == (left <= 6), "a chunk of %d of 8", left);
+    seen |= 1 << left;
+    rig_free(rig);
+  }
+  cr_assert_eq(seen, 0x1fe, "every rest from 1 to 8");
+}
+
+Test(swap, verdicts_are_ok_later_and_never) {
+  scheduler_options_t options = swapping(2, 20, PREEMPT_SWAP);
+  rig_t *rig = rig_new(&options, 5, 4, false); /* 4 blocks */
+  scheduler_t *s = rig->scheduler;
+  group_t *g = rig_add(rig, 15, 20, 1); /* no door has asked whether 35 tokens fit */
+  step(rig, 9);
+  step(rig, 9);
+  cr_assert(g->sequence.num_computed_tokens == 16 && used(rig) == 4);
+  rig_step(rig);
+  cr_assert(g->sequence.status == SEQUENCE_SWAPPED && host_used(rig) == 4);
+  cr_assert(swap_verdict(s, g) == SWAP_NEVER);
+  rig_step(rig);
+  cr_assert(s->ignored.head == g && s->swapped.count == 0 && s->plan.num_swap_in == 0);
+  scheduler_finish(s, g, SEQUENCE_FINISHED_IGNORED);
+  cr_assert(s->ignored.count == 0 && host_used(rig) == 0 && used(rig) == 0);
+  rig_free(rig);
+}
+
+Test(swap, a_cancelled_request_leaves_nothing_on_the_host) {
+  scheduler_options_t options = swapping(4, 20, PREEMPT_AUTO);
+  rig_t *rig = rig_new(&options, 7, 4, false);
+  rig_add(rig, 8, 20, 7);
+  group_t *g = rig_add_several(rig, 10, 8, 1, 3);
+  step(rig, 1);
+  step(rig, 2);
+  cr_assert(host_used(rig) == 3);
+  scheduler_finish_sequence(rig->scheduler, &g->sequence, SEQUENCE_FINISHED_STOPPED);
+  cr_assert(host_used(rig) == 3, "two choices still need them");
+  scheduler_finish(rig->scheduler, g, SEQUENCE_FINISHED_ABORTED);
+  cr_assert(host_used(rig) == 0 && rig->scheduler->swapped.count == 0);
+  rig_free(rig);
+}
+
+/* One victim with 8 computed tokens in 2 blocks: its mode and what is on the host. */
+static sequence_status_t preempt_one(const scheduler_options_t *options, double block_ns,
+                                     double token_ns, int32_t *host) {
+  rig_t *rig = rig_new(options, 6, 4, false);
+  rig->scheduler->swap.block_ns = block_ns;
+  rig->scheduler->swap.token_ns = token_ns;
+  rig_add(rig, 8, 20, 1);
+  group_t *b = rig_add(rig, 7, 20, 2);
+  for (int i = 0; i < 3; i++) step(rig, 9);
+  sequence_status_t status = b->sequence.status;
+  *host = host_used(rig);
+  rig_free(rig);
+  return status;
+}
+
+Test(swap, auto_takes_the_faster_way) {
+  int32_t host;
+  scheduler_options_t o = swapping(4, 8, PREEMPT_AUTO);
+  /* out and in, 2 blocks: 4 block times against 8 token times */
+  cr_assert(preempt_one(&o, 100, 51, &host) == SEQUENCE_SWAPPED && host == 2);
+  cr_assert(preempt_one(&o, 100, 49, &host) == SEQUENCE_WAITING && host == 0);
+  cr_assert(preempt_one(&o, 100, 0, &host) == SEQUENCE_WAITING, "nothing is measured yet");
+  o.swap.mode = PREEMPT_SWAP;
+  cr_assert(preempt_one(&o, 100, 0, &host) == SEQUENCE_SWAPPED && host == 2);
+  o.swap.mode = PREEMPT_RECOMPUTE;
+  cr_assert(preempt_one(&o, 1, 100, &host) == SEQUENCE_WAITING && host == 0);
+  o.swap = (swap_options_t){.num_blocks = 1, .mode = PREEMPT_SWAP};
+  cr_assert(preempt_one(&o, 1, 100, &host) == SEQUENCE_WAITING && host == 0, "no room for two");
+}
+
+/* -- the engine ------------------------------------------------------------------------------- */
+
+enum { VOCAB = 384, JOBS = 48 };
+
+static engine_options_t tight(const ops_t *ops) {
+  engine_options_t o = client_options(ops);
+  o.num_threads = 2;
+  o.num_blocks = 70;
+  o.max_model_len = 1024;
+  o.swap_space_bytes = (int64_t)1 << 26;
+  o.preemption_mode = PREEMPT_SWAP;
+  return o;
+}
+
+/* Greedy and drawn, alone, several choices, the best of several, beams. */
+static client_t *run_mixed(const engine_options_t *options) {
+  client_t *c = client_new(options);
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % 150, 20 + (i * 11) % 60, i % 12);
+    sampling_params_t *p = &job->request.params;
+    p->ignore_eos = true;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 4 == 1) p->n = 1 + i % 3;
+    if (i % 8 == 3) p->best_of = 3, p->temperature = 0.8f;
+    if (i % 8 == 7) p->beam_width = 3, p->temperature = 0;
+    if (params_multiple(p)) client_several(job);
+    cr_assert(client_submit(c, job) == 0);
+  }
+  client_run(c);
+  return c;
+}
+
+static void expect_same(const client_t *want, const client_t *got) {
+  for (int i = 0; i < JOBS; i++) {
+    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
+    cr_assert(a->done.finish == b->done.finish && a->num_choices == b->num_choices);
+    cr_assert(a->num_output == b->num_output &&
+                  memcmp(a->output, b->output, sizeof a->output) == 0 &&
+                  a->text_length == b->text_length && !memcmp(a->text, b->text, a->text_length),
+              "request %d differs", i);
+    for (int j = 0; j < a->num_choices; j++) {
+      const choice_t *x = &a->choices[j], *y = &b->choices[j];
+      cr_assert(x->num_output == y->num_output &&
+                    memcmp(x->output, y->output, sizeof x->output) == 0 &&
+                    memcmp(x->logprob, y->logprob, sizeof x->logprob) == 0,
+                "choice %d of request %d differs", j, i);
+    }
+  }
+}
+
+static void expect_swapped(client_t *c) {
+  engine_stats_t s = client_stats(c);
+  cr_assert(s.preemptions_swap > 5 && s.swapped_out_blocks > 20, "%llu groups, %llu blocks",
+            (unsigned long long)s.preemptions_swap, (unsigned long long)s.swapped_out_blocks);
+  cr_assert(s.swapped_in_blocks > 0 && s.swapped_in_blocks <= s.swapped_out_blocks);
+  cr_assert(s.preemptions == s.preemptions_swap && s.recomputed_tokens == 0);
+  cr_assert(s.num_swapped == 0 && s.host_blocks_used == 0);
+  client_check_idle(c);
+}
+
+static void mixed_requests_are_the_same(const ops_t *ops, bool caching) {
+  engine_options_t o = tight(ops);
+  o.enable_prefix_caching = caching;
+  client_t *got = run_mixed(&o);
+  expect_swapped(got);
+  cr_assert(fake_violations() == 0);
+  o.num_blocks = 2000;
+  client_t *want = run_mixed(&o);
+  cr_assert(client_stats(want).preemptions == 0);
+  expect_same(want, got);
+  client_free(want);
+  client_free(got);
+}
+
+Test(swap, mixed_requests_on_the_fake_device) {
+  mixed_requests_are_the_same(&ops_fake, true);
+}
+
+Test(swap, mixed_requests_with_two_steps_in_flight) {
+  mixed_requests_are_the_same(fake_ops_deep(), true);
+}
+
+Test(swap, mixed_requests_on_the_cpu, .timeout = 600) {
+  mixed_requests_are_the_same(swap_double_ops(), true);
+}
+
+Test(swap, mixed_requests_without_a_cache, .timeout = 600) {
+  mixed_requests_are_the_same(swap_double_ops(), false);
+}
+
+/* The model is its own drafter: a row of the drafter's cache that did not come back would cost a
+ * guess. */
+Test(swap, a_draft_model_swaps_too, .timeout = 600) {
+  engine_options_t o = tight(swap_double_ops());
+  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 2, .match_max = 4};
+  o.draft_model_dir = o.model_dir;
+  client_t *c = run_mixed(&o);
+  engine_stats_t s = client_stats(c);
+  expect_swapped(c);
+  cr_assert(s.draft_tokens > 100 && s.draft_tokens == s.draft_tokens_accepted, "%llu of %llu",
+            (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
+  client_free(c);
+}
+
+/* Both rates are measured: a link of a byte a second is never worth it, a perfect one always. */
+Test(swap, auto_measures_while_running) {
+  for (int fast = 0; fast < 2; fast++) {
+    fake_settings.swap_rate = fast ? 1e15 : 1;
+    engine_options_t o = tight(&ops_fake);
+    o.preemption_mode = PREEMPT_AUTO;
+    client_t *c = client_new(&o);
+    for (int i = 0; i < JOBS; i++) {
+      job_t *job = client_job(c, 20 + (i * 29) % 150, 20 + (i * 11) % 60, i);
+      job->request.params.ignore_eos = true;
+      cr_assert(client_submit(c, job) == 0);
+    }
+    client_run(c);
+    engine_stats_t s = client_stats(c);
+    cr_assert(s.preemptions > 5 && s.preemptions_swap == (fast ? s.preemptions : 0),
+              "%llu of %llu are swapped", (unsigned long long)s.preemptions_swap,
+              (unsigned long long)s.preemptions);
+    client_check_idle(c);
+    client_free(c);
+  }
+  fake_settings.swap_rate = 0;
+}
+
+/* The door is talked into four sequences that outgrow the pool together. */
+Test(swap, who_can_never_come_back_is_told_so) {
+  engine_options_t o = tight(&ops_fake);
+  o.num_blocks = 30;
+  o.max_model_len = 400;
+  client_t *c = client_by_hand(&o);
+  c->engine->info.num_blocks = 1000;
+  job_t *job = client_job(c, 40, 200, 1), *next = client_job(c, 40, 20, 2);
+  job->request.params.n = 4;
+  job->request.params.temperature = 1; /* four texts, or they would share all */
+  job->request.params.ignore_eos = next->request.params.ignore_eos = true;
+  client_several(job);
+  cr_assert(client_submit(c, job) == 0 && client_submit(c, next) == 0);
+  for (int turn = 0; turn < 1000 && c->num_done < 2; turn++) {
+    engine_turn(c->engine);
+    client_drain(c);
+  }
+  cr_assert(job->done.finish == FINISH_ERROR && job->done.error_code == ERR_CONTEXT_LENGTH,
+            "done %d: finish %d, error %d", job->num_done, (int)job->done.finish,
+            job->done.error_code);
+  cr_assert(job->choices[3].num_output > 50 && next->done.finish == FINISH_LENGTH);
+  engine_turn(c->engine);
+  engine_stats_t s = client_stats(c);
+  cr_assert(s.blocks_used == 0 && s.host_blocks_used == 0 && s.num_swapped == 0);
+  client_free(c);
+}
+
+/* A host pool of 12 blocks: some are swapped, the others computed again. */
+Test(swap, a_full_host_pool_falls_back) {
+  engine_options_t o = tight(&ops_fake);
+  o.swap_space_bytes = 12 * 16 * (int64_t)sizeof(uint64_t);
+  client_t *got = run_mixed(&o);
+  engine_stats_t s = client_stats(got);
+  cr_assert(s.preemptions_swap > 0 && s.preemptions > s.preemptions_swap &&
+            s.host_blocks_free == 12);
+  cr_assert(fake_violations() == 0);
+  client_check_idle(got);
+  client_free(got);
+}
+
+static void expect_refused(const engine_options_t *o, const char *field, const char *word) {
+  engine_t *e = NULL;
+  error_t error = {0};
+  cr_assert(engine_create(o, &e, &error) == 0);
+  while (engine_state(e) == ENGINE_LOADING) continue;
+  cr_assert(engine_state(e) == ENGINE_FAILED);
+  engine_failure(e, &error);
+  cr_assert(error.code == ERR_CONFIGURATION && strstr(error.message, word), "%s", error.message);
+  cr_assert(strcmp(error.param, field) == 0, "%s", error.param);
+  engine_destroy(e);
+}
+
+Test(swap, what_cannot_be_is_refused_by_name) {
+  engine_options_t o = client_options(&ops_cpu);
+  o.swap_space_bytes = (int64_t)4 << 30;
+  expect_refused(&o, "swap_space", "swap_space is 4 GiB; cpu cannot swap");
+  o.swap_space_bytes = -1;
+  o.preemption_mode = PREEMPT_SWAP;
+  expect_refused(&o, "preemption_mode", "it must be recompute or auto");
+  o = client_options(&ops_fake);
+  o.swap_space_bytes = 3;
+  expect_refused(&o, "swap_space", "a block of 16 tokens takes 128");
+}

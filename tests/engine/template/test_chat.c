@@ -1,0 +1,243 @@
+/* test_chat.c: finding a model's templates, shaping messages, continuing the last one. */
+#include "engine/template/chat/chat_template.h"
+#include "tests/engine/template/helpers.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const files[] = {"chat_template.jinja",           "chat_template.json",
+                                    "chat_templates/tool_use.jinja", "tokenizer_config.json",
+                                    "special_tokens_map.json",       "other.jinja"};
+
+typedef struct place {
+  char dir[64];
+} place_t;
+
+static place_t place_new(void) {
+  place_t p = {"/tmp/inferd-template-XXXXXX"};
+  cr_assert_not_null(mkdtemp(p.dir));
+  return p;
+}
+
+static void put(const place_t *p, const char *name, const char *text) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/chat_templates", p->dir);
+  if (strchr(name, '/') != NULL) (void)mkdir(path, 0700);
+  snprintf(path, sizeof path, "%s/%s", p->dir, name);
+  FILE *file = fopen(path, "wb");
+  cr_assert_not_null(file);
+  cr_assert_eq(fwrite(text, 1, strlen(text), file), strlen(text));
+  fclose(file);
+}
+
+static void place_free(const place_t *p) {
+  char path[256];
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    snprintf(path, sizeof path, "%s/%s", p->dir, files[i]);
+    (void)unlink(path);
+  }
+  snprintf(path, sizeof path, "%s/chat_templates", p->dir);
+  (void)rmdir(path);
+  (void)rmdir(p->dir);
+}
+
+static chat_templates_t *load(const place_t *p) {
+  chat_templates_t *t;
+  error_t error = {0};
+  cr_assert_eq(chat_templates_load(p->dir, NULL, &t, &error), 0, "%s", error.message);
+  return t;
+}
+
+/* Renders the request {messages, tools, kwargs, continue, prompt}. */
+static int render(const chat_templates_t *t, const char *request, jinja_output_t *out,
+                  error_t *error) {
+  json_doc_t *doc;
+  cr_assert_eq(json_parse(request, strlen(request), &json_limits_request, &doc, error), 0, "%s",
+               error->message);
+  const json_t *root = json_root(doc);
+  chat_input_t in = {.messages = json_get(root, "messages"),
+                     .tools = json_get(root, "tools"),
+                     .kwargs = json_get(root, "kwargs"),
+                     .continue_final_message = json_get(root, "continue") != NULL,
+                     .add_generation_prompt = json_get(root, "prompt") != NULL};
+  int rc = chat_template_render(t, &in, out, error);
+  json_free(doc);
+  return rc;
+}
+
+static void expect_chat(const chat_templates_t *t, const char *request, const char *text) {
+  jinja_output_t out;
+  error_t error = {0};
+  cr_assert_eq(render(t, request, &out, &error), 0, "%s: %s", request, error.message);
+  cr_assert_str_eq(out.text, text, "%s", request);
+  jinja_output_free(&out);
+}
+
+static void expect_refusal(const chat_templates_t *t, const char *request, int code,
+                           const char *param, const char *part) {
+  jinja_output_t out;
+  error_t error = {0};
+  cr_assert_eq(render(t, request, &out, &error), code, "%s", request);
+  cr_assert_str_eq(error.param, param);
+  cr_assert_not_null(strstr(error.message, part), "%s", error.message);
+}
+
+static const char one[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}";
+
+Test(template_chat, sources_in_order_of_preference) {
+  place_t p = place_new();
+  chat_templates_t *t = load(&p);
+  cr_assert(!chat_templates_any(t));
+  cr_assert_null(chat_templates_problem(t));
+  expect_refusal(t, one, ERR_BAD_REQUEST, "messages", "no chat template");
+  chat_templates_free(t);
+  put(&p, "tokenizer_config.json",
+      "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": null, \"chat_template\": "
+      "[{\"name\": \"tool_use\", \"template\": \"T{{ tools|length }}\"}, "
+      "{\"name\": \"default\", \"template\": \"D{{ bos_token }}{{ eos_token }}\"}]}");
+  put(&p, "special_tokens_map.json", "{\"eos_token\": \"</s>\", \"bos_token\": \"no\"}");
+  t = load(&p);
+  expect_chat(t, one, "D<s></s>");
+  expect_chat(t, "{\"messages\": [], \"tools\": [{}, {}]}", "T2");
+  expect_chat(t, "{\"messages\": [], \"tools\": []}", "D<s></s>");
+  chat_templates_free(t);
+  put(&p, "chat_template.json", "{\"chat_template\": \"J\"}");
+  t = load(&p);
+  expect_chat(t, one, "J");
+  chat_templates_free(t);
+  put(&p, "chat_template.jinja", "F{{ messages[0].content }}\n");
+  t = load(&p);
+  expect_chat(t, one, "Fhi");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
+Test(template_chat, a_path_replaces_all) {
+  place_t p = place_new();
+  char path[256];
+  chat_templates_t *t;
+  error_t error = {0};
+  put(&p, "chat_template.jinja", "F");
+  put(&p, "other.jinja", "O{{ bos_token }}");
+  put(&p, "tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
+  snprintf(path, sizeof path, "%s/other.jinja", p.dir);
+  cr_assert_eq(chat_templates_load(p.dir, path, &t, &error), 0, "%s", error.message);
+  expect_chat(t, one, "O<s>");
+  chat_templates_free(t);
+  put(&p, "other.jinja", "\n{% for %}");
+  cr_assert_eq(chat_templates_load(p.dir, path, &t, &error), ERR_CONFIGURATION);
+  cr_assert_not_null(strstr(error.message, "other.jinja, line 2: "), "%s", error.message);
+  cr_assert_eq(chat_templates_load(p.dir, "/nowhere/x.jinja", &t, &error), ERR_CONFIGURATION);
+  place_free(&p);
+}
+
+Test(template_chat, a_template_that_does_not_compile_refuses_chat) {
+  place_t p = place_new();
+  put(&p, "chat_template.jinja", "a\n{{ x|urlize }}");
+  put(&p, "tokenizer_config.json", "{\"chat_template\": \"never this one\"}");
+  chat_templates_t *t = load(&p);
+  cr_assert(!chat_templates_any(t));
+  cr_assert_str_eq(chat_templates_problem(t),
+                   "chat_template.jinja, line 2: the filter `urlize` is not supported");
+  expect_refusal(t, one, ERR_BAD_REQUEST, "messages", "cannot be used: chat_template.jinja");
+  chat_templates_free(t);
+  put(&p, "tokenizer_config.json", "{\"chat_template\": ");
+  error_t error = {0};
+  cr_assert_eq(chat_templates_load(p.dir, NULL, &t, &error), ERR_MODEL_MALFORMED);
+  place_free(&p);
+}
+
+static chat_templates_t *with_template(place_t *p, const char *source) {
+  *p = place_new();
+  put(p, "chat_template.jinja", source);
+  return load(p);
+}
+
+Test(template_chat, shaping) {
+  place_t p;
+  chat_templates_t *t = with_template(&p, "{{ messages|tojson }}");
+  expect_chat(t, "{\"messages\": [{\"role\": \"developer\", \"content\": \"d\"}]}",
+              "[{\"role\": \"system\", \"content\": \"d\"}]");
+  expect_chat(t,
+              "{\"messages\": [{\"role\": \"a\", \"tool_calls\": [], \"content\": "
+              "[{\"type\": \"text\", \"text\": \"x\"}, {\"type\": \"text\", \"text\": \"y\"}]}]}",
+              "[{\"role\": \"a\", \"content\": \"x\\ny\"}]");
+  expect_chat(t,
+              "{\"messages\": [{\"tool_calls\": [{\"function\": {\"arguments\": \"{\\\"a\\\": "
+              "1.0}\"}}, {\"function\": {\"arguments\": \"\"}}, {\"function\": {\"arguments\": "
+              "null}}, {\"function\": {\"name\": \"f\"}}]}]}",
+              "[{\"tool_calls\": [{\"function\": {\"arguments\": {\"a\": 1.0}}}, {\"function\": "
+              "{\"arguments\": {}}}, {\"function\": {\"arguments\": {}}}, {\"function\": "
+              "{\"name\": \"f\"}}]}]");
+  expect_chat(t, "{\"messages\": [{\"role\": \"a\", \"reasoning\": \"r\"}]}",
+              "[{\"thinking\": \"r\", \"role\": \"a\", \"reasoning\": \"r\", "
+              "\"reasoning_content\": \"r\"}]");
+  expect_refusal(t,
+                 "{\"messages\": [{}, {\"tool_calls\": [{}, {\"function\": {\"arguments\": "
+                 "\"{\"}}]}]}",
+                 ERR_INVALID_VALUE, "messages[1].tool_calls[1].function.arguments", "JSON");
+  chat_templates_free(t);
+  place_free(&p);
+  t = with_template(&p, "developer {% for m in messages %}{{ m.role }}{% for x in m.content %}"
+                        "{{ x.text }}|{% endfor %}{% endfor %}");
+  cr_assert(chat_template_takes_parts(t, false));
+  cr_assert(chat_template_mentions(t, false, "content"));
+  cr_assert(!chat_template_mentions(t, false, "cont"));
+  expect_chat(t,
+              "{\"messages\": [{\"role\": \"developer\", \"content\": [{\"text\": \"x\"}, "
+              "{\"text\": \"y\"}]}]}",
+              "developer developerx|y|");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
+Test(template_chat, variables) {
+  place_t p;
+  chat_templates_t *t = with_template(
+      &p, "{{ tools is none }}{{ documents }}{{ add_generation_prompt }}{{ x }}{{ y is defined }}");
+  expect_chat(t, "{\"messages\": [], \"prompt\": 1, \"kwargs\": {\"x\": [1], \"z\": 2}}",
+              "TrueNoneTrue[1]False");
+  expect_refusal(t, "{\"messages\": [], \"kwargs\": {\"tokenize\": true}}", ERR_INVALID_VALUE,
+                 "chat_template_kwargs", "\"tokenize\"");
+  expect_refusal(t, "{\"messages\": [], \"kwargs\": {\"bos_token\": \"x\"}}", ERR_INVALID_VALUE,
+                 "chat_template_kwargs", "\"bos_token\"");
+  expect_refusal(t, "{\"messages\": [], \"kwargs\": {\"namespace\": 1}}", ERR_INVALID_VALUE,
+                 "chat_template_kwargs", "\"namespace\"");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
+Test(template_chat, continuing_the_last_message) {
+  place_t p;
+  chat_templates_t *t =
+      with_template(&p, "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}");
+  jinja_output_t out;
+  error_t error = {0};
+  expect_chat(t,
+              "{\"continue\": 1, \"messages\": [{\"role\": \"u\", \"content\": \"a\"}, {\"role\": "
+              "\"a\", \"content\": \"One, two \"}]}",
+              "<u>a</><a>One, two ");
+  cr_assert_eq(render(t, "{\"continue\": 1, \"messages\": [{\"role\": \"a\", \"content\": \"x\"}]}",
+                      &out, &error),
+               0);
+  cr_assert_eq(out.num_request, 2);
+  cr_assert_eq(out.request[1].end, out.length);
+  jinja_output_free(&out);
+  expect_refusal(t, "{\"continue\": 1, \"messages\": [{\"role\": \"a\", \"content\": null}]}",
+                 ERR_INVALID_VALUE, "continue_final_message", "no text");
+  chat_templates_free(t);
+  place_free(&p);
+  t = with_template(&p, "{% for m in messages %}{{ m.content|trim }}{% endfor %}!");
+  expect_chat(t, "{\"continue\": 1, \"messages\": [{\"content\": \" a b \\n\"}]}", "a b");
+  chat_templates_free(t);
+  place_free(&p);
+  t = with_template(&p, "nothing of content");
+  expect_refusal(t, "{\"continue\": 1, \"messages\": [{\"content\": \"a\"}]}", ERR_INVALID_VALUE,
+                 "continue_final_message", "does not print");
+  chat_templates_free(t);
+  place_free(&p);
+}

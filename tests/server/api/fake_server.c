@@ -1,0 +1,195 @@
+/* fake_server.c: the server_t of the tests, and exchanges that record their answers. */
+#include "tests/server/api/fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+server_t server;
+config_t config;
+static uv_loop_t loop;
+static int exchanges;
+
+void fake_option(const char *name, const char *value) {
+  error_t error = {0};
+  int code = config_set(&config, name, value, (config_origin_t){SOURCE_FLAG, 0}, &error);
+  cr_assert(code == 0, "%s", error.message);
+}
+
+void fake_start(void) {
+  static char model[] = "/models/tiny/";
+  char *arguments[] = {model};
+  error_t error = {0};
+  memset(&server, 0, sizeof server);
+  cr_assert(config_load(&config, 1, arguments, &error) == 0, "%s", error.message);
+  uv_loop_init(&loop);
+  fake_engine_reset();
+  server.config = &config;
+  server.loop = &loop;
+  server.start_time = 1700000000;
+  strcpy(server.system_fingerprint, "inferd-0-abcdef01");
+  cr_assert(completions_new(&server) == 0);
+  fake_template_reset();
+  server.metrics = metrics_new(&server, server.live->names[0]);
+  cr_assert(server.metrics != NULL);
+}
+
+void fake_stop(void) {
+  cr_assert_eq(completions_live(&server), 0);
+  cr_assert_eq(fake_engine.num_requests, 0);
+  metrics_free(server.metrics);
+  completions_free(&server);
+  uv_run(&loop, UV_RUN_DEFAULT);
+  uv_loop_close(&loop);
+  config_free(&config);
+}
+
+void fake_run(void) {
+  uv_run(&loop, UV_RUN_DEFAULT);
+}
+
+/* ---- exchanges ---- */
+
+static fake_exchange_t *of(exchange_t *exchange) {
+  return (fake_exchange_t *)(void *)exchange;
+}
+
+fake_exchange_t *fake_exchange_new(const char *body, size_t length) {
+  static const route_t route = {"POST", "/v1/completions", 0, "/v1/completions", NULL};
+  fake_exchange_t *exchange = calloc(1, sizeof *exchange);
+  exchange->public.server = &server;
+  exchange->public.route = &route;
+  exchange->public.method = "POST";
+  exchange->public.path_tail = "";
+  exchange->public.arrival_ns = uv_hrtime();
+  exchange->public.body = memcpy(calloc(1, length + 1), body, length);
+  exchange->public.body_length = length;
+  snprintf(exchange->public.request_id, sizeof exchange->public.request_id, "test-%d", ++exchanges);
+  return exchange;
+}
+
+fake_exchange_t *fake_call(void (*handle)(exchange_t *), const char *body) {
+  fake_exchange_t *exchange = fake_exchange_new(body, strlen(body));
+  handle(&exchange->public);
+  fake_run();
+  return exchange;
+}
+
+fake_exchange_t *fake_call_path(void (*handle)(exchange_t *), const char *path_tail) {
+  fake_exchange_t *exchange = fake_exchange_new("", 0);
+  exchange->public.path_tail = path_tail;
+  handle(&exchange->public);
+  fake_run();
+  return exchange;
+}
+
+void fake_exchange_gone(fake_exchange_t *exchange, const char *cause) {
+  cr_assert(!exchange->answered && !exchange->ended && !exchange->gone);
+  exchange->gone = true;
+  /* What the client sent goes with it: nobody may look at it afterwards. */
+  memset((char *)(uintptr_t)exchange->public.body, 'X', exchange->public.body_length);
+  if (exchange->public.on_gone != NULL) exchange->public.on_gone(&exchange->public, cause);
+}
+
+void fake_exchange_free(fake_exchange_t *exchange) {
+  cr_assert(exchange->answered || exchange->ended || exchange->gone, "never answered");
+  free((char *)(uintptr_t)exchange->public.body);
+  free(exchange->body);
+  free(exchange);
+}
+
+json_doc_t *fake_json(const fake_exchange_t *exchange) {
+  json_doc_t *doc = NULL;
+  error_t error = {0};
+  cr_assert(exchange->body != NULL);
+  json_parse(exchange->body, exchange->body_length, &json_limits_request, &doc, &error);
+  cr_assert(doc != NULL, "%s in %s", error.message, exchange->body);
+  return doc;
+}
+
+static void check_open(const fake_exchange_t *exchange) {
+  cr_assert(!exchange->answered && !exchange->ended && !exchange->gone, "the exchange is over");
+}
+
+const char *exchange_request_header(const exchange_t *exchange, const char *name) {
+  const fake_exchange_t *fake = (const fake_exchange_t *)(const void *)exchange;
+  for (int i = 0; i < 2; i++) {
+    if (strcasecmp(fake->request_headers[i][0], name) == 0) return fake->request_headers[i][1];
+  }
+  return NULL;
+}
+
+char *exchange_take_body(exchange_t *exchange) {
+  char *body = (char *)(uintptr_t)exchange->body;
+  exchange->body = calloc(1, 1);
+  exchange->body_length = 0;
+  return body;
+}
+
+void exchange_drop_body(exchange_t *exchange) {
+  check_open(of(exchange));
+  of(exchange)->dropped_body = true;
+}
+
+void exchange_header(exchange_t *exchange, const char *name, const char *value) {
+  char *headers = of(exchange)->headers;
+  check_open(of(exchange));
+  cr_assert(!of(exchange)->streaming, "a header behind the status line");
+  size_t used = strlen(headers);
+  snprintf(headers + used, sizeof of(exchange)->headers - used, "%s: %s\n", name, value);
+}
+
+void exchange_reply(exchange_t *exchange, int status, const char *content_type, char *body,
+                    size_t length) {
+  fake_exchange_t *fake = of(exchange);
+  check_open(fake);
+  fake->answered = true;
+  fake->status = status;
+  snprintf(fake->content_type, sizeof fake->content_type, "%s", content_type);
+  cr_assert(body != NULL && body[length] == '\0');
+  fake->body = body;
+  fake->body_length = length;
+}
+
+void exchange_error(exchange_t *exchange, const error_t *error) {
+  fake_exchange_t *fake = of(exchange);
+  size_t length;
+  char *body = error_body(error, false, &length);
+  fake->error = *error;
+  exchange_reply(exchange, error_http_status(error->code), "application/json", body, length);
+}
+
+void exchange_stream(exchange_t *exchange) {
+  check_open(of(exchange));
+  cr_assert(!of(exchange)->streaming);
+  of(exchange)->streaming = true;
+  of(exchange)->status = 200;
+}
+
+bool exchange_write(exchange_t *exchange, const char *bytes, size_t length) {
+  fake_exchange_t *fake = of(exchange);
+  check_open(fake);
+  cr_assert(fake->streaming);
+  if (fake->refuse_writes) {
+    fake_exchange_gone(fake, "slow_reader");
+    return false;
+  }
+  fake->body = realloc(fake->body, fake->body_length + length + 1);
+  memcpy(fake->body + fake->body_length, bytes, length);
+  fake->body_length += length;
+  fake->body[fake->body_length] = '\0';
+  fake->writes++;
+  return true;
+}
+
+void exchange_end(exchange_t *exchange) {
+  check_open(of(exchange));
+  cr_assert(of(exchange)->streaming);
+  of(exchange)->ended = true;
+}
+
+void http_stats(const http_t *http, http_stats_t *out) {
+  (void)http;
+  *out = (http_stats_t){0};
+}

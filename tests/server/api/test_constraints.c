@@ -1,0 +1,350 @@
+/* test_constraints.c: what a request says about its output reaches the engine as one grammar. */
+#include "tests/server/api/fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(constraints, .init = fake_start, .fini = fake_stop, .timeout = 60);
+
+/* May the grammar of the only request write this text, and end there? */
+static bool allows(const char *text) {
+  const request_t *request = fake_engine.requests[0];
+  cr_assert(request->grammar != NULL);
+  grammar_matcher_t *matcher = aligned_alloc(64, (grammar_matcher_bytes() + 63) / 64 * 64);
+  grammar_scratch_t *scratch = aligned_alloc(64, (grammar_scratch_bytes() + 63) / 64 * 64);
+  memset(matcher, 0, grammar_matcher_bytes());
+  memset(scratch, 0, grammar_scratch_bytes());
+  int code = grammar_matcher_start(matcher, scratch, request->grammar,
+                                   engine_grammar_vocabulary(server.engine));
+  for (size_t i = 0; code == 0 && i < strlen(text); i++) {
+    code = grammar_matcher_accept(matcher, scratch, (uint8_t)text[i]);
+  }
+  bool accepting = code == 0 && grammar_matcher_is_accepting(matcher);
+  free(matcher);
+  free(scratch);
+  return accepting;
+}
+
+#define USER "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define FIXED                                                                                      \
+  "{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,2]}},\"required\":[\"a\"],"             \
+  "\"additionalProperties\":false}"
+#define TOOL(name, more) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"" more "}}"
+
+static fake_exchange_t *complete(const char *fields) {
+  char body[1024];
+  snprintf(body, sizeof body, "{\"prompt\":[1,2]%s}", fields);
+  fake_exchange_t *exchange = fake_call(api_completions, body);
+  cr_assert(!exchange->answered, "%s", exchange->body);
+  return exchange;
+}
+
+static fake_exchange_t *chat(const char *fields) {
+  char body[1024];
+  snprintf(body, sizeof body, "{" USER "%s}", fields);
+  fake_exchange_t *exchange = fake_call(api_chat_completions, body);
+  cr_assert(!exchange->answered, "%s", exchange->body);
+  return exchange;
+}
+
+static void end(fake_exchange_t *exchange) {
+  fake_finish_all();
+  fake_exchange_free(exchange);
+}
+
+typedef struct row {
+  const char *fields, *good, *bad;
+} row_t;
+
+Test(constraints, every_name) {
+  static const row_t rows[] = {
+      {",\"structured_outputs\":{\"regex\":\"a+b\"}", "aab", "b"},
+      {",\"guided_regex\":\"a+b\"", "ab", "aa"},
+      {",\"regex\":\"a+b\"", "ab", "abc"},
+      {",\"structured_outputs\":{\"choice\":[\"yes\",\"no\"]}", "no", "nope"},
+      {",\"guided_choice\":[\"yes\",\"no\"]", "yes", "y"},
+      {",\"response_format\":{\"type\":\"json_object\"}", "{\"b\": [null]}", "[]"},
+      {",\"structured_outputs\":{\"json_object\":true,\"regex\":null}", "{}", "1"},
+      {",\"response_format\":{\"type\":\"json_object\",\"schema\":" FIXED "}", "{\"a\": 1}", "{}"},
+      {",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":"
+       "true,\"schema\":" FIXED "}}",
+       "{\"a\":2}", "{\"a\":3}"},
+      {",\"structured_outputs\":{\"json\":" FIXED "}", "{\"a\":1}", "{\"b\":1}"},
+      {",\"guided_json\":" FIXED, "{\"a\":1}", "{"},
+      {",\"json_schema\":\"{\\\"enum\\\":[\\\"x\\\"]}\"", "\"x\"", "\"y\""},
+      {",\"structured_outputs\":{\"grammar\":\"root ::= \\\"a\\\" | \\\"b\\\"\"}", "b", "c"},
+      {",\"guided_grammar\":\"root ::= \\\"a\\\" | \\\"b\\\"\"", "a", ""},
+      {",\"grammar\":\"root ::= \\\"a\\\" | \\\"b\\\"\"", "a", "ab"},
+      {",\"ebnf\":\"root ::= \\\"a\\\" | \\\"b\\\"\"", "a", "ab"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (int route = 0; route < 2; route++) {
+      fake_exchange_t *exchange = route == 0 ? complete(rows[i].fields) : chat(rows[i].fields);
+      cr_assert(allows(rows[i].good), "%s", rows[i].fields);
+      cr_assert(!allows(rows[i].bad), "%s", rows[i].fields);
+      end(exchange);
+    }
+  }
+}
+
+Test(constraints, values_that_ask_for_nothing) {
+  static const char *const rows[] = {
+      ",\"response_format\":{\"type\":\"text\"}", ",\"structured_outputs\":{}",
+      ",\"structured_outputs\":{\"json_object\":false,\"disable_any_whitespace\":false}",
+      ",\"grammar\":\"\"", ",\"guided_json\":null"};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    fake_exchange_t *exchange = complete(rows[i]);
+    cr_assert_eq(fake_engine.requests[0]->grammar, NULL);
+    end(exchange);
+  }
+}
+
+Test(constraints, one_grammar_for_all_prompts) {
+  fake_exchange_t *exchange =
+      fake_call(api_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"regex\":\"x\"}");
+  cr_assert_eq(fake_engine.num_requests, 2);
+  cr_assert_eq(fake_engine.requests[0]->grammar, fake_engine.requests[1]->grammar);
+  end(exchange);
+}
+
+static void refuse(void (*handle)(exchange_t *), const char *body, int code, const char *param) {
+  fake_exchange_t *exchange = fake_call(handle, body);
+  cr_assert(exchange->answered, "%s", body);
+  cr_assert_eq(exchange->error.code, code, "%s: %s", body, exchange->body);
+  cr_assert_str_eq(exchange->error.param, param, "%s: %s", body, exchange->body);
+  fake_exchange_free(exchange);
+}
+
+#define P(fields) "{\"prompt\":\"a\"," fields "}"
+
+Test(constraints, what_is_refused) {
+  static const struct {
+    const char *body;
+    int code;
+    const char *param;
+  } rows[] = {
+      {P("\"response_format\":\"json\""), ERR_INVALID_TYPE, "response_format"},
+      {P("\"response_format\":{}"), ERR_MISSING_PARAMETER, "response_format.type"},
+      {P("\"response_format\":{\"type\":\"yaml\"}"), ERR_UNSUPPORTED_PARAMETER, "response_format"},
+      {P("\"response_format\":{\"type\":\"json_schema\"}"), ERR_MISSING_PARAMETER,
+       "response_format.json_schema"},
+      {P("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\"}}"),
+       ERR_MISSING_PARAMETER, "response_format.json_schema.schema"},
+      {P("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a b\","
+         "\"schema\":{}}}"),
+       ERR_INVALID_VALUE, "response_format.json_schema.name"},
+      {P("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":"
+         "1,\"schema\":{}}}"),
+       ERR_INVALID_TYPE, "response_format.json_schema.strict"},
+      {P("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"schema\":{\"maxLenght\":3}}}"),
+       ERR_UNSUPPORTED_PARAMETER, "response_format"},
+      {P("\"structured_outputs\":[]"), ERR_INVALID_TYPE, "structured_outputs"},
+      {P("\"structured_outputs\":{\"structural_tag\":\"x\"}"), ERR_UNSUPPORTED_PARAMETER,
+       "structured_outputs"},
+      {P("\"structured_outputs\":{\"choice\":[]}"), ERR_INVALID_VALUE, "structured_outputs.choice"},
+      {P("\"structured_outputs\":{\"choice\":[1]}"), ERR_INVALID_TYPE, "structured_outputs.choice"},
+      {P("\"structured_outputs\":{\"regex\":1}"), ERR_INVALID_TYPE, "structured_outputs.regex"},
+      {P("\"guided_json\":\"{\""), ERR_INVALID_VALUE, "guided_json"},
+      {P("\"guided_json\":\"1\""), ERR_INVALID_TYPE, "guided_json"},
+      {P("\"guided_json\":1"), ERR_INVALID_TYPE, "guided_json"},
+      {P("\"regex\":\"(\""), ERR_INVALID_VALUE, "regex"},
+      {P("\"regex\":\"(?=a)\""), ERR_UNSUPPORTED_PARAMETER, "regex"},
+      {P("\"regex\":\"a\",\"guided_json\":{}"), ERR_INVALID_VALUE, "guided_json"},
+      {P("\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"a\"]}"), ERR_INVALID_VALUE,
+       "structured_outputs.choice"},
+      {P("\"regex\":\"a\",\"use_beam_search\":true"), ERR_UNSUPPORTED_PARAMETER, "use_beam_search"},
+      {P("\"regex\":\"a\",\"echo\":true,\"max_tokens\":0"), ERR_INVALID_VALUE, "regex"},
+      {P("\"guided_decoding_backend\":\"x\""), ERR_UNSUPPORTED_PARAMETER,
+       "guided_decoding_backend"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    refuse(api_completions, rows[i].body, rows[i].code, rows[i].param);
+  }
+}
+
+/* ---- tools ---- */
+
+#define ONE "{\"name\": \"f\", \"arguments\": {\"a\": 1}}"
+#define TWO "{\"name\": \"g\", \"arguments\": {}}"
+#define CALL(text) "<tool_call>\n" text "\n</tool_call>"
+#define TOOLS(more) ",\"tools\":[" TOOL("f", ",\"parameters\":" FIXED more) "," TOOL("g", "") "]"
+
+Test(constraints, a_tool_is_required) {
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+  cr_assert(allows(CALL(ONE)));
+  cr_assert(allows(CALL(TWO)));
+  cr_assert(allows(CALL(ONE) "\n" CALL(TWO)));
+  cr_assert(!allows(CALL("{\"name\": \"f\", \"arguments\": {\"a\": 3}}")));
+  cr_assert(!allows(CALL("{\"name\": \"h\", \"arguments\": {}}")));
+  cr_assert(!allows(""));
+  cr_assert(!allows("hello"));
+  end(exchange);
+  exchange = chat(TOOLS("") ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false");
+  cr_assert(allows(CALL(TWO)));
+  cr_assert(!allows(CALL(ONE) "\n" CALL(TWO)));
+  end(exchange);
+}
+
+Test(constraints, a_named_tool) {
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":" TOOL("g", ""));
+  cr_assert(allows(CALL(TWO)));
+  cr_assert(!allows(CALL(ONE)));
+  cr_assert(!allows(CALL(TWO) "\n" CALL(TWO)));
+  end(exchange);
+}
+
+Test(constraints, every_format_writes_what_it_reads) {
+  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    server.live->tool_format = format;
+    fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+    char text[512];
+    const char *before = format->before_all ? format->before_all : "";
+    const char *behind = format->behind_all ? format->behind_all : "";
+    const char *one = "{\"a\": 1}", *none = "{}";
+    if (format->in_tags) one = "<parameter=a>\n1\n</parameter>\n</function>", none = "</function>";
+    snprintf(text, sizeof text, "%s%sf%s%s%s%s%sg%s%s%s%s", before, format->begin_name,
+             format->end_name, one, format->end_call, format->between, format->begin_name,
+             format->end_name, none, format->end_call, behind);
+    if (format->in_channels) *strstr(text, format->between) = '\0'; /* a call ends the turn */
+    cr_assert(allows(text), "%s: %s", format->name, text);
+    end(exchange);
+  }
+}
+
+#define TAGS(name, parameters)                                                                     \
+  "<tool_call>\n<function=" name ">\n" parameters "</function>\n</tool_call>"
+#define A(value) "<parameter=a>\n" value "\n</parameter>\n"
+
+Test(constraints, calls_in_tags) {
+  server.live->tool_format = tool_format_find("qwen3_coder");
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+  cr_assert(allows(TAGS("f", A("2"))));
+  cr_assert(!allows(TAGS("f", A("3"))));
+  cr_assert(!allows(TAGS("f", "")), "a is required");
+  cr_assert(!allows(TAGS("f", A("1") "<parameter=b>\n1\n</parameter>\n")));
+  cr_assert(!allows(TAGS("g", A("1"))), "g takes nothing");
+  end(exchange);
+  exchange = chat(TOOLS("") ",\"tool_choice\":" TOOL("g", ""));
+  cr_assert(allows(TAGS("g", "")));
+  cr_assert(!allows(TAGS("f", A("1"))));
+  end(exchange);
+  exchange = chat(TOOLS(",\"strict\":true"));
+  cr_assert(allows("so <function=f> " TAGS("f", A("1")) TAGS("g", "") " done"));
+  cr_assert(!allows(TAGS("f", A("x"))));
+  end(exchange);
+  /* a schema that cannot be enforced still means an object */
+  exchange = chat(",\"tool_choice\":\"required\",\"tools\":[" TOOL(
+      "f", ",\"parameters\":{\"type\":\"object\",\"maxLenght\":3}") "]");
+  cr_assert(allows(TAGS("f", A("any") "<parameter=b>\nthing\n</parameter>\n")));
+  cr_assert(!allows(TAGS("f", "any")));
+  end(exchange);
+}
+
+/* Text that the grammar lets through as text is not read as a call. */
+Test(constraints, a_call_without_its_mark_is_text_beside_strict_functions) {
+  server.live->tool_format = tool_format_find("qwen3_coder");
+  for (int strict = 0; strict < 2; strict++) {
+    fake_exchange_t *exchange = chat(strict ? TOOLS(",\"strict\":true") : TOOLS(""));
+    const char *text = "<function=f></function>";
+    for (const char *c = text; *c != '\0'; c++) {
+      fake_token(fake_engine.requests[0], *c, (char[]){*c, '\0'});
+    }
+    fake_done(fake_engine.requests[0], FINISH_STOP, "");
+    fake_deliver();
+    cr_assert((strstr(exchange->body, "tool_calls\":[{") == NULL) == strict, "%s", exchange->body);
+    fake_exchange_free(exchange);
+  }
+}
+
+#define THOUGHTS "<|channel|>analysis<|message|>any {thing}<|end|><|start|>assistant"
+#define HARMONY(name, arguments)                                                                   \
+  "<|channel|>commentary to=functions." name " <|constrain|>json<|message|>" arguments
+#define FINAL "<|channel|>final<|message|>"
+
+Test(constraints, messages_in_channels) {
+  server.live->tool_format = tool_format_find("harmony");
+  server.live->reasoning_format = reasoning_format_find("harmony");
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+  cr_assert(allows(HARMONY("f", "{\"a\": 1}")));
+  cr_assert(allows(THOUGHTS HARMONY("g", "{}")));
+  cr_assert(!allows(THOUGHTS HARMONY("f", "{\"a\": 3}")));
+  cr_assert(!allows(THOUGHTS FINAL "words"));
+  end(exchange);
+  exchange = chat(TOOLS("") ",\"response_format\":{\"type\":\"json_object\"}");
+  cr_assert(allows(FINAL "{\"x\": 1}"));
+  cr_assert(allows(THOUGHTS FINAL "{\"x\": 1}"));
+  cr_assert(allows(THOUGHTS HARMONY("g", "{}")));
+  cr_assert(!allows(FINAL "words"));
+  cr_assert(!allows("{\"x\": 1}"));
+  end(exchange);
+  exchange = chat(TOOLS(",\"strict\":true"));
+  cr_assert(allows(THOUGHTS FINAL "words"));
+  cr_assert(allows(HARMONY("f", "{\"a\": 2}")));
+  cr_assert(!allows(HARMONY("f", "{\"a\": 3}")));
+  end(exchange);
+  exchange = chat(",\"regex\":\"ab\",\"continue_final_message\":true");
+  cr_assert(allows("ab"), "the header stands in the prompt");
+  end(exchange);
+}
+
+Test(constraints, strict_functions_when_the_model_may_choose) {
+  fake_exchange_t *exchange = chat(TOOLS(""));
+  cr_assert_eq(fake_engine.requests[0]->grammar, NULL, "nothing strict");
+  end(exchange);
+  exchange = chat(TOOLS(",\"strict\":true"));
+  cr_assert(allows("just words < and <tool"));
+  cr_assert(allows("see " CALL(ONE)));
+  cr_assert(allows(CALL(ONE) " then " CALL(TWO) " done"));
+  cr_assert(allows(""));
+  cr_assert(!allows(CALL("{\"name\": \"f\", \"arguments\": {\"a\": 3}}")));
+  cr_assert(!allows("<tool_call>"));
+  cr_assert(!allows("<tool_call>what"));
+  end(exchange);
+  server.live->tool_format = tool_format_find("llama3_json");
+  exchange = chat(TOOLS(",\"strict\":true"));
+  cr_assert(allows("just words {"));
+  cr_assert(allows("{\"name\": \"f\", \"parameters\": {\"a\": 2}}"));
+  cr_assert(!allows("{\"name\": \"f\", \"parameters\": {\"a\": 3}}"));
+  cr_assert(!allows("{\"x\": 1}"));
+  end(exchange);
+}
+
+Test(constraints, an_answer_of_a_form_or_a_call) {
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"response_format\":{\"type\":\"json_object\"}");
+  cr_assert(allows("{\"x\": 1}"));
+  cr_assert(allows(CALL(TWO)));
+  cr_assert(!allows("words"));
+  end(exchange);
+  refuse(api_chat_completions, "{" USER TOOLS("") ",\"tool_choice\":\"required\",\"regex\":\"a\"}",
+         ERR_INVALID_VALUE, "regex");
+}
+
+Test(constraints, schemas_that_cannot_be_enforced) {
+  static const char odd[] = ",\"parameters\":{\"type\":\"object\",\"additionalProperties\":false,"
+                            "\"maxLenght\":3}";
+  char body[600];
+  snprintf(body, sizeof body, ",\"tool_choice\":\"required\",\"tools\":[%s%s%s]",
+           "{\"type\":\"function\",\"function\":{\"name\":\"f\"", odd, "}}");
+  fake_exchange_t *exchange = chat(body);
+  cr_assert(allows(CALL("{\"name\": \"f\", \"arguments\": {\"b\": 7}}")), "any object");
+  end(exchange);
+  snprintf(body, sizeof body, "{" USER ",\"tool_choice\":\"required\",\"tools\":[%s%s%s]}",
+           "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true", odd, "}}");
+  refuse(api_chat_completions, body, ERR_UNSUPPORTED_PARAMETER, "tools[0].function.parameters");
+}
+
+Test(constraints, thoughts_are_free) {
+  server.live->reasoning_format = reasoning_format_find("think");
+  fake_exchange_t *exchange = chat(",\"regex\":\"ab\"");
+  cr_assert(allows("ab"));
+  cr_assert(allows("<think>any {thing}</think>\n\nab"));
+  cr_assert(!allows("<think>any</think>x"));
+  cr_assert(!allows("x"));
+  end(exchange);
+  exchange = chat(",\"regex\":\"ab\",\"chat_template_kwargs\":{\"think\":1}");
+  cr_assert(allows("thing</think>ab"));
+  cr_assert(!allows("ab"));
+  end(exchange);
+}

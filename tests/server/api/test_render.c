@@ -1,0 +1,299 @@
+/* test_render.c: numbers, strings, logprobs and text offsets as they are printed. */
+#include "engine/base/arena.h"
+#include "server/completion/logprobs.h"
+#include "server/observe/histogram.h"
+#include "tests/server/api/fake.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(render, .timeout = 60);
+
+static const token_style_t style = {NULL, false, true};
+
+static void expect(buffer_t *buffer, const char *expected) {
+  buffer_char(buffer, '\0');
+  cr_assert(!buffer->failed);
+  cr_assert_str_eq(buffer->data, expected);
+  buffer_free(buffer);
+}
+
+static void expect_float(float value, const char *expected) {
+  char text[FLOAT_TEXT_MAX];
+  cr_assert_eq(float_print(text, value), strlen(expected), "%s", text);
+  cr_assert_str_eq(text, expected);
+}
+
+Test(render, floats) {
+  expect_float(0, "0.0");
+  expect_float(-1, "-1.0");
+  expect_float(0.5f, "0.5");
+  expect_float(-9999, "-9999.0");
+  expect_float(0.1f, "0.1");
+  expect_float(-0.30000001192092896f, "-0.3");
+  expect_float(-1.0e-7f, "-1e-07");
+  expect_float(16777216, "16777216.0");
+  expect_float(3.4028235e38f, "3.4028235e+38");
+  expect_float(1.401298464e-45f, "1.4013e-45");
+}
+
+/* Any float32 reads back as itself, as JSON, and no shorter decimal would. */
+Test(render, floats_round_trip) {
+  uint32_t bits = 12345;
+  for (int i = 0; i < 300000; i++) {
+    float value, back;
+    bits = bits * 1664525 + 1013904223;
+    memcpy(&value, &bits, sizeof value);
+    if (!isfinite(value)) continue;
+    char text[FLOAT_TEXT_MAX], shorter[FLOAT_TEXT_MAX];
+    size_t length = float_print(text, value);
+    cr_assert(length < FLOAT_TEXT_MAX && text[length] == '\0');
+    back = strtof(text, NULL);
+    cr_assert_eq(memcmp(&value, &back, sizeof value), 0, "%s", text);
+    int digits = 0;
+    for (const char *p = text; *p != '\0' && *p != 'e'; p++) digits += *p >= '0' && *p <= '9';
+    if (digits > 6 && strchr(text, 'e') != NULL) { /* an exponent: all digits count */
+      snprintf(shorter, sizeof shorter, "%.*e", digits - 2, (double)value);
+      cr_assert_neq(strtof(shorter, NULL), value, "%s is shorter than %s", shorter, text);
+    }
+  }
+}
+
+/* The same where logprobs live, against printf: it reads back and is never longer. */
+Test(render, logprobs_round_trip) {
+  uint32_t bits = 99;
+  for (int i = 0; i < 400000; i++) {
+    char text[FLOAT_TEXT_MAX], reference[32];
+    bits = bits * 1664525 + 1013904223;
+    float scale = powf(10, (float)(i % 12) - 4.9f);
+    float value = i < 4096 ? -(float)i / 16 : -scale * (float)(bits >> 8) * 0x1p-24f;
+    size_t length = float_print(text, value), digits = 6;
+    do {
+      snprintf(reference, sizeof reference, "%.*g", (int)digits, (double)value);
+    } while (strtof(reference, NULL) != value && digits++ < 9);
+    if (strpbrk(reference, ".e") == NULL) strcat(reference, ".0");
+    cr_assert_eq(strtof(text, NULL), value, "%s for %s", text, reference);
+    cr_assert_eq(length, strlen(text));
+    cr_assert(text[length - 1] >= '0' && text[length - 1] <= '9', "%s", text);
+    cr_assert(length <= strlen(reference), "%s is longer than %s", text, reference);
+  }
+}
+
+Test(render, doubles) {
+  char text[DOUBLE_TEXT_MAX];
+  double_print(text, 3);
+  cr_assert_str_eq(text, "3");
+  double_print(text, 0.1);
+  cr_assert_str_eq(text, "0.1");
+  double_print(text, 1.0 / 3);
+  cr_assert_eq(strtod(text, NULL), 1.0 / 3);
+  double_print(text, INFINITY);
+  cr_assert_str_eq(text, "+Inf");
+  double_print(text, 9007199254740991.0);
+  cr_assert_str_eq(text, "9007199254740991");
+}
+
+Test(render, buffers) {
+  buffer_t buffer = {0};
+  buffer_int(&buffer, INT64_MIN);
+  buffer_char(&buffer, ' ');
+  buffer_uint(&buffer, UINT64_MAX);
+  buffer_quote(&buffer, "a\"\x01\xff", 4);
+  buffer_ids(&buffer, (int32_t[]){1, -2}, 2);
+  expect(&buffer, "-9223372036854775808 18446744073709551615\"a\\\"\\u0001\xef\xbf\xbd\"[1,-2]");
+  char many[500];
+  memset(many, 1, sizeof many);
+  for (size_t length = 0; length < sizeof many; length += 7) { /* every size of first room */
+    buffer_t grown = {0};
+    buffer_escape(&grown, many, length);
+    cr_assert_eq(grown.length, 6 * length);
+    buffer_free(&grown);
+  }
+  cr_assert(!buffer_reserve(&buffer, SIZE_MAX / 2));
+  cr_assert(buffer.failed);
+  size_t length;
+  cr_assert_eq(buffer_detach(&buffer, &length), NULL);
+}
+
+Test(render, values_outlive_their_document) {
+  static const char text[] = "[0,{\"a\":[\"x\\u00e9\",1.5,null,[]],\"\":{},\"b\":\"\"},true]";
+  arena_t arena = {0};
+  json_doc_t *doc = NULL;
+  char *body = strdup(text);
+  cr_assert_eq(json_parse(body, strlen(body), &json_limits_request, &doc, NULL), 0);
+  const json_t *copy = arena_copy_json(&arena, json_next(json_first(json_root(doc))));
+  json_free(doc);
+  memset(body, 'x', strlen(body));
+  free(body);
+  cr_assert(copy != NULL && copy->type == JSON_OBJECT && json_next(copy) == NULL);
+  const json_t *a = json_get(copy, "a");
+  cr_assert(a->count == 4 && json_equals(json_first(a), "x\xc3\xa9"));
+  double number;
+  cr_assert(json_double(json_next(json_first(a)), &number) && number == 1.5);
+  cr_assert_eq(json_get(copy, "")->type, JSON_OBJECT);
+  cr_assert(json_equals(json_get(copy, "b"), "") && json_next(json_get(copy, "b")) == NULL);
+  cr_assert_eq(arena_copy_json(&arena, NULL), NULL);
+  arena_release(&arena);
+}
+
+Test(render, arenas) {
+  arena_t arena = {0};
+  for (size_t i = 1; i < 3000; i += 37) {
+    char *memory = arena_alloc(&arena, i, 3);
+    cr_assert_eq((uintptr_t)memory % 16, 0);
+    for (size_t j = 0; j < 3 * i; j++) cr_assert_eq(memory[j], 0);
+    memset(memory, 1, 3 * i);
+  }
+  cr_assert_eq(arena_alloc(&arena, SIZE_MAX / 2, 3), NULL);
+  cr_assert_str_eq(arena_copy(&arena, "abc", 2), "ab");
+  arena_release(&arena);
+}
+
+static void add(logprob_text_t *text, int32_t id, float logprob, const token_logprob_t *top,
+                int32_t num_top, int32_t num_best) {
+  logprob_entry_t entry = {.id = id,
+                           .has_logprob = true,
+                           .logprob = logprob,
+                           .rank = 1,
+                           .num_best = num_best,
+                           .num_asked = num_best,
+                           .num_top = num_top,
+                           .top = top};
+  logprob_text_add(text, &style, &entry);
+}
+
+static void expect_tops(logprob_text_t *text, const char *expected) {
+  buffer_char(&text->tops, '\0');
+  cr_assert_str_eq(text->tops.data, expected);
+  logprob_text_free(text);
+}
+
+Test(render, top_logprobs) {
+  token_logprob_t top[] = {{'a', -0.5f}, {'b', -1}, {'c', -2}};
+  logprob_text_t text = {0};
+  add(&text, 'a', -0.5f, top, 3, 3); /* the sampled one is among them */
+  expect_tops(&text, "{\"a\":-0.5,\"b\":-1.0,\"c\":-2.0}");
+  text = (logprob_text_t){0};
+  add(&text, 'z', -7, top, 3, 3); /* it is not: k + 1 entries */
+  expect_tops(&text, "{\"z\":-7.0,\"a\":-0.5,\"b\":-1.0,\"c\":-2.0}");
+  text = (logprob_text_t){0};
+  add(&text, 'z', -7, top, 0, 0); /* logprobs 0: exactly the sampled one */
+  add(&text, 'b', -INFINITY, top, 0, 0);
+  expect_tops(&text, "{\"z\":-7.0},{\"b\":-9999.0}");
+}
+
+/* Parts of characters have the same string: the sampled one stays, else the likelier. */
+Test(render, equal_strings_collapse) {
+  token_logprob_t top[] = {{0x80, -0.5f}, {0x81, -0.25f}, {'b', -1}, {0x82, -3}};
+  logprob_text_t text = {0};
+  add(&text, 'b', -1, top, 4, 4);
+  expect_tops(&text, "{\"b\":-1.0,\"\xef\xbf\xbd\":-0.25}");
+  text = (logprob_text_t){0};
+  add(&text, 0x82, -3, top, 4, 4);
+  expect_tops(&text, "{\"\xef\xbf\xbd\":-3.0,\"b\":-1.0}");
+}
+
+/* logprob_token_ids stand behind the best ones and are reported whatever k is. */
+Test(render, extra_ids) {
+  token_logprob_t top[] = {{'a', -0.5f}, {'b', -1}, {'x', -8}, {'y', -9}};
+  logprob_entry_t entry = {.id = 'a',
+                           .has_logprob = true,
+                           .logprob = -0.5f,
+                           .num_best = 1,
+                           .num_asked = 2,
+                           .num_top = 4,
+                           .top = top};
+  logprob_text_t text = {0};
+  logprob_text_add(&text, &style, &entry);
+  expect_tops(&text, "{\"a\":-0.5,\"x\":-8.0,\"y\":-9.0}");
+}
+
+Test(render, tokens_as_ids) {
+  token_style_t ids = {NULL, true, true};
+  buffer_t buffer = {0};
+  token_quote(&buffer, &ids, 17);
+  token_quote(&buffer, &style, FAKE_THE);
+  token_quote(&buffer, &style, 0xc3);
+  expect(&buffer, "\"token_id:17\"\" the\"\"\xef\xbf\xbd\"");
+}
+
+/* Counting in pieces equals counting at once, wherever the cuts fall. */
+Test(render, text_offsets_do_not_depend_on_cuts) {
+  static const char text[] = "a\xc3\xa9\xe4\xbd\xa0\xf0\x9f\x98\x80z\xff\xc3(\xe4\xbd\xf0\x9f\x98q";
+  size_t length = sizeof text - 1;
+  text_offset_t whole = {0};
+  text_offset_bytes(&whole, text, length);
+  /* five characters, FF, C3, '(', E4 BD, F0 9F 98 and q */
+  cr_assert_eq(whole.code_points, 11);
+  for (size_t first = 0; first <= length; first++) {
+    for (size_t second = first; second <= length; second++) {
+      text_offset_t cut = {0};
+      text_offset_bytes(&cut, text, first);
+      text_offset_bytes(&cut, text + first, second - first);
+      text_offset_bytes(&cut, text + second, length - second);
+      cr_assert_eq(cut.code_points, whole.code_points, "%zu %zu", first, second);
+    }
+  }
+}
+
+Test(render, text_offsets_of_tokens) {
+  text_offset_t offset = {0};
+  text_offset_token(&offset, &style, FAKE_EOS); /* skipped: takes no place */
+  cr_assert_eq(offset.code_points, 0);
+  text_offset_token(&offset, &style, 0xc3);
+  cr_assert_eq(offset.code_points, 0);
+  text_offset_token(&offset, &style, 0xa9);
+  cr_assert_eq(offset.code_points, 1);
+  text_offset_token(&offset, &style, FAKE_THE);
+  cr_assert_eq(offset.code_points, 5);
+  token_style_t shown = {NULL, false, false};
+  text_offset_token(&offset, &shown, FAKE_EOS);
+  cr_assert_eq(offset.code_points, 9);
+}
+
+/* An unfinished character counts before a token that does not continue it. */
+Test(render, text_offsets_behind_broken_characters) {
+  static const struct {
+    int32_t id;
+    int64_t before;
+  } tokens[] = {{0xe4, 0}, {'a', 1},  {0xe4, 2}, {0xbd, 2}, {0xa0, 2},    {0x80, 3},
+                {0xff, 4}, {0xc3, 5}, {0xc3, 6}, {0xa9, 6}, {FAKE_THE, 7}};
+  text_offset_t offset = {0};
+  for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+    cr_assert_eq(text_offset_before(&offset, &style, tokens[i].id), tokens[i].before, "token %zu",
+                 i);
+    text_offset_token(&offset, &style, tokens[i].id);
+  }
+}
+
+Test(render, text_offsets_of_prompts) {
+  static const char prompt[] = "the\xc3\xa9<s>x";
+  static const struct {
+    int32_t id;
+    int64_t before;
+  } tokens[] = {{FAKE_BOS, 0}, {FAKE_THE, 0}, {0xc3, 3}, {0xa9, 3}, {FAKE_BOS, 4}, {'x', 7}};
+  text_offset_t offset = {0};
+  for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+    cr_assert_eq(offset.code_points, tokens[i].before, "token %zu", i);
+    text_offset_prompt(&offset, &style, tokens[i].id, prompt, sizeof prompt - 1);
+  }
+  cr_assert_eq(offset.code_points, 8);
+  text_offset_prompt(&offset, &style, FAKE_THE, prompt, sizeof prompt - 1); /* beyond the end */
+  cr_assert_eq(offset.code_points, 8);
+}
+
+Test(render, histograms) {
+  histogram_t histogram;
+  histogram_init(&histogram, &bounds_itl, &bounds_itl_vllm);
+  for (int i = 1; i < histogram.num_bounds; i++) {
+    cr_assert_lt(histogram.bounds[i - 1], histogram.bounds[i]);
+  }
+  for (int i = 0; i < 1000; i++) histogram_observe(&histogram, (double)i * 0.001);
+  cr_assert_eq(histogram_at_most(&histogram, 0.01), 11, "a bound belongs to its bucket");
+  cr_assert_eq(histogram_at_most(&histogram, 80), 1000);
+  histogram_observe(&histogram, 1e9);
+  cr_assert_eq(histogram.count, 1001);
+  cr_assert_eq(histogram_at_most(&histogram, 80), 1000);
+}

@@ -1,0 +1,170 @@
+/* test_routes.c: models, tokenize, detokenize, health, version, what is not there yet. */
+#include "tests/server/api/fake.h"
+
+#include "engine/base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(routes, .init = fake_start, .fini = fake_stop, .timeout = 60);
+
+static void expect(void (*handle)(exchange_t *), const char *body, int status, const char *reply) {
+  fake_exchange_t *exchange = fake_call(handle, body);
+  cr_assert_eq(exchange->status, status, "%s", exchange->body);
+  cr_assert_str_eq(exchange->body, reply);
+  fake_exchange_free(exchange);
+}
+
+static void refuse(void (*handle)(exchange_t *), const char *body, int code, const char *param) {
+  fake_exchange_t *exchange = fake_call(handle, body);
+  cr_assert_eq(exchange->error.code, code, "%s: %s", body, exchange->body);
+  cr_assert_str_eq(exchange->error.param, param);
+  fake_exchange_free(exchange);
+}
+
+#define CARD(id)                                                                                   \
+  "{\"id\":\"" id "\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"inferd\","        \
+  "\"root\":\"tiny\",\"parent\":null,\"max_model_len\":128,\"permission\":[]}"
+
+Test(routes, models) {
+  expect(api_models, "", 200, "{\"object\":\"list\",\"data\":[" CARD("tiny") "]}");
+  fake_exchange_t *exchange = fake_call_path(api_model, "tiny");
+  cr_assert_str_eq(exchange->body, CARD("tiny"));
+  fake_exchange_free(exchange);
+  exchange = fake_call_path(api_model, "org/other");
+  cr_assert_eq(exchange->status, 404);
+  cr_assert_str_eq(exchange->error.message, "The model `org/other` does not exist.");
+  fake_exchange_free(exchange);
+}
+
+Test(routes, tokenize) {
+  expect(api_tokenize, "{\"prompt\":\"ab\"}", 200,
+         "{\"count\":3,\"max_model_len\":128,\"tokens\":[256,97,98],\"token_strs\":null}");
+  expect(api_tokenize,
+         "{\"prompt\":\"a\\u00e9\",\"add_special_tokens\":false,\"return_token_strs\":true}", 200,
+         "{\"count\":3,\"max_model_len\":128,\"tokens\":[97,195,169],"
+         "\"token_strs\":[\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\"]}");
+  expect(api_tokenize, "{\"prompt\":\"\",\"add_special_tokens\":false}", 200,
+         "{\"count\":0,\"max_model_len\":128,\"tokens\":[],\"token_strs\":null}");
+  refuse(api_tokenize, "{}", ERR_MISSING_PARAMETER, "prompt");
+  refuse(api_tokenize, "{\"prompt\":null}", ERR_MISSING_PARAMETER, "prompt");
+  refuse(api_tokenize, "{\"prompt\":[\"a\"]}", ERR_INVALID_TYPE, "prompt");
+  refuse(api_tokenize, "{\"prompt\":\"a\",\"model\":\"x\"}", ERR_MODEL_NOT_FOUND, "model");
+  refuse(api_tokenize, "[", ERR_INVALID_JSON, "");
+}
+
+#define HI "\"messages\":[{\"role\":\"u\",\"content\":\"h\"}]"
+
+Test(routes, tokenize_messages) {
+  expect(api_tokenize, "{" HI "}", 200,
+         "{\"count\":7,\"max_model_len\":128,\"tokens\":[60,117,62,104,60,97,62],"
+         "\"token_strs\":null}");
+  expect(api_tokenize, "{" HI ",\"add_generation_prompt\":false,\"add_special_tokens\":true}", 200,
+         "{\"count\":5,\"max_model_len\":128,\"tokens\":[256,60,117,62,104],"
+         "\"token_strs\":null}");
+  expect(api_tokenize,
+         "{" HI ",\"continue_final_message\":true,\"tools\":[{\"function\":{\"name\":\"f\"}}]}",
+         200,
+         "{\"count\":6,\"max_model_len\":128,\"tokens\":[49,35,60,117,62,104],"
+         "\"token_strs\":null}");
+  refuse(api_tokenize, "{\"messages\":[]}", ERR_INVALID_VALUE, "messages");
+  refuse(api_tokenize, "{" HI ",\"prompt\":\"a\"}", ERR_INVALID_VALUE, "prompt");
+  refuse(api_tokenize, "{" HI ",\"chat_template\":\"a\"}", ERR_UNSUPPORTED_PARAMETER,
+         "chat_template");
+  refuse(api_tokenize, "{" HI ",\"tools\":[1]}", ERR_INVALID_TYPE, "tools[0]");
+  refuse(api_tokenize, "{\"messages\":[{\"role\":\"raise\",\"content\":\"\"}]}", ERR_BAD_REQUEST,
+         "");
+}
+
+Test(routes, detokenize) {
+  expect(api_detokenize, "{\"tokens\":[256,104,105,258]}", 200, "{\"prompt\":\"<s>hi the\"}");
+  expect(api_detokenize, "{\"tokens\":[]}", 200, "{\"prompt\":\"\"}");
+  refuse(api_detokenize, "{}", ERR_MISSING_PARAMETER, "tokens");
+  refuse(api_detokenize, "{\"tokens\":[300]}", ERR_INVALID_VALUE, "tokens");
+  refuse(api_detokenize, "{\"tokens\":[-1]}", ERR_INVALID_VALUE, "tokens");
+  refuse(api_detokenize, "{\"tokens\":\"a\"}", ERR_INVALID_TYPE, "tokens");
+}
+
+Test(routes, tokenize_for_a_client_that_goes) {
+  fake_exchange_t *exchange = fake_exchange_new("{\"prompt\":\"ab\"}", 15);
+  api_tokenize(&exchange->public);
+  cr_assert_eq(completions_live(&server), 1);
+  fake_exchange_gone(exchange, "disconnect");
+  fake_run();
+  fake_exchange_free(exchange);
+}
+
+Test(routes, health_by_state) {
+  static const struct {
+    engine_state_t state;
+    bool draining;
+    int ready, live;
+    const char *body;
+  } rows[] = {
+      {ENGINE_READY, false, 200, 200, "{\"status\":\"ok\"}"},
+      {ENGINE_READY, true, 503, 200, "{\"status\":\"draining\"}"},
+      {ENGINE_FAILED, false, 503, 503, "{\"status\":\"failed\"}"},
+      {ENGINE_FAILED, true, 503, 503, "{\"status\":\"failed\"}"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    fake_engine.state = rows[i].state;
+    server.draining = rows[i].draining;
+    expect(api_readyz, "", rows[i].ready, rows[i].body);
+    fake_exchange_t *exchange = fake_call(api_livez, "");
+    cr_assert_eq(exchange->status, rows[i].live);
+    cr_assert_eq(strstr(exchange->headers, "Retry-After: ") != NULL, rows[i].live == 503);
+    fake_exchange_free(exchange);
+  }
+  fake_engine.state = ENGINE_READY;
+  server.draining = false;
+}
+
+Test(routes, health_while_loading) {
+  fake_engine.state = ENGINE_LOADING;
+  fake_engine.progress = 0.25;
+  server.start_ns = clock_now_ns() - 4000000000u;
+  fake_exchange_t *exchange = fake_call(api_readyz, "");
+  cr_assert_eq(exchange->status, 503);
+  json_doc_t *doc = fake_json(exchange);
+  int64_t eta;
+  cr_assert(json_equals(json_get(json_root(doc), "status"), "loading"));
+  cr_assert(json_int64(json_get(json_root(doc), "eta_s"), &eta) && eta >= 12 && eta <= 30);
+  cr_assert(strstr(exchange->body, "\"progress\":0.25") != NULL);
+  cr_assert(strstr(exchange->headers, "Retry-After: ") != NULL);
+  json_free(doc);
+  fake_exchange_free(exchange);
+  expect(api_livez, "", 200, "{\"status\":\"ok\"}");
+  fake_engine.state = ENGINE_READY;
+}
+
+Test(routes, livez_sees_a_stalled_engine) {
+  uint64_t now = clock_now_ns(), minute = 60000000000u;
+  fake_engine.stats.last_step_ns = now - 10 * minute;
+  expect(api_livez, "", 200, "{\"status\":\"ok\"}"); /* idle for ten minutes is fine */
+  fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":[1]}");
+  expect(api_livez, "", 200, "{\"status\":\"ok\"}"); /* work has only just come */
+  server.live->busy_since_ns = now - 2 * minute;
+  expect(api_livez, "", 503, "{\"status\":\"failed\"}");
+  fake_engine.stats.last_step_ns = now;
+  expect(api_livez, "", 200, "{\"status\":\"ok\"}");
+  fake_engine.stats.last_step_ns = 0;
+  fake_option("watchdog_interval", "0");
+  expect(api_livez, "", 200, "{\"status\":\"ok\"}");
+  fake_done(fake_engine.requests[0], FINISH_LENGTH, "");
+  fake_deliver();
+  fake_exchange_free(exchange);
+}
+
+Test(routes, version) {
+  fake_exchange_t *exchange = fake_call(api_version, "");
+  json_doc_t *doc = fake_json(exchange);
+  const json_t *version = json_get(json_root(doc), "version");
+  cr_assert(version != NULL && version->type == JSON_STRING && version->length > 0);
+  cr_assert(json_equals(json_get(json_root(doc), "backend"), "cpu"));
+  json_free(doc);
+  fake_exchange_free(exchange);
+}
+
+Test(routes, not_yet) {
+  refuse(api_not_yet, "{}", ERR_UNSUPPORTED_ENDPOINT, "");
+}

@@ -1,0 +1,435 @@
+/* harness.c: fake handlers, a loop thread that runs the real transport, and a raw client.
+ *
+ * The fakes stand in for server/api and server/completion, server/observe/metrics.c and the engine
+ * under their real names, so the route table and every check under test are the real ones. The body
+ * of a completion says what the fake does:
+ * {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With "drop" the body is taken
+ * and dropped before the answer begins.
+ */
+#include "tests/server/http/harness.h"
+
+#include "server/http/auth.h"
+#include "server/observe/log.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+seen_t seen;
+atomic_int fake_engine_state = ENGINE_READY;
+
+/* ---- fakes ---- */
+
+engine_state_t engine_state(const engine_t *engine) {
+  (void)engine;
+  return (engine_state_t)atomic_load(&fake_engine_state);
+}
+int engine_retry_after_s(const engine_t *engine) {
+  (void)engine;
+  return 7;
+}
+void metrics_http(server_t *server, const char *route, const char *method, int status,
+                  uint64_t duration_ns) {
+  (void)server, (void)route, (void)method, (void)duration_ns;
+  atomic_fetch_add(&seen.metrics, 1);
+  atomic_store(&seen.last_status, status);
+}
+void server_drained(server_t *server) {
+  (void)server;
+  atomic_fetch_add(&seen.drained, 1);
+}
+
+typedef struct job {
+  uv_timer_t timer; /* first: closed by address */
+  exchange_t *exchange;
+  int left, size;
+  bool stream, flood;
+} job_t;
+
+static void on_job_closed(uv_handle_t *handle) {
+  free(handle);
+}
+static void job_end(job_t *job) {
+  atomic_fetch_sub(&seen.live, 1);
+  uv_close((uv_handle_t *)&job->timer, on_job_closed);
+}
+static void on_gone(exchange_t *exchange, const char *cause) {
+  atomic_store(&seen.gone_ns, now_ns());
+  atomic_store(&seen.cause, cause);
+  atomic_fetch_add(&seen.gone, 1);
+  job_end(exchange->user);
+}
+
+static void reply_text(exchange_t *exchange, const char *text) {
+  exchange_reply(exchange, 200, "application/json", strdup(text), strlen(text));
+}
+
+static void on_job_timer(uv_timer_t *timer) {
+  job_t *job = (job_t *)timer;
+  if (!job->stream) {
+    reply_text(job->exchange, "{\"later\":true}");
+    job_end(job);
+    return;
+  }
+  char event[8192];
+  int n = snprintf(event, sizeof event, "data: %d%*s\n\n", job->left, job->size, ".");
+  do {
+    if (!exchange_write(job->exchange, event, (size_t)n)) {
+      atomic_fetch_add(&seen.refused_writes, 1);
+      uv_timer_stop(timer); /* on_gone follows */
+      return;
+    }
+  } while (job->flood && job->left-- > 0);
+  if (!job->flood && --job->left > 0) return;
+  exchange_write(job->exchange, "data: [DONE]\n\n", 14);
+  exchange_end(job->exchange);
+  job_end(job);
+}
+
+static int number_in(const char *body, const char *name, int otherwise) {
+  const char *at = strstr(body, name);
+  return at != NULL ? atoi(at + strlen(name)) : otherwise;
+}
+
+/* The bytes stay whole while they are the handler's, and nothing is left at the exchange. */
+static void drop_body(exchange_t *exchange) {
+  const char *seen_before = exchange->body;
+  size_t length = exchange->body_length;
+  char *body = exchange_take_body(exchange);
+  cr_assert(body == seen_before && strlen(body) == length);
+  cr_assert(exchange->body_length == 0 && exchange->body[0] == '\0');
+  exchange_drop_body(exchange);
+  exchange_drop_body(exchange); /* once more is harmless */
+  cr_assert_eq(strlen(body), length);
+  free(body);
+}
+
+void api_completions(exchange_t *exchange) {
+  atomic_fetch_add(&seen.handled, 1);
+  const char *body = exchange->body;
+  cr_assert_eq(strlen(body), exchange->body_length);
+  if (strstr(body, "\"mode\":\"full\"") != NULL) {
+    error_t error = {0};
+    error_set(&error, ERR_QUEUE_FULL, NULL, "The queue is full.");
+    exchange_error(exchange, &error);
+    return;
+  }
+  bool stream = strstr(body, "\"mode\":\"stream\"") != NULL;
+  bool flood = strstr(body, "\"mode\":\"flood\"") != NULL;
+  bool wait = strstr(body, "\"mode\":\"wait\"") != NULL;
+  bool later = strstr(body, "\"mode\":\"later\"") != NULL;
+  if (!stream && !flood && !wait && !later) {
+    char text[200];
+    snprintf(text, sizeof text, "{\"length\":%zu,\"tenant\":%d,\"id\":\"%.64s\"}",
+             exchange->body_length, exchange->tenant != 0, exchange->request_id);
+    reply_text(exchange, text);
+    return;
+  }
+  job_t *job = calloc(1, sizeof *job);
+  job->exchange = exchange;
+  job->stream = stream || flood;
+  job->flood = flood;
+  job->left = number_in(body, "\"n\":", 5);
+  job->size = number_in(body, "\"size\":", 20);
+  int ms = number_in(body, "\"ms\":", 10);
+  exchange->user = job;
+  exchange->on_gone = on_gone;
+  atomic_fetch_add(&seen.live, 1);
+  if (strstr(body, "\"drop\"") != NULL) drop_body(exchange);
+  uv_timer_init(exchange->server->loop, &job->timer);
+  if (job->stream) exchange_stream(exchange);
+  if (!wait) uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);
+}
+
+void api_models(exchange_t *exchange) {
+  reply_text(exchange, "{\"object\":\"list\"}");
+}
+void api_model(exchange_t *exchange) {
+  char text[300];
+  snprintf(text, sizeof text, "{\"id\":\"%.200s\"}", exchange->path_tail);
+  reply_text(exchange, text);
+}
+void api_tokenize(exchange_t *exchange) {
+  reply_text(exchange, "{\"count\":0}");
+}
+void api_detokenize(exchange_t *exchange) {
+  reply_text(exchange, "{\"prompt\":\"\"}");
+}
+void api_livez(exchange_t *exchange) {
+  reply_text(exchange, "{\"status\":\"ok\"}");
+}
+void api_readyz(exchange_t *exchange) {
+  reply_text(exchange, "{\"status\":\"ok\"}");
+}
+void api_version(exchange_t *exchange) {
+  reply_text(exchange, "{\"version\":\"0\"}");
+}
+void api_metrics(exchange_t *exchange) {
+  reply_text(exchange, "x 1\n");
+}
+void api_chat_completions(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_load_lora(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_unload_lora(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_not_yet(exchange_t *exchange) {
+  error_t error = {0};
+  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "Not yet.");
+  exchange_error(exchange, &error);
+}
+
+/* ---- the loop thread ---- */
+
+typedef enum command { COMMAND_STATS = 1, COMMAND_DRAIN, COMMAND_ABORT, COMMAND_STOP } command_t;
+
+static struct {
+  pthread_t thread;
+  uv_loop_t loop;
+  uv_async_t async;
+  config_t config;
+  server_t server;
+  atomic_int command; /* 0 = done */
+  bool running;
+} h;
+
+static void on_command(uv_async_t *async) {
+  (void)async;
+  http_stats_t stats;
+  switch ((command_t)atomic_load(&h.command)) {
+  case COMMAND_STATS:
+    http_stats(h.server.http, &stats);
+    atomic_store(&seen.connections, stats.connections_idle + stats.connections_reading +
+                                        stats.connections_waiting + stats.connections_streaming);
+    atomic_store(&seen.streaming, stats.connections_streaming);
+    atomic_store(&seen.waiting, stats.connections_waiting);
+    break;
+  case COMMAND_DRAIN:
+    h.server.draining = true;
+    http_drain(h.server.http);
+    break;
+  case COMMAND_ABORT: http_abort(h.server.http); break;
+  case COMMAND_STOP:
+    uv_stop(&h.loop);
+    uv_close((uv_handle_t *)&h.async, NULL);
+    break;
+  }
+  atomic_store(&h.command, 0);
+}
+
+static void *loop_main(void *unused) {
+  (void)unused;
+  uv_run(&h.loop, UV_RUN_DEFAULT);
+  http_stop(h.server.http);
+  uv_run(&h.loop, UV_RUN_DEFAULT);
+  return NULL;
+}
+
+static void command(command_t wanted) {
+  atomic_store(&h.command, wanted);
+  uv_async_send(&h.async);
+  while (atomic_load(&h.command) != 0) usleep(200);
+}
+
+int harness_try(const char *const *flags, error_t *error) {
+  char *argv[32];
+  int argc = 0;
+  bool listens = false;
+  for (; flags != NULL && flags[argc] != NULL; argc++) {
+    argv[argc] = strdup(flags[argc]);
+    listens |= strncmp(flags[argc], "--listen", 8) == 0 || strncmp(flags[argc], "--uds", 5) == 0;
+  }
+  if (!listens) argv[argc++] = strdup("--port=0");
+  argv[argc++] = strdup("--log-level=error");
+  memset(&seen, 0, sizeof seen);
+  signal(SIGPIPE, SIG_IGN);
+  int rc = config_load(&h.config, argc, argv, error);
+  for (int i = 0; i < argc; i++) free(argv[i]);
+  h.server = (server_t){.config = &h.config, .loop = &h.loop, .engine = (engine_t *)&h};
+  if (rc == 0) rc = log_open(&h.config, error);
+  if (rc == 0) rc = auth_new(&h.config, &h.server.auth, error);
+  uv_loop_init(&h.loop);
+  if (rc == 0) rc = http_start(&h.server, &h.server.http, error);
+  if (rc != 0) {
+    uv_run(&h.loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&h.loop), 0);
+    auth_free(h.server.auth);
+    config_free(&h.config);
+    return rc;
+  }
+  uv_async_init(&h.loop, &h.async, on_command);
+  h.running = true;
+  return pthread_create(&h.thread, NULL, loop_main, NULL);
+}
+
+void harness_start(const char *const *flags) {
+  error_t error = {0};
+  int rc = harness_try(flags, &error);
+  cr_assert_eq(rc, 0, "start: %s", error.message);
+}
+
+void harness_stop(void) {
+  command(COMMAND_ABORT);
+  command(COMMAND_STOP);
+  pthread_join(h.thread, NULL);
+  cr_assert_eq(uv_loop_close(&h.loop), 0, "a handle was left open");
+  cr_assert_eq(atomic_load(&seen.live), 0, "an exchange was lost");
+  auth_free(h.server.auth);
+  config_free(&h.config);
+  log_close();
+}
+
+void harness_drain(void) {
+  command(COMMAND_DRAIN);
+}
+void harness_abort(void) {
+  command(COMMAND_ABORT);
+}
+void harness_stats(void) {
+  command(COMMAND_STATS);
+}
+const char *harness_address(int listener) {
+  return http_address(h.server.http, listener);
+}
+int harness_port(int listener) {
+  const char *address = harness_address(listener);
+  return atoi(strrchr(address, ':') + 1);
+}
+
+/* ---- client ---- */
+
+uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+bool wait_for(atomic_int *value, int wanted, int timeout_ms) {
+  uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;
+  while (atomic_load(value) != wanted) {
+    if (now_ns() > end) return false;
+    usleep(1000);
+  }
+  return true;
+}
+
+int client_connect_address(const char *host, int port) {
+  struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+  bool six = strchr(host, ':') != NULL;
+  cr_assert_eq(
+      inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr),
+      1);
+  int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  int rc = six ? connect(fd, (struct sockaddr *)&v6, sizeof v6)
+               : connect(fd, (struct sockaddr *)&v4, sizeof v4);
+  if (rc == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+int client_connect(int port) {
+  return client_connect_address("127.0.0.1", port);
+}
+
+int client_connect_unix(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+void client_send_bytes(int fd, const char *bytes, size_t length) {
+  while (length > 0) {
+    ssize_t n = send(fd, bytes, length, MSG_NOSIGNAL);
+    if (n <= 0) return; /* the server may have closed already: the test looks at the answer */
+    bytes += n;
+    length -= (size_t)n;
+  }
+}
+
+void client_send(int fd, const char *text) {
+  client_send_bytes(fd, text, strlen(text));
+}
+
+char *client_read(int fd, const char *until, int timeout_ms) {
+  size_t used = 0, capacity = 65536;
+  char *text = malloc(capacity);
+  text[0] = '\0';
+  uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;
+  while (until == NULL || strstr(text, until) == NULL) {
+    uint64_t now = now_ns();
+    if (now >= end) break;
+    struct pollfd state = {.fd = fd, .events = POLLIN};
+    if (poll(&state, 1, (int)((end - now) / 1000000u) + 1) <= 0) break;
+    if (used + 32768 > capacity) text = realloc(text, capacity *= 2);
+    ssize_t n = recv(fd, text + used, 32767, 0);
+    if (n <= 0) break;
+    used += (size_t)n;
+    text[used] = '\0';
+  }
+  return text;
+}
+
+char *client_read_all(int fd, int timeout_ms) {
+  return client_read(fd, NULL, timeout_ms);
+}
+
+bool client_closed(int fd, int timeout_ms) {
+  uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;
+  for (;;) {
+    uint64_t now = now_ns();
+    if (now >= end) return false;
+    struct pollfd state = {.fd = fd, .events = POLLIN};
+    if (poll(&state, 1, (int)((end - now) / 1000000u) + 1) <= 0) return false;
+    char waste[65536];
+    if (recv(fd, waste, sizeof waste, 0) <= 0) return true;
+  }
+}
+
+void client_reset(int fd) {
+  struct linger linger = {1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+  close(fd);
+}
+
+char *client_request(const char *text) {
+  int fd = client_connect(harness_port(0));
+  cr_assert_geq(fd, 0);
+  client_send(fd, text);
+  char *answer = client_read_all(fd, 5000);
+  close(fd);
+  return answer;
+}
+
+char *client_post_text(const char *path, const char *extra_headers, const char *body) {
+  char *text = NULL;
+  int n = asprintf(&text,
+                   "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s"
+                   "Content-Length: %zu\r\n\r\n%s",
+                   path, extra_headers, strlen(body), body);
+  cr_assert_gt(n, 0);
+  return text;
+}
+
+int status_of(const char *response) {
+  int status = 0;
+  return sscanf(response, "HTTP/1.1 %d", &status) == 1 ? status : 0;
+}

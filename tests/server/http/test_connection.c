@@ -1,0 +1,518 @@
+/* test_connection.c: connections: clients that vanish, stall, flood or come in too great a number;
+ * listeners; drain.
+ */
+#include "tests/server/http/harness.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+TestSuite(connection, .timeout = 120);
+
+#define WAIT "{\"mode\":\"wait\"}"
+#define GET_HEALTH "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+/* Starts a completion on a new connection and returns it once the handler has it. */
+static int begin(const char *body) {
+  int before = atomic_load(&seen.handled);
+  int fd = client_connect(harness_port(0));
+  char *text = client_post_text("/v1/completions", "", body);
+  client_send(fd, text);
+  free(text);
+  cr_assert(wait_for(&seen.handled, before + 1, 3000));
+  return fd;
+}
+
+static int health_status(void) {
+  char *answer = client_request(GET_HEALTH);
+  int status = status_of(answer);
+  free(answer);
+  return status;
+}
+
+static bool all_closed(void) {
+  for (int i = 0; i < 300; i++) {
+    harness_stats();
+    if (atomic_load(&seen.connections) == 0) return true;
+    usleep(10000);
+  }
+  fprintf(stderr, "left: %d connections, %d streaming, %d waiting, live %d\n",
+          atomic_load(&seen.connections), atomic_load(&seen.streaming), atomic_load(&seen.waiting),
+          atomic_load(&seen.live));
+  return false;
+}
+
+/* ---- clients that vanish ---- */
+
+/* The promise is 50 ms; the bound here leaves room for a machine that is busy with other tests. */
+static void expect_noticed(int fd, bool reset) {
+  uint64_t start = now_ns();
+  if (reset) {
+    client_reset(fd);
+  } else {
+    close(fd);
+  }
+  cr_assert(wait_for(&seen.gone, 1, 3000), "nobody noticed");
+  double ms = (double)(atomic_load(&seen.gone_ns) - start) / 1e6;
+  cr_expect_lt(ms, 1000, "took %.1f ms", ms);
+  cr_expect_str_eq(atomic_load(&seen.cause), "client_gone");
+  cr_expect(wait_for(&seen.live, 0, 1000));
+  cr_expect(all_closed());
+}
+
+Test(connection, killed_client_of_a_waiting_request_is_noticed) {
+  harness_start(NULL);
+  expect_noticed(begin(WAIT), false);
+  harness_stop();
+}
+
+Test(connection, reset_client_of_a_waiting_request_is_noticed) {
+  harness_start(NULL);
+  expect_noticed(begin(WAIT), true);
+  harness_stop();
+}
+
+Test(connection, killed_client_of_a_silent_stream_is_noticed) {
+  harness_start(NULL);
+  expect_noticed(begin("{\"mode\":\"stream\",\"n\":5,\"ms\":60000}"), false);
+  harness_stop();
+}
+
+Test(connection, killed_client_of_a_busy_stream_is_noticed) {
+  harness_start(NULL);
+  expect_noticed(begin("{\"mode\":\"stream\",\"n\":100000,\"ms\":1}"), true);
+  harness_stop();
+}
+
+Test(connection, half_closed_client_is_gone_or_served_as_configured) {
+  harness_start(NULL);
+  int fd = begin("{\"mode\":\"later\",\"ms\":200}");
+  shutdown(fd, SHUT_WR);
+  cr_expect(wait_for(&seen.gone, 1, 2000));
+  close(fd);
+  harness_stop();
+
+  harness_start((const char *[]){"--half-close=allow", NULL});
+  fd = begin("{\"mode\":\"later\",\"ms\":50}");
+  shutdown(fd, SHUT_WR);
+  char *answer = client_read_all(fd, 3000);
+  cr_expect(strstr(answer, "{\"later\":true}") != NULL);
+  cr_expect_eq(atomic_load(&seen.gone), 0);
+  free(answer);
+  close(fd);
+  harness_stop();
+}
+
+Test(connection, five_thousand_random_ends_leave_nothing) {
+  harness_start((const char *[]){"--max-body-bytes=64KiB", NULL});
+  static const char *const requests[] = {
+      "{\"mode\":\"wait\"}", "{\"mode\":\"stream\",\"n\":100,\"ms\":1,\"size\":2000}",
+      "{\"mode\":\"later\",\"ms\":3}", "{\"mode\":\"flood\",\"n\":300,\"ms\":1,\"size\":4000}",
+      "{}"};
+  unsigned state = 12345;
+  for (int i = 0; i < 5000; i++) {
+    state = state * 1664525u + 1013904223u;
+    unsigned draw = state >> 8;
+    int fd = client_connect(harness_port(0));
+    cr_assert_geq(fd, 0);
+    char *text = client_post_text("/v1/completions", "", requests[draw % 5]);
+    size_t length = strlen(text);
+    if (draw % 7 == 0) length = draw % length; /* a request that never completes */
+    client_send_bytes(fd, text, length);
+    if (draw % 11 == 0) client_send(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n\x01garbage");
+    free(text);
+    if (draw % 3 == 0) {
+      char *some = client_read(fd, "}", (int)(draw % 3));
+      free(some);
+    }
+    if (draw % 13 == 0) shutdown(fd, SHUT_WR);
+    if (draw % 2 == 0) {
+      client_reset(fd);
+    } else {
+      close(fd);
+    }
+  }
+  cr_expect(all_closed());
+  cr_expect(wait_for(&seen.live, 0, 3000));
+  cr_expect_eq(health_status(), 200);
+  harness_stop();
+}
+
+/* ---- clients that stall ---- */
+
+Test(connection, slow_headers_end_at_the_deadline) {
+  harness_start((const char *[]){"--header-timeout=500ms", NULL});
+  int fd = client_connect(harness_port(0));
+  uint64_t start = now_ns();
+  client_send(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: ");
+  char *answer = NULL;
+  for (int i = 0; i < 40; i++) { /* a byte now and then keeps an idle timer alive for ever */
+    client_send(fd, "a");
+    free(answer);
+    answer = client_read(fd, "request_timeout", 100);
+    if (strstr(answer, "request_timeout") != NULL) break;
+  }
+  cr_expect_eq(status_of(answer), 408);
+  cr_expect(client_closed(fd, 1000));
+  cr_expect_lt(now_ns() - start, 3000000000u);
+  free(answer);
+  close(fd);
+  harness_stop();
+}
+
+Test(connection, slow_body_ends_at_the_deadline) {
+  harness_start((const char *[]){"--body-timeout=500ms", NULL});
+  int fd = client_connect(harness_port(0));
+  client_send(fd,
+              "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
+  char *answer = client_read_all(fd, 4000);
+  cr_expect_eq(status_of(answer), 408, "%s", answer);
+  free(answer);
+  cr_expect(wait_for(&seen.metrics, 1, 1000));
+  cr_expect_eq(atomic_load(&seen.last_status), 408);
+  close(fd);
+  harness_stop();
+}
+
+Test(connection, idle_keep_alive_ends_silently) {
+  harness_start((const char *[]){"--keep-alive-timeout=1s", NULL});
+  int fd = client_connect(harness_port(0));
+  client_send(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  char *answer = client_read_all(fd, 5000);
+  cr_expect_eq(status_of(answer), 200);
+  cr_expect(strstr(answer, "408") == NULL);
+  free(answer);
+  close(fd);
+  harness_stop();
+}
+
+Test(connection, slow_reader_is_cut_at_the_buffer_limit) {
+  harness_start((const char *[]){"--stream-buffer-bytes=64KiB", NULL});
+  int fd = begin("{\"mode\":\"flood\",\"n\":100000000,\"ms\":1,\"size\":4000}");
+  cr_expect(wait_for(&seen.gone, 1, 5000));
+  cr_expect_str_eq(atomic_load(&seen.cause), "slow_reader");
+  cr_expect_eq(atomic_load(&seen.refused_writes), 1);
+  cr_expect(wait_for(&seen.live, 0, 1000));
+  close(fd);
+  cr_expect(all_closed());
+  harness_stop();
+}
+
+Test(connection, reader_that_takes_nothing_is_cut_in_time) {
+  harness_start(
+      (const char *[]){"--slow-reader-timeout=600ms", "--stream-buffer-bytes=64MiB", NULL});
+  int fd = begin("{\"mode\":\"stream\",\"n\":1000000,\"ms\":1,\"size\":8000}");
+  cr_expect(wait_for(&seen.gone, 1, 20000));
+  cr_expect_str_eq(atomic_load(&seen.cause), "slow_reader");
+  close(fd);
+  cr_expect(all_closed());
+  harness_stop();
+}
+
+/* ---- too many clients ---- */
+
+Test(connection, one_client_at_a_time_never_stalls) {
+  harness_start((const char *[]){"--max-connections=1", NULL});
+  for (int i = 0; i < 20; i++) {
+    int status = 0;
+    for (int k = 0; k < 100 && status != 200;
+         k++) { /* the last one's close may still be under way */
+      status = health_status();
+      if (status != 200) usleep(5000);
+    }
+    cr_assert_eq(status, 200);
+  }
+  int fd = client_connect(harness_port(0));
+  client_send(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  free(client_read(fd, "}", 2000));
+  char *answer = client_request(GET_HEALTH);
+  cr_expect_eq(status_of(answer), 503, "%s", answer);
+  cr_expect(strstr(answer, "Retry-After: ") != NULL);
+  cr_expect(strstr(answer, "\"code\":\"overloaded\"") != NULL);
+  free(answer);
+  close(fd);
+  harness_stop();
+}
+
+Test(connection, running_out_of_descriptors_pauses_and_recovers) {
+  harness_start(NULL);
+  cr_assert_eq(health_status(), 200);
+  int held[64], count = 0;
+  for (; count < 8; count++) held[count] = client_connect(harness_port(0));
+  usleep(50000);
+  struct rlimit old, tight;
+  getrlimit(RLIMIT_NOFILE, &old);
+  tight = old;
+  int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  tight.rlim_cur = (rlim_t)spare + 1; /* room for the client's socket, none for the server's */
+  close(spare);
+  setrlimit(RLIMIT_NOFILE, &tight);
+  int fd = client_connect(harness_port(0)); /* the kernel completes it; accept fails */
+  cr_assert_geq(fd, 0);
+  client_send(fd, GET_HEALTH);
+  struct rusage before, after;
+  getrusage(RUSAGE_SELF, &before);
+  usleep(400000);
+  getrusage(RUSAGE_SELF, &after);
+  long cpu_us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000000 +
+                after.ru_utime.tv_usec - before.ru_utime.tv_usec +
+                (after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000000 +
+                after.ru_stime.tv_usec - before.ru_stime.tv_usec;
+  cr_expect_lt(cpu_us, 200000, "spun for %ld us of 400000", cpu_us);
+  setrlimit(RLIMIT_NOFILE, &old);
+  char *answer = client_read_all(fd, 3000);
+  cr_expect_eq(status_of(answer), 200);
+  free(answer);
+  close(fd);
+  while (count > 0) close(held[--count]);
+  harness_stop();
+}
+
+/* ---- listeners ---- */
+
+Test(connection, ipv4_ipv6_and_several_listeners) {
+  harness_start((const char *[]){"--listen=127.0.0.1:0", "--listen=[::1]:0", "--listen=:0", NULL});
+  cr_expect_eq(strncmp(harness_address(0), "127.0.0.1:", 10), 0);
+  cr_expect_eq(strncmp(harness_address(1), "[::1]:", 6), 0);
+  static const char *const hosts[] = {"127.0.0.1", "::1", "127.0.0.1"};
+  for (int i = 0; i < 3; i++) {
+    int fd = client_connect_address(hosts[i], harness_port(i));
+    cr_assert_geq(fd, 0, "%s", hosts[i]);
+    client_send(fd, GET_HEALTH);
+    char *answer = client_read_all(fd, 2000);
+    cr_expect_eq(status_of(answer), 200);
+    free(answer);
+    close(fd);
+  }
+  harness_stop();
+}
+
+Test(connection, unix_socket) {
+  char path[64], flag[80];
+  snprintf(path, sizeof path, "/tmp/inferd-test-%d.sock", (int)getpid());
+  snprintf(flag, sizeof flag, "--uds=%s", path);
+  harness_start((const char *[]){flag, NULL});
+  struct stat info;
+  cr_assert_eq(stat(path, &info), 0);
+  cr_expect_eq(info.st_mode & 0777, 0660);
+  for (int i = 0; i < 3; i++) {
+    int fd = client_connect_unix(path);
+    cr_assert_geq(fd, 0);
+    /* Any Host is fine here: no web page can reach a UNIX socket. */
+    char *text = client_post_text("/v1/completions", "Connection: close\r\n",
+                                  "{\"mode\":\"stream\",\"n\":10,\"ms\":1}");
+    memcpy(strstr(text, "localhost"), "elsewhere", 9);
+    client_send(fd, text);
+    char *answer = client_read_all(fd, 3000);
+    cr_expect(strstr(answer, "[DONE]") != NULL);
+    free(text), free(answer);
+    close(fd);
+  }
+  harness_stop();
+  cr_expect_eq(access(path, F_OK), -1);
+}
+
+/* A live server's socket is not stolen, a dead one's is taken over, another file is left alone. */
+Test(connection, unix_socket_paths_in_the_way) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char flag[128];
+  error_t error = {0};
+  snprintf(address.sun_path, sizeof address.sun_path, "/tmp/inferd-way-%d.sock", (int)getpid());
+  snprintf(flag, sizeof flag, "--uds=%s", address.sun_path);
+  int holder = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  cr_assert_eq(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
+  cr_assert_eq(listen(holder, 1), 0);
+  cr_expect_eq(harness_try((const char *[]){flag, NULL}, &error), ERR_ADDRESS_IN_USE);
+  cr_expect_eq(access(address.sun_path, F_OK), 0);
+  close(holder);
+  cr_expect_eq(access(address.sun_path, F_OK), 0);
+  harness_start((const char *[]){flag, NULL});
+  harness_stop();
+  cr_expect_eq(access(address.sun_path, F_OK), -1);
+  FILE *file = fopen(address.sun_path, "w");
+  fclose(file);
+  cr_expect_eq(harness_try((const char *[]){flag, NULL}, &error), ERR_CONFIGURATION);
+  cr_expect_eq(access(address.sun_path, F_OK), 0);
+  unlink(address.sun_path);
+}
+
+Test(connection, start_errors_have_reasons) {
+  error_t error = {0};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  char flag[40];
+  int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  cr_assert_eq(bind(holder, (struct sockaddr *)&address, length), 0);
+  cr_assert_eq(listen(holder, 1), 0);
+  getsockname(holder, (struct sockaddr *)&address, &length);
+  snprintf(flag, sizeof flag, "--listen=127.0.0.1:%d", ntohs(address.sin_port));
+  cr_expect_eq(harness_try((const char *[]){flag, NULL}, &error), ERR_ADDRESS_IN_USE);
+  cr_expect(strstr(error.message, flag + strlen("--listen=")) != NULL, "%s", error.message);
+  close(holder);
+  cr_expect_eq(harness_try((const char *[]){"--listen=0.0.0.0:0", NULL}, &error),
+               ERR_CONFIGURATION);
+  cr_expect(strstr(error.message, "--allow-unauthenticated") != NULL);
+  cr_expect_eq(harness_try((const char *[]){"--listen=no.such.host.invalid:1", NULL}, &error),
+               ERR_CONFIGURATION);
+  cr_expect_eq(harness_try((const char *[]){"--listen=127.0.0.1:99999", NULL}, &error),
+               ERR_CONFIGURATION);
+  cr_expect_eq(harness_try((const char *[]){"--listen=192.0.2.1:0", NULL}, &error),
+               ERR_CONFIGURATION);
+  harness_start((const char *[]){"--listen=0.0.0.0:0", "--allow-unauthenticated", NULL});
+  cr_expect_eq(health_status(), 200);
+  harness_stop();
+}
+
+/* ---- sites ---- */
+
+Test(connection, hosts_and_origins) {
+  harness_start((const char *[]){"--cors-origin=https://app.example", "--allowed-host=box.local",
+                                 "--api-key=k", NULL});
+#define WITH(headers) "GET /health HTTP/1.1\r\n" headers "Connection: close\r\n\r\n"
+  static const struct {
+    const char *request;
+    int status;
+  } cases[] = {
+      {WITH("Host: localhost:8000\r\n"), 200},
+      {WITH("Host: [::1]:1\r\n"), 200},
+      {WITH("Host: box.local\r\n"), 200},
+      {WITH("Host: evil.example\r\n"), 403},
+      {WITH("Host: localhost.evil.example\r\n"), 403},
+      {WITH("Host: localhost\r\nOrigin: https://evil.example\r\n"), 403},
+      {WITH("Host: localhost\r\nOrigin: null\r\n"), 403},
+      {WITH("Host: localhost:8000\r\nOrigin: http://localhost:8000\r\n"), 200},
+      {WITH("Host: localhost\r\nOrigin: https://app.example\r\n"), 200},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char *answer = client_request(cases[i].request);
+    cr_expect_eq(status_of(answer), cases[i].status, "%s", cases[i].request);
+    free(answer);
+  }
+  /* A preflight has no key; what follows it needs one. */
+  char *answer = client_request(
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://app.example\r\n"
+      "Access-Control-Request-Method: POST\r\n"
+      "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n"
+      "Connection: close\r\n\r\n");
+  cr_expect_eq(status_of(answer), 204);
+  cr_expect(strstr(answer, "Access-Control-Allow-Origin: https://app.example\r\n") != NULL);
+  cr_expect(strstr(answer, "Access-Control-Allow-Headers: "
+                           "authorization,content-type,x-stainless-os\r\n") != NULL);
+  free(answer);
+  answer = client_request("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                          "Connection: close\r\n\r\n");
+  cr_expect_eq(status_of(answer), 401);
+  free(answer);
+  answer = client_request("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                          "Origin: https://app.example\r\nContent-Length: 2\r\n\r\n{}");
+  cr_expect_eq(status_of(answer), 401);
+  free(answer);
+  /* A form cannot name a JSON type, and a page without any type is a form. */
+  answer = client_request("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+                          "Bearer k\r\nOrigin: https://app.example\r\nContent-Length: 2\r\n\r\n{}");
+  cr_expect_eq(status_of(answer), 415);
+  free(answer);
+  harness_stop();
+}
+
+/* ---- drain and abort ---- */
+
+Test(connection, drain_finishes_what_runs_and_refuses_the_rest) {
+  harness_start(NULL);
+  int idle = client_connect(harness_port(0));
+  client_send(idle, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  free(client_read(idle, "}", 2000));
+  int stream = begin("{\"mode\":\"stream\",\"n\":40,\"ms\":20}");
+  int later = begin("{\"mode\":\"later\",\"ms\":400}");
+  harness_drain();
+  char *text = client_post_text("/v1/completions", "", "{}");
+  client_send(idle, text);
+  char *answer = client_read_all(idle, 3000);
+  cr_expect_eq(status_of(answer), 503);
+  cr_expect(strstr(answer, "\"code\":\"draining\"") != NULL);
+  cr_expect(strstr(answer, "Connection: close\r\n") != NULL);
+  free(answer);
+  answer = client_request(text);
+  cr_expect_eq(status_of(answer), 503);
+  free(answer);
+  cr_expect_eq(health_status(), 200); /* the fake's answer: the probe still reaches the handler */
+  cr_expect_eq(atomic_load(&seen.drained), 0);
+  answer = client_read_all(stream, 5000);
+  cr_expect(strstr(answer, "[DONE]") != NULL);
+  free(answer);
+  answer = client_read_all(later, 5000);
+  cr_expect(strstr(answer, "{\"later\":true}") != NULL);
+  free(answer);
+  cr_expect(wait_for(&seen.drained, 1, 2000));
+  cr_expect_eq(atomic_load(&seen.gone), 0);
+  free(text);
+  close(idle), close(stream), close(later);
+  harness_stop();
+}
+
+Test(connection, abort_tells_everybody) {
+  harness_start(NULL);
+  int stream = begin("{\"mode\":\"stream\",\"n\":4000,\"ms\":20}");
+  int waiting = begin(WAIT);
+  usleep(50000);
+  harness_drain();
+  harness_abort();
+  char *answer = client_read_all(stream, 3000);
+  const char *error = strstr(answer, "data: {\"error\":{\"message\":");
+  cr_expect(error != NULL);
+  cr_expect(error != NULL && strstr(error, "}}\n\ndata: [DONE]\n\n") != NULL);
+  free(answer);
+  answer = client_read_all(waiting, 3000);
+  cr_expect_eq(status_of(answer), 503);
+  free(answer);
+  cr_expect(wait_for(&seen.gone, 2, 1000));
+  cr_expect_str_eq(atomic_load(&seen.cause), "shutdown");
+  cr_expect(wait_for(&seen.drained, 1, 2000));
+  close(stream), close(waiting);
+  harness_stop();
+}
+
+Test(connection, stop_with_suspended_connections_is_clean) {
+  harness_start(NULL);
+  int fds[20];
+  for (int i = 0; i < 20; i++) fds[i] = begin(i % 2 ? WAIT : "{\"mode\":\"stream\",\"ms\":60000}");
+  harness_stop();
+  for (int i = 0; i < 20; i++) {
+    cr_expect(client_closed(fds[i], 1000));
+    close(fds[i]);
+  }
+}
+
+/* ---- many streams ---- */
+
+Test(connection, two_hundred_streams_arrive_whole) {
+  harness_start(NULL);
+  enum { STREAMS = 200, EVENTS = 20 };
+  int fds[STREAMS];
+  char *text = client_post_text("/v1/completions", "Connection: close\r\n",
+                                "{\"mode\":\"stream\",\"n\":20,\"ms\":10}");
+  for (int i = 0; i < STREAMS; i++) {
+    fds[i] = client_connect(harness_port(0));
+    client_send(fds[i], text);
+  }
+  for (int i = 0; i < STREAMS; i++) {
+    char *answer = client_read_all(fds[i], 20000);
+    int events = 0;
+    for (const char *p = answer; (p = strstr(p, "data: ")) != NULL; p++) events++;
+    cr_assert_eq(events, EVENTS + 1);
+    cr_assert(strstr(answer, "\r\n0\r\n\r\n") != NULL);
+    free(answer);
+    close(fds[i]);
+  }
+  free(text);
+  harness_stop();
+}
