@@ -36,8 +36,6 @@ static int read_add_special_tokens(reader_t *reader, const field_t *field, const
   return field_fail_type(reader, field->name, "a boolean", value);
 }
 
-static const char say_template[] = " in requests: the template is the model's own";
-
 typedef struct tokenize_job {
   uv_work_t work;
   server_t *server;
@@ -55,26 +53,14 @@ typedef struct tokenize_job {
   uint64_t duration_ns, bytes;
 } tokenize_job_t;
 
-#define PLACE(member) offsetof(tokenize_fields_t, member)
+#undef AT
+#define AT(member) offsetof(tokenize_fields_t, member)
 static const field_t tokenize_rows[] = {
-    {"model", FIELD_STRING, 0, PLACE(model), 0, 256, 0, 0, 0},
-    {"prompt", FIELD_STRING, 0, PLACE(prompt), 0, 4294967295.0, 0, 0, 0},
-    {"add_special_tokens", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_add_special_tokens, 0},
-    {"return_token_strs", FIELD_BOOL, 0, PLACE(return_token_strs), 0, 0, 0, 0, 0},
-    {"messages", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
-    {"tools", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
-    {"documents", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
-    {"chat_template", FIELD_REFUSED, NOOP_EMPTY, 0, 0, 0, 0, 0, say_template},
-    {"chat_template_kwargs", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
-    {"reasoning_effort", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
-    {"add_generation_prompt", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
-    {"continue_final_message", FIELD_CUSTOM, 0, 0, 0, 0, 0, read_chat_field, 0},
+#include "server/fields/tokenize_fields.def"
 };
 static const field_t detokenize_rows[] = {
-    {"model", FIELD_STRING, 0, PLACE(model), 0, 256, 0, 0, 0},
-    {"tokens", FIELD_IDS, 0, PLACE(tokens), 0, 4294967295.0, 0, 0, 0},
+#include "server/fields/detokenize_fields.def"
 };
-#undef PLACE
 
 const field_table_t tokenize_table = {tokenize_rows, sizeof tokenize_rows / sizeof tokenize_rows[0],
                                       NULL};

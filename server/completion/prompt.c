@@ -60,7 +60,7 @@ int completion_check_length(completion_t *completion, int64_t tokens, bool at_le
 static int truncation(completion_t *completion, int64_t *keep) {
   const params_t *params = &completion->params;
   *keep = 0;
-  if (params->truncate_prompt_tokens == -2) return 0;
+  if (params->truncate_prompt_tokens == NOT_TRUNCATED) return 0;
   int64_t asked = params_max_tokens(params);
   int64_t most = completion->info->max_model_len - (asked == ABSENT ? DEFAULT_MAX_TOKENS : asked);
   *keep = params->truncate_prompt_tokens == -1 ? most : params->truncate_prompt_tokens;
@@ -154,7 +154,7 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
   size_t length = prompt->length;
   const char *text = prompt->text;
   /* A truncated prompt is echoed as the model saw it. */
-  if (text == NULL || params->truncate_prompt_tokens != -2) {
+  if (text == NULL || params->truncate_prompt_tokens != NOT_TRUNCATED) {
     int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
                                 (size_t)request->num_prompt_tokens, params->skip_special_tokens,
                                 &input->decoded, &length, &completion->intake->error);

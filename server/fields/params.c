@@ -1,8 +1,9 @@
-/* params.c: the table of every field of POST /v1/completions, and the rules between fields.
+/* params.c: the table of the fields of POST /v1/completions, and the rules between fields.
  *
  * Stage 2 of 9, first half: JSON -> checked parameters. Runs on the loop thread or in libuv's pool;
- * keeps no state. A field leaves the refused rows when it is implemented, never by being ignored.
- * The readers of structured fields are in params_read.c. Next: server/completion/prompt.c.
+ * keeps no state. The rows are in completion_fields.def. A field leaves the refused rows when it is
+ * implemented, never by being ignored. The readers of structured fields are in params_read.c. Next:
+ * server/completion/prompt.c.
  */
 #include "server/fields/params_read.h"
 
@@ -10,145 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAY_MAX_TOKENS "; use 'max_tokens'"
-#define SAY_MIN_TOKENS "; use 'min_tokens' and 'max_tokens'"
-#define SAY_CHAT " here; use /v1/chat/completions"
-#define SAY_LOGPROBS "; use 'logprobs'"
-
 static const field_t rows[] = {
-    /* OpenAI's fields */
-    STRING("model", model, 0, 256),
-    CUSTOM("prompt", read_prompt),
-    INTEGER("max_tokens", max_tokens, 0, ANY_COUNT, ABSENT),
-    INTEGER("max_completion_tokens", max_completion_tokens, 0, ANY_COUNT, ABSENT),
-    INTEGER("n", n, 1, 128, 1),
-    INTEGER("best_of", best_of, 0, 20, 0),
-    NUMBER("temperature", temperature, 0, 0, 2, 1),
-    NUMBER("top_p", top_p, FIELD_OPEN_MIN, 0, 1, 1),
-    NUMBER("presence_penalty", presence_penalty, 0, -2, 2, 0),
-    NUMBER("frequency_penalty", frequency_penalty, 0, -2, 2, 0),
-    CUSTOM("logit_bias", read_logit_bias),
-    INTEGER_FLAGS("logprobs", logprobs, FIELD_MAX_LOGPROBS, 0, 0, ABSENT),
-    BOOLEAN("echo", echo, 0),
-    CUSTOM("stop", read_stop),
-    BOOLEAN("stream", stream, 0),
-    CUSTOM("stream_options", read_stream_options),
-    CUSTOM("seed", read_seed),
-    STRING("suffix", suffix, 0, ANY_COUNT),
-    IGNORED("user", 256),
-    /* extensions */
-    INTEGER("top_k", top_k, -1, ANY_COUNT, 0),
-    NUMBER("min_p", min_p, 0, 0, 1, 0),
-    NUMBER("repetition_penalty", repetition_penalty, FIELD_OPEN_MIN, 0, 10, 1),
-    INTEGER("min_tokens", min_tokens, 0, ANY_COUNT, 0),
-    IDS("stop_token_ids", stop_token_ids, 0, STOP_TOKEN_IDS_MAX),
-    BOOLEAN("include_stop_str_in_output", include_stop_string, 0),
-    BOOLEAN("ignore_eos", ignore_eos, 0),
-    BOOLEAN("skip_special_tokens", skip_special_tokens, 1),
-    BOOLEAN("add_special_tokens", add_special_tokens, 1),
-    INTEGER("truncate_prompt_tokens", truncate_prompt_tokens, -1, ANY_COUNT, -2),
-    CUSTOM("truncation_side", read_truncation_side),
-    CUSTOM("allowed_token_ids", read_allowed_ids),
-    CUSTOM("bad_words", read_bad_words),
-    CUSTOM("prompt_logprobs", read_prompt_logprobs),
-    IDS("logprob_token_ids", logprob_token_ids, 0, LOGPROB_TOKEN_IDS_MAX),
-    BOOLEAN("use_beam_search", use_beam_search, 0),
-    NUMBER("length_penalty", length_penalty, 0, -10, 10, 1),
-    CUSTOM("early_stopping", read_early_stopping),
-    BOOLEAN("return_token_ids", return_token_ids, 0),
-    BOOLEAN("return_tokens_as_token_ids", tokens_as_ids, 0),
-    STRING("cache_salt", cache_salt, 1, 128),
-    INTEGER_FLAGS("priority", priority, FIELD_WHOLE_INT64, 0, 0, 0),
-    CUSTOM("request_id", read_request_id),
-    INTEGER("stream_interval", stream_interval, 1, ANY_COUNT, 1),
-    /* what the output must look like, in OpenAI's words, vLLM's, llama.cpp's and SGLang's */
-    CUSTOM("response_format", read_response_format),
-    CUSTOM("structured_outputs", read_structured_outputs),
-    CUSTOM("guided_json", read_schema),
-    CUSTOM("guided_regex", read_regex),
-    CUSTOM("guided_choice", read_choice),
-    CUSTOM("guided_grammar", read_grammar),
-    CUSTOM("json_schema", read_schema),
-    CUSTOM("regex", read_regex),
-    CUSTOM("grammar", read_grammar),
-    CUSTOM("ebnf", read_grammar),
-    /* known, output-changing, not implemented */
-    REFUSED("guided_decoding_backend", 0, NULL),
-    REFUSED("guided_whitespace_pattern", 0, NULL),
-    REFUSED("prompt_embeds", 0, NULL),
-    REFUSED("kv_transfer_params", NOOP_EMPTY, NULL),
-    REFUSED("ec_transfer_params", NOOP_EMPTY, NULL),
-    REFUSED("repetition_detection", 0, NULL),
-    REFUSED("thinking_token_budget", 0, NULL),
-    REFUSED("logits_processors", NOOP_EMPTY, NULL),
-    REFUSED("vllm_xargs", NOOP_EMPTY, NULL),
-    REFUSED_UNLESS("typical_p", 1, 1, NULL),
-    REFUSED_UNLESS("tfs_z", 1, 1, NULL),
-    REFUSED_UNLESS("top_a", 0, 0, NULL),
-    REFUSED_UNLESS("top_n_sigma", 0, -1, NULL),
-    REFUSED_UNLESS("mirostat", 0, 0, NULL),
-    REFUSED_UNLESS("mirostat_tau", 5, 5, NULL), /* llama.cpp's defaults, as its clients send them */
-    REFUSED_UNLESS("mirostat_eta", 0.1, 0.1, NULL),
-    REFUSED_UNLESS("dynatemp_range", 0, 0, NULL),
-    REFUSED_UNLESS("dynatemp_exponent", 1, 1, NULL),
-    REFUSED_UNLESS("xtc_probability", 0, 0, NULL),
-    REFUSED_UNLESS("xtc_threshold", 0.1, 0.1, NULL),
-    REFUSED_UNLESS("dry_multiplier", 0, 0, NULL),
-    REFUSED_UNLESS("dry_base", 1.75, 1.75, NULL),
-    REFUSED_UNLESS("dry_allowed_length", 2, 2, NULL),
-    REFUSED_UNLESS("dry_penalty_last_n", -1, 0, NULL),
-    {"mirostat", FIELD_REFUSED, FIELD_PREFIX, 0, 0, 0, 0, 0, 0},
-    {"dynatemp_", FIELD_REFUSED, FIELD_PREFIX, 0, 0, 0, 0, 0, 0},
-    {"xtc_", FIELD_REFUSED, FIELD_PREFIX, 0, 0, 0, 0, 0, 0},
-    {"dry_", FIELD_REFUSED, FIELD_PREFIX | NOOP_EMPTY, 0, 0, 0, 0, 0, 0},
-    REFUSED("samplers", NOOP_EMPTY, NULL),
-    REFUSED_UNLESS("n_probs", 0, 0, SAY_LOGPROBS),
-    REFUSED_UNLESS("n_keep", 0, 0, NULL),
-    REFUSED("n_predict", 0, SAY_MAX_TOKENS),
-    REFUSED("max_new_tokens", 0, SAY_MAX_TOKENS),
-    REFUSED("min_new_tokens", 0, SAY_MIN_TOKENS),
-    REFUSED("lora", NOOP_EMPTY, NULL),
-    REFUSED("adapter_id", NOOP_EMPTY, NULL),
-    REFUSED("watermark", NOOP_FALSE, NULL),
-    REFUSED_UNLESS("top_n_tokens", 0, 0, SAY_LOGPROBS),
-    REFUSED("routed_experts_prompt_start", 0, NULL),
-    REFUSED("return_token_offsets", NOOP_FALSE, NULL),
-    /* of chat */
-    REFUSED("messages", NOOP_EMPTY, SAY_CHAT),
-    REFUSED("tools", NOOP_EMPTY, SAY_CHAT),
-    REFUSED("functions", NOOP_EMPTY, SAY_CHAT),
-    REFUSED("top_logprobs", 0, "; use 'logprobs'"),
-    REFUSED("chat_template", 0, SAY_CHAT),
-    REFUSED("chat_template_kwargs", NOOP_EMPTY, SAY_CHAT),
-    REFUSED("reasoning_effort", 0, SAY_CHAT),
-    REFUSED("include_reasoning", 0, SAY_CHAT),
-    REFUSED("tool_choice", 0, SAY_CHAT),
-    REFUSED("parallel_tool_calls", 0, SAY_CHAT),
-    REFUSED("function_call", 0, SAY_CHAT),
-    REFUSED("add_generation_prompt", 0, SAY_CHAT),
-    REFUSED("continue_final_message", NOOP_FALSE, SAY_CHAT),
-    REFUSED("documents", NOOP_EMPTY, SAY_CHAT),
-    REFUSED("modalities", NOOP_EMPTY, SAY_CHAT),
-    REFUSED("verbosity", 0, SAY_CHAT),
-    /* of OpenAI's chat alone */
-    REFUSED("audio", 0, NULL),
-    REFUSED("prediction", 0, NULL),
-    REFUSED("web_search_options", 0, NULL),
-    REFUSED("moderation", 0, NULL),
-    REFUSED("mm_processor_kwargs", NOOP_EMPTY, NULL),
-    REFUSED("media_io_kwargs", NOOP_EMPTY, NULL),
-    /* known and harmless */
-    {"metadata", FIELD_IGNORED, 0, 0, 0, 0, 0, read_metadata, 0},
-    IGNORED_ANY("store"),
-    IGNORED_ANY("service_tier"),
-    IGNORED("safety_identifier", 64),
-    IGNORED("prompt_cache_key", 256),
-    IGNORED_ANY("prompt_cache_retention"),
-    IGNORED_ANY("session_id"),
-    IGNORED_ANY("spaces_between_special_tokens"),
-    IGNORED_ANY("cache_prompt"),
-    IGNORED_ANY("id_slot"),
-    IGNORED_ANY("timings_per_token"),
+#include "server/fields/completion_fields.def"
 };
 
 const field_table_t params_table = {rows, sizeof rows / sizeof rows[0], NULL};
@@ -293,7 +157,7 @@ static int check_suffix(const params_t *params, error_t *error) {
     return error_set(error, ERR_UNSUPPORTED_PARAMETER, "suffix",
                      "The parameter 'suffix' is not supported together with 'echo'.");
   }
-  if (params->truncate_prompt_tokens == -2) return 0;
+  if (params->truncate_prompt_tokens == NOT_TRUNCATED) return 0;
   return error_set(error, ERR_UNSUPPORTED_PARAMETER, "suffix",
                    "The parameter 'suffix' is not supported together with "
                    "'truncate_prompt_tokens'.");

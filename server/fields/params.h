@@ -19,7 +19,8 @@ enum {
   BAD_WORDS_FIELD_MAX = 128,
   BAD_WORD_BYTES_MAX = 256,
   DEFAULT_MAX_TOKENS = 16,
-  ABSENT = -1 /* of max_tokens, logprobs, prompt_logprobs, truncate_prompt_tokens (there: -2) */
+  ABSENT = -1,       /* of max_tokens, logprobs, prompt_logprobs */
+  NOT_TRUNCATED = -2 /* of truncate_prompt_tokens, where -1 is a value */
 };
 
 typedef enum truncation_side { TRUNCATE_DEFAULT, TRUNCATE_LEFT, TRUNCATE_RIGHT } truncation_side_t;
@@ -89,7 +90,7 @@ typedef struct params {
   logit_bias_t *logit_bias;
   int32_t num_logit_bias;
   bool include_stop_string, ignore_eos, skip_special_tokens, add_special_tokens;
-  int64_t truncate_prompt_tokens; /* -2 = absent, -1 = whatever fits */
+  int64_t truncate_prompt_tokens; /* NOT_TRUNCATED = absent, -1 = whatever fits */
   truncation_side_t truncation_side;
   bool return_token_ids, tokens_as_ids;
   int64_t priority;

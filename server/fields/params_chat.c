@@ -1,38 +1,15 @@
 /* params_chat.c: the table of the fields that only POST /v1/chat/completions has.
  *
  * Stage 2 of 9, first half: JSON -> checked parameters. Loop thread or libuv's pool; keeps no
- * state. Whatever is not here comes from the table in params.c. The readers of messages and tools
- * are in chat_fields.c. Next: server/completion/prompt.c.
+ * state. The rows are in chat_fields.def; all others come from the table in params.c. The readers
+ * of messages and tools are in chat_fields.c. Next: server/completion/prompt.c.
  */
 #include "server/fields/params_read.h"
 
 #include <string.h>
 
-#define SAY_TOOLS "; use 'tools' and 'tool_choice'"
-#define SAY_TEMPLATE                                                                               \
-  " in requests: the template is the model's own, or the operator's (--chat-template)"
-
 static const field_t rows[] = {
-    CUSTOM("messages", read_messages),
-    REFUSED("prompt", NOOP_EMPTY, " here; use 'messages'"),
-    BOOLEAN("add_special_tokens", add_special_tokens, 0),
-    BOOLEAN("logprobs", chat.logprobs, 0),
-    INTEGER_FLAGS("top_logprobs", chat.top_logprobs, FIELD_MAX_LOGPROBS, 0, 0, ABSENT),
-    CUSTOM("tools", read_tools),
-    CUSTOM("tool_choice", read_tool_choice),
-    BOOLEAN("parallel_tool_calls", chat.parallel_tool_calls, 1),
-    REFUSED("functions", NOOP_EMPTY, SAY_TOOLS),
-    REFUSED("function_call", 0, SAY_TOOLS),
-    CUSTOM("add_generation_prompt", read_generation_prompt),
-    BOOLEAN("continue_final_message", chat.continue_final, 0),
-    REFUSED("chat_template", NOOP_EMPTY, SAY_TEMPLATE),
-    CUSTOM("chat_template_kwargs", read_template_kwargs),
-    CUSTOM("documents", read_documents),
-    STRING("reasoning_effort", chat.reasoning_effort, 1, 32),
-    BOOLEAN("include_reasoning", chat.include_reasoning, 1),
-    REFUSED("suffix", NOOP_EMPTY, " here; use /v1/completions"),
-    CUSTOM("modalities", read_modalities),
-    CUSTOM("verbosity", read_verbosity),
+#include "server/fields/chat_fields.def"
 };
 
 const field_table_t chat_table = {rows, sizeof rows / sizeof rows[0], &params_table};

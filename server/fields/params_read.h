@@ -1,37 +1,34 @@
-/* params_read.h: the rows of the tables in params.c and params_chat.c, and the readers of their
- * structured fields. Each stores into the params_t behind reader->out; 0 or an error with param
- * set.
+/* params_read.h: what a row of the .def files of fields becomes, and the readers of structured
+ * fields. Each reader stores into the params_t behind reader->out; 0 or an error with param set.
  */
 #ifndef INFERD_SERVER_FIELDS_PARAMS_READ_H
 #define INFERD_SERVER_FIELDS_PARAMS_READ_H
 
 #include "server/fields/params.h"
 
-#define AT(member) offsetof(params_t, member)
+#define AT(member) offsetof(params_t, member) /* rows of another struct define it anew */
 #define ANY_COUNT 0x1p53 /* what does not fit is found out by the rules on lengths */
 
-#define BOOLEAN(name, member, fallback)                                                            \
-  { name, FIELD_BOOL, 0, AT(member), 0, 0, fallback, 0, 0 }
-#define INTEGER(name, member, min, max, fallback)                                                  \
-  { name, FIELD_INT, 0, AT(member), min, max, fallback, 0, 0 }
-#define INTEGER_FLAGS(name, member, flags, min, max, fallback)                                     \
-  { name, FIELD_INT, flags, AT(member), min, max, fallback, 0, 0 }
-#define NUMBER(name, member, flags, min, max, fallback)                                            \
-  { name, FIELD_NUMBER, flags, AT(member), min, max, fallback, 0, 0 }
-#define STRING(name, member, min, max)                                                             \
-  { name, FIELD_STRING, 0, AT(member), min, max, 0, 0, 0 }
-#define IDS(name, member, min, max)                                                                \
-  { name, FIELD_IDS, 0, AT(member), min, max, 0, 0, 0 }
-#define CUSTOM(name, reader)                                                                       \
-  { name, FIELD_CUSTOM, 0, 0, 0, 0, 0, reader, 0 }
-#define REFUSED(name, noop, hint)                                                                  \
-  { name, FIELD_REFUSED, noop, 0, 0, 0, 0, 0, hint }
+/* The rows of the .def files as elements of an array of field_t. Their texts are for docs/api.md.
+ */
+#define BOOLEAN(name, member, fallback, help)                                                      \
+  {name, FIELD_BOOL, 0, AT(member), 0, 0, fallback, 0, 0},
+#define INTEGER(name, member, min, max, fallback, help)                                            \
+  {name, FIELD_INT, 0, AT(member), min, max, fallback, 0, 0},
+#define INTEGER_FLAGS(name, member, flags, min, max, fallback, help)                               \
+  {name, FIELD_INT, flags, AT(member), min, max, fallback, 0, 0},
+#define NUMBER(name, member, flags, min, max, fallback, help)                                      \
+  {name, FIELD_NUMBER, flags, AT(member), min, max, fallback, 0, 0},
+#define STRING(name, member, min, max, help) {name, FIELD_STRING, 0, AT(member), min, max, 0, 0, 0},
+#define IDS(name, member, min, max, help) {name, FIELD_IDS, 0, AT(member), min, max, 0, 0, 0},
+#define CUSTOM(name, reader, accepts, help) {name, FIELD_CUSTOM, 0, 0, 0, 0, 0, reader, 0},
+#define REFUSED(name, noop, hint) {name, FIELD_REFUSED, noop, 0, 0, 0, 0, 0, hint},
 #define REFUSED_UNLESS(name, value, other, hint)                                                   \
-  { name, FIELD_REFUSED, NOOP_NUMBERS, 0, value, other, 0, 0, hint }
-#define IGNORED(name, max)                                                                         \
-  { name, FIELD_IGNORED, 0, 0, 0, max, 0, read_ignored_string, 0 }
-#define IGNORED_ANY(name)                                                                          \
-  { name, FIELD_IGNORED, 0, 0, 0, 0, 0, 0, 0 }
+  {name, FIELD_REFUSED, NOOP_NUMBERS, 0, value, other, 0, 0, hint},
+#define REFUSED_PREFIX(name, noop) {name, FIELD_REFUSED, FIELD_PREFIX | noop, 0, 0, 0, 0, 0, 0},
+#define IGNORED(name, max) {name, FIELD_IGNORED, 0, 0, 0, max, 0, read_ignored_string, 0},
+#define IGNORED_ANY(name) {name, FIELD_IGNORED, 0, 0, 0, 0, 0, 0, 0},
+#define IGNORED_READ(name, reader, accepts) {name, FIELD_IGNORED, 0, 0, 0, 0, 0, reader, 0},
 
 int read_prompt(reader_t *reader, const field_t *field, const json_t *value);
 int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value);
