@@ -4,13 +4,15 @@
  * setting, the plan of attention once per window, on the device, from the step's own lengths.
  */
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 /* The setting's table of this step. Its frequencies travel when they are first seen, which is in a
  * step before READY. */
 static const float *rope_table(device_t *d, const rope_t *rope) {
   rope_slot_t *slot = d->ropes;
   while (slot < d->ropes + ROPES_MAX && slot->rope && slot->rope != rope) slot++;
-  CHECK(slot < d->ropes + ROPES_MAX && rope->dims <= d->limits.head_dim_max);
+  CHECK_LT(slot, d->ropes + ROPES_MAX);
+  CHECK_LE(rope->dims, d->limits.head_dim_max);
   if (!slot->rope) {
     slot->rope = rope;
     device_note(d,
@@ -54,7 +56,7 @@ static void use_plan(device_t *d, gpu_attention_t *args) {
   window_slot_t *slot = d->windows;
   while (slot < d->windows + WINDOWS_MAX && slot->window >= 0 && slot->window != args->window)
     slot++;
-  CHECK(slot < d->windows + WINDOWS_MAX);
+  CHECK_LT(slot, d->windows + WINDOWS_MAX);
   slot->window = args->window;
   args->plan = slot->plan;
   if (slot->is_filled) return;

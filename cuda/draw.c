@@ -5,6 +5,7 @@
  * K and V. Next: engine/commit.c.
  */
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 #include <string.h>
 
@@ -59,7 +60,7 @@ static void pack_bad_words(device_t *d, const sample_row_t *row, int32_t unknown
   const sampling_params_t *params = row->params;
   size_t offset, used = 0;
   if (params->num_bad_words == 0) return;
-  CHECK(params->num_bad_words <= BAD_WORDS_MAX);
+  CHECK_LE(params->num_bad_words, BAD_WORDS_MAX);
   size_t room = (size_t)params->num_bad_words * WORD_ENTRY * sizeof(int32_t);
   int32_t *entries = packet_room(d, room, &offset);
   for (int32_t i = 0; i < params->num_bad_words; i++) {
@@ -76,7 +77,7 @@ static void pack_bad_words(device_t *d, const sample_row_t *row, int32_t unknown
 static void pack_bias(device_t *d, const sampling_params_t *params, gpu_sample_row_t *to) {
   size_t offset;
   if (params->num_logit_bias == 0) return;
-  CHECK(params->num_logit_bias <= LOGIT_BIAS_MAX);
+  CHECK_LE(params->num_logit_bias, LOGIT_BIAS_MAX);
   gpu_sample_bias_t *bias = packet_room(d, (size_t)params->num_logit_bias * sizeof *bias, &offset);
   for (int32_t i = 0; i < params->num_logit_bias; i++) {
     bias[i] = (gpu_sample_bias_t){params->logit_bias[i].id, params->logit_bias[i].bias};
@@ -92,7 +93,9 @@ static void pack_draw(device_t *d, const sample_row_t *row, int32_t index, gpu_s
   const int32_t token = batch->selected_token_indices[index], r = batch->selected_row[index];
   const int32_t length = batch->positions[token] + 1;
   const int32_t unknown = length - row->num_prompt - row->num_output;
-  CHECK(unknown >= 0 && unknown <= 1 && row->num_suppressed <= SUPPRESSED_IDS_MAX);
+  CHECK_GE(unknown, 0);
+  CHECK_LE(unknown, 1);
+  CHECK_LE(row->num_suppressed, SUPPRESSED_IDS_MAX);
   to->history = d->inputs.history;
   to->blocks = d->inputs.block_table + (size_t)r * (size_t)d->block_table_stride;
   to->block_size = d->kv.block_size;
@@ -152,7 +155,8 @@ void cuda_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
   if (d->fault != 0 || num_rows == 0) return;
   flight_t *f = d->flight;
   const int32_t first = f->num_results;
-  CHECK(first + num_rows <= d->batch->num_selected && num_rows <= d->limits.logits_rows_max);
+  CHECK_LE(first + num_rows, d->batch->num_selected);
+  CHECK_LE(num_rows, d->limits.logits_rows_max);
   gpu_sample_row_t *to = (gpu_sample_row_t *)(void *)(f->packet + d->samples_at) + first;
   for (int32_t i = 0; i < num_rows; i++) {
     pack_row(d, &rows[i], first + i, &to[i]);
@@ -181,7 +185,8 @@ void draw_finish(flight_t *f) {
     to->logprob = from->logprob;
     to->rank = from->rank;
     to->num_top = i < f->num_tops ? from->num_top : 0;
-    CHECK(to->num_top >= 0 && to->num_top <= LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX);
+    CHECK_GE(to->num_top, 0);
+    CHECK_LE(to->num_top, LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX);
     for (int32_t j = 0; j < to->num_top; j++) {
       to->top[j] = (token_logprob_t){f->tops[i].ids[j], f->tops[i].logprobs[j]};
     }

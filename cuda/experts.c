@@ -4,6 +4,7 @@
  */
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 int experts_prepare(device_t *d, error_t *error) {
   const step_limits_t *l = &d->limits;
@@ -33,8 +34,10 @@ void cuda_gated_add(device_t *d, act_t *out, const act_t *in, const act_t *gate,
 
 void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
               int32_t rows) {
-  CHECK(moe->num_experts <= d->limits.experts_max && moe->width <= d->limits.expert_width_max);
-  CHECK(moe->top_k <= d->limits.experts_top_max && moe->up->cols <= d->limits.hidden_max);
+  CHECK_LE(moe->num_experts, d->limits.experts_max);
+  CHECK_LE(moe->width, d->limits.expert_width_max);
+  CHECK_LE(moe->top_k, d->limits.experts_top_max);
+  CHECK_LE(moe->up->cols, d->limits.hidden_max);
   if (!device_is_live(d)) return;
   fuse_read(d, in);
   fuse_read(d, residual);

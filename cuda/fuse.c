@@ -2,6 +2,7 @@
 #include "cuda/fuse.h"
 
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 /* What an adapter adds lies between a norm, its layers and their activation: then nothing waits. */
 static bool is_adapted(const device_t *d) {
@@ -82,7 +83,8 @@ void fuse_read(device_t *d, const act_t *p) {
   launch_layer(d);
   if (!p) return;
   if (is_learning(d)) watch_read(f, p, false, FUSE_KINDS);
-  CHECK(p != f->lost_norm && p != f->lost_layer);
+  CHECK_NE(p, f->lost_norm);
+  CHECK_NE(p, f->lost_layer);
   if (p != f->normed) return;
   launch_norm(d);
   f->normed = f->source = NULL;

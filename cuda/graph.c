@@ -9,6 +9,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 enum {
   FINE_STEP = 8,
@@ -96,7 +97,7 @@ void graph_begin_capture(device_t *d) {
 void graph_end_capture(device_t *d) {
   cudaGraph_t graph = NULL;
   step_graph_t *made = &d->graphs[d->num_graphs];
-  CHECK(d->num_graphs < GRAPHS_MAX);
+  CHECK_LT(d->num_graphs, GRAPHS_MAX);
   /* Ended even after a fault: the stream is of no use while it captures. */
   int status = (int)cudaStreamEndCapture(d->stream, &graph);
   device_note(d, status, "the end of a capture");

@@ -5,6 +5,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 /* The layer of these rows; blocks share tiles where there are too few of them for the device. */
 static gpu_skinny_t layer_of(const device_t *d, const weight_t *weight, int32_t rows) {
@@ -42,7 +43,8 @@ void cuda_linear(device_t *d, act_t *out, const act_t *in, const weight_t *weigh
 
 void cuda_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows) {
-  CHECK(rows <= d->limits.logits_rows_max && head->rows == d->limits.vocab_size);
+  CHECK_LE(rows, d->limits.logits_rows_max);
+  CHECK_EQ(head->rows, d->limits.vocab_size);
   if (!device_is_live(d)) return;
   gpu_skinny_t layer = layer_of(d, head, rows);
   layer.in = (const uint16_t *)hidden + (size_t)first * (size_t)head->cols;

@@ -5,6 +5,7 @@
  * layers one by one (fuse.c), with graphs of its own (graph.c).
  */
 #include "cuda/kernels/lora.h"
+#include "engine/base/check.h"
 
 #include "cuda/operations.h"
 
@@ -18,7 +19,11 @@ struct lora {
 int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
               lora_t **out, error_t *error) {
   *out = NULL;
-  CHECK(rows > 0 && cols > 0 && slots > 0 && rank_max > 0 && rank_max <= GPU_LORA_RANK_MAX);
+  CHECK_GT(rows, 0);
+  CHECK_GT(cols, 0);
+  CHECK_GT(slots, 0);
+  CHECK_GE(rank_max, 1);
+  CHECK_LE(rank_max, GPU_LORA_RANK_MAX);
   if (rows % 2 != 0 || cols % GPU_ROW_ALIGN != 0 || rows > INT32_MAX || cols > INT32_MAX)
     return error_set(error, ERR_CONFIGURATION, "enable_lora",
                      "adapters on cuda take layers of even heights and widths in multiples of %d, "
@@ -64,7 +69,10 @@ int lora_prepare(device_t *d, error_t *error) {
 
 void cuda_lora_set(device_t *d, lora_t *lora, int32_t slot, int32_t rank, const float *a,
                    const float *b) {
-  CHECK(slot >= 1 && slot <= lora->slots && rank >= 0 && rank <= lora->rank_max);
+  CHECK_GE(slot, 1);
+  CHECK_LE(slot, lora->slots);
+  CHECK_GE(rank, 0);
+  CHECK_LE(rank, lora->rank_max);
   const size_t stride = (size_t)lora->args.stride, cols = (size_t)lora->args.cols;
   const size_t rows = (size_t)lora->args.rows, at = (size_t)slot - 1;
   const size_t row = (size_t)rank * sizeof(float), pitch = stride * sizeof(float);

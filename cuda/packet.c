@@ -4,12 +4,13 @@
  * entries that differ travel, in steady decoding about one in block_size steps a row.
  */
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 #include <string.h>
 
 void *packet_room(device_t *d, size_t bytes, size_t *offset) {
   size_t at = (d->packed + PACKET_ALIGN - 1) & ~(size_t)(PACKET_ALIGN - 1);
-  CHECK(at + bytes <= d->packet_max);
+  CHECK_LE(at + bytes, d->packet_max);
   d->packed = at + bytes;
   *offset = at;
   return d->flight->packet + at;
@@ -28,7 +29,7 @@ static int32_t update_row(device_t *d, const batch_t *batch, int32_t r, gpu_upda
   const size_t at = (size_t)r * (size_t)d->block_table_stride;
   int32_t *mirror = d->block_table_mirror + at;
   const int32_t used = (batch->seq_lens[r] + batch->block_size - 1) / batch->block_size;
-  CHECK(used <= d->block_table_stride);
+  CHECK_LE(used, d->block_table_stride);
   if (memcmp(mirror, row, (size_t)used * sizeof *row) == 0) return 0;
   int32_t count = 0;
   for (int32_t i = 0; i < used; i++) {

@@ -5,6 +5,7 @@
 #include "cuda/blas.h"
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -243,9 +244,13 @@ size_t cuda_workspace_bytes(const step_limits_t *l) {
 }
 
 int cuda_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
-  CHECK(limits->tokens_max > 0 && limits->reqs_max > 0 && limits->logits_rows_max > 0 &&
-        limits->vocab_size > 0 && limits->head_dim_max > 0 && limits->heads_max > 0 &&
-        d->kv.block_size > 0);
+  CHECK_GT(limits->tokens_max, 0);
+  CHECK_GT(limits->reqs_max, 0);
+  CHECK_GT(limits->logits_rows_max, 0);
+  CHECK_GT(limits->vocab_size, 0);
+  CHECK_GT(limits->head_dim_max, 0);
+  CHECK_GT(limits->heads_max, 0);
+  CHECK_GT(d->kv.block_size, 0);
   d->limits = *limits;
   d->block_table_stride = (limits->max_model_len + d->kv.block_size - 1) / d->kv.block_size;
   d->workers = d->multiprocessors * WORKERS_PER_MULTIPROCESSOR;

@@ -5,6 +5,7 @@
  */
 #include "cuda/operations.h"
 #include "cuda/swap.h"
+#include "engine/base/check.h"
 
 /* Results and the event behind them; the newest step is launched whole. */
 void step_seal(device_t *d) {
@@ -65,10 +66,12 @@ static void count_work(device_t *d, const batch_t *batch) {
 }
 
 void cuda_begin(device_t *d, const batch_t *batch) {
-  CHECK(d->is_prepared && batch->num_tokens <= d->limits.tokens_max &&
-        batch->num_reqs <= d->limits.reqs_max && batch->num_selected <= d->limits.tokens_max);
-  CHECK(batch->block_size == d->kv.block_size);
-  CHECK(d->num_begun - d->num_ended < FLIGHTS);
+  CHECK(d->is_prepared);
+  CHECK_LE(batch->num_tokens, d->limits.tokens_max);
+  CHECK_LE(batch->num_reqs, d->limits.reqs_max);
+  CHECK_LE(batch->num_selected, d->limits.tokens_max);
+  CHECK_EQ(batch->block_size, d->kv.block_size);
+  CHECK_LT(d->num_begun - d->num_ended, FLIGHTS);
   step_seal(d);
   d->batch = batch;
   d->flight = &d->flights[d->num_begun++ % FLIGHTS];
@@ -129,7 +132,7 @@ gpu_activation_t activation_of(activation_t kind) {
                                            [ACTIVATION_SILU_MUL] = GPU_SILU_MUL,
                                            [ACTIVATION_GELU_TANH_MUL] = GPU_GELU_TANH_MUL,
                                            [ACTIVATION_CLAMPED_SWIGLU] = GPU_CLAMPED_SWIGLU};
-  CHECK((size_t)kind < sizeof kinds / sizeof *kinds);
+  CHECK_LT((size_t)kind, sizeof kinds / sizeof *kinds);
   return kinds[kind];
 }
 
@@ -152,7 +155,7 @@ void cuda_gather(device_t *d, act_t *out, const act_t *in, int32_t width) {
 }
 
 void cuda_read_logits(device_t *d, float *out, int32_t rows) {
-  CHECK(rows <= d->limits.logits_rows_max);
+  CHECK_LE(rows, d->limits.logits_rows_max);
   if (d->mode == STEP_REPLAY) graph_launch(d);
   if (d->fault != 0) return;
   size_t bytes = (size_t)rows * (size_t)d->limits.vocab_size * sizeof(float);
@@ -162,7 +165,7 @@ void cuda_read_logits(device_t *d, float *out, int32_t rows) {
 }
 
 int cuda_end(device_t *d, error_t *error) {
-  CHECK(d->num_ended < d->num_begun);
+  CHECK_LT(d->num_ended, d->num_begun);
   flight_t *f = &d->flights[d->num_ended++ % FLIGHTS];
   if (f == d->flight) step_seal(d);
   if (d->fault == 0) device_note(d, (int)cudaEventSynchronize(f->done), "the step");

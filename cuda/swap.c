@@ -9,6 +9,7 @@
 #include "cuda/swap.h"
 
 #include "cuda/operations.h"
+#include "engine/base/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +70,8 @@ static int copy_blocks(device_t *d, const block_swap_t *swaps, int32_t count, bo
   const size_t layer = block * (size_t)d->kv.num_blocks;
   int status = 0;
   for (int32_t i = 0; i < count && !status; i++) {
-    CHECK(swaps[i].device > 0 && swaps[i].device < d->kv.num_blocks && swaps[i].host >= 0 &&
-          swaps[i].host < s->num_blocks);
+    CHECK_RANGE(swaps[i].device, 1, d->kv.num_blocks);
+    CHECK_RANGE(swaps[i].host, 0, s->num_blocks);
     const size_t at = (size_t)swaps[i].device;
     uint8_t *host = s->host + (size_t)swaps[i].host * s->block_bytes;
     for (size_t l = 0; l < (size_t)d->kv.num_layers && !status; l++, host += block) {
@@ -126,7 +127,9 @@ static int open_stream(swap_t *s) {
 }
 
 static int swap_pool(device_t *d, int32_t num_blocks, error_t *error) {
-  CHECK(!d->swap && d->kv.base && num_blocks > 0);
+  CHECK(!d->swap);
+  CHECK(d->kv.base);
+  CHECK_GT(num_blocks, 0);
   swap_t *s = d->swap = calloc(1, sizeof *s);
   if (!s) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for swapping");
   s->num_blocks = num_blocks;

@@ -5,6 +5,7 @@
  * thread allocates nothing after engine_start and never waits for the loop, but for room in the
  * event ring.
  */
+#include "engine/base/check.h"
 #include "engine/internal.h"
 
 #include "engine/base/clock.h"
@@ -600,7 +601,9 @@ void engine_adapter_free(struct adapter *adapter) {
 }
 
 void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter) {
-  CHECK(slot >= 1 && slot <= engine->options.max_loras && adapter != NULL);
+  CHECK_GE(slot, 1);
+  CHECK_LE(slot, engine->options.max_loras);
+  CHECK(adapter != NULL);
   adapter_free(atomic_exchange(&engine->adapters[slot - 1], adapter));
   atomic_fetch_add(&engine->adapter_epoch, 1);
 }

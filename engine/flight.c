@@ -6,6 +6,7 @@
  * need no fences, because the device works off its steps in order. With depth 1 nothing of this
  * happens: each launch is followed by its landing.
  */
+#include "engine/base/check.h"
 #include "engine/internal.h"
 
 #include "engine/base/clock.h"
@@ -128,7 +129,7 @@ static void note_prefill_rate(engine_t *engine, const flight_t *flight) {
 }
 
 flight_t *engine_land(engine_t *engine, error_t *error) {
-  CHECK(engine->num_flights > 0);
+  CHECK_GT(engine->num_flights, 0);
   flight_t *flight =
       &engine->flights[(engine->next_flight + engine->flights_most - engine->num_flights) %
                        engine->flights_most];

@@ -6,6 +6,8 @@
  */
 #include "engine/mailbox.h"
 
+#include "engine/base/check.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +71,7 @@ void mailbox_free(mailbox_t *mailbox) {
 void mailbox_post(mailbox_t *mailbox, request_t *request) {
   unsigned head = atomic_load_explicit(&mailbox->request_head, memory_order_relaxed);
   unsigned tail = atomic_load_explicit(&mailbox->request_tail, memory_order_acquire);
-  CHECK(head - tail <= mailbox->request_mask);
+  CHECK_LE(head - tail, mailbox->request_mask);
   mailbox->requests[head & mailbox->request_mask] = request;
   atomic_store_explicit(&mailbox->request_head, head + 1, memory_order_release);
 }
@@ -108,13 +110,13 @@ void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
   size_t head = mailbox->event_write;
   size_t to_end = mailbox->event_mask + 1 - (head & mailbox->event_mask);
   if (to_end < size) {
-    CHECK(mailbox_room(mailbox) >= to_end + size);
+    CHECK_GE(mailbox_room(mailbox), to_end + size);
     record_t *filler = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
     filler->size = (uint32_t)to_end;
     filler->filler = 1;
     head += to_end;
   } else {
-    CHECK(mailbox_room(mailbox) >= size);
+    CHECK_GE(mailbox_room(mailbox), size);
   }
   record_t *record = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
   record->size = (uint32_t)size;

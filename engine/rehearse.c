@@ -5,6 +5,7 @@
  * at what it draws. The first one is also the first that a device runs at all, so a model that it
  * cannot run fails here and not in a request.
  */
+#include "engine/base/check.h"
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -60,7 +61,8 @@ int engine_rehearse(engine_t *engine, error_t *error) {
   for (int32_t index = 0; code == 0; index++) {
     int32_t rows = engine->ops->rehearsal(engine->device, index);
     if (rows == 0) break;
-    CHECK(rows > 0 && rows <= engine->options.max_num_seqs);
+    CHECK_GE(rows, 1);
+    CHECK_LE(rows, engine->options.max_num_seqs);
     describe(flight->batch, rows, no_blocks);
     code = run_step(engine, flight, rows, error);
     if (code || engine->options.max_loras == 0) continue;

@@ -7,6 +7,7 @@
  */
 #include "server/serve.h"
 
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
@@ -462,7 +463,7 @@ static void tear_down(daemon_t *daemon) {
   close_all(daemon);
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
-  CHECK(uv_loop_close(&daemon->loop) == 0);
+  CHECK_EQ(uv_loop_close(&daemon->loop), 0);
   completions_free(server);
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);

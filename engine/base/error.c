@@ -109,8 +109,3 @@ int error_set(error_t *error, int code, const char *param, const char *format, .
   error->code = code;
   return code;
 }
-
-_Noreturn void check_failed(const char *condition, const char *file, int line) {
-  fprintf(stderr, "inferd: CHECK failed at %s:%d: %s\n", file, line, condition);
-  abort();
-}

@@ -44,12 +44,4 @@ const char *error_openai_type(int code); /* "rate_limit_error" */
 const char *error_openai_code(int code); /* "queue_full" or NULL */
 int error_exit_code(int code);           /* 78, a number of sysexits.h */
 
-/* CHECK stays in release builds. For our own bugs only: nothing that a client or a model file can
- * send may reach a failing CHECK. */
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) check_failed(#condition, __FILE__, __LINE__);                                \
-  } while (false)
-_Noreturn void check_failed(const char *condition, const char *file, int line);
-
 #endif

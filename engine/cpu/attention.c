@@ -6,6 +6,7 @@
  * merged in order. Both paths below make these very steps for each row, so its bits do not depend
  * on tiles, threads, chunks, or which path it took.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include <math.h>
@@ -44,7 +45,7 @@ static void load_strip(const attending_t *c, const item_t *item, int32_t kv_head
   for (int32_t s = first; s < last; s++) {
     size_t key = (size_t)(base + s * strip->segment_keys);
     int32_t block = table[key / size];
-    CHECK(block >= 0 && block < d->kv.num_blocks);
+    CHECK_RANGE(block, 0, d->kv.num_blocks);
     size_t offset = key % size;
     const uint8_t *at = kv_block(d, c->a->layer, block);
     strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
@@ -269,10 +270,13 @@ static void list_items(const attending_t *c) {
 
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
   const attention_t *a = attention;
-  CHECK(device->kv_base && a->layer >= 0 && a->layer < device->kv.num_layers);
-  CHECK(a->head_dim == device->kv.head_dim && a->num_kv_heads == device->kv.num_kv_heads);
-  CHECK(a->num_heads % a->num_kv_heads == 0 && a->num_heads <= device->limits.heads_max);
-  CHECK(device->batch->num_tokens <= device->limits.tokens_max);
+  CHECK(device->kv_base);
+  CHECK_RANGE(a->layer, 0, device->kv.num_layers);
+  CHECK_EQ(a->head_dim, device->kv.head_dim);
+  CHECK_EQ(a->num_kv_heads, device->kv.num_kv_heads);
+  CHECK_EQ(a->num_heads % a->num_kv_heads, 0);
+  CHECK_LE(a->num_heads, device->limits.heads_max);
+  CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
   attending_t c = {device, a, qkv, out, a->num_heads / a->num_kv_heads, 0};
   c.width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
   list_items(&c);

@@ -4,6 +4,7 @@
  * nothing here allocates. Operations are straight calls: each returns when its work is done, so
  * `end` has nothing to wait for.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include "engine/cpu/topology.h"
@@ -97,8 +98,12 @@ static int prepare_attention(device_t *device, error_t *error) {
 }
 
 static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
-  CHECK(limits->tokens_max > 0 && limits->logits_rows_max > 0 && limits->vocab_size > 0 &&
-        limits->hidden_max > 0 && limits->head_dim_max > 0 && limits->heads_max > 0);
+  CHECK_GT(limits->tokens_max, 0);
+  CHECK_GT(limits->logits_rows_max, 0);
+  CHECK_GT(limits->vocab_size, 0);
+  CHECK_GT(limits->hidden_max, 0);
+  CHECK_GT(limits->head_dim_max, 0);
+  CHECK_GT(limits->heads_max, 0);
   device->limits = *limits;
   int64_t cols = limits->hidden_max > device->cols_max ? limits->hidden_max : device->cols_max;
   cols = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
@@ -137,7 +142,8 @@ static act_t *cpu_buffer(device_t *device, int64_t rows, int64_t width) {
 }
 
 static void cpu_begin(device_t *device, const batch_t *batch) {
-  CHECK(device->prepared && batch->num_tokens <= device->limits.tokens_max);
+  CHECK(device->prepared);
+  CHECK_LE(batch->num_tokens, device->limits.tokens_max);
   CHECK(!device->kv_base || batch->block_size == device->kv.block_size);
   device->batch = batch;
   for (int i = 0; i < ROPE_TABLES; i++) device->rope_tables[i].rope = NULL;

@@ -6,6 +6,7 @@
  * [kv_head][block_size][head_stride] head_stride = head_dim padded to 16 with zeros Block 0 is
  * zeroed with the rest and never written: a slot of it does not occur in a batch.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include "engine/cpu/convert.h"
@@ -104,9 +105,11 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
 void kv_copy_blocks(device_t *device, const batch_t *batch) {
   for (int32_t i = 0; i < batch->num_copies; i++) {
     const block_copy_t *copy = &batch->copies[i];
-    CHECK(copy->src >= 0 && copy->src < device->kv.num_blocks && copy->dst > 0 &&
-          copy->dst < device->kv.num_blocks && copy->src != copy->dst && copy->rows >= 0 &&
-          copy->rows <= device->kv.block_size);
+    CHECK_RANGE(copy->src, 0, device->kv.num_blocks);
+    CHECK_RANGE(copy->dst, 1, device->kv.num_blocks);
+    CHECK_NE(copy->src, copy->dst);
+    CHECK_GE(copy->rows, 0);
+    CHECK_LE(copy->rows, device->kv.block_size);
   }
   copying_t c = {device, batch};
   if (batch->num_copies > 0) pool_run(device->pool, copy_task, &c, device->kv.num_layers, 1);
@@ -132,7 +135,8 @@ static const rope_table_t *rope_table(device_t *device, const rope_t *rope) {
   for (int i = 0; i < ROPE_TABLES; i++)
     if (device->rope_tables[i].rope == rope) return &device->rope_tables[i];
   rope_table_t *table = &device->rope_tables[device->rope_next];
-  CHECK(rope->dims >= 0 && rope->dims <= device->limits.head_dim_max);
+  CHECK_GE(rope->dims, 0);
+  CHECK_LE(rope->dims, device->limits.head_dim_max);
   table->rope = rope;
   pool_run(device->pool, table_task, device, device->batch->num_tokens, 16);
   device->rope_next = (device->rope_next + 1) % ROPE_TABLES;
@@ -164,7 +168,7 @@ static void store_token(const device_t *device, const attention_t *a, int64_t sl
                         const float *v) {
   int64_t size = device->kv.block_size;
   int64_t block = slot / size, offset = slot % size;
-  CHECK(block > 0 && block < device->kv.num_blocks);
+  CHECK_RANGE(block, 1, device->kv.num_blocks);
   size_t element = dtype_size(device->kv.dtype), dim = (size_t)a->head_dim;
   uint8_t *base = kv_block(device, a->layer, (int32_t)block);
   size_t key_head = dim * (size_t)device->key_stride * element;
@@ -217,12 +221,13 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
 }
 
 void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
-  CHECK(device->kv_base && attention->layer >= 0 && attention->layer < device->kv.num_layers);
-  CHECK(attention->head_dim == device->kv.head_dim &&
-        attention->num_kv_heads == device->kv.num_kv_heads);
+  CHECK(device->kv_base);
+  CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
+  CHECK_EQ(attention->head_dim, device->kv.head_dim);
+  CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
   storing_t s = {device, qkv, attention, NULL};
   if (attention->rope && attention->rope->dims > 0) {
-    CHECK(attention->rope->dims <= attention->head_dim);
+    CHECK_LE(attention->rope->dims, attention->head_dim);
     s.table = rope_table(device, attention->rope);
   }
   int64_t width =

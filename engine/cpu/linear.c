@@ -5,6 +5,7 @@
  * one unit. Threads share the columns, never the depth, so neither the number of threads nor that
  * of rows changes a bit.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -101,7 +102,8 @@ static void multiply(device_t *device, product_t *p, const float *in, int32_t ro
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                 const vector_t *bias, const act_t *residual, int32_t rows) {
   CHECK(weight->dtype != DTYPE_BF16 || weight->depth <= device->staged_cols);
-  CHECK(weight->stack == 1 && (!bias || bias->count == weight->rows));
+  CHECK_EQ(weight->stack, 1);
+  CHECK(!bias || bias->count == weight->rows);
   product_t p = {.device = device,
                  .kernels = device->kernels,
                  .weight = weight,
@@ -114,7 +116,8 @@ void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *w
 
 void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                 int32_t first, int32_t rows) {
-  CHECK(rows <= device->limits.logits_rows_max && head->rows <= device->logits_stride);
+  CHECK_LE(rows, device->limits.logits_rows_max);
+  CHECK_LE(head->rows, device->logits_stride);
   CHECK(head->dtype != DTYPE_BF16 || head->depth <= device->staged_cols);
   device->logits_cols = head->rows;
   product_t p = {.device = device,

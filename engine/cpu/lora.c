@@ -5,6 +5,7 @@
  * token's bits depend on nothing but its own input and adapter. fp32 throughout; a decode is bound
  * by reading rank (K + N) floats a layer, little beside the layer itself.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -22,7 +23,11 @@ struct lora {
 int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
              lora_t **out, error_t *error) {
   *out = NULL;
-  CHECK(rows > 0 && cols > 0 && slots > 0 && rank_max > 0 && rank_max <= LORA_RANK_MAX);
+  CHECK_GT(rows, 0);
+  CHECK_GT(cols, 0);
+  CHECK_GT(slots, 0);
+  CHECK_GE(rank_max, 1);
+  CHECK_LE(rank_max, LORA_RANK_MAX);
   int32_t stride = (rank_max + RANK_ALIGN - 1) / RANK_ALIGN * RANK_ALIGN;
   size_t a, b;
   if (!size_product(&a, (size_t)slots * (size_t)stride, (size_t)cols, sizeof(float)) ||
@@ -46,7 +51,10 @@ int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_
 void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
                   const float *b) {
   (void)device;
-  CHECK(slot >= 1 && slot <= lora->slots && rank >= 0 && rank <= lora->rank_max);
+  CHECK_GE(slot, 1);
+  CHECK_LE(slot, lora->slots);
+  CHECK_GE(rank, 0);
+  CHECK_LE(rank, lora->rank_max);
   float *to = lora->a + (int64_t)(slot - 1) * lora->cols * lora->stride;
   memset(to, 0, (size_t)(lora->cols * lora->stride) * sizeof *to);
   for (int32_t r = 0; r < rank; r++)
@@ -72,7 +80,8 @@ static void add_task(void *context, int64_t first, int64_t last, int worker) {
   const kernels_t *kernels = c->device->kernels;
   for (int64_t t = first; t < last; t++) {
     int32_t slot = c->device->batch->adapters[t];
-    CHECK(slot >= 0 && slot <= lora->slots);
+    CHECK_GE(slot, 0);
+    CHECK_LE(slot, lora->slots);
     if (slot == 0 || lora->ranks[slot - 1] == 0) continue;
     float low[LORA_RANK_MAX] = {0};
     const float *a = lora->a + (slot - 1) * lora->cols * lora->stride;
@@ -88,7 +97,8 @@ static void add_task(void *context, int64_t first, int64_t last, int worker) {
 
 void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
                   int32_t width) {
-  CHECK(column >= 0 && column + lora->rows <= width);
+  CHECK_GE(column, 0);
+  CHECK_LE(column + lora->rows, width);
   if (device->batch->num_adapted == 0) return;
   adapting_t c = {device, lora, out, in, column, width};
   pool_run(device->pool, add_task, &c, device->batch->num_tokens, 1);

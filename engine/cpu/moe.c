@@ -9,6 +9,7 @@
  * Bytes moved: the weights of every expert that any row chose, once per MOE_ROWS rows; bound by
  * memory until some ten rows share an expert.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include <math.h>
@@ -200,14 +201,21 @@ static void mix(mixing_t *m) {
 void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
              int32_t rows) {
   const step_limits_t *l = &device->limits;
-  CHECK(moe->num_experts <= l->experts_max && moe->width <= l->expert_width_max);
-  CHECK(moe->top_k >= 1 && moe->top_k <= l->experts_top_max && moe->top_k <= moe->num_experts);
-  CHECK(moe->up->stack == moe->num_experts && moe->down->stack == moe->num_experts);
-  CHECK(moe->up->stack_rows == 2 * (int64_t)moe->width && moe->down->cols == moe->width);
-  CHECK(moe->router->rows == moe->num_experts && moe->router->cols == moe->up->cols);
-  CHECK(moe->up->cols == moe->down->stack_rows && activation_is_gated(moe->activation));
+  CHECK_LE(moe->num_experts, l->experts_max);
+  CHECK_LE(moe->width, l->expert_width_max);
+  CHECK_GE(moe->top_k, 1);
+  CHECK_LE(moe->top_k, l->experts_top_max);
+  CHECK_LE(moe->top_k, moe->num_experts);
+  CHECK_EQ(moe->up->stack, moe->num_experts);
+  CHECK_EQ(moe->down->stack, moe->num_experts);
+  CHECK_EQ(moe->up->stack_rows, 2 * (int64_t)moe->width);
+  CHECK_EQ(moe->down->cols, moe->width);
+  CHECK_EQ(moe->router->rows, moe->num_experts);
+  CHECK_EQ(moe->router->cols, moe->up->cols);
+  CHECK_EQ(moe->up->cols, moe->down->stack_rows);
+  CHECK(activation_is_gated(moe->activation));
   const int64_t hidden = moe->up->cols;
-  CHECK(hidden <= l->hidden_max);
+  CHECK_LE(hidden, l->hidden_max);
   for (int32_t row = 0; row < rows; row += MOE_ROWS) {
     mixing_t m = {.device = device,
                   .moe = moe,
@@ -225,8 +233,10 @@ int moe_prepare(device_t *device, error_t *error) {
   const step_limits_t *l = &device->limits;
   moe_space_t *s = &device->moe;
   if (l->experts_max == 0) return 0;
-  CHECK(l->experts_top_max >= 1 && l->experts_top_max <= EXPERTS_TOP_MAX);
-  CHECK(l->expert_width_max >= 1 && l->experts_max <= INT32_MAX / 2);
+  CHECK_GE(l->experts_top_max, 1);
+  CHECK_LE(l->experts_top_max, EXPERTS_TOP_MAX);
+  CHECK_GE(l->expert_width_max, 1);
+  CHECK_LE(l->experts_max, INT32_MAX / 2);
   size_t rows = (size_t)(l->tokens_max < MOE_ROWS ? l->tokens_max : MOE_ROWS);
   size_t pairs = rows * (size_t)l->experts_top_max, experts = (size_t)l->experts_max + 1;
   size_t hidden = (size_t)l->hidden_max, width = (size_t)l->expert_width_max;

@@ -3,6 +3,7 @@
  * Owns nothing. Called on the engine thread; pool workers take rows when there is enough to do. All
  * are bound by memory bandwidth: a row is read once and written once.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ static void embed_task(void *context, int64_t first, int64_t last, int worker) {
   const embedding_t *e = context;
   for (int64_t t = first; t < last; t++) {
     int64_t row = (int64_t)e->rows[t] + e->offset;
-    CHECK(row >= 0 && row < e->table->rows);
+    CHECK_RANGE(row, 0, e->table->rows);
     weight_unpack_row(e->table, row, e->scale, e->add, e->x + t * e->table->cols);
   }
 }

@@ -3,6 +3,7 @@
  * Owns nothing; the rules of sampling are engine/sample/sampler.c's. Called on the engine thread;
  * pool workers take rows, each with its own scratch.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include "engine/sample/sampler.h"
@@ -25,7 +26,8 @@ static void sample_task(void *context, int64_t first, int64_t last, int worker) 
 }
 
 void cpu_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
-  CHECK(num_rows <= device->limits.logits_rows_max && device->logits_cols > 0);
+  CHECK_LE(num_rows, device->limits.logits_rows_max);
+  CHECK_GT(device->logits_cols, 0);
   sampling_t s = {device, rows};
   pool_run(device->pool, sample_task, &s, num_rows, 1);
 }

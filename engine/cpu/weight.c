@@ -8,6 +8,7 @@
  * nibbles and exponents, a quarter of the bytes; workers unpack a panel just before they multiply
  * it. Should an exponent be so large or small that a value is no normal bf16, all is kept as bf16.
  */
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include "engine/cpu/convert.h"
@@ -213,7 +214,8 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
 }
 
 void weight_unpack_row(const weight_t *w, int64_t row, float scale, bool add, float *out) {
-  CHECK(w->stack == 1 && w->format == WEIGHT_PLAIN);
+  CHECK_EQ(w->stack, 1);
+  CHECK_EQ(w->format, WEIGHT_PLAIN);
   const uint8_t *panel = w->panels + (size_t)(row / PANEL_COLS) * w->panel_bytes;
   int64_t lane = row % PANEL_COLS;
   for (int64_t k = 0; k < w->cols; k++) {

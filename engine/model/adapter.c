@@ -1,6 +1,7 @@
 /* adapter.c: reads low-rank adapters; see adapter.h. Any thread, no state. */
 #include "engine/model/adapter.h"
 
+#include "engine/base/check.h"
 #include "engine/model/config/config.h"
 #include "engine/model/convert.h"
 #include "engine/model/internal.h"

@@ -4,6 +4,7 @@
  * and compressed-tensors k_scale in the attention module, ModelOpt in the projections, Quark and
  * older files output_scale, the oldest one kv_scale for both. Engine thread, while a model loads.
  */
+#include "engine/base/check.h"
 #include "engine/model/convert.h"
 #include "engine/model/weights.h"
 

@@ -1,6 +1,8 @@
 /* tensors.c: a family's layout and a blueprint's sizes become the expected tensor list. */
 #include "engine/model/tensors.h"
 
+#include "engine/base/check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +99,7 @@ static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t e
       tensor->name[used] = *pattern;
     if (*pattern != '!') used += n > 0 ? (size_t)n : 0;
   }
-  CHECK(used < capacity); /* the patterns are ours, the numbers bounded */
+  CHECK_LT(used, capacity); /* the patterns are ours, the numbers bounded */
   snprintf(tensor->name + used, capacity - used, "%s", suffix);
 }
 

@@ -9,6 +9,7 @@
  */
 #include "engine/model/weights.h"
 
+#include "engine/base/check.h"
 #include "engine/base/checked.h"
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
@@ -229,7 +230,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
                         int32_t layer, bool bias, matrix_t *matrix, error_t *error) {
   const expected_tensor_t *found[ROLES_MAX];
   int count = 0, copies = 1;
-  CHECK(num_roles <= ROLES_MAX);
+  CHECK_LE(num_roles, ROLES_MAX);
   matrix->stack = 1;
   for (int i = 0; i < num_roles; i++) {
     const expected_tensor_t *tensor = tensors_get(&loader->list, roles[i], layer, bias);

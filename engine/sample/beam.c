@@ -6,6 +6,7 @@
  * `width`; the best others go on. A beam stays in its own sequence for its best continuation, and
  * is forked for further ones into the sequences of beams that have none.
  */
+#include "engine/base/check.h"
 #include "engine/internal.h"
 #include "engine/sample/choices.h"
 #include "engine/schedule/table.h"
@@ -15,7 +16,7 @@
 
 void beam_collect(engine_t *e, sequence_t *q, const sample_row_t *row) {
   beam_work_t *w = &e->beam_work;
-  CHECK(w->num_beams < BEAM_SEQUENCES_MAX);
+  CHECK_LT(w->num_beams, BEAM_SEQUENCES_MAX);
   w->beams[w->num_beams++] = (beam_t){.sequence = q, .row = row};
 }
 

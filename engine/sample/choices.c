@@ -1,6 +1,7 @@
 /* choices.c: see choices.h. Engine thread while the request lives, loop thread afterwards. */
 #include "engine/sample/choices.h"
 
+#include "engine/base/check.h"
 #include "engine/base/checked.h"
 
 /* The room: choices_t with its candidates, the path (int32_t per output token), the nodes. Nodes
@@ -205,7 +206,7 @@ void choices_replay(const event_t *done, const tokenizer_t *tokenizer, char *tex
     const candidate_t *c = i < num_returned(request) ? &choices_of(request)->candidates[i] : &none;
     int32_t count = c->num_tokens;
     for (int32_t node = c->tail; node >= 0; node = choices_node(request, node)->parent) {
-      CHECK(count > 0);
+      CHECK_GT(count, 0);
       path[--count] = node;
     }
     detokenizer_init(&r.detokenizer, tokenizer, request->stops, request->skip_special_tokens,

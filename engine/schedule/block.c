@@ -4,6 +4,8 @@
  */
 #include "engine/schedule/block.h"
 
+#include "engine/base/check.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +45,8 @@ static void free_queue_remove(block_pool_t *pool, int32_t block) {
 
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
                    block_pool_t **out, error_t *error) {
-  CHECK(num_blocks >= 2 && block_size >= 1);
+  CHECK_GE(num_blocks, 2);
+  CHECK_GE(block_size, 1);
   uint32_t num_buckets = 1;
   while (num_buckets < (uint32_t)num_blocks) num_buckets *= 2;
   block_pool_t *pool = calloc(1, sizeof *pool);
@@ -103,7 +106,8 @@ int32_t block_allocate(block_pool_t *pool) {
   while (entry->first_child) {
     int32_t leaf = entry->first_child;
     while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
-    CHECK(pool->blocks[leaf].ref_count == 0 && pool->blocks[leaf].pins > 0);
+    CHECK_EQ(pool->blocks[leaf].ref_count, 0);
+    CHECK_GT(pool->blocks[leaf].pins, 0);
     prefix_withdraw(pool, leaf);
   }
   if (entry->identity.unique_id) {
@@ -118,10 +122,10 @@ int32_t block_allocate(block_pool_t *pool) {
 
 /* Out of the free queue, if it is there. */
 static void hold(block_pool_t *pool, int32_t block) {
-  CHECK(block > 0 && block < pool->num_blocks);
+  CHECK_RANGE(block, 1, pool->num_blocks);
   const block_t *entry = &pool->blocks[block];
   if (block_is_held(entry)) return;
-  CHECK(entry->identity.unique_id != 0); /* an empty block has nothing to share */
+  CHECK_NE(entry->identity.unique_id, 0); /* an empty block has nothing to share */
   free_queue_remove(pool, block);
   pool->num_cached--;
 }
@@ -182,15 +186,15 @@ static void let_go(block_pool_t *pool, int32_t block) {
 }
 
 void block_release(block_pool_t *pool, int32_t block) {
-  CHECK(block > 0 && block < pool->num_blocks);
-  CHECK(pool->blocks[block].ref_count > 0);
+  CHECK_RANGE(block, 1, pool->num_blocks);
+  CHECK_GT(pool->blocks[block].ref_count, 0);
   pool->blocks[block].ref_count--;
   let_go(pool, block);
 }
 
 void block_unpin(block_pool_t *pool, int32_t block) {
-  CHECK(block > 0 && block < pool->num_blocks);
-  CHECK(pool->blocks[block].pins > 0);
+  CHECK_RANGE(block, 1, pool->num_blocks);
+  CHECK_GT(pool->blocks[block].pins, 0);
   pool->blocks[block].pins--;
   let_go(pool, block);
 }
@@ -204,8 +208,10 @@ static void check_children(const block_pool_t *pool, int32_t block) {
   const block_t *entry = &pool->blocks[block];
   for (int32_t c = entry->first_child, previous = 0; c; c = pool->blocks[c].child_next) {
     const block_t *child = &pool->blocks[c];
-    CHECK(child->identity.unique_id && child->identity.parent == entry->identity.unique_id);
-    CHECK(child->identity.place.parent == block && child->child_prev == previous);
+    CHECK(child->identity.unique_id);
+    CHECK_EQ(child->identity.parent, entry->identity.unique_id);
+    CHECK_EQ(child->identity.place.parent, block);
+    CHECK_EQ(child->child_prev, previous);
     previous = c;
   }
 }
@@ -214,26 +220,32 @@ void block_pool_check(const block_pool_t *pool) {
   int32_t num_free = 0, num_cached = 0, previous = 0, num_owned = 0;
   for (int32_t right = pool->free_head; right; right = pool->blocks[right].next) {
     const block_t *block = &pool->blocks[right];
-    CHECK(right > 0 && right < pool->num_blocks && !block_is_held(block) &&
-          block->prev == previous);
-    CHECK(++num_free < pool->num_blocks && block->filler == NULL);
+    CHECK_RANGE(right, 1, pool->num_blocks);
+    CHECK(!block_is_held(block));
+    CHECK_EQ(block->prev, previous);
+    CHECK_LT(++num_free, pool->num_blocks);
+    CHECK(block->filler == NULL);
     if (block->identity.unique_id) num_cached++;
     /* leaf first: behind a cached block stands its parent, or the parent is held */
     int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
-    for (int32_t p = pool->blocks[right].prev; p; p = pool->blocks[p].prev) CHECK(p != parent);
+    for (int32_t p = pool->blocks[right].prev; p; p = pool->blocks[p].prev) CHECK_NE(p, parent);
     previous = right;
   }
-  CHECK(previous == pool->free_tail && num_free == pool->num_free);
-  CHECK(num_cached == pool->num_cached);
+  CHECK_EQ(previous, pool->free_tail);
+  CHECK_EQ(num_free, pool->num_free);
+  CHECK_EQ(num_cached, pool->num_cached);
   for (int32_t right = 1; right < pool->num_blocks; right++) {
     const block_t *block = &pool->blocks[right];
-    CHECK(block->ref_count >= 0 && block->pins >= 0 && block->mark == 0);
+    CHECK_GE(block->ref_count, 0);
+    CHECK_GE(block->pins, 0);
+    CHECK_EQ(block->mark, 0);
     CHECK(block->filler == NULL || (block->ref_count > 0 && block->identity.keyed));
     CHECK(!block->first_child || block->identity.keyed);
-    CHECK(block->identity.num_valid <= pool->block_size);
+    CHECK_LE(block->identity.num_valid, pool->block_size);
     check_children(pool, right);
     num_owned += block_is_held(block);
   }
-  CHECK(num_owned + num_free == pool->num_blocks - 1);
-  CHECK(!block_is_held(&pool->blocks[0]) && !pool->blocks[0].identity.unique_id);
+  CHECK_EQ(num_owned + num_free, pool->num_blocks - 1);
+  CHECK(!block_is_held(&pool->blocks[0]));
+  CHECK(!pool->blocks[0].identity.unique_id);
 }

@@ -5,6 +5,7 @@
  * that no client can aim at collisions; stored token ids and the parent block are compared as well,
  * so that a collision could not return foreign content either.
  */
+#include "engine/base/check.h"
 #include "engine/schedule/block.h"
 
 #include "engine/base/siphash.h"
@@ -86,7 +87,7 @@ void prefix_publish(block_pool_t *pool, int32_t block, const block_key_t *key, p
   block_t *entry = &pool->blocks[block];
   CHECK(!entry->identity.keyed);
   if (!entry->identity.unique_id) identify(pool, block, place);
-  CHECK(entry->identity.place.parent == place.parent);
+  CHECK_EQ(entry->identity.place.parent, place.parent);
   entry->identity.keyed = true;
   entry->identity.key = *key;
   set_ids(pool, block, token_ids, 0, pool->block_size);
@@ -132,8 +133,8 @@ static void unkey(block_pool_t *pool, int32_t block) {
 
 void prefix_withdraw(block_pool_t *pool, int32_t block) {
   block_t *entry = &pool->blocks[block];
-  CHECK(entry->identity.unique_id != 0 &&
-        entry->first_child == 0); /* leaves go before their parents */
+  CHECK_NE(entry->identity.unique_id, 0);
+  CHECK_EQ(entry->first_child, 0); /* leaves go before their parents */
   if (entry->identity.keyed) unkey(pool, block);
   if (entry->child_prev) {
     pool->blocks[entry->child_prev].child_next = entry->child_next;
@@ -147,7 +148,8 @@ void prefix_withdraw(block_pool_t *pool, int32_t block) {
 
 void prefix_abandon(block_pool_t *pool, int32_t block) {
   block_t *entry = &pool->blocks[block];
-  CHECK(entry->identity.keyed && entry->first_child == 0);
+  CHECK(entry->identity.keyed);
+  CHECK_EQ(entry->first_child, 0);
   if (entry->identity.num_valid == 0) {
     prefix_withdraw(pool, block);
   } else {

@@ -6,6 +6,7 @@
  */
 #include "engine/schedule/scheduler.h"
 
+#include "engine/base/check.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static size_t block_table_bytes(const scheduler_t *scheduler) {
 
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
                   error_t *error) {
-  CHECK(options->max_num_batched_tokens >= options->max_num_seqs);
+  CHECK_GE(options->max_num_batched_tokens, options->max_num_seqs);
   scheduler_t *scheduler = calloc(1, sizeof *scheduler);
   if (scheduler == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");

@@ -4,6 +4,7 @@
  */
 #include "engine/schedule/sequence.h"
 
+#include "engine/base/check.h"
 #include "engine/base/random.h"
 
 #include <string.h>

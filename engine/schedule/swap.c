@@ -6,6 +6,7 @@
  */
 #include "engine/schedule/swap.h"
 
+#include "engine/base/check.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -190,7 +191,7 @@ static void bring(scheduler_t *scheduler, sequence_t *seq) {
     host_block_t *block = host_block(scheduler, seq, i);
     if (block->device == 0 && i >= found) {
       block->device = block_allocate(scheduler->pool);
-      CHECK(block->device > 0);
+      CHECK_GT(block->device, 0);
       block_written(scheduler->pool, block->device);
       plan->swaps[plan->num_swap_in++] = (block_swap_t){block->device, seq->host_blocks[i]};
     } else {
@@ -222,7 +223,7 @@ void swap_release(scheduler_t *scheduler, sequence_t *sequence) {
   swap_t *swap = &scheduler->swap;
   for (; sequence->num_host_blocks > 0; sequence->num_host_blocks--) {
     host_block_t *block = host_block(scheduler, sequence, sequence->num_host_blocks - 1);
-    CHECK(block->ref_count > 0);
+    CHECK_GT(block->ref_count, 0);
     block->device = 0;
     if (--block->ref_count == 0)
       swap->free[swap->num_free++] = sequence->host_blocks[sequence->num_host_blocks - 1];

@@ -6,6 +6,8 @@
  */
 #include "engine/schedule/table.h"
 
+#include "engine/base/check.h"
+
 #include <string.h>
 
 /* ---- rows ---- */
@@ -270,7 +272,7 @@ void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   int32_t shared = table_shared(scheduler, seq), block_size = scheduler->pool->block_size;
   if (shared) {
     int32_t i = seq->num_computed_tokens / block_size, own = block_allocate(scheduler->pool);
-    CHECK(own > 0);
+    CHECK_GT(own, 0);
     plan_copy(scheduler, seq, shared, own, seq->num_computed_tokens % block_size);
     seq->blocks[i] = own;
     block_release(scheduler->pool, shared);
@@ -278,7 +280,7 @@ void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   int32_t total = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n);
   while (seq->num_blocks < total) {
     int32_t block = block_allocate(scheduler->pool);
-    CHECK(block > 0);
+    CHECK_GT(block, 0);
     seq->blocks[seq->num_blocks++] = block;
   }
 }

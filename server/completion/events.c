@@ -4,6 +4,7 @@
  * the engine. A chunk is sent at the end of the turn, or when the next token of the same choice
  * comes in the same turn: so the last token of a choice and its finish_reason share a chunk.
  */
+#include "engine/base/check.h"
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
@@ -222,7 +223,7 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
 static void on_event(void *context, const event_t *event) {
   completions_t *live = context;
   input_t *input = event->request->owner;
-  CHECK(event->choice >= 0 && event->choice < input->num_choices);
+  CHECK_RANGE(event->choice, 0, input->num_choices);
   choice_t *choice = &input->choices[event->choice];
   switch (event->kind) {
   case EVENT_TOKEN: on_token(live, choice, event); break;

@@ -3,6 +3,7 @@
  * Loop thread. A completion is freed when its exchange was answered or has gone, no job of the pool
  * works on it and EVENT_DONE of every submitted request came back; never earlier, however it ends.
  */
+#include "engine/base/check.h"
 #include "server/completion/chat.h"
 
 #include "server/completion/lora_table.h"
@@ -36,7 +37,7 @@ int completions_new(server_t *server) {
 void completions_free(server_t *server) {
   completions_t *live = server->live;
   if (live == NULL) return;
-  CHECK(live->count == 0);
+  CHECK_EQ(live->count, 0);
   loras_free(live);
   chat_model_free(live);
   grammar_cache_free(live->grammars);

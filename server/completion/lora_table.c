@@ -1,6 +1,8 @@
 /* lora_table.c: the table of adapters; see lora.h. */
 #include "server/completion/lora_table.h"
 
+#include "engine/base/check.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +98,7 @@ static void free_slot(loras_t *loras, lora_entry_t *entry) {
 
 void lora_release(completions_t *live, lora_entry_t *entry) {
   if (entry == NULL) return;
-  CHECK(entry->users > 0);
+  CHECK_GT(entry->users, 0);
   if (--entry->users == 0 && entry->gone) free_slot(live->loras, entry);
 }
 

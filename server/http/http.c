@@ -5,6 +5,7 @@
  * streams, new connections, peers that left) costs one pass. Callbacks only do their bookkeeping
  * and mark that a pump is due; prepare and check handles run it around the loop's sleep.
  */
+#include "engine/base/check.h"
 #include "server/http/http_exchange.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
  * Loop thread. An answer that comes while its connection is suspended resumes it; libmicrohttpd
  * then asks http_exchange.c for the response, and stream_read for the bytes of a stream.
  */
+#include "engine/base/check.h"
 #include "server/http/http_exchange.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ const char *exchange_request_header(const exchange_t *public, const char *name) 
 
 void exchange_header(exchange_t *public, const char *name, const char *value) {
   http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->header_count < HEADERS_MAX);
+  CHECK_LT(exchange->header_count, HEADERS_MAX);
   header_t *header = &exchange->headers[exchange->header_count];
   header->name = strdup(name);
   header->value = strdup(value);
@@ -73,13 +74,13 @@ static void answered(http_exchange_t *exchange, bool made, exchange_state_t stat
 void exchange_reply(exchange_t *public, int status, const char *content_type, char *body,
                     size_t length) {
   http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_HANDLING);
+  CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   answered(exchange, reply_make(exchange, status, content_type, body, length), EXCHANGE_ANSWERED);
 }
 
 void exchange_error(exchange_t *public, const error_t *error) {
   http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_HANDLING);
+  CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
 }
 
@@ -137,7 +138,7 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
 
 void exchange_stream(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_HANDLING);
+  CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   public->log.stream = true;
   bool made = reply_make_stream(exchange, stream_read);
   if (made) {
@@ -170,7 +171,7 @@ static bool out_grow(http_exchange_t *exchange, size_t more) {
 
 bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   http_exchange_t *exchange = exchange_of(public);
-  CHECK(exchange->state == EXCHANGE_STREAMING);
+  CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
   if (exchange->doom != NULL) return false;
   size_t limit = (size_t)exchange->http->server->config->stream_buffer_bytes;
   size_t pending = exchange->out_end - exchange->out_start;

@@ -7,6 +7,8 @@
  */
 #include "server/http/http_exchange.h"
 
+#include "engine/base/check.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

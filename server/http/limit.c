@@ -5,6 +5,7 @@
  */
 #include "server/http/limit.h"
 
+#include "engine/base/check.h"
 #include "engine/base/error.h"
 
 #include <netinet/in.h>
@@ -117,5 +118,5 @@ bool limit_body_take(limit_t *limit, size_t bytes) {
 
 void limit_body_give(limit_t *limit, size_t bytes) {
   limit->body_bytes -= (int64_t)bytes;
-  CHECK(limit->body_bytes >= 0);
+  CHECK_GE(limit->body_bytes, 0);
 }

@@ -1,6 +1,7 @@
 /* histogram.c: bucket bounds and counting. Loop thread only; never allocates. */
 #include "server/observe/histogram.h"
 
+#include "engine/base/check.h"
 #include "engine/base/error.h"
 
 #include <stddef.h>
@@ -44,7 +45,7 @@ void histogram_init(histogram_t *histogram, const bounds_t *a, const bounds_t *b
     }
     if (i < a->count && a->values[i] <= next) i++;
     if (j < b->count && b->values[j] <= next) j++;
-    CHECK(histogram->num_bounds < BOUNDS_MAX);
+    CHECK_LT(histogram->num_bounds, BOUNDS_MAX);
     histogram->bounds[histogram->num_bounds++] = next;
   }
 }

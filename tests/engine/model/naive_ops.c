@@ -1,6 +1,7 @@
 /* naive_ops.c: the ops table in plain loops; a reference for tests, never for serving. */
 #include "tests/engine/model/naive_ops.h"
 
+#include "engine/base/check.h"
 #include "tests/engine/model/naive_numbers.h"
 
 #include <math.h>
@@ -29,7 +30,8 @@ struct device {
 static void *take(device_t *device, size_t bytes) {
   void *memory = calloc(1, bytes + 64);
   void **list = realloc(device->memory, (device->num_memory + 1) * sizeof(void *));
-  CHECK(memory != NULL && list != NULL);
+  CHECK(memory != NULL);
+  CHECK(list != NULL);
   device->memory = list;
   device->memory[device->num_memory++] = memory;
   return memory;
@@ -313,7 +315,8 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
   const int64_t hidden = moe->up->cols, count = moe->num_experts;
   float *logits = calloc((size_t)(rows * count), sizeof(float));
   double *scratch = calloc(2 * (size_t)moe->width, sizeof(double));
-  CHECK(logits != NULL && scratch != NULL);
+  CHECK(logits != NULL);
+  CHECK(scratch != NULL);
   naive_linear(device, logits, in, moe->router, moe->router_bias, NULL, rows);
   for (int64_t r = 0; r < rows; r++) {
     const float *row = logits + r * count;
@@ -349,7 +352,7 @@ struct lora {
 static int naive_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
                       lora_t **out, error_t *error) {
   (void)error;
-  CHECK(slots <= 2);
+  CHECK_LE(slots, 2);
   *out = take(device, sizeof(lora_t));
   **out = (lora_t){.rows = rows, .cols = cols};
   for (int i = 0; i < slots; i++) {

@@ -1,6 +1,7 @@
 /* rig.c: one model on one back end, driven without the engine. Tests only; one thread. */
 #include "tests/engine/model/rig.h"
 
+#include "engine/base/check.h"
 #include "engine/model/adapter.h"
 
 #include <stdlib.h>
@@ -127,7 +128,9 @@ void rig_close(rig_t *rig) {
 int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
             float *logits, error_t *error) {
   batch_t *batch = &rig->batch;
-  CHECK(count <= rig->tokens_max && start + count <= rig->max_len && wanted <= count);
+  CHECK_LE(count, rig->tokens_max);
+  CHECK_LE(start + count, rig->max_len);
+  CHECK_LE(wanted, count);
   for (int32_t i = 0; i < count; i++) {
     int32_t position = start + i;
     batch->input_ids[i] = ids[i];

@@ -2,6 +2,7 @@
  * from the host, so that what a copy leaves out is no number. */
 #include "tests/engine/schedule/swap_double.h"
 
+#include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* fake_engine.c: an engine that admits and waits to be told what to produce. Loop thread. */
+#include "engine/base/check.h"
 #include "tests/server/api/fake.h"
 
 #include "engine/base/clock.h"
