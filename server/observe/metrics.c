@@ -42,9 +42,11 @@ struct metrics *metrics_new(server_t *server, const char *model) {
   static const struct {
     const bounds_t *own, *vllm;
   } bounds[HISTOGRAM_COUNT] = {
-#define X(name, own, vllm) {own, vllm},
-      HISTOGRAM_TABLE(X)
-#undef X
+#define METRIC(id, ...)
+#define HISTOGRAM(id, name, own, alias, vllm, help) {own, vllm},
+#include "server/observe/metrics.def"
+#undef METRIC
+#undef HISTOGRAM
   };
   metrics_t *metrics = calloc(1, sizeof *metrics);
   if (metrics == NULL) return NULL;

@@ -7,30 +7,14 @@
 #include "server/observe/metrics.h"
 #include "server/server.h"
 
-/* X(name, own bounds, vLLM bounds) : histograms of sequences and requests. */
-#define HISTOGRAM_TABLE(X)                                                                         \
-  X(TTFT, &bounds_ttft, &bounds_ttft)                                                              \
-  X(ITL, &bounds_itl, &bounds_itl_vllm)                                                            \
-  X(TPOT, &bounds_itl, NULL)                                                                       \
-  X(TPOT_VLLM, NULL, &bounds_itl_vllm)                                                             \
-  X(E2E, &bounds_e2e, &bounds_e2e_vllm)                                                            \
-  X(QUEUE, &bounds_queue, &bounds_e2e_vllm)                                                        \
-  X(PREFILL, &bounds_ttft, &bounds_e2e_vllm)                                                       \
-  X(DECODE, &bounds_e2e, &bounds_e2e_vllm)                                                         \
-  X(INFERENCE, &bounds_e2e, &bounds_e2e_vllm)                                                      \
-  X(FRONTEND, &bounds_queue, NULL)                                                                 \
-  X(PROMPT_TOKENS, &bounds_tokens, &bounds_tokens)                                                 \
-  X(GENERATION_TOKENS, &bounds_tokens, &bounds_tokens)                                             \
-  X(PREFILL_COMPUTED, &bounds_tokens, &bounds_tokens)                                              \
-  X(MAX_TOKENS, &bounds_tokens, &bounds_tokens)                                                    \
-  X(N, &bounds_n, &bounds_n_vllm)                                                                  \
-  X(LONGEST, NULL, &bounds_tokens)
-
+/* HISTOGRAM_TTFT ..: the histograms of sequences and requests, in the order of metrics.def. */
 typedef enum histogram_name {
-#define X(name, own, vllm) HISTOGRAM_##name,
-  HISTOGRAM_TABLE(X)
-#undef X
-      HISTOGRAM_COUNT
+#define METRIC(id, ...)
+#define HISTOGRAM(id, ...) HISTOGRAM_##id,
+#include "server/observe/metrics.def"
+#undef METRIC
+#undef HISTOGRAM
+  HISTOGRAM_COUNT
 } histogram_name_t;
 
 #define REJECT_TABLE(X)                                                                            \

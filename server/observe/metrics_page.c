@@ -16,6 +16,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* One row of metrics.def. Only histograms have bounds. */
+typedef struct metric {
+  const char *type, *name, *alias; /* NULL = not in that set */
+  const char *help;
+  const bounds_t *bounds, *alias_bounds;
+} metric_t;
+
+static const metric_t families[] = {
+#define METRIC(id, type, name, alias, labels, help) {#type, name, alias, help, NULL, NULL},
+#define HISTOGRAM(id, name, bounds, alias, alias_bounds, help)                                     \
+  {"histogram", name, alias, help, bounds, alias_bounds},
+#include "server/observe/metrics.def"
+#undef METRIC
+#undef HISTOGRAM
+};
+
+/* The place of each row: METRIC_build_info .. and, for histograms, METRIC_TTFT .. */
+typedef enum metric_id {
+#define METRIC(id, ...) METRIC_##id,
+#define HISTOGRAM(id, ...) METRIC_##id,
+#include "server/observe/metrics.def"
+#undef METRIC
+#undef HISTOGRAM
+} metric_id_t;
+
 /* One page in the making. */
 typedef struct page {
   metrics_t *metrics;
@@ -32,19 +57,19 @@ static bool ends_with(const char *text, const char *end) {
   return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* OpenMetrics names a counter family without _total. */
-static void family(page_t *page, const char *name, const char *type, const char *help) {
+/* The head of a family under one of its two names. OpenMetrics names a counter without _total. */
+static void family(page_t *page, const metric_t *metric, const char *name) {
   size_t length = strlen(name);
-  bool counter = strcmp(type, "counter") == 0;
+  bool counter = strcmp(metric->type, "counter") == 0;
   if (page->open && counter && ends_with(name, "_total")) length -= strlen("_total");
   buffer_text(page->out, "# HELP ");
   buffer_append(page->out, name, length);
   buffer_char(page->out, ' ');
-  buffer_text(page->out, help);
+  buffer_text(page->out, metric->help);
   buffer_text(page->out, "\n# TYPE ");
   buffer_append(page->out, name, length);
   buffer_char(page->out, ' ');
-  buffer_text(page->out, type);
+  buffer_text(page->out, metric->type);
   buffer_char(page->out, '\n');
   if (!page->open) return;
   const char *unit = NULL;
@@ -78,12 +103,6 @@ static void name_and_labels(page_t *page, const char *name, const char *suffix, 
   buffer_text(page->out, any ? "} " : " ");
 }
 
-static void sample(page_t *page, const char *name, const char *labels, const char *more,
-                   double value) {
-  name_and_labels(page, name, "", labels, more);
-  number(page, value);
-}
-
 static const char *own_labels(const page_t *page) {
   return page->metrics->labels;
 }
@@ -92,16 +111,40 @@ static const char *vllm_labels(const page_t *page) {
   return page->metrics->vllm_labels;
 }
 
-/* One value under its own name and its alias; either may be NULL. */
-static void both(page_t *page, const char *type, const char *own, const char *vllm,
-                 const char *help, double value) {
-  if (page->own && own != NULL) {
-    family(page, own, type, help);
-    sample(page, own, own_labels(page), "", value);
+static void own_family(page_t *page, metric_id_t id) {
+  family(page, &families[id], families[id].name);
+}
+
+static void vllm_family(page_t *page, metric_id_t id) {
+  family(page, &families[id], families[id].alias);
+}
+
+/* A sample of a family whose head is written; `labels` come behind those of the model. */
+static void own_sample(page_t *page, metric_id_t id, const char *labels, double value) {
+  name_and_labels(page, families[id].name, "", own_labels(page), labels);
+  number(page, value);
+}
+
+static void vllm_sample(page_t *page, metric_id_t id, const char *labels, double value) {
+  name_and_labels(page, families[id].alias, "", vllm_labels(page), labels);
+  number(page, value);
+}
+
+/* A sample of the process: it has no model. */
+static void bare_sample(page_t *page, metric_id_t id, const char *labels, double value) {
+  name_and_labels(page, families[id].name, "", "", labels);
+  number(page, value);
+}
+
+/* A family of one value, under the names that it has. */
+static void value_of(page_t *page, metric_id_t id, double value) {
+  if (page->own && families[id].name != NULL) {
+    own_family(page, id);
+    own_sample(page, id, "", value);
   }
-  if (page->vllm && vllm != NULL) {
-    family(page, vllm, type, help);
-    sample(page, vllm, vllm_labels(page), "", value);
+  if (page->vllm && families[id].alias != NULL) {
+    vllm_family(page, id);
+    vllm_sample(page, id, "", value);
   }
 }
 
@@ -128,68 +171,29 @@ static void histogram_samples(page_t *page, const char *name, const char *labels
   number(page, (double)histogram->count);
 }
 
-typedef struct histogram_row {
-  histogram_name_t name;
-  const char *own, *vllm; /* NULL = not in that set */
-  const bounds_t *own_bounds, *vllm_bounds;
-  const char *help;
-} histogram_row_t;
-
-/* Prompt and generation tokens say `request`, as vLLM does: a histogram inferd_prompt_tokens and a
- * counter inferd_prompt_tokens_total would be one family in OpenMetrics. */
-static const histogram_row_t histogram_rows[] = {
-    {HISTOGRAM_TTFT, "inferd_time_to_first_token_seconds", "vllm:time_to_first_token_seconds",
-     &bounds_ttft, &bounds_ttft, "From the arrival of a request to the first token of a sequence."},
-    {HISTOGRAM_ITL, "inferd_inter_token_latency_seconds", "vllm:inter_token_latency_seconds",
-     &bounds_itl, &bounds_itl_vllm, "Between two tokens of a sequence."},
-    {HISTOGRAM_TPOT, "inferd_time_per_output_token_seconds", NULL, &bounds_itl, NULL,
-     "Mean time per token after the first, of sequences with two tokens or more."},
-    {HISTOGRAM_TPOT_VLLM, NULL, "vllm:request_time_per_output_token_seconds", NULL,
-     &bounds_itl_vllm, "Mean time per token after the first."},
-    {HISTOGRAM_E2E, "inferd_e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds",
-     &bounds_e2e, &bounds_e2e_vllm, "From the arrival of a request to the end of a sequence."},
-    {HISTOGRAM_QUEUE, "inferd_queue_time_seconds", "vllm:request_queue_time_seconds", &bounds_queue,
-     &bounds_e2e_vllm, "Time in the waiting queue before the first step."},
-    {HISTOGRAM_PREFILL, "inferd_prefill_time_seconds", "vllm:request_prefill_time_seconds",
-     &bounds_ttft, &bounds_e2e_vllm, "From the first step to the first token."},
-    {HISTOGRAM_DECODE, "inferd_decode_time_seconds", "vllm:request_decode_time_seconds",
-     &bounds_e2e, &bounds_e2e_vllm, "From the first token to the last."},
-    {HISTOGRAM_INFERENCE, "inferd_inference_time_seconds", "vllm:request_inference_time_seconds",
-     &bounds_e2e, &bounds_e2e_vllm, "From the first step to the last token."},
-    {HISTOGRAM_FRONTEND, "inferd_frontend_time_seconds", NULL, &bounds_queue, NULL,
-     "From the arrival of a request to the waiting queue: JSON and tokenising."},
-    {HISTOGRAM_PROMPT_TOKENS, "inferd_request_prompt_tokens", "vllm:request_prompt_tokens",
-     &bounds_tokens, &bounds_tokens, "Prompt tokens of a sequence."},
-    {HISTOGRAM_GENERATION_TOKENS, "inferd_request_generation_tokens",
-     "vllm:request_generation_tokens", &bounds_tokens, &bounds_tokens,
-     "Generated tokens of a sequence."},
-    {HISTOGRAM_PREFILL_COMPUTED, "inferd_prefill_computed_tokens",
-     "vllm:request_prefill_kv_computed_tokens", &bounds_tokens, &bounds_tokens,
-     "Prompt tokens that did not come from the prefix cache."},
-    {HISTOGRAM_MAX_TOKENS, "inferd_params_max_tokens", "vllm:request_params_max_tokens",
-     &bounds_tokens, &bounds_tokens, "Effective max_tokens of a sequence."},
-    {HISTOGRAM_N, "inferd_params_n", "vllm:request_params_n", &bounds_n, &bounds_n_vllm,
-     "Choices per prompt that a request asked for."},
-    {HISTOGRAM_LONGEST, NULL, "vllm:request_max_num_generation_tokens", NULL, &bounds_tokens,
-     "Tokens of the longest choice of a request."},
-};
+static void print_histogram(page_t *page, metric_id_t id, const histogram_t *histogram) {
+  const metric_t *metric = &families[id];
+  double context = page->info != NULL ? page->info->max_model_len : 1;
+  if (page->own && metric->name != NULL) {
+    double most = metric->bounds == &bounds_tokens ? context : 1e300;
+    own_family(page, id);
+    histogram_samples(page, metric->name, own_labels(page), "", histogram, metric->bounds, most);
+  }
+  if (page->vllm && metric->alias != NULL) {
+    double most = metric->alias_bounds == &bounds_tokens ? context : 1e300;
+    vllm_family(page, id);
+    histogram_samples(page, metric->alias, vllm_labels(page), "", histogram, metric->alias_bounds,
+                      most);
+  }
+}
 
 static void print_histograms(page_t *page) {
-  double context = page->info != NULL ? page->info->max_model_len : 1;
-  for (size_t i = 0; i < sizeof histogram_rows / sizeof histogram_rows[0]; i++) {
-    const histogram_row_t *row = &histogram_rows[i];
-    const histogram_t *histogram = &page->metrics->histograms[row->name];
-    if (page->own && row->own != NULL) {
-      double most = row->own_bounds == &bounds_tokens ? context : 1e300;
-      family(page, row->own, "histogram", row->help);
-      histogram_samples(page, row->own, own_labels(page), "", histogram, row->own_bounds, most);
-    }
-    if (page->vllm && row->vllm != NULL) {
-      double most = row->vllm_bounds == &bounds_tokens ? context : 1e300;
-      family(page, row->vllm, "histogram", row->help);
-      histogram_samples(page, row->vllm, vllm_labels(page), "", histogram, row->vllm_bounds, most);
-    }
-  }
+#define METRIC(id, ...)
+#define HISTOGRAM(id, ...)                                                                         \
+  print_histogram(page, METRIC_##id, &page->metrics->histograms[HISTOGRAM_##id]);
+#include "server/observe/metrics.def"
+#undef METRIC
+#undef HISTOGRAM
 }
 
 /* ---- the engine ---- */
@@ -199,15 +203,15 @@ static void print_engine_state(page_t *page) {
   char label[32];
   if (page->own) {
     const char *state = health_state(page->metrics->server);
-    family(page, "inferd_engine_state", "gauge", "State of the server; exactly one is 1.");
+    own_family(page, METRIC_engine_state);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
       snprintf(label, sizeof label, "state=\"%s\"", names[i]);
-      sample(page, "inferd_engine_state", own_labels(page), label, strcmp(state, names[i]) == 0);
+      own_sample(page, METRIC_engine_state, label, strcmp(state, names[i]) == 0);
     }
   }
   if (page->vllm && page->info != NULL) {
-    family(page, "vllm:engine_sleep_state", "gauge", "Sleep state of the engine.");
-    sample(page, "vllm:engine_sleep_state", vllm_labels(page), "sleep_state=\"awake\"", 1);
+    vllm_family(page, METRIC_sleep_state);
+    vllm_sample(page, METRIC_sleep_state, "sleep_state=\"awake\"", 1);
   }
 }
 
@@ -215,28 +219,20 @@ static void print_kv(page_t *page) {
   const engine_stats_t *s = &page->stats;
   int32_t total = s->blocks_used + s->blocks_cached + s->blocks_free;
   double usage = total > 0 ? (double)s->blocks_used / total : 0;
-  const char *help = "KV blocks owned by live sequences over usable blocks, 0 to 1.";
-  both(page, "gauge", "inferd_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc", help, usage);
-  both(page, "gauge", NULL, "vllm:gpu_cache_usage_perc", help, usage);
+  value_of(page, METRIC_kv_usage, usage);
+  value_of(page, METRIC_gpu_usage, usage);
   if (page->own) {
-    family(page, "inferd_kv_blocks", "gauge", "KV blocks by state.");
-    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"device\",state=\"free\"",
-           s->blocks_free);
-    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"device\",state=\"cached\"",
-           s->blocks_cached);
-    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"device\",state=\"used\"",
-           s->blocks_used);
+    own_family(page, METRIC_kv_blocks);
+    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"free\"", s->blocks_free);
+    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"cached\"", s->blocks_cached);
+    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"used\"", s->blocks_used);
   }
   if (page->info == NULL || page->info->num_host_blocks == 0) return;
   if (page->own) {
-    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"host\",state=\"free\"",
-           s->host_blocks_free);
-    sample(page, "inferd_kv_blocks", own_labels(page), "pool=\"host\",state=\"used\"",
-           s->host_blocks_used);
+    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"free\"", s->host_blocks_free);
+    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"used\"", s->host_blocks_used);
   }
-  both(page, "gauge", NULL, "vllm:cpu_cache_usage_perc",
-       "Blocks of the host pool that hold something, 0 to 1.",
-       (double)s->host_blocks_used / page->info->num_host_blocks);
+  value_of(page, METRIC_cpu_usage, (double)s->host_blocks_used / page->info->num_host_blocks);
 }
 
 static void print_cache_config(page_t *page) {
@@ -258,38 +254,32 @@ static void print_cache_config(page_t *page) {
            strcmp(config->kv_cache_dtype, "auto") == 0 ? info->dtype : config->kv_cache_dtype,
            caching, config->memory);
   if (page->own) {
-    family(page, "inferd_cache_config_info", "gauge", "Shape of the KV cache.");
-    sample(page, "inferd_cache_config_info", own_labels(page), own, 1);
+    own_family(page, METRIC_cache_config);
+    own_sample(page, METRIC_cache_config, own, 1);
   }
   if (page->vllm) {
-    family(page, "vllm:cache_config_info", "gauge", "Shape of the KV cache.");
-    sample(page, "vllm:cache_config_info", vllm_labels(page), vllm, 1);
+    vllm_family(page, METRIC_cache_config);
+    vllm_sample(page, METRIC_cache_config, vllm, 1);
   }
 }
 
 static void print_load(page_t *page) {
   const engine_stats_t *s = &page->stats;
   const config_t *config = page->metrics->server->config;
-  both(page, "gauge", "inferd_requests_running", "vllm:num_requests_running",
-       "Sequences in the running set.", s->num_running);
-  both(page, "gauge", "inferd_requests_waiting", "vllm:num_requests_waiting",
-       "Sequences admitted and not running.", s->num_waiting);
+  value_of(page, METRIC_running, s->num_running);
+  value_of(page, METRIC_waiting, s->num_waiting);
   if (page->info != NULL && page->info->num_host_blocks > 0) {
-    both(page, "gauge", "inferd_requests_swapped", "vllm:num_requests_swapped",
-         "Sequences whose KV blocks are on the host.", s->num_swapped);
+    value_of(page, METRIC_swapped, s->num_swapped);
   }
-  both(page, "gauge", "inferd_waiting_tokens", NULL, "Prompt tokens still to compute in the queue.",
-       (double)s->waiting_tokens);
-  both(page, "gauge", "inferd_last_step_age_seconds", NULL,
-       "Since the end of the last step while work exists, else 0.",
-       (double)health_stall_ns(page->metrics->server, page->now_ns) * 1e-9);
+  value_of(page, METRIC_waiting_tokens, (double)s->waiting_tokens);
+  value_of(page, METRIC_last_step_age,
+           (double)health_stall_ns(page->metrics->server, page->now_ns) * 1e-9);
   if (!page->own) return;
   int64_t tokens = config->max_queue_tokens;
   if (tokens == 0) tokens = 4 * (int64_t)(page->info->num_blocks - 1) * page->info->block_size;
-  family(page, "inferd_queue_limit", "gauge", "Configured bounds of the waiting queue.");
-  sample(page, "inferd_queue_limit", own_labels(page), "unit=\"requests\"",
-         (double)config->max_queue_requests);
-  sample(page, "inferd_queue_limit", own_labels(page), "unit=\"tokens\"", (double)tokens);
+  own_family(page, METRIC_queue_limit);
+  own_sample(page, METRIC_queue_limit, "unit=\"requests\"", (double)config->max_queue_requests);
+  own_sample(page, METRIC_queue_limit, "unit=\"tokens\"", (double)tokens);
 }
 
 static void print_finished(page_t *page) {
@@ -302,116 +292,88 @@ static void print_finished(page_t *page) {
               {"finished_reason=\"abort\"", finished[FINISH_ABORT]},
               {"finished_reason=\"error\"", finished[FINISH_ERROR]},
               {"finished_reason=\"repetition\"", 0}};
-  const char *help = "Sequences that ended, by reason.";
   if (page->own) {
-    family(page, "inferd_sequences_finished_total", "counter", help);
+    own_family(page, METRIC_finished);
     for (int i = 0; i < 4; i++) {
-      sample(page, "inferd_sequences_finished_total", own_labels(page), rows[i].label,
-             (double)rows[i].count);
+      own_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
     }
   }
   if (page->vllm) { /* vLLM counts aborts and errors here too, and knows a fifth reason */
-    family(page, "vllm:request_success_total", "counter", help);
+    vllm_family(page, METRIC_finished);
     for (int i = 0; i < 5; i++) {
-      sample(page, "vllm:request_success_total", vllm_labels(page), rows[i].label,
-             (double)rows[i].count);
+      vllm_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
     }
   }
 }
 
 static void print_tokens(page_t *page) {
   const engine_stats_t *s = &page->stats;
-  const char *queries = "Prompt tokens looked up in the prefix cache.";
-  const char *hits = "Prompt tokens found in the prefix cache.";
-  both(page, "counter", "inferd_prompt_tokens_total", "vllm:prompt_tokens_total",
-       "Prompt tokens of finished prefills, cached ones included.", (double)s->prompt_tokens);
-  both(page, "counter", "inferd_prompt_tokens_cached_total", "vllm:prompt_tokens_cached_total",
-       "Prompt tokens that came from the prefix cache.", (double)s->prompt_tokens_cached);
+  value_of(page, METRIC_prompt_tokens, (double)s->prompt_tokens);
+  value_of(page, METRIC_prompt_tokens_cached, (double)s->prompt_tokens_cached);
   if (page->vllm) {
-    const char *name = "vllm:prompt_tokens_by_source_total";
-    family(page, name, "counter", "Prompt tokens by where their KV came from.");
-    sample(page, name, vllm_labels(page), "source=\"local_compute\"",
-           (double)(s->prompt_tokens - s->prompt_tokens_cached));
-    sample(page, name, vllm_labels(page), "source=\"local_cache_hit\"",
-           (double)s->prompt_tokens_cached);
-    sample(page, name, vllm_labels(page), "source=\"external_kv_transfer\"", 0);
+    vllm_family(page, METRIC_prompt_tokens_by_source);
+    vllm_sample(page, METRIC_prompt_tokens_by_source, "source=\"local_compute\"",
+                (double)(s->prompt_tokens - s->prompt_tokens_cached));
+    vllm_sample(page, METRIC_prompt_tokens_by_source, "source=\"local_cache_hit\"",
+                (double)s->prompt_tokens_cached);
+    vllm_sample(page, METRIC_prompt_tokens_by_source, "source=\"external_kv_transfer\"", 0);
   }
-  both(page, "counter", "inferd_generation_tokens_total", "vllm:generation_tokens_total",
-       "Tokens generated.", (double)s->generation_tokens);
-  both(page, "counter", "inferd_prefix_cache_queries_total", "vllm:prefix_cache_queries_total",
-       queries, (double)s->prefix_queries_tokens);
-  both(page, "counter", "inferd_prefix_cache_hits_total", "vllm:prefix_cache_hits_total", hits,
-       (double)s->prefix_hits_tokens);
-  both(page, "counter", NULL, "vllm:gpu_prefix_cache_queries_total", queries,
-       (double)s->prefix_queries_tokens);
-  both(page, "counter", NULL, "vllm:gpu_prefix_cache_hits_total", hits,
-       (double)s->prefix_hits_tokens);
-  both(page, "counter", "inferd_spec_decode_drafts_total", "vllm:spec_decode_num_drafts_total",
-       "Steps of a sequence that verified guessed tokens.", (double)s->drafts);
-  both(page, "counter", "inferd_spec_decode_draft_tokens_total",
-       "vllm:spec_decode_num_draft_tokens_total", "Tokens guessed.", (double)s->draft_tokens);
-  both(page, "counter", "inferd_spec_decode_accepted_tokens_total",
-       "vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",
-       (double)s->draft_tokens_accepted);
+  value_of(page, METRIC_generation_tokens, (double)s->generation_tokens);
+  value_of(page, METRIC_prefix_queries, (double)s->prefix_queries_tokens);
+  value_of(page, METRIC_prefix_hits, (double)s->prefix_hits_tokens);
+  value_of(page, METRIC_gpu_prefix_queries, (double)s->prefix_queries_tokens);
+  value_of(page, METRIC_gpu_prefix_hits, (double)s->prefix_hits_tokens);
+  value_of(page, METRIC_drafts, (double)s->drafts);
+  value_of(page, METRIC_draft_tokens, (double)s->draft_tokens);
+  value_of(page, METRIC_draft_accepted, (double)s->draft_tokens_accepted);
   if (page->own) {
-    family(page, "inferd_preemptions_total", "counter", "Sequences put back into the queue.");
-    sample(page, "inferd_preemptions_total", own_labels(page), "mode=\"recompute\"",
-           (double)(s->preemptions - s->preemptions_swap));
-    sample(page, "inferd_preemptions_total", own_labels(page), "mode=\"swap\"",
-           (double)s->preemptions_swap);
-    family(page, "inferd_swapped_blocks_total", "counter",
-           "KV blocks copied to the host and back.");
-    sample(page, "inferd_swapped_blocks_total", own_labels(page), "direction=\"out\"",
-           (double)s->swapped_out_blocks);
-    sample(page, "inferd_swapped_blocks_total", own_labels(page), "direction=\"in\"",
-           (double)s->swapped_in_blocks);
+    own_family(page, METRIC_preemptions);
+    own_sample(page, METRIC_preemptions, "mode=\"recompute\"",
+               (double)(s->preemptions - s->preemptions_swap));
+    own_sample(page, METRIC_preemptions, "mode=\"swap\"", (double)s->preemptions_swap);
+    own_family(page, METRIC_swapped_blocks);
+    own_sample(page, METRIC_swapped_blocks, "direction=\"out\"", (double)s->swapped_out_blocks);
+    own_sample(page, METRIC_swapped_blocks, "direction=\"in\"", (double)s->swapped_in_blocks);
   }
-  both(page, "counter", NULL, "vllm:num_preemptions_total", "Sequences put back into the queue.",
-       (double)s->preemptions);
-  both(page, "counter", "inferd_recomputed_tokens_total", NULL,
-       "Tokens prefilled again after a preemption.", (double)s->recomputed_tokens);
+  value_of(page, METRIC_vllm_preemptions, (double)s->preemptions);
+  value_of(page, METRIC_recomputed_tokens, (double)s->recomputed_tokens);
 }
 
-static void summary(page_t *page, const char *name, const char *labels, const char *help,
-                    uint64_t count, double sum) {
-  family(page, name, "summary", help);
+/* The engine keeps sums, not buckets: summaries say no more than that. */
+static void summary(page_t *page, const char *name, const char *labels, uint64_t count,
+                    double sum) {
   name_and_labels(page, name, "_sum", labels, "");
   number(page, sum);
   name_and_labels(page, name, "_count", labels, "");
   number(page, (double)count);
 }
 
-/* The engine keeps sums, not buckets: summaries say no more than that. */
+static void own_summary(page_t *page, metric_id_t id, uint64_t count, double sum) {
+  own_family(page, id);
+  summary(page, families[id].name, own_labels(page), count, sum);
+}
+
 static void print_grammars(page_t *page, const grammar_cache_stats_t *s) {
-  both(page, "counter", "inferd_grammar_cache_hits_total", NULL,
-       "Constraints that were compiled already.", (double)s->hits);
-  both(page, "counter", "inferd_grammar_cache_misses_total", NULL,
-       "Constraints that had to be compiled.", (double)s->misses);
-  both(page, "counter", "inferd_grammar_cache_evictions_total", NULL,
-       "Compiled constraints that made room for others.", (double)s->evictions);
-  both(page, "gauge", "inferd_grammar_cache_bytes", NULL,
-       "Memory of the compiled constraints that are kept.", (double)s->bytes);
-  both(page, "counter", "inferd_grammar_masks_total", NULL,
-       "Rows of constrained sequences that were masked.", (double)page->stats.grammar_masks);
-  both(page, "counter", "inferd_grammar_mask_hits_total", NULL,
-       "Masks that were known from an equal place.", (double)page->stats.grammar_mask_hits);
-  both(page, "counter", "inferd_grammar_mask_seconds_total", NULL,
-       "Time that making these masks took.", (double)page->stats.grammar_mask_ns / 1e9);
+  value_of(page, METRIC_grammar_hits, (double)s->hits);
+  value_of(page, METRIC_grammar_misses, (double)s->misses);
+  value_of(page, METRIC_grammar_evictions, (double)s->evictions);
+  value_of(page, METRIC_grammar_bytes, (double)s->bytes);
+  value_of(page, METRIC_grammar_masks, (double)page->stats.grammar_masks);
+  value_of(page, METRIC_grammar_mask_hits, (double)page->stats.grammar_mask_hits);
+  value_of(page, METRIC_grammar_mask_seconds, (double)page->stats.grammar_mask_ns / 1e9);
 }
 
 static void print_steps(page_t *page) {
   const engine_stats_t *s = &page->stats;
   if (page->own) {
-    summary(page, "inferd_iteration_tokens", own_labels(page), "Tokens in the batch of a step.",
-            s->steps, (double)s->scheduled_tokens);
-    summary(page, "inferd_step_duration_seconds", own_labels(page), "From plan to commit.",
-            s->steps, (double)(s->overhead_ns + s->device_ns) * 1e-9);
-    summary(page, "inferd_device_wait_seconds", own_labels(page),
-            "Part of the steps in which the device worked.", s->steps, (double)s->device_ns * 1e-9);
+    own_summary(page, METRIC_iteration_tokens, s->steps, (double)s->scheduled_tokens);
+    own_summary(page, METRIC_step_duration, s->steps,
+                (double)(s->overhead_ns + s->device_ns) * 1e-9);
+    own_summary(page, METRIC_device_wait, s->steps, (double)s->device_ns * 1e-9);
   }
   if (page->vllm) {
-    summary(page, "vllm:iteration_tokens_total", vllm_labels(page),
-            "Prompt tokens of finished prefills and tokens generated, per step.", s->steps,
+    vllm_family(page, METRIC_vllm_iteration_tokens);
+    summary(page, families[METRIC_vllm_iteration_tokens].alias, vllm_labels(page), s->steps,
             (double)(s->prompt_tokens - s->prompt_tokens_cached + s->generation_tokens));
   }
 }
@@ -423,29 +385,26 @@ static void print_requests(page_t *page) {
   metrics_t *m = page->metrics;
   char label[128];
   if (!page->own) return;
-  family(page, "inferd_requests_total", "counter", "Admitted requests that ended.");
+  own_family(page, METRIC_requests);
   for (int i = 0; i < m->num_requests; i++) {
     const request_series_t *r = &m->requests[i];
     snprintf(label, sizeof label, "route=\"%s\",code=\"%d\",finish_reason=\"%s\"",
              generation_routes[r->is_chat], r->status, finish[r->finish]);
-    sample(page, "inferd_requests_total", own_labels(page), label, (double)r->count);
+    own_sample(page, METRIC_requests, label, (double)r->count);
   }
-  family(page, "inferd_rejected_total", "counter", "Requests refused before admission.");
+  own_family(page, METRIC_rejected);
   for (int i = 0; i < REJECT_COUNT; i++) {
     snprintf(label, sizeof label, "reason=\"%s\"", reject_names[i]);
-    sample(page, "inferd_rejected_total", own_labels(page), label, (double)m->rejected[i]);
+    own_sample(page, METRIC_rejected, label, (double)m->rejected[i]);
   }
-  family(page, "inferd_aborted_total", "counter", "Admitted requests that were cut short.");
+  own_family(page, METRIC_aborted);
   for (int i = 0; i < ABORT_COUNT; i++) {
     snprintf(label, sizeof label, "cause=\"%s\"", abort_names[i]);
-    sample(page, "inferd_aborted_total", own_labels(page), label, (double)m->aborted[i]);
+    own_sample(page, METRIC_aborted, label, (double)m->aborted[i]);
   }
-  both(page, "counter", "inferd_ignored_params_total", NULL,
-       "Requests that carried unknown fields.", (double)m->ignored_params);
-  both(page, "counter", "inferd_tokenize_bytes_total", NULL, "Bytes of text tokenised.",
-       (double)m->tokenize_bytes);
-  both(page, "counter", "inferd_tokenize_seconds_total", NULL, "Time spent tokenising.",
-       (double)m->tokenize_ns * 1e-9);
+  value_of(page, METRIC_ignored_params, (double)m->ignored_params);
+  value_of(page, METRIC_tokenize_bytes, (double)m->tokenize_bytes);
+  value_of(page, METRIC_tokenize_seconds, (double)m->tokenize_ns * 1e-9);
 }
 
 static void http_label(const http_series_t *series, char *label, size_t capacity) {
@@ -458,24 +417,24 @@ static void print_http(page_t *page) {
   http_stats_t stats = {0};
   char label[128];
   if (!page->own) return;
-  family(page, "inferd_http_requests_total", "counter", "HTTP requests, by route and answer.");
+  own_family(page, METRIC_http_requests);
   for (int i = 0; i < m->num_http; i++) {
     http_label(&m->http[i], label, sizeof label);
-    sample(page, "inferd_http_requests_total", "", label, (double)m->http[i].duration.count);
+    bare_sample(page, METRIC_http_requests, label, (double)m->http[i].duration.count);
   }
-  const char *name = "inferd_http_request_duration_seconds";
-  family(page, name, "histogram", "From the headers of a request to the end of its answer.");
+  own_family(page, METRIC_http_duration);
   for (int i = 0; i < m->num_http; i++) {
     http_label(&m->http[i], label, sizeof label);
-    histogram_samples(page, name, "", label, &m->http[i].duration, &bounds_e2e, 1e300);
+    histogram_samples(page, families[METRIC_http_duration].name, "", label, &m->http[i].duration,
+                      &bounds_e2e, 1e300);
   }
   if (m->server->http == NULL) return;
   http_stats(m->server->http, &stats);
-  family(page, "inferd_connections", "gauge", "Open connections, by what they do.");
-  sample(page, "inferd_connections", "", "state=\"idle\"", stats.connections_idle);
-  sample(page, "inferd_connections", "", "state=\"reading\"", stats.connections_reading);
-  sample(page, "inferd_connections", "", "state=\"streaming\"", stats.connections_streaming);
-  sample(page, "inferd_connections", "", "state=\"waiting\"", stats.connections_waiting);
+  own_family(page, METRIC_connections);
+  bare_sample(page, METRIC_connections, "state=\"idle\"", stats.connections_idle);
+  bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
+  bare_sample(page, METRIC_connections, "state=\"streaming\"", stats.connections_streaming);
+  bare_sample(page, METRIC_connections, "state=\"waiting\"", stats.connections_waiting);
 }
 
 /* ---- the process ---- */
@@ -492,10 +451,9 @@ static double open_files(void) {
   return count;
 }
 
-static void process_row(page_t *page, const char *name, const char *type, const char *help,
-                        double value) {
-  family(page, name, type, help);
-  sample(page, name, "", "", value);
+static void process_row(page_t *page, metric_id_t id, double value) {
+  own_family(page, id);
+  bare_sample(page, id, "", value);
 }
 
 static void print_process(page_t *page) {
@@ -512,16 +470,13 @@ static void print_process(page_t *page) {
   double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
   double bytes = (double)sysconf(_SC_PAGESIZE);
-  process_row(page, "process_cpu_seconds_total", "counter", "CPU time used.", cpu);
-  process_row(page, "process_resident_memory_bytes", "gauge", "Resident memory.",
-              (double)resident_pages * bytes);
-  process_row(page, "process_virtual_memory_bytes", "gauge", "Virtual memory.",
-              (double)virtual_pages * bytes);
-  process_row(page, "process_open_fds", "gauge", "Open file descriptors.", open_files());
-  process_row(page, "process_max_fds", "gauge", "Most open file descriptors allowed.",
+  process_row(page, METRIC_cpu_seconds, cpu);
+  process_row(page, METRIC_resident_bytes, (double)resident_pages * bytes);
+  process_row(page, METRIC_virtual_bytes, (double)virtual_pages * bytes);
+  process_row(page, METRIC_open_fds, open_files());
+  process_row(page, METRIC_max_fds,
               files.rlim_cur == RLIM_INFINITY ? 1048576 : (double)files.rlim_cur);
-  process_row(page, "process_start_time_seconds", "gauge", "Unix time of the start.",
-              (double)page->metrics->server->start_time);
+  process_row(page, METRIC_start_time, (double)page->metrics->server->start_time);
 }
 
 static void print_build(page_t *page) {
@@ -530,8 +485,8 @@ static void print_build(page_t *page) {
   const char *backend = page->info != NULL ? page->info->backend : "";
   snprintf(label, sizeof label, "version=\"%s\",commit=\"%s\",backend=\"%s\",arch=\"%s\"",
            INFERD_VERSION, INFERD_COMMIT, backend, health_architecture());
-  family(page, "inferd_build_info", "gauge", "What is running.");
-  sample(page, "inferd_build_info", "", label, 1);
+  own_family(page, METRIC_build_info);
+  bare_sample(page, METRIC_build_info, label, 1);
 }
 
 char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bool open_metrics,
