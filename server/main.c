@@ -1,7 +1,8 @@
 /* main.c: the sub-commands of inferd.
  *
- * Main thread. Everything but `serve` (serve.c) and `bench` (a program of its own) is small enough
- * to live here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75 only.
+ * Main thread. `serve` is in serve.c and `bench` is a program of its own; the other sub-commands
+ * are short and stand here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75
+ * only.
  */
 #include "engine/text/tokenizer.h"
 #include "server/http/http.h"
@@ -43,7 +44,8 @@ static void print_usage(FILE *out) {
         out);
 }
 
-/* Looks for --help[=topic] among the flags. */
+/* Prints the help if --help[=TOPIC] is among the arguments. Returns true if it was; then *status is
+ * the exit status. */
 static bool asked_for_help(int argc, char **argv, int *status) {
   for (int i = 0; i < argc; i++) {
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -182,7 +184,8 @@ static int connect_tcp(const char *host, const char *port) {
   return fd;
 }
 
-/* To where a server of these options listens (its first place, if there are several). */
+/* Connects to the first address on which a server with this configuration listens. Returns the
+ * descriptor, or -1 after a message. */
 static int connect_to(const config_t *config) {
   char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX], text[HTTP_HOST_MAX + HTTP_PORT_MAX];
   const char *path = config->uds[0] != '\0' ? config->uds : NULL;
@@ -203,7 +206,7 @@ static int connect_to(const config_t *config) {
   return fd;
 }
 
-/* Prints the server's answer; 0 when it is 200. */
+/* Sends GET `path` and prints the body of the answer. Returns 0 if the status is 200, else 1. */
 static int ask(int fd, const char *path) {
   enum { TIMEOUT_MS = 5000 };
   char text[4096];
@@ -274,8 +277,8 @@ static int config_command(int argc, char **argv) {
   return status;
 }
 
-/* The load generator stands beside this program (or in PATH), so that the daemon carries no HTTP
- * client. */
+/* Runs the load generator, a program beside this one or in PATH: the daemon contains no HTTP
+ * client. Returns only if the program cannot be started. */
 static int bench_command(char **argv) {
   char self[PATH_MAX], program[PATH_MAX + 16];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -291,7 +294,8 @@ static int bench_command(char **argv) {
   return EXIT_USAGE;
 }
 
-/* Whoever starts this with 0, 1 or 2 closed would get log lines on the first socket. */
+/* Opens /dev/null for descriptors 0, 1 and 2 if they are closed. Otherwise the first socket would
+ * get descriptor 2, and log lines would be sent to a client. */
 static void fill_standard_streams(void) {
   int fd;
   do {

@@ -4,10 +4,11 @@
 
 #include "server/server.h"
 
-/* Runs `inferd serve` to its end. Returns the process's exit status. */
+/* Runs `inferd serve` until the daemon ends. Returns the exit status of the process. */
 int serve_run(config_t *config);
 
-/* Fills engine options from the configuration; pointers point into it. */
+/* Fills *options from the configuration, which must live as long: the pointers point into it.
+ * Returns 0, or a negative ERR_ with a message in *error. */
 int serve_engine_options(const config_t *config, engine_options_t *options, error_t *error);
 
 #endif

@@ -1,7 +1,6 @@
-/* server.h: the one context of the loop thread: configuration, engine, loop, transport.
+/* server.h: the context of the loop thread: configuration, engine, event loop, transport.
  *
- * Owned by serve.c. Everything that lives on the loop thread hangs on it; the engine thread never
- * sees it.
+ * serve.c owns it. It leads to all state of the loop thread. The engine thread never uses it.
  */
 #ifndef INFERD_SERVER_SERVER_H
 #define INFERD_SERVER_SERVER_H
@@ -19,7 +18,7 @@ typedef struct server {
   http_t *http;
   struct auth *auth;        /* server/http/auth.c: API keys */
   struct metrics *metrics;  /* server/observe/metrics.c */
-  struct completions *live; /* server/completion/live.h: what is in flight */
+  struct completions *live; /* server/completion/live.h: requests in flight */
   uv_async_t engine_wake;   /* engine -> loop, once per step */
   bool draining;
   uint64_t start_ns;  /* monotonic */
@@ -27,7 +26,7 @@ typedef struct server {
   char system_fingerprint[48];
 } server_t;
 
-/* A route: one row of the table in route.c. Any route without OPEN needs a key when keys exist. */
+/* Flags of a route. If the server has keys, every route without ROUTE_OPEN needs one. */
 typedef enum route_flag {
   ROUTE_OPEN = 1,    /* no key: /livez, /readyz, /health, /ping */
   ROUTE_PREFIX = 2,  /* the path continues: path_tail */
@@ -37,16 +36,17 @@ typedef enum route_flag {
 } route_flag_t;
 
 typedef struct route {
-  const char *method; /* GET routes also answer HEAD */
+  const char *method; /* a route for GET also answers HEAD */
   const char *path;
   unsigned flags;
   const char *label; /* for metrics and the access log: canonical path */
   void (*handle)(exchange_t *exchange);
 } route_t;
 
-/* route.c: normalises the path (doubled and trailing slashes, query dropped) and finds the row.
- * NULL: *allow is NULL (404) or the Allow list of the path (405). *tail is malloc'ed for prefix
- * routes (percent-decoded; the caller frees it), else NULL. */
+/* route.c: finds the route of a path. Doubled and trailing slashes and the query are ignored.
+ * Returns NULL if there is none: then *allow is NULL (404), or the list of methods that the path
+ * has (405). For a route with ROUTE_PREFIX *tail is the percent-decoded rest of the path,
+ * malloc'ed, which the caller frees; else NULL. */
 const route_t *route_find(const char *method, const char *path, const char **allow, char **tail);
 
 /* Handlers, one file each (server/api and server/completion). */
@@ -66,17 +66,17 @@ void api_not_yet(exchange_t *exchange); /* embeddings: 400 unsupported_endpoint 
 
 /* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */
-void completions_free(server_t *server);      /* after the last completion has ended */
+void completions_free(server_t *server);      /* all completions have ended before */
 int completions_live(const server_t *server); /* HTTP requests in flight */
-/* When the engine last got work while it had none, monotonic; 0 = it has none. */
+/* Monotonic time at which the idle engine got work; 0 = the engine is idle now. */
 uint64_t completions_busy_since_ns(const server_t *server);
 
-/* events.c: what the engine and the clock do to them. */
+/* events.c: delivers the events of the engine and of the clock to the completions. */
 void completions_drain_events(server_t *server); /* called from engine_wake, once per step */
 void completions_tick(server_t *server, uint64_t now_ns); /* SSE pings; every 250 ms */
 
-/* metrics.c: counters of the loop thread; the page joins them with engine_stats. `model` is the
- * name in the labels and is copied. NULL when memory is short. */
+/* metrics.c: counters of the loop thread; the /metrics page adds those of engine_stats. `model` is
+ * the name in the labels; it is copied. Returns NULL if memory is short. */
 struct metrics *metrics_new(server_t *server, const char *model);
 void metrics_free(struct metrics *metrics);
 void metrics_http(server_t *server, const char *route, const char *method, int status,

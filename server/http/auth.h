@@ -15,17 +15,19 @@ typedef struct auth auth_t;
 
 enum { AUTH_KEY_NAME_BYTES = 9 }; /* first 8 hex digits of the key's digest, and a NUL */
 
-/* 0; ERR_CONFIGURATION for a key that cannot travel in a header; ERR_PERMISSION for a key file that
- * others may read; ERR_IO. Free with auth_free. */
+/* Reads the keys of the configuration. Returns 0; ERR_CONFIGURATION for a key that an HTTP header
+ * cannot carry; ERR_PERMISSION for a key file that other users of the machine may read; ERR_IO. The
+ * caller frees *out with auth_free. */
 int auth_new(const config_t *config, auth_t **out, error_t *error);
-/* Reads the key file again; on an error the old keys stay. */
+/* Reads the key file again. Returns as auth_new does; after an error the old keys stay valid. */
 int auth_reload(auth_t *auth, const config_t *config, error_t *error);
 void auth_free(auth_t *auth); /* NULL is allowed */
 
 int auth_key_count(const auth_t *auth);
 
-/* Value of an Authorization header (NULL = absent). True when it is "Bearer K" with a known K; then
- * *tenant (never 0) and name identify the key. True with tenant 0 when there are no keys at all. */
+/* Checks the value of an Authorization header (NULL = the request has none). Returns true when it
+ * is "Bearer K" with a known key K; then *tenant (never 0) and `name` identify the key. Returns
+ * true with *tenant 0 when the server has no keys at all. */
 bool auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
                 char name[AUTH_KEY_NAME_BYTES]);
 

@@ -1,9 +1,10 @@
 /* http.c: stage 1 of 9: bytes -> request. Next: server/api and server/completion.
  *
  * Loop thread. libuv drives libmicrohttpd in external mode: its epoll descriptor is one poll
- * handle, and a pump runs it once per loop turn, so that everything a turn brought (tokens of all
- * streams, new connections, peers that left) costs one pass. Callbacks only do their bookkeeping
- * and mark that a pump is due; prepare and check handles run it around the loop's sleep.
+ * handle. A pump runs libmicrohttpd once per loop iteration, so that all events of an iteration
+ * (tokens of all streams, new connections, clients that disconnected) cost one pass. Callbacks only
+ * record what happened and mark that a pump is due; prepare and check handles run the pump before
+ * and after the loop sleeps.
  */
 #include "engine/base/check.h"
 #include "server/http/http_exchange.h"
@@ -15,8 +16,8 @@
 
 enum {
   RUNS_PER_PUMP = 8,
-  MANY_SUSPENDED = 1000,     /* every run with a resume walks all suspended connections ... */
-  PUMP_INTERVAL_NS = 2000000 /* ... so beyond that, streams alone wait for each other a little */
+  MANY_SUSPENDED = 1000, /* above this number a resume is costly: the library walks all of them */
+  PUMP_INTERVAL_NS = 2000000 /* then streams are served at most this often, several at a time */
 };
 
 /* ---- the pump ---- */
@@ -26,8 +27,8 @@ void http_mark(http_t *http, bool urgent) {
   http->urgent |= urgent;
 }
 
-/* Runs every daemon once. Returns true when one has more to do; else *wait_ms is the nearest
- * timeout, or UINT64_MAX. */
+/* Runs every libmicrohttpd daemon once. Returns true if one of them has more to do. Otherwise sets
+ * *wait_ms to the nearest timeout, UINT64_MAX if there is none. */
 static bool run_daemons(http_t *http, uint64_t *wait_ms) {
   bool busy = false;
   *wait_ms = UINT64_MAX;
@@ -53,8 +54,8 @@ static void pump(http_t *http) {
   http->urgent = false;
   http->pumped_ns = uv_hrtime();
   do {
-    /* A resume inside a run (need_pump) is not in the library's timeout; and after a close it wants
-     * another run before it accepts again. */
+    /* The timeout that the library reports does not cover a resume that happened inside its run
+     * (need_pump). After a close the library needs one more run before it accepts again. */
     http->need_pump = http->closed_some = false;
     exchange_cut_doomed(http);
     more = run_daemons(http, &wait_ms);
@@ -109,7 +110,7 @@ static void on_daemon(uv_poll_t *poll, int status, int events) {
 
 /* ---- start ---- */
 
-/* Paths are checked and decoded by us: the library's decoding cuts a path at %00. */
+/* http_check.c checks and decodes paths: the decoder of the library ends a path at %00. */
 static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text) {
   (void)context, (void)mhd;
   return strlen(text);
@@ -133,7 +134,8 @@ static void on_mhd_panic(void *context, const char *file, unsigned line, const c
   abort();
 }
 
-/* listen_fd < 0: connections are added by hand. Takes the descriptor on success.
+/* Starts one daemon. listen_fd < 0: http_listen.c accepts the connections and adds them. On success
+ * the daemon owns the descriptor.
  *
  * The memory limit holds the request line and all headers of a connection, and about half of it is
  * touched by every stream: resident memory of a stream in the middle of its answer is 11 KB at
@@ -251,7 +253,7 @@ static void close_handle(void *handle) {
 
 void http_stop(http_t *http) {
   http->stopping = true;
-  /* The library aborts the process when it is stopped with a suspended connection. */
+  /* The library aborts the process if it is stopped while a connection is suspended. */
   for (connection_t *c = http->connections; c != NULL; c = c->next) {
     if (c->current != NULL) exchange_cut(c->current, "shutdown");
   }

@@ -21,33 +21,36 @@ typedef struct exchange exchange_t;
 
 enum { REQUEST_ID_MAX = 128 };
 
-/* The part of an exchange that handlers see; http.c embeds it first in its own struct. Read-only
- * for handlers, but for `user` and `on_gone`. */
+/* The part of an exchange (one request and its answer) that handlers see. http_exchange_t embeds it
+ * as its first member. A handler may write `user`, `log` and `on_gone`, and only reads the rest. */
 struct exchange {
   struct server *server;
   const struct route *route;
   const char *method;    /* "GET", "POST", "HEAD" ... */
   const char *path_tail; /* prefix routes: percent-decoded rest, e.g. a model id; else "" */
-  const char *body;      /* whole body, NUL behind it; until it is taken or dropped */
+  const char *body;      /* whole body, then a NUL; NULL once taken or dropped */
   size_t body_length;
   uint64_t arrival_ns; /* monotonic: body complete */
   uint64_t tenant;     /* hash of the API key; 0 without keys */
   char request_id[REQUEST_ID_MAX + 1];
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */
-  /* Set by a handler that answers later. Called at most once, when the client has gone away (or was
-   * too slow, or the server shuts down) before the answer was complete. The exchange is dead after
-   * it returns: the handler must forget it. Not called after exchange_reply or exchange_end. */
+  /* A handler that answers later must set it. The transport calls it at most once: when the client
+   * disconnected, was too slow, or the server shuts down before the answer was complete. After the
+   * call returns, the handler must not use the exchange. The transport does not call it after
+   * exchange_reply or exchange_end. */
   void (*on_gone)(exchange_t *exchange, const char *cause);
 };
 
-/* Request header value or NULL; the name is case-insensitive. */
+/* Returns the value of a request header, or NULL. The name is case-insensitive. */
 const char *exchange_request_header(const exchange_t *exchange, const char *name);
-/* Hands the body over: malloc'ed, NUL behind it, now the handler's to free(). It counts against the
- * limit on all bodies until exchange_drop_body or the end of the exchange. NULL = short memory. */
+/* Gives the body to the handler, which must free() it; a NUL follows the last byte. The body counts
+ * against the limit on all bodies until exchange_drop_body or the end of the exchange. Returns NULL
+ * if memory is short. */
 char *exchange_take_body(exchange_t *exchange);
-/* Nobody needs the body any more: it is not counted, and freed unless it was taken. An answer may
- * take minutes, and a long prompt would otherwise stay for all of them. */
+/* The handler calls it when it has read the body. The body then no longer counts against the limit,
+ * and the transport frees it unless the handler took it. Without this call a long prompt would stay
+ * in memory for the minutes that an answer may take. */
 void exchange_drop_body(exchange_t *exchange);
 
 /* Adds a response header; call before the reply or the stream begins. Values are copied. */
@@ -63,12 +66,13 @@ void exchange_error(exchange_t *exchange, const error_t *error);
 
 /* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
 void exchange_stream(exchange_t *exchange);
-/* Queues bytes for the client; they leave in the same loop turn, coalesced. Returns false when the
- * client is too slow (buffer limit): on_gone follows by itself in this loop turn. */
+/* Queues bytes for the client. All bytes of one loop iteration are sent together at its end.
+ * Returns false if the buffer of a client that reads too slowly is full: the transport then calls
+ * on_gone in the same iteration. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
 size_t
 exchange_pending(const exchange_t *exchange); /* bytes queued and not yet taken by the socket */
-/* Ends the stream after what was queued has left. The handler must not touch the exchange
+/* Ends the stream after the queued bytes have been sent. The handler must not use the exchange
  * afterwards. */
 void exchange_end(exchange_t *exchange);
 
@@ -79,19 +83,21 @@ char *error_body(const error_t *error, bool numeric_code, size_t *length);
 /* The transport itself, used by serve.c. */
 typedef struct http http_t;
 int http_start(struct server *server, http_t **out, error_t *error); /* opens the listeners */
-/* Drains by server->draining: what is in flight finishes, new requests get 503 (probes still
- * answer) and their connections close; server_drained is called once when nothing is in flight. */
+/* Starts to drain; the caller has set server->draining. Requests in flight finish. New requests get
+ * 503 and their connections close, but probes are still answered. Calls server_drained once, when
+ * no request is in flight. */
 void http_drain(http_t *http);
-/* Ends every live exchange now: on_gone with cause "shutdown", then 503 or an error event. */
+/* Ends every live exchange now: calls its on_gone with the cause "shutdown", then answers 503, or
+ * writes an error event into a stream that has begun. */
 void http_abort(http_t *http);
 /* Frees everything. Call outside uv_run, then run the loop once more for the close callbacks. */
 void http_stop(http_t *http);
-/* Address of listener `index`, "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL past the last.
- */
+/* Returns the address of listener `index`: "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL if
+ * there are not that many. */
 const char *http_address(const http_t *http, int index);
 enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6 };
-/* "HOST:PORT", "[V6]:PORT", ":PORT" or "PORT" in its parts, an absent host is ""; false: is none.
- */
+/* Splits a listen address: "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT". Sets host to "" if none
+ * was given. Returns false if `text` has none of these forms. */
 bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]);
 
 typedef struct http_stats {

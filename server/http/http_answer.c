@@ -1,7 +1,8 @@
-/* http_answer.c: what handlers call: one reply, or one stream.
+/* http_answer.c: the functions by which a handler answers: one reply, or one stream.
  *
- * Loop thread. An answer that comes while its connection is suspended resumes it; libmicrohttpd
- * then asks http_exchange.c for the response, and stream_read for the bytes of a stream.
+ * Loop thread. If the connection is suspended when the handler answers, it is resumed;
+ * libmicrohttpd then asks http_exchange.c for the response, and stream_read for the bytes of a
+ * stream.
  */
 #include "engine/base/check.h"
 #include "server/http/http_exchange.h"
@@ -11,7 +12,7 @@
 
 enum {
   OUT_BYTES_FIRST = 256, /* holds a token's chunk */
-  OUT_BYTES_KEPT = 1024  /* what a burst needed beyond that is given back */
+  OUT_BYTES_KEPT = 1024  /* an empty buffer larger than this is freed */
 };
 
 static http_exchange_t *exchange_of(const exchange_t *public) {
@@ -59,7 +60,8 @@ void exchange_header(exchange_t *public, const char *name, const char *value) {
   free(header->value);
 }
 
-/* The response exists (or could not be made): it leaves now, or when the handler returns. */
+/* Called when the response was made, or could not be. The response is sent now, or when the handler
+ * returns. */
 static void answered(http_exchange_t *exchange, bool made, exchange_state_t state) {
   if (!made) {
     exchange->public.on_gone = NULL;
@@ -111,7 +113,7 @@ void exchange_shutdown(http_exchange_t *exchange) {
 
 /* ---- the stream ---- */
 
-/* libmicrohttpd asks for bytes. It may ask twice for the same position before it sends. */
+/* libmicrohttpd calls it for the next bytes. It may ask twice for one position before it sends. */
 static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_t size) {
   (void)position;
   http_exchange_t *exchange = context;
@@ -145,7 +147,7 @@ void exchange_stream(exchange_t *public) {
     answered(exchange, true, EXCHANGE_STREAMING);
     return;
   }
-  /* The handler goes on writing, so it must hear of the end through on_gone. */
+  /* The handler continues to write, so on_gone must tell it when the stream ends. */
   exchange_move(exchange, EXCHANGE_STREAMING);
   exchange_doom(exchange, "no_memory");
 }

@@ -1,10 +1,10 @@
 /* http_check.c: the checks that a request passes before a byte of its body is read.
  *
  * Loop thread. The order is part of the API: syntax, framing, Host and Origin, key, route, method,
- * server state, media type, size. The first three close gaps of libmicrohttpd 0.9.75, which takes
+ * server state, media type, size. The first three close gaps of libmicrohttpd 0.9.75: it takes
  * the first of two Content-Length fields, prefers Transfer-Encoding over Content-Length, and waits
- * for ever behind a transfer coding that it does not know. What it hides stays open: bare LF line
- * ends and folded header lines are read as if they were proper.
+ * for ever after a transfer coding that it does not know. Two gaps remain, because the library
+ * hides them from us: it accepts lines that end in a bare LF, and folded header lines.
  */
 #include "server/http/http_exchange.h"
 
@@ -15,7 +15,7 @@
 
 enum { HEADER_FIELDS_MAX = 100 };
 
-/* What one walk over the headers finds. */
+/* The facts that one walk over the headers collects. */
 typedef struct headers {
   int fields, content_length, transfer_encoding, host, authorization, content_type, origin;
   bool malformed, chunked;
@@ -63,7 +63,8 @@ static enum MHD_Result visit_header(void *context, enum MHD_ValueKind kind, cons
   return MHD_YES;
 }
 
-/* A `%` starts two hex digits that are not 00; no control bytes, no spaces. */
+/* Returns true if every `%` is followed by two hex digits other than 00, and the path has no
+ * control byte and no space. */
 static bool path_ok(const char *path) {
   for (const char *p = path; *p != '\0'; p++) {
     if ((unsigned char)*p <= 0x20 || *p == 0x7f) return false;
@@ -79,7 +80,7 @@ static int check_framing(http_exchange_t *exchange, const char *path, const char
   headers_t seen = {0};
   MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, visit_header, &seen);
   bool old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
-  exchange->close = true; /* until all of this is found in order */
+  exchange->close = true; /* reset at the end, when every check has passed */
   if (seen.malformed) return error_set(error, ERR_BAD_REQUEST, NULL, "Malformed header field.");
   if (seen.fields > HEADER_FIELDS_MAX) {
     return error_set(error, ERR_BAD_REQUEST, NULL, "More than %d header fields.",
@@ -107,14 +108,14 @@ static int check_framing(http_exchange_t *exchange, const char *path, const char
   return 0;
 }
 
-/* "name", "name:port", "[v6]:port" -> is the name part equal to `wanted`? */
+/* Returns true if the name in "name", "name:port" or "[v6]:port" equals `wanted`. */
 static bool host_is(const char *host, const char *wanted) {
   size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
   return strlen(wanted) == length && strncasecmp(host, wanted, length) == 0;
 }
 
-/* A page of a foreign site can reach a loopback server through a name that it controls (DNS
- * rebinding, CVE-2024-28224); only the Host header tells. */
+/* A web page of a foreign site can reach a server on loopback through a host name that the site
+ * controls (DNS rebinding, CVE-2024-28224). Only the Host header shows this. */
 static bool host_allowed(const http_exchange_t *exchange, const char *host) {
   const http_t *http = exchange->http;
   if (!http->check_host || exchange->connection->unix_socket || host == NULL) return true;
@@ -128,7 +129,7 @@ static bool host_allowed(const http_exchange_t *exchange, const char *host) {
   return host_is(host, config->host);
 }
 
-/* Sets exchange->origin when CORS lets the site in. */
+/* Returns false if the site may not call us. Sets exchange->origin if CORS allows the site. */
 static bool origin_allowed(http_exchange_t *exchange, const char *origin, const char *host) {
   const config_list_t *allowed = &exchange->http->server->config->cors_origin;
   if (origin == NULL) return true;
@@ -162,7 +163,8 @@ static int check_key(http_exchange_t *exchange, const route_t *route, error_t *e
   if (route != NULL && (route->flags & ROUTE_METRICS) != 0) {
     open = strcmp(server->config->metrics_auth, "off") == 0;
   }
-  /* A preflight carries no key by design; it is harmless, since only an allowed site gets here. */
+  /* A CORS preflight has no key by design. It is harmless: only an allowed site reaches this line.
+   */
   if (strcmp(exchange->public.method, "OPTIONS") == 0 && exchange->origin != NULL) open = true;
   const char *authorization = exchange_request_header(&exchange->public, "Authorization");
   bool known =
@@ -217,7 +219,7 @@ static bool media_type_ok(const char *type) {
 static int check_media(const http_exchange_t *exchange, error_t *error) {
   const char *type = exchange_request_header(&exchange->public, "Content-Type");
   const char *encoding = exchange_request_header(&exchange->public, "Content-Encoding");
-  /* The types that a form may send reach a server without a preflight; JSON does not. */
+  /* A browser sends form types to any site without a preflight, but not JSON. */
   bool absent_ok = exchange_request_header(&exchange->public, "Origin") == NULL;
   if (type == NULL ? !absent_ok : !media_type_ok(type)) {
     return error_set(error, ERR_UNSUPPORTED_MEDIA_TYPE, NULL,
@@ -247,7 +249,8 @@ int check_request(http_exchange_t *exchange, const char *path, const char *versi
   if (rc != 0) return rc;
   exchange_t *public = &exchange->public;
   const route_t *route = route_find(public->method, path, &exchange->allow, &exchange->tail);
-  public->route = route; /* refusals are logged and counted with it too */
+  public->route =
+      route; /* set first, so that refusals are logged and counted under the route too */
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if ((rc = check_site(exchange, error)) != 0) return rc;
   if ((rc = check_key(exchange, route, error)) != 0) return rc;

@@ -1,7 +1,7 @@
-/* http_connection.c: TCP and UNIX connections: peers that go away, deadlines, lingering close.
+/* http_connection.c: TCP and UNIX connections: disconnecting clients, deadlines, lingering close.
  *
- * Loop thread. While a connection is suspended libmicrohttpd does not look at its socket, so a peer
- * that leaves during a long prefill would never be noticed. One nested epoll set watches every
+ * Loop thread. While a connection is suspended libmicrohttpd does not read its socket, so it would
+ * not notice a client that disconnects during a long prefill. One nested epoll set watches every
  * socket for EPOLLRDHUP, edge-triggered: two system calls per connection, none per token.
  */
 #include "server/http/http_exchange.h"
@@ -22,7 +22,7 @@ static uint64_t config_ms(double seconds) {
 
 /* ---- lingering close ----
  * Closing a socket with unread bytes sends a reset, which can destroy an error response before the
- * client reads it. So the rest of a refused request is read, up to a bound, and thrown away. */
+ * client reads it. So we read the rest of a refused request, up to a bound, and drop it. */
 
 static void linger_free(http_t *http, lingerer_t *lingerer) {
   if (lingerer->previous != NULL) {
@@ -69,7 +69,7 @@ static void linger_read(http_t *http, lingerer_t *lingerer) {
   }
 }
 
-/* ---- peers that go away ---- */
+/* ---- clients that disconnect ---- */
 
 void connection_kill(connection_t *connection) {
   connection->killed = true;
@@ -88,8 +88,9 @@ static void peer_event(connection_t *connection, uint32_t events) {
   case EXCHANGE_HANDLING:
   case EXCHANGE_STREAMING:
   case EXCHANGE_ENDING: exchange_cut(exchange, "client_gone"); break;
-  case EXCHANGE_READING:  /* libmicrohttpd is reading and sees it itself */
-  case EXCHANGE_ANSWERED: /* the answer is on its way; a half-closed peer still reads it */
+  case EXCHANGE_READING:  /* libmicrohttpd reads the socket and notices by itself */
+  case EXCHANGE_ANSWERED: /* the answer is being sent; a client that closed its sending side can
+                             still read it */
   case EXCHANGE_GONE: break;
   }
 }
@@ -103,7 +104,7 @@ static void on_watch(uv_poll_t *poll, int status, int events) {
   do {
     n = epoll_wait(http->watch_epoll, ready, EVENTS_MAX, 0);
     for (int i = 0; i < n; i++) {
-      /* Nothing here frees a connection: that happens in the pump. A lingerer frees itself only. */
+      /* No call here frees a connection (the pump does). A lingerer frees only itself. */
       if (*(watch_kind_t *)ready[i].data.ptr == WATCH_LINGER) {
         linger_read(http, ready[i].data.ptr);
       } else {
@@ -158,7 +159,7 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
   connection->http = http;
   connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   connection->deadline_ms = uv_now(http->loop) + config_ms(http->server->config->header_timeout);
-  connection->request_begun = true; /* a fresh connection owes a request at once */
+  connection->request_begun = true; /* the header deadline of a new connection starts now */
   const struct sockaddr *address =
       MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
   peer_from(address, &connection->peer);
@@ -170,7 +171,8 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
   http->connection_count++;
   struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = connection};
   if (epoll_ctl(http->watch_epoll, EPOLL_CTL_ADD, connection->fd, &event) != 0) {
-    /* Without the watch a vanished client would keep its sequence; better no such connection. */
+    /* Without the watch, the sequence of a client that disconnects would keep running: refuse it.
+     */
     connection_kill(connection);
   }
   return connection;
@@ -189,7 +191,8 @@ static void connection_free(connection_t *connection) {
   limit_peer_remove(http->limit, &connection->peer);
   epoll_ctl(http->watch_epoll, EPOLL_CTL_DEL, connection->fd, NULL);
   if (connection->linger && !connection->peer_closed && !connection->killed) {
-    /* libmicrohttpd closes its descriptor right after this; the duplicate keeps the socket. */
+    /* libmicrohttpd closes its descriptor right after this call; the duplicate keeps the socket
+     * open. */
     int copy = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) linger_start(http, copy);
   }
@@ -210,7 +213,7 @@ void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_
   }
 }
 
-/* A request line has arrived: the rest of the headers must follow soon. */
+/* libmicrohttpd calls it for every request line: starts the deadline of the other headers. */
 void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd) {
   (void)uri;
   http_t *http = context;
@@ -239,7 +242,7 @@ void connection_raw_error(connection_t *connection, const error_t *error, const 
                                      request_id != NULL ? "x-request-id: " : "",
                                      request_id != NULL ? request_id : "",
                                      request_id != NULL ? "\r\n" : "", length, body);
-  /* The socket is idle in this direction, so its buffer takes these few hundred bytes. */
+  /* Nothing else was sent on this socket, so its buffer has room for these few hundred bytes. */
   if (size > 0) (void)!send(connection->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (size >= 0) free(text);
   free(body);
@@ -261,7 +264,7 @@ static void time_out(connection_t *connection, const char *message) {
   }
 }
 
-/* At least 1 KiB/s, looked at every 10 s. */
+/* Returns true if the body arrived at less than 1 KiB/s in the last 10 s. */
 static bool body_too_slow(http_exchange_t *exchange, uint64_t now_ms) {
   enum { WINDOW_MS = 10000, WINDOW_BYTES = 10 * 1024 };
   if (now_ms - exchange->body_window_ms < WINDOW_MS) return false;
@@ -275,8 +278,8 @@ static void check_connection(connection_t *connection, uint64_t now_ms) {
   http_exchange_t *exchange = connection->current;
   if (connection->killed) return;
   if (connection->peer_closed && (exchange == NULL || exchange->state == EXCHANGE_READING)) {
-    /* A FIN that came together with data makes no edge of its own, and libmicrohttpd stops reading
-     * at a short read: this makes an edge. What has arrived stays readable. */
+    /* A FIN that arrives together with data makes no epoll edge of its own, and libmicrohttpd stops
+     * after a short read. This call makes an edge; the bytes that have arrived stay readable. */
     shutdown(connection->fd, SHUT_RD);
     http_mark(connection->http, true);
   }
@@ -285,7 +288,8 @@ static void check_connection(connection_t *connection, uint64_t now_ms) {
     if (connection->request_begun) {
       time_out(connection, "The request's headers did not arrive in time.");
     } else {
-      connection_kill(connection); /* idle; a late 408 would answer the next request */
+      connection_kill(connection); /* idle between requests; a client could take a 408 for the
+                                      answer to its next request */
     }
     return;
   }
@@ -299,7 +303,8 @@ static void check_connection(connection_t *connection, uint64_t now_ms) {
              now_ms - exchange->progress_ms >= config_ms(config->slow_reader_timeout)) {
     exchange_cut(exchange, "slow_reader");
   } else if (writing && !exchange->suspended && now_ms - exchange->progress_ms >= 5000) {
-    http_mark(connection->http, true); /* should the library ever overlook a ready connection */
+    http_mark(connection->http,
+              true); /* in case the library overlooks a connection that is ready */
   }
 }
 

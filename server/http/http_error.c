@@ -10,7 +10,7 @@
 #include <string.h>
 
 char *error_body(const error_t *error, bool numeric_code, size_t *length) {
-  /* Zeroed: json_escape stops at the last whole piece that fits and leaves the rest as it is. */
+  /* Zeroed, because json_escape writes only the whole characters that fit and no NUL. */
   char message[2 * ERROR_MESSAGE_MAX] = "", param[2 * ERROR_PARAM_MAX + 4], code[64];
   json_escape(message, sizeof message - 1, error->message, strlen(error->message));
   if (error->param[0] == '\0') {

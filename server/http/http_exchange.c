@@ -1,9 +1,9 @@
 /* http_exchange.c: one request and its answer.
  *
  * Loop thread. libmicrohttpd calls exchange_access when the headers are complete, for every piece
- * of the body, when the body is complete, and again after every resume. Responses can only be
- * queued in the first of these calls (then the connection ends) or after the whole body. An
- * exchange is freed in exchange_completed and nowhere else. Next: the handler, then http_answer.c.
+ * of the body, when the body is complete, and again after every resume. A response can be
+ * queued only in the first of these calls (then the connection ends) or after the whole body. Only
+ * exchange_completed frees an exchange. Next: the handler, then http_answer.c.
  */
 #include "server/http/http_exchange.h"
 
@@ -17,7 +17,7 @@
 
 enum { BODY_BYTES_FIRST = 4096, BODY_BYTES_TRUSTED = 64 * 1024 };
 
-/* The one place where the state changes. */
+/* No other function changes the state. */
 void exchange_move(http_exchange_t *exchange, exchange_state_t to) {
 #define FROM(state) (1u << (state))
   static const unsigned allowed_from[] = {
@@ -161,7 +161,7 @@ static bool answer_options(http_exchange_t *exchange) {
   exchange_header(&exchange->public, "Allow", exchange->allow);
   if (exchange->origin != NULL) {
     exchange_header(&exchange->public, "Access-Control-Allow-Methods", exchange->allow);
-    /* Client libraries send headers of their own (x-stainless-os ...); none of them is a danger. */
+    /* The SDKs send headers of their own (x-stainless-os ...); none of them is dangerous. */
     const char *wanted =
         exchange_request_header(&exchange->public, "Access-Control-Request-Headers");
     if (wanted != NULL) exchange_header(&exchange->public, "Access-Control-Allow-Headers", wanted);
@@ -172,9 +172,9 @@ static bool answer_options(http_exchange_t *exchange) {
   return true;
 }
 
-/* First call: headers are complete. A refusal of a request with a body leaves at once, so that no
- * body is read (nor 100 Continue sent), and ends the connection; without one it can wait for the
- * next call, which keeps the connection. */
+/* The first call for a request: its headers are complete. If a request with a body is refused, the
+ * error is sent at once and the connection ends, so that neither the body is read nor 100 Continue
+ * sent. If it has no body, the error is sent in the next call, which keeps the connection. */
 static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, const char *path,
                                       const char *method, const char *version, void **context) {
   const union MHD_ConnectionInfo *info =
@@ -196,7 +196,8 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
   return queue_response(exchange);
 }
 
-/* Cuts a request whose body cannot be taken: here only we ourselves can still say why. */
+/* Ends a request while its body arrives. libmicrohttpd cannot send a response at this point, so the
+ * error is written to the socket directly. */
 static enum MHD_Result refuse_body(http_exchange_t *exchange, const error_t *error) {
   exchange->status = error_http_status(error->code);
   exchange->code = error_openai_code(error->code);
@@ -206,14 +207,14 @@ static enum MHD_Result refuse_body(http_exchange_t *exchange, const error_t *err
   return MHD_NO;
 }
 
-/* Makes room for `more` bytes and a NUL. The budget is taken before the memory. */
+/* Makes room for `more` bytes and a NUL. Takes the bytes from the budget before it allocates. */
 static int body_grow(http_exchange_t *exchange, size_t more, error_t *error) {
   size_t needed = exchange->body_used + more + 1;
   if (needed <= exchange->body_capacity) return 0;
   size_t capacity = exchange->body_capacity > 0 ? exchange->body_capacity * 2 : BODY_BYTES_FIRST;
   while (capacity < needed) capacity *= 2;
   if (exchange->body_capacity == 0) {
-    /* An announced length saves the doubling, but a mere announcement gets 64 KiB at most. */
+    /* Content-Length saves the doubling, but an announcement alone gets 64 KiB at most. */
     const char *length = exchange_request_header(&exchange->public, "Content-Length");
     size_t announced = length != NULL ? (size_t)strtoull(length, NULL, 10) + 1 : 0;
     if (announced > BODY_BYTES_TRUSTED) announced = BODY_BYTES_TRUSTED;
@@ -232,11 +233,12 @@ static int body_grow(http_exchange_t *exchange, size_t more, error_t *error) {
   return 0;
 }
 
-/* A piece of the body. Always takes the whole piece: 0.9.75 spins on what is left over. */
+/* Takes a piece of the body, always all of it: libmicrohttpd 0.9.75 would spin on a rest. */
 static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *bytes, size_t *size) {
   size_t length = *size;
   *size = 0;
-  if (exchange->state != EXCHANGE_READING) return MHD_YES; /* refused: read past it */
+  if (exchange->state != EXCHANGE_READING)
+    return MHD_YES; /* the request was refused: drop its body */
   error_t error = {0};
   int rc = 0;
   if (length > exchange->body_limit - exchange->body_used) {
@@ -257,7 +259,7 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   http_t *http = exchange->http;
   error_t error = {0};
   if (http->stopping) return MHD_NO;
-  int rc = check_state(exchange, &error); /* it may have changed while the body arrived */
+  int rc = check_state(exchange, &error); /* the state may have changed while the body arrived */
   if (rc != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;
   bool hung_up =
       exchange->connection->peer_closed && strcmp(http->server->config->half_close, "cancel") == 0;
@@ -277,7 +279,7 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   exchange->in_handler = false;
   if (exchange->state == EXCHANGE_GONE) return MHD_NO;
   if (exchange->response != NULL) return queue_response(exchange);
-  /* Nobody could tell the handler that its client has gone. */
+  /* A handler that answers later must set on_gone: else it would not learn that the client left. */
   CHECK(public->on_gone != NULL);
   exchange_suspend(exchange);
   return MHD_YES;

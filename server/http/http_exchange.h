@@ -1,7 +1,8 @@
 /* http_exchange.h: one request and its answer, as the http*.c files see it. Loop thread only.
  *
- * Handlers see the part in http.h. The states and their moves are the whole life: READING, then
- * HANDLING, then ANSWERED, or STREAMING and ENDING; GONE from anywhere. */
+ * Handlers see only the part that http.h declares. An exchange is READING its body, then HANDLING;
+ * a single reply makes it ANSWERED, a stream makes it STREAMING and then ENDING. It may become GONE
+ * from every state. */
 #ifndef INFERD_SERVER_HTTP_HTTP_EXCHANGE_H
 #define INFERD_SERVER_HTTP_HTTP_EXCHANGE_H
 
@@ -9,14 +10,14 @@
 
 enum { HEADERS_MAX = 4 }; /* response headers beyond those of every answer; OPTIONS adds four */
 
-/* What may follow what stands in exchange_move. */
+/* exchange_move has the table of the allowed changes. */
 typedef enum exchange_state {
   EXCHANGE_READING,   /* the body is arriving */
   EXCHANGE_HANDLING,  /* the handler owns the answer */
   EXCHANGE_ANSWERED,  /* a whole response exists */
   EXCHANGE_STREAMING, /* the handler writes */
-  EXCHANGE_ENDING,    /* what was written is leaving */
-  EXCHANGE_GONE       /* the client is, or will be, cut off */
+  EXCHANGE_ENDING,    /* the stream is complete; its last bytes wait for the socket */
+  EXCHANGE_GONE       /* the connection is, or will be, cut */
 } exchange_state_t;
 
 typedef struct header {
@@ -32,11 +33,12 @@ struct http_exchange {
   struct MHD_Response *response; /* made, not yet queued */
   int status;
   bool in_handler;
-  bool suspended;    /* by us: resuming a connection that is not suspended aborts the process */
-  bool counted;      /* in http->in_flight */
-  bool close;        /* the connection ends with this answer */
+  bool suspended; /* by us; libmicrohttpd aborts the process if a running connection is resumed */
+  bool counted;   /* in http->in_flight */
+  bool close;     /* the connection ends with this answer */
   const char *cause; /* why it ended early; static text */
-  const char *doom;  /* to be cut at the start of the next pump */
+  const char
+      *doom; /* not NULL: cut the connection at the start of the next pump, for this reason */
   http_exchange_t *next_doomed;
   const char *code; /* error code for the log */
   char *tail;
@@ -52,16 +54,16 @@ struct http_exchange {
   int header_count;
   char *out; /* stream: bytes out_start..out_end wait for the socket */
   size_t out_start, out_end, out_capacity;
-  uint64_t progress_ms; /* last time the socket took something */
+  uint64_t progress_ms; /* when the socket last accepted bytes */
   uint64_t bytes_out;
 };
 
-/* http_check.c: 0, or the ERR_ of the first check that failed. Sets route, tail, tenant,
- * body_limit. */
+/* http_check.c: checks a request before its body is read. Returns 0, or the ERR_ of the first check
+ * that failed. Sets route, tail, tenant and body_limit. */
 int check_request(http_exchange_t *exchange, const char *path, const char *version, error_t *error);
-/* Server state again when the body is complete: loading, failed, draining. */
+/* Checks the state of the server (loading, failed, draining) again when the body is complete. */
 int check_state(const http_exchange_t *exchange, error_t *error);
-/* Does the request announce a body? */
+/* Returns true if the headers announce a body. */
 bool check_has_body(const http_exchange_t *exchange);
 
 /* http_exchange.c */
@@ -72,10 +74,11 @@ void exchange_completed(void *context, struct MHD_Connection *mhd, void **reques
                         enum MHD_RequestTerminationCode how);
 void exchange_cut(http_exchange_t *exchange, const char *cause);
 void exchange_cut_doomed(http_t *http);
-void exchange_move(http_exchange_t *exchange, exchange_state_t to); /* the one that changes state */
+void exchange_move(http_exchange_t *exchange,
+                   exchange_state_t to); /* the only function that changes the state */
 void exchange_suspend(http_exchange_t *exchange);
 void exchange_wake(http_exchange_t *exchange); /* resumes; harmless when not suspended */
-/* Tells the handler, once, that nobody reads its answer any more. */
+/* Calls the handler's on_gone, at most once: the client will not read the answer. */
 void exchange_tell_gone(http_exchange_t *exchange, const char *cause);
 void exchange_doom(http_exchange_t *exchange, const char *cause); /* cut before the next pump */
 

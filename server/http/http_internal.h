@@ -1,8 +1,8 @@
-/* http_internal.h: what the http*.c files share. Nobody else includes it.
+/* http_internal.h: what the http*.c files share. No other file includes it.
  *
  *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
  *   http_listen.c      listeners, accept, connection limits
- *   http_connection.c  a TCP connection: peers that go away, deadlines, lingering close
+ *   http_connection.c  a TCP connection: clients that disconnect, deadlines, lingering close
  *   http_check.c       the order of checks that a request passes before its body is read
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
@@ -24,7 +24,7 @@
 enum {
   LISTENERS_MAX = 16,
   ADDRESS_BYTES = 128,
-  LINGERERS_MAX = 256, /* refused connections that are read to their end */
+  LINGERERS_MAX = 256, /* refused requests whose remaining bytes are read and dropped */
   LINGER_BYTES_MAX = 1 << 20,
   LINGER_MS = 2000,
   TICK_MS = 250
@@ -87,11 +87,11 @@ struct http {
   listener_t listeners[LISTENERS_MAX];
   int listener_count;
   bool check_host; /* every TCP listener is bound to loopback */
-  int watch_epoll; /* peers that go away: EPOLLRDHUP of every connection */
+  int watch_epoll; /* reports EPOLLRDHUP: clients that disconnect */
   uv_poll_t watch_poll;
   uv_prepare_t prepare;
   uv_check_t check;
-  uv_idle_t idle; /* active while a pump could not finish: keeps the loop from sleeping */
+  uv_idle_t idle; /* active while a pump has work left: the loop must not sleep */
   uv_timer_t pump_timer, tick_timer, accept_timer;
   int open_handles;
   bool need_pump, urgent, closed_some, stopping, drained_told;
@@ -121,9 +121,10 @@ void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_
                        enum MHD_ConnectionNotificationCode code);
 void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd);
 void connection_kill(connection_t *connection);
-/* Writes a whole error response past libmicrohttpd, where that can no longer send one itself. */
+/* Writes a whole error response to the socket, for cases where libmicrohttpd can no longer do it.
+ */
 void connection_raw_error(connection_t *connection, const error_t *error, const char *request_id);
 void connection_tick(http_t *http);
-void linger_start(http_t *http, int fd); /* takes the descriptor */
+void linger_start(http_t *http, int fd); /* owns the descriptor from now on */
 
 #endif

@@ -1,8 +1,8 @@
 /* http_listen.c: listeners, accept and connection limits.
  *
- * Loop thread. TCP listeners are accepted here and handed to libmicrohttpd, because its own accept
- * takes ten connections per run and stops for good at its limit. UNIX sockets are accepted by a
- * daemon of their own (http.c).
+ * Loop thread. This file accepts TCP connections and hands them to libmicrohttpd, because the
+ * library accepts ten connections per run and stops for good at its limit. Each UNIX socket has a
+ * libmicrohttpd daemon of its own that accepts (http.c).
  */
 #include "server/http/http_internal.h"
 
@@ -24,12 +24,13 @@ enum { ACCEPTS_PER_TURN = 128, BACKLOG = 4096, ACCEPT_PAUSE_MS = 100, ACCEPT_WAR
 /* ---- accept ---- */
 
 static void set_option(int fd, int level, int name, int value) {
-  (void)setsockopt(fd, level, name, &value, sizeof value); /* an optimisation; never fatal */
+  (void)setsockopt(fd, level, name, &value,
+                   sizeof value); /* an optimisation: a failure does not matter */
 }
 
 static void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  /* Without this 2.8 MB of tokens vanish in the kernel before a slow reader is noticed. */
+  /* Without this limit the kernel buffers 2.8 MB of tokens before we notice a slow reader. */
   set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16384);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
@@ -38,7 +39,7 @@ static void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
 }
 
-/* Past the limit a client hears why, in one packet, and is not left in the backlog. */
+/* Beyond the limit a client gets the reason in one packet instead of waiting in the backlog. */
 static void refuse(http_t *http, int fd) {
   error_t error = {0};
   error_set(&error, ERR_OVERLOADED, NULL, "Too many connections.");
@@ -53,7 +54,8 @@ static void on_accept_resume(uv_timer_t *timer) {
   listen_start(timer->data);
 }
 
-/* Out of descriptors: the listening socket stays readable, and polling it would spin. */
+/* Called when no descriptor is left: the listening socket stays readable, so polling it would spin.
+ */
 static void pause_accept(http_t *http) {
   uint64_t now_ms = uv_now(http->loop);
   if (now_ms - http->accept_warned_ms >= ACCEPT_WARN_MS || http->accept_warned_ms == 0) {
@@ -110,8 +112,7 @@ static listener_t *listener_add(http_t *http, int fd) {
   return listener;
 }
 
-/* A socket file that nobody serves is left over from a crash; one that somebody serves is not ours.
- */
+/* Removes a socket file that a crash left behind. Fails if a process still listens on it. */
 static int remove_stale(const struct sockaddr_un *address, error_t *error) {
   struct stat info;
   if (lstat(address->sun_path, &info) != 0) return 0;
@@ -141,7 +142,7 @@ static int open_unix(http_t *http, const char *path, error_t *error) {
   if (rc != 0) return rc;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot(error, "open a socket for", path);
-  mode_t old = umask(0117); /* 0660 from the first moment on */
+  mode_t old = umask(0117); /* so that the socket has mode 0660 when bind creates it */
   int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
   int bind_errno = errno;
   umask(old);
@@ -164,7 +165,7 @@ static bool is_loopback(const struct sockaddr *address) {
   return !peer.counted;
 }
 
-/* "127.0.0.1:8000" or "[::1]:8000" of a bound socket. */
+/* Writes the address of a bound socket: "127.0.0.1:8000" or "[::1]:8000". */
 static void address_text(int fd, char out[ADDRESS_BYTES]) {
   struct sockaddr_storage bound;
   socklen_t length = sizeof bound;
@@ -181,7 +182,7 @@ static void address_text(int fd, char out[ADDRESS_BYTES]) {
   }
 }
 
-/* One address of a name. 0, or the failing call's error. */
+/* Opens a listener on one address of a name. Returns 0, or the errno of the call that failed. */
 static int open_address(http_t *http, const struct addrinfo *info, const char *host,
                         const char *port, error_t *error) {
   char where[ADDRESS_BYTES];
@@ -193,7 +194,7 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *h
   int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot(error, "open a socket for", where);
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  /* "::" takes IPv4 too, as everybody expects; any other IPv6 address is just itself. */
+  /* "::" accepts IPv4 too, as users expect; every other IPv6 address accepts IPv6 only. */
   if (info->ai_family == AF_INET6)
     set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
@@ -216,8 +217,8 @@ static int open_tcp(http_t *http, const char *host, const char *port, error_t *e
     return error_set(error, ERR_CONFIGURATION, "host", "cannot resolve %s:%s: %s", host, port,
                      gai_strerror(status));
   }
-  /* A name may have an address that this machine lacks (localhost without IPv6): one is enough. An
-   * address that somebody else holds is a failure all the same. */
+  /* A name may have an address that this machine lacks (localhost without IPv6): one listener is
+   * enough then. An address that another process holds is an error in any case. */
   int rc = 0, lacking = 0, opened = 0;
   for (const struct addrinfo *info = found; info != NULL && rc == 0; info = info->ai_next) {
     rc = open_address(http, info, host, port, error);
@@ -307,7 +308,8 @@ void listen_close(http_t *http) {
   for (int i = 0; i < http->listener_count; i++) {
     listener_t *listener = &http->listeners[i];
     if (listener->unix_socket) unlink(listener->path);
-    if (listener->fd >= 0) close(listener->fd); /* a UNIX socket's belongs to its daemon by then */
+    if (listener->fd >= 0)
+      close(listener->fd); /* the descriptor of a UNIX socket belongs to its daemon */
     listener->fd = -1;
   }
 }

@@ -1,6 +1,6 @@
-/* http_reply.c: libmicrohttpd responses with every header that belongs to them.
+/* http_reply.c: makes libmicrohttpd responses with all their headers.
  *
- * Loop thread. Makes responses, never queues them: http_exchange.c decides when.
+ * Loop thread. It never queues a response: http_exchange.c decides when.
  */
 #include "server/http/http_exchange.h"
 
@@ -10,11 +10,11 @@
 #include <uv.h>
 
 static void add(struct MHD_Response *response, const char *name, const char *value) {
-  /* Fails for a value that is no header value, or without memory: the answer goes without it. */
+  /* If the value is not allowed in a header, or memory is short, the answer has no such header. */
   (void)MHD_add_response_header(response, name, value);
 }
 
-/* Headers of every answer. */
+/* Adds the headers that every answer has. */
 static void add_common(http_exchange_t *exchange, struct MHD_Response *response) {
   const exchange_t *public = &exchange->public;
   const char *label = public->route != NULL ? public->route->label : "";
@@ -57,7 +57,8 @@ bool reply_make(http_exchange_t *exchange, int status, const char *content_type,
 }
 
 bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader) {
-  /* Kept as long as the stream, for HTTP/1.0 only: chunks are made in the connection's pool. */
+  /* The library keeps this block as long as the stream, and uses it for HTTP/1.0 only: the chunks
+   * of HTTP/1.1 are made in the memory pool of the connection. */
   enum { BLOCK_BYTES = 128 };
   struct MHD_Response *response =
       MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reader, exchange, NULL);
@@ -71,7 +72,7 @@ bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback read
   return true;
 }
 
-/* Seconds until a retry makes sense; 0 = no Retry-After. */
+/* Returns the seconds until a retry makes sense; 0 = send no Retry-After. */
 static int retry_after_s(const http_exchange_t *exchange, int code) {
   const engine_t *engine = exchange->http->server->engine;
   switch (code) {
@@ -108,10 +109,10 @@ bool reply_make_error(http_exchange_t *exchange, const error_t *error) {
   if (status == 405 && exchange->allow != NULL) {
     add(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
   }
-  /* The SDKs retry 408, 409, 429 and everything from 500 on, unless told otherwise. */
+  /* The SDKs retry 408, 409, 429 and every status from 500 on unless x-should-retry says no. */
   bool curable = status == 408 || status == 429 || status == 503;
   if (error->code == ERR_DEVICE_FAILED) {
-    add(response, "x-should-retry", "true"); /* a supervisor starts anew */
+    add(response, "x-should-retry", "true"); /* a supervisor restarts the server */
   } else if (!curable) {
     add(response, "x-should-retry", "false");
   }

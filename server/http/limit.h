@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* A peer address; IPv4 is written as ::ffff:a.b.c.d. An IPv6 peer is its /64: one host owns as many
- * addresses as it likes below that. */
+/* A peer address; IPv4 is written as ::ffff:a.b.c.d. All addresses of an IPv6 /64 are one peer,
+ * because one host may use any address in its /64. */
 typedef struct peer {
   uint8_t bytes[16];
   bool counted; /* false: loopback and UNIX sockets, which have no limit */

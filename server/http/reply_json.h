@@ -10,9 +10,10 @@
 
 #include <cjson/cJSON.h>
 
-/* Prints the object, frees it and answers with it; 500 when it is NULL or memory is short. */
+/* Prints the object, frees it and answers with it. Answers 500 if the object is NULL or memory is
+ * short. */
 void reply_json(exchange_t *exchange, int status, cJSON *object);
-/* 500 without a body of one's own: memory was short. */
+/* Answers 500 when a handler had no memory for its own body. */
 void reply_no_memory(exchange_t *exchange);
 
 #endif
