@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Inserts before block `before` of the free queue; 0 = at the tail. */
+/* Inserts `block` before `before` in the free queue; before 0 = at the tail. */
 static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before) {
   block_t *entry = &pool->blocks[block];
   entry->next = before;
@@ -102,7 +102,8 @@ int32_t block_allocate(block_pool_t *pool) {
   block_t *entry = &pool->blocks[block];
   CHECK(!block_is_held(entry));
   entry->saved.unique_id = 0;
-  /* What still stands below it is only read by copies, which need rows and not names. */
+  /* A free block can only have children that copies have pinned. A copy needs the rows of its
+   * source, not the identity, so these blocks lose their identities. */
   while (entry->first_child) {
     int32_t leaf = entry->first_child;
     while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
@@ -120,12 +121,12 @@ int32_t block_allocate(block_pool_t *pool) {
   return block;
 }
 
-/* Out of the free queue, if it is there. */
+/* Takes the block out of the free queue if it is there. */
 static void hold(block_pool_t *pool, int32_t block) {
   CHECK_RANGE(block, 1, pool->num_blocks);
   const block_t *entry = &pool->blocks[block];
   if (block_is_held(entry)) return;
-  CHECK_NE(entry->identity.unique_id, 0); /* an empty block has nothing to share */
+  CHECK_NE(entry->identity.unique_id, 0); /* an empty block has no content to share */
   free_queue_remove(pool, block);
   pool->num_cached--;
 }
@@ -140,7 +141,8 @@ void block_pin(block_pool_t *pool, int32_t block) {
   pool->blocks[block].pins++;
 }
 
-/* The saved identity of a block that was never written, if nobody has taken its place. */
+/* Gives a block that was never written its saved identity back. Returns false if it has none, if
+ * its parent lost its identity, or if another block has the same content by now. */
 static bool revert(block_pool_t *pool, int32_t block) {
   block_t *entry = &pool->blocks[block];
   const block_identity_t *saved = &entry->saved;
@@ -156,13 +158,13 @@ static bool revert(block_pool_t *pool, int32_t block) {
   } else {
     prefix_note(pool, block, saved->place, ids, saved->num_valid);
   }
-  entry->identity.unique_id = saved->unique_id; /* so that its own children may come back too */
+  entry->identity.unique_id = saved->unique_id; /* its children name it when they revert */
   entry->saved.unique_id = 0;
   pool->num_reverted++;
   return true;
 }
 
-/* Back to the free queue, when nobody holds it any more. */
+/* Returns the block to the free queue if it has no holder and no pin. */
 static void let_go(block_pool_t *pool, int32_t block) {
   block_t *entry = &pool->blocks[block];
   if (block_is_held(entry)) return;
@@ -170,16 +172,17 @@ static void let_go(block_pool_t *pool, int32_t block) {
   if (!pool->caching && entry->identity.unique_id) prefix_withdraw(pool, block);
   bool reverted = !entry->identity.unique_id && revert(pool, block);
   if (!entry->identity.unique_id || reverted) {
-    if (reverted) pool->num_cached++; /* it was the oldest of the cache, and still is */
+    if (reverted) pool->num_cached++; /* the oldest cached block, so its place is the head */
     free_queue_insert(pool, block, pool->free_head);
     return;
   }
   pool->num_cached++;
   free_queue_insert(pool, block, 0);
-  /* A copy may have kept it longer than those before it: they still have to go after it. */
+  /* A copy may have pinned this block after its parents became free. The parents must still stand
+   * behind it in the queue, so they move to the tail. */
   for (int32_t p = entry->identity.place.parent; p && pool->blocks[p].ref_count == 0;
        p = pool->blocks[p].identity.place.parent) {
-    if (block_is_held(&pool->blocks[p])) continue; /* by a copy */
+    if (block_is_held(&pool->blocks[p])) continue; /* pinned by a copy: not in the queue */
     free_queue_remove(pool, p);
     free_queue_insert(pool, p, 0);
   }
@@ -226,7 +229,7 @@ void block_pool_check(const block_pool_t *pool) {
     CHECK_LT(++num_free, pool->num_blocks);
     CHECK(block->filler == NULL);
     if (block->identity.unique_id) num_cached++;
-    /* leaf first: behind a cached block stands its parent, or the parent is held */
+    /* leaves first: the parent of a cached block stands behind it in the queue, or is held */
     int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
     for (int32_t p = pool->blocks[right].prev; p; p = pool->blocks[p].prev) CHECK_NE(p, parent);
     previous = right;

@@ -1,16 +1,16 @@
-/* block.h: the pool of KV blocks: who holds them, in which order they are given out again, and
- * which of them are findable by content (the prefix cache).
+/* block.h: the pool of KV blocks: how many holders each block has, in which order free blocks are
+ * allocated again, and which blocks are findable by content (the prefix cache).
  *
- * Engine thread only; everything is allocated by block_pool_new. Block 0 is the null block: it pads
- * block tables and is never handed out. A block is one of: empty (free, nothing in it), cached
- * (free, findable), owned (ref_count or pins >= 1), owned and findable. Findable by key means: the
- * ids of all its rows are known, though perhaps not yet computed (num_valid says how many are);
- * findable by parent: its first num_valid rows may be copied.
+ * Engine thread only; block_pool_new allocates everything. Block 0 is the null block: it pads block
+ * tables and is never allocated. A block is either empty (free, without content), or cached (free,
+ * findable), or held (ref_count or pins >= 1) and findable or not. Findable by key means: the token
+ * ids of all its rows are known; num_valid says how many rows are computed. Findable by parent
+ * means: its first num_valid rows may be copied into another block.
  *
- * Free order: allocation takes the head of the free queue. A released block goes to the tail when
- * its content can be found again, to the head when not; a sequence releases its last block first.
- * So the queue is in least-recently-used order and a cached child always stands before its cached
- * parent: leaves are evicted first, in O(1).
+ * Order of eviction: block_allocate takes the head of the free queue. A released block goes to the
+ * tail if its content is findable, else to the head; a sequence releases its last block first. So
+ * the queue is in least-recently-used order, and a cached child always stands before its cached
+ * parent: the oldest leaf is evicted first, in O(1).
  */
 #ifndef INFERD_ENGINE_SCHEDULE_BLOCK_H
 #define INFERD_ENGINE_SCHEDULE_BLOCK_H
@@ -24,22 +24,23 @@
 struct sequence;
 
 typedef struct block_key {
-  uint64_t word[2]; /* 128-bit keyed hash of the whole prefix up to and with this block */
+  uint64_t word[2]; /* 128-bit keyed hash of the whole prefix, this block included */
 } block_key_t;
 
-/* Where a block stands: behind which block, or first in a cache domain. */
+/* The place of a block in the cache: the block before it, or, for a first block, its domain. */
 typedef struct prefix_place {
-  int32_t parent;  /* block before it; 0 = first block of a sequence */
-  uint64_t domain; /* of a first block; 0 behind it */
+  int32_t parent;  /* number of the block before it; 0 = first block of a sequence */
+  uint64_t domain; /* cache domain of a first block (salt, adapter); 0 for later blocks */
 } prefix_place_t;
 
+/* What a block holds, by which it can be found. */
 typedef struct block_identity {
-  uint64_t unique_id;   /* 0 = none; new for each identity, never reused */
+  uint64_t unique_id;   /* 0 = no identity; new for each identity, never reused */
   uint64_t parent;      /* unique_id of the block before it; 0 = first block */
-  prefix_place_t place; /* the same place by number */
+  prefix_place_t place; /* the same place, by block number */
   bool keyed;           /* findable by key: in the hash map */
-  int32_t num_valid;    /* leading rows whose K/V is committed */
-  block_key_t key;      /* only when keyed */
+  int32_t num_valid;    /* leading rows whose K/V is committed, in [0, block_size] */
+  block_key_t key;      /* valid only if keyed */
 } block_identity_t;
 
 typedef struct block {
@@ -47,83 +48,88 @@ typedef struct block {
   int32_t pins;                                /* copies that read it in a step not yet committed */
   int32_t prev, next;                          /* free queue; 0 ends it */
   int32_t chain;                               /* next block of the same hash bucket; 0 ends it */
-  int32_t first_child, child_prev, child_next; /* findable blocks behind it, newest first */
-  int32_t mark;                                /* scratch of the scheduler, 0 between uses */
-  struct sequence *filler;                     /* keyed and not full: who writes it */
+  int32_t first_child, child_prev, child_next; /* findable blocks behind it, newest first; 0 ends */
+  int32_t mark;                                /* scratch of table.c and swap.c, 0 between uses */
+  struct sequence *filler;                     /* keyed and not full: the sequence that writes it */
   block_identity_t identity;
-  block_identity_t saved; /* of a block taken from the cache and not yet written */
+  block_identity_t saved; /* the evicted identity, until the block is written; unique_id 0 = none */
 } block_t;
 
 typedef struct block_pool {
   int32_t num_blocks, block_size;
-  int32_t num_free; /* empty + cached */
+  int32_t num_free; /* empty and cached blocks */
   int32_t num_cached;
-  bool caching;       /* false: a released block is forgotten */
+  bool caching;       /* false: a released block loses its identity */
   block_t *blocks;    /* [num_blocks] */
-  int32_t *token_ids; /* [num_blocks, block_size] of findable blocks */
-  int32_t *saved_ids; /* the same, of saved identities */
+  int32_t *token_ids; /* [num_blocks, block_size] token ids of findable blocks */
+  int32_t *saved_ids; /* [num_blocks, block_size] token ids of saved identities */
   int32_t free_head, free_tail;
-  int32_t *buckets; /* hash map: key -> first block */
+  int32_t *buckets; /* [bucket_mask + 1] hash map: key -> first block of the chain, 0 = none */
   uint32_t bucket_mask;
-  int32_t *roots;     /* first blocks by domain: [bucket_mask + 1] heads of child lists */
-  uint64_t secret[2]; /* process key of the hash */
+  int32_t *roots;     /* [bucket_mask + 1] heads of the lists of first blocks, by domain */
+  uint64_t secret[2]; /* key of the hash, one per process */
   uint64_t next_unique_id;
-  uint64_t num_reverted; /* identities given back to blocks that were never written */
+  uint64_t num_reverted; /* times that an unwritten block got its saved identity back */
 } block_pool_t;
 
-/* `secret` keys the hash; draw it at random per process. 0 or ERR_NO_MEMORY. */
+/* Makes a pool of num_blocks >= 2 blocks (the null block included) of block_size tokens. `secret`
+ * keys the hash; the caller draws it at random once per process. Returns 0 and the pool in *out,
+ * which the caller frees with block_pool_free, or ERR_NO_MEMORY. */
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
                    block_pool_t **out, error_t *error);
 void block_pool_free(block_pool_t *pool);
 
-/* Takes the least recently used free block, ref_count 1. Its identity is evicted, and saved until
- * block_written. -1 = none left. */
+/* Takes the least recently used free block and sets its ref_count to 1. Evicts its identity, which
+ * stays saved until block_written. Returns the block, or -1 if no block is free. */
 int32_t block_allocate(block_pool_t *pool);
-/* Somebody's, or read by a copy: not in the free queue. */
+/* True if a block table names the block or a copy reads it: then it is not in the free queue. */
 static inline bool block_is_held(const block_t *block) {
   return block->ref_count > 0 || block->pins > 0;
 }
-/* One more holder. A free cached block is taken out of the free queue. */
+/* Adds a holder. The block must be held or cached; a cached block leaves the free queue. */
 void block_acquire(block_pool_t *pool, int32_t block);
-/* One holder less; at 0 the block returns to the free queue. One that was never written gets the
- * identity back that it was taken from, if nobody has that content and its parent is still there.
- */
+/* Removes a holder. A block without holders and pins returns to the free queue. If it was never
+ * written it gets its saved identity back, unless another block has the same content by now or its
+ * parent has lost its identity. */
 void block_release(block_pool_t *pool, int32_t block);
-/* Keeps a findable or held block as it is while a copy reads it. */
+/* Pins a findable or held block: its content stays as it is while a copy reads it. block_unpin
+ * undoes one block_pin. */
 void block_pin(block_pool_t *pool, int32_t block);
 void block_unpin(block_pool_t *pool, int32_t block);
-/* The step being planned writes into the block. */
+/* Says that the step being planned writes into the block: its saved identity is lost. */
 void block_written(block_pool_t *pool, int32_t block);
 
-/* prefix.c: content identity.
- * key of a full block = H(secret, parent key, token ids, extra); parent key 0 for the first block,
- * `extra` is the cache domain in the first block and 0 behind it. */
+/* Functions of prefix.c. The key of a full block is SipHash-2-4-128(secret, parent key, domain,
+ * token ids); the parent key is 0 for a first block, the domain is 0 for later blocks. token_ids
+ * always points at block_size ids, unless a number of rows is given. */
 block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids);
-/* Finds a keyed block whose key, token ids and parent block all agree, so that a collision of
- * hashes can never return foreign content. -1 = none. */
+/* Returns the keyed block whose key, place and token ids all agree, or -1. A collision of hashes
+ * can therefore never return other content. */
 int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_place_t place,
                     const int32_t *token_ids);
-/* Makes an owned block whose ids are all known findable by key. num_valid stays: 0 for a block that
- * is still to be filled. */
+/* Makes a held block, all of whose ids are known, findable by key. Leaves num_valid as it is: 0 for
+ * a block that is still to be filled. */
 void prefix_publish(block_pool_t *pool, int32_t block, const block_key_t *key, prefix_place_t place,
                     const int32_t *token_ids);
-/* Makes the first `rows` rows of an owned block findable by its parent. */
+/* Makes the first `rows` rows of a held block findable by its parent. */
 void prefix_note(block_pool_t *pool, int32_t block, prefix_place_t place, const int32_t *token_ids,
                  int32_t rows);
-/* The block at this place that shares the most leading rows with token_ids, at most rows_max; looks
- * at the newest 64. rows 0 = none. */
+/* Returns the block at this place that shares the most leading rows with token_ids, and how many
+ * it shares, at most rows_max; rows 0 = none. Looks at the newest 64 blocks of the place only. */
 typedef struct prefix_partial {
   int32_t block, rows;
 } prefix_partial_t;
 prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
                                      const int32_t *token_ids, int32_t rows_max);
-/* Drops the identity of one block; nothing findable may stand behind it. */
+/* Removes the identity of one block. No findable block may stand behind it. */
 void prefix_withdraw(block_pool_t *pool, int32_t block);
-/* A block that will not be filled: no longer findable by key; its valid rows stay findable. */
+/* For a keyed block that will never be filled: it is no longer findable by key, but its valid rows
+ * stay findable by parent. No findable block may stand behind it. */
 void prefix_abandon(block_pool_t *pool, int32_t block);
 
-/* Aborts unless every invariant of the pool holds (tests, simulator): counts add up, queue and
- * flags agree, block 0 is untouched, children stand before parents. O(num_blocks^2) at worst. */
+/* For tests and the simulator: aborts unless every invariant of the pool holds (counts add up,
+ * queue and flags agree, block 0 is untouched, children stand before parents). O(num_blocks^2) at
+ * worst. */
 void block_pool_check(const block_pool_t *pool);
 
 #endif

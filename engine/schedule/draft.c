@@ -1,4 +1,7 @@
-/* draft.c: see draft.h. Engine thread; no state of its own, allocates nothing. */
+/* draft.c: prompt lookup and the length of drafts; the contract is in draft.h.
+ *
+ * Engine thread. Has no state of its own and allocates nothing.
+ */
 #include "engine/schedule/draft.h"
 
 enum { PAUSE_MAX = 64 };
@@ -7,7 +10,8 @@ static int32_t smaller(int32_t left, int32_t right) {
   return left < right ? left : right;
 }
 
-/* How many tokens before `end` equal those before `count`, at most `most`. */
+/* Length of the longest common run of tokens that ends before `end` and before `count`, at most
+ * `most`. */
 static int32_t match_length(const int32_t *tokens, int32_t count, int32_t end, int32_t most) {
   int32_t n = 0;
   while (n < most && n < end && tokens[end - 1 - n] == tokens[count - 1 - n]) n++;
@@ -27,7 +31,8 @@ int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int3
     best_length = n;
   }
   if (best == 0) return 0;
-  /* A match that overlaps the end repeats: what runs past the last token continues at `best`. */
+  /* The match may end less than `drafted` tokens before the end of the text. Then the text repeats
+   * with this period, and the draft continues at `best`. */
   int32_t period = count - best, drafted = smaller(limit, options->tokens_max);
   for (int32_t i = 0; i < drafted; i++) out[i] = tokens[best + i % period];
   return drafted;

@@ -1,8 +1,9 @@
-/* draft.h: guesses of the tokens that come next, for speculative decoding (lookahead slots).
+/* draft.h: draft tokens for speculative decoding, found by prompt lookup.
  *
- * Prompt lookup: where the last few tokens have stood before, what followed them then is likely to
- * follow again (quotes, code, JSON, edits). Guesses are verified by one forward that samples behind
- * each of them, so they change the speed of a request and never its tokens. Pure; engine thread.
+ * Prompt lookup: if the last few tokens occur earlier in the text, the tokens that followed them
+ * there are likely to follow again (quotes, code, JSON, edits). One forward verifies all draft
+ * tokens: it samples a token after each of them. So drafts change the speed of a request and never
+ * its tokens. Pure functions; engine thread.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_DRAFT_H
 #define INFERD_ENGINE_SCHEDULE_DRAFT_H
@@ -11,31 +12,35 @@
 
 enum {
   DRAFT_TOKENS_MAX = 15,
-  /* rows of a step up to which one more costs little: the weights are read once for all */
+  /* Tokens that a step with drafts may have, shared by the running groups. Up to about so many, one
+   * more token costs little, because a step reads the weights once for all its tokens. */
   DRAFT_STEP_TOKENS = 16
 };
 
 typedef struct draft_options {
-  int32_t tokens_max;           /* guesses per step; 0 = off, <= DRAFT_TOKENS_MAX */
-  int32_t match_min, match_max; /* tokens that must have stood before; 1 <= min <= max */
+  int32_t tokens_max; /* draft tokens per step and sequence; 0 = off, <= DRAFT_TOKENS_MAX */
+  int32_t match_min, match_max; /* length in tokens of a usable match; 1 <= min <= max */
 } draft_options_t;
 
-/* How well the guesses of one sequence did; zero-initialised. A sequence whose guesses fail makes
- * fewer and pauses ever longer, so that text without repetition costs next to nothing. */
+/* Success of the drafts of one sequence; starts as all zeros. A sequence whose drafts are rejected
+ * gets fewer of them and pauses for longer each time, so text without repetition costs almost
+ * nothing. */
 typedef struct draft_history {
-  int32_t misses; /* steps in a row whose first guess was wrong */
-  int32_t pause;  /* steps until the next guess */
-  int32_t length; /* guesses per step at present; 0 = not yet chosen */
+  int32_t misses; /* consecutive drafts whose first token was rejected */
+  int32_t pause;  /* steps to skip before the next draft */
+  int32_t length; /* draft tokens per step at present; 0 = not yet chosen, i.e. tokens_max */
 } draft_history_t;
 
-/* Writes at most `limit` guesses that may follow tokens[0, count) to `out` and returns how many.
- * The longest match wins, among equals the latest. O(count). */
+/* Writes at most `limit` tokens that may follow tokens[0, count) to `out`, which the caller owns.
+ * Returns how many; 0 if nothing matches. The longest match wins; among equally long matches, the
+ * latest. `out` may be &tokens[count]. O(count * match_max) at worst. */
 int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int32_t count,
                      int32_t limit, int32_t *out);
 
-/* Guesses that a sequence may make in this step; counts a pause down. */
+/* Returns how many draft tokens a sequence may have in this step; during a pause 0, and the pause
+ * becomes one step shorter. */
 int32_t draft_length(const draft_options_t *options, draft_history_t *history);
-/* Learns from a step: of `drafted` > 0 guesses the first `accepted` were right. */
+/* Updates the history after a step: the first `accepted` of `drafted` > 0 tokens were right. */
 void draft_learn(const draft_options_t *options, draft_history_t *history, int32_t drafted,
                  int32_t accepted);
 

@@ -1,4 +1,8 @@
-/* drafter.c: see drafter.h. A drafter whose device fails stops guessing; the requests go on. */
+/* drafter.c: the draft model; the contract is in drafter.h.
+ *
+ * Engine thread. If the device of the draft model fails, no more draft tokens are made; the
+ * requests continue without them.
+ */
 #include "engine/schedule/drafter.h"
 
 #include "engine/internal.h"
@@ -10,10 +14,10 @@ struct drafter {
   device_t *device;
   blueprint_t blueprint;
   model_t *model;
-  batch_t *batch; /* one token a sequence */
-  sample_row_t *rows;
-  sample_result_t *results;
-  int32_t *entries; /* plan entry of each row */
+  batch_t *batch;           /* one token per sequence */
+  sample_row_t *rows;       /* [max_num_seqs] */
+  sample_result_t *results; /* [max_num_seqs] */
+  int32_t *entries;         /* [max_num_seqs] index of the plan entry of each row */
 };
 
 /* ---- set-up ---- */
@@ -149,7 +153,8 @@ void drafter_free(engine_t *engine) {
 
 /* ---- steps ---- */
 
-/* One token of one sequence: the last known one, or the guess before the `index`-th. */
+/* Adds one token of one sequence to the batch: the token before draft token number `index`, which
+ * is the last known token for index 0. */
 static void add_row(drafter_t *drafter, const plan_entry_t *entry, int32_t index) {
   batch_t *batch = drafter->batch;
   const sequence_t *seq = entry->sequence;
@@ -182,7 +187,8 @@ static void add_row(drafter_t *drafter, const plan_entry_t *entry, int32_t index
   };
 }
 
-/* The rows of every sequence that wants more than `index` guesses. Copies of blocks come first. */
+/* Builds the batch that draws draft token number `index` of every sequence which has so many.
+ * Returns the number of rows. The copies of blocks belong to the first batch. */
 static int32_t build(drafter_t *drafter, const plan_t *plan, int32_t index) {
   batch_t *batch = drafter->batch;
   batch->num_reqs = batch->max_seq_len = batch->num_copies = 0;
@@ -199,7 +205,8 @@ static int32_t build(drafter_t *drafter, const plan_t *plan, int32_t index) {
   return batch->num_reqs;
 }
 
-/* A lost draft device: the guesses of this plan are as good as any, and no more are made. */
+/* The device of the draft model is lost: no more drafts. The draft tokens of this plan need not be
+ * right, because the large model verifies them. */
 static void give_up(engine_t *engine) {
   engine->scheduler->options.draft.tokens_max = 0;
   if (engine->options.log != NULL)

@@ -1,11 +1,11 @@
-/* drafter.h: a small model of the same vocabulary that guesses for the large one.
+/* drafter.h: the draft model: a small model with the same vocabulary that makes draft tokens.
  *
- * It runs on a device of its own with a KV pool of the same blocks: every step of the large model
- * is repeated by it (mirror), so that its cache holds what the large one's holds, for shared,
- * copied and forked blocks too. Before a step it draws up to `num_drafts` tokens for each sequence
- * that the plan gives lookahead slots, with the sequence's own random stream, so that sampled text
- * is guessed as well as greedy text. Engine thread; allocates in drafter_read and drafter_load
- * only.
+ * The draft model runs on a device of its own, with a KV pool of the same block numbers. It repeats
+ * every step of the large model (drafter_mirror), so its KV cache covers the same tokens, also in
+ * shared, copied and forked blocks. Before a step it draws up to `num_drafts` tokens for each
+ * sequence that has lookahead slots in the plan. It uses the random stream of the sequence, so
+ * drafts fit sampled text as well as greedy text. Engine thread; allocates in drafter_read,
+ * drafter_load and drafter_swap_pool only. Every function does nothing if no draft model is set.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_DRAFTER_H
 #define INFERD_ENGINE_SCHEDULE_DRAFTER_H
@@ -16,24 +16,30 @@ struct engine;
 struct flight;
 typedef struct drafter drafter_t;
 
-/* Reads the configuration of options.draft_model_dir and checks that both models speak the same
- * tokens; does nothing when there is none. ERR_CONFIGURATION says what differs. */
+/* Reads the configuration in options.draft_model_dir and checks that both models have the same
+ * tokens, and that the device runs one step at a time. Returns 0, ERR_CONFIGURATION (the message
+ * says what differs), ERR_NO_MEMORY, or an error of tokenizer_load or blueprint_read. */
 int drafter_read(struct engine *engine, error_t *error);
-/* For the memory plan: 0 without a drafter. */
+/* Bytes of the weights, and of a KV pool of num_blocks blocks, for the memory plan; 0 without a
+ * draft model. */
 size_t drafter_weight_bytes(const struct engine *engine);
 size_t drafter_kv_bytes(const struct engine *engine, const kv_cache_desc_t *kv, int32_t num_blocks);
-/* Loads it beside the large model, whose pool and limits are given. */
+/* Opens the device and loads the weights. `kv` and `limits` are those of the large model. Returns
+ * 0, ERR_CONFIGURATION if the draft model's context is too short, ERR_NO_MEMORY, or an error of the
+ * device or of model_load. */
 int drafter_load(struct engine *engine, const kv_cache_desc_t *kv, const step_limits_t *limits,
                  error_t *error);
-/* Its own host pool: a swapped block of the large model is one of the drafter too. */
+/* Makes the host pool of the draft model: a swap moves the blocks of both models. Returns 0 or an
+ * error of the device. */
 int drafter_swap_pool(struct engine *engine, int32_t num_blocks, error_t *error);
 void drafter_free(struct engine *engine);
 
-/* The swaps of the plan that was just made, on its own pools. */
+/* Launches the swaps of the plan that was just made, for the pools of the draft model. */
 void drafter_swap(struct engine *engine);
-/* Between plan and batch: draws the guesses of the flight's plan into the sequences' tokens. */
+/* Between plan and batch: draws the draft tokens of the flight's plan and writes them into the
+ * `tokens` of the sequences. Waits for the draft model's device. */
 void drafter_guess(struct engine *engine, struct flight *flight);
-/* After the large model's step was launched: the same step. */
+/* After the large model's step was launched: runs the same step on the draft model, and waits. */
 void drafter_mirror(struct engine *engine, const struct flight *flight);
 
 #endif

@@ -1,9 +1,9 @@
-/* prefix.c: the prefix cache: blocks found by the content of their whole prefix, or as the partial
- * continuation of a block.
+/* prefix.c: the prefix cache: finds blocks by the content of their whole prefix, or by their parent
+ * if they are filled in part.
  *
- * Engine thread only. The key is SipHash-2-4 with 128 bits under a random key of the process, so
- * that no client can aim at collisions; stored token ids and the parent block are compared as well,
- * so that a collision could not return foreign content either.
+ * Engine thread only; allocates nothing. The key is SipHash-2-4 with 128 bits under a random key of
+ * the process, so no client can construct collisions. Every hit also compares the stored token ids
+ * and the parent block, so even a collision cannot return the content of another prefix.
  */
 #include "engine/base/check.h"
 #include "engine/schedule/block.h"
@@ -108,7 +108,7 @@ void prefix_note(block_pool_t *pool, int32_t block, prefix_place_t place, const 
 prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
                                      const int32_t *token_ids, int32_t rows_max) {
   prefix_partial_t best = {0, 0};
-  /* children_of changes nothing; it serves writers too */
+  /* The cast is safe: children_of only looks up; its result is not const because others write. */
   int32_t b = *children_of((block_pool_t *)(uintptr_t)pool, place);
   for (int seen = 0; b && seen < PARTIAL_CANDIDATES_MAX; b = pool->blocks[b].child_next, seen++) {
     const block_t *block = &pool->blocks[b];

@@ -1,8 +1,8 @@
-/* scheduler.c: stage 4 of 9, waiting queue -> plan (who, how many tokens).
+/* scheduler.c: stage 4 of 9, waiting queue -> plan (which sequences run, how many tokens each).
  *
- * Engine thread only; allocates only in scheduler_new. A victim of preemption gives its blocks back
- * and keeps its output: it goes to the front of the waiting queue and is computed again, or its
- * blocks go to the host (swap.c) and it comes back before anybody new. Next: engine/batch.c.
+ * Engine thread only; allocates in scheduler_new only. A preempted group releases its blocks and
+ * keeps its output. Either it returns to the waiting queue and is computed again, or its blocks are
+ * swapped to the host (swap.c) and it comes back before any new request. Next: engine/batch.c.
  */
 #include "engine/schedule/scheduler.h"
 
@@ -37,7 +37,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");
   scheduler->options = *options;
   scheduler->pool = pool;
-  /* Twice the running set: preempted sequences keep their rows while others run. */
+  /* Twice the running sequences, because preempted sequences keep their rows while others run. */
   scheduler->num_rows = 2 * options->max_num_seqs;
   scheduler->table_stride = (options->max_model_len + pool->block_size - 1) / pool->block_size;
   scheduler->token_table = map_lazily(token_table_bytes(scheduler));
@@ -78,7 +78,7 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler);
 }
 
-/* True when `left` should run before `right`. */
+/* True if `left` should run before `right`. */
 static bool runs_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
   if (scheduler->options.priority_policy && left->request->priority != right->request->priority) {
     return left->request->priority < right->request->priority;
@@ -87,9 +87,9 @@ static bool runs_before(const scheduler_t *scheduler, const group_t *left, const
   return left->arrival < right->arrival;
 }
 
-/* Start-time fair queueing (Goyal, Vin, Cheng 1996): a request starts where the one before it of
- * the same tenant ends, counted in tokens, but not before those that run now. So a tenant with many
- * requests waits for itself, and one with few passes by. */
+/* Start-time fair queueing (Goyal, Vin, Cheng 1996), counted in tokens: a request starts where the
+ * previous request of the same tenant ends, but not before the latest start that was admitted. So a
+ * tenant with many requests queues behind itself, and a tenant with few requests overtakes it. */
 static void set_fair_start(scheduler_t *scheduler, group_t *group) {
   const request_t *request = group->request;
   uint64_t tokens = (uint64_t)request->num_prompt_tokens;
@@ -114,6 +114,7 @@ int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens) {
 
 /* ---- planning ---- */
 
+/* Removes the entries of a group from the plan. */
 static void plan_remove(scheduler_t *scheduler, const group_t *group) {
   plan_t *plan = &scheduler->plan;
   int32_t kept = 0;
@@ -145,7 +146,7 @@ static void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   table_written(scheduler, seq, n);
 }
 
-/* Forks that have caught up but for their last token draw together, like decodes. */
+/* Forks count as decodes, and draw together, once each of them lacks its last token only. */
 static bool is_prefill(const group_t *group) {
   bool behind = false;
   for (const sequence_t *seq = &group->sequence; seq != NULL && group->forked; seq = seq->next) {
@@ -155,7 +156,7 @@ static bool is_prefill(const group_t *group) {
   return group->forked ? behind : sequence_in_prefill(&group->sequence);
 }
 
-/* All is computed again: what it had goes as if it had never run. */
+/* Resets the sequence so that all its tokens are computed again. */
 static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   scheduler->num_recomputed_tokens += (uint64_t)seq->num_computed_tokens;
   seq->recomputes = seq->recomputes || seq->num_computed_tokens > seq->num_cached_tokens;
@@ -163,11 +164,12 @@ static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   seq->num_prefill_tokens = sequence_num_planned(seq);
 }
 
-/* Back to the queue, or to the host. The blocks are given back tail first, so that much of them may
- * still be found when it resumes. */
+/* Moves a group from running to swapped or waiting. Blocks are released last first, so the prefix
+ * cache may still have the leading ones when the group resumes. */
 static void preempt(scheduler_t *scheduler, group_t *victim) {
   plan_remove(scheduler, victim);
-  /* Forks that catch up share blocks that are not filled yet: only a prefill finds these again. */
+  /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
+   * prefill finds these blocks again. */
   bool catches_up = victim->forked && is_prefill(victim);
   bool swaps = !catches_up && swap_chosen(scheduler, victim);
   if (swaps) swap_out(scheduler, victim);
@@ -187,14 +189,15 @@ static void preempt(scheduler_t *scheduler, group_t *victim) {
   scheduler->plan.num_preempted++;
 }
 
-/* After so many preemptions a group is no victim while one runs that had fewer. */
+/* Whether the group was preempted `max_preemptions` times: choose_victim spares it if it can. */
 static bool is_protected(const scheduler_t *scheduler, const group_t *group) {
   return scheduler->options.max_preemptions > 0 &&
          group->num_preemptions >= scheduler->options.max_preemptions;
 }
 
-/* Last of running under fcfs, worst priority otherwise; the protected ones only when there is no
- * other. Under the priority policy nobody better than the asker goes. */
+/* The last of `running`, or with the priority policy the one of worst priority. Protected groups
+ * are chosen only if there is no other victim. With the priority policy a group that runs before
+ * the requester is never preempted: the requester itself counts as unprotected. */
 static group_t *choose_victim(const scheduler_t *scheduler, group_t *asker) {
   group_t *victim = NULL;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
@@ -211,13 +214,13 @@ static group_t *choose_victim(const scheduler_t *scheduler, group_t *asker) {
   return victim;
 }
 
-/* Beams are ranked against each other, so they draw in the same step: after a preemption none takes
- * its last token before all can. */
+/* Beams are ranked against each other, so they draw in the same step: after a preemption no beam
+ * computes its last token before all beams can. */
 static bool has_beams(const group_t *group) {
   return group->forked && group->request->params.beam_width > 0;
 }
 
-/* Whether the tokens in flight are the last ones that the sequence may have. */
+/* Whether the tokens that are being drawn include the last one that the sequence may have. */
 static bool ends_in_flight(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t drawn = seq->num_output_tokens + seq->num_output_placeholders;
   return seq->num_output_placeholders > 0 &&
@@ -225,7 +228,7 @@ static bool ends_in_flight(const scheduler_t *scheduler, const sequence_t *seq) 
           sequence_num_planned(seq) >= scheduler->options.max_model_len);
 }
 
-/* Tokens that one sequence may have in this step. */
+/* Tokens that one sequence may compute in this step. */
 static int32_t chunk_size(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget) {
   if (ends_in_flight(scheduler, seq)) return 0;
   int32_t n = sequence_num_planned(seq) - seq->num_computed_tokens;
@@ -239,8 +242,8 @@ static int32_t budget_left(const scheduler_t *scheduler) {
   return scheduler->budget - scheduler->plan.num_tokens;
 }
 
-/* Preempts until `need` blocks are free. False when the asker itself had to go: nothing more is
- * planned. `next` of the caller's walk is kept valid. */
+/* Preempts groups until `need` blocks are free. Returns false if the requester (`asker`) itself was
+ * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
 static bool make_room(scheduler_t *scheduler, group_t *asker, int32_t need, group_t **next) {
   while (need > scheduler->pool->num_free) {
     group_t *victim = choose_victim(scheduler, asker);
@@ -251,8 +254,8 @@ static bool make_room(scheduler_t *scheduler, group_t *asker, int32_t need, grou
   return true;
 }
 
-/* Lookahead slots: guesses behind the one token that a decode gets, as many as the step can verify
- * at little cost next to what all decodes need anyway. */
+/* Adds lookahead slots: draft tokens after the one token of a decode, as many as the step can
+ * verify at little extra cost (DRAFT_STEP_TOKENS). */
 static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
   const draft_options_t *options = &scheduler->options.draft;
   const request_t *request = seq->group->request;
@@ -284,7 +287,8 @@ static void drop_drafts(group_t *group) {
   }
 }
 
-/* The next tokens of every sequence of the group, or of none. */
+/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
+ * Returns false if the group itself was preempted. */
 static bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
   int32_t total = 0;
   group->beams_wait = false;
@@ -295,7 +299,7 @@ static bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) 
     add_drafts(scheduler, seq);
     total += seq->num_wanted;
   }
-  /* Guesses leave a token for everybody who is still to decode in this step. */
+  /* Drafts must leave one token for each sequence that may still decode in this step. */
   int32_t others =
       scheduler->options.max_num_seqs - scheduler->plan.num_entries - group_num_running(group);
   if (total + others > budget_left(scheduler) ||
@@ -315,6 +319,7 @@ static bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) 
   return true;
 }
 
+/* Plans a chunk of every sequence of the group. Returns false if the group itself was preempted. */
 static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next) {
   if (has_beams(group)) {
     for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -334,8 +339,8 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
   return true;
 }
 
-/* One pass over running: decodes or prefills, but for those that plan_shorter has planned. False
- * when the asker itself was preempted. */
+/* Plans the decodes or the prefills of `running`, without the groups that this plan has planned
+ * already. Returns false if a group had to preempt itself. */
 static bool plan_running(scheduler_t *scheduler, bool prefill) {
   for (group_t *group = scheduler->running.head, *next; group != NULL && budget_left(scheduler) > 0;
        group = next) {
@@ -351,29 +356,30 @@ int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t
   int32_t known = sequence_num_tokens(seq), most = scheduler->options.max_model_len;
   const group_t *group = seq->group;
   bool alone =
-      group->forked || group_num_running(group) == 1; /* else its forks reserve for themselves */
+      group->forked || group_num_running(group) == 1; /* else each fork will reserve its own */
   if (!is_protected(scheduler, group) || !alone) return known;
   int64_t all = (int64_t)seq->num_prompt_tokens + group->request->params.max_tokens;
   return all < most ? (int32_t)all : most;
 }
 
-/* Whether seq can be admitted with this match. */
+/* Whether the pool and the budget have enough left to admit seq with this match. */
 static bool fits(const scheduler_t *scheduler, const sequence_t *seq, const prefix_match_t *match) {
   int32_t num_tokens = sequence_num_tokens(seq),
           reserved = scheduler_tokens_reserved(scheduler, seq);
   int32_t watermark = scheduler->running.count > 1 ? scheduler->options.watermark_blocks : 0;
   int32_t need = scheduler_blocks_for(scheduler, reserved) - match->num_blocks + match->num_unused;
-  /* A prompt is planned whole if that is asked for; what forks have to catch up with is no prompt,
-   * and together it may never fit into one step. */
+  /* Without chunked prefill a prompt is planned whole. The tokens that preempted forks compute
+   * again always come in chunks, because all of them together might never fit into one step. */
   bool chunks = scheduler->options.chunked_prefill || seq->group->forked;
   return need + watermark <= scheduler->pool->num_free &&
          (chunks || num_tokens - match->num_cached <= budget_left(scheduler));
 }
 
-/* Takes the blocks of one sequence that is to be admitted, and plans its first chunk. */
+/* Takes the blocks of one sequence and plans its first chunk. Returns false, and takes nothing, if
+ * they do not fit. */
 static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies) {
   prefix_match_t match = table_match(scheduler, seq);
-  /* Where every block counts, rows are not kept for a copy. */
+  /* The source of a copy needs a free block too: without the copy the sequence may still fit. */
   if (!copies || !fits(scheduler, seq, &match)) table_match_whole(scheduler, &match);
   if (!fits(scheduler, seq, &match)) {
     memset(seq->blocks, 0, (size_t)match.num_blocks * sizeof *seq->blocks);
@@ -382,7 +388,8 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
   bool blocked = match.num_valid < match.num_blocks;
   seq->num_computed_tokens = match.num_cached;
   int32_t n = blocked ? 0 : chunk_size(scheduler, seq, budget_left(scheduler));
-  /* The whole prompt's blocks are taken now, or two admissions could count on the same free one. */
+  /* All blocks of the prompt are taken now: else two admissions could count the same free blocks.
+   */
   bool whole = scheduler->options.reserve_full || blocked || is_protected(scheduler, seq->group);
   table_admit(scheduler, seq, &match,
               whole ? scheduler_tokens_reserved(scheduler, seq) : match.num_cached + n);
@@ -391,7 +398,7 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
   return true;
 }
 
-/* A group that was preempted while its last tokens are on the way. */
+/* Whether tokens of the group are still in flight, from before it was preempted. */
 static bool is_in_flight(const group_t *group) {
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq) && seq->num_in_flight_tokens > 0) return true;
@@ -399,7 +406,7 @@ static bool is_in_flight(const group_t *group) {
   return false;
 }
 
-/* Takes the blocks of every sequence of the group, or of none. */
+/* Takes the blocks of every sequence of the group, or of none if one does not fit. */
 static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies) {
   bool taken = true;
   for (sequence_t *seq = &group->sequence; seq != NULL && taken; seq = seq->next) {
@@ -415,14 +422,16 @@ static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies)
   return false;
 }
 
-/* Moves a group from waiting to running, with all its sequences, and plans it. */
+/* Moves a group with all its sequences from waiting to running and plans it. Returns false, and
+ * changes nothing, if rows or blocks do not suffice. */
 static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   sequence_t *first = &group->sequence;
   if (first->row < 0 && !group->forked && !table_take_rows(scheduler, group)) return false;
   group_t *position = group->next;
   queue_remove(&scheduler->waiting, group);
   queue_push_tail(&scheduler->running, group);
-  /* The source that the first one copies may be the block that the last one lacks. */
+  /* The first sequence may pin, as a copy source, the very block that the last one needs. Then try
+   * again without copies. */
   group->beams_wait = has_beams(group);
   if (!admit_sequences(scheduler, group, true) &&
       !(first->next != NULL && admit_sequences(scheduler, group, false))) {
@@ -435,7 +444,8 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
     if (sequence_is_live(seq)) sequence_set_status(seq, SEQUENCE_RUNNING);
   }
   group->passed_in = scheduler->num_plans;
-  /* The cache had everything: nothing is behind, and nobody else may be there to go on. */
+  /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
+   * because a plan without entries would be taken to mean that nothing can run. */
   if (group->beams_wait && !is_prefill(group)) plan_decode(scheduler, group, &position);
   if (group->fair_start > scheduler->fair_now) scheduler->fair_now = group->fair_start;
   if (!first->first_scheduled_ns) {
@@ -453,7 +463,7 @@ static int32_t count_running(const scheduler_t *scheduler) {
   return count;
 }
 
-/* Without looking at the cache: enough for somebody who would pass others. */
+/* Whether the group fits even if the prefix cache has nothing for it. Overtaking requires this. */
 static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
   int64_t need = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -463,7 +473,7 @@ static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
   return need + scheduler->options.watermark_blocks <= scheduler->pool->num_free;
 }
 
-/* Preempted: it was let in before and holds its rows. */
+/* Whether the group holds its rows from an earlier admission: it was preempted. */
 static bool holds_rows(const group_t *group) {
   return group->sequence.row >= 0 || group->forked;
 }
@@ -472,30 +482,30 @@ static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
   return holds_rows(group) || scheduler->num_free_rows >= group_num_running(group);
 }
 
-/* Whether `group` may be passed by `later`. */
+/* Whether `later` may overtake `group`. */
 static bool may_pass(const scheduler_t *scheduler, const group_t *group, const group_t *later) {
-  /* Those who hold the rows that it lacks give them back by running, and nothing else does. */
+  /* Rows become free only when the preempted groups that hold them run and end. */
   if (!has_rows(scheduler, group) && holds_rows(later)) return true;
   if (scheduler->options.priority_policy && group->request->priority != later->request->priority)
     return false;
   return group->num_skips < scheduler->options.max_skips;
 }
 
-/* Tokens that a group which has not forked is behind. */
+/* Tokens that a group which has not forked must still compute. */
 static int32_t tokens_left(const group_t *group) {
   return sequence_num_planned(&group->sequence) - group->sequence.num_computed_tokens;
 }
 
-/* Whether `later` is done sooner than a prefill that is ahead of it, and may go before it. */
+/* Whether `later` has fewer tokens to compute than the prefill `ahead`, and may overtake it. */
 static bool is_shorter(const scheduler_t *scheduler, const group_t *later, const group_t *ahead) {
   if (later->forked || tokens_left(later) >= tokens_left(ahead)) return false;
   return !scheduler->options.priority_policy ||
          later->request->priority <= ahead->request->priority;
 }
 
-/* Bounded overtaking: behind one that does not fit now, later ones that do may start, unless one of
- * those that they pass was passed too often already; then the queue waits for it. With `ahead`, a
- * prefill, only those fit that are shorter, or that were passed too often. */
+/* Bounded overtaking: later groups may overtake a group that does not fit yet, at most `max_skips`
+ * times; after that they wait for it. With `ahead`, a prefill, a group is admitted only if it is
+ * shorter than `ahead` or was overtaken `max_skips` times. */
 static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   int32_t num_seqs = count_running(scheduler), scanned = 0;
   for (group_t *group = scheduler->waiting.head, *next; group != NULL && budget_left(scheduler) > 0;
@@ -507,10 +517,11 @@ static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t
          ahead_of = ahead_of->next) {
       barred = !may_pass(scheduler, ahead_of, group);
     }
-    /* With nothing running whoever can run must: those in front may lack the rows that he holds. */
+    /* With nothing running, the first group that fits must be admitted, even if no group may be
+     * overtaken: the groups before it may need the rows that it holds. */
     bool stuck = scheduler->running.count == 0;
     if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || is_in_flight(group)) return;
-    if (barred && !stuck) continue; /* one that holds rows may stand behind it and pass */
+    if (barred && !stuck) continue; /* a later group that holds rows may still overtake */
     bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
     if (ahead != NULL && !waited && !is_shorter(scheduler, group, ahead)) continue;
     bool room = num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
@@ -531,7 +542,8 @@ static int32_t count_live(const group_t *group) {
   return count;
 }
 
-/* Those on the host come back in order, and nobody new is let in before the last of them. */
+/* Swaps groups in, in the order of `swapped`, up to the first that does not fit. While a swapped
+ * group is left, no group of `waiting` is admitted. */
 static void plan_swapped(scheduler_t *scheduler) {
   int32_t num_seqs = scheduler->swapped.head != NULL ? count_running(scheduler) : 0;
   for (group_t *group = scheduler->swapped.head, *next, *none = NULL; group != NULL; group = next) {
@@ -551,12 +563,12 @@ static void plan_swapped(scheduler_t *scheduler) {
     }
     bool planned = is_prefill(group) ? plan_prefill(scheduler, group, &none)
                                      : plan_decode(scheduler, group, &none);
-    CHECK(planned); /* its blocks are there: nobody has to go for it */
+    CHECK(planned); /* its blocks are taken already, so this cannot preempt */
     num_seqs += count;
   }
 }
 
-/* The prefill that is first in line and can go on. */
+/* The first prefill of `running` that can compute in this step. */
 static group_t *first_prefill(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
     if (!group->forked && is_prefill(group) && table_advance(scheduler, &group->sequence))
@@ -565,7 +577,7 @@ static group_t *first_prefill(scheduler_t *scheduler) {
   return NULL;
 }
 
-/* Of the prefills behind `first` that may go before it: the one that is done soonest. */
+/* Of the prefills behind `first` that may overtake it: the one with the fewest tokens left. */
 static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *first) {
   group_t *shortest = NULL;
   for (group_t *group = first->next; group != NULL; group = group->next) {
@@ -577,9 +589,9 @@ static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *fir
   return shortest;
 }
 
-/* A short prompt need not wait for a long one: of the budget that decodes leave, those behind the
- * first prefill that have less to compute than it come before it, the shortest first, as long as it
- * is left one half, or all that it can use. False when the asker itself was preempted. */
+/* A short prompt need not wait for a long one. Prefills behind the first one that have fewer tokens
+ * left than it overtake it, the shortest first. The first prefill keeps half of the budget that the
+ * decodes leave, or all that it can use. Returns false if a group had to preempt itself. */
 static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   group_t *first = scheduler->options.short_prompts_pass ? first_prefill(scheduler) : NULL,
           *none = NULL;
@@ -607,12 +619,13 @@ static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
 
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
-  scheduler_unpin(scheduler, plan); /* unless scheduler_take_plan has taken them along */
+  scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   plan_all_running(scheduler, now_ns);
-  /* The asker itself had to go, and it was the first: those who shared its blocks go on. */
+  /* The first group was preempted by its own allocation, so nothing is planned yet. Its blocks are
+   * free now: plan the other groups. */
   if (plan->num_preempted > 0 && plan->num_entries == 0 && scheduler->running.head != NULL) {
     plan_all_running(scheduler, now_ns);
   }

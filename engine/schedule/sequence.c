@@ -1,4 +1,4 @@
-/* sequence.c: states of sequences and the queues they wait in.
+/* sequence.c: states of sequences, and the queues of groups.
  *
  * Engine thread only. Never allocates: groups come from a pool made at start (engine/start.c).
  */
@@ -11,11 +11,12 @@
 
 #define BIT(status) (1u << (status))
 
-/* [from] = set of states that may follow. */
+/* allowed_moves[from] is the set of states that may follow `from`. */
 static const unsigned allowed_moves[SEQUENCE_STATUS_COUNT] = {
-    /* a fork is born running */
+    /* a fork goes from NEW to RUNNING, the first sequence of a group from NEW to WAITING */
     [SEQUENCE_NEW] = BIT(SEQUENCE_WAITING) | BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_IGNORED),
-    /* stopped or capped: by a token that was in flight when the sequence was preempted */
+    /* WAITING -> STOPPED or LENGTH_CAPPED: the sequence was preempted while its last token was in
+     * flight; the same holds for SWAPPED */
     [SEQUENCE_WAITING] = BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_STOPPED) |
                          BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) | BIT(SEQUENCE_FINISHED_ABORTED) |
                          BIT(SEQUENCE_FINISHED_IGNORED),

@@ -1,9 +1,10 @@
 /* sequence.h: sequence groups and sequences: states, counters, queues.
  *
- * A group is one request with one prompt; a sequence is one continuation of it. A group begins as
- * one sequence; those of further samples or beams are made at its first admission and wait, NEW,
- * until the first token is drawn: then they fork off the first one. Engine thread only. One
- * function changes a status, one table says which changes are allowed.
+ * A group is one request with one prompt; a sequence is one continuation of the prompt. A group
+ * begins as one sequence. The sequences of further samples or beams are made at the first admission
+ * of the group. They stay NEW until the first token is drawn; then they fork off the first
+ * sequence. Engine thread only. sequence_set_status alone changes a status, and one table
+ * (sequence.c) says which changes are allowed.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 #define INFERD_ENGINE_SCHEDULE_SEQUENCE_H
@@ -13,13 +14,13 @@
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
 typedef enum sequence_status {
-  SEQUENCE_NEW,                    /* made, not queued */
+  SEQUENCE_NEW,                    /* made: not queued yet, or a fork without its first token */
   SEQUENCE_WAITING,                /* not admitted yet, or preempted by recompute: no blocks */
   SEQUENCE_RUNNING,                /* admitted: blocks on the device; may get 0 tokens in a step */
   SEQUENCE_SWAPPED,                /* preempted by swap: blocks on the host */
   SEQUENCE_FINISHED_STOPPED,       /* EOS, stop id, stop string */
   SEQUENCE_FINISHED_LENGTH_CAPPED, /* max_tokens or the context */
-  SEQUENCE_FINISHED_ABORTED,       /* client gone, deadline, shutdown, engine error */
+  SEQUENCE_FINISHED_ABORTED,       /* client disconnected, deadline, shutdown, engine error */
   SEQUENCE_FINISHED_IGNORED,       /* can never run: needs more blocks than the pool has */
   SEQUENCE_STATUS_COUNT
 } sequence_status_t;
@@ -28,54 +29,56 @@ struct group;
 
 typedef struct sequence {
   struct group *group;
-  struct sequence *next; /* of the group, by index; also links the scheduler's unused ones */
+  struct sequence *next; /* next sequence of the group, by index; or of scheduler.free_sequences */
   int32_t index;         /* sample number: the random stream is (seed, index) */
   sequence_status_t status;
-  int32_t row;     /* of token_table and block_table; -1 while none is held */
-  int32_t *tokens; /* [M] prompt then output; NULL while no row is held */
-  int32_t *blocks; /* [K] block table row */
+  int32_t row;     /* row of token_table and block_table; -1 while the sequence holds none */
+  int32_t *tokens; /* [max_model_len] prompt, then output; NULL while no row is held */
+  int32_t *blocks; /* [table_stride] its row of the block table; NULL while no row is held */
   int32_t num_blocks;
-  int32_t *host_blocks; /* [K] what it has on the host; NULL without a host pool */
+  int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
   int32_t num_host_blocks;
-  /* counters, engine.md names: 0 <= num_cached <= num_computed <= num_tokens */
+  /* Counters, in tokens: 0 <= num_cached <= num_computed <= num_tokens + num_output_placeholders.
+   * engine/README.md has their rules. */
   int32_t num_prompt_tokens, num_output_tokens;
   int32_t num_prefill_tokens;      /* PREFILL while num_computed < this */
   int32_t num_computed_tokens;     /* K/V exists or is in flight for [0, num_computed) */
-  int32_t num_cached_tokens;       /* of the first prefill, not computed by this request */
-  int32_t num_output_placeholders; /* tokens that steps in flight will draw */
-  int32_t num_in_flight_tokens;    /* planned tokens of steps in flight */
+  int32_t num_cached_tokens;       /* of the first prefill: tokens this request did not compute */
+  int32_t num_output_placeholders; /* tokens that the in-flight steps will draw */
+  int32_t num_in_flight_tokens;    /* tokens planned in the in-flight steps */
   int32_t sampled_index;           /* selected row of its last sample in the step planned last */
   int32_t num_published;           /* leading blocks that are findable by key */
   int32_t num_scored;              /* prompt logprobs emitted so far */
   int32_t grammar_row;             /* row whose matcher follows this sequence; -1 = none yet */
-  bool ended_by_grammar;           /* nothing more was allowed: no stop token came */
-  int32_t num_wanted;              /* tokens that it gets in the step being planned */
-  int32_t num_drafts; /* of them guesses; they stand in `tokens` behind the known ones */
+  bool ended_by_grammar;           /* the grammar allowed no further token: no stop token came */
+  int32_t num_wanted;              /* tokens that it gets in the step being planned, with drafts */
+  int32_t num_drafts; /* draft tokens among num_wanted; in `tokens` behind the known tokens */
   draft_history_t draft_history;
   bool recomputes;           /* was preempted after it had computed tokens */
-  double cumulative_logprob; /* of the output, raw */
+  double cumulative_logprob; /* sum over the output tokens, of raw logprobs */
   uint64_t rng_key;
   detokenizer_t detokenizer;
-  /* terminal */
+  /* Set when the sequence finishes; stop_token_id and stop_string are -1 if they do not apply. */
   int32_t error_code, stop_token_id, stop_string;
   uint64_t first_scheduled_ns, first_token_ns, last_token_ns;
 } sequence_t;
 
 typedef struct group {
   request_t *request;
-  sequence_t sequence;       /* index 0; the others hang behind it */
-  uint64_t arrival;          /* order of arrival */
-  bool forked;               /* the first tokens are drawn: every sequence lives by itself */
-  bool beams_wait;           /* of the plan being made: beams are behind, none draws */
+  sequence_t sequence;       /* index 0; the other sequences follow through sequence.next */
+  uint64_t arrival;          /* number of the request in order of arrival: unique */
+  bool forked;               /* the first tokens are drawn: each sequence is planned by itself */
+  bool beams_wait;           /* in the plan being made: a beam still catches up, so none draws */
   int64_t num_output_tokens; /* of its finished choices */
-  uint64_t fair_start;       /* under fair share: its place in line, in tokens */
+  uint64_t fair_start;       /* with fair_share: its place in the queue, in tokens */
   int32_t num_preemptions;
-  int32_t num_skips;         /* times that a later one was admitted before it */
-  uint64_t passed_in;        /* the plan that let it in or had it pass: planned already there */
-  bool was_admitted;         /* counted out of the waiting gauges */
-  struct group *prev, *next; /* in exactly one queue */
-  struct group_queue *queue; /* that one; NULL = none */
-  struct group *free_next;
+  int32_t num_skips;         /* times that a later group was admitted before this one */
+  uint64_t passed_in;        /* scheduler.num_plans of the plan that admitted it or planned it out
+                              * of order: that plan must not plan it again */
+  bool was_admitted;         /* no longer counted by the gauges of waiting requests */
+  struct group *prev, *next; /* neighbours in `queue` */
+  struct group_queue *queue; /* the one queue that holds the group; NULL = none */
+  struct group *free_next;   /* next unused group of the engine's pool */
 } group_t;
 
 typedef struct group_queue {
@@ -83,12 +86,14 @@ typedef struct group_queue {
   int32_t count;
 } group_queue_t;
 
+/* Queues are linked lists through the groups: no call allocates or fails. A group that is inserted
+ * must be in no queue; position NULL inserts at the tail; queue_remove needs the group's queue. */
 void queue_push_tail(group_queue_t *queue, group_t *group);
 void queue_push_head(group_queue_t *queue, group_t *group);
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group);
 void queue_remove(group_queue_t *queue, group_t *group);
 
-/* Moves to another status; a move that the table does not allow is a bug and aborts. */
+/* Changes the status; a change that the table of sequence.c does not allow is a bug and aborts. */
 void sequence_set_status(sequence_t *sequence, sequence_status_t status);
 bool sequence_transition_allowed(sequence_status_t from, sequence_status_t to);
 
@@ -98,41 +103,44 @@ static inline bool sequence_is_finished(const sequence_t *seq) {
 static inline int32_t sequence_num_tokens(const sequence_t *seq) {
   return seq->num_prompt_tokens + seq->num_output_tokens;
 }
-/* With the tokens that are being drawn. */
+/* Known tokens plus the tokens that in-flight steps will draw. */
 static inline int32_t sequence_num_planned(const sequence_t *seq) {
   return sequence_num_tokens(seq) + seq->num_output_placeholders;
 }
 static inline bool sequence_in_prefill(const sequence_t *seq) {
   return seq->num_computed_tokens < seq->num_prefill_tokens;
 }
-/* Scoring requests (max_tokens 0) end when their prompt is computed and sample nothing. */
+/* A scoring request (max_tokens 0) samples nothing and ends when its prompt is computed. */
 static inline bool sequence_scores_only(const sequence_t *seq) {
   return seq->group->request->params.max_tokens == 0;
 }
 
-/* A sequence that takes part in planning: forked off and not ended. */
+/* True if the scheduler may plan the sequence: it is neither NEW nor finished. */
 static inline bool sequence_is_live(const sequence_t *seq) {
   return seq->status != SEQUENCE_NEW && !sequence_is_finished(seq);
 }
-/* Sequences that count against max_num_seqs. */
+/* Sequences that count against max_num_seqs: those not finished, but all that the group may ever
+ * have before it forks and, for beams, always. */
 int32_t group_num_running(const group_t *group);
 
-/* Tokens drawn from one row of logits: those of all samples before the fork, then one. Beams are
- * chosen from one row. */
+/* Tokens drawn from one row of logits: before the fork one for each sample, after it one. Beams
+ * take 1: sample/beam.c ranks their candidates itself. */
 static inline int32_t group_num_draws(const group_t *group) {
   const sampling_params_t *params = &group->request->params;
   return group->forked || params->beam_width > 0 ? 1 : params_num_sequences(params);
 }
 
-/* True when committing the next token makes or moves sequences: nothing of the group can be planned
- * before that. */
+/* True if the commit of the next token forks sequences or moves beams: until that commit no further
+ * step of the group can be planned. */
 static inline bool group_forks(const group_t *group) {
   return group_num_draws(group) > 1 || group->request->params.beam_width > 0;
 }
 
-/* Makes `child` (NEW) a continuation of its own group, with its own random stream. */
+/* Initialises `child` as NEW sequence number `index` of the group, with its own random stream and
+ * without a row. Overwrites all fields. */
 void sequence_init(sequence_t *child, group_t *group, int32_t index);
-/* Resets a group for a request that has just arrived. */
+/* Resets a group for a request that has just arrived: one NEW sequence, in no queue. The request
+ * is borrowed until its EVENT_DONE. */
 void group_init(group_t *group, request_t *request, uint64_t arrival);
 
 #endif

@@ -1,8 +1,9 @@
-/* swap.c: see swap.h.
+/* swap.c: the records of preemption by swap; the contract is in swap.h.
  *
- * What is kept of a sequence are the blocks under its computed tokens, those in flight included:
- * their rows are written before the copies read them. Blocks that it holds beyond, for a prompt
- * still to be computed or filled by another, are taken anew when it returns.
+ * Engine thread only; allocates in swap_new only. A sequence keeps the blocks of its computed
+ * tokens, in-flight ones included: the device writes their rows before the copies read them. Blocks
+ * beyond them (for a prompt that is still to be computed, or that another sequence fills) are not
+ * kept: swap_in allocates them again.
  */
 #include "engine/schedule/swap.h"
 
@@ -47,8 +48,8 @@ static int32_t num_kept(const scheduler_t *scheduler, const sequence_t *seq) {
   return sequence_is_live(seq) ? scheduler_blocks_for(scheduler, seq->num_computed_tokens) : 0;
 }
 
-/* The block that holds the content: one that the step being planned was to copy from has it, its
- * copy not yet. */
+/* The block that holds the content of the table entry. If the step being planned was to copy the
+ * entry from another block, that copy has not run: the source holds the content. */
 static int32_t content_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
   for (int32_t c = 0; c < scheduler->plan.num_copies; c++) {
     const plan_copy_t *copy = &scheduler->plan.copies[c];
@@ -88,7 +89,7 @@ bool swap_chosen(const scheduler_t *scheduler, const group_t *group) {
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) tokens += seq->num_computed_tokens;
   }
-  return 2 * swap->block_ns * count < swap->token_ns * tokens;
+  return 2 * swap->block_ns * count < swap->token_ns * tokens; /* out and in, against a prefill */
 }
 
 void swap_out(scheduler_t *scheduler, group_t *group) {
@@ -127,8 +128,9 @@ static void clear_host_marks(const scheduler_t *scheduler, const group_t *group)
   }
 }
 
-/* Without a look at the cache: each different block once, what is to come, and a copy for every
- * writer of a shared block but the last. */
+/* Blocks that the group needs to come back, if the prefix cache has none of them: each different
+ * host block once, the blocks of the tokens to come, and a copy for every writer of a shared block
+ * except the last. */
 static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
   int32_t need = 0, block_size = scheduler->pool->block_size;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -148,8 +150,8 @@ static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
   return need;
 }
 
-/* Leading blocks of a swapped sequence that the cache has, written to q->blocks and not yet held.
- */
+/* Number of leading blocks of a swapped sequence that the prefix cache has. Writes them to
+ * seq->blocks without holding them. */
 static int32_t find_cached(const scheduler_t *scheduler, sequence_t *seq) {
   prefix_match_t match = table_match(scheduler, seq);
   int32_t whole = seq->num_computed_tokens / scheduler->pool->block_size;
@@ -158,7 +160,8 @@ static int32_t find_cached(const scheduler_t *scheduler, sequence_t *seq) {
   return found;
 }
 
-/* Different ones that need no block because somebody holds the same content. */
+/* Number of different host blocks that need no free block, because another sequence holds the same
+ * content on the device. */
 static int32_t count_held(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -182,8 +185,8 @@ swap_verdict_t swap_verdict(scheduler_t *scheduler, const group_t *group) {
   return need <= free || need - count_held(scheduler, group) <= free ? SWAP_OK : SWAP_LATER;
 }
 
-/* Fills the table of one sequence. What came back whole is findable at once: the copies are made
- * before anything that is planned from now on. */
+/* Fills the block table of one sequence. Full blocks that come back are findable at once: their
+ * copies run before every step that is planned from now on. */
 static void bring(scheduler_t *scheduler, sequence_t *seq) {
   plan_t *plan = &scheduler->plan;
   int32_t found = find_cached(scheduler, seq);

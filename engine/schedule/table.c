@@ -1,8 +1,8 @@
-/* table.c: see table.h.
+/* table.c: the rows and KV blocks of sequences; the contract is in table.h.
  *
- * Only a block's filler writes into it. A block without one is written by whoever stands at its
- * next row; if a fork shares it, the writer takes a copy first, and the last holder writes in
- * place.
+ * Engine thread only; allocates nothing. Rule of writing: if a block has a filler, only the filler
+ * writes into it. A block without a filler is written by the sequence whose next position lies in
+ * it. If forks share such a block, a writer takes a copy first; the last holder writes in place.
  */
 #include "engine/schedule/table.h"
 
@@ -30,7 +30,7 @@ bool table_take_rows(scheduler_t *scheduler, group_t *group) {
          (size_t)first->num_prompt_tokens * sizeof *first->tokens);
   for (int32_t i = 1; i < count; i++) {
     sequence_t *seq = scheduler->free_sequences;
-    CHECK(seq); /* as many as rows */
+    CHECK(seq); /* there are as many sequences as rows */
     scheduler->free_sequences = seq->next;
     sequence_init(seq, group, i);
     seq->detokenizer = first->detokenizer;
@@ -62,8 +62,9 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
 
 /* ---- the prefix cache ---- */
 
-/* Without a cache the sequences of one group still share by content, or a preempted group of forks
- * might never fit again: then a group is a domain of its own, and forgotten with its blocks. */
+/* Without prefix caching the sequences of one group still share by content: otherwise a preempted
+ * group of forks might never fit again. Each group is then a domain of its own, and a block loses
+ * its identity when it is released. */
 static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
   if (index > 0) return (prefix_place_t){.parent = seq->blocks[index - 1]};
   const group_t *group = seq->group;
@@ -87,8 +88,6 @@ static const int32_t *ids_at(const scheduler_t *scheduler, const sequence_t *seq
   return &seq->tokens[(size_t)index * (size_t)scheduler->pool->block_size];
 }
 
-/* The longest run of known full blocks. The last token is never taken from the cache: it yields the
- * logits. */
 prefix_match_t table_match(const scheduler_t *scheduler, sequence_t *seq) {
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
@@ -138,7 +137,7 @@ void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
   while (seq->num_published < num_full && seq->num_published < seq->num_blocks) {
     int32_t i = seq->num_published;
     block_t *block = &pool->blocks[seq->blocks[i]];
-    if (!block->identity.keyed) { /* else it was found, or a fork was faster */
+    if (!block->identity.keyed) { /* else it came from the cache, or a fork has keyed it */
       prefix_place_t place = place_of(scheduler, seq, i);
       block_key_t key = prefix_key(pool, place, ids_at(scheduler, seq, i));
       if (prefix_find(pool, &key, place, ids_at(scheduler, seq, i)) >= 0) return;
@@ -158,7 +157,7 @@ void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *
   seq->num_blocks = seq->num_published = match->num_blocks;
   seq->num_computed_tokens = match->num_valid * block_size;
   if (match->partial.rows > 0)
-    block_pin(scheduler->pool, match->partial.block); /* or growth may take it */
+    block_pin(scheduler->pool, match->partial.block); /* else table_grow could allocate it */
   table_grow(scheduler, seq, num_tokens - seq->num_computed_tokens);
   if (match->partial.rows > 0) {
     plan_copy(scheduler, seq, match->partial.block, seq->blocks[match->num_blocks],
@@ -169,7 +168,7 @@ void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *
   table_claim(scheduler, seq, sequence_num_tokens(seq) / block_size);
 }
 
-/* What the chunk computed in blocks that this sequence fills is valid now. */
+/* Marks the rows as valid that the chunk has computed in blocks which this sequence fills. */
 static void validate(scheduler_t *scheduler, const plan_entry_t *entry) {
   int32_t block_size = scheduler->pool->block_size;
   const sequence_t *seq = entry->sequence;
@@ -183,7 +182,8 @@ static void validate(scheduler_t *scheduler, const plan_entry_t *entry) {
   }
 }
 
-/* Same content, same bits: keep the older copy, give ours back. */
+/* Replaces the block at `index` by its twin. Both hold the same bits, so one of them can be freed:
+ * the twin, which is the older, stays. */
 static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int32_t twin) {
   int32_t block = seq->blocks[index];
   const block_t *entry = &scheduler->pool->blocks[block];
@@ -201,7 +201,7 @@ void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   int32_t end = entry->num_computed + entry->num_tokens, num_full = end / pool->block_size;
   while (seq->num_published < num_full) {
     int32_t i = seq->num_published, block = seq->blocks[i];
-    if (!pool->blocks[block].identity.keyed) { /* else a fork of it was faster */
+    if (!pool->blocks[block].identity.keyed) { /* else a fork has keyed it already */
       const int32_t *ids = ids_at(scheduler, seq, i);
       prefix_place_t place = place_of(scheduler, seq, i);
       block_key_t key = prefix_key(pool, place, ids);
@@ -212,7 +212,7 @@ void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
       } else if (pool->blocks[twin].identity.num_valid == pool->block_size) {
         exchange(scheduler, seq, i, twin);
       } else {
-        return; /* still being filled by another: ours stays private until it is full */
+        return; /* another sequence still fills the twin: this block stays private until then */
       }
     }
     seq->num_published++;
@@ -298,7 +298,7 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
   child->num_prefill_tokens = parent->num_prefill_tokens;
   child->num_published = parent->num_published;
   child->num_scored = child->num_prompt_tokens; /* the prompt is scored once, by the first one */
-  /* what the parent has reserved beyond that stays its own */
+  /* blocks that the parent has reserved beyond its computed tokens are not shared */
   child->num_blocks = scheduler_blocks_for(scheduler, parent->num_computed_tokens);
   memcpy(child->tokens, parent->tokens,
          (size_t)sequence_num_tokens(parent) * sizeof *child->tokens);
@@ -308,7 +308,7 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
 
 /* ---- giving back ---- */
 
-/* The first running sequence but seq whose table names `block` at this place. */
+/* The first running sequence, other than seq, whose table names the same block at this index. */
 static sequence_t *find_sharer(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
   int32_t block = seq->blocks[index];
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
@@ -320,7 +320,7 @@ static sequence_t *find_sharer(const scheduler_t *scheduler, const sequence_t *s
   return NULL;
 }
 
-/* Its copies are planned and not made: the sources take their places back. */
+/* The copies of seq were planned but not executed: unpins their sources and removes them. */
 static void undo_copies(scheduler_t *scheduler, sequence_t *seq) {
   plan_t *plan = &scheduler->plan;
   for (int32_t c = 0; c < plan->num_copies;) {
@@ -339,7 +339,7 @@ void table_release(scheduler_t *scheduler, sequence_t *seq) {
   while (seq->num_blocks > 0) {
     int32_t i = seq->num_blocks - 1, block = seq->blocks[i];
     block_t *entry = &scheduler->pool->blocks[block];
-    if (entry->filler == seq) {
+    if (entry->filler == seq) { /* another holder must fill it, or it is never filled */
       entry->filler = entry->ref_count > 1 ? find_sharer(scheduler, seq, i) : NULL;
       if (entry->filler == NULL) prefix_abandon(scheduler->pool, block);
     }

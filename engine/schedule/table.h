@@ -1,61 +1,71 @@
 /* table.h: what a sequence holds while it runs: its row of the tables and its KV blocks.
  *
- * Matching against the prefix cache, growing, copy-on-write, forking, publishing, giving back.
- * Engine thread only, called by the scheduler; nothing here allocates memory or decides who runs.
+ * Matching against the prefix cache, growth, copy-on-write, forks, publication, release. Engine
+ * thread only, called by the scheduler and swap.c. No function here allocates memory or decides
+ * which sequence runs. Positions and counts are in tokens, unless their name says blocks.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_TABLE_H
 #define INFERD_ENGINE_SCHEDULE_TABLE_H
 
 #include "engine/schedule/scheduler.h"
 
-/* ---- rows: all those that a group will need, taken at its first admission ---- */
-bool table_take_rows(scheduler_t *scheduler,
-                     group_t *group); /* false = none left; takes nothing then */
+/* ---- rows ---- */
+/* Takes, at the first admission of a group, the rows and sequences that it will ever need, and
+ * copies the prompt into the first row. Returns false, and takes nothing, if too few rows are free.
+ */
+bool table_take_rows(scheduler_t *scheduler, group_t *group);
+/* Returns the row of one sequence, if it holds one. Its blocks must be released before. */
 void table_give_row(scheduler_t *scheduler, sequence_t *seq);
-/* The rows and objects of every sequence but the first, and the row of the first. */
+/* Returns the rows of all sequences of the group, and every sequence but the first to the pool. */
 void table_give_rows(scheduler_t *scheduler, group_t *group);
 
 /* ---- the prefix cache at admission ---- */
 typedef struct prefix_match {
-  int32_t num_blocks; /* found by key, written to q->blocks and not yet held */
-  int32_t num_unused; /* of them, and of `partial`, free now: taking them shrinks the free count */
-  int32_t num_valid;  /* leading ones that are committed */
-  prefix_partial_t partial; /* rows of the block behind them; only if all of them are committed */
-  int32_t num_cached;       /* tokens of the valid blocks and the partial one */
+  int32_t num_blocks; /* full blocks found by key; written to seq->blocks, not held yet */
+  int32_t
+      num_unused;    /* those of them, and `partial`, that are free: holding them lowers num_free */
+  int32_t num_valid; /* leading blocks that are committed; another sequence fills the rest */
+  prefix_partial_t partial; /* rows of the block after them; only if all num_blocks are committed */
+  int32_t num_cached;       /* tokens of the valid blocks and of the partial block */
 } prefix_match_t;
+/* Finds the longest run of known blocks. It never includes the last token, whose forward yields the
+ * logits. Returns an empty match if the request still has to score its prompt. */
 prefix_match_t table_match(const scheduler_t *scheduler, sequence_t *seq);
-/* Leaves the partial block out of a match. */
+/* Removes the partial block from a match. */
 void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match);
-/* Takes the match, grows to `num_tokens` tokens, plans the copy of the partial block and keys the
- * blocks whose ids are known: seq will fill them, and others may share them from now on. The caller
- * has checked that the pool has room. */
+/* Takes the blocks of the match, grows the table to `num_tokens` tokens, plans the copy of the
+ * partial block, and keys the blocks whose ids are known: seq will fill them, and other sequences
+ * may share them from now on. The caller has checked that the pool has enough free blocks. */
 void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
                  int32_t num_tokens);
 
-/* Keys the first num_full blocks, whose ids are known, until one has a twin: what seq has computed
- * is valid, the rest is q's to fill. */
+/* Keys the first num_full blocks, whose ids must be known, up to the first whose content another
+ * block has. Computed blocks become valid; seq becomes the filler of the rest. */
 void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full);
 
 /* ---- growth ---- */
-/* Passes blocks that another sequence fills, as far as they are valid. False: the next one is still
- * being filled, nothing can be computed in this step. */
+/* Raises num_computed over the valid blocks that another sequence has filled. Returns false if the
+ * next block is still being filled by another sequence: then seq cannot compute in this step. */
 bool table_advance(scheduler_t *scheduler, sequence_t *seq);
-/* The block at the next position when it is shared by a fork and must be copied first; 0 = none. */
+/* Returns the block of the next position if a fork shares it, so that it must be copied before seq
+ * writes; 0 = no such block. */
 int32_t table_shared(const scheduler_t *scheduler, const sequence_t *seq);
-/* Blocks to take before seq can compute `n` more tokens, the copy of a shared one counted. */
+/* Returns the number of blocks to allocate before seq can compute `n` more tokens; the copy of a
+ * shared block counts. */
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
-/* The same for the num_wanted tokens of every sequence of a group; the last of the sharers of a
- * block writes in place. */
+/* The same for the num_wanted tokens of every sequence of the group. If all holders of a block are
+ * in the group, the last of them writes in place and needs no copy. */
 int32_t table_need_group(const scheduler_t *scheduler, const group_t *group);
-/* Takes them; the caller has checked that they are there. */
+/* Allocates the blocks that table_need counts and plans the copy; they must be free. */
 void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n);
-/* The blocks under n tokens from num_computed on are written by this step. */
+/* Says that this step writes the blocks of the n tokens from num_computed on. */
 void table_written(scheduler_t *scheduler, const sequence_t *seq, int32_t n);
 
-/* `child` holds the blocks of `parent` too, as far as they are computed. */
+/* Makes `child`, which holds a row, a copy of `parent`: same tokens, and it shares the blocks that
+ * the parent has computed. */
 void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *child);
-/* Gives every block back, the last one first. Copies that were planned for seq are taken back.
- * Blocks that seq was to fill pass to the first sharer. */
+/* Releases every block, the last one first, and cancels the copies planned for seq. A block that
+ * seq was to fill gets the first sharer as its filler. */
 void table_release(scheduler_t *scheduler, sequence_t *seq);
 
 #endif
