@@ -28,7 +28,7 @@ enum {
   TICK_IDLE_MS = 1000,
   LOADING_POLL_MS = 10,
   ABORT_GRACE_MS = 1000, /* for the last error events to leave */
-  STOP_S = 30,           /* for the engine to end, then its thread is left where it is */
+  STOP_S = 30, /* how long to wait for the engine thread; then the process exits without it */
   STOP_FAILED_S = 5,
   EXIT_DEVICE_LOST = 71
 };
@@ -36,9 +36,9 @@ enum {
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 enum { SIGNAL_COUNT = sizeof signals / sizeof signals[0] };
 
-/* The one daemon of this process. */
+/* All state of the daemon; a process has one. */
 typedef struct daemon {
-  server_t server; /* first: server_drained gets its address */
+  server_t server; /* first member: server_drained converts its address */
   uv_loop_t loop;
   uv_signal_t signals[SIGNAL_COUNT];
   uv_timer_t tick;  /* completions_tick, watchdog */
@@ -120,7 +120,8 @@ static preemption_mode_t mode_of(const char *name) {
   return strcmp(name, "recompute") == 0 ? PREEMPT_RECOMPUTE : PREEMPT_AUTO;
 }
 
-/* NAME=DIR, in the order of their slots. The directories are the ends of the configured texts. */
+/* Reads --lora-modules, texts of the form NAME=DIR, in the order of the adapter slots. The
+ * directory names point into the configured texts. */
 static int read_loras(const config_t *config, engine_options_t *options, error_t *error) {
   static const char *dirs[LORAS_MAX];
   const config_list_t *modules = &config->lora_modules;
@@ -217,9 +218,9 @@ static uint32_t hash_text(uint32_t hash, const char *text) {
   return hash;
 }
 
-/* inferd-<version>-<hash8>: changes with everything that may change a token: the program, the
- * weights, their type and the kernels, but not the number of threads, which comes first in
- * `device`. */
+/* Sets the fingerprint to inferd-<version>-<hash8>. It depends on everything that may change a
+ * token: the program, the weights, their type and the kernels. It does not depend on the number of
+ * threads, the first word of `device`. */
 static void set_fingerprint(server_t *server, const engine_info_t *info) {
   const char *kernels = strchr(info->device, ',');
   uint32_t hash = (uint32_t)(info->weights_hash ^ info->weights_hash >> 32) ^ 2166136261u;
@@ -255,13 +256,14 @@ static void on_failed(daemon_t *daemon) {
   notify_send("STATUS=failed: %.200s\nEXIT_STATUS=%d", error.message, status);
   daemon->exit_status = status;
   if (daemon->ready) {
-    abort_now(daemon, "the engine has failed"); /* everybody in flight hears of it first */
+    abort_now(daemon, "the engine has failed"); /* requests in flight get an error first */
   } else {
     stop_loop(daemon);
   }
 }
 
-/* While bytes arrive a service manager's start timeout is pushed back, once a second. */
+/* Extends the start timeout of the service manager, once a second, while the weights are being
+ * read. */
 static void report_loading(daemon_t *daemon) {
   double progress = engine_progress(daemon->server.engine);
   uint64_t now_ns = clock_now_ns();
@@ -288,7 +290,8 @@ static void pet_watchdog(daemon_t *daemon, uint64_t now_ns) {
   if (daemon->watchdog_ns == 0 || now_ns - daemon->watchdog_sent_ns < daemon->watchdog_ns / 2) {
     return;
   }
-  /* An engine that has work and makes no step for a whole interval is to be restarted. */
+  /* If the engine has work and completes no step for a whole interval, the service manager must
+   * restart the process: stop sending WATCHDOG=1. */
   bool hangs = health_stall_ns(&daemon->server, now_ns) >= daemon->watchdog_ns;
   daemon->watchdog_sent_ns = now_ns;
   notify_send(hangs ? "WATCHDOG=trigger" : "WATCHDOG=1");
@@ -368,11 +371,13 @@ static void raise_limits(void) {
   limit = (struct rlimit){0, 0}; /* a core file would hold prompts */
   (void)setrlimit(RLIMIT_CORE, &limit);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN); /* a log file at its limit costs lines, not the daemon */
+  signal(SIGXFSZ,
+         SIG_IGN); /* at the size limit of the log file, lines are lost but the daemon runs on */
   tzset();
 }
 
-/* The loop, its wake-up and its signals take descriptors, which may have run out. */
+/* Makes the handles of the loop. They need descriptors, so they fail if the process has none left.
+ */
 static int init_handles(daemon_t *daemon, error_t *error) {
   int rc = uv_loop_init(&daemon->loop);
   daemon->server.loop = &daemon->loop;
@@ -435,14 +440,14 @@ static void leave(int number) {
   _exit(EXIT_DEVICE_LOST);
 }
 
-/* A lost device may never answer: the process ends without it. */
+/* Limits how long the process waits for the engine to end: a lost device may never answer. */
 static void limit_stop(const daemon_t *daemon) {
   signal(SIGALRM, leave);
   alarm(daemon->hangs || daemon->exit_status == EXIT_DEVICE_LOST ? STOP_FAILED_S : STOP_S);
 }
 
-/* Told to stop while the model is loading, which may take minutes: no request is with the engine,
- * and nothing that its thread does outlives the process. */
+/* Exits at once if a signal stops the daemon while the model loads, which may take minutes. The
+ * engine has no request yet, and its thread ends with the process. */
 static void leave_loading(const daemon_t *daemon) {
   http_stop(daemon->server.http);
   log_line(LOG_INFO, "stop", "stopped while loading");
@@ -450,8 +455,8 @@ static void leave_loading(const daemon_t *daemon) {
   _exit(daemon->exit_status);
 }
 
-/* Every request comes back from the engine before its memory goes; work in libuv's pool finishes
- * while the loop runs. */
+/* Frees everything. The engine first gives all requests back, and the jobs in libuv's pool finish
+ * while the loop runs; only then is their memory freed. */
 static void tear_down(daemon_t *daemon) {
   server_t *server = &daemon->server;
   if (server->http != NULL) http_stop(server->http);
@@ -471,7 +476,7 @@ static void tear_down(daemon_t *daemon) {
 }
 
 int serve_run(config_t *config) {
-  static daemon_t daemon; /* it outlives every callback; there is one per process */
+  static daemon_t daemon; /* static, because callbacks may run until the process ends */
   error_t error = {0};
   raise_limits();
   daemon.server.config = config;
@@ -486,7 +491,7 @@ int serve_run(config_t *config) {
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
   }
   int rc = init_handles(&daemon, &error);
-  if (rc != 0) { /* nothing was taken that the end of the process does not give back */
+  if (rc != 0) { /* the end of the process frees all that was taken so far */
     log_line(LOG_ERROR, "start", "%s", error.message);
     log_close();
     return error_exit_code(rc);

@@ -1,7 +1,7 @@
-/* chat_fields.c: the messages and tools of a chat request, looked at part by part.
+/* chat_fields.c: checks the messages and tools of a chat request, part by part.
  *
- * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state and changes nothing: what
- * passes here goes to the chat template as it was sent. Every error names the place,
+ * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state and changes nothing: the
+ * chat template gets the messages as the client sent them. Every error names the place,
  * `messages[3].content`. Next: server/completion/prompt.c.
  */
 #include "server/fields/params_read.h"
@@ -39,7 +39,7 @@ static int fail_missing(reader_t *reader, place_t place) {
                    "Missing required parameter: '%s'.", place.text);
 }
 
-/* A string of min..max bytes that must be there. */
+/* Checks that a value is present and is a string of min..max bytes. */
 static int need_string(reader_t *reader, place_t place, const json_t *value, double min,
                        double max) {
   if (!is_given(value)) return fail_missing(reader, place);
@@ -105,8 +105,10 @@ static int read_call(reader_t *reader, int index, int call_index, const json_t *
   code = need_string(reader, at("%s.name", inside.text), json_get(function, "name"), 1, 256);
   if (code != 0) return code;
   const json_t *arguments = json_get(function, "arguments");
-  bool right = !is_given(arguments) || arguments->type == JSON_STRING ||
-               arguments->type == JSON_OBJECT; /* objects: as some servers hand them out */
+  bool right =
+      !is_given(arguments) || arguments->type == JSON_STRING ||
+      arguments->type ==
+          JSON_OBJECT; /* some servers write arguments as objects, so clients send them back */
   if (right) return 0;
   return field_fail_type(reader, at("%s.arguments", inside.text).text, "a string of JSON",
                          arguments);
@@ -126,7 +128,7 @@ static int read_calls(reader_t *reader, int index, const json_t *calls) {
 
 /* ---- one message ---- */
 
-/* Members that would change the prompt and that no template is given. */
+/* Refuses members that would have to change the prompt, but that no template reads. */
 static int refuse_members(reader_t *reader, int index, const json_t *message) {
   static const struct {
     const char *name, *hint;
@@ -140,13 +142,13 @@ static int refuse_members(reader_t *reader, int index, const json_t *message) {
   return 0;
 }
 
-/* Content may be missing where a message says something else. */
+/* Returns false if a message may have no content, because another member replaces it. */
 static bool needs_content(const json_t *message, const json_t *role) {
   bool known = json_equals(role, "system") || json_equals(role, "developer") ||
                json_equals(role, "user") || json_equals(role, "tool") ||
                json_equals(role, "function");
   if (known) return true;
-  if (!json_equals(role, "assistant")) return false; /* other roles are the template's affair */
+  if (!json_equals(role, "assistant")) return false; /* the template decides about other roles */
   const json_t *calls = json_get(message, "tool_calls");
   bool has_calls = calls != NULL && calls->type == JSON_ARRAY && calls->count > 0;
   return !has_calls && !is_given(json_get(message, "refusal")) &&
@@ -302,7 +304,7 @@ int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value
                    "{\"type\":\"function\",\"function\":{\"name\":...}}.");
 }
 
-/* ---- the rest ---- */
+/* ---- verbosity ---- */
 
 int read_modalities(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
@@ -314,7 +316,7 @@ int read_modalities(reader_t *reader, const field_t *field, const json_t *value)
   return 0;
 }
 
-/* "medium" is what a model does that has never heard of it. */
+/* "medium" is accepted: a model without this parameter behaves like that. */
 int read_verbosity(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
   if (json_equals(value, "medium")) return 0;

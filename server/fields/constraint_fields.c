@@ -1,8 +1,8 @@
-/* constraint_fields.c: the fields that say what the output must look like.
+/* constraint_fields.c: the fields that constrain the output.
  *
- * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. One constraint a request:
- * a second one is refused, whatever field it comes by. What a constraint means is found out when it
- * is compiled (constraint.c). Next: server/completion/prompt.c.
+ * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. A request may have one
+ * constraint: a second one is refused, whichever field has it. constraint.c compiles the constraint
+ * and reports what it cannot enforce. Next: server/completion/prompt.c.
  */
 #include "server/fields/params_read.h"
 
@@ -87,7 +87,8 @@ int read_choice(reader_t *reader, const field_t *field, const json_t *value) {
 }
 
 int read_grammar(reader_t *reader, const field_t *field, const json_t *value) {
-  if (value->type == JSON_STRING && value->length == 0) return 0; /* llama.cpp: none */
+  if (value->type == JSON_STRING && value->length == 0)
+    return 0; /* llama.cpp: an empty text means no constraint */
   return take_text(reader, field->name, GRAMMAR_EBNF, value);
 }
 
@@ -137,7 +138,7 @@ int read_response_format(reader_t *reader, const field_t *field, const json_t *v
   const json_t *type = json_get(value, "type");
   if (json_equals(type, "text")) return 0;
   if (json_equals(type, "json_object")) {
-    const json_t *schema = json_get(value, "schema"); /* llama.cpp's and Together's way */
+    const json_t *schema = json_get(value, "schema"); /* as llama.cpp and Together write it */
     if (schema != NULL && schema->type != JSON_NULL) {
       return take_schema(reader, field->name, schema);
     }

@@ -22,7 +22,7 @@ int field_fail_type(reader_t *reader, const char *name, const char *expected, co
 }
 
 static int fail_integer_range(reader_t *reader, const char *name, bool below, double bound) {
-  /* 2^63 stands for the largest int64, which no double is. */
+  /* No double equals the largest int64, so 2^63 stands for it. */
   int64_t limit = bound >= 0x1p63 ? INT64_MAX : (int64_t)bound;
   if (below) {
     return error_set(reader->error, ERR_BELOW_MIN, name,
@@ -66,7 +66,7 @@ int field_float(reader_t *reader, const char *name, const json_t *value, const f
                      open ? ">" : ">=", field->min, field->max);
   }
   *out = (float)number;
-  /* A tiny value inside an open bound must not be rounded onto it. */
+  /* Rounding to float must not move a value onto an open bound. */
   if (open && (double)*out <= field->min) *out = nextafterf((float)field->min, INFINITY);
   return 0;
 }
@@ -113,7 +113,7 @@ int field_ids(reader_t *reader, const char *name, const json_t *value, double mi
   return 0;
 }
 
-/* Only names that can stand in a header and a log line as they are. */
+/* Returns true for names that need no escaping in a header and in a log line. */
 static bool plain_name(const char *name, size_t length) {
   if (length == 0 || length > 64) return false;
   for (size_t i = 0; i < length; i++) {

@@ -1,9 +1,9 @@
-/* fields.h: request bodies are read by tables: one row says everything about one field.
+/* fields.h: reads request bodies by tables: one row describes one field.
  *
- * A row holds the name, the kind, the bounds, the default and where the value goes. The same walk
- * serves every JSON route: known fields are checked and stored, known-refused ones answer 400
- * unless their value changes nothing, known-ignored ones are looked at and dropped, strangers are
- * reported. Pure functions over their arguments: any thread.
+ * A row holds the name, the kind, the bounds, the default and where the value goes. All JSON routes
+ * use the same function. It checks and stores known fields, answers 400 for refused fields unless
+ * their value changes nothing, checks and drops ignored fields, and reports unknown ones. Pure
+ * functions: any thread.
  *
  * Value rules: null means the default; nothing is coerced; an integer field takes 16 and 16.0, not
  * 16.5, "16" or true; every float is finite and in range.
@@ -30,17 +30,17 @@ typedef enum field_kind {
   FIELD_IDS,     /* id_list_t of min..max ids, each in the vocabulary */
   FIELD_CUSTOM,  /* read() does everything */
   FIELD_REFUSED, /* 400 unsupported_parameter unless `noop` holds */
-  FIELD_IGNORED  /* looked at by read() if there is one, then dropped */
+  FIELD_IGNORED  /* checked by read() if there is one, then dropped */
 } field_kind_t;
 
 enum field_flag {
-  FIELD_OPEN_MIN = 1,     /* the lower bound itself is outside */
+  FIELD_OPEN_MIN = 1,     /* the lower bound itself is not allowed */
   FIELD_MAX_LOGPROBS = 2, /* the upper bound is the server's max_logprobs */
   FIELD_WHOLE_INT64 = 4,  /* no bounds but the type's */
   FIELD_PREFIX = 8,       /* the name is the start of a family of names */
   NOOP_FALSE = 16,        /* values that change nothing, for FIELD_REFUSED; null always is one */
   NOOP_EMPTY = 32,        /* "", [] and {} */
-  NOOP_NUMBERS = 64,      /* min and max are two numbers that change nothing */
+  NOOP_NUMBERS = 64,      /* the numbers `min` and `max` change nothing */
   NOOP_TEXT_FORMAT = 128  /* {"type":"text"} */
 };
 
@@ -57,7 +57,7 @@ struct field {
 typedef struct field_table {
   const field_t *rows;
   size_t count;
-  const struct field_table *base; /* rows that count where these have none of the name; or NULL */
+  const struct field_table *base; /* rows for the names that this table lacks; or NULL */
 } field_table_t;
 
 typedef struct id_list {

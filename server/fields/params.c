@@ -1,9 +1,9 @@
 /* params.c: the table of the fields of POST /v1/completions, and the rules between fields.
  *
  * Stage 2 of 9, first half: JSON -> checked parameters. Runs on the loop thread or in libuv's pool;
- * keeps no state. The rows are in completion_fields.def. A field leaves the refused rows when it is
- * implemented, never by being ignored. The readers of structured fields are in params_read.c. Next:
- * server/completion/prompt.c.
+ * keeps no state. The rows are in completion_fields.def. A refused field becomes
+ * an accepted one when it is implemented; it is never just ignored. The readers of structured
+ * fields are in params_read.c. Next: server/completion/prompt.c.
  */
 #include "server/fields/params_read.h"
 
@@ -33,7 +33,7 @@ static void apply_defaults(params_t *params, const field_table_t *table,
   if (model->top_k >= 0) params->top_k = model->top_k;
 }
 
-/* Fields that beam search has no use for, and the values that say so. */
+/* Refuses fields that beam search does not use, unless their value changes nothing. */
 static int check_beams(const params_t *params, const json_t *root, error_t *error) {
   static const struct {
     const char *name;

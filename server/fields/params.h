@@ -40,9 +40,9 @@ typedef struct span {
 
 typedef enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice_t;
 
-/* What the output must look like, by whatever field it was said. */
+/* The constraint on the output, whichever field it came from. */
 typedef struct constraint {
-  const char *param; /* the field, static text; NULL = none */
+  const char *param; /* name of the field, static text; NULL = no constraint */
   grammar_kind_t kind;
   const json_t *schema; /* in the body's document or in `doc` */
   span_t text;
@@ -50,7 +50,7 @@ typedef struct constraint {
   json_doc_t *doc; /* of a schema that came as text; the completion frees it */
 } constraint_t;
 
-/* What only chat requests have; pointers into the JSON document, NULL = not given. */
+/* Fields of chat requests only; pointers into the JSON document, NULL = not given. */
 typedef struct chat_params {
   const json_t *messages, *tools, *documents, *template_kwargs, *reasoning_effort, *chat_template;
   bool generation_prompt, continue_final;
@@ -68,7 +68,7 @@ typedef struct params {
   chat_params_t chat;
   prompt_t *prompts;
   int32_t num_prompts;
-  const json_t *suffix;                          /* NULL or "": nothing is filled in */
+  const json_t *suffix; /* text after the gap to fill; NULL or "" = no gap */
   const json_t *model, *cache_salt, *request_id; /* NULL = not given */
   int64_t max_tokens, max_completion_tokens;     /* ABSENT = not given */
   int64_t n, best_of;                            /* best_of 0 = absent */
@@ -90,7 +90,7 @@ typedef struct params {
   logit_bias_t *logit_bias;
   int32_t num_logit_bias;
   bool include_stop_string, ignore_eos, skip_special_tokens, add_special_tokens;
-  int64_t truncate_prompt_tokens; /* NOT_TRUNCATED = absent, -1 = whatever fits */
+  int64_t truncate_prompt_tokens; /* NOT_TRUNCATED = absent, -1 = as many as fit */
   truncation_side_t truncation_side;
   bool return_token_ids, tokens_as_ids;
   int64_t priority;
@@ -98,7 +98,7 @@ typedef struct params {
   constraint_t constraint;
 } params_t;
 
-/* What the server and the model say when the request says nothing. */
+/* Defaults of the server and the model for fields that a request does not have. */
 typedef struct params_defaults {
   const engine_info_t *model; /* generation_config values; NULL = ignore them */
   int64_t stream_interval;
@@ -114,20 +114,21 @@ extern const field_table_t tokenize_table, detokenize_table; /* tokenize.c */
  */
 int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
                 const json_t *root);
-/* The rules between fields (after the model was found). */
+/* Checks the rules between fields, once the model is known. Returns 0, or an error with param set.
+ */
 int params_check(const params_t *params, const field_limits_t *limits, error_t *error);
-/* max_tokens that the request asked for, or ABSENT. */
+/* Returns the max_tokens of the request, or ABSENT. */
 int64_t params_max_tokens(const params_t *params);
-/* "prompt" or "messages": what `param` says when the input is at fault. */
+/* Returns "prompt" or "messages", the `param` of errors in the input. */
 const char *params_prompt_name(const params_t *params);
-bool params_fills_in(const params_t *params); /* a suffix that is not empty */
-/* Do the logprobs cover an echoed prompt? (Chat echoes a message, which has no logprobs.) */
+bool params_fills_in(const params_t *params); /* true if the suffix is not empty */
+/* Returns true if the logprobs cover an echoed prompt. Chat echoes a message, without logprobs. */
 bool params_echoes_scores(const params_t *params);
 
-/* 400: no prompt, an empty one, or one that has no tokens. */
+/* Sets the error (400) for a prompt that is missing, empty or without tokens. Returns it. */
 int params_fail_empty(error_t *error);
 
-/* params_chat.c: what params_read and params_check do for chat alone. */
+/* params_chat.c: the parts of params_read and params_check for chat requests. */
 int params_read_chat(params_t *params, error_t *error);
 int params_check_chat(const params_t *params, error_t *error);
 

@@ -1,4 +1,4 @@
-/* params_read.c: the structured fields of POST /v1/completions: prompt, stop, logit_bias and kin.
+/* params_read.c: reads the structured fields of POST /v1/completions: prompt, stop, logit_bias.
  *
  * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. Strings stay in the JSON
  * document, numbers go to the request's arena. Next: server/completion/prompt.c.
@@ -104,7 +104,7 @@ static void list_append(char *list, size_t capacity, const char *name) {
   }
 }
 
-/* A key is an id when it is a plain decimal without sign, blanks or leading zeros. */
+/* Returns true if a key is a token id: a decimal without sign, blanks or leading zeros. */
 static bool key_id(const json_t *value, int64_t *out) {
   if (value->key_length == 0 || value->key_length > 18) return false;
   if (value->key[0] == '0' && value->key_length > 1) return false;
@@ -156,7 +156,7 @@ int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value)
   JSON_EACH(entry, value) {
     int64_t id = 0;
     logit_bias_t *bias = &params->logit_bias[params->num_logit_bias];
-    if (!key_id(entry, &id)) continue; /* refused above */
+    if (!key_id(entry, &id)) continue; /* check_bias_keys has refused it */
     code = field_float(reader, field->name, entry, &range, &bias->bias);
     if (code != 0) return code;
     bias->id = (int32_t)id;
@@ -236,7 +236,7 @@ int read_bad_words(reader_t *reader, const field_t *field, const json_t *value) 
   return 0;
 }
 
-/* -1 means the whole vocabulary, which only a tiny one fits. */
+/* -1 means the whole vocabulary. Only a tiny vocabulary is within the limit. */
 int read_prompt_logprobs(reader_t *reader, const field_t *field, const json_t *value) {
   params_t *params = out_of(reader);
   int32_t max = reader->limits->max_logprobs;
@@ -256,7 +256,7 @@ int read_prompt_logprobs(reader_t *reader, const field_t *field, const json_t *v
   return 0;
 }
 
-/* Means something for beam search only; without it every valid value is the same. */
+/* The value matters for beam search only; otherwise every valid value is accepted. */
 int read_early_stopping(reader_t *reader, const field_t *field, const json_t *value) {
   params_t *params = out_of(reader);
   bool on;

@@ -22,8 +22,8 @@ const char *health_state(const server_t *server) {
   return state == ENGINE_LOADING ? "loading" : "ready";
 }
 
-/* The engine's own stamp is of its last step; work that came to an idle engine counts from there.
- */
+/* The engine reports the time of its last step. If the engine was idle and then got work, the stall
+ * counts from the moment when the work came. */
 uint64_t health_stall_ns(const server_t *server, uint64_t now_ns) {
   engine_stats_t stats;
   uint64_t since = completions_busy_since_ns(server);

@@ -4,11 +4,11 @@
 
 #include "server/server.h"
 
-/* "loading", "ready", "draining" or "failed"; exactly one holds. Loop thread. */
+/* Returns the state: "loading", "ready", "draining" or "failed". Loop thread. */
 const char *health_state(const server_t *server);
-/* Nanoseconds since the last progress of the engine while it has work; 0 without work. */
+/* Nanoseconds since the last progress of the engine; 0 if the engine has no work. */
 uint64_t health_stall_ns(const server_t *server, uint64_t now_ns);
-/* Whether that is longer than --watchdog-interval: the device, or a step, hangs. */
+/* Returns true if the stall is longer than --watchdog-interval: the device, or a step, hangs. */
 bool health_hangs(const server_t *server, uint64_t now_ns);
 const char *health_architecture(void); /* "x86_64" */
 

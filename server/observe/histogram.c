@@ -11,7 +11,7 @@
   static const double name##_values[] = {__VA_ARGS__};                                             \
   const bounds_t name = {name##_values, sizeof name##_values / sizeof name##_values[0]}
 
-/* A superset of OpenTelemetry's bounds for the time to the first token. */
+/* Contains OpenTelemetry's bounds for the time to the first token, and more. */
 BOUNDS(bounds_ttft, .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20,
        40, 80, 160, 640, 2560);
 BOUNDS(bounds_itl, .001, .002, .003, .004, .005, .0065, .008, .01, .015, .02, .025, .03, .04, .05,
@@ -24,7 +24,7 @@ BOUNDS(bounds_e2e_vllm, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 6
        960, 1920, 7680);
 BOUNDS(bounds_queue, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
        120);
-/* Printed up to the model's context. */
+/* The page prints the bounds up to the context length of the model. */
 BOUNDS(bounds_tokens, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5,
        5e5, 1e6, 2e6, 5e6, 1e7);
 BOUNDS(bounds_n, 1, 2, 5, 10, 20, 50, 128);

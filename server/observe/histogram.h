@@ -1,7 +1,7 @@
-/* histogram.h: the bucket sets of metrics.md, and one histogram that serves two name sets.
+/* histogram.h: the bucket bounds of the metrics, and one histogram for two sets of names.
  *
- * A histogram counts into the union of its two sets' bounds; each set is read out by summing. Loop
- * thread only.
+ * inferd's own metrics and their vLLM aliases have different bucket bounds. A histogram counts into
+ * the union of both sets of bounds; the buckets of one set are sums of these. Loop thread only.
  */
 #ifndef INFERD_SERVER_OBSERVE_HISTOGRAM_H
 #define INFERD_SERVER_OBSERVE_HISTOGRAM_H
@@ -26,10 +26,10 @@ typedef struct histogram {
   double sum;
 } histogram_t;
 
-/* Empty, over the union of both sets (either may be NULL). */
+/* Makes an empty histogram over the union of two sets of bounds; one of them may be NULL. */
 void histogram_init(histogram_t *histogram, const bounds_t *a, const bounds_t *b);
 void histogram_observe(histogram_t *histogram, double value);
-/* Observations <= bound, which is one of the histogram's bounds. */
+/* Returns the number of observations <= `bound`, which must be a bound of the histogram. */
 uint64_t histogram_at_most(const histogram_t *histogram, double bound);
 
 #endif

@@ -1,7 +1,7 @@
 /* log.c: text (logfmt) or JSON lines to standard error or a file.
  *
- * Any thread, one lock. Access lines are collected and leave once per loop turn with one write. A
- * sink that would block loses lines, which are counted, rather than stopping the loop.
+ * Any thread, one lock. Access lines are collected and written together once per loop iteration. If
+ * the sink would block, lines are dropped and counted: the log never stops the loop.
  */
 #include "server/observe/log.h"
 
@@ -44,8 +44,8 @@ static void timestamp_now(char out[32]) {
   snprintf(out + n, 32 - n, ".%06ldZ", now.tv_nsec / 1000);
 }
 
-/* Writes all or gives up where the sink would block; a pipe that polls writable takes 4096 bytes
- * without blocking. Returns the bytes that left. */
+/* Writes until the sink would block and returns the number of bytes written. A pipe that poll
+ * reports as writable takes 4096 bytes without blocking. */
 static size_t write_some(const char *bytes, size_t length) {
   size_t done = 0;
   while (done < length) {
@@ -147,7 +147,7 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
   pthread_mutex_lock(&sink.lock);
   if (level <= sink.level) {
     if (sink.json) {
-      /* Zeroed, because json_escape stops at the last whole piece that fits. */
+      /* Zeroed, because json_escape writes only the whole characters that fit and no NUL. */
       memset(escaped, 0, sizeof escaped);
       json_escape(escaped, sizeof escaped - 1, text, length);
       n = snprintf(line, sizeof line,
@@ -164,7 +164,7 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
   pthread_mutex_unlock(&sink.lock);
 }
 
-/* Appends one field, whole or not at all. */
+/* A line in the making. A field is appended as a whole or not at all. */
 typedef struct line {
   char *out;
   size_t used, capacity;
@@ -195,7 +195,7 @@ static void text_field(line_t *line, const char *name, const char *value) {
 int log_access_format(const access_t *access, bool json, const char *timestamp, char *out,
                       size_t capacity) {
   const exchange_log_t *log = access->log;
-  /* Two bytes at the end stay free for the brace and the newline. */
+  /* Room for the closing brace, the newline and the NUL is reserved. */
   line_t line = {out, 0, capacity - 3, json};
   int n = json ? snprintf(out, capacity, "{\"ts\":\"%s\",\"level\":\"info\",\"event\":\"request\"",
                           timestamp)

@@ -16,17 +16,17 @@ typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 
 enum { LOG_ACCESS_BYTES_MAX = 400, LOG_MODEL_MAX = 64 };
 
-/* 0, ERR_IO or ERR_PERMISSION when the log file cannot be opened. Before this, lines go to standard
- * error as text. */
+/* Opens the log as configured. Returns 0; ERR_IO or ERR_PERMISSION if the file cannot be opened.
+ * Until this call, lines go to standard error as text. */
 int log_open(const config_t *config, error_t *error);
-/* SIGUSR1: opens the log file again; on failure the old one stays. */
+/* Opens the log file again (SIGUSR1, after a rotation). On failure the old file stays open. */
 void log_reopen(void);
-void log_close(void); /* flushes, goes back to standard error */
+void log_close(void); /* flushes; later lines go to standard error */
 
 void log_line(log_level_t level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* What the access line says beyond the transport's own knowledge; handlers fill what they know. */
+/* Parts of the access line that the transport does not know. Handlers set those that they know. */
 typedef struct exchange_log {
   const char *finish;        /* static text: "stop", "length", "abort", "error"; NULL = not known */
   char model[LOG_MODEL_MAX]; /* served name or adapter, cut; "" = none */
@@ -44,11 +44,11 @@ typedef struct access {
   const exchange_log_t *log;
 } access_t;
 
-/* Buffered until log_flush (once per loop turn). At most LOG_ACCESS_BYTES_MAX bytes with newline.
- */
+/* Adds an access line of at most LOG_ACCESS_BYTES_MAX bytes to the buffer that log_flush writes,
+ * once per loop iteration. */
 void log_access(const access_t *access);
 void log_flush(void);
-uint64_t log_dropped(void); /* lines that nobody took */
+uint64_t log_dropped(void); /* lines dropped because the sink would block */
 
 /* Writes the line as log_access would; returns its length without NUL. For tests. */
 int log_access_format(const access_t *access, bool json, const char *timestamp, char *out,

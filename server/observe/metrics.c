@@ -147,7 +147,8 @@ void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_r
     const request_series_t *r = &metrics->requests[i];
     if (r->is_chat == is_chat && r->status == status && r->finish == finish) break;
   }
-  if (i == REQUEST_SERIES_MAX) return; /* cannot be: two routes, a few statuses, five reasons */
+  if (i == REQUEST_SERIES_MAX)
+    return; /* does not happen: there are two routes, a few statuses and five finish reasons */
   if (i == metrics->num_requests) {
     metrics->requests[metrics->num_requests++] = (request_series_t){is_chat, status, finish, 0};
   }
@@ -170,8 +171,9 @@ static const char *method_label(const char *method) {
   return "other";
 }
 
-/* Refusals that only the transport makes; the handlers count their own, and say when an answer with
- * a status of the transport was theirs. */
+/* Counts refusals that only the transport makes. Handlers count their own refusals; if such an
+ * answer has a status that the transport uses too, the handler has called metrics_own_unavailable.
+ */
 static void count_refusal(metrics_t *metrics, int status) {
   if (status == 503 && metrics->own_unavailable > 0) {
     metrics->own_unavailable--;
@@ -208,7 +210,7 @@ static http_series_t *find_series(metrics_t *metrics, const char *route, const c
   return series;
 }
 
-/* `route` is the label of a row of the route table (static text) or NULL for no such route. */
+/* `route` is the label in the route table (static text), or NULL if the path has no route. */
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns) {
   static const char *const quiet[] = {"/livez", "/readyz", "/health", "/ping", "/metrics"};

@@ -1,6 +1,6 @@
-/* metrics.h: what the loop thread counts while it serves; the page joins it with engine_stats.
+/* metrics.h: the counters of the loop thread. The /metrics page adds those of engine_stats.
  *
- * Loop thread only. Sequences are one choice of one prompt, requests are HTTP requests. Durations
+ * Loop thread only. A sequence is one choice of one prompt; a request is an HTTP request. Durations
  * are nanoseconds of the monotonic clock. Label values come from fixed lists or the configuration,
  * never from a client.
  */
@@ -17,7 +17,7 @@
 typedef struct metrics metrics_t;
 struct server;
 
-/* Everything that is observed when a sequence ends; times are absolute, 0 = never happened. */
+/* The times of a sequence that has ended, in absolute nanoseconds; 0 = did not happen. */
 typedef struct sequence_times {
   finish_reason_t finish;
   uint64_t arrival_ns, queued_ns, scheduled_ns, first_token_ns, last_token_ns, finished_ns;
@@ -26,23 +26,24 @@ typedef struct sequence_times {
 
 void metrics_ignored_params(metrics_t *metrics);           /* a request carried unknown fields */
 void metrics_rejected(metrics_t *metrics, int error_code); /* refused before admission */
-/* The answer that follows is a 503 of a handler, counted by it: not one of the transport. */
+/* A handler calls it before it answers 503. The handler has counted that refusal, so metrics_http
+ * must not count it as one of the transport. */
 void metrics_own_unavailable(metrics_t *metrics);
 void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns);
 void metrics_admitted(metrics_t *metrics, uint64_t frontend_ns);
 void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns);
 void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns);
 void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times);
-/* The terminal event of an admitted request; status 499 = the client has gone. */
+/* Counts the end of an admitted request. Status 499: the client disconnected. */
 void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
                           int32_t n, int32_t longest_output);
 void metrics_aborted(metrics_t *metrics, const char *cause); /* besides metrics_request_done */
 
-/* The page in the text format, or as OpenMetrics 1.0. `grammars` is the state of the cache of
- * compiled constraints. malloc'ed, NULL when memory is short. */
+/* Prints the page in the Prometheus text format, or as OpenMetrics 1.0. `grammars` is the state of
+ * the cache of compiled constraints. Returns malloc'ed text, NULL if memory is short. */
 char *metrics_render(struct server *server, const grammar_cache_stats_t *grammars,
                      bool open_metrics, size_t *length);
-/* Does an Accept header prefer OpenMetrics? NULL = no header. */
+/* Returns true if the Accept header (NULL = none) prefers OpenMetrics. */
 bool metrics_wants_open(const char *accept);
 
 #endif

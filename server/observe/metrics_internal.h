@@ -42,7 +42,7 @@ typedef enum abort_cause {
 
 enum { HTTP_SERIES_MAX = 256, REQUEST_SERIES_MAX = 64 };
 
-/* Routes and methods are pointers to static text, so a series is found by comparing pointers. */
+/* One series of HTTP requests. Route and method point to static text: pointers are compared. */
 typedef struct http_series {
   const char *route, *method;
   int status;

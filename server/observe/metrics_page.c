@@ -1,7 +1,7 @@
 /* metrics_page.c: the page of GET /metrics, in the Prometheus text format 0.0.4 or OpenMetrics 1.0.
  *
- * Loop thread; reads one consistent copy of the engine's numbers and never waits for it. A family
- * that nothing measures yet is absent, not zero.
+ * Loop thread; reads one consistent copy of the engine's counters and never waits for the engine.
+ * A metric family that has no measurement yet is absent, not zero.
  */
 #include "server/observe/metrics_internal.h"
 
@@ -46,7 +46,7 @@ typedef struct page {
   metrics_t *metrics;
   buffer_t *out;
   bool open;                 /* OpenMetrics */
-  bool own, vllm;            /* which name sets */
+  bool own, vllm;            /* print inferd_ names, print vllm: names */
   const engine_info_t *info; /* NULL before READY */
   engine_stats_t stats;
   uint64_t now_ns;
@@ -156,7 +156,7 @@ static void histogram_samples(page_t *page, const char *name, const char *labels
   const char *comma = *more != '\0' ? "," : "";
   for (int i = 0; i < bounds->count && bounds->values[i] <= most; i++) {
     double_print(text, bounds->values[i]);
-    /* OpenMetrics wants every le as a float. */
+    /* OpenMetrics requires a float as value of every `le` label. */
     const char *point = page->open && strpbrk(text, ".e") == NULL ? ".0" : "";
     snprintf(bucket, sizeof bucket, "%s%sle=\"%s%s\"", more, comma, text, point);
     name_and_labels(page, name, "_bucket", labels, bucket);
@@ -298,7 +298,7 @@ static void print_finished(page_t *page) {
       own_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
     }
   }
-  if (page->vllm) { /* vLLM counts aborts and errors here too, and knows a fifth reason */
+  if (page->vllm) { /* vLLM counts aborts and errors here too, and has a fifth reason */
     vllm_family(page, METRIC_finished);
     for (int i = 0; i < 5; i++) {
       vllm_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
@@ -339,7 +339,7 @@ static void print_tokens(page_t *page) {
   value_of(page, METRIC_recomputed_tokens, (double)s->recomputed_tokens);
 }
 
-/* The engine keeps sums, not buckets: summaries say no more than that. */
+/* The engine keeps sums, no buckets, so these families are summaries without quantiles. */
 static void summary(page_t *page, const char *name, const char *labels, uint64_t count,
                     double sum) {
   name_and_labels(page, name, "_sum", labels, "");
@@ -439,7 +439,7 @@ static void print_http(page_t *page) {
 
 /* ---- the process ---- */
 
-/* Linux 6.2 and later tell the number of open files as the size of the directory. */
+/* Since Linux 6.2 the size of /proc/self/fd is the number of open files. */
 static double open_files(void) {
   struct stat status;
   if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0) return (double)status.st_size;

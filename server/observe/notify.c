@@ -1,6 +1,6 @@
 /* notify.c: one datagram per message to NOTIFY_SOCKET (sd_notify(3)).
  *
- * Loop thread. Keeps nothing; libsystemd would bring three compression libraries for this.
+ * Loop thread. Keeps no state. libsystemd is not used: it would add three compression libraries.
  */
 #include "server/observe/notify.h"
 
