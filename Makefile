@@ -53,7 +53,7 @@ HARDEN += $(shell $(CC) -ftrivial-auto-var-init=zero -E -x c /dev/null >/dev/nul
                   echo -ftrivial-auto-var-init=zero)
 KERNEL_FLAGS := $(subst =zero,=uninitialized,$(filter -ftrivial%,$(HARDEN)))
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -g -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
-LDFLAGS_BASE := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+LDFLAGS_BASE := -pie -Wl,--build-id,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),fuzz) # clang, for `make fuzz`
 CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
               -fno-sanitize-recover=all -w
@@ -222,7 +222,7 @@ sim:
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
 TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu grammar model sample template text) \
-                $(addprefix server/,api bench http parser)
+                $(addprefix server/,api bench http observe parser)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
 TEST_ROOM_server/bench  := bench_unit
@@ -236,6 +236,7 @@ SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 define test_rule
 $(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(SIM) $(ARCHIVES)
 	@echo "  LD    $$@"
+	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_TEST) -lcriterion $$(LIBS)
 .PHONY: test-$(1)
 test-$(1): $(BUILD)/tests/$(1)/run
