@@ -362,14 +362,23 @@ static void on_signal(uv_signal_t *handle, int number) {
 
 /* ---- set-up and tear-down ---- */
 
+/* A core file holds prompts and keys, so there is none unless the operator asks. */
+static void limit_core_files(bool wanted) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_CORE, &limit) != 0) return;
+  if (wanted && limit.rlim_max == 0) {
+    log_line(LOG_WARN, "start", "core_dumps: the hard limit of core files is 0 (ulimit -Hc)");
+  }
+  limit.rlim_cur = wanted ? limit.rlim_max : 0;
+  (void)setrlimit(RLIMIT_CORE, &limit);
+}
+
 static void raise_limits(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
   }
-  limit = (struct rlimit){0, 0}; /* a core file would hold prompts */
-  (void)setrlimit(RLIMIT_CORE, &limit);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ,
          SIG_IGN); /* at the size limit of the log file, lines are lost but the daemon runs on */
@@ -487,6 +496,7 @@ int serve_run(config_t *config) {
     return error_exit_code(error.code);
   }
   log_line(LOG_INFO, "start", "inferd %s (%s)", INFERD_VERSION, INFERD_COMMIT);
+  limit_core_files(config->core_dumps);
   for (int i = 0; i < config->notices.count; i++) {
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
   }
