@@ -5,10 +5,11 @@
  * thread allocates nothing after engine_start and never waits for the loop, but for room in the
  * event ring.
  */
-#include "engine/base/check.h"
 #include "engine/internal.h"
 
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/fault.h"
 #include "engine/sample/choices.h"
 
 #include <math.h>
@@ -289,6 +290,7 @@ void engine_end(engine_t *engine) {
 
 static void *engine_main(void *context) {
   engine_t *engine = context;
+  fault_stack_use();
   engine_load(engine);
   if (engine_state(engine) == ENGINE_FAILED) return NULL; /* the load: nothing can be submitted */
   while (!atomic_load(&engine->stop)) {
@@ -407,6 +409,7 @@ int engine_create(const engine_options_t *options, engine_t **out, error_t *erro
     engine_destroy(engine);
     return error_set(error, ERR_NO_MEMORY, NULL, "the system refuses another thread");
   }
+  pthread_setname_np(engine->thread, "engine");
   engine->thread_started = true;
   *out = engine;
   return 0;

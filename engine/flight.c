@@ -6,9 +6,9 @@
  * need no fences, because the device works off its steps in order. With depth 1 nothing of this
  * happens: each launch is followed by its landing.
  */
-#include "engine/base/check.h"
 #include "engine/internal.h"
 
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
 
 #include <stdlib.h>

@@ -5,8 +5,9 @@
  * at what it draws. The first one is also the first that a device runs at all, so a model that it
  * cannot run fails here and not in a request.
  */
-#include "engine/base/check.h"
 #include "engine/internal.h"
+
+#include "engine/base/check.h"
 
 #include <stdlib.h>
 

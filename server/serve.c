@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
+#include "server/observe/crash.h"
 #include "server/observe/health.h"
 #include "server/observe/log.h"
 #include "server/observe/notify.h"
@@ -488,6 +489,7 @@ int serve_run(config_t *config) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   error_t error = {0};
   raise_limits();
+  crash_install();
   daemon.server.config = config;
   daemon.server.start_ns = clock_now_ns();
   daemon.server.start_time = (int64_t)time(NULL);

@@ -13,12 +13,12 @@
  */
 #include "engine/cpu/threads.h"
 
+#include "engine/base/fault.h"
 #include "engine/cpu/topology.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -137,6 +137,7 @@ static void *pool__worker(void *argument) {
   worker_t *self = argument;
   pool_t *pool = self->pool;
   uint32_t seen = 0;
+  fault_stack_use();
   for (;;) {
     while (!spin_while(pool, &pool->epoch, seen)) {
       atomic_fetch_add(&pool->num_sleeping, 1);
@@ -212,10 +213,10 @@ pool_t *pool_new(int num_threads) {
     return NULL;
   }
   memset((void *)pool->ranges, 0, range_bytes);
-  /* Workers take no signals: those belong to the loop thread. */
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  /* Workers take no signals but their own faults: the others belong to the loop thread. */
+  sigset_t others, before;
+  fault_block_others(&others);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
   int failed = 0;
   for (int i = 1; i < num_threads && !failed; i++) {
     worker_t *worker = &pool->workers[i];

@@ -3,6 +3,7 @@
  * Loop thread; the adapter is read and checked in libuv's pool and handed to the engine, which
  * copies it between two steps. Off unless --allow-runtime-lora: a client names a path of this host.
  */
+#include "engine/base/fault.h"
 #include "server/completion/lora_table.h"
 #include "server/http/reply_json.h"
 
@@ -32,6 +33,7 @@ static void reply_text(exchange_t *exchange, const char *verb, const char *name)
 
 static void read_in_pool(uv_work_t *work) {
   lora_job_t *job = work->data;
+  fault_stack_use();
   job->code =
       engine_adapter_read(job->server->engine, job->entry->path, &job->adapter, &job->error);
 }

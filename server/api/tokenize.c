@@ -3,6 +3,7 @@
  * Reading and answering on the loop thread, parsing and tokenising in libuv's pool. A job has taken
  * over the body, so the client may go at any time; the answer is then dropped.
  */
+#include "engine/base/fault.h"
 #include "server/completion/chat.h"
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
@@ -194,6 +195,7 @@ static int run(tokenize_job_t *job) {
 
 static void run_in_pool(uv_work_t *work) {
   tokenize_job_t *job = work->data;
+  fault_stack_use();
   job->code = run(job);
 }
 

@@ -5,6 +5,7 @@
  * every prompt of the request. How a completion ends is in life.c. Next:
  * engine/mailbox.c; the events come back in events.c.
  */
+#include "engine/base/fault.h"
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
@@ -140,6 +141,7 @@ static void read_and_build(completion_t *completion) {
 }
 
 static void work_in_pool(uv_work_t *work) {
+  fault_stack_use();
   read_and_build(work->data);
 }
 

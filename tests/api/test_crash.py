@@ -1,8 +1,72 @@
-"""The core file of a crash, written only where the operator asked for one."""
+"""What is left when a defect kills the daemon: the report on standard error, and the core file only
+where the operator asked for one."""
 
+import ctypes
+import os
+import re
+import signal
+import subprocess
 from pathlib import Path
 
-from harness import DEMO, wait_until
+import pytest
+
+from harness import DEMO, ROOT, wait_until
+
+PLAIN = os.environ.get("INFERD_TEST_FLAVOUR", "plain") == "plain"
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def thread_named(server, name):
+    """The id of a thread of the server."""
+    found = [int(task.name) for task in Path(f"/proc/{server.process.pid}/task").iterdir()
+             if (task / "comm").read_text().strip() == name]
+    assert found, f"no thread {name}"
+    return found[0]
+
+
+def crash(server, thread, number):
+    """Sends the signal to one thread; returns the report once the process has died of it."""
+    server.expected_exit = -number
+    assert libc.tgkill(server.process.pid, thread, number) == 0, ctypes.get_errno()
+    assert server.wait_exit(60) == -number, server.log()
+    return server.log()
+
+
+def functions_of(inferd, report):
+    """The functions of ours on the stack, innermost first, as addr2line names them."""
+    offsets = re.findall(r"^inferd: frame \d+: 0x[0-9a-f]+ inferd\+(0x[0-9a-f]+)$", report, re.M)
+    assert offsets, report
+    found = subprocess.run(["addr2line", "-f", "-i", "-e", str(ROOT / inferd), *offsets],
+                           check=True, capture_output=True, text=True).stdout.splitlines()
+    return list(zip(found[::2], found[1::2]))
+
+
+@pytest.mark.parametrize("name,number,function,file", [
+    ("inferd", signal.SIGSEGV, "serve_run", "server/serve.c"),
+    ("engine", signal.SIGBUS, "engine_main", "engine/engine.c"),
+    ("cpu-1", signal.SIGFPE, "pool__worker", "engine/cpu/threads.c"),
+])
+def test_a_crash_says_where(start, inferd, name, number, function, file):
+    """In each thread, those that block signals among them."""
+    server = start(DEMO, "--threads", 2)
+    thread = thread_named(server, name)
+    if not PLAIN:  # the sanitizers' handlers stay in place, and their reports say more
+        server.process.send_signal(number)
+        server.expected_exit = server.wait_exit(60)
+        assert server.expected_exit != 0 and "inferd: crashed" not in server.log()
+        return
+    report = crash(server, thread, number)
+    assert f"inferd: crashed by {number.name} in thread {name}\n" in report
+    version, commit = re.search(r"inferd (\S+) \((\S+)\)", subprocess.run(
+        [str(ROOT / inferd), "version"], capture_output=True, text=True).stdout).groups()
+    notes = subprocess.run(["readelf", "-n", str(ROOT / inferd)], check=True, capture_output=True,
+                           text=True).stdout
+    build_id = re.search(r"Build ID: ([0-9a-f]+)", notes)[1]
+    assert f"inferd: version {version} ({commit}), build id {build_id}, loaded at 0x" in report
+    assert re.search(r"^inferd: at 0x[0-9a-f]+ \S+\+0x[0-9a-f]+$", report, re.M), report
+    functions = functions_of(inferd, report)
+    assert any(f == function and at.split(":")[0].endswith(file) for f, at in functions), (
+        functions, report)
 
 
 def limit_of_core_files(server):

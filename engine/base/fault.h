@@ -1,0 +1,32 @@
+/* fault.h: what every thread does so that a fatal signal in it can be reported.
+ *
+ * The handler itself is the server's (server/observe/crash.h). A thread that has no alternate stack
+ * cannot report an overflow of its own stack, and a thread that blocks SIGSEGV dies of one without
+ * its handler. Nothing here allocates. In sanitizer builds, which have their own handlers and
+ * stacks, fault_stack_use does nothing.
+ */
+#ifndef INFERD_ENGINE_BASE_FAULT_H
+#define INFERD_ENGINE_BASE_FAULT_H
+
+#include <signal.h>
+
+/* X(signal): the signals that a defect of the program raises. */
+#define FAULT_SIGNALS(X) X(SIGSEGV) X(SIGBUS) X(SIGILL) X(SIGFPE) X(SIGABRT)
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define FAULT_SANITIZED 1
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define FAULT_SANITIZED 1
+#endif
+#endif
+#ifndef FAULT_SANITIZED
+#define FAULT_SANITIZED 0
+#endif
+
+/* Gives the calling thread its alternate signal stack; again is harmless. */
+void fault_stack_use(void);
+/* Every signal but those of FAULT_SIGNALS: the mask of a thread that leaves signals to others. */
+void fault_block_others(sigset_t *set);
+
+#endif
