@@ -1,7 +1,7 @@
 /* batch.c: stage 5 of 9, plan -> input_ids, positions, slot_mapping, query_start_loc, seq_lens,
  * block_table, selected rows.
  *
- * Engine thread only; allocates in batch_new and never again. Next: engine/model/model.c.
+ * Engine thread only; allocates in batch_new only, chooses nothing. Next: engine/model/model.c.
  */
 #include "engine/device/batch.h"
 
@@ -75,8 +75,8 @@ static void select_index(batch_t *batch, int32_t index, int32_t row, int32_t tar
   batch->num_selected++;
 }
 
-/* Position p scores the prompt token at p + 1; what was scored before a preemption is not repeated.
- */
+/* Selects the rows that score prompt tokens: the logits of position p score the token at p + 1. A
+ * token that was scored before a preemption is not scored again. */
 static void select_scores(batch_t *batch, const plan_entry_t *entry, int32_t row) {
   const sequence_t *seq = entry->sequence;
   if (seq->group->request->params.num_prompt_logprobs < 0) return;
@@ -103,6 +103,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
     batch->do_sample[r] = entry->do_sample;
     for (int32_t i = 0; i < entry->num_tokens; i++) {
       int32_t position = entry->num_computed + i, t = first + i;
+      /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */
       bool known = position < sequence_num_tokens(seq) + entry->num_drafts;
       batch->input_ids[t] = known ? seq->tokens[position] : -1 - seq->sampled_index;
       batch->positions[t] = position;

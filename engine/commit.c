@@ -1,8 +1,8 @@
 /* commit.c: stage 8 of 9, sampled ids -> output tokens, text, stop decisions, events.
  *
- * Engine thread; allocates nothing. A row that failed ends its own sequence and no other. Full
- * blocks go to the prefix cache before a finished sequence releases them. Next:
- * server/completion/sse.c, through the mailbox.
+ * Engine thread; allocates nothing. A row that failed ends its own request and no other. Full
+ * blocks enter the prefix cache before a finished sequence releases them. Next:
+ * server/completion/events.c, through the mailbox.
  */
 #include "engine/internal.h"
 #include "engine/sample/choices.h"
@@ -28,7 +28,7 @@ static bool is_complete(sequence_status_t status) {
   return status == SEQUENCE_FINISHED_STOPPED || status == SEQUENCE_FINISHED_LENGTH_CAPPED;
 }
 
-/* What was held back of the text, at the end of a choice. */
+/* The text that the detokenizer still holds back at the end of a choice. */
 static detokenized_t last_text(engine_t *engine, sequence_t *seq) {
   if (seq->stop_string >= 0 || seq->num_output_tokens == 0) return (detokenized_t){.text = ""};
   return detokenizer_finish(&seq->detokenizer, engine->text);
@@ -53,7 +53,7 @@ static event_t end_event(const sequence_t *seq, event_kind_t kind, finish_reason
   };
 }
 
-/* One of several choices is complete. */
+/* Finishes one of the several choices of a group. */
 static void finish_choice(engine_t *engine, sequence_t *seq, sequence_status_t status,
                           uint64_t now_ns) {
   if (params_collect(&seq->group->request->params)) {
@@ -70,14 +70,14 @@ static void finish_choice(engine_t *engine, sequence_t *seq, sequence_status_t s
   if (seq->status != SEQUENCE_NEW) scheduler_finish_sequence(engine->scheduler, seq, status);
 }
 
-/* The end of a request that asked for several: the choices that are not yet complete (none has a
- * token when a prompt is only scored), then the sums. */
+/* Ends a request of several choices: finishes the choices that are not complete yet (if the prompt
+ * was only scored they have no token), and returns the EVENT_DONE with the sums. */
 static event_t finish_choices(engine_t *engine, group_t *group, sequence_status_t status,
                               uint64_t now_ns) {
   const request_t *request = group->request;
   sequence_status_t first = group->sequence.status;
   if (!sequence_is_finished(&group->sequence)) first = status;
-  /* A search has its results already: what never came to life is none of them. */
+  /* A beam search has chosen its results already: its other sequences are not choices. */
   for (sequence_t *seq = &group->sequence; seq != NULL && request->params.beam_width == 0;
        seq = seq->next) {
     if (!sequence_is_finished(seq)) finish_choice(engine, seq, status, now_ns);
@@ -122,7 +122,7 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   engine->num_live--;
 }
 
-/* The request's stop ids and the model's further EOS ids. */
+/* Whether `id` is a stop id of the request or, unless ignore_eos, a further EOS id of the model. */
 static bool is_stop_id(const engine_t *engine, const sampling_params_t *params, int32_t id) {
   for (int32_t i = 0; i < params->num_stop_token_ids; i++) {
     if (params->stop_token_ids[i] == id) return true;
@@ -138,8 +138,6 @@ bool engine_is_end(const engine_t *engine, const sampling_params_t *params, int3
   return is_stop_id(engine, params, id) || (!params->ignore_eos && id == engine->info.primary_eos);
 }
 
-/* The stop check in its fixed order: primary EOS, stop ids, stop strings, length. Feeds the text.
- */
 sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, detokenized_t *text,
                                 int *error_code) {
   const request_t *request = seq->group->request;
@@ -154,7 +152,7 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
     *text = detokenizer_feed(&seq->detokenizer, id, may_stop, engine->text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
-  bool complete = false; /* the grammar allows nothing more: no need to wait for a stop id */
+  bool complete = false; /* the grammar allows no further token: stop without a stop id */
   if (request->grammar != NULL) *error_code = constrain_accept(engine, seq, id, &complete);
   if (text->stop_index >= 0) {
     seq->stop_string = text->stop_index;
@@ -187,7 +185,7 @@ static event_t result_event(const sample_row_t *row, const sequence_t *seq, int3
   };
 }
 
-/* One sampled token of a sequence: append, stop check, event. Returns the status that follows. */
+/* Appends one sampled token, checks for a stop, emits the event. Returns the next status. */
 static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                                       int *error_code, uint64_t now_ns) {
   const sampling_params_t *params = &seq->group->request->params;
@@ -233,7 +231,7 @@ static void count_prefill(engine_t *engine, const plan_entry_t *entry) {
   }
 }
 
-/* A step's selected rows that belong to one entry: [first, last). */
+/* The selected rows [first, last) of a step that belong to one plan entry. */
 typedef struct row_range {
   int32_t first, last;
 } row_range_t;
@@ -245,7 +243,7 @@ static int first_error(const flight_t *flight, row_range_t rows) {
   return 0;
 }
 
-/* How many of the entry's guesses are the tokens that were drawn in their places. */
+/* How many of the entry's draft tokens equal the tokens that were drawn at their positions. */
 static int32_t count_accepted(const flight_t *flight, const plan_entry_t *entry, row_range_t rows) {
   const sequence_t *seq = entry->sequence;
   const int32_t *drafts = &seq->tokens[sequence_num_tokens(seq)];
@@ -258,9 +256,9 @@ static int32_t count_accepted(const flight_t *flight, const plan_entry_t *entry,
   return accepted;
 }
 
-/* Keeps the rows up to the first wrong guess: what was drawn there is right, what follows it was
- * computed for another text. A row that failed is not kept: its status is returned, and counts when
- * the tokens before it have not ended the text. */
+/* Keeps the rows up to and with the first wrong draft token. The token drawn there is right; the
+ * rows after it were computed for another text. A failed row is not kept: the function returns its
+ * status, which ends the request only if the tokens before it have not ended the text. */
 static int verify_drafts(engine_t *engine, const flight_t *flight, plan_entry_t *entry,
                          row_range_t *rows) {
   sequence_t *seq = entry->sequence;
@@ -284,7 +282,7 @@ static bool has_live(const group_t *group) {
   return false;
 }
 
-/* One drawn token of one sequence, and its end. */
+/* Commits one drawn token of one sequence and finishes what it ends. */
 static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                         uint64_t now_ns) {
   int error_code = 0;
@@ -300,8 +298,8 @@ static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *r
   if (!has_live(group)) engine_finish(engine, group, status, 0, now_ns);
 }
 
-/* Scores and tokens of one entry that did not fail. The first tokens of several samples come from
- * one row of logits: all sequences fork off before any of them gets its own. */
+/* Commits the scores and tokens of one entry that did not fail. The first tokens of several samples
+ * come from one row of logits: all sequences fork before any of them gets its first token. */
 static void commit_rows(engine_t *engine, const flight_t *flight, const plan_entry_t *entry,
                         row_range_t rows, uint64_t now_ns) {
   sequence_t *seq = entry->sequence;
@@ -310,7 +308,7 @@ static void commit_rows(engine_t *engine, const flight_t *flight, const plan_ent
     scheduler_fork(engine->scheduler, seq->group);
   }
   const group_t *group = seq->group;
-  /* an error ends the group, a stop the sequence before its last guesses */
+  /* An error ends the group, and a stop may end the sequence before its last draft token. */
   for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(seq);
        i++) {
     const sample_row_t *row = &flight->sample_rows[i];
@@ -356,7 +354,7 @@ int engine_commit(engine_t *engine, const flight_t *flight, uint64_t now_ns) {
     while (rows.last < flight->batch->num_selected && flight->batch->selected_row[rows.last] == r) {
       rows.last++;
     }
-    /* what ended while this step was in flight gets nothing more */
+    /* a sequence that ended while this step was in flight gets no more tokens */
     if (plan_entry_live(entry)) commit_entry(engine, flight, entry, rows, now_ns);
     beam_commit(engine, &flight->plan, r, now_ns);
   }

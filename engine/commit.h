@@ -1,6 +1,6 @@
 /* commit.h: stage 8 of 9, the results of a step -> tokens, text, stop decisions, events.
  *
- * Engine thread only; shared by engine.c, commit.c and beam.c.
+ * Engine thread only; commit.c implements it, engine.c and sample/beam.c call it.
  */
 #ifndef INFERD_ENGINE_COMMIT_H
 #define INFERD_ENGINE_COMMIT_H
@@ -10,17 +10,21 @@
 struct engine;
 struct flight;
 
-/* Finishes and publishes. Returns events made. */
+/* Commits a completed step: publishes its blocks, appends its tokens, emits events, and finishes
+ * the sequences and groups that end. The mailbox must have room for the events of a step. Returns
+ * the number of selected rows, an upper bound of the step's rows that made events; 0 = none. */
 int engine_commit(struct engine *engine, const struct flight *flight, uint64_t now_ns);
 
-/* Appends a token to a live sequence: the stop check in its fixed order (primary EOS, stop ids,
- * stop strings, grammar, length) and its text. Returns what the sequence turns into; *error_code is
- * set when its grammar failed. */
+/* Appends a token to a live sequence, makes its text, and checks for a stop in this order: primary
+ * EOS, stop ids, stop strings, grammar, length. Returns the status that the sequence must get next
+ * and does not set it. *text is valid until the next call. Sets *error_code only if the grammar
+ * failed. */
 sequence_status_t engine_append(struct engine *engine, sequence_t *seq, int32_t id,
                                 detokenized_t *text, int *error_code);
-/* EOS or a stop id of this request. */
+/* Returns true if `id` is an EOS id (unless ignore_eos) or a stop id of the request. */
 bool engine_is_end(const struct engine *engine, const sampling_params_t *params, int32_t id);
-/* Ends a group in any live state and emits its one EVENT_DONE. */
+/* Finishes a group in any live state, emits its one EVENT_DONE, and returns the request to the loop
+ * thread and the group to the pool. error_code 0 = no error. */
 void engine_finish(struct engine *engine, group_t *group, sequence_status_t status, int error_code,
                    uint64_t now_ns);
 

@@ -1,10 +1,10 @@
-/* flight.c: steps in flight: launch (stages 4 to 7 of 9) and landing.
+/* flight.c: in-flight steps: the launch (stages 4 to 7 of 9) and the completion of a step.
  *
  * Engine thread; allocates in flight_new only. A back end with pipeline_depth 2 gets step N + 1
- * while it works on N, so that it never waits for the host. Ids that N draws are placeholders in N
- * + 1 (ops.h), and a stop found in N makes one row of N + 1 worthless: commit.c drops it. Blocks
- * need no fences, because the device works off its steps in order. With depth 1 nothing of this
- * happens: each launch is followed by its landing.
+ * while it runs step N, so it need not wait for the host. Step N + 1 refers to the ids that step N
+ * draws by placeholders (batch.h). If a sequence stops in step N, its row in step N + 1 is useless
+ * and commit.c drops it. KV blocks need no fences, because the device runs its steps in order. If
+ * the device runs one step at a time (depth 1), a step is committed before the next is launched.
  */
 #include "engine/internal.h"
 
@@ -45,8 +45,8 @@ void flight_free(flight_t *flight) {
   free(flight->masks);
 }
 
-/* True when the next token depends on the very ids of the ones before it, not only on the logits:
- * such a row can be described only when they are known. */
+/* True if the next token depends on the ids of the previous tokens, and not only on the logits. The
+ * sampling row of such a sequence can be built only when these ids are known on the host. */
 static bool needs_history(const engine_t *engine, const request_t *request) {
   const sampling_params_t *params = &request->params;
   if (request->grammar != NULL) return true;
@@ -55,8 +55,8 @@ static bool needs_history(const engine_t *engine, const request_t *request) {
          params->repetition_penalty != 1 || params->num_bad_words > 0;
 }
 
-/* Whether a step may be launched now. While another is in flight, none of its rows may be one whose
- * next token needs the one that it draws. */
+/* Whether a step may be launched now. While another step is in flight, no next step may be launched
+ * if a row of it draws a token that the next token of its sequence depends on. */
 static bool may_launch(const engine_t *engine) {
   if (engine->num_flights == 0) return true;
   if (engine->num_flights == engine->flights_most) return false;
@@ -73,7 +73,7 @@ static bool may_launch(const engine_t *engine) {
   return true;
 }
 
-/* How long a block takes to the host, as the back end has measured by now. */
+/* Updates the time that a copy of one block takes, from the rate that the back end has measured. */
 static void note_swap_rate(engine_t *engine) {
   swap_t *swap = &engine->scheduler->swap;
   if (engine->info.num_host_blocks == 0) return;
@@ -114,7 +114,8 @@ bool engine_launch(engine_t *engine, uint64_t now_ns) {
   return true;
 }
 
-/* What a token of a prefill takes, from steps that are mostly prefills; smoothed. */
+/* Updates the time that a prefill takes per token, smoothed. Only steps with at least two tokens
+ * per entry count: they are mostly prefills. */
 static void note_prefill_rate(engine_t *engine, const flight_t *flight) {
   const plan_t *plan = &flight->plan;
   if (engine->info.num_host_blocks == 0) return;

@@ -1,8 +1,9 @@
-/* mailbox.c: stage 3 of 9 inwards and the way out: requests -> engine, events -> loop.
+/* mailbox.c: stage 3 of 9, requests -> engine; and, after stage 8, events -> loop.
  *
- * A record in the event ring is an event_t followed by its alternatives and its text, all in one
- * piece: a record that would wrap is preceded by a filler up to the end of the ring. The reader
- * gets pointers into the ring and the space is free when its callback has returned.
+ * Threads: see mailbox.h. A record in the event ring is an event_t followed by its alternatives and
+ * its text, in one piece. A record that would wrap is preceded by a filler record up to the end of
+ * the ring. The reader's callback gets pointers into the ring; the space of a record becomes free
+ * when its callback has returned. Next: engine/engine.c and engine/schedule/scheduler.c.
  */
 #include "engine/mailbox.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Head of every record. size counts the whole record; `filler` records carry nothing. */
+/* Head of every record. `size` counts the whole record; a record with `filler` has no event. */
 typedef struct record {
   uint32_t size;
   uint32_t filler;
@@ -89,10 +90,10 @@ size_t mailbox_room(const mailbox_t *mailbox) {
   return mailbox->event_mask + 1 - (mailbox->event_write - tail);
 }
 
-/* The ring is planned for the worst step and mostly holds a little: an empty one begins again at
- * its start, so that only the pages that a step needs become real. Not while the loop reads, which
- * works with the old positions; a loop that comes meanwhile finds nothing to read, and is woken
- * when there is. */
+/* The ring is large enough for the worst step, but usually holds little. An empty ring is rewound
+ * to its start, so that only the pages that a step needs become resident. The ring is not rewound
+ * while the loop reads, because the loop uses the old positions. A loop that wants to read during
+ * the rewind finds no events; it is woken again when events are published. */
 static void rewind_when_empty(mailbox_t *mailbox) {
   size_t write = mailbox->event_write, offset = write & mailbox->event_mask;
   if (offset < REWIND_BYTES) return;
@@ -160,7 +161,7 @@ int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_
 void mailbox_wake(mailbox_t *mailbox) {
   pthread_mutex_lock(&mailbox->mutex);
   mailbox->wake_pending = true;
-  pthread_mutex_unlock(&mailbox->mutex); /* first: who wakes up does not meet a held mutex */
+  pthread_mutex_unlock(&mailbox->mutex); /* before the signal: the woken thread needs the mutex */
   pthread_cond_signal(&mailbox->condition);
 }
 

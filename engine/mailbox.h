@@ -1,9 +1,11 @@
-/* mailbox.h: the two bounded queues where the loop thread and the engine thread meet.
+/* mailbox.h: the two bounded queues between the loop thread and the engine thread.
  *
- * Requests go in by pointer through a ring; events come out as variable-size records in a ring of
- * bytes. Each ring has one writer and one reader, so neither needs a lock; an empty event ring
- * begins again at its start, for which either end takes `ends_held` and nobody waits. The condition
- * variable is only for a thread that has nothing to do. Nothing is allocated after mailbox_new.
+ * Requests enter as pointers through one ring; events leave as records of variable size through a
+ * ring of bytes. Each ring has one writer and one reader, so neither needs a lock. The engine
+ * rewinds an empty event ring to its start. The loop's reading and the rewinding exclude each other
+ * by the flag `ends_held`; neither waits for it, the thread that comes second returns at once. The
+ * condition variable only serves an engine thread that has nothing to do. Nothing is allocated
+ * after mailbox_new.
  */
 #ifndef INFERD_ENGINE_MAILBOX_H
 #define INFERD_ENGINE_MAILBOX_H
@@ -14,55 +16,56 @@
 
 typedef struct mailbox {
   /* loop -> engine */
-  request_t **requests;
+  request_t **requests; /* [request_mask + 1], borrowed */
   uint32_t request_mask;
   _Alignas(64) atomic_uint request_head; /* written by the loop */
   _Alignas(64) atomic_uint request_tail; /* written by the engine */
   /* engine -> loop */
-  unsigned char *events;
+  unsigned char *events; /* [event_mask + 1] bytes */
   size_t event_mask;
-  _Alignas(64) atomic_size_t event_head; /* written by the engine */
-  size_t event_write;                    /* engine's own: emitted and not yet published */
-  _Alignas(64) atomic_size_t event_tail; /* written by the loop */
-  /* an engine that has nothing to do, or no room for events, sleeps here */
+  _Alignas(64) atomic_size_t event_head; /* end of the published events; written by the engine */
+  size_t event_write;                    /* engine thread only: end of the emitted events */
+  _Alignas(64) atomic_size_t event_tail; /* written by the loop; by the engine when it rewinds */
+  /* The engine thread sleeps here when it has nothing to do or no room for events. */
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  atomic_bool ends_held;   /* by the loop while it reads, by the engine while it rewinds */
-  atomic_bool room_wanted; /* the engine waits until events are read */
-  bool wake_pending;       /* under mutex */
+  atomic_bool ends_held;   /* set by the loop while it reads, by the engine while it rewinds */
+  atomic_bool room_wanted; /* the engine sleeps until events are read */
+  bool wake_pending;       /* protected by mutex */
 } mailbox_t;
 
-/* `requests_max` requests and `event_bytes` bytes of events at most; both are rounded up to powers
- * of two. 0 or ERR_NO_MEMORY. */
+/* Makes a mailbox for at most `requests_max` requests and `event_bytes` bytes of events; both are
+ * rounded up to powers of two. Returns 0 or ERR_NO_MEMORY. The caller calls mailbox_free. */
 int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, error_t *error);
 void mailbox_free(mailbox_t *mailbox);
 
-/* Loop thread. The caller has checked that there is room (engine_submit counts live requests). */
+/* Loop thread: adds a request. The ring must have room; engine_submit ensures it by counting the
+ * live requests. */
 void mailbox_post(mailbox_t *mailbox, request_t *request);
-/* Engine thread; NULL = empty. */
+/* Engine thread: removes and returns the oldest request; NULL if there is none. */
 request_t *mailbox_receive(mailbox_t *mailbox);
 
-/* Engine thread: bytes that the largest event takes. */
+/* Engine thread: bytes that an event with so much text and so many alternatives takes. */
 size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top);
-/* Engine thread: bytes that can be written now without waiting for the loop. */
+/* Engine thread: bytes of events that can be emitted now, before the loop reads any. */
 size_t mailbox_room(const mailbox_t *mailbox);
-/* Engine thread: copies the event, its text and its alternatives. The caller has checked the room.
- */
+/* Engine thread: copies the event, its text and its alternatives into the ring. The ring must have
+ * room for it, also if it does not fit before the end of the ring. */
 void mailbox_emit(mailbox_t *mailbox, const event_t *event);
-/* Engine thread: lets the loop see what was emitted. Once per step, so that the last token of a
- * request and its EVENT_DONE always arrive together. */
+/* Engine thread: makes the emitted events visible to the loop. Called after a step is committed, so
+ * the last token of a request and its EVENT_DONE always arrive together. */
 void mailbox_publish(mailbox_t *mailbox);
-/* Loop thread: hands every ready event to `handle`, in order; returns how many. `handle` must not
- * drain. */
+/* Loop thread: calls `handle` for every published event, in order; returns how many. The event and
+ * its pointers are valid during the call only. `handle` must not call mailbox_drain. */
 int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),
                   void *context);
 
-/* Any thread: wakes a sleeping engine. */
+/* Any thread: wakes the engine thread if it sleeps, and else makes its next sleep end at once. */
 void mailbox_wake(mailbox_t *mailbox);
-/* Engine thread: sleeps until mailbox_wake or `timeout_ms`; a wake between the last look and the
- * sleep is not lost. */
+/* Engine thread: sleeps until mailbox_wake is called or `timeout_ms` have passed. A mailbox_wake
+ * since the last sleep ends it at once, so no wake-up is lost. */
 void mailbox_sleep(mailbox_t *mailbox, int timeout_ms);
-/* Engine thread: the next mailbox_drain that reads something wakes the engine. */
+/* Engine thread: asks that the next mailbox_drain which reads an event wakes the engine. */
 void mailbox_want_room(mailbox_t *mailbox);
 
 #endif

@@ -1,9 +1,9 @@
-/* rehearse.c: the steps that a back end wants to see before READY.
+/* rehearse.c: warm-up runs: the steps that a back end asks for before READY.
  *
- * Engine thread, at the end of engine_start. A rehearsal is a step of some sequences of one token
- * each, made by hand: it writes to no slot, reads the null block and samples greedily; nobody looks
- * at what it draws. The first one is also the first that a device runs at all, so a model that it
- * cannot run fails here and not in a request.
+ * Engine thread, in engine_start, after memory is taken. A warm-up run is a step of some sequences
+ * of one token each, without a plan: it writes to no slot, reads the null block and samples
+ * greedily; the drawn tokens are not used. The first warm-up run is the first step of the device,
+ * so a model that the device cannot run fails here and not in a request.
  */
 #include "engine/internal.h"
 
@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+/* Fills the batch with `rows` sequences of one token. `no_blocks` is a block table of null blocks.
+ */
 static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
   batch->num_tokens = batch->num_reqs = batch->num_selected = rows;
   batch->num_copies = batch->num_adapted = 0;
@@ -29,7 +31,7 @@ static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
   batch->query_start_loc[rows] = rows;
 }
 
-/* Every token takes the first adapter, if only an empty one. */
+/* Makes every token use adapter slot 1, which may be empty. */
 static void adapt(batch_t *batch, int32_t rows) {
   for (int32_t r = 0; r < rows; r++) batch->adapters[r] = 1;
   batch->num_adapted = rows;
