@@ -1,7 +1,8 @@
 /* lora_handler.c: /v1/load_lora_adapter and /v1/unload_lora_adapter, with the fields of vLLM.
  *
  * Loop thread; the adapter is read and checked in libuv's pool and handed to the engine, which
- * copies it between two steps. Off unless --allow-runtime-lora: a client names a path of this host.
+ * copies it between two steps. Off unless --allow-runtime-lora is given, because the client names a
+ * path of this host.
  */
 #include "engine/base/fault.h"
 #include "server/completion/lora_table.h"
@@ -13,7 +14,7 @@
 typedef struct lora_job {
   uv_work_t work;
   server_t *server;
-  exchange_t *exchange; /* NULL = the client has gone; the adapter is loaded all the same */
+  exchange_t *exchange; /* NULL = the client disconnected; the adapter is loaded in any case */
   lora_entry_t *entry;
   struct adapter *adapter;
   int code;
@@ -50,7 +51,8 @@ static void after_pool(uv_work_t *work, int status) {
   } else {
     engine_adapter_free(job->adapter);
     lora_drop(live, job->entry);
-    if (job->code != ERR_INTERNAL) job->error.code = ERR_INVALID_VALUE; /* the client's path */
+    if (job->code != ERR_INTERNAL)
+      job->error.code = ERR_INVALID_VALUE; /* the path in the request is wrong */
     snprintf(job->error.param, sizeof job->error.param, "lora_path");
     if (job->exchange != NULL) exchange_error(job->exchange, &job->error);
   }
@@ -64,7 +66,7 @@ static void on_gone(exchange_t *exchange, const char *cause) {
   job->exchange = NULL;
 }
 
-/* A string field into `out`. */
+/* Copies a string field into `out`. */
 static int read_string(const json_t *root, const char *key, char *out, size_t capacity,
                        error_t *error) {
   const json_t *value = json_get(root, key);
@@ -81,7 +83,7 @@ static int read_string(const json_t *root, const char *key, char *out, size_t ca
   return 0;
 }
 
-/* Name and, unless NULL, path of the body. */
+/* Reads the name and, unless `path` is NULL, the path from the body. */
 static int read_body(exchange_t *exchange, char *name, char *path, error_t *error) {
   const server_t *server = exchange->server;
   json_doc_t *doc = NULL;

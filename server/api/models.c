@@ -1,6 +1,6 @@
 /* models.c: /v1/models and /v1/models/{id}, the cards of the model and its adapters.
  *
- * Loop thread.
+ * Loop thread. Keeps no state.
  */
 #include "server/completion/live.h"
 #include "server/completion/lora_table.h"
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* `lora`: the card of an adapter, else of the model under one of its names. */
+/* Makes the card of the adapter `lora`; if it is NULL, the card of the model under a served name.
+ */
 static cJSON *card(const server_t *server, const char *name, const lora_entry_t *lora) {
   const engine_info_t *info = engine_info(server->engine);
   cJSON *object = cJSON_CreateObject();

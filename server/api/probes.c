@@ -1,7 +1,8 @@
 /* probes.c: /livez, /readyz, /health, /ping and /metrics, answered from atomics and counters.
  *
- * Loop thread, which never waits for the engine. Alive means that the process and the engine make
- * progress, also while loading and draining; ready means that a request would be admitted.
+ * Loop thread; never waits for the engine. Alive means that the process and the engine make
+ * progress, also while the model loads and while the server drains. Ready means that the server
+ * accepts requests.
  */
 #include "engine/base/clock.h"
 #include "server/completion/live.h"

@@ -1,7 +1,7 @@
 /* tokenize.c: /tokenize and /detokenize.
  *
- * Reading and answering on the loop thread, parsing and tokenising in libuv's pool. A job has taken
- * over the body, so the client may go at any time; the answer is then dropped.
+ * The loop thread receives the request and sends the answer; libuv's pool parses and tokenises. A
+ * job owns the body, so the client may disconnect at any time; its answer is then dropped.
  */
 #include "engine/base/fault.h"
 #include "server/completion/chat.h"
@@ -14,16 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What both routes accept. */
+/* The fields of both routes. */
 typedef struct tokenize_fields {
-  params_t chat; /* first: the readers of chat's fields write here */
+  params_t chat; /* first member: the readers of chat fields write here */
   const json_t *model, *prompt;
-  const char *of_messages; /* a field that a prompt has no use for; NULL = none was sent */
+  const char *of_messages; /* a field of the request that only `messages` may have; NULL = none */
   bool add_special_tokens, add_special_tokens_given, return_token_strs;
   id_list_t tokens;
 } tokenize_fields_t;
 
-/* A field that chat requests have too, by chat's own row. */
+/* Reads a field that chat requests have too, by the row of the chat table. */
 static int read_chat_field(reader_t *reader, const field_t *field, const json_t *value) {
   tokenize_fields_t *fields = reader->out;
   if (strcmp(field->name, "messages") != 0) fields->of_messages = field->name;
@@ -40,7 +40,7 @@ static int read_add_special_tokens(reader_t *reader, const field_t *field, const
 typedef struct tokenize_job {
   uv_work_t work;
   server_t *server;
-  exchange_t *exchange; /* NULL = the client has gone */
+  exchange_t *exchange; /* NULL = the client disconnected */
   bool decode;          /* /detokenize */
   char *body;
   size_t body_length;
@@ -93,7 +93,7 @@ static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, c
   buffer_char(out, '}');
 }
 
-/* The text of a prompt, or of messages through the template. */
+/* Finds the text of a prompt, or renders the messages with the template. */
 static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char **text,
                      size_t *length, jinja_output_t *rendered) {
   chat_params_t *chat = &fields->chat.chat;

@@ -1,6 +1,6 @@
-/* version.c: /version, and the routes that exist in name only.
+/* version.c: /version, and routes that answer only with an error so far.
  *
- * Loop thread; keeps nothing.
+ * Loop thread; keeps no state.
  */
 #include "server/http/reply_json.h"
 #include "server/observe/health.h"

@@ -1,8 +1,8 @@
-/* build_requests.c: what the engine is asked for, besides the prompt's ids.
+/* build_requests.c: fills in the requests to the engine, except for the ids of the prompt.
  *
- * Stage 2 of 9, last part: checked parameters -> sampling parameters, limits, memory that the
- * engine borrows, in every input's request_t. Same thread and rules as prompt.c.
- * Next: engine/mailbox.c, by way of completion.c.
+ * Stage 2 of 9, last part: checked parameters -> sampling parameters, limits, and memory that the
+ * engine borrows, in the request_t of every input. Same thread and rules as prompt.c. Next:
+ * completion.c, which submits the requests to engine/mailbox.c.
  */
 #include "server/completion/completion.h"
 
@@ -11,11 +11,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Memory that one request may lend to choices which are known at the end only; it becomes real as
- * they grow. */
+/* Most memory that one request may lend to the engine for choices which are known only at the end.
+ * The pages are used only as the choices grow. */
 static const size_t ROOM_BYTES_MAX = (size_t)1 << 28;
 
-/* A word is banned as it stands and as it stands after a blank. */
+/* Bans a word in two forms: as given, and after a space. */
 static int add_bad_word(completion_t *completion, tokenizer_scratch_t *scratch, const span_t *word,
                         token_sequence_t *list, int32_t *num_list) {
   char spaced[BAD_WORD_BYTES_MAX + 1];
@@ -71,7 +71,7 @@ static int build_stops(completion_t *completion) {
                       &completion->intake->error);
 }
 
-/* Beam search draws nothing: whatever the model's own defaults say about drawing is off. */
+/* Beam search does not sample, so the sampling defaults of the model do not apply. */
 static void build_beams(const params_t *params, sampling_params_t *sampling) {
   sampling->beam_width = (int32_t)(params->best_of == 0 ? params->n : params->best_of);
   sampling->best_of = 0;
@@ -84,7 +84,7 @@ static void build_beams(const params_t *params, sampling_params_t *sampling) {
   sampling->repetition_penalty = 1;
 }
 
-/* The sampling parameters that all prompts of the request share. */
+/* Fills in the sampling parameters, which all prompts of the request share. */
 static void build_sampling(const completion_t *completion, sampling_params_t *sampling) {
   const params_t *params = &completion->params;
   bool top_k_off = params->top_k <= 0 || params->top_k >= completion->info->vocab_size;
@@ -118,7 +118,7 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
   if (params->use_beam_search) build_beams(params, sampling);
 }
 
-/* Prompt logprobs are bounded by what their JSON may weigh, before any work is done. */
+/* Refuses prompt logprobs whose JSON would pass the limit on replies, before any work is done. */
 static int check_logprob_budget(completion_t *completion, const sampling_params_t *sampling) {
   if (sampling->num_prompt_logprobs < 0) return 0;
   int64_t each = sampling->num_prompt_logprobs + 2 + sampling->num_logprob_token_ids, tokens = 0;
@@ -136,8 +136,8 @@ static int check_logprob_budget(completion_t *completion, const sampling_params_
       tokens, (int)sampling->num_prompt_logprobs);
 }
 
-/* max_tokens that a prompt gets. Completions count 16 by default, chat what the model's
- * generation_config says; both at most what is left of the context. */
+/* Returns the max_tokens of a prompt. The default is 16 for completions, and the value of the
+ * model's generation_config for chat. It is at most what is left of the context. */
 static int64_t effective_max_tokens(const completion_t *completion, int64_t prompt_tokens) {
   int64_t asked = params_max_tokens(&completion->params);
   int64_t left = completion->info->max_model_len - prompt_tokens;
@@ -150,7 +150,7 @@ static int64_t effective_max_tokens(const completion_t *completion, int64_t prom
   return left < usual ? left : usual;
 }
 
-/* What the engine borrows for choices that are known at the end only. */
+/* Allocates the memory that the engine borrows for choices which are known only at the end. */
 static int lend_room(completion_t *completion, request_t *request) {
   size_t bytes = engine_room_bytes(&request->params);
   if (bytes == 0) return 0;

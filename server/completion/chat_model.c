@@ -1,4 +1,4 @@
-/* chat_model.c: the chat templates of the model, and how it writes tool calls and thoughts.
+/* chat_model.c: the chat templates of the model, and how it writes tool calls and reasoning.
  *
  * Main thread, at start or before the first chat; constant afterwards, so that the pool's threads
  * may read it.
@@ -11,10 +11,10 @@
 
 int chat_model_load(completions_t *live, const config_t *config, error_t *error) {
   const char *path = config->chat_template[0] != '\0' ? config->chat_template : NULL;
-  if (config->model[0] == '\0') return 0; /* the engine will say so */
+  if (config->model[0] == '\0') return 0; /* the engine reports it */
   int code = chat_templates_load(config->model, path, &live->templates, error);
   if (code != 0 && path == NULL && code != ERR_NO_MEMORY) {
-    /* Files that cannot be read: the engine, which needs them too, says it better. */
+    /* The engine needs the same files and reports the error to the user. */
     log_line(LOG_WARN, "load", "no chat: %s", error->message);
     return 0;
   }
@@ -41,7 +41,7 @@ static const char trial_body[] =
     "\"description\":\"d\"}},\"required\":[\"c\"]}}}]}";
 #undef QUESTION
 
-/* Templates tell the model how to write a call, and so tell us. */
+/* A template tells the model how to write a call, so its text shows the format. */
 static const tool_format_t *format_of_text(const char *text, size_t length) {
   static const struct {
     const char *words, *format;
@@ -68,7 +68,7 @@ static const tool_format_t *format_of_chat(const completions_t *live, const chat
   return format;
 }
 
-/* By what a template says of calls, else by how it writes one. */
+/* Finds the format in the text of a template, else by rendering a call with it. */
 static const tool_format_t *format_of_template(const completions_t *live) {
   json_doc_t *doc = NULL;
   size_t length = sizeof trial_body - 1;

@@ -1,8 +1,8 @@
-/* chat_output.c: what a chat's choice has said -> delta of a chunk, message of a response.
+/* chat_output.c: output of a chat choice -> the delta of a chunk, the message of a response.
  *
- * Between stages 8 and 9 of 9. Loop thread. Text goes through the choice's parser when there is
- * something to look for; each part is printed as JSON while it arrives, so that a chunk or a
- * response only joins what is there. Next: server/completion/sse.c.
+ * Between stages 8 and 9 of 9. Loop thread. If the choice has a parser, its text goes through
+ * it. Each part is printed as JSON while it arrives, so that a chunk or a response only has to join
+ * the parts. Next: server/completion/sse.c.
  */
 #include "server/completion/chat.h"
 
@@ -11,7 +11,7 @@
 
 enum { CALL_ID_LETTERS = 24, CALL_ID_LETTERS_SHORT = 9 };
 
-/* Mistral's templates want nine letters; anything unique does for the others. */
+/* Mistral's templates require an id of nine letters; for others any unique id is right. */
 static void print_call_id(buffer_t *out, bool short_ids) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   unsigned char random[CALL_ID_LETTERS];
@@ -26,8 +26,9 @@ static void close_call(choice_t *choice) {
   choice->call_open = false;
 }
 
-/* Begins an element of the array: a call, or in a stream the next piece of one. Its arguments stay
- * open until the next element or the end of the chunk, so that a chunk has one element a call. */
+/* Begins an element of the array: a call, or in a stream the next part of one. The string of its
+ * arguments is closed by the next element or at the end of the chunk, so that a chunk has one
+ * element per call. */
 static void open_call(choice_t *choice, const char *name, size_t length) {
   const completion_t *completion = choice->input->completion;
   buffer_t *out = &choice->tool_calls;
@@ -97,7 +98,7 @@ bool chat_failed(const choice_t *choice) {
          (choice->parser != NULL && output_parser_failed(choice->parser));
 }
 
-/* Both names that clients look for: vLLM's and DeepSeek's. */
+/* Prints the reasoning under both names that clients read: vLLM's and DeepSeek's. */
 static void print_reasoning(buffer_t *out, const buffer_t *text) {
   buffer_text(out, "\"reasoning\":");
   buffer_quote(out, text->data, text->length);
@@ -113,7 +114,7 @@ void chat_print_delta(buffer_t *out, choice_t *choice) {
     print_reasoning(out, &choice->reasoning);
     comma = ",";
   }
-  /* A token without text still has its chunk: clients count them. */
+  /* A token without text gets a chunk too, because clients count chunks. */
   bool nothing = choice->reasoning.length == 0 && choice->tool_calls.length == 0;
   if (choice->text.length > 0 || (nothing && choice->parser == NULL)) {
     buffer_text(out, comma);

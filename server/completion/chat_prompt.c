@@ -1,7 +1,7 @@
 /* chat_prompt.c: from the messages of a chat request to the text that is tokenised.
  *
- * Stage 2 of 9. Loop thread or libuv's pool, like prompt.c, which calls it and goes
- * on with the text as with any prompt. Next: server/completion/prompt.c.
+ * Stage 2 of 9. Loop thread or libuv's pool, like prompt.c, which calls it and then
+ * treats the text like any prompt. Next: server/completion/prompt.c.
  */
 #include "server/completion/chat.h"
 
@@ -15,7 +15,7 @@ static int fail(error_t *error, int code, const char *param, const char *message
   return error_set(error, code, param, "%s", message);
 }
 
-/* Fields that mean something only to a template that knows them. */
+/* Refuses fields that have an effect only if the template reads them, and it does not. */
 static int check_template_knows(const completions_t *live, const chat_params_t *chat,
                                 bool has_tools, error_t *error) {
   const chat_templates_t *templates = live->templates;
@@ -75,7 +75,7 @@ void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
   options->num_plain = rendered->num_request;
 }
 
-/* A prompt that ends in an open mark of thoughts is gone on with by thoughts. */
+/* If the prompt ends inside an open reasoning block, the first generated text is reasoning. */
 static bool opens_thoughts(const reasoning_format_t *format, const char *text, size_t length) {
   size_t mark = strlen(format->open);
   while (length > 0 && json_is_blank(text[length - 1])) length--;
@@ -98,7 +98,7 @@ int chat_render(completion_t *completion) {
   return 0;
 }
 
-/* The text of the last message when the assistant has said it. */
+/* Begins the choice with the text of the last message, if the assistant wrote that message. */
 static void begin_with_echo(const chat_params_t *chat, choice_t *choice) {
   const json_t *last = NULL;
   JSON_EACH(message, chat->messages) last = message;
@@ -114,7 +114,8 @@ static void begin_with_echo(const chat_params_t *chat, choice_t *choice) {
 
 enum { MARKS_MAX = 16 };
 
-/* Marks that the parser looks for stay in the text even where they are special tokens. */
+/* The parser needs its marks in the text, so special tokens that are marks are not removed from it.
+ */
 static bool show_marks(completion_t *completion) {
   const tool_format_t *tools = completion->tool_format;
   const reasoning_format_t *thoughts = completion->reasoning_format;
@@ -147,7 +148,8 @@ static bool show_marks(completion_t *completion) {
   return true;
 }
 
-/* What the prompt has of the message that is being written: all behind its last start mark. */
+/* Tells the parser which part of the message is already in the prompt: the text after the last
+ * start mark. */
 static void read_begun(const completion_t *completion, output_options_t *options) {
   static const char start[] = "<|start|>";
   const prompt_t *prompt = &completion->params.prompts[0];
@@ -166,7 +168,7 @@ int chat_begin_choices(completion_t *completion) {
                               .in_reasoning = completion->in_reasoning,
                               .one_call = !completion->params.chat.parallel_tool_calls};
   if (options.tools != NULL && options.tools->in_tags) {
-    /* The request itself is forgotten when the engine has it. */
+    /* Copied, because the parsed request is freed when the engine has the prompt. */
     options.functions = arena_copy_json(&completion->arena, completion->params.chat.tools);
     if (options.functions == NULL) {
       return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");

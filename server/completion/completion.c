@@ -1,9 +1,9 @@
 /* completion.c: a completion request from its body to its admission.
  *
  * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs in libuv's
- * pool through prompt.c. Nothing of a 200 is written before the engine has admitted
- * every prompt of the request. How a completion ends is in life.c. Next:
- * engine/mailbox.c; the events come back in events.c.
+ * pool through prompt.c. No byte of a 200 is written before the engine has accepted
+ * every prompt of the request. life.c ends a completion. Next: engine/mailbox.c; the events of the
+ * engine come back in events.c.
  */
 #include "engine/base/fault.h"
 #include "server/completion/chat.h"
@@ -27,13 +27,14 @@ static uint64_t cache_domain(const completion_t *completion) {
   const uint64_t *key = completion->server->live->salt_key;
   if (salt != NULL) tenant = salt_hash(key, tenant, salt->text, salt->length);
   if (completion->lora == NULL) return tenant;
-  char unique[32]; /* keys and values of an adapter are its own */
+  char unique[32]; /* the prefix cache of an adapter must not be shared */
   int n =
       snprintf(unique, sizeof unique, "adapter %llu", (unsigned long long)completion->lora->unique);
   return salt_hash(key, ~tenant, unique, (size_t)n);
 }
 
-/* The adapter that the request names as its model. ERR_MODEL_NOT_FOUND: it was unloaded since. */
+/* Finds the adapter that the request names as its model. ERR_MODEL_NOT_FOUND: the adapter was
+ * unloaded while the request was read. */
 static int find_adapter(completion_t *completion, error_t *error) {
   completions_t *live = completion->server->live;
   const json_t *name = completion->params.model;
@@ -43,7 +44,7 @@ static int find_adapter(completion_t *completion, error_t *error) {
   return model_check(live, completion->server->config->any_model, name, error);
 }
 
-/* The body's request_id counts when no header gave one. */
+/* Takes the request_id of the body if no header gave one. */
 static void take_request_id(completion_t *completion) {
   exchange_t *exchange = completion->exchange;
   const json_t *id = completion->params.request_id;
@@ -111,7 +112,7 @@ static void admit(completion_t *completion) {
 
 /* ---- reading ---- */
 
-/* What reading has come to, on the loop thread again. */
+/* Continues on the loop thread when the request was read: submits it, or answers with the error. */
 static void after_reading(completion_t *completion) {
   const intake_t *intake = completion->intake;
   metrics_t *metrics = completion->server->metrics;
@@ -133,7 +134,7 @@ static void after_reading(completion_t *completion) {
   }
 }
 
-/* The whole of the reading, or what is left of it. */
+/* Reads the request and builds the inputs; skips what was done before. */
 static void read_and_build(completion_t *completion) {
   intake_t *intake = completion->intake;
   if (!intake->was_read) intake->code = completion_read(completion);

@@ -1,9 +1,9 @@
 /* completion.h: one HTTP request for completions or chat, from its body to its last byte.
  *
  * A completion_t has three users one after another or at once: the HTTP exchange, a job in libuv's
- * pool, and the engine (one request_t per prompt). It is freed when all three are through: the
- * exchange was answered or has gone, no job runs, and EVENT_DONE of every submitted request came
- * back. Only the loop thread touches it, but for the job, which has it alone while it runs.
+ * pool, and the engine (one request_t per prompt). It is freed when all three have finished: the
+ * exchange was answered or its client left, no job runs, and EVENT_DONE of every submitted request
+ * came back. Only the loop thread uses it, except while a job runs: then only the job uses it.
  */
 #ifndef INFERD_SERVER_COMPLETION_COMPLETION_H
 #define INFERD_SERVER_COMPLETION_COMPLETION_H
@@ -19,7 +19,7 @@
 enum {
   POOL_BODY_BYTES = 64 * 1024, /* larger bodies are parsed in the pool */
   PROMPT_LOGPROBS_BYTES_MAX = 64 * 1024 * 1024,
-  PROMPT_LOGPROB_BYTES = 64 /* rendered size that one alternative of one position is charged */
+  PROMPT_LOGPROB_BYTES = 64 /* bytes of JSON charged for one alternative of one position */
 };
 
 typedef struct input input_t;
@@ -28,13 +28,13 @@ typedef struct input input_t;
 struct choice {
   input_t *input;
   int32_t index;           /* in the response: prompt x n + sample */
-  size_t echo_length;      /* bytes of prompt in front of `text`, until the first chunk has left */
+  size_t echo_length;      /* bytes of prompt before `text`, until the first chunk is sent */
   buffer_t text;           /* not streamed: everything; streamed: what has no chunk yet */
-  buffer_t reasoning;      /* chat: thoughts, the same span */
+  buffer_t reasoning;      /* chat: reasoning, in the same span */
   buffer_t tool_calls;     /* chat: elements of the array, the same span */
-  output_parser_t *parser; /* chat: NULL when there is nothing to look for in the text */
+  output_parser_t *parser; /* chat: NULL if the text needs no parsing */
   int32_t num_calls;       /* chat: tool calls begun */
-  bool call_open;          /* chat: the last element of tool_calls may go on */
+  bool call_open; /* chat: the arguments of the last element of tool_calls are still open */
   int32_t num_reasoning_tokens;
   buffer_t token_ids;      /* "1,2,3", the same span; only with return_token_ids */
   logprob_text_t logprobs; /* the same span */
@@ -45,7 +45,7 @@ struct choice {
   struct choice *next_dirty;
   finish_reason_t finish;
   int32_t stop_token_id, stop_string;
-  uint64_t first_token_ns, last_token_ns; /* as this thread saw them; exact once DONE */
+  uint64_t first_token_ns, last_token_ns; /* seen by the loop thread; exact after DONE */
 };
 
 /* One prompt: the engine's request, and the choices it makes. */
@@ -62,9 +62,9 @@ struct input {
   uint64_t scheduled_ns; /* by the engine's stamp, once DONE; 0 = never */
 };
 
-/* What a request is until the engine has it: the completion frees it then. */
+/* What is needed only until the engine has the request; the completion frees it then. */
 typedef struct intake {
-  char *body; /* the exchange's, taken over: the client may go while the pool still reads */
+  char *body; /* taken from the exchange: the client may disconnect while the pool still reads */
   size_t body_length;
   json_doc_t *doc;
   field_limits_t limits;
@@ -73,28 +73,28 @@ typedef struct intake {
   char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
   uv_work_t work;                  /* the job in the pool */
   bool was_read;
-  int code; /* 0 or an ERR_ number: what reading and tokenising came to */
+  int code; /* result of reading and tokenising: 0 or an ERR_ number */
   error_t error;
   uint64_t tokenize_ns, tokenize_bytes;
 } intake_t;
 
 struct completion {
   server_t *server;
-  exchange_t *exchange;          /* NULL = answered, or the client has gone */
-  completion_t *previous, *next; /* of all that live */
+  exchange_t *exchange;          /* NULL = answered, or the client disconnected */
+  completion_t *previous, *next; /* in the list of all completions */
   /* input */
   bool is_chat;
   intake_t *intake; /* NULL once the engine has the requests */
   arena_t arena;
-  params_t params; /* without pointers into the document then */
+  params_t params; /* its pointers into the document are NULL then */
   const engine_info_t *info;
   const tokenizer_t *tokenizer;
   stop_set_t *stops;
   const tool_format_t *tool_format; /* chat: NULL = calls are content */
   const reasoning_format_t *reasoning_format;
-  bool in_reasoning;  /* chat: the prompt has opened the thoughts */
-  grammar_t *grammar; /* what the output must look like; one reference for all inputs, or NULL */
-  struct lora_entry *lora; /* the adapter that every prompt takes, counted as a user; or NULL */
+  bool in_reasoning;       /* chat: the prompt ends inside a reasoning block */
+  grammar_t *grammar;      /* the constraint on the output; one reference for all inputs, or NULL */
+  struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
   uint64_t tenant;
   bool working, released; /* working: a job in the pool */
   atomic_bool cancelled;  /* the job stops early */
@@ -110,41 +110,41 @@ struct completion {
   /* output */
   const char *head; /* "id":…,"object":…,"created":…,"model":…, in the arena */
   size_t head_length;
-  bool streaming; /* the status line has left */
+  bool streaming; /* the status line was sent */
   uint64_t last_write_ns;
-  uint32_t obfuscation; /* state of the padding's generator */
+  uint32_t obfuscation; /* state of the generator of padding */
 };
 
-/* prompt.c: everything between the body and the admission; loop thread or pool. */
+/* prompt.c: the steps from the body to the engine; loop thread or pool. */
 int completion_read(completion_t *completion); /* JSON -> params, model, rules between fields */
 bool completion_has_text(const completion_t *completion); /* tokenising is needed */
 int completion_build(completion_t *completion);           /* tokenise, lengths, request_t */
 int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
                       size_t length, const tokenize_options_t *options, int32_t **ids,
                       size_t *count);
-/* 0, or ERR_CONTEXT_LENGTH for so many tokens. `at_least`: tokenising stopped early. */
+/* Returns 0, or ERR_CONTEXT_LENGTH. `at_least`: the prompt has that many tokens or more. */
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
 
-/* suffix.c: puts prompts and suffix into the model's layout. Pool. */
+/* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
-/* constraint.c: the grammar of the output, if the request says anything about it. Pool. */
+/* constraint.c: compiles the grammar of the output, if the request has a constraint. Pool. */
 int completion_constrain(completion_t *completion);
-/* build_requests.c: sampling parameters and limits -> the inputs' request_t. */
+/* build_requests.c: sampling parameters and limits -> request_t of the inputs. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
 
 /* life.c: the ends of a completion's life; loop thread. */
-/* Frees the intake, if it is still there. */
+/* Frees the intake, if there is one. */
 void completion_forget_input(completion_t *completion);
-/* The name that answers carry: the adapter's, or the first of the model's. */
+/* Returns the model name for answers: the adapter's, or the first served name. */
 const char *completion_model_name(const completion_t *completion);
-/* Answers with an error if the client is there, and cancels what is left. */
+/* Answers with an error if the client is still connected, and cancels the rest of the work. */
 void completion_fail(completion_t *completion, const error_t *error);
-/* The exchange, for the last call on it (NULL = gone); fills what the access line says. */
+/* Returns the exchange for the last call on it, or NULL. Fills in the access line. */
 exchange_t *completion_take_exchange(completion_t *completion);
 /* Counts the terminal event of an admitted request. */
 void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
 void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
-void completion_cancel(completion_t *completion);              /* tells the engine and the job */
-void completion_release(completion_t *completion);             /* frees it once nobody uses it */
+void completion_cancel(completion_t *completion);  /* asks the engine and the job to stop */
+void completion_release(completion_t *completion); /* frees it if nothing uses it any more */
 
 #endif

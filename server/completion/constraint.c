@@ -1,8 +1,8 @@
-/* constraint.c: what a request says about its output -> one grammar.
+/* constraint.c: the constraints of a request on its output -> one grammar.
  *
  * Stage 2 of 9. libuv's pool. The constraint of the request, forced tool calls and strict functions
- * become one tree of sources, in the words in which the model's family writes calls and thoughts;
- * the tree is compiled, and every engine request gets a reference. Next:
+ * become one tree of sources. The tree uses the marks with which the model's family writes calls
+ * and reasoning. It is compiled once, and every engine request gets a reference. Next:
  * server/completion/build_requests.c.
  */
 #include "server/completion/chat.h"
@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CALLS_MAX = 16 }; /* calls of one turn that a grammar lets through */
+enum { CALLS_MAX = 16 }; /* most calls that a grammar allows in one assistant message */
 enum { WORDS_MAX = 7 };  /* parts of a text with up to three marks */
 
 static const char blanks_regex[] = "[ \\n]{0,4}";
 
-/* Where a tree is built; `failed` = memory was short. */
+/* A tree in the making; `failed` = memory was short. */
 typedef struct tree {
   completion_t *completion;
   bool failed;
@@ -42,14 +42,14 @@ static grammar_source_t of_text(grammar_kind_t kind, const char *text, size_t le
   return (grammar_source_t){.kind = kind, .text = text, .length = length};
 }
 
-/* A mark as the model writes it: one token where the vocabulary has it, else its letters. */
+/* Makes the source of a mark: one token if the vocabulary has it, else its characters. */
 static grammar_source_t mark(const tree_t *tree, const char *text) {
   int32_t id = tokenizer_id(tree->completion->tokenizer, text, strlen(text));
   if (id < 0) return of_text(GRAMMAR_LITERAL, text, strlen(text));
   return (grammar_source_t){.kind = GRAMMAR_TOKEN, .token = id};
 }
 
-/* The first of the marks in a text, and where it stands; NULL = none is in it. */
+/* Returns the mark that comes first in a text and sets *at to its place; NULL if there is none. */
 static const char *first_mark(const char *const *marks, const char *text, const char **at) {
   const char *first = NULL;
   for (; *marks != NULL; marks++) {
@@ -61,7 +61,7 @@ static const char *first_mark(const char *const *marks, const char *text, const 
   return first;
 }
 
-/* Text of the server's own, with the marks in it as tokens. */
+/* Makes the source of a text that the server wrote; marks in it become tokens. */
 static grammar_source_t marked(tree_t *tree, const char *const *marks, const char *text) {
   grammar_source_t *parts = nodes_new(tree, WORDS_MAX);
   int32_t count = 0;
@@ -76,7 +76,7 @@ static grammar_source_t marked(tree_t *tree, const char *const *marks, const cha
   return group(GRAMMAR_SEQUENCE, parts, count);
 }
 
-/* Words of a format. NULL is no words. */
+/* Makes the source of a text of the format; NULL stands for the empty text. */
 static grammar_source_t words(tree_t *tree, const tool_format_t *format, const char *text) {
   const char *marks[3] = {NULL};
   int count = 0;
@@ -93,8 +93,8 @@ static bool is_strict(const json_t *function) {
   return strict != NULL && strict->type == JSON_TRUE;
 }
 
-/* The arguments of a function. Without `strict` a schema that cannot be enforced exactly (bit
- * `index` of `loose`) still means an object; with it the request fails. */
+/* The arguments of a function. If a function is not `strict` and its schema cannot be enforced
+ * exactly (loose[index]), any object is allowed; if it is strict, the request fails. */
 static grammar_source_t arguments(tree_t *tree, const json_t *function, int index,
                                   const bool *loose) {
   static const char no_parameters[] = "</function>";
@@ -119,7 +119,8 @@ static grammar_source_t arguments(tree_t *tree, const json_t *function, int inde
                             .strict = strict};
 }
 
-/* One call of one of the functions, without the first `skip` bytes of its words. */
+/* Makes the source of one call of one of the functions, without the first `skip` bytes of its text.
+ */
 static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size_t skip,
                                  const bool *loose) {
   const chat_params_t *chat = &tree->completion->params.chat;
@@ -145,11 +146,12 @@ static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size
   return group(GRAMMAR_ALTERNATIVES, calls, count);
 }
 
-/* The calls of a turn: one or more, as the format writes them. */
+/* Makes the source of the calls of one assistant message: one or more, as the format writes them.
+ */
 static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, const bool *loose) {
   const chat_params_t *chat = &tree->completion->params.chat;
   bool single = chat->tool_choice == TOOLS_NAMED || !chat->parallel_tool_calls ||
-                format->in_channels; /* the mark behind a call ends the turn */
+                format->in_channels; /* the mark after a call ends the message */
   grammar_source_t *items = nodes_new(tree, 2), *parts = nodes_new(tree, 3);
   if (items == NULL || parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
   items[0] = one_call(tree, format, 0, loose);
@@ -168,7 +170,7 @@ static grammar_source_t either(tree_t *tree, grammar_source_t a, grammar_source_
   return group(GRAMMAR_ALTERNATIVES, children, 2);
 }
 
-/* Content, with its header where output has channels. */
+/* Makes the source of content, with the header of its channel if the format has channels. */
 static grammar_source_t answer(tree_t *tree, grammar_source_t content) {
   const completion_t *completion = tree->completion;
   const reasoning_format_t *format = completion->reasoning_format;
@@ -184,9 +186,10 @@ static grammar_source_t answer(tree_t *tree, grammar_source_t content) {
   return output;
 }
 
-/* tool_choice auto with strict functions: free text, but every call that is opened is one of a
- * declared function. Formats with a mark of their own: text without it, then mark and call, again
- * and again. Bare formats: the output is calls, or text that does not begin like one. */
+/* tool_choice auto with strict functions: free text, but every call must be one of a declared
+ * function. If the format has a mark before calls: text without the mark, then mark and call, any
+ * number of times. If it has none: the output is either calls, or text that does not begin like a
+ * call. */
 static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
                                       const bool *loose) {
   if (format->in_channels) {
@@ -218,7 +221,7 @@ static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
   return group(GRAMMAR_SEQUENCE, outer, 2);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole output ---- */
 
 static grammar_source_t constraint_source(const constraint_t *constraint) {
   return (grammar_source_t){.kind = constraint->kind,
@@ -229,7 +232,7 @@ static grammar_source_t constraint_source(const constraint_t *constraint) {
                             .length = constraint->text.length};
 }
 
-/* Thoughts come first and are free; what is constrained begins behind them. */
+/* The output may begin with reasoning, which is free; the constrained part comes after it. */
 static grammar_source_t behind_thoughts(tree_t *tree, grammar_source_t output) {
   const completion_t *completion = tree->completion;
   const reasoning_format_t *format = completion->reasoning_format;
@@ -265,8 +268,8 @@ static bool any_strict(const json_t *tools) {
   return false;
 }
 
-/* A parser that looks for calls only where the grammar lets them through: bare ones at the start of
- * the output, others behind their mark. */
+/* Returns true if the parser must look for calls only where the grammar allows them: calls without
+ * a mark at the start of the output, others after their mark. */
 static bool look_less(completion_t *completion) {
   tool_format_t *format = arena_alloc(&completion->arena, 1, sizeof *format);
   if (format == NULL) return false;
@@ -277,7 +280,7 @@ static bool look_less(completion_t *completion) {
   return true;
 }
 
-/* Builds the tree; kind GRAMMAR_TEXT without text = nothing is constrained. */
+/* Builds the tree. The result GRAMMAR_TEXT without text means that the output is free. */
 static grammar_source_t build(tree_t *tree, const bool *loose) {
   const completion_t *completion = tree->completion;
   const constraint_t *constraint = &completion->params.constraint;
@@ -289,7 +292,8 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
   if (chat->tool_choice >= TOOLS_REQUIRED) {
     output = all_calls(tree, format, loose);
     output.param = "tool_choice";
-  } else if (constraint->param != NULL) { /* auto: an answer of that form, or calls */
+  } else if (constraint->param !=
+             NULL) { /* tool_choice auto: an answer that fits the constraint, or calls */
     output = either(tree, output, all_calls(tree, format, loose));
     output.param = constraint->param;
   } else if (any_strict(chat->tools)) {
@@ -303,8 +307,8 @@ static bool constrains(const grammar_source_t *source) {
   return source->kind != GRAMMAR_TEXT || source->length > 0;
 }
 
-/* Compiles; a schema of a function that is not strict and cannot be enforced becomes loose, and the
- * tree is built again without it. */
+/* Compiles the tree. If the schema of a function that is not strict cannot be enforced, the
+ * function is marked as loose and the tree is built again. */
 static int compile(completion_t *completion, grammar_t **out) {
   const struct grammar_vocabulary *vocabulary =
       engine_grammar_vocabulary(completion->server->engine);

@@ -1,8 +1,9 @@
 /* events.c: the engine's events become text, chunks and responses.
  *
  * Between stages 8 and 9: events of the mailbox -> what sse.c prints. Loop thread, once per wake of
- * the engine. A chunk is sent at the end of the turn, or when the next token of the same choice
- * comes in the same turn: so the last token of a choice and its finish_reason share a chunk.
+ * the engine. A chunk is sent at the end of the loop iteration, or when the next token of the same
+ * choice comes in the same iteration. So the last token of a choice and its finish_reason are in
+ * one chunk.
  */
 #include "engine/base/check.h"
 #include "server/completion/chat.h"
@@ -13,8 +14,8 @@
 
 #include <string.h>
 
-/* Pings start after this long without a first token: before, a queue_timeout still gets its real
- * HTTP status. */
+/* If there is no first token after this time, pings begin. The first ping sends the status 200;
+ * before it, a queue timeout can still be answered with its own status. */
 static const double PING_START_S = 30;
 
 static token_style_t style_of(const completion_t *completion) {
@@ -33,7 +34,8 @@ static logprob_entry_t entry_of(const event_t *event, int64_t num_best, int32_t 
                            .top = event->top};
 }
 
-/* A prompt token goes into the echoed logprobs of every choice, into prompt_logprobs, or both. */
+/* Adds the score of a prompt token to the echoed logprobs of every choice, to prompt_logprobs, or
+ * to both. */
 static void on_prompt_logprob(input_t *input, const event_t *event) {
   const completion_t *completion = input->completion;
   const params_t *params = &completion->params;
@@ -57,7 +59,8 @@ static void on_prompt_logprob(input_t *input, const event_t *event) {
   }
 }
 
-/* Whatever of an echoed prompt its tokens did not cover lies before the first generated token. */
+/* The tokens of an echoed prompt may not cover all its text. The rest counts before the first
+ * generated token. */
 static void finish_prompt_offset(choice_t *choice) {
   size_t walked = choice->offset.walked;
   if (choice->input->completion->params.logprobs == ABSENT || walked >= choice->echo_length) return;
@@ -129,12 +132,12 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   mark_dirty(live, choice);
 }
 
-/* Every choice is done and none has failed. */
+/* Ends the answer: every choice is complete and none has failed. */
 static void complete(completion_t *completion) {
   finish_reason_t finish = completion->choices[0].finish;
   if (completion->params.stream) {
     sse_done(completion);
-    if (completion->exchange == NULL) return; /* went away under the last bytes */
+    if (completion->exchange == NULL) return; /* the client disconnected during the last write */
     completion_count_end(completion, 200, finish);
     exchange_end(completion_take_exchange(completion));
     return;
@@ -163,7 +166,8 @@ static void fail_done(completion_t *completion, const event_t *event) {
   completion_fail(completion, &error);
 }
 
-/* The choices of a prompt share its computation, which is the first one's. */
+/* Observes the times of a choice. The choices of a prompt share the prefill: it counts for the
+ * first. */
 static void observe_end(const choice_t *choice, const event_t *event) {
   const input_t *input = choice->input;
   int32_t prompt_tokens = input->request.num_prompt_tokens;
@@ -182,7 +186,7 @@ static void observe_end(const choice_t *choice, const event_t *event) {
   metrics_sequence_done(input->completion->server->metrics, &times);
 }
 
-/* A choice is complete, or its request is and has brought it no further. */
+/* Ends a choice: it is complete, or its whole request has ended. */
 static void on_choice_done(choice_t *choice, const event_t *event) {
   completion_t *completion = choice->input->completion;
   bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
@@ -194,7 +198,7 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   if (!failed || !params_multiple(&choice->input->request.params)) {
     choice->num_tokens = event->num_output_tokens;
   }
-  if (event->first_token_ns != 0) { /* the engine's stamps are the exact ones */
+  if (event->first_token_ns != 0) { /* the times of the engine are exact */
     choice->first_token_ns = event->first_token_ns;
     choice->last_token_ns = event->finished_ns;
   }

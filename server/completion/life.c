@@ -1,7 +1,7 @@
 /* life.c: all completions of a server, and how each of them ends.
  *
- * Loop thread. A completion is freed when its exchange was answered or has gone, no job of the pool
- * works on it and EVENT_DONE of every submitted request came back; never earlier, however it ends.
+ * Loop thread. A completion is freed when its exchange was answered or its client left, no job of
+ * the pool works on it, and EVENT_DONE of every submitted request came back; never before.
  */
 #include "engine/base/check.h"
 #include "server/completion/chat.h"
@@ -78,10 +78,10 @@ void scratch_give(completions_t *live, tokenizer_scratch_t *scratch) {
   tokenizer_scratch_free(scratch);
 }
 
-/* ---- birth and death ---- */
+/* ---- make and free ---- */
 
-/* What was sent would otherwise stay in memory for as long as its answer takes: a long prompt as
- * text, and everything that reading has made of it. */
+/* Without this call the body, a long prompt as text, and all that was parsed from it would stay in
+ * memory until the answer is complete. */
 void completion_forget_input(completion_t *completion) {
   intake_t *intake = completion->intake;
   params_t *params = &completion->params;
@@ -136,7 +136,8 @@ void completions_leave(completions_t *live) {
   }
 }
 
-/* Takes it out of the living once exchange, job and engine are through; completions_leave frees. */
+/* Removes the completion from the list if exchange, job and engine have finished with it;
+ * completions_leave frees it. */
 void completion_release(completion_t *completion) {
   completions_t *live = completion->server->live;
   if (completion->exchange != NULL || completion->working || completion->outstanding > 0) return;
@@ -179,7 +180,7 @@ const char *completion_model_name(const completion_t *completion) {
   return completion->server->live->names[0];
 }
 
-/* What the access line says: sums over the prompts, times of the first one. */
+/* Fills in the access line: token counts summed over the prompts, times of the first prompt. */
 static void fill_log(completion_t *completion) {
   static const char *const finish[] = {NULL, "stop", "length", "abort", "error"};
   exchange_log_t *log = &completion->exchange->log;
@@ -210,7 +211,7 @@ exchange_t *completion_take_exchange(completion_t *completion) {
   return exchange;
 }
 
-/* The one way in which a completion ends badly while its client is still there. */
+/* Every failure of a completion whose client is still connected ends here. */
 void completion_fail(completion_t *completion, const error_t *error) {
   metrics_t *metrics = completion->server->metrics;
   exchange_t *exchange;

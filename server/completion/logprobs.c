@@ -1,4 +1,4 @@
-/* logprobs.c: the logprobs of a choice, printed as the tokens come.
+/* logprobs.c: prints the logprobs of a choice while its tokens arrive.
  *
  * Part of stage 9 of 9. Loop thread. Never allocates per token once its buffers have grown.
  */
@@ -13,7 +13,7 @@ static const float LOGPROB_FLOOR = -9999.0f; /* stands for minus infinity */
 
 static void print_logprob(buffer_t *out, float value) {
   if (!(value > LOGPROB_FLOOR)) value = LOGPROB_FLOOR;
-  if (!(value < 0)) value = 0; /* also the negative zero of a certain token */
+  if (!(value < 0)) value = 0; /* also makes 0 of -0, the logprob of a certain token */
   buffer_float(out, value);
 }
 
@@ -29,17 +29,17 @@ void token_quote(buffer_t *out, const token_style_t *style, int32_t id) {
   buffer_quote(out, bytes, length);
 }
 
-/* One alternative on its way into an object whose keys are token strings. */
+/* One alternative of a position, to be printed in an object whose keys are token strings. */
 typedef struct alternative {
   int32_t id;
   float logprob;
-  bool dropped;      /* another one with the same string stays */
+  bool dropped;      /* not printed: another alternative has the same string */
   size_t at, length; /* its string among the rendered keys */
 } alternative_t;
 
 enum { ALTERNATIVES_MAX = 1 + LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
 
-/* The sampled token first, then the best ones, then the extra ids; each id once. */
+/* Lists the sampled token first, then the best ones, then the extra ids; each id once. */
 static int collect(const logprob_entry_t *entry, alternative_t *list) {
   int count = 0;
   list[count++] = (alternative_t){.id = entry->id, .logprob = entry->logprob};
@@ -54,8 +54,8 @@ static int collect(const logprob_entry_t *entry, alternative_t *list) {
   return count;
 }
 
-/* Two ids may have the same string (parts of characters print as U+FFFD): the sampled one stays,
- * else the likelier, else the first. */
+/* Two ids may have the same string, since parts of characters print as U+FFFD. Of these the sampled
+ * token is kept, else the likelier one, else the first. */
 static void drop_equal_strings(alternative_t *list, int count, const char *keys) {
   for (int i = 1; i < count; i++) {
     for (int j = 0; j < i; j++) {
@@ -72,8 +72,8 @@ static void drop_equal_strings(alternative_t *list, int count, const char *keys)
   }
 }
 
-/* Appends {"token":logprob,...}. The keys are rendered behind the buffer's end first, compared, and
- * then written once more in place of themselves. */
+/* Appends {"token":logprob,...}. The keys are first rendered after the end of the buffer, to
+ * compare them. Then the object is printed after them and moved down over them. */
 static void print_top(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry) {
   alternative_t list[ALTERNATIVES_MAX];
   int count = collect(entry, list);
@@ -86,7 +86,7 @@ static void print_top(buffer_t *out, const token_style_t *style, const logprob_e
   size_t keys_length = out->length - start;
   if (out->failed || !buffer_reserve(out, keys_length + (size_t)count * 32 + 2)) return;
   drop_equal_strings(list, count, out->data);
-  /* The object goes behind the keys, then moves down over them. */
+  /* The object is printed after the keys, then moved down over them. */
   size_t object = out->length;
   buffer_char(out, '{');
   for (int i = 0; i < count; i++) {
@@ -223,7 +223,8 @@ void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length) 
   while (length > 0) {
     const char *at = bytes;
     size_t room = length;
-    if (offset->num_pending > 0) { /* a window over the open sequence and what follows it */
+    if (offset->num_pending >
+        0) { /* decode the unfinished sequence together with the bytes that follow */
       size_t take = length < 4 ? length : 4;
       memcpy(joined, offset->pending, offset->num_pending);
       memcpy(joined + offset->num_pending, bytes, take);
@@ -232,13 +233,13 @@ void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length) 
     }
     int span = utf8_span(at, room);
     size_t used = (size_t)(span > 0 ? span : -span);
-    if (span < 0 && used == room && room < 4) { /* may go on in the next piece */
+    if (span < 0 && used == room && room < 4) { /* the sequence may continue in the next piece */
       memcpy(offset->pending, at, room);
       offset->num_pending = (uint8_t)room;
       return;
     }
     offset->code_points++;
-    if (used < offset->num_pending) { /* cannot be: what is pending is a valid start */
+    if (used < offset->num_pending) { /* does not happen: the pending bytes are a valid start */
       used = offset->num_pending;
     }
     bytes += used - offset->num_pending;

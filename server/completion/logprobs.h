@@ -1,7 +1,7 @@
-/* logprobs.h: logprobs as the completions and the chat API print them, written token by token.
+/* logprobs.h: prints logprobs for the completions and the chat API, token by token.
  *
- * The four arrays of the logprobs object grow as text while events arrive, so that a chunk or a
- * response only joins them. Loop thread; buffers are owned by the choice.
+ * The four arrays of the logprobs object grow as JSON text while events arrive, so that a chunk or
+ * a response only has to join them. Loop thread; buffers are owned by the choice.
  */
 #ifndef INFERD_SERVER_COMPLETION_LOGPROBS_H
 #define INFERD_SERVER_COMPLETION_LOGPROBS_H
@@ -18,7 +18,7 @@ typedef struct logprob_text {
  * one U+FFFD that stands for it. */
 typedef struct text_offset {
   int64_t code_points; /* complete so far */
-  size_t walked;       /* bytes of an echoed prompt that its tokens have covered */
+  size_t walked;       /* bytes of an echoed prompt that the tokens so far cover */
   uint8_t num_pending;
   char pending[4];
 } text_offset_t;
@@ -27,18 +27,18 @@ typedef struct text_offset {
 typedef struct token_style {
   const tokenizer_t *tokenizer;
   bool as_ids;              /* "token_id:123" */
-  bool skip_special_tokens; /* special tokens have no place in the text */
+  bool skip_special_tokens; /* special tokens are not in the text */
 } token_style_t;
 
-/* One position. num_best is what the request asked for: entries of `top` behind it are extra ids
- * that are always reported. has_logprob false (first prompt token) prints nulls. */
+/* One position. num_best is the number that the request asked for: entries of `top` after these are
+ * extra ids, which are always reported. has_logprob false (first prompt token) prints nulls. */
 typedef struct logprob_entry {
   int32_t id;
   bool has_logprob;
   float logprob;
   int32_t rank;
   int32_t num_best;  /* alternatives to report */
-  int32_t num_asked; /* alternatives that the engine was asked for, >= num_best */
+  int32_t num_asked; /* alternatives requested from the engine, >= num_best */
   int32_t num_top;
   const token_logprob_t *top;
   int64_t offset; /* code points */
@@ -62,17 +62,17 @@ bool logprob_text_failed(const logprob_text_t *text);
  * prompt_logprobs. */
 void prompt_logprob_add(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry);
 
-/* The spelling of a token, in quotes. */
+/* Appends the string of a token, in quotes. */
 void token_quote(buffer_t *out, const token_style_t *style, int32_t id);
 
-/* Where the text of the next generated token begins: an unfinished character before it that the
- * token does not continue counts as one. */
+/* Returns the offset of the text of the next generated token. If the text before it ends in an
+ * unfinished character that the token does not continue, that character counts as one. */
 int64_t text_offset_before(const text_offset_t *offset, const token_style_t *style, int32_t id);
-/* Moves on over the text of one generated token. */
+/* Advances the offset by the text of one generated token. */
 void text_offset_token(text_offset_t *offset, const token_style_t *style, int32_t id);
 void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length);
-/* Moves on over one token of an echoed prompt, whose text need not be the tokens' bytes: a BOS that
- * is not in it, or a leading space that the tokenizer added, takes no place. */
+/* Advances the offset by one token of an echoed prompt. The text of the prompt may lack bytes of
+ * its tokens (a BOS, a leading space that the tokenizer added): these count nothing. */
 void text_offset_prompt(text_offset_t *offset, const token_style_t *style, int32_t id,
                         const char *prompt, size_t length);
 

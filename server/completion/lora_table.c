@@ -1,4 +1,4 @@
-/* lora_table.c: the table of adapters; see lora.h. */
+/* lora_table.c: the table of adapters; see lora_table.h. */
 #include "server/completion/lora_table.h"
 
 #include "engine/base/check.h"
@@ -61,7 +61,7 @@ void loras_free(completions_t *live) {
   live->loras = NULL;
 }
 
-/* An entry of that name that was not unloaded; ready or still loading. */
+/* Finds the entry of a name, ready or still loading, but not unloaded; NULL if there is none. */
 static lora_entry_t *find(const loras_t *loras, const char *name, size_t length) {
   for (int32_t i = 0; i < loras->num_slots; i++) {
     lora_entry_t *entry = loras->entries[i];

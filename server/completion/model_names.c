@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last part of a path, whatever slashes end it; of "." and ".." that of the directory meant. */
+/* Returns the last part of a path, without slashes at its end; for "." and ".." the name of the
+ * directory that they mean. */
 static char *base_name(const char *path) {
   size_t end = strlen(path);
   while (end > 1 && path[end - 1] == '/') end--;
@@ -18,7 +19,7 @@ static char *base_name(const char *path) {
   if (start == end) return strdup("model");
   char *name = strndup(path + start, end - start);
   if (name == NULL || (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)) return name;
-  char *real = realpath(path, NULL); /* has no such part */
+  char *real = realpath(path, NULL); /* has neither "." nor a slash at its end */
   free(name);
   name = real != NULL ? base_name(real) : strdup("model");
   free(real);

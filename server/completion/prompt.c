@@ -1,9 +1,9 @@
 /* prompt.c: from the body of a completion request to requests for the engine.
  *
  * Stage 2 of 9: JSON -> checked parameters, token ids, request_t. Runs in libuv's pool (small
- * bodies of token ids: on the loop thread); it has the completion alone while it runs and reads
- * nothing else but constants: configuration, model names, engine_info, the tokenizer. Next:
- * engine/mailbox.c, by way of completion.c.
+ * bodies of token ids: on the loop thread); while it runs, no other thread uses the completion. It
+ * reads only constants besides: configuration, model names, engine_info, the tokenizer. Next:
+ * build_requests.c.
  */
 #include "server/completion/chat.h"
 
@@ -56,7 +56,7 @@ int completion_check_length(completion_t *completion, int64_t tokens, bool at_le
                    context, bound, tokens + wanted, bound, tokens, wanted);
 }
 
-/* Tokens that a prompt is cut to; 0 = it is not cut. */
+/* Sets *keep to the number of tokens to which a prompt is cut; 0 = it is not cut. */
 static int truncation(completion_t *completion, int64_t *keep) {
   const params_t *params = &completion->params;
   *keep = 0;
@@ -80,7 +80,7 @@ static bool truncates_left(const completion_t *completion) {
   return side == TRUNCATE_LEFT;
 }
 
-/* Cuts ids to `keep`. From the left, a BOS that the tokenizer put in front stays in front. */
+/* Cuts ids to `keep`. If it cuts at the left, a BOS that the tokenizer added stays first. */
 static void truncate_ids(const completion_t *completion, int32_t *ids, size_t *count, int64_t keep,
                          bool from_text) {
   if (keep == 0 || *count <= (size_t)keep) return;
@@ -147,13 +147,13 @@ static int take_id_prompt(completion_t *completion, input_t *input, const prompt
   return 0;
 }
 
-/* Echo: what of the prompt stands in front of every choice's output. */
+/* Echo: puts the text of the prompt before the output of every choice. */
 static int take_echo(completion_t *completion, input_t *input, const prompt_t *prompt) {
   const params_t *params = &completion->params;
   const request_t *request = &input->request;
   size_t length = prompt->length;
   const char *text = prompt->text;
-  /* A truncated prompt is echoed as the model saw it. */
+  /* A truncated prompt is echoed as the model gets it. */
   if (text == NULL || params->truncate_prompt_tokens != NOT_TRUNCATED) {
     int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
                                 (size_t)request->num_prompt_tokens, params->skip_special_tokens,
@@ -180,8 +180,8 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
   return 0;
 }
 
-/* A tokenizer may know more ids than the model has rows: of tokens that were added and never
- * trained. */
+/* Refuses ids for which the model has no row. A tokenizer may have such ids, for tokens that were
+ * added to it and never trained. */
 static int check_ids(completion_t *completion, const request_t *request) {
   int32_t rows = completion->info->vocab_size;
   if (tokenizer_vocab_size(completion->tokenizer) <= rows) return 0;
@@ -196,7 +196,7 @@ static int check_ids(completion_t *completion, const request_t *request) {
   return 0;
 }
 
-/* Tokenises the prompts as they were sent. */
+/* Tokenises the prompts as the client sent them. */
 static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch) {
   const params_t *params = &completion->params;
   int64_t keep;

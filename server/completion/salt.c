@@ -1,7 +1,7 @@
 /* salt.c: the prefix-cache domain of a request: a keyed hash of tenant and cache_salt.
  *
- * Pure function, any thread. The key is drawn once per process, so nobody can compute a salt that
- * falls into another one's domain.
+ * Pure function, any thread. The key is random and drawn once per process, so a client cannot
+ * compute a salt that gives the cache domain of another one.
  */
 #include "server/completion/salt.h"
 

@@ -1,8 +1,8 @@
 /* sse.c: stream chunks and whole responses of the completions and the chat API.
  *
  * Stage 9 of 9: tokens and text -> bytes. Loop thread. Every frame is built in one buffer of the
- * server that is emptied and filled again, so a steady stream allocates nothing. Never decides when
- * something is sent: events.c does.
+ * server, which is used again and again, so a steady stream allocates nothing. events.c decides
+ * when a frame is sent.
  */
 #include "server/completion/sse.h"
 
@@ -54,7 +54,7 @@ static void print_stop_reason(buffer_t *out, const choice_t *choice) {
   }
 }
 
-/* What the request has used so far: each prompt once, every token of every choice. */
+/* Prints the usage so far: the tokens of each prompt once, and those of every choice. */
 static void print_usage(buffer_t *out, const completion_t *completion) {
   int64_t prompt = 0, generated = 0, cached = 0, reasoning = 0;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
@@ -91,7 +91,7 @@ static void print_fingerprint(buffer_t *out, const completion_t *completion) {
   buffer_quote(out, fingerprint, strlen(fingerprint));
 }
 
-/* Hands a finished frame to the transport. */
+/* Gives a complete frame to the transport. */
 static void send_frame(completion_t *completion, const char *bytes, size_t length) {
   exchange_t *exchange = completion->exchange;
   if (exchange == NULL) return;
@@ -100,7 +100,7 @@ static void send_frame(completion_t *completion, const char *bytes, size_t lengt
     exchange_stream(exchange);
   }
   completion->last_write_ns = completion->server->live->now_ns;
-  exchange_write(exchange, bytes, length); /* a slow client: on_gone follows by itself */
+  exchange_write(exchange, bytes, length); /* if it fails, the transport calls on_gone */
 }
 
 static buffer_t *frame_begin(completion_t *completion) {
@@ -111,7 +111,7 @@ static buffer_t *frame_begin(completion_t *completion) {
   return out;
 }
 
-/* Pads a frame to a multiple of 32 bytes with letters, so that its length says little about the
+/* Pads a frame to a multiple of 32 bytes with letters, so that its length shows little about the
  * token in it. */
 static void print_obfuscation(buffer_t *out, completion_t *completion) {
   size_t pad = 32 - out->length % 32;
@@ -125,7 +125,8 @@ static void print_obfuscation(buffer_t *out, completion_t *completion) {
   buffer_char(out, '"');
 }
 
-/* A frame that could not be built whole must not leave in part: the request fails instead. */
+/* Sends a frame. If memory was short while it was built, the request fails instead: a part of a
+ * frame must not be sent. */
 static void send_or_fail(completion_t *completion, buffer_t *out) {
   if (!out->failed) {
     send_frame(completion, out->data, out->length);
@@ -164,7 +165,7 @@ static void print_logprobs(buffer_t *out, const choice_t *choice, bool wanted) {
   }
 }
 
-/* "index":0,"text":"..." or what chat has in its place. */
+/* Prints "index":0,"text":"..." or, for chat, the delta or the message. */
 static void print_output(buffer_t *out, choice_t *choice, bool whole) {
   buffer_text(out, "\"index\":");
   buffer_int(out, choice->index);
@@ -206,7 +207,7 @@ static void print_chunk_choice(buffer_t *out, choice_t *choice, bool last) {
   buffer_text(out, "}]");
 }
 
-/* What every frame of a choice ends with. */
+/* Prints the end that every frame of a choice has. */
 static void end_chunk(buffer_t *out, completion_t *completion, bool last) {
   const params_t *params = &completion->params;
   if (params->include_usage) {
@@ -223,7 +224,7 @@ static void end_chunk(buffer_t *out, completion_t *completion, bool last) {
   buffer_text(out, "}\n\n");
 }
 
-/* Chat: before a choice says anything, who speaks. */
+/* Chat: sends the first chunk of a choice, which holds only the role. */
 static void send_role(choice_t *choice) {
   completion_t *completion = choice->input->completion;
   buffer_t *out = frame_begin(completion);
@@ -239,7 +240,7 @@ void sse_chunk(choice_t *choice, bool last) {
   completion_t *completion = choice->input->completion;
   if (completion->exchange == NULL) return;
   if (completion->is_chat && !choice->sent_any) send_role(choice);
-  if (completion->exchange == NULL) return; /* went away under it */
+  if (completion->exchange == NULL) return; /* the client disconnected during the write */
   buffer_t *out = frame_begin(completion);
   out->failed = out->failed || choice_failed(choice);
   print_chunk_choice(out, choice, last);
@@ -291,7 +292,7 @@ void sse_ping(completion_t *completion) {
   send_frame(completion, ping, sizeof ping - 1);
 }
 
-/* What is known of a prompt: in every choice of completions, once in chat. */
+/* Prints ids and logprobs of the prompt: in every choice of completions, once in chat. */
 static void print_prompt_parts(buffer_t *out, const choice_t *choice) {
   const params_t *params = &choice->input->completion->params;
   buffer_text(out, ",\"prompt_logprobs\":");

@@ -1,8 +1,8 @@
 /* suffix.c: fill in the middle: prompt and suffix in the layout of the model.
  *
- * Stage 2 of 9. libuv's pool. Code models have tokens that say where the text before the gap, the
- * text behind it and the gap itself stand; which ones is found in the vocabulary. What comes back
- * is the middle alone. Next: server/completion/build_requests.c.
+ * Stage 2 of 9. libuv's pool. Code models have tokens that mark the text before the gap, the text
+ * after it, and the gap. The vocabulary shows which ones a model has. The output is the middle
+ * only. Next: server/completion/build_requests.c.
  */
 #include "server/completion/completion.h"
 
@@ -44,7 +44,7 @@ static bool find_tokens(const tokenizer_t *tokenizer, int32_t ids[3]) {
   return false;
 }
 
-/* A BOS that the tokenizer has put in front of the prompt stays in front of everything. */
+/* Arranges prompt and suffix. A BOS that the tokenizer added stays before all other tokens. */
 static int lay_out(completion_t *completion, input_t *input, const int32_t marks[3],
                    const int32_t *suffix, size_t num_suffix) {
   request_t *request = &input->request;
