@@ -19,7 +19,7 @@ static bool add_chunk(arena_t *arena, size_t bytes) {
   if (!checked_add(capacity, CHUNK_HEAD, &all)) return false;
   if (!checked_add(arena->total, all, &total) || total > arena->total_max) return false;
   struct arena_chunk *chunk = calloc(1, all);
-  if (!chunk) return false;
+  if (chunk == NULL) return false;
   chunk->next = arena->chunks;
   arena->chunks = chunk;
   arena->used = 0;
@@ -32,14 +32,14 @@ void *arena_take(arena_t *arena, size_t count, size_t size) {
   size_t bytes;
   if (!checked_mul(count, size, &bytes) || !checked_align(bytes, ALIGNMENT, &bytes)) return NULL;
   if (arena->capacity - arena->used < bytes && !add_chunk(arena, bytes)) return NULL;
-  if (!arena->chunks && !add_chunk(arena, bytes)) return NULL;
+  if (arena->chunks == NULL && !add_chunk(arena, bytes)) return NULL;
   char *start = (char *)arena->chunks + CHUNK_HEAD + arena->used;
   arena->used += bytes;
   return start;
 }
 
 void arena_free(arena_t *arena) {
-  while (arena->chunks) {
+  while (arena->chunks != NULL) {
     struct arena_chunk *next = arena->chunks->next;
     free(arena->chunks);
     arena->chunks = next;

@@ -49,7 +49,7 @@ static void put_text(writer_t *w, const char *text, size_t length) {
 
 /* The values of a document lie in preorder, so a subtree is a range (json.h). */
 static void put_json(writer_t *w, const json_t *root) {
-  uint64_t left = root ? 1 : 0;
+  uint64_t left = root != NULL ? 1 : 0;
   put(w, &left, sizeof left);
   for (const json_t *v = root; left > 0 && w->length <= GRAMMAR_CACHE_KEY_MAX; v++) {
     bool is_text = v->type == JSON_STRING || v->type == JSON_NUMBER;
@@ -86,7 +86,7 @@ static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t
   put_source(&count, source, 0);
   if (count.length > GRAMMAR_CACHE_KEY_MAX) return NULL;
   writer_t w = {.out = malloc(count.length), .capacity = count.length};
-  if (!w.out) return NULL;
+  if (w.out == NULL) return NULL;
   put(&w, &vocabulary, sizeof vocabulary);
   put_source(&w, source, 0);
   *length = w.length;
@@ -97,7 +97,7 @@ static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t
 
 static entry_t *find(grammar_cache_t *c, uint64_t hash, const char *key, size_t length) {
   for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
-    if (e->grammar && e->hash == hash && e->key_bytes == length &&
+    if (e->grammar != NULL && e->hash == hash && e->key_bytes == length &&
         memcmp(e->key, key, length) == 0) {
       return e;
     }
@@ -118,14 +118,14 @@ static entry_t *make_room(grammar_cache_t *c, size_t bytes) {
   for (;;) {
     entry_t *oldest = NULL, *unused = NULL;
     for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
-      if (!e->grammar) {
+      if (e->grammar == NULL) {
         unused = e;
-      } else if (!oldest || e->last_use < oldest->last_use) {
+      } else if (oldest == NULL || e->last_use < oldest->last_use) {
         oldest = e;
       }
     }
-    if (unused && c->stats.bytes + bytes <= c->bytes_max) return unused;
-    if (!oldest) return NULL;
+    if (unused != NULL && c->stats.bytes + bytes <= c->bytes_max) return unused;
+    if (oldest == NULL) return NULL;
     c->stats.evictions++;
     drop(c, oldest);
   }
@@ -136,7 +136,7 @@ static void keep(grammar_cache_t *c, uint64_t hash, char *key, size_t key_bytes,
                  grammar_t **grammar) {
   size_t bytes = grammar_bytes(*grammar) + key_bytes;
   entry_t *e = find(c, hash, key, key_bytes);
-  if (e) {
+  if (e != NULL) {
     grammar_unref(*grammar);
     *grammar = grammar_ref(e->grammar);
   } else if (bytes <= c->bytes_max / 4 && (e = make_room(c, bytes)) != NULL) {
@@ -152,7 +152,8 @@ static void keep(grammar_cache_t *c, uint64_t hash, char *key, size_t key_bytes,
 
 int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error) {
   grammar_cache_t *c = calloc(1, sizeof *c);
-  if (!c) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the cache of grammars");
+  if (c == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the cache of grammars");
   if (getrandom(c->hash_key, sizeof c->hash_key, 0) != (ssize_t)sizeof c->hash_key) {
     free(c);
     return error_set(error, ERR_INTERNAL, NULL, "no random bytes for the cache of grammars");
@@ -164,9 +165,9 @@ int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error) {
 }
 
 void grammar_cache_free(grammar_cache_t *c) {
-  if (!c) return;
+  if (c == NULL) return;
   for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
-    if (e->grammar) drop(c, e);
+    if (e->grammar != NULL) drop(c, e);
   }
   pthread_mutex_destroy(&c->lock);
   free(c);
@@ -178,25 +179,25 @@ int grammar_cache_compile(grammar_cache_t *c, const grammar_source_t *source,
   size_t length = 0;
   uint64_t hash = 0;
   char *key = make_key(source, vocabulary, &length);
-  if (key) {
+  if (key != NULL) {
     siphash_t s = siphash_begin(c->hash_key);
     siphash_bytes(&s, key, length, 1);
     hash = siphash_end(&s, 1);
   }
   pthread_mutex_lock(&c->lock);
-  entry_t *e = key ? find(c, hash, key, length) : NULL;
-  if (e) {
+  entry_t *e = key != NULL ? find(c, hash, key, length) : NULL;
+  if (e != NULL) {
     e->last_use = ++c->clock;
     *out = grammar_ref(e->grammar);
   }
-  *(e ? &c->stats.hits : &c->stats.misses) += 1;
+  *(e != NULL ? &c->stats.hits : &c->stats.misses) += 1;
   pthread_mutex_unlock(&c->lock);
-  if (e) {
+  if (e != NULL) {
     free(key);
     return 0;
   }
   int code = grammar_compile(source, vocabulary, NULL, cancelled, out, error);
-  if (code || !key) {
+  if (code || key == NULL) {
     free(key);
     return code;
   }

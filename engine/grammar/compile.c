@@ -49,7 +49,7 @@ void compile_spend(compile_t *c, uint32_t work) {
     return;
   }
   c->fuel = FUEL;
-  if (c->cancelled && atomic_load_explicit(c->cancelled, memory_order_relaxed)) {
+  if (c->cancelled != NULL && atomic_load_explicit(c->cancelled, memory_order_relaxed)) {
     compile_fail(c, ERR_REQUEST_TIMEOUT, "The request was cancelled.");
   }
   if (clock_now_ns() > c->deadline_ns) {
@@ -60,7 +60,7 @@ void compile_spend(compile_t *c, uint32_t work) {
 
 static void *take(compile_t *c, arena_t *arena, size_t count, size_t size) {
   void *start = arena_take(arena, count, size);
-  if (start) return start;
+  if (start != NULL) return start;
   compile_fail(c, ERR_BAD_REQUEST, "The constraint takes more than %zu MiB to compile.",
                ARENA_BYTES_MAX >> 20);
 }
@@ -90,7 +90,7 @@ static uint32_t compile_source(compile_t *c, const grammar_source_t *s, uint32_t
 
 static uint32_t compile_choice(compile_t *c, const grammar_source_t *s, uint32_t next) {
   uint32_t count = 0;
-  if (!s->schema || s->schema->type != JSON_ARRAY || s->schema->count == 0) {
+  if (s->schema == NULL || s->schema->type != JSON_ARRAY || s->schema->count == 0) {
     compile_fail(c, ERR_INVALID_VALUE, "Expected a list of at least one string.");
   }
   if (s->schema->count > c->limits->choices_max) {
@@ -178,7 +178,7 @@ static uint32_t compile_repeat(compile_t *c, const grammar_source_t *s, uint32_t
 
 static uint32_t compile_source(compile_t *c, const grammar_source_t *s, uint32_t next, int depth) {
   if (depth > SOURCE_DEPTH_MAX) compile_fail(c, ERR_INTERNAL, "The constraint nests too deep.");
-  c->param = s->param ? s->param : c->param;
+  c->param = s->param != NULL ? s->param : c->param;
   compile_spend(c, 10);
   switch (s->kind) {
   case GRAMMAR_JSON_OBJECT: return json_object_any(c, next);
@@ -231,7 +231,7 @@ static int try_start(compile_t *c) {
   grammar_matcher_t *matcher = calloc(1, sizeof *matcher);
   grammar_scratch_t *scratch = calloc(1, sizeof *scratch);
   int code = ERR_NO_MEMORY;
-  if (matcher && scratch) {
+  if (matcher != NULL && scratch != NULL) {
     code = grammar_matcher_start(matcher, scratch, c->grammar, c->vocabulary);
     if (code) code = ERR_BAD_REQUEST;
   }
@@ -251,14 +251,15 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
   compile_t c = {
       .error = error,
       .param = source->param,
-      .limits = limits ? limits : &grammar_limits_default,
+      .limits = limits != NULL ? limits : &grammar_limits_default,
       .vocabulary = vocabulary,
       .cancelled = cancelled,
       .fuel = FUEL,
   };
   c.deadline_ns = clock_now_ns() + c.limits->compile_ns_max;
   c.grammar = calloc(1, sizeof *c.grammar);
-  if (!c.grammar) return error_set(error, ERR_NO_MEMORY, source->param, "no memory for a grammar");
+  if (c.grammar == NULL)
+    return error_set(error, ERR_NO_MEMORY, source->param, "no memory for a grammar");
   atomic_init(&c.grammar->references, 1);
   c.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
   int code = run(&c, source);
@@ -278,7 +279,7 @@ grammar_t *grammar_ref(grammar_t *g) {
 }
 
 void grammar_unref(grammar_t *g) {
-  if (!g || atomic_fetch_sub_explicit(&g->references, 1, memory_order_acq_rel) != 1) return;
+  if (g == NULL || atomic_fetch_sub_explicit(&g->references, 1, memory_order_acq_rel) != 1) return;
   arena_free(&g->arena);
   free(g);
 }

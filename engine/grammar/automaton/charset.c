@@ -48,7 +48,7 @@ regex_t *regex_node(compile_t *c, regex_kind_t kind) {
 }
 
 void regex_append(regex_t *parent, regex_t *child) {
-  if (parent->last) {
+  if (parent->last != NULL) {
     parent->last->sibling = child;
   } else {
     parent->first = child;

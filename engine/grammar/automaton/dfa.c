@@ -122,10 +122,10 @@ static dfa_t *trim(compile_t *c, const dfa_t *d) {
   out->num_states = count;
   out->next = compile_scratch(c, (size_t)count * d->num_classes, sizeof *out->next);
   out->flags = compile_scratch(c, count, 1);
-  out->rest = d->rest ? compile_scratch(c, count, sizeof *out->rest) : NULL;
+  out->rest = d->rest != NULL ? compile_scratch(c, count, sizeof *out->rest) : NULL;
   for (uint32_t i = 1; i < count; i++) {
     out->flags[i] = d->flags[order[i]];
-    if (d->rest) out->rest[i] = d->rest[order[i]];
+    if (d->rest != NULL) out->rest[i] = d->rest[order[i]];
     for (uint32_t k = 0; k < d->num_classes; k++) {
       uint32_t to = d->next[(size_t)order[i] * d->num_classes + k];
       out->next[(size_t)i * d->num_classes + k] = live[to] ? number[to] : DFA_DEAD;

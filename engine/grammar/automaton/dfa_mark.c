@@ -43,7 +43,7 @@ typedef struct marker {
 static void add_range(const dfa_t *d, classes_t *list, unsigned low, unsigned high) {
   for (unsigned b = low; b <= high; b++) {
     uint8_t k = d->class_of[b];
-    if (!memchr(list->items, k, list->count)) list->items[list->count++] = k;
+    if (memchr(list->items, k, list->count) == NULL) list->items[list->count++] = k;
   }
 }
 
@@ -72,7 +72,7 @@ static void find_classes(marker_t *m) {
  * then masks know how many more fit. */
 static uint32_t through(const dfa_t *d, uint32_t to, int family) {
   uint8_t needed = DFA_LIVE | DFA_COUNT;
-  if (to == DFA_DEAD || (d->rest && (d->flags[to] & needed) != needed)) return 0;
+  if (to == DFA_DEAD || (d->rest != NULL && (d->flags[to] & needed) != needed)) return 0;
   uint32_t steps = d->steps[(size_t)to * FAMILY_COUNT + (size_t)family];
   return steps < STEPS_FOREVER ? steps + 1 : STEPS_FOREVER;
 }

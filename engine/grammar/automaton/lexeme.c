@@ -40,11 +40,11 @@ uint32_t lexeme_add(compile_t *c, const dfa_t *raw) {
   memcpy(keep->next, d->next, cells * sizeof *keep->next);
   keep->flags = compile_keep(c, d->num_states, 1);
   memcpy(keep->flags, d->flags, d->num_states);
-  if (d->rest) {
+  if (d->rest != NULL) {
     keep->rest = compile_keep(c, d->num_states, sizeof *keep->rest);
     memcpy(keep->rest, d->rest, d->num_states * sizeof *keep->rest);
   }
-  for (uint32_t i = 1; d->rest && i < d->num_states; i++) {
+  for (uint32_t i = 1; d->rest != NULL && i < d->num_states; i++) {
     if (d->rest[i] > keep->rest_max) keep->rest_max = d->rest[i];
     bool between = d->flags[i] & DFA_COUNT;
     if (between && d->rest[i] > keep->rest_between) keep->rest_between = d->rest[i];
@@ -78,7 +78,7 @@ uint32_t lexeme_keep(compile_t *c, const char *pattern, uint32_t min, uint32_t m
 
 uint32_t lexeme_pattern(compile_t *c, const char *pattern) {
   const uint32_t *old = lexeme_kept(c, pattern, 0, NONE);
-  if (old) return *old;
+  if (old != NULL) return *old;
   return lexeme_keep(c, pattern, 0, NONE, lexeme_add(c, lexeme_dfa(c, pattern)));
 }
 
@@ -115,7 +115,7 @@ dfa_t *dfa_split_first(compile_t *c, const dfa_t *d) {
 }
 
 void dfa_count(compile_t *c, dfa_t *d, uint32_t min, uint32_t max) {
-  if (!d->rest) d->rest = compile_scratch(c, d->num_states, sizeof *d->rest);
+  if (d->rest == NULL) d->rest = compile_scratch(c, d->num_states, sizeof *d->rest);
   for (uint32_t i = 0; i < d->num_states; i++) d->rest[i] = d->flags[i] & DFA_ACCEPT ? 0 : NONE;
   for (bool changed = true; changed;) {
     changed = false;
@@ -171,7 +171,7 @@ text_t canonical_text(compile_t *c, const char *text, uint32_t length) {
 
 uint32_t lexeme_string(compile_t *c, uint32_t min, uint32_t max) {
   const uint32_t *old = lexeme_kept(c, pattern_string, min, max);
-  if (old) return *old;
+  if (old != NULL) return *old;
   if (min > max) return NONE;
   dfa_t *d = dfa_restrict(c, lexeme_dfa(c, pattern_string));
   if (dfa_is_empty(d)) return NONE;
@@ -210,7 +210,7 @@ uint32_t json_object_any(compile_t *c, uint32_t next) {
 uint32_t lexeme_key(compile_t *c) {
   static const char pattern[] = "key";
   const uint32_t *old = lexeme_kept(c, pattern, 0, NONE);
-  if (old) return *old;
+  if (old != NULL) return *old;
   return lexeme_keep(c, pattern, 0, NONE, lexeme_add(c, dfa_quote(c, canonical_string(c))));
 }
 

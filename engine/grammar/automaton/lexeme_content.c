@@ -118,7 +118,7 @@ static const struct {
 };
 
 static const dfa_t *tagged_text(compile_t *c, uint32_t types) {
-  if (c->tagged[types]) return c->tagged[types];
+  if (c->tagged[types] != NULL) return c->tagged[types];
   const dfa_t *text = lexeme_dfa(c, "[^]*");
   for (size_t i = 0; i < sizeof tag_ends / sizeof *tag_ends; i++) {
     text = dfa_product(c, text, lexeme_dfa(c, tag_ends[i]), true);
@@ -135,7 +135,7 @@ static uint32_t count_tagged(compile_t *c, uint32_t types, uint32_t min, uint32_
   char name[32];
   size_t length = (size_t)snprintf(name, sizeof name, "tagged %u", types) + 1;
   const uint32_t *old = lexeme_kept(c, name, min, max);
-  if (old) return *old;
+  if (old != NULL) return *old;
   char *key = compile_scratch(c, length, 1);
   memcpy(key, name, length);
   dfa_t *d = dfa_restrict(c, tagged_text(c, types));
@@ -150,7 +150,7 @@ static uint32_t count_tagged(compile_t *c, uint32_t types, uint32_t min, uint32_
 uint32_t lexeme_tagged(compile_t *c, const dfa_t *content, uint32_t types, uint32_t min,
                        uint32_t max) {
   if (min > max) return NONE;
-  if (!content) return count_tagged(c, types, min, max);
+  if (content == NULL) return count_tagged(c, types, min, max);
   check_min(c, min);
   dfa_t *d = dfa_restrict(c, dfa_product(c, tagged_text(c, types), content, false));
   if (min > 0 && !dfa_is_empty(d)) d = at_least(c, d, min, false);

@@ -34,12 +34,12 @@ decimal_t decimal_of(const json_t *number) {
     if (*s == '.') point = at;
     if (*s < '0' || *s > '9') continue;
     if (*s != '0') {
-      if (!first) first = s, first_at = at;
+      if (first == NULL) first = s, first_at = at;
       last = s, last_at = at;
     }
     at++;
   }
-  if (!first) {
+  if (first == NULL) {
     d.negative = false;
     return d;
   }
@@ -132,18 +132,18 @@ static uint32_t compare_digit(uint32_t before, char digit, char bound) {
 }
 
 static uint32_t compare_integer(uint32_t before, const decimal_t *bound, uint32_t at, char digit) {
-  if (!bound) return EQUAL;
+  if (bound == NULL) return EQUAL;
   if (at >= bound->num_integer) return GREATER;
   return compare_digit(before, digit, bound->digits[at]);
 }
 
 /* At the end of the integer part fewer digits are less. */
 static uint32_t finish_integer(uint32_t before, const decimal_t *bound, uint32_t count) {
-  return bound && count < bound->num_integer ? LESS : before;
+  return bound != NULL && count < bound->num_integer ? LESS : before;
 }
 
 static uint32_t compare_fraction(uint32_t before, const decimal_t *bound, uint32_t at, char digit) {
-  if (!bound) return EQUAL;
+  if (bound == NULL) return EQUAL;
   char other = at < bound->num_fraction ? bound->digits[bound->num_integer + at] : '0';
   return compare_digit(before, digit, other);
 }
@@ -210,10 +210,10 @@ static bool number_accepts(const void *context, uint64_t state) {
     s.high = finish_integer(s.high, m->high, s.integer);
   }
   /* Digits that a bound still has are not all zero. */
-  if (m->low && s.low == EQUAL && s.fraction < m->low->num_fraction) s.low = LESS;
-  if (m->high && s.high == EQUAL && s.fraction < m->high->num_fraction) s.high = LESS;
-  if (m->low && (s.low == LESS || (s.low == EQUAL && m->low_open))) return false;
-  if (m->high && (s.high == GREATER || (s.high == EQUAL && m->high_open))) return false;
+  if (m->low != NULL && s.low == EQUAL && s.fraction < m->low->num_fraction) s.low = LESS;
+  if (m->high != NULL && s.high == EQUAL && s.fraction < m->high->num_fraction) s.high = LESS;
+  if (m->low != NULL && (s.low == LESS || (s.low == EQUAL && m->low_open))) return false;
+  if (m->high != NULL && (s.high == GREATER || (s.high == EQUAL && m->high_open))) return false;
   uint64_t rest = s.rest;
   for (uint32_t i = s.fraction; i < r->spec->scale; i++) rest = rest * 10 % r->spec->multiple;
   return rest == 0;
@@ -225,22 +225,22 @@ static void split_signs(reader_t *r) {
   static const decimal_t zero = {0};
   const number_spec_t *s = r->spec;
   const decimal_t *low = s->has_low ? &s->low : NULL, *high = s->has_high ? &s->high : NULL;
-  bool high_below = high && (high->negative || (decimal_is_zero(high) && s->high_open));
+  bool high_below = high != NULL && (high->negative || (decimal_is_zero(high) && s->high_open));
   r->plus = (magnitude_t){.possible = !high_below};
-  if (low && !low->negative && (!decimal_is_zero(low) || s->low_open)) {
+  if (low != NULL && !low->negative && (!decimal_is_zero(low) || s->low_open)) {
     r->plus.low = low;
     r->plus.low_open = s->low_open;
   }
-  if (high && !high_below) {
+  if (high != NULL && !high_below) {
     r->plus.high = high;
     r->plus.high_open = s->high_open;
   }
-  r->minus = (magnitude_t){.possible = !low || low->negative};
+  r->minus = (magnitude_t){.possible = low == NULL || low->negative};
   if (high_below) {
     r->minus.low = high->negative ? high : &zero;
     r->minus.low_open = s->high_open;
   }
-  if (low && low->negative) {
+  if (low != NULL && low->negative) {
     r->minus.high = low;
     r->minus.high_open = s->low_open;
   }

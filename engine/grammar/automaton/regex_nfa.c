@@ -171,10 +171,10 @@ static uint32_t add_repeat(nfa_t *n, const regex_t *tree, uint32_t to) {
 
 static uint32_t add_cat(nfa_t *n, const regex_t *tree, uint32_t to) {
   uint32_t count = 0;
-  for (const regex_t *t = tree->first; t; t = t->sibling) count++;
+  for (const regex_t *t = tree->first; t != NULL; t = t->sibling) count++;
   const regex_t **children = compile_scratch(n->c, count, sizeof *children);
   count = 0;
-  for (const regex_t *t = tree->first; t; t = t->sibling) children[count++] = t;
+  for (const regex_t *t = tree->first; t != NULL; t = t->sibling) children[count++] = t;
   while (count > 0) to = add_tree(n, children[--count], to);
   return to;
 }
@@ -192,7 +192,7 @@ static uint32_t add_tree(nfa_t *n, const regex_t *tree, uint32_t to) {
   case REGEX_CAT: return add_cat(n, tree, to);
   case REGEX_ALT: {
     uint32_t all = NONE;
-    for (const regex_t *t = tree->first; t; t = t->sibling) {
+    for (const regex_t *t = tree->first; t != NULL; t = t->sibling) {
       all = either(n, all, add_tree(n, t, to));
     }
     return all == NONE ? to : all;

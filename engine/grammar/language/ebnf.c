@@ -32,9 +32,9 @@ void ebnf_fail(const ebnf_t *g, size_t at, const char *reason, const char *name,
     column = g->text[i] == '\n' ? 1 : column + ((uint8_t)(g->text[i] & 0xC0) != 0x80);
     line += g->text[i] == '\n';
   }
-  if (name) error_quote(quoted, sizeof quoted, name, name_length);
+  if (name != NULL) error_quote(quoted, sizeof quoted, name, name_length);
   compile_fail(g->c, ERR_INVALID_VALUE, "grammar, line %u, column %u: %s%s%s%s.", line, column,
-               reason, name ? " '" : "", quoted, name ? "'" : "");
+               reason, name != NULL ? " '" : "", quoted, name != NULL ? "'" : "");
 }
 
 _Noreturn static void fail(const parser_t *p, size_t at, const char *reason) {
@@ -141,7 +141,7 @@ static regex_t *parse_literal(parser_t *p) {
       p->at += ch == 'x' ? 4 : ch == 'u' && !open ? 6 : 2;
       while (open && p->at < p->length && p->text[p->at - 1] != '}') p->at++;
       if (p->at > p->length) fail(p, start, "the literal has no end");
-      if (strchr("dDwWsS", ch) && ch) fail(p, from, "a class has no place in a literal");
+      if (strchr("dDwWsS", ch) != NULL && ch) fail(p, from, "a class has no place in a literal");
       regex_append(cat, parse_pattern(p, p->text + from, p->at - from, from));
       continue;
     }
@@ -263,7 +263,7 @@ static void parse_rules(parser_t *p) {
     size_t start = p->at, length = name_length(p, p->at);
     if (!at_rule(p)) fail(p, start, "expected a rule: a name and ::=");
     uint32_t rule = rule_of(p, start, length);
-    if (ebnf_rule(p->g, rule)->tree) {
+    if (ebnf_rule(p->g, rule)->tree != NULL) {
       ebnf_fail(p->g, start, "a second rule with the name", p->text + start, (uint32_t)length);
     }
     p->at = start + length;
@@ -285,7 +285,7 @@ uint32_t ebnf_compile(compile_t *c, const grammar_source_t *source, uint32_t nex
   g.buckets = compile_scratch(c, EBNF_BUCKETS, sizeof *g.buckets);
   g.root = rule_of(&(parser_t){.g = &g, .text = "root"}, 0, 4);
   parse_rules(&p);
-  if (!ebnf_rule(&g, g.root)->tree) ebnf_fail(&g, 0, "no rule with the name", "root", 4);
+  if (ebnf_rule(&g, g.root)->tree == NULL) ebnf_fail(&g, 0, "no rule with the name", "root", 4);
   ebnf_check(&g);
   return ebnf_build(&g, next);
 }

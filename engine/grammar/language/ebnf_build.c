@@ -22,10 +22,11 @@ static void append_copy(ebnf_t *g, regex_t *tree, const regex_t *child) {
 
 static uint32_t build_cat(ebnf_t *g, const regex_t *t, uint32_t next) {
   uint32_t count = 0;
-  for (const regex_t *child = t->first; child; child = child->sibling) count++;
+  for (const regex_t *child = t->first; child != NULL; child = child->sibling) count++;
   const regex_t **children = compile_scratch(g->c, count, sizeof *children);
   count = 0;
-  for (const regex_t *child = t->first; child; child = child->sibling) children[count++] = child;
+  for (const regex_t *child = t->first; child != NULL; child = child->sibling)
+    children[count++] = child;
   while (count > 0) {
     uint32_t from = count - 1;
     if (!children[from]->is_regular) {
@@ -45,7 +46,7 @@ static uint32_t build_cat(ebnf_t *g, const regex_t *t, uint32_t next) {
 static uint32_t build_either(ebnf_t *g, const regex_t *t, uint32_t next) {
   regex_t *regular = regex_node(g->c, REGEX_ALT);
   list_t branches = {0};
-  for (const regex_t *child = t->first; child; child = child->sibling) {
+  for (const regex_t *child = t->first; child != NULL; child = child->sibling) {
     if (child->is_regular) {
       append_copy(g, regular, child);
     } else {
@@ -53,7 +54,7 @@ static uint32_t build_either(ebnf_t *g, const regex_t *t, uint32_t next) {
       *(uint32_t *)list_add(g->c, &branches, sizeof(uint32_t)) = branch;
     }
   }
-  if (regular->first) {
+  if (regular->first != NULL) {
     uint32_t branch = build_lexeme(g, regular, next);
     *(uint32_t *)list_add(g->c, &branches, sizeof(uint32_t)) = branch;
   }

@@ -6,11 +6,12 @@
 #include "engine/grammar/language/ebnf.h"
 
 static void check_defined(const ebnf_t *g, const regex_t *t) {
-  if (t->kind == REGEX_RULE && !ebnf_rule(g, t->min)->tree) {
+  if (t->kind == REGEX_RULE && ebnf_rule(g, t->min)->tree == NULL) {
     ebnf_fail(g, t->max, "no rule with the name", ebnf_rule(g, t->min)->name,
               ebnf_rule(g, t->min)->length);
   }
-  for (const regex_t *child = t->first; child; child = child->sibling) check_defined(g, child);
+  for (const regex_t *child = t->first; child != NULL; child = child->sibling)
+    check_defined(g, child);
 }
 
 static bool is_productive(const ebnf_t *g, const regex_t *t) {
@@ -19,12 +20,12 @@ static bool is_productive(const ebnf_t *g, const regex_t *t) {
   case REGEX_RULE: return ebnf_rule(g, t->min)->productive;
   case REGEX_REPEAT: return t->min == 0 || is_productive(g, t->first);
   case REGEX_CAT:
-    for (const regex_t *child = t->first; child; child = child->sibling) {
+    for (const regex_t *child = t->first; child != NULL; child = child->sibling) {
       if (!is_productive(g, child)) return false;
     }
     return true;
   case REGEX_ALT:
-    for (const regex_t *child = t->first; child; child = child->sibling) {
+    for (const regex_t *child = t->first; child != NULL; child = child->sibling) {
       if (is_productive(g, child)) return true;
     }
     return false;
@@ -38,12 +39,12 @@ static bool is_nullable(const ebnf_t *g, const regex_t *t) {
   case REGEX_RULE: return ebnf_rule(g, t->min)->nullable;
   case REGEX_REPEAT: return t->min == 0 || is_nullable(g, t->first);
   case REGEX_CAT:
-    for (const regex_t *child = t->first; child; child = child->sibling) {
+    for (const regex_t *child = t->first; child != NULL; child = child->sibling) {
       if (!is_nullable(g, child)) return false;
     }
     return true;
   case REGEX_ALT:
-    for (const regex_t *child = t->first; child; child = child->sibling) {
+    for (const regex_t *child = t->first; child != NULL; child = child->sibling) {
       if (is_nullable(g, child)) return true;
     }
     return false;
@@ -69,7 +70,7 @@ static void find_properties(ebnf_t *g) {
 /* Adds the rules with which a text of the tree can begin. */
 static void list_first(const ebnf_t *g, const regex_t *t, list_t *out) {
   if (t->kind == REGEX_RULE) *(uint32_t *)list_add(g->c, out, sizeof(uint32_t)) = t->min;
-  for (const regex_t *child = t->first; child; child = child->sibling) {
+  for (const regex_t *child = t->first; child != NULL; child = child->sibling) {
     list_first(g, child, out);
     if (t->kind == REGEX_CAT && !is_nullable(g, child)) return;
   }
@@ -109,7 +110,7 @@ static void refuse_left_recursion(ebnf_t *g) {
 
 void ebnf_check(ebnf_t *g) {
   for (uint32_t i = 0; i < g->rules.count; i++) {
-    if (ebnf_rule(g, i)->tree) check_defined(g, ebnf_rule(g, i)->tree);
+    if (ebnf_rule(g, i)->tree != NULL) check_defined(g, ebnf_rule(g, i)->tree);
   }
   find_properties(g);
   refuse_left_recursion(g);

@@ -77,7 +77,7 @@ uint32_t schema_rule(schema_t *s, const part_t *given, uint32_t count) {
 /* -- joining ----------------------------------------------------------------------------------- */
 
 static void refuse_cycle(const schema_t *s, const part_t *from, const json_t *target) {
-  for (const part_t *p = from; p; p = p->from) {
+  for (const part_t *p = from; p != NULL; p = p->from) {
     if (p->schema == target) {
       schema_fail(s, ERR_INVALID_VALUE, from->pointer,
                   "the schema refers to itself without an object or array in between.");
@@ -102,13 +102,13 @@ static const part_t *keep_part(const schema_t *s, const part_t *part) {
 
 static void join_part(const schema_t *s, list_t *joined, const keywords_t *k) {
   const part_t *from = k->part;
-  if (k->values[KEYWORD_REF]) {
+  if (k->values[KEYWORD_REF] != NULL) {
     const part_t *target = schema_resolve(s, k);
     refuse_cycle(s, from, target->schema);
     add_part(s, joined, *target);
   }
   uint32_t index = 0;
-  if (!k->values[KEYWORD_ALL_OF]) return;
+  if (k->values[KEYWORD_ALL_OF] == NULL) return;
   JSON_EACH(v, k->values[KEYWORD_ALL_OF]) {
     const char *pointer = schema_pointer_index(s, from->pointer, "allOf", index++);
     add_part(s, joined, (part_t){v, pointer, 0, from});
@@ -196,7 +196,7 @@ static void fill_types(schema_t *s, uint32_t node, const conjunction_t *k) {
   for (uint32_t i = 0; i < k->count; i++) {
     types &= schema_types(s, &k->items[i]);
   }
-  if (schema_first_values(k)) {
+  if (schema_first_values(k) != NULL) {
     branches[count++] = schema_values(s, k, types);
     build_alt_fill(s->c, node, branches, count);
     return;
@@ -218,11 +218,11 @@ static void fill_rule(schema_t *s, const rule_t *rule) {
   if (k.never) return; /* an alternative without branches: nothing */
   for (uint32_t i = 0; i < k.count; i++) {
     uint32_t done = k.items[i].part->done;
-    if (k.items[i].values[KEYWORD_ANY_OF] && !(done & DONE_ANY_OF)) {
+    if (k.items[i].values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) {
       fill_branches(s, rule->node, &joined, &k.items[i], KEYWORD_ANY_OF);
       return;
     }
-    if (k.items[i].values[KEYWORD_ONE_OF] && !(done & DONE_ONE_OF)) {
+    if (k.items[i].values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) {
       fill_branches(s, rule->node, &joined, &k.items[i], KEYWORD_ONE_OF);
       return;
     }
@@ -269,7 +269,7 @@ static void check_size(const schema_t *s) {
 }
 
 void schema_begin(schema_t *s, bool strict) {
-  if (!s->root || (s->root->type != JSON_OBJECT && s->root->type != JSON_TRUE)) {
+  if (s->root == NULL || (s->root->type != JSON_OBJECT && s->root->type != JSON_TRUE)) {
     compile_fail(s->c, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");
   }
   check_size(s);

@@ -12,16 +12,16 @@
 /* Schemas of the first items: prefixItems, or items as an array in older dialects. */
 static const json_t *prefix_of(const keywords_t *w) {
   const json_t *items = w->values[KEYWORD_ITEMS];
-  if (w->values[KEYWORD_PREFIX_ITEMS]) return w->values[KEYWORD_PREFIX_ITEMS];
-  return items && items->type == JSON_ARRAY ? items : NULL;
+  if (w->values[KEYWORD_PREFIX_ITEMS] != NULL) return w->values[KEYWORD_PREFIX_ITEMS];
+  return items != NULL && items->type == JSON_ARRAY ? items : NULL;
 }
 
 static part_t rest_of(const schema_t *s, const keywords_t *w) {
   const json_t *items = w->values[KEYWORD_ITEMS], *more = w->values[KEYWORD_ADDITIONAL_ITEMS];
-  if (items && items->type != JSON_ARRAY) {
+  if (items != NULL && items->type != JSON_ARRAY) {
     return schema_part(items, schema_pointer(s, w->part->pointer, "items", 5));
   }
-  if (!items || !more) return schema_part(NULL, NULL);
+  if (items == NULL || more == NULL) return schema_part(NULL, NULL);
   return schema_part(more, schema_pointer(s, w->part->pointer, "additionalItems", 15));
 }
 
@@ -32,13 +32,13 @@ static uint32_t item_rule(schema_t *s, const conjunction_t *k, uint32_t index) {
     const keywords_t *w = &k->items[i];
     const json_t *prefix = prefix_of(w);
     part_t part = rest_of(s, w);
-    if (prefix && index < prefix->count) {
-      const char *name = w->values[KEYWORD_PREFIX_ITEMS] ? "prefixItems" : "items";
+    if (prefix != NULL && index < prefix->count) {
+      const char *name = w->values[KEYWORD_PREFIX_ITEMS] != NULL ? "prefixItems" : "items";
       const json_t *v = json_first(prefix);
       for (uint32_t at = 0; at < index; at++) v = json_next(v);
       part = schema_part(v, schema_pointer_index(s, w->part->pointer, name, index));
     }
-    if (part.schema) *(part_t *)list_add(s->c, &parts, sizeof part) = part;
+    if (part.schema != NULL) *(part_t *)list_add(s->c, &parts, sizeof part) = part;
   }
   return schema_rule(s, parts.items, parts.count);
 }
@@ -56,8 +56,8 @@ static counts_t counts_of(schema_t *s, const conjunction_t *k) {
     uint32_t max = schema_count(s, w, KEYWORD_MAX_ITEMS, NONE);
     if (min > n.min) n.min = min;
     if (max < n.max) n.max = max;
-    if (prefix && prefix->count > n.prefix) n.prefix = prefix->count;
-    if (unique && unique->type == JSON_TRUE && max > 1) n.prefix |= UINT32_C(1) << 31;
+    if (prefix != NULL && prefix->count > n.prefix) n.prefix = prefix->count;
+    if (unique != NULL && unique->type == JSON_TRUE && max > 1) n.prefix |= UINT32_C(1) << 31;
   }
   bool unique = n.prefix >> 31;
   n.prefix &= INT32_MAX;

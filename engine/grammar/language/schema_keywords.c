@@ -173,7 +173,7 @@ keywords_t schema_keywords(const schema_t *s, const part_t *part) {
     if (is_annotation(s, part, v)) continue;
     keyword_t keyword = find_keyword(s, part, v);
     const char *expected = complaint(s, keyword, v);
-    if (expected) {
+    if (expected != NULL) {
       schema_fail(s, ERR_INVALID_VALUE, schema_pointer(s, part->pointer, v->key, v->key_length),
                   "expected %s.", expected);
     }
@@ -197,7 +197,7 @@ void schema_dialect(schema_t *s) {
                   {"//json-schema.org/draft/2019-09/schema", true, false},
                   {"//json-schema.org/draft/2020-12/schema", false, false}};
   const json_t *v = json_get(s->root, "$schema");
-  if (!v) return;
+  if (v == NULL) return;
   if (v->type == JSON_STRING) {
     uint32_t skip = v->length > 6 && memcmp(v->text, "https:", 6) == 0 ? 6 : 5;
     uint32_t length = v->length;
@@ -219,7 +219,7 @@ uint32_t schema_count(const schema_t *s, const keywords_t *k, keyword_t keyword,
   int64_t value;
   bool is_min = keyword == KEYWORD_MIN_ITEMS || keyword == KEYWORD_MIN_LENGTH ||
                 keyword == KEYWORD_MIN_PROPERTIES;
-  if (!k->values[keyword] || !json_int64(k->values[keyword], &value)) return fallback;
+  if (k->values[keyword] == NULL || !json_int64(k->values[keyword], &value)) return fallback;
   if (is_min && value > COUNT_MAX) {
     schema_fail(s, ERR_BAD_REQUEST, k->part->pointer, "'%s' is at most %d.", names[keyword],
                 COUNT_MAX);
@@ -239,7 +239,7 @@ static uint32_t type_bit(const schema_t *s, const keywords_t *k, const json_t *v
 uint32_t schema_types(const schema_t *s, const keywords_t *k) {
   const json_t *type = k->values[KEYWORD_TYPE];
   uint32_t bits = 0;
-  if (!type) return TYPE_ALL;
+  if (type == NULL) return TYPE_ALL;
   if (type->type == JSON_STRING) return type_bit(s, k, type);
   JSON_EACH(v, type) bits |= type_bit(s, k, v);
   return bits;
@@ -284,7 +284,7 @@ bool schema_equal(const json_t *a, const json_t *b) {
   const json_t *other = json_first(b);
   JSON_EACH(v, a) {
     if (a->type == JSON_OBJECT) other = member(b, v);
-    if (!other || !schema_equal(v, other)) return false;
+    if (other == NULL || !schema_equal(v, other)) return false;
     if (a->type == JSON_ARRAY) other = json_next(other);
   }
   return true;
@@ -303,7 +303,7 @@ const part_t *schema_resolve(const schema_t *s, const keywords_t *k) {
   }
   const json_t *at = json_schema_resolve(s->root, text, ref->length);
   compile_spend(s->c, ref->length);
-  if (!at) schema_fail(s, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
+  if (at == NULL) schema_fail(s, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
   if (!is_schema(at)) schema_fail(s, ERR_INVALID_VALUE, place, "'%s' is no schema.", quoted);
   part_t *part = compile_scratch(s->c, 1, sizeof *part);
   char *pointer = compile_scratch(s->c, (size_t)ref->length + 1, 1);

@@ -13,7 +13,7 @@
 enum { PATTERNS_MAX = 4 };
 
 static const json_t *named(const json_t *object, const char *name, size_t length) {
-  if (!object) return NULL;
+  if (object == NULL) return NULL;
   JSON_EACH(v, object) {
     if (v->key_length == length && memcmp(v->key, name, length) == 0) return v;
   }
@@ -26,7 +26,7 @@ static void add_part(const schema_t *s, list_t *parts, const json_t *schema, con
 
 static void add_additional(const schema_t *s, list_t *parts, const keywords_t *w) {
   const json_t *v = w->values[KEYWORD_ADDITIONAL_PROPERTIES];
-  if (!v) return;
+  if (v == NULL) return;
   add_part(s, parts, v, schema_pointer(s, w->part->pointer, "additionalProperties", 20));
 }
 
@@ -46,11 +46,11 @@ list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *na
     const json_t *patterns = w->values[KEYWORD_PATTERN_PROPERTIES];
     bool applies = own != NULL;
     compile_spend(s->c, 8);
-    if (own) {
+    if (own != NULL) {
       const char *base = schema_pointer(s, w->part->pointer, "properties", 10);
       add_part(s, &parts, own, schema_pointer(s, base, name, length));
     }
-    if (patterns) {
+    if (patterns != NULL) {
       JSON_EACH(v, patterns) {
         if (!name_matches(s, w, v, canonical)) continue;
         const char *base = schema_pointer(s, w->part->pointer, "patternProperties", 17);
@@ -107,12 +107,12 @@ list_t schema_member_names(const schema_t *s, const conjunction_t *k) {
   names_t names = {0};
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *properties = k->items[i].values[KEYWORD_PROPERTIES];
-    if (!properties) continue;
+    if (properties == NULL) continue;
     JSON_EACH(v, properties) add_name(s, &names, v->key, v->key_length, false);
   }
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *required = k->items[i].values[KEYWORD_REQUIRED];
-    if (!required) continue;
+    if (required == NULL) continue;
     JSON_EACH(v, required) add_name(s, &names, v->text, v->length, true);
   }
   return names.list;
@@ -192,7 +192,7 @@ static list_t collect_patterns(schema_t *s, const conjunction_t *k) {
   list_t patterns = {0};
   for (uint32_t i = 0; i < k->count; i++) {
     const keywords_t *w = &k->items[i];
-    if (!w->values[KEYWORD_PATTERN_PROPERTIES]) continue;
+    if (w->values[KEYWORD_PATTERN_PROPERTIES] == NULL) continue;
     const char *pointer = schema_pointer(s, w->part->pointer, "patternProperties", 17);
     JSON_EACH(v, w->values[KEYWORD_PATTERN_PROPERTIES]) {
       const dfa_t *dfa = schema_pattern(s, v->key, v->key_length, true, pointer);
@@ -242,7 +242,8 @@ static void refuse_many_extra(const schema_t *s, const conjunction_t *k, uint32_
   if (min <= num_names + 1) return;
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *additional = k->items[i].values[KEYWORD_ADDITIONAL_PROPERTIES];
-    if (additional && additional->type == JSON_FALSE) return; /* then nothing satisfies it */
+    if (additional != NULL && additional->type == JSON_FALSE)
+      return; /* then nothing satisfies it */
   }
   schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[0].part->pointer,
               "'minProperties' is supported up to one more than there are listed names.");

@@ -15,7 +15,7 @@
 
 /* A JSON schema {"type": "string"}, which tells rules of text between tags from rules of JSON. */
 part_t schema_tagged(schema_t *s, uint32_t types) {
-  if (!s->tagged) s->tagged = compile_scratch(s->c, (TYPE_ALL + 1) * 2, sizeof *s->tagged);
+  if (s->tagged == NULL) s->tagged = compile_scratch(s->c, (TYPE_ALL + 1) * 2, sizeof *s->tagged);
   json_t *schema = s->tagged + (size_t)types * 2;
   schema[0] = (json_t){.type = JSON_OBJECT, .count = 1};
   schema[1] =
@@ -24,7 +24,7 @@ part_t schema_tagged(schema_t *s, uint32_t types) {
 }
 
 uint32_t schema_tagged_types(const schema_t *s, const conjunction_t *k) {
-  for (uint32_t i = 0; s->tagged && i < k->count; i++) {
+  for (uint32_t i = 0; s->tagged != NULL && i < k->count; i++) {
     for (uint32_t types = 1; types <= TYPE_ALL; types++) {
       if (k->items[i].part->schema == s->tagged + (size_t)types * 2) return types;
     }
@@ -106,7 +106,7 @@ static void refuse_keywords(const schema_t *s, const conjunction_t *k) {
                  {KEYWORD_PATTERN_PROPERTIES, "patternProperties"}};
   for (uint32_t i = 0; i < k->count; i++) {
     for (size_t w = 0; w < sizeof refused / sizeof *refused; w++) {
-      if (!k->items[i].values[refused[w].keyword]) continue;
+      if (k->items[i].values[refused[w].keyword] == NULL) continue;
       schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[i].part->pointer,
                   "'%s' is not supported for an object that is written in tags.", refused[w].name);
     }
@@ -124,7 +124,7 @@ static uint32_t extra_member(schema_t *s, const conjunction_t *k, uint32_t objec
 
 uint32_t schema_parameters(compile_t *c, const grammar_source_t *source, uint32_t next) {
   static const json_t any = {.type = JSON_TRUE};
-  schema_t s = {.c = c, .root = source->schema ? source->schema : &any};
+  schema_t s = {.c = c, .root = source->schema != NULL ? source->schema : &any};
   schema_begin(&s, source->strict);
   part_t root = schema_part(s.root, "");
   list_t joined = {0};

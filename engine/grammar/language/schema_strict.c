@@ -20,14 +20,14 @@ static void check_object(const schema_t *s, const json_t *v, const char *pointer
   const json_t *additional = json_get(v, "additionalProperties");
   const json_t *properties = json_get(v, "properties"), *required = json_get(v, "required");
   char quoted[80];
-  if (!additional || additional->type != JSON_FALSE) {
+  if (additional == NULL || additional->type != JSON_FALSE) {
     schema_fail(s, ERR_INVALID_VALUE, pointer,
                 "'additionalProperties' is required to be supplied and to be false.");
   }
-  if (!properties || properties->type != JSON_OBJECT) return;
+  if (properties == NULL || properties->type != JSON_OBJECT) return;
   JSON_EACH(p, properties) {
     bool found = false;
-    if (required && required->type == JSON_ARRAY) {
+    if (required != NULL && required->type == JSON_ARRAY) {
       JSON_EACH(name, required) {
         compile_spend(s->c, 1);
         found = found || (name->type == JSON_STRING && name->length == p->key_length &&
@@ -46,7 +46,7 @@ static void check_children(const schema_t *s, const json_t *v, const char *point
   static const char *const maps[] = {"properties", "$defs", "definitions"};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
     const json_t *map = json_get(v, maps[i]);
-    if (!map || map->type != JSON_OBJECT) continue;
+    if (map == NULL || map->type != JSON_OBJECT) continue;
     const char *base = schema_pointer(s, pointer, maps[i], strlen(maps[i]));
     JSON_EACH(child, map) {
       const char *place = schema_pointer(s, base, child->key, child->key_length);
@@ -55,12 +55,12 @@ static void check_children(const schema_t *s, const json_t *v, const char *point
   }
   const json_t *any = json_get(v, "anyOf"), *items = json_get(v, "items");
   uint32_t index = 0;
-  if (any && any->type == JSON_ARRAY) {
+  if (any != NULL && any->type == JSON_ARRAY) {
     JSON_EACH(child, any) {
       check(s, child, schema_pointer_index(s, pointer, "anyOf", index++), depth);
     }
   }
-  if (items) check(s, items, schema_pointer(s, pointer, "items", 5), depth + 1);
+  if (items != NULL) check(s, items, schema_pointer(s, pointer, "items", 5), depth + 1);
 }
 
 static bool allows_object(const json_t *type) {
@@ -83,26 +83,27 @@ static void check(const schema_t *s, const json_t *v, const char *pointer, int d
                 STRICT_DEPTH_MAX);
   }
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-    if (!json_get(v, refused[i])) continue;
+    if (json_get(v, refused[i]) == NULL) continue;
     schema_fail(s, ERR_INVALID_VALUE, pointer, "'%s' is not permitted in a strict schema.",
                 refused[i]);
   }
   const json_t *type = json_get(v, "type");
-  bool has_other =
-      json_get(v, "$ref") || json_get(v, "anyOf") || json_get(v, "enum") || json_get(v, "const");
-  if (!type && !has_other) {
+  bool has_other = json_get(v, "$ref") != NULL || json_get(v, "anyOf") != NULL ||
+                   json_get(v, "enum") != NULL || json_get(v, "const") != NULL;
+  if (type == NULL && !has_other) {
     schema_fail(s, ERR_INVALID_VALUE, pointer, "schema must have a 'type' key.");
   }
-  if ((type && allows_object(type)) || json_get(v, "properties")) check_object(s, v, pointer);
+  if ((type != NULL && allows_object(type)) || json_get(v, "properties") != NULL)
+    check_object(s, v, pointer);
   check_children(s, v, pointer, depth);
 }
 
 void schema_check_strict(const schema_t *s) {
   const json_t *type = json_get(s->root, "type"), *ref = json_get(s->root, "$ref");
-  if (json_get(s->root, "anyOf")) {
+  if (json_get(s->root, "anyOf") != NULL) {
     schema_fail(s, ERR_INVALID_VALUE, "", "schema must not have 'anyOf' at the top level.");
   }
-  if (!ref && (!type || type->type != JSON_STRING || !json_equals(type, "object"))) {
+  if (ref == NULL && (type == NULL || type->type != JSON_STRING || !json_equals(type, "object"))) {
     schema_fail(s, ERR_INVALID_VALUE, "", "schema must be a JSON Schema of 'type: \"object\"'.");
   }
   check(s, s->root, "", 0);

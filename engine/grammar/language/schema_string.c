@@ -29,7 +29,7 @@ const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool
 }
 
 static const dfa_t *both(schema_t *s, const dfa_t *a, const dfa_t *b) {
-  if (!a || !b || a == b) return a ? a : b;
+  if (a == NULL || b == NULL || a == b) return a != NULL ? a : b;
   return dfa_product(s->c, a, b, false);
 }
 
@@ -47,11 +47,11 @@ const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t
     if (low > *min) *min = low;
     if (high < *max) *max = high;
     const json_t *pattern = w->values[KEYWORD_PATTERN], *format = w->values[KEYWORD_FORMAT];
-    if (pattern) {
+    if (pattern != NULL) {
       const char *place = schema_pointer(s, base, "pattern", 7);
       content = both(s, content, schema_pattern(s, pattern->text, pattern->length, json, place));
     }
-    if (format) {
+    if (format != NULL) {
       content = both(s, content, format_dfa(s, format, schema_pointer(s, base, "format", 6)));
     }
   }
@@ -65,7 +65,8 @@ uint32_t schema_string(schema_t *s, const conjunction_t *k) {
   if (tagged) {
     lexeme = lexeme_tagged(s->c, content, tagged, min, max);
   } else {
-    lexeme = content ? lexeme_content(s->c, content, min, max) : lexeme_string(s->c, min, max);
+    lexeme =
+        content != NULL ? lexeme_content(s->c, content, min, max) : lexeme_string(s->c, min, max);
   }
   return build_lex(s->c, lexeme, NODE_ID_RETURN);
 }
@@ -104,19 +105,19 @@ static void lower_high(number_spec_t *spec, decimal_t high, bool open) {
 static void add_bounds(const schema_t *s, const keywords_t *w, number_spec_t *spec) {
   const json_t *low = w->values[KEYWORD_EXCLUSIVE_MINIMUM];
   const json_t *high = w->values[KEYWORD_EXCLUSIVE_MAXIMUM];
-  bool low_open = s->old_exclusive && low && low->type == JSON_TRUE;
-  bool high_open = s->old_exclusive && high && high->type == JSON_TRUE;
+  bool low_open = s->old_exclusive && low != NULL && low->type == JSON_TRUE;
+  bool high_open = s->old_exclusive && high != NULL && high->type == JSON_TRUE;
   bool integer = spec->integer;
-  if (w->values[KEYWORD_MINIMUM]) {
+  if (w->values[KEYWORD_MINIMUM] != NULL) {
     raise_low(spec, bound_of(s, w, KEYWORD_MINIMUM, low_open, integer), low_open);
   }
-  if (w->values[KEYWORD_MAXIMUM]) {
+  if (w->values[KEYWORD_MAXIMUM] != NULL) {
     lower_high(spec, bound_of(s, w, KEYWORD_MAXIMUM, high_open, integer), high_open);
   }
-  if (low && !s->old_exclusive) {
+  if (low != NULL && !s->old_exclusive) {
     raise_low(spec, bound_of(s, w, KEYWORD_EXCLUSIVE_MINIMUM, true, integer), true);
   }
-  if (high && !s->old_exclusive) {
+  if (high != NULL && !s->old_exclusive) {
     lower_high(spec, bound_of(s, w, KEYWORD_EXCLUSIVE_MAXIMUM, true, integer), true);
   }
 }
@@ -160,7 +161,7 @@ dfa_t *schema_number_dfa(schema_t *s, const conjunction_t *k, bool integer) {
   number_spec_t spec = {.integer = integer};
   for (uint32_t i = 0; i < k->count; i++) {
     add_bounds(s, &k->items[i], &spec);
-    if (k->items[i].values[KEYWORD_MULTIPLE_OF]) add_multiple(s, &k->items[i], &spec);
+    if (k->items[i].values[KEYWORD_MULTIPLE_OF] != NULL) add_multiple(s, &k->items[i], &spec);
   }
   return number_dfa(s->c, &spec);
 }
@@ -171,7 +172,7 @@ uint32_t schema_number(schema_t *s, const conjunction_t *k, bool integer) {
   bool plain = true;
   for (uint32_t i = 0; i < k->count; i++) {
     for (size_t w = 0; w < sizeof about / sizeof *about; w++) {
-      if (k->items[i].values[about[w]]) plain = false;
+      if (k->items[i].values[about[w]] != NULL) plain = false;
     }
   }
   uint32_t lexeme = plain ? lexeme_pattern(s->c, integer ? pattern_integer : pattern_number)

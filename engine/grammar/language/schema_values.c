@@ -85,8 +85,8 @@ static text_t text_of(schema_t *s, const json_t *v, bool spaced) {
 const json_t *schema_first_values(const conjunction_t *k) {
   for (uint32_t i = 0; i < k->count; i++) {
     const keywords_t *w = &k->items[i];
-    if (w->values[KEYWORD_CONST]) return w->values[KEYWORD_CONST];
-    if (w->values[KEYWORD_ENUM]) return w->values[KEYWORD_ENUM];
+    if (w->values[KEYWORD_CONST] != NULL) return w->values[KEYWORD_CONST];
+    if (w->values[KEYWORD_ENUM] != NULL) return w->values[KEYWORD_ENUM];
   }
   return NULL;
 }
@@ -103,8 +103,8 @@ static bool listed_everywhere(schema_t *s, const conjunction_t *k, const json_t 
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *one = k->items[i].values[KEYWORD_CONST];
     const json_t *list = k->items[i].values[KEYWORD_ENUM];
-    if (one && !schema_equal(one, v)) return false;
-    if (!list) continue;
+    if (one != NULL && !schema_equal(one, v)) return false;
+    if (list == NULL) continue;
     bool found = false;
     JSON_EACH(other, list) {
       compile_spend(s->c, 1);
@@ -124,7 +124,7 @@ static void refuse_structure(schema_t *s, const conjunction_t *k, bool is_object
     int first = is_object ? KEYWORD_PROPERTIES : KEYWORD_ITEMS;
     int last = is_object ? KEYWORD_MAX_PROPERTIES : KEYWORD_UNIQUE_ITEMS;
     for (int word = first; word <= last; word++) {
-      if (!k->items[i].values[word]) continue;
+      if (k->items[i].values[word] == NULL) continue;
       schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[i].part->pointer,
                   "an enum or const of %s together with other keywords about them.",
                   is_object ? "objects" : "arrays");
@@ -148,7 +148,7 @@ static uint32_t count_characters(const char *text, uint32_t length) {
 static bool has_bounds(const conjunction_t *k) {
   for (uint32_t i = 0; i < k->count; i++) {
     for (int word = KEYWORD_MINIMUM; word <= KEYWORD_MULTIPLE_OF; word++) {
-      if (k->items[i].values[word]) return true;
+      if (k->items[i].values[word] != NULL) return true;
     }
   }
   return false;
@@ -159,8 +159,8 @@ static bool admits(schema_t *s, const conjunction_t *k, admission_t *a, const js
   if (v->type == JSON_STRING) {
     uint32_t count = count_characters(v->text, v->length);
     if (count < a->min || count > a->max) return false;
-    if (a->tagged) return !a->content || dfa_matches(a->content, text.bytes, text.length);
-    return !a->content || dfa_matches(a->content, text.bytes + 1, text.length - 2);
+    if (a->tagged) return a->content == NULL || dfa_matches(a->content, text.bytes, text.length);
+    return a->content == NULL || dfa_matches(a->content, text.bytes + 1, text.length - 2);
   }
   if (v->type == JSON_NUMBER && has_bounds(k)) {
     if (!a->number_known) a->number = schema_number_dfa(s, k, false);
@@ -210,7 +210,7 @@ static uint32_t types_of(const schema_t *s, const conjunction_t *k) {
   uint32_t types = TYPE_ALL, listed = 0;
   for (uint32_t i = 0; i < k->count; i++) types &= schema_types(s, &k->items[i]);
   const json_t *values = schema_first_values(k);
-  if (!values) return types;
+  if (values == NULL) return types;
   if (!is_enum(k, values)) return types & schema_type_of(values);
   JSON_EACH(v, values) listed |= schema_type_of(v);
   return types & listed;
@@ -219,7 +219,7 @@ static uint32_t types_of(const schema_t *s, const conjunction_t *k) {
 /* No value that one lists is listed by the other; false when either lists none. */
 static bool values_disjoint(schema_t *s, const conjunction_t *a, const conjunction_t *b) {
   const json_t *values = schema_first_values(a);
-  if (!values || !schema_first_values(b)) return false;
+  if (values == NULL || schema_first_values(b) == NULL) return false;
   if (!is_enum(a, values)) return !listed_everywhere(s, b, values);
   JSON_EACH(v, values) {
     if (listed_everywhere(s, b, v)) return false;
@@ -230,7 +230,7 @@ static bool values_disjoint(schema_t *s, const conjunction_t *a, const conjuncti
 static bool is_required(const conjunction_t *k, const json_t *name) {
   for (uint32_t i = 0; i < k->count; i++) {
     const json_t *required = k->items[i].values[KEYWORD_REQUIRED];
-    if (!required) continue;
+    if (required == NULL) continue;
     JSON_EACH(v, required) {
       if (v->length == name->length && memcmp(v->text, name->text, v->length) == 0) return true;
     }
@@ -250,7 +250,7 @@ static bool members_disjoint(schema_t *s, const conjunction_t *a, const conjunct
                              int depth) {
   for (uint32_t i = 0; i < a->count; i++) {
     const json_t *required = a->items[i].values[KEYWORD_REQUIRED];
-    if (!required) continue;
+    if (required == NULL) continue;
     JSON_EACH(name, required) {
       compile_spend(s->c, 20);
       list_t in_b = schema_property_parts(s, b, name->text, name->length);

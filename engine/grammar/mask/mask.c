@@ -28,7 +28,7 @@ static void allow_row(const grammar_vocabulary_t *v, uint32_t *row, const uint32
 static inline bool takes(const dfa_t *d, uint32_t state, uint32_t count, uint8_t family,
                          uint8_t tail) {
   if (d->steps[(size_t)state * FAMILY_COUNT + family] < tail) return false;
-  return !d->rest || d->count_max == NONE || count + tail + d->rest_between <= d->count_max;
+  return d->rest == NULL || d->count_max == NONE || count + tail + d->rest_between <= d->count_max;
 }
 
 /* The automaton that the thread is in; NULL for those that follow names or wait for a token. */
@@ -40,7 +40,7 @@ static const dfa_t *dfa_of(const grammar_t *g, const thread_t *t) {
 /* An extra key counts nothing: its thread's count follows the listed names. */
 static bool thread_takes(const grammar_t *g, const thread_t *t, uint8_t family, uint8_t tail) {
   const dfa_t *d = dfa_of(g, t);
-  return d && takes(d, t->state, t->count, family, tail);
+  return d != NULL && takes(d, t->state, t->count, family, tail);
 }
 
 /* -- walks ------------------------------------------------------------------------------------- */
@@ -61,7 +61,8 @@ static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u <
 static bool take_length(walk_t *w, const thread_t *t) {
   const node_t *n = &w->m->grammar->nodes[t->node];
   const dfa_t *d = dfa_of(w->m->grammar, t);
-  if (n->kind != NODE_LEX || !d->rest || d->count_max == NONE || d->rest_between > 0) return false;
+  if (n->kind != NODE_LEX || d->rest == NULL || d->count_max == NONE || d->rest_between > 0)
+    return false;
   uint32_t room = d->count_max - t->count;
   if (room >= LENGTH_ROWS) return false;
   if (d->steps[(size_t)t->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
@@ -81,7 +82,7 @@ static void take_groups(walk_t *w, const place_t *place) {
   const grammar_vocabulary_t *v = w->v;
   for (uint32_t i = 0; i < place->count; i++) {
     const thread_t *t = &place->threads[i];
-    if (!dfa_of(w->m->grammar, t)) continue;
+    if (dfa_of(w->m->grammar, t) == NULL) continue;
     if (place->count == 1 && take_length(w, t)) return;
     take_bundle(w, t, &v->all, all_groups);
     take_bundle(w, t, &v->plain, plain_groups);
@@ -116,7 +117,7 @@ static int quick_step(const walk_t *w, uint32_t depth, uint8_t byte) {
   const dfa_t *d = g->dfas[n->a];
   uint32_t to = dfa_next(d, t->state, byte);
   if (to == DFA_DEAD) return 0;
-  if (d->rest || (d->flags[to] & DFA_ACCEPT)) return -1;
+  if (d->rest != NULL || (d->flags[to] & DFA_ACCEPT)) return -1;
   w->s->levels[depth + 1] =
       (level_t){.first = from->first + 1, .count = 1, .num_frames = from->num_frames};
   w->s->threads[from->first + 1] = (thread_t){t->node, to, t->count, t->stack};
@@ -161,7 +162,7 @@ static inline bool lane_step(lane_t *l, uint32_t depth, uint8_t byte) {
   const dfa_t *d = l->dfa;
   uint32_t to = dfa_next(d, l->state[depth], byte);
   l->state[depth + 1] = to;
-  if (!d->rest || to == DFA_DEAD) return to != DFA_DEAD;
+  if (d->rest == NULL || to == DFA_DEAD) return to != DFA_DEAD;
   uint32_t count = l->count[depth] + ((d->flags[to] & DFA_COUNT) != 0);
   if (d->count_max == NONE) {
     l->count[depth + 1] = count > d->count_min ? d->count_min : count;
@@ -175,7 +176,7 @@ static inline bool lane_step(lane_t *l, uint32_t depth, uint8_t byte) {
 static void lane_leave(const walk_t *w, const lane_t *l, uint32_t depth) {
   thread_t thread = l->thread;
   thread.state = l->state[depth];
-  if (l->dfa->rest) thread.count = l->count[depth];
+  if (l->dfa->rest != NULL) thread.count = l->count[depth];
   w->s->threads[depth] = thread;
   w->s->levels[depth] =
       (level_t){.first = depth, .count = 1, .num_frames = w->s->levels[0].num_frames};
@@ -184,7 +185,8 @@ static void lane_leave(const walk_t *w, const lane_t *l, uint32_t depth) {
 /* Whether the state reached may end its lexeme here, or go on: acceptance wants the least count. */
 static bool lane_survives(const lane_t *l, uint32_t depth) {
   const dfa_t *d = l->dfa;
-  return !d->rest || (d->flags[l->state[depth]] & DFA_LIVE) || l->count[depth] >= d->count_min;
+  return d->rest == NULL || (d->flags[l->state[depth]] & DFA_LIVE) ||
+         l->count[depth] >= d->count_min;
 }
 
 /* Nodes first .. last - 1. */
@@ -220,12 +222,12 @@ static int walk_roots(walk_t *w, lane_t *lane) {
   const grammar_vocabulary_t *v = w->v;
   for (int byte = 0; byte < 256; byte++) {
     if (v->root_of[byte] == v->root_of[byte + 1]) continue;
-    bool alive =
-        lane ? lane_step(lane, 0, (uint8_t)byte) : matcher_survives(w->m, w->s, 0, (uint8_t)byte);
+    bool alive = lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
+                              : matcher_survives(w->m, w->s, 0, (uint8_t)byte);
     for (uint32_t k = v->root_of[byte]; alive && k < v->root_of[byte + 1]; k++) {
       uint32_t node = v->roots[k], end = node + v->nodes[node].size;
       if (w->done >> v->root_group[k] & 1) continue;
-      int code = lane ? walk_lane(w, lane, node, end) : walk_nodes(w, node, end);
+      int code = lane != NULL ? walk_lane(w, lane, node, end) : walk_nodes(w, node, end);
       if (code) return code;
     }
   }

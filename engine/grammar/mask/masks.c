@@ -45,8 +45,8 @@ int grammar_masks_new(const grammar_vocabulary_t *vocabulary, size_t bytes_max,
   size_t row_bytes = (size_t)vocabulary->row_words * sizeof *c->rows, count = bytes_max / row_bytes;
   if (count < 1) count = 1;
   if (count > GRAMMAR_MASKS_MAX) count = GRAMMAR_MASKS_MAX;
-  if (c) c->rows = calloc(count, row_bytes);
-  if (!c || !c->rows) {
+  if (c != NULL) c->rows = calloc(count, row_bytes);
+  if (c == NULL || c->rows == NULL) {
     free(c);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu masks of grammars", count);
   }
@@ -62,7 +62,7 @@ int grammar_masks_new(const grammar_vocabulary_t *vocabulary, size_t bytes_max,
 }
 
 void grammar_masks_free(grammar_masks_t *c) {
-  if (!c) return;
+  if (c == NULL) return;
   free(c->rows);
   free(c);
 }
@@ -80,7 +80,7 @@ static uint32_t count_as_felt(const grammar_matcher_t *m, const thread_t *t) {
   const node_t *n = &m->grammar->nodes[t->node];
   if (n->kind != NODE_LEX) return t->count;
   const dfa_t *d = m->grammar->dfas[n->a];
-  if (!d->rest) return 0;
+  if (d->rest == NULL) return 0;
   uint32_t longest = m->vocabulary->all.tail, room = 0;
   uint32_t need = t->count < d->count_min ? d->count_min - t->count : 0;
   if (d->count_max != NONE) room = d->count_max - t->count;

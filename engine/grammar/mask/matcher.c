@@ -244,7 +244,7 @@ static void visit_return(closure_t *k, uint32_t stack) {
 static void visit_lex(closure_t *k, uint32_t node, const node_t *n, uint32_t stack) {
   const dfa_t *d = k->m->grammar->dfas[n->a];
   if (d->flags[DFA_START] & DFA_LIVE) add_thread(k, (thread_t){node, DFA_START, 0, stack});
-  bool empty = (d->flags[DFA_START] & DFA_ACCEPT) && (!d->rest || d->count_min == 0);
+  bool empty = (d->flags[DFA_START] & DFA_ACCEPT) && (d->rest == NULL || d->count_min == 0);
   if (empty && n->kind == NODE_LEX) visit(k, n->next, stack);
 }
 
@@ -295,7 +295,7 @@ static void step_lex(closure_t *k, const thread_t *t, const node_t *n, uint8_t b
   if (to.state == DFA_DEAD) return;
   uint8_t flags = d->flags[to.state];
   bool accepts = flags & DFA_ACCEPT;
-  if (d->rest) {
+  if (d->rest != NULL) {
     to.count += (flags & DFA_COUNT) != 0;
     if (d->count_max == NONE && to.count > d->count_min) to.count = d->count_min;
     if (d->count_max != NONE && to.count + d->rest[to.state] > d->count_max) return;
@@ -341,7 +341,7 @@ static void step_members(closure_t *k, const thread_t *t, const node_t *n, uint8
 static bool survives_lex(const grammar_t *g, const thread_t *t, const node_t *n, uint8_t byte) {
   const dfa_t *d = g->dfas[n->a];
   uint32_t to = dfa_next(d, t->state, byte), count = t->count;
-  if (to == DFA_DEAD || !d->rest) return to != DFA_DEAD;
+  if (to == DFA_DEAD || d->rest == NULL) return to != DFA_DEAD;
   count += (d->flags[to] & DFA_COUNT) != 0;
   if (d->count_max != NONE && count + d->rest[to] > d->count_max) return false;
   return (d->flags[to] & DFA_LIVE) || count >= d->count_min;

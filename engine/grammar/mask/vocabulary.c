@@ -20,7 +20,7 @@ static bool copy_bytes(grammar_vocabulary_t *v, grammar_token_bytes_t *token_byt
   v->bytes = malloc(total + 1);
   v->offset = calloc((size_t)v->num_tokens + 1, sizeof *v->offset);
   v->same = calloc((size_t)v->num_tokens + 1, sizeof *v->same);
-  if (!v->bytes || !v->offset || !v->same) return false;
+  if (v->bytes == NULL || v->offset == NULL || v->same == NULL) return false;
   uint32_t at = 0;
   for (int32_t id = 0; id < v->num_tokens; id++) {
     const char *bytes = token_bytes(context, id, &length);
@@ -83,7 +83,7 @@ static uint32_t join_same(grammar_vocabulary_t *v, sorted_token_t *tokens, uint3
   int32_t tail = -1;
   for (uint32_t i = 0; i < count; i++) {
     const sorted_token_t *last = kept > 0 ? &tokens[kept - 1] : NULL;
-    if (last && last->length == tokens[i].length &&
+    if (last != NULL && last->length == tokens[i].length &&
         memcmp(last->bytes, tokens[i].bytes, last->length) == 0) {
       v->same[tail] = tokens[i].id;
     } else {
@@ -98,17 +98,17 @@ static sorted_token_t *sort_tokens(grammar_vocabulary_t *v, uint32_t *count) {
   uint32_t num_tokens = 0;
   sorted_token_t *tokens = calloc((size_t)v->num_tokens + 1, sizeof *tokens);
   sorted_token_t *other = calloc((size_t)v->num_tokens + 1, sizeof *other);
-  for (int32_t id = 0; tokens && other && id < v->num_tokens; id++) {
+  for (int32_t id = 0; tokens != NULL && other != NULL && id < v->num_tokens; id++) {
     uint32_t length;
     const char *bytes = vocabulary_token(v, id, &length);
     if (length == 0) continue;
     tokens[num_tokens++] = (sorted_token_t){key_of(bytes, length), bytes, length, id};
   }
-  if (tokens && other) {
+  if (tokens != NULL && other != NULL) {
     sort_by_bytes(tokens, other, num_tokens);
     *count = join_same(v, tokens, num_tokens);
   }
-  if (!other) free(tokens), tokens = NULL;
+  if (other == NULL) free(tokens), tokens = NULL;
   free(other);
   return tokens;
 }
@@ -138,7 +138,7 @@ int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, in
 }
 
 void grammar_vocabulary_free(grammar_vocabulary_t *v) {
-  if (!v) return;
+  if (v == NULL) return;
   for (int group = 0; group < GROUP_COUNT; group++) free(v->groups[group].row);
   free(v->plain.row);
   free(v->all.row);

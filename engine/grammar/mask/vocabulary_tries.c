@@ -75,7 +75,7 @@ static void close_nodes(builder_t *b, uint32_t depth) {
 static void add_token(builder_t *b, const sorted_token_t *t) {
   grammar_vocabulary_t *v = b->v;
   const uint8_t *family = family_at(b, t);
-  close_nodes(b, b->last ? shared_prefix(b->last, t) : 0);
+  close_nodes(b, b->last != NULL ? shared_prefix(b->last, t) : 0);
   while (b->depth < t->length) {
     uint8_t byte = (uint8_t)t->bytes[b->depth];
     b->open[++b->depth] = v->num_nodes;
@@ -119,7 +119,7 @@ static bool list_roots(grammar_vocabulary_t *v, const uint32_t *group_nodes) {
   }
   v->roots = calloc((size_t)count + 1, sizeof *v->roots);
   v->root_group = calloc((size_t)count + 1, 1);
-  if (!v->roots || !v->root_group) return false;
+  if (v->roots == NULL || v->root_group == NULL) return false;
   for (int b = 0; b < 256; b++) {
     v->root_of[b + 1] += v->root_of[b];
     at[b] = v->root_of[b];
@@ -145,7 +145,7 @@ static uint32_t part_tokens(builder_t *b) {
     group_t group = group_of(family_at(b, t), (uint8_t)t->bytes[0]);
     b->group[i] = (uint8_t)group;
     b->starts[group + 1]++;
-    num_nodes += t->length - (last[group] ? shared_prefix(last[group], t) : 0);
+    num_nodes += t->length - (last[group] != NULL ? shared_prefix(last[group], t) : 0);
     last[group] = t;
   }
   for (int group = 0; group < GROUP_COUNT; group++) {
@@ -162,7 +162,7 @@ static bool build_groups(builder_t *b) {
   v->nodes = calloc((size_t)num_nodes + 1, sizeof *v->nodes);
   v->first_id = calloc((size_t)num_nodes + 1, sizeof *v->first_id);
   v->ids = calloc((size_t)v->num_tokens + 1, sizeof *v->ids);
-  if (!v->nodes || !v->first_id || !v->ids) return false;
+  if (v->nodes == NULL || v->first_id == NULL || v->ids == NULL) return false;
   for (int group = 0; group < GROUP_COUNT; group++) {
     build_group(b, group);
     group_nodes[group] = v->num_nodes;
@@ -178,7 +178,7 @@ bool vocabulary_build_tries(grammar_vocabulary_t *v, const sorted_token_t *token
   b.families = malloc(num_bytes + (size_t)v->num_tokens + 1);
   b.group = malloc((size_t)count + 1);
   b.order = calloc((size_t)count + 1, sizeof *b.order);
-  bool ok = b.families && b.group && b.order && build_groups(&b);
+  bool ok = b.families != NULL && b.group != NULL && b.order != NULL && build_groups(&b);
   free(b.families);
   free(b.group);
   free(b.order);
@@ -197,7 +197,7 @@ static void set_bits(const grammar_vocabulary_t *v, uint32_t first, uint32_t las
 static bool fill_bundle(const grammar_vocabulary_t *v, bundle_t *bundle, uint32_t first,
                         uint32_t last) {
   bundle->row = calloc((size_t)v->row_words, sizeof *bundle->row);
-  if (!bundle->row) return false;
+  if (bundle->row == NULL) return false;
   set_bits(v, first, last, bundle->row);
   return true;
 }
@@ -213,7 +213,7 @@ static bool fill_bundles(grammar_vocabulary_t *v) {
 
 static bool fill_lengths(grammar_vocabulary_t *v) {
   v->up_to = calloc((size_t)LENGTH_ROWS * (size_t)v->row_words, sizeof *v->up_to);
-  if (!v->up_to) return false;
+  if (v->up_to == NULL) return false;
   for (uint32_t i = 0; i < v->group_ids[GROUP_OTHER]; i++) {
     uint32_t length, characters = 0, id = (uint32_t)v->ids[i];
     const char *bytes = vocabulary_token(v, v->ids[i], &length);
@@ -241,7 +241,7 @@ static bool fill_large(grammar_vocabulary_t *v) {
   }
   v->large = calloc((size_t)count + 1, sizeof *v->large);
   v->large_rows = calloc((size_t)count + 1, (size_t)v->row_words * sizeof *v->large_rows);
-  if (!v->large || !v->large_rows) return false;
+  if (v->large == NULL || v->large_rows == NULL) return false;
   for (uint32_t i = 0; i < v->num_nodes;) {
     if (num_ids_below(v, i) < BUNDLE_TOKENS) {
       i += v->nodes[i].size;
