@@ -27,7 +27,7 @@ struct grammar_cache {
   entry_t entries[GRAMMAR_CACHE_ENTRIES_MAX];
 };
 
-/* -- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 /* Counts on beyond its capacity, without writing. */
 typedef struct writer {
@@ -93,7 +93,7 @@ static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t
   return w.out;
 }
 
-/* -- entries, under the lock ------------------------------------------------------------------- */
+/* ---- entries, under the lock ---- */
 
 static entry_t *find(grammar_cache_t *c, uint64_t hash, const char *key, size_t length) {
   for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
@@ -148,7 +148,7 @@ static void keep(grammar_cache_t *c, uint64_t hash, char *key, size_t key_bytes,
   free(key);
 }
 
-/* -- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error) {
   grammar_cache_t *c = calloc(1, sizeof *c);

@@ -84,7 +84,7 @@ void *list_add(compile_t *c, list_t *list, size_t size) {
   return (char *)list->items + (size_t)list->count++ * size;
 }
 
-/* -- the sources that are not a language of their own ------------------------------------------ */
+/* ---- the sources that are not a language of their own ---- */
 
 static uint32_t compile_source(compile_t *c, const grammar_source_t *s, uint32_t next, int depth);
 

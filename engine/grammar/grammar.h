@@ -24,7 +24,7 @@ typedef struct grammar_vocabulary grammar_vocabulary_t;
 typedef struct grammar_matcher grammar_matcher_t;
 typedef struct grammar_scratch grammar_scratch_t;
 
-/* -- vocabulary ------------------------------------------------------------------------------- */
+/* ---- vocabulary ---- */
 
 /* Bytes of token `id` as generated text; *length 0 for ids that a grammar never allows: special and
  * other added tokens, holes. The bytes must stay alive as long as the vocabulary. */
@@ -37,7 +37,7 @@ int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, in
 void grammar_vocabulary_free(grammar_vocabulary_t *vocabulary);    /* NULL is allowed */
 int32_t grammar_row_words(const grammar_vocabulary_t *vocabulary); /* uint32_t in a mask row */
 
-/* -- constraint -> grammar -------------------------------------------------------------------- */
+/* ---- constraint -> grammar ---- */
 
 typedef enum grammar_kind {
   GRAMMAR_JSON_OBJECT,  /* any JSON object */
@@ -103,7 +103,7 @@ grammar_t *grammar_ref(grammar_t *grammar);     /* any thread; returns its argum
 void grammar_unref(grammar_t *grammar);         /* any thread; NULL is allowed; frees the last */
 size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches */
 
-/* -- one sequence ----------------------------------------------------------------------------- */
+/* ---- one sequence ---- */
 
 enum { GRAMMAR_ROLLBACK_MAX = 32 }; /* tokens that can be taken back */
 

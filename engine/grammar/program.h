@@ -13,7 +13,7 @@
 
 #define NONE UINT32_MAX
 
-/* -- lexemes ---------------------------------------------------------------------------------- */
+/* ---- lexemes ---- */
 
 enum {
   DFA_ACCEPT = 1, /* the text may end in this state */
@@ -43,7 +43,7 @@ static inline uint32_t dfa_next(const dfa_t *d, uint32_t state, uint8_t byte) {
   return d->next[(size_t)state * d->num_classes + d->class_of[byte]];
 }
 
-/* -- nodes ------------------------------------------------------------------------------------ */
+/* ---- nodes ---- */
 
 typedef enum node_kind {
   NODE_END,     /* the text may end */
@@ -68,7 +68,7 @@ typedef struct node {
 
 enum { NODE_ID_END = 0, NODE_ID_RETURN = 1, NODE_ID_FAIL = 2, NODES_FIXED = 3 };
 
-/* -- objects ---------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 
 /* Names as canonical JSON strings with both quotes, in one trie in preorder. */
 typedef struct name_node {
@@ -94,7 +94,7 @@ typedef struct object {
   uint32_t need;                      /* most frames on top of the object's that a member takes */
 } object_t;
 
-/* -- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 struct grammar {
   atomic_uint references;

@@ -9,7 +9,7 @@
 
 enum { EXPLORE_FACTOR = 4 }; /* states before trimming, per state that may remain */
 
-/* -- exploring -------------------------------------------------------------------------------- */
+/* ---- exploring ---- */
 
 typedef struct explorer {
   compile_t *c;
@@ -70,7 +70,7 @@ static void explore_all(explorer_t *e) {
   }
 }
 
-/* -- trimming --------------------------------------------------------------------------------- */
+/* ---- trimming ---- */
 
 /* live[i] = state i reaches acceptance. Iterates backwards over the edges, sorted by target. */
 static uint8_t *find_live(compile_t *c, const dfa_t *d) {
@@ -156,7 +156,7 @@ dfa_t *dfa_explore(compile_t *c, const automaton_t *automaton) {
   return trim(c, &d);
 }
 
-/* -- combining -------------------------------------------------------------------------------- */
+/* ---- combining ---- */
 
 void dfa_join_classes(const uint8_t a[256], const uint8_t b[256], uint8_t out[256]) {
   uint16_t seen[256];
@@ -246,7 +246,7 @@ dfa_t *dfa_quote(compile_t *c, const dfa_t *a) {
   return d;
 }
 
-/* -- fixed texts ------------------------------------------------------------------------------ */
+/* ---- fixed texts ---- */
 
 dfa_t *dfa_texts(compile_t *c, const text_t *texts, uint32_t count) {
   dfa_t d = {.num_states = 2};

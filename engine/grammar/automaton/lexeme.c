@@ -95,7 +95,7 @@ uint32_t lexeme_any(compile_t *c) {
   return lexeme_add(c, &any);
 }
 
-/* -- strings with a length -------------------------------------------------------------------- */
+/* ---- strings with a length ---- */
 
 /* The state after the opening quote counts nothing, the same state after a character does: a copy
  * of it, 2 states and 1 row more, tells them apart. */
@@ -179,7 +179,7 @@ uint32_t lexeme_string(compile_t *c, uint32_t min, uint32_t max) {
   return lexeme_keep(c, pattern_string, min, max, lexeme_add(c, d));
 }
 
-/* -- any JSON ---------------------------------------------------------------------------------- */
+/* ---- any JSON ---- */
 
 static uint32_t any_array(compile_t *c, uint32_t next) {
   uint32_t value = json_value_rule(c);

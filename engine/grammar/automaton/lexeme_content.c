@@ -97,7 +97,7 @@ uint32_t lexeme_content(compile_t *c, const dfa_t *raw, uint32_t min, uint32_t m
   return d->rest[DFA_START] > max ? NONE : lexeme_add(c, d);
 }
 
-/* -- text between tags ------------------------------------------------------------------------- */
+/* ---- text between tags ---- */
 
 #define BLANKS "[ \\t\\n\\r]*"
 #define NUMBER "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* -- decimals --------------------------------------------------------------------------------- */
+/* ---- decimals ---- */
 
 static int32_t read_exponent(const char *text, uint32_t length) {
   int32_t value = 0;
@@ -81,7 +81,7 @@ int decimal_compare(const decimal_t *a, const decimal_t *b) {
   return a->negative ? -order : order;
 }
 
-/* -- the automaton ---------------------------------------------------------------------------- */
+/* ---- the automaton ---- */
 
 enum { LESS, EQUAL, GREATER };
 typedef enum phase { BEGIN, SIGN, ZERO, INTEGER, POINT, FRACTION } phase_t;

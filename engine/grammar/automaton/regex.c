@@ -67,7 +67,7 @@ static uint32_t take_character(parser_t *p) {
   return decode(p->text + p->at - span, span);
 }
 
-/* -- sets ------------------------------------------------------------------------------------- */
+/* ---- sets ---- */
 
 static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
@@ -97,7 +97,7 @@ static regex_t *set_node(parser_t *p, list_t *list, bool invert) {
   return node;
 }
 
-/* -- escapes ---------------------------------------------------------------------------------- */
+/* ---- escapes ---- */
 
 static uint32_t take_hex(parser_t *p, int count) {
   uint32_t value = 0;
@@ -181,7 +181,7 @@ static uint32_t take_escape(parser_t *p, bool in_class) {
   return ch;
 }
 
-/* -- brackets --------------------------------------------------------------------------------- */
+/* ---- brackets ---- */
 
 /* One member of a class: true and *ch for a single character, false for a set. */
 static bool take_member(parser_t *p, list_t *list, uint32_t *ch) {
@@ -217,7 +217,7 @@ static regex_t *parse_bracket(parser_t *p) {
   return set_node(p, &list, invert);
 }
 
-/* -- terms ------------------------------------------------------------------------------------ */
+/* ---- terms ---- */
 
 static void skip_group_name(parser_t *p) {
   while (!take(p, ">")) take_character(p);

@@ -59,7 +59,7 @@ static uint32_t add_bytes(nfa_t *n, uint8_t low, uint8_t high, uint32_t to) {
   return id;
 }
 
-/* -- characters ------------------------------------------------------------------------------- */
+/* ---- characters ---- */
 
 static uint32_t either(nfa_t *n, uint32_t first, uint32_t second) {
   return first == NONE ? second : add_state(n, NFA_SPLIT, second, first);
@@ -149,7 +149,7 @@ static uint32_t add_set(nfa_t *n, const charset_t *set, uint32_t to) {
   return all == NONE ? add_bytes(n, 1, 0, to) : all;
 }
 
-/* -- trees ------------------------------------------------------------------------------------ */
+/* ---- trees ---- */
 
 static uint32_t add_tree(nfa_t *n, const regex_t *tree, uint32_t to);
 
@@ -205,7 +205,7 @@ static uint32_t add_tree(nfa_t *n, const regex_t *tree, uint32_t to) {
   compile_fail(n->c, ERR_INTERNAL, "A rule stands inside a pattern.");
 }
 
-/* -- subset construction ---------------------------------------------------------------------- */
+/* ---- subset construction ---- */
 
 typedef struct closure_options {
   bool at_begin, at_finish;

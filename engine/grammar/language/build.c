@@ -46,7 +46,7 @@ uint32_t build_repeat(compile_t *c, uint32_t body, uint32_t min, uint32_t max, u
   return id;
 }
 
-/* -- ways out --------------------------------------------------------------------------------- */
+/* ---- ways out ---- */
 
 static uint32_t larger(uint32_t a, uint32_t b) {
   return a > b ? a : b;
@@ -119,7 +119,7 @@ static void drop_dead_branches(compile_t *c) {
   }
 }
 
-/* -- rules that reach themselves --------------------------------------------------------------- */
+/* ---- rules that reach themselves ---- */
 
 /* nullable[i]: from node i to the RETURN or END of its rule without a byte. */
 static bool is_nullable(compile_t *c, const uint8_t *nullable, const node_t *n) {
@@ -202,7 +202,7 @@ static void refuse_left_recursion(compile_t *c) {
   }
 }
 
-/* -- into the grammar -------------------------------------------------------------------------- */
+/* ---- into the grammar ---- */
 
 static void *keep_list(compile_t *c, const list_t *list, size_t size) {
   void *kept = compile_keep(c, list->count, size);

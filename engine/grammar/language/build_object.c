@@ -69,7 +69,7 @@ uint32_t build_object_need(compile_t *c, const node_t *node) {
   return never ? NONE : need;
 }
 
-/* -- the trie of names ------------------------------------------------------------------------- */
+/* ---- the trie of names ---- */
 
 static uint32_t child_of(compile_t *c, list_t *trie, uint32_t at, uint8_t byte) {
   name_node_t *nodes = trie->items;

@@ -77,7 +77,7 @@ static bool at_rule(const parser_t *p) {
   return p->length - at >= 3 && memcmp(p->text + at, "::=", 3) == 0;
 }
 
-/* -- rules ------------------------------------------------------------------------------------- */
+/* ---- rules ---- */
 
 static uint32_t hash_name(const char *text, size_t length) {
   uint32_t hash = 2166136261u;
@@ -104,7 +104,7 @@ static uint32_t rule_of(parser_t *p, size_t at, size_t length) {
   return g->rules.count - 1;
 }
 
-/* -- terms ------------------------------------------------------------------------------------- */
+/* ---- terms ---- */
 
 static regex_t *parse_pattern(parser_t *p, const char *text, size_t length, size_t at) {
   char what[64];
@@ -256,7 +256,7 @@ static regex_t *parse_alternatives(parser_t *p) {
   }
 }
 
-/* -- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static void parse_rules(parser_t *p) {
   for (skip(p); p->at < p->length; skip(p)) {

@@ -16,7 +16,7 @@ typedef struct rule {
   uint32_t node; /* NODE_ALT that is filled when the rule's turn comes */
 } rule_t;
 
-/* -- rules by name ----------------------------------------------------------------------------- */
+/* ---- rules by name ---- */
 
 static int compare_parts(const void *left, const void *right) {
   const part_t *a = left, *b = right;
@@ -74,7 +74,7 @@ uint32_t schema_rule(schema_t *s, const part_t *given, uint32_t count) {
   return rule->node;
 }
 
-/* -- joining ----------------------------------------------------------------------------------- */
+/* ---- joining ---- */
 
 static void refuse_cycle(const schema_t *s, const part_t *from, const json_t *target) {
   for (const part_t *p = from; p != NULL; p = p->from) {
@@ -133,7 +133,7 @@ conjunction_t schema_join(const schema_t *s, const part_t *parts, uint32_t count
   return k;
 }
 
-/* -- alternatives ------------------------------------------------------------------------------ */
+/* ---- alternatives ---- */
 
 /* All parts, with `flag` set on the one that holds the alternatives, and one branch. */
 static part_t *with_branch(const schema_t *s, const list_t *joined, const json_t *holder,
@@ -185,7 +185,7 @@ static void fill_branches(schema_t *s, uint32_t node, const list_t *joined, cons
   build_alt_fill(s->c, node, nodes, index);
 }
 
-/* -- one rule ---------------------------------------------------------------------------------- */
+/* ---- one rule ---- */
 
 static uint32_t keyword_text(schema_t *s, const char *text) {
   return build_lex(s->c, lexeme_pattern(s->c, text), NODE_ID_RETURN);
@@ -230,7 +230,7 @@ static void fill_rule(schema_t *s, const rule_t *rule) {
   fill_types(s, rule->node, &k);
 }
 
-/* -- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 typedef struct size {
   uint32_t nodes, depth_max;

@@ -47,7 +47,7 @@ const char *schema_pointer_index(const schema_t *s, const char *base, const char
   return out;
 }
 
-/* -- names ------------------------------------------------------------------------------------ */
+/* ---- names ---- */
 
 static const char *const names[] = {
 #define X(name, text) text,
@@ -87,7 +87,7 @@ static keyword_t find_keyword(const schema_t *s, const part_t *part, const json_
               error_quote(quoted, sizeof quoted, v->key, v->key_length));
 }
 
-/* -- values ----------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static bool is_schema(const json_t *v) {
   return v->type == JSON_OBJECT || v->type == JSON_TRUE || v->type == JSON_FALSE;
@@ -227,7 +227,7 @@ uint32_t schema_count(const schema_t *s, const keywords_t *k, keyword_t keyword,
   return value > COUNT_MAX ? COUNT_MAX : (uint32_t)value;
 }
 
-/* -- types ------------------------------------------------------------------------------------ */
+/* ---- types ---- */
 
 static uint32_t type_bit(const schema_t *s, const keywords_t *k, const json_t *v) {
   uint32_t bits = v->type == JSON_STRING ? json_schema_types(v->text, v->length) : 0;
@@ -290,7 +290,7 @@ bool schema_equal(const json_t *a, const json_t *b) {
   return true;
 }
 
-/* -- references ------------------------------------------------------------------------------- */
+/* ---- references ---- */
 
 const part_t *schema_resolve(const schema_t *s, const keywords_t *k) {
   const json_t *ref = k->values[KEYWORD_REF];

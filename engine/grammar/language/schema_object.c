@@ -63,7 +63,7 @@ list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *na
   return parts;
 }
 
-/* -- listed names ------------------------------------------------------------------------------ */
+/* ---- listed names ---- */
 
 typedef struct names {
   list_t list; /* member_name_t */
@@ -144,7 +144,7 @@ static void draft_members(schema_t *s, const conjunction_t *k, const list_t *nam
   }
 }
 
-/* -- extra members ----------------------------------------------------------------------------- */
+/* ---- extra members ---- */
 
 typedef struct pattern {
   const dfa_t *dfa;

@@ -71,7 +71,7 @@ uint32_t schema_string(schema_t *s, const conjunction_t *k) {
   return build_lex(s->c, lexeme, NODE_ID_RETURN);
 }
 
-/* -- numbers ---------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 static decimal_t bound_of(const schema_t *s, const keywords_t *w, keyword_t keyword, bool open,
                           bool integer) {

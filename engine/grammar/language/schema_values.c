@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- canonical text ---------------------------------------------------------------------------- */
+/* ---- canonical text ---- */
 
 typedef struct writer {
   compile_t *c;
@@ -80,7 +80,7 @@ static text_t text_of(schema_t *s, const json_t *v, bool spaced) {
   return (text_t){w.text, (uint32_t)w.length};
 }
 
-/* -- which values stay ------------------------------------------------------------------------- */
+/* ---- which values stay ---- */
 
 const json_t *schema_first_values(const conjunction_t *k) {
   for (uint32_t i = 0; i < k->count; i++) {
@@ -204,7 +204,7 @@ uint32_t schema_values(schema_t *s, const conjunction_t *k, uint32_t types) {
   return build_lex(s->c, lexeme, NODE_ID_RETURN);
 }
 
-/* -- disjoint ---------------------------------------------------------------------------------- */
+/* ---- disjoint ---- */
 
 static uint32_t types_of(const schema_t *s, const conjunction_t *k) {
   uint32_t types = TYPE_ALL, listed = 0;

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* -- bits -------------------------------------------------------------------------------------- */
+/* ---- bits ---- */
 
 static void set_bit(uint32_t *row, int32_t id) {
   row[id / 32] |= UINT32_C(1) << (id % 32);
@@ -22,7 +22,7 @@ static void allow_row(const grammar_vocabulary_t *v, uint32_t *row, const uint32
   for (int32_t i = 0; i < v->row_words; i++) row[i] |= ready[i];
 }
 
-/* -- taking a part of the vocabulary as a whole ------------------------------------------------ */
+/* ---- taking a part of the vocabulary as a whole ---- */
 
 /* True when at most `tail` characters of the family keep the state alive, whatever they are. */
 static inline bool takes(const dfa_t *d, uint32_t state, uint32_t count, uint8_t family,
@@ -43,7 +43,7 @@ static bool thread_takes(const grammar_t *g, const thread_t *t, uint8_t family, 
   return d != NULL && takes(d, t->state, t->count, family, tail);
 }
 
-/* -- walks ------------------------------------------------------------------------------------- */
+/* ---- walks ---- */
 
 typedef struct walk {
   grammar_matcher_t *m;

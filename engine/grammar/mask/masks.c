@@ -67,7 +67,7 @@ void grammar_masks_free(grammar_masks_t *c) {
   free(c);
 }
 
-/* -- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static void add_word(place_key_t *key, uint32_t word) {
   if (key->count < KEY_WORDS_MAX) key->words[key->count] = word;
@@ -122,7 +122,7 @@ static uint64_t hash_head(const grammar_masks_t *c, const place_key_t *key) {
   return siphash_end(&s, 1);
 }
 
-/* -- masks ------------------------------------------------------------------------------------ */
+/* ---- masks ---- */
 
 static int32_t find(grammar_masks_t *c, const grammar_matcher_t *m, place_key_t *key,
                     uint64_t hash) {

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* -- frames ----------------------------------------------------------------------------------- */
+/* ---- frames ---- */
 
 static uint32_t bucket_of(uint32_t node, uint32_t count, uint32_t parent) {
   uint32_t h = node * 0x9E3779B1u ^ count * 0x85EBCA77u ^ parent * 0xC2B2AE3Du;
@@ -77,7 +77,7 @@ static void collect_frames(grammar_matcher_t *m) {
   }
 }
 
-/* -- between two bytes ------------------------------------------------------------------------- */
+/* ---- between two bytes ---- */
 
 /* One closure: nodes to look at, and the level that the threads found go to. */
 typedef struct closure {
@@ -134,7 +134,7 @@ static void visit_repeat(closure_t *k, uint32_t node, uint32_t count, uint32_t p
   visit_framed(k, n->a, node, more, parent);
 }
 
-/* -- objects ---------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 
 typedef struct members {
   uint32_t index, count; /* next listed index (num_names + 1: extra ones have begun), members */
@@ -220,7 +220,7 @@ static void visit_object(closure_t *k, uint32_t node, uint32_t packed, uint32_t 
   }
 }
 
-/* -- closure ---------------------------------------------------------------------------------- */
+/* ---- closure ---- */
 
 /* The frame that a return pops or a comma continues; masks.c wants to know how far down. */
 static frame_t look_below(closure_t *k, uint32_t stack) {
@@ -287,7 +287,7 @@ static int finish_closure(closure_t *k) {
   return (int)k->level->count + k->level->accepting;
 }
 
-/* -- one byte --------------------------------------------------------------------------------- */
+/* ---- one byte ---- */
 
 static void step_lex(closure_t *k, const thread_t *t, const node_t *n, uint8_t byte) {
   const dfa_t *d = k->m->grammar->dfas[n->a];
@@ -401,7 +401,7 @@ int matcher_step(grammar_matcher_t *m, grammar_scratch_t *s, uint32_t depth, uin
   return alive;
 }
 
-/* -- tokens ----------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 void matcher_load(const grammar_matcher_t *m, grammar_scratch_t *s, const place_t *place) {
   s->levels[0] =

@@ -36,7 +36,7 @@ static bool copy_bytes(grammar_vocabulary_t *v, grammar_token_bytes_t *token_byt
   return true;
 }
 
-/* -- sorting ---------------------------------------------------------------------------------- */
+/* ---- sorting ---- */
 
 /* The first eight bytes, big-endian: most tokens differ there. */
 static uint64_t key_of(const char *bytes, uint32_t length) {
@@ -113,7 +113,7 @@ static sorted_token_t *sort_tokens(grammar_vocabulary_t *v, uint32_t *count) {
   return tokens;
 }
 
-/* -- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, int32_t num_tokens,
                            int32_t row_width, grammar_vocabulary_t **out, error_t *error) {

@@ -47,7 +47,7 @@ static uint32_t shared_prefix(const sorted_token_t *a, const sorted_token_t *b) 
   return n;
 }
 
-/* -- tries ------------------------------------------------------------------------------------ */
+/* ---- tries ---- */
 
 typedef struct builder {
   grammar_vocabulary_t *v;
@@ -185,7 +185,7 @@ bool vocabulary_build_tries(grammar_vocabulary_t *v, const sorted_token_t *token
   return ok;
 }
 
-/* -- ready rows ------------------------------------------------------------------------------- */
+/* ---- ready rows ---- */
 
 static void set_bits(const grammar_vocabulary_t *v, uint32_t first, uint32_t last, uint32_t *row) {
   for (uint32_t i = first; i < last; i++) {
