@@ -35,46 +35,46 @@ typedef struct writer {
   size_t capacity, length;
 } writer_t;
 
-static void put(writer_t *w, const void *bytes, size_t length) {
-  if (length > 0 && length <= w->capacity && w->length <= w->capacity - length) {
-    memcpy(w->out + w->length, bytes, length);
+static void put(writer_t *writer, const void *bytes, size_t length) {
+  if (length > 0 && length <= writer->capacity && writer->length <= writer->capacity - length) {
+    memcpy(writer->out + writer->length, bytes, length);
   }
-  w->length += length;
+  writer->length += length;
 }
 
-static void put_text(writer_t *w, const char *text, size_t length) {
-  put(w, &length, sizeof length);
-  put(w, text, length);
+static void put_text(writer_t *writer, const char *text, size_t length) {
+  put(writer, &length, sizeof length);
+  put(writer, text, length);
 }
 
 /* The values of a document lie in preorder, so a subtree is a range (json.h). */
-static void put_json(writer_t *w, const json_t *root) {
+static void put_json(writer_t *writer, const json_t *root) {
   uint64_t left = root != NULL ? 1 : 0;
-  put(w, &left, sizeof left);
-  for (const json_t *v = root; left > 0 && w->length <= GRAMMAR_CACHE_KEY_MAX; v++) {
-    bool is_text = v->type == JSON_STRING || v->type == JSON_NUMBER;
-    bool is_container = v->type == JSON_ARRAY || v->type == JSON_OBJECT;
-    uint32_t count = is_container ? v->count : 0;
-    put(w, &v->type, sizeof v->type);
-    put(w, &count, sizeof count);
-    put_text(w, v->key, v->key_length);
-    put_text(w, v->text, is_text ? v->length : 0);
+  put(writer, &left, sizeof left);
+  for (const json_t *json = root; left > 0 && writer->length <= GRAMMAR_CACHE_KEY_MAX; json++) {
+    bool is_text = json->type == JSON_STRING || json->type == JSON_NUMBER;
+    bool is_container = json->type == JSON_ARRAY || json->type == JSON_OBJECT;
+    uint32_t count = is_container ? json->count : 0;
+    put(writer, &json->type, sizeof json->type);
+    put(writer, &count, sizeof count);
+    put_text(writer, json->key, json->key_length);
+    put_text(writer, json->text, is_text ? json->length : 0);
     left += count;
     left--;
   }
 }
 
-static void put_source(writer_t *w, const grammar_source_t *s, int depth) {
+static void put_source(writer_t *writer, const grammar_source_t *source, int depth) {
   enum { DEPTH_MAX = 32 }; /* of a tree that compiles */
-  int32_t numbers[] = {(int32_t)s->kind, s->strict, s->token, s->num_children};
-  put(w, numbers, sizeof numbers);
-  put(w, &s->min, sizeof s->min);
-  put(w, &s->max, sizeof s->max);
-  put_text(w, s->text, s->length);
-  put_json(w, s->schema);
-  if (depth > DEPTH_MAX) w->length = GRAMMAR_CACHE_KEY_MAX + 1;
-  for (int32_t i = 0; i < s->num_children && w->length <= GRAMMAR_CACHE_KEY_MAX; i++) {
-    put_source(w, &s->children[i], depth + 1);
+  int32_t numbers[] = {(int32_t)source->kind, source->strict, source->token, source->num_children};
+  put(writer, numbers, sizeof numbers);
+  put(writer, &source->min, sizeof source->min);
+  put(writer, &source->max, sizeof source->max);
+  put_text(writer, source->text, source->length);
+  put_json(writer, source->schema);
+  if (depth > DEPTH_MAX) writer->length = GRAMMAR_CACHE_KEY_MAX + 1;
+  for (int32_t i = 0; i < source->num_children && writer->length <= GRAMMAR_CACHE_KEY_MAX; i++) {
+    put_source(writer, &source->children[i], depth + 1);
   }
 }
 
@@ -85,64 +85,66 @@ static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t
   put(&count, &vocabulary, sizeof vocabulary);
   put_source(&count, source, 0);
   if (count.length > GRAMMAR_CACHE_KEY_MAX) return NULL;
-  writer_t w = {.out = malloc(count.length), .capacity = count.length};
-  if (w.out == NULL) return NULL;
-  put(&w, &vocabulary, sizeof vocabulary);
-  put_source(&w, source, 0);
-  *length = w.length;
-  return w.out;
+  writer_t writer = {.out = malloc(count.length), .capacity = count.length};
+  if (writer.out == NULL) return NULL;
+  put(&writer, &vocabulary, sizeof vocabulary);
+  put_source(&writer, source, 0);
+  *length = writer.length;
+  return writer.out;
 }
 
 /* ---- entries, under the lock ---- */
 
-static entry_t *find(grammar_cache_t *c, uint64_t hash, const char *key, size_t length) {
-  for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
-    if (e->grammar != NULL && e->hash == hash && e->key_bytes == length &&
-        memcmp(e->key, key, length) == 0) {
-      return e;
+static entry_t *find(grammar_cache_t *cache, uint64_t hash, const char *key, size_t length) {
+  for (entry_t *entry = cache->entries; entry < cache->entries + GRAMMAR_CACHE_ENTRIES_MAX;
+       entry++) {
+    if (entry->grammar != NULL && entry->hash == hash && entry->key_bytes == length &&
+        memcmp(entry->key, key, length) == 0) {
+      return entry;
     }
   }
   return NULL;
 }
 
-static void drop(grammar_cache_t *c, entry_t *e) {
-  c->stats.bytes -= e->bytes;
-  c->stats.entries--;
-  grammar_unref(e->grammar);
-  free(e->key);
-  *e = (entry_t){0};
+static void drop(grammar_cache_t *cache, entry_t *entry) {
+  cache->stats.bytes -= entry->bytes;
+  cache->stats.entries--;
+  grammar_unref(entry->grammar);
+  free(entry->key);
+  *entry = (entry_t){0};
 }
 
 /* A free entry with `bytes` within the budget; drops the ones that were not used for longest. */
-static entry_t *make_room(grammar_cache_t *c, size_t bytes) {
+static entry_t *make_room(grammar_cache_t *cache, size_t bytes) {
   for (;;) {
     entry_t *oldest = NULL, *unused = NULL;
-    for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
-      if (e->grammar == NULL) {
-        unused = e;
-      } else if (oldest == NULL || e->last_use < oldest->last_use) {
-        oldest = e;
+    for (entry_t *entry = cache->entries; entry < cache->entries + GRAMMAR_CACHE_ENTRIES_MAX;
+         entry++) {
+      if (entry->grammar == NULL) {
+        unused = entry;
+      } else if (oldest == NULL || entry->last_use < oldest->last_use) {
+        oldest = entry;
       }
     }
-    if (unused != NULL && c->stats.bytes + bytes <= c->bytes_max) return unused;
+    if (unused != NULL && cache->stats.bytes + bytes <= cache->bytes_max) return unused;
     if (oldest == NULL) return NULL;
-    c->stats.evictions++;
-    drop(c, oldest);
+    cache->stats.evictions++;
+    drop(cache, oldest);
   }
 }
 
 /* Takes the key. Whoever came first with it wins: *grammar becomes that one. */
-static void keep(grammar_cache_t *c, uint64_t hash, char *key, size_t key_bytes,
+static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_bytes,
                  grammar_t **grammar) {
   size_t bytes = grammar_bytes(*grammar) + key_bytes;
-  entry_t *e = find(c, hash, key, key_bytes);
-  if (e != NULL) {
+  entry_t *entry = find(cache, hash, key, key_bytes);
+  if (entry != NULL) {
     grammar_unref(*grammar);
-    *grammar = grammar_ref(e->grammar);
-  } else if (bytes <= c->bytes_max / 4 && (e = make_room(c, bytes)) != NULL) {
-    *e = (entry_t){hash, ++c->clock, key, key_bytes, bytes, grammar_ref(*grammar)};
-    c->stats.bytes += bytes;
-    c->stats.entries++;
+    *grammar = grammar_ref(entry->grammar);
+  } else if (bytes <= cache->bytes_max / 4 && (entry = make_room(cache, bytes)) != NULL) {
+    *entry = (entry_t){hash, ++cache->clock, key, key_bytes, bytes, grammar_ref(*grammar)};
+    cache->stats.bytes += bytes;
+    cache->stats.entries++;
     return;
   }
   free(key);
@@ -151,48 +153,49 @@ static void keep(grammar_cache_t *c, uint64_t hash, char *key, size_t key_bytes,
 /* ---- the whole ---- */
 
 int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error) {
-  grammar_cache_t *c = calloc(1, sizeof *c);
-  if (c == NULL)
+  grammar_cache_t *cache = calloc(1, sizeof *cache);
+  if (cache == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the cache of grammars");
-  if (getrandom(c->hash_key, sizeof c->hash_key, 0) != (ssize_t)sizeof c->hash_key) {
-    free(c);
+  if (getrandom(cache->hash_key, sizeof cache->hash_key, 0) != (ssize_t)sizeof cache->hash_key) {
+    free(cache);
     return error_set(error, ERR_INTERNAL, NULL, "no random bytes for the cache of grammars");
   }
-  pthread_mutex_init(&c->lock, NULL);
-  c->bytes_max = bytes_max;
-  *out = c;
+  pthread_mutex_init(&cache->lock, NULL);
+  cache->bytes_max = bytes_max;
+  *out = cache;
   return 0;
 }
 
-void grammar_cache_free(grammar_cache_t *c) {
-  if (c == NULL) return;
-  for (entry_t *e = c->entries; e < c->entries + GRAMMAR_CACHE_ENTRIES_MAX; e++) {
-    if (e->grammar != NULL) drop(c, e);
+void grammar_cache_free(grammar_cache_t *cache) {
+  if (cache == NULL) return;
+  for (entry_t *entry = cache->entries; entry < cache->entries + GRAMMAR_CACHE_ENTRIES_MAX;
+       entry++) {
+    if (entry->grammar != NULL) drop(cache, entry);
   }
-  pthread_mutex_destroy(&c->lock);
-  free(c);
+  pthread_mutex_destroy(&cache->lock);
+  free(cache);
 }
 
-int grammar_cache_compile(grammar_cache_t *c, const grammar_source_t *source,
+int grammar_cache_compile(grammar_cache_t *cache, const grammar_source_t *source,
                           const grammar_vocabulary_t *vocabulary, const atomic_bool *cancelled,
                           grammar_t **out, error_t *error) {
   size_t length = 0;
   uint64_t hash = 0;
   char *key = make_key(source, vocabulary, &length);
   if (key != NULL) {
-    siphash_t s = siphash_begin(c->hash_key);
-    siphash_bytes(&s, key, length, 1);
-    hash = siphash_end(&s, 1);
+    siphash_t siphash = siphash_begin(cache->hash_key);
+    siphash_bytes(&siphash, key, length, 1);
+    hash = siphash_end(&siphash, 1);
   }
-  pthread_mutex_lock(&c->lock);
-  entry_t *e = key != NULL ? find(c, hash, key, length) : NULL;
-  if (e != NULL) {
-    e->last_use = ++c->clock;
-    *out = grammar_ref(e->grammar);
+  pthread_mutex_lock(&cache->lock);
+  entry_t *entry = key != NULL ? find(cache, hash, key, length) : NULL;
+  if (entry != NULL) {
+    entry->last_use = ++cache->clock;
+    *out = grammar_ref(entry->grammar);
   }
-  *(e != NULL ? &c->stats.hits : &c->stats.misses) += 1;
-  pthread_mutex_unlock(&c->lock);
-  if (e != NULL) {
+  *(entry != NULL ? &cache->stats.hits : &cache->stats.misses) += 1;
+  pthread_mutex_unlock(&cache->lock);
+  if (entry != NULL) {
     free(key);
     return 0;
   }
@@ -201,15 +204,15 @@ int grammar_cache_compile(grammar_cache_t *c, const grammar_source_t *source,
     free(key);
     return code;
   }
-  pthread_mutex_lock(&c->lock);
-  keep(c, hash, key, length, out);
-  pthread_mutex_unlock(&c->lock);
+  pthread_mutex_lock(&cache->lock);
+  keep(cache, hash, key, length, out);
+  pthread_mutex_unlock(&cache->lock);
   return 0;
 }
 
-grammar_cache_stats_t grammar_cache_stats(grammar_cache_t *c) {
-  pthread_mutex_lock(&c->lock);
-  grammar_cache_stats_t stats = c->stats;
-  pthread_mutex_unlock(&c->lock);
+grammar_cache_stats_t grammar_cache_stats(grammar_cache_t *cache) {
+  pthread_mutex_lock(&cache->lock);
+  grammar_cache_stats_t stats = cache->stats;
+  pthread_mutex_unlock(&cache->lock);
   return stats;
 }

@@ -33,50 +33,51 @@ const grammar_limits_t grammar_limits_default = {
     .compile_ns_max = 1000000000u,
 };
 
-void compile_fail(compile_t *c, int code, const char *format, ...) {
+void compile_fail(compile_t *compile, int code, const char *format, ...) {
   char message[ERROR_MESSAGE_MAX];
   va_list args;
   va_start(args, format);
   vsnprintf(message, sizeof message, format, args);
   va_end(args);
-  c->code = error_set(c->error, code, c->param, "%s", message);
-  longjmp(c->give_up, 1);
+  compile->code = error_set(compile->error, code, compile->param, "%s", message);
+  longjmp(compile->give_up, 1);
 }
 
-void compile_spend(compile_t *c, uint32_t work) {
-  if (c->fuel > work) {
-    c->fuel -= work;
+void compile_spend(compile_t *compile, uint32_t work) {
+  if (compile->fuel > work) {
+    compile->fuel -= work;
     return;
   }
-  c->fuel = FUEL;
-  if (c->cancelled != NULL && atomic_load_explicit(c->cancelled, memory_order_relaxed)) {
-    compile_fail(c, ERR_REQUEST_TIMEOUT, "The request was cancelled.");
+  compile->fuel = FUEL;
+  if (compile->cancelled != NULL &&
+      atomic_load_explicit(compile->cancelled, memory_order_relaxed)) {
+    compile_fail(compile, ERR_REQUEST_TIMEOUT, "The request was cancelled.");
   }
-  if (clock_now_ns() > c->deadline_ns) {
-    compile_fail(c, ERR_BAD_REQUEST, "The constraint takes more than %llu ms to compile.",
-                 (unsigned long long)(c->limits->compile_ns_max / 1000000));
+  if (clock_now_ns() > compile->deadline_ns) {
+    compile_fail(compile, ERR_BAD_REQUEST, "The constraint takes more than %llu ms to compile.",
+                 (unsigned long long)(compile->limits->compile_ns_max / 1000000));
   }
 }
 
-static void *take(compile_t *c, arena_t *arena, size_t count, size_t size) {
+static void *take(compile_t *compile, arena_t *arena, size_t count, size_t size) {
   void *start = arena_take(arena, count, size);
   if (start != NULL) return start;
-  compile_fail(c, ERR_BAD_REQUEST, "The constraint takes more than %zu MiB to compile.",
+  compile_fail(compile, ERR_BAD_REQUEST, "The constraint takes more than %zu MiB to compile.",
                ARENA_BYTES_MAX >> 20);
 }
 
-void *compile_scratch(compile_t *c, size_t count, size_t size) {
-  return take(c, &c->scratch, count, size);
+void *compile_scratch(compile_t *compile, size_t count, size_t size) {
+  return take(compile, &compile->scratch, count, size);
 }
 
-void *compile_keep(compile_t *c, size_t count, size_t size) {
-  return take(c, &c->grammar->arena, count, size);
+void *compile_keep(compile_t *compile, size_t count, size_t size) {
+  return take(compile, &compile->grammar->arena, count, size);
 }
 
-void *list_add(compile_t *c, list_t *list, size_t size) {
+void *list_add(compile_t *compile, list_t *list, size_t size) {
   if (list->count == list->capacity) {
     uint32_t capacity = list->capacity ? 2 * list->capacity : 16;
-    void *items = compile_scratch(c, capacity, size);
+    void *items = compile_scratch(compile, capacity, size);
     if (list->count) memcpy(items, list->items, list->count * size);
     list->items = items;
     list->capacity = capacity;
@@ -86,30 +87,34 @@ void *list_add(compile_t *c, list_t *list, size_t size) {
 
 /* ---- the sources that are not a language of their own ---- */
 
-static uint32_t compile_source(compile_t *c, const grammar_source_t *s, uint32_t next, int depth);
+static uint32_t compile_source(compile_t *compile, const grammar_source_t *source, uint32_t next,
+                               int depth);
 
-static uint32_t compile_choice(compile_t *c, const grammar_source_t *s, uint32_t next) {
+static uint32_t compile_choice(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   uint32_t count = 0;
-  if (s->schema == NULL || s->schema->type != JSON_ARRAY || s->schema->count == 0) {
-    compile_fail(c, ERR_INVALID_VALUE, "Expected a list of at least one string.");
+  if (source->schema == NULL || source->schema->type != JSON_ARRAY || source->schema->count == 0) {
+    compile_fail(compile, ERR_INVALID_VALUE, "Expected a list of at least one string.");
   }
-  if (s->schema->count > c->limits->choices_max) {
-    compile_fail(c, ERR_BAD_REQUEST, "%u choices were given; at most %u are allowed.",
-                 s->schema->count, c->limits->choices_max);
+  if (source->schema->count > compile->limits->choices_max) {
+    compile_fail(compile, ERR_BAD_REQUEST, "%u choices were given; at most %u are allowed.",
+                 source->schema->count, compile->limits->choices_max);
   }
-  text_t *texts = compile_scratch(c, s->schema->count, sizeof *texts);
-  JSON_EACH(v, s->schema) {
-    if (v->type != JSON_STRING || v->length == 0) {
-      compile_fail(c, ERR_INVALID_VALUE, "Choice %u must be a string that is not empty.", count);
+  text_t *texts = compile_scratch(compile, source->schema->count, sizeof *texts);
+  JSON_EACH(json, source->schema) {
+    if (json->type != JSON_STRING || json->length == 0) {
+      compile_fail(compile, ERR_INVALID_VALUE, "Choice %u must be a string that is not empty.",
+                   count);
     }
-    texts[count++] = (text_t){v->text, v->length};
+    texts[count++] = (text_t){json->text, json->length};
   }
-  return build_lex(c, lexeme_add(c, dfa_texts(c, texts, count)), next);
+  return build_lex(compile, lexeme_add(compile, dfa_texts(compile, texts, count)), next);
 }
 
-static uint32_t compile_regex(compile_t *c, const grammar_source_t *s, uint32_t next) {
+static uint32_t compile_regex(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   regex_options_t options = {.json = false, .search = false, .what = "regex"};
-  return build_lex(c, lexeme_add(c, regex_dfa(c, s->text, s->length, &options)), next);
+  return build_lex(compile,
+                   lexeme_add(compile, regex_dfa(compile, source->text, source->length, &options)),
+                   next);
 }
 
 /* Any text up to the first occurrence of a marker: state = bytes of it that match, plus 1. */
@@ -120,11 +125,11 @@ typedef struct marker {
 } marker_t;
 
 static uint64_t marker_step(const void *context, uint64_t state, uint8_t byte) {
-  const marker_t *m = context;
+  const marker_t *marker = context;
   size_t at = (size_t)state - 1;
-  if (at == m->length) return 0;
-  while (at > 0 && (uint8_t)m->text[at] != byte) at = m->fallback[at];
-  return ((uint8_t)m->text[at] == byte ? at + 1 : 0) + 1;
+  if (at == marker->length) return 0;
+  while (at > 0 && (uint8_t)marker->text[at] != byte) at = marker->fallback[at];
+  return ((uint8_t)marker->text[at] == byte ? at + 1 : 0) + 1;
 }
 
 static bool marker_accepts(const void *context, uint64_t state) {
@@ -142,104 +147,111 @@ static bool without_accepts(const void *context, uint64_t state) {
   return state != 0;
 }
 
-static uint32_t compile_text(compile_t *c, const grammar_source_t *s, uint32_t next) {
-  if (s->length == 0) return build_lex(c, lexeme_any(c), next);
-  marker_t m = {s->text, s->length, compile_scratch(c, s->length + 1, sizeof(uint32_t))};
-  for (size_t i = 1, k = 0; i < s->length; i++) {
-    while (k > 0 && s->text[i] != s->text[k]) k = m.fallback[k];
-    if (s->text[i] == s->text[k]) k++;
-    m.fallback[i + 1] = (uint32_t)k;
+static uint32_t compile_text(compile_t *compile, const grammar_source_t *source, uint32_t next) {
+  if (source->length == 0) return build_lex(compile, lexeme_any(compile), next);
+  marker_t marker = {source->text, source->length,
+                     compile_scratch(compile, source->length + 1, sizeof(uint32_t))};
+  for (size_t i = 1, k = 0; i < source->length; i++) {
+    while (k > 0 && source->text[i] != source->text[k]) k = marker.fallback[k];
+    if (source->text[i] == source->text[k]) k++;
+    marker.fallback[i + 1] = (uint32_t)k;
   }
   uint8_t class_of[256];
   for (int b = 0; b < 256; b++) class_of[b] = (uint8_t)b;
-  automaton_t a = {&m, 1, marker_step, marker_accepts, class_of};
-  if (s->kind == GRAMMAR_TEXT_WITHOUT) a.step = without_step, a.accepts = without_accepts;
-  return build_lex(c, lexeme_add(c, dfa_explore(c, &a)), next);
+  automaton_t automaton = {&marker, 1, marker_step, marker_accepts, class_of};
+  if (source->kind == GRAMMAR_TEXT_WITHOUT)
+    automaton.step = without_step, automaton.accepts = without_accepts;
+  return build_lex(compile, lexeme_add(compile, dfa_explore(compile, &automaton)), next);
 }
 
-static uint32_t compile_repeat(compile_t *c, const grammar_source_t *s, uint32_t next, int depth) {
-  uint32_t first = NODE_ID_RETURN, max = s->max;
-  if (s->num_children == 1) {
-    return build_repeat(c, compile_source(c, &s->children[0], NODE_ID_RETURN, depth), s->min, max,
-                        next);
+static uint32_t compile_repeat(compile_t *compile, const grammar_source_t *source, uint32_t next,
+                               int depth) {
+  uint32_t first = NODE_ID_RETURN, max = source->max;
+  if (source->num_children == 1) {
+    return build_repeat(compile,
+                        compile_source(compile, &source->children[0], NODE_ID_RETURN, depth),
+                        source->min, max, next);
   }
   /* x (separator x){min - 1, max - 1} */
-  uint32_t again = compile_source(c, &s->children[0], NODE_ID_RETURN, depth);
-  again = compile_source(c, &s->children[1], again, depth);
-  uint32_t more = build_repeat(c, again, s->min > 0 ? s->min - 1 : 0,
+  uint32_t again = compile_source(compile, &source->children[0], NODE_ID_RETURN, depth);
+  again = compile_source(compile, &source->children[1], again, depth);
+  uint32_t more = build_repeat(compile, again, source->min > 0 ? source->min - 1 : 0,
                                max == UINT32_MAX ? max
                                : max > 0         ? max - 1
                                                  : 0,
                                next);
-  first = compile_source(c, &s->children[0], more, depth);
-  if (s->min > 0) return first;
-  return build_alt(c, (uint32_t[]){next, max > 0 ? first : NODE_ID_FAIL}, 2);
+  first = compile_source(compile, &source->children[0], more, depth);
+  if (source->min > 0) return first;
+  return build_alt(compile, (uint32_t[]){next, max > 0 ? first : NODE_ID_FAIL}, 2);
 }
 
-static uint32_t compile_source(compile_t *c, const grammar_source_t *s, uint32_t next, int depth) {
-  if (depth > SOURCE_DEPTH_MAX) compile_fail(c, ERR_INTERNAL, "The constraint nests too deep.");
-  c->param = s->param != NULL ? s->param : c->param;
-  compile_spend(c, 10);
-  switch (s->kind) {
-  case GRAMMAR_JSON_OBJECT: return json_object_any(c, next);
-  case GRAMMAR_JSON_SCHEMA: return schema_compile(c, s, next);
-  case GRAMMAR_PARAMETERS: return schema_parameters(c, s, next);
-  case GRAMMAR_REGEX: return compile_regex(c, s, next);
-  case GRAMMAR_CHOICE: return compile_choice(c, s, next);
-  case GRAMMAR_EBNF: return ebnf_compile(c, s, next);
+static uint32_t compile_source(compile_t *compile, const grammar_source_t *source, uint32_t next,
+                               int depth) {
+  if (depth > SOURCE_DEPTH_MAX)
+    compile_fail(compile, ERR_INTERNAL, "The constraint nests too deep.");
+  compile->param = source->param != NULL ? source->param : compile->param;
+  compile_spend(compile, 10);
+  switch (source->kind) {
+  case GRAMMAR_JSON_OBJECT: return json_object_any(compile, next);
+  case GRAMMAR_JSON_SCHEMA: return schema_compile(compile, source, next);
+  case GRAMMAR_PARAMETERS: return schema_parameters(compile, source, next);
+  case GRAMMAR_REGEX: return compile_regex(compile, source, next);
+  case GRAMMAR_CHOICE: return compile_choice(compile, source, next);
+  case GRAMMAR_EBNF: return ebnf_compile(compile, source, next);
   case GRAMMAR_LITERAL:
-    if (s->length == 0) return next;
-    return build_lex(c, lexeme_text(c, s->text, (uint32_t)s->length), next);
-  case GRAMMAR_TOKEN: return build_node(c, NODE_TOKEN, (uint32_t)s->token, next);
+    if (source->length == 0) return next;
+    return build_lex(compile, lexeme_text(compile, source->text, (uint32_t)source->length), next);
+  case GRAMMAR_TOKEN: return build_node(compile, NODE_TOKEN, (uint32_t)source->token, next);
   case GRAMMAR_TEXT_WITHOUT:
-  case GRAMMAR_TEXT: return compile_text(c, s, next);
+  case GRAMMAR_TEXT: return compile_text(compile, source, next);
   case GRAMMAR_SEQUENCE:
-    for (int32_t i = s->num_children - 1; i >= 0; i--) {
-      next = compile_source(c, &s->children[i], next, depth + 1);
+    for (int32_t i = source->num_children - 1; i >= 0; i--) {
+      next = compile_source(compile, &source->children[i], next, depth + 1);
     }
     return next;
   case GRAMMAR_ALTERNATIVES: {
-    uint32_t *nodes = compile_scratch(c, (size_t)s->num_children, sizeof *nodes);
-    for (int32_t i = 0; i < s->num_children; i++) {
-      nodes[i] = compile_source(c, &s->children[i], next, depth + 1);
+    uint32_t *nodes = compile_scratch(compile, (size_t)source->num_children, sizeof *nodes);
+    for (int32_t i = 0; i < source->num_children; i++) {
+      nodes[i] = compile_source(compile, &source->children[i], next, depth + 1);
     }
-    return build_alt(c, nodes, (uint32_t)s->num_children);
+    return build_alt(compile, nodes, (uint32_t)source->num_children);
   }
-  case GRAMMAR_REPEAT: return compile_repeat(c, s, next, depth + 1);
+  case GRAMMAR_REPEAT: return compile_repeat(compile, source, next, depth + 1);
   }
-  compile_fail(c, ERR_INTERNAL, "The constraint is of an unknown kind.");
+  compile_fail(compile, ERR_INTERNAL, "The constraint is of an unknown kind.");
 }
 
-static void make_fixed_nodes(compile_t *c) {
-  build_node(c, NODE_END, 0, 0);
-  build_node(c, NODE_RETURN, 0, 0);
-  build_node(c, NODE_FAIL, 0, 0);
+static void make_fixed_nodes(compile_t *compile) {
+  build_node(compile, NODE_END, 0, 0);
+  build_node(compile, NODE_RETURN, 0, 0);
+  build_node(compile, NODE_FAIL, 0, 0);
 }
 
 /* The body of grammar_compile under setjmp; no variable of its own changes after it. */
-static int run(compile_t *c, const grammar_source_t *source) {
-  if (setjmp(c->give_up)) return c->code;
-  c->grammar->arena.total_max = ARENA_BYTES_MAX;
-  c->scratch.total_max = ARENA_BYTES_MAX;
-  make_fixed_nodes(c);
-  build_finish(c, compile_source(c, source, NODE_ID_END, 0));
+static int run(compile_t *compile, const grammar_source_t *source) {
+  if (setjmp(compile->give_up)) return compile->code;
+  compile->grammar->arena.total_max = ARENA_BYTES_MAX;
+  compile->scratch.total_max = ARENA_BYTES_MAX;
+  make_fixed_nodes(compile);
+  build_finish(compile, compile_source(compile, source, NODE_ID_END, 0));
   return 0;
 }
 
 /* The first step, once, so that an ambiguity beyond every bound is refused here and not later. */
-static int try_start(compile_t *c) {
+static int try_start(compile_t *compile) {
   grammar_matcher_t *matcher = calloc(1, sizeof *matcher);
   grammar_scratch_t *scratch = calloc(1, sizeof *scratch);
   int code = ERR_NO_MEMORY;
   if (matcher != NULL && scratch != NULL) {
-    code = grammar_matcher_start(matcher, scratch, c->grammar, c->vocabulary);
+    code = grammar_matcher_start(matcher, scratch, compile->grammar, compile->vocabulary);
     if (code) code = ERR_BAD_REQUEST;
   }
   free(matcher);
   free(scratch);
-  if (code == ERR_NO_MEMORY) return error_set(c->error, code, c->param, "no memory for a grammar");
+  if (code == ERR_NO_MEMORY)
+    return error_set(compile->error, code, compile->param, "no memory for a grammar");
   if (!code) return 0;
-  return error_set(c->error, code, c->param,
+  return error_set(compile->error, code, compile->param,
                    "The constraint is too ambiguous: more than %d alternatives would have to be "
                    "followed at once.",
                    THREADS_MAX);
@@ -248,7 +260,7 @@ static int try_start(compile_t *c) {
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                     const grammar_limits_t *limits, const atomic_bool *cancelled, grammar_t **out,
                     error_t *error) {
-  compile_t c = {
+  compile_t compile = {
       .error = error,
       .param = source->param,
       .limits = limits != NULL ? limits : &grammar_limits_default,
@@ -256,34 +268,36 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
       .cancelled = cancelled,
       .fuel = FUEL,
   };
-  c.deadline_ns = clock_now_ns() + c.limits->compile_ns_max;
-  c.grammar = calloc(1, sizeof *c.grammar);
-  if (c.grammar == NULL)
+  compile.deadline_ns = clock_now_ns() + compile.limits->compile_ns_max;
+  compile.grammar = calloc(1, sizeof *compile.grammar);
+  if (compile.grammar == NULL)
     return error_set(error, ERR_NO_MEMORY, source->param, "no memory for a grammar");
-  atomic_init(&c.grammar->references, 1);
-  c.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
-  int code = run(&c, source);
-  arena_free(&c.scratch);
-  if (!code) code = try_start(&c);
+  atomic_init(&compile.grammar->references, 1);
+  compile.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
+  int code = run(&compile, source);
+  arena_free(&compile.scratch);
+  if (!code) code = try_start(&compile);
   if (code) {
-    grammar_unref(c.grammar);
+    grammar_unref(compile.grammar);
   } else {
-    *out = c.grammar;
+    *out = compile.grammar;
   }
   return code;
 }
 
-grammar_t *grammar_ref(grammar_t *g) {
-  atomic_fetch_add_explicit(&g->references, 1, memory_order_relaxed);
-  return g;
+grammar_t *grammar_ref(grammar_t *grammar) {
+  atomic_fetch_add_explicit(&grammar->references, 1, memory_order_relaxed);
+  return grammar;
 }
 
-void grammar_unref(grammar_t *g) {
-  if (g == NULL || atomic_fetch_sub_explicit(&g->references, 1, memory_order_acq_rel) != 1) return;
-  arena_free(&g->arena);
-  free(g);
+void grammar_unref(grammar_t *grammar) {
+  if (grammar == NULL ||
+      atomic_fetch_sub_explicit(&grammar->references, 1, memory_order_acq_rel) != 1)
+    return;
+  arena_free(&grammar->arena);
+  free(grammar);
 }
 
-size_t grammar_bytes(const grammar_t *g) {
-  return sizeof *g + g->arena.total;
+size_t grammar_bytes(const grammar_t *grammar) {
+  return sizeof *grammar + grammar->arena.total;
 }

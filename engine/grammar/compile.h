@@ -48,25 +48,25 @@ typedef struct compile {
 /* compile.c: giving up, memory ------------------------------------------------------------------
  */
 
-_Noreturn void compile_fail(compile_t *c, int code, const char *format, ...)
+_Noreturn void compile_fail(compile_t *compile, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Counts `work` small steps; gives up when the time is over or the request is cancelled. */
-void compile_spend(compile_t *c, uint32_t work);
+void compile_spend(compile_t *compile, uint32_t work);
 /* Zeroed memory until the end of the compilation, or as long as the grammar. Never NULL. */
-void *compile_scratch(compile_t *c, size_t count, size_t size);
-void *compile_keep(compile_t *c, size_t count, size_t size);
+void *compile_scratch(compile_t *compile, size_t count, size_t size);
+void *compile_keep(compile_t *compile, size_t count, size_t size);
 /* Room for one more element of `size` bytes at the end of the list; zeroed. */
-void *list_add(compile_t *c, list_t *list, size_t size);
+void *list_add(compile_t *compile, list_t *list, size_t size);
 
 /* build.c: nodes ------------------------------------------------------------------------------ */
 
-uint32_t build_node(compile_t *c, node_kind_t kind, uint32_t a, uint32_t next);
-node_t *build_at(compile_t *c, uint32_t id);
-uint32_t build_lex(compile_t *c, uint32_t lexeme, uint32_t next);
-uint32_t build_alt(compile_t *c, const uint32_t *branches, uint32_t count);
+uint32_t build_node(compile_t *compile, node_kind_t kind, uint32_t operand, uint32_t next);
+node_t *build_at(compile_t *compile, uint32_t id);
+uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next);
+uint32_t build_alt(compile_t *compile, const uint32_t *branches, uint32_t count);
 /* Gives the branches of an alternative that was made with none. */
-void build_alt_fill(compile_t *c, uint32_t id, const uint32_t *branches, uint32_t count);
-uint32_t build_repeat(compile_t *c, uint32_t body, uint32_t min, uint32_t max, uint32_t next);
+void build_alt_fill(compile_t *compile, uint32_t id, const uint32_t *branches, uint32_t count);
+uint32_t build_repeat(compile_t *compile, uint32_t body, uint32_t min, uint32_t max, uint32_t next);
 
 /* An object before it is known which members can occur at all. */
 typedef struct member_draft {
@@ -84,49 +84,50 @@ typedef struct object_draft {
 } object_draft_t;
 
 /* The node of an object after its opening brace; `next` follows the closing one. */
-uint32_t build_object(compile_t *c, object_draft_t *draft, uint32_t next);
+uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next);
 /* The same for members that follow each other without commas; `close` is behind the last. */
-uint32_t build_members(compile_t *c, object_draft_t *draft, uint32_t close);
-uint32_t build_extra(compile_t *c, uint32_t object, uint32_t lexeme, uint32_t next);
+uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close);
+uint32_t build_extra(compile_t *compile, uint32_t object, uint32_t lexeme, uint32_t next);
 
 /* Looks for ways out, removes what has none, moves everything into the grammar. Gives up when the
  * start has no way out (nothing satisfies the constraint) or a rule reaches itself without a byte.
  */
-void build_finish(compile_t *c, uint32_t start);
+void build_finish(compile_t *compile, uint32_t start);
 
 /* lexeme.c ------------------------------------------------------------------------------------ */
 
 /* Takes an automaton into the grammar; NONE when it accepts nothing. */
-uint32_t lexeme_add(compile_t *c, const dfa_t *dfa);
+uint32_t lexeme_add(compile_t *compile, const dfa_t *dfa);
 /* Of a pattern over raw bytes, anchored; the same pattern gives the same lexeme. Our own constant
  * patterns only: a mistake in one is a bug. */
-uint32_t lexeme_pattern(compile_t *c, const char *pattern);
+uint32_t lexeme_pattern(compile_t *compile, const char *pattern);
 /* Literal text. */
-uint32_t lexeme_text(compile_t *c, const char *text, uint32_t length);
+uint32_t lexeme_text(compile_t *compile, const char *text, uint32_t length);
 /* Any bytes, also none. */
-uint32_t lexeme_any(compile_t *c);
+uint32_t lexeme_any(compile_t *compile);
 /* Any JSON string of count_min..count_max characters, all escapes. */
-uint32_t lexeme_string(compile_t *c, uint32_t count_min, uint32_t count_max);
+uint32_t lexeme_string(compile_t *compile, uint32_t count_min, uint32_t count_max);
 /* A JSON string with canonical escapes only: one spelling for each text. */
-uint32_t lexeme_key(compile_t *c);
-dfa_t *canonical_string(compile_t *c); /* the same without its quotes */
+uint32_t lexeme_key(compile_t *compile);
+dfa_t *canonical_string(compile_t *compile); /* the same without its quotes */
 /* Raw pattern -> automaton, anchored; for our own patterns. */
-dfa_t *lexeme_dfa(compile_t *c, const char *pattern);
+dfa_t *lexeme_dfa(compile_t *compile, const char *pattern);
 /* The lexemes that are there already, by a name that stays alive; NULL = not yet. */
-const uint32_t *lexeme_kept(compile_t *c, const char *name, uint32_t min, uint32_t max);
-uint32_t lexeme_keep(compile_t *c, const char *name, uint32_t min, uint32_t max, uint32_t lexeme);
+const uint32_t *lexeme_kept(compile_t *compile, const char *name, uint32_t min, uint32_t max);
+uint32_t lexeme_keep(compile_t *compile, const char *name, uint32_t min, uint32_t max,
+                     uint32_t lexeme);
 
 /* Any JSON value, as a rule: the node at which it starts. */
-uint32_t json_value_rule(compile_t *c);
+uint32_t json_value_rule(compile_t *compile);
 /* Any JSON object, then next. */
-uint32_t json_object_any(compile_t *c, uint32_t next);
+uint32_t json_object_any(compile_t *compile, uint32_t next);
 
 extern const char pattern_number[], pattern_integer[];
 
 /* The compilers of each kind of source: the node that starts it. ------------------------------- */
 
-uint32_t schema_compile(compile_t *c, const grammar_source_t *source, uint32_t next);
-uint32_t schema_parameters(compile_t *c, const grammar_source_t *source, uint32_t next);
-uint32_t ebnf_compile(compile_t *c, const grammar_source_t *source, uint32_t next);
+uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
+uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next);
+uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
 
 #endif

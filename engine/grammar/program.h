@@ -39,8 +39,8 @@ typedef struct dfa {
   uint32_t rest_between; /* the largest rest of a COUNT state */
 } dfa_t;
 
-static inline uint32_t dfa_next(const dfa_t *d, uint32_t state, uint8_t byte) {
-  return d->next[(size_t)state * d->num_classes + d->class_of[byte]];
+static inline uint32_t dfa_next(const dfa_t *dfa, uint32_t state, uint8_t byte) {
+  return dfa->next[(size_t)state * dfa->num_classes + dfa->class_of[byte]];
 }
 
 /* ---- nodes ---- */

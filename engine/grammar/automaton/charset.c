@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 static int compare_ranges(const void *left, const void *right) {
-  const range_t *a = left, *b = right;
-  return a->low < b->low ? -1 : a->low > b->low;
+  const range_t *first = left, *second = right;
+  return first->low < second->low ? -1 : first->low > second->low;
 }
 
 void charset_normalize(charset_t *set) {
@@ -26,8 +26,8 @@ void charset_normalize(charset_t *set) {
   set->count = kept + 1;
 }
 
-charset_t charset_invert(compile_t *c, const charset_t *set) {
-  charset_t out = {compile_scratch(c, (size_t)set->count + 1, sizeof(range_t)), 0};
+charset_t charset_invert(compile_t *compile, const charset_t *set) {
+  charset_t out = {compile_scratch(compile, (size_t)set->count + 1, sizeof(range_t)), 0};
   uint32_t low = 0;
   for (uint32_t i = 0; i < set->count; i++) {
     if (set->ranges[i].low > low) {
@@ -39,9 +39,9 @@ charset_t charset_invert(compile_t *c, const charset_t *set) {
   return out;
 }
 
-regex_t *regex_node(compile_t *c, regex_kind_t kind) {
-  compile_spend(c, 1);
-  regex_t *node = compile_scratch(c, 1, sizeof *node);
+regex_t *regex_node(compile_t *compile, regex_kind_t kind) {
+  compile_spend(compile, 1);
+  regex_t *node = compile_scratch(compile, 1, sizeof *node);
   node->kind = kind;
   node->is_regular = kind != REGEX_RULE;
   return node;

@@ -18,41 +18,41 @@ typedef struct automaton {
 
 /* Writes an automaton out; only states that can reach acceptance remain. When nothing is accepted,
  * the start is dead too: num_states 1. */
-dfa_t *dfa_explore(compile_t *c, const automaton_t *automaton);
-/* Texts that both accept; with `negate` texts that `a` accepts and `b` does not. */
-dfa_t *dfa_product(compile_t *c, const dfa_t *a, const dfa_t *b, bool negate);
+dfa_t *dfa_explore(compile_t *compile, const automaton_t *automaton);
+/* Texts that both accept; with `negate` texts that `left` accepts and `right` does not. */
+dfa_t *dfa_product(compile_t *compile, const dfa_t *left, const dfa_t *right, bool negate);
 /* Texts that one of them accepts. */
-dfa_t *dfa_union(compile_t *c, const dfa_t *a, const dfa_t *b);
+dfa_t *dfa_union(compile_t *compile, const dfa_t *left, const dfa_t *right);
 /* Exactly one of the texts. */
 typedef struct text {
   const char *bytes;
   uint32_t length;
 } text_t;
-dfa_t *dfa_texts(compile_t *c, const text_t *texts, uint32_t count);
+dfa_t *dfa_texts(compile_t *compile, const text_t *texts, uint32_t count);
 /* `"` a `"`, for an automaton over the inside of JSON strings. */
-dfa_t *dfa_quote(compile_t *c, const dfa_t *a);
+dfa_t *dfa_quote(compile_t *compile, const dfa_t *dfa);
 bool dfa_matches(const dfa_t *dfa, const char *bytes, size_t length);
 static inline bool dfa_is_empty(const dfa_t *dfa) {
   return dfa->num_states < 2;
 }
 /* Without the bytes that no token can write alone, and without the states that need them. */
-dfa_t *dfa_restrict(compile_t *c, const dfa_t *dfa);
+dfa_t *dfa_restrict(compile_t *compile, const dfa_t *dfa);
 /* Counts entries of the states that have COUNT: fills rest and the bounds. Exact for max; min only
  * where counting can always go on. lexeme.c. */
-void dfa_count(compile_t *c, dfa_t *dfa, uint32_t min, uint32_t max);
+void dfa_count(compile_t *compile, dfa_t *dfa, uint32_t min, uint32_t max);
 /* A copy of a JSON string in which the state behind the opening quote is no other. lexeme.c. */
-dfa_t *dfa_split_first(compile_t *c, const dfa_t *string);
+dfa_t *dfa_split_first(compile_t *compile, const dfa_t *string);
 /* A JSON string whose inside is `content`, canonically escaped, of min to max characters. */
-uint32_t lexeme_content(compile_t *c, const dfa_t *content, uint32_t min, uint32_t max);
+uint32_t lexeme_content(compile_t *compile, const dfa_t *content, uint32_t min, uint32_t max);
 /* Text between tags: in `content` (NULL = any) and not read as the end of the value, or as another
  * one of `types`. */
-uint32_t lexeme_tagged(compile_t *c, const dfa_t *content, uint32_t types, uint32_t min,
+uint32_t lexeme_tagged(compile_t *compile, const dfa_t *content, uint32_t types, uint32_t min,
                        uint32_t max);
 /* Text as it stands inside a canonical JSON string. */
-text_t canonical_text(compile_t *c, const char *text, uint32_t length);
+text_t canonical_text(compile_t *compile, const char *text, uint32_t length);
 /* Fills the flag LIVE and the steps of a final automaton. */
-void dfa_mark(compile_t *c, dfa_t *dfa);
+void dfa_mark(compile_t *compile, dfa_t *dfa);
 /* Bytes that both treat alike share a class. */
-void dfa_join_classes(const uint8_t a[256], const uint8_t b[256], uint8_t out[256]);
+void dfa_join_classes(const uint8_t left[256], const uint8_t right[256], uint8_t out[256]);
 
 #endif

@@ -40,14 +40,14 @@ typedef struct marker {
   classes_t spans[NUM_FORMS][4];
 } marker_t;
 
-static void add_range(const dfa_t *d, classes_t *list, unsigned low, unsigned high) {
+static void add_range(const dfa_t *dfa, classes_t *list, unsigned low, unsigned high) {
   for (unsigned b = low; b <= high; b++) {
-    uint8_t k = d->class_of[b];
+    uint8_t k = dfa->class_of[b];
     if (memchr(list->items, k, list->count) == NULL) list->items[list->count++] = k;
   }
 }
 
-static void find_classes(marker_t *m) {
+static void find_classes(marker_t *marker) {
   static const struct {
     uint8_t family, low, high;
   } ranges[] = {
@@ -57,12 +57,12 @@ static void find_classes(marker_t *m) {
   };
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
     for (int family = ranges[i].family; family < FAMILY_COUNT; family++) {
-      add_range(m->dfa, &m->bytes[family], ranges[i].low, ranges[i].high);
+      add_range(marker->dfa, &marker->bytes[family], ranges[i].low, ranges[i].high);
     }
   }
   for (int f = 0; f < NUM_FORMS; f++) {
     for (uint8_t at = 0; at < forms[f].length; at++) {
-      add_range(m->dfa, &m->spans[f][at], forms[f].low[at], forms[f].high[at]);
+      add_range(marker->dfa, &marker->spans[f][at], forms[f].low[at], forms[f].high[at]);
     }
   }
 }
@@ -70,10 +70,10 @@ static void find_classes(marker_t *m) {
 /* What a state that a character leads to still takes, plus that character; 0 = it may not be led
  * to. In a counted automaton every character must count one, and the text must be able to go on:
  * then masks know how many more fit. */
-static uint32_t through(const dfa_t *d, uint32_t to, int family) {
+static uint32_t through(const dfa_t *dfa, uint32_t to, int family) {
   uint8_t needed = DFA_LIVE | DFA_COUNT;
-  if (to == DFA_DEAD || (d->rest != NULL && (d->flags[to] & needed) != needed)) return 0;
-  uint32_t steps = d->steps[(size_t)to * FAMILY_COUNT + (size_t)family];
+  if (to == DFA_DEAD || (dfa->rest != NULL && (dfa->flags[to] & needed) != needed)) return 0;
+  uint32_t steps = dfa->steps[(size_t)to * FAMILY_COUNT + (size_t)family];
   return steps < STEPS_FOREVER ? steps + 1 : STEPS_FOREVER;
 }
 
@@ -82,30 +82,30 @@ typedef struct targets {
   uint32_t count;
 } targets_t;
 
-static bool add_target(targets_t *t, uint32_t state) {
-  for (uint32_t i = 0; i < t->count; i++) {
-    if (t->states[i] == state) return true;
+static bool add_target(targets_t *targets, uint32_t state) {
+  for (uint32_t i = 0; i < targets->count; i++) {
+    if (targets->states[i] == state) return true;
   }
-  if (t->count == TARGETS_MAX) return false;
-  t->states[t->count++] = state;
+  if (targets->count == TARGETS_MAX) return false;
+  targets->states[targets->count++] = state;
   return true;
 }
 
 /* The same for all characters of one form. Too many targets: none. */
-static uint32_t steps_of_form(const marker_t *m, uint32_t state, int form) {
-  const dfa_t *d = m->dfa;
+static uint32_t steps_of_form(const marker_t *marker, uint32_t state, int form) {
+  const dfa_t *dfa = marker->dfa;
   targets_t now = {{state}, 1};
   uint32_t least = STEPS_FOREVER;
   for (uint8_t at = 0; at < forms[form].length; at++) {
-    const classes_t *span = &m->spans[form][at];
+    const classes_t *span = &marker->spans[form][at];
     targets_t then = {.count = 0};
     for (uint32_t i = 0; i < now.count * span->count; i++) {
       uint32_t from = now.states[i / span->count];
-      uint32_t to = d->next[(size_t)from * d->num_classes + span->items[i % span->count]];
+      uint32_t to = dfa->next[(size_t)from * dfa->num_classes + span->items[i % span->count]];
       if (at + 1 < forms[form].length) {
         if (to == DFA_DEAD || !add_target(&then, to)) return 0;
       } else {
-        uint32_t steps = through(d, to, FAMILY_PLAIN);
+        uint32_t steps = through(dfa, to, FAMILY_PLAIN);
         if (steps < least) least = steps;
       }
     }
@@ -114,33 +114,33 @@ static uint32_t steps_of_form(const marker_t *m, uint32_t state, int form) {
   return least;
 }
 
-static uint32_t steps_of(const marker_t *m, uint32_t state, int family) {
-  const dfa_t *d = m->dfa;
-  const classes_t *bytes = &m->bytes[family];
+static uint32_t steps_of(const marker_t *marker, uint32_t state, int family) {
+  const dfa_t *dfa = marker->dfa;
+  const classes_t *bytes = &marker->bytes[family];
   uint32_t least = STEPS_FOREVER;
   for (uint32_t i = 0; i < bytes->count && least > 0; i++) {
-    uint32_t to = d->next[(size_t)state * d->num_classes + bytes->items[i]];
-    uint32_t steps = through(d, to, family);
+    uint32_t to = dfa->next[(size_t)state * dfa->num_classes + bytes->items[i]];
+    uint32_t steps = through(dfa, to, family);
     if (steps < least) least = steps;
   }
   for (int f = 0; f < NUM_FORMS && family == FAMILY_PLAIN && least > 0; f++) {
-    uint32_t steps = steps_of_form(m, state, f);
+    uint32_t steps = steps_of_form(marker, state, f);
     if (steps < least) least = steps;
   }
   return least;
 }
 
 /* Starts from what the family within this one has. */
-static void mark_family(marker_t *m, int family) {
-  dfa_t *d = m->dfa;
+static void mark_family(marker_t *marker, int family) {
+  dfa_t *dfa = marker->dfa;
   for (bool changed = true; changed;) {
     changed = false;
-    compile_spend(m->c, d->num_states);
+    compile_spend(marker->c, dfa->num_states);
     /* Backwards: most states die because of a later one. */
-    for (uint32_t i = d->num_states - 1; i >= 1; i--) {
-      uint8_t *steps = &d->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
+    for (uint32_t i = dfa->num_states - 1; i >= 1; i--) {
+      uint8_t *steps = &dfa->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
       if (*steps == 0) continue;
-      uint32_t least = steps_of(m, i, family);
+      uint32_t least = steps_of(marker, i, family);
       if (least >= *steps) continue;
       *steps = (uint8_t)least;
       changed = true;
@@ -148,23 +148,24 @@ static void mark_family(marker_t *m, int family) {
   }
 }
 
-void dfa_mark(compile_t *c, dfa_t *d) {
-  if (dfa_is_empty(d)) return;
-  for (uint32_t i = 1; i < d->num_states; i++) {
-    for (uint32_t k = 0; k < d->num_classes; k++) {
-      if (d->next[(size_t)i * d->num_classes + k] != DFA_DEAD) d->flags[i] |= DFA_LIVE;
+void dfa_mark(compile_t *compile, dfa_t *dfa) {
+  if (dfa_is_empty(dfa)) return;
+  for (uint32_t i = 1; i < dfa->num_states; i++) {
+    for (uint32_t k = 0; k < dfa->num_classes; k++) {
+      if (dfa->next[(size_t)i * dfa->num_classes + k] != DFA_DEAD) dfa->flags[i] |= DFA_LIVE;
     }
   }
-  marker_t *m = compile_scratch(c, 1, sizeof *m);
-  m->c = c;
-  m->dfa = d;
-  d->steps = compile_keep(c, d->num_states, FAMILY_COUNT);
-  find_classes(m);
-  for (uint32_t i = 1; i < d->num_states; i++) d->steps[(size_t)i * FAMILY_COUNT] = STEPS_FOREVER;
+  marker_t *marker = compile_scratch(compile, 1, sizeof *marker);
+  marker->c = compile;
+  marker->dfa = dfa;
+  dfa->steps = compile_keep(compile, dfa->num_states, FAMILY_COUNT);
+  find_classes(marker);
+  for (uint32_t i = 1; i < dfa->num_states; i++)
+    dfa->steps[(size_t)i * FAMILY_COUNT] = STEPS_FOREVER;
   for (int family = 0; family < FAMILY_COUNT; family++) {
-    mark_family(m, family);
-    for (uint32_t i = 1; i < d->num_states && family + 1 < FAMILY_COUNT; i++) {
-      uint8_t *steps = &d->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
+    mark_family(marker, family);
+    for (uint32_t i = 1; i < dfa->num_states && family + 1 < FAMILY_COUNT; i++) {
+      uint8_t *steps = &dfa->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
       steps[1] = steps[0];
     }
   }

@@ -26,22 +26,22 @@ typedef struct least {
 } least_t;
 
 static uint64_t least_step(const void *context, uint64_t state, uint8_t byte) {
-  const least_t *l = context;
-  uint32_t to = dfa_next(l->dfa, (uint32_t)state, byte);
-  uint8_t inside = inside_next((uint8_t)(state >> 32 & 0xFF), byte, l->json);
+  const least_t *least = context;
+  uint32_t to = dfa_next(least->dfa, (uint32_t)state, byte);
+  uint8_t inside = inside_next((uint8_t)(state >> 32 & 0xFF), byte, least->json);
   uint64_t count = state >> 40;
   if (to == DFA_DEAD) return 0;
-  if (inside == 0 && count < l->min) count++;
+  if (inside == 0 && count < least->min) count++;
   return count << 40 | (uint64_t)inside << 32 | to;
 }
 
 static bool least_accepts(const void *context, uint64_t state) {
-  const least_t *l = context;
-  return state >> 40 >= l->min && (l->dfa->flags[(uint32_t)state] & DFA_ACCEPT);
+  const least_t *least = context;
+  return state >> 40 >= least->min && (least->dfa->flags[(uint32_t)state] & DFA_ACCEPT);
 }
 
-static dfa_t *at_least(compile_t *c, const dfa_t *content, uint32_t min, bool json) {
-  least_t l = {content, min, json};
+static dfa_t *at_least(compile_t *compile, const dfa_t *content, uint32_t min, bool json) {
+  least_t least = {content, min, json};
   uint8_t class_of[256], kinds[256];
   for (int b = 0; b < 256; b++) {
     kinds[b] = b >= 0xC0   ? (uint8_t)(inside_next(0, (uint8_t)b, json) + 2)
@@ -50,51 +50,51 @@ static dfa_t *at_least(compile_t *c, const dfa_t *content, uint32_t min, bool js
     if (b == 'u') kinds[b] = 6;
   }
   dfa_join_classes(content->class_of, kinds, class_of);
-  automaton_t a = {&l, DFA_START, least_step, least_accepts, class_of};
-  return dfa_explore(c, &a);
+  automaton_t automaton = {&least, DFA_START, least_step, least_accepts, class_of};
+  return dfa_explore(compile, &automaton);
 }
 
 /* Marks the states between two characters, by walking the automaton with the tracker beside it from
  * `first`, where the characters begin. Those of JSON end at a quote. */
-static void mark_boundaries(compile_t *c, dfa_t *d, uint32_t first, bool json) {
-  uint16_t *seen = compile_scratch(c, d->num_states, sizeof *seen); /* bit = inside */
+static void mark_boundaries(compile_t *compile, dfa_t *dfa, uint32_t first, bool json) {
+  uint16_t *seen = compile_scratch(compile, dfa->num_states, sizeof *seen); /* bit = inside */
   list_t queue = {0};
   seen[first] = 1;
-  *(uint64_t *)list_add(c, &queue, sizeof(uint64_t)) = first;
+  *(uint64_t *)list_add(compile, &queue, sizeof(uint64_t)) = first;
   for (uint32_t at = 0; at < queue.count; at++) {
     uint64_t entry = ((const uint64_t *)queue.items)[at];
     uint8_t inside = (uint8_t)(entry >> 32);
-    compile_spend(c, 16);
+    compile_spend(compile, 16);
     for (int b = 0; b < 256; b++) {
-      uint32_t to = dfa_next(d, (uint32_t)entry, (uint8_t)b);
+      uint32_t to = dfa_next(dfa, (uint32_t)entry, (uint8_t)b);
       uint8_t then = inside_next(inside, (uint8_t)b, json);
       if (to == DFA_DEAD || (json && b == '"' && inside == 0)) continue;
-      if (then == 0) d->flags[to] |= DFA_COUNT;
+      if (then == 0) dfa->flags[to] |= DFA_COUNT;
       if (seen[to] >> then & 1) continue;
       seen[to] |= (uint16_t)(1u << then);
-      *(uint64_t *)list_add(c, &queue, sizeof(uint64_t)) = (uint64_t)then << 32 | to;
+      *(uint64_t *)list_add(compile, &queue, sizeof(uint64_t)) = (uint64_t)then << 32 | to;
     }
   }
 }
 
-static void check_min(compile_t *c, uint32_t min) {
-  if (min <= c->limits->regex_nodes_max) return;
-  compile_fail(c, ERR_BAD_REQUEST, "minLength beside a pattern or format is at most %u.",
-               c->limits->regex_nodes_max);
+static void check_min(compile_t *compile, uint32_t min) {
+  if (min <= compile->limits->regex_nodes_max) return;
+  compile_fail(compile, ERR_BAD_REQUEST, "minLength beside a pattern or format is at most %u.",
+               compile->limits->regex_nodes_max);
 }
 
-uint32_t lexeme_content(compile_t *c, const dfa_t *raw, uint32_t min, uint32_t max) {
-  const dfa_t *content = dfa_restrict(c, raw);
+uint32_t lexeme_content(compile_t *compile, const dfa_t *raw, uint32_t min, uint32_t max) {
+  const dfa_t *content = dfa_restrict(compile, raw);
   if (min > max) return NONE;
-  check_min(c, min);
-  if (min > 0 && !dfa_is_empty(content)) content = at_least(c, content, min, true);
+  check_min(compile, min);
+  if (min > 0 && !dfa_is_empty(content)) content = at_least(compile, content, min, true);
   if (dfa_is_empty(content)) return NONE;
-  dfa_t *d = dfa_restrict(c, dfa_quote(c, content));
-  if (max == NONE || dfa_is_empty(d)) return lexeme_add(c, d);
-  d = dfa_split_first(c, d);
-  mark_boundaries(c, d, dfa_next(d, DFA_START, '"'), true);
-  dfa_count(c, d, 0, max);
-  return d->rest[DFA_START] > max ? NONE : lexeme_add(c, d);
+  dfa_t *dfa = dfa_restrict(compile, dfa_quote(compile, content));
+  if (max == NONE || dfa_is_empty(dfa)) return lexeme_add(compile, dfa);
+  dfa = dfa_split_first(compile, dfa);
+  mark_boundaries(compile, dfa, dfa_next(dfa, DFA_START, '"'), true);
+  dfa_count(compile, dfa, 0, max);
+  return dfa->rest[DFA_START] > max ? NONE : lexeme_add(compile, dfa);
 }
 
 /* ---- text between tags ---- */
@@ -117,45 +117,46 @@ static const struct {
     {TYPE_OBJECT, BLANKS "\\{[^]*"},
 };
 
-static const dfa_t *tagged_text(compile_t *c, uint32_t types) {
-  if (c->tagged[types] != NULL) return c->tagged[types];
-  const dfa_t *text = lexeme_dfa(c, "[^]*");
+static const dfa_t *tagged_text(compile_t *compile, uint32_t types) {
+  if (compile->tagged[types] != NULL) return compile->tagged[types];
+  const dfa_t *text = lexeme_dfa(compile, "[^]*");
   for (size_t i = 0; i < sizeof tag_ends / sizeof *tag_ends; i++) {
-    text = dfa_product(c, text, lexeme_dfa(c, tag_ends[i]), true);
+    text = dfa_product(compile, text, lexeme_dfa(compile, tag_ends[i]), true);
   }
   for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
     if (!(types & readings[i].types)) continue;
-    text = dfa_product(c, text, lexeme_dfa(c, readings[i].pattern), true);
+    text = dfa_product(compile, text, lexeme_dfa(compile, readings[i].pattern), true);
   }
-  return c->tagged[types] = text;
+  return compile->tagged[types] = text;
 }
 
 /* Text without further rules can always go on, so that its length is counted exactly. */
-static uint32_t count_tagged(compile_t *c, uint32_t types, uint32_t min, uint32_t max) {
+static uint32_t count_tagged(compile_t *compile, uint32_t types, uint32_t min, uint32_t max) {
   char name[32];
   size_t length = (size_t)snprintf(name, sizeof name, "tagged %u", types) + 1;
-  const uint32_t *old = lexeme_kept(c, name, min, max);
+  const uint32_t *old = lexeme_kept(compile, name, min, max);
   if (old != NULL) return *old;
-  char *key = compile_scratch(c, length, 1);
+  char *key = compile_scratch(compile, length, 1);
   memcpy(key, name, length);
-  dfa_t *d = dfa_restrict(c, tagged_text(c, types));
+  dfa_t *dfa = dfa_restrict(compile, tagged_text(compile, types));
   if (min > 0 || max != NONE) {
-    if (dfa_is_empty(d)) return NONE;
-    mark_boundaries(c, d, DFA_START, false);
-    dfa_count(c, d, min, max);
+    if (dfa_is_empty(dfa)) return NONE;
+    mark_boundaries(compile, dfa, DFA_START, false);
+    dfa_count(compile, dfa, min, max);
   }
-  return lexeme_keep(c, key, min, max, lexeme_add(c, d));
+  return lexeme_keep(compile, key, min, max, lexeme_add(compile, dfa));
 }
 
-uint32_t lexeme_tagged(compile_t *c, const dfa_t *content, uint32_t types, uint32_t min,
+uint32_t lexeme_tagged(compile_t *compile, const dfa_t *content, uint32_t types, uint32_t min,
                        uint32_t max) {
   if (min > max) return NONE;
-  if (content == NULL) return count_tagged(c, types, min, max);
-  check_min(c, min);
-  dfa_t *d = dfa_restrict(c, dfa_product(c, tagged_text(c, types), content, false));
-  if (min > 0 && !dfa_is_empty(d)) d = at_least(c, d, min, false);
-  if (max == NONE || dfa_is_empty(d)) return lexeme_add(c, d);
-  mark_boundaries(c, d, DFA_START, false);
-  dfa_count(c, d, 0, max);
-  return d->rest[DFA_START] > max ? NONE : lexeme_add(c, d);
+  if (content == NULL) return count_tagged(compile, types, min, max);
+  check_min(compile, min);
+  dfa_t *dfa =
+      dfa_restrict(compile, dfa_product(compile, tagged_text(compile, types), content, false));
+  if (min > 0 && !dfa_is_empty(dfa)) dfa = at_least(compile, dfa, min, false);
+  if (max == NONE || dfa_is_empty(dfa)) return lexeme_add(compile, dfa);
+  mark_boundaries(compile, dfa, DFA_START, false);
+  dfa_count(compile, dfa, 0, max);
+  return dfa->rest[DFA_START] > max ? NONE : lexeme_add(compile, dfa);
 }

@@ -22,12 +22,12 @@ static int32_t read_exponent(const char *text, uint32_t length) {
 }
 
 decimal_t decimal_of(const json_t *number) {
-  decimal_t d = {0};
+  decimal_t decimal = {0};
   const char *text = number->text, *end = text + number->length;
   const char *mark = text;
   while (mark < end && *mark != 'e' && *mark != 'E') mark++;
   int64_t exponent = mark < end ? read_exponent(mark + 1, (uint32_t)(end - mark - 1)) : 0;
-  d.negative = text < mark && *text == '-';
+  decimal.negative = text < mark && *text == '-';
   const char *first = NULL, *last = NULL; /* digits that are not 0 */
   int64_t point = -1, at = 0, first_at = 0, last_at = 0;
   for (const char *s = text; s < mark; s++) {
@@ -40,45 +40,47 @@ decimal_t decimal_of(const json_t *number) {
     at++;
   }
   if (first == NULL) {
-    d.negative = false;
-    return d;
+    decimal.negative = false;
+    return decimal;
   }
   int64_t integer = (point < 0 ? at : point) + exponent - first_at; /* digits before the point */
   int64_t count = last_at - first_at + 1;
   int64_t fraction = count - integer; /* digits after it */
   if (integer > DECIMAL_DIGITS_MAX - 8) {
-    d.huge = true;
+    decimal.huge = true;
   } else if (fraction > DECIMAL_DIGITS_MAX - (integer > 0 ? integer : 0)) {
-    d.fine = true;
+    decimal.fine = true;
   } else {
     uint32_t used = 0;
-    d.num_integer = (uint8_t)(integer > 0 ? integer : 0);
-    d.num_fraction = (uint8_t)(fraction > 0 ? fraction : 0);
-    memset(d.digits, '0', sizeof d.digits);
+    decimal.num_integer = (uint8_t)(integer > 0 ? integer : 0);
+    decimal.num_fraction = (uint8_t)(fraction > 0 ? fraction : 0);
+    memset(decimal.digits, '0', sizeof decimal.digits);
     if (integer < 0) used = (uint32_t)-integer;
     for (const char *s = first; s <= last; s++) {
-      if (*s != '.') d.digits[used++] = *s;
+      if (*s != '.') decimal.digits[used++] = *s;
     }
   }
-  return d;
+  return decimal;
 }
 
-static int compare_magnitude(const decimal_t *a, const decimal_t *b) {
-  if (a->huge != b->huge) return a->huge ? 1 : -1;
-  if (a->num_integer != b->num_integer) return a->num_integer < b->num_integer ? -1 : 1;
-  uint32_t fraction = a->num_fraction > b->num_fraction ? a->num_fraction : b->num_fraction;
-  for (uint32_t i = 0; i < a->num_integer + fraction; i++) {
-    char x = i < a->num_integer + (uint32_t)a->num_fraction ? a->digits[i] : '0';
-    char y = i < b->num_integer + (uint32_t)b->num_fraction ? b->digits[i] : '0';
+static int compare_magnitude(const decimal_t *left, const decimal_t *right) {
+  if (left->huge != right->huge) return left->huge ? 1 : -1;
+  if (left->num_integer != right->num_integer)
+    return left->num_integer < right->num_integer ? -1 : 1;
+  uint32_t fraction =
+      left->num_fraction > right->num_fraction ? left->num_fraction : right->num_fraction;
+  for (uint32_t i = 0; i < left->num_integer + fraction; i++) {
+    char x = i < left->num_integer + (uint32_t)left->num_fraction ? left->digits[i] : '0';
+    char y = i < right->num_integer + (uint32_t)right->num_fraction ? right->digits[i] : '0';
     if (x != y) return x < y ? -1 : 1;
   }
   return 0;
 }
 
-int decimal_compare(const decimal_t *a, const decimal_t *b) {
-  if (a->negative != b->negative) return a->negative ? -1 : 1;
-  int order = compare_magnitude(a, b);
-  return a->negative ? -order : order;
+int decimal_compare(const decimal_t *left, const decimal_t *right) {
+  if (left->negative != right->negative) return left->negative ? -1 : 1;
+  int order = compare_magnitude(left, right);
+  return left->negative ? -order : order;
 }
 
 /* ---- the automaton ---- */
@@ -108,10 +110,10 @@ typedef struct text_state {
   uint32_t rest;              /* of the digits so far */
 } text_state_t;
 
-static uint64_t pack(const text_state_t *s) {
-  return UINT64_C(1) << 63 | (uint64_t)s->rest << 24 | (uint64_t)s->high << 22 |
-         (uint64_t)s->low << 20 | (uint64_t)s->fraction << 14 | (uint64_t)s->integer << 8 |
-         (uint64_t)s->phase << 1 | s->minus;
+static uint64_t pack(const text_state_t *state) {
+  return UINT64_C(1) << 63 | (uint64_t)state->rest << 24 | (uint64_t)state->high << 22 |
+         (uint64_t)state->low << 20 | (uint64_t)state->fraction << 14 |
+         (uint64_t)state->integer << 8 | (uint64_t)state->phase << 1 | state->minus;
 }
 
 static text_state_t unpack(uint64_t state) {
@@ -148,148 +150,158 @@ static uint32_t compare_fraction(uint32_t before, const decimal_t *bound, uint32
   return compare_digit(before, digit, other);
 }
 
-static bool add_digit(const reader_t *r, text_state_t *s, char digit) {
-  const number_spec_t *spec = r->spec;
-  const magnitude_t *m = s->minus ? &r->minus : &r->plus;
-  if (s->phase == ZERO) return false;
-  if (s->phase == BEGIN || s->phase == SIGN || s->phase == INTEGER) {
-    if (s->phase != INTEGER) s->low = s->high = EQUAL;
-    if (s->phase != INTEGER && digit == '0') {
-      s->phase = ZERO;
-      return m->possible;
+static bool add_digit(const reader_t *reader, text_state_t *state, char digit) {
+  const number_spec_t *spec = reader->spec;
+  const magnitude_t *magnitude = state->minus ? &reader->minus : &reader->plus;
+  if (state->phase == ZERO) return false;
+  if (state->phase == BEGIN || state->phase == SIGN || state->phase == INTEGER) {
+    if (state->phase != INTEGER) state->low = state->high = EQUAL;
+    if (state->phase != INTEGER && digit == '0') {
+      state->phase = ZERO;
+      return magnitude->possible;
     }
-    if (r->counts_digits && s->integer >= INTEGER_DIGITS_MAX) return false;
-    s->phase = INTEGER;
-    s->low = compare_integer(s->low, m->low, s->integer, digit);
-    s->high = compare_integer(s->high, m->high, s->integer, digit);
-    if (s->integer < r->integer_digits) s->integer++;
+    if (reader->counts_digits && state->integer >= INTEGER_DIGITS_MAX) return false;
+    state->phase = INTEGER;
+    state->low = compare_integer(state->low, magnitude->low, state->integer, digit);
+    state->high = compare_integer(state->high, magnitude->high, state->integer, digit);
+    if (state->integer < reader->integer_digits) state->integer++;
   } else {
     uint32_t most = spec->multiple ? spec->scale : NUMBER_DIGITS_MAX;
-    if (s->fraction >= most || s->fraction + s->integer >= NUMBER_DIGITS_MAX) return false;
-    s->phase = FRACTION;
-    s->low = compare_fraction(s->low, m->low, s->fraction, digit);
-    s->high = compare_fraction(s->high, m->high, s->fraction, digit);
-    s->fraction++;
+    if (state->fraction >= most || state->fraction + state->integer >= NUMBER_DIGITS_MAX)
+      return false;
+    state->phase = FRACTION;
+    state->low = compare_fraction(state->low, magnitude->low, state->fraction, digit);
+    state->high = compare_fraction(state->high, magnitude->high, state->fraction, digit);
+    state->fraction++;
   }
-  if (spec->multiple) s->rest = (s->rest * 10 + (uint32_t)(digit - '0')) % spec->multiple;
-  return m->possible;
+  if (spec->multiple) state->rest = (state->rest * 10 + (uint32_t)(digit - '0')) % spec->multiple;
+  return magnitude->possible;
 }
 
-static bool add_point(const reader_t *r, text_state_t *s) {
-  const magnitude_t *m = s->minus ? &r->minus : &r->plus;
-  if (r->spec->integer || (s->phase != ZERO && s->phase != INTEGER)) return false;
-  s->low = finish_integer(s->low, m->low, s->integer);
-  s->high = finish_integer(s->high, m->high, s->integer);
-  s->phase = POINT;
+static bool add_point(const reader_t *reader, text_state_t *state) {
+  const magnitude_t *magnitude = state->minus ? &reader->minus : &reader->plus;
+  if (reader->spec->integer || (state->phase != ZERO && state->phase != INTEGER)) return false;
+  state->low = finish_integer(state->low, magnitude->low, state->integer);
+  state->high = finish_integer(state->high, magnitude->high, state->integer);
+  state->phase = POINT;
   return true;
 }
 
 static uint64_t number_step(const void *context, uint64_t state, uint8_t byte) {
-  const reader_t *r = context;
-  text_state_t s = unpack(state);
+  const reader_t *reader = context;
+  text_state_t text = unpack(state);
   bool ok = false;
-  if (byte == '-' && s.phase == BEGIN) {
-    s.phase = SIGN;
-    s.minus = r->spec->has_low || r->spec->has_high; /* else both signs are alike */
-    ok = r->minus.possible;
+  if (byte == '-' && text.phase == BEGIN) {
+    text.phase = SIGN;
+    text.minus = reader->spec->has_low || reader->spec->has_high; /* else both signs are alike */
+    ok = reader->minus.possible;
   } else if (byte == '.') {
-    ok = add_point(r, &s);
+    ok = add_point(reader, &text);
   } else if (byte >= '0' && byte <= '9') {
-    ok = add_digit(r, &s, (char)byte);
+    ok = add_digit(reader, &text, (char)byte);
   }
-  return ok ? pack(&s) : 0;
+  return ok ? pack(&text) : 0;
 }
 
 static bool number_accepts(const void *context, uint64_t state) {
-  const reader_t *r = context;
-  text_state_t s = unpack(state);
-  const magnitude_t *m = s.minus ? &r->minus : &r->plus;
-  if (s.phase != ZERO && s.phase != INTEGER && s.phase != FRACTION) return false;
-  if (s.phase != FRACTION) {
-    s.low = finish_integer(s.low, m->low, s.integer);
-    s.high = finish_integer(s.high, m->high, s.integer);
+  const reader_t *reader = context;
+  text_state_t text = unpack(state);
+  const magnitude_t *magnitude = text.minus ? &reader->minus : &reader->plus;
+  if (text.phase != ZERO && text.phase != INTEGER && text.phase != FRACTION) return false;
+  if (text.phase != FRACTION) {
+    text.low = finish_integer(text.low, magnitude->low, text.integer);
+    text.high = finish_integer(text.high, magnitude->high, text.integer);
   }
   /* Digits that a bound still has are not all zero. */
-  if (m->low != NULL && s.low == EQUAL && s.fraction < m->low->num_fraction) s.low = LESS;
-  if (m->high != NULL && s.high == EQUAL && s.fraction < m->high->num_fraction) s.high = LESS;
-  if (m->low != NULL && (s.low == LESS || (s.low == EQUAL && m->low_open))) return false;
-  if (m->high != NULL && (s.high == GREATER || (s.high == EQUAL && m->high_open))) return false;
-  uint64_t rest = s.rest;
-  for (uint32_t i = s.fraction; i < r->spec->scale; i++) rest = rest * 10 % r->spec->multiple;
+  if (magnitude->low != NULL && text.low == EQUAL && text.fraction < magnitude->low->num_fraction)
+    text.low = LESS;
+  if (magnitude->high != NULL && text.high == EQUAL &&
+      text.fraction < magnitude->high->num_fraction)
+    text.high = LESS;
+  if (magnitude->low != NULL && (text.low == LESS || (text.low == EQUAL && magnitude->low_open)))
+    return false;
+  if (magnitude->high != NULL &&
+      (text.high == GREATER || (text.high == EQUAL && magnitude->high_open)))
+    return false;
+  uint64_t rest = text.rest;
+  for (uint32_t i = text.fraction; i < reader->spec->scale; i++)
+    rest = rest * 10 % reader->spec->multiple;
   return rest == 0;
 }
 
 /* What the bounds say about |x| for x >= 0 and for x written with a minus. Without need no minus is
  * written before a number that is not below zero. */
-static void split_signs(reader_t *r) {
+static void split_signs(reader_t *reader) {
   static const decimal_t zero = {0};
-  const number_spec_t *s = r->spec;
-  const decimal_t *low = s->has_low ? &s->low : NULL, *high = s->has_high ? &s->high : NULL;
-  bool high_below = high != NULL && (high->negative || (decimal_is_zero(high) && s->high_open));
-  r->plus = (magnitude_t){.possible = !high_below};
-  if (low != NULL && !low->negative && (!decimal_is_zero(low) || s->low_open)) {
-    r->plus.low = low;
-    r->plus.low_open = s->low_open;
+  const number_spec_t *spec = reader->spec;
+  const decimal_t *low = spec->has_low ? &spec->low : NULL,
+                  *high = spec->has_high ? &spec->high : NULL;
+  bool high_below = high != NULL && (high->negative || (decimal_is_zero(high) && spec->high_open));
+  reader->plus = (magnitude_t){.possible = !high_below};
+  if (low != NULL && !low->negative && (!decimal_is_zero(low) || spec->low_open)) {
+    reader->plus.low = low;
+    reader->plus.low_open = spec->low_open;
   }
   if (high != NULL && !high_below) {
-    r->plus.high = high;
-    r->plus.high_open = s->high_open;
+    reader->plus.high = high;
+    reader->plus.high_open = spec->high_open;
   }
-  r->minus = (magnitude_t){.possible = low == NULL || low->negative};
+  reader->minus = (magnitude_t){.possible = low == NULL || low->negative};
   if (high_below) {
-    r->minus.low = high->negative ? high : &zero;
-    r->minus.low_open = s->high_open;
+    reader->minus.low = high->negative ? high : &zero;
+    reader->minus.low_open = spec->high_open;
   }
   if (low != NULL && low->negative) {
-    r->minus.high = low;
-    r->minus.high_open = s->low_open;
+    reader->minus.high = low;
+    reader->minus.high_open = spec->low_open;
   }
 }
 
 /* A bound beyond every number that can be written says nothing, or says no. */
-static bool drop_huge_bounds(number_spec_t *s) {
-  if (s->has_low && s->low.huge) {
-    if (!s->low.negative) return false;
-    s->has_low = false;
+static bool drop_huge_bounds(number_spec_t *spec) {
+  if (spec->has_low && spec->low.huge) {
+    if (!spec->low.negative) return false;
+    spec->has_low = false;
   }
-  if (s->has_high && s->high.huge) {
-    if (s->high.negative) return false;
-    s->has_high = false;
+  if (spec->has_high && spec->high.huge) {
+    if (spec->high.negative) return false;
+    spec->has_high = false;
   }
   return true;
 }
 
 /* The states that a digit leads to count digits. */
-static void count_digits(compile_t *c, dfa_t *d) {
-  for (uint32_t i = 1; i < d->num_states; i++) {
+static void count_digits(compile_t *compile, dfa_t *dfa) {
+  for (uint32_t i = 1; i < dfa->num_states; i++) {
     for (int digit = '0'; digit <= '9'; digit++) {
-      uint32_t to = dfa_next(d, i, (uint8_t)digit);
-      if (to != DFA_DEAD) d->flags[to] |= DFA_COUNT;
+      uint32_t to = dfa_next(dfa, i, (uint8_t)digit);
+      if (to != DFA_DEAD) dfa->flags[to] |= DFA_COUNT;
     }
   }
-  dfa_count(c, d, 0, INTEGER_DIGITS_MAX);
+  dfa_count(compile, dfa, 0, INTEGER_DIGITS_MAX);
 }
 
-dfa_t *number_dfa(compile_t *c, const number_spec_t *spec) {
-  number_spec_t s = *spec;
-  if (!drop_huge_bounds(&s)) return compile_scratch(c, 1, sizeof(dfa_t));
-  if (!s.has_low && !s.has_high && !s.multiple) {
-    return lexeme_dfa(c, s.integer ? pattern_integer : pattern_number);
+dfa_t *number_dfa(compile_t *compile, const number_spec_t *spec) {
+  number_spec_t bounded = *spec;
+  if (!drop_huge_bounds(&bounded)) return compile_scratch(compile, 1, sizeof(dfa_t));
+  if (!bounded.has_low && !bounded.has_high && !bounded.multiple) {
+    return lexeme_dfa(compile, bounded.integer ? pattern_integer : pattern_number);
   }
-  reader_t r = {.spec = &s, .counts_digits = s.multiple == 0};
-  split_signs(&r);
+  reader_t reader = {.spec = &bounded, .counts_digits = bounded.multiple == 0};
+  split_signs(&reader);
   /* One more digit than any bound has decides every comparison; fractions need the true number. */
-  r.integer_digits = INTEGER_DIGITS_MAX;
-  if (!r.counts_digits) {
-    uint32_t low = s.has_low ? s.low.num_integer : 0, high = s.has_high ? s.high.num_integer : 0;
-    r.integer_digits = (low > high ? low : high) + 1;
-    if (s.scale > 0 && !s.integer) r.integer_digits = NUMBER_DIGITS_MAX;
+  reader.integer_digits = INTEGER_DIGITS_MAX;
+  if (!reader.counts_digits) {
+    uint32_t low = bounded.has_low ? bounded.low.num_integer : 0,
+             high = bounded.has_high ? bounded.high.num_integer : 0;
+    reader.integer_digits = (low > high ? low : high) + 1;
+    if (bounded.scale > 0 && !bounded.integer) reader.integer_digits = NUMBER_DIGITS_MAX;
   }
   uint8_t class_of[256] = {['-'] = 1, ['.'] = 2};
   for (int digit = 0; digit < 10; digit++) class_of['0' + digit] = (uint8_t)(3 + digit);
   text_state_t begin = {.phase = BEGIN, .low = EQUAL, .high = EQUAL};
-  automaton_t a = {&r, pack(&begin), number_step, number_accepts, class_of};
-  dfa_t *d = dfa_explore(c, &a);
-  if (!r.counts_digits && !dfa_is_empty(d)) count_digits(c, d);
-  return d;
+  automaton_t automaton = {&reader, pack(&begin), number_step, number_accepts, class_of};
+  dfa_t *dfa = dfa_explore(compile, &automaton);
+  if (!reader.counts_digits && !dfa_is_empty(dfa)) count_digits(compile, dfa);
+  return dfa;
 }

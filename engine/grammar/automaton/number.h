@@ -21,9 +21,9 @@ typedef struct decimal {
 } decimal_t;
 
 decimal_t decimal_of(const json_t *number);
-int decimal_compare(const decimal_t *a, const decimal_t *b); /* -1, 0, 1; exact */
-static inline bool decimal_is_zero(const decimal_t *d) {
-  return !d->huge && !d->fine && d->num_integer + d->num_fraction == 0;
+int decimal_compare(const decimal_t *left, const decimal_t *right); /* -1, 0, 1; exact */
+static inline bool decimal_is_zero(const decimal_t *decimal) {
+  return !decimal->huge && !decimal->fine && decimal->num_integer + decimal->num_fraction == 0;
 }
 
 typedef struct number_spec {
@@ -35,6 +35,6 @@ typedef struct number_spec {
 
 /* The lexeme of the numbers that fit, NONE when there are none. With a bound or a multiple no
  * exponent is written. */
-dfa_t *number_dfa(compile_t *c, const number_spec_t *spec);
+dfa_t *number_dfa(compile_t *compile, const number_spec_t *spec);
 
 #endif

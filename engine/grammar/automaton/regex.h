@@ -46,17 +46,19 @@ typedef struct regex_options {
 /* Makes the set sorted and disjoint. */
 void charset_normalize(charset_t *set);
 /* Everything up to U+10FFFF that is not in it, without surrogates. */
-charset_t charset_invert(compile_t *c, const charset_t *set);
+charset_t charset_invert(compile_t *compile, const charset_t *set);
 
-regex_t *regex_node(compile_t *c, regex_kind_t kind);
+regex_t *regex_node(compile_t *compile, regex_kind_t kind);
 void regex_append(regex_t *parent, regex_t *child);
 /* One well-formed UTF-8 character of `span` bytes. */
-regex_t *regex_character(compile_t *c, const char *text, int span);
-regex_t *regex_parse(compile_t *c, const char *text, size_t length, const regex_options_t *options);
+regex_t *regex_character(compile_t *compile, const char *text, int span);
+regex_t *regex_parse(compile_t *compile, const char *text, size_t length,
+                     const regex_options_t *options);
 
 /* regex_nfa.c: a tree without rules -> automaton. */
-dfa_t *regex_build(compile_t *c, const regex_t *tree, const regex_options_t *options);
+dfa_t *regex_build(compile_t *compile, const regex_t *tree, const regex_options_t *options);
 /* Both steps. */
-dfa_t *regex_dfa(compile_t *c, const char *text, size_t length, const regex_options_t *options);
+dfa_t *regex_dfa(compile_t *compile, const char *text, size_t length,
+                 const regex_options_t *options);
 
 #endif

@@ -8,87 +8,88 @@
 
 #include <string.h>
 
-static object_draft_t *draft_of(compile_t *c, uint32_t object) {
-  return ((object_draft_t **)c->drafts.items)[object];
+static object_draft_t *draft_of(compile_t *compile, uint32_t object) {
+  return ((object_draft_t **)compile->drafts.items)[object];
 }
 
-static object_t *add_object(compile_t *c, object_draft_t *draft) {
-  object_t *o = compile_keep(c, 1, sizeof *o);
-  *(object_t **)list_add(c, &c->objects, sizeof o) = o;
-  *(object_draft_t **)list_add(c, &c->drafts, sizeof draft) = draft;
+static object_t *add_object(compile_t *compile, object_draft_t *draft) {
+  object_t *object = compile_keep(compile, 1, sizeof *object);
+  *(object_t **)list_add(compile, &compile->objects, sizeof object) = object;
+  *(object_draft_t **)list_add(compile, &compile->drafts, sizeof draft) = draft;
   draft->extra = NONE;
-  return o;
+  return object;
 }
 
-uint32_t build_members(compile_t *c, object_draft_t *draft, uint32_t close) {
-  uint32_t index = c->objects.count;
-  object_t *o = add_object(c, draft);
-  o->close_empty = o->close = close;
-  o->comma = build_node(c, NODE_MEMBERS, index, close);
-  return build_node(c, NODE_OBJECT, index, close);
+uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close) {
+  uint32_t index = compile->objects.count;
+  object_t *object = add_object(compile, draft);
+  object->close_empty = object->close = close;
+  object->comma = build_node(compile, NODE_MEMBERS, index, close);
+  return build_node(compile, NODE_OBJECT, index, close);
 }
 
-uint32_t build_object(compile_t *c, object_draft_t *draft, uint32_t next) {
-  uint32_t index = c->objects.count;
-  object_t *o = add_object(c, draft);
-  o->close_empty = build_lex(c, lexeme_pattern(c, "\\}"), next);
-  o->close = build_lex(c, lexeme_pattern(c, "[ \\t\\n\\r]{0,8}\\}"), next);
-  uint32_t members = build_node(c, NODE_MEMBERS, index, next);
-  o->comma = build_lex(c, lexeme_pattern(c, ",[ \\t\\n\\r]{0,8}"), members);
-  return build_node(c, NODE_OBJECT, index, next);
+uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next) {
+  uint32_t index = compile->objects.count;
+  object_t *object = add_object(compile, draft);
+  object->close_empty = build_lex(compile, lexeme_pattern(compile, "\\}"), next);
+  object->close = build_lex(compile, lexeme_pattern(compile, "[ \\t\\n\\r]{0,8}\\}"), next);
+  uint32_t members = build_node(compile, NODE_MEMBERS, index, next);
+  object->comma = build_lex(compile, lexeme_pattern(compile, ",[ \\t\\n\\r]{0,8}"), members);
+  return build_node(compile, NODE_OBJECT, index, next);
 }
 
-uint32_t build_extra(compile_t *c, uint32_t object, uint32_t lexeme, uint32_t next) {
+uint32_t build_extra(compile_t *compile, uint32_t object, uint32_t lexeme, uint32_t next) {
   if (lexeme == NONE) return NODE_ID_FAIL;
-  uint32_t id = build_node(c, NODE_EXTRA, lexeme, next);
-  build_at(c, id)->b = object;
+  uint32_t id = build_node(compile, NODE_EXTRA, lexeme, next);
+  build_at(compile, id)->b = object;
   return id;
 }
 
-static bool can_occur(compile_t *c, uint32_t entry) {
-  return entry != NONE && build_at(c, entry)->need != NONE;
+static bool can_occur(compile_t *compile, uint32_t entry) {
+  return entry != NONE && build_at(compile, entry)->need != NONE;
 }
 
-uint32_t build_object_need(compile_t *c, const node_t *node) {
-  const object_draft_t *d = draft_of(c, node->a);
-  const object_t *o = ((object_t *const *)c->objects.items)[node->a];
-  uint32_t need = build_at(c, o->close)->need, possible = 0, required = 0;
+uint32_t build_object_need(compile_t *compile, const node_t *node) {
+  const object_draft_t *draft = draft_of(compile, node->a);
+  const object_t *object = ((object_t *const *)compile->objects.items)[node->a];
+  uint32_t need = build_at(compile, object->close)->need, possible = 0, required = 0;
   if (need == NONE) return NONE;
-  for (uint32_t i = 0; i < d->num_members; i++) {
-    bool can = can_occur(c, d->members[i].entry);
+  for (uint32_t i = 0; i < draft->num_members; i++) {
+    bool can = can_occur(compile, draft->members[i].entry);
     possible += can;
-    required += d->members[i].required;
-    if (!d->members[i].required) continue;
+    required += draft->members[i].required;
+    if (!draft->members[i].required) continue;
     if (!can) return NONE;
-    uint32_t inside = build_at(c, d->members[i].entry)->need + 1;
+    uint32_t inside = build_at(compile, draft->members[i].entry)->need + 1;
     if (inside > need) need = inside;
   }
   /* Extra members may repeat a name, so only one of them surely counts. */
-  possible += can_occur(c, d->extra);
-  bool never = possible < d->min || required > d->max || d->min > d->max;
+  possible += can_occur(compile, draft->extra);
+  bool never = possible < draft->min || required > draft->max || draft->min > draft->max;
   return never ? NONE : need;
 }
 
 /* ---- the trie of names ---- */
 
-static uint32_t child_of(compile_t *c, list_t *trie, uint32_t at, uint8_t byte) {
+static uint32_t child_of(compile_t *compile, list_t *trie, uint32_t at, uint8_t byte) {
   name_node_t *nodes = trie->items;
   for (uint32_t i = nodes[at].child; i; i = nodes[i].sibling) {
     if (nodes[i].byte == byte) return i;
   }
-  name_node_t *node = list_add(c, trie, sizeof *node);
+  name_node_t *node = list_add(compile, trie, sizeof *node);
   nodes = trie->items;
   *node = (name_node_t){.sibling = nodes[at].child, .byte = byte, .index = NONE};
   nodes[at].child = trie->count - 1;
   return trie->count - 1;
 }
 
-static void add_name(compile_t *c, list_t *trie, const member_draft_t *m, uint32_t index) {
+static void add_name(compile_t *compile, list_t *trie, const member_draft_t *draft,
+                     uint32_t index) {
   uint32_t at = 0;
-  compile_spend(c, m->length);
+  compile_spend(compile, draft->length);
   if (index != NONE) ((name_node_t *)trie->items)[0].count++;
-  for (uint32_t i = 0; i < m->length; i++) {
-    at = child_of(c, trie, at, (uint8_t)m->name[i]);
+  for (uint32_t i = 0; i < draft->length; i++) {
+    at = child_of(compile, trie, at, (uint8_t)draft->name[i]);
     if (index != NONE) ((name_node_t *)trie->items)[at].count++;
   }
   name_node_t *end = (name_node_t *)trie->items + at;
@@ -97,67 +98,71 @@ static void add_name(compile_t *c, list_t *trie, const member_draft_t *m, uint32
 }
 
 /* Lists, for every trie node, the indices of the names below it; `count` says how many. */
-static void sort_below(compile_t *c, object_t *o, const object_draft_t *d, uint32_t num_nodes) {
+static void sort_below(compile_t *compile, object_t *object, const object_draft_t *draft,
+                       uint32_t num_nodes) {
   uint32_t total = 0;
   for (uint32_t i = 0; i < num_nodes; i++) {
-    o->trie[i].first = total;
-    total += o->trie[i].count;
-    o->trie[i].count = 0;
+    object->trie[i].first = total;
+    total += object->trie[i].count;
+    object->trie[i].count = 0;
   }
-  o->sorted = compile_keep(c, total, sizeof *o->sorted);
+  object->sorted = compile_keep(compile, total, sizeof *object->sorted);
   uint32_t index = 0;
-  for (uint32_t m = 0; m < d->num_members; m++) {
-    if (!can_occur(c, d->members[m].entry)) continue;
+  for (uint32_t m = 0; m < draft->num_members; m++) {
+    if (!can_occur(compile, draft->members[m].entry)) continue;
     uint32_t at = 0;
     for (uint32_t i = 0;; i++) {
-      o->sorted[o->trie[at].first + o->trie[at].count++] = index;
-      if (i == d->members[m].length) break;
-      uint32_t child = o->trie[at].child;
-      while (o->trie[child].byte != (uint8_t)d->members[m].name[i]) child = o->trie[child].sibling;
+      object->sorted[object->trie[at].first + object->trie[at].count++] = index;
+      if (i == draft->members[m].length) break;
+      uint32_t child = object->trie[at].child;
+      while (object->trie[child].byte != (uint8_t)draft->members[m].name[i])
+        child = object->trie[child].sibling;
       at = child;
     }
     index++;
   }
 }
 
-static void fill_required(compile_t *c, object_t *o, const object_draft_t *d) {
-  o->entry = compile_keep(c, o->num_names, sizeof *o->entry);
-  o->next_required = compile_keep(c, (size_t)o->num_names + 1, sizeof *o->next_required);
-  o->required_from = compile_keep(c, (size_t)o->num_names + 1, sizeof *o->required_from);
-  o->next_required[o->num_names] = o->num_names;
-  uint32_t index = o->num_names;
-  for (uint32_t m = d->num_members; m > 0; m--) {
-    const member_draft_t *member = &d->members[m - 1];
-    if (!can_occur(c, member->entry)) continue;
+static void fill_required(compile_t *compile, object_t *object, const object_draft_t *draft) {
+  object->entry = compile_keep(compile, object->num_names, sizeof *object->entry);
+  object->next_required =
+      compile_keep(compile, (size_t)object->num_names + 1, sizeof *object->next_required);
+  object->required_from =
+      compile_keep(compile, (size_t)object->num_names + 1, sizeof *object->required_from);
+  object->next_required[object->num_names] = object->num_names;
+  uint32_t index = object->num_names;
+  for (uint32_t m = draft->num_members; m > 0; m--) {
+    const member_draft_t *member = &draft->members[m - 1];
+    if (!can_occur(compile, member->entry)) continue;
     index--;
-    o->entry[index] = member->entry;
-    o->next_required[index] = member->required ? index : o->next_required[index + 1];
-    o->required_from[index] = o->required_from[index + 1] + member->required;
+    object->entry[index] = member->entry;
+    object->next_required[index] = member->required ? index : object->next_required[index + 1];
+    object->required_from[index] = object->required_from[index + 1] + member->required;
   }
 }
 
-void build_object_finish(compile_t *c, uint32_t object) {
-  object_t *o = ((object_t **)c->objects.items)[object];
-  const object_draft_t *d = draft_of(c, object);
+void build_object_finish(compile_t *compile, uint32_t object) {
+  object_t *built = ((object_t **)compile->objects.items)[object];
+  const object_draft_t *draft = draft_of(compile, object);
   list_t trie = {0};
-  list_add(c, &trie, sizeof(name_node_t));
+  list_add(compile, &trie, sizeof(name_node_t));
   ((name_node_t *)trie.items)[0].index = NONE;
-  for (uint32_t m = 0; m < d->num_members; m++) {
-    bool can = can_occur(c, d->members[m].entry);
-    add_name(c, &trie, &d->members[m], can ? o->num_names++ : NONE);
+  for (uint32_t m = 0; m < draft->num_members; m++) {
+    bool can = can_occur(compile, draft->members[m].entry);
+    add_name(compile, &trie, &draft->members[m], can ? built->num_names++ : NONE);
   }
-  o->trie = compile_keep(c, trie.count, sizeof *o->trie);
-  memcpy(o->trie, trie.items, trie.count * sizeof *o->trie);
-  sort_below(c, o, d, trie.count);
-  fill_required(c, o, d);
-  o->extra = can_occur(c, d->extra) ? d->extra : NONE;
-  o->min = d->min;
-  o->max = d->max;
-  for (uint32_t i = 0; i < o->num_names; i++) {
-    uint32_t need = build_at(c, o->entry[i])->need;
-    if (need > o->need) o->need = need;
+  built->trie = compile_keep(compile, trie.count, sizeof *built->trie);
+  memcpy(built->trie, trie.items, trie.count * sizeof *built->trie);
+  sort_below(compile, built, draft, trie.count);
+  fill_required(compile, built, draft);
+  built->extra = can_occur(compile, draft->extra) ? draft->extra : NONE;
+  built->min = draft->min;
+  built->max = draft->max;
+  for (uint32_t i = 0; i < built->num_names; i++) {
+    uint32_t need = build_at(compile, built->entry[i])->need;
+    if (need > built->need) built->need = need;
   }
-  if (o->extra != NONE && build_at(c, o->extra)->need > o->need) {
-    o->need = build_at(c, o->extra)->need;
+  if (built->extra != NONE && build_at(compile, built->extra)->need > built->need) {
+    built->need = build_at(compile, built->extra)->need;
   }
 }

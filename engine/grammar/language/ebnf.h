@@ -29,17 +29,17 @@ typedef struct ebnf {
   uint32_t root;
 } ebnf_t;
 
-static inline ebnf_rule_t *ebnf_rule(const ebnf_t *g, uint32_t index) {
-  return (ebnf_rule_t *)g->rules.items + index;
+static inline ebnf_rule_t *ebnf_rule(const ebnf_t *ebnf, uint32_t index) {
+  return (ebnf_rule_t *)ebnf->rules.items + index;
 }
 
 /* Gives up with line and column of byte `at`; `name` (NULL = none) is quoted behind the reason. */
-_Noreturn void ebnf_fail(const ebnf_t *g, size_t at, const char *reason, const char *name,
+_Noreturn void ebnf_fail(const ebnf_t *ebnf, size_t at, const char *reason, const char *name,
                          uint32_t name_length);
 /* ebnf_check.c: refuses rules that are not defined, cannot be finished or reach themselves first.
  */
-void ebnf_check(ebnf_t *g);
+void ebnf_check(ebnf_t *ebnf);
 /* ebnf_build.c: the node of the root rule, then next. */
-uint32_t ebnf_build(ebnf_t *g, uint32_t next);
+uint32_t ebnf_build(ebnf_t *ebnf, uint32_t next);
 
 #endif

@@ -63,15 +63,15 @@ static const struct {
     {"uri", URI},
 };
 
-dfa_t *format_dfa(schema_t *s, const json_t *format, const char *pointer) {
+dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer) {
   char quoted[80];
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     if (!json_equals(format, formats[i].name)) continue;
     regex_options_t options = {.json = true, .search = false, .what = "built-in format"};
     const char *pattern = formats[i].pattern;
-    return regex_dfa(s->c, pattern, strlen(pattern), &options);
+    return regex_dfa(schema->c, pattern, strlen(pattern), &options);
   }
-  schema_fail(s, ERR_UNSUPPORTED_PARAMETER, pointer,
+  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, pointer,
               "the format '%s' is not supported; date-time, date, time, duration, email, hostname, "
               "ipv4, ipv6, uri and uuid are.",
               error_quote(quoted, sizeof quoted, format->text, format->length));

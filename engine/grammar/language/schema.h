@@ -65,75 +65,82 @@ typedef struct schema {
   json_t *tagged;  /* [TYPE_ALL + 1, 2] see schema_tagged; NULL = none is made yet */
 } schema_t;
 
-_Noreturn void schema_fail(const schema_t *s, int code, const char *pointer, const char *format,
-                           ...) __attribute__((format(printf, 4, 5)));
-const char *schema_pointer(const schema_t *s, const char *base, const char *keyword, size_t length);
-const char *schema_pointer_index(const schema_t *s, const char *base, const char *keyword,
+_Noreturn void schema_fail(const schema_t *schema, int code, const char *pointer,
+                           const char *format, ...) __attribute__((format(printf, 4, 5)));
+const char *schema_pointer(const schema_t *schema, const char *base, const char *keyword,
+                           size_t length);
+const char *schema_pointer_index(const schema_t *schema, const char *base, const char *keyword,
                                  uint32_t index);
 
 /* schema_keywords.c: looks up and checks every keyword of a part. */
-keywords_t schema_keywords(const schema_t *s, const part_t *part);
-void schema_dialect(schema_t *s);
-uint32_t schema_types(const schema_t *s, const keywords_t *k); /* of `type`; all when absent */
-uint32_t schema_type_of(const json_t *value);                  /* of an instance */
-bool schema_equal(const json_t *a, const json_t *b);           /* as JSON values */
+keywords_t schema_keywords(const schema_t *schema, const part_t *part);
+void schema_dialect(schema_t *schema);
+uint32_t schema_types(const schema_t *schema,
+                      const keywords_t *keywords);          /* of `type`; all when absent */
+uint32_t schema_type_of(const json_t *value);               /* of an instance */
+bool schema_equal(const json_t *left, const json_t *right); /* as JSON values */
 /* A non-negative integer keyword; `fallback` when absent. A maximum above 60000 becomes 60000, a
  * minimum above is refused. */
-uint32_t schema_count(const schema_t *s, const keywords_t *k, keyword_t keyword, uint32_t fallback);
-const part_t *schema_resolve(const schema_t *s, const keywords_t *k); /* of $ref */
+uint32_t schema_count(const schema_t *schema, const keywords_t *keywords, keyword_t keyword,
+                      uint32_t fallback);
+const part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords); /* of $ref */
 
 /* schema.c: the node that starts a value for all of the parts, and ends in RETURN. */
-uint32_t schema_rule(schema_t *s, const part_t *parts, uint32_t count);
+uint32_t schema_rule(schema_t *schema, const part_t *parts, uint32_t count);
 /* Joins references and allOf; looks up keywords. */
-conjunction_t schema_join(const schema_t *s, const part_t *parts, uint32_t count, list_t *joined);
+conjunction_t schema_join(const schema_t *schema, const part_t *parts, uint32_t count,
+                          list_t *joined);
 #define schema_part(schema, pointer) ((part_t){(schema), (pointer), 0, NULL})
 
 /* schema_values.c: true when no value can satisfy both; proven, not guessed. */
-bool schema_disjoint(schema_t *s, const part_t *a, uint32_t num_a, const part_t *b, uint32_t num_b,
-                     int depth);
+bool schema_disjoint(schema_t *schema, const part_t *left, uint32_t num_left, const part_t *right,
+                     uint32_t num_right, int depth);
 
 /* The types; each gives the node that starts such a value, then RETURN. */
-uint32_t schema_string(schema_t *s, const conjunction_t *k);
-uint32_t schema_number(schema_t *s, const conjunction_t *k, bool integer);
-uint32_t schema_array(schema_t *s, const conjunction_t *k);
-uint32_t schema_object(schema_t *s, const conjunction_t *k);
-uint32_t schema_values(schema_t *s, const conjunction_t *k, uint32_t types); /* enum and const */
-const json_t *schema_first_values(const conjunction_t *k); /* enum array or const value, or NULL */
+uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction);
+uint32_t schema_number(schema_t *schema, const conjunction_t *conjunction, bool integer);
+uint32_t schema_array(schema_t *schema, const conjunction_t *conjunction);
+uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction);
+uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction,
+                       uint32_t types); /* enum and const */
+const json_t *
+schema_first_values(const conjunction_t *conjunction); /* enum array or const value, or NULL */
 
 /* schema_string.c */
-const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t *min,
-                                   uint32_t *max); /* NULL = any content */
+const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction,
+                                   uint32_t *min, uint32_t *max); /* NULL = any content */
 /* `text` must stay alive; json: over the inside of JSON strings. */
-const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool json,
+const dfa_t *schema_pattern(schema_t *schema, const char *text, uint32_t length, bool json,
                             const char *pointer);
-dfa_t *schema_number_dfa(schema_t *s, const conjunction_t *k, bool integer);
-dfa_t *format_dfa(schema_t *s, const json_t *format, const char *pointer); /* format.c */
+dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, bool integer);
+dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer); /* format.c */
 
 /* schema_object.c: the parts that apply to the property `name` in the conjunction. */
-list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *name, size_t length);
+list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction, const char *name,
+                             size_t length);
 /* To a name that is not listed and matches no pattern. */
-list_t schema_extra_parts(schema_t *s, const conjunction_t *k);
+list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction);
 typedef struct member_name {
   const char *text;
   uint32_t length;
   bool required;
 } member_name_t;
 /* The listed names, then those that are only required: member_name_t. */
-list_t schema_member_names(const schema_t *s, const conjunction_t *k);
+list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction);
 /* Sets min and max of an object with so many names. */
-void schema_member_bounds(const schema_t *s, const conjunction_t *k, uint32_t num_names,
-                          object_draft_t *draft);
+void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
+                          uint32_t num_names, object_draft_t *draft);
 
 /* schema_parameters.c: a part that makes strings stand between tags, where a value may have
  * `types`, and the types of a conjunction that has it; 0 = its strings are JSON. */
-part_t schema_tagged(schema_t *s, uint32_t types);
-uint32_t schema_tagged_types(const schema_t *s, const conjunction_t *k);
+part_t schema_tagged(schema_t *context, uint32_t types);
+uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction);
 /* What every compilation of a schema begins with: size, dialect, strictness. */
-void schema_begin(schema_t *s, bool strict);
+void schema_begin(schema_t *schema, bool strict);
 /* Works the rules off that were asked for. */
-void schema_finish(schema_t *s);
+void schema_finish(schema_t *schema);
 
 /* schema_strict.c: OpenAI's rules for strict schemas. */
-void schema_check_strict(const schema_t *s);
+void schema_check_strict(const schema_t *schema);
 
 #endif

@@ -14,51 +14,55 @@ enum { PATTERNS_MAX = 4 };
 
 static const json_t *named(const json_t *object, const char *name, size_t length) {
   if (object == NULL) return NULL;
-  JSON_EACH(v, object) {
-    if (v->key_length == length && memcmp(v->key, name, length) == 0) return v;
+  JSON_EACH(json, object) {
+    if (json->key_length == length && memcmp(json->key, name, length) == 0) return json;
   }
   return NULL;
 }
 
-static void add_part(const schema_t *s, list_t *parts, const json_t *schema, const char *pointer) {
-  *(part_t *)list_add(s->c, parts, sizeof(part_t)) = schema_part(schema, pointer);
+static void add_part(const schema_t *context, list_t *parts, const json_t *schema,
+                     const char *pointer) {
+  *(part_t *)list_add(context->c, parts, sizeof(part_t)) = schema_part(schema, pointer);
 }
 
-static void add_additional(const schema_t *s, list_t *parts, const keywords_t *w) {
-  const json_t *v = w->values[KEYWORD_ADDITIONAL_PROPERTIES];
-  if (v == NULL) return;
-  add_part(s, parts, v, schema_pointer(s, w->part->pointer, "additionalProperties", 20));
+static void add_additional(const schema_t *schema, list_t *parts, const keywords_t *keywords) {
+  const json_t *json = keywords->values[KEYWORD_ADDITIONAL_PROPERTIES];
+  if (json == NULL) return;
+  add_part(schema, parts, json,
+           schema_pointer(schema, keywords->part->pointer, "additionalProperties", 20));
 }
 
 /* The text of a member's name as patterns see it. */
-static bool name_matches(schema_t *s, const keywords_t *w, const json_t *pattern, text_t name) {
-  const char *pointer = schema_pointer(s, w->part->pointer, "patternProperties", 17);
-  const dfa_t *dfa = schema_pattern(s, pattern->key, pattern->key_length, true, pointer);
+static bool name_matches(schema_t *schema, const keywords_t *keywords, const json_t *pattern,
+                         text_t name) {
+  const char *pointer = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+  const dfa_t *dfa = schema_pattern(schema, pattern->key, pattern->key_length, true, pointer);
   return dfa_matches(dfa, name.bytes, name.length);
 }
 
-list_t schema_property_parts(schema_t *s, const conjunction_t *k, const char *name, size_t length) {
+list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction, const char *name,
+                             size_t length) {
   list_t parts = {0};
-  text_t canonical = canonical_text(s->c, name, (uint32_t)length);
-  for (uint32_t i = 0; i < k->count; i++) {
-    const keywords_t *w = &k->items[i];
-    const json_t *own = named(w->values[KEYWORD_PROPERTIES], name, length);
-    const json_t *patterns = w->values[KEYWORD_PATTERN_PROPERTIES];
+  text_t canonical = canonical_text(schema->c, name, (uint32_t)length);
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    const json_t *own = named(keywords->values[KEYWORD_PROPERTIES], name, length);
+    const json_t *patterns = keywords->values[KEYWORD_PATTERN_PROPERTIES];
     bool applies = own != NULL;
-    compile_spend(s->c, 8);
+    compile_spend(schema->c, 8);
     if (own != NULL) {
-      const char *base = schema_pointer(s, w->part->pointer, "properties", 10);
-      add_part(s, &parts, own, schema_pointer(s, base, name, length));
+      const char *base = schema_pointer(schema, keywords->part->pointer, "properties", 10);
+      add_part(schema, &parts, own, schema_pointer(schema, base, name, length));
     }
     if (patterns != NULL) {
-      JSON_EACH(v, patterns) {
-        if (!name_matches(s, w, v, canonical)) continue;
-        const char *base = schema_pointer(s, w->part->pointer, "patternProperties", 17);
-        add_part(s, &parts, v, schema_pointer(s, base, v->key, v->key_length));
+      JSON_EACH(json, patterns) {
+        if (!name_matches(schema, keywords, json, canonical)) continue;
+        const char *base = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+        add_part(schema, &parts, json, schema_pointer(schema, base, json->key, json->key_length));
         applies = true;
       }
     }
-    if (!applies) add_additional(s, &parts, w);
+    if (!applies) add_additional(schema, &parts, keywords);
   }
   return parts;
 }
@@ -76,10 +80,10 @@ static uint32_t hash_name(const char *text, uint32_t length) {
   return hash ^ hash >> 15;
 }
 
-static void grow_names(const schema_t *s, names_t *names) {
+static void grow_names(const schema_t *schema, names_t *names) {
   const member_name_t *items = names->list.items;
   names->table_size = names->table_size ? 2 * names->table_size : 64;
-  names->table = compile_scratch(s->c, names->table_size, sizeof *names->table);
+  names->table = compile_scratch(schema->c, names->table_size, sizeof *names->table);
   for (uint32_t i = 0; i < names->list.count; i++) {
     uint32_t slot = hash_name(items[i].text, items[i].length) & (names->table_size - 1);
     while (names->table[slot]) slot = (slot + 1) & (names->table_size - 1);
@@ -87,58 +91,59 @@ static void grow_names(const schema_t *s, names_t *names) {
   }
 }
 
-static void add_name(const schema_t *s, names_t *names, const char *text, uint32_t length,
+static void add_name(const schema_t *schema, names_t *names, const char *text, uint32_t length,
                      bool required) {
-  compile_spend(s->c, 4);
-  if (2 * names->list.count >= names->table_size) grow_names(s, names);
+  compile_spend(schema->c, 4);
+  if (2 * names->list.count >= names->table_size) grow_names(schema, names);
   uint32_t slot = hash_name(text, length) & (names->table_size - 1);
   for (; names->table[slot]; slot = (slot + 1) & (names->table_size - 1)) {
-    member_name_t *n = (member_name_t *)names->list.items + names->table[slot] - 1;
-    if (n->length != length || memcmp(n->text, text, length) != 0) continue;
-    n->required = n->required || required;
+    member_name_t *member_name = (member_name_t *)names->list.items + names->table[slot] - 1;
+    if (member_name->length != length || memcmp(member_name->text, text, length) != 0) continue;
+    member_name->required = member_name->required || required;
     return;
   }
-  *(member_name_t *)list_add(s->c, &names->list, sizeof(member_name_t)) =
+  *(member_name_t *)list_add(schema->c, &names->list, sizeof(member_name_t)) =
       (member_name_t){text, length, required};
   names->table[slot] = names->list.count;
 }
 
-list_t schema_member_names(const schema_t *s, const conjunction_t *k) {
+list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction) {
   names_t names = {0};
-  for (uint32_t i = 0; i < k->count; i++) {
-    const json_t *properties = k->items[i].values[KEYWORD_PROPERTIES];
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const json_t *properties = conjunction->items[i].values[KEYWORD_PROPERTIES];
     if (properties == NULL) continue;
-    JSON_EACH(v, properties) add_name(s, &names, v->key, v->key_length, false);
+    JSON_EACH(json, properties) add_name(schema, &names, json->key, json->key_length, false);
   }
-  for (uint32_t i = 0; i < k->count; i++) {
-    const json_t *required = k->items[i].values[KEYWORD_REQUIRED];
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const json_t *required = conjunction->items[i].values[KEYWORD_REQUIRED];
     if (required == NULL) continue;
-    JSON_EACH(v, required) add_name(s, &names, v->text, v->length, true);
+    JSON_EACH(json, required) add_name(schema, &names, json->text, json->length, true);
   }
   return names.list;
 }
 
 /* Colon and value, then RETURN. */
-static uint32_t entry_of(schema_t *s, const list_t *parts) {
-  uint32_t rule = schema_rule(s, parts->items, parts->count);
-  uint32_t value = build_node(s->c, NODE_CALL, rule, NODE_ID_RETURN);
-  return build_lex(s->c, lexeme_pattern(s->c, ":" SPACE), value);
+static uint32_t entry_of(schema_t *schema, const list_t *parts) {
+  uint32_t rule = schema_rule(schema, parts->items, parts->count);
+  uint32_t value = build_node(schema->c, NODE_CALL, rule, NODE_ID_RETURN);
+  return build_lex(schema->c, lexeme_pattern(schema->c, ":" SPACE), value);
 }
 
-static void draft_members(schema_t *s, const conjunction_t *k, const list_t *names,
+static void draft_members(schema_t *schema, const conjunction_t *conjunction, const list_t *names,
                           object_draft_t *draft) {
   const member_name_t *list = names->items;
-  draft->members = compile_scratch(s->c, names->count, sizeof *draft->members);
+  draft->members = compile_scratch(schema->c, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
-    list_t parts = schema_property_parts(s, k, list[i].text, list[i].length);
-    text_t inside = canonical_text(s->c, list[i].text, list[i].length);
-    char *quoted = compile_scratch(s->c, (size_t)inside.length + 2, 1);
+    list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
+    text_t inside = canonical_text(schema->c, list[i].text, list[i].length);
+    char *quoted = compile_scratch(schema->c, (size_t)inside.length + 2, 1);
     quoted[0] = quoted[inside.length + 1] = '"';
     memcpy(quoted + 1, inside.bytes, inside.length);
-    uint32_t entry = entry_of(s, &parts);
+    uint32_t entry = entry_of(schema, &parts);
     for (uint32_t b = 0; b < inside.length + 2; b++) {
-      if (!s->c->vocabulary->has_byte[(uint8_t)quoted[b]]) entry = NONE; /* cannot be written */
+      if (!schema->c->vocabulary->has_byte[(uint8_t)quoted[b]])
+        entry = NONE; /* cannot be written */
     }
     draft->members[i] = (member_draft_t){quoted, inside.length + 2, entry, list[i].required};
   }
@@ -153,120 +158,121 @@ typedef struct pattern {
 } pattern_t;
 
 /* Parts for a name that matches exactly the patterns in `set`. */
-static list_t extra_parts(schema_t *s, const conjunction_t *k, const list_t *patterns,
-                          uint32_t set) {
+static list_t extra_parts(schema_t *schema, const conjunction_t *conjunction,
+                          const list_t *patterns, uint32_t set) {
   list_t parts = {0};
   const pattern_t *list = patterns->items;
-  for (uint32_t i = 0; i < k->count; i++) {
-    const keywords_t *w = &k->items[i];
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
     bool applies = false;
     for (uint32_t p = 0; p < patterns->count; p++) {
-      if (list[p].of != w || !(set >> p & 1)) continue;
-      const char *base = schema_pointer(s, w->part->pointer, "patternProperties", 17);
-      const json_t *v = list[p].schema;
-      add_part(s, &parts, v, schema_pointer(s, base, v->key, v->key_length));
+      if (list[p].of != keywords || !(set >> p & 1)) continue;
+      const char *base = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+      const json_t *json = list[p].schema;
+      add_part(schema, &parts, json, schema_pointer(schema, base, json->key, json->key_length));
       applies = true;
     }
-    if (!applies) add_additional(s, &parts, w);
+    if (!applies) add_additional(schema, &parts, keywords);
   }
   return parts;
 }
 
-list_t schema_extra_parts(schema_t *s, const conjunction_t *k) {
-  return extra_parts(s, k, &(list_t){0}, 0);
+list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction) {
+  return extra_parts(schema, conjunction, &(list_t){0}, 0);
 }
 
 /* Names, as they stand between quotes, that match exactly the patterns in `set` and are not listed.
  */
-static const dfa_t *extra_names(schema_t *s, const list_t *patterns, const dfa_t *listed,
+static const dfa_t *extra_names(schema_t *schema, const list_t *patterns, const dfa_t *listed,
                                 uint32_t set) {
   const pattern_t *list = patterns->items;
-  const dfa_t *names = dfa_product(s->c, canonical_string(s->c), listed, true);
+  const dfa_t *names = dfa_product(schema->c, canonical_string(schema->c), listed, true);
   for (uint32_t p = 0; p < patterns->count; p++) {
-    names = dfa_product(s->c, names, list[p].dfa, !(set >> p & 1));
+    names = dfa_product(schema->c, names, list[p].dfa, !(set >> p & 1));
   }
   return names;
 }
 
-static list_t collect_patterns(schema_t *s, const conjunction_t *k) {
+static list_t collect_patterns(schema_t *schema, const conjunction_t *conjunction) {
   list_t patterns = {0};
-  for (uint32_t i = 0; i < k->count; i++) {
-    const keywords_t *w = &k->items[i];
-    if (w->values[KEYWORD_PATTERN_PROPERTIES] == NULL) continue;
-    const char *pointer = schema_pointer(s, w->part->pointer, "patternProperties", 17);
-    JSON_EACH(v, w->values[KEYWORD_PATTERN_PROPERTIES]) {
-      const dfa_t *dfa = schema_pattern(s, v->key, v->key_length, true, pointer);
-      *(pattern_t *)list_add(s->c, &patterns, sizeof(pattern_t)) = (pattern_t){dfa, v, w};
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    if (keywords->values[KEYWORD_PATTERN_PROPERTIES] == NULL) continue;
+    const char *pointer = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+    JSON_EACH(json, keywords->values[KEYWORD_PATTERN_PROPERTIES]) {
+      const dfa_t *dfa = schema_pattern(schema, json->key, json->key_length, true, pointer);
+      *(pattern_t *)list_add(schema->c, &patterns, sizeof(pattern_t)) =
+          (pattern_t){dfa, json, keywords};
     }
     if (patterns.count > PATTERNS_MAX) {
-      schema_fail(s, ERR_UNSUPPORTED_PARAMETER, pointer, "more than %d patterns for one object.",
-                  PATTERNS_MAX);
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, pointer,
+                  "more than %d patterns for one object.", PATTERNS_MAX);
     }
   }
   return patterns;
 }
 
-static dfa_t *listed_names(schema_t *s, const list_t *names) {
+static dfa_t *listed_names(schema_t *schema, const list_t *names) {
   const member_name_t *list = names->items;
-  text_t *texts = compile_scratch(s->c, names->count, sizeof *texts);
+  text_t *texts = compile_scratch(schema->c, names->count, sizeof *texts);
   for (uint32_t i = 0; i < names->count; i++) {
-    texts[i] = canonical_text(s->c, list[i].text, list[i].length);
+    texts[i] = canonical_text(schema->c, list[i].text, list[i].length);
   }
-  return dfa_texts(s->c, texts, names->count);
+  return dfa_texts(schema->c, texts, names->count);
 }
 
 /* The node of one extra member. Without patterns a key only has to differ from the listed names,
  * which the matcher sees in their trie. */
-static uint32_t extra_members(schema_t *s, const conjunction_t *k, const list_t *names,
-                              uint32_t object) {
-  list_t patterns = collect_patterns(s, k), branches = {0};
+static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction,
+                              const list_t *names, uint32_t object) {
+  list_t patterns = collect_patterns(schema, conjunction), branches = {0};
   if (patterns.count == 0) {
-    list_t parts = schema_extra_parts(s, k);
-    return build_extra(s->c, object, lexeme_key(s->c), entry_of(s, &parts));
+    list_t parts = schema_extra_parts(schema, conjunction);
+    return build_extra(schema->c, object, lexeme_key(schema->c), entry_of(schema, &parts));
   }
-  const dfa_t *listed = listed_names(s, names);
+  const dfa_t *listed = listed_names(schema, names);
   for (uint32_t set = 0; set < UINT32_C(1) << patterns.count; set++) {
-    const dfa_t *inside = extra_names(s, &patterns, listed, set);
+    const dfa_t *inside = extra_names(schema, &patterns, listed, set);
     if (dfa_is_empty(inside)) continue;
-    list_t parts = extra_parts(s, k, &patterns, set);
-    uint32_t key = lexeme_add(s->c, dfa_quote(s->c, inside));
-    *(uint32_t *)list_add(s->c, &branches, sizeof(uint32_t)) =
-        build_lex(s->c, key, entry_of(s, &parts));
+    list_t parts = extra_parts(schema, conjunction, &patterns, set);
+    uint32_t key = lexeme_add(schema->c, dfa_quote(schema->c, inside));
+    *(uint32_t *)list_add(schema->c, &branches, sizeof(uint32_t)) =
+        build_lex(schema->c, key, entry_of(schema, &parts));
   }
-  return build_alt(s->c, branches.items, branches.count);
+  return build_alt(schema->c, branches.items, branches.count);
 }
 
 /* Extra keys may repeat, and a reader counts them once: only the first of them surely counts. */
-static void refuse_many_extra(const schema_t *s, const conjunction_t *k, uint32_t num_names,
-                              uint32_t min) {
+static void refuse_many_extra(const schema_t *schema, const conjunction_t *conjunction,
+                              uint32_t num_names, uint32_t min) {
   if (min <= num_names + 1) return;
-  for (uint32_t i = 0; i < k->count; i++) {
-    const json_t *additional = k->items[i].values[KEYWORD_ADDITIONAL_PROPERTIES];
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const json_t *additional = conjunction->items[i].values[KEYWORD_ADDITIONAL_PROPERTIES];
     if (additional != NULL && additional->type == JSON_FALSE)
       return; /* then nothing satisfies it */
   }
-  schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[0].part->pointer,
+  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[0].part->pointer,
               "'minProperties' is supported up to one more than there are listed names.");
 }
 
-void schema_member_bounds(const schema_t *s, const conjunction_t *k, uint32_t num_names,
-                          object_draft_t *draft) {
+void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
+                          uint32_t num_names, object_draft_t *draft) {
   draft->max = NONE;
-  for (uint32_t i = 0; i < k->count; i++) {
-    uint32_t min = schema_count(s, &k->items[i], KEYWORD_MIN_PROPERTIES, 0);
-    uint32_t max = schema_count(s, &k->items[i], KEYWORD_MAX_PROPERTIES, NONE);
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    uint32_t min = schema_count(schema, &conjunction->items[i], KEYWORD_MIN_PROPERTIES, 0);
+    uint32_t max = schema_count(schema, &conjunction->items[i], KEYWORD_MAX_PROPERTIES, NONE);
     if (min > draft->min) draft->min = min;
     if (max < draft->max) draft->max = max;
   }
-  refuse_many_extra(s, k, num_names, draft->min);
+  refuse_many_extra(schema, conjunction, num_names, draft->min);
 }
 
-uint32_t schema_object(schema_t *s, const conjunction_t *k) {
-  object_draft_t *draft = compile_scratch(s->c, 1, sizeof *draft);
-  uint32_t object = build_object(s->c, draft, NODE_ID_RETURN);
-  list_t names = schema_member_names(s, k);
-  schema_member_bounds(s, k, names.count, draft);
-  draft_members(s, k, &names, draft);
-  draft->extra = extra_members(s, k, &names, build_at(s->c, object)->a);
-  return build_lex(s->c, lexeme_pattern(s->c, "\\{" SPACE), object);
+uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
+  object_draft_t *draft = compile_scratch(schema->c, 1, sizeof *draft);
+  uint32_t object = build_object(schema->c, draft, NODE_ID_RETURN);
+  list_t names = schema_member_names(schema, conjunction);
+  schema_member_bounds(schema, conjunction, names.count, draft);
+  draft_members(schema, conjunction, &names, draft);
+  draft->extra = extra_members(schema, conjunction, &names, build_at(schema->c, object)->a);
+  return build_lex(schema->c, lexeme_pattern(schema->c, "\\{" SPACE), object);
 }

@@ -14,19 +14,20 @@
 #define OPEN "<parameter="
 
 /* A JSON schema {"type": "string"}, which tells rules of text between tags from rules of JSON. */
-part_t schema_tagged(schema_t *s, uint32_t types) {
-  if (s->tagged == NULL) s->tagged = compile_scratch(s->c, (TYPE_ALL + 1) * 2, sizeof *s->tagged);
-  json_t *schema = s->tagged + (size_t)types * 2;
+part_t schema_tagged(schema_t *context, uint32_t types) {
+  if (context->tagged == NULL)
+    context->tagged = compile_scratch(context->c, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
+  json_t *schema = context->tagged + (size_t)types * 2;
   schema[0] = (json_t){.type = JSON_OBJECT, .count = 1};
   schema[1] =
       (json_t){.type = JSON_STRING, .key = "type", .key_length = 4, .text = "string", .length = 6};
   return schema_part(schema, "");
 }
 
-uint32_t schema_tagged_types(const schema_t *s, const conjunction_t *k) {
-  for (uint32_t i = 0; s->tagged != NULL && i < k->count; i++) {
+uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction) {
+  for (uint32_t i = 0; schema->tagged != NULL && i < conjunction->count; i++) {
     for (uint32_t types = 1; types <= TYPE_ALL; types++) {
-      if (k->items[i].part->schema == s->tagged + (size_t)types * 2) return types;
+      if (conjunction->items[i].part->schema == schema->tagged + (size_t)types * 2) return types;
     }
   }
   return 0;
@@ -45,57 +46,60 @@ static part_t no_string(void) {
 }
 
 /* Line break, value and closing tag, then RETURN. */
-static uint32_t entry_of(schema_t *s, list_t *parts, uint32_t types) {
-  uint32_t close = build_lex(s->c, lexeme_pattern(s->c, "\\n</parameter>\\n"), NODE_ID_RETURN);
+static uint32_t entry_of(schema_t *schema, list_t *parts, uint32_t types) {
+  uint32_t close =
+      build_lex(schema->c, lexeme_pattern(schema->c, "\\n</parameter>\\n"), NODE_ID_RETURN);
   uint32_t branches[2], count = 0;
-  part_t *last = list_add(s->c, parts, sizeof *last);
+  part_t *last = list_add(schema->c, parts, sizeof *last);
   if (types & TYPE_STRING) {
-    *last = schema_tagged(s, types);
-    uint32_t text = schema_rule(s, parts->items, parts->count);
-    branches[count++] = build_node(s->c, NODE_CALL, text, close);
+    *last = schema_tagged(schema, types);
+    uint32_t text = schema_rule(schema, parts->items, parts->count);
+    branches[count++] = build_node(schema->c, NODE_CALL, text, close);
   }
   if (types != TYPE_STRING) {
     *last = no_string();
-    uint32_t value = schema_rule(s, parts->items, parts->count);
-    branches[count++] = build_node(s->c, NODE_CALL, value, close);
+    uint32_t value = schema_rule(schema, parts->items, parts->count);
+    branches[count++] = build_node(schema->c, NODE_CALL, value, close);
   }
-  return build_lex(s->c, lexeme_pattern(s->c, "\\n"), build_alt(s->c, branches, count));
+  return build_lex(schema->c, lexeme_pattern(schema->c, "\\n"),
+                   build_alt(schema->c, branches, count));
 }
 
 /* False: no token can write it. Names that a reader would cut are refused. */
-static bool can_be_written(const schema_t *s, const member_name_t *name) {
+static bool can_be_written(const schema_t *schema, const member_name_t *name) {
   for (uint32_t i = 0; i < name->length; i++) {
     uint8_t byte = (uint8_t)name->text[i];
     if (byte == '>' || byte == '\n') {
-      schema_fail(s, ERR_UNSUPPORTED_PARAMETER, "/properties",
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, "/properties",
                   "a name with '>' or a line break cannot be written in a tag.");
     }
-    if (!s->c->vocabulary->has_byte[byte]) return false;
+    if (!schema->c->vocabulary->has_byte[byte]) return false;
   }
   return true;
 }
 
-static void draft_members(schema_t *s, const conjunction_t *k, const list_t *names,
+static void draft_members(schema_t *schema, const conjunction_t *conjunction, const list_t *names,
                           object_draft_t *draft) {
   const member_name_t *list = names->items;
-  draft->members = compile_scratch(s->c, names->count, sizeof *draft->members);
+  draft->members = compile_scratch(schema->c, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
     uint32_t length = (uint32_t)sizeof OPEN - 1 + list[i].length + 1;
-    char *tag = compile_scratch(s->c, length, 1);
+    char *tag = compile_scratch(schema->c, length, 1);
     memcpy(tag, OPEN, sizeof OPEN - 1);
     memcpy(tag + sizeof OPEN - 1, list[i].text, list[i].length);
     tag[length - 1] = '>';
     uint32_t entry = NONE;
-    if (can_be_written(s, &list[i])) {
-      list_t parts = schema_property_parts(s, k, list[i].text, list[i].length);
-      entry = entry_of(s, &parts, json_schema_member_types(s->root, list[i].text, list[i].length));
+    if (can_be_written(schema, &list[i])) {
+      list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
+      entry = entry_of(schema, &parts,
+                       json_schema_member_types(schema->root, list[i].text, list[i].length));
     }
     draft->members[i] = (member_draft_t){tag, length, entry, list[i].required};
   }
 }
 
-static void refuse_keywords(const schema_t *s, const conjunction_t *k) {
+static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunction) {
   static const struct {
     keyword_t keyword;
     const char *name;
@@ -104,42 +108,43 @@ static void refuse_keywords(const schema_t *s, const conjunction_t *k) {
                  {KEYWORD_ENUM, "enum"},
                  {KEYWORD_CONST, "const"},
                  {KEYWORD_PATTERN_PROPERTIES, "patternProperties"}};
-  for (uint32_t i = 0; i < k->count; i++) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
     for (size_t w = 0; w < sizeof refused / sizeof *refused; w++) {
-      if (k->items[i].values[refused[w].keyword] == NULL) continue;
-      schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[i].part->pointer,
+      if (conjunction->items[i].values[refused[w].keyword] == NULL) continue;
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
                   "'%s' is not supported for an object that is written in tags.", refused[w].name);
     }
   }
 }
 
-static uint32_t extra_member(schema_t *s, const conjunction_t *k, uint32_t object) {
+static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction, uint32_t object) {
   static const char unlisted[1024] = "";
-  list_t parts = schema_extra_parts(s, k);
+  list_t parts = schema_extra_parts(schema, conjunction);
   /* A name that is listed must be able to go on: no bound, and one byte that ends it. */
-  uint32_t key = lexeme_pattern(s->c, OPEN "[A-Za-z0-9_.-]+>");
-  uint32_t types = json_schema_member_types(s->root, unlisted, sizeof unlisted);
-  return build_extra(s->c, object, key, entry_of(s, &parts, types));
+  uint32_t key = lexeme_pattern(schema->c, OPEN "[A-Za-z0-9_.-]+>");
+  uint32_t types = json_schema_member_types(schema->root, unlisted, sizeof unlisted);
+  return build_extra(schema->c, object, key, entry_of(schema, &parts, types));
 }
 
-uint32_t schema_parameters(compile_t *c, const grammar_source_t *source, uint32_t next) {
+uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   static const json_t any = {.type = JSON_TRUE};
-  schema_t s = {.c = c, .root = source->schema != NULL ? source->schema : &any};
-  schema_begin(&s, source->strict);
-  part_t root = schema_part(s.root, "");
+  schema_t schema = {.c = compile, .root = source->schema != NULL ? source->schema : &any};
+  schema_begin(&schema, source->strict);
+  part_t root = schema_part(schema.root, "");
   list_t joined = {0};
-  conjunction_t k = schema_join(&s, &root, 1, &joined);
+  conjunction_t conjunction = schema_join(&schema, &root, 1, &joined);
   uint32_t types = TYPE_ALL;
-  for (uint32_t i = 0; i < k.count; i++) types &= schema_types(&s, &k.items[i]);
-  if (k.never || !(types & TYPE_OBJECT)) return NODE_ID_FAIL;
-  refuse_keywords(&s, &k);
-  object_draft_t *draft = compile_scratch(c, 1, sizeof *draft);
-  uint32_t close = build_lex(c, lexeme_pattern(c, "</function>"), next);
-  uint32_t object = build_members(c, draft, close);
-  list_t names = schema_member_names(&s, &k);
-  schema_member_bounds(&s, &k, names.count, draft);
-  draft_members(&s, &k, &names, draft);
-  draft->extra = extra_member(&s, &k, build_at(c, object)->a);
-  schema_finish(&s);
+  for (uint32_t i = 0; i < conjunction.count; i++)
+    types &= schema_types(&schema, &conjunction.items[i]);
+  if (conjunction.never || !(types & TYPE_OBJECT)) return NODE_ID_FAIL;
+  refuse_keywords(&schema, &conjunction);
+  object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
+  uint32_t close = build_lex(compile, lexeme_pattern(compile, "</function>"), next);
+  uint32_t object = build_members(compile, draft, close);
+  list_t names = schema_member_names(&schema, &conjunction);
+  schema_member_bounds(&schema, &conjunction, names.count, draft);
+  draft_members(&schema, &conjunction, &names, draft);
+  draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->a);
+  schema_finish(&schema);
   return object;
 }

@@ -14,97 +14,99 @@ static const char *const refused[] = {
     "maxProperties", "prefixItems", "additionalItems",   "uniqueItems",
 };
 
-static void check(const schema_t *s, const json_t *v, const char *pointer, int depth);
+static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth);
 
-static void check_object(const schema_t *s, const json_t *v, const char *pointer) {
-  const json_t *additional = json_get(v, "additionalProperties");
-  const json_t *properties = json_get(v, "properties"), *required = json_get(v, "required");
+static void check_object(const schema_t *schema, const json_t *json, const char *pointer) {
+  const json_t *additional = json_get(json, "additionalProperties");
+  const json_t *properties = json_get(json, "properties"), *required = json_get(json, "required");
   char quoted[80];
   if (additional == NULL || additional->type != JSON_FALSE) {
-    schema_fail(s, ERR_INVALID_VALUE, pointer,
+    schema_fail(schema, ERR_INVALID_VALUE, pointer,
                 "'additionalProperties' is required to be supplied and to be false.");
   }
   if (properties == NULL || properties->type != JSON_OBJECT) return;
-  JSON_EACH(p, properties) {
+  JSON_EACH(value, properties) {
     bool found = false;
     if (required != NULL && required->type == JSON_ARRAY) {
       JSON_EACH(name, required) {
-        compile_spend(s->c, 1);
-        found = found || (name->type == JSON_STRING && name->length == p->key_length &&
-                          memcmp(name->text, p->key, name->length) == 0);
+        compile_spend(schema->c, 1);
+        found = found || (name->type == JSON_STRING && name->length == value->key_length &&
+                          memcmp(name->text, value->key, name->length) == 0);
       }
     }
     if (found) continue;
-    schema_fail(s, ERR_INVALID_VALUE, pointer,
+    schema_fail(schema, ERR_INVALID_VALUE, pointer,
                 "'required' is required to be supplied and to be an array including every key in "
                 "properties. Missing '%s'.",
-                error_quote(quoted, sizeof quoted, p->key, p->key_length));
+                error_quote(quoted, sizeof quoted, value->key, value->key_length));
   }
 }
 
-static void check_children(const schema_t *s, const json_t *v, const char *pointer, int depth) {
+static void check_children(const schema_t *schema, const json_t *json, const char *pointer,
+                           int depth) {
   static const char *const maps[] = {"properties", "$defs", "definitions"};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
-    const json_t *map = json_get(v, maps[i]);
+    const json_t *map = json_get(json, maps[i]);
     if (map == NULL || map->type != JSON_OBJECT) continue;
-    const char *base = schema_pointer(s, pointer, maps[i], strlen(maps[i]));
+    const char *base = schema_pointer(schema, pointer, maps[i], strlen(maps[i]));
     JSON_EACH(child, map) {
-      const char *place = schema_pointer(s, base, child->key, child->key_length);
-      check(s, child, place, depth + (i == 0));
+      const char *place = schema_pointer(schema, base, child->key, child->key_length);
+      check(schema, child, place, depth + (i == 0));
     }
   }
-  const json_t *any = json_get(v, "anyOf"), *items = json_get(v, "items");
+  const json_t *any = json_get(json, "anyOf"), *items = json_get(json, "items");
   uint32_t index = 0;
   if (any != NULL && any->type == JSON_ARRAY) {
     JSON_EACH(child, any) {
-      check(s, child, schema_pointer_index(s, pointer, "anyOf", index++), depth);
+      check(schema, child, schema_pointer_index(schema, pointer, "anyOf", index++), depth);
     }
   }
-  if (items != NULL) check(s, items, schema_pointer(s, pointer, "items", 5), depth + 1);
+  if (items != NULL) check(schema, items, schema_pointer(schema, pointer, "items", 5), depth + 1);
 }
 
 static bool allows_object(const json_t *type) {
   if (type->type == JSON_STRING) return json_equals(type, "object");
   if (type->type != JSON_ARRAY) return false;
-  JSON_EACH(v, type) {
-    if (v->type == JSON_STRING && json_equals(v, "object")) return true;
+  JSON_EACH(json, type) {
+    if (json->type == JSON_STRING && json_equals(json, "object")) return true;
   }
   return false;
 }
 
 /* Recursion is bounded by the JSON reader's limit on depth. */
-static void check(const schema_t *s, const json_t *v, const char *pointer, int depth) {
-  compile_spend(s->c, 20);
-  if (v->type != JSON_OBJECT) {
-    schema_fail(s, ERR_INVALID_VALUE, pointer, "expected an object in a strict schema.");
+static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth) {
+  compile_spend(schema->c, 20);
+  if (json->type != JSON_OBJECT) {
+    schema_fail(schema, ERR_INVALID_VALUE, pointer, "expected an object in a strict schema.");
   }
   if (depth > STRICT_DEPTH_MAX) {
-    schema_fail(s, ERR_BAD_REQUEST, pointer, "a strict schema nests at most %d levels.",
+    schema_fail(schema, ERR_BAD_REQUEST, pointer, "a strict schema nests at most %d levels.",
                 STRICT_DEPTH_MAX);
   }
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-    if (json_get(v, refused[i]) == NULL) continue;
-    schema_fail(s, ERR_INVALID_VALUE, pointer, "'%s' is not permitted in a strict schema.",
+    if (json_get(json, refused[i]) == NULL) continue;
+    schema_fail(schema, ERR_INVALID_VALUE, pointer, "'%s' is not permitted in a strict schema.",
                 refused[i]);
   }
-  const json_t *type = json_get(v, "type");
-  bool has_other = json_get(v, "$ref") != NULL || json_get(v, "anyOf") != NULL ||
-                   json_get(v, "enum") != NULL || json_get(v, "const") != NULL;
+  const json_t *type = json_get(json, "type");
+  bool has_other = json_get(json, "$ref") != NULL || json_get(json, "anyOf") != NULL ||
+                   json_get(json, "enum") != NULL || json_get(json, "const") != NULL;
   if (type == NULL && !has_other) {
-    schema_fail(s, ERR_INVALID_VALUE, pointer, "schema must have a 'type' key.");
+    schema_fail(schema, ERR_INVALID_VALUE, pointer, "schema must have a 'type' key.");
   }
-  if ((type != NULL && allows_object(type)) || json_get(v, "properties") != NULL)
-    check_object(s, v, pointer);
-  check_children(s, v, pointer, depth);
+  if ((type != NULL && allows_object(type)) || json_get(json, "properties") != NULL)
+    check_object(schema, json, pointer);
+  check_children(schema, json, pointer, depth);
 }
 
-void schema_check_strict(const schema_t *s) {
-  const json_t *type = json_get(s->root, "type"), *ref = json_get(s->root, "$ref");
-  if (json_get(s->root, "anyOf") != NULL) {
-    schema_fail(s, ERR_INVALID_VALUE, "", "schema must not have 'anyOf' at the top level.");
+void schema_check_strict(const schema_t *schema) {
+  const json_t *type = json_get(schema->root, "type"), *ref = json_get(schema->root, "$ref");
+  if (json_get(schema->root, "anyOf") != NULL) {
+    schema_fail(schema, ERR_INVALID_VALUE, "", "schema must not have 'anyOf' at the top level.");
   }
   if (ref == NULL && (type == NULL || type->type != JSON_STRING || !json_equals(type, "object"))) {
-    schema_fail(s, ERR_INVALID_VALUE, "", "schema must be a JSON Schema of 'type: \"object\"'.");
+    schema_fail(schema, ERR_INVALID_VALUE, "",
+                "schema must be a JSON Schema of 'type: \"object\"'.");
   }
-  check(s, s->root, "", 0);
+  check(schema, schema->root, "", 0);
 }

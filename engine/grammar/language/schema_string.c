@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool json,
+const dfa_t *schema_pattern(schema_t *schema, const char *text, uint32_t length, bool json,
                             const char *pointer) {
-  const pattern_dfa_t *known = s->patterns.items;
-  for (uint32_t i = 0; i < s->patterns.count; i++) {
+  const pattern_dfa_t *known = schema->patterns.items;
+  for (uint32_t i = 0; i < schema->patterns.count; i++) {
     if (known[i].length == length && known[i].json == json &&
         memcmp(known[i].text, text, length) == 0)
       return known[i].dfa;
@@ -22,67 +22,71 @@ const dfa_t *schema_pattern(schema_t *s, const char *text, uint32_t length, bool
   error_quote(place, sizeof place, pointer, strlen(pointer));
   snprintf(what, sizeof what, "Invalid schema at '%s': pattern", place);
   regex_options_t options = {.json = json, .search = true, .what = what};
-  const dfa_t *dfa = regex_dfa(s->c, text, length, &options);
-  *(pattern_dfa_t *)list_add(s->c, &s->patterns, sizeof(pattern_dfa_t)) =
+  const dfa_t *dfa = regex_dfa(schema->c, text, length, &options);
+  *(pattern_dfa_t *)list_add(schema->c, &schema->patterns, sizeof(pattern_dfa_t)) =
       (pattern_dfa_t){text, length, json, dfa};
   return dfa;
 }
 
-static const dfa_t *both(schema_t *s, const dfa_t *a, const dfa_t *b) {
-  if (a == NULL || b == NULL || a == b) return a != NULL ? a : b;
-  return dfa_product(s->c, a, b, false);
+static const dfa_t *both(schema_t *schema, const dfa_t *left, const dfa_t *right) {
+  if (left == NULL || right == NULL || left == right) return left != NULL ? left : right;
+  return dfa_product(schema->c, left, right, false);
 }
 
-const dfa_t *schema_string_content(schema_t *s, const conjunction_t *k, uint32_t *min,
-                                   uint32_t *max) {
+const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction,
+                                   uint32_t *min, uint32_t *max) {
   const dfa_t *content = NULL;
-  bool json = schema_tagged_types(s, k) == 0;
+  bool json = schema_tagged_types(schema, conjunction) == 0;
   *min = 0;
   *max = NONE;
-  for (uint32_t i = 0; i < k->count; i++) {
-    const keywords_t *w = &k->items[i];
-    const char *base = w->part->pointer;
-    uint32_t low = schema_count(s, w, KEYWORD_MIN_LENGTH, 0);
-    uint32_t high = schema_count(s, w, KEYWORD_MAX_LENGTH, NONE);
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    const char *base = keywords->part->pointer;
+    uint32_t low = schema_count(schema, keywords, KEYWORD_MIN_LENGTH, 0);
+    uint32_t high = schema_count(schema, keywords, KEYWORD_MAX_LENGTH, NONE);
     if (low > *min) *min = low;
     if (high < *max) *max = high;
-    const json_t *pattern = w->values[KEYWORD_PATTERN], *format = w->values[KEYWORD_FORMAT];
+    const json_t *pattern = keywords->values[KEYWORD_PATTERN],
+                 *format = keywords->values[KEYWORD_FORMAT];
     if (pattern != NULL) {
-      const char *place = schema_pointer(s, base, "pattern", 7);
-      content = both(s, content, schema_pattern(s, pattern->text, pattern->length, json, place));
+      const char *place = schema_pointer(schema, base, "pattern", 7);
+      content = both(schema, content,
+                     schema_pattern(schema, pattern->text, pattern->length, json, place));
     }
     if (format != NULL) {
-      content = both(s, content, format_dfa(s, format, schema_pointer(s, base, "format", 6)));
+      content = both(schema, content,
+                     format_dfa(schema, format, schema_pointer(schema, base, "format", 6)));
     }
   }
   return content;
 }
 
-uint32_t schema_string(schema_t *s, const conjunction_t *k) {
+uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction) {
   uint32_t min, max;
-  const dfa_t *content = schema_string_content(s, k, &min, &max);
-  uint32_t lexeme, tagged = schema_tagged_types(s, k);
+  const dfa_t *content = schema_string_content(schema, conjunction, &min, &max);
+  uint32_t lexeme, tagged = schema_tagged_types(schema, conjunction);
   if (tagged) {
-    lexeme = lexeme_tagged(s->c, content, tagged, min, max);
+    lexeme = lexeme_tagged(schema->c, content, tagged, min, max);
   } else {
-    lexeme =
-        content != NULL ? lexeme_content(s->c, content, min, max) : lexeme_string(s->c, min, max);
+    lexeme = content != NULL ? lexeme_content(schema->c, content, min, max)
+                             : lexeme_string(schema->c, min, max);
   }
-  return build_lex(s->c, lexeme, NODE_ID_RETURN);
+  return build_lex(schema->c, lexeme, NODE_ID_RETURN);
 }
 
 /* ---- numbers ---- */
 
-static decimal_t bound_of(const schema_t *s, const keywords_t *w, keyword_t keyword, bool open,
-                          bool integer) {
-  decimal_t d = decimal_of(w->values[keyword]);
+static decimal_t bound_of(const schema_t *schema, const keywords_t *keywords, keyword_t keyword,
+                          bool open, bool integer) {
+  decimal_t decimal = decimal_of(keywords->values[keyword]);
   /* A fraction that a double cannot tell apart from its neighbours: a reader could disagree. */
-  bool rough = open && !integer && d.num_fraction > 0 && d.num_integer + d.num_fraction > 15;
-  if (d.fine || rough) {
-    schema_fail(s, ERR_UNSUPPORTED_PARAMETER, w->part->pointer,
+  bool rough = open && !integer && decimal.num_fraction > 0 &&
+               decimal.num_integer + decimal.num_fraction > 15;
+  if (decimal.fine || rough) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, keywords->part->pointer,
                 "a bound has more digits than can be compared exactly.");
   }
-  return d;
+  return decimal;
 }
 
 static void raise_low(number_spec_t *spec, decimal_t low, bool open) {
@@ -102,44 +106,45 @@ static void lower_high(number_spec_t *spec, decimal_t high, bool open) {
 }
 
 /* exclusiveMinimum is a number, or in draft 4 a switch beside minimum. */
-static void add_bounds(const schema_t *s, const keywords_t *w, number_spec_t *spec) {
-  const json_t *low = w->values[KEYWORD_EXCLUSIVE_MINIMUM];
-  const json_t *high = w->values[KEYWORD_EXCLUSIVE_MAXIMUM];
-  bool low_open = s->old_exclusive && low != NULL && low->type == JSON_TRUE;
-  bool high_open = s->old_exclusive && high != NULL && high->type == JSON_TRUE;
+static void add_bounds(const schema_t *schema, const keywords_t *keywords, number_spec_t *spec) {
+  const json_t *low = keywords->values[KEYWORD_EXCLUSIVE_MINIMUM];
+  const json_t *high = keywords->values[KEYWORD_EXCLUSIVE_MAXIMUM];
+  bool low_open = schema->old_exclusive && low != NULL && low->type == JSON_TRUE;
+  bool high_open = schema->old_exclusive && high != NULL && high->type == JSON_TRUE;
   bool integer = spec->integer;
-  if (w->values[KEYWORD_MINIMUM] != NULL) {
-    raise_low(spec, bound_of(s, w, KEYWORD_MINIMUM, low_open, integer), low_open);
+  if (keywords->values[KEYWORD_MINIMUM] != NULL) {
+    raise_low(spec, bound_of(schema, keywords, KEYWORD_MINIMUM, low_open, integer), low_open);
   }
-  if (w->values[KEYWORD_MAXIMUM] != NULL) {
-    lower_high(spec, bound_of(s, w, KEYWORD_MAXIMUM, high_open, integer), high_open);
+  if (keywords->values[KEYWORD_MAXIMUM] != NULL) {
+    lower_high(spec, bound_of(schema, keywords, KEYWORD_MAXIMUM, high_open, integer), high_open);
   }
-  if (low != NULL && !s->old_exclusive) {
-    raise_low(spec, bound_of(s, w, KEYWORD_EXCLUSIVE_MINIMUM, true, integer), true);
+  if (low != NULL && !schema->old_exclusive) {
+    raise_low(spec, bound_of(schema, keywords, KEYWORD_EXCLUSIVE_MINIMUM, true, integer), true);
   }
-  if (high != NULL && !s->old_exclusive) {
-    lower_high(spec, bound_of(s, w, KEYWORD_EXCLUSIVE_MAXIMUM, true, integer), true);
+  if (high != NULL && !schema->old_exclusive) {
+    lower_high(spec, bound_of(schema, keywords, KEYWORD_EXCLUSIVE_MAXIMUM, true, integer), true);
   }
 }
 
-static uint32_t greatest_divisor(uint32_t a, uint32_t b) {
-  while (b) {
-    uint32_t rest = a % b;
-    a = b;
-    b = rest;
+static uint32_t greatest_divisor(uint32_t left, uint32_t right) {
+  while (right) {
+    uint32_t rest = left % right;
+    left = right;
+    right = rest;
   }
-  return a;
+  return left;
 }
 
-static void add_multiple(const schema_t *s, const keywords_t *w, number_spec_t *spec) {
+static void add_multiple(const schema_t *schema, const keywords_t *keywords, number_spec_t *spec) {
   enum { MULTIPLE_MAX = 10000, SCALE_MAX = 9 };
   uint64_t value = 0;
-  decimal_t d = decimal_of(w->values[KEYWORD_MULTIPLE_OF]);
-  bool fits = !d.huge && !d.fine && d.num_integer <= 5 && d.num_fraction <= SCALE_MAX;
-  for (int i = 0; fits && i < d.num_integer + d.num_fraction; i++) {
-    value = value * 10 + (uint64_t)(d.digits[i] - '0');
+  decimal_t decimal = decimal_of(keywords->values[KEYWORD_MULTIPLE_OF]);
+  bool fits = !decimal.huge && !decimal.fine && decimal.num_integer <= 5 &&
+              decimal.num_fraction <= SCALE_MAX;
+  for (int i = 0; fits && i < decimal.num_integer + decimal.num_fraction; i++) {
+    value = value * 10 + (uint64_t)(decimal.digits[i] - '0');
   }
-  uint32_t scale = d.num_fraction;
+  uint32_t scale = decimal.num_fraction;
   if (fits && spec->multiple) {
     /* Both at one scale, then the least common multiple. */
     uint64_t other = spec->multiple;
@@ -149,7 +154,7 @@ static void add_multiple(const schema_t *s, const keywords_t *w, number_spec_t *
     if (fits) value = value / greatest_divisor((uint32_t)value, (uint32_t)other) * other;
   }
   if (!fits || value == 0 || value > MULTIPLE_MAX) {
-    schema_fail(s, ERR_UNSUPPORTED_PARAMETER, w->part->pointer,
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, keywords->part->pointer,
                 "multipleOf is supported up to %d, counted in its last decimal place.",
                 MULTIPLE_MAX);
   }
@@ -157,25 +162,26 @@ static void add_multiple(const schema_t *s, const keywords_t *w, number_spec_t *
   spec->scale = scale;
 }
 
-dfa_t *schema_number_dfa(schema_t *s, const conjunction_t *k, bool integer) {
+dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, bool integer) {
   number_spec_t spec = {.integer = integer};
-  for (uint32_t i = 0; i < k->count; i++) {
-    add_bounds(s, &k->items[i], &spec);
-    if (k->items[i].values[KEYWORD_MULTIPLE_OF] != NULL) add_multiple(s, &k->items[i], &spec);
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    add_bounds(schema, &conjunction->items[i], &spec);
+    if (conjunction->items[i].values[KEYWORD_MULTIPLE_OF] != NULL)
+      add_multiple(schema, &conjunction->items[i], &spec);
   }
-  return number_dfa(s->c, &spec);
+  return number_dfa(schema->c, &spec);
 }
 
-uint32_t schema_number(schema_t *s, const conjunction_t *k, bool integer) {
+uint32_t schema_number(schema_t *schema, const conjunction_t *conjunction, bool integer) {
   static const keyword_t about[] = {KEYWORD_MINIMUM, KEYWORD_MAXIMUM, KEYWORD_EXCLUSIVE_MINIMUM,
                                     KEYWORD_EXCLUSIVE_MAXIMUM, KEYWORD_MULTIPLE_OF};
   bool plain = true;
-  for (uint32_t i = 0; i < k->count; i++) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
     for (size_t w = 0; w < sizeof about / sizeof *about; w++) {
-      if (k->items[i].values[about[w]] != NULL) plain = false;
+      if (conjunction->items[i].values[about[w]] != NULL) plain = false;
     }
   }
-  uint32_t lexeme = plain ? lexeme_pattern(s->c, integer ? pattern_integer : pattern_number)
-                          : lexeme_add(s->c, schema_number_dfa(s, k, integer));
-  return build_lex(s->c, lexeme, NODE_ID_RETURN);
+  uint32_t lexeme = plain ? lexeme_pattern(schema->c, integer ? pattern_integer : pattern_number)
+                          : lexeme_add(schema->c, schema_number_dfa(schema, conjunction, integer));
+  return build_lex(schema->c, lexeme, NODE_ID_RETURN);
 }

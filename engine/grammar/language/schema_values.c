@@ -16,99 +16,100 @@ typedef struct writer {
   size_t length, capacity;
 } writer_t;
 
-static void put(writer_t *w, const char *text, size_t length) {
-  if (w->capacity - w->length < length) {
-    size_t capacity = 2 * w->capacity + length + 64;
-    char *grown = compile_scratch(w->c, capacity, 1);
-    if (w->length) memcpy(grown, w->text, w->length);
-    w->text = grown;
-    w->capacity = capacity;
+static void put(writer_t *writer, const char *text, size_t length) {
+  if (writer->capacity - writer->length < length) {
+    size_t capacity = 2 * writer->capacity + length + 64;
+    char *grown = compile_scratch(writer->c, capacity, 1);
+    if (writer->length) memcpy(grown, writer->text, writer->length);
+    writer->text = grown;
+    writer->capacity = capacity;
   }
-  memcpy(w->text + w->length, text, length);
-  w->length += length;
+  memcpy(writer->text + writer->length, text, length);
+  writer->length += length;
 }
 
-static void put_string(writer_t *w, const char *text, uint32_t length) {
-  text_t inside = canonical_text(w->c, text, length);
-  put(w, "\"", 1);
-  put(w, inside.bytes, inside.length);
-  put(w, "\"", 1);
+static void put_string(writer_t *writer, const char *text, uint32_t length) {
+  text_t inside = canonical_text(writer->c, text, length);
+  put(writer, "\"", 1);
+  put(writer, inside.bytes, inside.length);
+  put(writer, "\"", 1);
 }
 
 /* Integers as digits, 1.0 and 1e2 too; other numbers as they were written. */
-static void put_number(writer_t *w, const json_t *v) {
-  decimal_t d = decimal_of(v);
-  if (d.huge || d.fine || d.num_fraction > 0) {
-    put(w, v->text, v->length);
+static void put_number(writer_t *writer, const json_t *json) {
+  decimal_t decimal = decimal_of(json);
+  if (decimal.huge || decimal.fine || decimal.num_fraction > 0) {
+    put(writer, json->text, json->length);
     return;
   }
-  if (d.negative) put(w, "-", 1);
-  if (d.num_integer == 0) put(w, "0", 1);
-  put(w, d.digits, d.num_integer);
+  if (decimal.negative) put(writer, "-", 1);
+  if (decimal.num_integer == 0) put(writer, "0", 1);
+  put(writer, decimal.digits, decimal.num_integer);
 }
 
 /* Recursion is bounded by the JSON reader's limit on depth. */
-static void put_value(writer_t *w, const json_t *v, bool spaced) {
+static void put_value(writer_t *writer, const json_t *json, bool spaced) {
   const char *comma = "";
-  compile_spend(w->c, 4);
-  switch ((json_type_t)v->type) {
-  case JSON_NULL: put(w, "null", 4); break;
-  case JSON_FALSE: put(w, "false", 5); break;
-  case JSON_TRUE: put(w, "true", 4); break;
-  case JSON_NUMBER: put_number(w, v); break;
-  case JSON_STRING: put_string(w, v->text, v->length); break;
+  compile_spend(writer->c, 4);
+  switch ((json_type_t)json->type) {
+  case JSON_NULL: put(writer, "null", 4); break;
+  case JSON_FALSE: put(writer, "false", 5); break;
+  case JSON_TRUE: put(writer, "true", 4); break;
+  case JSON_NUMBER: put_number(writer, json); break;
+  case JSON_STRING: put_string(writer, json->text, json->length); break;
   case JSON_ARRAY:
   case JSON_OBJECT:
-    put(w, v->type == JSON_ARRAY ? "[" : "{", 1);
-    JSON_EACH(child, v) {
-      put(w, comma, strlen(comma));
+    put(writer, json->type == JSON_ARRAY ? "[" : "{", 1);
+    JSON_EACH(child, json) {
+      put(writer, comma, strlen(comma));
       comma = spaced ? ", " : ",";
-      if (v->type == JSON_OBJECT) {
-        put_string(w, child->key, child->key_length);
-        put(w, ": ", spaced ? 2 : 1);
+      if (json->type == JSON_OBJECT) {
+        put_string(writer, child->key, child->key_length);
+        put(writer, ": ", spaced ? 2 : 1);
       }
-      put_value(w, child, spaced);
+      put_value(writer, child, spaced);
     }
-    put(w, v->type == JSON_ARRAY ? "]" : "}", 1);
+    put(writer, json->type == JSON_ARRAY ? "]" : "}", 1);
     break;
   }
 }
 
-static text_t text_of(schema_t *s, const json_t *v, bool spaced) {
-  writer_t w = {.c = s->c};
-  put_value(&w, v, spaced);
-  return (text_t){w.text, (uint32_t)w.length};
+static text_t text_of(schema_t *schema, const json_t *json, bool spaced) {
+  writer_t writer = {.c = schema->c};
+  put_value(&writer, json, spaced);
+  return (text_t){writer.text, (uint32_t)writer.length};
 }
 
 /* ---- which values stay ---- */
 
-const json_t *schema_first_values(const conjunction_t *k) {
-  for (uint32_t i = 0; i < k->count; i++) {
-    const keywords_t *w = &k->items[i];
-    if (w->values[KEYWORD_CONST] != NULL) return w->values[KEYWORD_CONST];
-    if (w->values[KEYWORD_ENUM] != NULL) return w->values[KEYWORD_ENUM];
+const json_t *schema_first_values(const conjunction_t *conjunction) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    if (keywords->values[KEYWORD_CONST] != NULL) return keywords->values[KEYWORD_CONST];
+    if (keywords->values[KEYWORD_ENUM] != NULL) return keywords->values[KEYWORD_ENUM];
   }
   return NULL;
 }
 
-static bool is_enum(const conjunction_t *k, const json_t *values) {
-  for (uint32_t i = 0; i < k->count; i++) {
-    if (k->items[i].values[KEYWORD_ENUM] == values) return true;
+static bool is_enum(const conjunction_t *conjunction, const json_t *values) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    if (conjunction->items[i].values[KEYWORD_ENUM] == values) return true;
   }
   return false;
 }
 
 /* Every enum and const of the conjunction holds the value. */
-static bool listed_everywhere(schema_t *s, const conjunction_t *k, const json_t *v) {
-  for (uint32_t i = 0; i < k->count; i++) {
-    const json_t *one = k->items[i].values[KEYWORD_CONST];
-    const json_t *list = k->items[i].values[KEYWORD_ENUM];
-    if (one != NULL && !schema_equal(one, v)) return false;
+static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction,
+                              const json_t *json) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const json_t *one = conjunction->items[i].values[KEYWORD_CONST];
+    const json_t *list = conjunction->items[i].values[KEYWORD_ENUM];
+    if (one != NULL && !schema_equal(one, json)) return false;
     if (list == NULL) continue;
     bool found = false;
     JSON_EACH(other, list) {
-      compile_spend(s->c, 1);
-      if (other == v || schema_equal(other, v)) {
+      compile_spend(schema->c, 1);
+      if (other == json || schema_equal(other, json)) {
         found = true;
         break;
       }
@@ -119,13 +120,13 @@ static bool listed_everywhere(schema_t *s, const conjunction_t *k, const json_t 
 }
 
 /* Arrays and objects are not checked against further keywords: refused instead. */
-static void refuse_structure(schema_t *s, const conjunction_t *k, bool is_object) {
-  for (uint32_t i = 0; i < k->count; i++) {
+static void refuse_structure(schema_t *schema, const conjunction_t *conjunction, bool is_object) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
     int first = is_object ? KEYWORD_PROPERTIES : KEYWORD_ITEMS;
     int last = is_object ? KEYWORD_MAX_PROPERTIES : KEYWORD_UNIQUE_ITEMS;
     for (int word = first; word <= last; word++) {
-      if (k->items[i].values[word] == NULL) continue;
-      schema_fail(s, ERR_UNSUPPORTED_PARAMETER, k->items[i].part->pointer,
+      if (conjunction->items[i].values[word] == NULL) continue;
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
                   "an enum or const of %s together with other keywords about them.",
                   is_object ? "objects" : "arrays");
     }
@@ -145,94 +146,100 @@ static uint32_t count_characters(const char *text, uint32_t length) {
   return count;
 }
 
-static bool has_bounds(const conjunction_t *k) {
-  for (uint32_t i = 0; i < k->count; i++) {
+static bool has_bounds(const conjunction_t *conjunction) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
     for (int word = KEYWORD_MINIMUM; word <= KEYWORD_MULTIPLE_OF; word++) {
-      if (k->items[i].values[word] != NULL) return true;
+      if (conjunction->items[i].values[word] != NULL) return true;
     }
   }
   return false;
 }
 
-static bool admits(schema_t *s, const conjunction_t *k, admission_t *a, const json_t *v,
-                   text_t text) {
-  if (v->type == JSON_STRING) {
-    uint32_t count = count_characters(v->text, v->length);
-    if (count < a->min || count > a->max) return false;
-    if (a->tagged) return a->content == NULL || dfa_matches(a->content, text.bytes, text.length);
-    return a->content == NULL || dfa_matches(a->content, text.bytes + 1, text.length - 2);
+static bool admits(schema_t *schema, const conjunction_t *conjunction, admission_t *admission,
+                   const json_t *json, text_t text) {
+  if (json->type == JSON_STRING) {
+    uint32_t count = count_characters(json->text, json->length);
+    if (count < admission->min || count > admission->max) return false;
+    if (admission->tagged)
+      return admission->content == NULL || dfa_matches(admission->content, text.bytes, text.length);
+    return admission->content == NULL ||
+           dfa_matches(admission->content, text.bytes + 1, text.length - 2);
   }
-  if (v->type == JSON_NUMBER && has_bounds(k)) {
-    if (!a->number_known) a->number = schema_number_dfa(s, k, false);
-    a->number_known = true;
-    return dfa_matches(a->number, text.bytes, text.length);
+  if (json->type == JSON_NUMBER && has_bounds(conjunction)) {
+    if (!admission->number_known) admission->number = schema_number_dfa(schema, conjunction, false);
+    admission->number_known = true;
+    return dfa_matches(admission->number, text.bytes, text.length);
   }
-  if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) {
-    refuse_structure(s, k, v->type == JSON_OBJECT);
+  if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
+    refuse_structure(schema, conjunction, json->type == JSON_OBJECT);
   }
   return true;
 }
 
-static void add_value(schema_t *s, list_t *texts, const conjunction_t *k, admission_t *a,
-                      uint32_t types, const json_t *v) {
-  compile_spend(s->c, 4);
-  if (!(schema_type_of(v) & types) || !listed_everywhere(s, k, v)) return;
-  text_t text = a->tagged ? (text_t){v->text, v->length} : text_of(s, v, false);
-  if (!admits(s, k, a, v, text)) return;
-  *(text_t *)list_add(s->c, texts, sizeof text) = text;
-  if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) {
-    *(text_t *)list_add(s->c, texts, sizeof text) = text_of(s, v, true);
+static void add_value(schema_t *schema, list_t *texts, const conjunction_t *conjunction,
+                      admission_t *admission, uint32_t types, const json_t *json) {
+  compile_spend(schema->c, 4);
+  if (!(schema_type_of(json) & types) || !listed_everywhere(schema, conjunction, json)) return;
+  text_t text =
+      admission->tagged ? (text_t){json->text, json->length} : text_of(schema, json, false);
+  if (!admits(schema, conjunction, admission, json, text)) return;
+  *(text_t *)list_add(schema->c, texts, sizeof text) = text;
+  if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
+    *(text_t *)list_add(schema->c, texts, sizeof text) = text_of(schema, json, true);
   }
 }
 
-uint32_t schema_values(schema_t *s, const conjunction_t *k, uint32_t types) {
-  const json_t *values = schema_first_values(k);
-  admission_t a = {0};
+uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
+  const json_t *values = schema_first_values(conjunction);
+  admission_t admission = {0};
   list_t texts = {0};
-  a.content = schema_string_content(s, k, &a.min, &a.max);
-  a.tagged = schema_tagged_types(s, k);
-  if (a.tagged) types &= TYPE_STRING;
-  if (is_enum(k, values)) {
-    JSON_EACH(v, values) add_value(s, &texts, k, &a, types, v);
+  admission.content = schema_string_content(schema, conjunction, &admission.min, &admission.max);
+  admission.tagged = schema_tagged_types(schema, conjunction);
+  if (admission.tagged) types &= TYPE_STRING;
+  if (is_enum(conjunction, values)) {
+    JSON_EACH(json, values) add_value(schema, &texts, conjunction, &admission, types, json);
   } else {
-    add_value(s, &texts, k, &a, types, values);
+    add_value(schema, &texts, conjunction, &admission, types, values);
   }
   if (texts.count == 0) return NODE_ID_FAIL;
-  const dfa_t *listed = dfa_texts(s->c, texts.items, texts.count);
-  uint32_t lexeme =
-      a.tagged ? lexeme_tagged(s->c, listed, a.tagged, 0, NONE) : lexeme_add(s->c, listed);
-  return build_lex(s->c, lexeme, NODE_ID_RETURN);
+  const dfa_t *listed = dfa_texts(schema->c, texts.items, texts.count);
+  uint32_t lexeme = admission.tagged ? lexeme_tagged(schema->c, listed, admission.tagged, 0, NONE)
+                                     : lexeme_add(schema->c, listed);
+  return build_lex(schema->c, lexeme, NODE_ID_RETURN);
 }
 
 /* ---- disjoint ---- */
 
-static uint32_t types_of(const schema_t *s, const conjunction_t *k) {
+static uint32_t types_of(const schema_t *schema, const conjunction_t *conjunction) {
   uint32_t types = TYPE_ALL, listed = 0;
-  for (uint32_t i = 0; i < k->count; i++) types &= schema_types(s, &k->items[i]);
-  const json_t *values = schema_first_values(k);
+  for (uint32_t i = 0; i < conjunction->count; i++)
+    types &= schema_types(schema, &conjunction->items[i]);
+  const json_t *values = schema_first_values(conjunction);
   if (values == NULL) return types;
-  if (!is_enum(k, values)) return types & schema_type_of(values);
-  JSON_EACH(v, values) listed |= schema_type_of(v);
+  if (!is_enum(conjunction, values)) return types & schema_type_of(values);
+  JSON_EACH(json, values) listed |= schema_type_of(json);
   return types & listed;
 }
 
 /* No value that one lists is listed by the other; false when either lists none. */
-static bool values_disjoint(schema_t *s, const conjunction_t *a, const conjunction_t *b) {
-  const json_t *values = schema_first_values(a);
-  if (values == NULL || schema_first_values(b) == NULL) return false;
-  if (!is_enum(a, values)) return !listed_everywhere(s, b, values);
-  JSON_EACH(v, values) {
-    if (listed_everywhere(s, b, v)) return false;
+static bool values_disjoint(schema_t *schema, const conjunction_t *left,
+                            const conjunction_t *right) {
+  const json_t *values = schema_first_values(left);
+  if (values == NULL || schema_first_values(right) == NULL) return false;
+  if (!is_enum(left, values)) return !listed_everywhere(schema, right, values);
+  JSON_EACH(json, values) {
+    if (listed_everywhere(schema, right, json)) return false;
   }
   return true;
 }
 
-static bool is_required(const conjunction_t *k, const json_t *name) {
-  for (uint32_t i = 0; i < k->count; i++) {
-    const json_t *required = k->items[i].values[KEYWORD_REQUIRED];
+static bool is_required(const conjunction_t *conjunction, const json_t *name) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const json_t *required = conjunction->items[i].values[KEYWORD_REQUIRED];
     if (required == NULL) continue;
-    JSON_EACH(v, required) {
-      if (v->length == name->length && memcmp(v->text, name->text, v->length) == 0) return true;
+    JSON_EACH(json, required) {
+      if (json->length == name->length && memcmp(json->text, name->text, json->length) == 0)
+        return true;
     }
   }
   return false;
@@ -245,19 +252,19 @@ static bool never(const list_t *parts) {
   return false;
 }
 
-/* A member that `a` must have, and that `b` cannot have, or has otherwise. */
-static bool members_disjoint(schema_t *s, const conjunction_t *a, const conjunction_t *b,
-                             int depth) {
-  for (uint32_t i = 0; i < a->count; i++) {
-    const json_t *required = a->items[i].values[KEYWORD_REQUIRED];
+/* A member that `left` must have, and that `right` cannot have, or has otherwise. */
+static bool members_disjoint(schema_t *schema, const conjunction_t *left,
+                             const conjunction_t *right, int depth) {
+  for (uint32_t i = 0; i < left->count; i++) {
+    const json_t *required = left->items[i].values[KEYWORD_REQUIRED];
     if (required == NULL) continue;
     JSON_EACH(name, required) {
-      compile_spend(s->c, 20);
-      list_t in_b = schema_property_parts(s, b, name->text, name->length);
+      compile_spend(schema->c, 20);
+      list_t in_b = schema_property_parts(schema, right, name->text, name->length);
       if (never(&in_b)) return true;
-      if (!is_required(b, name)) continue;
-      list_t in_a = schema_property_parts(s, a, name->text, name->length);
-      if (schema_disjoint(s, in_a.items, in_a.count, in_b.items, in_b.count, depth + 1)) {
+      if (!is_required(right, name)) continue;
+      list_t in_a = schema_property_parts(schema, left, name->text, name->length);
+      if (schema_disjoint(schema, in_a.items, in_a.count, in_b.items, in_b.count, depth + 1)) {
         return true;
       }
     }
@@ -265,15 +272,17 @@ static bool members_disjoint(schema_t *s, const conjunction_t *a, const conjunct
   return false;
 }
 
-bool schema_disjoint(schema_t *s, const part_t *a, uint32_t num_a, const part_t *b, uint32_t num_b,
-                     int depth) {
+bool schema_disjoint(schema_t *schema, const part_t *left, uint32_t num_left, const part_t *right,
+                     uint32_t num_right, int depth) {
   enum { DEPTH_MAX = 3 };
-  list_t joined_a = {0}, joined_b = {0};
-  if (depth > DEPTH_MAX || num_a == 0 || num_b == 0) return false;
-  conjunction_t k = schema_join(s, a, num_a, &joined_a), l = schema_join(s, b, num_b, &joined_b);
-  if (k.never || l.never) return true;
-  uint32_t shared = types_of(s, &k) & types_of(s, &l);
-  if (shared == 0 || values_disjoint(s, &k, &l)) return true;
+  list_t joined_left = {0}, joined_right = {0};
+  if (depth > DEPTH_MAX || num_left == 0 || num_right == 0) return false;
+  conjunction_t one = schema_join(schema, left, num_left, &joined_left),
+                other = schema_join(schema, right, num_right, &joined_right);
+  if (one.never || other.never) return true;
+  uint32_t shared = types_of(schema, &one) & types_of(schema, &other);
+  if (shared == 0 || values_disjoint(schema, &one, &other)) return true;
   if (shared != TYPE_OBJECT) return false;
-  return members_disjoint(s, &k, &l, depth) || members_disjoint(s, &l, &k, depth);
+  return members_disjoint(schema, &one, &other, depth) ||
+         members_disjoint(schema, &other, &one, depth);
 }

@@ -41,30 +41,31 @@ struct grammar_masks {
 
 int grammar_masks_new(const grammar_vocabulary_t *vocabulary, size_t bytes_max,
                       grammar_masks_t **out, error_t *error) {
-  grammar_masks_t *c = calloc(1, sizeof *c);
-  size_t row_bytes = (size_t)vocabulary->row_words * sizeof *c->rows, count = bytes_max / row_bytes;
+  grammar_masks_t *masks = calloc(1, sizeof *masks);
+  size_t row_bytes = (size_t)vocabulary->row_words * sizeof *masks->rows,
+         count = bytes_max / row_bytes;
   if (count < 1) count = 1;
   if (count > GRAMMAR_MASKS_MAX) count = GRAMMAR_MASKS_MAX;
-  if (c != NULL) c->rows = calloc(count, row_bytes);
-  if (c == NULL || c->rows == NULL) {
-    free(c);
+  if (masks != NULL) masks->rows = calloc(count, row_bytes);
+  if (masks == NULL || masks->rows == NULL) {
+    free(masks);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %zu masks of grammars", count);
   }
-  if (getrandom(c->hash_key, sizeof c->hash_key, 0) != (ssize_t)sizeof c->hash_key) {
-    grammar_masks_free(c);
+  if (getrandom(masks->hash_key, sizeof masks->hash_key, 0) != (ssize_t)sizeof masks->hash_key) {
+    grammar_masks_free(masks);
     return error_set(error, ERR_INTERNAL, NULL, "no random bytes for the masks of grammars");
   }
-  c->vocabulary = vocabulary;
-  c->num_masks = (int32_t)count;
-  for (int i = 0; i < BUCKETS; i++) c->buckets[i] = NO_MASK;
-  *out = c;
+  masks->vocabulary = vocabulary;
+  masks->num_masks = (int32_t)count;
+  for (int i = 0; i < BUCKETS; i++) masks->buckets[i] = NO_MASK;
+  *out = masks;
   return 0;
 }
 
-void grammar_masks_free(grammar_masks_t *c) {
-  if (c == NULL) return;
-  free(c->rows);
-  free(c);
+void grammar_masks_free(grammar_masks_t *masks) {
+  if (masks == NULL) return;
+  free(masks->rows);
+  free(masks);
 }
 
 /* ---- keys ---- */
@@ -76,64 +77,64 @@ static void add_word(place_key_t *key, uint32_t word) {
 
 /* Of a counted lexeme only what a token can feel: how many characters must still come and how many
  * may, neither beyond the longest token. */
-static uint32_t count_as_felt(const grammar_matcher_t *m, const thread_t *t) {
-  const node_t *n = &m->grammar->nodes[t->node];
-  if (n->kind != NODE_LEX) return t->count;
-  const dfa_t *d = m->grammar->dfas[n->a];
-  if (d->rest == NULL) return 0;
-  uint32_t longest = m->vocabulary->all.tail, room = 0;
-  uint32_t need = t->count < d->count_min ? d->count_min - t->count : 0;
-  if (d->count_max != NONE) room = d->count_max - t->count;
+static uint32_t count_as_felt(const grammar_matcher_t *matcher, const thread_t *thread) {
+  const node_t *node = &matcher->grammar->nodes[thread->node];
+  if (node->kind != NODE_LEX) return thread->count;
+  const dfa_t *dfa = matcher->grammar->dfas[node->a];
+  if (dfa->rest == NULL) return 0;
+  uint32_t longest = matcher->vocabulary->all.tail, room = 0;
+  uint32_t need = thread->count < dfa->count_min ? dfa->count_min - thread->count : 0;
+  if (dfa->count_max != NONE) room = dfa->count_max - thread->count;
   if (need > longest) need = longest + 1;
-  if (room > longest + d->rest_max) room = longest + d->rest_max;
+  if (room > longest + dfa->rest_max) room = longest + dfa->rest_max;
   return need << 16 | room; /* rest is at most the number of states, 10,000 */
 }
 
-static void make_head(place_key_t *key, const grammar_matcher_t *m, const place_t *place) {
+static void make_head(place_key_t *key, const grammar_matcher_t *matcher, const place_t *place) {
   key->count = 0;
-  add_word(key, (uint32_t)m->grammar->serial);
-  add_word(key, (uint32_t)(m->grammar->serial >> 32));
+  add_word(key, (uint32_t)matcher->grammar->serial);
+  add_word(key, (uint32_t)(matcher->grammar->serial >> 32));
   for (uint32_t i = 0; i < place->count; i++) {
-    const thread_t *t = &place->threads[i];
-    add_word(key, t->node);
-    add_word(key, t->state);
-    add_word(key, count_as_felt(m, t));
-    add_word(key, m->frames[t->stack].depth);
+    const thread_t *thread = &place->threads[i];
+    add_word(key, thread->node);
+    add_word(key, thread->state);
+    add_word(key, count_as_felt(matcher, thread));
+    add_word(key, matcher->frames[thread->stack].depth);
   }
   key->head = key->count;
 }
 
 /* The frames of all threads of depth `lowest` and above; the depths in the head tell them apart. */
-static void make_tail(place_key_t *key, const grammar_matcher_t *m, const place_t *place,
+static void make_tail(place_key_t *key, const grammar_matcher_t *matcher, const place_t *place,
                       uint32_t lowest) {
   key->count = key->head;
   for (uint32_t i = 0; i < place->count && key->count <= KEY_WORDS_MAX; i++) {
-    const frame_t *f = &m->frames[place->threads[i].stack];
-    for (; f->depth > 0 && f->depth >= lowest; f = &m->frames[f->parent]) {
-      add_word(key, f->node);
-      add_word(key, f->count);
+    const frame_t *frame = &matcher->frames[place->threads[i].stack];
+    for (; frame->depth > 0 && frame->depth >= lowest; frame = &matcher->frames[frame->parent]) {
+      add_word(key, frame->node);
+      add_word(key, frame->count);
     }
   }
 }
 
-static uint64_t hash_head(const grammar_masks_t *c, const place_key_t *key) {
-  siphash_t s = siphash_begin(c->hash_key);
-  for (uint32_t i = 0; i < key->head; i++) siphash_word(&s, key->words[i], 1);
-  return siphash_end(&s, 1);
+static uint64_t hash_head(const grammar_masks_t *masks, const place_key_t *key) {
+  siphash_t siphash = siphash_begin(masks->hash_key);
+  for (uint32_t i = 0; i < key->head; i++) siphash_word(&siphash, key->words[i], 1);
+  return siphash_end(&siphash, 1);
 }
 
 /* ---- masks ---- */
 
-static int32_t find(grammar_masks_t *c, const grammar_matcher_t *m, place_key_t *key,
+static int32_t find(grammar_masks_t *masks, const grammar_matcher_t *matcher, place_key_t *key,
                     uint64_t hash) {
-  int32_t i = c->buckets[hash % BUCKETS];
-  for (; i != NO_MASK; i = c->masks[i].next) {
-    const mask_t *mask = &c->masks[i];
+  int32_t i = masks->buckets[hash % BUCKETS];
+  for (; i != NO_MASK; i = masks->masks[i].next) {
+    const mask_t *mask = &masks->masks[i];
     if (mask->hash != hash || mask->key.head != key->head ||
         memcmp(mask->key.words, key->words, key->head * sizeof *key->words) != 0) {
       continue;
     }
-    make_tail(key, m, matcher_place(m), mask->lowest);
+    make_tail(key, matcher, matcher_place(matcher), mask->lowest);
     if (key->count == mask->key.count &&
         memcmp(mask->key.words, key->words, key->count * sizeof *key->words) == 0) {
       return i;
@@ -142,49 +143,50 @@ static int32_t find(grammar_masks_t *c, const grammar_matcher_t *m, place_key_t 
   return NO_MASK;
 }
 
-static int32_t make_room(grammar_masks_t *c) {
-  while (c->masks[c->hand].filled && c->masks[c->hand].used) {
-    c->masks[c->hand].used = false;
-    c->hand = (c->hand + 1) % c->num_masks;
+static int32_t make_room(grammar_masks_t *masks) {
+  while (masks->masks[masks->hand].filled && masks->masks[masks->hand].used) {
+    masks->masks[masks->hand].used = false;
+    masks->hand = (masks->hand + 1) % masks->num_masks;
   }
-  int32_t at = c->hand;
-  c->hand = (c->hand + 1) % c->num_masks;
-  if (!c->masks[at].filled) return at;
-  int32_t *link = &c->buckets[c->masks[at].hash % BUCKETS];
-  while (*link != at) link = &c->masks[*link].next;
-  *link = c->masks[at].next;
-  c->masks[at].filled = false;
+  int32_t at = masks->hand;
+  masks->hand = (masks->hand + 1) % masks->num_masks;
+  if (!masks->masks[at].filled) return at;
+  int32_t *link = &masks->buckets[masks->masks[at].hash % BUCKETS];
+  while (*link != at) link = &masks->masks[*link].next;
+  *link = masks->masks[at].next;
+  masks->masks[at].filled = false;
   return at;
 }
 
-static void keep(grammar_masks_t *c, const place_key_t *key, uint64_t hash, uint32_t lowest,
+static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash, uint32_t lowest,
                  const uint32_t *row) {
-  int32_t at = make_room(c), *bucket = &c->buckets[hash % BUCKETS];
-  size_t words = (size_t)c->vocabulary->row_words;
-  c->masks[at] = (mask_t){.hash = hash, .lowest = lowest, .next = *bucket, .filled = true};
-  c->masks[at].key = *key;
+  int32_t at = make_room(masks), *bucket = &masks->buckets[hash % BUCKETS];
+  size_t words = (size_t)masks->vocabulary->row_words;
+  masks->masks[at] = (mask_t){.hash = hash, .lowest = lowest, .next = *bucket, .filled = true};
+  masks->masks[at].key = *key;
   *bucket = at;
-  memcpy(c->rows + (size_t)at * words, row, words * sizeof *row);
+  memcpy(masks->rows + (size_t)at * words, row, words * sizeof *row);
 }
 
-int grammar_masks_fill(grammar_masks_t *c, grammar_matcher_t *m, grammar_scratch_t *s,
-                       const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row, bool *hit) {
-  const place_t *place = matcher_place(m);
-  size_t words = (size_t)c->vocabulary->row_words;
+int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
+                       grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
+                       uint32_t *row, bool *hit) {
+  const place_t *place = matcher_place(matcher);
+  size_t words = (size_t)masks->vocabulary->row_words;
   place_key_t key;
-  make_head(&key, m, place);
-  bool fits = key.count <= KEY_WORDS_MAX && m->vocabulary == c->vocabulary;
-  uint64_t hash = fits ? hash_head(c, &key) : 0;
-  int32_t at = fits ? find(c, m, &key, hash) : NO_MASK;
+  make_head(&key, matcher, place);
+  bool fits = key.count <= KEY_WORDS_MAX && matcher->vocabulary == masks->vocabulary;
+  uint64_t hash = fits ? hash_head(masks, &key) : 0;
+  int32_t at = fits ? find(masks, matcher, &key, hash) : NO_MASK;
   *hit = at != NO_MASK;
   if (*hit) {
-    c->masks[at].used = true;
-    memcpy(row, c->rows + (size_t)at * words, words * sizeof *row);
-    return matcher_finish(m, stop_ids, num_stop_ids, row);
+    masks->masks[at].used = true;
+    memcpy(row, masks->rows + (size_t)at * words, words * sizeof *row);
+    return matcher_finish(matcher, stop_ids, num_stop_ids, row);
   }
-  int code = matcher_walk(m, s, true, row);
+  int code = matcher_walk(matcher, scratch, true, row);
   if (code) return code;
-  if (fits) make_tail(&key, m, place, s->lowest);
-  if (fits && key.count <= KEY_WORDS_MAX) keep(c, &key, hash, s->lowest, row);
-  return matcher_finish(m, stop_ids, num_stop_ids, row);
+  if (fits) make_tail(&key, matcher, place, scratch->lowest);
+  if (fits && key.count <= KEY_WORDS_MAX) keep(masks, &key, hash, scratch->lowest, row);
+  return matcher_finish(matcher, stop_ids, num_stop_ids, row);
 }

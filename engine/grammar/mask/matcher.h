@@ -69,7 +69,8 @@ struct grammar_scratch {
 };
 
 /* Puts the threads of `place` at level 0. */
-void matcher_load(const grammar_matcher_t *m, grammar_scratch_t *s, const place_t *place);
+void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                  const place_t *place);
 /* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
  * false walks the whole vocabulary: the tests compare both. 0 or ERR_INTERNAL. */
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
@@ -78,16 +79,17 @@ int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, in
                    uint32_t *row);
 /* Level depth + 1 = what `byte` makes of level depth. 0 = nothing is left; negative: a bound was
  * reached; else the number of threads, plus one when the text may end. */
-int matcher_step(grammar_matcher_t *m, grammar_scratch_t *s, uint32_t depth, uint8_t byte);
+int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                 uint8_t byte);
 /* True when matcher_step would leave something: for the last byte of a token, whose threads nobody
  * needs. */
-bool matcher_survives(const grammar_matcher_t *m, const grammar_scratch_t *s, uint32_t depth,
-                      uint8_t byte);
+bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t *scratch,
+                      uint32_t depth, uint8_t byte);
 /* Forgets the frames that levels above `depth` have made. */
-void matcher_unwind(grammar_matcher_t *m, uint32_t num_frames);
+void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames);
 
-static inline place_t *matcher_place(const grammar_matcher_t *m) {
-  return (place_t *)(uintptr_t)&m->places[m->head];
+static inline place_t *matcher_place(const grammar_matcher_t *matcher) {
+  return (place_t *)(uintptr_t)&matcher->places[matcher->head];
 }
 
 #endif

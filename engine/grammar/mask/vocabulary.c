@@ -9,30 +9,31 @@
 #include <string.h>
 
 /* Copies the bytes of every token that may be generated. */
-static bool copy_bytes(grammar_vocabulary_t *v, grammar_token_bytes_t *token_bytes,
+static bool copy_bytes(grammar_vocabulary_t *vocabulary, grammar_token_bytes_t *token_bytes,
                        const void *context) {
   size_t total = 0, length;
-  for (int32_t id = 0; id < v->num_tokens; id++) {
+  for (int32_t id = 0; id < vocabulary->num_tokens; id++) {
     token_bytes(context, id, &length);
     if (length <= TOKEN_BYTES_MAX) total += length;
   }
   if (total > UINT32_MAX) return false;
-  v->bytes = malloc(total + 1);
-  v->offset = calloc((size_t)v->num_tokens + 1, sizeof *v->offset);
-  v->same = calloc((size_t)v->num_tokens + 1, sizeof *v->same);
-  if (v->bytes == NULL || v->offset == NULL || v->same == NULL) return false;
+  vocabulary->bytes = malloc(total + 1);
+  vocabulary->offset = calloc((size_t)vocabulary->num_tokens + 1, sizeof *vocabulary->offset);
+  vocabulary->same = calloc((size_t)vocabulary->num_tokens + 1, sizeof *vocabulary->same);
+  if (vocabulary->bytes == NULL || vocabulary->offset == NULL || vocabulary->same == NULL)
+    return false;
   uint32_t at = 0;
-  for (int32_t id = 0; id < v->num_tokens; id++) {
+  for (int32_t id = 0; id < vocabulary->num_tokens; id++) {
     const char *bytes = token_bytes(context, id, &length);
-    v->offset[id] = at;
-    v->same[id] = -1;
+    vocabulary->offset[id] = at;
+    vocabulary->same[id] = -1;
     if (length > 0 && length <= TOKEN_BYTES_MAX) {
-      memcpy(v->bytes + at, bytes, length);
+      memcpy(vocabulary->bytes + at, bytes, length);
       at += (uint32_t)length;
-      if (length == 1) v->has_byte[(uint8_t)bytes[0]] = 1;
+      if (length == 1) vocabulary->has_byte[(uint8_t)bytes[0]] = 1;
     }
   }
-  v->offset[v->num_tokens] = at;
+  vocabulary->offset[vocabulary->num_tokens] = at;
   return true;
 }
 
@@ -46,12 +47,12 @@ static uint64_t key_of(const char *bytes, uint32_t length) {
 }
 
 static int compare_tokens(const void *left, const void *right) {
-  const sorted_token_t *a = left, *b = right;
-  uint32_t length = a->length < b->length ? a->length : b->length;
-  int order = memcmp(a->bytes, b->bytes, length);
+  const sorted_token_t *first = left, *second = right;
+  uint32_t length = first->length < second->length ? first->length : second->length;
+  int order = memcmp(first->bytes, second->bytes, length);
   if (order != 0) return order;
-  if (a->length != b->length) return a->length < b->length ? -1 : 1;
-  return a->id < b->id ? -1 : a->id > b->id;
+  if (first->length != second->length) return first->length < second->length ? -1 : 1;
+  return first->id < second->id ? -1 : first->id > second->id;
 }
 
 /* Stable counting sorts by 11 bits at a time, then the runs of equal keys by all of their bytes. */
@@ -78,14 +79,15 @@ static void sort_by_bytes(sorted_token_t *tokens, sorted_token_t *other, uint32_
 }
 
 /* Leaves one of several tokens with the same bytes; the others follow it in `same`. */
-static uint32_t join_same(grammar_vocabulary_t *v, sorted_token_t *tokens, uint32_t count) {
+static uint32_t join_same(grammar_vocabulary_t *vocabulary, sorted_token_t *tokens,
+                          uint32_t count) {
   uint32_t kept = 0;
   int32_t tail = -1;
   for (uint32_t i = 0; i < count; i++) {
     const sorted_token_t *last = kept > 0 ? &tokens[kept - 1] : NULL;
     if (last != NULL && last->length == tokens[i].length &&
         memcmp(last->bytes, tokens[i].bytes, last->length) == 0) {
-      v->same[tail] = tokens[i].id;
+      vocabulary->same[tail] = tokens[i].id;
     } else {
       tokens[kept++] = tokens[i];
     }
@@ -94,19 +96,19 @@ static uint32_t join_same(grammar_vocabulary_t *v, sorted_token_t *tokens, uint3
   return kept;
 }
 
-static sorted_token_t *sort_tokens(grammar_vocabulary_t *v, uint32_t *count) {
+static sorted_token_t *sort_tokens(grammar_vocabulary_t *vocabulary, uint32_t *count) {
   uint32_t num_tokens = 0;
-  sorted_token_t *tokens = calloc((size_t)v->num_tokens + 1, sizeof *tokens);
-  sorted_token_t *other = calloc((size_t)v->num_tokens + 1, sizeof *other);
-  for (int32_t id = 0; tokens != NULL && other != NULL && id < v->num_tokens; id++) {
+  sorted_token_t *tokens = calloc((size_t)vocabulary->num_tokens + 1, sizeof *tokens);
+  sorted_token_t *other = calloc((size_t)vocabulary->num_tokens + 1, sizeof *other);
+  for (int32_t id = 0; tokens != NULL && other != NULL && id < vocabulary->num_tokens; id++) {
     uint32_t length;
-    const char *bytes = vocabulary_token(v, id, &length);
+    const char *bytes = vocabulary_token(vocabulary, id, &length);
     if (length == 0) continue;
     tokens[num_tokens++] = (sorted_token_t){key_of(bytes, length), bytes, length, id};
   }
   if (tokens != NULL && other != NULL) {
     sort_by_bytes(tokens, other, num_tokens);
-    *count = join_same(v, tokens, num_tokens);
+    *count = join_same(vocabulary, tokens, num_tokens);
   }
   if (other == NULL) free(tokens), tokens = NULL;
   free(other);
@@ -117,45 +119,46 @@ static sorted_token_t *sort_tokens(grammar_vocabulary_t *v, uint32_t *count) {
 
 int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, int32_t num_tokens,
                            int32_t row_width, grammar_vocabulary_t **out, error_t *error) {
-  grammar_vocabulary_t *v = calloc(1, sizeof *v);
+  grammar_vocabulary_t *vocabulary = calloc(1, sizeof *vocabulary);
   sorted_token_t *tokens = NULL;
   uint32_t count = 0;
-  bool ok = v != NULL;
+  bool ok = vocabulary != NULL;
   if (ok) {
-    v->row_width = row_width;
-    v->num_tokens = num_tokens < row_width ? num_tokens : row_width;
-    v->row_words = (row_width + 31) / 32;
-    ok = copy_bytes(v, bytes, context) && (tokens = sort_tokens(v, &count)) != NULL &&
-         vocabulary_build_tries(v, tokens, count) && vocabulary_build_rows(v);
+    vocabulary->row_width = row_width;
+    vocabulary->num_tokens = num_tokens < row_width ? num_tokens : row_width;
+    vocabulary->row_words = (row_width + 31) / 32;
+    ok = copy_bytes(vocabulary, bytes, context) &&
+         (tokens = sort_tokens(vocabulary, &count)) != NULL &&
+         vocabulary_build_tries(vocabulary, tokens, count) && vocabulary_build_rows(vocabulary);
   }
   free(tokens);
   if (!ok) {
-    grammar_vocabulary_free(v);
+    grammar_vocabulary_free(vocabulary);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the trie of %d tokens", num_tokens);
   }
-  *out = v;
+  *out = vocabulary;
   return 0;
 }
 
-void grammar_vocabulary_free(grammar_vocabulary_t *v) {
-  if (v == NULL) return;
-  for (int group = 0; group < GROUP_COUNT; group++) free(v->groups[group].row);
-  free(v->plain.row);
-  free(v->all.row);
-  free(v->up_to);
-  free(v->large);
-  free(v->large_rows);
-  free(v->nodes);
-  free(v->ids);
-  free(v->first_id);
-  free(v->roots);
-  free(v->root_group);
-  free(v->bytes);
-  free(v->offset);
-  free(v->same);
-  free(v);
+void grammar_vocabulary_free(grammar_vocabulary_t *vocabulary) {
+  if (vocabulary == NULL) return;
+  for (int group = 0; group < GROUP_COUNT; group++) free(vocabulary->groups[group].row);
+  free(vocabulary->plain.row);
+  free(vocabulary->all.row);
+  free(vocabulary->up_to);
+  free(vocabulary->large);
+  free(vocabulary->large_rows);
+  free(vocabulary->nodes);
+  free(vocabulary->ids);
+  free(vocabulary->first_id);
+  free(vocabulary->roots);
+  free(vocabulary->root_group);
+  free(vocabulary->bytes);
+  free(vocabulary->offset);
+  free(vocabulary->same);
+  free(vocabulary);
 }
 
-int32_t grammar_row_words(const grammar_vocabulary_t *v) {
-  return v->row_words;
+int32_t grammar_row_words(const grammar_vocabulary_t *vocabulary) {
+  return vocabulary->row_words;
 }

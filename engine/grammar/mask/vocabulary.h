@@ -79,12 +79,12 @@ struct grammar_vocabulary {
 };
 
 /* Bytes of an ordinary token; *length 0 = the token is not in the tries. */
-static inline const char *vocabulary_token(const grammar_vocabulary_t *v, int32_t id,
+static inline const char *vocabulary_token(const grammar_vocabulary_t *vocabulary, int32_t id,
                                            uint32_t *length) {
   *length = 0;
-  if (id < 0 || id >= v->num_tokens) return "";
-  *length = v->offset[id + 1] - v->offset[id];
-  return v->bytes + v->offset[id];
+  if (id < 0 || id >= vocabulary->num_tokens) return "";
+  *length = vocabulary->offset[id + 1] - vocabulary->offset[id];
+  return vocabulary->bytes + vocabulary->offset[id];
 }
 
 /* Sets the bits of every token below `node`, itself included. */
