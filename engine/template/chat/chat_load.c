@@ -59,22 +59,22 @@ static int read_file(const char *dir, const char *name, size_t most, file_t *out
   if (stream == NULL && (errno == ENOENT || errno == ENOTDIR)) return 0;
   if (stream == NULL)
     return error_set(error, ERR_IO, NULL, "%s: cannot be opened: %s", path, strerror(errno));
-  int rc = read_stream(stream, path, most, out, error);
+  int code = read_stream(stream, path, most, out, error);
   fclose(stream);
-  if (rc != 0) close_file(out);
-  return rc;
+  if (code != 0) close_file(out);
+  return code;
 }
 
 static int read_json(const char *dir, const char *name, file_t *out, error_t *error) {
   error_t reason = {0};
-  int rc = read_file(dir, name, CONFIG_BYTES_MAX, out, error);
-  if (rc != 0 || out->text == NULL) return rc;
-  rc = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
-  if (rc == 0 && json_root(out->doc)->type == JSON_OBJECT) return 0;
+  int code = read_file(dir, name, CONFIG_BYTES_MAX, out, error);
+  if (code != 0 || out->text == NULL) return code;
+  code = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
+  if (code == 0 && json_root(out->doc)->type == JSON_OBJECT) return 0;
   close_file(out);
-  if (rc == ERR_INTERNAL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", name);
+  if (code == ERR_INTERNAL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", name);
   return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: %s", name,
-                   rc == 0 ? "is not a JSON object" : reason.message);
+                   code == 0 ? "is not a JSON object" : reason.message);
 }
 
 /* Compiles into *slot unless a better source has filled it. What does not compile is noted. */
@@ -82,9 +82,9 @@ static int add(chat_templates_t *t, jinja_t **slot, const char *name, const char
                size_t length, error_t *error) {
   error_t reason = {0};
   if (*slot != NULL) return 0;
-  int rc = jinja_compile(name, source, length, slot, &reason);
-  if (rc == ERR_NO_MEMORY) return error_set(error, rc, NULL, "%s", reason.message);
-  if (rc != 0 && t->problem[0] == '\0')
+  int code = jinja_compile(name, source, length, slot, &reason);
+  if (code == ERR_NO_MEMORY) return error_set(error, code, NULL, "%s", reason.message);
+  if (code != 0 && t->problem[0] == '\0')
     snprintf(t->problem, sizeof t->problem, "%s", reason.message);
   return 0;
 }
@@ -92,10 +92,10 @@ static int add(chat_templates_t *t, jinja_t **slot, const char *name, const char
 static int add_file(chat_templates_t *t, jinja_t **slot, const char *dir, const char *name,
                     error_t *error) {
   file_t file;
-  int rc = read_file(dir, name, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
-  if (rc == 0 && file.text != NULL) rc = add(t, slot, name, file.text, file.length, error);
+  int code = read_file(dir, name, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
+  if (code == 0 && file.text != NULL) code = add(t, slot, name, file.text, file.length, error);
   close_file(&file);
-  return rc;
+  return code;
 }
 
 /* A string, or a list of {name, template}. */
@@ -110,8 +110,8 @@ static int add_field(chat_templates_t *t, const char *file, const json_t *field,
     jinja_t **slot = json_equals(name, "default")    ? &t->by_default
                      : json_equals(name, "tool_use") ? &t->tool_use
                                                      : NULL;
-    int rc = slot == NULL ? 0 : add(t, slot, file, source->text, source->length, error);
-    if (rc != 0) return rc;
+    int code = slot == NULL ? 0 : add(t, slot, file, source->text, source->length, error);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -133,57 +133,57 @@ static int add_special(chat_templates_t *t, const json_t *root, error_t *error) 
 
 static int load_directory(chat_templates_t *t, const char *dir, bool templates, error_t *error) {
   file_t config = {0}, map = {0}, processor = {0};
-  int rc = 0;
+  int code = 0;
   if (templates) {
-    rc = add_file(t, &t->by_default, dir, "chat_template.jinja", error);
-    if (rc == 0) rc = add_file(t, &t->tool_use, dir, "chat_templates/tool_use.jinja", error);
-    if (rc == 0) rc = add_file(t, &t->by_default, dir, "chat_templates/default.jinja", error);
-    if (rc == 0) rc = read_json(dir, "chat_template.json", &processor, error);
-    if (rc == 0 && processor.doc != NULL && t->problem[0] == '\0')
-      rc = add_field(t, "chat_template.json", json_get(json_root(processor.doc), "chat_template"),
-                     error);
+    code = add_file(t, &t->by_default, dir, "chat_template.jinja", error);
+    if (code == 0) code = add_file(t, &t->tool_use, dir, "chat_templates/tool_use.jinja", error);
+    if (code == 0) code = add_file(t, &t->by_default, dir, "chat_templates/default.jinja", error);
+    if (code == 0) code = read_json(dir, "chat_template.json", &processor, error);
+    if (code == 0 && processor.doc != NULL && t->problem[0] == '\0')
+      code = add_field(t, "chat_template.json", json_get(json_root(processor.doc), "chat_template"),
+                       error);
   }
-  if (rc == 0) rc = read_json(dir, "tokenizer_config.json", &config, error);
-  if (rc == 0) rc = read_json(dir, "special_tokens_map.json", &map, error);
-  if (rc == 0 && config.doc != NULL) {
-    rc = add_special(t, json_root(config.doc), error);
-    if (rc == 0 && templates && t->by_default == NULL && t->problem[0] == '\0')
-      rc = add_field(t, "tokenizer_config.json", json_get(json_root(config.doc), "chat_template"),
-                     error);
+  if (code == 0) code = read_json(dir, "tokenizer_config.json", &config, error);
+  if (code == 0) code = read_json(dir, "special_tokens_map.json", &map, error);
+  if (code == 0 && config.doc != NULL) {
+    code = add_special(t, json_root(config.doc), error);
+    if (code == 0 && templates && t->by_default == NULL && t->problem[0] == '\0')
+      code = add_field(t, "tokenizer_config.json", json_get(json_root(config.doc), "chat_template"),
+                       error);
   }
-  if (rc == 0 && map.doc != NULL) rc = add_special(t, json_root(map.doc), error);
+  if (code == 0 && map.doc != NULL) code = add_special(t, json_root(map.doc), error);
   close_file(&config);
   close_file(&map);
   close_file(&processor);
-  return rc;
+  return code;
 }
 
 static int load_path(chat_templates_t *t, const char *path, error_t *error) {
   file_t file;
-  int rc = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
-  if (rc == 0 && file.text == NULL)
-    rc = error_set(error, ERR_CONFIGURATION, "chat-template", "%s: there is no such file", path);
-  if (rc == 0) rc = add(t, &t->by_default, path, file.text, file.length, error);
+  int code = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
+  if (code == 0 && file.text == NULL)
+    code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s: there is no such file", path);
+  if (code == 0) code = add(t, &t->by_default, path, file.text, file.length, error);
   close_file(&file);
-  if (rc == 0 && t->problem[0] != '\0')
-    rc = error_set(error, ERR_CONFIGURATION, "chat-template", "%s", t->problem);
-  return rc;
+  if (code == 0 && t->problem[0] != '\0')
+    code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s", t->problem);
+  return code;
 }
 
 int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error) {
   *out = NULL;
   chat_templates_t *t = calloc(1, sizeof *t);
   if (t == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
-  int rc = path == NULL ? 0 : load_path(t, path, error);
-  if (rc == 0) rc = load_directory(t, dir, path == NULL, error);
-  if (rc == 0 && t->problem[0] != '\0') { /* all or nothing: a set that works in part misleads */
+  int code = path == NULL ? 0 : load_path(t, path, error);
+  if (code == 0) code = load_directory(t, dir, path == NULL, error);
+  if (code == 0 && t->problem[0] != '\0') { /* all or nothing: a set that works in part misleads */
     jinja_free(t->by_default);
     jinja_free(t->tool_use);
     t->by_default = t->tool_use = NULL;
   }
-  if (rc != 0) {
+  if (code != 0) {
     chat_templates_free(t);
-    return rc;
+    return code;
   }
   *out = t;
   return 0;

@@ -44,10 +44,10 @@ static int parse_arguments(chat_shape_t *shape, const json_t *text, size_t messa
     shape->num_arguments++;
     return 0;
   }
-  int rc = json_parse(text->text, text->length, &json_limits_request, out, &reason);
+  int code = json_parse(text->text, text->length, &json_limits_request, out, &reason);
   snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", message, call);
-  if (rc == ERR_INTERNAL) return error_set(error, rc, field, "%s", reason.message);
-  if (rc != 0)
+  if (code == ERR_INTERNAL) return error_set(error, code, field, "%s", reason.message);
+  if (code != 0)
     return error_set(error, ERR_INVALID_VALUE, field, "%s must be a JSON text. %s", field,
                      reason.message);
   shape->num_arguments++;
@@ -65,8 +65,8 @@ int chat_shape_begin(chat_shape_t *shape, error_t *error) {
     if (calls != NULL && calls->type == JSON_ARRAY) JSON_EACH(call, calls) {
         const json_t *arguments = arguments_of(call);
         bool parse = arguments != NULL && arguments->type == JSON_STRING;
-        int rc = parse ? parse_arguments(shape, arguments, at_message, at_call, error) : 0;
-        if (rc != 0) return rc;
+        int code = parse ? parse_arguments(shape, arguments, at_message, at_call, error) : 0;
+        if (code != 0) return code;
         at_call++;
       }
     at_message++;

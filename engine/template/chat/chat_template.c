@@ -84,8 +84,8 @@ static int collect(const chat_templates_t *t, const chat_input_t *in, chat_shape
                                                  .text = t->special[i],
                                                  .text_length = t->special_length[i]};
   if (in->effort != NULL) variables[(*count)++] = from_json("reasoning_effort", in->effort);
-  int rc = add_kwargs(in->kwargs, variables, count, error);
-  if (rc != 0) return rc;
+  int code = add_kwargs(in->kwargs, variables, count, error);
+  if (code != 0) return code;
   variables[(*count)++] = (jinja_variable_t){
       .name = "messages", .kind = JINJA_BUILT, .build = chat_shape_build, .context = shape};
   variables[(*count)++] = from_json("tools", in->tools);
@@ -177,19 +177,19 @@ int chat_template_render(const chat_templates_t *t, const chat_input_t *in, jinj
   chat_shape_t shape = {.messages = in->messages, .continue_final = in->continue_final_message};
   shape.rename_developer = !jinja_mentions(jinja, "developer");
   shape.join_parts = !jinja_iterates(jinja, "content");
-  int rc = chat_shape_begin(&shape, error);
-  if (rc == 0) rc = collect(t, in, &shape, variables, &count, error);
-  if (rc == 0) {
+  int code = chat_shape_begin(&shape, error);
+  if (code == 0) code = collect(t, in, &shape, variables, &count, error);
+  if (code == 0) {
     jinja_input_t input = {.variables = variables,
                            .num_variables = count,
                            .now_seconds = in->now_seconds,
                            .limits = jinja_limits_default};
-    rc = jinja_render(jinja, &input, out, error);
+    code = jinja_render(jinja, &input, out, error);
   }
   chat_shape_end(&shape);
-  if (rc == 0 && final != NULL && (!prints(out, final) || !cut_at_tag(out))) {
+  if (code == 0 && final != NULL && (!prints(out, final) || !cut_at_tag(out))) {
     jinja_output_free(out);
-    rc = fail_final(error, "the chat template does not print the last message as it is");
+    code = fail_final(error, "the chat template does not print the last message as it is");
   }
-  return rc;
+  return code;
 }

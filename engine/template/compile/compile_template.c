@@ -205,15 +205,15 @@ int jinja_compile(const char *name, const char *source, size_t length, jinja_t *
   jinja->slab.limit = COMPILE_BYTES_MAX;
   jinja->name = name;
   compiler_t c = {.jinja = jinja, .error = error};
-  int rc = setjmp(c.escape);
-  if (rc == 0) {
+  int code = setjmp(c.escape);
+  if (code == 0) {
     jinja->name = template_string(&c, name, strlen(name))->bytes;
     compile(&c, source, length);
     *out = jinja;
     return 0;
   }
   jinja_free(jinja);
-  return rc;
+  return code;
 }
 
 void jinja_free(jinja_t *jinja) {
