@@ -42,24 +42,24 @@ enum { STR_BYTES_MAX = 1 << 28 };
 str_t *str_wrap(struct run *run, const char *bytes, size_t length, str_origin_t origin);
 str_t *str_copy(struct run *run, const char *bytes, size_t length, str_origin_t origin);
 str_t *str_text(struct run *run, const char *literal); /* a C string that lives for ever */
-/* Bytes begin .. end - 1 of `s`, on code point boundaries. */
-str_t *str_part(struct run *run, const str_t *s, size_t begin, size_t end);
-str_t *str_concat(struct run *run, const str_t *a, const str_t *b);
-uint32_t str_chars(const str_t *s); /* code points */
+/* Bytes begin .. end - 1 of `str`, on code point boundaries. */
+str_t *str_part(struct run *run, const str_t *str, size_t begin, size_t end);
+str_t *str_concat(struct run *run, const str_t *left, const str_t *right);
+uint32_t str_chars(const str_t *str); /* code points */
 /* Byte offset of code point `index`, 0 .. str_chars. */
-size_t str_offset(const str_t *s, uint32_t index);
-bool str_equal(const str_t *a, const str_t *b);
-bool str_is(const str_t *s, const char *literal);
-int str_compare(const str_t *a, const str_t *b);
+size_t str_offset(const str_t *str, uint32_t index);
+bool str_equal(const str_t *left, const str_t *right);
+bool str_is(const str_t *str, const char *literal);
+int str_compare(const str_t *left, const str_t *right);
 /* First occurrence of `part` in bytes from .. end - 1, or -1. */
-int64_t str_find(struct run *run, const str_t *s, size_t from, size_t end, const str_t *part);
-int64_t str_rfind(struct run *run, const str_t *s, size_t from, size_t end, const str_t *part);
+int64_t str_find(struct run *run, const str_t *str, size_t from, size_t end, const str_t *part);
+int64_t str_rfind(struct run *run, const str_t *str, size_t from, size_t end, const str_t *part);
 
 sink_t *sink_new(struct run *run);
 void sink_put(struct run *run, sink_t *sink, const char *bytes, size_t length, bool request);
 void sink_puts(struct run *run, sink_t *sink, const char *literal);
-void sink_put_str(struct run *run, sink_t *sink, const str_t *s);
-void sink_put_part(struct run *run, sink_t *sink, const str_t *s, size_t begin, size_t end);
+void sink_put_str(struct run *run, sink_t *sink, const str_t *str);
+void sink_put_part(struct run *run, sink_t *sink, const str_t *str, size_t begin, size_t end);
 str_t *sink_str(struct run *run, sink_t *sink);
 
 /* Reads the code point at *at and moves behind it. Valid UTF-8. */

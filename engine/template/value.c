@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *value_type_name(const value_t *v) {
+const char *value_type_name(const value_t *value) {
   static const char *const names[] = {
       [VALUE_UNDEFINED] = "Undefined", [VALUE_NONE] = "None",
       [VALUE_BOOL] = "bool",           [VALUE_INT] = "int",
@@ -23,68 +23,68 @@ const char *value_type_name(const value_t *v) {
       [VALUE_LOOP] = "loop",           [VALUE_MACRO] = "macro",
       [VALUE_METHOD] = "method",       [VALUE_FUNCTION] = "function",
       [VALUE_CYCLER] = "cycler",       [VALUE_JOINER] = "joiner"};
-  return names[v->type];
+  return names[value->type];
 }
 
-bool value_length(const value_t *v, uint32_t *out) {
-  switch (v->type) {
+bool value_length(const value_t *value, uint32_t *out) {
+  switch (value->type) {
   case VALUE_UNDEFINED: *out = 0; return true;
-  case VALUE_STRING: *out = str_chars(v->string); return true;
+  case VALUE_STRING: *out = str_chars(value->string); return true;
   case VALUE_LIST:
-  case VALUE_TUPLE: *out = v->list->count; return true;
-  case VALUE_DICT: *out = v->dict->count; return true;
-  case VALUE_VIEW: *out = v->view->dict->count; return true;
-  case VALUE_RANGE: *out = v->range->count; return true;
+  case VALUE_TUPLE: *out = value->list->count; return true;
+  case VALUE_DICT: *out = value->dict->count; return true;
+  case VALUE_VIEW: *out = value->view->dict->count; return true;
+  case VALUE_RANGE: *out = value->range->count; return true;
   case VALUE_LOOP: return false;
   default: return false;
   }
 }
 
-bool value_truth(const value_t *v) {
+bool value_truth(const value_t *value) {
   uint32_t length;
-  switch (v->type) {
+  switch (value->type) {
   case VALUE_NONE: return false;
-  case VALUE_BOOL: return v->boolean;
-  case VALUE_INT: return v->integer != 0;
-  case VALUE_FLOAT: return v->number != 0;
-  case VALUE_STRING: return v->string->length > 0;
-  default: return !value_length(v, &length) || length > 0;
+  case VALUE_BOOL: return value->boolean;
+  case VALUE_INT: return value->integer != 0;
+  case VALUE_FLOAT: return value->number != 0;
+  case VALUE_STRING: return value->string->length > 0;
+  default: return !value_length(value, &length) || length > 0;
   }
 }
 
-bool value_is_number(const value_t *v) {
-  return v->type == VALUE_BOOL || v->type == VALUE_INT || v->type == VALUE_FLOAT;
+bool value_is_number(const value_t *value) {
+  return value->type == VALUE_BOOL || value->type == VALUE_INT || value->type == VALUE_FLOAT;
 }
 
-bool value_integer(const value_t *v, int64_t *out) {
-  if (v->type == VALUE_INT)
-    *out = v->integer;
-  else if (v->type == VALUE_BOOL)
-    *out = v->boolean;
+bool value_integer(const value_t *value, int64_t *out) {
+  if (value->type == VALUE_INT)
+    *out = value->integer;
+  else if (value->type == VALUE_BOOL)
+    *out = value->boolean;
   else
     return false;
   return true;
 }
 
-double value_number(const value_t *v) {
-  if (v->type == VALUE_FLOAT) return v->number;
-  return v->type == VALUE_INT ? (double)v->integer : (double)v->boolean;
+double value_number(const value_t *value) {
+  if (value->type == VALUE_FLOAT) return value->number;
+  return value->type == VALUE_INT ? (double)value->integer : (double)value->boolean;
 }
 
 /* -1, 0, 1, or 2 when one is not a number. Python compares int and float exactly. */
-static int compare_numbers(const value_t *a, const value_t *b) {
+static int compare_numbers(const value_t *left, const value_t *right) {
   int64_t x, y;
-  if (value_integer(a, &x) && value_integer(b, &y)) return x < y ? -1 : x > y;
-  if (a->type == VALUE_FLOAT && b->type == VALUE_FLOAT) {
-    if (isnan(a->number) || isnan(b->number)) return 2;
-    return a->number < b->number ? -1 : a->number > b->number;
+  if (value_integer(left, &x) && value_integer(right, &y)) return x < y ? -1 : x > y;
+  if (left->type == VALUE_FLOAT && right->type == VALUE_FLOAT) {
+    if (isnan(left->number) || isnan(right->number)) return 2;
+    return left->number < right->number ? -1 : left->number > right->number;
   }
-  if (a->type != VALUE_FLOAT) {
-    int order = compare_numbers(b, a);
+  if (left->type != VALUE_FLOAT) {
+    int order = compare_numbers(right, left);
     return order == 2 ? 2 : -order;
   }
-  (void)value_integer(b, &y);
-  double f = a->number;
+  (void)value_integer(right, &y);
+  double f = left->number;
   if (isnan(f)) return 2;
   if (f >= 9223372036854775808.0) return 1;
   if (f < -9223372036854775808.0) return -1;
@@ -94,90 +94,91 @@ static int compare_numbers(const value_t *a, const value_t *b) {
   return rest < 0 ? -1 : rest > 0;
 }
 
-static bool equal_lists(run_t *run, const list_t *a, const list_t *b) {
-  if (a->count != b->count) return false;
-  for (uint32_t i = 0; i < a->count; i++)
-    if (!value_equal(run, &a->items[i], &b->items[i])) return false;
+static bool equal_lists(run_t *run, const list_t *left, const list_t *right) {
+  if (left->count != right->count) return false;
+  for (uint32_t i = 0; i < left->count; i++)
+    if (!value_equal(run, &left->items[i], &right->items[i])) return false;
   return true;
 }
 
-static bool equal_dicts(run_t *run, const dict_t *a, const dict_t *b) {
-  if (a->count != b->count) return false;
-  for (uint32_t i = 0; i < a->count; i++) {
-    const value_t *other = dict_find(run, b, &a->entries[i].key);
-    if (other == NULL || !value_equal(run, &a->entries[i].value, other)) return false;
+static bool equal_dicts(run_t *run, const dict_t *left, const dict_t *right) {
+  if (left->count != right->count) return false;
+  for (uint32_t i = 0; i < left->count; i++) {
+    const value_t *other = dict_find(run, right, &left->entries[i].key);
+    if (other == NULL || !value_equal(run, &left->entries[i].value, other)) return false;
   }
   return true;
 }
 
-static bool equal_views(run_t *run, const view_t *a, const view_t *b) {
-  if (a == b) return true;
-  if (a->kind == VIEW_VALUES || a->kind != b->kind) return false;
-  if (a->kind == VIEW_ITEMS) return equal_dicts(run, a->dict, b->dict);
-  if (a->dict->count != b->dict->count) return false;
-  for (uint32_t i = 0; i < a->dict->count; i++)
-    if (dict_find(run, b->dict, &a->dict->entries[i].key) == NULL) return false;
+static bool equal_views(run_t *run, const view_t *left, const view_t *right) {
+  if (left == right) return true;
+  if (left->kind == VIEW_VALUES || left->kind != right->kind) return false;
+  if (left->kind == VIEW_ITEMS) return equal_dicts(run, left->dict, right->dict);
+  if (left->dict->count != right->dict->count) return false;
+  for (uint32_t i = 0; i < left->dict->count; i++)
+    if (dict_find(run, right->dict, &left->dict->entries[i].key) == NULL) return false;
   return true;
 }
 
-static bool equal_same_type(run_t *run, const value_t *a, const value_t *b) {
-  switch (a->type) {
+static bool equal_same_type(run_t *run, const value_t *left, const value_t *right) {
+  switch (left->type) {
   case VALUE_UNDEFINED:
   case VALUE_NONE: return true;
   case VALUE_BIGINT:
   case VALUE_STRING:
-    if (a->string->length == b->string->length) run_spend_bytes(run, a->string->length);
-    return str_equal(a->string, b->string);
+    if (left->string->length == right->string->length) run_spend_bytes(run, left->string->length);
+    return str_equal(left->string, right->string);
   case VALUE_LIST:
-  case VALUE_TUPLE: return equal_lists(run, a->list, b->list);
-  case VALUE_DICT: return equal_dicts(run, a->dict, b->dict);
-  case VALUE_VIEW: return equal_views(run, a->view, b->view);
+  case VALUE_TUPLE: return equal_lists(run, left->list, right->list);
+  case VALUE_DICT: return equal_dicts(run, left->dict, right->dict);
+  case VALUE_VIEW: return equal_views(run, left->view, right->view);
   case VALUE_RANGE:
-    return a->range->count == b->range->count &&
-           (a->range->count == 0 || (a->range->start == b->range->start &&
-                                     (a->range->count == 1 || a->range->step == b->range->step)));
+    return left->range->count == right->range->count &&
+           (left->range->count == 0 ||
+            (left->range->start == right->range->start &&
+             (left->range->count == 1 || left->range->step == right->range->step)));
   case VALUE_METHOD: run_fail(run, "methods cannot be compared");
-  case VALUE_FUNCTION: return a->function == b->function;
-  default: return a->dict == b->dict; /* identity */
+  case VALUE_FUNCTION: return left->function == right->function;
+  default: return left->dict == right->dict; /* identity */
   }
 }
 
-bool value_equal(run_t *run, const value_t *a, const value_t *b) {
+bool value_equal(run_t *run, const value_t *left, const value_t *right) {
   run_spend(run, 1);
-  if (value_is_number(a) && value_is_number(b)) return compare_numbers(a, b) == 0;
-  if (a->type != b->type) {
-    if ((a->type == VALUE_BIGINT && value_is_number(b)) ||
-        (b->type == VALUE_BIGINT && value_is_number(a)))
+  if (value_is_number(left) && value_is_number(right)) return compare_numbers(left, right) == 0;
+  if (left->type != right->type) {
+    if ((left->type == VALUE_BIGINT && value_is_number(right)) ||
+        (right->type == VALUE_BIGINT && value_is_number(left)))
       run_fail(run, "integers beyond 64 bits cannot be compared");
     return false;
   }
   run_enter(run);
-  bool same = equal_same_type(run, a, b);
+  bool same = equal_same_type(run, left, right);
   run_leave(run);
   return same;
 }
 
-static bool less_lists(run_t *run, const list_t *a, const list_t *b) {
-  for (uint32_t i = 0; i < a->count && i < b->count; i++)
-    if (!value_equal(run, &a->items[i], &b->items[i]))
-      return value_less(run, &a->items[i], &b->items[i]);
-  return a->count < b->count;
+static bool less_lists(run_t *run, const list_t *left, const list_t *right) {
+  for (uint32_t i = 0; i < left->count && i < right->count; i++)
+    if (!value_equal(run, &left->items[i], &right->items[i]))
+      return value_less(run, &left->items[i], &right->items[i]);
+  return left->count < right->count;
 }
 
-bool value_less(run_t *run, const value_t *a, const value_t *b) {
+bool value_less(run_t *run, const value_t *left, const value_t *right) {
   run_spend(run, 1);
-  if (value_is_number(a) && value_is_number(b)) return compare_numbers(a, b) == -1;
-  if (a->type == VALUE_STRING && b->type == VALUE_STRING) {
-    run_spend_bytes(run, a->string->length);
-    return str_compare(a->string, b->string) < 0;
+  if (value_is_number(left) && value_is_number(right)) return compare_numbers(left, right) == -1;
+  if (left->type == VALUE_STRING && right->type == VALUE_STRING) {
+    run_spend_bytes(run, left->string->length);
+    return str_compare(left->string, right->string) < 0;
   }
-  if (a->type == b->type && (a->type == VALUE_LIST || a->type == VALUE_TUPLE)) {
+  if (left->type == right->type && (left->type == VALUE_LIST || left->type == VALUE_TUPLE)) {
     run_enter(run);
-    bool less = less_lists(run, a->list, b->list);
+    bool less = less_lists(run, left->list, right->list);
     run_leave(run);
     return less;
   }
-  run_fail(run, "'<' cannot compare %s and %s", value_type_name(a), value_type_name(b));
+  run_fail(run, "'<' cannot compare %s and %s", value_type_name(left), value_type_name(right));
 }
 
 bool value_contains(run_t *run, const value_t *item, const value_t *container) {
@@ -207,7 +208,7 @@ list_t *list_new(run_t *run, uint32_t capacity) {
   return list;
 }
 
-void list_push(run_t *run, list_t *list, value_t v) {
+void list_push(run_t *run, list_t *list, value_t value) {
   if (list->count == list->capacity) {
     uint32_t capacity = list->capacity == 0 ? 4 : 2 * list->capacity;
     value_t *items = run_take_array(run, capacity, sizeof *items, false);
@@ -216,7 +217,7 @@ void list_push(run_t *run, list_t *list, value_t v) {
     list->items = items;
     list->capacity = capacity;
   }
-  list->items[list->count++] = v;
+  list->items[list->count++] = value;
 }
 
 dict_t *dict_new(run_t *run, uint32_t capacity) {
@@ -229,8 +230,9 @@ dict_t *dict_new(run_t *run, uint32_t capacity) {
 value_t *dict_find_text(run_t *run, const dict_t *dict, const str_t *key) {
   run_spend(run, dict->count / 8);
   for (uint32_t i = 0; i < dict->count; i++) {
-    const value_t *k = &dict->entries[i].key;
-    if (k->type == VALUE_STRING && str_equal(k->string, key)) return &dict->entries[i].value;
+    const value_t *value = &dict->entries[i].key;
+    if (value->type == VALUE_STRING && str_equal(value->string, key))
+      return &dict->entries[i].value;
   }
   return NULL;
 }
@@ -242,15 +244,16 @@ value_t *dict_find(run_t *run, const dict_t *dict, const value_t *key) {
   return NULL;
 }
 
-bool value_hashable(const value_t *v) {
-  if (v->type == VALUE_LIST || v->type == VALUE_DICT || v->type == VALUE_VIEW) return false;
-  if (v->type == VALUE_TUPLE)
-    for (uint32_t i = 0; i < v->list->count; i++)
-      if (!value_hashable(&v->list->items[i])) return false;
+bool value_hashable(const value_t *value) {
+  if (value->type == VALUE_LIST || value->type == VALUE_DICT || value->type == VALUE_VIEW)
+    return false;
+  if (value->type == VALUE_TUPLE)
+    for (uint32_t i = 0; i < value->list->count; i++)
+      if (!value_hashable(&value->list->items[i])) return false;
   return true;
 }
 
-void dict_append(run_t *run, dict_t *dict, value_t key, value_t v) {
+void dict_append(run_t *run, dict_t *dict, value_t key, value_t value) {
   if (dict->count == dict->capacity) {
     uint32_t capacity = dict->capacity == 0 ? 4 : 2 * dict->capacity;
     dict_entry_t *entries = run_take_array(run, capacity, sizeof *entries, false);
@@ -259,22 +262,22 @@ void dict_append(run_t *run, dict_t *dict, value_t key, value_t v) {
     dict->entries = entries;
     dict->capacity = capacity;
   }
-  dict->entries[dict->count++] = (dict_entry_t){key, v};
+  dict->entries[dict->count++] = (dict_entry_t){key, value};
 }
 
-void dict_set(run_t *run, dict_t *dict, value_t key, value_t v) {
+void dict_set(run_t *run, dict_t *dict, value_t key, value_t value) {
   if (!value_hashable(&key)) run_fail(run, "unhashable type: %s", value_type_name(&key));
   value_t *old = dict_find(run, dict, &key);
   if (old != NULL)
-    *old = v;
+    *old = value;
   else
-    dict_append(run, dict, key, v);
+    dict_append(run, dict, key, value);
 }
 
 /* ---- iteration ---- */
 
-bool value_iterable(const value_t *v) {
-  switch (v->type) {
+bool value_iterable(const value_t *value) {
+  switch (value->type) {
   case VALUE_UNDEFINED:
   case VALUE_STRING:
   case VALUE_LIST:
@@ -288,12 +291,12 @@ bool value_iterable(const value_t *v) {
   }
 }
 
-static list_t *list_of_chars(run_t *run, const str_t *s) {
-  list_t *list = list_new(run, str_chars(s));
-  for (size_t at = 0; at < s->length;) {
+static list_t *list_of_chars(run_t *run, const str_t *str) {
+  list_t *list = list_new(run, str_chars(str));
+  for (size_t at = 0; at < str->length;) {
     size_t begin = at;
-    (void)str_next(s->bytes, &at);
-    list_push(run, list, value_string(str_part(run, s, begin, at)));
+    (void)str_next(str->bytes, &at);
+    list_push(run, list, value_string(str_part(run, str, begin, at)));
   }
   run_spend(run, list->count);
   return list;
@@ -316,23 +319,23 @@ static list_t *list_of_view(run_t *run, const dict_t *dict, int kind) {
   return list;
 }
 
-list_t *value_list(run_t *run, const value_t *v) {
-  switch (v->type) {
+list_t *value_list(run_t *run, const value_t *value) {
+  switch (value->type) {
   case VALUE_UNDEFINED: return list_new(run, 0);
-  case VALUE_STRING: return list_of_chars(run, v->string);
+  case VALUE_STRING: return list_of_chars(run, value->string);
   case VALUE_LIST:
-  case VALUE_TUPLE: return v->list;
-  case VALUE_DICT: return list_of_view(run, v->dict, VIEW_KEYS);
-  case VALUE_VIEW: return list_of_view(run, v->view->dict, v->view->kind);
-  case VALUE_ITERATOR: return iterator_list(run, v->iterator);
+  case VALUE_TUPLE: return value->list;
+  case VALUE_DICT: return list_of_view(run, value->dict, VIEW_KEYS);
+  case VALUE_VIEW: return list_of_view(run, value->view->dict, value->view->kind);
+  case VALUE_ITERATOR: return iterator_list(run, value->iterator);
   case VALUE_RANGE: {
-    list_t *list = list_new(run, v->range->count);
-    run_spend(run, v->range->count / 4);
-    for (uint32_t i = 0; i < v->range->count; i++)
-      list_push(run, list, value_int(v->range->start + (int64_t)i * v->range->step));
+    list_t *list = list_new(run, value->range->count);
+    run_spend(run, value->range->count / 4);
+    for (uint32_t i = 0; i < value->range->count; i++)
+      list_push(run, list, value_int(value->range->start + (int64_t)i * value->range->step));
     return list;
   }
-  default: run_fail(run, "%s cannot be iterated", value_type_name(v));
+  default: run_fail(run, "%s cannot be iterated", value_type_name(value));
   }
 }
 
@@ -344,17 +347,17 @@ static value_t from_number(run_t *run, const json_t *json) {
   bool integral = true;
   for (uint32_t i = 0; i < json->length; i++)
     if (strchr(".eE", json->text[i]) != NULL) integral = false;
-  value_t v = value_none();
+  value_t value = value_none();
   if (integral && json_int64(json, &whole)) {
-    v = value_int(whole);
+    value = value_int(whole);
   } else if (integral) {
-    v = VALUE_OF(VALUE_BIGINT, string, str_wrap(run, json->text, json->length, ORIGIN_REQUEST));
+    value = VALUE_OF(VALUE_BIGINT, string, str_wrap(run, json->text, json->length, ORIGIN_REQUEST));
   } else {
     if (!json_double(json, &f)) run_fail(run, "a number is beyond the range of floats");
-    v = value_float(f);
+    value = value_float(f);
   }
-  v.request = true;
-  return v;
+  value.request = true;
+  return value;
 }
 
 value_t value_from_json(run_t *run, const json_t *json) {

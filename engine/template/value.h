@@ -94,49 +94,49 @@ static inline value_t value_none(void) {
 static inline value_t value_undefined(void) {
   return (value_t){.type = VALUE_UNDEFINED};
 }
-static inline value_t value_bool(bool b) {
-  return VALUE_OF(VALUE_BOOL, boolean, b);
+static inline value_t value_bool(bool truth) {
+  return VALUE_OF(VALUE_BOOL, boolean, truth);
 }
 static inline value_t value_int(int64_t i) {
   return VALUE_OF(VALUE_INT, integer, i);
 }
-static inline value_t value_float(double f) {
-  return VALUE_OF(VALUE_FLOAT, number, f);
+static inline value_t value_float(double real) {
+  return VALUE_OF(VALUE_FLOAT, number, real);
 }
-static inline value_t value_string(const str_t *s) {
-  return VALUE_OF(VALUE_STRING, string, s);
+static inline value_t value_string(const str_t *str) {
+  return VALUE_OF(VALUE_STRING, string, str);
 }
 
-const char *value_type_name(const value_t *v); /* Python's: 'str', 'NoneType' */
-bool value_truth(const value_t *v);
-bool value_equal(struct run *run, const value_t *a, const value_t *b);
-bool value_less(struct run *run, const value_t *a, const value_t *b); /* a < b, or fails */
+const char *value_type_name(const value_t *value); /* Python's: 'str', 'NoneType' */
+bool value_truth(const value_t *value);
+bool value_equal(struct run *run, const value_t *left, const value_t *right);
+bool value_less(struct run *run, const value_t *left, const value_t *right); /* a < b, or fails */
 bool value_contains(struct run *run, const value_t *item, const value_t *container);
-bool value_is_number(const value_t *v);             /* bool, int, float */
-bool value_integer(const value_t *v, int64_t *out); /* of bool and int */
-double value_number(const value_t *v);
+bool value_is_number(const value_t *value);             /* bool, int, float */
+bool value_integer(const value_t *value, int64_t *out); /* of bool and int */
+double value_number(const value_t *value);
 /* Length as len() has it: false when there is none. */
-bool value_length(const value_t *v, uint32_t *out);
+bool value_length(const value_t *value, uint32_t *out);
 
 list_t *list_new(struct run *run, uint32_t capacity);
-void list_push(struct run *run, list_t *list, value_t v);
+void list_push(struct run *run, list_t *list, value_t value);
 dict_t *dict_new(struct run *run, uint32_t capacity);
 value_t *dict_find(struct run *run, const dict_t *dict, const value_t *key); /* or NULL */
 value_t *dict_find_text(struct run *run, const dict_t *dict, const str_t *key);
-void dict_set(struct run *run, dict_t *dict, value_t key, value_t v);
-void dict_append(struct run *run, dict_t *dict, value_t key, value_t v); /* key is known new */
-bool value_hashable(const value_t *v);
+void dict_set(struct run *run, dict_t *dict, value_t key, value_t value);
+void dict_append(struct run *run, dict_t *dict, value_t key, value_t value); /* key is known new */
+bool value_hashable(const value_t *value);
 
-/* Every element in order, as iteration has them: fails when `v` cannot be iterated. A list that is
- * returned may be `v` itself: do not change it. */
-list_t *value_list(struct run *run, const value_t *v);
-bool value_iterable(const value_t *v);
+/* Every element in order, as iteration has them: fails when `value` cannot be iterated. A list that
+ * is returned may be `value` itself: do not change it. */
+list_t *value_list(struct run *run, const value_t *value);
+bool value_iterable(const value_t *value);
 value_t value_from_json(struct run *run, const json_t *json);
 
 /* library/print_value.c: str(), repr() and json.dumps. */
-const str_t *value_str(struct run *run, const value_t *v);
-void value_print(struct run *run, sink_t *sink, const value_t *v); /* str() */
-void value_repr(struct run *run, sink_t *sink, const value_t *v);
-void float_repr(struct run *run, sink_t *sink, double f, bool request);
+const str_t *value_str(struct run *run, const value_t *value);
+void value_print(struct run *run, sink_t *sink, const value_t *value); /* str() */
+void value_repr(struct run *run, sink_t *sink, const value_t *value);
+void float_repr(struct run *run, sink_t *sink, double number, bool request);
 
 #endif

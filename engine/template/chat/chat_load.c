@@ -78,121 +78,127 @@ static int read_json(const char *dir, const char *name, file_t *out, error_t *er
 }
 
 /* Compiles into *slot unless a better source has filled it. What does not compile is noted. */
-static int add(chat_templates_t *t, jinja_t **slot, const char *name, const char *source,
+static int add(chat_templates_t *templates, jinja_t **slot, const char *name, const char *source,
                size_t length, error_t *error) {
   error_t reason = {0};
   if (*slot != NULL) return 0;
   int code = jinja_compile(name, source, length, slot, &reason);
   if (code == ERR_NO_MEMORY) return error_set(error, code, NULL, "%s", reason.message);
-  if (code != 0 && t->problem[0] == '\0')
-    snprintf(t->problem, sizeof t->problem, "%s", reason.message);
+  if (code != 0 && templates->problem[0] == '\0')
+    snprintf(templates->problem, sizeof templates->problem, "%s", reason.message);
   return 0;
 }
 
-static int add_file(chat_templates_t *t, jinja_t **slot, const char *dir, const char *name,
+static int add_file(chat_templates_t *templates, jinja_t **slot, const char *dir, const char *name,
                     error_t *error) {
   file_t file;
   int code = read_file(dir, name, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
-  if (code == 0 && file.text != NULL) code = add(t, slot, name, file.text, file.length, error);
+  if (code == 0 && file.text != NULL)
+    code = add(templates, slot, name, file.text, file.length, error);
   close_file(&file);
   return code;
 }
 
 /* A string, or a list of {name, template}. */
-static int add_field(chat_templates_t *t, const char *file, const json_t *field, error_t *error) {
+static int add_field(chat_templates_t *templates, const char *file, const json_t *field,
+                     error_t *error) {
   if (field == NULL) return 0;
   if (field->type == JSON_STRING)
-    return add(t, &t->by_default, file, field->text, field->length, error);
+    return add(templates, &templates->by_default, file, field->text, field->length, error);
   if (field->type != JSON_ARRAY) return 0;
   JSON_EACH(entry, field) {
     const json_t *source = json_get(entry, "template"), *name = json_get(entry, "name");
     if (source == NULL || source->type != JSON_STRING || name == NULL) continue;
-    jinja_t **slot = json_equals(name, "default")    ? &t->by_default
-                     : json_equals(name, "tool_use") ? &t->tool_use
+    jinja_t **slot = json_equals(name, "default")    ? &templates->by_default
+                     : json_equals(name, "tool_use") ? &templates->tool_use
                                                      : NULL;
-    int code = slot == NULL ? 0 : add(t, slot, file, source->text, source->length, error);
+    int code = slot == NULL ? 0 : add(templates, slot, file, source->text, source->length, error);
     if (code != 0) return code;
   }
   return 0;
 }
 
 /* The tokens by name, each a string or an object with "content". */
-static int add_special(chat_templates_t *t, const json_t *root, error_t *error) {
+static int add_special(chat_templates_t *templates, const json_t *root, error_t *error) {
   for (unsigned i = 0; i < SPECIAL_TOKENS; i++) {
     const json_t *token = json_get(root, chat_special_tokens[i]);
     if (token != NULL && token->type == JSON_OBJECT) token = json_get(token, "content");
-    if (t->special[i] != NULL || token == NULL || token->type != JSON_STRING) continue;
-    t->special[i] = malloc((size_t)token->length + 1);
-    if (t->special[i] == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
-    memcpy(t->special[i], token->text, token->length);
-    t->special[i][token->length] = '\0';
-    t->special_length[i] = token->length;
+    if (templates->special[i] != NULL || token == NULL || token->type != JSON_STRING) continue;
+    templates->special[i] = malloc((size_t)token->length + 1);
+    if (templates->special[i] == NULL)
+      return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
+    memcpy(templates->special[i], token->text, token->length);
+    templates->special[i][token->length] = '\0';
+    templates->special_length[i] = token->length;
   }
   return 0;
 }
 
-static int load_directory(chat_templates_t *t, const char *dir, bool templates, error_t *error) {
+static int load_directory(chat_templates_t *chat, const char *dir, bool templates, error_t *error) {
   file_t config = {0}, map = {0}, processor = {0};
   int code = 0;
   if (templates) {
-    code = add_file(t, &t->by_default, dir, "chat_template.jinja", error);
-    if (code == 0) code = add_file(t, &t->tool_use, dir, "chat_templates/tool_use.jinja", error);
-    if (code == 0) code = add_file(t, &t->by_default, dir, "chat_templates/default.jinja", error);
+    code = add_file(chat, &chat->by_default, dir, "chat_template.jinja", error);
+    if (code == 0)
+      code = add_file(chat, &chat->tool_use, dir, "chat_templates/tool_use.jinja", error);
+    if (code == 0)
+      code = add_file(chat, &chat->by_default, dir, "chat_templates/default.jinja", error);
     if (code == 0) code = read_json(dir, "chat_template.json", &processor, error);
-    if (code == 0 && processor.doc != NULL && t->problem[0] == '\0')
-      code = add_field(t, "chat_template.json", json_get(json_root(processor.doc), "chat_template"),
-                       error);
+    if (code == 0 && processor.doc != NULL && chat->problem[0] == '\0')
+      code = add_field(chat, "chat_template.json",
+                       json_get(json_root(processor.doc), "chat_template"), error);
   }
   if (code == 0) code = read_json(dir, "tokenizer_config.json", &config, error);
   if (code == 0) code = read_json(dir, "special_tokens_map.json", &map, error);
   if (code == 0 && config.doc != NULL) {
-    code = add_special(t, json_root(config.doc), error);
-    if (code == 0 && templates && t->by_default == NULL && t->problem[0] == '\0')
-      code = add_field(t, "tokenizer_config.json", json_get(json_root(config.doc), "chat_template"),
-                       error);
+    code = add_special(chat, json_root(config.doc), error);
+    if (code == 0 && templates && chat->by_default == NULL && chat->problem[0] == '\0')
+      code = add_field(chat, "tokenizer_config.json",
+                       json_get(json_root(config.doc), "chat_template"), error);
   }
-  if (code == 0 && map.doc != NULL) code = add_special(t, json_root(map.doc), error);
+  if (code == 0 && map.doc != NULL) code = add_special(chat, json_root(map.doc), error);
   close_file(&config);
   close_file(&map);
   close_file(&processor);
   return code;
 }
 
-static int load_path(chat_templates_t *t, const char *path, error_t *error) {
+static int load_path(chat_templates_t *templates, const char *path, error_t *error) {
   file_t file;
   int code = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
   if (code == 0 && file.text == NULL)
     code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s: there is no such file", path);
-  if (code == 0) code = add(t, &t->by_default, path, file.text, file.length, error);
+  if (code == 0) code = add(templates, &templates->by_default, path, file.text, file.length, error);
   close_file(&file);
-  if (code == 0 && t->problem[0] != '\0')
-    code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s", t->problem);
+  if (code == 0 && templates->problem[0] != '\0')
+    code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s", templates->problem);
   return code;
 }
 
 int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error) {
   *out = NULL;
-  chat_templates_t *t = calloc(1, sizeof *t);
-  if (t == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
-  int code = path == NULL ? 0 : load_path(t, path, error);
-  if (code == 0) code = load_directory(t, dir, path == NULL, error);
-  if (code == 0 && t->problem[0] != '\0') { /* all or nothing: a set that works in part misleads */
-    jinja_free(t->by_default);
-    jinja_free(t->tool_use);
-    t->by_default = t->tool_use = NULL;
+  chat_templates_t *templates = calloc(1, sizeof *templates);
+  if (templates == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
+  int code = path == NULL ? 0 : load_path(templates, path, error);
+  if (code == 0) code = load_directory(templates, dir, path == NULL, error);
+  if (code == 0 &&
+      templates->problem[0] != '\0') { /* all or nothing: a set that works in part misleads */
+    jinja_free(templates->by_default);
+    jinja_free(templates->tool_use);
+    templates->by_default = templates->tool_use = NULL;
   }
   if (code != 0) {
-    chat_templates_free(t);
+    chat_templates_free(templates);
     return code;
   }
-  *out = t;
+  *out = templates;
   return 0;
 }
 
-void chat_templates_free(chat_templates_t *t) {
-  if (t == NULL) return;
-  jinja_free(t->by_default);
-  jinja_free(t->tool_use);
-  for (unsigned i = 0; i < SPECIAL_TOKENS; i++) free(t->special[i]);
-  free(t);
+void chat_templates_free(chat_templates_t *templates) {
+  if (templates == NULL) return;
+  jinja_free(templates->by_default);
+  jinja_free(templates->tool_use);
+  for (unsigned i = 0; i < SPECIAL_TOKENS; i++) free(templates->special[i]);
+  free(templates);
 }

@@ -104,9 +104,9 @@ static value_t build_function(run_t *run, chat_shape_t *shape, const json_t *fun
   if (function->type != JSON_OBJECT) return value_from_json(run, function);
   dict_t *dict = dict_new(run, function->count);
   JSON_EACH(member, function) {
-    value_t v = key_is(member, "arguments") ? build_arguments(run, shape, member)
-                                            : value_from_json(run, member);
-    dict_append(run, dict, key_of(run, member), v);
+    value_t value = key_is(member, "arguments") ? build_arguments(run, shape, member)
+                                                : value_from_json(run, member);
+    dict_append(run, dict, key_of(run, member), value);
   }
   dict->frozen = true;
   return VALUE_OF(VALUE_DICT, dict, dict);
@@ -121,9 +121,9 @@ static value_t build_calls(run_t *run, chat_shape_t *shape, const json_t *calls)
     }
     dict_t *dict = dict_new(run, call->count);
     JSON_EACH(member, call) {
-      value_t v = key_is(member, "function") ? build_function(run, shape, member)
-                                             : value_from_json(run, member);
-      dict_append(run, dict, key_of(run, member), v);
+      value_t value = key_is(member, "function") ? build_function(run, shape, member)
+                                                 : value_from_json(run, member);
+      dict_append(run, dict, key_of(run, member), value);
     }
     dict->frozen = true;
     list_push(run, list, VALUE_OF(VALUE_DICT, dict, dict));
@@ -164,12 +164,12 @@ static void tag_parts(run_t *run, list_t *parts) {
 
 static value_t build_content(run_t *run, const chat_shape_t *shape, const json_t *content,
                              bool last) {
-  value_t v = content->type == JSON_ARRAY && shape->join_parts ? join_parts(run, content)
-                                                               : value_from_json(run, content);
-  if (!last || !shape->continue_final) return v;
-  if (v.type == VALUE_STRING) return tagged(run, &v);
-  if (v.type == VALUE_LIST) tag_parts(run, v.list);
-  return v;
+  value_t value = content->type == JSON_ARRAY && shape->join_parts ? join_parts(run, content)
+                                                                   : value_from_json(run, content);
+  if (!last || !shape->continue_final) return value;
+  if (value.type == VALUE_STRING) return tagged(run, &value);
+  if (value.type == VALUE_LIST) tag_parts(run, value.list);
+  return value;
 }
 
 static const json_t *reasoning_of(const json_t *message) {
@@ -191,19 +191,19 @@ static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *mess
     dict_append(run, dict, value_string(str_text(run, "thinking")), thought);
   }
   JSON_EACH(member, message) {
-    value_t v;
+    value_t value;
     if (key_is(member, "tool_calls") && member->type == JSON_ARRAY) {
       if (member->count == 0) continue;
-      v = build_calls(run, shape, member);
+      value = build_calls(run, shape, member);
     } else if (key_is(member, "content")) {
-      v = build_content(run, shape, member, last);
+      value = build_content(run, shape, member, last);
     } else if (key_is(member, "role") && shape->rename_developer &&
                json_equals(member, "developer")) {
-      v = value_string(str_text(run, "system"));
+      value = value_string(str_text(run, "system"));
     } else {
-      v = value_from_json(run, member);
+      value = value_from_json(run, member);
     }
-    dict_set(run, dict, key_of(run, member), v);
+    dict_set(run, dict, key_of(run, member), value);
   }
   if (reasoning != NULL)
     dict_set(run, dict, value_string(str_text(run, "reasoning_content")), thought);

@@ -14,25 +14,25 @@
 
 enum { KWARGS_MAX = 64, FIXED_VARIABLES = SPECIAL_TOKENS + 6 };
 
-static const jinja_t *choose(const chat_templates_t *t, bool has_tools) {
-  return has_tools && t->tool_use != NULL ? t->tool_use : t->by_default;
+static const jinja_t *choose(const chat_templates_t *templates, bool has_tools) {
+  return has_tools && templates->tool_use != NULL ? templates->tool_use : templates->by_default;
 }
 
-bool chat_templates_any(const chat_templates_t *t) {
-  return t->by_default != NULL;
+bool chat_templates_any(const chat_templates_t *templates) {
+  return templates->by_default != NULL;
 }
 
-const char *chat_templates_problem(const chat_templates_t *t) {
-  return t->problem[0] == '\0' ? NULL : t->problem;
+const char *chat_templates_problem(const chat_templates_t *templates) {
+  return templates->problem[0] == '\0' ? NULL : templates->problem;
 }
 
-bool chat_template_mentions(const chat_templates_t *t, bool has_tools, const char *name) {
-  const jinja_t *jinja = choose(t, has_tools);
+bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name) {
+  const jinja_t *jinja = choose(templates, has_tools);
   return jinja != NULL && jinja_mentions(jinja, name);
 }
 
-bool chat_template_takes_parts(const chat_templates_t *t, bool has_tools) {
-  const jinja_t *jinja = choose(t, has_tools);
+bool chat_template_takes_parts(const chat_templates_t *templates, bool has_tools) {
+  const jinja_t *jinja = choose(templates, has_tools);
   return jinja != NULL && jinja_iterates(jinja, "content");
 }
 
@@ -75,14 +75,14 @@ static jinja_variable_t from_json(const char *name, const json_t *json) {
       .name = name, .kind = json == NULL ? JINJA_NOTHING : JINJA_JSON, .json = json};
 }
 
-static int collect(const chat_templates_t *t, const chat_input_t *in, chat_shape_t *shape,
+static int collect(const chat_templates_t *templates, const chat_input_t *in, chat_shape_t *shape,
                    jinja_variable_t *variables, size_t *count, error_t *error) {
   for (unsigned i = 0; i < SPECIAL_TOKENS; i++)
-    if (t->special[i] != NULL)
+    if (templates->special[i] != NULL)
       variables[(*count)++] = (jinja_variable_t){.name = chat_special_tokens[i],
                                                  .kind = JINJA_TEXT,
-                                                 .text = t->special[i],
-                                                 .text_length = t->special_length[i]};
+                                                 .text = templates->special[i],
+                                                 .text_length = templates->special_length[i]};
   if (in->effort != NULL) variables[(*count)++] = from_json("reasoning_effort", in->effort);
   int code = add_kwargs(in->kwargs, variables, count, error);
   if (code != 0) return code;
@@ -160,17 +160,18 @@ static bool prints(const jinja_output_t *out, const json_t *text) {
   return begin == end || memmem(out->text, out->length, text->text + begin, end - begin) != NULL;
 }
 
-int chat_template_render(const chat_templates_t *t, const chat_input_t *in, jinja_output_t *out,
-                         error_t *error) {
-  const jinja_t *jinja = choose(t, in->tools != NULL && in->tools->count > 0);
+int chat_template_render(const chat_templates_t *templates, const chat_input_t *in,
+                         jinja_output_t *out, error_t *error) {
+  const jinja_t *jinja = choose(templates, in->tools != NULL && in->tools->count > 0);
   jinja_variable_t variables[FIXED_VARIABLES + KWARGS_MAX];
   size_t count = 0;
   *out = (jinja_output_t){0};
   if (jinja == NULL)
-    return error_set(error, ERR_BAD_REQUEST, "messages",
-                     t->problem[0] != '\0' ? "The chat template of this model cannot be used: %s"
-                                           : "This model has no chat template%s",
-                     t->problem[0] != '\0' ? t->problem : ": start with --chat-template FILE.");
+    return error_set(
+        error, ERR_BAD_REQUEST, "messages",
+        templates->problem[0] != '\0' ? "The chat template of this model cannot be used: %s"
+                                      : "This model has no chat template%s",
+        templates->problem[0] != '\0' ? templates->problem : ": start with --chat-template FILE.");
   const json_t *final = in->continue_final_message ? final_text(in->messages) : NULL;
   if (in->continue_final_message && final == NULL)
     return fail_final(error, "the last message has no text to continue");
@@ -178,7 +179,7 @@ int chat_template_render(const chat_templates_t *t, const chat_input_t *in, jinj
   shape.rename_developer = !jinja_mentions(jinja, "developer");
   shape.join_parts = !jinja_iterates(jinja, "content");
   int code = chat_shape_begin(&shape, error);
-  if (code == 0) code = collect(t, in, &shape, variables, &count, error);
+  if (code == 0) code = collect(templates, in, &shape, variables, &count, error);
   if (code == 0) {
     jinja_input_t input = {.variables = variables,
                            .num_variables = count,

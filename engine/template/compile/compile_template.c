@@ -13,64 +13,65 @@
 
 enum { COMPILE_BYTES_MAX = 256 << 20, NODE_HEIGHT_MAX = 400 };
 
-void template_fail(compiler_t *c, uint32_t line, const char *format, ...) {
+void template_fail(compiler_t *compiler, uint32_t line, const char *format, ...) {
   char reason[256];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
-  error_set(c->error, ERR_MODEL_MALFORMED, "chat_template", "%s, line %u: %s", c->jinja->name, line,
-            reason);
-  longjmp(c->escape, ERR_MODEL_MALFORMED);
+  error_set(compiler->error, ERR_MODEL_MALFORMED, "chat_template", "%s, line %u: %s",
+            compiler->jinja->name, line, reason);
+  longjmp(compiler->escape, ERR_MODEL_MALFORMED);
 }
 
-void *template_take(compiler_t *c, size_t size) {
-  void *piece = slab_take(&c->jinja->slab, size, true);
+void *template_take(compiler_t *compiler, size_t size) {
+  void *piece = slab_take(&compiler->jinja->slab, size, true);
   if (piece != NULL) return piece;
-  error_set(c->error, ERR_NO_MEMORY, "chat_template", "%s: not enough memory to compile it",
-            c->jinja->name);
-  longjmp(c->escape, ERR_NO_MEMORY);
+  error_set(compiler->error, ERR_NO_MEMORY, "chat_template", "%s: not enough memory to compile it",
+            compiler->jinja->name);
+  longjmp(compiler->escape, ERR_NO_MEMORY);
 }
 
-str_t *template_string(compiler_t *c, const char *bytes, size_t length) {
-  char *copy = template_take(c, length + 1);
+str_t *template_string(compiler_t *compiler, const char *bytes, size_t length) {
+  char *copy = template_take(compiler, length + 1);
   memcpy(copy, bytes, length);
-  str_t *s = template_take(c, sizeof *s);
-  *s = (str_t){.bytes = copy, .length = (uint32_t)length, .num_chars = STR_UNCOUNTED};
-  return s;
+  str_t *str = template_take(compiler, sizeof *str);
+  *str = (str_t){.bytes = copy, .length = (uint32_t)length, .num_chars = STR_UNCOUNTED};
+  return str;
 }
 
 /* ---- what both halves of the parser use ---- */
 
-node_t *parse_node(compiler_t *c, node_kind_t kind) {
-  uint32_t line = parse_token(c)->line;
-  if (++c->num_nodes > TEMPLATE_NODES_MAX)
-    template_fail(c, line, "the template has more than %d nodes", TEMPLATE_NODES_MAX);
-  node_t *node = template_take(c, sizeof *node);
+node_t *parse_node(compiler_t *compiler, node_kind_t kind) {
+  uint32_t line = parse_token(compiler)->line;
+  if (++compiler->num_nodes > TEMPLATE_NODES_MAX)
+    template_fail(compiler, line, "the template has more than %d nodes", TEMPLATE_NODES_MAX);
+  node_t *node = template_take(compiler, sizeof *node);
   node->kind = (uint8_t)kind;
   node->line = line;
   return node;
 }
 
-static void grow(compiler_t *c, node_t *parent, const node_t *child) {
+static void grow(compiler_t *compiler, node_t *parent, const node_t *child) {
   if (child->height + 1 > parent->height) parent->height = child->height + 1;
   if (parent->height > NODE_HEIGHT_MAX)
-    template_fail(c, child->line, "the template is nested deeper than %d", NODE_HEIGHT_MAX);
+    template_fail(compiler, child->line, "the template is nested deeper than %d", NODE_HEIGHT_MAX);
 }
 
-node_t *parse_join(compiler_t *c, node_t *node, node_t *first, node_t *second, node_t *third) {
+node_t *parse_join(compiler_t *compiler, node_t *node, node_t *first, node_t *second,
+                   node_t *third) {
   node_t *children[] = {first, second, third};
   for (int i = 0; i < 3; i++)
     for (const node_t *child = children[i]; child != NULL; child = child->next)
-      grow(c, node, child);
+      grow(compiler, node, child);
   node->a = first;
   node->b = second;
   node->c = third;
   return node;
 }
 
-void parse_append(compiler_t *c, node_t *parent, node_list_t *list, node_t *node) {
-  grow(c, parent, node);
+void parse_append(compiler_t *compiler, node_t *parent, node_list_t *list, node_t *node) {
+  grow(compiler, parent, node);
   if (list->last == NULL)
     list->first = node;
   else
@@ -83,71 +84,74 @@ bool parse_is_name(const token_t *token, const char *name) {
   return token->type == TOKEN_NAME && str_is(token->value.string, name);
 }
 
-bool parse_skip(compiler_t *c, token_type_t type) {
-  if (parse_token(c)->type != type) return false;
-  c->at++;
+bool parse_skip(compiler_t *compiler, token_type_t type) {
+  if (parse_token(compiler)->type != type) return false;
+  compiler->at++;
   return true;
 }
 
-bool parse_skip_name(compiler_t *c, const char *name) {
-  if (!parse_is_name(parse_token(c), name)) return false;
-  c->at++;
+bool parse_skip_name(compiler_t *compiler, const char *name) {
+  if (!parse_is_name(parse_token(compiler), name)) return false;
+  compiler->at++;
   return true;
 }
 
-void parse_unexpected(compiler_t *c, const char *wanted) {
+void parse_unexpected(compiler_t *compiler, const char *wanted) {
   char shown[48] = "";
-  const token_t *token = parse_token(c);
+  const token_t *token = parse_token(compiler);
   if (token->type == TOKEN_NAME)
     error_quote(shown, sizeof shown, token->value.string->bytes, token->value.string->length);
-  if (shown[0] != '\0') template_fail(c, token->line, "%s was expected, not `%s`", wanted, shown);
-  template_fail(c, token->line, "%s was expected", wanted);
+  if (shown[0] != '\0')
+    template_fail(compiler, token->line, "%s was expected, not `%s`", wanted, shown);
+  template_fail(compiler, token->line, "%s was expected", wanted);
 }
 
-void parse_expect(compiler_t *c, token_type_t type, const char *what) {
-  if (!parse_skip(c, type)) parse_unexpected(c, what);
+void parse_expect(compiler_t *compiler, token_type_t type, const char *what) {
+  if (!parse_skip(compiler, type)) parse_unexpected(compiler, what);
 }
 
-const token_t *parse_expect_name(compiler_t *c) {
-  const token_t *token = parse_token(c);
-  if (token->type != TOKEN_NAME) parse_unexpected(c, "a name");
-  c->at++;
+const token_t *parse_expect_name(compiler_t *compiler) {
+  const token_t *token = parse_token(compiler);
+  if (token->type != TOKEN_NAME) parse_unexpected(compiler, "a name");
+  compiler->at++;
   return token;
 }
 
-uint32_t parse_symbol(compiler_t *c, const str_t *name) {
-  jinja_t *j = c->jinja;
-  for (uint32_t i = 0; i < j->num_symbols; i++)
-    if (str_equal(j->symbols[i], name)) return i;
-  if (j->num_symbols == 4096) template_fail(c, parse_token(c)->line, "too many different names");
-  if (j->num_symbols == j->symbols_capacity) {
-    uint32_t capacity = j->symbols_capacity == 0 ? 64 : 2 * j->symbols_capacity;
-    const str_t **symbols = template_take(c, capacity * sizeof *symbols);
-    if (j->num_symbols > 0) memcpy(symbols, j->symbols, j->num_symbols * sizeof *symbols);
-    j->symbols = symbols;
-    j->symbols_capacity = capacity;
+uint32_t parse_symbol(compiler_t *compiler, const str_t *name) {
+  jinja_t *jinja = compiler->jinja;
+  for (uint32_t i = 0; i < jinja->num_symbols; i++)
+    if (str_equal(jinja->symbols[i], name)) return i;
+  if (jinja->num_symbols == 4096)
+    template_fail(compiler, parse_token(compiler)->line, "too many different names");
+  if (jinja->num_symbols == jinja->symbols_capacity) {
+    uint32_t capacity = jinja->symbols_capacity == 0 ? 64 : 2 * jinja->symbols_capacity;
+    const str_t **symbols = template_take(compiler, capacity * sizeof *symbols);
+    if (jinja->num_symbols > 0)
+      memcpy(symbols, jinja->symbols, jinja->num_symbols * sizeof *symbols);
+    jinja->symbols = symbols;
+    jinja->symbols_capacity = capacity;
   }
-  j->symbols[j->num_symbols] = name;
-  return j->num_symbols++;
+  jinja->symbols[jinja->num_symbols] = name;
+  return jinja->num_symbols++;
 }
 
-void parse_enter(compiler_t *c) {
-  if (++c->depth > TEMPLATE_PARSE_DEPTH_MAX)
-    template_fail(c, parse_token(c)->line, "the template is nested too deep");
+void parse_enter(compiler_t *compiler) {
+  if (++compiler->depth > TEMPLATE_PARSE_DEPTH_MAX)
+    template_fail(compiler, parse_token(compiler)->line, "the template is nested too deep");
 }
 
-node_t *parse_tuple(compiler_t *c, bool with_condition, const char *end) {
+node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end) {
   node_list_t list = {0};
   bool several = false;
-  node_t *tuple = parse_node(c, NODE_TUPLE);
+  node_t *tuple = parse_node(compiler, NODE_TUPLE);
   for (;;) {
-    token_type_t type = (token_type_t)parse_token(c)->type;
+    token_type_t type = (token_type_t)parse_token(compiler)->type;
     if (list.first != NULL &&
         (type == TOKEN_VARIABLE_END || type == TOKEN_BLOCK_END || type == OP_RPAREN ||
-         (end != NULL && parse_is_name(parse_token(c), end))))
+         (end != NULL && parse_is_name(parse_token(compiler), end))))
       break;
-    parse_append(c, tuple, &list, parse_expression(c, with_condition));
-    if (!parse_skip(c, OP_COMMA)) break;
+    parse_append(compiler, tuple, &list, parse_expression(compiler, with_condition));
+    if (!parse_skip(compiler, OP_COMMA)) break;
     several = true;
   }
   if (!several) return list.first;
@@ -158,8 +162,8 @@ node_t *parse_tuple(compiler_t *c, bool with_condition, const char *end) {
 /* ---- compiling ---- */
 
 /* \r\n and \r become \n; one newline at the end is dropped. */
-static void normalize(compiler_t *c, const char *source, size_t length) {
-  char *out = template_take(c, length + 1);
+static void normalize(compiler_t *compiler, const char *source, size_t length) {
+  char *out = template_take(compiler, length + 1);
   size_t n = 0;
   for (size_t i = 0; i < length; i++) {
     char byte = source[i];
@@ -170,26 +174,26 @@ static void normalize(compiler_t *c, const char *source, size_t length) {
     out[n++] = byte;
   }
   if (n > 0 && out[n - 1] == '\n') n--;
-  c->source = out;
-  c->length = n;
-  c->jinja->source = out;
-  c->jinja->source_length = n;
+  compiler->source = out;
+  compiler->length = n;
+  compiler->jinja->source = out;
+  compiler->jinja->source_length = n;
 }
 
-static void compile(compiler_t *c, const char *source, size_t length) {
+static void compile(compiler_t *compiler, const char *source, size_t length) {
   for (size_t at = 0; at < length;) {
     int span = utf8_span(source + at, length - at);
-    if (span < 0) template_fail(c, 1, "invalid UTF-8 at byte %zu", at);
+    if (span < 0) template_fail(compiler, 1, "invalid UTF-8 at byte %zu", at);
     at += (size_t)span;
   }
-  jinja_t *j = c->jinja;
-  normalize(c, source, length);
-  lex(c);
-  j->caller = parse_symbol(c, template_string(c, "caller", 6));
-  j->varargs = parse_symbol(c, template_string(c, "varargs", 7));
-  j->kwargs = parse_symbol(c, template_string(c, "kwargs", 6));
-  j->loop = parse_symbol(c, template_string(c, "loop", 4));
-  j->body = parse_statements(c, NULL);
+  jinja_t *jinja = compiler->jinja;
+  normalize(compiler, source, length);
+  lex(compiler);
+  jinja->caller = parse_symbol(compiler, template_string(compiler, "caller", 6));
+  jinja->varargs = parse_symbol(compiler, template_string(compiler, "varargs", 7));
+  jinja->kwargs = parse_symbol(compiler, template_string(compiler, "kwargs", 6));
+  jinja->loop = parse_symbol(compiler, template_string(compiler, "loop", 4));
+  jinja->body = parse_statements(compiler, NULL);
 }
 
 int jinja_compile(const char *name, const char *source, size_t length, jinja_t **out,
@@ -204,11 +208,11 @@ int jinja_compile(const char *name, const char *source, size_t length, jinja_t *
     return error_set(error, ERR_NO_MEMORY, "chat_template", "%s: not enough memory", name);
   jinja->slab.limit = COMPILE_BYTES_MAX;
   jinja->name = name;
-  compiler_t c = {.jinja = jinja, .error = error};
-  int code = setjmp(c.escape);
+  compiler_t compiler = {.jinja = jinja, .error = error};
+  int code = setjmp(compiler.escape);
   if (code == 0) {
-    jinja->name = template_string(&c, name, strlen(name))->bytes;
-    compile(&c, source, length);
+    jinja->name = template_string(&compiler, name, strlen(name))->bytes;
+    compile(&compiler, source, length);
     *out = jinja;
     return 0;
   }
@@ -224,8 +228,9 @@ void jinja_free(jinja_t *jinja) {
 
 /* ---- questions ---- */
 
-static bool word_byte(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+static bool word_byte(char byte) {
+  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= '0' && byte <= '9') || byte == '_';
 }
 
 bool jinja_mentions(const jinja_t *jinja, const char *name) {
@@ -247,44 +252,46 @@ typedef struct question {
   bool looking_for_sets, found;
 } question_t;
 
-static bool names(const question_t *q, const node_t *node) {
+static bool names(const question_t *question, const node_t *node) {
   if (node == NULL) return false;
   switch (node->kind) {
-  case NODE_NAME: return q->set_from[node->symbol];
-  case NODE_ATTRIBUTE: return str_is(node->constant.string, q->name);
+  case NODE_NAME: return question->set_from[node->symbol];
+  case NODE_ATTRIBUTE: return str_is(node->constant.string, question->name);
   case NODE_ITEM:
     if (node->b != NULL && node->b->kind == NODE_CONSTANT)
-      return node->b->constant.type == VALUE_STRING && str_is(node->b->constant.string, q->name);
-    return node->b != NULL && node->b->kind == NODE_SLICE && names(q, node->a);
-  case NODE_FILTER: return names(q, node->a);
-  case NODE_CONDITION: return names(q, node->b) || names(q, node->c);
+      return node->b->constant.type == VALUE_STRING &&
+             str_is(node->b->constant.string, question->name);
+    return node->b != NULL && node->b->kind == NODE_SLICE && names(question, node->a);
+  case NODE_FILTER: return names(question, node->a);
+  case NODE_CONDITION: return names(question, node->b) || names(question, node->c);
   case NODE_OR:
-  case NODE_AND: return names(q, node->a) || names(q, node->b);
+  case NODE_AND: return names(question, node->a) || names(question, node->b);
   default: return false;
   }
 }
 
-static void ask(question_t *q, const node_t *list) {
+static void ask(question_t *question, const node_t *list) {
   for (const node_t *node = list; node != NULL; node = node->next) {
-    if (node->kind == NODE_SET && q->looking_for_sets && node->a->kind == NODE_TARGET &&
-        names(q, node->b))
-      q->set_from[node->a->symbol] = 1;
-    if (node->kind == NODE_HEAD && !q->looking_for_sets && names(q, node->b)) q->found = true;
-    ask(q, node->a);
-    ask(q, node->b);
-    ask(q, node->c);
+    if (node->kind == NODE_SET && question->looking_for_sets && node->a->kind == NODE_TARGET &&
+        names(question, node->b))
+      question->set_from[node->a->symbol] = 1;
+    if (node->kind == NODE_HEAD && !question->looking_for_sets && names(question, node->b))
+      question->found = true;
+    ask(question, node->a);
+    ask(question, node->b);
+    ask(question, node->c);
   }
 }
 
 bool jinja_iterates(const jinja_t *jinja, const char *name) {
-  question_t q = {.jinja = jinja, .name = name, .looking_for_sets = true};
-  q.set_from = calloc((size_t)jinja->num_symbols + 1, 1);
-  if (q.set_from == NULL) return false;
+  question_t question = {.jinja = jinja, .name = name, .looking_for_sets = true};
+  question.set_from = calloc((size_t)jinja->num_symbols + 1, 1);
+  if (question.set_from == NULL) return false;
   for (uint32_t i = 0; i < jinja->num_symbols; i++) /* a macro's parameter of that name */
-    q.set_from[i] = str_is(jinja->symbols[i], name);
-  ask(&q, jinja->body);
-  q.looking_for_sets = false;
-  ask(&q, jinja->body);
-  free(q.set_from);
-  return q.found;
+    question.set_from[i] = str_is(jinja->symbols[i], name);
+  ask(&question, jinja->body);
+  question.looking_for_sets = false;
+  ask(&question, jinja->body);
+  free(question.set_from);
+  return question.found;
 }

@@ -34,10 +34,10 @@ typedef struct compiler {
   uint32_t loop_reads;   /* how often `loop` was read so far */
 } compiler_t;
 
-_Noreturn void template_fail(compiler_t *c, uint32_t line, const char *format, ...)
+_Noreturn void template_fail(compiler_t *compiler, uint32_t line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void *template_take(compiler_t *c, size_t size);
-str_t *template_string(compiler_t *c, const char *bytes, size_t length); /* copies */
-void lex(compiler_t *c);                                                 /* source -> tokens */
+void *template_take(compiler_t *compiler, size_t size);
+str_t *template_string(compiler_t *compiler, const char *bytes, size_t length); /* copies */
+void lex(compiler_t *compiler); /* source -> tokens */
 
 #endif

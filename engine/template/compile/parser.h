@@ -12,36 +12,37 @@ typedef struct node_list {
   uint32_t count;
 } node_list_t;
 
-node_t *parse_node(compiler_t *c, node_kind_t kind);
+node_t *parse_node(compiler_t *compiler, node_kind_t kind);
 /* Records children, so that the height of the tree stays bounded. NULL children are fine. */
-node_t *parse_join(compiler_t *c, node_t *node, node_t *first, node_t *second, node_t *third);
-void parse_append(compiler_t *c, node_t *parent, node_list_t *list, node_t *node);
+node_t *parse_join(compiler_t *compiler, node_t *node, node_t *first, node_t *second,
+                   node_t *third);
+void parse_append(compiler_t *compiler, node_t *parent, node_list_t *list, node_t *node);
 
-static inline const token_t *parse_token(const compiler_t *c) {
-  return &c->tokens[c->at];
+static inline const token_t *parse_token(const compiler_t *compiler) {
+  return &compiler->tokens[compiler->at];
 }
-static inline const token_t *parse_look(const compiler_t *c) {
-  return &c->tokens[c->at + (c->at + 1 < c->num_tokens)];
+static inline const token_t *parse_look(const compiler_t *compiler) {
+  return &compiler->tokens[compiler->at + (compiler->at + 1 < compiler->num_tokens)];
 }
 bool parse_is_name(const token_t *token, const char *name);
-bool parse_skip(compiler_t *c, token_type_t type);
-bool parse_skip_name(compiler_t *c, const char *name);
-void parse_expect(compiler_t *c, token_type_t type, const char *what);
-const token_t *parse_expect_name(compiler_t *c);
-_Noreturn void parse_unexpected(compiler_t *c, const char *wanted);
-uint32_t parse_symbol(compiler_t *c, const str_t *name);
-void parse_enter(compiler_t *c);
-static inline void parse_leave(compiler_t *c) {
-  c->depth--;
+bool parse_skip(compiler_t *compiler, token_type_t type);
+bool parse_skip_name(compiler_t *compiler, const char *name);
+void parse_expect(compiler_t *compiler, token_type_t type, const char *what);
+const token_t *parse_expect_name(compiler_t *compiler);
+_Noreturn void parse_unexpected(compiler_t *compiler, const char *wanted);
+uint32_t parse_symbol(compiler_t *compiler, const str_t *name);
+void parse_enter(compiler_t *compiler);
+static inline void parse_leave(compiler_t *compiler) {
+  compiler->depth--;
 }
 
-node_t *parse_expression(compiler_t *c, bool with_condition);
-node_t *parse_primary(compiler_t *c);
+node_t *parse_expression(compiler_t *compiler, bool with_condition);
+node_t *parse_primary(compiler_t *compiler);
 /* An expression, or several with commas: a tuple. `end` is a name that also ends it, or NULL. */
-node_t *parse_tuple(compiler_t *c, bool with_condition, const char *end);
-node_t *parse_arguments(compiler_t *c); /* "(...)": a list, or NULL */
+node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end);
+node_t *parse_arguments(compiler_t *compiler); /* "(...)": a list, or NULL */
 /* Filters after `node` (NULL in blocks); with `inline_start` the first has no bar before it. */
-node_t *parse_filters(compiler_t *c, node_t *node, bool inline_start);
-node_t *parse_statements(compiler_t *c, const char *const *ends); /* NULL-terminated */
+node_t *parse_filters(compiler_t *compiler, node_t *node, bool inline_start);
+node_t *parse_statements(compiler_t *compiler, const char *const *ends); /* NULL-terminated */
 
 #endif

@@ -51,8 +51,8 @@ value_t iterator_new(run_t *run, int kind, const value_t *source, const argument
 }
 
 /* Arguments without the first `drop` positional ones. */
-static arguments_t without(const arguments_t *a, uint32_t drop) {
-  arguments_t rest = *a;
+static arguments_t without(const arguments_t *args, uint32_t drop) {
+  arguments_t rest = *args;
   rest.positional += drop;
   rest.num_positional -= drop;
   return rest;
@@ -60,30 +60,31 @@ static arguments_t without(const arguments_t *a, uint32_t drop) {
 
 static int named_filter(run_t *run, const value_t *name, bool filter) {
   bool known;
-  const str_t *s = argument_string(run, name, "the name of a filter or test");
-  int number = filter ? library_filter(s, &known) : library_test(s, &known);
+  const str_t *str = argument_string(run, name, "the name of a filter or test");
+  int number = filter ? library_filter(str, &known) : library_test(str, &known);
   char shown[48];
   if (number >= 0) return number;
-  error_quote(shown, sizeof shown, s->bytes, s->length);
+  error_quote(shown, sizeof shown, str->bytes, str->length);
   run_fail(run, "no %s named `%s`", filter ? "filter" : "test", shown);
 }
 
 static void evaluate_map(run_t *run, const iterator_t *it, const list_t *source, list_t *out) {
-  const arguments_t *a = it->arguments;
+  const arguments_t *args = it->arguments;
   static const char *const names[] = {"attribute", "default", NULL};
   bool by_attribute = false;
-  for (uint32_t i = 0; i < a->num_named; i++) by_attribute |= str_is(a->names[i], "attribute");
-  if (a->num_positional == 0 && by_attribute) {
+  for (uint32_t i = 0; i < args->num_named; i++)
+    by_attribute |= str_is(args->names[i], "attribute");
+  if (args->num_positional == 0 && by_attribute) {
     value_t given[2];
-    arguments_bind(run, a, "map", names, given);
+    arguments_bind(run, args, "map", names, given);
     if (given[1].type == VALUE_NONE) given[1] = value_missing();
     for (uint32_t i = 0; i < source->count; i++)
       list_push(run, out, attribute_path(run, &source->items[i], &given[0], &given[1]));
     return;
   }
-  if (a->num_positional == 0) run_fail(run, "map needs a filter");
-  int number = named_filter(run, &a->positional[0], true);
-  arguments_t rest = without(a, 1);
+  if (args->num_positional == 0) run_fail(run, "map needs a filter");
+  int number = named_filter(run, &args->positional[0], true);
+  arguments_t rest = without(args, 1);
   for (uint32_t i = 0; i < source->count; i++)
     list_push(run, out, filter_apply(run, number, &source->items[i], &rest));
 }
@@ -104,9 +105,9 @@ static void evaluate_select(run_t *run, const iterator_t *it, const list_t *sour
     rest = without(&rest, 1);
   }
   for (uint32_t i = 0; i < source->count; i++) {
-    value_t v = source->items[i];
-    if (attribute) v = attribute_path(run, &v, &path, &none);
-    bool yes = test < 0 ? value_truth(&v) : test_apply(run, test, &v, &rest);
+    value_t value = source->items[i];
+    if (attribute) value = attribute_path(run, &value, &path, &none);
+    bool yes = test < 0 ? value_truth(&value) : test_apply(run, test, &value, &rest);
     if (yes == wanted) list_push(run, out, source->items[i]);
   }
 }
@@ -115,8 +116,8 @@ static void evaluate_items(run_t *run, const iterator_t *it, list_t *out) {
   if (it->source.type == VALUE_UNDEFINED) return;
   if (it->source.type != VALUE_DICT) run_fail(run, "items needs a mapping");
   view_t view = {it->source.dict, VIEW_ITEMS};
-  value_t v = VALUE_OF(VALUE_VIEW, view, &view);
-  *out = *value_list(run, &v);
+  value_t value = VALUE_OF(VALUE_VIEW, view, &view);
+  *out = *value_list(run, &value);
 }
 
 static void evaluate_unique(run_t *run, const iterator_t *it, list_t *out) {
@@ -227,23 +228,24 @@ bool iterator_next(run_t *run, iterator_t *it, value_t *out) {
 }
 
 /* make_attrgetter: a dotted path, an index, or None for the value itself. */
-value_t attribute_path(run_t *run, const value_t *v, const value_t *path, const value_t *fallback) {
-  value_t at = *v;
+value_t attribute_path(run_t *run, const value_t *value, const value_t *path,
+                       const value_t *fallback) {
+  value_t at = *value;
   if (path->type == VALUE_NONE || value_is_missing(path)) return at;
   if (path->type != VALUE_STRING) {
     at = value_item(run, &at, path);
     return at.type == VALUE_UNDEFINED && !value_is_missing(fallback) ? *fallback : at;
   }
-  const str_t *s = path->string, dot = {.bytes = ".", .length = 1};
+  const str_t *str = path->string, dot = {.bytes = ".", .length = 1};
   for (size_t begin = 0;;) {
-    int64_t hit = str_find(run, s, begin, s->length, &dot);
-    size_t end = hit < 0 ? s->length : (size_t)hit;
-    value_t key = value_string(str_part(run, s, begin, end));
+    int64_t hit = str_find(run, str, begin, str->length, &dot);
+    size_t end = hit < 0 ? str->length : (size_t)hit;
+    value_t key = value_string(str_part(run, str, begin, end));
     int64_t index = 0;
     bool digits = end > begin && end - begin < 18;
     for (size_t i = begin; i < end && digits; i++) {
-      digits = s->bytes[i] >= '0' && s->bytes[i] <= '9';
-      index = index * 10 + (s->bytes[i] - '0');
+      digits = str->bytes[i] >= '0' && str->bytes[i] <= '9';
+      index = index * 10 + (str->bytes[i] - '0');
     }
     if (digits) key = value_int(index);
     at = value_item(run, &at, &key);

@@ -9,22 +9,22 @@
 
 #include <string.h>
 
-static void bind_nothing(run_t *run, const arguments_t *a, const char *filter) {
+static void bind_nothing(run_t *run, const arguments_t *args, const char *filter) {
   static const char *const names[] = {NULL};
   value_t none[1];
-  arguments_bind(run, a, filter, names, none);
+  arguments_bind(run, args, filter, names, none);
 }
 
-static bool absent(const value_t *v) {
-  return value_is_missing(v) || v->type == VALUE_NONE;
+static bool absent(const value_t *value) {
+  return value_is_missing(value) || value->type == VALUE_NONE;
 }
 
 static value_t as_list(list_t *list) {
   return VALUE_OF(VALUE_LIST, list, list);
 }
 
-static list_t *copy_list(run_t *run, const value_t *v) {
-  const list_t *from = value_list(run, v);
+static list_t *copy_list(run_t *run, const value_t *value) {
+  const list_t *from = value_list(run, value);
   list_t *list = list_new(run, from->count);
   run_spend(run, from->count / 4);
   for (uint32_t i = 0; i < from->count; i++) list_push(run, list, from->items[i]);
@@ -79,29 +79,30 @@ static value_t fold(run_t *run, value_t key, bool case_sensitive) {
 }
 
 /* The key of sort: a list of one value an attribute, which Python compares item by item. */
-static value_t sort_key(run_t *run, const value_t *v, const value_t *attribute, bool sensitive) {
+static value_t sort_key(run_t *run, const value_t *value, const value_t *attribute,
+                        bool sensitive) {
   value_t none = value_missing();
   list_t *key = list_new(run, 1);
   const str_t comma = {.bytes = ",", .length = 1};
   if (attribute->type != VALUE_STRING) {
-    list_push(run, key, fold(run, attribute_path(run, v, attribute, &none), sensitive));
+    list_push(run, key, fold(run, attribute_path(run, value, attribute, &none), sensitive));
     return as_list(key);
   }
   for (size_t begin = 0;;) {
-    const str_t *s = attribute->string;
-    int64_t hit = str_find(run, s, begin, s->length, &comma);
-    size_t end = hit < 0 ? s->length : (size_t)hit;
-    value_t path = value_string(str_part(run, s, begin, end));
-    list_push(run, key, fold(run, attribute_path(run, v, &path, &none), sensitive));
+    const str_t *str = attribute->string;
+    int64_t hit = str_find(run, str, begin, str->length, &comma);
+    size_t end = hit < 0 ? str->length : (size_t)hit;
+    value_t path = value_string(str_part(run, str, begin, end));
+    list_push(run, key, fold(run, attribute_path(run, value, &path, &none), sensitive));
     if (hit < 0) return as_list(key);
     begin = end + 1;
   }
 }
 
-static value_t filter_sort(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_sort(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"reverse", "case_sensitive", "attribute", NULL};
   value_t given[3];
-  arguments_bind(run, a, "sort", names, given);
+  arguments_bind(run, args, "sort", names, given);
   if (absent(&given[2])) given[2] = value_none();
   list_t *list = copy_list(run, in);
   value_t *keys = run_take_array(run, list->count, sizeof *keys, false);
@@ -111,15 +112,15 @@ static value_t filter_sort(run_t *run, const value_t *in, const arguments_t *a) 
   return as_list(list);
 }
 
-static value_t filter_dictsort(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_dictsort(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"case_sensitive", "by", "reverse", NULL};
   value_t given[3];
-  arguments_bind(run, a, "dictsort", names, given);
+  arguments_bind(run, args, "dictsort", names, given);
   uint32_t by = 0;
   if (!value_is_missing(&given[1])) {
-    const str_t *s = argument_string(run, &given[1], "dictsort: by");
-    by = str_is(s, "value");
-    if (by == 0 && !str_is(s, "key")) run_fail(run, "dictsort: by is key or value");
+    const str_t *str = argument_string(run, &given[1], "dictsort: by");
+    by = str_is(str, "value");
+    if (by == 0 && !str_is(str, "key")) run_fail(run, "dictsort: by is key or value");
   }
   if (in->type != VALUE_DICT) run_fail(run, "dictsort needs a mapping");
   view_t view = {in->dict, VIEW_ITEMS};
@@ -132,10 +133,10 @@ static value_t filter_dictsort(run_t *run, const value_t *in, const arguments_t 
   return as_list(list);
 }
 
-static value_t extreme(run_t *run, const value_t *in, const arguments_t *a, bool largest) {
+static value_t extreme(run_t *run, const value_t *in, const arguments_t *args, bool largest) {
   static const char *const names[] = {"case_sensitive", "attribute", NULL};
   value_t given[2], none = value_missing(), best_key = value_undefined();
-  arguments_bind(run, a, "min or max", names, given);
+  arguments_bind(run, args, "min or max", names, given);
   if (absent(&given[1])) given[1] = value_none();
   const list_t *list = value_list(run, in);
   value_t best = value_undefined();
@@ -151,17 +152,17 @@ static value_t extreme(run_t *run, const value_t *in, const arguments_t *a, bool
   return best;
 }
 
-static value_t filter_min(run_t *run, const value_t *in, const arguments_t *a) {
-  return extreme(run, in, a, false);
+static value_t filter_min(run_t *run, const value_t *in, const arguments_t *args) {
+  return extreme(run, in, args, false);
 }
-static value_t filter_max(run_t *run, const value_t *in, const arguments_t *a) {
-  return extreme(run, in, a, true);
+static value_t filter_max(run_t *run, const value_t *in, const arguments_t *args) {
+  return extreme(run, in, args, true);
 }
 
-static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"attribute", "default", "case_sensitive", NULL};
   value_t given[3];
-  arguments_bind(run, a, "groupby", names, given);
+  arguments_bind(run, args, "groupby", names, given);
   if (value_is_missing(&given[0])) run_fail(run, "groupby needs an attribute");
   if (given[1].type == VALUE_NONE) given[1] = value_missing();
   list_t *list = copy_list(run, in), *groups = list_new(run, 0), *members = NULL;
@@ -186,99 +187,99 @@ static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *
 
 /* ---- pieces of lists ---- */
 
-static value_t filter_length(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_length(run_t *run, const value_t *in, const arguments_t *args) {
   uint32_t length;
-  bind_nothing(run, a, "length");
+  bind_nothing(run, args, "length");
   if (!value_length(in, &length)) run_fail(run, "a %s has no length", value_type_name(in));
   return value_int(length);
 }
 
-static value_t filter_list(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "list");
+static value_t filter_list(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "list");
   return as_list(copy_list(run, in));
 }
 
-static value_t filter_first(run_t *run, const value_t *in, const arguments_t *a) {
-  value_t v;
-  bind_nothing(run, a, "first");
+static value_t filter_first(run_t *run, const value_t *in, const arguments_t *args) {
+  value_t value;
+  bind_nothing(run, args, "first");
   if (in->type == VALUE_ITERATOR)
-    return iterator_next(run, in->iterator, &v) ? v : value_undefined();
+    return iterator_next(run, in->iterator, &value) ? value : value_undefined();
   if (in->type == VALUE_STRING) {
-    v = value_int(0);
-    return value_item(run, in, &v);
+    value = value_int(0);
+    return value_item(run, in, &value);
   }
   const list_t *list = value_list(run, in);
   return list->count == 0 ? value_undefined() : list->items[0];
 }
 
-static value_t filter_last(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "last");
+static value_t filter_last(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "last");
   if (in->type == VALUE_ITERATOR) run_fail(run, "last: a generator cannot be reversed");
   const list_t *list = value_list(run, in);
   return list->count == 0 ? value_undefined() : list->items[list->count - 1];
 }
 
-static value_t filter_reverse(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "reverse");
+static value_t filter_reverse(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "reverse");
   const list_t *list = value_list(run, in);
   list_t *reversed = list_new(run, list->count);
   for (uint32_t i = list->count; i-- > 0;) list_push(run, reversed, list->items[i]);
-  value_t v = as_list(reversed);
+  value_t value = as_list(reversed);
   if (in->type == VALUE_STRING) {
     sink_t *sink = sink_new(run);
     for (uint32_t i = 0; i < reversed->count; i++)
       sink_put_str(run, sink, reversed->items[i].string);
-    v = value_string(sink_str(run, sink));
-    v.markup = in->markup;
-    return v;
+    value = value_string(sink_str(run, sink));
+    value.markup = in->markup;
+    return value;
   }
-  if (in->type == VALUE_ITERATOR) return v; /* Python cannot reverse it lazily: a list */
-  return iterator_new(run, ITERATE_LIST, &v, a);
+  if (in->type == VALUE_ITERATOR) return value; /* Python cannot reverse it lazily: a list */
+  return iterator_new(run, ITERATE_LIST, &value, args);
 }
 
-static value_t filter_join(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_join(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"d", "attribute", NULL};
   value_t given[2], none = value_missing();
-  arguments_bind(run, a, "join", names, given);
+  arguments_bind(run, args, "join", names, given);
   const str_t *between = value_str(run, &given[0]);
   const list_t *list = value_list(run, in);
   sink_t *sink = sink_new(run);
   for (uint32_t i = 0; i < list->count; i++) {
-    value_t v = list->items[i];
-    if (!absent(&given[1])) v = attribute_path(run, &v, &given[1], &none);
+    value_t value = list->items[i];
+    if (!absent(&given[1])) value = attribute_path(run, &value, &given[1], &none);
     if (i > 0) sink_put_str(run, sink, between);
-    value_print(run, sink, &v);
+    value_print(run, sink, &value);
   }
   return value_string(sink_str(run, sink));
 }
 
-static value_t filter_default(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_default(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"default_value", "boolean", NULL};
   value_t given[2];
-  arguments_bind(run, a, "default", names, given);
+  arguments_bind(run, args, "default", names, given);
   bool takes = in->type == VALUE_UNDEFINED || (value_truth(&given[1]) && !value_truth(in));
   if (!takes) return *in;
   return value_is_missing(&given[0]) ? value_string(str_text(run, "")) : given[0];
 }
 
-static value_t filter_sum(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_sum(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"attribute", "start", NULL};
   value_t given[2], none = value_missing();
-  arguments_bind(run, a, "sum", names, given);
+  arguments_bind(run, args, "sum", names, given);
   value_t total = value_is_missing(&given[1]) ? value_int(0) : given[1];
   if (total.type == VALUE_STRING) run_fail(run, "sum cannot add strings");
   const list_t *list = value_list(run, in);
   for (uint32_t i = 0; i < list->count; i++) {
-    value_t v = list->items[i];
-    if (!absent(&given[0])) v = attribute_path(run, &v, &given[0], &none);
-    total = value_operate(run, OP_ADD, &total, &v);
+    value_t value = list->items[i];
+    if (!absent(&given[0])) value = attribute_path(run, &value, &given[0], &none);
+    total = value_operate(run, OP_ADD, &total, &value);
   }
   return total;
 }
 
 #define LAZY(name, kind)                                                                           \
-  static value_t name(run_t *run, const value_t *in, const arguments_t *a) {                       \
-    return iterator_new(run, kind, in, a);                                                         \
+  static value_t name(run_t *run, const value_t *in, const arguments_t *args) {                    \
+    return iterator_new(run, kind, in, args);                                                      \
   }
 LAZY(filter_map, ITERATE_MAP)
 LAZY(filter_select, ITERATE_SELECT)
@@ -289,9 +290,9 @@ LAZY(filter_unique, ITERATE_UNIQUE)
 LAZY(filter_batch, ITERATE_BATCH)
 LAZY(filter_slice, ITERATE_SLICE)
 
-static value_t filter_items(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "items");
-  return iterator_new(run, ITERATE_ITEMS, in, a);
+static value_t filter_items(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "items");
+  return iterator_new(run, ITERATE_ITEMS, in, args);
 }
 
 const filter_row_t filters_data[] = {{"length", filter_length},

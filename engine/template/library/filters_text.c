@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void bind_nothing(run_t *run, const arguments_t *a, const char *filter) {
+static void bind_nothing(run_t *run, const arguments_t *args, const char *filter) {
   static const char *const names[] = {NULL};
   value_t none[1];
-  arguments_bind(run, a, filter, names, none);
+  arguments_bind(run, args, filter, names, none);
 }
 
-static bool absent(const value_t *v) {
-  return value_is_missing(v) || v->type == VALUE_NONE;
+static bool absent(const value_t *value) {
+  return value_is_missing(value) || value->type == VALUE_NONE;
 }
 
 /* soft_str: a string as it is, anything else printed. */
@@ -26,101 +26,102 @@ static value_t soft(run_t *run, const value_t *in) {
   return in->type == VALUE_STRING ? *in : value_string(value_str(run, in));
 }
 
-static value_t filter_string(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "string");
+static value_t filter_string(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "string");
   return soft(run, in);
 }
 
-static value_t change_case(run_t *run, const value_t *in, const arguments_t *a, int kind) {
-  bind_nothing(run, a, "a filter of case");
-  value_t v = soft(run, in);
-  return string_case(run, &v, kind);
+static value_t change_case(run_t *run, const value_t *in, const arguments_t *args, int kind) {
+  bind_nothing(run, args, "a filter of case");
+  value_t value = soft(run, in);
+  return string_case(run, &value, kind);
 }
 
-static value_t filter_upper(run_t *run, const value_t *in, const arguments_t *a) {
-  return change_case(run, in, a, CASE_UPPER);
+static value_t filter_upper(run_t *run, const value_t *in, const arguments_t *args) {
+  return change_case(run, in, args, CASE_UPPER);
 }
-static value_t filter_lower(run_t *run, const value_t *in, const arguments_t *a) {
-  return change_case(run, in, a, CASE_LOWER);
+static value_t filter_lower(run_t *run, const value_t *in, const arguments_t *args) {
+  return change_case(run, in, args, CASE_LOWER);
 }
-static value_t filter_capitalize(run_t *run, const value_t *in, const arguments_t *a) {
-  return change_case(run, in, a, KIND_CAPITALIZE);
+static value_t filter_capitalize(run_t *run, const value_t *in, const arguments_t *args) {
+  return change_case(run, in, args, KIND_CAPITALIZE);
 }
-static value_t filter_title(run_t *run, const value_t *in, const arguments_t *a) {
-  return change_case(run, in, a, KIND_FILTER_TITLE);
+static value_t filter_title(run_t *run, const value_t *in, const arguments_t *args) {
+  return change_case(run, in, args, KIND_FILTER_TITLE);
 }
 
-static value_t filter_trim(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_trim(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"chars", NULL};
-  value_t given[1], v = soft(run, in);
-  arguments_bind(run, a, "trim", names, given);
+  value_t given[1], value = soft(run, in);
+  arguments_bind(run, args, "trim", names, given);
   const str_t *chars = absent(&given[0]) ? NULL : argument_string(run, &given[0], "trim");
-  return string_strip(run, &v, chars, true, true);
+  return string_strip(run, &value, chars, true, true);
 }
 
-static value_t filter_replace(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_replace(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"old", "new", "count", NULL};
   value_t given[3];
-  arguments_bind(run, a, "replace", names, given);
+  arguments_bind(run, args, "replace", names, given);
   if (value_is_missing(&given[0]) || value_is_missing(&given[1]))
     run_fail(run, "replace needs two strings");
   if (given[2].type == VALUE_NONE) given[2] = value_missing();
-  value_t v = value_string(value_str(run, in));
-  return string_replace(run, &v, value_str(run, &given[0]), value_str(run, &given[1]),
+  value_t value = value_string(value_str(run, in));
+  return string_replace(run, &value, value_str(run, &given[0]), value_str(run, &given[1]),
                         argument_integer(run, &given[2], "the count", -1));
 }
 
-static value_t filter_safe(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "safe");
-  value_t v = value_string(value_str(run, in));
-  v.markup = true;
-  return v;
+static value_t filter_safe(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "safe");
+  value_t value = value_string(value_str(run, in));
+  value.markup = true;
+  return value;
 }
 
 static value_t escape(run_t *run, const value_t *in, bool force) {
   if (in->type == VALUE_STRING && in->markup && !force) return *in;
-  value_t v = value_string(string_escape(run, value_str(run, in)));
-  v.markup = true;
-  return v;
+  value_t value = value_string(string_escape(run, value_str(run, in)));
+  value.markup = true;
+  return value;
 }
 
-static value_t filter_escape(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "escape");
+static value_t filter_escape(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "escape");
   return escape(run, in, false);
 }
 
-static value_t filter_forceescape(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "forceescape");
+static value_t filter_forceescape(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "forceescape");
   return escape(run, in, true);
 }
 
-static value_t filter_format(run_t *run, const value_t *in, const arguments_t *a) {
-  value_t v = soft(run, in), with;
-  if (a->num_named > 0 && a->num_positional > 0)
+static value_t filter_format(run_t *run, const value_t *in, const arguments_t *args) {
+  value_t value = soft(run, in), with;
+  if (args->num_named > 0 && args->num_positional > 0)
     run_fail(run, "format: positional and named arguments are mixed");
-  if (a->num_named > 0) {
-    dict_t *dict = dict_new(run, a->num_named);
-    for (uint32_t i = 0; i < a->num_named; i++)
-      dict_append(run, dict, value_string(a->names[i]), a->named[i]);
+  if (args->num_named > 0) {
+    dict_t *dict = dict_new(run, args->num_named);
+    for (uint32_t i = 0; i < args->num_named; i++)
+      dict_append(run, dict, value_string(args->names[i]), args->named[i]);
     with = VALUE_OF(VALUE_DICT, dict, dict);
   } else {
-    list_t *list = list_new(run, a->num_positional);
-    for (uint32_t i = 0; i < a->num_positional; i++) list_push(run, list, a->positional[i]);
+    list_t *list = list_new(run, args->num_positional);
+    for (uint32_t i = 0; i < args->num_positional; i++) list_push(run, list, args->positional[i]);
     with = VALUE_OF(VALUE_TUPLE, list, list);
   }
-  return format_percent(run, &v, &with);
+  return format_percent(run, &value, &with);
 }
 
-static value_t filter_center(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_center(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"width", NULL};
-  value_t given[1], v = soft(run, in);
-  arguments_bind(run, a, "center", names, given);
-  int64_t width = argument_integer(run, &given[0], "the width", 80), chars = str_chars(v.string);
-  if (width <= chars) return v;
+  value_t given[1], value = soft(run, in);
+  arguments_bind(run, args, "center", names, given);
+  int64_t width = argument_integer(run, &given[0], "the width", 80),
+          chars = str_chars(value.string);
+  if (width <= chars) return value;
   if (width > STR_BYTES_MAX / 4) run_fail(run, "a width is too large");
   size_t pad = (size_t)(width - chars), left = pad / 2 + (pad & (size_t)width & 1);
-  value_t out = value_string(string_pad(run, v.string, left, pad - left, str_text(run, " ")));
-  out.markup = v.markup;
+  value_t out = value_string(string_pad(run, value.string, left, pad - left, str_text(run, " ")));
+  out.markup = value.markup;
   return out;
 }
 
@@ -131,10 +132,10 @@ static const str_t *indention(run_t *run, const value_t *in, const value_t *widt
   return in->markup && !width->markup ? string_escape(run, width->string) : width->string;
 }
 
-static value_t filter_indent(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_indent(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"width", "first", "blank", NULL};
   value_t given[3];
-  arguments_bind(run, a, "indent", names, given);
+  arguments_bind(run, args, "indent", names, given);
   if (in->type != VALUE_STRING) run_fail(run, "indent needs a string");
   const str_t *blanks =
       in->markup && given[0].type == VALUE_STRING ? given[0].string : indention(run, in, &given[0]);
@@ -152,14 +153,14 @@ static value_t filter_indent(run_t *run, const value_t *in, const arguments_t *a
   return out;
 }
 
-static value_t filter_wordcount(run_t *run, const value_t *in, const arguments_t *a) {
-  bind_nothing(run, a, "wordcount");
-  const str_t *s = value_str(run, in);
+static value_t filter_wordcount(run_t *run, const value_t *in, const arguments_t *args) {
+  bind_nothing(run, args, "wordcount");
+  const str_t *str = value_str(run, in);
   int64_t words = 0;
   bool inside = false;
-  run_spend(run, s->length);
-  for (size_t at = 0; at < s->length;) {
-    uint32_t code = str_next(s->bytes, &at);
+  run_spend(run, str->length);
+  for (size_t at = 0; at < str->length;) {
+    uint32_t code = str_next(str->bytes, &at);
     bool word = code == '_' || (char_class(code) & (CHAR_ALPHA | CHAR_NUMERIC | CHAR_DIGIT));
     words += word && !inside;
     inside = word;
@@ -167,10 +168,10 @@ static value_t filter_wordcount(run_t *run, const value_t *in, const arguments_t
   return value_int(words);
 }
 
-static value_t filter_truncate(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_truncate(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"length", "killwords", "end", "leeway", NULL};
-  value_t given[4], v = *in;
-  arguments_bind(run, a, "truncate", names, given);
+  value_t given[4], value = *in;
+  arguments_bind(run, args, "truncate", names, given);
   uint32_t count;
   if (!value_length(in, &count)) run_fail(run, "truncate needs a string");
   int64_t length = argument_integer(run, &given[0], "the length", 255);
@@ -179,16 +180,16 @@ static value_t filter_truncate(run_t *run, const value_t *in, const arguments_t 
   if (given[3].type == VALUE_NONE) given[3] = value_missing();
   int64_t leeway = argument_integer(run, &given[3], "leeway", 5), chars = count;
   if (length < (int64_t)str_chars(end) || leeway < 0) run_fail(run, "truncate: it is too short");
-  if (leeway > STR_BYTES_MAX || length > STR_BYTES_MAX || chars <= length + leeway) return v;
-  if (v.type != VALUE_STRING) run_fail(run, "truncate needs a string");
-  if (v.markup) run_fail(run, "truncate of safe text is not supported");
-  size_t cut = str_offset(v.string, (uint32_t)(length - str_chars(end)));
+  if (leeway > STR_BYTES_MAX || length > STR_BYTES_MAX || chars <= length + leeway) return value;
+  if (value.type != VALUE_STRING) run_fail(run, "truncate needs a string");
+  if (value.markup) run_fail(run, "truncate of safe text is not supported");
+  size_t cut = str_offset(value.string, (uint32_t)(length - str_chars(end)));
   if (!value_truth(&given[1])) {
     const str_t blank = {.bytes = " ", .length = 1};
-    int64_t hit = str_rfind(run, v.string, 0, cut, &blank);
+    int64_t hit = str_rfind(run, value.string, 0, cut, &blank);
     if (hit >= 0) cut = (size_t)hit;
   }
-  return value_string(str_concat(run, str_part(run, v.string, 0, cut), end));
+  return value_string(str_concat(run, str_part(run, value.string, 0, cut), end));
 }
 
 /* ---- numbers ---- */
@@ -200,19 +201,20 @@ static bool read_float(run_t *run, const value_t *in, double *out) {
     return true;
   }
   if (in->type != VALUE_STRING) return false;
-  value_t v = string_strip(run, in, NULL, true, true);
-  const str_t *s = v.string;
+  value_t value = string_strip(run, in, NULL, true, true);
+  const str_t *str = value.string;
   char text[400], *end;
   size_t n = 0;
-  if (s->length == 0) return false;
-  if (s->length >= sizeof text) run_fail(run, "a number is too long");
-  for (uint32_t i = 0; i < s->length; i++) {
-    char c = s->bytes[i];
-    if ((uint8_t)c >= 0x80 && (char_class(str_next(s->bytes, &(size_t){i})) & CHAR_DECIMAL))
+  if (str->length == 0) return false;
+  if (str->length >= sizeof text) run_fail(run, "a number is too long");
+  for (uint32_t i = 0; i < str->length; i++) {
+    char c = str->bytes[i];
+    if ((uint8_t)c >= 0x80 && (char_class(str_next(str->bytes, &(size_t){i})) & CHAR_DECIMAL))
       run_fail(run, "digits above ASCII are not supported");
     if (c == '_') {
-      bool between = i > 0 && i + 1 < s->length && s->bytes[i - 1] >= '0' &&
-                     s->bytes[i - 1] <= '9' && s->bytes[i + 1] >= '0' && s->bytes[i + 1] <= '9';
+      bool between = i > 0 && i + 1 < str->length && str->bytes[i - 1] >= '0' &&
+                     str->bytes[i - 1] <= '9' && str->bytes[i + 1] >= '0' &&
+                     str->bytes[i + 1] <= '9';
       if (!between) return false;
       continue;
     }
@@ -224,36 +226,36 @@ static bool read_float(run_t *run, const value_t *in, double *out) {
   return end == text + n && end != text;
 }
 
-static value_t filter_float(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_float(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"default", NULL};
   value_t given[1];
   double f;
-  arguments_bind(run, a, "float", names, given);
+  arguments_bind(run, args, "float", names, given);
   if (in->type == VALUE_UNDEFINED) run_fail(run, "float of an undefined value");
   if (in->type == VALUE_BIGINT) run_fail(run, "an integer is beyond 64 bits");
   if (read_float(run, in, &f)) return value_float(f);
   return value_is_missing(&given[0]) ? value_float(0) : given[0];
 }
 
-static bool fits_integer(double f) {
-  return f >= -9223372036854775808.0 && f < 9223372036854775808.0;
+static bool fits_integer(double number) {
+  return number >= -9223372036854775808.0 && number < 9223372036854775808.0;
 }
 
 /* Python's int() of a string; *too_large when it has the form but more than 64 bits. */
 static bool read_integer(run_t *run, const value_t *in, int base, int64_t *out) {
-  value_t v = string_strip(run, in, NULL, true, true);
-  const str_t *s = v.string;
+  value_t value = string_strip(run, in, NULL, true, true);
+  const str_t *str = value.string;
   char text[80];
   size_t n = 0;
-  if (s->length == 0) return false;
-  if (s->length >= sizeof text) run_fail(run, "a number is too long");
-  for (uint32_t i = 0; i < s->length; i++) {
-    bool edge = i == 0 || i + 1 == s->length || s->bytes[i - 1] == '_';
-    if (s->bytes[i] == '_' && edge) return false;
-    if ((uint8_t)s->bytes[i] >= 0x80 &&
-        (char_class(str_next(s->bytes, &(size_t){i})) & CHAR_DECIMAL))
+  if (str->length == 0) return false;
+  if (str->length >= sizeof text) run_fail(run, "a number is too long");
+  for (uint32_t i = 0; i < str->length; i++) {
+    bool edge = i == 0 || i + 1 == str->length || str->bytes[i - 1] == '_';
+    if (str->bytes[i] == '_' && edge) return false;
+    if ((uint8_t)str->bytes[i] >= 0x80 &&
+        (char_class(str_next(str->bytes, &(size_t){i})) & CHAR_DECIMAL))
       run_fail(run, "digits above ASCII are not supported");
-    if (s->bytes[i] != '_') text[n++] = s->bytes[i];
+    if (str->bytes[i] != '_') text[n++] = str->bytes[i];
   }
   text[n] = '\0';
   size_t sign = text[0] == '+' || text[0] == '-';
@@ -275,12 +277,12 @@ static bool read_integer(run_t *run, const value_t *in, int base, int64_t *out) 
   return *end == '\0' && end != text + sign;
 }
 
-static value_t filter_int(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_int(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"default", "base", NULL};
   value_t given[2];
   int64_t n;
   double f;
-  arguments_bind(run, a, "int", names, given);
+  arguments_bind(run, args, "int", names, given);
   value_t fallback = value_is_missing(&given[0]) ? value_int(0) : given[0];
   int64_t base = argument_integer(run, &given[1], "the base", 10);
   if (in->type == VALUE_UNDEFINED) run_fail(run, "int of an undefined value");
@@ -296,30 +298,30 @@ static value_t filter_int(run_t *run, const value_t *in, const arguments_t *a) {
   return value_int((int64_t)f);
 }
 
-static value_t filter_abs(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_abs(run_t *run, const value_t *in, const arguments_t *args) {
   int64_t n;
-  bind_nothing(run, a, "abs");
+  bind_nothing(run, args, "abs");
   if (in->type == VALUE_FLOAT) return value_float(fabs(in->number));
   if (!value_integer(in, &n) || n == INT64_MIN) run_fail(run, "abs needs a number");
   return value_int(n < 0 ? -n : n);
 }
 
 /* Python's round(): the decimal that printf rounds to is exact, half to even. */
-static double round_to(double f, int64_t digits) {
+static double round_to(double number, int64_t digits) {
   char text[512];
-  if (!isfinite(f) || digits > 300) return f;
+  if (!isfinite(number) || digits > 300) return number;
   if (digits >= 0) {
-    snprintf(text, sizeof text, "%.*f", (int)digits, f);
+    snprintf(text, sizeof text, "%.*f", (int)digits, number);
     return strtod(text, NULL);
   }
-  return f;
+  return number;
 }
 
-static value_t filter_round(run_t *run, const value_t *in, const arguments_t *a) {
+static value_t filter_round(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"precision", "method", NULL};
   value_t given[2];
   int64_t n;
-  arguments_bind(run, a, "round", names, given);
+  arguments_bind(run, args, "round", names, given);
   int64_t digits = argument_integer(run, &given[0], "the precision", 0);
   const str_t *method = value_is_missing(&given[1]) ? str_text(run, "common")
                                                     : argument_string(run, &given[1], "the method");

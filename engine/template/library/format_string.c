@@ -87,10 +87,10 @@ static void group(run_t *run, char *text, size_t size, char mark) {
   snprintf(text, size, "%s", out);
 }
 
-static void put_integer(run_t *run, sink_t *sink, const spec_t *spec, const value_t *v) {
+static void put_integer(run_t *run, sink_t *sink, const spec_t *spec, const value_t *value) {
   char body[512];
   int64_t n = 0;
-  (void)value_integer(v, &n);
+  (void)value_integer(value, &n);
   bool upper = spec->type == 'X';
   unsigned base = spec->type == 'x' || upper ? 16
                   : spec->type == 'o'        ? 8
@@ -111,12 +111,12 @@ static void put_integer(run_t *run, sink_t *sink, const spec_t *spec, const valu
     if (spec->zero || spec->align == '=') run_fail(run, "grouping with zeros is not supported");
     group(run, body, sizeof body, spec->grouping);
   }
-  put_number(run, sink, spec, n < 0, prefix, body, v->request);
+  put_number(run, sink, spec, n < 0, prefix, body, value->request);
 }
 
-static void put_float(run_t *run, sink_t *sink, const spec_t *spec, const value_t *v) {
+static void put_float(run_t *run, sink_t *sink, const spec_t *spec, const value_t *value) {
   char format[8] = "%.*f", body[512];
-  double f = value_number(v);
+  double f = value_number(value);
   bool negative = signbit(f) && !isnan(f);
   int precision = spec->precision < 0 ? 6 : (int)spec->precision;
   format[3] = spec->type == '%' ? 'f' : spec->type;
@@ -135,13 +135,13 @@ static void put_float(run_t *run, sink_t *sink, const spec_t *spec, const value_
     group(run, body, sizeof body, spec->grouping);
   }
   if (spec->type == '%' && strlen(body) + 2 < sizeof body) memcpy(body + strlen(body), "%", 2);
-  put_number(run, sink, spec, negative, "", body, v->request);
+  put_number(run, sink, spec, negative, "", body, value->request);
 }
 
-static int64_t read_number(run_t *run, const str_t *s, size_t *at, int64_t most) {
+static int64_t read_number(run_t *run, const str_t *str, size_t *at, int64_t most) {
   int64_t n = 0;
-  while (*at < s->length && s->bytes[*at] >= '0' && s->bytes[*at] <= '9') {
-    n = n * 10 + (s->bytes[*at] - '0');
+  while (*at < str->length && str->bytes[*at] >= '0' && str->bytes[*at] <= '9') {
+    n = n * 10 + (str->bytes[*at] - '0');
     if (n > most) run_fail(run, "a width or precision is larger than %lld", (long long)most);
     ++*at;
   }
@@ -157,143 +157,147 @@ typedef struct percent {
   bool named;
 } percent_t;
 
-static value_t next_argument(run_t *run, percent_t *p) {
-  if (p->list != NULL) {
-    if (p->used >= p->list->count) run_fail(run, "not enough arguments for the format");
-    return p->list->items[p->used++];
+static value_t next_argument(run_t *run, percent_t *percent) {
+  if (percent->list != NULL) {
+    if (percent->used >= percent->list->count) run_fail(run, "not enough arguments for the format");
+    return percent->list->items[percent->used++];
   }
-  if (p->used++ > 0) run_fail(run, "not enough arguments for the format");
-  return *p->arguments;
+  if (percent->used++ > 0) run_fail(run, "not enough arguments for the format");
+  return *percent->arguments;
 }
 
-static int64_t star_or_number(run_t *run, percent_t *p, const str_t *s, size_t *at, int64_t most) {
-  if (*at >= s->length || s->bytes[*at] != '*') return read_number(run, s, at, most);
+static int64_t star_or_number(run_t *run, percent_t *percent, const str_t *str, size_t *at,
+                              int64_t most) {
+  if (*at >= str->length || str->bytes[*at] != '*') return read_number(run, str, at, most);
   ++*at;
-  value_t v = next_argument(run, p);
-  int64_t n = argument_integer(run, &v, "*", 0);
+  value_t value = next_argument(run, percent);
+  int64_t n = argument_integer(run, &value, "*", 0);
   if (n > most || n < -most)
     run_fail(run, "a width or precision is larger than %lld", (long long)most);
   return n;
 }
 
-static value_t named_argument(run_t *run, percent_t *p, const str_t *s, size_t *at) {
+static value_t named_argument(run_t *run, percent_t *percent, const str_t *str, size_t *at) {
   size_t begin = ++*at, open = 1;
-  if (p->arguments->type != VALUE_DICT) run_fail(run, "the format needs a mapping");
-  while (*at < s->length && open > 0) {
-    open += s->bytes[*at] == '(';
-    open -= s->bytes[*at] == ')';
+  if (percent->arguments->type != VALUE_DICT) run_fail(run, "the format needs a mapping");
+  while (*at < str->length && open > 0) {
+    open += str->bytes[*at] == '(';
+    open -= str->bytes[*at] == ')';
     ++*at;
   }
   if (open > 0) run_fail(run, "a format key does not end");
-  value_t key = value_string(str_part(run, s, begin, *at - 1));
-  const value_t *found = dict_find(run, p->arguments->dict, &key);
+  value_t key = value_string(str_part(run, str, begin, *at - 1));
+  const value_t *found = dict_find(run, percent->arguments->dict, &key);
   if (found == NULL) run_fail(run, "a format key is not in the mapping");
-  p->named = true;
+  percent->named = true;
   return *found;
 }
 
-static spec_t read_percent(run_t *run, percent_t *p, const str_t *s, size_t *at) {
+static spec_t read_percent(run_t *run, percent_t *percent, const str_t *str, size_t *at) {
   spec_t spec = {.width = -1, .precision = -1};
-  for (; *at < s->length && s->bytes[*at] != '\0' && strchr("-+ #0", s->bytes[*at]) != NULL;
+  for (; *at < str->length && str->bytes[*at] != '\0' && strchr("-+ #0", str->bytes[*at]) != NULL;
        ++*at) {
-    char c = s->bytes[*at];
+    char c = str->bytes[*at];
     spec.left |= c == '-';
     spec.zero |= c == '0';
     spec.alternate |= c == '#';
     if (c == '+' || (c == ' ' && spec.sign == 0)) spec.sign = c;
   }
-  spec.width = star_or_number(run, p, s, at, WIDTH_MAX);
+  spec.width = star_or_number(run, percent, str, at, WIDTH_MAX);
   if (spec.width < 0) {
     spec.left = true;
     spec.width = -spec.width;
   }
-  if (*at < s->length && s->bytes[*at] == '.') {
+  if (*at < str->length && str->bytes[*at] == '.') {
     ++*at;
-    spec.precision = star_or_number(run, p, s, at, PRECISION_MAX);
+    spec.precision = star_or_number(run, percent, str, at, PRECISION_MAX);
     if (spec.precision < 0) spec.precision = 0;
   }
-  while (*at < s->length && (s->bytes[*at] == 'l' || s->bytes[*at] == 'h' || s->bytes[*at] == 'L'))
+  while (*at < str->length &&
+         (str->bytes[*at] == 'l' || str->bytes[*at] == 'h' || str->bytes[*at] == 'L'))
     ++*at;
-  if (*at >= s->length) run_fail(run, "the format is incomplete");
-  spec.type = s->bytes[(*at)++];
+  if (*at >= str->length) run_fail(run, "the format is incomplete");
+  spec.type = str->bytes[(*at)++];
   if (spec.left) spec.zero = false;
   return spec;
 }
 
-static void percent_text(run_t *run, sink_t *sink, spec_t *spec, const value_t *v, bool markup) {
+static void percent_text(run_t *run, sink_t *sink, spec_t *spec, const value_t *value,
+                         bool markup) {
   sink_t *text = sink_new(run);
   if (spec->type == 's') {
-    value_t plain = *v;
-    if (markup && !v->markup) plain = value_string(string_escape(run, value_str(run, v)));
+    value_t plain = *value;
+    if (markup && !value->markup) plain = value_string(string_escape(run, value_str(run, value)));
     value_print(run, text, &plain);
   } else if (spec->type == 'r') {
-    value_repr(run, text, v);
+    value_repr(run, text, value);
   } else {
     int64_t code;
     char bytes[4];
-    if (v->type == VALUE_STRING && str_chars(v->string) == 1) {
-      sink_put_str(run, text, v->string);
-    } else if (value_integer(v, &code) && code >= 0 && code < 0x80) {
+    if (value->type == VALUE_STRING && str_chars(value->string) == 1) {
+      sink_put_str(run, text, value->string);
+    } else if (value_integer(value, &code) && code >= 0 && code < 0x80) {
       bytes[0] = (char)code;
-      sink_put(run, text, bytes, 1, v->request);
+      sink_put(run, text, bytes, 1, value->request);
     } else {
       run_fail(run, "%%c needs a character");
     }
   }
-  const str_t *s = sink_str(run, text);
-  if (spec->precision >= 0 && spec->type != 'c' && spec->precision < (int64_t)str_chars(s))
-    s = str_part(run, s, 0, str_offset(s, (uint32_t)spec->precision));
+  const str_t *str = sink_str(run, text);
+  if (spec->precision >= 0 && spec->type != 'c' && spec->precision < (int64_t)str_chars(str))
+    str = str_part(run, str, 0, str_offset(str, (uint32_t)spec->precision));
   spec->zero = false;
-  put_padded(run, sink, spec, s, spec->left ? '<' : '>');
+  put_padded(run, sink, spec, str, spec->left ? '<' : '>');
 }
 
-static void percent_number(run_t *run, sink_t *sink, spec_t *spec, const value_t *v) {
+static void percent_number(run_t *run, sink_t *sink, spec_t *spec, const value_t *value) {
   bool real = strchr("eEfFgG", spec->type) != NULL;
-  value_t number = *v;
-  if (!value_is_number(v)) run_fail(run, "%%%c needs a number", spec->type);
+  value_t number = *value;
+  if (!value_is_number(value)) run_fail(run, "%%%c needs a number", spec->type);
   if (real) {
-    put_float(run, sink, spec, v);
+    put_float(run, sink, spec, value);
     return;
   }
-  if (v->type == VALUE_FLOAT) {
+  if (value->type == VALUE_FLOAT) {
     if (strchr("xXo", spec->type) != NULL) run_fail(run, "%%%c needs an integer", spec->type);
-    if (!isfinite(v->number) || fabs(v->number) >= 9.2e18) run_fail(run, "a number is too large");
-    number = value_int((int64_t)v->number);
+    if (!isfinite(value->number) || fabs(value->number) >= 9.2e18)
+      run_fail(run, "a number is too large");
+    number = value_int((int64_t)value->number);
   }
   put_integer(run, sink, spec, &number);
 }
 
 value_t format_percent(run_t *run, const value_t *format, const value_t *arguments) {
-  const str_t *s = format->string;
-  percent_t p = {.arguments = arguments};
+  const str_t *str = format->string;
+  percent_t percent = {.arguments = arguments};
   sink_t *sink = sink_new(run);
-  if (arguments->type == VALUE_TUPLE) p.list = arguments->list;
-  for (size_t at = 0; at < s->length;) {
-    const char *hit = memchr(s->bytes + at, '%', s->length - at);
-    size_t next = hit == NULL ? s->length : (size_t)(hit - s->bytes);
-    sink_put_part(run, sink, s, at, next);
+  if (arguments->type == VALUE_TUPLE) percent.list = arguments->list;
+  for (size_t at = 0; at < str->length;) {
+    const char *hit = memchr(str->bytes + at, '%', str->length - at);
+    size_t next = hit == NULL ? str->length : (size_t)(hit - str->bytes);
+    sink_put_part(run, sink, str, at, next);
     at = next + 1;
     if (hit == NULL) break;
     run_spend(run, 4);
-    bool has_key = at < s->length && s->bytes[at] == '(';
-    value_t v = has_key ? named_argument(run, &p, s, &at) : value_missing();
-    spec_t spec = read_percent(run, &p, s, &at);
+    bool has_key = at < str->length && str->bytes[at] == '(';
+    value_t value = has_key ? named_argument(run, &percent, str, &at) : value_missing();
+    spec_t spec = read_percent(run, &percent, str, &at);
     if (spec.type == '%') {
       sink_puts(run, sink, "%");
       continue;
     }
     if (spec.type == '\0' || strchr("srcdiuxXoeEfFgG", spec.type) == NULL)
       run_fail(run, "this format character is not supported");
-    if (!has_key) v = next_argument(run, &p);
+    if (!has_key) value = next_argument(run, &percent);
     if (strchr("src", spec.type) != NULL)
-      percent_text(run, sink, &spec, &v, format->markup);
+      percent_text(run, sink, &spec, &value, format->markup);
     else
-      percent_number(run, sink, &spec, &v);
+      percent_number(run, sink, &spec, &value);
   }
-  bool left_over = p.list != NULL ? p.used < p.list->count : p.used == 0;
+  bool left_over = percent.list != NULL ? percent.used < percent.list->count : percent.used == 0;
   bool mapping = arguments->type == VALUE_DICT || arguments->type == VALUE_LIST ||
                  arguments->type == VALUE_RANGE || arguments->type == VALUE_UNDEFINED;
-  if (left_over && !p.named && (p.list != NULL || !mapping))
+  if (left_over && !percent.named && (percent.list != NULL || !mapping))
     run_fail(run, "not all arguments of the format are used");
   value_t out = value_string(sink_str(run, sink));
   out.markup = format->markup;
@@ -302,67 +306,67 @@ value_t format_percent(run_t *run, const value_t *format, const value_t *argumen
 
 /* ---- str.format ---- */
 
-static spec_t read_spec(run_t *run, const str_t *s) {
+static spec_t read_spec(run_t *run, const str_t *str) {
   spec_t spec = {.width = -1, .precision = -1};
   size_t at = 0, next = 0;
-  if (s->length == 0) return spec;
-  (void)str_next(s->bytes, &next);
-  if (next < s->length && strchr("<>^=", s->bytes[next]) != NULL && s->bytes[next] != '\0') {
-    memcpy(spec.fill, s->bytes, next);
-    spec.align = s->bytes[next];
+  if (str->length == 0) return spec;
+  (void)str_next(str->bytes, &next);
+  if (next < str->length && strchr("<>^=", str->bytes[next]) != NULL && str->bytes[next] != '\0') {
+    memcpy(spec.fill, str->bytes, next);
+    spec.align = str->bytes[next];
     at = next + 1;
-  } else if (strchr("<>^=", s->bytes[0]) != NULL && s->bytes[0] != '\0') {
-    spec.align = s->bytes[0];
+  } else if (strchr("<>^=", str->bytes[0]) != NULL && str->bytes[0] != '\0') {
+    spec.align = str->bytes[0];
     at = 1;
   }
-  if (at < s->length && (s->bytes[at] == '+' || s->bytes[at] == '-' || s->bytes[at] == ' '))
-    spec.sign = s->bytes[at++];
-  if (at < s->length && s->bytes[at] == '#') spec.alternate = s->bytes[at++] == '#';
-  if (at < s->length && s->bytes[at] == '0') {
+  if (at < str->length && (str->bytes[at] == '+' || str->bytes[at] == '-' || str->bytes[at] == ' '))
+    spec.sign = str->bytes[at++];
+  if (at < str->length && str->bytes[at] == '#') spec.alternate = str->bytes[at++] == '#';
+  if (at < str->length && str->bytes[at] == '0') {
     at++;
     if (spec.align == 0) spec.align = '=';
     if (spec.fill[0] == '\0') spec.fill[0] = '0';
   }
-  spec.width = read_number(run, s, &at, WIDTH_MAX);
-  if (at < s->length && (s->bytes[at] == ',' || s->bytes[at] == '_'))
-    spec.grouping = s->bytes[at++];
-  if (at < s->length && s->bytes[at] == '.') {
+  spec.width = read_number(run, str, &at, WIDTH_MAX);
+  if (at < str->length && (str->bytes[at] == ',' || str->bytes[at] == '_'))
+    spec.grouping = str->bytes[at++];
+  if (at < str->length && str->bytes[at] == '.') {
     at++;
-    if (at >= s->length || s->bytes[at] < '0' || s->bytes[at] > '9')
+    if (at >= str->length || str->bytes[at] < '0' || str->bytes[at] > '9')
       run_fail(run, "a format has no precision after the point");
-    spec.precision = read_number(run, s, &at, PRECISION_MAX);
+    spec.precision = read_number(run, str, &at, PRECISION_MAX);
   }
-  if (at < s->length) spec.type = s->bytes[at++];
-  if (at < s->length) run_fail(run, "a format specifier is invalid");
+  if (at < str->length) spec.type = str->bytes[at++];
+  if (at < str->length) run_fail(run, "a format specifier is invalid");
   return spec;
 }
 
-static void put_formatted(run_t *run, sink_t *sink, const str_t *format, const value_t *v) {
+static void put_formatted(run_t *run, sink_t *sink, const str_t *format, const value_t *value) {
   spec_t spec = read_spec(run, format);
-  if (v->type == VALUE_STRING) {
+  if (value->type == VALUE_STRING) {
     if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.alternate ||
         spec.align == '=' || spec.grouping != 0)
       run_fail(run, "this format is not for strings");
-    const str_t *s = v->string;
-    if (spec.precision >= 0 && spec.precision < (int64_t)str_chars(s))
-      s = str_part(run, s, 0, str_offset(s, (uint32_t)spec.precision));
-    put_padded(run, sink, &spec, s, '<');
-  } else if (!value_is_number(v)) {
-    if (format->length > 0) run_fail(run, "this format is not for %s", value_type_name(v));
-    value_print(run, sink, v);
+    const str_t *str = value->string;
+    if (spec.precision >= 0 && spec.precision < (int64_t)str_chars(str))
+      str = str_part(run, str, 0, str_offset(str, (uint32_t)spec.precision));
+    put_padded(run, sink, &spec, str, '<');
+  } else if (!value_is_number(value)) {
+    if (format->length > 0) run_fail(run, "this format is not for %s", value_type_name(value));
+    value_print(run, sink, value);
   } else if (format->length == 0) {
-    value_print(run, sink, v);
+    value_print(run, sink, value);
   } else if (spec.type != 0 && strchr("eEfFgG%", spec.type) != NULL) {
-    put_float(run, sink, &spec, v);
-  } else if (v->type == VALUE_FLOAT || v->type == VALUE_BOOL) {
-    if (v->type == VALUE_BOOL && spec.type != 0 && strchr("dxXob", spec.type) != NULL)
-      put_integer(run, sink, &spec, v);
+    put_float(run, sink, &spec, value);
+  } else if (value->type == VALUE_FLOAT || value->type == VALUE_BOOL) {
+    if (value->type == VALUE_BOOL && spec.type != 0 && strchr("dxXob", spec.type) != NULL)
+      put_integer(run, sink, &spec, value);
     else
-      run_fail(run, "this format of a %s is not supported", value_type_name(v));
+      run_fail(run, "this format of a %s is not supported", value_type_name(value));
   } else {
     if (spec.precision >= 0 || (spec.type != 0 && strchr("dxXob", spec.type) == NULL))
       run_fail(run, "this format is not for integers");
-    put_integer(run, sink, &spec, v);
+    put_integer(run, sink, &spec, value);
   }
 }
 
@@ -372,84 +376,85 @@ typedef struct braces {
   bool automatic; /* has been used */
 } braces_t;
 
-static value_t field_base(run_t *run, braces_t *b, const str_t *name) {
+static value_t field_base(run_t *run, braces_t *braces, const str_t *name) {
   size_t at = 0;
   if (name->length == 0) {
-    if (b->next < 0) run_fail(run, "format: automatic and manual numbers are mixed");
-    b->automatic = true;
-    if (b->next >= b->arguments->num_positional) run_fail(run, "format: an argument is missing");
-    return b->arguments->positional[b->next++];
+    if (braces->next < 0) run_fail(run, "format: automatic and manual numbers are mixed");
+    braces->automatic = true;
+    if (braces->next >= braces->arguments->num_positional)
+      run_fail(run, "format: an argument is missing");
+    return braces->arguments->positional[braces->next++];
   }
   if (name->bytes[0] >= '0' && name->bytes[0] <= '9') {
     int64_t index = read_number(run, name, &at, 1000);
     if (at < name->length) run_fail(run, "format: a field name is invalid");
-    if (b->automatic) run_fail(run, "format: automatic and manual numbers are mixed");
-    b->next = -1;
-    if (index >= b->arguments->num_positional) run_fail(run, "format: an argument is missing");
-    return b->arguments->positional[index];
+    if (braces->automatic) run_fail(run, "format: automatic and manual numbers are mixed");
+    braces->next = -1;
+    if (index >= braces->arguments->num_positional) run_fail(run, "format: an argument is missing");
+    return braces->arguments->positional[index];
   }
-  for (uint32_t i = 0; i < b->arguments->num_named; i++)
-    if (str_equal(b->arguments->names[i], name)) return b->arguments->named[i];
+  for (uint32_t i = 0; i < braces->arguments->num_named; i++)
+    if (str_equal(braces->arguments->names[i], name)) return braces->arguments->named[i];
   run_fail(run, "format: an argument is missing");
 }
 
 /* begin .. end - 1 is a replacement field without its braces. */
-static void put_field(run_t *run, sink_t *sink, braces_t *b, const value_t *format, size_t begin,
-                      size_t end) {
-  const str_t *s = format->string;
+static void put_field(run_t *run, sink_t *sink, braces_t *braces, const value_t *format,
+                      size_t begin, size_t end) {
+  const str_t *str = format->string;
   size_t at = begin;
-  while (at < end && s->bytes[at] != '!' && s->bytes[at] != ':') {
-    if (strchr(".[{", s->bytes[at]) != NULL && s->bytes[at] != '\0')
+  while (at < end && str->bytes[at] != '!' && str->bytes[at] != ':') {
+    if (strchr(".[{", str->bytes[at]) != NULL && str->bytes[at] != '\0')
       run_fail(run, "format: fields of fields are not supported");
     at++;
   }
-  value_t v = field_base(run, b, str_part(run, s, begin, at));
-  bool escape = format->markup && !v.markup;
-  if (at < end && s->bytes[at] == '!') {
-    if (at + 1 >= end || (s->bytes[at + 1] != 'r' && s->bytes[at + 1] != 's') ||
-        (at + 2 < end && s->bytes[at + 2] != ':'))
+  value_t value = field_base(run, braces, str_part(run, str, begin, at));
+  bool escape = format->markup && !value.markup;
+  if (at < end && str->bytes[at] == '!') {
+    if (at + 1 >= end || (str->bytes[at + 1] != 'r' && str->bytes[at + 1] != 's') ||
+        (at + 2 < end && str->bytes[at + 2] != ':'))
       run_fail(run, "format: this conversion is not supported");
     sink_t *text = sink_new(run);
-    if (s->bytes[at + 1] == 'r')
-      value_repr(run, text, &v);
+    if (str->bytes[at + 1] == 'r')
+      value_repr(run, text, &value);
     else
-      value_print(run, text, &v);
-    v = value_string(sink_str(run, text));
+      value_print(run, text, &value);
+    value = value_string(sink_str(run, text));
     at += 2;
   }
-  const str_t *spec = str_part(run, s, at < end ? at + 1 : end, end);
+  const str_t *spec = str_part(run, str, at < end ? at + 1 : end, end);
   if (spec->length > 0 && memchr(spec->bytes, '{', spec->length) != NULL)
     run_fail(run, "format: fields in a specifier are not supported");
   sink_t *text = escape ? sink_new(run) : sink;
-  put_formatted(run, text, spec, &v);
+  put_formatted(run, text, spec, &value);
   if (escape) sink_put_str(run, sink, string_escape(run, sink_str(run, text)));
 }
 
 value_t format_braces(run_t *run, const value_t *format, const arguments_t *arguments) {
-  const str_t *s = format->string;
-  braces_t b = {.arguments = arguments};
+  const str_t *str = format->string;
+  braces_t braces = {.arguments = arguments};
   sink_t *sink = sink_new(run);
   size_t plain = 0;
-  for (size_t at = 0; at < s->length; at++) {
-    char c = s->bytes[at];
+  for (size_t at = 0; at < str->length; at++) {
+    char c = str->bytes[at];
     if (c != '{' && c != '}') continue;
     run_spend(run, 4);
-    bool doubled = at + 1 < s->length && s->bytes[at + 1] == c;
-    sink_put_part(run, sink, s, plain, at + doubled);
+    bool doubled = at + 1 < str->length && str->bytes[at + 1] == c;
+    sink_put_part(run, sink, str, plain, at + doubled);
     if (doubled) {
       at++;
       plain = at + 1;
       continue;
     }
     if (c == '}') run_fail(run, "format: a single } stands alone");
-    const char *close = memchr(s->bytes + at, '}', s->length - at);
+    const char *close = memchr(str->bytes + at, '}', str->length - at);
     if (close == NULL) run_fail(run, "format: a single { stands alone");
-    size_t end = (size_t)(close - s->bytes);
-    put_field(run, sink, &b, format, at + 1, end);
+    size_t end = (size_t)(close - str->bytes);
+    put_field(run, sink, &braces, format, at + 1, end);
     at = end;
     plain = end + 1;
   }
-  sink_put_part(run, sink, s, plain, s->length);
+  sink_put_part(run, sink, str, plain, str->length);
   value_t out = value_string(sink_str(run, sink));
   out.markup = format->markup;
   return out;

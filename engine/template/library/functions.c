@@ -12,13 +12,13 @@
 
 enum { RANGE_MAX = 100000 };
 
-static value_t call_range(run_t *run, const arguments_t *a) {
+static value_t call_range(run_t *run, const arguments_t *args) {
   int64_t part[3] = {0, 0, 1}, count = 0;
-  if (a->num_named > 0 || a->num_positional < 1 || a->num_positional > 3)
+  if (args->num_named > 0 || args->num_positional < 1 || args->num_positional > 3)
     run_fail(run, "range takes 1 to 3 integers");
-  for (uint32_t i = 0; i < a->num_positional; i++)
-    if (!value_integer(&a->positional[i], &part[i])) run_fail(run, "range takes integers");
-  if (a->num_positional == 1) {
+  for (uint32_t i = 0; i < args->num_positional; i++)
+    if (!value_integer(&args->positional[i], &part[i])) run_fail(run, "range takes integers");
+  if (args->num_positional == 1) {
     part[1] = part[0];
     part[0] = 0;
   }
@@ -45,21 +45,21 @@ static void set_pair(run_t *run, dict_t *dict, const value_t *pair) {
   dict_set(run, dict, items->items[0], items->items[1]);
 }
 
-static dict_t *make_dict(run_t *run, const arguments_t *a, bool names_only) {
+static dict_t *make_dict(run_t *run, const arguments_t *args, bool names_only) {
   dict_t *dict = dict_new(run, 0);
-  if (a->num_positional > 1) run_fail(run, "dict takes one mapping");
-  if (a->num_positional == 1 && a->positional[0].type == VALUE_DICT) {
-    const dict_t *from = a->positional[0].dict;
+  if (args->num_positional > 1) run_fail(run, "dict takes one mapping");
+  if (args->num_positional == 1 && args->positional[0].type == VALUE_DICT) {
+    const dict_t *from = args->positional[0].dict;
     for (uint32_t i = 0; i < from->count; i++) {
       run_spend(run, 1);
       dict_append(run, dict, from->entries[i].key, from->entries[i].value);
     }
-  } else if (a->num_positional == 1) {
-    const list_t *pairs = value_list(run, &a->positional[0]);
+  } else if (args->num_positional == 1) {
+    const list_t *pairs = value_list(run, &args->positional[0]);
     for (uint32_t i = 0; i < pairs->count; i++) set_pair(run, dict, &pairs->items[i]);
   }
-  for (uint32_t i = 0; i < a->num_named; i++)
-    dict_set(run, dict, value_string(a->names[i]), a->named[i]);
+  for (uint32_t i = 0; i < args->num_named; i++)
+    dict_set(run, dict, value_string(args->names[i]), args->named[i]);
   for (uint32_t i = 0; i < dict->count && names_only; i++) {
     const value_t *key = &dict->entries[i].key;
     if (key->type == VALUE_STRING && key->string->length > 0 && key->string->bytes[0] == '_')
@@ -68,31 +68,32 @@ static dict_t *make_dict(run_t *run, const arguments_t *a, bool names_only) {
   return dict;
 }
 
-static value_t call_cycler(run_t *run, const arguments_t *a, value_type_t type) {
+static value_t call_cycler(run_t *run, const arguments_t *args, value_type_t type) {
   cycler_t *cycler = run_take(run, sizeof *cycler, true);
-  cycler->items = list_new(run, a->num_positional);
-  for (uint32_t i = 0; i < a->num_positional; i++) list_push(run, cycler->items, a->positional[i]);
+  cycler->items = list_new(run, args->num_positional);
+  for (uint32_t i = 0; i < args->num_positional; i++)
+    list_push(run, cycler->items, args->positional[i]);
   if (type == VALUE_JOINER) {
     static const char *const names[] = {"sep", NULL};
     value_t separator;
-    arguments_bind(run, a, "joiner", names, &separator);
+    arguments_bind(run, args, "joiner", names, &separator);
     if (value_is_missing(&separator)) separator = value_string(str_text(run, ", "));
     cycler->items->count = 0;
     list_push(run, cycler->items, separator);
-  } else if (a->num_positional == 0 || a->num_named > 0) {
+  } else if (args->num_positional == 0 || args->num_named > 0) {
     run_fail(run, "cycler needs values");
   }
   return VALUE_OF(type, cycler, cycler);
 }
 
-static value_t call_strftime(run_t *run, const arguments_t *a) {
+static value_t call_strftime(run_t *run, const arguments_t *args) {
   static const char allowed[] = "aAbBcdDeFHIjmMnpRSTtuUVwWxXyY%";
   char format[128], out[512];
   struct tm now;
   time_t seconds = (time_t)run->input->now_seconds;
   static const char *const names[] = {"format", NULL};
   value_t given;
-  arguments_bind(run, a, "strftime_now", names, &given);
+  arguments_bind(run, args, "strftime_now", names, &given);
   const str_t *wanted = argument_string(run, &given, "the format of strftime_now");
   if (wanted->length >= sizeof format) run_fail(run, "the format of strftime_now is too long");
   memcpy(format, wanted->bytes, wanted->length);
@@ -111,10 +112,10 @@ static value_t call_strftime(run_t *run, const arguments_t *a) {
   return value_string(str_copy(run, out, length, ORIGIN_TEMPLATE));
 }
 
-static value_t call_raise(run_t *run, const arguments_t *a) {
+static value_t call_raise(run_t *run, const arguments_t *args) {
   static const char *const names[] = {"message", NULL};
   value_t message;
-  arguments_bind(run, a, "raise_exception", names, &message);
+  arguments_bind(run, args, "raise_exception", names, &message);
   if (value_is_missing(&message)) run_fail(run, "raise_exception needs a message");
   run_raise(run, value_str(run, &message));
 }
@@ -129,14 +130,14 @@ int function_find(const str_t *name) {
   return -1;
 }
 
-value_t function_call(run_t *run, int function, const arguments_t *a) {
+value_t function_call(run_t *run, int function, const arguments_t *arguments) {
   switch (function) {
-  case F_RANGE: return call_range(run, a);
-  case F_DICT: return VALUE_OF(VALUE_DICT, dict, make_dict(run, a, false));
-  case F_NAMESPACE: return VALUE_OF(VALUE_NAMESPACE, dict, make_dict(run, a, true));
-  case F_JOINER: return call_cycler(run, a, VALUE_JOINER);
-  case F_CYCLER: return call_cycler(run, a, VALUE_CYCLER);
-  case F_RAISE: return call_raise(run, a);
-  default: return call_strftime(run, a);
+  case F_RANGE: return call_range(run, arguments);
+  case F_DICT: return VALUE_OF(VALUE_DICT, dict, make_dict(run, arguments, false));
+  case F_NAMESPACE: return VALUE_OF(VALUE_NAMESPACE, dict, make_dict(run, arguments, true));
+  case F_JOINER: return call_cycler(run, arguments, VALUE_JOINER);
+  case F_CYCLER: return call_cycler(run, arguments, VALUE_CYCLER);
+  case F_RAISE: return call_raise(run, arguments);
+  default: return call_strftime(run, arguments);
   }
 }

@@ -28,12 +28,12 @@ void arguments_bind(struct run *run, const arguments_t *arguments, const char *f
 static inline value_t value_missing(void) {
   return (value_t){.type = VALUE_UNDEFINED, .markup = true};
 }
-static inline bool value_is_missing(const value_t *v) {
-  return v->type == VALUE_UNDEFINED && v->markup;
+static inline bool value_is_missing(const value_t *value) {
+  return value->type == VALUE_UNDEFINED && value->markup;
 }
 /* Integer argument with a default; bool is an integer. */
-int64_t argument_integer(struct run *run, const value_t *v, const char *what, int64_t fallback);
-const str_t *argument_string(struct run *run, const value_t *v, const char *what);
+int64_t argument_integer(struct run *run, const value_t *value, const char *what, int64_t fallback);
+const str_t *argument_string(struct run *run, const value_t *value, const char *what);
 
 typedef value_t (*filter_t)(struct run *run, const value_t *in, const arguments_t *arguments);
 
@@ -80,14 +80,14 @@ list_t *iterator_list(struct run *run, iterator_t *iterator); /* what is left; i
 bool iterator_next(struct run *run, iterator_t *iterator, value_t *out);
 
 /* Follows "a.b.0", an index or None; `fallback` (or value_missing) stands for what is undefined. */
-value_t attribute_path(struct run *run, const value_t *v, const value_t *path,
+value_t attribute_path(struct run *run, const value_t *value, const value_t *path,
                        const value_t *fallback);
 
 /* a.name and a[key], by Python's and Jinja's rules. */
-value_t value_attribute(struct run *run, const value_t *v, const str_t *name);
-value_t value_item(struct run *run, const value_t *v, const value_t *key);
-value_t value_slice(struct run *run, const value_t *v, const value_t *start, const value_t *stop,
-                    const value_t *step);
+value_t value_attribute(struct run *run, const value_t *value, const str_t *name);
+value_t value_item(struct run *run, const value_t *value, const value_t *key);
+value_t value_slice(struct run *run, const value_t *value, const value_t *start,
+                    const value_t *stop, const value_t *step);
 
 /* Methods bound to a value. */
 typedef struct method {
@@ -95,7 +95,7 @@ typedef struct method {
   int number;
 } method_t;
 /* Number of the method of v's type, or -1; -2: Python has it, this interpreter does not. */
-int method_find(const value_t *v, const str_t *name);
+int method_find(const value_t *value, const str_t *name);
 value_t method_call(struct run *run, const method_t *method, const arguments_t *arguments);
 bool method_changes(const method_t *method); /* list.append and the like */
 
@@ -105,10 +105,10 @@ enum { KIND_METHOD_TITLE = 10, KIND_FILTER_TITLE, KIND_CAPITALIZE };
 value_t string_case(struct run *run, const value_t *in, int kind); /* or a case_kind_t */
 value_t string_replace(struct run *run, const value_t *in, const str_t *from, const str_t *to,
                        int64_t count);
-list_t *string_lines(struct run *run, const str_t *s, bool keep_ends);
-const str_t *str_repeat(struct run *run, const str_t *s, int64_t times);
-const str_t *string_escape(struct run *run, const str_t *s);
-const str_t *string_pad(struct run *run, const str_t *s, size_t left, size_t right,
+list_t *string_lines(struct run *run, const str_t *str, bool keep_ends);
+const str_t *str_repeat(struct run *run, const str_t *str, int64_t times);
+const str_t *string_escape(struct run *run, const str_t *str);
+const str_t *string_pad(struct run *run, const str_t *str, size_t left, size_t right,
                         const str_t *fill);
 
 /* format_string.c */
@@ -119,7 +119,7 @@ value_t format_braces(struct run *run, const value_t *format, const arguments_t 
 int function_find(const str_t *name); /* -1: none */
 value_t function_call(struct run *run, int function, const arguments_t *arguments);
 value_t value_call(struct run *run, const value_t *callee, const arguments_t *arguments);
-value_t value_operate(struct run *run, int op, const value_t *a,
-                      const value_t *b); /* OP_ADD .. OP_POW */
+value_t value_operate(struct run *run, int op, const value_t *left,
+                      const value_t *right); /* OP_ADD .. OP_POW */
 
 #endif

@@ -80,7 +80,7 @@ enum method_number {
   METHOD_CYCLER_RESET
 };
 
-value_t method_of_string(struct run *run, const value_t *in, int number, const arguments_t *a);
-bool string_is_cased(struct run *run, const str_t *s, bool upper);
+value_t method_of_string(struct run *run, const value_t *in, int number, const arguments_t *args);
+bool string_is_cased(struct run *run, const str_t *str, bool upper);
 
 #endif

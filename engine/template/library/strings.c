@@ -10,10 +10,10 @@
 
 #include <string.h>
 
-static value_t like(const value_t *in, const str_t *s) {
-  value_t v = value_string(s);
-  v.markup = in->markup;
-  return v;
+static value_t like(const value_t *in, const str_t *str) {
+  value_t value = value_string(str);
+  value.markup = in->markup;
+  return value;
 }
 
 static bool strips(const str_t *chars, const char *bytes, size_t begin, size_t end) {
@@ -25,37 +25,37 @@ static bool strips(const str_t *chars, const char *bytes, size_t begin, size_t e
 }
 
 value_t string_strip(run_t *run, const value_t *in, const str_t *chars, bool left, bool right) {
-  const str_t *s = in->string;
-  size_t begin = 0, end = s->length;
+  const str_t *str = in->string;
+  size_t begin = 0, end = str->length;
   while (left && begin < end) {
     size_t next = begin;
-    (void)str_next(s->bytes, &next);
-    if (!strips(chars, s->bytes, begin, next)) break;
+    (void)str_next(str->bytes, &next);
+    if (!strips(chars, str->bytes, begin, next)) break;
     begin = next;
     run_spend(run, 1 + (chars == NULL ? 0 : chars->length / 64));
   }
   while (right && end > begin) {
-    size_t previous = str_previous(s->bytes, end);
-    if (!strips(chars, s->bytes, previous, end)) break;
+    size_t previous = str_previous(str->bytes, end);
+    if (!strips(chars, str->bytes, previous, end)) break;
     end = previous;
     run_spend(run, 1 + (chars == NULL ? 0 : chars->length / 64));
   }
-  return like(in, str_part(run, s, begin, end));
+  return like(in, str_part(run, str, begin, end));
 }
 
 /* Whether the capital sigma at `at` ends a word: something cased before it, nothing cased after. */
-static bool final_sigma(run_t *run, const str_t *s, size_t at, size_t behind) {
+static bool final_sigma(run_t *run, const str_t *str, size_t at, size_t behind) {
   bool before = false;
   for (size_t i = at; i > 0;) {
-    size_t next = i = str_previous(s->bytes, i);
-    unsigned bits = char_class(str_next(s->bytes, &next));
+    size_t next = i = str_previous(str->bytes, i);
+    unsigned bits = char_class(str_next(str->bytes, &next));
     run_spend(run, 1);
     if (bits & CHAR_IGNORABLE) continue;
     before = (bits & CHAR_CASED) != 0;
     break;
   }
-  while (before && behind < s->length) {
-    unsigned bits = char_class(str_next(s->bytes, &behind));
+  while (before && behind < str->length) {
+    unsigned bits = char_class(str_next(str->bytes, &behind));
     run_spend(run, 1);
     if (bits & CHAR_IGNORABLE) continue;
     return (bits & CHAR_CASED) == 0;
@@ -64,35 +64,35 @@ static bool final_sigma(run_t *run, const str_t *s, size_t at, size_t behind) {
 }
 
 /* Appends the character at begin .. end - 1 in another case. */
-static void put_case(run_t *run, sink_t *sink, const str_t *s, size_t begin, size_t end,
+static void put_case(run_t *run, sink_t *sink, const str_t *str, size_t begin, size_t end,
                      case_kind_t kind, bool request) {
   uint32_t codes[3];
   char out[12];
   size_t used = 0, at = begin;
-  uint32_t code = str_next(s->bytes, &at);
+  uint32_t code = str_next(str->bytes, &at);
   unsigned count = char_case(code, kind, codes);
   if (code == 0x3A3 && kind == CASE_LOWER) {
-    codes[0] = final_sigma(run, s, begin, end) ? 0x3C2 : 0x3C3;
+    codes[0] = final_sigma(run, str, begin, end) ? 0x3C2 : 0x3C3;
     count = 1;
   }
   for (unsigned i = 0; i < count; i++) used += (size_t)utf8_write(out + used, codes[i]);
   sink_put(run, sink, out, used, request);
 }
 
-static bool is_ascii(const str_t *s) {
-  return str_chars(s) == s->length;
+static bool is_ascii(const str_t *str) {
+  return str_chars(str) == str->length;
 }
 
 /* ASCII stays byte for byte in place, and so do the marks. */
-static str_t *ascii_case(run_t *run, const str_t *s, case_kind_t kind) {
+static str_t *ascii_case(run_t *run, const str_t *str, case_kind_t kind) {
   sink_t *sink = sink_new(run);
-  sink_put_str(run, sink, s);
+  sink_put_str(run, sink, str);
   for (size_t i = 0; i < sink->length; i++) {
     char c = sink->data[i];
     if (kind == CASE_UPPER && c >= 'a' && c <= 'z') sink->data[i] = (char)(c - 32);
     if (kind == CASE_LOWER && c >= 'A' && c <= 'Z') sink->data[i] = (char)(c + 32);
   }
-  run_spend(run, s->length / 16);
+  run_spend(run, str->length / 16);
   return sink_str(run, sink);
 }
 
@@ -101,13 +101,13 @@ static bool splits_words(uint32_t code) {
          (char_class(code) & CHAR_SPACE);
 }
 
-static str_t *convert(run_t *run, const str_t *s, int kind) {
-  bool request = s->origin != ORIGIN_TEMPLATE, inside = false;
+static str_t *convert(run_t *run, const str_t *str, int kind) {
+  bool request = str->origin != ORIGIN_TEMPLATE, inside = false;
   sink_t *sink = sink_new(run);
-  if (kind <= CASE_TITLE && is_ascii(s)) return ascii_case(run, s, (case_kind_t)kind);
-  for (size_t at = 0; at < s->length;) {
+  if (kind <= CASE_TITLE && is_ascii(str)) return ascii_case(run, str, (case_kind_t)kind);
+  for (size_t at = 0; at < str->length;) {
     size_t begin = at;
-    uint32_t code = str_next(s->bytes, &at);
+    uint32_t code = str_next(str->bytes, &at);
     run_spend(run, 1);
     case_kind_t how = (case_kind_t)kind;
     if (kind == KIND_METHOD_TITLE) {
@@ -117,26 +117,26 @@ static str_t *convert(run_t *run, const str_t *s, int kind) {
       how = inside ? CASE_LOWER : CASE_TITLE;
       inside = true;
     }
-    put_case(run, sink, s, begin, at, how, request);
+    put_case(run, sink, str, begin, at, how, request);
   }
   return sink_str(run, sink);
 }
 
 /* The filter: the first character of each word upper, what follows lower by itself. */
-static str_t *title_words(run_t *run, const str_t *s) {
+static str_t *title_words(run_t *run, const str_t *str) {
   sink_t *sink = sink_new(run);
-  for (size_t at = 0; at < s->length;) {
+  for (size_t at = 0; at < str->length;) {
     size_t first = at, rest, end;
-    bool separates = splits_words(str_next(s->bytes, &at));
+    bool separates = splits_words(str_next(str->bytes, &at));
     rest = end = at;
-    while (end < s->length) {
+    while (end < str->length) {
       size_t next = end;
-      if (splits_words(str_next(s->bytes, &next)) != separates) break;
+      if (splits_words(str_next(str->bytes, &next)) != separates) break;
       end = next;
     }
     run_spend(run, 1 + (end - first) / 8);
-    put_case(run, sink, s, first, rest, CASE_UPPER, s->origin != ORIGIN_TEMPLATE);
-    sink_put_str(run, sink, convert(run, str_part(run, s, rest, end), CASE_LOWER));
+    put_case(run, sink, str, first, rest, CASE_UPPER, str->origin != ORIGIN_TEMPLATE);
+    sink_put_str(run, sink, convert(run, str_part(run, str, rest, end), CASE_LOWER));
     at = end;
   }
   return sink_str(run, sink);
@@ -149,33 +149,33 @@ value_t string_case(run_t *run, const value_t *in, int kind) {
 
 value_t string_replace(run_t *run, const value_t *in, const str_t *from, const str_t *to,
                        int64_t count) {
-  const str_t *s = in->string;
+  const str_t *str = in->string;
   sink_t *sink = sink_new(run);
   size_t at = 0;
   if (from->length == 0) { /* between all characters */
-    while (count != 0 && at <= s->length) {
+    while (count != 0 && at <= str->length) {
       size_t begin = at;
       run_spend(run, 1);
       sink_put_str(run, sink, to);
       count -= count > 0;
-      if (at == s->length) return like(in, sink_str(run, sink));
-      (void)str_next(s->bytes, &at);
-      sink_put_part(run, sink, s, begin, at);
+      if (at == str->length) return like(in, sink_str(run, sink));
+      (void)str_next(str->bytes, &at);
+      sink_put_part(run, sink, str, begin, at);
     }
-    sink_put_part(run, sink, s, at, s->length);
+    sink_put_part(run, sink, str, at, str->length);
     return like(in, sink_str(run, sink));
   }
   while (count != 0) {
-    int64_t hit = str_find(run, s, at, s->length, from);
+    int64_t hit = str_find(run, str, at, str->length, from);
     if (hit < 0) break;
     run_spend(run, 1);
-    sink_put_part(run, sink, s, at, (size_t)hit);
+    sink_put_part(run, sink, str, at, (size_t)hit);
     sink_put_str(run, sink, to);
     at = (size_t)hit + from->length;
     count -= count > 0;
   }
   if (at == 0) return *in;
-  sink_put_part(run, sink, s, at, s->length);
+  sink_put_part(run, sink, str, at, str->length);
   return like(in, sink_str(run, sink));
 }
 
@@ -185,29 +185,29 @@ static bool ends_line(uint32_t code) {
          code == 0x2028 || code == 0x2029;
 }
 
-list_t *string_lines(run_t *run, const str_t *s, bool keep_ends) {
+list_t *string_lines(run_t *run, const str_t *str, bool keep_ends) {
   list_t *list = list_new(run, 0);
   size_t line = 0;
-  for (size_t at = 0; at < s->length;) {
+  for (size_t at = 0; at < str->length;) {
     size_t begin = at;
-    uint32_t code = str_next(s->bytes, &at);
+    uint32_t code = str_next(str->bytes, &at);
     if (!ends_line(code)) continue;
-    if (code == '\r' && at < s->length && s->bytes[at] == '\n') at++;
-    list_push(run, list, value_string(str_part(run, s, line, keep_ends ? at : begin)));
+    if (code == '\r' && at < str->length && str->bytes[at] == '\n') at++;
+    list_push(run, list, value_string(str_part(run, str, line, keep_ends ? at : begin)));
     run_spend(run, 1);
     line = at;
   }
-  run_spend(run, s->length / 32);
-  if (line < s->length) list_push(run, list, value_string(str_part(run, s, line, s->length)));
+  run_spend(run, str->length / 32);
+  if (line < str->length) list_push(run, list, value_string(str_part(run, str, line, str->length)));
   return list;
 }
 
-const str_t *string_escape(run_t *run, const str_t *s) {
+const str_t *string_escape(run_t *run, const str_t *str) {
   sink_t *sink = sink_new(run);
   size_t plain = 0;
-  for (size_t at = 0; at < s->length; at++) {
+  for (size_t at = 0; at < str->length; at++) {
     const char *entity = NULL;
-    switch (s->bytes[at]) {
+    switch (str->bytes[at]) {
     case '&': entity = "&amp;"; break;
     case '<': entity = "&lt;"; break;
     case '>': entity = "&gt;"; break;
@@ -215,19 +215,20 @@ const str_t *string_escape(run_t *run, const str_t *s) {
     case '"': entity = "&#34;"; break;
     default: continue;
     }
-    sink_put_part(run, sink, s, plain, at);
-    sink_put(run, sink, entity, strlen(entity), s->origin != ORIGIN_TEMPLATE);
+    sink_put_part(run, sink, str, plain, at);
+    sink_put(run, sink, entity, strlen(entity), str->origin != ORIGIN_TEMPLATE);
     plain = at + 1;
   }
-  run_spend(run, s->length / 32);
-  sink_put_part(run, sink, s, plain, s->length);
+  run_spend(run, str->length / 32);
+  sink_put_part(run, sink, str, plain, str->length);
   return sink_str(run, sink);
 }
 
-const str_t *string_pad(run_t *run, const str_t *s, size_t left, size_t right, const str_t *fill) {
+const str_t *string_pad(run_t *run, const str_t *str, size_t left, size_t right,
+                        const str_t *fill) {
   sink_t *sink = sink_new(run);
   sink_put_str(run, sink, str_repeat(run, fill, (int64_t)left));
-  sink_put_str(run, sink, s);
+  sink_put_str(run, sink, str);
   sink_put_str(run, sink, str_repeat(run, fill, (int64_t)right));
   return sink_str(run, sink);
 }

@@ -92,78 +92,80 @@ int library_test(const str_t *name, bool *known) {
   return -1;
 }
 
-static bool is_remainder(run_t *run, const value_t *v, const value_t *by, int64_t wanted) {
-  value_t rest = value_operate(run, OP_MOD, v, by), w = value_int(wanted);
-  return value_equal(run, &rest, &w);
+static bool is_remainder(run_t *run, const value_t *value, const value_t *by, int64_t wanted) {
+  value_t rest = value_operate(run, OP_MOD, value, by), result = value_int(wanted);
+  return value_equal(run, &rest, &result);
 }
 
 /* `is`: the same object. Values without identity of their own count as the same when Python would
  * share them: None, booleans, small integers. */
-static bool same_object(run_t *run, const value_t *a, const value_t *b) {
-  if (a->type != b->type) return false;
-  switch (a->type) {
+static bool same_object(run_t *run, const value_t *left, const value_t *right) {
+  if (left->type != right->type) return false;
+  switch (left->type) {
   case VALUE_NONE: return true;
-  case VALUE_BOOL: return a->boolean == b->boolean;
+  case VALUE_BOOL: return left->boolean == right->boolean;
   case VALUE_LIST:
-  case VALUE_TUPLE: return a->list == b->list;
+  case VALUE_TUPLE: return left->list == right->list;
   case VALUE_DICT:
-  case VALUE_NAMESPACE: return a->dict == b->dict;
+  case VALUE_NAMESPACE: return left->dict == right->dict;
   case VALUE_INT:
-    if (a->integer != b->integer) return false;
-    if (a->integer >= -5 && a->integer <= 256) return true;
+    if (left->integer != right->integer) return false;
+    if (left->integer >= -5 && left->integer <= 256) return true;
     break;
   default: break;
   }
-  run_fail(run, "sameas of two %s values is not supported", value_type_name(a));
+  run_fail(run, "sameas of two %s values is not supported", value_type_name(left));
 }
 
-static bool ask_string(run_t *run, test_number_t test, const value_t *v) {
+static bool ask_string(run_t *run, test_number_t test, const value_t *value) {
   bool known;
   if (test == T_LOWER || test == T_UPPER)
-    return string_is_cased(run, value_str(run, v), test == T_UPPER);
-  if (v->type != VALUE_STRING) {
-    if (!value_hashable(v)) run_fail(run, "unhashable type: %s", value_type_name(v));
+    return string_is_cased(run, value_str(run, value), test == T_UPPER);
+  if (value->type != VALUE_STRING) {
+    if (!value_hashable(value)) run_fail(run, "unhashable type: %s", value_type_name(value));
     return false;
   }
-  if (test == T_TEST) return library_test(v->string, &known) >= 0;
-  return library_filter(v->string, &known) >= 0 || known;
+  if (test == T_TEST) return library_test(value->string, &known) >= 0;
+  return library_filter(value->string, &known) >= 0 || known;
 }
 
-static bool ask_type(test_number_t test, const value_t *v) {
-  bool callable = v->type == VALUE_FUNCTION || v->type == VALUE_MACRO || v->type == VALUE_METHOD ||
-                  v->type == VALUE_JOINER || v->type == VALUE_UNDEFINED || v->type == VALUE_LOOP;
+static bool ask_type(test_number_t test, const value_t *value) {
+  bool callable = value->type == VALUE_FUNCTION || value->type == VALUE_MACRO ||
+                  value->type == VALUE_METHOD || value->type == VALUE_JOINER ||
+                  value->type == VALUE_UNDEFINED || value->type == VALUE_LOOP;
   switch (test) {
-  case T_DEFINED: return v->type != VALUE_UNDEFINED;
-  case T_UNDEFINED: return v->type == VALUE_UNDEFINED;
-  case T_NONE: return v->type == VALUE_NONE;
-  case T_BOOLEAN: return v->type == VALUE_BOOL;
-  case T_TRUE: return v->type == VALUE_BOOL && v->boolean;
-  case T_FALSE: return v->type == VALUE_BOOL && !v->boolean;
-  case T_INTEGER: return v->type == VALUE_INT || v->type == VALUE_BIGINT;
-  case T_FLOAT: return v->type == VALUE_FLOAT;
-  case T_NUMBER: return value_is_number(v) || v->type == VALUE_BIGINT;
-  case T_STRING: return v->type == VALUE_STRING;
-  case T_MAPPING: return v->type == VALUE_DICT;
+  case T_DEFINED: return value->type != VALUE_UNDEFINED;
+  case T_UNDEFINED: return value->type == VALUE_UNDEFINED;
+  case T_NONE: return value->type == VALUE_NONE;
+  case T_BOOLEAN: return value->type == VALUE_BOOL;
+  case T_TRUE: return value->type == VALUE_BOOL && value->boolean;
+  case T_FALSE: return value->type == VALUE_BOOL && !value->boolean;
+  case T_INTEGER: return value->type == VALUE_INT || value->type == VALUE_BIGINT;
+  case T_FLOAT: return value->type == VALUE_FLOAT;
+  case T_NUMBER: return value_is_number(value) || value->type == VALUE_BIGINT;
+  case T_STRING: return value->type == VALUE_STRING;
+  case T_MAPPING: return value->type == VALUE_DICT;
   case T_SEQUENCE:
-    return v->type == VALUE_UNDEFINED || v->type == VALUE_STRING || v->type == VALUE_LIST ||
-           v->type == VALUE_TUPLE || v->type == VALUE_DICT || v->type == VALUE_RANGE;
-  case T_ITERABLE: return value_iterable(v);
-  case T_ESCAPED: return v->type == VALUE_STRING && v->markup;
+    return value->type == VALUE_UNDEFINED || value->type == VALUE_STRING ||
+           value->type == VALUE_LIST || value->type == VALUE_TUPLE || value->type == VALUE_DICT ||
+           value->type == VALUE_RANGE;
+  case T_ITERABLE: return value_iterable(value);
+  case T_ESCAPED: return value->type == VALUE_STRING && value->markup;
   default: return callable;
   }
 }
 
-static bool ask_pair(run_t *run, test_number_t test, const value_t *v, const value_t *other) {
+static bool ask_pair(run_t *run, test_number_t test, const value_t *value, const value_t *other) {
   switch (test) {
-  case T_DIVISIBLEBY: return is_remainder(run, v, other, 0);
-  case T_SAMEAS: return same_object(run, v, other);
-  case T_IN: return value_contains(run, v, other);
-  case T_EQ: return value_equal(run, v, other);
-  case T_NE: return !value_equal(run, v, other);
-  case T_LT: return value_less(run, v, other);
-  case T_GT: return value_less(run, other, v);
-  case T_LE: return value_less(run, v, other) || value_equal(run, v, other);
-  default: return value_less(run, other, v) || value_equal(run, v, other);
+  case T_DIVISIBLEBY: return is_remainder(run, value, other, 0);
+  case T_SAMEAS: return same_object(run, value, other);
+  case T_IN: return value_contains(run, value, other);
+  case T_EQ: return value_equal(run, value, other);
+  case T_NE: return !value_equal(run, value, other);
+  case T_LT: return value_less(run, value, other);
+  case T_GT: return value_less(run, other, value);
+  case T_LE: return value_less(run, value, other) || value_equal(run, value, other);
+  default: return value_less(run, other, value) || value_equal(run, value, other);
   }
 }
 

@@ -12,7 +12,7 @@ static bool dunder(const str_t *name) {
 }
 
 /* Attributes of Python's numbers, ranges, generators and functions. */
-static bool foreign_attribute(const value_t *v, const str_t *name) {
+static bool foreign_attribute(const value_t *value, const str_t *name) {
   static const char *const numbers[] = {
       "real",       "imag",      "numerator", "denominator", "bit_length",
       "bit_count",  "conjugate", "to_bytes",  "from_bytes",  "as_integer_ratio",
@@ -21,103 +21,105 @@ static bool foreign_attribute(const value_t *v, const str_t *name) {
       "mapping",      "isdisjoint", "send", "throw", "close", "gi_code", "gi_frame", "gi_running",
       "gi_yieldfrom", "start",      "stop", "step",  "count", "index",   NULL};
   const char *const *list = NULL;
-  if (value_is_number(v) || v->type == VALUE_BIGINT) list = numbers;
-  if (v->type == VALUE_VIEW || v->type == VALUE_ITERATOR || v->type == VALUE_RANGE) list = others;
-  if (v->type == VALUE_MACRO || v->type == VALUE_METHOD || v->type == VALUE_FUNCTION) return true;
+  if (value_is_number(value) || value->type == VALUE_BIGINT) list = numbers;
+  if (value->type == VALUE_VIEW || value->type == VALUE_ITERATOR || value->type == VALUE_RANGE)
+    list = others;
+  if (value->type == VALUE_MACRO || value->type == VALUE_METHOD || value->type == VALUE_FUNCTION)
+    return true;
   for (; list != NULL && *list != NULL; list++)
     if (str_is(name, *list)) return true;
   return false;
 }
 
 /* The attribute proper: true when there is one. */
-static bool find_attribute(run_t *run, const value_t *v, const str_t *name, value_t *out) {
-  if (v->type == VALUE_LOOP) {
-    *out = loop_attribute(run, v->loop, name);
+static bool find_attribute(run_t *run, const value_t *value, const str_t *name, value_t *out) {
+  if (value->type == VALUE_LOOP) {
+    *out = loop_attribute(run, value->loop, name);
     return out->type != VALUE_UNDEFINED || str_is(name, "previtem") || str_is(name, "nextitem");
   }
-  if (v->type == VALUE_NAMESPACE) {
-    const value_t *found = dict_find_text(run, v->dict, name);
+  if (value->type == VALUE_NAMESPACE) {
+    const value_t *found = dict_find_text(run, value->dict, name);
     if (found != NULL) *out = *found;
     return found != NULL;
   }
-  if (v->type == VALUE_CYCLER && str_is(name, "current")) {
-    *out = v->cycler->items->items[v->cycler->at];
+  if (value->type == VALUE_CYCLER && str_is(name, "current")) {
+    *out = value->cycler->items->items[value->cycler->at];
     return true;
   }
-  if (v->type == VALUE_TUPLE && v->list->grouped &&
+  if (value->type == VALUE_TUPLE && value->list->grouped &&
       (str_is(name, "grouper") || str_is(name, "list"))) {
-    *out = v->list->items[str_is(name, "list")];
+    *out = value->list->items[str_is(name, "list")];
     return true;
   }
-  int number = method_find(v, name);
-  if (number == -2 || (number < 0 && foreign_attribute(v, name))) {
+  int number = method_find(value, name);
+  if (number == -2 || (number < 0 && foreign_attribute(value, name))) {
     char shown[48];
     error_quote(shown, sizeof shown, name->bytes, name->length);
-    run_fail(run, "`%s` of %s is not supported", shown, value_type_name(v));
+    run_fail(run, "`%s` of %s is not supported", shown, value_type_name(value));
   }
   if (number < 0) return false;
   method_t *method = run_take(run, sizeof *method, false);
-  *method = (method_t){*v, number};
+  *method = (method_t){*value, number};
   *out = VALUE_OF(VALUE_METHOD, method, method);
   return true;
 }
 
-value_t value_attribute(run_t *run, const value_t *v, const str_t *name) {
+value_t value_attribute(run_t *run, const value_t *value, const str_t *name) {
   value_t out;
   char shown[48];
-  if (v->type == VALUE_UNDEFINED) {
+  if (value->type == VALUE_UNDEFINED) {
     error_quote(shown, sizeof shown, name->bytes, name->length);
     run_fail(run, "`%s` of an undefined value", shown);
   }
-  if (v->type == VALUE_DICT) {
+  if (value->type == VALUE_DICT) {
     /* A key is the common case; a method of the same name wins. */
-    value_t *found = dict_find_text(run, v->dict, name);
+    value_t *found = dict_find_text(run, value->dict, name);
     if (dunder(name)) return value_undefined();
-    if (method_find(v, name) != -1 && find_attribute(run, v, name, &out)) return out;
+    if (method_find(value, name) != -1 && find_attribute(run, value, name, &out)) return out;
     return found == NULL ? value_undefined() : *found;
   }
   if (dunder(name)) return value_undefined();
-  return find_attribute(run, v, name, &out) ? out : value_undefined();
+  return find_attribute(run, value, name, &out) ? out : value_undefined();
 }
 
-static bool item_of_list(const value_t *v, int64_t index, value_t *out) {
-  int64_t count = v->type == VALUE_RANGE ? v->range->count : v->list->count;
+static bool item_of_list(const value_t *value, int64_t index, value_t *out) {
+  int64_t count = value->type == VALUE_RANGE ? value->range->count : value->list->count;
   if (index < 0) index += count;
   if (index < 0 || index >= count) return false;
-  if (v->type == VALUE_RANGE)
-    *out = value_int(v->range->start + index * v->range->step);
+  if (value->type == VALUE_RANGE)
+    *out = value_int(value->range->start + index * value->range->step);
   else
-    *out = v->list->items[index];
+    *out = value->list->items[index];
   return true;
 }
 
-static bool item_of_string(run_t *run, const value_t *v, int64_t index, value_t *out) {
-  int64_t count = str_chars(v->string);
+static bool item_of_string(run_t *run, const value_t *value, int64_t index, value_t *out) {
+  int64_t count = str_chars(value->string);
   if (index < 0) index += count;
   if (index < 0 || index >= count) return false;
-  size_t begin = str_offset(v->string, (uint32_t)index), end = begin;
+  size_t begin = str_offset(value->string, (uint32_t)index), end = begin;
   run_spend_bytes(run, begin);
-  (void)str_next(v->string->bytes, &end);
-  *out = value_string(str_part(run, v->string, begin, end));
-  out->markup = v->markup;
+  (void)str_next(value->string->bytes, &end);
+  *out = value_string(str_part(run, value->string, begin, end));
+  out->markup = value->markup;
   return true;
 }
 
-value_t value_item(run_t *run, const value_t *v, const value_t *key) {
+value_t value_item(run_t *run, const value_t *value, const value_t *key) {
   value_t out;
   int64_t index;
-  if (v->type == VALUE_UNDEFINED) run_fail(run, "an item of an undefined value");
-  if (v->type == VALUE_DICT && value_hashable(key)) {
-    const value_t *found = dict_find(run, v->dict, key);
+  if (value->type == VALUE_UNDEFINED) run_fail(run, "an item of an undefined value");
+  if (value->type == VALUE_DICT && value_hashable(key)) {
+    const value_t *found = dict_find(run, value->dict, key);
     if (found != NULL) return *found;
   } else if (value_integer(key, &index)) {
-    if (v->type == VALUE_LIST || v->type == VALUE_TUPLE || v->type == VALUE_RANGE)
-      return item_of_list(v, index, &out) ? out : value_undefined();
-    if (v->type == VALUE_STRING)
-      return item_of_string(run, v, index, &out) ? out : value_undefined();
+    if (value->type == VALUE_LIST || value->type == VALUE_TUPLE || value->type == VALUE_RANGE)
+      return item_of_list(value, index, &out) ? out : value_undefined();
+    if (value->type == VALUE_STRING)
+      return item_of_string(run, value, index, &out) ? out : value_undefined();
   }
   if (key->type != VALUE_STRING || dunder(key->string)) return value_undefined();
-  return find_attribute(run, v, key->string, &out) ? out : value_undefined();
+  return find_attribute(run, value, key->string, &out) ? out : value_undefined();
 }
 
 value_t value_call(run_t *run, const value_t *callee, const arguments_t *arguments) {

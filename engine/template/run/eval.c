@@ -16,10 +16,10 @@ frame_t *scope_new(run_t *run, frame_t *parent) {
   return frame;
 }
 
-static void frame_set(run_t *run, frame_t *frame, uint32_t symbol, value_t v) {
+static void frame_set(run_t *run, frame_t *frame, uint32_t symbol, value_t value) {
   for (uint32_t i = 0; i < frame->count; i++)
     if (frame->bindings[i].symbol == symbol) {
-      frame->bindings[i].value = v;
+      frame->bindings[i].value = value;
       return;
     }
   if (frame->count == frame->capacity) {
@@ -29,14 +29,14 @@ static void frame_set(run_t *run, frame_t *frame, uint32_t symbol, value_t v) {
     frame->bindings = bindings;
     frame->capacity = capacity;
   }
-  frame->bindings[frame->count++] = (binding_t){symbol, v};
+  frame->bindings[frame->count++] = (binding_t){symbol, value};
 }
 
-void scope_set(run_t *run, uint32_t symbol, value_t v) {
+void scope_set(run_t *run, uint32_t symbol, value_t value) {
   if (run->frame == NULL)
-    run->globals[symbol] = v;
+    run->globals[symbol] = value;
   else
-    frame_set(run, run->frame, symbol, v);
+    frame_set(run, run->frame, symbol, value);
 }
 
 value_t scope_get(run_t *run, uint32_t symbol) {
@@ -46,38 +46,39 @@ value_t scope_get(run_t *run, uint32_t symbol) {
   return run->globals[symbol];
 }
 
-static void assign_member(run_t *run, const node_t *target, const value_t *v) {
+static void assign_member(run_t *run, const node_t *target, const value_t *value) {
   value_t space = scope_get(run, target->symbol);
   const str_t *name = target->constant.string;
   if (space.type != VALUE_NAMESPACE)
     run_fail(run, "an attribute can only be set on a namespace, not on %s",
              value_type_name(&space));
   if (name->bytes[0] == '_') run_fail(run, "a namespace takes no name that begins with _");
-  dict_set(run, space.dict, value_string(name), *v);
+  dict_set(run, space.dict, value_string(name), *value);
 }
 
-void scope_assign(run_t *run, const node_t *target, const value_t *v) {
+void scope_assign(run_t *run, const node_t *target, const value_t *value) {
   if (target->kind == NODE_TARGET) {
-    scope_set(run, target->symbol, *v);
+    scope_set(run, target->symbol, *value);
     return;
   }
   if (target->kind == NODE_MEMBER) {
-    assign_member(run, target, v);
+    assign_member(run, target, value);
     return;
   }
-  const list_t *list = value_list(run, v);
+  const list_t *list = value_list(run, value);
   uint32_t wanted = 0;
-  for (const node_t *t = target->a; t != NULL; t = t->next) wanted++;
+  for (const node_t *node = target->a; node != NULL; node = node->next) wanted++;
   if (list->count != wanted)
     run_fail(run, "%u values cannot be unpacked into %u names", list->count, wanted);
   uint32_t i = 0;
-  for (const node_t *t = target->a; t != NULL; t = t->next) scope_assign(run, t, &list->items[i++]);
+  for (const node_t *node = target->a; node != NULL; node = node->next)
+    scope_assign(run, node, &list->items[i++]);
 }
 
 /* ---- arguments ---- */
 
 static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const str_t *name,
-                      value_t v) {
+                      value_t value) {
   for (uint32_t i = 0; i < out->num_named; i++)
     if (str_equal(out->names[i], name)) run_fail(run, "an argument is given twice by name");
   if (out->num_named == *capacity) {
@@ -93,15 +94,16 @@ static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const st
     *capacity = more;
   }
   out->names[out->num_named] = name;
-  out->named[out->num_named++] = v;
+  out->named[out->num_named++] = value;
 }
 
-static void spread_named(run_t *run, arguments_t *out, uint32_t *capacity, const value_t *v) {
-  if (v->type != VALUE_DICT) run_fail(run, "** needs a mapping, not %s", value_type_name(v));
-  for (uint32_t i = 0; i < v->dict->count; i++) {
-    const value_t *key = &v->dict->entries[i].key;
+static void spread_named(run_t *run, arguments_t *out, uint32_t *capacity, const value_t *value) {
+  if (value->type != VALUE_DICT)
+    run_fail(run, "** needs a mapping, not %s", value_type_name(value));
+  for (uint32_t i = 0; i < value->dict->count; i++) {
+    const value_t *key = &value->dict->entries[i].key;
     if (key->type != VALUE_STRING) run_fail(run, "** needs strings as keys");
-    add_named(run, out, capacity, key->string, v->dict->entries[i].value);
+    add_named(run, out, capacity, key->string, value->dict->entries[i].value);
   }
 }
 
@@ -114,11 +116,11 @@ void eval_arguments(run_t *run, const node_t *list, arguments_t *out) {
     if (node->kind == NODE_KEYWORD) {
       add_named(run, out, &capacity, node->constant.string, eval(run, node->a));
     } else if (node->kind == NODE_SPREAD && node->op == 2) {
-      value_t v = eval(run, node->a);
-      spread_named(run, out, &capacity, &v);
+      value_t value = eval(run, node->a);
+      spread_named(run, out, &capacity, &value);
     } else if (node->kind == NODE_SPREAD) {
-      value_t v = eval(run, node->a);
-      const list_t *items = value_list(run, &v);
+      value_t value = eval(run, node->a);
+      const list_t *items = value_list(run, &value);
       for (uint32_t i = 0; i < items->count; i++) list_push(run, positional, items->items[i]);
     } else {
       list_push(run, positional, eval(run, node));
@@ -150,17 +152,17 @@ void arguments_bind(run_t *run, const arguments_t *arguments, const char *functi
   }
 }
 
-int64_t argument_integer(run_t *run, const value_t *v, const char *what, int64_t fallback) {
+int64_t argument_integer(run_t *run, const value_t *value, const char *what, int64_t fallback) {
   int64_t integer;
-  if (value_is_missing(v)) return fallback;
-  if (!value_integer(v, &integer)) run_fail(run, "%s must be an integer", what);
+  if (value_is_missing(value)) return fallback;
+  if (!value_integer(value, &integer)) run_fail(run, "%s must be an integer", what);
   return integer;
 }
 
-const str_t *argument_string(run_t *run, const value_t *v, const char *what) {
-  if (v->type != VALUE_STRING)
-    run_fail(run, "%s must be a string, not %s", what, value_type_name(v));
-  return v->string;
+const str_t *argument_string(run_t *run, const value_t *value, const char *what) {
+  if (value->type != VALUE_STRING)
+    run_fail(run, "%s must be a string, not %s", what, value_type_name(value));
+  return value->string;
 }
 
 /* ---- nodes ---- */
@@ -175,22 +177,22 @@ static value_t eval_sequence(run_t *run, const node_t *node) {
 static value_t eval_dict(run_t *run, const node_t *node) {
   dict_t *dict = dict_new(run, 0);
   for (const node_t *key = node->a; key != NULL; key = key->next->next) {
-    value_t k = eval(run, key);
-    dict_set(run, dict, k, eval(run, key->next));
+    value_t value = eval(run, key);
+    dict_set(run, dict, value, eval(run, key->next));
   }
   return VALUE_OF(VALUE_DICT, dict, dict);
 }
 
-static bool compare(run_t *run, int op, const value_t *a, const value_t *b) {
+static bool compare(run_t *run, int op, const value_t *left, const value_t *right) {
   switch (op) {
-  case OP_EQ: return value_equal(run, a, b);
-  case OP_NE: return !value_equal(run, a, b);
-  case OP_LT: return value_less(run, a, b);
-  case OP_GT: return value_less(run, b, a);
-  case OP_LE: return value_less(run, a, b) || value_equal(run, a, b);
-  case OP_GE: return value_less(run, b, a) || value_equal(run, a, b);
-  case OP_IN: return value_contains(run, a, b);
-  default: return !value_contains(run, a, b);
+  case OP_EQ: return value_equal(run, left, right);
+  case OP_NE: return !value_equal(run, left, right);
+  case OP_LT: return value_less(run, left, right);
+  case OP_GT: return value_less(run, right, left);
+  case OP_LE: return value_less(run, left, right) || value_equal(run, left, right);
+  case OP_GE: return value_less(run, right, left) || value_equal(run, left, right);
+  case OP_IN: return value_contains(run, left, right);
+  default: return !value_contains(run, left, right);
   }
 }
 
@@ -207,23 +209,23 @@ static value_t eval_compare(run_t *run, const node_t *node) {
 static value_t eval_concat(run_t *run, const node_t *node) {
   sink_t *sink = sink_new(run);
   for (const node_t *item = node->a; item != NULL; item = item->next) {
-    value_t v = eval(run, item);
-    value_print(run, sink, &v);
+    value_t value = eval(run, item);
+    value_print(run, sink, &value);
   }
   return value_string(sink_str(run, sink));
 }
 
 static value_t eval_item(run_t *run, const node_t *node) {
-  value_t v = eval(run, node->a);
+  value_t value = eval(run, node->a);
   if (node->b->kind != NODE_SLICE) {
     value_t key = eval(run, node->b);
-    return value_item(run, &v, &key);
+    return value_item(run, &value, &key);
   }
   value_t part[3] = {value_none(), value_none(), value_none()};
   const node_t *nodes[3] = {node->b->a, node->b->b, node->b->c};
   for (int i = 0; i < 3; i++)
     if (nodes[i] != NULL) part[i] = eval(run, nodes[i]);
-  return value_slice(run, &v, &part[0], &part[1], &part[2]);
+  return value_slice(run, &value, &part[0], &part[1], &part[2]);
 }
 
 static value_t eval_call(run_t *run, const node_t *node) {
@@ -244,26 +246,26 @@ value_t eval_filter(run_t *run, const node_t *node, const value_t *in) {
 
 static value_t eval_test(run_t *run, const node_t *node) {
   arguments_t arguments;
-  value_t v = eval(run, node->a);
+  value_t value = eval(run, node->a);
   if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no test of this name");
   eval_arguments(run, node->b, &arguments);
   run->line = node->line;
-  return value_bool(test_apply(run, node->op, &v, &arguments));
+  return value_bool(test_apply(run, node->op, &value, &arguments));
 }
 
 static value_t eval_unary(run_t *run, const node_t *node) {
-  value_t v = eval(run, node->a);
+  value_t value = eval(run, node->a);
   int64_t integer;
-  if (node->kind == NODE_NOT) return value_bool(!value_truth(&v));
+  if (node->kind == NODE_NOT) return value_bool(!value_truth(&value));
   bool negate = node->kind == NODE_NEGATE;
-  if (v.type == VALUE_FLOAT) {
-    if (negate) v.number = -v.number;
-    return v;
+  if (value.type == VALUE_FLOAT) {
+    if (negate) value.number = -value.number;
+    return value;
   }
-  if (!value_integer(&v, &integer) || (negate && integer == INT64_MIN))
-    run_fail(run, "bad operand for a sign: %s", value_type_name(&v));
+  if (!value_integer(&value, &integer) || (negate && integer == INT64_MIN))
+    run_fail(run, "bad operand for a sign: %s", value_type_name(&value));
   value_t result = value_int(negate ? -integer : integer);
-  result.request = v.request;
+  result.request = value.request;
   return result;
 }
 
@@ -281,22 +283,22 @@ static value_t eval_condition(run_t *run, const node_t *node) {
 }
 
 static value_t eval_node(run_t *run, const node_t *node) {
-  value_t v, w;
+  value_t value, result;
   switch (node->kind) {
   case NODE_CONSTANT: return node->constant;
   case NODE_NAME: return scope_get(run, node->symbol);
   case NODE_ATTRIBUTE:
-    v = eval(run, node->a);
-    return value_attribute(run, &v, node->constant.string);
+    value = eval(run, node->a);
+    return value_attribute(run, &value, node->constant.string);
   case NODE_ITEM: return eval_item(run, node);
   case NODE_LIST:
   case NODE_TUPLE: return eval_sequence(run, node);
   case NODE_DICT: return eval_dict(run, node);
   case NODE_BINARY:
-    v = eval(run, node->a);
-    w = eval(run, node->b);
+    value = eval(run, node->a);
+    result = eval(run, node->b);
     run->line = node->line;
-    return value_operate(run, node->op, &v, &w);
+    return value_operate(run, node->op, &value, &result);
   case NODE_AND:
   case NODE_OR: return eval_choice(run, node);
   case NODE_NOT:
@@ -306,7 +308,7 @@ static value_t eval_node(run_t *run, const node_t *node) {
   case NODE_CONCAT: return eval_concat(run, node);
   case NODE_CONDITION: return eval_condition(run, node);
   case NODE_CALL: return eval_call(run, node);
-  case NODE_FILTER: v = eval(run, node->a); return eval_filter(run, node, &v);
+  case NODE_FILTER: value = eval(run, node->a); return eval_filter(run, node, &value);
   case NODE_TEST: return eval_test(run, node);
   default: return value_undefined(); /* statements are never asked for a value */
   }
@@ -319,7 +321,7 @@ value_t eval(run_t *run, const node_t *node) {
   if (node->kind == NODE_NAME) return scope_get(run, node->symbol);
   if (++run->depth > run->input->limits.depth)
     run_fail(run, "evaluation is nested deeper than %u", run->input->limits.depth);
-  value_t v = eval_node(run, node);
+  value_t value = eval_node(run, node);
   run->depth--;
-  return v;
+  return value;
 }

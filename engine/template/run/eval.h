@@ -19,10 +19,10 @@ void eval_arguments(run_t *run, const node_t *list, arguments_t *out);
 value_t eval_filter(run_t *run, const node_t *node, const value_t *in);
 
 /* Assigns in the scope at work. */
-void scope_set(run_t *run, uint32_t symbol, value_t v);
+void scope_set(run_t *run, uint32_t symbol, value_t value);
 value_t scope_get(run_t *run, uint32_t symbol);
 frame_t *scope_new(run_t *run, frame_t *parent);
-void scope_assign(run_t *run, const node_t *target, const value_t *v);
+void scope_assign(run_t *run, const node_t *target, const value_t *value);
 
 typedef struct macro {
   const node_t *node;

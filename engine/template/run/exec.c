@@ -84,8 +84,8 @@ void *run_take_array(run_t *run, size_t count, size_t size, bool zero) {
 
 /* ---- statements ---- */
 
-static void put_value(run_t *run, const value_t *v) {
-  value_print(run, run->out, v);
+static void put_value(run_t *run, const value_t *value) {
+  value_print(run, run->out, value);
   if (run->out->length > run->output_max)
     run_fail(run, "the output is longer than %zu bytes", run->output_max);
 }
@@ -119,30 +119,32 @@ static flow_t exec_if(run_t *run, const node_t *node) {
 
 static flow_t exec_set_block(run_t *run, const node_t *node) {
   flow_t flow;
-  value_t v = value_string(capture_scoped(run, node->b, &flow));
+  value_t value = value_string(capture_scoped(run, node->b, &flow));
   if (flow != FLOW_NEXT) return flow;
   /* A chain of filters: the innermost has no operand of its own. */
   if (node->c != NULL) {
     const node_t *chain[64];
     unsigned count = 0;
-    for (const node_t *f = node->c; f != NULL && count < 64; f = f->a) chain[count++] = f;
+    for (const node_t *filter = node->c; filter != NULL && count < 64; filter = filter->a)
+      chain[count++] = filter;
     if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
-    while (count > 0) v = eval_filter(run, chain[--count], &v);
+    while (count > 0) value = eval_filter(run, chain[--count], &value);
   }
-  scope_assign(run, node->a, &v);
+  scope_assign(run, node->a, &value);
   return FLOW_NEXT;
 }
 
 static flow_t exec_filter_block(run_t *run, const node_t *node) {
   flow_t flow;
-  value_t v = value_string(capture_scoped(run, node->b, &flow));
+  value_t value = value_string(capture_scoped(run, node->b, &flow));
   if (flow != FLOW_NEXT) return flow;
   const node_t *chain[64];
   unsigned count = 0;
-  for (const node_t *f = node->a; f != NULL && count < 64; f = f->a) chain[count++] = f;
+  for (const node_t *filter = node->a; filter != NULL && count < 64; filter = filter->a)
+    chain[count++] = filter;
   if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
-  while (count > 0) v = eval_filter(run, chain[--count], &v);
-  put_value(run, &v);
+  while (count > 0) value = eval_filter(run, chain[--count], &value);
+  put_value(run, &value);
   return FLOW_NEXT;
 }
 
@@ -160,17 +162,17 @@ static flow_t exec_call_block(run_t *run, const node_t *node) {
   }
   with.names[arguments.num_named] = run->jinja->symbols[run->jinja->caller];
   with.named[arguments.num_named] = macro_new(run, node->b);
-  value_t v = value_call(run, &callee, &with);
-  put_value(run, &v);
+  value_t value = value_call(run, &callee, &with);
+  put_value(run, &value);
   return FLOW_NEXT;
 }
 
 static flow_t exec_with(run_t *run, const node_t *node) {
   frame_t *saved = run->frame, *frame = scope_new(run, saved);
   for (const node_t *set = node->a; set != NULL; set = set->next) {
-    value_t v = eval(run, set->b); /* the values belong to the scope outside */
+    value_t value = eval(run, set->b); /* the values belong to the scope outside */
     run->frame = frame;
-    scope_assign(run, set->a, &v);
+    scope_assign(run, set->a, &value);
     run->frame = saved;
   }
   run->frame = frame;
@@ -180,19 +182,19 @@ static flow_t exec_with(run_t *run, const node_t *node) {
 }
 
 static flow_t exec_node(run_t *run, const node_t *node) {
-  value_t v;
+  value_t value;
   flow_t flow;
   switch (node->kind) {
   case NODE_DATA: put_value(run, &node->constant); return FLOW_NEXT;
   case NODE_OUTPUT:
-    v = eval(run, node->a);
-    put_value(run, &v);
+    value = eval(run, node->a);
+    put_value(run, &value);
     return FLOW_NEXT;
   case NODE_IF: return exec_if(run, node);
   case NODE_FOR: return loop_run(run, node);
   case NODE_SET:
-    v = eval(run, node->b);
-    scope_assign(run, node->a, &v);
+    value = eval(run, node->b);
+    scope_assign(run, node->a, &value);
     return FLOW_NEXT;
   case NODE_SET_BLOCK: return exec_set_block(run, node);
   case NODE_MACRO: scope_set(run, node->symbol, macro_new(run, node)); return FLOW_NEXT;
@@ -200,8 +202,8 @@ static flow_t exec_node(run_t *run, const node_t *node) {
   case NODE_FILTER_BLOCK: return exec_filter_block(run, node);
   case NODE_WITH: return exec_with(run, node);
   case NODE_SCOPE:
-    v = value_string(capture_scoped(run, node->a, &flow));
-    put_value(run, &v);
+    value = value_string(capture_scoped(run, node->a, &flow));
+    put_value(run, &value);
     return FLOW_NEXT;
   case NODE_BREAK: return FLOW_BREAK;
   default: return FLOW_CONTINUE;
@@ -270,19 +272,19 @@ value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *argument
   run->frame = scope_new(run, macro->frame);
   bool *used = run_take(run, arguments->num_named + 1, true);
   uint32_t count = 0;
-  for (const node_t *p = macro->node->a; p != NULL; p = p->next, count++) {
-    value_t v = value_missing();
+  for (const node_t *node = macro->node->a; node != NULL; node = node->next, count++) {
+    value_t value = value_missing();
     if (count < arguments->num_positional)
-      v = arguments->positional[count];
+      value = arguments->positional[count];
     else
-      v = take_named(arguments, run->jinja->symbols[p->symbol], used);
-    scope_set(run, p->symbol, v);
+      value = take_named(arguments, run->jinja->symbols[node->symbol], used);
+    scope_set(run, node->symbol, value);
   }
   bind_rest(run, macro, arguments, count, used);
-  for (const node_t *p = macro->node->a; p != NULL; p = p->next) {
-    value_t v = scope_get(run, p->symbol);
-    if (!value_is_missing(&v)) continue;
-    scope_set(run, p->symbol, p->a == NULL ? value_undefined() : eval(run, p->a));
+  for (const node_t *node = macro->node->a; node != NULL; node = node->next) {
+    value_t value = scope_get(run, node->symbol);
+    if (!value_is_missing(&value)) continue;
+    scope_set(run, node->symbol, node->a == NULL ? value_undefined() : eval(run, node->a));
   }
   flow_t flow;
   const str_t *text = exec_capture(run, macro->node->b, &flow);
@@ -293,18 +295,20 @@ value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *argument
 
 /* ---- rendering ---- */
 
-static bool has_name(const jinja_variable_t *v, const str_t *symbol) {
-  if (v->name_length == 0) return str_is(symbol, v->name);
-  return symbol->length == v->name_length && memcmp(symbol->bytes, v->name, v->name_length) == 0;
+static bool has_name(const jinja_variable_t *variable, const str_t *symbol) {
+  if (variable->name_length == 0) return str_is(symbol, variable->name);
+  return symbol->length == variable->name_length &&
+         memcmp(symbol->bytes, variable->name, variable->name_length) == 0;
 }
 
-static value_t from_variable(run_t *run, const jinja_variable_t *v) {
+static value_t from_variable(run_t *run, const jinja_variable_t *variable) {
   value_t built;
-  switch (v->kind) {
-  case JINJA_JSON: return value_from_json(run, v->json);
-  case JINJA_TEXT: return value_string(str_wrap(run, v->text, v->text_length, ORIGIN_TEMPLATE));
-  case JINJA_FLAG: return value_bool(v->flag);
-  case JINJA_BUILT: v->build(run, v->context, &built); return built;
+  switch (variable->kind) {
+  case JINJA_JSON: return value_from_json(run, variable->json);
+  case JINJA_TEXT:
+    return value_string(str_wrap(run, variable->text, variable->text_length, ORIGIN_TEMPLATE));
+  case JINJA_FLAG: return value_bool(variable->flag);
+  case JINJA_BUILT: variable->build(run, variable->context, &built); return built;
   default: return value_none();
   }
 }

@@ -11,8 +11,8 @@ static value_t rebuild(run_t *run, const node_t *target, const value_t *item) {
   const list_t *from = value_list(run, item);
   list_t *list = list_new(run, from->count);
   uint32_t i = 0;
-  for (const node_t *t = target->a; t != NULL; t = t->next)
-    list_push(run, list, rebuild(run, t, &from->items[i++]));
+  for (const node_t *node = target->a; node != NULL; node = node->next)
+    list_push(run, list, rebuild(run, node, &from->items[i++]));
   return VALUE_OF(VALUE_TUPLE, list, list);
 }
 
@@ -49,9 +49,9 @@ static int64_t length(run_t *run, loop_t *loop) {
   if (loop->length >= 0) return loop->length;
   if (loop->head->c != NULL) { /* the rest is filtered now, as Jinja does it */
     list_t *rest = list_new(run, 0);
-    value_t v;
+    value_t value;
     if (loop->has_after) list_push(run, rest, loop->after);
-    while (take_next(run, loop, &v)) list_push(run, rest, v);
+    while (take_next(run, loop, &value)) list_push(run, rest, value);
     loop->has_after = false;
     loop->source = rest;
     loop->next = 0;
