@@ -69,8 +69,8 @@ static int read_config(const char *dir, double *scale, error_t *error) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
   model_file_t file;
-  int status = model_file_read(dir, "adapter_config.json", CONFIG_BYTES_MAX, &limits, &file, error);
-  if (status != 0) return status;
+  int code = model_file_read(dir, "adapter_config.json", CONFIG_BYTES_MAX, &limits, &file, error);
+  if (code != 0) return code;
   if (file.doc == NULL) {
     return error_set(error, ERR_MODEL_MISSING, "lora_path",
                      "%s: no adapter_config.json; an adapter as PEFT saves it is needed", dir);
@@ -143,9 +143,9 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
                      "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", a->name,
                      (long long)rank, rank_max);
   }
-  int status = check(a, rank, tensor->cols, error);
-  if (status == 0) status = check(b, tensor->rows, rank, error);
-  if (status != 0) return status;
+  int code = check(a, rank, tensor->cols, error);
+  if (code == 0) code = check(b, tensor->rows, rank, error);
+  if (code != 0) return code;
   taken[a - weight_files_at(files, 0)] = taken[b - weight_files_at(files, 0)] = 1;
   out->a = numbers(a, 1.0, error);
   out->b = out->a != NULL ? numbers(b, scale, error) : NULL;
@@ -181,32 +181,32 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   tensor_list_t list = {0};
   uint8_t *taken = NULL;
   *out = NULL;
-  int status = read_config(dir, &scale, error);
-  if (status != 0) return status;
+  int code = read_config(dir, &scale, error);
+  if (code != 0) return code;
   adapter_t *adapter = calloc(1, sizeof(*adapter));
   if (adapter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter");
   adapter->num_layers = bp->num_layers;
   adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(pair_t));
-  if (adapter->pairs == NULL) status = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  if (status == 0) status = tensors_expect(bp, &list, error);
-  if (status == 0) status = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
-  if (status == 0) taken = calloc(weight_files_count(files) + 1, 1);
-  if (status == 0 && taken == NULL) status = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  for (int32_t i = 0; status == 0 && i < bp->num_layers * LORA_TARGETS; i++) {
+  if (adapter->pairs == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (code == 0) code = tensors_expect(bp, &list, error);
+  if (code == 0) code = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
+  if (code == 0) taken = calloc(weight_files_count(files) + 1, 1);
+  if (code == 0 && taken == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  for (int32_t i = 0; code == 0 && i < bp->num_layers * LORA_TARGETS; i++) {
     tensor_role_t role = roles[i % LORA_TARGETS];
     const expected_tensor_t *tensor = tensors_get(&list, role, i / LORA_TARGETS, false);
     if (tensor == NULL) continue;
-    status =
+    code =
         read_pair(files, family->layout, tensor, rank_max, scale, &adapter->pairs[i], taken, error);
   }
-  if (status == 0) status = refuse_rest(files, taken, error);
-  if (status == 0) status = weight_files_intact(files, error);
+  if (code == 0) code = refuse_rest(files, taken, error);
+  if (code == 0) code = weight_files_intact(files, error);
   weight_files_close(files);
   tensors_free(&list);
   free(taken);
-  if (status != 0) {
+  if (code != 0) {
     adapter_free(adapter);
-    return status;
+    return code;
   }
   *out = adapter;
   return 0;
@@ -236,20 +236,20 @@ int model_adapters(model_t *model, int32_t slots, int32_t rank_max, error_t *err
     return error_set(error, ERR_CONFIGURATION, "enable_lora",
                      "the back end %s has no adapters; use --device cpu", model->ops->name);
   }
-  int status = tensors_expect(bp, &list, error);
-  if (status != 0) return status;
-  for (int32_t i = 0; i < bp->num_layers && status == 0; i++) {
+  int code = tensors_expect(bp, &list, error);
+  if (code != 0) return code;
+  for (int32_t i = 0; i < bp->num_layers && code == 0; i++) {
     layer_t *layer = &model->layers[i];
     find_targets(bp, layer, layer->moe.num_experts == 0);
-    for (int t = 0; t < LORA_TARGETS && status == 0; t++) {
+    for (int t = 0; t < LORA_TARGETS && code == 0; t++) {
       lora_target_t *target = &layer->lora[t];
       if (target->rows == 0 || tensors_get(&list, roles[t], i, false) == NULL) continue;
-      status = model->ops->lora(model->device, target->rows, target->cols, slots, rank_max,
-                                &target->lora, error);
+      code = model->ops->lora(model->device, target->rows, target->cols, slots, rank_max,
+                              &target->lora, error);
     }
   }
   tensors_free(&list);
-  return status;
+  return code;
 }
 
 size_t model_adapter_bytes(const blueprint_t *bp, int32_t slots, int32_t rank_max) {

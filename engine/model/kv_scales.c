@@ -45,8 +45,8 @@ static const stored_tensor_t *find_scale(const weight_files_t *files, const char
 }
 
 static int read_scale(const stored_tensor_t *tensor, float *out, error_t *error) {
-  int status = weights_check_type(tensor, FORM_PLAIN, error);
-  if (status != 0) return status;
+  int code = weights_check_type(tensor, FORM_PLAIN, error);
+  if (code != 0) return code;
   if (tensor->rank > 1 || (tensor->rank == 1 && tensor->shape[0] != 1)) {
     char shape[160];
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
@@ -65,11 +65,11 @@ int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const
                    uint8_t *taken, float **out, error_t *error) {
   const int32_t total = 2 * list->num_layers;
   int32_t found = 0, missing = -1;
-  int status = 0;
+  int code = 0;
   float *scales = calloc((size_t)total, sizeof(float));
   *out = NULL;
   if (scales == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for scales");
-  for (int32_t i = 0; i < total && status == 0; i++) {
+  for (int32_t i = 0; i < total && code == 0; i++) {
     const char *layer_name = tensors_get(list, ROLE_O, i / 2, false)->name;
     const stored_tensor_t *tensor = find_scale(files, prefix, layer_name, i % 2);
     if (tensor == NULL) {
@@ -78,19 +78,19 @@ int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const
     }
     found++;
     taken[tensor - weight_files_at(files, 0)] = 1;
-    status = read_scale(tensor, &scales[i], error);
+    code = read_scale(tensor, &scales[i], error);
   }
-  if (status == 0 && found > 0 && missing >= 0) {
+  if (code == 0 && found > 0 && missing >= 0) {
     const char *layer_name = tensors_get(list, ROLE_O, missing / 2, false)->name;
-    status =
+    code =
         error_set(error, ERR_MODEL_MALFORMED, NULL,
                   "tensor %s%.*s%s is missing; %d of %d scales of the KV cache are there", prefix,
                   module_length(layer_name), layer_name, spellings[missing % 2][0], found, total);
   }
-  if (status == 0 && found == total) {
+  if (code == 0 && found == total) {
     *out = scales;
     return 0;
   }
   free(scales);
-  return status;
+  return code;
 }

@@ -176,8 +176,8 @@ static int make_rope(const rope_config_t *config, int32_t max_model_len, float *
 static int make_ropes(model_t *model, int32_t max_model_len, error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   if (bp->learned_positions) return 0;
-  int status = make_rope(&bp->rope, max_model_len, &model->inv_freq, &model->rope, error);
-  if (status != 0 || bp->local_rope.type == ROPE_NONE) return status;
+  int code = make_rope(&bp->rope, max_model_len, &model->inv_freq, &model->rope, error);
+  if (code != 0 || bp->local_rope.type == ROPE_NONE) return code;
   return make_rope(&bp->local_rope, max_model_len, &model->local_inv_freq, &model->local_rope,
                    error);
 }
@@ -234,9 +234,9 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                      "max_model_len is %d, the model allows 1..%d", max_model_len,
                      blueprint->max_model_len);
   }
-  int status = check_dtype(blueprint, options, error);
-  if (status == 0) status = check_back_end(ops, blueprint, error);
-  if (status != 0) return status;
+  int code = check_dtype(blueprint, options, error);
+  if (code == 0) code = check_back_end(ops, blueprint, error);
+  if (code != 0) return code;
   model_t *model = make_model(ops, device, blueprint);
   if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
   load_t load = {.error = error};

@@ -124,9 +124,9 @@ int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out
   /* O_NONBLOCK: a named pipe must not hold up the start. */
   int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return open_failed(path, errno, error);
-  int status = map_file(fd, path, out, error);
-  if (status != 0) close(fd);
-  return status;
+  int code = map_file(fd, path, out, error);
+  if (code != 0) close(fd);
+  return code;
 }
 
 void mapping_close(mapping_t *mapping) {

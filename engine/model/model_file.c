@@ -71,21 +71,21 @@ int model_file_read(const char *dir, const char *name, size_t bytes_max,
   size_t size = 0;
   *out = (model_file_t){0};
   model_file_path(shown, sizeof(shown), dir, name);
-  int status = open_file(dir, name, shown, &fd, &size, error);
-  if (status != 0 || fd < 0) return status;
+  int code = open_file(dir, name, shown, &fd, &size, error);
+  if (code != 0 || fd < 0) return code;
   if (size == 0 || size > bytes_max) {
-    status = error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has %zu bytes, supported: 1..%zu",
-                       shown, size, bytes_max);
+    code = error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has %zu bytes, supported: 1..%zu",
+                     shown, size, bytes_max);
   } else if ((out->text = malloc(size)) == NULL) {
-    status = error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", shown);
+    code = error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", shown);
   } else if (!read_whole(fd, out->text, size)) {
-    status = error_set(error, ERR_IO, NULL, "%s: cannot be read", shown);
+    code = error_set(error, ERR_IO, NULL, "%s: cannot be read", shown);
   } else {
-    status = parse(shown, size, limits, out, error);
+    code = parse(shown, size, limits, out, error);
   }
   close(fd);
-  if (status != 0) model_file_free(out);
-  return status;
+  if (code != 0) model_file_free(out);
+  return code;
 }
 
 void model_file_free(model_file_t *file) {

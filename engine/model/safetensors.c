@@ -184,27 +184,27 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
                        size_t data_start, error_t *error) {
   const mapping_t *mapping = files->shards[shard].mapping;
   size_t first = files->num_tensors;
-  int status = grow(files, root->count, error);
-  for (const json_t *e = json_first(root); status == 0 && e != NULL; e = json_next(e)) {
+  int code = grow(files, root->count, error);
+  for (const json_t *e = json_first(root); code == 0 && e != NULL; e = json_next(e)) {
     if (e->key_length == 12 && memcmp(e->key, "__metadata__", 12) == 0) {
-      status = check_metadata(path, e, error);
+      code = check_metadata(path, e, error);
       continue;
     }
     if (e->key_length == 0 || memchr(e->key, 0, e->key_length) != NULL) {
       return malformed(path, e, "the name is empty or holds a NUL", error);
     }
     stored_tensor_t tensor = {.shard = shard};
-    status = read_entry(path, e, &tensor, error);
-    if (status != 0) break;
+    code = read_entry(path, e, &tensor, error);
+    if (code != 0) break;
     tensor.name = strndup(e->key, e->key_length);
     if (tensor.name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
     files->tensors[files->num_tensors++] = tensor;
   }
-  if (status != 0) return status;
+  if (code != 0) return code;
   size_t count = files->num_tensors - first, data_bytes = mapping_size(mapping) - data_start;
   stored_tensor_t *own = count == 0 ? NULL : files->tensors + first;
-  status = check_tiling(path, own, count, data_bytes, error);
-  if (status != 0) return status;
+  code = check_tiling(path, own, count, data_bytes, error);
+  if (code != 0) return code;
   for (size_t i = first; i < files->num_tensors; i++) {
     files->tensors[i].data = mapping_data(mapping) + data_start + files->tensors[i].begin;
     files->tensors[i].begin += data_start;
@@ -237,21 +237,21 @@ static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
   if (text == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", place.path);
   json_doc_t *doc = NULL;
   error_t reason = {0};
-  int status = 0;
+  int code = 0;
   if (!mapping_read(mapping, text, (size_t)length, 8)) {
-    status = error_set(error, ERR_IO, NULL, "%s: the header cannot be read", place.path);
+    code = error_set(error, ERR_IO, NULL, "%s: the header cannot be read", place.path);
   } else if (text[0] != '{') {
-    status = error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: the header is not a JSON object",
-                       place.path);
+    code = error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: the header is not a JSON object",
+                     place.path);
   } else if (json_parse(text, (size_t)length, &header_limits, &doc, &reason) != 0) {
-    status =
+    code =
         error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: header: %s", place.path, reason.message);
   } else {
-    status = add_entries(files, shard, place.path, json_root(doc), 8 + (size_t)length, error);
+    code = add_entries(files, shard, place.path, json_root(doc), 8 + (size_t)length, error);
   }
   json_free(doc);
   free(text);
-  return status;
+  return code;
 }
 
 static int open_shard(weight_files_t *files, const char *name, size_t length, error_t *error) {
@@ -260,8 +260,8 @@ static int open_shard(weight_files_t *files, const char *name, size_t length, er
   if (shard->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   files->num_shards++;
   place_t place = place_of(files, shard->name);
-  int status = mapping_open(files->dir_fd, shard->name, place.path, &shard->mapping, error);
-  return status != 0 ? status : read_header(files, files->num_shards - 1, error);
+  int code = mapping_open(files->dir_fd, shard->name, place.path, &shard->mapping, error);
+  return code != 0 ? code : read_header(files, files->num_shards - 1, error);
 }
 
 /* A shard name from the index must be a plain file name of the same directory. */
@@ -297,8 +297,8 @@ static int open_shards(weight_files_t *files, const char *path, const json_t *ma
       return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: more than %d shards", path,
                        SHARDS_MAX);
     }
-    int status = open_shard(files, entry->text, entry->length, error);
-    if (status != 0) return status;
+    int code = open_shard(files, entry->text, entry->length, error);
+    if (code != 0) return code;
     last = files->num_shards - 1;
   }
   return 0;
@@ -347,9 +347,9 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
   }
   files->shards = calloc(SHARDS_MAX, sizeof(*files->shards));
   if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
-  int status = open_shards(files, path, map, error);
-  if (status == 0) status = sort_names(files, error);
-  return status != 0 ? status : check_index(files, path, map, error);
+  int code = open_shards(files, path, map, error);
+  if (code == 0) code = sort_names(files, error);
+  return code != 0 ? code : check_index(files, path, map, error);
 }
 
 /* Says what the directory has instead of safetensors. */
@@ -378,8 +378,8 @@ static int no_weights(const weight_files_t *files, error_t *error) {
 static int open_one(weight_files_t *files, const char *name, error_t *error) {
   files->shards = calloc(1, sizeof(*files->shards));
   if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  int status = open_shard(files, name, strlen(name), error);
-  return status != 0 ? status : sort_names(files, error);
+  int code = open_shard(files, name, strlen(name), error);
+  return code != 0 ? code : sort_names(files, error);
 }
 
 /* `name`: the one file, or NULL for the weights of a model. */
@@ -392,13 +392,13 @@ static int open_all(weight_files_t *files, const char *name, error_t *error) {
   if (name != NULL) return open_one(files, name, error);
   model_file_t index;
   place_t place = place_of(files, "model.safetensors.index.json");
-  int status = model_file_read(files->dir, "model.safetensors.index.json", INDEX_BYTES_MAX,
-                               &header_limits, &index, error);
-  if (status != 0) return status;
+  int code = model_file_read(files->dir, "model.safetensors.index.json", INDEX_BYTES_MAX,
+                             &header_limits, &index, error);
+  if (code != 0) return code;
   if (index.doc != NULL) {
-    status = open_index(files, json_root(index.doc), place.path, error);
+    code = open_index(files, json_root(index.doc), place.path, error);
     model_file_free(&index);
-    return status;
+    return code;
   }
   if (faccessat(files->dir_fd, "model.safetensors", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     return no_weights(files, error);
@@ -416,11 +416,11 @@ int weight_files_open_file(const char *dir, const char *name, weight_files_t **o
   if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   files->dir_fd = -1;
   files->dir = strdup(dir);
-  int status = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
-                                  : open_all(files, name, error);
-  if (status != 0) {
+  int code = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
+                                : open_all(files, name, error);
+  if (code != 0) {
     weight_files_close(files);
-    return status;
+    return code;
   }
   *out = files;
   return 0;

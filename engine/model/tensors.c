@@ -202,8 +202,8 @@ const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t ro
 
 int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, error_t *error) {
   tensor_list_t list;
-  int status = tensors_expect(blueprint, &list, error);
-  if (status != 0) return status;
+  int code = tensors_expect(blueprint, &list, error);
+  if (code != 0) return code;
   *out = 0;
   for (int32_t i = 0; i < list.count; i++) *out += tensor_elements(&list.tensors[i]);
   tensors_free(&list);

@@ -201,28 +201,28 @@ static void add_hash(weight_loader_t *loader, const part_t *part) {
   loader->hash = dummy_mix(hash);
 }
 
-static int close_parts(weight_loader_t *loader, matrix_t *matrix, int status, error_t *error) {
+static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, error_t *error) {
   for (int i = 0; i < matrix->num_parts; i++) {
     part_t *part = &matrix->parts[i];
-    if (status == 0 && atomic_load(&part->bad)) {
+    if (code == 0 && atomic_load(&part->bad)) {
       bool blocks = part->tensor->form == FORM_STACK_BLOCKS;
       bool narrowed = !blocks && part->type == DTYPE_F32 && loader->dtype != DTYPE_F32;
-      status = error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s: holds NaN or infinity%s",
-                         part->stored != NULL ? part->stored->name : part->tensor->name,
-                         narrowed ? ", or a number that the chosen dtype cannot hold" : "");
+      code = error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s: holds NaN or infinity%s",
+                       part->stored != NULL ? part->stored->name : part->tensor->name,
+                       narrowed ? ", or a number that the chosen dtype cannot hold" : "");
     }
-    if (status == 0) add_hash(loader, part);
+    if (code == 0) add_hash(loader, part);
     if (part->stored != NULL) weight_files_done(loader->files, part->stored);
     free(part->turned);
     loader->elements_done += tensor_elements(part->tensor);
   }
   free(matrix->parts);
   const model_options_t *options = loader->options;
-  if (status == 0 && options->progress != NULL) {
+  if (code == 0 && options->progress != NULL) {
     options->progress(options->progress_context,
                       (double)loader->elements_done / (double)loader->elements_total);
   }
-  return status;
+  return code;
 }
 
 /* Opens what `roles` have; the number of parts, or ERR_NO_MEMORY. */
@@ -265,15 +265,15 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                          int32_t layer, dtype_t dtype, weight_t **out, error_t *error) {
   matrix_t matrix = {.dtype = dtype};
   *out = NULL;
-  int status = gather_parts(loader, roles, num_roles, layer, false, &matrix, error);
-  if (status <= 0) return status;
-  status = 0;
-  for (int i = 0; i < matrix.num_parts && status == 0; i++) {
+  int code = gather_parts(loader, roles, num_roles, layer, false, &matrix, error);
+  if (code <= 0) return code;
+  code = 0;
+  for (int i = 0; i < matrix.num_parts && code == 0; i++) {
     form_t form = matrix.parts[i].tensor->form;
     bool turned = form == FORM_TURNED || form == FORM_STACK_TURNED;
-    if (turned) status = turn(&matrix.parts[i], error);
+    if (turned) code = turn(&matrix.parts[i], error);
   }
-  if (status == 0) {
+  if (code == 0) {
     weight_source_t source = {.name = matrix.parts[0].tensor->name,
                               .rows = matrix.rows,
                               .cols = matrix.cols,
@@ -282,9 +282,9 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                               .dtype = matrix.dtype,
                               .row = matrix_row,
                               .context = &matrix};
-    status = loader->ops->weight(loader->device, &source, out, error);
+    code = loader->ops->weight(loader->device, &source, out, error);
   }
-  return close_parts(loader, &matrix, status, error);
+  return close_parts(loader, &matrix, code, error);
 }
 
 /* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. */
@@ -293,9 +293,9 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
   size_t count = (size_t)matrix->rows, filled = 0;
   float *values = calloc(count, sizeof(float)), *stored = calloc(count, sizeof(float));
   float *scratch = calloc(count, sizeof(float));
-  int status = 0;
+  int code = 0;
   if (values == NULL || stored == NULL || scratch == NULL) {
-    status = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);
   } else {
     for (int i = 0; i < matrix->num_parts; i++) {
       const expected_tensor_t *tensor = matrix->parts[i].tensor;
@@ -308,12 +308,12 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
         values[filled++] = (stored[at] + change.add) * change.factor;
       }
     }
-    status = loader->ops->vector(loader->device, values, (int64_t)count, out, error);
+    code = loader->ops->vector(loader->device, values, (int64_t)count, out, error);
   }
   free(values);
   free(stored);
   free(scratch);
-  return status;
+  return code;
 }
 
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
@@ -321,24 +321,24 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
                          error_t *error) {
   matrix_t matrix = {.dtype = loader->dtype};
   *out = NULL;
-  int status = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
-  if (status <= 0) return status;
-  status = make_vector(loader, &matrix, change, out, error);
-  return close_parts(loader, &matrix, status, error);
+  int code = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
+  if (code <= 0) return code;
+  code = make_vector(loader, &matrix, change, out, error);
+  return close_parts(loader, &matrix, code, error);
 }
 
 static int open_files(weight_loader_t *loader, const blueprint_t *blueprint, error_t *error) {
   const family_t *family = family_by_name(blueprint->family, strlen(blueprint->family));
-  int status = weight_files_open(loader->options->dir, &loader->files, error);
-  if (status != 0) return status;
+  int code = weight_files_open(loader->options->dir, &loader->files, error);
+  if (code != 0) return code;
   loader->stored = calloc((size_t)loader->list.count, sizeof(stored_tensor_t *));
   if (loader->stored == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  status = weights_check(loader, family->layout, blueprint, error);
-  if (status == 0 && loader->kv_scales != NULL) {
+  code = weights_check(loader, family->layout, blueprint, error);
+  if (code == 0 && loader->kv_scales != NULL) {
     size_t bytes = 2 * (size_t)blueprint->num_layers * sizeof(float);
     loader->hash = dummy_mix(dummy_hash_bytes(loader->hash, loader->kv_scales, bytes));
   }
-  return status;
+  return code;
 }
 
 int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *device,
@@ -349,10 +349,10 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
   loader->hash = dummy_mix((uint64_t)loader->dtype);
   loader->elements_total = blueprint->num_parameters;
   loader->num_experts = blueprint->num_experts;
-  int status = tensors_expect(blueprint, &loader->list, error);
-  if (status == 0 && !options->dummy) status = open_files(loader, blueprint, error);
-  if (status != 0) weight_loader_close(loader);
-  return status;
+  int code = tensors_expect(blueprint, &loader->list, error);
+  if (code == 0 && !options->dummy) code = open_files(loader, blueprint, error);
+  if (code != 0) weight_loader_close(loader);
+  return code;
 }
 
 int weight_loader_finish(weight_loader_t *loader, error_t *error) {

@@ -122,9 +122,9 @@ static int match(const weight_files_t *files, const tensor_list_t *list, const c
     snprintf(name, sizeof(name), "%s%s", tensor->absolute ? "" : prefix, tensor->name);
     stored[i] = weight_files_find(files, name);
     if (stored[i] == NULL) return missing(tensor, name, error);
-    int status = weights_check_type(stored[i], tensor->form, error);
-    if (status == 0) status = check_shape(stored[i], tensor, error);
-    if (status != 0) return status;
+    int code = weights_check_type(stored[i], tensor->form, error);
+    if (code == 0) code = check_shape(stored[i], tensor, error);
+    if (code != 0) return code;
     taken[stored[i] - weight_files_at(files, 0)] = 1;
   }
   return 0;
@@ -137,9 +137,9 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   uint8_t *taken = calloc(weight_files_count(files) + 1, 1);
   if (taken == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
   const char *prefix = find_prefix(files, list, layout);
-  int status = match(files, list, prefix, loader->stored, taken, error);
-  if (status == 0) status = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
-  if (status == 0) status = refuse_unexpected(files, layout, blueprint, taken, error);
+  int code = match(files, list, prefix, loader->stored, taken, error);
+  if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
+  if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);
   free(taken);
-  return status;
+  return code;
 }

@@ -50,9 +50,9 @@ int config_read_generation(const char *dir, blueprint_t *blueprint, error_t *err
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
   model_file_t file;
-  int status =
+  int code =
       model_file_read(dir, "generation_config.json", GENERATION_BYTES_MAX, &limits, &file, error);
-  if (status != 0 || file.doc == NULL) return status;
+  if (code != 0 || file.doc == NULL) return code;
   config_reader_t reader = {
       .file = "generation_config.json", .root = json_root(file.doc), .error = error};
   blueprint->temperature = sampling_number(&reader, "temperature", 0, 2, false);
