@@ -130,25 +130,25 @@ static float *numbers(const stored_tensor_t *tensor, double scale, error_t *erro
 static int read_pair(const weight_files_t *files, const layout_t *layout,
                      const expected_tensor_t *tensor, int32_t rank_max, double scale, pair_t *out,
                      uint8_t *taken, error_t *error) {
-  const stored_tensor_t *a = find(files, layout, tensor, 'A');
-  const stored_tensor_t *b = find(files, layout, tensor, 'B');
-  if (a == NULL && b == NULL) return 0;
-  if (a == NULL || b == NULL) {
+  const stored_tensor_t *left = find(files, layout, tensor, 'A');
+  const stored_tensor_t *right = find(files, layout, tensor, 'B');
+  if (left == NULL && right == NULL) return 0;
+  if (left == NULL || right == NULL) {
     return error_set(error, ERR_MODEL_MALFORMED, "lora_path", "tensor %s has no partner",
-                     a != NULL ? a->name : b->name);
+                     left != NULL ? left->name : right->name);
   }
-  int64_t rank = a->rank == 2 ? a->shape[0] : 0;
+  int64_t rank = left->rank == 2 ? left->shape[0] : 0;
   if (rank < 1 || rank > rank_max) {
     return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
-                     "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", a->name,
+                     "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", left->name,
                      (long long)rank, rank_max);
   }
-  int code = check(a, rank, tensor->cols, error);
-  if (code == 0) code = check(b, tensor->rows, rank, error);
+  int code = check(left, rank, tensor->cols, error);
+  if (code == 0) code = check(right, tensor->rows, rank, error);
   if (code != 0) return code;
-  taken[a - weight_files_at(files, 0)] = taken[b - weight_files_at(files, 0)] = 1;
-  out->a = numbers(a, 1.0, error);
-  out->b = out->a != NULL ? numbers(b, scale, error) : NULL;
+  taken[left - weight_files_at(files, 0)] = taken[right - weight_files_at(files, 0)] = 1;
+  out->a = numbers(left, 1.0, error);
+  out->b = out->a != NULL ? numbers(right, scale, error) : NULL;
   if (out->b == NULL) return error->code;
   out->rank = (int32_t)rank;
   return 0;
@@ -257,9 +257,9 @@ size_t model_adapter_bytes(const blueprint_t *bp, int32_t slots, int32_t rank_ma
   size_t bytes = 0;
   if (slots == 0 || tensors_expect(bp, &list, NULL) != 0) return 0;
   for (int32_t i = 0; i < bp->num_layers * LORA_TARGETS; i++) {
-    const expected_tensor_t *t =
+    const expected_tensor_t *tensor =
         tensors_get(&list, roles[i % LORA_TARGETS], i / LORA_TARGETS, false);
-    if (t != NULL) bytes += (size_t)(t->rows + t->cols) * sizeof(float);
+    if (tensor != NULL) bytes += (size_t)(tensor->rows + tensor->cols) * sizeof(float);
   }
   tensors_free(&list);
   return bytes * (size_t)slots * (size_t)rank_max;

@@ -8,10 +8,10 @@
 
 static const uint64_t GOLDEN = 0x9e3779b97f4a7c15U;
 
-uint64_t dummy_mix(uint64_t z) {
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebU;
-  return z ^ z >> 31;
+uint64_t dummy_mix(uint64_t value) {
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ value >> 27) * 0x94d049bb133111ebU;
+  return value ^ value >> 31;
 }
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo). */

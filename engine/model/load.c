@@ -280,11 +280,12 @@ const float *model_kv_scales(const model_t *model) {
 }
 
 /* Bytes of a block of MXFP4 on a device that takes it, else of its numbers. */
-static size_t tensor_bytes(const ops_t *ops, const blueprint_t *bp, const expected_tensor_t *t) {
-  size_t elements = (size_t)tensor_elements(t);
-  if (t->cols == 0) return elements * sizeof(float);
-  if (t->role == ROLE_ROUTER) return elements * sizeof(float);
-  bool blocks = t->form == FORM_STACK_BLOCKS && bp->dtype == DTYPE_BF16 &&
+static size_t tensor_bytes(const ops_t *ops, const blueprint_t *bp,
+                           const expected_tensor_t *tensor) {
+  size_t elements = (size_t)tensor_elements(tensor);
+  if (tensor->cols == 0) return elements * sizeof(float);
+  if (tensor->role == ROLE_ROUTER) return elements * sizeof(float);
+  bool blocks = tensor->form == FORM_STACK_BLOCKS && bp->dtype == DTYPE_BF16 &&
                 ops->weight_formats & 1U << WEIGHT_MXFP4;
   return blocks ? elements / MXFP4_COLS * MXFP4_BYTES : elements * dtype_size(bp->dtype);
 }

@@ -43,14 +43,15 @@ static void pass_on(int number, siginfo_t *info, void *context) {
 static void on_sigbus(int number, siginfo_t *info, void *context) {
   int saved_errno = errno;
   uintptr_t address = (uintptr_t)info->si_addr;
-  for (mapping_t *m = atomic_load(&list_head); m != NULL; m = atomic_load(&m->next)) {
-    uintptr_t start = (uintptr_t)m->data;
-    if (address < start || address - start >= m->span) continue;
+  for (mapping_t *mapping = atomic_load(&list_head); mapping != NULL;
+       mapping = atomic_load(&mapping->next)) {
+    uintptr_t start = (uintptr_t)mapping->data;
+    if (address < start || address - start >= mapping->span) continue;
     size_t page = atomic_load(&page_size);
     void *at = (void *)(address & ~(uintptr_t)(page - 1));
     void *got = mmap(at, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     if (got == MAP_FAILED) break;
-    atomic_store(&m->damaged, true);
+    atomic_store(&mapping->damaged, true);
     errno = saved_errno;
     return;
   }

@@ -6,8 +6,8 @@
  */
 #include "engine/model/internal.h"
 
-static int32_t larger(int32_t a, int32_t b) {
-  return a > b ? a : b;
+static int32_t larger(int32_t left, int32_t right) {
+  return left > right ? left : right;
 }
 
 /* Columns of the fused projections. */
@@ -91,8 +91,9 @@ static void embed_tokens(model_t *model, int32_t rows) {
 static void adapt(model_t *model, const layer_t *layer, int first, int last, act_t *out,
                   const act_t *in) {
   for (int i = first; model->num_adapted > 0 && i <= last; i++) {
-    const lora_target_t *t = &layer->lora[i];
-    if (t->lora != NULL) model->ops->lora_add(model->device, out, in, t->lora, t->column, t->width);
+    const lora_target_t *target = &layer->lora[i];
+    if (target->lora != NULL)
+      model->ops->lora_add(model->device, out, in, target->lora, target->column, target->width);
   }
 }
 
@@ -144,36 +145,37 @@ static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const ac
     dense_block(model, layer, out, in, residual, model->blueprint.intermediate_size, rows);
 }
 
-/* x[T, h] += what the layer adds; y[T, h] is scratch. */
-static void run_layer(model_t *model, const layer_t *layer, act_t *x, act_t *y, int32_t rows) {
+/* hidden[T, h] += what the layer adds; scratch[T, h] is overwritten. */
+static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
+                      int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   switch (model->blueprint.block) {
   case BLOCK_PRE_NORM:
-    ops->norm(device, y, x, NULL, &layer->attn_norm, rows);
-    attention_block(model, layer, x, y, x, rows);
-    ops->norm(device, y, x, NULL, &layer->mlp_norm, rows);
-    mlp_block(model, layer, x, y, x, rows);
+    ops->norm(device, scratch, hidden, NULL, &layer->attn_norm, rows);
+    attention_block(model, layer, hidden, scratch, hidden, rows);
+    ops->norm(device, scratch, hidden, NULL, &layer->mlp_norm, rows);
+    mlp_block(model, layer, hidden, scratch, hidden, rows);
     break;
   case BLOCK_POST_NORM:
-    attention_block(model, layer, y, x, x, rows);
-    ops->norm(device, x, y, NULL, &layer->attn_norm, rows);
-    mlp_block(model, layer, y, x, x, rows);
-    ops->norm(device, x, y, NULL, &layer->mlp_norm, rows);
+    attention_block(model, layer, scratch, hidden, hidden, rows);
+    ops->norm(device, hidden, scratch, NULL, &layer->attn_norm, rows);
+    mlp_block(model, layer, scratch, hidden, hidden, rows);
+    ops->norm(device, hidden, scratch, NULL, &layer->mlp_norm, rows);
     break;
   case BLOCK_SANDWICH:
-    ops->norm(device, y, x, NULL, &layer->attn_norm, rows);
-    attention_block(model, layer, y, y, NULL, rows);
-    ops->norm(device, x, y, x, &layer->attn_out_norm, rows);
-    ops->norm(device, y, x, NULL, &layer->mlp_norm, rows);
-    mlp_block(model, layer, y, y, NULL, rows);
-    ops->norm(device, x, y, x, &layer->mlp_out_norm, rows);
+    ops->norm(device, scratch, hidden, NULL, &layer->attn_norm, rows);
+    attention_block(model, layer, scratch, scratch, NULL, rows);
+    ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
+    ops->norm(device, scratch, hidden, NULL, &layer->mlp_norm, rows);
+    mlp_block(model, layer, scratch, scratch, NULL, rows);
+    ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
     break;
   case BLOCK_OUT_NORM:
-    attention_block(model, layer, y, x, NULL, rows);
-    ops->norm(device, x, y, x, &layer->attn_out_norm, rows);
-    mlp_block(model, layer, y, x, NULL, rows);
-    ops->norm(device, x, y, x, &layer->mlp_out_norm, rows);
+    attention_block(model, layer, scratch, hidden, NULL, rows);
+    ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
+    mlp_block(model, layer, scratch, hidden, NULL, rows);
+    ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
     break;
   }
 }
@@ -182,18 +184,19 @@ void model_forward(model_t *model, const batch_t *batch) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const blueprint_t *bp = &model->blueprint;
-  act_t *x = model->x, *y = model->y;
+  act_t *hidden = model->x, *scratch = model->y;
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
   model->num_adapted = batch->num_adapted;
   embed_tokens(model, rows);
-  for (int32_t i = 0; i < bp->num_layers; i++) run_layer(model, &model->layers[i], x, y, rows);
-  ops->gather(device, y, x, bp->hidden_size); /* y[S, h] */
-  act_t *from = y, *to = x;
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    run_layer(model, &model->layers[i], hidden, scratch, rows);
+  ops->gather(device, scratch, hidden, bp->hidden_size); /* scratch[S, h] */
+  act_t *from = scratch, *to = hidden;
   if (bp->final_norm) {
     ops->norm(device, to, from, NULL, &model->final_norm, selected);
-    from = x;
-    to = y;
+    from = hidden;
+    to = scratch;
   }
   if (model->project_out != NULL) {
     ops->linear(device, to, from, model->project_out, NULL, NULL, selected);

@@ -145,14 +145,14 @@ static int grow(weight_files_t *files, size_t more, error_t *error) {
   return 0;
 }
 
-static int by_begin(const void *a, const void *b) {
-  const stored_tensor_t *x = a, *y = b;
-  return (x->begin > y->begin) - (x->begin < y->begin);
+static int by_begin(const void *left, const void *right) {
+  const stored_tensor_t *first = left, *second = right;
+  return (first->begin > second->begin) - (first->begin < second->begin);
 }
 
-static int by_name(const void *a, const void *b) {
-  const stored_tensor_t *x = a, *y = b;
-  return strcmp(x->name, y->name);
+static int by_name(const void *left, const void *right) {
+  const stored_tensor_t *first = left, *second = right;
+  return strcmp(first->name, second->name);
 }
 
 /* The tensors of one file must lie one after the other from 0 to the end of the file. */
@@ -185,18 +185,18 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
   const mapping_t *mapping = files->shards[shard].mapping;
   size_t first = files->num_tensors;
   int code = grow(files, root->count, error);
-  for (const json_t *e = json_first(root); code == 0 && e != NULL; e = json_next(e)) {
-    if (e->key_length == 12 && memcmp(e->key, "__metadata__", 12) == 0) {
-      code = check_metadata(path, e, error);
+  for (const json_t *json = json_first(root); code == 0 && json != NULL; json = json_next(json)) {
+    if (json->key_length == 12 && memcmp(json->key, "__metadata__", 12) == 0) {
+      code = check_metadata(path, json, error);
       continue;
     }
-    if (e->key_length == 0 || memchr(e->key, 0, e->key_length) != NULL) {
-      return malformed(path, e, "the name is empty or holds a NUL", error);
+    if (json->key_length == 0 || memchr(json->key, 0, json->key_length) != NULL) {
+      return malformed(path, json, "the name is empty or holds a NUL", error);
     }
     stored_tensor_t tensor = {.shard = shard};
-    code = read_entry(path, e, &tensor, error);
+    code = read_entry(path, json, &tensor, error);
     if (code != 0) break;
-    tensor.name = strndup(e->key, e->key_length);
+    tensor.name = strndup(json->key, json->key_length);
     if (tensor.name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
     files->tensors[files->num_tensors++] = tensor;
   }
@@ -309,13 +309,13 @@ static int sort_names(weight_files_t *files, error_t *error) {
     qsort(files->tensors, files->num_tensors, sizeof(*files->tensors), by_name);
   }
   for (size_t i = 1; i < files->num_tensors; i++) {
-    const stored_tensor_t *a = &files->tensors[i - 1], *b = &files->tensors[i];
-    if (strcmp(a->name, b->name) != 0) continue;
+    const stored_tensor_t *left = &files->tensors[i - 1], *right = &files->tensors[i];
+    if (strcmp(left->name, right->name) != 0) continue;
     char name[96];
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "%s: tensor %s is stored twice, in %s and %s", files->dir,
-                     error_quote(name, sizeof(name), b->name, strlen(b->name)),
-                     files->shards[a->shard].name, files->shards[b->shard].name);
+                     error_quote(name, sizeof(name), right->name, strlen(right->name)),
+                     files->shards[left->shard].name, files->shards[right->shard].name);
   }
   return 0;
 }
@@ -358,11 +358,11 @@ static int no_weights(const weight_files_t *files, error_t *error) {
   int fd = dup(files->dir_fd);
   DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
   if (stream == NULL && fd >= 0) close(fd);
-  for (struct dirent *e = NULL; stream != NULL && (e = readdir(stream)) != NULL;) {
-    const char *dot = strrchr(e->d_name, '.');
+  for (struct dirent *entry = NULL; stream != NULL && (entry = readdir(stream)) != NULL;) {
+    const char *dot = strrchr(entry->d_name, '.');
     if (dot == NULL) continue;
     if (strcmp(dot, ".bin") != 0 && strcmp(dot, ".pt") != 0 && strcmp(dot, ".pth") != 0) continue;
-    error_quote(pickle, sizeof(pickle), e->d_name, strlen(e->d_name));
+    error_quote(pickle, sizeof(pickle), entry->d_name, strlen(entry->d_name));
   }
   if (stream != NULL) closedir(stream);
   if (pickle[0] == '\0') {

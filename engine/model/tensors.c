@@ -104,21 +104,22 @@ static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t e
 }
 
 /* Shape in the file. */
-static void write_shape(expected_tensor_t *t) {
+static void write_shape(expected_tensor_t *tensor) {
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
-      [FORM_PLAIN] = {t->rows, t->cols},
-      [FORM_TURNED] = {t->cols, t->rows},
-      [FORM_EACH] = {t->rows, t->cols},
-      [FORM_STACK] = {t->stack, t->rows},
-      [FORM_STACK_TURNED] = {t->stack, t->cols, t->rows},
-      [FORM_STACK_BLOCKS] = {t->stack, t->rows, t->cols / MXFP4_COLS, MXFP4_COLS / 2},
-      [FORM_STACK_SCALES] = {t->stack, t->rows, t->cols / MXFP4_COLS},
+      [FORM_PLAIN] = {tensor->rows, tensor->cols},
+      [FORM_TURNED] = {tensor->cols, tensor->rows},
+      [FORM_EACH] = {tensor->rows, tensor->cols},
+      [FORM_STACK] = {tensor->stack, tensor->rows},
+      [FORM_STACK_TURNED] = {tensor->stack, tensor->cols, tensor->rows},
+      [FORM_STACK_BLOCKS] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS,
+                             MXFP4_COLS / 2},
+      [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
   static const int ranks[] = {
       [FORM_PLAIN] = 2,        [FORM_TURNED] = 2,       [FORM_EACH] = 2,        [FORM_STACK] = 2,
       [FORM_STACK_TURNED] = 3, [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
-  t->rank = ranks[t->form] - (t->cols == 0 && !tensor_is_stack(t) ? 1 : 0);
-  memcpy(t->shape, shapes[t->form], sizeof(t->shape));
+  tensor->rank = ranks[tensor->form] - (tensor->cols == 0 && !tensor_is_stack(tensor) ? 1 : 0);
+  memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }
 
 static void add(tensor_list_t *list, const blueprint_t *bp, const tensor_pattern_t *pattern,

@@ -79,15 +79,16 @@ static const struct {
     {"vision_config", 0, FOR_NESTED},
 };
 
-static bool family_knows(const family_t *f, int families) {
+static bool family_knows(const family_t *family, int families) {
   switch (families) {
-  case FOR_GEMMA: return f->gemma_keys;
-  case FOR_ATTENTION_CAP: return f->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
-  case FOR_GRANITE: return f->granite_keys;
-  case FOR_EXPERTS: return f->expert_keys != EXPERTS_NONE;
-  case FOR_NO_ROPE: return f->no_rope_keys;
-  case FOR_TWO_ROPES: return f->local_theta != 0;
-  case FOR_NESTED: return f->nested;
+  case FOR_GEMMA: return family->gemma_keys;
+  case FOR_ATTENTION_CAP:
+    return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
+  case FOR_GRANITE: return family->granite_keys;
+  case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
+  case FOR_NO_ROPE: return family->no_rope_keys;
+  case FOR_TWO_ROPES: return family->local_theta != 0;
+  case FOR_NESTED: return family->nested;
   default: return false;
   }
 }
@@ -116,13 +117,13 @@ static bool is_absent(const json_t *value) {
 }
 
 /* What calibration of an fp8 KV cache leaves behind: the weights are as they were. */
-static bool is_of_cache_only(const json_t *q) {
-  const json_t *method = json_get(q, "quant_method"), *cache = json_get(q, "kv_cache_scheme");
+static bool is_of_cache_only(const json_t *json) {
+  const json_t *method = json_get(json, "quant_method"), *cache = json_get(json, "kv_cache_scheme");
   if (method == NULL || cache == NULL || cache->type != JSON_OBJECT) return false;
   if (!json_equals(method, "compressed-tensors") && !json_equals(method, "modelopt")) return false;
   const json_t *type = json_get(cache, "type"), *bits = json_get(cache, "num_bits");
   double number;
-  return is_absent(json_get(q, "config_groups")) && is_absent(json_get(q, "quant_algo")) &&
+  return is_absent(json_get(json, "config_groups")) && is_absent(json_get(json, "quant_algo")) &&
          type != NULL && json_equals(type, "float") && bits != NULL && json_double(bits, &number) &&
          number == 8;
 }
@@ -130,15 +131,16 @@ static bool is_of_cache_only(const json_t *q) {
 /* MXFP4 of gpt-oss is read; every other quantization of weights is refused. */
 static void read_quantization(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   const char *name;
-  const json_t *q = config_find(reader, KEYS("quantization_config", "compression_config"), &name);
-  if (q == NULL || q->type == JSON_NULL || reader->status != 0) return;
-  const json_t *method = json_get(q, "quant_method");
+  const json_t *json =
+      config_find(reader, KEYS("quantization_config", "compression_config"), &name);
+  if (json == NULL || json->type == JSON_NULL || reader->status != 0) return;
+  const json_t *method = json_get(json, "quant_method");
   bool oss = family->expert_keys == EXPERTS_GPT_OSS;
   if (oss && method != NULL && json_equals(method, "mxfp4")) {
     bp->experts_mxfp4 = true;
     return;
   }
-  if (is_of_cache_only(q)) return;
+  if (is_of_cache_only(json)) return;
   char quoted[64] = "?";
   if (method != NULL && method->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), method->text, method->length);
@@ -177,14 +179,14 @@ static const family_t *find_family(config_reader_t *reader) {
   return NULL;
 }
 
-static void read_heads(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+static void read_heads(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   int64_t heads =
-      config_int(reader, KEYS("num_attention_heads", "n_head"), f->num_heads, 1, HEADS_MAX);
+      config_int(reader, KEYS("num_attention_heads", "n_head"), family->num_heads, 1, HEADS_MAX);
   int64_t kv_heads = heads, head_dim = 0;
-  if (f->grouped) {
-    int64_t absent = f->num_kv_heads != 0 ? f->num_kv_heads : heads;
+  if (family->grouped) {
+    int64_t absent = family->num_kv_heads != 0 ? family->num_kv_heads : heads;
     kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads"), absent, heads, 1, HEADS_MAX);
-    head_dim = config_int_or_null(reader, KEYS("head_dim"), f->head_dim, 0, 1, HEAD_DIM_MAX);
+    head_dim = config_int_or_null(reader, KEYS("head_dim"), family->head_dim, 0, 1, HEAD_DIM_MAX);
   }
   if (heads % kv_heads != 0) {
     config_refuse(reader, "num_key_value_heads", NULL,
@@ -208,36 +210,39 @@ static void read_heads(config_reader_t *reader, const family_t *f, blueprint_t *
   bp->head_dim = (int32_t)head_dim;
 }
 
-static void read_sizes(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
-  bp->vocab_size = (int32_t)config_int(reader, KEYS("vocab_size"), f->vocab_size, 1, VOCAB_MAX);
+static void read_sizes(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  bp->vocab_size =
+      (int32_t)config_int(reader, KEYS("vocab_size"), family->vocab_size, 1, VOCAB_MAX);
   bp->hidden_size = (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "d_model"),
-                                        f->hidden_size, 1, HIDDEN_MAX);
-  bp->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer"), f->num_layers,
-                                       1, MODEL_LAYERS_MAX);
-  int64_t mlp_default = f->intermediate_size != 0 ? f->intermediate_size : 4LL * bp->hidden_size;
+                                        family->hidden_size, 1, HIDDEN_MAX);
+  bp->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer"),
+                                       family->num_layers, 1, MODEL_LAYERS_MAX);
+  int64_t mlp_default =
+      family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
   bp->intermediate_size =
       (int32_t)config_int_or_null(reader, KEYS("intermediate_size", "ffn_dim", "n_inner"),
                                   mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
-  read_heads(reader, f, bp);
+  read_heads(reader, family, bp);
 }
 
-static void read_norms(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
-  bp->norm = f->norm;
-  bp->norm_eps = (float)f->norm_eps;
-  if (!f->opt_keys) {
-    const char *const *keys =
-        f->norm == NORM_RMS ? KEYS("rms_norm_eps") : KEYS("layer_norm_epsilon", "norm_epsilon");
-    bp->norm_eps = (float)config_double(reader, keys, f->norm_eps, 1e-30, 0.999, false);
+static void read_norms(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  bp->norm = family->norm;
+  bp->norm_eps = (float)family->norm_eps;
+  if (!family->opt_keys) {
+    const char *const *keys = family->norm == NORM_RMS ? KEYS("rms_norm_eps")
+                                                       : KEYS("layer_norm_epsilon", "norm_epsilon");
+    bp->norm_eps = (float)config_double(reader, keys, family->norm_eps, 1e-30, 0.999, false);
   }
   bp->norm_affine = true;
-  bp->block = f->block;
+  bp->block = family->block;
   bp->final_norm = true;
-  bp->qk_norm_whole = f->qk_norm_whole;
-  bp->norm_plus_one = f->gemma_keys;
-  bp->qk_norm = f->qk_norm;
-  if (f->qk_norm_key != NULL) bp->qk_norm = config_bool(reader, KEYS(f->qk_norm_key), false);
-  if (!f->opt_keys) return;
+  bp->qk_norm_whole = family->qk_norm_whole;
+  bp->norm_plus_one = family->gemma_keys;
+  bp->qk_norm = family->qk_norm;
+  if (family->qk_norm_key != NULL)
+    bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), false);
+  if (!family->opt_keys) return;
   bool before = config_bool(reader, KEYS("do_layer_norm_before"), true);
   bool removed = config_bool(reader, KEYS("_remove_final_layer_norm"), false);
   bp->block = before ? BLOCK_PRE_NORM : BLOCK_POST_NORM;
@@ -247,7 +252,7 @@ static void read_norms(config_reader_t *reader, const family_t *f, blueprint_t *
                                                bp->hidden_size, 1, HIDDEN_MAX);
 }
 
-static void read_activation(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+static void read_activation(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   static const struct {
     const char *name;
     activation_t kind;
@@ -258,36 +263,38 @@ static void read_activation(config_reader_t *reader, const family_t *f, blueprin
   const char *name;
   const json_t *value =
       config_find(reader, KEYS("hidden_act", "hidden_activation", "activation_function"), &name);
-  bp->gated_mlp = f->gated_mlp;
-  if (f->gated_mlp) {
-    bp->activation = f->gemma_keys                       ? ACTIVATION_GELU_TANH_MUL
-                     : f->expert_keys == EXPERTS_GPT_OSS ? ACTIVATION_CLAMPED_SWIGLU
-                                                         : ACTIVATION_SILU_MUL;
-    if (value == NULL || json_equals(value, f->activation)) return;
-    config_refuse(reader, name, value, "\"%s\" for %s", f->activation, f->architecture);
+  bp->gated_mlp = family->gated_mlp;
+  if (family->gated_mlp) {
+    bp->activation = family->gemma_keys                       ? ACTIVATION_GELU_TANH_MUL
+                     : family->expert_keys == EXPERTS_GPT_OSS ? ACTIVATION_CLAMPED_SWIGLU
+                                                              : ACTIVATION_SILU_MUL;
+    if (value == NULL || json_equals(value, family->activation)) return;
+    config_refuse(reader, name, value, "\"%s\" for %s", family->activation, family->architecture);
     return;
   }
   for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
     bool given = value != NULL ? json_equals(value, plain[i].name)
-                               : strcmp(f->activation, plain[i].name) == 0;
+                               : strcmp(family->activation, plain[i].name) == 0;
     if (!given) continue;
     bp->activation = plain[i].kind;
     return;
   }
   config_refuse(reader, name, value, "relu, gelu, gelu_new, gelu_pytorch_tanh for %s",
-                f->architecture);
+                family->architecture);
 }
 
-static void read_biases(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
-  bool attention = f->attention_bias_key != NULL &&
-                   config_bool(reader, KEYS(f->attention_bias_key), f->bias_default);
-  bool mlp = f->mlp_bias_key != NULL && config_bool(reader, KEYS(f->mlp_bias_key), f->bias_default);
-  bp->qkv_bias = f->qkv_bias || attention;
-  bp->o_bias = f->o_bias || attention;
-  if (f->qkv_bias_key != NULL)
-    bp->qkv_bias = config_bool(reader, KEYS(f->qkv_bias_key), f->qkv_bias);
-  if (f->o_bias_key != NULL) bp->o_bias = config_bool(reader, KEYS(f->o_bias_key), f->o_bias);
-  bp->mlp_bias = f->mlp_bias || mlp;
+static void read_biases(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  bool attention = family->attention_bias_key != NULL &&
+                   config_bool(reader, KEYS(family->attention_bias_key), family->bias_default);
+  bool mlp = family->mlp_bias_key != NULL &&
+             config_bool(reader, KEYS(family->mlp_bias_key), family->bias_default);
+  bp->qkv_bias = family->qkv_bias || attention;
+  bp->o_bias = family->o_bias || attention;
+  if (family->qkv_bias_key != NULL)
+    bp->qkv_bias = config_bool(reader, KEYS(family->qkv_bias_key), family->qkv_bias);
+  if (family->o_bias_key != NULL)
+    bp->o_bias = config_bool(reader, KEYS(family->o_bias_key), family->o_bias);
+  bp->mlp_bias = family->mlp_bias || mlp;
 }
 
 /* A number above 0, or 0 for null. */
@@ -298,19 +305,19 @@ static double positive_or_null(config_reader_t *reader, const char *key, double 
 }
 
 /* Factors of the embeddings, the scores, the residual stream and the logits. */
-static void read_scales(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+static void read_scales(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->embed_scale = bp->residual_scale = bp->head_scale = 1.0;
-  bp->sinks = f->sinks;
-  if (f->gemma_keys) {
+  bp->sinks = family->sinks;
+  if (family->gemma_keys) {
     double scalar = config_double(reader, KEYS("query_pre_attn_scalar"), 256, 0, 1e6, true);
     bp->embed_scale = sqrt((double)bp->hidden_size);
     bp->embed_rounds = true;
     bp->attn_scale = 1.0 / sqrt(scalar);
-    if (f->attn_softcap != 0)
-      bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", f->attn_softcap);
-    bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", f->final_softcap);
+    if (family->attn_softcap != 0)
+      bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", family->attn_softcap);
+    bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   }
-  if (f->granite_keys) {
+  if (family->granite_keys) {
     bp->embed_scale = config_double(reader, KEYS("embedding_multiplier"), 1, 0, 1e6, true);
     bp->residual_scale = config_double(reader, KEYS("residual_multiplier"), 1, 1e-3, 1e3, false);
     bp->attn_scale = config_double(reader, KEYS("attention_multiplier"), 1, 0, 1e6, true);
@@ -318,21 +325,21 @@ static void read_scales(config_reader_t *reader, const family_t *f, blueprint_t 
   }
 }
 
-static void read_positions(config_reader_t *reader, const family_t *f, double tokenizer_max,
+static void read_positions(config_reader_t *reader, const family_t *family, double tokenizer_max,
                            blueprint_t *bp) {
   int32_t positions =
       (int32_t)config_int(reader, KEYS("max_position_embeddings", "n_positions", "n_ctx"),
-                          f->max_positions, 1, CONTEXT_MAX);
+                          family->max_positions, 1, CONTEXT_MAX);
   int64_t base = positions;
   if (isfinite(tokenizer_max) && tokenizer_max >= 1 && tokenizer_max < (double)base) {
     base = (int64_t)tokenizer_max;
   }
-  bp->learned_positions = !f->rotary;
-  bp->position_offset = f->position_offset;
-  if (!f->rotary) {
+  bp->learned_positions = !family->rotary;
+  bp->position_offset = family->position_offset;
+  if (!family->rotary) {
     bp->num_positions = positions;
   } else {
-    config_read_rope(reader, f, positions, bp);
+    config_read_rope(reader, family, positions, bp);
   }
   double length = (double)base;
   bool stretched = bp->local_rope.type != ROPE_NONE; /* what Gemma 3 says holds the factor */
@@ -378,19 +385,19 @@ static dtype_t stored_dtype(const char *dir, const family_t *family) {
   return dtype;
 }
 
-static void read_ids(config_reader_t *reader, const family_t *f, int32_t tokenizer_eos,
+static void read_ids(config_reader_t *reader, const family_t *family, int32_t tokenizer_eos,
                      blueprint_t *bp) {
   bp->bos_id = (int32_t)config_int_or_null(reader, KEYS("bos_token_id"),
-                                           f->bos_id < bp->vocab_size ? f->bos_id : -1, -1, 0,
-                                           bp->vocab_size - 1);
+                                           family->bos_id < bp->vocab_size ? family->bos_id : -1,
+                                           -1, 0, bp->vocab_size - 1);
   bp->primary_eos = -1;
   if (tokenizer_eos >= 0 && tokenizer_eos < bp->vocab_size) {
     bp->eos_ids[bp->num_eos++] = tokenizer_eos;
   }
   config_read_eos(reader, bp);
   bool silent = config_get(reader, "eos_token_id") == NULL;
-  if (bp->num_eos == 0 && silent && f->eos_id >= 0 && f->eos_id < bp->vocab_size) {
-    bp->eos_ids[bp->num_eos++] = f->eos_id;
+  if (bp->num_eos == 0 && silent && family->eos_id >= 0 && family->eos_id < bp->vocab_size) {
+    bp->eos_ids[bp->num_eos++] = family->eos_id;
   }
 }
 

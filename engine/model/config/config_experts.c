@@ -34,17 +34,17 @@ static void read_sparse_layers(config_reader_t *reader, blueprint_t *bp) {
   }
 }
 
-static void read_counts(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
+static void read_counts(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->num_experts = (int32_t)config_int(reader, KEYS("num_experts", "num_local_experts"),
-                                        f->num_experts, 0, EXPERTS_MAX);
+                                        family->num_experts, 0, EXPERTS_MAX);
   bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok", "experts_per_token"),
-                                        f->experts_top, 1, EXPERTS_TOP_MAX);
+                                        family->experts_top, 1, EXPERTS_TOP_MAX);
   bp->expert_size = bp->intermediate_size;
-  if (f->expert_keys == EXPERTS_QWEN) {
-    bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), f->expert_size, 1,
-                                          EXPERT_SIZE_MAX);
+  if (family->expert_keys == EXPERTS_QWEN) {
+    bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"),
+                                          family->expert_size, 1, EXPERT_SIZE_MAX);
     bp->shared_size = (int32_t)config_int_or_null(reader, KEYS("shared_expert_intermediate_size"),
-                                                  f->shared_size, 0, 0, EXPERT_SIZE_MAX);
+                                                  family->shared_size, 0, 0, EXPERT_SIZE_MAX);
   }
   if (bp->num_experts == 0) return;
   if (bp->experts_top > bp->num_experts) {

@@ -31,7 +31,7 @@ static void read_layer_types(config_reader_t *reader, const json_t *types, bluep
 
 /* The reference reads layer_types of some families only; of the others they may say no more than
  * is so anyway. */
-static void check_layer_types(config_reader_t *reader, const family_t *f, const json_t *types,
+static void check_layer_types(config_reader_t *reader, const family_t *family, const json_t *types,
                               bool slides, blueprint_t *bp) {
   read_layer_types(reader, types, bp);
   for (int32_t i = 0; i < bp->num_layers && reader->status == 0; i++) {
@@ -41,14 +41,14 @@ static void check_layer_types(config_reader_t *reader, const family_t *f, const 
                   "for %s",
                   slides ? "full" : "sliding", i,
                   slides ? "sliding_attention beside sliding_window" : "full_attention",
-                  f->architecture);
+                  family->architecture);
   }
 }
 
 /* The rule of a family for files without layer_types. */
-static bool slides_by_rule(config_reader_t *reader, const family_t *f, int32_t layer) {
+static bool slides_by_rule(config_reader_t *reader, const family_t *family, int32_t layer) {
   int64_t from, pattern;
-  switch (f->window_rule) {
+  switch (family->window_rule) {
   case WINDOW_ALL: return true;
   case WINDOW_EVEN: return layer % 2 == 0;
   case WINDOW_UPPER:
@@ -56,34 +56,37 @@ static bool slides_by_rule(config_reader_t *reader, const family_t *f, int32_t l
     return layer >= from;
   case WINDOW_PATTERN:
     pattern = config_int(reader, KEYS("sliding_window_pattern", "_sliding_window_pattern"),
-                         f->window_pattern, 1, MODEL_LAYERS_MAX);
+                         family->window_pattern, 1, MODEL_LAYERS_MAX);
     return (layer + 1) % pattern != 0;
   default: return false;
   }
 }
 
-static void read_window(config_reader_t *reader, const family_t *f, blueprint_t *bp) {
-  if (f->window_rule == WINDOW_REFUSED && config_bool(reader, KEYS("use_sliding_window"), false)) {
+static void read_window(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  if (family->window_rule == WINDOW_REFUSED &&
+      config_bool(reader, KEYS("use_sliding_window"), false)) {
     config_refuse(reader, "use_sliding_window", config_get(reader, "use_sliding_window"),
-                  "false for %s", f->architecture);
+                  "false for %s", family->architecture);
   }
   const json_t *types = config_get(reader, "layer_types");
   if (types != NULL && types->type == JSON_NULL) types = NULL;
-  if (f->window_rule == WINDOW_NEVER || f->window_rule == WINDOW_REFUSED) {
-    if (types != NULL) check_layer_types(reader, f, types, false, bp);
+  if (family->window_rule == WINDOW_NEVER || family->window_rule == WINDOW_REFUSED) {
+    if (types != NULL) check_layer_types(reader, family, types, false, bp);
     return;
   }
-  int64_t window = config_int_or_null(reader, KEYS("sliding_window"), f->window, 0, 0, INT32_MAX);
-  if (f->window_rule == WINDOW_UPPER && !config_bool(reader, KEYS("use_sliding_window"), false)) {
+  int64_t window =
+      config_int_or_null(reader, KEYS("sliding_window"), family->window, 0, 0, INT32_MAX);
+  if (family->window_rule == WINDOW_UPPER &&
+      !config_bool(reader, KEYS("use_sliding_window"), false)) {
     window = 0;
   }
-  if (types != NULL && f->window_rule == WINDOW_ALL && window > 0) {
-    check_layer_types(reader, f, types, true, bp);
+  if (types != NULL && family->window_rule == WINDOW_ALL && window > 0) {
+    check_layer_types(reader, family, types, true, bp);
   } else if (types != NULL) {
     read_layer_types(reader, types, bp);
   } else {
     for (int32_t i = 0; i < bp->num_layers; i++) {
-      if (window > 0 && slides_by_rule(reader, f, i)) bp->layer_flags[i] |= LAYER_SLIDES;
+      if (window > 0 && slides_by_rule(reader, family, i)) bp->layer_flags[i] |= LAYER_SLIDES;
     }
   }
   bool any = memchr(bp->layer_flags, LAYER_SLIDES, (size_t)bp->num_layers) != NULL;
