@@ -83,7 +83,7 @@ static int read_config(const char *dir, double *scale, error_t *error) {
   bool stable = config_bool(&reader, KEYS("use_rslora"), false);
   *scale = alpha / (stable ? sqrt(rank) : rank);
   model_file_free(&file);
-  return reader.status;
+  return reader.code;
 }
 
 /* "base_model.model." + prefix + name without ".weight" + ".lora_A.weight", under every prefix. */

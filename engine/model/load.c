@@ -14,7 +14,7 @@
 /* Sticky: after the first error nothing more is loaded. */
 typedef struct load {
   weight_loader_t loader;
-  int status;
+  int code;
   error_t *error;
 } load_t;
 
@@ -23,8 +23,8 @@ static const vector_change_t AS_STORED = {0.0f, 1.0f};
 static weight_t *matrix_as(load_t *load, int32_t layer, int num_roles, const tensor_role_t *roles,
                            dtype_t dtype) {
   weight_t *weight = NULL;
-  if (load->status == 0) {
-    load->status =
+  if (load->code == 0) {
+    load->code =
         weight_loader_matrix(&load->loader, roles, num_roles, layer, dtype, &weight, load->error);
   }
   return weight;
@@ -37,9 +37,9 @@ static weight_t *matrix(load_t *load, int32_t layer, int num_roles, const tensor
 static vector_t *changed_vector(load_t *load, int32_t layer, bool bias, int num_roles,
                                 const tensor_role_t *roles, vector_change_t change) {
   vector_t *made = NULL;
-  if (load->status == 0) {
-    load->status = weight_loader_vector(&load->loader, roles, num_roles, layer, bias, change, &made,
-                                        load->error);
+  if (load->code == 0) {
+    load->code = weight_loader_vector(&load->loader, roles, num_roles, layer, bias, change, &made,
+                                      load->error);
   }
   return made;
 }
@@ -150,11 +150,11 @@ static void load_all(load_t *load, model_t *model) {
   model->embed = matrix(load, -1, 1, &embed);
   model->positions = matrix(load, -1, 1, &positions);
   model->project_in = matrix(load, -1, 1, &project_in);
-  for (int32_t i = 0; i < bp->num_layers && load->status == 0; i++) load_layer(load, model, i);
+  for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
   model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
-  if (load->status == 0) load->status = weight_loader_finish(&load->loader, load->error);
+  if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
 
 static int make_rope(const rope_config_t *config, int32_t max_model_len, float **inv_freq,
@@ -240,11 +240,11 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
   model_t *model = make_model(ops, device, blueprint);
   if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
   load_t load = {.error = error};
-  load.status = make_ropes(model, max_model_len, error);
-  if (load.status == 0) {
-    load.status = weight_loader_open(&load.loader, ops, device, blueprint, options, error);
+  load.code = make_ropes(model, max_model_len, error);
+  if (load.code == 0) {
+    load.code = weight_loader_open(&load.loader, ops, device, blueprint, options, error);
   }
-  if (load.status == 0) {
+  if (load.code == 0) {
     model->blueprint.dtype = load.loader.dtype;
     set_embed_scale(model);
     load_all(&load, model);
@@ -253,9 +253,9 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
     load.loader.kv_scales = NULL;
     weight_loader_close(&load.loader);
   }
-  if (load.status != 0) {
+  if (load.code != 0) {
     model_free(model);
-    return load.status;
+    return load.code;
   }
   *out = model;
   return 0;

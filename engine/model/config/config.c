@@ -133,7 +133,7 @@ static void read_quantization(config_reader_t *reader, const family_t *family, b
   const char *name;
   const json_t *json =
       config_find(reader, KEYS("quantization_config", "compression_config"), &name);
-  if (json == NULL || json->type == JSON_NULL || reader->status != 0) return;
+  if (json == NULL || json->type == JSON_NULL || reader->code != 0) return;
   const json_t *method = json_get(json, "quant_method");
   bool oss = family->expert_keys == EXPERTS_GPT_OSS;
   if (oss && method != NULL && json_equals(method, "mxfp4")) {
@@ -145,10 +145,10 @@ static void read_quantization(config_reader_t *reader, const family_t *family, b
   if (method != NULL && method->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), method->text, method->length);
   }
-  reader->status = error_set(reader->error, ERR_MODEL_MALFORMED, name,
-                             "%s: quantization \"%s\" is not supported; supported: float32, "
-                             "float16 and bfloat16 weights%s",
-                             reader->file, quoted, oss ? ", mxfp4" : "");
+  reader->code = error_set(reader->error, ERR_MODEL_MALFORMED, name,
+                           "%s: quantization \"%s\" is not supported; supported: float32, "
+                           "float16 and bfloat16 weights%s",
+                           reader->file, quoted, oss ? ", mxfp4" : "");
 }
 
 static const family_t *find_family(config_reader_t *reader) {
@@ -171,7 +171,7 @@ static const family_t *find_family(config_reader_t *reader) {
   if (name != NULL && name->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), name->text, name->length);
   }
-  reader->status =
+  reader->code =
       error_set(reader->error, ERR_MODEL_MALFORMED, "architectures",
                 "%s: architecture \"%s\" is not supported%s; supported: %s", reader->file, quoted,
                 json_get(reader->root, "auto_map") != NULL ? " (remote code is never run)" : "",
@@ -403,7 +403,7 @@ static void read_ids(config_reader_t *reader, const family_t *family, int32_t to
 
 /* Keys of a wrapper's text model stand in text_config; ids, dtype and tie may stand outside. */
 static void enter_text_config(config_reader_t *reader, const family_t *family) {
-  if (!family->nested || reader->status != 0) return;
+  if (!family->nested || reader->code != 0) return;
   const json_t *text = json_get(reader->root, "text_config");
   if (text == NULL || text->type != JSON_OBJECT) {
     config_refuse(reader, "text_config", text, text == NULL ? "is missing" : "an object");
@@ -417,7 +417,7 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
                        int32_t tokenizer_eos, blueprint_t *bp, error_t *error) {
   config_reader_t reader = {.file = "config.json", .root = root, .error = error};
   const family_t *family = find_family(&reader);
-  if (family == NULL) return reader.status;
+  if (family == NULL) return reader.code;
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
   enter_text_config(&reader, family);
@@ -429,12 +429,12 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
   read_biases(&reader, family, bp);
   read_scales(&reader, family, bp);
   bp->tied = config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
-  if (reader.status == 0) config_read_layers(&reader, family, bp);
-  if (reader.status == 0) config_read_experts(&reader, family, bp);
-  if (reader.status == 0) read_positions(&reader, family, tokenizer_max, bp);
+  if (reader.code == 0) config_read_layers(&reader, family, bp);
+  if (reader.code == 0) config_read_experts(&reader, family, bp);
+  if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
   read_ids(&reader, family, tokenizer_eos, bp);
   int dtype = read_dtype(&reader);
-  if (reader.status != 0) return reader.status;
+  if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
   return tensors_count_parameters(bp, &bp->num_parameters, error);

@@ -14,7 +14,7 @@ typedef struct config_reader {
   const char *file;    /* "config.json", for messages */
   const json_t *root;  /* object that the keys are looked up in */
   const json_t *outer; /* where keys stand that `root` lacks, or NULL (text_config of a wrapper) */
-  int status;          /* 0 or the first error */
+  int code;            /* 0 or the first error */
   error_t *error;
 } config_reader_t;
 

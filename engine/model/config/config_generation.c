@@ -64,5 +64,5 @@ int config_read_generation(const char *dir, blueprint_t *blueprint, error_t *err
       (int32_t)config_int_or_null(&reader, KEYS("max_new_tokens"), -1, -1, 1, INT32_MAX);
   config_read_eos(&reader, blueprint);
   model_file_free(&file);
-  return reader.status;
+  return reader.code;
 }

@@ -34,7 +34,7 @@ static void read_layer_types(config_reader_t *reader, const json_t *types, bluep
 static void check_layer_types(config_reader_t *reader, const family_t *family, const json_t *types,
                               bool slides, blueprint_t *bp) {
   read_layer_types(reader, types, bp);
-  for (int32_t i = 0; i < bp->num_layers && reader->status == 0; i++) {
+  for (int32_t i = 0; i < bp->num_layers && reader->code == 0; i++) {
     if (((bp->layer_flags[i] & LAYER_SLIDES) != 0) == slides) continue;
     config_refuse(reader, "layer_types", NULL,
                   "has \"%s_attention\" at layer %d, supported: %s "
@@ -131,7 +131,7 @@ static void read_no_rope(config_reader_t *reader, blueprint_t *bp) {
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   blueprint->layer_flags = calloc((size_t)blueprint->num_layers, 1);
   if (blueprint->layer_flags == NULL) {
-    reader->status = error_set(reader->error, ERR_NO_MEMORY, NULL, "no memory for the layer list");
+    reader->code = error_set(reader->error, ERR_NO_MEMORY, NULL, "no memory for the layer list");
     return;
   }
   read_window(reader, family, blueprint);

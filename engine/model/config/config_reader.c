@@ -42,17 +42,17 @@ static const char *shown(char *out, size_t capacity, const json_t *value) {
 
 void config_refuse(config_reader_t *reader, const char *key, const json_t *value,
                    const char *supported, ...) {
-  if (reader->status != 0) return;
+  if (reader->code != 0) return;
   char what[256], found[112];
   va_list arguments;
   va_start(arguments, supported);
   vsnprintf(what, sizeof(what), supported, arguments);
   va_end(arguments);
   if (value == NULL) {
-    reader->status = error_set(reader->error, ERR_MODEL_MALFORMED, key, "%s: \"%s\" %s",
-                               reader->file, key, what);
+    reader->code = error_set(reader->error, ERR_MODEL_MALFORMED, key, "%s: \"%s\" %s", reader->file,
+                             key, what);
   } else {
-    reader->status =
+    reader->code =
         error_set(reader->error, ERR_MODEL_MALFORMED, key, "%s: \"%s\" is %s, supported: %s",
                   reader->file, key, shown(found, sizeof(found), value), what);
   }
@@ -71,7 +71,7 @@ int64_t config_int(config_reader_t *reader, const char *const *keys, int64_t abs
   const char *name;
   const json_t *value = config_find(reader, keys, &name);
   int64_t number;
-  if (reader->status != 0 || value == NULL) return absent;
+  if (reader->code != 0 || value == NULL) return absent;
   if (json_int64(value, &number) && number >= min && number <= max) return number;
   config_refuse(reader, name, value, "an integer of %lld..%lld", (long long)min, (long long)max);
   return absent;
@@ -82,7 +82,7 @@ double config_double(config_reader_t *reader, const char *const *keys, double ab
   const char *name;
   const json_t *value = config_find(reader, keys, &name);
   double number;
-  if (reader->status != 0 || value == NULL) return absent;
+  if (reader->code != 0 || value == NULL) return absent;
   if (json_double(value, &number) && isfinite(number) && number <= max &&
       (open ? number > min : number >= min)) {
     return number;
@@ -96,7 +96,7 @@ bool config_bool(config_reader_t *reader, const char *const *keys, bool absent) 
   const char *name;
   const json_t *value = config_find(reader, keys, &name);
   bool flag;
-  if (reader->status != 0 || value == NULL) return absent;
+  if (reader->code != 0 || value == NULL) return absent;
   if (json_bool(value, &flag)) return flag;
   config_refuse(reader, name, value, "true or false");
   return absent;

@@ -119,7 +119,7 @@ static void read_factors(config_reader_t *reader, const char *key, const rope_co
                          int32_t head_dim, float *out) {
   const json_t *list = json_get(reader->root, key);
   need(reader, key);
-  if (list == NULL || reader->status != 0) return;
+  if (list == NULL || reader->code != 0) return;
   if (list->type != JSON_ARRAY || list->count != (uint32_t)rope->dims / 2) {
     config_refuse(reader, key, NULL, "has %u values, expected %d (head_dim %d)",
                   list->type == JSON_ARRAY ? list->count : 0, rope->dims / 2, head_dim);
@@ -195,7 +195,7 @@ static const json_t *find_outer_dict(config_reader_t *reader, const family_t *fa
 static const json_t *find_dict(config_reader_t *reader, const family_t *family, bool sliding,
                                const char **name) {
   const json_t *dict = find_outer_dict(reader, family, name);
-  if (dict == NULL || reader->status != 0) return NULL;
+  if (dict == NULL || reader->code != 0) return NULL;
   const json_t *full = json_get(dict, "full_attention");
   const json_t *local = json_get(dict, "sliding_attention");
   if (full == NULL && local == NULL) return sliding ? NULL : dict;
@@ -236,7 +236,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     read_scaling(&inner, family, rope);
     partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
     original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
-    reader->status = inner.status;
+    reader->code = inner.code;
   } else if (family->expert_keys == EXPERTS_GPT_OSS) {
     take_oss_default(rope, &original);
   }
@@ -261,10 +261,10 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   if (rope->type == ROPE_DYNAMIC && rope->dims < 4) {
     config_refuse(reader, "rope_type", NULL, "dynamic needs at least 4 rotated dimensions");
   }
-  if (rope->type == ROPE_LONGROPE && reader->status == 0) {
-    inner.status = 0;
+  if (rope->type == ROPE_LONGROPE && reader->code == 0) {
+    inner.code = 0;
     read_longrope(&inner, rope, max_positions, head_dim);
-    reader->status = inner.status;
+    reader->code = inner.code;
   }
 }
 
