@@ -48,11 +48,11 @@ void tokenizer_scratch_free(tokenizer_scratch_t *s) {
 static int encode_piece(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
   encode_t *e = context;
   const tokenizer_t *t = e->tokenizer;
-  int rc = t->unigram.scores == NULL
-               ? bpe_encode(&t->bpe, e->scratch->bpe, piece, length, limit, &e->out)
-               : unigram_encode(&t->unigram, &t->bpe.vocab, &e->scratch->unigram, piece, length,
-                                e->cancelled, &e->out);
-  if (rc != 0) return rc;
+  int code = t->unigram.scores == NULL
+                 ? bpe_encode(&t->bpe, e->scratch->bpe, piece, length, limit, &e->out)
+                 : unigram_encode(&t->unigram, &t->bpe.vocab, &e->scratch->unigram, piece, length,
+                                  e->cancelled, &e->out);
+  if (code != 0) return code;
   if (e->out.count >= e->ids_max) return ENCODE_FULL;
   e->polled += length;
   if (e->polled < POLL_BYTES) return 0;
@@ -97,13 +97,13 @@ static int encode_gap(encode_t *e, const uint8_t *text, size_t length, const uin
   token_span_t span;
   if (plain && !keep_plain(e, &walk, raw, raw_length)) return ERR_INTERNAL;
   while (token_walk_next(&walk, &span)) {
-    int rc = 0;
+    int code = 0;
     if (span.gap_start < span.gap_end)
-      rc = pretokenizer_run(&t->pretokenizer, &e->scratch->pretokenizer, text + span.gap_start,
-                            span.gap_end - span.gap_start, limit, at_start && span.gap_start == 0,
-                            encode_piece, e);
-    if (rc == 0 && span.has_token) rc = encode_token(e, span.index);
-    if (rc != 0) return rc;
+      code = pretokenizer_run(&t->pretokenizer, &e->scratch->pretokenizer, text + span.gap_start,
+                              span.gap_end - span.gap_start, limit, at_start && span.gap_start == 0,
+                              encode_piece, e);
+    if (code == 0 && span.has_token) code = encode_token(e, span.index);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -124,12 +124,12 @@ static int encode_text(encode_t *e, const uint8_t *text, size_t length) {
                        .num_plain = e->num_plain};
   token_span_t span;
   while (token_walk_next(&walk, &span)) {
-    int rc = 0;
+    int code = 0;
     if (span.gap_start < span.gap_end)
-      rc = encode_gap(e, text + span.gap_start, span.gap_end - span.gap_start, text + length,
-                      span.gap_start == 0, is_plain(e, span.gap_start, span.gap_end));
-    if (rc == 0 && span.has_token) rc = encode_token(e, span.index);
-    if (rc != 0) return rc;
+      code = encode_gap(e, text + span.gap_start, span.gap_end - span.gap_start, text + length,
+                        span.gap_start == 0, is_plain(e, span.gap_start, span.gap_end));
+    if (code == 0 && span.has_token) code = encode_token(e, span.index);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -143,9 +143,10 @@ static bool push_all(ids_t *out, const int32_t *ids, unsigned count) {
 static int encode_all(encode_t *e, const char *text, size_t length, bool special) {
   const tokenizer_t *t = e->tokenizer;
   if (special && !push_all(&e->out, t->prefix, t->num_prefix)) return ERR_INTERNAL;
-  int rc = e->out.count >= e->ids_max ? ENCODE_FULL : encode_text(e, (const uint8_t *)text, length);
-  if (rc < 0) return rc;
-  if (special && rc != ENCODE_FULL && !push_all(&e->out, t->suffix, t->num_suffix))
+  int code =
+      e->out.count >= e->ids_max ? ENCODE_FULL : encode_text(e, (const uint8_t *)text, length);
+  if (code < 0) return code;
+  if (special && code != ENCODE_FULL && !push_all(&e->out, t->suffix, t->num_suffix))
     return ERR_INTERNAL;
   if (e->out.count > e->ids_max) e->out.count = e->ids_max;
   return 0;
@@ -164,23 +165,24 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                 .num_plain = options->num_plain,
                 .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
-  int rc = ids_grow(&e.out, length / 4 + 16)
-               ? encode_all(&e, text, length, options->add_special_tokens)
-               : ERR_INTERNAL;
+  int code = ids_grow(&e.out, length / 4 + 16)
+                 ? encode_all(&e, text, length, options->add_special_tokens)
+                 : ERR_INTERNAL;
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);
   normalizer_scratch_trim(&scratch->part, SCRATCH_KEEP_BYTES);
   pretokenizer_scratch_trim(&scratch->pretokenizer, SCRATCH_KEEP_BYTES);
   bpe_scratch_begin(scratch->bpe, NULL);
   bytes_trim(&scratch->unigram.places, SCRATCH_KEEP_BYTES);
   bytes_trim(&scratch->unigram.ids, SCRATCH_KEEP_BYTES);
-  if (rc == 0) {
+  if (code == 0) {
     *ids = e.out.data, *count = e.out.count;
     return 0;
   }
   free(e.out.data);
-  if (rc == ERR_REQUEST_TIMEOUT) return error_set(error, rc, NULL, "tokenizing was cancelled");
-  if (rc == ERR_BAD_REQUEST)
-    return error_set(error, rc, NULL, "the tokenizer's pattern needs too many steps on this text");
+  if (code == ERR_REQUEST_TIMEOUT) return error_set(error, code, NULL, "tokenizing was cancelled");
+  if (code == ERR_BAD_REQUEST)
+    return error_set(error, code, NULL,
+                     "the tokenizer's pattern needs too many steps on this text");
   return error_set(error, ERR_INTERNAL, NULL, "not enough memory to tokenize %zu bytes", length);
 }
 

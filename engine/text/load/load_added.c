@@ -65,13 +65,13 @@ int load_added_token(load_t *load, const char *content, size_t length, added_tok
 int load_added_tokens(load_t *load, const json_t *list) {
   if (list == NULL) return load_added_begin(load, 0);
   if (list->type != JSON_ARRAY) return load_fail(load, where, "an array is needed");
-  int rc = load_added_begin(load, list->count);
+  int code = load_added_begin(load, list->count);
   JSON_EACH(entry, list) {
     const json_t *content = load_field(entry, "content");
     bool special = false, normalized = true;
     added_token_t token = {0};
     int64_t id;
-    if (rc != 0) return rc;
+    if (code != 0) return code;
     if (content == NULL || content->type != JSON_STRING)
       return load_fail(load, where, "a token has no \"content\"");
     const json_t *given = load_field(entry, "id");
@@ -85,9 +85,9 @@ int load_added_tokens(load_t *load, const json_t *list) {
         !load_bool(load, entry, "normalized", where, &normalized))
       return ERR_MODEL_MALFORMED;
     token.special = special, token.normalized = normalized;
-    rc = load_added_token(load, content->text, content->length, token);
+    code = load_added_token(load, content->text, content->length, token);
   }
-  return rc;
+  return code;
 }
 
 /* Adds the contents of one matcher, special tokens first: of equal contents the first one wins. */
@@ -121,8 +121,8 @@ static int fill(load_t *load, token_matcher_t *m, bool normalized, normalizer_sc
 
 int load_added_finish(load_t *load) {
   normalizer_scratch_t scratch = {0};
-  int rc = fill(load, &load->t->raw, false, &scratch);
-  if (rc == 0) rc = fill(load, &load->t->normalized, true, &scratch);
+  int code = fill(load, &load->t->raw, false, &scratch);
+  if (code == 0) code = fill(load, &load->t->normalized, true, &scratch);
   normalizer_scratch_free(&scratch);
-  return rc;
+  return code;
 }

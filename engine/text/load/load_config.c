@@ -60,24 +60,24 @@ static int add_named_tokens(load_t *load, const json_t *config, const json_t *ma
   static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                      "pad_token", "cls_token", "mask_token"};
   static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
-  int rc = 0;
-  for (unsigned i = 0; i < sizeof keys / sizeof keys[0] && rc == 0; i++) {
+  int code = 0;
+  for (unsigned i = 0; i < sizeof keys / sizeof keys[0] && code == 0; i++) {
     const json_t *named = load_field(config, keys[i]);
     if (named == NULL) named = load_field(map, keys[i]);
-    rc = add_named(load, named, keys[i], legacy);
+    code = add_named(load, named, keys[i], legacy);
   }
   for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++) {
     const json_t *list = load_field(config, lists[i]);
     if (list == NULL) list = load_field(map, lists[i]);
     if (list == NULL || (list->type != JSON_ARRAY && list->type != JSON_OBJECT)) continue;
     JSON_EACH(named, list) {
-      if (rc == 0) rc = add_named(load, named, lists[i], legacy);
+      if (code == 0) code = add_named(load, named, lists[i], legacy);
     }
   }
   bool all = true; /* of bos, eos and unk */
   for (unsigned i = 0; i < 3; i++)
     all = all && (load_field(config, keys[i]) != NULL || load_field(map, keys[i]) != NULL);
-  if (rc != 0 || !legacy || all || end_of_text_id(load->t) < 0) return rc;
+  if (code != 0 || !legacy || all || end_of_text_id(load->t) < 0) return code;
   return load_added_token(load, end_of_text, sizeof end_of_text - 1,
                           (added_token_t){.special = true});
 }
@@ -116,16 +116,16 @@ static int add_listed(load_t *load, const char *where, const json_t *list, bool 
   for (int64_t last = -1;;) {
     listed_t best = {.id = -1}, at;
     JSON_EACH(entry, list) {
-      int rc = read_listed(load, where, entry, decoder, &at);
-      bool known = rc == 0 && tokenizer_id(load->t, at.content, at.length) >= 0;
-      if (rc == 0 && known && last < 0)
-        rc = load_added_token(load, at.content, at.length, at.token);
-      if (rc != 0) return rc;
+      int code = read_listed(load, where, entry, decoder, &at);
+      bool known = code == 0 && tokenizer_id(load->t, at.content, at.length) >= 0;
+      if (code == 0 && known && last < 0)
+        code = load_added_token(load, at.content, at.length, at.token);
+      if (code != 0) return code;
       if (!known && (best.id < 0 || at.id < best.id)) best = at;
     }
     if (best.id < 0) return 0;
-    int rc = load_added_token(load, best.content, best.length, best.token);
-    if (rc != 0) return rc;
+    int code = load_added_token(load, best.content, best.length, best.token);
+    if (code != 0) return code;
     last = tokenizer_id(load->t, best.content, best.length);
     if (last != best.id)
       return load_fail(load, where, "\"%s\" has the id %lld, but the next free one is %lld",
@@ -176,10 +176,10 @@ static int add_affixes(load_t *load, const json_t *config) {
 static int apply(load_t *load, const json_t *config, const json_t *map, bool legacy) {
   tokenizer_t *t = load->t;
   const json_t *listed = load_field(config, "added_tokens_decoder");
-  int rc = legacy ? check_legacy(load, config) : 0;
-  if (rc == 0 && listed != NULL) rc = add_listed(load, "added_tokens_decoder", listed, true);
-  if (rc == 0) rc = add_named_tokens(load, config, map, legacy);
-  if (rc != 0) return rc;
+  int code = legacy ? check_legacy(load, config) : 0;
+  if (code == 0 && listed != NULL) code = add_listed(load, "added_tokens_decoder", listed, true);
+  if (code == 0) code = add_named_tokens(load, config, map, legacy);
+  if (code != 0) return code;
   t->bos_id = token_id(t, config, map, "bos_token");
   t->eos_id = token_id(t, config, map, "eos_token");
   if (legacy && t->bos_id < 0) t->bos_id = end_of_text_id(t);
@@ -194,17 +194,17 @@ static int apply(load_t *load, const json_t *config, const json_t *map, bool leg
 int load_config(load_t *load, bool legacy) {
   load_doc_t config = {0}, map = {0}, added = {0};
   bool has_config, has_map, has_added = false;
-  int rc = legacy ? load_open(load, "added_tokens.json", &added, &has_added) : 0;
-  if (rc == 0 && has_added) rc = add_listed(load, "added_tokens", json_root(added.doc), false);
+  int code = legacy ? load_open(load, "added_tokens.json", &added, &has_added) : 0;
+  if (code == 0 && has_added) code = add_listed(load, "added_tokens", json_root(added.doc), false);
   load_close(&added);
-  if (rc == 0) rc = load_open(load, "special_tokens_map.json", &map, &has_map);
-  if (rc == 0) rc = load_open(load, "tokenizer_config.json", &config, &has_config);
-  if (rc == 0) {
+  if (code == 0) code = load_open(load, "special_tokens_map.json", &map, &has_map);
+  if (code == 0) code = load_open(load, "tokenizer_config.json", &config, &has_config);
+  if (code == 0) {
     if (!has_config) load->file = "special_tokens_map.json";
-    rc = apply(load, has_config ? json_root(config.doc) : NULL, has_map ? json_root(map.doc) : NULL,
-               legacy);
+    code = apply(load, has_config ? json_root(config.doc) : NULL,
+                 has_map ? json_root(map.doc) : NULL, legacy);
   }
   load_close(&config);
   load_close(&map);
-  return rc;
+  return code;
 }

@@ -49,8 +49,8 @@ static int template_token(load_t *load, const json_t *value, const json_t *item,
     return load_fail(load, where, "the template's token \"%s\" has no ids",
                      load_quote(quoted, name));
   JSON_EACH(id, list) {
-    int rc = push_affix(load, where, id, ids, count);
-    if (rc != 0) return rc;
+    int code = push_affix(load, where, id, ids, count);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -69,8 +69,8 @@ static int template_processor(load_t *load, const json_t *value) {
       return load_fail(load, where, "\"single\" must hold the sequence A once");
     if (sequence == NULL && token == NULL)
       return load_fail(load, where, "\"single\" holds neither SpecialToken nor Sequence");
-    int rc = token == NULL ? 0 : template_token(load, value, token, ids[side], &count[side]);
-    if (rc != 0) return rc;
+    int code = token == NULL ? 0 : template_token(load, value, token, ids[side], &count[side]);
+    if (code != 0) return code;
   }
   if (side != 1) return load_fail(load, where, "\"single\" must hold the sequence A once");
   return wrap(load, where, ids[0], count[0], ids[1], count[1]);
@@ -85,8 +85,8 @@ static int cls_processor(load_t *load, const json_t *value) {
     const json_t *pair = load_field(value, keys[i]), *first = json_first(pair);
     if (pair == NULL || pair->type != JSON_ARRAY || pair->count != 2 || first->type != JSON_STRING)
       return load_fail(load, "post_processor", "\"%s\" must be [text, id]", keys[i]);
-    int rc = push_affix(load, "post_processor", json_next(first), ids[i], &count[i]);
-    if (rc != 0) return rc;
+    int code = push_affix(load, "post_processor", json_next(first), ids[i], &count[i]);
+    if (code != 0) return code;
   }
   return wrap(load, "post_processor", ids[0], count[0], ids[1], count[1]);
 }
@@ -110,8 +110,8 @@ int load_post_processor(load_t *load, const json_t *value) {
     return load_fail(load, "post_processor", "a Sequence needs an array of at most %d processors",
                      LOAD_SEQUENCE_DEPTH_MAX);
   JSON_EACH(item, list) {
-    int rc = processor(load, item);
-    if (rc != 0) return rc;
+    int code = processor(load, item);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -174,20 +174,20 @@ static int decoder_component(load_t *load, const json_t *value, bool *fused) {
     return load_fail(load, "decoder", "more than %d steps", DECODER_STEPS_MAX);
   decoder_step_t *step = &d->steps[d->num_steps];
   *step = (decoder_step_t){0};
-  int rc = 0;
+  int code = 0;
   if (json_equals(type, "ByteLevel"))
     step->kind = DECODE_BYTE_LEVEL;
   else if (json_equals(type, "ByteFallback"))
     step->kind = DECODE_BYTE_FALLBACK;
   else if (json_equals(type, "Replace"))
-    rc = read_replace(load, value, step);
+    code = read_replace(load, value, step);
   else if (json_equals(type, "Metaspace"))
-    rc = read_metaspace(load, value, step);
+    code = read_metaspace(load, value, step);
   else if (json_equals(type, "Strip"))
-    rc = read_strip(load, value, step);
+    code = read_strip(load, value, step);
   else
-    rc = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
-  if (rc != 0) return rc;
+    code = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
+  if (code != 0) return code;
   bool after_bytes = d->num_steps > 0 && d->steps[d->num_steps - 1].kind == DECODE_BYTE_FALLBACK;
   if (after_bytes && !*fused && step->kind != DECODE_BYTE_FALLBACK)
     return load_fail(load, "decoder", "after ByteFallback only Fuse is supported");
@@ -216,8 +216,8 @@ int load_decoder(load_t *load, const json_t *value) {
   if (list == NULL || list->type != JSON_ARRAY)
     return load_fail(load, "decoder", "a Sequence needs an array \"decoders\"");
   JSON_EACH(item, list) {
-    int rc = decoder_component(load, item, &fused);
-    if (rc != 0) return rc;
+    int code = decoder_component(load, item, &fused);
+    if (code != 0) return code;
   }
   return 0;
 }

@@ -54,40 +54,41 @@ int load_read(load_t *load, const char *name, size_t bytes_max, load_doc_t *out,
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0;
   if (fd < 0) return error_set(load->error, ERR_IO, NULL, "%s: %s", name, strerror(errno));
-  int rc = 0;
+  int code = 0;
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
-    rc = load_fail(load, "file", "not a regular file");
+    code = load_fail(load, "file", "not a regular file");
   else if (status.st_size < 0 || (size_t)status.st_size > bytes_max)
-    rc = load_fail(load, "file", "%lld bytes, at most %zu are read", (long long)status.st_size,
-                   bytes_max);
+    code = load_fail(load, "file", "%lld bytes, at most %zu are read", (long long)status.st_size,
+                     bytes_max);
   else
-    rc = read_all(load, fd, out, (size_t)status.st_size);
+    code = read_all(load, fd, out, (size_t)status.st_size);
   close(fd);
-  *found = rc == 0;
-  if (rc != 0) load_close(out);
-  return rc;
+  *found = code == 0;
+  if (code != 0) load_close(out);
+  return code;
 }
 
 int load_open(load_t *load, const char *name, load_doc_t *out, bool *found) {
-  int rc = load_read(load, name, LOAD_FILE_BYTES_MAX, out, found);
-  if (rc != 0 || !*found) return rc;
+  int code = load_read(load, name, LOAD_FILE_BYTES_MAX, out, found);
+  if (code != 0 || !*found) return code;
   error_t reason = {0};
   static const char pointer[] = "version https://git-lfs";
   if (out->length > sizeof pointer && memcmp(out->text, pointer, sizeof pointer - 1) == 0) {
     load_close(out);
     return load_fail(load, "file", "a pointer of Git LFS; fetch the file with git lfs pull");
   }
-  rc = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
-  if (rc != 0) {
-    rc = rc == ERR_INTERNAL ? load_no_memory(load) : load_fail(load, "JSON", "%s", reason.message);
+  code = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
+  if (code != 0) {
+    code =
+        code == ERR_INTERNAL ? load_no_memory(load) : load_fail(load, "JSON", "%s", reason.message);
     load_close(out);
-    return rc;
+    return code;
   }
   if (json_root(out->doc)->type == JSON_OBJECT) return 0;
-  rc =
+  code =
       load_fail(load, "JSON", "an object is expected, not %s", json_type_name(json_root(out->doc)));
   load_close(out);
-  return rc;
+  return code;
 }
 
 void load_close(load_doc_t *doc) {

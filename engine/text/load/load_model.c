@@ -98,15 +98,15 @@ static int read_merges(load_t *load, const json_t *merges) {
     return load_fail(load, where_merges, "an array is needed");
   if (merges->count > BPE_MERGES_MAX)
     return load_fail(load, where_merges, "%u merges, at most %d", merges->count, BPE_MERGES_MAX);
-  int rc = bpe_prepare(&load->t->bpe, merges->count);
-  if (rc != 0) return load_no_memory(load);
+  int code = bpe_prepare(&load->t->bpe, merges->count);
+  if (code != 0) return load_no_memory(load);
   JSON_EACH(merge, merges) {
     if (merge->type == JSON_STRING && is_version(merge->text, merge->length)) continue;
-    if ((rc = read_merge(load, merge, rank++, &joined)) != 0) break;
+    if ((code = read_merge(load, merge, rank++, &joined)) != 0) break;
   }
   bytes_free(&joined);
-  if (rc == 0 && bpe_finish(&load->t->bpe) != 0) rc = load_no_memory(load);
-  return rc;
+  if (code == 0 && bpe_finish(&load->t->bpe) != 0) code = load_no_memory(load);
+  return code;
 }
 
 /* Prefix and suffix of subwords belong to other kinds of vocabularies: refuse instead of guessing.
@@ -147,9 +147,9 @@ int load_model(load_t *load, const json_t *model) {
       !load_bool(load, model, "byte_fallback", "model", &b->byte_fallback) ||
       !load_bool(load, model, "fuse_unk", "model", &b->fuse_unk))
     return ERR_MODEL_MALFORMED;
-  int rc = check_plain(load, model);
-  if (rc == 0) rc = read_vocab(load, load_field(model, "vocab"));
-  if (rc != 0) return rc;
+  int code = check_plain(load, model);
+  if (code == 0) code = read_vocab(load, load_field(model, "vocab"));
+  if (code != 0) return code;
   const json_t *unk = load_field(model, "unk_token");
   if (unk != NULL && unk->type != JSON_STRING)
     return load_fail(load, "model", "\"unk_token\" must be a string");
@@ -172,8 +172,8 @@ static int each_line(load_t *load, const load_doc_t *merges, bytes_t *joined, ui
       if (*count == BPE_MERGES_MAX) return load_fail(load, "merges", "too many lines");
       if (!split_merge(at, length, &left, &right))
         return load_fail(load, "merges", "merge %u is not \"left right\"", *count);
-      int rc = joined == NULL ? 0 : add_merge(load, *count, left, right, joined);
-      if (rc != 0) return rc;
+      int code = joined == NULL ? 0 : add_merge(load, *count, left, right, joined);
+      if (code != 0) return code;
       ++*count;
     }
     at = line_end < end ? line_end + 1 : end;
@@ -186,13 +186,13 @@ int load_model_legacy(load_t *load, const json_t *vocab, const load_doc_t *merge
   bytes_t joined = {0};
   uint32_t count;
   b->unk = NO_ID;
-  int rc = read_vocab(load, vocab);
+  int code = read_vocab(load, vocab);
   load->file = "merges.txt";
-  if (rc == 0) rc = each_line(load, merges, NULL, &count);
-  if (rc != 0) return rc;
+  if (code == 0) code = each_line(load, merges, NULL, &count);
+  if (code != 0) return code;
   if (bpe_prepare(b, count) != 0) return load_no_memory(load);
-  rc = each_line(load, merges, &joined, &count);
+  code = each_line(load, merges, &joined, &count);
   bytes_free(&joined);
-  if (rc == 0 && bpe_finish(b) != 0) rc = load_no_memory(load);
-  return rc;
+  if (code == 0 && bpe_finish(b) != 0) code = load_no_memory(load);
+  return code;
 }

@@ -40,8 +40,8 @@ static int each_component(load_t *load, const json_t *value, const char *name, c
       stack[++depth] = json_first(list);
       continue;
     }
-    int rc = component(load, at, name);
-    if (rc != 0) return rc;
+    int code = component(load, at, name);
+    if (code != 0) return code;
     stack[depth] = depth == 0 ? NULL : json_next(at);
   }
 }
@@ -98,21 +98,21 @@ static int normalizer_component(load_t *load, const json_t *value, const char *w
   normalizer_t *n = &load->t->normalizer;
   const json_t *type = load_field(value, "type");
   char quoted[96];
-  int rc = 0;
+  int code = 0;
   if (n->num_steps == NORMALIZER_STEPS_MAX)
     return load_fail(load, where, "more than %d steps", NORMALIZER_STEPS_MAX);
   normalizer_step_t *step = &n->steps[n->num_steps];
   if (json_equals(type, "NFC")) {
     step->kind = NORMALIZE_NFC;
   } else if (json_equals(type, "Precompiled")) {
-    rc = precompiled_component(load, value, where, step);
+    code = precompiled_component(load, value, where, step);
   } else if (json_equals(type, "Prepend")) {
     step->kind = NORMALIZE_PREPEND;
     if (!keep_text(load_field(value, "prepend"), step->content, &step->content_length))
       return load_fail(load, where, "Prepend needs a string \"prepend\" of at most %d bytes",
                        NORMALIZER_TEXT_MAX);
   } else if (json_equals(type, "Replace")) {
-    rc = replace_component(load, value, where, step);
+    code = replace_component(load, value, where, step);
   } else if (json_equals(type, "Strip")) {
     step->kind = NORMALIZE_STRIP;
     if (!load_bool(load, value, "strip_left", where, &step->strip_left) ||
@@ -121,8 +121,8 @@ static int normalizer_component(load_t *load, const json_t *value, const char *w
   } else {
     return load_fail(load, where, "type \"%s\" is not supported", load_quote(quoted, type));
   }
-  n->num_steps += rc == 0;
-  return rc;
+  n->num_steps += code == 0;
+  return code;
 }
 
 int load_normalizer(load_t *load, const json_t *value) {
@@ -181,9 +181,9 @@ static int split_component(load_t *load, const json_t *value, const char *where)
   if (regex && !scanner_compile(pattern->text, pattern->length, &scanner) &&
       !regex_compile(pattern->text, pattern->length, &scanner, reason))
     return load_fail(load, where, "Split: regex \"%s\": %s", load_quote(quoted, pattern), reason);
-  int rc = add_step(load, where, &scanner, behavior, invert);
-  if (rc != 0 && regex) regex_free(scanner.regex);
-  return rc;
+  int code = add_step(load, where, &scanner, behavior, invert);
+  if (code != 0 && regex) regex_free(scanner.regex);
+  return code;
 }
 
 static int byte_level_component(load_t *load, const json_t *value, const char *where) {
@@ -196,11 +196,11 @@ static int byte_level_component(load_t *load, const json_t *value, const char *w
     return ERR_MODEL_MALFORMED;
   if (load->t->pretokenizer.byte_level)
     return load_fail(load, where, "ByteLevel stands in the chain twice");
-  int rc = prefix ? add_change(load, where, " ", 1, PREFIX_ALWAYS, false) : 0;
-  if (rc == 0 && use_regex && scanner_compile(r1, sizeof r1 - 1, &scanner))
-    rc = add_step(load, where, &scanner, SPLIT_ISOLATED, false);
+  int code = prefix ? add_change(load, where, " ", 1, PREFIX_ALWAYS, false) : 0;
+  if (code == 0 && use_regex && scanner_compile(r1, sizeof r1 - 1, &scanner))
+    code = add_step(load, where, &scanner, SPLIT_ISOLATED, false);
   load->t->pretokenizer.byte_level = true;
-  return rc;
+  return code;
 }
 
 /* "first" asks where in the raw text a piece begins. Refuses what moves that place in a way that is
@@ -254,11 +254,11 @@ static int metaspace_component(load_t *load, const json_t *value, const char *wh
     prefix = PREFIX_NEVER;
   else if (scheme != NULL)
     return load_fail(load, where, "Metaspace: unknown prepend_scheme");
-  int rc = prefix == PREFIX_FIRST ? check_first(load, where, mark->text, mark->length) : 0;
-  if (rc == 0) rc = add_change(load, where, mark->text, mark->length, prefix, true);
-  if (rc == 0 && split && scanner_literal(mark->text, mark->length, &scanner))
-    rc = add_step(load, where, &scanner, SPLIT_MERGED_WITH_NEXT, false);
-  return rc;
+  int code = prefix == PREFIX_FIRST ? check_first(load, where, mark->text, mark->length) : 0;
+  if (code == 0) code = add_change(load, where, mark->text, mark->length, prefix, true);
+  if (code == 0 && split && scanner_literal(mark->text, mark->length, &scanner))
+    code = add_step(load, where, &scanner, SPLIT_MERGED_WITH_NEXT, false);
+  return code;
 }
 
 static int pretokenizer_component(load_t *load, const json_t *value, const char *where) {
@@ -303,7 +303,7 @@ int load_default_pretokenizer(load_t *load) {
       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
   if (!pretokenizer_init(&load->t->pretokenizer)) return load_no_memory(load);
   if (!scanner_compile(r1, sizeof r1 - 1, &scanner)) return load_no_memory(load);
-  int rc = add_step(load, "pre_tokenizer", &scanner, SPLIT_ISOLATED, false);
+  int code = add_step(load, "pre_tokenizer", &scanner, SPLIT_ISOLATED, false);
   load->t->pretokenizer.byte_level = true;
-  return rc;
+  return code;
 }

@@ -102,8 +102,8 @@ static int read_entries(load_t *load, const json_t *vocab) {
   if (t->unigram.scores == NULL || !vocab_init(&t->bpe.vocab, vocab->count, vocab->count))
     return load_no_memory(load);
   JSON_EACH(entry, vocab) {
-    int rc = read_entry(load, entry, id++, powers, &lowest);
-    if (rc != 0) return rc;
+    int code = read_entry(load, entry, id++, powers, &lowest);
+    if (code != 0) return code;
   }
   t->unigram.unk_score = lowest - unk_penalty;
   return 0;
@@ -116,8 +116,8 @@ int load_unigram(load_t *load, const json_t *model) {
     return load_fail(load, "model", "a Unigram model behind ByteLevel is not supported");
   if (!load_bool(load, model, "byte_fallback", "model", &t->unigram.byte_fallback))
     return ERR_MODEL_MALFORMED;
-  int rc = read_entries(load, load_field(model, "vocab"));
-  if (rc != 0) return rc;
+  int code = read_entries(load, load_field(model, "vocab"));
+  if (code != 0) return code;
   if (!json_int64(load_field(model, "unk_id"), &unk) || unk < 0 || unk >= t->bpe.vocab.num_ids)
     return load_fail(load, "model", "\"unk_id\" must be a place in the vocabulary");
   t->unigram.unk = (uint32_t)unk;

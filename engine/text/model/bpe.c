@@ -244,9 +244,9 @@ static int merge_piece(const bpe_t *b, bpe_scratch_t *s, const uint8_t *piece, s
                        uint32_t *small, uint32_t **id, size_t *count) {
   *id = small;
   if (b->ignore_merges) {
-    int rc = whole_piece(b, s, piece, length, &small[0]);
+    int code = whole_piece(b, s, piece, length, &small[0]);
     *count = 1;
-    if (rc != 0 || small[0] != NO_ID) return rc;
+    if (code != 0 || small[0] != NO_ID) return code;
   }
   if (length * 2 + 1 > 2 * SHORT_SYMBOLS + 1) {
     size_t need;
@@ -284,8 +284,8 @@ static int encode_cached(const bpe_t *b, bpe_scratch_t *s, const uint8_t *piece,
   }
   uint32_t small[2 * SHORT_SYMBOLS + 1], *id;
   size_t count;
-  int rc = merge_piece(b, s, piece, length, small, &id, &count);
-  if (rc != 0) return rc;
+  int code = merge_piece(b, s, piece, length, small, &id, &count);
+  if (code != 0) return code;
   if (out->capacity - out->count < count && !ids_grow(out, count)) return ERR_INTERNAL;
   for (size_t i = 0; i < count; i++) out->data[out->count + i] = (int32_t)id[i];
   if (length <= WORD_CACHE_BYTES_MAX)
@@ -305,8 +305,8 @@ static int encode_with_cuts(const bpe_t *b, bpe_scratch_t *s, const uint8_t *pie
     uint32_t c = utf8_read(piece + at, &n);
     uint32_t bit = bpe_pair_hash(before, c) & b->adjacent_mask;
     if (at > start && !(b->adjacent[bit >> 3] >> (bit & 7) & 1)) {
-      int rc = encode_cached(b, s, piece + start, at - start, limit, out);
-      if (rc != 0) return rc;
+      int code = encode_cached(b, s, piece + start, at - start, limit, out);
+      if (code != 0) return code;
       start = at;
       if (at - polled >= POLL_MERGES) {
         if (s->cancelled != NULL && atomic_load(s->cancelled)) return ERR_REQUEST_TIMEOUT;

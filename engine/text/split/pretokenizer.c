@@ -156,9 +156,9 @@ static int run_phase(const pretokenizer_t *p, pretokenizer_scratch_t *s, unsigne
       cursors[++level] = (cursor_t){.at = piece.start, .end = piece.end};
       continue;
     }
-    int rc = give(p, s, phase, text + piece.start, piece.end - piece.start, limit,
-                  at_start && piece.start == 0, sink, context);
-    if (rc != 0) return rc;
+    int code = give(p, s, phase, text + piece.start, piece.end - piece.start, limit,
+                    at_start && piece.start == 0, sink, context);
+    if (code != 0) return code;
   }
 }
 

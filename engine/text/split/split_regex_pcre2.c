@@ -126,11 +126,11 @@ static size_t find(const scanner_t *s, const uint8_t *text, size_t from, size_t 
   const regex_t *regex = s->regex;
   pcre2_match_data *data = pcre2_match_data_create(1, NULL);
   if (data == NULL) return SCANNER_FAILED;
-  int rc = pcre2_match(regex->code, text + from, end - from, 0, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY,
-                       data, regex->limits);
+  int code = pcre2_match(regex->code, text + from, end - from, 0,
+                         PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, regex->limits);
   const PCRE2_SIZE *range = pcre2_get_ovector_pointer(data);
-  size_t start = rc == PCRE2_ERROR_NOMATCH ? end : SCANNER_FAILED;
-  if (rc >= 0) {
+  size_t start = code == PCRE2_ERROR_NOMATCH ? end : SCANNER_FAILED;
+  if (code >= 0) {
     start = from + range[0];
     *match_end = from + range[1];
   }

@@ -107,8 +107,8 @@ static bool copy_strings(stop_set_t *s, const char *const *strings, const size_t
 int stop_set_new(const char *const *strings, const size_t *lengths, int count, stop_set_t **out,
                  error_t *error) {
   *out = NULL;
-  int rc = check(strings, lengths, count, error);
-  if (rc != 0 || count == 0) return rc;
+  int code = check(strings, lengths, count, error);
+  if (code != 0 || count == 0) return code;
   size_t total = 0;
   for (int i = 0; i < count; i++) total += lengths[i];
   stop_set_t *s = calloc(1, sizeof *s);
@@ -122,11 +122,11 @@ int stop_set_new(const char *const *strings, const size_t *lengths, int count, s
     *out = s;
   } else {
     stop_set_free(s);
-    rc = error_set(error, ERR_INTERNAL, NULL, "not enough memory for the stop strings");
+    code = error_set(error, ERR_INTERNAL, NULL, "not enough memory for the stop strings");
   }
   free(queue);
   free(failure);
-  return rc;
+  return code;
 }
 
 void stop_set_free(stop_set_t *s) {
