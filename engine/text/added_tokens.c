@@ -9,75 +9,76 @@
 
 #include <stdlib.h>
 
-bool token_matcher_init(token_matcher_t *m, size_t bytes) {
-  *m = (token_matcher_t){.only_first = -1, .num_nodes = 1};
+bool token_matcher_init(token_matcher_t *matcher, size_t bytes) {
+  *matcher = (token_matcher_t){.only_first = -1, .num_nodes = 1};
   uint32_t slots = 16;
   while (slots < 2 * bytes) slots *= 2;
-  m->edges = calloc(slots, sizeof *m->edges);
-  m->accept = calloc(bytes + 1, sizeof *m->accept);
-  if (m->edges == NULL || m->accept == NULL) {
-    token_matcher_free(m);
+  matcher->edges = calloc(slots, sizeof *matcher->edges);
+  matcher->accept = calloc(bytes + 1, sizeof *matcher->accept);
+  if (matcher->edges == NULL || matcher->accept == NULL) {
+    token_matcher_free(matcher);
     return false;
   }
-  m->edge_mask = slots - 1, m->nodes_max = (uint32_t)bytes + 1;
+  matcher->edge_mask = slots - 1, matcher->nodes_max = (uint32_t)bytes + 1;
   return true;
 }
 
-void token_matcher_free(token_matcher_t *m) {
-  free(m->edges);
-  free(m->accept);
-  *m = (token_matcher_t){.only_first = -1};
+void token_matcher_free(token_matcher_t *matcher) {
+  free(matcher->edges);
+  free(matcher->accept);
+  *matcher = (token_matcher_t){.only_first = -1};
 }
 
 /* The slot of an edge: taken by it, or the empty one where it belongs. */
-static uint32_t edge_slot(const token_matcher_t *m, uint32_t node, uint8_t byte) {
+static uint32_t edge_slot(const token_matcher_t *matcher, uint32_t node, uint8_t byte) {
   uint32_t key = node << 8 | byte;
-  uint32_t slot = (uint32_t)mix64(key + 1ULL) & m->edge_mask;
-  while (m->edges[slot] != 0 && (uint32_t)(m->edges[slot] >> 32) != key)
-    slot = (slot + 1) & m->edge_mask;
+  uint32_t slot = (uint32_t)mix64(key + 1ULL) & matcher->edge_mask;
+  while (matcher->edges[slot] != 0 && (uint32_t)(matcher->edges[slot] >> 32) != key)
+    slot = (slot + 1) & matcher->edge_mask;
   return slot;
 }
 
-void token_matcher_add(token_matcher_t *m, const uint8_t *content, size_t length, uint32_t index) {
+void token_matcher_add(token_matcher_t *matcher, const uint8_t *content, size_t length,
+                       uint32_t index) {
   uint32_t node = 0;
   if (length == 0) return;
   for (size_t i = 0; i < length; i++) {
-    uint32_t slot = edge_slot(m, node, content[i]);
-    if (m->edges[slot] == 0)
-      m->edges[slot] = (uint64_t)(node << 8 | content[i]) << 32 | m->num_nodes++;
-    node = (uint32_t)m->edges[slot];
+    uint32_t slot = edge_slot(matcher, node, content[i]);
+    if (matcher->edges[slot] == 0)
+      matcher->edges[slot] = (uint64_t)(node << 8 | content[i]) << 32 | matcher->num_nodes++;
+    node = (uint32_t)matcher->edges[slot];
   }
-  if (m->accept[node] == 0) m->accept[node] = index + 1;
-  m->first[content[0]] = true;
+  if (matcher->accept[node] == 0) matcher->accept[node] = index + 1;
+  matcher->first[content[0]] = true;
 }
 
-void token_matcher_finish(token_matcher_t *m) {
+void token_matcher_finish(token_matcher_t *matcher) {
   int count = 0;
   for (int byte = 0; byte < 256; byte++)
-    if (m->first[byte]) count++, m->only_first = byte;
-  if (count != 1) m->only_first = -1;
+    if (matcher->first[byte]) count++, matcher->only_first = byte;
+  if (count != 1) matcher->only_first = -1;
 }
 
-static size_t skip_to_first(const token_matcher_t *m, const uint8_t *text, size_t at,
+static size_t skip_to_first(const token_matcher_t *matcher, const uint8_t *text, size_t at,
                             size_t length) {
-  if (m->only_first >= 0) {
-    const uint8_t *hit = memchr(text + at, m->only_first, length - at);
+  if (matcher->only_first >= 0) {
+    const uint8_t *hit = memchr(text + at, matcher->only_first, length - at);
     return hit == NULL ? length : (size_t)(hit - text);
   }
-  while (at < length && !m->first[text[at]]) at++;
+  while (at < length && !matcher->first[text[at]]) at++;
   return at;
 }
 
-bool token_matcher_find(const token_matcher_t *m, const uint8_t *text, size_t from, size_t length,
-                        token_match_t *match) {
-  if (m->num_nodes <= 1) return false;
-  for (size_t at = from; (at = skip_to_first(m, text, at, length)) < length; at++) {
+bool token_matcher_find(const token_matcher_t *matcher, const uint8_t *text, size_t from,
+                        size_t length, token_match_t *match) {
+  if (matcher->num_nodes <= 1) return false;
+  for (size_t at = from; (at = skip_to_first(matcher, text, at, length)) < length; at++) {
     uint32_t node = 0, found = 0;
     for (size_t i = at; i < length; i++) {
-      uint64_t edge = m->edges[edge_slot(m, node, text[i])];
+      uint64_t edge = matcher->edges[edge_slot(matcher, node, text[i])];
       if (edge == 0) break;
       node = (uint32_t)edge;
-      if (m->accept[node] != 0) found = m->accept[node], match->end = i + 1;
+      if (matcher->accept[node] != 0) found = matcher->accept[node], match->end = i + 1;
     }
     if (found != 0) {
       match->start = at, match->index = found - 1;
@@ -119,37 +120,38 @@ static size_t spaces_after(const uint8_t *text, size_t at, size_t length) {
 }
 
 /* Matches ascend, and so do the spans: those behind are left behind. */
-static bool touches_plain(token_walk_t *w, size_t start, size_t end) {
-  start += w->plain_offset;
-  end += w->plain_offset;
-  while (w->num_plain > 0 && w->plain[0].end <= start) w->plain++, w->num_plain--;
-  return w->num_plain > 0 && w->plain[0].begin < end;
+static bool touches_plain(token_walk_t *walk, size_t start, size_t end) {
+  start += walk->plain_offset;
+  end += walk->plain_offset;
+  while (walk->num_plain > 0 && walk->plain[0].end <= start) walk->plain++, walk->num_plain--;
+  return walk->num_plain > 0 && walk->plain[0].begin < end;
 }
 
-bool token_walk_next(token_walk_t *w, token_span_t *span) {
+bool token_walk_next(token_walk_t *walk, token_span_t *span) {
   token_match_t match;
-  if (w->done) return false;
-  while (token_matcher_find(w->matcher, w->text, w->from, w->length, &match)) {
-    const added_token_t *token = &w->tokens[match.index];
-    if (token->special && touches_plain(w, match.start, match.end)) {
-      w->from = match.start + 1; /* a true one may begin inside */
+  if (walk->done) return false;
+  while (token_matcher_find(walk->matcher, walk->text, walk->from, walk->length, &match)) {
+    const added_token_t *token = &walk->tokens[match.index];
+    if (token->special && touches_plain(walk, match.start, match.end)) {
+      walk->from = match.start + 1; /* a true one may begin inside */
       continue;
     }
-    w->from = match.end; /* rstrip does not move the search */
+    walk->from = match.end; /* rstrip does not move the search */
     if (token->single_word &&
-        (word_before(w->text, match.start) || word_after(w->text, match.end, w->length)))
+        (word_before(walk->text, match.start) || word_after(walk->text, match.end, walk->length)))
       continue;
     size_t start = match.start, stop = match.end;
-    if (token->lstrip) start = spaces_before(w->text, start, w->gap_start);
-    if (token->rstrip) stop = spaces_after(w->text, stop, w->length);
+    if (token->lstrip) start = spaces_before(walk->text, start, walk->gap_start);
+    if (token->rstrip) stop = spaces_after(walk->text, stop, walk->length);
     if (start >= stop) continue; /* nothing is left: an earlier token took it with its spaces */
-    *span = (token_span_t){.gap_start = w->gap_start, .gap_end = w->gap_start, .has_token = true};
-    if (w->gap_start < start) span->gap_end = start;
+    *span =
+        (token_span_t){.gap_start = walk->gap_start, .gap_end = walk->gap_start, .has_token = true};
+    if (walk->gap_start < start) span->gap_end = start;
     span->index = match.index;
-    w->gap_start = stop;
+    walk->gap_start = stop;
     return true;
   }
-  w->done = true;
-  *span = (token_span_t){.gap_start = w->gap_start, .gap_end = w->length};
-  return w->gap_start < w->length;
+  walk->done = true;
+  *span = (token_span_t){.gap_start = walk->gap_start, .gap_end = walk->length};
+  return walk->gap_start < walk->length;
 }

@@ -27,11 +27,12 @@ typedef struct token_matcher {
 } token_matcher_t;
 
 /* `bytes` = sum of the lengths to be added. False: no memory. */
-bool token_matcher_init(token_matcher_t *m, size_t bytes);
+bool token_matcher_init(token_matcher_t *matcher, size_t bytes);
 /* Of equal contents the first one added wins. */
-void token_matcher_add(token_matcher_t *m, const uint8_t *content, size_t length, uint32_t index);
-void token_matcher_finish(token_matcher_t *m);
-void token_matcher_free(token_matcher_t *m);
+void token_matcher_add(token_matcher_t *matcher, const uint8_t *content, size_t length,
+                       uint32_t index);
+void token_matcher_finish(token_matcher_t *matcher);
+void token_matcher_free(token_matcher_t *matcher);
 
 typedef struct token_match {
   size_t start, end;
@@ -39,8 +40,8 @@ typedef struct token_match {
 } token_match_t;
 
 /* First match at or after `from`; false when there is none. */
-bool token_matcher_find(const token_matcher_t *m, const uint8_t *text, size_t from, size_t length,
-                        token_match_t *match);
+bool token_matcher_find(const token_matcher_t *matcher, const uint8_t *text, size_t from,
+                        size_t length, token_match_t *match);
 
 /* Walks over a text: gaps and tokens in turn, with the strip and single_word rules of the tokens.
  */
@@ -61,6 +62,6 @@ typedef struct token_span {
   uint32_t index;
 } token_span_t;
 
-bool token_walk_next(token_walk_t *w, token_span_t *span); /* false: the end */
+bool token_walk_next(token_walk_t *walk, token_span_t *span); /* false: the end */
 
 #endif

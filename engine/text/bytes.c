@@ -11,34 +11,34 @@
 
 #include <stdlib.h>
 
-bool bytes_reserve(bytes_t *b, size_t extra) {
+bool bytes_reserve(bytes_t *bytes, size_t extra) {
   size_t need;
-  if (!checked_add(b->length, extra, &need)) return false;
-  if (need <= b->capacity) return true;
+  if (!checked_add(bytes->length, extra, &need)) return false;
+  if (need <= bytes->capacity) return true;
   size_t capacity = need < 256 ? 256 : need;
-  if (b->capacity < SIZE_MAX / 2 && capacity < b->capacity + b->capacity / 2)
-    capacity = b->capacity + b->capacity / 2;
-  uint8_t *data = realloc(b->data, capacity);
+  if (bytes->capacity < SIZE_MAX / 2 && capacity < bytes->capacity + bytes->capacity / 2)
+    capacity = bytes->capacity + bytes->capacity / 2;
+  uint8_t *data = realloc(bytes->data, capacity);
   if (data == NULL) return false;
-  b->data = data, b->capacity = capacity;
+  bytes->data = data, bytes->capacity = capacity;
   return true;
 }
 
-bool bytes_append(bytes_t *b, const void *data, size_t length) {
-  if (!bytes_reserve(b, length)) return false;
-  if (length > 0) memcpy(b->data + b->length, data, length);
-  b->length += length;
+bool bytes_append(bytes_t *bytes, const void *data, size_t length) {
+  if (!bytes_reserve(bytes, length)) return false;
+  if (length > 0) memcpy(bytes->data + bytes->length, data, length);
+  bytes->length += length;
   return true;
 }
 
-void bytes_free(bytes_t *b) {
-  free(b->data);
-  *b = (bytes_t){0};
+void bytes_free(bytes_t *bytes) {
+  free(bytes->data);
+  *bytes = (bytes_t){0};
 }
 
-void bytes_trim(bytes_t *b, size_t keep_max) {
-  b->length = 0;
-  if (b->capacity > keep_max) bytes_free(b);
+void bytes_trim(bytes_t *bytes, size_t keep_max) {
+  bytes->length = 0;
+  if (bytes->capacity > keep_max) bytes_free(bytes);
 }
 
 bool ids_grow(ids_t *ids, size_t extra) {

@@ -21,11 +21,12 @@ typedef struct ids {
   size_t count, capacity; /* elements */
 } ids_t;
 
-bool bytes_reserve(bytes_t *b, size_t extra); /* room for `extra` more bytes; false: no memory */
-bool bytes_append(bytes_t *b, const void *data, size_t length);
-void bytes_free(bytes_t *b);
+bool bytes_reserve(bytes_t *bytes,
+                   size_t extra); /* room for `extra` more bytes; false: no memory */
+bool bytes_append(bytes_t *bytes, const void *data, size_t length);
+void bytes_free(bytes_t *bytes);
 /* Frees the memory when a rare large input made it bigger than `keep_max` bytes. */
-void bytes_trim(bytes_t *b, size_t keep_max);
+void bytes_trim(bytes_t *bytes, size_t keep_max);
 
 bool ids_grow(ids_t *ids, size_t extra);
 static inline bool ids_push(ids_t *ids, int32_t id) {
@@ -34,20 +35,20 @@ static inline bool ids_push(ids_t *ids, int32_t id) {
   return true;
 }
 
-static inline uint64_t mix64(uint64_t x) {
-  x ^= x >> 32;
-  x *= 0x9E3779B97F4A7C15ULL;
-  return x ^ x >> 29;
+static inline uint64_t mix64(uint64_t value) {
+  value ^= value >> 32;
+  value *= 0x9E3779B97F4A7C15ULL;
+  return value ^ value >> 29;
 }
 
-static inline uint64_t hash_bytes(const uint8_t *p, size_t n) {
+static inline uint64_t hash_bytes(const uint8_t *bytes, size_t n) {
   uint64_t h = n * 0xD6E8FEB86659FD93ULL, w;
-  for (; n >= 8; p += 8, n -= 8) {
-    memcpy(&w, p, 8);
+  for (; n >= 8; bytes += 8, n -= 8) {
+    memcpy(&w, bytes, 8);
     h = mix64(h ^ w);
   }
   w = 0;
-  if (n) memcpy(&w, p, n);
+  if (n) memcpy(&w, bytes, n);
   return mix64(mix64(h ^ w) + 0x632BE59BD9B4E019ULL);
 }
 

@@ -10,21 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool push(tokenizer_scratch_t *s, size_t begin, size_t end) {
+static bool push(tokenizer_scratch_t *scratch, size_t begin, size_t end) {
   if (begin == end) return true;
-  if (s->num_spans == s->spans_capacity) {
-    size_t capacity = s->spans_capacity == 0 ? 64 : 2 * s->spans_capacity, bytes;
-    if (!checked_mul(capacity, sizeof *s->spans, &bytes)) return false;
-    byte_span_t *spans = realloc(s->spans, bytes);
+  if (scratch->num_spans == scratch->spans_capacity) {
+    size_t capacity = scratch->spans_capacity == 0 ? 64 : 2 * scratch->spans_capacity, bytes;
+    if (!checked_mul(capacity, sizeof *scratch->spans, &bytes)) return false;
+    byte_span_t *spans = realloc(scratch->spans, bytes);
     if (spans == NULL) return false;
-    s->spans = spans;
-    s->spans_capacity = capacity;
+    scratch->spans = spans;
+    scratch->spans_capacity = capacity;
   }
-  s->spans[s->num_spans++] = (byte_span_t){begin, end};
+  scratch->spans[scratch->num_spans++] = (byte_span_t){begin, end};
   return true;
 }
 
-bool plain_map(const normalizer_t *n, tokenizer_scratch_t *scratch, const uint8_t *text,
+bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const uint8_t *text,
                size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
                const uint8_t *normal, size_t normal_length) {
   size_t at = 0, done = 0, i = 0;
@@ -39,8 +39,8 @@ bool plain_map(const normalizer_t *n, tokenizer_scratch_t *scratch, const uint8_
     }
     const uint8_t *part = text + at, *limit = text + length;
     size_t part_length = stop - at;
-    if (at == 0 ? !normalizer_run(n, &scratch->part, &part, &part_length, &limit)
-                : !normalizer_run_inner(n, &scratch->part, &part, &part_length))
+    if (at == 0 ? !normalizer_run(normalizer, &scratch->part, &part, &part_length, &limit)
+                : !normalizer_run_inner(normalizer, &scratch->part, &part, &part_length))
       return false;
     if (part_length > normal_length - done ||
         (part_length > 0 && memcmp(part, normal + done, part_length) != 0))

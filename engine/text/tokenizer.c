@@ -28,107 +28,112 @@ typedef struct encode {
 
 tokenizer_scratch_t *tokenizer_scratch_new(const tokenizer_t *tokenizer) {
   (void)tokenizer;
-  tokenizer_scratch_t *s = calloc(1, sizeof *s);
-  if (s != NULL && (s->bpe = bpe_scratch_new()) != NULL) return s;
-  free(s);
+  tokenizer_scratch_t *scratch = calloc(1, sizeof *scratch);
+  if (scratch != NULL && (scratch->bpe = bpe_scratch_new()) != NULL) return scratch;
+  free(scratch);
   return NULL;
 }
 
-void tokenizer_scratch_free(tokenizer_scratch_t *s) {
-  if (s == NULL) return;
-  bpe_scratch_free(s->bpe);
-  unigram_scratch_free(&s->unigram);
-  normalizer_scratch_free(&s->normalizer);
-  normalizer_scratch_free(&s->part);
-  free(s->spans);
-  pretokenizer_scratch_free(&s->pretokenizer);
-  free(s);
+void tokenizer_scratch_free(tokenizer_scratch_t *scratch) {
+  if (scratch == NULL) return;
+  bpe_scratch_free(scratch->bpe);
+  unigram_scratch_free(&scratch->unigram);
+  normalizer_scratch_free(&scratch->normalizer);
+  normalizer_scratch_free(&scratch->part);
+  free(scratch->spans);
+  pretokenizer_scratch_free(&scratch->pretokenizer);
+  free(scratch);
 }
 
 static int encode_piece(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
-  encode_t *e = context;
-  const tokenizer_t *t = e->tokenizer;
-  int code = t->unigram.scores == NULL
-                 ? bpe_encode(&t->bpe, e->scratch->bpe, piece, length, limit, &e->out)
-                 : unigram_encode(&t->unigram, &t->bpe.vocab, &e->scratch->unigram, piece, length,
-                                  e->cancelled, &e->out);
+  encode_t *encode = context;
+  const tokenizer_t *tokenizer = encode->tokenizer;
+  int code =
+      tokenizer->unigram.scores == NULL
+          ? bpe_encode(&tokenizer->bpe, encode->scratch->bpe, piece, length, limit, &encode->out)
+          : unigram_encode(&tokenizer->unigram, &tokenizer->bpe.vocab, &encode->scratch->unigram,
+                           piece, length, encode->cancelled, &encode->out);
   if (code != 0) return code;
-  if (e->out.count >= e->ids_max) return ENCODE_FULL;
-  e->polled += length;
-  if (e->polled < POLL_BYTES) return 0;
-  e->polled = 0;
-  return e->cancelled != NULL && atomic_load(e->cancelled) ? ERR_REQUEST_TIMEOUT : 0;
+  if (encode->out.count >= encode->ids_max) return ENCODE_FULL;
+  encode->polled += length;
+  if (encode->polled < POLL_BYTES) return 0;
+  encode->polled = 0;
+  return encode->cancelled != NULL && atomic_load(encode->cancelled) ? ERR_REQUEST_TIMEOUT : 0;
 }
 
-static int encode_token(encode_t *e, uint32_t index) {
-  if (!ids_push(&e->out, (int32_t)e->tokenizer->added[index].id)) return ERR_INTERNAL;
-  return e->out.count >= e->ids_max ? ENCODE_FULL : 0;
+static int encode_token(encode_t *encode, uint32_t index) {
+  if (!ids_push(&encode->out, (int32_t)encode->tokenizer->added[index].id)) return ERR_INTERNAL;
+  return encode->out.count >= encode->ids_max ? ENCODE_FULL : 0;
 }
 
 /* Gives the walk over a normalised gap the spans in which no special token may be found. */
-static bool keep_plain(encode_t *e, token_walk_t *walk, const uint8_t *raw, size_t raw_length) {
-  size_t offset = (size_t)(raw - e->text);
-  tokenizer_scratch_t *s = e->scratch;
+static bool keep_plain(encode_t *encode, token_walk_t *walk, const uint8_t *raw,
+                       size_t raw_length) {
+  size_t offset = (size_t)(raw - encode->text);
+  tokenizer_scratch_t *scratch = encode->scratch;
   if (walk->matcher->num_nodes <= 1) return true; /* there are no normalised added tokens */
   if (walk->text == raw && walk->length == raw_length) {
-    walk->plain = e->plain;
-    walk->num_plain = e->num_plain;
+    walk->plain = encode->plain;
+    walk->num_plain = encode->num_plain;
     walk->plain_offset = offset;
     return true;
   }
-  if (!plain_map(&e->tokenizer->normalizer, s, raw, raw_length, offset, e->plain, e->num_plain,
-                 walk->text, walk->length))
+  if (!plain_map(&encode->tokenizer->normalizer, scratch, raw, raw_length, offset, encode->plain,
+                 encode->num_plain, walk->text, walk->length))
     return false;
-  walk->plain = s->spans;
-  walk->num_plain = s->num_spans;
+  walk->plain = scratch->spans;
+  walk->num_plain = scratch->num_spans;
   return true;
 }
 
 /* A gap of the raw text: normalise, find the normalised added tokens, split the gaps. */
-static int encode_gap(encode_t *e, const uint8_t *text, size_t length, const uint8_t *limit,
+static int encode_gap(encode_t *encode, const uint8_t *text, size_t length, const uint8_t *limit,
                       bool at_start, bool plain) {
-  const tokenizer_t *t = e->tokenizer;
+  const tokenizer_t *tokenizer = encode->tokenizer;
   const uint8_t *raw = text;
   size_t raw_length = length;
-  if (!normalizer_run(&t->normalizer, &e->scratch->normalizer, &text, &length, &limit))
+  if (!normalizer_run(&tokenizer->normalizer, &encode->scratch->normalizer, &text, &length, &limit))
     return ERR_INTERNAL;
-  token_walk_t walk = {
-      .matcher = &t->normalized, .tokens = t->added, .text = text, .length = length};
+  token_walk_t walk = {.matcher = &tokenizer->normalized,
+                       .tokens = tokenizer->added,
+                       .text = text,
+                       .length = length};
   token_span_t span;
-  if (plain && !keep_plain(e, &walk, raw, raw_length)) return ERR_INTERNAL;
+  if (plain && !keep_plain(encode, &walk, raw, raw_length)) return ERR_INTERNAL;
   while (token_walk_next(&walk, &span)) {
     int code = 0;
     if (span.gap_start < span.gap_end)
-      code = pretokenizer_run(&t->pretokenizer, &e->scratch->pretokenizer, text + span.gap_start,
-                              span.gap_end - span.gap_start, limit, at_start && span.gap_start == 0,
-                              encode_piece, e);
-    if (code == 0 && span.has_token) code = encode_token(e, span.index);
+      code = pretokenizer_run(&tokenizer->pretokenizer, &encode->scratch->pretokenizer,
+                              text + span.gap_start, span.gap_end - span.gap_start, limit,
+                              at_start && span.gap_start == 0, encode_piece, encode);
+    if (code == 0 && span.has_token) code = encode_token(encode, span.index);
     if (code != 0) return code;
   }
   return 0;
 }
 
 /* Does a span touch the gap? Gaps ascend, and so do the spans. */
-static bool is_plain(encode_t *e, size_t start, size_t end) {
-  while (e->num_plain > 0 && e->plain[0].end <= start) e->plain++, e->num_plain--;
-  return e->num_plain > 0 && e->plain[0].begin < end;
+static bool is_plain(encode_t *encode, size_t start, size_t end) {
+  while (encode->num_plain > 0 && encode->plain[0].end <= start)
+    encode->plain++, encode->num_plain--;
+  return encode->num_plain > 0 && encode->plain[0].begin < end;
 }
 
-static int encode_text(encode_t *e, const uint8_t *text, size_t length) {
-  const tokenizer_t *t = e->tokenizer;
-  token_walk_t walk = {.matcher = &t->raw,
-                       .tokens = t->added,
+static int encode_text(encode_t *encode, const uint8_t *text, size_t length) {
+  const tokenizer_t *tokenizer = encode->tokenizer;
+  token_walk_t walk = {.matcher = &tokenizer->raw,
+                       .tokens = tokenizer->added,
                        .text = text,
                        .length = length,
-                       .plain = e->plain,
-                       .num_plain = e->num_plain};
+                       .plain = encode->plain,
+                       .num_plain = encode->num_plain};
   token_span_t span;
   while (token_walk_next(&walk, &span)) {
     int code = 0;
     if (span.gap_start < span.gap_end)
-      code = encode_gap(e, text + span.gap_start, span.gap_end - span.gap_start, text + length,
-                        span.gap_start == 0, is_plain(e, span.gap_start, span.gap_end));
-    if (code == 0 && span.has_token) code = encode_token(e, span.index);
+      code = encode_gap(encode, text + span.gap_start, span.gap_end - span.gap_start, text + length,
+                        span.gap_start == 0, is_plain(encode, span.gap_start, span.gap_end));
+    if (code == 0 && span.has_token) code = encode_token(encode, span.index);
     if (code != 0) return code;
   }
   return 0;
@@ -140,15 +145,18 @@ static bool push_all(ids_t *out, const int32_t *ids, unsigned count) {
   return true;
 }
 
-static int encode_all(encode_t *e, const char *text, size_t length, bool special) {
-  const tokenizer_t *t = e->tokenizer;
-  if (special && !push_all(&e->out, t->prefix, t->num_prefix)) return ERR_INTERNAL;
-  int code =
-      e->out.count >= e->ids_max ? ENCODE_FULL : encode_text(e, (const uint8_t *)text, length);
-  if (code < 0) return code;
-  if (special && code != ENCODE_FULL && !push_all(&e->out, t->suffix, t->num_suffix))
+static int encode_all(encode_t *encode, const char *text, size_t length, bool special) {
+  const tokenizer_t *tokenizer = encode->tokenizer;
+  if (special && !push_all(&encode->out, tokenizer->prefix, tokenizer->num_prefix))
     return ERR_INTERNAL;
-  if (e->out.count > e->ids_max) e->out.count = e->ids_max;
+  int code = encode->out.count >= encode->ids_max
+                 ? ENCODE_FULL
+                 : encode_text(encode, (const uint8_t *)text, length);
+  if (code < 0) return code;
+  if (special && code != ENCODE_FULL &&
+      !push_all(&encode->out, tokenizer->suffix, tokenizer->num_suffix))
+    return ERR_INTERNAL;
+  if (encode->out.count > encode->ids_max) encode->out.count = encode->ids_max;
   return 0;
 }
 
@@ -157,16 +165,16 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      error_t *error) {
   if (!utf8_valid(text, length))
     return error_set(error, ERR_INVALID_VALUE, NULL, "the text is not valid UTF-8");
-  encode_t e = {.tokenizer = tokenizer,
-                .scratch = scratch,
-                .cancelled = options->cancelled,
-                .text = (const uint8_t *)text,
-                .plain = options->plain,
-                .num_plain = options->num_plain,
-                .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
+  encode_t encode = {.tokenizer = tokenizer,
+                     .scratch = scratch,
+                     .cancelled = options->cancelled,
+                     .text = (const uint8_t *)text,
+                     .plain = options->plain,
+                     .num_plain = options->num_plain,
+                     .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
-  int code = ids_grow(&e.out, length / 4 + 16)
-                 ? encode_all(&e, text, length, options->add_special_tokens)
+  int code = ids_grow(&encode.out, length / 4 + 16)
+                 ? encode_all(&encode, text, length, options->add_special_tokens)
                  : ERR_INTERNAL;
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);
   normalizer_scratch_trim(&scratch->part, SCRATCH_KEEP_BYTES);
@@ -175,10 +183,10 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   bytes_trim(&scratch->unigram.places, SCRATCH_KEEP_BYTES);
   bytes_trim(&scratch->unigram.ids, SCRATCH_KEEP_BYTES);
   if (code == 0) {
-    *ids = e.out.data, *count = e.out.count;
+    *ids = encode.out.data, *count = encode.out.count;
     return 0;
   }
-  free(e.out.data);
+  free(encode.out.data);
   if (code == ERR_REQUEST_TIMEOUT) return error_set(error, code, NULL, "tokenizing was cancelled");
   if (code == ERR_BAD_REQUEST)
     return error_set(error, code, NULL,
@@ -186,61 +194,61 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   return error_set(error, ERR_INTERNAL, NULL, "not enough memory to tokenize %zu bytes", length);
 }
 
-int32_t tokenizer_vocab_size(const tokenizer_t *t) {
-  return (int32_t)t->num_ids;
+int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer) {
+  return (int32_t)tokenizer->num_ids;
 }
 
-const char *tokenizer_bytes(const tokenizer_t *t, int32_t id, size_t *length) {
+const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length) {
   *length = 0;
-  if (id < 0 || (uint32_t)id >= t->num_ids) return "";
-  *length = t->text_offset[id + 1] - t->text_offset[id];
-  return (const char *)t->text.data + t->text_offset[id];
+  if (id < 0 || (uint32_t)id >= tokenizer->num_ids) return "";
+  *length = tokenizer->text_offset[id + 1] - tokenizer->text_offset[id];
+  return (const char *)tokenizer->text.data + tokenizer->text_offset[id];
 }
 
-unsigned tokenizer_flags(const tokenizer_t *t, int32_t id) {
-  return id < 0 || (uint32_t)id >= t->num_ids ? 0 : t->flags[id];
+unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
+  return id < 0 || (uint32_t)id >= tokenizer->num_ids ? 0 : tokenizer->flags[id];
 }
 
-const uint8_t *tokenizer_spelling(const tokenizer_t *t, uint32_t id, size_t *length) {
-  const uint8_t *added = vocab_string(&t->added_vocab, id, length);
-  return added != NULL ? added : vocab_string(&t->bpe.vocab, id, length);
+const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, size_t *length) {
+  const uint8_t *added = vocab_string(&tokenizer->added_vocab, id, length);
+  return added != NULL ? added : vocab_string(&tokenizer->bpe.vocab, id, length);
 }
 
-int32_t tokenizer_id(const tokenizer_t *t, const char *token, size_t length) {
-  uint32_t id = vocab_find(&t->added_vocab, token, length);
-  if (id == NO_ID) id = vocab_find(&t->bpe.vocab, token, length);
+int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length) {
+  uint32_t id = vocab_find(&tokenizer->added_vocab, token, length);
+  if (id == NO_ID) id = vocab_find(&tokenizer->bpe.vocab, token, length);
   return id == NO_ID ? -1 : (int32_t)id;
 }
 
-size_t tokenizer_longest_token(const tokenizer_t *t) {
-  return t->longest_token;
+size_t tokenizer_longest_token(const tokenizer_t *tokenizer) {
+  return tokenizer->longest_token;
 }
-int32_t tokenizer_bos_id(const tokenizer_t *t) {
-  return t->bos_id;
+int32_t tokenizer_bos_id(const tokenizer_t *tokenizer) {
+  return tokenizer->bos_id;
 }
-int32_t tokenizer_eos_id(const tokenizer_t *t) {
-  return t->eos_id;
+int32_t tokenizer_eos_id(const tokenizer_t *tokenizer) {
+  return tokenizer->eos_id;
 }
-double tokenizer_model_max_length(const tokenizer_t *t) {
-  return t->model_max_length;
+double tokenizer_model_max_length(const tokenizer_t *tokenizer) {
+  return tokenizer->model_max_length;
 }
-bool tokenizer_truncates_left(const tokenizer_t *t) {
-  return t->truncates_left;
+bool tokenizer_truncates_left(const tokenizer_t *tokenizer) {
+  return tokenizer->truncates_left;
 }
 
-void tokenizer_free(tokenizer_t *t) {
-  if (t == NULL) return;
-  bpe_free(&t->bpe);
-  unigram_free(&t->unigram);
-  normalizer_free(&t->normalizer);
-  pretokenizer_free(&t->pretokenizer);
-  free(t->added);
-  free(t->added_of);
-  vocab_free(&t->added_vocab);
-  token_matcher_free(&t->raw);
-  token_matcher_free(&t->normalized);
-  bytes_free(&t->text);
-  free(t->text_offset);
-  free(t->flags);
-  free(t);
+void tokenizer_free(tokenizer_t *tokenizer) {
+  if (tokenizer == NULL) return;
+  bpe_free(&tokenizer->bpe);
+  unigram_free(&tokenizer->unigram);
+  normalizer_free(&tokenizer->normalizer);
+  pretokenizer_free(&tokenizer->pretokenizer);
+  free(tokenizer->added);
+  free(tokenizer->added_of);
+  vocab_free(&tokenizer->added_vocab);
+  token_matcher_free(&tokenizer->raw);
+  token_matcher_free(&tokenizer->normalized);
+  bytes_free(&tokenizer->text);
+  free(tokenizer->text_offset);
+  free(tokenizer->flags);
+  free(tokenizer);
 }

@@ -79,18 +79,18 @@ struct tokenizer_scratch {
 /* plain.c: fills scratch->spans with where the plain spans of a gap lie in its normalised form
  * normal[0..normal_length). The gap is text[0..length), byte `offset` of the text that the spans
  * count in. Where that cannot be told, all of it is plain. False: no memory. */
-bool plain_map(const normalizer_t *n, tokenizer_scratch_t *scratch, const uint8_t *text,
+bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const uint8_t *text,
                size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
                const uint8_t *normal, size_t normal_length);
 
 /* Spelling of an id, of added tokens first; NULL for a hole. */
-const uint8_t *tokenizer_spelling(const tokenizer_t *t, uint32_t id, size_t *length);
+const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, size_t *length);
 
 /* decoder.c: bytes of one token; `first`: as the first token of a text. Appends to `out`; `work`
  * are buffers for the steps between. False: no memory. */
-bool decoder_token(const decoder_t *d, const uint8_t *token, size_t length, bool first,
+bool decoder_token(const decoder_t *decoder, const uint8_t *token, size_t length, bool first,
                    bytes_t work[2], bytes_t *out, bool *fallback_byte);
 /* Fills text, text_offset and flags of every id. 0 or ERR_NO_MEMORY. */
-int decoder_compile(tokenizer_t *t);
+int decoder_compile(tokenizer_t *tokenizer);
 
 #endif

@@ -10,55 +10,56 @@
 static const char where[] = "added_tokens";
 
 int load_added_begin(load_t *load, uint32_t count_max) {
-  tokenizer_t *t = load->t;
-  uint32_t ids = t->bpe.vocab.num_ids;
-  if (ids < t->bpe.vocab.count) ids = t->bpe.vocab.count;
+  tokenizer_t *tokenizer = load->t;
+  uint32_t ids = tokenizer->bpe.vocab.num_ids;
+  if (ids < tokenizer->bpe.vocab.count) ids = tokenizer->bpe.vocab.count;
   if (count_max > LOAD_ADDED_MAX)
     return load_fail(load, where, "%u tokens, at most %d", count_max, LOAD_ADDED_MAX);
   load->added_max = count_max += LOAD_NAMED_MAX;
-  t->added = calloc((size_t)count_max + 1, sizeof *t->added);
-  t->added_of = calloc((size_t)ids + count_max + 1, sizeof *t->added_of);
-  if (t->added == NULL || t->added_of == NULL ||
-      !vocab_init(&t->added_vocab, ids + count_max, count_max))
+  tokenizer->added = calloc((size_t)count_max + 1, sizeof *tokenizer->added);
+  tokenizer->added_of = calloc((size_t)ids + count_max + 1, sizeof *tokenizer->added_of);
+  if (tokenizer->added == NULL || tokenizer->added_of == NULL ||
+      !vocab_init(&tokenizer->added_vocab, ids + count_max, count_max))
     return load_no_memory(load);
-  t->num_ids = t->bpe.vocab.num_ids;
+  tokenizer->num_ids = tokenizer->bpe.vocab.num_ids;
   return 0;
 }
 
 /* Next id for a content that no vocabulary has: past the model's entries and past larger added ids.
  */
-static uint32_t next_id(const tokenizer_t *t) {
-  uint32_t entries = t->bpe.vocab.count;
-  if (t->num_added == 0) return entries;
-  return t->highest_added >= entries || entries == 0 ? t->highest_added + 1 : entries;
+static uint32_t next_id(const tokenizer_t *tokenizer) {
+  uint32_t entries = tokenizer->bpe.vocab.count;
+  if (tokenizer->num_added == 0) return entries;
+  return tokenizer->highest_added >= entries || entries == 0 ? tokenizer->highest_added + 1
+                                                             : entries;
 }
 
 int load_added_token(load_t *load, const char *content, size_t length, added_token_t token) {
-  tokenizer_t *t = load->t;
+  tokenizer_t *tokenizer = load->t;
   if (length > VOCAB_PIECE_BYTES_MAX)
     return load_fail(load, where, "a content is longer than %d bytes", VOCAB_PIECE_BYTES_MAX);
   if (length == 0) return load_fail(load, where, "a content is empty");
-  uint32_t id = vocab_find(&t->added_vocab, content, length);
+  uint32_t id = vocab_find(&tokenizer->added_vocab, content, length);
   if (id != NO_ID) { /* the same content again: the later properties count */
-    added_token_t *earlier = &t->added[t->added_of[id]];
+    added_token_t *earlier = &tokenizer->added[tokenizer->added_of[id]];
     token.id = id, token.special |= earlier->special;
     *earlier = token;
     return 0;
   }
-  if (t->num_added == load->added_max)
+  if (tokenizer->num_added == load->added_max)
     return load_fail(load, where, "more than %u tokens", load->added_max);
-  token.id = vocab_find(&t->bpe.vocab, content, length);
-  if (token.id == NO_ID) token.id = next_id(t);
-  if (token.id >= VOCAB_ID_MAX || token.id >= t->added_vocab.num_ids)
+  token.id = vocab_find(&tokenizer->bpe.vocab, content, length);
+  if (token.id == NO_ID) token.id = next_id(tokenizer);
+  if (token.id >= VOCAB_ID_MAX || token.id >= tokenizer->added_vocab.num_ids)
     return load_fail(load, where, "an id is not below %d", VOCAB_ID_MAX);
-  vocab_result_t result = vocab_put(&t->added_vocab, content, length, token.id);
+  vocab_result_t result = vocab_put(&tokenizer->added_vocab, content, length, token.id);
   if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
   if (result == VOCAB_DUPLICATE)
     return load_fail(load, where, "two tokens get the id %u", token.id);
-  t->added_of[token.id] = t->num_added;
-  t->added[t->num_added++] = token;
-  if (token.id > t->highest_added) t->highest_added = token.id;
-  if (token.id >= t->num_ids) t->num_ids = token.id + 1;
+  tokenizer->added_of[token.id] = tokenizer->num_added;
+  tokenizer->added[tokenizer->num_added++] = token;
+  if (token.id > tokenizer->highest_added) tokenizer->highest_added = token.id;
+  if (token.id >= tokenizer->num_ids) tokenizer->num_ids = token.id + 1;
   return 0;
 }
 
@@ -91,31 +92,32 @@ int load_added_tokens(load_t *load, const json_t *list) {
 }
 
 /* Adds the contents of one matcher, special tokens first: of equal contents the first one wins. */
-static int fill(load_t *load, token_matcher_t *m, bool normalized, normalizer_scratch_t *scratch) {
-  tokenizer_t *t = load->t;
+static int fill(load_t *load, token_matcher_t *matcher, bool normalized,
+                normalizer_scratch_t *scratch) {
+  tokenizer_t *tokenizer = load->t;
   size_t bytes = 0;
   for (int pass = 0; pass < 3; pass++) { /* sizes, special tokens, the others */
-    for (uint32_t i = 0; i < t->num_added; i++) {
-      const added_token_t *token = &t->added[i];
+    for (uint32_t i = 0; i < tokenizer->num_added; i++) {
+      const added_token_t *token = &tokenizer->added[i];
       size_t length = 0;
       if (token->normalized != normalized || (pass > 0 && token->special != (pass == 1))) continue;
-      const uint8_t *text = vocab_string(&t->added_vocab, token->id, &length),
+      const uint8_t *text = vocab_string(&tokenizer->added_vocab, token->id, &length),
                     *limit = text + length;
-      if (normalized && !normalizer_run(&t->normalizer, scratch, &text, &length, &limit))
+      if (normalized && !normalizer_run(&tokenizer->normalizer, scratch, &text, &length, &limit))
         return load_no_memory(load);
       if (length == 0)
         return load_fail(load, where, "the normalizer leaves nothing of the token with id %u",
                          token->id);
-      if (pass > 0) token_matcher_add(m, text, length, i);
+      if (pass > 0) token_matcher_add(matcher, text, length, i);
       bytes += pass == 0 ? length : 0;
     }
     if (pass > 0) continue;
     if (bytes > ADDED_TOKENS_BYTES_MAX)
       return load_fail(load, where, "%zu bytes of contents, at most %d", bytes,
                        ADDED_TOKENS_BYTES_MAX);
-    if (!token_matcher_init(m, bytes)) return load_no_memory(load);
+    if (!token_matcher_init(matcher, bytes)) return load_no_memory(load);
   }
-  token_matcher_finish(m);
+  token_matcher_finish(matcher);
   return 0;
 }
 

@@ -16,18 +16,18 @@ static const json_t *token_text(const json_t *value) {
   return value != NULL && value->type == JSON_STRING ? value : NULL;
 }
 
-static int32_t token_id(const tokenizer_t *t, const json_t *first, const json_t *second,
+static int32_t token_id(const tokenizer_t *tokenizer, const json_t *first, const json_t *second,
                         const char *key) {
   const json_t *text = token_text(load_field(first, key));
   if (text == NULL) text = token_text(load_field(second, key));
-  return text == NULL ? -1 : tokenizer_id(t, text->text, text->length);
+  return text == NULL ? -1 : tokenizer_id(tokenizer, text->text, text->length);
 }
 
 /* What GPT-2's own files take for granted. */
 static const char end_of_text[] = "<|endoftext|>";
 
-static int32_t end_of_text_id(const tokenizer_t *t) {
-  return tokenizer_id(t, end_of_text, sizeof end_of_text - 1);
+static int32_t end_of_text_id(const tokenizer_t *tokenizer) {
+  return tokenizer_id(tokenizer, end_of_text, sizeof end_of_text - 1);
 }
 
 static bool read_flags(load_t *load, const json_t *object, const char *where,
@@ -156,38 +156,41 @@ static int check_legacy(load_t *load, const json_t *config) {
 
 /* BOS and EOS that the configuration asks for and the post-processor does not give. */
 static int add_affixes(load_t *load, const json_t *config) {
-  tokenizer_t *t = load->t;
+  tokenizer_t *tokenizer = load->t;
   bool bos = false, eos = false;
   if (!load_bool(load, config, "add_bos_token", "config", &bos) ||
       !load_bool(load, config, "add_eos_token", "config", &eos))
     return ERR_MODEL_MALFORMED;
-  for (unsigned i = 0; i < t->num_prefix; i++) bos = bos && t->prefix[i] != t->bos_id;
-  for (unsigned i = 0; i < t->num_suffix; i++) eos = eos && t->suffix[i] != t->eos_id;
-  if (bos && t->bos_id >= 0 && t->num_prefix < AFFIX_IDS_MAX) {
-    memmove(t->prefix + 1, t->prefix, t->num_prefix * sizeof t->prefix[0]);
-    t->prefix[0] = t->bos_id;
-    t->num_prefix++;
+  for (unsigned i = 0; i < tokenizer->num_prefix; i++)
+    bos = bos && tokenizer->prefix[i] != tokenizer->bos_id;
+  for (unsigned i = 0; i < tokenizer->num_suffix; i++)
+    eos = eos && tokenizer->suffix[i] != tokenizer->eos_id;
+  if (bos && tokenizer->bos_id >= 0 && tokenizer->num_prefix < AFFIX_IDS_MAX) {
+    memmove(tokenizer->prefix + 1, tokenizer->prefix,
+            tokenizer->num_prefix * sizeof tokenizer->prefix[0]);
+    tokenizer->prefix[0] = tokenizer->bos_id;
+    tokenizer->num_prefix++;
   }
-  if (eos && t->eos_id >= 0 && t->num_suffix < AFFIX_IDS_MAX)
-    t->suffix[t->num_suffix++] = t->eos_id;
+  if (eos && tokenizer->eos_id >= 0 && tokenizer->num_suffix < AFFIX_IDS_MAX)
+    tokenizer->suffix[tokenizer->num_suffix++] = tokenizer->eos_id;
   return 0;
 }
 
 static int apply(load_t *load, const json_t *config, const json_t *map, bool legacy) {
-  tokenizer_t *t = load->t;
+  tokenizer_t *tokenizer = load->t;
   const json_t *listed = load_field(config, "added_tokens_decoder");
   int code = legacy ? check_legacy(load, config) : 0;
   if (code == 0 && listed != NULL) code = add_listed(load, "added_tokens_decoder", listed, true);
   if (code == 0) code = add_named_tokens(load, config, map, legacy);
   if (code != 0) return code;
-  t->bos_id = token_id(t, config, map, "bos_token");
-  t->eos_id = token_id(t, config, map, "eos_token");
-  if (legacy && t->bos_id < 0) t->bos_id = end_of_text_id(t);
-  if (legacy && t->eos_id < 0) t->eos_id = end_of_text_id(t);
+  tokenizer->bos_id = token_id(tokenizer, config, map, "bos_token");
+  tokenizer->eos_id = token_id(tokenizer, config, map, "eos_token");
+  if (legacy && tokenizer->bos_id < 0) tokenizer->bos_id = end_of_text_id(tokenizer);
+  if (legacy && tokenizer->eos_id < 0) tokenizer->eos_id = end_of_text_id(tokenizer);
   double limit = 0;
   if (json_double(load_field(config, "model_max_length"), &limit) && limit > 0)
-    t->model_max_length = limit;
-  t->truncates_left = json_equals(load_field(config, "truncation_side"), "left");
+    tokenizer->model_max_length = limit;
+  tokenizer->truncates_left = json_equals(load_field(config, "truncation_side"), "left");
   return config == NULL ? 0 : add_affixes(load, config);
 }
 

@@ -23,12 +23,12 @@ static int push_affix(load_t *load, const char *where, const json_t *id, int32_t
  * several texts. */
 static int wrap(load_t *load, const char *where, const int32_t *prefix, unsigned num_prefix,
                 const int32_t *suffix, unsigned num_suffix) {
-  tokenizer_t *t = load->t;
-  if (t->num_prefix + t->num_suffix > 0)
+  tokenizer_t *tokenizer = load->t;
+  if (tokenizer->num_prefix + tokenizer->num_suffix > 0)
     return load_fail(load, where, "more than one processor that adds ids is not supported");
-  memcpy(t->prefix, prefix, num_prefix * sizeof *prefix);
-  memcpy(t->suffix, suffix, num_suffix * sizeof *suffix);
-  t->num_prefix = num_prefix, t->num_suffix = num_suffix;
+  memcpy(tokenizer->prefix, prefix, num_prefix * sizeof *prefix);
+  memcpy(tokenizer->suffix, suffix, num_suffix * sizeof *suffix);
+  tokenizer->num_prefix = num_prefix, tokenizer->num_suffix = num_suffix;
   return 0;
 }
 
@@ -39,10 +39,10 @@ static int template_token(load_t *load, const json_t *value, const json_t *item,
   char quoted[96];
   const json_t *name = load_field(item, "id");
   const json_t *table = load_field(value, "special_tokens"), *entry = NULL;
-  JSON_EACH(e, table) {
-    if (name != NULL && name->type == JSON_STRING && e->key_length == name->length &&
-        memcmp(e->key, name->text, name->length) == 0)
-      entry = e;
+  JSON_EACH(json, table) {
+    if (name != NULL && name->type == JSON_STRING && json->key_length == name->length &&
+        memcmp(json->key, name->text, name->length) == 0)
+      entry = json;
   }
   const json_t *list = load_field(entry, "ids");
   if (list == NULL || list->type != JSON_ARRAY)
@@ -166,13 +166,13 @@ static int read_metaspace(load_t *load, const json_t *value, decoder_step_t *ste
 
 /* One component; *fused: the tokens are joined, so the whole text is one. */
 static int decoder_component(load_t *load, const json_t *value, bool *fused) {
-  decoder_t *d = &load->t->decoder;
+  decoder_t *decoder = &load->t->decoder;
   char quoted[96];
   const json_t *type = load_field(value, "type");
   if (json_equals(type, "Fuse")) return *fused = true, 0;
-  if (d->num_steps == DECODER_STEPS_MAX)
+  if (decoder->num_steps == DECODER_STEPS_MAX)
     return load_fail(load, "decoder", "more than %d steps", DECODER_STEPS_MAX);
-  decoder_step_t *step = &d->steps[d->num_steps];
+  decoder_step_t *step = &decoder->steps[decoder->num_steps];
   *step = (decoder_step_t){0};
   int code = 0;
   if (json_equals(type, "ByteLevel"))
@@ -188,26 +188,27 @@ static int decoder_component(load_t *load, const json_t *value, bool *fused) {
   else
     code = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
   if (code != 0) return code;
-  bool after_bytes = d->num_steps > 0 && d->steps[d->num_steps - 1].kind == DECODE_BYTE_FALLBACK;
+  bool after_bytes =
+      decoder->num_steps > 0 && decoder->steps[decoder->num_steps - 1].kind == DECODE_BYTE_FALLBACK;
   if (after_bytes && !*fused && step->kind != DECODE_BYTE_FALLBACK)
     return load_fail(load, "decoder", "after ByteFallback only Fuse is supported");
   if (!*fused) { /* ByteLevel joins the tokens too */
     *fused = step->kind == DECODE_BYTE_LEVEL;
-    return d->num_steps++, 0;
+    return decoder->num_steps++, 0;
   }
-  if (step->kind != DECODE_STRIP || step->stop != 0 || d->strip_length != 0)
+  if (step->kind != DECODE_STRIP || step->stop != 0 || decoder->strip_length != 0)
     return load_fail(load, "decoder",
                      "after Fuse or ByteLevel only one Strip at the start is supported");
-  memcpy(d->strip_text, step->content, step->content_length);
-  d->strip_length = step->content_length, d->strip_start = step->start;
+  memcpy(decoder->strip_text, step->content, step->content_length);
+  decoder->strip_length = step->content_length, decoder->strip_start = step->start;
   return 0;
 }
 
 int load_decoder(load_t *load, const json_t *value) {
-  decoder_t *d = &load->t->decoder;
+  decoder_t *decoder = &load->t->decoder;
   bool fused = false;
   if (value == NULL) {
-    d->join_with_spaces = d->first_differs = true;
+    decoder->join_with_spaces = decoder->first_differs = true;
     return 0;
   }
   if (!json_equals(load_field(value, "type"), "Sequence"))

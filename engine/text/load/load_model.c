@@ -55,19 +55,19 @@ static bool split_merge(const char *line, size_t length, text_t *left, text_t *r
 }
 
 static int add_merge(load_t *load, uint32_t rank, text_t left, text_t right, bytes_t *joined) {
-  bpe_t *b = &load->t->bpe;
+  bpe_t *bpe = &load->t->bpe;
   char quoted[96];
   joined->length = 0;
   if (!bytes_append(joined, left.data, left.length) ||
       !bytes_append(joined, right.data, right.length))
     return load_no_memory(load);
-  uint32_t l = vocab_find(&b->vocab, left.data, left.length);
-  uint32_t r = vocab_find(&b->vocab, right.data, right.length);
-  uint32_t product = vocab_find(&b->vocab, joined->data, joined->length);
+  uint32_t l = vocab_find(&bpe->vocab, left.data, left.length);
+  uint32_t r = vocab_find(&bpe->vocab, right.data, right.length);
+  uint32_t product = vocab_find(&bpe->vocab, joined->data, joined->length);
   if (l == NO_ID || r == NO_ID || product == NO_ID)
     return load_fail(load, where_merges, "merge %u: \"%s\" or one of its parts is no token", rank,
                      error_quote(quoted, sizeof quoted, (char *)joined->data, joined->length));
-  bpe_add_merge(b, rank, l, r, product);
+  bpe_add_merge(bpe, rank, l, r, product);
   return 0;
 }
 
@@ -133,7 +133,7 @@ static bool is_unigram(const json_t *model) {
 }
 
 int load_model(load_t *load, const json_t *model) {
-  bpe_t *b = &load->t->bpe;
+  bpe_t *bpe = &load->t->bpe;
   char quoted[96];
   if (model == NULL || model->type != JSON_OBJECT)
     return load_fail(load, "model", "an object is needed");
@@ -143,9 +143,9 @@ int load_model(load_t *load, const json_t *model) {
     return load_fail(load, "model", "neither a \"type\" nor \"merges\"");
   if (type != NULL && !json_equals(type, "BPE"))
     return load_fail(load, "model", "type \"%s\" is not supported", load_quote(quoted, type));
-  if (!load_bool(load, model, "ignore_merges", "model", &b->ignore_merges) ||
-      !load_bool(load, model, "byte_fallback", "model", &b->byte_fallback) ||
-      !load_bool(load, model, "fuse_unk", "model", &b->fuse_unk))
+  if (!load_bool(load, model, "ignore_merges", "model", &bpe->ignore_merges) ||
+      !load_bool(load, model, "byte_fallback", "model", &bpe->byte_fallback) ||
+      !load_bool(load, model, "fuse_unk", "model", &bpe->fuse_unk))
     return ERR_MODEL_MALFORMED;
   int code = check_plain(load, model);
   if (code == 0) code = read_vocab(load, load_field(model, "vocab"));
@@ -153,7 +153,7 @@ int load_model(load_t *load, const json_t *model) {
   const json_t *unk = load_field(model, "unk_token");
   if (unk != NULL && unk->type != JSON_STRING)
     return load_fail(load, "model", "\"unk_token\" must be a string");
-  b->unk = unk == NULL ? NO_ID : vocab_find(&b->vocab, unk->text, unk->length);
+  bpe->unk = unk == NULL ? NO_ID : vocab_find(&bpe->vocab, unk->text, unk->length);
   return read_merges(load, load_field(model, "merges"));
 }
 
@@ -182,17 +182,17 @@ static int each_line(load_t *load, const load_doc_t *merges, bytes_t *joined, ui
 }
 
 int load_model_legacy(load_t *load, const json_t *vocab, const load_doc_t *merges) {
-  bpe_t *b = &load->t->bpe;
+  bpe_t *bpe = &load->t->bpe;
   bytes_t joined = {0};
   uint32_t count;
-  b->unk = NO_ID;
+  bpe->unk = NO_ID;
   int code = read_vocab(load, vocab);
   load->file = "merges.txt";
   if (code == 0) code = each_line(load, merges, NULL, &count);
   if (code != 0) return code;
-  if (bpe_prepare(b, count) != 0) return load_no_memory(load);
+  if (bpe_prepare(bpe, count) != 0) return load_no_memory(load);
   code = each_line(load, merges, &joined, &count);
   bytes_free(&joined);
-  if (code == 0 && bpe_finish(b) != 0) code = load_no_memory(load);
+  if (code == 0 && bpe_finish(bpe) != 0) code = load_no_memory(load);
   return code;
 }

@@ -95,13 +95,13 @@ static int precompiled_component(load_t *load, const json_t *value, const char *
 }
 
 static int normalizer_component(load_t *load, const json_t *value, const char *where) {
-  normalizer_t *n = &load->t->normalizer;
+  normalizer_t *normalizer = &load->t->normalizer;
   const json_t *type = load_field(value, "type");
   char quoted[96];
   int code = 0;
-  if (n->num_steps == NORMALIZER_STEPS_MAX)
+  if (normalizer->num_steps == NORMALIZER_STEPS_MAX)
     return load_fail(load, where, "more than %d steps", NORMALIZER_STEPS_MAX);
-  normalizer_step_t *step = &n->steps[n->num_steps];
+  normalizer_step_t *step = &normalizer->steps[normalizer->num_steps];
   if (json_equals(type, "NFC")) {
     step->kind = NORMALIZE_NFC;
   } else if (json_equals(type, "Precompiled")) {
@@ -121,14 +121,14 @@ static int normalizer_component(load_t *load, const json_t *value, const char *w
   } else {
     return load_fail(load, where, "type \"%s\" is not supported", load_quote(quoted, type));
   }
-  n->num_steps += code == 0;
+  normalizer->num_steps += code == 0;
   return code;
 }
 
 int load_normalizer(load_t *load, const json_t *value) {
-  normalizer_t *n = &load->t->normalizer;
-  n->steps = calloc(NORMALIZER_STEPS_MAX, sizeof *n->steps);
-  if (n->steps == NULL) return load_no_memory(load);
+  normalizer_t *normalizer = &load->t->normalizer;
+  normalizer->steps = calloc(NORMALIZER_STEPS_MAX, sizeof *normalizer->steps);
+  if (normalizer->steps == NULL) return load_no_memory(load);
   if (value == NULL) return 0;
   return each_component(load, value, "normalizer", "normalizers", normalizer_component);
 }
@@ -206,15 +206,16 @@ static int byte_level_component(load_t *load, const json_t *value, const char *w
 /* "first" asks where in the raw text a piece begins. Refuses what moves that place in a way that is
  * not followed here: text put in or taken away before it. */
 static int check_first(load_t *load, const char *where, const char *mark, size_t length) {
-  const pretokenizer_t *p = &load->t->pretokenizer;
-  const normalizer_t *n = &load->t->normalizer;
-  bool behind = p->num_steps > 0 || p->phases[p->num_phases - 1].prefix_length > 0;
-  if (p->num_phases > 1 || (behind && p->phases[0].prefix_length > 0))
+  const pretokenizer_t *pretokenizer = &load->t->pretokenizer;
+  const normalizer_t *normalizer = &load->t->normalizer;
+  bool behind = pretokenizer->num_steps > 0 ||
+                pretokenizer->phases[pretokenizer->num_phases - 1].prefix_length > 0;
+  if (pretokenizer->num_phases > 1 || (behind && pretokenizer->phases[0].prefix_length > 0))
     return load_fail(load, where,
                      "Metaspace: prepend_scheme \"first\" is not supported behind a "
                      "component that changes the text");
-  for (unsigned i = 0; i < n->num_steps; i++) {
-    const normalizer_step_t *step = &n->steps[i];
+  for (unsigned i = 0; i < normalizer->num_steps; i++) {
+    const normalizer_step_t *step = &normalizer->steps[i];
     const char *content = step->content;
     bool single =
         step->content_length > 0 && utf8_length((uint8_t)content[0]) == step->content_length;

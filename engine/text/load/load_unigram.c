@@ -13,8 +13,8 @@ static const double unk_penalty = 10; /* kUnkPenalty of SentencePiece */
 
 enum { POWERS = 309, EXPONENT_MAX = 100000 };
 
-static bool is_digit(char c) {
-  return c >= '0' && c <= '9';
+static bool is_digit(char digit) {
+  return digit >= '0' && digit <= '9';
 }
 
 /* Appends a digit unless the number would outgrow 64 bits. */
@@ -64,28 +64,28 @@ static double read_score(const json_t *number, const double powers[POWERS]) {
 /* One [piece, score]. */
 static int read_entry(load_t *load, const json_t *entry, uint32_t id, const double powers[POWERS],
                       double *lowest) {
-  tokenizer_t *t = load->t;
+  tokenizer_t *tokenizer = load->t;
   char quoted[96];
   const json_t *piece = entry->type == JSON_ARRAY ? json_first(entry) : NULL;
   const json_t *score = piece == NULL ? NULL : json_next(piece);
   if (entry->type != JSON_ARRAY || entry->count != 2 || piece->type != JSON_STRING ||
       score->type != JSON_NUMBER)
     return load_fail(load, where, "entry %u is not [piece, score]", id);
-  t->unigram.scores[id] = read_score(score, powers);
-  if (isinf(t->unigram.scores[id]))
+  tokenizer->unigram.scores[id] = read_score(score, powers);
+  if (isinf(tokenizer->unigram.scores[id]))
     return load_fail(load, where, "the score of entry %u is out of range", id);
   if (piece->length > VOCAB_PIECE_BYTES_MAX)
     return load_fail(load, where, "entry %u is longer than %d bytes", id, VOCAB_PIECE_BYTES_MAX);
-  vocab_result_t result = vocab_put(&t->bpe.vocab, piece->text, piece->length, id);
+  vocab_result_t result = vocab_put(&tokenizer->bpe.vocab, piece->text, piece->length, id);
   if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
   if (result == VOCAB_DUPLICATE)
     return load_fail(load, where, "the piece \"%s\" is there twice", load_quote(quoted, piece));
-  if (t->unigram.scores[id] < *lowest) *lowest = t->unigram.scores[id];
+  if (tokenizer->unigram.scores[id] < *lowest) *lowest = tokenizer->unigram.scores[id];
   return 0;
 }
 
 static int read_entries(load_t *load, const json_t *vocab) {
-  tokenizer_t *t = load->t;
+  tokenizer_t *tokenizer = load->t;
   double lowest = INFINITY;
   uint32_t id = 0;
   double powers[POWERS];
@@ -98,29 +98,31 @@ static int read_entries(load_t *load, const json_t *vocab) {
     return load_fail(load, where, "an array of [piece, score] is needed");
   if (vocab->count > VOCAB_COUNT_MAX)
     return load_fail(load, where, "%u pieces, at most %d", vocab->count, VOCAB_COUNT_MAX);
-  t->unigram.scores = calloc(vocab->count, sizeof *t->unigram.scores);
-  if (t->unigram.scores == NULL || !vocab_init(&t->bpe.vocab, vocab->count, vocab->count))
+  tokenizer->unigram.scores = calloc(vocab->count, sizeof *tokenizer->unigram.scores);
+  if (tokenizer->unigram.scores == NULL ||
+      !vocab_init(&tokenizer->bpe.vocab, vocab->count, vocab->count))
     return load_no_memory(load);
   JSON_EACH(entry, vocab) {
     int code = read_entry(load, entry, id++, powers, &lowest);
     if (code != 0) return code;
   }
-  t->unigram.unk_score = lowest - unk_penalty;
+  tokenizer->unigram.unk_score = lowest - unk_penalty;
   return 0;
 }
 
 int load_unigram(load_t *load, const json_t *model) {
-  tokenizer_t *t = load->t;
+  tokenizer_t *tokenizer = load->t;
   int64_t unk;
-  if (t->pretokenizer.byte_level)
+  if (tokenizer->pretokenizer.byte_level)
     return load_fail(load, "model", "a Unigram model behind ByteLevel is not supported");
-  if (!load_bool(load, model, "byte_fallback", "model", &t->unigram.byte_fallback))
+  if (!load_bool(load, model, "byte_fallback", "model", &tokenizer->unigram.byte_fallback))
     return ERR_MODEL_MALFORMED;
   int code = read_entries(load, load_field(model, "vocab"));
   if (code != 0) return code;
-  if (!json_int64(load_field(model, "unk_id"), &unk) || unk < 0 || unk >= t->bpe.vocab.num_ids)
+  if (!json_int64(load_field(model, "unk_id"), &unk) || unk < 0 ||
+      unk >= tokenizer->bpe.vocab.num_ids)
     return load_fail(load, "model", "\"unk_id\" must be a place in the vocabulary");
-  t->unigram.unk = (uint32_t)unk;
-  t->bpe.unk = (uint32_t)unk;
-  return unigram_finish(&t->unigram, &t->bpe.vocab) ? 0 : load_no_memory(load);
+  tokenizer->unigram.unk = (uint32_t)unk;
+  tokenizer->bpe.unk = (uint32_t)unk;
+  return unigram_finish(&tokenizer->unigram, &tokenizer->bpe.vocab) ? 0 : load_no_memory(load);
 }

@@ -43,22 +43,22 @@ int bpe_char_byte(uint32_t character);
 
 /* Two steps of loading: the caller fills vocab, byte_level and the flags, then bpe_prepare makes
  * the tables, then each merge in order of rank, then bpe_finish. 0 or ERR_NO_MEMORY. */
-int bpe_prepare(bpe_t *b, uint32_t num_merges);
+int bpe_prepare(bpe_t *bpe, uint32_t num_merges);
 /* Ids must be in the vocabulary. A repeated pair takes the later rank. */
-void bpe_add_merge(bpe_t *b, uint32_t rank, uint32_t left, uint32_t right, uint32_t product);
-int bpe_finish(bpe_t *b);
-void bpe_free(bpe_t *b);
+void bpe_add_merge(bpe_t *bpe, uint32_t rank, uint32_t left, uint32_t right, uint32_t product);
+int bpe_finish(bpe_t *bpe);
+void bpe_free(bpe_t *bpe);
 
 typedef struct bpe_scratch bpe_scratch_t;
 bpe_scratch_t *bpe_scratch_new(void); /* NULL: no memory */
-void bpe_scratch_free(bpe_scratch_t *s);
-void bpe_scratch_begin(bpe_scratch_t *s, const atomic_bool *cancelled);
-uint64_t bpe_scratch_work(const bpe_scratch_t *s); /* merge steps so far, a measure of cost */
+void bpe_scratch_free(bpe_scratch_t *scratch);
+void bpe_scratch_begin(bpe_scratch_t *scratch, const atomic_bool *cancelled);
+uint64_t bpe_scratch_work(const bpe_scratch_t *scratch); /* merge steps so far, a measure of cost */
 
 /* Appends the ids of one piece, 1 <= length < 2^31, well-formed UTF-8 unless byte_level. Reads at
  * most up to `limit`, the end of the buffer that holds the piece. 0, ERR_INTERNAL (memory) or
  * ERR_REQUEST_TIMEOUT (cancelled). */
-int bpe_encode(const bpe_t *b, bpe_scratch_t *s, const uint8_t *piece, size_t length,
+int bpe_encode(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece, size_t length,
                const uint8_t *limit, ids_t *out);
 
 #endif

@@ -12,10 +12,10 @@ static inline uint32_t bpe_pair_hash(uint32_t left, uint32_t right) {
   return (uint32_t)(x >> 32 ^ x >> 15);
 }
 
-static inline uint32_t bpe_pair_rank(const bpe_t *b, uint32_t left, uint32_t right) {
-  uint32_t slot = bpe_pair_hash(left, right) & b->pair_mask;
-  for (;; slot = (slot + 1) & b->pair_mask) {
-    const bpe_pair_t *pair = &b->pairs[slot];
+static inline uint32_t bpe_pair_rank(const bpe_t *bpe, uint32_t left, uint32_t right) {
+  uint32_t slot = bpe_pair_hash(left, right) & bpe->pair_mask;
+  for (;; slot = (slot + 1) & bpe->pair_mask) {
+    const bpe_pair_t *pair = &bpe->pairs[slot];
     if (pair->left == left && pair->right == right) return pair->rank;
     if (pair->left == NO_ID) return BPE_NO_RANK;
   }

@@ -27,54 +27,56 @@ static uint64_t edge_key(uint32_t node, uint8_t byte) {
   return (uint64_t)node << 8 | byte;
 }
 
-static uint32_t edge_slot(const unigram_t *u, uint32_t node, uint8_t byte) {
+static uint32_t edge_slot(const unigram_t *unigram, uint32_t node, uint8_t byte) {
   uint64_t key = edge_key(node, byte);
-  uint32_t i = (uint32_t)mix64(key * 0xD6E8FEB86659FD93u) & u->edge_mask;
-  while (u->edges[i] != 0 && u->edges[i] >> NODE_BITS != key) i = (i + 1) & u->edge_mask;
+  uint32_t i = (uint32_t)mix64(key * 0xD6E8FEB86659FD93u) & unigram->edge_mask;
+  while (unigram->edges[i] != 0 && unigram->edges[i] >> NODE_BITS != key)
+    i = (i + 1) & unigram->edge_mask;
   return i;
 }
 
-static void add_string(unigram_t *u, const uint8_t *text, size_t length, uint32_t id) {
+static void add_string(unigram_t *unigram, const uint8_t *text, size_t length, uint32_t id) {
   uint32_t node = 0;
   for (size_t i = 0; i < length; i++) {
-    uint32_t slot = edge_slot(u, node, text[i]);
-    if (u->edges[slot] == 0) u->edges[slot] = edge_key(node, text[i]) << NODE_BITS | u->num_nodes++;
-    node = (uint32_t)(u->edges[slot] & ((1u << NODE_BITS) - 1));
+    uint32_t slot = edge_slot(unigram, node, text[i]);
+    if (unigram->edges[slot] == 0)
+      unigram->edges[slot] = edge_key(node, text[i]) << NODE_BITS | unigram->num_nodes++;
+    node = (uint32_t)(unigram->edges[slot] & ((1u << NODE_BITS) - 1));
   }
-  u->accept[node] = id + 1;
+  unigram->accept[node] = id + 1;
 }
 
-bool unigram_finish(unigram_t *u, const vocab_t *vocab) {
+bool unigram_finish(unigram_t *unigram, const vocab_t *vocab) {
   size_t bytes = vocab->arena.length, slots = 16;
   if (bytes + 1 >= (1u << NODE_BITS)) return false;
   while (slots < 2 * (bytes + 1)) slots *= 2;
-  u->edges = calloc(slots, sizeof *u->edges);
-  u->accept = calloc(bytes + 1, sizeof *u->accept);
-  if (u->edges == NULL || u->accept == NULL) return false;
-  u->edge_mask = (uint32_t)(slots - 1);
-  u->num_nodes = 1;
+  unigram->edges = calloc(slots, sizeof *unigram->edges);
+  unigram->accept = calloc(bytes + 1, sizeof *unigram->accept);
+  if (unigram->edges == NULL || unigram->accept == NULL) return false;
+  unigram->edge_mask = (uint32_t)(slots - 1);
+  unigram->num_nodes = 1;
   for (uint32_t id = 0; id < vocab->num_ids; id++) {
     size_t length;
     const uint8_t *text = vocab_string(vocab, id, &length);
-    if (text != NULL && length > 0) add_string(u, text, length, id);
+    if (text != NULL && length > 0) add_string(unigram, text, length, id);
   }
   for (unsigned byte = 0; byte < 256; byte++) {
     char name[8];
     snprintf(name, sizeof name, "<0x%02X>", byte);
-    u->fallback[byte] = vocab_find(vocab, name, 6);
+    unigram->fallback[byte] = vocab_find(vocab, name, 6);
   }
   return true;
 }
 
-void unigram_free(unigram_t *u) {
-  free(u->scores);
-  free(u->edges);
-  free(u->accept);
+void unigram_free(unigram_t *unigram) {
+  free(unigram->scores);
+  free(unigram->edges);
+  free(unigram->accept);
 }
 
-void unigram_scratch_free(unigram_scratch_t *s) {
-  bytes_free(&s->places);
-  bytes_free(&s->ids);
+void unigram_scratch_free(unigram_scratch_t *scratch) {
+  bytes_free(&scratch->places);
+  bytes_free(&scratch->ids);
 }
 
 /* ---- encoding ---- */
@@ -85,79 +87,79 @@ static void offer(unigram_place_t *place, double score, size_t start, uint32_t i
 }
 
 /* Extends the best path that ends at `at` by every vocabulary entry that begins there. */
-static void extend(const unigram_t *u, unigram_place_t *places, const uint8_t *piece, size_t length,
-                   size_t at, size_t character) {
+static void extend(const unigram_t *unigram, unigram_place_t *places, const uint8_t *piece,
+                   size_t length, size_t at, size_t character) {
   double here = places[at].score;
   bool single = false;
   uint32_t node = 0;
   for (size_t i = at; i < length; i++) {
-    uint64_t edge = u->edges[edge_slot(u, node, piece[i])];
+    uint64_t edge = unigram->edges[edge_slot(unigram, node, piece[i])];
     if (edge == 0) break;
     node = (uint32_t)(edge & ((1u << NODE_BITS) - 1));
-    if (u->accept[node] == 0) continue;
-    uint32_t id = u->accept[node] - 1;
-    offer(&places[i + 1], here + u->scores[id], at, id);
+    if (unigram->accept[node] == 0) continue;
+    uint32_t id = unigram->accept[node] - 1;
+    offer(&places[i + 1], here + unigram->scores[id], at, id);
     single = single || i + 1 - at == character;
   }
-  if (!single) offer(&places[at + character], here + u->unk_score, at, u->unk);
+  if (!single) offer(&places[at + character], here + unigram->unk_score, at, unigram->unk);
 }
 
 /* Ids of text that is one unknown stretch, backwards. */
-static bool push_unknown(const unigram_t *u, const vocab_t *vocab, bytes_t *ids,
+static bool push_unknown(const unigram_t *unigram, const vocab_t *vocab, bytes_t *ids,
                          const uint8_t *text, size_t length) {
   uint32_t id = vocab_find(vocab, text, length);
-  bool bytes = id == NO_ID && u->byte_fallback;
-  for (size_t i = 0; i < length && bytes; i++) bytes = u->fallback[text[i]] != NO_ID;
+  bool bytes = id == NO_ID && unigram->byte_fallback;
+  for (size_t i = 0; i < length && bytes; i++) bytes = unigram->fallback[text[i]] != NO_ID;
   if (!bytes) {
-    if (id == NO_ID) id = u->unk;
+    if (id == NO_ID) id = unigram->unk;
     return bytes_append(ids, &id, sizeof id);
   }
   while (length-- > 0)
-    if (!bytes_append(ids, &u->fallback[text[length]], sizeof id)) return false;
+    if (!bytes_append(ids, &unigram->fallback[text[length]], sizeof id)) return false;
   return true;
 }
 
 /* Follows the best path back; neighbouring unknown pieces are joined. */
-static bool walk_back(const unigram_t *u, const vocab_t *vocab, unigram_scratch_t *s,
+static bool walk_back(const unigram_t *unigram, const vocab_t *vocab, unigram_scratch_t *scratch,
                       const uint8_t *piece, size_t length) {
-  const unigram_place_t *places = (const unigram_place_t *)(const void *)s->places.data;
+  const unigram_place_t *places = (const unigram_place_t *)(const void *)scratch->places.data;
   size_t end = length;
-  s->ids.length = 0;
+  scratch->ids.length = 0;
   while (end > 0) {
     size_t start = places[end].start;
     uint32_t id = places[end].id;
-    if (id != u->unk) {
-      if (!bytes_append(&s->ids, &id, sizeof id)) return false;
+    if (id != unigram->unk) {
+      if (!bytes_append(&scratch->ids, &id, sizeof id)) return false;
     } else {
-      while (start > 0 && places[start].id == u->unk) start = places[start].start;
-      if (!push_unknown(u, vocab, &s->ids, piece + start, end - start)) return false;
+      while (start > 0 && places[start].id == unigram->unk) start = places[start].start;
+      if (!push_unknown(unigram, vocab, &scratch->ids, piece + start, end - start)) return false;
     }
     end = start;
   }
   return true;
 }
 
-int unigram_encode(const unigram_t *u, const vocab_t *vocab, unigram_scratch_t *s,
+int unigram_encode(const unigram_t *unigram, const vocab_t *vocab, unigram_scratch_t *scratch,
                    const uint8_t *piece, size_t length, const atomic_bool *cancelled, ids_t *out) {
   size_t bytes;
   if (length >= UINT32_MAX || !checked_mul(length + 1, sizeof(unigram_place_t), &bytes))
     return ERR_INTERNAL;
-  s->places.length = 0;
-  if (!bytes_reserve(&s->places, bytes)) return ERR_INTERNAL;
-  unigram_place_t *places = (unigram_place_t *)(void *)s->places.data;
+  scratch->places.length = 0;
+  if (!bytes_reserve(&scratch->places, bytes)) return ERR_INTERNAL;
+  unigram_place_t *places = (unigram_place_t *)(void *)scratch->places.data;
   for (size_t i = 0; i <= length; i++) places[i] = (unigram_place_t){0, 0, NO_ID};
   for (size_t at = 0, polled = 0; at < length;) {
     size_t character = utf8_length(piece[at]);
     if (character > length - at) character = length - at;
-    extend(u, places, piece, length, at, character);
+    extend(unigram, places, piece, length, at, character);
     at += character;
     if (at - polled < POLL_PLACES) continue;
     polled = at;
     if (cancelled != NULL && atomic_load(cancelled)) return ERR_REQUEST_TIMEOUT;
   }
-  if (!walk_back(u, vocab, s, piece, length)) return ERR_INTERNAL;
-  const uint32_t *ids = (const uint32_t *)(const void *)s->ids.data;
-  for (size_t i = s->ids.length / sizeof *ids; i-- > 0;)
+  if (!walk_back(unigram, vocab, scratch, piece, length)) return ERR_INTERNAL;
+  const uint32_t *ids = (const uint32_t *)(const void *)scratch->ids.data;
+  for (size_t i = scratch->ids.length / sizeof *ids; i-- > 0;)
     if (!ids_push(out, (int32_t)ids[i])) return ERR_INTERNAL;
   return 0;
 }

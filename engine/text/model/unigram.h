@@ -31,13 +31,13 @@ typedef struct unigram_scratch {
 
 /* Builds the trie of the whole vocabulary; scores, unk and byte_fallback are set before. False: no
  * memory. */
-bool unigram_finish(unigram_t *u, const vocab_t *vocab);
-void unigram_free(unigram_t *u);
+bool unigram_finish(unigram_t *unigram, const vocab_t *vocab);
+void unigram_free(unigram_t *unigram);
 
 /* Appends the ids of one piece of well-formed UTF-8. 0, ERR_INTERNAL (memory) or
  * ERR_REQUEST_TIMEOUT (cancelled; NULL = never). */
-int unigram_encode(const unigram_t *u, const vocab_t *vocab, unigram_scratch_t *s,
+int unigram_encode(const unigram_t *unigram, const vocab_t *vocab, unigram_scratch_t *scratch,
                    const uint8_t *piece, size_t length, const atomic_bool *cancelled, ids_t *out);
-void unigram_scratch_free(unigram_scratch_t *s);
+void unigram_scratch_free(unigram_scratch_t *scratch);
 
 #endif

@@ -24,14 +24,14 @@ typedef struct vocab {
 #define NO_ID UINT32_MAX
 
 /* Room for ids 0..num_ids-1 and `count` strings. False: no memory. */
-bool vocab_init(vocab_t *v, uint32_t num_ids, uint32_t count);
-void vocab_free(vocab_t *v);
+bool vocab_init(vocab_t *vocab, uint32_t num_ids, uint32_t count);
+void vocab_free(vocab_t *vocab);
 
 typedef enum { VOCAB_ADDED, VOCAB_DUPLICATE, VOCAB_NO_MEMORY } vocab_result_t;
 /* Adds one string; the id must be below num_ids, and at most `count` strings may be added. */
-vocab_result_t vocab_put(vocab_t *v, const char *text, size_t length, uint32_t id);
-uint32_t vocab_find(const vocab_t *v, const void *text, size_t length); /* NO_ID = absent */
+vocab_result_t vocab_put(vocab_t *vocab, const char *text, size_t length, uint32_t id);
+uint32_t vocab_find(const vocab_t *vocab, const void *text, size_t length); /* NO_ID = absent */
 /* The string of an id, NULL for a hole or an id out of range. */
-const uint8_t *vocab_string(const vocab_t *v, uint32_t id, size_t *length);
+const uint8_t *vocab_string(const vocab_t *vocab, uint32_t id, size_t *length);
 
 #endif

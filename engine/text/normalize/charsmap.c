@@ -27,11 +27,11 @@ static uint32_t value_of(uint32_t unit) {
 
 /* ---- making ---- */
 
-static int digit_of(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
+static int digit_of(char digit) {
+  if (digit >= 'A' && digit <= 'Z') return digit - 'A';
+  if (digit >= 'a' && digit <= 'z') return digit - 'a' + 26;
+  if (digit >= '0' && digit <= '9') return digit - '0' + 52;
+  return digit == '+' ? 62 : digit == '/' ? 63 : -1;
 }
 
 /* Base64 in its padded, canonical form; `out` has room for it. False: it is none. */
@@ -53,8 +53,9 @@ static bool decode(const char *text, size_t length, bytes_t *out) {
   return true;
 }
 
-static uint32_t read_u32(const uint8_t *p) {
-  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+static uint32_t read_u32(const uint8_t *bytes) {
+  return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+         (uint32_t)bytes[3] << 24;
 }
 
 static bool fail(char reason[CHARSMAP_REASON_MAX], const char *what) {

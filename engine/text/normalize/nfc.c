@@ -20,13 +20,13 @@ enum {
   INSERTION_MAX = 16
 };
 
-static const unicode_triple_t *find_decomposition(uint32_t c) {
+static const unicode_triple_t *find_decomposition(uint32_t codepoint) {
   uint32_t low = 0, high = unicode_num_decompositions;
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    const unicode_triple_t *t = &unicode_decompositions[middle];
-    if (t->composed == c) return t;
-    if (t->composed < c)
+    const unicode_triple_t *triple = &unicode_decompositions[middle];
+    if (triple->composed == codepoint) return triple;
+    if (triple->composed < codepoint)
       low = middle + 1;
     else
       high = middle;
@@ -34,10 +34,10 @@ static const unicode_triple_t *find_decomposition(uint32_t c) {
   return NULL;
 }
 
-/* Writes the canonical decomposition of `c`, at most 4 code points. */
-static unsigned decompose(uint32_t c, uint32_t *out) {
-  if (c >= S_BASE && c < S_BASE + S_COUNT) {
-    uint32_t s = c - S_BASE;
+/* Writes the canonical decomposition of `codepoint`, at most 4 code points. */
+static unsigned decompose(uint32_t codepoint, uint32_t *out) {
+  if (codepoint >= S_BASE && codepoint < S_BASE + S_COUNT) {
+    uint32_t s = codepoint - S_BASE;
     out[0] = L_BASE + s / (V_COUNT * T_COUNT);
     out[1] = V_BASE + s % (V_COUNT * T_COUNT) / T_COUNT;
     out[2] = T_BASE + s % T_COUNT;
@@ -46,29 +46,29 @@ static unsigned decompose(uint32_t c, uint32_t *out) {
   /* The first part may decompose again, the second never does (UAX #15). */
   uint32_t tail[4];
   unsigned num_tail = 0, n = 0;
-  const unicode_triple_t *t;
-  while (c >= 0xC0 && num_tail < 3 && (t = find_decomposition(c)) != NULL) {
-    if (t->second != 0) tail[num_tail++] = t->second;
-    c = t->first;
+  const unicode_triple_t *triple;
+  while (codepoint >= 0xC0 && num_tail < 3 && (triple = find_decomposition(codepoint)) != NULL) {
+    if (triple->second != 0) tail[num_tail++] = triple->second;
+    codepoint = triple->first;
   }
-  out[n++] = c;
+  out[n++] = codepoint;
   while (num_tail > 0) out[n++] = tail[--num_tail];
   return n;
 }
 
-static uint32_t compose(uint32_t a, uint32_t b) { /* 0: they do not compose */
-  if (a >= L_BASE && a < L_BASE + L_COUNT && b >= V_BASE && b < V_BASE + V_COUNT)
-    return S_BASE + ((a - L_BASE) * V_COUNT + (b - V_BASE)) * T_COUNT;
-  if (a >= S_BASE && a < S_BASE + S_COUNT && (a - S_BASE) % T_COUNT == 0 && b > T_BASE &&
-      b < T_BASE + T_COUNT)
-    return a + (b - T_BASE);
-  uint64_t key = (uint64_t)a << 32 | b;
+static uint32_t compose(uint32_t left, uint32_t right) { /* 0: they do not compose */
+  if (left >= L_BASE && left < L_BASE + L_COUNT && right >= V_BASE && right < V_BASE + V_COUNT)
+    return S_BASE + ((left - L_BASE) * V_COUNT + (right - V_BASE)) * T_COUNT;
+  if (left >= S_BASE && left < S_BASE + S_COUNT && (left - S_BASE) % T_COUNT == 0 &&
+      right > T_BASE && right < T_BASE + T_COUNT)
+    return left + (right - T_BASE);
+  uint64_t key = (uint64_t)left << 32 | right;
   uint32_t low = 0, high = unicode_num_compositions;
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    const unicode_triple_t *t = &unicode_compositions[middle];
-    uint64_t k = (uint64_t)t->first << 32 | t->second;
-    if (k == key) return t->composed;
+    const unicode_triple_t *triple = &unicode_compositions[middle];
+    uint64_t k = (uint64_t)triple->first << 32 | triple->second;
+    if (k == key) return triple->composed;
     if (k < key)
       low = middle + 1;
     else
@@ -78,52 +78,54 @@ static uint32_t compose(uint32_t a, uint32_t b) { /* 0: they do not compose */
 }
 
 /* Stable sort of a run of marks by combining class; `spare` has room for `n`. */
-static void order_marks(uint32_t *c, size_t n, uint32_t *spare) {
+static void order_marks(uint32_t *codepoints, size_t n, uint32_t *spare) {
   if (n <= INSERTION_MAX) {
     for (size_t i = 1; i < n; i++) {
-      uint32_t mark = c[i];
+      uint32_t mark = codepoints[i];
       size_t j = i;
-      for (; j > 0 && unicode_ccc(c[j - 1]) > unicode_ccc(mark); j--) c[j] = c[j - 1];
-      c[j] = mark;
+      for (; j > 0 && unicode_ccc(codepoints[j - 1]) > unicode_ccc(mark); j--)
+        codepoints[j] = codepoints[j - 1];
+      codepoints[j] = mark;
     }
     return;
   }
   size_t start[257] = {0};
-  for (size_t i = 0; i < n; i++) start[unicode_ccc(c[i]) + 1]++;
+  for (size_t i = 0; i < n; i++) start[unicode_ccc(codepoints[i]) + 1]++;
   for (unsigned k = 1; k < 257; k++) start[k] += start[k - 1];
-  for (size_t i = 0; i < n; i++) spare[start[unicode_ccc(c[i])]++] = c[i];
-  memcpy(c, spare, n * sizeof *c);
+  for (size_t i = 0; i < n; i++) spare[start[unicode_ccc(codepoints[i])]++] = codepoints[i];
+  memcpy(codepoints, spare, n * sizeof *codepoints);
 }
 
-static void order(uint32_t *c, size_t n, uint32_t *spare) {
+static void order(uint32_t *codepoints, size_t n, uint32_t *spare) {
   for (size_t i = 0; i < n;) {
     size_t end = i;
-    while (end < n && unicode_ccc(c[end]) != 0) end++;
-    if (end - i > 1) order_marks(c + i, end - i, spare);
+    while (end < n && unicode_ccc(codepoints[end]) != 0) end++;
+    if (end - i > 1) order_marks(codepoints + i, end - i, spare);
     i = end > i ? end : i + 1;
   }
 }
 
-static size_t compose_all(uint32_t *c, size_t n) {
+static size_t compose_all(uint32_t *codepoints, size_t n) {
   size_t kept = 0, starter = SIZE_MAX;
   int last_class = -1; /* class of the last kept mark after the starter, -1 = none */
   for (size_t i = 0; i < n; i++) {
-    int class = unicode_ccc(c[i]);
+    int class = unicode_ccc(codepoints[i]);
     uint32_t both;
-    if (starter != SIZE_MAX && last_class < class && (both = compose(c[starter], c[i])) != 0) {
-      c[starter] = both;
+    if (starter != SIZE_MAX && last_class < class &&
+        (both = compose(codepoints[starter], codepoints[i])) != 0) {
+      codepoints[starter] = both;
       continue;
     }
     if (starter != SIZE_MAX && last_class == -1 && class == 0 &&
-        (both = compose(c[starter], c[i])) != 0) {
-      c[starter] = both;
+        (both = compose(codepoints[starter], codepoints[i])) != 0) {
+      codepoints[starter] = both;
       continue;
     }
     if (class == 0)
       starter = kept, last_class = -1;
     else
       last_class = class;
-    c[kept++] = c[i];
+    codepoints[kept++] = codepoints[i];
   }
   return kept;
 }

@@ -81,10 +81,10 @@ static bool strip(const normalizer_step_t *step, const uint8_t *text, size_t len
   return !*changed || bytes_append(out, text + begin, end - begin);
 }
 
-static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, const uint8_t *text,
-                     size_t length, bytes_t *out, bool *changed) {
+static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *scratch,
+                     const uint8_t *text, size_t length, bytes_t *out, bool *changed) {
   switch (step->kind) {
-  case NORMALIZE_NFC: return nfc_append(text, length, &s->chars, out, changed);
+  case NORMALIZE_NFC: return nfc_append(text, length, &scratch->chars, out, changed);
   case NORMALIZE_CHARSMAP: return charsmap_append(step->charsmap, text, length, out, changed);
   case NORMALIZE_PREPEND:
     *changed = true;
@@ -99,16 +99,16 @@ static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *s, con
   return false;
 }
 
-static bool run_steps(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
-                      size_t *length, const uint8_t **limit, bool inner) {
+static bool run_steps(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
+                      const uint8_t **text, size_t *length, const uint8_t **limit, bool inner) {
   unsigned target = 0;
-  for (unsigned i = 0; i < n->num_steps; i++) {
-    bytes_t *out = &s->text[target];
+  for (unsigned i = 0; i < normalizer->num_steps; i++) {
+    bytes_t *out = &scratch->text[target];
     bool changed = false;
     if (*length == 0) break;
-    if (inner && n->steps[i].kind == NORMALIZE_PREPEND) continue;
+    if (inner && normalizer->steps[i].kind == NORMALIZE_PREPEND) continue;
     out->length = 0;
-    if (!run_step(&n->steps[i], s, *text, *length, out, &changed)) return false;
+    if (!run_step(&normalizer->steps[i], scratch, *text, *length, out, &changed)) return false;
     if (!changed) continue;
     *text = out->data, *length = out->length, *limit = out->data + out->capacity;
     target = 1 - target;
@@ -116,30 +116,30 @@ static bool run_steps(const normalizer_t *n, normalizer_scratch_t *s, const uint
   return true;
 }
 
-bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
-                    size_t *length, const uint8_t **limit) {
-  return run_steps(n, s, text, length, limit, false);
+bool normalizer_run(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
+                    const uint8_t **text, size_t *length, const uint8_t **limit) {
+  return run_steps(normalizer, scratch, text, length, limit, false);
 }
 
-bool normalizer_run_inner(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
-                          size_t *length) {
+bool normalizer_run_inner(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
+                          const uint8_t **text, size_t *length) {
   const uint8_t *limit = NULL;
-  return run_steps(n, s, text, length, &limit, true);
+  return run_steps(normalizer, scratch, text, length, &limit, true);
 }
 
-void normalizer_free(normalizer_t *n) {
-  for (unsigned i = 0; i < n->num_steps; i++) charsmap_free(n->steps[i].charsmap);
-  free(n->steps);
+void normalizer_free(normalizer_t *normalizer) {
+  for (unsigned i = 0; i < normalizer->num_steps; i++) charsmap_free(normalizer->steps[i].charsmap);
+  free(normalizer->steps);
 }
 
-void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max) {
-  bytes_trim(&s->text[0], keep_max);
-  bytes_trim(&s->text[1], keep_max);
-  bytes_trim(&s->chars, keep_max);
+void normalizer_scratch_trim(normalizer_scratch_t *scratch, size_t keep_max) {
+  bytes_trim(&scratch->text[0], keep_max);
+  bytes_trim(&scratch->text[1], keep_max);
+  bytes_trim(&scratch->chars, keep_max);
 }
 
-void normalizer_scratch_free(normalizer_scratch_t *s) {
-  bytes_free(&s->text[0]);
-  bytes_free(&s->text[1]);
-  bytes_free(&s->chars);
+void normalizer_scratch_free(normalizer_scratch_t *scratch) {
+  bytes_free(&scratch->text[0]);
+  bytes_free(&scratch->text[1]);
+  bytes_free(&scratch->chars);
 }

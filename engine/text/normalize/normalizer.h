@@ -38,17 +38,17 @@ typedef struct normalizer_scratch {
   bytes_t chars; /* uint32_t code points of one NFC segment */
 } normalizer_scratch_t;
 
-void normalizer_free(normalizer_t *n);
+void normalizer_free(normalizer_t *normalizer);
 
 /* Normalises text[0..length). On return *text, *length and *limit (end of readable bytes) are the
  * result: the input itself when nothing changed, else a buffer of the scratch. False: no memory. */
-bool normalizer_run(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
-                    size_t *length, const uint8_t **limit);
+bool normalizer_run(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
+                    const uint8_t **text, size_t *length, const uint8_t **limit);
 /* The same for a part that does not begin the text: nothing is put in front of it. */
-bool normalizer_run_inner(const normalizer_t *n, normalizer_scratch_t *s, const uint8_t **text,
-                          size_t *length);
-void normalizer_scratch_trim(normalizer_scratch_t *s, size_t keep_max);
-void normalizer_scratch_free(normalizer_scratch_t *s);
+bool normalizer_run_inner(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
+                          const uint8_t **text, size_t *length);
+void normalizer_scratch_trim(normalizer_scratch_t *scratch, size_t keep_max);
+void normalizer_scratch_free(normalizer_scratch_t *scratch);
 
 /* nfc.c: appends the NFC form to `out`. *changed false: the text is NFC already, `out` is as
  * before. */

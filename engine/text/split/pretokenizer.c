@@ -10,29 +10,30 @@
 
 #include <stdlib.h>
 
-bool pretokenizer_init(pretokenizer_t *p) {
-  *p = (pretokenizer_t){.num_phases = 1};
-  p->steps = calloc(PRETOKENIZER_STEPS_MAX, sizeof *p->steps);
-  return p->steps != NULL;
+bool pretokenizer_init(pretokenizer_t *pretokenizer) {
+  *pretokenizer = (pretokenizer_t){.num_phases = 1};
+  pretokenizer->steps = calloc(PRETOKENIZER_STEPS_MAX, sizeof *pretokenizer->steps);
+  return pretokenizer->steps != NULL;
 }
 
-void pretokenizer_free(pretokenizer_t *p) {
-  for (unsigned i = 0; i < p->num_steps; i++) regex_free(p->steps[i].scanner.regex);
-  free(p->steps);
+void pretokenizer_free(pretokenizer_t *pretokenizer) {
+  for (unsigned i = 0; i < pretokenizer->num_steps; i++)
+    regex_free(pretokenizer->steps[i].scanner.regex);
+  free(pretokenizer->steps);
 }
 
-pretokenizer_step_t *pretokenizer_add_step(pretokenizer_t *p) {
-  if (p->num_steps == PRETOKENIZER_STEPS_MAX) return NULL;
-  p->phases[p->num_phases - 1].num_steps++;
-  return &p->steps[p->num_steps++];
+pretokenizer_step_t *pretokenizer_add_step(pretokenizer_t *pretokenizer) {
+  if (pretokenizer->num_steps == PRETOKENIZER_STEPS_MAX) return NULL;
+  pretokenizer->phases[pretokenizer->num_phases - 1].num_steps++;
+  return &pretokenizer->steps[pretokenizer->num_steps++];
 }
 
-pretokenizer_phase_t *pretokenizer_add_phase(pretokenizer_t *p) {
-  pretokenizer_phase_t *last = &p->phases[p->num_phases - 1];
+pretokenizer_phase_t *pretokenizer_add_phase(pretokenizer_t *pretokenizer) {
+  pretokenizer_phase_t *last = &pretokenizer->phases[pretokenizer->num_phases - 1];
   if (last->num_steps == 0 && last->prefix_length == 0) return last;
-  if (p->num_phases == PRETOKENIZER_PHASES_MAX) return NULL;
-  last = &p->phases[p->num_phases++];
-  *last = (pretokenizer_phase_t){.first_step = p->num_steps};
+  if (pretokenizer->num_phases == PRETOKENIZER_PHASES_MAX) return NULL;
+  last = &pretokenizer->phases[pretokenizer->num_phases++];
+  *last = (pretokenizer_phase_t){.first_step = pretokenizer->num_steps};
   return last;
 }
 
@@ -49,63 +50,65 @@ typedef struct segment {
   bool match;
 } segment_t;
 
-static bool next_segment(const pretokenizer_step_t *step, const uint8_t *text, cursor_t *c,
+static bool next_segment(const pretokenizer_step_t *step, const uint8_t *text, cursor_t *cursor,
                          segment_t *out) {
-  if (c->at == c->end || c->failed) return false;
-  if (!c->found) {
-    c->match_start = step->scanner.find(&step->scanner, text, c->at, c->end, &c->match_end);
-    c->failed = c->match_start == SCANNER_FAILED;
-    if (c->failed) return false;
-    c->found = true;
+  if (cursor->at == cursor->end || cursor->failed) return false;
+  if (!cursor->found) {
+    cursor->match_start =
+        step->scanner.find(&step->scanner, text, cursor->at, cursor->end, &cursor->match_end);
+    cursor->failed = cursor->match_start == SCANNER_FAILED;
+    if (cursor->failed) return false;
+    cursor->found = true;
   }
-  out->start = c->at;
-  if (c->at < c->match_start) {
-    out->end = c->match_start, out->match = step->invert;
+  out->start = cursor->at;
+  if (cursor->at < cursor->match_start) {
+    out->end = cursor->match_start, out->match = step->invert;
   } else {
-    out->end = c->match_end, out->match = !step->invert;
-    c->found = false;
+    out->end = cursor->match_end, out->match = !step->invert;
+    cursor->found = false;
   }
-  c->at = out->end;
+  cursor->at = out->end;
   return true;
 }
 
 /* The next piece by the step's behaviour. */
-static bool next_piece(const pretokenizer_step_t *step, const uint8_t *text, cursor_t *c,
+static bool next_piece(const pretokenizer_step_t *step, const uint8_t *text, cursor_t *cursor,
                        segment_t *piece) {
   segment_t more;
-  if (!next_segment(step, text, c, piece)) return false;
+  if (!next_segment(step, text, cursor, piece)) return false;
   if (step->behavior == SPLIT_ISOLATED) return true;
   while (step->behavior == SPLIT_REMOVED && piece->match)
-    if (!next_segment(step, text, c, piece)) return false;
+    if (!next_segment(step, text, cursor, piece)) return false;
   if (step->behavior == SPLIT_REMOVED) return true;
   for (;;) {
-    cursor_t ahead = *c;
-    if (!next_segment(step, text, &ahead, &more)) return c->failed = ahead.failed, !c->failed;
+    cursor_t ahead = *cursor;
+    if (!next_segment(step, text, &ahead, &more))
+      return cursor->failed = ahead.failed, !cursor->failed;
     bool join = step->behavior == SPLIT_CONTIGUOUS             ? more.match == piece->match
                 : step->behavior == SPLIT_MERGED_WITH_PREVIOUS ? !piece->match && more.match
                                                                : piece->match && !more.match;
     if (!join) {
       /* Keep what was searched, so that the next call does not search it again. */
-      c->match_start = ahead.found ? ahead.match_start : more.start;
-      c->match_end = ahead.found ? ahead.match_end : more.end;
-      c->found = true;
+      cursor->match_start = ahead.found ? ahead.match_start : more.start;
+      cursor->match_end = ahead.found ? ahead.match_end : more.end;
+      cursor->found = true;
       return true;
     }
-    *c = ahead;
+    *cursor = ahead;
     piece->end = more.end;
     if (step->behavior != SPLIT_CONTIGUOUS) return true;
   }
 }
 
-static int run_phase(const pretokenizer_t *p, pretokenizer_scratch_t *s, unsigned phase,
-                     const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
-                     piece_sink_t *sink, void *context);
+static int run_phase(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
+                     unsigned phase, const uint8_t *text, size_t length, const uint8_t *limit,
+                     bool at_start, piece_sink_t *sink, void *context);
 
-static int give(const pretokenizer_t *p, pretokenizer_scratch_t *s, unsigned phase,
+static int give(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch, unsigned phase,
                 const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
                 piece_sink_t *sink, void *context) {
-  if (phase + 1 == p->num_phases) return sink(context, text, length, limit);
-  return run_phase(p, s, phase + 1, text, length, limit, at_start, sink, context);
+  if (phase + 1 == pretokenizer->num_phases) return sink(context, text, length, limit);
+  return run_phase(pretokenizer, scratch, phase + 1, text, length, limit, at_start, sink, context);
 }
 
 /* Applies Metaspace or add_prefix_space: text moves to the phase's own buffer. */
@@ -133,14 +136,16 @@ static bool change(const pretokenizer_phase_t *phase, bytes_t *out, const uint8_
   return true;
 }
 
-static int run_phase(const pretokenizer_t *p, pretokenizer_scratch_t *s, unsigned phase,
-                     const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
-                     piece_sink_t *sink, void *context) {
-  const pretokenizer_phase_t *f = &p->phases[phase];
-  const pretokenizer_step_t *steps = p->steps + f->first_step;
-  if (f->prefix_length > 0 && !change(f, &s->text[phase], &text, &length, &limit, at_start))
+static int run_phase(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
+                     unsigned phase, const uint8_t *text, size_t length, const uint8_t *limit,
+                     bool at_start, piece_sink_t *sink, void *context) {
+  const pretokenizer_phase_t *current = &pretokenizer->phases[phase];
+  const pretokenizer_step_t *steps = pretokenizer->steps + current->first_step;
+  if (current->prefix_length > 0 &&
+      !change(current, &scratch->text[phase], &text, &length, &limit, at_start))
     return ERR_INTERNAL;
-  if (f->num_steps == 0) return give(p, s, phase, text, length, limit, at_start, sink, context);
+  if (current->num_steps == 0)
+    return give(pretokenizer, scratch, phase, text, length, limit, at_start, sink, context);
   cursor_t cursors[PRETOKENIZER_STEPS_MAX];
   unsigned level = 0;
   cursors[0] = (cursor_t){.end = length};
@@ -152,27 +157,27 @@ static int run_phase(const pretokenizer_t *p, pretokenizer_scratch_t *s, unsigne
       level--;
       continue;
     }
-    if (level + 1 < f->num_steps) {
+    if (level + 1 < current->num_steps) {
       cursors[++level] = (cursor_t){.at = piece.start, .end = piece.end};
       continue;
     }
-    int code = give(p, s, phase, text + piece.start, piece.end - piece.start, limit,
-                    at_start && piece.start == 0, sink, context);
+    int code = give(pretokenizer, scratch, phase, text + piece.start, piece.end - piece.start,
+                    limit, at_start && piece.start == 0, sink, context);
     if (code != 0) return code;
   }
 }
 
-int pretokenizer_run(const pretokenizer_t *p, pretokenizer_scratch_t *s, const uint8_t *text,
-                     size_t length, const uint8_t *limit, bool at_start, piece_sink_t *sink,
-                     void *context) {
+int pretokenizer_run(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
+                     const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
+                     piece_sink_t *sink, void *context) {
   if (length == 0) return 0;
-  return run_phase(p, s, 0, text, length, limit, at_start, sink, context);
+  return run_phase(pretokenizer, scratch, 0, text, length, limit, at_start, sink, context);
 }
 
-void pretokenizer_scratch_trim(pretokenizer_scratch_t *s, size_t keep_max) {
-  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) bytes_trim(&s->text[i], keep_max);
+void pretokenizer_scratch_trim(pretokenizer_scratch_t *scratch, size_t keep_max) {
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) bytes_trim(&scratch->text[i], keep_max);
 }
 
-void pretokenizer_scratch_free(pretokenizer_scratch_t *s) {
-  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) bytes_free(&s->text[i]);
+void pretokenizer_scratch_free(pretokenizer_scratch_t *scratch) {
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) bytes_free(&scratch->text[i]);
 }

@@ -51,19 +51,19 @@ typedef struct pretokenizer_scratch {
 /* Takes one piece; bytes up to `limit` may be read. Non-zero stops and is returned. */
 typedef int piece_sink_t(void *context, const uint8_t *piece, size_t length, const uint8_t *limit);
 
-bool pretokenizer_init(pretokenizer_t *p); /* one empty phase; false: no memory */
-void pretokenizer_free(pretokenizer_t *p);
+bool pretokenizer_init(pretokenizer_t *pretokenizer); /* one empty phase; false: no memory */
+void pretokenizer_free(pretokenizer_t *pretokenizer);
 /* Both return NULL when the chain is too long. The caller fills what it gets. */
-pretokenizer_step_t *pretokenizer_add_step(pretokenizer_t *p);
-pretokenizer_phase_t *pretokenizer_add_phase(pretokenizer_t *p);
+pretokenizer_step_t *pretokenizer_add_step(pretokenizer_t *pretokenizer);
+pretokenizer_phase_t *pretokenizer_add_phase(pretokenizer_t *pretokenizer);
 
 /* Splits `text` and gives every piece, none empty, to the sink in order. `at_start`: the text
  * begins at offset 0 of the whole input. Returns 0, what the sink returned, or ERR_INTERNAL
  * (memory). */
-int pretokenizer_run(const pretokenizer_t *p, pretokenizer_scratch_t *s, const uint8_t *text,
-                     size_t length, const uint8_t *limit, bool at_start, piece_sink_t *sink,
-                     void *context);
-void pretokenizer_scratch_trim(pretokenizer_scratch_t *s, size_t keep_max);
-void pretokenizer_scratch_free(pretokenizer_scratch_t *s);
+int pretokenizer_run(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
+                     const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
+                     piece_sink_t *sink, void *context);
+void pretokenizer_scratch_trim(pretokenizer_scratch_t *scratch, size_t keep_max);
+void pretokenizer_scratch_free(pretokenizer_scratch_t *scratch);
 
 #endif

@@ -23,8 +23,8 @@ typedef struct scanner scanner_t;
  * bytes). Returns its start and sets *match_end > start, or returns `end` when there is none, or
  * SCANNER_FAILED.
  * Lookarounds see only text[from.. end) as a piece: `end` is the end of the piece. */
-typedef size_t scanner_find_t(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
-                              size_t *match_end);
+typedef size_t scanner_find_t(const scanner_t *scanner, const uint8_t *text, size_t from,
+                              size_t end, size_t *match_end);
 
 struct scanner {
   scanner_find_t *find;
@@ -60,7 +60,7 @@ void scanner_digits(scanner_t *out);
 void scanner_punctuation(scanner_t *out);
 void scanner_blanks(scanner_t *out); /* WhitespaceSplit: runs of whitespace */
 /* The same scanner for text that ByteLevel has mapped; false when it cannot be used there. */
-bool scanner_map_bytes(scanner_t *s);
+bool scanner_map_bytes(scanner_t *scanner);
 
 /* One find function per template. */
 scanner_find_t scanner_find_gpt;      /* R1-R4: scanner_gpt.c */
@@ -69,8 +69,8 @@ scanner_find_t scanner_find_deepseek; /* R7: scanner_o200k.c */
 scanner_find_t scanner_find_run, scanner_find_space_end, scanner_find_literal; /* scanner_run.c */
 
 /* End of the whitespace match at `at` (text[at] is whitespace): \s*[\r\n]+|\s+(?!\S)|\s+ */
-size_t scanner_spaces(const scanner_t *s, const uint8_t *text, size_t at, size_t end);
+size_t scanner_spaces(const scanner_t *scanner, const uint8_t *text, size_t at, size_t end);
 /* End of a contraction at `at`, where text[at] is an apostrophe; `at` when there is none. */
-size_t scanner_contraction(const scanner_t *s, const uint8_t *text, size_t at, size_t end);
+size_t scanner_contraction(const scanner_t *scanner, const uint8_t *text, size_t at, size_t end);
 
 #endif

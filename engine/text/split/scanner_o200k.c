@@ -6,8 +6,8 @@
 #include "engine/text/split/scanner.h"
 #include "engine/text/unicode/unicode.h"
 
-static bool is_newline(uint32_t c) {
-  return c == '\n' || c == '\r';
+static bool is_newline(uint32_t codepoint) {
+  return codepoint == '\n' || codepoint == '\r';
 }
 
 static size_t skip_class(const uint8_t *text, size_t at, size_t end, uint8_t classes) {
@@ -50,12 +50,13 @@ static size_t word_match(const uint8_t *text, size_t from, size_t end) {
   return plain_upper;
 }
 
-size_t scanner_find_o200k(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
+size_t scanner_find_o200k(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end,
                           size_t *match_end) {
   size_t stop = word_match(text, from, end);
   if (stop > from) {
     *match_end = stop;
-    if (stop < end && text[stop] == '\'') *match_end = scanner_contraction(s, text, stop, end);
+    if (stop < end && text[stop] == '\'')
+      *match_end = scanner_contraction(scanner, text, stop, end);
     return from;
   }
   unsigned n;
@@ -63,7 +64,7 @@ size_t scanner_find_o200k(const scanner_t *s, const uint8_t *text, size_t from, 
   uint8_t class = unicode_class(c);
   if (class & CLASS_NUMBER) {
     stop = from;
-    for (unsigned count = 0; stop < end && count < s->digits_max; count++, stop += n)
+    for (unsigned count = 0; stop < end && count < scanner->digits_max; count++, stop += n)
       if (!(unicode_class(utf8_read(text + stop, &n)) & CLASS_NUMBER)) break;
     return *match_end = stop, from;
   }
@@ -73,24 +74,26 @@ size_t scanner_find_o200k(const scanner_t *s, const uint8_t *text, size_t from, 
     if (unicode_class(utf8_read(text + others, &n)) & (CLASS_SPACE | CLASS_LETTER | CLASS_NUMBER))
       break;
   if (others > stop) {
-    while (others < end && (is_newline(text[others]) || (s->slash_tail && text[others] == '/')))
+    while (others < end &&
+           (is_newline(text[others]) || (scanner->slash_tail && text[others] == '/')))
       others++;
     return *match_end = others, from;
   }
-  return *match_end = scanner_spaces(s, text, from, end), from;
+  return *match_end = scanner_spaces(scanner, text, from, end), from;
 }
 
-static bool ascii_letter(uint8_t c) {
-  return (c | 32) >= 'a' && (c | 32) <= 'z';
+static bool ascii_letter(uint8_t byte) {
+  return (byte | 32) >= 'a' && (byte | 32) <= 'z';
 }
 
-static bool ascii_punct(uint32_t c) {
-  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
-         (c >= '{' && c <= '~');
+static bool ascii_punct(uint32_t codepoint) {
+  return (codepoint >= '!' && codepoint <= '/') || (codepoint >= ':' && codepoint <= '@') ||
+         (codepoint >= '[' && codepoint <= '`') || (codepoint >= '{' && codepoint <= '~');
 }
 
 /* R7 at one place; `from` when nothing matches there. */
-static size_t deepseek_match(const scanner_t *s, const uint8_t *text, size_t from, size_t end) {
+static size_t deepseek_match(const scanner_t *scanner, const uint8_t *text, size_t from,
+                             size_t end) {
   unsigned n;
   uint32_t c = utf8_read(text + from, &n);
   uint8_t class = unicode_class(c);
@@ -111,13 +114,13 @@ static size_t deepseek_match(const scanner_t *s, const uint8_t *text, size_t fro
     while (stop < end && is_newline(text[stop])) stop++;
     return stop;
   }
-  return class & CLASS_SPACE ? scanner_spaces(s, text, from, end) : from;
+  return class & CLASS_SPACE ? scanner_spaces(scanner, text, from, end) : from;
 }
 
-size_t scanner_find_deepseek(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
+size_t scanner_find_deepseek(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end,
                              size_t *match_end) {
   while (from < end) {
-    size_t stop = deepseek_match(s, text, from, end);
+    size_t stop = deepseek_match(scanner, text, from, end);
     if (stop > from) return *match_end = stop, from;
     from += utf8_length(text[from]);
   }

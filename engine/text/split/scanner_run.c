@@ -7,14 +7,14 @@
 #include "engine/text/split/scanner.h"
 #include "engine/text/unicode/unicode.h"
 
-static bool in_ranges(const scanner_t *s, uint32_t c) {
-  if (c < 128) return s->ascii[c >> 6] >> (c & 63) & 1;
-  uint32_t low = 0, high = s->num_ranges;
+static bool in_ranges(const scanner_t *scanner, uint32_t codepoint) {
+  if (codepoint < 128) return scanner->ascii[codepoint >> 6] >> (codepoint & 63) & 1;
+  uint32_t low = 0, high = scanner->num_ranges;
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    if (c > s->range[middle][1]) {
+    if (codepoint > scanner->range[middle][1]) {
       low = middle + 1;
-    } else if (c < s->range[middle][0]) {
+    } else if (codepoint < scanner->range[middle][0]) {
       high = middle;
     } else {
       return true;
@@ -23,41 +23,41 @@ static bool in_ranges(const scanner_t *s, uint32_t c) {
   return false;
 }
 
-static bool in_run(const scanner_t *s, uint32_t c) {
-  if (s->extra_digits) return unicode_extra(c) & EXTRA_DIGIT;
-  if (s->extra_punct) return unicode_extra(c) & EXTRA_PUNCT;
-  if (s->run_classes != 0) return unicode_class(c) & s->run_classes;
-  return in_ranges(s, c);
+static bool in_run(const scanner_t *scanner, uint32_t codepoint) {
+  if (scanner->extra_digits) return unicode_extra(codepoint) & EXTRA_DIGIT;
+  if (scanner->extra_punct) return unicode_extra(codepoint) & EXTRA_PUNCT;
+  if (scanner->run_classes != 0) return unicode_class(codepoint) & scanner->run_classes;
+  return in_ranges(scanner, codepoint);
 }
 
-static uint32_t read_char(const scanner_t *s, const uint8_t *p, unsigned *n) {
-  if (s->mapped_bytes) return *n = 1, bpe_byte_char(*p);
-  return utf8_read(p, n);
+static uint32_t read_char(const scanner_t *scanner, const uint8_t *bytes, unsigned *length) {
+  if (scanner->mapped_bytes) return *length = 1, bpe_byte_char(*bytes);
+  return utf8_read(bytes, length);
 }
 
 /* Characters of the run at `at`, at most run_max; returns its end. */
-static size_t run_end(const scanner_t *s, const uint8_t *text, size_t at, size_t end,
+static size_t run_end(const scanner_t *scanner, const uint8_t *text, size_t at, size_t end,
                       uint32_t *count) {
-  for (*count = 0; at < end && (s->run_max == 0 || *count < s->run_max); (*count)++) {
+  for (*count = 0; at < end && (scanner->run_max == 0 || *count < scanner->run_max); (*count)++) {
     unsigned n;
-    if (!in_run(s, read_char(s, text + at, &n))) break;
+    if (!in_run(scanner, read_char(scanner, text + at, &n))) break;
     at += n;
   }
   return at;
 }
 
-size_t scanner_find_run(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
+size_t scanner_find_run(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end,
                         size_t *match_end) {
   while (from < end) {
     unsigned n;
-    uint32_t c = read_char(s, text + from, &n), count;
-    if (s->run_lead && (unicode_class(c) & CLASS_SPACE)) {
-      *match_end = run_end(s, text, from + n, end, &count);
-      if (count >= s->run_min) return from;
+    uint32_t c = read_char(scanner, text + from, &n), count;
+    if (scanner->run_lead && (unicode_class(c) & CLASS_SPACE)) {
+      *match_end = run_end(scanner, text, from + n, end, &count);
+      if (count >= scanner->run_min) return from;
     }
-    if (in_run(s, c)) {
-      *match_end = run_end(s, text, from, end, &count);
-      if (count >= s->run_min) return from;
+    if (in_run(scanner, c)) {
+      *match_end = run_end(scanner, text, from, end, &count);
+      if (count >= scanner->run_min) return from;
     }
     from += n;
   }
@@ -65,9 +65,9 @@ size_t scanner_find_run(const scanner_t *s, const uint8_t *text, size_t from, si
 }
 
 /* \s+$ where $ is the end of the piece or the place before a line feed. */
-size_t scanner_find_space_end(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
-                              size_t *match_end) {
-  (void)s;
+size_t scanner_find_space_end(const scanner_t *scanner, const uint8_t *text, size_t from,
+                              size_t end, size_t *match_end) {
+  (void)scanner;
   while (from < end) {
     unsigned n;
     uint32_t c = utf8_read(text + from, &n);
@@ -88,11 +88,11 @@ size_t scanner_find_space_end(const scanner_t *s, const uint8_t *text, size_t fr
   return end;
 }
 
-size_t scanner_find_literal(const scanner_t *s, const uint8_t *text, size_t from, size_t end,
+size_t scanner_find_literal(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end,
                             size_t *match_end) {
-  if (end - from < s->literal_length) return end;
-  const uint8_t *hit = memmem(text + from, end - from, s->literal, s->literal_length);
+  if (end - from < scanner->literal_length) return end;
+  const uint8_t *hit = memmem(text + from, end - from, scanner->literal, scanner->literal_length);
   if (hit == NULL) return end;
-  *match_end = (size_t)(hit - text) + s->literal_length;
+  *match_end = (size_t)(hit - text) + scanner->literal_length;
   return (size_t)(hit - text);
 }

@@ -103,75 +103,79 @@ static const known_pattern_t known_patterns[] = {
     {"\\s+$", {.find = scanner_find_space_end}},
 };
 
-static void add_range(scanner_t *s, uint32_t first, uint32_t last) {
-  for (uint32_t c = first; c <= last && c < 128; c++) s->ascii[c >> 6] |= 1ULL << (c & 63);
-  s->range[s->num_ranges][0] = first;
-  s->range[s->num_ranges][1] = last;
-  s->num_ranges++;
+static void add_range(scanner_t *scanner, uint32_t first, uint32_t last) {
+  for (uint32_t c = first; c <= last && c < 128; c++) scanner->ascii[c >> 6] |= 1ULL << (c & 63);
+  scanner->range[scanner->num_ranges][0] = first;
+  scanner->range[scanner->num_ranges][1] = last;
+  scanner->num_ranges++;
 }
 
-static int by_first(const void *a, const void *b) {
-  const uint32_t *x = a, *y = b;
+static int by_first(const void *left, const void *right) {
+  const uint32_t *x = left, *y = right;
   return (x[0] > y[0]) - (x[0] < y[0]);
 }
 
-static void join_ranges(scanner_t *s) {
-  qsort(s->range, s->num_ranges, sizeof s->range[0], by_first);
+static void join_ranges(scanner_t *scanner) {
+  qsort(scanner->range, scanner->num_ranges, sizeof scanner->range[0], by_first);
   uint32_t kept = 0;
-  for (uint32_t i = 1; i < s->num_ranges; i++) {
-    if (s->range[i][0] <= s->range[kept][1]) {
-      if (s->range[i][1] > s->range[kept][1]) s->range[kept][1] = s->range[i][1];
+  for (uint32_t i = 1; i < scanner->num_ranges; i++) {
+    if (scanner->range[i][0] <= scanner->range[kept][1]) {
+      if (scanner->range[i][1] > scanner->range[kept][1])
+        scanner->range[kept][1] = scanner->range[i][1];
     } else {
       kept++;
-      s->range[kept][0] = s->range[i][0], s->range[kept][1] = s->range[i][1];
+      scanner->range[kept][0] = scanner->range[i][0],
+      scanner->range[kept][1] = scanner->range[i][1];
     }
   }
-  if (s->num_ranges > 0) s->num_ranges = kept + 1;
+  if (scanner->num_ranges > 0) scanner->num_ranges = kept + 1;
 }
 
 /* Reads one member of a bracket class: a literal character, or an escaped CR or LF. */
-static bool class_char(const uint8_t *p, size_t end, size_t *at, uint32_t *c) {
+static bool class_char(const uint8_t *pattern, size_t end, size_t *at, uint32_t *codepoint) {
   if (*at >= end) return false;
-  if (p[*at] == '\\') {
-    if (*at + 1 >= end || (p[*at + 1] != 'r' && p[*at + 1] != 'n')) return false;
-    *c = p[*at + 1] == 'r' ? '\r' : '\n';
+  if (pattern[*at] == '\\') {
+    if (*at + 1 >= end || (pattern[*at + 1] != 'r' && pattern[*at + 1] != 'n')) return false;
+    *codepoint = pattern[*at + 1] == 'r' ? '\r' : '\n';
     *at += 2;
     return true;
   }
   unsigned n;
-  *c = utf8_read(p + *at, &n);
+  *codepoint = utf8_read(pattern + *at, &n);
   *at += n;
-  return *c != '[' && *c != ']' && *c != '^' && *c != '&' && *c != '-';
+  return *codepoint != '[' && *codepoint != ']' && *codepoint != '^' && *codepoint != '&' &&
+         *codepoint != '-';
 }
 
 /* [abc-z\r\n]: literal characters and ranges only. */
-static bool bracket_class(const uint8_t *p, size_t end, size_t *at, scanner_t *s) {
+static bool bracket_class(const uint8_t *pattern, size_t end, size_t *at, scanner_t *scanner) {
   (*at)++;
-  while (*at < end && p[*at] != ']') {
+  while (*at < end && pattern[*at] != ']') {
     uint32_t first, last;
-    if (!class_char(p, end, at, &first)) return false;
+    if (!class_char(pattern, end, at, &first)) return false;
     last = first;
-    if (*at < end && p[*at] == '-') {
+    if (*at < end && pattern[*at] == '-') {
       (*at)++;
-      if (!class_char(p, end, at, &last) || last < first) return false;
+      if (!class_char(pattern, end, at, &last) || last < first) return false;
     }
-    if (s->num_ranges == SCANNER_RANGES_MAX) return false;
-    add_range(s, first, last);
+    if (scanner->num_ranges == SCANNER_RANGES_MAX) return false;
+    add_range(scanner, first, last);
   }
-  if (*at >= end || s->num_ranges == 0) return false;
+  if (*at >= end || scanner->num_ranges == 0) return false;
   (*at)++;
-  join_ranges(s);
+  join_ranges(scanner);
   return true;
 }
 
-static bool property_class(const uint8_t *p, size_t end, size_t *at, scanner_t *s) {
-  if (end - *at < 5 || memcmp(p + *at, "\\p{", 3) != 0 || p[*at + 4] != '}') return false;
-  switch (p[*at + 3]) {
-  case 'L': s->run_classes = CLASS_LETTER; break;
-  case 'N': s->run_classes = CLASS_NUMBER; break;
-  case 'M': s->run_classes = CLASS_MARK; break;
-  case 'P': s->run_classes = CLASS_PUNCTUATION; break;
-  case 'S': s->run_classes = CLASS_SYMBOL; break;
+static bool property_class(const uint8_t *pattern, size_t end, size_t *at, scanner_t *scanner) {
+  if (end - *at < 5 || memcmp(pattern + *at, "\\p{", 3) != 0 || pattern[*at + 4] != '}')
+    return false;
+  switch (pattern[*at + 3]) {
+  case 'L': scanner->run_classes = CLASS_LETTER; break;
+  case 'N': scanner->run_classes = CLASS_NUMBER; break;
+  case 'M': scanner->run_classes = CLASS_MARK; break;
+  case 'P': scanner->run_classes = CLASS_PUNCTUATION; break;
+  case 'S': scanner->run_classes = CLASS_SYMBOL; break;
   default: return false;
   }
   *at += 5;
@@ -179,27 +183,28 @@ static bool property_class(const uint8_t *p, size_t end, size_t *at, scanner_t *
 }
 
 /* The grammar is  (\s?)? class (+ | {1,k})?  and the same class written three times. */
-static bool compile_run(const char *pattern, size_t length, scanner_t *s) {
+static bool compile_run(const char *pattern, size_t length, scanner_t *scanner) {
   const uint8_t *p = (const uint8_t *)pattern;
   size_t at = 0;
-  *s = (scanner_t){.find = scanner_find_run, .run_min = 1, .run_max = 1};
-  if (length > 3 && memcmp(p, "\\s?", 3) == 0) s->run_lead = true, at = 3;
+  *scanner = (scanner_t){.find = scanner_find_run, .run_min = 1, .run_max = 1};
+  if (length > 3 && memcmp(p, "\\s?", 3) == 0) scanner->run_lead = true, at = 3;
   size_t class_start = at;
   if (at >= length) return false;
-  if (!(p[at] == '[' ? bracket_class(p, length, &at, s) : property_class(p, length, &at, s)))
+  if (!(p[at] == '[' ? bracket_class(p, length, &at, scanner)
+                     : property_class(p, length, &at, scanner)))
     return false;
   size_t class_length = at - class_start;
   const char *rest = pattern + at;
   size_t rest_length = length - at;
   if (rest_length == 0) return true;
-  if (rest_length == 1 && rest[0] == '+') return s->run_max = 0, true;
+  if (rest_length == 1 && rest[0] == '+') return scanner->run_max = 0, true;
   if (rest_length == 5 && memcmp(rest, "{1,", 3) == 0 && rest[3] >= '1' && rest[3] <= '9' &&
       rest[4] == '}')
-    return s->run_max = (uint32_t)(rest[3] - '0'), true;
-  if (rest_length == 2 * class_length && !s->run_lead &&
+    return scanner->run_max = (uint32_t)(rest[3] - '0'), true;
+  if (rest_length == 2 * class_length && !scanner->run_lead &&
       memcmp(rest, pattern + class_start, class_length) == 0 &&
       memcmp(rest + class_length, pattern + class_start, class_length) == 0)
-    return s->run_min = s->run_max = 3, true;
+    return scanner->run_min = scanner->run_max = 3, true;
   return false;
 }
 
@@ -234,7 +239,7 @@ void scanner_blanks(scanner_t *out) {
   *out = (scanner_t){.find = scanner_find_run, .run_classes = CLASS_SPACE, .run_min = 1};
 }
 
-bool scanner_map_bytes(scanner_t *s) {
-  s->mapped_bytes = true;
-  return s->find == scanner_find_run;
+bool scanner_map_bytes(scanner_t *scanner) {
+  scanner->mapped_bytes = true;
+  return scanner->find == scanner_find_run;
 }

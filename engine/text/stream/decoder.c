@@ -11,30 +11,30 @@
 
 enum { DECODED_BYTES_MAX = 1 << 30 };
 
-static int hex_digit(uint8_t c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  c |= 32;
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+static int hex_digit(uint8_t digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  digit |= 32;
+  return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
 /* A token spelled <0xHH> stands for that byte. */
-static int fallback_byte_of(const uint8_t *p, size_t n) {
-  if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>') return -1;
-  int high = hex_digit(p[3]), low = hex_digit(p[4]);
+static int fallback_byte_of(const uint8_t *text, size_t n) {
+  if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
+  int high = hex_digit(text[3]), low = hex_digit(text[4]);
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
 /* Characters of the byte-level alphabet -> bytes; a token with any other character stays as it is.
  */
-static bool byte_level(const uint8_t *p, size_t n, bytes_t *out) {
+static bool byte_level(const uint8_t *text, size_t n, bytes_t *out) {
   size_t start = out->length;
   if (!bytes_reserve(out, n)) return false;
   for (size_t at = 0; at < n;) {
     unsigned length;
-    int byte = bpe_char_byte(utf8_read(p + at, &length));
+    int byte = bpe_char_byte(utf8_read(text + at, &length));
     if (byte < 0) {
       out->length = start;
-      return bytes_append(out, p, n);
+      return bytes_append(out, text, n);
     }
     out->data[out->length++] = (uint8_t)byte;
     at += length;
@@ -42,93 +42,98 @@ static bool byte_level(const uint8_t *p, size_t n, bytes_t *out) {
   return true;
 }
 
-static bool replace(const uint8_t *p, size_t n, const char *pattern, size_t pattern_length,
+static bool replace(const uint8_t *text, size_t n, const char *pattern, size_t pattern_length,
                     const char *content, size_t content_length, bytes_t *out) {
-  const uint8_t *end = p + n, *hit;
-  while ((hit = memmem(p, (size_t)(end - p), pattern, pattern_length)) != NULL) {
-    if (!bytes_append(out, p, (size_t)(hit - p)) || !bytes_append(out, content, content_length))
+  const uint8_t *end = text + n, *hit;
+  while ((hit = memmem(text, (size_t)(end - text), pattern, pattern_length)) != NULL) {
+    if (!bytes_append(out, text, (size_t)(hit - text)) ||
+        !bytes_append(out, content, content_length))
       return false;
-    p = hit + pattern_length;
+    text = hit + pattern_length;
   }
-  return bytes_append(out, p, (size_t)(end - p));
+  return bytes_append(out, text, (size_t)(end - text));
 }
 
-static bool strip(const decoder_step_t *step, const uint8_t *p, size_t n, bytes_t *out) {
+static bool strip(const decoder_step_t *step, const uint8_t *text, size_t n, bytes_t *out) {
   size_t m = step->content_length;
-  for (uint32_t i = 0; i < step->start && n >= m && memcmp(p, step->content, m) == 0; i++)
-    p += m, n -= m;
-  for (uint32_t i = 0; i < step->stop && n >= m && memcmp(p + n - m, step->content, m) == 0; i++)
+  for (uint32_t i = 0; i < step->start && n >= m && memcmp(text, step->content, m) == 0; i++)
+    text += m, n -= m;
+  for (uint32_t i = 0; i < step->stop && n >= m && memcmp(text + n - m, step->content, m) == 0; i++)
     n -= m;
-  return bytes_append(out, p, n);
+  return bytes_append(out, text, n);
 }
 
-static bool run_step(const decoder_step_t *step, const uint8_t *p, size_t n, bool first,
+static bool run_step(const decoder_step_t *step, const uint8_t *text, size_t n, bool first,
                      bytes_t *out, bool *fallback) {
   int byte;
   switch (step->kind) {
-  case DECODE_BYTE_LEVEL: return byte_level(p, n, out);
-  case DECODE_STRIP: return strip(step, p, n, out);
+  case DECODE_BYTE_LEVEL: return byte_level(text, n, out);
+  case DECODE_STRIP: return strip(step, text, n, out);
   case DECODE_BYTE_FALLBACK:
-    if ((byte = fallback_byte_of(p, n)) < 0) return bytes_append(out, p, n);
+    if ((byte = fallback_byte_of(text, n)) < 0) return bytes_append(out, text, n);
     *fallback = true;
     return bytes_append(out, &(uint8_t){(uint8_t)byte}, 1);
   case DECODE_METASPACE:
-    return replace(p, n, step->pattern, step->pattern_length, " ",
+    return replace(text, n, step->pattern, step->pattern_length, " ",
                    first && !step->keep_first ? 0 : 1, out);
   case DECODE_REPLACE:
-    return replace(p, n, step->pattern, step->pattern_length, step->content, step->content_length,
-                   out);
+    return replace(text, n, step->pattern, step->pattern_length, step->content,
+                   step->content_length, out);
   }
   return false;
 }
 
-bool decoder_token(const decoder_t *d, const uint8_t *token, size_t length, bool first,
+bool decoder_token(const decoder_t *decoder, const uint8_t *token, size_t length, bool first,
                    bytes_t work[2], bytes_t *out, bool *fallback) {
   bool ok = true;
   *fallback = false;
-  for (unsigned i = 0; i < d->num_steps && ok && !*fallback; i++) {
+  for (unsigned i = 0; i < decoder->num_steps && ok && !*fallback; i++) {
     bytes_t *to = &work[i & 1];
     to->length = 0;
-    ok = bytes_reserve(to, 1) && run_step(&d->steps[i], token, length, first, to, fallback);
+    ok = bytes_reserve(to, 1) && run_step(&decoder->steps[i], token, length, first, to, fallback);
     token = to->data, length = to->length;
   }
-  if (ok && d->join_with_spaces && !first) ok = bytes_append(out, " ", 1);
+  if (ok && decoder->join_with_spaces && !first) ok = bytes_append(out, " ", 1);
   return ok && bytes_append(out, token, length);
 }
 
 /* What the decoder chain starts from: an added token that was normalised on the way in is spelled
  * in its normalised form, any other token as in the file. NULL for a hole or without memory (*ok).
  */
-static const uint8_t *decoder_input(const tokenizer_t *t, uint32_t id,
+static const uint8_t *decoder_input(const tokenizer_t *tokenizer, uint32_t id,
                                     normalizer_scratch_t *scratch, size_t *length, bool *ok) {
-  const uint8_t *token = tokenizer_spelling(t, id, length);
+  const uint8_t *token = tokenizer_spelling(tokenizer, id, length);
   size_t unused;
-  if (token == NULL || vocab_string(&t->added_vocab, id, &unused) == NULL) return token;
-  if (!t->added[t->added_of[id]].normalized) return token;
+  if (token == NULL || vocab_string(&tokenizer->added_vocab, id, &unused) == NULL) return token;
+  if (!tokenizer->added[tokenizer->added_of[id]].normalized) return token;
   const uint8_t *limit = token + *length;
-  *ok = normalizer_run(&t->normalizer, scratch, &token, length, &limit);
+  *ok = normalizer_run(&tokenizer->normalizer, scratch, &token, length, &limit);
   return *ok ? token : NULL;
 }
 
-int decoder_compile(tokenizer_t *t) {
-  t->text_offset = calloc((size_t)t->num_ids + 1, sizeof *t->text_offset);
-  t->flags = calloc((size_t)t->num_ids + 1, sizeof *t->flags);
+int decoder_compile(tokenizer_t *tokenizer) {
+  tokenizer->text_offset = calloc((size_t)tokenizer->num_ids + 1, sizeof *tokenizer->text_offset);
+  tokenizer->flags = calloc((size_t)tokenizer->num_ids + 1, sizeof *tokenizer->flags);
   bytes_t work[2] = {{0}, {0}};
   normalizer_scratch_t scratch = {0};
-  bool ok = t->text_offset != NULL && t->flags != NULL && bytes_reserve(&t->text, 1);
-  for (uint32_t id = 0; ok && id < t->num_ids; id++) {
-    size_t length = 0, before = t->text.length;
+  bool ok = tokenizer->text_offset != NULL && tokenizer->flags != NULL &&
+            bytes_reserve(&tokenizer->text, 1);
+  for (uint32_t id = 0; ok && id < tokenizer->num_ids; id++) {
+    size_t length = 0, before = tokenizer->text.length;
     bool fallback = false;
-    const uint8_t *token = decoder_input(t, id, &scratch, &length, &ok);
+    const uint8_t *token = decoder_input(tokenizer, id, &scratch, &length, &ok);
     if (token != NULL)
-      ok = decoder_token(&t->decoder, token, length, false, work, &t->text, &fallback) &&
-           t->text.length <= DECODED_BYTES_MAX;
-    t->text_offset[id + 1] = (uint32_t)t->text.length;
-    t->flags[id] = fallback ? TOKEN_BYTE_FALLBACK : 0;
-    if (t->text.length - before > t->longest_token) t->longest_token = t->text.length - before;
+      ok = decoder_token(&tokenizer->decoder, token, length, false, work, &tokenizer->text,
+                         &fallback) &&
+           tokenizer->text.length <= DECODED_BYTES_MAX;
+    tokenizer->text_offset[id + 1] = (uint32_t)tokenizer->text.length;
+    tokenizer->flags[id] = fallback ? TOKEN_BYTE_FALLBACK : 0;
+    if (tokenizer->text.length - before > tokenizer->longest_token)
+      tokenizer->longest_token = tokenizer->text.length - before;
   }
-  for (uint32_t i = 0; ok && i < t->num_added; i++)
-    t->flags[t->added[i].id] |= (uint8_t)(TOKEN_ADDED | (t->added[i].special ? TOKEN_SPECIAL : 0));
+  for (uint32_t i = 0; ok && i < tokenizer->num_added; i++)
+    tokenizer->flags[tokenizer->added[i].id] |=
+        (uint8_t)(TOKEN_ADDED | (tokenizer->added[i].special ? TOKEN_SPECIAL : 0));
   normalizer_scratch_free(&scratch);
   bytes_free(&work[0]);
   bytes_free(&work[1]);
@@ -136,10 +141,11 @@ int decoder_compile(tokenizer_t *t) {
 }
 
 /* Appends the bytes as UTF-8, one U+FFFD for each ill-formed part. */
-static bool append_lossy(bytes_t *out, const uint8_t *p, size_t n) {
+static bool append_lossy(bytes_t *out, const uint8_t *text, size_t n) {
   for (size_t at = 0; at < n;) {
-    int span = utf8_span((const char *)p + at, n - at);
-    if (span > 0 ? !bytes_append(out, p + at, (size_t)span) : !bytes_append(out, "\xEF\xBF\xBD", 3))
+    int span = utf8_span((const char *)text + at, n - at);
+    if (span > 0 ? !bytes_append(out, text + at, (size_t)span)
+                 : !bytes_append(out, "\xEF\xBF\xBD", 3))
       return false;
     at += (size_t)(span > 0 ? span : -span);
   }
@@ -147,21 +153,21 @@ static bool append_lossy(bytes_t *out, const uint8_t *p, size_t n) {
 }
 
 /* All bytes of the kept ids, with the rule for the first token and for the start of the text. */
-static bool join_ids(const tokenizer_t *t, const int32_t *ids, size_t count, bool skip_special,
-                     bytes_t *out) {
+static bool join_ids(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
+                     bool skip_special, bytes_t *out) {
   bytes_t work[2] = {{0}, {0}};
   normalizer_scratch_t scratch = {0};
   bool first = true, ok = bytes_reserve(out, 1), fallback;
   for (size_t i = 0; ok && i < count; i++) {
     size_t length = 0;
-    if (skip_special && (tokenizer_flags(t, ids[i]) & TOKEN_SPECIAL)) continue;
-    if (first && t->decoder.first_differs) {
+    if (skip_special && (tokenizer_flags(tokenizer, ids[i]) & TOKEN_SPECIAL)) continue;
+    if (first && tokenizer->decoder.first_differs) {
       const uint8_t *token =
-          ids[i] < 0 ? NULL : decoder_input(t, (uint32_t)ids[i], &scratch, &length, &ok);
+          ids[i] < 0 ? NULL : decoder_input(tokenizer, (uint32_t)ids[i], &scratch, &length, &ok);
       if (token == NULL) continue;
-      ok = decoder_token(&t->decoder, token, length, true, work, out, &fallback);
+      ok = decoder_token(&tokenizer->decoder, token, length, true, work, out, &fallback);
     } else {
-      const char *text = tokenizer_bytes(t, ids[i], &length);
+      const char *text = tokenizer_bytes(tokenizer, ids[i], &length);
       ok = bytes_append(out, text, length);
     }
     first = false;
@@ -172,13 +178,14 @@ static bool join_ids(const tokenizer_t *t, const int32_t *ids, size_t count, boo
   return ok;
 }
 
-int tokenizer_decode(const tokenizer_t *t, const int32_t *ids, size_t count,
+int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, error_t *error) {
   bytes_t joined = {0}, out = {0};
-  bool ok = join_ids(t, ids, count, skip_special_tokens, &joined);
-  size_t at = 0, n = t->decoder.strip_length;
-  for (uint32_t i = 0; ok && n > 0 && i < t->decoder.strip_start && joined.length - at >= n; i++) {
-    if (memcmp(joined.data + at, t->decoder.strip_text, n) != 0) break;
+  bool ok = join_ids(tokenizer, ids, count, skip_special_tokens, &joined);
+  size_t at = 0, n = tokenizer->decoder.strip_length;
+  for (uint32_t i = 0; ok && n > 0 && i < tokenizer->decoder.strip_start && joined.length - at >= n;
+       i++) {
+    if (memcmp(joined.data + at, tokenizer->decoder.strip_text, n) != 0) break;
     at += n;
   }
   ok = ok && bytes_reserve(&out, 1) && append_lossy(&out, joined.data + at, joined.length - at);

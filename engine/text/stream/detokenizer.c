@@ -14,13 +14,14 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-void detokenizer_init(detokenizer_t *d, const tokenizer_t *tokenizer, const stop_set_t *stops,
-                      bool skip_special_tokens, bool include_stop_string, char *held) {
-  *d = (detokenizer_t){.tokenizer = tokenizer,
-                       .stops = stops,
-                       .skip_special_tokens = skip_special_tokens,
-                       .include_stop_string = include_stop_string,
-                       .held = held};
+void detokenizer_init(detokenizer_t *detokenizer, const tokenizer_t *tokenizer,
+                      const stop_set_t *stops, bool skip_special_tokens, bool include_stop_string,
+                      char *held) {
+  *detokenizer = (detokenizer_t){.tokenizer = tokenizer,
+                                 .stops = stops,
+                                 .skip_special_tokens = skip_special_tokens,
+                                 .include_stop_string = include_stop_string,
+                                 .held = held};
 }
 
 /* One call can give: the held bytes, and each byte of pending and token as a U+FFFD of 3 bytes. */
@@ -35,42 +36,44 @@ typedef struct output {
 } output_t;
 
 /* Gives up the oldest held bytes until `keep` are left. */
-static void release(detokenizer_t *d, output_t *out, uint32_t keep) {
-  uint32_t n = d->num_held - keep;
+static void release(detokenizer_t *detokenizer, output_t *out, uint32_t keep) {
+  uint32_t n = detokenizer->num_held - keep;
   if (n == 0) return;
-  memcpy(out->text + out->length, d->held, n);
+  memcpy(out->text + out->length, detokenizer->held, n);
   out->length += n;
-  memmove(d->held, d->held + n, keep);
-  d->num_held = keep;
+  memmove(detokenizer->held, detokenizer->held + n, keep);
+  detokenizer->num_held = keep;
 }
 
 /* Emits one character. A stop string can end only at its last byte, because both are UTF-8, but the
  * automaton runs over bytes, so it is walked byte by byte. */
-static void emit(detokenizer_t *d, output_t *out, const char *text, int length, bool search) {
-  const stop_set_t *s = d->stops;
-  if (s == NULL || !search) { /* a stop string cannot begin in text that is not searched */
-    release(d, out, 0);
-    d->stop_state = 0;
+static void emit(detokenizer_t *detokenizer, output_t *out, const char *text, int length,
+                 bool search) {
+  const stop_set_t *stop_set = detokenizer->stops;
+  if (stop_set == NULL || !search) { /* a stop string cannot begin in text that is not searched */
+    release(detokenizer, out, 0);
+    detokenizer->stop_state = 0;
     memcpy(out->text + out->length, text, (size_t)length);
     out->length += (size_t)length;
     return;
   }
   for (int i = 0; i < length; i++) {
     uint8_t byte = (uint8_t)text[i];
-    d->stop_state = s->next[d->stop_state * s->columns + s->column[byte]];
-    uint32_t depth = s->depth[d->stop_state];
-    int stop = s->accept[d->stop_state];
-    uint32_t hold = stop >= 0 ? (uint32_t)s->length[stop] : depth;
+    detokenizer->stop_state =
+        stop_set->next[detokenizer->stop_state * stop_set->columns + stop_set->column[byte]];
+    uint32_t depth = stop_set->depth[detokenizer->stop_state];
+    int stop = stop_set->accept[detokenizer->stop_state];
+    uint32_t hold = stop >= 0 ? (uint32_t)stop_set->length[stop] : depth;
     if (hold == 0) {
-      release(d, out, 0);
+      release(detokenizer, out, 0);
       out->text[out->length++] = text[i];
       continue;
     }
-    release(d, out, hold - 1 < d->num_held ? hold - 1 : d->num_held);
-    d->held[d->num_held++] = text[i];
+    release(detokenizer, out, hold - 1 < detokenizer->num_held ? hold - 1 : detokenizer->num_held);
+    detokenizer->held[detokenizer->num_held++] = text[i];
     if (stop < 0) continue;
-    if (d->include_stop_string) release(d, out, 0);
-    d->num_held = 0;
+    if (detokenizer->include_stop_string) release(detokenizer, out, 0);
+    detokenizer->num_held = 0;
     out->stop_index = stop;
     return;
   }
@@ -82,47 +85,50 @@ static bool may_continue(const uint8_t *pending, int used, int count) {
 }
 
 /* Takes one byte; complete or hopeless sequences leave the pending buffer. */
-static void take_byte(detokenizer_t *d, output_t *out, char byte, bool search) {
-  d->pending[d->num_pending++] = (uint8_t)byte;
-  while (d->num_pending > 0 && out->stop_index < 0) {
-    const char *pending = (const char *)d->pending;
-    int span = utf8_span(pending, d->num_pending);
+static void take_byte(detokenizer_t *detokenizer, output_t *out, char byte, bool search) {
+  detokenizer->pending[detokenizer->num_pending++] = (uint8_t)byte;
+  while (detokenizer->num_pending > 0 && out->stop_index < 0) {
+    const char *pending = (const char *)detokenizer->pending;
+    int span = utf8_span(pending, detokenizer->num_pending);
     int used = span > 0 ? span : -span;
-    if (span < 0 && may_continue(d->pending, used, d->num_pending)) return;
+    if (span < 0 && may_continue(detokenizer->pending, used, detokenizer->num_pending)) return;
     if (span > 0)
-      emit(d, out, pending, span, search);
+      emit(detokenizer, out, pending, span, search);
     else
-      emit(d, out, replacement, 3, search);
-    d->num_pending = (uint8_t)(d->num_pending - used);
-    memmove(d->pending, d->pending + used, d->num_pending);
+      emit(detokenizer, out, replacement, 3, search);
+    detokenizer->num_pending = (uint8_t)(detokenizer->num_pending - used);
+    memmove(detokenizer->pending, detokenizer->pending + used, detokenizer->num_pending);
   }
 }
 
-static bool is_skipped(const detokenizer_t *d, int32_t id) {
-  if (!d->skip_special_tokens || !(tokenizer_flags(d->tokenizer, id) & TOKEN_SPECIAL)) return false;
-  for (int32_t i = 0; i < d->num_shown_ids; i++) {
-    if (d->shown_ids[i] == id) return false;
+static bool is_skipped(const detokenizer_t *detokenizer, int32_t id) {
+  if (!detokenizer->skip_special_tokens ||
+      !(tokenizer_flags(detokenizer->tokenizer, id) & TOKEN_SPECIAL))
+    return false;
+  for (int32_t i = 0; i < detokenizer->num_shown_ids; i++) {
+    if (detokenizer->shown_ids[i] == id) return false;
   }
   return true;
 }
 
-detokenized_t detokenizer_feed(detokenizer_t *d, int32_t id, bool search_stops, char *out) {
-  output_t o = {.text = out, .stop_index = -1};
+detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool search_stops,
+                               char *out) {
+  output_t output = {.text = out, .stop_index = -1};
   size_t length;
-  bool skip = is_skipped(d, id);
-  const char *bytes = tokenizer_bytes(d->tokenizer, id, &length);
-  for (size_t i = 0; !skip && i < length && o.stop_index < 0; i++)
-    take_byte(d, &o, bytes[i], search_stops);
-  return (detokenized_t){.text = out, .length = o.length, .stop_index = o.stop_index};
+  bool skip = is_skipped(detokenizer, id);
+  const char *bytes = tokenizer_bytes(detokenizer->tokenizer, id, &length);
+  for (size_t i = 0; !skip && i < length && output.stop_index < 0; i++)
+    take_byte(detokenizer, &output, bytes[i], search_stops);
+  return (detokenized_t){.text = out, .length = output.length, .stop_index = output.stop_index};
 }
 
-detokenized_t detokenizer_finish(detokenizer_t *d, char *out) {
-  output_t o = {.text = out, .stop_index = -1};
-  release(d, &o, 0);
-  if (d->num_pending > 0) {
-    memcpy(out + o.length, replacement, 3);
-    o.length += 3;
+detokenized_t detokenizer_finish(detokenizer_t *detokenizer, char *out) {
+  output_t output = {.text = out, .stop_index = -1};
+  release(detokenizer, &output, 0);
+  if (detokenizer->num_pending > 0) {
+    memcpy(out + output.length, replacement, 3);
+    output.length += 3;
   }
-  d->num_pending = 0, d->stop_state = 0;
-  return (detokenized_t){.text = out, .length = o.length, .stop_index = -1};
+  detokenizer->num_pending = 0, detokenizer->stop_state = 0;
+  return (detokenized_t){.text = out, .length = output.length, .stop_index = -1};
 }

@@ -43,15 +43,17 @@ typedef struct detokenized {
   int stop_index; /* index of the stop string that completed, or -1 */
 } detokenized_t;
 
-void detokenizer_init(detokenizer_t *d, const tokenizer_t *tokenizer, const stop_set_t *stops,
-                      bool skip_special_tokens, bool include_stop_string, char *held);
+void detokenizer_init(detokenizer_t *detokenizer, const tokenizer_t *tokenizer,
+                      const stop_set_t *stops, bool skip_special_tokens, bool include_stop_string,
+                      char *held);
 /* Room needed in `out` for any one call. */
 size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops);
 /* Feeds one id. With search_stops false (fewer than min_tokens so far) no stop string is searched
  * in the bytes of this token. When stop_index >= 0 the text is final and nothing may be fed
  * afterwards. */
-detokenized_t detokenizer_feed(detokenizer_t *d, int32_t id, bool search_stops, char *out);
+detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool search_stops,
+                               char *out);
 /* Ends the text: flushes held and pending bytes (an unfinished sequence as one U+FFFD). */
-detokenized_t detokenizer_finish(detokenizer_t *d, char *out);
+detokenized_t detokenizer_finish(detokenizer_t *detokenizer, char *out);
 
 #endif

@@ -29,44 +29,48 @@ static int check(const char *const *strings, const size_t *lengths, int count, e
 }
 
 /* Maps the bytes that occur in a stop string to columns; column 0 is every other byte. */
-static uint32_t fill_columns(stop_set_t *s, const char *const *strings, const size_t *lengths,
-                             int count) {
+static uint32_t fill_columns(stop_set_t *stop_set, const char *const *strings,
+                             const size_t *lengths, int count) {
   uint32_t columns = 1;
   for (int i = 0; i < count; i++) {
     for (size_t j = 0; j < lengths[i]; j++) {
       uint8_t byte = (uint8_t)strings[i][j];
-      if (s->column[byte] == 0) s->column[byte] = (uint16_t)columns++;
+      if (stop_set->column[byte] == 0) stop_set->column[byte] = (uint16_t)columns++;
     }
   }
   return columns;
 }
 
-static void add_string(stop_set_t *s, const char *string, size_t length, int index) {
+static void add_string(stop_set_t *stop_set, const char *string, size_t length, int index) {
   uint32_t state = 0;
   for (size_t i = 0; i < length; i++) {
-    uint32_t *edge = &s->next[state * s->columns + s->column[(uint8_t)string[i]]];
+    uint32_t *edge =
+        &stop_set->next[state * stop_set->columns + stop_set->column[(uint8_t)string[i]]];
     if (*edge == 0) {
-      *edge = s->num_states++;
-      s->depth[*edge] = (uint16_t)(s->depth[state] + 1);
+      *edge = stop_set->num_states++;
+      stop_set->depth[*edge] = (uint16_t)(stop_set->depth[state] + 1);
     }
     state = *edge;
   }
-  if (s->accept[state] < 0) s->accept[state] = (int8_t)index; /* equal strings: the first counts */
+  if (stop_set->accept[state] < 0)
+    stop_set->accept[state] = (int8_t)index; /* equal strings: the first counts */
 }
 
 /* Breadth first: missing edges become the edges of the failure state. `queue`, `failure`:
  * [num_states]. */
-static void link_failures(stop_set_t *s, uint32_t *queue, uint32_t *failure) {
+static void link_failures(stop_set_t *stop_set, uint32_t *queue, uint32_t *failure) {
   uint32_t head = 0, tail = 0;
-  for (uint32_t c = 1; c < s->columns; c++)
-    if (s->next[c] != 0) failure[s->next[c]] = 0, queue[tail++] = s->next[c];
+  for (uint32_t c = 1; c < stop_set->columns; c++)
+    if (stop_set->next[c] != 0) failure[stop_set->next[c]] = 0, queue[tail++] = stop_set->next[c];
   while (head < tail) {
     uint32_t state = queue[head++], fail = failure[state];
     /* Strings that end at the same byte: the one that comes first in the list wins. */
-    if (s->accept[fail] >= 0 && (s->accept[state] < 0 || s->accept[fail] < s->accept[state]))
-      s->accept[state] = s->accept[fail];
-    for (uint32_t c = 1; c < s->columns; c++) {
-      uint32_t *edge = &s->next[state * s->columns + c], other = s->next[fail * s->columns + c];
+    if (stop_set->accept[fail] >= 0 &&
+        (stop_set->accept[state] < 0 || stop_set->accept[fail] < stop_set->accept[state]))
+      stop_set->accept[state] = stop_set->accept[fail];
+    for (uint32_t c = 1; c < stop_set->columns; c++) {
+      uint32_t *edge = &stop_set->next[state * stop_set->columns + c],
+               other = stop_set->next[fail * stop_set->columns + c];
       if (*edge != 0) {
         failure[*edge] = other;
         queue[tail++] = *edge;
@@ -77,30 +81,30 @@ static void link_failures(stop_set_t *s, uint32_t *queue, uint32_t *failure) {
   }
 }
 
-static bool allocate(stop_set_t *s, size_t states) {
+static bool allocate(stop_set_t *stop_set, size_t states) {
   size_t cells;
-  if (!checked_mul(states, s->columns, &cells)) return false;
-  s->next = calloc(cells, sizeof *s->next);
-  s->accept = calloc(states, sizeof *s->accept);
-  s->depth = calloc(states, sizeof *s->depth);
-  if (s->next == NULL || s->accept == NULL || s->depth == NULL) return false;
-  memset(s->accept, -1, states * sizeof *s->accept);
-  s->num_states = 1;
+  if (!checked_mul(states, stop_set->columns, &cells)) return false;
+  stop_set->next = calloc(cells, sizeof *stop_set->next);
+  stop_set->accept = calloc(states, sizeof *stop_set->accept);
+  stop_set->depth = calloc(states, sizeof *stop_set->depth);
+  if (stop_set->next == NULL || stop_set->accept == NULL || stop_set->depth == NULL) return false;
+  memset(stop_set->accept, -1, states * sizeof *stop_set->accept);
+  stop_set->num_states = 1;
   return true;
 }
 
-static bool copy_strings(stop_set_t *s, const char *const *strings, const size_t *lengths,
+static bool copy_strings(stop_set_t *stop_set, const char *const *strings, const size_t *lengths,
                          int count, size_t total) {
-  s->text = malloc(total);
-  if (s->text == NULL) return false;
+  stop_set->text = malloc(total);
+  if (stop_set->text == NULL) return false;
   size_t at = 0;
   for (int i = 0; i < count; i++) {
-    memcpy(s->text + at, strings[i], lengths[i]);
-    s->offset[i] = at, s->length[i] = lengths[i];
+    memcpy(stop_set->text + at, strings[i], lengths[i]);
+    stop_set->offset[i] = at, stop_set->length[i] = lengths[i];
     at += lengths[i];
-    if (lengths[i] > s->longest) s->longest = lengths[i];
+    if (lengths[i] > stop_set->longest) stop_set->longest = lengths[i];
   }
-  s->count = count;
+  stop_set->count = count;
   return true;
 }
 
@@ -111,17 +115,17 @@ int stop_set_new(const char *const *strings, const size_t *lengths, int count, s
   if (code != 0 || count == 0) return code;
   size_t total = 0;
   for (int i = 0; i < count; i++) total += lengths[i];
-  stop_set_t *s = calloc(1, sizeof *s);
+  stop_set_t *stop_set = calloc(1, sizeof *stop_set);
   uint32_t *queue = calloc(total + 1, sizeof *queue), *failure = calloc(total + 1, sizeof *failure);
-  if (s != NULL) s->columns = fill_columns(s, strings, lengths, count);
-  bool ok = s != NULL && queue != NULL && failure != NULL && allocate(s, total + 1) &&
-            copy_strings(s, strings, lengths, count, total);
+  if (stop_set != NULL) stop_set->columns = fill_columns(stop_set, strings, lengths, count);
+  bool ok = stop_set != NULL && queue != NULL && failure != NULL && allocate(stop_set, total + 1) &&
+            copy_strings(stop_set, strings, lengths, count, total);
   if (ok) {
-    for (int i = 0; i < count; i++) add_string(s, strings[i], lengths[i], i);
-    link_failures(s, queue, failure);
-    *out = s;
+    for (int i = 0; i < count; i++) add_string(stop_set, strings[i], lengths[i], i);
+    link_failures(stop_set, queue, failure);
+    *out = stop_set;
   } else {
-    stop_set_free(s);
+    stop_set_free(stop_set);
     code = error_set(error, ERR_INTERNAL, NULL, "not enough memory for the stop strings");
   }
   free(queue);
@@ -129,22 +133,22 @@ int stop_set_new(const char *const *strings, const size_t *lengths, int count, s
   return code;
 }
 
-void stop_set_free(stop_set_t *s) {
-  if (s == NULL) return;
-  free(s->next);
-  free(s->accept);
-  free(s->depth);
-  free(s->text);
-  free(s);
+void stop_set_free(stop_set_t *stops) {
+  if (stops == NULL) return;
+  free(stops->next);
+  free(stops->accept);
+  free(stops->depth);
+  free(stops->text);
+  free(stops);
 }
 
-const char *stop_set_string(const stop_set_t *s, int index, size_t *length) {
+const char *stop_set_string(const stop_set_t *stops, int index, size_t *length) {
   *length = 0;
-  if (s == NULL || index < 0 || index >= s->count) return NULL;
-  *length = s->length[index];
-  return s->text + s->offset[index];
+  if (stops == NULL || index < 0 || index >= stops->count) return NULL;
+  *length = stops->length[index];
+  return stops->text + stops->offset[index];
 }
 
-size_t stop_set_hold_max(const stop_set_t *s) {
-  return s == NULL ? 0 : s->longest;
+size_t stop_set_hold_max(const stop_set_t *stops) {
+  return stops == NULL ? 0 : stops->longest;
 }

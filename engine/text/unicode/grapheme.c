@@ -11,44 +11,44 @@ typedef struct state {
   unsigned pictograph; /* GB11: 1 = a pictograph and marks, 2 = and a ZWJ */
 } state_t;
 
-static bool is_mark(grapheme_class_t c) {
-  return c == GRAPHEME_EXTEND || c == GRAPHEME_EXTEND_INCB || c == GRAPHEME_LINKER;
+static bool is_mark(grapheme_class_t class) {
+  return class == GRAPHEME_EXTEND || class == GRAPHEME_EXTEND_INCB || class == GRAPHEME_LINKER;
 }
 
-static bool is_control(grapheme_class_t c) {
-  return c >= GRAPHEME_CONTROL && c <= GRAPHEME_LF;
+static bool is_control(grapheme_class_t class) {
+  return class >= GRAPHEME_CONTROL && class <= GRAPHEME_LF;
 }
 
-static void advance(state_t *s, grapheme_class_t c) {
-  s->last = c;
-  if (c == GRAPHEME_CONSONANT)
-    s->conjunct = 1;
-  else if (c == GRAPHEME_LINKER)
-    s->conjunct = s->conjunct > 0 ? 2 : 0;
-  else if (c != GRAPHEME_EXTEND_INCB && c != GRAPHEME_ZWJ)
-    s->conjunct = 0;
-  if (c == GRAPHEME_PICTOGRAPH)
-    s->pictograph = 1;
-  else if (c == GRAPHEME_ZWJ)
-    s->pictograph = s->pictograph == 1 ? 2 : 0;
-  else if (!is_mark(c) || s->pictograph != 1)
-    s->pictograph = 0;
+static void advance(state_t *state, grapheme_class_t class) {
+  state->last = class;
+  if (class == GRAPHEME_CONSONANT)
+    state->conjunct = 1;
+  else if (class == GRAPHEME_LINKER)
+    state->conjunct = state->conjunct > 0 ? 2 : 0;
+  else if (class != GRAPHEME_EXTEND_INCB && class != GRAPHEME_ZWJ)
+    state->conjunct = 0;
+  if (class == GRAPHEME_PICTOGRAPH)
+    state->pictograph = 1;
+  else if (class == GRAPHEME_ZWJ)
+    state->pictograph = state->pictograph == 1 ? 2 : 0;
+  else if (!is_mark(class) || state->pictograph != 1)
+    state->pictograph = 0;
 }
 
 /* Hangul syllables: GB6 to GB8. */
-static bool joins_hangul(grapheme_class_t a, grapheme_class_t b) {
-  if (a == GRAPHEME_L) return b >= GRAPHEME_L && b != GRAPHEME_T;
-  if (a == GRAPHEME_LV || a == GRAPHEME_V) return b == GRAPHEME_V || b == GRAPHEME_T;
-  return (a == GRAPHEME_LVT || a == GRAPHEME_T) && b == GRAPHEME_T;
+static bool joins_hangul(grapheme_class_t left, grapheme_class_t right) {
+  if (left == GRAPHEME_L) return right >= GRAPHEME_L && right != GRAPHEME_T;
+  if (left == GRAPHEME_LV || left == GRAPHEME_V) return right == GRAPHEME_V || right == GRAPHEME_T;
+  return (left == GRAPHEME_LVT || left == GRAPHEME_T) && right == GRAPHEME_T;
 }
 
-static bool joins(const state_t *s, grapheme_class_t next) {
-  if (s->last == GRAPHEME_CR && next == GRAPHEME_LF) return true;
-  if (is_control(s->last) || is_control(next)) return false;
+static bool joins(const state_t *state, grapheme_class_t next) {
+  if (state->last == GRAPHEME_CR && next == GRAPHEME_LF) return true;
+  if (is_control(state->last) || is_control(next)) return false;
   if (is_mark(next) || next == GRAPHEME_ZWJ || next == GRAPHEME_SPACING) return true;
-  if (s->last == GRAPHEME_PREPEND || joins_hangul(s->last, next)) return true;
-  if (next == GRAPHEME_CONSONANT) return s->conjunct == 2;
-  return next == GRAPHEME_PICTOGRAPH && s->pictograph == 2;
+  if (state->last == GRAPHEME_PREPEND || joins_hangul(state->last, next)) return true;
+  if (next == GRAPHEME_CONSONANT) return state->conjunct == 2;
+  return next == GRAPHEME_PICTOGRAPH && state->pictograph == 2;
 }
 
 static grapheme_class_t class_at(const uint8_t *text, unsigned *length) {
@@ -57,14 +57,14 @@ static grapheme_class_t class_at(const uint8_t *text, unsigned *length) {
 }
 
 size_t grapheme_length(const uint8_t *text, size_t length) {
-  state_t s = {0};
+  state_t state = {0};
   unsigned bytes;
-  advance(&s, class_at(text, &bytes));
+  advance(&state, class_at(text, &bytes));
   size_t at = bytes;
   while (at < length) {
     grapheme_class_t next = class_at(text + at, &bytes);
-    if (!joins(&s, next)) break;
-    advance(&s, next);
+    if (!joins(&state, next)) break;
+    advance(&state, next);
     at += bytes;
   }
   return at;

@@ -44,15 +44,17 @@ extern const uint32_t unicode_num_decompositions, unicode_num_compositions;
 extern const unicode_triple_t unicode_decompositions[]; /* sorted by composed */
 extern const unicode_triple_t unicode_compositions[];   /* sorted by (first, second) */
 
-/* `c` must be a code point below 0x110000. */
-static inline uint8_t unicode_class(uint32_t c) {
-  return unicode_class_blocks[(uint32_t)unicode_class_index[c >> 8] << 8 | (c & 255)];
+/* `codepoint` must be a code point below 0x110000. */
+static inline uint8_t unicode_class(uint32_t codepoint) {
+  return unicode_class_blocks[(uint32_t)unicode_class_index[codepoint >> 8] << 8 |
+                              (codepoint & 255)];
 }
-static inline uint8_t unicode_extra(uint32_t c) {
-  return unicode_extra_blocks[(uint32_t)unicode_extra_index[c >> 8] << 8 | (c & 255)];
+static inline uint8_t unicode_extra(uint32_t codepoint) {
+  return unicode_extra_blocks[(uint32_t)unicode_extra_index[codepoint >> 8] << 8 |
+                              (codepoint & 255)];
 }
-static inline uint8_t unicode_ccc(uint32_t c) {
-  return unicode_ccc_blocks[(uint32_t)unicode_ccc_index[c >> 8] << 8 | (c & 255)];
+static inline uint8_t unicode_ccc(uint32_t codepoint) {
+  return unicode_ccc_blocks[(uint32_t)unicode_ccc_index[codepoint >> 8] << 8 | (codepoint & 255)];
 }
 
 /* Bytes of the character that starts with `lead`, in well-formed UTF-8. */
@@ -61,13 +63,13 @@ static inline unsigned utf8_length(uint8_t lead) {
 }
 
 /* Reads one character of well-formed UTF-8 and its length in bytes. */
-static inline uint32_t utf8_read(const uint8_t *p, unsigned *length) {
-  uint32_t c = p[0];
+static inline uint32_t utf8_read(const uint8_t *bytes, unsigned *length) {
+  uint32_t c = bytes[0];
   if (c < 0x80) return *length = 1, c;
-  if (c < 0xE0) return *length = 2, (c & 0x1F) << 6 | (p[1] & 0x3FU);
-  if (c < 0xF0) return *length = 3, (c & 0x0F) << 12 | (p[1] & 0x3FU) << 6 | (p[2] & 0x3FU);
+  if (c < 0xE0) return *length = 2, (c & 0x1F) << 6 | (bytes[1] & 0x3FU);
+  if (c < 0xF0) return *length = 3, (c & 0x0F) << 12 | (bytes[1] & 0x3FU) << 6 | (bytes[2] & 0x3FU);
   *length = 4;
-  return (c & 0x07) << 18 | (p[1] & 0x3FU) << 12 | (p[2] & 0x3FU) << 6 | (p[3] & 0x3FU);
+  return (c & 0x07) << 18 | (bytes[1] & 0x3FU) << 12 | (bytes[2] & 0x3FU) << 6 | (bytes[3] & 0x3FU);
 }
 
 /* Start of the character that ends just before `at`; `at` > 0. */
