@@ -227,7 +227,7 @@ static void set_fingerprint(server_t *server, const engine_info_t *info) {
   uint32_t hash = (uint32_t)(info->weights_hash ^ info->weights_hash >> 32) ^ 2166136261u;
   hash = hash_text(hash, info->backend);
   hash = hash_text(hash, info->dtype);
-  hash = hash_text(hash, kernels ? kernels : info->device);
+  hash = hash_text(hash, kernels != NULL ? kernels : info->device);
   snprintf(server->system_fingerprint, sizeof server->system_fingerprint, "inferd-%s-%08x",
            INFERD_VERSION, hash);
 }

@@ -32,7 +32,7 @@ static void read_usage(answer_t *a, const cJSON *document) {
 
 static void read_error(answer_t *a, const cJSON *document) {
   const cJSON *error = field(document, "error");
-  if (!error || cJSON_IsNull(error)) return;
+  if (error == NULL || cJSON_IsNull(error)) return;
   a->failed = true;
   const cJSON *message = cJSON_IsObject(error) ? field(error, "message") : error;
   snprintf(a->error, sizeof a->error, "%s",
@@ -41,16 +41,16 @@ static void read_error(answer_t *a, const cJSON *document) {
 
 static void read_token(answer_t *a, const cJSON *document, uint64_t now_ns) {
   const cJSON *choice = cJSON_GetArrayItem(field(document, "choices"), 0);
-  if (!choice) return;
+  if (choice == NULL) return;
   const cJSON *text = field(choice, "text");
-  if (!text) text = field(field(choice, "delta"), "content");
+  if (text == NULL) text = field(field(choice, "delta"), "content");
   bool empty = !cJSON_IsString(text) || text->valuestring[0] == 0;
   bool closing = empty && cJSON_IsString(field(choice, "finish_reason"));
   if (!closing) {
     a->num_chunks++;
     if (!a->first_ns) {
       a->first_ns = now_ns;
-    } else if (a->on_gap) {
+    } else if (a->on_gap != NULL) {
       a->on_gap(a->context, (double)(now_ns - a->last_ns) / 1e6);
     }
   }
@@ -59,7 +59,7 @@ static void read_token(answer_t *a, const cJSON *document, uint64_t now_ns) {
 
 static void read_document(answer_t *a, const char *text, size_t length, uint64_t now_ns) {
   cJSON *document = cJSON_ParseWithLength(text, length);
-  if (!document) {
+  if (document == NULL) {
     a->failed = true;
     snprintf(a->error, sizeof a->error, "not JSON: %.*s", (int)(length < 150 ? length : 150), text);
     return;
@@ -86,7 +86,7 @@ static void keep(answer_t *a, const char *bytes, size_t count) {
   if (a->length + count + 1 > a->capacity) {
     a->capacity = (a->length + count + 1) * 2;
     a->bytes = realloc(a->bytes, a->capacity);
-    if (!a->bytes) abort();
+    if (a->bytes == NULL) abort();
   }
   memcpy(a->bytes + a->length, bytes, count);
   a->length += count;
@@ -111,7 +111,7 @@ void answer_feed(answer_t *a, const char *bytes, size_t count, uint64_t now_ns) 
 }
 
 bool answer_end(answer_t *a, uint64_t now_ns) {
-  const char *body = a->bytes ? a->bytes : "";
+  const char *body = a->bytes != NULL ? a->bytes : "";
   if (a->status != 200) {
     snprintf(a->error, sizeof a->error, "HTTP %d: %.220s", a->status, body);
     return false;

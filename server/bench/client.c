@@ -62,7 +62,7 @@ static void keep_gap(void *context, double gap_ms) {
   if (run->num_itl == run->itl_capacity) {
     run->itl_capacity = run->itl_capacity * 2 + 65536;
     run->itl_ms = reallocarray(run->itl_ms, run->itl_capacity, sizeof *run->itl_ms);
-    if (!run->itl_ms) abort();
+    if (run->itl_ms == NULL) abort();
   }
   run->itl_ms[run->num_itl++] = gap_ms;
 }
@@ -86,7 +86,7 @@ static void start_call(client_t *c) {
   int index = c->num_started++;
   call_t *call = calloc(1, sizeof *call);
   CURL *easy = c->num_idle ? c->idle[--c->num_idle] : curl_easy_init();
-  if (!call || !easy) abort();
+  if (call == NULL || easy == NULL) abort();
   call->client = c;
   call->easy = easy;
   call->result = &c->run->results[index];
@@ -191,13 +191,13 @@ static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *contex
   client_t *c = context;
   watch_t *watch = known;
   if (what == CURL_POLL_REMOVE) {
-    if (watch) uv_close((uv_handle_t *)&watch->poll, free_watch);
+    if (watch != NULL) uv_close((uv_handle_t *)&watch->poll, free_watch);
     curl_multi_assign(c->multi, socket, NULL);
     return 0;
   }
-  if (!watch) {
+  if (watch == NULL) {
     watch = calloc(1, sizeof *watch);
-    if (!watch) abort();
+    if (watch == NULL) abort();
     watch->client = c;
     watch->socket = socket;
     uv_poll_init_socket(&c->loop, &watch->poll, socket);
@@ -265,7 +265,7 @@ static int find_model(client_t *c) {
   char url[512], why[CURL_ERROR_SIZE] = "";
   long status = 0;
   CURL *easy = curl_easy_init();
-  if (!easy) abort();
+  if (easy == NULL) abort();
   snprintf(url, sizeof url, "%s/v1/models", c->base);
   curl_easy_setopt(easy, CURLOPT_URL, url);
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
@@ -277,7 +277,7 @@ static int find_model(client_t *c) {
   CURLcode code = curl_easy_perform(easy);
   curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_cleanup(easy);
-  const char *text = answer.bytes ? answer.bytes : "";
+  const char *text = answer.bytes != NULL ? answer.bytes : "";
   int exit_code = 0;
   if (code != CURLE_OK) {
     fprintf(stderr, "inferd-bench: %s: %s\n", url, why[0] ? why : curl_easy_strerror(code));
@@ -309,7 +309,7 @@ static void set_up(client_t *c) {
   curl_global_init(CURL_GLOBAL_DEFAULT);
   c->multi = curl_multi_init();
   c->idle = calloc((size_t)o->num_requests, sizeof(CURL *));
-  if (!c->multi || !c->idle) abort();
+  if (c->multi == NULL || c->idle == NULL) abort();
   uv_loop_init(&c->loop);
   uv_timer_t *timers[] = {&c->curl_timer, &c->arrival_timer, &c->progress_timer};
   for (int i = 0; i < 3; i++) {
@@ -324,7 +324,7 @@ static void set_up(client_t *c) {
   copy_base(c, o->base_url);
   c->headers = curl_slist_append(c->headers, "Content-Type: application/json");
   c->headers = curl_slist_append(c->headers, "Expect:");
-  if (o->api_key) {
+  if (o->api_key != NULL) {
     snprintf(header, sizeof header, "Authorization: Bearer %.512s", o->api_key);
     c->headers = curl_slist_append(c->headers, header);
   }
@@ -346,7 +346,7 @@ int bench_client_run(const bench_options_t *options, bench_run_t *run) {
   client_t c = {.options = options, .run = run, .arrival_state = options->seed + 99};
   int code = 0;
   set_up(&c);
-  if (options->model) {
+  if (options->model != NULL) {
     snprintf(run->model, sizeof run->model, "%s", options->model);
   } else {
     code = find_model(&c);

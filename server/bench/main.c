@@ -146,12 +146,12 @@ static int serve(int argc, char **argv) {
   }
   if (o.concurrency == NOT_GIVEN) o.concurrency = o.request_rate > 0 ? 0 : 8;
   const char *wrong = optind < argc ? argv[optind] : why_not(&o);
-  if (wrong) {
+  if (wrong != NULL) {
     fprintf(stderr, "inferd-bench: %s\n%s", wrong, usage_text);
     return 64;
   }
   bench_run_t run = {.results = calloc((size_t)o.num_requests, sizeof(bench_result_t))};
-  if (!run.results) abort();
+  if (run.results == NULL) abort();
   int code = bench_client_run(&o, &run);
   if (!code) code = bench_report(&o, &run);
   free(run.results);

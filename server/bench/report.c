@@ -50,7 +50,7 @@ bench_totals_t bench_totals(const bench_options_t *o, const bench_run_t *run) {
 static series_t collect(const bench_options_t *o, const bench_run_t *run, bool refused,
                         double (*value)(const bench_result_t *)) {
   series_t s = {.values = calloc((size_t)o->num_requests + 1, sizeof(double))};
-  if (!s.values) abort();
+  if (s.values == NULL) abort();
   for (int i = 0; i < o->num_requests; i++) {
     const bench_result_t *r = &run->results[i];
     if (refused ? r->status == 429 : r->ok) s.values[s.count++] = value(r);
@@ -87,11 +87,11 @@ static void print_series(const char *name, const series_t *s, cJSON *json) {
 }
 
 static int write_json(const char *path, const cJSON *json) {
-  if (!path) return 0;
+  if (path == NULL) return 0;
   char *text = cJSON_Print(json);
   FILE *file = fopen(path, "w");
-  bool ok = text && file && fputs(text, file) >= 0 && fputc('\n', file) != EOF;
-  if (file && fclose(file) != 0) ok = false;
+  bool ok = text != NULL && file != NULL && fputs(text, file) >= 0 && fputc('\n', file) != EOF;
+  if (file != NULL && fclose(file) != 0) ok = false;
   cJSON_free(text);
   if (!ok) fprintf(stderr, "inferd-bench: cannot write %s\n", path);
   return ok ? 0 : 74;
@@ -101,8 +101,8 @@ static void print_totals(const bench_options_t *o, const bench_run_t *run,
                          const bench_totals_t *t) {
   double seconds = run->duration_s;
   printf("%s: %d of %d requests in %.2f s: %.2f requests/s, %.1f output tokens/s\n",
-         o->label ? o->label : "bench serve", t->ok, o->num_requests, seconds, t->ok / seconds,
-         (double)t->output_tokens / seconds);
+         o->label != NULL ? o->label : "bench serve", t->ok, o->num_requests, seconds,
+         t->ok / seconds, (double)t->output_tokens / seconds);
   printf("  tokens: %ld prompt (%ld cached), %ld output\n", t->prompt_tokens, t->cached_tokens,
          t->output_tokens);
   if (o->ttft_slo_ms > 0 || o->tpot_slo_ms > 0) {
@@ -148,7 +148,7 @@ static cJSON *totals_json(const bench_options_t *o, const bench_run_t *run,
       {"goodput_requests_per_s", t->good / seconds},
   };
   cJSON *json = cJSON_CreateObject();
-  cJSON_AddStringToObject(json, "label", o->label ? o->label : "");
+  cJSON_AddStringToObject(json, "label", o->label != NULL ? o->label : "");
   cJSON_AddStringToObject(json, "base_url", o->base_url);
   cJSON_AddStringToObject(json, "model", run->model);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

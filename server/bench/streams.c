@@ -133,8 +133,8 @@ static void make_request(streams_t *s, stream_t *stream, int index, const char *
   int length = asprintf(&request,
                         "POST /v1/completions HTTP/1.1\r\nHost: %s\r\n%s%s%s"
                         "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                        host, key ? "Authorization: Bearer " : "", key ? key : "",
-                        key ? "\r\n" : "", strlen(body), body);
+                        host, key != NULL ? "Authorization: Bearer " : "", key != NULL ? key : "",
+                        key != NULL ? "\r\n" : "", strlen(body), body);
   if (length < 0) abort();
   free(body);
   stream->request = request;
@@ -205,7 +205,7 @@ static int compare(const void *a, const void *b) {
 
 static void print_results(const streams_t *s, double seconds) {
   double *firsts = calloc((size_t)s->count, sizeof *firsts);
-  if (!firsts) abort();
+  if (firsts == NULL) abort();
   for (int i = 0; i < s->count; i++) {
     firsts[i] = (double)(s->streams[i].first_ns - s->streams[i].start_ns) / 1e6;
   }
@@ -343,7 +343,7 @@ int bench_streams(int argc, char **argv) {
   s.streams = calloc((size_t)s.count, sizeof *s.streams);
   s.jitter_us = calloc(HISTOGRAM_US + 1, sizeof *s.jitter_us);
   s.gap_us = calloc(HISTOGRAM_US + 1, sizeof *s.gap_us);
-  if (s.epoll_fd < 0 || !s.streams || !s.jitter_us || !s.gap_us) abort();
+  if (s.epoll_fd < 0 || s.streams == NULL || s.jitter_us == NULL || s.gap_us == NULL) abort();
   for (int i = 0; i < s.count; i++) s.streams[i].fd = -1;
   code = run(&s, to, host);
   for (int i = 0; i < s.count; i++) {

@@ -97,7 +97,7 @@ static request_t *make_request(const offline_t *o, int index, int vocab_size) {
   request_t *r = calloc(1, sizeof *r);
   int32_t *ids = calloc((size_t)o->input_len, sizeof *ids);
   uint64_t state = (uint64_t)index + 1;
-  if (!r || !ids) abort();
+  if (r == NULL || ids == NULL) abort();
   for (int i = 0; i < o->input_len; i++) {
     ids[i] = (int32_t)(bench_uniform(&state) * (vocab_size - 1));
   }
@@ -120,7 +120,7 @@ static int run(const offline_t *o, engine_t *engine) {
   request_t **requests = calloc((size_t)o->concurrency, sizeof(request_t *));
   progress_t p = {0};
   error_t error = {0};
-  if (!requests) abort();
+  if (requests == NULL) abort();
   for (int i = 0; i < o->concurrency; i++) requests[i] = make_request(o, i, info->vocab_size);
   uint64_t start_ns = clock_now_ns();
   int code = engine_submit(engine, requests, o->concurrency, &error);

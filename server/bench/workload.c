@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static void append(text_t *t, const char *
   if (t->length + 512 > t->capacity) {
     t->capacity = t->capacity * 2 + 4096;
     t->bytes = realloc(t->bytes, t->capacity);
-    if (!t->bytes) abort();
+    if (t->bytes == NULL) abort();
   }
   va_list args;
   va_start(args, format);
@@ -76,7 +76,7 @@ char *bench_body(const bench_options_t *o, const char *model, int index) {
   text_t t = {0};
   uint64_t shared = o->seed * 1000003 + 1, own = o->seed * 1000003 + 17 + (uint64_t)index * 7919;
   append(&t, "{");
-  if (model) append_model(&t, model);
+  if (model != NULL) append_model(&t, model);
   append(&t, "\"prompt\":%s", o->text_prompts ? "\"" : "[");
   for (int i = 0; i < o->input_len; i++) {
     append_token(&t, o, i < o->prefix_len ? &shared : &own, i == 0);
@@ -84,7 +84,7 @@ char *bench_body(const bench_options_t *o, const char *model, int index) {
   append(&t, "%s,\"max_tokens\":%d,\"ignore_eos\":true,\"temperature\":%g",
          o->text_prompts ? "\"" : "]", o->output_len, o->temperature);
   if (o->stream) append(&t, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
-  if (o->extra_body) append_extra(&t, o->extra_body);
+  if (o->extra_body != NULL) append_extra(&t, o->extra_body);
   append(&t, "}");
   return t.bytes;
 }

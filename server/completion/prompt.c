@@ -33,7 +33,7 @@ int completion_read(completion_t *completion) {
 
 bool completion_has_text(const completion_t *completion) {
   const params_t *params = &completion->params;
-  if (params->num_bad_words > 0 || params->is_chat || params->constraint.param) return true;
+  if (params->num_bad_words > 0 || params->is_chat || params->constraint.param != NULL) return true;
   if (params_fills_in(params)) return true;
   for (int32_t i = 0; i < params->num_prompts; i++) {
     if (params->prompts[i].text != NULL || params->echo) return true;
