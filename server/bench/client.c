@@ -55,7 +55,7 @@ static double ms(uint64_t ns) {
 
 static void start_calls(client_t *c);
 
-/* -- one call --------------------------------------------------------------------------------- */
+/* ---- one call ---- */
 
 static void keep_gap(void *context, double gap_ms) {
   bench_run_t *run = context;
@@ -152,7 +152,7 @@ static void reap(client_t *c) {
   if (c->num_done == c->options->num_requests) uv_stop(&c->loop);
 }
 
-/* -- libcurl on libuv ------------------------------------------------------------------------- */
+/* ---- libcurl on libuv ---- */
 
 static void on_curl_timer(uv_timer_t *timer) {
   client_t *c = timer->data;
@@ -209,7 +209,7 @@ static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *contex
   return 0;
 }
 
-/* -- arrivals --------------------------------------------------------------------------------- */
+/* ---- arrivals ---- */
 
 static void start_calls(client_t *c) {
   int limit = c->options->concurrency > 0 ? c->options->concurrency : c->options->num_requests;
@@ -241,7 +241,7 @@ static void on_progress(uv_timer_t *timer) {
   fputc('\n', stderr);
 }
 
-/* -- the model's name ------------------------------------------------------------------------- */
+/* ---- the model's name ---- */
 
 static size_t on_model_data(char *data, size_t one, size_t count, void *context) {
   (void)one;
@@ -293,7 +293,7 @@ static int find_model(client_t *c) {
   return exit_code;
 }
 
-/* -- the run ---------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void copy_base(client_t *c, const char *url) {
   snprintf(c->base, sizeof c->base, "%s", url);

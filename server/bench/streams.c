@@ -50,7 +50,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* -- reading ---------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static void keep_gap(streams_t *s, uint64_t gap_ns) {
   double off_us = ((double)gap_ns - s->interval_ms * 1e6) / 1e3;
@@ -125,7 +125,7 @@ static bool read_stream(streams_t *s, stream_t *stream) {
   return true;
 }
 
-/* -- starting --------------------------------------------------------------------------------- */
+/* ---- starting ---- */
 
 static void make_request(streams_t *s, stream_t *stream, int index, const char *host) {
   char *body = bench_body(&s->body, s->body.model, index), *request = NULL;
@@ -187,7 +187,7 @@ static bool run_for(streams_t *s, uint64_t ms) {
   return true;
 }
 
-/* -- the run ---------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static double at_percent(const uint64_t *histogram, uint64_t total, double percent) {
   uint64_t seen = 0, rank = (uint64_t)(percent / 100 * (double)total);
@@ -259,7 +259,7 @@ static int run(streams_t *s, const struct addrinfo *to, const char *host) {
   return 1;
 }
 
-/* -- options ---------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 static const struct option long_options[] = {
     {"base-url", required_argument, NULL, 'u'},
