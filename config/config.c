@@ -280,8 +280,8 @@ static int load_defaults(config_t *config, error_t *error) {
   memset(config, 0, sizeof *config);
   for (int i = 0; i < OPTION_COUNT; i++) {
     config_origin_t origin = {SOURCE_DEFAULT, 0};
-    int rc = assign(config, &options[i], options[i].initial, origin, error);
-    if (rc != 0) return rc;
+    int code = assign(config, &options[i], options[i].initial, origin, error);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -338,27 +338,27 @@ static int load_file(config_t *config, const char *path, error_t *error) {
   char *line = NULL;
   size_t capacity = 0;
   ssize_t length;
-  int rc = 0, number = 0;
-  while (rc == 0 && (length = getline(&line, &capacity, file)) >= 0) {
+  int code = 0, number = 0;
+  while (code == 0 && (length = getline(&line, &capacity, file)) >= 0) {
     number++;
     if (strlen(line) != (size_t)length) {
-      rc = error_set(error, ERR_CONFIGURATION, "config", "line %d holds a NUL byte", number);
+      code = error_set(error, ERR_CONFIGURATION, "config", "line %d holds a NUL byte", number);
     } else {
       line[strcspn(line, "\n")] = '\0';
-      rc = load_line(config, line, number, error);
+      code = load_line(config, line, number, error);
     }
     if (number > FILE_BYTES_MAX / 16)
-      rc = error_set(error, ERR_CONFIGURATION, "config", "too long");
+      code = error_set(error, ERR_CONFIGURATION, "config", "too long");
   }
-  if (rc == 0 && ferror(file)) rc = error_set(error, ERR_IO, "config", "cannot read %s", path);
+  if (code == 0 && ferror(file)) code = error_set(error, ERR_IO, "config", "cannot read %s", path);
   free(line);
   fclose(file);
-  if (rc != 0 && error != NULL && strstr(error->message, path) == NULL) {
+  if (code != 0 && error != NULL && strstr(error->message, path) == NULL) {
     char message[ERROR_MESSAGE_MAX];
     memcpy(message, error->message, sizeof message);
-    error_set(error, rc, "config", "%.200s: %.250s", path, message);
+    error_set(error, code, "config", "%.200s: %.250s", path, message);
   }
-  return rc;
+  return code;
 }
 
 /* Kubernetes gives every pod INFERD_PORT=tcp://... and the like for a Service called inferd. */
@@ -396,14 +396,14 @@ static int load_environment(config_t *config, error_t *error) {
       spelling(options[i].alias, origin, name);
       value = getenv(name);
     }
-    int rc = value != NULL ? assign(config, &options[i], value, origin, error) : 0;
-    if (rc != 0 && is_service_link(name, value)) {
-      return error_set(error, rc, options[i].name,
+    int code = value != NULL ? assign(config, &options[i], value, origin, error) : 0;
+    if (code != 0 && is_service_link(name, value)) {
+      return error_set(error, code, options[i].name,
                        "%s is '%.60s', as Kubernetes sets it for a Service of this name: set it "
                        "to the port, or enableServiceLinks: false in the pod",
                        name, value);
     }
-    if (rc != 0) return rc;
+    if (code != 0) return code;
   }
   notice_unknown_variables(config);
   return 0;
@@ -451,20 +451,20 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at, err
 }
 
 static int load_flags(config_t *config, int argc, char *const *argv, error_t *error) {
-  int rc = 0;
-  for (int at = 0; at < argc && rc == 0;) {
+  int code = 0;
+  for (int at = 0; at < argc && code == 0;) {
     if (argv[at][0] == '-') {
-      rc = load_flag(config, argc, argv, &at, error);
+      code = load_flag(config, argc, argv, &at, error);
       continue;
     }
     if (config->origin[OPTION_model].source == SOURCE_FLAG) {
       return error_set(error, ERR_USAGE, "model", "more than one model: %.60s and %.60s",
                        config->model, argv[at]);
     }
-    rc = assign(config, &options[OPTION_model], argv[at++], (config_origin_t){SOURCE_FLAG, 0},
-                error);
+    code = assign(config, &options[OPTION_model], argv[at++], (config_origin_t){SOURCE_FLAG, 0},
+                  error);
   }
-  return rc;
+  return code;
 }
 
 /* Values that no request could ever match. */
@@ -537,28 +537,28 @@ static int check(const config_t *config, error_t *error) {
 }
 
 int config_load(config_t *config, int argc, char *const *argv, error_t *error) {
-  int rc = load_defaults(config, error);
+  int code = load_defaults(config, error);
   /* --config decides where the file is, but a flag still beats the file: flags are read twice. */
-  if (rc == 0) rc = load_environment(config, error);
-  if (rc == 0) rc = load_flags(config, argc, argv, error);
-  if (rc != 0) return rc;
+  if (code == 0) code = load_environment(config, error);
+  if (code == 0) code = load_flags(config, argc, argv, error);
+  if (code != 0) return code;
   char *path = strdup(config->config);
   if (path == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   if (path[0] != '\0') {
     config_free(config);
-    rc = load_defaults(config, error);
-    if (rc == 0) rc = load_file(config, path, error);
-    if (rc == 0) rc = load_environment(config, error);
-    if (rc == 0) rc = load_flags(config, argc, argv, error);
+    code = load_defaults(config, error);
+    if (code == 0) code = load_file(config, path, error);
+    if (code == 0) code = load_environment(config, error);
+    if (code == 0) code = load_flags(config, argc, argv, error);
   }
   free(path);
-  return rc == 0 ? check(config, error) : rc;
+  return code == 0 ? check(config, error) : code;
 }
 
 int config_load_file(config_t *config, const char *path, error_t *error) {
-  int rc = load_defaults(config, error);
-  if (rc == 0) rc = load_file(config, path, error);
-  return rc == 0 ? check(config, error) : rc;
+  int code = load_defaults(config, error);
+  if (code == 0) code = load_file(config, path, error);
+  return code == 0 ? check(config, error) : code;
 }
 
 void config_free(config_t *config) {

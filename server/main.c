@@ -23,9 +23,9 @@
 
 enum { EXIT_USAGE = 64 };
 
-static int fail(const error_t *error, int rc) {
+static int fail(const error_t *error, int code) {
   fprintf(stderr, "inferd: %s\n", error->message);
-  return error_exit_code(rc);
+  return error_exit_code(code);
 }
 
 static void print_usage(FILE *out) {
@@ -66,8 +66,8 @@ static bool asked_for_help(int argc, char **argv, int *status) {
 static int serve_command(int argc, char **argv) {
   config_t config;
   error_t error = {0};
-  int rc = config_load(&config, argc, argv, &error);
-  int status = rc == 0 ? serve_run(&config) : fail(&error, rc);
+  int code = config_load(&config, argc, argv, &error);
+  int status = code == 0 ? serve_run(&config) : fail(&error, code);
   config_free(&config);
   return status;
 }
@@ -84,13 +84,13 @@ static int check_command(int argc, char **argv) {
   error_t error = {0};
   engine_options_t options;
   engine_t *engine = NULL;
-  int rc = config_load(&config, argc, argv, &error);
-  if (rc == 0) rc = serve_engine_options(&config, &options, &error);
-  if (rc == 0) {
+  int code = config_load(&config, argc, argv, &error);
+  if (code == 0) code = serve_engine_options(&config, &options, &error);
+  if (code == 0) {
     options.log = print_line;
-    rc = engine_create(&options, &engine, &error);
+    code = engine_create(&options, &engine, &error);
   }
-  if (rc == 0) {
+  if (code == 0) {
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     while (engine_state(engine) == ENGINE_LOADING) nanosleep(&pause, NULL);
     if (engine_state(engine) == ENGINE_READY) {
@@ -100,11 +100,11 @@ static int check_command(int argc, char **argv) {
       printf("device    %s, %s\nok\n", info->backend, info->device);
     } else {
       engine_failure(engine, &error);
-      rc = error.code;
+      code = error.code;
     }
     engine_destroy(engine);
   }
-  int status = rc == 0 ? 0 : fail(&error, rc);
+  int status = code == 0 ? 0 : fail(&error, code);
   config_free(&config);
   return status;
 }
@@ -133,26 +133,26 @@ static int tokenize_command(int argc, char **argv) {
   }
   error_t error = {0};
   tokenizer_t *tokenizer = NULL;
-  int rc = tokenizer_load(argv[0], &tokenizer, &error);
-  if (rc != 0) return fail(&error, rc);
+  int code = tokenizer_load(argv[0], &tokenizer, &error);
+  if (code != 0) return fail(&error, code);
   tokenizer_scratch_t *scratch = tokenizer_scratch_new(tokenizer);
   size_t length = 0, count = 0;
   int32_t *ids = NULL;
   char *text = read_all(stdin, &length);
   tokenize_options_t options = {.add_special_tokens = true};
   if (scratch == NULL || text == NULL) {
-    rc = error_set(&error, ERR_NO_MEMORY, NULL, "not enough memory for the text");
+    code = error_set(&error, ERR_NO_MEMORY, NULL, "not enough memory for the text");
   } else {
-    rc = tokenizer_encode(tokenizer, scratch, text, length, &options, &ids, &count, &error);
+    code = tokenizer_encode(tokenizer, scratch, text, length, &options, &ids, &count, &error);
   }
-  for (size_t i = 0; rc == 0 && i < count; i++) {
+  for (size_t i = 0; code == 0 && i < count; i++) {
     printf("%d%c", ids[i], i + 1 < count ? ' ' : '\n');
   }
   free(ids);
   free(text);
   tokenizer_scratch_free(scratch);
   tokenizer_free(tokenizer);
-  return rc == 0 ? 0 : fail(&error, rc);
+  return code == 0 ? 0 : fail(&error, code);
 }
 
 /* ---- health ---- */
@@ -238,10 +238,10 @@ static int health_command(int argc, char **argv) {
   }
   config_t config;
   error_t error = {0};
-  int rc = config_load(&config, kept, argv, &error);
+  int code = config_load(&config, kept, argv, &error);
   int status = 1;
-  if (rc != 0) {
-    status = fail(&error, rc);
+  if (code != 0) {
+    status = fail(&error, code);
   } else {
     int fd = connect_to(&config);
     if (fd >= 0) {
@@ -258,21 +258,21 @@ static int health_command(int argc, char **argv) {
 static int config_command(int argc, char **argv) {
   config_t config;
   error_t error = {0};
-  int rc;
+  int code;
   if (argc >= 1 && strcmp(argv[0], "dump") == 0) {
-    rc = config_load(&config, argc - 1, argv + 1, &error);
-    if (rc == 0) config_dump(&config, stdout);
-    for (int i = 0; rc == 0 && i < config.notices.count; i++) {
+    code = config_load(&config, argc - 1, argv + 1, &error);
+    if (code == 0) config_dump(&config, stdout);
+    for (int i = 0; code == 0 && i < config.notices.count; i++) {
       fprintf(stderr, "inferd: %s\n", config.notices.items[i]);
     }
   } else if (argc == 2 && strcmp(argv[0], "check") == 0) {
-    rc = config_load_file(&config, argv[1], &error);
-    if (rc == 0) puts("ok");
+    code = config_load_file(&config, argv[1], &error);
+    if (code == 0) puts("ok");
   } else {
     fputs("usage: inferd config dump [flags] | inferd config check FILE\n", stderr);
     return EXIT_USAGE;
   }
-  int status = rc == 0 ? 0 : fail(&error, rc);
+  int status = code == 0 ? 0 : fail(&error, code);
   config_free(&config);
   return status;
 }

@@ -54,8 +54,8 @@ static int parse_key_file(auth_t *auth, const char *path, char *text, error_t *e
   for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
     line += strspn(line, " \t\r");
     if (*line == '\0' || *line == '#') continue;
-    int rc = add_key(auth, line, strcspn(line, " \t\r"), path, error);
-    if (rc != 0) return rc;
+    int code = add_key(auth, line, strcspn(line, " \t\r"), path, error);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -68,50 +68,51 @@ static int read_key_file(auth_t *auth, const char *path, error_t *error) {
                      strerror(errno));
   }
   struct stat info;
-  int rc = 0;
+  int code = 0;
   char *text = NULL;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    rc = error_set(error, ERR_IO, "api_key_file", "%s is not a regular file", path);
+    code = error_set(error, ERR_IO, "api_key_file", "%s is not a regular file", path);
   } else if ((info.st_mode & 0137) != 0) {
-    rc = error_set(error, ERR_PERMISSION, "api_key_file", "%s has mode %04o; must be 0600 or 0640",
-                   path, (unsigned)(info.st_mode & 07777));
+    code =
+        error_set(error, ERR_PERMISSION, "api_key_file", "%s has mode %04o; must be 0600 or 0640",
+                  path, (unsigned)(info.st_mode & 07777));
   } else if (info.st_size > FILE_BYTES_MAX) {
-    rc = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s is larger than 4 MiB", path);
+    code = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s is larger than 4 MiB", path);
   } else if ((text = calloc(1, (size_t)info.st_size + 1)) == NULL) {
-    rc = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   } else if (read(fd, text, (size_t)info.st_size) != (ssize_t)info.st_size) {
-    rc = error_set(error, ERR_IO, "api_key_file", "cannot read %s", path);
+    code = error_set(error, ERR_IO, "api_key_file", "cannot read %s", path);
   } else if (strlen(text) != (size_t)info.st_size) {
-    rc = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds a NUL byte", path);
+    code = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds a NUL byte", path);
   } else {
-    rc = parse_key_file(auth, path, text, error);
+    code = parse_key_file(auth, path, text, error);
   }
   if (text != NULL) explicit_bzero(text, (size_t)info.st_size);
   free(text);
   close(fd);
-  return rc;
+  return code;
 }
 
 int auth_new(const config_t *config, auth_t **out, error_t *error) {
   auth_t *auth = calloc(1, sizeof *auth);
   if (auth == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
-  int rc = 0;
-  for (int i = 0; i < config->api_key.count && rc == 0; i++) {
-    rc = add_key(auth, config->api_key.items[i], strlen(config->api_key.items[i]), "--api-key",
-                 error);
+  int code = 0;
+  for (int i = 0; i < config->api_key.count && code == 0; i++) {
+    code = add_key(auth, config->api_key.items[i], strlen(config->api_key.items[i]), "--api-key",
+                   error);
   }
-  if (rc == 0 && config->api_key_file[0] != '\0') {
+  if (code == 0 && config->api_key_file[0] != '\0') {
     int before = auth->count;
-    rc = read_key_file(auth, config->api_key_file, error);
+    code = read_key_file(auth, config->api_key_file, error);
     /* An empty file must not open the server to everybody. */
-    if (rc == 0 && auth->count == before) {
-      rc = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds no key",
-                     config->api_key_file);
+    if (code == 0 && auth->count == before) {
+      code = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds no key",
+                       config->api_key_file);
     }
   }
-  if (rc != 0) {
+  if (code != 0) {
     auth_free(auth);
-    return rc;
+    return code;
   }
   *out = auth;
   return 0;
@@ -119,8 +120,8 @@ int auth_new(const config_t *config, auth_t **out, error_t *error) {
 
 int auth_reload(auth_t *auth, const config_t *config, error_t *error) {
   auth_t *fresh = NULL;
-  int rc = auth_new(config, &fresh, error);
-  if (rc != 0) return rc;
+  int code = auth_new(config, &fresh, error);
+  if (code != 0) return code;
   free(auth->keys);
   *auth = *fresh;
   free(fresh);

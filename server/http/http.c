@@ -205,18 +205,18 @@ int http_start(server_t *server, http_t **out, error_t *error) {
                           config->max_body_bytes_total);
   MHD_set_panic_func(on_mhd_panic, NULL);
   start_handles(http);
-  int rc = http->limit != NULL ? watch_open(http, error)
-                               : error_set(error, ERR_NO_MEMORY, NULL, "no memory for limits");
-  if (rc == 0) rc = listen_open(http, error);
-  if (rc == 0) rc = daemon_start(http, -1, error);
-  for (int i = 0; i < http->listener_count && rc == 0; i++) {
+  int code = http->limit != NULL ? watch_open(http, error)
+                                 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for limits");
+  if (code == 0) code = listen_open(http, error);
+  if (code == 0) code = daemon_start(http, -1, error);
+  for (int i = 0; i < http->listener_count && code == 0; i++) {
     if (!http->listeners[i].unix_socket) continue;
-    rc = daemon_start(http, http->listeners[i].fd, error);
-    if (rc == 0) http->listeners[i].fd = -1;
+    code = daemon_start(http, http->listeners[i].fd, error);
+    if (code == 0) http->listeners[i].fd = -1;
   }
-  if (rc != 0) {
+  if (code != 0) {
     http_stop(http);
-    return rc;
+    return code;
   }
   listen_start(http);
   http_mark(http, true);

@@ -245,15 +245,15 @@ static int check_size(http_exchange_t *exchange, error_t *error) {
 
 int check_request(http_exchange_t *exchange, const char *path, const char *version,
                   error_t *error) {
-  int rc = check_framing(exchange, path, version, error);
-  if (rc != 0) return rc;
+  int code = check_framing(exchange, path, version, error);
+  if (code != 0) return code;
   exchange_t *public = &exchange->public;
   const route_t *route = route_find(public->method, path, &exchange->allow, &exchange->tail);
   public->route =
       route; /* set first, so that refusals are logged and counted under the route too */
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
-  if ((rc = check_site(exchange, error)) != 0) return rc;
-  if ((rc = check_key(exchange, route, error)) != 0) return rc;
+  if ((code = check_site(exchange, error)) != 0) return code;
+  if ((code = check_key(exchange, route, error)) != 0) return code;
   if (route == NULL) {
     if (exchange->allow == NULL) {
       char quoted[96];
@@ -265,7 +265,7 @@ int check_request(http_exchange_t *exchange, const char *path, const char *versi
     return error_set(error, ERR_METHOD_NOT_ALLOWED, NULL, "Method not allowed; use %s.",
                      exchange->allow);
   }
-  if ((rc = check_state(exchange, error)) != 0) return rc;
-  if ((route->flags & ROUTE_JSON) != 0 && (rc = check_media(exchange, error)) != 0) return rc;
+  if ((code = check_state(exchange, error)) != 0) return code;
+  if ((route->flags & ROUTE_JSON) != 0 && (code = check_media(exchange, error)) != 0) return code;
   return check_size(exchange, error);
 }

@@ -119,9 +119,9 @@ int watch_open(http_t *http, error_t *error) {
   http->watch_epoll = epoll_create1(EPOLL_CLOEXEC);
   if (http->watch_epoll < 0 ||
       uv_poll_init(http->loop, &http->watch_poll, http->watch_epoll) != 0) {
-    int rc = error_set(error, ERR_IO, NULL, "cannot create an epoll set: %s", strerror(errno));
+    int code = error_set(error, ERR_IO, NULL, "cannot create an epoll set: %s", strerror(errno));
     watch_close(http);
-    return rc;
+    return code;
   }
   http->watch_poll.data = http;
   http->open_handles++;
