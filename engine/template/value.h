@@ -110,7 +110,7 @@ static inline value_t value_string(const str_t *str) {
 const char *value_type_name(const value_t *value); /* Python's: 'str', 'NoneType' */
 bool value_truth(const value_t *value);
 bool value_equal(struct run *run, const value_t *left, const value_t *right);
-bool value_less(struct run *run, const value_t *left, const value_t *right); /* a < b, or fails */
+bool value_less(struct run *run, const value_t *left, const value_t *right); /* <, or fails */
 bool value_contains(struct run *run, const value_t *item, const value_t *container);
 bool value_is_number(const value_t *value);             /* bool, int, float */
 bool value_integer(const value_t *value, int64_t *out); /* of bool and int */

@@ -50,7 +50,7 @@ static bool put_class(rewrite_t *rewrite, const char *members, bool negated) {
          put(rewrite, members, strlen(members)) && put(rewrite, "]", 1);
 }
 
-/* \p{Name} or \P{Name}; w->at stands on the p. */
+/* \p{Name} or \P{Name}; rewrite->at stands on the p. */
 static bool put_property(rewrite_t *rewrite) {
   const char *close = memchr(rewrite->at, '}', (size_t)(rewrite->end - rewrite->at));
   if (rewrite->end - rewrite->at < 3 || rewrite->at[1] != '{' || close == NULL)
