@@ -30,21 +30,21 @@ BOUNDS(bounds_tokens, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e
 BOUNDS(bounds_n, 1, 2, 5, 10, 20, 50, 128);
 BOUNDS(bounds_n_vllm, 1, 2, 5, 10, 20);
 
-void histogram_init(histogram_t *histogram, const bounds_t *a, const bounds_t *b) {
+void histogram_init(histogram_t *histogram, const bounds_t *left, const bounds_t *right) {
   static const bounds_t none = {NULL, 0};
   int i = 0, j = 0;
   memset(histogram, 0, sizeof *histogram);
-  if (a == NULL) a = &none;
-  if (b == NULL) b = &none;
-  while (i < a->count || j < b->count) {
+  if (left == NULL) left = &none;
+  if (right == NULL) right = &none;
+  while (i < left->count || j < right->count) {
     double next;
-    if (j == b->count || (i < a->count && a->values[i] <= b->values[j])) {
-      next = a->values[i];
+    if (j == right->count || (i < left->count && left->values[i] <= right->values[j])) {
+      next = left->values[i];
     } else {
-      next = b->values[j];
+      next = right->values[j];
     }
-    if (i < a->count && a->values[i] <= next) i++;
-    if (j < b->count && b->values[j] <= next) j++;
+    if (i < left->count && left->values[i] <= next) i++;
+    if (j < right->count && right->values[j] <= next) j++;
     CHECK_LT(histogram->num_bounds, BOUNDS_MAX);
     histogram->bounds[histogram->num_bounds++] = next;
   }

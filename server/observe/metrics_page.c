@@ -216,23 +216,23 @@ static void print_engine_state(page_t *page) {
 }
 
 static void print_kv(page_t *page) {
-  const engine_stats_t *s = &page->stats;
-  int32_t total = s->blocks_used + s->blocks_cached + s->blocks_free;
-  double usage = total > 0 ? (double)s->blocks_used / total : 0;
+  const engine_stats_t *stats = &page->stats;
+  int32_t total = stats->blocks_used + stats->blocks_cached + stats->blocks_free;
+  double usage = total > 0 ? (double)stats->blocks_used / total : 0;
   value_of(page, METRIC_kv_usage, usage);
   value_of(page, METRIC_gpu_usage, usage);
   if (page->own) {
     own_family(page, METRIC_kv_blocks);
-    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"free\"", s->blocks_free);
-    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"cached\"", s->blocks_cached);
-    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"used\"", s->blocks_used);
+    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"free\"", stats->blocks_free);
+    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"cached\"", stats->blocks_cached);
+    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"used\"", stats->blocks_used);
   }
   if (page->info == NULL || page->info->num_host_blocks == 0) return;
   if (page->own) {
-    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"free\"", s->host_blocks_free);
-    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"used\"", s->host_blocks_used);
+    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"free\"", stats->host_blocks_free);
+    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"used\"", stats->host_blocks_used);
   }
-  value_of(page, METRIC_cpu_usage, (double)s->host_blocks_used / page->info->num_host_blocks);
+  value_of(page, METRIC_cpu_usage, (double)stats->host_blocks_used / page->info->num_host_blocks);
 }
 
 static void print_cache_config(page_t *page) {
@@ -264,14 +264,14 @@ static void print_cache_config(page_t *page) {
 }
 
 static void print_load(page_t *page) {
-  const engine_stats_t *s = &page->stats;
+  const engine_stats_t *stats = &page->stats;
   const config_t *config = page->metrics->server->config;
-  value_of(page, METRIC_running, s->num_running);
-  value_of(page, METRIC_waiting, s->num_waiting);
+  value_of(page, METRIC_running, stats->num_running);
+  value_of(page, METRIC_waiting, stats->num_waiting);
   if (page->info != NULL && page->info->num_host_blocks > 0) {
-    value_of(page, METRIC_swapped, s->num_swapped);
+    value_of(page, METRIC_swapped, stats->num_swapped);
   }
-  value_of(page, METRIC_waiting_tokens, (double)s->waiting_tokens);
+  value_of(page, METRIC_waiting_tokens, (double)stats->waiting_tokens);
   value_of(page, METRIC_last_step_age,
            (double)health_stall_ns(page->metrics->server, page->now_ns) * 1e-9);
   if (!page->own) return;
@@ -307,36 +307,36 @@ static void print_finished(page_t *page) {
 }
 
 static void print_tokens(page_t *page) {
-  const engine_stats_t *s = &page->stats;
-  value_of(page, METRIC_prompt_tokens, (double)s->prompt_tokens);
-  value_of(page, METRIC_prompt_tokens_cached, (double)s->prompt_tokens_cached);
+  const engine_stats_t *stats = &page->stats;
+  value_of(page, METRIC_prompt_tokens, (double)stats->prompt_tokens);
+  value_of(page, METRIC_prompt_tokens_cached, (double)stats->prompt_tokens_cached);
   if (page->vllm) {
     vllm_family(page, METRIC_prompt_tokens_by_source);
     vllm_sample(page, METRIC_prompt_tokens_by_source, "source=\"local_compute\"",
-                (double)(s->prompt_tokens - s->prompt_tokens_cached));
+                (double)(stats->prompt_tokens - stats->prompt_tokens_cached));
     vllm_sample(page, METRIC_prompt_tokens_by_source, "source=\"local_cache_hit\"",
-                (double)s->prompt_tokens_cached);
+                (double)stats->prompt_tokens_cached);
     vllm_sample(page, METRIC_prompt_tokens_by_source, "source=\"external_kv_transfer\"", 0);
   }
-  value_of(page, METRIC_generation_tokens, (double)s->generation_tokens);
-  value_of(page, METRIC_prefix_queries, (double)s->prefix_queries_tokens);
-  value_of(page, METRIC_prefix_hits, (double)s->prefix_hits_tokens);
-  value_of(page, METRIC_gpu_prefix_queries, (double)s->prefix_queries_tokens);
-  value_of(page, METRIC_gpu_prefix_hits, (double)s->prefix_hits_tokens);
-  value_of(page, METRIC_drafts, (double)s->drafts);
-  value_of(page, METRIC_draft_tokens, (double)s->draft_tokens);
-  value_of(page, METRIC_draft_accepted, (double)s->draft_tokens_accepted);
+  value_of(page, METRIC_generation_tokens, (double)stats->generation_tokens);
+  value_of(page, METRIC_prefix_queries, (double)stats->prefix_queries_tokens);
+  value_of(page, METRIC_prefix_hits, (double)stats->prefix_hits_tokens);
+  value_of(page, METRIC_gpu_prefix_queries, (double)stats->prefix_queries_tokens);
+  value_of(page, METRIC_gpu_prefix_hits, (double)stats->prefix_hits_tokens);
+  value_of(page, METRIC_drafts, (double)stats->drafts);
+  value_of(page, METRIC_draft_tokens, (double)stats->draft_tokens);
+  value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);
   if (page->own) {
     own_family(page, METRIC_preemptions);
     own_sample(page, METRIC_preemptions, "mode=\"recompute\"",
-               (double)(s->preemptions - s->preemptions_swap));
-    own_sample(page, METRIC_preemptions, "mode=\"swap\"", (double)s->preemptions_swap);
+               (double)(stats->preemptions - stats->preemptions_swap));
+    own_sample(page, METRIC_preemptions, "mode=\"swap\"", (double)stats->preemptions_swap);
     own_family(page, METRIC_swapped_blocks);
-    own_sample(page, METRIC_swapped_blocks, "direction=\"out\"", (double)s->swapped_out_blocks);
-    own_sample(page, METRIC_swapped_blocks, "direction=\"in\"", (double)s->swapped_in_blocks);
+    own_sample(page, METRIC_swapped_blocks, "direction=\"out\"", (double)stats->swapped_out_blocks);
+    own_sample(page, METRIC_swapped_blocks, "direction=\"in\"", (double)stats->swapped_in_blocks);
   }
-  value_of(page, METRIC_vllm_preemptions, (double)s->preemptions);
-  value_of(page, METRIC_recomputed_tokens, (double)s->recomputed_tokens);
+  value_of(page, METRIC_vllm_preemptions, (double)stats->preemptions);
+  value_of(page, METRIC_recomputed_tokens, (double)stats->recomputed_tokens);
 }
 
 /* The engine keeps sums, no buckets, so these families are summaries without quantiles. */
@@ -353,28 +353,29 @@ static void own_summary(page_t *page, metric_id_t id, uint64_t count, double sum
   summary(page, families[id].name, own_labels(page), count, sum);
 }
 
-static void print_grammars(page_t *page, const grammar_cache_stats_t *s) {
-  value_of(page, METRIC_grammar_hits, (double)s->hits);
-  value_of(page, METRIC_grammar_misses, (double)s->misses);
-  value_of(page, METRIC_grammar_evictions, (double)s->evictions);
-  value_of(page, METRIC_grammar_bytes, (double)s->bytes);
+static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
+  value_of(page, METRIC_grammar_hits, (double)stats->hits);
+  value_of(page, METRIC_grammar_misses, (double)stats->misses);
+  value_of(page, METRIC_grammar_evictions, (double)stats->evictions);
+  value_of(page, METRIC_grammar_bytes, (double)stats->bytes);
   value_of(page, METRIC_grammar_masks, (double)page->stats.grammar_masks);
   value_of(page, METRIC_grammar_mask_hits, (double)page->stats.grammar_mask_hits);
   value_of(page, METRIC_grammar_mask_seconds, (double)page->stats.grammar_mask_ns / 1e9);
 }
 
 static void print_steps(page_t *page) {
-  const engine_stats_t *s = &page->stats;
+  const engine_stats_t *stats = &page->stats;
   if (page->own) {
-    own_summary(page, METRIC_iteration_tokens, s->steps, (double)s->scheduled_tokens);
-    own_summary(page, METRIC_step_duration, s->steps,
-                (double)(s->overhead_ns + s->device_ns) * 1e-9);
-    own_summary(page, METRIC_device_wait, s->steps, (double)s->device_ns * 1e-9);
+    own_summary(page, METRIC_iteration_tokens, stats->steps, (double)stats->scheduled_tokens);
+    own_summary(page, METRIC_step_duration, stats->steps,
+                (double)(stats->overhead_ns + stats->device_ns) * 1e-9);
+    own_summary(page, METRIC_device_wait, stats->steps, (double)stats->device_ns * 1e-9);
   }
   if (page->vllm) {
     vllm_family(page, METRIC_vllm_iteration_tokens);
-    summary(page, families[METRIC_vllm_iteration_tokens].alias, vllm_labels(page), s->steps,
-            (double)(s->prompt_tokens - s->prompt_tokens_cached + s->generation_tokens));
+    summary(
+        page, families[METRIC_vllm_iteration_tokens].alias, vllm_labels(page), stats->steps,
+        (double)(stats->prompt_tokens - stats->prompt_tokens_cached + stats->generation_tokens));
   }
 }
 
@@ -382,29 +383,29 @@ static void print_steps(page_t *page) {
 
 static void print_requests(page_t *page) {
   static const char *const finish[] = {"none", "stop", "length", "abort", "error"};
-  metrics_t *m = page->metrics;
+  metrics_t *metrics = page->metrics;
   char label[128];
   if (!page->own) return;
   own_family(page, METRIC_requests);
-  for (int i = 0; i < m->num_requests; i++) {
-    const request_series_t *r = &m->requests[i];
+  for (int i = 0; i < metrics->num_requests; i++) {
+    const request_series_t *series = &metrics->requests[i];
     snprintf(label, sizeof label, "route=\"%s\",code=\"%d\",finish_reason=\"%s\"",
-             generation_routes[r->is_chat], r->status, finish[r->finish]);
-    own_sample(page, METRIC_requests, label, (double)r->count);
+             generation_routes[series->is_chat], series->status, finish[series->finish]);
+    own_sample(page, METRIC_requests, label, (double)series->count);
   }
   own_family(page, METRIC_rejected);
   for (int i = 0; i < REJECT_COUNT; i++) {
     snprintf(label, sizeof label, "reason=\"%s\"", reject_names[i]);
-    own_sample(page, METRIC_rejected, label, (double)m->rejected[i]);
+    own_sample(page, METRIC_rejected, label, (double)metrics->rejected[i]);
   }
   own_family(page, METRIC_aborted);
   for (int i = 0; i < ABORT_COUNT; i++) {
     snprintf(label, sizeof label, "cause=\"%s\"", abort_names[i]);
-    own_sample(page, METRIC_aborted, label, (double)m->aborted[i]);
+    own_sample(page, METRIC_aborted, label, (double)metrics->aborted[i]);
   }
-  value_of(page, METRIC_ignored_params, (double)m->ignored_params);
-  value_of(page, METRIC_tokenize_bytes, (double)m->tokenize_bytes);
-  value_of(page, METRIC_tokenize_seconds, (double)m->tokenize_ns * 1e-9);
+  value_of(page, METRIC_ignored_params, (double)metrics->ignored_params);
+  value_of(page, METRIC_tokenize_bytes, (double)metrics->tokenize_bytes);
+  value_of(page, METRIC_tokenize_seconds, (double)metrics->tokenize_ns * 1e-9);
 }
 
 static void http_label(const http_series_t *series, char *label, size_t capacity) {
@@ -413,23 +414,23 @@ static void http_label(const http_series_t *series, char *label, size_t capacity
 }
 
 static void print_http(page_t *page) {
-  metrics_t *m = page->metrics;
+  metrics_t *metrics = page->metrics;
   http_stats_t stats = {0};
   char label[128];
   if (!page->own) return;
   own_family(page, METRIC_http_requests);
-  for (int i = 0; i < m->num_http; i++) {
-    http_label(&m->http[i], label, sizeof label);
-    bare_sample(page, METRIC_http_requests, label, (double)m->http[i].duration.count);
+  for (int i = 0; i < metrics->num_http; i++) {
+    http_label(&metrics->http[i], label, sizeof label);
+    bare_sample(page, METRIC_http_requests, label, (double)metrics->http[i].duration.count);
   }
   own_family(page, METRIC_http_duration);
-  for (int i = 0; i < m->num_http; i++) {
-    http_label(&m->http[i], label, sizeof label);
-    histogram_samples(page, families[METRIC_http_duration].name, "", label, &m->http[i].duration,
-                      &bounds_e2e, 1e300);
+  for (int i = 0; i < metrics->num_http; i++) {
+    http_label(&metrics->http[i], label, sizeof label);
+    histogram_samples(page, families[METRIC_http_duration].name, "", label,
+                      &metrics->http[i].duration, &bounds_e2e, 1e300);
   }
-  if (m->server->http == NULL) return;
-  http_stats(m->server->http, &stats);
+  if (metrics->server->http == NULL) return;
+  http_stats(metrics->server->http, &stats);
   own_family(page, METRIC_connections);
   bare_sample(page, METRIC_connections, "state=\"idle\"", stats.connections_idle);
   bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
