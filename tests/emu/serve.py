@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole server on the emulated GPU: tokens, logprobs and faults over HTTP.
 
-    tests/emu/serve.py build/emu/plain/inferd [part of a test's name]...
+    tests/emu/serve.py build/emu/plain/inferd [--part I/N] [part of a test's name]...
 
 One binary has both back ends: `--device cpu` answers what `--device cuda` must answer. A GPU sums
 in another order, so greedy tokens are compared up to the first difference, and a difference counts
@@ -160,10 +160,14 @@ def test_products_by_the_library(program):
 
 
 def main():
-    program, wanted = sys.argv[1], sys.argv[2:]
+    program, wanted, first, step = sys.argv[1], sys.argv[2:], 1, 1
+    if wanted[:1] == ["--part"]:  # every Nth test, beginning with the Ith
+        first, step = map(int, wanted[1].split("/"))
+        wanted = wanted[2:]
     everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
+    tests = tests[first - 1::step]
     print(f"INFERD_TEST_SEED={SEED}", flush=True)
     both = [Server(program, device, "--max-num-batched-tokens", 96) for device in ("cpu", "cuda")]
     failed = 0
