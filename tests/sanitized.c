@@ -173,10 +173,20 @@ static void wait_for_one(job_t **running, int *count) {
   }
 }
 
-static bool selected(const struct criterion_test *test, const char *pattern) {
+/* With `--filter PATTERN` on the command line, tests that one of the patterns fits; never those
+ * that a `--without PATTERN` fits. */
+static bool selected(const struct criterion_test *test, int argc, char **argv) {
   char name[NAME_MAX_BYTES];
+  bool has_filter = false, is_wanted = false;
   snprintf(name, sizeof name, "%s/%s", test->category, test->name);
-  return pattern == NULL || fnmatch(pattern, name, 0) == 0;
+  for (int i = 1; i + 1 < argc; i++) {
+    bool fits = fnmatch(argv[i + 1], name, 0) == 0;
+    if (strcmp(argv[i], "--without") == 0 && fits) return false;
+    if (strcmp(argv[i], "--filter") != 0) continue;
+    has_filter = true;
+    is_wanted = is_wanted || fits;
+  }
+  return is_wanted || !has_filter;
 }
 
 static size_t jobs_add(job_t *jobs, size_t count, const struct criterion_test *test) {
@@ -203,18 +213,16 @@ static size_t jobs_add(job_t *jobs, size_t count, const struct criterion_test *t
 int main(int argc, char **argv) {
   static job_t jobs[TESTS_MAX];
   job_t *running[JOBS_MAX];
-  const char *pattern = NULL;
   int parallel = (int)sysconf(_SC_NPROCESSORS_ONLN), count = 0;
   size_t total = 0;
   for (int i = 1; i + 1 < argc; i++) {
-    if (strcmp(argv[i], "--filter") == 0) pattern = argv[i + 1];
     if (strcmp(argv[i], "--timeout") == 0) timeout_s = (unsigned)atoi(argv[i + 1]);
     if (strcmp(argv[i], "--jobs") == 0) parallel = atoi(argv[i + 1]);
   }
   if (parallel < 1) parallel = 1;
   if (parallel > JOBS_MAX) parallel = JOBS_MAX;
   for (struct criterion_test **t = __start_cr_tst; t < __stop_cr_tst; t++)
-    if (*t != NULL && selected(*t, pattern)) total = jobs_add(jobs, total, *t);
+    if (*t != NULL && selected(*t, argc, argv)) total = jobs_add(jobs, total, *t);
   for (size_t i = 0; i < total; i++) {
     while (count >= parallel) wait_for_one(running, &count);
     job_start(&jobs[i]);
