@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +20,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests"))
+from ports import free_port  # noqa: E402,F401 pylint: disable=wrong-import-position
 DEMO = Path(os.environ.get("INFERD_TEST_MODEL", ROOT / "models/demo"))
 # Sanitizer builds are slower; deadlines stretch, expectations do not.
 PATIENCE = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
@@ -31,12 +34,6 @@ def wait_until(condition, what, timeout_s=20.0, context=lambda: ""):
         late = time.monotonic() > deadline
         assert not late, f"waited {timeout_s * PATIENCE} s for {what}: {context()}"
         time.sleep(0.01)
-
-
-def free_port(family=socket.AF_INET, host="127.0.0.1"):
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
 
 
 def dummy_model(directory, **overrides):

@@ -7,8 +7,8 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -16,6 +16,9 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests"))
+from ports import free_port  # noqa: E402 pylint: disable=wrong-import-position
+
 TINY = ROOT / "tests/fixtures/tiny"
 GAP = 0.2
 LOGPROB = 0.2       # of 7,200 the largest was 0.048
@@ -30,9 +33,7 @@ class Server:
     """One inferd on a free port; everything it says is kept."""
 
     def __init__(self, program, device, *flags, model=None, **settings):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.log = tempfile.TemporaryFile("w+")
         weights = [str(model)] if model else [str(TINY), "--load-format", "dummy", "--seed", "11"]
         command = [program, "serve", *weights, "--device", device, "--dtype", "bfloat16",
