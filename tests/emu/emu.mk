@@ -88,4 +88,4 @@ emu-build: $(foreach f,$(EMU_FLAVOURS),$(EMU)/$(f)/tests_emu $(EMU)/$(f)/tests_c
 emu-build: $(EMU)/plain/inferd $(EMU)/asan/inferd $(EMU)/tests_host $(EMU)/plain/gpu_bench
 emu:
 	@$(SUBMAKE) emu-build
-	@tests/emu/run $(EMU)
+	@$(RUN_TESTS) emu
