@@ -6,10 +6,28 @@
  */
 #include "engine/base/fault.h"
 #include "server/completion/lora_table.h"
+#include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
+#include "server/observe/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+typedef struct adapter_fields {
+  const json_t *name, *path; /* NULL = not given */
+} adapter_fields_t;
+
+#undef AT
+#define AT(member) offsetof(adapter_fields_t, member)
+static const field_t load_rows[] = {
+#include "server/fields/load_adapter_fields.def"
+};
+static const field_t unload_rows[] = {
+#include "server/fields/unload_adapter_fields.def"
+};
+static const field_table_t load_table = {load_rows, sizeof load_rows / sizeof load_rows[0], NULL};
+static const field_table_t unload_table = {unload_rows, sizeof unload_rows / sizeof unload_rows[0],
+                                           NULL};
 
 typedef struct lora_job {
   uv_work_t work;
@@ -66,24 +84,35 @@ static void on_gone(exchange_t *exchange, const char *cause) {
   job->exchange = NULL;
 }
 
-/* Copies a string field into `out`. */
-static int read_string(const json_t *root, const char *key, char *out, size_t capacity,
-                       error_t *error) {
-  const json_t *value = json_get(root, key);
+/* A required string into `out`. */
+static int take_string(const json_t *value, const char *key, char *out, error_t *error) {
   if (value == NULL)
     return error_set(error, ERR_MISSING_PARAMETER, key, "The '%s' must be provided.", key);
-  if (value->type != JSON_STRING)
-    return error_set(error, ERR_INVALID_TYPE, key, "'%s' must be a string.", key);
-  if (value->length == 0 || value->length >= capacity ||
-      memchr(value->text, '\0', value->length) != NULL)
-    return error_set(error, ERR_INVALID_VALUE, key, "'%s' must have 1 to %zu bytes.", key,
-                     capacity - 1);
+  if (memchr(value->text, '\0', value->length) != NULL)
+    return error_set(error, ERR_INVALID_VALUE, key, "'%s' must not have a zero byte.", key);
   memcpy(out, value->text, value->length);
   out[value->length] = '\0';
   return 0;
 }
 
-/* Reads the name and, unless `path` is NULL, the path from the body. */
+/* Reads the name and, unless `path` is NULL, the path of the body. */
+static int read_fields(exchange_t *exchange, const json_t *root, char *name, char *path,
+                       error_t *error) {
+  adapter_fields_t fields = {0};
+  field_limits_t limits = {.strict = exchange->server->config->strict_params};
+  arena_t arena = {0};
+  reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = error};
+  int code = fields_read(path != NULL ? &load_table : &unload_table, &reader, root);
+  arena_release(&arena);
+  if (code == 0) code = take_string(fields.name, "lora_name", name, error);
+  if (code == 0 && path != NULL) code = take_string(fields.path, "lora_path", path, error);
+  if (code == 0 && reader.ignored[0] != '\0') {
+    exchange_header(exchange, "x-inferd-ignored-params", reader.ignored);
+    metrics_ignored_params(exchange->server->metrics);
+  }
+  return code;
+}
+
 static int read_body(exchange_t *exchange, char *name, char *path, error_t *error) {
   const server_t *server = exchange->server;
   json_doc_t *doc = NULL;
@@ -92,15 +121,7 @@ static int read_body(exchange_t *exchange, char *name, char *path, error_t *erro
                      "Adapters are loaded at start; --enable-lora and --allow-runtime-lora let "
                      "clients load them.");
   int code = json_parse(exchange->body, exchange->body_length, &json_limits_request, &doc, error);
-  if (code != 0) return code;
-  const json_t *root = json_root(doc), *inplace = json_get(root, "load_inplace");
-  if (root->type != JSON_OBJECT)
-    code = error_set(error, ERR_INVALID_TYPE, NULL, "The body must be a JSON object.");
-  if (code == 0) code = read_string(root, "lora_name", name, LORA_NAME_MAX, error);
-  if (code == 0 && path != NULL) code = read_string(root, "lora_path", path, LORA_PATH_MAX, error);
-  if (code == 0 && inplace != NULL && inplace->type != JSON_FALSE && inplace->type != JSON_NULL)
-    code = error_set(error, ERR_UNSUPPORTED_PARAMETER, "load_inplace",
-                     "'load_inplace' is not supported; unload the adapter first.");
+  if (code == 0) code = read_fields(exchange, json_root(doc), name, path, error);
   json_free(doc);
   return code;
 }

@@ -8,8 +8,6 @@
 
 #include "server/completion/live.h"
 
-enum { LORA_NAME_MAX = 256, LORA_PATH_MAX = 4096 };
-
 typedef struct lora_entry {
   char *name, *path;
   int32_t slot; /* 1..max_loras */

@@ -19,6 +19,8 @@ enum {
   BAD_WORDS_FIELD_MAX = 128,
   BAD_WORD_BYTES_MAX = 256,
   DEFAULT_MAX_TOKENS = 16,
+  LORA_NAME_MAX = 256, /* bytes, with the terminator */
+  LORA_PATH_MAX = 4096,
   ABSENT = -1,       /* of max_tokens, logprobs, prompt_logprobs */
   NOT_TRUNCATED = -2 /* of truncate_prompt_tokens, where -1 is a value */
 };

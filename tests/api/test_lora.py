@@ -91,7 +91,10 @@ def test_adapters_at_run_time(start, tmp_path):
     assert server.post(unload, {"lora_name": "one"}).status == 404
     assert server.post("/v1/completions", {**BODY, "model": "one"}).status == 404
     # The slot again, under the same name: other numbers, and nothing cached of the old ones.
-    assert server.post(load, {"lora_name": "one", "lora_path": str(second)}).status == 200
+    # A field that the table of the route does not know is named, as on every other route.
+    answer = server.post(load, {"lora_name": "one", "lora_path": str(second), "lora_int_id": 1})
+    assert answer.status == 200
+    assert answer.headers["x-inferd-ignored-params"] == "lora_int_id"
     assert ids(server, "one") != tokens and ids(server, "base") == base
 
 
@@ -114,6 +117,9 @@ def test_adapters_that_are_refused(start, tmp_path):
     for body in ({}, {"lora_name": "x"}, {"lora_name": 7, "lora_path": "y"},
                  {"lora_name": "", "lora_path": "y"}, {"lora_name": "base", "lora_path": "y"}, []):
         assert server.post("/v1/load_lora_adapter", body).status == 400, body
+    inplace = {"lora_name": "x", "lora_path": "y", "load_inplace": True}
+    answer = server.post("/v1/load_lora_adapter", inplace)
+    assert answer.status == 400 and answer.error["code"] == "unsupported_parameter"
     assert [c["id"] for c in server.get("/v1/models").json["data"]] == ["base"]
 
 
