@@ -7,7 +7,7 @@
 #   make test      every test, in every flavour     make emu     the CUDA kernels, emulated
 #   make check     the sanitizer flavours alone
 #   make clean                                      make sim     the deterministic simulator
-#   make compile_commands.json                      for clangd and other tools that read C
+#   make docs      docs/*.md from the tables        make compile_commands.json  for clangd
 #
 #   make test-ROOM one room's tests (TEST_FOLDERS), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
@@ -365,6 +365,11 @@ compile_commands.json:
 	@$(MAKE) --no-print-directory --dry-run --always-make V=1 CUDA=0 all test-programs bench-programs \
 	  $(EMU)/plain/tests_emu $(EMU)/plain/tests_cuda $(EMU)/plain/inferd $(EMU)/tests_host | \
 	  scripts/compile_commands
+# The reference pages of docs/, from the tables; scripts/tidy says when one is stale.
+.PHONY: docs
+docs:
+	@scripts/reference
+
 ptxas-report:
 	scripts/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas $(CUDA_TARGETS)
 

@@ -1,11 +1,12 @@
 """/metrics: a page that Prometheus' own parser reads, whose numbers are those of the requests."""
 
+import re
 from collections import Counter
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import DEMO, Stream, wait_until
+from harness import DEMO, ROOT, Stream, wait_until
 
 GAUGES = ["inferd_requests_running", "inferd_requests_waiting", "inferd_kv_cache_usage_ratio",
           "inferd_kv_blocks", "inferd_engine_state", "inferd_connections", "inferd_build_info",
@@ -169,3 +170,35 @@ def test_a_constraint_that_comes_again_is_compiled_once(server):
     hits, misses, masks = (count(name) - was for name, was in zip(names, before))
     assert (hits, misses) == (2, 1)
     assert masks >= 3
+
+
+def documented():
+    """name -> (type, labels) by docs/metrics.md; labels are None where it does not say them."""
+    found = {}
+    for line in (ROOT / "docs/metrics.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("| `"):
+            continue
+        labels = set(re.findall(r"`(\w+)`", cells[2])) if len(cells) == 5 else None
+        found[cells[0].strip("`")] = (cells[1], labels)
+        if len(cells) == 5 and cells[3]:
+            found[cells[3].strip("`")] = (cells[1], None)
+    return found
+
+
+def test_the_reference_is_the_page(server):
+    server.choice("Once", max_tokens=3)
+    page = server.get("/metrics").body.decode()
+    types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", page, re.MULTILINE))
+    reference = documented()
+    assert types == {name: reference[name][0] for name in types}
+    of_swapping = {"inferd_requests_swapped", "vllm:num_requests_swapped",
+                   "vllm:cpu_cache_usage_perc"}
+    assert set(reference) - set(types) == of_swapping
+    seen = {}
+    for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
+        family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)
+        seen.setdefault(family, set()).update(re.findall(r'(?:^|,)(\w+)="', labels))
+    for family, labels in seen.items():
+        if reference[family][1] is not None:
+            assert labels - {"model", "le"} == reference[family][1], family
