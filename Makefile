@@ -162,6 +162,15 @@ $(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(DAEMON_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group -lcurl $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
 
+# docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
+EMBED := $(BUILD)/examples/embed
+ENGINE_ARCHIVES := $(foreach r,base text template grammar model cpu engine cuda,$(call archive,$(r)))
+$(EMBED): $(call objects,docs/examples/embed.c) $(ENGINE_ARCHIVES)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ENGINE_ARCHIVES) -Wl,--end-group -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
+all test-programs: $(EMBED)
+
 # An archive also depends on its directories, so that a file that is gone leaves it.
 define room_rule
 $(call archive,$(1)): $(call objects,$($(1)_SRC)) $(sort $(dir $($(1)_SRC)))
