@@ -1,7 +1,8 @@
-/* config.c: command line, environment and file -> config_t, all driven by options.def.
+/* config.c: command line, environment and file -> config_t, all from the table options.def.
  *
- * Runs on the main thread before any other exists. Strict: an unknown name, a duplicate key or a
- * value out of range is an error that names its place and the nearest name that exists.
+ * Runs on the main thread before other threads exist. It is strict: an unknown name, a duplicate
+ * key or a value out of range is an error that names its place and, for names, the nearest known
+ * name.
  */
 #include "config/config.h"
 
@@ -37,7 +38,8 @@ static const option_t options[] = {
 #undef OPTION
 };
 
-/* vLLM flags that mean nothing here: accepted with one notice. `value`: takes an argument. */
+/* Flags of vLLM without an effect here: each is accepted with a notice. `value`: it has an
+ * argument. */
 static const struct ignored {
   const char *name;
   bool value;
@@ -57,7 +59,7 @@ static const struct ignored {
     {"max_seq_len_to_capture", true},
     {"no_trust_remote_code", false},
     {"disable_frontend_multiprocessing", false},
-    {"enable_auto_tool_choice", false}, /* always so */
+    {"enable_auto_tool_choice", false}, /* always on */
     {"async_scheduling", false},
     {"no_enable_log_requests", false},
 };
@@ -97,7 +99,7 @@ static bool word_in(const char *words, const char *text) {
 
 static bool parse_number(const option_t *option, const char *text, double *real, int64_t *whole) {
   *real = 0;
-  *whole = option->kind == GIB ? -1 : 0; /* stands for auto; of this kind 0 is a value */
+  *whole = option->kind == GIB ? -1 : 0; /* the value of "auto"; for GIB 0 is an ordinary value */
   bool automatic = strstr(option->metavar, "|auto") != NULL && strcmp(text, "auto") == 0;
   if (automatic) return true;
   bool ok = option->kind == INT        ? parse_count(text, whole)
@@ -123,7 +125,7 @@ static int set_list(config_list_t *list, const char *text, bool append) {
   return 0;
 }
 
-/* 0 or -1 (the text is no value of this option). */
+/* Sets an option. Returns 0, or -1 if the text is no value of this option. */
 static int set_value(config_t *config, const option_t *option, const char *text, bool append) {
   void *at = member(config, option);
   double real;
@@ -156,7 +158,7 @@ static int set_value(config_t *config, const option_t *option, const char *text,
 
 /* ---- names ---- */
 
-/* "--max-model-len" -> "max_model_len"; false when it does not fit. */
+/* "--max-model-len" -> "max_model_len". Returns false if the name does not fit into `out`. */
 static bool plain_name(const char *text, size_t length, char out[NAME_BYTES_MAX]) {
   if (length == 0 || length >= NAME_BYTES_MAX) return false;
   for (size_t i = 0; i < length; i++) out[i] = text[i] == '-' ? '_' : text[i];
@@ -293,8 +295,8 @@ static char *trim(char *text) {
   return text;
 }
 
-/* One line of a file, already without its newline. A # starts a comment at the start of a line or
- * after a blank. */
+/* Reads one line of a file, without its newline. A # at the start of a line or after a blank starts
+ * a comment. */
 static int load_line(config_t *config, char *line, int number, error_t *error) {
   for (char *p = line; *p != '\0'; p++) {
     if (*p == '#' && (p == line || p[-1] == ' ' || p[-1] == '\t')) *p = '\0';
@@ -367,7 +369,8 @@ static bool is_service_link(const char *name, const char *value) {
          strstr(name, "_PORT_") != NULL;
 }
 
-/* A typing mistake in a name would go unseen for ever. */
+/* Warns of INFERD_* variables that are no option: otherwise a typing mistake would never be
+ * noticed. */
 static void notice_unknown_variables(config_t *config) {
   for (char **entry = environ; *entry != NULL; entry++) {
     const char *equals = strchr(*entry, '=');
@@ -416,7 +419,7 @@ static void notice(config_t *config, const char *flag) {
   list_add(&config->notices, text, (size_t)n);
 }
 
-/* One flag at argv[*at]; advances past it and its value. */
+/* Reads the flag at argv[*at] and its value, and advances *at past both. */
 static int load_flag(config_t *config, int argc, char *const *argv, int *at, error_t *error) {
   const char *flag = argv[(*at)++];
   config_origin_t origin = {SOURCE_FLAG, 0};
@@ -467,7 +470,7 @@ static int load_flags(config_t *config, int argc, char *const *argv, error_t *er
   return code;
 }
 
-/* Values that no request could ever match. */
+/* Refuses values that no request could ever match. */
 static int check_names(const config_t *config, error_t *error) {
   enum { NAME_MAX_BYTES = 256 }; /* of `model` in a request */
   const config_list_t *names = &config->served_model_name, *origins = &config->cors_origin;
@@ -506,7 +509,7 @@ static bool device_is_valid(const char *device) {
   return word_in("auto|cpu|cuda", device);
 }
 
-/* Rules between options. */
+/* Checks the rules between options. */
 static int check(const config_t *config, error_t *error) {
   if ((config->block_size & (config->block_size - 1)) != 0) {
     return error_set(error, ERR_CONFIGURATION, "block_size", "block_size must be a power of two");
@@ -538,7 +541,7 @@ static int check(const config_t *config, error_t *error) {
 
 int config_load(config_t *config, int argc, char *const *argv, error_t *error) {
   int code = load_defaults(config, error);
-  /* --config decides where the file is, but a flag still beats the file: flags are read twice. */
+  /* The flags are read twice: --config names the file, and flags have precedence over the file. */
   if (code == 0) code = load_environment(config, error);
   if (code == 0) code = load_flags(config, argc, argv, error);
   if (code != 0) return code;

@@ -1,8 +1,8 @@
 /* config.h: the settings of one process, read once at start.
  *
- * options.def is the only list. Precedence: flag > INFERD_* environment > file > default. A
- * config_t is filled by the main thread before any other thread exists and is constant afterwards,
- * so every thread may read it; API keys are the exception that SIGHUP reads again
+ * options.def is the one list of options. Precedence: flag > INFERD_* environment > file > default.
+ * The main thread fills a config_t before other threads exist. Afterwards it is constant, so every
+ * thread may read it. SIGHUP reads only the API keys again, into another place
  * (server/http/auth.c).
  */
 #ifndef INFERD_CONFIG_CONFIG_H
@@ -28,7 +28,7 @@ typedef int64_t config_SIZE_t;       /* bytes: 4096, 10GiB, 16MiB, 5GB, 64K */
 typedef int64_t config_GIB_t;        /* bytes: 4 = 4 GiB, 0.5, 512MiB; "auto" = -1 where offered */
 typedef double config_DURATION_t;    /* seconds: 90, 90s, 250ms, 5m, 2h */
 typedef double config_FRACTION_t;    /* 0.8 or 80% */
-typedef char *config_STRING_t;       /* never NULL; "" = not given */
+typedef char *config_STRING_t;       /* never NULL; "" = not set */
 typedef char *config_CHOICE_t;       /* one of the table's words */
 typedef config_list_t config_LIST_t; /* comma-separated, may be repeated */
 
@@ -63,10 +63,11 @@ typedef struct config {
 } config_t;
 
 /* Fills *config from defaults, file, environment and `argv[0..argc)` (after the sub-command's name;
- * one bare word is the model). 0, or ERR_USAGE (flags, environment) or ERR_CONFIGURATION (file)
- * with the name, the place and the nearest known name. config_free is needed in every case. */
+ * one bare word is the model). Returns 0; ERR_USAGE (flags, environment) or ERR_CONFIGURATION
+ * (file), with a message that has the name, the place and the nearest known name. The caller must
+ * call config_free in every case. */
 int config_load(config_t *config, int argc, char *const *argv, error_t *error);
-/* As config_load without flags and environment: checks a file. */
+/* As config_load, but reads only a file: for `inferd config check`. */
 int config_load_file(config_t *config, const char *path, error_t *error);
 void config_free(config_t *config);
 
@@ -74,15 +75,15 @@ void config_free(config_t *config);
 int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
                error_t *error);
 
-/* Was the option given by anybody, or is it the default? */
+/* Returns true if the option was set, false if it has its default. */
 bool config_given(const config_t *config, enum config_option option);
-/* Every effective value with its origin, `key = value  # origin`; API keys are masked. */
+/* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */
 void config_dump(const config_t *config, FILE *out);
-/* topic NULL: the options that matter, one screen. "all", a group ("memory") or a keyword. Returns
- * the number of options printed. */
+/* Prints help. `topic`: NULL = the main options, one screen; "all"; the name of a group ("memory");
+ * or a word. Returns the number of options printed. */
 int config_help(FILE *out, const char *topic);
 
-/* The nearest of the option names to `name`, or NULL when nothing is near. */
+/* Returns the option name nearest to `name`, or NULL if none is near. */
 const char *config_nearest(const char *name);
 
 #endif

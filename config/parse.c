@@ -1,6 +1,6 @@
-/* parse.c: numbers as people write them: 32k, 10GiB, 90s, 80%.
+/* parse.c: parses numbers with units: 32k, 10GiB, 90s, 80%.
  *
- * Pure functions, any thread; no locale beyond "C" is ever set.
+ * Pure functions, any thread. The process never sets a locale, so the decimal point is a dot.
  */
 #include "config/parse.h"
 
@@ -14,7 +14,8 @@ typedef struct unit {
   double factor;
 } unit_t;
 
-/* Digits, at most one point, no sign, no exponent, no hex; *rest is what follows. */
+/* Parses digits with at most one point: no sign, exponent or hex. *rest is the text that follows.
+ */
 static bool parse_decimal(const char *text, double *out, const char **rest) {
   size_t length = strspn(text, "0123456789");
   if (length == 0 || length > 19) return false;
@@ -42,7 +43,7 @@ static bool parse_with_units(const char *text, const unit_t *units, double *out)
   return false;
 }
 
-/* A number of units that is whole but for the error of a double. */
+/* Parses a number with a unit whose product is an integer, up to the rounding error of a double. */
 static bool parse_rounded(const char *text, const unit_t *units, int64_t *out) {
   double value;
   if (!parse_with_units(text, units, &value)) return false;
@@ -52,7 +53,7 @@ static bool parse_rounded(const char *text, const unit_t *units, int64_t *out) {
   return true;
 }
 
-/* Whole numbers keep all their digits; only a suffix or a point goes through a double. */
+/* Parses an integer exactly. Only a number with a suffix or a point is computed as a double. */
 static bool parse_whole(const char *text, const unit_t *units, int64_t *out) {
   size_t length = strspn(text, "0123456789");
   if (length > 0 && length <= 18 && text[length] == '\0') {

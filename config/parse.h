@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All return false for anything but a complete, finite, in-range value. */
+/* All return false unless the whole text is a finite value in range. */
 bool parse_bool(const char *text, bool *out);
 bool parse_count(const char *text, int64_t *out); /* 12, 32k = 32000, 32K = 32768, 25.6k, 1M, 1g */
 bool parse_size(const char *text, int64_t *out);  /* bytes: 4096, 64K, 16MiB, 5GB, 1.5GiB */

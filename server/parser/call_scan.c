@@ -1,4 +1,5 @@
-/* call_scan.c: see call_scan.h. Whoever owns the choice; allocates only as values grow. */
+/* call_scan.c: parses one tool call byte by byte; see call_scan.h. Runs on the thread that owns the
+ * choice; allocates only as values grow. */
 #include "server/parser/call_scan.h"
 
 #include "engine/base/json.h"
@@ -43,7 +44,8 @@ static void begin(call_scan_t *scan, const output_sink_t *sink) {
   say(sink, OUTPUT_CALL_BEGIN, &scan->name);
 }
 
-/* Puts the decoded text of the JSON string in `text` in its place; false when it is none. */
+/* Replaces the JSON string in `text` by its decoded text. Returns false if `text` is no JSON
+ * string. */
 static bool decode(buffer_t *text) {
   json_doc_t *doc = NULL;
   buffer_t plain = {0};
@@ -68,7 +70,8 @@ static bool is_object(const buffer_t *text) {
   return object;
 }
 
-/* Arguments that were kept whole: an object, a string that holds one, or null. */
+/* Checks arguments that were collected as a whole: an object, a string that holds an object, or
+ * null. Leaves the object in `value`. */
 static bool settle_arguments(buffer_t *value) {
   if (value->length == 0) return false;
   if (value->data[0] == '{') return true;
@@ -97,7 +100,7 @@ static call_member_t member_of(const call_scan_t *scan) {
   return MEMBER_OTHER;
 }
 
-/* False: a member that was there before. */
+/* Begins the value of a member. Returns false if the call had that member before. */
 static bool begin_value(call_scan_t *scan, char c, const output_sink_t *sink) {
   scan->member = member_of(scan);
   scan->in_value = true;
@@ -125,7 +128,7 @@ static bool end_value(call_scan_t *scan, const output_sink_t *sink) {
 
 static void keep(call_scan_t *scan, char c) {
   if (scan->member == MEMBER_ARGUMENTS) buffer_char(&scan->value, c);
-  /* Escaped at worst six times as long: what is longer is refused at its end. */
+  /* An escaped name is at most six times as long. A longer one is refused at its end. */
   if (scan->member == MEMBER_NAME && scan->name.length <= 6 * CALL_NAME_BYTES_MAX + 2) {
     buffer_char(&scan->name, c);
   }
@@ -146,7 +149,7 @@ static bool in_number(json_scan_state_t state) {
   return state >= SCAN_MINUS && state <= SCAN_EXPONENT_DIGITS;
 }
 
-/* One byte inside, or directly behind, the outermost object. */
+/* Takes one byte inside the outermost object, or the byte that follows it. */
 static call_result_t member_byte(call_scan_t *scan, char c, json_scan_t before,
                                  const output_sink_t *sink) {
   json_scan_state_t state = scan->json.state;

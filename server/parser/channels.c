@@ -1,7 +1,8 @@
-/* channels.c: the state machine behind channels.h. One owner, one thread at a time.
+/* channels.c: the state machine of channels.h. One owner, one thread at a time.
  *
- * A header waits until it is whole, within a bound; of a body only the start of a mark waits. Text
- * without any header is content, so that a model that ignores the format is still heard.
+ * A header is held back until it is complete, up to a bound. Of a body only the start of a mark is
+ * held back. Text without any header is content, so that the text of a model that ignores the
+ * format is not lost.
  */
 #include "server/parser/channels.h"
 
@@ -16,17 +17,17 @@ typedef enum channel_stage {
   CHANNEL_HEADER,
   CHANNEL_BODY, /* text of `kind` */
   CHANNEL_CALL, /* the arguments of a call */
-  CHANNEL_SKIP, /* behind them */
-  CHANNEL_DROP  /* nothing more is wanted */
+  CHANNEL_SKIP, /* after the arguments */
+  CHANNEL_DROP  /* all further text is dropped */
 } channel_stage_t;
 
 struct channels {
   output_options_t options;
   channel_stage_t stage;
   output_kind_t kind;
-  buffer_t pending; /* text from `at` on was not taken yet */
+  buffer_t pending; /* text from `at` on is not parsed yet */
   size_t at;
-  size_t given; /* bytes of the header at `at` that stood in the prompt */
+  size_t given; /* bytes of the header at `at` that were in the prompt */
   bool any;     /* a message has begun */
   call_scan_t call;
 };
@@ -62,8 +63,8 @@ bool channels_failed(const channels_t *c) {
   return c->pending.failed || c->call.value.failed || c->call.name.failed;
 }
 
-/* Where the first mark begins, or may begin at the end of the text; `length` = nowhere. *size: its
- * bytes, 0 = it is not whole. */
+/* Returns where the first mark begins; `length` if there is none. *size is its number of bytes, or
+ * 0 if the text ends before the mark is complete. */
 static size_t find_mark(const char *text, size_t length, size_t *size) {
   for (size_t i = 0; i < length; i++) {
     const char *next = memchr(text + i, '<', length - i);
@@ -82,7 +83,7 @@ static size_t find_mark(const char *text, size_t length, size_t *size) {
 
 /* ---- headers ---- */
 
-/* What stands behind `word` in a header, up to a blank or a mark; *length 0 = nothing does. */
+/* Returns the text after `word` in a header, up to a blank or a mark; *length 0 = none. */
 static const char *value_behind(const char *header, size_t header_length, const char *word,
                                 size_t *length) {
   *length = 0;
@@ -109,7 +110,7 @@ static void open_message(channels_t *c, const char *header, size_t length) {
   call_scan_start_named(&c->call, to + prefix, to_length - prefix);
 }
 
-/* True when the header was whole. */
+/* Reads a header. Returns true if it was complete. */
 static bool step_header(channels_t *c, bool ended) {
   static const char end[] = "<|message|>";
   const char *text = c->pending.data + c->at;
@@ -157,7 +158,8 @@ static void take_arguments(channels_t *c, const char *text, size_t length,
     call_result_t result = call_scan_byte(&c->call, text[i], sink);
     if (result == CALL_MORE) continue;
     if (result == CALL_DONE || c->call.streaming) {
-      if (result == CALL_BAD) end_call(c, sink); /* too late to take it back */
+      if (result == CALL_BAD)
+        end_call(c, sink); /* a part was sent already, so the call ends here */
       c->stage = behind_call(c);
     } else {
       c->stage = CHANNEL_BODY;
@@ -169,7 +171,7 @@ static void take_arguments(channels_t *c, const char *text, size_t length,
   call_scan_flush(&c->call, sink);
 }
 
-/* The body has ended. A call without arguments is one with none. */
+/* Ends the body. A call whose arguments are missing has the empty object. */
 static void close_message(channels_t *c, const output_sink_t *sink) {
   if (c->stage != CHANNEL_CALL) return;
   if (c->call.streaming) {
@@ -181,7 +183,7 @@ static void close_message(channels_t *c, const output_sink_t *sink) {
   c->stage = behind_call(c);
 }
 
-/* True when a mark ended the body. */
+/* Reads a body. Returns true if a mark ended it. */
 static bool step_body(channels_t *c, bool ended, const output_sink_t *sink) {
   const char *text = c->pending.data + c->at;
   size_t length = c->pending.length - c->at, size, end = find_mark(text, length, &size);

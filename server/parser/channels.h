@@ -1,11 +1,11 @@
 /* channels.h: output in channels, as gpt-oss writes it (OpenAI's harmony format).
  *
  * Every message has a header, then a body, between marks:
- *   <|start|>assistant<|channel|>analysis<|message|>thoughts<|end|>
+ *   <|start|>assistant<|channel|>analysis<|message|>reasoning<|end|>
  *   <|start|>assistant<|channel|>commentary to=functions.f
  * <|constrain|>json<|message|>{...}<|call|>
  *   <|start|>assistant<|channel|>final<|message|>content<|return|>
- * Behind output.h, which chooses it by the reasoning format. One owner, one thread at a time.
+ * output.c uses it if the reasoning format has channels. One owner, one thread at a time.
  */
 #ifndef INFERD_SERVER_PARSER_CHANNELS_H
 #define INFERD_SERVER_PARSER_CHANNELS_H
@@ -16,7 +16,7 @@ typedef struct channels channels_t;
 
 channels_t *channels_new(const output_options_t *options); /* NULL: memory is short */
 void channels_free(channels_t *channels);                  /* NULL is allowed */
-/* ended: no text will follow, and what was held back is said. */
+/* Parses the next text. `ended`: no text will follow, so text that was held back is sent. */
 void channels_feed(channels_t *channels, const char *text, size_t length, bool ended,
                    const output_sink_t *sink);
 bool channels_is_reasoning(const channels_t *channels);

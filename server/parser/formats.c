@@ -1,8 +1,8 @@
-/* formats.c: how the families of models mark tool calls and thoughts. Constant data.
+/* formats.c: how the families of models mark tool calls and reasoning. Constant data.
  *
- * The words are those of the models' own chat templates: Hermes 2 Pro and Qwen 2.5/3; Llama 3.1 to
- * 3.3; Mistral v1 to v13; gpt-oss, whose calls and thoughts are messages in channels; a bare JSON
- * object for models that know none of them; and Qwen3-Coder, whose arguments are tags.
+ * The marks are those of the chat templates of the models: Hermes 2 Pro and Qwen 2.5/3; Llama 3.1
+ * to 3.3; Mistral v1 to v13; gpt-oss, whose calls and reasoning are messages in channels; a bare
+ * JSON object for models without a format; and Qwen3-Coder, whose arguments are tags.
  */
 #include "server/parser/output.h"
 

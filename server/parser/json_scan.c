@@ -1,4 +1,4 @@
-/* json_scan.c: see json_scan.h. Any thread; never allocates. */
+/* json_scan.c: the automaton of json_scan.h. Any thread; never allocates. */
 #include "server/parser/json_scan.h"
 
 #include <stddef.h>
@@ -11,7 +11,7 @@ static bool inside_object(const json_scan_t *scan) {
   return scan->depth > 0 && (scan->objects >> scan->depth & 1) != 0;
 }
 
-/* A value is complete. */
+/* Returns the state after a complete value. */
 static json_scan_state_t value_done(json_scan_t *scan) {
   return scan->state = scan->depth == 0 ? SCAN_DONE : SCAN_AFTER;
 }
@@ -82,7 +82,7 @@ static json_scan_state_t string_byte(json_scan_t *scan, char c) {
   return scan->state;
 }
 
-/* Behind a value: a comma, the end of the container, or blanks. */
+/* Takes a byte after a value: a comma, the end of the container, or a blank. */
 static json_scan_state_t after_byte(json_scan_t *scan, char c) {
   if (json_is_blank(c)) return scan->state;
   if (c == ',') return scan->state = inside_object(scan) ? SCAN_KEY : SCAN_VALUE;
@@ -90,7 +90,7 @@ static json_scan_state_t after_byte(json_scan_t *scan, char c) {
   return bad(scan);
 }
 
-/* Numbers have no end of their own: the byte behind them is read once more. */
+/* Only the byte after a number shows that it has ended: that byte is then read again. */
 static json_scan_state_t number_done(json_scan_t *scan, char c) {
   value_done(scan);
   if (scan->state == SCAN_DONE) return json_is_blank(c) ? SCAN_DONE : bad(scan);

@@ -1,9 +1,8 @@
-/* output.c: the state machine behind output.h. One owner, one thread at a time.
+/* output.c: the state machine of output.h. One owner, one thread at a time.
  *
- * Text that may still become something else waits in `pending`: the start of a marker, and blanks
- * that a marker behind them would swallow. The text of a call waits in `raw` until it is certain
- * that it is one. What waits in `pending` is bounded, so that every byte is looked at a bounded
- * number of times.
+ * `pending` holds text whose meaning is not decided: the possible start of a marker, and blanks
+ * that are dropped if a marker follows. `raw` holds the text of a call until it is certain that it
+ * is a call. The length of `pending` is bounded, so every byte is read a bounded number of times.
  */
 #include "server/parser/output.h"
 
@@ -17,35 +16,35 @@
 enum { BLANKS_HELD_MAX = 256 };
 
 typedef enum stage {
-  STAGE_START,     /* thoughts may open */
-  STAGE_REASONING, /* until they close */
-  STAGE_FIRST,     /* content begins; a bare call may too */
+  STAGE_START,     /* reasoning may begin */
+  STAGE_REASONING, /* inside the reasoning */
+  STAGE_FIRST,     /* content, or a call without marker, begins */
   STAGE_CONTENT,
-  STAGE_OPENED, /* a call was announced */
-  STAGE_NAME,   /* its name stands before its arguments */
+  STAGE_OPENED, /* after the marker of a call */
+  STAGE_NAME,   /* the name of the call, which comes before its arguments */
   STAGE_CALL,   /* inside its JSON */
   STAGE_TAGS,   /* inside its tags */
-  STAGE_CALLED, /* behind it */
-  STAGE_DROP    /* nothing more is wanted */
+  STAGE_CALLED, /* after a call */
+  STAGE_DROP    /* all further text is dropped */
 } stage_t;
 
 struct output_parser {
   output_options_t options;
   stage_t stage;
-  buffer_t pending; /* text from `at` on was not taken yet */
+  buffer_t pending; /* text from `at` on is not parsed yet */
   size_t at;
-  buffer_t raw;  /* the call so far, as it was written */
+  buffer_t raw;  /* the text of the call so far */
   buffer_t name; /* STAGE_NAME */
-  bool trim;     /* blanks at the next text are dropped */
+  bool trim;     /* drop the blanks at the start of the next text */
   bool any_call;
   bool in_list;
-  bool name_closed; /* STAGE_NAME: behind the name, before the arguments */
-  bool bare;        /* the call stands without its marker */
+  bool name_closed; /* STAGE_NAME: after the name, before the arguments */
+  bool bare;        /* the call has no marker */
   bool ended;       /* no text will follow */
 
   call_scan_t call;
   tag_call_t tags;
-  channels_t *channels; /* does everything when the format has them; else NULL */
+  channels_t *channels; /* parses all text if the format has channels; else NULL */
 };
 
 output_parser_t *output_parser_new(const output_options_t *options) {
@@ -101,14 +100,14 @@ static size_t blanks(const char *text, size_t length) {
 
 typedef enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE } match_t;
 
-/* Does the text begin with the marker, or could it once more has come? */
+/* Compares the start of the text with the marker; more text may be needed to decide. */
 static match_t match(const char *text, size_t length, const char *marker) {
   size_t wanted = strlen(marker);
   if (length >= wanted) return memcmp(text, marker, wanted) == 0 ? MATCH_WHOLE : MATCH_NONE;
   return memcmp(text, marker, length) == 0 ? MATCH_PART : MATCH_NONE;
 }
 
-/* Where the marker begins, or may begin at the end of the text; `length` = nowhere. */
+/* Returns where the marker begins, or where its first part ends the text; `length` if nowhere. */
 static size_t find(const char *text, size_t length, const char *marker, bool *whole) {
   for (size_t i = 0; i < length; i++) {
     const char *next = memchr(text + i, marker[0], length - i);
@@ -124,8 +123,9 @@ static size_t find(const char *text, size_t length, const char *marker, bool *wh
 
 typedef enum said { SAID_ALL, SAID_TO_MARKER, SAID_TO_OTHER } said_t;
 
-/* Says text up to the marker, which is taken, or up to the other one, which is not; NULL = there is
- * none. Blanks before a marker are dropped, and so wait until it is clear that none comes. */
+/* Sends text up to `marker`, which is consumed, or up to the other marker, which is not (NULL =
+ * none). Blanks before a marker are dropped, so blanks are held back until it is clear that no
+ * marker follows. */
 static said_t say_until(output_parser_t *p, output_kind_t kind, const char *marker,
                         const char *other, const output_sink_t *sink) {
   size_t length;
@@ -142,14 +142,14 @@ static said_t say_until(output_parser_t *p, output_kind_t kind, const char *mark
   if (marker != NULL) end = find(text, length, marker, &whole);
   if (other != NULL) {
     bool other_whole;
-    size_t reach = end + strlen(other) - 1; /* of one that begins earlier */
+    size_t reach = end + strlen(other) - 1; /* end of an `other` that begins earlier */
     size_t first = find(text, reach < length ? reach : length, other, &other_whole);
     if (first < end) end = first, whole = other_whole, found = SAID_TO_OTHER;
   }
   if (p->ended && !whole) end = length;
   bool swallow = p->ended && !whole ? p->any_call : marker != NULL;
   while (swallow && held < end && json_is_blank(text[end - held - 1])) held++;
-  held %= BLANKS_HELD_MAX + 1; /* as many as would be left had they come one by one */
+  held %= BLANKS_HELD_MAX + 1; /* as many as if the bytes had arrived one by one */
   if (end > held) sink->take(sink->context, kind, text, end - held);
   p->at += whole ? end : end - held;
   if (whole && found == SAID_TO_MARKER) p->at += strlen(marker);
@@ -159,7 +159,7 @@ static said_t say_until(output_parser_t *p, output_kind_t kind, const char *mark
 
 /* ---- calls ---- */
 
-/* What looked like a call is none: it was content all the time. */
+/* The text that looked like a call is not one: sends it as content. */
 static void give_up(output_parser_t *p, const output_sink_t *sink) {
   if (p->raw.length > 0) {
     sink->take(sink->context, OUTPUT_CONTENT, p->raw.data, p->raw.length);
@@ -250,7 +250,8 @@ static bool is_name_byte(char c) {
          c == '-' || c == '.';
 }
 
-/* NAME[ARGS]{...}, NAME[CALL_ID]id[ARGS]{...}; the markers may have been taken out of the text. */
+/* Reads NAME[ARGS]{...} or NAME[CALL_ID]id[ARGS]{...}. The markers may be missing: they are special
+ * tokens, which may be removed from the text. */
 static bool step_name(output_parser_t *p, const output_sink_t *sink) {
   const tool_format_t *tools = p->options.tools;
   for (;;) {
@@ -293,7 +294,7 @@ static bool step_call(output_parser_t *p, const output_sink_t *sink) {
     if (result == CALL_BAD) {
       if (!p->call.streaming) {
         give_up(p, sink);
-      } else { /* too late to take it back: the call ends here */
+      } else { /* a part was sent already, so the call ends here */
         call_scan_flush(&p->call, sink);
         sink->take(sink->context, OUTPUT_CALL_END, "", 0);
         after_call(p, STAGE_CONTENT);
@@ -314,7 +315,7 @@ static bool step_call(output_parser_t *p, const output_sink_t *sink) {
   return false;
 }
 
-/* The last bytes that were taken come once more. */
+/* Puts the last bytes back, so that they are parsed again. */
 static void put_back(output_parser_t *p, const buffer_t *bytes) {
   if (bytes->length <= p->at) {
     p->at -= bytes->length;
@@ -360,7 +361,8 @@ static bool step_tags(output_parser_t *p, const output_sink_t *sink) {
   return false;
 }
 
-/* Behind a call: the next of a list, the closing marker, or a separator of bare calls. */
+/* Reads what follows a call: the next call of a list, the closing marker, or the separator of calls
+ * without marker. */
 static bool step_called(output_parser_t *p) {
   const tool_format_t *tools = p->options.tools;
   size_t length;
@@ -393,7 +395,7 @@ static bool step_called(output_parser_t *p) {
   return true;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole output ---- */
 
 static bool step_start(output_parser_t *p) {
   size_t length;
@@ -412,7 +414,7 @@ static bool step_start(output_parser_t *p) {
   return true;
 }
 
-/* Takes some of what is pending; false when it needs more. */
+/* Parses a part of `pending`. Returns false if it needs more text. */
 static bool step(output_parser_t *p, const output_sink_t *sink) {
   switch (p->stage) {
   case STAGE_START: return step_start(p);
@@ -443,7 +445,7 @@ static void run(output_parser_t *p, const output_sink_t *sink) {
   p->at = 0;
 }
 
-/* The text ends inside a call. An object or array that is still open is read as text. */
+/* Ends a call in tags inside which the text ended. An open object or array becomes a string. */
 static void end_tags(output_parser_t *p, const output_sink_t *sink) {
   while (p->stage == STAGE_TAGS && p->tags.spanning) {
     put_back(p, &p->tags.value);

@@ -1,9 +1,10 @@
-/* output.h: what a model writes in a chat -> reasoning, content and tool calls.
+/* output.h: the output of a model in a chat -> reasoning, content and tool calls.
  *
- * Models mark their thoughts and their calls in the text, each family in its own way. A parser
- * takes the text of one choice as it is generated, in pieces of any size, and says what it is;
- * where the pieces end changes nothing. It is linear in the text, treats it as hostile, and
- * evaluates nothing: what is not a well-formed call is content. One owner, one thread at a time.
+ * Every family of models has its own marks for reasoning and tool calls. A parser takes the text of
+ * one choice while it is generated, in pieces of any size, and separates the three. The result does
+ * not depend on where the pieces end. The time is linear in the text. The text may be hostile:
+ * nothing is evaluated, and text that is not a well-formed call is content. One owner, one thread
+ * at a time.
  */
 #ifndef INFERD_SERVER_PARSER_OUTPUT_H
 #define INFERD_SERVER_PARSER_OUTPUT_H
@@ -21,7 +22,7 @@ typedef enum output_kind {
   OUTPUT_CALL_END
 } output_kind_t;
 
-/* Where the parts go, in order. The text lives during the call only. */
+/* Receives the parts in order. `text` is valid only during the call. */
 typedef struct output_sink {
   void (*take)(void *context, output_kind_t kind, const char *text, size_t length);
   void *context;
@@ -30,28 +31,28 @@ typedef struct output_sink {
 /* How a family writes tool calls. */
 typedef struct tool_format {
   const char *name;                    /* of --tool-call-parser */
-  const char *open;                    /* stands before a call; NULL = none */
-  const char *close;                   /* stands behind it; NULL = nothing does */
-  const char *begin_name;              /* grammar: what a call begins with, up to its name */
+  const char *open;                    /* mark before a call; NULL = none */
+  const char *close;                   /* mark after a call; NULL = none */
+  const char *begin_name;              /* grammar: the start of a call, up to its name */
   const char *end_name;                /* from the name to the arguments */
-  const char *end_call;                /* behind the arguments */
+  const char *end_call;                /* after the arguments */
   const char *between;                 /* between two calls */
-  const char *before_all, *behind_all; /* around the calls of one turn */
+  const char *before_all, *behind_all; /* around all calls of a message */
   bool bare;             /* calls may stand at the start of the output without `open` */
   bool list;             /* one `open`, then an array of calls */
   const char *name_end;  /* `open` may be followed by NAME and this, then the arguments; or NULL */
-  const char *id_mark;   /* stands before an id between NAME and name_end; or NULL */
+  const char *id_mark;   /* mark before an id, between NAME and name_end; or NULL */
   bool short_ids;        /* ids of calls are nine letters and digits */
-  bool in_channels;      /* calls are messages: `reasoning` has to be of channels, too */
+  bool in_channels;      /* calls are messages: the reasoning format must have channels too */
   bool in_tags;          /* arguments are tags, not JSON: tag_call.h */
   const char *bare_open; /* in_tags: a call may begin with it, without `open`; or NULL */
 } tool_format_t;
 
-/* How a family marks its thoughts. */
+/* How a family marks its reasoning. */
 typedef struct reasoning_format {
   const char *name; /* of --reasoning-parser */
   const char *open, *close;
-  const char *between; /* channels: from the end of the thoughts to the next header */
+  const char *between; /* channels: text from the end of the reasoning to the next header */
   const char *answer;  /* channels: the header of the content; NULL = output has no channels */
 } reasoning_format_t;
 
@@ -64,9 +65,9 @@ const reasoning_format_t *reasoning_format_find(const char *name); /* NULL = unk
 
 typedef struct output_options {
   const tool_format_t *tools;          /* NULL = calls are content */
-  const reasoning_format_t *reasoning; /* NULL = thoughts are content */
-  bool in_reasoning;                   /* the prompt has opened the thoughts */
-  bool one_call;                       /* what follows the first call is dropped */
+  const reasoning_format_t *reasoning; /* NULL = reasoning is content */
+  bool in_reasoning;                   /* the prompt ends inside a reasoning block */
+  bool one_call;                       /* text after the first call is dropped */
   const json_t *functions;             /* the request's tools: types of their parameters; or NULL */
   const char *begun;                   /* channels: the last message of the prompt, read by _new */
   size_t begun_length;
@@ -74,14 +75,15 @@ typedef struct output_options {
 
 typedef struct output_parser output_parser_t;
 
-/* NULL when memory is short. The formats and the functions must outlive it. */
+/* Returns NULL if memory is short. The formats and the functions must live longer than the parser.
+ */
 output_parser_t *output_parser_new(const output_options_t *options);
 void output_parser_free(output_parser_t *parser); /* NULL is allowed */
 void output_parser_feed(output_parser_t *parser, const char *text, size_t length,
                         const output_sink_t *sink);
-/* The text has ended: says what was held back. */
+/* Ends the text: sends what was held back. */
 void output_parser_end(output_parser_t *parser, const output_sink_t *sink);
-bool output_parser_is_reasoning(const output_parser_t *parser); /* thoughts are open */
+bool output_parser_is_reasoning(const output_parser_t *parser); /* inside the reasoning */
 bool output_parser_failed(const output_parser_t *parser);       /* memory was short */
 
 #endif

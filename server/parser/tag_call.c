@@ -1,4 +1,5 @@
-/* tag_call.c: see tag_call.h. Whoever owns the choice; allocates only as values grow. */
+/* tag_call.c: parses one tool call in tags byte by byte; see tag_call.h. Runs on the thread that
+ * owns the choice; allocates only as values grow. */
 #include "server/parser/tag_call.h"
 
 #include "engine/base/json_schema.h"
@@ -11,9 +12,9 @@
 static const char open_function[] = "<function=", open_parameter[] = "<parameter=";
 static const char close_function[] = "</function>", close_call[] = "</tool_call>";
 
-/* What ends a value. A closing tag may be missing, so the next tag ends it too, but only at the
- * start of a line: values may be text about tags. The grammar that writes calls says the same
- * (engine/grammar/automaton/lexeme_content.c). */
+/* The texts that end a value. A closing tag may be missing, so the next tag ends a value too, but
+ * only at the start of a line, because a value may be a text about tags. The grammar of forced
+ * calls has the same rule (engine/grammar/automaton/lexeme_content.c). */
 static const char *const value_ends[] = {"\n</parameter>", "</parameter>", "\n<parameter=",
                                          "\n</function>",  "<parameter=",  "</function>"};
 enum { NUM_VALUE_ENDS = 6, FIRST_OF_LINE = 4 };
@@ -73,13 +74,14 @@ static call_result_t finish(tag_call_t *call, const output_sink_t *sink) {
 
 /* ---- values ---- */
 
-/* The one newline behind `<parameter=...>`, and the one before the end, are no part of a value: see
- * value_byte and value_ends. */
+/* Returns true if the value is passed on as it arrives. One newline after `<parameter=...>` and one
+ * before the end are not part of a value: see value_byte and value_ends. */
 static bool is_streamed(const tag_call_t *call) {
   return call->types == TYPE_STRING;
 }
 
-/* Characters may come in pieces: their bytes are passed on one by one. */
+/* Appends a byte of a JSON string. A character may arrive in pieces, so its bytes are appended one
+ * by one. */
 static void put_byte(buffer_t *out, char c) {
   if (c == '"' || c == '\\' || (unsigned char)c < 0x20) {
     buffer_escape(out, &c, 1);
@@ -97,10 +99,10 @@ static void put_key(tag_call_t *call) {
 static bool is_json(const char *text, size_t length) {
   json_scan_t scan = {0};
   for (size_t i = 0; i < length; i++) json_scan_byte(&scan, text[i]);
-  return json_scan_byte(&scan, '\n') == SCAN_DONE; /* which also ends a number */
+  return json_scan_byte(&scan, '\n') == SCAN_DONE; /* the newline ends a number */
 }
 
-/* `value` has a NUL behind it. */
+/* A NUL follows `value`. */
 static bool is_integer(const char *value, size_t length) {
   if (memchr(value, '.', length) == NULL && memchr(value, 'e', length) == NULL &&
       memchr(value, 'E', length) == NULL) {
@@ -114,8 +116,8 @@ static bool is_word(const char *text, size_t length, const char *word) {
   return length == strlen(word) && strncasecmp(text, word, length) == 0;
 }
 
-/* The value as JSON of one of the types; NULL = it is none. Templates show True, False and None as
- * Python prints them, and so models write them. */
+/* Returns the value as JSON of one of the types; NULL if it is none of them. Templates print True,
+ * False and None as Python does, so models write these words too. */
 static const char *read_value(const char *text, size_t *length, uint32_t types) {
   static const struct {
     const char *word, *json;
@@ -139,7 +141,7 @@ static const char *read_value(const char *text, size_t *length, uint32_t types) 
   return fine ? text : NULL;
 }
 
-/* A value that waited for its end. */
+/* Appends a value that was collected until its end. */
 static void settle(tag_call_t *call) {
   const buffer_t *value = &call->value;
   buffer_char(&call->value, '\0');
@@ -187,7 +189,7 @@ void tag_call_again(tag_call_t *call) {
   call->spanning = false;
 }
 
-/* A byte that is part of the value. Blanks may stand before an object or array. */
+/* Takes a byte of the value. Blanks before an object or array are allowed. */
 static void take_byte(tag_call_t *call, char c) {
   uint32_t opens = c == '{' ? TYPE_OBJECT : c == '[' ? TYPE_ARRAY : 0;
   call->line_starts = false;
@@ -203,7 +205,7 @@ static void take_byte(tag_call_t *call, char c) {
   json_scan_byte(&call->json, c);
 }
 
-/* The end that stands in `held`; NULL = none. *may_be: one may still come. */
+/* Returns the end of a value that `held` contains; NULL = none. *may_be: `held` may become one. */
 static const char *match_end(const tag_call_t *call, bool *may_be) {
   const buffer_t *held = &call->held;
   int count = call->line_starts ? NUM_VALUE_ENDS : FIRST_OF_LINE;
@@ -248,7 +250,7 @@ static call_result_t value_byte(tag_call_t *call, char c, const output_sink_t *s
 
 /* ---- tags ---- */
 
-/* True and remembered, when no parameter has had the name. */
+/* Remembers the name of a parameter. Returns false if the call had it before. */
 static bool add_key(tag_call_t *call) {
   const char *at = bytes_of(&call->keys), *end = at + call->keys.length;
   uint16_t length = (uint16_t)call->key.length;
@@ -301,7 +303,7 @@ static call_result_t name_byte(tag_call_t *call, char c) {
   return CALL_MORE;
 }
 
-/* Blanks, then one of the tags. The held bytes are a part of it. */
+/* Takes a byte between values: blanks, then one of the tags. `held` is the start of the tag. */
 static call_result_t tag_byte(tag_call_t *call, char c, const output_sink_t *sink) {
   const char *tags[3] = {open_parameter, close_function, call->streaming ? close_call : NULL};
   buffer_t *held = &call->held;

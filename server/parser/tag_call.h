@@ -1,10 +1,11 @@
-/* tag_call.h: one tool call in tags, while it is being written:
+/* tag_call.h: parses one tool call in tags while it is generated:
  *
  *   <function=NAME> <parameter=KEY>\nVALUE\n</parameter> ... </function>
  *
- * Becomes a JSON object. A value is read by the types that the function's schema lets through
- * (engine/base/json_schema.h): a string is passed on as it comes; anything else waits for its end,
- * and is a string when it is no JSON of these types. One owner, one thread at a time.
+ * The result is a JSON object. The schema of the function says which types a value may have
+ * (engine/base/json_schema.h). A string is passed on as it arrives. Any other value is collected
+ * until its end; if it is not JSON of an allowed type, it becomes a string. One owner, one thread
+ * at a time.
  */
 #ifndef INFERD_SERVER_PARSER_TAG_CALL_H
 #define INFERD_SERVER_PARSER_TAG_CALL_H
@@ -28,33 +29,33 @@ typedef struct tag_call {
   const json_t *functions; /* the request's tools; NULL = every value is a string */
   const json_t *schema;    /* of this function's parameters; or NULL */
   buffer_t name, key;
-  buffer_t keys;  /* of the parameters so far, each behind its length */
-  buffer_t held;  /* the start of a tag: all of it so far; in a value: of what may end it */
-  buffer_t value; /* what was taken of it, unless it is passed on as it comes */
-  buffer_t out;   /* arguments that were not said yet */
+  buffer_t keys;  /* names of the parameters so far, each after its length */
+  buffer_t held;  /* the start of a tag; inside a value: the start of what may end the value */
+  buffer_t value; /* the value so far, unless it is passed on as it arrives */
+  buffer_t out;   /* arguments that were not sent yet */
   uint32_t types; /* of this parameter */
   int num_parameters;
-  bool streaming;   /* CALL_BEGIN was said */
-  bool first_byte;  /* the next byte is the first behind the tag */
-  bool line_starts; /* nothing of the value was taken yet */
-  bool repeated;    /* the parameter was there before: the first one counts */
+  bool streaming;   /* CALL_BEGIN was sent */
+  bool first_byte;  /* the next byte is the first after the tag */
+  bool line_starts; /* the value has no byte yet */
+  bool repeated;    /* the call had this parameter before: the first value counts */
   bool plain;       /* the value is no JSON object or array */
-  bool spanning;    /* inside one: what looks like a tag is part of it */
+  bool spanning;    /* inside an object or array: text like a tag is part of it */
   json_scan_t json;
 } tag_call_t;
 
-/* Empties it, keeps its memory. */
+/* Begins a new call; keeps the memory. */
 void tag_call_start(tag_call_t *call, const json_t *functions);
-/* Takes one byte. CALL_DONE: the call was whole, and CALL_END was said. CALL_BAD: the byte was not
- * taken, and what is `held` comes again, as no part of the call; if `streaming`, it has to be
- * closed. CALL_AGAIN: what is in `value`, with this byte, has to come again, after tag_call_again.
- */
+/* Takes one byte. CALL_DONE: the call is complete and CALL_END was sent. CALL_BAD: the byte was not
+ * taken; the caller must parse `held` again as text outside of the call and, if `streaming`, close
+ * the call. CALL_AGAIN: after tag_call_again, the caller must feed the bytes of `value` and this
+ * byte again. */
 call_result_t tag_call_byte(tag_call_t *call, char c, const output_sink_t *sink);
 void tag_call_again(tag_call_t *call);
-/* What has arrived of the arguments and was not passed on yet. */
+/* Passes on the bytes of the arguments that have arrived so far. */
 void tag_call_flush(tag_call_t *call, const output_sink_t *sink);
-/* Ends a call that `streaming` has begun: an open string is closed, another open value counts only
- * when its line has ended. Says CALL_END. */
+/* Ends a call of which a part was sent (`streaming`): closes an open string; any other open value
+ * counts only if its line has ended. Sends CALL_END. */
 void tag_call_close(tag_call_t *call, const output_sink_t *sink);
 bool tag_call_failed(const tag_call_t *call); /* memory was short */
 void tag_call_free(tag_call_t *call);
