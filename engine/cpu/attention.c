@@ -162,7 +162,7 @@ static void write_rows(const attending_t *c, const item_t *item, int32_t kv_head
     int32_t head = kv_head * c->group + row % c->group;
     int64_t token = item->token + row / c->group;
     float *out = c->out + (token * a->num_heads + head) * a->head_dim;
-    float sink = a->sinks ? a->sinks->values[head] : -INFINITY;
+    float sink = a->sinks != NULL ? a->sinks->values[head] : -INFINITY;
     c->device->kernels->finish(out, s->total + (int64_t)row * c->device->head_stride,
                                s->total_max[row], s->total_sum[row], sink, a->head_dim);
   }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 static void cpu_close(device_t *device) {
-  if (!device) return;
+  if (device == NULL) return;
   pool_free(device->pool);
   populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
@@ -25,17 +25,17 @@ static void cpu_close(device_t *device) {
 static int cpu_open(const device_options_t *options, device_t **out, error_t *error) {
   *out = NULL;
   const kernels_t *kernels = kernels_find(options->isa, error);
-  if (!kernels) return ERR_CONFIGURATION;
+  if (kernels == NULL) return ERR_CONFIGURATION;
   if (options->num_threads < 0 || options->num_threads > POOL_THREADS_MAX)
     return error_set(error, ERR_CONFIGURATION, "num_threads", "num_threads is %d, it must be 0..%d",
                      options->num_threads, POOL_THREADS_MAX);
   int threads = options->num_threads > 0 ? options->num_threads : topology_num_cpus();
   if (threads > POOL_THREADS_MAX) threads = POOL_THREADS_MAX;
   device_t *device = calloc(1, sizeof *device);
-  if (!device) return no_memory(error, "a device", sizeof *device);
+  if (device == NULL) return no_memory(error, "a device", sizeof *device);
   device->kernels = kernels;
   device->pool = pool_new(threads);
-  if (!device->pool) {
+  if (device->pool == NULL) {
     cpu_close(device);
     return error_set(error, ERR_NO_MEMORY, "num_threads", "%d threads cannot be started", threads);
   }
@@ -59,7 +59,7 @@ static void *take(device_t *device, const char *what, size_t a, size_t b, size_t
                   error_t *error) {
   size_t bytes = SIZE_MAX;
   void *taken = size_product(&bytes, a, b, c) ? memory_take(device, bytes) : NULL;
-  if (!taken) no_memory(error, what, bytes);
+  if (taken == NULL) no_memory(error, what, bytes);
   return taken;
 }
 
@@ -72,7 +72,7 @@ static int prepare_attention(device_t *device, error_t *error) {
     rope_table_t *table = &device->rope_tables[i];
     table->rope = NULL;
     table->cosine = take(device, "rotary tables", tokens, dims, sizeof(float), error);
-    if (!table->cosine) return ERR_NO_MEMORY;
+    if (table->cosine == NULL) return ERR_NO_MEMORY;
     table->sine = table->cosine + tokens * (dims / 2);
   }
   device->items = take(device, "attention", tokens + PARTIAL_ROWS, sizeof(item_t), 1, error);
@@ -80,14 +80,15 @@ static int prepare_attention(device_t *device, error_t *error) {
   device->partial_stride = (int64_t)dims + 2;
   device->partials = take(device, "attention", PARTIAL_ROWS, dims + 2, sizeof(float), error);
   device->attention = take(device, "attention", threads, sizeof *device->attention, 1, error);
-  if (!device->items || !device->split_items || !device->partials || !device->attention)
+  if (device->items == NULL || device->split_items == NULL || device->partials == NULL ||
+      device->attention == NULL)
     return ERR_NO_MEMORY;
   for (size_t i = 0; i < threads; i++) {
     attention_scratch_t *s = &device->attention[i];
     s->q = take(device, "attention", rows, 3 * dims, sizeof(float), error);
     s->scores = take(device, "attention", rows, SCORE_STRIDE, sizeof(float), error);
     s->max = take(device, "attention", rows, 4, sizeof(float), error);
-    if (!s->q || !s->scores || !s->max) return ERR_NO_MEMORY;
+    if (s->q == NULL || s->scores == NULL || s->max == NULL) return ERR_NO_MEMORY;
     s->acc = s->q + rows * dims;
     s->total = s->acc + rows * dims;
     s->sum = s->max + rows;
@@ -115,16 +116,17 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *e
                         (size_t)device->logits_stride, sizeof(float), error);
   size_t threads = (size_t)pool_num_threads(device->pool);
   device->sample_scratch = take(device, "sampling", threads, sizeof(void *), 1, error);
-  if (!device->staged || !device->logits || !device->sample_scratch) return ERR_NO_MEMORY;
+  if (device->staged == NULL || device->logits == NULL || device->sample_scratch == NULL)
+    return ERR_NO_MEMORY;
   size_t scratch = sample_scratch_bytes(limits->vocab_size);
   for (size_t i = 0; i < threads; i++) {
     device->sample_scratch[i] = take(device, "sampling", scratch, 1, 1, error);
-    if (!device->sample_scratch[i]) return ERR_NO_MEMORY;
+    if (device->sample_scratch[i] == NULL) return ERR_NO_MEMORY;
   }
   if (device->unpacked_depth > 0) {
     device->unpacked = take(device, "unpacked weights", threads, (size_t)device->unpacked_depth,
                             PANEL_COLS * sizeof(uint16_t), error);
-    if (!device->unpacked) return ERR_NO_MEMORY;
+    if (device->unpacked == NULL) return ERR_NO_MEMORY;
   }
   int status = prepare_attention(device, error);
   if (status == 0) status = moe_prepare(device, error);
@@ -137,14 +139,14 @@ static act_t *cpu_buffer(device_t *device, int64_t rows, int64_t width) {
   if (rows <= 0 || width <= 0 || !size_product(&bytes, (size_t)rows, (size_t)width, sizeof(float)))
     return NULL;
   void *buffer = memory_take(device, bytes);
-  if (buffer) memset(buffer, 0, bytes); /* real pages now, not in the first step */
+  if (buffer != NULL) memset(buffer, 0, bytes); /* real pages now, not in the first step */
   return buffer;
 }
 
 static void cpu_begin(device_t *device, const batch_t *batch) {
   CHECK(device->prepared);
   CHECK_LE(batch->num_tokens, device->limits.tokens_max);
-  CHECK(!device->kv_base || batch->block_size == device->kv.block_size);
+  CHECK(device->kv_base == NULL || batch->block_size == device->kv.block_size);
   device->batch = batch;
   for (int i = 0; i < ROPE_TABLES; i++) device->rope_tables[i].rope = NULL;
   kv_copy_blocks(device, batch);

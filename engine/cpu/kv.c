@@ -57,7 +57,7 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) 
   populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
   device->kv_base = bytes > 0 && bytes < SIZE_MAX ? memory_map(bytes, &device->kv_mapped) : NULL;
-  if (!device->kv_base) return no_memory(error, "the K/V pool", bytes);
+  if (device->kv_base == NULL) return no_memory(error, "the K/V pool", bytes);
   device->kv = *desc;
   device->key_bytes = layout.key_bytes;
   device->block_bytes = layout.block_bytes;
@@ -190,7 +190,7 @@ static void norm_heads(const storing_t *s, float *row) {
     const vector_t *weight = part == 0 ? a->q_norm : a->k_norm;
     int32_t heads = part == 0 ? a->num_heads : a->num_kv_heads;
     if (a->norm_whole) norm.width = heads * a->head_dim;
-    if (weight) {
+    if (weight != NULL) {
       norm.weight = weight->values;
       for (int32_t at = 0; at < heads * a->head_dim; at += norm.width)
         s->device->kernels->norm(row + at, row + at, NULL, &norm);
@@ -206,7 +206,7 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
   const kernels_t *kernels = s->device->kernels;
   int32_t dim = a->head_dim, heads = a->num_heads + a->num_kv_heads;
   int64_t width = (int64_t)(heads + a->num_kv_heads) * dim;
-  int32_t half = s->table ? s->table->rope->dims / 2 : 0;
+  int32_t half = s->table != NULL ? s->table->rope->dims / 2 : 0;
   for (int64_t t = first; t < last; t++) {
     float *row = s->qkv + t * width;
     norm_heads(s, row);
@@ -226,7 +226,7 @@ void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) 
   CHECK_EQ(attention->head_dim, device->kv.head_dim);
   CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
   storing_t s = {device, qkv, attention, NULL};
-  if (attention->rope && attention->rope->dims > 0) {
+  if (attention->rope != NULL && attention->rope->dims > 0) {
     CHECK_LE(attention->rope->dims, attention->head_dim);
     s.table = rope_table(device, attention->rope);
   }

@@ -46,8 +46,8 @@ static void panel_task(void *context, int64_t first, int64_t last, int worker) {
         .cols = (int32_t)(left < PANEL_COLS ? left : PANEL_COLS),
         .out = p->out + row * p->ldo + col,
         .ldo = p->ldo,
-        .bias = p->bias ? p->bias + col : NULL,
-        .residual = p->residual ? p->residual + row * p->ldo + col : NULL,
+        .bias = p->bias != NULL ? p->bias + col : NULL,
+        .residual = p->residual != NULL ? p->residual + row * p->ldo + col : NULL,
     };
     p->kernels->gemm[w->dtype](&g);
     for (int32_t r = 0; p->softcap != 0 && r < g.rows; r++)
@@ -93,7 +93,7 @@ static void multiply(device_t *device, product_t *p, const float *in, int32_t ro
       p->ldx = w->cols;
     }
     p->out = out + row * p->ldo;
-    p->residual = residual ? residual + row * p->ldo : NULL;
+    p->residual = residual != NULL ? residual + row * p->ldo : NULL;
     p->row_units = (p->rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT;
     pool_run(device->pool, panel_task, p, panels * p->row_units, 1);
   }
@@ -103,13 +103,13 @@ void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *w
                 const vector_t *bias, const act_t *residual, int32_t rows) {
   CHECK(weight->dtype != DTYPE_BF16 || weight->depth <= device->staged_cols);
   CHECK_EQ(weight->stack, 1);
-  CHECK(!bias || bias->count == weight->rows);
+  CHECK(bias == NULL || bias->count == weight->rows);
   product_t p = {.device = device,
                  .kernels = device->kernels,
                  .weight = weight,
                  .out = out,
                  .ldo = weight->rows,
-                 .bias = bias ? bias->values : NULL,
+                 .bias = bias != NULL ? bias->values : NULL,
                  .residual = residual};
   multiply(device, &p, in, rows);
 }

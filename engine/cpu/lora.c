@@ -34,7 +34,7 @@ int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_
       !size_product(&b, (size_t)slots * (size_t)rank_max, (size_t)rows, sizeof(float)))
     return no_memory(error, "adapters", SIZE_MAX);
   lora_t *lora = memory_take(device, sizeof *lora);
-  if (!lora) return no_memory(error, "adapters", sizeof *lora);
+  if (lora == NULL) return no_memory(error, "adapters", sizeof *lora);
   *lora = (lora_t){rows,
                    cols,
                    slots,
@@ -43,7 +43,8 @@ int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_
                    memory_take(device, (size_t)slots * sizeof(int32_t)),
                    memory_take(device, a),
                    memory_take(device, b)};
-  if (!lora->ranks || !lora->a || !lora->b) return no_memory(error, "adapters", a + b);
+  if (lora->ranks == NULL || lora->a == NULL || lora->b == NULL)
+    return no_memory(error, "adapters", a + b);
   *out = lora;
   return 0;
 }

@@ -36,23 +36,23 @@ void *memory_map(size_t bytes, size_t *mapped) {
 }
 
 void memory_unmap(void *base, size_t mapped) {
-  if (base) munmap(base, mapped);
+  if (base != NULL) munmap(base, mapped);
 }
 
 void *memory_take(device_t *device, size_t bytes) {
   if (bytes > SIZE_MAX / 2) return NULL;
   size_t size = (bytes + ALIGN - 1) / ALIGN * ALIGN;
   arena_t *arena = device->arenas;
-  if (!arena || arena->size - arena->used < size) {
+  if (arena == NULL || arena->size - arena->used < size) {
     arena = calloc(1, sizeof *arena);
-    if (!arena) return NULL;
+    if (arena == NULL) return NULL;
     arena->base = memory_map(size > ARENA_BYTES ? size : ARENA_BYTES, &arena->size);
-    if (!arena->base) {
+    if (arena->base == NULL) {
       free(arena);
       return NULL;
     }
     /* A large piece gets its own arena behind the current one, whose rest stays in use. */
-    if (device->arenas && size > ARENA_BYTES / 2) {
+    if (device->arenas != NULL && size > ARENA_BYTES / 2) {
       arena->next = device->arenas->next;
       device->arenas->next = arena;
     } else {
@@ -66,7 +66,7 @@ void *memory_take(device_t *device, size_t bytes) {
 }
 
 void memory_release(device_t *device) {
-  while (device->arenas) {
+  while (device->arenas != NULL) {
     arena_t *arena = device->arenas;
     device->arenas = arena->next;
     memory_unmap(arena->base, arena->size);

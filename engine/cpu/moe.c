@@ -138,7 +138,7 @@ static void expert_panel(const mixing_t *m, const weight_t *w, const vector_t *b
         .cols = (int32_t)(left < PANEL_COLS ? left : PANEL_COLS),
         .out = out + row * w->stack_rows + col,
         .ldo = w->stack_rows,
-        .bias = bias ? bias->values + expert * w->stack_rows + col : NULL,
+        .bias = bias != NULL ? bias->values + expert * w->stack_rows + col : NULL,
     };
     m->device->kernels->gemm[w->dtype](&g);
     row += rows;
@@ -260,7 +260,7 @@ int moe_prepare(device_t *device, error_t *error) {
     size_t bytes = SIZE_MAX;
     bool fits = size_product(&bytes, pieces[i].count, pieces[i].size, 1);
     *pieces[i].at = fits ? memory_take(device, bytes) : NULL;
-    if (!*pieces[i].at) return no_memory(error, "experts", bytes);
+    if (*pieces[i].at == NULL) return no_memory(error, "experts", bytes);
   }
   return 0;
 }

@@ -56,7 +56,8 @@ static void norm_task(void *context, int64_t first, int64_t last, int worker) {
   const norming_t *n = context;
   for (int64_t row = first; row < last; row++) {
     int64_t at = row * n->args.width;
-    n->kernels->norm(n->out + at, n->in + at, n->residual ? n->residual + at : NULL, &n->args);
+    n->kernels->norm(n->out + at, n->in + at, n->residual != NULL ? n->residual + at : NULL,
+                     &n->args);
   }
 }
 
@@ -66,8 +67,9 @@ void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residu
                  out,
                  in,
                  residual,
-                 {norm->kind, norm->width, norm->eps, norm->weight ? norm->weight->values : NULL,
-                  norm->bias ? norm->bias->values : NULL}};
+                 {norm->kind, norm->width, norm->eps,
+                  norm->weight != NULL ? norm->weight->values : NULL,
+                  norm->bias != NULL ? norm->bias->values : NULL}};
   run_rows(device, norm_task, &n, rows, norm->width);
 }
 

@@ -202,13 +202,13 @@ pool_t *pool_new(int num_threads) {
   size_t count = (size_t)num_threads, range_bytes = count * sizeof(range_t);
   pool_t *pool =
       aligned_alloc(CACHE_LINE, (sizeof *pool + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
-  if (!pool) return NULL;
+  if (pool == NULL) return NULL;
   memset((void *)pool, 0, sizeof *pool);
   pool->num_threads = num_threads;
   pool->spin = num_threads <= topology_num_cpus();
   pool->ranges = aligned_alloc(CACHE_LINE, range_bytes);
   pool->workers = calloc(count, sizeof *pool->workers);
-  if (!pool->ranges || !pool->workers) {
+  if (pool->ranges == NULL || pool->workers == NULL) {
     pool_free(pool);
     return NULL;
   }
@@ -242,7 +242,7 @@ int pool_num_threads(const pool_t *pool) {
 }
 
 void pool_free(pool_t *pool) {
-  if (!pool) return;
+  if (pool == NULL) return;
   if (pool->num_started > 0) {
     atomic_store_explicit(&pool->stop, true, memory_order_release);
     announce(pool, atomic_load(&pool->epoch) + 1);

@@ -18,7 +18,7 @@ enum { PATH_MAX_BYTES = 1024, LEVELS_MAX = 32, CPU_SET_MAX = 8192 };
 /* Reads a small file into `text`, always terminated. False when it cannot be read. */
 static bool read_text(const char *path, char *text, size_t capacity) {
   FILE *file = fopen(path, "re");
-  if (!file) return false;
+  if (file == NULL) return false;
   size_t length = fread(text, 1, capacity - 1, file);
   text[length] = '\0';
   fclose(file);
@@ -32,17 +32,17 @@ static bool cgroup_path(const char *root, const char *controller, char *out, siz
   snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
   if (!read_text(path, text, sizeof text)) return false;
   char *save = NULL;
-  for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+  for (char *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
     char *names = strchr(line, ':');
-    char *where = names ? strchr(names + 1, ':') : NULL;
-    if (!where) continue;
+    char *where = names != NULL ? strchr(names + 1, ':') : NULL;
+    if (where == NULL) continue;
     *where = '\0';
     bool match = false;
     if (controller[0] == '\0') {
       match = names[1] == '\0';
     } else {
       char *rest = NULL;
-      for (char *n = strtok_r(names + 1, ",", &rest); n; n = strtok_r(NULL, ",", &rest))
+      for (char *n = strtok_r(names + 1, ",", &rest); n != NULL; n = strtok_r(NULL, ",", &rest))
         match = match || strcmp(n, controller) == 0;
     }
     if (!match) continue;
@@ -65,7 +65,7 @@ static bool levels_start(levels_t *l, const char *root, const char *controller) 
   snprintf(l->mount, sizeof l->mount, "%s/sys/fs/cgroup%s%s", root, controller[0] ? "/" : "",
            controller);
   if (!cgroup_path(root, controller, l->path, sizeof l->path)) l->path[0] = '\0';
-  if (strstr(l->path, "..")) l->path[0] = '\0';
+  if (strstr(l->path, "..") != NULL) l->path[0] = '\0';
   return access(l->mount, F_OK) == 0;
 }
 
@@ -114,7 +114,7 @@ int topology_cgroup_cpus(const char *root) {
 /* Value of `key` in a file of "key value" lines, or 0. */
 static unsigned long long keyed_value(const char *text, const char *key) {
   size_t length = strlen(key);
-  for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+  for (const char *line = text; line != NULL && *line; line = strchr(line, '\n')) {
     if (*line == '\n') line++;
     if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':'))
       return strtoull(line + length + 1, NULL, 10);
@@ -165,7 +165,7 @@ int topology_num_cpus(void) {
   int cpus = 1;
   cpu_set_t *set = CPU_ALLOC(CPU_SET_MAX);
   size_t size = CPU_ALLOC_SIZE(CPU_SET_MAX);
-  if (set) {
+  if (set != NULL) {
     CPU_ZERO_S(size, set);
     if (sched_getaffinity(0, size, set) == 0) cpus = CPU_COUNT_S(size, set);
     CPU_FREE(set);

@@ -105,7 +105,7 @@ static bool pack_panel(packing_t *p, int64_t panel, uint8_t *scratch) {
   for (int r = 0; r < num_rows; r++) {
     void *own = scratch + (size_t)r * p->row_bytes;
     rows[r] = p->source->row(p->source->context, start + r, own);
-    if (!rows[r]) return false;
+    if (rows[r] == NULL) return false;
     if (p->source->format == w->format) continue;
     if (rows[r] != own) memcpy(own, rows[r], (size_t)(w->cols / MXFP4_COLS) * MXFP4_BYTES);
     rows[r] = own;
@@ -144,10 +144,10 @@ static int pack(device_t *device, const weight_source_t *source, weight_t *weigh
       !size_product(&scratch_bytes, (size_t)pool_num_threads(device->pool), PANEL_COLS, row_bytes))
     return no_memory(error, source->name, SIZE_MAX);
   weight->panels = memory_take(device, bytes);
-  if (!weight->panels) return no_memory(error, source->name, bytes);
+  if (weight->panels == NULL) return no_memory(error, source->name, bytes);
   packing_t packing = {.source = source, .weight = weight, .row_bytes = row_bytes};
   packing.scratch = aligned_alloc(SCRATCH_ALIGN, scratch_bytes);
-  if (!packing.scratch) return no_memory(error, source->name, scratch_bytes);
+  if (packing.scratch == NULL) return no_memory(error, source->name, scratch_bytes);
   pool_run(device->pool, pack_task, &packing, (int64_t)panels, 1);
   free(packing.scratch);
   if (atomic_load(&packing.failed))
@@ -165,7 +165,7 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, 
                      source->name, (long long)rows, (long long)cols);
   CHECK(!blocks || source->dtype == DTYPE_BF16);
   weight_t *weight = memory_take(device, sizeof *weight);
-  if (!weight) return no_memory(error, source->name, sizeof *weight);
+  if (weight == NULL) return no_memory(error, source->name, sizeof *weight);
   *weight = (weight_t){.rows = rows,
                        .cols = cols,
                        .depth = cols,
@@ -205,7 +205,7 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
   size_t bytes = (size_t)count * sizeof(float);
   vector_t *vector = memory_take(device, sizeof *vector);
   float *copy = memory_take(device, bytes);
-  if (!vector || !copy) return no_memory(error, "a vector", bytes);
+  if (vector == NULL || copy == NULL) return no_memory(error, "a vector", bytes);
   memcpy(copy, values, bytes);
   vector->count = count;
   vector->values = copy;

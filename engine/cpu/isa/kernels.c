@@ -16,7 +16,7 @@ static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity
   size_t used = 0;
   out[0] = '\0';
   for (int i = 0; i < NUM_TIERS; i++) {
-    if (!tiers[i] || !tiers[i]->supported()) continue;
+    if (tiers[i] == NULL || !tiers[i]->supported()) continue;
     int n = snprintf(out + used, capacity - used, "%s%s", used ? ", " : "", tiers[i]->name);
     if (n > 0) used += (size_t)n < capacity - used ? (size_t)n : capacity - used - 1;
   }
@@ -25,26 +25,28 @@ static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity
 const kernels_t *kernels_find(const char *isa, error_t *error) {
   const kernels_t *const tiers[NUM_TIERS] = {kernels_amx,  kernels_avx512bf16, kernels_avx512,
                                              kernels_avx2, kernels_neon,       kernels_portable};
-  if (!isa || strcmp(isa, "auto") == 0) {
+  if (isa == NULL || strcmp(isa, "auto") == 0) {
     /* Intel's vdpbf16ps has a quarter of the rate that AMD's has: half that of plain FMA. */
 #if defined(__x86_64__)
-    if (__builtin_cpu_is("intel") && !(kernels_amx && kernels_amx->supported()) &&
+    if (__builtin_cpu_is("intel") && !(kernels_amx != NULL && kernels_amx->supported()) &&
         kernels_avx512->supported())
       return kernels_avx512;
 #endif
     for (int i = 0; i < NUM_TIERS; i++)
-      if (tiers[i] && tiers[i]->supported()) return tiers[i];
+      if (tiers[i] != NULL && tiers[i]->supported()) return tiers[i];
   }
   char have[NAMES_MAX], quoted[QUOTE_MAX];
   list_tiers(tiers, have, sizeof have);
-  for (int i = 0; isa && i < NUM_TIERS; i++) {
+  for (int i = 0; isa != NULL && i < NUM_TIERS; i++) {
     if (strcmp(isa, tier_names[i]) != 0) continue;
-    if (tiers[i] && tiers[i]->supported()) return tiers[i];
+    if (tiers[i] != NULL && tiers[i]->supported()) return tiers[i];
     error_set(error, ERR_CONFIGURATION, "isa", "isa \"%s\": this machine lacks it; it has %s", isa,
               have);
     return NULL;
   }
-  error_set(error, ERR_CONFIGURATION, "isa", "isa \"%s\" is unknown; this machine has %s",
-            error_quote(quoted, sizeof quoted, isa ? isa : "", isa ? strlen(isa) : 0), have);
+  error_set(
+      error, ERR_CONFIGURATION, "isa", "isa \"%s\" is unknown; this machine has %s",
+      error_quote(quoted, sizeof quoted, isa != NULL ? isa : "", isa != NULL ? strlen(isa) : 0),
+      have);
   return NULL;
 }

@@ -140,7 +140,7 @@ static void wide_streaming(const gemm_t *g, const uint16_t *x, block_t *block) {
   for (int64_t from = 0; from < g->depth; from += STREAM_DEPTH) {
     int64_t to = from + STREAM_DEPTH < g->depth ? from + STREAM_DEPTH : g->depth;
     const char *next = (const char *)g->panel + from / TILE_DEPTH * STEP_BYTES + STREAM_BYTES;
-    ahead_t ahead = {next, g->next || to < g->depth ? STEP_LINES : 0};
+    ahead_t ahead = {next, g->next != NULL || to < g->depth ? STEP_LINES : 0};
     wide(g, x, 0, from, to, ahead, block);
     wide(g, x, PANEL_COLS / 2, from, to, none, block);
   }
@@ -153,8 +153,9 @@ static void write_block(const gemm_t *g, int32_t row, int32_t rows, const block_
       int32_t left = g->cols - c;
       __mmask16 mask = (__mmask16)(left >= 16 ? 0xffff : (1 << left) - 1);
       __m512 y = _mm512_load_ps(&block->sum[r][c]);
-      if (g->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
-      if (g->residual) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
+      if (g->bias != NULL) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
+      if (g->residual != NULL)
+        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
       _mm512_mask_storeu_ps(g->out + at + c, mask, y);
     }
   }
@@ -163,7 +164,7 @@ static void write_block(const gemm_t *g, int32_t row, int32_t rows, const block_
 /* What pass `pass` of `passes` fetches: its share of every step of the next panel; a single pass
  * runs ahead in its own panel, into the next one, which lies behind it. */
 static ahead_t share(const gemm_t *g, int32_t pass, int32_t passes) {
-  if (!g->next) return (ahead_t){g->panel, 0};
+  if (g->next == NULL) return (ahead_t){g->panel, 0};
   if (passes == 1) return (ahead_t){(const char *)g->panel + AHEAD_BYTES, STEP_LINES};
   int32_t each = (STEP_LINES + passes - 1) / passes, first = pass * each;
   if (first >= STEP_LINES) return (ahead_t){g->panel, 0};

@@ -63,8 +63,9 @@ static __attribute__((noinline)) void write_tile(const gemm_t *g, int32_t row, i
       int32_t left = g->cols - c;
       __mmask16 mask = (__mmask16)(left >= VW ? 0xffff : (1 << left) - 1);
       __m512 y = _mm512_load_ps(&sums->at[r][c]);
-      if (g->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
-      if (g->residual) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
+      if (g->bias != NULL) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
+      if (g->residual != NULL)
+        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
       _mm512_mask_storeu_ps(g->out + at + c, mask, y);
     }
   }
@@ -115,7 +116,7 @@ INLINE void tile(const gemm_t *g, int32_t row, fetch_t fetch, const int rows) {
  * processor sees by itself. */
 static fetch_t share(const gemm_t *g, int32_t pass, int32_t passes) {
   fetch_t fetch = {g->panel, STEP_LINES / passes, 0, STEP_BYTES};
-  if (!g->next || g->rows < 3) return (fetch_t){g->panel, 0, 0, 0};
+  if (g->next == NULL || g->rows < 3) return (fetch_t){g->panel, 0, 0, 0};
   if (passes == 1) {
     fetch.at += AHEAD_BYTES;
   } else if (passes == 2) {
@@ -162,8 +163,8 @@ INLINE vu interleave(const uint16_t *low, const uint16_t *high) {
                                          37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                          11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m256i zero = _mm256_setzero_si256();
-  __m256i a = low ? _mm256_loadu_si256((const __m256i *)(const void *)low) : zero;
-  __m256i b = high ? _mm256_loadu_si256((const __m256i *)(const void *)high) : zero;
+  __m256i a = low != NULL ? _mm256_loadu_si256((const __m256i *)(const void *)low) : zero;
+  __m256i b = high != NULL ? _mm256_loadu_si256((const __m256i *)(const void *)high) : zero;
   return (vu)_mm512_permutex2var_epi16(_mm512_castsi256_si512(a), _mm512_loadu_si512(order),
                                        _mm512_castsi256_si512(b));
 }
@@ -235,11 +236,11 @@ INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, co
   for (int32_t j = first / 2 * 2; j < last; j += 2) {
     const uint16_t *low = j >= first ? value_row(strip, j, shift, stride) + dim : NULL;
     const uint16_t *high = j + 1 < last ? value_row(strip, j + 1, shift, stride) + dim : NULL;
-    if (low && high) {
+    if (low != NULL && high != NULL) {
       UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
     } else { /* a key out of range is not multiplied: there may be anything, even NaN */
       UNROLL for (int i = 0; i < vecs; i++) v[i] =
-          interleave(low ? low + i * VW : NULL, high ? high + i * VW : NULL);
+          interleave(low != NULL ? low + i * VW : NULL, high != NULL ? high + i * VW : NULL);
     }
     UNROLL for (int r = 0; r < rows; r++) {
       vu w = (vu){0} + load_pair(&weights->at[r][j]);
