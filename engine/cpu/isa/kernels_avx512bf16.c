@@ -148,7 +148,7 @@ static void gemm_pairs(const gemm_t *g) {
   }
 }
 
-/* -- attention -------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
 enum { HEAD_DIM_MAX = 1024, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
 
