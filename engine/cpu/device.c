@@ -128,10 +128,10 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *e
                             PANEL_COLS * sizeof(uint16_t), error);
     if (device->unpacked == NULL) return ERR_NO_MEMORY;
   }
-  int status = prepare_attention(device, error);
-  if (status == 0) status = moe_prepare(device, error);
-  device->prepared = status == 0;
-  return status;
+  int code = prepare_attention(device, error);
+  if (code == 0) code = moe_prepare(device, error);
+  device->prepared = code == 0;
+  return code;
 }
 
 static act_t *cpu_buffer(device_t *device, int64_t rows, int64_t width) {

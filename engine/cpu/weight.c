@@ -175,9 +175,9 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, 
                        .stack_panels = (rows / stack + PANEL_COLS - 1) / PANEL_COLS};
   if (source->dtype == DTYPE_BF16)
     weight->depth = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
-  int status = pack(device, source, weight, source->format, error);
-  if (status == 1) status = pack(device, source, weight, WEIGHT_PLAIN, error);
-  if (status != 0) return status;
+  int code = pack(device, source, weight, source->format, error);
+  if (code == 1) code = pack(device, source, weight, WEIGHT_PLAIN, error);
+  if (code != 0) return code;
   if (weight->depth > device->cols_max) device->cols_max = weight->depth;
   if (weight->format == WEIGHT_MXFP4 && weight->depth > device->unpacked_depth)
     device->unpacked_depth = weight->depth;
