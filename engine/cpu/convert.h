@@ -9,39 +9,39 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t float_bits(float x) {
+static inline uint32_t float_bits(float value) {
   uint32_t u;
-  memcpy(&u, &x, sizeof u);
+  memcpy(&u, &value, sizeof u);
   return u;
 }
 
-static inline float float_from_bits(uint32_t u) {
+static inline float float_from_bits(uint32_t bits) {
   float x;
-  memcpy(&x, &u, sizeof x);
+  memcpy(&x, &bits, sizeof x);
   return x;
 }
 
-static inline float float_from_bf16(uint16_t h) {
-  return float_from_bits((uint32_t)h << 16);
+static inline float float_from_bf16(uint16_t half) {
+  return float_from_bits((uint32_t)half << 16);
 }
 
-static inline uint16_t bf16_from_float(float x) {
-  uint32_t u = float_bits(x);
+static inline uint16_t bf16_from_float(float value) {
+  uint32_t u = float_bits(value);
   if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
   return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
 /* Shifting the 15 magnitude bits to the place of a float's and multiplying by 2^112 corrects the
  * exponent bias, and turns f16 subnormals into normal floats. */
-static inline float float_from_f16(uint16_t h) {
-  uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
+static inline float float_from_f16(uint16_t half) {
+  uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
   uint32_t u = float_bits(float_from_bits(magnitude) * 0x1p112f);
   if (magnitude >= 0x0f800000u) u = magnitude | 0x7f800000u; /* infinity, NaN */
-  return float_from_bits(u | (uint32_t)(h & 0x8000) << 16);
+  return float_from_bits(u | (uint32_t)(half & 0x8000) << 16);
 }
 
-static inline uint16_t f16_from_float(float x) {
-  uint32_t u = float_bits(x);
+static inline uint16_t f16_from_float(float value) {
+  uint32_t u = float_bits(value);
   uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
   u &= 0x7fffffffu;
   if (u > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);

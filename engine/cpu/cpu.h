@@ -104,7 +104,7 @@ void *memory_take(device_t *device, size_t bytes);
 void *memory_map(size_t bytes, size_t *mapped); /* own mapping on huge pages; NULL = none */
 void memory_unmap(void *base, size_t mapped);
 void memory_release(device_t *device);
-bool size_product(size_t *out, size_t a, size_t b, size_t c); /* false on overflow */
+bool size_product(size_t *out, size_t first, size_t second, size_t third); /* false on overflow */
 int no_memory(error_t *error, const char *what, size_t bytes);
 
 /* weight.c */
@@ -125,8 +125,8 @@ void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, flo
 void cpu_read_logits(device_t *device, float *out, int32_t rows);
 
 /* rows.c */
-void cpu_embed(device_t *device, act_t *x, const weight_t *table, float scale);
-void cpu_embed_positions(device_t *device, act_t *x, const weight_t *table, int32_t offset);
+void cpu_embed(device_t *device, act_t *out, const weight_t *table, float scale);
+void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset);
 void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const norm_t *norm, int32_t rows);
 void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,

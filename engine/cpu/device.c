@@ -55,19 +55,19 @@ static size_t cpu_memory_free(const device_t *device) {
 }
 
 /* Set-up memory that says which piece was too large. */
-static void *take(device_t *device, const char *what, size_t a, size_t b, size_t c,
+static void *take(device_t *device, const char *what, size_t first, size_t second, size_t third,
                   error_t *error) {
   size_t bytes = SIZE_MAX;
-  void *taken = size_product(&bytes, a, b, c) ? memory_take(device, bytes) : NULL;
+  void *taken = size_product(&bytes, first, second, third) ? memory_take(device, bytes) : NULL;
   if (taken == NULL) no_memory(error, what, bytes);
   return taken;
 }
 
 static int prepare_attention(device_t *device, error_t *error) {
-  const step_limits_t *l = &device->limits;
-  size_t threads = (size_t)pool_num_threads(device->pool), tokens = (size_t)l->tokens_max;
-  size_t rows = (size_t)(l->heads_max > ATTENTION_ROWS ? l->heads_max : ATTENTION_ROWS);
-  size_t dims = ((size_t)l->head_dim_max + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  const step_limits_t *limits = &device->limits;
+  size_t threads = (size_t)pool_num_threads(device->pool), tokens = (size_t)limits->tokens_max;
+  size_t rows = (size_t)(limits->heads_max > ATTENTION_ROWS ? limits->heads_max : ATTENTION_ROWS);
+  size_t dims = ((size_t)limits->head_dim_max + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
   for (int i = 0; i < ROPE_TABLES; i++) {
     rope_table_t *table = &device->rope_tables[i];
     table->rope = NULL;
@@ -84,16 +84,16 @@ static int prepare_attention(device_t *device, error_t *error) {
       device->attention == NULL)
     return ERR_NO_MEMORY;
   for (size_t i = 0; i < threads; i++) {
-    attention_scratch_t *s = &device->attention[i];
-    s->q = take(device, "attention", rows, 3 * dims, sizeof(float), error);
-    s->scores = take(device, "attention", rows, SCORE_STRIDE, sizeof(float), error);
-    s->max = take(device, "attention", rows, 4, sizeof(float), error);
-    if (s->q == NULL || s->scores == NULL || s->max == NULL) return ERR_NO_MEMORY;
-    s->acc = s->q + rows * dims;
-    s->total = s->acc + rows * dims;
-    s->sum = s->max + rows;
-    s->total_max = s->sum + rows;
-    s->total_sum = s->total_max + rows;
+    attention_scratch_t *scratch = &device->attention[i];
+    scratch->q = take(device, "attention", rows, 3 * dims, sizeof(float), error);
+    scratch->scores = take(device, "attention", rows, SCORE_STRIDE, sizeof(float), error);
+    scratch->max = take(device, "attention", rows, 4, sizeof(float), error);
+    if (scratch->q == NULL || scratch->scores == NULL || scratch->max == NULL) return ERR_NO_MEMORY;
+    scratch->acc = scratch->q + rows * dims;
+    scratch->total = scratch->acc + rows * dims;
+    scratch->sum = scratch->max + rows;
+    scratch->total_max = scratch->sum + rows;
+    scratch->total_sum = scratch->total_max + rows;
   }
   return 0;
 }

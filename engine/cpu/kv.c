@@ -79,16 +79,16 @@ typedef struct copying {
 
 static void copy_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const copying_t *c = context;
-  const device_t *device = c->device;
+  const copying_t *job = context;
+  const device_t *device = job->device;
   size_t element = dtype_size(device->kv.dtype);
   size_t key_row = (size_t)device->key_stride * element;
   size_t value_row = (size_t)device->head_stride * element;
   size_t value_head = value_row * (size_t)device->kv.block_size;
   size_t key_rows = (size_t)device->kv.num_kv_heads * (size_t)device->kv.head_dim;
   for (int64_t layer = first; layer < last; layer++) {
-    for (int32_t i = 0; i < c->batch->num_copies; i++) {
-      const block_copy_t *copy = &c->batch->copies[i];
+    for (int32_t i = 0; i < job->batch->num_copies; i++) {
+      const block_copy_t *copy = &job->batch->copies[i];
       const uint8_t *src = kv_block(device, (int32_t)layer, copy->src);
       uint8_t *dst = kv_block(device, (int32_t)layer, copy->dst);
       size_t rows = (size_t)copy->rows;
@@ -111,8 +111,8 @@ void kv_copy_blocks(device_t *device, const batch_t *batch) {
     CHECK_GE(copy->rows, 0);
     CHECK_LE(copy->rows, device->kv.block_size);
   }
-  copying_t c = {device, batch};
-  if (batch->num_copies > 0) pool_run(device->pool, copy_task, &c, device->kv.num_layers, 1);
+  copying_t job = {device, batch};
+  if (batch->num_copies > 0) pool_run(device->pool, copy_task, &job, device->kv.num_layers, 1);
 }
 
 static void table_task(void *context, int64_t first, int64_t last, int worker) {
@@ -150,73 +150,73 @@ typedef struct storing {
   const rope_table_t *table; /* NULL = no rotation */
 } storing_t;
 
-static void store_elements(void *out, const float *x, int32_t count, int32_t stride,
+static void store_elements(void *out, const float *in, int32_t count, int32_t stride,
                            dtype_t dtype) {
   if (dtype == DTYPE_F32) {
-    for (int32_t i = 0; i < count; i++) ((float *)out)[(size_t)i * (size_t)stride] = x[i];
+    for (int32_t i = 0; i < count; i++) ((float *)out)[(size_t)i * (size_t)stride] = in[i];
   } else if (dtype == DTYPE_F16) {
     uint16_t *to = out;
-    for (int32_t i = 0; i < count; i++) to[(size_t)i * (size_t)stride] = f16_from_float(x[i]);
+    for (int32_t i = 0; i < count; i++) to[(size_t)i * (size_t)stride] = f16_from_float(in[i]);
   } else {
     uint16_t *to = out;
-    for (int32_t i = 0; i < count; i++) to[(size_t)i * (size_t)stride] = bf16_from_float(x[i]);
+    for (int32_t i = 0; i < count; i++) to[(size_t)i * (size_t)stride] = bf16_from_float(in[i]);
   }
 }
 
 /* k and v: (kv_heads, head_dim) of one token. */
-static void store_token(const device_t *device, const attention_t *a, int64_t slot, const float *k,
-                        const float *v) {
+static void store_token(const device_t *device, const attention_t *attention, int64_t slot,
+                        const float *k, const float *v) {
   int64_t size = device->kv.block_size;
   int64_t block = slot / size, offset = slot % size;
   CHECK_RANGE(block, 1, device->kv.num_blocks);
-  size_t element = dtype_size(device->kv.dtype), dim = (size_t)a->head_dim;
-  uint8_t *base = kv_block(device, a->layer, (int32_t)block);
+  size_t element = dtype_size(device->kv.dtype), dim = (size_t)attention->head_dim;
+  uint8_t *base = kv_block(device, attention->layer, (int32_t)block);
   size_t key_head = dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)device->head_stride * element;
-  for (int32_t h = 0; h < a->num_kv_heads; h++) {
+  for (int32_t h = 0; h < attention->num_kv_heads; h++) {
     size_t head = (size_t)h;
     uint8_t *keys = base + head * key_head + (size_t)offset * element;
     uint8_t *values = base + device->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
-    store_elements(keys, k + head * dim, a->head_dim, device->key_stride, device->kv.dtype);
-    store_elements(values, v + head * dim, a->head_dim, 1, device->kv.dtype);
+    store_elements(keys, k + head * dim, attention->head_dim, device->key_stride, device->kv.dtype);
+    store_elements(values, v + head * dim, attention->head_dim, 1, device->kv.dtype);
   }
 }
 
 /* Norms of q and k: over each head, or over all heads of one kind at once. */
-static void norm_heads(const storing_t *s, float *row) {
-  const attention_t *a = s->a;
-  norm_args_t norm = {NORM_RMS, a->head_dim, a->norm_eps, NULL, NULL};
+static void norm_heads(const storing_t *job, float *row) {
+  const attention_t *attention = job->a;
+  norm_args_t norm = {NORM_RMS, attention->head_dim, attention->norm_eps, NULL, NULL};
   for (int part = 0; part < 2; part++) {
-    const vector_t *weight = part == 0 ? a->q_norm : a->k_norm;
-    int32_t heads = part == 0 ? a->num_heads : a->num_kv_heads;
-    if (a->norm_whole) norm.width = heads * a->head_dim;
+    const vector_t *weight = part == 0 ? attention->q_norm : attention->k_norm;
+    int32_t heads = part == 0 ? attention->num_heads : attention->num_kv_heads;
+    if (attention->norm_whole) norm.width = heads * attention->head_dim;
     if (weight != NULL) {
       norm.weight = weight->values;
-      for (int32_t at = 0; at < heads * a->head_dim; at += norm.width)
-        s->device->kernels->norm(row + at, row + at, NULL, &norm);
+      for (int32_t at = 0; at < heads * attention->head_dim; at += norm.width)
+        job->device->kernels->norm(row + at, row + at, NULL, &norm);
     }
-    row += heads * a->head_dim;
+    row += heads * attention->head_dim;
   }
 }
 
 static void store_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const storing_t *s = context;
-  const attention_t *a = s->a;
-  const kernels_t *kernels = s->device->kernels;
-  int32_t dim = a->head_dim, heads = a->num_heads + a->num_kv_heads;
-  int64_t width = (int64_t)(heads + a->num_kv_heads) * dim;
-  int32_t half = s->table != NULL ? s->table->rope->dims / 2 : 0;
+  const storing_t *job = context;
+  const attention_t *attention = job->a;
+  const kernels_t *kernels = job->device->kernels;
+  int32_t dim = attention->head_dim, heads = attention->num_heads + attention->num_kv_heads;
+  int64_t width = (int64_t)(heads + attention->num_kv_heads) * dim;
+  int32_t half = job->table != NULL ? job->table->rope->dims / 2 : 0;
   for (int64_t t = first; t < last; t++) {
-    float *row = s->qkv + t * width;
-    norm_heads(s, row);
+    float *row = job->qkv + t * width;
+    norm_heads(job, row);
     for (int32_t h = 0; half > 0 && h < heads; h++)
-      kernels->rotate(row + (int64_t)h * dim, s->table->cosine + t * half,
-                      s->table->sine + t * half, half);
-    int64_t slot = s->device->batch->slot_mapping[t];
+      kernels->rotate(row + (int64_t)h * dim, job->table->cosine + t * half,
+                      job->table->sine + t * half, half);
+    int64_t slot = job->device->batch->slot_mapping[t];
     if (slot < 0) continue;
-    const float *k = row + (int64_t)a->num_heads * dim;
-    store_token(s->device, a, slot, k, k + (int64_t)a->num_kv_heads * dim);
+    const float *k = row + (int64_t)attention->num_heads * dim;
+    store_token(job->device, attention, slot, k, k + (int64_t)attention->num_kv_heads * dim);
   }
 }
 
@@ -225,12 +225,12 @@ void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) 
   CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
   CHECK_EQ(attention->head_dim, device->kv.head_dim);
   CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
-  storing_t s = {device, qkv, attention, NULL};
+  storing_t job = {device, qkv, attention, NULL};
   if (attention->rope != NULL && attention->rope->dims > 0) {
     CHECK_LE(attention->rope->dims, attention->head_dim);
-    s.table = rope_table(device, attention->rope);
+    job.table = rope_table(device, attention->rope);
   }
   int64_t width =
       (int64_t)(attention->num_heads + 2 * attention->num_kv_heads) * attention->head_dim;
-  pool_run(device->pool, store_task, &s, device->batch->num_tokens, INLINE_ELEMENTS / width + 1);
+  pool_run(device->pool, store_task, &job, device->batch->num_tokens, INLINE_ELEMENTS / width + 1);
 }

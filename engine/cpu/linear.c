@@ -28,30 +28,30 @@ typedef struct product {
 } product_t;
 
 static void panel_task(void *context, int64_t first, int64_t last, int worker) {
-  const product_t *p = context;
-  const weight_t *w = p->weight;
+  const product_t *job = context;
+  const weight_t *weight = job->weight;
   for (int64_t unit = first; unit < last; unit++) {
-    int64_t panel = unit / p->row_units, part = unit % p->row_units;
-    int64_t row = part * p->rows / p->row_units, end = (part + 1) * p->rows / p->row_units;
-    int64_t col = panel * PANEL_COLS, left = w->rows - col;
-    const uint8_t *data = weight_panel(p->device, w, panel, worker);
-    bool more = w->format == WEIGHT_PLAIN && part + 1 == p->row_units && left > PANEL_COLS;
-    gemm_t g = {
-        .x = (const uint8_t *)p->x + (size_t)(row * p->ldx) * p->x_size,
-        .ldx = p->ldx,
+    int64_t panel = unit / job->row_units, part = unit % job->row_units;
+    int64_t row = part * job->rows / job->row_units, end = (part + 1) * job->rows / job->row_units;
+    int64_t col = panel * PANEL_COLS, left = weight->rows - col;
+    const uint8_t *data = weight_panel(job->device, weight, panel, worker);
+    bool more = weight->format == WEIGHT_PLAIN && part + 1 == job->row_units && left > PANEL_COLS;
+    gemm_t gemm = {
+        .x = (const uint8_t *)job->x + (size_t)(row * job->ldx) * job->x_size,
+        .ldx = job->ldx,
         .panel = data,
-        .next = more ? data + w->panel_bytes : NULL,
-        .depth = w->depth,
+        .next = more ? data + weight->panel_bytes : NULL,
+        .depth = weight->depth,
         .rows = (int32_t)(end - row),
         .cols = (int32_t)(left < PANEL_COLS ? left : PANEL_COLS),
-        .out = p->out + row * p->ldo + col,
-        .ldo = p->ldo,
-        .bias = p->bias != NULL ? p->bias + col : NULL,
-        .residual = p->residual != NULL ? p->residual + row * p->ldo + col : NULL,
+        .out = job->out + row * job->ldo + col,
+        .ldo = job->ldo,
+        .bias = job->bias != NULL ? job->bias + col : NULL,
+        .residual = job->residual != NULL ? job->residual + row * job->ldo + col : NULL,
     };
-    p->kernels->gemm[w->dtype](&g);
-    for (int32_t r = 0; p->softcap != 0 && r < g.rows; r++)
-      p->kernels->softcap(g.out + r * g.ldo, g.cols, p->softcap);
+    job->kernels->gemm[weight->dtype](&gemm);
+    for (int32_t r = 0; job->softcap != 0 && r < gemm.rows; r++)
+      job->kernels->softcap(gemm.out + r * gemm.ldo, gemm.cols, job->softcap);
   }
 }
 
@@ -64,38 +64,39 @@ typedef struct staging {
 
 static void stage_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const staging_t *s = context;
+  const staging_t *staging = context;
   for (int64_t row = first; row < last; row++)
-    s->kernels->stage(s->out + (size_t)(row * s->stride) * s->kernels->staged_size,
-                      s->in + row * s->cols, s->cols, s->depth);
+    staging->kernels->stage(staging->out +
+                                (size_t)(row * staging->stride) * staging->kernels->staged_size,
+                            staging->in + row * staging->cols, staging->cols, staging->depth);
 }
 
-static void multiply(device_t *device, product_t *p, const float *in, int32_t rows) {
-  const weight_t *w = p->weight;
-  int64_t panels = (w->rows + PANEL_COLS - 1) / PANEL_COLS;
-  float *out = p->out;
-  const float *residual = p->residual;
+static void multiply(device_t *device, product_t *job, const float *in, int32_t rows) {
+  const weight_t *weight = job->weight;
+  int64_t panels = (weight->rows + PANEL_COLS - 1) / PANEL_COLS;
+  float *out = job->out;
+  const float *residual = job->residual;
   for (int32_t row = 0; row < rows; row += ROW_BLOCK) {
-    p->rows = rows - row < ROW_BLOCK ? rows - row : ROW_BLOCK;
-    const float *x = in + row * w->cols;
-    if (w->dtype == DTYPE_BF16) {
+    job->rows = rows - row < ROW_BLOCK ? rows - row : ROW_BLOCK;
+    const float *x = in + row * weight->cols;
+    if (weight->dtype == DTYPE_BF16) {
       /* An odd number of cache lines apart, so that rows do not meet in one cache set. */
-      int64_t stride = w->depth + (w->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
-      staging_t staging = {p->kernels, device->staged, x, w->cols, w->depth, stride};
-      int64_t grain = 1 + STAGE_GRAIN_ELEMENTS / w->cols;
-      pool_run(device->pool, stage_task, &staging, p->rows, grain);
-      p->x = device->staged;
-      p->x_size = p->kernels->staged_size;
-      p->ldx = stride;
+      int64_t stride = weight->depth + (weight->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
+      staging_t staging = {job->kernels, device->staged, x, weight->cols, weight->depth, stride};
+      int64_t grain = 1 + STAGE_GRAIN_ELEMENTS / weight->cols;
+      pool_run(device->pool, stage_task, &staging, job->rows, grain);
+      job->x = device->staged;
+      job->x_size = job->kernels->staged_size;
+      job->ldx = stride;
     } else {
-      p->x = x;
-      p->x_size = sizeof(float);
-      p->ldx = w->cols;
+      job->x = x;
+      job->x_size = sizeof(float);
+      job->ldx = weight->cols;
     }
-    p->out = out + row * p->ldo;
-    p->residual = residual != NULL ? residual + row * p->ldo : NULL;
-    p->row_units = (p->rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT;
-    pool_run(device->pool, panel_task, p, panels * p->row_units, 1);
+    job->out = out + row * job->ldo;
+    job->residual = residual != NULL ? residual + row * job->ldo : NULL;
+    job->row_units = (job->rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT;
+    pool_run(device->pool, panel_task, job, panels * job->row_units, 1);
   }
 }
 
@@ -104,14 +105,14 @@ void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *w
   CHECK(weight->dtype != DTYPE_BF16 || weight->depth <= device->staged_cols);
   CHECK_EQ(weight->stack, 1);
   CHECK(bias == NULL || bias->count == weight->rows);
-  product_t p = {.device = device,
-                 .kernels = device->kernels,
-                 .weight = weight,
-                 .out = out,
-                 .ldo = weight->rows,
-                 .bias = bias != NULL ? bias->values : NULL,
-                 .residual = residual};
-  multiply(device, &p, in, rows);
+  product_t job = {.device = device,
+                   .kernels = device->kernels,
+                   .weight = weight,
+                   .out = out,
+                   .ldo = weight->rows,
+                   .bias = bias != NULL ? bias->values : NULL,
+                   .residual = residual};
+  multiply(device, &job, in, rows);
 }
 
 void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
@@ -120,13 +121,13 @@ void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, flo
   CHECK_LE(head->rows, device->logits_stride);
   CHECK(head->dtype != DTYPE_BF16 || head->depth <= device->staged_cols);
   device->logits_cols = head->rows;
-  product_t p = {.device = device,
-                 .kernels = device->kernels,
-                 .weight = head,
-                 .out = device->logits,
-                 .ldo = device->logits_stride,
-                 .softcap = softcap};
-  multiply(device, &p, (const float *)hidden + first * head->cols, rows);
+  product_t job = {.device = device,
+                   .kernels = device->kernels,
+                   .weight = head,
+                   .out = device->logits,
+                   .ldo = device->logits_stride,
+                   .softcap = softcap};
+  multiply(device, &job, (const float *)hidden + first * head->cols, rows);
 }
 
 void cpu_read_logits(device_t *device, float *out, int32_t rows) {

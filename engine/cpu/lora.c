@@ -29,9 +29,9 @@ int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_
   CHECK_GE(rank_max, 1);
   CHECK_LE(rank_max, LORA_RANK_MAX);
   int32_t stride = (rank_max + RANK_ALIGN - 1) / RANK_ALIGN * RANK_ALIGN;
-  size_t a, b;
-  if (!size_product(&a, (size_t)slots * (size_t)stride, (size_t)cols, sizeof(float)) ||
-      !size_product(&b, (size_t)slots * (size_t)rank_max, (size_t)rows, sizeof(float)))
+  size_t left, right;
+  if (!size_product(&left, (size_t)slots * (size_t)stride, (size_t)cols, sizeof(float)) ||
+      !size_product(&right, (size_t)slots * (size_t)rank_max, (size_t)rows, sizeof(float)))
     return no_memory(error, "adapters", SIZE_MAX);
   lora_t *lora = memory_take(device, sizeof *lora);
   if (lora == NULL) return no_memory(error, "adapters", sizeof *lora);
@@ -41,16 +41,16 @@ int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_
                    rank_max,
                    stride,
                    memory_take(device, (size_t)slots * sizeof(int32_t)),
-                   memory_take(device, a),
-                   memory_take(device, b)};
+                   memory_take(device, left),
+                   memory_take(device, right)};
   if (lora->ranks == NULL || lora->a == NULL || lora->b == NULL)
-    return no_memory(error, "adapters", a + b);
+    return no_memory(error, "adapters", left + right);
   *out = lora;
   return 0;
 }
 
-void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
-                  const float *b) {
+void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
+                  const float *lora_b) {
   (void)device;
   CHECK_GE(slot, 1);
   CHECK_LE(slot, lora->slots);
@@ -59,10 +59,10 @@ void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, co
   float *to = lora->a + (int64_t)(slot - 1) * lora->cols * lora->stride;
   memset(to, 0, (size_t)(lora->cols * lora->stride) * sizeof *to);
   for (int32_t r = 0; r < rank; r++)
-    for (int64_t k = 0; k < lora->cols; k++) to[k * lora->stride + r] = a[r * lora->cols + k];
+    for (int64_t k = 0; k < lora->cols; k++) to[k * lora->stride + r] = lora_a[r * lora->cols + k];
   to = lora->b + (int64_t)(slot - 1) * lora->rank_max * lora->rows;
   for (int32_t r = 0; r < rank; r++)
-    for (int64_t n = 0; n < lora->rows; n++) to[r * lora->rows + n] = b[n * rank + r];
+    for (int64_t n = 0; n < lora->rows; n++) to[r * lora->rows + n] = lora_b[n * rank + r];
   lora->ranks[slot - 1] = rank;
 }
 
@@ -76,23 +76,23 @@ typedef struct adapting {
 
 static void add_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const adapting_t *c = context;
-  const lora_t *lora = c->lora;
-  const kernels_t *kernels = c->device->kernels;
+  const adapting_t *job = context;
+  const lora_t *lora = job->lora;
+  const kernels_t *kernels = job->device->kernels;
   for (int64_t t = first; t < last; t++) {
-    int32_t slot = c->device->batch->adapters[t];
+    int32_t slot = job->device->batch->adapters[t];
     CHECK_GE(slot, 0);
     CHECK_LE(slot, lora->slots);
     if (slot == 0 || lora->ranks[slot - 1] == 0) continue;
     float low[LORA_RANK_MAX] = {0};
-    const float *a = lora->a + (slot - 1) * lora->cols * lora->stride;
-    const float *b = lora->b + (int64_t)(slot - 1) * lora->rank_max * lora->rows;
-    const float *x = c->in + t * lora->cols;
-    float *out = c->out + t * c->width + c->column;
+    const float *left = lora->a + (slot - 1) * lora->cols * lora->stride;
+    const float *right = lora->b + (int64_t)(slot - 1) * lora->rank_max * lora->rows;
+    const float *x = job->in + t * lora->cols;
+    float *out = job->out + t * job->width + job->column;
     for (int64_t k = 0; k < lora->cols; k++)
-      kernels->add_scaled(low, a + k * lora->stride, x[k], lora->stride);
+      kernels->add_scaled(low, left + k * lora->stride, x[k], lora->stride);
     for (int32_t r = 0; r < lora->ranks[slot - 1]; r++)
-      kernels->add_scaled(out, b + r * lora->rows, low[r], lora->rows);
+      kernels->add_scaled(out, right + r * lora->rows, low[r], lora->rows);
   }
 }
 
@@ -101,6 +101,6 @@ void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *l
   CHECK_GE(column, 0);
   CHECK_LE(column + lora->rows, width);
   if (device->batch->num_adapted == 0) return;
-  adapting_t c = {device, lora, out, in, column, width};
-  pool_run(device->pool, add_task, &c, device->batch->num_tokens, 1);
+  adapting_t job = {device, lora, out, in, column, width};
+  pool_run(device->pool, add_task, &job, device->batch->num_tokens, 1);
 }

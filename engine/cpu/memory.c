@@ -11,9 +11,9 @@
 
 enum { HUGE_PAGE = 2 << 20, ARENA_BYTES = 64 << 20, ALIGN = 64 };
 
-bool size_product(size_t *out, size_t a, size_t b, size_t c) {
+bool size_product(size_t *out, size_t first, size_t second, size_t third) {
   size_t ab;
-  return !__builtin_mul_overflow(a, b, &ab) && !__builtin_mul_overflow(ab, c, out);
+  return !__builtin_mul_overflow(first, second, &ab) && !__builtin_mul_overflow(ab, third, out);
 }
 
 int no_memory(error_t *error, const char *what, size_t bytes) {

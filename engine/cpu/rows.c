@@ -26,22 +26,22 @@ typedef struct embedding {
 
 static void embed_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const embedding_t *e = context;
+  const embedding_t *job = context;
   for (int64_t t = first; t < last; t++) {
-    int64_t row = (int64_t)e->rows[t] + e->offset;
-    CHECK_RANGE(row, 0, e->table->rows);
-    weight_unpack_row(e->table, row, e->scale, e->add, e->x + t * e->table->cols);
+    int64_t row = (int64_t)job->rows[t] + job->offset;
+    CHECK_RANGE(row, 0, job->table->rows);
+    weight_unpack_row(job->table, row, job->scale, job->add, job->x + t * job->table->cols);
   }
 }
 
-void cpu_embed(device_t *device, act_t *x, const weight_t *table, float scale) {
-  embedding_t e = {x, table, device->batch->input_ids, 0, scale, false};
-  run_rows(device, embed_task, &e, device->batch->num_tokens, table->cols);
+void cpu_embed(device_t *device, act_t *out, const weight_t *table, float scale) {
+  embedding_t job = {out, table, device->batch->input_ids, 0, scale, false};
+  run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
-void cpu_embed_positions(device_t *device, act_t *x, const weight_t *table, int32_t offset) {
-  embedding_t e = {x, table, device->batch->positions, offset, 1, true};
-  run_rows(device, embed_task, &e, device->batch->num_tokens, table->cols);
+void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset) {
+  embedding_t job = {out, table, device->batch->positions, offset, 1, true};
+  run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
 typedef struct norming {
@@ -53,24 +53,25 @@ typedef struct norming {
 
 static void norm_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const norming_t *n = context;
+  const norming_t *norming = context;
   for (int64_t row = first; row < last; row++) {
-    int64_t at = row * n->args.width;
-    n->kernels->norm(n->out + at, n->in + at, n->residual != NULL ? n->residual + at : NULL,
-                     &n->args);
+    int64_t at = row * norming->args.width;
+    norming->kernels->norm(norming->out + at, norming->in + at,
+                           norming->residual != NULL ? norming->residual + at : NULL,
+                           &norming->args);
   }
 }
 
 void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const norm_t *norm, int32_t rows) {
-  norming_t n = {device->kernels,
-                 out,
-                 in,
-                 residual,
-                 {norm->kind, norm->width, norm->eps,
-                  norm->weight != NULL ? norm->weight->values : NULL,
-                  norm->bias != NULL ? norm->bias->values : NULL}};
-  run_rows(device, norm_task, &n, rows, norm->width);
+  norming_t norming = {device->kernels,
+                       out,
+                       in,
+                       residual,
+                       {norm->kind, norm->width, norm->eps,
+                        norm->weight != NULL ? norm->weight->values : NULL,
+                        norm->bias != NULL ? norm->bias->values : NULL}};
+  run_rows(device, norm_task, &norming, rows, norm->width);
 }
 
 typedef struct activating {
@@ -83,19 +84,19 @@ typedef struct activating {
 
 static void activation_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const activating_t *a = context;
-  bool gated = activation_is_gated(a->kind);
+  const activating_t *job = context;
+  bool gated = activation_is_gated(job->kind);
   for (int64_t row = first; row < last; row++) {
-    const float *in = a->in + row * a->width * (gated ? 2 : 1);
-    a->kernels->activation(a->out + row * a->width, in, gated ? in + a->width : NULL, a->kind,
-                           a->width);
+    const float *in = job->in + row * job->width * (gated ? 2 : 1);
+    job->kernels->activation(job->out + row * job->width, in, gated ? in + job->width : NULL,
+                             job->kind, job->width);
   }
 }
 
 void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,
                     int32_t rows) {
-  activating_t a = {device->kernels, out, in, kind, width};
-  run_rows(device, activation_task, &a, rows, width);
+  activating_t job = {device->kernels, out, in, kind, width};
+  run_rows(device, activation_task, &job, rows, width);
 }
 
 typedef struct adding {
@@ -107,17 +108,18 @@ typedef struct adding {
 
 static void add_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const adding_t *a = context;
+  const adding_t *job = context;
   for (int64_t row = first; row < last; row++) {
-    int64_t at = row * a->width;
-    a->kernels->gated_add(a->out + at, a->in + at, a->residual + at, a->gate[row], a->width);
+    int64_t at = row * job->width;
+    job->kernels->gated_add(job->out + at, job->in + at, job->residual + at, job->gate[row],
+                            job->width);
   }
 }
 
 void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                    const act_t *residual, int32_t width, int32_t rows) {
-  adding_t a = {device->kernels, out, in, gate, residual, width};
-  run_rows(device, add_task, &a, rows, width);
+  adding_t job = {device->kernels, out, in, gate, residual, width};
+  run_rows(device, add_task, &job, rows, width);
 }
 
 typedef struct gathering {
@@ -129,13 +131,13 @@ typedef struct gathering {
 
 static void gather_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const gathering_t *g = context;
+  const gathering_t *job = context;
   for (int64_t s = first; s < last; s++)
-    memcpy(g->out + s * g->width, g->in + (int64_t)g->indices[s] * g->width,
-           (size_t)g->width * sizeof(float));
+    memcpy(job->out + s * job->width, job->in + (int64_t)job->indices[s] * job->width,
+           (size_t)job->width * sizeof(float));
 }
 
 void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
-  gathering_t g = {out, in, device->batch->selected_token_indices, width};
-  run_rows(device, gather_task, &g, device->batch->num_selected, width);
+  gathering_t job = {out, in, device->batch->selected_token_indices, width};
+  run_rows(device, gather_task, &job, device->batch->num_selected, width);
 }

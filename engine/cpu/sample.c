@@ -18,16 +18,16 @@ size_t sample_scratch_bytes(int32_t vocab_size) {
 }
 
 static void sample_task(void *context, int64_t first, int64_t last, int worker) {
-  const sampling_t *s = context;
-  const device_t *d = s->device;
+  const sampling_t *job = context;
+  const device_t *device = job->device;
   for (int64_t i = first; i < last; i++)
-    sampler_row(d->logits + i * d->logits_stride, (int32_t)d->logits_cols, &s->rows[i],
-                d->sample_scratch[worker]);
+    sampler_row(device->logits + i * device->logits_stride, (int32_t)device->logits_cols,
+                &job->rows[i], device->sample_scratch[worker]);
 }
 
 void cpu_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
   CHECK_LE(num_rows, device->limits.logits_rows_max);
   CHECK_GT(device->logits_cols, 0);
-  sampling_t s = {device, rows};
-  pool_run(device->pool, sample_task, &s, num_rows, 1);
+  sampling_t job = {device, rows};
+  pool_run(device->pool, sample_task, &job, num_rows, 1);
 }

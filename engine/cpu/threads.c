@@ -71,9 +71,9 @@ static void futex_wake(_Atomic uint32_t *word, int count) {
 }
 
 static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+  struct timespec timespec;
+  clock_gettime(CLOCK_MONOTONIC, &timespec);
+  return (uint64_t)timespec.tv_sec * 1000000000u + (uint64_t)timespec.tv_nsec;
 }
 
 static void relax(void) {

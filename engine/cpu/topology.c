@@ -60,23 +60,23 @@ typedef struct levels {
   bool done;
 } levels_t;
 
-static bool levels_start(levels_t *l, const char *root, const char *controller) {
-  l->done = false;
-  snprintf(l->mount, sizeof l->mount, "%s/sys/fs/cgroup%s%s", root, controller[0] ? "/" : "",
-           controller);
-  if (!cgroup_path(root, controller, l->path, sizeof l->path)) l->path[0] = '\0';
-  if (strstr(l->path, "..") != NULL) l->path[0] = '\0';
-  return access(l->mount, F_OK) == 0;
+static bool levels_start(levels_t *levels, const char *root, const char *controller) {
+  levels->done = false;
+  snprintf(levels->mount, sizeof levels->mount, "%s/sys/fs/cgroup%s%s", root,
+           controller[0] ? "/" : "", controller);
+  if (!cgroup_path(root, controller, levels->path, sizeof levels->path)) levels->path[0] = '\0';
+  if (strstr(levels->path, "..") != NULL) levels->path[0] = '\0';
+  return access(levels->mount, F_OK) == 0;
 }
 
 /* Writes the path of `file` in the current directory and moves up. False past the mount point. */
-static bool levels_next(levels_t *l, const char *file, char *out, size_t capacity) {
-  if (l->done) return false;
-  size_t length = strlen(l->path);
-  while (length > 0 && l->path[length - 1] == '/') l->path[--length] = '\0';
-  int written = snprintf(out, capacity, "%s%s/%s", l->mount, l->path, file);
-  if (length == 0) l->done = true;
-  while (length > 0 && l->path[length - 1] != '/') l->path[--length] = '\0';
+static bool levels_next(levels_t *levels, const char *file, char *out, size_t capacity) {
+  if (levels->done) return false;
+  size_t length = strlen(levels->path);
+  while (length > 0 && levels->path[length - 1] == '/') levels->path[--length] = '\0';
+  int written = snprintf(out, capacity, "%s%s/%s", levels->mount, levels->path, file);
+  if (length == 0) levels->done = true;
+  while (length > 0 && levels->path[length - 1] != '/') levels->path[--length] = '\0';
   return written > 0 && (size_t)written < capacity;
 }
 
@@ -90,17 +90,18 @@ static void quota_min(int *best, double quota, double period) {
 
 int topology_cgroup_cpus(const char *root) {
   int best = 0;
-  levels_t l;
+  levels_t levels;
   char path[2 * PATH_MAX_BYTES + 64], text[128];
-  if (levels_start(&l, root, "")) {
-    for (int i = 0; i < LEVELS_MAX && levels_next(&l, "cpu.max", path, sizeof path); i++) {
+  if (levels_start(&levels, root, "")) {
+    for (int i = 0; i < LEVELS_MAX && levels_next(&levels, "cpu.max", path, sizeof path); i++) {
       double quota = 0, period = 0;
       if (read_text(path, text, sizeof text) && sscanf(text, "%lf %lf", &quota, &period) == 2)
         quota_min(&best, quota, period);
     }
   }
-  if (levels_start(&l, root, "cpu")) {
-    for (int i = 0; i < LEVELS_MAX && levels_next(&l, "cpu.cfs_quota_us", path, sizeof path); i++) {
+  if (levels_start(&levels, root, "cpu")) {
+    for (int i = 0; i < LEVELS_MAX && levels_next(&levels, "cpu.cfs_quota_us", path, sizeof path);
+         i++) {
       if (!read_text(path, text, sizeof text)) continue;
       double quota = strtod(text, NULL);
       size_t stem = strlen(path) - strlen("quota_us");
@@ -150,10 +151,11 @@ size_t topology_cgroup_memory(const char *root) {
   };
   size_t best = SIZE_MAX;
   for (size_t v = 0; v < 2; v++) {
-    levels_t l;
+    levels_t levels;
     char path[2 * PATH_MAX_BYTES + 64];
-    if (!levels_start(&l, root, versions[v].controller)) continue;
-    for (int i = 0; i < LEVELS_MAX && levels_next(&l, versions[v].limit, path, sizeof path); i++) {
+    if (!levels_start(&levels, root, versions[v].controller)) continue;
+    for (int i = 0; i < LEVELS_MAX && levels_next(&levels, versions[v].limit, path, sizeof path);
+         i++) {
       size_t left = memory_left(path, sizeof path, &versions[v]);
       if (left < best) best = left;
     }

@@ -45,17 +45,17 @@ typedef struct packing {
 PACK_UNITS(pack_u16, uint16_t)
 PACK_UNITS(pack_u32, uint32_t)
 
-static void pack_plain(const packing_t *p, uint8_t *dst, const void *const *rows, int num_rows) {
-  const weight_t *w = p->weight;
-  if (num_rows < PANEL_COLS || w->depth != w->cols) memset(dst, 0, w->panel_bytes);
-  if (w->dtype == DTYPE_F16) {
-    pack_u16((uint16_t *)(void *)dst, rows, num_rows, w->cols);
-  } else if (w->dtype == DTYPE_F32) {
-    pack_u32((uint32_t *)(void *)dst, rows, num_rows, w->cols);
+static void pack_plain(const packing_t *job, uint8_t *dst, const void *const *rows, int num_rows) {
+  const weight_t *weight = job->weight;
+  if (num_rows < PANEL_COLS || weight->depth != weight->cols) memset(dst, 0, weight->panel_bytes);
+  if (weight->dtype == DTYPE_F16) {
+    pack_u16((uint16_t *)(void *)dst, rows, num_rows, weight->cols);
+  } else if (weight->dtype == DTYPE_F32) {
+    pack_u32((uint32_t *)(void *)dst, rows, num_rows, weight->cols);
   } else {
-    pack_u32((uint32_t *)(void *)dst, rows, num_rows, w->cols / 2);
-    for (int r = 0; w->cols % 2 && r < num_rows; r++) {
-      size_t last = (size_t)w->cols - 1;
+    pack_u32((uint32_t *)(void *)dst, rows, num_rows, weight->cols / 2);
+    for (int r = 0; weight->cols % 2 && r < num_rows; r++) {
+      size_t last = (size_t)weight->cols - 1;
       memcpy(dst + (last / 2 * PANEL_COLS + (size_t)r) * 4,
              (const uint8_t *)rows[r] + last * sizeof(uint16_t), sizeof(uint16_t));
     }
@@ -63,11 +63,11 @@ static void pack_plain(const packing_t *p, uint8_t *dst, const void *const *rows
 }
 
 /* False when some exponent does not suit unpack_mxfp4. */
-static bool pack_mxfp4(const weight_t *w, mxfp4_group_t *dst, const void *const *rows,
+static bool pack_mxfp4(const weight_t *weight, mxfp4_group_t *dst, const void *const *rows,
                        int num_rows) {
-  memset(dst, 0, w->panel_bytes);
+  memset(dst, 0, weight->panel_bytes);
   bool suits = true;
-  for (int64_t g = 0; g < w->cols / MXFP4_COLS; g++) {
+  for (int64_t g = 0; g < weight->cols / MXFP4_COLS; g++) {
     memset(dst[g].exponent, 127, sizeof dst[g].exponent);
     for (int r = 0; r < num_rows; r++) {
       const uint8_t *block = (const uint8_t *)rows[r] + (size_t)g * MXFP4_BYTES;
@@ -95,35 +95,35 @@ static void widen_row(uint16_t *row, int64_t cols) {
   }
 }
 
-static bool pack_panel(packing_t *p, int64_t panel, uint8_t *scratch) {
-  const weight_t *w = p->weight;
+static bool pack_panel(packing_t *job, int64_t panel, uint8_t *scratch) {
+  const weight_t *weight = job->weight;
   const void *rows[PANEL_COLS];
-  int64_t start = panel % w->stack_panels * PANEL_COLS, left = w->stack_rows - start;
+  int64_t start = panel % weight->stack_panels * PANEL_COLS, left = weight->stack_rows - start;
   int num_rows = (int)(left < PANEL_COLS ? left : PANEL_COLS);
-  uint8_t *dst = w->panels + (size_t)panel * w->panel_bytes;
-  start += panel / w->stack_panels * w->stack_rows;
+  uint8_t *dst = weight->panels + (size_t)panel * weight->panel_bytes;
+  start += panel / weight->stack_panels * weight->stack_rows;
   for (int r = 0; r < num_rows; r++) {
-    void *own = scratch + (size_t)r * p->row_bytes;
-    rows[r] = p->source->row(p->source->context, start + r, own);
+    void *own = scratch + (size_t)r * job->row_bytes;
+    rows[r] = job->source->row(job->source->context, start + r, own);
     if (rows[r] == NULL) return false;
-    if (p->source->format == w->format) continue;
-    if (rows[r] != own) memcpy(own, rows[r], (size_t)(w->cols / MXFP4_COLS) * MXFP4_BYTES);
+    if (job->source->format == weight->format) continue;
+    if (rows[r] != own) memcpy(own, rows[r], (size_t)(weight->cols / MXFP4_COLS) * MXFP4_BYTES);
     rows[r] = own;
-    widen_row(own, w->cols);
+    widen_row(own, weight->cols);
   }
-  if (w->format == WEIGHT_PLAIN)
-    pack_plain(p, dst, rows, num_rows);
-  else if (!pack_mxfp4(w, (mxfp4_group_t *)(void *)dst, rows, num_rows))
-    atomic_store(&p->unsuited, true);
+  if (weight->format == WEIGHT_PLAIN)
+    pack_plain(job, dst, rows, num_rows);
+  else if (!pack_mxfp4(weight, (mxfp4_group_t *)(void *)dst, rows, num_rows))
+    atomic_store(&job->unsuited, true);
   return true;
 }
 
 static void pack_task(void *context, int64_t first, int64_t last, int worker) {
-  packing_t *p = context;
-  uint8_t *scratch = p->scratch + (size_t)worker * PANEL_COLS * p->row_bytes;
+  packing_t *job = context;
+  uint8_t *scratch = job->scratch + (size_t)worker * PANEL_COLS * job->row_bytes;
   for (int64_t panel = first; panel < last; panel++) {
-    if (pack_panel(p, panel, scratch)) continue;
-    atomic_store(&p->failed, true);
+    if (pack_panel(job, panel, scratch)) continue;
+    atomic_store(&job->failed, true);
     return;
   }
 }
@@ -213,16 +213,16 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
   return 0;
 }
 
-void weight_unpack_row(const weight_t *w, int64_t row, float scale, bool add, float *out) {
-  CHECK_EQ(w->stack, 1);
-  CHECK_EQ(w->format, WEIGHT_PLAIN);
-  const uint8_t *panel = w->panels + (size_t)(row / PANEL_COLS) * w->panel_bytes;
+void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out) {
+  CHECK_EQ(weight->stack, 1);
+  CHECK_EQ(weight->format, WEIGHT_PLAIN);
+  const uint8_t *panel = weight->panels + (size_t)(row / PANEL_COLS) * weight->panel_bytes;
   int64_t lane = row % PANEL_COLS;
-  for (int64_t k = 0; k < w->cols; k++) {
+  for (int64_t k = 0; k < weight->cols; k++) {
     float value;
-    if (w->dtype == DTYPE_F32) {
+    if (weight->dtype == DTYPE_F32) {
       value = ((const float *)(const void *)panel)[k * PANEL_COLS + lane];
-    } else if (w->dtype == DTYPE_F16) {
+    } else if (weight->dtype == DTYPE_F16) {
       value = float_from_f16(((const uint16_t *)(const void *)panel)[k * PANEL_COLS + lane]);
     } else {
       int64_t at = (k / 2 * PANEL_COLS + lane) * 2 + k % 2;

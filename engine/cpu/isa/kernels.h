@@ -64,9 +64,9 @@ typedef struct kernels {
   const char *name;
   bool (*supported)(void);
   size_t staged_size; /* bytes of a staged element: 2 (bf16) or 4 (fp32 holding a bf16 value) */
-  /* Rounds x[count] to bf16 and pads with zeros to `padded` elements: input of gemm[BF16]. */
-  void (*stage)(void *out, const float *x, int64_t count, int64_t padded);
-  void (*gemm[NUM_DTYPES])(const gemm_t *g);
+  /* Rounds in[count] to bf16 and pads with zeros to `padded` elements: input of gemm[BF16]. */
+  void (*stage)(void *out, const float *in, int64_t count, int64_t padded);
+  void (*gemm[NUM_DTYPES])(const gemm_t *gemm);
   /* out[count * 16][64][2] bf16 = the values of a panel, ready for gemm[BF16] */
   void (*unpack_mxfp4)(uint16_t *out, const mxfp4_group_t *groups, int64_t count);
   /* out[width] = norm(in) (+ residual); out may alias in or residual */
@@ -76,9 +76,9 @@ typedef struct kernels {
                      int64_t count);
   /* out[count] = residual + sigmoid(gate) * in; out may alias residual */
   void (*gated_add)(float *out, const float *in, const float *residual, float gate, int64_t count);
-  void (*softcap)(float *x, int64_t count, float cap); /* x = cap * tanh(x / cap) */
-  /* (a, b) = (a cos - b sin, b cos + a sin), a = x[0..half), b = x[half..2 half) */
-  void (*rotate)(float *x, const float *cosine, const float *sine, int32_t half);
+  void (*softcap)(float *row, int64_t count, float cap); /* row = cap * tanh(row / cap) */
+  /* (a, b) = (a cos - b sin, b cos + a sin), a = row[0..half), b = row[half..2 half) */
+  void (*rotate)(float *value, const float *cosine, const float *sine, int32_t half);
   /* scores[rows][SCORE_STRIDE]: q[rows][ldq] . keys of segments [first, last); `first` and the
    * pointers behind `last` fill whole groups of SEGMENT_GROUP */
   void (*scores[NUM_DTYPES])(float *scores, const float *q, int64_t ldq, int32_t rows,
@@ -95,7 +95,7 @@ typedef struct kernels {
                 float part_sum, int32_t dim);
   /* out[dim] = acc / sum after a sink logit joined the denominator (-INFINITY = none) */
   void (*finish)(float *out, const float *acc, float max, float sum, float sink, int32_t dim);
-  void (*scale)(float *x, float factor, int64_t count);
+  void (*scale)(float *row, float factor, int64_t count);
   void (*add_scaled)(float *out, const float *in, float factor, int64_t count); /* out += f in */
 } kernels_t;
 

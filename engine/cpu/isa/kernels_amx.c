@@ -72,16 +72,16 @@ static inline void fetch(ahead_t *ahead) {
 }
 
 /* Up to 16 rows, all 64 columns. */
-static void narrow(const gemm_t *g, const uint16_t *x, ahead_t ahead, block_t *block) {
-  const uint8_t *p = g->panel;
-  size_t x_bytes = (size_t)g->ldx * sizeof *x;
+static void narrow(const gemm_t *gemm, const uint16_t *in, ahead_t ahead, block_t *block) {
+  const uint8_t *p = gemm->panel;
+  size_t x_bytes = (size_t)gemm->ldx * sizeof *in;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t k = 0; k < g->depth; k += TILE_DEPTH, p += STEP_BYTES) {
+  for (int64_t k = 0; k < gemm->depth; k += TILE_DEPTH, p += STEP_BYTES) {
     fetch(&ahead);
-    _tile_loadd(4, x + k, x_bytes);
+    _tile_loadd(4, in + k, x_bytes);
     _tile_loadd(6, p, ROW_BYTES);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, p + TILE_BYTES, ROW_BYTES);
@@ -99,11 +99,11 @@ static void narrow(const gemm_t *g, const uint16_t *x, ahead_t ahead, block_t *b
 
 /* 17 to 32 rows, columns [col, col + 32), k in [from, to); sums go on from `block` unless from is
  * 0. */
-static void wide(const gemm_t *g, const uint16_t *x, int32_t col, int64_t from, int64_t to,
+static void wide(const gemm_t *gemm, const uint16_t *in, int32_t col, int64_t from, int64_t to,
                  ahead_t ahead, block_t *block) {
-  const uint8_t *p = (const uint8_t *)g->panel + col * 4 + from / TILE_DEPTH * STEP_BYTES;
-  size_t x_bytes = (size_t)g->ldx * sizeof *x, row_bytes = sizeof block->sum[0];
-  const uint16_t *lower = x + TILE_ROWS * g->ldx;
+  const uint8_t *p = (const uint8_t *)gemm->panel + col * 4 + from / TILE_DEPTH * STEP_BYTES;
+  size_t x_bytes = (size_t)gemm->ldx * sizeof *in, row_bytes = sizeof block->sum[0];
+  const uint16_t *lower = in + TILE_ROWS * gemm->ldx;
   float *upper_sums = &block->sum[0][col], *lower_sums = &block->sum[TILE_ROWS][col];
   if (from == 0) {
     _tile_zero(0);
@@ -118,7 +118,7 @@ static void wide(const gemm_t *g, const uint16_t *x, int32_t col, int64_t from, 
   }
   for (int64_t k = from; k < to; k += TILE_DEPTH, p += STEP_BYTES) {
     fetch(&ahead);
-    _tile_loadd(4, x + k, x_bytes);
+    _tile_loadd(4, in + k, x_bytes);
     _tile_loadd(6, p, ROW_BYTES);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, p + TILE_BYTES, ROW_BYTES);
@@ -135,64 +135,68 @@ static void wide(const gemm_t *g, const uint16_t *x, int32_t col, int64_t from, 
 
 /* The only block of a panel: both halves of a stretch of k, then the next stretch, so that the
  * panel streams through once and what is fetched ahead is little. */
-static void wide_streaming(const gemm_t *g, const uint16_t *x, block_t *block) {
-  const ahead_t none = {g->panel, 0};
-  for (int64_t from = 0; from < g->depth; from += STREAM_DEPTH) {
-    int64_t to = from + STREAM_DEPTH < g->depth ? from + STREAM_DEPTH : g->depth;
-    const char *next = (const char *)g->panel + from / TILE_DEPTH * STEP_BYTES + STREAM_BYTES;
-    ahead_t ahead = {next, g->next != NULL || to < g->depth ? STEP_LINES : 0};
-    wide(g, x, 0, from, to, ahead, block);
-    wide(g, x, PANEL_COLS / 2, from, to, none, block);
+static void wide_streaming(const gemm_t *gemm, const uint16_t *in, block_t *block) {
+  const ahead_t none = {gemm->panel, 0};
+  for (int64_t from = 0; from < gemm->depth; from += STREAM_DEPTH) {
+    int64_t to = from + STREAM_DEPTH < gemm->depth ? from + STREAM_DEPTH : gemm->depth;
+    const char *next = (const char *)gemm->panel + from / TILE_DEPTH * STEP_BYTES + STREAM_BYTES;
+    ahead_t ahead = {next, gemm->next != NULL || to < gemm->depth ? STEP_LINES : 0};
+    wide(gemm, in, 0, from, to, ahead, block);
+    wide(gemm, in, PANEL_COLS / 2, from, to, none, block);
   }
 }
 
-static void write_block(const gemm_t *g, int32_t row, int32_t rows, const block_t *block) {
+static void write_block(const gemm_t *gemm, int32_t row, int32_t rows, const block_t *block) {
   for (int32_t r = 0; r < rows; r++) {
-    int64_t at = (row + r) * g->ldo;
-    for (int32_t c = 0; c < g->cols; c += 16) {
-      int32_t left = g->cols - c;
+    int64_t at = (row + r) * gemm->ldo;
+    for (int32_t c = 0; c < gemm->cols; c += 16) {
+      int32_t left = gemm->cols - c;
       __mmask16 mask = (__mmask16)(left >= 16 ? 0xffff : (1 << left) - 1);
       __m512 y = _mm512_load_ps(&block->sum[r][c]);
-      if (g->bias != NULL) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
-      if (g->residual != NULL)
-        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
-      _mm512_mask_storeu_ps(g->out + at + c, mask, y);
+      if (gemm->bias != NULL) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, gemm->bias + c));
+      if (gemm->residual != NULL)
+        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, gemm->residual + at + c));
+      _mm512_mask_storeu_ps(gemm->out + at + c, mask, y);
     }
   }
 }
 
 /* What pass `pass` of `passes` fetches: its share of every step of the next panel; a single pass
  * runs ahead in its own panel, into the next one, which lies behind it. */
-static ahead_t share(const gemm_t *g, int32_t pass, int32_t passes) {
-  if (g->next == NULL) return (ahead_t){g->panel, 0};
-  if (passes == 1) return (ahead_t){(const char *)g->panel + AHEAD_BYTES, STEP_LINES};
+static ahead_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
+  if (gemm->next == NULL) return (ahead_t){gemm->panel, 0};
+  if (passes == 1) return (ahead_t){(const char *)gemm->panel + AHEAD_BYTES, STEP_LINES};
   int32_t each = (STEP_LINES + passes - 1) / passes, first = pass * each;
-  if (first >= STEP_LINES) return (ahead_t){g->panel, 0};
+  if (first >= STEP_LINES) return (ahead_t){gemm->panel, 0};
   int32_t lines = first + each > STEP_LINES ? STEP_LINES - first : each;
-  return (ahead_t){(const char *)g->next + first * 64, lines};
+  return (ahead_t){(const char *)gemm->next + first * 64, lines};
 }
 
-static void gemm_tiles(const gemm_t *g) {
-  const uint16_t *x = g->x;
+static void gemm_tiles(const gemm_t *gemm) {
+  const uint16_t *x = gemm->x;
   block_t block;
-  int32_t tail = g->rows % BLOCK_ROWS, configured = 0;
-  int32_t passes = g->rows / BLOCK_ROWS * 2 + (tail > TILE_ROWS ? 2 : tail > 0 ? 1 : 0), pass = 0;
-  for (int32_t row = 0; row < g->rows; row += BLOCK_ROWS) {
-    int32_t rows = g->rows - row < BLOCK_ROWS ? g->rows - row : BLOCK_ROWS;
+  int32_t tail = gemm->rows % BLOCK_ROWS, configured = 0;
+  int32_t passes = gemm->rows / BLOCK_ROWS * 2 + (tail > TILE_ROWS ? 2
+                                                  : tail > 0       ? 1
+                                                                   : 0),
+          pass = 0;
+  for (int32_t row = 0; row < gemm->rows; row += BLOCK_ROWS) {
+    int32_t rows = gemm->rows - row < BLOCK_ROWS ? gemm->rows - row : BLOCK_ROWS;
     if (rows != configured)
       configure(rows < TILE_ROWS ? rows : TILE_ROWS, rows > TILE_ROWS ? rows - TILE_ROWS : 0);
     configured = rows;
-    if (rows > TILE_ROWS && rows == g->rows) {
-      wide_streaming(g, x, &block);
+    if (rows > TILE_ROWS && rows == gemm->rows) {
+      wide_streaming(gemm, x, &block);
     } else if (rows > TILE_ROWS) {
-      wide(g, x + row * g->ldx, 0, 0, g->depth, share(g, pass, passes), &block);
-      wide(g, x + row * g->ldx, PANEL_COLS / 2, 0, g->depth, share(g, pass + 1, passes), &block);
+      wide(gemm, x + row * gemm->ldx, 0, 0, gemm->depth, share(gemm, pass, passes), &block);
+      wide(gemm, x + row * gemm->ldx, PANEL_COLS / 2, 0, gemm->depth, share(gemm, pass + 1, passes),
+           &block);
       pass += 2;
     } else {
-      narrow(g, x + row * g->ldx, share(g, pass, passes), &block);
+      narrow(gemm, x + row * gemm->ldx, share(gemm, pass, passes), &block);
       pass += 1;
     }
-    write_block(g, row, rows, &block);
+    write_block(gemm, row, rows, &block);
   }
   _tile_release();
 }

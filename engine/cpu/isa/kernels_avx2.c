@@ -14,18 +14,18 @@ enum { VW = 8, TILE_ROWS = 6, VALUE_VECS = 2, SCORE_SEGMENTS = 1 };
 #define WIDEN_U16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #include "engine/cpu/isa/vector.inc"
 
-static inline vf vf_fma(vf a, vf b, vf c) {
-  return (vf)_mm256_fmadd_ps(a, b, c);
+static inline vf vf_fma(vf left, vf right, vf addend) {
+  return (vf)_mm256_fmadd_ps(left, right, addend);
 }
 /* When either is NaN both return the second operand. */
-static inline vf vf_max(vf a, vf b) {
-  return (vf)_mm256_max_ps(a, b);
+static inline vf vf_max(vf left, vf right) {
+  return (vf)_mm256_max_ps(left, right);
 }
-static inline vf vf_min(vf a, vf b) {
-  return (vf)_mm256_min_ps(a, b);
+static inline vf vf_min(vf left, vf right) {
+  return (vf)_mm256_min_ps(left, right);
 }
-static inline vf vf_load_f16(const uint16_t *p) {
-  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+static inline vf vf_load_f16(const uint16_t *from) {
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
 #include "engine/cpu/isa/math.inc"

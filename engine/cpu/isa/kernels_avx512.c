@@ -14,18 +14,18 @@ enum { VW = 16, TILE_ROWS = 6, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
 #define WIDEN_U16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #include "engine/cpu/isa/vector.inc"
 
-static inline vf vf_fma(vf a, vf b, vf c) {
-  return (vf)_mm512_fmadd_ps(a, b, c);
+static inline vf vf_fma(vf left, vf right, vf addend) {
+  return (vf)_mm512_fmadd_ps(left, right, addend);
 }
 /* When either is NaN both return the second operand. */
-static inline vf vf_max(vf a, vf b) {
-  return (vf)_mm512_max_ps(a, b);
+static inline vf vf_max(vf left, vf right) {
+  return (vf)_mm512_max_ps(left, right);
 }
-static inline vf vf_min(vf a, vf b) {
-  return (vf)_mm512_min_ps(a, b);
+static inline vf vf_min(vf left, vf right) {
+  return (vf)_mm512_min_ps(left, right);
 }
-static inline vf vf_load_f16(const uint16_t *p) {
-  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+static inline vf vf_load_f16(const uint16_t *from) {
+  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
 }
 
 /* A byte holds two values of a column: 16 bytes become 32 lanes of 16 bits, each an index into the

@@ -24,29 +24,29 @@ enum {
   REST_SHIFT = 5      /* parts of a line are counted in 1/32 */
 };
 
-static void stage_bf16(void *out, const float *x, int64_t count, int64_t padded) {
+static void stage_bf16(void *out, const float *in, int64_t count, int64_t padded) {
   uint16_t *to = out;
   int64_t i = 0;
   for (; i + VW <= count; i += VW) {
-    __m256bh half = _mm512_cvtneps_pbh(vf_load(x + i));
+    __m256bh half = _mm512_cvtneps_pbh(vf_load(in + i));
     memcpy(to + i, &half, sizeof half);
   }
   if (i < count) {
     float tail[VW] = {0};
-    memcpy(tail, x + i, (size_t)(count - i) * sizeof(float));
+    memcpy(tail, in + i, (size_t)(count - i) * sizeof(float));
     __m256bh half = _mm512_cvtneps_pbh(vf_load(tail));
     memcpy(to + i, &half, (size_t)(count - i) * sizeof(uint16_t));
   }
   if (padded > count) memset(to + count, 0, (size_t)(padded - count) * sizeof(uint16_t));
 }
 
-INLINE vf dot_pairs(vf acc, vu a, vu b) {
-  return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
+INLINE vf dot_pairs(vf acc, vu left, vu right) {
+  return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)left, (__m512bh)right);
 }
 
-INLINE uint32_t load_pair(const uint16_t *p) {
+INLINE uint32_t load_pair(const uint16_t *from) {
   uint32_t pair;
-  memcpy(&pair, p, sizeof pair);
+  memcpy(&pair, from, sizeof pair);
   return pair;
 }
 
@@ -55,18 +55,18 @@ typedef struct tile_sums {
   _Alignas(64) float at[TILE_ROWS][PANEL_COLS];
 } tile_sums_t;
 
-static __attribute__((noinline)) void write_tile(const gemm_t *g, int32_t row, int32_t rows,
+static __attribute__((noinline)) void write_tile(const gemm_t *gemm, int32_t row, int32_t rows,
                                                  const tile_sums_t *sums) {
   for (int32_t r = 0; r < rows; r++) {
-    int64_t at = (row + r) * g->ldo;
-    for (int32_t c = 0; c < g->cols; c += VW) {
-      int32_t left = g->cols - c;
+    int64_t at = (row + r) * gemm->ldo;
+    for (int32_t c = 0; c < gemm->cols; c += VW) {
+      int32_t left = gemm->cols - c;
       __mmask16 mask = (__mmask16)(left >= VW ? 0xffff : (1 << left) - 1);
       __m512 y = _mm512_load_ps(&sums->at[r][c]);
-      if (g->bias != NULL) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->bias + c));
-      if (g->residual != NULL)
-        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, g->residual + at + c));
-      _mm512_mask_storeu_ps(g->out + at + c, mask, y);
+      if (gemm->bias != NULL) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, gemm->bias + c));
+      if (gemm->residual != NULL)
+        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, gemm->residual + at + c));
+      _mm512_mask_storeu_ps(gemm->out + at + c, mask, y);
     }
   }
 }
@@ -79,16 +79,16 @@ typedef struct fetch {
 } fetch_t;
 
 /* One pass over the panel. */
-INLINE void tile(const gemm_t *g, int32_t row, fetch_t fetch, const int rows) {
+INLINE void tile(const gemm_t *gemm, int32_t row, fetch_t fetch, const int rows) {
   vf acc[TILE_ROWS][PAIR_VECS];
   vu w[PAIR_VECS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] =
       vf_set(0);
-  const uint16_t *x = (const uint16_t *)g->x + row * g->ldx;
-  const char *p = g->panel;
-  const int64_t ldx = g->ldx;
+  const uint16_t *x = (const uint16_t *)gemm->x + row * gemm->ldx;
+  const char *p = gemm->panel;
+  const int64_t ldx = gemm->ldx;
   int32_t due = 0;
-  for (int64_t k = 0; k < g->depth; k += 2, p += STEP_BYTES) {
+  for (int64_t k = 0; k < gemm->depth; k += 2, p += STEP_BYTES) {
     for (int32_t i = 0; i < fetch.lines; i++) __builtin_prefetch(fetch.at + i * LINE_BYTES, 0, 2);
     fetch.at += fetch.step_bytes;
     due += fetch.rest;
@@ -107,42 +107,42 @@ INLINE void tile(const gemm_t *g, int32_t row, fetch_t fetch, const int rows) {
   tile_sums_t sums;
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++)
       vf_store(&sums.at[r][v * VW], acc[r][v]);
-  write_tile(g, row, rows, &sums);
+  write_tile(gemm, row, rows, &sums);
 }
 
 /* Memory should never rest: every pass fetches as much of the next panel. Of two passes each takes
  * half of every step, of more a stretch. A single pass of several rows runs ahead in its own panel
  * and on into the next, which lies behind it; one of one or two rows is a plain stream that the
  * processor sees by itself. */
-static fetch_t share(const gemm_t *g, int32_t pass, int32_t passes) {
-  fetch_t fetch = {g->panel, STEP_LINES / passes, 0, STEP_BYTES};
-  if (g->next == NULL || g->rows < 3) return (fetch_t){g->panel, 0, 0, 0};
+static fetch_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
+  fetch_t fetch = {gemm->panel, STEP_LINES / passes, 0, STEP_BYTES};
+  if (gemm->next == NULL || gemm->rows < 3) return (fetch_t){gemm->panel, 0, 0, 0};
   if (passes == 1) {
     fetch.at += AHEAD_BYTES;
   } else if (passes == 2) {
-    fetch.at = (const char *)g->next + pass * STEP_BYTES / 2;
+    fetch.at = (const char *)gemm->next + pass * STEP_BYTES / 2;
   } else {
     int32_t rate = ((STEP_LINES << REST_SHIFT) + passes - 1) / passes;
-    int64_t before = pass * rate * (g->depth / 2) >> REST_SHIFT;
-    fetch.at = (const char *)g->next + before * LINE_BYTES;
+    int64_t before = pass * rate * (gemm->depth / 2) >> REST_SHIFT;
+    fetch.at = (const char *)gemm->next + before * LINE_BYTES;
     fetch.rest = rate - (fetch.lines << REST_SHIFT);
     fetch.step_bytes = fetch.lines * LINE_BYTES;
   }
   return fetch;
 }
 
-static void gemm_pairs(const gemm_t *g) {
-  int32_t passes = (g->rows + TILE_ROWS - 1) / TILE_ROWS, row = 0;
+static void gemm_pairs(const gemm_t *gemm) {
+  int32_t passes = (gemm->rows + TILE_ROWS - 1) / TILE_ROWS, row = 0;
   for (int32_t pass = 0; pass < passes; pass++) {
-    int32_t left = passes - pass, rows = (g->rows - row + left - 1) / left;
-    fetch_t fetch = share(g, pass, passes);
+    int32_t left = passes - pass, rows = (gemm->rows - row + left - 1) / left;
+    fetch_t fetch = share(gemm, pass, passes);
     switch (rows) {
-    case 1: tile(g, row, fetch, 1); break;
-    case 2: tile(g, row, fetch, 2); break;
-    case 3: tile(g, row, fetch, 3); break;
-    case 4: tile(g, row, fetch, 4); break;
-    case 5: tile(g, row, fetch, 5); break;
-    default: tile(g, row, fetch, 6); break;
+    case 1: tile(gemm, row, fetch, 1); break;
+    case 2: tile(gemm, row, fetch, 2); break;
+    case 3: tile(gemm, row, fetch, 3); break;
+    case 4: tile(gemm, row, fetch, 4); break;
+    case 5: tile(gemm, row, fetch, 5); break;
+    default: tile(gemm, row, fetch, 6); break;
     }
     row += rows;
   }
@@ -163,10 +163,10 @@ INLINE vu interleave(const uint16_t *low, const uint16_t *high) {
                                          37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                          11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m256i zero = _mm256_setzero_si256();
-  __m256i a = low != NULL ? _mm256_loadu_si256((const __m256i *)(const void *)low) : zero;
-  __m256i b = high != NULL ? _mm256_loadu_si256((const __m256i *)(const void *)high) : zero;
-  return (vu)_mm512_permutex2var_epi16(_mm512_castsi256_si512(a), _mm512_loadu_si512(order),
-                                       _mm512_castsi256_si512(b));
+  __m256i left = low != NULL ? _mm256_loadu_si256((const __m256i *)(const void *)low) : zero;
+  __m256i right = high != NULL ? _mm256_loadu_si256((const __m256i *)(const void *)high) : zero;
+  return (vu)_mm512_permutex2var_epi16(_mm512_castsi256_si512(left), _mm512_loadu_si512(order),
+                                       _mm512_castsi256_si512(right));
 }
 
 /* How many of `left` rows the next tile takes: few shapes keep the code small. */
@@ -174,8 +174,8 @@ INLINE int32_t tile_height(int32_t left) {
   return left >= TILE_ROWS ? TILE_ROWS : left >= 3 ? 3 : 1;
 }
 
-INLINE void score_tile(float *scores, const staged_rows_t *q, const strip_t *strip, int32_t segment,
-                       const int rows) {
+INLINE void score_tile(float *scores, const staged_rows_t *staged, const strip_t *strip,
+                       int32_t segment, const int rows) {
   vf acc[TILE_ROWS][SCORE_SEGMENTS];
   vu k[SCORE_SEGMENTS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) acc[r][v] =
@@ -190,7 +190,7 @@ INLINE void score_tile(float *scores, const staged_rows_t *q, const strip_t *str
       k[v] = interleave(low, both ? low + stride : NULL);
     }
     UNROLL for (int r = 0; r < rows; r++) {
-      vu a = (vu){0} + load_pair(&q->at[r][d]);
+      vu a = (vu){0} + load_pair(&staged->at[r][d]);
       UNROLL for (int v = 0; v < SCORE_SEGMENTS; v++) acc[r][v] = dot_pairs(acc[r][v], a, k[v]);
     }
   }
@@ -219,10 +219,10 @@ static void scores_pairs(float *scores, const float *q, int64_t ldq, int32_t row
   }
 }
 
-/* Where the values of key j of a strip begin. */
-INLINE const uint16_t *value_row(const strip_t *strip, int32_t j, int32_t shift, int64_t stride) {
-  int32_t segment = j >> shift;
-  return (const uint16_t *)strip->v[segment] + (j - (segment << shift)) * stride;
+/* Where the values of `key` of a strip begin. */
+INLINE const uint16_t *value_row(const strip_t *strip, int32_t key, int32_t shift, int64_t stride) {
+  int32_t segment = key >> shift;
+  return (const uint16_t *)strip->v[segment] + (key - (segment << shift)) * stride;
 }
 
 INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,

@@ -10,19 +10,19 @@ enum { VW = 4, TILE_ROWS = 4, VALUE_VECS = 2, SCORE_SEGMENTS = 1 };
 
 #include "engine/cpu/isa/vector.inc"
 
-static inline vf vf_fma(vf a, vf b, vf c) {
-  return a * b + c;
+static inline vf vf_fma(vf left, vf right, vf addend) {
+  return left * right + addend;
 }
-static inline vf vf_max(vf a, vf b) {
-  return vf_select(a > b, a, b);
+static inline vf vf_max(vf left, vf right) {
+  return vf_select(left > right, left, right);
 }
-static inline vf vf_min(vf a, vf b) {
-  return vf_select(a < b, a, b);
+static inline vf vf_min(vf left, vf right) {
+  return vf_select(left < right, left, right);
 }
 
 /* Bias of the exponent corrected by a product, as in convert.h. */
-static inline vf vf_load_f16(const uint16_t *p) {
-  vu h = vu_load_u16(p);
+static inline vf vf_load_f16(const uint16_t *from) {
+  vu h = vu_load_u16(from);
   vu magnitude = (h & 0x7fff) << 13;
   vu u = (vu)((vf)magnitude * 0x1p112f);
   vu special = (vu)(magnitude >= 0x0f800000);
