@@ -143,7 +143,8 @@ gpu-programs: $(BUILD)/gpu/tests_cuda $(BUILD)/gpu/gpu_bench
 $(BUILD)/gpu/tests_cuda: $(GPU_TESTS) $(filter %.cu.o,$(GPU_OBJECTS))
 	@echo "  LD    $@"
 	$(Q)$(NVCC) -Xcompiler -pie -o $@ $^
-$(BUILD)/gpu/gpu_bench: $(BUILD)/gpu/cuda/dev/gpu_bench.cu.o $(BUILD)/gpu/cuda/blas_library.c.o $(filter %.cu.o,$(GPU_OBJECTS))
+GPU_BENCH := $(patsubst %,$(BUILD)/gpu/%.o,$(wildcard cuda/dev/*.cu) cuda/blas_library.c)
+$(BUILD)/gpu/gpu_bench: $(GPU_BENCH) $(filter %.cu.o,$(GPU_OBJECTS))
 	@echo "  LD    $@"
 	$(Q)$(NVCC) -Xcompiler -pie -o $@ $^ -ldl
 $(BUILD)/gpu/%.cc.o: %.cc

@@ -79,7 +79,8 @@ $(EMU)/tests_host: $(call emu_objects,plain,$(EMU_HTEST_SRC)) $(call emu_host,pl
 	$(Q)$(CXX) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--start-group $(EMU_ARCHIVES) -Wl,--end-group -lcriterion $(LIBS) -ldl
 
 # The GPU's benchmark, to try it: its figures mean nothing here.
-$(EMU)/plain/gpu_bench: $(call emu_objects,plain,cuda/dev/gpu_bench.cu cuda/blas_library.c $(EMU_ENGINE_SRC) $(EMU_KERNEL_SRC))
+EMU_BENCH_SRC := $(wildcard cuda/dev/*.cu) cuda/blas_library.c
+$(EMU)/plain/gpu_bench: $(call emu_objects,plain,$(EMU_BENCH_SRC) $(EMU_ENGINE_SRC) $(EMU_KERNEL_SRC))
 	@echo "  LD    $@"
 	$(Q)$(CXX) -rdynamic -o $@ $^ -lpthread -lm -ldl
 

@@ -13,6 +13,7 @@
 namespace emu {
 
 enum { DEVICE_ALIGNMENT = 512, GUARD_BYTES = 64, GUARD_FILL = 0xa5, MULTIPROCESSORS = 4 };
+enum { L2_BYTES = 1 << 20 };
 enum { SHARED_DEFAULT = 48 << 10, SHARED_OPTIN_80 = 163 << 10, SHARED_OPTIN_90 = 227 << 10 };
 static const size_t SPARSE_BYTES = (size_t)256 << 20;
 
@@ -192,6 +193,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
   switch (name) {
   case cudaDevAttrMaxSharedMemoryPerBlock: *value = SHARED_DEFAULT; break;
   case cudaDevAttrMultiProcessorCount: *value = MULTIPROCESSORS; break;
+  case cudaDevAttrL2CacheSize: *value = L2_BYTES; break;
   case cudaDevAttrComputeCapabilityMajor: *value = runtime().capability / 10; break;
   case cudaDevAttrComputeCapabilityMinor: *value = runtime().capability % 10; break;
   case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_optin(); break;

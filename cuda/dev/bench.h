@@ -1,0 +1,73 @@
+/* bench.h: what the parts of gpu_bench share: random device memory, cold rotation, the clock.
+ *
+ * Laboratory, one thread. A figure is a JSON object on a line of its own, printed when it is known.
+ */
+#ifndef INFERD_CUDA_DEV_BENCH_H
+#define INFERD_CUDA_DEV_BENCH_H
+
+#include "cuda/blas.h"
+#include "cuda/device_code/lanes.h"
+#include "cuda/kernels/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+typedef struct bench {
+  bool tiny; /* the smallest shapes, once: to try the program on the emulator */
+  int multiprocessors;
+  size_t cold; /* bytes after which nothing of a rotation is left in L2: four times its size */
+  gpu_stream_t stream;
+} bench_t;
+extern bench_t bench;
+
+void must(int status, const char *what); /* ends the program otherwise */
+#define MUST(call) must((int)(call), #call)
+
+typedef enum fill { FILL_ZERO, FILL_BF16, FILL_F32, FILL_E4M3 } fill_t;
+
+/* Device memory for one measurement, freed at its end. Random elements are uniform in (-1, 1). */
+struct memory_t {
+  std::vector<void *> taken;
+  ~memory_t();
+  void *take(size_t bytes, fill_t fill = FILL_ZERO);
+  template <class T> T *upload(const std::vector<T> &values) {
+    T *p = (T *)take(values.size() * sizeof(T));
+    MUST(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return p;
+  }
+};
+
+/* How many copies of `bytes` are walked through before one comes again, at least 1. */
+int cold_copies(size_t bytes);
+/* Median microseconds of one call. `run(turn)` launches on bench.stream; 20 calls, and all of
+ * `copies` turns, are one graph, so that no work of the host stands between them. */
+double time_us(const std::function<void(int turn)> &run, int copies = 1, int calls = 20,
+               int rounds = 5);
+
+/* cuBLASLt, where the machine has it. */
+struct product_t {
+  blas_api_t api = {};
+  cublasLtHandle_t handle = nullptr;
+  void *workspace = nullptr;
+  memory_t memory;
+  bool open();
+};
+/* The fastest of the library's algorithms for out[m, n] = in[m, k] w[n, k]^T, in bf16; infinity
+ * when none runs. */
+double best_product_us(product_t &lib, int m, int n, int k, const void *in,
+                       const std::vector<void *> &weights, void *out);
+
+void bench_ceiling(product_t *lib);
+void bench_decode();
+void bench_prefill();
+void bench_linear(product_t *lib);
+void bench_sampler();
+void bench_rest();
+
+#endif

@@ -1,0 +1,28 @@
+/* bench_attention.h: a batch with a paged cache of random keys and values, for gpu_bench. */
+#ifndef INFERD_CUDA_DEV_BENCH_ATTENTION_H
+#define INFERD_CUDA_DEV_BENCH_ATTENTION_H
+
+#include "cuda/dev/bench.h"
+#include "cuda/kernels/attention.h"
+
+struct shape_t {
+  int heads, kv_heads, dim;
+};
+
+/* Requests of `queries` new tokens each, `len` keys in all. `copies` block tables name blocks of
+ * their own, so that a turn reads other memory than the turns before. */
+struct attention_t {
+  memory_t memory;
+  gpu_attention_t args = {};
+  std::vector<const int32_t *> tables;
+  int tiles;
+  double kv_bytes;
+  attention_t(const shape_t &s, int batch, int queries, int len, bool fp8, bool is_ordered = false);
+  int copies() const { return (int)tables.size(); }
+  const gpu_attention_t *turn(int t) {
+    args.block_table = tables[t];
+    return &args;
+  }
+};
+
+#endif
