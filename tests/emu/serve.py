@@ -12,21 +12,18 @@ library; ends with a line of counts.
 """
 
 import concurrent.futures
-import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import serve_default
 import serve_faults
 import serve_fp8
 import serve_lora
-from serving import (PATIENCE_S, ROOT, SEED, TINY, Server, check_logprobs, compare, prompts)
-
-REAL_GPU = os.environ.get("SERVE_REAL_GPU")  # scripts/gpu_check
+from serving import REAL_GPU, SEED, Server, check_logprobs, compare, prompts
 
 
 def test_greedy_tokens_of_both_devices(both):
@@ -164,7 +161,8 @@ def main():
     if wanted[:1] == ["--part"]:  # every Nth test, beginning with the Ith
         first, step = map(int, wanted[1].split("/"))
         wanted = wanted[2:]
-    everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults)}
+    everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults),
+                  **vars(serve_default)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
     tests = tests[first - 1::step]

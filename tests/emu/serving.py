@@ -25,8 +25,11 @@ LOGPROB = 0.2       # of 7,200 the largest was 0.048
 LOGPROB_RMS = 0.03  # of these: 0.009
 PATIENCE_S = 120
 VOCAB = 384
+REAL_GPU = os.environ.get("SERVE_REAL_GPU")  # scripts/gpu_check
 SEED = int(os.environ.get("INFERD_TEST_SEED") or time.time_ns())
 random.seed(SEED)
+# On a GPU several servers have one device's memory, and would pin 4 GiB of the host's each.
+SHARED_GPU = ["--num-blocks", "1000", "--swap-space", "0"] if REAL_GPU else []
 
 
 class Server:
@@ -39,7 +42,7 @@ class Server:
         command = [program, "serve", *weights, "--device", device, "--dtype", "bfloat16",
                    "--port", str(self.port), "--max-model-len", "512", "--max-num-seqs", "40",
                    "--return-tokens-as-token-ids",  # bytes have no text of their own
-                   *map(str, flags)]
+                   *SHARED_GPU, *map(str, flags)]
         if device == "cuda" and "--no-batch-invariant" not in flags:
             command.append("--batch-invariant")
         self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log,
