@@ -69,8 +69,12 @@ class Server:
         return times
 
     def resident_kib(self):
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0])
+        """None where the system shows no such thing."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            return int(status.split("VmRSS:")[1].split()[0])
+        except (OSError, IndexError):
+            return None
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

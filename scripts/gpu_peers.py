@@ -1,52 +1,127 @@
 #!/usr/bin/env python3
 """gpu_peers: what PyTorch and transformers do with the work that gpu_check gives inferd.
 
-    scripts/gpu_peers.py attention            prefill attention, cuDNN and flash, 512 to 16k tokens
-    scripts/gpu_peers.py serve --config FILE  greedy decoding of random weights of that shape: one
-                                              request over a compiled static cache, and 1, 8, 64
-                                              requests by transformers' continuous batching
+    scripts/gpu_peers.py attention    prefill, cuDNN and flash, 512 to 16k tokens; decode, SDPA with
+                                      grouped heads over dense caches of 1k to 32k tokens, and
+                                      FlexAttention where the release has it
+    scripts/gpu_peers.py serve        greedy decoding of random weights of a model: one request over
+                                      a compiled static cache, and 1, 8, 64 requests by the
+                                      continuous batching of transformers
 
 Prints a JSON object a line: microseconds a call, or output tokens a second of a whole run, prompts
-included, after one run to warm up. What a release refuses is said so. Needs torch with CUDA, and
-transformers for `serve`; --device cpu --attention sdpa with a small shape tries the script itself.
+included, after one run to warm up. Decode calls rotate over caches that L2 does not hold and are
+replayed from a graph. What a release refuses is said so. Needs torch with CUDA, and transformers
+for `serve`; --tiny --device cpu tries the script itself.
 """
 
 import argparse
 import json
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from gpu_parts import MODELS, SMALL  # noqa: E402
+
 ROUNDS = 10
+COLD_BYTES = 256 << 20  # more than four times the L2 cache of any card that this has met
+REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, ImportError, KeyError)
 
 
 def say(what, **figures):
     print(json.dumps({"part": "peer", "what": what, **figures}), flush=True)
 
 
-def attention(options):
+def random(options, *shape):
+    return torch.randn(*shape, device=options.device, dtype=torch.bfloat16)
+
+
+def prefill(options):
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    for n in (512, 1024, 2048, 4096, 8192, 16384):
-        q, k, v = (torch.randn(1, 32, n, 128, device=options.device, dtype=torch.bfloat16)
-                   for _ in range(3))
+    for n in (64,) if options.tiny else (512, 1024, 2048, 4096, 8192, 16384):
+        q, k, v = (random(options, 1, 32, n, 128) for _ in range(3))
         for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
             try:
                 with sdpa_kernel(getattr(SDPBackend, name)):
                     us = timed(lambda: torch.nn.functional.scaled_dot_product_attention(
                         q, k, v, is_causal=True))
-                say(name, queries=n, us=us)
-            except RuntimeError as refused:
-                say(name, queries=n, refused=str(refused)[:80])
+                say(name, kind="prefill", queries=n, us=us)
+            except REFUSALS as refused:
+                say(name, kind="prefill", queries=n, refused=str(refused)[:80])
+
+
+def decode_calls():
+    """(name, a call of one query token a request over a dense cache)"""
+    def sdpa(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    yield "SDPA", sdpa
+    try:
+        from torch.nn.attention.flex_attention import flex_attention
+    except ImportError:
+        return
+    flex = torch.compile(flex_attention, dynamic=False)
+    yield "FlexAttention", lambda q, k, v: flex(q, k, v, enable_gqa=True)
+
+
+def decode(options):
+    shapes = [(b, n) for b in (1, 8, 64) for n in (1024, 4096, 32768)]
+    for batch, n in [(2, 64)] if options.tiny else shapes:
+        size = 2 * batch * 8 * n * 128 * 2
+        copies = 2 if options.tiny else max(1, min(64, COLD_BYTES // size + 1))
+        q = random(options, batch, 32, 1, 128)
+        caches = [(random(options, batch, 8, n, 128), random(options, batch, 8, n, 128))
+                  for _ in range(copies)]
+        for name, call in decode_calls():
+            try:
+                us = graph_us(lambda i: call(q, *caches[i % copies]), max(copies, 20),
+                              options.device)
+                say(name, kind="decode", batch=batch, len=n, us=us)
+            except REFUSALS as refused:
+                say(name, kind="decode", batch=batch, len=n, refused=str(refused)[:80])
+        del caches
+
+
+def attention(options):
+    prefill(options)
+    decode(options)
+
+
+def finish():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def graph_us(run, calls, device):
+    """Microseconds of one of `calls` calls in a row: from a graph, where there is a GPU."""
+    def all_calls():
+        for i in range(calls):
+            run(i)
+
+    if device == "cpu":
+        return timed(all_calls) / calls
+    aside = torch.cuda.Stream()
+    with torch.cuda.stream(aside):
+        for _ in range(2):
+            run(0)
+    finish()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        all_calls()
+    return timed(graph.replay) / calls
 
 
 def timed(run):
     for _ in range(3):
         run()
-    torch.cuda.synchronize()
+    finish()
     begin = time.perf_counter()
     for _ in range(ROUNDS):
         run()
-    torch.cuda.synchronize()
+    finish()
     return (time.perf_counter() - begin) * 1e6 / ROUNDS
 
 
@@ -63,7 +138,14 @@ def tokens_per_s(run):
 def serve(options):
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
     torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(options.config)
+    name = "Llama-3.2-1B"
+    shape = dict(MODELS[name], **(SMALL if options.tiny else {}))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps({
+            "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+            "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": None,
+            "eos_token_id": [0], **shape}))
+        config = AutoConfig.from_pretrained(folder)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16,
                                              attn_implementation=options.attention)
     model = model.to(options.device).eval()
@@ -90,11 +172,11 @@ def serve(options):
     runs += [("continuous batching", n, lambda n=n: continuous(n))
              for n in sorted(options.requests, reverse=True)]
     for what, count, run in runs:
-        figures = {"model": options.name, "concurrency": count, "prompt": prompt, "output": length}
+        figures = {"model": name, "concurrency": count, "prompt": prompt, "output": length}
         try:
             with torch.no_grad():
                 say(what, **figures, tokens_per_s=tokens_per_s(run))
-        except (RuntimeError, ValueError, TypeError, AttributeError, ImportError) as refused:
+        except REFUSALS as refused:
             say(what, **figures, refused=str(refused)[:120])
 
 
@@ -103,13 +185,14 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["attention", "serve"])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--config", help="folder with config.json")
-    parser.add_argument("--name", default="", help="how the figures call the model")
     parser.add_argument("--attention", default="sdpa")
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--output", type=int, default=64)
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--tiny", action="store_true", help="the smallest shapes")
     options = parser.parse_args()
+    if options.tiny:
+        options.prompt, options.output, options.requests = 8, 4, [1, 2]
     (attention if options.what == "attention" else serve)(options)
 
 
