@@ -8,6 +8,7 @@
 #   make check     the sanitizer flavours alone
 #   make clean                                      make sim     the deterministic simulator
 #   make docs      docs/*.md from the tables        make compile_commands.json  for clangd
+#   make gpu-bundle  build/gpu-bundle: one folder that checks a machine with a GPU (cuda/dev)
 #
 #   make test-ROOM one room's tests (TEST_FOLDERS), e.g. `make test-text`, with SAN=asan|tsan if wanted
 #
@@ -368,6 +369,7 @@ parity:
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk
+include cuda/dev/bundle.mk
 
 # The emulator's flavour is the one that reads kernels as C++, without a toolkit.
 .PHONY: compile_commands.json
