@@ -346,7 +346,7 @@ static void commit_entry(engine_t *engine, const flight_t *flight, const plan_en
   }
 }
 
-int engine_commit(engine_t *engine, const flight_t *flight, uint64_t now_ns) {
+void engine_commit(engine_t *engine, const flight_t *flight, uint64_t now_ns) {
   row_range_t rows = {0, 0};
   for (int32_t r = 0; r < flight->plan.num_entries; r++) {
     const plan_entry_t *entry = &flight->plan.entries[r];
@@ -358,5 +358,4 @@ int engine_commit(engine_t *engine, const flight_t *flight, uint64_t now_ns) {
     if (plan_entry_live(entry)) commit_entry(engine, flight, entry, rows, now_ns);
     beam_commit(engine, &flight->plan, r, now_ns);
   }
-  return rows.last;
 }

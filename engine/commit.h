@@ -11,9 +11,8 @@ struct engine;
 struct flight;
 
 /* Commits a completed step: publishes its blocks, appends its tokens, emits events, and finishes
- * the sequences and groups that end. The mailbox must have room for the events of a step. Returns
- * the number of selected rows, an upper bound of the step's rows that made events; 0 = none. */
-int engine_commit(struct engine *engine, const struct flight *flight, uint64_t now_ns);
+ * the sequences and groups that end. The mailbox must have room for the events of a step. */
+void engine_commit(struct engine *engine, const struct flight *flight, uint64_t now_ns);
 
 /* Appends a token to a live sequence, makes its text, and checks for a stop in this order: primary
  * EOS, stop ids, stop strings, grammar, length. Returns the status that the sequence must get next

@@ -178,25 +178,24 @@ static int receive(engine_t *engine, uint64_t now_ns) {
   return events + expire_waiting(engine, now_ns);
 }
 
-static int end_all(engine_t *engine, const group_queue_t *queue, sequence_status_t status,
-                   int error_code) {
-  int events = 0;
+static void end_all(engine_t *engine, const group_queue_t *queue, sequence_status_t status,
+                    int error_code) {
   uint64_t now_ns = clock_now_ns();
-  for (; queue->head != NULL; events++)
-    engine_finish(engine, queue->head, status, error_code, now_ns);
-  return events;
+  while (queue->head != NULL) engine_finish(engine, queue->head, status, error_code, now_ns);
 }
 
-static int abort_all(engine_t *engine, int error_code) {
+static void abort_all(engine_t *engine, int error_code) {
   const scheduler_t *scheduler = engine->scheduler;
-  return end_all(engine, &scheduler->running, SEQUENCE_FINISHED_ABORTED, error_code) +
-         end_all(engine, &scheduler->waiting, SEQUENCE_FINISHED_ABORTED, error_code) +
-         end_all(engine, &scheduler->swapped, SEQUENCE_FINISHED_ABORTED, error_code);
+  end_all(engine, &scheduler->running, SEQUENCE_FINISHED_ABORTED, error_code);
+  end_all(engine, &scheduler->waiting, SEQUENCE_FINISHED_ABORTED, error_code);
+  end_all(engine, &scheduler->swapped, SEQUENCE_FINISHED_ABORTED, error_code);
 }
 
-static void wake_loop(const engine_t *engine, int events) {
-  if (engine->mailbox != NULL) mailbox_publish(engine->mailbox);
-  if (events && engine->options.wake != NULL) engine->options.wake(engine->options.context);
+/* Publishes the events that were emitted. Wakes the loop thread if there are any, or `anyway`. */
+static void wake_loop(const engine_t *engine, bool anyway) {
+  bool published = engine->mailbox != NULL && mailbox_publish(engine->mailbox);
+  if ((published || anyway) && engine->options.wake != NULL)
+    engine->options.wake(engine->options.context);
 }
 
 static void fail(engine_t *engine, const error_t *error) {
@@ -210,7 +209,7 @@ static int step(engine_t *engine) {
   int events = receive(engine, t0);
   if (events) { /* who has left need not wait for the step that comes */
     publish_stats(engine);
-    wake_loop(engine, events);
+    wake_loop(engine, false);
   }
   if (mailbox_room(engine->mailbox) <
       engine->step_bytes_max + (size_t)engine->num_live * engine->done_bytes_max) {
@@ -219,9 +218,8 @@ static int step(engine_t *engine) {
     return ROOM_SLEEP_MS;
   }
   bool launched = engine_launch(engine, t0);
-  events =
-      end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
-  if (events) wake_loop(engine, events);
+  end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
+  wake_loop(engine, false);
   uint64_t t1 = clock_now_ns();
   if (engine->num_flights == 0) {
     publish_stats(engine);
@@ -233,12 +231,12 @@ static int step(engine_t *engine) {
   const flight_t *flight = engine_land(engine, &error);
   uint64_t t2 = clock_now_ns();
   if (flight != NULL) {
-    events = engine_commit(engine, flight, t2);
+    engine_commit(engine, flight, t2);
     engine->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
   } else {
     fail(engine, &error);
     engine_land_all(engine);
-    events = abort_all(engine, ERR_DEVICE_FAILED);
+    abort_all(engine, ERR_DEVICE_FAILED);
   }
   uint64_t t3 = clock_now_ns();
   engine->stats.steps++;
@@ -247,34 +245,33 @@ static int step(engine_t *engine) {
   engine->stats.last_step_ns = t3;
   update_rate(engine, t3);
   publish_stats(engine);
-  wake_loop(engine, events);
+  wake_loop(engine, false);
   return 0;
 }
 
 /* After a lost device, or at the end: every request that still comes is answered. */
 static void refuse_rest(engine_t *engine, int error_code) {
-  int events = 0;
   for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
        request = mailbox_receive(engine->mailbox)) {
     accept_request(engine, request);
   }
-  events += abort_all(engine, error_code);
+  abort_all(engine, error_code);
   publish_stats(engine);
-  wake_loop(engine, events);
+  wake_loop(engine, false);
 }
 
 void engine_load(engine_t *engine) {
   error_t error = {0};
   if (engine_start(engine, &error) != 0) {
     fail(engine, &error);
-    wake_loop(engine, 1);
+    wake_loop(engine, true);
     return;
   }
   engine->rate_window_ns = clock_now_ns();
   publish_stats(engine);
   int loading = ENGINE_LOADING;
   atomic_compare_exchange_strong(&engine->state, &loading, ENGINE_READY);
-  wake_loop(engine, 1);
+  wake_loop(engine, true);
 }
 
 int engine_turn(engine_t *engine) {

@@ -132,8 +132,11 @@ void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
   mailbox->event_write = head + size;
 }
 
-void mailbox_publish(mailbox_t *mailbox) {
+bool mailbox_publish(mailbox_t *mailbox) {
+  if (mailbox->event_write == atomic_load_explicit(&mailbox->event_head, memory_order_relaxed))
+    return false;
   atomic_store_explicit(&mailbox->event_head, mailbox->event_write, memory_order_release);
+  return true;
 }
 
 int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),

@@ -53,8 +53,9 @@ size_t mailbox_room(const mailbox_t *mailbox);
  * room for it, also if it does not fit before the end of the ring. */
 void mailbox_emit(mailbox_t *mailbox, const event_t *event);
 /* Engine thread: makes the emitted events visible to the loop. Called after a step is committed, so
- * the last token of a request and its EVENT_DONE always arrive together. */
-void mailbox_publish(mailbox_t *mailbox);
+ * the last token of a request and its EVENT_DONE always arrive together. Returns false if there is
+ * no new event. */
+bool mailbox_publish(mailbox_t *mailbox);
 /* Loop thread: calls `handle` for every published event, in order; returns how many. The event and
  * its pointers are valid during the call only. `handle` must not call mailbox_drain. */
 int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),

@@ -6,6 +6,8 @@
 #include "tests/engine/client.h"
 #include "tests/sim/fake_ops.h"
 
+#include "engine/internal.h"
+
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -374,4 +376,27 @@ Test(engine, a_failed_guess_does_not_hide_the_stop_before_it) {
     cr_assert(client_stats(c).draft_tokens_accepted > 0);
     client_free(c);
   }
+}
+
+static void count_wake(void *context) {
+  ++*(int *)context;
+}
+
+/* A request that scores its prompt and wants no logprobs has no selected row in any step: the loop
+ * thread must be woken for its EVENT_DONE all the same, or it never reads it. */
+TEST_DEPTHS(the_loop_is_woken_for_a_request_without_selected_rows) {
+  int wakes = 0;
+  engine_options_t options = client_options(ops);
+  options.wake = count_wake;
+  options.context = &wakes;
+  client_t *c = client_by_hand(&options);
+  job_t *job = client_job(c, 20, 0, 1);
+  cr_assert(client_submit(c, job) == 0);
+  wakes = 0;
+  for (int turn = 0; turn < 8 && wakes == 0; turn++) engine_turn(c->engine);
+  cr_assert(wakes == 1, "%d wake-ups in 8 turns, expected 1", wakes);
+  client_drain(c);
+  expect_done(job, FINISH_LENGTH, 0);
+  client_check_idle(c);
+  client_free(c);
 }
