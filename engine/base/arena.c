@@ -1,81 +1,96 @@
-/* arena.c: the per-request arena. Chunks double; a large allocation gets a chunk of its own size.
+/* arena.c: pieces from chunks that double from 1 KiB to 1 MiB.
  *
- * Any thread, one owner at a time. Never gives memory back before arena_release.
+ * Any thread, one owner at a time. A piece of more than half a chunk gets a chunk of its own, so
+ * that little of a chunk is ever left unused. Never gives memory back before arena_free.
  */
 #include "engine/base/arena.h"
 
+#include "engine/base/checked.h"
+
 #include <stdalign.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_CHUNK_MIN = 1024 }; /* a plain completion fits */
+enum { CHUNK_MIN = 1 << 10, CHUNK_MAX = 1 << 20, ALIGNMENT = alignof(max_align_t) };
 
 struct arena_chunk {
   struct arena_chunk *next;
   alignas(max_align_t) char data[];
 };
 
-void *arena_alloc(arena_t *arena, size_t count, size_t size) {
-  if (size != 0 && count > (SIZE_MAX / 4) / size) return NULL;
-  size_t align = alignof(max_align_t);
-  size_t bytes = (count * size + align - 1) / align * align;
-  if (bytes == 0) bytes = align;
-  if (arena->capacity - arena->used < bytes) {
-    size_t capacity = arena->capacity == 0 ? ARENA_CHUNK_MIN : arena->capacity;
-    if (arena->capacity > 0 && capacity < ((size_t)1 << 20)) capacity *= 2;
-    if (capacity < bytes) capacity = bytes;
-    struct arena_chunk *chunk = malloc(sizeof *chunk + capacity);
-    if (chunk == NULL) return NULL;
-    chunk->next = arena->chunks;
-    arena->chunks = chunk;
-    arena->capacity = capacity;
-    arena->used = 0;
+static struct arena_chunk *new_chunk(arena_t *arena, size_t capacity, bool zero) {
+  struct arena_chunk *chunk = NULL;
+  size_t bytes;
+  if (checked_add(capacity, sizeof *chunk, &bytes)) {
+    chunk = zero ? calloc(1, bytes) : malloc(bytes);
   }
-  void *memory = arena->chunks->data + arena->used;
-  arena->used += bytes;
-  return memset(memory, 0, bytes);
+  if (chunk == NULL) {
+    arena->out_of_memory = true;
+    return NULL;
+  }
+  arena->held += bytes;
+  return chunk;
+}
+
+/* A piece that the first chunk has no room for. */
+static void *take_from_new(arena_t *arena, size_t bytes, bool zero) {
+  size_t capacity = arena->chunk_size == 0 ? CHUNK_MIN : 2 * arena->chunk_size;
+  if (capacity > CHUNK_MAX) capacity = CHUNK_MAX;
+  arena->chunk_size = capacity;
+  bool alone = bytes > capacity / 2;
+  struct arena_chunk *chunk = new_chunk(arena, alone ? bytes : capacity, alone && zero);
+  if (chunk == NULL) return NULL;
+  if (alone && arena->chunks != NULL) { /* behind the first, whose free part stays in use */
+    chunk->next = arena->chunks->next;
+    arena->chunks->next = chunk;
+    return chunk->data;
+  }
+  chunk->next = arena->chunks;
+  arena->chunks = chunk;
+  arena->at = chunk->data + bytes;
+  arena->end = chunk->data + (alone ? bytes : capacity);
+  return alone || !zero ? chunk->data : memset(chunk->data, 0, bytes);
+}
+
+static void *take(arena_t *arena, size_t count, size_t size, bool zero) {
+  size_t bytes, taken;
+  if (!checked_mul(count, size, &bytes) || !checked_align(bytes, ALIGNMENT, &bytes)) return NULL;
+  if (bytes == 0) bytes = ALIGNMENT;
+  if (!checked_add(arena->taken, bytes, &taken)) return NULL;
+  if (arena->limit != 0 && taken > arena->limit) return NULL;
+  void *piece = arena->at;
+  if ((size_t)(arena->end - arena->at) < bytes) {
+    piece = take_from_new(arena, bytes, zero);
+    if (piece == NULL) return NULL;
+  } else {
+    arena->at += bytes;
+    if (zero) memset(piece, 0, bytes);
+  }
+  arena->taken = taken;
+  return piece;
+}
+
+void *arena_alloc(arena_t *arena, size_t count, size_t size) {
+  return take(arena, count, size, false);
+}
+
+void *arena_calloc(arena_t *arena, size_t count, size_t size) {
+  return take(arena, count, size, true);
 }
 
 char *arena_copy(arena_t *arena, const char *bytes, size_t length) {
-  char *copy = arena_alloc(arena, length + 1, 1);
-  if (copy != NULL && length != 0) memcpy(copy, bytes, length);
-  return copy;
-}
-
-/* Values lie in preorder (json.h): those of a subtree are a range. */
-static size_t count_values(const json_t *value) {
-  size_t count = 0;
-  for (uint64_t left = 1; left > 0; left--) {
-    const json_t *v = value + count++;
-    if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) left += v->count;
-  }
-  return count;
-}
-
-const json_t *arena_copy_json(arena_t *arena, const json_t *value) {
-  if (value == NULL) return NULL;
-  size_t count = count_values(value);
-  json_t *copy = arena_alloc(arena, count, sizeof *copy);
+  size_t room;
+  char *copy = checked_add(length, 1, &room) ? arena_alloc(arena, room, 1) : NULL;
   if (copy == NULL) return NULL;
-  memcpy(copy, value, count * sizeof *copy);
-  for (json_t *v = copy; v < copy + count; v++) {
-    bool is_text = v->type == JSON_STRING || v->type == JSON_NUMBER;
-    if (is_text) v->text = arena_copy(arena, v->text, v->length);
-    if (v->key != NULL) v->key = arena_copy(arena, v->key, v->key_length);
-    if ((is_text && v->text == NULL) || (value[v - copy].key != NULL && v->key == NULL)) {
-      return NULL;
-    }
-  }
-  copy->next = 0;
+  if (length != 0) memcpy(copy, bytes, length);
+  copy[length] = '\0';
   return copy;
 }
 
-void arena_release(arena_t *arena) {
-  for (struct arena_chunk *chunk = arena->chunks; chunk != NULL;) {
-    struct arena_chunk *next = chunk->next;
+void arena_free(arena_t *arena) {
+  for (struct arena_chunk *chunk = arena->chunks, *next; chunk != NULL; chunk = next) {
+    next = chunk->next;
     free(chunk);
-    chunk = next;
   }
-  *arena = (arena_t){0};
+  *arena = (arena_t){.limit = arena->limit};
 }

@@ -60,8 +60,9 @@ void compile_spend(compile_t *compile, uint32_t work) {
 }
 
 static void *take(compile_t *compile, arena_t *arena, size_t count, size_t size) {
-  void *start = arena_take(arena, count, size);
+  void *start = arena_calloc(arena, count, size);
   if (start != NULL) return start;
+  if (arena->out_of_memory) compile_fail(compile, ERR_NO_MEMORY, "no memory for a grammar");
   compile_fail(compile, ERR_BAD_REQUEST, "The constraint takes more than %zu MiB to compile.",
                ARENA_BYTES_MAX >> 20);
 }
@@ -230,8 +231,8 @@ static void make_fixed_nodes(compile_t *compile) {
 /* The body of grammar_compile under setjmp; no variable of its own changes after it. */
 static int run(compile_t *compile, const grammar_source_t *source) {
   if (setjmp(compile->give_up)) return compile->code;
-  compile->grammar->arena.total_max = ARENA_BYTES_MAX;
-  compile->scratch.total_max = ARENA_BYTES_MAX;
+  compile->grammar->arena.limit = ARENA_BYTES_MAX;
+  compile->scratch.limit = ARENA_BYTES_MAX;
   make_fixed_nodes(compile);
   build_finish(compile, compile_source(compile, source, NODE_ID_END, 0));
   return 0;
@@ -299,5 +300,5 @@ void grammar_unref(grammar_t *grammar) {
 }
 
 size_t grammar_bytes(const grammar_t *grammar) {
-  return sizeof *grammar + grammar->arena.total;
+  return sizeof *grammar + grammar->arena.held;
 }

@@ -8,7 +8,7 @@
 #ifndef INFERD_ENGINE_GRAMMAR_PROGRAM_H
 #define INFERD_ENGINE_GRAMMAR_PROGRAM_H
 
-#include "engine/grammar/arena.h"
+#include "engine/base/arena.h"
 #include "engine/grammar/grammar.h"
 
 #define NONE UINT32_MAX

@@ -103,7 +103,7 @@ static int read_fields(exchange_t *exchange, const json_t *root, char *name, cha
   arena_t arena = {0};
   reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = error};
   int code = fields_read(path != NULL ? &load_table : &unload_table, &reader, root);
-  arena_release(&arena);
+  arena_free(&arena);
   if (code == 0) code = take_string(fields.name, "lora_name", name, error);
   if (code == 0 && path != NULL) code = take_string(fields.path, "lora_path", path, error);
   if (code == 0 && reader.ignored[0] != '\0') {

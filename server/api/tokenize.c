@@ -189,7 +189,7 @@ static int run(tokenize_job_t *job) {
   }
   if (code == 0) code = job->decode ? decode(job, &fields) : encode(job, &fields);
   json_free(doc);
-  arena_release(&arena);
+  arena_free(&arena);
   return code;
 }
 

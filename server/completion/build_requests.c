@@ -28,7 +28,7 @@ static int add_bad_word(completion_t *completion, tokenizer_scratch_t *scratch, 
     int code = completion_encode(completion, scratch, with_space ? spaced : word->text,
                                  word->length + (size_t)with_space, &options, &ids, &count);
     if (code != 0) return code;
-    int32_t *kept = count == 0 ? NULL : arena_alloc(&completion->arena, count, sizeof *kept);
+    int32_t *kept = count == 0 ? NULL : arena_calloc(&completion->arena, count, sizeof *kept);
     if (kept != NULL) {
       memcpy(kept, ids, count * sizeof *kept);
       list[(*num_list)++] = (token_sequence_t){kept, (int32_t)count};
@@ -46,7 +46,7 @@ static int build_bad_words(completion_t *completion, tokenizer_scratch_t *scratc
   const params_t *params = &completion->params;
   if (params->num_bad_words == 0) return 0;
   size_t room = (size_t)params->num_bad_words * 2;
-  token_sequence_t *list = arena_alloc(&completion->arena, room, sizeof *list);
+  token_sequence_t *list = arena_calloc(&completion->arena, room, sizeof *list);
   if (list == NULL) {
     return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   }

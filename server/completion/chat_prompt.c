@@ -5,6 +5,7 @@
  */
 #include "server/completion/chat.h"
 
+#include "server/completion/json_copy.h"
 #include "server/parser/json_scan.h"
 
 #include <stdio.h>
@@ -134,7 +135,7 @@ static bool show_marks(completion_t *completion) {
     for (int i = 0; channels && channel_marks[i] != NULL; i++)
       marks[num_marks++] = channel_marks[i];
   }
-  int32_t *ids = arena_alloc(&completion->arena, MARKS_MAX, sizeof *ids), count = 0;
+  int32_t *ids = arena_calloc(&completion->arena, MARKS_MAX, sizeof *ids), count = 0;
   if (ids == NULL) return false;
   for (int i = 0; i < num_marks; i++) {
     int32_t id = -1;
@@ -169,7 +170,7 @@ int chat_begin_choices(completion_t *completion) {
                               .one_call = !completion->params.chat.parallel_tool_calls};
   if (options.tools != NULL && options.tools->in_tags) {
     /* Copied, because the parsed request is freed when the engine has the prompt. */
-    options.functions = arena_copy_json(&completion->arena, completion->params.chat.tools);
+    options.functions = json_copy(&completion->arena, completion->params.chat.tools);
     if (options.functions == NULL) {
       return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
     }

@@ -22,7 +22,7 @@ typedef struct tree {
 } tree_t;
 
 static grammar_source_t *nodes_new(tree_t *tree, int32_t count) {
-  grammar_source_t *nodes = arena_alloc(&tree->completion->arena, (size_t)count, sizeof *nodes);
+  grammar_source_t *nodes = arena_calloc(&tree->completion->arena, (size_t)count, sizeof *nodes);
   if (nodes == NULL) tree->failed = true;
   return nodes;
 }
@@ -271,7 +271,7 @@ static bool any_strict(const json_t *tools) {
 /* Returns true if the parser must look for calls only where the grammar allows them: calls without
  * a mark at the start of the output, others after their mark. */
 static bool look_less(completion_t *completion) {
-  tool_format_t *format = arena_alloc(&completion->arena, 1, sizeof *format);
+  tool_format_t *format = arena_calloc(&completion->arena, 1, sizeof *format);
   if (format == NULL) return false;
   *format = *completion->tool_format;
   if (format->bare) format->open = NULL;

@@ -119,7 +119,7 @@ static void destroy(completion_t *completion) {
   completion_forget_input(completion);
   grammar_unref(completion->grammar);
   stop_set_free(completion->stops);
-  arena_release(&completion->arena);
+  arena_free(&completion->arena);
   free(completion);
 }
 

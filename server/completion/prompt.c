@@ -224,8 +224,8 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
 static bool make_inputs(completion_t *completion) {
   const params_t *params = &completion->params;
   size_t inputs = (size_t)params->num_prompts, each = (size_t)params->n;
-  completion->inputs = arena_alloc(&completion->arena, inputs, sizeof *completion->inputs);
-  completion->choices = arena_alloc(&completion->arena, inputs * each, sizeof(choice_t));
+  completion->inputs = arena_calloc(&completion->arena, inputs, sizeof *completion->inputs);
+  completion->choices = arena_calloc(&completion->arena, inputs * each, sizeof(choice_t));
   if (completion->inputs == NULL || completion->choices == NULL) return false;
   completion->num_inputs = (int32_t)inputs;
   completion->num_choices = (int32_t)(inputs * each);

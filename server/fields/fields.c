@@ -89,7 +89,7 @@ int field_ids(reader_t *reader, const char *name, const json_t *value, double mi
     return error_set(reader->error, ERR_INVALID_VALUE, name,
                      "Invalid '%s': expected an array of %.0f to %.0f token ids.", name, min, max);
   }
-  int32_t *ids = arena_alloc(reader->arena, value->count, sizeof *ids);
+  int32_t *ids = arena_calloc(reader->arena, value->count, sizeof *ids);
   if (ids == NULL) return field_no_memory(reader);
   int32_t count = 0;
   JSON_EACH(element, value) {

@@ -84,7 +84,7 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   if (is_chat) {
     code = params_read_chat(params, reader->error);
     if (code != 0) return code;
-    params->prompts = arena_alloc(reader->arena, 1, sizeof *params->prompts);
+    params->prompts = arena_calloc(reader->arena, 1, sizeof *params->prompts);
     if (params->prompts == NULL) return field_no_memory(reader);
     params->num_prompts = 1;
   }

@@ -59,7 +59,7 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
     return fail_mixed_prompt(reader);
   }
   int32_t count = many ? (int32_t)value->count : 1;
-  params->prompts = arena_alloc(reader->arena, (size_t)count, sizeof *params->prompts);
+  params->prompts = arena_calloc(reader->arena, (size_t)count, sizeof *params->prompts);
   if (params->prompts == NULL) return field_no_memory(reader);
   if (!many) {
     params->num_prompts = 1;
@@ -151,7 +151,7 @@ int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value)
   }
   int code = check_bias_keys(reader, value);
   if (code != 0) return code;
-  params->logit_bias = arena_alloc(reader->arena, value->count, sizeof *params->logit_bias);
+  params->logit_bias = arena_calloc(reader->arena, value->count, sizeof *params->logit_bias);
   if (params->logit_bias == NULL) return field_no_memory(reader);
   JSON_EACH(entry, value) {
     int64_t id = 0;
@@ -226,7 +226,7 @@ int read_bad_words(reader_t *reader, const field_t *field, const json_t *value) 
     return error_set(reader->error, ERR_INVALID_VALUE, field->name,
                      "Invalid 'bad_words': at most %d strings are allowed.", BAD_WORDS_FIELD_MAX);
   }
-  params->bad_words = arena_alloc(reader->arena, value->count, sizeof *params->bad_words);
+  params->bad_words = arena_calloc(reader->arena, value->count, sizeof *params->bad_words);
   if (params->bad_words == NULL) return field_no_memory(reader);
   JSON_EACH(word, value) {
     int code = field_string(reader, field->name, word, 1, BAD_WORD_BYTES_MAX);

@@ -18,7 +18,7 @@ void fuzz_request(const uint8_t *data, size_t size) {
     memset(&params, 0, sizeof params);
     if (params_read(&params, chat == 1, &defaults, &reader, json_root(doc)) == 0)
       (void)params_check(&params, &limits, &error);
-    arena_release(&arena);
+    arena_free(&arena);
   }
   json_free(doc);
 }

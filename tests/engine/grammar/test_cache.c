@@ -121,13 +121,13 @@ Test(cache, keeps_within_its_bytes_and_drops_the_longest_unused) {
   rig_t *rig = rig_new();
   char text[32];
   grammar_source_t hot = text_source(GRAMMAR_REGEX, "hot");
-  grammar_cache_t *cache = cache_new((size_t)1 << 20);
+  grammar_cache_t *cache = cache_new((size_t)256 << 10);
   compile(cache, rig, &hot);
   for (int i = 0; i < 200; i++) {
     snprintf(text, sizeof text, "[a-z]{%d}", i + 1);
     grammar_source_t cold = text_source(GRAMMAR_REGEX, text);
     compile(cache, rig, &cold);
-    cr_assert_leq(grammar_cache_stats(cache).bytes, (size_t)1 << 20);
+    cr_assert_leq(grammar_cache_stats(cache).bytes, (size_t)256 << 10);
     compile(cache, rig, &hot);
   }
   grammar_cache_stats_t stats = grammar_cache_stats(cache);
@@ -202,7 +202,7 @@ static void *use(void *argument) {
 
 Test(cache, threads_share_it) {
   rig_t *rig = rig_new();
-  grammar_cache_t *cache = cache_new((size_t)1 << 20); /* about half of what they use */
+  grammar_cache_t *cache = cache_new((size_t)16 << 10); /* about half of what they use */
   pthread_t threads[THREADS];
   user_t users[THREADS];
   for (int i = 0; i < THREADS; i++) {

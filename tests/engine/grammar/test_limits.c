@@ -1,4 +1,5 @@
 /* test_limits.c: hostile constraints end in an error with a reason, soon, and harm nobody. */
+#include "engine/grammar/compile.h"
 #include "tests/engine/grammar/rig.h"
 
 #include <criterion/criterion.h>
@@ -104,6 +105,17 @@ Test(limits, sizes_of_schemas) {
   free(wide);
   free(schema);
   rig_free(rig);
+}
+
+/* What the machine lacks is not the client's fault. */
+Test(limits, want_of_memory_is_no_bad_request) {
+  error_t error = {0};
+  compile_t compile = {.error = &error};
+  if (setjmp(compile.give_up) == 0) compile_scratch(&compile, SIZE_MAX / 4, 1);
+  cr_assert_eq(error.code, ERR_NO_MEMORY, "%d: %s", error.code, error.message);
+  compile.scratch = (arena_t){.limit = 64};
+  if (setjmp(compile.give_up) == 0) compile_scratch(&compile, 65, 1);
+  cr_assert_eq(error.code, ERR_BAD_REQUEST, "%d: %s", error.code, error.message);
 }
 
 /* Three choices in each of nine conjuncts: 3^9 rules. */

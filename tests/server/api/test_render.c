@@ -1,5 +1,6 @@
 /* test_render.c: numbers, strings, logprobs and text offsets as they are printed. */
 #include "engine/base/arena.h"
+#include "server/completion/json_copy.h"
 #include "server/completion/logprobs.h"
 #include "server/observe/histogram.h"
 #include "tests/server/api/fake.h"
@@ -123,7 +124,7 @@ Test(render, values_outlive_their_document) {
   json_doc_t *doc = NULL;
   char *body = strdup(text);
   cr_assert_eq(json_parse(body, strlen(body), &json_limits_request, &doc, NULL), 0);
-  const json_t *copy = arena_copy_json(&arena, json_next(json_first(json_root(doc))));
+  const json_t *copy = json_copy(&arena, json_next(json_first(json_root(doc))));
   json_free(doc);
   memset(body, 'x', strlen(body));
   free(body);
@@ -134,21 +135,8 @@ Test(render, values_outlive_their_document) {
   cr_assert(json_double(json_next(json_first(a)), &number) && number == 1.5);
   cr_assert_eq(json_get(copy, "")->type, JSON_OBJECT);
   cr_assert(json_equals(json_get(copy, "b"), "") && json_next(json_get(copy, "b")) == NULL);
-  cr_assert_eq(arena_copy_json(&arena, NULL), NULL);
-  arena_release(&arena);
-}
-
-Test(render, arenas) {
-  arena_t arena = {0};
-  for (size_t i = 1; i < 3000; i += 37) {
-    char *memory = arena_alloc(&arena, i, 3);
-    cr_assert_eq((uintptr_t)memory % 16, 0);
-    for (size_t j = 0; j < 3 * i; j++) cr_assert_eq(memory[j], 0);
-    memset(memory, 1, 3 * i);
-  }
-  cr_assert_eq(arena_alloc(&arena, SIZE_MAX / 2, 3), NULL);
-  cr_assert_str_eq(arena_copy(&arena, "abc", 2), "ab");
-  arena_release(&arena);
+  cr_assert_eq(json_copy(&arena, NULL), NULL);
+  arena_free(&arena);
 }
 
 static void add(logprob_text_t *text, int32_t id, float logprob, const token_logprob_t *top,

@@ -1,0 +1,35 @@
+/* json_copy.c: JSON values that outlive the document they were parsed in.
+ *
+ * Any thread, the owner of the arena. The copy lies in the arena and is never freed by itself.
+ */
+#include "server/completion/json_copy.h"
+
+#include <string.h>
+
+/* Values lie in preorder (json.h): those of a subtree are a range. */
+static size_t count_values(const json_t *value) {
+  size_t count = 0;
+  for (uint64_t left = 1; left > 0; left--) {
+    const json_t *v = value + count++;
+    if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) left += v->count;
+  }
+  return count;
+}
+
+const json_t *json_copy(arena_t *arena, const json_t *value) {
+  if (value == NULL) return NULL;
+  size_t count = count_values(value);
+  json_t *copy = arena_alloc(arena, count, sizeof *copy);
+  if (copy == NULL) return NULL;
+  memcpy(copy, value, count * sizeof *copy);
+  for (json_t *v = copy; v < copy + count; v++) {
+    bool is_text = v->type == JSON_STRING || v->type == JSON_NUMBER;
+    if (is_text) v->text = arena_copy(arena, v->text, v->length);
+    if (v->key != NULL) v->key = arena_copy(arena, v->key, v->key_length);
+    if ((is_text && v->text == NULL) || (value[v - copy].key != NULL && v->key == NULL)) {
+      return NULL;
+    }
+  }
+  copy->next = 0;
+  return copy;
+}
