@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_TEMPLATE_COMPILE_AST_H
 #define INFERD_ENGINE_TEMPLATE_COMPILE_AST_H
 
-#include "engine/template/slab.h"
+#include "engine/base/arena.h"
 #include "engine/template/template.h"
 #include "engine/template/value.h"
 
@@ -109,7 +109,7 @@ typedef enum token_type {
 } token_type_t;
 
 struct jinja {
-  slab_t slab;
+  arena_t arena;
   const char *name;
   const str_t **symbols;
   uint32_t num_symbols, symbols_capacity;

@@ -1,7 +1,7 @@
 /* compile_template.c: template source -> a compiled template, and questions about it.
  *
- * The compiling thread. The tree, its constants and the names live in the template's slab and never
- * change afterwards.
+ * The compiling thread. The tree, its constants and the names live in the template's arena and
+ * never change afterwards.
  */
 #include "engine/base/utf8.h"
 #include "engine/template/compile/parser.h"
@@ -25,7 +25,7 @@ void template_fail(compiler_t *compiler, uint32_t line, const char *format, ...)
 }
 
 void *template_take(compiler_t *compiler, size_t size) {
-  void *piece = slab_take(&compiler->jinja->slab, size, true);
+  void *piece = arena_calloc(&compiler->jinja->arena, size, 1);
   if (piece != NULL) return piece;
   error_set(compiler->error, ERR_NO_MEMORY, "chat_template", "%s: not enough memory to compile it",
             compiler->jinja->name);
@@ -206,7 +206,7 @@ int jinja_compile(const char *name, const char *source, size_t length, jinja_t *
   jinja_t *jinja = calloc(1, sizeof *jinja);
   if (jinja == NULL)
     return error_set(error, ERR_NO_MEMORY, "chat_template", "%s: not enough memory", name);
-  jinja->slab.limit = COMPILE_BYTES_MAX;
+  jinja->arena.limit = COMPILE_BYTES_MAX;
   jinja->name = name;
   compiler_t compiler = {.jinja = jinja, .error = error};
   int code = setjmp(compiler.escape);
@@ -222,7 +222,7 @@ int jinja_compile(const char *name, const char *source, size_t length, jinja_t *
 
 void jinja_free(jinja_t *jinja) {
   if (jinja == NULL) return;
-  slab_free(&jinja->slab);
+  arena_free(&jinja->arena);
   free(jinja);
 }
 

@@ -1,7 +1,7 @@
 /* compiler.h: the compiler at work: what lexer and parser share.
  *
  * The compiling thread. Errors leave by a long jump to jinja_compile; everything lies in the
- * template's slab.
+ * template's arena.
  */
 #ifndef INFERD_ENGINE_TEMPLATE_COMPILE_COMPILER_H
 #define INFERD_ENGINE_TEMPLATE_COMPILE_COMPILER_H

@@ -4,7 +4,6 @@
  */
 #include "engine/template/run/eval.h"
 
-#include "engine/base/checked.h"
 #include "engine/base/clock.h"
 
 #include <stdarg.h>
@@ -50,8 +49,8 @@ void run_raise(run_t *run, const str_t *message) {
 }
 
 void run_out_of_memory(run_t *run) {
-  if (!run->slab.out_of_memory)
-    run_fail(run, "the render needs more than %zu bytes", run->slab.limit);
+  if (!run->arena.out_of_memory)
+    run_fail(run, "the render needs more than %zu bytes", run->arena.limit);
   run->code = error_set(run->error, ERR_INTERNAL, NULL, "not enough memory to render a template");
   longjmp(run->escape, 1);
 }
@@ -70,16 +69,15 @@ void run_refuel(run_t *run, size_t steps) {
     run_fail(run, "the render takes longer than %u ms", run->input->limits.time_ms);
 }
 
-void *run_take(run_t *run, size_t size, bool zero) {
-  void *piece = slab_take(&run->slab, size, zero);
+void *run_take_array(run_t *run, size_t count, size_t size, bool zero) {
+  arena_t *arena = &run->arena;
+  void *piece = zero ? arena_calloc(arena, count, size) : arena_alloc(arena, count, size);
   if (piece == NULL) run_out_of_memory(run);
   return piece;
 }
 
-void *run_take_array(run_t *run, size_t count, size_t size, bool zero) {
-  size_t bytes;
-  if (!checked_mul(count, size, &bytes)) run_out_of_memory(run);
-  return run_take(run, bytes, zero);
+void *run_take(run_t *run, size_t size, bool zero) {
+  return run_take_array(run, 1, size, zero);
 }
 
 /* ---- statements ---- */
@@ -351,7 +349,7 @@ int jinja_render(const jinja_t *jinja, const jinja_input_t *input, jinja_output_
                  error_t *error) {
   *out = (jinja_output_t){0};
   run_t run = {.jinja = jinja, .input = input, .error = error, .fuel = input->limits.fuel};
-  run.slab.limit = input->limits.arena_bytes;
+  run.arena.limit = input->limits.arena_bytes;
   if (input->limits.time_ms > 0)
     run.deadline_ns = clock_now_ns() + (uint64_t)input->limits.time_ms * 1000000u;
   if (setjmp(run.escape) == 0) {
@@ -361,7 +359,7 @@ int jinja_render(const jinja_t *jinja, const jinja_input_t *input, jinja_output_
     (void)exec(&run, jinja->body);
     run.code = copy_output(&run, out);
   }
-  slab_free(&run.slab);
+  arena_free(&run.arena);
   return run.code;
 }
 

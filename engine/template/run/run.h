@@ -1,13 +1,13 @@
 /* run.h: one render at work.
  *
  * A run lives in jinja_render's frame and is used by that thread alone. Failures leave by a long
- * jump to jinja_render: everything that a run allocates lies in its slab, so nothing is lost on the
- * way. Every loop over data spends fuel for what it touches.
+ * jump to jinja_render: everything that a run allocates lies in its arena, so nothing is lost on
+ * the way. Every loop over data spends fuel for what it touches.
  */
 #ifndef INFERD_ENGINE_TEMPLATE_RUN_RUN_H
 #define INFERD_ENGINE_TEMPLATE_RUN_RUN_H
 
-#include "engine/template/slab.h"
+#include "engine/base/arena.h"
 #include "engine/template/template.h"
 #include "engine/template/value.h"
 
@@ -28,7 +28,7 @@ typedef struct frame {
 enum { FUEL_SLICE = 1024, SEARCH_DEPTH_MAX = 1000 };
 
 typedef struct run {
-  slab_t slab;
+  arena_t arena;
   jmp_buf escape;
   int code; /* of the failure */
   const jinja_t *jinja;
