@@ -9,7 +9,7 @@
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
-#include "engine/cpu/convert.h"
+#include "engine/base/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
-#include "engine/cpu/convert.h"
+#include "engine/base/half.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -7,11 +7,6 @@
 
 #include "engine/device/ops.h"
 
-float convert_from_f16(uint16_t bits);
-uint16_t convert_to_f16(float value);
-float convert_from_bf16(uint16_t bits);
-uint16_t convert_to_bf16(float value);
-
 /* Converts `count` elements. Equal types copy. */
 void convert_row(void *out, dtype_t to, const void *in, dtype_t from, int64_t count);
 /* True when every element is finite. */

@@ -98,12 +98,6 @@ uint16_t half_of(float x) {
   return (uint16_t)(sign | (exponent + 14) << 10 | (int)((fraction * 2 - 1) * 1024));
 }
 
-float float_of_half(uint16_t h) {
-  int exponent = h >> 10 & 31, mantissa = h & 1023;
-  double m = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
-  return (float)(h & 0x8000 ? -m : m);
-}
-
 typedef struct source {
   const float *values;
   int64_t cols;

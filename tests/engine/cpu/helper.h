@@ -45,8 +45,7 @@ vector_t *vector_make(device_t *device, const float *values, int64_t count);
 
 float round_to(float x, dtype_t dtype);
 
-/* Element conversions written apart from the back end's. */
+/* An element conversion written apart from the back end's. */
 uint16_t half_of(float x);
-float float_of_half(uint16_t h);
 
 #endif

@@ -1,7 +1,7 @@
 /* maker.c: writes small model directories for the tests of the loader. One thread. */
 #include "tests/engine/model/maker.h"
 
-#include "engine/model/convert.h"
+#include "engine/base/half.h"
 #include "tests/engine/model/naive_ops.h"
 
 #include <criterion/criterion.h>
@@ -156,7 +156,7 @@ static size_t write_data(const maker_t *maker, int first, int count, uint8_t *ou
     for (int64_t k = 0; k < t->elements; k++) {
       bool poisoned = t->poison != 0 && k == t->elements / 2;
       float value = poisoned ? (float)t->poison : 0.01F * (float)(k % 17 - 8);
-      uint16_t half = strcmp(t->type, "F16") == 0 ? convert_to_f16(value) : convert_to_bf16(value);
+      uint16_t half = strcmp(t->type, "F16") == 0 ? f16_from_float(value) : bf16_from_float(value);
       if (t->element_size == 4)
         memcpy(out + used, &value, 4);
       else

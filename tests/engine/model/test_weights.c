@@ -11,49 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-Test(convert, every_half_to_float_and_back) {
-  for (uint32_t i = 0; i < 65536; i++) {
-    uint16_t half = (uint16_t)i;
-    bool nan16 = (half & 0x7fff) > 0x7c00, nan_bf = (half & 0x7fff) > 0x7f80;
-    float f16 = convert_from_f16(half), bf16 = convert_from_bf16(half);
-    if (nan16) {
-      cr_assert(isnan(f16) && isnan(convert_from_f16(convert_to_f16(f16))));
-    } else {
-      if ((half & 0x7fff) < 0x7c00) {
-        cr_assert_eq(bits_of(f16), bits_of(naive_load(&half, DTYPE_F16, 0)), "%04x", i);
-      }
-      cr_assert_eq(convert_to_f16(f16), half, "%04x", i);
-    }
-    if (nan_bf)
-      cr_assert(isnan(bf16) && isnan(convert_from_bf16(convert_to_bf16(bf16))));
-    else
-      cr_assert_eq(convert_to_bf16(bf16), half, "%04x", i);
-  }
-}
-
-/* Between two neighbours the nearer one wins, and the even one in the middle. */
-Test(convert, rounds_to_nearest_even) {
-  for (uint32_t i = 0; i < 0x7bff; i++) {
-    double low = convert_from_f16((uint16_t)i), high = convert_from_f16((uint16_t)(i + 1));
-    float middle = (float)((low + high) / 2);
-    uint16_t even = (uint16_t)(i & 1 ? i + 1 : i);
-    cr_assert_eq(convert_to_f16(middle), even, "%04x", i);
-    cr_assert_eq(convert_to_f16(nextafterf(middle, 0)), i, "%04x", i);
-    cr_assert_eq(convert_to_f16(nextafterf(middle, INFINITY)), i + 1, "%04x", i);
-    cr_assert_eq(convert_to_f16(-middle), even | 0x8000, "%04x", i);
-  }
-  cr_assert_eq(convert_to_f16(65519.0F), 0x7bff);
-  cr_assert_eq(convert_to_f16(65520.0F), 0x7c00);
-  cr_assert_eq(convert_to_bf16(1.00390625F), 0x3f80); /* tie, down to even */
-  cr_assert_eq(convert_to_bf16(1.01171875F), 0x3f82); /* tie, up to even */
-}
-
 Test(convert, finds_one_bad_element_anywhere) {
   static const int64_t lengths[] = {1, 2, 63, 64, 127, 128, 129, 255, 256, 257, 1000};
   for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {

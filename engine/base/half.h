@@ -1,10 +1,10 @@
-/* convert.h: scalar conversions between fp32, bf16 and f16, all rounding to nearest even.
+/* half.h: scalar conversions between fp32, bf16 and f16, all rounding to nearest even.
  *
- * Exact for every bit pattern, NaN stays NaN (quiet). Used where single elements move: packing,
- * embedding rows, K/V stores. No state; any thread.
+ * Exact for every bit pattern, NaN stays NaN (quiet). Used where single elements move: loading,
+ * packing, embedding rows, K/V stores. Pure functions, any thread.
  */
-#ifndef INFERD_ENGINE_CPU_CONVERT_H
-#define INFERD_ENGINE_CPU_CONVERT_H
+#ifndef INFERD_ENGINE_BASE_HALF_H
+#define INFERD_ENGINE_BASE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
