@@ -8,6 +8,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "engine/base/hash.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,13 +19,6 @@
 #include <sys/stat.h>
 
 enum { ROUNDS = 3, PATH_MAX_BYTES = 512, LINE_BYTES = 512, FILE_VERSION = 1 };
-
-/* FNV-1a: tells a damaged line, nothing more. */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count) {
-  const uint8_t *p = bytes;
-  for (size_t i = 0; i < count; i++) hash = (hash ^ p[i]) * 0x100000001b3u;
-  return hash;
-}
 
 /* ---- the file ---- */
 
@@ -44,8 +38,8 @@ static bool file_path(const device_t *d, char *path, size_t bytes) {
   const char *root = first_set(names, sizeof names / sizeof *names, &index);
   if (!root) return false;
   const size_t version = d->blas->api.version();
-  uint64_t key = hash_bytes(0xcbf29ce484222325u, d->description, strlen(d->description));
-  key = hash_bytes(key, &version, sizeof version);
+  uint64_t key = fnv_64(FNV_64_BASIS, d->description, strlen(d->description));
+  key = fnv_64(key, &version, sizeof version);
   int length = snprintf(path, bytes, "%s%s", root, below[index]);
   if (length < 0 || (size_t)length >= bytes) return false;
   if (mkdir(path, 0755) != 0 && errno != EEXIST) return false;
@@ -63,7 +57,7 @@ static void print_choice(char *line, size_t bytes, const device_t *d, const blas
   for (size_t i = 0; i < sizeof choice->algo; i++) {
     length += snprintf(line + length, bytes - (size_t)length, "%02x", algo[i]);
   }
-  uint64_t sum = hash_bytes(0, line, (size_t)length);
+  uint64_t sum = fnv_64(0, line, (size_t)length);
   snprintf(line + length, bytes - (size_t)length, " %016" PRIx64 "\n", sum);
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/hash.h"
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
 #include "server/observe/crash.h"
@@ -215,8 +216,7 @@ static void print_curl(const server_t *server) {
 }
 
 static uint32_t hash_text(uint32_t hash, const char *text) {
-  for (; *text; text++) hash = (hash ^ (uint8_t)*text) * 16777619u; /* FNV-1a */
-  return hash;
+  return fnv_32(hash, text, strlen(text));
 }
 
 /* Sets the fingerprint to inferd-<version>-<hash8>. It depends on everything that may change a
@@ -224,7 +224,7 @@ static uint32_t hash_text(uint32_t hash, const char *text) {
  * threads, the first word of `device`. */
 static void set_fingerprint(server_t *server, const engine_info_t *info) {
   const char *kernels = strchr(info->device, ',');
-  uint32_t hash = (uint32_t)(info->weights_hash ^ info->weights_hash >> 32) ^ 2166136261u;
+  uint32_t hash = (uint32_t)(info->weights_hash ^ info->weights_hash >> 32) ^ FNV_32_BASIS;
   hash = hash_text(hash, info->backend);
   hash = hash_text(hash, info->dtype);
   hash = hash_text(hash, kernels != NULL ? kernels : info->device);

@@ -83,7 +83,7 @@ static void skip_blanks(parser_t *p) {
 /* ---- duplicate keys ---- */
 
 /* SipHash-1-3: keyed, so that nobody can send keys that all collide. */
-static uint32_t hash_bytes(const uint64_t key[2], const char *bytes, size_t length) {
+static uint32_t hash_name(const uint64_t key[2], const char *bytes, size_t length) {
   siphash_t s = siphash_begin(key);
   siphash_bytes(&s, bytes, length, 1);
   uint64_t hash = siphash_end(&s, 1);
@@ -143,7 +143,7 @@ static int check_keys(parser_t *p, uint32_t container) {
   int rc = clear_slots(p, object->count, &mask);
   if (rc < 0) return rc;
   JSON_EACH(member, object) {
-    uint32_t hash = hash_bytes(p->hash_key, member->key, member->key_length);
+    uint32_t hash = hash_name(p->hash_key, member->key, member->key_length);
     size_t i = hash & mask;
     for (; p->slots[i].member != 0; i = (i + 1) & mask) {
       if (p->slots[i].hash == hash && same_key(&p->nodes[p->slots[i].member], member)) {

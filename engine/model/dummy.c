@@ -1,25 +1,12 @@
 /* dummy.c: seeded random weights. Pure functions, any thread; the recipe is in dummy.h. */
 #include "engine/model/dummy.h"
 
+#include "engine/base/hash.h"
+#include "engine/base/random.h"
 #include "engine/model/convert.h"
 
 #include <math.h>
 #include <string.h>
-
-static const uint64_t GOLDEN = 0x9e3779b97f4a7c15U;
-
-uint64_t dummy_mix(uint64_t value) {
-  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ value >> 27) * 0x94d049bb133111ebU;
-  return value ^ value >> 31;
-}
-
-/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
-uint64_t dummy_hash_bytes(uint64_t hash, const void *bytes, size_t length) {
-  const uint8_t *at = bytes;
-  for (size_t i = 0; i < length; i++) hash = (hash ^ at[i]) * 0x100000001b3U;
-  return hash;
-}
 
 static bool is_norm(tensor_role_t role) {
   return role == ROLE_ATTN_NORM || role == ROLE_MLP_NORM || role == ROLE_FINAL_NORM ||
@@ -28,10 +15,10 @@ static bool is_norm(tensor_role_t role) {
 }
 
 dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed) {
-  uint64_t name = dummy_hash_bytes(0xcbf29ce484222325U, tensor->name, strlen(tensor->name));
+  uint64_t name = fnv_64(FNV_64_BASIS, tensor->name, strlen(tensor->name));
   double deviation = tensor->cols == 0 ? 0.1 : 1.0 / sqrt((double)tensor->cols);
   return (dummy_t){
-      .key = dummy_mix(name ^ dummy_mix(seed)),
+      .key = random_mix(name ^ random_mix(seed)),
       .scale = (float)(deviation / sqrt(21845.0)),
       .offset = !tensor->bias && is_norm(tensor->role) && !tensor->around_zero ? 1.0f : 0.0f,
   };
@@ -48,10 +35,10 @@ enum { CHUNK = 256 };
 /* `count` values from element `first`; at most CHUNK. */
 static void fill_chunk(const dummy_t *dummy, float *out, int64_t first, int64_t count) {
   float pair[CHUNK + 2];
-  uint64_t counter = dummy->key + (uint64_t)(first / 2) * GOLDEN;
+  uint64_t counter = dummy->key + (uint64_t)(first / 2) * RANDOM_GAMMA;
   int64_t skip = first & 1, words = (skip + count + 1) / 2;
   for (int64_t i = 0; i < words; i++) {
-    uint64_t sums = byte_sums(dummy_mix(counter + (uint64_t)i * GOLDEN));
+    uint64_t sums = byte_sums(random_mix(counter + (uint64_t)i * RANDOM_GAMMA));
     pair[2 * i] = (float)((int32_t)(uint32_t)sums - 510) * dummy->scale + dummy->offset;
     pair[2 * i + 1] = (float)((int32_t)(sums >> 32) - 510) * dummy->scale + dummy->offset;
   }
@@ -76,7 +63,7 @@ void dummy_bytes(const dummy_t *dummy, const expected_tensor_t *tensor, uint8_t 
   int exponent = 125;
   for (int64_t cols = tensor->cols; cols >= 4; cols /= 4) exponent--;
   for (int64_t i = 0; i < count; i++) {
-    uint64_t word = dummy_mix(dummy->key + (uint64_t)((first + i) / 8) * GOLDEN);
+    uint64_t word = random_mix(dummy->key + (uint64_t)((first + i) / 8) * RANDOM_GAMMA);
     uint8_t byte = (uint8_t)(word >> (first + i) % 8 * 8);
     out[i] = tensor->form == FORM_STACK_SCALES ? (uint8_t)(exponent + (byte & 1)) : byte;
   }

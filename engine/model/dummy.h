@@ -33,8 +33,4 @@ void dummy_fill(const dummy_t *dummy, void *out, dtype_t dtype, int64_t first, i
 void dummy_bytes(const dummy_t *dummy, const expected_tensor_t *tensor, uint8_t *out, int64_t first,
                  int64_t count);
 
-/* Also used for the fingerprint of the weights. */
-uint64_t dummy_mix(uint64_t value);
-uint64_t dummy_hash_bytes(uint64_t hash, const void *bytes, size_t length);
-
 #endif

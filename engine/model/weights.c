@@ -11,6 +11,8 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked.h"
+#include "engine/base/hash.h"
+#include "engine/base/random.h"
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
 
@@ -188,17 +190,17 @@ static int turn(part_t *part, error_t *error) {
 static void add_hash(weight_loader_t *loader, const part_t *part) {
   const expected_tensor_t *tensor = part->tensor;
   int64_t numbers[3] = {tensor->stack * tensor->rows, tensor->cols, (int64_t)part->type};
-  uint64_t hash = dummy_hash_bytes(loader->hash, tensor->name, strlen(tensor->name));
-  hash = dummy_hash_bytes(hash, numbers, sizeof(numbers));
+  uint64_t hash = fnv_64(loader->hash, tensor->name, strlen(tensor->name));
+  hash = fnv_64(hash, numbers, sizeof(numbers));
   if (part->stored == NULL) {
-    hash = dummy_hash_bytes(hash, &part->dummy.key, sizeof(part->dummy.key));
+    hash = fnv_64(hash, &part->dummy.key, sizeof(part->dummy.key));
   } else {
     size_t bytes = part->stored->bytes, step = bytes / 16 + 1;
     for (size_t at = 0; at < bytes; at += step) {
-      hash = dummy_hash_bytes(hash, part->stored->data + at, bytes - at < 8 ? bytes - at : 8);
+      hash = fnv_64(hash, part->stored->data + at, bytes - at < 8 ? bytes - at : 8);
     }
   }
-  loader->hash = dummy_mix(hash);
+  loader->hash = random_mix(hash);
 }
 
 static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, error_t *error) {
@@ -336,7 +338,7 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint, err
   code = weights_check(loader, family->layout, blueprint, error);
   if (code == 0 && loader->kv_scales != NULL) {
     size_t bytes = 2 * (size_t)blueprint->num_layers * sizeof(float);
-    loader->hash = dummy_mix(dummy_hash_bytes(loader->hash, loader->kv_scales, bytes));
+    loader->hash = random_mix(fnv_64(loader->hash, loader->kv_scales, bytes));
   }
   return code;
 }
@@ -346,7 +348,7 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
                        error_t *error) {
   *loader = (weight_loader_t){.ops = ops, .device = device, .options = options};
   loader->dtype = options->dtype >= 0 ? (dtype_t)options->dtype : blueprint->dtype;
-  loader->hash = dummy_mix((uint64_t)loader->dtype);
+  loader->hash = random_mix((uint64_t)loader->dtype);
   loader->elements_total = blueprint->num_parameters;
   loader->num_experts = blueprint->num_experts;
   int code = tensors_expect(blueprint, &loader->list, error);

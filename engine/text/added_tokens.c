@@ -5,6 +5,7 @@
  */
 #include "engine/text/added_tokens.h"
 
+#include "engine/base/hash.h"
 #include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
@@ -32,7 +33,7 @@ void token_matcher_free(token_matcher_t *matcher) {
 /* The slot of an edge: taken by it, or the empty one where it belongs. */
 static uint32_t edge_slot(const token_matcher_t *matcher, uint32_t node, uint8_t byte) {
   uint32_t key = node << 8 | byte;
-  uint32_t slot = (uint32_t)mix64(key + 1ULL) & matcher->edge_mask;
+  uint32_t slot = (uint32_t)hash_mix(key + 1ULL) & matcher->edge_mask;
   while (matcher->edges[slot] != 0 && (uint32_t)(matcher->edges[slot] >> 32) != key)
     slot = (slot + 1) & matcher->edge_mask;
   return slot;

@@ -35,21 +35,4 @@ static inline bool ids_push(ids_t *ids, int32_t id) {
   return true;
 }
 
-static inline uint64_t mix64(uint64_t value) {
-  value ^= value >> 32;
-  value *= 0x9E3779B97F4A7C15ULL;
-  return value ^ value >> 29;
-}
-
-static inline uint64_t hash_bytes(const uint8_t *bytes, size_t n) {
-  uint64_t h = n * 0xD6E8FEB86659FD93ULL, w;
-  for (; n >= 8; bytes += 8, n -= 8) {
-    memcpy(&w, bytes, 8);
-    h = mix64(h ^ w);
-  }
-  w = 0;
-  if (n) memcpy(&w, bytes, n);
-  return mix64(mix64(h ^ w) + 0x632BE59BD9B4E019ULL);
-}
-
 #endif

@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/hash.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -63,8 +64,7 @@ void limit_free(limit_t *limit) {
 }
 
 static uint32_t hash_of(const uint8_t bytes[16]) {
-  uint64_t hash = 1469598103934665603u; /* FNV-1a */
-  for (int i = 0; i < 16; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+  uint64_t hash = fnv_64(FNV_64_BASIS, bytes, 16);
   return (uint32_t)(hash ^ hash >> 32);
 }
 

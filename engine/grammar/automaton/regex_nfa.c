@@ -6,6 +6,7 @@
  */
 #include "engine/grammar/automaton/regex.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/utf8.h"
 
 #include <stdlib.h>
@@ -280,7 +281,7 @@ static uint32_t set_number(nfa_t *nfa, uint32_t count) {
   compile_spend(nfa->c, count);
   sort_members(nfa->members, count);
   uint32_t hash = count * 0x9E3779B1u;
-  for (uint32_t i = 0; i < count; i++) hash = (hash ^ nfa->members[i]) * 0x01000193u;
+  for (uint32_t i = 0; i < count; i++) hash = fnv_32_step(hash, nfa->members[i]);
   hash ^= hash >> 15;
   if (2 * nfa->sets.count >= nfa->table_size) grow_sets(nfa);
   uint32_t slot = hash & (nfa->table_size - 1);

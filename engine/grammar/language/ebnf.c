@@ -10,6 +10,7 @@
  */
 #include "engine/grammar/language/ebnf.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/utf8.h"
 
 #include <stdio.h>
@@ -80,8 +81,7 @@ static bool at_rule(const parser_t *parser) {
 /* ---- rules ---- */
 
 static uint32_t hash_name(const char *text, size_t length) {
-  uint32_t hash = 2166136261u;
-  for (size_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)text[i]) * 16777619u;
+  uint32_t hash = fnv_32(FNV_32_BASIS, text, length);
   return (hash ^ hash >> 15) % EBNF_BUCKETS;
 }
 

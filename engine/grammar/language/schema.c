@@ -7,6 +7,8 @@
  */
 #include "engine/grammar/language/schema.h"
 
+#include "engine/base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +48,7 @@ static bool same_parts(const rule_t *rule, const part_t *parts, uint32_t count) 
 
 uint32_t schema_rule(schema_t *schema, const part_t *given, uint32_t count) {
   part_t *parts = compile_scratch(schema->c, (size_t)count + 1, sizeof *parts);
-  uint32_t kept = 0, hash = 2166136261u;
+  uint32_t kept = 0, hash = FNV_32_BASIS;
   compile_spend(schema->c, count);
   if (count) memcpy(parts, given, count * sizeof *parts);
   qsort(parts, count, sizeof *parts, compare_parts);
@@ -54,8 +56,8 @@ uint32_t schema_rule(schema_t *schema, const part_t *given, uint32_t count) {
     if (kept > 0 && compare_parts(&parts[kept - 1], &parts[i]) == 0) continue;
     if (parts[i].schema->type == JSON_TRUE) continue;
     parts[kept++] = parts[i];
-    hash = (hash ^ (uint32_t)((uintptr_t)parts[kept - 1].schema >> 3)) * 16777619u;
-    hash = (hash ^ parts[kept - 1].done) * 16777619u;
+    hash = fnv_32_step(hash, (uint32_t)((uintptr_t)parts[kept - 1].schema >> 3));
+    hash = fnv_32_step(hash, parts[kept - 1].done);
   }
   if (kept == 0) return json_value_rule(schema->c);
   if (2 * schema->rules.count >= schema->table_size) grow_rules(schema);

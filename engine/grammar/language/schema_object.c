@@ -4,6 +4,7 @@
  * that are required but not listed, then extra members. What applies to a member is collected from
  * every part: its properties, its patterns, or else its additionalProperties.
  */
+#include "engine/base/hash.h"
 #include "engine/grammar/language/schema.h"
 
 #include <string.h>
@@ -75,8 +76,7 @@ typedef struct names {
 } names_t;
 
 static uint32_t hash_name(const char *text, uint32_t length) {
-  uint32_t hash = 2166136261u;
-  for (uint32_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)text[i]) * 16777619u;
+  uint32_t hash = fnv_32(FNV_32_BASIS, text, length);
   return hash ^ hash >> 15;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/text/model/unigram.h"
 
 #include "engine/base/checked.h"
+#include "engine/base/hash.h"
 #include "engine/text/unicode/unicode.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ static uint64_t edge_key(uint32_t node, uint8_t byte) {
 
 static uint32_t edge_slot(const unigram_t *unigram, uint32_t node, uint8_t byte) {
   uint64_t key = edge_key(node, byte);
-  uint32_t i = (uint32_t)mix64(key * 0xD6E8FEB86659FD93u) & unigram->edge_mask;
+  uint32_t i = (uint32_t)hash_mix(key * 0xD6E8FEB86659FD93u) & unigram->edge_mask;
   while (unigram->edges[i] != 0 && unigram->edges[i] >> NODE_BITS != key)
     i = (i + 1) & unigram->edge_mask;
   return i;

@@ -5,6 +5,8 @@
  */
 #include "engine/text/model/vocab.h"
 
+#include "engine/base/hash.h"
+
 #include <stdlib.h>
 
 bool vocab_init(vocab_t *vocab, uint32_t num_ids, uint32_t count) {

@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_TEXT_MODEL_WORD_CACHE_H
 #define INFERD_ENGINE_TEXT_MODEL_WORD_CACHE_H
 
+#include "engine/base/hash.h"
 #include "engine/text/bytes.h"
 
 #include <stdlib.h>
@@ -89,7 +90,7 @@ static inline void word_key(word_key_t *key, const uint8_t *piece, size_t length
     memcpy(&key->high, copy + 8, 8);
   }
   key->high |= (uint64_t)length << 56;
-  key->hash = mix64(key->low * 0xD6E8FEB86659FD93ULL + mix64(key->high));
+  key->hash = hash_mix(key->low * 0xD6E8FEB86659FD93ULL + hash_mix(key->high));
 }
 
 /* Writes the remembered ids, at most WORD_CACHE_IDS_MAX, and returns how many; 0 = not known. */
