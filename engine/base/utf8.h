@@ -1,10 +1,11 @@
-/* utf8.h: the one rule for what is well-formed UTF-8 (Unicode 15, table 3-7).
+/* utf8.h: the one rule for what is well-formed UTF-8 (Unicode 15, table 3-7), and steps in it.
  *
  * Pure functions, no allocation, any thread.
  */
 #ifndef INFERD_ENGINE_BASE_UTF8_H
 #define INFERD_ENGINE_BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,44 @@ static inline int utf8_span(const char *text, size_t length) {
     low = 0x80, high = 0xBF;
   }
   return need;
+}
+
+/* True when the whole text is well-formed UTF-8. */
+bool utf8_valid(const char *text, size_t length);
+
+/* The functions from here to utf8_previous take text that is known to be well formed. */
+
+/* Bytes of the character that starts with `lead`, in well-formed UTF-8. */
+static inline unsigned utf8_length(uint8_t lead) {
+  return lead < 0x80 ? 1U : lead < 0xE0 ? 2U : lead < 0xF0 ? 3U : 4U;
+}
+
+/* Reads one character of well-formed UTF-8 and its length in bytes. */
+static inline uint32_t utf8_read(const uint8_t *bytes, unsigned *length) {
+  uint32_t c = bytes[0];
+  if (c < 0x80) return *length = 1, c;
+  if (c < 0xE0) return *length = 2, (c & 0x1F) << 6 | (bytes[1] & 0x3FU);
+  if (c < 0xF0) return *length = 3, (c & 0x0F) << 12 | (bytes[1] & 0x3FU) << 6 | (bytes[2] & 0x3FU);
+  *length = 4;
+  return (c & 0x07) << 18 | (bytes[1] & 0x3FU) << 12 | (bytes[2] & 0x3FU) << 6 | (bytes[3] & 0x3FU);
+}
+
+/* True for a byte inside a character, false for its first one. */
+static inline bool utf8_continues(uint8_t byte) {
+  return (byte & 0xC0) == 0x80;
+}
+
+static inline size_t utf8_count(const char *text, size_t length) {
+  size_t count = 0;
+  for (size_t i = 0; i < length; i++) count += !utf8_continues((uint8_t)text[i]);
+  return count;
+}
+
+/* Start of the character that ends just before `at`; `at` > 0. */
+static inline size_t utf8_previous(const uint8_t *text, size_t at) {
+  do at--;
+  while (at > 0 && utf8_continues(text[at]));
+  return at;
 }
 
 /* Writes a code point (not a surrogate, <= 0x10FFFF) as 1..4 bytes and returns how many. */

@@ -90,8 +90,7 @@ str_t *str_part(run_t *run, const str_t *str, size_t begin, size_t end) {
 
 uint32_t str_chars(const str_t *str) {
   if (str->num_chars != STR_UNCOUNTED) return str->num_chars;
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < str->length; i++) count += ((uint8_t)str->bytes[i] & 0xC0) != 0x80;
+  uint32_t count = (uint32_t)utf8_count(str->bytes, str->length);
   ((str_t *)(uintptr_t)str)->num_chars = count;
   return count;
 }
@@ -103,7 +102,7 @@ size_t str_offset(const str_t *str, uint32_t index) {
   size_t at = 0;
   while (index > 0) {
     at++;
-    while (at < str->length && ((uint8_t)str->bytes[at] & 0xC0) == 0x80) at++;
+    while (at < str->length && utf8_continues((uint8_t)str->bytes[at])) at++;
     index--;
   }
   return at;
@@ -244,29 +243,4 @@ str_t *str_concat(run_t *run, const str_t *left, const str_t *right) {
   }
   sink_put_str(run, sink, right);
   return sink_str(run, sink);
-}
-
-uint32_t str_next(const char *bytes, size_t *at) {
-  const uint8_t *p = (const uint8_t *)bytes + *at;
-  if (p[0] < 0x80) {
-    *at += 1;
-    return p[0];
-  }
-  if (p[0] < 0xE0) {
-    *at += 2;
-    return (uint32_t)(p[0] & 0x1F) << 6 | (p[1] & 0x3F);
-  }
-  if (p[0] < 0xF0) {
-    *at += 3;
-    return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
-  }
-  *at += 4;
-  return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
-         (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
-}
-
-size_t str_previous(const char *bytes, size_t at) {
-  do at--;
-  while (((uint8_t)bytes[at] & 0xC0) == 0x80);
-  return at;
 }

@@ -9,6 +9,7 @@
 #define INFERD_ENGINE_TEMPLATE_STR_H
 
 #include "engine/base/byte_span.h"
+#include "engine/base/utf8.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,7 +64,15 @@ void sink_put_part(struct run *run, sink_t *sink, const str_t *str, size_t begin
 str_t *sink_str(struct run *run, sink_t *sink);
 
 /* Reads the code point at *at and moves behind it. Valid UTF-8. */
-uint32_t str_next(const char *bytes, size_t *at);
-size_t str_previous(const char *bytes, size_t at); /* start of the code point before `at` */
+static inline uint32_t str_next(const char *bytes, size_t *at) {
+  unsigned length;
+  uint32_t code = utf8_read((const uint8_t *)bytes + *at, &length);
+  *at += length;
+  return code;
+}
+/* Start of the code point before `at`. */
+static inline size_t str_previous(const char *bytes, size_t at) {
+  return utf8_previous((const uint8_t *)bytes, at);
+}
 
 #endif

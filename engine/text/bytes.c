@@ -1,4 +1,4 @@
-/* bytes.c: growable arrays and UTF-8 validation for the text room.
+/* bytes.c: growable arrays for the text room.
  *
  * Owns nothing but the memory of the arrays it is given. Any thread, one array per thread; never
  * aborts when memory is short.
@@ -6,8 +6,6 @@
 #include "engine/text/bytes.h"
 
 #include "engine/base/checked.h"
-#include "engine/base/utf8.h"
-#include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
 
@@ -52,22 +50,5 @@ bool ids_grow(ids_t *ids, size_t extra) {
   int32_t *data = realloc(ids->data, size);
   if (data == NULL) return false;
   ids->data = data, ids->capacity = capacity;
-  return true;
-}
-
-bool utf8_valid(const char *text, size_t length) {
-  size_t at = 0;
-  while (at < length) {
-    uint64_t word;
-    while (length - at >= 8) { /* eight ASCII bytes at a time */
-      memcpy(&word, text + at, 8);
-      if (word & 0x8080808080808080ULL) break;
-      at += 8;
-    }
-    if (at == length) break;
-    int span = utf8_span(text + at, length - at);
-    if (span < 0) return false;
-    at += (size_t)span;
-  }
   return true;
 }

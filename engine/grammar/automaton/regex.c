@@ -52,20 +52,14 @@ static bool take(parser_t *parser, const char *text) {
   return true;
 }
 
-static uint32_t decode(const char *text, int span) {
-  const uint8_t *s = (const uint8_t *)text;
-  if (span == 1) return s[0];
-  uint32_t value = s[0] & (0xFFu >> (span + 1));
-  for (int i = 1; i < span; i++) value = value << 6 | (s[i] & 0x3F);
-  return value;
-}
-
 static uint32_t take_character(parser_t *parser) {
   if (at_end(parser)) malformed(parser, "the pattern ends too soon");
-  int span = utf8_span(parser->text + parser->at, parser->length - parser->at);
-  if (span < 0) malformed(parser, "invalid UTF-8");
-  parser->at += (size_t)span;
-  return decode(parser->text + parser->at - span, span);
+  if (utf8_span(parser->text + parser->at, parser->length - parser->at) < 0)
+    malformed(parser, "invalid UTF-8");
+  unsigned length;
+  uint32_t code = utf8_read((const uint8_t *)parser->text + parser->at, &length);
+  parser->at += length;
+  return code;
 }
 
 /* ---- sets ---- */
@@ -339,9 +333,8 @@ static regex_t *parse_alternatives(parser_t *parser) {
   return either->first == either->last ? either->first : either;
 }
 
-regex_t *regex_character(compile_t *compile, const char *text, int span) {
+regex_t *regex_character(compile_t *compile, uint32_t ch) {
   regex_t *node = regex_node(compile, REGEX_SET);
-  uint32_t ch = decode(text, span);
   node->set = (charset_t){compile_scratch(compile, 1, sizeof(range_t)), 1};
   node->set.ranges[0] = (range_t){ch, ch};
   return node;

@@ -50,8 +50,8 @@ charset_t charset_invert(compile_t *compile, const charset_t *set);
 
 regex_t *regex_node(compile_t *compile, regex_kind_t kind);
 void regex_append(regex_t *parent, regex_t *child);
-/* One well-formed UTF-8 character of `span` bytes. */
-regex_t *regex_character(compile_t *compile, const char *text, int span);
+/* One character. */
+regex_t *regex_character(compile_t *compile, uint32_t ch);
 regex_t *regex_parse(compile_t *compile, const char *text, size_t length,
                      const regex_options_t *options);
 

@@ -30,7 +30,7 @@ void ebnf_fail(const ebnf_t *ebnf, size_t at, const char *reason, const char *na
   uint32_t line = 1, column = 1;
   char quoted[80] = "";
   for (size_t i = 0; i < at && i < ebnf->length; i++) {
-    column = ebnf->text[i] == '\n' ? 1 : column + ((uint8_t)(ebnf->text[i] & 0xC0) != 0x80);
+    column = ebnf->text[i] == '\n' ? 1 : column + !utf8_continues((uint8_t)ebnf->text[i]);
     line += ebnf->text[i] == '\n';
   }
   if (name != NULL) error_quote(quoted, sizeof quoted, name, name_length);
@@ -149,10 +149,12 @@ static regex_t *parse_literal(parser_t *parser) {
       regex_append(cat, parse_pattern(parser, parser->text + from, parser->at - from, from));
       continue;
     }
-    int span = utf8_span(parser->text + parser->at, parser->length - parser->at);
-    if (span < 0) fail(parser, from, "invalid UTF-8");
-    regex_append(cat, regex_character(parser->g->c, parser->text + from, span));
-    parser->at += (size_t)span;
+    if (utf8_span(parser->text + from, parser->length - from) < 0)
+      fail(parser, from, "invalid UTF-8");
+    unsigned length;
+    uint32_t ch = utf8_read((const uint8_t *)parser->text + from, &length);
+    regex_append(cat, regex_character(parser->g->c, ch));
+    parser->at += length;
   }
   parser->at++;
   return cat;

@@ -3,6 +3,7 @@
  * Part of a compilation, on its thread. A value stays when every other keyword of the conjunction
  * admits it, and is written in its canonical form: one lexeme holds all of them.
  */
+#include "engine/base/utf8.h"
 #include "engine/grammar/language/schema.h"
 
 #include <stdio.h>
@@ -141,9 +142,7 @@ typedef struct admission {
 } admission_t;
 
 static uint32_t count_characters(const char *text, uint32_t length) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < length; i++) count += ((uint8_t)text[i] & 0xC0) != 0x80;
-  return count;
+  return (uint32_t)utf8_count(text, length);
 }
 
 static bool has_bounds(const conjunction_t *conjunction) {

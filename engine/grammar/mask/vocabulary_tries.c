@@ -222,12 +222,12 @@ static bool fill_lengths(grammar_vocabulary_t *vocabulary) {
       calloc((size_t)LENGTH_ROWS * (size_t)vocabulary->row_words, sizeof *vocabulary->up_to);
   if (vocabulary->up_to == NULL) return false;
   for (uint32_t i = 0; i < vocabulary->group_ids[GROUP_OTHER]; i++) {
-    uint32_t length, characters = 0, id = (uint32_t)vocabulary->ids[i];
+    uint32_t length, id = (uint32_t)vocabulary->ids[i];
     const char *bytes = vocabulary_token(vocabulary, vocabulary->ids[i], &length);
-    for (uint32_t k = 0; k < length; k++) characters += ((uint8_t)bytes[k] & 0xC0) != 0x80;
+    size_t characters = utf8_count(bytes, length);
     if (characters < LENGTH_ROWS) {
-      vocabulary->up_to[(size_t)characters * (size_t)vocabulary->row_words + id / 32] |=
-          UINT32_C(1) << (id % 32);
+      vocabulary->up_to[characters * (size_t)vocabulary->row_words + id / 32] |= UINT32_C(1)
+                                                                                 << (id % 32);
     }
   }
   for (size_t i = (size_t)vocabulary->row_words;

@@ -66,7 +66,7 @@ static bool fail(char reason[CHARSMAP_REASON_MAX], const char *what) {
 /* The replacement at a value: inside the list, at the start of a character. */
 static bool value_fits(const charsmap_t *map, uint32_t value) {
   if (value >= map->text.length) return value == map->text.length;
-  return (map->text.data[value] & 0xC0) != 0x80;
+  return !utf8_continues(map->text.data[value]);
 }
 
 /* Looks below one unit: its value, and the units of its children that were not seen before. */

@@ -10,6 +10,8 @@
 #ifndef INFERD_ENGINE_TEXT_UNICODE_UNICODE_H
 #define INFERD_ENGINE_TEXT_UNICODE_UNICODE_H
 
+#include "engine/base/utf8.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,30 +58,5 @@ static inline uint8_t unicode_extra(uint32_t codepoint) {
 static inline uint8_t unicode_ccc(uint32_t codepoint) {
   return unicode_ccc_blocks[(uint32_t)unicode_ccc_index[codepoint >> 8] << 8 | (codepoint & 255)];
 }
-
-/* Bytes of the character that starts with `lead`, in well-formed UTF-8. */
-static inline unsigned utf8_length(uint8_t lead) {
-  return lead < 0x80 ? 1U : lead < 0xE0 ? 2U : lead < 0xF0 ? 3U : 4U;
-}
-
-/* Reads one character of well-formed UTF-8 and its length in bytes. */
-static inline uint32_t utf8_read(const uint8_t *bytes, unsigned *length) {
-  uint32_t c = bytes[0];
-  if (c < 0x80) return *length = 1, c;
-  if (c < 0xE0) return *length = 2, (c & 0x1F) << 6 | (bytes[1] & 0x3FU);
-  if (c < 0xF0) return *length = 3, (c & 0x0F) << 12 | (bytes[1] & 0x3FU) << 6 | (bytes[2] & 0x3FU);
-  *length = 4;
-  return (c & 0x07) << 18 | (bytes[1] & 0x3FU) << 12 | (bytes[2] & 0x3FU) << 6 | (bytes[3] & 0x3FU);
-}
-
-/* Start of the character that ends just before `at`; `at` > 0. */
-static inline size_t utf8_previous(const uint8_t *text, size_t at) {
-  do at--;
-  while (at > 0 && (text[at] & 0xC0) == 0x80);
-  return at;
-}
-
-/* True when the whole text is well-formed UTF-8. */
-bool utf8_valid(const char *text, size_t length);
 
 #endif

@@ -91,13 +91,3 @@ Test(unicode, nfc_sorts_long_runs_of_marks_stably) {
   text[n] = want[m] = 0;
   expect_nfc(text, want);
 }
-
-Test(unicode, utf8_is_validated) {
-  static const char *const bad[] = {
-      "\x80", "\xC0\xAF",          "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
-      "\xF5", "abcdefghi\xE4\xB8", "\xFF"};
-  for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
-    cr_expect_not(utf8_valid(bad[i], strlen(bad[i])), "case %u", i);
-  cr_expect(utf8_valid("abcdefgh\u00e9\u4e2d\U0010ffff", 17));
-  cr_expect(utf8_valid("", 0));
-}
