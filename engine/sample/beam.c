@@ -81,7 +81,7 @@ static void finish_by_id(engine_t *e, const continuation_t *c) {
   int32_t length = parent->num_output_tokens;
   candidate_t *candidate = choices_add(request, score_of(&request->params, c->sum, length),
                                        choices_of(request)->num_finished);
-  if (!candidate) return;
+  if (candidate == NULL) return;
   int32_t node = choices_spare_node(request);
   event_t token = token_event(e, c);
   choices_set_node(request, node, parent_node(parent), &token);
@@ -123,7 +123,7 @@ static void drop(engine_t *e, sequence_t *q) {
 
 /* A sequence of the group that no continuation lives in. */
 static sequence_t *find_unused(group_t *group) {
-  for (sequence_t *q = &group->sequence; q; q = q->next) {
+  for (sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (!sequence_is_live(q)) return q;
   }
   CHECK(false);
@@ -158,7 +158,7 @@ static void place_all(engine_t *e, int32_t num_next) {
   for (int32_t i = 0; i < num_next; i++) {
     continuation_t *c = &w->next[i];
     const sequence_t *parent = w->beams[c->beam].sequence;
-    if (c->sequence) continue;
+    if (c->sequence != NULL) continue;
     c->sequence = find_unused(parent->group);
     fork_into(e, parent, c->sequence);
   }
@@ -169,7 +169,7 @@ static void finish_beam(engine_t *e, sequence_t *q, sequence_status_t status) {
   const request_t *request = q->group->request;
   double score = score_of(&request->params, q->cumulative_logprob, q->num_output_tokens);
   candidate_t *candidate = choices_add(request, score, choices_of(request)->num_finished);
-  if (candidate) {
+  if (candidate != NULL) {
     candidate->cumulative = q->cumulative_logprob;
     candidate->tail = choices_index(q, q->num_output_tokens - 1);
     candidate->num_tokens = q->num_output_tokens;
@@ -203,7 +203,7 @@ static bool is_over(const engine_t *e, const group_t *group) {
   const choices_t *choices = choices_of(group->request);
   double best = -INFINITY;
   int32_t length = 0;
-  for (const sequence_t *q = &group->sequence; q; q = q->next) {
+  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (!sequence_is_live(q)) continue;
     if (q->cumulative_logprob > best) best = q->cumulative_logprob;
     length = q->num_output_tokens;
@@ -228,7 +228,7 @@ static void advance(engine_t *e, group_t *group, uint64_t now_ns) {
   for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(e, i, now_ns);
   if (error_code) engine_finish(e, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
   if (error_code || !is_over(e, group)) return;
-  for (sequence_t *q = &group->sequence; q; q = q->next) {
+  for (sequence_t *q = &group->sequence; q != NULL; q = q->next) {
     if (sequence_is_live(q)) drop(e, q);
   }
   engine_finish(e, group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);

@@ -103,7 +103,7 @@ void choices_add_sequence(const sequence_t *q, finish_reason_t finish) {
   int32_t count = q->num_output_tokens;
   double score = count > 0 ? q->cumulative_logprob / count : 0;
   candidate_t *candidate = choices_add(q->group->request, score, q->index);
-  if (!candidate) return;
+  if (candidate == NULL) return;
   candidate->cumulative = q->cumulative_logprob;
   candidate->tail = count > 0 ? choices_index(q, count - 1) : -1;
   candidate->num_tokens = count;

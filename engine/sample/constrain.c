@@ -34,7 +34,7 @@ int constrain_new(engine_t *e, uint64_t *build_ns, error_t *error) {
   k->matcher_bytes = grammar_matcher_bytes();
   k->matchers = calloc(rows, k->matcher_bytes);
   k->scratch = calloc(1, grammar_scratch_bytes());
-  if (k->matchers && k->scratch) {
+  if (k->matchers != NULL && k->scratch != NULL) {
     return grammar_masks_new(k->vocabulary, MASKS_BYTES, &k->masks, error);
   }
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences", rows);

@@ -54,7 +54,7 @@ static float top_of_tail(const work_t *w, const uint32_t *allowed, bool *has_nan
   for (int32_t i = w->vocab / BLOCK * BLOCK; i < w->vocab; i++) {
     float *l = &w->logits[i];
     *has_nan = *has_nan || *l != *l;
-    if (allowed && !(allowed[i / 32] >> (i % 32) & 1)) *l = -INFINITY;
+    if (allowed != NULL && !(allowed[i / 32] >> (i % 32) & 1)) *l = -INFINITY;
     top = *l > top ? *l : top;
   }
   return top;

@@ -56,7 +56,7 @@ static void describe_row(engine_t *e, flight_t *f, int32_t index) {
   };
   if (target >= 0) return;
   describe_suppressed(e, f, row, r);
-  if (q->group->request->grammar) constrain_row(e, f, row, q, r);
+  if (q->group->request->grammar != NULL) constrain_row(e, f, row, q, r);
 }
 
 void engine_draw(const engine_t *e, device_t *device, model_t *model, sample_row_t *rows,
