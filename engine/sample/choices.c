@@ -33,7 +33,7 @@ size_t choices_bytes(const sampling_params_t *p) {
   return bytes;
 }
 
-/* -- tokens ----------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 int32_t choices_index(const sequence_t *q, int32_t position) {
   return position * params_num_sequences(&q->group->request->params) + q->index;
@@ -64,7 +64,7 @@ void choices_keep_token(const sequence_t *q, const event_t *token) {
   choices_set_node(q->group->request, choices_index(q, token->position), parent, token);
 }
 
-/* -- candidates ------------------------------------------------------------------------------- */
+/* ---- candidates ---- */
 
 static bool ranks_before(const candidate_t *a, double score, int32_t order) {
   return a->score > score || (a->score == score && a->order < order);
@@ -133,7 +133,7 @@ finish_reason_t choices_finish(const request_t *request) {
   return c->num_candidates > 0 ? c->candidates[0].finish : FINISH_LENGTH;
 }
 
-/* -- reading ---------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 typedef struct replay {
   const event_t *done;

@@ -44,7 +44,7 @@ static inline choices_t *choices_of(const request_t *request) {
  * request needs none, SIZE_MAX on overflow. */
 size_t choices_bytes(const sampling_params_t *params);
 
-/* -- engine thread: tokens. Nodes are addressed by (output position, sequence index). -- */
+/* ---- engine thread: tokens. Nodes are addressed by (output position, sequence index). ---- */
 int32_t choices_index(const sequence_t *q, int32_t position);
 choice_node_t *choices_node(const request_t *request, int32_t index);
 /* Fills a node from the event of a token: id, logprob, rank, alternatives. */
@@ -53,7 +53,7 @@ void choices_set_node(const request_t *request, int32_t index, int32_t parent,
 /* The token that q has just got, as the event that tells of it; not for beams. */
 void choices_keep_token(const sequence_t *q, const event_t *token);
 
-/* -- engine thread: candidates -- */
+/* ---- engine thread: candidates ---- */
 /* Makes room for a candidate among the best; a full table drops the worst, perhaps this one: then
  * NULL. Only score and order are set in what comes back. */
 candidate_t *choices_add(const request_t *request, double score, int32_t order);
