@@ -270,9 +270,9 @@ static void finish_logprobs(const work_t *w, const sample_row_t *row, const floa
 
 /* ---- one row ---- */
 
-static void fail_row(const sample_row_t *row, int status) {
+static void fail_row(const sample_row_t *row, int code) {
   row->result->id = 0;
-  row->result->status = status;
+  row->result->status = code;
 }
 
 /* Steps 3 to 10. Returns 0 and sets the id, or an ERR_. */
