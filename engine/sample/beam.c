@@ -14,26 +14,27 @@
 #include <math.h>
 #include <string.h>
 
-void beam_collect(engine_t *e, sequence_t *q, const sample_row_t *row) {
-  beam_work_t *w = &e->beam_work;
-  CHECK_LT(w->num_beams, BEAM_SEQUENCES_MAX);
-  w->beams[w->num_beams++] = (beam_t){.sequence = q, .row = row};
+void beam_collect(engine_t *engine, sequence_t *seq, const sample_row_t *row) {
+  beam_work_t *work = &engine->beam_work;
+  CHECK_LT(work->num_beams, BEAM_SEQUENCES_MAX);
+  work->beams[work->num_beams++] = (beam_t){.sequence = seq, .row = row};
 }
 
-int32_t beam_num_top(const engine_t *e, const sampling_params_t *p) {
-  int32_t num_stops = p->num_stop_token_ids + (p->ignore_eos ? 0 : 1 + e->info.num_stop_ids);
+int32_t beam_num_top(const engine_t *engine, const sampling_params_t *params) {
+  int32_t num_stops =
+      params->num_stop_token_ids + (params->ignore_eos ? 0 : 1 + engine->info.num_stop_ids);
   int32_t factor = num_stops < 1 ? 2 : 1 + num_stops;
-  int64_t wanted = (int64_t)factor * p->beam_width;
-  if (wanted < p->num_logprobs) wanted = p->num_logprobs;
+  int64_t wanted = (int64_t)factor * params->beam_width;
+  if (wanted < params->num_logprobs) wanted = params->num_logprobs;
   return wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
 }
 
 /* The best continuation of the group behind those that were taken: each beam's list is sorted, so
  * one of its heads. Ties go to the older beam. False = none left. */
-static bool next_continuation(engine_t *e, continuation_t *out) {
+static bool next_continuation(engine_t *engine, continuation_t *out) {
   bool found = false;
-  for (int32_t b = 0; b < e->beam_work.num_beams; b++) {
-    beam_t *beam = &e->beam_work.beams[b];
+  for (int32_t b = 0; b < engine->beam_work.num_beams; b++) {
+    beam_t *beam = &engine->beam_work.beams[b];
     const sample_result_t *result = beam->row->result;
     if (beam->head >= result->num_top) continue;
     const token_logprob_t *top = &result->top[beam->head];
@@ -48,22 +49,22 @@ static bool next_continuation(engine_t *e, continuation_t *out) {
     };
     found = true;
   }
-  if (found) e->beam_work.beams[out->beam].head++;
+  if (found) engine->beam_work.beams[out->beam].head++;
   return found;
 }
 
-static double score_of(const sampling_params_t *p, double sum, int32_t num_tokens) {
-  return sum / pow(num_tokens > 1 ? num_tokens : 1, (double)p->length_penalty);
+static double score_of(const sampling_params_t *params, double sum, int32_t num_tokens) {
+  return sum / pow(num_tokens > 1 ? num_tokens : 1, (double)params->length_penalty);
 }
 
 /* The event that a token's node is made from. */
-static event_t token_event(const engine_t *e, const continuation_t *c) {
-  const sample_result_t *result = e->beam_work.beams[c->beam].row->result;
-  int32_t rank = c->entry;
-  while (rank > 0 && result->top[rank - 1].logprob == c->logprob) rank--;
+static event_t token_event(const engine_t *engine, const continuation_t *next) {
+  const sample_result_t *result = engine->beam_work.beams[next->beam].row->result;
+  int32_t rank = next->entry;
+  while (rank > 0 && result->top[rank - 1].logprob == next->logprob) rank--;
   return (event_t){
-      .token_id = c->id,
-      .logprob = c->logprob,
+      .token_id = next->id,
+      .logprob = next->logprob,
       .rank = rank + 1,
       .num_top = result->num_top,
       .top = result->top,
@@ -75,62 +76,62 @@ static int32_t parent_node(const sequence_t *parent) {
 }
 
 /* A continuation that ends by an id, which does not count in the score. */
-static void finish_by_id(engine_t *e, const continuation_t *c) {
-  const sequence_t *parent = e->beam_work.beams[c->beam].sequence;
+static void finish_by_id(engine_t *engine, const continuation_t *next) {
+  const sequence_t *parent = engine->beam_work.beams[next->beam].sequence;
   const request_t *request = parent->group->request;
   int32_t length = parent->num_output_tokens;
-  candidate_t *candidate = choices_add(request, score_of(&request->params, c->sum, length),
+  candidate_t *candidate = choices_add(request, score_of(&request->params, next->sum, length),
                                        choices_of(request)->num_finished);
   if (candidate == NULL) return;
   int32_t node = choices_spare_node(request);
-  event_t token = token_event(e, c);
+  event_t token = token_event(engine, next);
   choices_set_node(request, node, parent_node(parent), &token);
-  candidate->cumulative = c->sum;
+  candidate->cumulative = next->sum;
   candidate->tail = node;
   candidate->num_tokens = length + 1;
   candidate->finish = FINISH_STOP;
-  candidate->stop_token_id = c->id == e->info.primary_eos ? -1 : c->id;
+  candidate->stop_token_id = next->id == engine->info.primary_eos ? -1 : next->id;
 }
 
 /* Ranks the continuations; fills e->beam_work.next with those that go on and returns how many. */
-static int32_t rank(engine_t *e, const sampling_params_t *p) {
-  int32_t width = p->beam_width, num_next = 0;
-  const sequence_t *any = e->beam_work.beams[0].sequence;
+static int32_t rank(engine_t *engine, const sampling_params_t *params) {
+  int32_t width = params->beam_width, num_next = 0;
+  const sequence_t *any = engine->beam_work.beams[0].sequence;
   int32_t length = any->num_output_tokens + 1;
-  bool is_last = length >= p->max_tokens ||
-                 sequence_num_tokens(any) + 1 >= e->scheduler->options.max_model_len;
-  continuation_t c;
+  bool is_last = length >= params->max_tokens ||
+                 sequence_num_tokens(any) + 1 >= engine->scheduler->options.max_model_len;
+  continuation_t next;
   for (int32_t i = 0; num_next < width && !(is_last && i >= width); i++) {
-    if (!next_continuation(e, &c)) break;
-    if (c.logprob <= LOGPROB_NEVER) break; /* impossible ids stay impossible */
-    if (engine_is_end(e, p, c.id)) {
-      if (length <= p->min_tokens) {
+    if (!next_continuation(engine, &next)) break;
+    if (next.logprob <= LOGPROB_NEVER) break; /* impossible ids stay impossible */
+    if (engine_is_end(engine, params, next.id)) {
+      if (length <= params->min_tokens) {
         i--; /* may not be drawn yet: as if it were not there */
       } else if (i < width) {
-        finish_by_id(e, &c);
+        finish_by_id(engine, &next);
       }
       continue;
     }
-    e->beam_work.next[num_next++] = c;
+    engine->beam_work.next[num_next++] = next;
   }
   return num_next;
 }
 
-static void drop(engine_t *e, sequence_t *q) {
-  table_release(e->scheduler, q);
-  sequence_set_status(q, SEQUENCE_FINISHED_ABORTED);
+static void drop(engine_t *engine, sequence_t *seq) {
+  table_release(engine->scheduler, seq);
+  sequence_set_status(seq, SEQUENCE_FINISHED_ABORTED);
 }
 
 /* A sequence of the group that no continuation lives in. */
 static sequence_t *find_unused(group_t *group) {
-  for (sequence_t *q = &group->sequence; q != NULL; q = q->next) {
-    if (!sequence_is_live(q)) return q;
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) return seq;
   }
   CHECK(false);
   return NULL;
 }
 
-static void fork_into(engine_t *e, const sequence_t *parent, sequence_t *child) {
+static void fork_into(engine_t *engine, const sequence_t *parent, sequence_t *child) {
   char *held = child->detokenizer.held;
   memcpy(held, parent->detokenizer.held, parent->detokenizer.num_held);
   child->detokenizer = parent->detokenizer;
@@ -138,110 +139,110 @@ static void fork_into(engine_t *e, const sequence_t *parent, sequence_t *child) 
   child->cumulative_logprob = parent->cumulative_logprob;
   child->grammar_row = -1;      /* its matcher follows the tokens anew */
   child->status = SEQUENCE_NEW; /* a new life of the object */
-  table_fork(e->scheduler, parent, child);
+  table_fork(engine->scheduler, parent, child);
   sequence_set_status(child, SEQUENCE_RUNNING);
 }
 
 /* Gives every continuation a sequence of its own, in the state of its parent: beams without a
  * continuation go first, then forks, all before the first token is appended. */
-static void place_all(engine_t *e, int32_t num_next) {
-  beam_work_t *w = &e->beam_work;
+static void place_all(engine_t *engine, int32_t num_next) {
+  beam_work_t *work = &engine->beam_work;
   for (int32_t i = 0; i < num_next; i++) {
-    continuation_t *c = &w->next[i];
-    beam_t *beam = &w->beams[c->beam];
-    c->sequence = beam->num_children++ == 0 ? beam->sequence : NULL;
-    c->parent_node = parent_node(beam->sequence);
+    continuation_t *next = &work->next[i];
+    beam_t *beam = &work->beams[next->beam];
+    next->sequence = beam->num_children++ == 0 ? beam->sequence : NULL;
+    next->parent_node = parent_node(beam->sequence);
   }
-  for (int32_t b = 0; b < w->num_beams; b++) {
-    if (w->beams[b].num_children == 0) drop(e, w->beams[b].sequence);
+  for (int32_t b = 0; b < work->num_beams; b++) {
+    if (work->beams[b].num_children == 0) drop(engine, work->beams[b].sequence);
   }
   for (int32_t i = 0; i < num_next; i++) {
-    continuation_t *c = &w->next[i];
-    const sequence_t *parent = w->beams[c->beam].sequence;
-    if (c->sequence != NULL) continue;
-    c->sequence = find_unused(parent->group);
-    fork_into(e, parent, c->sequence);
+    continuation_t *next = &work->next[i];
+    const sequence_t *parent = work->beams[next->beam].sequence;
+    if (next->sequence != NULL) continue;
+    next->sequence = find_unused(parent->group);
+    fork_into(engine, parent, next->sequence);
   }
 }
 
 /* A beam that ends by a stop string or the length. */
-static void finish_beam(engine_t *e, sequence_t *q, sequence_status_t status) {
-  const request_t *request = q->group->request;
-  double score = score_of(&request->params, q->cumulative_logprob, q->num_output_tokens);
+static void finish_beam(engine_t *engine, sequence_t *seq, sequence_status_t status) {
+  const request_t *request = seq->group->request;
+  double score = score_of(&request->params, seq->cumulative_logprob, seq->num_output_tokens);
   candidate_t *candidate = choices_add(request, score, choices_of(request)->num_finished);
   if (candidate != NULL) {
-    candidate->cumulative = q->cumulative_logprob;
-    candidate->tail = choices_index(q, q->num_output_tokens - 1);
-    candidate->num_tokens = q->num_output_tokens;
+    candidate->cumulative = seq->cumulative_logprob;
+    candidate->tail = choices_index(seq, seq->num_output_tokens - 1);
+    candidate->num_tokens = seq->num_output_tokens;
     candidate->finish = status == SEQUENCE_FINISHED_STOPPED ? FINISH_STOP : FINISH_LENGTH;
-    candidate->stop_string = q->stop_string;
+    candidate->stop_string = seq->stop_string;
   }
-  q->stop_string = -1;
-  drop(e, q);
+  seq->stop_string = -1;
+  drop(engine, seq);
 }
 
 /* 0, or the error of a grammar: the request ends. */
-static int append(engine_t *e, int32_t i, uint64_t now_ns) {
-  const continuation_t *c = &e->beam_work.next[i];
-  sequence_t *q = c->sequence;
-  event_t token = token_event(e, c);
+static int append(engine_t *engine, int32_t i, uint64_t now_ns) {
+  const continuation_t *next = &engine->beam_work.next[i];
+  sequence_t *seq = next->sequence;
+  event_t token = token_event(engine, next);
   detokenized_t text;
   int error_code = 0;
-  sequence_status_t status = engine_append(e, q, c->id, &text, &error_code);
-  q->cumulative_logprob = c->sum;
-  q->last_token_ns = now_ns;
-  choices_set_node(q->group->request, choices_index(q, q->num_output_tokens - 1), c->parent_node,
-                   &token);
-  e->stats.generation_tokens++;
-  if (!error_code && status != SEQUENCE_RUNNING) finish_beam(e, q, status);
+  sequence_status_t status = engine_append(engine, seq, next->id, &text, &error_code);
+  seq->cumulative_logprob = next->sum;
+  seq->last_token_ns = now_ns;
+  choices_set_node(seq->group->request, choices_index(seq, seq->num_output_tokens - 1),
+                   next->parent_node, &token);
+  engine->stats.generation_tokens++;
+  if (!error_code && status != SEQUENCE_RUNNING) finish_beam(engine, seq, status);
   return error_code;
 }
 
 /* Whether no live beam can or may still enter the result. */
-static bool is_over(const engine_t *e, const group_t *group) {
-  const sampling_params_t *p = &group->request->params;
+static bool is_over(const engine_t *engine, const group_t *group) {
+  const sampling_params_t *params = &group->request->params;
   const choices_t *choices = choices_of(group->request);
   double best = -INFINITY;
   int32_t length = 0;
-  for (const sequence_t *q = &group->sequence; q != NULL; q = q->next) {
-    if (!sequence_is_live(q)) continue;
-    if (q->cumulative_logprob > best) best = q->cumulative_logprob;
-    length = q->num_output_tokens;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) continue;
+    if (seq->cumulative_logprob > best) best = seq->cumulative_logprob;
+    length = seq->num_output_tokens;
   }
   if (length == 0) return true;
-  if (choices->num_candidates < p->beam_width) return false;
-  if (p->early_stopping == EARLY_STOPPING_ON) return true;
-  if (p->early_stopping == EARLY_STOPPING_NEVER && p->length_penalty > 0) {
-    int32_t context = e->scheduler->options.max_model_len - group->sequence.num_prompt_tokens;
-    length = p->max_tokens < context ? p->max_tokens : context;
+  if (choices->num_candidates < params->beam_width) return false;
+  if (params->early_stopping == EARLY_STOPPING_ON) return true;
+  if (params->early_stopping == EARLY_STOPPING_NEVER && params->length_penalty > 0) {
+    int32_t context = engine->scheduler->options.max_model_len - group->sequence.num_prompt_tokens;
+    length = params->max_tokens < context ? params->max_tokens : context;
   }
-  return score_of(p, best, length) <= choices->candidates[p->beam_width - 1].score;
+  return score_of(params, best, length) <= choices->candidates[params->beam_width - 1].score;
 }
 
 /* One token on, for all beams of a group. */
-static void advance(engine_t *e, group_t *group, uint64_t now_ns) {
-  int32_t num_next = rank(e, &group->request->params);
+static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
+  int32_t num_next = rank(engine, &group->request->params);
   group->forked = true;
-  place_all(e, num_next);
+  place_all(engine, num_next);
   if (!group->sequence.first_token_ns) group->sequence.first_token_ns = now_ns;
   int error_code = 0;
-  for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(e, i, now_ns);
-  if (error_code) engine_finish(e, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
-  if (error_code || !is_over(e, group)) return;
-  for (sequence_t *q = &group->sequence; q != NULL; q = q->next) {
-    if (sequence_is_live(q)) drop(e, q);
+  for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(engine, i, now_ns);
+  if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
+  if (error_code || !is_over(engine, group)) return;
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) drop(engine, seq);
   }
-  engine_finish(e, group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
+  engine_finish(engine, group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
 }
 
-void beam_commit(engine_t *e, const plan_t *plan, int32_t entry, uint64_t now_ns) {
-  beam_work_t *w = &e->beam_work;
-  if (w->num_beams == 0) return;
-  const sequence_t *any = w->beams[0].sequence;
+void beam_commit(engine_t *engine, const plan_t *plan, int32_t entry, uint64_t now_ns) {
+  beam_work_t *work = &engine->beam_work;
+  if (work->num_beams == 0) return;
+  const sequence_t *any = work->beams[0].sequence;
   bool failed = sequence_is_finished(any); /* by an error in another beam's row */
   bool more =
       entry + 1 < plan->num_entries && plan->entries[entry + 1].sequence->group == any->group;
   if (more && !failed) return;
-  if (!failed) advance(e, any->group, now_ns);
-  w->num_beams = 0;
+  if (!failed) advance(engine, any->group, now_ns);
+  work->num_beams = 0;
 }

@@ -41,7 +41,7 @@ typedef struct beam_work {
 /* Ids that the row of one beam has to bring: all that are asked for, and enough to go on. */
 int32_t beam_num_top(const struct engine *engine, const sampling_params_t *params);
 /* Notes the drawn row of one beam. */
-void beam_collect(struct engine *engine, sequence_t *q, const sample_row_t *row);
+void beam_collect(struct engine *engine, sequence_t *seq, const sample_row_t *row);
 /* After entry `entry` of the plan: once all beams of a group are there, moves the group one token
  * on; may end it. */
 void beam_commit(struct engine *engine, const plan_t *plan, int32_t entry, uint64_t now_ns);

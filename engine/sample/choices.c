@@ -7,27 +7,30 @@
 /* The room: choices_t with its candidates, the path (int32_t per output token), the nodes. Nodes
  * stand by position, then sequence; behind them one spare node per candidate. */
 
-static size_t tops_of(const sampling_params_t *p) {
-  return p->num_logprobs < 0 ? 0 : (size_t)p->num_logprobs + (size_t)p->num_logprob_token_ids;
+static size_t tops_of(const sampling_params_t *params) {
+  return params->num_logprobs < 0
+             ? 0
+             : (size_t)params->num_logprobs + (size_t)params->num_logprob_token_ids;
 }
 
-static size_t node_bytes(const sampling_params_t *p) {
-  return sizeof(choice_node_t) + tops_of(p) * sizeof(token_logprob_t);
+static size_t node_bytes(const sampling_params_t *params) {
+  return sizeof(choice_node_t) + tops_of(params) * sizeof(token_logprob_t);
 }
 
-static size_t path_at(const sampling_params_t *p) {
-  return sizeof(choices_t) + (size_t)params_num_sequences(p) * sizeof(candidate_t);
+static size_t path_at(const sampling_params_t *params) {
+  return sizeof(choices_t) + (size_t)params_num_sequences(params) * sizeof(candidate_t);
 }
 
-static size_t nodes_at(const sampling_params_t *p) {
-  return path_at(p) + ((size_t)p->max_tokens + 1) / 2 * 2 * sizeof(int32_t);
+static size_t nodes_at(const sampling_params_t *params) {
+  return path_at(params) + ((size_t)params->max_tokens + 1) / 2 * 2 * sizeof(int32_t);
 }
 
-size_t choices_bytes(const sampling_params_t *p) {
-  if (!params_collect(p)) return 0;
-  size_t width = (size_t)params_num_sequences(p), nodes, bytes;
-  if (!checked_mul(width, (size_t)p->max_tokens + 1, &nodes) ||
-      !checked_mul(nodes, node_bytes(p), &bytes) || !checked_add(bytes, nodes_at(p), &bytes)) {
+size_t choices_bytes(const sampling_params_t *params) {
+  if (!params_collect(params)) return 0;
+  size_t width = (size_t)params_num_sequences(params), nodes, bytes;
+  if (!checked_mul(width, (size_t)params->max_tokens + 1, &nodes) ||
+      !checked_mul(nodes, node_bytes(params), &bytes) ||
+      !checked_add(bytes, nodes_at(params), &bytes)) {
     return SIZE_MAX;
   }
   return bytes;
@@ -35,14 +38,14 @@ size_t choices_bytes(const sampling_params_t *p) {
 
 /* ---- tokens ---- */
 
-int32_t choices_index(const sequence_t *q, int32_t position) {
-  return position * params_num_sequences(&q->group->request->params) + q->index;
+int32_t choices_index(const sequence_t *seq, int32_t position) {
+  return position * params_num_sequences(&seq->group->request->params) + seq->index;
 }
 
 choice_node_t *choices_node(const request_t *request, int32_t index) {
-  const sampling_params_t *p = &request->params;
-  char *nodes = (char *)request->room + nodes_at(p);
-  return (choice_node_t *)(void *)(nodes + (size_t)index * node_bytes(p));
+  const sampling_params_t *params = &request->params;
+  char *nodes = (char *)request->room + nodes_at(params);
+  return (choice_node_t *)(void *)(nodes + (size_t)index * node_bytes(params));
 }
 
 void choices_set_node(const request_t *request, int32_t index, int32_t parent,
@@ -59,58 +62,59 @@ void choices_set_node(const request_t *request, int32_t index, int32_t parent,
   for (int32_t i = 0; i < node->num_top; i++) node->top[i] = token->top[i];
 }
 
-void choices_keep_token(const sequence_t *q, const event_t *token) {
-  int32_t parent = token->position > 0 ? choices_index(q, token->position - 1) : -1;
-  choices_set_node(q->group->request, choices_index(q, token->position), parent, token);
+void choices_keep_token(const sequence_t *seq, const event_t *token) {
+  int32_t parent = token->position > 0 ? choices_index(seq, token->position - 1) : -1;
+  choices_set_node(seq->group->request, choices_index(seq, token->position), parent, token);
 }
 
 /* ---- candidates ---- */
 
-static bool ranks_before(const candidate_t *a, double score, int32_t order) {
-  return a->score > score || (a->score == score && a->order < order);
+static bool ranks_before(const candidate_t *candidate, double score, int32_t order) {
+  return candidate->score > score || (candidate->score == score && candidate->order < order);
 }
 
 candidate_t *choices_add(const request_t *request, double score, int32_t order) {
-  choices_t *c = choices_of(request);
-  int32_t most = params_num_sequences(&request->params), at = c->num_candidates;
-  c->num_finished++;
-  while (at > 0 && !ranks_before(&c->candidates[at - 1], score, order)) at--;
+  choices_t *choices = choices_of(request);
+  int32_t most = params_num_sequences(&request->params), at = choices->num_candidates;
+  choices->num_finished++;
+  while (at > 0 && !ranks_before(&choices->candidates[at - 1], score, order)) at--;
   if (at == most) return NULL;
-  if (c->num_candidates < most) c->num_candidates++;
-  for (int32_t i = c->num_candidates - 1; i > at; i--) c->candidates[i] = c->candidates[i - 1];
-  c->candidates[at] = (candidate_t){
+  if (choices->num_candidates < most) choices->num_candidates++;
+  for (int32_t i = choices->num_candidates - 1; i > at; i--)
+    choices->candidates[i] = choices->candidates[i - 1];
+  choices->candidates[at] = (candidate_t){
       .score = score,
       .order = order,
       .tail = -1,
       .stop_token_id = -1,
       .stop_string = -1,
   };
-  return &c->candidates[at];
+  return &choices->candidates[at];
 }
 
 int32_t choices_spare_node(const request_t *request) {
-  const choices_t *c = choices_of(request);
+  const choices_t *choices = choices_of(request);
   int32_t spare = request->params.max_tokens * params_num_sequences(&request->params);
-  for (int32_t i = 0; i < c->num_candidates; i++) {
-    if (c->candidates[i].tail != spare) continue;
+  for (int32_t i = 0; i < choices->num_candidates; i++) {
+    if (choices->candidates[i].tail != spare) continue;
     spare++; /* taken: look again from the start for the next one */
     i = -1;
   }
   return spare;
 }
 
-void choices_add_sequence(const sequence_t *q, finish_reason_t finish) {
-  int32_t count = q->num_output_tokens;
-  double score = count > 0 ? q->cumulative_logprob / count : 0;
-  candidate_t *candidate = choices_add(q->group->request, score, q->index);
+void choices_add_sequence(const sequence_t *seq, finish_reason_t finish) {
+  int32_t count = seq->num_output_tokens;
+  double score = count > 0 ? seq->cumulative_logprob / count : 0;
+  candidate_t *candidate = choices_add(seq->group->request, score, seq->index);
   if (candidate == NULL) return;
-  candidate->cumulative = q->cumulative_logprob;
-  candidate->tail = count > 0 ? choices_index(q, count - 1) : -1;
+  candidate->cumulative = seq->cumulative_logprob;
+  candidate->tail = count > 0 ? choices_index(seq, count - 1) : -1;
   candidate->num_tokens = count;
   candidate->finish = finish;
-  candidate->stop_token_id = q->stop_token_id;
-  candidate->stop_string = q->stop_string;
-  candidate->by_grammar = q->ended_by_grammar;
+  candidate->stop_token_id = seq->stop_token_id;
+  candidate->stop_string = seq->stop_string;
+  candidate->by_grammar = seq->ended_by_grammar;
 }
 
 /* Candidates that are returned. */
@@ -129,8 +133,8 @@ int64_t choices_num_tokens(const request_t *request) {
 }
 
 finish_reason_t choices_finish(const request_t *request) {
-  const choices_t *c = choices_of(request);
-  return c->num_candidates > 0 ? c->candidates[0].finish : FINISH_LENGTH;
+  const choices_t *choices = choices_of(request);
+  return choices->num_candidates > 0 ? choices->candidates[0].finish : FINISH_LENGTH;
 }
 
 /* ---- reading ---- */
@@ -144,23 +148,25 @@ typedef struct replay {
 } replay_t;
 
 /* Whether the bytes of the last token belong to the text. */
-static bool shows_token(const request_t *request, const candidate_t *c, int32_t id, bool last) {
-  bool is_eos = last && c->finish == FINISH_STOP && c->stop_string < 0 && !c->by_grammar;
+static bool shows_token(const request_t *request, const candidate_t *candidate, int32_t id,
+                        bool last) {
+  bool is_eos = last && candidate->finish == FINISH_STOP && candidate->stop_string < 0 &&
+                !candidate->by_grammar;
   (void)id;
   return !is_eos || request->include_stop_string;
 }
 
-static void replay_token(replay_t *r, const candidate_t *c, int32_t choice, int32_t position,
-                         const choice_node_t *node) {
-  const request_t *request = r->done->request;
+static void replay_token(replay_t *replay, const candidate_t *candidate, int32_t choice,
+                         int32_t position, const choice_node_t *node) {
+  const request_t *request = replay->done->request;
   bool has_logprob = request->params.num_logprobs >= 0;
   detokenized_t text = {.text = ""};
-  if (shows_token(request, c, node->id, position == c->num_tokens - 1)) {
+  if (shows_token(request, candidate, node->id, position == candidate->num_tokens - 1)) {
     bool may_stop = position + 1 >= request->params.min_tokens;
-    text = detokenizer_feed(&r->detokenizer, node->id, may_stop, r->text);
+    text = detokenizer_feed(&replay->detokenizer, node->id, may_stop, replay->text);
   }
   event_t event = {
-      .request = r->done->request,
+      .request = replay->done->request,
       .kind = EVENT_TOKEN,
       .choice = choice,
       .token_id = node->id,
@@ -175,47 +181,49 @@ static void replay_token(replay_t *r, const candidate_t *c, int32_t choice, int3
       .stop_token_id = -1,
       .stop_string = -1,
   };
-  r->handle(r->context, &event);
+  replay->handle(replay->context, &event);
 }
 
-static void replay_end(replay_t *r, const candidate_t *c, int32_t choice) {
+static void replay_end(replay_t *replay, const candidate_t *candidate, int32_t choice) {
   detokenized_t rest = {.text = ""};
-  if (c->stop_string < 0 && c->num_tokens > 0) rest = detokenizer_finish(&r->detokenizer, r->text);
-  event_t event = *r->done;
+  if (candidate->stop_string < 0 && candidate->num_tokens > 0)
+    rest = detokenizer_finish(&replay->detokenizer, replay->text);
+  event_t event = *replay->done;
   event.kind = EVENT_CHOICE_DONE;
   event.choice = choice;
   event.text = rest.text;
   event.text_length = (uint32_t)rest.length;
-  event.finish = c->finish;
-  event.stop_token_id = c->stop_token_id;
-  event.stop_string = c->stop_string;
-  event.num_output_tokens = c->num_tokens;
-  event.cumulative_logprob = c->cumulative;
-  r->handle(r->context, &event);
+  event.finish = candidate->finish;
+  event.stop_token_id = candidate->stop_token_id;
+  event.stop_string = candidate->stop_string;
+  event.num_output_tokens = candidate->num_tokens;
+  event.cumulative_logprob = candidate->cumulative;
+  replay->handle(replay->context, &event);
 }
 
 void choices_replay(const event_t *done, const tokenizer_t *tokenizer, char *text, char *held,
                     void (*handle)(void *context, const event_t *event), void *context) {
   const request_t *request = done->request;
-  replay_t r = {.done = done, .text = text, .handle = handle, .context = context};
+  replay_t replay = {.done = done, .text = text, .handle = handle, .context = context};
   int32_t *path = (int32_t *)(void *)((char *)request->room + path_at(&request->params));
   /* Should a tiny vocabulary have ended the search early, the choices that lack are empty. */
   const candidate_t none = {
       .tail = -1, .finish = FINISH_LENGTH, .stop_token_id = -1, .stop_string = -1};
   for (int32_t i = 0; i < params_num_choices(&request->params); i++) {
-    const candidate_t *c = i < num_returned(request) ? &choices_of(request)->candidates[i] : &none;
-    int32_t count = c->num_tokens;
-    for (int32_t node = c->tail; node >= 0; node = choices_node(request, node)->parent) {
+    const candidate_t *candidate =
+        i < num_returned(request) ? &choices_of(request)->candidates[i] : &none;
+    int32_t count = candidate->num_tokens;
+    for (int32_t node = candidate->tail; node >= 0; node = choices_node(request, node)->parent) {
       CHECK_GT(count, 0);
       path[--count] = node;
     }
-    detokenizer_init(&r.detokenizer, tokenizer, request->stops, request->skip_special_tokens,
+    detokenizer_init(&replay.detokenizer, tokenizer, request->stops, request->skip_special_tokens,
                      request->include_stop_string, held);
-    r.detokenizer.shown_ids = request->shown_ids;
-    r.detokenizer.num_shown_ids = request->num_shown_ids;
-    for (int32_t t = 0; t < c->num_tokens; t++) {
-      replay_token(&r, c, i, t, choices_node(request, path[t]));
+    replay.detokenizer.shown_ids = request->shown_ids;
+    replay.detokenizer.num_shown_ids = request->num_shown_ids;
+    for (int32_t t = 0; t < candidate->num_tokens; t++) {
+      replay_token(&replay, candidate, i, t, choices_node(request, path[t]));
     }
-    replay_end(&r, c, i);
+    replay_end(&replay, candidate, i);
   }
 }

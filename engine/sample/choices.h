@@ -45,13 +45,13 @@ static inline choices_t *choices_of(const request_t *request) {
 size_t choices_bytes(const sampling_params_t *params);
 
 /* ---- engine thread: tokens. Nodes are addressed by (output position, sequence index). ---- */
-int32_t choices_index(const sequence_t *q, int32_t position);
+int32_t choices_index(const sequence_t *seq, int32_t position);
 choice_node_t *choices_node(const request_t *request, int32_t index);
 /* Fills a node from the event of a token: id, logprob, rank, alternatives. */
 void choices_set_node(const request_t *request, int32_t index, int32_t parent,
                       const event_t *token);
-/* The token that q has just got, as the event that tells of it; not for beams. */
-void choices_keep_token(const sequence_t *q, const event_t *token);
+/* The token that seq has just got, as the event that tells of it; not for beams. */
+void choices_keep_token(const sequence_t *seq, const event_t *token);
 
 /* ---- engine thread: candidates ---- */
 /* Makes room for a candidate among the best; a full table drops the worst, perhaps this one: then
@@ -60,7 +60,7 @@ candidate_t *choices_add(const request_t *request, double score, int32_t order);
 /* A node outside of the tree that no candidate ends in. */
 int32_t choices_spare_node(const request_t *request);
 /* A sample that is complete: its score is its mean raw logprob. */
-void choices_add_sequence(const sequence_t *q, finish_reason_t finish);
+void choices_add_sequence(const sequence_t *seq, finish_reason_t finish);
 
 /* Output tokens of the best n, and how the best one ended. */
 int64_t choices_num_tokens(const request_t *request);

@@ -22,59 +22,63 @@ static const char *grammar_token(const void *context, int32_t id, size_t *length
   return tokenizer_bytes(tokenizer, id, length);
 }
 
-int constrain_new(engine_t *e, uint64_t *build_ns, error_t *error) {
+int constrain_new(engine_t *engine, uint64_t *build_ns, error_t *error) {
   uint64_t start_ns = clock_now_ns();
-  constrain_t *k = &e->constrain;
-  int code = grammar_vocabulary_new(grammar_token, e->tokenizer, tokenizer_vocab_size(e->tokenizer),
-                                    e->blueprint.vocab_size, &k->vocabulary, error);
+  constrain_t *constrain = &engine->constrain;
+  int code = grammar_vocabulary_new(grammar_token, engine->tokenizer,
+                                    tokenizer_vocab_size(engine->tokenizer),
+                                    engine->blueprint.vocab_size, &constrain->vocabulary, error);
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
-  size_t rows = (size_t)e->scheduler->num_rows;
-  k->row_words = grammar_row_words(k->vocabulary);
-  k->matcher_bytes = grammar_matcher_bytes();
-  k->matchers = calloc(rows, k->matcher_bytes);
-  k->scratch = calloc(1, grammar_scratch_bytes());
-  if (k->matchers != NULL && k->scratch != NULL) {
-    return grammar_masks_new(k->vocabulary, MASKS_BYTES, &k->masks, error);
+  size_t rows = (size_t)engine->scheduler->num_rows;
+  constrain->row_words = grammar_row_words(constrain->vocabulary);
+  constrain->matcher_bytes = grammar_matcher_bytes();
+  constrain->matchers = calloc(rows, constrain->matcher_bytes);
+  constrain->scratch = calloc(1, grammar_scratch_bytes());
+  if (constrain->matchers != NULL && constrain->scratch != NULL) {
+    return grammar_masks_new(constrain->vocabulary, MASKS_BYTES, &constrain->masks, error);
   }
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences", rows);
 }
 
-void constrain_free(engine_t *e) {
-  grammar_vocabulary_free(e->constrain.vocabulary);
-  free(e->constrain.matchers);
-  free(e->constrain.scratch);
-  grammar_masks_free(e->constrain.masks);
+void constrain_free(engine_t *engine) {
+  grammar_vocabulary_free(engine->constrain.vocabulary);
+  free(engine->constrain.matchers);
+  free(engine->constrain.scratch);
+  grammar_masks_free(engine->constrain.masks);
 }
 
-const grammar_vocabulary_t *engine_grammar_vocabulary(const engine_t *e) {
-  return engine_state(e) == ENGINE_LOADING ? NULL : e->constrain.vocabulary;
+const grammar_vocabulary_t *engine_grammar_vocabulary(const engine_t *engine) {
+  return engine_state(engine) == ENGINE_LOADING ? NULL : engine->constrain.vocabulary;
 }
 
-static grammar_matcher_t *matcher_of(const engine_t *e, const sequence_t *q) {
-  const constrain_t *k = &e->constrain;
-  return (grammar_matcher_t *)(void *)(k->matchers + (size_t)q->row * k->matcher_bytes);
+static grammar_matcher_t *matcher_of(const engine_t *engine, const sequence_t *seq) {
+  const constrain_t *constrain = &engine->constrain;
+  return (grammar_matcher_t *)(void *)(constrain->matchers +
+                                       (size_t)seq->row * constrain->matcher_bytes);
 }
 
 /* A matcher that stands after `num_tokens` output tokens. */
-static int catch_up(const engine_t *e, sequence_t *q, int32_t num_tokens) {
-  grammar_matcher_t *m = matcher_of(e, q);
-  if (q->grammar_row == q->row) return 0;
-  int code = grammar_matcher_start(m, e->constrain.scratch, q->group->request->grammar,
-                                   e->constrain.vocabulary);
+static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens) {
+  grammar_matcher_t *matcher = matcher_of(engine, seq);
+  if (seq->grammar_row == seq->row) return 0;
+  int code = grammar_matcher_start(matcher, engine->constrain.scratch, seq->group->request->grammar,
+                                   engine->constrain.vocabulary);
   for (int32_t i = 0; i < num_tokens && !code; i++) {
-    code = grammar_matcher_accept(m, e->constrain.scratch, q->tokens[q->num_prompt_tokens + i]);
+    code = grammar_matcher_accept(matcher, engine->constrain.scratch,
+                                  seq->tokens[seq->num_prompt_tokens + i]);
   }
-  if (!code) q->grammar_row = q->row;
+  if (!code) seq->grammar_row = seq->row;
   return code;
 }
 
 /* Ids that end the text: those that commit.c stops at. */
-static int32_t list_stop_ids(const engine_t *e, const sampling_params_t *params, int32_t *ids) {
+static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *params,
+                             int32_t *ids) {
   int32_t count = 0;
   if (!params->ignore_eos) {
-    ids[count++] = e->info.primary_eos;
-    for (int32_t i = 0; i < e->info.num_stop_ids; i++) ids[count++] = e->info.stop_ids[i];
+    ids[count++] = engine->info.primary_eos;
+    for (int32_t i = 0; i < engine->info.num_stop_ids; i++) ids[count++] = engine->info.stop_ids[i];
   }
   for (int32_t i = 0; i < params->num_stop_token_ids && count < SUPPRESSED_MAX; i++) {
     ids[count++] = params->stop_token_ids[i];
@@ -82,30 +86,31 @@ static int32_t list_stop_ids(const engine_t *e, const sampling_params_t *params,
   return count;
 }
 
-void constrain_row(engine_t *e, flight_t *f, sample_row_t *row, sequence_t *q, int32_t r) {
-  const constrain_t *k = &e->constrain;
-  uint32_t *mask = &f->masks[(size_t)r * (size_t)k->row_words];
+void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequence_t *seq,
+                   int32_t index) {
+  const constrain_t *constrain = &engine->constrain;
+  uint32_t *mask = &flight->masks[(size_t)index * (size_t)constrain->row_words];
   int32_t stop_ids[SUPPRESSED_MAX + 1];
   uint64_t start_ns = clock_now_ns();
-  int32_t num_stop_ids = list_stop_ids(e, row->params, stop_ids);
-  int code = catch_up(e, q, q->num_output_tokens);
+  int32_t num_stop_ids = list_stop_ids(engine, row->params, stop_ids);
+  int code = catch_up(engine, seq, seq->num_output_tokens);
   if (!code) {
     bool hit = false;
-    code = grammar_masks_fill(k->masks, matcher_of(e, q), k->scratch, stop_ids, num_stop_ids, mask,
-                              &hit);
-    e->stats.grammar_mask_hits += hit;
+    code = grammar_masks_fill(constrain->masks, matcher_of(engine, seq), constrain->scratch,
+                              stop_ids, num_stop_ids, mask, &hit);
+    engine->stats.grammar_mask_hits += hit;
   }
   /* With nothing allowed the sampler fails the row. */
-  if (code) memset(mask, 0, (size_t)k->row_words * sizeof *mask);
+  if (code) memset(mask, 0, (size_t)constrain->row_words * sizeof *mask);
   row->allowed_mask = mask;
-  e->stats.grammar_masks++;
-  e->stats.grammar_mask_ns += clock_now_ns() - start_ns;
+  engine->stats.grammar_masks++;
+  engine->stats.grammar_mask_ns += clock_now_ns() - start_ns;
 }
 
-int constrain_accept(engine_t *e, sequence_t *q, int32_t id, bool *finished) {
-  int code = catch_up(e, q, q->num_output_tokens - 1);
-  grammar_matcher_t *m = matcher_of(e, q);
-  if (!code) code = grammar_matcher_accept(m, e->constrain.scratch, id);
-  *finished = !code && grammar_matcher_is_finished(m);
+int constrain_accept(engine_t *engine, sequence_t *seq, int32_t id, bool *finished) {
+  int code = catch_up(engine, seq, seq->num_output_tokens - 1);
+  grammar_matcher_t *matcher = matcher_of(engine, seq);
+  if (!code) code = grammar_matcher_accept(matcher, engine->constrain.scratch, id);
+  *finished = !code && grammar_matcher_is_finished(matcher);
   return code;
 }

@@ -34,25 +34,25 @@ size_t sampler_scratch_bytes(int32_t vocab) {
 static work_t cut_scratch(float *logits, int32_t vocab, void *scratch) {
   size_t v = (size_t)vocab, blocks = (v + BLOCK - 1) / BLOCK;
   char *at = scratch;
-  work_t w = {.logits = logits, .vocab = vocab, .num_blocks = (int32_t)blocks};
-  w.digits = (double *)(void *)take(&at, DIGITS * sizeof(double));
-  w.block_top = (float *)(void *)take(&at, blocks * sizeof(float));
-  w.block_weight = (float *)(void *)take(&at, blocks * sizeof(float));
-  w.values = (float *)(void *)take(&at, v * sizeof(float));
-  w.counts = (int32_t *)(void *)w.values;
-  w.weights = (float *)(void *)take(&at, v * sizeof(float));
-  w.raw = (float *)(void *)take(&at, v * sizeof(float));
-  w.mask = (uint32_t *)(void *)take(&at, (v + 31) / 32 * sizeof(uint32_t));
-  return w;
+  work_t work = {.logits = logits, .vocab = vocab, .num_blocks = (int32_t)blocks};
+  work.digits = (double *)(void *)take(&at, DIGITS * sizeof(double));
+  work.block_top = (float *)(void *)take(&at, blocks * sizeof(float));
+  work.block_weight = (float *)(void *)take(&at, blocks * sizeof(float));
+  work.values = (float *)(void *)take(&at, v * sizeof(float));
+  work.counts = (int32_t *)(void *)work.values;
+  work.weights = (float *)(void *)take(&at, v * sizeof(float));
+  work.raw = (float *)(void *)take(&at, v * sizeof(float));
+  work.mask = (uint32_t *)(void *)take(&at, (v + 31) / 32 * sizeof(uint32_t));
+  return work;
 }
 
 /* ---- passes over the row ---- */
 
 /* The broken block at the end; `allowed` is that of the whole row. */
-static float top_of_tail(const work_t *w, const uint32_t *allowed, bool *has_nan) {
+static float top_of_tail(const work_t *work, const uint32_t *allowed, bool *has_nan) {
   float top = -INFINITY;
-  for (int32_t i = w->vocab / BLOCK * BLOCK; i < w->vocab; i++) {
-    float *l = &w->logits[i];
+  for (int32_t i = work->vocab / BLOCK * BLOCK; i < work->vocab; i++) {
+    float *l = &work->logits[i];
     *has_nan = *has_nan || *l != *l;
     if (allowed != NULL && !(allowed[i / 32] >> (i % 32) & 1)) *l = -INFINITY;
     top = *l > top ? *l : top;
@@ -62,48 +62,48 @@ static float top_of_tail(const work_t *w, const uint32_t *allowed, bool *has_nan
 
 /* Fills block_top, max, best_id and has_nan from the logits as they are now; those without a bit in
  * `allowed` (NULL = all have one) become -infinity, NaN is found before. */
-static void scan_row(work_t *w, const uint32_t *allowed) {
-  int32_t whole = w->vocab / BLOCK, best_block = 0;
-  w->has_nan = w->lanes->tops(w->logits, allowed, whole, w->block_top);
-  if (whole < w->num_blocks) w->block_top[whole] = top_of_tail(w, allowed, &w->has_nan);
-  for (int32_t b = 1; b < w->num_blocks; b++) {
-    if (w->block_top[b] > w->block_top[best_block]) best_block = b;
+static void scan_row(work_t *work, const uint32_t *allowed) {
+  int32_t whole = work->vocab / BLOCK, best_block = 0;
+  work->has_nan = work->lanes->tops(work->logits, allowed, whole, work->block_top);
+  if (whole < work->num_blocks) work->block_top[whole] = top_of_tail(work, allowed, &work->has_nan);
+  for (int32_t b = 1; b < work->num_blocks; b++) {
+    if (work->block_top[b] > work->block_top[best_block]) best_block = b;
   }
-  w->max = w->block_top[best_block];
-  w->best_id = best_block * BLOCK;
-  if (w->has_nan) return;
-  while (w->logits[w->best_id] != w->max) w->best_id++;
+  work->max = work->block_top[best_block];
+  work->best_id = best_block * BLOCK;
+  if (work->has_nan) return;
+  while (work->logits[work->best_id] != work->max) work->best_id++;
 }
 
 /* ---- changes to the row ---- */
 
-static void apply_mask(work_t *w, const uint32_t *allowed) {
-  for (int32_t first = 0; first < w->vocab; first += 32) {
+static void apply_mask(work_t *work, const uint32_t *allowed) {
+  for (int32_t first = 0; first < work->vocab; first += 32) {
     uint32_t word = allowed[first / 32];
     if (word == UINT32_MAX) continue;
-    int32_t length = w->vocab - first < 32 ? w->vocab - first : 32;
-    float *l = w->logits + first;
+    int32_t length = work->vocab - first < 32 ? work->vocab - first : 32;
+    float *l = work->logits + first;
     for (int32_t i = 0; i < length; i++) l[i] = (word >> i) & 1 ? l[i] : -INFINITY;
   }
 }
 
 /* All probability to the ids at +infinity, evenly. */
-static void resolve_infinity(work_t *w) {
-  if (w->max != INFINITY) return;
-  for (int32_t i = 0; i < w->vocab; i++) {
-    w->logits[i] = w->logits[i] == INFINITY ? 0.0f : -INFINITY;
+static void resolve_infinity(work_t *work) {
+  if (work->max != INFINITY) return;
+  for (int32_t i = 0; i < work->vocab; i++) {
+    work->logits[i] = work->logits[i] == INFINITY ? 0.0f : -INFINITY;
   }
-  scan_row(w, NULL);
+  scan_row(work, NULL);
 }
 
-static void apply_allowed_ids(work_t *w, const sampling_params_t *params) {
+static void apply_allowed_ids(work_t *work, const sampling_params_t *params) {
   if (params->num_allowed_ids == 0) return;
-  memset(w->mask, 0, ((size_t)w->vocab + 31) / 32 * sizeof *w->mask);
+  memset(work->mask, 0, ((size_t)work->vocab + 31) / 32 * sizeof *work->mask);
   for (int32_t i = 0; i < params->num_allowed_ids; i++) {
     int32_t id = params->allowed_ids[i];
-    if (valid_id(w, id)) w->mask[id / 32] |= UINT32_C(1) << (id % 32);
+    if (valid_id(work, id)) work->mask[id / 32] |= UINT32_C(1) << (id % 32);
   }
-  apply_mask(w, w->mask);
+  apply_mask(work, work->mask);
 }
 
 static bool output_ends_with(const sample_row_t *row, const int32_t *ids, int32_t count) {
@@ -116,68 +116,68 @@ static bool output_ends_with(const sample_row_t *row, const int32_t *ids, int32_
 }
 
 /* The last id of a sequence is banned where the ids before it end the output. */
-static void apply_bad_words(work_t *w, const sample_row_t *row) {
+static void apply_bad_words(work_t *work, const sample_row_t *row) {
   for (int32_t i = 0; i < row->params->num_bad_words; i++) {
     const token_sequence_t *bad = &row->params->bad_words[i];
     int32_t prefix = bad->count - 1;
-    if (prefix < 0 || !valid_id(w, bad->ids[prefix])) continue;
+    if (prefix < 0 || !valid_id(work, bad->ids[prefix])) continue;
     if (prefix > 0 && !output_ends_with(row, bad->ids, prefix)) continue;
-    w->logits[bad->ids[prefix]] = -INFINITY;
+    work->logits[bad->ids[prefix]] = -INFINITY;
   }
 }
 
 /* True when the grammar allows nothing but suppressed ids. */
-static bool only_suppressed_allowed(work_t *w, const sample_row_t *row) {
+static bool only_suppressed_allowed(work_t *work, const sample_row_t *row) {
   if (row->allowed_mask == NULL) return false;
-  size_t words = ((size_t)w->vocab + 31) / 32;
-  memcpy(w->mask, row->allowed_mask, words * sizeof *w->mask);
+  size_t words = ((size_t)work->vocab + 31) / 32;
+  memcpy(work->mask, row->allowed_mask, words * sizeof *work->mask);
   for (int32_t i = 0; i < row->num_suppressed; i++) {
     int32_t id = row->suppressed_ids[i];
-    if (valid_id(w, id)) w->mask[id / 32] &= ~(UINT32_C(1) << (id % 32));
+    if (valid_id(work, id)) work->mask[id / 32] &= ~(UINT32_C(1) << (id % 32));
   }
-  if (w->vocab % 32 != 0) w->mask[words - 1] &= (UINT32_C(1) << (w->vocab % 32)) - 1;
+  if (work->vocab % 32 != 0) work->mask[words - 1] &= (UINT32_C(1) << (work->vocab % 32)) - 1;
   for (size_t i = 0; i < words; i++) {
-    if (w->mask[i] != 0) return false;
+    if (work->mask[i] != 0) return false;
   }
   return true;
 }
 
-static void apply_suppressed(work_t *w, const sample_row_t *row) {
-  if (row->num_suppressed == 0 || only_suppressed_allowed(w, row)) return;
+static void apply_suppressed(work_t *work, const sample_row_t *row) {
+  if (row->num_suppressed == 0 || only_suppressed_allowed(work, row)) return;
   for (int32_t i = 0; i < row->num_suppressed; i++) {
     int32_t id = row->suppressed_ids[i];
-    if (valid_id(w, id)) w->logits[id] = -INFINITY;
+    if (valid_id(work, id)) work->logits[id] = -INFINITY;
   }
 }
 
-static void apply_bias(work_t *w, const sampling_params_t *params) {
+static void apply_bias(work_t *work, const sampling_params_t *params) {
   for (int32_t i = 0; i < params->num_logit_bias; i++) {
     int32_t id = params->logit_bias[i].id;
-    if (valid_id(w, id)) w->logits[id] += params->logit_bias[i].bias;
+    if (valid_id(work, id)) work->logits[id] += params->logit_bias[i].bias;
   }
 }
 
-static void clear_counts(work_t *w, const int32_t *ids, int32_t count) {
+static void clear_counts(work_t *work, const int32_t *ids, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
-    if (valid_id(w, ids[i])) w->counts[ids[i]] = 0;
+    if (valid_id(work, ids[i])) work->counts[ids[i]] = 0;
   }
 }
 
 /* Penalties of every id in the list that was not penalised yet: a count of -1 marks it done. */
-static void penalise(work_t *w, const sampling_params_t *params, const int32_t *ids,
+static void penalise(work_t *work, const sampling_params_t *params, const int32_t *ids,
                      int32_t num_ids) {
   const float repetition = params->repetition_penalty;
   for (int32_t i = 0; i < num_ids; i++) {
     int32_t id = ids[i];
-    if (!valid_id(w, id) || w->counts[id] < 0) continue;
-    float l = w->logits[id], count = (float)w->counts[id];
-    w->counts[id] = -1;
+    if (!valid_id(work, id) || work->counts[id] < 0) continue;
+    float l = work->logits[id], count = (float)work->counts[id];
+    work->counts[id] = -1;
     if (repetition != 1.0f) l = l > 0.0f ? l / repetition : l * repetition;
     if (count > 0.0f) {
       l -= params->frequency_penalty * count;
       l -= params->presence_penalty;
     }
-    w->logits[id] = l;
+    work->logits[id] = l;
   }
 }
 
@@ -188,17 +188,17 @@ static bool has_penalties(const sampling_params_t *params) {
 
 /* Costs the tokens of the sequence, not the vocabulary: only the counts of ids that occur are ever
  * cleared or read. */
-static void apply_penalties(work_t *w, const sample_row_t *row) {
+static void apply_penalties(work_t *work, const sample_row_t *row) {
   const sampling_params_t *params = row->params;
   if (!has_penalties(params)) return;
   int32_t num_prompt = params->repetition_penalty != 1.0f ? row->num_prompt : 0;
-  clear_counts(w, row->prompt_ids, num_prompt);
-  clear_counts(w, row->output_ids, row->num_output);
+  clear_counts(work, row->prompt_ids, num_prompt);
+  clear_counts(work, row->output_ids, row->num_output);
   for (int32_t i = 0; i < row->num_output; i++) {
-    if (valid_id(w, row->output_ids[i])) w->counts[row->output_ids[i]]++;
+    if (valid_id(work, row->output_ids[i])) work->counts[row->output_ids[i]]++;
   }
-  penalise(w, params, row->prompt_ids, num_prompt);
-  penalise(w, params, row->output_ids, row->num_output);
+  penalise(work, params, row->prompt_ids, num_prompt);
+  penalise(work, params, row->output_ids, row->num_output);
 }
 
 static bool has_changes(const sample_row_t *row) {
@@ -207,14 +207,14 @@ static bool has_changes(const sample_row_t *row) {
          params->num_logit_bias > 0 || has_penalties(params);
 }
 
-static void apply_changes(work_t *w, const sample_row_t *row) {
-  apply_allowed_ids(w, row->params);
-  apply_bad_words(w, row);
-  apply_suppressed(w, row);
-  apply_bias(w, row->params);
-  apply_penalties(w, row);
-  scan_row(w, NULL);
-  resolve_infinity(w);
+static void apply_changes(work_t *work, const sample_row_t *row) {
+  apply_allowed_ids(work, row->params);
+  apply_bad_words(work, row);
+  apply_suppressed(work, row);
+  apply_bias(work, row->params);
+  apply_penalties(work, row);
+  scan_row(work, NULL);
+  resolve_infinity(work);
 }
 
 /* ---- logprobs ---- */
@@ -225,14 +225,14 @@ static float logprob_of(float logit, double log_sum) {
 }
 
 /* The `wanted` best ids in order; a later id must be truly larger to displace an earlier one. */
-static int32_t find_top(const work_t *w, int32_t wanted, token_logprob_t *top) {
+static int32_t find_top(const work_t *work, int32_t wanted, token_logprob_t *top) {
   int32_t count = 0;
-  if (wanted > w->vocab) wanted = w->vocab;
-  for (int32_t b = 0; b < w->num_blocks && wanted > 0; b++) {
-    if (count == wanted && w->block_top[b] <= top[count - 1].logprob) continue;
-    int32_t length = block_length(w, b);
+  if (wanted > work->vocab) wanted = work->vocab;
+  for (int32_t b = 0; b < work->num_blocks && wanted > 0; b++) {
+    if (count == wanted && work->block_top[b] <= top[count - 1].logprob) continue;
+    int32_t length = block_length(work, b);
     for (int32_t i = 0; i < length; i++) {
-      float l = w->logits[b * BLOCK + i];
+      float l = work->logits[b * BLOCK + i];
       if (count == wanted && l <= top[count - 1].logprob) continue;
       int32_t at = count < wanted ? count++ : count - 1;
       for (; at > 0 && top[at - 1].logprob < l; at--) top[at] = top[at - 1];
@@ -244,28 +244,28 @@ static int32_t find_top(const work_t *w, int32_t wanted, token_logprob_t *top) {
 
 /* Fills result->top with ids and raw logits while the row still is raw; logprobs come at the end.
  */
-static void fill_top(const work_t *w, const sample_row_t *row) {
+static void fill_top(const work_t *work, const sample_row_t *row) {
   sample_result_t *result = row->result;
   int32_t wanted = row->num_top < SAMPLE_TOP_MAX ? row->num_top : SAMPLE_TOP_MAX;
-  int32_t count = find_top(w, wanted, result->top);
+  int32_t count = find_top(work, wanted, result->top);
   int32_t num_extra = row->score_id < 0 ? row->params->num_logprob_token_ids : 0;
   for (int32_t i = 0; i < num_extra && count < SAMPLE_TOP_MAX; i++) {
     int32_t id = row->params->logprob_token_ids[i], seen = 0;
-    if (!valid_id(w, id)) continue;
+    if (!valid_id(work, id)) continue;
     while (seen < count && result->top[seen].id != id) seen++;
-    if (seen == count) result->top[count++] = (token_logprob_t){id, w->logits[id]};
+    if (seen == count) result->top[count++] = (token_logprob_t){id, work->logits[id]};
   }
   result->num_top = count;
 }
 
-static void finish_logprobs(const work_t *w, const sample_row_t *row, const float *raw,
+static void finish_logprobs(const work_t *work, const sample_row_t *row, const float *raw,
                             double log_sum) {
   sample_result_t *result = row->result;
   for (int32_t i = 0; i < result->num_top; i++) {
     result->top[i].logprob = logprob_of(result->top[i].logprob, log_sum);
   }
   result->logprob = logprob_of(raw[result->id], log_sum);
-  result->rank = 1 + w->lanes->count_larger(raw, w->vocab, raw[result->id]);
+  result->rank = 1 + work->lanes->count_larger(raw, work->vocab, raw[result->id]);
 }
 
 /* ---- one row ---- */
@@ -276,11 +276,11 @@ static void fail_row(const sample_row_t *row, int code) {
 }
 
 /* Steps 3 to 10. Returns 0 and sets the id, or an ERR_. */
-static int choose_id(work_t *w, const sample_row_t *row) {
-  if (has_changes(row)) apply_changes(w, row);
-  if (w->max == -INFINITY) return ERR_BAD_REQUEST;
+static int choose_id(work_t *work, const sample_row_t *row) {
+  if (has_changes(row)) apply_changes(work, row);
+  if (work->max == -INFINITY) return ERR_BAD_REQUEST;
   bool greedy = row->params->temperature < SAMPLER_GREEDY_BELOW;
-  row->result->id = greedy ? w->best_id : sampler_draw(w, row);
+  row->result->id = greedy ? work->best_id : sampler_draw(work, row);
   return 0;
 }
 
@@ -290,36 +290,37 @@ void sampler_row(float *logits, int32_t vocab, const sample_row_t *row, void *sc
 
 void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,
                     const sample_row_t *row, void *scratch) {
-  work_t w = cut_scratch(logits, vocab, scratch);
-  w.lanes = lanes;
+  work_t work = cut_scratch(logits, vocab, scratch);
+  work.lanes = lanes;
   sample_result_t *result = row->result;
   const float *raw = logits;
   double log_sum = 0;
   result->id = 0, result->status = 0, result->num_top = 0, result->rank = vocab;
   result->logprob = SAMPLER_LOGPROB_MIN;
-  scan_row(&w, row->allowed_mask);
-  if (w.has_nan) {
+  scan_row(&work, row->allowed_mask);
+  if (work.has_nan) {
     fail_row(row, ERR_INTERNAL);
     return;
   }
-  resolve_infinity(&w);
-  if (w.max == -INFINITY) {
+  resolve_infinity(&work);
+  if (work.max == -INFINITY) {
     fail_row(row, ERR_INTERNAL);
     return;
   }
   if (row->num_top >= 0) {
-    log_sum = (double)w.max + log(w.lanes->sum(logits, vocab, w.block_top, w.max, 1.0f, -INFINITY));
-    fill_top(&w, row);
+    log_sum = (double)work.max +
+              log(work.lanes->sum(logits, vocab, work.block_top, work.max, 1.0f, -INFINITY));
+    fill_top(&work, row);
     if (row->score_id < 0 && has_changes(row)) {
-      memcpy(w.raw, logits, (size_t)vocab * sizeof *logits);
-      raw = w.raw;
+      memcpy(work.raw, logits, (size_t)vocab * sizeof *logits);
+      raw = work.raw;
     }
   }
   if (row->score_id >= 0) {
     result->id = row->score_id < vocab ? row->score_id : 0;
   } else {
-    result->status = choose_id(&w, row);
+    result->status = choose_id(&work, row);
   }
   if (result->status != 0) result->num_top = 0;
-  if (result->status == 0 && row->num_top >= 0) finish_logprobs(&w, row, raw, log_sum);
+  if (result->status == 0 && row->num_top >= 0) finish_logprobs(&work, row, raw, log_sum);
 }

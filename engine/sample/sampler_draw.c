@@ -36,101 +36,103 @@ typedef struct selection {
  * or weights[]); the smallest one that weighs anything when all together do not. Radix selection on
  * 11, 11 and 10 bits of the key: linear, whatever the values; consumes the arrays. (The last digit
  * reads a bit of the second one again; by then it is equal for all that are left.) */
-static selection_t select_weight(work_t *w, int32_t n, bool weighted, double target) {
+static selection_t select_weight(work_t *work, int32_t n, bool weighted, double target) {
   static const int shifts[] = {21, 10, 0};
   double above = 0;
   for (int level = 0; level < 3; level++) {
-    memset(w->digits, 0, DIGITS * sizeof *w->digits);
+    memset(work->digits, 0, DIGITS * sizeof *work->digits);
     for (int32_t i = 0; i < n; i++) {
-      uint32_t digit = (order_key(w->values[i]) >> shifts[level]) & (DIGITS - 1);
-      w->digits[digit] += weighted ? (double)w->weights[i] : 1.0;
+      uint32_t digit = (order_key(work->values[i]) >> shifts[level]) & (DIGITS - 1);
+      work->digits[digit] += weighted ? (double)work->weights[i] : 1.0;
     }
     int chosen = -1;
     for (int digit = DIGITS - 1; digit >= 0; digit--) {
-      if (w->digits[digit] == 0) continue;
-      if (chosen >= 0) above += w->digits[chosen];
+      if (work->digits[digit] == 0) continue;
+      if (chosen >= 0) above += work->digits[chosen];
       chosen = digit;
-      if (above + w->digits[digit] >= target) break;
+      if (above + work->digits[digit] >= target) break;
     }
     int32_t left = 0;
     for (int32_t i = 0; i < n; i++) {
-      uint32_t digit = (order_key(w->values[i]) >> shifts[level]) & (DIGITS - 1);
+      uint32_t digit = (order_key(work->values[i]) >> shifts[level]) & (DIGITS - 1);
       if ((int)digit != chosen) continue;
-      w->values[left] = w->values[i];
-      if (weighted) w->weights[left] = w->weights[i];
+      work->values[left] = work->values[i];
+      if (weighted) work->weights[left] = work->weights[i];
       left++;
     }
     n = left;
   }
-  double weight = weighted ? (double)w->weights[0] : 1.0;
-  return (selection_t){w->values[0], above, n, weight};
+  double weight = weighted ? (double)work->weights[0] : 1.0;
+  return (selection_t){work->values[0], above, n, weight};
 }
 
-/* A value that at least k logits reach, from the tops of k blocks; -infinity when there are fewer.
+/* A value that at least count logits reach, from the tops of count blocks; -infinity when there are
+ * fewer.
  */
-static float bound_of_top(work_t *w, int32_t k) {
-  if (k > w->num_blocks) return -INFINITY;
-  memcpy(w->values, w->block_top, (size_t)w->num_blocks * sizeof *w->values);
-  return select_weight(w, w->num_blocks, false, k).value;
+static float bound_of_top(work_t *work, int32_t count) {
+  if (count > work->num_blocks) return -INFINITY;
+  memcpy(work->values, work->block_top, (size_t)work->num_blocks * sizeof *work->values);
+  return select_weight(work, work->num_blocks, false, count).value;
 }
 
 /* Copies the logits >= bound to values, in order of id. Returns how many. */
-static int32_t collect(work_t *w, float bound) {
+static int32_t collect(work_t *work, float bound) {
   int32_t n = 0;
-  for (int32_t b = 0; b < w->num_blocks; b++) {
-    if (w->block_top[b] < bound) continue;
-    const float *l = w->logits + (size_t)b * BLOCK;
-    int32_t length = block_length(w, b);
+  for (int32_t b = 0; b < work->num_blocks; b++) {
+    if (work->block_top[b] < bound) continue;
+    const float *l = work->logits + (size_t)b * BLOCK;
+    int32_t length = block_length(work, b);
     for (int32_t i = 0; i < length; i++) {
-      w->values[n] = l[i];
+      work->values[n] = l[i];
       n += l[i] >= bound;
     }
   }
   return n;
 }
 
-static void filter_min_p(const work_t *w, const sampling_params_t *params, filter_t *filter) {
+static void filter_min_p(const work_t *work, const sampling_params_t *params, filter_t *filter) {
   if (params->min_p <= 0.0f) return;
   double offset = (double)params->temperature * log((double)params->min_p);
-  float cut = (float)((double)w->max + offset);
-  filter->cut = cut < w->max ? cut : w->max;
+  float cut = (float)((double)work->max + offset);
+  filter->cut = cut < work->max ? cut : work->max;
 }
 
-static void filter_top_k(work_t *w, const sampling_params_t *params, filter_t *filter) {
-  if (params->top_k <= 0 || params->top_k >= w->vocab) return;
-  float bound = bound_of_top(w, params->top_k);
-  int32_t n = collect(w, bound > filter->cut ? bound : filter->cut);
+static void filter_top_k(work_t *work, const sampling_params_t *params, filter_t *filter) {
+  if (params->top_k <= 0 || params->top_k >= work->vocab) return;
+  float bound = bound_of_top(work, params->top_k);
+  int32_t n = collect(work, bound > filter->cut ? bound : filter->cut);
   if (n < params->top_k) return; /* min_p left fewer than k */
-  filter->cut = select_weight(w, n, false, params->top_k).value;
+  filter->cut = select_weight(work, n, false, params->top_k).value;
 }
 
 /* Dropping in ascending order while the dropped weigh <= 1 - top_p keeps, in descending order, each
  * one before which less than top_p is kept. Candidates come from the tops of more and more blocks,
  * until they weigh enough. */
-static void filter_top_p(work_t *w, const sampling_params_t *params, filter_t *filter) {
+static void filter_top_p(work_t *work, const sampling_params_t *params, filter_t *filter) {
   static const int32_t growth[] = {32, 256, INT32_MAX};
   if (params->top_p >= 1.0f) return;
   float scale = 1.0f / params->temperature;
-  double target = (double)params->top_p *
-                  w->lanes->sum(w->logits, w->vocab, w->block_top, w->max, scale, filter->cut);
+  double target =
+      (double)params->top_p *
+      work->lanes->sum(work->logits, work->vocab, work->block_top, work->max, scale, filter->cut);
   int32_t n = 0;
   for (int round = 0; round < 3; round++) {
-    float bound = bound_of_top(w, growth[round]);
+    float bound = bound_of_top(work, growth[round]);
     bool all = bound <= filter->cut;
-    n = collect(w, all ? filter->cut : bound);
-    w->lanes->weigh(w->values, n, w->max, scale, w->weights);
+    n = collect(work, all ? filter->cut : bound);
+    work->lanes->weigh(work->values, n, work->max, scale, work->weights);
     if (all) break;
     double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += (double)w->weights[i];
+    for (int32_t i = 0; i < n; i++) sum += (double)work->weights[i];
     if (sum >= target) break;
   }
-  selection_t edge = select_weight(w, n, true, target);
+  selection_t edge = select_weight(work, n, true, target);
   double kept = ceil((target - edge.above) / edge.weight);
   filter->cut = edge.value;
   if (kept >= (double)edge.ties) return;
   int32_t left = kept < 1 ? 1 : (int32_t)kept;
-  for (int32_t id = 0; id < w->vocab && left > 0; id++) {
-    if (w->logits[id] != edge.value) continue;
+  for (int32_t id = 0; id < work->vocab && left > 0; id++) {
+    if (work->logits[id] != edge.value) continue;
     filter->last_tie = id;
     left--;
   }
@@ -148,51 +150,52 @@ typedef struct draw {
 } draw_t;
 
 /* The exact score of one id: (l - max) / T - log(e), e = -log(1 - u). */
-static void try_id(const work_t *w, draw_t *d, int32_t id) {
-  float l = w->logits[id];
-  if (l < d->filter.cut || (l == d->filter.cut && id > d->filter.last_tie)) return;
-  double e = -log1p(-random_uniform(d->stream, (uint32_t)id));
-  double score = ((double)l - (double)w->max) * d->inverse_t - log(e);
-  if (score > d->score || (score == d->score && id < d->id)) {
-    d->id = id;
-    d->score = score;
-    d->win = exp(-score);
+static void try_id(const work_t *work, draw_t *draw, int32_t id) {
+  float l = work->logits[id];
+  if (l < draw->filter.cut || (l == draw->filter.cut && id > draw->filter.last_tie)) return;
+  double e = -log1p(-random_uniform(draw->stream, (uint32_t)id));
+  double score = ((double)l - (double)work->max) * draw->inverse_t - log(e);
+  if (score > draw->score || (score == draw->score && id < draw->id)) {
+    draw->id = id;
+    draw->score = score;
+    draw->win = exp(-score);
   }
 }
 
 /* Since e >= u, an id can win only when u < win * weight. Its coarse bits alone rule out nearly
  * all. */
-static void try_block(const work_t *w, draw_t *d, int32_t block, float bound) {
+static void try_block(const work_t *work, draw_t *draw, int32_t block, float bound) {
   const uint16_t limit = bound < 1.0f ? (uint16_t)(bound * 65536.0f) : 65535;
   uint32_t first_word = (uint32_t)(block * (BLOCK / RANDOM_IDS_PER_WORD));
-  if (!w->lanes->any_coarse(d->stream, first_word, limit)) return;
-  int32_t length = block_length(w, block);
+  if (!work->lanes->any_coarse(draw->stream, first_word, limit)) return;
+  int32_t length = block_length(work, block);
   for (int32_t i = 0; i < length; i += RANDOM_IDS_PER_WORD) {
-    uint64_t word = random_coarse_word(d->stream, first_word + (uint32_t)i / RANDOM_IDS_PER_WORD);
+    uint64_t word =
+        random_coarse_word(draw->stream, first_word + (uint32_t)i / RANDOM_IDS_PER_WORD);
     for (int32_t j = i; j < length && j < i + RANDOM_IDS_PER_WORD;
          j++, word >>= RANDOM_COARSE_BITS) {
-      if ((word & 0xFFFF) <= limit) try_id(w, d, block * BLOCK + j);
+      if ((word & 0xFFFF) <= limit) try_id(work, draw, block * BLOCK + j);
     }
   }
 }
 
-int32_t sampler_draw(work_t *w, const sample_row_t *row) {
+int32_t sampler_draw(work_t *work, const sample_row_t *row) {
   const sampling_params_t *params = row->params;
-  draw_t d = {
-      .filter = {-INFINITY, INT32_MAX}, .id = w->best_id, .score = -INFINITY, .win = INFINITY};
-  filter_min_p(w, params, &d.filter);
-  filter_top_k(w, params, &d.filter);
-  filter_top_p(w, params, &d.filter);
-  d.stream = random_stream(row->rng_key, row->rng_position);
-  d.inverse_t = 1.0 / (double)params->temperature;
-  const float scale = (float)d.inverse_t;
-  w->lanes->weigh(w->block_top, w->num_blocks, w->max, scale, w->block_weight);
-  try_id(w, &d, w->best_id);
-  for (int32_t b = 0; b < w->num_blocks; b++) {
-    if (w->block_top[b] < d.filter.cut) continue;
+  draw_t draw = {
+      .filter = {-INFINITY, INT32_MAX}, .id = work->best_id, .score = -INFINITY, .win = INFINITY};
+  filter_min_p(work, params, &draw.filter);
+  filter_top_k(work, params, &draw.filter);
+  filter_top_p(work, params, &draw.filter);
+  draw.stream = random_stream(row->rng_key, row->rng_position);
+  draw.inverse_t = 1.0 / (double)params->temperature;
+  const float scale = (float)draw.inverse_t;
+  work->lanes->weigh(work->block_top, work->num_blocks, work->max, scale, work->block_weight);
+  try_id(work, &draw, work->best_id);
+  for (int32_t b = 0; b < work->num_blocks; b++) {
+    if (work->block_top[b] < draw.filter.cut) continue;
     /* 1e-4 covers the rounding of the weight: an exponent up to 87 in fp32. */
-    double bound = d.win * (double)w->block_weight[b] * 1.0001;
-    try_block(w, &d, b, bound < 1.0 ? (float)bound : 1.0f);
+    double bound = draw.win * (double)work->block_weight[b] * 1.0001;
+    try_block(work, &draw, b, bound < 1.0 ? (float)bound : 1.0f);
   }
-  return d.id;
+  return draw.id;
 }

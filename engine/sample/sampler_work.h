@@ -33,17 +33,17 @@ typedef struct work {
   bool has_nan;
 } work_t;
 
-static inline bool valid_id(const work_t *w, int32_t id) {
-  return id >= 0 && id < w->vocab;
+static inline bool valid_id(const work_t *work, int32_t id) {
+  return id >= 0 && id < work->vocab;
 }
 
-static inline int32_t block_length(const work_t *w, int32_t block) {
-  int32_t rest = w->vocab - block * BLOCK;
+static inline int32_t block_length(const work_t *work, int32_t block) {
+  int32_t rest = work->vocab - block * BLOCK;
   return rest < BLOCK ? rest : BLOCK;
 }
 
 /* Steps 6 to 10 for a temperature that is not greedy: the drawn id. w->max is finite. */
-int32_t sampler_draw(work_t *w, const sample_row_t *row);
+int32_t sampler_draw(work_t *work, const sample_row_t *row);
 
 /* sampler_row with a given variant of the loops; the tests compare them. */
 void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,

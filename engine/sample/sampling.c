@@ -8,12 +8,14 @@
 #include "engine/internal.h"
 
 /* While output < min_tokens no EOS and no stop id may be drawn. */
-static void describe_suppressed(const engine_t *e, flight_t *f, sample_row_t *row, int32_t r) {
+static void describe_suppressed(const engine_t *engine, flight_t *flight, sample_row_t *row,
+                                int32_t index) {
   const sampling_params_t *params = row->params;
   if ((int32_t)row->rng_position >= params->min_tokens) return;
-  int32_t *ids = &f->suppressed_ids[(size_t)r * SUPPRESSED_MAX];
+  int32_t *ids = &flight->suppressed_ids[(size_t)index * SUPPRESSED_MAX];
   int32_t count = 0;
-  for (int32_t i = 0; i < e->blueprint.num_eos; i++) ids[count++] = e->blueprint.eos_ids[i];
+  for (int32_t i = 0; i < engine->blueprint.num_eos; i++)
+    ids[count++] = engine->blueprint.eos_ids[i];
   for (int32_t i = 0; i < params->num_stop_token_ids && count < SUPPRESSED_MAX; i++) {
     ids[count++] = params->stop_token_ids[i];
   }
@@ -22,54 +24,55 @@ static void describe_suppressed(const engine_t *e, flight_t *f, sample_row_t *ro
 }
 
 /* Choices that compete need logprobs, asked for or not. */
-static int32_t num_top(const engine_t *e, const sampling_params_t *p) {
-  if (p->beam_width > 0) return beam_num_top(e, p);
-  return params_collect(p) && p->num_logprobs < 0 ? 0 : p->num_logprobs;
+static int32_t num_top(const engine_t *engine, const sampling_params_t *params) {
+  if (params->beam_width > 0) return beam_num_top(engine, params);
+  return params_collect(params) && params->num_logprobs < 0 ? 0 : params->num_logprobs;
 }
 
-static void describe_row(engine_t *e, flight_t *f, int32_t index) {
-  const batch_t *batch = f->batch;
+static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
+  const batch_t *batch = flight->batch;
   int32_t r = batch->selected_row[index], target = batch->selected_target[index];
-  const plan_entry_t *entry = &f->plan.entries[r];
-  sequence_t *q = entry->sequence;
-  const sequence_t *drawing = q;
+  const plan_entry_t *entry = &flight->plan.entries[r];
+  sequence_t *seq = entry->sequence;
+  const sequence_t *drawing = seq;
   for (int32_t i = batch->selected_sample[index]; i > 0; i--) drawing = drawing->next;
-  const sampling_params_t *params = &q->group->request->params;
+  const sampling_params_t *params = &seq->group->request->params;
   /* Of 1 + num_drafts rows the first follows the known tokens, each further one a guess more. */
   int32_t last = batch->query_start_loc[r + 1] - 1;
   int32_t guessed = entry->num_drafts - (last - batch->selected_token_indices[index]);
   if (target >= 0) guessed = 0;
-  sample_row_t *row = &f->sample_rows[index];
-  sample_result_t *result = &f->sample_results[index];
-  result->top = &f->tops[(size_t)index * SAMPLE_TOP_MAX];
+  sample_row_t *row = &flight->sample_rows[index];
+  sample_result_t *result = &flight->sample_results[index];
+  result->top = &flight->tops[(size_t)index * SAMPLE_TOP_MAX];
   *row = (sample_row_t){
       .params = params,
       .score_id = target,
-      .num_top = target >= 0 ? params->num_prompt_logprobs : num_top(e, params),
+      .num_top = target >= 0 ? params->num_prompt_logprobs : num_top(engine, params),
       .rng_key = drawing->rng_key,
       .rng_position = (uint64_t)(entry->output_position + guessed),
-      .prompt_ids = q->tokens,
-      .num_prompt = q->num_prompt_tokens,
-      .output_ids = q->tokens + q->num_prompt_tokens,
-      .num_output = q->num_output_tokens + guessed,
+      .prompt_ids = seq->tokens,
+      .num_prompt = seq->num_prompt_tokens,
+      .output_ids = seq->tokens + seq->num_prompt_tokens,
+      .num_output = seq->num_output_tokens + guessed,
       .result = result,
   };
   if (target >= 0) return;
-  describe_suppressed(e, f, row, r);
-  if (q->group->request->grammar != NULL) constrain_row(e, f, row, q, r);
+  describe_suppressed(engine, flight, row, r);
+  if (seq->group->request->grammar != NULL) constrain_row(engine, flight, row, seq, r);
 }
 
-void engine_draw(const engine_t *e, device_t *device, model_t *model, sample_row_t *rows,
+void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,
                  int32_t total) {
-  for (int32_t first = 0; first < total; first += e->logits_rows_max) {
-    int32_t some = total - first < e->logits_rows_max ? total - first : e->logits_rows_max;
+  for (int32_t first = 0; first < total; first += engine->logits_rows_max) {
+    int32_t some =
+        total - first < engine->logits_rows_max ? total - first : engine->logits_rows_max;
     model_logits(model, first, some);
-    e->ops->sample(device, &rows[first], some);
+    engine->ops->sample(device, &rows[first], some);
   }
 }
 
-void engine_sample(engine_t *e, flight_t *f) {
-  int32_t total = f->batch->num_selected;
-  for (int32_t i = 0; i < total; i++) describe_row(e, f, i);
-  engine_draw(e, e->device, e->model, f->sample_rows, total);
+void engine_sample(engine_t *engine, flight_t *flight) {
+  int32_t total = flight->batch->num_selected;
+  for (int32_t i = 0; i < total; i++) describe_row(engine, flight, i);
+  engine_draw(engine, engine->device, engine->model, flight->sample_rows, total);
 }
