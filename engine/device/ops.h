@@ -95,16 +95,16 @@ typedef struct ops {
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),
                  void *context);
 
-  /* Copies a [rank, cols], b [rows, rank] (scaled) to a slot that no step uses; rank 0 empties. */
-  void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
-                   const float *b);
+  /* Copies lora_a [rank, cols], lora_b [rows, rank] (scaled) to an unused slot; rank 0 empties. */
+  void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
+                   const float *lora_b);
 
   /* step */
   void (*begin)(device_t *device, const batch_t *batch); /* runs the batch's page copies too */
-  /* x[T, width] = table[input_ids] (* scale) */
-  void (*embed)(device_t *device, act_t *x, const weight_t *table, float scale);
-  /* x[T, width] += table[positions + offset] */
-  void (*embed_positions)(device_t *device, act_t *x, const weight_t *table, int32_t offset);
+  /* out[T, width] = table[input_ids] (* scale) */
+  void (*embed)(device_t *device, act_t *out, const weight_t *table, float scale);
+  /* out[T, width] += table[positions + offset] */
+  void (*embed_positions)(device_t *device, act_t *out, const weight_t *table, int32_t offset);
   /* out[rows, w] = norm(in) (+ residual when not NULL; may alias out) */
   void (*norm)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows);

@@ -78,21 +78,21 @@ typedef struct sampling_params {
   early_stopping_t early_stopping;
 } sampling_params_t;
 
-static inline int32_t params_num_choices(const sampling_params_t *p) {
-  return p->n > 1 ? p->n : 1;
+static inline int32_t params_num_choices(const sampling_params_t *params) {
+  return params->n > 1 ? params->n : 1;
 }
 /* Sequences that run at once. */
-static inline int32_t params_num_sequences(const sampling_params_t *p) {
-  int32_t wanted = p->beam_width > 0 ? p->beam_width : p->best_of;
-  return wanted > params_num_choices(p) ? wanted : params_num_choices(p);
+static inline int32_t params_num_sequences(const sampling_params_t *params) {
+  int32_t wanted = params->beam_width > 0 ? params->beam_width : params->best_of;
+  return wanted > params_num_choices(params) ? wanted : params_num_choices(params);
 }
 /* True when the choices are known at the end only, and come all at once (see request.room). */
-static inline bool params_collect(const sampling_params_t *p) {
-  return p->beam_width > 0 || params_num_sequences(p) > params_num_choices(p);
+static inline bool params_collect(const sampling_params_t *params) {
+  return params->beam_width > 0 || params_num_sequences(params) > params_num_choices(params);
 }
 /* True when each choice ends with its own EVENT_CHOICE_DONE. */
-static inline bool params_multiple(const sampling_params_t *p) {
-  return params_num_sequences(p) > 1 || p->beam_width > 0;
+static inline bool params_multiple(const sampling_params_t *params) {
+  return params_num_sequences(params) > 1 || params->beam_width > 0;
 }
 
 #endif
