@@ -20,7 +20,7 @@ uint32_t json_schema_types(const char *type, size_t length) {
   return 0;
 }
 
-/* -- references -------------------------------------------------------------------------------- */
+/* ---- references ---- */
 
 static int hex_digit(char ch) {
   if (ch >= '0' && ch <= '9') return ch - '0';
@@ -93,7 +93,7 @@ const json_t *json_schema_resolve(const json_t *root, const char *text, size_t l
   return resolve(root, text, length, &fuel);
 }
 
-/* -- types ------------------------------------------------------------------------------------- */
+/* ---- types ---- */
 
 typedef struct search {
   const json_t *root;
