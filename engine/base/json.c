@@ -140,8 +140,8 @@ static int check_keys(parser_t *p, uint32_t container) {
     }
     return 0;
   }
-  int rc = clear_slots(p, object->count, &mask);
-  if (rc < 0) return rc;
+  int code = clear_slots(p, object->count, &mask);
+  if (code < 0) return code;
   JSON_EACH(member, object) {
     uint32_t hash = hash_name(p->hash_key, member->key, member->key_length);
     size_t i = hash & mask;
@@ -244,8 +244,8 @@ static int skip_plain(parser_t *p) {
 /* p->at stands on the opening quote; afterwards behind the closing one. */
 static int read_string(parser_t *p, const char **text, uint32_t *length) {
   const char *start = ++p->at;
-  int rc = skip_plain(p);
-  if (rc < 0) return rc;
+  int code = skip_plain(p);
+  if (code < 0) return code;
   if (*p->at == '"') {
     *text = start;
     *length = (uint32_t)(p->at++ - start);
@@ -261,11 +261,11 @@ static int read_string(parser_t *p, const char **text, uint32_t *length) {
     memcpy(p->arena + p->arena_used, start, plain);
     p->arena_used += plain;
     if (*p->at++ == '"') break;
-    rc = read_escape(p);
-    if (rc < 0) return rc;
+    code = read_escape(p);
+    if (code < 0) return code;
     start = p->at;
-    rc = skip_plain(p);
-    if (rc < 0) return rc;
+    code = skip_plain(p);
+    if (code < 0) return code;
   }
   *text = p->arena + begin;
   *length = (uint32_t)(p->arena_used - begin);
@@ -385,8 +385,8 @@ static int open_container(parser_t *p, uint32_t index) {
 static int read_key(parser_t *p, const char **key, uint32_t *key_length) {
   if (p->at == p->end || *p->at != '"') return fail(p, "a key in quotes was expected");
   const char *start = p->at;
-  int rc = read_string(p, key, key_length);
-  if (rc < 0) return rc;
+  int code = read_string(p, key, key_length);
+  if (code < 0) return code;
   if (*key_length > p->limits->key_bytes_max) return fail_at(p, start, "the key is too long");
   skip_blanks(p);
   if (p->at == p->end || *p->at != ':') return fail(p, "a colon was expected");
@@ -399,14 +399,14 @@ static int read_key(parser_t *p, const char **key, uint32_t *key_length) {
 static int read_value(parser_t *p, bool *fresh) {
   const char *key = NULL;
   uint32_t key_length = 0, index = 0;
-  int rc = 0;
+  int code = 0;
   if (p->depth > 0 && p->nodes[p->frames[p->depth - 1].container].type == JSON_OBJECT) {
-    rc = read_key(p, &key, &key_length);
-    if (rc < 0) return rc;
+    code = read_key(p, &key, &key_length);
+    if (code < 0) return code;
   }
   if (p->at == p->end) return fail(p, "the text ends where a value was expected");
-  rc = add_node(p, &index);
-  if (rc < 0) return rc;
+  code = add_node(p, &index);
+  if (code < 0) return code;
   p->nodes[index].key = key;
   p->nodes[index].key_length = key_length;
   *fresh = *p->at == '{' || *p->at == '[';
@@ -423,8 +423,8 @@ static int close_containers(parser_t *p, bool fresh) {
     if (p->at == p->end) return fail(p, "the text ends inside an array or object");
     if (*p->at == (is_object ? '}' : ']')) {
       p->at++;
-      int rc = is_object ? check_keys(p, container) : 0;
-      if (rc < 0) return rc;
+      int code = is_object ? check_keys(p, container) : 0;
+      if (code < 0) return code;
       p->depth--;
       fresh = false;
       continue;
@@ -440,15 +440,15 @@ static int close_containers(parser_t *p, bool fresh) {
 
 static int parse_document(parser_t *p) {
   bool fresh = false;
-  int rc;
+  int code;
   p->frames = calloc((size_t)p->limits->depth_max + 1, sizeof *p->frames);
   if (p->frames == NULL) return fail_memory(p);
   if (p->end - p->at >= 3 && memcmp(p->at, "\xEF\xBB\xBF", 3) == 0) p->at += 3;
   skip_blanks(p);
   do {
-    rc = read_value(p, &fresh);
-    if (rc == 0) rc = close_containers(p, fresh);
-    if (rc < 0) return rc;
+    code = read_value(p, &fresh);
+    if (code == 0) code = close_containers(p, fresh);
+    if (code < 0) return code;
   } while (p->depth > 0);
   skip_blanks(p);
   return p->at == p->end ? 0 : fail(p, "bytes follow the value");
@@ -462,17 +462,17 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
   if (text == NULL) text = "";
   parser_t p = {.start = text, .at = text, .end = text + length, .limits = limits, .error = error};
   json_doc_t *doc = NULL;
-  int rc = parse_document(&p);
-  if (rc == 0) {
+  int code = parse_document(&p);
+  if (code == 0) {
     doc = malloc(sizeof *doc);
-    if (doc == NULL) rc = fail_memory(&p);
+    if (doc == NULL) code = fail_memory(&p);
   }
   free(p.frames);
   free(p.slots);
-  if (rc < 0) {
+  if (code < 0) {
     free(p.nodes);
     free(p.arena);
-    return rc;
+    return code;
   }
   /* A smaller block in place; should even that fail, the larger one serves as well. */
   json_t *nodes = reallocarray(p.nodes, p.num_nodes, sizeof *nodes);
