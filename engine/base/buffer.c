@@ -60,9 +60,9 @@ void buffer_text(buffer_t *buffer, const char *text) {
   buffer_append(buffer, text, strlen(text));
 }
 
-void buffer_char(buffer_t *buffer, char c) {
+void buffer_char(buffer_t *buffer, char byte) {
   if (!buffer_reserve(buffer, 1)) return;
-  buffer->data[buffer->length++] = c;
+  buffer->data[buffer->length++] = byte;
 }
 
 void buffer_uint(buffer_t *buffer, uint64_t value) {

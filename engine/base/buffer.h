@@ -28,7 +28,7 @@ char *buffer_detach(buffer_t *buffer, size_t *length);
 
 void buffer_append(buffer_t *buffer, const char *bytes, size_t length);
 void buffer_text(buffer_t *buffer, const char *text); /* NUL-terminated */
-void buffer_char(buffer_t *buffer, char c);
+void buffer_char(buffer_t *buffer, char byte);
 void buffer_int(buffer_t *buffer, int64_t value);
 void buffer_uint(buffer_t *buffer, uint64_t value);
 /* Body of a JSON string, without quotes; invalid UTF-8 becomes U+FFFD. */

@@ -10,16 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline bool checked_add(size_t a, size_t b, size_t *out) {
+static inline bool checked_add(size_t left, size_t right, size_t *out) {
   size_t sum;
-  if (__builtin_add_overflow(a, b, &sum)) return false;
+  if (__builtin_add_overflow(left, right, &sum)) return false;
   *out = sum;
   return true;
 }
 
-static inline bool checked_mul(size_t a, size_t b, size_t *out) {
+static inline bool checked_mul(size_t left, size_t right, size_t *out) {
   size_t product;
-  if (__builtin_mul_overflow(a, b, &product)) return false;
+  if (__builtin_mul_overflow(left, right, &product)) return false;
   *out = product;
   return true;
 }
@@ -33,16 +33,16 @@ static inline bool checked_align(size_t value, size_t alignment, size_t *out) {
   return true;
 }
 
-static inline bool checked_add_int64(int64_t a, int64_t b, int64_t *out) {
+static inline bool checked_add_int64(int64_t left, int64_t right, int64_t *out) {
   int64_t sum;
-  if (__builtin_add_overflow(a, b, &sum)) return false;
+  if (__builtin_add_overflow(left, right, &sum)) return false;
   *out = sum;
   return true;
 }
 
-static inline bool checked_mul_int64(int64_t a, int64_t b, int64_t *out) {
+static inline bool checked_mul_int64(int64_t left, int64_t right, int64_t *out) {
   int64_t product;
-  if (__builtin_mul_overflow(a, b, &product)) return false;
+  if (__builtin_mul_overflow(left, right, &product)) return false;
   *out = product;
   return true;
 }

@@ -4,7 +4,7 @@
 #include <time.h>
 
 uint64_t clock_now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+  struct timespec timespec;
+  clock_gettime(CLOCK_MONOTONIC, &timespec);
+  return (uint64_t)timespec.tv_sec * 1000000000u + (uint64_t)timespec.tv_nsec;
 }

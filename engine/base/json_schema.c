@@ -52,8 +52,8 @@ static size_t decode_segment(const char *text, size_t length, char *out) {
 static const json_t *descend(const json_t *at, const char *name, size_t length) {
   uint32_t index = 0, wanted = 0;
   if (at->type == JSON_OBJECT) {
-    JSON_EACH(v, at) {
-      if (v->key_length == length && memcmp(v->key, name, length) == 0) return v;
+    JSON_EACH(json, at) {
+      if (json->key_length == length && memcmp(json->key, name, length) == 0) return json;
     }
     return NULL;
   }
@@ -62,8 +62,8 @@ static const json_t *descend(const json_t *at, const char *name, size_t length) 
     if (name[i] < '0' || name[i] > '9') return NULL;
     wanted = wanted * 10 + (uint32_t)(name[i] - '0');
   }
-  JSON_EACH(v, at) {
-    if (index++ == wanted) return v;
+  JSON_EACH(json, at) {
+    if (index++ == wanted) return json;
   }
   return NULL;
 }
@@ -100,12 +100,12 @@ typedef struct search {
   uint32_t fuel; /* 0 = any type is possible */
 } search_t;
 
-static bool has_key(const json_t *v, const char *key) {
-  return v->key_length == strlen(key) && memcmp(v->key, key, v->key_length) == 0;
+static bool has_key(const json_t *json, const char *key) {
+  return json->key_length == strlen(key) && memcmp(json->key, key, json->key_length) == 0;
 }
 
-static uint32_t types_of_value(const json_t *v) {
-  switch ((json_type_t)v->type) {
+static uint32_t types_of_value(const json_t *json) {
+  switch ((json_type_t)json->type) {
   case JSON_NULL: return TYPE_NULL;
   case JSON_FALSE:
   case JSON_TRUE: return TYPE_BOOLEAN;
@@ -117,67 +117,69 @@ static uint32_t types_of_value(const json_t *v) {
   return TYPE_OBJECT;
 }
 
-static uint32_t types_of(search_t *s, const json_t *schema, int depth);
+static uint32_t types_of(search_t *search, const json_t *schema, int depth);
 
 /* Those of one keyword. Names of types that nobody knows say nothing. */
-static uint32_t types_of_keyword(search_t *s, const json_t *v, int depth) {
+static uint32_t types_of_keyword(search_t *search, const json_t *json, int depth) {
   uint32_t types = 0;
-  bool any = has_key(v, "anyOf") || has_key(v, "oneOf");
-  if (!burn(&s->fuel, v->type == JSON_ARRAY ? v->count : 1)) return TYPE_ALL;
-  if (has_key(v, "type")) {
-    if (v->type == JSON_STRING) types = json_schema_types(v->text, v->length);
-    JSON_EACH(one, v) {
+  bool any = has_key(json, "anyOf") || has_key(json, "oneOf");
+  if (!burn(&search->fuel, json->type == JSON_ARRAY ? json->count : 1)) return TYPE_ALL;
+  if (has_key(json, "type")) {
+    if (json->type == JSON_STRING) types = json_schema_types(json->text, json->length);
+    JSON_EACH(one, json) {
       uint32_t bits = one->type == JSON_STRING ? json_schema_types(one->text, one->length) : 0;
       types |= bits != 0 ? bits : TYPE_ALL;
     }
-  } else if (has_key(v, "const")) {
-    return types_of_value(v);
-  } else if (has_key(v, "$ref") && v->type == JSON_STRING) {
-    return types_of(s, resolve(s->root, v->text, v->length, &s->fuel), depth + 1);
-  } else if (any || has_key(v, "enum")) {
-    JSON_EACH(one, v) types |= any ? types_of(s, one, depth + 1) : types_of_value(one);
-  } else if (has_key(v, "allOf")) {
+  } else if (has_key(json, "const")) {
+    return types_of_value(json);
+  } else if (has_key(json, "$ref") && json->type == JSON_STRING) {
+    return types_of(search, resolve(search->root, json->text, json->length, &search->fuel),
+                    depth + 1);
+  } else if (any || has_key(json, "enum")) {
+    JSON_EACH(one, json) types |= any ? types_of(search, one, depth + 1) : types_of_value(one);
+  } else if (has_key(json, "allOf")) {
     types = TYPE_ALL;
-    JSON_EACH(one, v) types &= types_of(s, one, depth + 1);
+    JSON_EACH(one, json) types &= types_of(search, one, depth + 1);
     return types;
   }
   return types != 0 ? types : TYPE_ALL;
 }
 
-static uint32_t types_of(search_t *s, const json_t *schema, int depth) {
+static uint32_t types_of(search_t *search, const json_t *schema, int depth) {
   uint32_t types = TYPE_ALL;
   if (schema != NULL && schema->type == JSON_FALSE) return 0;
   if (depth > DEPTH_MAX || schema == NULL || schema->type != JSON_OBJECT) return TYPE_ALL;
-  if (!burn(&s->fuel, schema->count)) return TYPE_ALL;
-  JSON_EACH(v, schema) types &= types_of_keyword(s, v, depth);
+  if (!burn(&search->fuel, schema->count)) return TYPE_ALL;
+  JSON_EACH(json, schema) types &= types_of_keyword(search, json, depth);
   return types;
 }
 
 /* What the properties of an object's schema, or else its additionalProperties, say of a member. */
-static uint32_t types_in(search_t *s, const json_t *schema, const char *name, size_t length,
+static uint32_t types_in(search_t *search, const json_t *schema, const char *name, size_t length,
                          int depth) {
   uint32_t types = TYPE_ALL;
-  if (depth > DEPTH_MAX || schema == NULL || !burn(&s->fuel, schema->count + 1)) return TYPE_ALL;
+  if (depth > DEPTH_MAX || schema == NULL || !burn(&search->fuel, schema->count + 1))
+    return TYPE_ALL;
   const json_t *properties = json_get(schema, "properties"), *all = json_get(schema, "allOf");
   const json_t *ref = json_get(schema, "$ref"), *own = NULL;
   if (properties != NULL && properties->type == JSON_OBJECT) {
-    if (!burn(&s->fuel, properties->count)) return TYPE_ALL;
+    if (!burn(&search->fuel, properties->count)) return TYPE_ALL;
     own = descend(properties, name, length);
   }
   bool other = own == NULL && json_get(schema, "patternProperties") == NULL;
   if (other) own = json_get(schema, "additionalProperties");
-  if (own != NULL) types = types_of(s, own, depth + 1);
+  if (own != NULL) types = types_of(search, own, depth + 1);
   if (ref != NULL && ref->type == JSON_STRING) {
-    const json_t *target = resolve(s->root, ref->text, ref->length, &s->fuel);
-    types &= types_in(s, target, name, length, depth + 1);
+    const json_t *target = resolve(search->root, ref->text, ref->length, &search->fuel);
+    types &= types_in(search, target, name, length, depth + 1);
   }
-  if (all != NULL && !burn(&s->fuel, all->count)) return TYPE_ALL;
-  JSON_EACH(one, all) types &= types_in(s, one, name, length, depth + 1);
+  if (all != NULL && !burn(&search->fuel, all->count)) return TYPE_ALL;
+  JSON_EACH(one, all) types &= types_in(search, one, name, length, depth + 1);
   return types;
 }
 
 uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length) {
-  search_t s = {schema, FUEL};
-  uint32_t types = types_in(&s, schema, name, length, 0);
-  return s.fuel == 0 || types == 0 || types == TYPE_ALL ? TYPE_STRING : types;
+  search_t search = {schema, FUEL};
+  uint32_t types = types_in(&search, schema, name, length, 0);
+  return search.fuel == 0 || types == 0 || types == TYPE_ALL ? TYPE_STRING : types;
 }

@@ -27,10 +27,10 @@
 
 enum { RANDOM_COARSE_BITS = 16, RANDOM_FINE_BITS = 37, RANDOM_IDS_PER_WORD = 4 };
 
-static inline uint64_t random_mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * RANDOM_MIX_1;
-  x = (x ^ (x >> 27)) * RANDOM_MIX_2;
-  return x ^ (x >> 31);
+static inline uint64_t random_mix(uint64_t value) {
+  value = (value ^ (value >> 30)) * RANDOM_MIX_1;
+  value = (value ^ (value >> 27)) * RANDOM_MIX_2;
+  return value ^ (value >> 31);
 }
 
 /* Key of one sequence: sample number `sequence_index` of a request with this seed. */

@@ -17,12 +17,12 @@ typedef struct siphash {
   uint64_t num_bytes; /* taken in so far */
 } siphash_t;
 
-static inline uint64_t siphash_rotate(uint64_t x, int bits) {
-  return x << bits | x >> (64 - bits);
+static inline uint64_t siphash_rotate(uint64_t value, int bits) {
+  return value << bits | value >> (64 - bits);
 }
 
-static inline void siphash_rounds(siphash_t *s, int count) {
-  uint64_t *v = s->v;
+static inline void siphash_rounds(siphash_t *siphash, int count) {
+  uint64_t *v = siphash->v;
   for (int i = 0; i < count; i++) {
     v[0] += v[1], v[2] += v[3];
     v[1] = siphash_rotate(v[1], 13) ^ v[0], v[3] = siphash_rotate(v[3], 16) ^ v[2];
@@ -39,50 +39,50 @@ static inline siphash_t siphash_begin(const uint64_t key[2]) {
                      0};
 }
 
-static inline void siphash_word(siphash_t *s, uint64_t word, int rounds) {
-  s->v[3] ^= word;
-  siphash_rounds(s, rounds);
-  s->v[0] ^= word;
-  s->num_bytes += sizeof word;
+static inline void siphash_word(siphash_t *siphash, uint64_t word, int rounds) {
+  siphash->v[3] ^= word;
+  siphash_rounds(siphash, rounds);
+  siphash->v[0] ^= word;
+  siphash->num_bytes += sizeof word;
 }
 
 /* The last bytes, and the closing word that carries the count of all. */
-static inline void siphash_bytes(siphash_t *s, const char *bytes, size_t length, int rounds) {
-  uint64_t word, tail = (s->num_bytes + length) << 56;
+static inline void siphash_bytes(siphash_t *siphash, const char *bytes, size_t length, int rounds) {
+  uint64_t word, tail = (siphash->num_bytes + length) << 56;
   size_t i = 0;
   for (; i + 8 <= length; i += 8) {
     memcpy(&word, bytes + i, 8);
-    siphash_word(s, word, rounds);
+    siphash_word(siphash, word, rounds);
   }
   for (int shift = 0; i < length; i++, shift += 8) {
     tail |= (uint64_t)(unsigned char)bytes[i] << shift;
   }
-  siphash_word(s, tail, rounds);
+  siphash_word(siphash, tail, rounds);
 }
 
-static inline uint64_t siphash_fold(siphash_t *s, int rounds) {
-  siphash_rounds(s, rounds);
-  return s->v[0] ^ s->v[1] ^ s->v[2] ^ s->v[3];
+static inline uint64_t siphash_fold(siphash_t *siphash, int rounds) {
+  siphash_rounds(siphash, rounds);
+  return siphash->v[0] ^ siphash->v[1] ^ siphash->v[2] ^ siphash->v[3];
 }
 
 /* 64 bits; `rounds` as above, 3 closing rounds for 1 and 4 for 2. */
-static inline uint64_t siphash_end(siphash_t *s, int rounds) {
-  s->v[2] ^= 0xff;
-  return siphash_fold(s, rounds + 2);
+static inline uint64_t siphash_end(siphash_t *siphash, int rounds) {
+  siphash->v[2] ^= 0xff;
+  return siphash_fold(siphash, rounds + 2);
 }
 
 /* 128 bits of SipHash-2-4; the hash was begun with siphash_begin_128. */
 static inline siphash_t siphash_begin_128(const uint64_t key[2]) {
-  siphash_t s = siphash_begin(key);
-  s.v[1] ^= 0xee;
-  return s;
+  siphash_t siphash = siphash_begin(key);
+  siphash.v[1] ^= 0xee;
+  return siphash;
 }
 
-static inline void siphash_end_128(siphash_t *s, uint64_t out[2]) {
-  s->v[2] ^= 0xee;
-  out[0] = siphash_fold(s, 4);
-  s->v[1] ^= 0xdd;
-  out[1] = siphash_fold(s, 4);
+static inline void siphash_end_128(siphash_t *siphash, uint64_t out[2]) {
+  siphash->v[2] ^= 0xee;
+  out[0] = siphash_fold(siphash, 4);
+  siphash->v[1] ^= 0xdd;
+  out[1] = siphash_fold(siphash, 4);
 }
 
 #endif
