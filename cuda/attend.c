@@ -10,10 +10,10 @@
  * step before READY. */
 static const float *rope_table(device_t *d, const rope_t *rope) {
   rope_slot_t *slot = d->ropes;
-  while (slot < d->ropes + ROPES_MAX && slot->rope && slot->rope != rope) slot++;
+  while (slot < d->ropes + ROPES_MAX && slot->rope != NULL && slot->rope != rope) slot++;
   CHECK_LT(slot, d->ropes + ROPES_MAX);
   CHECK_LE(rope->dims, d->limits.head_dim_max);
-  if (!slot->rope) {
+  if (slot->rope == NULL) {
     slot->rope = rope;
     device_note(d,
                 (int)cudaMemcpyAsync(slot->inv_freq, rope->inv_freq,
@@ -37,11 +37,11 @@ void cuda_rope_store(device_t *d, act_t *qkv, const attention_t *attention) {
   const gpu_rope_store_t args = {
       .qkv = qkv,
       .slots = d->inputs.slots,
-      .table = attention->rope ? rope_table(d, attention->rope) : NULL,
-      .q_norm = attention->q_norm ? attention->q_norm->values : NULL,
-      .k_norm = attention->k_norm ? attention->k_norm->values : NULL,
+      .table = attention->rope != NULL ? rope_table(d, attention->rope) : NULL,
+      .q_norm = attention->q_norm != NULL ? attention->q_norm->values : NULL,
+      .k_norm = attention->k_norm != NULL ? attention->k_norm->values : NULL,
       .norm_eps = attention->norm_eps,
-      .dims = attention->rope ? attention->rope->dims : 0,
+      .dims = attention->rope != NULL ? attention->rope->dims : 0,
       .num_heads = attention->num_heads,
       .tokens = d->batch->num_tokens,
       .layer = attention->layer,
@@ -75,7 +75,7 @@ void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t
       .block_table = d->inputs.block_table,
       .seq_lens = d->inputs.seq_lens,
       .query_start_loc = d->inputs.query_start_loc,
-      .sinks = attention->sinks ? attention->sinks->values : NULL,
+      .sinks = attention->sinks != NULL ? attention->sinks->values : NULL,
       .partial = d->partial,
       .partial_state = d->partial_state,
       .block_table_stride = d->block_table_stride,

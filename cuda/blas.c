@@ -30,15 +30,15 @@ int blas_open(device_t *d, error_t *error) {
 }
 
 static void release_shape(const blas_api_t *api, blas_shape_t *s) {
-  if (s->desc) api->desc_destroy(s->desc);
-  if (s->a) api->layout_destroy(s->a);
-  if (s->b) api->layout_destroy(s->b);
-  if (s->d) api->layout_destroy(s->d);
+  if (s->desc != NULL) api->desc_destroy(s->desc);
+  if (s->a != NULL) api->layout_destroy(s->a);
+  if (s->b != NULL) api->layout_destroy(s->b);
+  if (s->d != NULL) api->layout_destroy(s->d);
 }
 
 void blas_release(device_t *d) {
   blas_t *b = d->blas;
-  if (!b) return;
+  if (b == NULL) return;
   for (int32_t i = 0; i < b->num_shapes; i++) release_shape(&b->api, &b->shapes[i]);
   b->api.destroy(b->handle);
   blas_library_close(&b->api);
@@ -83,7 +83,7 @@ void blas_learn(device_t *d, const blas_call_t *call) {
   const gpu_skinny_t *layer = call->layer;
   if (!is_taken(layer)) return;
   blas_shape_t *s = find_shape(b, layer);
-  if (!s) {
+  if (s == NULL) {
     if (b->num_shapes == BLAS_SHAPES_MAX) return;
     s = &b->shapes[b->num_shapes];
     *s = (blas_shape_t){.n = layer->n,
@@ -129,7 +129,7 @@ bool blas_linear(device_t *d, const blas_call_t *call) {
   const gpu_skinny_t *layer = call->layer;
   if (!b->is_tuned || layer->rows < BLAS_ROWS_MIN || !is_taken(layer)) return false;
   blas_shape_t *s = find_shape(b, layer);
-  if (!s) return false;
+  if (s == NULL) return false;
   const blas_choice_t *choice = &s->choices[blas_range(layer->rows)];
   if (!choice->is_known || choice->is_own) return false;
   return blas_run(d, s, call, &choice->algo) == CUBLAS_STATUS_SUCCESS;

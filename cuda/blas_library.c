@@ -18,7 +18,7 @@ static void *open_library(void) {
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (handle) return handle;
+    if (handle != NULL) return handle;
   }
   return NULL;
 }
@@ -47,10 +47,10 @@ bool blas_library_open(blas_api_t *api) {
   memset(api, 0, sizeof *api);
   bool is_inside = dlsym(RTLD_DEFAULT, functions[0].name) != NULL;
   if (!is_inside) api->handle = open_library();
-  if (!is_inside && !api->handle) return false;
+  if (!is_inside && api->handle == NULL) return false;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     void *found = dlsym(is_inside ? RTLD_DEFAULT : api->handle, functions[i].name);
-    if (!found) {
+    if (found == NULL) {
       blas_library_close(api);
       return false;
     }
@@ -60,6 +60,6 @@ bool blas_library_open(blas_api_t *api) {
 }
 
 void blas_library_close(blas_api_t *api) {
-  if (api->handle) dlclose(api->handle);
+  if (api->handle != NULL) dlclose(api->handle);
   memset(api, 0, sizeof *api);
 }

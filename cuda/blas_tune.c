@@ -25,7 +25,7 @@ enum { ROUNDS = 3, PATH_MAX_BYTES = 512, LINE_BYTES = 512, FILE_VERSION = 1 };
 static const char *first_set(const char *const *names, size_t count, size_t *index) {
   for (*index = 0; *index < count; (*index)++) {
     const char *value = getenv(names[*index]);
-    if (value && value[0] == '/') return value;
+    if (value != NULL && value[0] == '/') return value;
   }
   return NULL;
 }
@@ -36,7 +36,7 @@ static bool file_path(const device_t *d, char *path, size_t bytes) {
   static const char *const below[] = {"", "/inferd", "/.cache/inferd"};
   size_t index;
   const char *root = first_set(names, sizeof names / sizeof *names, &index);
-  if (!root) return false;
+  if (root == NULL) return false;
   const size_t version = d->blas->api.version();
   uint64_t key = fnv_64(FNV_64_BASIS, d->description, strlen(d->description));
   key = fnv_64(key, &version, sizeof version);
@@ -94,8 +94,8 @@ static void read_choice(const device_t *d, const char *line, blas_shape_t *s) {
 static void read_file(device_t *d, const char *path) {
   FILE *file = fopen(path, "re");
   char line[LINE_BYTES];
-  if (!file) return;
-  while (fgets(line, sizeof line, file)) {
+  if (file == NULL) return;
+  while (fgets(line, sizeof line, file) != NULL) {
     for (int32_t i = 0; i < d->blas->num_shapes; i++) read_choice(d, line, &d->blas->shapes[i]);
   }
   fclose(file);
@@ -106,7 +106,7 @@ static void append_choice(const device_t *d, const char *path, const blas_shape_
                           int32_t range) {
   char line[LINE_BYTES];
   FILE *file = fopen(path, "ae");
-  if (!file) return;
+  if (file == NULL) return;
   print_choice(line, sizeof line, d, s, range);
   fwrite(line, 1, strlen(line), file);
   fclose(file);
@@ -124,7 +124,7 @@ typedef struct trial {
 static int run_once(device_t *d, trial_t *t, int32_t index, const cublasLtMatmulAlgo_t *algo) {
   t->layer.weight = t->shape->weights[index % t->shape->num_weights];
   const blas_call_t call = {.layer = &t->layer, .narrow_bias = t->layer.bias};
-  if (!algo) return gpu_linear(d->dtype, &t->layer, d->stream);
+  if (algo == NULL) return gpu_linear(d->dtype, &t->layer, d->stream);
   return blas_run(d, t->shape, &call, algo) == CUBLAS_STATUS_SUCCESS ? 0 : -1;
 }
 
@@ -236,7 +236,7 @@ static void tune_shape(device_t *d, trial_t *t, const char *path) {
     choice->is_known = false;
     if (!place(d, t, rows)) return;
     choose(d, t, range);
-    if (path) append_choice(d, path, t->shape, range);
+    if (path != NULL) append_choice(d, path, t->shape, range);
   }
 }
 
@@ -252,8 +252,8 @@ void blas_tune(device_t *d) {
     trial.shape = &b->shapes[i];
     tune_shape(d, &trial, has_file ? path : NULL);
   }
-  if (trial.begin) cudaEventDestroy(trial.begin);
-  if (trial.end) cudaEventDestroy(trial.end);
+  if (trial.begin != NULL) cudaEventDestroy(trial.begin);
+  if (trial.end != NULL) cudaEventDestroy(trial.end);
   size_t pool = gpu_kv_block_bytes(&d->kv) * (size_t)d->kv.num_blocks * (size_t)d->kv.num_layers;
   device_note(d, (int)cudaMemsetAsync(d->kv.base, 0, pool, d->stream), "measuring products");
   b->is_tuned = true;

@@ -12,9 +12,9 @@
 enum { CAPABILITY_MIN = 80 };
 
 static void cuda_close(device_t *d) {
-  if (!d) return;
+  if (d == NULL) return;
   cudaSetDevice(d->index);
-  if (d->stream) {
+  if (d->stream != NULL) {
     cudaStreamSynchronize(d->stream);
     device_swap_release(d);
     graph_release(d);
@@ -22,10 +22,10 @@ static void cuda_close(device_t *d) {
     weight_staging_release(d);
   }
   for (int i = 0; i < FLIGHTS; i++) {
-    if (d->flights[i].done) cudaEventDestroy(d->flights[i].done);
+    if (d->flights[i].done != NULL) cudaEventDestroy(d->flights[i].done);
   }
   device_release(d);
-  if (d->stream) cudaStreamDestroy(d->stream);
+  if (d->stream != NULL) cudaStreamDestroy(d->stream);
   free(d);
 }
 
@@ -78,7 +78,7 @@ static int cuda_open(const device_options_t *options, device_t **out, error_t *e
   int code = count_devices(options->device_index, error);
   if (code) return code;
   device_t *d = calloc(1, sizeof *d);
-  if (!d) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
+  if (d == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
   d->index = options->device_index;
   d->is_batch_invariant = options->batch_invariant;
   int status = (int)cudaSetDevice(d->index);

@@ -12,7 +12,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static void report_products(const device_t *d, char *line) {
   const blas_t *b = d->blas;
-  if (b) {
+  if (b != NULL) {
     snprintf(line, LINE_MAX_BYTES,
              "products  cuBLASLt %zu beside own kernels: %d choices measured, %d from the file",
              b->api.version(), b->num_timed, b->num_cached);

@@ -127,7 +127,7 @@ static void pack_row(device_t *d, const sample_row_t *row, int32_t index, gpu_sa
       .rng_key = row->rng_key,
       .rng_position = row->rng_position,
   };
-  if (row->allowed_mask)
+  if (row->allowed_mask != NULL)
     to->allowed_mask = pack(d, row->allowed_mask, mask_bytes(d->limits.vocab_size));
   if (row->score_id < 0) pack_draw(d, row, index, to);
 }

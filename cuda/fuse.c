@@ -16,7 +16,7 @@ static bool is_learning(const device_t *d) {
 /* ---- learning ---- */
 
 static void close_watch(fusion_t *f, fuse_watch_t *w) {
-  if (w->rows && w->call < FUSE_CALLS_MAX)
+  if (w->rows != NULL && w->call < FUSE_CALLS_MAX)
     f->is_alone[w->kind][w->call] = w->partners == 1 && w->others == 0;
   w->rows = NULL;
 }
@@ -30,7 +30,7 @@ static void watch_write(fusion_t *f, const act_t *p) {
 
 static void watch_begin(fusion_t *f, const act_t *p, fuse_kind_t kind, int32_t call) {
   for (int i = 0; i < FUSE_WATCHES_MAX; i++) {
-    if (f->watches[i].rows) continue;
+    if (f->watches[i].rows != NULL) continue;
     f->watches[i] = (fuse_watch_t){.rows = p, .kind = kind, .call = call};
     return;
   }
@@ -39,7 +39,7 @@ static void watch_begin(fusion_t *f, const act_t *p, fuse_kind_t kind, int32_t c
 static void watch_read(fusion_t *f, const act_t *p, bool is_partner, fuse_kind_t kind) {
   for (int i = 0; i < FUSE_WATCHES_MAX; i++) {
     fuse_watch_t *w = &f->watches[i];
-    if (w->rows != p || !p) continue;
+    if (w->rows != p || p == NULL) continue;
     *(is_partner && w->kind == kind ? &w->partners : &w->others) += 1;
   }
 }
@@ -73,15 +73,15 @@ static void launch_norm(device_t *d) {
   if (!device_is_live(d)) return;
   device_note(d,
               gpu_norm(d->dtype, (act_t *)(uintptr_t)f->normed, f->source, NULL,
-                       f->norm->weight ? f->norm->weight->values : NULL, NULL, 0, f->norm->eps,
-                       f->norm->width, f->norm_rows, d->stream),
+                       f->norm->weight != NULL ? f->norm->weight->values : NULL, NULL, 0,
+                       f->norm->eps, f->norm->width, f->norm_rows, d->stream),
               "norm");
 }
 
 void fuse_read(device_t *d, const act_t *p) {
   fusion_t *f = &d->fusion;
   launch_layer(d);
-  if (!p) return;
+  if (p == NULL) return;
   if (is_learning(d)) watch_read(f, p, false, FUSE_KINDS);
   CHECK_NE(p, f->lost_norm);
   CHECK_NE(p, f->lost_layer);
@@ -109,9 +109,10 @@ bool fuse_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, 
   fuse_read(d, residual);
   fuse_write(d, out);
   if (is_learning(d)) watch_begin(f, out, FUSE_NORM, call);
-  if (!alone || residual || norm->kind != NORM_RMS || out == in || rows > GPU_SKINNY_ROWS_MAX)
+  if (!alone || residual != NULL || norm->kind != NORM_RMS || out == in ||
+      rows > GPU_SKINNY_ROWS_MAX)
     return false;
-  if (f->normed) fuse_read(d, f->normed); /* one norm waits at a time */
+  if (f->normed != NULL) fuse_read(d, f->normed); /* one norm waits at a time */
   f->normed = out;
   f->source = in;
   f->norm = norm;
@@ -124,13 +125,13 @@ void fuse_layer(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias)
   gpu_skinny_t mine = *layer;
   int32_t call;
   bool alone = count_call(d, FUSE_LAYER, &call);
-  bool normed = f->normed && layer->in == f->normed && layer->rows == f->norm_rows &&
+  bool normed = f->normed != NULL && layer->in == f->normed && layer->rows == f->norm_rows &&
                 layer->k == f->norm->width && layer->out != f->source;
   if (normed) {
     fuse_read(d, NULL);
     mine.in = f->source;
     mine.norm = 1;
-    mine.norm_weight = f->norm->weight ? f->norm->weight->values : NULL;
+    mine.norm_weight = f->norm->weight != NULL ? f->norm->weight->values : NULL;
     mine.norm_eps = f->norm->eps;
   } else if (is_learning(d)) {
     watch_read(f, layer->in, true, FUSE_NORM);
@@ -144,7 +145,7 @@ void fuse_layer(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias)
   f->layer = mine;
   f->narrow_bias = narrow_bias;
   f->has_layer = true;
-  if (!alone || layer->residual || layer->rows > GPU_SKINNY_ROWS_MAX) launch_layer(d);
+  if (!alone || layer->residual != NULL || layer->rows > GPU_SKINNY_ROWS_MAX) launch_layer(d);
 }
 
 /* The layer that waits, if it is the one whose sums the activation reads. */

@@ -51,7 +51,8 @@ size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
 
 int32_t cuda_rehearsal(device_t *d, int32_t index) {
   int32_t rows = size_from_top(d, index / 2);
-  if (d->blas && !d->blas->is_tuned && index > 0) blas_tune(d); /* it has seen every shape */
+  if (d->blas != NULL && !d->blas->is_tuned && index > 0)
+    blas_tune(d); /* it has seen every shape */
   d->rehearsal = index;
   d->is_rehearsing = rows > 0;
   return rows;
@@ -83,7 +84,7 @@ void graph_choose(device_t *d, const batch_t *batch) {
     return;
   }
   d->graph = smallest_graph(d, batch);
-  if (!d->graph) return;
+  if (d->graph == NULL) return;
   d->mode = STEP_REPLAY;
   d->rows = d->graph->rows;
 }
@@ -107,7 +108,7 @@ void graph_end_capture(device_t *d) {
     device_note(d, (int)cudaGraphInstantiate(&made->exec, graph, 0), "the making of a graph");
   cudaMemGetInfo(&after, &total);
   if (after < before) d->taken_by_graphs += before - after;
-  if (graph) cudaGraphDestroy(graph);
+  if (graph != NULL) cudaGraphDestroy(graph);
   if (d->fault != 0) return;
   made->rows = d->rows;
   made->is_adapted = d->batch->num_adapted > 0;

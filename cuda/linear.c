@@ -23,7 +23,7 @@ static gpu_skinny_t layer_of(const device_t *d, const weight_t *weight, int32_t 
 void linear_launch(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias,
                    const char *where) {
   const blas_call_t call = {.layer = layer, .narrow_bias = narrow_bias};
-  if (d->blas) {
+  if (d->blas != NULL) {
     if (d->is_rehearsing && d->rehearsal == 0) blas_learn(d, &call);
     if (blas_linear(d, &call)) return;
   }
@@ -36,9 +36,9 @@ void cuda_linear(device_t *d, act_t *out, const act_t *in, const weight_t *weigh
   gpu_skinny_t layer = layer_of(d, weight, rows);
   layer.in = in;
   layer.out = out;
-  layer.bias = bias ? bias->values : NULL;
+  layer.bias = bias != NULL ? bias->values : NULL;
   layer.residual = residual;
-  fuse_layer(d, &layer, bias ? bias->narrow : NULL);
+  fuse_layer(d, &layer, bias != NULL ? bias->narrow : NULL);
 }
 
 void cuda_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,

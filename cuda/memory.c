@@ -34,7 +34,7 @@ static bool keep(void ***list, size_t *count, size_t *room, void *p) {
     size_t more = *room ? 2 * *room : 64, bytes;
     if (!checked_mul(more, sizeof **list, &bytes)) return false;
     void **longer = realloc(*list, bytes);
-    if (!longer) return false;
+    if (longer == NULL) return false;
     *list = longer;
     *room = more;
   }
@@ -74,7 +74,7 @@ int device_take_pinned(device_t *d, void **out, size_t bytes, const char *what, 
 
 int device_take_heap(device_t *d, void **out, size_t bytes, const char *what, error_t *error) {
   *out = bytes == SIZE_MAX ? NULL : calloc(1, bytes ? bytes : 1);
-  if (*out && keep(&d->heap, &d->num_heap, &d->room_heap, *out)) return 0;
+  if (*out != NULL && keep(&d->heap, &d->num_heap, &d->room_heap, *out)) return 0;
   free(*out);
   *out = NULL;
   return lacks(bytes, "host", what, error);

@@ -41,7 +41,7 @@ size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
 
 /* The scales of an fp8 cache on the device; a layer's heads share theirs. */
 static int take_scales(device_t *d, const kv_cache_desc_t *desc, gpu_kv_t *kv, error_t *error) {
-  if (!desc->fp8 || !desc->scales) return 0;
+  if (!desc->fp8 || desc->scales == NULL) return 0;
   const size_t heads = (size_t)desc->num_kv_heads, pairs = 2 * (size_t)desc->num_layers;
   const size_t bytes = device_product(pairs, heads, sizeof(float));
   void *scales;

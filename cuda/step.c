@@ -10,7 +10,7 @@
 /* Results and the event behind them; the newest step is launched whole. */
 void step_seal(device_t *d) {
   flight_t *f = d->flight;
-  if (!f || f->is_sealed) return;
+  if (f == NULL || f->is_sealed) return;
   f->is_sealed = true;
   if (d->mode == STEP_CAPTURE) {
     f->num_results = 0; /* nothing ran */
@@ -119,9 +119,10 @@ void cuda_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, 
   if (!device_is_live(d)) return;
   if (fuse_norm(d, out, in, residual, norm, rows)) return;
   device_note(d,
-              gpu_norm(d->dtype, out, in, residual, norm->weight ? norm->weight->values : NULL,
-                       norm->bias ? norm->bias->values : NULL, norm->kind == NORM_LAYER, norm->eps,
-                       norm->width, rows, d->stream),
+              gpu_norm(d->dtype, out, in, residual,
+                       norm->weight != NULL ? norm->weight->values : NULL,
+                       norm->bias != NULL ? norm->bias->values : NULL, norm->kind == NORM_LAYER,
+                       norm->eps, norm->width, rows, d->stream),
               "norm");
 }
 

@@ -127,18 +127,18 @@ static int open_stream(swap_t *s) {
 }
 
 static int swap_pool(device_t *d, int32_t num_blocks, error_t *error) {
-  CHECK(!d->swap);
+  CHECK(d->swap == NULL);
   CHECK(d->kv.base);
   CHECK_GT(num_blocks, 0);
   swap_t *s = d->swap = calloc(1, sizeof *s);
-  if (!s) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for swapping");
+  if (s == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for swapping");
   s->num_blocks = num_blocks;
   s->one_by_one = !HAS_BATCH;
   s->block_bytes = gpu_kv_block_bytes(&d->kv) * (size_t)d->kv.num_layers +
                    (size_t)d->kv.block_size * sizeof(int32_t);
   s->leaving = calloc(1, leaving_bytes(d));
   size_t bytes = device_product(s->block_bytes, (size_t)num_blocks, 1);
-  int status = s->leaving ? open_stream(s) : (int)cudaErrorMemoryAllocation;
+  int status = s->leaving != NULL ? open_stream(s) : (int)cudaErrorMemoryAllocation;
   if (!status && bytes == SIZE_MAX) status = cudaErrorMemoryAllocation;
   if (!status) status = (int)cudaMallocHost((void **)&s->host, bytes);
   if (!status) status = (int)cudaStreamSynchronize(d->stream); /* the zeroes of the KV cache */
@@ -153,13 +153,13 @@ static int swap_pool(device_t *d, int32_t num_blocks, error_t *error) {
 void device_swap_release(device_t *d) {
   swap_t *s = d->swap;
   d->swap = NULL;
-  if (!s) return;
-  if (s->stream) cudaStreamSynchronize(s->stream);
-  if (s->steps) cudaEventDestroy(s->steps);
-  if (s->begin) cudaEventDestroy(s->begin);
-  if (s->done) cudaEventDestroy(s->done);
-  if (s->stream) cudaStreamDestroy(s->stream);
-  if (s->host) cudaFreeHost(s->host);
+  if (s == NULL) return;
+  if (s->stream != NULL) cudaStreamSynchronize(s->stream);
+  if (s->steps != NULL) cudaEventDestroy(s->steps);
+  if (s->begin != NULL) cudaEventDestroy(s->begin);
+  if (s->done != NULL) cudaEventDestroy(s->done);
+  if (s->stream != NULL) cudaStreamDestroy(s->stream);
+  if (s->host != NULL) cudaFreeHost(s->host);
   free(s->leaving);
   free(s);
 }
@@ -214,7 +214,7 @@ static bool is_leaving(const swap_t *s, int64_t block) {
 void device_swap_fence(device_t *d, const batch_t *batch) {
   const swap_t *s = d->swap;
   bool writes = false;
-  if (!s || !s->is_leaving) return;
+  if (s == NULL || !s->is_leaving) return;
   if (cudaEventQuery(s->done) == cudaSuccess) {
     forget_leaving(d);
     return;

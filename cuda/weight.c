@@ -36,8 +36,8 @@ int weight_staging_release(device_t *d) {
   staging_t *s = &d->staging;
   int status = (int)cudaStreamSynchronize(d->stream);
   for (int i = 0; i < 2; i++) {
-    if (s->free[i]) cudaEventDestroy(s->free[i]);
-    if (s->halves[i]) cudaFreeHost(s->halves[i]);
+    if (s->free[i] != NULL) cudaEventDestroy(s->free[i]);
+    if (s->halves[i] != NULL) cudaFreeHost(s->halves[i]);
   }
   *s = (staging_t){0};
   return status;
@@ -100,7 +100,8 @@ int cuda_weight(device_t *d, const weight_source_t *source, weight_t **out, erro
   size_t scratch_bytes = device_product(cols, sizeof(float), 1);
   bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes);
   void *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, scratch_bytes) : NULL;
-  if (!scratch) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", source->name);
+  if (scratch == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", source->name);
   int status = send_rows(d, source, weight->data, scratch);
   free(scratch);
   if (status) return device_error(status, source->name, error);
@@ -125,7 +126,7 @@ static int send_narrow(device_t *d, vector_t *vector, const float *values, error
   int code = device_take(d, &vector->narrow, device_product(count, 2, 1), "a vector", error);
   uint16_t *narrow = code ? NULL : calloc(count, sizeof *narrow);
   if (code) return code;
-  if (!narrow) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector");
+  if (narrow == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector");
   for (size_t i = 0; i < count; i++) narrow[i] = narrowed(values[i], d->dtype);
   int status = (int)cudaMemcpyAsync(vector->narrow, narrow, count * sizeof *narrow,
                                     cudaMemcpyHostToDevice, d->stream);

@@ -102,7 +102,7 @@ GPU_FN float fold_value(const fold_t &fold, float before, float piece) {
 
 /* scale / denominator of a row, with its attention sink (natural-log logit) when it has one. */
 GPU_FN float inverse_sum(float max, float sum, const float *sinks, int head, float scale) {
-  if (sinks) sum = add_rn(sum, exp2_approx(add_rn(mul_rn(sinks[head], LOG2_E), -max)));
+  if (sinks != nullptr) sum = add_rn(sum, exp2_approx(add_rn(mul_rn(sinks[head], LOG2_E), -max)));
   return sum > 0.0f ? scale / sum : 0.0f;
 }
 

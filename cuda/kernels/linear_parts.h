@@ -39,7 +39,7 @@ GPU_BOTH_FN int weight_tiles(const gpu_skinny_t &a) {
 
 /* Row `token` of the inputs. */
 template <class T> GPU_FN const T *input_row(const gpu_skinny_t &a, int token) {
-  return (const T *)a.in + (size_t)(a.row_map ? a.row_map[token] : token) * a.k;
+  return (const T *)a.in + (size_t)(a.row_map != nullptr ? a.row_map[token] : token) * a.k;
 }
 
 /* acc += 16 weight rows (a lane's pieces of rows lane / 4 and + 8) . 8 tokens (row lane / 4). */
@@ -56,15 +56,15 @@ GPU_FN void multiply(float (&acc)[4], const uint4 &low, const uint4 &high, const
 template <class T>
 GPU_FN void write_output(const gpu_skinny_t &a, int token, int n, float sum, float up) {
   const size_t at = (size_t)token * a.n + n;
-  if (a.bias) sum = add_rn(sum, a.bias[n]);
+  if (a.bias != nullptr) sum = add_rn(sum, a.bias[n]);
   if (a.activate) {
-    if (is_gated(a) && a.bias) up = add_rn(up, a.bias[a.n + n]);
+    if (is_gated(a) && a.bias != nullptr) up = add_rn(up, a.bias[a.n + n]);
     sum = to_float(from_float<T>(sum));
     up = to_float(from_float<T>(up));
     ((T *)a.out)[at] = from_float<T>(activate_one(a.activation, sum, up));
     return;
   }
-  if (a.residual) sum = add_rn(sum, to_float(((const T *)a.residual)[at]));
+  if (a.residual != nullptr) sum = add_rn(sum, to_float(((const T *)a.residual)[at]));
   if (!a.logits) {
     ((T *)a.out)[at] = from_float<T>(sum);
     return;
@@ -87,7 +87,7 @@ GPU_FN void write_pair(const gpu_skinny_t &a, int token, int tile, int row, floa
 
 inline bool linear_supported(const gpu_skinny_t &a) {
   if (a.rows < 0 || a.n <= 0 || a.k <= 0 || a.k % GPU_ROW_ALIGN != 0) return false;
-  return !(a.activate && (a.logits || a.residual));
+  return !(a.activate && (a.logits || a.residual != nullptr));
 }
 
 #endif

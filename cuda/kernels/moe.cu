@@ -40,7 +40,7 @@ GPU_FN void expert_logits(const gpu_moe_t &a, int first, int expert, float (&sum
   }
   for (int r = 0; r < ROUTE_ROWS; r++) {
     sum[r] = warp_sum(sum[r]);
-    if (a.router_bias) sum[r] = add_rn(sum[r], a.router_bias[expert]);
+    if (a.router_bias != nullptr) sum[r] = add_rn(sum[r], a.router_bias[expert]);
   }
 }
 
@@ -168,7 +168,7 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const moe_space_t &space, int g
   *layer = all;
   layer->rows = left < group ? left : group;
   layer->weight = (const T *)all.weight + expert * stack * all.k;
-  layer->bias = all.bias ? all.bias + expert * stack : nullptr;
+  layer->bias = all.bias != nullptr ? all.bias + expert * stack : nullptr;
   layer->row_map = is_up ? space.token + at : nullptr;
   layer->in = is_up ? all.in : (const T *)all.in + (size_t)at * all.k;
   layer->out = (T *)all.out + (size_t)at * all.n;
@@ -220,7 +220,7 @@ template <class T> __global__ void mix_kernel(const gpu_moe_t a, const moe_space
 /* ---- launches ---- */
 
 static size_t moe_take(uint8_t *base, size_t *used, size_t bytes, void **out) {
-  if (out) *out = base ? base + *used : nullptr;
+  if (out != nullptr) *out = base != nullptr ? base + *used : nullptr;
   *used += (bytes + 255) / 256 * 256;
   return *used;
 }

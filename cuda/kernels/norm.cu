@@ -39,11 +39,11 @@ __global__ void __launch_bounds__(256)
   for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
     float x[VECTOR], r[VECTOR] = {};
     load_8(x, in + at + i);
-    if (residual) load_8(r, residual + at + i);
+    if (residual != nullptr) load_8(r, residual + at + i);
     for (int j = 0; j < VECTOR; j++) {
       float y = mul_rn(x[j] - mean, inverse);
-      if (args.weight) y = mul_rn(y, args.weight[i + j]);
-      if (args.bias) y = add_rn(y, args.bias[i + j]);
+      if (args.weight != nullptr) y = mul_rn(y, args.weight[i + j]);
+      if (args.bias != nullptr) y = add_rn(y, args.bias[i + j]);
       x[j] = add_rn(y, r[j]);
     }
     store_8(out + at + i, x);

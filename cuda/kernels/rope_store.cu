@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(STORE_WARPS *WARP)
   const bool is_query = head < args.num_heads;
   const bool is_value = head >= args.num_heads + kv.num_kv_heads;
   const float *weight = is_query ? args.q_norm : args.k_norm;
-  if (!is_value && weight) norm_head(x, weight, args.norm_eps, dim);
-  if (!is_value && args.table) {
+  if (!is_value && weight != nullptr) norm_head(x, weight, args.norm_eps, dim);
+  if (!is_value && args.table != nullptr) {
     const int half = args.dims / 2;
     rotate_head(x, heads[warp], (const float2 *)args.table + (size_t)token * half, half);
   }
@@ -109,10 +109,10 @@ static int norm_tokens(const gpu_kv_t &kv, const gpu_rope_store_t &args, gpu_str
   const int64_t stride = (int64_t)query + 2 * key;
   uint16_t *const keys = (uint16_t *)args.qkv + query;
   int status = 0;
-  if (args.q_norm)
+  if (args.q_norm != nullptr)
     status = gpu_norm_columns(kv.dtype, args.qkv, stride, args.q_norm, args.norm_eps, query,
                               args.tokens, stream);
-  if (status == 0 && args.k_norm)
+  if (status == 0 && args.k_norm != nullptr)
     status = gpu_norm_columns(kv.dtype, keys, stride, args.k_norm, args.norm_eps, key, args.tokens,
                               stream);
   return status;

@@ -196,7 +196,7 @@ GPU_FN bool has_changes(const gpu_sample_row_t &row) {
 }
 
 GPU_FN void apply_changes(sample_work_t &w, const gpu_sample_row_t &row) {
-  if (row.allowed_ids) apply_mask(w, row.allowed_ids);
+  if (row.allowed_ids != nullptr) apply_mask(w, row.allowed_ids);
   apply_bad_words(w, row);
   apply_suppressed(w, row);
   __syncthreads(); /* so far all write -infinity, and none reads the row */
@@ -424,7 +424,7 @@ GPU_FN void sample_row(sample_work_t &w, const gpu_sample_row_t &row, gpu_sample
   if (row.score_id == GPU_SAMPLE_PADDING) return finish_row(result, 0, GPU_SAMPLE_OK);
   scan_row(w);
   if (w.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
-  if (row.allowed_mask) {
+  if (row.allowed_mask != nullptr) {
     apply_mask(w, row.allowed_mask);
     scan_row(w);
   }

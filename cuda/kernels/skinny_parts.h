@@ -50,7 +50,7 @@ GPU_FN uint4 load_input(const gpu_skinny_t &a, int token, int at, int end, float
   load_8(x, from);
   for (int j = 0; j < VECTOR; j++) {
     x[j] = mul_rn(x[j], inverse);
-    if (a.norm_weight) x[j] = mul_rn(x[j], a.norm_weight[at + j]);
+    if (a.norm_weight != nullptr) x[j] = mul_rn(x[j], a.norm_weight[at + j]);
   }
   return make_uint4(pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(x[4], x[5]),
                     pack<T>(x[6], x[7]));
