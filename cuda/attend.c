@@ -8,90 +8,92 @@
 
 /* The setting's table of this step. Its frequencies travel when they are first seen, which is in a
  * step before READY. */
-static const float *rope_table(device_t *d, const rope_t *rope) {
-  rope_slot_t *slot = d->ropes;
-  while (slot < d->ropes + ROPES_MAX && slot->rope != NULL && slot->rope != rope) slot++;
-  CHECK_LT(slot, d->ropes + ROPES_MAX);
-  CHECK_LE(rope->dims, d->limits.head_dim_max);
+static const float *rope_table(device_t *device, const rope_t *rope) {
+  rope_slot_t *slot = device->ropes;
+  while (slot < device->ropes + ROPES_MAX && slot->rope != NULL && slot->rope != rope) slot++;
+  CHECK_LT(slot, device->ropes + ROPES_MAX);
+  CHECK_LE(rope->dims, device->limits.head_dim_max);
   if (slot->rope == NULL) {
     slot->rope = rope;
-    device_note(d,
+    device_note(device,
                 (int)cudaMemcpyAsync(slot->inv_freq, rope->inv_freq,
                                      (size_t)rope->dims / 2 * sizeof(float), cudaMemcpyHostToDevice,
-                                     d->stream),
+                                     device->stream),
                 "rotary frequencies");
   }
   if (slot->is_filled) return slot->table;
   slot->is_filled = true;
-  device_note(d,
-              gpu_rope_table(slot->table, d->inputs.positions, slot->inv_freq, rope->scale,
-                             rope->dims, d->batch->num_tokens, d->stream),
+  device_note(device,
+              gpu_rope_table(slot->table, device->inputs.positions, slot->inv_freq, rope->scale,
+                             rope->dims, device->batch->num_tokens, device->stream),
               "rope_table");
   return slot->table;
 }
 
-void cuda_rope_store(device_t *d, act_t *qkv, const attention_t *attention) {
-  if (!device_is_live(d)) return;
-  fuse_read(d, qkv);
-  fuse_write(d, qkv);
+void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
+  if (!device_is_live(device)) return;
+  fuse_read(device, qkv);
+  fuse_write(device, qkv);
   const gpu_rope_store_t args = {
       .qkv = qkv,
-      .slots = d->inputs.slots,
-      .table = attention->rope != NULL ? rope_table(d, attention->rope) : NULL,
+      .slots = device->inputs.slots,
+      .table = attention->rope != NULL ? rope_table(device, attention->rope) : NULL,
       .q_norm = attention->q_norm != NULL ? attention->q_norm->values : NULL,
       .k_norm = attention->k_norm != NULL ? attention->k_norm->values : NULL,
       .norm_eps = attention->norm_eps,
       .dims = attention->rope != NULL ? attention->rope->dims : 0,
       .num_heads = attention->num_heads,
-      .tokens = d->batch->num_tokens,
+      .tokens = device->batch->num_tokens,
       .layer = attention->layer,
       .norm_whole = attention->norm_whole,
   };
-  if (!device_is_live(d)) return;
-  device_note(d, gpu_rope_store(&d->kv, &args, d->stream), "rope_store");
+  if (!device_is_live(device)) return;
+  device_note(device, gpu_rope_store(&device->kv, &args, device->stream), "rope_store");
 }
 
 /* Puts the plan of this step and window into `args`, made when it is first asked for. */
-static void use_plan(device_t *d, gpu_attention_t *args) {
-  window_slot_t *slot = d->windows;
-  while (slot < d->windows + WINDOWS_MAX && slot->window >= 0 && slot->window != args->window)
+static void use_plan(device_t *device, gpu_attention_t *args) {
+  window_slot_t *slot = device->windows;
+  while (slot < device->windows + WINDOWS_MAX && slot->window >= 0 && slot->window != args->window)
     slot++;
-  CHECK_LT(slot, d->windows + WINDOWS_MAX);
+  CHECK_LT(slot, device->windows + WINDOWS_MAX);
   slot->window = args->window;
   args->plan = slot->plan;
   if (slot->is_filled) return;
   slot->is_filled = true;
-  device_note(d, gpu_attention_plan(args, d->stream), "attention_plan");
+  device_note(device, gpu_attention_plan(args, device->stream), "attention_plan");
 }
 
-void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t *attention) {
-  if (!device_is_live(d)) return;
-  fuse_read(d, qkv);
-  fuse_write(d, out);
+void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
+  if (!device_is_live(device)) return;
+  fuse_read(device, qkv);
+  fuse_write(device, out);
   gpu_attention_t args = {
-      .kv = d->kv,
+      .kv = device->kv,
       .qkv = qkv,
       .out = out,
-      .block_table = d->inputs.block_table,
-      .seq_lens = d->inputs.seq_lens,
-      .query_start_loc = d->inputs.query_start_loc,
+      .block_table = device->inputs.block_table,
+      .seq_lens = device->inputs.seq_lens,
+      .query_start_loc = device->inputs.query_start_loc,
       .sinks = attention->sinks != NULL ? attention->sinks->values : NULL,
-      .partial = d->partial,
-      .partial_state = d->partial_state,
-      .block_table_stride = d->block_table_stride,
-      .rows = d->batch->num_reqs,
+      .partial = device->partial,
+      .partial_state = device->partial_state,
+      .block_table_stride = device->block_table_stride,
+      .rows = device->batch->num_reqs,
       .layer = attention->layer,
       .num_heads = attention->num_heads,
       .window = attention->window,
       .scale = attention->scale,
       .softcap = attention->softcap,
   };
-  use_plan(d, &args);
-  if (d->has_decodes && device_is_live(d))
-    device_note(d, gpu_attention_decode(&args, d->workers, d->stream), "attention_decode");
-  if (d->num_prefill_tiles == 0 || !device_is_live(d)) return;
+  use_plan(device, &args);
+  if (device->has_decodes && device_is_live(device))
+    device_note(device, gpu_attention_decode(&args, device->workers, device->stream),
+                "attention_decode");
+  if (device->num_prefill_tiles == 0 || !device_is_live(device)) return;
   int (*prefill)(const gpu_attention_t *, int32_t, gpu_stream_t) =
-      d->has_hopper_prefill && args.scale > 0.0f ? gpu_attention_prefill_sm90
-                                                 : gpu_attention_prefill;
-  device_note(d, prefill(&args, d->num_prefill_tiles, d->stream), "attention_prefill");
+      device->has_hopper_prefill && args.scale > 0.0f ? gpu_attention_prefill_sm90
+                                                      : gpu_attention_prefill;
+  device_note(device, prefill(&args, device->num_prefill_tiles, device->stream),
+              "attention_prefill");
 }

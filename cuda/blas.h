@@ -53,19 +53,19 @@ typedef struct blas_api {
                                    cublasLtMatmulPreferenceAttributes_t name, const void *value,
                                    size_t bytes);
   cublasStatus_t (*heuristic)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                              cublasLtMatrixLayout_t a_layout, cublasLtMatrixLayout_t b_layout,
+                              cublasLtMatrixLayout_t c_layout, cublasLtMatrixLayout_t d_layout,
                               cublasLtMatmulPreference_t preference, int wanted,
                               cublasLtMatmulHeuristicResult_t *results, int *found);
   cublasStatus_t (*check)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                          cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                          cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                          cublasLtMatrixLayout_t a_layout, cublasLtMatrixLayout_t b_layout,
+                          cublasLtMatrixLayout_t c_layout, cublasLtMatrixLayout_t d_layout,
                           const cublasLtMatmulAlgo_t *algo,
                           cublasLtMatmulHeuristicResult_t *result);
   cublasStatus_t (*matmul)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
-                           const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-                           cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-                           cublasLtMatrixLayout_t c_layout, void *d,
+                           const void *a_data, cublasLtMatrixLayout_t a_layout, const void *b_data,
+                           cublasLtMatrixLayout_t b_layout, const void *beta, const void *c_data,
+                           cublasLtMatrixLayout_t c_layout, void *d_data,
                            cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                            void *workspace, size_t workspace_bytes, cudaStream_t stream);
 } blas_api_t;
@@ -108,19 +108,19 @@ typedef struct blas_call {
 } blas_call_t;
 
 /* blas.c. Opens the library; a device without it, or told not to, has no blas. */
-int blas_open(struct device *d, struct error *error);
-void blas_release(struct device *d);
+int blas_open(struct device *device, struct error *error);
+void blas_release(struct device *device);
 /* Notes the shape, before tuning. */
-void blas_learn(struct device *d, const blas_call_t *call);
+void blas_learn(struct device *device, const blas_call_t *call);
 /* Launches the product; false when the own kernel is to do it. */
-bool blas_linear(struct device *d, const blas_call_t *call);
+bool blas_linear(struct device *device, const blas_call_t *call);
 int32_t blas_range(int32_t rows);
-cublasStatus_t blas_run(struct device *d, blas_shape_t *shape, const blas_call_t *call,
+cublasStatus_t blas_run(struct device *device, blas_shape_t *shape, const blas_call_t *call,
                         const cublasLtMatmulAlgo_t *algo);
 
 /* blas_tune.c. Times every shape and range, or reads the choice from the file of an earlier start.
  */
-void blas_tune(struct device *d);
+void blas_tune(struct device *device);
 
 #ifdef __cplusplus
 }

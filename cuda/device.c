@@ -11,22 +11,22 @@
 
 enum { CAPABILITY_MIN = 80 };
 
-static void cuda_close(device_t *d) {
-  if (d == NULL) return;
-  cudaSetDevice(d->index);
-  if (d->stream != NULL) {
-    cudaStreamSynchronize(d->stream);
-    device_swap_release(d);
-    graph_release(d);
-    blas_release(d);
-    weight_staging_release(d);
+static void cuda_close(device_t *device) {
+  if (device == NULL) return;
+  cudaSetDevice(device->index);
+  if (device->stream != NULL) {
+    cudaStreamSynchronize(device->stream);
+    device_swap_release(device);
+    graph_release(device);
+    blas_release(device);
+    weight_staging_release(device);
   }
   for (int i = 0; i < FLIGHTS; i++) {
-    if (d->flights[i].done != NULL) cudaEventDestroy(d->flights[i].done);
+    if (device->flights[i].done != NULL) cudaEventDestroy(device->flights[i].done);
   }
-  device_release(d);
-  if (d->stream != NULL) cudaStreamDestroy(d->stream);
-  free(d);
+  device_release(device);
+  if (device->stream != NULL) cudaStreamDestroy(device->stream);
+  free(device);
 }
 
 /* A driver that is too old, no driver and no device are told apart for the operator. */
@@ -57,17 +57,18 @@ static bool cuda_available(int32_t index) {
   return count_devices(index, NULL) == 0 && capability_of(index) >= CAPABILITY_MIN;
 }
 
-static int inspect(device_t *d, error_t *error) {
+static int inspect(device_t *device, error_t *error) {
   struct cudaDeviceProp properties;
-  int driver = 0, status = (int)cudaGetDeviceProperties(&properties, d->index);
+  int driver = 0, status = (int)cudaGetDeviceProperties(&properties, device->index);
   if (status != 0) return device_error(status, "asking for the device's properties", error);
   cudaDriverGetVersion(&driver);
-  int capability = capability_of(d->index), major = capability / 10, minor = capability % 10;
-  d->multiprocessors = attribute(d->index, cudaDevAttrMultiProcessorCount);
-  snprintf(d->description, sizeof d->description, "%.80s, %.1f GiB, sm_%d%d, driver %d.%d",
-           properties.name, (double)properties.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), major,
-           minor, driver / 1000, driver % 1000 / 10);
-  if (capability >= CAPABILITY_MIN && d->multiprocessors > 0) return 0;
+  int capability = capability_of(device->index), major = capability / 10, minor = capability % 10;
+  device->multiprocessors = attribute(device->index, cudaDevAttrMultiProcessorCount);
+  snprintf(device->description, sizeof device->description,
+           "%.80s, %.1f GiB, sm_%d%d, driver %d.%d", properties.name,
+           (double)properties.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), major, minor,
+           driver / 1000, driver % 1000 / 10);
+  if (capability >= CAPABILITY_MIN && device->multiprocessors > 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
                    "%.80s has compute capability %d.%d; 8.0 is the least that inferd runs on",
                    properties.name, major, minor);
@@ -77,28 +78,28 @@ static int cuda_open(const device_options_t *options, device_t **out, error_t *e
   *out = NULL;
   int code = count_devices(options->device_index, error);
   if (code) return code;
-  device_t *d = calloc(1, sizeof *d);
-  if (d == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
-  d->index = options->device_index;
-  d->is_batch_invariant = options->batch_invariant;
-  int status = (int)cudaSetDevice(d->index);
-  if (!status) status = (int)cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
-  code = status ? device_error(status, "opening the device", error) : inspect(d, error);
+  device_t *device = calloc(1, sizeof *device);
+  if (device == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
+  device->index = options->device_index;
+  device->is_batch_invariant = options->batch_invariant;
+  int status = (int)cudaSetDevice(device->index);
+  if (!status) status = (int)cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
+  code = status ? device_error(status, "opening the device", error) : inspect(device, error);
   if (code) {
-    cuda_close(d);
+    cuda_close(device);
     return code;
   }
-  *out = d;
+  *out = device;
   return 0;
 }
 
-static const char *cuda_describe(const device_t *d) {
-  return d->description;
+static const char *cuda_describe(const device_t *device) {
+  return device->description;
 }
 
-static size_t cuda_memory_free(const device_t *d) {
+static size_t cuda_memory_free(const device_t *device) {
   size_t available = 0, total = 0;
-  (void)d;
+  (void)device;
   return cudaMemGetInfo(&available, &total) == cudaSuccess ? available : 0;
 }
 

@@ -138,13 +138,13 @@ struct device {
 };
 
 /* Whether a step function has anything to launch: a replay brings all of them at once. */
-static inline bool device_is_live(const device_t *d) {
-  return d->fault == 0 && d->mode != STEP_REPLAY;
+static inline bool device_is_live(const device_t *device) {
+  return device->fault == 0 && device->mode != STEP_REPLAY;
 }
-static inline void device_note(device_t *d, int status, const char *where) {
-  if (status == 0 || d->fault != 0) return;
-  d->fault = status;
-  d->fault_at = where;
+static inline void device_note(device_t *device, int status, const char *where) {
+  if (status == 0 || device->fault != 0) return;
+  device->fault = status;
+  device->fault_at = where;
 }
 
 #endif

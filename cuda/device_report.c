@@ -10,47 +10,48 @@
 enum { LINE_MAX_BYTES = 200 };
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-static void report_products(const device_t *d, char *line) {
-  const blas_t *b = d->blas;
-  if (b != NULL) {
+static void report_products(const device_t *device, char *line) {
+  const blas_t *blas = device->blas;
+  if (blas != NULL) {
     snprintf(line, LINE_MAX_BYTES,
              "products  cuBLASLt %zu beside own kernels: %d choices measured, %d from the file",
-             b->api.version(), b->num_timed, b->num_cached);
+             blas->api.version(), blas->num_timed, blas->num_cached);
   } else {
     snprintf(line, LINE_MAX_BYTES, "products  own kernels: %s",
-             d->is_batch_invariant ? "no token depends on other requests"
-                                   : "libcublasLt is not on this machine");
+             device->is_batch_invariant ? "no token depends on other requests"
+                                        : "libcublasLt is not on this machine");
   }
 }
 
 /* Why prefills do not run on wgmma; in the order of prepare.c. */
-static const char *why_not_wgmma(const device_t *d) {
-  return d->is_batch_invariant  ? "no token depends on other requests"
-         : d->kv.fp8            ? "the cache is e4m3"
-         : d->kv.head_dim > 128 ? "heads of more than 128"
-                                : "no sm_90";
+static const char *why_not_wgmma(const device_t *device) {
+  return device->is_batch_invariant  ? "no token depends on other requests"
+         : device->kv.fp8            ? "the cache is e4m3"
+         : device->kv.head_dim > 128 ? "heads of more than 128"
+                                     : "no sm_90";
 }
 
-static void report_attention(const device_t *d, char *line) {
+static void report_attention(const device_t *device, char *line) {
   snprintf(line, LINE_MAX_BYTES, "attention decode by mma.sync, prefill by %s%s",
-           d->has_hopper_prefill ? "wgmma" : "mma.sync: ",
-           d->has_hopper_prefill ? "" : why_not_wgmma(d));
+           device->has_hopper_prefill ? "wgmma" : "mma.sync: ",
+           device->has_hopper_prefill ? "" : why_not_wgmma(device));
 }
 
-void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context) {
+void cuda_report(const device_t *device, void (*say)(void *context, const char *line),
+                 void *context) {
   char line[LINE_MAX_BYTES];
   size_t left = 0, total = 0;
   cudaMemGetInfo(&left, &total);
-  const size_t work = d->taken - d->taken_by_weights - d->taken_by_kv;
+  const size_t work = device->taken - device->taken_by_weights - device->taken_by_kv;
   snprintf(line, sizeof line,
            "device    weights %.2f GiB, kv cache %.2f, workspace %.2f, graphs %.2f (%d, up to %d "
            "rows), left %.2f",
-           (double)d->taken_by_weights / GIB, (double)d->taken_by_kv / GIB, (double)work / GIB,
-           (double)d->taken_by_graphs / GIB, d->num_graphs,
-           d->num_graphs > 0 ? d->graphs[0].rows : 0, (double)left / GIB);
+           (double)device->taken_by_weights / GIB, (double)device->taken_by_kv / GIB,
+           (double)work / GIB, (double)device->taken_by_graphs / GIB, device->num_graphs,
+           device->num_graphs > 0 ? device->graphs[0].rows : 0, (double)left / GIB);
   say(context, line);
-  report_products(d, line);
+  report_products(device, line);
   say(context, line);
-  report_attention(d, line);
+  report_attention(device, line);
   say(context, line);
 }

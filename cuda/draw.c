@@ -22,25 +22,25 @@ size_t draw_payload_max(int32_t vocab) {
 }
 
 /* Packs an array and returns where it will lie on the device; NULL when it is empty. */
-static const void *pack(device_t *d, const void *from, size_t bytes) {
+static const void *pack(device_t *device, const void *from, size_t bytes) {
   size_t offset;
   if (bytes == 0) return NULL;
-  memcpy(packet_room(d, bytes, &offset), from, bytes);
-  return d->packet + offset;
+  memcpy(packet_room(device, bytes, &offset), from, bytes);
+  return device->packet + offset;
 }
 
 /* A request's ids may repeat and may be many: a bit each is enough. */
-static const uint32_t *pack_allowed(device_t *d, const sampling_params_t *params) {
-  const int32_t vocab = d->limits.vocab_size;
+static const uint32_t *pack_allowed(device_t *device, const sampling_params_t *params) {
+  const int32_t vocab = device->limits.vocab_size;
   size_t offset;
   if (params->num_allowed_ids == 0) return NULL;
-  uint32_t *bits = packet_room(d, mask_bytes(vocab), &offset);
+  uint32_t *bits = packet_room(device, mask_bytes(vocab), &offset);
   memset(bits, 0, mask_bytes(vocab));
   for (int32_t i = 0; i < params->num_allowed_ids; i++) {
     int32_t id = params->allowed_ids[i];
     if (id >= 0 && id < vocab) bits[id / 32] |= 1u << (id % 32);
   }
-  return (const uint32_t *)(const void *)(d->packet + offset);
+  return (const uint32_t *)(const void *)(device->packet + offset);
 }
 
 /* Whether all ids of the word's prefix but its last `unknown` ones end the tokens that the host
@@ -55,14 +55,14 @@ static bool may_match(const token_sequence_t *word, const sample_row_t *row, int
 
 /* Of each banned sequence only what the host cannot decide: the id that is still being drawn, if
  * there is one, and the last. */
-static void pack_bad_words(device_t *d, const sample_row_t *row, int32_t unknown,
+static void pack_bad_words(device_t *device, const sample_row_t *row, int32_t unknown,
                            gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
   size_t offset, used = 0;
   if (params->num_bad_words == 0) return;
   CHECK_LE(params->num_bad_words, BAD_WORDS_MAX);
   size_t room = (size_t)params->num_bad_words * WORD_ENTRY * sizeof(int32_t);
-  int32_t *entries = packet_room(d, room, &offset);
+  int32_t *entries = packet_room(device, room, &offset);
   for (int32_t i = 0; i < params->num_bad_words; i++) {
     const token_sequence_t *word = &params->bad_words[i];
     if (!may_match(word, row, unknown)) continue;
@@ -71,48 +71,52 @@ static void pack_bad_words(device_t *d, const sample_row_t *row, int32_t unknown
     for (int32_t j = word->count - 1 - left; j < word->count; j++) entries[used++] = word->ids[j];
     to->num_bad_words++;
   }
-  to->bad_words = (const int32_t *)(const void *)(d->packet + offset);
+  to->bad_words = (const int32_t *)(const void *)(device->packet + offset);
 }
 
-static void pack_bias(device_t *d, const sampling_params_t *params, gpu_sample_row_t *to) {
+static void pack_bias(device_t *device, const sampling_params_t *params, gpu_sample_row_t *to) {
   size_t offset;
   if (params->num_logit_bias == 0) return;
   CHECK_LE(params->num_logit_bias, LOGIT_BIAS_MAX);
-  gpu_sample_bias_t *bias = packet_room(d, (size_t)params->num_logit_bias * sizeof *bias, &offset);
+  gpu_sample_bias_t *bias =
+      packet_room(device, (size_t)params->num_logit_bias * sizeof *bias, &offset);
   for (int32_t i = 0; i < params->num_logit_bias; i++) {
     bias[i] = (gpu_sample_bias_t){params->logit_bias[i].id, params->logit_bias[i].bias};
   }
   to->num_bias = params->num_logit_bias;
-  to->logit_bias = (const gpu_sample_bias_t *)(const void *)(d->packet + offset);
+  to->logit_bias = (const gpu_sample_bias_t *)(const void *)(device->packet + offset);
 }
 
 /* Everything that only a drawn row has. Its history ends with the token at its own position. */
-static void pack_draw(device_t *d, const sample_row_t *row, int32_t index, gpu_sample_row_t *to) {
+static void pack_draw(device_t *device, const sample_row_t *row, int32_t index,
+                      gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
-  const batch_t *batch = d->batch;
+  const batch_t *batch = device->batch;
   const int32_t token = batch->selected_token_indices[index], r = batch->selected_row[index];
   const int32_t length = batch->positions[token] + 1;
   const int32_t unknown = length - row->num_prompt - row->num_output;
   CHECK_GE(unknown, 0);
   CHECK_LE(unknown, 1);
   CHECK_LE(row->num_suppressed, SUPPRESSED_IDS_MAX);
-  to->history = d->inputs.history;
-  to->blocks = d->inputs.block_table + (size_t)r * (size_t)d->block_table_stride;
-  to->block_size = d->kv.block_size;
+  to->history = device->inputs.history;
+  to->blocks = device->inputs.block_table + (size_t)r * (size_t)device->block_table_stride;
+  to->block_size = device->kv.block_size;
   to->num_prompt = row->num_prompt;
   to->num_output = length - row->num_prompt;
-  to->suppressed_ids = pack(d, row->suppressed_ids, (size_t)row->num_suppressed * sizeof(int32_t));
+  to->suppressed_ids =
+      pack(device, row->suppressed_ids, (size_t)row->num_suppressed * sizeof(int32_t));
   to->num_suppressed = row->num_suppressed;
-  to->allowed_ids = pack_allowed(d, params);
-  pack_bias(d, params, to);
-  pack_bad_words(d, row, unknown, to);
+  to->allowed_ids = pack_allowed(device, params);
+  pack_bias(device, params, to);
+  pack_bad_words(device, row, unknown, to);
   if (row->num_top < 0) return;
-  to->logprob_ids =
-      pack(d, params->logprob_token_ids, (size_t)params->num_logprob_token_ids * sizeof(int32_t));
+  to->logprob_ids = pack(device, params->logprob_token_ids,
+                         (size_t)params->num_logprob_token_ids * sizeof(int32_t));
   to->num_logprob_ids = params->num_logprob_token_ids;
 }
 
-static void pack_row(device_t *d, const sample_row_t *row, int32_t index, gpu_sample_row_t *to) {
+static void pack_row(device_t *device, const sample_row_t *row, int32_t index,
+                     gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
   *to = (gpu_sample_row_t){
       .temperature = params->temperature,
@@ -128,46 +132,47 @@ static void pack_row(device_t *d, const sample_row_t *row, int32_t index, gpu_sa
       .rng_position = row->rng_position,
   };
   if (row->allowed_mask != NULL)
-    to->allowed_mask = pack(d, row->allowed_mask, mask_bytes(d->limits.vocab_size));
-  if (row->score_id < 0) pack_draw(d, row, index, to);
+    to->allowed_mask = pack(device, row->allowed_mask, mask_bytes(device->limits.vocab_size));
+  if (row->score_id < 0) pack_draw(device, row, index, to);
 }
 
 /* Launches the sampler over rows [first, first + num_rows) of the packet. */
-static void launch_rows(device_t *d, int32_t first, int32_t num_rows) {
-  const size_t at = d->samples_at + (size_t)first * sizeof(gpu_sample_row_t);
-  if (d->mode == STEP_EAGER) {
-    packet_send(d); /* what the rows point to; then the rows, whose place was sent before */
-    device_note(d,
-                (int)cudaMemcpyAsync(d->packet + at, d->flight->packet + at,
+static void launch_rows(device_t *device, int32_t first, int32_t num_rows) {
+  const size_t at = device->samples_at + (size_t)first * sizeof(gpu_sample_row_t);
+  if (device->mode == STEP_EAGER) {
+    packet_send(device); /* what the rows point to; then the rows, whose place was sent before */
+    device_note(device,
+                (int)cudaMemcpyAsync(device->packet + at, device->flight->packet + at,
                                      (size_t)num_rows * sizeof(gpu_sample_row_t),
-                                     cudaMemcpyHostToDevice, d->stream),
+                                     cudaMemcpyHostToDevice, device->stream),
                 "sampling parameters");
   }
-  if (!device_is_live(d)) return;
-  device_note(d,
-              gpu_sample(d->logits, d->limits.vocab_size,
-                         (const gpu_sample_row_t *)(const void *)(d->packet + at), num_rows,
-                         d->scratch, d->results + first, d->tops + first, d->stream),
+  if (!device_is_live(device)) return;
+  device_note(device,
+              gpu_sample(device->logits, device->limits.vocab_size,
+                         (const gpu_sample_row_t *)(const void *)(device->packet + at), num_rows,
+                         device->scratch, device->results + first, device->tops + first,
+                         device->stream),
               "sample");
 }
 
-void cuda_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) {
-  if (d->fault != 0 || num_rows == 0) return;
-  flight_t *f = d->flight;
-  const int32_t first = f->num_results;
-  CHECK_LE(first + num_rows, d->batch->num_selected);
-  CHECK_LE(num_rows, d->limits.logits_rows_max);
-  gpu_sample_row_t *to = (gpu_sample_row_t *)(void *)(f->packet + d->samples_at) + first;
+void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
+  if (device->fault != 0 || num_rows == 0) return;
+  flight_t *flight = device->flight;
+  const int32_t first = flight->num_results;
+  CHECK_LE(first + num_rows, device->batch->num_selected);
+  CHECK_LE(num_rows, device->limits.logits_rows_max);
+  gpu_sample_row_t *to = (gpu_sample_row_t *)(void *)(flight->packet + device->samples_at) + first;
   for (int32_t i = 0; i < num_rows; i++) {
-    pack_row(d, &rows[i], first + i, &to[i]);
-    f->targets[first + i] = rows[i].result;
-    if (rows[i].num_top >= 0) f->num_tops = first + i + 1;
+    pack_row(device, &rows[i], first + i, &to[i]);
+    flight->targets[first + i] = rows[i].result;
+    if (rows[i].num_top >= 0) flight->num_tops = first + i + 1;
   }
-  f->num_results += num_rows;
-  if (d->mode != STEP_REPLAY) {
-    launch_rows(d, first, num_rows);
-  } else if (f->num_results == d->batch->num_selected) {
-    graph_launch(d);
+  flight->num_results += num_rows;
+  if (device->mode != STEP_REPLAY) {
+    launch_rows(device, first, num_rows);
+  } else if (flight->num_results == device->batch->num_selected) {
+    graph_launch(device);
   }
 }
 
@@ -176,19 +181,19 @@ static int status_of(int32_t status) {
   return status == GPU_SAMPLE_NO_CHOICE ? ERR_BAD_REQUEST : ERR_INTERNAL;
 }
 
-void draw_finish(flight_t *f) {
-  for (int32_t i = 0; i < f->num_results; i++) {
-    const gpu_sample_result_t *from = &f->results[i];
-    sample_result_t *to = f->targets[i];
+void draw_finish(flight_t *flight) {
+  for (int32_t i = 0; i < flight->num_results; i++) {
+    const gpu_sample_result_t *from = &flight->results[i];
+    sample_result_t *to = flight->targets[i];
     to->id = from->id;
     to->status = status_of(from->status);
     to->logprob = from->logprob;
     to->rank = from->rank;
-    to->num_top = i < f->num_tops ? from->num_top : 0;
+    to->num_top = i < flight->num_tops ? from->num_top : 0;
     CHECK_GE(to->num_top, 0);
     CHECK_LE(to->num_top, LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX);
     for (int32_t j = 0; j < to->num_top; j++) {
-      to->top[j] = (token_logprob_t){f->tops[i].ids[j], f->tops[i].logprobs[j]};
+      to->top[j] = (token_logprob_t){flight->tops[i].ids[j], flight->tops[i].logprobs[j]};
     }
   }
 }

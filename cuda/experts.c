@@ -6,42 +6,43 @@
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
-int experts_prepare(device_t *d, error_t *error) {
-  const step_limits_t *l = &d->limits;
-  if (l->experts_max == 0) return 0;
-  size_t bytes = gpu_moe_workspace_bytes(l->hidden_max, l->expert_width_max, l->experts_max,
-                                         l->experts_top_max);
+int experts_prepare(device_t *device, error_t *error) {
+  const step_limits_t *limits = &device->limits;
+  if (limits->experts_max == 0) return 0;
+  size_t bytes = gpu_moe_workspace_bytes(limits->hidden_max, limits->expert_width_max,
+                                         limits->experts_max, limits->experts_top_max);
   if (bytes == 0) {
     return error_set(error, ERR_CONFIGURATION, NULL,
                      "%d experts of width %d, %d a row, do not run on cuda: at most %d and %d a "
                      "row, widths in multiples of %d",
-                     l->experts_max, l->expert_width_max, l->experts_top_max, GPU_EXPERTS_MAX,
-                     GPU_EXPERTS_TOP_MAX, GPU_ROW_ALIGN);
+                     limits->experts_max, limits->expert_width_max, limits->experts_top_max,
+                     GPU_EXPERTS_MAX, GPU_EXPERTS_TOP_MAX, GPU_ROW_ALIGN);
   }
-  return device_take(d, &d->experts, bytes, "experts", error);
+  return device_take(device, &device->experts, bytes, "experts", error);
 }
 
-void cuda_gated_add(device_t *d, act_t *out, const act_t *in, const act_t *gate,
+void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows) {
-  if (!device_is_live(d)) return;
-  fuse_read(d, in);
-  fuse_read(d, gate);
-  fuse_read(d, residual);
-  fuse_write(d, out);
-  device_note(d, gpu_gated_add(d->dtype, out, in, gate, residual, width, rows, d->stream),
+  if (!device_is_live(device)) return;
+  fuse_read(device, in);
+  fuse_read(device, gate);
+  fuse_read(device, residual);
+  fuse_write(device, out);
+  device_note(device,
+              gpu_gated_add(device->dtype, out, in, gate, residual, width, rows, device->stream),
               "gated_add");
 }
 
-void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
-              int32_t rows) {
-  CHECK_LE(moe->num_experts, d->limits.experts_max);
-  CHECK_LE(moe->width, d->limits.expert_width_max);
-  CHECK_LE(moe->top_k, d->limits.experts_top_max);
-  CHECK_LE(moe->up->cols, d->limits.hidden_max);
-  if (!device_is_live(d)) return;
-  fuse_read(d, in);
-  fuse_read(d, residual);
-  fuse_write(d, out);
+void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+              const moe_t *moe, int32_t rows) {
+  CHECK_LE(moe->num_experts, device->limits.experts_max);
+  CHECK_LE(moe->width, device->limits.expert_width_max);
+  CHECK_LE(moe->top_k, device->limits.experts_top_max);
+  CHECK_LE(moe->up->cols, device->limits.hidden_max);
+  if (!device_is_live(device)) return;
+  fuse_read(device, in);
+  fuse_read(device, residual);
+  fuse_write(device, out);
   const gpu_moe_t args = {
       .in = in,
       .residual = residual,
@@ -59,7 +60,7 @@ void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, c
       .top_k = moe->top_k,
       .normalise = moe->normalise,
       .activation = activation_of(moe->activation),
-      .workspace = d->experts,
+      .workspace = device->experts,
   };
-  device_note(d, gpu_moe(d->dtype, &args, d->stream), "moe");
+  device_note(device, gpu_moe(device->dtype, &args, device->stream), "moe");
 }

@@ -40,16 +40,16 @@ typedef struct fusion {
   const act_t *lost_norm, *lost_layer;
 } fusion_t;
 
-void fuse_reset(device_t *d); /* at the begin of a step */
-/* Before an operation that reads or overwrites `p`; NULL is nobody. Reads come before writes. */
-void fuse_read(device_t *d, const act_t *p);
-void fuse_write(device_t *d, const act_t *p);
+void fuse_reset(device_t *device); /* at the begin of a step */
+/* Before an operation that reads or overwrites `rows`; NULL is nobody. Reads come before writes. */
+void fuse_read(device_t *device, const act_t *rows);
+void fuse_write(device_t *device, const act_t *rows);
 /* True when the norm waits; false when the caller is to launch it. */
-bool fuse_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, const norm_t *norm,
-               int32_t rows);
-void fuse_layer(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias);
+bool fuse_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+               const norm_t *norm, int32_t rows);
+void fuse_layer(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias);
 /* True when the activation was launched with its layer; false when the caller is to launch it. */
-bool fuse_activation(device_t *d, act_t *out, const act_t *in, activation_t kind, int32_t width,
-                     int32_t rows);
+bool fuse_activation(device_t *device, act_t *out, const act_t *in, activation_t kind,
+                     int32_t width, int32_t rows);
 
 #endif

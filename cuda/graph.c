@@ -39,8 +39,8 @@ static int32_t all_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX]) {
 }
 
 /* The index-th size from the largest down; 0 = no more. */
-static int32_t size_from_top(const device_t *d, int32_t index) {
-  int32_t sizes[GRAPHS_MAX], count = all_sizes(d->limits.reqs_max, sizes);
+static int32_t size_from_top(const device_t *device, int32_t index) {
+  int32_t sizes[GRAPHS_MAX], count = all_sizes(device->limits.reqs_max, sizes);
   return index < count ? sizes[count - 1 - index] : 0;
 }
 
@@ -49,12 +49,12 @@ size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
   return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES * (has_adapters ? 2 : 1);
 }
 
-int32_t cuda_rehearsal(device_t *d, int32_t index) {
-  int32_t rows = size_from_top(d, index / 2);
-  if (d->blas != NULL && !d->blas->is_tuned && index > 0)
-    blas_tune(d); /* it has seen every shape */
-  d->rehearsal = index;
-  d->is_rehearsing = rows > 0;
+int32_t cuda_rehearsal(device_t *device, int32_t index) {
+  int32_t rows = size_from_top(device, index / 2);
+  if (device->blas != NULL && !device->blas->is_tuned && index > 0)
+    blas_tune(device); /* it has seen every shape */
+  device->rehearsal = index;
+  device->is_rehearsing = rows > 0;
   return rows;
 }
 
@@ -65,67 +65,68 @@ static bool is_pure_decode(const batch_t *batch) {
 }
 
 /* Smallest graph that holds the batch; they stand largest first. */
-static const step_graph_t *smallest_graph(const device_t *d, const batch_t *batch) {
+static const step_graph_t *smallest_graph(const device_t *device, const batch_t *batch) {
   const step_graph_t *best = NULL;
   if (!is_pure_decode(batch)) return NULL;
-  for (int32_t i = 0; i < d->num_graphs && d->graphs[i].rows >= batch->num_reqs; i++) {
-    if (d->graphs[i].is_adapted == (batch->num_adapted > 0)) best = &d->graphs[i];
+  for (int32_t i = 0; i < device->num_graphs && device->graphs[i].rows >= batch->num_reqs; i++) {
+    if (device->graphs[i].is_adapted == (batch->num_adapted > 0)) best = &device->graphs[i];
   }
   return best;
 }
 
-void graph_choose(device_t *d, const batch_t *batch) {
-  d->rows = batch->num_reqs;
-  d->graph = NULL;
-  d->is_launched = false;
-  d->mode = STEP_EAGER;
-  if (d->is_rehearsing) {
-    if (d->rehearsal % 2 == 1) d->mode = STEP_CAPTURE;
+void graph_choose(device_t *device, const batch_t *batch) {
+  device->rows = batch->num_reqs;
+  device->graph = NULL;
+  device->is_launched = false;
+  device->mode = STEP_EAGER;
+  if (device->is_rehearsing) {
+    if (device->rehearsal % 2 == 1) device->mode = STEP_CAPTURE;
     return;
   }
-  d->graph = smallest_graph(d, batch);
-  if (d->graph == NULL) return;
-  d->mode = STEP_REPLAY;
-  d->rows = d->graph->rows;
+  device->graph = smallest_graph(device, batch);
+  if (device->graph == NULL) return;
+  device->mode = STEP_REPLAY;
+  device->rows = device->graph->rows;
 }
 
-void graph_begin_capture(device_t *d) {
-  device_note(d, (int)cudaStreamSynchronize(d->stream), "the step before a capture");
-  device_note(d, (int)cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal),
+void graph_begin_capture(device_t *device) {
+  device_note(device, (int)cudaStreamSynchronize(device->stream), "the step before a capture");
+  device_note(device, (int)cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal),
               "the begin of a capture");
 }
 
-void graph_end_capture(device_t *d) {
+void graph_end_capture(device_t *device) {
   cudaGraph_t graph = NULL;
-  step_graph_t *made = &d->graphs[d->num_graphs];
-  CHECK_LT(d->num_graphs, GRAPHS_MAX);
+  step_graph_t *made = &device->graphs[device->num_graphs];
+  CHECK_LT(device->num_graphs, GRAPHS_MAX);
   /* Ended even after a fault: the stream is of no use while it captures. */
-  int status = (int)cudaStreamEndCapture(d->stream, &graph);
-  device_note(d, status, "the end of a capture");
+  int status = (int)cudaStreamEndCapture(device->stream, &graph);
+  device_note(device, status, "the end of a capture");
   size_t before = 0, after = 0, total;
   cudaMemGetInfo(&before, &total);
-  if (status == 0 && d->fault == 0)
-    device_note(d, (int)cudaGraphInstantiate(&made->exec, graph, 0), "the making of a graph");
+  if (status == 0 && device->fault == 0)
+    device_note(device, (int)cudaGraphInstantiate(&made->exec, graph, 0), "the making of a graph");
   cudaMemGetInfo(&after, &total);
-  if (after < before) d->taken_by_graphs += before - after;
+  if (after < before) device->taken_by_graphs += before - after;
   if (graph != NULL) cudaGraphDestroy(graph);
-  if (d->fault != 0) return;
-  made->rows = d->rows;
-  made->is_adapted = d->batch->num_adapted > 0;
-  d->num_graphs++;
+  if (device->fault != 0) return;
+  made->rows = device->rows;
+  made->is_adapted = device->batch->num_adapted > 0;
+  device->num_graphs++;
 }
 
-void graph_launch(device_t *d) {
-  if (d->is_launched || d->fault != 0) return;
-  d->is_launched = true;
-  device_note(d,
-              (int)cudaMemcpyAsync(d->packet, d->flight->packet, d->packed, cudaMemcpyHostToDevice,
-                                   d->stream),
+void graph_launch(device_t *device) {
+  if (device->is_launched || device->fault != 0) return;
+  device->is_launched = true;
+  device_note(device,
+              (int)cudaMemcpyAsync(device->packet, device->flight->packet, device->packed,
+                                   cudaMemcpyHostToDevice, device->stream),
               "inputs");
-  if (d->fault == 0) device_note(d, (int)cudaGraphLaunch(d->graph->exec, d->stream), "the graph");
+  if (device->fault == 0)
+    device_note(device, (int)cudaGraphLaunch(device->graph->exec, device->stream), "the graph");
 }
 
-void graph_release(device_t *d) {
-  for (int32_t i = 0; i < d->num_graphs; i++) cudaGraphExecDestroy(d->graphs[i].exec);
-  d->num_graphs = 0;
+void graph_release(device_t *device) {
+  for (int32_t i = 0; i < device->num_graphs; i++) cudaGraphExecDestroy(device->graphs[i].exec);
+  device->num_graphs = 0;
 }

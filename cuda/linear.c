@@ -8,49 +8,49 @@
 #include "engine/base/check.h"
 
 /* The layer of these rows; blocks share tiles where there are too few of them for the device. */
-static gpu_skinny_t layer_of(const device_t *d, const weight_t *weight, int32_t rows) {
+static gpu_skinny_t layer_of(const device_t *device, const weight_t *weight, int32_t rows) {
   gpu_skinny_t layer = {.weight = weight->data,
                         .rows = rows,
                         .n = (int32_t)weight->rows,
                         .k = (int32_t)weight->cols,
-                        .workers = d->multiprocessors};
-  if (layer.n > d->shared_rows_max) return layer;
-  layer.partial = d->linear_partial;
-  layer.tickets = d->tickets;
+                        .workers = device->multiprocessors};
+  if (layer.n > device->shared_rows_max) return layer;
+  layer.partial = device->linear_partial;
+  layer.tickets = device->tickets;
   return layer;
 }
 
-void linear_launch(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias,
+void linear_launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
                    const char *where) {
   const blas_call_t call = {.layer = layer, .narrow_bias = narrow_bias};
-  if (d->blas != NULL) {
-    if (d->is_rehearsing && d->rehearsal == 0) blas_learn(d, &call);
-    if (blas_linear(d, &call)) return;
+  if (device->blas != NULL) {
+    if (device->is_rehearsing && device->rehearsal == 0) blas_learn(device, &call);
+    if (blas_linear(device, &call)) return;
   }
-  device_note(d, gpu_linear(d->dtype, layer, d->stream), where);
+  device_note(device, gpu_linear(device->dtype, layer, device->stream), where);
 }
 
-void cuda_linear(device_t *d, act_t *out, const act_t *in, const weight_t *weight,
+void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows) {
-  if (!device_is_live(d)) return;
-  gpu_skinny_t layer = layer_of(d, weight, rows);
+  if (!device_is_live(device)) return;
+  gpu_skinny_t layer = layer_of(device, weight, rows);
   layer.in = in;
   layer.out = out;
   layer.bias = bias != NULL ? bias->values : NULL;
   layer.residual = residual;
-  fuse_layer(d, &layer, bias != NULL ? bias->narrow : NULL);
+  fuse_layer(device, &layer, bias != NULL ? bias->narrow : NULL);
 }
 
-void cuda_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
+void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows) {
-  CHECK_LE(rows, d->limits.logits_rows_max);
-  CHECK_EQ(head->rows, d->limits.vocab_size);
-  if (!device_is_live(d)) return;
-  gpu_skinny_t layer = layer_of(d, head, rows);
+  CHECK_LE(rows, device->limits.logits_rows_max);
+  CHECK_EQ(head->rows, device->limits.vocab_size);
+  if (!device_is_live(device)) return;
+  gpu_skinny_t layer = layer_of(device, head, rows);
   layer.in = (const uint16_t *)hidden + (size_t)first * (size_t)head->cols;
-  layer.out = d->logits;
+  layer.out = device->logits;
   layer.logits = 1;
   layer.softcap = softcap;
-  fuse_read(d, hidden);
-  linear_launch(d, &layer, NULL, "logits");
+  fuse_read(device, hidden);
+  linear_launch(device, &layer, NULL, "logits");
 }

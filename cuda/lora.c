@@ -16,7 +16,7 @@ struct lora {
   float *a, *b;   /* device */
 };
 
-int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
               lora_t **out, error_t *error) {
   *out = NULL;
   CHECK_GT(rows, 0);
@@ -32,18 +32,18 @@ int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t ra
   const int32_t align = GPU_LORA_RANK_ALIGN, stride = (rank_max + align - 1) / align * align;
   const size_t all = device_product((size_t)slots, (size_t)stride, sizeof(float));
   lora_t *lora;
-  int code = device_take_heap(d, (void **)&lora, sizeof *lora, "adapters", error);
+  int code = device_take_heap(device, (void **)&lora, sizeof *lora, "adapters", error);
   if (code) return code;
   lora->slots = slots;
   lora->rank_max = rank_max;
-  code = device_take(d, (void **)&lora->ranks, ((size_t)slots + 1) * sizeof(int32_t), "adapters",
-                     error);
+  code = device_take(device, (void **)&lora->ranks, ((size_t)slots + 1) * sizeof(int32_t),
+                     "adapters", error);
   if (!code)
-    code =
-        device_take(d, (void **)&lora->a, device_product(all, (size_t)cols, 1), "adapters", error);
+    code = device_take(device, (void **)&lora->a, device_product(all, (size_t)cols, 1), "adapters",
+                       error);
   if (!code)
-    code =
-        device_take(d, (void **)&lora->b, device_product(all, (size_t)rows, 1), "adapters", error);
+    code = device_take(device, (void **)&lora->b, device_product(all, (size_t)rows, 1), "adapters",
+                       error);
   if (code) return code;
   lora->args = (gpu_lora_t){.ranks = lora->ranks,
                             .a = lora->a,
@@ -51,24 +51,24 @@ int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t ra
                             .rows = (int32_t)rows,
                             .cols = (int32_t)cols,
                             .stride = stride};
-  if (stride > d->lora_stride) d->lora_stride = stride;
+  if (stride > device->lora_stride) device->lora_stride = stride;
   *out = lora;
   return 0;
 }
 
-int lora_prepare(device_t *d, error_t *error) {
-  size_t tokens = (size_t)d->limits.tokens_max;
-  if (d->lora_stride == 0) return 0;
-  int code = device_take(d, (void **)&d->inputs.adapters,
+int lora_prepare(device_t *device, error_t *error) {
+  size_t tokens = (size_t)device->limits.tokens_max;
+  if (device->lora_stride == 0) return 0;
+  int code = device_take(device, (void **)&device->inputs.adapters,
                          device_product(tokens, sizeof(int32_t), 1), "adapters", error);
   if (code) return code;
-  return device_take(d, (void **)&d->lora_low,
-                     device_product(tokens, (size_t)d->lora_stride, sizeof(float)), "adapters",
+  return device_take(device, (void **)&device->lora_low,
+                     device_product(tokens, (size_t)device->lora_stride, sizeof(float)), "adapters",
                      error);
 }
 
-void cuda_lora_set(device_t *d, lora_t *lora, int32_t slot, int32_t rank, const float *a,
-                   const float *b) {
+void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
+                   const float *lora_b) {
   CHECK_GE(slot, 1);
   CHECK_LE(slot, lora->slots);
   CHECK_GE(rank, 0);
@@ -76,35 +76,35 @@ void cuda_lora_set(device_t *d, lora_t *lora, int32_t slot, int32_t rank, const 
   const size_t stride = (size_t)lora->args.stride, cols = (size_t)lora->args.cols;
   const size_t rows = (size_t)lora->args.rows, at = (size_t)slot - 1;
   const size_t row = (size_t)rank * sizeof(float), pitch = stride * sizeof(float);
-  if (d->fault != 0) return;
+  if (device->fault != 0) return;
   if (rank > 0) {
-    device_note(d,
-                (int)cudaMemcpyAsync(lora->a + at * stride * cols, a, cols * row,
-                                     cudaMemcpyHostToDevice, d->stream),
+    device_note(device,
+                (int)cudaMemcpyAsync(lora->a + at * stride * cols, lora_a, cols * row,
+                                     cudaMemcpyHostToDevice, device->stream),
                 "an adapter");
-    device_note(d,
-                (int)cudaMemcpy2DAsync(lora->b + at * rows * stride, pitch, b, row, row, rows,
-                                       cudaMemcpyHostToDevice, d->stream),
+    device_note(device,
+                (int)cudaMemcpy2DAsync(lora->b + at * rows * stride, pitch, lora_b, row, row, rows,
+                                       cudaMemcpyHostToDevice, device->stream),
                 "an adapter");
   }
-  device_note(d,
+  device_note(device,
               (int)cudaMemcpyAsync(lora->ranks + slot, &rank, sizeof rank, cudaMemcpyHostToDevice,
-                                   d->stream),
+                                   device->stream),
               "an adapter");
 }
 
-void cuda_lora_add(device_t *d, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
-                   int32_t width) {
-  if (!device_is_live(d) || d->batch->num_adapted == 0) return;
-  fuse_read(d, in);
-  fuse_read(d, out);
+void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
+                   int32_t column, int32_t width) {
+  if (!device_is_live(device) || device->batch->num_adapted == 0) return;
+  fuse_read(device, in);
+  fuse_read(device, out);
   gpu_lora_t args = lora->args;
-  args.adapters = d->inputs.adapters;
+  args.adapters = device->inputs.adapters;
   args.in = in;
   args.out = out;
-  args.low = d->lora_low;
-  args.tokens = d->batch->num_tokens;
+  args.low = device->lora_low;
+  args.tokens = device->batch->num_tokens;
   args.column = column;
   args.width = width;
-  device_note(d, gpu_lora(d->dtype, &args, d->stream), "lora_add");
+  device_note(device, gpu_lora(device->dtype, &args, device->stream), "lora_add");
 }

@@ -12,9 +12,9 @@
 
 static const double MIB = 1024.0 * 1024.0;
 
-size_t device_product(size_t a, size_t b, size_t c) {
+size_t device_product(size_t first, size_t second, size_t third) {
   size_t bytes;
-  return checked_mul(a, b, &bytes) && checked_mul(bytes, c, &bytes) ? bytes : SIZE_MAX;
+  return checked_mul(first, second, &bytes) && checked_mul(bytes, third, &bytes) ? bytes : SIZE_MAX;
 }
 
 int device_error(int status, const char *what, error_t *error) {
@@ -29,7 +29,7 @@ static int lacks(size_t bytes, const char *kind, const char *what, error_t *erro
 }
 
 /* A list keeps a pointer; false without host memory. */
-static bool keep(void ***list, size_t *count, size_t *room, void *p) {
+static bool keep(void ***list, size_t *count, size_t *room, void *pointer) {
   if (*count == *room) {
     size_t more = *room ? 2 * *room : 64, bytes;
     if (!checked_mul(more, sizeof **list, &bytes)) return false;
@@ -38,32 +38,33 @@ static bool keep(void ***list, size_t *count, size_t *room, void *p) {
     *list = longer;
     *room = more;
   }
-  (*list)[(*count)++] = p;
+  (*list)[(*count)++] = pointer;
   return true;
 }
 
-int device_take(device_t *d, void **out, size_t bytes, const char *what, error_t *error) {
+int device_take(device_t *device, void **out, size_t bytes, const char *what, error_t *error) {
   *out = NULL;
   if (bytes == 0) bytes = 1;
   int status = bytes == SIZE_MAX ? cudaErrorMemoryAllocation : (int)cudaMalloc(out, bytes);
   if (status == cudaErrorMemoryAllocation) return lacks(bytes, "device", what, error);
   if (status != 0) return device_error(status, what, error);
-  if (!keep(&d->memory, &d->num_memory, &d->room_memory, *out)) {
+  if (!keep(&device->memory, &device->num_memory, &device->room_memory, *out)) {
     cudaFree(*out);
     *out = NULL;
     return lacks(bytes, "host", what, error);
   }
-  d->taken += bytes;
-  status = (int)cudaMemsetAsync(*out, 0, bytes, d->stream);
+  device->taken += bytes;
+  status = (int)cudaMemsetAsync(*out, 0, bytes, device->stream);
   return status ? device_error(status, what, error) : 0;
 }
 
-int device_take_pinned(device_t *d, void **out, size_t bytes, const char *what, error_t *error) {
+int device_take_pinned(device_t *device, void **out, size_t bytes, const char *what,
+                       error_t *error) {
   *out = NULL;
   if (bytes == 0) bytes = 1;
   int status = bytes == SIZE_MAX ? cudaErrorMemoryAllocation : (int)cudaMallocHost(out, bytes);
   if (status != 0) return lacks(bytes, "pinned host", what, error);
-  if (!keep(&d->pinned, &d->num_pinned, &d->room_pinned, *out)) {
+  if (!keep(&device->pinned, &device->num_pinned, &device->room_pinned, *out)) {
     cudaFreeHost(*out);
     *out = NULL;
     return lacks(bytes, "host", what, error);
@@ -72,22 +73,22 @@ int device_take_pinned(device_t *d, void **out, size_t bytes, const char *what, 
   return 0;
 }
 
-int device_take_heap(device_t *d, void **out, size_t bytes, const char *what, error_t *error) {
+int device_take_heap(device_t *device, void **out, size_t bytes, const char *what, error_t *error) {
   *out = bytes == SIZE_MAX ? NULL : calloc(1, bytes ? bytes : 1);
-  if (*out != NULL && keep(&d->heap, &d->num_heap, &d->room_heap, *out)) return 0;
+  if (*out != NULL && keep(&device->heap, &device->num_heap, &device->room_heap, *out)) return 0;
   free(*out);
   *out = NULL;
   return lacks(bytes, "host", what, error);
 }
 
-void device_release(device_t *d) {
-  for (size_t i = 0; i < d->num_memory; i++) cudaFree(d->memory[i]);
-  for (size_t i = 0; i < d->num_pinned; i++) cudaFreeHost(d->pinned[i]);
-  for (size_t i = 0; i < d->num_heap; i++) free(d->heap[i]);
-  free(d->memory);
-  free(d->pinned);
-  free(d->heap);
-  d->memory = d->pinned = d->heap = NULL;
-  d->num_memory = d->num_pinned = d->num_heap = 0;
-  d->room_memory = d->room_pinned = d->room_heap = 0;
+void device_release(device_t *device) {
+  for (size_t i = 0; i < device->num_memory; i++) cudaFree(device->memory[i]);
+  for (size_t i = 0; i < device->num_pinned; i++) cudaFreeHost(device->pinned[i]);
+  for (size_t i = 0; i < device->num_heap; i++) free(device->heap[i]);
+  free(device->memory);
+  free(device->pinned);
+  free(device->heap);
+  device->memory = device->pinned = device->heap = NULL;
+  device->num_memory = device->num_pinned = device->num_heap = 0;
+  device->room_memory = device->room_pinned = device->room_heap = 0;
 }

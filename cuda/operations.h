@@ -10,92 +10,96 @@
 
 /* memory.c. Zeroed memory that lives until close; 0 or ERR_NO_MEMORY with a message that names
  * `what`. A size of SIZE_MAX stands for an overflow. */
-int device_take(device_t *d, void **out, size_t bytes, const char *what, error_t *error);
-int device_take_pinned(device_t *d, void **out, size_t bytes, const char *what, error_t *error);
-int device_take_heap(device_t *d, void **out, size_t bytes, const char *what, error_t *error);
-void device_release(device_t *d); /* everything taken */
-/* a * b * c, or SIZE_MAX. */
-size_t device_product(size_t a, size_t b, size_t c);
+int device_take(device_t *device, void **out, size_t bytes, const char *what, error_t *error);
+int device_take_pinned(device_t *device, void **out, size_t bytes, const char *what,
+                       error_t *error);
+int device_take_heap(device_t *device, void **out, size_t bytes, const char *what, error_t *error);
+void device_release(device_t *device); /* everything taken */
+/* first * second * third, or SIZE_MAX. */
+size_t device_product(size_t first, size_t second, size_t third);
 /* ERR_DEVICE_FAILED or ERR_NO_MEMORY from a cudaError_t. */
 int device_error(int status, const char *what, error_t *error);
 
 /* weight.c */
-int cuda_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error);
-int cuda_vector(device_t *d, const float *values, int64_t count, vector_t **out, error_t *error);
-int weight_staging_release(device_t *d); /* once all has arrived: 0, or a cudaError_t */
+int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error);
+int cuda_vector(device_t *device, const float *values, int64_t count, vector_t **out,
+                error_t *error);
+int weight_staging_release(device_t *device); /* once all has arrived: 0, or a cudaError_t */
 
 /* prepare.c */
 size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
-int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error);
+int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error);
 size_t cuda_workspace_bytes(const step_limits_t *limits);
-int cuda_prepare(device_t *d, const step_limits_t *limits, error_t *error);
-act_t *cuda_buffer(device_t *d, int64_t rows, int64_t width);
+int cuda_prepare(device_t *device, const step_limits_t *limits, error_t *error);
+act_t *cuda_buffer(device_t *device, int64_t rows, int64_t width);
 
 /* packet.c: host side of a step's inputs. */
-void packet_build(device_t *d, const batch_t *batch);
-void packet_send(device_t *d); /* what has been packed since the last time */
+void packet_build(device_t *device, const batch_t *batch);
+void packet_send(device_t *device); /* what has been packed since the last time */
 /* Room for `bytes` in the packet; *offset is where. */
-void *packet_room(device_t *d, size_t bytes, size_t *offset);
+void *packet_room(device_t *device, size_t bytes, size_t *offset);
 
 /* graph.c: captured decode steps. */
-int32_t cuda_rehearsal(device_t *d, int32_t index);
-void graph_choose(device_t *d, const batch_t *batch); /* sets mode, rows and graph of the step */
-void graph_begin_capture(device_t *d);
-void graph_end_capture(device_t *d);
-void graph_launch(device_t *d); /* the packet, then the graph; once a step */
-void graph_release(device_t *d);
+int32_t cuda_rehearsal(device_t *device, int32_t index);
+void graph_choose(device_t *device,
+                  const batch_t *batch); /* sets mode, rows and graph of the step */
+void graph_begin_capture(device_t *device);
+void graph_end_capture(device_t *device);
+void graph_launch(device_t *device); /* the packet, then the graph; once a step */
+void graph_release(device_t *device);
 /* That all graphs will take, a guess for the plan. */
 size_t graph_bytes(int32_t reqs_max, bool has_adapters);
 
 /* device_report.c */
-void cuda_report(const device_t *d, void (*say)(void *context, const char *line), void *context);
+void cuda_report(const device_t *device, void (*say)(void *context, const char *line),
+                 void *context);
 
 /* linear.c */
-void linear_launch(device_t *d, const gpu_skinny_t *layer, const void *narrow_bias,
+void linear_launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
                    const char *where); /* at once, by the way that suits */
-void cuda_linear(device_t *d, act_t *out, const act_t *in, const weight_t *weight,
+void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
-void cuda_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
+void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows);
 
 /* experts.c */
-int experts_prepare(device_t *d, error_t *error); /* after device->limits is set */
-void cuda_gated_add(device_t *d, act_t *out, const act_t *in, const act_t *gate,
+int experts_prepare(device_t *device, error_t *error); /* after device->limits is set */
+void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows);
-void cuda_moe(device_t *d, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
-              int32_t rows);
+void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+              const moe_t *moe, int32_t rows);
 
 /* lora.c */
-int cuda_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
               lora_t **out, error_t *error);
-int lora_prepare(device_t *d, error_t *error); /* after device->limits is set */
-void cuda_lora_set(device_t *d, lora_t *lora, int32_t slot, int32_t rank, const float *a,
-                   const float *b);
-void cuda_lora_add(device_t *d, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
-                   int32_t width);
+int lora_prepare(device_t *device, error_t *error); /* after device->limits is set */
+void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
+                   const float *lora_b);
+void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
+                   int32_t column, int32_t width);
 
 /* attend.c */
-void cuda_rope_store(device_t *d, act_t *qkv, const attention_t *attention);
-void cuda_attention(device_t *d, act_t *out, const act_t *qkv, const attention_t *attention);
+void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
+void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
 
 /* draw.c */
 size_t draw_payload_max(int32_t vocab); /* bytes of one row beyond gpu_sample_row_t */
-void cuda_sample(device_t *d, const sample_row_t *rows, int32_t num_rows);
+void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows);
 void draw_finish(flight_t *flight); /* results to where the engine wants them */
 
 /* step.c */
-void cuda_begin(device_t *d, const batch_t *batch);
-int cuda_end(device_t *d, error_t *error);
-void step_seal(device_t *d); /* launches what is left of the newest step */
-void cuda_embed(device_t *d, act_t *x, const weight_t *table, float scale);
-void cuda_embed_positions(device_t *d, act_t *x, const weight_t *table, int32_t offset);
-void cuda_norm(device_t *d, act_t *out, const act_t *in, const act_t *residual, const norm_t *norm,
-               int32_t rows);
-void cuda_activation(device_t *d, act_t *out, const act_t *in, activation_t kind, int32_t width,
-                     int32_t rows);
+void cuda_begin(device_t *device, const batch_t *batch);
+int cuda_end(device_t *device, error_t *error);
+void step_seal(device_t *device); /* launches what is left of the newest step */
+void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale);
+void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset);
+void cuda_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+               const norm_t *norm, int32_t rows);
+void cuda_activation(device_t *device, act_t *out, const act_t *in, activation_t kind,
+                     int32_t width, int32_t rows);
 /* The kernels' name of an activation. */
 gpu_activation_t activation_of(activation_t kind);
-void cuda_gather(device_t *d, act_t *out, const act_t *in, int32_t width);
-void cuda_read_logits(device_t *d, float *out, int32_t rows);
+void cuda_gather(device_t *device, act_t *out, const act_t *in, int32_t width);
+void cuda_read_logits(device_t *device, float *out, int32_t rows);
 
 #endif

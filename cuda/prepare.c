@@ -40,25 +40,26 @@ size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
 }
 
 /* The scales of an fp8 cache on the device; a layer's heads share theirs. */
-static int take_scales(device_t *d, const kv_cache_desc_t *desc, gpu_kv_t *kv, error_t *error) {
+static int take_scales(device_t *device, const kv_cache_desc_t *desc, gpu_kv_t *kv,
+                       error_t *error) {
   if (!desc->fp8 || desc->scales == NULL) return 0;
   const size_t heads = (size_t)desc->num_kv_heads, pairs = 2 * (size_t)desc->num_layers;
   const size_t bytes = device_product(pairs, heads, sizeof(float));
   void *scales;
   float *values;
-  int code = device_take(d, &scales, bytes, "the KV cache", error);
-  if (!code) code = device_take_heap(d, (void **)&values, bytes, "the KV cache", error);
+  int code = device_take(device, &scales, bytes, "the KV cache", error);
+  if (!code) code = device_take_heap(device, (void **)&values, bytes, "the KV cache", error);
   if (code) return code;
   for (size_t i = 0; i < pairs * heads; i++) values[i] = desc->scales[i / heads];
   kv->scales = scales;
-  int status = (int)cudaMemcpyAsync(scales, values, bytes, cudaMemcpyHostToDevice, d->stream);
+  int status = (int)cudaMemcpyAsync(scales, values, bytes, cudaMemcpyHostToDevice, device->stream);
   return status ? device_error(status, "the scales of the KV cache", error) : 0;
 }
 
-int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
+int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
   gpu_kv_t kv = kv_of(desc);
   size_t block = gpu_kv_block_bytes(&kv);
-  if (desc->dtype == DTYPE_F32 || (d->has_dtype && desc->dtype != d->dtype)) {
+  if (desc->dtype == DTYPE_F32 || (device->has_dtype && desc->dtype != device->dtype)) {
     return error_set(error, ERR_CONFIGURATION, "dtype",
                      "the KV cache of cuda has the type of the weights, float16 or bfloat16");
   }
@@ -70,24 +71,24 @@ int cuda_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
   }
   size_t blocks = (size_t)desc->num_blocks;
   size_t bytes = device_product(block, (size_t)desc->num_layers, blocks);
-  d->taken_by_weights = d->taken;
-  int code = device_take(d, &kv.base, bytes, "the KV cache", error);
+  device->taken_by_weights = device->taken;
+  int code = device_take(device, &kv.base, bytes, "the KV cache", error);
   if (code) return code;
   size_t slots = device_product(blocks, (size_t)desc->block_size, sizeof(int32_t));
-  code = device_take(d, (void **)&d->inputs.history, slots, "the KV cache", error);
-  if (!code) code = take_scales(d, desc, &kv, error);
-  d->taken_by_kv = d->taken - d->taken_by_weights;
+  code = device_take(device, (void **)&device->inputs.history, slots, "the KV cache", error);
+  if (!code) code = take_scales(device, desc, &kv, error);
+  device->taken_by_kv = device->taken - device->taken_by_weights;
   if (code) return code;
-  d->kv = kv;
-  d->has_hopper_prefill = !d->is_batch_invariant && gpu_attention_prefill_sm90_fits(&kv);
+  device->kv = kv;
+  device->has_hopper_prefill = !device->is_batch_invariant && gpu_attention_prefill_sm90_fits(&kv);
   return 0;
 }
 
-act_t *cuda_buffer(device_t *d, int64_t rows, int64_t width) {
+act_t *cuda_buffer(device_t *device, int64_t rows, int64_t width) {
   void *buffer = NULL;
   if (rows <= 0 || width <= 0) return NULL;
   size_t bytes = device_product((size_t)rows, (size_t)width, sizeof(uint16_t));
-  return device_take(d, &buffer, bytes, "activations", NULL) == 0 ? buffer : NULL;
+  return device_take(device, &buffer, bytes, "activations", NULL) == 0 ? buffer : NULL;
 }
 
 /* One thing to take: where, how many bytes, how. */
@@ -96,35 +97,35 @@ typedef struct need {
   size_t bytes;
 } need_t;
 
-static int take_all(device_t *d, const need_t *needs, size_t count, const char *what,
+static int take_all(device_t *device, const need_t *needs, size_t count, const char *what,
                     error_t *error) {
   int code = 0;
   for (size_t i = 0; i < count && !code; i++) {
-    code = device_take(d, needs[i].out, needs[i].bytes, what, error);
+    code = device_take(device, needs[i].out, needs[i].bytes, what, error);
   }
   return code;
 }
 
 /* Bytes of the largest packet: header, sampler rows, inputs, every table entry, copies, and what
  * the rows that draw point to. */
-static size_t largest_packet(const device_t *d) {
-  const step_limits_t *l = &d->limits;
-  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
-  size_t table = device_product(reqs, (size_t)d->block_table_stride, sizeof(gpu_update_t));
+static size_t largest_packet(const device_t *device) {
+  const step_limits_t *limits = &device->limits;
+  size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
+  size_t table = device_product(reqs, (size_t)device->block_table_stride, sizeof(gpu_update_t));
   size_t rows = device_product(tokens, sizeof(gpu_sample_row_t) + 4 * 4 + 8 + PACKET_ALIGN, 1);
-  size_t payload = device_product(reqs, d->payload_max + 8 + sizeof(block_copy_t), 1);
+  size_t payload = device_product(reqs, device->payload_max + 8 + sizeof(block_copy_t), 1);
   if (table > INT32_MAX || rows > INT32_MAX || payload > INT32_MAX) return SIZE_MAX;
   size_t bytes = sizeof(gpu_packet_t) + table + rows + payload + 64 * PACKET_ALIGN;
   return bytes > INT32_MAX ? SIZE_MAX : bytes; /* offsets in a packet are int32 */
 }
 
-static int take_inputs(device_t *d, error_t *error) {
-  const step_limits_t *l = &d->limits;
-  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
-  size_t stride = (size_t)d->block_table_stride;
-  gpu_inputs_t *in = &d->inputs;
+static int take_inputs(device_t *device, error_t *error) {
+  const step_limits_t *limits = &device->limits;
+  size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
+  size_t stride = (size_t)device->block_table_stride;
+  gpu_inputs_t *in = &device->inputs;
   const need_t needs[] = {
-      {(void **)&d->packet, d->packet_max},
+      {(void **)&device->packet, device->packet_max},
       {(void **)&in->input_ids, device_product(tokens, sizeof(int32_t), 1)},
       {(void **)&in->positions, device_product(tokens, sizeof(int32_t), 1)},
       {(void **)&in->slots, device_product(tokens, sizeof(int64_t), 1)},
@@ -132,34 +133,35 @@ static int take_inputs(device_t *d, error_t *error) {
       {(void **)&in->seq_lens, device_product(reqs, sizeof(int32_t), 1)},
       {(void **)&in->selected, device_product(tokens, sizeof(int32_t), 1)},
       {(void **)&in->block_table, device_product(reqs, stride, sizeof(int32_t))},
-      {(void **)&d->results, device_product(tokens, sizeof(gpu_sample_result_t), 1)},
-      {(void **)&d->tops, device_product(tokens, sizeof(gpu_sample_top_t), 1)},
+      {(void **)&device->results, device_product(tokens, sizeof(gpu_sample_result_t), 1)},
+      {(void **)&device->tops, device_product(tokens, sizeof(gpu_sample_top_t), 1)},
   };
-  int code = take_all(d, needs, sizeof needs / sizeof *needs, "inputs of a step", error);
+  int code = take_all(device, needs, sizeof needs / sizeof *needs, "inputs of a step", error);
   if (code) return code;
-  in->packet = (const gpu_packet_t *)(const void *)d->packet;
-  in->drawn = d->results;
-  return device_take_heap(d, (void **)&d->block_table_mirror,
+  in->packet = (const gpu_packet_t *)(const void *)device->packet;
+  in->drawn = device->results;
+  return device_take_heap(device, (void **)&device->block_table_mirror,
                           device_product(reqs, stride, sizeof(int32_t)), "the block table", error);
 }
 
-static int take_flights(device_t *d, error_t *error) {
-  size_t tokens = (size_t)d->limits.tokens_max;
+static int take_flights(device_t *device, error_t *error) {
+  size_t tokens = (size_t)device->limits.tokens_max;
   for (int i = 0; i < FLIGHTS; i++) {
-    flight_t *f = &d->flights[i];
+    flight_t *flight = &device->flights[i];
     const char *what = "steps in flight";
-    int code = device_take_pinned(d, (void **)&f->packet, d->packet_max, what, error);
+    int code =
+        device_take_pinned(device, (void **)&flight->packet, device->packet_max, what, error);
     if (!code)
-      code = device_take_pinned(d, (void **)&f->results,
-                                device_product(tokens, sizeof *f->results, 1), what, error);
+      code = device_take_pinned(device, (void **)&flight->results,
+                                device_product(tokens, sizeof *flight->results, 1), what, error);
     if (!code)
-      code = device_take_pinned(d, (void **)&f->tops, device_product(tokens, sizeof *f->tops, 1),
-                                what, error);
+      code = device_take_pinned(device, (void **)&flight->tops,
+                                device_product(tokens, sizeof *flight->tops, 1), what, error);
     if (!code)
-      code = device_take_heap(d, (void **)&f->targets,
+      code = device_take_heap(device, (void **)&flight->targets,
                               device_product(tokens, sizeof(sample_result_t *), 1), what, error);
     if (code) return code;
-    int status = (int)cudaEventCreateWithFlags(&f->done, cudaEventDisableTiming);
+    int status = (int)cudaEventCreateWithFlags(&flight->done, cudaEventDisableTiming);
     if (status) return device_error(status, what, error);
   }
   return 0;
@@ -167,108 +169,113 @@ static int take_flights(device_t *d, error_t *error) {
 
 /* Decode items of a step: rows as finely cut as they may be, until the grid has plenty. Rows beyond
  * that are cut less, which changes no bits. */
-static size_t items_max(const device_t *d) {
-  size_t reqs = (size_t)d->limits.reqs_max, plenty = (size_t)d->workers * ITEMS_PER_WORKER;
-  size_t finest = reqs * (size_t)gpu_decode_items(d->limits.max_model_len);
+static size_t items_max(const device_t *device) {
+  size_t reqs = (size_t)device->limits.reqs_max,
+         plenty = (size_t)device->workers * ITEMS_PER_WORKER;
+  size_t finest = reqs * (size_t)gpu_decode_items(device->limits.max_model_len);
   return reqs + (finest < plenty ? finest : plenty);
 }
 
-static int take_attention(device_t *d, error_t *error) {
-  const step_limits_t *l = &d->limits;
-  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max, items = items_max(d);
-  size_t tile = (size_t)gpu_prefill_tile(l->head_dim_max), tiles = tokens / tile + reqs;
-  size_t heads = (size_t)l->heads_max, half = (size_t)l->head_dim_max / 2;
+static int take_attention(device_t *device, error_t *error) {
+  const step_limits_t *limits = &device->limits;
+  size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max,
+         items = items_max(device);
+  size_t tile = (size_t)gpu_prefill_tile(limits->head_dim_max), tiles = tokens / tile + reqs;
+  size_t heads = (size_t)limits->heads_max, half = (size_t)limits->head_dim_max / 2;
   int code = 0;
   for (int i = 0; i < WINDOWS_MAX && !code; i++) {
-    gpu_plan_t *plan = &d->windows[i].plan;
+    gpu_plan_t *plan = &device->windows[i].plan;
     const need_t needs[] = {
         {(void **)&plan->counts, 4 * sizeof(int32_t)},
         {(void **)&plan->items, device_product(items, sizeof(gpu_decode_item_t), 1)},
         {(void **)&plan->row_items, device_product(reqs, 2, sizeof(int32_t))},
         {(void **)&plan->tiles, device_product(tiles, 2, sizeof(int32_t))},
     };
-    d->windows[i].window = -1;
+    device->windows[i].window = -1;
     plan->items_max = (int32_t)items;
     plan->tiles_max = (int32_t)tiles;
-    code = take_all(d, needs, sizeof needs / sizeof *needs, "attention", error);
+    code = take_all(device, needs, sizeof needs / sizeof *needs, "attention", error);
   }
   for (int i = 0; i < ROPES_MAX && !code; i++) {
     const need_t needs[] = {
-        {(void **)&d->ropes[i].inv_freq, device_product(half, sizeof(float), 1)},
-        {(void **)&d->ropes[i].table, device_product(tokens, half, 2 * sizeof(float))},
+        {(void **)&device->ropes[i].inv_freq, device_product(half, sizeof(float), 1)},
+        {(void **)&device->ropes[i].table, device_product(tokens, half, 2 * sizeof(float))},
     };
-    code = take_all(d, needs, sizeof needs / sizeof *needs, "rotary tables", error);
+    code = take_all(device, needs, sizeof needs / sizeof *needs, "rotary tables", error);
   }
   const need_t needs[] = {
-      {(void **)&d->partial, device_product(items, heads, (size_t)l->head_dim_max * sizeof(float))},
-      {(void **)&d->partial_state, device_product(items, heads, 2 * sizeof(float))},
+      {(void **)&device->partial,
+       device_product(items, heads, (size_t)limits->head_dim_max * sizeof(float))},
+      {(void **)&device->partial_state, device_product(items, heads, 2 * sizeof(float))},
   };
-  if (!code) code = take_all(d, needs, 2, "attention", error);
+  if (!code) code = take_all(device, needs, 2, "attention", error);
   return code;
 }
 
-static int take_linear(device_t *d, error_t *error) {
-  const int32_t n = d->shared_rows_max = d->multiprocessors * TILE_ROWS_MAX;
+static int take_linear(device_t *device, error_t *error) {
+  const int32_t n = device->shared_rows_max = device->multiprocessors * TILE_ROWS_MAX;
   const need_t needs[] = {
-      {(void **)&d->linear_partial, gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n)},
-      {(void **)&d->tickets, ((size_t)n / 8 + 1) * sizeof(int32_t)},
+      {(void **)&device->linear_partial, gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n)},
+      {(void **)&device->tickets, ((size_t)n / 8 + 1) * sizeof(int32_t)},
   };
-  return take_all(d, needs, 2, "linear layers", error);
+  return take_all(device, needs, 2, "linear layers", error);
 }
 
-static int take_sampler(device_t *d, error_t *error) {
-  size_t rows = (size_t)d->limits.logits_rows_max, vocab = (size_t)d->limits.vocab_size;
+static int take_sampler(device_t *device, error_t *error) {
+  size_t rows = (size_t)device->limits.logits_rows_max, vocab = (size_t)device->limits.vocab_size;
   const need_t needs[] = {
-      {(void **)&d->logits, device_product(rows, vocab, sizeof(float))},
-      {&d->scratch, device_product(rows, gpu_sample_scratch_bytes(d->limits.vocab_size), 1)},
+      {(void **)&device->logits, device_product(rows, vocab, sizeof(float))},
+      {&device->scratch,
+       device_product(rows, gpu_sample_scratch_bytes(device->limits.vocab_size), 1)},
   };
-  return take_all(d, needs, 2, "logits", error);
+  return take_all(device, needs, 2, "logits", error);
 }
 
-size_t cuda_workspace_bytes(const step_limits_t *l) {
-  size_t tokens = (size_t)l->tokens_max, reqs = (size_t)l->reqs_max;
-  size_t rows = (size_t)l->logits_rows_max, vocab = (size_t)l->vocab_size;
-  const size_t rank = (size_t)l->adapter_rank_max;
+size_t cuda_workspace_bytes(const step_limits_t *limits) {
+  size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
+  size_t rows = (size_t)limits->logits_rows_max, vocab = (size_t)limits->vocab_size;
+  const size_t rank = (size_t)limits->adapter_rank_max;
   size_t token = sizeof(gpu_sample_row_t) + sizeof(gpu_sample_result_t) + sizeof(gpu_sample_top_t) +
-                 (size_t)l->head_dim_max * ROPES_MAX * sizeof(float) + TOKEN_BYTES +
+                 (size_t)limits->head_dim_max * ROPES_MAX * sizeof(float) + TOKEN_BYTES +
                  (rank > 0 ? sizeof(int32_t) + rank * sizeof(float) : 0);
-  size_t req = draw_payload_max(l->vocab_size) +
-               (size_t)l->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
+  size_t req = draw_payload_max(limits->vocab_size) +
+               (size_t)limits->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
   size_t items = reqs + ITEMS_PLENTY;
   return tokens * token + reqs * req +
-         items * (size_t)l->heads_max * ((size_t)l->head_dim_max + 2) * sizeof(float) +
-         rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(l->vocab_size)) + BLAS_WORKSPACE +
-         graph_bytes(l->reqs_max, rank > 0) +
-         gpu_moe_workspace_bytes(l->hidden_max, l->expert_width_max, l->experts_max,
-                                 l->experts_top_max);
+         items * (size_t)limits->heads_max * ((size_t)limits->head_dim_max + 2) * sizeof(float) +
+         rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
+         BLAS_WORKSPACE + graph_bytes(limits->reqs_max, rank > 0) +
+         gpu_moe_workspace_bytes(limits->hidden_max, limits->expert_width_max, limits->experts_max,
+                                 limits->experts_top_max);
 }
 
-int cuda_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
+int cuda_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
   CHECK_GT(limits->tokens_max, 0);
   CHECK_GT(limits->reqs_max, 0);
   CHECK_GT(limits->logits_rows_max, 0);
   CHECK_GT(limits->vocab_size, 0);
   CHECK_GT(limits->head_dim_max, 0);
   CHECK_GT(limits->heads_max, 0);
-  CHECK_GT(d->kv.block_size, 0);
-  d->limits = *limits;
-  d->block_table_stride = (limits->max_model_len + d->kv.block_size - 1) / d->kv.block_size;
-  d->workers = d->multiprocessors * WORKERS_PER_MULTIPROCESSOR;
-  d->payload_max = draw_payload_max(limits->vocab_size);
-  d->packet_max = largest_packet(d);
-  int status = weight_staging_release(d);
+  CHECK_GT(device->kv.block_size, 0);
+  device->limits = *limits;
+  device->block_table_stride =
+      (limits->max_model_len + device->kv.block_size - 1) / device->kv.block_size;
+  device->workers = device->multiprocessors * WORKERS_PER_MULTIPROCESSOR;
+  device->payload_max = draw_payload_max(limits->vocab_size);
+  device->packet_max = largest_packet(device);
+  int status = weight_staging_release(device);
   if (status) return device_error(status, "loading weights", error);
-  int code = take_inputs(d, error);
-  if (!code) code = take_flights(d, error);
-  if (!code) code = take_attention(d, error);
-  if (!code) code = take_linear(d, error);
-  if (!code) code = experts_prepare(d, error);
-  if (!code) code = lora_prepare(d, error);
-  if (!code) code = take_sampler(d, error);
-  if (!code) code = blas_open(d, error);
+  int code = take_inputs(device, error);
+  if (!code) code = take_flights(device, error);
+  if (!code) code = take_attention(device, error);
+  if (!code) code = take_linear(device, error);
+  if (!code) code = experts_prepare(device, error);
+  if (!code) code = lora_prepare(device, error);
+  if (!code) code = take_sampler(device, error);
+  if (!code) code = blas_open(device, error);
   if (code) return code;
-  status = (int)cudaStreamSynchronize(d->stream);
+  status = (int)cudaStreamSynchronize(device->stream);
   if (status) return device_error(status, "preparing the device", error);
-  d->is_prepared = true;
+  device->is_prepared = true;
   return 0;
 }

@@ -30,7 +30,7 @@ typedef struct swap {
 
 extern const swap_ops_t cuda_swap;
 /* Before a step is launched: it waits for the blocks that it writes to and that are leaving. */
-void device_swap_fence(device_t *d, const batch_t *batch);
-void device_swap_release(device_t *d);
+void device_swap_fence(device_t *device, const batch_t *batch);
+void device_swap_release(device_t *device);
 
 #endif

@@ -14,48 +14,48 @@
 enum { STAGING_BYTES = 16 << 20, SCRATCH_ALIGN = 64 };
 
 /* Pinned halves of at least one row. */
-static int staging_take(device_t *d, size_t row_bytes, error_t *error) {
-  staging_t *s = &d->staging;
+static int staging_take(device_t *device, size_t row_bytes, error_t *error) {
+  staging_t *staging = &device->staging;
   size_t bytes = row_bytes > STAGING_BYTES ? row_bytes : STAGING_BYTES;
-  if (s->bytes >= bytes) return 0;
-  int waited = weight_staging_release(d);
+  if (staging->bytes >= bytes) return 0;
+  int waited = weight_staging_release(device);
   if (waited) return device_error(waited, "loading weights", error);
   for (int i = 0; i < 2; i++) {
-    int status = (int)cudaMallocHost((void **)&s->halves[i], bytes);
-    if (!status) status = (int)cudaEventCreateWithFlags(&s->free[i], cudaEventDisableTiming);
+    int status = (int)cudaMallocHost((void **)&staging->halves[i], bytes);
+    if (!status) status = (int)cudaEventCreateWithFlags(&staging->free[i], cudaEventDisableTiming);
     if (status) {
       return error_set(error, ERR_NO_MEMORY, NULL, "no pinned host memory for loading weights: %s",
                        cudaGetErrorString((cudaError_t)status));
     }
   }
-  s->bytes = bytes;
+  staging->bytes = bytes;
   return 0;
 }
 
-int weight_staging_release(device_t *d) {
-  staging_t *s = &d->staging;
-  int status = (int)cudaStreamSynchronize(d->stream);
+int weight_staging_release(device_t *device) {
+  staging_t *staging = &device->staging;
+  int status = (int)cudaStreamSynchronize(device->stream);
   for (int i = 0; i < 2; i++) {
-    if (s->free[i] != NULL) cudaEventDestroy(s->free[i]);
-    if (s->halves[i] != NULL) cudaFreeHost(s->halves[i]);
+    if (staging->free[i] != NULL) cudaEventDestroy(staging->free[i]);
+    if (staging->halves[i] != NULL) cudaFreeHost(staging->halves[i]);
   }
-  *s = (staging_t){0};
+  *staging = (staging_t){0};
   return status;
 }
 
 /* Sends the half that was filled, and waits until the other may be written. */
-static int staging_send(device_t *d, void *to, size_t bytes) {
-  staging_t *s = &d->staging;
-  int status =
-      (int)cudaMemcpyAsync(to, s->halves[s->next], bytes, cudaMemcpyHostToDevice, d->stream);
-  if (!status) status = (int)cudaEventRecord(s->free[s->next], d->stream);
-  s->next ^= 1;
-  return status ? status : (int)cudaEventSynchronize(s->free[s->next]);
+static int staging_send(device_t *device, void *to, size_t bytes) {
+  staging_t *staging = &device->staging;
+  int status = (int)cudaMemcpyAsync(to, staging->halves[staging->next], bytes,
+                                    cudaMemcpyHostToDevice, device->stream);
+  if (!status) status = (int)cudaEventRecord(staging->free[staging->next], device->stream);
+  staging->next ^= 1;
+  return status ? status : (int)cudaEventSynchronize(staging->free[staging->next]);
 }
 
-static int check_source(const device_t *d, const weight_source_t *source, error_t *error) {
+static int check_source(const device_t *device, const weight_source_t *source, error_t *error) {
   /* fp32 is for routers alone: the engine runs no other model that has it (ops_t.dtypes). */
-  if (d->has_dtype && source->dtype != DTYPE_F32 && d->dtype != source->dtype) {
+  if (device->has_dtype && source->dtype != DTYPE_F32 && device->dtype != source->dtype) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s has another type than the rest",
                      source->name);
   }
@@ -65,44 +65,44 @@ static int check_source(const device_t *d, const weight_source_t *source, error_
                    (long long)source->cols, GPU_ROW_ALIGN);
 }
 
-static int send_rows(device_t *d, const weight_source_t *source, uint8_t *to, void *scratch) {
+static int send_rows(device_t *device, const weight_source_t *source, uint8_t *to, void *scratch) {
   const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
-  const int64_t rows_max = (int64_t)(d->staging.bytes / row_bytes);
+  const int64_t rows_max = (int64_t)(device->staging.bytes / row_bytes);
   for (int64_t first = 0; first < source->rows; first += rows_max) {
     int64_t count = source->rows - first < rows_max ? source->rows - first : rows_max;
-    uint8_t *half = d->staging.halves[d->staging.next];
+    uint8_t *half = device->staging.halves[device->staging.next];
     for (int64_t i = 0; i < count; i++) {
       const void *row = source->row(source->context, first + i, scratch);
       memcpy(half + (size_t)i * row_bytes, row, row_bytes);
     }
-    int status = staging_send(d, to + (size_t)first * row_bytes, (size_t)count * row_bytes);
+    int status = staging_send(device, to + (size_t)first * row_bytes, (size_t)count * row_bytes);
     if (status) return status;
   }
   return 0;
 }
 
-int cuda_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error) {
+int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error) {
   *out = NULL;
-  int code = check_source(d, source, error);
+  int code = check_source(device, source, error);
   if (code) return code;
-  if (source->dtype != DTYPE_F32) d->has_dtype = true, d->dtype = source->dtype;
+  if (source->dtype != DTYPE_F32) device->has_dtype = true, device->dtype = source->dtype;
   size_t cols = (size_t)source->cols;
   size_t row_bytes = device_product(cols, 1, dtype_size(source->dtype));
   weight_t *weight;
-  code = device_take_heap(d, (void **)&weight, sizeof *weight, source->name, error);
+  code = device_take_heap(device, (void **)&weight, sizeof *weight, source->name, error);
   if (code) return code;
   weight->rows = source->rows;
   weight->cols = source->cols;
-  code = device_take(d, &weight->data, device_product((size_t)source->rows, row_bytes, 1),
+  code = device_take(device, &weight->data, device_product((size_t)source->rows, row_bytes, 1),
                      source->name, error);
-  if (!code) code = staging_take(d, row_bytes, error);
+  if (!code) code = staging_take(device, row_bytes, error);
   if (code) return code;
   size_t scratch_bytes = device_product(cols, sizeof(float), 1);
   bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes);
   void *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, scratch_bytes) : NULL;
   if (scratch == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", source->name);
-  int status = send_rows(d, source, weight->data, scratch);
+  int status = send_rows(device, source, weight->data, scratch);
   free(scratch);
   if (status) return device_error(status, source->name, error);
   *out = weight;
@@ -121,34 +121,35 @@ static uint16_t narrowed(float value, dtype_t dtype) {
   return (uint16_t)(sign | (uint32_t)(scaled * 0x1p24f));
 }
 
-static int send_narrow(device_t *d, vector_t *vector, const float *values, error_t *error) {
+static int send_narrow(device_t *device, vector_t *vector, const float *values, error_t *error) {
   size_t count = (size_t)vector->count;
-  int code = device_take(d, &vector->narrow, device_product(count, 2, 1), "a vector", error);
+  int code = device_take(device, &vector->narrow, device_product(count, 2, 1), "a vector", error);
   uint16_t *narrow = code ? NULL : calloc(count, sizeof *narrow);
   if (code) return code;
   if (narrow == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector");
-  for (size_t i = 0; i < count; i++) narrow[i] = narrowed(values[i], d->dtype);
+  for (size_t i = 0; i < count; i++) narrow[i] = narrowed(values[i], device->dtype);
   int status = (int)cudaMemcpyAsync(vector->narrow, narrow, count * sizeof *narrow,
-                                    cudaMemcpyHostToDevice, d->stream);
-  if (!status) status = (int)cudaStreamSynchronize(d->stream);
+                                    cudaMemcpyHostToDevice, device->stream);
+  if (!status) status = (int)cudaStreamSynchronize(device->stream);
   free(narrow);
   return status ? device_error(status, "a vector", error) : 0;
 }
 
-int cuda_vector(device_t *d, const float *values, int64_t count, vector_t **out, error_t *error) {
+int cuda_vector(device_t *device, const float *values, int64_t count, vector_t **out,
+                error_t *error) {
   vector_t *vector;
   *out = NULL;
-  int code = device_take_heap(d, (void **)&vector, sizeof *vector, "a vector", error);
+  int code = device_take_heap(device, (void **)&vector, sizeof *vector, "a vector", error);
   if (code) return code;
   size_t bytes = device_product((size_t)count, sizeof(float), 1);
   vector->count = count;
-  code = device_take(d, (void **)&vector->values, bytes, "a vector", error);
+  code = device_take(device, (void **)&vector->values, bytes, "a vector", error);
   if (code) return code;
   int status =
-      (int)cudaMemcpyAsync(vector->values, values, bytes, cudaMemcpyHostToDevice, d->stream);
-  if (!status) status = (int)cudaStreamSynchronize(d->stream); /* `values` is the caller's */
+      (int)cudaMemcpyAsync(vector->values, values, bytes, cudaMemcpyHostToDevice, device->stream);
+  if (!status) status = (int)cudaStreamSynchronize(device->stream); /* `values` is the caller's */
   if (status) return device_error(status, "a vector", error);
-  if (d->has_dtype) code = send_narrow(d, vector, values, error);
+  if (device->has_dtype) code = send_narrow(device, vector, values, error);
   if (!code) *out = vector;
   return code;
 }

@@ -9,11 +9,11 @@
 #include "cuda/device_code/gpu.h"
 #include "cuda/device_code/kernel_types.h"
 
-template <gpu_activation_t KIND> GPU_FN float act(float x) {
-  if (KIND == GPU_RELU) return x < 0.0f ? 0.0f : x;
-  if (KIND == GPU_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-  if (KIND == GPU_SILU_MUL) return x / (1.0f + expf(-x));
-  return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + 0.044715f * x * x * x)));
+template <gpu_activation_t KIND> GPU_FN float act(float value) {
+  if (KIND == GPU_RELU) return value < 0.0f ? 0.0f : value;
+  if (KIND == GPU_GELU) return 0.5f * value * (1.0f + erff(value * 0.707106781f));
+  if (KIND == GPU_SILU_MUL) return value / (1.0f + expf(-value));
+  return 0.5f * value * (1.0f + tanhf(0.797884561f * (value + 0.044715f * value * value * value)));
 }
 
 /* Whether the inputs are gate columns, then up columns. */
@@ -28,17 +28,17 @@ GPU_FN float clamped_swiglu(float gate, float up) {
   return mul_rn(up + 1.0f, gate / (1.0f + expf(mul_rn(gate, -1.702f))));
 }
 
-/* act(x), times `up` for the MUL kinds. */
-GPU_FN float activate_one(gpu_activation_t kind, float x, float up) {
+/* act(value), times `up` for the MUL kinds. */
+GPU_FN float activate_one(gpu_activation_t kind, float value, float up) {
   switch (kind) {
-  case GPU_RELU: return act<GPU_RELU>(x);
-  case GPU_GELU: return act<GPU_GELU>(x);
-  case GPU_GELU_TANH: return act<GPU_GELU_TANH>(x);
-  case GPU_SILU_MUL: return mul_rn(act<GPU_SILU_MUL>(x), up);
-  case GPU_GELU_TANH_MUL: return mul_rn(act<GPU_GELU_TANH_MUL>(x), up);
-  case GPU_CLAMPED_SWIGLU: return clamped_swiglu(x, up);
+  case GPU_RELU: return act<GPU_RELU>(value);
+  case GPU_GELU: return act<GPU_GELU>(value);
+  case GPU_GELU_TANH: return act<GPU_GELU_TANH>(value);
+  case GPU_SILU_MUL: return mul_rn(act<GPU_SILU_MUL>(value), up);
+  case GPU_GELU_TANH_MUL: return mul_rn(act<GPU_GELU_TANH_MUL>(value), up);
+  case GPU_CLAMPED_SWIGLU: return clamped_swiglu(value, up);
   }
-  return x;
+  return value;
 }
 
 #endif

@@ -15,21 +15,21 @@
  *                  are zeroed; cp_async_commit(); cp_async_wait<N>(): all but the newest N groups.
  *                  Every committed group is waited for before its buffer is reused or the kernel
  *                  ends.
- * Tensor cores     ldmatrix_x4 / _x4_trans / _x2 / _x2_trans(r, row): lane i points to row i % 8
- *                  of matrix i / 8; register j of lane l holds matrix j, row l / 4, columns
+ * Tensor cores     ldmatrix_x4 / _x4_trans / _x2 / _x2_trans(words, row): lane i points to row
+ *                  i % 8 of matrix i / 8; word j of lane l holds matrix j, row l / 4, columns
  *                  2 (l % 4) and the next (transposed: row and column swapped).
- *                  mma_bf16_m16n8k16, mma_f16_m16n8k16(acc, a, b0, b1): acc += a b in fp32, with
- *                  the fragments of the PTX manual: a[0..3] are rows l / 4, + 8, same, + 8 and
- *                  columns 2 (l % 4) of the first two, + 8 of the others; b0, b1 are rows
+ *                  mma_bf16_m16n8k16, mma_f16_m16n8k16(acc, fragment, b0, b1): acc += a b in fp32,
+ *                  with the fragments of the PTX manual: `fragment` of a has rows l / 4, + 8, same,
+ *                  + 8 and columns 2 (l % 4) of the first two, + 8 of the others; b0, b1 are rows
  *                  2 (l % 4), + 8 of column l / 4; acc is rows l / 4, + 8, columns 2 (l % 4), + 1.
- * Arithmetic       exp2_approx(x), reciprocal_approx(x); mul_rn, add_rn, fma_rn: one rounding each,
- *                  never contracted, for sums that two kernels must agree on bit for bit
- * Conversions      to_float(v), from_float<T>(x), pack<T>(low, high) -> two values in 32 bits,
+ * Arithmetic       exp2_approx(value), reciprocal_approx(value); mul_rn, add_rn, fma_rn: rounded
+ *                  once each, never contracted, for sums that two kernels must agree on bit for bit
+ * Conversions      to_float(value), from_float<T>(value), pack<T>(low, high) -> two in 32 bits,
  *                  unpack<T>(bits) -> float2, for T = bf16_t and f16_t, all to nearest even;
  *                  e4m3_to_float, float_to_e4m3 (saturating, NaN stays NaN);
  *                  e4m3_pairs<T>(word, even, odd): bytes 0, 2 and 1, 3 of four values, NaN as 480
- * Memory           load_16(p), load_16_stream(p) (read once: kept out of L1),
- *                  store_16(p, v); ld_acquire, st_release on int; SPIN_PAUSE() in polling loops
+ * Memory           load_16(from), load_16_stream(from) (read once: kept out of L1),
+ *                  store_16(to, value); ld_acquire, st_release on int; SPIN_PAUSE() in polls
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90
  * From sm_90       mbarrier_init / _fence_init / _arrive / _arrive_expect / _wait(bar, parity),
  *                  bulk_copy_to_shared(dst, src, bytes, bar), fence_proxy_async(); products of
@@ -65,25 +65,25 @@ template <class T> struct gpu_identity { typedef T type; };
 #define GPU_BOTH_FN inline
 #endif
 
-GPU_BOTH_FN float to_float(float x) {
-  return x;
+GPU_BOTH_FN float to_float(float value) {
+  return value;
 }
-GPU_BOTH_FN float to_float(bf16_t x) {
-  return __bfloat162float(x);
+GPU_BOTH_FN float to_float(bf16_t value) {
+  return __bfloat162float(value);
 }
-GPU_BOTH_FN float to_float(f16_t x) {
-  return __half2float(x);
+GPU_BOTH_FN float to_float(f16_t value) {
+  return __half2float(value);
 }
 
-template <class T> GPU_BOTH_FN T from_float(float x);
-template <> GPU_BOTH_FN float from_float<float>(float x) {
-  return x;
+template <class T> GPU_BOTH_FN T from_float(float value);
+template <> GPU_BOTH_FN float from_float<float>(float value) {
+  return value;
 }
-template <> GPU_BOTH_FN bf16_t from_float<bf16_t>(float x) {
-  return __float2bfloat16_rn(x);
+template <> GPU_BOTH_FN bf16_t from_float<bf16_t>(float value) {
+  return __float2bfloat16_rn(value);
 }
-template <> GPU_BOTH_FN f16_t from_float<f16_t>(float x) {
-  return __float2half_rn(x);
+template <> GPU_BOTH_FN f16_t from_float<f16_t>(float value) {
+  return __float2half_rn(value);
 }
 
 /* Two values as one register: `low` in the lower half. */
@@ -112,15 +112,15 @@ GPU_BOTH_FN float e4m3_to_float(uint8_t bits) {
 }
 
 /* Rounds to nearest even at three mantissa bits (the smallest step is 2^-9); 448 is the limit. */
-GPU_BOTH_FN uint8_t float_to_e4m3(float x) {
+GPU_BOTH_FN uint8_t float_to_e4m3(float value) {
   uint32_t word;
-  memcpy(&word, &x, sizeof word);
+  memcpy(&word, &value, sizeof word);
   const uint8_t sign = (uint8_t)(word >> 24 & 0x80);
   const uint32_t magnitude = word & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return (uint8_t)(sign | 0x7f);
   if (magnitude >= 0x43e00000u) return (uint8_t)(sign | 0x7e);
   if (magnitude < 0x3c800000u) /* below 2^-6: a whole number of 2^-9 */
-    return (uint8_t)(sign | (uint8_t)rintf(fabsf(x) * 512.0f));
+    return (uint8_t)(sign | (uint8_t)rintf(fabsf(value) * 512.0f));
   const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1);
   return (uint8_t)(sign | ((rounded - (120u << 23)) >> 20));
 }

@@ -4,14 +4,15 @@
  *
  * A warpgroup is four warps, the first a multiple of four. All of its threads call all of these.
  *
- * Operands     wgmma_operand(p, leading, stride): a matrix of 16-bit values in shared memory in the
- *              128-byte swizzle: rows of 128 bytes whose chunk c stands at c ^ (row & 7), p a
- *              multiple of 1024 bytes. `stride` is the distance of groups of eight rows, `leading`
- *              that of columns 64 and more (bytes, multiples of 16; `leading` counts only where
- *              rows run along k). wgmma_advance(operand, bytes): the same further on.
- * Products     wgmma_shared<T>(acc, a, b, add): 64 x 128 += 64 x 16 . 16 x 128, a and b operands
- *              whose rows run along m and n, 16 columns of k. wgmma_registers<T>(acc, a, b, add):
- *              64 x 64 or 64 x 128, a in registers as mma's, b an operand whose rows run along k.
+ * Operands     wgmma_operand(shared, leading, stride): a matrix of 16-bit values in shared memory,
+ *              in the 128-byte swizzle: rows of 128 bytes whose chunk c stands at c ^ (row & 7),
+ *              `shared` a multiple of 1024 bytes. `stride` is the distance of groups of eight rows,
+ *              `leading` that of columns 64 and more (bytes, multiples of 16; `leading` counts only
+ *              where rows run along k). wgmma_advance(operand, bytes): the same further on.
+ * Products     wgmma_shared<T>(acc, left, right, add): 64 x 128 += 64 x 16 . 16 x 128, operands
+ *              whose rows run along m and n, 16 columns of k. wgmma_registers<T>(acc, fragment,
+ *              right, add): 64 x 64 or 64 x 128, `fragment` in registers as mma's, `right` an
+ *              operand whose rows run along k.
  *              add 0: what acc held does not count. acc[j] holds columns 8 j + 2 (l % 4), + 1 of
  *              rows 16 w + l / 4, + 8 of lane l of warp w.
  * Order        wgmma_fence() before the first product and whenever its registers were touched;
@@ -48,8 +49,8 @@ template <> struct wgmma_type<bf16_t> { static constexpr bool BF16 = true; };
 #endif
 
 /* Matrix descriptor of the PTX manual: addresses and distances in units of 16 bytes, swizzle 1. */
-GPU_FN uint64_t wgmma_operand(const void *p, unsigned leading, unsigned stride) {
-  const uint64_t address = (shared_address(p) & 0x3ffffu) >> 4;
+GPU_FN uint64_t wgmma_operand(const void *shared, unsigned leading, unsigned stride) {
+  const uint64_t address = (shared_address(shared) & 0x3ffffu) >> 4;
   return address | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 | 1ull << 62;
 }
 GPU_FN uint64_t wgmma_advance(uint64_t operand, unsigned bytes) {

@@ -19,36 +19,37 @@ enum { WARP = 32, VECTOR = 8 };
 #endif
 
 /* Eight elements of a 16-bit type, one 16-byte access. */
-template <class T> GPU_FN void load_8(float (&x)[VECTOR], const T *from) {
+template <class T> GPU_FN void load_8(float (&values)[VECTOR], const T *from) {
   const uint4 bits = load_16(from);
   const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
   for (int i = 0; i < 4; i++) {
     const float2 pair = unpack<T>(words[i]);
-    x[2 * i] = pair.x;
-    x[2 * i + 1] = pair.y;
+    values[2 * i] = pair.x;
+    values[2 * i + 1] = pair.y;
   }
 }
 
-template <class T> GPU_FN void store_8(T *to, const float (&x)[VECTOR]) {
-  store_16(to, make_uint4(pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(x[4], x[5]),
-                          pack<T>(x[6], x[7])));
+template <class T> GPU_FN void store_8(T *to, const float (&values)[VECTOR]) {
+  store_16(to, make_uint4(pack<T>(values[0], values[1]), pack<T>(values[2], values[3]),
+                          pack<T>(values[4], values[5]), pack<T>(values[6], values[7])));
 }
 
-GPU_FN float warp_sum(float x) {
-  for (int offset = WARP / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
-  return x;
+GPU_FN float warp_sum(float value) {
+  for (int offset = WARP / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(FULL_WARP, value, offset);
+  return value;
 }
 
 /* Every thread gets the sum of the block; all threads must call it. */
-GPU_FN float block_sum(float x) {
+GPU_FN float block_sum(float value) {
   SHARED(sums, float[WARP]);
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-  x = warp_sum(x);
-  if (lane == 0) sums[warp] = x;
+  value = warp_sum(value);
+  if (lane == 0) sums[warp] = value;
   __syncthreads();
-  x = warp_sum(lane < warps ? sums[lane] : 0.0f);
+  value = warp_sum(lane < warps ? sums[lane] : 0.0f);
   __syncthreads(); /* the next call writes sums */
-  return x;
+  return value;
 }
 
 /* Threads for a row of `width` elements: one vector each, at most 256, whole warps. */

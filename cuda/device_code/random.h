@@ -8,10 +8,10 @@
 
 #include "cuda/device_code/gpu.h"
 
-GPU_BOTH_FN uint64_t device_random_mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
+GPU_BOTH_FN uint64_t device_random_mix(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
 }
 
 #define DEVICE_RANDOM_GAMMA 0x9E3779B97F4A7C15u

@@ -13,14 +13,16 @@
 #include "cuda/device_code/softmax.h"
 
 template <class T>
-GPU_FN void mma_16816(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+GPU_FN void mma_16816(float (&acc)[4], const uint32_t (&fragment)[4], uint32_t b0, uint32_t b1);
 template <>
-GPU_FN void mma_16816<bf16_t>(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  mma_bf16_m16n8k16(acc, a, b0, b1);
+GPU_FN void mma_16816<bf16_t>(float (&acc)[4], const uint32_t (&fragment)[4], uint32_t b0,
+                              uint32_t b1) {
+  mma_bf16_m16n8k16(acc, fragment, b0, b1);
 }
 template <>
-GPU_FN void mma_16816<f16_t>(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  mma_f16_m16n8k16(acc, a, b0, b1);
+GPU_FN void mma_16816<f16_t>(float (&acc)[4], const uint32_t (&fragment)[4], uint32_t b0,
+                             uint32_t b1) {
+  mma_f16_m16n8k16(acc, fragment, b0, b1);
 }
 
 /* Four neighbours of a query row (two words) -> the words of fragment a that meet e4m3 keys. */
@@ -83,26 +85,28 @@ GPU_FN void add_values(attention_rows_t<D> &rows, const uint32_t (&weights)[4],
   }
 }
 
-/* The lane's pair number p < D / 8 of neighbouring outputs of row lane / 4 + 8 h: first column. */
-template <class S> GPU_FN int pair_column(int p) {
+/* The lane's pair number `pair` < D / 8 of neighbouring outputs of row lane / 4 + 8 `half`: first
+ * column. */
+template <class S> GPU_FN int pair_column(int pair) {
   const int t = threadIdx.x % 4;
-  return sizeof(S) == 2 ? p * 8 + t * 2 : p / 2 * 16 + t * 4 + p % 2 * 2;
+  return sizeof(S) == 2 ? pair * 8 + t * 2 : pair / 2 * 16 + t * 4 + pair % 2 * 2;
 }
 /* References to the two accumulators of that pair. */
-template <class S, int D> GPU_FN float &pair_low(attention_rows_t<D> &rows, int p, int h) {
-  return sizeof(S) == 2 ? rows.acc[p][2 * h] : rows.acc[p / 2 * 2][2 * h + p % 2];
+template <class S, int D> GPU_FN float &pair_low(attention_rows_t<D> &rows, int pair, int half) {
+  return sizeof(S) == 2 ? rows.acc[pair][2 * half] : rows.acc[pair / 2 * 2][2 * half + pair % 2];
 }
-template <class S, int D> GPU_FN float &pair_high(attention_rows_t<D> &rows, int p, int h) {
-  return sizeof(S) == 2 ? rows.acc[p][2 * h + 1] : rows.acc[p / 2 * 2 + 1][2 * h + p % 2];
+template <class S, int D> GPU_FN float &pair_high(attention_rows_t<D> &rows, int pair, int half) {
+  return sizeof(S) == 2 ? rows.acc[pair][2 * half + 1]
+                        : rows.acc[pair / 2 * 2 + 1][2 * half + pair % 2];
 }
 
 /* Probabilities of 16 keys as the fragment a of the product with the values. */
 template <class T>
-GPU_FN void pack_weights(uint32_t (&a)[4], const float (&low)[4], const float (&high)[4]) {
-  a[0] = pack<T>(low[0], low[1]);
-  a[1] = pack<T>(low[2], low[3]);
-  a[2] = pack<T>(high[0], high[1]);
-  a[3] = pack<T>(high[2], high[3]);
+GPU_FN void pack_weights(uint32_t (&fragment)[4], const float (&low)[4], const float (&high)[4]) {
+  fragment[0] = pack<T>(low[0], low[1]);
+  fragment[1] = pack<T>(low[2], low[3]);
+  fragment[2] = pack<T>(high[0], high[1]);
+  fragment[3] = pack<T>(high[2], high[3]);
 }
 
 #endif

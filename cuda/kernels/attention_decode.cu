@@ -34,12 +34,12 @@ typedef struct decode_work {
 /* Starts the copy of slab i of the item; all lanes call it, also past the end (an empty group).
  * `block` of lane l is the block of slab l of the current 32. */
 template <class S, int D>
-GPU_FN void load_slab(const gpu_attention_t &a, const decode_work_t &work, int i, int *block,
+GPU_FN void load_slab(const gpu_attention_t &args, const decode_work_t &work, int i, int *block,
                       typename decode_t<S, D>::shared_t *shared) {
   typedef decode_t<S, D> shape;
   constexpr int ROW = shape::SLOT < KV_ROW_MAX ? shape::SLOT : KV_ROW_MAX;
   constexpr int CHUNKS = SLAB * shape::SLOT / KV_CHUNK, PART_CHUNKS = SLAB * ROW / KV_CHUNK;
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, size = a.kv.block_size;
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, size = args.kv.block_size;
   if (i % WARP == 0 && i < work.count) {
     const int key = (work.first_slab + i + lane) * SLAB;
     *block = i + lane < work.count ? work.blocks[key / size] : 0;
@@ -47,8 +47,8 @@ GPU_FN void load_slab(const gpu_attention_t &a, const decode_work_t &work, int i
   const int id = __shfl_sync(FULL_WARP, *block, i % WARP);
   if (i < work.count) {
     const int key = (work.first_slab + i) * SLAB, rows = key % size * ROW;
-    const uint8_t *k = kv_head_at(a.kv, a.layer, id, 0, work.kv_head) + rows;
-    const uint8_t *v = kv_head_at(a.kv, a.layer, id, 1, work.kv_head) + rows;
+    const uint8_t *k = kv_head_at(args.kv, args.layer, id, 0, work.kv_head) + rows;
+    const uint8_t *v = kv_head_at(args.kv, args.layer, id, 1, work.kv_head) + rows;
     auto &to = shared->ring[warp][i % shape::STAGES];
     UNROLL
     for (int j = 0; j < CHUNKS / WARP; j++) {
@@ -119,9 +119,9 @@ typedef struct item_state {
 /* Folds the piece that ended into the item; the last one is written as the row's output when the
  * item is all of the row. */
 template <class T, class S, int D>
-GPU_FN void fold_piece(const gpu_attention_t &a, const decode_work_t &work, bool last,
+GPU_FN void fold_piece(const gpu_attention_t &args, const decode_work_t &work, bool last,
                        item_state_t &state, attention_rows_t<D> &rows) {
-  const int lane = threadIdx.x % WARP, dim = a.kv.head_dim;
+  const int lane = threadIdx.x % WARP, dim = args.kv.head_dim;
   const bool finish = last && work.item.whole;
   softmax_finish<D>(rows);
   UNROLL
@@ -129,10 +129,11 @@ GPU_FN void fold_piece(const gpu_attention_t &a, const decode_work_t &work, bool
     const int row = lane / 4 + h * 8;
     const fold_t fold = fold_state(state.max[h], state.sum[h], rows.max[h], rows.sum[h]);
     if (row >= work.heads) continue;
-    const float scale = kv_scale(a.kv, a.layer, 1, work.kv_head);
-    const float inverse = inverse_sum(state.max[h], state.sum[h], a.sinks, work.head + row, scale);
-    T *out = (T *)a.out + (work.token * a.num_heads + work.head + row) * dim;
-    float *partial = a.partial + (work.partial + row) * dim;
+    const float scale = kv_scale(args.kv, args.layer, 1, work.kv_head);
+    const float inverse =
+        inverse_sum(state.max[h], state.sum[h], args.sinks, work.head + row, scale);
+    T *out = (T *)args.out + (work.token * args.num_heads + work.head + row) * dim;
+    float *partial = args.partial + (work.partial + row) * dim;
     UNROLL
     for (int p = 0; p < D / 8; p++) {
       const int column = pair_column<S>(p);
@@ -147,27 +148,28 @@ GPU_FN void fold_piece(const gpu_attention_t &a, const decode_work_t &work, bool
         *at = make_float2(low, high);
     }
     if (last && !finish && lane % 4 == 0)
-      ((float2 *)a.partial_state)[work.partial + row] = make_float2(state.max[h], state.sum[h]);
+      ((float2 *)args.partial_state)[work.partial + row] = make_float2(state.max[h], state.sum[h]);
   }
   state.begun = true;
   rows_reset<D>(rows);
 }
 
 template <class T, class S, int D>
-GPU_FN void attend_item(const gpu_attention_t &a, const decode_work_t &work, const T *query,
+GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, const T *query,
                         typename decode_t<S, D>::shared_t *shared) {
   constexpr int STAGES = decode_t<S, D>::STAGES;
-  const logit_rule_t rule = {mul_rn(a.scale, kv_scale(a.kv, a.layer, 0, work.kv_head)), a.softcap};
+  const logit_rule_t rule = {mul_rn(args.scale, kv_scale(args.kv, args.layer, 0, work.kv_head)),
+                             args.softcap};
   int block = 0;
-  for (int i = 0; i < STAGES - 1; i++) load_slab<S, D>(a, work, i, &block, shared);
+  for (int i = 0; i < STAGES - 1; i++) load_slab<S, D>(args, work, i, &block, shared);
   uint32_t fragment[D / 16][4];
-  load_query<T, S, D>(query, work.heads, a.kv.head_dim, fragment);
+  load_query<T, S, D>(query, work.heads, args.kv.head_dim, fragment);
   attention_rows_t<D> rows;
   rows_reset<D>(rows);
   item_state_t state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, false};
   int end = piece_end(work.first_slab * SLAB);
   for (int i = 0; i < work.count; i++) {
-    load_slab<S, D>(a, work, i + STAGES - 1, &block, shared);
+    load_slab<S, D>(args, work, i + STAGES - 1, &block, shared);
     cp_async_wait<STAGES - 1>();
     __syncwarp(); /* all lanes' copies of slab i have landed */
     attend_slab<T, S, D>(work, i, rule, fragment, shared, rows);
@@ -175,7 +177,7 @@ GPU_FN void attend_item(const gpu_attention_t &a, const decode_work_t &work, con
     const int next = (work.first_slab + i + 1) * SLAB;
     const bool last = i + 1 == work.count;
     if (next != end && !last) continue;
-    fold_piece<T, S, D>(a, work, last, state, rows);
+    fold_piece<T, S, D>(args, work, last, state, rows);
     end = piece_end(next);
   }
   cp_async_wait<0>();
@@ -183,57 +185,59 @@ GPU_FN void attend_item(const gpu_attention_t &a, const decode_work_t &work, con
 
 template <class T, class S, int D>
 __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
-    decode_kernel(const gpu_attention_t a) {
+    decode_kernel(const gpu_attention_t args) {
   typedef decode_t<S, D> shape;
   typedef typename shape::shared_t shared_t;
   DYN_SMEM(shared_t, shared);
   grid_dependency_wait();
-  const int group = a.num_heads / a.kv.num_kv_heads, warp = threadIdx.x / WARP;
-  const int tiles = (group + MMA_ROWS - 1) / MMA_ROWS, heads_units = a.kv.num_kv_heads * tiles;
-  const int64_t units = (int64_t)a.plan.counts[0] * heads_units;
-  const size_t width = (size_t)(a.num_heads + 2 * a.kv.num_kv_heads) * a.kv.head_dim;
+  const int group = args.num_heads / args.kv.num_kv_heads, warp = threadIdx.x / WARP;
+  const int tiles = (group + MMA_ROWS - 1) / MMA_ROWS, heads_units = args.kv.num_kv_heads * tiles;
+  const int64_t units = (int64_t)args.plan.counts[0] * heads_units;
+  const size_t width = (size_t)(args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim;
   /* Few units go to as many blocks: unit u to block u % blocks. */
   for (int64_t unit = blockIdx.x + (int64_t)gridDim.x * warp; unit < units;
        unit += (int64_t)gridDim.x * shape::WARPS) {
     const int index = (int)(unit / heads_units), skipped = (int)(unit % tiles) * MMA_ROWS;
     decode_work_t work;
-    work.item = a.plan.items[index];
+    work.item = args.plan.items[index];
     work.kv_head = (int)(unit % heads_units) / tiles;
     work.head = work.kv_head * group + skipped;
     work.heads = group - skipped < MMA_ROWS ? group - skipped : MMA_ROWS;
-    work.blocks = a.block_table + (size_t)work.item.row * a.block_table_stride;
-    work.token = (size_t)a.query_start_loc[work.item.row];
-    work.partial = (size_t)index * a.num_heads + work.head;
+    work.blocks = args.block_table + (size_t)work.item.row * args.block_table_stride;
+    work.token = (size_t)args.query_start_loc[work.item.row];
+    work.partial = (size_t)index * args.num_heads + work.head;
     work.first_slab = work.item.first / SLAB;
     work.count = (work.item.last + SLAB - 1) / SLAB - work.first_slab;
-    const T *query = (const T *)a.qkv + work.token * width + (size_t)work.head * a.kv.head_dim;
-    attend_item<T, S, D>(a, work, query, shared);
+    const T *query =
+        (const T *)args.qkv + work.token * width + (size_t)work.head * args.kv.head_dim;
+    attend_item<T, S, D>(args, work, query, shared);
   }
   grid_launch_dependents();
 }
 
 /* Grid (R, Hq): folds the partial results of rows that were cut, in the order of their keys. */
-template <class T> __global__ void combine_kernel(const gpu_attention_t a) {
+template <class T> __global__ void combine_kernel(const gpu_attention_t args) {
   grid_dependency_wait();
-  const int row = blockIdx.x, head = blockIdx.y, dim = a.kv.head_dim;
-  const int first = a.plan.row_items[2 * row], count = a.plan.row_items[2 * row + 1];
+  const int row = blockIdx.x, head = blockIdx.y, dim = args.kv.head_dim;
+  const int first = args.plan.row_items[2 * row], count = args.plan.row_items[2 * row + 1];
   if (count <= 1) return;
-  const float2 *state = (const float2 *)a.partial_state;
-  T *out = (T *)a.out + ((size_t)a.query_start_loc[row] * a.num_heads + head) * dim;
-  const float scale = kv_scale(a.kv, a.layer, 1, head / (a.num_heads / a.kv.num_kv_heads));
+  const float2 *state = (const float2 *)args.partial_state;
+  T *out = (T *)args.out + ((size_t)args.query_start_loc[row] * args.num_heads + head) * dim;
+  const float scale =
+      kv_scale(args.kv, args.layer, 1, head / (args.num_heads / args.kv.num_kv_heads));
   for (int d = threadIdx.x; d < dim; d += blockDim.x) {
     float max = -INFINITY, sum = 0.0f, acc = 0.0f;
     for (int i = 0; i < count; i++) {
-      const size_t slot = (size_t)(first + i) * a.num_heads + head;
+      const size_t slot = (size_t)(first + i) * args.num_heads + head;
       const fold_t fold = fold_state(max, sum, state[slot].x, state[slot].y);
-      acc = fold_value(fold, acc, a.partial[slot * dim + d]);
+      acc = fold_value(fold, acc, args.partial[slot * dim + d]);
     }
-    out[d] = from_float<T>(mul_rn(acc, inverse_sum(max, sum, a.sinks, head, scale)));
+    out[d] = from_float<T>(mul_rn(acc, inverse_sum(max, sum, args.sinks, head, scale)));
   }
 }
 
 template <class T, class S, int D>
-static cudaError_t decode(const gpu_attention_t &a, int32_t workers, gpu_stream_t stream) {
+static cudaError_t decode(const gpu_attention_t &args, int32_t workers, gpu_stream_t stream) {
   typedef decode_t<S, D> shape;
   const size_t bytes = sizeof(typename shape::shared_t);
   launch_options_t overlap = {};
@@ -243,10 +247,10 @@ static cudaError_t decode(const gpu_attention_t &a, int32_t workers, gpu_stream_
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   status = LAUNCH_WITH(overlap, (decode_kernel<T, S, D>), ((unsigned)workers),
-                       (shape::WARPS * WARP), bytes, stream, a);
+                       (shape::WARPS * WARP), bytes, stream, args);
   if (status != cudaSuccess) return status;
-  return LAUNCH_WITH(overlap, combine_kernel<T>, ((unsigned)a.rows, (unsigned)a.num_heads), (128),
-                     0, stream, a);
+  return LAUNCH_WITH(overlap, combine_kernel<T>, ((unsigned)args.rows, (unsigned)args.num_heads),
+                     (128), 0, stream, args);
 }
 
 int gpu_attention_decode(const gpu_attention_t *args, int32_t workers, gpu_stream_t stream) {

@@ -27,17 +27,17 @@ template <class S, int D> struct prefill_shared_t { /* all [part][row][128 bytes
 
 /* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. */
 template <class S, int D>
-GPU_FN void load_tile(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
+GPU_FN void load_tile(const gpu_attention_t &args, const prefill_work_t &work, int tile, int value,
                       uint8_t *to) {
   constexpr int SLOT = D * (int)sizeof(S), ROW = SLOT < KV_ROW_MAX ? SLOT : KV_ROW_MAX;
   constexpr int CHUNKS = ROW / KV_CHUNK;
-  const int size = a.kv.block_size;
+  const int size = args.kv.block_size;
   UNROLL
   for (int i = threadIdx.x; i < KEYS * SLOT / KV_CHUNK; i += prefill_t<D>::THREADS) {
     const int part = i / (KEYS * CHUNKS), row = i / CHUNKS % KEYS, key = tile * KEYS + row;
     const bool valid = key < work.len;
     const int block = valid ? work.blocks[key / size] : 0;
-    const uint8_t *head = kv_head_at(a.kv, a.layer, block, value, work.kv_head);
+    const uint8_t *head = kv_head_at(args.kv, args.layer, block, value, work.kv_head);
     const size_t from = ((size_t)part * size + key % size) * ROW + i % CHUNKS * KV_CHUNK;
     cp_async_16(to + i * KV_CHUNK, head + from, valid ? KV_CHUNK : 0);
   }
@@ -67,7 +67,7 @@ GPU_FN void query_fragments(const uint8_t *query, uint32_t (&fragment)[D / 16][4
 }
 
 /* Scores -> masked base-2 logits. */
-GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work,
+GPU_FN void mask_logits(const gpu_attention_t &args, const prefill_work_t &work,
                         const logit_rule_t &rule, int tile, float (&logits)[KEYS / 8][4]) {
   const int lane = threadIdx.x % WARP;
   const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
@@ -76,7 +76,7 @@ GPU_FN void mask_logits(const gpu_attention_t &a, const prefill_work_t &work,
     for (int i = 0; i < 4; i++) {
       const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
       bool visible = key <= position && key < work.len;
-      if (a.window > 0) visible = visible && key > position - a.window;
+      if (args.window > 0) visible = visible && key > position - args.window;
       logits[n][i] = visible ? score_logit(logits[n][i], rule) : -INFINITY;
     }
   }
@@ -98,19 +98,20 @@ template <int D> GPU_FN void fold_rows(attention_rows_t<D> &total, attention_row
 
 /* Walks the key tiles [first, last). */
 template <class T, class S, int D>
-GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, int first, int last,
-                         prefill_shared_t<S, D> *shared, attention_rows_t<D> &total) {
-  const logit_rule_t rule = {mul_rn(a.scale, kv_scale(a.kv, a.layer, 0, work.kv_head)), a.softcap};
-  load_queries<T, D, prefill_t<D>::ROWS>(a, work, 0, threadIdx.x, prefill_t<D>::THREADS,
+GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work, int first,
+                         int last, prefill_shared_t<S, D> *shared, attention_rows_t<D> &total) {
+  const logit_rule_t rule = {mul_rn(args.scale, kv_scale(args.kv, args.layer, 0, work.kv_head)),
+                             args.softcap};
+  load_queries<T, D, prefill_t<D>::ROWS>(args, work, 0, threadIdx.x, prefill_t<D>::THREADS,
                                          shared->query);
-  load_tile<S, D>(a, work, first, 0, shared->keys);
+  load_tile<S, D>(args, work, first, 0, shared->keys);
   cp_async_commit();
   attention_rows_t<D> piece;
   rows_reset<D>(piece);
   rows_reset<D>(total);
   int end = piece_end(first * KEYS);
   for (int tile = first; tile < last; tile++) {
-    load_tile<S, D>(a, work, tile, 1, shared->values);
+    load_tile<S, D>(args, work, tile, 1, shared->values);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
@@ -123,9 +124,9 @@ GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, i
         score_keys<T, S, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, shared->keys, n * 16);
     }
     __syncthreads(); /* the keys have been read */
-    if (tile + 1 < last) load_tile<S, D>(a, work, tile + 1, 0, shared->keys);
+    if (tile + 1 < last) load_tile<S, D>(args, work, tile + 1, 0, shared->keys);
     cp_async_commit();
-    mask_logits(a, work, rule, tile, logits);
+    mask_logits(args, work, rule, tile, logits);
     cp_async_wait<1>();
     __syncthreads(); /* this tile's values have landed */
     UNROLL
@@ -144,16 +145,16 @@ GPU_FN void attend_tiles(const gpu_attention_t &a, const prefill_work_t &work, i
 }
 
 template <class T, class S, int D>
-GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
+GPU_FN void write_rows(const gpu_attention_t &args, const prefill_work_t &work,
                        attention_rows_t<D> &rows) {
-  const int lane = threadIdx.x % WARP, dim = a.kv.head_dim;
-  const float scale = kv_scale(a.kv, a.layer, 1, work.kv_head);
+  const int lane = threadIdx.x % WARP, dim = args.kv.head_dim;
+  const float scale = kv_scale(args.kv, args.layer, 1, work.kv_head);
   UNROLL
   for (int h = 0; h < 2; h++) {
     const int row = threadIdx.x / WARP * MMA_ROWS + lane / 4 + h * 8;
     if (row >= work.queries) continue;
-    const float inverse = inverse_sum(rows.max[h], rows.sum[h], a.sinks, work.head, scale);
-    T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
+    const float inverse = inverse_sum(rows.max[h], rows.sum[h], args.sinks, work.head, scale);
+    T *out = (T *)args.out + ((work.token + row) * args.num_heads + work.head) * dim;
     UNROLL
     for (int p = 0; p < D / 8; p++) {
       const int column = pair_column<S>(p);
@@ -165,28 +166,29 @@ GPU_FN void write_rows(const gpu_attention_t &a, const prefill_work_t &work,
 }
 
 template <class T, class S, int D>
-__global__ void __launch_bounds__(prefill_t<D>::THREADS) prefill_kernel(const gpu_attention_t a) {
+__global__ void __launch_bounds__(prefill_t<D>::THREADS)
+    prefill_kernel(const gpu_attention_t args) {
   typedef prefill_shared_t<S, D> shared_t;
   DYN_SMEM(shared_t, shared);
-  const int tiles = a.plan.counts[1];
+  const int tiles = args.plan.counts[1];
   if ((int)blockIdx.x >= tiles) return;
   const int index = tiles - 1 - blockIdx.x; /* the last tiles of a request have the most keys */
-  const prefill_work_t work = prefill_work(a, index, blockIdx.y, prefill_t<D>::ROWS);
+  const prefill_work_t work = prefill_work(args, index, blockIdx.y, prefill_t<D>::ROWS);
   const int last = (work.position + work.queries + KEYS - 1) / KEYS;
   attention_rows_t<D> rows;
-  attend_tiles<T, S, D>(a, work, prefill_low(a, work) / KEYS, last, shared, rows);
-  write_rows<T, S, D>(a, work, rows);
+  attend_tiles<T, S, D>(args, work, prefill_low(args, work) / KEYS, last, shared, rows);
+  write_rows<T, S, D>(args, work, rows);
 }
 
 template <class T, class S, int D>
-static cudaError_t prefill(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
+static cudaError_t prefill(const gpu_attention_t &args, int32_t tiles, gpu_stream_t stream) {
   const size_t bytes = sizeof(prefill_shared_t<S, D>);
   const cudaError_t status =
       cudaFuncSetAttribute((const void *)prefill_kernel<T, S, D>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH((prefill_kernel<T, S, D>), ((unsigned)tiles, (unsigned)a.num_heads),
-                (prefill_t<D>::THREADS), bytes, stream, a);
+  return LAUNCH((prefill_kernel<T, S, D>), ((unsigned)tiles, (unsigned)args.num_heads),
+                (prefill_t<D>::THREADS), bytes, stream, args);
 }
 
 int32_t gpu_prefill_tile(int32_t head_dim) {

@@ -50,19 +50,19 @@ GPU_FN unsigned parity_of(int i) {
 
 /* Block of the cache that has this lane's share of a tile, a part of a page; 0 past the end. */
 template <int D>
-GPU_FN int lane_block(const gpu_attention_t &a, const prefill_work_t &work, int tile) {
+GPU_FN int lane_block(const gpu_attention_t &args, const prefill_work_t &work, int tile) {
   constexpr int PARTS = D * 2 / KV_ROW_MAX;
-  const int key = tile * KEYS + (int)threadIdx.x % WARP / PARTS * a.kv.block_size;
-  return key < work.len ? work.blocks[key / a.kv.block_size] : 0;
+  const int key = tile * KEYS + (int)threadIdx.x % WARP / PARTS * args.kv.block_size;
+  return key < work.len ? work.blocks[key / args.kv.block_size] : 0;
 }
 
 /* Starts the copy of a tile of keys (value 0) or values (1), all 32 lanes; rows past the end become
  * zeros. Every lane arrives at `full`, with the bytes that it copies. */
 template <int D>
-GPU_FN void hopper_load(const gpu_attention_t &a, const prefill_work_t &work, int tile, int value,
-                        int block, uint8_t *to, uint64_t *full) {
+GPU_FN void hopper_load(const gpu_attention_t &args, const prefill_work_t &work, int tile,
+                        int value, int block, uint8_t *to, uint64_t *full) {
   constexpr int PARTS = D * 2 / KV_ROW_MAX, CHUNKS = KV_ROW_MAX / KV_CHUNK;
-  const int lane = threadIdx.x % WARP, size = a.kv.block_size, left = work.len - tile * KEYS;
+  const int lane = threadIdx.x % WARP, size = args.kv.block_size, left = work.len - tile * KEYS;
   const int part = lane % PARTS, first = lane / PARTS * size;
   for (int i = left * CHUNKS + lane; i < KEYS * CHUNKS; i += WARP)
     for (int p = 0; p < PARTS; p++)
@@ -70,7 +70,7 @@ GPU_FN void hopper_load(const gpu_attention_t &a, const prefill_work_t &work, in
   if (left < KEYS) fence_proxy_async(); /* wgmma will read the zeros */
   const int rows = first >= KEYS ? 0 : left - first < size ? left - first : size;
   if (rows <= 0) return mbarrier_arrive(full);
-  const uint8_t *head = kv_head_at(a.kv, a.layer, block, value, work.kv_head);
+  const uint8_t *head = kv_head_at(args.kv, args.layer, block, value, work.kv_head);
   const unsigned bytes = (unsigned)rows * KV_ROW_MAX;
   mbarrier_arrive_expect(full, bytes);
   bulk_copy_to_shared(to + (part * KEYS + first) * KV_ROW_MAX,
@@ -79,16 +79,16 @@ GPU_FN void hopper_load(const gpu_attention_t &a, const prefill_work_t &work, in
 
 /* Copies the key tiles [first, last) and their values. */
 template <int D>
-GPU_FN void hopper_copy(const gpu_attention_t &a, const prefill_work_t &work, int first, int last,
-                        hopper_shared_t<D> *shared) {
-  int block = lane_block<D>(a, work, first);
+GPU_FN void hopper_copy(const gpu_attention_t &args, const prefill_work_t &work, int first,
+                        int last, hopper_shared_t<D> *shared) {
+  int block = lane_block<D>(args, work, first);
   for (int tile = first; tile < last; tile++) {
     const int i = tile - first, stage = stage_of(i);
-    const int next = lane_block<D>(a, work, tile + 1);
+    const int next = lane_block<D>(args, work, tile + 1);
     mbarrier_wait(&shared->keys_free[stage], parity_of(i) ^ 1);
-    hopper_load<D>(a, work, tile, 0, block, shared->keys[stage], &shared->keys_full[stage]);
+    hopper_load<D>(args, work, tile, 0, block, shared->keys[stage], &shared->keys_full[stage]);
     mbarrier_wait(&shared->values_free[stage], parity_of(i) ^ 1);
-    hopper_load<D>(a, work, tile, 1, block, shared->values[stage], &shared->values_full[stage]);
+    hopper_load<D>(args, work, tile, 1, block, shared->values[stage], &shared->values_full[stage]);
     block = next;
   }
 }
@@ -109,14 +109,14 @@ typedef struct score_rule {
 /* scores = q . k of the tile; issued, not awaited. */
 template <class T, int D>
 GPU_FN void issue_scores(float (&scores)[KEYS / 8][4], const uint8_t *query, const uint8_t *keys) {
-  const uint64_t a = wgmma_operand(query, 0, SWIZZLE_ROWS_BYTES);
-  const uint64_t b = wgmma_operand(keys, 0, SWIZZLE_ROWS_BYTES);
+  const uint64_t left = wgmma_operand(query, 0, SWIZZLE_ROWS_BYTES);
+  const uint64_t right = wgmma_operand(keys, 0, SWIZZLE_ROWS_BYTES);
   wgmma_fence();
   UNROLL
   for (int k = 0; k < D / WGMMA_DEPTH; k++) {
     const int part = k * WGMMA_DEPTH * 2 / KV_ROW_MAX, byte = k * WGMMA_DEPTH * 2 % KV_ROW_MAX;
-    wgmma_shared<T>(scores, wgmma_advance(a, part * WGMMA_ROWS * KV_ROW_MAX + byte),
-                    wgmma_advance(b, part * KEYS * KV_ROW_MAX + byte), k > 0);
+    wgmma_shared<T>(scores, wgmma_advance(left, part * WGMMA_ROWS * KV_ROW_MAX + byte),
+                    wgmma_advance(right, part * KEYS * KV_ROW_MAX + byte), k > 0);
   }
   wgmma_commit();
 }
@@ -134,15 +134,15 @@ GPU_FN void issue_values(hopper_rows_t<D> &rows, const uint32_t (&weights)[KEYS 
 }
 
 /* Scores of keys that a row does not see become -infinity. */
-GPU_FN void hide_scores(const gpu_attention_t &a, const prefill_work_t &work, int group, int tile,
-                        float (&scores)[KEYS / 8][4]) {
+GPU_FN void hide_scores(const gpu_attention_t &args, const prefill_work_t &work, int group,
+                        int tile, float (&scores)[KEYS / 8][4]) {
   const int from = work.position + group * WGMMA_ROWS, first = tile * KEYS, end = first + KEYS;
-  if (end - 1 <= from && (a.window <= 0 || first > from + WGMMA_ROWS - 1 - a.window)) return;
+  if (end - 1 <= from && (args.window <= 0 || first > from + WGMMA_ROWS - 1 - args.window)) return;
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP % GROUP_WARPS;
   UNROLL
   for (int i = 0; i < 4; i++) {
     const int high = from + warp * MMA_ROWS + lane / 4 + i / 2 * 8 - first - lane % 4 * 2 - (i & 1);
-    const int low = a.window > 0 ? high - a.window : -1;
+    const int low = args.window > 0 ? high - args.window : -1;
     UNROLL
     for (int j = 0; j < KEYS / 8; j++)
       if (j * 8 > high || j * 8 <= low) scores[j][i] = -INFINITY;
@@ -205,9 +205,9 @@ GPU_FN void free_stage(uint64_t *bar) {
 
 /* This warpgroup's 64 queries, to where its products read them. */
 template <class T, int D>
-GPU_FN void hopper_queries(const gpu_attention_t &a, const prefill_work_t &work, int group,
+GPU_FN void hopper_queries(const gpu_attention_t &args, const prefill_work_t &work, int group,
                            uint8_t *to) {
-  load_queries<T, D, WGMMA_ROWS>(a, work, group * WGMMA_ROWS, threadIdx.x % WARPGROUP, WARPGROUP,
+  load_queries<T, D, WGMMA_ROWS>(args, work, group * WGMMA_ROWS, threadIdx.x % WARPGROUP, WARPGROUP,
                                  to);
   cp_async_commit();
   cp_async_wait<0>();
@@ -217,18 +217,19 @@ GPU_FN void hopper_queries(const gpu_attention_t &a, const prefill_work_t &work,
 
 /* Scores of a tile, which are there, -> probabilities and what the output so far now counts. */
 template <int D>
-GPU_FN void hopper_step(const gpu_attention_t &a, const prefill_work_t &work, int group, int tile,
-                        hopper_rows_t<D> &rows, float (&scores)[KEYS / 8][4], float (&factor)[2]) {
-  const score_rule_t rule = {a.scale, a.softcap,
-                             LOG2_E * (a.softcap != 0.0f ? a.softcap : a.scale)};
-  if (a.softcap != 0.0f) cap_scores(rule, scores);
-  hide_scores(a, work, group, tile, scores);
+GPU_FN void hopper_step(const gpu_attention_t &args, const prefill_work_t &work, int group,
+                        int tile, hopper_rows_t<D> &rows, float (&scores)[KEYS / 8][4],
+                        float (&factor)[2]) {
+  const score_rule_t rule = {args.scale, args.softcap,
+                             LOG2_E * (args.softcap != 0.0f ? args.softcap : args.scale)};
+  if (args.softcap != 0.0f) cap_scores(rule, scores);
+  hide_scores(args, work, group, tile, scores);
   hopper_softmax<D>(rows, rule, scores, factor);
 }
 
 /* Walks the key tiles [first, last): 64 rows of one warpgroup. */
 template <class T, int D>
-GPU_FN void hopper_attend(const gpu_attention_t &a, const prefill_work_t &work, int group,
+GPU_FN void hopper_attend(const gpu_attention_t &args, const prefill_work_t &work, int group,
                           int first, int last, hopper_shared_t<D> *shared, hopper_rows_t<D> &rows) {
   float scores[KEYS / 8][4], factor[2];
   uint32_t weights[KEYS / WGMMA_DEPTH][4];
@@ -238,7 +239,7 @@ GPU_FN void hopper_attend(const gpu_attention_t &a, const prefill_work_t &work, 
   wgmma_wait<0>();
   wgmma_pin(scores);
   free_stage(&shared->keys_free[0]);
-  hopper_step<D>(a, work, group, first, rows, scores, factor);
+  hopper_step<D>(args, work, group, first, rows, scores, factor);
   take_weights<T, D>(rows, factor, scores, weights);
   const int tiles = last - first;
   if (group == 1 && tiles > 1) bar_arrive(BARRIER_TURN, THREADS - WARPGROUP); /* 0 begins */
@@ -255,7 +256,7 @@ GPU_FN void hopper_attend(const gpu_attention_t &a, const prefill_work_t &work, 
     wgmma_wait<1>();
     wgmma_pin(scores);
     free_stage(&shared->keys_free[stage]);
-    hopper_step<D>(a, work, group, first + i, rows, scores, factor);
+    hopper_step<D>(args, work, group, first + i, rows, scores, factor);
     wgmma_wait<0>();
     wgmma_pin(rows.acc);
     wgmma_pin(weights);
@@ -271,9 +272,9 @@ GPU_FN void hopper_attend(const gpu_attention_t &a, const prefill_work_t &work, 
 }
 
 template <class T, int D>
-GPU_FN void hopper_write(const gpu_attention_t &a, const prefill_work_t &work,
+GPU_FN void hopper_write(const gpu_attention_t &args, const prefill_work_t &work,
                          const hopper_rows_t<D> &rows) {
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, dim = a.kv.head_dim;
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, dim = args.kv.head_dim;
   UNROLL
   for (int h = 0; h < 2; h++) {
     float sum = rows.sum[h];
@@ -281,8 +282,8 @@ GPU_FN void hopper_write(const gpu_attention_t &a, const prefill_work_t &work,
     sum += __shfl_xor_sync(FULL_WARP, sum, 2);
     const int row = warp * MMA_ROWS + lane / 4 + h * 8;
     if (row >= work.queries) continue;
-    const float inverse = inverse_sum(rows.max[h], sum, a.sinks, work.head, 1.0f);
-    T *out = (T *)a.out + ((work.token + row) * a.num_heads + work.head) * dim;
+    const float inverse = inverse_sum(rows.max[h], sum, args.sinks, work.head, 1.0f);
+    T *out = (T *)args.out + ((work.token + row) * args.num_heads + work.head) * dim;
     UNROLL
     for (int j = 0; j < D / 8; j++) {
       const int column = j * 8 + lane % 4 * 2;
@@ -309,41 +310,41 @@ template <int D> GPU_FN void hopper_barriers(hopper_shared_t<D> *shared) {
  * for, and no launch by mistake goes through. */
 template <class T, int D>
 __global__ void __launch_bounds__(GPU_HAS_WGMMA ? THREADS : WARP, 1)
-    hopper_prefill_kernel(const gpu_attention_t a) {
+    hopper_prefill_kernel(const gpu_attention_t args) {
 #if GPU_HAS_WGMMA
   typedef hopper_shared_t<D> shared_t;
   DYN_SMEM(shared_t, shared);
-  const int tiles = a.plan.counts[1];
+  const int tiles = args.plan.counts[1];
   if ((int)blockIdx.x >= tiles) return;
   const int index = tiles - 1 - blockIdx.x; /* the last tiles of a request have the most keys */
-  const prefill_work_t work = prefill_work(a, index, blockIdx.y, ROWS);
-  const int first = prefill_low(a, work) / KEYS;
+  const prefill_work_t work = prefill_work(args, index, blockIdx.y, ROWS);
+  const int first = prefill_low(args, work) / KEYS;
   const int last = (work.position + work.queries + KEYS - 1) / KEYS;
   if (threadIdx.x == 0) hopper_barriers<D>(shared);
   __syncthreads(); /* the mbarriers are there */
   const int group = __shfl_sync(FULL_WARP, (int)threadIdx.x / WARPGROUP, 0);
   if (group == GROUPS) {
     registers_lower<COPY_REGISTERS>();
-    if (threadIdx.x / WARP == GROUPS * GROUP_WARPS) hopper_copy<D>(a, work, first, last, shared);
+    if (threadIdx.x / WARP == GROUPS * GROUP_WARPS) hopper_copy<D>(args, work, first, last, shared);
   } else {
     registers_raise<COMPUTE_REGISTERS>();
-    hopper_queries<T, D>(a, work, group, shared->query[group]);
+    hopper_queries<T, D>(args, work, group, shared->query[group]);
     hopper_rows_t<D> rows = {{}, {-INFINITY, -INFINITY}, {}};
-    hopper_attend<T, D>(a, work, group, first, last, shared, rows);
-    hopper_write<T, D>(a, work, rows);
+    hopper_attend<T, D>(args, work, group, first, last, shared, rows);
+    hopper_write<T, D>(args, work, rows);
   }
 #endif
 }
 
 template <class T, int D>
-static cudaError_t hopper(const gpu_attention_t &a, int32_t tiles, gpu_stream_t stream) {
+static cudaError_t hopper(const gpu_attention_t &args, int32_t tiles, gpu_stream_t stream) {
   const size_t bytes = sizeof(hopper_shared_t<D>);
   const cudaError_t status =
       cudaFuncSetAttribute((const void *)hopper_prefill_kernel<T, D>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH((hopper_prefill_kernel<T, D>), ((unsigned)tiles, (unsigned)a.num_heads), (THREADS),
-                bytes, stream, a);
+  return LAUNCH((hopper_prefill_kernel<T, D>), ((unsigned)tiles, (unsigned)args.num_heads),
+                (THREADS), bytes, stream, args);
 }
 
 int gpu_attention_prefill_sm90_fits(const gpu_kv_t *kv) {

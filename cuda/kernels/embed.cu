@@ -8,12 +8,12 @@
 #include "cuda/kernels/kernels.h"
 
 template <class T>
-__global__ void embed_kernel(T *x, const T *__restrict__ table, const int32_t *__restrict__ ids,
+__global__ void embed_kernel(T *out, const T *__restrict__ table, const int32_t *__restrict__ ids,
                              float scale, int32_t table_rows, int32_t width) {
   const int32_t id = ids[blockIdx.x];
   const bool valid = id >= 0 && id < table_rows;
   const T *from = table + (size_t)(valid ? id : 0) * width;
-  T *to = x + (size_t)blockIdx.x * width;
+  T *to = out + (size_t)blockIdx.x * width;
   for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
     float v[VECTOR] = {};
     if (valid) load_8(v, from + i);
@@ -23,49 +23,49 @@ __global__ void embed_kernel(T *x, const T *__restrict__ table, const int32_t *_
 }
 
 template <class T>
-__global__ void embed_positions_kernel(T *x, const T *__restrict__ table,
+__global__ void embed_positions_kernel(T *out, const T *__restrict__ table,
                                        const int32_t *__restrict__ positions, int32_t offset,
                                        int32_t table_rows, int32_t width) {
   const int64_t row = (int64_t)positions[blockIdx.x] + offset;
   if (row < 0 || row >= table_rows) return;
   const T *from = table + (size_t)row * width;
-  T *to = x + (size_t)blockIdx.x * width;
+  T *to = out + (size_t)blockIdx.x * width;
   for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
-    float a[VECTOR], b[VECTOR];
-    load_8(a, to + i);
-    load_8(b, from + i);
-    for (int j = 0; j < VECTOR; j++) a[j] += b[j];
-    store_8(to + i, a);
+    float left[VECTOR], right[VECTOR];
+    load_8(left, to + i);
+    load_8(right, from + i);
+    for (int j = 0; j < VECTOR; j++) left[j] += right[j];
+    store_8(to + i, left);
   }
 }
 
 template <class T>
-static cudaError_t embed(void *x, const void *table, const int32_t *ids, float scale,
+static cudaError_t embed(void *out, const void *table, const int32_t *ids, float scale,
                          int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream) {
-  return LAUNCH(embed_kernel<T>, ((unsigned)tokens), (row_threads(width)), 0, stream, (T *)x,
+  return LAUNCH(embed_kernel<T>, ((unsigned)tokens), (row_threads(width)), 0, stream, (T *)out,
                 (const T *)table, ids, scale, table_rows, width);
 }
 
 template <class T>
-static cudaError_t embed_positions(void *x, const void *table, const int32_t *positions,
+static cudaError_t embed_positions(void *out, const void *table, const int32_t *positions,
                                    int32_t offset, int32_t table_rows, int32_t width,
                                    int32_t tokens, gpu_stream_t stream) {
   return LAUNCH(embed_positions_kernel<T>, ((unsigned)tokens), (row_threads(width)), 0, stream,
-                (T *)x, (const T *)table, positions, offset, table_rows, width);
+                (T *)out, (const T *)table, positions, offset, table_rows, width);
 }
 
-int gpu_embed(dtype_t dtype, void *x, const void *table, const int32_t *ids, float scale,
+int gpu_embed(dtype_t dtype, void *out, const void *table, const int32_t *ids, float scale,
               int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream) {
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  return FOR_DTYPE(dtype, embed, x, table, ids, scale, table_rows, width, tokens, stream);
+  return FOR_DTYPE(dtype, embed, out, table, ids, scale, table_rows, width, tokens, stream);
 }
 
-int gpu_embed_positions(dtype_t dtype, void *x, const void *table, const int32_t *positions,
+int gpu_embed_positions(dtype_t dtype, void *out, const void *table, const int32_t *positions,
                         int32_t offset, int32_t table_rows, int32_t width, int32_t tokens,
                         gpu_stream_t stream) {
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  return FOR_DTYPE(dtype, embed_positions, x, table, positions, offset, table_rows, width, tokens,
+  return FOR_DTYPE(dtype, embed_positions, out, table, positions, offset, table_rows, width, tokens,
                    stream);
 }

@@ -13,27 +13,28 @@
 enum { SPLIT_MAX = 4 };
 
 /* Where a split leaves the sum of a span, a tile row of all blocks and a token. */
-GPU_FN float *partial_at(const gpu_skinny_t &a, int span, int row, int token) {
-  const size_t rows = (size_t)weight_tiles(a) * 16;
-  return a.partial + ((size_t)span * rows + row) * a.rows + token;
+GPU_FN float *partial_at(const gpu_skinny_t &args, int span, int row, int token) {
+  const size_t rows = (size_t)weight_tiles(args) * 16;
+  return args.partial + ((size_t)span * rows + row) * args.rows + token;
 }
 
 /* Leaves this block's spans in memory. True in the block that was the last of its tile: then all
  * spans are there. */
 template <int TOKENS, int TILES>
-GPU_FN bool meet_blocks(const gpu_skinny_t &a, skinny_shared_t<TOKENS, TILES> &shared) {
+GPU_FN bool meet_blocks(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
   const int mine = SPANS / gridDim.y, first = blockIdx.y * mine, rows = TILES * 16;
-  for (int i = threadIdx.x; i < mine * rows * a.rows; i += SKINNY_THREADS) {
-    const int token = i % a.rows, row = i / a.rows % rows, span = first + i / a.rows / rows;
+  for (int i = threadIdx.x; i < mine * rows * args.rows; i += SKINNY_THREADS) {
+    const int token = i % args.rows, row = i / args.rows % rows,
+              span = first + i / args.rows / rows;
     const int tile_row = blockIdx.x * rows + row;
-    if (tile_row / 16 >= weight_tiles(a)) continue;
-    *partial_at(a, span, tile_row, token) = shared.sums[span][row][token];
+    if (tile_row / 16 >= weight_tiles(args)) continue;
+    *partial_at(args, span, tile_row, token) = shared.sums[span][row][token];
   }
   __threadfence(); /* the sums are visible before the ticket is */
   __syncthreads();
   if (threadIdx.x == 0) {
-    shared.last = atomicAdd(&a.tickets[blockIdx.x], 1) == (int)gridDim.y - 1;
-    if (shared.last) a.tickets[blockIdx.x] = 0; /* as the next launch expects it */
+    shared.last = atomicAdd(&args.tickets[blockIdx.x], 1) == (int)gridDim.y - 1;
+    if (shared.last) args.tickets[blockIdx.x] = 0; /* as the next launch expects it */
   }
   __syncthreads();
   __threadfence();
@@ -41,37 +42,37 @@ GPU_FN bool meet_blocks(const gpu_skinny_t &a, skinny_shared_t<TOKENS, TILES> &s
 }
 
 /* The sums that all blocks of the tile left, added in order and written. */
-template <class T, int TOKENS, int TILES> GPU_FN void write_partials(const gpu_skinny_t &a) {
+template <class T, int TOKENS, int TILES> GPU_FN void write_partials(const gpu_skinny_t &args) {
   for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
     const int row = i % 8, at = blockIdx.x * TILES + i / 8 % TILES, token = i / (8 * TILES);
-    if (token >= a.rows || at >= weight_tiles(a)) continue;
+    if (token >= args.rows || at >= weight_tiles(args)) continue;
     float low = 0.0f, high = 0.0f;
     for (int span = 0; span < SPANS; span++) {
-      low = add_rn(low, __ldcg(partial_at(a, span, at * 16 + row, token)));
-      high = add_rn(high, __ldcg(partial_at(a, span, at * 16 + row + 8, token)));
+      low = add_rn(low, __ldcg(partial_at(args, span, at * 16 + row, token)));
+      high = add_rn(high, __ldcg(partial_at(args, span, at * 16 + row + 8, token)));
     }
-    write_pair<T>(a, token, at, row, low, high);
+    write_pair<T>(args, token, at, row, low, high);
   }
 }
 
 template <class T, int TOKENS, int TILES, bool NORM>
 __global__ void __launch_bounds__(SKINNY_THREADS, TOKENS == 1 ? 3 : 1)
-    skinny_kernel(const gpu_skinny_t a) {
+    skinny_kernel(const gpu_skinny_t args) {
   typedef skinny_shared_t<TOKENS, TILES> shared_t;
   DYN_SMEM(shared_t, memory);
   shared_t &shared = *memory;
-  stream_spans<T, TOKENS, TILES, NORM>(a, shared);
+  stream_spans<T, TOKENS, TILES, NORM>(args, shared);
   if (gridDim.y == 1)
-    write_spans<T>(a, shared);
-  else if (meet_blocks(a, shared))
-    write_partials<T, TOKENS, TILES>(a);
+    write_spans<T>(args, shared);
+  else if (meet_blocks(args, shared))
+    write_partials<T, TOKENS, TILES>(args);
 }
 
 /* Blocks that share a tile: so many that every multiprocessor has one. */
-static unsigned split_of(const gpu_skinny_t &a, unsigned blocks) {
+static unsigned split_of(const gpu_skinny_t &args, unsigned blocks) {
   unsigned split = 1;
-  if (a.partial == nullptr || a.tickets == nullptr) return 1;
-  while (split < SPLIT_MAX && blocks * split < (unsigned)a.workers) split *= 2;
+  if (args.partial == nullptr || args.tickets == nullptr) return 1;
+  while (split < SPLIT_MAX && blocks * split < (unsigned)args.workers) split *= 2;
   return split;
 }
 

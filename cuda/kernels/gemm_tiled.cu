@@ -10,19 +10,19 @@
 #include "cuda/kernels/tiled_parts.h"
 
 template <class T>
-__global__ void __launch_bounds__(TILED_THREADS) tiled_kernel(const gpu_skinny_t a) {
+__global__ void __launch_bounds__(TILED_THREADS) tiled_kernel(const gpu_skinny_t args) {
   DYN_SMEM(tiled_shared_t, shared);
-  tiled_block<T>(a, blockIdx.y * SIDE, shared);
+  tiled_block<T>(args, blockIdx.y * SIDE, shared);
 }
 
-template <class T> static cudaError_t tiled(const gpu_skinny_t &a, gpu_stream_t stream) {
+template <class T> static cudaError_t tiled(const gpu_skinny_t &args, gpu_stream_t stream) {
   const size_t bytes = sizeof(tiled_shared_t);
   const cudaError_t status = cudaFuncSetAttribute(
       (const void *)tiled_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  const unsigned columns = (unsigned)((weight_tiles(a) + SIDE / 16 - 1) / (SIDE / 16));
-  return LAUNCH(tiled_kernel<T>, (columns, (unsigned)((a.rows + SIDE - 1) / SIDE)), (TILED_THREADS),
-                bytes, stream, a);
+  const unsigned columns = (unsigned)((weight_tiles(args) + SIDE / 16 - 1) / (SIDE / 16));
+  return LAUNCH(tiled_kernel<T>, (columns, (unsigned)((args.rows + SIDE - 1) / SIDE)),
+                (TILED_THREADS), bytes, stream, args);
 }
 
 int gpu_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {

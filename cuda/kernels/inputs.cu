@@ -9,43 +9,44 @@
 
 enum { INPUT_THREADS = 256, INPUT_BLOCKS_MAX = 64, HISTORY_THREADS = 64 };
 
-template <class T> GPU_FN const T *packet_array(const gpu_inputs_t &a, int32_t offset) {
-  return (const T *)((const char *)a.packet + offset);
+template <class T> GPU_FN const T *packet_array(const gpu_inputs_t &args, int32_t offset) {
+  return (const T *)((const char *)args.packet + offset);
 }
 
-GPU_FN void spread_token(const gpu_inputs_t &a, const gpu_packet_t &packet, int i) {
+GPU_FN void spread_token(const gpu_inputs_t &args, const gpu_packet_t &packet, int i) {
   if (i >= packet.num_tokens) {
-    a.input_ids[i] = -1;
-    a.positions[i] = 0;
-    a.slots[i] = -1;
-    if (packet.adapters) a.adapters[i] = 0;
+    args.input_ids[i] = -1;
+    args.positions[i] = 0;
+    args.slots[i] = -1;
+    if (packet.adapters) args.adapters[i] = 0;
     return;
   }
-  int32_t id = packet_array<int32_t>(a, packet.input_ids)[i];
-  if (id < 0) id = a.drawn[-1 - id].id;
-  const int64_t slot = packet_array<int64_t>(a, packet.slots)[i];
-  a.input_ids[i] = id;
-  a.positions[i] = packet_array<int32_t>(a, packet.positions)[i];
-  a.slots[i] = slot;
-  if (slot >= 0) a.history[slot] = id;
-  if (packet.adapters) a.adapters[i] = packet_array<int32_t>(a, packet.adapters)[i];
+  int32_t id = packet_array<int32_t>(args, packet.input_ids)[i];
+  if (id < 0) id = args.drawn[-1 - id].id;
+  const int64_t slot = packet_array<int64_t>(args, packet.slots)[i];
+  args.input_ids[i] = id;
+  args.positions[i] = packet_array<int32_t>(args, packet.positions)[i];
+  args.slots[i] = slot;
+  if (slot >= 0) args.history[slot] = id;
+  if (packet.adapters) args.adapters[i] = packet_array<int32_t>(args, packet.adapters)[i];
 }
 
-__global__ void __launch_bounds__(INPUT_THREADS) inputs_kernel(const gpu_inputs_t a) {
-  const gpu_packet_t packet = *a.packet;
+__global__ void __launch_bounds__(INPUT_THREADS) inputs_kernel(const gpu_inputs_t args) {
+  const gpu_packet_t packet = *args.packet;
   const int first = blockIdx.x * INPUT_THREADS + threadIdx.x, step = gridDim.x * INPUT_THREADS;
-  const int32_t *start = packet_array<int32_t>(a, packet.query_start_loc);
-  const int32_t *lens = packet_array<int32_t>(a, packet.seq_lens);
-  const int32_t *selected = packet_array<int32_t>(a, packet.selected);
-  const gpu_update_t *updates = packet_array<gpu_update_t>(a, packet.updates);
-  for (int i = first; i < a.tokens; i += step) spread_token(a, packet, i);
-  for (int i = first; i <= a.reqs; i += step)
-    a.query_start_loc[i] = i <= packet.num_reqs ? start[i] : packet.num_tokens;
-  for (int i = first; i < a.reqs; i += step) a.seq_lens[i] = i < packet.num_reqs ? lens[i] : 0;
-  for (int i = first; i < a.selected_rows; i += step)
-    a.selected[i] = i < packet.num_selected ? selected[i] : -1;
+  const int32_t *start = packet_array<int32_t>(args, packet.query_start_loc);
+  const int32_t *lens = packet_array<int32_t>(args, packet.seq_lens);
+  const int32_t *selected = packet_array<int32_t>(args, packet.selected);
+  const gpu_update_t *updates = packet_array<gpu_update_t>(args, packet.updates);
+  for (int i = first; i < args.tokens; i += step) spread_token(args, packet, i);
+  for (int i = first; i <= args.reqs; i += step)
+    args.query_start_loc[i] = i <= packet.num_reqs ? start[i] : packet.num_tokens;
+  for (int i = first; i < args.reqs; i += step)
+    args.seq_lens[i] = i < packet.num_reqs ? lens[i] : 0;
+  for (int i = first; i < args.selected_rows; i += step)
+    args.selected[i] = i < packet.num_selected ? selected[i] : -1;
   for (int i = first; i < packet.num_updates; i += step)
-    a.block_table[updates[i].index] = updates[i].block;
+    args.block_table[updates[i].index] = updates[i].block;
 }
 
 __global__ void history_copy_kernel(int32_t *history, int32_t block_size,

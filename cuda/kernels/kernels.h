@@ -31,11 +31,11 @@ int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_co
 int gpu_page_zero(const gpu_kv_t *kv, const int32_t *blocks, int32_t num_blocks,
                   gpu_stream_t stream);
 
-/* x[T, width] = table[ids] * scale; an id outside [0, table_rows) gives a row of zeros. */
-int gpu_embed(dtype_t dtype, void *x, const void *table, const int32_t *ids, float scale,
+/* out[T, width] = table[ids] * scale; an id outside [0, table_rows) gives a row of zeros. */
+int gpu_embed(dtype_t dtype, void *out, const void *table, const int32_t *ids, float scale,
               int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream);
-/* x[T, width] += table[positions + offset]; a row outside the table adds nothing. */
-int gpu_embed_positions(dtype_t dtype, void *x, const void *table, const int32_t *positions,
+/* out[T, width] += table[positions + offset]; a row outside the table adds nothing. */
+int gpu_embed_positions(dtype_t dtype, void *out, const void *table, const int32_t *positions,
                         int32_t offset, int32_t table_rows, int32_t width, int32_t tokens,
                         gpu_stream_t stream);
 /* out[S, width] = in[indices]; index -1 gives a row of zeros. */
@@ -48,8 +48,8 @@ int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, con
              const float *bias, int centred, float eps, int32_t width, int32_t rows,
              gpu_stream_t stream);
 
-/* RMSNorm in place of `width` columns from x on, of rows that are `stride` elements apart. */
-int gpu_norm_columns(dtype_t dtype, void *x, int64_t stride, const float *weight, float eps,
+/* RMSNorm in place of `width` columns from columns on, of rows that are `stride` elements apart. */
+int gpu_norm_columns(dtype_t dtype, void *columns, int64_t stride, const float *weight, float eps,
                      int32_t width, int32_t rows, gpu_stream_t stream);
 
 /* out[rows, width] = act(in); the MUL kinds read 2 * width columns, gate then up. */

@@ -17,52 +17,52 @@ typedef struct tile {
   int32_t slot[TILE], rank[TILE], rank_max;
 } tile_t;
 
-GPU_FN tile_t load_tile(const gpu_lora_t &l, int first) {
+GPU_FN tile_t load_tile(const gpu_lora_t &lora, int first) {
   tile_t tile = {};
   UNROLL
   for (int i = 0; i < TILE; i++) {
-    if (first + i < l.tokens) tile.slot[i] = l.adapters[first + i];
-    tile.rank[i] = l.ranks[tile.slot[i]];
+    if (first + i < lora.tokens) tile.slot[i] = lora.adapters[first + i];
+    tile.rank[i] = lora.ranks[tile.slot[i]];
     if (tile.rank[i] > tile.rank_max) tile.rank_max = tile.rank[i];
   }
   return tile;
 }
 
-/* Adds in[t, at .. at + 8) * A[r, the same] for the tokens whose rank reaches r. */
+/* Adds in[t, at .. at + 8) * A[rank_row, the same] for the tokens whose rank reaches rank_row. */
 template <class T>
-GPU_FN void shrink_step(const gpu_lora_t &l, const tile_t &tile, int first, int r, int at,
+GPU_FN void shrink_step(const gpu_lora_t &lora, const tile_t &tile, int first, int rank_row, int at,
                         float (&sums)[TILE]) {
   float weights[VECTOR], x[VECTOR];
   int32_t loaded = 0;
   UNROLL
   for (int i = 0; i < TILE; i++) {
-    if (r >= tile.rank[i]) continue;
+    if (rank_row >= tile.rank[i]) continue;
     if (tile.slot[i] != loaded) {
       loaded = tile.slot[i];
-      const float *row = l.a + ((size_t)(loaded - 1) * l.stride + r) * l.cols + at;
+      const float *row = lora.a + ((size_t)(loaded - 1) * lora.stride + rank_row) * lora.cols + at;
       const float4 low = *(const float4 *)row, high = *(const float4 *)(row + 4);
       weights[0] = low.x, weights[1] = low.y, weights[2] = low.z, weights[3] = low.w;
       weights[4] = high.x, weights[5] = high.y, weights[6] = high.z, weights[7] = high.w;
     }
-    load_8(x, (const T *)l.in + (size_t)(first + i) * l.cols + at);
+    load_8(x, (const T *)lora.in + (size_t)(first + i) * lora.cols + at);
     UNROLL
     for (int j = 0; j < VECTOR; j++) sums[i] = fma_rn(x[j], weights[j], sums[i]);
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(SHRINK_WARPS *WARP) shrink_kernel(const gpu_lora_t l) {
+__global__ void __launch_bounds__(SHRINK_WARPS *WARP) shrink_kernel(const gpu_lora_t lora) {
   const int first = blockIdx.x * TILE, r = blockIdx.y * SHRINK_WARPS + threadIdx.x / WARP;
   const int lane = threadIdx.x % WARP;
-  const tile_t tile = load_tile(l, first);
+  const tile_t tile = load_tile(lora, first);
   if (r >= tile.rank_max) return;
   float sums[TILE] = {};
-  for (int at = lane * VECTOR; at < l.cols; at += WARP * VECTOR)
-    shrink_step<T>(l, tile, first, r, at, sums);
+  for (int at = lane * VECTOR; at < lora.cols; at += WARP * VECTOR)
+    shrink_step<T>(lora, tile, first, r, at, sums);
   UNROLL
   for (int i = 0; i < TILE; i++) {
     const float sum = warp_sum(sums[i]);
-    if (lane == 0 && r < tile.rank[i]) l.low[(size_t)(first + i) * l.stride + r] = sum;
+    if (lane == 0 && r < tile.rank[i]) lora.low[(size_t)(first + i) * lora.stride + r] = sum;
   }
 }
 
@@ -71,28 +71,29 @@ typedef struct expand_shared {
 } expand_shared_t;
 
 /* The tile's rows of `low`, with zeroes up to a whole chunk behind each rank. */
-GPU_FN void load_low(const gpu_lora_t &l, const tile_t &tile, int first, expand_shared_t *s) {
+GPU_FN void load_low(const gpu_lora_t &lora, const tile_t &tile, int first,
+                     expand_shared_t *shared) {
   UNROLL
   for (int i = 0; i < TILE; i++)
     for (int r = threadIdx.x; r < (tile.rank[i] + CHUNK - 1) / CHUNK * CHUNK; r += EXPAND_THREADS)
-      s->low[i][r] = r < tile.rank[i] ? l.low[(size_t)(first + i) * l.stride + r] : 0.0f;
+      shared->low[i][r] = r < tile.rank[i] ? lora.low[(size_t)(first + i) * lora.stride + r] : 0.0f;
   __syncthreads();
 }
 
-/* Adds low[t, r .. r + 4) * B[n, the same] of the columns n and n + 1. */
-GPU_FN void expand_step(const gpu_lora_t &l, const tile_t &tile, const expand_shared_t *s, int n,
-                        int r, float (&sums)[TILE][2]) {
+/* Adds low[t, rank_row .. rank_row + 4) * B[n, the same] of the columns n and n + 1. */
+GPU_FN void expand_step(const gpu_lora_t &lora, const tile_t &tile, const expand_shared_t *shared,
+                        int n, int rank_row, float (&sums)[TILE][2]) {
   float4 weights[2] = {};
   int32_t loaded = 0;
   UNROLL
   for (int i = 0; i < TILE; i++) {
-    if (r >= tile.rank[i]) continue;
+    if (rank_row >= tile.rank[i]) continue;
     if (tile.slot[i] != loaded) {
       loaded = tile.slot[i];
-      const float *row = l.b + ((size_t)(loaded - 1) * l.rows + n) * l.stride + r;
-      weights[0] = *(const float4 *)row, weights[1] = *(const float4 *)(row + l.stride);
+      const float *row = lora.b + ((size_t)(loaded - 1) * lora.rows + n) * lora.stride + rank_row;
+      weights[0] = *(const float4 *)row, weights[1] = *(const float4 *)(row + lora.stride);
     }
-    const float *low = &s->low[i][r];
+    const float *low = &shared->low[i][rank_row];
     UNROLL
     for (int h = 0; h < 2; h++) {
       sums[i][h] = fma_rn(low[0], weights[h].x, sums[i][h]);
@@ -104,32 +105,34 @@ GPU_FN void expand_step(const gpu_lora_t &l, const tile_t &tile, const expand_sh
 }
 
 template <class T>
-__global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(const gpu_lora_t l) {
-  DYN_SMEM(expand_shared_t, s);
+__global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(const gpu_lora_t lora) {
+  DYN_SMEM(expand_shared_t, shared);
   const int first = blockIdx.x * TILE, n = (blockIdx.y * EXPAND_THREADS + threadIdx.x) * 2;
-  const tile_t tile = load_tile(l, first);
+  const tile_t tile = load_tile(lora, first);
   if (tile.rank_max == 0) return;
-  load_low(l, tile, first, s);
-  if (n >= l.rows) return;
+  load_low(lora, tile, first, shared);
+  if (n >= lora.rows) return;
   float sums[TILE][2] = {};
-  for (int r = 0; r < tile.rank_max; r += CHUNK) expand_step(l, tile, s, n, r, sums);
+  for (int r = 0; r < tile.rank_max; r += CHUNK) expand_step(lora, tile, shared, n, r, sums);
   UNROLL
   for (int i = 0; i < TILE; i++) {
     if (tile.rank[i] == 0) continue;
-    uint32_t *out = (uint32_t *)((T *)l.out + (size_t)(first + i) * l.width + l.column + n);
+    uint32_t *out =
+        (uint32_t *)((T *)lora.out + (size_t)(first + i) * lora.width + lora.column + n);
     const float2 before = unpack<T>(*out);
     *out = pack<T>(before.x + sums[i][0], before.y + sums[i][1]);
   }
 }
 
-template <class T> static cudaError_t lora(const gpu_lora_t &l, gpu_stream_t stream) {
-  const unsigned tiles = ((unsigned)l.tokens + TILE - 1) / TILE;
-  const unsigned ranks = ((unsigned)l.stride + SHRINK_WARPS - 1) / SHRINK_WARPS;
-  const unsigned columns = ((unsigned)l.rows / 2 + EXPAND_THREADS - 1) / EXPAND_THREADS;
-  cudaError_t error = LAUNCH(shrink_kernel<T>, (tiles, ranks), (SHRINK_WARPS * WARP), 0, stream, l);
+template <class T> static cudaError_t lora(const gpu_lora_t &lora, gpu_stream_t stream) {
+  const unsigned tiles = ((unsigned)lora.tokens + TILE - 1) / TILE;
+  const unsigned ranks = ((unsigned)lora.stride + SHRINK_WARPS - 1) / SHRINK_WARPS;
+  const unsigned columns = ((unsigned)lora.rows / 2 + EXPAND_THREADS - 1) / EXPAND_THREADS;
+  cudaError_t error =
+      LAUNCH(shrink_kernel<T>, (tiles, ranks), (SHRINK_WARPS * WARP), 0, stream, lora);
   if (error) return error;
   return LAUNCH(expand_kernel<T>, (tiles, columns), (EXPAND_THREADS), sizeof(expand_shared_t),
-                stream, l);
+                stream, lora);
 }
 
 int gpu_lora(dtype_t dtype, const gpu_lora_t *args, gpu_stream_t stream) {

@@ -26,21 +26,21 @@ typedef struct moe_space {
 
 /* Logits of eight rows for one expert, by one warp; the same order whatever the rows. */
 template <class T>
-GPU_FN void expert_logits(const gpu_moe_t &a, int first, int expert, float (&sum)[ROUTE_ROWS]) {
-  const float *router = a.router + (size_t)expert * a.hidden;
+GPU_FN void expert_logits(const gpu_moe_t &args, int first, int expert, float (&sum)[ROUTE_ROWS]) {
+  const float *router = args.router + (size_t)expert * args.hidden;
   for (int r = 0; r < ROUTE_ROWS; r++) sum[r] = 0.0f;
-  for (int i = threadIdx.x % WARP * VECTOR; i < a.hidden; i += WARP * VECTOR) {
+  for (int i = threadIdx.x % WARP * VECTOR; i < args.hidden; i += WARP * VECTOR) {
     UNROLL
     for (int r = 0; r < ROUTE_ROWS; r++) {
       float x[VECTOR];
-      if (first + r >= a.rows) continue;
-      load_8(x, (const T *)a.in + (size_t)(first + r) * a.hidden + i);
+      if (first + r >= args.rows) continue;
+      load_8(x, (const T *)args.in + (size_t)(first + r) * args.hidden + i);
       for (int j = 0; j < VECTOR; j++) sum[r] = fma_rn(x[j], router[i + j], sum[r]);
     }
   }
   for (int r = 0; r < ROUTE_ROWS; r++) {
     sum[r] = warp_sum(sum[r]);
-    if (a.router_bias != nullptr) sum[r] = add_rn(sum[r], a.router_bias[expert]);
+    if (args.router_bias != nullptr) sum[r] = add_rn(sum[r], args.router_bias[expert]);
   }
 }
 
@@ -66,19 +66,19 @@ GPU_FN int next_expert(const float *logits, int experts, float *logit, int exper
 }
 
 /* A warp chooses the experts of one row; `chosen` is the warp's own memory. */
-GPU_FN void choose_experts(const gpu_moe_t &a, const moe_space_t &space, int row,
+GPU_FN void choose_experts(const gpu_moe_t &args, const moe_space_t &space, int row,
                            const float *logits, int *chosen) {
-  const int lane = threadIdx.x % WARP, k = a.top_k;
+  const int lane = threadIdx.x % WARP, k = args.top_k;
   float logit = INFINITY, total = 0.0f;
   int expert = -1;
   for (int j = 0; j < k; j++) {
-    expert = next_expert(logits, a.num_experts, &logit, expert);
+    expert = next_expert(logits, args.num_experts, &logit, expert);
     if (lane == 0) chosen[j] = expert;
   }
   __syncwarp();
   const float highest = logits[chosen[0]];
-  if (!a.normalise) {
-    for (int e = lane; e < a.num_experts; e += WARP) total += expf(logits[e] - highest);
+  if (!args.normalise) {
+    for (int e = lane; e < args.num_experts; e += WARP) total += expf(logits[e] - highest);
     total = warp_sum(total);
   } else {
     for (int j = 0; j < k; j++) total += expf(logits[chosen[j]] - highest);
@@ -93,19 +93,19 @@ GPU_FN void choose_experts(const gpu_moe_t &a, const moe_space_t &space, int row
 
 template <class T>
 __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
-    route_kernel(const gpu_moe_t a, const moe_space_t space) {
+    route_kernel(const gpu_moe_t args, const moe_space_t space) {
   DYN_SMEM(float, logits); /* [ROUTE_ROWS][experts] */
   SHARED(chosen, int[ROUTE_WARPS][GPU_EXPERTS_TOP_MAX]);
   const int warp = threadIdx.x / WARP, first = blockIdx.x * ROUTE_ROWS;
-  for (int expert = warp; expert < a.num_experts; expert += ROUTE_WARPS) {
+  for (int expert = warp; expert < args.num_experts; expert += ROUTE_WARPS) {
     float sum[ROUTE_ROWS];
-    expert_logits<T>(a, first, expert, sum);
+    expert_logits<T>(args, first, expert, sum);
     if (threadIdx.x % WARP == 0)
-      for (int r = 0; r < ROUTE_ROWS; r++) logits[r * a.num_experts + expert] = sum[r];
+      for (int r = 0; r < ROUTE_ROWS; r++) logits[r * args.num_experts + expert] = sum[r];
   }
   __syncthreads();
-  if (first + warp < a.rows)
-    choose_experts(a, space, first + warp, logits + warp * a.num_experts, chosen[warp]);
+  if (first + warp < args.rows)
+    choose_experts(args, space, first + warp, logits + warp * args.num_experts, chosen[warp]);
 }
 
 /* ---- places ---- */
@@ -202,18 +202,18 @@ __global__ void __launch_bounds__(TILED_THREADS)
 }
 
 /* out = residual + sum of share * expert, by ascending expert. One block a row. */
-template <class T> __global__ void mix_kernel(const gpu_moe_t a, const moe_space_t space) {
+template <class T> __global__ void mix_kernel(const gpu_moe_t args, const moe_space_t space) {
   const size_t row = blockIdx.x;
-  for (int i = threadIdx.x * VECTOR; i < a.hidden; i += blockDim.x * VECTOR) {
+  for (int i = threadIdx.x * VECTOR; i < args.hidden; i += blockDim.x * VECTOR) {
     float sum[VECTOR], x[VECTOR];
-    load_8(sum, (const T *)a.residual + row * a.hidden + i);
-    for (int j = 0; j < a.top_k; j++) {
-      const size_t pair = row * a.top_k + j;
+    load_8(sum, (const T *)args.residual + row * args.hidden + i);
+    for (int j = 0; j < args.top_k; j++) {
+      const size_t pair = row * args.top_k + j;
       const float share = space.shares[pair];
-      load_8(x, (const T *)space.sums + (size_t)space.place[pair] * a.hidden + i);
+      load_8(x, (const T *)space.sums + (size_t)space.place[pair] * args.hidden + i);
       for (int v = 0; v < VECTOR; v++) sum[v] = fma_rn(share, x[v], sum[v]);
     }
-    store_8((T *)a.out + row * a.hidden + i, sum);
+    store_8((T *)args.out + row * args.hidden + i, sum);
   }
 }
 
@@ -226,27 +226,28 @@ static size_t moe_take(uint8_t *base, size_t *used, size_t bytes, void **out) {
 }
 
 /* Lays the workspace out at `base`, or only counts it. */
-static size_t moe_space_at(uint8_t *base, const gpu_moe_t &a, moe_space_t *space) {
-  const size_t pairs = (size_t)GPU_MOE_ROWS * (size_t)a.top_k;
-  const size_t entries = pairs / FEW_ROWS + (size_t)a.num_experts;
+static size_t moe_space_at(uint8_t *base, const gpu_moe_t &args, moe_space_t *space) {
+  const size_t pairs = (size_t)GPU_MOE_ROWS * (size_t)args.top_k;
+  const size_t entries = pairs / FEW_ROWS + (size_t)args.num_experts;
   size_t used = 0;
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->chosen);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->place);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->token);
   moe_take(base, &used, pairs * sizeof(float), (void **)&space->shares);
-  moe_take(base, &used, ((size_t)a.num_experts + 1) * sizeof(int32_t), (void **)&space->first);
+  moe_take(base, &used, ((size_t)args.num_experts + 1) * sizeof(int32_t), (void **)&space->first);
   moe_take(base, &used, 2 * entries * sizeof(int32_t), (void **)&space->list);
   moe_take(base, &used, sizeof(int32_t), (void **)&space->count);
-  moe_take(base, &used, pairs * (size_t)a.width * sizeof(uint16_t), &space->act);
-  moe_take(base, &used, pairs * (size_t)a.hidden * sizeof(uint16_t), &space->sums);
+  moe_take(base, &used, pairs * (size_t)args.width * sizeof(uint16_t), &space->act);
+  moe_take(base, &used, pairs * (size_t)args.hidden * sizeof(uint16_t), &space->sums);
   return used;
 }
 
-static bool moe_supported(const gpu_moe_t &a) {
-  if (a.num_experts < 1 || a.num_experts > GPU_EXPERTS_MAX || a.rows < 0) return false;
-  if (a.top_k < 1 || a.top_k > GPU_EXPERTS_TOP_MAX || a.top_k > a.num_experts) return false;
-  if (a.hidden <= 0 || a.width <= 0) return false;
-  return a.hidden % GPU_ROW_ALIGN == 0 && a.width % GPU_ROW_ALIGN == 0;
+static bool moe_supported(const gpu_moe_t &args) {
+  if (args.num_experts < 1 || args.num_experts > GPU_EXPERTS_MAX || args.rows < 0) return false;
+  if (args.top_k < 1 || args.top_k > GPU_EXPERTS_TOP_MAX || args.top_k > args.num_experts)
+    return false;
+  if (args.hidden <= 0 || args.width <= 0) return false;
+  return args.hidden % GPU_ROW_ALIGN == 0 && args.width % GPU_ROW_ALIGN == 0;
 }
 
 /* Rows of a list entry: few experts' worth of rows are streamed, many are tiled. */
@@ -274,48 +275,49 @@ static cudaError_t expert_layer(const gpu_skinny_t &layer, const moe_space_t &sp
                 stream, layer, space, is_up);
 }
 
-template <class T> static cudaError_t mix_rows(const gpu_moe_t &a, gpu_stream_t stream) {
+template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {
   moe_space_t space;
-  const int32_t pairs = a.rows * a.top_k, experts = a.num_experts;
+  const int32_t pairs = args.rows * args.top_k, experts = args.num_experts;
   const int32_t group = group_of(pairs, experts);
   gpu_skinny_t up = {}, down = {};
-  moe_space_at((uint8_t *)a.workspace, a, &space);
-  up.in = a.in, up.weight = a.up, up.bias = a.up_bias, up.out = space.act;
-  up.n = a.width, up.k = a.hidden, up.activate = 1, up.activation = a.activation;
-  down.in = space.act, down.weight = a.down, down.bias = a.down_bias, down.out = space.sums;
-  down.n = a.hidden, down.k = a.width;
-  const unsigned blocks = (unsigned)((a.rows + ROUTE_ROWS - 1) / ROUTE_ROWS);
+  moe_space_at((uint8_t *)args.workspace, args, &space);
+  up.in = args.in, up.weight = args.up, up.bias = args.up_bias, up.out = space.act;
+  up.n = args.width, up.k = args.hidden, up.activate = 1, up.activation = args.activation;
+  down.in = space.act, down.weight = args.down, down.bias = args.down_bias, down.out = space.sums;
+  down.n = args.hidden, down.k = args.width;
+  const unsigned blocks = (unsigned)((args.rows + ROUTE_ROWS - 1) / ROUTE_ROWS);
   cudaError_t status =
       LAUNCH(route_kernel<T>, (blocks), (ROUTE_WARPS * WARP),
-             (size_t)ROUTE_ROWS * (size_t)experts * sizeof(float), stream, a, space);
+             (size_t)ROUTE_ROWS * (size_t)experts * sizeof(float), stream, args, space);
   if (status == cudaSuccess)
-    status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, a.top_k, experts,
-                    group);
+    status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, args.top_k,
+                    experts, group);
   if (status == cudaSuccess) status = expert_layer<T>(up, space, pairs, experts, true, stream);
   if (status == cudaSuccess) status = expert_layer<T>(down, space, pairs, experts, false, stream);
   if (status != cudaSuccess) return status;
-  return LAUNCH(mix_kernel<T>, ((unsigned)a.rows), (row_threads(a.hidden)), 0, stream, a, space);
+  return LAUNCH(mix_kernel<T>, ((unsigned)args.rows), (row_threads(args.hidden)), 0, stream, args,
+                space);
 }
 
 template <class T> static cudaError_t mix(const gpu_moe_t &all, gpu_stream_t stream) {
   for (int32_t row = 0; row < all.rows; row += GPU_MOE_ROWS) {
     const size_t at = (size_t)row * (size_t)all.hidden;
-    gpu_moe_t a = all;
-    a.rows = all.rows - row < GPU_MOE_ROWS ? all.rows - row : GPU_MOE_ROWS;
-    a.in = (const T *)all.in + at;
-    a.residual = (const T *)all.residual + at;
-    a.out = (T *)all.out + at;
-    const cudaError_t status = mix_rows<T>(a, stream);
+    gpu_moe_t args = all;
+    args.rows = all.rows - row < GPU_MOE_ROWS ? all.rows - row : GPU_MOE_ROWS;
+    args.in = (const T *)all.in + at;
+    args.residual = (const T *)all.residual + at;
+    args.out = (T *)all.out + at;
+    const cudaError_t status = mix_rows<T>(args, stream);
     if (status != cudaSuccess) return status;
   }
   return cudaSuccess;
 }
 
 size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_experts, int32_t top_k) {
-  gpu_moe_t a = {};
+  gpu_moe_t args = {};
   moe_space_t space;
-  a.hidden = hidden, a.width = width, a.num_experts = num_experts, a.top_k = top_k;
-  return moe_supported(a) ? moe_space_at(nullptr, a, &space) : 0;
+  args.hidden = hidden, args.width = width, args.num_experts = num_experts, args.top_k = top_k;
+  return moe_supported(args) ? moe_space_at(nullptr, args, &space) : 0;
 }
 
 int gpu_moe(dtype_t dtype, const gpu_moe_t *args, gpu_stream_t stream) {

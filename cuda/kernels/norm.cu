@@ -66,11 +66,11 @@ int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, con
   return FOR_DTYPE(dtype, norm, out, in, residual, args, rows, stream);
 }
 
-int gpu_norm_columns(dtype_t dtype, void *x, int64_t stride, const float *weight, float eps,
+int gpu_norm_columns(dtype_t dtype, void *columns, int64_t stride, const float *weight, float eps,
                      int32_t width, int32_t rows, gpu_stream_t stream) {
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
   if (stride < width || stride % GPU_ROW_ALIGN != 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
   const norm_args_t args = {weight, nullptr, eps, 0, width, stride};
-  return FOR_DTYPE(dtype, norm, x, x, nullptr, args, rows, stream);
+  return FOR_DTYPE(dtype, norm, columns, columns, nullptr, args, rows, stream);
 }

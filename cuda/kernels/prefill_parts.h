@@ -21,33 +21,33 @@ typedef struct prefill_work {
 } prefill_work_t;
 
 /* Work of tile `index` of the plan and a query head; `rows` queries a tile at most. */
-GPU_FN prefill_work_t prefill_work(const gpu_attention_t &a, int index, int head, int rows) {
-  const int row = a.plan.tiles[2 * index], skipped = a.plan.tiles[2 * index + 1];
-  const int start = a.query_start_loc[row], count = a.query_start_loc[row + 1] - start;
-  const int len = a.seq_lens[row], left = count - skipped;
-  return {a.block_table + (size_t)row * a.block_table_stride,
+GPU_FN prefill_work_t prefill_work(const gpu_attention_t &args, int index, int head, int rows) {
+  const int row = args.plan.tiles[2 * index], skipped = args.plan.tiles[2 * index + 1];
+  const int start = args.query_start_loc[row], count = args.query_start_loc[row + 1] - start;
+  const int len = args.seq_lens[row], left = count - skipped;
+  return {args.block_table + (size_t)row * args.block_table_stride,
           (size_t)start + skipped,
           left < rows ? left : rows,
           len - count + skipped,
           len,
           head,
-          head / (a.num_heads / a.kv.num_kv_heads)};
+          head / (args.num_heads / args.kv.num_kv_heads)};
 }
 
 /* First key that the tile's window shows. */
-GPU_FN int prefill_low(const gpu_attention_t &a, const prefill_work_t &work) {
-  const int low = a.window > 0 ? work.position - a.window + 1 : 0;
+GPU_FN int prefill_low(const gpu_attention_t &args, const prefill_work_t &work) {
+  const int low = args.window > 0 ? work.position - args.window + 1 : 0;
   return low > 0 ? low : 0;
 }
 
 /* Starts the copy of queries [first, first + ROWS) of the tile by the `threads` threads of which
  * this is number `thread`; rows and columns that are not there are zeros. */
 template <class T, int D, int ROWS>
-GPU_FN void load_queries(const gpu_attention_t &a, const prefill_work_t &work, int first,
+GPU_FN void load_queries(const gpu_attention_t &args, const prefill_work_t &work, int first,
                          int thread, int threads, uint8_t *to) {
-  const int dim = a.kv.head_dim;
-  const size_t width = (size_t)(a.num_heads + 2 * a.kv.num_kv_heads) * dim;
-  const T *from = (const T *)a.qkv + work.token * width + (size_t)work.head * dim;
+  const int dim = args.kv.head_dim;
+  const size_t width = (size_t)(args.num_heads + 2 * args.kv.num_kv_heads) * dim;
+  const T *from = (const T *)args.qkv + work.token * width + (size_t)work.head * dim;
   for (int i = thread; i < ROWS * D / VECTOR; i += threads) {
     const int row = i / (D / VECTOR), chunk = i % (D / VECTOR);
     const bool valid = first + row < work.queries && chunk * VECTOR < dim;

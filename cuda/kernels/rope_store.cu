@@ -22,46 +22,47 @@ __global__ void rope_table_kernel(float2 *__restrict__ table, const int32_t *__r
   }
 }
 
-/* x *= weight / rms(x), x being the lane's eight elements of a head (zeros beyond its end). */
-GPU_FN void norm_head(float (&x)[VECTOR], const float *weight, float eps, int dim) {
+/* values *= weight / rms(values), values being the lane's eight elements of a head (zeros beyond
+ * its end). */
+GPU_FN void norm_head(float (&values)[VECTOR], const float *weight, float eps, int dim) {
   const int at = (threadIdx.x % WARP) * VECTOR;
   float sum = 0.0f;
-  for (int j = 0; j < VECTOR; j++) sum += x[j] * x[j];
+  for (int j = 0; j < VECTOR; j++) sum += values[j] * values[j];
   const float inverse = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
   if (at >= dim) return;
-  for (int j = 0; j < VECTOR; j++) x[j] = x[j] * inverse * weight[at + j];
+  for (int j = 0; j < VECTOR; j++) values[j] = values[j] * inverse * weight[at + j];
 }
 
 /* Rotates the lane's eight elements; the partners come through `head`, the warp's own memory. */
-GPU_FN void rotate_head(float (&x)[VECTOR], float *head, const float2 *angles, int half) {
+GPU_FN void rotate_head(float (&values)[VECTOR], float *head, const float2 *angles, int half) {
   const int at = (threadIdx.x % WARP) * VECTOR;
-  for (int j = 0; j < VECTOR; j++) head[at + j] = x[j];
+  for (int j = 0; j < VECTOR; j++) head[at + j] = values[j];
   __syncwarp();
   for (int j = 0; j < VECTOR; j++) {
     const int i = at + j;
     if (i >= 2 * half) break;
     const float2 angle = angles[i < half ? i : i - half];
-    x[j] = i < half ? head[i] * angle.x - head[i + half] * angle.y
-                    : head[i] * angle.x + head[i - half] * angle.y;
+    values[j] = i < half ? head[i] * angle.x - head[i + half] * angle.y
+                         : head[i] * angle.x + head[i - half] * angle.y;
   }
 }
 
 /* The lane's eight elements of a head to their slot, from the same fp32 values as qkv. */
 template <class T>
 GPU_FN void store_slot(const gpu_kv_t &kv, uint8_t *head, int slot, float scale,
-                       const float (&x)[VECTOR]) {
+                       const float (&values)[VECTOR]) {
   const int lane = threadIdx.x % WARP, bytes = kv_slot_bytes(kv);
   const int chunk = kv.fp8 ? lane / 2 : lane;
   const int at = bytes == 64    ? kv_chunk_at<64>(kv.block_size, slot, chunk)
                  : bytes == 128 ? kv_chunk_at<128>(kv.block_size, slot, chunk)
                                 : kv_chunk_at<256>(kv.block_size, slot, chunk);
   if (!kv.fp8) {
-    store_8((T *)(head + at), x);
+    store_8((T *)(head + at), values);
     return;
   }
   uint2 words = make_uint2(0, 0);
   for (int j = 0; j < VECTOR; j++) {
-    const uint32_t bits = float_to_e4m3(x[j] / scale);
+    const uint32_t bits = float_to_e4m3(values[j] / scale);
     (j < 4 ? words.x : words.y) |= bits << 8 * (j % 4);
   }
   *(uint2 *)(head + at + lane % 2 * 8) = words;

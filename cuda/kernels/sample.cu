@@ -31,8 +31,8 @@ typedef struct best {
   int32_t id;
 } best_t;
 
-GPU_FN bool valid_id(const sample_work_t &w, int32_t id) {
-  return id >= 0 && id < w.vocab;
+GPU_FN bool valid_id(const sample_work_t &work, int32_t id) {
+  return id >= 0 && id < work.vocab;
 }
 
 /* The highest score of the block, the lowest id on ties; every thread gets it. */
@@ -66,31 +66,31 @@ template <class N> GPU_FN N block_total(N mine) {
 }
 
 /* max and best_id of the logits as they are now. */
-GPU_FN void scan_row(sample_work_t &w) {
+GPU_FN void scan_row(sample_work_t &work) {
   best_t mine = {-INFINITY, INT32_MAX};
   int has_nan = 0;
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) {
-    const float l = w.logits[i];
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
+    const float l = work.logits[i];
     if (l != l) has_nan = 1;
     if ((double)l > mine.score || mine.id == INT32_MAX) mine = {(double)l, i};
   }
   const best_t best = block_best(mine);
-  w.max = (float)best.score;
-  w.best_id = block_total<int32_t>(has_nan) > 0 ? -1 : best.id;
+  work.max = (float)best.score;
+  work.best_id = block_total<int32_t>(has_nan) > 0 ? -1 : best.id;
 }
 
 /* All probability to the ids at +infinity, evenly. A thread scans the ids that it has written. */
-GPU_FN void resolve_infinity(sample_work_t &w) {
-  if (w.max != INFINITY) return;
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS)
-    w.logits[i] = w.logits[i] == INFINITY ? 0.0f : -INFINITY;
-  scan_row(w);
+GPU_FN void resolve_infinity(sample_work_t &work) {
+  if (work.max != INFINITY) return;
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+    work.logits[i] = work.logits[i] == INFINITY ? 0.0f : -INFINITY;
+  scan_row(work);
 }
 
 /* Each thread the ids that it scans. */
-GPU_FN void apply_mask(const sample_work_t &w, const uint32_t *mask) {
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS)
-    if ((mask[i / 32] >> (i % 32) & 1) == 0) w.logits[i] = -INFINITY;
+GPU_FN void apply_mask(const sample_work_t &work, const uint32_t *mask) {
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+    if ((mask[i / 32] >> (i % 32) & 1) == 0) work.logits[i] = -INFINITY;
 }
 
 /* ---- changes to the row ---- */
@@ -103,67 +103,67 @@ GPU_FN int32_t history_id(const gpu_sample_row_t &row, int i) {
 }
 
 /* The last id of a sequence is banned where the ids before it end the output. */
-GPU_FN void apply_bad_words(const sample_work_t &w, const gpu_sample_row_t &row) {
+GPU_FN void apply_bad_words(const sample_work_t &work, const gpu_sample_row_t &row) {
   const int32_t *word = row.bad_words;
   for (int i = 0; i < row.num_bad_words; i++, word += 1 + word[0]) {
     const int32_t prefix = word[0] - 1;
     if (i % SAMPLE_THREADS != (int)threadIdx.x || prefix < 0 || prefix > row.num_output) continue;
-    bool matches = valid_id(w, word[1 + prefix]);
+    bool matches = valid_id(work, word[1 + prefix]);
     for (int j = 0; j < prefix && matches; j++)
       matches = history_id(row, row.num_prompt + row.num_output - prefix + j) == word[1 + j];
-    if (matches) w.logits[word[1 + prefix]] = -INFINITY;
+    if (matches) work.logits[word[1 + prefix]] = -INFINITY;
   }
 }
 
 /* True when the grammar allows nothing but suppressed ids: these are then lifted. */
-GPU_FN bool only_suppressed_allowed(const sample_work_t &w, const gpu_sample_row_t &row) {
+GPU_FN bool only_suppressed_allowed(const sample_work_t &work, const gpu_sample_row_t &row) {
   if (row.allowed_mask == nullptr) return false;
-  const int words = (w.vocab + 31) / 32;
-  for (int i = threadIdx.x; i < words; i += SAMPLE_THREADS) w.mask[i] = row.allowed_mask[i];
+  const int words = (work.vocab + 31) / 32;
+  for (int i = threadIdx.x; i < words; i += SAMPLE_THREADS) work.mask[i] = row.allowed_mask[i];
   __syncthreads();
   for (int i = threadIdx.x; i < row.num_suppressed; i += SAMPLE_THREADS) {
     const int32_t id = row.suppressed_ids[i];
-    if (valid_id(w, id)) atomicAnd(&w.mask[id / 32], ~(1u << (id % 32)));
+    if (valid_id(work, id)) atomicAnd(&work.mask[id / 32], ~(1u << (id % 32)));
   }
   __syncthreads();
   int left = 0;
   for (int i = threadIdx.x; i < words; i += SAMPLE_THREADS) {
-    const bool cut = i == words - 1 && w.vocab % 32 != 0;
-    left += (w.mask[i] & (cut ? (1u << (w.vocab % 32)) - 1 : 0xffffffffu)) != 0;
+    const bool cut = i == words - 1 && work.vocab % 32 != 0;
+    left += (work.mask[i] & (cut ? (1u << (work.vocab % 32)) - 1 : 0xffffffffu)) != 0;
   }
   return block_total<int32_t>(left) == 0;
 }
 
-GPU_FN void apply_suppressed(const sample_work_t &w, const gpu_sample_row_t &row) {
-  if (row.num_suppressed == 0 || only_suppressed_allowed(w, row)) return;
+GPU_FN void apply_suppressed(const sample_work_t &work, const gpu_sample_row_t &row) {
+  if (row.num_suppressed == 0 || only_suppressed_allowed(work, row)) return;
   for (int i = threadIdx.x; i < row.num_suppressed; i += SAMPLE_THREADS)
-    if (valid_id(w, row.suppressed_ids[i])) w.logits[row.suppressed_ids[i]] = -INFINITY;
+    if (valid_id(work, row.suppressed_ids[i])) work.logits[row.suppressed_ids[i]] = -INFINITY;
 }
 
-GPU_FN void apply_bias(const sample_work_t &w, const gpu_sample_row_t &row) {
+GPU_FN void apply_bias(const sample_work_t &work, const gpu_sample_row_t &row) {
   if (threadIdx.x == 0) /* in order: an id may occur twice */
     for (int i = 0; i < row.num_bias; i++)
-      if (valid_id(w, row.logit_bias[i].id))
-        w.logits[row.logit_bias[i].id] += row.logit_bias[i].bias;
+      if (valid_id(work, row.logit_bias[i].id))
+        work.logits[row.logit_bias[i].id] += row.logit_bias[i].bias;
   __syncthreads();
 }
 
 /* Penalties of every token in [first, last) that was not penalised yet: whoever takes its count
  * does it. */
-GPU_FN void penalise(const sample_work_t &w, const gpu_sample_row_t &row, int first, int last) {
+GPU_FN void penalise(const sample_work_t &work, const gpu_sample_row_t &row, int first, int last) {
   for (int i = first + threadIdx.x; i < last; i += SAMPLE_THREADS) {
     const int32_t id = history_id(row, i);
-    if (!valid_id(w, id)) continue;
-    const int32_t count = atomicExch(&w.counts[id], -1);
+    if (!valid_id(work, id)) continue;
+    const int32_t count = atomicExch(&work.counts[id], -1);
     if (count < 0) continue;
-    float l = w.logits[id];
+    float l = work.logits[id];
     if (row.repetition_penalty != 1.0f)
       l = l > 0.0f ? l / row.repetition_penalty : l * row.repetition_penalty;
     if (count > 0) {
       l -= row.frequency_penalty * (float)count;
       l -= row.presence_penalty;
     }
-    w.logits[id] = l;
+    work.logits[id] = l;
   }
   __syncthreads();
 }
@@ -173,21 +173,21 @@ GPU_FN bool has_penalties(const gpu_sample_row_t &row) {
          row.presence_penalty != 0.0f;
 }
 
-GPU_FN void apply_penalties(const sample_work_t &w, const gpu_sample_row_t &row) {
+GPU_FN void apply_penalties(const sample_work_t &work, const gpu_sample_row_t &row) {
   if (!has_penalties(row)) return;
   const int output = row.num_prompt, last = row.num_prompt + row.num_output;
   const int first = row.repetition_penalty != 1.0f ? 0 : output;
   for (int i = first + threadIdx.x; i < last; i += SAMPLE_THREADS) {
     const int32_t id = history_id(row, i);
-    if (valid_id(w, id)) atomicExch(&w.counts[id], 0);
+    if (valid_id(work, id)) atomicExch(&work.counts[id], 0);
   }
   __syncthreads();
   for (int i = output + threadIdx.x; i < last; i += SAMPLE_THREADS) {
     const int32_t id = history_id(row, i);
-    if (valid_id(w, id)) atomicAdd(&w.counts[id], 1);
+    if (valid_id(work, id)) atomicAdd(&work.counts[id], 1);
   }
   __syncthreads();
-  penalise(w, row, first, last);
+  penalise(work, row, first, last);
 }
 
 GPU_FN bool has_changes(const gpu_sample_row_t &row) {
@@ -195,15 +195,15 @@ GPU_FN bool has_changes(const gpu_sample_row_t &row) {
          row.num_bias > 0 || has_penalties(row);
 }
 
-GPU_FN void apply_changes(sample_work_t &w, const gpu_sample_row_t &row) {
-  if (row.allowed_ids != nullptr) apply_mask(w, row.allowed_ids);
-  apply_bad_words(w, row);
-  apply_suppressed(w, row);
+GPU_FN void apply_changes(sample_work_t &work, const gpu_sample_row_t &row) {
+  if (row.allowed_ids != nullptr) apply_mask(work, row.allowed_ids);
+  apply_bad_words(work, row);
+  apply_suppressed(work, row);
   __syncthreads(); /* so far all write -infinity, and none reads the row */
-  apply_bias(w, row);
-  apply_penalties(w, row);
-  scan_row(w);
-  resolve_infinity(w);
+  apply_bias(work, row);
+  apply_penalties(work, row);
+  scan_row(work);
+  resolve_infinity(work);
 }
 
 /* ---- filters ---- */
@@ -223,8 +223,8 @@ GPU_FN float order_value(uint32_t key) {
   return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
-GPU_FN unsigned long long weight_of(const sample_work_t &w, float l, float scale) {
-  return (unsigned long long)(expf((l - w.max) * scale) * (float)ONE_WEIGHT);
+GPU_FN unsigned long long weight_of(const sample_work_t &work, float logit, float scale) {
+  return (unsigned long long)(expf((logit - work.max) * scale) * (float)ONE_WEIGHT);
 }
 
 /* Where a selection stops: the logits above `value` weigh `above`. */
@@ -236,7 +236,7 @@ typedef struct selection {
 /* The largest logit at which those from it upwards, none below `cut`, weigh at least `target`; the
  * least one that weighs anything when all do not. scale 0 = each weighs 1. Four digits of the key,
  * from the highest. */
-GPU_FN selection_t select_weight(const sample_work_t &w, float cut, float scale, double target) {
+GPU_FN selection_t select_weight(const sample_work_t &work, float cut, float scale, double target) {
   SHARED(digits, unsigned long long[DIGITS]);
   SHARED(chosen, uint32_t);
   SHARED(weight, unsigned long long);
@@ -245,11 +245,11 @@ GPU_FN selection_t select_weight(const sample_work_t &w, float cut, float scale,
   for (int shift = 24; shift >= 0; shift -= 8) {
     for (int i = threadIdx.x; i < DIGITS; i += SAMPLE_THREADS) digits[i] = 0;
     __syncthreads();
-    for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) {
-      const float l = w.logits[i];
+    for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
+      const float l = work.logits[i];
       const uint32_t key = order_key(l);
       if (l < cut || (shift < 24 && key >> (shift + 8) != prefix)) continue;
-      atomicAdd(&digits[key >> shift & (DIGITS - 1)], scale == 0 ? 1 : weight_of(w, l, scale));
+      atomicAdd(&digits[key >> shift & (DIGITS - 1)], scale == 0 ? 1 : weight_of(work, l, scale));
     }
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -272,13 +272,14 @@ GPU_FN selection_t select_weight(const sample_work_t &w, float cut, float scale,
 }
 
 /* Id of the kept-th of the ids whose logit is `value`, in order of id; INT32_MAX if all stay. */
-GPU_FN int32_t find_tie(const sample_work_t &w, float value, double kept) {
+GPU_FN int32_t find_tie(const sample_work_t &work, float value, double kept) {
   SHARED(ties, int32_t[SAMPLE_THREADS]);
   SHARED(found, int32_t);
-  const int each = (w.vocab + SAMPLE_THREADS - 1) / SAMPLE_THREADS;
-  const int first = threadIdx.x * each, last = first + each < w.vocab ? first + each : w.vocab;
+  const int each = (work.vocab + SAMPLE_THREADS - 1) / SAMPLE_THREADS;
+  const int first = threadIdx.x * each,
+            last = first + each < work.vocab ? first + each : work.vocab;
   int32_t mine = 0, before = 0;
-  for (int i = first; i < last; i++) mine += w.logits[i] == value;
+  for (int i = first; i < last; i++) mine += work.logits[i] == value;
   ties[threadIdx.x] = mine;
   if (threadIdx.x == 0) found = INT32_MAX;
   __syncthreads();
@@ -288,7 +289,7 @@ GPU_FN int32_t find_tie(const sample_work_t &w, float value, double kept) {
     const int32_t wanted = kept < 1 ? 1 : (int32_t)kept;
     if (before < wanted && before + mine >= wanted) {
       for (int i = first; i < last; i++) {
-        if (w.logits[i] != value || ++before < wanted) continue;
+        if (work.logits[i] != value || ++before < wanted) continue;
         found = i;
         break;
       }
@@ -298,54 +299,55 @@ GPU_FN int32_t find_tie(const sample_work_t &w, float value, double kept) {
   return found;
 }
 
-GPU_FN filter_t make_filter(const sample_work_t &w, const gpu_sample_row_t &row) {
+GPU_FN filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &row) {
   filter_t filter = {-INFINITY, INT32_MAX};
   if (row.min_p > 0.0f) {
-    const float cut = (float)((double)w.max + (double)row.temperature * log((double)row.min_p));
-    filter.cut = cut < w.max ? cut : w.max;
+    const float cut = (float)((double)work.max + (double)row.temperature * log((double)row.min_p));
+    filter.cut = cut < work.max ? cut : work.max;
   }
-  if (row.top_k > 0 && row.top_k < w.vocab) {
+  if (row.top_k > 0 && row.top_k < work.vocab) {
     int32_t left = 0;
-    for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) left += w.logits[i] >= filter.cut;
+    for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+      left += work.logits[i] >= filter.cut;
     if (block_total<int32_t>(left) >= row.top_k)
-      filter.cut = select_weight(w, filter.cut, 0, row.top_k).value;
+      filter.cut = select_weight(work, filter.cut, 0, row.top_k).value;
   }
   if (row.top_p >= 1.0f) return filter;
   const float scale = 1.0f / row.temperature;
   unsigned long long mine = 0;
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS)
-    if (w.logits[i] >= filter.cut) mine += weight_of(w, w.logits[i], scale);
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+    if (work.logits[i] >= filter.cut) mine += weight_of(work, work.logits[i], scale);
   const double target = (double)row.top_p * (double)block_total<unsigned long long>(mine);
-  const selection_t edge = select_weight(w, filter.cut, scale, target);
-  const double weight = (double)weight_of(w, edge.value, scale);
+  const selection_t edge = select_weight(work, filter.cut, scale, target);
+  const double weight = (double)weight_of(work, edge.value, scale);
   filter.cut = edge.value;
-  filter.last_tie = find_tie(w, edge.value, ceil((target - (double)edge.above) / weight));
+  filter.last_tie = find_tie(work, edge.value, ceil((target - (double)edge.above) / weight));
   return filter;
 }
 
 /* ---- draw ---- */
 
 /* (l - max) / T - log(e), e = -log(1 - u). */
-GPU_FN double draw_score(const sample_work_t &w, uint64_t stream, double inverse_t, int32_t id) {
+GPU_FN double draw_score(const sample_work_t &work, uint64_t stream, double inverse_t, int32_t id) {
   const double e = -log1p(-device_random_uniform(stream, (uint32_t)id));
-  return ((double)w.logits[id] - (double)w.max) * inverse_t - log(e);
+  return ((double)work.logits[id] - (double)work.max) * inverse_t - log(e);
 }
 
 /* Since e >= u, an id beats a score only when u < exp(-score) * weight. The best id's score is
  * every thread's first bound; 1e-4 covers the rounding of the weight. */
-GPU_FN int32_t draw_id(const sample_work_t &w, const gpu_sample_row_t &row) {
-  const filter_t filter = make_filter(w, row);
+GPU_FN int32_t draw_id(const sample_work_t &work, const gpu_sample_row_t &row) {
+  const filter_t filter = make_filter(work, row);
   const uint64_t stream = device_random_stream(row.rng_key, row.rng_position);
   const double inverse_t = 1.0 / (double)row.temperature;
   const float scale = (float)inverse_t;
-  best_t mine = {draw_score(w, stream, inverse_t, w.best_id), w.best_id};
+  best_t mine = {draw_score(work, stream, inverse_t, work.best_id), work.best_id};
   double win = exp(-mine.score) * 1.0001;
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) {
-    const float l = w.logits[i];
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
+    const float l = work.logits[i];
     if (l < filter.cut || (l == filter.cut && i > filter.last_tie)) continue;
-    const double bound = win * (double)expf((l - w.max) * scale) * 65536.0;
+    const double bound = win * (double)expf((l - work.max) * scale) * 65536.0;
     if ((double)device_random_coarse(stream, (uint32_t)i) > bound) continue;
-    const double score = draw_score(w, stream, inverse_t, i);
+    const double score = draw_score(work, stream, inverse_t, i);
     if (score < mine.score || (score == mine.score && i >= mine.id)) continue;
     mine = {score, i};
     win = exp(-score) * 1.0001;
@@ -361,23 +363,23 @@ GPU_FN float logprob_of(float logit, double log_sum) {
 }
 
 /* log of the sum of exp(l). fp32 terms, summed in double. */
-GPU_FN double log_sum_of(const sample_work_t &w) {
+GPU_FN double log_sum_of(const sample_work_t &work) {
   double mine = 0;
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS)
-    mine += (double)expf(w.logits[i] - w.max);
-  return (double)w.max + log(block_total<double>(mine));
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+    mine += (double)expf(work.logits[i] - work.max);
+  return (double)work.max + log(block_total<double>(mine));
 }
 
 /* The best ids of the raw row in order, then the ids asked for that are not among them. */
-GPU_FN void fill_top(const sample_work_t &w, const gpu_sample_row_t &row, double log_sum,
+GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, double log_sum,
                      gpu_sample_result_t *result, gpu_sample_top_t *top) {
   const int limit = row.num_top < GPU_SAMPLE_TOP_MAX ? row.num_top : GPU_SAMPLE_TOP_MAX;
-  int count = limit < w.vocab ? limit : w.vocab;
+  int count = limit < work.vocab ? limit : work.vocab;
   best_t last = {INFINITY, -1};
   for (int n = 0; n < count; n++) {
     best_t mine = {-INFINITY, INT32_MAX};
-    for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) {
-      const double l = (double)w.logits[i];
+    for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
+      const double l = (double)work.logits[i];
       const bool later = l < last.score || (l == last.score && i > last.id);
       if (later && (l > mine.score || mine.id == INT32_MAX)) mine = {l, i};
     }
@@ -391,19 +393,19 @@ GPU_FN void fill_top(const sample_work_t &w, const gpu_sample_row_t &row, double
   for (int i = 0; i < extra && i < GPU_SAMPLE_IDS_MAX; i++) {
     const int32_t id = row.logprob_ids[i];
     int seen = 0;
-    if (!valid_id(w, id)) continue;
+    if (!valid_id(work, id)) continue;
     while (seen < count && top->ids[seen] != id) seen++;
     if (seen < count) continue;
     top->ids[count] = id;
-    top->logprobs[count++] = logprob_of(w.logits[id], log_sum);
+    top->logprobs[count++] = logprob_of(work.logits[id], log_sum);
   }
   result->num_top = count;
 }
 
-GPU_FN void finish_logprobs(const sample_work_t &w, const float *raw, int32_t id, double log_sum,
+GPU_FN void finish_logprobs(const sample_work_t &work, const float *raw, int32_t id, double log_sum,
                             gpu_sample_result_t *result) {
   int32_t larger = 0;
-  for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) larger += raw[i] > raw[id];
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) larger += raw[i] > raw[id];
   larger = block_total<int32_t>(larger);
   if (threadIdx.x > 0) return;
   result->logprob = logprob_of(raw[id], log_sum);
@@ -419,36 +421,36 @@ GPU_FN void finish_row(gpu_sample_result_t *result, int32_t id, int32_t status) 
   if (status != GPU_SAMPLE_OK) result->num_top = 0;
 }
 
-GPU_FN void sample_row(sample_work_t &w, const gpu_sample_row_t &row, gpu_sample_result_t *result,
-                       gpu_sample_top_t *top) {
+GPU_FN void sample_row(sample_work_t &work, const gpu_sample_row_t &row,
+                       gpu_sample_result_t *result, gpu_sample_top_t *top) {
   if (row.score_id == GPU_SAMPLE_PADDING) return finish_row(result, 0, GPU_SAMPLE_OK);
-  scan_row(w);
-  if (w.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
+  scan_row(work);
+  if (work.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
   if (row.allowed_mask != nullptr) {
-    apply_mask(w, row.allowed_mask);
-    scan_row(w);
+    apply_mask(work, row.allowed_mask);
+    scan_row(work);
   }
-  resolve_infinity(w);
-  if (w.max == -INFINITY) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
-  const float *raw = w.logits;
+  resolve_infinity(work);
+  if (work.max == -INFINITY) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
+  const float *raw = work.logits;
   double log_sum = 0;
   if (row.num_top >= 0) {
-    log_sum = log_sum_of(w);
-    fill_top(w, row, log_sum, result, top);
+    log_sum = log_sum_of(work);
+    fill_top(work, row, log_sum, result, top);
     if (row.score_id < 0 && has_changes(row)) {
-      for (int i = threadIdx.x; i < w.vocab; i += SAMPLE_THREADS) w.raw[i] = w.logits[i];
-      raw = w.raw;
+      for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) work.raw[i] = work.logits[i];
+      raw = work.raw;
       __syncthreads();
     }
   }
-  int32_t id = row.score_id < w.vocab ? row.score_id : 0;
+  int32_t id = row.score_id < work.vocab ? row.score_id : 0;
   if (row.score_id < 0) {
-    if (has_changes(row)) apply_changes(w, row);
-    if (w.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
-    if (w.max == -INFINITY) return finish_row(result, 0, GPU_SAMPLE_NO_CHOICE);
-    id = row.temperature < GREEDY_BELOW ? w.best_id : draw_id(w, row);
+    if (has_changes(row)) apply_changes(work, row);
+    if (work.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
+    if (work.max == -INFINITY) return finish_row(result, 0, GPU_SAMPLE_NO_CHOICE);
+    id = row.temperature < GREEDY_BELOW ? work.best_id : draw_id(work, row);
   }
-  if (row.num_top >= 0) finish_logprobs(w, raw, id, log_sum, result);
+  if (row.num_top >= 0) finish_logprobs(work, raw, id, log_sum, result);
   finish_row(result, id, GPU_SAMPLE_OK);
 }
 
@@ -461,20 +463,20 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
                   uint32_t *scratch, gpu_sample_result_t *results, gpu_sample_top_t *tops) {
   const size_t words = 2 * (size_t)vocab + mask_words(vocab);
   uint32_t *mine = scratch + blockIdx.x * words;
-  sample_work_t w = {logits + (size_t)blockIdx.x * vocab,
-                     (float *)mine,
-                     (int32_t *)mine + vocab,
-                     mine + 2 * (size_t)vocab,
-                     vocab,
-                     -INFINITY,
-                     -1};
+  sample_work_t work = {logits + (size_t)blockIdx.x * vocab,
+                        (float *)mine,
+                        (int32_t *)mine + vocab,
+                        mine + 2 * (size_t)vocab,
+                        vocab,
+                        -INFINITY,
+                        -1};
   gpu_sample_result_t *result = &results[blockIdx.x];
   if (threadIdx.x == 0) {
     result->num_top = 0;
     result->rank = vocab;
     result->logprob = LOGPROB_MIN;
   }
-  sample_row(w, rows[blockIdx.x], result, &tops[blockIdx.x]);
+  sample_row(work, rows[blockIdx.x], result, &tops[blockIdx.x]);
 }
 
 size_t gpu_sample_scratch_bytes(int32_t vocab) {

@@ -23,7 +23,7 @@ template <int TOKENS, int TILES> struct skinny_shared_t {
 template <int TILES> struct weights_t { uint4 piece[IN_FLIGHT][TILES][2]; };
 
 template <class T, int TILES>
-GPU_FN void load_weights(const gpu_skinny_t &a, int column, int end, weights_t<TILES> &weights) {
+GPU_FN void load_weights(const gpu_skinny_t &args, int column, int end, weights_t<TILES> &weights) {
   const int lane = threadIdx.x % WARP;
   UNROLL
   for (int i = 0; i < IN_FLIGHT; i++) {
@@ -31,10 +31,11 @@ GPU_FN void load_weights(const gpu_skinny_t &a, int column, int end, weights_t<T
     UNROLL
     for (int r = 0; r < TILES; r++) {
       for (int h = 0; h < 2; h++) {
-        const int row = weight_row(a, blockIdx.x * TILES + r, lane / 4 + 8 * h);
+        const int row = weight_row(args, blockIdx.x * TILES + r, lane / 4 + 8 * h);
         weights.piece[i][r][h] = make_uint4(0, 0, 0, 0);
         if (row >= 0 && at < end)
-          weights.piece[i][r][h] = load_16_stream((const T *)a.weight + (size_t)row * a.k + at);
+          weights.piece[i][r][h] =
+              load_16_stream((const T *)args.weight + (size_t)row * args.k + at);
       }
     }
   }
@@ -42,22 +43,22 @@ GPU_FN void load_weights(const gpu_skinny_t &a, int column, int end, weights_t<T
 
 /* Eight inputs of a token, normed when `inverse` is not 0. */
 template <class T, bool NORM>
-GPU_FN uint4 load_input(const gpu_skinny_t &a, int token, int at, int end, float inverse) {
-  if (token >= a.rows || at >= end) return make_uint4(0, 0, 0, 0);
-  const T *from = input_row<T>(a, token) + at;
+GPU_FN uint4 load_input(const gpu_skinny_t &args, int token, int at, int end, float inverse) {
+  if (token >= args.rows || at >= end) return make_uint4(0, 0, 0, 0);
+  const T *from = input_row<T>(args, token) + at;
   if (!NORM) return load_16(from);
   float x[VECTOR];
   load_8(x, from);
   for (int j = 0; j < VECTOR; j++) {
     x[j] = mul_rn(x[j], inverse);
-    if (a.norm_weight != nullptr) x[j] = mul_rn(x[j], a.norm_weight[at + j]);
+    if (args.norm_weight != nullptr) x[j] = mul_rn(x[j], args.norm_weight[at + j]);
   }
   return make_uint4(pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(x[4], x[5]),
                     pack<T>(x[6], x[7]));
 }
 
 template <class T, int TOKENS, int TILES, bool NORM>
-GPU_FN void multiply_weights(const gpu_skinny_t &a, int column, int end,
+GPU_FN void multiply_weights(const gpu_skinny_t &args, int column, int end,
                              const weights_t<TILES> &weights, const float *inverse,
                              float (&acc)[TILES][TOKENS][4]) {
   const int lane = threadIdx.x % WARP;
@@ -67,7 +68,7 @@ GPU_FN void multiply_weights(const gpu_skinny_t &a, int column, int end,
     UNROLL
     for (int m = 0; m < TOKENS; m++) {
       const int token = m * 8 + lane / 4;
-      const uint4 x = load_input<T, NORM>(a, token, at, end, NORM ? inverse[token] : 0.0f);
+      const uint4 x = load_input<T, NORM>(args, token, at, end, NORM ? inverse[token] : 0.0f);
       UNROLL
       for (int r = 0; r < TILES; r++)
         multiply<T>(acc[r][m], weights.piece[i][r][0], weights.piece[i][r][1], x);
@@ -93,28 +94,30 @@ GPU_FN void leave_sums(float (&acc)[TILES][TOKENS][4], float (*sums)[TOKENS * 8 
 
 /* The block's spans; blockIdx.y is its part of them. */
 template <class T, int TOKENS, int TILES, bool NORM>
-GPU_FN void stream_spans(const gpu_skinny_t &a, skinny_shared_t<TOKENS, TILES> &shared) {
-  const int warp = threadIdx.x / WARP, columns = span_columns(a.k);
+GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
+  const int warp = threadIdx.x / WARP, columns = span_columns(args.k);
   const int mine = SPANS / gridDim.y, first = blockIdx.y * mine, batch = IN_FLIGHT * STEP_K;
   float acc[TILES][TOKENS][4] = {};
   weights_t<TILES> weights;
-  const int begin = (first + warp) * columns, stop = begin + columns < a.k ? begin + columns : a.k;
-  if (warp < mine) load_weights<T, TILES>(a, begin, stop, weights);
+  const int begin = (first + warp) * columns,
+            stop = begin + columns < args.k ? begin + columns : args.k;
+  if (warp < mine) load_weights<T, TILES>(args, begin, stop, weights);
   grid_dependency_wait();
   if (NORM) {
-    for (int token = warp; token < a.rows; token += SKINNY_WARPS) {
-      const float sum = warp_row_squares(input_row<T>(a, token), a.k);
-      if (threadIdx.x % WARP == 0) shared.inverse[token] = inverse_rms(sum, a.k, a.norm_eps);
+    for (int token = warp; token < args.rows; token += SKINNY_WARPS) {
+      const float sum = warp_row_squares(input_row<T>(args, token), args.k);
+      if (threadIdx.x % WARP == 0) shared.inverse[token] = inverse_rms(sum, args.k, args.norm_eps);
     }
-    for (int token = a.rows + threadIdx.x; token < TOKENS * 8; token += SKINNY_THREADS)
+    for (int token = args.rows + threadIdx.x; token < TOKENS * 8; token += SKINNY_THREADS)
       shared.inverse[token] = 0.0f;
     __syncthreads();
   }
   for (int span = first + warp; span < first + mine; span += SKINNY_WARPS) {
-    const int low = span * columns, high = low + columns < a.k ? low + columns : a.k;
+    const int low = span * columns, high = low + columns < args.k ? low + columns : args.k;
     for (int column = low; column < high; column += batch) {
-      if (span != first + warp || column != low) load_weights<T, TILES>(a, column, high, weights);
-      multiply_weights<T, TOKENS, TILES, NORM>(a, column, high, weights, shared.inverse, acc);
+      if (span != first + warp || column != low)
+        load_weights<T, TILES>(args, column, high, weights);
+      multiply_weights<T, TOKENS, TILES, NORM>(args, column, high, weights, shared.inverse, acc);
     }
     leave_sums<TOKENS, TILES>(acc, shared.sums[span]);
   }
@@ -124,17 +127,17 @@ GPU_FN void stream_spans(const gpu_skinny_t &a, skinny_shared_t<TOKENS, TILES> &
 
 /* The sums of this block's spans, added in order and written. */
 template <class T, int TOKENS, int TILES>
-GPU_FN void write_spans(const gpu_skinny_t &a, const skinny_shared_t<TOKENS, TILES> &shared) {
+GPU_FN void write_spans(const gpu_skinny_t &args, const skinny_shared_t<TOKENS, TILES> &shared) {
   for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
     const int row = i % 8, tile = i / 8 % TILES, token = i / (8 * TILES);
     const int at = blockIdx.x * TILES + tile;
-    if (token >= a.rows || at >= weight_tiles(a)) continue;
+    if (token >= args.rows || at >= weight_tiles(args)) continue;
     float low = 0.0f, high = 0.0f;
     for (int span = 0; span < SPANS; span++) {
       low = add_rn(low, shared.sums[span][tile * 16 + row][token]);
       high = add_rn(high, shared.sums[span][tile * 16 + row + 8][token]);
     }
-    write_pair<T>(a, token, at, row, low, high);
+    write_pair<T>(args, token, at, row, low, high);
   }
 }
 

@@ -20,17 +20,17 @@ typedef struct tiled_shared {
 
 /* Starts the copies of one step; past the end of K an empty group. */
 template <class T>
-GPU_FN void load_step(const gpu_skinny_t &a, int first, int step, tiled_shared_t *shared) {
+GPU_FN void load_step(const gpu_skinny_t &args, int first, int step, tiled_shared_t *shared) {
   const int column = step * STEP_K, stage = step % TILED_STAGES;
-  if (column < a.k) {
+  if (column < args.k) {
     UNROLL
     for (int j = 0; j < SIDE * ROW_CHUNKS / TILED_THREADS; j++) {
       const int i = j * TILED_THREADS + threadIdx.x, row = i / ROW_CHUNKS;
       const int at = column + i % ROW_CHUNKS * VECTOR, token = first + row;
-      const int n = weight_row(a, blockIdx.x * (SIDE / 16) + row / 16, row % 16);
-      const bool has_weight = n >= 0 && at < a.k, has_token = token < a.rows && at < a.k;
-      const T *weight = (const T *)a.weight + (has_weight ? (size_t)n * a.k + at : 0);
-      const T *in = has_token ? input_row<T>(a, token) + at : (const T *)a.in;
+      const int n = weight_row(args, blockIdx.x * (SIDE / 16) + row / 16, row % 16);
+      const bool has_weight = n >= 0 && at < args.k, has_token = token < args.rows && at < args.k;
+      const T *weight = (const T *)args.weight + (has_weight ? (size_t)n * args.k + at : 0);
+      const T *in = has_token ? input_row<T>(args, token) + at : (const T *)args.in;
       cp_async_16(shared->weights[stage] + i * KV_CHUNK, weight, has_weight ? KV_CHUNK : 0);
       cp_async_16(shared->tokens[stage] + i * KV_CHUNK, in, has_token ? KV_CHUNK : 0);
     }
@@ -75,14 +75,14 @@ GPU_FN void end_span(warp_sums_t &total, warp_sums_t &acc) {
 
 /* 128 weight rows times the tokens from `first` on; blockIdx.x counts the weight rows. */
 template <class T>
-GPU_FN void tiled_block(const gpu_skinny_t &a, int first, tiled_shared_t *shared) {
-  const int steps = (a.k + STEP_K - 1) / STEP_K, span_steps = span_columns(a.k) / STEP_K;
+GPU_FN void tiled_block(const gpu_skinny_t &args, int first, tiled_shared_t *shared) {
+  const int steps = (args.k + STEP_K - 1) / STEP_K, span_steps = span_columns(args.k) / STEP_K;
   warp_sums_t acc = {}, total = {};
-  for (int i = 0; i < TILED_STAGES - 1; i++) load_step<T>(a, first, i, shared);
+  for (int i = 0; i < TILED_STAGES - 1; i++) load_step<T>(args, first, i, shared);
   for (int step = 0; step < steps; step++) {
     cp_async_wait<TILED_STAGES - 2>();
     __syncthreads(); /* this step has landed, and the one before has been read */
-    load_step<T>(a, first, step + TILED_STAGES - 1, shared);
+    load_step<T>(args, first, step + TILED_STAGES - 1, shared);
     multiply_step<T>(shared, step % TILED_STAGES, acc);
     if ((step + 1) % span_steps == 0 || step + 1 == steps) end_span(total, acc);
   }
@@ -95,7 +95,8 @@ GPU_FN void tiled_block(const gpu_skinny_t &a, int first, tiled_shared_t *shared
     UNROLL
     for (int m = 0; m < WARP_TOKENS; m++) {
       for (int i = 0; i < 2; i++)
-        write_pair<T>(a, token + m * 8 + i, tile + r, lane / 4, total[r][m][i], total[r][m][2 + i]);
+        write_pair<T>(args, token + m * 8 + i, tile + r, lane / 4, total[r][m][i],
+                      total[r][m][2 + i]);
     }
   }
 }
