@@ -389,16 +389,16 @@ static void raise_limits(void) {
 /* Makes the handles of the loop. They need descriptors, so they fail if the process has none left.
  */
 static int init_handles(daemon_t *daemon, error_t *error) {
-  int rc = uv_loop_init(&daemon->loop);
+  int code = uv_loop_init(&daemon->loop);
   daemon->server.loop = &daemon->loop;
-  if (rc == 0) rc = uv_async_init(&daemon->loop, &daemon->server.engine_wake, on_engine_wake);
+  if (code == 0) code = uv_async_init(&daemon->loop, &daemon->server.engine_wake, on_engine_wake);
   daemon->server.engine_wake.data = &daemon->server;
-  for (int i = 0; i < SIGNAL_COUNT && rc == 0; i++) {
-    rc = uv_signal_init(&daemon->loop, &daemon->signals[i]);
+  for (int i = 0; i < SIGNAL_COUNT && code == 0; i++) {
+    code = uv_signal_init(&daemon->loop, &daemon->signals[i]);
     daemon->signals[i].data = daemon;
-    if (rc == 0) rc = uv_signal_start(&daemon->signals[i], on_signal, signals[i]);
+    if (code == 0) code = uv_signal_start(&daemon->signals[i], on_signal, signals[i]);
   }
-  if (rc != 0) return error_set(error, ERR_IO, NULL, "no event loop: %s", uv_strerror(rc));
+  if (code != 0) return error_set(error, ERR_IO, NULL, "no event loop: %s", uv_strerror(code));
   uv_timer_init(&daemon->loop, &daemon->tick);
   uv_timer_init(&daemon->loop, &daemon->start);
   uv_timer_init(&daemon->loop, &daemon->drain);
@@ -409,20 +409,20 @@ static int init_handles(daemon_t *daemon, error_t *error) {
 static int set_up(daemon_t *daemon, config_t *config, error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
-  int rc = serve_engine_options(config, &options, error);
-  if (rc != 0) return rc;
+  int code = serve_engine_options(config, &options, error);
+  if (code != 0) return code;
   options.wake = engine_woke;
   options.log = engine_says;
   options.context = daemon;
-  if ((rc = auth_new(config, &server->auth, error)) != 0) return rc;
+  if ((code = auth_new(config, &server->auth, error)) != 0) return code;
   if (completions_new(server) == 0) {
     server->metrics = metrics_new(server, server->live->names[0]);
   }
   if (server->metrics == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
   }
-  if ((rc = chat_model_load(server->live, config, error)) != 0) return rc;
-  if ((rc = http_start(server, &server->http, error)) != 0) return rc;
+  if ((code = chat_model_load(server->live, config, error)) != 0) return code;
+  if ((code = http_start(server, &server->http, error)) != 0) return code;
   int keys = auth_key_count(server->auth);
   for (int i = 0; http_address(server->http, i) != NULL; i++) {
     log_line(LOG_INFO, "start", "listening on %s, %s", http_address(server->http, i),
@@ -502,22 +502,22 @@ int serve_run(config_t *config) {
   for (int i = 0; i < config->notices.count; i++) {
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
   }
-  int rc = init_handles(&daemon, &error);
-  if (rc != 0) { /* the end of the process frees all that was taken so far */
+  int code = init_handles(&daemon, &error);
+  if (code != 0) { /* the end of the process frees all that was taken so far */
     log_line(LOG_ERROR, "start", "%s", error.message);
     log_close();
-    return error_exit_code(rc);
+    return error_exit_code(code);
   }
-  rc = set_up(&daemon, config, &error);
-  if (rc == 0) {
+  code = set_up(&daemon, config, &error);
+  if (code == 0) {
     run(&daemon);
     if (engine_state(daemon.server.engine) == ENGINE_LOADING) leave_loading(&daemon);
   } else {
     log_line(LOG_ERROR, "start", "%s", error.message);
-    daemon.exit_status = error_exit_code(rc);
+    daemon.exit_status = error_exit_code(code);
   }
   tear_down(&daemon);
-  if (rc == 0) log_line(LOG_INFO, "stop", "stopped");
+  if (code == 0) log_line(LOG_INFO, "stop", "stopped");
   log_close();
   return daemon.exit_status;
 }

@@ -185,13 +185,13 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
   *context = exchange;
 
   error_t error = {0};
-  int rc = check_request(exchange, path, version, &error);
-  if (rc == 0 && exchange->public.route == NULL) {
+  int code = check_request(exchange, path, version, &error);
+  if (code == 0 && exchange->public.route == NULL) {
     if (!answer_options(exchange)) return MHD_NO;
-  } else if (rc != 0 && !refuse(exchange, &error)) {
+  } else if (code != 0 && !refuse(exchange, &error)) {
     return MHD_NO;
   }
-  if (rc == 0 || !check_has_body(exchange)) return MHD_YES;
+  if (code == 0 || !check_has_body(exchange)) return MHD_YES;
   exchange->connection->linger = true;
   return queue_response(exchange);
 }
@@ -240,14 +240,14 @@ static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *byte
   if (exchange->state != EXCHANGE_READING)
     return MHD_YES; /* the request was refused: drop its body */
   error_t error = {0};
-  int rc = 0;
+  int code = 0;
   if (length > exchange->body_limit - exchange->body_used) {
-    rc = error_set(&error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
-                   exchange->body_limit);
+    code = error_set(&error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
+                     exchange->body_limit);
   } else {
-    rc = body_grow(exchange, length, &error);
+    code = body_grow(exchange, length, &error);
   }
-  if (rc != 0) return refuse_body(exchange, &error);
+  if (code != 0) return refuse_body(exchange, &error);
   memcpy(exchange->body + exchange->body_used, bytes, length);
   exchange->body_used += length;
   exchange->body[exchange->body_used] = '\0';
@@ -259,8 +259,8 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   http_t *http = exchange->http;
   error_t error = {0};
   if (http->stopping) return MHD_NO;
-  int rc = check_state(exchange, &error); /* the state may have changed while the body arrived */
-  if (rc != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;
+  int code = check_state(exchange, &error); /* the state may have changed while the body arrived */
+  if (code != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;
   bool hung_up =
       exchange->connection->peer_closed && strcmp(http->server->config->half_close, "cancel") == 0;
   if (hung_up && (public->route->flags & ROUTE_ENGINE) != 0) {

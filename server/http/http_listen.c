@@ -138,8 +138,8 @@ static int open_unix(http_t *http, const char *path, error_t *error) {
                      sizeof address.sun_path - 1);
   }
   memcpy(address.sun_path, path, strlen(path) + 1);
-  int rc = remove_stale(&address, error);
-  if (rc != 0) return rc;
+  int code = remove_stale(&address, error);
+  if (code != 0) return code;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot(error, "open a socket for", path);
   mode_t old = umask(0117); /* so that the socket has mode 0660 when bind creates it */
@@ -148,9 +148,9 @@ static int open_unix(http_t *http, const char *path, error_t *error) {
   umask(old);
   errno = bind_errno;
   if (bound != 0 || listen(fd, BACKLOG) != 0) {
-    rc = cannot(error, "listen on", path);
+    code = cannot(error, "listen on", path);
     close(fd);
-    return rc;
+    return code;
   }
   listener_t *listener = listener_add(http, fd);
   listener->unix_socket = true;
@@ -198,9 +198,9 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *h
   if (info->ai_family == AF_INET6)
     set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
-    int rc = cannot(error, "listen on", where);
+    int code = cannot(error, "listen on", where);
     close(fd);
-    return rc;
+    return code;
   }
   listener_t *listener = listener_add(http, fd);
   address_text(fd, listener->address);
@@ -219,18 +219,18 @@ static int open_tcp(http_t *http, const char *host, const char *port, error_t *e
   }
   /* A name may have an address that this machine lacks (localhost without IPv6): one listener is
    * enough then. An address that another process holds is an error in any case. */
-  int rc = 0, lacking = 0, opened = 0;
-  for (const struct addrinfo *info = found; info != NULL && rc == 0; info = info->ai_next) {
-    rc = open_address(http, info, host, port, error);
-    if (rc == 0) {
+  int code = 0, lacking = 0, opened = 0;
+  for (const struct addrinfo *info = found; info != NULL && code == 0; info = info->ai_next) {
+    code = open_address(http, info, host, port, error);
+    if (code == 0) {
       opened++;
-    } else if (rc == ERR_CONFIGURATION || rc == ERR_IO) {
-      lacking = rc;
-      rc = 0;
+    } else if (code == ERR_CONFIGURATION || code == ERR_IO) {
+      lacking = code;
+      code = 0;
     }
   }
   freeaddrinfo(found);
-  if (rc != 0) return rc;
+  if (code != 0) return code;
   if (opened == 0) return lacking;
   if (error != NULL) *error = (error_t){0};
   return 0;
@@ -266,28 +266,28 @@ static int open_text(http_t *http, const char *text, error_t *error) {
 int listen_open(http_t *http, error_t *error) {
   const config_t *config = http->server->config;
   http->check_host = true;
-  int rc = 0;
-  for (int i = 0; i < config->listen.count && rc == 0; i++) {
+  int code = 0;
+  for (int i = 0; i < config->listen.count && code == 0; i++) {
     if (http->listener_count == LISTENERS_MAX) {
       return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
     }
-    rc = open_text(http, config->listen.items[i], error);
+    code = open_text(http, config->listen.items[i], error);
   }
-  if (rc == 0 && config->uds[0] != '\0') rc = open_unix(http, config->uds, error);
+  if (code == 0 && config->uds[0] != '\0') code = open_unix(http, config->uds, error);
   bool elsewhere = config->listen.count > 0 || config->uds[0] != '\0';
   bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
-  if (rc == 0 && (!elsewhere || (asked && config->uds[0] == '\0'))) {
+  if (code == 0 && (!elsewhere || (asked && config->uds[0] == '\0'))) {
     char port[8];
     snprintf(port, sizeof port, "%d", (int)config->port);
-    rc = open_tcp(http, config->host, port, error);
+    code = open_tcp(http, config->host, port, error);
   }
-  if (rc == 0 && !http->check_host && auth_key_count(http->server->auth) == 0 &&
+  if (code == 0 && !http->check_host && auth_key_count(http->server->auth) == 0 &&
       !config->allow_unauthenticated) {
-    rc = error_set(error, ERR_CONFIGURATION, "host",
-                   "listening beyond this machine without an API key: set --api-key or "
-                   "--api-key-file, or say --allow-unauthenticated");
+    code = error_set(error, ERR_CONFIGURATION, "host",
+                     "listening beyond this machine without an API key: set --api-key or "
+                     "--api-key-file, or say --allow-unauthenticated");
   }
-  return rc;
+  return code;
 }
 
 void listen_start(http_t *http) {
