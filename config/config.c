@@ -174,20 +174,20 @@ static const option_t *find_option(const char *name) {
   return NULL;
 }
 
-static int minimum(int a, int b) {
-  return a < b ? a : b;
+static int minimum(int left, int right) {
+  return left < right ? left : right;
 }
 
 /* Levenshtein distance, both at most NAME_BYTES_MAX long. */
-static int distance(const char *a, const char *b) {
+static int distance(const char *left, const char *right) {
   int row[NAME_BYTES_MAX + 1];
-  int width = minimum((int)strlen(b), NAME_BYTES_MAX);
+  int width = minimum((int)strlen(right), NAME_BYTES_MAX);
   for (int j = 0; j <= width; j++) row[j] = j;
-  for (int i = 1; a[i - 1] != '\0'; i++) {
+  for (int i = 1; left[i - 1] != '\0'; i++) {
     int diagonal = row[0];
     row[0] = i;
     for (int j = 1; j <= width; j++) {
-      int substituted = diagonal + (a[i - 1] != b[j - 1]);
+      int substituted = diagonal + (left[i - 1] != right[j - 1]);
       diagonal = row[j];
       row[j] = minimum(substituted, minimum(row[j], row[j - 1]) + 1);
     }

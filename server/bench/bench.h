@@ -64,8 +64,9 @@ int bench_client_run(const bench_options_t *options, bench_run_t *run);
 /* workload.c: the body of request `index`, malloc'ed. A NULL model is left out. */
 char *bench_body(const bench_options_t *options, const char *model, int index);
 double bench_uniform(uint64_t *state); /* [0, 1), splitmix64 */
-/* report.c: nearest rank on ascending values: the least one that p percent do not exceed. */
-double bench_percentile(const double *values, size_t count, double p);
+/* report.c: nearest rank on ascending values: the least one that `percent` percent do not exceed.
+ */
+double bench_percentile(const double *values, size_t count, double percent);
 bench_totals_t bench_totals(const bench_options_t *options, const bench_run_t *run);
 /* The table on stdout and the JSON file. 0 or an exit code; 1 = requests failed. */
 int bench_report(const bench_options_t *options, bench_run_t *run);

@@ -81,43 +81,44 @@ static bool is_object(const char *text) {
   return length > 2 && text[0] == '{' && text[length - 1] == '}';
 }
 
-static bool set_option(bench_options_t *o, int option, const char *value) {
+static bool set_option(bench_options_t *options, int option, const char *value) {
   enum { MANY = 1 << 30 };
   int seed;
   switch (option) {
-  case OPT_URL: o->base_url = value; return true;
-  case OPT_MODEL: o->model = value; return true;
-  case OPT_KEY: o->api_key = value; return true;
-  case OPT_LABEL: o->label = value; return true;
-  case OPT_JSON: o->json_path = value; return true;
-  case OPT_QUIET: o->quiet = true; return true;
-  case OPT_EXTRA: o->extra_body = value; return is_object(value);
-  case OPT_TEXT: o->text_prompts = true; return true;
-  case OPT_NO_STREAM: o->stream = false; return true;
-  case OPT_N: return bench_int(value, 1, 10000000, &o->num_requests);
-  case OPT_CONCURRENCY: return bench_int(value, 0, 1000000, &o->concurrency);
-  case OPT_RATE: return bench_number(value, 0, 1e6, &o->request_rate);
-  case OPT_INPUT: return bench_int(value, 1, 1 << 24, &o->input_len);
-  case OPT_OUTPUT: return bench_int(value, 1, 1 << 24, &o->output_len);
-  case OPT_PREFIX: return bench_int(value, 0, 1 << 24, &o->prefix_len);
-  case OPT_VOCAB: return bench_int(value, 1, MANY, &o->vocab_size);
-  case OPT_FIRST: return bench_int(value, 0, MANY, &o->first_id);
-  case OPT_TEMPERATURE: return bench_number(value, 0, 100, &o->temperature);
-  case OPT_TTFT: return bench_number(value, 0, 1e9, &o->ttft_slo_ms);
-  case OPT_TPOT: return bench_number(value, 0, 1e9, &o->tpot_slo_ms);
+  case OPT_URL: options->base_url = value; return true;
+  case OPT_MODEL: options->model = value; return true;
+  case OPT_KEY: options->api_key = value; return true;
+  case OPT_LABEL: options->label = value; return true;
+  case OPT_JSON: options->json_path = value; return true;
+  case OPT_QUIET: options->quiet = true; return true;
+  case OPT_EXTRA: options->extra_body = value; return is_object(value);
+  case OPT_TEXT: options->text_prompts = true; return true;
+  case OPT_NO_STREAM: options->stream = false; return true;
+  case OPT_N: return bench_int(value, 1, 10000000, &options->num_requests);
+  case OPT_CONCURRENCY: return bench_int(value, 0, 1000000, &options->concurrency);
+  case OPT_RATE: return bench_number(value, 0, 1e6, &options->request_rate);
+  case OPT_INPUT: return bench_int(value, 1, 1 << 24, &options->input_len);
+  case OPT_OUTPUT: return bench_int(value, 1, 1 << 24, &options->output_len);
+  case OPT_PREFIX: return bench_int(value, 0, 1 << 24, &options->prefix_len);
+  case OPT_VOCAB: return bench_int(value, 1, MANY, &options->vocab_size);
+  case OPT_FIRST: return bench_int(value, 0, MANY, &options->first_id);
+  case OPT_TEMPERATURE: return bench_number(value, 0, 100, &options->temperature);
+  case OPT_TTFT: return bench_number(value, 0, 1e9, &options->ttft_slo_ms);
+  case OPT_TPOT: return bench_number(value, 0, 1e9, &options->tpot_slo_ms);
   case OPT_SEED:
     if (!bench_int(value, 0, MANY, &seed)) return false;
-    o->seed = (uint64_t)seed;
+    options->seed = (uint64_t)seed;
     return true;
   default: return false;
   }
 }
 
-static const char *why_not(const bench_options_t *o) {
-  if (o->prefix_len > o->input_len) return "--prefix-len is more than --input-len";
-  if (o->first_id >= o->vocab_size) return "--first-id is not below --vocab-size";
-  if (o->concurrency == 0 && o->request_rate <= 0) return "--concurrency 0 needs a --request-rate";
-  if (!o->stream && (o->ttft_slo_ms > 0 || o->tpot_slo_ms > 0)) {
+static const char *why_not(const bench_options_t *options) {
+  if (options->prefix_len > options->input_len) return "--prefix-len is more than --input-len";
+  if (options->first_id >= options->vocab_size) return "--first-id is not below --vocab-size";
+  if (options->concurrency == 0 && options->request_rate <= 0)
+    return "--concurrency 0 needs a --request-rate";
+  if (!options->stream && (options->ttft_slo_ms > 0 || options->tpot_slo_ms > 0)) {
     return "the bounds of goodput need streams";
   }
   return NULL;
@@ -125,7 +126,7 @@ static const char *why_not(const bench_options_t *o) {
 
 static int serve(int argc, char **argv) {
   enum { NOT_GIVEN = -1 };
-  bench_options_t o = {
+  bench_options_t options = {
       .base_url = "http://127.0.0.1:8000",
       .num_requests = 100,
       .concurrency = NOT_GIVEN,
@@ -137,23 +138,23 @@ static int serve(int argc, char **argv) {
       .seed = 1,
   };
   for (int c, index = 0; (c = getopt_long(argc, argv, "", long_options, &index)) != -1;) {
-    if (set_option(&o, c, optarg)) continue;
+    if (set_option(&options, c, optarg)) continue;
     if (c != '?') {
       fprintf(stderr, "inferd-bench: --%s: '%s' is not valid\n", long_options[index].name, optarg);
     }
     fputs("see inferd bench --help\n", stderr);
     return 64;
   }
-  if (o.concurrency == NOT_GIVEN) o.concurrency = o.request_rate > 0 ? 0 : 8;
-  const char *wrong = optind < argc ? argv[optind] : why_not(&o);
+  if (options.concurrency == NOT_GIVEN) options.concurrency = options.request_rate > 0 ? 0 : 8;
+  const char *wrong = optind < argc ? argv[optind] : why_not(&options);
   if (wrong != NULL) {
     fprintf(stderr, "inferd-bench: %s\n%s", wrong, usage_text);
     return 64;
   }
-  bench_run_t run = {.results = calloc((size_t)o.num_requests, sizeof(bench_result_t))};
+  bench_run_t run = {.results = calloc((size_t)options.num_requests, sizeof(bench_result_t))};
   if (run.results == NULL) abort();
-  int code = bench_client_run(&o, &run);
-  if (!code) code = bench_report(&o, &run);
+  int code = bench_client_run(&options, &run);
+  if (!code) code = bench_report(&options, &run);
   free(run.results);
   free(run.itl_ms);
   return code;

@@ -11,79 +11,79 @@ typedef struct series {
   size_t count;
 } series_t;
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
+static int compare(const void *left, const void *right) {
+  double x = *(const double *)left, y = *(const double *)right;
   return (x > y) - (x < y);
 }
 
-double bench_percentile(const double *values, size_t count, double p) {
+double bench_percentile(const double *values, size_t count, double percent) {
   if (count == 0) return 0;
-  double rank = ceil(p / 100 * (double)count - 1e-9);
+  double rank = ceil(percent / 100 * (double)count - 1e-9);
   return values[rank < 1 ? 0 : (size_t)rank > count ? count - 1 : (size_t)rank - 1];
 }
 
-static double mean(const series_t *s) {
+static double mean(const series_t *series) {
   double sum = 0;
-  for (size_t i = 0; i < s->count; i++) sum += s->values[i];
-  return s->count ? sum / (double)s->count : 0;
+  for (size_t i = 0; i < series->count; i++) sum += series->values[i];
+  return series->count ? sum / (double)series->count : 0;
 }
 
-bench_totals_t bench_totals(const bench_options_t *o, const bench_run_t *run) {
-  bench_totals_t t = {0};
-  for (int i = 0; i < o->num_requests; i++) {
-    const bench_result_t *r = &run->results[i];
-    t.refused += r->status == 429;
-    if (!r->ok) continue;
-    t.ok++;
-    t.prompt_tokens += r->prompt_tokens;
-    t.cached_tokens += r->cached_tokens;
-    t.output_tokens += r->output_tokens;
-    t.short_answers += r->output_tokens < o->output_len;
-    t.without_usage += !r->has_usage;
-    t.good += (o->ttft_slo_ms <= 0 || r->ttft_ms <= o->ttft_slo_ms) &&
-              (o->tpot_slo_ms <= 0 || r->tpot_ms <= o->tpot_slo_ms);
+bench_totals_t bench_totals(const bench_options_t *options, const bench_run_t *run) {
+  bench_totals_t totals = {0};
+  for (int i = 0; i < options->num_requests; i++) {
+    const bench_result_t *result = &run->results[i];
+    totals.refused += result->status == 429;
+    if (!result->ok) continue;
+    totals.ok++;
+    totals.prompt_tokens += result->prompt_tokens;
+    totals.cached_tokens += result->cached_tokens;
+    totals.output_tokens += result->output_tokens;
+    totals.short_answers += result->output_tokens < options->output_len;
+    totals.without_usage += !result->has_usage;
+    totals.good += (options->ttft_slo_ms <= 0 || result->ttft_ms <= options->ttft_slo_ms) &&
+                   (options->tpot_slo_ms <= 0 || result->tpot_ms <= options->tpot_slo_ms);
   }
-  return t;
+  return totals;
 }
 
 /* Of the requests that were answered, or of those that were refused. */
-static series_t collect(const bench_options_t *o, const bench_run_t *run, bool refused,
+static series_t collect(const bench_options_t *options, const bench_run_t *run, bool refused,
                         double (*value)(const bench_result_t *)) {
-  series_t s = {.values = calloc((size_t)o->num_requests + 1, sizeof(double))};
-  if (s.values == NULL) abort();
-  for (int i = 0; i < o->num_requests; i++) {
-    const bench_result_t *r = &run->results[i];
-    if (refused ? r->status == 429 : r->ok) s.values[s.count++] = value(r);
+  series_t series = {.values = calloc((size_t)options->num_requests + 1, sizeof(double))};
+  if (series.values == NULL) abort();
+  for (int i = 0; i < options->num_requests; i++) {
+    const bench_result_t *result = &run->results[i];
+    if (refused ? result->status == 429 : result->ok) series.values[series.count++] = value(result);
   }
-  qsort(s.values, s.count, sizeof(double), compare);
-  return s;
+  qsort(series.values, series.count, sizeof(double), compare);
+  return series;
 }
 
-static double ttft(const bench_result_t *r) {
-  return r->ttft_ms;
+static double ttft(const bench_result_t *result) {
+  return result->ttft_ms;
 }
-static double tpot(const bench_result_t *r) {
-  return r->tpot_ms;
+static double tpot(const bench_result_t *result) {
+  return result->tpot_ms;
 }
-static double e2e(const bench_result_t *r) {
-  return r->e2e_ms;
+static double e2e(const bench_result_t *result) {
+  return result->e2e_ms;
 }
 
-static void print_series(const char *name, const series_t *s, cJSON *json) {
+static void print_series(const char *name, const series_t *series, cJSON *json) {
   static const double points[] = {50, 90, 95, 99};
-  if (s->count == 0) return;
-  printf("  %-5s ms   mean %9.2f", name, mean(s));
+  if (series->count == 0) return;
+  printf("  %-5s ms   mean %9.2f", name, mean(series));
   cJSON *object = cJSON_AddObjectToObject(json, name);
-  cJSON_AddNumberToObject(object, "mean", mean(s));
+  cJSON_AddNumberToObject(object, "mean", mean(series));
   for (int i = 0; i < 4; i++) {
     char key[8];
-    double value = bench_percentile(s->values, s->count, points[i]);
+    double value = bench_percentile(series->values, series->count, points[i]);
     snprintf(key, sizeof key, "p%.0f", points[i]);
     printf("   %s %9.2f", key, value);
     cJSON_AddNumberToObject(object, key, value);
   }
-  printf("   max %9.2f\n", s->values[s->count - 1]);
-  cJSON_AddNumberToObject(object, "max", s->values[s->count - 1]);
+  printf("   max %9.2f\n", series->values[series->count - 1]);
+  cJSON_AddNumberToObject(object, "max", series->values[series->count - 1]);
 }
 
 static int write_json(const char *path, const cJSON *json) {
@@ -97,59 +97,61 @@ static int write_json(const char *path, const cJSON *json) {
   return ok ? 0 : 74;
 }
 
-static void print_totals(const bench_options_t *o, const bench_run_t *run,
-                         const bench_totals_t *t) {
+static void print_totals(const bench_options_t *options, const bench_run_t *run,
+                         const bench_totals_t *totals) {
   double seconds = run->duration_s;
   printf("%s: %d of %d requests in %.2f s: %.2f requests/s, %.1f output tokens/s\n",
-         o->label != NULL ? o->label : "bench serve", t->ok, o->num_requests, seconds,
-         t->ok / seconds, (double)t->output_tokens / seconds);
-  printf("  tokens: %ld prompt (%ld cached), %ld output\n", t->prompt_tokens, t->cached_tokens,
-         t->output_tokens);
-  if (o->ttft_slo_ms > 0 || o->tpot_slo_ms > 0) {
+         options->label != NULL ? options->label : "bench serve", totals->ok, options->num_requests,
+         seconds, totals->ok / seconds, (double)totals->output_tokens / seconds);
+  printf("  tokens: %ld prompt (%ld cached), %ld output\n", totals->prompt_tokens,
+         totals->cached_tokens, totals->output_tokens);
+  if (options->ttft_slo_ms > 0 || options->tpot_slo_ms > 0) {
     printf("  goodput: %.2f requests/s (%d of %d within ttft %g ms, tpot %g ms; 0 = no bound)\n",
-           t->good / seconds, t->good, t->ok, o->ttft_slo_ms, o->tpot_slo_ms);
+           totals->good / seconds, totals->good, totals->ok, options->ttft_slo_ms,
+           options->tpot_slo_ms);
   }
-  if (t->refused) printf("  refused: %d (429)\n", t->refused);
-  if (t->short_answers) {
-    printf("  note: %d answers have fewer than %d tokens\n", t->short_answers, o->output_len);
+  if (totals->refused) printf("  refused: %d (429)\n", totals->refused);
+  if (totals->short_answers) {
+    printf("  note: %d answers have fewer than %d tokens\n", totals->short_answers,
+           options->output_len);
   }
-  if (t->without_usage) {
+  if (totals->without_usage) {
     printf("  note: %d answers came without usage: chunks are counted as tokens\n",
-           t->without_usage);
+           totals->without_usage);
   }
   if (run->first_error[0]) printf("  first failure: %s\n", run->first_error);
 }
 
-static cJSON *totals_json(const bench_options_t *o, const bench_run_t *run,
-                          const bench_totals_t *t) {
+static cJSON *totals_json(const bench_options_t *options, const bench_run_t *run,
+                          const bench_totals_t *totals) {
   double seconds = run->duration_s;
   const struct {
     const char *name;
     double value;
   } rows[] = {
-      {"requests", o->num_requests},
-      {"succeeded", t->ok},
-      {"refused", t->refused},
-      {"concurrency", o->concurrency},
-      {"request_rate", o->request_rate},
-      {"input_len", o->input_len},
-      {"output_len", o->output_len},
-      {"prefix_len", o->prefix_len},
-      {"seed", (double)o->seed},
+      {"requests", options->num_requests},
+      {"succeeded", totals->ok},
+      {"refused", totals->refused},
+      {"concurrency", options->concurrency},
+      {"request_rate", options->request_rate},
+      {"input_len", options->input_len},
+      {"output_len", options->output_len},
+      {"prefix_len", options->prefix_len},
+      {"seed", (double)options->seed},
       {"duration_s", seconds},
-      {"requests_per_s", t->ok / seconds},
-      {"prompt_tokens_per_s", (double)t->prompt_tokens / seconds},
-      {"output_tokens_per_s", (double)t->output_tokens / seconds},
-      {"prompt_tokens", (double)t->prompt_tokens},
-      {"cached_tokens", (double)t->cached_tokens},
-      {"output_tokens", (double)t->output_tokens},
-      {"short_answers", t->short_answers},
-      {"without_usage", t->without_usage},
-      {"goodput_requests_per_s", t->good / seconds},
+      {"requests_per_s", totals->ok / seconds},
+      {"prompt_tokens_per_s", (double)totals->prompt_tokens / seconds},
+      {"output_tokens_per_s", (double)totals->output_tokens / seconds},
+      {"prompt_tokens", (double)totals->prompt_tokens},
+      {"cached_tokens", (double)totals->cached_tokens},
+      {"output_tokens", (double)totals->output_tokens},
+      {"short_answers", totals->short_answers},
+      {"without_usage", totals->without_usage},
+      {"goodput_requests_per_s", totals->good / seconds},
   };
   cJSON *json = cJSON_CreateObject();
-  cJSON_AddStringToObject(json, "label", o->label != NULL ? o->label : "");
-  cJSON_AddStringToObject(json, "base_url", o->base_url);
+  cJSON_AddStringToObject(json, "label", options->label != NULL ? options->label : "");
+  cJSON_AddStringToObject(json, "base_url", options->base_url);
   cJSON_AddStringToObject(json, "model", run->model);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     cJSON_AddNumberToObject(json, rows[i].name, rows[i].value);
@@ -157,23 +159,23 @@ static cJSON *totals_json(const bench_options_t *o, const bench_run_t *run,
   return json;
 }
 
-int bench_report(const bench_options_t *o, bench_run_t *run) {
-  bench_totals_t totals = bench_totals(o, run);
-  cJSON *json = totals_json(o, run, &totals);
+int bench_report(const bench_options_t *options, bench_run_t *run) {
+  bench_totals_t totals = bench_totals(options, run);
+  cJSON *json = totals_json(options, run, &totals);
   series_t itl = {run->itl_ms, run->num_itl};
-  series_t s[] = {collect(o, run, false, ttft), collect(o, run, false, tpot),
-                  collect(o, run, false, e2e), collect(o, run, true, e2e)};
+  series_t series[] = {collect(options, run, false, ttft), collect(options, run, false, tpot),
+                       collect(options, run, false, e2e), collect(options, run, true, e2e)};
   if (itl.count > 0) qsort(itl.values, itl.count, sizeof(double), compare);
-  print_totals(o, run, &totals);
-  if (o->stream) {
-    print_series("ttft", &s[0], json);
-    if (o->output_len > 1) print_series("tpot", &s[1], json);
+  print_totals(options, run, &totals);
+  if (options->stream) {
+    print_series("ttft", &series[0], json);
+    if (options->output_len > 1) print_series("tpot", &series[1], json);
     print_series("itl", &itl, json);
   }
-  print_series("e2e", &s[2], json);
-  print_series("429", &s[3], json);
-  for (int i = 0; i < 4; i++) free(s[i].values);
-  int code = write_json(o->json_path, json);
+  print_series("e2e", &series[2], json);
+  print_series("429", &series[3], json);
+  for (int i = 0; i < 4; i++) free(series[i].values);
+  int code = write_json(options->json_path, json);
   cJSON_Delete(json);
-  return code ? code : totals.ok == o->num_requests ? 0 : 1;
+  return code ? code : totals.ok == options->num_requests ? 0 : 1;
 }

@@ -45,20 +45,20 @@ typedef struct streams {
 } streams_t;
 
 static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+  struct timespec timespec;
+  clock_gettime(CLOCK_MONOTONIC, &timespec);
+  return (uint64_t)timespec.tv_sec * 1000000000u + (uint64_t)timespec.tv_nsec;
 }
 
 /* ---- reading ---- */
 
-static void keep_gap(streams_t *s, uint64_t gap_ns) {
-  double off_us = ((double)gap_ns - s->interval_ms * 1e6) / 1e3;
+static void keep_gap(streams_t *streams, uint64_t gap_ns) {
+  double off_us = ((double)gap_ns - streams->interval_ms * 1e6) / 1e3;
   uint64_t jitter = (uint64_t)(off_us < 0 ? -off_us : off_us), gap = gap_ns / 1000;
-  if (jitter > s->jitter_max_us) s->jitter_max_us = jitter;
-  s->jitter_us[jitter < HISTOGRAM_US ? jitter : HISTOGRAM_US]++;
-  s->gap_us[gap < HISTOGRAM_US ? gap : HISTOGRAM_US]++;
-  s->num_gaps++;
+  if (jitter > streams->jitter_max_us) streams->jitter_max_us = jitter;
+  streams->jitter_us[jitter < HISTOGRAM_US ? jitter : HISTOGRAM_US]++;
+  streams->gap_us[gap < HISTOGRAM_US ? gap : HISTOGRAM_US]++;
+  streams->num_gaps++;
 }
 
 /* Frames whose head ends in these bytes. "d" occurs in the pattern at its start only, so a mismatch
@@ -80,11 +80,11 @@ static int count_frames(stream_t *stream, const char *bytes, size_t length, bool
   return frames;
 }
 
-static void end_stream(streams_t *s, stream_t *stream) {
+static void end_stream(streams_t *streams, stream_t *stream) {
   if (stream->ended) return;
   stream->ended = true;
-  s->num_ended++;
-  epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
+  streams->num_ended++;
+  epoll_ctl(streams->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
 }
 
 static bool status_is_good(stream_t *stream, const char *bytes, size_t length) {
@@ -97,39 +97,39 @@ static bool status_is_good(stream_t *stream, const char *bytes, size_t length) {
 }
 
 /* False: this run is worth nothing. */
-static bool read_stream(streams_t *s, stream_t *stream) {
+static bool read_stream(streams_t *streams, stream_t *stream) {
   static char buffer[65536];
   ssize_t got = recv(stream->fd, buffer, sizeof buffer, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) {
     if (!stream->first_ns) fprintf(stderr, "inferd-bench: a stream ended before its first token\n");
-    end_stream(s, stream);
+    end_stream(streams, stream);
     return stream->first_ns != 0;
   }
   if (!status_is_good(stream, buffer, (size_t)got)) return false;
   bool done = false;
   int frames = count_frames(stream, buffer, (size_t)got, &done);
   uint64_t now = now_ns();
-  s->reads += s->measuring && frames > 0;
+  streams->reads += streams->measuring && frames > 0;
   for (; frames > 0; frames--) {
     if (!stream->first_ns) {
       stream->first_ns = now;
-      s->num_begun++;
-    } else if (s->measuring) {
-      keep_gap(s, now - stream->last_ns);
+      streams->num_begun++;
+    } else if (streams->measuring) {
+      keep_gap(streams, now - stream->last_ns);
     }
-    s->tokens += s->measuring;
+    streams->tokens += streams->measuring;
     stream->last_ns = now;
   }
-  if (done) end_stream(s, stream);
+  if (done) end_stream(streams, stream);
   return true;
 }
 
 /* ---- starting ---- */
 
-static void make_request(streams_t *s, stream_t *stream, int index, const char *host) {
-  char *body = bench_body(&s->body, s->body.model, index), *request = NULL;
-  const char *key = s->body.api_key;
+static void make_request(streams_t *streams, stream_t *stream, int index, const char *host) {
+  char *body = bench_body(&streams->body, streams->body.model, index), *request = NULL;
+  const char *key = streams->body.api_key;
   int length = asprintf(&request,
                         "POST /v1/completions HTTP/1.1\r\nHost: %s\r\n%s%s%s"
                         "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
@@ -141,17 +141,17 @@ static void make_request(streams_t *s, stream_t *stream, int index, const char *
   stream->length = (size_t)length;
 }
 
-static int open_stream(streams_t *s, stream_t *stream, const struct addrinfo *to) {
+static int open_stream(streams_t *streams, stream_t *stream, const struct addrinfo *to) {
   stream->fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (stream->fd < 0) return -1;
   stream->start_ns = now_ns();
   if (connect(stream->fd, to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS) return -1;
   struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = stream};
-  return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, stream->fd, &event);
+  return epoll_ctl(streams->epoll_fd, EPOLL_CTL_ADD, stream->fd, &event);
 }
 
 /* Sends what is left of the request; afterwards only reads matter. */
-static bool write_stream(streams_t *s, stream_t *stream) {
+static bool write_stream(streams_t *streams, stream_t *stream) {
   ssize_t put =
       send(stream->fd, stream->request + stream->sent, stream->length - stream->sent, MSG_NOSIGNAL);
   if (put < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -162,27 +162,27 @@ static bool write_stream(streams_t *s, stream_t *stream) {
   stream->sent += (size_t)put;
   if (stream->sent < stream->length) return true;
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = stream};
-  return epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event) == 0;
+  return epoll_ctl(streams->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event) == 0;
 }
 
-static bool turn(streams_t *s, int timeout_ms) {
+static bool turn(streams_t *streams, int timeout_ms) {
   static struct epoll_event events[EVENTS_MAX];
-  int count = epoll_wait(s->epoll_fd, events, EVENTS_MAX, timeout_ms);
+  int count = epoll_wait(streams->epoll_fd, events, EVENTS_MAX, timeout_ms);
   for (int i = 0; i < count; i++) {
     stream_t *stream = events[i].data.ptr;
     if (stream->ended) continue;
-    if ((events[i].events & EPOLLOUT) && !write_stream(s, stream)) return false;
-    if ((events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !read_stream(s, stream)) {
+    if ((events[i].events & EPOLLOUT) && !write_stream(streams, stream)) return false;
+    if ((events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !read_stream(streams, stream)) {
       return false;
     }
   }
   return count >= 0 || errno == EINTR;
 }
 
-static bool run_for(streams_t *s, uint64_t ms) {
+static bool run_for(streams_t *streams, uint64_t ms) {
   uint64_t until = now_ns() + ms * 1000000u, now;
   while ((now = now_ns()) < until) {
-    if (!turn(s, (int)((until - now) / 1000000u) + 1)) return false;
+    if (!turn(streams, (int)((until - now) / 1000000u) + 1)) return false;
   }
   return true;
 }
@@ -198,64 +198,69 @@ static double at_percent(const uint64_t *histogram, uint64_t total, double perce
   return 0;
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
+static int compare(const void *left, const void *right) {
+  double x = *(const double *)left, y = *(const double *)right;
   return (x > y) - (x < y);
 }
 
-static void print_results(const streams_t *s, double seconds) {
-  double *firsts = calloc((size_t)s->count, sizeof *firsts);
+static void print_results(const streams_t *streams, double seconds) {
+  double *firsts = calloc((size_t)streams->count, sizeof *firsts);
   if (firsts == NULL) abort();
-  for (int i = 0; i < s->count; i++) {
-    firsts[i] = (double)(s->streams[i].first_ns - s->streams[i].start_ns) / 1e6;
+  for (int i = 0; i < streams->count; i++) {
+    firsts[i] = (double)(streams->streams[i].first_ns - streams->streams[i].start_ns) / 1e6;
   }
-  qsort(firsts, (size_t)s->count, sizeof *firsts, compare);
-  double due = s->count * seconds * 1000 / s->interval_ms;
+  qsort(firsts, (size_t)streams->count, sizeof *firsts, compare);
+  double due = streams->count * seconds * 1000 / streams->interval_ms;
   printf("{\"streams\": %d, \"interval_ms\": %g, \"seconds\": %.3f, \"tokens\": %llu, "
          "\"tokens_per_s\": %.1f, \"share\": %.5f, \"tokens_per_read\": %.3f, "
          "\"ended_early\": %d, ",
-         s->count, s->interval_ms, seconds, (unsigned long long)s->tokens,
-         (double)s->tokens / seconds, (double)s->tokens / due,
-         s->reads ? (double)s->tokens / (double)s->reads : 0, s->num_ended);
+         streams->count, streams->interval_ms, seconds, (unsigned long long)streams->tokens,
+         (double)streams->tokens / seconds, (double)streams->tokens / due,
+         streams->reads ? (double)streams->tokens / (double)streams->reads : 0, streams->num_ended);
   printf("\"first_token_ms\": {\"p50\": %.2f, \"p99\": %.2f, \"max\": %.2f}, ",
-         firsts[s->count / 2], firsts[(int)(0.99 * s->count)], firsts[s->count - 1]);
-  printf("\"gap_ms\": {\"p50\": %.3f, \"p99\": %.3f}, ", at_percent(s->gap_us, s->num_gaps, 50),
-         at_percent(s->gap_us, s->num_gaps, 99));
+         firsts[streams->count / 2], firsts[(int)(0.99 * streams->count)],
+         firsts[streams->count - 1]);
+  printf("\"gap_ms\": {\"p50\": %.3f, \"p99\": %.3f}, ",
+         at_percent(streams->gap_us, streams->num_gaps, 50),
+         at_percent(streams->gap_us, streams->num_gaps, 99));
   printf("\"jitter_ms\": {\"p50\": %.3f, \"p90\": %.3f, \"p99\": %.3f, \"max\": %.3f}}\n",
-         at_percent(s->jitter_us, s->num_gaps, 50), at_percent(s->jitter_us, s->num_gaps, 90),
-         at_percent(s->jitter_us, s->num_gaps, 99), (double)s->jitter_max_us / 1e3);
+         at_percent(streams->jitter_us, streams->num_gaps, 50),
+         at_percent(streams->jitter_us, streams->num_gaps, 90),
+         at_percent(streams->jitter_us, streams->num_gaps, 99),
+         (double)streams->jitter_max_us / 1e3);
   free(firsts);
 }
 
-static int run(streams_t *s, const struct addrinfo *to, const char *host) {
-  for (int i = 0; i < s->count; i++) {
-    make_request(s, &s->streams[i], i, host);
-    if (open_stream(s, &s->streams[i], to) != 0) {
+static int run(streams_t *streams, const struct addrinfo *to, const char *host) {
+  for (int i = 0; i < streams->count; i++) {
+    make_request(streams, &streams->streams[i], i, host);
+    if (open_stream(streams, &streams->streams[i], to) != 0) {
       fprintf(stderr, "inferd-bench: stream %d: %s\n", i, strerror(errno));
       return 69;
     }
   }
   uint64_t limit = now_ns() + START_LIMIT_S * 1000000000ull;
-  while (s->num_begun < s->count) {
-    if (!turn(s, 100)) return 1;
+  while (streams->num_begun < streams->count) {
+    if (!turn(streams, 100)) return 1;
     if (now_ns() < limit) continue;
-    fprintf(stderr, "inferd-bench: %d of %d streams began within %d s\n", s->num_begun, s->count,
-            START_LIMIT_S);
+    fprintf(stderr, "inferd-bench: %d of %d streams began within %d s\n", streams->num_begun,
+            streams->count, START_LIMIT_S);
     return 1;
   }
-  if (!run_for(s, SETTLE_MS)) return 1;
+  if (!run_for(streams, SETTLE_MS)) return 1;
   puts("measuring");
   fflush(stdout);
   uint64_t begin = now_ns();
-  s->measuring = true;
-  if (!run_for(s, (uint64_t)s->seconds * 1000)) return 1;
-  s->measuring = false;
+  streams->measuring = true;
+  if (!run_for(streams, (uint64_t)streams->seconds * 1000)) return 1;
+  streams->measuring = false;
   double seconds = (double)(now_ns() - begin) / 1e9;
   puts("measured");
   fflush(stdout);
-  print_results(s, seconds);
-  if (s->num_ended == 0) return 0;
-  fprintf(stderr, "inferd-bench: %d streams ended before the measurement did\n", s->num_ended);
+  print_results(streams, seconds);
+  if (streams->num_ended == 0) return 0;
+  fprintf(stderr, "inferd-bench: %d streams ended before the measurement did\n",
+          streams->num_ended);
   return 1;
 }
 
@@ -280,24 +285,24 @@ static const char usage_text[] =
     "         [--seconds N] [--output-len N] [--input-len N] [--vocab-size N] [--first-id N]\n"
     "         [--model NAME] [--api-key KEY]\n";
 
-static bool parse(int argc, char **argv, streams_t *s) {
+static bool parse(int argc, char **argv, streams_t *streams) {
   bool valid = true;
   for (int c; valid && (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
     switch (c) {
-    case 'u': s->body.base_url = optarg; break;
-    case 'k': s->body.api_key = optarg; break;
-    case 'm': s->body.model = optarg; break;
-    case 'n': valid = bench_int(optarg, 1, 1000000, &s->count); break;
-    case 'i': valid = bench_number(optarg, 0.001, 1e6, &s->interval_ms); break;
-    case 's': valid = bench_int(optarg, 1, 86400, &s->seconds); break;
-    case 'o': valid = bench_int(optarg, 1, 1 << 30, &s->body.output_len); break;
-    case 'p': valid = bench_int(optarg, 1, 1 << 24, &s->body.input_len); break;
-    case 'v': valid = bench_int(optarg, 1, 1 << 30, &s->body.vocab_size); break;
-    case 'f': valid = bench_int(optarg, 0, 1 << 30, &s->body.first_id); break;
+    case 'u': streams->body.base_url = optarg; break;
+    case 'k': streams->body.api_key = optarg; break;
+    case 'm': streams->body.model = optarg; break;
+    case 'n': valid = bench_int(optarg, 1, 1000000, &streams->count); break;
+    case 'i': valid = bench_number(optarg, 0.001, 1e6, &streams->interval_ms); break;
+    case 's': valid = bench_int(optarg, 1, 86400, &streams->seconds); break;
+    case 'o': valid = bench_int(optarg, 1, 1 << 30, &streams->body.output_len); break;
+    case 'p': valid = bench_int(optarg, 1, 1 << 24, &streams->body.input_len); break;
+    case 'v': valid = bench_int(optarg, 1, 1 << 30, &streams->body.vocab_size); break;
+    case 'f': valid = bench_int(optarg, 0, 1 << 30, &streams->body.first_id); break;
     default: valid = false;
     }
   }
-  return valid && optind == argc && s->body.vocab_size > s->body.first_id;
+  return valid && optind == argc && streams->body.vocab_size > streams->body.first_id;
 }
 
 /* Splits http://host:port[/]. */
@@ -314,19 +319,19 @@ static bool split_url(const char *url, char host[256], char port[8]) {
 
 int bench_streams(int argc, char **argv) {
   char host[256], port[8];
-  streams_t s = {.count = 1000, .seconds = 10, .interval_ms = 20};
-  s.body = (bench_options_t){.base_url = "http://127.0.0.1:8000",
-                             .input_len = 4,
-                             .first_id = 5,
-                             .vocab_size = 300,
-                             .stream = true,
-                             .seed = 1};
-  if (!parse(argc, argv, &s) || !split_url(s.body.base_url, host, port)) {
+  streams_t streams = {.count = 1000, .seconds = 10, .interval_ms = 20};
+  streams.body = (bench_options_t){.base_url = "http://127.0.0.1:8000",
+                                   .input_len = 4,
+                                   .first_id = 5,
+                                   .vocab_size = 300,
+                                   .stream = true,
+                                   .seed = 1};
+  if (!parse(argc, argv, &streams) || !split_url(streams.body.base_url, host, port)) {
     fputs(usage_text, stderr);
     return 64;
   }
-  if (s.body.output_len == 0) {
-    s.body.output_len = (int)((s.seconds + MARGIN_S) * 1000 / s.interval_ms) + 1;
+  if (streams.body.output_len == 0) {
+    streams.body.output_len = (int)((streams.seconds + MARGIN_S) * 1000 / streams.interval_ms) + 1;
   }
   struct rlimit files = {0};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -339,21 +344,23 @@ int bench_streams(int argc, char **argv) {
     fprintf(stderr, "inferd-bench: %s: %s\n", host, gai_strerror(code));
     return 68;
   }
-  s.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  s.streams = calloc((size_t)s.count, sizeof *s.streams);
-  s.jitter_us = calloc(HISTOGRAM_US + 1, sizeof *s.jitter_us);
-  s.gap_us = calloc(HISTOGRAM_US + 1, sizeof *s.gap_us);
-  if (s.epoll_fd < 0 || s.streams == NULL || s.jitter_us == NULL || s.gap_us == NULL) abort();
-  for (int i = 0; i < s.count; i++) s.streams[i].fd = -1;
-  code = run(&s, to, host);
-  for (int i = 0; i < s.count; i++) {
-    if (s.streams[i].fd >= 0) close(s.streams[i].fd);
-    free(s.streams[i].request);
+  streams.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  streams.streams = calloc((size_t)streams.count, sizeof *streams.streams);
+  streams.jitter_us = calloc(HISTOGRAM_US + 1, sizeof *streams.jitter_us);
+  streams.gap_us = calloc(HISTOGRAM_US + 1, sizeof *streams.gap_us);
+  if (streams.epoll_fd < 0 || streams.streams == NULL || streams.jitter_us == NULL ||
+      streams.gap_us == NULL)
+    abort();
+  for (int i = 0; i < streams.count; i++) streams.streams[i].fd = -1;
+  code = run(&streams, to, host);
+  for (int i = 0; i < streams.count; i++) {
+    if (streams.streams[i].fd >= 0) close(streams.streams[i].fd);
+    free(streams.streams[i].request);
   }
-  close(s.epoll_fd);
+  close(streams.epoll_fd);
   freeaddrinfo(to);
-  free(s.streams);
-  free(s.jitter_us);
-  free(s.gap_us);
+  free(streams.streams);
+  free(streams.jitter_us);
+  free(streams.gap_us);
   return code;
 }

@@ -25,15 +25,16 @@ typedef struct progress {
 } progress_t;
 
 static void on_event(void *context, const event_t *event) {
-  progress_t *p = context;
+  progress_t *progress = context;
   if (event->kind == EVENT_TOKEN) {
-    p->output_tokens++;
-    if (event->position == 0) p->last_first_token_ns = clock_now_ns();
-    if (event->position == 0 && !p->first_token_ns) p->first_token_ns = clock_now_ns();
+    progress->output_tokens++;
+    if (event->position == 0) progress->last_first_token_ns = clock_now_ns();
+    if (event->position == 0 && !progress->first_token_ns)
+      progress->first_token_ns = clock_now_ns();
   } else if (event->kind == EVENT_DONE) {
-    p->num_done++;
-    p->num_failed += event->finish == FINISH_ERROR;
-    p->end_ns = clock_now_ns();
+    progress->num_done++;
+    progress->num_failed += event->finish == FINISH_ERROR;
+    progress->end_ns = clock_now_ns();
   }
 }
 
@@ -58,92 +59,95 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static int parse(int argc, char **argv, offline_t *o) {
-  engine_options_default(&o->engine);
-  *o = (offline_t){.engine = o->engine, .concurrency = 8, .input_len = 128, .output_len = 64};
-  o->engine.seed = 1;
-  o->engine.log = say;
+static int parse(int argc, char **argv, offline_t *offline) {
+  engine_options_default(&offline->engine);
+  *offline =
+      (offline_t){.engine = offline->engine, .concurrency = 8, .input_len = 128, .output_len = 64};
+  offline->engine.seed = 1;
+  offline->engine.log = say;
   for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
     switch (c) {
-    case 'i': o->input_len = atoi(optarg); break;
-    case 'o': o->output_len = atoi(optarg); break;
-    case 'c': o->concurrency = atoi(optarg); break;
-    case 't': o->engine.num_threads = atoi(optarg); break;
-    case 'a': o->engine.isa = optarg; break;
-    case 'b': o->engine.max_num_batched_tokens = atoi(optarg); break;
-    case 'y': o->engine.dtype = optarg; break;
-    case 'd': o->engine.dummy_weights = true; break;
+    case 'i': offline->input_len = atoi(optarg); break;
+    case 'o': offline->output_len = atoi(optarg); break;
+    case 'c': offline->concurrency = atoi(optarg); break;
+    case 't': offline->engine.num_threads = atoi(optarg); break;
+    case 'a': offline->engine.isa = optarg; break;
+    case 'b': offline->engine.max_num_batched_tokens = atoi(optarg); break;
+    case 'y': offline->engine.dtype = optarg; break;
+    case 'd': offline->engine.dummy_weights = true; break;
     default: return 64;
     }
   }
-  if (optind != argc - 1 || o->concurrency < 1 || o->input_len < 1 || o->output_len < 1) {
+  if (optind != argc - 1 || offline->concurrency < 1 || offline->input_len < 1 ||
+      offline->output_len < 1) {
     fprintf(stderr, "usage: inferd bench throughput MODEL_DIR [--dummy] [--concurrency N] "
                     "[--input-len N] [--output-len N] [--threads N] [--isa TIER] "
                     "[--batched-tokens N] [--dtype TYPE]\n");
     return 64;
   }
-  o->engine.model_dir = argv[optind];
-  o->engine.max_num_seqs = o->concurrency;
-  o->engine.max_queue_requests = o->concurrency;
-  o->engine.max_queue_time_s = 0;
-  o->engine.max_queue_tokens = INT64_MAX;
-  if (o->engine.max_num_batched_tokens < o->concurrency) {
-    o->engine.max_num_batched_tokens = o->concurrency;
+  offline->engine.model_dir = argv[optind];
+  offline->engine.max_num_seqs = offline->concurrency;
+  offline->engine.max_queue_requests = offline->concurrency;
+  offline->engine.max_queue_time_s = 0;
+  offline->engine.max_queue_tokens = INT64_MAX;
+  if (offline->engine.max_num_batched_tokens < offline->concurrency) {
+    offline->engine.max_num_batched_tokens = offline->concurrency;
   }
   return 0;
 }
 
-static request_t *make_request(const offline_t *o, int index, int vocab_size) {
-  request_t *r = calloc(1, sizeof *r);
-  int32_t *ids = calloc((size_t)o->input_len, sizeof *ids);
+static request_t *make_request(const offline_t *offline, int index, int vocab_size) {
+  request_t *request = calloc(1, sizeof *request);
+  int32_t *ids = calloc((size_t)offline->input_len, sizeof *ids);
   uint64_t state = (uint64_t)index + 1;
-  if (r == NULL || ids == NULL) abort();
-  for (int i = 0; i < o->input_len; i++) {
+  if (request == NULL || ids == NULL) abort();
+  for (int i = 0; i < offline->input_len; i++) {
     ids[i] = (int32_t)(bench_uniform(&state) * (vocab_size - 1));
   }
-  r->prompt_ids = ids;
-  r->num_prompt_tokens = o->input_len;
-  r->arrival_ns = clock_now_ns();
-  r->params = (sampling_params_t){
+  request->prompt_ids = ids;
+  request->num_prompt_tokens = offline->input_len;
+  request->arrival_ns = clock_now_ns();
+  request->params = (sampling_params_t){
       .top_p = 1,
       .repetition_penalty = 1,
-      .max_tokens = o->output_len,
+      .max_tokens = offline->output_len,
       .ignore_eos = true,
       .num_logprobs = -1,
       .num_prompt_logprobs = -1,
   };
-  return r;
+  return request;
 }
 
-static int run(const offline_t *o, engine_t *engine) {
+static int run(const offline_t *offline, engine_t *engine) {
   const engine_info_t *info = engine_info(engine);
-  request_t **requests = calloc((size_t)o->concurrency, sizeof(request_t *));
-  progress_t p = {0};
+  request_t **requests = calloc((size_t)offline->concurrency, sizeof(request_t *));
+  progress_t progress = {0};
   error_t error = {0};
   if (requests == NULL) abort();
-  for (int i = 0; i < o->concurrency; i++) requests[i] = make_request(o, i, info->vocab_size);
+  for (int i = 0; i < offline->concurrency; i++)
+    requests[i] = make_request(offline, i, info->vocab_size);
   uint64_t start_ns = clock_now_ns();
-  int code = engine_submit(engine, requests, o->concurrency, &error);
+  int code = engine_submit(engine, requests, offline->concurrency, &error);
   if (code) fprintf(stderr, "inferd-bench: %s\n", error.message);
-  while (!code && p.num_done < o->concurrency) {
-    engine_drain(engine, on_event, &p);
+  while (!code && progress.num_done < offline->concurrency) {
+    engine_drain(engine, on_event, &progress);
     nap();
   }
-  for (int i = 0; i < o->concurrency; i++) {
+  for (int i = 0; i < offline->concurrency; i++) {
     free((void *)(uintptr_t)requests[i]->prompt_ids);
     free(requests[i]);
   }
   free(requests);
-  if (code || p.num_failed) return 1;
+  if (code || progress.num_failed) return 1;
   engine_stats_t stats;
   engine_stats(engine, &stats);
-  double prefill_s = (double)(p.last_first_token_ns - start_ns) / 1e9;
-  double decode_s = (double)(p.end_ns - p.last_first_token_ns) / 1e9;
-  long decoded = p.output_tokens - o->concurrency;
+  double prefill_s = (double)(progress.last_first_token_ns - start_ns) / 1e9;
+  double decode_s = (double)(progress.end_ns - progress.last_first_token_ns) / 1e9;
+  long decoded = progress.output_tokens - offline->concurrency;
   printf("throughput: %s, %s: %d x (%d + %d tokens)\n", info->architecture, info->device,
-         o->concurrency, o->input_len, o->output_len);
+         offline->concurrency, offline->input_len, offline->output_len);
   printf("  until the last first token %.3f s: %.1f prompt tokens/s\n", prefill_s,
-         (double)o->concurrency * o->input_len / prefill_s);
+         (double)offline->concurrency * offline->input_len / prefill_s);
   printf("  decode after it            %.3f s: %.1f tokens/s\n", decode_s,
          decode_s > 0 ? (double)decoded / decode_s : 0);
   printf("  %.0f steps, overhead %.1f us per step\n", (double)stats.steps,
@@ -152,12 +156,12 @@ static int run(const offline_t *o, engine_t *engine) {
 }
 
 int bench_throughput(int argc, char **argv) {
-  offline_t o;
+  offline_t offline;
   engine_t *engine;
   error_t error = {0};
-  int code = parse(argc, argv, &o);
+  int code = parse(argc, argv, &offline);
   if (code) return code;
-  if (engine_create(&o.engine, &engine, &error) != 0) {
+  if (engine_create(&offline.engine, &engine, &error) != 0) {
     fprintf(stderr, "inferd-bench: %s\n", error.message);
     return error_exit_code(error.code);
   }
@@ -166,13 +170,13 @@ int bench_throughput(int argc, char **argv) {
     engine_failure(engine, &error);
     fprintf(stderr, "inferd-bench: %s\n", error.message);
     code = error_exit_code(error.code);
-  } else if ((int64_t)o.input_len + o.output_len > engine_info(engine)->max_model_len) {
+  } else if ((int64_t)offline.input_len + offline.output_len > engine_info(engine)->max_model_len) {
     fprintf(stderr,
             "inferd-bench: --input-len %d and --output-len %d are more than the context, %d\n",
-            o.input_len, o.output_len, engine_info(engine)->max_model_len);
+            offline.input_len, offline.output_len, engine_info(engine)->max_model_len);
     code = 64;
   } else {
-    code = run(&o, engine);
+    code = run(&offline, engine);
   }
   engine_destroy(engine);
   return code;

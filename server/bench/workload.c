@@ -35,56 +35,60 @@ typedef struct text {
   size_t length, capacity;
 } text_t;
 
-__attribute__((format(printf, 2, 3))) static void append(text_t *t, const char *format, ...) {
-  if (t->length + 512 > t->capacity) {
-    t->capacity = t->capacity * 2 + 4096;
-    t->bytes = realloc(t->bytes, t->capacity);
-    if (t->bytes == NULL) abort();
+__attribute__((format(printf, 2, 3))) static void append(text_t *text, const char *format, ...) {
+  if (text->length + 512 > text->capacity) {
+    text->capacity = text->capacity * 2 + 4096;
+    text->bytes = realloc(text->bytes, text->capacity);
+    if (text->bytes == NULL) abort();
   }
   va_list args;
   va_start(args, format);
-  t->length += (size_t)vsnprintf(t->bytes + t->length, t->capacity - t->length, format, args);
+  text->length +=
+      (size_t)vsnprintf(text->bytes + text->length, text->capacity - text->length, format, args);
   va_end(args);
 }
 
-static void append_token(text_t *t, const bench_options_t *o, uint64_t *state, bool first) {
-  if (o->text_prompts) {
-    append(t, "%s%s", first ? "" : " ", words[next(state) % NUM_WORDS]);
+static void append_token(text_t *text, const bench_options_t *options, uint64_t *state,
+                         bool first) {
+  if (options->text_prompts) {
+    append(text, "%s%s", first ? "" : " ", words[next(state) % NUM_WORDS]);
   } else {
-    int span = o->vocab_size - o->first_id;
-    append(t, "%s%d", first ? "" : ",", o->first_id + (int)(next(state) % (uint64_t)span));
+    int span = options->vocab_size - options->first_id;
+    append(text, "%s%d", first ? "" : ",", options->first_id + (int)(next(state) % (uint64_t)span));
   }
 }
 
-static void append_model(text_t *t, const char *model) {
-  append(t, "\"model\":\"");
+static void append_model(text_t *text, const char *model) {
+  append(text, "\"model\":\"");
   for (const char *p = model; *p; p++) {
-    append(t, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+    append(text, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
   }
-  append(t, "\",");
+  append(text, "\",");
 }
 
 /* The members of an object, without its braces. */
-static void append_extra(text_t *t, const char *object) {
+static void append_extra(text_t *text, const char *object) {
   for (size_t at = 1, length = strlen(object); at + 1 < length; at += 256) {
     size_t rest = length - 1 - at;
-    append(t, "%s%.*s", at == 1 ? "," : "", rest < 256 ? (int)rest : 256, object + at);
+    append(text, "%s%.*s", at == 1 ? "," : "", rest < 256 ? (int)rest : 256, object + at);
   }
 }
 
-char *bench_body(const bench_options_t *o, const char *model, int index) {
-  text_t t = {0};
-  uint64_t shared = o->seed * 1000003 + 1, own = o->seed * 1000003 + 17 + (uint64_t)index * 7919;
-  append(&t, "{");
-  if (model != NULL) append_model(&t, model);
-  append(&t, "\"prompt\":%s", o->text_prompts ? "\"" : "[");
-  for (int i = 0; i < o->input_len; i++) {
-    append_token(&t, o, i < o->prefix_len ? &shared : &own, i == 0);
+char *bench_body(const bench_options_t *options, const char *model, int index) {
+  text_t text = {0};
+  uint64_t shared = options->seed * 1000003 + 1,
+           own = options->seed * 1000003 + 17 + (uint64_t)index * 7919;
+  append(&text, "{");
+  if (model != NULL) append_model(&text, model);
+  append(&text, "\"prompt\":%s", options->text_prompts ? "\"" : "[");
+  for (int i = 0; i < options->input_len; i++) {
+    append_token(&text, options, i < options->prefix_len ? &shared : &own, i == 0);
   }
-  append(&t, "%s,\"max_tokens\":%d,\"ignore_eos\":true,\"temperature\":%g",
-         o->text_prompts ? "\"" : "]", o->output_len, o->temperature);
-  if (o->stream) append(&t, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
-  if (o->extra_body != NULL) append_extra(&t, o->extra_body);
-  append(&t, "}");
-  return t.bytes;
+  append(&text, "%s,\"max_tokens\":%d,\"ignore_eos\":true,\"temperature\":%g",
+         options->text_prompts ? "\"" : "]", options->output_len, options->temperature);
+  if (options->stream)
+    append(&text, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+  if (options->extra_body != NULL) append_extra(&text, options->extra_body);
+  append(&text, "}");
+  return text.bytes;
 }

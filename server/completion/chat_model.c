@@ -105,9 +105,10 @@ static const tool_format_t *find_tool_format(const completions_t *live, const ch
 static const reasoning_format_t *find_reasoning_format(const char *option,
                                                        const tokenizer_t *tokenizer) {
   if (strcmp(option, "auto") != 0) return reasoning_format_find(option);
-  for (const reasoning_format_t *f = reasoning_formats; f->name != NULL; f++) {
-    const char *open = f->answer != NULL ? "<|channel|>" : f->open; /* one mark of the header */
-    if (has_token(tokenizer, open) && has_token(tokenizer, f->close)) return f;
+  for (const reasoning_format_t *format = reasoning_formats; format->name != NULL; format++) {
+    const char *open =
+        format->answer != NULL ? "<|channel|>" : format->open; /* one mark of the header */
+    if (has_token(tokenizer, open) && has_token(tokenizer, format->close)) return format;
   }
   return NULL;
 }

@@ -162,11 +162,11 @@ static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, con
   return group(GRAMMAR_SEQUENCE, parts, 3);
 }
 
-static grammar_source_t either(tree_t *tree, grammar_source_t a, grammar_source_t b) {
+static grammar_source_t either(tree_t *tree, grammar_source_t left, grammar_source_t right) {
   grammar_source_t *children = nodes_new(tree, 2);
-  if (children == NULL) return a;
-  children[0] = a;
-  children[1] = b;
+  if (children == NULL) return left;
+  children[0] = left;
+  children[1] = right;
   return group(GRAMMAR_ALTERNATIVES, children, 2);
 }
 

@@ -59,13 +59,13 @@ static int collect(const logprob_entry_t *entry, alternative_t *list) {
 static void drop_equal_strings(alternative_t *list, int count, const char *keys) {
   for (int i = 1; i < count; i++) {
     for (int j = 0; j < i; j++) {
-      alternative_t *a = &list[j], *b = &list[i];
-      if (a->dropped || a->length != b->length) continue;
-      if (memcmp(keys + a->at, keys + b->at, a->length) != 0) continue;
-      if (j != 0 && b->logprob > a->logprob) {
-        a->dropped = true;
+      alternative_t *left = &list[j], *right = &list[i];
+      if (left->dropped || left->length != right->length) continue;
+      if (memcmp(keys + left->at, keys + right->at, left->length) != 0) continue;
+      if (j != 0 && right->logprob > left->logprob) {
+        left->dropped = true;
       } else {
-        b->dropped = true;
+        right->dropped = true;
       }
       break;
     }

@@ -8,8 +8,8 @@
 #include "engine/base/siphash.h"
 
 uint64_t salt_hash(const uint64_t key[2], uint64_t tenant, const char *salt, size_t length) {
-  siphash_t s = siphash_begin(key);
-  siphash_word(&s, tenant, 2);
-  siphash_bytes(&s, salt, length, 2);
-  return siphash_end(&s, 2);
+  siphash_t siphash = siphash_begin(key);
+  siphash_word(&siphash, tenant, 2);
+  siphash_bytes(&siphash, salt, length, 2);
+  return siphash_end(&siphash, 2);
 }

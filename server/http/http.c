@@ -236,8 +236,9 @@ void http_drain(http_t *http) {
 }
 
 void http_abort(http_t *http) {
-  for (connection_t *c = http->connections; c != NULL; c = c->next) {
-    if (c->current != NULL) exchange_shutdown(c->current);
+  for (connection_t *connection = http->connections; connection != NULL;
+       connection = connection->next) {
+    if (connection->current != NULL) exchange_shutdown(connection->current);
   }
   http_mark(http, true);
 }
@@ -254,8 +255,9 @@ static void close_handle(void *handle) {
 void http_stop(http_t *http) {
   http->stopping = true;
   /* The library aborts the process if it is stopped while a connection is suspended. */
-  for (connection_t *c = http->connections; c != NULL; c = c->next) {
-    if (c->current != NULL) exchange_cut(c->current, "shutdown");
+  for (connection_t *connection = http->connections; connection != NULL;
+       connection = connection->next) {
+    if (connection->current != NULL) exchange_cut(connection->current, "shutdown");
   }
   for (int i = 0; i < RUNS_PER_PUMP; i++) {
     uint64_t wait_ms;
@@ -286,12 +288,14 @@ void http_stop(http_t *http) {
 
 void http_stats(const http_t *http, http_stats_t *out) {
   *out = (http_stats_t){.accepted = http->accepted, .refused = http->refused};
-  for (const connection_t *c = http->connections; c != NULL; c = c->next) {
-    if (c->current == NULL) {
+  for (const connection_t *connection = http->connections; connection != NULL;
+       connection = connection->next) {
+    if (connection->current == NULL) {
       out->connections_idle++;
-    } else if (c->current->state == EXCHANGE_READING) {
+    } else if (connection->current->state == EXCHANGE_READING) {
       out->connections_reading++;
-    } else if (c->current->state == EXCHANGE_STREAMING || c->current->state == EXCHANGE_ENDING) {
+    } else if (connection->current->state == EXCHANGE_STREAMING ||
+               connection->current->state == EXCHANGE_ENDING) {
       out->connections_streaming++;
     } else {
       out->connections_waiting++;

@@ -310,10 +310,12 @@ static void check_connection(connection_t *connection, uint64_t now_ms) {
 
 void connection_tick(http_t *http) {
   uint64_t now_ms = uv_now(http->loop);
-  for (connection_t *c = http->connections; c != NULL; c = c->next) check_connection(c, now_ms);
-  for (lingerer_t *l = http->lingerers, *next; l != NULL; l = next) {
-    next = l->next;
-    if (now_ms >= l->deadline_ms) linger_free(http, l);
+  for (connection_t *connection = http->connections; connection != NULL;
+       connection = connection->next)
+    check_connection(connection, now_ms);
+  for (lingerer_t *lingerer = http->lingerers, *next; lingerer != NULL; lingerer = next) {
+    next = lingerer->next;
+    if (now_ms >= lingerer->deadline_ms) linger_free(http, lingerer);
   }
   if (http->connections == NULL && http->lingerers == NULL) uv_timer_stop(&http->tick_timer);
 }

@@ -18,19 +18,19 @@ static const uint32_t round_constants[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static uint32_t rotate(uint32_t x, int bits) {
-  return (x >> bits) | (x << (32 - bits));
+static uint32_t rotate(uint32_t value, int bits) {
+  return (value >> bits) | (value << (32 - bits));
 }
 
-static uint32_t load_be32(const uint8_t *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+static uint32_t load_be32(const uint8_t *from) {
+  return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
 }
 
-static void store_be32(uint8_t *p, uint32_t x) {
-  p[0] = (uint8_t)(x >> 24);
-  p[1] = (uint8_t)(x >> 16);
-  p[2] = (uint8_t)(x >> 8);
-  p[3] = (uint8_t)x;
+static void store_be32(uint8_t *to, uint32_t value) {
+  to[0] = (uint8_t)(value >> 24);
+  to[1] = (uint8_t)(value >> 16);
+  to[2] = (uint8_t)(value >> 8);
+  to[3] = (uint8_t)value;
 }
 
 /* One 64-byte block (FIPS 180-4, 6.2.2); v[0..7] are the working variables a..h. */

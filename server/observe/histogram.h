@@ -27,7 +27,7 @@ typedef struct histogram {
 } histogram_t;
 
 /* Makes an empty histogram over the union of two sets of bounds; one of them may be NULL. */
-void histogram_init(histogram_t *histogram, const bounds_t *a, const bounds_t *b);
+void histogram_init(histogram_t *histogram, const bounds_t *left, const bounds_t *right);
 void histogram_observe(histogram_t *histogram, double value);
 /* Returns the number of observations <= `bound`, which must be a bound of the histogram. */
 uint64_t histogram_at_most(const histogram_t *histogram, double bound);

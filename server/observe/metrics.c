@@ -117,25 +117,25 @@ void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns) {
   observe(metrics, HISTOGRAM_ITL, seconds(0, gap_ns));
 }
 
-void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *t) {
-  double decode = seconds(t->first_token_ns, t->last_token_ns);
-  double per_token = t->generated_tokens > 1 ? decode / (t->generated_tokens - 1) : 0;
-  metrics->finished[t->finish]++;
-  observe(metrics, HISTOGRAM_E2E, seconds(t->arrival_ns, t->finished_ns));
-  if (t->scheduled_ns != 0) {
-    observe(metrics, HISTOGRAM_QUEUE, seconds(t->queued_ns, t->scheduled_ns));
+void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times) {
+  double decode = seconds(times->first_token_ns, times->last_token_ns);
+  double per_token = times->generated_tokens > 1 ? decode / (times->generated_tokens - 1) : 0;
+  metrics->finished[times->finish]++;
+  observe(metrics, HISTOGRAM_E2E, seconds(times->arrival_ns, times->finished_ns));
+  if (times->scheduled_ns != 0) {
+    observe(metrics, HISTOGRAM_QUEUE, seconds(times->queued_ns, times->scheduled_ns));
   }
-  if (t->first_token_ns != 0) {
-    observe(metrics, HISTOGRAM_PREFILL, seconds(t->scheduled_ns, t->first_token_ns));
+  if (times->first_token_ns != 0) {
+    observe(metrics, HISTOGRAM_PREFILL, seconds(times->scheduled_ns, times->first_token_ns));
     observe(metrics, HISTOGRAM_DECODE, decode);
-    observe(metrics, HISTOGRAM_INFERENCE, seconds(t->scheduled_ns, t->last_token_ns));
-    if (t->generated_tokens > 1) observe(metrics, HISTOGRAM_TPOT, per_token);
+    observe(metrics, HISTOGRAM_INFERENCE, seconds(times->scheduled_ns, times->last_token_ns));
+    if (times->generated_tokens > 1) observe(metrics, HISTOGRAM_TPOT, per_token);
     observe(metrics, HISTOGRAM_TPOT_VLLM, per_token);
   }
-  observe(metrics, HISTOGRAM_PROMPT_TOKENS, t->prompt_tokens);
-  observe(metrics, HISTOGRAM_GENERATION_TOKENS, t->generated_tokens);
-  observe(metrics, HISTOGRAM_PREFILL_COMPUTED, t->prompt_tokens - t->cached_tokens);
-  observe(metrics, HISTOGRAM_MAX_TOKENS, t->max_tokens);
+  observe(metrics, HISTOGRAM_PROMPT_TOKENS, times->prompt_tokens);
+  observe(metrics, HISTOGRAM_GENERATION_TOKENS, times->generated_tokens);
+  observe(metrics, HISTOGRAM_PREFILL_COMPUTED, times->prompt_tokens - times->cached_tokens);
+  observe(metrics, HISTOGRAM_MAX_TOKENS, times->max_tokens);
 }
 
 void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
@@ -144,8 +144,8 @@ void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_r
   observe(metrics, HISTOGRAM_N, n);
   observe(metrics, HISTOGRAM_LONGEST, longest_output);
   for (; i < metrics->num_requests; i++) {
-    const request_series_t *r = &metrics->requests[i];
-    if (r->is_chat == is_chat && r->status == status && r->finish == finish) break;
+    const request_series_t *series = &metrics->requests[i];
+    if (series->is_chat == is_chat && series->status == status && series->finish == finish) break;
   }
   if (i == REQUEST_SERIES_MAX)
     return; /* does not happen: there are two routes, a few statuses and five finish reasons */
