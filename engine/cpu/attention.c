@@ -1,10 +1,10 @@
 /* attention.c: attention over the paged K/V pool, for decodes and prefill chunks alike.
  *
- * Owns how the work is cut. Called on the engine thread; pool workers take (query tile, K/V head)
- * pairs, and for a long decode (query tile, K/V head, split). Softmax is online over strips of 256
- * keys and starts afresh every 2,048 keys, at absolute positions; the splits of a row are then
- * merged in order. Both paths below make these very steps for each row, so its bits do not depend
- * on tiles, threads, chunks, or which path it took.
+ * This file decides how the work is divided. Called on the engine thread; pool workers take (query
+ * tile, K/V head) pairs, and for a long decode (query tile, K/V head, split). The softmax is
+ * computed online over strips of 256 keys. It starts anew every 2,048 keys, at absolute positions
+ * (a split); the splits of a row are then merged in order. Both paths below do exactly these steps
+ * for each row, so the bits of a row do not depend on tiles, threads, chunks or the path.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -21,7 +21,7 @@ typedef struct attending {
   int64_t width; /* of a qkv row */
 } attending_t;
 
-/* First key that `position` sees. */
+/* Returns the first key that `position` attends to. */
 static int32_t first_key(const attention_t *attention, int32_t position) {
   return attention->window > 0 && position >= attention->window ? position - attention->window + 1
                                                                 : 0;
@@ -52,7 +52,7 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
     strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
     strip->v[s] = at + device->key_bytes + ((size_t)kv_head * size + offset) * value_row;
   }
-  /* Scores are made for whole groups of segments; those past the last key are never looked at. */
+  /* Scores are computed for whole groups of segments; no code reads those past the last key. */
   for (int32_t s = last; s % SEGMENT_GROUP != 0; s++) strip->k[s] = strip->k[last - 1];
 }
 
@@ -92,8 +92,8 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
                              device->head_stride);
     }
   }
-  /* Keys that all positions see go through one product; each row's keys still come in order, and
-   * kernels that take two at a time find the same pairs. */
+  /* The keys that all positions attend to are multiplied in one product. The keys of each row keep
+   * their order, and a kernel that takes two keys at a time gets the same pairs. */
   low_end += low_end % 2;
   high -= high % 2;
   bool shared = low_end < high;
@@ -111,7 +111,7 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   }
 }
 
-/* acc, max and sum of the tile's rows over one split. */
+/* Computes accumulator, maximum and sum of the rows of a tile over one split. */
 static void attend_split(const attending_t *job, const item_t *item, int32_t kv_head, int32_t split,
                          attention_scratch_t *scratch) {
   const device_t *device = job->device;
@@ -129,7 +129,7 @@ static void attend_split(const attending_t *job, const item_t *item, int32_t kv_
     attend_strip(job, item, kv_head, base, scratch);
 }
 
-/* True when `position` sees a key of the split. */
+/* Returns true if `position` attends to a key of the split. */
 static bool sees_split(const attention_t *attention, int32_t position, int32_t split) {
   int32_t first, last;
   visible_keys(attention, position, split * SPLIT_KEYS, SPLIT_KEYS, &first, &last);
@@ -241,7 +241,8 @@ static void merge_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-/* Lists the query tiles. The splits of a request with one tile run apart while there is room. */
+/* Lists the query tiles. If a request has one tile, its splits are items of their own as long as
+ * `partials` has room. */
 static void list_items(const attending_t *job) {
   device_t *device = job->device;
   const batch_t *batch = device->batch;

@@ -1,6 +1,7 @@
 /* kernels.c: chooses the instruction-set tier; see kernels.h.
  *
- * Owns the order of preference. Called while a device is opened, never during a step.
+ * This file has the order of preference of the tiers. Called while a device is opened, never during
+ * a step.
  */
 #include "engine/cpu/isa/kernels.h"
 
@@ -26,7 +27,8 @@ const kernels_t *kernels_find(const char *isa, error_t *error) {
   const kernels_t *const tiers[NUM_TIERS] = {kernels_amx,  kernels_avx512bf16, kernels_avx512,
                                              kernels_avx2, kernels_neon,       kernels_portable};
   if (isa == NULL || strcmp(isa, "auto") == 0) {
-    /* Intel's vdpbf16ps has a quarter of the rate that AMD's has: half that of plain FMA. */
+    /* On Intel vdpbf16ps has a quarter of the rate that it has on AMD: half the rate of plain FMA.
+     */
 #if defined(__x86_64__)
     if (__builtin_cpu_is("intel") && !(kernels_amx != NULL && kernels_amx->supported()) &&
         kernels_avx512->supported())

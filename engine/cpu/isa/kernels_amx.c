@@ -25,7 +25,7 @@ enum {
   ROW_BYTES = PANEL_COLS * 4, /* between tile rows of a panel */
   STEP_BYTES = ROW_BYTES * TILE_DEPTH / 2,
   STEP_LINES = STEP_BYTES / 64,
-  AHEAD_BYTES = 4 * STEP_BYTES,   /* while a single pass streams its panel */
+  AHEAD_BYTES = 4 * STEP_BYTES,   /* how far a single pass prefetches in its panel */
   STREAM_DEPTH = 16 * TILE_DEPTH, /* k that 17 to 32 rows take at a time */
   STREAM_BYTES = 16 * STEP_BYTES,
   NUM_TILES = 8,
@@ -40,13 +40,13 @@ typedef struct tile_config {
   uint8_t rows[16];
 } tile_config_t;
 
-/* Lines of the next panel that one pass fetches in each of its steps. */
+/* Cache lines of the next panel that one pass prefetches in each of its steps. */
 typedef struct ahead {
   const char *at;
   int32_t lines;
 } ahead_t;
 
-/* Accumulators of a block, as the tiles leave them. */
+/* The accumulators of a block, as the tiles store them. */
 typedef struct block {
   _Alignas(64) float sum[BLOCK_ROWS][PANEL_COLS];
 } block_t;
@@ -71,7 +71,7 @@ static inline void fetch(ahead_t *ahead) {
   ahead->at += STEP_BYTES;
 }
 
-/* Up to 16 rows, all 64 columns. */
+/* Computes up to 16 rows and all 64 columns. */
 static void narrow(const gemm_t *gemm, const uint16_t *in, ahead_t ahead, block_t *block) {
   const uint8_t *p = gemm->panel;
   size_t x_bytes = (size_t)gemm->ldx * sizeof *in;
@@ -97,8 +97,8 @@ static void narrow(const gemm_t *gemm, const uint16_t *in, ahead_t ahead, block_
   _tile_stored(3, &block->sum[0][48], sizeof block->sum[0]);
 }
 
-/* 17 to 32 rows, columns [col, col + 32), k in [from, to); sums go on from `block` unless from is
- * 0. */
+/* Computes 17 to 32 rows, columns [col, col + 32), k in [from, to). Sums continue from `block`
+ * unless `from` is 0. */
 static void wide(const gemm_t *gemm, const uint16_t *in, int32_t col, int64_t from, int64_t to,
                  ahead_t ahead, block_t *block) {
   const uint8_t *p = (const uint8_t *)gemm->panel + col * 4 + from / TILE_DEPTH * STEP_BYTES;
@@ -133,8 +133,8 @@ static void wide(const gemm_t *gemm, const uint16_t *in, int32_t col, int64_t fr
   _tile_stored(3, lower_sums + 16, row_bytes);
 }
 
-/* The only block of a panel: both halves of a stretch of k, then the next stretch, so that the
- * panel streams through once and what is fetched ahead is little. */
+/* Computes the only block of a panel: both halves of a range of k, then the next range. So the
+ * panel is read once from front to back, and little has to be prefetched. */
 static void wide_streaming(const gemm_t *gemm, const uint16_t *in, block_t *block) {
   const ahead_t none = {gemm->panel, 0};
   for (int64_t from = 0; from < gemm->depth; from += STREAM_DEPTH) {
@@ -161,8 +161,8 @@ static void write_block(const gemm_t *gemm, int32_t row, int32_t rows, const blo
   }
 }
 
-/* What pass `pass` of `passes` fetches: its share of every step of the next panel; a single pass
- * runs ahead in its own panel, into the next one, which lies behind it. */
+/* Returns what pass `pass` of `passes` prefetches: its share of every step of the next panel. A
+ * single pass prefetches in its own panel and then in the next one, which follows it in memory. */
 static ahead_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
   if (gemm->next == NULL) return (ahead_t){gemm->panel, 0};
   if (passes == 1) return (ahead_t){(const char *)gemm->panel + AHEAD_BYTES, STEP_LINES};
@@ -201,7 +201,7 @@ static void gemm_tiles(const gemm_t *gemm) {
   _tile_release();
 }
 
-/* The kernel hands out tile state only to processes that ask for it; asking twice is harmless. */
+/* Linux allows AMX only to processes that request it; a second request is harmless. */
 static bool supported(void) {
   return (*kernels_avx512bf16).supported() && __builtin_cpu_supports("amx-tile") &&
          __builtin_cpu_supports("amx-bf16") &&
@@ -211,8 +211,9 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_amx = &table;
 
-/* The avx512bf16 table with its linear layers replaced, by priority after the constructor that
- * fills it. Attention is avx512's: where AMX is, vdpbf16ps has half the rate of FMA. */
+/* Copies the avx512bf16 table and replaces the linear layers. Its priority makes it run after the
+ * constructor that fills that table. Attention is that of avx512: on processors with AMX, vdpbf16ps
+ * has half the rate of FMA. */
 __attribute__((constructor(1001))) static void fill(void) {
   table = *kernels_avx512bf16;
   table.name = "amx";

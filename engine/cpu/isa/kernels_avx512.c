@@ -28,8 +28,8 @@ static inline vf vf_load_f16(const uint16_t *from) {
   return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
 }
 
-/* A byte holds two values of a column: 16 bytes become 32 lanes of 16 bits, each an index into the
- * table of the 16 codes; the exponent is added where the value is not zero. */
+/* A byte holds two values of a column. 16 bytes become 32 lanes of 16 bits, each an index into the
+ * table of the 16 codes. The exponent is added to values other than zero. */
 static inline void mxfp4_pairs(uint16_t *out, const mxfp4_group_t *groups, int64_t count) {
   const __m512i table = _mm512_castsi256_si512(_mm256_setr_epi16(
       0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, (short)0x8000, (short)0xbf00,

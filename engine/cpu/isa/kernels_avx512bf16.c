@@ -1,7 +1,8 @@
 /* kernels_avx512bf16.c: AVX-512 with the bf16 dot product: bf16 weights, and attention over bf16
  * K/V.
  *
- * Owns the table kernels_avx512bf16 (NULL on other architectures); the rest of it is avx512's. Run
+ * Owns the table kernels_avx512bf16 (NULL on other architectures); its other entries are those of
+ * avx512. Run
  * by pool workers; see kernels.h. An accumulator lane takes two products per step, in the order of
  * k; a tile is up to 6 rows x 4 vectors, in a linear layer all 64 columns of a panel. vdpbf16ps
  * flushes subnormals to zero. Attention rounds queries and weights to bf16, sums stay fp32; a step
@@ -20,8 +21,8 @@ enum {
   LINE_BYTES = 64,
   STEP_BYTES = PANEL_COLS * 4,
   STEP_LINES = STEP_BYTES / LINE_BYTES,
-  AHEAD_BYTES = 4096, /* of a single pass */
-  REST_SHIFT = 5      /* parts of a line are counted in 1/32 */
+  AHEAD_BYTES = 4096, /* how far a single pass prefetches */
+  REST_SHIFT = 5      /* fractions of a cache line are in units of 1/32 */
 };
 
 static void stage_bf16(void *out, const float *in, int64_t count, int64_t padded) {
@@ -50,7 +51,7 @@ INLINE uint32_t load_pair(const uint16_t *from) {
   return pair;
 }
 
-/* Sums of a tile on their way out. */
+/* The sums of a tile, before they are written. */
 typedef struct tile_sums {
   _Alignas(64) float at[TILE_ROWS][PANEL_COLS];
 } tile_sums_t;
@@ -71,14 +72,14 @@ static __attribute__((noinline)) void write_tile(const gemm_t *gemm, int32_t row
   }
 }
 
-/* What one pass fetches into the second-level cache while it computes. */
+/* What one pass prefetches into the second-level cache while it computes. */
 typedef struct fetch {
   const char *at;
-  int32_t lines, rest; /* in a step, and further ones in 32 steps */
-  int32_t step_bytes;  /* from step to step, but for those further ones */
+  int32_t lines, rest; /* lines per step, and additional lines per 32 steps */
+  int32_t step_bytes;  /* distance between steps, without the additional lines */
 } fetch_t;
 
-/* One pass over the panel. */
+/* Does one pass over the panel. */
 INLINE void tile(const gemm_t *gemm, int32_t row, fetch_t fetch, const int rows) {
   vf acc[TILE_ROWS][PAIR_VECS];
   vu w[PAIR_VECS];
@@ -110,10 +111,11 @@ INLINE void tile(const gemm_t *gemm, int32_t row, fetch_t fetch, const int rows)
   write_tile(gemm, row, rows, &sums);
 }
 
-/* Memory should never rest: every pass fetches as much of the next panel. Of two passes each takes
- * half of every step, of more a stretch. A single pass of several rows runs ahead in its own panel
- * and on into the next, which lies behind it; one of one or two rows is a plain stream that the
- * processor sees by itself. */
+/* Returns what a pass prefetches. To keep memory busy all the time, every pass prefetches the same
+ * amount of the next panel: of two passes each takes half of every step, of more passes each takes
+ * a range. A single pass of several rows prefetches in its own panel and then in the next one,
+ * which follows in memory. A single pass of one or two rows prefetches nothing: it is a plain
+ * stream, which the processor prefetches by itself. */
 static fetch_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
   fetch_t fetch = {gemm->panel, STEP_LINES / passes, 0, STEP_BYTES};
   if (gemm->next == NULL || gemm->rows < 3) return (fetch_t){gemm->panel, 0, 0, 0};
@@ -169,7 +171,8 @@ INLINE vu interleave(const uint16_t *low, const uint16_t *high) {
                                        _mm512_castsi256_si512(right));
 }
 
-/* How many of `left` rows the next tile takes: few shapes keep the code small. */
+/* Returns how many of `left` rows the next tile takes. Few different heights keep the code small.
+ */
 INLINE int32_t tile_height(int32_t left) {
   return left >= TILE_ROWS ? TILE_ROWS : left >= 3 ? 3 : 1;
 }
@@ -238,7 +241,7 @@ INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, co
     const uint16_t *high = j + 1 < last ? value_row(strip, j + 1, shift, stride) + dim : NULL;
     if (low != NULL && high != NULL) {
       UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
-    } else { /* a key out of range is not multiplied: there may be anything, even NaN */
+    } else { /* a key outside the range is not multiplied: its memory may hold NaN */
       UNROLL for (int i = 0; i < vecs; i++) v[i] =
           interleave(low != NULL ? low + i * VW : NULL, high != NULL ? high + i * VW : NULL);
     }
@@ -259,7 +262,7 @@ INLINE void value_rows(float *out, int64_t ldo, const staged_rows_t *weights, co
   for (; d < dims; d += VW) value_tile(out, ldo, weights, strip, first, last, d, rows, 1);
 }
 
-/* Weights of keys [first, last) in bf16, zeros beside them up to whole vectors. */
+/* Writes the weights of keys [first, last) as bf16, with zeros around them up to whole vectors. */
 INLINE void stage_weights(uint16_t *out, const float *weights, int32_t first, int32_t last) {
   for (int32_t j = first / VW * VW; j < last; j += VW) {
     int32_t from = first > j ? first - j : 0, to = last < j + VW ? last - j : VW;
