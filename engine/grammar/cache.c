@@ -30,25 +30,25 @@ struct grammar_cache {
 /* ---- keys ---- */
 
 /* Counts on beyond its capacity, without writing. */
-typedef struct writer {
+typedef struct key_writer {
   char *out;
   size_t capacity, length;
-} writer_t;
+} key_writer_t;
 
-static void put(writer_t *writer, const void *bytes, size_t length) {
+static void put(key_writer_t *writer, const void *bytes, size_t length) {
   if (length > 0 && length <= writer->capacity && writer->length <= writer->capacity - length) {
     memcpy(writer->out + writer->length, bytes, length);
   }
   writer->length += length;
 }
 
-static void put_text(writer_t *writer, const char *text, size_t length) {
+static void put_text(key_writer_t *writer, const char *text, size_t length) {
   put(writer, &length, sizeof length);
   put(writer, text, length);
 }
 
 /* The values of a document lie in preorder, so a subtree is a range (json.h). */
-static void put_json(writer_t *writer, const json_t *root) {
+static void put_json(key_writer_t *writer, const json_t *root) {
   uint64_t left = root != NULL ? 1 : 0;
   put(writer, &left, sizeof left);
   for (const json_t *json = root; left > 0 && writer->length <= GRAMMAR_CACHE_KEY_MAX; json++) {
@@ -64,7 +64,7 @@ static void put_json(writer_t *writer, const json_t *root) {
   }
 }
 
-static void put_source(writer_t *writer, const grammar_source_t *source, int depth) {
+static void put_source(key_writer_t *writer, const grammar_source_t *source, int depth) {
   enum { DEPTH_MAX = 32 }; /* of a tree that compiles */
   int32_t numbers[] = {(int32_t)source->kind, source->strict, source->token, source->num_children};
   put(writer, numbers, sizeof numbers);
@@ -81,11 +81,11 @@ static void put_source(writer_t *writer, const grammar_source_t *source, int dep
 /* malloc'ed; NULL = too large or no memory, and then the grammar is not kept. */
 static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                       size_t *length) {
-  writer_t count = {0};
+  key_writer_t count = {0};
   put(&count, &vocabulary, sizeof vocabulary);
   put_source(&count, source, 0);
   if (count.length > GRAMMAR_CACHE_KEY_MAX) return NULL;
-  writer_t writer = {.out = malloc(count.length), .capacity = count.length};
+  key_writer_t writer = {.out = malloc(count.length), .capacity = count.length};
   if (writer.out == NULL) return NULL;
   put(&writer, &vocabulary, sizeof vocabulary);
   put_source(&writer, source, 0);

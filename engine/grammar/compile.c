@@ -75,7 +75,7 @@ void *compile_keep(compile_t *compile, size_t count, size_t size) {
   return take(compile, &compile->grammar->arena, count, size);
 }
 
-void *list_add(compile_t *compile, list_t *list, size_t size) {
+void *list_add(compile_t *compile, grammar_list_t *list, size_t size) {
   if (list->count == list->capacity) {
     uint32_t capacity = list->capacity ? 2 * list->capacity : 16;
     void *items = compile_scratch(compile, capacity, size);
@@ -100,13 +100,13 @@ static uint32_t compile_choice(compile_t *compile, const grammar_source_t *sourc
     compile_fail(compile, ERR_BAD_REQUEST, "%u choices were given; at most %u are allowed.",
                  source->schema->count, compile->limits->choices_max);
   }
-  text_t *texts = compile_scratch(compile, source->schema->count, sizeof *texts);
+  dfa_text_t *texts = compile_scratch(compile, source->schema->count, sizeof *texts);
   JSON_EACH(json, source->schema) {
     if (json->type != JSON_STRING || json->length == 0) {
       compile_fail(compile, ERR_INVALID_VALUE, "Choice %u must be a string that is not empty.",
                    count);
     }
-    texts[count++] = (text_t){json->text, json->length};
+    texts[count++] = (dfa_text_t){json->text, json->length};
   }
   return build_lex(compile, lexeme_add(compile, dfa_texts(compile, texts, count)), next);
 }
@@ -119,14 +119,14 @@ static uint32_t compile_regex(compile_t *compile, const grammar_source_t *source
 }
 
 /* Any text up to the first occurrence of a marker: state = bytes of it that match, plus 1. */
-typedef struct marker {
+typedef struct marker_text {
   const char *text;
   size_t length;
   uint32_t *fallback; /* [length + 1] Knuth, Morris, Pratt */
-} marker_t;
+} marker_text_t;
 
 static uint64_t marker_step(const void *context, uint64_t state, uint8_t byte) {
-  const marker_t *marker = context;
+  const marker_text_t *marker = context;
   size_t at = (size_t)state - 1;
   if (at == marker->length) return 0;
   while (at > 0 && (uint8_t)marker->text[at] != byte) at = marker->fallback[at];
@@ -134,13 +134,13 @@ static uint64_t marker_step(const void *context, uint64_t state, uint8_t byte) {
 }
 
 static bool marker_accepts(const void *context, uint64_t state) {
-  return state == ((const marker_t *)context)->length + 1;
+  return state == ((const marker_text_t *)context)->length + 1;
 }
 
 /* The same without the marker: what would complete it is dead, everything before may be the end. */
 static uint64_t without_step(const void *context, uint64_t state, uint8_t byte) {
   uint64_t to = marker_step(context, state, byte);
-  return to == ((const marker_t *)context)->length + 1 ? 0 : to;
+  return to == ((const marker_text_t *)context)->length + 1 ? 0 : to;
 }
 
 static bool without_accepts(const void *context, uint64_t state) {
@@ -150,8 +150,8 @@ static bool without_accepts(const void *context, uint64_t state) {
 
 static uint32_t compile_text(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   if (source->length == 0) return build_lex(compile, lexeme_any(compile), next);
-  marker_t marker = {source->text, source->length,
-                     compile_scratch(compile, source->length + 1, sizeof(uint32_t))};
+  marker_text_t marker = {source->text, source->length,
+                          compile_scratch(compile, source->length + 1, sizeof(uint32_t))};
   for (size_t i = 1, k = 0; i < source->length; i++) {
     while (k > 0 && source->text[i] != source->text[k]) k = marker.fallback[k];
     if (source->text[i] == source->text[k]) k++;

@@ -15,10 +15,10 @@
 #include <setjmp.h>
 
 /* A growing array in the scratch arena. */
-typedef struct list {
+typedef struct grammar_list {
   void *items;
   uint32_t count, capacity;
-} list_t;
+} grammar_list_t;
 
 struct regex;
 
@@ -34,13 +34,13 @@ typedef struct compile {
   uint32_t fuel; /* until the next look at clock and `cancelled` */
   arena_t scratch;
   grammar_t *grammar;
-  list_t nodes;   /* node_t */
-  list_t edges;   /* uint32_t */
-  list_t dfas;    /* dfa_t * */
-  list_t objects; /* object_t * */
-  list_t drafts;  /* object_draft_t *, parallel to objects */
+  grammar_list_t nodes;   /* grammar_node_t */
+  grammar_list_t edges;   /* uint32_t */
+  grammar_list_t dfas;    /* dfa_t * */
+  grammar_list_t objects; /* grammar_object_t * */
+  grammar_list_t drafts;  /* object_draft_t *, parallel to objects */
   uint32_t dfa_states;
-  list_t kept;                       /* lexemes by their pattern, see lexeme.c */
+  grammar_list_t kept;               /* lexemes by their pattern, see lexeme.c */
   uint32_t value_rule;               /* node of any JSON value; 0 = not made yet */
   const dfa_t *tagged[TYPE_ALL + 1]; /* lexeme_content.c, by types; NULL = not made yet */
 } compile_t;
@@ -56,12 +56,12 @@ void compile_spend(compile_t *compile, uint32_t work);
 void *compile_scratch(compile_t *compile, size_t count, size_t size);
 void *compile_keep(compile_t *compile, size_t count, size_t size);
 /* Room for one more element of `size` bytes at the end of the list; zeroed. */
-void *list_add(compile_t *compile, list_t *list, size_t size);
+void *list_add(compile_t *compile, grammar_list_t *list, size_t size);
 
 /* build.c: nodes ------------------------------------------------------------------------------ */
 
-uint32_t build_node(compile_t *compile, node_kind_t kind, uint32_t operand, uint32_t next);
-node_t *build_at(compile_t *compile, uint32_t id);
+uint32_t build_node(compile_t *compile, grammar_node_kind_t kind, uint32_t operand, uint32_t next);
+grammar_node_t *build_at(compile_t *compile, uint32_t id);
 uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next);
 uint32_t build_alt(compile_t *compile, const uint32_t *branches, uint32_t count);
 /* Gives the branches of an alternative that was made with none. */

@@ -45,7 +45,7 @@ static inline uint32_t dfa_next(const dfa_t *dfa, uint32_t state, uint8_t byte) 
 
 /* ---- nodes ---- */
 
-typedef enum node_kind {
+typedef enum grammar_node_kind {
   NODE_END,     /* the text may end */
   NODE_RETURN,  /* pops the top frame and goes on where it says */
   NODE_LEX,     /* lexeme a, then next */
@@ -57,14 +57,14 @@ typedef enum node_kind {
   NODE_OBJECT,  /* members of object a and its closing brace, then next */
   NODE_MEMBERS, /* the same after a comma: at least one member; the frame of the object is on top */
   NODE_FAIL     /* nothing */
-} node_kind_t;
+} grammar_node_kind_t;
 
-typedef struct node {
-  uint32_t kind; /* node_kind_t */
+typedef struct grammar_node {
+  uint32_t kind; /* grammar_node_kind_t */
   uint32_t next;
   uint32_t a, b, c;
   uint32_t need; /* frames on top of here that the cheapest way out takes; NONE = no way out */
-} node_t;
+} grammar_node_t;
 
 enum { NODE_ID_END = 0, NODE_ID_RETURN = 1, NODE_ID_FAIL = 2, NODES_FIXED = 3 };
 
@@ -81,7 +81,7 @@ typedef struct name_node {
 
 /* Members come in the order of the schema, then the extra ones. Frame count: next listed index in
  * the low half, number of members so far in the high half (saturated unless it matters). */
-typedef struct object {
+typedef struct grammar_object {
   uint32_t num_names;      /* listed names that can occur, in order */
   uint32_t *entry;         /* [num_names] node: colon and value, then RETURN */
   uint32_t *next_required; /* [num_names + 1] least required index >= i; num_names = none */
@@ -92,7 +92,7 @@ typedef struct object {
   uint32_t comma, close_empty, close; /* nodes */
   uint32_t min, max;                  /* members; max NONE = no bound */
   uint32_t need;                      /* most frames on top of the object's that a member takes */
-} object_t;
+} grammar_object_t;
 
 /* ---- the whole ---- */
 
@@ -100,12 +100,12 @@ struct grammar {
   atomic_uint references;
   uint64_t serial; /* no other grammar of this process has had it */
   arena_t arena;   /* everything below, and the struct itself */
-  node_t *nodes;
+  grammar_node_t *nodes;
   uint32_t num_nodes;
   uint32_t *edges;
   dfa_t *const *dfas;
   uint32_t num_dfas;
-  object_t *const *objects;
+  grammar_object_t *const *objects;
   uint32_t num_objects;
   uint32_t start; /* node */
 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 static int compare_ranges(const void *left, const void *right) {
-  const range_t *first = left, *second = right;
+  const char_range_t *first = left, *second = right;
   return first->low < second->low ? -1 : first->low > second->low;
 }
 
@@ -16,7 +16,7 @@ void charset_normalize(charset_t *set) {
   qsort(set->ranges, set->count, sizeof *set->ranges, compare_ranges);
   uint32_t kept = 0;
   for (uint32_t i = 1; i < set->count; i++) {
-    range_t *last = &set->ranges[kept], next = set->ranges[i];
+    char_range_t *last = &set->ranges[kept], next = set->ranges[i];
     if (next.low <= last->high || next.low == last->high + 1) {
       if (next.high > last->high) last->high = next.high;
     } else {
@@ -27,15 +27,15 @@ void charset_normalize(charset_t *set) {
 }
 
 charset_t charset_invert(compile_t *compile, const charset_t *set) {
-  charset_t out = {compile_scratch(compile, (size_t)set->count + 1, sizeof(range_t)), 0};
+  charset_t out = {compile_scratch(compile, (size_t)set->count + 1, sizeof(char_range_t)), 0};
   uint32_t low = 0;
   for (uint32_t i = 0; i < set->count; i++) {
     if (set->ranges[i].low > low) {
-      out.ranges[out.count++] = (range_t){low, set->ranges[i].low - 1};
+      out.ranges[out.count++] = (char_range_t){low, set->ranges[i].low - 1};
     }
     low = set->ranges[i].high + 1;
   }
-  if (low <= 0x10FFFF) out.ranges[out.count++] = (range_t){low, 0x10FFFF};
+  if (low <= 0x10FFFF) out.ranges[out.count++] = (char_range_t){low, 0x10FFFF};
   return out;
 }
 

@@ -14,8 +14,8 @@ enum { EXPLORE_FACTOR = 4 }; /* states before trimming, per state that may remai
 typedef struct explorer {
   compile_t *c;
   const automaton_t *automaton;
-  list_t states; /* uint64_t by number; [0] is the dead one */
-  list_t next;   /* uint32_t, num_classes for each state */
+  grammar_list_t states; /* uint64_t by number; [0] is the dead one */
+  grammar_list_t next;   /* uint32_t, num_classes for each state */
   uint32_t *table, table_size;
   uint32_t num_classes;
   uint8_t sample[256]; /* a byte of each class */
@@ -175,27 +175,27 @@ void dfa_join_classes(const uint8_t left[256], const uint8_t right[256], uint8_t
 
 typedef enum combination { BOTH, FIRST_ONLY, EITHER } combination_t;
 
-typedef struct pair {
+typedef struct dfa_pair {
   const dfa_t *a, *b;
   combination_t combination;
-} pair_t;
+} dfa_pair_t;
 
 /* Bit 63 keeps a pair of two dead halves apart from the dead state. */
-static uint64_t pack_pair(const pair_t *pair, uint32_t left, uint32_t right) {
+static uint64_t pack_pair(const dfa_pair_t *pair, uint32_t left, uint32_t right) {
   bool dead = pair->combination == EITHER ? !left && !right
                                           : !left || (pair->combination == BOTH && !right);
   return dead ? 0 : UINT64_C(1) << 63 | (uint64_t)left << 31 | right;
 }
 
 static uint64_t pair_step(const void *context, uint64_t state, uint8_t byte) {
-  const pair_t *pair = context;
+  const dfa_pair_t *pair = context;
   uint32_t left = (uint32_t)(state >> 31), right = (uint32_t)(state & INT32_MAX);
   return pack_pair(pair, left ? dfa_next(pair->a, left, byte) : 0,
                    right ? dfa_next(pair->b, right, byte) : 0);
 }
 
 static bool pair_accepts(const void *context, uint64_t state) {
-  const pair_t *pair = context;
+  const dfa_pair_t *pair = context;
   bool left = pair->a->flags[(uint32_t)(state >> 31)] & DFA_ACCEPT;
   bool right = pair->b->flags[state & INT32_MAX] & DFA_ACCEPT;
   return pair->combination == BOTH     ? left && right
@@ -206,7 +206,7 @@ static bool pair_accepts(const void *context, uint64_t state) {
 static dfa_t *combine(compile_t *compile, const dfa_t *left, const dfa_t *right,
                       combination_t combination) {
   uint8_t class_of[256];
-  pair_t pair = {left, right, combination};
+  dfa_pair_t pair = {left, right, combination};
   dfa_join_classes(left->class_of, right->class_of, class_of);
   automaton_t automaton = {&pair, pack_pair(&pair, DFA_START, DFA_START), pair_step, pair_accepts,
                            class_of};
@@ -258,7 +258,7 @@ dfa_t *dfa_quote(compile_t *compile, const dfa_t *dfa) {
 
 /* ---- fixed texts ---- */
 
-dfa_t *dfa_texts(compile_t *compile, const text_t *texts, uint32_t count) {
+dfa_t *dfa_texts(compile_t *compile, const dfa_text_t *texts, uint32_t count) {
   dfa_t dfa = {.num_states = 2};
   bool used[256] = {false};
   size_t states_max = 2;

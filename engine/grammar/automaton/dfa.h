@@ -24,11 +24,11 @@ dfa_t *dfa_product(compile_t *compile, const dfa_t *left, const dfa_t *right, bo
 /* Texts that one of them accepts. */
 dfa_t *dfa_union(compile_t *compile, const dfa_t *left, const dfa_t *right);
 /* Exactly one of the texts. */
-typedef struct text {
+typedef struct dfa_text {
   const char *bytes;
   uint32_t length;
-} text_t;
-dfa_t *dfa_texts(compile_t *compile, const text_t *texts, uint32_t count);
+} dfa_text_t;
+dfa_t *dfa_texts(compile_t *compile, const dfa_text_t *texts, uint32_t count);
 /* `"` a `"`, for an automaton over the inside of JSON strings. */
 dfa_t *dfa_quote(compile_t *compile, const dfa_t *dfa);
 bool dfa_matches(const dfa_t *dfa, const char *bytes, size_t length);
@@ -49,7 +49,7 @@ uint32_t lexeme_content(compile_t *compile, const dfa_t *content, uint32_t min, 
 uint32_t lexeme_tagged(compile_t *compile, const dfa_t *content, uint32_t types, uint32_t min,
                        uint32_t max);
 /* Text as it stands inside a canonical JSON string. */
-text_t canonical_text(compile_t *compile, const char *text, uint32_t length);
+dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length);
 /* Fills the flag LIVE and the steps of a final automaton. */
 void dfa_mark(compile_t *compile, dfa_t *dfa);
 /* Bytes that both treat alike share a class. */

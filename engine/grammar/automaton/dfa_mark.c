@@ -33,12 +33,12 @@ typedef struct classes {
   uint8_t items[256];
 } classes_t;
 
-typedef struct marker {
+typedef struct dfa_marker {
   compile_t *c;
   dfa_t *dfa;
   classes_t bytes[FAMILY_COUNT]; /* characters of one byte */
   classes_t spans[NUM_FORMS][4];
-} marker_t;
+} dfa_marker_t;
 
 static void add_range(const dfa_t *dfa, classes_t *list, unsigned low, unsigned high) {
   for (unsigned b = low; b <= high; b++) {
@@ -47,7 +47,7 @@ static void add_range(const dfa_t *dfa, classes_t *list, unsigned low, unsigned 
   }
 }
 
-static void find_classes(marker_t *marker) {
+static void find_classes(dfa_marker_t *marker) {
   static const struct {
     uint8_t family, low, high;
   } ranges[] = {
@@ -92,7 +92,7 @@ static bool add_target(targets_t *targets, uint32_t state) {
 }
 
 /* The same for all characters of one form. Too many targets: none. */
-static uint32_t steps_of_form(const marker_t *marker, uint32_t state, int form) {
+static uint32_t steps_of_form(const dfa_marker_t *marker, uint32_t state, int form) {
   const dfa_t *dfa = marker->dfa;
   targets_t now = {{state}, 1};
   uint32_t least = STEPS_FOREVER;
@@ -114,7 +114,7 @@ static uint32_t steps_of_form(const marker_t *marker, uint32_t state, int form) 
   return least;
 }
 
-static uint32_t steps_of(const marker_t *marker, uint32_t state, int family) {
+static uint32_t steps_of(const dfa_marker_t *marker, uint32_t state, int family) {
   const dfa_t *dfa = marker->dfa;
   const classes_t *bytes = &marker->bytes[family];
   uint32_t least = STEPS_FOREVER;
@@ -131,7 +131,7 @@ static uint32_t steps_of(const marker_t *marker, uint32_t state, int family) {
 }
 
 /* Starts from what the family within this one has. */
-static void mark_family(marker_t *marker, int family) {
+static void mark_family(dfa_marker_t *marker, int family) {
   dfa_t *dfa = marker->dfa;
   for (bool changed = true; changed;) {
     changed = false;
@@ -155,7 +155,7 @@ void dfa_mark(compile_t *compile, dfa_t *dfa) {
       if (dfa->next[(size_t)i * dfa->num_classes + k] != DFA_DEAD) dfa->flags[i] |= DFA_LIVE;
     }
   }
-  marker_t *marker = compile_scratch(compile, 1, sizeof *marker);
+  dfa_marker_t *marker = compile_scratch(compile, 1, sizeof *marker);
   marker->c = compile;
   marker->dfa = dfa;
   dfa->steps = compile_keep(compile, dfa->num_states, FAMILY_COUNT);

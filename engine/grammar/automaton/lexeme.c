@@ -84,7 +84,7 @@ uint32_t lexeme_pattern(compile_t *compile, const char *pattern) {
 }
 
 uint32_t lexeme_text(compile_t *compile, const char *text, uint32_t length) {
-  return lexeme_add(compile, dfa_texts(compile, &(text_t){text, length}, 1));
+  return lexeme_add(compile, dfa_texts(compile, &(dfa_text_t){text, length}, 1));
 }
 
 uint32_t lexeme_any(compile_t *compile) {
@@ -151,7 +151,7 @@ static dfa_t *count_characters(compile_t *compile, const dfa_t *string, uint32_t
   return dfa;
 }
 
-text_t canonical_text(compile_t *compile, const char *text, uint32_t length) {
+dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length) {
   static const char hex[] = "0123456789abcdef", named[] = "btn?fr";
   char *out = compile_scratch(compile, (size_t)length * 6 + 1, 1);
   uint32_t at = 0;
@@ -170,7 +170,7 @@ text_t canonical_text(compile_t *compile, const char *text, uint32_t length) {
       out[at++] = (char)ch;
     }
   }
-  return (text_t){out, at};
+  return (dfa_text_t){out, at};
 }
 
 uint32_t lexeme_string(compile_t *compile, uint32_t min, uint32_t max) {

@@ -58,7 +58,7 @@ static dfa_t *at_least(compile_t *compile, const dfa_t *content, uint32_t min, b
  * `first`, where the characters begin. Those of JSON end at a quote. */
 static void mark_boundaries(compile_t *compile, dfa_t *dfa, uint32_t first, bool json) {
   uint16_t *seen = compile_scratch(compile, dfa->num_states, sizeof *seen); /* bit = inside */
-  list_t queue = {0};
+  grammar_list_t queue = {0};
   seen[first] = 1;
   *(uint64_t *)list_add(compile, &queue, sizeof(uint64_t)) = first;
   for (uint32_t at = 0; at < queue.count; at++) {

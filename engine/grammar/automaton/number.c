@@ -95,12 +95,12 @@ typedef struct magnitude {
   bool low_open, high_open;
 } magnitude_t;
 
-typedef struct reader {
+typedef struct number_reader {
   const number_spec_t *spec;
   magnitude_t plus, minus;
   bool counts_digits;      /* the automaton itself bounds the number of digits */
   uint32_t integer_digits; /* beyond this many their number no longer matters */
-} reader_t;
+} number_reader_t;
 
 typedef struct text_state {
   bool minus;
@@ -150,7 +150,7 @@ static uint32_t compare_fraction(uint32_t before, const decimal_t *bound, uint32
   return compare_digit(before, digit, other);
 }
 
-static bool add_digit(const reader_t *reader, text_state_t *state, char digit) {
+static bool add_digit(const number_reader_t *reader, text_state_t *state, char digit) {
   const number_spec_t *spec = reader->spec;
   const magnitude_t *magnitude = state->minus ? &reader->minus : &reader->plus;
   if (state->phase == ZERO) return false;
@@ -178,7 +178,7 @@ static bool add_digit(const reader_t *reader, text_state_t *state, char digit) {
   return magnitude->possible;
 }
 
-static bool add_point(const reader_t *reader, text_state_t *state) {
+static bool add_point(const number_reader_t *reader, text_state_t *state) {
   const magnitude_t *magnitude = state->minus ? &reader->minus : &reader->plus;
   if (reader->spec->integer || (state->phase != ZERO && state->phase != INTEGER)) return false;
   state->low = finish_integer(state->low, magnitude->low, state->integer);
@@ -188,7 +188,7 @@ static bool add_point(const reader_t *reader, text_state_t *state) {
 }
 
 static uint64_t number_step(const void *context, uint64_t state, uint8_t byte) {
-  const reader_t *reader = context;
+  const number_reader_t *reader = context;
   text_state_t text = unpack(state);
   bool ok = false;
   if (byte == '-' && text.phase == BEGIN) {
@@ -204,7 +204,7 @@ static uint64_t number_step(const void *context, uint64_t state, uint8_t byte) {
 }
 
 static bool number_accepts(const void *context, uint64_t state) {
-  const reader_t *reader = context;
+  const number_reader_t *reader = context;
   text_state_t text = unpack(state);
   const magnitude_t *magnitude = text.minus ? &reader->minus : &reader->plus;
   if (text.phase != ZERO && text.phase != INTEGER && text.phase != FRACTION) return false;
@@ -231,7 +231,7 @@ static bool number_accepts(const void *context, uint64_t state) {
 
 /* What the bounds say about |x| for x >= 0 and for x written with a minus. Without need no minus is
  * written before a number that is not below zero. */
-static void split_signs(reader_t *reader) {
+static void split_signs(number_reader_t *reader) {
   static const decimal_t zero = {0};
   const number_spec_t *spec = reader->spec;
   const decimal_t *low = spec->has_low ? &spec->low : NULL,
@@ -287,7 +287,7 @@ dfa_t *number_dfa(compile_t *compile, const number_spec_t *spec) {
   if (!bounded.has_low && !bounded.has_high && !bounded.multiple) {
     return lexeme_dfa(compile, bounded.integer ? pattern_integer : pattern_number);
   }
-  reader_t reader = {.spec = &bounded, .counts_digits = bounded.multiple == 0};
+  number_reader_t reader = {.spec = &bounded, .counts_digits = bounded.multiple == 0};
   split_signs(&reader);
   /* One more digit than any bound has decides every comparison; fractions need the true number. */
   reader.integer_digits = INTEGER_DIGITS_MAX;

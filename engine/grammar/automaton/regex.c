@@ -10,25 +10,25 @@
 
 #include <string.h>
 
-typedef struct parser {
+typedef struct regex_parser {
   compile_t *c;
   const char *text;
   size_t length, at;
   const char *what;
   uint32_t depth;
-} parser_t;
+} regex_parser_t;
 
-static regex_t *parse_alternatives(parser_t *parser);
+static regex_t *parse_alternatives(regex_parser_t *parser);
 
-_Noreturn static void fail(parser_t *parser, int code, size_t at, const char *reason) {
+_Noreturn static void fail(regex_parser_t *parser, int code, size_t at, const char *reason) {
   compile_fail(parser->c, code, "%s: %s at byte %zu.", parser->what, reason, at);
 }
 
-_Noreturn static void malformed(parser_t *parser, const char *reason) {
+_Noreturn static void malformed(regex_parser_t *parser, const char *reason) {
   fail(parser, ERR_INVALID_VALUE, parser->at, reason);
 }
 
-_Noreturn static void refuse(parser_t *parser, size_t at, const char *construct) {
+_Noreturn static void refuse(regex_parser_t *parser, size_t at, const char *construct) {
   char reason[96];
   size_t length = 0;
   for (const char *s = construct; *s && length < 60; s++) reason[length++] = *s;
@@ -36,23 +36,23 @@ _Noreturn static void refuse(parser_t *parser, size_t at, const char *construct)
   fail(parser, ERR_UNSUPPORTED_PARAMETER, at, reason);
 }
 
-static bool at_end(const parser_t *parser) {
+static bool at_end(const regex_parser_t *parser) {
   return parser->at >= parser->length;
 }
 
-static bool looking_at(const parser_t *parser, const char *text) {
+static bool looking_at(const regex_parser_t *parser, const char *text) {
   size_t length = strlen(text);
   return parser->length - parser->at >= length &&
          memcmp(parser->text + parser->at, text, length) == 0;
 }
 
-static bool take(parser_t *parser, const char *text) {
+static bool take(regex_parser_t *parser, const char *text) {
   if (!looking_at(parser, text)) return false;
   parser->at += strlen(text);
   return true;
 }
 
-static uint32_t take_character(parser_t *parser) {
+static uint32_t take_character(regex_parser_t *parser) {
   if (at_end(parser)) malformed(parser, "the pattern ends too soon");
   if (utf8_span(parser->text + parser->at, parser->length - parser->at) < 0)
     malformed(parser, "invalid UTF-8");
@@ -64,27 +64,27 @@ static uint32_t take_character(parser_t *parser) {
 
 /* ---- sets ---- */
 
-static const range_t digits[] = {{'0', '9'}};
-static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const range_t spaces[] = {
+static const char_range_t digits[] = {{'0', '9'}};
+static const char_range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+static const char_range_t spaces[] = {
     {0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-static const range_t line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+static const char_range_t line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-#define SET(name) ((charset_t){(range_t *)(uintptr_t)(name), sizeof(name) / sizeof *(name)})
+#define SET(name) ((charset_t){(char_range_t *)(uintptr_t)(name), sizeof(name) / sizeof *(name)})
 
-static void add_range(parser_t *parser, list_t *list, uint32_t low, uint32_t high) {
-  *(range_t *)list_add(parser->c, list, sizeof(range_t)) = (range_t){low, high};
+static void add_range(regex_parser_t *parser, grammar_list_t *list, uint32_t low, uint32_t high) {
+  *(char_range_t *)list_add(parser->c, list, sizeof(char_range_t)) = (char_range_t){low, high};
 }
 
-static void add_set(parser_t *parser, list_t *list, charset_t set, bool invert) {
+static void add_set(regex_parser_t *parser, grammar_list_t *list, charset_t set, bool invert) {
   if (invert) set = charset_invert(parser->c, &set);
   for (uint32_t i = 0; i < set.count; i++) {
     add_range(parser, list, set.ranges[i].low, set.ranges[i].high);
   }
 }
 
-static regex_t *set_node(parser_t *parser, list_t *list, bool invert) {
+static regex_t *set_node(regex_parser_t *parser, grammar_list_t *list, bool invert) {
   regex_t *node = regex_node(parser->c, REGEX_SET);
   node->set = (charset_t){list->items, list->count};
   charset_normalize(&node->set);
@@ -94,7 +94,7 @@ static regex_t *set_node(parser_t *parser, list_t *list, bool invert) {
 
 /* ---- escapes ---- */
 
-static uint32_t take_hex(parser_t *parser, int count) {
+static uint32_t take_hex(regex_parser_t *parser, int count) {
   uint32_t value = 0;
   for (int i = 0; i < count; i++) {
     char ch = at_end(parser) ? 0 : parser->text[parser->at];
@@ -109,7 +109,7 @@ static uint32_t take_hex(parser_t *parser, int count) {
   return value;
 }
 
-static uint32_t take_unicode(parser_t *parser) {
+static uint32_t take_unicode(regex_parser_t *parser) {
   uint32_t value = 0;
   if (take(parser, "{")) {
     do {
@@ -129,7 +129,7 @@ static uint32_t take_unicode(parser_t *parser) {
 }
 
 /* After the backslash: a class such as \d. */
-static bool take_class(parser_t *parser, list_t *list) {
+static bool take_class(regex_parser_t *parser, grammar_list_t *list) {
   char ch = at_end(parser) ? 0 : parser->text[parser->at];
   switch (ch) {
   case 'd': add_set(parser, list, SET(digits), false); break;
@@ -145,7 +145,7 @@ static bool take_class(parser_t *parser, list_t *list) {
 }
 
 /* After the backslash: one character. */
-static uint32_t take_escape(parser_t *parser, bool in_class) {
+static uint32_t take_escape(regex_parser_t *parser, bool in_class) {
   size_t start = parser->at - 1;
   uint32_t ch = take_character(parser);
   switch (ch) {
@@ -181,7 +181,7 @@ static uint32_t take_escape(parser_t *parser, bool in_class) {
 /* ---- brackets ---- */
 
 /* One member of a class: true and *ch for a single character, false for a set. */
-static bool take_member(parser_t *parser, list_t *list, uint32_t *ch) {
+static bool take_member(regex_parser_t *parser, grammar_list_t *list, uint32_t *ch) {
   if (take(parser, "\\")) {
     if (take_class(parser, list)) return false;
     *ch = take_escape(parser, true);
@@ -191,8 +191,8 @@ static bool take_member(parser_t *parser, list_t *list, uint32_t *ch) {
   return true;
 }
 
-static regex_t *parse_bracket(parser_t *parser) {
-  list_t list = {0};
+static regex_t *parse_bracket(regex_parser_t *parser) {
+  grammar_list_t list = {0};
   size_t start = parser->at - 1;
   bool invert = take(parser, "^");
   if (!invert && looking_at(parser, "]")) refuse(parser, start, "an empty class");
@@ -217,11 +217,11 @@ static regex_t *parse_bracket(parser_t *parser) {
 
 /* ---- terms ---- */
 
-static void skip_group_name(parser_t *parser) {
+static void skip_group_name(regex_parser_t *parser) {
   while (!take(parser, ">")) take_character(parser);
 }
 
-static regex_t *parse_group(parser_t *parser) {
+static regex_t *parse_group(regex_parser_t *parser) {
   size_t start = parser->at - 1;
   if (++parser->depth > parser->c->limits->regex_depth_max) {
     compile_fail(parser->c, ERR_BAD_REQUEST, "%s: groups nest deeper than %u at byte %zu.",
@@ -242,7 +242,7 @@ static regex_t *parse_group(parser_t *parser) {
   return inside;
 }
 
-static bool take_number(parser_t *parser, uint32_t *out) {
+static bool take_number(regex_parser_t *parser, uint32_t *out) {
   uint32_t value = 0;
   size_t start = parser->at;
   while (!at_end(parser) && parser->text[parser->at] >= '0' && parser->text[parser->at] <= '9') {
@@ -254,7 +254,7 @@ static bool take_number(parser_t *parser, uint32_t *out) {
 }
 
 /* {m}, {m,} or {m,n}; anything else is literal text. */
-static bool take_braces(parser_t *parser, uint32_t *min, uint32_t *max) {
+static bool take_braces(regex_parser_t *parser, uint32_t *min, uint32_t *max) {
   size_t start = parser->at;
   if (take(parser, "{") && take_number(parser, min)) {
     *max = *min;
@@ -265,7 +265,7 @@ static bool take_braces(parser_t *parser, uint32_t *min, uint32_t *max) {
   return false;
 }
 
-static regex_t *parse_quantifier(parser_t *parser, regex_t *term) {
+static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
   uint32_t min = 0, max = NONE;
   if (take(parser, "?")) {
     max = 1;
@@ -296,8 +296,8 @@ static regex_t *parse_quantifier(parser_t *parser, regex_t *term) {
   return node;
 }
 
-static regex_t *parse_atom(parser_t *parser) {
-  list_t list = {0};
+static regex_t *parse_atom(regex_parser_t *parser) {
+  grammar_list_t list = {0};
   if (take(parser, "(")) return parse_group(parser);
   if (take(parser, "[")) return parse_bracket(parser);
   if (take(parser, "^")) return regex_node(parser->c, REGEX_BEGIN);
@@ -321,7 +321,7 @@ static regex_t *parse_atom(parser_t *parser) {
   return set_node(parser, &list, false);
 }
 
-static regex_t *parse_alternatives(parser_t *parser) {
+static regex_t *parse_alternatives(regex_parser_t *parser) {
   regex_t *either = regex_node(parser->c, REGEX_ALT);
   do {
     regex_t *sequence = regex_node(parser->c, REGEX_CAT);
@@ -335,14 +335,14 @@ static regex_t *parse_alternatives(parser_t *parser) {
 
 regex_t *regex_character(compile_t *compile, uint32_t ch) {
   regex_t *node = regex_node(compile, REGEX_SET);
-  node->set = (charset_t){compile_scratch(compile, 1, sizeof(range_t)), 1};
-  node->set.ranges[0] = (range_t){ch, ch};
+  node->set = (charset_t){compile_scratch(compile, 1, sizeof(char_range_t)), 1};
+  node->set.ranges[0] = (char_range_t){ch, ch};
   return node;
 }
 
 regex_t *regex_parse(compile_t *compile, const char *text, size_t length,
                      const regex_options_t *options) {
-  parser_t parser = {.c = compile, .text = text, .length = length, .what = options->what};
+  regex_parser_t parser = {.c = compile, .text = text, .length = length, .what = options->what};
   if (length > compile->limits->pattern_bytes_max) {
     compile_fail(compile, ERR_BAD_REQUEST, "%s: %zu bytes long; at most %u are allowed.",
                  options->what, length, compile->limits->pattern_bytes_max);

@@ -8,13 +8,13 @@
 
 #include "engine/grammar/automaton/dfa.h"
 
-typedef struct range {
+typedef struct char_range {
   uint32_t low, high; /* code points, both included */
-} range_t;
+} char_range_t;
 
 /* Sorted, disjoint, not adjacent. */
 typedef struct charset {
-  range_t *ranges;
+  char_range_t *ranges;
   uint32_t count;
 } charset_t;
 

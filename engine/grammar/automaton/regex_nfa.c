@@ -25,11 +25,11 @@ typedef struct nfa_state {
 typedef struct nfa {
   compile_t *c;
   const regex_options_t *options;
-  list_t states;    /* nfa_state_t */
-  uint32_t written; /* tree nodes, counted repetition written out */
-  uint32_t tail;    /* search: start of "anything may follow"; NONE */
+  grammar_list_t states; /* nfa_state_t */
+  uint32_t written;      /* tree nodes, counted repetition written out */
+  uint32_t tail;         /* search: start of "anything may follow"; NONE */
   /* subset construction */
-  list_t sets; /* set_t; [0] unused: number 0 is the dead state */
+  grammar_list_t sets; /* set_t; [0] unused: number 0 is the dead state */
   uint32_t *table, table_size;
   uint32_t *stack, *members; /* [states] */
   uint32_t *mark, stamp;     /* [states] */
@@ -341,7 +341,7 @@ static void find_classes(const nfa_t *nfa, uint8_t class_of[256]) {
 }
 
 static uint32_t add_any_loop(nfa_t *nfa, uint32_t to) {
-  range_t all = {0, 0x10FFFF};
+  char_range_t all = {0, 0x10FFFF};
   charset_t any = {&all, 1};
   uint32_t loop = add_state(nfa, NFA_SPLIT, 0, to);
   uint32_t body = add_set(nfa, &any, loop);

@@ -8,15 +8,15 @@
 
 #include <string.h>
 
-uint32_t build_node(compile_t *compile, node_kind_t kind, uint32_t operand, uint32_t next) {
+uint32_t build_node(compile_t *compile, grammar_node_kind_t kind, uint32_t operand, uint32_t next) {
   compile_spend(compile, 1);
-  node_t *node = list_add(compile, &compile->nodes, sizeof *node);
-  *node = (node_t){.kind = (uint32_t)kind, .a = operand, .next = next, .need = NONE};
+  grammar_node_t *node = list_add(compile, &compile->nodes, sizeof *node);
+  *node = (grammar_node_t){.kind = (uint32_t)kind, .a = operand, .next = next, .need = NONE};
   return compile->nodes.count - 1;
 }
 
-node_t *build_at(compile_t *compile, uint32_t id) {
-  return (node_t *)compile->nodes.items + id;
+grammar_node_t *build_at(compile_t *compile, uint32_t id) {
+  return (grammar_node_t *)compile->nodes.items + id;
 }
 
 uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next) {
@@ -57,9 +57,9 @@ static uint32_t framed(uint32_t need) {
   return need == NONE ? NONE : need + 1;
 }
 
-static uint32_t need_of(compile_t *compile, const node_t *node) {
-  const node_t *nodes = compile->nodes.items;
-  switch ((node_kind_t)node->kind) {
+static uint32_t need_of(compile_t *compile, const grammar_node_t *node) {
+  const grammar_node_t *nodes = compile->nodes.items;
+  switch ((grammar_node_kind_t)node->kind) {
   case NODE_END:
   case NODE_RETURN: return 0;
   case NODE_FAIL: return NONE;
@@ -107,7 +107,7 @@ static void find_needs(compile_t *compile) {
 static void drop_dead_branches(compile_t *compile) {
   uint32_t *edges = compile->edges.items;
   for (uint32_t i = 0; i < compile->nodes.count; i++) {
-    node_t *node = build_at(compile, i);
+    grammar_node_t *node = build_at(compile, i);
     if (node->kind == NODE_ALT) {
       uint32_t kept = 0;
       for (uint32_t k = 0; k < node->b; k++) {
@@ -124,10 +124,10 @@ static void drop_dead_branches(compile_t *compile) {
 /* ---- rules that reach themselves ---- */
 
 /* nullable[i]: from node i to the RETURN or END of its rule without a byte. */
-static bool is_nullable(compile_t *compile, const uint8_t *nullable, const node_t *node) {
+static bool is_nullable(compile_t *compile, const uint8_t *nullable, const grammar_node_t *node) {
   const dfa_t *const *dfas = compile->dfas.items;
   const uint32_t *edges = compile->edges.items;
-  switch ((node_kind_t)node->kind) {
+  switch ((grammar_node_kind_t)node->kind) {
   case NODE_END:
   case NODE_RETURN: return true;
   case NODE_LEX: return (dfas[node->a]->flags[DFA_START] & DFA_ACCEPT) && nullable[node->next];
@@ -158,10 +158,10 @@ static uint8_t *find_nullable(compile_t *compile) {
 
 /* The k-th node that follows node id without a byte; NONE after the last. */
 static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t id, uint32_t k) {
-  const node_t *node = build_at(compile, id);
+  const grammar_node_t *node = build_at(compile, id);
   const dfa_t *const *dfas = compile->dfas.items;
   bool skips;
-  switch ((node_kind_t)node->kind) {
+  switch ((grammar_node_kind_t)node->kind) {
   case NODE_ALT: return k < node->b ? ((const uint32_t *)compile->edges.items)[node->a + k] : NONE;
   case NODE_LEX:
     skips = dfas[node->a]->flags[DFA_START] & DFA_ACCEPT;
@@ -206,7 +206,7 @@ static void refuse_left_recursion(compile_t *compile) {
 
 /* ---- into the grammar ---- */
 
-static void *keep_list(compile_t *compile, const list_t *list, size_t size) {
+static void *keep_list(compile_t *compile, const grammar_list_t *list, size_t size) {
   void *kept = compile_keep(compile, list->count, size);
   if (list->count) memcpy(kept, list->items, list->count * size);
   return kept;
@@ -215,9 +215,9 @@ static void *keep_list(compile_t *compile, const list_t *list, size_t size) {
 /* A call of a rule that is one lexeme needs no frame. */
 static void inline_lexemes(compile_t *compile) {
   for (uint32_t i = 0; i < compile->nodes.count; i++) {
-    node_t *node = build_at(compile, i);
+    grammar_node_t *node = build_at(compile, i);
     if (node->kind != NODE_CALL) continue;
-    const node_t *callee = build_at(compile, node->a);
+    const grammar_node_t *callee = build_at(compile, node->a);
     while (callee->kind == NODE_ALT && callee->b == 1) {
       callee = build_at(compile, ((const uint32_t *)compile->edges.items)[callee->a]);
     }
@@ -246,11 +246,11 @@ void build_finish(compile_t *compile, uint32_t start) {
   for (uint32_t i = 0; i < compile->objects.count; i++) build_object_finish(compile, i);
   grammar_t *grammar = compile->grammar;
   grammar->num_nodes = compile->nodes.count;
-  grammar->nodes = keep_list(compile, &compile->nodes, sizeof(node_t));
+  grammar->nodes = keep_list(compile, &compile->nodes, sizeof(grammar_node_t));
   grammar->edges = keep_list(compile, &compile->edges, sizeof(uint32_t));
   grammar->num_dfas = compile->dfas.count;
   grammar->dfas = keep_list(compile, &compile->dfas, sizeof(dfa_t *));
   grammar->num_objects = compile->objects.count;
-  grammar->objects = keep_list(compile, &compile->objects, sizeof(object_t *));
+  grammar->objects = keep_list(compile, &compile->objects, sizeof(grammar_object_t *));
   grammar->start = start;
 }

@@ -12,9 +12,9 @@ static object_draft_t *draft_of(compile_t *compile, uint32_t object) {
   return ((object_draft_t **)compile->drafts.items)[object];
 }
 
-static object_t *add_object(compile_t *compile, object_draft_t *draft) {
-  object_t *object = compile_keep(compile, 1, sizeof *object);
-  *(object_t **)list_add(compile, &compile->objects, sizeof object) = object;
+static grammar_object_t *add_object(compile_t *compile, object_draft_t *draft) {
+  grammar_object_t *object = compile_keep(compile, 1, sizeof *object);
+  *(grammar_object_t **)list_add(compile, &compile->objects, sizeof object) = object;
   *(object_draft_t **)list_add(compile, &compile->drafts, sizeof draft) = draft;
   draft->extra = NONE;
   return object;
@@ -22,7 +22,7 @@ static object_t *add_object(compile_t *compile, object_draft_t *draft) {
 
 uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close) {
   uint32_t index = compile->objects.count;
-  object_t *object = add_object(compile, draft);
+  grammar_object_t *object = add_object(compile, draft);
   object->close_empty = object->close = close;
   object->comma = build_node(compile, NODE_MEMBERS, index, close);
   return build_node(compile, NODE_OBJECT, index, close);
@@ -30,7 +30,7 @@ uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close
 
 uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next) {
   uint32_t index = compile->objects.count;
-  object_t *object = add_object(compile, draft);
+  grammar_object_t *object = add_object(compile, draft);
   object->close_empty = build_lex(compile, lexeme_pattern(compile, "\\}"), next);
   object->close = build_lex(compile, lexeme_pattern(compile, "[ \\t\\n\\r]{0,8}\\}"), next);
   uint32_t members = build_node(compile, NODE_MEMBERS, index, next);
@@ -49,9 +49,9 @@ static bool can_occur(compile_t *compile, uint32_t entry) {
   return entry != NONE && build_at(compile, entry)->need != NONE;
 }
 
-uint32_t build_object_need(compile_t *compile, const node_t *node) {
+uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
   const object_draft_t *draft = draft_of(compile, node->a);
-  const object_t *object = ((object_t *const *)compile->objects.items)[node->a];
+  const grammar_object_t *object = ((grammar_object_t *const *)compile->objects.items)[node->a];
   uint32_t need = build_at(compile, object->close)->need, possible = 0, required = 0;
   if (need == NONE) return NONE;
   for (uint32_t i = 0; i < draft->num_members; i++) {
@@ -71,7 +71,7 @@ uint32_t build_object_need(compile_t *compile, const node_t *node) {
 
 /* ---- the trie of names ---- */
 
-static uint32_t child_of(compile_t *compile, list_t *trie, uint32_t at, uint8_t byte) {
+static uint32_t child_of(compile_t *compile, grammar_list_t *trie, uint32_t at, uint8_t byte) {
   name_node_t *nodes = trie->items;
   for (uint32_t i = nodes[at].child; i; i = nodes[i].sibling) {
     if (nodes[i].byte == byte) return i;
@@ -83,7 +83,7 @@ static uint32_t child_of(compile_t *compile, list_t *trie, uint32_t at, uint8_t 
   return trie->count - 1;
 }
 
-static void add_name(compile_t *compile, list_t *trie, const member_draft_t *draft,
+static void add_name(compile_t *compile, grammar_list_t *trie, const member_draft_t *draft,
                      uint32_t index) {
   uint32_t at = 0;
   compile_spend(compile, draft->length);
@@ -98,7 +98,7 @@ static void add_name(compile_t *compile, list_t *trie, const member_draft_t *dra
 }
 
 /* Lists, for every trie node, the indices of the names below it; `count` says how many. */
-static void sort_below(compile_t *compile, object_t *object, const object_draft_t *draft,
+static void sort_below(compile_t *compile, grammar_object_t *object, const object_draft_t *draft,
                        uint32_t num_nodes) {
   uint32_t total = 0;
   for (uint32_t i = 0; i < num_nodes; i++) {
@@ -123,7 +123,8 @@ static void sort_below(compile_t *compile, object_t *object, const object_draft_
   }
 }
 
-static void fill_required(compile_t *compile, object_t *object, const object_draft_t *draft) {
+static void fill_required(compile_t *compile, grammar_object_t *object,
+                          const object_draft_t *draft) {
   object->entry = compile_keep(compile, object->num_names, sizeof *object->entry);
   object->next_required =
       compile_keep(compile, (size_t)object->num_names + 1, sizeof *object->next_required);
@@ -142,9 +143,9 @@ static void fill_required(compile_t *compile, object_t *object, const object_dra
 }
 
 void build_object_finish(compile_t *compile, uint32_t object) {
-  object_t *built = ((object_t **)compile->objects.items)[object];
+  grammar_object_t *built = ((grammar_object_t **)compile->objects.items)[object];
   const object_draft_t *draft = draft_of(compile, object);
-  list_t trie = {0};
+  grammar_list_t trie = {0};
   list_add(compile, &trie, sizeof(name_node_t));
   ((name_node_t *)trie.items)[0].index = NONE;
   for (uint32_t m = 0; m < draft->num_members; m++) {

@@ -16,14 +16,14 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct parser {
+typedef struct ebnf_parser {
   ebnf_t *g;
   const char *text;
   size_t length, at;
   uint32_t depth, repeats; /* groups around this place; repetitions of one term */
-} parser_t;
+} ebnf_parser_t;
 
-static regex_t *parse_alternatives(parser_t *parser);
+static regex_t *parse_alternatives(ebnf_parser_t *parser);
 
 void ebnf_fail(const ebnf_t *ebnf, size_t at, const char *reason, const char *name,
                uint32_t name_length) {
@@ -38,16 +38,16 @@ void ebnf_fail(const ebnf_t *ebnf, size_t at, const char *reason, const char *na
                reason, name != NULL ? " '" : "", quoted, name != NULL ? "'" : "");
 }
 
-_Noreturn static void fail(const parser_t *parser, size_t at, const char *reason) {
+_Noreturn static void fail(const ebnf_parser_t *parser, size_t at, const char *reason) {
   ebnf_fail(parser->g, at, reason, NULL, 0);
 }
 
-static char here(const parser_t *parser) {
+static char here(const ebnf_parser_t *parser) {
   return parser->at < parser->length ? parser->text[parser->at] : 0;
 }
 
 /* White space, line ends and comments. */
-static void skip(parser_t *parser) {
+static void skip(ebnf_parser_t *parser) {
   for (; parser->at < parser->length; parser->at++) {
     char ch = parser->text[parser->at];
     if (ch == '#') {
@@ -64,14 +64,14 @@ static bool is_name(char ch, bool first) {
   return letter || (!first && (ch == '-' || (ch >= '0' && ch <= '9')));
 }
 
-static size_t name_length(const parser_t *parser, size_t at) {
+static size_t name_length(const ebnf_parser_t *parser, size_t at) {
   size_t length = 0;
   while (at + length < parser->length && is_name(parser->text[at + length], length == 0)) length++;
   return length;
 }
 
 /* True when a rule begins here: a name and ::= */
-static bool at_rule(const parser_t *parser) {
+static bool at_rule(const ebnf_parser_t *parser) {
   size_t at = parser->at + name_length(parser, parser->at);
   if (at == parser->at) return false;
   while (at < parser->length && (parser->text[at] == ' ' || parser->text[at] == '\t')) at++;
@@ -86,7 +86,7 @@ static uint32_t hash_name(const char *text, size_t length) {
 }
 
 /* The rule of that name, made when it is new. */
-static uint32_t rule_of(parser_t *parser, size_t at, size_t length) {
+static uint32_t rule_of(ebnf_parser_t *parser, size_t at, size_t length) {
   ebnf_t *ebnf = parser->g;
   const char *name = parser->text + at;
   uint32_t *bucket = &ebnf->buckets[hash_name(name, length)];
@@ -106,7 +106,7 @@ static uint32_t rule_of(parser_t *parser, size_t at, size_t length) {
 
 /* ---- terms ---- */
 
-static regex_t *parse_pattern(parser_t *parser, const char *text, size_t length, size_t at) {
+static regex_t *parse_pattern(ebnf_parser_t *parser, const char *text, size_t length, size_t at) {
   char what[64];
   uint32_t line = 1;
   for (size_t i = 0; i < at; i++) line += parser->text[i] == '\n';
@@ -116,7 +116,7 @@ static regex_t *parse_pattern(parser_t *parser, const char *text, size_t length,
 }
 
 /* A class is a regex of its own. */
-static regex_t *parse_class(parser_t *parser) {
+static regex_t *parse_class(ebnf_parser_t *parser) {
   size_t start = parser->at++;
   for (; here(parser) != ']'; parser->at++) {
     if (parser->at >= parser->length) fail(parser, start, "the class has no end");
@@ -128,7 +128,7 @@ static regex_t *parse_class(parser_t *parser) {
 }
 
 /* A literal: escapes are those of regexes, everything else stands for itself. */
-static regex_t *parse_literal(parser_t *parser) {
+static regex_t *parse_literal(ebnf_parser_t *parser) {
   char quote = here(parser);
   size_t start = parser->at++;
   regex_t *cat = regex_node(parser->g->c, REGEX_CAT);
@@ -160,12 +160,12 @@ static regex_t *parse_literal(parser_t *parser) {
   return cat;
 }
 
-static regex_t *parse_any(parser_t *parser) {
+static regex_t *parse_any(ebnf_parser_t *parser) {
   parser->at++;
   return parse_pattern(parser, "[^]", 3, parser->at);
 }
 
-static regex_t *parse_reference(parser_t *parser) {
+static regex_t *parse_reference(ebnf_parser_t *parser) {
   size_t length = name_length(parser, parser->at), at = parser->at;
   if (length == 0)
     fail(parser, parser->at, "expected a literal, a class, a group or the name of a rule");
@@ -176,7 +176,7 @@ static regex_t *parse_reference(parser_t *parser) {
   return node;
 }
 
-static regex_t *parse_group(parser_t *parser) {
+static regex_t *parse_group(ebnf_parser_t *parser) {
   size_t start = parser->at++;
   if (++parser->depth > parser->g->c->limits->regex_depth_max) {
     compile_fail(parser->g->c, ERR_BAD_REQUEST, "grammar: groups nest deeper than %u.",
@@ -190,7 +190,7 @@ static regex_t *parse_group(parser_t *parser) {
   return inside;
 }
 
-static uint32_t parse_number(parser_t *parser) {
+static uint32_t parse_number(ebnf_parser_t *parser) {
   uint32_t value = 0, most = parser->g->c->limits->regex_nodes_max;
   if (here(parser) < '0' || here(parser) > '9') fail(parser, parser->at, "expected a number");
   for (; here(parser) >= '0' && here(parser) <= '9'; parser->at++) {
@@ -202,7 +202,7 @@ static uint32_t parse_number(parser_t *parser) {
   return value;
 }
 
-static regex_t *parse_postfix(parser_t *parser, regex_t *term) {
+static regex_t *parse_postfix(ebnf_parser_t *parser, regex_t *term) {
   for (;; skip(parser)) {
     uint32_t min = 0, max = NONE;
     size_t start = parser->at;
@@ -234,7 +234,7 @@ static regex_t *parse_postfix(parser_t *parser, regex_t *term) {
   }
 }
 
-static regex_t *parse_term(parser_t *parser) {
+static regex_t *parse_term(ebnf_parser_t *parser) {
   uint32_t repeats = parser->repeats;
   regex_t *term;
   parser->repeats = 0;
@@ -251,7 +251,7 @@ static regex_t *parse_term(parser_t *parser) {
   return term;
 }
 
-static regex_t *parse_alternatives(parser_t *parser) {
+static regex_t *parse_alternatives(ebnf_parser_t *parser) {
   regex_t *either = regex_node(parser->g->c, REGEX_ALT);
   for (;;) {
     regex_t *cat = regex_node(parser->g->c, REGEX_CAT);
@@ -268,7 +268,7 @@ static regex_t *parse_alternatives(parser_t *parser) {
 
 /* ---- the whole ---- */
 
-static void parse_rules(parser_t *parser) {
+static void parse_rules(ebnf_parser_t *parser) {
   for (skip(parser); parser->at < parser->length; skip(parser)) {
     size_t start = parser->at, length = name_length(parser, parser->at);
     if (!at_rule(parser)) fail(parser, start, "expected a rule: a name and ::=");
@@ -288,13 +288,13 @@ static void parse_rules(parser_t *parser) {
 
 uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   ebnf_t ebnf = {.c = compile, .text = source->text, .length = source->length};
-  parser_t parser = {.g = &ebnf, .text = source->text, .length = source->length};
+  ebnf_parser_t parser = {.g = &ebnf, .text = source->text, .length = source->length};
   if (source->length > compile->limits->grammar_bytes_max) {
     compile_fail(compile, ERR_BAD_REQUEST, "The grammar has %zu bytes; at most %u are allowed.",
                  source->length, compile->limits->grammar_bytes_max);
   }
   ebnf.buckets = compile_scratch(compile, EBNF_BUCKETS, sizeof *ebnf.buckets);
-  ebnf.root = rule_of(&(parser_t){.g = &ebnf, .text = "root"}, 0, 4);
+  ebnf.root = rule_of(&(ebnf_parser_t){.g = &ebnf, .text = "root"}, 0, 4);
   parse_rules(&parser);
   if (ebnf_rule(&ebnf, ebnf.root)->tree == NULL)
     ebnf_fail(&ebnf, 0, "no rule with the name", "root", 4);

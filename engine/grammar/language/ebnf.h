@@ -24,7 +24,7 @@ typedef struct ebnf {
   compile_t *c;
   const char *text;
   size_t length;
-  list_t rules; /* ebnf_rule_t */
+  grammar_list_t rules; /* ebnf_rule_t */
   uint32_t *buckets;
   uint32_t root;
 } ebnf_t;

@@ -45,7 +45,7 @@ static uint32_t build_cat(ebnf_t *ebnf, const regex_t *regex, uint32_t next) {
 
 static uint32_t build_either(ebnf_t *ebnf, const regex_t *regex, uint32_t next) {
   regex_t *regular = regex_node(ebnf->c, REGEX_ALT);
-  list_t branches = {0};
+  grammar_list_t branches = {0};
   for (const regex_t *child = regex->first; child != NULL; child = child->sibling) {
     if (child->is_regular) {
       append_copy(ebnf, regular, child);

@@ -68,7 +68,7 @@ static void find_properties(ebnf_t *ebnf) {
 }
 
 /* Adds the rules with which a text of the tree can begin. */
-static void list_first(const ebnf_t *ebnf, const regex_t *regex, list_t *out) {
+static void list_first(const ebnf_t *ebnf, const regex_t *regex, grammar_list_t *out) {
   if (regex->kind == REGEX_RULE) *(uint32_t *)list_add(ebnf->c, out, sizeof(uint32_t)) = regex->min;
   for (const regex_t *child = regex->first; child != NULL; child = child->sibling) {
     list_first(ebnf, child, out);
@@ -79,7 +79,7 @@ static void list_first(const ebnf_t *ebnf, const regex_t *regex, list_t *out) {
 /* Depth first over "begins with"; a step back to an open rule is left recursion. */
 static void refuse_left_recursion(ebnf_t *ebnf) {
   uint32_t count = ebnf->rules.count, depth = 0;
-  list_t *firsts = compile_scratch(ebnf->c, count, sizeof *firsts);
+  grammar_list_t *firsts = compile_scratch(ebnf->c, count, sizeof *firsts);
   uint32_t *at = compile_scratch(ebnf->c, count, sizeof *at);
   uint32_t *stack = compile_scratch(ebnf->c, count, sizeof *stack);
   uint8_t *color = compile_scratch(ebnf->c, count, 1); /* 1 = open, 2 = done */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct rule {
-  part_t *parts; /* sorted by schema, without doubles */
+  schema_part_t *parts; /* sorted by schema, without doubles */
   uint32_t count, hash;
   uint32_t node; /* NODE_ALT that is filled when the rule's turn comes */
 } rule_t;
@@ -21,7 +21,7 @@ typedef struct rule {
 /* ---- rules by name ---- */
 
 static int compare_parts(const void *left, const void *right) {
-  const part_t *first = left, *second = right;
+  const schema_part_t *first = left, *second = right;
   if (first->schema != second->schema) return first->schema < second->schema ? -1 : 1;
   return first->done < second->done ? -1 : first->done > second->done;
 }
@@ -38,7 +38,7 @@ static void grow_rules(schema_t *schema) {
   }
 }
 
-static bool same_parts(const rule_t *rule, const part_t *parts, uint32_t count) {
+static bool same_parts(const rule_t *rule, const schema_part_t *parts, uint32_t count) {
   if (rule->count != count) return false;
   for (uint32_t i = 0; i < count; i++) {
     if (compare_parts(&rule->parts[i], &parts[i]) != 0) return false;
@@ -46,8 +46,8 @@ static bool same_parts(const rule_t *rule, const part_t *parts, uint32_t count) 
   return true;
 }
 
-uint32_t schema_rule(schema_t *schema, const part_t *given, uint32_t count) {
-  part_t *parts = compile_scratch(schema->c, (size_t)count + 1, sizeof *parts);
+uint32_t schema_rule(schema_t *schema, const schema_part_t *given, uint32_t count) {
+  schema_part_t *parts = compile_scratch(schema->c, (size_t)count + 1, sizeof *parts);
   uint32_t kept = 0, hash = FNV_32_BASIS;
   compile_spend(schema->c, count);
   if (count) memcpy(parts, given, count * sizeof *parts);
@@ -78,8 +78,8 @@ uint32_t schema_rule(schema_t *schema, const part_t *given, uint32_t count) {
 
 /* ---- joining ---- */
 
-static void refuse_cycle(const schema_t *schema, const part_t *from, const json_t *target) {
-  for (const part_t *part = from; part != NULL; part = part->from) {
+static void refuse_cycle(const schema_t *schema, const schema_part_t *from, const json_t *target) {
+  for (const schema_part_t *part = from; part != NULL; part = part->from) {
     if (part->schema == target) {
       schema_fail(schema, ERR_INVALID_VALUE, from->pointer,
                   "the schema refers to itself without an object or array in between.");
@@ -87,25 +87,25 @@ static void refuse_cycle(const schema_t *schema, const part_t *from, const json_
   }
 }
 
-static void add_part(const schema_t *context, list_t *joined, part_t part) {
-  const part_t *parts = joined->items;
+static void add_part(const schema_t *context, grammar_list_t *joined, schema_part_t part) {
+  const schema_part_t *parts = joined->items;
   compile_spend(context->c, joined->count / 8 + 1);
   for (uint32_t i = 0; i < joined->count; i++) {
     if (compare_parts(&parts[i], &part) == 0) return;
   }
-  *(part_t *)list_add(context->c, joined, sizeof part) = part;
+  *(schema_part_t *)list_add(context->c, joined, sizeof part) = part;
 }
 
-static const part_t *keep_part(const schema_t *schema, const part_t *part) {
-  part_t *kept = compile_scratch(schema->c, 1, sizeof *kept);
+static const schema_part_t *keep_part(const schema_t *schema, const schema_part_t *part) {
+  schema_part_t *kept = compile_scratch(schema->c, 1, sizeof *kept);
   *kept = *part;
   return kept;
 }
 
-static void join_part(const schema_t *schema, list_t *joined, const keywords_t *keywords) {
-  const part_t *from = keywords->part;
+static void join_part(const schema_t *schema, grammar_list_t *joined, const keywords_t *keywords) {
+  const schema_part_t *from = keywords->part;
   if (keywords->values[KEYWORD_REF] != NULL) {
-    const part_t *target = schema_resolve(schema, keywords);
+    const schema_part_t *target = schema_resolve(schema, keywords);
     refuse_cycle(schema, from, target->schema);
     add_part(schema, joined, *target);
   }
@@ -113,22 +113,22 @@ static void join_part(const schema_t *schema, list_t *joined, const keywords_t *
   if (keywords->values[KEYWORD_ALL_OF] == NULL) return;
   JSON_EACH(json, keywords->values[KEYWORD_ALL_OF]) {
     const char *pointer = schema_pointer_index(schema, from->pointer, "allOf", index++);
-    add_part(schema, joined, (part_t){json, pointer, 0, from});
+    add_part(schema, joined, (schema_part_t){json, pointer, 0, from});
   }
 }
 
-conjunction_t schema_join(const schema_t *schema, const part_t *parts, uint32_t count,
-                          list_t *joined) {
+conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, uint32_t count,
+                          grammar_list_t *joined) {
   conjunction_t conjunction = {0};
-  list_t keywords = {0};
+  grammar_list_t keywords = {0};
   for (uint32_t i = 0; i < count; i++) add_part(schema, joined, parts[i]);
   for (uint32_t i = 0; i < joined->count; i++) {
-    part_t part = ((const part_t *)joined->items)[i];
+    schema_part_t part = ((const schema_part_t *)joined->items)[i];
     if (part.schema->type == JSON_FALSE) conjunction.never = true;
     if (part.schema->type != JSON_OBJECT) continue;
     keywords_t words = schema_keywords(schema, keep_part(schema, &part));
     if (!(part.done & DONE_JOINED)) join_part(schema, joined, &words);
-    ((part_t *)joined->items)[i].done |= DONE_JOINED;
+    ((schema_part_t *)joined->items)[i].done |= DONE_JOINED;
     *(keywords_t *)list_add(schema->c, &keywords, sizeof words) = words;
   }
   conjunction.items = keywords.items;
@@ -139,9 +139,9 @@ conjunction_t schema_join(const schema_t *schema, const part_t *parts, uint32_t 
 /* ---- alternatives ---- */
 
 /* All parts, with `flag` set on the one that holds the alternatives, and one branch. */
-static part_t *with_branch(const schema_t *schema, const list_t *joined, const json_t *holder,
-                           uint32_t flag, part_t branch) {
-  part_t *parts = compile_scratch(schema->c, (size_t)joined->count + 1, sizeof *parts);
+static schema_part_t *with_branch(const schema_t *schema, const grammar_list_t *joined,
+                                  const json_t *holder, uint32_t flag, schema_part_t branch) {
+  schema_part_t *parts = compile_scratch(schema->c, (size_t)joined->count + 1, sizeof *parts);
   memcpy(parts, joined->items, joined->count * sizeof *parts);
   for (uint32_t i = 0; i < joined->count; i++) {
     if (parts[i].schema == holder) parts[i].done |= flag;
@@ -150,8 +150,8 @@ static part_t *with_branch(const schema_t *schema, const list_t *joined, const j
   return parts;
 }
 
-static void check_one_of(schema_t *schema, const list_t *joined, const keywords_t *keywords,
-                         part_t *const *branches, uint32_t count) {
+static void check_one_of(schema_t *schema, const grammar_list_t *joined, const keywords_t *keywords,
+                         schema_part_t *const *branches, uint32_t count) {
   for (uint32_t left = 0; left < count; left++) {
     for (uint32_t right = left + 1; right < count; right++) {
       uint32_t n = joined->count + 1;
@@ -168,17 +168,18 @@ static void check_one_of(schema_t *schema, const list_t *joined, const keywords_
 }
 
 /* Multiplies the conjunction out over one anyOf or oneOf. */
-static void fill_branches(schema_t *schema, uint32_t node, const list_t *joined,
+static void fill_branches(schema_t *schema, uint32_t node, const grammar_list_t *joined,
                           const keywords_t *keywords, keyword_t keyword) {
   const json_t *list = keywords->values[keyword];
   const char *name = keyword == KEYWORD_ANY_OF ? "anyOf" : "oneOf";
   uint32_t flag = keyword == KEYWORD_ANY_OF ? DONE_ANY_OF : DONE_ONE_OF, index = 0;
   uint32_t *nodes = compile_scratch(schema->c, list->count, sizeof *nodes);
-  part_t **branches = compile_scratch(schema->c, list->count, sizeof *branches);
-  const part_t *from = keep_part(schema, keywords->part);
+  schema_part_t **branches = compile_scratch(schema->c, list->count, sizeof *branches);
+  const schema_part_t *from = keep_part(schema, keywords->part);
   JSON_EACH(json, list) {
     refuse_cycle(schema, from, json);
-    part_t branch = {json, schema_pointer_index(schema, from->pointer, name, index), 0, from};
+    schema_part_t branch = {json, schema_pointer_index(schema, from->pointer, name, index), 0,
+                            from};
     branches[index++] = with_branch(schema, joined, from->schema, flag, branch);
   }
   if (keyword == KEYWORD_ONE_OF) check_one_of(schema, joined, keywords, branches, index);
@@ -217,7 +218,7 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
 }
 
 static void fill_rule(schema_t *schema, const rule_t *rule) {
-  list_t joined = {0};
+  grammar_list_t joined = {0};
   conjunction_t conjunction = schema_join(schema, rule->parts, rule->count, &joined);
   if (conjunction.never) return; /* an alternative without branches: nothing */
   for (uint32_t i = 0; i < conjunction.count; i++) {
@@ -293,7 +294,7 @@ void schema_finish(schema_t *schema) {
 uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   schema_t schema = {.c = compile, .root = source->schema};
   schema_begin(&schema, source->strict);
-  part_t root = schema_part(schema.root, "");
+  schema_part_t root = schema_part(schema.root, "");
   uint32_t start = schema_rule(&schema, &root, 1);
   schema_finish(&schema);
   return build_node(compile, NODE_CALL, start, next);

@@ -23,21 +23,21 @@ typedef enum keyword {
 enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4 };
 
 /* One subschema of a conjunction. */
-typedef struct part {
+typedef struct schema_part {
   const json_t *schema; /* object, true or false */
   const char *pointer;  /* JSON pointer, for messages */
   uint32_t done;
-  const struct part *from; /* whose keyword brought it in; NULL = the place itself */
-} part_t;
+  const struct schema_part *from; /* whose keyword brought it in; NULL = the place itself */
+} schema_part_t;
 
 /* A part that is an object, its keywords looked up. */
 typedef struct keywords {
-  const part_t *part;
+  const schema_part_t *part;
   const json_t *values[KEYWORD_COUNT]; /* NULL = absent */
 } keywords_t;
 
 typedef struct parts {
-  part_t *items;
+  schema_part_t *items;
   uint32_t count;
 } parts_t;
 
@@ -57,12 +57,12 @@ typedef struct pattern_dfa {
 typedef struct schema {
   compile_t *c;
   const json_t *root;
-  bool old_arrays;    /* dialects up to 2019-09: items may be an array */
-  bool old_exclusive; /* draft 4: exclusiveMinimum is a boolean */
-  list_t rules;       /* rule_t, see schema.c */
+  bool old_arrays;      /* dialects up to 2019-09: items may be an array */
+  bool old_exclusive;   /* draft 4: exclusiveMinimum is a boolean */
+  grammar_list_t rules; /* rule_t, see schema.c */
   uint32_t *table, table_size;
-  list_t patterns; /* pattern_dfa_t */
-  json_t *tagged;  /* [TYPE_ALL + 1, 2] see schema_tagged; NULL = none is made yet */
+  grammar_list_t patterns; /* pattern_dfa_t */
+  json_t *tagged;          /* [TYPE_ALL + 1, 2] see schema_tagged; NULL = none is made yet */
 } schema_t;
 
 _Noreturn void schema_fail(const schema_t *schema, int code, const char *pointer,
@@ -73,7 +73,7 @@ const char *schema_pointer_index(const schema_t *schema, const char *base, const
                                  uint32_t index);
 
 /* schema_keywords.c: looks up and checks every keyword of a part. */
-keywords_t schema_keywords(const schema_t *schema, const part_t *part);
+keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part);
 void schema_dialect(schema_t *schema);
 uint32_t schema_types(const schema_t *schema,
                       const keywords_t *keywords);          /* of `type`; all when absent */
@@ -83,18 +83,19 @@ bool schema_equal(const json_t *left, const json_t *right); /* as JSON values */
  * minimum above is refused. */
 uint32_t schema_count(const schema_t *schema, const keywords_t *keywords, keyword_t keyword,
                       uint32_t fallback);
-const part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords); /* of $ref */
+const schema_part_t *schema_resolve(const schema_t *schema,
+                                    const keywords_t *keywords); /* of $ref */
 
 /* schema.c: the node that starts a value for all of the parts, and ends in RETURN. */
-uint32_t schema_rule(schema_t *schema, const part_t *parts, uint32_t count);
+uint32_t schema_rule(schema_t *schema, const schema_part_t *parts, uint32_t count);
 /* Joins references and allOf; looks up keywords. */
-conjunction_t schema_join(const schema_t *schema, const part_t *parts, uint32_t count,
-                          list_t *joined);
-#define schema_part(schema, pointer) ((part_t){(schema), (pointer), 0, NULL})
+conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, uint32_t count,
+                          grammar_list_t *joined);
+#define schema_part(schema, pointer) ((schema_part_t){(schema), (pointer), 0, NULL})
 
 /* schema_values.c: true when no value can satisfy both; proven, not guessed. */
-bool schema_disjoint(schema_t *schema, const part_t *left, uint32_t num_left, const part_t *right,
-                     uint32_t num_right, int depth);
+bool schema_disjoint(schema_t *schema, const schema_part_t *left, uint32_t num_left,
+                     const schema_part_t *right, uint32_t num_right, int depth);
 
 /* The types; each gives the node that starts such a value, then RETURN. */
 uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction);
@@ -116,24 +117,24 @@ dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, boo
 dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer); /* format.c */
 
 /* schema_object.c: the parts that apply to the property `name` in the conjunction. */
-list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction, const char *name,
-                             size_t length);
+grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction,
+                                     const char *name, size_t length);
 /* To a name that is not listed and matches no pattern. */
-list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction);
+grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction);
 typedef struct member_name {
   const char *text;
   uint32_t length;
   bool required;
 } member_name_t;
 /* The listed names, then those that are only required: member_name_t. */
-list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction);
+grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction);
 /* Sets min and max of an object with so many names. */
 void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
                           uint32_t num_names, object_draft_t *draft);
 
 /* schema_parameters.c: a part that makes strings stand between tags, where a value may have
  * `types`, and the types of a conjunction that has it; 0 = its strings are JSON. */
-part_t schema_tagged(schema_t *context, uint32_t types);
+schema_part_t schema_tagged(schema_t *context, uint32_t types);
 uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction);
 /* What every compilation of a schema begins with: size, dialect, strictness. */
 void schema_begin(schema_t *schema, bool strict);

@@ -16,7 +16,7 @@ static const json_t *prefix_of(const keywords_t *keywords) {
   return items != NULL && items->type == JSON_ARRAY ? items : NULL;
 }
 
-static part_t rest_of(const schema_t *schema, const keywords_t *keywords) {
+static schema_part_t rest_of(const schema_t *schema, const keywords_t *keywords) {
   const json_t *items = keywords->values[KEYWORD_ITEMS],
                *more = keywords->values[KEYWORD_ADDITIONAL_ITEMS];
   if (items != NULL && items->type != JSON_ARRAY) {
@@ -28,18 +28,18 @@ static part_t rest_of(const schema_t *schema, const keywords_t *keywords) {
 
 /* The rule of item `index`; past every prefix it is the one of all further items. */
 static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, uint32_t index) {
-  list_t parts = {0};
+  grammar_list_t parts = {0};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     const json_t *prefix = prefix_of(keywords);
-    part_t part = rest_of(schema, keywords);
+    schema_part_t part = rest_of(schema, keywords);
     if (prefix != NULL && index < prefix->count) {
       const char *name = keywords->values[KEYWORD_PREFIX_ITEMS] != NULL ? "prefixItems" : "items";
       const json_t *json = json_first(prefix);
       for (uint32_t at = 0; at < index; at++) json = json_next(json);
       part = schema_part(json, schema_pointer_index(schema, keywords->part->pointer, name, index));
     }
-    if (part.schema != NULL) *(part_t *)list_add(schema->c, &parts, sizeof part) = part;
+    if (part.schema != NULL) *(schema_part_t *)list_add(schema->c, &parts, sizeof part) = part;
   }
   return schema_rule(schema, parts.items, parts.count);
 }

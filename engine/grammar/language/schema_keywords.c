@@ -64,7 +64,7 @@ static bool key_is(const json_t *json, const char *name) {
   return json->key_length == strlen(name) && memcmp(json->key, name, json->key_length) == 0;
 }
 
-static bool is_annotation(const schema_t *schema, const part_t *part, const json_t *json) {
+static bool is_annotation(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   if (json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-') return true;
   for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++) {
     if (!key_is(json, annotations[i])) continue;
@@ -78,7 +78,8 @@ static bool is_annotation(const schema_t *schema, const part_t *part, const json
   return false;
 }
 
-static keyword_t find_keyword(const schema_t *schema, const part_t *part, const json_t *json) {
+static keyword_t find_keyword(const schema_t *schema, const schema_part_t *part,
+                              const json_t *json) {
   for (int i = 0; i < KEYWORD_COUNT; i++) {
     if (key_is(json, names[i])) return (keyword_t)i;
   }
@@ -169,7 +170,7 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
   return NULL;
 }
 
-keywords_t schema_keywords(const schema_t *schema, const part_t *part) {
+keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
   keywords_t keywords = {.part = part};
   compile_spend(schema->c, part->schema->count + 1);
   JSON_EACH(json, part->schema) {
@@ -299,7 +300,7 @@ bool schema_equal(const json_t *left, const json_t *right) {
 
 /* ---- references ---- */
 
-const part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords) {
+const schema_part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords) {
   const json_t *ref = keywords->values[KEYWORD_REF];
   const char *place = schema_pointer(schema, keywords->part->pointer, "$ref", 4), *text = ref->text;
   char quoted[80];
@@ -312,9 +313,9 @@ const part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords)
   compile_spend(schema->c, ref->length);
   if (at == NULL) schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
   if (!is_schema(at)) schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' is no schema.", quoted);
-  part_t *part = compile_scratch(schema->c, 1, sizeof *part);
+  schema_part_t *part = compile_scratch(schema->c, 1, sizeof *part);
   char *pointer = compile_scratch(schema->c, (size_t)ref->length + 1, 1);
   memcpy(pointer, text + 1, ref->length - 1);
-  *part = (part_t){at, pointer, 0, keywords->part};
+  *part = (schema_part_t){at, pointer, 0, keywords->part};
   return part;
 }

@@ -21,12 +21,14 @@ static const json_t *named(const json_t *object, const char *name, size_t length
   return NULL;
 }
 
-static void add_part(const schema_t *context, list_t *parts, const json_t *schema,
+static void add_part(const schema_t *context, grammar_list_t *parts, const json_t *schema,
                      const char *pointer) {
-  *(part_t *)list_add(context->c, parts, sizeof(part_t)) = schema_part(schema, pointer);
+  *(schema_part_t *)list_add(context->c, parts, sizeof(schema_part_t)) =
+      schema_part(schema, pointer);
 }
 
-static void add_additional(const schema_t *schema, list_t *parts, const keywords_t *keywords) {
+static void add_additional(const schema_t *schema, grammar_list_t *parts,
+                           const keywords_t *keywords) {
   const json_t *json = keywords->values[KEYWORD_ADDITIONAL_PROPERTIES];
   if (json == NULL) return;
   add_part(schema, parts, json,
@@ -35,16 +37,16 @@ static void add_additional(const schema_t *schema, list_t *parts, const keywords
 
 /* The text of a member's name as patterns see it. */
 static bool name_matches(schema_t *schema, const keywords_t *keywords, const json_t *pattern,
-                         text_t name) {
+                         dfa_text_t name) {
   const char *pointer = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
   const dfa_t *dfa = schema_pattern(schema, pattern->key, pattern->key_length, true, pointer);
   return dfa_matches(dfa, name.bytes, name.length);
 }
 
-list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction, const char *name,
-                             size_t length) {
-  list_t parts = {0};
-  text_t canonical = canonical_text(schema->c, name, (uint32_t)length);
+grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction,
+                                     const char *name, size_t length) {
+  grammar_list_t parts = {0};
+  dfa_text_t canonical = canonical_text(schema->c, name, (uint32_t)length);
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     const json_t *own = named(keywords->values[KEYWORD_PROPERTIES], name, length);
@@ -71,7 +73,7 @@ list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction,
 /* ---- listed names ---- */
 
 typedef struct names {
-  list_t list; /* member_name_t */
+  grammar_list_t list; /* member_name_t */
   uint32_t *table, table_size;
 } names_t;
 
@@ -107,7 +109,7 @@ static void add_name(const schema_t *schema, names_t *names, const char *text, u
   names->table[slot] = names->list.count;
 }
 
-list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction) {
+grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction) {
   names_t names = {0};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const json_t *properties = conjunction->items[i].values[KEYWORD_PROPERTIES];
@@ -123,20 +125,20 @@ list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunct
 }
 
 /* Colon and value, then RETURN. */
-static uint32_t entry_of(schema_t *schema, const list_t *parts) {
+static uint32_t entry_of(schema_t *schema, const grammar_list_t *parts) {
   uint32_t rule = schema_rule(schema, parts->items, parts->count);
   uint32_t value = build_node(schema->c, NODE_CALL, rule, NODE_ID_RETURN);
   return build_lex(schema->c, lexeme_pattern(schema->c, ":" SPACE), value);
 }
 
-static void draft_members(schema_t *schema, const conjunction_t *conjunction, const list_t *names,
-                          object_draft_t *draft) {
+static void draft_members(schema_t *schema, const conjunction_t *conjunction,
+                          const grammar_list_t *names, object_draft_t *draft) {
   const member_name_t *list = names->items;
   draft->members = compile_scratch(schema->c, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
-    list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
-    text_t inside = canonical_text(schema->c, list[i].text, list[i].length);
+    grammar_list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
+    dfa_text_t inside = canonical_text(schema->c, list[i].text, list[i].length);
     char *quoted = compile_scratch(schema->c, (size_t)inside.length + 2, 1);
     quoted[0] = quoted[inside.length + 1] = '"';
     memcpy(quoted + 1, inside.bytes, inside.length);
@@ -158,9 +160,9 @@ typedef struct pattern {
 } pattern_t;
 
 /* Parts for a name that matches exactly the patterns in `set`. */
-static list_t extra_parts(schema_t *schema, const conjunction_t *conjunction,
-                          const list_t *patterns, uint32_t set) {
-  list_t parts = {0};
+static grammar_list_t extra_parts(schema_t *schema, const conjunction_t *conjunction,
+                                  const grammar_list_t *patterns, uint32_t set) {
+  grammar_list_t parts = {0};
   const pattern_t *list = patterns->items;
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
@@ -177,14 +179,14 @@ static list_t extra_parts(schema_t *schema, const conjunction_t *conjunction,
   return parts;
 }
 
-list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction) {
-  return extra_parts(schema, conjunction, &(list_t){0}, 0);
+grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction) {
+  return extra_parts(schema, conjunction, &(grammar_list_t){0}, 0);
 }
 
 /* Names, as they stand between quotes, that match exactly the patterns in `set` and are not listed.
  */
-static const dfa_t *extra_names(schema_t *schema, const list_t *patterns, const dfa_t *listed,
-                                uint32_t set) {
+static const dfa_t *extra_names(schema_t *schema, const grammar_list_t *patterns,
+                                const dfa_t *listed, uint32_t set) {
   const pattern_t *list = patterns->items;
   const dfa_t *names = dfa_product(schema->c, canonical_string(schema->c), listed, true);
   for (uint32_t p = 0; p < patterns->count; p++) {
@@ -193,8 +195,8 @@ static const dfa_t *extra_names(schema_t *schema, const list_t *patterns, const 
   return names;
 }
 
-static list_t collect_patterns(schema_t *schema, const conjunction_t *conjunction) {
-  list_t patterns = {0};
+static grammar_list_t collect_patterns(schema_t *schema, const conjunction_t *conjunction) {
+  grammar_list_t patterns = {0};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     if (keywords->values[KEYWORD_PATTERN_PROPERTIES] == NULL) continue;
@@ -212,9 +214,9 @@ static list_t collect_patterns(schema_t *schema, const conjunction_t *conjunctio
   return patterns;
 }
 
-static dfa_t *listed_names(schema_t *schema, const list_t *names) {
+static dfa_t *listed_names(schema_t *schema, const grammar_list_t *names) {
   const member_name_t *list = names->items;
-  text_t *texts = compile_scratch(schema->c, names->count, sizeof *texts);
+  dfa_text_t *texts = compile_scratch(schema->c, names->count, sizeof *texts);
   for (uint32_t i = 0; i < names->count; i++) {
     texts[i] = canonical_text(schema->c, list[i].text, list[i].length);
   }
@@ -224,17 +226,17 @@ static dfa_t *listed_names(schema_t *schema, const list_t *names) {
 /* The node of one extra member. Without patterns a key only has to differ from the listed names,
  * which the matcher sees in their trie. */
 static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction,
-                              const list_t *names, uint32_t object) {
-  list_t patterns = collect_patterns(schema, conjunction), branches = {0};
+                              const grammar_list_t *names, uint32_t object) {
+  grammar_list_t patterns = collect_patterns(schema, conjunction), branches = {0};
   if (patterns.count == 0) {
-    list_t parts = schema_extra_parts(schema, conjunction);
+    grammar_list_t parts = schema_extra_parts(schema, conjunction);
     return build_extra(schema->c, object, lexeme_key(schema->c), entry_of(schema, &parts));
   }
   const dfa_t *listed = listed_names(schema, names);
   for (uint32_t set = 0; set < UINT32_C(1) << patterns.count; set++) {
     const dfa_t *inside = extra_names(schema, &patterns, listed, set);
     if (dfa_is_empty(inside)) continue;
-    list_t parts = extra_parts(schema, conjunction, &patterns, set);
+    grammar_list_t parts = extra_parts(schema, conjunction, &patterns, set);
     uint32_t key = lexeme_add(schema->c, dfa_quote(schema->c, inside));
     *(uint32_t *)list_add(schema->c, &branches, sizeof(uint32_t)) =
         build_lex(schema->c, key, entry_of(schema, &parts));
@@ -270,7 +272,7 @@ void schema_member_bounds(const schema_t *schema, const conjunction_t *conjuncti
 uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
   object_draft_t *draft = compile_scratch(schema->c, 1, sizeof *draft);
   uint32_t object = build_object(schema->c, draft, NODE_ID_RETURN);
-  list_t names = schema_member_names(schema, conjunction);
+  grammar_list_t names = schema_member_names(schema, conjunction);
   schema_member_bounds(schema, conjunction, names.count, draft);
   draft_members(schema, conjunction, &names, draft);
   draft->extra = extra_members(schema, conjunction, &names, build_at(schema->c, object)->a);

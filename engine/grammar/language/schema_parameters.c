@@ -14,7 +14,7 @@
 #define OPEN "<parameter="
 
 /* A JSON schema {"type": "string"}, which tells rules of text between tags from rules of JSON. */
-part_t schema_tagged(schema_t *context, uint32_t types) {
+schema_part_t schema_tagged(schema_t *context, uint32_t types) {
   if (context->tagged == NULL)
     context->tagged = compile_scratch(context->c, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
   json_t *schema = context->tagged + (size_t)types * 2;
@@ -34,7 +34,7 @@ uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjun
 }
 
 /* Everything but strings. */
-static part_t no_string(void) {
+static schema_part_t no_string(void) {
   static const json_t schema[] = {{.type = JSON_OBJECT, .count = 1},
                                   {.type = JSON_ARRAY, .key = "type", .key_length = 4, .count = 5},
                                   {.type = JSON_STRING, .text = "null", .length = 4, .next = 1},
@@ -46,11 +46,11 @@ static part_t no_string(void) {
 }
 
 /* Line break, value and closing tag, then RETURN. */
-static uint32_t entry_of(schema_t *schema, list_t *parts, uint32_t types) {
+static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types) {
   uint32_t close =
       build_lex(schema->c, lexeme_pattern(schema->c, "\\n</parameter>\\n"), NODE_ID_RETURN);
   uint32_t branches[2], count = 0;
-  part_t *last = list_add(schema->c, parts, sizeof *last);
+  schema_part_t *last = list_add(schema->c, parts, sizeof *last);
   if (types & TYPE_STRING) {
     *last = schema_tagged(schema, types);
     uint32_t text = schema_rule(schema, parts->items, parts->count);
@@ -78,8 +78,8 @@ static bool can_be_written(const schema_t *schema, const member_name_t *name) {
   return true;
 }
 
-static void draft_members(schema_t *schema, const conjunction_t *conjunction, const list_t *names,
-                          object_draft_t *draft) {
+static void draft_members(schema_t *schema, const conjunction_t *conjunction,
+                          const grammar_list_t *names, object_draft_t *draft) {
   const member_name_t *list = names->items;
   draft->members = compile_scratch(schema->c, names->count, sizeof *draft->members);
   draft->num_members = names->count;
@@ -91,7 +91,8 @@ static void draft_members(schema_t *schema, const conjunction_t *conjunction, co
     tag[length - 1] = '>';
     uint32_t entry = NONE;
     if (can_be_written(schema, &list[i])) {
-      list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
+      grammar_list_t parts =
+          schema_property_parts(schema, conjunction, list[i].text, list[i].length);
       entry = entry_of(schema, &parts,
                        json_schema_member_types(schema->root, list[i].text, list[i].length));
     }
@@ -119,7 +120,7 @@ static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunc
 
 static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction, uint32_t object) {
   static const char unlisted[1024] = "";
-  list_t parts = schema_extra_parts(schema, conjunction);
+  grammar_list_t parts = schema_extra_parts(schema, conjunction);
   /* A name that is listed must be able to go on: no bound, and one byte that ends it. */
   uint32_t key = lexeme_pattern(schema->c, OPEN "[A-Za-z0-9_.-]+>");
   uint32_t types = json_schema_member_types(schema->root, unlisted, sizeof unlisted);
@@ -130,8 +131,8 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   static const json_t any = {.type = JSON_TRUE};
   schema_t schema = {.c = compile, .root = source->schema != NULL ? source->schema : &any};
   schema_begin(&schema, source->strict);
-  part_t root = schema_part(schema.root, "");
-  list_t joined = {0};
+  schema_part_t root = schema_part(schema.root, "");
+  grammar_list_t joined = {0};
   conjunction_t conjunction = schema_join(&schema, &root, 1, &joined);
   uint32_t types = TYPE_ALL;
   for (uint32_t i = 0; i < conjunction.count; i++)
@@ -141,7 +142,7 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
   uint32_t close = build_lex(compile, lexeme_pattern(compile, "</function>"), next);
   uint32_t object = build_members(compile, draft, close);
-  list_t names = schema_member_names(&schema, &conjunction);
+  grammar_list_t names = schema_member_names(&schema, &conjunction);
   schema_member_bounds(&schema, &conjunction, names.count, draft);
   draft_members(&schema, &conjunction, &names, draft);
   draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->a);

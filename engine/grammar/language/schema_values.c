@@ -11,13 +11,13 @@
 
 /* ---- canonical text ---- */
 
-typedef struct writer {
+typedef struct value_writer {
   compile_t *c;
   char *text;
   size_t length, capacity;
-} writer_t;
+} value_writer_t;
 
-static void put(writer_t *writer, const char *text, size_t length) {
+static void put(value_writer_t *writer, const char *text, size_t length) {
   if (writer->capacity - writer->length < length) {
     size_t capacity = 2 * writer->capacity + length + 64;
     char *grown = compile_scratch(writer->c, capacity, 1);
@@ -29,15 +29,15 @@ static void put(writer_t *writer, const char *text, size_t length) {
   writer->length += length;
 }
 
-static void put_string(writer_t *writer, const char *text, uint32_t length) {
-  text_t inside = canonical_text(writer->c, text, length);
+static void put_string(value_writer_t *writer, const char *text, uint32_t length) {
+  dfa_text_t inside = canonical_text(writer->c, text, length);
   put(writer, "\"", 1);
   put(writer, inside.bytes, inside.length);
   put(writer, "\"", 1);
 }
 
 /* Integers as digits, 1.0 and 1e2 too; other numbers as they were written. */
-static void put_number(writer_t *writer, const json_t *json) {
+static void put_number(value_writer_t *writer, const json_t *json) {
   decimal_t decimal = decimal_of(json);
   if (decimal.huge || decimal.fine || decimal.num_fraction > 0) {
     put(writer, json->text, json->length);
@@ -49,7 +49,7 @@ static void put_number(writer_t *writer, const json_t *json) {
 }
 
 /* Recursion is bounded by the JSON reader's limit on depth. */
-static void put_value(writer_t *writer, const json_t *json, bool spaced) {
+static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
   const char *comma = "";
   compile_spend(writer->c, 4);
   switch ((json_type_t)json->type) {
@@ -75,10 +75,10 @@ static void put_value(writer_t *writer, const json_t *json, bool spaced) {
   }
 }
 
-static text_t text_of(schema_t *schema, const json_t *json, bool spaced) {
-  writer_t writer = {.c = schema->c};
+static dfa_text_t text_of(schema_t *schema, const json_t *json, bool spaced) {
+  value_writer_t writer = {.c = schema->c};
   put_value(&writer, json, spaced);
-  return (text_t){writer.text, (uint32_t)writer.length};
+  return (dfa_text_t){writer.text, (uint32_t)writer.length};
 }
 
 /* ---- which values stay ---- */
@@ -155,7 +155,7 @@ static bool has_bounds(const conjunction_t *conjunction) {
 }
 
 static bool admits(schema_t *schema, const conjunction_t *conjunction, admission_t *admission,
-                   const json_t *json, text_t text) {
+                   const json_t *json, dfa_text_t text) {
   if (json->type == JSON_STRING) {
     uint32_t count = count_characters(json->text, json->length);
     if (count < admission->min || count > admission->max) return false;
@@ -175,23 +175,23 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, admission
   return true;
 }
 
-static void add_value(schema_t *schema, list_t *texts, const conjunction_t *conjunction,
+static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction_t *conjunction,
                       admission_t *admission, uint32_t types, const json_t *json) {
   compile_spend(schema->c, 4);
   if (!(schema_type_of(json) & types) || !listed_everywhere(schema, conjunction, json)) return;
-  text_t text =
-      admission->tagged ? (text_t){json->text, json->length} : text_of(schema, json, false);
+  dfa_text_t text =
+      admission->tagged ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
   if (!admits(schema, conjunction, admission, json, text)) return;
-  *(text_t *)list_add(schema->c, texts, sizeof text) = text;
+  *(dfa_text_t *)list_add(schema->c, texts, sizeof text) = text;
   if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
-    *(text_t *)list_add(schema->c, texts, sizeof text) = text_of(schema, json, true);
+    *(dfa_text_t *)list_add(schema->c, texts, sizeof text) = text_of(schema, json, true);
   }
 }
 
 uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
   const json_t *values = schema_first_values(conjunction);
   admission_t admission = {0};
-  list_t texts = {0};
+  grammar_list_t texts = {0};
   admission.content = schema_string_content(schema, conjunction, &admission.min, &admission.max);
   admission.tagged = schema_tagged_types(schema, conjunction);
   if (admission.tagged) types &= TYPE_STRING;
@@ -244,9 +244,9 @@ static bool is_required(const conjunction_t *conjunction, const json_t *name) {
   return false;
 }
 
-static bool never(const list_t *parts) {
+static bool never(const grammar_list_t *parts) {
   for (uint32_t i = 0; i < parts->count; i++) {
-    if (((const part_t *)parts->items)[i].schema->type == JSON_FALSE) return true;
+    if (((const schema_part_t *)parts->items)[i].schema->type == JSON_FALSE) return true;
   }
   return false;
 }
@@ -259,10 +259,10 @@ static bool members_disjoint(schema_t *schema, const conjunction_t *left,
     if (required == NULL) continue;
     JSON_EACH(name, required) {
       compile_spend(schema->c, 20);
-      list_t in_b = schema_property_parts(schema, right, name->text, name->length);
+      grammar_list_t in_b = schema_property_parts(schema, right, name->text, name->length);
       if (never(&in_b)) return true;
       if (!is_required(right, name)) continue;
-      list_t in_a = schema_property_parts(schema, left, name->text, name->length);
+      grammar_list_t in_a = schema_property_parts(schema, left, name->text, name->length);
       if (schema_disjoint(schema, in_a.items, in_a.count, in_b.items, in_b.count, depth + 1)) {
         return true;
       }
@@ -271,10 +271,10 @@ static bool members_disjoint(schema_t *schema, const conjunction_t *left,
   return false;
 }
 
-bool schema_disjoint(schema_t *schema, const part_t *left, uint32_t num_left, const part_t *right,
-                     uint32_t num_right, int depth) {
+bool schema_disjoint(schema_t *schema, const schema_part_t *left, uint32_t num_left,
+                     const schema_part_t *right, uint32_t num_right, int depth) {
   enum { DEPTH_MAX = 3 };
-  list_t joined_left = {0}, joined_right = {0};
+  grammar_list_t joined_left = {0}, joined_right = {0};
   if (depth > DEPTH_MAX || num_left == 0 || num_right == 0) return false;
   conjunction_t one = schema_join(schema, left, num_left, &joined_left),
                 other = schema_join(schema, right, num_right, &joined_right);

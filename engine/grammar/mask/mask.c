@@ -35,7 +35,7 @@ static inline bool takes(const dfa_t *dfa, uint32_t state, uint32_t count, uint8
 
 /* The automaton that the thread is in; NULL for those that follow names or wait for a token. */
 static const dfa_t *dfa_of(const grammar_t *grammar, const thread_t *thread) {
-  const node_t *node = &grammar->nodes[thread->node];
+  const grammar_node_t *node = &grammar->nodes[thread->node];
   return node->kind == NODE_LEX || node->kind == NODE_EXTRA ? grammar->dfas[node->a] : NULL;
 }
 
@@ -62,7 +62,7 @@ static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u <
 
 /* A string with room for a few more characters takes exactly the tokens that are no longer. */
 static bool take_length(walk_t *walk, const thread_t *thread) {
-  const node_t *node = &walk->m->grammar->nodes[thread->node];
+  const grammar_node_t *node = &walk->m->grammar->nodes[thread->node];
   const dfa_t *dfa = dfa_of(walk->m->grammar, thread);
   if (node->kind != NODE_LEX || dfa->rest == NULL || dfa->count_max == NONE ||
       dfa->rest_between > 0)
@@ -83,7 +83,7 @@ static void take_bundle(walk_t *walk, const thread_t *thread, const bundle_t *bu
   walk->done |= groups;
 }
 
-static void take_groups(walk_t *walk, const place_t *place) {
+static void take_groups(walk_t *walk, const matcher_place_t *place) {
   const grammar_vocabulary_t *vocabulary = walk->v;
   for (uint32_t i = 0; i < place->count; i++) {
     const thread_t *thread = &place->threads[i];
@@ -117,7 +117,7 @@ static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
   const thread_t *thread = &walk->s->threads[from->first];
   if (from->count != 1) return -1;
   const grammar_t *grammar = walk->m->grammar;
-  const node_t *node = &grammar->nodes[thread->node];
+  const grammar_node_t *node = &grammar->nodes[thread->node];
   if (node->kind != NODE_LEX && (node->kind != NODE_EXTRA || thread->count != NONE)) return -1;
   const dfa_t *dfa = grammar->dfas[node->a];
   uint32_t to = dfa_next(dfa, thread->state, byte);
@@ -240,10 +240,10 @@ static int walk_roots(walk_t *walk, lane_t *lane) {
   return 0;
 }
 
-static int walk(walk_t *walk, const place_t *place) {
+static int walk(walk_t *walk, const matcher_place_t *place) {
   const grammar_t *grammar = walk->m->grammar;
   const thread_t *only = &place->threads[0];
-  const node_t *node = &grammar->nodes[only->node];
+  const grammar_node_t *node = &grammar->nodes[only->node];
   if (walk->ready) take_groups(walk, place);
   /* A key that has left the listed names is a string like any other. */
   bool single = node->kind == NODE_LEX || (node->kind == NODE_EXTRA && only->count == NONE);
@@ -264,7 +264,7 @@ static bool any_bit(const uint32_t *row, int32_t words) {
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                  uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
-  const place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = matcher_place(matcher);
   uint32_t num_frames = matcher->num_frames;
   memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
   matcher_load(matcher, scratch, place);
@@ -278,9 +278,9 @@ int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool re
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
                    uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
-  const place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = matcher_place(matcher);
   for (uint32_t i = 0; i < place->count; i++) {
-    const node_t *node = &matcher->grammar->nodes[place->threads[i].node];
+    const grammar_node_t *node = &matcher->grammar->nodes[place->threads[i].node];
     if (node->kind == NODE_TOKEN && node->a < (uint32_t)vocabulary->row_width)
       set_bit(row, (int32_t)node->a);
   }

@@ -78,7 +78,7 @@ static void add_word(place_key_t *key, uint32_t word) {
 /* Of a counted lexeme only what a token can feel: how many characters must still come and how many
  * may, neither beyond the longest token. */
 static uint32_t count_as_felt(const grammar_matcher_t *matcher, const thread_t *thread) {
-  const node_t *node = &matcher->grammar->nodes[thread->node];
+  const grammar_node_t *node = &matcher->grammar->nodes[thread->node];
   if (node->kind != NODE_LEX) return thread->count;
   const dfa_t *dfa = matcher->grammar->dfas[node->a];
   if (dfa->rest == NULL) return 0;
@@ -90,7 +90,8 @@ static uint32_t count_as_felt(const grammar_matcher_t *matcher, const thread_t *
   return need << 16 | room; /* rest is at most the number of states, 10,000 */
 }
 
-static void make_head(place_key_t *key, const grammar_matcher_t *matcher, const place_t *place) {
+static void make_head(place_key_t *key, const grammar_matcher_t *matcher,
+                      const matcher_place_t *place) {
   key->count = 0;
   add_word(key, (uint32_t)matcher->grammar->serial);
   add_word(key, (uint32_t)(matcher->grammar->serial >> 32));
@@ -105,11 +106,11 @@ static void make_head(place_key_t *key, const grammar_matcher_t *matcher, const 
 }
 
 /* The frames of all threads of depth `lowest` and above; the depths in the head tell them apart. */
-static void make_tail(place_key_t *key, const grammar_matcher_t *matcher, const place_t *place,
-                      uint32_t lowest) {
+static void make_tail(place_key_t *key, const grammar_matcher_t *matcher,
+                      const matcher_place_t *place, uint32_t lowest) {
   key->count = key->head;
   for (uint32_t i = 0; i < place->count && key->count <= KEY_WORDS_MAX; i++) {
-    const frame_t *frame = &matcher->frames[place->threads[i].stack];
+    const matcher_frame_t *frame = &matcher->frames[place->threads[i].stack];
     for (; frame->depth > 0 && frame->depth >= lowest; frame = &matcher->frames[frame->parent]) {
       add_word(key, frame->node);
       add_word(key, frame->count);
@@ -171,7 +172,7 @@ static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash, 
 int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
                        grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                        uint32_t *row, bool *hit) {
-  const place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = matcher_place(matcher);
   size_t words = (size_t)masks->vocabulary->row_words;
   place_key_t key;
   make_head(&key, matcher, place);

@@ -20,19 +20,19 @@ static uint32_t push_frame(grammar_matcher_t *matcher, uint32_t node, uint32_t c
                            uint32_t parent) {
   uint32_t *bucket = &matcher->buckets[bucket_of(node, count, parent)];
   for (uint32_t i = *bucket; i; i = matcher->frames[i].chain) {
-    const frame_t *frame = &matcher->frames[i];
+    const matcher_frame_t *frame = &matcher->frames[i];
     if (frame->node == node && frame->count == count && frame->parent == parent) return i;
   }
   if (matcher->num_frames == FRAMES_MAX) return 0;
   matcher->frames[matcher->num_frames] =
-      (frame_t){node, count, parent, *bucket, matcher->frames[parent].depth + 1};
+      (matcher_frame_t){node, count, parent, *bucket, matcher->frames[parent].depth + 1};
   *bucket = matcher->num_frames++;
   return *bucket;
 }
 
 void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames) {
   while (matcher->num_frames > num_frames) {
-    const frame_t *frame = &matcher->frames[--matcher->num_frames];
+    const matcher_frame_t *frame = &matcher->frames[--matcher->num_frames];
     matcher->buckets[bucket_of(frame->node, frame->count, frame->parent)] = frame->chain;
   }
 }
@@ -42,7 +42,7 @@ void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames) {
 static void collect_frames(grammar_matcher_t *matcher) {
   for (uint32_t i = 0; i < matcher->num_frames; i++) matcher->frames[i].chain = 0;
   for (uint32_t p = 0; p <= matcher->num_accepted; p++) {
-    const place_t *place =
+    const matcher_place_t *place =
         &matcher
              ->places[(matcher->head + GRAMMAR_ROLLBACK_MAX + 1 - p) % (GRAMMAR_ROLLBACK_MAX + 1)];
     for (uint32_t t = 0; t < place->count; t++) matcher->frames[place->threads[t].stack].chain = 1;
@@ -57,7 +57,7 @@ static void collect_frames(grammar_matcher_t *matcher) {
     if (matcher->frames[i].chain) matcher->frames[i].chain = kept++;
   }
   for (uint32_t p = 0; p <= matcher->num_accepted; p++) {
-    place_t *place =
+    matcher_place_t *place =
         &matcher
              ->places[(matcher->head + GRAMMAR_ROLLBACK_MAX + 1 - p) % (GRAMMAR_ROLLBACK_MAX + 1)];
     for (uint32_t t = 0; t < place->count; t++) {
@@ -75,7 +75,7 @@ static void collect_frames(grammar_matcher_t *matcher) {
   matcher->num_frames = kept;
   memset(matcher->buckets, 0, sizeof matcher->buckets);
   for (uint32_t i = 1; i < kept; i++) {
-    frame_t *frame = &matcher->frames[i];
+    matcher_frame_t *frame = &matcher->frames[i];
     uint32_t *bucket = &matcher->buckets[bucket_of(frame->node, frame->count, frame->parent)];
     frame->chain = *bucket;
     *bucket = i;
@@ -94,7 +94,7 @@ typedef struct closure {
 } closure_t;
 
 static void visit(closure_t *closure, uint32_t node, uint32_t stack) {
-  const node_t *at = &closure->m->grammar->nodes[node];
+  const grammar_node_t *at = &closure->m->grammar->nodes[node];
   if (at->need > STACK_DEPTH_MAX || closure->m->frames[stack].depth + at->need > STACK_DEPTH_MAX)
     return;
   for (uint32_t i = 0; i < closure->num_seen; i++) {
@@ -132,7 +132,7 @@ static void add_thread(closure_t *closure, thread_t thread) {
 }
 
 static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint32_t parent) {
-  const node_t *at = &closure->m->grammar->nodes[node];
+  const grammar_node_t *at = &closure->m->grammar->nodes[node];
   if (count >= at->b) visit(closure, at->next, parent);
   if (count >= at->c && at->c != NONE) return;
   uint32_t more = count + 1;
@@ -149,7 +149,7 @@ typedef struct members {
   bool close;            /* the object may end now */
 } members_t;
 
-static members_t members_at(const grammar_matcher_t *matcher, const object_t *object,
+static members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
                             uint32_t packed, uint32_t parent) {
   uint32_t index = packed & 0xFFFF, count = packed >> 16, names = object->num_names;
   uint32_t at = index < names ? index : names;
@@ -182,7 +182,8 @@ static members_t members_at(const grammar_matcher_t *matcher, const object_t *ob
   return members;
 }
 
-static bool any_below(const object_t *object, const name_node_t *node, const members_t *members) {
+static bool any_below(const grammar_object_t *object, const name_node_t *node,
+                      const members_t *members) {
   const uint32_t *sorted = object->sorted + node->first;
   uint32_t from = 0, until = node->count;
   while (from < until) {
@@ -196,14 +197,14 @@ static bool any_below(const object_t *object, const name_node_t *node, const mem
   return from < node->count && sorted[from] <= members->high;
 }
 
-static uint32_t pack_members(const object_t *object, uint32_t index, uint32_t count) {
+static uint32_t pack_members(const grammar_object_t *object, uint32_t index, uint32_t count) {
   bool counts = object->min > 0 || object->max != NONE;
   return index | (counts && count < 0xFFFF ? count + 1 : counts ? 0xFFFFu : 1u) << 16;
 }
 
 static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
   const grammar_t *grammar = closure->m->grammar;
-  const object_t *object = grammar->objects[grammar->nodes[node].a];
+  const grammar_object_t *object = grammar->objects[grammar->nodes[node].a];
   members_t members = members_at(closure->m, object, packed, parent);
   if (members.low <= members.high && any_below(object, &object->trie[0], &members)) {
     /* The thread knows the object by its node; MEMBERS nodes share a with OBJECT nodes. */
@@ -218,7 +219,7 @@ static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, ui
 static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uint32_t stack,
                          uint32_t parent) {
   const grammar_t *grammar = closure->m->grammar;
-  const object_t *object = grammar->objects[grammar->nodes[node].a];
+  const grammar_object_t *object = grammar->objects[grammar->nodes[node].a];
   members_t members = members_at(closure->m, object, packed, parent);
   bool first = packed >> 16 == 0;
   if (members.close) visit(closure, first ? object->close_empty : object->close, parent);
@@ -232,15 +233,15 @@ static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uin
 /* ---- closure ---- */
 
 /* The frame that a return pops or a comma continues; masks.c wants to know how far down. */
-static frame_t look_below(closure_t *closure, uint32_t stack) {
-  const frame_t frame = closure->m->frames[stack];
+static matcher_frame_t look_below(closure_t *closure, uint32_t stack) {
+  const matcher_frame_t frame = closure->m->frames[stack];
   if (frame.depth < closure->s->lowest) closure->s->lowest = frame.depth;
   return frame;
 }
 
 static void visit_return(closure_t *closure, uint32_t stack) {
-  const frame_t frame = look_below(closure, stack);
-  const node_t *node = &closure->m->grammar->nodes[frame.node];
+  const matcher_frame_t frame = look_below(closure, stack);
+  const grammar_node_t *node = &closure->m->grammar->nodes[frame.node];
   if (node->kind == NODE_CALL) {
     visit(closure, node->next, frame.parent);
   } else if (node->kind == NODE_REPEAT) {
@@ -250,7 +251,7 @@ static void visit_return(closure_t *closure, uint32_t stack) {
   }
 }
 
-static void visit_lex(closure_t *closure, uint32_t node, const node_t *at, uint32_t stack) {
+static void visit_lex(closure_t *closure, uint32_t node, const grammar_node_t *at, uint32_t stack) {
   const dfa_t *dfa = closure->m->grammar->dfas[at->a];
   if (dfa->flags[DFA_START] & DFA_LIVE) add_thread(closure, (thread_t){node, DFA_START, 0, stack});
   bool empty = (dfa->flags[DFA_START] & DFA_ACCEPT) && (dfa->rest == NULL || dfa->count_min == 0);
@@ -259,8 +260,8 @@ static void visit_lex(closure_t *closure, uint32_t node, const node_t *at, uint3
 
 static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   const grammar_t *grammar = closure->m->grammar;
-  const node_t *at = &grammar->nodes[node];
-  switch ((node_kind_t)at->kind) {
+  const grammar_node_t *at = &grammar->nodes[node];
+  switch ((grammar_node_kind_t)at->kind) {
   case NODE_END: closure->level->accepting = true; break;
   case NODE_RETURN: visit_return(closure, stack); break;
   case NODE_LEX:
@@ -279,7 +280,7 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   case NODE_REPEAT: visit_repeat(closure, node, 0, stack); break;
   case NODE_OBJECT: visit_object(closure, node, 0, stack, stack); break;
   case NODE_MEMBERS: {
-    const frame_t frame = look_below(closure, stack);
+    const matcher_frame_t frame = look_below(closure, stack);
     visit_members(closure, frame.node, frame.count, frame.parent);
     break;
   }
@@ -298,7 +299,8 @@ static int finish_closure(closure_t *closure) {
 
 /* ---- one byte ---- */
 
-static void step_lex(closure_t *closure, const thread_t *thread, const node_t *node, uint8_t byte) {
+static void step_lex(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
+                     uint8_t byte) {
   const dfa_t *dfa = closure->m->grammar->dfas[node->a];
   thread_t to = {thread->node, dfa_next(dfa, thread->state, byte), thread->count, thread->stack};
   if (to.state == DFA_DEAD) return;
@@ -314,16 +316,16 @@ static void step_lex(closure_t *closure, const thread_t *thread, const node_t *n
   if (accepts) visit(closure, node->next, thread->stack);
 }
 
-static uint32_t name_child(const object_t *object, uint32_t at, uint8_t byte) {
+static uint32_t name_child(const grammar_object_t *object, uint32_t at, uint8_t byte) {
   uint32_t i = object->trie[at].child;
   while (i && object->trie[i].byte != byte) i = object->trie[i].sibling;
   return i;
 }
 
-static void step_extra(closure_t *closure, const thread_t *thread, const node_t *node,
+static void step_extra(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
                        uint8_t byte) {
   const dfa_t *dfa = closure->m->grammar->dfas[node->a];
-  const object_t *object = closure->m->grammar->objects[node->b];
+  const grammar_object_t *object = closure->m->grammar->objects[node->b];
   thread_t to = {thread->node, dfa_next(dfa, thread->state, byte), thread->count, thread->stack};
   if (to.state == DFA_DEAD) return;
   if (to.count != NONE) {
@@ -335,9 +337,9 @@ static void step_extra(closure_t *closure, const thread_t *thread, const node_t 
   if ((dfa->flags[to.state] & DFA_ACCEPT) && !listed) visit(closure, node->next, thread->stack);
 }
 
-static void step_members(closure_t *closure, const thread_t *thread, const node_t *node,
+static void step_members(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
                          uint8_t byte) {
-  const object_t *object = closure->m->grammar->objects[node->a];
+  const grammar_object_t *object = closure->m->grammar->objects[node->a];
   uint32_t child = name_child(object, thread->state, byte);
   if (!child) return;
   const name_node_t *name = &object->trie[child];
@@ -350,8 +352,8 @@ static void step_members(closure_t *closure, const thread_t *thread, const node_
                pack_members(object, name->index + 1, members.count), thread->stack);
 }
 
-static bool survives_lex(const grammar_t *grammar, const thread_t *thread, const node_t *node,
-                         uint8_t byte) {
+static bool survives_lex(const grammar_t *grammar, const thread_t *thread,
+                         const grammar_node_t *node, uint8_t byte) {
   const dfa_t *dfa = grammar->dfas[node->a];
   uint32_t to = dfa_next(dfa, thread->state, byte), count = thread->count;
   if (to == DFA_DEAD || dfa->rest == NULL) return to != DFA_DEAD;
@@ -360,10 +362,10 @@ static bool survives_lex(const grammar_t *grammar, const thread_t *thread, const
   return (dfa->flags[to] & DFA_LIVE) || count >= dfa->count_min;
 }
 
-static bool survives_extra(const grammar_t *grammar, const thread_t *thread, const node_t *node,
-                           uint8_t byte) {
+static bool survives_extra(const grammar_t *grammar, const thread_t *thread,
+                           const grammar_node_t *node, uint8_t byte) {
   const dfa_t *dfa = grammar->dfas[node->a];
-  const object_t *object = grammar->objects[node->b];
+  const grammar_object_t *object = grammar->objects[node->b];
   uint32_t to = dfa_next(dfa, thread->state, byte);
   uint32_t child = thread->count == NONE ? 0 : name_child(object, thread->count, byte);
   bool listed = child && object->trie[child].is_name;
@@ -376,14 +378,14 @@ bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t 
   const level_t *from = &scratch->levels[depth];
   for (uint32_t i = 0; i < from->count; i++) {
     const thread_t *thread = &scratch->threads[from->first + i];
-    const node_t *node = &grammar->nodes[thread->node];
+    const grammar_node_t *node = &grammar->nodes[thread->node];
     bool alive = false;
     if (node->kind == NODE_LEX) {
       alive = survives_lex(grammar, thread, node, byte);
     } else if (node->kind == NODE_EXTRA) {
       alive = survives_extra(grammar, thread, node, byte);
     } else if (node->kind != NODE_TOKEN) {
-      const object_t *object = grammar->objects[node->a];
+      const grammar_object_t *object = grammar->objects[node->a];
       uint32_t child = name_child(object, thread->state, byte);
       members_t members = members_at(matcher, object, thread->count, thread->stack);
       alive = child && any_below(object, &object->trie[child], &members);
@@ -402,7 +404,7 @@ int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_
   closure_t closure = {.m = matcher, .s = scratch, .level = to};
   for (uint32_t i = 0; i < from->count; i++) {
     const thread_t *thread = &scratch->threads[from->first + i];
-    const node_t *node = &matcher->grammar->nodes[thread->node];
+    const grammar_node_t *node = &matcher->grammar->nodes[thread->node];
     if (node->kind == NODE_LEX) {
       step_lex(&closure, thread, node, byte);
     } else if (node->kind == NODE_EXTRA) {
@@ -419,13 +421,13 @@ int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_
 /* ---- tokens ---- */
 
 void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
-                  const place_t *place) {
+                  const matcher_place_t *place) {
   scratch->levels[0] = (level_t){
       .count = place->count, .num_frames = matcher->num_frames, .accepting = place->accepting};
   memcpy(scratch->threads, place->threads, place->count * sizeof *scratch->threads);
 }
 
-static void store(place_t *place, const grammar_scratch_t *scratch, const level_t *level) {
+static void store(matcher_place_t *place, const grammar_scratch_t *scratch, const level_t *level) {
   place->count = level->count;
   place->accepting = level->accepting;
   memcpy(place->threads, &scratch->threads[level->first], level->count * sizeof *scratch->threads);
@@ -445,7 +447,7 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
   matcher->vocabulary = vocabulary;
   matcher->num_frames = 1;
   matcher->num_accepted = matcher->head = 0;
-  matcher->frames[0] = (frame_t){0};
+  matcher->frames[0] = (matcher_frame_t){0};
   memset(matcher->buckets, 0, sizeof matcher->buckets);
   scratch->levels[0] = (level_t){0};
   closure_t closure = {.m = matcher, .s = scratch, .level = &scratch->levels[0]};
@@ -475,7 +477,7 @@ static int step_bytes(grammar_matcher_t *matcher, grammar_scratch_t *scratch, in
 }
 
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id) {
-  const place_t *now = matcher_place(matcher);
+  const matcher_place_t *now = matcher_place(matcher);
   uint32_t num_frames = matcher->num_frames;
   matcher_load(matcher, scratch, now);
   int depth = step_bytes(matcher, scratch, id), alive = 0;
@@ -484,7 +486,7 @@ int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratc
   if (depth >= 0) {
     closure_t closure = {.m = matcher, .s = scratch, .level = last};
     for (uint32_t i = 0; i < now->count; i++) {
-      const node_t *node = &matcher->grammar->nodes[now->threads[i].node];
+      const grammar_node_t *node = &matcher->grammar->nodes[now->threads[i].node];
       if (node->kind == NODE_TOKEN && node->a == (uint32_t)id)
         visit(&closure, node->next, now->threads[i].stack);
     }
@@ -514,6 +516,6 @@ bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher) {
 }
 
 bool grammar_matcher_is_finished(const grammar_matcher_t *matcher) {
-  const place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = matcher_place(matcher);
   return place->accepting && place->count == 0;
 }

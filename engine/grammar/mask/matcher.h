@@ -27,29 +27,29 @@ typedef struct thread {
   uint32_t node, state, count, stack;
 } thread_t;
 
-typedef struct frame {
+typedef struct matcher_frame {
   uint32_t node; /* CALL, REPEAT or OBJECT: where RETURN goes on */
   uint32_t count;
   uint32_t parent;
   uint32_t chain; /* hash bucket */
   uint32_t depth;
-} frame_t;
+} matcher_frame_t;
 
 /* A set of threads, closed: lexemes that could end have been left, too. */
-typedef struct place {
+typedef struct matcher_place {
   uint32_t count;
   bool accepting; /* the text may end here */
   thread_t threads[THREADS_MAX];
-} place_t;
+} matcher_place_t;
 
 struct grammar_matcher {
   const grammar_t *grammar;
   const grammar_vocabulary_t *vocabulary;
   uint32_t num_frames;         /* frames[0] is the empty stack */
   uint32_t num_accepted, head; /* places[head] is now; older ones behind it, in a ring */
-  frame_t frames[FRAMES_MAX];
+  matcher_frame_t frames[FRAMES_MAX];
   uint32_t buckets[FRAME_BUCKETS];
-  place_t places[GRAMMAR_ROLLBACK_MAX + 1];
+  matcher_place_t places[GRAMMAR_ROLLBACK_MAX + 1];
 };
 
 /* One depth of a walk: threads in the scratch. */
@@ -70,7 +70,7 @@ struct grammar_scratch {
 
 /* Puts the threads of `place` at level 0. */
 void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
-                  const place_t *place);
+                  const matcher_place_t *place);
 /* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
  * false walks the whole vocabulary: the tests compare both. 0 or ERR_INTERNAL. */
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
@@ -88,8 +88,8 @@ bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t 
 /* Forgets the frames that levels above `depth` have made. */
 void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames);
 
-static inline place_t *matcher_place(const grammar_matcher_t *matcher) {
-  return (place_t *)(uintptr_t)&matcher->places[matcher->head];
+static inline matcher_place_t *matcher_place(const grammar_matcher_t *matcher) {
+  return (matcher_place_t *)(uintptr_t)&matcher->places[matcher->head];
 }
 
 #endif

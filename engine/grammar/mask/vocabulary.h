@@ -13,18 +13,18 @@
 enum { TOKEN_BYTES_MAX = 250 }; /* a longer token is never allowed */
 
 /* Sets of characters, each within the next one. */
-typedef enum family {
+typedef enum vocabulary_family {
   FAMILY_LOWER, /* a-z */
   FAMILY_ALPHA, /* a-z A-Z */
   FAMILY_ASCII, /* 0x20..0x7E without quote and backslash */
   FAMILY_PLAIN, /* whole characters that stand for themselves in a JSON string */
   FAMILY_ANY,   /* any bytes */
   FAMILY_COUNT
-} family_t;
+} vocabulary_family_t;
 
 /* Tokens are parted by the family of the first character and of those behind it, so that the nodes
  * near a root have families of their own. All but the last one hold plain tokens. */
-typedef enum group {
+typedef enum vocabulary_group {
   GROUP_LOWER,     /* only a-z */
   GROUP_ALPHA,     /* only letters */
   GROUP_LED_LOWER, /* another character of ASCII, then a-z */
@@ -33,7 +33,7 @@ typedef enum group {
   GROUP_PLAIN,
   GROUP_OTHER, /* quotes, backslashes, control bytes, parts of characters */
   GROUP_COUNT
-} group_t;
+} vocabulary_group_t;
 
 /* Preorder: the children of a node follow it; the next node outside its subtree is `size` ahead. */
 typedef struct trie_node {

@@ -32,7 +32,7 @@ static void find_families(const char *bytes, uint32_t length, const uint8_t of_b
   }
 }
 
-static group_t group_of(const uint8_t *family, uint8_t first_byte) {
+static vocabulary_group_t group_of(const uint8_t *family, uint8_t first_byte) {
   if (family[0] == FAMILY_ANY) return GROUP_OTHER;
   if (family[0] == FAMILY_LOWER) return GROUP_LOWER;
   if (family[0] == FAMILY_ALPHA) return GROUP_ALPHA;
@@ -144,7 +144,7 @@ static uint32_t part_tokens(builder_t *builder) {
   for (uint32_t i = 0; i < builder->count; i++) {
     const sorted_token_t *token = &builder->tokens[i];
     find_families(token->bytes, token->length, of_byte, family_at(builder, token));
-    group_t group = group_of(family_at(builder, token), (uint8_t)token->bytes[0]);
+    vocabulary_group_t group = group_of(family_at(builder, token), (uint8_t)token->bytes[0]);
     builder->group[i] = (uint8_t)group;
     builder->starts[group + 1]++;
     num_nodes += token->length - (last[group] != NULL ? shared_prefix(last[group], token) : 0);
