@@ -94,7 +94,7 @@ static int compare_numbers(const value_t *left, const value_t *right) {
   return rest < 0 ? -1 : rest > 0;
 }
 
-static bool equal_lists(run_t *run, const list_t *left, const list_t *right) {
+static bool equal_lists(run_t *run, const value_list_t *left, const value_list_t *right) {
   if (left->count != right->count) return false;
   for (uint32_t i = 0; i < left->count; i++)
     if (!value_equal(run, &left->items[i], &right->items[i])) return false;
@@ -158,7 +158,7 @@ bool value_equal(run_t *run, const value_t *left, const value_t *right) {
   return same;
 }
 
-static bool less_lists(run_t *run, const list_t *left, const list_t *right) {
+static bool less_lists(run_t *run, const value_list_t *left, const value_list_t *right) {
   for (uint32_t i = 0; i < left->count && i < right->count; i++)
     if (!value_equal(run, &left->items[i], &right->items[i]))
       return value_less(run, &left->items[i], &right->items[i]);
@@ -193,7 +193,7 @@ bool value_contains(run_t *run, const value_t *item, const value_t *container) {
     if (!value_hashable(item)) run_fail(run, "unhashable type: %s", value_type_name(item));
     return dict_find(run, dict, item) != NULL;
   }
-  const list_t *list = value_list(run, container);
+  const value_list_t *list = value_list(run, container);
   for (uint32_t i = 0; i < list->count; i++)
     if (value_equal(run, item, &list->items[i])) return true;
   return false;
@@ -201,14 +201,14 @@ bool value_contains(run_t *run, const value_t *item, const value_t *container) {
 
 /* ---- lists and dicts ---- */
 
-list_t *list_new(run_t *run, uint32_t capacity) {
-  list_t *list = run_take(run, sizeof *list, true);
+value_list_t *list_new(run_t *run, uint32_t capacity) {
+  value_list_t *list = run_take(run, sizeof *list, true);
   list->capacity = capacity;
   if (capacity > 0) list->items = run_take_array(run, capacity, sizeof *list->items, false);
   return list;
 }
 
-void list_push(run_t *run, list_t *list, value_t value) {
+void list_push(run_t *run, value_list_t *list, value_t value) {
   if (list->count == list->capacity) {
     uint32_t capacity = list->capacity == 0 ? 4 : 2 * list->capacity;
     value_t *items = run_take_array(run, capacity, sizeof *items, false);
@@ -291,8 +291,8 @@ bool value_iterable(const value_t *value) {
   }
 }
 
-static list_t *list_of_chars(run_t *run, const str_t *str) {
-  list_t *list = list_new(run, str_chars(str));
+static value_list_t *list_of_chars(run_t *run, const str_t *str) {
+  value_list_t *list = list_new(run, str_chars(str));
   for (size_t at = 0; at < str->length;) {
     size_t begin = at;
     (void)str_next(str->bytes, &at);
@@ -302,13 +302,13 @@ static list_t *list_of_chars(run_t *run, const str_t *str) {
   return list;
 }
 
-static list_t *list_of_view(run_t *run, const dict_t *dict, int kind) {
-  list_t *list = list_new(run, dict->count);
+static value_list_t *list_of_view(run_t *run, const dict_t *dict, int kind) {
+  value_list_t *list = list_new(run, dict->count);
   run_spend(run, dict->count / 4);
   for (uint32_t i = 0; i < dict->count; i++) {
     const dict_entry_t *entry = &dict->entries[i];
     if (kind == VIEW_ITEMS) {
-      list_t *pair = list_new(run, 2);
+      value_list_t *pair = list_new(run, 2);
       list_push(run, pair, entry->key);
       list_push(run, pair, entry->value);
       list_push(run, list, VALUE_OF(VALUE_TUPLE, list, pair));
@@ -319,7 +319,7 @@ static list_t *list_of_view(run_t *run, const dict_t *dict, int kind) {
   return list;
 }
 
-list_t *value_list(run_t *run, const value_t *value) {
+value_list_t *value_list(run_t *run, const value_t *value) {
   switch (value->type) {
   case VALUE_UNDEFINED: return list_new(run, 0);
   case VALUE_STRING: return list_of_chars(run, value->string);
@@ -329,7 +329,7 @@ list_t *value_list(run_t *run, const value_t *value) {
   case VALUE_VIEW: return list_of_view(run, value->view->dict, value->view->kind);
   case VALUE_ITERATOR: return iterator_list(run, value->iterator);
   case VALUE_RANGE: {
-    list_t *list = list_new(run, value->range->count);
+    value_list_t *list = list_new(run, value->range->count);
     run_spend(run, value->range->count / 4);
     for (uint32_t i = 0; i < value->range->count; i++)
       list_push(run, list, value_int(value->range->start + (int64_t)i * value->range->step));
@@ -371,7 +371,7 @@ value_t value_from_json(run_t *run, const json_t *json) {
     run->input_bytes += json->length;
     return value_string(str_wrap(run, json->text, json->length, ORIGIN_REQUEST));
   case JSON_ARRAY: {
-    list_t *list = list_new(run, json->count);
+    value_list_t *list = list_new(run, json->count);
     JSON_EACH(item, json) list_push(run, list, value_from_json(run, item));
     list->frozen = true;
     return VALUE_OF(VALUE_LIST, list, list);

@@ -42,10 +42,10 @@ typedef struct value {
     int64_t integer;
     double number;
     const str_t *string; /* also the digits of a BIGINT */
-    struct list *list;
+    struct value_list *list;
     struct dict *dict; /* also the attributes of a NAMESPACE */
     struct view *view;
-    struct range *range;
+    struct value_range *range;
     struct iterator *iterator;
     struct loop *loop;
     struct macro *macro;
@@ -55,12 +55,12 @@ typedef struct value {
   };
 } value_t;
 
-typedef struct list {
+typedef struct value_list {
   value_t *items;
   uint32_t count, capacity;
   bool frozen;  /* brought by the request: methods may not change it */
   bool grouped; /* a pair of groupby: also .grouper and .list */
-} list_t;
+} value_list_t;
 
 typedef struct dict_entry {
   value_t key, value;
@@ -77,13 +77,13 @@ typedef struct view {
   enum { VIEW_ITEMS, VIEW_KEYS, VIEW_VALUES } kind;
 } view_t;
 
-typedef struct range {
+typedef struct value_range {
   int64_t start, step, stop;
   uint32_t count;
-} range_t;
+} value_range_t;
 
 typedef struct cycler {
-  list_t *items; /* also of a JOINER: its separator */
+  value_list_t *items; /* also of a JOINER: its separator */
   uint32_t at;
 } cycler_t;
 
@@ -118,8 +118,8 @@ double value_number(const value_t *value);
 /* Length as len() has it: false when there is none. */
 bool value_length(const value_t *value, uint32_t *out);
 
-list_t *list_new(struct run *run, uint32_t capacity);
-void list_push(struct run *run, list_t *list, value_t value);
+value_list_t *list_new(struct run *run, uint32_t capacity);
+void list_push(struct run *run, value_list_t *list, value_t value);
 dict_t *dict_new(struct run *run, uint32_t capacity);
 value_t *dict_find(struct run *run, const dict_t *dict, const value_t *key); /* or NULL */
 value_t *dict_find_text(struct run *run, const dict_t *dict, const str_t *key);
@@ -129,7 +129,7 @@ bool value_hashable(const value_t *value);
 
 /* Every element in order, as iteration has them: fails when `value` cannot be iterated. A list that
  * is returned may be `value` itself: do not change it. */
-list_t *value_list(struct run *run, const value_t *value);
+value_list_t *value_list(struct run *run, const value_t *value);
 bool value_iterable(const value_t *value);
 value_t value_from_json(struct run *run, const json_t *json);
 

@@ -113,7 +113,7 @@ static value_t build_function(run_t *run, chat_shape_t *shape, const json_t *fun
 }
 
 static value_t build_calls(run_t *run, chat_shape_t *shape, const json_t *calls) {
-  list_t *list = list_new(run, calls->count);
+  value_list_t *list = list_new(run, calls->count);
   JSON_EACH(call, calls) {
     if (call->type != JSON_OBJECT) {
       list_push(run, list, value_from_json(run, call));
@@ -151,7 +151,7 @@ static value_t tagged(run_t *run, const value_t *text) {
 }
 
 /* The tag goes behind the last text part. */
-static void tag_parts(run_t *run, list_t *parts) {
+static void tag_parts(run_t *run, value_list_t *parts) {
   const str_t text = {.bytes = "text", .length = 4};
   for (uint32_t i = parts->count; i-- > 0;) {
     if (parts->items[i].type != VALUE_DICT) continue;
@@ -213,7 +213,7 @@ static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *mess
 
 void chat_shape_build(run_t *run, void *context, value_t *out) {
   chat_shape_t *shape = context;
-  list_t *list = list_new(run, shape->messages->count);
+  value_list_t *list = list_new(run, shape->messages->count);
   uint32_t at = 0;
   shape->used = 0;
   JSON_EACH(message, shape->messages) {

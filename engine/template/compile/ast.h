@@ -10,7 +10,7 @@
 #include "engine/template/value.h"
 
 /* A node uses a, b, c as its comment says; `next` chains the members of a list. */
-typedef enum node_kind {
+typedef enum ast_node_kind {
   NODE_CONSTANT,     /* constant */
   NODE_NAME,         /* symbol */
   NODE_LIST,         /* a: items */
@@ -52,20 +52,20 @@ typedef enum node_kind {
   NODE_SCOPE,        /* a: body with a scope of its own (generation) */
   NODE_BREAK,
   NODE_CONTINUE
-} node_kind_t;
+} ast_node_kind_t;
 
 enum { MACRO_CALLER = 1, MACRO_VARARGS = 2, MACRO_KWARGS = 4 };
 
-typedef struct node {
-  uint8_t kind; /* node_kind_t */
+typedef struct ast_node {
+  uint8_t kind; /* ast_node_kind_t */
   uint8_t op;
   bool uses_loop; /* NODE_FOR: the body reads `loop` */
   uint32_t line;
   uint32_t symbol;
   uint32_t height; /* of the tree below */
-  struct node *next, *a, *b, *c;
+  struct ast_node *next, *a, *b, *c;
   value_t constant;
-} node_t;
+} ast_node_t;
 
 typedef enum token_type {
   TOKEN_END,
@@ -114,7 +114,7 @@ struct jinja {
   const str_t **symbols;
   uint32_t num_symbols, symbols_capacity;
   uint32_t caller, varargs, kwargs, loop; /* symbols */
-  node_t *body;
+  ast_node_t *body;
   const char *source; /* newlines are \n only */
   size_t source_length;
 };

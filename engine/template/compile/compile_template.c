@@ -42,27 +42,27 @@ str_t *template_string(compiler_t *compiler, const char *bytes, size_t length) {
 
 /* ---- what both halves of the parser use ---- */
 
-node_t *parse_node(compiler_t *compiler, node_kind_t kind) {
+ast_node_t *parse_node(compiler_t *compiler, ast_node_kind_t kind) {
   uint32_t line = parse_token(compiler)->line;
   if (++compiler->num_nodes > TEMPLATE_NODES_MAX)
     template_fail(compiler, line, "the template has more than %d nodes", TEMPLATE_NODES_MAX);
-  node_t *node = template_take(compiler, sizeof *node);
+  ast_node_t *node = template_take(compiler, sizeof *node);
   node->kind = (uint8_t)kind;
   node->line = line;
   return node;
 }
 
-static void grow(compiler_t *compiler, node_t *parent, const node_t *child) {
+static void grow(compiler_t *compiler, ast_node_t *parent, const ast_node_t *child) {
   if (child->height + 1 > parent->height) parent->height = child->height + 1;
   if (parent->height > NODE_HEIGHT_MAX)
     template_fail(compiler, child->line, "the template is nested deeper than %d", NODE_HEIGHT_MAX);
 }
 
-node_t *parse_join(compiler_t *compiler, node_t *node, node_t *first, node_t *second,
-                   node_t *third) {
-  node_t *children[] = {first, second, third};
+ast_node_t *parse_join(compiler_t *compiler, ast_node_t *node, ast_node_t *first,
+                       ast_node_t *second, ast_node_t *third) {
+  ast_node_t *children[] = {first, second, third};
   for (int i = 0; i < 3; i++)
-    for (const node_t *child = children[i]; child != NULL; child = child->next)
+    for (const ast_node_t *child = children[i]; child != NULL; child = child->next)
       grow(compiler, node, child);
   node->a = first;
   node->b = second;
@@ -70,7 +70,7 @@ node_t *parse_join(compiler_t *compiler, node_t *node, node_t *first, node_t *se
   return node;
 }
 
-void parse_append(compiler_t *compiler, node_t *parent, node_list_t *list, node_t *node) {
+void parse_append(compiler_t *compiler, ast_node_t *parent, node_list_t *list, ast_node_t *node) {
   grow(compiler, parent, node);
   if (list->last == NULL)
     list->first = node;
@@ -140,10 +140,10 @@ void parse_enter(compiler_t *compiler) {
     template_fail(compiler, parse_token(compiler)->line, "the template is nested too deep");
 }
 
-node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end) {
+ast_node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end) {
   node_list_t list = {0};
   bool several = false;
-  node_t *tuple = parse_node(compiler, NODE_TUPLE);
+  ast_node_t *tuple = parse_node(compiler, NODE_TUPLE);
   for (;;) {
     token_type_t type = (token_type_t)parse_token(compiler)->type;
     if (list.first != NULL &&
@@ -252,7 +252,7 @@ typedef struct question {
   bool looking_for_sets, found;
 } question_t;
 
-static bool names(const question_t *question, const node_t *node) {
+static bool names(const question_t *question, const ast_node_t *node) {
   if (node == NULL) return false;
   switch (node->kind) {
   case NODE_NAME: return question->set_from[node->symbol];
@@ -270,8 +270,8 @@ static bool names(const question_t *question, const node_t *node) {
   }
 }
 
-static void ask(question_t *question, const node_t *list) {
-  for (const node_t *node = list; node != NULL; node = node->next) {
+static void ask(question_t *question, const ast_node_t *list) {
+  for (const ast_node_t *node = list; node != NULL; node = node->next) {
     if (node->kind == NODE_SET && question->looking_for_sets && node->a->kind == NODE_TARGET &&
         names(question, node->b))
       question->set_from[node->a->symbol] = 1;

@@ -8,15 +8,15 @@
 #include "engine/template/compile/compiler.h"
 
 typedef struct node_list {
-  node_t *first, *last;
+  ast_node_t *first, *last;
   uint32_t count;
 } node_list_t;
 
-node_t *parse_node(compiler_t *compiler, node_kind_t kind);
+ast_node_t *parse_node(compiler_t *compiler, ast_node_kind_t kind);
 /* Records children, so that the height of the tree stays bounded. NULL children are fine. */
-node_t *parse_join(compiler_t *compiler, node_t *node, node_t *first, node_t *second,
-                   node_t *third);
-void parse_append(compiler_t *compiler, node_t *parent, node_list_t *list, node_t *node);
+ast_node_t *parse_join(compiler_t *compiler, ast_node_t *node, ast_node_t *first,
+                       ast_node_t *second, ast_node_t *third);
+void parse_append(compiler_t *compiler, ast_node_t *parent, node_list_t *list, ast_node_t *node);
 
 static inline const token_t *parse_token(const compiler_t *compiler) {
   return &compiler->tokens[compiler->at];
@@ -36,13 +36,13 @@ static inline void parse_leave(compiler_t *compiler) {
   compiler->depth--;
 }
 
-node_t *parse_expression(compiler_t *compiler, bool with_condition);
-node_t *parse_primary(compiler_t *compiler);
+ast_node_t *parse_expression(compiler_t *compiler, bool with_condition);
+ast_node_t *parse_primary(compiler_t *compiler);
 /* An expression, or several with commas: a tuple. `end` is a name that also ends it, or NULL. */
-node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end);
-node_t *parse_arguments(compiler_t *compiler); /* "(...)": a list, or NULL */
+ast_node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end);
+ast_node_t *parse_arguments(compiler_t *compiler); /* "(...)": a list, or NULL */
 /* Filters after `node` (NULL in blocks); with `inline_start` the first has no bar before it. */
-node_t *parse_filters(compiler_t *compiler, node_t *node, bool inline_start);
-node_t *parse_statements(compiler_t *compiler, const char *const *ends); /* NULL-terminated */
+ast_node_t *parse_filters(compiler_t *compiler, ast_node_t *node, bool inline_start);
+ast_node_t *parse_statements(compiler_t *compiler, const char *const *ends); /* NULL-terminated */
 
 #endif

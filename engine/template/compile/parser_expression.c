@@ -8,18 +8,19 @@
 
 #include <string.h>
 
-static node_t *binary(compiler_t *compiler, node_kind_t kind, node_t *left, node_t *right) {
+static ast_node_t *binary(compiler_t *compiler, ast_node_kind_t kind, ast_node_t *left,
+                          ast_node_t *right) {
   return parse_join(compiler, parse_node(compiler, kind), left, right, NULL);
 }
 
-static node_t *constant(compiler_t *compiler, value_t value) {
-  node_t *node = parse_node(compiler, NODE_CONSTANT);
+static ast_node_t *constant(compiler_t *compiler, value_t value) {
+  ast_node_t *node = parse_node(compiler, NODE_CONSTANT);
   node->constant = value;
   return node;
 }
 
-static node_t *parse_list(compiler_t *compiler) {
-  node_t *node = parse_node(compiler, NODE_LIST);
+static ast_node_t *parse_list(compiler_t *compiler) {
+  ast_node_t *node = parse_node(compiler, NODE_LIST);
   node_list_t list = {0};
   while (!parse_skip(compiler, OP_RBRACKET)) {
     if (list.first != NULL) parse_expect(compiler, OP_COMMA, "a comma");
@@ -30,8 +31,8 @@ static node_t *parse_list(compiler_t *compiler) {
   return node;
 }
 
-static node_t *parse_dict(compiler_t *compiler) {
-  node_t *node = parse_node(compiler, NODE_DICT);
+static ast_node_t *parse_dict(compiler_t *compiler) {
+  ast_node_t *node = parse_node(compiler, NODE_DICT);
   node_list_t list = {0};
   while (!parse_skip(compiler, OP_RBRACE)) {
     if (list.first != NULL) parse_expect(compiler, OP_COMMA, "a comma");
@@ -44,7 +45,7 @@ static node_t *parse_dict(compiler_t *compiler) {
   return node;
 }
 
-static node_t *parse_name(compiler_t *compiler) {
+static ast_node_t *parse_name(compiler_t *compiler) {
   static const char *const refused[] = {"self", "super", "lipsum", NULL};
   const token_t *token = parse_token(compiler);
   const str_t *name = token->value.string;
@@ -54,7 +55,7 @@ static node_t *parse_name(compiler_t *compiler) {
   if (str_is(name, "none") || str_is(name, "None")) return constant(compiler, value_none());
   for (const char *const *r = refused; *r != NULL; r++)
     if (str_is(name, *r)) template_fail(compiler, token->line, "`%s` is not supported", *r);
-  node_t *node = parse_node(compiler, NODE_NAME);
+  ast_node_t *node = parse_node(compiler, NODE_NAME);
   node->symbol = parse_symbol(compiler, name);
   if (str_is(name, "caller")) compiler->macro_seen |= MACRO_CALLER;
   if (str_is(name, "varargs")) compiler->macro_seen |= MACRO_VARARGS;
@@ -63,7 +64,7 @@ static node_t *parse_name(compiler_t *compiler) {
   return node;
 }
 
-static node_t *parse_string(compiler_t *compiler) {
+static ast_node_t *parse_string(compiler_t *compiler) {
   const str_t *first = parse_token(compiler)->value.string;
   size_t total = 0, used = 0;
   for (size_t i = compiler->at; compiler->tokens[i].type == TOKEN_STRING; i++)
@@ -83,15 +84,15 @@ static node_t *parse_string(compiler_t *compiler) {
 }
 
 /* "(" is behind us. */
-static node_t *parse_parentheses(compiler_t *compiler) {
+static ast_node_t *parse_parentheses(compiler_t *compiler) {
   if (parse_skip(compiler, OP_RPAREN)) return parse_node(compiler, NODE_TUPLE);
-  node_t *node = parse_tuple(compiler, true, NULL);
+  ast_node_t *node = parse_tuple(compiler, true, NULL);
   parse_expect(compiler, OP_RPAREN, "\")\"");
   return node;
 }
 
-node_t *parse_primary(compiler_t *compiler) {
-  node_t *node = NULL;
+ast_node_t *parse_primary(compiler_t *compiler) {
+  ast_node_t *node = NULL;
   parse_enter(compiler);
   switch (parse_token(compiler)->type) {
   case TOKEN_NAME: node = parse_name(compiler); break;
@@ -115,9 +116,9 @@ node_t *parse_primary(compiler_t *compiler) {
   return node;
 }
 
-node_t *parse_arguments(compiler_t *compiler) {
+ast_node_t *parse_arguments(compiler_t *compiler) {
   node_list_t list = {0};
-  node_t holder = {0};
+  ast_node_t holder = {0};
   bool keywords = false, spread = false;
   parse_expect(compiler, OP_LPAREN, "\"(\"");
   while (!parse_skip(compiler, OP_RPAREN)) {
@@ -125,7 +126,7 @@ node_t *parse_arguments(compiler_t *compiler) {
       parse_expect(compiler, OP_COMMA, "a comma");
       if (parse_skip(compiler, OP_RPAREN)) break;
     }
-    node_t *node;
+    ast_node_t *node;
     uint32_t line = parse_token(compiler)->line;
     if (parse_token(compiler)->type == OP_MUL || parse_token(compiler)->type == OP_POW) {
       node = parse_node(compiler, NODE_SPREAD);
@@ -177,37 +178,38 @@ static const str_t *dotted_name(compiler_t *compiler) {
   return name;
 }
 
-node_t *parse_filters(compiler_t *compiler, node_t *node, bool inline_start) {
+ast_node_t *parse_filters(compiler_t *compiler, ast_node_t *node, bool inline_start) {
   while (inline_start || parse_token(compiler)->type == OP_PIPE) {
     if (!inline_start) compiler->at++;
     uint32_t line = parse_token(compiler)->line;
     const str_t *name = dotted_name(compiler);
-    node_t *filter = parse_node(compiler, NODE_FILTER);
+    ast_node_t *filter = parse_node(compiler, NODE_FILTER);
     filter->op = library_number(compiler, name, true, line);
     filter->constant = value_string(name);
     filter->line = line;
-    node_t *arguments = parse_token(compiler)->type == OP_LPAREN ? parse_arguments(compiler) : NULL;
+    ast_node_t *arguments =
+        parse_token(compiler)->type == OP_LPAREN ? parse_arguments(compiler) : NULL;
     node = parse_join(compiler, filter, node, arguments, NULL);
     inline_start = false;
   }
   return node;
 }
 
-static node_t *parse_part(compiler_t *compiler) {
+static ast_node_t *parse_part(compiler_t *compiler) {
   token_type_t type = (token_type_t)parse_token(compiler)->type;
   if (type == OP_COLON || type == OP_RBRACKET || type == OP_COMMA) return NULL;
   return parse_expression(compiler, true);
 }
 
 /* "[" is behind us. */
-static node_t *parse_subscript(compiler_t *compiler, node_t *node) {
-  node_t *index = NULL;
+static ast_node_t *parse_subscript(compiler_t *compiler, ast_node_t *node) {
+  ast_node_t *index = NULL;
   if (parse_token(compiler)->type == OP_RBRACKET)
     template_fail(compiler, parse_token(compiler)->line, "an empty subscript is not supported");
   if (parse_token(compiler)->type != OP_COLON) index = parse_expression(compiler, true);
   if (parse_skip(compiler, OP_COLON)) {
-    node_t *stop = parse_part(compiler),
-           *step = parse_skip(compiler, OP_COLON) ? parse_part(compiler) : NULL;
+    ast_node_t *stop = parse_part(compiler),
+               *step = parse_skip(compiler, OP_COLON) ? parse_part(compiler) : NULL;
     index = parse_join(compiler, parse_node(compiler, NODE_SLICE), index, stop, step);
   }
   if (parse_token(compiler)->type == OP_COMMA)
@@ -216,12 +218,12 @@ static node_t *parse_subscript(compiler_t *compiler, node_t *node) {
   return binary(compiler, NODE_ITEM, node, index);
 }
 
-static node_t *parse_call(compiler_t *compiler, node_t *node) {
-  node_t *call = parse_node(compiler, NODE_CALL), *arguments = parse_arguments(compiler);
+static ast_node_t *parse_call(compiler_t *compiler, ast_node_t *node) {
+  ast_node_t *call = parse_node(compiler, NODE_CALL), *arguments = parse_arguments(compiler);
   return parse_join(compiler, call, node, arguments, NULL);
 }
 
-static node_t *parse_postfix(compiler_t *compiler, node_t *node) {
+static ast_node_t *parse_postfix(compiler_t *compiler, ast_node_t *node) {
   for (;;) {
     if (parse_skip(compiler, OP_DOT)) {
       const token_t *token = parse_token(compiler);
@@ -247,11 +249,11 @@ static node_t *parse_postfix(compiler_t *compiler, node_t *node) {
 }
 
 /* `is` is behind us. */
-static node_t *parse_test(compiler_t *compiler, node_t *node) {
+static ast_node_t *parse_test(compiler_t *compiler, ast_node_t *node) {
   bool negated = parse_skip_name(compiler, "not");
   uint32_t line = parse_token(compiler)->line;
   const str_t *name = dotted_name(compiler);
-  node_t *test = parse_node(compiler, NODE_TEST), *arguments = NULL;
+  ast_node_t *test = parse_node(compiler, NODE_TEST), *arguments = NULL;
   test->op = library_number(compiler, name, false, line);
   test->constant = value_string(name);
   test->line = line;
@@ -270,11 +272,11 @@ static node_t *parse_test(compiler_t *compiler, node_t *node) {
   return negated ? binary(compiler, NODE_NOT, test, NULL) : test;
 }
 
-static node_t *parse_unary(compiler_t *compiler, bool with_filter) {
-  node_t *node;
+static ast_node_t *parse_unary(compiler_t *compiler, bool with_filter) {
+  ast_node_t *node;
   parse_enter(compiler);
   if (parse_token(compiler)->type == OP_SUB || parse_token(compiler)->type == OP_ADD) {
-    node_kind_t kind = parse_token(compiler)->type == OP_SUB ? NODE_NEGATE : NODE_POSITIVE;
+    ast_node_kind_t kind = parse_token(compiler)->type == OP_SUB ? NODE_NEGATE : NODE_POSITIVE;
     compiler->at++;
     node = binary(compiler, kind, parse_unary(compiler, false), NULL);
   } else {
@@ -302,32 +304,33 @@ static bool parse_operator(compiler_t *compiler, token_type_t from, token_type_t
   return true;
 }
 
-static node_t *parse_operation(compiler_t *compiler, uint8_t op, node_t *left, node_t *right) {
-  node_t *node = binary(compiler, NODE_BINARY, left, right);
+static ast_node_t *parse_operation(compiler_t *compiler, uint8_t op, ast_node_t *left,
+                                   ast_node_t *right) {
+  ast_node_t *node = binary(compiler, NODE_BINARY, left, right);
   node->op = op;
   return node;
 }
 
-static node_t *parse_power(compiler_t *compiler) {
-  node_t *left = parse_unary(compiler, true);
+static ast_node_t *parse_power(compiler_t *compiler) {
+  ast_node_t *left = parse_unary(compiler, true);
   uint8_t op;
   while (parse_operator(compiler, OP_POW, OP_POW, &op))
     left = parse_operation(compiler, op, left, parse_unary(compiler, true));
   return left;
 }
 
-static node_t *parse_product(compiler_t *compiler) {
-  node_t *left = parse_power(compiler);
+static ast_node_t *parse_product(compiler_t *compiler) {
+  ast_node_t *left = parse_power(compiler);
   uint8_t op;
   while (parse_operator(compiler, OP_MUL, OP_MOD, &op))
     left = parse_operation(compiler, op, left, parse_power(compiler));
   return left;
 }
 
-static node_t *parse_concat(compiler_t *compiler) {
-  node_t *first = parse_product(compiler);
+static ast_node_t *parse_concat(compiler_t *compiler) {
+  ast_node_t *first = parse_product(compiler);
   if (parse_token(compiler)->type != OP_TILDE) return first;
-  node_t *node = parse_node(compiler, NODE_CONCAT);
+  ast_node_t *node = parse_node(compiler, NODE_CONCAT);
   node_list_t list = {0};
   parse_append(compiler, node, &list, first);
   while (parse_skip(compiler, OP_TILDE))
@@ -336,16 +339,16 @@ static node_t *parse_concat(compiler_t *compiler) {
   return node;
 }
 
-static node_t *parse_sum(compiler_t *compiler) {
-  node_t *left = parse_concat(compiler);
+static ast_node_t *parse_sum(compiler_t *compiler) {
+  ast_node_t *left = parse_concat(compiler);
   uint8_t op;
   while (parse_operator(compiler, OP_ADD, OP_SUB, &op))
     left = parse_operation(compiler, op, left, parse_concat(compiler));
   return left;
 }
 
-static node_t *parse_compare(compiler_t *compiler) {
-  node_t *first = parse_sum(compiler), *node = NULL;
+static ast_node_t *parse_compare(compiler_t *compiler) {
+  ast_node_t *first = parse_sum(compiler), *node = NULL;
   node_list_t list = {0};
   for (;;) {
     uint8_t op;
@@ -359,7 +362,7 @@ static node_t *parse_compare(compiler_t *compiler) {
       break;
     }
     if (node == NULL) node = binary(compiler, NODE_COMPARE, first, NULL);
-    node_t *operand = binary(compiler, NODE_OPERAND, parse_sum(compiler), NULL);
+    ast_node_t *operand = binary(compiler, NODE_OPERAND, parse_sum(compiler), NULL);
     operand->op = op;
     parse_append(compiler, node, &list, operand);
     node->b = list.first;
@@ -367,24 +370,24 @@ static node_t *parse_compare(compiler_t *compiler) {
   return node == NULL ? first : node;
 }
 
-static node_t *parse_not(compiler_t *compiler) {
+static ast_node_t *parse_not(compiler_t *compiler) {
   if (!parse_is_name(parse_token(compiler), "not")) return parse_compare(compiler);
   compiler->at++;
   parse_enter(compiler);
-  node_t *node = binary(compiler, NODE_NOT, parse_not(compiler), NULL);
+  ast_node_t *node = binary(compiler, NODE_NOT, parse_not(compiler), NULL);
   parse_leave(compiler);
   return node;
 }
 
-static node_t *parse_and(compiler_t *compiler) {
-  node_t *left = parse_not(compiler);
+static ast_node_t *parse_and(compiler_t *compiler) {
+  ast_node_t *left = parse_not(compiler);
   while (parse_skip_name(compiler, "and"))
     left = binary(compiler, NODE_AND, left, parse_not(compiler));
   return left;
 }
 
-static node_t *parse_or(compiler_t *compiler) {
-  node_t *left = parse_and(compiler);
+static ast_node_t *parse_or(compiler_t *compiler) {
+  ast_node_t *left = parse_and(compiler);
   while (parse_skip_name(compiler, "or"))
     left = binary(compiler, NODE_OR, left, parse_and(compiler));
   return left;
@@ -392,18 +395,18 @@ static node_t *parse_or(compiler_t *compiler) {
 
 /* Unknown filters are fine in all three parts of a condition. The first part is read before it is
  * known to be one, so it reports what it did not know in `unknown_line`. */
-node_t *parse_expression(compiler_t *compiler, bool with_condition) {
+ast_node_t *parse_expression(compiler_t *compiler, bool with_condition) {
   if (!with_condition) return parse_or(compiler);
   parse_enter(compiler);
   bool soft = compiler->soft, condition = false;
   uint32_t outer_unknown = compiler->unknown_line;
   compiler->soft = true;
   compiler->unknown_line = 0;
-  node_t *node = parse_or(compiler);
+  ast_node_t *node = parse_or(compiler);
   while (parse_skip_name(compiler, "if")) {
     condition = true;
-    node_t *test = parse_or(compiler);
-    node_t *other = parse_skip_name(compiler, "else") ? parse_expression(compiler, true) : NULL;
+    ast_node_t *test = parse_or(compiler);
+    ast_node_t *other = parse_skip_name(compiler, "else") ? parse_expression(compiler, true) : NULL;
     node = parse_join(compiler, parse_node(compiler, NODE_CONDITION), test, node, other);
   }
   compiler->soft = soft;

@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-static node_t *parse_target(compiler_t *compiler, const char *end, bool members);
+static ast_node_t *parse_target(compiler_t *compiler, const char *end, bool members);
 
 /* One name, member or parenthesised list on the left of an assignment. */
-static node_t *parse_target_item(compiler_t *compiler, bool members) {
-  node_t *node;
+static ast_node_t *parse_target_item(compiler_t *compiler, bool members) {
+  ast_node_t *node;
   parse_enter(compiler);
   if (parse_skip(compiler, OP_LPAREN)) {
     node = parse_target(compiler, NULL, members);
@@ -38,9 +38,9 @@ static node_t *parse_target_item(compiler_t *compiler, bool members) {
   return node;
 }
 
-static node_t *parse_target(compiler_t *compiler, const char *end, bool members) {
+static ast_node_t *parse_target(compiler_t *compiler, const char *end, bool members) {
   node_list_t list = {0};
-  node_t *node = parse_node(compiler, NODE_TARGETS);
+  ast_node_t *node = parse_node(compiler, NODE_TARGETS);
   bool several = false;
   for (;;) {
     token_type_t type = (token_type_t)parse_token(compiler)->type;
@@ -74,14 +74,14 @@ static void leave_body(compiler_t *compiler, body_state_t saved) {
   compiler->loops = saved.loops;
 }
 
-static node_t *parse_for(compiler_t *compiler) {
+static ast_node_t *parse_for(compiler_t *compiler) {
   static const char *const ends[] = {"endfor", "else", NULL}, *const last[] = {"endfor", NULL};
-  node_t *node = parse_node(compiler, NODE_FOR), *head = parse_node(compiler, NODE_HEAD),
-         *test = NULL;
+  ast_node_t *node = parse_node(compiler, NODE_FOR), *head = parse_node(compiler, NODE_HEAD),
+             *test = NULL;
   compiler->for_depth++;
-  node_t *target = parse_target(compiler, "in", false);
+  ast_node_t *target = parse_target(compiler, "in", false);
   if (!parse_skip_name(compiler, "in")) parse_unexpected(compiler, "`in`");
-  node_t *iterable = parse_tuple(compiler, false, "recursive");
+  ast_node_t *iterable = parse_tuple(compiler, false, "recursive");
   body_state_t saved = enter_body(compiler, false);
   if (parse_skip_name(compiler, "if")) test = parse_expression(compiler, true);
   if (parse_is_name(parse_token(compiler), "recursive"))
@@ -89,7 +89,7 @@ static node_t *parse_for(compiler_t *compiler) {
   (void)parse_join(compiler, head, target, iterable, test);
   uint32_t reads = compiler->loop_reads;
   compiler->loops++;
-  node_t *body = parse_statements(compiler, ends), *otherwise = NULL;
+  ast_node_t *body = parse_statements(compiler, ends), *otherwise = NULL;
   compiler->loops--;
   node->uses_loop = compiler->loop_reads > reads;
   if (parse_skip_name(compiler, "else")) otherwise = parse_statements(compiler, last);
@@ -99,16 +99,16 @@ static node_t *parse_for(compiler_t *compiler) {
   return parse_join(compiler, node, head, body, otherwise);
 }
 
-static node_t *parse_if(compiler_t *compiler) {
+static ast_node_t *parse_if(compiler_t *compiler) {
   static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif",
                                                                                       NULL};
   bool soft = compiler->soft;
-  node_t *first = NULL, *previous = NULL;
+  ast_node_t *first = NULL, *previous = NULL;
   uint32_t branches = 0;
   compiler->soft = true;
   for (;;) {
-    node_t *node = parse_node(compiler, NODE_IF);
-    node_t *test = parse_tuple(compiler, false, NULL), *body = parse_statements(compiler, ends);
+    ast_node_t *node = parse_node(compiler, NODE_IF);
+    ast_node_t *test = parse_tuple(compiler, false, NULL), *body = parse_statements(compiler, ends);
     (void)parse_join(compiler, node, test, body, NULL);
     node->op = 1; /* elif chains are walked, not nested */
     if (previous != NULL) previous->c = node;
@@ -118,11 +118,11 @@ static node_t *parse_if(compiler_t *compiler) {
     branches++;
     if (parse_skip_name(compiler, "elif")) continue;
     if (parse_skip_name(compiler, "else")) {
-      node_t *otherwise = parse_statements(compiler, last);
+      ast_node_t *otherwise = parse_statements(compiler, last);
       previous->op = 0;
       (void)parse_join(compiler, first, first->a, first->b, first->c);
       previous->c = otherwise;
-      for (const node_t *branch = otherwise; branch != NULL; branch = branch->next)
+      for (const ast_node_t *branch = otherwise; branch != NULL; branch = branch->next)
         if (branch->height + 1 > first->height) first->height = branch->height + 1;
     } else {
       previous->op = 0;
@@ -134,36 +134,36 @@ static node_t *parse_if(compiler_t *compiler) {
   return first;
 }
 
-static node_t *parse_set(compiler_t *compiler) {
+static ast_node_t *parse_set(compiler_t *compiler) {
   static const char *const ends[] = {"endset", NULL};
   uint32_t line = parse_token(compiler)->line;
-  node_t *target = parse_target(compiler, NULL, true);
+  ast_node_t *target = parse_target(compiler, NULL, true);
   if (parse_skip(compiler, OP_ASSIGN)) {
-    node_t *node = parse_node(compiler, NODE_SET);
+    ast_node_t *node = parse_node(compiler, NODE_SET);
     return parse_join(compiler, node, target, parse_tuple(compiler, true, NULL), NULL);
   }
   if (target->kind == NODE_TARGETS) template_fail(compiler, line, "a set block has one target");
-  node_t *node = parse_node(compiler, NODE_SET_BLOCK), *filter = NULL;
+  ast_node_t *node = parse_node(compiler, NODE_SET_BLOCK), *filter = NULL;
   body_state_t saved = enter_body(compiler, false);
   if (parse_token(compiler)->type == OP_PIPE) filter = parse_filters(compiler, NULL, false);
-  node_t *body = parse_statements(compiler, ends);
+  ast_node_t *body = parse_statements(compiler, ends);
   compiler->at++;
   leave_body(compiler, saved);
   return parse_join(compiler, node, target, body, filter);
 }
 
-static node_t *parse_parameters(compiler_t *compiler, node_t *macro) {
+static ast_node_t *parse_parameters(compiler_t *compiler, ast_node_t *macro) {
   node_list_t list = {0};
   bool defaults = false;
   parse_expect(compiler, OP_LPAREN, "\"(\"");
   while (!parse_skip(compiler, OP_RPAREN)) {
     if (list.first != NULL) parse_expect(compiler, OP_COMMA, "a comma");
     const token_t *token = parse_expect_name(compiler);
-    node_t *parameter = parse_node(compiler, NODE_PARAMETER);
+    ast_node_t *parameter = parse_node(compiler, NODE_PARAMETER);
     if (parse_is_name(token, "caller"))
       template_fail(compiler, token->line, "a parameter named `caller` is not supported");
     parameter->symbol = parse_symbol(compiler, token->value.string);
-    for (const node_t *node = list.first; node != NULL; node = node->next)
+    for (const ast_node_t *node = list.first; node != NULL; node = node->next)
       if (node->symbol == parameter->symbol)
         template_fail(compiler, token->line, "two parameters have one name");
     if (parse_skip(compiler, OP_ASSIGN)) {
@@ -177,62 +177,64 @@ static node_t *parse_parameters(compiler_t *compiler, node_t *macro) {
   return list.first;
 }
 
-static node_t *parse_macro_body(compiler_t *compiler, node_t *macro, node_t *parameters,
-                                const char *const *ends) {
+static ast_node_t *parse_macro_body(compiler_t *compiler, ast_node_t *macro, ast_node_t *parameters,
+                                    const char *const *ends) {
   uint32_t seen = compiler->macro_seen;
   body_state_t saved = enter_body(compiler, true);
   compiler->macro_seen = 0;
-  node_t *body = parse_statements(compiler, ends);
+  ast_node_t *body = parse_statements(compiler, ends);
   compiler->at++;
   macro->op = (uint8_t)compiler->macro_seen;
   compiler->macro_seen |= seen;
   leave_body(compiler, saved);
   macro->a = parameters;
-  node_t *list = parameters;
+  ast_node_t *list = parameters;
   (void)parse_join(compiler, macro, list, body, NULL);
   return macro;
 }
 
-static node_t *parse_macro(compiler_t *compiler) {
+static ast_node_t *parse_macro(compiler_t *compiler) {
   static const char *const ends[] = {"endmacro", NULL};
-  node_t *macro = parse_node(compiler, NODE_MACRO);
+  ast_node_t *macro = parse_node(compiler, NODE_MACRO);
   macro->symbol = parse_symbol(compiler, parse_expect_name(compiler)->value.string);
   body_state_t saved = enter_body(compiler, true);
-  node_t *parameters = parse_parameters(compiler, macro);
+  ast_node_t *parameters = parse_parameters(compiler, macro);
   leave_body(compiler, saved);
   return parse_macro_body(compiler, macro, parameters, ends);
 }
 
-static node_t *parse_call_block(compiler_t *compiler) {
+static ast_node_t *parse_call_block(compiler_t *compiler) {
   static const char *const ends[] = {"endcall", NULL};
-  node_t *node = parse_node(compiler, NODE_CALL_BLOCK), *caller = parse_node(compiler, NODE_MACRO);
-  node_t *parameters = NULL;
+  ast_node_t *node = parse_node(compiler, NODE_CALL_BLOCK),
+             *caller = parse_node(compiler, NODE_MACRO);
+  ast_node_t *parameters = NULL;
   caller->symbol = compiler->jinja->caller;
   if (parse_token(compiler)->type == OP_LPAREN) parameters = parse_parameters(compiler, caller);
   uint32_t line = parse_token(compiler)->line;
-  node_t *call = parse_expression(compiler, true);
+  ast_node_t *call = parse_expression(compiler, true);
   if (call->kind != NODE_CALL) template_fail(compiler, line, "a call block needs a call");
   (void)parse_macro_body(compiler, caller, parameters, ends);
   return parse_join(compiler, node, call, caller, NULL);
 }
 
-static node_t *parse_filter_block(compiler_t *compiler) {
+static ast_node_t *parse_filter_block(compiler_t *compiler) {
   static const char *const ends[] = {"endfilter", NULL};
-  node_t *node = parse_node(compiler, NODE_FILTER_BLOCK);
+  ast_node_t *node = parse_node(compiler, NODE_FILTER_BLOCK);
   body_state_t saved = enter_body(compiler, false);
-  node_t *filter = parse_filters(compiler, NULL, true), *body = parse_statements(compiler, ends);
+  ast_node_t *filter = parse_filters(compiler, NULL, true),
+             *body = parse_statements(compiler, ends);
   compiler->at++;
   leave_body(compiler, saved);
   return parse_join(compiler, node, filter, body, NULL);
 }
 
-static node_t *parse_with(compiler_t *compiler) {
+static ast_node_t *parse_with(compiler_t *compiler) {
   static const char *const ends[] = {"endwith", NULL};
-  node_t *node = parse_node(compiler, NODE_WITH), *body;
+  ast_node_t *node = parse_node(compiler, NODE_WITH), *body;
   node_list_t list = {0};
   while (parse_token(compiler)->type != TOKEN_BLOCK_END) {
     if (list.first != NULL) parse_expect(compiler, OP_COMMA, "a comma");
-    node_t *set = parse_node(compiler, NODE_SET), *target = parse_target(compiler, NULL, false);
+    ast_node_t *set = parse_node(compiler, NODE_SET), *target = parse_target(compiler, NULL, false);
     parse_expect(compiler, OP_ASSIGN, "\"=\"");
     parse_append(compiler, node, &list,
                  parse_join(compiler, set, target, parse_expression(compiler, true), NULL));
@@ -244,22 +246,22 @@ static node_t *parse_with(compiler_t *compiler) {
   return parse_join(compiler, node, list.first, body, NULL);
 }
 
-static node_t *parse_generation(compiler_t *compiler) {
+static ast_node_t *parse_generation(compiler_t *compiler) {
   static const char *const ends[] = {"endgeneration", NULL};
-  node_t *node = parse_node(compiler, NODE_SCOPE);
+  ast_node_t *node = parse_node(compiler, NODE_SCOPE);
   body_state_t saved = enter_body(compiler, true);
-  node_t *body = parse_statements(compiler, ends);
+  ast_node_t *body = parse_statements(compiler, ends);
   compiler->at++;
   leave_body(compiler, saved);
   return parse_join(compiler, node, body, NULL, NULL);
 }
 
-static node_t *parse_print(compiler_t *compiler) {
-  node_t *first = NULL, *last = NULL;
+static ast_node_t *parse_print(compiler_t *compiler) {
+  ast_node_t *first = NULL, *last = NULL;
   uint32_t count = 0;
   while (parse_token(compiler)->type != TOKEN_BLOCK_END) {
     if (count++ > 0) parse_expect(compiler, OP_COMMA, "a comma");
-    node_t *node = parse_node(compiler, NODE_OUTPUT);
+    ast_node_t *node = parse_node(compiler, NODE_OUTPUT);
     (void)parse_join(compiler, node, parse_expression(compiler, true), NULL, NULL);
     if (first == NULL) first = node;
     if (last != NULL) last->next = node;
@@ -270,12 +272,12 @@ static node_t *parse_print(compiler_t *compiler) {
   return first;
 }
 
-static node_t *parse_jump(compiler_t *compiler, node_kind_t kind, uint32_t line) {
+static ast_node_t *parse_jump(compiler_t *compiler, ast_node_kind_t kind, uint32_t line) {
   if (compiler->loops == 0) template_fail(compiler, line, "break or continue outside of a loop");
   return parse_node(compiler, kind);
 }
 
-static node_t *parse_statement(compiler_t *compiler) {
+static ast_node_t *parse_statement(compiler_t *compiler) {
   static const char *const refused[] = {"include", "import",     "from", "extends",
                                         "block",   "autoescape", NULL};
   const token_t *token = parse_expect_name(compiler);
@@ -306,12 +308,12 @@ static bool at_end(const compiler_t *compiler, const char *const *ends) {
 
 /* Statements up to a tag that is one of `ends`; that name is the token in hand afterwards. With
  * `ends` NULL: up to the end of the template. */
-static node_t *parse_body(compiler_t *compiler, const char *const *ends) {
-  node_t holder = {0};
+static ast_node_t *parse_body(compiler_t *compiler, const char *const *ends) {
+  ast_node_t holder = {0};
   node_list_t list = {0};
   for (;;) {
     const token_t *token = parse_token(compiler);
-    node_t *node;
+    ast_node_t *node;
     compiler->line = token->line;
     switch (token->type) {
     case TOKEN_DATA:
@@ -344,13 +346,13 @@ static node_t *parse_body(compiler_t *compiler, const char *const *ends) {
   }
 }
 
-node_t *parse_statements(compiler_t *compiler, const char *const *ends) {
+ast_node_t *parse_statements(compiler_t *compiler, const char *const *ends) {
   if (ends != NULL) {
     (void)parse_skip(compiler, OP_COLON);
     parse_expect(compiler, TOKEN_BLOCK_END, "\"%}\"");
   }
   parse_enter(compiler);
-  node_t *body = parse_body(compiler, ends);
+  ast_node_t *body = parse_body(compiler, ends);
   parse_leave(compiler);
   return body;
 }

@@ -68,7 +68,8 @@ static int named_filter(run_t *run, const value_t *name, bool filter) {
   run_fail(run, "no %s named `%s`", filter ? "filter" : "test", shown);
 }
 
-static void evaluate_map(run_t *run, const iterator_t *it, const list_t *source, list_t *out) {
+static void evaluate_map(run_t *run, const iterator_t *it, const value_list_t *source,
+                         value_list_t *out) {
   const arguments_t *args = it->arguments;
   static const char *const names[] = {"attribute", "default", NULL};
   bool by_attribute = false;
@@ -89,7 +90,8 @@ static void evaluate_map(run_t *run, const iterator_t *it, const list_t *source,
     list_push(run, out, filter_apply(run, number, &source->items[i], &rest));
 }
 
-static void evaluate_select(run_t *run, const iterator_t *it, const list_t *source, list_t *out) {
+static void evaluate_select(run_t *run, const iterator_t *it, const value_list_t *source,
+                            value_list_t *out) {
   arguments_t rest = *it->arguments;
   bool attribute = it->kind == ITERATE_SELECTATTR || it->kind == ITERATE_REJECTATTR;
   bool wanted = it->kind == ITERATE_SELECT || it->kind == ITERATE_SELECTATTR;
@@ -112,7 +114,7 @@ static void evaluate_select(run_t *run, const iterator_t *it, const list_t *sour
   }
 }
 
-static void evaluate_items(run_t *run, const iterator_t *it, list_t *out) {
+static void evaluate_items(run_t *run, const iterator_t *it, value_list_t *out) {
   if (it->source.type == VALUE_UNDEFINED) return;
   if (it->source.type != VALUE_DICT) run_fail(run, "items needs a mapping");
   view_t view = {it->source.dict, VIEW_ITEMS};
@@ -120,10 +122,10 @@ static void evaluate_items(run_t *run, const iterator_t *it, list_t *out) {
   *out = *value_list(run, &value);
 }
 
-static void evaluate_unique(run_t *run, const iterator_t *it, list_t *out) {
+static void evaluate_unique(run_t *run, const iterator_t *it, value_list_t *out) {
   static const char *const names[] = {"case_sensitive", "attribute", NULL};
   value_t given[2], none = value_missing();
-  const list_t *source = value_list(run, &it->source);
+  const value_list_t *source = value_list(run, &it->source);
   arguments_bind(run, it->arguments, "unique", names, given);
   dict_t *seen = dict_new(run, 0);
   for (uint32_t i = 0; i < source->count; i++) {
@@ -138,11 +140,11 @@ static void evaluate_unique(run_t *run, const iterator_t *it, list_t *out) {
   }
 }
 
-static void evaluate_batch(run_t *run, const iterator_t *it, list_t *out) {
+static void evaluate_batch(run_t *run, const iterator_t *it, value_list_t *out) {
   static const char *const names[] = {"linecount", "fill_with", NULL};
   value_t given[2];
-  list_t *row = NULL;
-  const list_t *source = value_list(run, &it->source);
+  value_list_t *row = NULL;
+  const value_list_t *source = value_list(run, &it->source);
   arguments_bind(run, it->arguments, "batch", names, given);
   if (!value_is_number(&given[0])) run_fail(run, "batch needs a number");
   int64_t width = argument_integer(run, &given[0], "the width of batch", 0);
@@ -160,10 +162,10 @@ static void evaluate_batch(run_t *run, const iterator_t *it, list_t *out) {
   while (row != NULL && fill && row->count < width) list_push(run, row, given[1]);
 }
 
-static void evaluate_slice(run_t *run, const iterator_t *it, list_t *out) {
+static void evaluate_slice(run_t *run, const iterator_t *it, value_list_t *out) {
   static const char *const names[] = {"slices", "fill_with", NULL};
   value_t given[2];
-  const list_t *source = value_list(run, &it->source);
+  const value_list_t *source = value_list(run, &it->source);
   arguments_bind(run, it->arguments, "slice", names, given);
   int64_t slices = argument_integer(run, &given[0], "slices", 0), offset = 0;
   if (slices == 0) run_fail(run, "division by zero");
@@ -175,7 +177,7 @@ static void evaluate_slice(run_t *run, const iterator_t *it, list_t *out) {
     int64_t start = offset + i * width;
     if (i < extra) offset++;
     int64_t end = offset + (i + 1) * width;
-    list_t *part = list_new(run, 0);
+    value_list_t *part = list_new(run, 0);
     run_spend(run, 1);
     for (int64_t k = start; k < end; k++) list_push(run, part, source->items[k]);
     if (fill && i >= extra) list_push(run, part, given[1]);
@@ -184,11 +186,11 @@ static void evaluate_slice(run_t *run, const iterator_t *it, list_t *out) {
 }
 
 static void evaluate(run_t *run, iterator_t *it) {
-  list_t *out = list_new(run, 0);
+  value_list_t *out = list_new(run, 0);
   run_enter(run);
   if (it->kind <= ITERATE_REJECTATTR && it->kind >= ITERATE_MAP) {
     if (value_truth(&it->source)) {
-      const list_t *source = value_list(run, &it->source);
+      const value_list_t *source = value_list(run, &it->source);
       if (it->kind == ITERATE_MAP)
         evaluate_map(run, it, source, out);
       else
@@ -209,9 +211,9 @@ static void evaluate(run_t *run, iterator_t *it) {
   it->list = out;
 }
 
-list_t *iterator_list(run_t *run, iterator_t *it) {
+value_list_t *iterator_list(run_t *run, iterator_t *it) {
   if (it->list == NULL) evaluate(run, it);
-  list_t *rest = it->list;
+  value_list_t *rest = it->list;
   if (it->at > 0) {
     rest = list_new(run, 0);
     for (uint32_t i = it->at; i < it->list->count; i++) list_push(run, rest, it->list->items[i]);

@@ -19,13 +19,13 @@ static bool absent(const value_t *value) {
   return value_is_missing(value) || value->type == VALUE_NONE;
 }
 
-static value_t as_list(list_t *list) {
+static value_t as_list(value_list_t *list) {
   return VALUE_OF(VALUE_LIST, list, list);
 }
 
-static list_t *copy_list(run_t *run, const value_t *value) {
-  const list_t *from = value_list(run, value);
-  list_t *list = list_new(run, from->count);
+static value_list_t *copy_list(run_t *run, const value_t *value) {
+  const value_list_t *from = value_list(run, value);
+  value_list_t *list = list_new(run, from->count);
   run_spend(run, from->count / 4);
   for (uint32_t i = 0; i < from->count; i++) list_push(run, list, from->items[i]);
   return list;
@@ -82,7 +82,7 @@ static value_t fold(run_t *run, value_t key, bool case_sensitive) {
 static value_t sort_key(run_t *run, const value_t *value, const value_t *attribute,
                         bool sensitive) {
   value_t none = value_missing();
-  list_t *key = list_new(run, 1);
+  value_list_t *key = list_new(run, 1);
   const str_t comma = {.bytes = ",", .length = 1};
   if (attribute->type != VALUE_STRING) {
     list_push(run, key, fold(run, attribute_path(run, value, attribute, &none), sensitive));
@@ -104,7 +104,7 @@ static value_t filter_sort(run_t *run, const value_t *in, const arguments_t *arg
   value_t given[3];
   arguments_bind(run, args, "sort", names, given);
   if (absent(&given[2])) given[2] = value_none();
-  list_t *list = copy_list(run, in);
+  value_list_t *list = copy_list(run, in);
   value_t *keys = run_take_array(run, list->count, sizeof *keys, false);
   for (uint32_t i = 0; i < list->count; i++)
     keys[i] = sort_key(run, &list->items[i], &given[2], value_truth(&given[1]));
@@ -125,7 +125,7 @@ static value_t filter_dictsort(run_t *run, const value_t *in, const arguments_t 
   if (in->type != VALUE_DICT) run_fail(run, "dictsort needs a mapping");
   view_t view = {in->dict, VIEW_ITEMS};
   value_t items = VALUE_OF(VALUE_VIEW, view, &view);
-  list_t *list = value_list(run, &items);
+  value_list_t *list = value_list(run, &items);
   value_t *keys = run_take_array(run, list->count, sizeof *keys, false);
   for (uint32_t i = 0; i < list->count; i++)
     keys[i] = fold(run, list->items[i].list->items[by], value_truth(&given[0]));
@@ -138,7 +138,7 @@ static value_t extreme(run_t *run, const value_t *in, const arguments_t *args, b
   value_t given[2], none = value_missing(), best_key = value_undefined();
   arguments_bind(run, args, "min or max", names, given);
   if (absent(&given[1])) given[1] = value_none();
-  const list_t *list = value_list(run, in);
+  const value_list_t *list = value_list(run, in);
   value_t best = value_undefined();
   for (uint32_t i = 0; i < list->count; i++) {
     value_t key = attribute_path(run, &list->items[i], &given[1], &none);
@@ -165,7 +165,7 @@ static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *
   arguments_bind(run, args, "groupby", names, given);
   if (value_is_missing(&given[0])) run_fail(run, "groupby needs an attribute");
   if (given[1].type == VALUE_NONE) given[1] = value_missing();
-  list_t *list = copy_list(run, in), *groups = list_new(run, 0), *members = NULL;
+  value_list_t *list = copy_list(run, in), *groups = list_new(run, 0), *members = NULL;
   value_t *keys = run_take_array(run, list->count, sizeof *keys, false);
   for (uint32_t i = 0; i < list->count; i++)
     keys[i] = fold(run, attribute_path(run, &list->items[i], &given[0], &given[1]),
@@ -173,7 +173,7 @@ static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *
   sort_values(run, keys, list->items, list->count, false);
   for (uint32_t i = 0; i < list->count; i++) {
     if (i == 0 || !value_equal(run, &keys[i - 1], &keys[i])) {
-      list_t *pair = list_new(run, 2);
+      value_list_t *pair = list_new(run, 2);
       members = list_new(run, 0);
       pair->grouped = true;
       list_push(run, pair, attribute_path(run, &list->items[i], &given[0], &given[1]));
@@ -208,21 +208,21 @@ static value_t filter_first(run_t *run, const value_t *in, const arguments_t *ar
     value = value_int(0);
     return value_item(run, in, &value);
   }
-  const list_t *list = value_list(run, in);
+  const value_list_t *list = value_list(run, in);
   return list->count == 0 ? value_undefined() : list->items[0];
 }
 
 static value_t filter_last(run_t *run, const value_t *in, const arguments_t *args) {
   bind_nothing(run, args, "last");
   if (in->type == VALUE_ITERATOR) run_fail(run, "last: a generator cannot be reversed");
-  const list_t *list = value_list(run, in);
+  const value_list_t *list = value_list(run, in);
   return list->count == 0 ? value_undefined() : list->items[list->count - 1];
 }
 
 static value_t filter_reverse(run_t *run, const value_t *in, const arguments_t *args) {
   bind_nothing(run, args, "reverse");
-  const list_t *list = value_list(run, in);
-  list_t *reversed = list_new(run, list->count);
+  const value_list_t *list = value_list(run, in);
+  value_list_t *reversed = list_new(run, list->count);
   for (uint32_t i = list->count; i-- > 0;) list_push(run, reversed, list->items[i]);
   value_t value = as_list(reversed);
   if (in->type == VALUE_STRING) {
@@ -242,7 +242,7 @@ static value_t filter_join(run_t *run, const value_t *in, const arguments_t *arg
   value_t given[2], none = value_missing();
   arguments_bind(run, args, "join", names, given);
   const str_t *between = value_str(run, &given[0]);
-  const list_t *list = value_list(run, in);
+  const value_list_t *list = value_list(run, in);
   sink_t *sink = sink_new(run);
   for (uint32_t i = 0; i < list->count; i++) {
     value_t value = list->items[i];
@@ -268,7 +268,7 @@ static value_t filter_sum(run_t *run, const value_t *in, const arguments_t *args
   arguments_bind(run, args, "sum", names, given);
   value_t total = value_is_missing(&given[1]) ? value_int(0) : given[1];
   if (total.type == VALUE_STRING) run_fail(run, "sum cannot add strings");
-  const list_t *list = value_list(run, in);
+  const value_list_t *list = value_list(run, in);
   for (uint32_t i = 0; i < list->count; i++) {
     value_t value = list->items[i];
     if (!absent(&given[0])) value = attribute_path(run, &value, &given[0], &none);

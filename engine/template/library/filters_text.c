@@ -104,7 +104,7 @@ static value_t filter_format(run_t *run, const value_t *in, const arguments_t *a
       dict_append(run, dict, value_string(args->names[i]), args->named[i]);
     with = VALUE_OF(VALUE_DICT, dict, dict);
   } else {
-    list_t *list = list_new(run, args->num_positional);
+    value_list_t *list = list_new(run, args->num_positional);
     for (uint32_t i = 0; i < args->num_positional; i++) list_push(run, list, args->positional[i]);
     with = VALUE_OF(VALUE_TUPLE, list, list);
   }
@@ -140,7 +140,8 @@ static value_t filter_indent(run_t *run, const value_t *in, const arguments_t *a
   const str_t *blanks =
       in->markup && given[0].type == VALUE_STRING ? given[0].string : indention(run, in, &given[0]);
   bool first = value_truth(&given[1]), blank = value_truth(&given[2]);
-  const list_t *lines = string_lines(run, str_concat(run, in->string, str_text(run, "\n")), false);
+  const value_list_t *lines =
+      string_lines(run, str_concat(run, in->string, str_text(run, "\n")), false);
   sink_t *sink = sink_new(run);
   for (uint32_t i = 0; i < lines->count; i++) {
     const str_t *line = lines->items[i].string;

@@ -152,7 +152,7 @@ static int64_t read_number(run_t *run, const str_t *str, size_t *at, int64_t mos
 
 typedef struct percent {
   const value_t *arguments;
-  const list_t *list; /* of a tuple */
+  const value_list_t *list; /* of a tuple */
   uint32_t used;
   bool named;
 } percent_t;

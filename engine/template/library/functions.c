@@ -32,15 +32,15 @@ static value_t call_range(run_t *run, const arguments_t *args) {
     if (steps > RANGE_MAX) run_fail(run, "a range has more than %d elements", RANGE_MAX);
     count = (int64_t)steps;
   }
-  range_t *range = run_take(run, sizeof *range, false);
-  *range = (range_t){part[0], part[2], part[1], (uint32_t)count};
+  value_range_t *range = run_take(run, sizeof *range, false);
+  *range = (value_range_t){part[0], part[2], part[1], (uint32_t)count};
   if (part[0] > INT64_MAX / 4 || part[0] < INT64_MIN / 4 || stride > INT64_MAX / (4 * RANGE_MAX))
     run_fail(run, "a range is beyond 64 bits");
   return VALUE_OF(VALUE_RANGE, range, range);
 }
 
 static void set_pair(run_t *run, dict_t *dict, const value_t *pair) {
-  const list_t *items = value_list(run, pair);
+  const value_list_t *items = value_list(run, pair);
   if (items->count != 2) run_fail(run, "dict needs pairs");
   dict_set(run, dict, items->items[0], items->items[1]);
 }
@@ -55,7 +55,7 @@ static dict_t *make_dict(run_t *run, const arguments_t *args, bool names_only) {
       dict_append(run, dict, from->entries[i].key, from->entries[i].value);
     }
   } else if (args->num_positional == 1) {
-    const list_t *pairs = value_list(run, &args->positional[0]);
+    const value_list_t *pairs = value_list(run, &args->positional[0]);
     for (uint32_t i = 0; i < pairs->count; i++) set_pair(run, dict, &pairs->items[i]);
   }
   for (uint32_t i = 0; i < args->num_named; i++)

@@ -7,7 +7,7 @@
 
 #include "engine/template/value.h"
 
-struct node;
+struct ast_node;
 
 enum { LIBRARY_UNKNOWN = 255, ARGUMENTS_MAX = 8 };
 
@@ -56,8 +56,8 @@ extern const filter_row_t filters_text[], filters_data[]; /* end with name NULL 
 
 /* Lazy filters: evaluated when somebody first iterates. */
 typedef struct iterator {
-  list_t *list; /* NULL: not evaluated yet */
-  uint32_t at;  /* consumed before */
+  value_list_t *list; /* NULL: not evaluated yet */
+  uint32_t at;        /* consumed before */
   enum {
     ITERATE_LIST,
     ITERATE_MAP,
@@ -76,7 +76,8 @@ typedef struct iterator {
 
 value_t iterator_new(struct run *run, int kind, const value_t *source,
                      const arguments_t *arguments);
-list_t *iterator_list(struct run *run, iterator_t *iterator); /* what is left; it is used up then */
+value_list_t *iterator_list(struct run *run,
+                            iterator_t *iterator); /* what is left; it is used up then */
 bool iterator_next(struct run *run, iterator_t *iterator, value_t *out);
 
 /* Follows "a.b.0", an index or None; `fallback` (or value_missing) stands for what is undefined. */
@@ -105,7 +106,7 @@ enum { KIND_METHOD_TITLE = 10, KIND_FILTER_TITLE, KIND_CAPITALIZE };
 value_t string_case(struct run *run, const value_t *in, int kind); /* or a case_kind_t */
 value_t string_replace(struct run *run, const value_t *in, const str_t *from, const str_t *to,
                        int64_t count);
-list_t *string_lines(struct run *run, const str_t *str, bool keep_ends);
+value_list_t *string_lines(struct run *run, const str_t *str, bool keep_ends);
 const str_t *str_repeat(struct run *run, const str_t *str, int64_t times);
 const str_t *string_escape(struct run *run, const str_t *str);
 const str_t *string_pad(struct run *run, const str_t *str, size_t left, size_t right,

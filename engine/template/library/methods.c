@@ -56,12 +56,12 @@ static bool window(run_t *run, const str_t *str, const value_t *start, const val
 
 /* ---- split and friends ---- */
 
-static void push_part(run_t *run, list_t *list, const value_t *in, size_t begin, size_t end) {
+static void push_part(run_t *run, value_list_t *list, const value_t *in, size_t begin, size_t end) {
   run_spend(run, 1);
   list_push(run, list, like(in, str_part(run, in->string, begin, end)));
 }
 
-static void split_blanks(run_t *run, const value_t *in, int64_t most, list_t *list) {
+static void split_blanks(run_t *run, const value_t *in, int64_t most, value_list_t *list) {
   const str_t *str = in->string;
   size_t at = 0;
   for (;;) {
@@ -87,7 +87,7 @@ static void split_blanks(run_t *run, const value_t *in, int64_t most, list_t *li
   }
 }
 
-static void rsplit_blanks(run_t *run, const value_t *in, int64_t most, list_t *list) {
+static void rsplit_blanks(run_t *run, const value_t *in, int64_t most, value_list_t *list) {
   const str_t *str = in->string;
   size_t at = str->length;
   for (;;) {
@@ -113,7 +113,7 @@ static void rsplit_blanks(run_t *run, const value_t *in, int64_t most, list_t *l
   }
 }
 
-static void reverse(list_t *list) {
+static void reverse(value_list_t *list) {
   for (uint32_t i = 0; i < list->count / 2; i++) {
     value_t swapped = list->items[i];
     list->items[i] = list->items[list->count - 1 - i];
@@ -122,7 +122,7 @@ static void reverse(list_t *list) {
 }
 
 static void split_at(run_t *run, const value_t *in, const str_t *separator, int64_t most,
-                     bool from_right, list_t *list) {
+                     bool from_right, value_list_t *list) {
   const str_t *str = in->string;
   size_t begin = 0, end = str->length;
   if (separator->length == 0) run_fail(run, "split: the separator is empty");
@@ -146,7 +146,7 @@ static value_t call_split(run_t *run, const value_t *in, const arguments_t *args
   value_t values[2];
   arguments_bind(run, args, "split", names, values);
   int64_t most = argument_integer(run, &values[1], "maxsplit", -1);
-  list_t *list = list_new(run, 0);
+  value_list_t *list = list_new(run, 0);
   if (given(&values[0]))
     split_at(run, in, text_of(run, &values[0], "the separator of split"), most, from_right, list);
   else if (from_right)
@@ -167,7 +167,7 @@ static value_t call_partition(run_t *run, const value_t *in, const arguments_t *
                       : str_find(run, str, 0, str->length, separator);
   size_t begin = hit < 0 ? (right ? 0 : str->length) : (size_t)hit;
   size_t end = hit < 0 ? begin : begin + separator->length;
-  list_t *list = list_new(run, 3);
+  value_list_t *list = list_new(run, 3);
   push_part(run, list, in, 0, begin);
   push_part(run, list, in, begin, end);
   push_part(run, list, in, end, str->length);
@@ -282,7 +282,7 @@ static value_t call_replace(run_t *run, const value_t *in, const arguments_t *ar
 static value_t call_join(run_t *run, const value_t *in, const arguments_t *args) {
   value_t values[1];
   bind(run, args, "join", 1, 1, values);
-  const list_t *list = value_list(run, &values[0]);
+  const value_list_t *list = value_list(run, &values[0]);
   sink_t *sink = sink_new(run);
   for (uint32_t i = 0; i < list->count; i++) {
     const value_t *item = &list->items[i];
@@ -337,7 +337,7 @@ static value_t call_lines(run_t *run, const value_t *in, const arguments_t *args
   static const char *const names[] = {"keepends", NULL};
   value_t values[1];
   arguments_bind(run, args, "splitlines", names, values);
-  list_t *list = string_lines(run, in->string, value_truth(&values[0]));
+  value_list_t *list = string_lines(run, in->string, value_truth(&values[0]));
   for (uint32_t i = 0; i < list->count; i++) list->items[i].markup = in->markup;
   return VALUE_OF(VALUE_LIST, list, list);
 }

@@ -67,7 +67,8 @@ static void bind(run_t *run, const arguments_t *args, uint32_t required, uint32_
 
 /* ---- lists ---- */
 
-static value_t list_search(run_t *run, const list_t *list, const arguments_t *args, bool count) {
+static value_t list_search(run_t *run, const value_list_t *list, const arguments_t *args,
+                           bool count) {
   value_t values[1];
   int64_t found = 0;
   bind(run, args, 1, 1, values);
@@ -81,7 +82,7 @@ static value_t list_search(run_t *run, const list_t *list, const arguments_t *ar
 }
 
 /* Position for insert and pop: clamped, or checked. */
-static uint32_t position(run_t *run, const list_t *list, const value_t *value, bool clamp) {
+static uint32_t position(run_t *run, const value_list_t *list, const value_t *value, bool clamp) {
   int64_t at = argument_integer(run, value, "a position", (int64_t)list->count - 1);
   if (at < 0) at += list->count;
   if (clamp) return at < 0 ? 0 : at > list->count ? list->count : (uint32_t)at;
@@ -89,7 +90,7 @@ static uint32_t position(run_t *run, const list_t *list, const value_t *value, b
   return (uint32_t)at;
 }
 
-static value_t list_take(run_t *run, list_t *list, uint32_t at) {
+static value_t list_take(run_t *run, value_list_t *list, uint32_t at) {
   value_t value = list->items[at];
   run_spend(run, list->count - at);
   list->count--;
@@ -97,14 +98,14 @@ static value_t list_take(run_t *run, list_t *list, uint32_t at) {
   return value;
 }
 
-static void list_insert(run_t *run, list_t *list, uint32_t at, value_t value) {
+static void list_insert(run_t *run, value_list_t *list, uint32_t at, value_t value) {
   list_push(run, list, value);
   run_spend(run, list->count - at);
   memmove(list->items + at + 1, list->items + at, (list->count - 1 - at) * sizeof *list->items);
   list->items[at] = value;
 }
 
-static void list_sort(run_t *run, list_t *list, const arguments_t *args) {
+static void list_sort(run_t *run, value_list_t *list, const arguments_t *args) {
   static const char *const names[] = {"reverse", NULL};
   value_t values[1];
   if (args->num_positional > 0) run_fail(run, "sort takes only named arguments");
@@ -114,14 +115,14 @@ static void list_sort(run_t *run, list_t *list, const arguments_t *args) {
   sort_values(run, keys, list->items, list->count, value_truth(&values[0]));
 }
 
-static list_t *list_copy(run_t *run, const list_t *from) {
-  list_t *list = list_new(run, from->count);
+static value_list_t *list_copy(run_t *run, const value_list_t *from) {
+  value_list_t *list = list_new(run, from->count);
   run_spend(run, from->count / 4);
   for (uint32_t i = 0; i < from->count; i++) list_push(run, list, from->items[i]);
   return list;
 }
 
-static value_t change_list(run_t *run, list_t *list, int number, const arguments_t *args) {
+static value_t change_list(run_t *run, value_list_t *list, int number, const arguments_t *args) {
   value_t values[2];
   switch (number) {
   case METHOD_LIST_APPEND:
@@ -130,7 +131,7 @@ static value_t change_list(run_t *run, list_t *list, int number, const arguments
     break;
   case METHOD_LIST_EXTEND: {
     bind(run, args, 1, 1, values);
-    const list_t *more = list_copy(run, value_list(run, &values[0]));
+    const value_list_t *more = list_copy(run, value_list(run, &values[0]));
     for (uint32_t i = 0; i < more->count; i++) list_push(run, list, more->items[i]);
     break;
   }
@@ -223,7 +224,7 @@ static value_t change_dict(run_t *run, dict_t *dict, int number, const arguments
   case METHOD_DICT_POPITEM: {
     bind(run, args, 0, 0, values);
     if (dict->count == 0) run_fail(run, "popitem: the dict is empty");
-    list_t *pair = list_new(run, 2);
+    value_list_t *pair = list_new(run, 2);
     dict->count--;
     list_push(run, pair, dict->entries[dict->count].key);
     list_push(run, pair, dict->entries[dict->count].value);

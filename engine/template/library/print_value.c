@@ -93,7 +93,7 @@ static void repr_string(run_t *run, sink_t *sink, const str_t *str) {
   sink_put(run, sink, &quote, 1, false);
 }
 
-static void repr_list(run_t *run, sink_t *sink, const list_t *list, const char *open,
+static void repr_list(run_t *run, sink_t *sink, const value_list_t *list, const char *open,
                       const char *close, bool tuple) {
   sink_puts(run, sink, open);
   for (uint32_t i = 0; i < list->count; i++) {
@@ -117,7 +117,7 @@ static void repr_dict(run_t *run, sink_t *sink, const dict_t *dict) {
 
 static void repr_range(run_t *run, sink_t *sink, const value_t *value) {
   char out[96];
-  const range_t *range = value->range;
+  const value_range_t *range = value->range;
   int used = snprintf(out, sizeof out, "range(%lld, %lld", (long long)range->start,
                       (long long)range->stop);
   if (range->step != 1)

@@ -185,8 +185,8 @@ static bool ends_line(uint32_t code) {
          code == 0x2028 || code == 0x2029;
 }
 
-list_t *string_lines(run_t *run, const str_t *str, bool keep_ends) {
-  list_t *list = list_new(run, 0);
+value_list_t *string_lines(run_t *run, const str_t *str, bool keep_ends) {
+  value_list_t *list = list_new(run, 0);
   size_t line = 0;
   for (size_t at = 0; at < str->length;) {
     size_t begin = at;

@@ -71,7 +71,7 @@ static void new_line(dump_t *dump) {
   for (uint32_t i = 0; i < dump->level; i++) sink_put_str(dump->run, dump->sink, dump->indent);
 }
 
-static void dump_list(dump_t *dump, const list_t *list) {
+static void dump_list(dump_t *dump, const value_list_t *list) {
   if (list->count == 0) {
     sink_puts(dump->run, dump->sink, "[]");
     return;
@@ -140,7 +140,7 @@ static void dump_value(dump_t *dump, const value_t *value) {
 }
 
 static const str_t *separator(run_t *run, const value_t *pair, uint32_t index) {
-  const list_t *list = value_list(run, pair);
+  const value_list_t *list = value_list(run, pair);
   if (list->count != 2) run_fail(run, "tojson: separators must be two strings");
   if (list->items[index].type != VALUE_STRING)
     run_fail(run, "tojson: separators must be two strings");

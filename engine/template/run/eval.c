@@ -10,13 +10,13 @@ const arguments_t arguments_none = {0};
 
 /* ---- scopes ---- */
 
-frame_t *scope_new(run_t *run, frame_t *parent) {
-  frame_t *frame = run_take(run, sizeof *frame, true);
+scope_frame_t *scope_new(run_t *run, scope_frame_t *parent) {
+  scope_frame_t *frame = run_take(run, sizeof *frame, true);
   frame->parent = parent;
   return frame;
 }
 
-static void frame_set(run_t *run, frame_t *frame, uint32_t symbol, value_t value) {
+static void frame_set(run_t *run, scope_frame_t *frame, uint32_t symbol, value_t value) {
   for (uint32_t i = 0; i < frame->count; i++)
     if (frame->bindings[i].symbol == symbol) {
       frame->bindings[i].value = value;
@@ -40,13 +40,13 @@ void scope_set(run_t *run, uint32_t symbol, value_t value) {
 }
 
 value_t scope_get(run_t *run, uint32_t symbol) {
-  for (const frame_t *frame = run->frame; frame != NULL; frame = frame->parent)
+  for (const scope_frame_t *frame = run->frame; frame != NULL; frame = frame->parent)
     for (uint32_t i = 0; i < frame->count; i++)
       if (frame->bindings[i].symbol == symbol) return frame->bindings[i].value;
   return run->globals[symbol];
 }
 
-static void assign_member(run_t *run, const node_t *target, const value_t *value) {
+static void assign_member(run_t *run, const ast_node_t *target, const value_t *value) {
   value_t space = scope_get(run, target->symbol);
   const str_t *name = target->constant.string;
   if (space.type != VALUE_NAMESPACE)
@@ -56,7 +56,7 @@ static void assign_member(run_t *run, const node_t *target, const value_t *value
   dict_set(run, space.dict, value_string(name), *value);
 }
 
-void scope_assign(run_t *run, const node_t *target, const value_t *value) {
+void scope_assign(run_t *run, const ast_node_t *target, const value_t *value) {
   if (target->kind == NODE_TARGET) {
     scope_set(run, target->symbol, *value);
     return;
@@ -65,13 +65,13 @@ void scope_assign(run_t *run, const node_t *target, const value_t *value) {
     assign_member(run, target, value);
     return;
   }
-  const list_t *list = value_list(run, value);
+  const value_list_t *list = value_list(run, value);
   uint32_t wanted = 0;
-  for (const node_t *node = target->a; node != NULL; node = node->next) wanted++;
+  for (const ast_node_t *node = target->a; node != NULL; node = node->next) wanted++;
   if (list->count != wanted)
     run_fail(run, "%u values cannot be unpacked into %u names", list->count, wanted);
   uint32_t i = 0;
-  for (const node_t *node = target->a; node != NULL; node = node->next)
+  for (const ast_node_t *node = target->a; node != NULL; node = node->next)
     scope_assign(run, node, &list->items[i++]);
 }
 
@@ -107,12 +107,12 @@ static void spread_named(run_t *run, arguments_t *out, uint32_t *capacity, const
   }
 }
 
-void eval_arguments(run_t *run, const node_t *list, arguments_t *out) {
+void eval_arguments(run_t *run, const ast_node_t *list, arguments_t *out) {
   uint32_t capacity = 0;
   *out = arguments_none;
   if (list == NULL) return;
-  list_t *positional = list_new(run, 0);
-  for (const node_t *node = list; node != NULL; node = node->next) {
+  value_list_t *positional = list_new(run, 0);
+  for (const ast_node_t *node = list; node != NULL; node = node->next) {
     if (node->kind == NODE_KEYWORD) {
       add_named(run, out, &capacity, node->constant.string, eval(run, node->a));
     } else if (node->kind == NODE_SPREAD && node->op == 2) {
@@ -120,7 +120,7 @@ void eval_arguments(run_t *run, const node_t *list, arguments_t *out) {
       spread_named(run, out, &capacity, &value);
     } else if (node->kind == NODE_SPREAD) {
       value_t value = eval(run, node->a);
-      const list_t *items = value_list(run, &value);
+      const value_list_t *items = value_list(run, &value);
       for (uint32_t i = 0; i < items->count; i++) list_push(run, positional, items->items[i]);
     } else {
       list_push(run, positional, eval(run, node));
@@ -167,16 +167,16 @@ const str_t *argument_string(run_t *run, const value_t *value, const char *what)
 
 /* ---- nodes ---- */
 
-static value_t eval_sequence(run_t *run, const node_t *node) {
-  list_t *list = list_new(run, 0);
-  for (const node_t *item = node->a; item != NULL; item = item->next)
+static value_t eval_sequence(run_t *run, const ast_node_t *node) {
+  value_list_t *list = list_new(run, 0);
+  for (const ast_node_t *item = node->a; item != NULL; item = item->next)
     list_push(run, list, eval(run, item));
   return VALUE_OF(node->kind == NODE_LIST ? VALUE_LIST : VALUE_TUPLE, list, list);
 }
 
-static value_t eval_dict(run_t *run, const node_t *node) {
+static value_t eval_dict(run_t *run, const ast_node_t *node) {
   dict_t *dict = dict_new(run, 0);
-  for (const node_t *key = node->a; key != NULL; key = key->next->next) {
+  for (const ast_node_t *key = node->a; key != NULL; key = key->next->next) {
     value_t value = eval(run, key);
     dict_set(run, dict, value, eval(run, key->next));
   }
@@ -196,9 +196,9 @@ static bool compare(run_t *run, int op, const value_t *left, const value_t *righ
   }
 }
 
-static value_t eval_compare(run_t *run, const node_t *node) {
+static value_t eval_compare(run_t *run, const ast_node_t *node) {
   value_t left = eval(run, node->a);
-  for (const node_t *operand = node->b; operand != NULL; operand = operand->next) {
+  for (const ast_node_t *operand = node->b; operand != NULL; operand = operand->next) {
     value_t right = eval(run, operand->a);
     if (!compare(run, operand->op, &left, &right)) return value_bool(false);
     left = right;
@@ -206,29 +206,29 @@ static value_t eval_compare(run_t *run, const node_t *node) {
   return value_bool(true);
 }
 
-static value_t eval_concat(run_t *run, const node_t *node) {
+static value_t eval_concat(run_t *run, const ast_node_t *node) {
   sink_t *sink = sink_new(run);
-  for (const node_t *item = node->a; item != NULL; item = item->next) {
+  for (const ast_node_t *item = node->a; item != NULL; item = item->next) {
     value_t value = eval(run, item);
     value_print(run, sink, &value);
   }
   return value_string(sink_str(run, sink));
 }
 
-static value_t eval_item(run_t *run, const node_t *node) {
+static value_t eval_item(run_t *run, const ast_node_t *node) {
   value_t value = eval(run, node->a);
   if (node->b->kind != NODE_SLICE) {
     value_t key = eval(run, node->b);
     return value_item(run, &value, &key);
   }
   value_t part[3] = {value_none(), value_none(), value_none()};
-  const node_t *nodes[3] = {node->b->a, node->b->b, node->b->c};
+  const ast_node_t *nodes[3] = {node->b->a, node->b->b, node->b->c};
   for (int i = 0; i < 3; i++)
     if (nodes[i] != NULL) part[i] = eval(run, nodes[i]);
   return value_slice(run, &value, &part[0], &part[1], &part[2]);
 }
 
-static value_t eval_call(run_t *run, const node_t *node) {
+static value_t eval_call(run_t *run, const ast_node_t *node) {
   arguments_t arguments;
   value_t callee = eval(run, node->a);
   eval_arguments(run, node->b, &arguments);
@@ -236,7 +236,7 @@ static value_t eval_call(run_t *run, const node_t *node) {
   return value_call(run, &callee, &arguments);
 }
 
-value_t eval_filter(run_t *run, const node_t *node, const value_t *in) {
+value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in) {
   arguments_t arguments;
   if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no filter of this name");
   eval_arguments(run, node->b, &arguments);
@@ -244,7 +244,7 @@ value_t eval_filter(run_t *run, const node_t *node, const value_t *in) {
   return filter_apply(run, node->op, in, &arguments);
 }
 
-static value_t eval_test(run_t *run, const node_t *node) {
+static value_t eval_test(run_t *run, const ast_node_t *node) {
   arguments_t arguments;
   value_t value = eval(run, node->a);
   if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no test of this name");
@@ -253,7 +253,7 @@ static value_t eval_test(run_t *run, const node_t *node) {
   return value_bool(test_apply(run, node->op, &value, &arguments));
 }
 
-static value_t eval_unary(run_t *run, const node_t *node) {
+static value_t eval_unary(run_t *run, const ast_node_t *node) {
   value_t value = eval(run, node->a);
   int64_t integer;
   if (node->kind == NODE_NOT) return value_bool(!value_truth(&value));
@@ -270,19 +270,19 @@ static value_t eval_unary(run_t *run, const node_t *node) {
 }
 
 /* and, or: the operand that decided. */
-static value_t eval_choice(run_t *run, const node_t *node) {
+static value_t eval_choice(run_t *run, const ast_node_t *node) {
   value_t left = eval(run, node->a);
   if (value_truth(&left) == (node->kind == NODE_OR)) return left;
   return eval(run, node->b);
 }
 
-static value_t eval_condition(run_t *run, const node_t *node) {
+static value_t eval_condition(run_t *run, const ast_node_t *node) {
   value_t test = eval(run, node->a);
   if (value_truth(&test)) return eval(run, node->b);
   return node->c == NULL ? value_undefined() : eval(run, node->c);
 }
 
-static value_t eval_node(run_t *run, const node_t *node) {
+static value_t eval_node(run_t *run, const ast_node_t *node) {
   value_t value, result;
   switch (node->kind) {
   case NODE_CONSTANT: return node->constant;
@@ -314,7 +314,7 @@ static value_t eval_node(run_t *run, const node_t *node) {
   }
 }
 
-value_t eval(run_t *run, const node_t *node) {
+value_t eval(run_t *run, const ast_node_t *node) {
   run_spend(run, 1);
   run->line = node->line;
   if (node->kind == NODE_CONSTANT) return node->constant;

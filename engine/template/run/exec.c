@@ -88,7 +88,7 @@ static void put_value(run_t *run, const value_t *value) {
     run_fail(run, "the output is longer than %zu bytes", run->output_max);
 }
 
-const str_t *exec_capture(run_t *run, const node_t *body, flow_t *flow) {
+const str_t *exec_capture(run_t *run, const ast_node_t *body, flow_t *flow) {
   sink_t *saved = run->out;
   run->out = sink_new(run);
   *flow = exec(run, body);
@@ -98,15 +98,15 @@ const str_t *exec_capture(run_t *run, const node_t *body, flow_t *flow) {
 }
 
 /* Runs `body` in a scope of its own, captured. */
-static const str_t *capture_scoped(run_t *run, const node_t *body, flow_t *flow) {
-  frame_t *saved = run->frame;
+static const str_t *capture_scoped(run_t *run, const ast_node_t *body, flow_t *flow) {
+  scope_frame_t *saved = run->frame;
   run->frame = scope_new(run, saved);
   const str_t *text = exec_capture(run, body, flow);
   run->frame = saved;
   return text;
 }
 
-static flow_t exec_if(run_t *run, const node_t *node) {
+static flow_t exec_if(run_t *run, const ast_node_t *node) {
   for (;;) {
     value_t test = eval(run, node->a);
     if (value_truth(&test)) return exec(run, node->b);
@@ -115,15 +115,15 @@ static flow_t exec_if(run_t *run, const node_t *node) {
   }
 }
 
-static flow_t exec_set_block(run_t *run, const node_t *node) {
+static flow_t exec_set_block(run_t *run, const ast_node_t *node) {
   flow_t flow;
   value_t value = value_string(capture_scoped(run, node->b, &flow));
   if (flow != FLOW_NEXT) return flow;
   /* A chain of filters: the innermost has no operand of its own. */
   if (node->c != NULL) {
-    const node_t *chain[64];
+    const ast_node_t *chain[64];
     unsigned count = 0;
-    for (const node_t *filter = node->c; filter != NULL && count < 64; filter = filter->a)
+    for (const ast_node_t *filter = node->c; filter != NULL && count < 64; filter = filter->a)
       chain[count++] = filter;
     if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
     while (count > 0) value = eval_filter(run, chain[--count], &value);
@@ -132,13 +132,13 @@ static flow_t exec_set_block(run_t *run, const node_t *node) {
   return FLOW_NEXT;
 }
 
-static flow_t exec_filter_block(run_t *run, const node_t *node) {
+static flow_t exec_filter_block(run_t *run, const ast_node_t *node) {
   flow_t flow;
   value_t value = value_string(capture_scoped(run, node->b, &flow));
   if (flow != FLOW_NEXT) return flow;
-  const node_t *chain[64];
+  const ast_node_t *chain[64];
   unsigned count = 0;
-  for (const node_t *filter = node->a; filter != NULL && count < 64; filter = filter->a)
+  for (const ast_node_t *filter = node->a; filter != NULL && count < 64; filter = filter->a)
     chain[count++] = filter;
   if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
   while (count > 0) value = eval_filter(run, chain[--count], &value);
@@ -146,7 +146,7 @@ static flow_t exec_filter_block(run_t *run, const node_t *node) {
   return FLOW_NEXT;
 }
 
-static flow_t exec_call_block(run_t *run, const node_t *node) {
+static flow_t exec_call_block(run_t *run, const ast_node_t *node) {
   arguments_t arguments, with;
   value_t callee = eval(run, node->a->a);
   eval_arguments(run, node->a->b, &arguments);
@@ -165,9 +165,9 @@ static flow_t exec_call_block(run_t *run, const node_t *node) {
   return FLOW_NEXT;
 }
 
-static flow_t exec_with(run_t *run, const node_t *node) {
-  frame_t *saved = run->frame, *frame = scope_new(run, saved);
-  for (const node_t *set = node->a; set != NULL; set = set->next) {
+static flow_t exec_with(run_t *run, const ast_node_t *node) {
+  scope_frame_t *saved = run->frame, *frame = scope_new(run, saved);
+  for (const ast_node_t *set = node->a; set != NULL; set = set->next) {
     value_t value = eval(run, set->b); /* the values belong to the scope outside */
     run->frame = frame;
     scope_assign(run, set->a, &value);
@@ -179,7 +179,7 @@ static flow_t exec_with(run_t *run, const node_t *node) {
   return flow;
 }
 
-static flow_t exec_node(run_t *run, const node_t *node) {
+static flow_t exec_node(run_t *run, const ast_node_t *node) {
   value_t value;
   flow_t flow;
   switch (node->kind) {
@@ -208,11 +208,11 @@ static flow_t exec_node(run_t *run, const node_t *node) {
   }
 }
 
-flow_t exec(run_t *run, const node_t *list) {
+flow_t exec(run_t *run, const ast_node_t *list) {
   if (++run->depth > run->input->limits.depth)
     run_fail(run, "evaluation is nested deeper than %u", run->input->limits.depth);
   flow_t flow = FLOW_NEXT;
-  for (const node_t *node = list; node != NULL && flow == FLOW_NEXT; node = node->next) {
+  for (const ast_node_t *node = list; node != NULL && flow == FLOW_NEXT; node = node->next) {
     run_spend(run, 1);
     run->line = node->line;
     flow = exec_node(run, node);
@@ -223,7 +223,7 @@ flow_t exec(run_t *run, const node_t *list) {
 
 /* ---- macros ---- */
 
-value_t macro_new(run_t *run, const node_t *node) {
+value_t macro_new(run_t *run, const ast_node_t *node) {
   macro_t *macro = run_take(run, sizeof *macro, false);
   *macro = (macro_t){node, run->frame};
   return VALUE_OF(VALUE_MACRO, macro, macro);
@@ -254,7 +254,7 @@ static void bind_rest(run_t *run, const macro_t *macro, const arguments_t *argum
   else if (rest->count > 0)
     run_fail(run, "a macro is given an argument of unknown name");
   if (bits & MACRO_VARARGS) {
-    list_t *more = list_new(run, 0);
+    value_list_t *more = list_new(run, 0);
     for (uint32_t i = parameters; i < arguments->num_positional; i++)
       list_push(run, more, arguments->positional[i]);
     scope_set(run, jinja->varargs, VALUE_OF(VALUE_TUPLE, list, more));
@@ -266,11 +266,11 @@ static void bind_rest(run_t *run, const macro_t *macro, const arguments_t *argum
 value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *arguments) {
   if (++run->macro_depth > run->input->limits.macro_depth)
     run_fail(run, "macros are nested deeper than %u", run->input->limits.macro_depth);
-  frame_t *saved = run->frame;
+  scope_frame_t *saved = run->frame;
   run->frame = scope_new(run, macro->frame);
   bool *used = run_take(run, arguments->num_named + 1, true);
   uint32_t count = 0;
-  for (const node_t *node = macro->node->a; node != NULL; node = node->next, count++) {
+  for (const ast_node_t *node = macro->node->a; node != NULL; node = node->next, count++) {
     value_t value = value_missing();
     if (count < arguments->num_positional)
       value = arguments->positional[count];
@@ -279,7 +279,7 @@ value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *argument
     scope_set(run, node->symbol, value);
   }
   bind_rest(run, macro, arguments, count, used);
-  for (const node_t *node = macro->node->a; node != NULL; node = node->next) {
+  for (const ast_node_t *node = macro->node->a; node != NULL; node = node->next) {
     value_t value = scope_get(run, node->symbol);
     if (!value_is_missing(&value)) continue;
     scope_set(run, node->symbol, node->a == NULL ? value_undefined() : eval(run, node->a));

@@ -6,12 +6,12 @@
 #include "engine/template/run/eval.h"
 
 /* What a filtered loop goes on with: the targets put together again, as Jinja's generator does. */
-static value_t rebuild(run_t *run, const node_t *target, const value_t *item) {
+static value_t rebuild(run_t *run, const ast_node_t *target, const value_t *item) {
   if (target->kind != NODE_TARGETS) return *item;
-  const list_t *from = value_list(run, item);
-  list_t *list = list_new(run, from->count);
+  const value_list_t *from = value_list(run, item);
+  value_list_t *list = list_new(run, from->count);
   uint32_t i = 0;
-  for (const node_t *node = target->a; node != NULL; node = node->next)
+  for (const ast_node_t *node = target->a; node != NULL; node = node->next)
     list_push(run, list, rebuild(run, node, &from->items[i++]));
   return VALUE_OF(VALUE_TUPLE, list, list);
 }
@@ -21,7 +21,7 @@ static bool take_next(run_t *run, loop_t *loop, value_t *out) {
   while (loop->next < loop->source->count) {
     *out = loop->source->items[loop->next++];
     if (loop->head->c == NULL) return true;
-    frame_t *saved = run->frame;
+    scope_frame_t *saved = run->frame;
     run->frame = loop->test_frame;
     scope_assign(run, loop->head->a, out);
     value_t test = eval(run, loop->head->c);
@@ -48,14 +48,14 @@ static bool advance(run_t *run, loop_t *loop, value_t *out) {
 static int64_t length(run_t *run, loop_t *loop) {
   if (loop->length >= 0) return loop->length;
   if (loop->head->c != NULL) { /* the rest is filtered now, as Jinja does it */
-    list_t *rest = list_new(run, 0);
+    value_list_t *rest = list_new(run, 0);
     value_t value;
     if (loop->has_after) list_push(run, rest, loop->after);
     while (take_next(run, loop, &value)) list_push(run, rest, value);
     loop->has_after = false;
     loop->source = rest;
     loop->next = 0;
-    node_t *head = run_take(run, sizeof *head, false);
+    ast_node_t *head = run_take(run, sizeof *head, false);
     *head = *loop->head;
     head->c = NULL;
     loop->head = head;
@@ -91,7 +91,7 @@ value_t loop_method(run_t *run, loop_t *loop, int number, const arguments_t *arg
     if (arguments->num_positional == 0) run_fail(run, "loop.cycle needs an argument");
     return arguments->positional[loop->index % arguments->num_positional];
   }
-  list_t *seen = list_new(run, arguments->num_positional);
+  value_list_t *seen = list_new(run, arguments->num_positional);
   for (uint32_t i = 0; i < arguments->num_positional; i++)
     list_push(run, seen, arguments->positional[i]);
   value_t now = VALUE_OF(VALUE_TUPLE, list, seen);
@@ -101,9 +101,9 @@ value_t loop_method(run_t *run, loop_t *loop, int number, const arguments_t *arg
   return value_bool(changed);
 }
 
-flow_t loop_run(run_t *run, const node_t *node) {
+flow_t loop_run(run_t *run, const ast_node_t *node) {
   value_t iterable = eval(run, node->a->b), item;
-  frame_t *saved = run->frame;
+  scope_frame_t *saved = run->frame;
   loop_t *loop = run_take(run, sizeof *loop, true);
   loop->source = value_list(run, &iterable);
   loop->head = node->a;

@@ -34,7 +34,7 @@ static value_t add_strings(run_t *run, const value_t *left, const value_t *right
 static value_t add_lists(run_t *run, const value_t *left, const value_t *right) {
   uint64_t total = (uint64_t)left->list->count + right->list->count;
   if (total > UINT32_MAX / 2) run_fail(run, "a list is too long");
-  list_t *list = list_new(run, (uint32_t)total);
+  value_list_t *list = list_new(run, (uint32_t)total);
   run_spend(run, (size_t)total / 4);
   for (uint32_t i = 0; i < left->list->count; i++) list_push(run, list, left->list->items[i]);
   for (uint32_t i = 0; i < right->list->count; i++) list_push(run, list, right->list->items[i]);
@@ -57,10 +57,10 @@ static value_t repeat(run_t *run, const value_t *value, int64_t times) {
     out.markup = value->markup;
     return out;
   }
-  const list_t *from = value->list;
+  const value_list_t *from = value->list;
   if (times > 0 && from->count > 0 && times > (int64_t)(1 << 24) / from->count)
     run_fail(run, "a repeated list is too long");
-  list_t *list = list_new(run, 0);
+  value_list_t *list = list_new(run, 0);
   for (int64_t i = 0; i < times && from->count > 0; i++) {
     run_spend(run, from->count);
     for (uint32_t k = 0; k < from->count; k++) list_push(run, list, from->items[k]);
@@ -205,7 +205,7 @@ static value_t slice_string(run_t *run, const value_t *value, int64_t start, int
     run_spend_bytes(run, end);
     out = value_string(count <= 0 ? str_text(run, "") : str_part(run, str, begin, end));
   } else {
-    const list_t *chars = value_list(run, value);
+    const value_list_t *chars = value_list(run, value);
     sink_t *sink = sink_new(run);
     for (int64_t i = 0; i < count; i++)
       sink_put_str(run, sink, chars->items[start + i * step].string);
@@ -234,14 +234,15 @@ value_t value_slice(run_t *run, const value_t *value, const value_t *start, cons
   if (backwards && from > to) count = (from - to - 1) / -stride + 1;
   if (value->type == VALUE_STRING) return slice_string(run, value, from, count, stride);
   if (value->type == VALUE_RANGE) {
-    range_t *range = run_take(run, sizeof *range, false);
-    const range_t *of = value->range;
-    *range = (range_t){of->start + from * of->step, 0, of->start + to * of->step, (uint32_t)count};
+    value_range_t *range = run_take(run, sizeof *range, false);
+    const value_range_t *of = value->range;
+    *range =
+        (value_range_t){of->start + from * of->step, 0, of->start + to * of->step, (uint32_t)count};
     if (__builtin_mul_overflow(of->step, stride, &range->step))
       run_fail(run, "a range is beyond 64 bits");
     return VALUE_OF(VALUE_RANGE, range, range);
   }
-  list_t *list = list_new(run, (uint32_t)count);
+  value_list_t *list = list_new(run, (uint32_t)count);
   run_spend(run, (size_t)count / 4);
   for (int64_t i = 0; i < count; i++) list_push(run, list, value->list->items[from + i * stride]);
   return VALUE_OF(value->type, list, list);

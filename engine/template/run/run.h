@@ -19,11 +19,11 @@ typedef struct binding {
 } binding_t;
 
 /* Names of one scope. The outermost scope has no frame: its names are run->globals. */
-typedef struct frame {
-  struct frame *parent;
+typedef struct scope_frame {
+  struct scope_frame *parent;
   binding_t *bindings;
   uint32_t count, capacity;
-} frame_t;
+} scope_frame_t;
 
 enum { FUEL_SLICE = 1024, SEARCH_DEPTH_MAX = 1000 };
 
@@ -44,7 +44,7 @@ typedef struct run {
   size_t input_bytes; /* text that JSON variables have brought */
   sink_t *out;        /* where output goes now */
   value_t *globals;   /* by symbol */
-  frame_t *frame;
+  scope_frame_t *frame;
 } run_t;
 
 _Noreturn void run_fail(run_t *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
