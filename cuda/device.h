@@ -52,7 +52,7 @@ typedef struct window_slot {
 } window_slot_t;
 
 /* What belongs to one step until its `end`. */
-typedef struct flight {
+typedef struct cuda_flight {
   uint8_t *packet;               /* pinned, [packet_max] */
   gpu_sample_result_t *results;  /* pinned, [tokens_max] */
   gpu_sample_top_t *tops;        /* pinned, [tokens_max] */
@@ -60,7 +60,7 @@ typedef struct flight {
   int32_t num_results, num_tops; /* the last row that wants alternatives, + 1 */
   bool is_sealed;                /* launched whole, `done` recorded */
   cudaEvent_t done;
-} flight_t;
+} cuda_flight_t;
 
 /* How a step runs: launch by launch, recorded into a graph, or by the replay of one. */
 typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
@@ -72,12 +72,12 @@ typedef struct step_graph {
 } step_graph_t;
 
 /* Host memory through which weights travel. */
-typedef struct staging {
+typedef struct cuda_staging {
   uint8_t *halves[2]; /* pinned */
   cudaEvent_t free[2];
   size_t bytes; /* of a half */
   int next;
-} staging_t;
+} cuda_staging_t;
 
 struct device {
   char description[DESCRIPTION_MAX];
@@ -87,11 +87,11 @@ struct device {
   size_t taken, taken_by_weights, taken_by_kv, taken_by_graphs; /* bytes */
   void **pinned, **heap; /* heap: weight_t, vector_t and tables */
   size_t num_memory, room_memory, num_pinned, room_pinned, num_heap, room_heap;
-  staging_t staging;
+  cuda_staging_t staging;
   bool is_batch_invariant, has_dtype, has_hopper_prefill /* _prefill_sm90 may run */;
   dtype_t dtype; /* of weights, activations and cache */
   gpu_kv_t kv;
-  struct swap *swap; /* NULL = no host pool */
+  struct swap_state *swap; /* NULL = no host pool */
   step_limits_t limits;
   bool is_prepared;
 
@@ -119,8 +119,8 @@ struct device {
   /* the step being launched */
   fusion_t fusion;
   const batch_t *batch;
-  flight_t flights[FLIGHTS];
-  flight_t *flight;
+  cuda_flight_t flights[FLIGHTS];
+  cuda_flight_t *flight;
   uint64_t num_begun, num_ended;
   size_t packed;     /* bytes of the packet in use */
   size_t samples_at; /* byte of the first gpu_sample_row_t */

@@ -158,7 +158,7 @@ static void launch_rows(device_t *device, int32_t first, int32_t num_rows) {
 
 void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
   if (device->fault != 0 || num_rows == 0) return;
-  flight_t *flight = device->flight;
+  cuda_flight_t *flight = device->flight;
   const int32_t first = flight->num_results;
   CHECK_LE(first + num_rows, device->batch->num_selected);
   CHECK_LE(num_rows, device->limits.logits_rows_max);
@@ -181,7 +181,7 @@ static int status_of(int32_t status) {
   return status == GPU_SAMPLE_NO_CHOICE ? ERR_BAD_REQUEST : ERR_INTERNAL;
 }
 
-void draw_finish(flight_t *flight) {
+void draw_finish(cuda_flight_t *flight) {
   for (int32_t i = 0; i < flight->num_results; i++) {
     const gpu_sample_result_t *from = &flight->results[i];
     sample_result_t *to = flight->targets[i];

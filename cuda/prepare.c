@@ -147,7 +147,7 @@ static int take_inputs(device_t *device, error_t *error) {
 static int take_flights(device_t *device, error_t *error) {
   size_t tokens = (size_t)device->limits.tokens_max;
   for (int i = 0; i < FLIGHTS; i++) {
-    flight_t *flight = &device->flights[i];
+    cuda_flight_t *flight = &device->flights[i];
     const char *what = "steps in flight";
     int code =
         device_take_pinned(device, (void **)&flight->packet, device->packet_max, what, error);

@@ -9,7 +9,7 @@
 
 /* Results and the event behind them; the newest step is launched whole. */
 void step_seal(device_t *device) {
-  flight_t *flight = device->flight;
+  cuda_flight_t *flight = device->flight;
   if (flight == NULL || flight->is_sealed) return;
   flight->is_sealed = true;
   if (device->mode == STEP_CAPTURE) {
@@ -178,7 +178,7 @@ void cuda_read_logits(device_t *device, float *out, int32_t rows) {
 
 int cuda_end(device_t *device, error_t *error) {
   CHECK_LT(device->num_ended, device->num_begun);
-  flight_t *flight = &device->flights[device->num_ended++ % FLIGHTS];
+  cuda_flight_t *flight = &device->flights[device->num_ended++ % FLIGHTS];
   if (flight == device->flight) step_seal(device);
   if (device->fault == 0) device_note(device, (int)cudaEventSynchronize(flight->done), "the step");
   if (device->fault != 0) {

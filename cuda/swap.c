@@ -28,20 +28,20 @@ static size_t leaving_bytes(const device_t *device) {
 enum { HAS_BATCH = CUDART_VERSION >= 13000 };
 
 #if CUDART_VERSION >= 13000
-static int copy_batch(swap_t *swap, size_t count) {
+static int copy_batch(swap_state_t *swap, size_t count) {
   struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
   size_t first = 0;
   return (int)cudaMemcpyBatchAsync(swap->to, swap->from, swap->bytes, count, &attributes, &first, 1,
                                    swap->stream);
 }
 #else
-static int copy_batch(swap_t *s, size_t count) {
+static int copy_batch(swap_state_t *s, size_t count) {
   (void)s, (void)count;
   return (int)cudaErrorNotSupported;
 }
 #endif
 
-static int copy_each(swap_t *swap, size_t count) {
+static int copy_each(swap_state_t *swap, size_t count) {
   int status = 0;
   for (size_t i = 0; i < count && !status; i++) {
     status = (int)cudaMemcpyAsync(swap->to[i], swap->from[i], swap->bytes[i], cudaMemcpyDefault,
@@ -50,14 +50,14 @@ static int copy_each(swap_t *swap, size_t count) {
   return status;
 }
 
-static int flush(swap_t *swap) {
+static int flush(swap_state_t *swap) {
   const size_t count = swap->count;
   swap->count = 0;
   if (count == 0) return 0;
   return swap->one_by_one ? copy_each(swap, count) : copy_batch(swap, count);
 }
 
-static int add_copy(swap_t *swap, void *device, uint8_t *host, size_t bytes, bool out) {
+static int add_copy(swap_state_t *swap, void *device, uint8_t *host, size_t bytes, bool out) {
   int status = swap->count < SWAP_COPIES_MAX ? 0 : flush(swap);
   swap->to[swap->count] = out ? (void *)host : device;
   swap->from[swap->count] = out ? device : (void *)host;
@@ -66,7 +66,7 @@ static int add_copy(swap_t *swap, void *device, uint8_t *host, size_t bytes, boo
 }
 
 static int copy_blocks(device_t *device, const block_swap_t *swaps, int32_t count, bool out) {
-  swap_t *swap = device->swap;
+  swap_state_t *swap = device->swap;
   const size_t block = gpu_kv_block_bytes(&device->kv), ids = (size_t)device->kv.block_size;
   const size_t layer = block * (size_t)device->kv.num_blocks;
   int status = 0;
@@ -88,7 +88,7 @@ static int copy_blocks(device_t *device, const block_swap_t *swaps, int32_t coun
 /* ---- rate ---- */
 
 /* What the newest copies took, once it is known. */
-static void learn_rate(swap_t *swap) {
+static void learn_rate(swap_state_t *swap) {
   float ms = 0;
   if (swap->timed_bytes < TIMED_BYTES_MIN || cudaEventQuery(swap->done) != cudaSuccess) return;
   if (cudaEventElapsedTime(&ms, swap->begin, swap->done) == cudaSuccess && ms > 0)
@@ -98,7 +98,7 @@ static void learn_rate(swap_t *swap) {
 
 /* Copies some blocks out, once to warm up. Nothing is in the pool yet. */
 static int measure(device_t *device) {
-  swap_t *swap = device->swap;
+  swap_state_t *swap = device->swap;
   block_swap_t swaps[TRIAL_BLOCKS_MAX] = {{0}};
   int32_t count = 0;
   float ms = 0;
@@ -121,7 +121,7 @@ static int measure(device_t *device) {
 
 /* ---- the pool ---- */
 
-static int open_stream(swap_t *swap) {
+static int open_stream(swap_state_t *swap) {
   int status = (int)cudaStreamCreateWithFlags(&swap->stream, cudaStreamNonBlocking);
   if (!status) status = (int)cudaEventCreateWithFlags(&swap->steps, cudaEventDisableTiming);
   if (!status) status = (int)cudaEventCreate(&swap->begin);
@@ -132,7 +132,7 @@ static int swap_pool(device_t *device, int32_t num_blocks, error_t *error) {
   CHECK(device->swap == NULL);
   CHECK(device->kv.base);
   CHECK_GT(num_blocks, 0);
-  swap_t *swap = device->swap = calloc(1, sizeof *swap);
+  swap_state_t *swap = device->swap = calloc(1, sizeof *swap);
   if (swap == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for swapping");
   swap->num_blocks = num_blocks;
   swap->one_by_one = !HAS_BATCH;
@@ -153,7 +153,7 @@ static int swap_pool(device_t *device, int32_t num_blocks, error_t *error) {
 }
 
 void device_swap_release(device_t *device) {
-  swap_t *swap = device->swap;
+  swap_state_t *swap = device->swap;
   device->swap = NULL;
   if (swap == NULL) return;
   if (swap->stream != NULL) cudaStreamSynchronize(swap->stream);
@@ -183,7 +183,7 @@ static void wait_for_copies(device_t *device) {
 }
 
 static void swap_blocks(device_t *device, const block_swap_t *swaps, int32_t count, bool out) {
-  swap_t *swap = device->swap;
+  swap_state_t *swap = device->swap;
   if (count == 0) return;
   step_seal(device); /* a graph whose launch was put off */
   if (device->fault != 0) return;
@@ -209,12 +209,12 @@ static void swap_in(device_t *device, const block_swap_t *swaps, int32_t count) 
   swap_blocks(device, swaps, count, false);
 }
 
-static bool is_leaving(const swap_t *swap, int64_t block) {
+static bool is_leaving(const swap_state_t *swap, int64_t block) {
   return swap->leaving[block / WORD_BITS] >> block % WORD_BITS & 1;
 }
 
 void device_swap_fence(device_t *device, const batch_t *batch) {
-  const swap_t *swap = device->swap;
+  const swap_state_t *swap = device->swap;
   bool writes = false;
   if (swap == NULL || !swap->is_leaving) return;
   if (cudaEventQuery(swap->done) == cudaSuccess) {

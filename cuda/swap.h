@@ -10,7 +10,7 @@
 
 enum { SWAP_COPIES_MAX = 1024 /* of one call of the driver */ };
 
-typedef struct swap {
+typedef struct swap_state {
   uint8_t *host; /* pinned, [num_blocks, block_bytes]: K and V of every layer, then the ids */
   size_t block_bytes;
   int32_t num_blocks;
@@ -26,7 +26,7 @@ typedef struct swap {
   size_t bytes[SWAP_COPIES_MAX];
   size_t count;
   bool one_by_one; /* the toolkit of this build cannot copy a list in one call */
-} swap_t;
+} swap_state_t;
 
 extern const swap_ops_t cuda_swap;
 /* Before a step is launched: it waits for the blocks that it writes to and that are leaving. */

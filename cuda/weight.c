@@ -15,7 +15,7 @@ enum { STAGING_BYTES = 16 << 20, SCRATCH_ALIGN = 64 };
 
 /* Pinned halves of at least one row. */
 static int staging_take(device_t *device, size_t row_bytes, error_t *error) {
-  staging_t *staging = &device->staging;
+  cuda_staging_t *staging = &device->staging;
   size_t bytes = row_bytes > STAGING_BYTES ? row_bytes : STAGING_BYTES;
   if (staging->bytes >= bytes) return 0;
   int waited = weight_staging_release(device);
@@ -33,19 +33,19 @@ static int staging_take(device_t *device, size_t row_bytes, error_t *error) {
 }
 
 int weight_staging_release(device_t *device) {
-  staging_t *staging = &device->staging;
+  cuda_staging_t *staging = &device->staging;
   int status = (int)cudaStreamSynchronize(device->stream);
   for (int i = 0; i < 2; i++) {
     if (staging->free[i] != NULL) cudaEventDestroy(staging->free[i]);
     if (staging->halves[i] != NULL) cudaFreeHost(staging->halves[i]);
   }
-  *staging = (staging_t){0};
+  *staging = (cuda_staging_t){0};
   return status;
 }
 
 /* Sends the half that was filled, and waits until the other may be written. */
 static int staging_send(device_t *device, void *to, size_t bytes) {
-  staging_t *staging = &device->staging;
+  cuda_staging_t *staging = &device->staging;
   int status = (int)cudaMemcpyAsync(to, staging->halves[staging->next], bytes,
                                     cudaMemcpyHostToDevice, device->stream);
   if (!status) status = (int)cudaEventRecord(staging->free[staging->next], device->stream);

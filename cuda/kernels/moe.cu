@@ -14,13 +14,13 @@
 enum { ROUTE_WARPS = 8, ROUTE_ROWS = 8, PLACE_THREADS = GPU_EXPERTS_MAX, FEW_ROWS = 32 };
 
 /* Workspace of one call; pairs = rows * top_k. */
-typedef struct moe_space {
+typedef struct gpu_moe_space {
   int32_t *chosen, *place, *token; /* [pairs]: expert of a pair; its place; row at a place */
   float *shares;                   /* [pairs] */
   int32_t *first;                  /* [E + 1] first place of each expert */
   int32_t *list, *count;           /* [entries][2] expert, first of its rows; entries */
   void *act, *sums;                /* [pairs, width], [pairs, hidden] by place */
-} moe_space_t;
+} gpu_moe_space_t;
 
 /* ---- routing ---- */
 
@@ -66,7 +66,7 @@ GPU_FN int next_expert(const float *logits, int experts, float *logit, int exper
 }
 
 /* A warp chooses the experts of one row; `chosen` is the warp's own memory. */
-GPU_FN void choose_experts(const gpu_moe_t &args, const moe_space_t &space, int row,
+GPU_FN void choose_experts(const gpu_moe_t &args, const gpu_moe_space_t &space, int row,
                            const float *logits, int *chosen) {
   const int lane = threadIdx.x % WARP, k = args.top_k;
   float logit = INFINITY, total = 0.0f;
@@ -93,7 +93,7 @@ GPU_FN void choose_experts(const gpu_moe_t &args, const moe_space_t &space, int 
 
 template <class T>
 __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
-    route_kernel(const gpu_moe_t args, const moe_space_t space) {
+    route_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
   DYN_SMEM(float, logits); /* [ROUTE_ROWS][experts] */
   SHARED(chosen, int[ROUTE_WARPS][GPU_EXPERTS_TOP_MAX]);
   const int warp = threadIdx.x / WARP, first = blockIdx.x * ROUTE_ROWS;
@@ -127,7 +127,7 @@ GPU_FN int2 experts_before(int2 mine) {
 /* One block: the places of all pairs, by expert, and the list of entries of `group` rows. Places
  * within an expert may come in any order: no bits depend on them. */
 __global__ void __launch_bounds__(PLACE_THREADS)
-    place_kernel(const moe_space_t space, int32_t pairs, int32_t top_k, int32_t experts,
+    place_kernel(const gpu_moe_space_t space, int32_t pairs, int32_t top_k, int32_t experts,
                  int32_t group) {
   SHARED(next, int[PLACE_THREADS]);
   const int me = threadIdx.x;
@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(PLACE_THREADS)
 
 /* The layer of one entry: rows of an expert against its weights. False beyond the list. */
 template <class T>
-GPU_FN bool entry_layer(const gpu_skinny_t &all, const moe_space_t &space, int group, bool is_up,
-                        gpu_skinny_t *layer) {
+GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, int group,
+                        bool is_up, gpu_skinny_t *layer) {
   if ((int)blockIdx.z >= *space.count) return false;
   const int expert = space.list[2 * blockIdx.z], skipped = space.list[2 * blockIdx.z + 1];
   const int at = space.first[expert] + skipped, left = space.first[expert + 1] - at;
@@ -177,7 +177,7 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const moe_space_t &space, int g
 
 template <class T>
 __global__ void __launch_bounds__(SKINNY_THREADS)
-    expert_skinny_kernel(const gpu_skinny_t all, const moe_space_t space, bool is_up) {
+    expert_skinny_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   typedef skinny_shared_t<4, 1> many_t;
   typedef skinny_shared_t<1, 1> few_t;
   DYN_SMEM(many_t, shared);
@@ -195,14 +195,14 @@ __global__ void __launch_bounds__(SKINNY_THREADS)
 
 template <class T>
 __global__ void __launch_bounds__(TILED_THREADS)
-    expert_tiled_kernel(const gpu_skinny_t all, const moe_space_t space, bool is_up) {
+    expert_tiled_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   DYN_SMEM(tiled_shared_t, shared);
   gpu_skinny_t layer;
   if (entry_layer<T>(all, space, SIDE, is_up, &layer)) tiled_block<T>(layer, 0, shared);
 }
 
 /* out = residual + sum of share * expert, by ascending expert. One block a row. */
-template <class T> __global__ void mix_kernel(const gpu_moe_t args, const moe_space_t space) {
+template <class T> __global__ void mix_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
   const size_t row = blockIdx.x;
   for (int i = threadIdx.x * VECTOR; i < args.hidden; i += blockDim.x * VECTOR) {
     float sum[VECTOR], x[VECTOR];
@@ -226,7 +226,7 @@ static size_t moe_take(uint8_t *base, size_t *used, size_t bytes, void **out) {
 }
 
 /* Lays the workspace out at `base`, or only counts it. */
-static size_t moe_space_at(uint8_t *base, const gpu_moe_t &args, moe_space_t *space) {
+static size_t moe_space_at(uint8_t *base, const gpu_moe_t &args, gpu_moe_space_t *space) {
   const size_t pairs = (size_t)GPU_MOE_ROWS * (size_t)args.top_k;
   const size_t entries = pairs / FEW_ROWS + (size_t)args.num_experts;
   size_t used = 0;
@@ -256,8 +256,8 @@ static int32_t group_of(int32_t pairs, int32_t experts) {
 }
 
 template <class T>
-static cudaError_t expert_layer(const gpu_skinny_t &layer, const moe_space_t &space, int32_t pairs,
-                                int32_t experts, bool is_up, gpu_stream_t stream) {
+static cudaError_t expert_layer(const gpu_skinny_t &layer, const gpu_moe_space_t &space,
+                                int32_t pairs, int32_t experts, bool is_up, gpu_stream_t stream) {
   const bool few = group_of(pairs, experts) == FEW_ROWS;
   const int32_t group = group_of(pairs, experts), tiles = few ? 1 : SIDE / 16;
   const unsigned columns = (unsigned)((weight_tiles(layer) + tiles - 1) / tiles);
@@ -276,7 +276,7 @@ static cudaError_t expert_layer(const gpu_skinny_t &layer, const moe_space_t &sp
 }
 
 template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {
-  moe_space_t space;
+  gpu_moe_space_t space;
   const int32_t pairs = args.rows * args.top_k, experts = args.num_experts;
   const int32_t group = group_of(pairs, experts);
   gpu_skinny_t up = {}, down = {};
@@ -315,7 +315,7 @@ template <class T> static cudaError_t mix(const gpu_moe_t &all, gpu_stream_t str
 
 size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_experts, int32_t top_k) {
   gpu_moe_t args = {};
-  moe_space_t space;
+  gpu_moe_space_t space;
   args.hidden = hidden, args.width = width, args.num_experts = num_experts, args.top_k = top_k;
   return moe_supported(args) ? moe_space_at(nullptr, args, &space) : 0;
 }

@@ -9,12 +9,12 @@
 #include "cuda/device_code/row_square.h"
 #include "cuda/kernels/kernels.h"
 
-typedef struct norm_args {
+typedef struct gpu_norm {
   const float *weight, *bias;
   float eps;
   int32_t centred, width;
   int64_t stride; /* elements from row to row */
-} norm_args_t;
+} gpu_norm_t;
 
 /* Sum over the row; every thread gets it. */
 template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
@@ -30,7 +30,7 @@ template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
 /* Each thread writes the elements that it alone read, so out may be in or residual. */
 template <class T>
 __global__ void __launch_bounds__(256)
-    norm_kernel(T *out, const T *in, const T *residual, const norm_args_t args) {
+    norm_kernel(T *out, const T *in, const T *residual, const gpu_norm_t args) {
   const int32_t width = args.width;
   const size_t at = (size_t)blockIdx.x * args.stride;
   const float mean = args.centred ? row_sum(in + at, width) / (float)width : 0.0f;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(256)
 }
 
 template <class T>
-static cudaError_t norm(void *out, const void *in, const void *residual, const norm_args_t &args,
+static cudaError_t norm(void *out, const void *in, const void *residual, const gpu_norm_t &args,
                         int32_t rows, gpu_stream_t stream) {
   return LAUNCH(norm_kernel<T>, ((unsigned)rows), (row_threads(args.width)), 0, stream, (T *)out,
                 (const T *)in, (const T *)residual, args);
@@ -62,7 +62,7 @@ int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, con
              gpu_stream_t stream) {
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const norm_args_t args = {weight, bias, eps, centred, width, width};
+  const gpu_norm_t args = {weight, bias, eps, centred, width, width};
   return FOR_DTYPE(dtype, norm, out, in, residual, args, rows, stream);
 }
 
@@ -71,6 +71,6 @@ int gpu_norm_columns(dtype_t dtype, void *columns, int64_t stride, const float *
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
   if (stride < width || stride % GPU_ROW_ALIGN != 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const norm_args_t args = {weight, nullptr, eps, 0, width, stride};
+  const gpu_norm_t args = {weight, nullptr, eps, 0, width, stride};
   return FOR_DTYPE(dtype, norm, columns, columns, nullptr, args, rows, stream);
 }

@@ -209,10 +209,10 @@ GPU_FN void apply_changes(sample_work_t &work, const gpu_sample_row_t &row) {
 /* ---- filters ---- */
 
 /* What survives: l > cut, or l == cut and id <= last_tie. */
-typedef struct filter {
+typedef struct gpu_filter {
   float cut;
   int32_t last_tie;
-} filter_t;
+} gpu_filter_t;
 
 /* Unsigned numbers in the order of the floats, and back; -0 and +0 are one. */
 GPU_FN uint32_t order_key(float value) {
@@ -228,15 +228,16 @@ GPU_FN unsigned long long weight_of(const sample_work_t &work, float logit, floa
 }
 
 /* Where a selection stops: the logits above `value` weigh `above`. */
-typedef struct selection {
+typedef struct gpu_selection {
   float value;
   unsigned long long above;
-} selection_t;
+} gpu_selection_t;
 
 /* The largest logit at which those from it upwards, none below `cut`, weigh at least `target`; the
  * least one that weighs anything when all do not. scale 0 = each weighs 1. Four digits of the key,
  * from the highest. */
-GPU_FN selection_t select_weight(const sample_work_t &work, float cut, float scale, double target) {
+GPU_FN gpu_selection_t select_weight(const sample_work_t &work, float cut, float scale,
+                                     double target) {
   SHARED(digits, unsigned long long[DIGITS]);
   SHARED(chosen, uint32_t);
   SHARED(weight, unsigned long long);
@@ -299,8 +300,8 @@ GPU_FN int32_t find_tie(const sample_work_t &work, float value, double kept) {
   return found;
 }
 
-GPU_FN filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &row) {
-  filter_t filter = {-INFINITY, INT32_MAX};
+GPU_FN gpu_filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &row) {
+  gpu_filter_t filter = {-INFINITY, INT32_MAX};
   if (row.min_p > 0.0f) {
     const float cut = (float)((double)work.max + (double)row.temperature * log((double)row.min_p));
     filter.cut = cut < work.max ? cut : work.max;
@@ -318,7 +319,7 @@ GPU_FN filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &r
   for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
     if (work.logits[i] >= filter.cut) mine += weight_of(work, work.logits[i], scale);
   const double target = (double)row.top_p * (double)block_total<unsigned long long>(mine);
-  const selection_t edge = select_weight(work, filter.cut, scale, target);
+  const gpu_selection_t edge = select_weight(work, filter.cut, scale, target);
   const double weight = (double)weight_of(work, edge.value, scale);
   filter.cut = edge.value;
   filter.last_tie = find_tie(work, edge.value, ceil((target - (double)edge.above) / weight));
@@ -336,7 +337,7 @@ GPU_FN double draw_score(const sample_work_t &work, uint64_t stream, double inve
 /* Since e >= u, an id beats a score only when u < exp(-score) * weight. The best id's score is
  * every thread's first bound; 1e-4 covers the rounding of the weight. */
 GPU_FN int32_t draw_id(const sample_work_t &work, const gpu_sample_row_t &row) {
-  const filter_t filter = make_filter(work, row);
+  const gpu_filter_t filter = make_filter(work, row);
   const uint64_t stream = device_random_stream(row.rng_key, row.rng_position);
   const double inverse_t = 1.0 / (double)row.temperature;
   const float scale = (float)inverse_t;

@@ -36,11 +36,11 @@ struct vector {
 };
 
 /* One mapping taken from the kernel; weights and buffers are cut from it front to back. */
-typedef struct arena {
-  struct arena *next;
+typedef struct device_arena {
+  struct device_arena *next;
   uint8_t *base;
   size_t size, used;
-} arena_t;
+} device_arena_t;
 
 /* A query tile of attention: tokens [token, token + count) of one request, splits [first, last). */
 typedef struct item {
@@ -66,7 +66,7 @@ struct device {
   const kernels_t *kernels;
   pool_t *pool;
   char description[64];
-  arena_t *arenas;
+  device_arena_t *arenas;
   /* K/V pool: [layer][block][K part | V part] */
   kv_cache_desc_t kv;
   uint8_t *kv_base;

@@ -16,12 +16,12 @@
 
 enum { BLOCK_ALIGN = 64, HEAD_DIM_MAX = 1024, BLOCK_SIZE_MAX = 65536 };
 
-typedef struct layout {
+typedef struct pool_layout {
   size_t key_bytes, block_bytes;
   int32_t key_stride, head_stride;
-} layout_t;
+} pool_layout_t;
 
-static bool layout_of(const kv_cache_desc_t *desc, layout_t *out) {
+static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
   int32_t size = desc->block_size;
   if (size < 1 || size > BLOCK_SIZE_MAX || (size & (size - 1)) != 0) return false;
   if (desc->head_dim < 1 || desc->head_dim > HEAD_DIM_MAX || desc->num_kv_heads < 1) return false;
@@ -39,7 +39,7 @@ static bool layout_of(const kv_cache_desc_t *desc, layout_t *out) {
 }
 
 size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
-  layout_t layout;
+  pool_layout_t layout;
   size_t bytes;
   if (num_blocks < 0 || desc->num_layers < 0 || !layout_of(desc, &layout) ||
       !size_product(&bytes, (size_t)desc->num_layers, (size_t)num_blocks, layout.block_bytes))
@@ -48,7 +48,7 @@ size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
 }
 
 int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
-  layout_t layout;
+  pool_layout_t layout;
   if (!layout_of(desc, &layout))
     return error_set(error, ERR_CONFIGURATION, "block_size",
                      "a K/V pool of block_size %d and head_dim %d is not possible",

@@ -55,16 +55,16 @@ static void panel_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-typedef struct staging {
+typedef struct linear_staging {
   const kernels_t *kernels;
   uint8_t *out;
   const float *in;
   int64_t cols, depth, stride; /* of a row: given, staged, between staged rows */
-} staging_t;
+} linear_staging_t;
 
 static void stage_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
-  const staging_t *staging = context;
+  const linear_staging_t *staging = context;
   for (int64_t row = first; row < last; row++)
     staging->kernels->stage(staging->out +
                                 (size_t)(row * staging->stride) * staging->kernels->staged_size,
@@ -82,7 +82,8 @@ static void multiply(device_t *device, product_t *job, const float *in, int32_t 
     if (weight->dtype == DTYPE_BF16) {
       /* An odd number of cache lines apart, so that rows do not meet in one cache set. */
       int64_t stride = weight->depth + (weight->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
-      staging_t staging = {job->kernels, device->staged, x, weight->cols, weight->depth, stride};
+      linear_staging_t staging = {job->kernels, device->staged, x,
+                                  weight->cols, weight->depth,  stride};
       int64_t grain = 1 + STAGE_GRAIN_ELEMENTS / weight->cols;
       pool_run(device->pool, stage_task, &staging, job->rows, grain);
       job->x = device->staged;

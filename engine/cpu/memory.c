@@ -42,7 +42,7 @@ void memory_unmap(void *base, size_t mapped) {
 void *memory_take(device_t *device, size_t bytes) {
   if (bytes > SIZE_MAX / 2) return NULL;
   size_t size = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-  arena_t *arena = device->arenas;
+  device_arena_t *arena = device->arenas;
   if (arena == NULL || arena->size - arena->used < size) {
     arena = calloc(1, sizeof *arena);
     if (arena == NULL) return NULL;
@@ -67,7 +67,7 @@ void *memory_take(device_t *device, size_t bytes) {
 
 void memory_release(device_t *device) {
   while (device->arenas != NULL) {
-    arena_t *arena = device->arenas;
+    device_arena_t *arena = device->arenas;
     device->arenas = arena->next;
     memory_unmap(arena->base, arena->size);
     free(arena);

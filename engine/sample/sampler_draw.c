@@ -8,10 +8,10 @@
 #include "engine/sample/sampler_work.h"
 
 /* What survives the filters: l > cut, or l == cut and id <= last_tie. */
-typedef struct filter {
+typedef struct draw_filter {
   float cut;
   int32_t last_tie;
-} filter_t;
+} draw_filter_t;
 
 /* ---- selection ---- */
 
@@ -90,14 +90,15 @@ static int32_t collect(work_t *work, float bound) {
   return n;
 }
 
-static void filter_min_p(const work_t *work, const sampling_params_t *params, filter_t *filter) {
+static void filter_min_p(const work_t *work, const sampling_params_t *params,
+                         draw_filter_t *filter) {
   if (params->min_p <= 0.0f) return;
   double offset = (double)params->temperature * log((double)params->min_p);
   float cut = (float)((double)work->max + offset);
   filter->cut = cut < work->max ? cut : work->max;
 }
 
-static void filter_top_k(work_t *work, const sampling_params_t *params, filter_t *filter) {
+static void filter_top_k(work_t *work, const sampling_params_t *params, draw_filter_t *filter) {
   if (params->top_k <= 0 || params->top_k >= work->vocab) return;
   float bound = bound_of_top(work, params->top_k);
   int32_t n = collect(work, bound > filter->cut ? bound : filter->cut);
@@ -108,7 +109,7 @@ static void filter_top_k(work_t *work, const sampling_params_t *params, filter_t
 /* Dropping in ascending order while the dropped weigh <= 1 - top_p keeps, in descending order, each
  * one before which less than top_p is kept. Candidates come from the tops of more and more blocks,
  * until they weigh enough. */
-static void filter_top_p(work_t *work, const sampling_params_t *params, filter_t *filter) {
+static void filter_top_p(work_t *work, const sampling_params_t *params, draw_filter_t *filter) {
   static const int32_t growth[] = {32, 256, INT32_MAX};
   if (params->top_p >= 1.0f) return;
   float scale = 1.0f / params->temperature;
@@ -143,7 +144,7 @@ static void filter_top_p(work_t *work, const sampling_params_t *params, filter_t
 typedef struct draw {
   uint64_t stream;
   double inverse_t;
-  filter_t filter;
+  draw_filter_t filter;
   int32_t id;
   double score;
   double win; /* exp(-score): e must be below win * exp((l - max) / T) to beat it */

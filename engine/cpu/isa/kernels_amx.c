@@ -47,9 +47,9 @@ typedef struct ahead {
 } ahead_t;
 
 /* The accumulators of a block, as the tiles store them. */
-typedef struct block {
+typedef struct amx_block {
   _Alignas(64) float sum[BLOCK_ROWS][PANEL_COLS];
-} block_t;
+} amx_block_t;
 
 /* Tiles 0..3 accumulate, 4 and 5 hold x, 6 and 7 weights. `upper` rows in tiles 0, 1, 4 and `lower`
  * rows in tiles 2, 3, 5 of a 2 x 2 block; with lower 0 all four accumulators have `upper` rows. */
@@ -72,7 +72,7 @@ static inline void fetch(ahead_t *ahead) {
 }
 
 /* Computes up to 16 rows and all 64 columns. */
-static void narrow(const gemm_t *gemm, const uint16_t *in, ahead_t ahead, block_t *block) {
+static void narrow(const gemm_t *gemm, const uint16_t *in, ahead_t ahead, amx_block_t *block) {
   const uint8_t *p = gemm->panel;
   size_t x_bytes = (size_t)gemm->ldx * sizeof *in;
   _tile_zero(0);
@@ -100,7 +100,7 @@ static void narrow(const gemm_t *gemm, const uint16_t *in, ahead_t ahead, block_
 /* Computes 17 to 32 rows, columns [col, col + 32), k in [from, to). Sums continue from `block`
  * unless `from` is 0. */
 static void wide(const gemm_t *gemm, const uint16_t *in, int32_t col, int64_t from, int64_t to,
-                 ahead_t ahead, block_t *block) {
+                 ahead_t ahead, amx_block_t *block) {
   const uint8_t *p = (const uint8_t *)gemm->panel + col * 4 + from / TILE_DEPTH * STEP_BYTES;
   size_t x_bytes = (size_t)gemm->ldx * sizeof *in, row_bytes = sizeof block->sum[0];
   const uint16_t *lower = in + TILE_ROWS * gemm->ldx;
@@ -135,7 +135,7 @@ static void wide(const gemm_t *gemm, const uint16_t *in, int32_t col, int64_t fr
 
 /* Computes the only block of a panel: both halves of a range of k, then the next range. So the
  * panel is read once from front to back, and little has to be prefetched. */
-static void wide_streaming(const gemm_t *gemm, const uint16_t *in, block_t *block) {
+static void wide_streaming(const gemm_t *gemm, const uint16_t *in, amx_block_t *block) {
   const ahead_t none = {gemm->panel, 0};
   for (int64_t from = 0; from < gemm->depth; from += STREAM_DEPTH) {
     int64_t to = from + STREAM_DEPTH < gemm->depth ? from + STREAM_DEPTH : gemm->depth;
@@ -146,7 +146,7 @@ static void wide_streaming(const gemm_t *gemm, const uint16_t *in, block_t *bloc
   }
 }
 
-static void write_block(const gemm_t *gemm, int32_t row, int32_t rows, const block_t *block) {
+static void write_block(const gemm_t *gemm, int32_t row, int32_t rows, const amx_block_t *block) {
   for (int32_t r = 0; r < rows; r++) {
     int64_t at = (row + r) * gemm->ldo;
     for (int32_t c = 0; c < gemm->cols; c += 16) {
@@ -174,7 +174,7 @@ static ahead_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
 
 static void gemm_tiles(const gemm_t *gemm) {
   const uint16_t *x = gemm->x;
-  block_t block;
+  amx_block_t block;
   int32_t tail = gemm->rows % BLOCK_ROWS, configured = 0;
   int32_t passes = gemm->rows / BLOCK_ROWS * 2 + (tail > TILE_ROWS ? 2
                                                   : tail > 0       ? 1

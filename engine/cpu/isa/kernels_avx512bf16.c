@@ -52,12 +52,12 @@ INLINE uint32_t load_pair(const uint16_t *from) {
 }
 
 /* The sums of a tile, before they are written. */
-typedef struct tile_sums {
+typedef struct bf16_sums {
   _Alignas(64) float at[TILE_ROWS][PANEL_COLS];
-} tile_sums_t;
+} bf16_sums_t;
 
 static __attribute__((noinline)) void write_tile(const gemm_t *gemm, int32_t row, int32_t rows,
-                                                 const tile_sums_t *sums) {
+                                                 const bf16_sums_t *sums) {
   for (int32_t r = 0; r < rows; r++) {
     int64_t at = (row + r) * gemm->ldo;
     for (int32_t c = 0; c < gemm->cols; c += VW) {
@@ -105,7 +105,7 @@ INLINE void tile(const gemm_t *gemm, int32_t row, fetch_t fetch, const int rows)
       UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] = dot_pairs(acc[r][v], a, w[v]);
     }
   }
-  tile_sums_t sums;
+  bf16_sums_t sums;
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++)
       vf_store(&sums.at[r][v * VW], acc[r][v]);
   write_tile(gemm, row, rows, &sums);
