@@ -25,31 +25,31 @@ struct json_doc {
   char *arena;
 };
 
-typedef struct frame {
+typedef struct json_frame {
   uint32_t container; /* index of the open array or object */
   uint32_t last;      /* index of its last child so far */
-} frame_t;
+} json_frame_t;
 
 /* Slot of the duplicate-key table: `member` 0 = free (index 0 is the root, never a member). */
-typedef struct slot {
+typedef struct json_slot {
   uint32_t hash;
   uint32_t member;
-} slot_t;
+} json_slot_t;
 
-typedef struct parser {
+typedef struct json_parser {
   const char *start, *at, *end;
   const json_limits_t *limits;
   json_t *nodes;
   uint32_t num_nodes, capacity;
-  frame_t *frames;
+  json_frame_t *frames;
   uint32_t depth;
   char *arena;
   size_t arena_used;
-  slot_t *slots;
+  json_slot_t *slots;
   size_t num_slots;
   uint64_t hash_key[2]; /* drawn at the first large object */
   error_t *error;
-} parser_t;
+} json_parser_t;
 
 enum {
   SMALL_OBJECT = 8, /* members up to which every pair of keys is compared */
@@ -57,22 +57,22 @@ enum {
   NUMBER_BUFFER = 128
 };
 
-static int fail_at(parser_t *p, const char *where, const char *reason) {
+static int fail_at(json_parser_t *p, const char *where, const char *reason) {
   error_set(p->error, ERR_INVALID_JSON, NULL, "Invalid JSON at byte %zu: %s.",
             (size_t)(where - p->start), reason);
   return ERR_INVALID_JSON;
 }
 
-static int fail(parser_t *p, const char *reason) {
+static int fail(json_parser_t *p, const char *reason) {
   return fail_at(p, p->at, reason);
 }
 
-static int fail_memory(parser_t *p) {
+static int fail_memory(json_parser_t *p) {
   error_set(p->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
   return ERR_INTERNAL;
 }
 
-static void skip_blanks(parser_t *p) {
+static void skip_blanks(json_parser_t *p) {
   while (p->at < p->end) {
     char c = *p->at;
     if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return;
@@ -94,7 +94,7 @@ static bool same_key(const json_t *a, const json_t *b) {
   return a->key_length == b->key_length && memcmp(a->key, b->key, a->key_length) == 0;
 }
 
-static int fail_duplicate(parser_t *p, const json_t *member) {
+static int fail_duplicate(json_parser_t *p, const json_t *member) {
   char name[64];
   const char *where = p->at;
   if (member->key >= p->start && member->key < p->end) where = member->key;
@@ -106,7 +106,7 @@ static int fail_duplicate(parser_t *p, const json_t *member) {
 }
 
 /* Room for at least twice `count` slots, all free. */
-static int clear_slots(parser_t *p, uint32_t count, size_t *mask) {
+static int clear_slots(json_parser_t *p, uint32_t count, size_t *mask) {
   size_t wanted = 4 * (size_t)SMALL_OBJECT;
   while (wanted < 2 * (size_t)count) wanted *= 2;
   if (wanted > p->num_slots) {
@@ -129,7 +129,7 @@ static int clear_slots(parser_t *p, uint32_t count, size_t *mask) {
 
 /* Runs when an object closes. Small objects compare all pairs; large ones (a vocabulary has 250,000
  * members) go through an open-address table that is cleared for each. */
-static int check_keys(parser_t *p, uint32_t container) {
+static int check_keys(json_parser_t *p, uint32_t container) {
   const json_t *object = &p->nodes[container];
   size_t mask = 0;
   if (object->count <= SMALL_OBJECT) {
@@ -150,7 +150,7 @@ static int check_keys(parser_t *p, uint32_t container) {
         return fail_duplicate(p, member);
       }
     }
-    p->slots[i] = (slot_t){hash, (uint32_t)(member - p->nodes)};
+    p->slots[i] = (json_slot_t){hash, (uint32_t)(member - p->nodes)};
   }
   return 0;
 }
@@ -198,7 +198,7 @@ static bool read_hex4(const char *at, const char *end, uint32_t *out) {
 }
 
 /* p->at stands on the 'u'. Appends the character, a surrogate pair as one. */
-static int read_unicode_escape(parser_t *p) {
+static int read_unicode_escape(json_parser_t *p) {
   uint32_t code, low;
   if (!read_hex4(p->at + 1, p->end, &code)) return fail(p, "\\u needs four hex digits");
   if (code == 0 && !p->limits->allow_nul) return fail(p, "\\u0000 is not allowed in a string");
@@ -217,7 +217,7 @@ static int read_unicode_escape(parser_t *p) {
 }
 
 /* p->at stands behind a backslash. */
-static int read_escape(parser_t *p) {
+static int read_escape(json_parser_t *p) {
   static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
   if (p->at == p->end) return fail(p, "the text ends inside a string");
   if (*p->at == 'u') return read_unicode_escape(p);
@@ -229,7 +229,7 @@ static int read_escape(parser_t *p) {
 }
 
 /* Moves p->at over valid unescaped bytes, to a quote or a backslash. */
-static int skip_plain(parser_t *p) {
+static int skip_plain(json_parser_t *p) {
   for (;;) {
     p->at = scan_plain(p->at, p->end);
     if (p->at == p->end) return fail(p, "the text ends inside a string");
@@ -242,7 +242,7 @@ static int skip_plain(parser_t *p) {
 }
 
 /* p->at stands on the opening quote; afterwards behind the closing one. */
-static int read_string(parser_t *p, const char **text, uint32_t *length) {
+static int read_string(json_parser_t *p, const char **text, uint32_t *length) {
   const char *start = ++p->at;
   int code = skip_plain(p);
   if (code < 0) return code;
@@ -293,7 +293,7 @@ static bool text_to_double(const char *text, size_t length, double *out) {
   return true;
 }
 
-static int read_number(parser_t *p, json_t *node) {
+static int read_number(json_parser_t *p, json_t *node) {
   const char *start = p->at;
   bool has_exponent = false;
   if (*p->at == '-') p->at++;
@@ -328,7 +328,7 @@ static int read_number(parser_t *p, json_t *node) {
 
 /* ---- values ---- */
 
-static int read_word(parser_t *p, json_t *node, const char *word, json_type_t type) {
+static int read_word(json_parser_t *p, json_t *node, const char *word, json_type_t type) {
   size_t length = strlen(word);
   if ((size_t)(p->end - p->at) < length || memcmp(p->at, word, length) != 0) {
     return fail(p, "a value was expected");
@@ -338,7 +338,7 @@ static int read_word(parser_t *p, json_t *node, const char *word, json_type_t ty
   return 0;
 }
 
-static int read_scalar(parser_t *p, json_t *node) {
+static int read_scalar(json_parser_t *p, json_t *node) {
   switch (*p->at) {
   case '"': node->type = JSON_STRING; return read_string(p, &node->text, &node->length);
   case 'n': return read_word(p, node, "null", JSON_NULL);
@@ -351,7 +351,7 @@ static int read_scalar(parser_t *p, json_t *node) {
 }
 
 /* Appends a zeroed value and links it into the open container. */
-static int add_node(parser_t *p, uint32_t *out) {
+static int add_node(json_parser_t *p, uint32_t *out) {
   if (p->num_nodes >= p->limits->values_max) return fail(p, "too many values");
   if (p->num_nodes == p->capacity) {
     uint32_t capacity = p->capacity == 0 ? NODES_AT_START : p->capacity;
@@ -364,7 +364,7 @@ static int add_node(parser_t *p, uint32_t *out) {
   uint32_t index = p->num_nodes++;
   memset(&p->nodes[index], 0, sizeof p->nodes[index]);
   if (p->depth > 0) {
-    frame_t *frame = &p->frames[p->depth - 1];
+    json_frame_t *frame = &p->frames[p->depth - 1];
     json_t *container = &p->nodes[frame->container];
     if (container->count++ > 0) p->nodes[frame->last].next = index - frame->last;
     frame->last = index;
@@ -373,16 +373,16 @@ static int add_node(parser_t *p, uint32_t *out) {
   return 0;
 }
 
-static int open_container(parser_t *p, uint32_t index) {
+static int open_container(json_parser_t *p, uint32_t index) {
   if (p->depth >= p->limits->depth_max) return fail(p, "nested too deeply");
   p->nodes[index].type = *p->at == '{' ? JSON_OBJECT : JSON_ARRAY;
   p->at++;
-  p->frames[p->depth++] = (frame_t){index, index};
+  p->frames[p->depth++] = (json_frame_t){index, index};
   return 0;
 }
 
 /* Key and colon of the next member. */
-static int read_key(parser_t *p, const char **key, uint32_t *key_length) {
+static int read_key(json_parser_t *p, const char **key, uint32_t *key_length) {
   if (p->at == p->end || *p->at != '"') return fail(p, "a key in quotes was expected");
   const char *start = p->at;
   int code = read_string(p, key, key_length);
@@ -396,7 +396,7 @@ static int read_key(parser_t *p, const char **key, uint32_t *key_length) {
 }
 
 /* One value; a container is only opened. `fresh` says that an open one has no child yet. */
-static int read_value(parser_t *p, bool *fresh) {
+static int read_value(json_parser_t *p, bool *fresh) {
   const char *key = NULL;
   uint32_t key_length = 0, index = 0;
   int code = 0;
@@ -415,7 +415,7 @@ static int read_value(parser_t *p, bool *fresh) {
 
 /* Behind a value or an opening bracket: closes what ends here. Leaves p->at on the next value or
  * key, or the depth at 0. */
-static int close_containers(parser_t *p, bool fresh) {
+static int close_containers(json_parser_t *p, bool fresh) {
   while (p->depth > 0) {
     uint32_t container = p->frames[p->depth - 1].container;
     bool is_object = p->nodes[container].type == JSON_OBJECT;
@@ -438,7 +438,7 @@ static int close_containers(parser_t *p, bool fresh) {
   return 0;
 }
 
-static int parse_document(parser_t *p) {
+static int parse_document(json_parser_t *p) {
   bool fresh = false;
   int code;
   p->frames = calloc((size_t)p->limits->depth_max + 1, sizeof *p->frames);
@@ -460,7 +460,8 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
     return error_set(error, ERR_INVALID_JSON, NULL, "Invalid JSON: longer than 4 GiB.");
   }
   if (text == NULL) text = "";
-  parser_t p = {.start = text, .at = text, .end = text + length, .limits = limits, .error = error};
+  json_parser_t p = {
+      .start = text, .at = text, .end = text + length, .limits = limits, .error = error};
   json_doc_t *doc = NULL;
   int code = parse_document(&p);
   if (code == 0) {
@@ -513,17 +514,17 @@ const json_t *json_get(const json_t *object, const char *key) {
 }
 
 /* A number's text in parts. `exponent` saturates far outside of what any digits can balance. */
-typedef struct decimal {
+typedef struct json_decimal {
   bool negative;
   const char *whole, *fraction;
   size_t num_whole, num_fraction;
   int64_t exponent;
-} decimal_t;
+} json_decimal_t;
 
-static decimal_t split_decimal(const json_t *value) {
+static json_decimal_t split_decimal(const json_t *value) {
   const int64_t exponent_max = INT64_C(1) << 40; /* text is at most 2^32 digits */
   const char *at = value->text, *end = at + value->length;
-  decimal_t d = {.negative = *at == '-', .fraction = ""};
+  json_decimal_t d = {.negative = *at == '-', .fraction = ""};
   if (d.negative) at++;
   d.whole = at;
   d.num_whole = count_digits(at, end);
@@ -547,7 +548,7 @@ static decimal_t split_decimal(const json_t *value) {
 
 bool json_int64(const json_t *value, int64_t *out) {
   if (value == NULL || value->type != JSON_NUMBER) return false;
-  decimal_t d = split_decimal(value);
+  json_decimal_t d = split_decimal(value);
   uint64_t magnitude = 0;
   /* `place` is the power of ten of the digit at hand; below 0 only zeros may stand. */
   int64_t place = (int64_t)d.num_whole - 1 + d.exponent;

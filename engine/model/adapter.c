@@ -17,14 +17,14 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-typedef struct pair {
+typedef struct adapter_pair {
   int32_t rank; /* 0 = the adapter leaves this layer alone */
   float *a, *b; /* [rank, cols], [rows, rank]; owned */
-} pair_t;
+} adapter_pair_t;
 
 struct adapter {
   int32_t num_layers;
-  pair_t *pairs; /* [num_layers, LORA_TARGETS] */
+  adapter_pair_t *pairs; /* [num_layers, LORA_TARGETS] */
 };
 
 static const tensor_role_t roles[LORA_TARGETS] = {
@@ -128,8 +128,8 @@ static float *numbers(const stored_tensor_t *tensor, double scale, error_t *erro
 }
 
 static int read_pair(const weight_files_t *files, const layout_t *layout,
-                     const expected_tensor_t *tensor, int32_t rank_max, double scale, pair_t *out,
-                     uint8_t *taken, error_t *error) {
+                     const expected_tensor_t *tensor, int32_t rank_max, double scale,
+                     adapter_pair_t *out, uint8_t *taken, error_t *error) {
   const stored_tensor_t *left = find(files, layout, tensor, 'A');
   const stored_tensor_t *right = find(files, layout, tensor, 'B');
   if (left == NULL && right == NULL) return 0;
@@ -186,7 +186,7 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   adapter_t *adapter = calloc(1, sizeof(*adapter));
   if (adapter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter");
   adapter->num_layers = bp->num_layers;
-  adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(pair_t));
+  adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(adapter_pair_t));
   if (adapter->pairs == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   if (code == 0) code = tensors_expect(bp, &list, error);
   if (code == 0) code = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
@@ -269,8 +269,8 @@ void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter) {
   for (int32_t i = 0; i < model->blueprint.num_layers; i++) {
     for (int t = 0; t < LORA_TARGETS; t++) {
       lora_t *lora = model->layers[i].lora[t].lora;
-      const pair_t none = {0};
-      const pair_t *pair = adapter != NULL ? &adapter->pairs[i * LORA_TARGETS + t] : &none;
+      const adapter_pair_t none = {0};
+      const adapter_pair_t *pair = adapter != NULL ? &adapter->pairs[i * LORA_TARGETS + t] : &none;
       if (lora != NULL)
         model->ops->lora_set(model->device, lora, slot, pair->rank, pair->a, pair->b);
     }

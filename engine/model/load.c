@@ -12,16 +12,16 @@
 #include <string.h>
 
 /* Sticky: after the first error nothing more is loaded. */
-typedef struct load {
+typedef struct model_load {
   weight_loader_t loader;
   int code;
   error_t *error;
-} load_t;
+} model_load_t;
 
 static const vector_change_t AS_STORED = {0.0f, 1.0f};
 
-static weight_t *matrix_as(load_t *load, int32_t layer, int num_roles, const tensor_role_t *roles,
-                           dtype_t dtype) {
+static weight_t *matrix_as(model_load_t *load, int32_t layer, int num_roles,
+                           const tensor_role_t *roles, dtype_t dtype) {
   weight_t *weight = NULL;
   if (load->code == 0) {
     load->code =
@@ -30,11 +30,12 @@ static weight_t *matrix_as(load_t *load, int32_t layer, int num_roles, const ten
   return weight;
 }
 
-static weight_t *matrix(load_t *load, int32_t layer, int num_roles, const tensor_role_t *roles) {
+static weight_t *matrix(model_load_t *load, int32_t layer, int num_roles,
+                        const tensor_role_t *roles) {
   return matrix_as(load, layer, num_roles, roles, load->loader.dtype);
 }
 
-static vector_t *changed_vector(load_t *load, int32_t layer, bool bias, int num_roles,
+static vector_t *changed_vector(model_load_t *load, int32_t layer, bool bias, int num_roles,
                                 const tensor_role_t *roles, vector_change_t change) {
   vector_t *made = NULL;
   if (load->code == 0) {
@@ -44,7 +45,7 @@ static vector_t *changed_vector(load_t *load, int32_t layer, bool bias, int num_
   return made;
 }
 
-static vector_t *vector(load_t *load, int32_t layer, bool bias, int num_roles,
+static vector_t *vector(model_load_t *load, int32_t layer, bool bias, int num_roles,
                         const tensor_role_t *roles) {
   return changed_vector(load, layer, bias, num_roles, roles, AS_STORED);
 }
@@ -52,7 +53,7 @@ static vector_t *vector(load_t *load, int32_t layer, bool bias, int num_roles,
 /* The residual stream is kept divided by residual_scale, so that what is added to it needs no
  * factor: RMSNorm(x; eps) = RMSNorm(x / s; eps / s^2). The scale of the logits is a factor of the
  * last norm's weights. */
-static norm_t norm(load_t *load, const blueprint_t *bp, int32_t layer, tensor_role_t role) {
+static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, tensor_role_t role) {
   double s = bp->residual_scale;
   norm_t made = {
       .kind = bp->norm, .width = bp->hidden_size, .eps = (float)((double)bp->norm_eps / (s * s))};
@@ -64,7 +65,7 @@ static norm_t norm(load_t *load, const blueprint_t *bp, int32_t layer, tensor_ro
   return made;
 }
 
-static attention_t attention(load_t *load, const model_t *model, int32_t i) {
+static attention_t attention(model_load_t *load, const model_t *model, int32_t i) {
   static const tensor_role_t q_norm = ROLE_Q_NORM, k_norm = ROLE_K_NORM, sinks = ROLE_SINKS;
   const blueprint_t *bp = &model->blueprint;
   const bool slides = bp->layer_flags[i] & LAYER_SLIDES;
@@ -89,7 +90,7 @@ static attention_t attention(load_t *load, const model_t *model, int32_t i) {
   };
 }
 
-static void load_mlp(load_t *load, layer_t *layer, int32_t i) {
+static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {
   static const tensor_role_t gate_up[3] = {ROLE_GATE, ROLE_UP, ROLE_GATE_UP}, down = ROLE_DOWN;
   layer->up = matrix(load, i, 3, gate_up);
   layer->up_bias = vector(load, i, true, 3, gate_up);
@@ -97,7 +98,7 @@ static void load_mlp(load_t *load, layer_t *layer, int32_t i) {
   layer->down_bias = vector(load, i, true, 1, &down);
 }
 
-static void load_experts(load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
   static const tensor_role_t up[3] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_GATE_UP};
   static const tensor_role_t down = ROLE_EXPERT_DOWN, router = ROLE_ROUTER;
   static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
@@ -120,7 +121,7 @@ static void load_experts(load_t *load, const blueprint_t *bp, layer_t *layer, in
   layer->shared = matrix(load, i, 1, &shared);
 }
 
-static void load_layer(load_t *load, model_t *model, int32_t i) {
+static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   static const tensor_role_t qkv[4] = {ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV}, o = ROLE_O;
   const blueprint_t *bp = &model->blueprint;
   layer_t *layer = &model->layers[i];
@@ -143,7 +144,7 @@ static void load_layer(load_t *load, model_t *model, int32_t i) {
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }
 
-static void load_all(load_t *load, model_t *model) {
+static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, positions = ROLE_POSITIONS, head = ROLE_HEAD;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   const blueprint_t *bp = &model->blueprint;
@@ -239,7 +240,7 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
   if (code != 0) return code;
   model_t *model = make_model(ops, device, blueprint);
   if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
-  load_t load = {.error = error};
+  model_load_t load = {.error = error};
   load.code = make_ropes(model, max_model_len, error);
   if (load.code == 0) {
     load.code = weight_loader_open(&load.loader, ops, device, blueprint, options, error);

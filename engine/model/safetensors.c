@@ -50,12 +50,12 @@ static const json_limits_t header_limits = {
     .depth_max = 8, .values_max = 8000000, .key_bytes_max = TENSOR_NAME_MAX, .allow_nul = false};
 
 /* Where a message points: the file and its directory. */
-typedef struct place {
+typedef struct file_place {
   char path[384];
-} place_t;
+} file_place_t;
 
-static place_t place_of(const weight_files_t *files, const char *name) {
-  place_t place;
+static file_place_t place_of(const weight_files_t *files, const char *name) {
+  file_place_t place;
   model_file_path(place.path, sizeof(place.path), files->dir, name);
   return place;
 }
@@ -213,7 +213,7 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
 }
 
 static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
-  place_t place = place_of(files, files->shards[shard].name);
+  file_place_t place = place_of(files, files->shards[shard].name);
   const mapping_t *mapping = files->shards[shard].mapping;
   size_t size = mapping_size(mapping);
   uint8_t prefix[8];
@@ -259,7 +259,7 @@ static int open_shard(weight_files_t *files, const char *name, size_t length, er
   *shard = (shard_t){.name = strndup(name, length)};
   if (shard->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   files->num_shards++;
-  place_t place = place_of(files, shard->name);
+  file_place_t place = place_of(files, shard->name);
   int code = mapping_open(files->dir_fd, shard->name, place.path, &shard->mapping, error);
   return code != 0 ? code : read_header(files, files->num_shards - 1, error);
 }
@@ -391,7 +391,7 @@ static int open_all(weight_files_t *files, const char *name, error_t *error) {
   }
   if (name != NULL) return open_one(files, name, error);
   model_file_t index;
-  place_t place = place_of(files, "model.safetensors.index.json");
+  file_place_t place = place_of(files, "model.safetensors.index.json");
   int code = model_file_read(files->dir, "model.safetensors.index.json", INDEX_BYTES_MAX,
                              &header_limits, &index, error);
   if (code != 0) return code;
@@ -473,7 +473,7 @@ void weight_files_done(const weight_files_t *files, const stored_tensor_t *tenso
 int weight_files_intact(const weight_files_t *files, error_t *error) {
   for (int32_t i = 0; i < files->num_shards; i++) {
     if (mapping_intact(files->shards[i].mapping)) continue;
-    place_t place = place_of(files, files->shards[i].name);
+    file_place_t place = place_of(files, files->shards[i].name);
     return error_set(error, ERR_IO, NULL,
                      "%s: the file changed its size or could not be read while it was loaded",
                      place.path);

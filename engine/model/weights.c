@@ -24,7 +24,7 @@
 enum { ROLES_MAX = 3, TURN_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
 
 /* One stored tensor as rows of a matrix. */
-typedef struct part {
+typedef struct weight_part {
   const expected_tensor_t *tensor;
   const stored_tensor_t *stored; /* NULL for dummy weights */
   const uint8_t *data;           /* row-major rows of `type`; NULL = made by `dummy` */
@@ -32,12 +32,12 @@ typedef struct part {
   dummy_t dummy;
   void *turned;    /* owned copy of a transposed tensor, or NULL */
   atomic_bool bad; /* some element is not finite */
-} part_t;
+} weight_part_t;
 
 /* The parts of a matrix, or of every expert of a stack, one expert behind the other. */
 typedef struct matrix {
-  part_t *parts;             /* owned */
-  part_t *exponents;         /* of MXFP4 blocks, the last of `parts`; NULL = none */
+  weight_part_t *parts;      /* owned */
+  weight_part_t *exponents;  /* of MXFP4 blocks, the last of `parts`; NULL = none */
   int num_parts;             /* with exponents */
   int parts_each;            /* that make one matrix */
   int64_t rows, cols, stack; /* rows of the whole stack */
@@ -47,8 +47,8 @@ typedef struct matrix {
 } matrix_t;
 
 static void open_part(const weight_loader_t *loader, const expected_tensor_t *tensor,
-                      part_t *part) {
-  *part = (part_t){.tensor = tensor, .type = loader->dtype};
+                      weight_part_t *part) {
+  *part = (weight_part_t){.tensor = tensor, .type = loader->dtype};
   if (loader->stored == NULL) {
     part->dummy = dummy_tensor(tensor, loader->options->dummy_seed);
     return;
@@ -59,7 +59,7 @@ static void open_part(const weight_loader_t *loader, const expected_tensor_t *te
 }
 
 /* Elements of a dummy tensor: those of the run type, whatever type they are wanted in. */
-static void fill_part(const part_t *part, uint8_t *out, dtype_t dtype, int64_t first,
+static void fill_part(const weight_part_t *part, uint8_t *out, dtype_t dtype, int64_t first,
                       int64_t count) {
   uint32_t piece[FILL_PIECE];
   while (count > 0) {
@@ -73,7 +73,8 @@ static void fill_part(const part_t *part, uint8_t *out, dtype_t dtype, int64_t f
 }
 
 /* Row `row` of a part in the run type: in place when it can be, else in `scratch`. */
-static const void *part_row(part_t *part, dtype_t dtype, int64_t row, int64_t cols, void *scratch) {
+static const void *part_row(weight_part_t *part, dtype_t dtype, int64_t row, int64_t cols,
+                            void *scratch) {
   if (part->data == NULL) {
     fill_part(part, scratch, dtype, row * cols, cols);
     return scratch;
@@ -95,7 +96,7 @@ static int64_t stored_row(const matrix_t *matrix, int64_t row, int64_t rows) {
   return row < rows / 2 ? 2 * row : 2 * (row - rows / 2) + 1;
 }
 
-static void read_bytes(const part_t *part, uint8_t *out, int64_t first, int64_t count) {
+static void read_bytes(const weight_part_t *part, uint8_t *out, int64_t first, int64_t count) {
   if (part->data != NULL)
     memcpy(out, part->data + first, (size_t)count);
   else
@@ -105,7 +106,7 @@ static void read_bytes(const part_t *part, uint8_t *out, int64_t first, int64_t 
 /* A row of blocks as weight_source.h wants them, or widened to the run type. */
 static const void *block_row(matrix_t *matrix, int64_t row, uint8_t *scratch) {
   static const float codes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-  part_t *part = &matrix->parts[0];
+  weight_part_t *part = &matrix->parts[0];
   const int64_t groups = matrix->cols / MXFP4_COLS;
   const size_t wide = MXFP4_COLS * dtype_size(matrix->dtype);
   bool good = true;
@@ -142,14 +143,14 @@ static const void *matrix_row(void *context, int64_t row, void *scratch) {
     if (matrix->exponents != NULL) return block_row(matrix, row, scratch);
     return part_row(&matrix->parts[0], matrix->dtype, row, matrix->cols, scratch);
   }
-  part_t *part = &matrix->parts[expert * matrix->parts_each];
+  weight_part_t *part = &matrix->parts[expert * matrix->parts_each];
   while (row >= part->tensor->rows) row -= part++->tensor->rows;
   return part_row(part, matrix->dtype, row, matrix->cols, scratch);
 }
 
 /* [cols, rows] as stored, from element `base` on, becomes [rows, cols], a block of stored rows at a
  * time. */
-static void turn_rows(part_t *part, int64_t base, uint8_t *out, uint8_t *made) {
+static void turn_rows(weight_part_t *part, int64_t base, uint8_t *out, uint8_t *made) {
   const int64_t rows = part->tensor->rows, cols = part->tensor->cols;
   const size_t size = dtype_size(part->type);
   for (int64_t first = 0; first < cols; first += TURN_BLOCK) {
@@ -168,7 +169,7 @@ static void turn_rows(part_t *part, int64_t base, uint8_t *out, uint8_t *made) {
   }
 }
 
-static int turn(part_t *part, error_t *error) {
+static int turn(weight_part_t *part, error_t *error) {
   const expected_tensor_t *tensor = part->tensor;
   size_t bytes = (size_t)tensor_elements(tensor) * dtype_size(part->type);
   size_t block = (size_t)tensor->rows * TURN_BLOCK * dtype_size(part->type);
@@ -187,7 +188,7 @@ static int turn(part_t *part, error_t *error) {
 }
 
 /* Names, shapes, types, and eight bytes at each of up to 16 places of a tensor. */
-static void add_hash(weight_loader_t *loader, const part_t *part) {
+static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   const expected_tensor_t *tensor = part->tensor;
   int64_t numbers[3] = {tensor->stack * tensor->rows, tensor->cols, (int64_t)part->type};
   uint64_t hash = fnv_64(loader->hash, tensor->name, strlen(tensor->name));
@@ -205,7 +206,7 @@ static void add_hash(weight_loader_t *loader, const part_t *part) {
 
 static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, error_t *error) {
   for (int i = 0; i < matrix->num_parts; i++) {
-    part_t *part = &matrix->parts[i];
+    weight_part_t *part = &matrix->parts[i];
     if (code == 0 && atomic_load(&part->bad)) {
       bool blocks = part->tensor->form == FORM_STACK_BLOCKS;
       bool narrowed = !blocks && part->type == DTYPE_F32 && loader->dtype != DTYPE_F32;
@@ -245,7 +246,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
     matrix->interleaved = tensor->role == ROLE_EXPERT_GATE_UP;
   }
   if (count == 0) return 0;
-  matrix->parts = calloc((size_t)(count * copies) + 1, sizeof(part_t));
+  matrix->parts = calloc((size_t)(count * copies) + 1, sizeof(weight_part_t));
   if (matrix->parts == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for experts");
   matrix->parts_each = count;
   for (int expert = 0; expert < copies; expert++) {

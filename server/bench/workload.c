@@ -30,12 +30,13 @@ double bench_uniform(uint64_t *state) {
   return (double)(next(state) >> 11) * 0x1p-53;
 }
 
-typedef struct text {
+typedef struct body_text {
   char *bytes;
   size_t length, capacity;
-} text_t;
+} body_text_t;
 
-__attribute__((format(printf, 2, 3))) static void append(text_t *text, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void append(body_text_t *text, const char *format,
+                                                         ...) {
   if (text->length + 512 > text->capacity) {
     text->capacity = text->capacity * 2 + 4096;
     text->bytes = realloc(text->bytes, text->capacity);
@@ -48,7 +49,7 @@ __attribute__((format(printf, 2, 3))) static void append(text_t *text, const cha
   va_end(args);
 }
 
-static void append_token(text_t *text, const bench_options_t *options, uint64_t *state,
+static void append_token(body_text_t *text, const bench_options_t *options, uint64_t *state,
                          bool first) {
   if (options->text_prompts) {
     append(text, "%s%s", first ? "" : " ", words[next(state) % NUM_WORDS]);
@@ -58,7 +59,7 @@ static void append_token(text_t *text, const bench_options_t *options, uint64_t 
   }
 }
 
-static void append_model(text_t *text, const char *model) {
+static void append_model(body_text_t *text, const char *model) {
   append(text, "\"model\":\"");
   for (const char *p = model; *p; p++) {
     append(text, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
@@ -67,7 +68,7 @@ static void append_model(text_t *text, const char *model) {
 }
 
 /* The members of an object, without its braces. */
-static void append_extra(text_t *text, const char *object) {
+static void append_extra(body_text_t *text, const char *object) {
   for (size_t at = 1, length = strlen(object); at + 1 < length; at += 256) {
     size_t rest = length - 1 - at;
     append(text, "%s%.*s", at == 1 ? "," : "", rest < 256 ? (int)rest : 256, object + at);
@@ -75,7 +76,7 @@ static void append_extra(text_t *text, const char *object) {
 }
 
 char *bench_body(const bench_options_t *options, const char *model, int index) {
-  text_t text = {0};
+  body_text_t text = {0};
   uint64_t shared = options->seed * 1000003 + 1,
            own = options->seed * 1000003 + 17 + (uint64_t)index * 7919;
   append(&text, "{");

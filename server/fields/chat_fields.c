@@ -17,12 +17,12 @@ static params_t *out_of(reader_t *reader) {
 }
 
 /* "messages[3].content" */
-typedef struct place {
+typedef struct field_place {
   char text[ERROR_PARAM_MAX];
-} place_t;
+} field_place_t;
 
-__attribute__((format(printf, 1, 2))) static place_t at(const char *format, ...) {
-  place_t place;
+__attribute__((format(printf, 1, 2))) static field_place_t at(const char *format, ...) {
+  field_place_t place;
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(place.text, sizeof place.text, format, arguments);
@@ -34,13 +34,13 @@ static bool is_given(const json_t *value) {
   return value != NULL && value->type != JSON_NULL;
 }
 
-static int fail_missing(reader_t *reader, place_t place) {
+static int fail_missing(reader_t *reader, field_place_t place) {
   return error_set(reader->error, ERR_MISSING_PARAMETER, place.text,
                    "Missing required parameter: '%s'.", place.text);
 }
 
 /* Checks that a value is present and is a string of min..max bytes. */
-static int need_string(reader_t *reader, place_t place, const json_t *value, double min,
+static int need_string(reader_t *reader, field_place_t place, const json_t *value, double min,
                        double max) {
   if (!is_given(value)) return fail_missing(reader, place);
   return field_string(reader, place.text, value, min, max);
@@ -49,7 +49,7 @@ static int need_string(reader_t *reader, place_t place, const json_t *value, dou
 /* ---- content ---- */
 
 static int read_part(reader_t *reader, int index, int part_index, const json_t *part) {
-  place_t place = at("messages[%d].content[%d]", index, part_index);
+  field_place_t place = at("messages[%d].content[%d]", index, part_index);
   if (part->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", part);
   const json_t *type = json_get(part, "type");
   int code = need_string(reader, at("%s.type", place.text), type, 1, 256);
@@ -64,7 +64,7 @@ static int read_part(reader_t *reader, int index, int part_index, const json_t *
 }
 
 static int read_content(reader_t *reader, int index, const json_t *content) {
-  place_t place = at("messages[%d].content", index);
+  field_place_t place = at("messages[%d].content", index);
   if (content->type == JSON_STRING) return 0;
   if (content->type != JSON_ARRAY) {
     return field_fail_type(reader, place.text, "a string or an array of content parts", content);
@@ -84,7 +84,7 @@ static int read_content(reader_t *reader, int index, const json_t *content) {
 /* ---- tool calls of an assistant ---- */
 
 static int read_call(reader_t *reader, int index, int call_index, const json_t *call) {
-  place_t place = at("messages[%d].tool_calls[%d]", index, call_index);
+  field_place_t place = at("messages[%d].tool_calls[%d]", index, call_index);
   if (call->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", call);
   const json_t *type = json_get(call, "type"), *id = json_get(call, "id");
   if (is_given(type) && !json_equals(type, "function")) {
@@ -97,7 +97,7 @@ static int read_call(reader_t *reader, int index, int call_index, const json_t *
   }
   if (code != 0) return code;
   const json_t *function = json_get(call, "function");
-  place_t inside = at("%s.function", place.text);
+  field_place_t inside = at("%s.function", place.text);
   if (!is_given(function)) return fail_missing(reader, inside);
   if (function->type != JSON_OBJECT) {
     return field_fail_type(reader, inside.text, "an object", function);
@@ -135,7 +135,7 @@ static int refuse_members(reader_t *reader, int index, const json_t *message) {
   } members[] = {{"function_call", "; use 'tool_calls'"}, {"audio", ""}};
   for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
     if (!is_given(json_get(message, members[i].name))) continue;
-    place_t place = at("messages[%d].%s", index, members[i].name);
+    field_place_t place = at("messages[%d].%s", index, members[i].name);
     return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, place.text,
                      "The parameter '%s' is not supported%s.", place.text, members[i].hint);
   }
@@ -157,7 +157,7 @@ static bool needs_content(const json_t *message, const json_t *role) {
 }
 
 static int read_message(reader_t *reader, int index, const json_t *message) {
-  place_t place = at("messages[%d]", index);
+  field_place_t place = at("messages[%d]", index);
   if (message->type != JSON_OBJECT) {
     return field_fail_type(reader, place.text, "an object", message);
   }
@@ -210,14 +210,14 @@ static bool tool_name_valid(const json_t *name) {
 }
 
 static int read_tool(reader_t *reader, int index, const json_t *tool) {
-  place_t place = at("tools[%d]", index);
+  field_place_t place = at("tools[%d]", index);
   if (tool->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", tool);
   const json_t *type = json_get(tool, "type"), *function = json_get(tool, "function");
   if (is_given(type) && !json_equals(type, "function")) {
     return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, at("%s.type", place.text).text,
                      "Tools of another type than 'function' are not supported.");
   }
-  place_t inside = at("%s.function", place.text);
+  field_place_t inside = at("%s.function", place.text);
   if (!is_given(function)) return fail_missing(reader, inside);
   if (function->type != JSON_OBJECT) {
     return field_fail_type(reader, inside.text, "an object", function);
@@ -225,7 +225,7 @@ static int read_tool(reader_t *reader, int index, const json_t *tool) {
   const json_t *name = json_get(function, "name"), *strict = json_get(function, "strict");
   const json_t *description = json_get(function, "description");
   const json_t *parameters = json_get(function, "parameters");
-  place_t name_place = at("%s.name", inside.text);
+  field_place_t name_place = at("%s.name", inside.text);
   int code = need_string(reader, name_place, name, 1, TOOL_NAME_BYTES_MAX);
   if (code == 0 && !tool_name_valid(name)) {
     code =
@@ -289,7 +289,7 @@ int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value
   }
   if (value->type == JSON_OBJECT && json_equals(json_get(value, "type"), "function")) {
     const json_t *name = json_get(json_get(value, "function"), "name");
-    place_t place = at("tool_choice.function.name");
+    field_place_t place = at("tool_choice.function.name");
     int code = need_string(reader, place, name, 1, TOOL_NAME_BYTES_MAX);
     if (code != 0) return code;
     chat->tool_choice = TOOLS_NAMED;

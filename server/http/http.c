@@ -155,7 +155,7 @@ static int daemon_start(http_t *http, int listen_fd, error_t *error) {
       {MHD_OPTION_END, 0, NULL}};
   unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
   if (listen_fd < 0) flags |= MHD_USE_NO_LISTEN_SOCKET;
-  daemon_t *daemon = &http->daemons[http->daemon_count];
+  http_daemon_t *daemon = &http->daemons[http->daemon_count];
   daemon->mhd =
       MHD_start_daemon(flags, 0, NULL, NULL, exchange_access, http, MHD_OPTION_EXTERNAL_LOGGER,
                        on_mhd_log, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);

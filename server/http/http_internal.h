@@ -48,11 +48,11 @@ typedef struct listener {
 
 /* One libmicrohttpd daemon: [0] takes the TCP connections, each UNIX socket has its own, because
  * 0.9.75 tries TCP options on every write of a UNIX connection that was added by hand. */
-typedef struct daemon {
+typedef struct http_daemon {
   struct MHD_Daemon *mhd;
   uv_poll_t poll;
   bool polling;
-} daemon_t;
+} http_daemon_t;
 
 struct connection {
   watch_kind_t kind;
@@ -82,7 +82,7 @@ struct http {
   server_t *server;
   uv_loop_t *loop;
   limit_t *limit;
-  daemon_t daemons[LISTENERS_MAX + 1];
+  http_daemon_t daemons[LISTENERS_MAX + 1];
   int daemon_count;
   listener_t listeners[LISTENERS_MAX];
   int listener_count;

@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct slot {
+typedef struct limit_slot {
   uint8_t bytes[16];
   int32_t count; /* 0 = free */
-} slot_t;
+} limit_slot_t;
 
 struct limit {
-  slot_t *slots; /* open addressing, linear probing */
+  limit_slot_t *slots; /* open addressing, linear probing */
   uint32_t mask;
   int32_t per_peer; /* 0 = no bound */
   int64_t body_bytes, body_bytes_max;
@@ -69,10 +69,10 @@ static uint32_t hash_of(const uint8_t bytes[16]) {
 }
 
 /* The peer's slot, else the free one where it would go, else NULL (table full). */
-static slot_t *find(const limit_t *limit, const peer_t *peer) {
+static limit_slot_t *find(const limit_t *limit, const peer_t *peer) {
   uint32_t at = hash_of(peer->bytes) & limit->mask;
   for (uint32_t n = 0; n <= limit->mask; n++, at = (at + 1) & limit->mask) {
-    slot_t *slot = &limit->slots[at];
+    limit_slot_t *slot = &limit->slots[at];
     if (slot->count == 0 || memcmp(slot->bytes, peer->bytes, 16) == 0) return slot;
   }
   return NULL;
@@ -80,13 +80,13 @@ static slot_t *find(const limit_t *limit, const peer_t *peer) {
 
 bool limit_peer_full(const limit_t *limit, const peer_t *peer) {
   if (limit->per_peer == 0 || !peer->counted) return false;
-  const slot_t *slot = find(limit, peer);
+  const limit_slot_t *slot = find(limit, peer);
   return slot != NULL && slot->count >= limit->per_peer;
 }
 
 void limit_peer_add(limit_t *limit, const peer_t *peer) {
   if (!peer->counted) return;
-  slot_t *slot = find(limit, peer);
+  limit_slot_t *slot = find(limit, peer);
   if (slot == NULL) return;
   if (slot->count == 0) memcpy(slot->bytes, peer->bytes, 16);
   slot->count++;
@@ -94,7 +94,7 @@ void limit_peer_add(limit_t *limit, const peer_t *peer) {
 
 void limit_peer_remove(limit_t *limit, const peer_t *peer) {
   if (!peer->counted) return;
-  slot_t *slot = find(limit, peer);
+  limit_slot_t *slot = find(limit, peer);
   if (slot == NULL || slot->count == 0 || --slot->count > 0) return;
   /* A hole would hide peers that were pushed past it: move them back (Knuth, Algorithm 6.4R). */
   uint32_t hole = (uint32_t)(slot - limit->slots);

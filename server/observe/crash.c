@@ -26,14 +26,14 @@
 enum { FRAMES_MAX = 64, OBJECTS_MAX = 48, LINE_BYTES = 256, NAME_BYTES = 48, REPORT_S_MAX = 10 };
 
 /* The program or a library. */
-typedef struct object {
+typedef struct loaded_object {
   uintptr_t base;       /* what the dynamic linker added to the addresses of the file */
   uintptr_t begin, end; /* of its memory */
   char name[NAME_BYTES];
-} object_t;
+} loaded_object_t;
 
 static struct {
-  object_t objects[OBJECTS_MAX]; /* [0] is the program */
+  loaded_object_t objects[OBJECTS_MAX]; /* [0] is the program */
   int num_objects;
   char build_id[2 * 20 + 1];
 } process = {.build_id = "none"};
@@ -42,16 +42,16 @@ static atomic_int reporter; /* id of the thread that writes the report; 0 = none
 
 /* ---- one line at a time ---- */
 
-typedef struct line {
+typedef struct crash_line {
   char text[LINE_BYTES];
   size_t used;
-} line_t;
+} crash_line_t;
 
-static void put(line_t *line, const char *text) {
+static void put(crash_line_t *line, const char *text) {
   while (*text != '\0' && line->used < sizeof line->text - 1) line->text[line->used++] = *text++;
 }
 
-static void put_number(line_t *line, uintmax_t value, unsigned base) {
+static void put_number(crash_line_t *line, uintmax_t value, unsigned base) {
   char digits[24];
   size_t at = sizeof digits - 1;
   digits[at] = '\0';
@@ -63,7 +63,7 @@ static void put_number(line_t *line, uintmax_t value, unsigned base) {
   put(line, digits + at);
 }
 
-static void finish(line_t *line) {
+static void finish(crash_line_t *line) {
   line->text[line->used++] = '\n';
   size_t done = 0;
   while (done < line->used) {
@@ -96,10 +96,10 @@ static uintptr_t counter_of(const ucontext_t *context) {
 }
 
 /* "inferd+0x1234": what addr2line takes, as the distance from where the object was loaded. */
-static void put_place(line_t *line, uintptr_t address) {
+static void put_place(crash_line_t *line, uintptr_t address) {
   put_number(line, address, 16);
   for (int i = 0; i < process.num_objects; i++) {
-    const object_t *object = &process.objects[i];
+    const loaded_object_t *object = &process.objects[i];
     if (address < object->begin || address >= object->end) continue;
     put(line, " ");
     put(line, object->name);
@@ -111,7 +111,7 @@ static void put_place(line_t *line, uintptr_t address) {
 
 static void report(int number, const siginfo_t *info, const ucontext_t *context) {
   char thread[16] = "";
-  line_t line = {.used = 0};
+  crash_line_t line = {.used = 0};
   prctl(PR_GET_NAME, thread);
   put(&line, "inferd: crashed by ");
   put(&line, name_of(number));
@@ -177,7 +177,7 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *context) {
   (void)size;
   (void)context;
   if (process.num_objects == OBJECTS_MAX) return 1;
-  object_t *object = &process.objects[process.num_objects++];
+  loaded_object_t *object = &process.objects[process.num_objects++];
   bool is_program = object == process.objects;
   const char *slash = strrchr(info->dlpi_name, '/');
   const char *name = slash != NULL ? slash + 1 : info->dlpi_name;

@@ -165,16 +165,16 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
 }
 
 /* A line in the making. A field is appended as a whole or not at all. */
-typedef struct line {
+typedef struct log_text {
   char *out;
   size_t used, capacity;
   bool json;
-} line_t;
+} log_text_t;
 
-static void field(line_t *line, const char *name, bool quoted, const char *format, ...)
+static void field(log_text_t *line, const char *name, bool quoted, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static void field(line_t *line, const char *name, bool quoted, const char *format, ...) {
+static void field(log_text_t *line, const char *name, bool quoted, const char *format, ...) {
   char value[192], piece[256];
   va_list arguments;
   va_start(arguments, format);
@@ -188,7 +188,7 @@ static void field(line_t *line, const char *name, bool quoted, const char *forma
   line->used += (size_t)n;
 }
 
-static void text_field(line_t *line, const char *name, const char *value) {
+static void text_field(log_text_t *line, const char *name, const char *value) {
   if (value != NULL && value[0] != '\0') field(line, name, true, "%s", value);
 }
 
@@ -196,7 +196,7 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
                       size_t capacity) {
   const exchange_log_t *log = access->log;
   /* Room for the closing brace, the newline and the NUL is reserved. */
-  line_t line = {out, 0, capacity - 3, json};
+  log_text_t line = {out, 0, capacity - 3, json};
   int n = json ? snprintf(out, capacity, "{\"ts\":\"%s\",\"level\":\"info\",\"event\":\"request\"",
                           timestamp)
                : snprintf(out, capacity, "%s request", timestamp);

@@ -17,13 +17,13 @@ enum {
   LOAD_NAMED_MAX = 4096 /* tokens that only the configuration names */
 };
 
-typedef struct load {
+typedef struct tokenizer_load {
   tokenizer_t *t;
   const char *dir;
   const char *file;   /* the file at work, for messages */
   uint32_t added_max; /* room for added tokens */
   error_t *error;
-} load_t;
+} tokenizer_load_t;
 
 /* One parsed file; json_free(doc) and free(text) through load_close. */
 typedef struct load_doc {
@@ -33,40 +33,43 @@ typedef struct load_doc {
 } load_doc_t;
 
 /* "file: component: reason"; returns ERR_MODEL_MALFORMED. */
-int load_fail(load_t *load, const char *component, const char *format, ...)
+int load_fail(tokenizer_load_t *load, const char *component, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-int load_no_memory(load_t *load);
+int load_no_memory(tokenizer_load_t *load);
 /* Reads a whole file of the directory; *found false when it does not exist (no error). */
-int load_read(load_t *load, const char *name, size_t bytes_max, load_doc_t *out, bool *found);
+int load_read(tokenizer_load_t *load, const char *name, size_t bytes_max, load_doc_t *out,
+              bool *found);
 /* The same and parses it; the root must be an object. */
-int load_open(load_t *load, const char *name, load_doc_t *out, bool *found);
+int load_open(tokenizer_load_t *load, const char *name, load_doc_t *out, bool *found);
 void load_close(load_doc_t *doc);
 
 /* Member that is present and not null, else NULL. */
 const json_t *load_field(const json_t *object, const char *key);
 /* Optional fields: false and an error when the type is wrong. `where` names the component. */
-bool load_bool(load_t *load, const json_t *object, const char *key, const char *where, bool *out);
+bool load_bool(tokenizer_load_t *load, const json_t *object, const char *key, const char *where,
+               bool *out);
 /* Printable form of a JSON value's text for messages; `buffer` has 96 bytes. */
 const char *load_quote(char *buffer, const json_t *value);
 
 /* load_pipeline.c */
-int load_normalizer(load_t *load, const json_t *value);
-int load_pretokenizer(load_t *load, const json_t *value);
-int load_default_pretokenizer(load_t *load); /* ByteLevel with R1 */
+int load_normalizer(tokenizer_load_t *load, const json_t *value);
+int load_pretokenizer(tokenizer_load_t *load, const json_t *value);
+int load_default_pretokenizer(tokenizer_load_t *load); /* ByteLevel with R1 */
 /* load_decode.c */
-int load_post_processor(load_t *load, const json_t *value);
-int load_decoder(load_t *load, const json_t *value);
+int load_post_processor(tokenizer_load_t *load, const json_t *value);
+int load_decoder(tokenizer_load_t *load, const json_t *value);
 /* load_model.c */
-int load_model(load_t *load, const json_t *value);
-int load_model_legacy(load_t *load, const json_t *vocab, const load_doc_t *merges);
+int load_model(tokenizer_load_t *load, const json_t *value);
+int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_doc_t *merges);
 /* load_unigram.c */
-int load_unigram(load_t *load, const json_t *model);
+int load_unigram(tokenizer_load_t *load, const json_t *model);
 /* load_added.c; the model must be there. Room for `count_max` tokens and LOAD_NAMED_MAX. */
-int load_added_begin(load_t *load, uint32_t count_max);
-int load_added_token(load_t *load, const char *content, size_t length, added_token_t token);
-int load_added_tokens(load_t *load, const json_t *list);
-int load_added_finish(load_t *load);
+int load_added_begin(tokenizer_load_t *load, uint32_t count_max);
+int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
+                     added_token_t token);
+int load_added_tokens(tokenizer_load_t *load, const json_t *list);
+int load_added_finish(tokenizer_load_t *load);
 /* load_config.c: tokenizer_config.json, special_tokens_map.json, added_tokens.json */
-int load_config(load_t *load, bool legacy);
+int load_config(tokenizer_load_t *load, bool legacy);
 
 #endif

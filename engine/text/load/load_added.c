@@ -9,7 +9,7 @@
 
 static const char where[] = "added_tokens";
 
-int load_added_begin(load_t *load, uint32_t count_max) {
+int load_added_begin(tokenizer_load_t *load, uint32_t count_max) {
   tokenizer_t *tokenizer = load->t;
   uint32_t ids = tokenizer->bpe.vocab.num_ids;
   if (ids < tokenizer->bpe.vocab.count) ids = tokenizer->bpe.vocab.count;
@@ -34,7 +34,8 @@ static uint32_t next_id(const tokenizer_t *tokenizer) {
                                                              : entries;
 }
 
-int load_added_token(load_t *load, const char *content, size_t length, added_token_t token) {
+int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
+                     added_token_t token) {
   tokenizer_t *tokenizer = load->t;
   if (length > VOCAB_PIECE_BYTES_MAX)
     return load_fail(load, where, "a content is longer than %d bytes", VOCAB_PIECE_BYTES_MAX);
@@ -63,7 +64,7 @@ int load_added_token(load_t *load, const char *content, size_t length, added_tok
   return 0;
 }
 
-int load_added_tokens(load_t *load, const json_t *list) {
+int load_added_tokens(tokenizer_load_t *load, const json_t *list) {
   if (list == NULL) return load_added_begin(load, 0);
   if (list->type != JSON_ARRAY) return load_fail(load, where, "an array is needed");
   int code = load_added_begin(load, list->count);
@@ -92,7 +93,7 @@ int load_added_tokens(load_t *load, const json_t *list) {
 }
 
 /* Adds the contents of one matcher, special tokens first: of equal contents the first one wins. */
-static int fill(load_t *load, token_matcher_t *matcher, bool normalized,
+static int fill(tokenizer_load_t *load, token_matcher_t *matcher, bool normalized,
                 normalizer_scratch_t *scratch) {
   tokenizer_t *tokenizer = load->t;
   size_t bytes = 0;
@@ -121,7 +122,7 @@ static int fill(load_t *load, token_matcher_t *matcher, bool normalized,
   return 0;
 }
 
-int load_added_finish(load_t *load) {
+int load_added_finish(tokenizer_load_t *load) {
   normalizer_scratch_t scratch = {0};
   int code = fill(load, &load->t->raw, false, &scratch);
   if (code == 0) code = fill(load, &load->t->normalized, true, &scratch);

@@ -30,7 +30,7 @@ static int32_t end_of_text_id(const tokenizer_t *tokenizer) {
   return tokenizer_id(tokenizer, end_of_text, sizeof end_of_text - 1);
 }
 
-static bool read_flags(load_t *load, const json_t *object, const char *where,
+static bool read_flags(tokenizer_load_t *load, const json_t *object, const char *where,
                        added_token_t *token) {
   return load_bool(load, object, "lstrip", where, &token->lstrip) &&
          load_bool(load, object, "rstrip", where, &token->rstrip) &&
@@ -41,7 +41,7 @@ static bool read_flags(load_t *load, const json_t *object, const char *where,
 
 /* A special token by its name, a string or an object. One that is listed already stays as it is,
  * but for what added_tokens.json cannot say; beside tokenizer.json one without any id is none. */
-static int add_named(load_t *load, const json_t *named, const char *where, bool legacy) {
+static int add_named(tokenizer_load_t *load, const json_t *named, const char *where, bool legacy) {
   const json_t *text = token_text(named);
   added_token_t token = {.special = true};
   if (text == NULL || text->length == 0) return 0;
@@ -56,7 +56,8 @@ static int add_named(load_t *load, const json_t *named, const char *where, bool 
 
 /* Tokens that the configuration calls special are found in a text even where the list of added
  * tokens lacks them. */
-static int add_named_tokens(load_t *load, const json_t *config, const json_t *map, bool legacy) {
+static int add_named_tokens(tokenizer_load_t *load, const json_t *config, const json_t *map,
+                            bool legacy) {
   static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                      "pad_token", "cls_token", "mask_token"};
   static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
@@ -90,7 +91,7 @@ typedef struct listed {
   added_token_t token;
 } listed_t;
 
-static int read_listed(load_t *load, const char *where, const json_t *entry, bool decoder,
+static int read_listed(tokenizer_load_t *load, const char *where, const json_t *entry, bool decoder,
                        listed_t *out) {
   *out = (listed_t){.content = entry->key, .length = entry->key_length};
   out->token.normalized = true;
@@ -111,7 +112,7 @@ static int read_listed(load_t *load, const char *where, const json_t *entry, boo
 
 /* Known tokens take the properties; new ones follow in the order of their ids, which must be the
  * next free ones. */
-static int add_listed(load_t *load, const char *where, const json_t *list, bool decoder) {
+static int add_listed(tokenizer_load_t *load, const char *where, const json_t *list, bool decoder) {
   char quoted[96];
   for (int64_t last = -1;;) {
     listed_t best = {.id = -1}, at;
@@ -135,7 +136,7 @@ static int add_listed(load_t *load, const char *where, const json_t *list, bool 
 }
 
 /* vocab.json with merges.txt says nothing of the pipeline: it is that of GPT-2. */
-static int check_legacy(load_t *load, const json_t *config) {
+static int check_legacy(tokenizer_load_t *load, const json_t *config) {
   const json_t *name = load_field(config, "tokenizer_class");
   char quoted[96];
   bool prefix = false;
@@ -155,7 +156,7 @@ static int check_legacy(load_t *load, const json_t *config) {
 }
 
 /* BOS and EOS that the configuration asks for and the post-processor does not give. */
-static int add_affixes(load_t *load, const json_t *config) {
+static int add_affixes(tokenizer_load_t *load, const json_t *config) {
   tokenizer_t *tokenizer = load->t;
   bool bos = false, eos = false;
   if (!load_bool(load, config, "add_bos_token", "config", &bos) ||
@@ -176,7 +177,7 @@ static int add_affixes(load_t *load, const json_t *config) {
   return 0;
 }
 
-static int apply(load_t *load, const json_t *config, const json_t *map, bool legacy) {
+static int apply(tokenizer_load_t *load, const json_t *config, const json_t *map, bool legacy) {
   tokenizer_t *tokenizer = load->t;
   const json_t *listed = load_field(config, "added_tokens_decoder");
   int code = legacy ? check_legacy(load, config) : 0;
@@ -194,7 +195,7 @@ static int apply(load_t *load, const json_t *config, const json_t *map, bool leg
   return config == NULL ? 0 : add_affixes(load, config);
 }
 
-int load_config(load_t *load, bool legacy) {
+int load_config(tokenizer_load_t *load, bool legacy) {
   load_doc_t config = {0}, map = {0}, added = {0};
   bool has_config, has_map, has_added = false;
   int code = legacy ? load_open(load, "added_tokens.json", &added, &has_added) : 0;

@@ -7,7 +7,7 @@
 #include "engine/text/unicode/unicode.h"
 
 /* Checks an id from the file and appends it. */
-static int push_affix(load_t *load, const char *where, const json_t *id, int32_t *ids,
+static int push_affix(tokenizer_load_t *load, const char *where, const json_t *id, int32_t *ids,
                       unsigned *count) {
   int64_t value;
   size_t length;
@@ -21,8 +21,8 @@ static int push_affix(load_t *load, const char *where, const json_t *id, int32_t
 
 /* The ids of one processor. The reference gives a second one the parts of the first as if they were
  * several texts. */
-static int wrap(load_t *load, const char *where, const int32_t *prefix, unsigned num_prefix,
-                const int32_t *suffix, unsigned num_suffix) {
+static int wrap(tokenizer_load_t *load, const char *where, const int32_t *prefix,
+                unsigned num_prefix, const int32_t *suffix, unsigned num_suffix) {
   tokenizer_t *tokenizer = load->t;
   if (tokenizer->num_prefix + tokenizer->num_suffix > 0)
     return load_fail(load, where, "more than one processor that adds ids is not supported");
@@ -33,8 +33,8 @@ static int wrap(load_t *load, const char *where, const int32_t *prefix, unsigned
 }
 
 /* {"SpecialToken": {"id": name}} -> the ids that special_tokens gives to the name. */
-static int template_token(load_t *load, const json_t *value, const json_t *item, int32_t *ids,
-                          unsigned *count) {
+static int template_token(tokenizer_load_t *load, const json_t *value, const json_t *item,
+                          int32_t *ids, unsigned *count) {
   static const char where[] = "post_processor";
   char quoted[96];
   const json_t *name = load_field(item, "id");
@@ -55,7 +55,7 @@ static int template_token(load_t *load, const json_t *value, const json_t *item,
   return 0;
 }
 
-static int template_processor(load_t *load, const json_t *value) {
+static int template_processor(tokenizer_load_t *load, const json_t *value) {
   static const char where[] = "post_processor";
   int32_t ids[2][AFFIX_IDS_MAX];
   unsigned count[2] = {0, 0}, side = 0;
@@ -77,7 +77,7 @@ static int template_processor(load_t *load, const json_t *value) {
 }
 
 /* RobertaProcessing and BertProcessing: "cls" and "sep" are [text, id]. */
-static int cls_processor(load_t *load, const json_t *value) {
+static int cls_processor(tokenizer_load_t *load, const json_t *value) {
   static const char *const keys[2] = {"cls", "sep"};
   int32_t ids[2][AFFIX_IDS_MAX];
   unsigned count[2] = {0, 0};
@@ -91,7 +91,7 @@ static int cls_processor(load_t *load, const json_t *value) {
   return wrap(load, "post_processor", ids[0], count[0], ids[1], count[1]);
 }
 
-static int processor(load_t *load, const json_t *value) {
+static int processor(tokenizer_load_t *load, const json_t *value) {
   char quoted[96];
   const json_t *type = load_field(value, "type");
   if (json_equals(type, "ByteLevel")) return 0;
@@ -102,7 +102,7 @@ static int processor(load_t *load, const json_t *value) {
                    load_quote(quoted, type));
 }
 
-int load_post_processor(load_t *load, const json_t *value) {
+int load_post_processor(tokenizer_load_t *load, const json_t *value) {
   if (value == NULL) return 0;
   if (!json_equals(load_field(value, "type"), "Sequence")) return processor(load, value);
   const json_t *list = load_field(value, "processors");
@@ -130,7 +130,7 @@ static bool keep_count(const json_t *value, uint32_t *out) {
   return true;
 }
 
-static int read_strip(load_t *load, const json_t *value, decoder_step_t *step) {
+static int read_strip(tokenizer_load_t *load, const json_t *value, decoder_step_t *step) {
   step->kind = DECODE_STRIP;
   if (!keep_text(load_field(value, "content"), step->content, &step->content_length) ||
       step->content_length == 0 || !keep_count(load_field(value, "start"), &step->start) ||
@@ -139,7 +139,7 @@ static int read_strip(load_t *load, const json_t *value, decoder_step_t *step) {
   return 0;
 }
 
-static int read_replace(load_t *load, const json_t *value, decoder_step_t *step) {
+static int read_replace(tokenizer_load_t *load, const json_t *value, decoder_step_t *step) {
   step->kind = DECODE_REPLACE;
   const json_t *pattern = load_field(load_field(value, "pattern"), "String");
   if (!keep_text(pattern, step->pattern, &step->pattern_length) || step->pattern_length == 0 ||
@@ -151,7 +151,7 @@ static int read_replace(load_t *load, const json_t *value, decoder_step_t *step)
   return 0;
 }
 
-static int read_metaspace(load_t *load, const json_t *value, decoder_step_t *step) {
+static int read_metaspace(tokenizer_load_t *load, const json_t *value, decoder_step_t *step) {
   const json_t *scheme = load_field(value, "prepend_scheme");
   bool legacy = true;
   step->kind = DECODE_METASPACE;
@@ -165,7 +165,7 @@ static int read_metaspace(load_t *load, const json_t *value, decoder_step_t *ste
 }
 
 /* One component; *fused: the tokens are joined, so the whole text is one. */
-static int decoder_component(load_t *load, const json_t *value, bool *fused) {
+static int decoder_component(tokenizer_load_t *load, const json_t *value, bool *fused) {
   decoder_t *decoder = &load->t->decoder;
   char quoted[96];
   const json_t *type = load_field(value, "type");
@@ -204,7 +204,7 @@ static int decoder_component(load_t *load, const json_t *value, bool *fused) {
   return 0;
 }
 
-int load_decoder(load_t *load, const json_t *value) {
+int load_decoder(tokenizer_load_t *load, const json_t *value) {
   decoder_t *decoder = &load->t->decoder;
   bool fused = false;
   if (value == NULL) {

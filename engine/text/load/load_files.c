@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int load_fail(load_t *load, const char *component, const char *format, ...) {
+int load_fail(tokenizer_load_t *load, const char *component, const char *format, ...) {
   char reason[ERROR_MESSAGE_MAX - 160];
   va_list arguments;
   va_start(arguments, format);
@@ -25,11 +25,11 @@ int load_fail(load_t *load, const char *component, const char *format, ...) {
                    reason);
 }
 
-int load_no_memory(load_t *load) {
+int load_no_memory(tokenizer_load_t *load) {
   return error_set(load->error, ERR_NO_MEMORY, NULL, "%s: not enough memory", load->file);
 }
 
-static int read_all(load_t *load, int fd, load_doc_t *out, size_t size) {
+static int read_all(tokenizer_load_t *load, int fd, load_doc_t *out, size_t size) {
   out->text = malloc(size + 1);
   if (out->text == NULL) return load_no_memory(load);
   while (out->length < size) {
@@ -42,7 +42,8 @@ static int read_all(load_t *load, int fd, load_doc_t *out, size_t size) {
   return 0;
 }
 
-int load_read(load_t *load, const char *name, size_t bytes_max, load_doc_t *out, bool *found) {
+int load_read(tokenizer_load_t *load, const char *name, size_t bytes_max, load_doc_t *out,
+              bool *found) {
   char path[PATH_MAX];
   struct stat status;
   *out = (load_doc_t){0};
@@ -68,7 +69,7 @@ int load_read(load_t *load, const char *name, size_t bytes_max, load_doc_t *out,
   return code;
 }
 
-int load_open(load_t *load, const char *name, load_doc_t *out, bool *found) {
+int load_open(tokenizer_load_t *load, const char *name, load_doc_t *out, bool *found) {
   int code = load_read(load, name, LOAD_FILE_BYTES_MAX, out, found);
   if (code != 0 || !*found) return code;
   error_t reason = {0};
@@ -102,7 +103,8 @@ const json_t *load_field(const json_t *object, const char *key) {
   return value == NULL || value->type == JSON_NULL ? NULL : value;
 }
 
-bool load_bool(load_t *load, const json_t *object, const char *key, const char *where, bool *out) {
+bool load_bool(tokenizer_load_t *load, const json_t *object, const char *key, const char *where,
+               bool *out) {
   const json_t *value = load_field(object, key);
   if (value == NULL || json_bool(value, out)) return true;
   load_fail(load, where, "\"%s\" must be true or false, not %s", key, json_type_name(value));

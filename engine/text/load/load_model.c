@@ -9,7 +9,7 @@
 
 static const char where_vocab[] = "model.vocab", where_merges[] = "model.merges";
 
-static int read_vocab(load_t *load, const json_t *vocab) {
+static int read_vocab(tokenizer_load_t *load, const json_t *vocab) {
   char quoted[96];
   int64_t id, highest = -1;
   if (vocab == NULL || vocab->type != JSON_OBJECT)
@@ -40,21 +40,22 @@ static int read_vocab(load_t *load, const json_t *vocab) {
   return 0;
 }
 
-typedef struct text {
+typedef struct merge_text {
   const char *data;
   size_t length;
-} text_t;
+} merge_text_t;
 
 /* "a b" with exactly one space. */
-static bool split_merge(const char *line, size_t length, text_t *left, text_t *right) {
+static bool split_merge(const char *line, size_t length, merge_text_t *left, merge_text_t *right) {
   const char *space = memchr(line, ' ', length);
   if (space == NULL) return false;
-  *left = (text_t){line, (size_t)(space - line)};
-  *right = (text_t){space + 1, length - left->length - 1};
+  *left = (merge_text_t){line, (size_t)(space - line)};
+  *right = (merge_text_t){space + 1, length - left->length - 1};
   return memchr(right->data, ' ', right->length) == NULL;
 }
 
-static int add_merge(load_t *load, uint32_t rank, text_t left, text_t right, bytes_t *joined) {
+static int add_merge(tokenizer_load_t *load, uint32_t rank, merge_text_t left, merge_text_t right,
+                     bytes_t *joined) {
   bpe_t *bpe = &load->t->bpe;
   char quoted[96];
   joined->length = 0;
@@ -75,8 +76,8 @@ static bool is_version(const char *line, size_t length) {
   return length >= 8 && memcmp(line, "#version", 8) == 0;
 }
 
-static int read_merge(load_t *load, const json_t *merge, uint32_t rank, bytes_t *joined) {
-  text_t left, right;
+static int read_merge(tokenizer_load_t *load, const json_t *merge, uint32_t rank, bytes_t *joined) {
+  merge_text_t left, right;
   if (merge->type == JSON_STRING) {
     if (!split_merge(merge->text, merge->length, &left, &right))
       return load_fail(load, where_merges, "merge %u is not \"left right\"", rank);
@@ -85,13 +86,13 @@ static int read_merge(load_t *load, const json_t *merge, uint32_t rank, bytes_t 
     if (merge->type != JSON_ARRAY || merge->count != 2 || first->type != JSON_STRING ||
         json_next(first)->type != JSON_STRING)
       return load_fail(load, where_merges, "merge %u is not [left, right]", rank);
-    left = (text_t){first->text, first->length};
-    right = (text_t){json_next(first)->text, json_next(first)->length};
+    left = (merge_text_t){first->text, first->length};
+    right = (merge_text_t){json_next(first)->text, json_next(first)->length};
   }
   return add_merge(load, rank, left, right, joined);
 }
 
-static int read_merges(load_t *load, const json_t *merges) {
+static int read_merges(tokenizer_load_t *load, const json_t *merges) {
   bytes_t joined = {0};
   uint32_t rank = 0;
   if (merges == NULL || merges->type != JSON_ARRAY)
@@ -111,7 +112,7 @@ static int read_merges(load_t *load, const json_t *merges) {
 
 /* Prefix and suffix of subwords belong to other kinds of vocabularies: refuse instead of guessing.
  */
-static int check_plain(load_t *load, const json_t *model) {
+static int check_plain(tokenizer_load_t *load, const json_t *model) {
   static const char *const keys[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   double dropout = 0;
   for (int i = 0; i < 2; i++) {
@@ -132,7 +133,7 @@ static bool is_unigram(const json_t *model) {
   return vocab != NULL && vocab->type == JSON_ARRAY && load_field(model, "merges") == NULL;
 }
 
-int load_model(load_t *load, const json_t *model) {
+int load_model(tokenizer_load_t *load, const json_t *model) {
   bpe_t *bpe = &load->t->bpe;
   char quoted[96];
   if (model == NULL || model->type != JSON_OBJECT)
@@ -159,7 +160,8 @@ int load_model(load_t *load, const json_t *model) {
 
 /* merges.txt: one "left right" a line; empty lines and a #version line are skipped. Called twice,
  * the first time (joined NULL) to count. */
-static int each_line(load_t *load, const load_doc_t *merges, bytes_t *joined, uint32_t *count) {
+static int each_line(tokenizer_load_t *load, const load_doc_t *merges, bytes_t *joined,
+                     uint32_t *count) {
   const char *at = merges->text, *end = merges->text + merges->length;
   *count = 0;
   while (at < end) {
@@ -168,7 +170,7 @@ static int each_line(load_t *load, const load_doc_t *merges, bytes_t *joined, ui
     size_t length = (size_t)(line_end - at);
     if (length > 0 && at[length - 1] == '\r') length--;
     if (length > 0 && !is_version(at, length)) {
-      text_t left, right;
+      merge_text_t left, right;
       if (*count == BPE_MERGES_MAX) return load_fail(load, "merges", "too many lines");
       if (!split_merge(at, length, &left, &right))
         return load_fail(load, "merges", "merge %u is not \"left right\"", *count);
@@ -181,7 +183,7 @@ static int each_line(load_t *load, const load_doc_t *merges, bytes_t *joined, ui
   return 0;
 }
 
-int load_model_legacy(load_t *load, const json_t *vocab, const load_doc_t *merges) {
+int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_doc_t *merges) {
   bpe_t *bpe = &load->t->bpe;
   bytes_t joined = {0};
   uint32_t count;

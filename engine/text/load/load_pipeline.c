@@ -13,11 +13,11 @@
 enum { WHERE_MAX = 64 };
 
 /* A chain handler reads one component that is no Sequence. */
-typedef int component_t(load_t *load, const json_t *value, const char *where);
+typedef int component_t(tokenizer_load_t *load, const json_t *value, const char *where);
 
 /* Walks nested Sequences without recursion, in order. */
-static int each_component(load_t *load, const json_t *value, const char *name, const char *list_key,
-                          component_t *component) {
+static int each_component(tokenizer_load_t *load, const json_t *value, const char *name,
+                          const char *list_key, component_t *component) {
   const json_t *stack[LOAD_SEQUENCE_DEPTH_MAX + 1];
   unsigned depth = 0;
   stack[0] = value;
@@ -63,7 +63,7 @@ static bool keep_text(const json_t *value, char *out, unsigned *length) {
   return true;
 }
 
-static int replace_component(load_t *load, const json_t *value, const char *where,
+static int replace_component(tokenizer_load_t *load, const json_t *value, const char *where,
                              normalizer_step_t *step) {
   bool regex;
   char quoted[96];
@@ -81,7 +81,7 @@ static int replace_component(load_t *load, const json_t *value, const char *wher
   return 0;
 }
 
-static int precompiled_component(load_t *load, const json_t *value, const char *where,
+static int precompiled_component(tokenizer_load_t *load, const json_t *value, const char *where,
                                  normalizer_step_t *step) {
   const json_t *blob = load_field(value, "precompiled_charsmap");
   char reason[CHARSMAP_REASON_MAX];
@@ -94,7 +94,7 @@ static int precompiled_component(load_t *load, const json_t *value, const char *
   return load_fail(load, where, "Precompiled: precompiled_charsmap: %s", reason);
 }
 
-static int normalizer_component(load_t *load, const json_t *value, const char *where) {
+static int normalizer_component(tokenizer_load_t *load, const json_t *value, const char *where) {
   normalizer_t *normalizer = &load->t->normalizer;
   const json_t *type = load_field(value, "type");
   char quoted[96];
@@ -125,7 +125,7 @@ static int normalizer_component(load_t *load, const json_t *value, const char *w
   return code;
 }
 
-int load_normalizer(load_t *load, const json_t *value) {
+int load_normalizer(tokenizer_load_t *load, const json_t *value) {
   normalizer_t *normalizer = &load->t->normalizer;
   normalizer->steps = calloc(NORMALIZER_STEPS_MAX, sizeof *normalizer->steps);
   if (normalizer->steps == NULL) return load_no_memory(load);
@@ -134,7 +134,7 @@ int load_normalizer(load_t *load, const json_t *value) {
 }
 
 /* Takes the scanner's regex only when it succeeds. */
-static int add_step(load_t *load, const char *where, const scanner_t *scanner,
+static int add_step(tokenizer_load_t *load, const char *where, const scanner_t *scanner,
                     split_behavior_t behavior, bool invert) {
   scanner_t made = *scanner;
   if (load->t->pretokenizer.byte_level && !scanner_map_bytes(&made))
@@ -145,7 +145,7 @@ static int add_step(load_t *load, const char *where, const scanner_t *scanner,
   return 0;
 }
 
-static int add_change(load_t *load, const char *where, const char *text, size_t length,
+static int add_change(tokenizer_load_t *load, const char *where, const char *text, size_t length,
                       prefix_scheme_t prefix, bool replace_spaces) {
   pretokenizer_phase_t *phase = pretokenizer_add_phase(&load->t->pretokenizer);
   if (phase == NULL) return load_fail(load, where, "too many components that change the text");
@@ -165,7 +165,7 @@ static bool read_behavior(const json_t *value, split_behavior_t *out) {
   return false;
 }
 
-static int split_component(load_t *load, const json_t *value, const char *where) {
+static int split_component(tokenizer_load_t *load, const json_t *value, const char *where) {
   bool regex, invert = false;
   char quoted[96], reason[REGEX_REASON_MAX];
   scanner_t scanner;
@@ -186,7 +186,7 @@ static int split_component(load_t *load, const json_t *value, const char *where)
   return code;
 }
 
-static int byte_level_component(load_t *load, const json_t *value, const char *where) {
+static int byte_level_component(tokenizer_load_t *load, const json_t *value, const char *where) {
   static const char r1[] =
       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
   bool prefix = true, use_regex = true;
@@ -205,7 +205,7 @@ static int byte_level_component(load_t *load, const json_t *value, const char *w
 
 /* "first" asks where in the raw text a piece begins. Refuses what moves that place in a way that is
  * not followed here: text put in or taken away before it. */
-static int check_first(load_t *load, const char *where, const char *mark, size_t length) {
+static int check_first(tokenizer_load_t *load, const char *where, const char *mark, size_t length) {
   const pretokenizer_t *pretokenizer = &load->t->pretokenizer;
   const normalizer_t *normalizer = &load->t->normalizer;
   bool behind = pretokenizer->num_steps > 0 ||
@@ -234,7 +234,7 @@ static int check_first(load_t *load, const char *where, const char *mark, size_t
   return 0;
 }
 
-static int metaspace_component(load_t *load, const json_t *value, const char *where) {
+static int metaspace_component(tokenizer_load_t *load, const json_t *value, const char *where) {
   const json_t *mark = load_field(value, "replacement"),
                *scheme = load_field(value, "prepend_scheme");
   prefix_scheme_t prefix = PREFIX_ALWAYS;
@@ -262,7 +262,7 @@ static int metaspace_component(load_t *load, const json_t *value, const char *wh
   return code;
 }
 
-static int pretokenizer_component(load_t *load, const json_t *value, const char *where) {
+static int pretokenizer_component(tokenizer_load_t *load, const json_t *value, const char *where) {
   const json_t *type = load_field(value, "type");
   char quoted[96];
   scanner_t scanner;
@@ -292,13 +292,13 @@ static int pretokenizer_component(load_t *load, const json_t *value, const char 
   return load_fail(load, where, "type \"%s\" is not supported", load_quote(quoted, type));
 }
 
-int load_pretokenizer(load_t *load, const json_t *value) {
+int load_pretokenizer(tokenizer_load_t *load, const json_t *value) {
   if (!pretokenizer_init(&load->t->pretokenizer)) return load_no_memory(load);
   if (value == NULL) return 0;
   return each_component(load, value, "pre_tokenizer", "pretokenizers", pretokenizer_component);
 }
 
-int load_default_pretokenizer(load_t *load) {
+int load_default_pretokenizer(tokenizer_load_t *load) {
   scanner_t scanner;
   static const char r1[] =
       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";

@@ -62,8 +62,8 @@ static double read_score(const json_t *number, const double powers[POWERS]) {
 }
 
 /* One [piece, score]. */
-static int read_entry(load_t *load, const json_t *entry, uint32_t id, const double powers[POWERS],
-                      double *lowest) {
+static int read_entry(tokenizer_load_t *load, const json_t *entry, uint32_t id,
+                      const double powers[POWERS], double *lowest) {
   tokenizer_t *tokenizer = load->t;
   char quoted[96];
   const json_t *piece = entry->type == JSON_ARRAY ? json_first(entry) : NULL;
@@ -84,7 +84,7 @@ static int read_entry(load_t *load, const json_t *entry, uint32_t id, const doub
   return 0;
 }
 
-static int read_entries(load_t *load, const json_t *vocab) {
+static int read_entries(tokenizer_load_t *load, const json_t *vocab) {
   tokenizer_t *tokenizer = load->t;
   double lowest = INFINITY;
   uint32_t id = 0;
@@ -110,7 +110,7 @@ static int read_entries(load_t *load, const json_t *vocab) {
   return 0;
 }
 
-int load_unigram(load_t *load, const json_t *model) {
+int load_unigram(tokenizer_load_t *load, const json_t *model) {
   tokenizer_t *tokenizer = load->t;
   int64_t unk;
   if (tokenizer->pretokenizer.byte_level)

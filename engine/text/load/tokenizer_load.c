@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static int read_json(load_t *load, const load_doc_t *file) {
+static int read_json(tokenizer_load_t *load, const load_doc_t *file) {
   const json_t *root = json_root(file->doc);
   int code = load_normalizer(load, load_field(root, "normalizer"));
   if (code == 0) code = load_pretokenizer(load, load_field(root, "pre_tokenizer"));
@@ -21,7 +21,7 @@ static int read_json(load_t *load, const load_doc_t *file) {
 }
 
 /* vocab.json is open; merges.txt must be there too. */
-static int read_legacy(load_t *load, const load_doc_t *vocab) {
+static int read_legacy(tokenizer_load_t *load, const load_doc_t *vocab) {
   load_doc_t merges = {0};
   bool found = false;
   int code = load_normalizer(load, NULL);
@@ -40,7 +40,7 @@ static int read_legacy(load_t *load, const load_doc_t *vocab) {
   return code;
 }
 
-static int read_files(load_t *load) {
+static int read_files(tokenizer_load_t *load) {
   load_doc_t file = {0};
   bool found, legacy = false;
   int code = load_open(load, "tokenizer.json", &file, &found);
@@ -63,7 +63,7 @@ static int read_files(load_t *load) {
 }
 
 int tokenizer_load(const char *dir, tokenizer_t **out, error_t *error) {
-  load_t load = {.dir = dir, .file = "tokenizer.json", .error = error};
+  tokenizer_load_t load = {.dir = dir, .file = "tokenizer.json", .error = error};
   load.t = calloc(1, sizeof *load.t);
   if (load.t == NULL) return load_no_memory(&load);
   load.t->bos_id = load.t->eos_id = -1;

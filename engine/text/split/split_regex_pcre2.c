@@ -17,10 +17,10 @@
 
 enum { MATCH_STEPS_MAX = 5000000, MATCH_DEPTH_MAX = 100000, MATCH_HEAP_KB_MAX = 64 << 10 };
 
-typedef struct regex {
+typedef struct pcre2_regex {
   pcre2_code *code;
   pcre2_match_context *limits;
-} regex_t;
+} pcre2_regex_t;
 
 typedef struct rewrite {
   const char *at, *end;
@@ -134,7 +134,7 @@ static bool put_next(rewrite_t *rewrite) {
 
 static size_t find(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end,
                    size_t *match_end) {
-  const regex_t *regex = scanner->regex;
+  const pcre2_regex_t *regex = scanner->regex;
   pcre2_match_data *data = pcre2_match_data_create(1, NULL);
   if (data == NULL) return SCANNER_FAILED;
   int code = pcre2_match(regex->code, text + from, end - from, 0,
@@ -149,7 +149,7 @@ static size_t find(const scanner_t *scanner, const uint8_t *text, size_t from, s
   return start;
 }
 
-static bool compile(regex_t *regex, const rewrite_t *rewrite) {
+static bool compile(pcre2_regex_t *regex, const rewrite_t *rewrite) {
   int code;
   uint32_t empty = 1;
   PCRE2_SIZE offset;
@@ -180,7 +180,7 @@ static bool compile(regex_t *regex, const rewrite_t *rewrite) {
 }
 
 void regex_free(void *pointer) {
-  regex_t *regex = pointer;
+  pcre2_regex_t *regex = pointer;
   if (regex == NULL) return;
   pcre2_code_free(regex->code);
   pcre2_match_context_free(regex->limits);
@@ -197,7 +197,7 @@ bool regex_compile(const char *pattern, size_t length, scanner_t *out,
     return false;
   }
   while (ok && rewrite.at < rewrite.end) ok = put_next(&rewrite);
-  regex_t *regex = ok ? calloc(1, sizeof *regex) : NULL;
+  pcre2_regex_t *regex = ok ? calloc(1, sizeof *regex) : NULL;
   ok = regex != NULL && compile(regex, &rewrite);
   bytes_free(&rewrite.out);
   if (!ok) {
