@@ -1,9 +1,9 @@
 /* engine.c: the engine thread and the calls that the loop thread makes.
  *
- * A step is six calls: receive, plan, prepare, forward, sample, commit. Requests enter in receive
- * and leave in commit; what happens between is described by the file of each stage. The engine
- * thread allocates nothing after engine_start and never waits for the loop, but for room in the
- * event ring.
+ * An iteration is six calls: receive, plan, prepare, forward, sample, commit. Requests enter in
+ * receive and leave in commit; each stage between them is described in its own file. The engine
+ * thread allocates nothing after engine_start. It never waits for the loop thread, except for room
+ * in the event ring.
  */
 #include "engine/internal.h"
 
@@ -64,8 +64,8 @@ static void publish_stats(engine_t *engine) {
   stats->prefix_queries_tokens = scheduler->prefix_queries_tokens;
   stats->prefix_hits_tokens = scheduler->prefix_hits_tokens;
   stats->busy = engine->num_live > 0;
-  /* Sequence lock: the copy is made of relaxed atomic words, so that a torn read is seen by the
-   * version and is no data race. */
+  /* Sequence lock: the words are copied as relaxed atomics, so a concurrent read is not a data
+   * race, and the reader detects a torn copy by the version. */
   atomic_uint *version = &engine->stats_version;
   unsigned v = atomic_load_explicit(version, memory_order_relaxed);
   atomic_store_explicit(version, v + 1, memory_order_relaxed);
@@ -90,7 +90,8 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   }
 }
 
-/* Finished requests per second over windows of at least a second: for Retry-After. */
+/* Updates the smoothed rate of finished requests, over windows of at least a second, from which
+ * Retry-After is computed. */
 static void update_rate(engine_t *engine, uint64_t now_ns) {
   uint64_t window_ns = now_ns - engine->rate_window_ns;
   if (window_ns < 1000000000u) return;
@@ -106,7 +107,7 @@ static void update_rate(engine_t *engine, uint64_t now_ns) {
 
 static void accept_request(engine_t *engine, request_t *request) {
   group_t *group = engine->free_groups;
-  CHECK(group); /* engine_submit counts */
+  CHECK(group); /* engine_submit admits no more requests than there are groups */
   engine->free_groups = group->free_next;
   group_init(group, request, engine->next_arrival++);
   sequence_t *seq = &group->sequence;
@@ -139,7 +140,7 @@ static int expire_waiting(engine_t *engine, uint64_t now_ns) {
     next = group->next;
     if (group->was_admitted || group->num_preemptions > 0) continue; /* it has been let in once */
     uint64_t arrival_ns =
-        group->request->arrival_ns; /* may be later: posted since the turn began */
+        group->request->arrival_ns; /* later than now_ns if posted since the iteration began */
     if (now_ns < arrival_ns || (double)(now_ns - arrival_ns) < limit_s * 1e9) continue;
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_TIMEOUT, now_ns);
     count++;
@@ -147,8 +148,9 @@ static int expire_waiting(engine_t *engine, uint64_t now_ns) {
   return count;
 }
 
-/* After the requests, none of which has run: an adapter is set before the first that uses it is
- * posted. What is freed here was allocated elsewhere. */
+/* Takes the adapters that the loop has set since the last iteration. The loop sets an adapter
+ * before it posts a request that uses it. So receive() calls this after it has taken the requests
+ * and before any of them runs. */
 static void receive_adapters(engine_t *engine) {
   unsigned epoch = atomic_load(&engine->adapter_epoch);
   if (epoch == engine->adapter_epoch_seen) return;
@@ -160,7 +162,7 @@ static void receive_adapters(engine_t *engine) {
   }
 }
 
-/* Takes in what the loop has posted. Returns events made. */
+/* Takes requests, adapters and cancellations from the loop. Returns the number of events made. */
 static int receive(engine_t *engine, uint64_t now_ns) {
   int events = 0;
   for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
@@ -203,17 +205,18 @@ static void fail(engine_t *engine, const error_t *error) {
   atomic_store(&engine->state, ENGINE_FAILED);
 }
 
-/* One step. Returns for how many milliseconds nothing else is to be done, 0 after a step. */
+/* One iteration without failure handling. Returns for how many milliseconds the thread may sleep; 0
+ * after a step. */
 static int step(engine_t *engine) {
   uint64_t t0 = clock_now_ns();
   int events = receive(engine, t0);
-  if (events) { /* who has left need not wait for the step that comes */
+  if (events) { /* requests that ended get their events before the next step, not after it */
     publish_stats(engine);
     wake_loop(engine, false);
   }
   if (mailbox_room(engine->mailbox) <
       engine->step_bytes_max + (size_t)engine->num_live * engine->done_bytes_max) {
-    mailbox_want_room(engine->mailbox); /* the loop is behind: let it read before more is made */
+    mailbox_want_room(engine->mailbox); /* the loop must read events before the next step */
     publish_stats(engine);
     return ROOM_SLEEP_MS;
   }
@@ -223,7 +226,7 @@ static int step(engine_t *engine) {
   uint64_t t1 = clock_now_ns();
   if (engine->num_flights == 0) {
     publish_stats(engine);
-    if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may let it in */
+    if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
     return engine->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
   if (launched && engine->num_flights < engine->flights_most) return 0;
@@ -249,7 +252,7 @@ static int step(engine_t *engine) {
   return 0;
 }
 
-/* After a lost device, or at the end: every request that still comes is answered. */
+/* After a lost device, or at the end: finishes every request, posted ones included. */
 static void refuse_rest(engine_t *engine, int error_code) {
   for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
        request = mailbox_receive(engine->mailbox)) {
@@ -289,7 +292,7 @@ static void *engine_main(void *context) {
   engine_t *engine = context;
   fault_stack_use();
   engine_load(engine);
-  if (engine_state(engine) == ENGINE_FAILED) return NULL; /* the load: nothing can be submitted */
+  if (engine_state(engine) == ENGINE_FAILED) return NULL; /* the load failed: no requests exist */
   while (!atomic_load(&engine->stop)) {
     int idle_ms = engine_turn(engine);
     if (idle_ms > 0) mailbox_sleep(engine->mailbox, idle_ms);
@@ -300,7 +303,7 @@ static void *engine_main(void *context) {
 
 /* ---- life cycle ---- */
 
-/* Sizes of a step that nobody chose: a GPU wants more at once. */
+/* Sets the defaults of the step size; those of a GPU are larger. */
 static void choose_step_size(engine_options_t *options) {
   const char *backend = options->backend != NULL ? options->backend : "auto";
   bool gpu = options->ops == NULL && strcmp(backend, "cuda") == 0;
@@ -308,7 +311,7 @@ static void choose_step_size(engine_options_t *options) {
     gpu = ops_cuda.available(options->device_index);
   int32_t seqs = gpu ? GPU_SEQS_DEFAULT : HOST_SEQS_DEFAULT,
           asked = options->max_num_batched_tokens;
-  if (asked > 0 && asked < seqs) seqs = asked; /* each of them wants a token in every step */
+  if (asked > 0 && asked < seqs) seqs = asked; /* every sequence needs a token in each step */
   if (options->max_num_seqs == 0) options->max_num_seqs = seqs;
   if (asked > 0) return;
   options->max_num_batched_tokens = gpu ? GPU_TOKENS_DEFAULT : HOST_TOKENS_DEFAULT;
@@ -359,7 +362,7 @@ static int check_options(const engine_options_t *options, error_t *error) {
   return 0;
 }
 
-/* Own copies of the strings. False without memory: the option must not turn into its default. */
+/* Replaces the strings by own copies. Returns false without memory: NULL would mean the default. */
 static bool copy_strings(engine_options_t *to) {
   const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->backend, &to->isa,
                             &to->dtype};
@@ -382,7 +385,7 @@ int engine_new(const engine_options_t *given, engine_t **out, error_t *error) {
   if (engine == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the engine");
   engine->options = *options;
   bool copied = copy_strings(&engine->options);
-  /* waiting ones, running ones, and preempted ones that wait again */
+  /* a group for each request that can wait, run, or be preempted */
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
   engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
   if (engine->groups == NULL || !copied) {
@@ -415,7 +418,7 @@ int engine_create(const engine_options_t *options, engine_t **out, error_t *erro
 void engine_stop(engine_t *engine) {
   if (!engine->thread_started) return;
   atomic_store(&engine->stop, true);
-  /* While LOADING the thread has yet to look at `stop`; afterwards it may be asleep. */
+  /* A thread that is LOADING will read `stop` later; afterwards it may be asleep. */
   if (atomic_load(&engine->state) != ENGINE_LOADING && engine->mailbox != NULL)
     mailbox_wake(engine->mailbox);
   pthread_join(engine->thread, NULL);
@@ -467,9 +470,9 @@ static int check_state(const engine_t *engine, error_t *error) {
   }
 }
 
-/* A prompt has a row of the context's length, with room for a first token, if one is to come. A
- * request that the pool can never hold would wait for ever: full blocks of the prompt are shared
- * by all its sequences, the rest is not. */
+/* A prompt must fit in `max_model_len`, minus one token if at least one is to be generated. A
+ * request that needs more blocks than the pool has would wait for ever, so it is refused. All
+ * sequences of a request share the full blocks of the prompt and no others. */
 static int check_fits(const engine_t *engine, const request_t *request, error_t *error) {
   int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
   int64_t shared = request->num_prompt_tokens / engine->info.block_size;
@@ -533,7 +536,8 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, error
                       : 4 * (int64_t)engine->info.block_size * (engine->info.num_blocks - 1);
   int64_t waiting_tokens = atomic_load(&engine->queued_tokens);
   int32_t waiting = atomic_load(&engine->queued_requests);
-  /* A request that finds the queue empty is always taken, however long it is. */
+  /* If no request waits, the limit of tokens does not apply: the queue takes a request of any
+   * length. */
   bool full = waiting > 0 && waiting_tokens + tokens > limit;
   full = full || waiting + count > engine->options.max_queue_requests;
   if (full || engine->loop_live + count > engine->num_groups) {

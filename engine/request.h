@@ -1,8 +1,8 @@
-/* request.h: what the server hands to the engine, and what comes back.
+/* request.h: the requests that the server gives to the engine, and the events that come back.
  *
- * The loop thread builds a request, calls engine_submit, and from then on only sets `cancelled`.
- * Everything else is read-only until the one EVENT_DONE of the request has come back through the
- * mailbox; then the loop thread owns the request again and frees it. One request is one prompt.
+ * One request is one prompt. The loop thread builds a request and calls engine_submit; from then on
+ * it only sets `cancelled`, and every other field is read-only. When the loop thread reads the one
+ * EVENT_DONE of the request, it owns the request again and frees it.
  */
 #ifndef INFERD_ENGINE_REQUEST_H
 #define INFERD_ENGINE_REQUEST_H
@@ -16,34 +16,35 @@
 #include <stdint.h>
 
 typedef struct request {
-  uint64_t id; /* unique in the process */
-  const int32_t *prompt_ids;
-  int32_t num_prompt_tokens; /* >= 1, each 0 <= id < vocab */
+  uint64_t id;               /* unique in the process */
+  const int32_t *prompt_ids; /* [num_prompt_tokens], each 0 <= id < vocab_size */
+  int32_t num_prompt_tokens; /* >= 1 */
   sampling_params_t params;
   const stop_set_t *stops; /* NULL = none */
-  struct grammar *grammar; /* constraint on the output, one reference; NULL = none */
+  struct grammar
+      *grammar; /* constraint on the output; the request holds a reference; NULL = none */
   bool skip_special_tokens;
   bool include_stop_string;
-  const int32_t *shown_ids; /* special tokens that are text all the same: marks of tool calls */
+  const int32_t *shown_ids; /* special tokens that are shown as text, e.g. marks of tool calls */
   int32_t num_shown_ids;
-  int64_t priority;      /* lower runs earlier under the priority policy */
-  uint64_t tenant;       /* whose it is, for fair shares: hash of the API key */
+  int64_t priority;      /* with the priority policy, lower values run earlier */
+  uint64_t tenant;       /* for fair shares: hash of the API key */
   uint64_t salt;         /* prefix-cache domain: hash of API key, cache_salt and adapter */
-  int32_t adapter;       /* low-rank adapter, 1..max_loras; 0 = the model alone */
+  int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
   uint64_t arrival_ns;   /* monotonic clock */
   int32_t fault;         /* tests only: makes the engine fail this request with 500 */
-  atomic_bool cancelled; /* set by the loop, read by the engine once per step */
-  void *room;  /* engine_room_bytes() zeroed bytes, owned by the server, when params_collect() */
-  void *owner; /* the server's own; the engine never looks */
-  struct sequence *engine_sequence; /* engine's own; NULL outside */
+  atomic_bool cancelled; /* set by the loop thread, read by the engine thread once per step */
+  void *room;  /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
+  void *owner; /* the server's own; the engine does not use it */
+  struct sequence *engine_sequence; /* engine thread only; NULL before submit, after EVENT_DONE */
 } request_t;
 
 typedef enum finish_reason {
   FINISH_NONE,
   FINISH_STOP,   /* EOS, stop id or stop string */
   FINISH_LENGTH, /* max_tokens or the context */
-  FINISH_ABORT,  /* cancelled by the loop: client gone, deadline, shutdown */
-  FINISH_ERROR   /* failed alone; `error_code` says why */
+  FINISH_ABORT,  /* cancelled by the loop: client disconnected, deadline, shutdown */
+  FINISH_ERROR   /* this request failed; `error_code` says why */
 } finish_reason_t;
 
 typedef enum event_kind {
@@ -66,16 +67,16 @@ typedef struct event {
   float logprob; /* of token_id */
   int32_t rank;  /* 1 = most likely */
   int32_t num_top;
-  const token_logprob_t *top; /* [num_top]: the best ones first, then logprob_token_ids */
-  const char *text;           /* bytes that may be sent now; the last flushes what was held */
+  const token_logprob_t *top; /* [num_top]: the most likely first, then logprob_token_ids */
+  const char *text; /* [text_length] bytes that may be sent now; the last event has the held text */
   uint32_t text_length;
-  /* DONE and CHOICE_DONE */
+  /* Fields of DONE and CHOICE_DONE. */
   finish_reason_t finish;
   int32_t error_code;        /* ERR_ when finish is FINISH_ERROR */
-  int32_t stop_token_id;     /* id that stopped it, -1 = none or the primary EOS */
-  int32_t stop_string;       /* index into stops, -1 = none */
+  int32_t stop_token_id;     /* id that stopped the choice; -1 = none or the primary EOS */
+  int32_t stop_string;       /* index of the stop string in `stops`; -1 = none */
   int32_t num_output_tokens; /* of the choice; DONE: sum over the choices returned */
-  double cumulative_logprob; /* CHOICE_DONE: raw, when num_logprobs >= 0 or choices compete */
+  double cumulative_logprob; /* CHOICE_DONE: raw; if num_logprobs >= 0 or params_collect() */
   int32_t num_cached_tokens;
   uint64_t first_scheduled_ns, first_token_ns, finished_ns; /* monotonic; 0 = never */
 } event_t;

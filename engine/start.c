@@ -1,7 +1,7 @@
 /* start.c: from a model directory to an engine that can step: load, plan memory, take memory.
  *
- * Runs once on the engine thread while the server already answers 503. Everything that the engine
- * will ever need is allocated here; nothing is allocated after READY.
+ * Runs once on the engine thread, while the server already answers requests with 503. It allocates
+ * all memory that the engine needs; nothing is allocated after READY.
  */
 #include "engine/internal.h"
 
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-/* Host memory is shared: unless told otherwise, be modest. */
+/* Other processes use host memory too: without options the KV pool stays within these limits. */
 static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
 static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
@@ -50,7 +50,7 @@ static int parse_dtype(const char *name, int32_t *out, error_t *error) {
                    "dtype is \"%s\"; supported: auto, float32, float16, bfloat16", name);
 }
 
-/* The GPU where one can be used, else the CPU; the log says why. */
+/* Opens the GPU if one can be used, else the CPU; the log says which, and why. */
 static int open_best(engine_t *engine, const device_options_t *options, error_t *error) {
   engine->ops = &ops_cuda;
   if (ops_cuda.open(options, &engine->device, error) == 0) {
@@ -80,8 +80,8 @@ static int open_device(engine_t *engine, error_t *error) {
   return engine->ops->open(&device, &engine->device, error);
 }
 
-/* The run type: what was asked for, else the checkpoint's, where the back end has it; bfloat16
- * takes the place of float32 on a GPU. */
+/* Chooses the type of the computation: the requested type, else the type of the checkpoint. If the
+ * back end does not have a type that was not requested, bfloat16 replaces it. */
 static int choose_dtype(engine_t *engine, int32_t *dtype, error_t *error) {
   const uint32_t has = engine->ops->dtypes;
   dtype_t wanted = *dtype >= 0 ? (dtype_t)*dtype : engine->blueprint.dtype;
@@ -101,7 +101,7 @@ static int choose_dtype(engine_t *engine, int32_t *dtype, error_t *error) {
   return 0;
 }
 
-/* What the model has and the back end has not is refused here, by name. */
+/* Refuses a model or KV type that the back end cannot run; the message names it. */
 static int check_model(const engine_t *engine, error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   const char *what = NULL;
@@ -133,7 +133,8 @@ static bool is_on_host(const engine_t *engine) {
   return strcmp(engine->ops->name, "cuda") != 0;
 }
 
-/* Bytes of host memory for blocks of preempted requests; a pool on the host needs none. */
+/* Bytes of host memory for the blocks of swapped requests. If the KV pool is in host memory, there
+ * is no default swap space. */
 static int64_t swap_space(const engine_t *engine) {
   if (engine->options.swap_space_bytes >= 0) return engine->options.swap_space_bytes;
   bool useful = engine->ops->swap != NULL && !is_on_host(engine) &&
@@ -154,13 +155,14 @@ static int check_swap(const engine_t *engine, error_t *error) {
       engine->ops->name);
 }
 
-/* Share of the free memory to use: a host has other tenants, a GPU has none. */
+/* Share of the free memory to use. Other processes use host memory, but rarely a GPU's. */
 static double memory_fraction(const engine_t *engine) {
   if (engine->options.memory_fraction > 0) return engine->options.memory_fraction;
   return is_on_host(engine) ? HOST_MEMORY_FRACTION : GPU_MEMORY_FRACTION;
 }
 
-/* Bytes that the KV pool may take: asked for, or a share of what is free after everything else. */
+/* Bytes that the KV pool may take: the requested size, or the share of the free memory that weights
+ * and workspace leave. */
 static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
   if (engine->options.kv_cache_bytes > 0) return (size_t)engine->options.kv_cache_bytes;
   double left = (double)plan->free_bytes * memory_fraction(engine) - (double)plan->weight_bytes -
@@ -169,8 +171,8 @@ static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
   return is_on_host(engine) && budget > HOST_KV_BYTES_DEFAULT ? HOST_KV_BYTES_DEFAULT : budget;
 }
 
-/* Without a word from the operator: no more than every sequence at full context can use; on a host
- * enough for 131,072 tokens or two contexts. */
+/* Upper limit of the blocks if no KV size was requested: enough for max_num_seqs sequences of full
+ * context; on a host at most 131,072 tokens or, if that is more, two contexts. */
 static size_t blocks_useful(const engine_t *engine, const memory_plan_t *plan) {
   size_t context = (size_t)(plan->max_model_len / plan->kv.block_size + 2);
   size_t useful = (size_t)engine->options.max_num_seqs * context;
@@ -187,7 +189,9 @@ static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *p
   return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)blocks;
 }
 
-/* One sequence alone must always be able to finish: N - 1 >= ceil(M / bs) + 1. */
+/* A sequence that runs alone must always be able to finish. With the null block and one spare
+ * block this means num_blocks - 1 >= ceil(max_model_len / block_size) + 1. Lowers max_model_len if
+ * it was not requested, else fails. */
 static int fit_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
   int32_t block_size = plan->kv.block_size;
   int64_t longest = ((int64_t)plan->kv.num_blocks - 2) * block_size;
@@ -234,8 +238,8 @@ static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
                    (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB);
 }
 
-/* A pool that somebody asked for may be larger than the machine. Where memory is promised without
- * being there, only the kernel's last resort would find out, in the middle of a stream. */
+/* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
+ * the allocation would succeed, and the OOM killer would end the process later, during requests. */
 static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, error_t *error) {
   if (plan->kv_bytes + plan->weight_bytes <= plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
@@ -246,7 +250,7 @@ static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, erro
                    engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
 }
 
-/* Activations of the widest step, and what the back end works with. */
+/* Bytes of the activations of the largest step, plus the workspace of the back end. */
 static size_t workspace_bytes(const engine_t *engine, const step_limits_t *limits) {
   const blueprint_t *bp = &engine->blueprint;
   size_t tokens = (size_t)limits->tokens_max;
@@ -274,7 +278,7 @@ static int plan_memory(engine_t *engine, memory_plan_t *plan, error_t *error) {
   int32_t rows = options->max_num_seqs < 64 ? options->max_num_seqs : 64;
   engine->logits_rows_max = rows;
   plan->limits = (step_limits_t){
-      /* several draws of one row are as many selected rows */
+      /* each draw is a selected row, and several draws may come from one row of logits */
       .tokens_max = options->max_num_batched_tokens + options->max_num_seqs,
       .reqs_max = options->max_num_seqs,
       .logits_rows_max = rows,
@@ -313,7 +317,7 @@ static void on_progress(void *context, double fraction) {
   atomic_store(&engine->progress_permille, (int)(fraction * 1000.0));
 }
 
-/* Slots for adapters, and those that were asked for at start. */
+/* Makes the adapter slots, and loads the adapters of lora_dirs into the first of them. */
 static int load_adapters(engine_t *engine, error_t *error) {
   const engine_options_t *options = &engine->options;
   int code = model_adapters(engine->model, options->max_loras, options->max_lora_rank, error);
@@ -367,7 +371,8 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   return code;
 }
 
-/* The host pool; nobody has asked for the default one, so it need not be there. */
+/* Makes the host pool. If the user did not set swap_space, failing to allocate the default pool is
+ * not an error. */
 static int make_swap_space(engine_t *engine, memory_plan_t *plan, error_t *error) {
   int64_t bytes = swap_space(engine);
   if (bytes == 0) return 0;
@@ -405,7 +410,7 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], error_t *erro
   return error_set(error, ERR_IO, NULL, "the system gives no random numbers");
 }
 
-/* Scheduler, block pool, batch, rows and the groups behind the queue. */
+/* Makes the block pool, the scheduler, the grammars' memory, the flights and the text buffers. */
 static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *error) {
   const engine_options_t *o = &engine->options;
   uint64_t secret[2];
@@ -423,7 +428,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *err
       .watermark_blocks = (int32_t)(o->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .chunked_prefill = o->enable_chunked_prefill,
-      /* the next guess needs the token that a second step in flight would not know yet */
+      /* drafts need the last token on the host; a second in-flight step would not know it yet */
       .draft = engine->ops->pipeline_depth < 2 ? o->draft : (draft_options_t){0},
       .draft_model = engine->drafter != NULL,
       .priority_policy = o->priority_policy,
@@ -445,7 +450,8 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *err
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a step of %d tokens",
                      o->max_num_batched_tokens);
   }
-  /* Any stop set may be used with this tokenizer: plan for the longest held text. */
+  /* A request may bring any stop set: the buffer must hold the longest text that one can hold back.
+   */
   engine->text_max = detokenizer_out_max(engine->tokenizer, NULL) + 2 * STOP_STRING_BYTES_MAX;
   engine->text = malloc(engine->text_max);
   engine->replay_text = malloc(engine->text_max);
@@ -456,7 +462,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *err
   return 0;
 }
 
-/* The ring holds two steps at their worst, and the end of everything that can be alive. */
+/* The event ring holds the largest events of two steps, and the end of every live request. */
 static int make_mailbox(engine_t *engine, error_t *error) {
   size_t seqs = (size_t)engine->options.max_num_seqs,
          rows = (size_t)engine->options.max_num_batched_tokens;
