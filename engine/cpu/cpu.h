@@ -1,8 +1,8 @@
 /* cpu.h: what the files of the CPU back end share: the device and the operations of ops_cpu.
  *
- * Everything is called on the engine thread, except tasks given to the pool. Buffers are fp32,
- * row-major, exactly [rows, width]. Set-up allocates from the device's memory list; a step does
- * not.
+ * All functions are called on the engine thread, except the tasks that workers run. Buffers are
+ * fp32, row-major, exactly [rows, width]. Set-up allocates from the device's memory list; a step
+ * does not.
  */
 #ifndef INFERD_ENGINE_CPU_CPU_H
 #define INFERD_ENGINE_CPU_CPU_H
@@ -84,7 +84,7 @@ struct device {
   float *logits; /* [logits_rows_max, logits_stride] */
   int64_t logits_stride, logits_cols;
   rope_table_t rope_tables[ROPE_TABLES];
-  int32_t rope_next;              /* table that a new setting replaces */
+  int32_t rope_next;              /* the table that the next new setting replaces */
   attention_scratch_t *attention; /* [threads] */
   item_t *items, *split_items;    /* [items_max], [PARTIAL_ROWS] */
   int32_t num_items, num_split_items;
@@ -99,7 +99,7 @@ struct device {
   const batch_t *batch;
 };
 
-/* memory.c: zeroed, 64-byte aligned; NULL when there is none. */
+/* memory.c: returns zeroed memory, aligned to 64 bytes; NULL if memory is short. */
 void *memory_take(device_t *device, size_t bytes);
 void *memory_map(size_t bytes, size_t *mapped); /* own mapping on huge pages; NULL = none */
 void memory_unmap(void *base, size_t mapped);
@@ -113,7 +113,7 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
                error_t *error);
 /* Writes out[cols] = row of the weight * scale. */
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
-/* Panel `index` as the kernels want it: in place, or unpacked into the worker's scratch. */
+/* Returns panel `index` as the kernels read it: in place, or unpacked into the worker's scratch. */
 const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int64_t index,
                             int worker);
 

@@ -1,8 +1,7 @@
 /* device.c: the CPU as a back end: open, plan, workspaces, and the table ops_cpu.
  *
- * Owns device_t. Engine thread only. Set-up functions take memory and may fail; during a step
- * nothing here allocates. Operations are straight calls: each returns when its work is done, so
- * `end` has nothing to wait for.
+ * Owns device_t. Engine thread only. Set-up functions allocate and may fail; step functions never
+ * allocate. An operation returns when its work is done, so `end` does not wait.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -54,7 +53,7 @@ static size_t cpu_memory_free(const device_t *device) {
   return topology_memory_free();
 }
 
-/* Set-up memory that says which piece was too large. */
+/* Allocates memory at set-up; the error message names the piece (`what`). */
 static void *take(device_t *device, const char *what, size_t first, size_t second, size_t third,
                   error_t *error) {
   size_t bytes = SIZE_MAX;
@@ -139,7 +138,7 @@ static act_t *cpu_buffer(device_t *device, int64_t rows, int64_t width) {
   if (rows <= 0 || width <= 0 || !size_product(&bytes, (size_t)rows, (size_t)width, sizeof(float)))
     return NULL;
   void *buffer = memory_take(device, bytes);
-  if (buffer != NULL) memset(buffer, 0, bytes); /* real pages now, not in the first step */
+  if (buffer != NULL) memset(buffer, 0, bytes); /* touch the pages now, not in the first step */
   return buffer;
 }
 

@@ -1,10 +1,10 @@
 /* kv.c: the paged K/V pool: its layout, stores and page copies.
  *
- * Owns the pool. Called on the engine thread; pool workers store tokens and copy layers. Layout of
- * a block in one layer, chosen so that attention needs no sum across lanes: K part
- * [kv_head][head_dim][key_stride]   key_stride = block_size, at least 16: keys are lanes V part
- * [kv_head][block_size][head_stride] head_stride = head_dim padded to 16 with zeros Block 0 is
- * zeroed with the rest and never written: a slot of it does not occur in a batch.
+ * Owns the K/V pool. Called on the engine thread; pool workers store tokens and copy layers. Layout
+ * of a block in one layer, chosen so that attention needs no sum across lanes:
+ *   K part [kv_head][head_dim][key_stride]: keys are lanes; key_stride = block_size, at least 16
+ *   V part [kv_head][block_size][head_stride]: head_stride = head_dim padded to 16 with zeros
+ * Block 0 is zeroed like the others and never written: no batch has a slot of it.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -130,7 +130,8 @@ static void table_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-/* cos and sin of the step's positions, made once per step for each rotary setting. */
+/* Returns cos and sin of the positions of the step. They are computed once per step and rotary
+ * setting. */
 static const rope_table_t *rope_table(device_t *device, const rope_t *rope) {
   for (int i = 0; i < ROPE_TABLES; i++)
     if (device->rope_tables[i].rope == rope) return &device->rope_tables[i];
@@ -182,7 +183,7 @@ static void store_token(const device_t *device, const attention_t *attention, in
   }
 }
 
-/* Norms of q and k: over each head, or over all heads of one kind at once. */
+/* Applies the norms of q and k: over each head, or over all heads of q and all heads of k. */
 static void norm_heads(const storing_t *job, float *row) {
   const attention_t *attention = job->a;
   norm_args_t norm = {NORM_RMS, attention->head_dim, attention->norm_eps, NULL, NULL};

@@ -1,9 +1,9 @@
 /* linear.c: linear layers and logits.
  *
- * Owns how a product is cut into work. Called on the engine thread; pool workers run panels. Rows
- * are taken ROW_BLOCK at a time: stage them (bf16 weights only), then every panel of 64 columns is
- * one unit. Threads share the columns, never the depth, so neither the number of threads nor that
- * of rows changes a bit.
+ * This file decides how a product is divided. Called on the engine thread; pool workers compute
+ * panels. Rows are taken ROW_BLOCK at a time: they are staged (bf16 weights only), then every panel
+ * of 64 columns is one unit of work. The work is divided by columns, never by depth, so the bits do
+ * not depend on the number of threads or rows.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -23,7 +23,7 @@ typedef struct product {
   int64_t ldo;
   const float *bias, *residual;
   int32_t rows;
-  int32_t row_units; /* units a panel's rows are cut into */
+  int32_t row_units; /* number of units into which the rows of a panel are divided */
   float softcap;
 } product_t;
 
@@ -80,7 +80,7 @@ static void multiply(device_t *device, product_t *job, const float *in, int32_t 
     job->rows = rows - row < ROW_BLOCK ? rows - row : ROW_BLOCK;
     const float *x = in + row * weight->cols;
     if (weight->dtype == DTYPE_BF16) {
-      /* An odd number of cache lines apart, so that rows do not meet in one cache set. */
+      /* An odd number of cache lines apart, so that rows fall into different cache sets. */
       int64_t stride = weight->depth + (weight->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
       linear_staging_t staging = {job->kernels, device->staged, x,
                                   weight->cols, weight->depth,  stride};

@@ -1,9 +1,9 @@
-/* lora.c: low-rank adapters: their matrices, and what they add to a linear layer.
+/* lora.c: low-rank adapters: their matrices, and the product that they add to a linear layer.
  *
  * Owns lora_t. Called on the engine thread; pool workers take tokens. A is kept as [K, rank] and B
- * as [rank, N], both padded, so that every product is a sum of scaled rows in one fixed order: a
- * token's bits depend on nothing but its own input and adapter. fp32 throughout; a decode is bound
- * by reading rank (K + N) floats a layer, little beside the layer itself.
+ * as [rank, N], both padded, so that every product is a sum of scaled rows in one fixed order: the
+ * bits of a token depend only on its own input and adapter. All in fp32. A decode reads
+ * rank (K + N) floats per layer, which is little compared to the layer itself.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"

@@ -1,8 +1,8 @@
 /* memory.c: memory of the CPU back end.
  *
  * Owns the arenas of a device: anonymous mappings on huge pages, from which weights, vectors and
- * buffers are cut front to back and which go back all at once. Set-up only; nothing here runs in a
- * step. Pages become real when they are first written, so packing threads place them.
+ * buffers are cut front to back. All are freed together. Used at set-up only, never in a step. The
+ * kernel allocates a page when it is first written, so a page lies near the thread that packs it.
  */
 #include "engine/cpu/cpu.h"
 
@@ -23,14 +23,14 @@ int no_memory(error_t *error, const char *what, size_t bytes) {
 void *memory_map(size_t bytes, size_t *mapped) {
   if (bytes > SIZE_MAX / 2) return NULL;
   size_t size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  /* One huge page more, so that an aligned stretch of `size` lies inside. */
+  /* One huge page more, so that an aligned range of `size` bytes lies inside. */
   uint8_t *raw =
       mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return NULL;
   size_t lead = (HUGE_PAGE - (uintptr_t)raw % HUGE_PAGE) % HUGE_PAGE;
   if (lead > 0) munmap(raw, lead);
   munmap(raw + lead + size, HUGE_PAGE - lead);
-  madvise(raw + lead, size, MADV_HUGEPAGE); /* a wish: it may be switched off */
+  madvise(raw + lead, size, MADV_HUGEPAGE); /* only advice: huge pages may be disabled */
   *mapped = size;
   return raw + lead;
 }
@@ -51,7 +51,8 @@ void *memory_take(device_t *device, size_t bytes) {
       free(arena);
       return NULL;
     }
-    /* A large piece gets its own arena behind the current one, whose rest stays in use. */
+    /* A large piece gets its own arena after the current one, so that the rest of the current arena
+     * is still used. */
     if (device->arenas != NULL && size > ARENA_BYTES / 2) {
       arena->next = device->arenas->next;
       device->arenas->next = arena;

@@ -1,13 +1,13 @@
 /* moe.c: a mixture of experts: routing, expert products, their sum.
  *
- * Owns how the work is cut. Called on the engine thread; pool workers route rows, run panels and
- * add up rows. A (row, expert) that was chosen is a pair; pairs stand in the order of (expert,
- * row), so that the rows of one expert are one product. What a row gets depends on its own logits
- * and its own pairs only, and its experts are added in ascending order: its bits do not depend on
- * the others.
+ * This file decides how the work is divided. Called on the engine thread; pool workers route rows,
+ * compute panels and add up rows. A pair is a row and an expert chosen for it. Pairs are ordered by
+ * expert, then row, so that the rows of one expert are one product. The output of a row depends
+ * only on its own logits and pairs, and its experts are added in ascending order: its bits do not
+ * depend on other rows.
  *
  * Bytes moved: the weights of every expert that any row chose, once per MOE_ROWS rows; bound by
- * memory until some ten rows share an expert.
+ * memory bandwidth until about ten rows share an expert.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -27,7 +27,7 @@ typedef struct mixing {
   int64_t hidden;
 } mixing_t;
 
-/* The k largest logits, of equal ones the lower index; NaN counts as the smallest. */
+/* Chooses the k largest logits; of equal ones the lower index. NaN counts as the smallest. */
 static void choose(const float *logits, int32_t count, int32_t top_k, int32_t *chosen) {
   float best[EXPERTS_TOP_MAX];
   int32_t filled = 0;
@@ -73,7 +73,7 @@ static void route_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-/* Gives every pair its place: by expert, then by row. */
+/* Orders the pairs: by expert, then by row. */
 static void place_pairs(mixing_t *job) {
   const moe_space_t *space = job->space;
   const int32_t pairs = job->rows * job->moe->top_k, experts = job->moe->num_experts;
@@ -88,8 +88,8 @@ static void place_pairs(mixing_t *job) {
   for (int32_t i = 0; i < pairs; i++) space->place[i] = space->next[space->chosen[i]]++;
 }
 
-/* Bytes between staged rows of `weight`. Rows stand an odd number of cache lines apart, so that
- * they do not meet in one cache set. */
+/* Bytes between staged rows of `weight`. Rows are an odd number of cache lines apart, so that
+ * they fall into different cache sets. */
 static int64_t staged_stride(const weight_t *weight) {
   if (weight->dtype != DTYPE_BF16) return weight->cols;
   return weight->depth + (weight->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);

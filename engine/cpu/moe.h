@@ -1,6 +1,6 @@
-/* moe.h: a mixture of experts on the CPU: its workspace and its operation; low-rank adapters.
+/* moe.h: mixture of experts on the CPU: workspace and operation; also low-rank adapters.
  *
- * Taken in prepare, used on the engine thread and by the pool's workers in a step; see moe.c.
+ * The workspace is allocated in `prepare`. The engine thread and the pool workers use it in a step.
  */
 #ifndef INFERD_ENGINE_CPU_MOE_H
 #define INFERD_ENGINE_CPU_MOE_H
@@ -25,7 +25,7 @@ typedef struct moe_space {
 
 void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
              int32_t rows);
-/* What lets a shared expert pass; rows.c. */
+/* The gate of a shared expert; rows.c. */
 void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                    const act_t *residual, int32_t width, int32_t rows);
 /* lora.c */

@@ -1,4 +1,5 @@
-/* populate.c: see populate.h. A thread of its own; it touches page tables only, never memory. */
+/* populate.c: the thread of populate.h. It only changes page tables and never writes to the memory.
+ */
 #include "engine/cpu/populate.h"
 
 #include <sys/mman.h>
@@ -9,7 +10,7 @@ static void *populate_main(void *context) {
   populate_t *populate = context;
   for (size_t at = 0; at < populate->bytes && !atomic_load(&populate->stop); at += PIECE_BYTES) {
     size_t left = populate->bytes - at;
-    /* Kernels before 5.14 refuse: then pages become real on first touch. */
+    /* Kernels before 5.14 do not support it: then a page is allocated when it is first touched. */
     if (madvise(populate->base + at, left < PIECE_BYTES ? left : PIECE_BYTES,
                 MADV_POPULATE_WRITE) != 0) {
       break;

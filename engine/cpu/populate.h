@@ -1,8 +1,8 @@
-/* populate.h: makes the pages of a large mapping real in the background.
+/* populate.h: allocates the pages of a large mapping in the background.
  *
- * The K/V pool is promised at start; faulting gigabytes in would delay readiness. One thread asks
- * the kernel for the pages piece by piece while the engine may already use them:
- * MADV_POPULATE_WRITE changes no byte. It ends by itself or at populate_stop.
+ * The K/V pool is reserved at start; to allocate gigabytes of pages before READY would take
+ * seconds. One thread asks the kernel for the pages piece by piece, while the engine may already
+ * use them: MADV_POPULATE_WRITE changes no byte. The thread ends by itself or at populate_stop.
  */
 #ifndef INFERD_ENGINE_CPU_POPULATE_H
 #define INFERD_ENGINE_CPU_POPULATE_H
@@ -21,10 +21,10 @@ typedef struct populate {
   size_t bytes;
 } populate_t;
 
-/* Zero-initialised `populate`. Without a thread the pages just become real when they are touched.
- */
+/* Starts the thread; `populate` is zero-initialised. If no thread can be made, a page is allocated
+ * when it is first touched. */
 void populate_start(populate_t *populate, uint8_t *base, size_t bytes);
-/* Before the mapping goes away. */
+/* Stops and joins the thread. Call it before the mapping is removed. */
 void populate_stop(populate_t *populate);
 
 #endif

@@ -1,7 +1,7 @@
 /* rows.c: operations that act on one row at a time: embeddings, norms, activations, gather.
  *
- * Owns nothing. Called on the engine thread; pool workers take rows when there is enough to do. All
- * are bound by memory bandwidth: a row is read once and written once.
+ * Keeps no state. Called on the engine thread; pool workers take rows if there are enough. All are
+ * bound by memory bandwidth: a row is read once and written once.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"

@@ -1,6 +1,6 @@
-/* sample.c: hands each row of logits to the sampler.
+/* sample.c: passes each row of logits to the sampler.
  *
- * Owns nothing; the rules of sampling are engine/sample/sampler.c's. Called on the engine thread;
+ * Keeps no state; engine/sample/sampler.c has the rules of sampling. Called on the engine thread;
  * pool workers take rows, each with its own scratch.
  */
 #include "engine/base/check.h"

@@ -7,9 +7,9 @@
  * high half, then next and end chunk (16 bits each). A chunk is taken by a compare-and-swap of that
  * word, from the front by the owner of the range and from the back by a thief. The task of a run is
  * written before its epoch appears in any range and is not changed before the run's last chunk is
- * done; so whoever takes a chunk of epoch e after reading the task has read the task of run e: had
- * it been replaced meanwhile, run e would be over and its ranges empty, and the swap would fail. A
- * stale word can come back only after 2^32 runs.
+ * done; so a thread that reads the task and then takes a chunk of epoch e has read the task of run
+ * e. If the task had been replaced in between, run e would be over and its ranges empty, and the
+ * compare-and-swap would fail. A stale word can recur only after 2^32 runs.
  */
 #include "engine/cpu/threads.h"
 
@@ -32,7 +32,7 @@ enum {
   CACHE_LINE = 64,
   CHUNKS_PER_WORKER = 16,
   SPIN_NS = 80 * 1000, /* longer than the gaps between the operations of a step */
-  SPINS_PER_CLOCK = 64 /* looks at the clock this seldom while spinning */
+  SPINS_PER_CLOCK = 64 /* iterations of spinning per look at the clock */
 };
 
 typedef struct row_range {
@@ -115,7 +115,7 @@ static void finish_chunk(pool_t *pool) {
   if (atomic_load(&pool->owner_sleeps)) futex_wake(&pool->remaining, 1);
 }
 
-/* Does chunks of run `epoch` until none can be had. */
+/* Runs chunks of run `epoch` until none is left. */
 static void work(pool_t *pool, uint32_t epoch, int self) {
   pool_task_t task = atomic_load_explicit(&pool->task, memory_order_relaxed);
   void *context = atomic_load_explicit(&pool->context, memory_order_relaxed);
@@ -150,9 +150,9 @@ static void *pool__worker(void *argument) {
   }
 }
 
-/* Makes a new epoch visible and wakes who sleeps. The increment of num_sleeping and the store of
- * the epoch are both sequentially consistent: either the owner sees the sleeper, or the sleeper's
- * futex call sees the new epoch. */
+/* Makes a new epoch visible and wakes the sleeping workers. The increment of num_sleeping and the
+ * store of the epoch are both sequentially consistent: either the owner sees the sleeper, or the
+ * sleeper's futex call sees the new epoch. */
 static void announce(pool_t *pool, uint32_t epoch) {
   atomic_store(&pool->epoch, epoch);
   if (atomic_load(&pool->num_sleeping)) futex_wake(&pool->epoch, pool->num_threads);
@@ -213,7 +213,7 @@ pool_t *pool_new(int num_threads) {
     return NULL;
   }
   memset((void *)pool->ranges, 0, range_bytes);
-  /* Workers take no signals but their own faults: the others belong to the loop thread. */
+  /* Workers block all signals but their own faults: the loop thread handles the others. */
   sigset_t others, before;
   fault_block_others(&others);
   pthread_sigmask(SIG_SETMASK, &others, &before);

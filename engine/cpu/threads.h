@@ -1,9 +1,9 @@
 /* threads.h: the worker pool of the CPU back end.
  *
  * One owner (the engine thread) starts a run of `count` independent units; the owner is worker 0
- * and works too. Units are cut into contiguous chunks, every worker owns a range of chunks and
- * steals single chunks from the back of other ranges when its own is empty. A run is over when
- * every chunk is done, whoever did it, so a preempted worker holds up only the chunk it is in. Idle
+ * and works too. Units are divided into contiguous chunks. Every worker owns a range of chunks; if
+ * its range is empty, it steals single chunks from the back of other ranges. A run is over when
+ * every chunk is done, so a worker that the kernel preempts delays only its current chunk. Idle
  * workers spin for a moment and then sleep in the kernel. Workers call nothing but the given task.
  */
 #ifndef INFERD_ENGINE_CPU_THREADS_H

@@ -1,7 +1,7 @@
 /* topology.c: processors and memory that this process may use; see topology.h.
  *
- * Owns nothing. Called while a device is opened and when memory is planned; never during a step. A
- * file that is missing or unreadable counts as "no limit": containers differ in what they show.
+ * Keeps no state. Called while a device is opened and when memory is planned, never in a step. A
+ * file that is missing or unreadable means "no limit", because containers show different files.
  */
 #include "engine/cpu/topology.h"
 
@@ -127,7 +127,8 @@ typedef struct memory_files {
   const char *controller, *limit, *usage, *inactive;
 } memory_files_t;
 
-/* What the group with limit file `path` leaves: limit - usage + page cache that can be dropped. */
+/* Returns what the group with the limit file `path` has left: limit - usage + droppable page cache.
+ */
 static size_t memory_left(char *path, size_t capacity, const memory_files_t *files) {
   char text[8192];
   if (!read_text(path, text, sizeof text)) return SIZE_MAX;

@@ -4,9 +4,10 @@
  * workers, so that the source's page faults and the destination's first touch run in parallel.
  * Layout: panels of 64 rows of W (output columns), [depth][64], for bf16 [depth/2][64][2]: a kernel
  * reads a panel front to back. Rows past N and bf16 columns past K are zero. A stack of matrices
- * has the panels of one matrix behind those of the other. MXFP4 panels are [depth/32] groups of
+ * has the panels of one matrix after those of the other. MXFP4 panels are [depth/32] groups of
  * nibbles and exponents, a quarter of the bytes; workers unpack a panel just before they multiply
- * it. Should an exponent be so large or small that a value is no normal bf16, all is kept as bf16.
+ * it. If an exponent is so large or small that a value is no normal bf16, the whole matrix is kept
+ * as bf16.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -62,7 +63,7 @@ static void pack_plain(const packing_t *job, uint8_t *dst, const void *const *ro
   }
 }
 
-/* False when some exponent does not suit unpack_mxfp4. */
+/* Packs blocks. Returns false if an exponent is out of the range of unpack_mxfp4. */
 static bool pack_mxfp4(const weight_t *weight, mxfp4_group_t *dst, const void *const *rows,
                        int num_rows) {
   memset(dst, 0, weight->panel_bytes);
@@ -79,12 +80,12 @@ static bool pack_mxfp4(const weight_t *weight, mxfp4_group_t *dst, const void *c
   return suits;
 }
 
-/* Blocks of a row as bf16, in place: `row` has room for it. */
+/* Converts the blocks of a row to bf16 in place; `row` has room for the result. */
 static void widen_row(uint16_t *row, int64_t cols) {
   static const float codes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   const uint8_t *blocks = (const uint8_t *)row;
   for (int64_t g = cols / MXFP4_COLS - 1; g >= 0;
-       g--) { /* what is written is behind what is read */
+       g--) { /* from the end, so that the output does not overwrite input that is not read yet */
     uint8_t block[MXFP4_BYTES];
     memcpy(block, blocks + (size_t)g * MXFP4_BYTES, sizeof block);
     for (int k = 0; k < MXFP4_COLS; k++) {
@@ -128,8 +129,8 @@ static void pack_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-/* Takes memory for the panels of `weight` in `format` and fills them. 1 = the format does not suit.
- */
+/* Allocates the panels of `weight` in `format` and fills them. Returns 0, an error, or 1 if the
+ * values do not fit the format. */
 static int pack(device_t *device, const weight_source_t *source, weight_t *weight,
                 weight_format_t format, error_t *error) {
   const int64_t depth = weight->depth;

@@ -2,8 +2,8 @@
  *
  * A tier is one file, kernels_<tier>.c, compiled with that tier's flags; device.c chooses the table
  * when a device is opened. Every function computes each output element in one fixed order that does
- * not depend on how many rows are handed in. Tiers may differ from each other in the last bits.
- * Kernels touch nothing but their arguments; any pool worker runs them.
+ * not depend on the number of rows. Two tiers may differ in the last bits. Kernels use only their
+ * arguments; any pool worker runs them.
  */
 #ifndef INFERD_ENGINE_CPU_ISA_KERNELS_H
 #define INFERD_ENGINE_CPU_ISA_KERNELS_H
