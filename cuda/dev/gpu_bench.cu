@@ -190,7 +190,7 @@ void bench_ceiling(product_t *lib) {
     best = std::max(best, (double)bytes / us * 1e-6);
   }
   printf("{\"part\": \"ceiling\", \"what\": \"read\", \"tb_s\": %.4f}\n", best);
-  if (!lib) return;
+  if (lib == nullptr) return;
   const int size = bench.tiny ? 64 : 8192;
   const size_t matrix = (size_t)size * size * 2;
   std::vector<void *> weight = {memory.take(matrix, FILL_BF16)};
@@ -224,7 +224,8 @@ static void bench_layer(product_t *lib, const char *name, int n, int k) {
           MUST(gpu_linear(DTYPE_BF16, &a, bench.stream));
         },
         copies);
-    const double peer = lib ? best_product_us(*lib, rows, n, k, in, weights, out) : INFINITY;
+    const double peer =
+        lib != nullptr ? best_product_us(*lib, rows, n, k, in, weights, out) : INFINITY;
     printf("{\"part\": \"linear\", \"layer\": \"%s\", \"rows\": %d, \"us\": %.2f, \"tb_s\": %.4f, "
            "\"tflop_s\": %.1f, \"cublaslt_us\": %s}\n",
            name, rows, us, (double)bytes / us * 1e-6, 2.0 * rows * n * k / us * 1e-6,
