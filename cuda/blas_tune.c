@@ -31,14 +31,14 @@ static const char *first_set(const char *const *names, size_t count, size_t *ind
 }
 
 /* Where the choices are kept: systemd's cache directory, else the user's. False = nowhere. */
-static bool file_path(const device_t *d, char *path, size_t bytes) {
+static bool file_path(const device_t *device, char *path, size_t bytes) {
   static const char *const names[] = {"CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"};
   static const char *const below[] = {"", "/inferd", "/.cache/inferd"};
   size_t index;
   const char *root = first_set(names, sizeof names / sizeof *names, &index);
   if (root == NULL) return false;
-  const size_t version = d->blas->api.version();
-  uint64_t key = fnv_64(FNV_64_BASIS, d->description, strlen(d->description));
+  const size_t version = device->blas->api.version();
+  uint64_t key = fnv_64(FNV_64_BASIS, device->description, strlen(device->description));
   key = fnv_64(key, &version, sizeof version);
   int length = snprintf(path, bytes, "%s%s", root, below[index]);
   if (length < 0 || (size_t)length >= bytes) return false;
@@ -48,11 +48,12 @@ static bool file_path(const device_t *d, char *path, size_t bytes) {
 }
 
 /* A choice as a line: shape, range, own or the algorithm's bytes, a checksum over all of it. */
-static void print_choice(char *line, size_t bytes, const device_t *d, const blas_shape_t *s,
-                         int32_t range) {
-  const blas_choice_t *choice = &s->choices[range];
-  int length = snprintf(line, bytes, "%d %d %d %d %d %d%d%d %d ", FILE_VERSION, (int)d->dtype, s->n,
-                        s->k, range, s->has_bias, s->has_residual, s->is_logits, choice->is_own);
+static void print_choice(char *line, size_t bytes, const device_t *device,
+                         const blas_shape_t *shape, int32_t range) {
+  const blas_choice_t *choice = &shape->choices[range];
+  int length = snprintf(line, bytes, "%d %d %d %d %d %d%d%d %d ", FILE_VERSION, (int)device->dtype,
+                        shape->n, shape->k, range, shape->has_bias, shape->has_residual,
+                        shape->is_logits, choice->is_own);
   const uint8_t *algo = (const uint8_t *)&choice->algo;
   for (size_t i = 0; i < sizeof choice->algo; i++) {
     length += snprintf(line + length, bytes - (size_t)length, "%02x", algo[i]);
@@ -73,41 +74,43 @@ static bool parse_algo(const char *hex, cublasLtMatmulAlgo_t *algo) {
 
 /* A line that says something of this shape and range becomes its choice. The line is believed when
  * its own print is what it says. */
-static void read_choice(const device_t *d, const char *line, blas_shape_t *s) {
+static void read_choice(const device_t *device, const char *line, blas_shape_t *shape) {
   int version, dtype, n, k, range, flags, own, at = 0;
   int fields =
       sscanf(line, "%d %d %d %d %d %d %d %n", &version, &dtype, &n, &k, &range, &flags, &own, &at);
-  int expected = s->has_bias * 100 + s->has_residual * 10 + s->is_logits;
-  if (fields != 7 || at == 0 || version != FILE_VERSION || dtype != (int)d->dtype) return;
-  if (n != s->n || k != s->k || flags != expected || range < 0 || range >= BLAS_RANGES_MAX) return;
-  blas_shape_t copy = *s;
+  int expected = shape->has_bias * 100 + shape->has_residual * 10 + shape->is_logits;
+  if (fields != 7 || at == 0 || version != FILE_VERSION || dtype != (int)device->dtype) return;
+  if (n != shape->n || k != shape->k || flags != expected || range < 0 || range >= BLAS_RANGES_MAX)
+    return;
+  blas_shape_t copy = *shape;
   char again[LINE_BYTES];
   copy.choices[range].is_own = own != 0;
   if (strlen(line + at) < 2 * sizeof(cublasLtMatmulAlgo_t)) return;
   if (!parse_algo(line + at, &copy.choices[range].algo)) return;
-  print_choice(again, sizeof again, d, &copy, range);
+  print_choice(again, sizeof again, device, &copy, range);
   if (strcmp(again, line) != 0) return;
-  s->choices[range] = copy.choices[range];
-  s->choices[range].is_known = true;
+  shape->choices[range] = copy.choices[range];
+  shape->choices[range].is_known = true;
 }
 
-static void read_file(device_t *d, const char *path) {
+static void read_file(device_t *device, const char *path) {
   FILE *file = fopen(path, "re");
   char line[LINE_BYTES];
   if (file == NULL) return;
   while (fgets(line, sizeof line, file) != NULL) {
-    for (int32_t i = 0; i < d->blas->num_shapes; i++) read_choice(d, line, &d->blas->shapes[i]);
+    for (int32_t i = 0; i < device->blas->num_shapes; i++)
+      read_choice(device, line, &device->blas->shapes[i]);
   }
   fclose(file);
 }
 
 /* Adds what this model brought; a whole line at a time, so that two servers do no harm. */
-static void append_choice(const device_t *d, const char *path, const blas_shape_t *s,
+static void append_choice(const device_t *device, const char *path, const blas_shape_t *shape,
                           int32_t range) {
   char line[LINE_BYTES];
   FILE *file = fopen(path, "ae");
   if (file == NULL) return;
-  print_choice(line, sizeof line, d, s, range);
+  print_choice(line, sizeof line, device, shape, range);
   fwrite(line, 1, strlen(line), file);
   fclose(file);
 }
@@ -121,140 +124,145 @@ typedef struct trial {
 } trial_t;
 
 /* One product with matrix `index`; algo NULL = the own kernel. */
-static int run_once(device_t *d, trial_t *t, int32_t index, const cublasLtMatmulAlgo_t *algo) {
-  t->layer.weight = t->shape->weights[index % t->shape->num_weights];
-  const blas_call_t call = {.layer = &t->layer, .narrow_bias = t->layer.bias};
-  if (algo == NULL) return gpu_linear(d->dtype, &t->layer, d->stream);
-  return blas_run(d, t->shape, &call, algo) == CUBLAS_STATUS_SUCCESS ? 0 : -1;
+static int run_once(device_t *device, trial_t *trial, int32_t index,
+                    const cublasLtMatmulAlgo_t *algo) {
+  trial->layer.weight = trial->shape->weights[index % trial->shape->num_weights];
+  const blas_call_t call = {.layer = &trial->layer, .narrow_bias = trial->layer.bias};
+  if (algo == NULL) return gpu_linear(device->dtype, &trial->layer, device->stream);
+  return blas_run(device, trial->shape, &call, algo) == CUBLAS_STATUS_SUCCESS ? 0 : -1;
 }
 
 /* Milliseconds of a product, the best of some rounds; infinity when it cannot be run. */
-static float time_product(device_t *d, trial_t *t, const cublasLtMatmulAlgo_t *algo) {
+static float time_product(device_t *device, trial_t *trial, const cublasLtMatmulAlgo_t *algo) {
   float best = HUGE_VALF;
-  if (run_once(d, t, 0, algo) != 0) return best;
+  if (run_once(device, trial, 0, algo) != 0) return best;
   for (int round = 0; round < ROUNDS; round++) {
-    const int32_t runs = t->shape->num_weights;
+    const int32_t runs = trial->shape->num_weights;
     float ms;
-    if (cudaEventRecord(t->begin, d->stream) != cudaSuccess) return HUGE_VALF;
+    if (cudaEventRecord(trial->begin, device->stream) != cudaSuccess) return HUGE_VALF;
     for (int32_t i = 0; i < runs; i++) {
-      if (run_once(d, t, i, algo) != 0) return HUGE_VALF;
+      if (run_once(device, trial, i, algo) != 0) return HUGE_VALF;
     }
-    if (cudaEventRecord(t->end, d->stream) != cudaSuccess ||
-        cudaEventSynchronize(t->end) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
+    if (cudaEventRecord(trial->end, device->stream) != cudaSuccess ||
+        cudaEventSynchronize(trial->end) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, trial->begin, trial->end) != cudaSuccess)
       return HUGE_VALF;
     if (ms / (float)runs < best) best = ms / (float)runs;
   }
   return best;
 }
 
-static int ask_library(const device_t *d, const blas_shape_t *s, int32_t rows,
+static int ask_library(const device_t *device, const blas_shape_t *shape, int32_t rows,
                        cublasLtMatmulHeuristicResult_t *results) {
-  const blas_t *b = d->blas;
+  const blas_t *blas = device->blas;
   const uint64_t cols = (uint64_t)rows, workspace = BLAS_WORKSPACE;
   cublasLtMatmulPreference_t preference;
   int found = 0;
-  b->api.layout_set(s->b, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
-  b->api.layout_set(s->d, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
-  if (b->api.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return 0;
-  b->api.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                        sizeof workspace);
-  if (b->api.heuristic(b->handle, s->desc, s->a, s->b, s->d, s->d, preference, BLAS_CANDIDATES,
-                       results, &found) != CUBLAS_STATUS_SUCCESS)
+  blas->api.layout_set(shape->b, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
+  blas->api.layout_set(shape->d, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
+  if (blas->api.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return 0;
+  blas->api.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                           sizeof workspace);
+  if (blas->api.heuristic(blas->handle, shape->desc, shape->a, shape->b, shape->d, shape->d,
+                          preference, BLAS_CANDIDATES, results, &found) != CUBLAS_STATUS_SUCCESS)
     found = 0;
-  b->api.preference_destroy(preference);
+  blas->api.preference_destroy(preference);
   return found;
 }
 
 /* The fastest way for the most rows of a range. */
-static void choose(device_t *d, trial_t *t, int32_t range) {
+static void choose(device_t *device, trial_t *trial, int32_t range) {
   cublasLtMatmulHeuristicResult_t results[BLAS_CANDIDATES];
-  blas_choice_t *choice = &t->shape->choices[range];
-  int found = ask_library(d, t->shape, t->layer.rows, results);
-  float best = time_product(d, t, NULL);
+  blas_choice_t *choice = &trial->shape->choices[range];
+  int found = ask_library(device, trial->shape, trial->layer.rows, results);
+  float best = time_product(device, trial, NULL);
   *choice = (blas_choice_t){.is_known = true, .is_own = true};
   for (int i = 0; i < found; i++) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
-    float ms = time_product(d, t, &results[i].algo);
+    float ms = time_product(device, trial, &results[i].algo);
     if (ms >= best) continue;
     best = ms;
     choice->is_own = false;
     choice->algo = results[i].algo;
   }
-  d->blas->num_timed++;
+  device->blas->num_timed++;
 }
 
 /* A choice that was read must still be one that the library takes. */
-static bool still_valid(const device_t *d, const blas_shape_t *s, int32_t range, int32_t rows) {
-  const blas_t *b = d->blas;
-  const blas_choice_t *choice = &s->choices[range];
+static bool still_valid(const device_t *device, const blas_shape_t *shape, int32_t range,
+                        int32_t rows) {
+  const blas_t *blas = device->blas;
+  const blas_choice_t *choice = &shape->choices[range];
   const uint64_t cols = (uint64_t)rows;
   cublasLtMatmulHeuristicResult_t result;
   if (choice->is_own) return true;
-  b->api.layout_set(s->b, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
-  b->api.layout_set(s->d, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
-  return b->api.check(b->handle, s->desc, s->a, s->b, s->d, s->d, &choice->algo, &result) ==
-             CUBLAS_STATUS_SUCCESS &&
+  blas->api.layout_set(shape->b, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
+  blas->api.layout_set(shape->d, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
+  return blas->api.check(blas->handle, shape->desc, shape->a, shape->b, shape->d, shape->d,
+                         &choice->algo, &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= BLAS_WORKSPACE;
 }
 
 /* Inputs, residual and outputs of a trial lie in the KV pool; false when it is too small. */
-static bool place(const device_t *d, trial_t *t, int32_t rows) {
-  const blas_shape_t *s = t->shape;
-  const size_t pool =
-      gpu_kv_block_bytes(&d->kv) * (size_t)d->kv.num_blocks * (size_t)d->kv.num_layers;
-  const size_t in = (size_t)rows * (size_t)s->k * sizeof(uint16_t);
+static bool place(const device_t *device, trial_t *trial, int32_t rows) {
+  const blas_shape_t *shape = trial->shape;
+  const size_t pool = gpu_kv_block_bytes(&device->kv) * (size_t)device->kv.num_blocks *
+                      (size_t)device->kv.num_layers;
+  const size_t in = (size_t)rows * (size_t)shape->k * sizeof(uint16_t);
   const size_t out =
-      (size_t)rows * (size_t)s->n * (s->is_logits ? sizeof(float) : sizeof(uint16_t));
-  const size_t bias = (size_t)s->n * sizeof(float);
+      (size_t)rows * (size_t)shape->n * (shape->is_logits ? sizeof(float) : sizeof(uint16_t));
+  const size_t bias = (size_t)shape->n * sizeof(float);
   const size_t step = 256, at_out = (in + step - 1) / step * step;
   const size_t at_bias = (at_out + out + step - 1) / step * step;
   if (at_bias + bias > pool) return false;
-  uint8_t *base = d->kv.base;
-  t->layer =
+  uint8_t *base = device->kv.base;
+  trial->layer =
       (gpu_skinny_t){.in = base,
                      .out = base + at_out,
-                     .bias = s->has_bias ? (const float *)(const void *)(base + at_bias) : NULL,
-                     .residual = s->has_residual ? base + at_out : NULL,
+                     .bias = shape->has_bias ? (const float *)(const void *)(base + at_bias) : NULL,
+                     .residual = shape->has_residual ? base + at_out : NULL,
                      .rows = rows,
-                     .n = s->n,
-                     .k = s->k,
-                     .logits = s->is_logits,
-                     .workers = d->multiprocessors};
+                     .n = shape->n,
+                     .k = shape->k,
+                     .logits = shape->is_logits,
+                     .workers = device->multiprocessors};
   return true;
 }
 
-static void tune_shape(device_t *d, trial_t *t, const char *path) {
-  const int32_t most = t->shape->is_logits ? d->limits.logits_rows_max : d->limits.tokens_max;
+static void tune_shape(device_t *device, trial_t *trial, const char *path) {
+  const int32_t most =
+      trial->shape->is_logits ? device->limits.logits_rows_max : device->limits.tokens_max;
   for (int32_t range = 0; range <= blas_range(most) && most >= BLAS_ROWS_MIN; range++) {
     int32_t rows = 64 << range < most ? 64 << range : most;
-    blas_choice_t *choice = &t->shape->choices[range];
-    if (choice->is_known && still_valid(d, t->shape, range, rows)) {
-      d->blas->num_cached++;
+    blas_choice_t *choice = &trial->shape->choices[range];
+    if (choice->is_known && still_valid(device, trial->shape, range, rows)) {
+      device->blas->num_cached++;
       continue;
     }
     choice->is_known = false;
-    if (!place(d, t, rows)) return;
-    choose(d, t, range);
-    if (path != NULL) append_choice(d, path, t->shape, range);
+    if (!place(device, trial, rows)) return;
+    choose(device, trial, range);
+    if (path != NULL) append_choice(device, path, trial->shape, range);
   }
 }
 
-void blas_tune(device_t *d) {
-  blas_t *b = d->blas;
+void blas_tune(device_t *device) {
+  blas_t *blas = device->blas;
   char path[PATH_MAX_BYTES];
   trial_t trial = {0};
-  bool has_file = file_path(d, path, sizeof path);
-  if (has_file) read_file(d, path);
-  device_note(d, (int)cudaEventCreate(&trial.begin), "measuring products");
-  device_note(d, (int)cudaEventCreate(&trial.end), "measuring products");
-  for (int32_t i = 0; i < b->num_shapes && d->fault == 0; i++) {
-    trial.shape = &b->shapes[i];
-    tune_shape(d, &trial, has_file ? path : NULL);
+  bool has_file = file_path(device, path, sizeof path);
+  if (has_file) read_file(device, path);
+  device_note(device, (int)cudaEventCreate(&trial.begin), "measuring products");
+  device_note(device, (int)cudaEventCreate(&trial.end), "measuring products");
+  for (int32_t i = 0; i < blas->num_shapes && device->fault == 0; i++) {
+    trial.shape = &blas->shapes[i];
+    tune_shape(device, &trial, has_file ? path : NULL);
   }
   if (trial.begin != NULL) cudaEventDestroy(trial.begin);
   if (trial.end != NULL) cudaEventDestroy(trial.end);
-  size_t pool = gpu_kv_block_bytes(&d->kv) * (size_t)d->kv.num_blocks * (size_t)d->kv.num_layers;
-  device_note(d, (int)cudaMemsetAsync(d->kv.base, 0, pool, d->stream), "measuring products");
-  b->is_tuned = true;
+  size_t pool = gpu_kv_block_bytes(&device->kv) * (size_t)device->kv.num_blocks *
+                (size_t)device->kv.num_layers;
+  device_note(device, (int)cudaMemsetAsync(device->kv.base, 0, pool, device->stream),
+              "measuring products");
+  blas->is_tuned = true;
 }

@@ -58,9 +58,9 @@ struct product_t {
   memory_t memory;
   bool open();
 };
-/* The fastest of the library's algorithms for out[m, n] = in[m, k] w[n, k]^T, in bf16; infinity
- * when none runs. */
-double best_product_us(product_t &lib, int m, int n, int k, const void *in,
+/* The fastest of the library's algorithms for out[rows, cols] = in[rows, depth] w[cols, depth]^T,
+ * in bf16; infinity when none runs. */
+double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
                        const std::vector<void *> &weights, void *out);
 
 void bench_ceiling(product_t *lib);

@@ -17,7 +17,8 @@ struct attention_t {
   std::vector<const int32_t *> tables;
   int tiles;
   double kv_bytes;
-  attention_t(const shape_t &s, int batch, int queries, int len, bool fp8, bool is_ordered = false);
+  attention_t(const shape_t &shape, int batch, int queries, int len, bool fp8,
+              bool is_ordered = false);
   int copies() const { return (int)tables.size(); }
   const gpu_attention_t *turn(int t) {
     args.block_table = tables[t];

@@ -59,7 +59,7 @@ static std::string sizes(std::initializer_list<int> numbers) {
 
 static void bench_rows(int rows) {
   const int width = bench.tiny ? 64 : 4096, inner = bench.tiny ? 128 : 14336;
-  const shape_t s = {32, 8, bench.tiny ? 64 : 128};
+  const shape_t shape = {32, 8, bench.tiny ? 64 : 128};
   memory_t memory;
   void *in = memory.take((size_t)rows * 2 * inner * 2, FILL_BF16);
   void *out = memory.take((size_t)rows * inner * 2);
@@ -71,41 +71,43 @@ static void bench_rows(int rows) {
   say("activation", sizes({rows, inner}), time_us([&](int) {
         MUST(gpu_activate(DTYPE_BF16, out, in, GPU_SILU_MUL, inner, rows, bench.stream));
       }));
-  attention_t a(s, rows, 1, 64, false);
+  attention_t attention(shape, rows, 1, 64, false);
   std::vector<int64_t> slots(rows);
   for (int i = 0; i < rows; i++) slots[i] = (int64_t)(1 + i) * 64 + i % 64;
   gpu_rope_store_t store = {};
-  store.qkv = (void *)a.args.qkv, store.slots = memory.upload(slots);
-  store.table = (float *)memory.take((size_t)rows * s.dim * 4, FILL_F32);
-  store.dims = s.dim, store.num_heads = s.heads, store.tokens = rows;
-  say("rope_store", sizes({rows, s.heads + 2 * s.kv_heads, s.dim}),
-      time_us([&](int) { MUST(gpu_rope_store(&a.args.kv, &store, bench.stream)); }));
+  store.qkv = (void *)attention.args.qkv, store.slots = memory.upload(slots);
+  store.table = (float *)memory.take((size_t)rows * shape.dim * 4, FILL_F32);
+  store.dims = shape.dim, store.num_heads = shape.heads, store.tokens = rows;
+  say("rope_store", sizes({rows, shape.heads + 2 * shape.kv_heads, shape.dim}),
+      time_us([&](int) { MUST(gpu_rope_store(&attention.args.kv, &store, bench.stream)); }));
 }
 
 static void bench_plan(int rows, int len) {
-  attention_t a({32, 8, bench.tiny ? 64 : 128}, rows, 1, bench.tiny ? 64 : len, false);
+  attention_t attention({32, 8, bench.tiny ? 64 : 128}, rows, 1, bench.tiny ? 64 : len, false);
   say("plan", sizes({rows, len}),
-      time_us([&](int) { MUST(gpu_attention_plan(&a.args, bench.stream)); }));
+      time_us([&](int) { MUST(gpu_attention_plan(&attention.args, bench.stream)); }));
 }
 
 /* Qwen3-30B-A3B's experts; with a width of 8 little is left but the router and the places. */
 static void bench_experts(const char *what, int rows, int width) {
   memory_t memory;
-  gpu_moe_t m = {};
-  m.hidden = bench.tiny ? 64 : 2048, m.width = width, m.num_experts = bench.tiny ? 8 : 128;
-  m.rows = rows, m.top_k = bench.tiny ? 2 : 8, m.normalise = 1, m.activation = GPU_SILU_MUL;
-  const size_t matrix = (size_t)m.num_experts * m.width * m.hidden * 2;
+  gpu_moe_t args = {};
+  args.hidden = bench.tiny ? 64 : 2048, args.width = width, args.num_experts = bench.tiny ? 8 : 128;
+  args.rows = rows, args.top_k = bench.tiny ? 2 : 8, args.normalise = 1,
+  args.activation = GPU_SILU_MUL;
+  const size_t matrix = (size_t)args.num_experts * args.width * args.hidden * 2;
   const int copies = std::min(cold_copies(matrix * 3), 8);
   std::vector<gpu_moe_t> turns;
-  m.in = m.residual = memory.take((size_t)rows * m.hidden * 2, FILL_BF16);
-  m.out = memory.take((size_t)rows * m.hidden * 2);
-  m.workspace = memory.take(gpu_moe_workspace_bytes(m.hidden, width, m.num_experts, m.top_k));
+  args.in = args.residual = memory.take((size_t)rows * args.hidden * 2, FILL_BF16);
+  args.out = memory.take((size_t)rows * args.hidden * 2);
+  args.workspace =
+      memory.take(gpu_moe_workspace_bytes(args.hidden, width, args.num_experts, args.top_k));
   for (int i = 0; i < copies; i++) {
-    m.router = (float *)memory.take((size_t)m.num_experts * m.hidden * 4, FILL_F32);
-    m.up = memory.take(2 * matrix, FILL_BF16), m.down = memory.take(matrix, FILL_BF16);
-    turns.push_back(m);
+    args.router = (float *)memory.take((size_t)args.num_experts * args.hidden * 4, FILL_F32);
+    args.up = memory.take(2 * matrix, FILL_BF16), args.down = memory.take(matrix, FILL_BF16);
+    turns.push_back(args);
   }
-  say(what, sizes({rows, m.num_experts, m.top_k, width}),
+  say(what, sizes({rows, args.num_experts, args.top_k, width}),
       time_us([&](int turn) { MUST(gpu_moe(DTYPE_BF16, &turns[turn], bench.stream)); }, copies));
 }
 
@@ -155,30 +157,30 @@ struct layer_bench_t {
   }
   void product(const void *in, const void *weight, void *out, int n, int k, bool has_norm,
                bool has_residual, bool has_activation) const {
-    gpu_skinny_t l = base;
-    l.in = in, l.weight = weight, l.out = out, l.n = n, l.k = k;
-    l.residual = has_residual ? out : nullptr;
-    l.norm = has_norm, l.norm_weight = norm, l.norm_eps = 1e-5f;
-    l.activate = has_activation, l.activation = GPU_SILU_MUL;
-    if (has_activation) l.partial = nullptr, l.tickets = nullptr;
-    MUST(gpu_linear(DTYPE_BF16, &l, bench.stream));
+    gpu_skinny_t args = base;
+    args.in = in, args.weight = weight, args.out = out, args.n = n, args.k = k;
+    args.residual = has_residual ? out : nullptr;
+    args.norm = has_norm, args.norm_weight = norm, args.norm_eps = 1e-5f;
+    args.activate = has_activation, args.activation = GPU_SILU_MUL;
+    if (has_activation) args.partial = nullptr, args.tickets = nullptr;
+    MUST(gpu_linear(DTYPE_BF16, &args, bench.stream));
   }
   void run(int turn) {
-    const layer_t &w = layers[turn % layers.size()];
-    product(x, w.qkv, (void *)a.args.qkv, columns(), hidden, true, false, false);
+    const layer_t &layer = layers[turn % layers.size()];
+    product(x, layer.qkv, (void *)a.args.qkv, columns(), hidden, true, false, false);
     MUST(gpu_rope_store(&a.args.kv, &store, bench.stream));
     MUST(gpu_attention_decode(a.turn(turn % a.copies()), 2 * bench.multiprocessors, bench.stream));
-    product(a.args.out, w.o, x, hidden, s.heads * s.dim, false, true, false);
-    product(x, w.up, mid, inner, hidden, true, false, true);
-    product(mid, w.down, x, hidden, inner, false, true, false);
+    product(a.args.out, layer.o, x, hidden, s.heads * s.dim, false, true, false);
+    product(x, layer.up, mid, inner, hidden, true, false, true);
+    product(mid, layer.down, x, hidden, inner, false, true, false);
   }
 };
 
-static void bench_layer(const char *name, const shape_t &s, int hidden, int inner, int rows) {
-  layer_bench_t l(s, hidden, inner, rows, bench.tiny ? 64 : 1024);
-  const int turns = (int)l.layers.size();
-  say(name, sizes({rows, 1024}), time_us([&](int turn) { l.run(turn); }, turns),
-      (double)l.weight_bytes() + l.a.kv_bytes);
+static void bench_layer(const char *name, const shape_t &shape, int hidden, int inner, int rows) {
+  layer_bench_t layer_bench(shape, hidden, inner, rows, bench.tiny ? 64 : 1024);
+  const int turns = (int)layer_bench.layers.size();
+  say(name, sizes({rows, 1024}), time_us([&](int turn) { layer_bench.run(turn); }, turns),
+      (double)layer_bench.weight_bytes() + layer_bench.a.kv_bytes);
 }
 
 void bench_rest() {

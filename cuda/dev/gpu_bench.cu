@@ -126,7 +126,7 @@ static double algorithm_us(product_t &lib, cublasLtMatmulDesc_t desc,
                  rounds);
 }
 
-double best_product_us(product_t &lib, int m, int n, int k, const void *in,
+double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
                        const std::vector<void *> &weights, void *out) {
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t layouts[3];
@@ -137,9 +137,9 @@ double best_product_us(product_t &lib, int m, int n, int k, const void *in,
   int found = 0;
   lib.api.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   lib.api.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-  lib.api.layout_create(&layouts[0], CUDA_R_16BF, k, n, k);
-  lib.api.layout_create(&layouts[1], CUDA_R_16BF, k, m, k);
-  lib.api.layout_create(&layouts[2], CUDA_R_16BF, n, m, n);
+  lib.api.layout_create(&layouts[0], CUDA_R_16BF, depth, cols, depth);
+  lib.api.layout_create(&layouts[1], CUDA_R_16BF, depth, rows, depth);
+  lib.api.layout_create(&layouts[2], CUDA_R_16BF, cols, rows, cols);
   lib.api.preference_create(&preference);
   lib.api.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
   lib.api.heuristic(lib.handle, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference,
@@ -209,19 +209,19 @@ static void bench_layer(product_t *lib, const char *name, int n, int k) {
   std::vector<void *> weights;
   for (int i = 0; i < copies; i++) weights.push_back(memory.take(bytes, FILL_BF16));
   void *in = memory.take((size_t)most * k * 2, FILL_BF16), *out = memory.take((size_t)most * n * 2);
-  gpu_skinny_t a = {};
-  a.in = in, a.out = out, a.n = n, a.k = k, a.workers = bench.multiprocessors;
+  gpu_skinny_t args = {};
+  args.in = in, args.out = out, args.n = n, args.k = k, args.workers = bench.multiprocessors;
   if (n <= 32 * bench.multiprocessors) {
-    a.partial = (float *)memory.take(gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n));
-    a.tickets = (int32_t *)memory.take(((size_t)n / 8 + 1) * 4);
+    args.partial = (float *)memory.take(gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n));
+    args.tickets = (int32_t *)memory.take(((size_t)n / 8 + 1) * 4);
   }
   for (int rows : {1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096}) {
     if (rows > most || (bench.tiny && rows > 1 && rows < most)) continue;
-    a.rows = rows;
+    args.rows = rows;
     const double us = time_us(
         [&](int turn) {
-          a.weight = weights[turn];
-          MUST(gpu_linear(DTYPE_BF16, &a, bench.stream));
+          args.weight = weights[turn];
+          MUST(gpu_linear(DTYPE_BF16, &args, bench.stream));
         },
         copies);
     const double peer =
