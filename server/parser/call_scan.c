@@ -101,13 +101,13 @@ static call_member_t member_of(const call_scan_t *scan) {
 }
 
 /* Begins the value of a member. Returns false if the call had that member before. */
-static bool begin_value(call_scan_t *scan, char c, const output_sink_t *sink) {
+static bool begin_value(call_scan_t *scan, char byte, const output_sink_t *sink) {
   scan->member = member_of(scan);
   scan->in_value = true;
   if (scan->member == MEMBER_NAME) return !scan->has_name;
   if (scan->member == MEMBER_OTHER) return true;
   if (scan->has_arguments) return false;
-  if (scan->has_name && c == '{') begin(scan, sink);
+  if (scan->has_name && byte == '{') begin(scan, sink);
   return true;
 }
 
@@ -126,11 +126,11 @@ static bool end_value(call_scan_t *scan, const output_sink_t *sink) {
   return true;
 }
 
-static void keep(call_scan_t *scan, char c) {
-  if (scan->member == MEMBER_ARGUMENTS) buffer_char(&scan->value, c);
+static void keep(call_scan_t *scan, char byte) {
+  if (scan->member == MEMBER_ARGUMENTS) buffer_char(&scan->value, byte);
   /* An escaped name is at most six times as long. A longer one is refused at its end. */
   if (scan->member == MEMBER_NAME && scan->name.length <= 6 * CALL_NAME_BYTES_MAX + 2) {
-    buffer_char(&scan->name, c);
+    buffer_char(&scan->name, byte);
   }
 }
 
@@ -150,7 +150,7 @@ static bool in_number(json_scan_state_t state) {
 }
 
 /* Takes one byte inside the outermost object, or the byte that follows it. */
-static call_result_t member_byte(call_scan_t *scan, char c, json_scan_t before,
+static call_result_t member_byte(call_scan_t *scan, char byte, json_scan_t before,
                                  const output_sink_t *sink) {
   json_scan_state_t state = scan->json.state;
   bool top = before.depth == 1;
@@ -158,29 +158,29 @@ static call_result_t member_byte(call_scan_t *scan, char c, json_scan_t before,
     if (before.state != SCAN_IN_KEY) {
       scan->key_length = 0;
     } else if (scan->key_length < CALL_KEY_BYTES_MAX) {
-      scan->key[scan->key_length++] = c;
+      scan->key[scan->key_length++] = byte;
     }
   }
   if (top && before.state == SCAN_VALUE && state != SCAN_VALUE) {
-    if (!begin_value(scan, c, sink)) return CALL_BAD;
+    if (!begin_value(scan, byte, sink)) return CALL_BAD;
   }
   if (scan->in_value) {
     bool behind = top && in_number(before.state) && !in_number(state);
-    if (!behind) keep(scan, c);
+    if (!behind) keep(scan, byte);
     bool ends = behind || (scan->json.depth == 1 && state == SCAN_AFTER);
     if (ends && !end_value(scan, sink)) return CALL_BAD;
   }
   return state == SCAN_DONE ? finish(scan, sink) : CALL_MORE;
 }
 
-call_result_t call_scan_byte(call_scan_t *scan, char c, const output_sink_t *sink) {
+call_result_t call_scan_byte(call_scan_t *scan, char byte, const output_sink_t *sink) {
   json_scan_t before = scan->json;
-  json_scan_state_t state = json_scan_byte(&scan->json, c);
+  json_scan_state_t state = json_scan_byte(&scan->json, byte);
   if (state == SCAN_BAD) return CALL_BAD;
-  if (before.depth == 0 && c != '{') return CALL_BAD;
-  if (!scan->only_arguments) return member_byte(scan, c, before, sink);
+  if (before.depth == 0 && byte != '{') return CALL_BAD;
+  if (!scan->only_arguments) return member_byte(scan, byte, before, sink);
   if (!scan->streaming) begin(scan, sink);
   scan->has_arguments = true;
-  buffer_char(&scan->value, c);
+  buffer_char(&scan->value, byte);
   return state == SCAN_DONE ? finish(scan, sink) : CALL_MORE;
 }

@@ -38,7 +38,7 @@ void call_scan_start_named(call_scan_t *scan, const char *name, size_t length);
 /* Takes one byte; the first byte must begin the outermost object. CALL_DONE: the call is complete
  * and CALL_END was sent. CALL_BAD: the text is no call; if `streaming`, a part of it was sent
  * already. */
-call_result_t call_scan_byte(call_scan_t *scan, char c, const output_sink_t *sink);
+call_result_t call_scan_byte(call_scan_t *scan, char byte, const output_sink_t *sink);
 /* Passes on the bytes of the arguments that have arrived so far. */
 void call_scan_flush(call_scan_t *scan, const output_sink_t *sink);
 void call_scan_free(call_scan_t *scan);

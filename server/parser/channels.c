@@ -38,29 +38,29 @@ static void no_sink(void *context, output_kind_t kind, const char *text, size_t 
 
 channels_t *channels_new(const output_options_t *options) {
   static const output_sink_t nowhere = {no_sink, NULL};
-  channels_t *c = calloc(1, sizeof *c);
-  if (c == NULL) return NULL;
-  c->options = *options;
+  channels_t *channels = calloc(1, sizeof *channels);
+  if (channels == NULL) return NULL;
+  channels->options = *options;
   if (options->begun_length > 0) {
-    channels_feed(c, options->begun, options->begun_length, false, &nowhere);
-    c->given = c->pending.length;
+    channels_feed(channels, options->begun, options->begun_length, false, &nowhere);
+    channels->given = channels->pending.length;
   }
-  return c;
+  return channels;
 }
 
-void channels_free(channels_t *c) {
-  if (c == NULL) return;
-  buffer_free(&c->pending);
-  call_scan_free(&c->call);
-  free(c);
+void channels_free(channels_t *channels) {
+  if (channels == NULL) return;
+  buffer_free(&channels->pending);
+  call_scan_free(&channels->call);
+  free(channels);
 }
 
-bool channels_is_reasoning(const channels_t *c) {
-  return c->stage == CHANNEL_BODY && c->kind == OUTPUT_REASONING;
+bool channels_is_reasoning(const channels_t *channels) {
+  return channels->stage == CHANNEL_BODY && channels->kind == OUTPUT_REASONING;
 }
 
-bool channels_failed(const channels_t *c) {
-  return c->pending.failed || c->call.value.failed || c->call.name.failed;
+bool channels_failed(const channels_t *channels) {
+  return channels->pending.failed || channels->call.value.failed || channels->call.name.failed;
 }
 
 /* Returns where the first mark begins; `length` if there is none. *size is its number of bytes, or
@@ -95,45 +95,46 @@ static const char *value_behind(const char *header, size_t header_length, const 
   return at;
 }
 
-static void open_message(channels_t *c, const char *header, size_t length) {
+static void open_message(channels_t *channels, const char *header, size_t length) {
   static const char functions[] = "functions.";
   size_t channel_length, to_length, prefix = sizeof functions - 1;
   const char *channel = value_behind(header, length, "<|channel|>", &channel_length);
   const char *to = value_behind(header, length, "to=", &to_length);
   bool thoughts = channel_length == 8 && memcmp(channel, "analysis", 8) == 0;
-  c->any = true;
-  c->stage = CHANNEL_BODY;
-  c->kind = thoughts ? OUTPUT_REASONING : OUTPUT_CONTENT;
-  if (c->options.tools == NULL || to_length <= prefix || memcmp(to, functions, prefix) != 0) return;
+  channels->any = true;
+  channels->stage = CHANNEL_BODY;
+  channels->kind = thoughts ? OUTPUT_REASONING : OUTPUT_CONTENT;
+  if (channels->options.tools == NULL || to_length <= prefix || memcmp(to, functions, prefix) != 0)
+    return;
   if (to_length - prefix > CALL_NAME_BYTES_MAX) return;
-  c->stage = CHANNEL_CALL;
-  call_scan_start_named(&c->call, to + prefix, to_length - prefix);
+  channels->stage = CHANNEL_CALL;
+  call_scan_start_named(&channels->call, to + prefix, to_length - prefix);
 }
 
 /* Reads a header. Returns true if it was complete. */
-static bool step_header(channels_t *c, bool ended) {
+static bool step_header(channels_t *channels, bool ended) {
   static const char end[] = "<|message|>";
-  const char *text = c->pending.data + c->at;
-  size_t length = c->pending.length - c->at;
+  const char *text = channels->pending.data + channels->at;
+  size_t length = channels->pending.length - channels->at;
   const char *hit = memmem(text, length, end, sizeof end - 1);
-  if (hit != NULL && (size_t)(hit - text) <= c->given + HEADER_BYTES_MAX) {
-    open_message(c, text, (size_t)(hit - text));
-    c->at += (size_t)(hit - text) + sizeof end - 1;
-    c->given = 0;
+  if (hit != NULL && (size_t)(hit - text) <= channels->given + HEADER_BYTES_MAX) {
+    open_message(channels, text, (size_t)(hit - text));
+    channels->at += (size_t)(hit - text) + sizeof end - 1;
+    channels->given = 0;
     return true;
   }
-  bool endless = length > c->given + HEADER_BYTES_MAX + sizeof end;
+  bool endless = length > channels->given + HEADER_BYTES_MAX + sizeof end;
   if (!endless && !ended) return false;
-  size_t size, mark = find_mark(text + c->given, length - c->given, &size);
-  if (endless || (!c->any && (mark > 0 || size == 0))) { /* no header at all */
-    c->at += c->given;
-    c->stage = CHANNEL_BODY;
-    c->kind = OUTPUT_CONTENT;
+  size_t size, mark = find_mark(text + channels->given, length - channels->given, &size);
+  if (endless || (!channels->any && (mark > 0 || size == 0))) { /* no header at all */
+    channels->at += channels->given;
+    channels->stage = CHANNEL_BODY;
+    channels->kind = OUTPUT_CONTENT;
   } else {
-    c->at = c->pending.length;
+    channels->at = channels->pending.length;
   }
-  c->given = 0;
-  return c->at < c->pending.length;
+  channels->given = 0;
+  return channels->at < channels->pending.length;
 }
 
 /* ---- bodies ---- */
@@ -142,78 +143,79 @@ static void say(const output_sink_t *sink, output_kind_t kind, const char *text,
   if (length > 0) sink->take(sink->context, kind, text, length);
 }
 
-static void end_call(channels_t *c, const output_sink_t *sink) {
-  call_scan_flush(&c->call, sink);
+static void end_call(channels_t *channels, const output_sink_t *sink) {
+  call_scan_flush(&channels->call, sink);
   sink->take(sink->context, OUTPUT_CALL_END, "", 0);
 }
 
-static channel_stage_t behind_call(const channels_t *c) {
-  return c->options.one_call ? CHANNEL_DROP : CHANNEL_SKIP;
+static channel_stage_t behind_call(const channels_t *channels) {
+  return channels->options.one_call ? CHANNEL_DROP : CHANNEL_SKIP;
 }
 
-static void take_arguments(channels_t *c, const char *text, size_t length,
+static void take_arguments(channels_t *channels, const char *text, size_t length,
                            const output_sink_t *sink) {
   for (size_t i = 0; i < length; i++) {
-    if (!c->call.streaming && json_is_blank(text[i])) continue;
-    call_result_t result = call_scan_byte(&c->call, text[i], sink);
+    if (!channels->call.streaming && json_is_blank(text[i])) continue;
+    call_result_t result = call_scan_byte(&channels->call, text[i], sink);
     if (result == CALL_MORE) continue;
-    if (result == CALL_DONE || c->call.streaming) {
+    if (result == CALL_DONE || channels->call.streaming) {
       if (result == CALL_BAD)
-        end_call(c, sink); /* a part was sent already, so the call ends here */
-      c->stage = behind_call(c);
+        end_call(channels, sink); /* a part was sent already, so the call ends here */
+      channels->stage = behind_call(channels);
     } else {
-      c->stage = CHANNEL_BODY;
-      c->kind = OUTPUT_CONTENT;
-      say(sink, c->kind, text + i, length - i);
+      channels->stage = CHANNEL_BODY;
+      channels->kind = OUTPUT_CONTENT;
+      say(sink, channels->kind, text + i, length - i);
     }
     return;
   }
-  call_scan_flush(&c->call, sink);
+  call_scan_flush(&channels->call, sink);
 }
 
 /* Ends the body. A call whose arguments are missing has the empty object. */
-static void close_message(channels_t *c, const output_sink_t *sink) {
-  if (c->stage != CHANNEL_CALL) return;
-  if (c->call.streaming) {
-    end_call(c, sink);
+static void close_message(channels_t *channels, const output_sink_t *sink) {
+  if (channels->stage != CHANNEL_CALL) return;
+  if (channels->call.streaming) {
+    end_call(channels, sink);
   } else {
-    (void)call_scan_byte(&c->call, '{', sink);
-    (void)call_scan_byte(&c->call, '}', sink);
+    (void)call_scan_byte(&channels->call, '{', sink);
+    (void)call_scan_byte(&channels->call, '}', sink);
   }
-  c->stage = behind_call(c);
+  channels->stage = behind_call(channels);
 }
 
 /* Reads a body. Returns true if a mark ended it. */
-static bool step_body(channels_t *c, bool ended, const output_sink_t *sink) {
-  const char *text = c->pending.data + c->at;
-  size_t length = c->pending.length - c->at, size, end = find_mark(text, length, &size);
+static bool step_body(channels_t *channels, bool ended, const output_sink_t *sink) {
+  const char *text = channels->pending.data + channels->at;
+  size_t length = channels->pending.length - channels->at, size,
+         end = find_mark(text, length, &size);
   if (ended && size == 0) end = length;
-  if (c->stage == CHANNEL_BODY) say(sink, c->kind, text, end);
-  if (c->stage == CHANNEL_CALL) take_arguments(c, text, end, sink);
-  c->at += end;
-  if (size == 0 || c->stage == CHANNEL_DROP) return false;
-  close_message(c, sink);
-  if (c->stage == CHANNEL_DROP) return false;
-  c->stage = CHANNEL_HEADER;
+  if (channels->stage == CHANNEL_BODY) say(sink, channels->kind, text, end);
+  if (channels->stage == CHANNEL_CALL) take_arguments(channels, text, end, sink);
+  channels->at += end;
+  if (size == 0 || channels->stage == CHANNEL_DROP) return false;
+  close_message(channels, sink);
+  if (channels->stage == CHANNEL_DROP) return false;
+  channels->stage = CHANNEL_HEADER;
   return true; /* the mark is part of the header */
 }
 
-void channels_feed(channels_t *c, const char *text, size_t length, bool ended,
+void channels_feed(channels_t *channels, const char *text, size_t length, bool ended,
                    const output_sink_t *sink) {
-  buffer_append(&c->pending, text, length);
-  if (c->pending.failed) return;
+  buffer_append(&channels->pending, text, length);
+  if (channels->pending.failed) return;
   bool more = true;
-  while (more && c->at < c->pending.length) {
-    if (c->stage == CHANNEL_HEADER) {
-      more = step_header(c, ended);
+  while (more && channels->at < channels->pending.length) {
+    if (channels->stage == CHANNEL_HEADER) {
+      more = step_header(channels, ended);
     } else {
-      more = c->stage != CHANNEL_DROP && step_body(c, ended, sink);
+      more = channels->stage != CHANNEL_DROP && step_body(channels, ended, sink);
     }
   }
-  if (ended) close_message(c, sink);
-  if (ended || c->stage == CHANNEL_DROP) c->at = c->pending.length;
-  size_t left = c->pending.length - c->at;
-  if (left > 0) memmove(c->pending.data, c->pending.data + c->at, left);
-  c->pending.length = left;
-  c->at = 0;
+  if (ended) close_message(channels, sink);
+  if (ended || channels->stage == CHANNEL_DROP) channels->at = channels->pending.length;
+  size_t left = channels->pending.length - channels->at;
+  if (left > 0) memmove(channels->pending.data, channels->pending.data + channels->at, left);
+  channels->pending.length = left;
+  channels->at = 0;
 }

@@ -34,8 +34,8 @@ static json_scan_state_t begin_literal(json_scan_t *scan, const char *rest) {
   return scan->state = SCAN_IN_LITERAL;
 }
 
-static json_scan_state_t begin_value(json_scan_t *scan, char c) {
-  switch (c) {
+static json_scan_state_t begin_value(json_scan_t *scan, char byte) {
+  switch (byte) {
   case '{': return open_container(scan, true);
   case '[': return open_container(scan, false);
   case '"': return scan->state = SCAN_IN_STRING;
@@ -46,16 +46,17 @@ static json_scan_state_t begin_value(json_scan_t *scan, char c) {
   case 'n': return begin_literal(scan, "ull");
   default: break;
   }
-  return c >= '1' && c <= '9' ? (scan->state = SCAN_DIGITS) : bad(scan);
+  return byte >= '1' && byte <= '9' ? (scan->state = SCAN_DIGITS) : bad(scan);
 }
 
-static bool is_hex(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+static bool is_hex(char byte) {
+  return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'f') ||
+         (byte >= 'A' && byte <= 'F');
 }
 
-static json_scan_state_t string_byte(json_scan_t *scan, char c) {
+static json_scan_state_t string_byte(json_scan_t *scan, char byte) {
   if (scan->escape > 1) {
-    if (!is_hex(c)) return bad(scan);
+    if (!is_hex(byte)) return bad(scan);
     scan->escape--;
     if (scan->escape == 1) scan->escape = 0;
     return scan->state;
@@ -63,19 +64,19 @@ static json_scan_state_t string_byte(json_scan_t *scan, char c) {
   if (scan->escape == 1) {
     static const char simple[] = "\"\\/bfnrt";
     scan->escape = 0;
-    if (c == 'u') {
+    if (byte == 'u') {
       scan->escape = 5;
       return scan->state;
     }
     for (size_t i = 0; simple[i] != '\0'; i++) {
-      if (simple[i] == c) return scan->state;
+      if (simple[i] == byte) return scan->state;
     }
     return bad(scan);
   }
-  if ((unsigned char)c < 0x20) return bad(scan);
-  if (c == '\\') {
+  if ((unsigned char)byte < 0x20) return bad(scan);
+  if (byte == '\\') {
     scan->escape = 1;
-  } else if (c == '"') {
+  } else if (byte == '"') {
     if (scan->state == SCAN_IN_KEY) return scan->state = SCAN_COLON;
     return value_done(scan);
   }
@@ -83,66 +84,66 @@ static json_scan_state_t string_byte(json_scan_t *scan, char c) {
 }
 
 /* Takes a byte after a value: a comma, the end of the container, or a blank. */
-static json_scan_state_t after_byte(json_scan_t *scan, char c) {
-  if (json_is_blank(c)) return scan->state;
-  if (c == ',') return scan->state = inside_object(scan) ? SCAN_KEY : SCAN_VALUE;
-  if (c == (inside_object(scan) ? '}' : ']')) return close_container(scan);
+static json_scan_state_t after_byte(json_scan_t *scan, char byte) {
+  if (json_is_blank(byte)) return scan->state;
+  if (byte == ',') return scan->state = inside_object(scan) ? SCAN_KEY : SCAN_VALUE;
+  if (byte == (inside_object(scan) ? '}' : ']')) return close_container(scan);
   return bad(scan);
 }
 
 /* Only the byte after a number shows that it has ended: that byte is then read again. */
-static json_scan_state_t number_done(json_scan_t *scan, char c) {
+static json_scan_state_t number_done(json_scan_t *scan, char byte) {
   value_done(scan);
-  if (scan->state == SCAN_DONE) return json_is_blank(c) ? SCAN_DONE : bad(scan);
-  return after_byte(scan, c);
+  if (scan->state == SCAN_DONE) return json_is_blank(byte) ? SCAN_DONE : bad(scan);
+  return after_byte(scan, byte);
 }
 
-static json_scan_state_t number_byte(json_scan_t *scan, char c) {
-  bool digit = c >= '0' && c <= '9';
+static json_scan_state_t number_byte(json_scan_t *scan, char byte) {
+  bool digit = byte >= '0' && byte <= '9';
   switch (scan->state) {
   case SCAN_MINUS:
     if (!digit) return bad(scan);
-    return scan->state = c == '0' ? SCAN_ZERO : SCAN_DIGITS;
+    return scan->state = byte == '0' ? SCAN_ZERO : SCAN_DIGITS;
   case SCAN_POINT: return digit ? (scan->state = SCAN_FRACTION) : bad(scan);
   case SCAN_EXPONENT:
-    if (c == '+' || c == '-') return scan->state = SCAN_EXPONENT_SIGN;
+    if (byte == '+' || byte == '-') return scan->state = SCAN_EXPONENT_SIGN;
     return digit ? (scan->state = SCAN_EXPONENT_DIGITS) : bad(scan);
   case SCAN_EXPONENT_SIGN: return digit ? (scan->state = SCAN_EXPONENT_DIGITS) : bad(scan);
   default: break;
   }
   if (digit && scan->state != SCAN_ZERO) return scan->state;
   bool whole = scan->state == SCAN_ZERO || scan->state == SCAN_DIGITS;
-  if (whole && c == '.') return scan->state = SCAN_POINT;
-  if (scan->state != SCAN_EXPONENT_DIGITS && (c == 'e' || c == 'E')) {
+  if (whole && byte == '.') return scan->state = SCAN_POINT;
+  if (scan->state != SCAN_EXPONENT_DIGITS && (byte == 'e' || byte == 'E')) {
     return scan->state = SCAN_EXPONENT;
   }
-  return number_done(scan, c);
+  return number_done(scan, byte);
 }
 
-json_scan_state_t json_scan_byte(json_scan_t *scan, char c) {
+json_scan_state_t json_scan_byte(json_scan_t *scan, char byte) {
   switch (scan->state) {
   case SCAN_FIRST_VALUE:
-    if (c == ']') return close_container(scan);
-    return json_is_blank(c) ? scan->state : begin_value(scan, c);
-  case SCAN_VALUE: return json_is_blank(c) ? scan->state : begin_value(scan, c);
+    if (byte == ']') return close_container(scan);
+    return json_is_blank(byte) ? scan->state : begin_value(scan, byte);
+  case SCAN_VALUE: return json_is_blank(byte) ? scan->state : begin_value(scan, byte);
   case SCAN_FIRST_KEY:
-    if (c == '}') return close_container(scan);
-    if (json_is_blank(c)) return scan->state;
-    return c == '"' ? (scan->state = SCAN_IN_KEY) : bad(scan);
+    if (byte == '}') return close_container(scan);
+    if (json_is_blank(byte)) return scan->state;
+    return byte == '"' ? (scan->state = SCAN_IN_KEY) : bad(scan);
   case SCAN_KEY:
-    if (json_is_blank(c)) return scan->state;
-    return c == '"' ? (scan->state = SCAN_IN_KEY) : bad(scan);
+    if (json_is_blank(byte)) return scan->state;
+    return byte == '"' ? (scan->state = SCAN_IN_KEY) : bad(scan);
   case SCAN_COLON:
-    if (json_is_blank(c)) return scan->state;
-    return c == ':' ? (scan->state = SCAN_VALUE) : bad(scan);
+    if (json_is_blank(byte)) return scan->state;
+    return byte == ':' ? (scan->state = SCAN_VALUE) : bad(scan);
   case SCAN_IN_KEY:
-  case SCAN_IN_STRING: return string_byte(scan, c);
-  case SCAN_AFTER: return after_byte(scan, c);
+  case SCAN_IN_STRING: return string_byte(scan, byte);
+  case SCAN_AFTER: return after_byte(scan, byte);
   case SCAN_IN_LITERAL:
-    if (*scan->literal != c) return bad(scan);
+    if (*scan->literal != byte) return bad(scan);
     return *++scan->literal == '\0' ? value_done(scan) : scan->state;
-  case SCAN_DONE: return json_is_blank(c) ? SCAN_DONE : bad(scan);
+  case SCAN_DONE: return json_is_blank(byte) ? SCAN_DONE : bad(scan);
   case SCAN_BAD: return SCAN_BAD;
-  default: return number_byte(scan, c);
+  default: return number_byte(scan, byte);
   }
 }

@@ -43,10 +43,10 @@ typedef struct json_scan {
 } json_scan_t;
 
 /* Takes one byte and returns the state after it. A zeroed json_scan_t expects a value. */
-json_scan_state_t json_scan_byte(json_scan_t *scan, char c);
+json_scan_state_t json_scan_byte(json_scan_t *scan, char byte);
 
-static inline bool json_is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+static inline bool json_is_blank(char byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
 }
 
 #endif

@@ -48,48 +48,48 @@ struct output_parser {
 };
 
 output_parser_t *output_parser_new(const output_options_t *options) {
-  output_parser_t *p = calloc(1, sizeof *p);
-  if (p == NULL) return NULL;
-  p->options = *options;
-  p->stage = options->reasoning != NULL ? STAGE_START : STAGE_FIRST;
+  output_parser_t *parser = calloc(1, sizeof *parser);
+  if (parser == NULL) return NULL;
+  parser->options = *options;
+  parser->stage = options->reasoning != NULL ? STAGE_START : STAGE_FIRST;
   if (options->reasoning != NULL && options->in_reasoning) {
-    p->stage = STAGE_REASONING;
-    p->trim = true;
+    parser->stage = STAGE_REASONING;
+    parser->trim = true;
   }
-  if (options->reasoning == NULL || options->reasoning->answer == NULL) return p;
-  p->channels = channels_new(options);
-  if (p->channels != NULL) return p;
-  output_parser_free(p);
+  if (options->reasoning == NULL || options->reasoning->answer == NULL) return parser;
+  parser->channels = channels_new(options);
+  if (parser->channels != NULL) return parser;
+  output_parser_free(parser);
   return NULL;
 }
 
-void output_parser_free(output_parser_t *p) {
-  if (p == NULL) return;
-  buffer_free(&p->pending);
-  buffer_free(&p->raw);
-  buffer_free(&p->name);
-  call_scan_free(&p->call);
-  tag_call_free(&p->tags);
-  channels_free(p->channels);
-  free(p);
+void output_parser_free(output_parser_t *parser) {
+  if (parser == NULL) return;
+  buffer_free(&parser->pending);
+  buffer_free(&parser->raw);
+  buffer_free(&parser->name);
+  call_scan_free(&parser->call);
+  tag_call_free(&parser->tags);
+  channels_free(parser->channels);
+  free(parser);
 }
 
-bool output_parser_is_reasoning(const output_parser_t *p) {
-  if (p->channels != NULL) return channels_is_reasoning(p->channels);
-  return p->stage == STAGE_REASONING;
+bool output_parser_is_reasoning(const output_parser_t *parser) {
+  if (parser->channels != NULL) return channels_is_reasoning(parser->channels);
+  return parser->stage == STAGE_REASONING;
 }
 
-bool output_parser_failed(const output_parser_t *p) {
-  if (p->channels != NULL && channels_failed(p->channels)) return true;
-  return p->pending.failed || p->raw.failed || p->name.failed || p->call.value.failed ||
-         p->call.name.failed || tag_call_failed(&p->tags);
+bool output_parser_failed(const output_parser_t *parser) {
+  if (parser->channels != NULL && channels_failed(parser->channels)) return true;
+  return parser->pending.failed || parser->raw.failed || parser->name.failed ||
+         parser->call.value.failed || parser->call.name.failed || tag_call_failed(&parser->tags);
 }
 
 /* ---- text and markers ---- */
 
-static const char *rest(const output_parser_t *p, size_t *length) {
-  *length = p->pending.length - p->at;
-  return p->pending.data + p->at;
+static const char *rest(const output_parser_t *parser, size_t *length) {
+  *length = parser->pending.length - parser->at;
+  return parser->pending.data + parser->at;
 }
 
 static size_t blanks(const char *text, size_t length) {
@@ -126,15 +126,15 @@ typedef enum said { SAID_ALL, SAID_TO_MARKER, SAID_TO_OTHER } said_t;
 /* Sends text up to `marker`, which is consumed, or up to the other marker, which is not (NULL =
  * none). Blanks before a marker are dropped, so blanks are held back until it is clear that no
  * marker follows. */
-static said_t say_until(output_parser_t *p, output_kind_t kind, const char *marker,
+static said_t say_until(output_parser_t *parser, output_kind_t kind, const char *marker,
                         const char *other, const output_sink_t *sink) {
   size_t length;
-  const char *text = rest(p, &length);
-  if (p->trim) {
+  const char *text = rest(parser, &length);
+  if (parser->trim) {
     size_t dropped = blanks(text, length);
-    p->at += dropped;
-    text = rest(p, &length);
-    if (length > 0) p->trim = false;
+    parser->at += dropped;
+    text = rest(parser, &length);
+    if (length > 0) parser->trim = false;
   }
   bool whole = false;
   size_t end = length, held = 0;
@@ -146,214 +146,215 @@ static said_t say_until(output_parser_t *p, output_kind_t kind, const char *mark
     size_t first = find(text, reach < length ? reach : length, other, &other_whole);
     if (first < end) end = first, whole = other_whole, found = SAID_TO_OTHER;
   }
-  if (p->ended && !whole) end = length;
-  bool swallow = p->ended && !whole ? p->any_call : marker != NULL;
+  if (parser->ended && !whole) end = length;
+  bool swallow = parser->ended && !whole ? parser->any_call : marker != NULL;
   while (swallow && held < end && json_is_blank(text[end - held - 1])) held++;
   held %= BLANKS_HELD_MAX + 1; /* as many as if the bytes had arrived one by one */
   if (end > held) sink->take(sink->context, kind, text, end - held);
-  p->at += whole ? end : end - held;
-  if (whole && found == SAID_TO_MARKER) p->at += strlen(marker);
-  if (p->ended && !whole) p->at = p->pending.length;
+  parser->at += whole ? end : end - held;
+  if (whole && found == SAID_TO_MARKER) parser->at += strlen(marker);
+  if (parser->ended && !whole) parser->at = parser->pending.length;
   return whole ? found : SAID_ALL;
 }
 
 /* ---- calls ---- */
 
 /* The text that looked like a call is not one: sends it as content. */
-static void give_up(output_parser_t *p, const output_sink_t *sink) {
-  if (p->raw.length > 0) {
-    sink->take(sink->context, OUTPUT_CONTENT, p->raw.data, p->raw.length);
+static void give_up(output_parser_t *parser, const output_sink_t *sink) {
+  if (parser->raw.length > 0) {
+    sink->take(sink->context, OUTPUT_CONTENT, parser->raw.data, parser->raw.length);
   }
-  buffer_clear(&p->raw);
-  p->stage = STAGE_CONTENT;
-  p->in_list = p->trim = false;
+  buffer_clear(&parser->raw);
+  parser->stage = STAGE_CONTENT;
+  parser->in_list = parser->trim = false;
 }
 
-static void take_raw(output_parser_t *p, size_t count) {
-  buffer_append(&p->raw, p->pending.data + p->at, count);
-  p->at += count;
+static void take_raw(output_parser_t *parser, size_t count) {
+  buffer_append(&parser->raw, parser->pending.data + parser->at, count);
+  parser->at += count;
 }
 
-static bool step_first(output_parser_t *p) {
-  const tool_format_t *tools = p->options.tools;
+static bool step_first(output_parser_t *parser) {
+  const tool_format_t *tools = parser->options.tools;
   size_t length;
-  const char *text = rest(p, &length);
+  const char *text = rest(parser, &length);
   size_t skip = blanks(text, length);
-  p->stage = STAGE_CONTENT;
+  parser->stage = STAGE_CONTENT;
   if (tools == NULL || !tools->bare) return true;
-  if (p->trim) {
-    p->at += skip;
-    text = rest(p, &length);
+  if (parser->trim) {
+    parser->at += skip;
+    text = rest(parser, &length);
     skip = 0;
   }
   match_t marked = MATCH_NONE;
   if (tools->open != NULL) marked = match(text + skip, length - skip, tools->open);
   bool wait = skip == length || marked == MATCH_PART;
-  if (wait && skip <= BLANKS_HELD_MAX && !p->ended) {
-    p->stage = STAGE_FIRST;
+  if (wait && skip <= BLANKS_HELD_MAX && !parser->ended) {
+    parser->stage = STAGE_FIRST;
     return false;
   }
   if (marked == MATCH_WHOLE) return true;
   bool call = skip < length && skip <= BLANKS_HELD_MAX &&
               (text[skip] == '{' || (tools->list && text[skip] == '['));
   if (call) {
-    p->bare = true;
-    take_raw(p, skip);
-    p->stage = STAGE_OPENED;
+    parser->bare = true;
+    take_raw(parser, skip);
+    parser->stage = STAGE_OPENED;
   }
   return true;
 }
 
-static bool step_content(output_parser_t *p, const output_sink_t *sink) {
-  const tool_format_t *tools = p->options.tools;
+static bool step_content(output_parser_t *parser, const output_sink_t *sink) {
+  const tool_format_t *tools = parser->options.tools;
   const char *open = tools != NULL ? tools->open : NULL;
   const char *bare_open = tools != NULL ? tools->bare_open : NULL;
-  said_t said = say_until(p, OUTPUT_CONTENT, open, bare_open, sink);
+  said_t said = say_until(parser, OUTPUT_CONTENT, open, bare_open, sink);
   if (said == SAID_ALL) return false;
-  buffer_clear(&p->raw);
-  if (said == SAID_TO_MARKER) buffer_text(&p->raw, open);
-  p->bare = false;
-  p->stage = STAGE_OPENED;
+  buffer_clear(&parser->raw);
+  if (said == SAID_TO_MARKER) buffer_text(&parser->raw, open);
+  parser->bare = false;
+  parser->stage = STAGE_OPENED;
   return true;
 }
 
-static bool step_opened(output_parser_t *p, const output_sink_t *sink) {
-  const tool_format_t *tools = p->options.tools;
+static bool step_opened(output_parser_t *parser, const output_sink_t *sink) {
+  const tool_format_t *tools = parser->options.tools;
   size_t length;
-  const char *text = rest(p, &length);
+  const char *text = rest(parser, &length);
   if (tools->in_tags) {
-    tag_call_start(&p->tags, p->options.functions);
-    p->stage = STAGE_TAGS;
+    tag_call_start(&parser->tags, parser->options.functions);
+    parser->stage = STAGE_TAGS;
     return true;
   }
   size_t skip = blanks(text, length);
-  take_raw(p, skip);
-  text = rest(p, &length);
+  take_raw(parser, skip);
+  text = rest(parser, &length);
   if (length == 0) return false;
   if (text[0] == '{') {
-    call_scan_start(&p->call, p->bare);
-    p->stage = STAGE_CALL;
-  } else if (text[0] == '[' && tools->list && !p->in_list) {
-    p->in_list = true;
-    take_raw(p, 1);
-  } else if (tools->name_end != NULL && !p->in_list && !p->bare) {
-    buffer_clear(&p->name);
-    p->stage = STAGE_NAME;
+    call_scan_start(&parser->call, parser->bare);
+    parser->stage = STAGE_CALL;
+  } else if (text[0] == '[' && tools->list && !parser->in_list) {
+    parser->in_list = true;
+    take_raw(parser, 1);
+  } else if (tools->name_end != NULL && !parser->in_list && !parser->bare) {
+    buffer_clear(&parser->name);
+    parser->stage = STAGE_NAME;
   } else {
-    give_up(p, sink);
+    give_up(parser, sink);
   }
   return true;
 }
 
-static bool is_name_byte(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '-' || c == '.';
+static bool is_name_byte(char byte) {
+  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.';
 }
 
 /* Reads NAME[ARGS]{...} or NAME[CALL_ID]id[ARGS]{...}. The markers may be missing: they are special
  * tokens, which may be removed from the text. */
-static bool step_name(output_parser_t *p, const output_sink_t *sink) {
-  const tool_format_t *tools = p->options.tools;
+static bool step_name(output_parser_t *parser, const output_sink_t *sink) {
+  const tool_format_t *tools = parser->options.tools;
   for (;;) {
     size_t length;
-    const char *text = rest(p, &length);
+    const char *text = rest(parser, &length);
     if (length == 0) return false;
     match_t args = match(text, length, tools->name_end);
     match_t id = tools->id_mark != NULL ? match(text, length, tools->id_mark) : MATCH_NONE;
-    if (text[0] == '{' && p->name.length > 0) break;
+    if (text[0] == '{' && parser->name.length > 0) break;
     if (args == MATCH_WHOLE) {
-      take_raw(p, strlen(tools->name_end));
+      take_raw(parser, strlen(tools->name_end));
     } else if (id == MATCH_WHOLE) {
-      take_raw(p, strlen(tools->id_mark));
-      p->name_closed = true;
+      take_raw(parser, strlen(tools->id_mark));
+      parser->name_closed = true;
     } else if (args == MATCH_PART || id == MATCH_PART) {
       return false;
-    } else if (is_name_byte(text[0]) && p->raw.length < BLANKS_HELD_MAX + CALL_NAME_BYTES_MAX) {
-      if (!p->name_closed) buffer_char(&p->name, text[0]);
-      take_raw(p, 1);
+    } else if (is_name_byte(text[0]) &&
+               parser->raw.length < BLANKS_HELD_MAX + CALL_NAME_BYTES_MAX) {
+      if (!parser->name_closed) buffer_char(&parser->name, text[0]);
+      take_raw(parser, 1);
     } else {
-      give_up(p, sink);
+      give_up(parser, sink);
       return true;
     }
   }
-  p->name_closed = false;
-  call_scan_start_named(&p->call, p->name.data, p->name.length);
-  p->stage = STAGE_CALL;
+  parser->name_closed = false;
+  call_scan_start_named(&parser->call, parser->name.data, parser->name.length);
+  parser->stage = STAGE_CALL;
   return true;
 }
 
-static void after_call(output_parser_t *p, stage_t next) {
-  p->any_call = true;
-  buffer_clear(&p->raw);
-  p->stage = p->options.one_call ? STAGE_DROP : next;
+static void after_call(output_parser_t *parser, stage_t next) {
+  parser->any_call = true;
+  buffer_clear(&parser->raw);
+  parser->stage = parser->options.one_call ? STAGE_DROP : next;
 }
 
-static bool step_call(output_parser_t *p, const output_sink_t *sink) {
-  while (p->at < p->pending.length) {
-    call_result_t result = call_scan_byte(&p->call, p->pending.data[p->at], sink);
+static bool step_call(output_parser_t *parser, const output_sink_t *sink) {
+  while (parser->at < parser->pending.length) {
+    call_result_t result = call_scan_byte(&parser->call, parser->pending.data[parser->at], sink);
     if (result == CALL_BAD) {
-      if (!p->call.streaming) {
-        give_up(p, sink);
+      if (!parser->call.streaming) {
+        give_up(parser, sink);
       } else { /* a part was sent already, so the call ends here */
-        call_scan_flush(&p->call, sink);
+        call_scan_flush(&parser->call, sink);
         sink->take(sink->context, OUTPUT_CALL_END, "", 0);
-        after_call(p, STAGE_CONTENT);
+        after_call(parser, STAGE_CONTENT);
       }
       return true;
     }
-    if (!p->call.streaming) {
-      take_raw(p, 1);
+    if (!parser->call.streaming) {
+      take_raw(parser, 1);
     } else {
-      p->at++;
+      parser->at++;
     }
     if (result == CALL_DONE) {
-      after_call(p, STAGE_CALLED);
+      after_call(parser, STAGE_CALLED);
       return true;
     }
   }
-  call_scan_flush(&p->call, sink);
+  call_scan_flush(&parser->call, sink);
   return false;
 }
 
 /* Puts the last bytes back, so that they are parsed again. */
-static void put_back(output_parser_t *p, const buffer_t *bytes) {
-  if (bytes->length <= p->at) {
-    p->at -= bytes->length;
+static void put_back(output_parser_t *parser, const buffer_t *bytes) {
+  if (bytes->length <= parser->at) {
+    parser->at -= bytes->length;
     return;
   }
-  buffer_t pending = {.failed = p->pending.failed};
+  buffer_t pending = {.failed = parser->pending.failed};
   buffer_append(&pending, bytes->data, bytes->length);
-  buffer_append(&pending, p->pending.data + p->at, p->pending.length - p->at);
-  buffer_free(&p->pending);
-  p->pending = pending;
-  p->at = 0;
+  buffer_append(&pending, parser->pending.data + parser->at, parser->pending.length - parser->at);
+  buffer_free(&parser->pending);
+  parser->pending = pending;
+  parser->at = 0;
 }
 
-static bool step_tags(output_parser_t *p, const output_sink_t *sink) {
-  tag_call_t *call = &p->tags;
-  while (p->at < p->pending.length) {
-    call_result_t result = tag_call_byte(call, p->pending.data[p->at], sink);
+static bool step_tags(output_parser_t *parser, const output_sink_t *sink) {
+  tag_call_t *call = &parser->tags;
+  while (parser->at < parser->pending.length) {
+    call_result_t result = tag_call_byte(call, parser->pending.data[parser->at], sink);
     if (result == CALL_BAD) {
-      put_back(p, &call->held);
+      put_back(parser, &call->held);
       if (call->streaming) {
         tag_call_close(call, sink);
-        after_call(p, STAGE_CONTENT);
+        after_call(parser, STAGE_CONTENT);
       } else {
-        p->raw.length -= call->held.length;
-        give_up(p, sink);
+        parser->raw.length -= call->held.length;
+        give_up(parser, sink);
       }
       return true;
     }
     if (!call->streaming) {
-      take_raw(p, 1);
+      take_raw(parser, 1);
     } else {
-      p->at++;
+      parser->at++;
     }
     if (result == CALL_AGAIN) {
-      put_back(p, &call->value);
+      put_back(parser, &call->value);
       tag_call_again(call);
     } else if (result == CALL_DONE) {
-      after_call(p, STAGE_CALLED);
+      after_call(parser, STAGE_CALLED);
       return true;
     }
   }
@@ -363,130 +364,131 @@ static bool step_tags(output_parser_t *p, const output_sink_t *sink) {
 
 /* Reads what follows a call: the next call of a list, the closing marker, or the separator of calls
  * without marker. */
-static bool step_called(output_parser_t *p) {
-  const tool_format_t *tools = p->options.tools;
+static bool step_called(output_parser_t *parser) {
+  const tool_format_t *tools = parser->options.tools;
   size_t length;
-  const char *text = rest(p, &length);
-  p->at += blanks(text, length);
-  text = rest(p, &length);
+  const char *text = rest(parser, &length);
+  parser->at += blanks(text, length);
+  text = rest(parser, &length);
   if (length == 0) return false;
-  p->trim = true;
-  if (p->in_list && (text[0] == ',' || text[0] == ']')) {
-    p->in_list = text[0] == ',';
-    if (p->in_list) {
-      p->stage = STAGE_OPENED;
-      take_raw(p, 1);
+  parser->trim = true;
+  if (parser->in_list && (text[0] == ',' || text[0] == ']')) {
+    parser->in_list = text[0] == ',';
+    if (parser->in_list) {
+      parser->stage = STAGE_OPENED;
+      take_raw(parser, 1);
     } else {
-      p->at++;
+      parser->at++;
     }
     return true;
   }
-  p->stage = STAGE_CONTENT;
+  parser->stage = STAGE_CONTENT;
   if (tools->close != NULL) {
     match_t found = match(text, length, tools->close);
-    if (found == MATCH_WHOLE) p->at += strlen(tools->close);
-    if (found == MATCH_PART && !p->ended) p->stage = STAGE_CALLED;
-    return found != MATCH_PART || p->ended;
+    if (found == MATCH_WHOLE) parser->at += strlen(tools->close);
+    if (found == MATCH_PART && !parser->ended) parser->stage = STAGE_CALLED;
+    return found != MATCH_PART || parser->ended;
   }
-  if (!tools->bare || p->in_list) return true;
+  if (!tools->bare || parser->in_list) return true;
   bool separator = text[0] == ';' || text[0] == ',';
-  if (separator) take_raw(p, 1);
-  if (separator || text[0] == '{') p->stage = STAGE_OPENED;
+  if (separator) take_raw(parser, 1);
+  if (separator || text[0] == '{') parser->stage = STAGE_OPENED;
   return true;
 }
 
 /* ---- the whole output ---- */
 
-static bool step_start(output_parser_t *p) {
+static bool step_start(output_parser_t *parser) {
   size_t length;
-  const char *text = rest(p, &length);
+  const char *text = rest(parser, &length);
   size_t skip = blanks(text, length);
-  match_t found = match(text + skip, length - skip, p->options.reasoning->open);
+  match_t found = match(text + skip, length - skip, parser->options.reasoning->open);
   bool near = skip <= BLANKS_HELD_MAX;
-  if (found == MATCH_PART && near && !p->ended) return false;
+  if (found == MATCH_PART && near && !parser->ended) return false;
   if (found == MATCH_WHOLE && near) {
-    p->at += skip + strlen(p->options.reasoning->open);
-    p->trim = true;
-    p->stage = STAGE_REASONING;
+    parser->at += skip + strlen(parser->options.reasoning->open);
+    parser->trim = true;
+    parser->stage = STAGE_REASONING;
   } else {
-    p->stage = STAGE_FIRST;
+    parser->stage = STAGE_FIRST;
   }
   return true;
 }
 
 /* Parses a part of `pending`. Returns false if it needs more text. */
-static bool step(output_parser_t *p, const output_sink_t *sink) {
-  switch (p->stage) {
-  case STAGE_START: return step_start(p);
+static bool step(output_parser_t *parser, const output_sink_t *sink) {
+  switch (parser->stage) {
+  case STAGE_START: return step_start(parser);
   case STAGE_REASONING:
-    if (say_until(p, OUTPUT_REASONING, p->options.reasoning->close, NULL, sink) == SAID_ALL) {
+    if (say_until(parser, OUTPUT_REASONING, parser->options.reasoning->close, NULL, sink) ==
+        SAID_ALL) {
       return false;
     }
-    p->stage = STAGE_FIRST;
-    p->trim = true;
+    parser->stage = STAGE_FIRST;
+    parser->trim = true;
     return true;
-  case STAGE_FIRST: return step_first(p);
-  case STAGE_CONTENT: return step_content(p, sink);
-  case STAGE_OPENED: return step_opened(p, sink);
-  case STAGE_NAME: return step_name(p, sink);
-  case STAGE_CALL: return step_call(p, sink);
-  case STAGE_TAGS: return step_tags(p, sink);
-  case STAGE_CALLED: return step_called(p);
-  case STAGE_DROP: p->at = p->pending.length; return false;
+  case STAGE_FIRST: return step_first(parser);
+  case STAGE_CONTENT: return step_content(parser, sink);
+  case STAGE_OPENED: return step_opened(parser, sink);
+  case STAGE_NAME: return step_name(parser, sink);
+  case STAGE_CALL: return step_call(parser, sink);
+  case STAGE_TAGS: return step_tags(parser, sink);
+  case STAGE_CALLED: return step_called(parser);
+  case STAGE_DROP: parser->at = parser->pending.length; return false;
   }
   return false;
 }
 
-static void run(output_parser_t *p, const output_sink_t *sink) {
-  while (p->at < p->pending.length && step(p, sink)) continue;
-  size_t left = p->pending.length - p->at;
-  if (left > 0) memmove(p->pending.data, p->pending.data + p->at, left);
-  p->pending.length = left;
-  p->at = 0;
+static void run(output_parser_t *parser, const output_sink_t *sink) {
+  while (parser->at < parser->pending.length && step(parser, sink)) continue;
+  size_t left = parser->pending.length - parser->at;
+  if (left > 0) memmove(parser->pending.data, parser->pending.data + parser->at, left);
+  parser->pending.length = left;
+  parser->at = 0;
 }
 
 /* Ends a call in tags inside which the text ended. An open object or array becomes a string. */
-static void end_tags(output_parser_t *p, const output_sink_t *sink) {
-  while (p->stage == STAGE_TAGS && p->tags.spanning) {
-    put_back(p, &p->tags.value);
-    tag_call_again(&p->tags);
-    run(p, sink);
+static void end_tags(output_parser_t *parser, const output_sink_t *sink) {
+  while (parser->stage == STAGE_TAGS && parser->tags.spanning) {
+    put_back(parser, &parser->tags.value);
+    tag_call_again(&parser->tags);
+    run(parser, sink);
   }
-  if (p->stage != STAGE_TAGS || !p->tags.streaming) return;
-  tag_call_close(&p->tags, sink);
-  after_call(p, STAGE_CONTENT);
+  if (parser->stage != STAGE_TAGS || !parser->tags.streaming) return;
+  tag_call_close(&parser->tags, sink);
+  after_call(parser, STAGE_CONTENT);
 }
 
-void output_parser_feed(output_parser_t *p, const char *text, size_t length,
+void output_parser_feed(output_parser_t *parser, const char *text, size_t length,
                         const output_sink_t *sink) {
   if (length == 0) return;
-  if (p->channels != NULL) {
-    channels_feed(p->channels, text, length, false, sink);
+  if (parser->channels != NULL) {
+    channels_feed(parser->channels, text, length, false, sink);
     return;
   }
-  buffer_append(&p->pending, text, length);
-  if (p->pending.failed) return;
-  run(p, sink);
+  buffer_append(&parser->pending, text, length);
+  if (parser->pending.failed) return;
+  run(parser, sink);
 }
 
-void output_parser_end(output_parser_t *p, const output_sink_t *sink) {
-  if (p->channels != NULL) {
-    channels_feed(p->channels, "", 0, true, sink);
+void output_parser_end(output_parser_t *parser, const output_sink_t *sink) {
+  if (parser->channels != NULL) {
+    channels_feed(parser->channels, "", 0, true, sink);
     return;
   }
-  p->ended = true;
-  run(p, sink);
-  end_tags(p, sink);
-  if (p->stage == STAGE_CALL && p->call.streaming) {
-    call_scan_flush(&p->call, sink);
+  parser->ended = true;
+  run(parser, sink);
+  end_tags(parser, sink);
+  if (parser->stage == STAGE_CALL && parser->call.streaming) {
+    call_scan_flush(&parser->call, sink);
     sink->take(sink->context, OUTPUT_CALL_END, "", 0);
-    buffer_clear(&p->raw);
+    buffer_clear(&parser->raw);
   }
-  bool open = p->stage == STAGE_OPENED || p->stage == STAGE_NAME || p->stage == STAGE_CALL ||
-              p->stage == STAGE_TAGS;
-  if (open && p->raw.length > 0) give_up(p, sink);
-  if (p->stage != STAGE_DROP && p->pending.length > 0) {
-    sink->take(sink->context, OUTPUT_CONTENT, p->pending.data, p->pending.length);
+  bool open = parser->stage == STAGE_OPENED || parser->stage == STAGE_NAME ||
+              parser->stage == STAGE_CALL || parser->stage == STAGE_TAGS;
+  if (open && parser->raw.length > 0) give_up(parser, sink);
+  if (parser->stage != STAGE_DROP && parser->pending.length > 0) {
+    sink->take(sink->context, OUTPUT_CONTENT, parser->pending.data, parser->pending.length);
   }
-  buffer_clear(&p->pending);
+  buffer_clear(&parser->pending);
 }

@@ -82,11 +82,11 @@ static bool is_streamed(const tag_call_t *call) {
 
 /* Appends a byte of a JSON string. A character may arrive in pieces, so its bytes are appended one
  * by one. */
-static void put_byte(buffer_t *out, char c) {
-  if (c == '"' || c == '\\' || (unsigned char)c < 0x20) {
-    buffer_escape(out, &c, 1);
+static void put_byte(buffer_t *out, char byte) {
+  if (byte == '"' || byte == '\\' || (unsigned char)byte < 0x20) {
+    buffer_escape(out, &byte, 1);
   } else {
-    buffer_char(out, c);
+    buffer_char(out, byte);
   }
 }
 
@@ -190,19 +190,19 @@ void tag_call_again(tag_call_t *call) {
 }
 
 /* Takes a byte of the value. Blanks before an object or array are allowed. */
-static void take_byte(tag_call_t *call, char c) {
-  uint32_t opens = c == '{' ? TYPE_OBJECT : c == '[' ? TYPE_ARRAY : 0;
+static void take_byte(tag_call_t *call, char byte) {
+  uint32_t opens = byte == '{' ? TYPE_OBJECT : byte == '[' ? TYPE_ARRAY : 0;
   call->line_starts = false;
   if (is_streamed(call)) {
-    if (!call->repeated) put_byte(&call->out, c);
+    if (!call->repeated) put_byte(&call->out, byte);
     return;
   }
-  buffer_char(&call->value, c);
-  if (call->plain || json_is_blank(c)) return;
+  buffer_char(&call->value, byte);
+  if (call->plain || json_is_blank(byte)) return;
   call->plain = true;
   if (!(call->types & opens)) return;
   call->spanning = true;
-  json_scan_byte(&call->json, c);
+  json_scan_byte(&call->json, byte);
 }
 
 /* Returns the end of a value that `held` contains; NULL = none. *may_be: `held` may become one. */
@@ -218,17 +218,17 @@ static const char *match_end(const tag_call_t *call, bool *may_be) {
   return NULL;
 }
 
-static call_result_t value_byte(tag_call_t *call, char c, const output_sink_t *sink) {
+static call_result_t value_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   bool first = call->first_byte, may_be;
   call->first_byte = false;
-  if (first && c == '\n') return CALL_MORE;
+  if (first && byte == '\n') return CALL_MORE;
   if (call->spanning) {
-    buffer_char(&call->value, c);
-    json_scan_state_t state = json_scan_byte(&call->json, c);
+    buffer_char(&call->value, byte);
+    json_scan_state_t state = json_scan_byte(&call->json, byte);
     if (state == SCAN_DONE) call->spanning = false;
     return state == SCAN_BAD ? CALL_AGAIN : CALL_MORE;
   }
-  buffer_char(&call->held, c);
+  buffer_char(&call->held, byte);
   while (call->held.length > 0) {
     const char *end = match_end(call, &may_be);
     if (end == NULL && may_be) return CALL_MORE;
@@ -266,17 +266,17 @@ static bool add_key(tag_call_t *call) {
   return true;
 }
 
-static call_result_t key_byte(tag_call_t *call, char c) {
-  if (c == '>') {
+static call_result_t key_byte(tag_call_t *call, char byte) {
+  if (byte == '>') {
     buffer_clear(&call->held);
     call->repeated = !add_key(call);
     begin_value(call);
     return CALL_MORE;
   }
   bool many = call->num_parameters == CALL_PARAMETERS_MAX;
-  if (c == '\n' || call->key.length == CALL_PARAMETER_NAME_BYTES_MAX || many) return CALL_BAD;
-  buffer_char(&call->held, c);
-  buffer_char(&call->key, c);
+  if (byte == '\n' || call->key.length == CALL_PARAMETER_NAME_BYTES_MAX || many) return CALL_BAD;
+  buffer_char(&call->held, byte);
+  buffer_char(&call->key, byte);
   return CALL_MORE;
 }
 
@@ -291,29 +291,29 @@ static const json_t *find_schema(const tag_call_t *call) {
   return NULL;
 }
 
-static call_result_t name_byte(tag_call_t *call, char c) {
-  if (c == '>' && call->name.length > 0) {
+static call_result_t name_byte(tag_call_t *call, char byte) {
+  if (byte == '>' && call->name.length > 0) {
     call->schema = find_schema(call);
     call->state = TAG_NEXT;
     return CALL_MORE;
   }
-  bool bad = c == '>' || c == '<' || c == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
+  bool bad = byte == '>' || byte == '<' || byte == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
   if (bad) return CALL_BAD;
-  buffer_char(&call->name, c);
+  buffer_char(&call->name, byte);
   return CALL_MORE;
 }
 
 /* Takes a byte between values: blanks, then one of the tags. `held` is the start of the tag. */
-static call_result_t tag_byte(tag_call_t *call, char c, const output_sink_t *sink) {
+static call_result_t tag_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   const char *tags[3] = {open_parameter, close_function, call->streaming ? close_call : NULL};
   buffer_t *held = &call->held;
-  if (held->length == 0 && json_is_blank(c)) return CALL_MORE;
+  if (held->length == 0 && json_is_blank(byte)) return CALL_MORE;
   if (call->state == TAG_FUNCTION) tags[0] = open_function, tags[1] = tags[2] = NULL;
   for (int i = 0; i < 3; i++) {
     const char *tag = tags[i];
-    if (tag == NULL || tag[held->length] != c) continue;
+    if (tag == NULL || tag[held->length] != byte) continue;
     if (strncmp(tag, bytes_of(held), held->length) != 0) continue;
-    buffer_char(held, c);
+    buffer_char(held, byte);
     if (strlen(tag) > held->length) return CALL_MORE;
     if (tag == open_parameter) {
       begin(call, sink);
@@ -329,15 +329,15 @@ static call_result_t tag_byte(tag_call_t *call, char c, const output_sink_t *sin
   return CALL_BAD;
 }
 
-call_result_t tag_call_byte(tag_call_t *call, char c, const output_sink_t *sink) {
+call_result_t tag_call_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   switch (call->state) {
   case TAG_FUNCTION:
-  case TAG_NEXT: return tag_byte(call, c, sink);
-  case TAG_NAME: return name_byte(call, c);
-  case TAG_KEY: return key_byte(call, c);
+  case TAG_NEXT: return tag_byte(call, byte, sink);
+  case TAG_NAME: return name_byte(call, byte);
+  case TAG_KEY: return key_byte(call, byte);
   case TAG_VALUE: break;
   }
-  return value_byte(call, c, sink);
+  return value_byte(call, byte, sink);
 }
 
 void tag_call_close(tag_call_t *call, const output_sink_t *sink) {

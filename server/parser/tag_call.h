@@ -50,7 +50,7 @@ void tag_call_start(tag_call_t *call, const json_t *functions);
  * taken; the caller must parse `held` again as text outside of the call and, if `streaming`, close
  * the call. CALL_AGAIN: after tag_call_again, the caller must feed the bytes of `value` and this
  * byte again. */
-call_result_t tag_call_byte(tag_call_t *call, char c, const output_sink_t *sink);
+call_result_t tag_call_byte(tag_call_t *call, char byte, const output_sink_t *sink);
 void tag_call_again(tag_call_t *call);
 /* Passes on the bytes of the arguments that have arrived so far. */
 void tag_call_flush(tag_call_t *call, const output_sink_t *sink);
