@@ -115,6 +115,8 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   event.finished_ns = now_ns;
   count_finish(engine, event.finish);
   scheduler_finish(engine->scheduler, group, status);
+  trace_add(engine->trace, TRACE_FINISHED, group->request, event.num_output_tokens,
+            (int32_t)event.finish);
   group->request->engine_sequence = NULL;
   mailbox_emit(engine->mailbox, &event);
   group->free_next = engine->free_groups;
@@ -185,6 +187,13 @@ static event_t result_event(const sample_row_t *row, const sequence_t *seq, int3
   };
 }
 
+void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns) {
+  sequence_t *first = &group->sequence;
+  if (first->first_token_ns != 0) return;
+  first->first_token_ns = now_ns;
+  trace_add(engine->trace, TRACE_FIRST_TOKEN, group->request, first->num_prompt_tokens + 1, 0);
+}
+
 /* Appends one sampled token, checks for a stop, emits the event. Returns the next status. */
 static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                                       int *error_code, uint64_t now_ns) {
@@ -197,7 +206,7 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
   if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;
-  if (!seq->group->sequence.first_token_ns) seq->group->sequence.first_token_ns = now_ns;
+  engine_first_token(engine, seq->group, now_ns);
   seq->last_token_ns = now_ns;
   engine->stats.generation_tokens++;
   if (params_collect(params)) {

@@ -14,6 +14,8 @@ struct flight;
  * the sequences and groups that end. The mailbox must have room for the events of a step. */
 void engine_commit(struct engine *engine, const struct flight *flight, uint64_t now_ns);
 
+/* Notes when the first token of the group was committed; later calls change nothing. */
+void engine_first_token(const struct engine *engine, group_t *group, uint64_t now_ns);
 /* Appends a token to a live sequence, makes its text, and checks for a stop in this order: primary
  * EOS, stop ids, stop strings, grammar, length. Returns the status that the sequence must get next
  * and does not set it. *text is valid until the next call. Sets *error_code only if the grammar

@@ -110,6 +110,7 @@ static void accept_request(engine_t *engine, request_t *request) {
   CHECK(group); /* engine_submit admits no more requests than there are groups */
   engine->free_groups = group->free_next;
   group_init(group, request, engine->next_arrival++);
+  group->trace = engine->trace;
   sequence_t *seq = &group->sequence;
   detokenizer_init(&seq->detokenizer, engine->tokenizer, request->stops,
                    request->skip_special_tokens, request->include_stop_string, NULL);
@@ -388,7 +389,8 @@ int engine_new(const engine_options_t *given, engine_t **out, error_t *error) {
   /* a group for each request that can wait, run, or be preempted */
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
   engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
-  if (engine->groups == NULL || !copied) {
+  int traced = options->trace ? trace_new(&engine->trace, NULL) : 0;
+  if (engine->groups == NULL || !copied || traced != 0) {
     int32_t count = engine->num_groups;
     engine_destroy(engine);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %d requests", count);
@@ -430,6 +432,7 @@ void engine_destroy(engine_t *engine) {
   engine_stop(engine);
   engine_release(engine);
   for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&engine->adapters[i]));
+  trace_free(engine->trace);
   free(engine->groups);
   free((char *)(uintptr_t)engine->options.model_dir);
   free((char *)(uintptr_t)engine->options.draft_model_dir);
@@ -591,6 +594,11 @@ int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *
   if (engine->mailbox == NULL || engine_state(engine) == ENGINE_LOADING) return 0;
   drain_context_t drain = {.engine = engine, .handle = handle, .context = context};
   return mailbox_drain(engine->mailbox, count_done, &drain);
+}
+
+uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trace_record_t *record),
+                      void *context) {
+  return engine->trace != NULL ? trace_drain(engine->trace, handle, context) : 0;
 }
 
 /* ---- adapters ---- */

@@ -12,6 +12,7 @@
 #include "engine/schedule/draft.h"
 #include "engine/schedule/swap.h"
 #include "engine/stats.h"
+#include "engine/trace.h"
 
 typedef struct engine engine_t;
 struct ops; /* engine/device/ops.h */
@@ -52,6 +53,7 @@ typedef struct engine_options {
   int32_t max_queue_requests;  /* requests that wait */
   int64_t max_queue_tokens;    /* prompt tokens that wait; 0 = 4 x KV capacity */
   double max_queue_time_s;     /* 0 = no limit */
+  bool trace;                  /* keeps records for engine_trace */
   uint64_t seed;               /* of dummy weights and, if not 0, of the prefix cache's hash key */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
@@ -136,5 +138,9 @@ void engine_cancel(engine_t *engine, request_t *request);
  * number of events read. `handle` may free a request in its EVENT_DONE. */
 int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *event),
                  void *context);
+/* Loop thread, with options.trace: trace_drain of what happened to the requests. After engine_drain
+ * it has the FINISHED record of every request whose EVENT_DONE was drained. Returns 0 otherwise. */
+uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trace_record_t *record),
+                      void *context);
 
 #endif

@@ -77,6 +77,7 @@ struct engine {
   char replay_held[STOP_STRING_BYTES_MAX];
 
   mailbox_t *mailbox; /* made by start.c; NULL until then, when no request can be submitted */
+  trace_t *trace;     /* NULL = off; made by engine_new */
   group_t *groups;    /* [num_groups], made by engine_new */
   int32_t num_groups;
   group_t *free_groups;

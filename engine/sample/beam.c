@@ -224,7 +224,7 @@ static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
   int32_t num_next = rank(engine, &group->request->params);
   group->forked = true;
   place_all(engine, num_next);
-  if (!group->sequence.first_token_ns) group->sequence.first_token_ns = now_ns;
+  engine_first_token(engine, group, now_ns);
   int error_code = 0;
   for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(engine, i, now_ns);
   if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);

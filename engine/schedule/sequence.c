@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/random.h"
+#include "engine/trace.h"
 
 #include <string.h>
 
@@ -32,9 +33,20 @@ bool sequence_transition_allowed(sequence_status_t from, sequence_status_t to) {
   return (allowed_moves[from] & BIT(to)) != 0;
 }
 
+/* One record for a group: that of its first live sequence. A fork that starts is none. */
+static void trace_move(const sequence_t *sequence, sequence_status_t from, sequence_status_t to) {
+  const sequence_t *first = &sequence->group->sequence;
+  while (first != sequence && !sequence_is_live(first)) first = first->next;
+  if (first != sequence || from == SEQUENCE_NEW || sequence_is_finished(sequence)) return;
+  trace_add(sequence->group->trace, to == SEQUENCE_RUNNING ? TRACE_ADMITTED : TRACE_PREEMPTED,
+            sequence->group->request, sequence_num_tokens(sequence), to == SEQUENCE_SWAPPED);
+}
+
 void sequence_set_status(sequence_t *sequence, sequence_status_t status) {
-  CHECK(sequence_transition_allowed(sequence->status, status));
+  sequence_status_t from = sequence->status;
+  CHECK(sequence_transition_allowed(from, status));
   sequence->status = status;
+  if (sequence->group->trace != NULL) trace_move(sequence, from, status);
 }
 
 void sequence_init(sequence_t *child, group_t *group, int32_t index) {

@@ -78,6 +78,7 @@ typedef struct group {
   bool was_admitted;         /* no longer counted by the gauges of waiting requests */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
+  struct trace *trace;       /* of the engine; NULL = off */
   struct group *free_next;   /* next unused group of the engine's pool */
 } group_t;
 

@@ -12,6 +12,7 @@
 #include "server/completion/lora_table.h"
 #include "server/completion/salt.h"
 #include "server/completion/sse.h"
+#include "server/completion/stage_log.h"
 #include "server/observe/metrics.h"
 
 #include <stdio.h>
@@ -87,6 +88,7 @@ static void admit(completion_t *completion) {
     request->arrival_ns = completion->arrival_ns;
     requests[i] = request;
   }
+  stage_log_checked(completion);
   completion->queued_ns = clock_now_ns();
   if (code == 0 && server->draining) {
     code = error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
@@ -103,6 +105,7 @@ static void admit(completion_t *completion) {
     return;
   }
   completion->admitted = true;
+  stage_log_queued(completion);
   completion->outstanding = completion->num_inputs;
   if (live->engine_requests == 0) live->busy_since_ns = completion->queued_ns;
   live->engine_requests += completion->num_inputs;

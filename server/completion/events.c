@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "server/completion/sse.h"
+#include "server/completion/stage_log.h"
 #include "server/observe/metrics.h"
 
 #include <string.h>
@@ -244,6 +245,7 @@ void completions_drain_events(server_t *server) {
   completions_enter(live);
   live->now_ns = clock_now_ns();
   engine_drain(server->engine, on_event, live);
+  stage_log_engine(server);
   while (live->dirty != NULL) {
     choice_t *choice = live->dirty;
     live->dirty = choice->next_dirty;
@@ -258,6 +260,7 @@ void completions_drain_events(server_t *server) {
 void completions_tick(server_t *server, uint64_t now_ns) {
   completions_t *live = server->live;
   double interval = server->config->sse_ping_interval;
+  stage_log_engine(server);
   if (interval <= 0) return;
   completions_enter(live);
   live->now_ns = now_ns;

@@ -338,6 +338,10 @@ static void record(const http_exchange_t *exchange) {
                      .bytes_out = exchange->bytes_out,
                      .log = &public->log};
   log_access(&access);
+  if (!log_wanted(LOG_DEBUG)) return;
+  log_line(LOG_DEBUG, "stage", "id %s: %s, status %d, %llu bytes", public->request_id,
+           answered ? "reply written" : "client gone", status,
+           (unsigned long long)exchange->bytes_out);
 }
 
 static void exchange_free(http_exchange_t *exchange) {

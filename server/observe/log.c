@@ -136,6 +136,11 @@ uint64_t log_dropped(void) {
   return dropped;
 }
 
+/* The level is set before there are other threads. */
+bool log_wanted(log_level_t level) {
+  return level <= sink.level;
+}
+
 void log_line(log_level_t level, const char *event, const char *format, ...) {
   char text[1024], escaped[1400], line[LINE_BYTES_MAX], timestamp[32];
   va_list arguments;

@@ -23,6 +23,8 @@ int log_open(const config_t *config, error_t *error);
 void log_reopen(void);
 void log_close(void); /* flushes; later lines go to standard error */
 
+/* Whether a line of this level is written: for lines whose values cost something to find. */
+bool log_wanted(log_level_t level);
 void log_line(log_level_t level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
