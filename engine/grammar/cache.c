@@ -1,7 +1,7 @@
-/* cache.c: constraint -> bytes that say all of it -> a grammar that is already there.
+/* cache.c: constraint -> key -> the grammar that was compiled for it before.
  *
- * Any thread. The key is the tree of the source written out, values of JSON in preorder with their
- * lengths; `param`, which only errors name, is not part of it.
+ * Any thread. The key is the whole tree of the source as bytes; JSON values are written in preorder
+ * with their lengths. `param` is not part of the key, because only error messages use it.
  */
 #include "engine/grammar/cache.h"
 
@@ -29,7 +29,7 @@ struct grammar_cache {
 
 /* ---- keys ---- */
 
-/* Counts on beyond its capacity, without writing. */
+/* Beyond its capacity it counts bytes and writes none. */
 typedef struct key_writer {
   char *out;
   size_t capacity, length;
@@ -47,7 +47,7 @@ static void put_text(key_writer_t *writer, const char *text, size_t length) {
   put(writer, text, length);
 }
 
-/* The values of a document lie in preorder, so a subtree is a range (json.h). */
+/* A document stores its values in preorder, so a subtree is a range (json.h). */
 static void put_json(key_writer_t *writer, const json_t *root) {
   uint64_t left = root != NULL ? 1 : 0;
   put(writer, &left, sizeof left);
@@ -78,7 +78,7 @@ static void put_source(key_writer_t *writer, const grammar_source_t *source, int
   }
 }
 
-/* malloc'ed; NULL = too large or no memory, and then the grammar is not kept. */
+/* Returns the malloc'ed key; NULL = too large or no memory, then the grammar is not cached. */
 static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                       size_t *length) {
   key_writer_t count = {0};
@@ -114,7 +114,7 @@ static void drop(grammar_cache_t *cache, entry_t *entry) {
   *entry = (entry_t){0};
 }
 
-/* A free entry with `bytes` within the budget; drops the ones that were not used for longest. */
+/* Returns a free entry with room for `bytes` in the budget; evicts the least recently used ones. */
 static entry_t *make_room(grammar_cache_t *cache, size_t bytes) {
   for (;;) {
     entry_t *oldest = NULL, *unused = NULL;
@@ -133,7 +133,8 @@ static entry_t *make_room(grammar_cache_t *cache, size_t bytes) {
   }
 }
 
-/* Takes the key. Whoever came first with it wins: *grammar becomes that one. */
+/* Stores a grammar and owns the key. If another thread stored an equal key before, *grammar becomes
+ * the grammar of that thread. */
 static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_bytes,
                  grammar_t **grammar) {
   size_t bytes = grammar_bytes(*grammar) + key_bytes;
@@ -150,7 +151,7 @@ static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_by
   free(key);
 }
 
-/* ---- the whole ---- */
+/* ---- entry point ---- */
 
 int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error) {
   grammar_cache_t *cache = calloc(1, sizeof *cache);

@@ -1,8 +1,8 @@
-/* cache.h: compiled grammars for constraints that come again, within a budget of bytes.
+/* cache.h: keeps compiled grammars for constraints that are sent again, within a budget of bytes.
  *
- * Any thread; one lock, held for a look-up and never while something compiles: requests that bring
- * the same new constraint at the same time compile it each, and keep one result. Constraints are
- * compared whole, not by a hash of them. Refusals are not kept.
+ * Any thread; one lock, held for a look-up and never during a compilation. If two requests bring
+ * the same new constraint at the same time, both compile it and one result is kept. Whole
+ * constraints are compared, not only their hashes. Refusals are not kept.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_CACHE_H
 #define INFERD_ENGINE_GRAMMAR_CACHE_H
@@ -21,14 +21,14 @@ typedef struct grammar_cache_stats {
   uint64_t bytes, entries; /* held now */
 } grammar_cache_stats_t;
 
-/* bytes_max: of all grammars and their constraints; the one that was not used for longest goes
- * first. 0 or ERR_NO_MEMORY. */
+/* bytes_max: limit on all grammars with their constraints; the least recently used one is evicted.
+ * Returns 0 or ERR_NO_MEMORY. */
 int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error);
-/* NULL is allowed. Grammars that are in use live on. */
+/* NULL is allowed. Grammars that are still referenced are not freed. */
 void grammar_cache_free(grammar_cache_t *cache);
 
-/* grammar_compile with the default limits, or one more reference to what an equal constraint has
- * become for the same vocabulary, which lives as long as the cache. */
+/* Compiles with the default limits, or returns one more reference to the grammar of an equal
+ * constraint for the same vocabulary. The vocabulary must live as long as the cache. */
 int grammar_cache_compile(grammar_cache_t *cache, const grammar_source_t *source,
                           const grammar_vocabulary_t *vocabulary, const atomic_bool *cancelled,
                           grammar_t **out, error_t *error);

@@ -1,7 +1,7 @@
-/* compile.c: constraint -> grammar: the frame around every compiler of this room.
+/* compile.c: constraint -> grammar: the frame around the compilers of all kinds of constraints.
  *
- * Runs on the caller's thread, a pool thread of the server. Owns the limits, the clock and the way
- * out; what each kind of constraint means is in the other files.
+ * Runs on the caller's thread, a pool thread of the server. Owns the limits, the clock and the
+ * exit on errors (setjmp). The other files compile each kind of constraint.
  */
 #include "engine/grammar/automaton/dfa.h"
 #include "engine/grammar/mask/matcher.h"
@@ -118,7 +118,8 @@ static uint32_t compile_regex(compile_t *compile, const grammar_source_t *source
                    next);
 }
 
-/* Any text up to the first occurrence of a marker: state = bytes of it that match, plus 1. */
+/* Accepts any text up to the first occurrence of a marker. state = 1 + matching bytes of the
+ * marker. */
 typedef struct marker_text {
   const char *text;
   size_t length;
@@ -137,7 +138,8 @@ static bool marker_accepts(const void *context, uint64_t state) {
   return state == ((const marker_text_t *)context)->length + 1;
 }
 
-/* The same without the marker: what would complete it is dead, everything before may be the end. */
+/* Accepts any text without the marker: the byte that would complete the marker leads to the dead
+ * state, and every other state accepts. */
 static uint64_t without_step(const void *context, uint64_t state, uint8_t byte) {
   uint64_t to = marker_step(context, state, byte);
   return to == ((const marker_text_t *)context)->length + 1 ? 0 : to;
@@ -228,7 +230,7 @@ static void make_fixed_nodes(compile_t *compile) {
   build_node(compile, NODE_FAIL, 0, 0);
 }
 
-/* The body of grammar_compile under setjmp; no variable of its own changes after it. */
+/* The part of grammar_compile under setjmp. None of its variables changes after setjmp. */
 static int run(compile_t *compile, const grammar_source_t *source) {
   if (setjmp(compile->give_up)) return compile->code;
   compile->grammar->arena.limit = ARENA_BYTES_MAX;
@@ -238,7 +240,8 @@ static int run(compile_t *compile, const grammar_source_t *source) {
   return 0;
 }
 
-/* The first step, once, so that an ambiguity beyond every bound is refused here and not later. */
+/* Makes the first step of a matcher, so that an ambiguity beyond the bounds is refused now and not
+ * when the first token is generated. */
 static int try_start(compile_t *compile) {
   grammar_matcher_t *matcher = calloc(1, sizeof *matcher);
   grammar_scratch_t *scratch = calloc(1, sizeof *scratch);

@@ -1,9 +1,9 @@
-/* compile.h: the workshop in which a grammar is made: memory, limits, errors, nodes, lexemes.
+/* compile.h: the state of one compilation: memory, limits, errors, nodes, lexemes.
  *
- * One compilation belongs to one thread. Everything comes from two arenas (`grammar->arena` for
- * what stays, `scratch` for what does not), so that any function may give up at any depth:
- * compile_fail fills the error and jumps back to grammar_compile, which frees both. Nothing else
- * may be owned across these calls.
+ * One compilation belongs to one thread. All memory comes from two arenas: `grammar->arena` for
+ * the grammar itself, `scratch` for the rest. So any function may give up at any depth:
+ * compile_fail fills the error and jumps back (longjmp) to grammar_compile, which frees both
+ * arenas. A function must not own any other resource when it calls one that may give up.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_COMPILE_H
 #define INFERD_ENGINE_GRAMMAR_COMPILE_H
@@ -31,7 +31,7 @@ typedef struct compile {
   const grammar_vocabulary_t *vocabulary;
   const atomic_bool *cancelled;
   uint64_t deadline_ns;
-  uint32_t fuel; /* until the next look at clock and `cancelled` */
+  uint32_t fuel; /* steps until the next check of the clock and of `cancelled` */
   arena_t scratch;
   grammar_t *grammar;
   grammar_list_t nodes;   /* grammar_node_t */
@@ -50,12 +50,13 @@ typedef struct compile {
 
 _Noreturn void compile_fail(compile_t *compile, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Counts `work` small steps; gives up when the time is over or the request is cancelled. */
+/* Counts `work` small steps; gives up if the time is used up or the request is cancelled. */
 void compile_spend(compile_t *compile, uint32_t work);
-/* Zeroed memory until the end of the compilation, or as long as the grammar. Never NULL. */
+/* Return zeroed memory: scratch until the end of the compilation, kept memory as long as the
+ * grammar. Never NULL. */
 void *compile_scratch(compile_t *compile, size_t count, size_t size);
 void *compile_keep(compile_t *compile, size_t count, size_t size);
-/* Room for one more element of `size` bytes at the end of the list; zeroed. */
+/* Appends a zeroed element of `size` bytes to the list and returns it. */
 void *list_add(compile_t *compile, grammar_list_t *list, size_t size);
 
 /* build.c: nodes ------------------------------------------------------------------------------ */
@@ -64,15 +65,15 @@ uint32_t build_node(compile_t *compile, grammar_node_kind_t kind, uint32_t opera
 grammar_node_t *build_at(compile_t *compile, uint32_t id);
 uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next);
 uint32_t build_alt(compile_t *compile, const uint32_t *branches, uint32_t count);
-/* Gives the branches of an alternative that was made with none. */
+/* Sets the branches of an alternative that was made without branches. */
 void build_alt_fill(compile_t *compile, uint32_t id, const uint32_t *branches, uint32_t count);
 uint32_t build_repeat(compile_t *compile, uint32_t body, uint32_t min, uint32_t max, uint32_t next);
 
-/* An object before it is known which members can occur at all. */
+/* An object, before the compiler knows which members can occur. */
 typedef struct member_draft {
   const char *name; /* canonical JSON string with quotes */
   uint32_t length;
-  uint32_t entry; /* node; NONE: the name may not occur */
+  uint32_t entry; /* node of the value; NONE: the name must not occur */
   bool required;
 } member_draft_t;
 
@@ -83,48 +84,47 @@ typedef struct object_draft {
   uint32_t min, max;
 } object_draft_t;
 
-/* The node of an object after its opening brace; `next` follows the closing one. */
+/* Returns the node after the opening brace of an object; `next` follows the closing brace. */
 uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next);
-/* The same for members that follow each other without commas; `close` is behind the last. */
+/* The same for members without commas between them; `close` follows the last one. */
 uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close);
 uint32_t build_extra(compile_t *compile, uint32_t object, uint32_t lexeme, uint32_t next);
 
-/* Looks for ways out, removes what has none, moves everything into the grammar. Gives up when the
- * start has no way out (nothing satisfies the constraint) or a rule reaches itself without a byte.
- */
+/* Removes nodes from which no text can end, and copies the rest into the grammar. Gives up if no
+ * text satisfies the constraint, or if a rule reaches itself without a byte (left recursion). */
 void build_finish(compile_t *compile, uint32_t start);
 
 /* lexeme.c ------------------------------------------------------------------------------------ */
 
-/* Takes an automaton into the grammar; NONE when it accepts nothing. */
+/* Adds an automaton to the grammar as a lexeme; returns NONE if it accepts no text. */
 uint32_t lexeme_add(compile_t *compile, const dfa_t *dfa);
-/* Of a pattern over raw bytes, anchored; the same pattern gives the same lexeme. Our own constant
- * patterns only: a mistake in one is a bug. */
+/* Returns the lexeme of a pattern over raw bytes, anchored; equal patterns give the same lexeme.
+ * For our own constant patterns only: a mistake in one of them is a bug. */
 uint32_t lexeme_pattern(compile_t *compile, const char *pattern);
-/* Literal text. */
+/* Returns the lexeme of a literal text. */
 uint32_t lexeme_text(compile_t *compile, const char *text, uint32_t length);
-/* Any bytes, also none. */
+/* Returns the lexeme of any text, which may be empty. */
 uint32_t lexeme_any(compile_t *compile);
 /* Any JSON string of count_min..count_max characters, all escapes. */
 uint32_t lexeme_string(compile_t *compile, uint32_t count_min, uint32_t count_max);
 /* A JSON string with canonical escapes only: one spelling for each text. */
 uint32_t lexeme_key(compile_t *compile);
 dfa_t *canonical_string(compile_t *compile); /* the same without its quotes */
-/* Raw pattern -> automaton, anchored; for our own patterns. */
+/* Returns the automaton of one of our own patterns, anchored. */
 dfa_t *lexeme_dfa(compile_t *compile, const char *pattern);
-/* The lexemes that are there already, by a name that stays alive; NULL = not yet. */
+/* Finds a lexeme that was made before, by its name (which must stay alive); NULL = none. */
 const uint32_t *lexeme_kept(compile_t *compile, const char *name, uint32_t min, uint32_t max);
 uint32_t lexeme_keep(compile_t *compile, const char *name, uint32_t min, uint32_t max,
                      uint32_t lexeme);
 
-/* Any JSON value, as a rule: the node at which it starts. */
+/* Returns the start node of the rule for any JSON value. */
 uint32_t json_value_rule(compile_t *compile);
-/* Any JSON object, then next. */
+/* Returns the start node of any JSON object, followed by `next`. */
 uint32_t json_object_any(compile_t *compile, uint32_t next);
 
 extern const char pattern_number[], pattern_integer[];
 
-/* The compilers of each kind of source: the node that starts it. ------------------------------- */
+/* ---- compilers of the kinds of sources; each returns the start node ---- */
 
 uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
 uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next);

@@ -1,14 +1,15 @@
 /* grammar.h: constraints on generated text: compile one, then ask which tokens may come next.
  *
- * Three things with three life times. A vocabulary is made once per tokenizer. A grammar is
- * compiled once per constraint, is immutable and counted: any number of requests and threads may
- * share it. A matcher follows one sequence through a grammar; its memory has a fixed size and
- * nothing here allocates once it is there. The room has no threads of its own: compile on a pool
- * thread (it may take a second), matchers on the engine thread or a worker, one thread at a time
- * each.
+ * There are three objects with three lifetimes. A vocabulary is made once per tokenizer. A grammar
+ * is compiled once per constraint. It is immutable and reference-counted: any number of requests
+ * and threads may share it. A matcher follows one sequence through a grammar; its memory has a
+ * fixed size and it never allocates. This module has no threads: compile on a pool thread (a
+ * compilation may take a second); use a matcher on the engine thread or a worker, one thread at a
+ * time.
  *
- * Fail closed: what cannot be enforced exactly is refused by name at compile time. The language may
- * be narrower than the constraint (bounded white space, key order of the schema), never wider.
+ * A constraint that cannot be enforced exactly is refused by name at compile time. The language of
+ * the grammar may be narrower than the constraint (bounded white space, key order of the schema),
+ * but never wider.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_GRAMMAR_H
 #define INFERD_ENGINE_GRAMMAR_GRAMMAR_H
@@ -26,8 +27,9 @@ typedef struct grammar_scratch grammar_scratch_t;
 
 /* ---- vocabulary ---- */
 
-/* Bytes of token `id` as generated text; *length 0 for ids that a grammar never allows: special and
- * other added tokens, holes. The bytes must stay alive as long as the vocabulary. */
+/* Returns the bytes of token `id` as generated text. *length is 0 for ids that a grammar never
+ * allows: special and other added tokens, unused ids. The bytes must stay alive as long as the
+ * vocabulary. */
 typedef const char *grammar_token_bytes_t(const void *context, int32_t id, size_t *length);
 
 /* num_tokens: ids of the tokenizer; row_width: ids of a logits row, >= 1. Ids at or above either
@@ -49,20 +51,20 @@ typedef enum grammar_kind {
   GRAMMAR_EBNF,         /* `text`: user grammar, see ebnf.c */
   GRAMMAR_LITERAL,      /* `text` byte for byte; may be empty */
   GRAMMAR_TOKEN,        /* exactly the token `token`, which may be special */
-  GRAMMAR_TEXT,         /* any text; with `text`: up to and with the first occurrence of `text` */
+  GRAMMAR_TEXT,         /* any text; with `text`: up to the end of its first occurrence */
   GRAMMAR_TEXT_WITHOUT, /* any text in which `text` does not occur; may be empty */
   GRAMMAR_SEQUENCE,     /* `children` one after the other */
   GRAMMAR_ALTERNATIVES, /* one of `children` */
   GRAMMAR_REPEAT        /* children[0], `min` to `max` times, children[1] (if any) in between */
 } grammar_kind_t;
 
-/* A constraint, a tree: the leaves are what a client sends, the rest is for tool calls, such as
- * LITERAL("{\"name\": \"f\", \"arguments\": ") SCHEMA LITERAL("}"). Read only while compiling. */
+/* A constraint is a tree. A client sends leaves; inner nodes are for tool calls, such as
+ * LITERAL("{\"name\": \"f\", \"arguments\": ") SCHEMA LITERAL("}"). Only the compiler reads it. */
 typedef struct grammar_source {
   grammar_kind_t kind;
   const char *param;    /* request field that an error names, such as "response_format" */
   const json_t *schema; /* root of `$ref`; its document stays alive while compiling */
-  bool strict;          /* OpenAI's strict subset is demanded */
+  bool strict;          /* the schema must be in OpenAI's strict subset */
   const char *text;
   size_t length; /* bytes of text */
   int32_t token;
@@ -88,9 +90,9 @@ typedef struct grammar_limits {
 
 extern const grammar_limits_t grammar_limits_default;
 
-/* Compiles; the caller owns one reference of *out. `vocabulary`: the grammar only uses bytes that
- * some token of it can write alone, so that generation never gets stuck. `cancelled` (NULL = never)
- * is looked at now and then. limits NULL = the default ones.
+/* Compiles a constraint; the caller owns one reference of *out. The grammar uses only bytes that
+ * some token of the vocabulary consists of, so that generation never gets stuck. The compiler
+ * checks `cancelled` (NULL = never) regularly. limits NULL = the default ones.
  *
  * ERR_INVALID_VALUE or ERR_UNSUPPORTED_PARAMETER naming the construct and its place (JSON pointer
  * into the schema, byte of a regex, line:column of a user grammar); error->param is source->param.
@@ -99,33 +101,34 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
                     const grammar_limits_t *limits, const atomic_bool *cancelled, grammar_t **out,
                     error_t *error);
 
-grammar_t *grammar_ref(grammar_t *grammar);     /* any thread; returns its argument */
-void grammar_unref(grammar_t *grammar);         /* any thread; NULL is allowed; frees the last */
+grammar_t *grammar_ref(grammar_t *grammar); /* any thread; returns its argument */
+void grammar_unref(grammar_t *grammar);     /* any thread; NULL is allowed; the last one frees */
 size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches */
 
 /* ---- one sequence ---- */
 
 enum { GRAMMAR_ROLLBACK_MAX = 32 }; /* tokens that can be taken back */
 
-/* Memory of one matcher, zeroed, aligned to 64, and of one scratch (one per thread that fills). */
+/* Bytes of one matcher (zeroed, aligned to 64), and of one scratch (one per thread that fills). */
 size_t grammar_matcher_bytes(void);
 size_t grammar_scratch_bytes(void);
 
-/* Starts (again) at the first byte of the grammar, which stays alive until the last use. 0;
- * ERR_INTERNAL when its first step goes beyond a bound. */
+/* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0,
+ * or ERR_INTERNAL if its first step passes a bound. */
 int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
 /* Makes *to continue where *from stands: forks. */
 void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
 
 /* row[grammar_row_words]: bit set = the token may come next. `stop_ids` are allowed where the text
- * may end, and only there. 0; ERR_INTERNAL when nothing is allowed, or the work or the memory of a
- * step went beyond its bound: the request ends, it is never sampled unmasked. */
+ * may end, and only there. Returns 0, or ERR_INTERNAL if no token is allowed, or the work or the
+ * memory of the step passed its bound: then the request ends; it is never sampled without a mask.
+ */
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
 
-/* Takes a token that is not a stop id. 0; ERR_INTERNAL when the grammar does not allow it (the
- * matcher then stays where it was) or the memory went beyond its bound. */
+/* Takes a token that is not a stop id. Returns 0, or ERR_INTERNAL if the grammar does not allow it
+ * (the matcher is then unchanged) or the memory passed its bound. */
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
 /* Takes back the last `count` accepted tokens, at most GRAMMAR_ROLLBACK_MAX. */
 int grammar_matcher_rollback(grammar_matcher_t *matcher, int32_t count);

@@ -94,7 +94,7 @@ typedef struct grammar_object {
   uint32_t need;                      /* most frames on top of the object's that a member takes */
 } grammar_object_t;
 
-/* ---- the whole ---- */
+/* ---- entry point ---- */
 
 struct grammar {
   atomic_uint references;

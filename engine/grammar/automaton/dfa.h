@@ -21,9 +21,9 @@ typedef struct automaton {
 dfa_t *dfa_explore(compile_t *compile, const automaton_t *automaton);
 /* Texts that both accept; with `negate` texts that `left` accepts and `right` does not. */
 dfa_t *dfa_product(compile_t *compile, const dfa_t *left, const dfa_t *right, bool negate);
-/* Texts that one of them accepts. */
+/* Accepts the texts that `left` or `right` accepts. */
 dfa_t *dfa_union(compile_t *compile, const dfa_t *left, const dfa_t *right);
-/* Exactly one of the texts. */
+/* One of the texts that an automaton accepts exactly. */
 typedef struct dfa_text {
   const char *bytes;
   uint32_t length;
@@ -35,24 +35,25 @@ bool dfa_matches(const dfa_t *dfa, const char *bytes, size_t length);
 static inline bool dfa_is_empty(const dfa_t *dfa) {
   return dfa->num_states < 2;
 }
-/* Without the bytes that no token can write alone, and without the states that need them. */
+/* Removes the bytes that no token consists of, and the states that need them. */
 dfa_t *dfa_restrict(compile_t *compile, const dfa_t *dfa);
 /* Counts entries of the states that have COUNT: fills rest and the bounds. Exact for max; min only
  * where counting can always go on. lexeme.c. */
 void dfa_count(compile_t *compile, dfa_t *dfa, uint32_t min, uint32_t max);
-/* A copy of a JSON string in which the state behind the opening quote is no other. lexeme.c. */
+/* Copies the automaton of a JSON string so that the state after the opening quote is entered only
+ * there. lexeme.c. */
 dfa_t *dfa_split_first(compile_t *compile, const dfa_t *string);
 /* A JSON string whose inside is `content`, canonically escaped, of min to max characters. */
 uint32_t lexeme_content(compile_t *compile, const dfa_t *content, uint32_t min, uint32_t max);
-/* Text between tags: in `content` (NULL = any) and not read as the end of the value, or as another
- * one of `types`. */
+/* Text between tags: accepted by `content` (NULL = any), and not text that a reader would take for
+ * the end of the value or for a value of another type in `types`. */
 uint32_t lexeme_tagged(compile_t *compile, const dfa_t *content, uint32_t types, uint32_t min,
                        uint32_t max);
-/* Text as it stands inside a canonical JSON string. */
+/* Returns a text as it is written inside a canonical JSON string. */
 dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length);
 /* Fills the flag LIVE and the steps of a final automaton. */
 void dfa_mark(compile_t *compile, dfa_t *dfa);
-/* Bytes that both treat alike share a class. */
+/* Joins two partitions: bytes share a class if both partitions treat them alike. */
 void dfa_join_classes(const uint8_t left[256], const uint8_t right[256], uint8_t out[256]);
 
 #endif

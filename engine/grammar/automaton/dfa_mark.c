@@ -1,9 +1,9 @@
-/* dfa_mark.c: how many characters of a family a state of an automaton takes, whatever they are.
+/* dfa_mark.c: counts how many characters of a family, whichever they are, a state accepts.
  *
- * Part of a compilation, on its thread. Masks take whole parts of the vocabulary at once where
- * these numbers allow it (vocabulary.h). A state that can die with the next character takes none;
- * any other takes one more than the worst of the states it leads to: the greatest solution, from
- * above.
+ * Part of a compilation, on its thread. Masks allow whole parts of the vocabulary at once
+ * where these counts permit it (vocabulary.h). If some next character of the family leads to the
+ * dead state, the count is 0. Otherwise it is one more than the least count of the following
+ * states. The greatest solution is found by iteration from above.
  */
 #include "engine/grammar/automaton/dfa.h"
 
@@ -67,9 +67,9 @@ static void find_classes(dfa_marker_t *marker) {
   }
 }
 
-/* What a state that a character leads to still takes, plus that character; 0 = it may not be led
- * to. In a counted automaton every character must count one, and the text must be able to go on:
- * then masks know how many more fit. */
+/* Returns the count of a state that a character leads to, plus that character; 0 = the character is
+ * not allowed. In a counted automaton every character must count one and the text must be able to
+ * continue, so that masks know how many more characters fit. */
 static uint32_t through(const dfa_t *dfa, uint32_t to, int family) {
   uint8_t needed = DFA_LIVE | DFA_COUNT;
   if (to == DFA_DEAD || (dfa->rest != NULL && (dfa->flags[to] & needed) != needed)) return 0;
@@ -91,7 +91,7 @@ static bool add_target(targets_t *targets, uint32_t state) {
   return true;
 }
 
-/* The same for all characters of one form. Too many targets: none. */
+/* The same for all characters of one form; 0 if they lead to too many states. */
 static uint32_t steps_of_form(const dfa_marker_t *marker, uint32_t state, int form) {
   const dfa_t *dfa = marker->dfa;
   targets_t now = {{state}, 1};
@@ -130,13 +130,13 @@ static uint32_t steps_of(const dfa_marker_t *marker, uint32_t state, int family)
   return least;
 }
 
-/* Starts from what the family within this one has. */
+/* Starts from the counts of the next smaller family. */
 static void mark_family(dfa_marker_t *marker, int family) {
   dfa_t *dfa = marker->dfa;
   for (bool changed = true; changed;) {
     changed = false;
     compile_spend(marker->c, dfa->num_states);
-    /* Backwards: most states die because of a later one. */
+    /* Backwards, because most states depend on later ones. */
     for (uint32_t i = dfa->num_states - 1; i >= 1; i--) {
       uint8_t *steps = &dfa->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
       if (*steps == 0) continue;

@@ -1,7 +1,7 @@
 /* lexeme.c: the byte automata that a grammar keeps, and those that every JSON grammar needs.
  *
- * Part of a compilation, on its thread. An equal pattern is built once. Bounds on length (32
- * digits, 8 bytes of white space) keep a model from writing for ever.
+ * Part of a compilation, on its thread. Equal patterns are built once. Bounds on lengths (32
+ * digits, 8 bytes of white space) prevent endless output.
  */
 #include "engine/grammar/automaton/dfa.h"
 #include "engine/grammar/automaton/regex.h"
@@ -98,8 +98,8 @@ uint32_t lexeme_any(compile_t *compile) {
 
 /* ---- strings with a length ---- */
 
-/* The state after the opening quote counts nothing, the same state after a character does: a copy
- * of it, 2 states and 1 row more, tells them apart. */
+/* The state after the opening quote must not count a character, but the same state after a
+ * character must. So the automaton gets a copy of that state. */
 dfa_t *dfa_split_first(compile_t *compile, const dfa_t *string) {
   dfa_t *out = compile_scratch(compile, 1, sizeof *out);
   uint32_t first = dfa_next(string, DFA_START, '"'), extra = string->num_states,
@@ -138,8 +138,7 @@ void dfa_count(compile_t *compile, dfa_t *dfa, uint32_t min, uint32_t max) {
   dfa->count_max = max;
 }
 
-/* Every state of a string with all escapes from which the closing quote may come lies between two
- * characters. */
+/* In a JSON string every state that allows the closing quote is between two characters. */
 static dfa_t *count_characters(compile_t *compile, const dfa_t *string, uint32_t min,
                                uint32_t max) {
   dfa_t *dfa = dfa_split_first(compile, string);

@@ -1,5 +1,5 @@
-/* lexeme_content.c: strings whose text follows a pattern, a format, a list or a length; as JSON and
- * as they stand between tags.
+/* lexeme_content.c: strings whose text is restricted by a pattern, a format, a list or a length; as
+ * JSON and as text between tags.
  *
  * Part of a compilation, on its thread. A length is a counter beside the automaton.
  */
@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How far into a character: 0 = between two, 1..3 = continuation bytes to come; of a canonical
- * string: 4 = after a backslash, 5..8 = hexadecimal digits to come. */
+/* Returns the position inside a character: 0 = between two characters; 1..3 = continuation bytes to
+ * come; in a canonical string 4 = after a backslash, 5..8 = hexadecimal digits to come. */
 static uint8_t inside_next(uint8_t inside, uint8_t byte, bool json) {
   if (inside >= 5) return inside == 5 ? 0 : inside - 1;
   if (inside == 4) return byte == 'u' ? 8 : 0;
@@ -54,8 +54,8 @@ static dfa_t *at_least(compile_t *compile, const dfa_t *content, uint32_t min, b
   return dfa_explore(compile, &automaton);
 }
 
-/* Marks the states between two characters, by walking the automaton with the tracker beside it from
- * `first`, where the characters begin. Those of JSON end at a quote. */
+/* Marks the states between two characters. It walks the automaton from `first`, where the
+ * characters begin, together with inside_next. In JSON the characters end at a quote. */
 static void mark_boundaries(compile_t *compile, dfa_t *dfa, uint32_t first, bool json) {
   uint16_t *seen = compile_scratch(compile, dfa->num_states, sizeof *seen); /* bit = inside */
   grammar_list_t queue = {0};
@@ -102,8 +102,8 @@ uint32_t lexeme_content(compile_t *compile, const dfa_t *raw, uint32_t min, uint
 #define BLANKS "[ \\t\\n\\r]*"
 #define NUMBER "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
-/* What a reader of tags takes for the end of a value (server/parser/tag_call.c), and for a value of
- * another type where that is possible. A value begins behind a line break. */
+/* Texts that the parser of tags takes for the end of a value (server/parser/tag_call.c), and texts
+ * that it takes for a value of another type. A value begins after a line break. */
 static const char *const tag_ends[] = {"[^]*</parameter>[^]*",
                                        "(?:[^]*\\n)?<(?:parameter=|/function>)[^]*"};
 static const struct {
@@ -130,7 +130,7 @@ static const dfa_t *tagged_text(compile_t *compile, uint32_t types) {
   return compile->tagged[types] = text;
 }
 
-/* Text without further rules can always go on, so that its length is counted exactly. */
+/* Text without further rules can always continue, so its length is counted exactly. */
 static uint32_t count_tagged(compile_t *compile, uint32_t types, uint32_t min, uint32_t max) {
   char name[32];
   size_t length = (size_t)snprintf(name, sizeof name, "tagged %u", types) + 1;

@@ -1,8 +1,8 @@
 /* number.c: decimal numbers and their automata.
  *
- * Part of a compilation, on its thread. A range is decided on the text: while digits come the
- * number is compared with each bound's digits, and its length decides at the end of the integer
- * part. A multiple is decided by the remainder of the digits so far.
+ * Part of a compilation, on its thread. A range is checked on the text: each digit is
+ * compared with the digit of each bound, and at the end of the integer part its length decides. A
+ * multiple is checked by the remainder of the digits so far.
  */
 #include "engine/grammar/automaton/number.h"
 
@@ -139,7 +139,7 @@ static uint32_t compare_integer(uint32_t before, const decimal_t *bound, uint32_
   return compare_digit(before, digit, bound->digits[at]);
 }
 
-/* At the end of the integer part fewer digits are less. */
+/* At the end of the integer part a number with fewer digits is less. */
 static uint32_t finish_integer(uint32_t before, const decimal_t *bound, uint32_t count) {
   return bound != NULL && count < bound->num_integer ? LESS : before;
 }
@@ -193,7 +193,8 @@ static uint64_t number_step(const void *context, uint64_t state, uint8_t byte) {
   bool ok = false;
   if (byte == '-' && text.phase == BEGIN) {
     text.phase = SIGN;
-    text.minus = reader->spec->has_low || reader->spec->has_high; /* else both signs are alike */
+    text.minus = reader->spec->has_low ||
+                 reader->spec->has_high; /* without a bound both signs are treated alike */
     ok = reader->minus.possible;
   } else if (byte == '.') {
     ok = add_point(reader, &text);
@@ -229,8 +230,8 @@ static bool number_accepts(const void *context, uint64_t state) {
   return rest == 0;
 }
 
-/* What the bounds say about |x| for x >= 0 and for x written with a minus. Without need no minus is
- * written before a number that is not below zero. */
+/* Computes the bounds of |x| for x >= 0 and for x written with a minus. A minus is allowed only for
+ * numbers below zero. */
 static void split_signs(number_reader_t *reader) {
   static const decimal_t zero = {0};
   const number_spec_t *spec = reader->spec;
@@ -257,7 +258,8 @@ static void split_signs(number_reader_t *reader) {
   }
 }
 
-/* A bound beyond every number that can be written says nothing, or says no. */
+/* Removes bounds beyond every number that can be written. Returns false if such a bound allows no
+ * number. */
 static bool drop_huge_bounds(number_spec_t *spec) {
   if (spec->has_low && spec->low.huge) {
     if (!spec->low.negative) return false;
@@ -270,7 +272,7 @@ static bool drop_huge_bounds(number_spec_t *spec) {
   return true;
 }
 
-/* The states that a digit leads to count digits. */
+/* Marks the states that a digit leads to: the counter counts digits. */
 static void count_digits(compile_t *compile, dfa_t *dfa) {
   for (uint32_t i = 1; i < dfa->num_states; i++) {
     for (int digit = '0'; digit <= '9'; digit++) {
@@ -289,7 +291,8 @@ dfa_t *number_dfa(compile_t *compile, const number_spec_t *spec) {
   }
   number_reader_t reader = {.spec = &bounded, .counts_digits = bounded.multiple == 0};
   split_signs(&reader);
-  /* One more digit than any bound has decides every comparison; fractions need the true number. */
+  /* One digit more than any bound decides every comparison; for fractions the exact number is
+   * needed. */
   reader.integer_digits = INTEGER_DIGITS_MAX;
   if (!reader.counts_digits) {
     uint32_t low = bounded.has_low ? bounded.low.num_integer : 0,

@@ -1,4 +1,4 @@
-/* number.h: decimal numbers as they are written, and automata for ranges and multiples of them.
+/* number.h: decimal numbers as text, and automata for ranges and multiples of them.
  *
  * No binary floating point: bounds are compared digit by digit. Part of a compilation, on its
  * thread.
@@ -33,8 +33,8 @@ typedef struct number_spec {
   uint32_t multiple, scale; /* multiple of multiple / 10^scale; 0 = of anything */
 } number_spec_t;
 
-/* The lexeme of the numbers that fit, NONE when there are none. With a bound or a multiple no
- * exponent is written. */
+/* Returns the automaton of the numbers that the specification allows. With a bound or a multiple,
+ * no exponent is allowed. */
 dfa_t *number_dfa(compile_t *compile, const number_spec_t *spec);
 
 #endif

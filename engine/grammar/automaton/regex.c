@@ -1,8 +1,8 @@
 /* regex.c: reads an ECMA-262 pattern into a tree.
  *
- * Part of a compilation, on its thread. What a byte automaton cannot decide exactly is refused by
- * name: look-around, back references, word boundaries, Unicode properties, flags. Recursion is
- * bounded by the limit on nested groups. Next: regex_nfa.c.
+ * Part of a compilation, on its thread. Constructs that a byte automaton cannot decide exactly are
+ * refused by name: look-around, back references, word boundaries, Unicode properties, flags.
+ * Recursion is bounded by the limit on nested groups. Next: regex_nfa.c.
  */
 #include "engine/grammar/automaton/regex.h"
 

@@ -57,7 +57,7 @@ regex_t *regex_parse(compile_t *compile, const char *text, size_t length,
 
 /* regex_nfa.c: a tree without rules -> automaton. */
 dfa_t *regex_build(compile_t *compile, const regex_t *tree, const regex_options_t *options);
-/* Both steps. */
+/* Parses and builds. */
 dfa_t *regex_dfa(compile_t *compile, const char *text, size_t length,
                  const regex_options_t *options);
 

@@ -113,7 +113,7 @@ static uint32_t add_text(nfa_t *nfa, const char *text, uint32_t to) {
   return to;
 }
 
-/* The one way in which a character stands in a canonical JSON string. */
+/* Adds the one spelling that a character has in a canonical JSON string. */
 static uint32_t add_escaped(nfa_t *nfa, uint32_t ch, uint32_t to) {
   static const char hex[] = "0123456789abcdef";
   switch (ch) {
@@ -147,7 +147,7 @@ static uint32_t add_set(nfa_t *nfa, const charset_t *set, uint32_t to) {
     uint32_t part = add_range(nfa, low, high, to);
     if (part != NONE) all = either(nfa, all, part);
   }
-  /* No character at all: a state that nothing leaves. */
+  /* The empty set: a state without transitions. */
   return all == NONE ? add_bytes(nfa, 1, 0, to) : all;
 }
 
@@ -214,7 +214,7 @@ typedef struct closure_options {
   bool at_begin, at_finish;
 } closure_options_t;
 
-/* Adds to members what is reached from `from` without a byte. */
+/* Adds to `members` the states that are reached from `from` without a byte. */
 static uint32_t close_over(nfa_t *nfa, uint32_t from, closure_options_t options, uint32_t count) {
   uint32_t depth = 0;
   nfa->stack[depth++] = from;
@@ -271,11 +271,11 @@ static void grow_sets(nfa_t *nfa) {
   }
 }
 
-/* The number of the set in `members`; 0 for the empty one. */
+/* Returns the number of the set in `members`; 0 for the empty set. */
 static uint32_t set_number(nfa_t *nfa, uint32_t count) {
   if (count == 0) return 0;
   if (nfa->tail != NONE && holds_match(nfa, nfa->members, count)) {
-    nfa->stamp++; /* a match was found: nothing else matters any more */
+    nfa->stamp++; /* a match was found: the other members have no effect */
     count = close_over(nfa, nfa->tail, (closure_options_t){0}, 0);
   }
   compile_spend(nfa->c, count);
@@ -324,7 +324,7 @@ static bool nfa_accepts(const void *context, uint64_t number) {
   return holds_match(nfa, nfa->members, count);
 }
 
-/* Bytes that no range tells apart share a class. */
+/* Puts bytes that no range distinguishes into one class. */
 static void find_classes(const nfa_t *nfa, uint8_t class_of[256]) {
   bool starts[257] = {false};
   for (uint32_t i = 0; i < nfa->states.count; i++) {

@@ -1,8 +1,8 @@
-/* build.c: the nodes of a grammar while it is made, and the checks that make it safe to run.
+/* build.c: makes the nodes of a grammar, and checks that the grammar can be run safely.
  *
  * Part of a compilation, on its thread. Nodes are made from the end of the text to its start: every
- * maker takes the node that follows. build_finish drops what can never end, so that the matcher
- * always finds a way out. Objects: build_object.c.
+ * function gets the node that follows. build_finish removes nodes from which no text can end, so
+ * that the matcher can always continue. Objects: build_object.c.
  */
 #include "engine/grammar/language/build.h"
 
@@ -47,7 +47,7 @@ uint32_t build_repeat(compile_t *compile, uint32_t body, uint32_t min, uint32_t 
   return id;
 }
 
-/* ---- ways out ---- */
+/* ---- nodes from which the text can end ---- */
 
 static uint32_t larger(uint32_t left, uint32_t right) {
   return left > right ? left : right;
@@ -87,7 +87,7 @@ static uint32_t need_of(compile_t *compile, const grammar_node_t *node) {
   return NONE;
 }
 
-/* The least solution: from "no way out" down to what is true. */
+/* Computes the least solution by iteration; every node starts as "cannot end". */
 static void find_needs(compile_t *compile) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -123,7 +123,7 @@ static void drop_dead_branches(compile_t *compile) {
 
 /* ---- rules that reach themselves ---- */
 
-/* nullable[i]: from node i to the RETURN or END of its rule without a byte. */
+/* nullable[i]: the RETURN or END of the rule is reached from node i without a byte. */
 static bool is_nullable(compile_t *compile, const uint8_t *nullable, const grammar_node_t *node) {
   const dfa_t *const *dfas = compile->dfas.items;
   const uint32_t *edges = compile->edges.items;
@@ -156,7 +156,7 @@ static uint8_t *find_nullable(compile_t *compile) {
   return nullable;
 }
 
-/* The k-th node that follows node id without a byte; NONE after the last. */
+/* Returns the k-th node that follows node `id` without a byte; NONE after the last. */
 static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t id, uint32_t k) {
   const grammar_node_t *node = build_at(compile, id);
   const dfa_t *const *dfas = compile->dfas.items;
@@ -174,8 +174,8 @@ static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t
   }
 }
 
-/* Depth first over these steps with a stack of our own; a step back to a node that is still open is
- * a rule that reaches itself. */
+/* A depth-first search over these steps, with an explicit stack. A step to a node that is still
+ * open means that a rule reaches itself. */
 static void refuse_left_recursion(compile_t *compile) {
   uint8_t *nullable = find_nullable(compile);
   uint32_t count = compile->nodes.count;
@@ -204,7 +204,7 @@ static void refuse_left_recursion(compile_t *compile) {
   }
 }
 
-/* ---- into the grammar ---- */
+/* ---- copying into the grammar ---- */
 
 static void *keep_list(compile_t *compile, const grammar_list_t *list, size_t size) {
   void *kept = compile_keep(compile, list->count, size);
@@ -212,7 +212,7 @@ static void *keep_list(compile_t *compile, const grammar_list_t *list, size_t si
   return kept;
 }
 
-/* A call of a rule that is one lexeme needs no frame. */
+/* Replaces calls of rules that are one lexeme by the lexeme: they need no frame. */
 static void inline_lexemes(compile_t *compile) {
   for (uint32_t i = 0; i < compile->nodes.count; i++) {
     grammar_node_t *node = build_at(compile, i);

@@ -1,8 +1,8 @@
-/* build_object.c: objects: which members may come when, as tables the matcher can look up.
+/* build_object.c: objects: tables that tell the matcher which members may come next.
  *
- * Part of a compilation, on its thread. Members stand in the order of the schema, so the state of
- * an object is the next index, and a key is looked up in a trie whose nodes know which indices end
- * below them: linear in the number of names, whatever is optional.
+ * Part of a compilation, on its thread. Members come in the order of the schema, so the state
+ * of an object is the next index. Keys are looked up in a trie whose nodes know the indices below
+ * them. The size is linear in the number of names, even if all are optional.
  */
 #include "engine/grammar/language/build.h"
 
@@ -63,7 +63,7 @@ uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
     uint32_t inside = build_at(compile, draft->members[i].entry)->need + 1;
     if (inside > need) need = inside;
   }
-  /* Extra members may repeat a name, so only one of them surely counts. */
+  /* Extra members may have equal names, so only one of them is certain to count. */
   possible += can_occur(compile, draft->extra);
   bool never = possible < draft->min || required > draft->max || draft->min > draft->max;
   return never ? NONE : need;

@@ -70,7 +70,7 @@ static size_t name_length(const ebnf_parser_t *parser, size_t at) {
   return length;
 }
 
-/* True when a rule begins here: a name and ::= */
+/* Returns true if a rule begins here: a name and ::= */
 static bool at_rule(const ebnf_parser_t *parser) {
   size_t at = parser->at + name_length(parser, parser->at);
   if (at == parser->at) return false;
@@ -85,7 +85,7 @@ static uint32_t hash_name(const char *text, size_t length) {
   return (hash ^ hash >> 15) % EBNF_BUCKETS;
 }
 
-/* The rule of that name, made when it is new. */
+/* Returns the rule of a name; makes it if it is new. */
 static uint32_t rule_of(ebnf_parser_t *parser, size_t at, size_t length) {
   ebnf_t *ebnf = parser->g;
   const char *name = parser->text + at;
@@ -115,7 +115,7 @@ static regex_t *parse_pattern(ebnf_parser_t *parser, const char *text, size_t le
   return regex_parse(parser->g->c, text, length, &options);
 }
 
-/* A class is a regex of its own. */
+/* A character class is parsed as a regex. */
 static regex_t *parse_class(ebnf_parser_t *parser) {
   size_t start = parser->at++;
   for (; here(parser) != ']'; parser->at++) {
@@ -266,7 +266,7 @@ static regex_t *parse_alternatives(ebnf_parser_t *parser) {
   }
 }
 
-/* ---- the whole ---- */
+/* ---- entry point ---- */
 
 static void parse_rules(ebnf_parser_t *parser) {
   for (skip(parser); parser->at < parser->length; skip(parser)) {

@@ -1,7 +1,7 @@
-/* ebnf_check.c: user grammars that make no sense, refused with line and column.
+/* ebnf_check.c: refuses user grammars that are not well-formed, with line and column.
  *
- * Part of a compilation, on its thread. Recursion follows the nesting of groups, which the parser
- * bounds; between rules there is none.
+ * Part of a compilation, on its thread. The recursion is as deep as the nesting of groups, which
+ * the parser bounds; it never goes from rule to rule.
  */
 #include "engine/grammar/language/ebnf.h"
 
@@ -67,7 +67,7 @@ static void find_properties(ebnf_t *ebnf) {
   }
 }
 
-/* Adds the rules with which a text of the tree can begin. */
+/* Adds the rules that can begin a text of the tree. */
 static void list_first(const ebnf_t *ebnf, const regex_t *regex, grammar_list_t *out) {
   if (regex->kind == REGEX_RULE) *(uint32_t *)list_add(ebnf->c, out, sizeof(uint32_t)) = regex->min;
   for (const regex_t *child = regex->first; child != NULL; child = child->sibling) {
@@ -76,7 +76,8 @@ static void list_first(const ebnf_t *ebnf, const regex_t *regex, grammar_list_t 
   }
 }
 
-/* Depth first over "begins with"; a step back to an open rule is left recursion. */
+/* A depth-first search over "begins with". A step to a rule that is still open is left recursion.
+ */
 static void refuse_left_recursion(ebnf_t *ebnf) {
   uint32_t count = ebnf->rules.count, depth = 0;
   grammar_list_t *firsts = compile_scratch(ebnf->c, count, sizeof *firsts);

@@ -1,8 +1,8 @@
-/* format.c: recognisers of the formats that are enforced.
+/* format.c: the automata of the values of `format` that are enforced.
  *
  * Part of a compilation, on its thread. Each is a pattern over the text between the quotes, exact
  * in its ranges (month 13, 24:00, the 29th of February) and never wider than the standard it names;
- * rare forms that readers disagree about are left out. Any other format is refused.
+ * rare forms that programs read differently are not accepted. Any other format is refused.
  */
 #include "engine/grammar/automaton/regex.h"
 #include "engine/grammar/language/schema.h"

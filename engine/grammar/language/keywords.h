@@ -1,6 +1,6 @@
 /* keywords.h: the keywords of JSON Schema that are enforced, in one table.
  *
- * Those of objects, of arrays and of numbers each stand together; code relies on that.
+ * The keywords of objects, of arrays and of numbers are each contiguous; the code relies on it.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_KEYWORDS_H
 #define INFERD_ENGINE_GRAMMAR_LANGUAGE_KEYWORDS_H

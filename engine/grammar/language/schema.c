@@ -1,8 +1,8 @@
 /* schema.c: a JSON schema -> rules.
  *
  * Part of a compilation, on its thread. A rule is a conjunction of subschemas (schema.h). Rules are
- * made on demand and worked off from a list, so that nesting and recursion of the schema never
- * become recursion of the compiler. Next: schema_string.c, schema_number.c, schema_array.c,
+ * made on demand and processed from a list, so the compiler does not recurse, however deeply the
+ * schema nests. Next: schema_string.c, schema_number.c, schema_array.c,
  * schema_object.c, schema_values.c.
  */
 #include "engine/grammar/language/schema.h"
@@ -15,7 +15,7 @@
 typedef struct rule {
   schema_part_t *parts; /* sorted by schema, without doubles */
   uint32_t count, hash;
-  uint32_t node; /* NODE_ALT that is filled when the rule's turn comes */
+  uint32_t node; /* NODE_ALT; filled when the rule is processed */
 } rule_t;
 
 /* ---- rules by name ---- */
@@ -138,7 +138,7 @@ conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, ui
 
 /* ---- alternatives ---- */
 
-/* All parts, with `flag` set on the one that holds the alternatives, and one branch. */
+/* Returns all parts and one branch; `flag` is set on the part that has the alternatives. */
 static schema_part_t *with_branch(const schema_t *schema, const grammar_list_t *joined,
                                   const json_t *holder, uint32_t flag, schema_part_t branch) {
   schema_part_t *parts = compile_scratch(schema->c, (size_t)joined->count + 1, sizeof *parts);
@@ -167,7 +167,7 @@ static void check_one_of(schema_t *schema, const grammar_list_t *joined, const k
   }
 }
 
-/* Multiplies the conjunction out over one anyOf or oneOf. */
+/* Expands the conjunction over the branches of one anyOf or oneOf. */
 static void fill_branches(schema_t *schema, uint32_t node, const grammar_list_t *joined,
                           const keywords_t *keywords, keyword_t keyword) {
   const json_t *list = keywords->values[keyword];
@@ -220,7 +220,7 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
 static void fill_rule(schema_t *schema, const rule_t *rule) {
   grammar_list_t joined = {0};
   conjunction_t conjunction = schema_join(schema, rule->parts, rule->count, &joined);
-  if (conjunction.never) return; /* an alternative without branches: nothing */
+  if (conjunction.never) return; /* an alternative without branches accepts nothing */
   for (uint32_t i = 0; i < conjunction.count; i++) {
     uint32_t done = conjunction.items[i].part->done;
     if (conjunction.items[i].values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) {
@@ -235,7 +235,7 @@ static void fill_rule(schema_t *schema, const rule_t *rule) {
   fill_types(schema, rule->node, &conjunction);
 }
 
-/* ---- the whole ---- */
+/* ---- entry point ---- */
 
 typedef struct size {
   uint32_t nodes, depth_max;

@@ -1,8 +1,8 @@
 /* schema.h: what the files of the schema compiler share.
  *
  * A rule stands for the conjunction of several subschemas: references, allOf and siblings are
- * joined, anyOf and oneOf are multiplied out, and the set of subschemas is the name of the rule, so
- * that recursion finds its way back. Part of a compilation (compile.h), on its thread.
+ * joined, and anyOf and oneOf are expanded. The set of subschemas identifies the rule, so a
+ * recursive schema reaches the same rule again. Part of a compilation (compile.h), on its thread.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_SCHEMA_H
 #define INFERD_ENGINE_GRAMMAR_LANGUAGE_SCHEMA_H
@@ -27,7 +27,7 @@ typedef struct schema_part {
   const json_t *schema; /* object, true or false */
   const char *pointer;  /* JSON pointer, for messages */
   uint32_t done;
-  const struct schema_part *from; /* whose keyword brought it in; NULL = the place itself */
+  const struct schema_part *from; /* the part whose keyword added it; NULL = the place itself */
 } schema_part_t;
 
 /* A part that is an object, its keywords looked up. */
@@ -93,7 +93,7 @@ conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, ui
                           grammar_list_t *joined);
 #define schema_part(schema, pointer) ((schema_part_t){(schema), (pointer), 0, NULL})
 
-/* schema_values.c: true when no value can satisfy both; proven, not guessed. */
+/* schema_values.c: returns true if it can prove that no value satisfies both. */
 bool schema_disjoint(schema_t *schema, const schema_part_t *left, uint32_t num_left,
                      const schema_part_t *right, uint32_t num_right, int depth);
 
@@ -119,14 +119,14 @@ dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer); 
 /* schema_object.c: the parts that apply to the property `name` in the conjunction. */
 grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction,
                                      const char *name, size_t length);
-/* To a name that is not listed and matches no pattern. */
+/* The parts that apply to a name that is not listed and matches no pattern. */
 grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction);
 typedef struct member_name {
   const char *text;
   uint32_t length;
   bool required;
 } member_name_t;
-/* The listed names, then those that are only required: member_name_t. */
+/* Returns the listed names, then the names that are only required: member_name_t. */
 grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction);
 /* Sets min and max of an object with so many names. */
 void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
@@ -136,9 +136,9 @@ void schema_member_bounds(const schema_t *schema, const conjunction_t *conjuncti
  * `types`, and the types of a conjunction that has it; 0 = its strings are JSON. */
 schema_part_t schema_tagged(schema_t *context, uint32_t types);
 uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction);
-/* What every compilation of a schema begins with: size, dialect, strictness. */
+/* Begins the compilation of a schema: checks size, dialect and strictness. */
 void schema_begin(schema_t *schema, bool strict);
-/* Works the rules off that were asked for. */
+/* Compiles all rules that were requested. */
 void schema_finish(schema_t *schema);
 
 /* schema_strict.c: OpenAI's rules for strict schemas. */

@@ -1,7 +1,7 @@
 /* schema_array.c: arrays of a conjunction.
  *
- * Part of a compilation, on its thread. The first items may each have their own schema, the rest
- * share one and are counted in a frame, so that maxItems costs no states.
+ * Part of a compilation, on its thread. The first items may each have their own schema. All
+ * further items share one; a frame counts them, so that maxItems needs no states.
  */
 #include "engine/grammar/language/schema.h"
 
@@ -26,7 +26,7 @@ static schema_part_t rest_of(const schema_t *schema, const keywords_t *keywords)
   return schema_part(more, schema_pointer(schema, keywords->part->pointer, "additionalItems", 15));
 }
 
-/* The rule of item `index`; past every prefix it is the one of all further items. */
+/* Returns the rule of item `index`; after all prefixes, the rule of all further items. */
 static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, uint32_t index) {
   grammar_list_t parts = {0};
   for (uint32_t i = 0; i < conjunction->count; i++) {

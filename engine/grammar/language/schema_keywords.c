@@ -1,7 +1,7 @@
-/* schema_keywords.c: which keywords there are, and whether their values make sense.
+/* schema_keywords.c: the known keywords, and checks of their values.
  *
- * Part of a compilation, on its thread. A keyword is enforced, ignored by name (annotations) or
- * refused by name; there is nothing in between, so that a misspelt keyword cannot pass.
+ * Part of a compilation, on its thread. Every keyword is enforced, or known and ignored
+ * (annotations), or refused by name. So a misspelt keyword is never ignored.
  */
 #include "engine/grammar/language/schema.h"
 
@@ -118,7 +118,7 @@ static bool is_positive(const json_t *json) {
   return !decimal.negative && !decimal_is_zero(&decimal);
 }
 
-/* What the value of a keyword must be; NULL when it is. */
+/* Returns a text that says what the value of a keyword must be; NULL if the value is right. */
 static const char *complaint(const schema_t *schema, keyword_t keyword, const json_t *json) {
   switch (keyword) {
   case KEYWORD_REF:

@@ -1,8 +1,8 @@
 /* schema_object.c: objects of a conjunction.
  *
  * Part of a compilation, on its thread. Listed names come in the order of the schema, then names
- * that are required but not listed, then extra members. What applies to a member is collected from
- * every part: its properties, its patterns, or else its additionalProperties.
+ * that are required but not listed, then extra members. The schemas that apply to a member are
+ * collected from every part: its properties, its patterns, or else its additionalProperties.
  */
 #include "engine/base/hash.h"
 #include "engine/grammar/language/schema.h"
@@ -35,7 +35,7 @@ static void add_additional(const schema_t *schema, grammar_list_t *parts,
            schema_pointer(schema, keywords->part->pointer, "additionalProperties", 20));
 }
 
-/* The text of a member's name as patterns see it. */
+/* Returns true if the name of a member matches the pattern. */
 static bool name_matches(schema_t *schema, const keywords_t *keywords, const json_t *pattern,
                          dfa_text_t name) {
   const char *pointer = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
@@ -183,8 +183,8 @@ grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunc
   return extra_parts(schema, conjunction, &(grammar_list_t){0}, 0);
 }
 
-/* Names, as they stand between quotes, that match exactly the patterns in `set` and are not listed.
- */
+/* Returns the automaton of the names (the text between the quotes) that match exactly the patterns
+ * in `set` and are not listed. */
 static const dfa_t *extra_names(schema_t *schema, const grammar_list_t *patterns,
                                 const dfa_t *listed, uint32_t set) {
   const pattern_t *list = patterns->items;
@@ -223,8 +223,8 @@ static dfa_t *listed_names(schema_t *schema, const grammar_list_t *names) {
   return dfa_texts(schema->c, texts, names->count);
 }
 
-/* The node of one extra member. Without patterns a key only has to differ from the listed names,
- * which the matcher sees in their trie. */
+/* Returns the node of one extra member. Without patterns a key must only differ from the listed
+ * names, which the matcher checks in their trie. */
 static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction,
                               const grammar_list_t *names, uint32_t object) {
   grammar_list_t patterns = collect_patterns(schema, conjunction), branches = {0};
@@ -244,7 +244,7 @@ static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction
   return build_alt(schema->c, branches.items, branches.count);
 }
 
-/* Extra keys may repeat, and a reader counts them once: only the first of them surely counts. */
+/* Extra keys may repeat, and a JSON reader counts equal keys once: only one is certain to count. */
 static void refuse_many_extra(const schema_t *schema, const conjunction_t *conjunction,
                               uint32_t num_names, uint32_t min) {
   if (min <= num_names + 1) return;

@@ -2,10 +2,11 @@
  *
  *   <parameter=NAME>\nVALUE\n</parameter>\n  for each member,  </function>  behind the last
  *
- * Part of a compilation, on its thread. A string is written as it is, anything else as JSON. Who
- * reads the text (server/parser/tag_call.c) knows the types that a member may have and nothing else
- * (json_schema.h): a string that would be read as a value of another of these types is not written.
- * Narrower than the schema: names that are not listed are of letters, digits and `_ . -`.
+ * Part of a compilation, on its thread. A string is written as it is, anything else as JSON. The
+ * parser of this text (server/parser/tag_call.c) knows only the types that a member may have
+ * (json_schema.h), so the grammar does not allow a string that the parser would read as a value of
+ * another of these types. Names that are not listed may have only letters, digits and `_ . -`,
+ * which is narrower than the schema.
  */
 #include "engine/grammar/language/schema.h"
 
@@ -13,7 +14,8 @@
 
 #define OPEN "<parameter="
 
-/* A JSON schema {"type": "string"}, which tells rules of text between tags from rules of JSON. */
+/* Makes a part {"type": "string"} that distinguishes rules of text between tags from rules of JSON.
+ */
 schema_part_t schema_tagged(schema_t *context, uint32_t types) {
   if (context->tagged == NULL)
     context->tagged = compile_scratch(context->c, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
@@ -33,7 +35,7 @@ uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjun
   return 0;
 }
 
-/* Everything but strings. */
+/* Makes a part that allows all values but strings. */
 static schema_part_t no_string(void) {
   static const json_t schema[] = {{.type = JSON_OBJECT, .count = 1},
                                   {.type = JSON_ARRAY, .key = "type", .key_length = 4, .count = 5},
@@ -65,7 +67,7 @@ static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types
                    build_alt(schema->c, branches, count));
 }
 
-/* False: no token can write it. Names that a reader would cut are refused. */
+/* Returns false if no token can write the name. Refuses names that the parser would cut. */
 static bool can_be_written(const schema_t *schema, const member_name_t *name) {
   for (uint32_t i = 0; i < name->length; i++) {
     uint8_t byte = (uint8_t)name->text[i];
@@ -121,7 +123,8 @@ static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunc
 static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction, uint32_t object) {
   static const char unlisted[1024] = "";
   grammar_list_t parts = schema_extra_parts(schema, conjunction);
-  /* A name that is listed must be able to go on: no bound, and one byte that ends it. */
+  /* A listed name must be able to continue as another name: no bound on the length, and one byte
+   * that ends a name. */
   uint32_t key = lexeme_pattern(schema->c, OPEN "[A-Za-z0-9_.-]+>");
   uint32_t types = json_schema_member_types(schema->root, unlisted, sizeof unlisted);
   return build_extra(schema->c, object, key, entry_of(schema, &parts, types));

@@ -1,7 +1,7 @@
-/* schema_strict.c: the rules of OpenAI's strict subset, on top of what can be enforced at all.
+/* schema_strict.c: the rules of OpenAI's strict subset, checked in addition to the general rules.
  *
- * Part of a compilation, on its thread. Looks at every subschema that the root can reach by nesting
- * or by `$defs`, in the words that OpenAI uses.
+ * Part of a compilation, on its thread. It checks every subschema that the root reaches by nesting
+ * or by `$defs`. The messages use the words of OpenAI.
  */
 #include "engine/grammar/language/schema.h"
 
@@ -73,7 +73,7 @@ static bool allows_object(const json_t *type) {
   return false;
 }
 
-/* Recursion is bounded by the JSON reader's limit on depth. */
+/* The depth limit of the JSON reader bounds the recursion. */
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth) {
   compile_spend(schema->c, 20);
   if (json->type != JSON_OBJECT) {

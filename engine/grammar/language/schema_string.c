@@ -79,7 +79,7 @@ uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction) {
 static decimal_t bound_of(const schema_t *schema, const keywords_t *keywords, keyword_t keyword,
                           bool open, bool integer) {
   decimal_t decimal = decimal_of(keywords->values[keyword]);
-  /* A fraction that a double cannot tell apart from its neighbours: a reader could disagree. */
+  /* A double cannot distinguish such a fraction from its neighbours, so readers could disagree. */
   bool rough = open && !integer && decimal.num_fraction > 0 &&
                decimal.num_integer + decimal.num_fraction > 15;
   if (decimal.fine || rough) {
@@ -105,7 +105,7 @@ static void lower_high(number_spec_t *spec, decimal_t high, bool open) {
   spec->has_high = true;
 }
 
-/* exclusiveMinimum is a number, or in draft 4 a switch beside minimum. */
+/* exclusiveMinimum is a number; in draft 4 it is a boolean that modifies minimum. */
 static void add_bounds(const schema_t *schema, const keywords_t *keywords, number_spec_t *spec) {
   const json_t *low = keywords->values[KEYWORD_EXCLUSIVE_MINIMUM];
   const json_t *high = keywords->values[KEYWORD_EXCLUSIVE_MAXIMUM];

@@ -1,7 +1,7 @@
 /* schema_values.c: enum and const, and proofs that the branches of oneOf are disjoint.
  *
- * Part of a compilation, on its thread. A value stays when every other keyword of the conjunction
- * admits it, and is written in its canonical form: one lexeme holds all of them.
+ * Part of a compilation, on its thread. A value is kept if every other keyword of the
+ * conjunction allows it. Values are written in canonical form; one lexeme accepts all of them.
  */
 #include "engine/base/utf8.h"
 #include "engine/grammar/language/schema.h"
@@ -48,7 +48,7 @@ static void put_number(value_writer_t *writer, const json_t *json) {
   put(writer, decimal.digits, decimal.num_integer);
 }
 
-/* Recursion is bounded by the JSON reader's limit on depth. */
+/* The depth limit of the JSON reader bounds the recursion. */
 static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
   const char *comma = "";
   compile_spend(writer->c, 4);
@@ -81,7 +81,7 @@ static dfa_text_t text_of(schema_t *schema, const json_t *json, bool spaced) {
   return (dfa_text_t){writer.text, (uint32_t)writer.length};
 }
 
-/* ---- which values stay ---- */
+/* ---- which values are kept ---- */
 
 const json_t *schema_first_values(const conjunction_t *conjunction) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
@@ -99,7 +99,7 @@ static bool is_enum(const conjunction_t *conjunction, const json_t *values) {
   return false;
 }
 
-/* Every enum and const of the conjunction holds the value. */
+/* Returns true if every enum and const of the conjunction contains the value. */
 static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction,
                               const json_t *json) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
@@ -120,7 +120,8 @@ static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction
   return true;
 }
 
-/* Arrays and objects are not checked against further keywords: refused instead. */
+/* Refuses further keywords beside arrays and objects in enum or const: they would not be checked.
+ */
 static void refuse_structure(schema_t *schema, const conjunction_t *conjunction, bool is_object) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
     int first = is_object ? KEYWORD_PROPERTIES : KEYWORD_ITEMS;
@@ -220,7 +221,7 @@ static uint32_t types_of(const schema_t *schema, const conjunction_t *conjunctio
   return types & listed;
 }
 
-/* No value that one lists is listed by the other; false when either lists none. */
+/* Returns true if both sides list values (enum, const) and no value is listed by both. */
 static bool values_disjoint(schema_t *schema, const conjunction_t *left,
                             const conjunction_t *right) {
   const json_t *values = schema_first_values(left);
@@ -251,7 +252,7 @@ static bool never(const grammar_list_t *parts) {
   return false;
 }
 
-/* A member that `left` must have, and that `right` cannot have, or has otherwise. */
+/* Returns true if `left` requires a member that `right` forbids or defines as disjoint. */
 static bool members_disjoint(schema_t *schema, const conjunction_t *left,
                              const conjunction_t *right, int depth) {
   for (uint32_t i = 0; i < left->count; i++) {

@@ -1,8 +1,8 @@
-/* mask.c: which tokens may come next, as a row of bits.
+/* mask.c: computes which tokens may come next, as a row of bits.
  *
  * Runs on the engine thread or a worker; allocates nothing. The tries of the vocabulary are walked
- * in preorder with one set of threads per depth; a dead set skips the whole subtree, and one that
- * takes whatever lies below takes it at once.
+ * in preorder with one set of threads per depth; if a set is dead, the whole subtree is skipped;
+ * if a set allows every token below, the subtree is allowed at once.
  */
 #include "engine/grammar/mask/matcher.h"
 
@@ -23,9 +23,9 @@ static void allow_row(const grammar_vocabulary_t *vocabulary, uint32_t *row,
   for (int32_t i = 0; i < vocabulary->row_words; i++) row[i] |= ready[i];
 }
 
-/* ---- taking a part of the vocabulary as a whole ---- */
+/* ---- allowing a part of the vocabulary as a whole ---- */
 
-/* True when at most `tail` characters of the family keep the state alive, whatever they are. */
+/* Returns true if any `tail` characters of the family, or fewer, keep the state alive. */
 static inline bool takes(const dfa_t *dfa, uint32_t state, uint32_t count, uint8_t family,
                          uint8_t tail) {
   if (dfa->steps[(size_t)state * FAMILY_COUNT + family] < tail) return false;
@@ -33,7 +33,7 @@ static inline bool takes(const dfa_t *dfa, uint32_t state, uint32_t count, uint8
          count + tail + dfa->rest_between <= dfa->count_max;
 }
 
-/* The automaton that the thread is in; NULL for those that follow names or wait for a token. */
+/* Returns the automaton of a thread; NULL for threads that follow names or wait for a token. */
 static const dfa_t *dfa_of(const grammar_t *grammar, const thread_t *thread) {
   const grammar_node_t *node = &grammar->nodes[thread->node];
   return node->kind == NODE_LEX || node->kind == NODE_EXTRA ? grammar->dfas[node->a] : NULL;
@@ -60,7 +60,8 @@ typedef struct walk {
 
 static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
 
-/* A string with room for a few more characters takes exactly the tokens that are no longer. */
+/* A string that has room for a few more characters allows exactly the tokens that are not longer.
+ */
 static bool take_length(walk_t *walk, const thread_t *thread) {
   const grammar_node_t *node = &walk->m->grammar->nodes[thread->node];
   const dfa_t *dfa = dfa_of(walk->m->grammar, thread);
@@ -97,7 +98,7 @@ static void take_groups(walk_t *walk, const matcher_place_t *place) {
   }
 }
 
-/* Takes everything below `node`, which stands at level `depth`, if some thread takes that. */
+/* Allows all tokens below `node`, which is at level `depth`, if some thread allows them. */
 static bool take_below(walk_t *walk, uint32_t depth, uint32_t node) {
   const trie_node_t *top = &walk->v->nodes[node];
   const level_t *level = &walk->s->levels[depth];
@@ -110,8 +111,8 @@ static bool take_below(walk_t *walk, uint32_t depth, uint32_t node) {
   return false;
 }
 
-/* One thread inside one lexeme that cannot end with this byte: a look-up makes level depth + 1.
- * Returns 1 = alive, 0 = dead, -1 = it takes the general step. */
+/* If the set is one thread inside a lexeme that cannot end with this byte, a look-up gives level
+ * depth + 1. Returns 1 = alive, 0 = dead, -1 = the general step is needed. */
 static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
   const level_t *from = &walk->s->levels[depth];
   const thread_t *thread = &walk->s->threads[from->first];
@@ -129,7 +130,7 @@ static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
   return 1;
 }
 
-/* Nodes first .. last - 1, which lie below level `depth` of the node before them. */
+/* Walks the nodes first .. last - 1. */
 static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
     const trie_node_t *node = &walk->v->nodes[i];
@@ -155,15 +156,15 @@ static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   return 0;
 }
 
-/* Inside one lexeme a step is a look-up: state and counter by depth, no threads. Where the lexeme
- * may end, the subtree is walked with threads. */
+/* Inside one lexeme a step is a look-up: a state and a counter for each depth, no threads. Where
+ * the lexeme may end, the subtree is walked with threads. */
 typedef struct lane {
   const dfa_t *dfa;
   thread_t thread;
   uint32_t state[TOKEN_BYTES_MAX + 1], count[TOKEN_BYTES_MAX + 1];
 } lane_t;
 
-/* True when depth + 1 of the lane is alive. */
+/* Computes level depth + 1 of the lane. Returns true if it is alive. */
 static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
   const dfa_t *dfa = lane->dfa;
   uint32_t to = dfa_next(dfa, lane->state[depth], byte);
@@ -178,7 +179,7 @@ static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
   return count + dfa->rest[to] <= dfa->count_max;
 }
 
-/* Level `depth` as threads would have it: one thread on each. */
+/* Converts level `depth` of the lane to a set of one thread. */
 static void lane_leave(const walk_t *walk, const lane_t *lane, uint32_t depth) {
   thread_t thread = lane->thread;
   thread.state = lane->state[depth];
@@ -188,7 +189,7 @@ static void lane_leave(const walk_t *walk, const lane_t *lane, uint32_t depth) {
       (level_t){.first = depth, .count = 1, .num_frames = walk->s->levels[0].num_frames};
 }
 
-/* Whether the state reached may end its lexeme here, or go on: acceptance wants the least count. */
+/* Returns true if the lexeme may end here or continue; to end it needs the least count. */
 static bool lane_survives(const lane_t *lane, uint32_t depth) {
   const dfa_t *dfa = lane->dfa;
   return dfa->rest == NULL || (dfa->flags[lane->state[depth]] & DFA_LIVE) ||
@@ -223,7 +224,8 @@ static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) 
   return 0;
 }
 
-/* `lane` NULL: with threads. A byte that leads nowhere is looked at once, whatever the groups. */
+/* Walks all tries; `lane` NULL: with threads. A byte that leads to the dead state is tried only
+ * once for all groups. */
 static int walk_roots(walk_t *walk, lane_t *lane) {
   const grammar_vocabulary_t *vocabulary = walk->v;
   for (int byte = 0; byte < 256; byte++) {
@@ -245,7 +247,7 @@ static int walk(walk_t *walk, const matcher_place_t *place) {
   const thread_t *only = &place->threads[0];
   const grammar_node_t *node = &grammar->nodes[only->node];
   if (walk->ready) take_groups(walk, place);
-  /* A key that has left the listed names is a string like any other. */
+  /* A key that differs from all listed names is treated like any string. */
   bool single = node->kind == NODE_LEX || (node->kind == NODE_EXTRA && only->count == NONE);
   if (place->count != 1 || !single) return walk_roots(walk, NULL);
   lane_t lane = {.dfa = grammar->dfas[node->a], .thread = *only};

@@ -1,9 +1,9 @@
-/* masks.c: place -> key -> row of bits that is already there.
+/* masks.c: a cache of masks: place in a grammar -> key -> row of bits.
  *
  * One thread at a time; allocates nothing once it is made. A key has a head, by which it is looked
- * up: grammar, threads, the depths of their stacks; and a tail: the frames that the mask depends
- * on, which only the walk that made it can tell. A row that was not used since the hand of the
- * clock passed it makes room.
+ * up: grammar, threads, the depths of their stacks. It also has a tail: the frames that the mask
+ * depends on, which are known after the walk that computed the mask. Rows are evicted by the clock
+ * algorithm.
  */
 #include "engine/grammar/mask/masks.h"
 
@@ -75,8 +75,8 @@ static void add_word(place_key_t *key, uint32_t word) {
   key->count++;
 }
 
-/* Of a counted lexeme only what a token can feel: how many characters must still come and how many
- * may, neither beyond the longest token. */
+/* Returns the part of a counter that can affect a token: how many characters must still come and
+ * how many may come, both cut to the length of the longest token. */
 static uint32_t count_as_felt(const grammar_matcher_t *matcher, const thread_t *thread) {
   const grammar_node_t *node = &matcher->grammar->nodes[thread->node];
   if (node->kind != NODE_LEX) return thread->count;
@@ -105,7 +105,7 @@ static void make_head(place_key_t *key, const grammar_matcher_t *matcher,
   key->head = key->count;
 }
 
-/* The frames of all threads of depth `lowest` and above; the depths in the head tell them apart. */
+/* Writes the frames of all threads at depth `lowest` and above; the head has the depths. */
 static void make_tail(place_key_t *key, const grammar_matcher_t *matcher,
                       const matcher_place_t *place, uint32_t lowest) {
   key->count = key->head;

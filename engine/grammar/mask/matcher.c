@@ -1,8 +1,8 @@
-/* matcher.c: following a text through a grammar, byte by byte and token by token.
+/* matcher.c: follows a text through a grammar, byte by byte and token by token.
  *
  * Runs on the engine thread or a worker; works in the matcher's own memory and the caller's scratch
- * and allocates nothing. What a set of threads may do next is decided here, which tokens that means
- * is mask.c's.
+ * and allocates nothing. This file decides which bytes a set of threads accepts next; mask.c
+ * derives the tokens.
  */
 #include "engine/grammar/mask/matcher.h"
 
@@ -15,7 +15,7 @@ static uint32_t bucket_of(uint32_t node, uint32_t count, uint32_t parent) {
   return (h ^ h >> 15) % FRAME_BUCKETS;
 }
 
-/* The frame (node, count) on top of `parent`; 0 when there is no more room. */
+/* Pushes the frame (node, count) on `parent` and returns its number; 0 if there is no room. */
 static uint32_t push_frame(grammar_matcher_t *matcher, uint32_t node, uint32_t count,
                            uint32_t parent) {
   uint32_t *bucket = &matcher->buckets[bucket_of(node, count, parent)];
@@ -37,8 +37,8 @@ void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames) {
   }
 }
 
-/* Keeps the frames that the kept places reach. A parent is always older than its child, so one pass
- * down marks and one pass up moves. */
+/* Keeps the frames that can still be reached. A parent is always older than its child, so one pass
+ * downwards marks them and one pass upwards moves them. */
 static void collect_frames(grammar_matcher_t *matcher) {
   for (uint32_t i = 0; i < matcher->num_frames; i++) matcher->frames[i].chain = 0;
   for (uint32_t p = 0; p <= matcher->num_accepted; p++) {
@@ -50,7 +50,7 @@ static void collect_frames(grammar_matcher_t *matcher) {
   for (uint32_t i = matcher->num_frames - 1; i >= 1; i--) {
     if (matcher->frames[i].chain) matcher->frames[matcher->frames[i].parent].chain = 1;
   }
-  /* From here chain is the new number; 0 for what goes away. */
+  /* From here `chain` is the new number of a frame; 0 for frames that are removed. */
   uint32_t kept = 1;
   matcher->frames[0].chain = 0;
   for (uint32_t i = 1; i < matcher->num_frames; i++) {
@@ -82,9 +82,9 @@ static void collect_frames(grammar_matcher_t *matcher) {
   }
 }
 
-/* ---- between two bytes ---- */
+/* ---- steps without a byte ---- */
 
-/* One closure: nodes to look at, and the level that the threads found go to. */
+/* One closure: nodes to process, and the level that gets the threads. */
 typedef struct closure {
   grammar_matcher_t *m;
   grammar_scratch_t *s;
@@ -136,7 +136,7 @@ static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint
   if (count >= at->b) visit(closure, at->next, parent);
   if (count >= at->c && at->c != NONE) return;
   uint32_t more = count + 1;
-  if (at->c == NONE && more > at->b) more = at->b; /* no need to count further */
+  if (at->c == NONE && more > at->b) more = at->b; /* counting further has no effect */
   visit_framed(closure, at->a, node, more, parent);
 }
 
