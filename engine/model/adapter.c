@@ -46,7 +46,7 @@ void adapter_free(adapter_t *adapter) {
   free(adapter);
 }
 
-/* Keys that change the computation; the value that changes nothing. */
+/* Refuses keys that change the computation, unless their value changes nothing. */
 static void refuse_keys(config_reader_t *reader) {
   static const char *const off[] = {"use_dora",         "lora_bias",     "modules_to_save",
                                     "rank_pattern",     "alpha_pattern", "layer_replication",
@@ -64,7 +64,7 @@ static void refuse_keys(config_reader_t *reader) {
   if (bias != NULL && !json_equals(bias, "none")) config_refuse(reader, "bias", bias, "none");
 }
 
-/* Scale of B . A, and the configured rank. */
+/* Reads the scale of B . A. Returns the configured rank, or an error. */
 static int read_config(const char *dir, double *scale, error_t *error) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
@@ -154,7 +154,7 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
   return 0;
 }
 
-/* Tensors that nothing took: how many, and the first. */
+/* Refuses tensors that no layer uses: the message has their number and the first name. */
 static int refuse_rest(const weight_files_t *files, const uint8_t *taken, error_t *error) {
   size_t count = weight_files_count(files), rest = 0;
   char name[120] = "";
@@ -212,7 +212,7 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   return 0;
 }
 
-/* Where the parts of a layer's fused products stand. */
+/* Finds the columns of each part of the fused products of a layer. */
 static void find_targets(const blueprint_t *bp, layer_t *layer, bool dense) {
   const int32_t q = bp->num_heads * bp->head_dim, kv = bp->num_kv_heads * bp->head_dim;
   const int32_t h = bp->hidden_size, f = bp->intermediate_size, all = q + 2 * kv;

@@ -1,9 +1,9 @@
 /* adapter.h: a low-rank adapter (LoRA) as PEFT saves it, read and checked against a model.
  *
  * adapter_config.json and adapter_model.safetensors become fp32 matrices in host memory, with the
- * scale alpha / r in B. Reading needs only the blueprint: any thread. What a model cannot do with
- * an adapter (DoRA, biases, other modules than the linear layers of attention and dense MLPs) is
- * refused by name.
+ * scale alpha / r in B. Reading needs only the blueprint: any thread. Features
+ * of adapters that are not supported (DoRA, biases, modules other than the linear layers of
+ * attention and dense MLPs) are refused by name.
  */
 #ifndef INFERD_ENGINE_MODEL_ADAPTER_H
 #define INFERD_ENGINE_MODEL_ADAPTER_H
@@ -23,7 +23,7 @@ void adapter_free(adapter_t *adapter); /* NULL is allowed */
 /* Before model_prepare: takes device memory for adapters 1..slots. ERR_CONFIGURATION when the back
  * end has no adapters. */
 int model_adapters(model_t *model, int32_t slots, int32_t rank_max, error_t *error);
-/* Bytes that this takes. */
+/* Returns the bytes that model_adapters takes. */
 size_t model_adapter_bytes(const blueprint_t *blueprint, int32_t slots, int32_t rank_max);
 /* Engine thread, between steps, no request uses the slot: copies the matrices; NULL empties it. */
 void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter);

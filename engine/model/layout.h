@@ -38,7 +38,7 @@ typedef enum tensor_role {
   ROLE_EXPERT_GATE,           /* [I, h] of each expert */
   ROLE_EXPERT_UP,             /* [I, h] */
   ROLE_EXPERT_GATE_UP,        /* [2 I, h], gate and up interleaved: all experts in one tensor */
-  ROLE_EXPERT_GATE_UP_SCALES, /* behind the blocks that they belong to */
+  ROLE_EXPERT_GATE_UP_SCALES, /* follows the role of its blocks */
   ROLE_EXPERT_DOWN,           /* [h, I] */
   ROLE_EXPERT_DOWN_SCALES,
   ROLE_SHARED_GATE,   /* [s, h] */

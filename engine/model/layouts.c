@@ -1,4 +1,4 @@
-/* layouts.c: the tensors of every family by name, and nothing else.
+/* layouts.c: the table of the tensor names of every family.
  *
  * Names and shapes are those of the published checkpoints. Constant data; any thread may read it.
  */
@@ -53,7 +53,7 @@ static const tensor_pattern_t llama_patterns[] = {
     DENSE_ROWS,
 };
 
-/* post_attention_layernorm stands behind attention, not before the MLP. */
+/* post_attention_layernorm is applied after attention, not before the MLP. */
 static const tensor_pattern_t gemma_patterns[] = {
     DECODER_ROWS,
     LAYER_NORM(ROLE_ATTN_NORM, "input_layernorm"),
@@ -106,7 +106,8 @@ static const tensor_pattern_t qwen_moe_patterns[] = {
     SHARED(ROLE_SHARED_SWITCH, "shared_expert_gate", DIM_ONE, DIM_HIDDEN),
 };
 
-/* Published files hold MXFP4 blocks; re-saved ones plain numbers, turned against the blocks. */
+/* Published files have MXFP4 blocks. Files saved again by transformers have plain numbers,
+ * transposed in comparison to the blocks. */
 #define OSS_EXPERTS(role, name, rows, cols, when, form)                                            \
   { role, "layers.#.mlp.experts." name "!", rows, cols, when, WHEN_NEVER, form }
 #define OSS_BIAS(role, name, rows)                                                                 \
@@ -204,7 +205,7 @@ const layout_t layout_mixtral = LLAMA_LIKE(mixtral_patterns);
 const layout_t layout_qwen_moe = LLAMA_LIKE(qwen_moe_patterns);
 const layout_t layout_gpt_oss = LLAMA_LIKE(gpt_oss_patterns);
 const layout_t layout_starcoder2 = LLAMA_LIKE(starcoder2_patterns);
-/* Of a model that sees images only the text part is loaded. */
+/* Only the text part of a multimodal model is loaded. */
 const layout_t layout_gemma3 = {
     PATTERNS(gemma_patterns),
     .prefixes = {"model.language_model.", "language_model.model.", "model."},

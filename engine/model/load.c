@@ -210,7 +210,7 @@ static void set_embed_scale(model_t *model) {
   convert_row(&model->embed_scale, DTYPE_F32, &rounded, bp->dtype, 1);
 }
 
-/* A back end may lack what some families need. */
+/* Refuses a family that needs operations which the back end lacks. */
 static int check_back_end(const ops_t *ops, const blueprint_t *bp, error_t *error) {
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   if (!missing) return 0;
@@ -219,7 +219,7 @@ static int check_back_end(const ops_t *ops, const blueprint_t *bp, error_t *erro
                    bp->architecture);
 }
 
-/* What only shows once the type is chosen. */
+/* Checks that need the run type. */
 static int check_dtype(const blueprint_t *bp, const model_options_t *options, error_t *error) {
   dtype_t dtype = options->dtype >= 0 ? (dtype_t)options->dtype : bp->dtype;
   if (!bp->norm_plus_one || dtype != DTYPE_F16) return 0;

@@ -1,8 +1,8 @@
 /* mapping.c: files mapped for reading, and the guard against SIGBUS.
  *
  * The signal handler may run on any thread that reads a mapping. It walks a list without a lock:
- * nodes are published with release stores, and are taken out only by mapping_close, when nobody
- * reads that mapping any more.
+ * nodes are published with release stores. Only mapping_close removes a node, when no thread reads
+ * that mapping any more.
  */
 #include "engine/model/mapping.h"
 
@@ -36,7 +36,8 @@ static void pass_on(int number, siginfo_t *info, void *context) {
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     previous_action.sa_handler(number);
   } else {
-    signal(number, SIG_DFL); /* the faulting instruction runs again and ends the process */
+    signal(number,
+           SIG_DFL); /* the instruction faults again and the default action ends the process */
   }
 }
 
@@ -59,7 +60,7 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
   errno = saved_errno;
 }
 
-/* The first mapping installs the handler, the last one restores what was there. */
+/* The first mapping installs the handler; the last one restores the previous handler. */
 static void list_add(mapping_t *mapping) {
   pthread_mutex_lock(&list_lock);
   mapping_t *head = atomic_load(&list_head);
@@ -122,7 +123,7 @@ static int map_file(int fd, const char *path, mapping_t **out, error_t *error) {
 }
 
 int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out, error_t *error) {
-  /* O_NONBLOCK: a named pipe must not hold up the start. */
+  /* O_NONBLOCK: opening a named pipe must not block the start. */
   int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return open_failed(path, errno, error);
   int code = map_file(fd, path, out, error);

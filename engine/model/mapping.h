@@ -1,9 +1,9 @@
-/* mapping.h: a file mapped for reading that survives the file's shrinking.
+/* mapping.h: a file mapped for reading; the file may shrink without ending the process.
  *
- * Reading a page behind the end of a mapped file raises SIGBUS. While any mapping of this module is
+ * Reading a page after the end of a mapped file raises SIGBUS. While any mapping of this module is
  * open, a handler catches the signal: a fault inside one of our mappings gets a page of zeroes and
- * marks the mapping as damaged, every other fault goes where it went before. Open and close on one
- * thread at a time (a mutex sees to it); read from any thread.
+ * marks the mapping as damaged, every other fault goes to the previous handler. Any thread may open
+ * and close (a mutex serialises them) and read.
  */
 #ifndef INFERD_ENGINE_MODEL_MAPPING_H
 #define INFERD_ENGINE_MODEL_MAPPING_H
@@ -26,7 +26,8 @@ size_t mapping_size(const mapping_t *mapping);
 /* Copies from the file by pread, so that what was checked cannot change. false = short or failed.
  */
 bool mapping_read(const mapping_t *mapping, void *out, size_t length, size_t offset);
-/* Lets the pages that lie wholly inside [offset, offset + length) leave memory. */
+/* Tells the kernel that the pages entirely inside [offset, offset + length) need not stay in
+ * memory. */
 void mapping_drop(const mapping_t *mapping, size_t offset, size_t length);
 /* False when a read fell behind the end of the file or its size has changed. */
 bool mapping_intact(const mapping_t *mapping);

@@ -2,7 +2,7 @@
  * Next: engine/sample/sampler.c.
  *
  * Straight-line op calls on the engine thread; what differs between families is in the blueprint.
- * Nothing here allocates after model_prepare, and nothing knows which back end runs it.
+ * No function allocates after model_prepare, and none depends on the back end.
  */
 #include "engine/model/internal.h"
 
@@ -87,7 +87,8 @@ static void embed_tokens(model_t *model, int32_t rows) {
   }
 }
 
-/* out[T, width] += what the adapters of the tokens add to the parts [first, last] of a layer. */
+/* out[T, width] += products of the adapters of the tokens, for the parts [first, last] of a layer.
+ */
 static void adapt(model_t *model, const layer_t *layer, int first, int last, act_t *out,
                   const act_t *in) {
   for (int i = first; model->num_adapted > 0 && i <= last; i++) {
@@ -122,7 +123,7 @@ static void dense_block(model_t *model, const layer_t *layer, act_t *out, const 
   adapt(model, layer, LORA_DOWN, LORA_DOWN, out, model->act);
 }
 
-/* The same for a mixture of experts: what the gate of the shared expert lets pass comes first. */
+/* The same for a mixture of experts; the gated output of the shared expert is added first. */
 static void expert_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
                          const act_t *residual, int32_t rows) {
   const ops_t *ops = model->ops;
@@ -145,7 +146,7 @@ static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const ac
     dense_block(model, layer, out, in, residual, model->blueprint.intermediate_size, rows);
 }
 
-/* hidden[T, h] += what the layer adds; scratch[T, h] is overwritten. */
+/* hidden[T, h] += output of the layer; scratch[T, h] is overwritten. */
 static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
                       int32_t rows) {
   const ops_t *ops = model->ops;

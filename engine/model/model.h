@@ -42,7 +42,7 @@ typedef enum block_kind {
   BLOCK_OUT_NORM   /* x += norm(attn(x)); x += norm(mlp(x))   (OLMo 2) */
 } block_kind_t;
 
-/* What a layer has of its own. */
+/* Flags of a single layer. */
 enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4 };
 
 typedef struct blueprint {
@@ -79,7 +79,7 @@ typedef struct blueprint {
   bool conv1d; /* GPT-2: weights stored [in, out] */
   /* generation */
   int32_t max_model_len;     /* longest sequence that the checkpoint allows */
-  int32_t default_model_len; /* what to run with when nobody says: short longrope, or the longest */
+  int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */
   int32_t primary_eos;       /* -1 = none */
   int32_t num_eos;           /* union of config and generation_config, primary included */
   int32_t eos_ids[MODEL_EOS_MAX];

@@ -279,7 +279,7 @@ static int find_shard(const weight_files_t *files, const json_t *name) {
 }
 
 static int open_shards(weight_files_t *files, const char *path, const json_t *map, error_t *error) {
-  int last = -1; /* tensors of a shard stand together: look there first */
+  int last = -1; /* tensors of a shard are listed together: try the last shard first */
   JSON_EACH(entry, map) {
     char quoted[96];
     if (!plain_name(entry)) {
@@ -352,7 +352,7 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
   return code != 0 ? code : check_index(files, path, map, error);
 }
 
-/* Says what the directory has instead of safetensors. */
+/* Makes the error for a directory without safetensors; it names what the directory has instead. */
 static int no_weights(const weight_files_t *files, error_t *error) {
   char pickle[64] = "";
   int fd = dup(files->dir_fd);

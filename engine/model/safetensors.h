@@ -1,8 +1,8 @@
 /* safetensors.h: the weight files of a model directory, mapped and checked.
  *
- * Opening reads and checks every header (names, types, shapes, byte ranges) before anyone looks at
- * a number. The data stays in read-only mappings; should a file shrink while it is mapped, the
- * guard of mapping.h puts zero pages under the reader and weight_files_intact says so. One thread
+ * Opening reads and checks every header (names, types, shapes, byte ranges) before any weight is
+ * read. The data stays in read-only mappings. If a file shrinks while it is mapped, the guard of
+ * mapping.h gives the reader pages of zeros, and weight_files_intact returns an error. One thread
  * opens and closes; any thread may read between.
  */
 #ifndef INFERD_ENGINE_MODEL_SAFETENSORS_H
@@ -46,7 +46,7 @@ size_t weight_files_count(const weight_files_t *files);
 const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index);
 const char *weight_files_shard_name(const weight_files_t *files, int32_t shard);
 
-/* Tells the kernel that the bytes of a tensor were read and may leave memory. */
+/* Tells the kernel that the bytes of a tensor were read and need not stay in memory. */
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor);
 /* 0, or ERR_IO when a file shrank or could not be read while it was mapped. */
 int weight_files_intact(const weight_files_t *files, error_t *error);

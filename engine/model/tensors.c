@@ -156,7 +156,7 @@ static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *
   }
 }
 
-/* No fewer than the tensors of a layer, and of what stands outside layers. */
+/* At least the number of tensors of a layer plus those outside of layers. */
 static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
   size_t most = 0;
   for (int i = 0; i < layout->num_patterns; i++) {

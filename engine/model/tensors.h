@@ -35,8 +35,8 @@ typedef struct tensor_list {
 /* 0 or ERR_NO_MEMORY. Free with tensors_free. */
 int tensors_expect(const blueprint_t *blueprint, tensor_list_t *out, error_t *error);
 void tensors_free(tensor_list_t *list);
-/* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. Of
- * a role with one tensor per expert it is the first; the others stand behind it. */
+/* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. For
+ * a role with one tensor per expert it is the first; the others follow it. */
 const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t role, int32_t layer,
                                      bool bias);
 /* True when one tensor of the file holds all experts. */
@@ -44,12 +44,12 @@ static inline bool tensor_is_stack(const expected_tensor_t *tensor) {
   return tensor->form >= FORM_STACK;
 }
 
-/* Numbers that a tensor stands for. Fits: the dimensions of a blueprint are bounded. */
+/* Returns the number of elements of a tensor. It cannot overflow: dimensions are bounded. */
 static inline int64_t tensor_elements(const expected_tensor_t *tensor) {
   if (tensor->form == FORM_STACK_SCALES) return 0;
   return tensor->stack * tensor->rows * (tensor->cols == 0 ? 1 : tensor->cols);
 }
-/* "intermediate_size" and the like: the config keys behind a dimension. */
+/* Returns the name of the config key of a dimension, such as "intermediate_size". */
 const char *tensor_dim_name(dim_t dim);
 int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, error_t *error);
 

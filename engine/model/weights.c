@@ -1,11 +1,11 @@
-/* weights.c: matrices and vectors of a model, row by row, onto a device.
+/* weights.c: passes the matrices and vectors of a model to a device, row by row.
  *
  * A matrix may be stacked from several stored tensors (q, k, v; gate, up) and its rows may need
  * another element type; both happen in row(), which the back end calls from its packing threads.
- * GPT-2 stores its linear layers transposed: those are turned over in blocks, one tensor at a time.
- * Experts come as one tensor each or as stacks, and become one stack; MXFP4 blocks go to the device
- * as they are when it takes them, else as plain numbers.
- * Every element is looked at once: a NaN or an infinity fails the load by name.
+ * GPT-2 stores its linear layers transposed: these are transposed in blocks, one tensor at a time.
+ * Experts are stored as one tensor each or as stacks, and become one stack. MXFP4 blocks are passed
+ * unchanged if the device takes them, else as plain numbers.
+ * Every element is checked: a NaN or an infinity fails the load with the name of the tensor.
  */
 #include "engine/model/weights.h"
 
@@ -34,14 +34,14 @@ typedef struct weight_part {
   atomic_bool bad; /* some element is not finite */
 } weight_part_t;
 
-/* The parts of a matrix, or of every expert of a stack, one expert behind the other. */
+/* The parts of a matrix, or of every expert of a stack, one expert after the other. */
 typedef struct matrix {
   weight_part_t *parts;      /* owned */
   weight_part_t *exponents;  /* of MXFP4 blocks, the last of `parts`; NULL = none */
   int num_parts;             /* with exponents */
   int parts_each;            /* that make one matrix */
   int64_t rows, cols, stack; /* rows of the whole stack */
-  bool interleaved;          /* gate and up rows stand in turns */
+  bool interleaved;          /* gate and up rows alternate */
   weight_format_t format;
   dtype_t dtype;
 } matrix_t;
@@ -58,7 +58,8 @@ static void open_part(const weight_loader_t *loader, const expected_tensor_t *te
   part->type = weights_stored_dtype(part->stored);
 }
 
-/* Elements of a dummy tensor: those of the run type, whatever type they are wanted in. */
+/* Makes elements of a dummy tensor: rounded to the run type, then converted to the requested type.
+ */
 static void fill_part(const weight_part_t *part, uint8_t *out, dtype_t dtype, int64_t first,
                       int64_t count) {
   uint32_t piece[FILL_PIECE];
@@ -72,7 +73,8 @@ static void fill_part(const weight_part_t *part, uint8_t *out, dtype_t dtype, in
   }
 }
 
-/* Row `row` of a part in the run type: in place when it can be, else in `scratch`. */
+/* Returns row `row` of a part in the run type: in the file if no conversion is needed, else in
+ * `scratch`. */
 static const void *part_row(weight_part_t *part, dtype_t dtype, int64_t row, int64_t cols,
                             void *scratch) {
   if (part->data == NULL) {
@@ -90,7 +92,8 @@ static const void *part_row(weight_part_t *part, dtype_t dtype, int64_t row, int
   return out;
 }
 
-/* Gate rows first, then up rows: where row `row` of an interleaved matrix of `rows` stands. */
+/* The result has all gate rows, then all up rows. Returns where row `row` is in an interleaved
+ * matrix of `rows` rows. */
 static int64_t stored_row(const matrix_t *matrix, int64_t row, int64_t rows) {
   if (!matrix->interleaved) return row;
   return row < rows / 2 ? 2 * row : 2 * (row - rows / 2) + 1;
@@ -103,7 +106,7 @@ static void read_bytes(const weight_part_t *part, uint8_t *out, int64_t first, i
     dummy_bytes(&part->dummy, part->tensor, out, first, count);
 }
 
-/* A row of blocks as weight_source.h wants them, or widened to the run type. */
+/* Returns a row of blocks in the layout of weight_source.h, or converted to the run type. */
 static const void *block_row(matrix_t *matrix, int64_t row, uint8_t *scratch) {
   static const float codes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   weight_part_t *part = &matrix->parts[0];
@@ -228,7 +231,7 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, erro
   return code;
 }
 
-/* Opens what `roles` have; the number of parts, or ERR_NO_MEMORY. */
+/* Opens the tensors of `roles`. Returns the number of parts, or ERR_NO_MEMORY. */
 static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                         int32_t layer, bool bias, matrix_t *matrix, error_t *error) {
   const expected_tensor_t *found[ROLES_MAX];

@@ -1,8 +1,8 @@
-/* weights.h: a model's tensors on their way to a device.
+/* weights.h: reads the tensors of a model and passes them to a device.
  *
  * A loader owns the open files (or the seed of dummy weights) and the expected list. It checks that
- * files and list agree before a byte of data is read, then hands out matrices, fused and transposed
- * as the model wants them, one by one. Engine thread; the back end may call row() from many.
+ * files and list agree before a byte of data is read, then passes the matrices one by one, fused
+ * and transposed as the model needs them. Engine thread; the back end may call row() from many.
  */
 #ifndef INFERD_ENGINE_MODEL_WEIGHTS_H
 #define INFERD_ENGINE_MODEL_WEIGHTS_H
@@ -34,7 +34,7 @@ void weight_loader_close(weight_loader_t *loader);
  * Roles of experts make a stack with one such matrix per expert. *out = NULL when none exists. */
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, dtype_t dtype, weight_t **out, error_t *error);
-/* The vectors or biases of `roles`, one behind the other; *out = NULL when none exists. Every
+/* The vectors or biases of `roles`, concatenated; *out = NULL if none exists. Every
  * element becomes (element + add) * factor. */
 typedef struct vector_change {
   float add, factor;
@@ -42,10 +42,10 @@ typedef struct vector_change {
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,
                          error_t *error);
-/* After the last tensor: 0 when the files stayed what they were. */
+/* Call after the last tensor: returns 0 if the files have not changed while they were read. */
 int weight_loader_finish(weight_loader_t *loader, error_t *error);
 
-/* Names, shapes and types of the files against the list; fills `stored` and `kv_scales`.
+/* Checks names, shapes and types of the files against the list; fills `stored` and `kv_scales`.
  * weights_check.c. */
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
                   error_t *error);
@@ -54,7 +54,7 @@ dtype_t weights_stored_dtype(const stored_tensor_t *tensor);
 /* Writes "[12, 8]". Returns `out`. */
 const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape, int rank);
 
-/* The scales of an fp8 KV cache; names stand behind `prefix`. *out [num_layers][K, V] is the
+/* The scales of an fp8 KV cache; their names begin with `prefix`. *out [num_layers][K, V] is the
  * caller's, NULL when the files have none; what was read is marked in `taken` [files' tensors].
  * ERR_MODEL_MALFORMED: not one finite number above 0 each, or not in every layer. kv_scales.c. */
 int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const char *prefix,

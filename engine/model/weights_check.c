@@ -1,7 +1,8 @@
-/* weights_check.c: does a checkpoint hold exactly the tensors that its config.json promises?
+/* weights_check.c: checks that a checkpoint has exactly the tensors that its config.json implies.
  *
- * Looks at names, shapes and types only; of the scales of a KV cache, which a checkpoint may carry
- * without a promise, also at the values. Engine thread, while a model loads.
+ * It checks names, shapes and types. A checkpoint may also have scales of a KV cache, which
+ * config.json need not announce: of these the values are checked too. Engine thread, while a model
+ * loads.
  */
 #include "engine/model/weights.h"
 
@@ -56,7 +57,8 @@ static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *t
                    tensor->cols > 0 ? ", " : "", tensor->cols > 0 ? (turned ? rows : cols) : "");
 }
 
-/* The prefix under which the embedding is found; the first one when it is nowhere. */
+/* Returns the prefix with which the embedding is stored; the first prefix if there is no embedding.
+ */
 static const char *find_prefix(const weight_files_t *files, const tensor_list_t *list,
                                const layout_t *layout) {
   const expected_tensor_t *embed = tensors_get(list, ROLE_EMBED, 0, false);
@@ -92,8 +94,8 @@ static bool ignored(const layout_t *layout, const blueprint_t *blueprint, const 
   return false;
 }
 
-/* Names that nothing expects: the first five, and how many. `taken` has a byte per stored tensor.
- */
+/* Refuses tensors that the model does not expect: the message has the first five names and the
+ * number. `taken` has a byte per stored tensor. */
 static int refuse_unexpected(const weight_files_t *files, const layout_t *layout,
                              const blueprint_t *blueprint, const uint8_t *taken, error_t *error) {
   char list[320] = "";

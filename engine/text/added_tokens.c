@@ -30,7 +30,7 @@ void token_matcher_free(token_matcher_t *matcher) {
   *matcher = (token_matcher_t){.only_first = -1};
 }
 
-/* The slot of an edge: taken by it, or the empty one where it belongs. */
+/* Returns the slot of an edge, or the empty slot where it would be inserted. */
 static uint32_t edge_slot(const token_matcher_t *matcher, uint32_t node, uint8_t byte) {
   uint32_t key = node << 8 | byte;
   uint32_t slot = (uint32_t)hash_mix(key + 1ULL) & matcher->edge_mask;
@@ -120,7 +120,7 @@ static size_t spaces_after(const uint8_t *text, size_t at, size_t length) {
   return at;
 }
 
-/* Matches ascend, and so do the spans: those behind are left behind. */
+/* Matches and spans both ascend, so spans before the match need not be checked again. */
 static bool touches_plain(token_walk_t *walk, size_t start, size_t end) {
   start += walk->plain_offset;
   end += walk->plain_offset;
@@ -134,17 +134,17 @@ bool token_walk_next(token_walk_t *walk, token_span_t *span) {
   while (token_matcher_find(walk->matcher, walk->text, walk->from, walk->length, &match)) {
     const added_token_t *token = &walk->tokens[match.index];
     if (token->special && touches_plain(walk, match.start, match.end)) {
-      walk->from = match.start + 1; /* a true one may begin inside */
+      walk->from = match.start + 1; /* a valid match may begin inside this one */
       continue;
     }
-    walk->from = match.end; /* rstrip does not move the search */
+    walk->from = match.end; /* the search continues before the spaces that rstrip removed */
     if (token->single_word &&
         (word_before(walk->text, match.start) || word_after(walk->text, match.end, walk->length)))
       continue;
     size_t start = match.start, stop = match.end;
     if (token->lstrip) start = spaces_before(walk->text, start, walk->gap_start);
     if (token->rstrip) stop = spaces_after(walk->text, stop, walk->length);
-    if (start >= stop) continue; /* nothing is left: an earlier token took it with its spaces */
+    if (start >= stop) continue; /* empty: an earlier token took it with its spaces */
     *span =
         (token_span_t){.gap_start = walk->gap_start, .gap_end = walk->gap_start, .has_token = true};
     if (walk->gap_start < start) span->gap_end = start;

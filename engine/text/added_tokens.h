@@ -1,8 +1,8 @@
-/* added_tokens.h: tokens that are matched in the text before anything else sees it.
+/* added_tokens.h: finds added tokens in a text before the rest of the pipeline processes it.
  *
- * Two matchers: contents with normalized=false are searched in the raw text, the others, in their
- * normalised form, in the normalised text. Leftmost, then longest. Read-only after load; any
- * thread.
+ * There are two matchers. Contents with normalized=false are searched in the raw text; the others,
+ * in normalised form, in the normalised text. The leftmost match wins, then the longest. Read-only
+ * after load; any thread.
  */
 #ifndef INFERD_ENGINE_TEXT_ADDED_TOKENS_H
 #define INFERD_ENGINE_TEXT_ADDED_TOKENS_H

@@ -1,8 +1,8 @@
-/* plain.c: where bytes that must stay text lie after normalising.
+/* plain.c: finds the bytes that must stay text in the normalised text.
  *
- * Runs on the tokenizing threads, with the scratch of the thread. The normaliser does not say where
- * a byte has gone, so the parts between the ends of spans are normalised by themselves: put
- * together they nearly always give the normalised gap, and then their lengths are the answer.
+ * Runs on the tokenizing threads, with the scratch of the thread. The normaliser does not report
+ * where a byte moved. So the parts between the ends of spans are normalised one by one. If their
+ * concatenation is the normalised gap, which is nearly always so, their lengths give the positions.
  */
 #include "engine/base/checked.h"
 #include "engine/text/tokenizer_internal.h"
@@ -51,6 +51,6 @@ bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, con
     i += inside;
   }
   if (at == length && done == normal_length) return true;
-  scratch->num_spans = 0; /* a mark has joined a letter over an end */
+  scratch->num_spans = 0; /* a combining mark joined a letter across the end of a span */
   return push(scratch, 0, normal_length);
 }

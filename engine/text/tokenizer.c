@@ -2,7 +2,7 @@
  *
  * Encoding runs on worker threads with the scratch of the thread: added tokens in the raw text,
  * normaliser, added tokens in the normalised text, pre-tokeniser, model, post-processor. Look-ups
- * are O(1) and may run anywhere. Nothing here changes the tokenizer.
+ * are O(1) and may run anywhere. No function changes the tokenizer.
  */
 #include "engine/text/tokenizer.h"
 
@@ -19,7 +19,7 @@ typedef struct encode {
   tokenizer_scratch_t *scratch;
   const atomic_bool *cancelled;
   size_t ids_max;      /* without the suffix; SIZE_MAX = no bound */
-  size_t polled;       /* bytes encoded since the last look at `cancelled` */
+  size_t polled;       /* bytes encoded since `cancelled` was last checked */
   const uint8_t *text; /* the whole of it */
   const byte_span_t *plain;
   size_t num_plain;
@@ -66,7 +66,7 @@ static int encode_token(encode_t *encode, uint32_t index) {
   return encode->out.count >= encode->ids_max ? ENCODE_FULL : 0;
 }
 
-/* Gives the walk over a normalised gap the spans in which no special token may be found. */
+/* Tells the walk over a normalised gap in which spans no special token may be found. */
 static bool keep_plain(encode_t *encode, token_walk_t *walk, const uint8_t *raw,
                        size_t raw_length) {
   size_t offset = (size_t)(raw - encode->text);
@@ -112,7 +112,7 @@ static int encode_gap(encode_t *encode, const uint8_t *text, size_t length, cons
   return 0;
 }
 
-/* Does a span touch the gap? Gaps ascend, and so do the spans. */
+/* Returns true if a span touches the gap. Gaps and spans both ascend. */
 static bool is_plain(encode_t *encode, size_t start, size_t end) {
   while (encode->num_plain > 0 && encode->plain[0].end <= start)
     encode->plain++, encode->num_plain--;

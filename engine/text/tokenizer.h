@@ -32,7 +32,7 @@ void tokenizer_scratch_free(tokenizer_scratch_t *scratch);
 typedef struct tokenize_options {
   bool add_special_tokens;      /* run the post-processor (BOS and the like) */
   size_t ids_max;               /* stop after this many ids; 0 = no bound */
-  const atomic_bool *cancelled; /* looked at every 64 KiB of input; NULL = never cancelled */
+  const atomic_bool *cancelled; /* checked every 64 KiB of input; NULL = never cancelled */
   /* Bytes of the text in which no special token is found, not even in part: what a chat message
    * says is text. They only hide special tokens, they cut nothing. */
   const byte_span_t *plain;
@@ -47,8 +47,8 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      error_t *error);
 
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
-/* Raw bytes that the id stands for, as generated text after a prompt. Out-of-range or unused ids:
- * length 0. */
+/* Returns the raw bytes of an id, as generated text after a prompt. Length 0 for ids that are
+ * unused or out of range. */
 const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length);
 unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id); /* TOKEN_ bits */
 /* Id of an exact token (vocabulary spelling, e.g. "<|im_end|>"), or -1. */

@@ -1,5 +1,5 @@
-/* tokenizer_internal.h: what a loaded tokenizer is made of; shared by the loader, the encoder and
- * the decoder, by nobody else.
+/* tokenizer_internal.h: the parts of a loaded tokenizer. Only the loader, the encoder and the
+ * decoder include it.
  *
  * The loading thread fills it; afterwards it is read-only.
  */
@@ -78,7 +78,7 @@ struct tokenizer_scratch {
 
 /* plain.c: fills scratch->spans with where the plain spans of a gap lie in its normalised form
  * normal[0..normal_length). The gap is text[0..length), byte `offset` of the text that the spans
- * count in. Where that cannot be told, all of it is plain. False: no memory. */
+ * count in. If this cannot be found out, all of it is plain. Returns false if memory is short. */
 bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const uint8_t *text,
                size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
                const uint8_t *normal, size_t normal_length);

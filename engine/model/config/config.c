@@ -1,8 +1,8 @@
 /* config.c: a model directory's config.json becomes a blueprint, or is refused by name.
  *
- * Keys are looked up under all their published names, absent ones take the defaults of the
- * family's configuration class, and whatever would change the computation in a way that this build
- * does not know is an error: a model that is almost right still talks, and that is worse. Runs on
+ * Keys are looked up under all their published names. Absent keys take the defaults of the
+ * configuration class of the family. A key that would change the computation in an unknown way is
+ * an error, because a model that is computed almost right gives plausible but wrong text. Runs on
  * any thread; reads no weights (but for the headers, when config.json does not say the dtype).
  */
 #include "engine/model/config/config.h"
@@ -27,7 +27,7 @@ enum {
   CONTEXT_MAX = 1 << 24
 };
 
-/* Families for which a key is none of a refusal. */
+/* Sets of families that support a key which others refuse. */
 enum {
   FOR_NONE,
   FOR_GEMMA,
@@ -116,7 +116,8 @@ static bool is_absent(const json_t *value) {
   return value == NULL || value->type == JSON_NULL || (value->type == JSON_OBJECT && !value->count);
 }
 
-/* What calibration of an fp8 KV cache leaves behind: the weights are as they were. */
+/* Returns true for a quantization_config that only has scales of an fp8 KV cache: the weights are
+ * unchanged. */
 static bool is_of_cache_only(const json_t *json) {
   const json_t *method = json_get(json, "quant_method"), *cache = json_get(json, "kv_cache_scheme");
   if (method == NULL || cache == NULL || cache->type != JSON_OBJECT) return false;
@@ -342,12 +343,13 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
     config_read_rope(reader, family, positions, bp);
   }
   double length = (double)base;
-  bool stretched = bp->local_rope.type != ROPE_NONE; /* what Gemma 3 says holds the factor */
+  bool stretched = bp->local_rope.type !=
+                   ROPE_NONE; /* for Gemma 3 max_position_embeddings already includes the factor */
   if (bp->rope.type == ROPE_YARN) length = bp->rope.original_max * bp->rope.factor;
   if (!stretched && (bp->rope.type == ROPE_LINEAR || bp->rope.type == ROPE_DYNAMIC))
     length *= bp->rope.factor;
   bp->max_model_len = bp->default_model_len = (int32_t)fmin(length, CONTEXT_MAX);
-  /* Up to the trained length short factors apply; longer runs have to be asked for. */
+  /* Short factors apply up to the trained length; a user must ask for a longer context. */
   if (bp->rope.type == ROPE_LONGROPE && bp->rope.original_max < bp->max_model_len)
     bp->default_model_len = bp->rope.original_max;
 }

@@ -1,8 +1,8 @@
-/* config.h: how the parts of config.json's reader share one document and one first error.
+/* config.h: the reader of config.json: its parts share one document and the first error.
  *
  * Getters take a list of alternative keys, give the default when none is present, and check the
- * range. After the first error they only return defaults, so that callers read as a list of keys;
- * `status` is looked at once at the end. One thread per reader.
+ * range. After the first error they only return defaults, so that the code of a caller is a list of
+ * keys; it checks `code` once at the end. One thread per reader.
  */
 #ifndef INFERD_ENGINE_MODEL_CONFIG_CONFIG_H
 #define INFERD_ENGINE_MODEL_CONFIG_CONFIG_H
@@ -13,7 +13,7 @@
 typedef struct config_reader {
   const char *file;    /* "config.json", for messages */
   const json_t *root;  /* object that the keys are looked up in */
-  const json_t *outer; /* where keys stand that `root` lacks, or NULL (text_config of a wrapper) */
+  const json_t *outer; /* has the keys that `root` lacks, or NULL (text_config of a wrapper) */
   int code;            /* 0 or the first error */
   error_t *error;
 } config_reader_t;
@@ -40,7 +40,8 @@ void config_refuse(config_reader_t *reader, const char *key, const json_t *value
 /* As json_get on the root, then on the outer object. */
 const json_t *config_get(const config_reader_t *reader, const char *key);
 
-/* Which layers slide and which turn nothing; allocates blueprint->layer_flags. config_layers.c. */
+/* Finds the layers with a sliding window and those without rotation; allocates
+ * blueprint->layer_flags. config_layers.c. */
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Experts, and the layers that have them. config_experts.c. */
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);

@@ -1,6 +1,6 @@
 /* config_generation.c: end-of-sequence ids and the sampling defaults of generation_config.json.
  *
- * Values pass the same ranges as the fields of a request. Keys that a server has no use for
+ * Values pass the same ranges as the fields of a request. Keys without a meaning for a server
  * (do_sample, num_beams, ...) are ignored. Any thread, no state.
  */
 #include "engine/model/config/config.h"

@@ -1,4 +1,4 @@
-/* config_layers.c: what the layers of a model have of their own: windows, and no rotation.
+/* config_layers.c: properties of single layers: sliding windows, and no rotation.
  *
  * layer_types decides when it is there; otherwise the family's rule does. Any thread, no state.
  */
@@ -29,8 +29,8 @@ static void read_layer_types(config_reader_t *reader, const json_t *types, bluep
   }
 }
 
-/* The reference reads layer_types of some families only; of the others they may say no more than
- * is so anyway. */
+/* The reference implementation reads layer_types of some families only. For other families the list
+ * must agree with the rule of the family. */
 static void check_layer_types(config_reader_t *reader, const family_t *family, const json_t *types,
                               bool slides, blueprint_t *bp) {
   read_layer_types(reader, types, bp);

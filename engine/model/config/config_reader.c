@@ -23,7 +23,7 @@ const json_t *config_find(const config_reader_t *reader, const char *const *keys
   return NULL;
 }
 
-/* A value as a person should see it: short scalars in full, containers by their kind. */
+/* Prints a value for messages: short scalars in full, containers by their kind. */
 static const char *shown(char *out, size_t capacity, const json_t *value) {
   char text[96];
   if (value->type == JSON_STRING) {

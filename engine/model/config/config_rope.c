@@ -2,8 +2,8 @@
  *
  * Old files have rope_theta and rope_scaling {type, ...}; newer ones rope_scaling {rope_type, ...};
  * files of transformers 5 have rope_parameters with the theta inside, flat or one dict per kind of
- * layer. Keys that are not understood are refused, because a model with wrong angles still talks.
- * Any thread, no state.
+ * layer. Unknown keys are refused, because a model with wrong angles gives plausible but wrong
+ * text. Any thread, no state.
  */
 #include "engine/model/config/config.h"
 
@@ -155,7 +155,7 @@ static void read_longrope(config_reader_t *reader, rope_config_t *rope, int32_t 
   rope->long_scale = config_double(reader, KEYS("long_mscale"), derived, 0, 1e3, true);
 }
 
-/* What stands in the dict itself; `reader` looks into it. */
+/* Reads the keys of the dict; `reader` looks into it. */
 static void read_scaling(config_reader_t *reader, const family_t *family, rope_config_t *rope) {
   rope->type = read_type(reader, family->longrope);
   rope->theta = config_double(reader, KEYS("rope_theta"), rope->theta, 0, THETA_MAX, true);
@@ -166,8 +166,9 @@ static void read_scaling(config_reader_t *reader, const family_t *family, rope_c
   if (rope->type == ROPE_YARN) read_yarn(reader, rope);
 }
 
-/* rope_scaling or rope_parameters; NULL when neither says anything. Beside each other the reference
- * takes the first, but merges them where there are two sets of angles. */
+/* Returns rope_scaling or rope_parameters; NULL if neither has a value. If both exist, the
+ * reference implementation takes the first, but merges them for families with two sets of angles.
+ */
 static const json_t *find_outer_dict(config_reader_t *reader, const family_t *family,
                                      const char **name) {
   static const char *const names[] = {"rope_scaling", "rope_parameters"};
@@ -189,7 +190,8 @@ static const json_t *find_outer_dict(config_reader_t *reader, const family_t *fa
   return found;
 }
 
-/* The dict of a kind of layer, or NULL. Its theta and partial factor win over the top level's. In a
+/* The dict of a kind of layer, or NULL. Its theta and partial factor have precedence over those of
+ * the top level. In a
  * nested dict every key is a kind of layer; a family with one set of angles takes full_attention
  * alone. A flat dict is that of the full layers. */
 static const json_t *find_dict(config_reader_t *reader, const family_t *family, bool sliding,
@@ -209,7 +211,7 @@ static const json_t *find_dict(config_reader_t *reader, const family_t *family, 
   return NULL;
 }
 
-/* What the configuration class of gpt-oss takes when there is no dict. */
+/* Sets the defaults of the configuration class of gpt-oss, for files without the dict. */
 static void take_oss_default(rope_config_t *rope, int64_t *original) {
   rope->type = ROPE_YARN;
   rope->factor = 32;
@@ -220,7 +222,7 @@ static void take_oss_default(rope_config_t *rope, int64_t *original) {
   *original = 4096;
 }
 
-/* Angles of one kind of layer, beginning with what is in *rope. */
+/* Reads the angles of one kind of layer; *rope has the defaults. */
 static void read_angles(config_reader_t *reader, const family_t *family, bool sliding,
                         int32_t max_positions, int32_t head_dim, rope_config_t *rope) {
   const char *name;
@@ -244,7 +246,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
                   family->architecture);
   }
-  /* Phi-3 writes it beside the dict, and there it wins, even unwritten. */
+  /* Phi-3 has this key beside the dict. Its value there has precedence, even its default. */
   if (family->longrope) original = PHI3_ORIGINAL_MAX;
   original = config_int(reader, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
   if (rope->theta == 0.0) {

@@ -1,4 +1,4 @@
-/* families.c: the table of model families, and nothing else.
+/* families.c: the table of model families.
  *
  * Defaults are those of the transformers configuration classes; names and shapes are those of the
  * published checkpoints. Constant data; any thread may read it.
@@ -153,7 +153,7 @@ static const family_t families[] = {
      .window_rule = WINDOW_PATTERN,
      .window_pattern = 6,
      .local_theta = 1e4},
-    /* The text part of a model that sees images. */
+    /* The text part of a multimodal model. */
     {.name = "gemma3",
      .architecture = "Gemma3ForConditionalGeneration",
      .layout = &layout_gemma3,

@@ -1,4 +1,4 @@
-/* family.h: what tells one model family from another, as data.
+/* family.h: the differences between model families, as data.
  *
  * A family is one row of a table: the architecture name, the defaults that its configuration class
  * gives to absent keys, a few rules, and a layout (the names and shapes of its tensors). config.c
@@ -47,7 +47,7 @@ typedef struct family {
   bool rotary; /* else a learned table of positions */
   bool gated_mlp;
   bool grouped;                    /* honours num_key_value_heads and head_dim */
-  bool qkv_bias, o_bias, mlp_bias; /* there, unless a key says no */
+  bool qkv_bias, o_bias, mlp_bias; /* present unless a key is false */
   const char *qkv_bias_key, *o_bias_key;
   const char *attention_bias_key; /* switches q, k, v and o biases; NULL = no such key */
   const char *mlp_bias_key;

@@ -1,7 +1,7 @@
-/* load.h: reading a tokenizer's files; shared by the load_*.c files.
+/* load.h: reads the files of a tokenizer; shared by the load_*.c files.
  *
  * The loading thread only. Every refusal is ERR_MODEL_MALFORMED with a message that names the file
- * and the component, so that a person can find the line.
+ * and the component, so that the user can find the line.
  */
 #ifndef INFERD_ENGINE_TEXT_LOAD_LOAD_H
 #define INFERD_ENGINE_TEXT_LOAD_LOAD_H
@@ -39,7 +39,7 @@ int load_no_memory(tokenizer_load_t *load);
 /* Reads a whole file of the directory; *found false when it does not exist (no error). */
 int load_read(tokenizer_load_t *load, const char *name, size_t bytes_max, load_doc_t *out,
               bool *found);
-/* The same and parses it; the root must be an object. */
+/* Reads a file and parses it; the root must be an object. */
 int load_open(tokenizer_load_t *load, const char *name, load_doc_t *out, bool *found);
 void load_close(load_doc_t *doc);
 
@@ -48,7 +48,7 @@ const json_t *load_field(const json_t *object, const char *key);
 /* Optional fields: false and an error when the type is wrong. `where` names the component. */
 bool load_bool(tokenizer_load_t *load, const json_t *object, const char *key, const char *where,
                bool *out);
-/* Printable form of a JSON value's text for messages; `buffer` has 96 bytes. */
+/* Returns a printable form of a JSON value for messages; `buffer` has 96 bytes. */
 const char *load_quote(char *buffer, const json_t *value);
 
 /* load_pipeline.c */

@@ -41,7 +41,7 @@ int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
     return load_fail(load, where, "a content is longer than %d bytes", VOCAB_PIECE_BYTES_MAX);
   if (length == 0) return load_fail(load, where, "a content is empty");
   uint32_t id = vocab_find(&tokenizer->added_vocab, content, length);
-  if (id != NO_ID) { /* the same content again: the later properties count */
+  if (id != NO_ID) { /* a repeated content: the later properties are used */
     added_token_t *earlier = &tokenizer->added[tokenizer->added_of[id]];
     token.id = id, token.special |= earlier->special;
     *earlier = token;

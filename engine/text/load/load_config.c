@@ -1,9 +1,9 @@
-/* load_config.c: what tokenizer_config.json, special_tokens_map.json and added_tokens.json add to
- * the pipeline.
+/* load_config.c: reads tokenizer_config.json, special_tokens_map.json and added_tokens.json, which
+ * add to the pipeline.
  *
  * The loading thread only. Beside tokenizer.json they name the special tokens, change the
  * properties of added ones, say whether BOS and EOS are put around a text, and give the length
- * limit. Beside vocab.json they are all that is known of added tokens.
+ * limit. Beside vocab.json they are the only source of added tokens.
  */
 #include "engine/text/load/load.h"
 
@@ -23,7 +23,7 @@ static int32_t token_id(const tokenizer_t *tokenizer, const json_t *first, const
   return text == NULL ? -1 : tokenizer_id(tokenizer, text->text, text->length);
 }
 
-/* What GPT-2's own files take for granted. */
+/* Sets the defaults that files of GPT-2 rely on. */
 static const char end_of_text[] = "<|endoftext|>";
 
 static int32_t end_of_text_id(const tokenizer_t *tokenizer) {
@@ -39,8 +39,9 @@ static bool read_flags(tokenizer_load_t *load, const json_t *object, const char 
          load_bool(load, object, "special", where, &token->special);
 }
 
-/* A special token by its name, a string or an object. One that is listed already stays as it is,
- * but for what added_tokens.json cannot say; beside tokenizer.json one without any id is none. */
+/* A special token by its name, a string or an object. A token that is listed already is
+ * unchanged, except for properties that added_tokens.json cannot express. Beside tokenizer.json a
+ * token without an id is ignored. */
 static int add_named(tokenizer_load_t *load, const json_t *named, const char *where, bool legacy) {
   const json_t *text = token_text(named);
   added_token_t token = {.special = true};
@@ -54,7 +55,7 @@ static int add_named(tokenizer_load_t *load, const json_t *named, const char *wh
   return load_added_token(load, text->text, text->length, token);
 }
 
-/* Tokens that the configuration calls special are found in a text even where the list of added
+/* Tokens that the configuration calls special are matched in a text even if the list of added
  * tokens lacks them. */
 static int add_named_tokens(tokenizer_load_t *load, const json_t *config, const json_t *map,
                             bool legacy) {
@@ -135,7 +136,7 @@ static int add_listed(tokenizer_load_t *load, const char *where, const json_t *l
   }
 }
 
-/* vocab.json with merges.txt says nothing of the pipeline: it is that of GPT-2. */
+/* vocab.json with merges.txt does not describe the pipeline: it is that of GPT-2. */
 static int check_legacy(tokenizer_load_t *load, const json_t *config) {
   const json_t *name = load_field(config, "tokenizer_class");
   char quoted[96];
@@ -155,7 +156,7 @@ static int check_legacy(tokenizer_load_t *load, const json_t *config) {
   return 0;
 }
 
-/* BOS and EOS that the configuration asks for and the post-processor does not give. */
+/* Adds BOS and EOS that the configuration requests and the post-processor does not add. */
 static int add_affixes(tokenizer_load_t *load, const json_t *config) {
   tokenizer_t *tokenizer = load->t;
   bool bos = false, eos = false;

@@ -19,8 +19,8 @@ static int push_affix(tokenizer_load_t *load, const char *where, const json_t *i
   return 0;
 }
 
-/* The ids of one processor. The reference gives a second one the parts of the first as if they were
- * several texts. */
+/* Reads the ids of one processor. The reference library passes the parts of the first processor to
+ * the second as if they were several texts. */
 static int wrap(tokenizer_load_t *load, const char *where, const int32_t *prefix,
                 unsigned num_prefix, const int32_t *suffix, unsigned num_suffix) {
   tokenizer_t *tokenizer = load->t;

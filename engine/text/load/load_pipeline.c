@@ -1,7 +1,7 @@
 /* load_pipeline.c: normalizer and pre_tokenizer of tokenizer.json -> compiled chains.
  *
- * The loading thread only. A component that is not known exactly is refused with its name: running
- * almost the right pipeline would give wrong ids in silence.
+ * The loading thread only. A component that is not known exactly is refused by name, because a
+ * slightly different pipeline would silently give wrong ids.
  */
 #include "engine/text/load/load.h"
 #include "engine/text/split/split_regex.h"
@@ -25,7 +25,7 @@ static int each_component(tokenizer_load_t *load, const json_t *value, const cha
     const json_t *at = stack[depth];
     if (at == NULL) {
       if (depth == 0) return 0;
-      depth--; /* a Sequence is done; the root has no siblings to go on with */
+      depth--; /* the end of a Sequence; the root has no siblings */
       stack[depth] = depth == 0 ? NULL : json_next(stack[depth]);
       continue;
     }
@@ -203,8 +203,8 @@ static int byte_level_component(tokenizer_load_t *load, const json_t *value, con
   return code;
 }
 
-/* "first" asks where in the raw text a piece begins. Refuses what moves that place in a way that is
- * not followed here: text put in or taken away before it. */
+/* "first" asks where in the raw text a piece begins. Refuses components that insert or remove text
+ * before that place, because their effect on it is not tracked. */
 static int check_first(tokenizer_load_t *load, const char *where, const char *mark, size_t length) {
   const pretokenizer_t *pretokenizer = &load->t->pretokenizer;
   const normalizer_t *normalizer = &load->t->normalizer;

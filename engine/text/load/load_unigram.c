@@ -37,8 +37,8 @@ static double scale(uint64_t digits, int exponent, const double powers[POWERS]) 
 }
 
 /* A number as the reference library reads it (serde_json without exact floats): the digits that fit
- * 64 bits, times a power of ten. The last bit may be wrong, and has to be: it decides between
- * segmentations that are equally probable. */
+ * 64 bits, times a power of ten. The last bit may be wrong, and must be wrong in the same way: it
+ * decides between segmentations of equal probability. */
 static double read_score(const json_t *number, const double powers[POWERS]) {
   const char *at = number->text, *end = at + number->length;
   bool negative = *at == '-', full = false;

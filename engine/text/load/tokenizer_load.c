@@ -1,8 +1,8 @@
 /* tokenizer_load.c: a model directory -> a tokenizer.
  *
  * The loading thread only. tokenizer.json holds the whole pipeline; without it vocab.json and
- * merges.txt make the GPT-2 pipeline. Everything is read, checked and compiled before the first
- * request; nothing is fetched, guessed from a model's name, or executed.
+ * merges.txt make the GPT-2 pipeline. All files are read, checked and compiled before the
+ * first request. Nothing is downloaded, guessed from the name of a model, or executed.
  */
 #include "engine/text/load/load.h"
 

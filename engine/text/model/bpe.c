@@ -51,8 +51,8 @@ uint64_t bpe_scratch_work(const bpe_scratch_t *scratch) {
   return scratch->work;
 }
 
-/* Merges `n` symbols in place; `rank[i]` belongs to the pair (i, i + 1). Returns how many are left.
- */
+/* Merges `n` symbols in place; `rank[i]` belongs to the pair (i, i + 1). Returns the number of
+ * symbols after the merges. */
 static size_t merge_short(const bpe_t *bpe, bpe_scratch_t *scratch, uint32_t *id, uint32_t *rank,
                           size_t n) {
   for (;;) {
@@ -166,9 +166,9 @@ static int merge_long(const bpe_t *bpe, bpe_scratch_t *scratch, uint32_t *id, si
   return 0;
 }
 
-/* A character that is no token: its bytes as <0xHH> tokens when all of them exist, else unk. The
- * pending unk (NO_ID = none) comes out before the next known character or at the end, as in the
- * reference. Returns the new symbol count. */
+/* Adds a character that is no token: its bytes as <0xHH> tokens if all of them exist, else unk. A
+ * pending unk (NO_ID = none) is written before the next known character or at the end, as in the
+ * reference library. Returns the new number of symbols. */
 static size_t unknown_char(const bpe_t *bpe, const uint8_t *text, unsigned length, uint32_t *id,
                            size_t n, uint32_t *pending) {
   bool all = bpe->byte_fallback;
@@ -221,7 +221,7 @@ static size_t split_symbols(const bpe_t *bpe, const uint8_t *piece, size_t lengt
   return n;
 }
 
-/* The whole piece as one vocabulary entry, NO_ID when it is none. */
+/* Returns the id of the whole piece, NO_ID if the vocabulary lacks it. */
 static int whole_piece(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece,
                        size_t length, uint32_t *id) {
   *id = NO_ID;
@@ -298,8 +298,8 @@ static int encode_cached(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t
   return 0;
 }
 
-/* Cuts the piece where two neighbouring characters stand together in no merge product: no merge can
- * ever cross that place. */
+/* Cuts the piece between two characters that are neighbours in no merge product, because no merge
+ * can cross such a place. */
 static int encode_with_cuts(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece,
                             size_t length, const uint8_t *limit, ids_t *out) {
   size_t start = 0, at = 0, polled = 0;

@@ -1,8 +1,8 @@
 /* unigram.c: Viterbi over a trie of the vocabulary.
  *
  * Loading thread, then the tokenizing threads. The rules and their order are those of the reference
- * library: the first of several equal paths stays, neighbouring unknown characters join into one,
- * and a joined text that the vocabulary has after all takes its id.
+ * library: the first of several equal paths is kept, neighbouring unknown characters are joined,
+ * and if the vocabulary has the joined text, its id is used.
  */
 #include "engine/text/model/unigram.h"
 
@@ -105,7 +105,7 @@ static void extend(const unigram_t *unigram, unigram_place_t *places, const uint
   if (!single) offer(&places[at + character], here + unigram->unk_score, at, unigram->unk);
 }
 
-/* Ids of text that is one unknown stretch, backwards. */
+/* Writes the ids of one unknown stretch of text, backwards. */
 static bool push_unknown(const unigram_t *unigram, const vocab_t *vocab, bytes_t *ids,
                          const uint8_t *text, size_t length) {
   uint32_t id = vocab_find(vocab, text, length);

@@ -15,7 +15,7 @@
 typedef struct unigram {
   double *scores; /* [vocab num_ids], log probabilities; NULL = the model is none of this kind */
   double unk_score;
-  uint32_t unk;           /* id for what the vocabulary lacks */
+  uint32_t unk;           /* id of text that the vocabulary lacks */
   bool byte_fallback;     /* such characters become <0xHH> tokens where all are there */
   uint32_t fallback[256]; /* id of <0xHH>, NO_ID = absent */
   uint64_t *edges;        /* the trie: node << 36 | byte << 28 | child, 0 = free; [edge_mask + 1] */

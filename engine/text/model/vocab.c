@@ -1,7 +1,6 @@
 /* vocab.c: one arena of strings and the table that finds them.
  *
- * Filled by the loading thread; afterwards any thread reads it. Never resizes after vocab_init,
- * never looks at what a string means.
+ * Filled by the loading thread; afterwards any thread reads it. It never grows after vocab_init.
  */
 #include "engine/text/model/vocab.h"
 
@@ -33,7 +32,7 @@ void vocab_free(vocab_t *vocab) {
   *vocab = (vocab_t){0};
 }
 
-/* The slot that holds the string, or the empty slot where it belongs. */
+/* Returns the slot of the string, or the empty slot where it would be inserted. */
 static uint32_t slot_of(const vocab_t *vocab, const uint8_t *text, size_t length) {
   uint32_t slot = (uint32_t)hash_bytes(text, length) & vocab->slot_mask;
   for (;; slot = (slot + 1) & vocab->slot_mask) {

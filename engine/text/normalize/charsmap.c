@@ -1,4 +1,5 @@
-/* charsmap.c: see charsmap.h. Made by the loading thread, read by the tokenizing ones. */
+/* charsmap.c: reads and applies the map of charsmap.h. The loading thread makes it; the tokenizing
+ * threads read it. */
 #include "engine/text/normalize/charsmap.h"
 
 #include "engine/base/utf8.h"
@@ -69,7 +70,7 @@ static bool value_fits(const charsmap_t *map, uint32_t value) {
   return !utf8_continues(map->text.data[value]);
 }
 
-/* Looks below one unit: its value, and the units of its children that were not seen before. */
+/* Checks the value of one unit, and lists the units of its children that were not seen before. */
 static bool check_unit(const charsmap_t *map, uint32_t place, uint8_t *seen, uint32_t *waiting,
                        uint32_t *num_waiting, char reason[CHARSMAP_REASON_MAX]) {
   uint32_t unit = map->units[place], base = children_of(place, unit);
@@ -77,7 +78,7 @@ static bool check_unit(const charsmap_t *map, uint32_t place, uint8_t *seen, uin
     return fail(reason, "the trie has a value outside the replacements");
   for (uint32_t label = 1; label < 256; label++) {
     uint32_t child = base ^ label;
-    /* a look-up reads every child's place, whatever stands there */
+    /* a look-up may read the place of every child */
     if (child >= map->num_units) return fail(reason, "the trie has a place outside itself");
     if (!has_label(map->units[child], label) || seen[child]) continue;
     seen[child] = 1;
@@ -146,7 +147,7 @@ void charsmap_free(charsmap_t *map) {
 
 /* ---- mapping ---- */
 
-/* The replacement of the shortest beginning of the text that has one; NULL = none has. */
+/* Returns the replacement of the shortest prefix of the text that has one; NULL = none. */
 static const char *find(const charsmap_t *map, const uint8_t *text, size_t length) {
   uint32_t place = children_of(0, map->units[0]);
   for (size_t i = 0; i < length && text[i] != 0; i++) {
