@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_MAX = 1024 };
+enum { LARGE = 1 << 30 }; /* a bound of sizes that is not worth a word */
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
 static void fail(const char *what, const char *text) {
@@ -120,7 +120,7 @@ static void print_flag(const char *name) {
 }
 
 static void print_bounds(const struct option *option, const char *unit) {
-  if (option->max >= 1e9) {
+  if (option->max >= 1e15) { /* no bound that a user meets */
     printf(", at least %g%s", option->min, unit);
   } else {
     printf(", %.15g to %.15g%s", option->min, option->max, unit);
@@ -366,7 +366,6 @@ static const row_t unload_adapter_rows[] = {
 };
 
 static void print_range(const char *what, const row_t *row, const char *unit) {
-  enum { LARGE = 1 << 30 };
   bool open = (row->flags & FIELD_OPEN_MIN) != 0;
   printf("%s", what);
   if ((row->flags & FIELD_WHOLE_INT64) != 0) return;
@@ -387,7 +386,9 @@ static void print_accepted(const row_t *row) {
   case FIELD_INT: print_range("integer", row, ""); return;
   case FIELD_NUMBER: print_range("number", row, ""); return;
   case FIELD_STRING: print_range("string", row, " bytes"); return;
-  case FIELD_IDS: print_range("array", row, " token ids"); return;
+  case FIELD_IDS:
+    print_range(row->max < LARGE ? "array" : "array of token ids", row, " token ids");
+    return;
   case FIELD_CUSTOM: print_text(row->accepts); return;
   case FIELD_IGNORED:
     if (row->accepts != NULL) {
