@@ -151,12 +151,12 @@ $(BUILD)/gpu/gpu_bench: $(GPU_BENCH) $(filter %.cu.o,$(GPU_OBJECTS))
 $(BUILD)/gpu/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(CCACHE) $(NVCC) $(NVCC_FLAGS) -x cu -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(CCACHE) $(NVCC) $(NVCC_FLAGS) -x cu -MD -MP -MF $(@:.o=.d) -c $< -o $@
 CCACHE := $(shell command -v ccache 2>/dev/null)
 $(BUILD)/gpu/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(CCACHE) $(NVCC) $(NVCC_FLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(CCACHE) $(NVCC) $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
 # `inferd bench` is a program of its own: the daemon carries no HTTP client.
 BENCH_OBJECTS := $(call objects,$(wildcard server/bench/*.c))

@@ -17,11 +17,11 @@ kit_objects = $(patsubst $(BUILD)/gpu/%,$(KIT)/%,$(filter-out %.c.o,$(1))) $(fil
 $(KIT)/%.cc.o: %.cc
 	@mkdir -p $(@D)
 	@echo "  NVCC  $< (sm_90a)"
-	$(Q)$(CCACHE) $(NVCC) $(KIT_FLAGS) -x cu -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(CCACHE) $(NVCC) $(KIT_FLAGS) -x cu -MD -MP -MF $(@:.o=.d) -c $< -o $@
 $(KIT)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "  NVCC  $< (sm_90a)"
-	$(Q)$(CCACHE) $(NVCC) $(KIT_FLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(CCACHE) $(NVCC) $(KIT_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(KIT)/lib/libinferd_kernels.so: $(call kit_objects,$(filter %.cu.o,$(GPU_OBJECTS)))
 	@mkdir -p $(@D)
