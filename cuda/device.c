@@ -6,6 +6,7 @@
 #include "cuda/operations.h"
 #include "cuda/swap.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -74,6 +75,14 @@ static int inspect(device_t *device, error_t *error) {
                    properties.name, major, minor);
 }
 
+/* Of the affinity mask where none are asked for. */
+static int count_threads(int wanted) {
+  cpu_set_t allowed;
+  if (wanted <= 0)
+    wanted = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  return wanted < 1 ? 1 : wanted < WEIGHT_THREADS_MAX ? wanted : WEIGHT_THREADS_MAX;
+}
+
 static int cuda_open(const device_options_t *options, device_t **out, error_t *error) {
   *out = NULL;
   int code = count_devices(options->device_index, error);
@@ -82,6 +91,7 @@ static int cuda_open(const device_options_t *options, device_t **out, error_t *e
   if (device == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
   device->index = options->device_index;
   device->is_batch_invariant = options->batch_invariant;
+  device->num_threads = count_threads(options->num_threads);
   int status = (int)cudaSetDevice(device->index);
   if (!status) status = (int)cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
   code = status ? device_error(status, "opening the device", error) : inspect(device, error);

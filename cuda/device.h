@@ -81,7 +81,7 @@ typedef struct cuda_staging {
 
 struct device {
   char description[DESCRIPTION_MAX];
-  int index, multiprocessors;
+  int index, multiprocessors, num_threads /* that gather weights */;
   cudaStream_t stream;
   void **memory;                                                /* device allocations, for close */
   size_t taken, taken_by_weights, taken_by_kv, taken_by_graphs; /* bytes */

@@ -26,6 +26,13 @@ int cuda_vector(device_t *device, const float *values, int64_t count, vector_t *
                 error_t *error);
 int weight_staging_release(device_t *device); /* once all has arrived: 0, or a cudaError_t */
 
+/* weight_rows.c */
+enum { WEIGHT_THREADS_MAX = 32 };
+/* Rows [first, first + count) to `to`; `scratch` has scratch_bytes for each of device->num_threads.
+ */
+void weight_rows(const device_t *device, const weight_source_t *source, int64_t first,
+                 int64_t count, uint8_t *to, uint8_t *scratch, size_t scratch_bytes);
+
 /* prepare.c */
 size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
 int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error);

@@ -1,8 +1,8 @@
 /* weight.c: matrices and vectors onto the device.
  *
- * Rows are gathered into one of two pinned halves while the other travels, so that reading the
- * file and the copy overlap. Engine thread, before READY; matrices stay as they are: row-major, of
- * the run type, widths in multiples of GPU_ROW_ALIGN.
+ * Rows are gathered by several threads (weight_rows.c) into one of two pinned halves while the
+ * other travels, so that reading the file and the copy overlap. Engine thread, before READY;
+ * matrices stay as they are: row-major, of the run type, widths in multiples of GPU_ROW_ALIGN.
  */
 #include "cuda/operations.h"
 
@@ -65,16 +65,14 @@ static int check_source(const device_t *device, const weight_source_t *source, e
                    (long long)source->cols, GPU_ROW_ALIGN);
 }
 
-static int send_rows(device_t *device, const weight_source_t *source, uint8_t *to, void *scratch) {
+static int send_rows(device_t *device, const weight_source_t *source, uint8_t *to, uint8_t *scratch,
+                     size_t scratch_bytes) {
   const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
   const int64_t rows_max = (int64_t)(device->staging.bytes / row_bytes);
   for (int64_t first = 0; first < source->rows; first += rows_max) {
     int64_t count = source->rows - first < rows_max ? source->rows - first : rows_max;
-    uint8_t *half = device->staging.halves[device->staging.next];
-    for (int64_t i = 0; i < count; i++) {
-      const void *row = source->row(source->context, first + i, scratch);
-      memcpy(half + (size_t)i * row_bytes, row, row_bytes);
-    }
+    weight_rows(device, source, first, count, device->staging.halves[device->staging.next], scratch,
+                scratch_bytes);
     int status = staging_send(device, to + (size_t)first * row_bytes, (size_t)count * row_bytes);
     if (status) return status;
   }
@@ -97,12 +95,13 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
                      source->name, error);
   if (!code) code = staging_take(device, row_bytes, error);
   if (code) return code;
-  size_t scratch_bytes = device_product(cols, sizeof(float), 1);
-  bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes);
-  void *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, scratch_bytes) : NULL;
+  size_t scratch_bytes = device_product(cols, sizeof(float), 1), all_bytes = 0;
+  bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes) &&
+              checked_mul(scratch_bytes, (size_t)device->num_threads, &all_bytes);
+  uint8_t *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, all_bytes) : NULL;
   if (scratch == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", source->name);
-  int status = send_rows(device, source, weight->data, scratch);
+  int status = send_rows(device, source, weight->data, scratch, scratch_bytes);
   free(scratch);
   if (status) return device_error(status, source->name, error);
   *out = weight;
