@@ -8,7 +8,8 @@
 
 KIT       := $(BUILD)/kit
 KIT_RPATH := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/lib' -Wl,-rpath,'$$ORIGIN/../lib'
-KIT_LD    := -static-libgcc -static-libstdc++ $(KIT_RPATH)
+# Without what libstdc++ has and nobody calls, whose symbols would ask for a newer glibc.
+KIT_LD    := -static-libgcc -static-libstdc++ -Wl,--gc-sections $(KIT_RPATH)
 KIT_FLAGS := -std=c++17 -O3 -I. -Werror all-warnings -Xcompiler -fPIC -Xfatbin -compress-all \
              -gencode arch=compute_90a,code=sm_90a
 KIT_CUDA  := -L$(KIT)/lib -linferd_kernels -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart -ldl -lpthread
