@@ -1,6 +1,6 @@
 /* str.c: strings with origin, and sinks.
  *
- * The rendering thread only; every byte copied or searched is paid for.
+ * The rendering thread only; every byte that is copied or searched costs fuel.
  */
 #include "engine/template/str.h"
 
@@ -39,7 +39,7 @@ typedef struct stretch {
   bool request;
 } stretch_t;
 
-/* The stretch that begins at `at`; `mark` walks over the list. */
+/* Returns the part of one origin that begins at `at`; `mark` advances over the list. */
 static stretch_t stretch_at(const str_t *str, size_t at, size_t end, uint32_t *mark) {
   if (str->origin != ORIGIN_MIXED) return (stretch_t){at, end, str->origin == ORIGIN_REQUEST};
   size_t base = str->mark_base;
@@ -54,7 +54,7 @@ static stretch_t stretch_at(const str_t *str, size_t at, size_t end, uint32_t *m
   return (stretch_t){at, until < end ? until : end, true};
 }
 
-/* First mark that ends behind byte `at` of the string. */
+/* Returns the first mark that ends after byte `at` of the string. */
 static uint32_t mark_at(const str_t *str, size_t at) {
   uint32_t low = 0, high = str->num_marks;
   while (low < high) {
@@ -117,7 +117,7 @@ bool str_is(const str_t *str, const char *literal) {
   return str->length == strlen(literal) && memcmp(str->bytes, literal, str->length) == 0;
 }
 
-/* UTF-8 orders as code points do. */
+/* Bytes of UTF-8 have the same order as code points. */
 int str_compare(const str_t *left, const str_t *right) {
   uint32_t shared = left->length < right->length ? left->length : right->length;
   int order = shared == 0 ? 0 : memcmp(left->bytes, right->bytes, shared);
@@ -231,7 +231,7 @@ str_t *str_concat(run_t *run, const str_t *left, const str_t *right) {
   if (left->length == 0) return str_part(run, right, 0, right->length);
   sink_t *sink = left->sink;
   size_t total = (size_t)left->length + right->length;
-  /* `left` is all that the sink holds, so what follows may stand behind it. */
+  /* `left` is the whole content of the sink, so the rest can be appended to it. */
   bool grows = sink != NULL && left->bytes == sink->data && left->length == sink->length;
   if (!grows) {
     sink = sink_new(run);

@@ -1,9 +1,9 @@
-/* str.h: strings that know which of their bytes a request has brought, and the sinks they grow in.
+/* str.h: strings that know which of their bytes come from a request, and growing texts (sinks).
  *
- * A string is immutable. Its origin is the template, the request, or a mixture with a list of the
- * request's parts. A sink is a growing text; the string made from it shares its bytes, and
- * appending to that very string goes on in the same bytes, so that `ns.text = ns.text + x` in a
- * loop stays linear. All memory belongs to the render. The rendering thread only.
+ * A string is immutable. Its origin is the template, the request, or mixed, with a list of the
+ * parts from the request. A sink is a growing text. A string made from a sink shares its bytes.
+ * Appending to that string appends to the same bytes, so `ns.text = ns.text + x` in a loop takes
+ * linear time. All memory belongs to the render. The rendering thread only.
  */
 #ifndef INFERD_ENGINE_TEMPLATE_STR_H
 #define INFERD_ENGINE_TEMPLATE_STR_H
@@ -31,7 +31,7 @@ typedef struct str {
   sink_t *sink;             /* where the bytes grew, NULL = nowhere */
   const byte_span_t *marks; /* ORIGIN_MIXED; the last may reach beyond length: clip */
   uint32_t length;          /* bytes */
-  uint32_t num_chars;       /* code points; STR_UNCOUNTED until somebody asks */
+  uint32_t num_chars;       /* code points; STR_UNCOUNTED until they are first counted */
   uint32_t num_marks;
   uint32_t mark_base; /* bytes of the marked text before this string */
   uint8_t origin;     /* str_origin_t */
@@ -42,7 +42,7 @@ enum { STR_BYTES_MAX = 1 << 28 };
 
 str_t *str_wrap(struct run *run, const char *bytes, size_t length, str_origin_t origin);
 str_t *str_copy(struct run *run, const char *bytes, size_t length, str_origin_t origin);
-str_t *str_text(struct run *run, const char *literal); /* a C string that lives for ever */
+str_t *str_text(struct run *run, const char *literal); /* from a C string that is never freed */
 /* Bytes begin .. end - 1 of `str`, on code point boundaries. */
 str_t *str_part(struct run *run, const str_t *str, size_t begin, size_t end);
 str_t *str_concat(struct run *run, const str_t *left, const str_t *right);
@@ -63,7 +63,7 @@ void sink_put_str(struct run *run, sink_t *sink, const str_t *str);
 void sink_put_part(struct run *run, sink_t *sink, const str_t *str, size_t begin, size_t end);
 str_t *sink_str(struct run *run, sink_t *sink);
 
-/* Reads the code point at *at and moves behind it. Valid UTF-8. */
+/* Reads the code point at *at and advances *at past it. Valid UTF-8. */
 static inline uint32_t str_next(const char *bytes, size_t *at) {
   unsigned length;
   uint32_t code = utf8_read((const uint8_t *)bytes + *at, &length);

@@ -4,8 +4,8 @@
  * (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls, `generation` blocks):
  * a template either renders byte for byte the same or is refused by name when it is compiled. A
  * template is immutable after compiling: any number of threads may render it at once, each render
- * with an arena of its own. The template is half trusted (it came with the model), the variables
- * are hostile: every render is bounded in steps, depth, memory, output and time.
+ * with an arena of its own. The template comes with the model and is trusted in part; the
+ * variables may be hostile. So every render is bounded in steps, depth, memory, output and time.
  */
 #ifndef INFERD_ENGINE_TEMPLATE_TEMPLATE_H
 #define INFERD_ENGINE_TEMPLATE_TEMPLATE_H
@@ -31,10 +31,10 @@ int jinja_compile(const char *name, const char *source, size_t length, jinja_t *
                   error_t *error);
 void jinja_free(jinja_t *jinja); /* NULL is allowed */
 
-/* Whether the template reads the variable `name`, or an attribute or key of that name, anywhere. */
+/* Returns true if the template reads the variable `name`, or an attribute or key of that name. */
 bool jinja_mentions(const jinja_t *jinja, const char *name);
-/* Whether a loop iterates over an attribute or key `name` of something: `for x in message.content`
- * (also through a filter or a variable that was set from it). */
+/* Returns true if a loop iterates over an attribute or key `name`: `for x in message.content`, also
+ * through a filter or a variable that was set from it. */
 bool jinja_iterates(const jinja_t *jinja, const char *name);
 
 typedef struct jinja_limits {
@@ -50,13 +50,13 @@ typedef struct jinja_limits {
  * text of the JSON variables plus 1 MiB. */
 extern const jinja_limits_t jinja_limits_default;
 
-/* One variable: which of the members below `kind` holds its value. */
+/* One variable: `kind` says which member holds its value. */
 typedef enum jinja_variable_kind {
-  JINJA_JSON,    /* `json`, brought by the request */
-  JINJA_TEXT,    /* `text`, `text_length`, brought by the model */
+  JINJA_JSON,    /* `json`, from the request */
+  JINJA_TEXT,    /* `text`, `text_length`, from the model */
   JINJA_FLAG,    /* `flag` */
   JINJA_NOTHING, /* None */
-  JINJA_BUILT    /* by `build`: for chat_template.c alone */
+  JINJA_BUILT    /* made by `build`; only chat_template.c uses it */
 } jinja_variable_kind_t;
 
 struct run;
@@ -75,7 +75,7 @@ typedef struct jinja_variable {
 } jinja_variable_t;
 
 typedef struct jinja_input {
-  const jinja_variable_t *variables; /* a later one of the same name wins */
+  const jinja_variable_t *variables; /* of equal names the later one is used */
   size_t num_variables;
   int64_t now_seconds; /* for strftime_now, seconds since 1970; printed as local time */
   jinja_limits_t limits;
@@ -84,7 +84,7 @@ typedef struct jinja_input {
 typedef struct jinja_output {
   char *text; /* malloc'ed, NUL-terminated UTF-8 */
   size_t length;
-  byte_span_t *request; /* malloc'ed: bytes that JSON variables have brought; NULL when none */
+  byte_span_t *request; /* malloc'ed: bytes that come from JSON variables; NULL = none */
   size_t num_request;
 } jinja_output_t;
 

@@ -1,6 +1,6 @@
-/* value.c: truth, equality, order, containers: Python's rules over template values.
+/* value.c: truth, equality, order, containers: the rules of Python for template values.
  *
- * The rendering thread only; walks over data pay fuel and count their nesting.
+ * The rendering thread only. Walks over data cost fuel and count their nesting.
  */
 #include "engine/template/value.h"
 

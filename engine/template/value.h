@@ -58,7 +58,7 @@ typedef struct value {
 typedef struct value_list {
   value_t *items;
   uint32_t count, capacity;
-  bool frozen;  /* brought by the request: methods may not change it */
+  bool frozen;  /* from the request: methods must not change it */
   bool grouped; /* a pair of groupby: also .grouper and .list */
 } value_list_t;
 
@@ -115,7 +115,7 @@ bool value_contains(struct run *run, const value_t *item, const value_t *contain
 bool value_is_number(const value_t *value);             /* bool, int, float */
 bool value_integer(const value_t *value, int64_t *out); /* of bool and int */
 double value_number(const value_t *value);
-/* Length as len() has it: false when there is none. */
+/* Sets the length that len() gives; returns false if the value has none. */
 bool value_length(const value_t *value, uint32_t *out);
 
 value_list_t *list_new(struct run *run, uint32_t capacity);
@@ -127,8 +127,8 @@ void dict_set(struct run *run, dict_t *dict, value_t key, value_t value);
 void dict_append(struct run *run, dict_t *dict, value_t key, value_t value); /* key is known new */
 bool value_hashable(const value_t *value);
 
-/* Every element in order, as iteration has them: fails when `value` cannot be iterated. A list that
- * is returned may be `value` itself: do not change it. */
+/* Returns all elements in the order of iteration; fails if `value` cannot be iterated. The result
+ * may be `value` itself: do not change it. */
 value_list_t *value_list(struct run *run, const value_t *value);
 bool value_iterable(const value_t *value);
 value_t value_from_json(struct run *run, const json_t *json);

@@ -1,7 +1,7 @@
-/* chat_load.c: finding and compiling a model's chat templates.
+/* chat_load.c: finds and compiles the chat templates of a model.
  *
- * The loading thread only. Nothing in a model directory is executed or followed elsewhere: fixed
- * names of one directory are read, each up to a bound.
+ * The loading thread only. No file of a model directory is executed, and none names another file:
+ * only fixed names are read, each up to a bound.
  */
 #include "engine/template/chat/chat_internal.h"
 
@@ -47,7 +47,7 @@ static int read_stream(FILE *stream, const char *path, size_t most, file_t *out,
   return 0;
 }
 
-/* `name` NULL: `dir` is the path. A file that is not there leaves out->text NULL. */
+/* Reads a file. `name` NULL: `dir` is the path. If the file does not exist, out->text is NULL. */
 static int read_file(const char *dir, const char *name, size_t most, file_t *out, error_t *error) {
   char path[PATH_BYTES_MAX];
   *out = (file_t){0};
@@ -77,7 +77,7 @@ static int read_json(const char *dir, const char *name, file_t *out, error_t *er
                    code == 0 ? "is not a JSON object" : reason.message);
 }
 
-/* Compiles into *slot unless a better source has filled it. What does not compile is noted. */
+/* Compiles into *slot unless a source with precedence filled it. Notes an error of the compiler. */
 static int add(chat_templates_t *templates, jinja_t **slot, const char *name, const char *source,
                size_t length, error_t *error) {
   error_t reason = {0};
@@ -182,7 +182,7 @@ int chat_templates_load(const char *dir, const char *path, chat_templates_t **ou
   int code = path == NULL ? 0 : load_path(templates, path, error);
   if (code == 0) code = load_directory(templates, dir, path == NULL, error);
   if (code == 0 &&
-      templates->problem[0] != '\0') { /* all or nothing: a set that works in part misleads */
+      templates->problem[0] != '\0') { /* a set of which only a part compiles is not used at all */
     jinja_free(templates->by_default);
     jinja_free(templates->tool_use);
     templates->by_default = templates->tool_use = NULL;

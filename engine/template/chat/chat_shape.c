@@ -1,7 +1,7 @@
 /* chat_shape.c: from the messages of a request to the values that templates read.
  *
- * The rendering thread only. The rules are those of the reference servers, so that a template sees
- * here what it sees there; keys keep their order and absent members stay absent.
+ * The rendering thread only. The rules are those of the reference servers, so a template gets
+ * the same values as there. Keys keep their order, and absent members stay absent.
  */
 #include "engine/template/chat/chat_shape.h"
 
@@ -150,7 +150,7 @@ static value_t tagged(run_t *run, const value_t *text) {
   return value_string(str_concat(run, text->string, str_text(run, CONTINUE_TAG)));
 }
 
-/* The tag goes behind the last text part. */
+/* The tag is appended to the last text part. */
 static void tag_parts(run_t *run, value_list_t *parts) {
   const str_t text = {.bytes = "text", .length = 4};
   for (uint32_t i = parts->count; i-- > 0;) {

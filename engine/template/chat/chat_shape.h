@@ -1,4 +1,4 @@
-/* chat_shape.h: the messages of a request as a template wants them.
+/* chat_shape.h: converts the messages of a request to the values that a template expects.
  *
  * The rendering thread only.
  */
@@ -13,7 +13,7 @@ typedef struct chat_shape {
   const json_t *messages;
   bool rename_developer;  /* to system */
   bool join_parts;        /* text parts of a content become one string */
-  bool continue_final;    /* CONTINUE_TAG behind the text of the last message */
+  bool continue_final;    /* append CONTINUE_TAG to the text of the last message */
   json_doc_t **arguments; /* parsed arguments of tool calls, in document order; NULL: {} */
   size_t num_arguments, used;
 } chat_shape_t;

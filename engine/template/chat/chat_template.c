@@ -1,4 +1,4 @@
-/* chat_template.c: rendering a conversation with a model's template.
+/* chat_template.c: renders a conversation with the chat template of a model.
  *
  * Any thread; a loaded set never changes. Loading is in chat_load.c.
  */
@@ -36,7 +36,7 @@ bool chat_template_takes_parts(const chat_templates_t *templates, bool has_tools
   return jinja != NULL && jinja_iterates(jinja, "content");
 }
 
-/* Variables that belong to the server or to the language. */
+/* Names of variables that a request must not set: those of the server and of the language. */
 static bool reserved(const json_t *kwarg) {
   static const char *const names[] = {
       "messages",      "tools",    "documents", "add_generation_prompt", "continue_final_message",
@@ -114,7 +114,7 @@ static const char *find_last(const char *text, size_t length, const char *word, 
   return NULL;
 }
 
-/* Ends the prompt where the tag stands, as transformers does; false: it is not there. */
+/* Ends the prompt at the tag, as transformers does. Returns false if the prompt has no tag. */
 static bool cut_at_tag(jinja_output_t *out) {
   const size_t size = sizeof CONTINUE_TAG - 2; /* without its blank and the NUL */
   const char *hit = find_last(out->text, out->length, CONTINUE_TAG, size);
@@ -131,7 +131,8 @@ static bool cut_at_tag(jinja_output_t *out) {
   return true;
 }
 
-/* The text of the last message that is to be continued: its content or its last text part. */
+/* Returns the text of the last message, which the output continues: its content or last text part.
+ */
 static const json_t *final_text(const json_t *messages) {
   const json_t *last = NULL, *text = NULL;
   JSON_EACH(message, messages) last = message;
@@ -149,7 +150,7 @@ static int fail_final(error_t *error, const char *reason) {
                    "continue_final_message: %s.", reason);
 }
 
-/* The template may not have changed the text: what follows would not continue it. */
+/* The template must not have changed the text, or the output would not continue it. */
 static bool prints(const jinja_output_t *out, const json_t *text) {
   size_t end = strip_end(text->text, text->length), begin = 0;
   while (begin < end) {

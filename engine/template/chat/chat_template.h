@@ -26,7 +26,8 @@ void chat_templates_free(chat_templates_t *templates); /* NULL is allowed */
  * text, and the operator should read it at start. NULL when there is nothing wrong. */
 const char *chat_templates_problem(const chat_templates_t *templates);
 bool chat_templates_any(const chat_templates_t *templates);
-/* What the template that serves requests with (without) tools knows. False without a template. */
+/* Tell which variables the template for requests with (without) tools reads. False without a
+ * template. */
 bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name);
 bool chat_template_takes_parts(const chat_templates_t *templates, bool has_tools);
 
@@ -44,7 +45,7 @@ typedef struct chat_input {
 /* Shapes and renders. The shaping: `developer` becomes `system` unless the template mentions it;
  * `arguments` of tool calls are parsed (empty and null: {}); an empty `tool_calls` is dropped; text
  * parts of a content are joined by a newline unless the template iterates over content; reasoning
- * stands under reasoning_content as well as under the name it came by. Absent members stay absent.
+ * is given both as reasoning_content and under the name in the request. Absent members stay absent.
  *
  * 0 and *out (jinja_output_free), or ERR_BAD_REQUEST with the template's own words for
  * raise_exception, with template name, line and reason for others; ERR_INVALID_VALUE with `param`

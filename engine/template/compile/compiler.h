@@ -1,7 +1,7 @@
-/* compiler.h: the compiler at work: what lexer and parser share.
+/* compiler.h: the state of a compilation, shared by lexer and parser.
  *
- * The compiling thread. Errors leave by a long jump to jinja_compile; everything lies in the
- * template's arena.
+ * The compiling thread. An error jumps (longjmp) to jinja_compile. All memory is in the
+ * arena of the template.
  */
 #ifndef INFERD_ENGINE_TEMPLATE_COMPILE_COMPILER_H
 #define INFERD_ENGINE_TEMPLATE_COMPILE_COMPILER_H
@@ -24,9 +24,9 @@ typedef struct compiler {
   size_t length;
   token_t *tokens;
   size_t num_tokens, tokens_capacity;
-  size_t at; /* of the token in hand */
+  size_t at; /* of the current token */
   uint32_t num_nodes, depth, line;
-  bool soft;             /* inside a condition: unknown filters wait until they are reached */
+  bool soft;             /* inside a condition: an unknown filter fails only when it is reached */
   uint32_t unknown_line; /* of an unknown filter in an expression that may yet be a condition */
   uint32_t loops;        /* open loops of this body, for break and continue */
   uint32_t for_depth;    /* open loops, of outer bodies too */

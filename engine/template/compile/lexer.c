@@ -84,7 +84,7 @@ static void put_text(lexer_t *lexer, size_t begin, size_t end, char sign, bool v
   count_lines(lexer, begin, end);
 }
 
-/* Behind the end of a block tag: `mark` is the sign before it. */
+/* Continues after the end of a block tag; `mark` is the sign before that end. */
 static void after_block(lexer_t *lexer, char mark) {
   size_t begin = lexer->at;
   if (mark == '-')
@@ -105,7 +105,7 @@ static void skip_comment(lexer_t *lexer) {
   after_block(lexer, mark);
 }
 
-/* A `raw` or `endraw` tag whose name would begin at `at`: the place behind it, or 0. */
+/* If a `raw` or `endraw` tag has its name at `at`, returns the place after the tag; else 0. */
 static size_t raw_tag(const lexer_t *lexer, size_t at, const char *name, char *mark) {
   at = skip_spaces(lexer, at);
   if (!starts(lexer, at, name)) return 0;
@@ -155,7 +155,7 @@ static uint32_t read_hex(lexer_t *lexer, size_t *at, int digits) {
   return code;
 }
 
-/* What Python's \ followed by a character above ASCII comes to: \xe9 and the like stay text. */
+/* In Python a backslash before a character above ASCII is an ordinary character. */
 static size_t put_foreign_escape(char *out, uint32_t code) {
   static const char hex[] = "0123456789abcdef";
   int digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
@@ -166,7 +166,7 @@ static size_t put_foreign_escape(char *out, uint32_t code) {
   return n;
 }
 
-/* x->s[*at] stands behind a backslash; writes at most 10 bytes. */
+/* Reads an escape; the byte at *at follows the backslash. Writes at most 10 bytes. */
 static size_t read_escape(lexer_t *lexer, size_t *at, char *out) {
   static const char names[] = "ntrbfav\\'\"", bytes[] = "\n\t\r\b\f\a\v\\'\"";
   char c = lexer->s[*at];
@@ -337,7 +337,7 @@ static token_type_t operator_at(const lexer_t *lexer, size_t *length) {
   return TOKEN_END;
 }
 
-/* True when the tag ends here: moves behind it. */
+/* Returns true if the tag ends here, and advances past it. */
 static bool end_tag(lexer_t *lexer, bool variable) {
   char mark = lexer->s[lexer->at];
   size_t at = lexer->at + (mark == '-' || (mark == '+' && !variable));

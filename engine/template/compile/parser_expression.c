@@ -83,7 +83,7 @@ static ast_node_t *parse_string(compiler_t *compiler) {
   return constant(compiler, value_string(joined));
 }
 
-/* "(" is behind us. */
+/* The current token follows "(". */
 static ast_node_t *parse_parentheses(compiler_t *compiler) {
   if (parse_skip(compiler, OP_RPAREN)) return parse_node(compiler, NODE_TUPLE);
   ast_node_t *node = parse_tuple(compiler, true, NULL);
@@ -151,8 +151,9 @@ ast_node_t *parse_arguments(compiler_t *compiler) {
   return list.first;
 }
 
-/* A filter or test that Jinja has and we do not is refused; one that nobody has only fails when it
- * is reached inside a condition. Returns its number, LIBRARY_UNKNOWN for the latter. */
+/* Returns the number of a filter or test. One that Jinja has and this interpreter lacks is refused.
+ * One that Jinja lacks too gives LIBRARY_UNKNOWN; inside a condition it fails only when it is
+ * reached. */
 static uint8_t library_number(compiler_t *compiler, const str_t *name, bool filter, uint32_t line) {
   char shown[48];
   bool known_to_jinja = false;
@@ -168,7 +169,7 @@ static uint8_t library_number(compiler_t *compiler, const str_t *name, bool filt
   return LIBRARY_UNKNOWN;
 }
 
-/* `a.b` is a name of filters and tests too, though nobody has one. */
+/* Names of filters and tests may be `a.b`, although none exists. */
 static const str_t *dotted_name(compiler_t *compiler) {
   const str_t *name = parse_expect_name(compiler)->value.string;
   while (parse_skip(compiler, OP_DOT)) {
@@ -201,7 +202,7 @@ static ast_node_t *parse_part(compiler_t *compiler) {
   return parse_expression(compiler, true);
 }
 
-/* "[" is behind us. */
+/* The current token follows "[". */
 static ast_node_t *parse_subscript(compiler_t *compiler, ast_node_t *node) {
   ast_node_t *index = NULL;
   if (parse_token(compiler)->type == OP_RBRACKET)
@@ -248,7 +249,7 @@ static ast_node_t *parse_postfix(compiler_t *compiler, ast_node_t *node) {
   }
 }
 
-/* `is` is behind us. */
+/* The current token follows `is`. */
 static ast_node_t *parse_test(compiler_t *compiler, ast_node_t *node) {
   bool negated = parse_skip_name(compiler, "not");
   uint32_t line = parse_token(compiler)->line;

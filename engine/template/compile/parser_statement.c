@@ -56,7 +56,7 @@ static ast_node_t *parse_target(compiler_t *compiler, const char *end, bool memb
   return node;
 }
 
-/* What a body changes in the compiler, and what comes back behind it. */
+/* The state of the compiler that a body changes; it is restored after the body. */
 typedef struct body_state {
   bool soft;
   uint32_t loops;
@@ -306,7 +306,7 @@ static bool at_end(const compiler_t *compiler, const char *const *ends) {
   return false;
 }
 
-/* Statements up to a tag that is one of `ends`; that name is the token in hand afterwards. With
+/* Statements up to a tag that is one of `ends`; that name is the current token afterwards. With
  * `ends` NULL: up to the end of the template. */
 static ast_node_t *parse_body(compiler_t *compiler, const char *const *ends) {
   ast_node_t holder = {0};

@@ -1,7 +1,7 @@
-/* filters.c: the table of filters, and those that are lazy in Python: map, select and their kin.
+/* filters.c: the table of filters, and those that are lazy in Python, such as map and select.
  *
- * The rendering thread only. A lazy filter remembers its source and arguments and is evaluated when
- * somebody iterates; it can be used once, has no length and is always true.
+ * The rendering thread only. A lazy filter stores its source and arguments and is evaluated when
+ * it is first iterated. It can be used once, has no length and is always true.
  */
 #include "engine/template/library/library.h"
 #include "engine/template/run/run.h"

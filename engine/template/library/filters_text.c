@@ -1,6 +1,6 @@
 /* filters_text.c: filters over strings and numbers.
  *
- * The rendering thread only. Most take any value and work on what str() makes of it.
+ * The rendering thread only. Most take any value and convert it with str().
  */
 #include "engine/base/unicode_case.h"
 #include "engine/template/library/library.h"
@@ -125,7 +125,7 @@ static value_t filter_center(run_t *run, const value_t *in, const arguments_t *a
   return out;
 }
 
-/* What stands before a line: `width` blanks, or a text. */
+/* The text before a line: `width` blanks, or a string. */
 static const str_t *indention(run_t *run, const value_t *in, const value_t *width) {
   if (width->type != VALUE_STRING)
     return str_repeat(run, str_text(run, " "), argument_integer(run, width, "the width", 4));

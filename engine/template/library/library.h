@@ -54,7 +54,7 @@ typedef struct filter_row {
 } filter_row_t;
 extern const filter_row_t filters_text[], filters_data[]; /* end with name NULL */
 
-/* Lazy filters: evaluated when somebody first iterates. */
+/* Lazy filters: evaluated at the first iteration. */
 typedef struct iterator {
   value_list_t *list; /* NULL: not evaluated yet */
   uint32_t at;        /* consumed before */

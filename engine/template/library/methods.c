@@ -15,7 +15,7 @@ static value_t like(const value_t *in, const str_t *str) {
   return value;
 }
 
-/* None and missing are alike. */
+/* None and a missing value are treated alike. */
 static bool given(const value_t *value) {
   return !value_is_missing(value) && value->type != VALUE_NONE;
 }

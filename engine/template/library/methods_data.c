@@ -1,7 +1,7 @@
 /* methods_data.c: finding and calling methods; those of lists, dicts and cyclers.
  *
  * The rendering thread only. Methods that change a list or a dict work on what the template has
- * built; on what the request has brought they fail, so that a template cannot see its own traces.
+ * built; on values of the request they fail, so a template cannot change its input.
  */
 #include "engine/template/library/methods.h"
 #include "engine/template/run/eval.h"

@@ -1,7 +1,7 @@
 /* strings.c: work on strings that filters and methods share.
  *
  * The rendering thread only. Parts of a string keep the origin of their bytes; text that is derived
- * from a string counts as the request's when any of it was.
+ * from a string counts as text of the request if any part of the string was.
  */
 #include "engine/base/unicode_case.h"
 #include "engine/base/utf8.h"

@@ -1,4 +1,4 @@
-/* tests.c: what may stand behind `is`.
+/* tests.c: the tests that may follow `is`.
  *
  * The rendering thread only.
  */

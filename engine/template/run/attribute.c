@@ -1,7 +1,7 @@
 /* attribute.c: a.name, a[key] and calls.
  *
  * The rendering thread only. Attributes come before items for a.name, after them for a['name'].
- * What Python's types have and this interpreter does not is refused when it is asked for.
+ * An attribute that Python's types have and this interpreter lacks is refused when it is read.
  */
 #include "engine/template/run/eval.h"
 

@@ -310,7 +310,7 @@ static value_t eval_node(run_t *run, const ast_node_t *node) {
   case NODE_CALL: return eval_call(run, node);
   case NODE_FILTER: value = eval(run, node->a); return eval_filter(run, node, &value);
   case NODE_TEST: return eval_test(run, node);
-  default: return value_undefined(); /* statements are never asked for a value */
+  default: return value_undefined(); /* a statement has no value */
   }
 }
 

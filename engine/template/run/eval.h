@@ -18,7 +18,7 @@ const str_t *exec_capture(run_t *run, const ast_node_t *body, flow_t *flow);
 void eval_arguments(run_t *run, const ast_node_t *list, arguments_t *out);
 value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in);
 
-/* Assigns in the scope at work. */
+/* Assigns in the current scope. */
 void scope_set(run_t *run, uint32_t symbol, value_t value);
 value_t scope_get(run_t *run, uint32_t symbol);
 scope_frame_t *scope_new(run_t *run, scope_frame_t *parent);
@@ -37,9 +37,9 @@ typedef struct loop {
   const ast_node_t *head; /* its filter, c, may be NULL */
   scope_frame_t *frame, *test_frame;
   uint32_t next;  /* in source */
-  uint32_t index; /* of the item at work, from 0 */
+  uint32_t index; /* of the current item, from 0 */
   uint32_t depth0;
-  int64_t length; /* -1: not asked for yet */
+  int64_t length; /* -1: not computed yet */
   value_t previous, current, after;
   bool has_previous, has_after;
   value_list_t *changed; /* what loop.changed saw last */
