@@ -20,8 +20,8 @@ struct attention_t {
   attention_t(const shape_t &shape, int batch, int queries, int len, bool fp8,
               bool is_ordered = false);
   int copies() const { return (int)tables.size(); }
-  const gpu_attention_t *turn(int t) {
-    args.block_table = tables[t];
+  const gpu_attention_t *turn(int index) {
+    args.block_table = tables[index];
     return &args;
   }
 };

@@ -130,8 +130,9 @@ struct layer_bench_t {
   float *norm;
   void *x, *mid;
 
-  layer_bench_t(const shape_t &shape, int h, int i, int r, int len)
-      : hidden(h), inner(i), rows(r), s(shape), a(shape, r, 1, len, false) {
+  layer_bench_t(const shape_t &shape, int hidden_size, int inner_size, int num_rows, int len)
+      : hidden(hidden_size), inner(inner_size), rows(num_rows), s(shape),
+        a(shape, num_rows, 1, len, false) {
     const int copies = cold_copies(weight_bytes());
     for (int c = 0; c < copies; c++)
       layers.push_back({matrix(columns(), hidden), matrix(hidden, s.heads * s.dim),

@@ -57,26 +57,26 @@ enum {
   NUMBER_BUFFER = 128
 };
 
-static int fail_at(json_parser_t *p, const char *where, const char *reason) {
-  error_set(p->error, ERR_INVALID_JSON, NULL, "Invalid JSON at byte %zu: %s.",
-            (size_t)(where - p->start), reason);
+static int fail_at(json_parser_t *json_parser, const char *where, const char *reason) {
+  error_set(json_parser->error, ERR_INVALID_JSON, NULL, "Invalid JSON at byte %zu: %s.",
+            (size_t)(where - json_parser->start), reason);
   return ERR_INVALID_JSON;
 }
 
-static int fail(json_parser_t *p, const char *reason) {
-  return fail_at(p, p->at, reason);
+static int fail(json_parser_t *json_parser, const char *reason) {
+  return fail_at(json_parser, json_parser->at, reason);
 }
 
-static int fail_memory(json_parser_t *p) {
-  error_set(p->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
+static int fail_memory(json_parser_t *json_parser) {
+  error_set(json_parser->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
   return ERR_INTERNAL;
 }
 
-static void skip_blanks(json_parser_t *p) {
-  while (p->at < p->end) {
-    char c = *p->at;
+static void skip_blanks(json_parser_t *json_parser) {
+  while (json_parser->at < json_parser->end) {
+    char c = *json_parser->at;
     if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return;
-    p->at++;
+    json_parser->at++;
   }
 }
 
@@ -84,73 +84,76 @@ static void skip_blanks(json_parser_t *p) {
 
 /* SipHash-1-3: keyed, so that nobody can send keys that all collide. */
 static uint32_t hash_name(const uint64_t key[2], const char *bytes, size_t length) {
-  siphash_t s = siphash_begin(key);
-  siphash_bytes(&s, bytes, length, 1);
-  uint64_t hash = siphash_end(&s, 1);
+  siphash_t siphash = siphash_begin(key);
+  siphash_bytes(&siphash, bytes, length, 1);
+  uint64_t hash = siphash_end(&siphash, 1);
   return (uint32_t)(hash ^ (hash >> 32));
 }
 
-static bool same_key(const json_t *a, const json_t *b) {
-  return a->key_length == b->key_length && memcmp(a->key, b->key, a->key_length) == 0;
+static bool same_key(const json_t *left, const json_t *right) {
+  return left->key_length == right->key_length &&
+         memcmp(left->key, right->key, left->key_length) == 0;
 }
 
-static int fail_duplicate(json_parser_t *p, const json_t *member) {
+static int fail_duplicate(json_parser_t *json_parser, const json_t *member) {
   char name[64];
-  const char *where = p->at;
-  if (member->key >= p->start && member->key < p->end) where = member->key;
+  const char *where = json_parser->at;
+  if (member->key >= json_parser->start && member->key < json_parser->end) where = member->key;
   error_quote(name, sizeof name, member->key, member->key_length);
-  error_set(p->error, ERR_INVALID_JSON, NULL,
+  error_set(json_parser->error, ERR_INVALID_JSON, NULL,
             "Invalid JSON at byte %zu: the key \"%s\" appears twice in one object.",
-            (size_t)(where - p->start), name);
+            (size_t)(where - json_parser->start), name);
   return ERR_INVALID_JSON;
 }
 
 /* Room for at least twice `count` slots, all free. */
-static int clear_slots(json_parser_t *p, uint32_t count, size_t *mask) {
+static int clear_slots(json_parser_t *json_parser, uint32_t count, size_t *mask) {
   size_t wanted = 4 * (size_t)SMALL_OBJECT;
   while (wanted < 2 * (size_t)count) wanted *= 2;
-  if (wanted > p->num_slots) {
-    free(p->slots);
-    p->num_slots = 0;
-    p->slots = calloc(wanted, sizeof *p->slots);
-    if (p->slots == NULL) return fail_memory(p);
-    p->num_slots = wanted;
+  if (wanted > json_parser->num_slots) {
+    free(json_parser->slots);
+    json_parser->num_slots = 0;
+    json_parser->slots = calloc(wanted, sizeof *json_parser->slots);
+    if (json_parser->slots == NULL) return fail_memory(json_parser);
+    json_parser->num_slots = wanted;
   } else {
-    memset(p->slots, 0, wanted * sizeof *p->slots);
+    memset(json_parser->slots, 0, wanted * sizeof *json_parser->slots);
   }
   *mask = wanted - 1;
-  if (p->hash_key[0] == 0 && getrandom(p->hash_key, sizeof p->hash_key, GRND_NONBLOCK) < 0) {
+  if (json_parser->hash_key[0] == 0 &&
+      getrandom(json_parser->hash_key, sizeof json_parser->hash_key, GRND_NONBLOCK) < 0) {
     /* Only before the kernel's pool is ready, at boot: addresses are the next best secret. */
-    p->hash_key[0] = (uint64_t)(uintptr_t)p->slots * 0x9E3779B97F4A7C15u;
-    p->hash_key[1] = (uint64_t)(uintptr_t)p * 0xD1B54A32D192ED03u;
+    json_parser->hash_key[0] = (uint64_t)(uintptr_t)json_parser->slots * 0x9E3779B97F4A7C15u;
+    json_parser->hash_key[1] = (uint64_t)(uintptr_t)json_parser * 0xD1B54A32D192ED03u;
   }
   return 0;
 }
 
 /* Runs when an object closes. Small objects compare all pairs; large ones (a vocabulary has 250,000
  * members) go through an open-address table that is cleared for each. */
-static int check_keys(json_parser_t *p, uint32_t container) {
-  const json_t *object = &p->nodes[container];
+static int check_keys(json_parser_t *json_parser, uint32_t container) {
+  const json_t *object = &json_parser->nodes[container];
   size_t mask = 0;
   if (object->count <= SMALL_OBJECT) {
-    JSON_EACH(a, object) {
-      for (const json_t *b = json_next(a); b != NULL; b = json_next(b)) {
-        if (same_key(a, b)) return fail_duplicate(p, b);
+    JSON_EACH(left, object) {
+      for (const json_t *right = json_next(left); right != NULL; right = json_next(right)) {
+        if (same_key(left, right)) return fail_duplicate(json_parser, right);
       }
     }
     return 0;
   }
-  int code = clear_slots(p, object->count, &mask);
+  int code = clear_slots(json_parser, object->count, &mask);
   if (code < 0) return code;
   JSON_EACH(member, object) {
-    uint32_t hash = hash_name(p->hash_key, member->key, member->key_length);
+    uint32_t hash = hash_name(json_parser->hash_key, member->key, member->key_length);
     size_t i = hash & mask;
-    for (; p->slots[i].member != 0; i = (i + 1) & mask) {
-      if (p->slots[i].hash == hash && same_key(&p->nodes[p->slots[i].member], member)) {
-        return fail_duplicate(p, member);
+    for (; json_parser->slots[i].member != 0; i = (i + 1) & mask) {
+      if (json_parser->slots[i].hash == hash &&
+          same_key(&json_parser->nodes[json_parser->slots[i].member], member)) {
+        return fail_duplicate(json_parser, member);
       }
     }
-    p->slots[i] = (json_slot_t){hash, (uint32_t)(member - p->nodes)};
+    json_parser->slots[i] = (json_slot_t){hash, (uint32_t)(member - json_parser->nodes)};
   }
   return 0;
 }
@@ -198,77 +201,83 @@ static bool read_hex4(const char *at, const char *end, uint32_t *out) {
 }
 
 /* p->at stands on the 'u'. Appends the character, a surrogate pair as one. */
-static int read_unicode_escape(json_parser_t *p) {
+static int read_unicode_escape(json_parser_t *json_parser) {
   uint32_t code, low;
-  if (!read_hex4(p->at + 1, p->end, &code)) return fail(p, "\\u needs four hex digits");
-  if (code == 0 && !p->limits->allow_nul) return fail(p, "\\u0000 is not allowed in a string");
-  if (code >= 0xDC00 && code <= 0xDFFF) return fail(p, "lone low surrogate");
-  p->at += 5;
+  if (!read_hex4(json_parser->at + 1, json_parser->end, &code))
+    return fail(json_parser, "\\u needs four hex digits");
+  if (code == 0 && !json_parser->limits->allow_nul)
+    return fail(json_parser, "\\u0000 is not allowed in a string");
+  if (code >= 0xDC00 && code <= 0xDFFF) return fail(json_parser, "lone low surrogate");
+  json_parser->at += 5;
   if (code >= 0xD800 && code <= 0xDBFF) {
-    if (p->end - p->at < 6 || p->at[0] != '\\' || p->at[1] != 'u' ||
-        !read_hex4(p->at + 2, p->end, &low) || low < 0xDC00 || low > 0xDFFF) {
-      return fail(p, "lone high surrogate");
+    if (json_parser->end - json_parser->at < 6 || json_parser->at[0] != '\\' ||
+        json_parser->at[1] != 'u' || !read_hex4(json_parser->at + 2, json_parser->end, &low) ||
+        low < 0xDC00 || low > 0xDFFF) {
+      return fail(json_parser, "lone high surrogate");
     }
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    p->at += 6;
+    json_parser->at += 6;
   }
-  p->arena_used += (size_t)utf8_write(p->arena + p->arena_used, code);
+  json_parser->arena_used += (size_t)utf8_write(json_parser->arena + json_parser->arena_used, code);
   return 0;
 }
 
 /* p->at stands behind a backslash. */
-static int read_escape(json_parser_t *p) {
+static int read_escape(json_parser_t *json_parser) {
   static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
-  if (p->at == p->end) return fail(p, "the text ends inside a string");
-  if (*p->at == 'u') return read_unicode_escape(p);
-  const char *name = *p->at == '\0' ? NULL : strchr(names, *p->at);
-  if (name == NULL) return fail(p, "unknown escape");
-  p->arena[p->arena_used++] = bytes[name - names];
-  p->at++;
+  if (json_parser->at == json_parser->end)
+    return fail(json_parser, "the text ends inside a string");
+  if (*json_parser->at == 'u') return read_unicode_escape(json_parser);
+  const char *name = *json_parser->at == '\0' ? NULL : strchr(names, *json_parser->at);
+  if (name == NULL) return fail(json_parser, "unknown escape");
+  json_parser->arena[json_parser->arena_used++] = bytes[name - names];
+  json_parser->at++;
   return 0;
 }
 
 /* Moves p->at over valid unescaped bytes, to a quote or a backslash. */
-static int skip_plain(json_parser_t *p) {
+static int skip_plain(json_parser_t *json_parser) {
   for (;;) {
-    p->at = scan_plain(p->at, p->end);
-    if (p->at == p->end) return fail(p, "the text ends inside a string");
-    if (*p->at == '"' || *p->at == '\\') return 0;
-    if ((unsigned char)*p->at < 0x20) return fail(p, "control character in a string");
-    int span = utf8_span(p->at, (size_t)(p->end - p->at));
-    if (span < 0) return fail(p, "invalid UTF-8");
-    p->at += span;
+    json_parser->at = scan_plain(json_parser->at, json_parser->end);
+    if (json_parser->at == json_parser->end)
+      return fail(json_parser, "the text ends inside a string");
+    if (*json_parser->at == '"' || *json_parser->at == '\\') return 0;
+    if ((unsigned char)*json_parser->at < 0x20)
+      return fail(json_parser, "control character in a string");
+    int span = utf8_span(json_parser->at, (size_t)(json_parser->end - json_parser->at));
+    if (span < 0) return fail(json_parser, "invalid UTF-8");
+    json_parser->at += span;
   }
 }
 
 /* p->at stands on the opening quote; afterwards behind the closing one. */
-static int read_string(json_parser_t *p, const char **text, uint32_t *length) {
-  const char *start = ++p->at;
-  int code = skip_plain(p);
+static int read_string(json_parser_t *json_parser, const char **text, uint32_t *length) {
+  const char *start = ++json_parser->at;
+  int code = skip_plain(json_parser);
   if (code < 0) return code;
-  if (*p->at == '"') {
+  if (*json_parser->at == '"') {
     *text = start;
-    *length = (uint32_t)(p->at++ - start);
+    *length = (uint32_t)(json_parser->at++ - start);
     return 0;
   }
-  if (p->arena == NULL) {
-    p->arena = malloc((size_t)(p->end - start));
-    if (p->arena == NULL) return fail_memory(p);
+  if (json_parser->arena == NULL) {
+    json_parser->arena = malloc((size_t)(json_parser->end - start));
+    if (json_parser->arena == NULL) return fail_memory(json_parser);
   }
-  size_t begin = p->arena_used;
+  size_t begin = json_parser->arena_used;
   for (;;) {
-    size_t plain = (size_t)(p->at - start);
-    memcpy(p->arena + p->arena_used, start, plain);
-    p->arena_used += plain;
-    if (*p->at++ == '"') break;
-    code = read_escape(p);
+    size_t plain = (size_t)(json_parser->at - start);
+    memcpy(json_parser->arena + json_parser->arena_used, start, plain);
+    json_parser->arena_used += plain;
+    if (*json_parser->at++ == '"') break;
+    code = read_escape(json_parser);
     if (code < 0) return code;
-    start = p->at;
-    code = skip_plain(p);
+    start = json_parser->at;
+    code = skip_plain(json_parser);
     if (code < 0) return code;
   }
-  *text = p->arena + begin;
-  *length = (uint32_t)(p->arena_used - begin);
+  *text = json_parser->arena + begin;
+  *length = (uint32_t)(json_parser->arena_used - begin);
   return 0;
 }
 
@@ -293,165 +302,182 @@ static bool text_to_double(const char *text, size_t length, double *out) {
   return true;
 }
 
-static int read_number(json_parser_t *p, json_t *node) {
-  const char *start = p->at;
+static int read_number(json_parser_t *json_parser, json_t *node) {
+  const char *start = json_parser->at;
   bool has_exponent = false;
-  if (*p->at == '-') p->at++;
-  size_t digits = count_digits(p->at, p->end);
-  if (digits == 0) return fail(p, "a number needs a digit here");
-  if (digits > 1 && *p->at == '0') return fail(p, "a number may not start with 0");
-  p->at += digits;
-  if (p->at < p->end && *p->at == '.') {
-    p->at++;
-    digits = count_digits(p->at, p->end);
-    if (digits == 0) return fail(p, "a digit must follow the point");
-    p->at += digits;
+  if (*json_parser->at == '-') json_parser->at++;
+  size_t digits = count_digits(json_parser->at, json_parser->end);
+  if (digits == 0) return fail(json_parser, "a number needs a digit here");
+  if (digits > 1 && *json_parser->at == '0')
+    return fail(json_parser, "a number may not start with 0");
+  json_parser->at += digits;
+  if (json_parser->at < json_parser->end && *json_parser->at == '.') {
+    json_parser->at++;
+    digits = count_digits(json_parser->at, json_parser->end);
+    if (digits == 0) return fail(json_parser, "a digit must follow the point");
+    json_parser->at += digits;
   }
-  if (p->at < p->end && (*p->at == 'e' || *p->at == 'E')) {
+  if (json_parser->at < json_parser->end && (*json_parser->at == 'e' || *json_parser->at == 'E')) {
     has_exponent = true;
-    p->at++;
-    if (p->at < p->end && (*p->at == '+' || *p->at == '-')) p->at++;
-    digits = count_digits(p->at, p->end);
-    if (digits == 0) return fail(p, "a digit must follow the exponent sign");
-    p->at += digits;
+    json_parser->at++;
+    if (json_parser->at < json_parser->end && (*json_parser->at == '+' || *json_parser->at == '-'))
+      json_parser->at++;
+    digits = count_digits(json_parser->at, json_parser->end);
+    if (digits == 0) return fail(json_parser, "a digit must follow the exponent sign");
+    json_parser->at += digits;
   }
   node->type = JSON_NUMBER;
   node->text = start;
-  node->length = (uint32_t)(p->at - start);
+  node->length = (uint32_t)(json_parser->at - start);
   /* 1.8e308 is the end of double: nothing shorter without an exponent can reach it. */
   double ignored;
   if ((has_exponent || node->length > 308) && !text_to_double(start, node->length, &ignored)) {
-    return fail_at(p, start, "the number is too large");
+    return fail_at(json_parser, start, "the number is too large");
   }
   return 0;
 }
 
 /* ---- values ---- */
 
-static int read_word(json_parser_t *p, json_t *node, const char *word, json_type_t type) {
+static int read_word(json_parser_t *json_parser, json_t *node, const char *word, json_type_t type) {
   size_t length = strlen(word);
-  if ((size_t)(p->end - p->at) < length || memcmp(p->at, word, length) != 0) {
-    return fail(p, "a value was expected");
+  if ((size_t)(json_parser->end - json_parser->at) < length ||
+      memcmp(json_parser->at, word, length) != 0) {
+    return fail(json_parser, "a value was expected");
   }
-  p->at += length;
+  json_parser->at += length;
   node->type = (uint8_t)type;
   return 0;
 }
 
-static int read_scalar(json_parser_t *p, json_t *node) {
-  switch (*p->at) {
-  case '"': node->type = JSON_STRING; return read_string(p, &node->text, &node->length);
-  case 'n': return read_word(p, node, "null", JSON_NULL);
-  case 't': return read_word(p, node, "true", JSON_TRUE);
-  case 'f': return read_word(p, node, "false", JSON_FALSE);
+static int read_scalar(json_parser_t *json_parser, json_t *node) {
+  switch (*json_parser->at) {
+  case '"': node->type = JSON_STRING; return read_string(json_parser, &node->text, &node->length);
+  case 'n': return read_word(json_parser, node, "null", JSON_NULL);
+  case 't': return read_word(json_parser, node, "true", JSON_TRUE);
+  case 'f': return read_word(json_parser, node, "false", JSON_FALSE);
   default:
-    if (*p->at == '-' || (*p->at >= '0' && *p->at <= '9')) return read_number(p, node);
-    return fail(p, "a value was expected");
+    if (*json_parser->at == '-' || (*json_parser->at >= '0' && *json_parser->at <= '9'))
+      return read_number(json_parser, node);
+    return fail(json_parser, "a value was expected");
   }
 }
 
 /* Appends a zeroed value and links it into the open container. */
-static int add_node(json_parser_t *p, uint32_t *out) {
-  if (p->num_nodes >= p->limits->values_max) return fail(p, "too many values");
-  if (p->num_nodes == p->capacity) {
-    uint32_t capacity = p->capacity == 0 ? NODES_AT_START : p->capacity;
+static int add_node(json_parser_t *json_parser, uint32_t *out) {
+  if (json_parser->num_nodes >= json_parser->limits->values_max)
+    return fail(json_parser, "too many values");
+  if (json_parser->num_nodes == json_parser->capacity) {
+    uint32_t capacity = json_parser->capacity == 0 ? NODES_AT_START : json_parser->capacity;
     capacity = capacity > UINT32_MAX / 2 ? UINT32_MAX : capacity * 2;
-    json_t *nodes = reallocarray(p->nodes, capacity, sizeof *nodes);
-    if (nodes == NULL) return fail_memory(p);
-    p->nodes = nodes;
-    p->capacity = capacity;
+    json_t *nodes = reallocarray(json_parser->nodes, capacity, sizeof *nodes);
+    if (nodes == NULL) return fail_memory(json_parser);
+    json_parser->nodes = nodes;
+    json_parser->capacity = capacity;
   }
-  uint32_t index = p->num_nodes++;
-  memset(&p->nodes[index], 0, sizeof p->nodes[index]);
-  if (p->depth > 0) {
-    json_frame_t *frame = &p->frames[p->depth - 1];
-    json_t *container = &p->nodes[frame->container];
-    if (container->count++ > 0) p->nodes[frame->last].next = index - frame->last;
+  uint32_t index = json_parser->num_nodes++;
+  memset(&json_parser->nodes[index], 0, sizeof json_parser->nodes[index]);
+  if (json_parser->depth > 0) {
+    json_frame_t *frame = &json_parser->frames[json_parser->depth - 1];
+    json_t *container = &json_parser->nodes[frame->container];
+    if (container->count++ > 0) json_parser->nodes[frame->last].next = index - frame->last;
     frame->last = index;
   }
   *out = index;
   return 0;
 }
 
-static int open_container(json_parser_t *p, uint32_t index) {
-  if (p->depth >= p->limits->depth_max) return fail(p, "nested too deeply");
-  p->nodes[index].type = *p->at == '{' ? JSON_OBJECT : JSON_ARRAY;
-  p->at++;
-  p->frames[p->depth++] = (json_frame_t){index, index};
+static int open_container(json_parser_t *json_parser, uint32_t index) {
+  if (json_parser->depth >= json_parser->limits->depth_max)
+    return fail(json_parser, "nested too deeply");
+  json_parser->nodes[index].type = *json_parser->at == '{' ? JSON_OBJECT : JSON_ARRAY;
+  json_parser->at++;
+  json_parser->frames[json_parser->depth++] = (json_frame_t){index, index};
   return 0;
 }
 
 /* Key and colon of the next member. */
-static int read_key(json_parser_t *p, const char **key, uint32_t *key_length) {
-  if (p->at == p->end || *p->at != '"') return fail(p, "a key in quotes was expected");
-  const char *start = p->at;
-  int code = read_string(p, key, key_length);
+static int read_key(json_parser_t *json_parser, const char **key, uint32_t *key_length) {
+  if (json_parser->at == json_parser->end || *json_parser->at != '"')
+    return fail(json_parser, "a key in quotes was expected");
+  const char *start = json_parser->at;
+  int code = read_string(json_parser, key, key_length);
   if (code < 0) return code;
-  if (*key_length > p->limits->key_bytes_max) return fail_at(p, start, "the key is too long");
-  skip_blanks(p);
-  if (p->at == p->end || *p->at != ':') return fail(p, "a colon was expected");
-  p->at++;
-  skip_blanks(p);
+  if (*key_length > json_parser->limits->key_bytes_max)
+    return fail_at(json_parser, start, "the key is too long");
+  skip_blanks(json_parser);
+  if (json_parser->at == json_parser->end || *json_parser->at != ':')
+    return fail(json_parser, "a colon was expected");
+  json_parser->at++;
+  skip_blanks(json_parser);
   return 0;
 }
 
 /* One value; a container is only opened. `fresh` says that an open one has no child yet. */
-static int read_value(json_parser_t *p, bool *fresh) {
+static int read_value(json_parser_t *json_parser, bool *fresh) {
   const char *key = NULL;
   uint32_t key_length = 0, index = 0;
   int code = 0;
-  if (p->depth > 0 && p->nodes[p->frames[p->depth - 1].container].type == JSON_OBJECT) {
-    code = read_key(p, &key, &key_length);
+  if (json_parser->depth > 0 &&
+      json_parser->nodes[json_parser->frames[json_parser->depth - 1].container].type ==
+          JSON_OBJECT) {
+    code = read_key(json_parser, &key, &key_length);
     if (code < 0) return code;
   }
-  if (p->at == p->end) return fail(p, "the text ends where a value was expected");
-  code = add_node(p, &index);
+  if (json_parser->at == json_parser->end)
+    return fail(json_parser, "the text ends where a value was expected");
+  code = add_node(json_parser, &index);
   if (code < 0) return code;
-  p->nodes[index].key = key;
-  p->nodes[index].key_length = key_length;
-  *fresh = *p->at == '{' || *p->at == '[';
-  return *fresh ? open_container(p, index) : read_scalar(p, &p->nodes[index]);
+  json_parser->nodes[index].key = key;
+  json_parser->nodes[index].key_length = key_length;
+  *fresh = *json_parser->at == '{' || *json_parser->at == '[';
+  return *fresh ? open_container(json_parser, index)
+                : read_scalar(json_parser, &json_parser->nodes[index]);
 }
 
 /* Behind a value or an opening bracket: closes what ends here. Leaves p->at on the next value or
  * key, or the depth at 0. */
-static int close_containers(json_parser_t *p, bool fresh) {
-  while (p->depth > 0) {
-    uint32_t container = p->frames[p->depth - 1].container;
-    bool is_object = p->nodes[container].type == JSON_OBJECT;
-    skip_blanks(p);
-    if (p->at == p->end) return fail(p, "the text ends inside an array or object");
-    if (*p->at == (is_object ? '}' : ']')) {
-      p->at++;
-      int code = is_object ? check_keys(p, container) : 0;
+static int close_containers(json_parser_t *json_parser, bool fresh) {
+  while (json_parser->depth > 0) {
+    uint32_t container = json_parser->frames[json_parser->depth - 1].container;
+    bool is_object = json_parser->nodes[container].type == JSON_OBJECT;
+    skip_blanks(json_parser);
+    if (json_parser->at == json_parser->end)
+      return fail(json_parser, "the text ends inside an array or object");
+    if (*json_parser->at == (is_object ? '}' : ']')) {
+      json_parser->at++;
+      int code = is_object ? check_keys(json_parser, container) : 0;
       if (code < 0) return code;
-      p->depth--;
+      json_parser->depth--;
       fresh = false;
       continue;
     }
     if (fresh) return 0;
-    if (*p->at != ',') return fail(p, "a comma or a closing bracket was expected");
-    p->at++;
-    skip_blanks(p);
+    if (*json_parser->at != ',')
+      return fail(json_parser, "a comma or a closing bracket was expected");
+    json_parser->at++;
+    skip_blanks(json_parser);
     return 0;
   }
   return 0;
 }
 
-static int parse_document(json_parser_t *p) {
+static int parse_document(json_parser_t *json_parser) {
   bool fresh = false;
   int code;
-  p->frames = calloc((size_t)p->limits->depth_max + 1, sizeof *p->frames);
-  if (p->frames == NULL) return fail_memory(p);
-  if (p->end - p->at >= 3 && memcmp(p->at, "\xEF\xBB\xBF", 3) == 0) p->at += 3;
-  skip_blanks(p);
+  json_parser->frames =
+      calloc((size_t)json_parser->limits->depth_max + 1, sizeof *json_parser->frames);
+  if (json_parser->frames == NULL) return fail_memory(json_parser);
+  if (json_parser->end - json_parser->at >= 3 && memcmp(json_parser->at, "\xEF\xBB\xBF", 3) == 0)
+    json_parser->at += 3;
+  skip_blanks(json_parser);
   do {
-    code = read_value(p, &fresh);
-    if (code == 0) code = close_containers(p, fresh);
+    code = read_value(json_parser, &fresh);
+    if (code == 0) code = close_containers(json_parser, fresh);
     if (code < 0) return code;
-  } while (p->depth > 0);
-  skip_blanks(p);
-  return p->at == p->end ? 0 : fail(p, "bytes follow the value");
+  } while (json_parser->depth > 0);
+  skip_blanks(json_parser);
+  return json_parser->at == json_parser->end ? 0 : fail(json_parser, "bytes follow the value");
 }
 
 int json_parse(const char *text, size_t length, const json_limits_t *limits, json_doc_t **out,
@@ -460,24 +486,24 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
     return error_set(error, ERR_INVALID_JSON, NULL, "Invalid JSON: longer than 4 GiB.");
   }
   if (text == NULL) text = "";
-  json_parser_t p = {
+  json_parser_t json_parser = {
       .start = text, .at = text, .end = text + length, .limits = limits, .error = error};
   json_doc_t *doc = NULL;
-  int code = parse_document(&p);
+  int code = parse_document(&json_parser);
   if (code == 0) {
     doc = malloc(sizeof *doc);
-    if (doc == NULL) code = fail_memory(&p);
+    if (doc == NULL) code = fail_memory(&json_parser);
   }
-  free(p.frames);
-  free(p.slots);
+  free(json_parser.frames);
+  free(json_parser.slots);
   if (code < 0) {
-    free(p.nodes);
-    free(p.arena);
+    free(json_parser.nodes);
+    free(json_parser.arena);
     return code;
   }
   /* A smaller block in place; should even that fail, the larger one serves as well. */
-  json_t *nodes = reallocarray(p.nodes, p.num_nodes, sizeof *nodes);
-  *doc = (json_doc_t){nodes != NULL ? nodes : p.nodes, p.arena};
+  json_t *nodes = reallocarray(json_parser.nodes, json_parser.num_nodes, sizeof *nodes);
+  *doc = (json_doc_t){nodes != NULL ? nodes : json_parser.nodes, json_parser.arena};
   *out = doc;
   return 0;
 }
@@ -524,36 +550,37 @@ typedef struct json_decimal {
 static json_decimal_t split_decimal(const json_t *value) {
   const int64_t exponent_max = INT64_C(1) << 40; /* text is at most 2^32 digits */
   const char *at = value->text, *end = at + value->length;
-  json_decimal_t d = {.negative = *at == '-', .fraction = ""};
-  if (d.negative) at++;
-  d.whole = at;
-  d.num_whole = count_digits(at, end);
-  at += d.num_whole;
+  json_decimal_t json_decimal = {.negative = *at == '-', .fraction = ""};
+  if (json_decimal.negative) at++;
+  json_decimal.whole = at;
+  json_decimal.num_whole = count_digits(at, end);
+  at += json_decimal.num_whole;
   if (at < end && *at == '.') {
-    d.fraction = ++at;
-    d.num_fraction = count_digits(at, end);
-    at += d.num_fraction;
+    json_decimal.fraction = ++at;
+    json_decimal.num_fraction = count_digits(at, end);
+    at += json_decimal.num_fraction;
   }
   if (at < end) {
     at++; /* the e */
     bool negative = *at == '-';
     if (*at == '-' || *at == '+') at++;
-    for (; at < end && d.exponent < exponent_max; at++) {
-      d.exponent = d.exponent * 10 + (*at - '0');
+    for (; at < end && json_decimal.exponent < exponent_max; at++) {
+      json_decimal.exponent = json_decimal.exponent * 10 + (*at - '0');
     }
-    if (negative) d.exponent = -d.exponent;
+    if (negative) json_decimal.exponent = -json_decimal.exponent;
   }
-  return d;
+  return json_decimal;
 }
 
 bool json_int64(const json_t *value, int64_t *out) {
   if (value == NULL || value->type != JSON_NUMBER) return false;
-  json_decimal_t d = split_decimal(value);
+  json_decimal_t json_decimal = split_decimal(value);
   uint64_t magnitude = 0;
   /* `place` is the power of ten of the digit at hand; below 0 only zeros may stand. */
-  int64_t place = (int64_t)d.num_whole - 1 + d.exponent;
-  for (size_t i = 0; i < d.num_whole + d.num_fraction; i++, place--) {
-    char c = i < d.num_whole ? d.whole[i] : d.fraction[i - d.num_whole];
+  int64_t place = (int64_t)json_decimal.num_whole - 1 + json_decimal.exponent;
+  for (size_t i = 0; i < json_decimal.num_whole + json_decimal.num_fraction; i++, place--) {
+    char c = i < json_decimal.num_whole ? json_decimal.whole[i]
+                                        : json_decimal.fraction[i - json_decimal.num_whole];
     uint64_t digit = (uint64_t)(c - '0');
     if (place < 0) {
       if (digit != 0) return false;
@@ -565,9 +592,9 @@ bool json_int64(const json_t *value, int64_t *out) {
   for (; place >= 0 && magnitude != 0; place--) {
     if (__builtin_mul_overflow(magnitude, 10, &magnitude)) return false;
   }
-  const uint64_t limit = (uint64_t)INT64_MAX + (d.negative ? 1 : 0);
+  const uint64_t limit = (uint64_t)INT64_MAX + (json_decimal.negative ? 1 : 0);
   if (magnitude > limit) return false;
-  *out = d.negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
+  *out = json_decimal.negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
   return true;
 }
 

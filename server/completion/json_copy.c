@@ -10,8 +10,8 @@
 static size_t count_values(const json_t *value) {
   size_t count = 0;
   for (uint64_t left = 1; left > 0; left--) {
-    const json_t *v = value + count++;
-    if (v->type == JSON_ARRAY || v->type == JSON_OBJECT) left += v->count;
+    const json_t *json = value + count++;
+    if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) left += json->count;
   }
   return count;
 }
@@ -22,11 +22,11 @@ const json_t *json_copy(arena_t *arena, const json_t *value) {
   json_t *copy = arena_alloc(arena, count, sizeof *copy);
   if (copy == NULL) return NULL;
   memcpy(copy, value, count * sizeof *copy);
-  for (json_t *v = copy; v < copy + count; v++) {
-    bool is_text = v->type == JSON_STRING || v->type == JSON_NUMBER;
-    if (is_text) v->text = arena_copy(arena, v->text, v->length);
-    if (v->key != NULL) v->key = arena_copy(arena, v->key, v->key_length);
-    if ((is_text && v->text == NULL) || (value[v - copy].key != NULL && v->key == NULL)) {
+  for (json_t *json = copy; json < copy + count; json++) {
+    bool is_text = json->type == JSON_STRING || json->type == JSON_NUMBER;
+    if (is_text) json->text = arena_copy(arena, json->text, json->length);
+    if (json->key != NULL) json->key = arena_copy(arena, json->key, json->key_length);
+    if ((is_text && json->text == NULL) || (value[json - copy].key != NULL && json->key == NULL)) {
       return NULL;
     }
   }

@@ -13,17 +13,17 @@ enum { VW = 4, TILE_ROWS = 6, VALUE_VECS = 4, SCORE_SEGMENTS = 1 };
 
 #include "engine/cpu/isa/vector.inc"
 
-static inline vf vf_fma(vf a, vf b, vf c) {
-  return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+static inline vf vf_fma(vf left, vf right, vf addend) {
+  return (vf)vfmaq_f32((float32x4_t)addend, (float32x4_t)left, (float32x4_t)right);
 }
-static inline vf vf_max(vf a, vf b) {
-  return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+static inline vf vf_max(vf left, vf right) {
+  return (vf)vmaxq_f32((float32x4_t)left, (float32x4_t)right);
 }
-static inline vf vf_min(vf a, vf b) {
-  return (vf)vminq_f32((float32x4_t)a, (float32x4_t)b);
+static inline vf vf_min(vf left, vf right) {
+  return (vf)vminq_f32((float32x4_t)left, (float32x4_t)right);
 }
-static inline vf vf_load_f16(const uint16_t *p) {
-  return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+static inline vf vf_load_f16(const uint16_t *from) {
+  return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
 
 #include "engine/cpu/isa/math.inc"

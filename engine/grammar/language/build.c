@@ -157,19 +157,21 @@ static uint8_t *find_nullable(compile_t *compile) {
 }
 
 /* Returns the k-th node that follows node `id` without a byte; NONE after the last. */
-static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t id, uint32_t k) {
+static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t id,
+                           uint32_t index) {
   const grammar_node_t *node = build_at(compile, id);
   const dfa_t *const *dfas = compile->dfas.items;
   bool skips;
   switch ((grammar_node_kind_t)node->kind) {
-  case NODE_ALT: return k < node->b ? ((const uint32_t *)compile->edges.items)[node->a + k] : NONE;
+  case NODE_ALT:
+    return index < node->b ? ((const uint32_t *)compile->edges.items)[node->a + index] : NONE;
   case NODE_LEX:
     skips = dfas[node->a]->flags[DFA_START] & DFA_ACCEPT;
-    return k == 0 && skips ? node->next : NONE;
-  case NODE_CALL: return k == 0 ? node->a : k == 1 && nullable[node->a] ? node->next : NONE;
+    return index == 0 && skips ? node->next : NONE;
+  case NODE_CALL: return index == 0 ? node->a : index == 1 && nullable[node->a] ? node->next : NONE;
   case NODE_REPEAT:
-    if (k == 0) return node->c > 0 ? node->a : node->next;
-    return k == 1 && (node->b == 0 || nullable[node->a]) ? node->next : NONE;
+    if (index == 0) return node->c > 0 ? node->a : node->next;
+    return index == 1 && (node->b == 0 || nullable[node->a]) ? node->next : NONE;
   default: return NONE;
   }
 }
