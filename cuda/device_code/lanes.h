@@ -1,4 +1,4 @@
-/* lanes.h: what the row kernels share: eight elements at a time, sums over a warp and a block.
+/* lanes.h: shared parts of the row kernels: eight elements at a time, sums over a warp and a block.
  *
  * Device functions only. Every sum runs in an order that the block's size alone decides, so a row's
  * bits never depend on other rows.

@@ -1,6 +1,6 @@
 /* pieces.h: where the keys of every request are cut, so that no sum depends on who is in the batch.
  *
- * Pure functions of the position. A piece is what one running sum goes over; pieces are then added
+ * Pure functions of the position. A piece is the range of one running sum; pieces are then added
  * in order of their keys (softmax.h). Up to key 2048 a piece has 128 keys; from then on there are
  * sixteen pieces to every doubling, so that a row of a million keys has 160.
  */

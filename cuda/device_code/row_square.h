@@ -11,7 +11,7 @@
 
 enum { ROW_WARPS = 8, ROW_THREADS = ROW_WARPS * WARP };
 
-/* What thread `thread` of the block has of the sum of (x - shift)^2. */
+/* Returns the part of thread `thread` in the sum of (x - shift)^2. */
 template <class T>
 GPU_FN float thread_row_squares(const T *row, int32_t width, int thread, float shift) {
   float sum = 0.0f;

@@ -19,7 +19,8 @@ typedef struct gpu_decode_item {
   int32_t whole; /* 1 = the only item of its row: no partial result */
 } gpu_decode_item_t;
 
-/* What gpu_attention_plan leaves in device memory for the kernels of the same step and window. */
+/* The result of gpu_attention_plan in device memory, for the kernels of the same step and window.
+ */
 typedef struct gpu_plan {
   int32_t *counts;          /* [4]: decode items, prefill tiles, items a row at most, 0 */
   gpu_decode_item_t *items; /* [items_max] */

@@ -5,7 +5,7 @@
  * which bounds it (decode is a read stream; Dao et al. 2023, flash-decoding). A persistent grid of
  * warps, each by itself with its own cp.async ring, walks items x KV heads; an item is a row's
  * pieces (pieces.h) from the first one on, or one later piece. Items leave fp32 partial results,
- * which combine_kernel folds in order: no atomics, and the same bits whatever the plan. Measured:
+ * which combine_kernel folds in order: no atomics, and the same bits for every plan. Measured:
  * not yet.
  */
 #include "cuda/device_code/tiles.h"
@@ -22,7 +22,7 @@ template <class S, int D> struct decode_t {
   };
 };
 
-/* What a warp works on: keys of one item for the query heads [head, head + heads) of a KV head. */
+/* The work of a warp: keys of one item for the query heads [head, head + heads) of a KV head. */
 typedef struct decode_work {
   gpu_decode_item_t item;
   const int32_t *blocks; /* block table of the request */
@@ -110,7 +110,7 @@ GPU_FN void attend_slab(const decode_work_t &work, int i, const logit_rule_t &ru
 }
 
 /* The item's state while its pieces are folded; their outputs wait in the partial results, where a
- * lane meets nobody's elements but its own. */
+ * lane reads only elements that it wrote itself. */
 typedef struct item_state {
   float max[2], sum[2];
   bool begun;

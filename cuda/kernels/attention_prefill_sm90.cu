@@ -306,7 +306,7 @@ template <int D> GPU_FN void hopper_barriers(hopper_shared_t<D> *shared) {
 
 #endif
 
-/* Without its body no more than a warp can be launched: what gpu_attention_prefill_sm90_fits asks
+/* Without its body only one warp can be launched: gpu_attention_prefill_sm90_fits asks
  * for, and no launch by mistake goes through. */
 template <class T, int D>
 __global__ void __launch_bounds__(GPU_HAS_WGMMA ? THREADS : WARP, 1)

@@ -47,7 +47,7 @@ typedef struct gpu_inputs {
 } gpu_inputs_t;
 /* Also writes every token's id to history[slot]. */
 int gpu_inputs(const gpu_inputs_t *args, gpu_stream_t stream);
-/* What gpu_page_copy is for K and V, for the ids in the slots. */
+/* Copies the ids of the slots, as gpu_page_copy copies K and V. */
 int gpu_history_copy(int32_t *history, int32_t block_size, const block_copy_t *copies,
                      int32_t num_copies, gpu_stream_t stream);
 

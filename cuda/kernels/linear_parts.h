@@ -1,4 +1,4 @@
-/* linear_parts.h: what the kernels of linear layers share: the order of sums, rows, the epilogue.
+/* linear_parts.h: shared parts of the kernels of linear layers: order of sums, rows, epilogue.
  *
  * Device functions. K is cut into 16 spans by its length alone; a span is one chain of products, 32
  * columns a step, and spans are added in order. Within a step a lane's eight neighbours are its

@@ -1,4 +1,4 @@
-/* lora.h: what low-rank adapters add to a linear layer, for batches that mix them.
+/* lora.h: adds the products of low-rank adapters to a linear layer, for batches that mix adapters.
  *
  * out[t, column + n] += sum over r < rank of low[t, r] * B[n, r], where low[t, r] = sum over k of
  * in[t, k] * A[r, k], for the adapter of token t (Hu et al. 2021). Both sums are in fp32 and in an

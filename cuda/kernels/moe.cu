@@ -24,7 +24,8 @@ typedef struct gpu_moe_space {
 
 /* ---- routing ---- */
 
-/* Logits of eight rows for one expert, by one warp; the same order whatever the rows. */
+/* Logits of eight rows for one expert, by one warp; the order of sums does not depend on the rows.
+ */
 template <class T>
 GPU_FN void expert_logits(const gpu_moe_t &args, int first, int expert, float (&sum)[ROUTE_ROWS]) {
   const float *router = args.router + (size_t)expert * args.hidden;

@@ -10,7 +10,7 @@
 #include "cuda/device_code/lanes.h"
 #include "cuda/kernels/attention.h"
 
-/* What one block works on. Positions count from the start of the request. */
+/* The work of one block. Positions count from the start of the request. */
 typedef struct prefill_work {
   const int32_t *blocks;
   size_t token;     /* of the first query */

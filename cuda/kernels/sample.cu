@@ -16,7 +16,7 @@ enum { SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / WARP, DIGITS = 256 
 #define LOGPROB_MIN (-9999.0f)
 #define ONE_WEIGHT 0x1p40
 
-/* What a block knows about its row; the same in all threads. */
+/* State of a block about its row; equal in all threads. */
 typedef struct sample_work {
   float *logits, *raw;
   int32_t *counts;
@@ -208,7 +208,7 @@ GPU_FN void apply_changes(sample_work_t &work, const gpu_sample_row_t &row) {
 
 /* ---- filters ---- */
 
-/* What survives: l > cut, or l == cut and id <= last_tie. */
+/* The tokens that remain: l > cut, or l == cut and id <= last_tie. */
 typedef struct gpu_filter {
   float cut;
   int32_t last_tie;
@@ -266,7 +266,7 @@ GPU_FN gpu_selection_t select_weight(const sample_work_t &work, float cut, float
       weight = last_above;
     }
     __syncthreads();
-    prefix = prefix << 8 | chosen; /* written next behind two more barriers */
+    prefix = prefix << 8 | chosen; /* the next write comes after two more barriers */
     above = weight;
   }
   return {order_value(prefix), above};
