@@ -2,6 +2,7 @@
 #include "tests/engine/support.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 scheduler_options_t rig_options(int32_t max_num_seqs, int32_t budget, int32_t max_model_len) {
@@ -74,4 +75,40 @@ void rig_commit(rig_t *rig, int32_t id) {
       q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id + q->index;
     }
   }
+}
+
+int32_t rig_chunk(const rig_t *rig, const group_t *group) {
+  const plan_t *plan = &rig->scheduler->plan;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    if (plan->entries[i].sequence == &group->sequence) return plan->entries[i].num_tokens;
+  }
+  return 0;
+}
+
+const char *plan_difference(const rig_t *rig, const expected_chunk_t *expected, int count) {
+  static char text[2048];
+  bool same = true;
+  FILE *out = fmemopen(text, sizeof text, "w");
+  cr_assert(out != NULL);
+  for (int i = 0; i < count; i++) {
+    int32_t got = rig_chunk(rig, expected[i].group);
+    same = same && got == expected[i].num_tokens;
+    fprintf(out, "%s %s %d", i == 0 ? "plan is" : ",", expected[i].name, got);
+  }
+  for (int i = 0; i < count; i++) {
+    fprintf(out, "%s %s %d", i == 0 ? "; expected" : ",", expected[i].name, expected[i].num_tokens);
+  }
+  fclose(out);
+  return same ? NULL : text;
+}
+
+const char *ids_difference(const int32_t *got, const int32_t *expected, int32_t count) {
+  static char text[256];
+  for (int32_t i = 0; i < count; i++) {
+    if (got[i] == expected[i]) continue;
+    snprintf(text, sizeof text, "id %d of %d is %d, expected %d; before it %d", i, count, got[i],
+             expected[i], i > 0 ? got[i - 1] : -1);
+    return text;
+  }
+  return NULL;
 }

@@ -33,4 +33,34 @@ int32_t rig_step(rig_t *rig);
  * sequence that draws. */
 void rig_commit(rig_t *rig, int32_t id);
 
+/* ---- comparisons that print what was there and what was expected ---- */
+
+typedef struct expected_chunk {
+  const char *name;
+  const group_t *group;
+  int32_t num_tokens;
+} expected_chunk_t;
+
+/* Tokens that the plan computes of the group's first sequence. */
+int32_t rig_chunk(const rig_t *rig, const group_t *group);
+/* NULL, or "plan is a 12, b 4; expected a 10, b 6". The text is valid until the next call. */
+const char *plan_difference(const rig_t *rig, const expected_chunk_t *expected, int count);
+/* NULL, or where the ids differ first and what stands there. */
+const char *ids_difference(const int32_t *got, const int32_t *expected, int32_t count);
+
+/* ASSERT_PLAN(rig, CHUNK(a, 10), CHUNK(b, 6)): what the plan computes of these groups. */
+#define CHUNK(group, num_tokens)                                                                   \
+  { #group, group, num_tokens }
+#define ASSERT_PLAN(rig, ...)                                                                      \
+  do {                                                                                             \
+    const expected_chunk_t chunks[] = {__VA_ARGS__};                                               \
+    ASSERT_SAME(plan_difference(rig, chunks, (int)(sizeof chunks / sizeof *chunks)));              \
+  } while (false)
+#define ASSERT_IDS_EQ(got, expected, count) ASSERT_SAME(ids_difference(got, expected, count))
+#define ASSERT_SAME(difference)                                                                    \
+  do {                                                                                             \
+    const char *const found = (difference);                                                        \
+    if (found != NULL) cr_assert_fail("%s", found);                                                \
+  } while (false)
+
 #endif

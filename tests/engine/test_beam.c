@@ -129,9 +129,7 @@ static void expect_search(search_t *s, const job_t *job) {
     cr_assert(j < s->num_done && got->num_output == want->count,
               "request %d: choice %d has %d tokens, expected %d", (int)job->request.id, j,
               got->num_output, want->count);
-    cr_assert(memcmp(got->output, want->ids + s->num_prompt,
-                     (size_t)want->count * sizeof *want->ids) == 0,
-              "request %d: choice %d differs", (int)job->request.id, j);
+    ASSERT_IDS_EQ(got->output, want->ids + s->num_prompt, want->count);
     cr_assert(fabs(got->done.cumulative_logprob - want->sum) < 1e-9);
     cr_assert(got->done.finish == (want->stopped ? FINISH_STOP : FINISH_LENGTH));
     int32_t last = got->output[got->num_output - 1];

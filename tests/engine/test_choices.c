@@ -7,6 +7,7 @@
 #include "engine/base/random.h"
 #include "engine/device/ops.h"
 #include "tests/engine/client.h"
+#include "tests/engine/support.h"
 #include "tests/sim/fake_ops.h"
 
 #include <criterion/criterion.h>
@@ -100,8 +101,7 @@ static void expect_equal(const job_t *want, const job_t *got, int j, const char 
   size_t length = got->choices ? got->choices[j].text_length : got->text_length;
   cr_assert(count == want->num_output, "%s: choice %d has %d tokens, alone %d", name, j, count,
             want->num_output);
-  cr_assert(memcmp(output, want->output, (size_t)count * sizeof *output) == 0,
-            "%s: choice %d differs", name, j);
+  ASSERT_IDS_EQ(output, want->output, count);
   cr_assert(length == want->text_length && memcmp(text, want->text, length) == 0);
   cr_assert(done->finish == want->done.finish && done->stop_token_id == want->done.stop_token_id);
 }
@@ -167,8 +167,7 @@ Test(choices, greedy_choices_are_equal) {
   cr_assert(client_submit(c, job) == 0);
   client_run(c);
   for (int j = 1; j < 5; j++) {
-    cr_assert(
-        memcmp(job->choices[0].output, job->choices[j].output, sizeof job->choices[0].output) == 0);
+    ASSERT_IDS_EQ(job->choices[j].output, job->choices[0].output, CLIENT_OUTPUT_MAX);
   }
   client_free(c);
 }
@@ -211,9 +210,10 @@ Test(choices, best_of_returns_the_best_means_best_first, .timeout = 60) {
     for (int32_t j = 0; j < best->num_choices; j++) {
       const choice_t *want = &all->choices[order[j]], *got = &best->choices[j];
       cr_assert(got->num_output == want->num_output, "request %d choice %d", i, j);
-      cr_assert(memcmp(got->output, want->output, sizeof got->output) == 0);
+      ASSERT_IDS_EQ(got->output, want->output, CLIENT_OUTPUT_MAX);
       cr_assert(got->text_length == want->text_length);
-      cr_assert(memcmp(got->text, want->text, got->text_length) == 0);
+      cr_assert(memcmp(got->text, want->text, got->text_length) == 0, "%.*s, expected %.*s",
+                (int)got->text_length, got->text, (int)want->text_length, want->text);
       cr_assert(got->done.finish == want->done.finish);
       if (compete)
         cr_assert(fabs(got->done.cumulative_logprob - want->done.cumulative_logprob) < 1e-9);

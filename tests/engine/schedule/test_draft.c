@@ -1,5 +1,6 @@
 /* test_draft.c: prompt lookup and how guesses adapt. */
 #include "engine/schedule/draft.h"
+#include "tests/engine/support.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ static void expect_guess(const int32_t *tokens, int32_t count, int32_t limit, co
   int32_t got[DRAFT_TOKENS_MAX];
   int32_t n = draft_lookup(&options, tokens, count, limit, got);
   cr_assert(n == num_want, "%d guesses, expected %d", n, num_want);
-  if (n) cr_assert(memcmp(got, want, (size_t)n * sizeof *got) == 0);
+  ASSERT_IDS_EQ(got, want, n);
 }
 
 Test(draft, what_followed_before_follows_again) {

@@ -8,6 +8,7 @@
 #include "tests/engine/client.h"
 
 #include "engine/device/ops.h"
+#include "tests/engine/support.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -47,8 +48,7 @@ static void expect_same(const client_t *a, const client_t *b) {
   for (int i = 0; i < JOBS; i++) {
     const job_t *x = &a->jobs[i], *y = &b->jobs[i];
     cr_assert(x->num_output == y->num_output && x->text_length == y->text_length);
-    cr_assert(memcmp(x->output, y->output, (size_t)x->num_output * sizeof *x->output) == 0,
-              "request %d differs", i);
+    ASSERT_IDS_EQ(x->output, y->output, x->num_output);
   }
 }
 

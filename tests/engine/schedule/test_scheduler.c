@@ -13,11 +13,6 @@ static const plan_entry_t *entry_of(const rig_t *rig, const group_t *g) {
   return NULL;
 }
 
-static int32_t chunk_of(const rig_t *rig, const group_t *g) {
-  const plan_entry_t *entry = entry_of(rig, g);
-  return entry ? entry->num_tokens : 0;
-}
-
 Test(scheduler, decodes_come_before_chunks_of_a_long_prompt) {
   scheduler_options_t options = rig_options(4, 16, 128);
   rig_t *rig = rig_new(&options, 64, 4, false);
@@ -28,9 +23,9 @@ Test(scheduler, decodes_come_before_chunks_of_a_long_prompt) {
   int32_t want_left = 100;
   while (want_left > 0) {
     rig_step(rig);
-    cr_assert(chunk_of(rig, a) == 1 && chunk_of(rig, b) == 1, "a decode waited");
+    ASSERT_PLAN(rig, CHUNK(a, 1), CHUNK(b, 1)); /* a decode waited */
     int32_t want = want_left < 14 ? want_left : 14;
-    cr_assert(chunk_of(rig, longest) == want);
+    cr_assert(rig_chunk(rig, longest) == want);
     cr_assert(entry_of(rig, longest)->do_sample == (want == want_left));
     want_left -= want;
     rig_commit(rig, 7);
@@ -44,7 +39,7 @@ Test(scheduler, long_prefill_threshold_bounds_one_request) {
   rig_t *rig = rig_new(&options, 64, 4, false);
   group_t *a = rig_add(rig, 30, 5, 1), *b = rig_add(rig, 30, 5, 2);
   rig_step(rig);
-  cr_assert(chunk_of(rig, a) == 10 && chunk_of(rig, b) == 10);
+  ASSERT_PLAN(rig, CHUNK(a, 10), CHUNK(b, 10));
   rig_free(rig);
 }
 
@@ -56,7 +51,7 @@ static rig_t *rig_with_long_prompt(int32_t num_blocks, int32_t max_skips, group_
   rig_t *rig = rig_new(&options, num_blocks, 4, false);
   *longest = rig_add(rig, 664, 5, 1);
   rig_step(rig);
-  cr_assert(chunk_of(rig, *longest) == 64, "alone it has all");
+  cr_assert(rig_chunk(rig, *longest) == 64, "alone it has all");
   rig_commit(rig, 7);
   return rig;
 }
@@ -66,11 +61,11 @@ Test(scheduler, a_short_prompt_passes_a_long_one_in_progress) {
   rig_t *rig = rig_with_long_prompt(512, 4, &longest);
   group_t *brief = rig_add(rig, 20, 5, 2);
   rig_step(rig);
-  cr_assert(chunk_of(rig, brief) == 20 && entry_of(rig, brief)->do_sample);
-  cr_assert(chunk_of(rig, longest) == 44, "what is left is the long one's");
+  cr_assert(rig_chunk(rig, brief) == 20 && entry_of(rig, brief)->do_sample);
+  cr_assert(rig_chunk(rig, longest) == 44, "what is left is the long one's");
   rig_commit(rig, 7);
   rig_step(rig);
-  cr_assert(chunk_of(rig, brief) == 1 && chunk_of(rig, longest) == 63);
+  ASSERT_PLAN(rig, CHUNK(brief, 1), CHUNK(longest, 63));
   rig_free(rig);
 }
 
@@ -79,10 +74,10 @@ Test(scheduler, the_first_prefill_keeps_one_half_and_the_shortest_come_first) {
   rig_t *rig = rig_with_long_prompt(1024, 4, &longest);
   group_t *a = rig_add(rig, 100, 5, 2), *b = rig_add(rig, 99, 5, 3), *c = rig_add(rig, 10, 5, 4);
   rig_step(rig);
-  cr_assert(chunk_of(rig, longest) == 32 && chunk_of(rig, a) == 32, "admitted in order");
+  ASSERT_PLAN(rig, CHUNK(longest, 32), CHUNK(a, 32)); /* admitted in order */
   rig_commit(rig, 7);
   rig_step(rig); /* b is not shorter than the 68 tokens that a lacks: c passes it */
-  cr_assert(chunk_of(rig, c) == 10 && chunk_of(rig, a) == 22 && chunk_of(rig, longest) == 32);
+  ASSERT_PLAN(rig, CHUNK(c, 10), CHUNK(a, 22), CHUNK(longest, 32));
   cr_assert(b->sequence.status == SEQUENCE_WAITING && b->num_skips == 1);
   rig_free(rig);
 }
@@ -93,15 +88,16 @@ Test(scheduler, a_prompt_as_long_waits_and_is_passed_in_bounds) {
   group_t *other = rig_add(rig, 664, 5, 2);
   for (int i = 0; i < 4; i++) brief[i] = rig_add(rig, 10, 5, 3 + i);
   rig_step(rig);
-  cr_assert(chunk_of(rig, brief[0]) == 10 && chunk_of(rig, brief[1]) == 10);
-  cr_assert(other->num_skips == 2 && chunk_of(rig, other) == 0 && chunk_of(rig, brief[2]) == 0);
-  cr_assert(chunk_of(rig, longest) == 44, "nothing is wasted");
+  ASSERT_PLAN(rig, CHUNK(brief[0], 10), CHUNK(brief[1], 10));
+  cr_assert(other->num_skips == 2);
+  ASSERT_PLAN(rig, CHUNK(other, 0), CHUNK(brief[2], 0));
+  cr_assert(rig_chunk(rig, longest) == 44, "nothing is wasted");
   rig_commit(rig, 7);
   rig_step(rig);
   cr_assert(other->sequence.status == SEQUENCE_RUNNING, "it was passed often enough");
   rig_commit(rig, 7);
   rig_step(rig);
-  cr_assert(chunk_of(rig, brief[2]) == 10 && chunk_of(rig, brief[3]) == 10, "from here they go on");
+  ASSERT_PLAN(rig, CHUNK(brief[2], 10), CHUNK(brief[3], 10)); /* from here they go on */
   rig_free(rig);
 }
 
@@ -113,7 +109,7 @@ Test(scheduler, short_prompts_wait_in_line_when_told_so) {
   rig_commit(rig, 7);
   group_t *brief = rig_add(rig, 20, 5, 2);
   rig_step(rig);
-  cr_assert(chunk_of(rig, longest) == 64 && chunk_of(rig, brief) == 0);
+  ASSERT_PLAN(rig, CHUNK(longest, 64), CHUNK(brief, 0));
   rig_free(rig);
 }
 
@@ -127,7 +123,7 @@ Test(scheduler, nobody_passes_a_prompt_of_better_priority) {
   group_t *worse = rig_add(rig, 20, 5, 2);
   worse->request->priority = 1;
   rig_step(rig);
-  cr_assert(chunk_of(rig, longest) == 64 && chunk_of(rig, worse) == 0);
+  ASSERT_PLAN(rig, CHUNK(longest, 64), CHUNK(worse, 0));
   rig_free(rig);
 }
 
@@ -137,10 +133,10 @@ Test(scheduler, without_chunking_a_prompt_is_planned_whole_or_waits) {
   rig_t *rig = rig_new(&options, 64, 4, false);
   group_t *a = rig_add(rig, 40, 5, 1), *b = rig_add(rig, 40, 5, 2);
   rig_step(rig);
-  cr_assert(chunk_of(rig, a) == 40 && chunk_of(rig, b) == 0);
+  ASSERT_PLAN(rig, CHUNK(a, 40), CHUNK(b, 0));
   rig_commit(rig, 7);
   rig_step(rig);
-  cr_assert(chunk_of(rig, a) == 1 && chunk_of(rig, b) == 40);
+  ASSERT_PLAN(rig, CHUNK(a, 1), CHUNK(b, 40));
   rig_free(rig);
 }
 
@@ -179,10 +175,10 @@ Test(scheduler, the_last_running_is_preempted_and_resumes_first) {
   cr_assert(b->sequence.num_prefill_tokens == 9);
   cr_assert(rig->scheduler->waiting.head == b && b->next == c, "arrival order is kept");
   cr_assert(c->sequence.status == SEQUENCE_WAITING, "no admission in a step that preempted");
-  cr_assert(chunk_of(rig, a) == 1 && rig->scheduler->num_preemptions == 1);
+  cr_assert(rig_chunk(rig, a) == 1 && rig->scheduler->num_preemptions == 1);
   scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_LENGTH_CAPPED);
   rig_step(rig);
-  cr_assert(chunk_of(rig, b) == 9 && entry_of(rig, b)->do_sample, "prompt and output again");
+  cr_assert(rig_chunk(rig, b) == 9 && entry_of(rig, b)->do_sample, "prompt and output again");
   cr_assert(rig->batch->input_ids[7] == 9 && rig->batch->input_ids[8] == 9);
   rig_free(rig);
 }
@@ -200,7 +196,7 @@ Test(scheduler, priority_policy_orders_and_chooses_victims) {
   rig_commit(rig, 1);
   rig_step(rig); /* both need a third block, one is free: the worse one goes */
   cr_assert(bad->sequence.status == SEQUENCE_WAITING);
-  cr_assert(good->sequence.status == SEQUENCE_RUNNING && chunk_of(rig, good) == 1);
+  cr_assert(good->sequence.status == SEQUENCE_RUNNING && rig_chunk(rig, good) == 1);
   rig_free(rig);
 }
 
@@ -243,17 +239,17 @@ Test(scheduler, a_twin_waits_for_the_blocks_that_another_fills) {
   rig_t *rig = rig_new(&options, 64, 16, true);
   group_t *a = rig_add(rig, 40, 4, 1), *b = rig_add(rig, 40, 4, 1);
   rig_step(rig);
-  cr_assert(chunk_of(rig, a) == 24 && chunk_of(rig, b) == 0);
+  ASSERT_PLAN(rig, CHUNK(a, 24), CHUNK(b, 0));
   rig_commit(rig, 5);
   rig_step(rig); /* block 0 is valid, block 1 has 8 rows */
   cr_assert(a->sequence.blocks[0] == b->sequence.blocks[0]);
   cr_assert(a->sequence.blocks[1] == b->sequence.blocks[1]);
   cr_assert(a->sequence.blocks[2] != b->sequence.blocks[2], "partial blocks stay private");
   cr_assert(rig->pool->num_free == 63 - 4);
-  cr_assert(chunk_of(rig, a) == 16 && chunk_of(rig, b) == 0);
+  ASSERT_PLAN(rig, CHUNK(a, 16), CHUNK(b, 0));
   rig_commit(rig, 5);
   rig_step(rig);
-  cr_assert(chunk_of(rig, a) == 1 && chunk_of(rig, b) == 8);
+  ASSERT_PLAN(rig, CHUNK(a, 1), CHUNK(b, 8));
   cr_assert(b->sequence.num_cached_tokens == 32);
   block_pool_check(rig->pool);
   rig_commit(rig, 5);
@@ -268,17 +264,17 @@ Test(scheduler, when_a_filler_leaves_the_first_sharer_goes_on) {
     rig_step(rig);
     rig_commit(rig, 5);
     rig_step(rig); /* b and c are admitted behind the 16 tokens that a still has */
-    cr_assert(c->sequence.status == SEQUENCE_RUNNING && chunk_of(rig, c) == 0);
+    cr_assert(c->sequence.status == SEQUENCE_RUNNING && rig_chunk(rig, c) == 0);
     scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_ABORTED);
     if (!keep) scheduler_finish(rig->scheduler, b, SEQUENCE_FINISHED_ABORTED);
     group_t *heir = keep ? b : c;
     block_pool_check(rig->pool);
     rig_step(rig);
-    cr_assert(chunk_of(rig, heir) == 24, "from the block that was not full");
-    if (keep) cr_assert(chunk_of(rig, c) == 0);
+    cr_assert(rig_chunk(rig, heir) == 24, "from the block that was not full");
+    if (keep) cr_assert(rig_chunk(rig, c) == 0);
     rig_commit(rig, 5);
     rig_step(rig);
-    if (keep) cr_assert(chunk_of(rig, c) == 8 && c->sequence.num_cached_tokens == 32);
+    if (keep) cr_assert(rig_chunk(rig, c) == 8 && c->sequence.num_cached_tokens == 32);
     scheduler_finish(rig->scheduler, b->sequence.row >= 0 ? b : c, SEQUENCE_FINISHED_ABORTED);
     if (keep) scheduler_finish(rig->scheduler, c, SEQUENCE_FINISHED_ABORTED);
     block_pool_check(rig->pool);
@@ -293,7 +289,7 @@ Test(scheduler, a_scoring_request_may_fill_the_whole_context) {
   group_t *g = rig_add(rig, 32, 0, 1);
   for (int i = 0; i < 2; i++) {
     rig_step(rig);
-    cr_assert(chunk_of(rig, g) == 16 && !entry_of(rig, g)->do_sample);
+    cr_assert(rig_chunk(rig, g) == 16 && !entry_of(rig, g)->do_sample);
     rig_commit(rig, 5);
   }
   cr_assert(g->sequence.num_computed_tokens == 32);
