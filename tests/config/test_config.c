@@ -1,8 +1,8 @@
 /* test_config.c: command line, environment and file -> config_t. */
 #include "config/config.h"
 #include "config/parse.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static int load(const char *line) {
 
 static void expect_error(const char *line, int code, const char *part) {
   int rc = load(line);
-  cr_expect_eq(rc, code, "%s: %d %s", line, rc, error.message);
+  EXPECT_EQ_FOR(rc, code, "%s: %d %s", line, rc, error.message);
   cr_expect(strstr(error.message, part) != NULL, "%s: '%s' is not in '%s'", line, part,
             error.message);
   config_free(&config);
@@ -58,36 +58,36 @@ static int load_text(const char *text) {
 
 static void expect_file_error(const char *text, const char *part) {
   int rc = load_text(text);
-  cr_expect_eq(rc, ERR_CONFIGURATION, "%s", text);
+  EXPECT_EQ_FOR(rc, ERR_CONFIGURATION, "%s", text);
   cr_expect(strstr(error.message, part) != NULL, "'%s' is not in '%s'", part, error.message);
   config_free(&config);
 }
 
 Test(config, defaults) {
-  cr_assert_eq(load(""), 0, "%s", error.message);
-  cr_expect_str_eq(config.host, "127.0.0.1");
-  cr_expect_eq(config.port, 8000);
-  cr_expect_eq(config.max_body_bytes, 16 << 20);
+  ASSERT_EQ_FOR(load(""), 0, "%s", error.message);
+  EXPECT_STR_EQ(config.host, "127.0.0.1");
+  EXPECT_EQ(config.port, 8000);
+  EXPECT_EQ(config.max_body_bytes, 16 << 20);
   cr_expect_float_eq(config.max_queue_time, 30, 1e-9);
   cr_expect(config.enable_prefix_caching);
-  cr_expect_eq(config.api_key.count, 0);
+  EXPECT_EQ(config.api_key.count, 0);
   cr_expect_not(config_given(&config, OPTION_port));
   config_free(&config);
 }
 
 Test(config, flags) {
-  cr_assert_eq(load("models/demo --port=9000 --max-model-len 32K --no-enable-prefix-caching "
-                    "--served-model-name a,b --served-model-name c --gpu-memory-utilization 80% "
-                    "--kv-cache-bytes 1.5GiB --drain-timeout 2m --any_model --strict-params=no"),
-               0, "%s", error.message);
-  cr_expect_str_eq(config.model, "models/demo");
-  cr_expect_eq(config.port, 9000);
-  cr_expect_eq(config.max_model_len, 32768);
+  ASSERT_EQ_FOR(load("models/demo --port=9000 --max-model-len 32K --no-enable-prefix-caching "
+                     "--served-model-name a,b --served-model-name c --gpu-memory-utilization 80% "
+                     "--kv-cache-bytes 1.5GiB --drain-timeout 2m --any_model --strict-params=no"),
+                0, "%s", error.message);
+  EXPECT_STR_EQ(config.model, "models/demo");
+  EXPECT_EQ(config.port, 9000);
+  EXPECT_EQ(config.max_model_len, 32768);
   cr_expect_not(config.enable_prefix_caching);
-  cr_assert_eq(config.served_model_name.count, 3);
-  cr_expect_str_eq(config.served_model_name.items[2], "c");
+  ASSERT_EQ(config.served_model_name.count, 3);
+  EXPECT_STR_EQ(config.served_model_name.items[2], "c");
   cr_expect_float_eq(config.memory, 0.8, 1e-9);
-  cr_expect_eq(config.kv_cache_bytes, 3ll << 29);
+  EXPECT_EQ(config.kv_cache_bytes, 3ll << 29);
   cr_expect_float_eq(config.drain_timeout, 120, 1e-9);
   cr_expect(config.any_model);
   cr_expect_not(config.strict_params);
@@ -96,8 +96,8 @@ Test(config, flags) {
 }
 
 Test(config, auto_is_offered_where_the_table_says_so) {
-  cr_assert_eq(load("--max-model-len auto --threads=auto"), 0);
-  cr_expect_eq(config.max_model_len, 0);
+  ASSERT_EQ(load("--max-model-len auto --threads=auto"), 0);
+  EXPECT_EQ(config.max_model_len, 0);
   config_free(&config);
   expect_error("--port auto", ERR_USAGE, "--port");
 }
@@ -113,8 +113,8 @@ Test(config, swap_space_counts_gib) {
                 {"m --swap-space 0.5", 1ll << 29},
                 {"m --swap-space 512MiB", 1ll << 29}};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-    cr_assert_eq(load(values[i].text), 0, "%s", error.message);
-    cr_expect_eq(config.swap_space, values[i].bytes, "%s", values[i].text);
+    ASSERT_EQ_FOR(load(values[i].text), 0, "%s", error.message);
+    EXPECT_EQ_FOR(config.swap_space, values[i].bytes, "%s", values[i].text);
     config_free(&config);
   }
   expect_error("--swap-space=-1", ERR_USAGE, "0 to 65536");
@@ -161,8 +161,8 @@ Test(config, names_that_no_request_can_match) {
   char name[300] = "--served-model-name a,";
   memset(name + strlen(name), 'n', 257);
   expect_error(name, ERR_CONFIGURATION, "257 bytes; 256");
-  cr_expect_eq(load("--cors-origin *,http://localhost:3000 --allowed-host box.local,[fe80::1]"), 0,
-               "%s", error.message);
+  EXPECT_EQ_FOR(load("--cors-origin *,http://localhost:3000 --allowed-host box.local,[fe80::1]"), 0,
+                "%s", error.message);
   config_free(&config);
 }
 
@@ -171,16 +171,16 @@ Test(config, variables_that_are_no_options) {
   setenv("INFERD_SERVICE_HOST", "10.0.0.1", 1); /* as Kubernetes sets for a Service */
   setenv("INFERD_PORT_8000_TCP", "tcp://10.0.0.1:8000", 1);
   setenv("INFERD_GPU_MEMORY_UTILIZATION", "0.5", 1);
-  cr_assert_eq(load(""), 0, "%s", error.message);
+  ASSERT_EQ_FOR(load(""), 0, "%s", error.message);
   int seen = 0;
   for (int i = 0; i < config.notices.count; i++) {
     const char *text = config.notices.items[i];
     cr_expect(strstr(text, "SERVICE") == NULL && strstr(text, "TCP") == NULL, "%s", text);
     seen += strcmp(text, "INFERD_MAX_NUM_SEQ in the environment is no option; did you mean "
                          "INFERD_MAX_NUM_SEQS?") == 0;
-    cr_expect(strstr(text, "INFERD_GPU_MEMORY_UTILIZATION") == NULL, "%s", text);
+    EXPECT_EQ_FOR(strstr(text, "INFERD_GPU_MEMORY_UTILIZATION"), NULL, "%s", text);
   }
-  cr_expect_eq(seen, 1);
+  EXPECT_EQ(seen, 1);
   cr_expect_float_eq(config.memory, 0.5, 1e-9); /* other spellings hold here too */
   config_free(&config);
   setenv("INFERD_PORT", "tcp://10.0.0.1:8000", 1);
@@ -190,22 +190,22 @@ Test(config, variables_that_are_no_options) {
 }
 
 Test(config, meaningless_flags_are_noticed) {
-  cr_assert_eq(load("m --trust-remote-code --tokenizer-mode slow -O3 --tensor-parallel-size=1"), 0,
-               "%s", error.message);
-  cr_assert_eq(config.notices.count, 4);
+  ASSERT_EQ_FOR(load("m --trust-remote-code --tokenizer-mode slow -O3 --tensor-parallel-size=1"), 0,
+                "%s", error.message);
+  ASSERT_EQ(config.notices.count, 4);
   cr_expect(strstr(config.notices.items[1], "--tokenizer-mode") != NULL);
-  cr_expect_str_eq(config.model, "m");
+  EXPECT_STR_EQ(config.model, "m");
   config_free(&config);
 }
 
 Test(config, file) {
-  cr_assert_eq(load_text("# comment\n\n  port = 9001   # why\nserved_model_name = a, b\n"
-                         "api_key = \"x#y\"\nmax-queue-time = 250ms\r\n"),
-               0, "%s", error.message);
-  cr_expect_eq(config.port, 9001);
-  cr_expect_eq(config.origin[OPTION_port].line, 3);
-  cr_expect_eq(config.served_model_name.count, 2);
-  cr_expect_str_eq(config.api_key.items[0], "x#y");
+  ASSERT_EQ_FOR(load_text("# comment\n\n  port = 9001   # why\nserved_model_name = a, b\n"
+                          "api_key = \"x#y\"\nmax-queue-time = 250ms\r\n"),
+                0, "%s", error.message);
+  EXPECT_EQ(config.port, 9001);
+  EXPECT_EQ(config.origin[OPTION_port].line, 3);
+  EXPECT_EQ(config.served_model_name.count, 2);
+  EXPECT_STR_EQ(config.api_key.items[0], "x#y");
   cr_expect_float_eq(config.max_queue_time, 0.25, 1e-9);
   config_free(&config);
   expect_file_error("port = 1\nport = 2\n", "line 2: port was already set on line 1");
@@ -221,7 +221,7 @@ Test(config, shipped_file_is_valid) {
   const char *root = getenv("INFERD_SOURCE");
   char file[512];
   snprintf(file, sizeof file, "%s/config/inferd.conf", root != NULL ? root : ".");
-  cr_expect_eq(config_load_file(&config, file, &error), 0, "%s", error.message);
+  EXPECT_EQ_FOR(config_load_file(&config, file, &error), 0, "%s", error.message);
   config_free(&config);
 }
 
@@ -235,15 +235,15 @@ Test(config, precedence) {
   setenv("INFERD_API_KEY", "e1", 1);
   char line[128];
   snprintf(line, sizeof line, "--port 3 --config %s", path);
-  cr_assert_eq(load(line), 0, "%s", error.message);
-  cr_expect_eq(config.port, 3);
-  cr_expect_str_eq(config.host, "environment");
-  cr_expect_str_eq(config.uds, "/file");
-  cr_assert_eq(config.api_key.count, 1);
-  cr_expect_str_eq(config.api_key.items[0], "e1");
-  cr_expect_eq(config.origin[OPTION_port].source, SOURCE_FLAG);
-  cr_expect_eq(config.origin[OPTION_host].source, SOURCE_ENVIRONMENT);
-  cr_expect_eq(config.origin[OPTION_uds].source, SOURCE_FILE);
+  ASSERT_EQ_FOR(load(line), 0, "%s", error.message);
+  EXPECT_EQ(config.port, 3);
+  EXPECT_STR_EQ(config.host, "environment");
+  EXPECT_STR_EQ(config.uds, "/file");
+  ASSERT_EQ(config.api_key.count, 1);
+  EXPECT_STR_EQ(config.api_key.items[0], "e1");
+  EXPECT_EQ(config.origin[OPTION_port].source, SOURCE_FLAG);
+  EXPECT_EQ(config.origin[OPTION_host].source, SOURCE_ENVIRONMENT);
+  EXPECT_EQ(config.origin[OPTION_uds].source, SOURCE_FILE);
   config_free(&config);
   setenv("INFERD_PORT", "x", 1);
   expect_error("", ERR_USAGE, "INFERD_PORT");
@@ -271,34 +271,43 @@ Test(config, numbers) {
                 {"9999999999G", -1}};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
     bool ok = parse_count(counts[i].text, &n);
-    cr_expect_eq(ok ? n : -1, counts[i].value, "%s -> %lld", counts[i].text, (long long)n);
+    EXPECT_EQ_FOR(ok ? n : -1, counts[i].value, "%s -> %lld", counts[i].text, (long long)n);
   }
-  cr_expect(parse_size("10GiB", &n) && n == 10ll << 30);
-  cr_expect(parse_size("5GB", &n) && n == 5000000000);
-  cr_expect(parse_size("1.5KiB", &n) && n == 1536);
-  cr_expect(parse_size("64K", &n) && n == 65536);
+  cr_expect(parse_size("10GiB", &n));
+  EXPECT_EQ(n, 10ll << 30);
+  cr_expect(parse_size("5GB", &n));
+  EXPECT_EQ(n, 5000000000);
+  cr_expect(parse_size("1.5KiB", &n));
+  EXPECT_EQ(n, 1536);
+  cr_expect(parse_size("64K", &n));
+  EXPECT_EQ(n, 65536);
   cr_expect_not(parse_size("10Gib", &n));
-  cr_expect(parse_duration("90", &d) && d == 90);
-  cr_expect(parse_duration("250ms", &d) && d == 0.25);
-  cr_expect(parse_duration("1.5h", &d) && d == 5400);
+  cr_expect(parse_duration("90", &d));
+  EXPECT_EQ(d, 90);
+  cr_expect(parse_duration("250ms", &d));
+  EXPECT_EQ(d, 0.25);
+  cr_expect(parse_duration("1.5h", &d));
+  EXPECT_EQ(d, 5400);
   cr_expect_not(parse_duration("90 s", &d));
-  cr_expect(parse_fraction("80%", &d) && d > 0.799 && d < 0.801);
+  cr_expect(parse_fraction("80%", &d));
+  EXPECT_GT(d, 0.799);
+  EXPECT_LT(d, 0.801);
   cr_expect_not(parse_fraction("80 %", &d));
 }
 
 Test(config, dump_masks_keys_and_reads_back) {
-  cr_assert_eq(load("m --api-key secret --port 77 --max-queue-time 1.5s"), 0);
+  ASSERT_EQ(load("m --api-key secret --port 77 --max-queue-time 1.5s"), 0);
   char *text = NULL;
   size_t length = 0;
   FILE *out = open_memstream(&text, &length);
   config_dump(&config, out);
   fclose(out);
   config_free(&config);
-  cr_expect(strstr(text, "secret") == NULL);
+  EXPECT_EQ(strstr(text, "secret"), NULL);
   cr_expect(strstr(text, "api_key = ***  # flag\n") != NULL);
   cr_expect(strstr(text, "port = 77  # flag\n") != NULL);
-  cr_assert_eq(load_text(text), 0, "%s", error.message);
-  cr_expect_eq(config.port, 77);
+  ASSERT_EQ_FOR(load_text(text), 0, "%s", error.message);
+  EXPECT_EQ(config.port, 77);
   cr_expect_float_eq(config.max_queue_time, 1.5, 1e-9);
   config_free(&config);
   free(text);
@@ -310,10 +319,10 @@ Test(config, help_fits_a_screen) {
   FILE *out = open_memstream(&text, &length);
   int shown = config_help(out, NULL);
   int all = config_help(out, "all");
-  cr_expect_leq(shown, 22);
-  cr_expect_eq(all, OPTION_COUNT);
-  cr_expect_gt(config_help(out, "memory"), 3);
-  cr_expect_eq(config_help(out, "no such word"), 0);
+  EXPECT_LE(shown, 22);
+  EXPECT_EQ(all, OPTION_COUNT);
+  EXPECT_GT(config_help(out, "memory"), 3);
+  EXPECT_EQ(config_help(out, "no such word"), 0);
   fclose(out);
   free(text);
 }

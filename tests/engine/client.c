@@ -4,8 +4,8 @@
 #include "engine/internal.h"
 
 #include "engine/base/clock.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,19 +36,20 @@ client_t *client_new(const engine_options_t *options) {
   cr_assert(c != NULL);
   c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs);
   cr_assert(c->jobs != NULL);
-  cr_assert(engine_create(options, &c->engine, &error) == 0, "%s", error.message);
+  ASSERT_EQ_FOR(engine_create(options, &c->engine, &error), 0, "%s", error.message);
   while (engine_state(c->engine) == ENGINE_LOADING) nap();
   if (engine_state(c->engine) == ENGINE_FAILED) engine_failure(c->engine, &error);
-  cr_assert(engine_state(c->engine) == ENGINE_READY, "%s", error.message);
+  ASSERT_EQ_FOR(engine_state(c->engine), ENGINE_READY, "%s", error.message);
   return c;
 }
 
 client_t *client_by_hand(const engine_options_t *options) {
   client_t *c = calloc(1, sizeof *c);
-  cr_assert(c && (c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs)) != NULL);
-  cr_assert(engine_new(options, &c->engine, NULL) == 0);
+  cr_assert(c);
+  cr_assert((c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs)) != NULL);
+  ASSERT_EQ(engine_new(options, &c->engine, NULL), 0);
   engine_load(c->engine);
-  cr_assert(engine_state(c->engine) == ENGINE_READY);
+  ASSERT_EQ(engine_state(c->engine), ENGINE_READY);
   return c;
 }
 
@@ -63,7 +64,7 @@ void client_free(client_t *c) {
 }
 
 job_t *client_job(client_t *c, int32_t prompt_tokens, int32_t max_tokens, int32_t seed) {
-  cr_assert(c->count < CLIENT_REQUESTS);
+  ASSERT_LT(c->count, CLIENT_REQUESTS);
   job_t *job = &c->jobs[c->count++];
   uint32_t state = (uint32_t)seed * 2654435761u + 1;
   for (int32_t i = 0; i < prompt_tokens; i++) {
@@ -98,28 +99,31 @@ void client_several(job_t *job) {
   job->num_choices = params_num_choices(p);
   job->choices = calloc((size_t)job->num_choices, sizeof *job->choices);
   job->request.room = bytes ? calloc(1, bytes) : NULL;
-  cr_assert(job->choices && (!bytes || job->request.room));
+  cr_assert(job->choices);
+  cr_assert(!bytes || job->request.room);
 }
 
 static void keep_text(char *text, size_t *length, const event_t *event) {
-  cr_assert(*length + event->text_length < CLIENT_TEXT_MAX);
+  ASSERT_LT(*length + event->text_length, CLIENT_TEXT_MAX);
   memcpy(text + *length, event->text, event->text_length);
   *length += event->text_length;
 }
 
 static void handle_choice(job_t *job, const event_t *event) {
-  cr_assert(event->choice >= 0 && event->choice < job->num_choices);
+  ASSERT_GE(event->choice, 0);
+  ASSERT_LT(event->choice, job->num_choices);
   choice_t *c = &job->choices[event->choice];
-  cr_assert(c->num_done == 0, "an event after the end of choice %d", event->choice);
+  ASSERT_EQ_FOR(c->num_done, 0, "an event after the end of choice %d", event->choice);
   keep_text(c->text, &c->text_length, event);
   if (event->kind == EVENT_CHOICE_DONE) {
-    cr_assert(event->num_output_tokens == c->num_output);
+    ASSERT_EQ(event->num_output_tokens, c->num_output);
     c->done = *event;
     c->num_done++;
     return;
   }
   int32_t at = c->num_output++;
-  cr_assert(event->position == at && at < CLIENT_OUTPUT_MAX);
+  ASSERT_EQ(event->position, at);
+  ASSERT_LT(at, CLIENT_OUTPUT_MAX);
   c->output[at] = event->token_id;
   c->logprob[at] = event->logprob;
   for (int i = 0; i < 4 && i < event->num_top; i++) c->top[at][i] = event->top[i];
@@ -138,18 +142,19 @@ static void check_choices(const job_t *job, const event_t *done) {
 static void handle(void *context, const event_t *event) {
   client_t *c = context;
   job_t *job = (job_t *)(void *)event->request;
-  cr_assert(job->num_done == 0, "an event after DONE");
+  ASSERT_EQ_FOR(job->num_done, 0, "an event after DONE");
   if (job->choices && (event->kind == EVENT_TOKEN || event->kind == EVENT_CHOICE_DONE)) {
     handle_choice(job, event);
     return;
   }
   keep_text(job->text, &job->text_length, event);
   if (event->kind == EVENT_TOKEN) {
-    cr_assert(event->position == job->num_output && job->num_output < CLIENT_OUTPUT_MAX);
+    ASSERT_EQ(event->position, job->num_output);
+    ASSERT_LT(job->num_output, CLIENT_OUTPUT_MAX);
     job->output[job->num_output++] = event->token_id;
   } else if (event->kind == EVENT_PROMPT_LOGPROB) {
-    cr_assert(event->position == job->num_prompt_logprobs + 1);
-    cr_assert(event->token_id == job->prompt[event->position]);
+    ASSERT_EQ(event->position, job->num_prompt_logprobs + 1);
+    ASSERT_EQ(event->token_id, job->prompt[event->position]);
     job->prompt_logprobs[event->position] = event->logprob;
     job->num_prompt_logprobs++;
   } else {
@@ -170,8 +175,8 @@ void client_run(client_t *c) {
   while (c->num_done < c->count) {
     client_drain(c);
     nap();
-    cr_assert(clock_now_ns() - start < 60000000000u, "%d of %d requests ended", c->num_done,
-              c->count);
+    ASSERT_LT_FOR(clock_now_ns() - start, 60000000000u, "%d of %d requests ended", c->num_done,
+                  c->count);
   }
 }
 
@@ -180,7 +185,7 @@ void client_wait_output(client_t *c, const job_t *job, int32_t tokens) {
   while (job->num_output < tokens && !job->num_done) {
     client_drain(c);
     nap();
-    cr_assert(clock_now_ns() - start < 60000000000u, "no output");
+    ASSERT_LT_FOR(clock_now_ns() - start, 60000000000u, "no output");
   }
 }
 
@@ -197,7 +202,10 @@ void client_check_idle(client_t *c) {
     nap();
     s = client_stats(c);
   }
-  cr_assert(!s.busy && s.num_running == 0 && s.num_waiting == 0);
+  cr_assert(!s.busy);
+  ASSERT_EQ(s.num_running, 0);
+  ASSERT_EQ(s.num_waiting, 0);
   cr_assert(s.blocks_used == 0, "%d blocks are still held", s.blocks_used);
-  cr_assert(s.num_swapped == 0 && s.host_blocks_used == 0, "the host pool is still in use");
+  ASSERT_EQ_FOR(s.num_swapped, 0, "the host pool is still in use");
+  ASSERT_EQ_FOR(s.host_blocks_used, 0, "the host pool is still in use");
 }

@@ -1,7 +1,7 @@
 /* support.c: see support.h. */
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,10 +20,11 @@ rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t b
   rig_t *rig = calloc(1, sizeof *rig);
   uint64_t secret[2] = {1, 2};
   cr_assert(rig != NULL);
-  cr_assert(block_pool_new(num_blocks, block_size, caching, secret, &rig->pool, NULL) == 0);
-  cr_assert(scheduler_new(options, rig->pool, &rig->scheduler, NULL) == 0);
-  cr_assert(batch_new(options->max_num_batched_tokens, options->max_num_seqs, block_size,
-                      rig->scheduler->table_stride, &rig->batch) == 0);
+  ASSERT_EQ(block_pool_new(num_blocks, block_size, caching, secret, &rig->pool, NULL), 0);
+  ASSERT_EQ(scheduler_new(options, rig->pool, &rig->scheduler, NULL), 0);
+  ASSERT_EQ(batch_new(options->max_num_batched_tokens, options->max_num_seqs, block_size,
+                      rig->scheduler->table_stride, &rig->batch),
+            0);
   return rig;
 }
 
@@ -37,7 +38,8 @@ void rig_free(rig_t *rig) {
 group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
                          int32_t n) {
   int i = rig->count++;
-  cr_assert(i < SUPPORT_GROUPS && prompt_tokens <= SUPPORT_TOKENS);
+  ASSERT_LT(i, SUPPORT_GROUPS);
+  ASSERT_LE(prompt_tokens, SUPPORT_TOKENS);
   for (int32_t t = 0; t < prompt_tokens; t++) rig->ids[i][t] = seed * 1000 + t;
   request_t *r = &rig->requests[i];
   r->prompt_ids = rig->ids[i];

@@ -6,8 +6,8 @@
  * request_row.
  */
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +48,8 @@ static derived_t derive(const batch_t *b, int32_t max_model_len) {
 static void check_scalars(const batch_t *b, int reqs, int tokens, int query_max, int seq_max) {
   cr_assert(b->num_reqs == reqs && b->num_tokens == tokens, "%d rows, %d tokens", b->num_reqs,
             b->num_tokens);
-  cr_assert(b->max_query_len == query_max && b->max_seq_len == seq_max);
+  ASSERT_EQ(b->max_query_len, query_max);
+  ASSERT_EQ(b->max_seq_len, seq_max);
 }
 
 static void golden_a_step_1(const batch_t *b) {
@@ -70,7 +71,10 @@ static void golden_a_step_1(const batch_t *b) {
   EXPECT(b->seq_lens, 3, 2, 5);
   EXPECT(b->selected_token_indices, 2, 4);
   EXPECT(b->input_ids, 0, 1, 2, 1000, 1001, 2000, 2001, 2002, 2003, 2004);
-  cr_assert(b->do_sample[0] && b->do_sample[1] && !b->do_sample[2] && b->num_selected == 2);
+  cr_assert(b->do_sample[0]);
+  cr_assert(b->do_sample[1]);
+  cr_assert(!b->do_sample[2]);
+  ASSERT_EQ(b->num_selected, 2);
 }
 
 static void golden_a_step_2(const batch_t *b) {
@@ -92,7 +96,10 @@ static void golden_a_step_2(const batch_t *b) {
   EXPECT(b->seq_lens, 4, 3, 8);
   EXPECT(b->selected_token_indices, 0, 1, 4);
   EXPECT(b->input_ids, 77, 77, 2005, 2006, 2007);
-  cr_assert(b->do_sample[0] && b->do_sample[1] && b->do_sample[2] && b->num_selected == 3);
+  cr_assert(b->do_sample[0]);
+  cr_assert(b->do_sample[1]);
+  cr_assert(b->do_sample[2]);
+  ASSERT_EQ(b->num_selected, 3);
 }
 
 static void golden_a_step_3(const batch_t *b) {
@@ -118,7 +125,7 @@ Test(batch, golden_vector_a) {
   rig_t *rig = rig_new(&options, 16, 2, true);
   const int32_t prompts[] = {3, 2, 8};
   for (int i = 0; i < 3; i++) rig_add(rig, prompts[i], 4, i);
-  cr_assert(rig_step(rig) == 3);
+  ASSERT_EQ(rig_step(rig), 3);
   golden_a_step_1(rig->batch);
   rig_commit(rig, 77);
   rig_step(rig);
@@ -141,7 +148,8 @@ typedef struct table_rig {
 
 static table_rig_t *table_rig_new(int32_t block_size, int32_t stride) {
   table_rig_t *t = calloc(1, sizeof *t);
-  cr_assert(t && batch_new(2048, 16, block_size, stride, &t->batch) == 0);
+  cr_assert(t);
+  ASSERT_EQ(batch_new(2048, 16, block_size, stride, &t->batch), 0);
   t->request.params.num_prompt_logprobs = -1;
   t->plan.entries = t->entries;
   return t;
@@ -179,7 +187,7 @@ Test(batch, golden_vector_b_decode) {
   EXPECT(d.slots, 266, 1793, 2624);
   EXPECT(t->batch->seq_lens, 11, 1026, 321);
   EXPECT(t->batch->query_start_loc, 0, 1, 2, 3);
-  cr_assert(t->batch->max_seq_len == 1026);
+  ASSERT_EQ(t->batch->max_seq_len, 1026);
   table_rig_free(t);
 }
 
@@ -190,13 +198,13 @@ Test(batch, golden_vector_b_packed_prefill) {
   table_rig_row(t, 0, 320, (const int32_t[]){9, 10}, 2);
   batch_build(t->batch, &t->plan);
   derived_t d = derive(t->batch, 2048);
-  cr_assert(t->batch->num_tokens == 1355);
+  ASSERT_EQ(t->batch->num_tokens, 1355);
   EXPECT(t->batch->query_start_loc, 0, 10, 1035, 1355);
   EXPECT(t->batch->selected_token_indices, 9, 1034, 1354);
   /* as printed, with every page one higher because of the null block */
-  for (int i = 0; i < 10; i++) cr_assert(d.slots[i] == 256 + i);
-  for (int i = 0; i < 1025; i++) cr_assert(d.slots[10 + i] == 256 + 512 + i);
-  for (int i = 0; i < 320; i++) cr_assert(d.slots[1035 + i] == 256 + 2048 + i);
+  for (int i = 0; i < 10; i++) ASSERT_EQ(d.slots[i], 256 + i);
+  for (int i = 0; i < 1025; i++) ASSERT_EQ(d.slots[10 + i], 256 + 512 + i);
+  for (int i = 0; i < 320; i++) ASSERT_EQ(d.slots[1035 + i], 256 + 2048 + i);
   table_rig_free(t);
 }
 
@@ -209,11 +217,11 @@ Test(batch, golden_vector_c_prefill) {
   derived_t d = derive(t->batch, 2048);
   const int32_t starts[] = {44144, 44128, 44112, 44096, 44080, 44064, 44048, 44032, 44016};
   const int32_t lengths[] = {16, 16, 16, 16, 16, 12, 16, 16, 11};
-  cr_assert(t->batch->num_tokens == 135);
+  ASSERT_EQ(t->batch->num_tokens, 135);
   EXPECT(t->batch->query_start_loc, 0, 48, 92, 135);
   EXPECT(t->batch->selected_token_indices, 47, 91, 134);
   for (int run = 0, at = 0; run < COUNT(starts); run++) {
-    for (int i = 0; i < lengths[run]; i++) cr_assert(d.slots[at++] == starts[run] + i);
+    for (int i = 0; i < lengths[run]; i++) ASSERT_EQ(d.slots[at++], starts[run] + i);
   }
   table_rig_free(t);
 }
@@ -245,23 +253,25 @@ Test(batch, golden_vector_c_forks_into_four_each) {
   rig_t *rig = rig_new(&options, 2760, 16, true);
   const int32_t prompts[] = {48, 44, 43};
   for (int i = 0; i < 3; i++) rig_add_several(rig, prompts[i], 10, i, 4);
-  cr_assert(rig_step(rig) == 3);
+  ASSERT_EQ(rig_step(rig), 3);
   const batch_t *b = rig->batch;
   EXPECT(b->query_start_loc, 0, 48, 92, 135);
   EXPECT(b->selected_token_indices, 47, 47, 47, 47, 91, 91, 91, 91, 134, 134, 134, 134);
   EXPECT(b->selected_sample, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
-  cr_assert(b->num_selected == 12 && rig->pool->num_free == 2759 - 9);
+  ASSERT_EQ(b->num_selected, 12);
+  ASSERT_EQ(rig->pool->num_free, 2759 - 9);
   rig_commit(rig, 7);
-  cr_assert(rig->pool->num_free == 2759 - 9, "a fork allocates nothing");
+  ASSERT_EQ_FOR(rig->pool->num_free, 2759 - 9, "a fork allocates nothing");
   const int32_t shared[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-  for (int i = 0; i < 9; i++) cr_assert(rig->pool->blocks[shared[i]].ref_count == 4);
-  cr_assert(rig_step(rig) == 12);
+  for (int i = 0; i < 9; i++) ASSERT_EQ(rig->pool->blocks[shared[i]].ref_count, 4);
+  ASSERT_EQ(rig_step(rig), 12);
   const int32_t copies[][2] = {{2754, 2746}, {2754, 2745}, {2754, 2744},
                                {2751, 2743}, {2751, 2742}, {2751, 2741}};
-  cr_assert(b->num_copies == 6);
+  ASSERT_EQ(b->num_copies, 6);
   for (int i = 0; i < 6; i++) {
-    cr_assert(2760 - b->copies[i].src == copies[i][0] && 2760 - b->copies[i].dst == copies[i][1]);
-    cr_assert(b->copies[i].rows == (i < 3 ? 12 : 11));
+    ASSERT_EQ(2760 - b->copies[i].src, copies[i][0]);
+    ASSERT_EQ(2760 - b->copies[i].dst, copies[i][1]);
+    ASSERT_EQ(b->copies[i].rows, (i < 3 ? 12 : 11));
   }
   int32_t slots[12];
   for (int t = 0; t < 12; t++) {
@@ -270,10 +280,11 @@ Test(batch, golden_vector_c_forks_into_four_each) {
   EXPECT(slots, 44000, 43984, 43968, 43952, 43948, 43932, 43916, 44076, 43899, 43883, 43867, 44027);
   EXPECT(b->input_ids, 7, 8, 9, 10, 7, 8, 9, 10, 7, 8, 9, 10);
   EXPECT(b->seq_lens, 49, 49, 49, 49, 45, 45, 45, 45, 44, 44, 44, 44);
-  cr_assert(rig->pool->blocks[6].pins == 3 && rig->pool->blocks[6].ref_count == 1);
-  cr_assert(rig->pool->num_free == 2759 - 9 - 10);
+  ASSERT_EQ(rig->pool->blocks[6].pins, 3);
+  ASSERT_EQ(rig->pool->blocks[6].ref_count, 1);
+  ASSERT_EQ(rig->pool->num_free, 2759 - 9 - 10);
   rig_commit(rig, 7);
-  cr_assert(rig->pool->blocks[6].pins == 0);
+  ASSERT_EQ(rig->pool->blocks[6].pins, 0);
   block_pool_check(rig->pool);
   rig_free(rig);
 }
@@ -284,13 +295,13 @@ Test(batch, prompt_logprobs_select_every_position_once) {
   group_t *g = rig_add(rig, 13, 4, 1);
   rig->requests[0].params.num_prompt_logprobs = 0;
   rig_step(rig); /* tokens 0..7 score prompt tokens 1..8 */
-  cr_assert(rig->batch->num_selected == 8);
+  ASSERT_EQ(rig->batch->num_selected, 8);
   EXPECT(rig->batch->selected_target, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008);
   g->sequence.num_scored = 8;
   rig_commit(rig, 1);
   rig_step(rig); /* tokens 8..12: four scores and the sample */
   EXPECT(rig->batch->selected_target, 1009, 1010, 1011, 1012, -1);
   EXPECT(rig->batch->selected_token_indices, 0, 1, 2, 3, 4);
-  cr_assert(rig->batch->num_selected == 5);
+  ASSERT_EQ(rig->batch->num_selected, 5);
   rig_free(rig);
 }

@@ -6,9 +6,9 @@
  */
 #include "tests/engine/client.h"
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,10 +130,10 @@ static void expect_search(search_t *s, const job_t *job) {
               "request %d: choice %d has %d tokens, expected %d", (int)job->request.id, j,
               got->num_output, want->count);
     ASSERT_IDS_EQ(got->output, want->ids + s->num_prompt, want->count);
-    cr_assert(fabs(got->done.cumulative_logprob - want->sum) < 1e-9);
-    cr_assert(got->done.finish == (want->stopped ? FINISH_STOP : FINISH_LENGTH));
+    ASSERT_LT(fabs(got->done.cumulative_logprob - want->sum), 1e-9);
+    ASSERT_EQ(got->done.finish, (want->stopped ? FINISH_STOP : FINISH_LENGTH));
     int32_t last = got->output[got->num_output - 1];
-    cr_assert(got->done.stop_token_id == (want->stopped && last != EOS ? last : -1));
+    ASSERT_EQ(got->done.stop_token_id, (want->stopped && last != EOS ? last : -1));
   }
 }
 
@@ -153,7 +153,7 @@ static void add_search(client_t *c, int i) {
   p->min_tokens = i % 7 == 3 && p->max_tokens > 4 ? 4 : 0;
   p->num_logprobs = i % 4 - 1;
   client_several(job);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
 }
 
 static void compare_searches(const struct ops *ops, int32_t num_blocks, bool caching) {
@@ -167,7 +167,7 @@ static void compare_searches(const struct ops *ops, int32_t num_blocks, bool cac
   cr_assert(s != NULL);
   for (int i = 0; i < 60; i++) add_search(c, i);
   for (int i = 0; i < 30; i++) { /* company */
-    cr_assert(client_submit(c, client_job(c, 20 + i, 60, i)) == 0);
+    ASSERT_EQ(client_submit(c, client_job(c, 20 + i, 60, i)), 0);
   }
   client_run(c);
   int num_stopped = 0;
@@ -176,8 +176,8 @@ static void compare_searches(const struct ops *ops, int32_t num_blocks, bool cac
     num_stopped += c->jobs[i].done.finish == FINISH_STOP;
   }
   cr_assert(num_stopped > 5 && num_stopped < 55, "%d searches ended by an id", num_stopped);
-  if (num_blocks < 100) cr_assert(client_stats(c).preemptions > 0, "the pool was to be small");
-  cr_assert(fake_violations() == 0, "a block table led to a wrong prefix");
+  if (num_blocks < 100) ASSERT_GT_FOR(client_stats(c).preemptions, 0, "the pool was to be small");
+  ASSERT_EQ_FOR(fake_violations(), 0, "a block table led to a wrong prefix");
   client_check_idle(c);
   free(s);
   client_free(c);
@@ -205,7 +205,7 @@ static void check_logprobs(int32_t width, int32_t num_logprobs) {
   job->request.params.num_logprobs = num_logprobs;
   job->request.params.ignore_eos = true;
   client_several(job);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
   client_run(c);
   for (int j = 0; j < width; j++) {
     int32_t ids[128];
@@ -213,12 +213,13 @@ static void check_logprobs(int32_t width, int32_t num_logprobs) {
     for (int t = 0; t < 20; t++) {
       fake_logprobs(ids, 33 + t, VOCAB, logprobs);
       ids[33 + t] = job->choices[j].output[t];
-      cr_assert(job->choices[j].logprob[t] == logprobs[ids[33 + t]]);
+      ASSERT_EQ(job->choices[j].logprob[t], logprobs[ids[33 + t]]);
       for (int k = 0; k < num_logprobs; k++) {
         const token_logprob_t *top = &job->choices[j].top[t][k];
         int larger = 0;
         for (int id = 0; id < VOCAB; id++) larger += logprobs[id] > logprobs[top->id];
-        cr_assert(top->logprob == logprobs[top->id] && larger == k);
+        ASSERT_EQ(top->logprob, logprobs[top->id]);
+        ASSERT_EQ(larger, k);
       }
     }
   }
@@ -255,7 +256,7 @@ Test(beam, a_search_that_ends_with_its_first_token_returns_what_it_found, .timeo
   job->request.params.num_stop_token_ids = 3;
   job->request.params.stop_token_ids = best;
   client_several(job);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
   client_run(c);
   expect_search(s, job);
   free(s);

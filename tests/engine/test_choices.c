@@ -8,9 +8,9 @@
 #include "engine/device/ops.h"
 #include "tests/engine/client.h"
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static uint64_t unmix(uint64_t x) {
 static uint64_t seed_of_stream(uint64_t seed, uint32_t index) {
   uint64_t base = random_mix(seed + RANDOM_GAMMA) + (uint64_t)index * RANDOM_GAMMA;
   uint64_t out = unmix(base) - RANDOM_GAMMA;
-  cr_assert(random_key(out, 0) == random_key(seed, index));
+  ASSERT_EQ(random_key(out, 0), random_key(seed, index));
   return out;
 }
 
@@ -73,7 +73,7 @@ static client_t *run_singles(const engine_options_t *o) {
     for (int j = 0; j < num_choices(i); j++) {
       job_t *job = add(c, i);
       job->request.params.seed = seed_of_stream(job->request.params.seed, (uint32_t)j);
-      cr_assert(client_submit(c, job) == 0);
+      ASSERT_EQ(client_submit(c, job), 0);
     }
   }
   client_run(c);
@@ -86,7 +86,7 @@ static client_t *run_groups(const engine_options_t *o) {
     job_t *job = add(c, i);
     job->request.params.n = num_choices(i);
     if (num_choices(i) > 1) client_several(job);
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   client_check_idle(c);
@@ -102,8 +102,10 @@ static void expect_equal(const job_t *want, const job_t *got, int j, const char 
   cr_assert(count == want->num_output, "%s: choice %d has %d tokens, alone %d", name, j, count,
             want->num_output);
   ASSERT_IDS_EQ(output, want->output, count);
-  cr_assert(length == want->text_length && memcmp(text, want->text, length) == 0);
-  cr_assert(done->finish == want->done.finish && done->stop_token_id == want->done.stop_token_id);
+  ASSERT_EQ(length, want->text_length);
+  cr_assert(memcmp(text, want->text, length) == 0);
+  ASSERT_EQ(done->finish, want->done.finish);
+  ASSERT_EQ(done->stop_token_id, want->done.stop_token_id);
 }
 
 static void expect_all_equal(const client_t *singles, const client_t *groups, const char *name) {
@@ -111,7 +113,7 @@ static void expect_all_equal(const client_t *singles, const client_t *groups, co
   for (int i = 0; i < GROUPS; i++) {
     const job_t *job = &groups->jobs[i];
     for (int j = 0; j < num_choices(i); j++) expect_equal(&singles->jobs[at++], job, j, name);
-    if (i % 6 == 3) cr_assert(job->num_prompt_logprobs == prompt_length(i) - 1, "scored once");
+    if (i % 6 == 3) ASSERT_EQ_FOR(job->num_prompt_logprobs, prompt_length(i) - 1, "scored once");
   }
 }
 
@@ -136,7 +138,7 @@ static void compare_on(const struct ops *ops) {
     o.enable_prefix_caching = variants[v].cache;
     client_t *groups = run_groups(&o);
     expect_all_equal(singles, groups, variants[v].name);
-    if (variants[v].blocks < 100) cr_assert(client_stats(groups).preemptions > 0);
+    if (variants[v].blocks < 100) ASSERT_GT(client_stats(groups).preemptions, 0);
     client_free(groups);
   }
   client_free(singles);
@@ -145,13 +147,13 @@ static void compare_on(const struct ops *ops) {
 Test(choices, on_the_fake_device_each_is_a_request_of_its_own, .timeout = 120) {
   fake_settings = (fake_settings_t){.first_id = 2, .eos_one_in = 30, .eos_id = 1};
   compare_on(&ops_fake);
-  cr_assert(fake_violations() == 0, "a block table led to a wrong prefix");
+  ASSERT_EQ_FOR(fake_violations(), 0, "a block table led to a wrong prefix");
 }
 
 Test(choices, with_two_steps_in_flight_each_is_a_request_of_its_own, .timeout = 120) {
   fake_settings = (fake_settings_t){.first_id = 2, .eos_one_in = 30, .eos_id = 1};
   compare_on(fake_ops_deep());
-  cr_assert(fake_violations() == 0, "a block table led to a wrong prefix");
+  ASSERT_EQ_FOR(fake_violations(), 0, "a block table led to a wrong prefix");
 }
 
 Test(choices, on_the_cpu_each_is_a_request_of_its_own, .timeout = 300) {
@@ -164,7 +166,7 @@ Test(choices, greedy_choices_are_equal) {
   job_t *job = client_job(c, 21, 30, 3);
   job->request.params.n = 5;
   client_several(job);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
   client_run(c);
   for (int j = 1; j < 5; j++) {
     ASSERT_IDS_EQ(job->choices[j].output, job->choices[0].output, CLIENT_OUTPUT_MAX);
@@ -197,7 +199,7 @@ Test(choices, best_of_returns_the_best_means_best_first, .timeout = 60) {
       p->best_of = 3 + i % 4;
       p->n = turn == 0 ? p->best_of : 1 + i % 3;
       client_several(job);
-      cr_assert(client_submit(c, job) == 0);
+      ASSERT_EQ(client_submit(c, job), 0);
     }
   }
   client_run(c);
@@ -209,14 +211,14 @@ Test(choices, best_of_returns_the_best_means_best_first, .timeout = 60) {
     for (int32_t j = 0; j < all->num_choices && !compete; j++) order[j] = j;
     for (int32_t j = 0; j < best->num_choices; j++) {
       const choice_t *want = &all->choices[order[j]], *got = &best->choices[j];
-      cr_assert(got->num_output == want->num_output, "request %d choice %d", i, j);
+      ASSERT_EQ_FOR(got->num_output, want->num_output, "request %d choice %d", i, j);
       ASSERT_IDS_EQ(got->output, want->output, CLIENT_OUTPUT_MAX);
-      cr_assert(got->text_length == want->text_length);
+      ASSERT_EQ(got->text_length, want->text_length);
       cr_assert(memcmp(got->text, want->text, got->text_length) == 0, "%.*s, expected %.*s",
                 (int)got->text_length, got->text, (int)want->text_length, want->text);
-      cr_assert(got->done.finish == want->done.finish);
+      ASSERT_EQ(got->done.finish, want->done.finish);
       if (compete)
-        cr_assert(fabs(got->done.cumulative_logprob - want->done.cumulative_logprob) < 1e-9);
+        ASSERT_LT(fabs(got->done.cumulative_logprob - want->done.cumulative_logprob), 1e-9);
       if (best->request.params.num_logprobs < 2) continue;
       cr_assert(memcmp(got->logprob, want->logprob, sizeof got->logprob) == 0);
       for (int32_t t = 0; t < got->num_output; t++) {
@@ -225,7 +227,7 @@ Test(choices, best_of_returns_the_best_means_best_first, .timeout = 60) {
     }
     int32_t sum = 0;
     for (int32_t j = 0; j < best->num_choices; j++) sum += best->choices[j].num_output;
-    cr_assert(best->done.num_output_tokens == sum, "usage counts what is returned");
+    ASSERT_EQ_FOR(best->done.num_output_tokens, sum, "usage counts what is returned");
   }
   client_free(c);
 }
@@ -240,11 +242,12 @@ Test(choices, scoring_with_several_choices_ends_each_of_them) {
     job->request.params.best_of = i == 1 ? 5 : 0;
     job->request.params.beam_width = i == 2 ? 4 : 0;
     client_several(job);
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   for (int i = 0; i < 3; i++) {
-    cr_assert(c->jobs[i].num_prompt_logprobs == 19 && c->jobs[i].done.finish == FINISH_LENGTH);
+    ASSERT_EQ(c->jobs[i].num_prompt_logprobs, 19);
+    ASSERT_EQ(c->jobs[i].done.finish, FINISH_LENGTH);
   }
   client_check_idle(c);
   client_free(c);
@@ -261,7 +264,7 @@ Test(choices, a_group_that_fails_or_is_cancelled_ends_once) {
     job->request.params.temperature = 1;
     job->request.fault = i % 8 == 3;
     client_several(job);
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   while (c->jobs[1].choices[0].num_output < 5) client_drain(c);
   for (int i = 0; i < 16; i += 2) {
@@ -271,7 +274,8 @@ Test(choices, a_group_that_fails_or_is_cancelled_ends_once) {
   client_run(c);
   for (int i = 0; i < 16; i++) {
     finish_reason_t want = i % 8 == 3 ? FINISH_ERROR : i % 2 ? FINISH_LENGTH : FINISH_ABORT;
-    cr_assert(c->jobs[i].num_done == 1 && c->jobs[i].done.finish == want);
+    ASSERT_EQ(c->jobs[i].num_done, 1);
+    ASSERT_EQ(c->jobs[i].done.finish, want);
   }
   client_check_idle(c);
   client_free(c);
@@ -284,20 +288,20 @@ Test(choices, what_can_never_run_is_refused_at_the_door) {
   job_t *fits = client_job(c, 44, 100, 1);
   fits->request.params.n = 4;
   client_several(fits);
-  cr_assert(client_submit(c, fits) == 0);
+  ASSERT_EQ(client_submit(c, fits), 0);
   client_run(c);
   job_t *large = client_job(c, 44, 101, 1);
   large->request.params.n = 4;
   request_t *r = &large->request;
   error_t error = {0};
-  cr_assert(engine_submit(c->engine, &r, 1, &error) == ERR_CONTEXT_LENGTH);
+  ASSERT_EQ(engine_submit(c->engine, &r, 1, &error), ERR_CONTEXT_LENGTH);
   cr_assert(strstr(error.message, "2 + 4 x 8 = 34") != NULL, "%s", error.message);
   r->params.n = 17;
   r->params.max_tokens = 1;
-  cr_assert(engine_submit(c->engine, &r, 1, &error) == ERR_BAD_REQUEST);
+  ASSERT_EQ(engine_submit(c->engine, &r, 1, &error), ERR_BAD_REQUEST);
   cr_assert(strstr(error.message, "at most 16") != NULL, "%s", error.message);
   r->params.n = 1, r->params.best_of = 2;
-  cr_assert(engine_submit(c->engine, &r, 1, &error) == ERR_INTERNAL, "no room was lent");
+  ASSERT_EQ_FOR(engine_submit(c->engine, &r, 1, &error), ERR_INTERNAL, "no room was lent");
   c->count--;
   client_free(c);
 }

@@ -5,9 +5,9 @@
  */
 #include "engine/grammar/grammar.h"
 #include "tests/engine/client.h"
+#include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 enum { VOCAB = 384 };
@@ -18,7 +18,7 @@ static grammar_t *compile(client_t *c, const char *pattern) {
   grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = pattern, .length = strlen(pattern)};
   int code =
       grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, &error);
-  cr_assert(code == 0, "%s", error.message);
+  ASSERT_EQ_FOR(code, 0, "%s", error.message);
   return grammar;
 }
 
@@ -29,7 +29,7 @@ static void expect_groups(const char *text, size_t length) {
     cr_assert(strspn(text + at, "0123456789") == 4 && text[at + 4] == '-', "'%s' at %zu", text, at);
     at += 5;
   }
-  cr_assert_str_eq(text + at, "end");
+  ASSERT_STR_EQ(text + at, "end");
 }
 
 static void expect_free(const job_t *job) {
@@ -38,7 +38,7 @@ static void expect_free(const job_t *job) {
   memcpy(ids, job->prompt, (size_t)count * sizeof *ids);
   for (int32_t i = 0; i < job->num_output; i++) {
     int32_t want = fake_next(ids, count, VOCAB);
-    cr_assert(job->output[i] == want, "free request %d, output %d", (int)job->request.id, i);
+    ASSERT_EQ_FOR(job->output[i], want, "free request %d, output %d", (int)job->request.id, i);
     ids[count++] = want;
   }
 }
@@ -51,7 +51,7 @@ static void mixed_batch(const ops_t *ops, int32_t num_blocks) {
   for (int i = 0; i < 120; i++) {
     job_t *job = client_job(c, 1 + (i * 37) % 200, i % 2 ? 60 : 300, i);
     if (i % 2 == 0) job->request.grammar = grammar_ref(grammar);
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   for (int i = 0; i < 120; i++) {
@@ -64,7 +64,7 @@ static void mixed_batch(const ops_t *ops, int32_t num_blocks) {
     }
     grammar_unref(job->request.grammar);
   }
-  cr_assert(client_stats(c).grammar_masks > 0);
+  ASSERT_GT(client_stats(c).grammar_masks, 0);
   cr_assert(num_blocks > 1000 || client_stats(c).preemptions > 0, "the pool was to be too small");
   grammar_unref(grammar);
   client_check_idle(c);
@@ -91,13 +91,17 @@ Test(constrain, ends_at_once_or_at_its_length) {
   job_t *longer = client_job(c, 10, 50, 3);
   whole->request.grammar = cut->request.grammar = longer->request.grammar = grammar;
   longer->request.params.min_tokens = 40; /* more than the grammar can give */
-  cr_assert(client_submit(c, whole) == 0 && client_submit(c, cut) == 0);
-  cr_assert(client_submit(c, longer) == 0);
+  ASSERT_EQ(client_submit(c, whole), 0);
+  ASSERT_EQ(client_submit(c, cut), 0);
+  ASSERT_EQ(client_submit(c, longer), 0);
   client_run(c);
-  cr_assert(whole->done.finish == FINISH_STOP && whole->text_length == 20);
-  cr_assert(strspn(whole->text, "ab") == 20);
-  cr_assert(longer->done.finish == FINISH_STOP && longer->text_length == 20);
-  cr_assert(cut->done.finish == FINISH_LENGTH && cut->num_output == 7);
+  ASSERT_EQ(whole->done.finish, FINISH_STOP);
+  ASSERT_EQ(whole->text_length, 20);
+  ASSERT_EQ(strspn(whole->text, "ab"), 20);
+  ASSERT_EQ(longer->done.finish, FINISH_STOP);
+  ASSERT_EQ(longer->text_length, 20);
+  ASSERT_EQ(cut->done.finish, FINISH_LENGTH);
+  ASSERT_EQ(cut->num_output, 7);
   grammar_unref(grammar);
   client_check_idle(c);
   client_free(c);
@@ -113,13 +117,13 @@ Test(constrain, several_choices_each_follow_the_grammar) {
   job->request.params.temperature = 1;
   job->request.grammar = grammar;
   client_several(job);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
   client_run(c);
   for (int i = 0; i < 4; i++) {
-    cr_assert(job->choices[i].done.finish == FINISH_STOP);
+    ASSERT_EQ(job->choices[i].done.finish, FINISH_STOP);
     expect_groups(job->choices[i].text, job->choices[i].text_length);
   }
-  cr_assert(strcmp(job->choices[0].text, job->choices[1].text) != 0);
+  ASSERT_STR_NE(job->choices[0].text, job->choices[1].text);
   grammar_unref(grammar);
   client_check_idle(c);
   client_free(c);
@@ -135,11 +139,13 @@ Test(constrain, an_empty_mask_fails_one_request) {
   bad->request.params.num_stop_token_ids = 1;
   bad->request.params.stop_token_ids = &stop;
   bad->request.grammar = good->request.grammar = grammar;
-  cr_assert(client_submit(c, bad) == 0 && client_submit(c, good) == 0);
+  ASSERT_EQ(client_submit(c, bad), 0);
+  ASSERT_EQ(client_submit(c, good), 0);
   client_run(c);
-  cr_assert(bad->done.finish == FINISH_ERROR && bad->done.error_code == ERR_INTERNAL);
-  cr_assert(good->done.finish == FINISH_STOP);
-  cr_assert_str_eq(good->text, "!#");
+  ASSERT_EQ(bad->done.finish, FINISH_ERROR);
+  ASSERT_EQ(bad->done.error_code, ERR_INTERNAL);
+  ASSERT_EQ(good->done.finish, FINISH_STOP);
+  ASSERT_STR_EQ(good->text, "!#");
   grammar_unref(grammar);
   client_check_idle(c);
   client_free(c);

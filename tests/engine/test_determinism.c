@@ -8,8 +8,8 @@
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/swap_double.h"
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 enum { JOBS = 160 };
@@ -37,15 +37,16 @@ static void expect_same(const client_t *want, const client_t *got, const char *n
     ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
     cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
               "%s: prompt logprobs of request %d differ", name, i);
-    cr_assert(a->text_length == b->text_length && memcmp(a->text, b->text, a->text_length) == 0);
-    cr_assert(a->done.finish == b->done.finish);
+    ASSERT_EQ(a->text_length, b->text_length);
+    cr_assert(memcmp(a->text, b->text, a->text_length) == 0);
+    ASSERT_EQ(a->done.finish, b->done.finish);
   }
 }
 
 static client_t *run_all(const engine_options_t *options) {
   client_t *c = client_new(options);
   make_jobs(c);
-  for (int i = 0; i < JOBS; i++) cr_assert(client_submit(c, &c->jobs[i]) == 0);
+  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
   client_run(c);
   return c;
 }
@@ -90,9 +91,9 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
     expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     cr_assert(s.preemptions > 0 || variants[v].blocks > 80);
-    cr_assert(s.preemptions_swap == (variants[v].swap ? s.preemptions : 0));
+    ASSERT_EQ(s.preemptions_swap, (variants[v].swap ? s.preemptions : 0));
     cr_assert(!variants[v].swap || s.recomputed_tokens == 0);
-    cr_assert((s.draft_tokens > 0) == (variants[v].guesses > 0));
+    ASSERT_EQ((s.draft_tokens > 0), (variants[v].guesses > 0));
     client_check_idle(c);
     client_free(c);
   }

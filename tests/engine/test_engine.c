@@ -7,8 +7,8 @@
 #include "tests/sim/fake_ops.h"
 
 #include "engine/internal.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 enum { VOCAB = 384 };
@@ -47,17 +47,17 @@ TEST_DEPTHS(hundreds_of_mixed_requests_get_their_own_streams) {
   client_t *c = client_new(&options);
   for (int i = 0; i < 300; i++) {
     job_t *job = client_job(c, 1 + (i * 37) % 400, 1 + (i * 13) % 120, i % 20);
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   for (int i = 0; i < c->count; i++) {
     expect_stream(&c->jobs[i]);
     expect_done(&c->jobs[i], FINISH_LENGTH, c->jobs[i].request.params.max_tokens);
   }
-  cr_assert(client_stats(c).preemptions > 0, "the pool was to be too small");
-  cr_assert(client_stats(c).prefix_hits_tokens > 0);
-  cr_assert((ops->pipeline_depth == 2) == (fake_resolved() > 0), "steps were to overlap");
-  cr_assert(fake_violations() == 0, "a block table led to a wrong prefix");
+  ASSERT_GT_FOR(client_stats(c).preemptions, 0, "the pool was to be too small");
+  ASSERT_GT(client_stats(c).prefix_hits_tokens, 0);
+  ASSERT_EQ_FOR((ops->pipeline_depth == 2), (fake_resolved() > 0), "steps were to overlap");
+  ASSERT_EQ_FOR(fake_violations(), 0, "a block table led to a wrong prefix");
   client_check_idle(c);
   client_free(c);
 }
@@ -70,7 +70,7 @@ TEST_DEPTHS(eos_ends_with_stop_and_counts) {
     job_t *job = client_job(c, 5 + i, 200, i);
     job->request.params.ignore_eos = i % 5 == 4;
     job->request.params.min_tokens = i % 5 == 3 ? 30 : 0;
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   for (int i = 0; i < 50; i++) {
@@ -79,12 +79,12 @@ TEST_DEPTHS(eos_ends_with_stop_and_counts) {
     expect_stream(job);
     bool eos_last = job->output[job->num_output - 1] == 0;
     expect_done(job, i % 5 == 4 || !eos_last ? FINISH_LENGTH : FINISH_STOP, -1);
-    if (i % 5 == 4) cr_assert(job->num_output == 200);
-    for (int t = 0; t + 1 < job->num_output && i % 5 != 4; t++) cr_assert(job->output[t] != 0);
-    cr_assert(job->done.stop_token_id == -1, "the primary EOS has no stop_reason");
+    if (i % 5 == 4) ASSERT_EQ(job->num_output, 200);
+    for (int t = 0; t + 1 < job->num_output && i % 5 != 4; t++) ASSERT_NE(job->output[t], 0);
+    ASSERT_EQ_FOR(job->done.stop_token_id, -1, "the primary EOS has no stop_reason");
   }
   for (int i = 3; i < 50; i += 5)
-    cr_assert(c->jobs[i].num_output >= 30, "stopped before min_tokens");
+    ASSERT_GE_FOR(c->jobs[i].num_output, 30, "stopped before min_tokens");
   client_free(c);
 }
 
@@ -101,10 +101,10 @@ TEST_DEPTHS(a_further_eos_and_a_stop_id_name_themselves) {
   client_submit(c, b);
   client_run(c);
   expect_done(a, FINISH_STOP, -1);
-  cr_assert(a->done.stop_token_id == 1);
+  ASSERT_EQ(a->done.stop_token_id, 1);
   expect_done(b, FINISH_STOP, 1);
-  cr_assert(b->done.stop_token_id == stop_ids[0]);
-  cr_assert(b->text_length == 0, "a stop token is not in the text");
+  ASSERT_EQ(b->done.stop_token_id, stop_ids[0]);
+  ASSERT_EQ_FOR(b->text_length, 0, "a stop token is not in the text");
   client_free(c);
 }
 
@@ -114,7 +114,7 @@ TEST_DEPTHS(a_stop_string_cuts_the_text_and_leaks_nothing) {
   job_t *plain = client_job(c, 12, 60, 5);
   client_submit(c, plain);
   client_run(c);
-  cr_assert(plain->text_length > 30);
+  ASSERT_GT(plain->text_length, 30);
   for (size_t at = 1; at + 3 < plain->text_length; at += 7) {
     char stop[4] = {0};
     memcpy(stop, plain->text + at, 3);
@@ -122,15 +122,15 @@ TEST_DEPTHS(a_stop_string_cuts_the_text_and_leaks_nothing) {
     const char *strings[] = {stop};
     size_t lengths[] = {3};
     stop_set_t *stops;
-    cr_assert(stop_set_new(strings, lengths, 1, &stops, NULL) == 0);
+    ASSERT_EQ(stop_set_new(strings, lengths, 1, &stops, NULL), 0);
     job_t *job = client_job(c, 12, 60, 5);
     job->request.stops = stops;
     client_submit(c, job);
     client_run(c);
     const char *found = memmem(plain->text, plain->text_length, stop, 3);
     expect_done(job, FINISH_STOP, -1);
-    cr_assert(job->done.stop_string == 0);
-    cr_assert(job->text_length == (size_t)(found - plain->text));
+    ASSERT_EQ(job->done.stop_string, 0);
+    ASSERT_EQ(job->text_length, (size_t)(found - plain->text));
     cr_assert(memcmp(job->text, plain->text, job->text_length) == 0);
     stop_set_free(stops);
   }
@@ -149,7 +149,7 @@ TEST_DEPTHS(cancelled_requests_leave_and_give_their_blocks_back) {
   }
   uint64_t steps = fake_steps(); /* the one in flight ends, the next is planned without them */
   while (c->num_done < 20) client_drain(c);
-  cr_assert(fake_steps() - steps <= 2, "a cancel took %d steps", (int)(fake_steps() - steps));
+  ASSERT_LE_FOR(fake_steps() - steps, 2, "a cancel took %d steps", (int)(fake_steps() - steps));
   fake_settings.step_ns = 0;
   client_run(c);
   for (int i = 0; i < 40; i++) {
@@ -171,15 +171,15 @@ TEST_DEPTHS(a_full_queue_refuses_and_recovers) {
     job_t *job = client_job(c, 8, 50, i);
     int code = client_submit(c, job);
     if (code == 0) continue;
-    cr_assert(code == ERR_QUEUE_FULL);
+    ASSERT_EQ(code, ERR_QUEUE_FULL);
     refused++;
     c->count--;
     memset(job, 0, sizeof *job);
   }
-  cr_assert(refused > 0);
-  cr_assert(engine_retry_after_s(c->engine) >= 1);
+  ASSERT_GT(refused, 0);
+  ASSERT_GE(engine_retry_after_s(c->engine), 1);
   client_run(c);
-  cr_assert(client_submit(c, client_job(c, 8, 5, 1)) == 0);
+  ASSERT_EQ(client_submit(c, client_job(c, 8, 5, 1)), 0);
   client_run(c);
   client_free(c);
 }
@@ -188,9 +188,9 @@ TEST_DEPTHS(what_the_pool_can_never_hold_is_refused_at_the_door) {
   engine_options_t options = client_options(ops);
   options.num_blocks = 40; /* 39 x 16 = 624 slots, context fitted to 608 */
   client_t *c = client_new(&options);
-  cr_assert(engine_info(c->engine)->max_model_len == 608);
+  ASSERT_EQ(engine_info(c->engine)->max_model_len, 608);
   job_t *job = client_job(c, 620, 10, 1);
-  cr_assert(client_submit(c, job) == ERR_CONTEXT_LENGTH);
+  ASSERT_EQ(client_submit(c, job), ERR_CONTEXT_LENGTH);
   c->count--;
   client_free(c);
 }
@@ -200,13 +200,14 @@ TEST_DEPTHS(a_prompt_leaves_room_for_a_token_in_the_context) {
   options.max_model_len = 96;
   options.num_blocks = 40;
   client_t *c = client_new(&options);
-  cr_assert(client_submit(c, client_job(c, 96, 1, 1)) == ERR_CONTEXT_LENGTH);
-  cr_assert(client_submit(c, client_job(c, 200, 0, 1)) == ERR_CONTEXT_LENGTH);
+  ASSERT_EQ(client_submit(c, client_job(c, 96, 1, 1)), ERR_CONTEXT_LENGTH);
+  ASSERT_EQ(client_submit(c, client_job(c, 200, 0, 1)), ERR_CONTEXT_LENGTH);
   c->count = 0;
   job_t *last = client_job(c, 95, 10, 1); /* the context ends it */
-  cr_assert(client_submit(c, last) == 0);
+  ASSERT_EQ(client_submit(c, last), 0);
   client_run(c);
-  cr_assert(last->num_output == 1 && last->done.finish == FINISH_LENGTH);
+  ASSERT_EQ(last->num_output, 1);
+  ASSERT_EQ(last->done.finish, FINISH_LENGTH);
   client_free(c);
 }
 
@@ -221,7 +222,8 @@ TEST_DEPTHS(waiting_too_long_ends_with_queue_timeout) {
   client_submit(c, b);
   while (!b->num_done) client_drain(c);
   expect_done(b, FINISH_ERROR, 0);
-  cr_assert(b->done.error_code == ERR_QUEUE_TIMEOUT && !a->num_done);
+  ASSERT_EQ(b->done.error_code, ERR_QUEUE_TIMEOUT);
+  cr_assert(!a->num_done);
   fake_settings.step_ns = 0;
   client_run(c);
   expect_done(a, FINISH_LENGTH, 500);
@@ -259,7 +261,7 @@ TEST_DEPTHS(a_failing_row_ends_its_own_request_only) {
     expect_stream(&c->jobs[i]);
     expect_done(&c->jobs[i], i == 7 ? FINISH_ERROR : FINISH_LENGTH, -1);
   }
-  cr_assert(c->jobs[7].done.error_code == ERR_INTERNAL);
+  ASSERT_EQ(c->jobs[7].done.error_code, ERR_INTERNAL);
   client_check_idle(c);
   client_free(c);
 }
@@ -270,14 +272,14 @@ TEST_DEPTHS(a_lost_device_answers_everybody) {
   client_t *c = client_new(&options);
   request_t *all[40]; /* at once: the device may fail before a loop has submitted the last one */
   for (int i = 0; i < 40; i++) all[i] = &client_job(c, 30, 400, i)->request;
-  cr_assert(engine_submit(c->engine, all, 40, NULL) == 0);
+  ASSERT_EQ(engine_submit(c->engine, all, 40, NULL), 0);
   client_run(c);
   for (int i = 0; i < 40; i++) {
     expect_done(&c->jobs[i], FINISH_ERROR, -1);
-    cr_assert(c->jobs[i].done.error_code == ERR_DEVICE_FAILED);
+    ASSERT_EQ(c->jobs[i].done.error_code, ERR_DEVICE_FAILED);
   }
-  cr_assert(engine_state(c->engine) == ENGINE_FAILED);
-  cr_assert(client_submit(c, client_job(c, 30, 4, 1)) == ERR_ENGINE_FAILED);
+  ASSERT_EQ(engine_state(c->engine), ENGINE_FAILED);
+  ASSERT_EQ(client_submit(c, client_job(c, 30, 4, 1)), ERR_ENGINE_FAILED);
   client_free(c);
 }
 
@@ -292,8 +294,8 @@ TEST_DEPTHS(scoring_returns_every_prompt_position_and_no_token) {
   client_run(c);
   for (int i = 0; i < 10; i++) {
     expect_done(&c->jobs[i], FINISH_LENGTH, i % 2 ? 3 : 0);
-    cr_assert(c->jobs[i].num_prompt_logprobs == i * 33);
-    cr_assert(c->jobs[i].done.num_cached_tokens == 0, "scores must not come from the cache");
+    ASSERT_EQ(c->jobs[i].num_prompt_logprobs, i * 33);
+    ASSERT_EQ_FOR(c->jobs[i].done.num_cached_tokens, 0, "scores must not come from the cache");
   }
   client_free(c);
 }
@@ -306,7 +308,7 @@ TEST_DEPTHS(stopping_with_work_in_flight_still_ends_every_request) {
   client_wait_output(c, &c->jobs[0], 2);
   engine_stop(c->engine);
   client_run(c);
-  for (int i = 0; i < 30; i++) cr_assert(c->jobs[i].num_done == 1);
+  for (int i = 0; i < 30; i++) ASSERT_EQ(c->jobs[i].num_done, 1);
   client_free(c);
 }
 
@@ -315,9 +317,9 @@ TEST_DEPTHS(a_missing_model_says_so) {
   options.model_dir = "tests/fixtures/none";
   engine_t *engine;
   error_t error = {0};
-  cr_assert(engine_create(&options, &engine, &error) == 0);
+  ASSERT_EQ(engine_create(&options, &engine, &error), 0);
   while (engine_state(engine) == ENGINE_LOADING) continue;
-  cr_assert(engine_state(engine) == ENGINE_FAILED);
+  ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
   engine_failure(engine, &error);
   cr_assert(error.code == ERR_MODEL_MISSING && strstr(error.message, "tests/fixtures/none"),
             "%d: %s", error.code, error.message);
@@ -338,16 +340,18 @@ Test(engine, guesses_change_nothing_but_the_number_of_steps) {
     if (job->request.params.min_tokens > job->request.params.max_tokens) {
       job->request.params.min_tokens = 0;
     }
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   for (int i = 0; i < c->count; i++) {
-    cr_assert(c->jobs[i].num_done == 1);
+    ASSERT_EQ(c->jobs[i].num_done, 1);
     expect_stream(&c->jobs[i]);
   }
   engine_stats_t stats = client_stats(c);
-  cr_assert(stats.draft_tokens_accepted > 0 && stats.draft_tokens > stats.draft_tokens_accepted);
-  cr_assert(stats.preemptions > 0 && fake_violations() == 0);
+  ASSERT_GT(stats.draft_tokens_accepted, 0);
+  ASSERT_GT(stats.draft_tokens, stats.draft_tokens_accepted);
+  ASSERT_GT(stats.preemptions, 0);
+  ASSERT_EQ(fake_violations(), 0);
   client_check_idle(c);
   client_free(c);
 }
@@ -367,13 +371,13 @@ Test(engine, a_failed_guess_does_not_hide_the_stop_before_it) {
       job->request.params.stop_token_ids = &last_id;
       job->request.params.num_stop_token_ids = 1;
       job->request.params.min_tokens = i == 0 ? 6 : 30;
-      cr_assert(client_submit(c, job) == 0);
+      ASSERT_EQ(client_submit(c, job), 0);
       client_run(c);
       cr_assert(job->num_done == 1 && job->done.finish == (i == 0 ? FINISH_STOP : FINISH_ERROR),
                 "%d guesses: request %d ends by %d", guesses, i, (int)job->done.finish);
       cr_assert(job->num_output == 6, "%d guesses: %d tokens", guesses, job->num_output);
     }
-    cr_assert(client_stats(c).draft_tokens_accepted > 0);
+    ASSERT_GT(client_stats(c).draft_tokens_accepted, 0);
     client_free(c);
   }
 }
@@ -391,7 +395,7 @@ TEST_DEPTHS(the_loop_is_woken_for_a_request_without_selected_rows) {
   options.context = &wakes;
   client_t *c = client_by_hand(&options);
   job_t *job = client_job(c, 20, 0, 1);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
   wakes = 0;
   for (int turn = 0; turn < 8 && wakes == 0; turn++) engine_turn(c->engine);
   cr_assert(wakes == 1, "%d wake-ups in 8 turns, expected 1", wakes);

@@ -1,7 +1,7 @@
 /* test_mailbox.c: the two rings, alone and with a thread on either end. */
 #include "engine/mailbox.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -46,15 +46,16 @@ static void check(void *context, const event_t *event) {
 
 Test(mailbox, records_of_all_sizes_survive_the_wrap) {
   mailbox_t *m;
-  cr_assert(mailbox_new(4, 4096, &m, NULL) == 0);
+  ASSERT_EQ(mailbox_new(4, 4096, &m, NULL), 0);
   seen_t seen = {0};
   uint32_t id = 0;
   for (int round = 0; round < 2000; round++) {
     while (mailbox_room(m) >= 2 * mailbox_event_bytes(61, 20)) emit(m, id++);
-    cr_assert(mailbox_drain(m, check, &seen) == 0, "a step is seen before it is whole");
+    ASSERT_EQ_FOR(mailbox_drain(m, check, &seen), 0, "a step is seen before it is whole");
     mailbox_publish(m);
     mailbox_drain(m, check, &seen);
-    cr_assert(!seen.wrong && seen.next == id);
+    cr_assert(!seen.wrong);
+    ASSERT_EQ(seen.next, id);
   }
   mailbox_free(m);
 }
@@ -78,8 +79,8 @@ static void *producer(void *context) {
 static void run_threads(size_t ring_bytes) {
   mailbox_t *m;
   pthread_t thread;
-  cr_assert(mailbox_new(4, ring_bytes, &m, NULL) == 0);
-  cr_assert(pthread_create(&thread, NULL, producer, m) == 0);
+  ASSERT_EQ(mailbox_new(4, ring_bytes, &m, NULL), 0);
+  ASSERT_EQ(pthread_create(&thread, NULL, producer, m), 0);
   seen_t seen = {0};
   while (seen.count < THREAD_EVENTS) mailbox_drain(m, check, &seen);
   pthread_join(thread, NULL);
@@ -99,15 +100,15 @@ static void farthest(void *context, const event_t *event) {
 
 Test(mailbox, a_ring_that_is_read_in_time_stays_small) {
   mailbox_t *m;
-  cr_assert(mailbox_new(4, 1 << 22, &m, NULL) == 0);
+  ASSERT_EQ(mailbox_new(4, 1 << 22, &m, NULL), 0);
   const char *far = NULL;
   for (uint32_t id = 0; id < 100000; id++) {
     emit(m, id);
     mailbox_publish(m);
     mailbox_drain(m, farthest, &far);
   }
-  cr_assert(far < (const char *)m->events + 2 * 65536);
-  cr_assert(mailbox_room(m) == 1 << 22);
+  ASSERT_LT(far, (const char *)m->events + 2 * 65536);
+  ASSERT_EQ(mailbox_room(m), 1 << 22);
   mailbox_free(m);
 }
 
@@ -130,13 +131,13 @@ Test(mailbox, no_wake_is_lost) {
   mailbox_t *m;
   pthread_t thread;
   void *result;
-  cr_assert(mailbox_new(65536, 4096, &m, NULL) == 0);
-  cr_assert(pthread_create(&thread, NULL, consumer, m) == 0);
+  ASSERT_EQ(mailbox_new(65536, 4096, &m, NULL), 0);
+  ASSERT_EQ(pthread_create(&thread, NULL, consumer, m), 0);
   for (uintptr_t i = 1; i <= 50000; i++) {
     mailbox_post(m, (request_t *)(i * 64)); /* never followed */
     mailbox_wake(m);
   }
   pthread_join(thread, &result);
-  cr_assert(result == m);
+  ASSERT_EQ(result, m);
   mailbox_free(m);
 }

@@ -3,8 +3,7 @@
  * Each test is the smallest form of a deadlock or a starvation that the simulator has found.
  */
 #include "tests/engine/support.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 static bool runs(const group_t *g) {
   return g->sequence.status == SEQUENCE_RUNNING;
@@ -18,7 +17,8 @@ static void step(rig_t *rig) {
 
 static void run_until_preempted(rig_t *rig, const group_t *g) {
   for (int i = 0; i < 100 && g->num_preemptions == 0; i++) step(rig);
-  cr_assert(g->num_preemptions > 0 && !runs(g));
+  ASSERT_GT(g->num_preemptions, 0);
+  cr_assert(!runs(g));
 }
 
 static group_t *add_with_priority(rig_t *rig, int32_t prompt, int32_t seed, int32_t n,
@@ -43,19 +43,24 @@ Test(progress, three_that_bar_each_other_go_on) {
   group_t *b = add_with_priority(rig, 36, 3, 3, 4);
   run_until_preempted(rig, b);
   end(rig, urgent);
-  cr_assert(rig->scheduler->running.count == 0 && rig->scheduler->num_free_rows == 2);
+  ASSERT_EQ(rig->scheduler->running.count, 0);
+  ASSERT_EQ(rig->scheduler->num_free_rows, 2);
   group_t *first = add_with_priority(rig, 4, 4, 3, 1), *second = add_with_priority(rig, 4, 5, 2, 2);
-  cr_assert(rig->scheduler->waiting.head == first && first->next == second);
+  ASSERT_EQ(rig->scheduler->waiting.head, first);
+  ASSERT_EQ(first->next, second);
   for (int i = 0; i < 400 && rig->scheduler->waiting.count + rig->scheduler->running.count; i++) {
     step(rig);
-    cr_assert(rig->scheduler->running.count > 0, "all %d wait for each other",
-              rig->scheduler->waiting.count);
+    ASSERT_GT_FOR(rig->scheduler->running.count, 0, "all %d wait for each other",
+                  rig->scheduler->waiting.count);
     for (group_t *g = rig->scheduler->running.head, *next; g; g = next) {
       next = g->next;
       if (g->forked && g->sequence.num_output_tokens >= 8) end(rig, g);
     }
   }
-  cr_assert(!a->queue && !b->queue && !first->queue && !second->queue);
+  cr_assert(!a->queue);
+  cr_assert(!b->queue);
+  cr_assert(!first->queue);
+  cr_assert(!second->queue);
   rig_free(rig);
 }
 
@@ -74,7 +79,7 @@ Test(progress, preempted_forks_come_back) {
     cr_assert(3 * known > 48 && 3 * ((known + 3) / 4) > 16, "%d tokens", known);
     end(rig, urgent);
     for (int i = 0; i < 10 && sequence_num_tokens(&forks->sequence) == known; i++) step(rig);
-    cr_assert(sequence_num_tokens(&forks->sequence) > known, "they wait for ever");
+    ASSERT_GT_FOR(sequence_num_tokens(&forks->sequence), known, "they wait for ever");
     rig_free(rig);
   }
 }
@@ -89,7 +94,7 @@ Test(progress, a_choice_that_ended_in_flight_keeps_nobody_waiting) {
   step(rig);
   rig_step(rig);
   sequence_t *ended = forks->sequence.next;
-  cr_assert(ended->num_in_flight_tokens == 1);
+  ASSERT_EQ(ended->num_in_flight_tokens, 1);
   scheduler_finish_sequence(rig->scheduler, ended, SEQUENCE_FINISHED_STOPPED);
   plan_t *plan = &rig->scheduler->plan;
   for (int32_t i = 0; i < plan->num_entries; i++) {

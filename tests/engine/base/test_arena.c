@@ -1,8 +1,8 @@
 /* test_arena.c: pieces do not overlap, the limit holds, and want of memory is told apart from it.
  */
 #include "engine/base/arena.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -18,19 +18,22 @@ Test(arena, pieces_are_aligned_zeroed_when_asked_and_apart) {
     sizes[i] = i % 50 == 49 ? 64 * KIB + i : 1 + 37 * i % 700;
     pieces[i] = i % 2 == 0 ? arena_calloc(&arena, sizes[i], 1) : arena_alloc(&arena, 1, sizes[i]);
     cr_assert_not_null(pieces[i]);
-    cr_assert_eq((uintptr_t)pieces[i] % 16, 0);
-    for (size_t j = 0; i % 2 == 0 && j < sizes[i]; j++) cr_assert_eq(pieces[i][j], 0);
+    ASSERT_EQ((uintptr_t)pieces[i] % 16, 0);
+    for (size_t j = 0; i % 2 == 0 && j < sizes[i]; j++) ASSERT_EQ(pieces[i][j], 0);
     memset(pieces[i], (int)(i % 251) + 1, sizes[i]);
     total += sizes[i];
   }
   for (size_t i = 0; i < PIECES; i++) {
-    for (size_t j = 0; j < sizes[i]; j++) cr_assert_eq(pieces[i][j], i % 251 + 1);
+    for (size_t j = 0; j < sizes[i]; j++) ASSERT_EQ(pieces[i][j], i % 251 + 1);
   }
-  cr_assert(arena.taken >= total && arena.taken < total + 16 * PIECES);
+  ASSERT_GE(arena.taken, total);
+  ASSERT_LT(arena.taken, total + 16 * PIECES);
   cr_assert(arena.held >= arena.taken && arena.held < 3 * arena.taken, "%zu bytes hold %zu",
             arena.held, arena.taken);
   arena_free(&arena);
-  cr_assert(arena.chunks == NULL && arena.taken == 0 && arena.held == 0);
+  ASSERT_EQ(arena.chunks, NULL);
+  ASSERT_EQ(arena.taken, 0);
+  ASSERT_EQ(arena.held, 0);
 }
 
 /* It has a chunk of its own: the next small piece comes from the chunk before it. */
@@ -38,7 +41,7 @@ Test(arena, a_large_zeroed_piece_behind_others_is_zeroed) {
   arena_t arena = {0};
   memset(arena_alloc(&arena, 1, 16), 0xff, 16);
   unsigned char *large = arena_calloc(&arena, 3, MIB);
-  for (size_t i = 0; i < 3 * MIB; i += 4093) cr_assert_eq(large[i], 0);
+  for (size_t i = 0; i < 3 * MIB; i += 4093) ASSERT_EQ(large[i], 0);
   unsigned char *small = arena_calloc(&arena, 1, 16);
   cr_assert(small < large || small >= large + 3 * MIB);
   arena_free(&arena);
@@ -47,7 +50,9 @@ Test(arena, a_large_zeroed_piece_behind_others_is_zeroed) {
 Test(arena, nothing_is_a_piece_too) {
   arena_t arena = {0};
   char *first = arena_alloc(&arena, 0, 8), *second = arena_calloc(&arena, 8, 0);
-  cr_assert(first != NULL && second != NULL && first != second);
+  cr_assert(first != NULL);
+  cr_assert(second != NULL);
+  ASSERT_NE(first, second);
   arena_free(&arena);
 }
 
@@ -59,7 +64,7 @@ Test(arena, the_limit_counts_pieces_and_survives_the_end) {
   cr_assert_not_null(arena_alloc(&arena, 1, 16));
   cr_assert_null(arena_calloc(&arena, 1, 1));
   arena_free(&arena);
-  cr_assert_eq(arena.limit, 64);
+  ASSERT_EQ(arena.limit, 64);
   cr_assert_null(arena_alloc(&arena, 1, 65));
   cr_assert_not_null(arena_alloc(&arena, 1, 64));
   arena_free(&arena);
@@ -71,7 +76,8 @@ Test(arena, want_of_memory_is_not_the_limit) {
   cr_assert_null(arena_copy(&arena, "", SIZE_MAX));
   cr_assert(!arena.out_of_memory);
   cr_assert_null(arena_alloc(&arena, SIZE_MAX / 4, 1));
-  cr_assert(arena.out_of_memory && arena.taken == 0);
+  cr_assert(arena.out_of_memory);
+  ASSERT_EQ(arena.taken, 0);
   cr_assert_not_null(arena_alloc(&arena, 100, 1), "smaller pieces go on");
   arena_free(&arena);
   cr_assert(!arena.out_of_memory);
@@ -80,7 +86,7 @@ Test(arena, want_of_memory_is_not_the_limit) {
 Test(arena, copies_end_in_a_nul) {
   arena_t arena = {0};
   memset(arena_alloc(&arena, 1, 512), 0xff, 512);
-  cr_assert_str_eq(arena_copy(&arena, "abc", 2), "ab");
-  cr_assert_str_eq(arena_copy(&arena, NULL, 0), "");
+  ASSERT_STR_EQ(arena_copy(&arena, "abc", 2), "ab");
+  ASSERT_STR_EQ(arena_copy(&arena, NULL, 0), "");
   arena_free(&arena);
 }

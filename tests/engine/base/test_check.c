@@ -1,7 +1,7 @@
 /* test_check.c: a failing CHECK aborts and prints what it compared. */
 #include "engine/base/check.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -14,7 +14,7 @@ enum { SAID_BYTES = 1024 };
 static const char *said_by(void (*body)(void)) {
   static char said[SAID_BYTES];
   int ends[2], status = 0;
-  cr_assert_eq(pipe(ends), 0);
+  ASSERT_EQ(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
     const struct rlimit no_core = {0, 0};
@@ -29,9 +29,9 @@ static const char *said_by(void (*body)(void)) {
   while ((got = read(ends[0], said + used, sizeof said - 1 - used)) > 0) used += (size_t)got;
   said[used] = '\0';
   close(ends[0]);
-  cr_assert_eq(waitpid(child, &status, 0), child);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
   cr_assert(WIFSIGNALED(status), "the child ended with status %d and said: %s", status, said);
-  cr_assert_eq(WTERMSIG(status), SIGABRT);
+  ASSERT_EQ(WTERMSIG(status), SIGABRT);
   return said;
 }
 
@@ -98,5 +98,5 @@ Test(check, one_that_holds_evaluates_each_side_once) {
   CHECK_GT(count(3), count(2));
   CHECK_GE(count(3), count(3));
   CHECK_RANGE(count(0), count(0), count(1));
-  cr_assert_eq(evaluations, 15, "evaluated %d times", evaluations);
+  ASSERT_EQ_FOR(evaluations, 15, "evaluated %d times", evaluations);
 }

@@ -1,7 +1,7 @@
 /* test_half.c: fp32, bf16 and f16 over every 16-bit pattern, and rounding between each two. */
 #include "engine/base/half.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 
 /* The value of a finite pattern by the definition of its format. */
@@ -22,8 +22,8 @@ Test(half, every_pattern_of_f16) {
     }
     float expected =
         magnitude == 0x7c00 ? (half & 0x8000 ? -INFINITY : INFINITY) : defined(half, 10, 15);
-    cr_assert_eq(float_bits(value), float_bits(expected), "%04x is %g", i, (double)value);
-    cr_assert_eq(f16_from_float(value), half, "%04x", i);
+    ASSERT_EQ_FOR(float_bits(value), float_bits(expected), "%04x is %g", i, (double)value);
+    ASSERT_EQ_FOR(f16_from_float(value), half, "%04x", i);
   }
 }
 
@@ -37,8 +37,8 @@ Test(half, every_pattern_of_bf16) {
     }
     float expected =
         magnitude == 0x7f80 ? (half & 0x8000 ? -INFINITY : INFINITY) : defined(half, 7, 127);
-    cr_assert_eq(float_bits(value), float_bits(expected), "%04x is %g", i, (double)value);
-    cr_assert_eq(bf16_from_float(value), half, "%04x", i);
+    ASSERT_EQ_FOR(float_bits(value), float_bits(expected), "%04x is %g", i, (double)value);
+    ASSERT_EQ_FOR(bf16_from_float(value), half, "%04x", i);
   }
 }
 
@@ -51,18 +51,18 @@ static void check_rounding(uint16_t (*narrow)(float), float (*widen)(uint16_t), 
     if (i + 1U == top) high = 2 * low - (double)widen((uint16_t)(i - 1));
     float middle = (float)((low + high) / 2);
     uint16_t even = (uint16_t)(i & 1 ? i + 1 : i);
-    cr_assert_eq(narrow(middle), even, "%04x", i);
-    cr_assert_eq(narrow(nextafterf(middle, 0)), i, "%04x", i);
-    cr_assert_eq(narrow(nextafterf(middle, INFINITY)), i + 1, "%04x", i);
-    cr_assert_eq(narrow(-middle), even | 0x8000, "%04x", i);
+    ASSERT_EQ_FOR(narrow(middle), even, "%04x", i);
+    ASSERT_EQ_FOR(narrow(nextafterf(middle, 0)), i, "%04x", i);
+    ASSERT_EQ_FOR(narrow(nextafterf(middle, INFINITY)), i + 1, "%04x", i);
+    ASSERT_EQ_FOR(narrow(-middle), even | 0x8000, "%04x", i);
   }
 }
 
 Test(half, rounds_to_nearest_even) {
   check_rounding(f16_from_float, float_from_f16, 0x7c00);
   check_rounding(bf16_from_float, float_from_bf16, 0x7f80);
-  cr_assert_eq(f16_from_float(65519.0F), 0x7bff);
-  cr_assert_eq(f16_from_float(65520.0F), 0x7c00);
-  cr_assert_eq(bf16_from_float(1.00390625F), 0x3f80); /* tie, down to even */
-  cr_assert_eq(bf16_from_float(1.01171875F), 0x3f82); /* tie, up to even */
+  ASSERT_EQ(f16_from_float(65519.0F), 0x7bff);
+  ASSERT_EQ(f16_from_float(65520.0F), 0x7c00);
+  ASSERT_EQ(bf16_from_float(1.00390625F), 0x3f80); /* tie, down to even */
+  ASSERT_EQ(bf16_from_float(1.01171875F), 0x3f82); /* tie, up to even */
 }

@@ -1,7 +1,7 @@
 /* test_json.c: what the strict JSON reader takes, refuses and returns. */
 #include "engine/base/json.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static int parse_bytes(const char *text, size_t length, const json_limits_t *lim
   json_doc_t *doc = NULL;
   memcpy(copy, text, length);
   int rc = json_parse(length > 0 ? copy : NULL, length, limits, &doc, error);
-  cr_assert((rc == 0) == (doc != NULL));
+  ASSERT_EQ((rc == 0), (doc != NULL));
   json_free(doc);
   free(copy);
   return rc;
@@ -25,7 +25,7 @@ static int parse_bytes(const char *text, size_t length, const json_limits_t *lim
 static int parse_with(const char *text, const json_limits_t *limits) {
   error_t error = {0};
   int rc = parse_bytes(text, strlen(text), limits, &error);
-  cr_assert_eq(error.code, rc, "%s", text);
+  ASSERT_EQ_FOR(error.code, rc, "%s", text);
   return rc;
 }
 
@@ -36,7 +36,7 @@ static int parse(const char *text) {
 static json_doc_t *document(const char *text) {
   json_doc_t *doc = NULL;
   error_t error = {0};
-  cr_assert_eq(json_parse(text, strlen(text), &wide, &doc, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(json_parse(text, strlen(text), &wide, &doc, &error), 0, "%s", error.message);
   return doc;
 }
 
@@ -79,7 +79,7 @@ static const char *const valid[] = {"null",
 
 Test(json, valid_texts) {
   for (size_t i = 0; i < sizeof valid / sizeof valid[0]; i++) {
-    cr_assert_eq(parse(valid[i]), 0, "refused: %s", valid[i]);
+    ASSERT_EQ_FOR(parse(valid[i]), 0, "refused: %s", valid[i]);
   }
 }
 
@@ -169,22 +169,24 @@ static const char *const invalid[] = {"",
 
 Test(json, invalid_texts) {
   for (size_t i = 0; i < sizeof invalid / sizeof invalid[0]; i++) {
-    cr_assert_eq(parse(invalid[i]), ERR_INVALID_JSON, "accepted: %s", invalid[i]);
+    ASSERT_EQ_FOR(parse(invalid[i]), ERR_INVALID_JSON, "accepted: %s", invalid[i]);
   }
 }
 
 Test(json, a_raw_nul_is_never_text) {
-  cr_assert_eq(parse_bytes("\"a\0b\"", 5, &json_limits_model, NULL), ERR_INVALID_JSON);
-  cr_assert_eq(parse_bytes("1\0", 2, &json_limits_model, NULL), ERR_INVALID_JSON);
-  cr_assert_eq(parse_bytes("\"\\\0\"", 4, &json_limits_model, NULL), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_bytes("\"a\0b\"", 5, &json_limits_model, NULL), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_bytes("1\0", 2, &json_limits_model, NULL), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_bytes("\"\\\0\"", 4, &json_limits_model, NULL), ERR_INVALID_JSON);
 }
 
 Test(json, an_escaped_nul_is_for_model_files_only) {
-  cr_assert_eq(parse("\"\\u0000\""), ERR_INVALID_JSON);
+  ASSERT_EQ(parse("\"\\u0000\""), ERR_INVALID_JSON);
   json_doc_t *doc = document("{\"a\\u0000b\":\"\\u0000\"}");
   const json_t *value = json_first(json_root(doc));
-  cr_assert(value->key_length == 3 && memcmp(value->key, "a\0b", 3) == 0);
-  cr_assert(value->length == 1 && value->text[0] == '\0');
+  ASSERT_EQ(value->key_length, 3);
+  cr_assert(memcmp(value->key, "a\0b", 3) == 0);
+  ASSERT_EQ(value->length, 1);
+  ASSERT_EQ(value->text[0], '\0');
   cr_assert_null(json_get(json_root(doc), "a"));
   json_free(doc);
 }
@@ -198,26 +200,26 @@ Test(json, depth_is_a_limit) {
       for (size_t i = 0; i < (size_t)depth; i++) memcpy(text + i * width, open, width);
       text[at++] = '1';
       for (int i = 0; i < depth; i++) text[at++] = object ? '}' : ']';
-      cr_assert_eq(parse(text), depth <= 64 ? 0 : ERR_INVALID_JSON, "depth %d", depth);
+      ASSERT_EQ_FOR(parse(text), depth <= 64 ? 0 : ERR_INVALID_JSON, "depth %d", depth);
     }
   }
   size_t length = 3000000;
   char *deep = malloc(length);
   memset(deep, '[', length);
-  cr_assert_eq(parse_bytes(deep, length, &json_limits_model, NULL), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_bytes(deep, length, &json_limits_model, NULL), ERR_INVALID_JSON);
   free(deep);
 }
 
 Test(json, values_and_keys_are_limited) {
   json_limits_t few = {8, 5, 3, false};
-  cr_assert_eq(parse_with("[1,2,3,4]", &few), 0);
-  cr_assert_eq(parse_with("[1,2,3,4,5]", &few), ERR_INVALID_JSON);
-  cr_assert_eq(parse_with("{\"abc\":1}", &few), 0);
-  cr_assert_eq(parse_with("{\"abcd\":1}", &few), ERR_INVALID_JSON);
-  cr_assert_eq(parse_with("{\"\\u4e2d\":1}", &few), 0); /* decoded bytes count */
+  ASSERT_EQ(parse_with("[1,2,3,4]", &few), 0);
+  ASSERT_EQ(parse_with("[1,2,3,4,5]", &few), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_with("{\"abc\":1}", &few), 0);
+  ASSERT_EQ(parse_with("{\"abcd\":1}", &few), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_with("{\"\\u4e2d\":1}", &few), 0); /* decoded bytes count */
   json_limits_t flat = {0, 5, 3, false};
-  cr_assert_eq(parse_with("1", &flat), 0);
-  cr_assert_eq(parse_with("[]", &flat), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_with("1", &flat), 0);
+  ASSERT_EQ(parse_with("[]", &flat), ERR_INVALID_JSON);
 }
 
 Test(json, duplicates_are_found_in_large_objects) {
@@ -232,16 +234,17 @@ Test(json, duplicates_are_found_in_large_objects) {
   memcpy(at, "}", 2);
   at++;
   json_doc_t *doc = document(text);
-  cr_assert_eq(json_root(doc)->count, MEMBERS);
+  ASSERT_EQ(json_root(doc)->count, MEMBERS);
   int64_t number;
-  cr_assert(json_int64(json_get(json_root(doc), "k19999"), &number) && number == 19999);
+  cr_assert(json_int64(json_get(json_root(doc), "k19999"), &number));
+  ASSERT_EQ(number, 19999);
   json_free(doc);
   memcpy(last, ",\"k00077\"", 9); /* k19999 -> another unused name of the same length: still fine */
   doc = document(text);
   json_free(doc);
   memcpy(last, ",\"k10077\"", 9);
   error_t error = {0};
-  cr_assert_eq(json_parse(text, (size_t)(at - text), &wide, &doc, &error), ERR_INVALID_JSON);
+  ASSERT_EQ(json_parse(text, (size_t)(at - text), &wide, &doc, &error), ERR_INVALID_JSON);
   cr_assert(strstr(error.message, "k10077") != NULL, "%s", error.message);
   char where[32];
   snprintf(where, sizeof where, "byte %zu:", (size_t)(last + 2 - text));
@@ -250,15 +253,15 @@ Test(json, duplicates_are_found_in_large_objects) {
 }
 
 Test(json, equal_keys_in_different_objects_are_fine) {
-  cr_assert_eq(parse("[{\"a\":{\"a\":1,\"b\":{\"a\":1}}},{\"a\":1}]"), 0);
+  ASSERT_EQ(parse("[{\"a\":{\"a\":1,\"b\":{\"a\":1}}},{\"a\":1}]"), 0);
 }
 
 Test(json, the_tree_can_be_walked) {
   json_doc_t *doc = document("{\"a\":[1,[2,3],{\"x\":4}],\"b\":\"s\",\"c\":{},\"d\":null}");
   const json_t *root = json_root(doc), *a = json_get(root, "a");
-  cr_assert_eq(root->type, JSON_OBJECT);
-  cr_assert_eq(root->count, 4);
-  cr_assert_eq(a->count, 3);
+  ASSERT_EQ(root->type, JSON_OBJECT);
+  ASSERT_EQ(root->count, 4);
+  ASSERT_EQ(a->count, 3);
   int64_t sum = 0, number;
   JSON_EACH(v, a) {
     if (json_int64(v, &number)) sum += number;
@@ -267,11 +270,14 @@ Test(json, the_tree_can_be_walked) {
       sum += 10 * number;
     }
   }
-  cr_assert_eq(sum, 1 + 10 * (2 + 3 + 4));
+  ASSERT_EQ(sum, 1 + 10 * (2 + 3 + 4));
   const json_t *b = json_next(a);
-  cr_assert(b->key_length == 1 && b->key[0] == 'b' && json_equals(b, "s"));
+  ASSERT_EQ(b->key_length, 1);
+  ASSERT_EQ(b->key[0], 'b');
+  cr_assert(json_equals(b, "s"));
   const json_t *c = json_next(b);
-  cr_assert(json_first(c) == NULL && c->count == 0);
+  ASSERT_EQ(json_first(c), NULL);
+  ASSERT_EQ(c->count, 0);
   cr_assert_null(json_next(json_next(c)));
   cr_assert_null(json_get(root, "e"));
   cr_assert_null(json_get(a, "a"));
@@ -280,8 +286,8 @@ Test(json, the_tree_can_be_walked) {
   cr_assert_null(json_first(b));
   cr_assert_not(json_equals(b, "st"));
   cr_assert_not(json_equals(a, "s"));
-  cr_assert_str_eq(json_type_name(a), "an array");
-  cr_assert_str_eq(json_type_name(json_get(root, "d")), "null");
+  ASSERT_STR_EQ(json_type_name(a), "an array");
+  ASSERT_STR_EQ(json_type_name(json_get(root, "d")), "null");
   json_free(doc);
 }
 
@@ -305,7 +311,7 @@ Test(json, every_special_byte_is_seen_at_every_place) {
       text[25] = '"';
       bool plain = byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
       int rc = parse_bytes(text, 26, &json_limits_request, NULL);
-      cr_assert_eq(rc == 0, plain, "byte %d at %zu", byte, place);
+      ASSERT_EQ_FOR(rc == 0, plain, "byte %d at %zu", byte, place);
     }
   }
 }
@@ -320,7 +326,7 @@ static bool integer(const char *text, int64_t *out) {
 static void expect_integer(const char *text, int64_t wanted) {
   int64_t number = 0;
   cr_assert(integer(text, &number), "%s is an integer", text);
-  cr_assert_eq(number, wanted, "%s gave %lld", text, (long long)number);
+  ASSERT_EQ_FOR(number, wanted, "%s gave %lld", text, (long long)number);
 }
 
 Test(json, integers_are_exact) {
@@ -363,7 +369,7 @@ Test(json, other_numbers_are_not_integers) {
     cr_assert_not(integer(texts[i], &number), "%s", texts[i]);
   }
   cr_assert_not(json_int64(NULL, &number));
-  cr_assert_eq(number, 77);
+  ASSERT_EQ(number, 77);
 }
 
 Test(json, doubles_are_correctly_rounded) {
@@ -374,23 +380,25 @@ Test(json, doubles_are_correctly_rounded) {
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     json_doc_t *doc = document(texts[i]);
     cr_assert(json_double(json_root(doc), &number));
-    cr_assert_eq(number, strtod(texts[i], NULL), "%s", texts[i]);
+    ASSERT_EQ_FOR(number, strtod(texts[i], NULL), "%s", texts[i]);
     json_free(doc);
   }
   char text[400]; /* without an exponent, but beyond the range of double */
   memset(text, '9', sizeof text);
-  cr_assert_eq(parse_bytes(text, 309, &wide, NULL), ERR_INVALID_JSON);
-  cr_assert_eq(parse_bytes(text, 308, &wide, NULL), 0);
+  ASSERT_EQ(parse_bytes(text, 309, &wide, NULL), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_bytes(text, 308, &wide, NULL), 0);
   text[1] = '.'; /* long, but small */
-  cr_assert_eq(parse_bytes(text, 400, &wide, NULL), 0);
+  ASSERT_EQ(parse_bytes(text, 400, &wide, NULL), 0);
 }
 
 Test(json, booleans) {
   json_doc_t *doc = document("[true,false,0,\"true\"]");
   const json_t *v = json_first(json_root(doc));
   bool flag = false;
-  cr_assert(json_bool(v, &flag) && flag);
-  cr_assert(json_bool(json_next(v), &flag) && !flag);
+  cr_assert(json_bool(v, &flag));
+  cr_assert(flag);
+  cr_assert(json_bool(json_next(v), &flag));
+  cr_assert(!flag);
   cr_assert_not(json_bool(json_next(json_next(v)), &flag));
   cr_assert_not(json_bool(json_next(json_next(json_next(v))), &flag));
   cr_assert_not(json_bool(NULL, &flag));
@@ -399,7 +407,7 @@ Test(json, booleans) {
 
 Test(json, the_reason_names_the_byte) {
   error_t error = {0};
-  cr_assert_eq(parse_bytes("{\"a\": [1, x]}", 13, &json_limits_request, &error), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_bytes("{\"a\": [1, x]}", 13, &json_limits_request, &error), ERR_INVALID_JSON);
   cr_assert(strstr(error.message, "byte 10") != NULL, "%s", error.message);
 }
 
@@ -410,9 +418,9 @@ static const char sample[] =
 
 Test(json, no_prefix_of_a_document_is_a_document) {
   for (size_t length = 0; length < sizeof sample - 1; length++) {
-    cr_assert_eq(parse_bytes(sample, length, &wide, NULL), ERR_INVALID_JSON, "%zu bytes", length);
+    ASSERT_EQ_FOR(parse_bytes(sample, length, &wide, NULL), ERR_INVALID_JSON, "%zu bytes", length);
   }
-  cr_assert_eq(parse_bytes(sample, sizeof sample - 1, &wide, NULL), 0);
+  ASSERT_EQ(parse_bytes(sample, sizeof sample - 1, &wide, NULL), 0);
 }
 
 static uint32_t next_random(uint64_t *state) {
@@ -459,7 +467,7 @@ Test(json, mutated_texts_end_in_a_document_or_an_error) {
     json_doc_t *doc = NULL;
     if (json_parse(text, length, &wide, &doc, NULL) == 0) {
       accepted++;
-      cr_assert_gt(walk(json_root(doc)), 0u);
+      ASSERT_GT(walk(json_root(doc)), 0u);
     }
     json_free(doc);
     free(text);
@@ -472,12 +480,12 @@ static void expect_escaped(const char *text, size_t length, const char *wanted) 
   for (size_t capacity = 0; capacity <= needed + 1; capacity++) {
     char *out = malloc(capacity + 1);
     memset(out, '#', capacity + 1);
-    cr_assert_eq(json_escape(out, capacity, text, length), needed);
+    ASSERT_EQ(json_escape(out, capacity, text, length), needed);
     size_t written = 0; /* a prefix of the whole, never beyond the capacity */
     while (written < capacity && out[written] != '#') written++;
     cr_assert(memcmp(out, wanted, written) == 0);
-    cr_assert_eq(out[capacity], '#');
-    if (capacity >= needed) cr_assert_eq(written, needed);
+    ASSERT_EQ(out[capacity], '#');
+    if (capacity >= needed) ASSERT_EQ(written, needed);
     free(out);
   }
 }
@@ -507,8 +515,8 @@ Test(json, escape_and_parse_are_inverse) {
     size_t size = json_escape(quoted + 1, sizeof quoted - 2, text, length);
     quoted[size + 1] = '"';
     json_doc_t *doc = NULL;
-    cr_assert_eq(json_parse(quoted, size + 2, &json_limits_request, &doc, NULL), 0);
-    cr_assert(json_root(doc)->length == length);
+    ASSERT_EQ(json_parse(quoted, size + 2, &json_limits_request, &doc, NULL), 0);
+    ASSERT_EQ(json_root(doc)->length, length);
     cr_assert(memcmp(json_root(doc)->text, text, length) == 0);
     json_free(doc);
   }

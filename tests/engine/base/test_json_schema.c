@@ -1,7 +1,6 @@
 /* test_json_schema.c: the types that a member of an object may have. */
 #include "engine/base/json_schema.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +9,8 @@
 static uint32_t types_of(const char *schema, const char *name) {
   json_doc_t *doc = NULL;
   error_t error = {0};
-  cr_assert_eq(json_parse(schema, strlen(schema), &json_limits_request, &doc, &error), 0, "%s: %s",
-               schema, error.message);
+  ASSERT_EQ_FOR(json_parse(schema, strlen(schema), &json_limits_request, &doc, &error), 0, "%s: %s",
+                schema, error.message);
   uint32_t types = json_schema_member_types(json_root(doc), name, strlen(name));
   json_free(doc);
   return types;
@@ -61,9 +60,9 @@ Test(json_schema, types_of_a_member) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     uint32_t types = types_of(rows[i].schema, "a");
-    cr_expect_eq(types, rows[i].types, "%s: %u", rows[i].schema, types);
+    EXPECT_EQ_FOR(types, rows[i].types, "%s: %u", rows[i].schema, types);
   }
-  cr_assert_eq(json_schema_member_types(NULL, "a", 1), TYPE_STRING);
+  ASSERT_EQ(json_schema_member_types(NULL, "a", 1), TYPE_STRING);
 }
 
 /* Schemas whose alternatives double at every step, or are very many: text, after bounded work. */
@@ -79,10 +78,10 @@ Test(json_schema, hostile_schemas, .timeout = 20) {
                            i + 1, i + 1);
   }
   snprintf(text + at, room - at, ",\"%d\":{\"type\":\"null\"}}", LEVELS);
-  for (int i = 0; i < 100; i++) cr_assert_eq(types_of(text, "a"), TYPE_STRING);
+  for (int i = 0; i < 100; i++) ASSERT_EQ(types_of(text, "a"), TYPE_STRING);
   at = (size_t)snprintf(text, room, "{\"properties\":{\"a\":{\"type\":\"null\"}");
   for (int i = 0; i < MANY; i++) at += (size_t)snprintf(text + at, room - at, ",\"%d\":1", i);
   snprintf(text + at, room - at, "}}");
-  cr_assert_eq(types_of(text, "a"), TYPE_STRING);
+  ASSERT_EQ(types_of(text, "a"), TYPE_STRING);
   free(text);
 }

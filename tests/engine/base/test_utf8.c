@@ -1,7 +1,7 @@
 /* test_utf8.c: every code point is written, spanned and read back; what is ill formed is not. */
 #include "engine/base/utf8.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 Test(utf8, every_code_point_goes_there_and_back) {
@@ -10,15 +10,15 @@ Test(utf8, every_code_point_goes_there_and_back) {
     char text[5] = {0};
     int length = utf8_write(text, code);
     unsigned read;
-    cr_assert_eq(length, code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4, "%x", code);
-    cr_assert_eq(utf8_span(text, (size_t)length), length, "%x", code);
-    cr_assert_eq(utf8_read((const uint8_t *)text, &read), code, "%x", code);
-    cr_assert_eq(read, (unsigned)length, "%x", code);
-    cr_assert_eq(utf8_length((uint8_t)text[0]), (unsigned)length, "%x", code);
-    cr_assert_eq(utf8_previous((const uint8_t *)text, (size_t)length), 0, "%x", code);
-    cr_assert_eq(utf8_count(text, (size_t)length), 1, "%x", code);
+    ASSERT_EQ_FOR(length, code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4, "%x", code);
+    ASSERT_EQ_FOR(utf8_span(text, (size_t)length), length, "%x", code);
+    ASSERT_EQ_FOR(utf8_read((const uint8_t *)text, &read), code, "%x", code);
+    ASSERT_EQ_FOR(read, (unsigned)length, "%x", code);
+    ASSERT_EQ_FOR(utf8_length((uint8_t)text[0]), (unsigned)length, "%x", code);
+    ASSERT_EQ_FOR(utf8_previous((const uint8_t *)text, (size_t)length), 0, "%x", code);
+    ASSERT_EQ_FOR(utf8_count(text, (size_t)length), 1, "%x", code);
     for (int cut = 1; cut < length; cut++) {
-      cr_assert_eq(utf8_span(text, (size_t)cut), -cut, "%x cut to %d bytes", code, cut);
+      ASSERT_EQ_FOR(utf8_span(text, (size_t)cut), -cut, "%x cut to %d bytes", code, cut);
     }
   }
 }
@@ -27,10 +27,10 @@ Test(utf8, steps_over_a_text) {
   static const char text[] = "a\u00e9\u4e2d\U0010ffffz";
   static const size_t starts[] = {0, 1, 3, 6, 10, 11};
   const uint8_t *bytes = (const uint8_t *)text;
-  cr_assert_eq(utf8_count(text, 11), 5);
-  for (size_t i = 1; i < 6; i++) cr_assert_eq(utf8_previous(bytes, starts[i]), starts[i - 1]);
+  ASSERT_EQ(utf8_count(text, 11), 5);
+  for (size_t i = 1; i < 6; i++) ASSERT_EQ(utf8_previous(bytes, starts[i]), starts[i - 1]);
   for (size_t i = 0, next = 0; i < 11; i++) {
-    cr_assert_eq(utf8_continues(bytes[i]), i != starts[next], "byte %zu", i);
+    ASSERT_EQ_FOR(utf8_continues(bytes[i]), i != starts[next], "byte %zu", i);
     next += i == starts[next];
   }
 }

@@ -1,5 +1,6 @@
 /* helper.c: see helper.h. Runs in the test process only. */
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -62,14 +63,14 @@ device_t *device_open(const char *isa, int threads) {
   error_t error;
   device_options_t options = {.num_threads = threads, .isa = isa};
   int status = ops_cpu.open(&options, &device, &error);
-  cr_assert_eq(status, 0, "%s", error.message);
+  ASSERT_EQ_FOR(status, 0, "%s", error.message);
   return device;
 }
 
 device_t *device_prepared(const char *isa, int threads, const step_limits_t *limits) {
   device_t *device = device_open(isa, threads);
   error_t error;
-  cr_assert_eq(ops_cpu.prepare(device, limits, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.prepare(device, limits, &error), 0, "%s", error.message);
   return device;
 }
 
@@ -128,13 +129,13 @@ weight_t *weight_make(device_t *device, float *values, int64_t rows, int64_t col
                             .context = &context};
   weight_t *weight = NULL;
   error_t error;
-  cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
   return weight;
 }
 
 vector_t *vector_make(device_t *device, const float *values, int64_t count) {
   vector_t *vector = NULL;
   error_t error;
-  cr_assert_eq(ops_cpu.vector(device, values, count, &vector, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.vector(device, values, count, &vector, &error), 0, "%s", error.message);
   return vector;
 }

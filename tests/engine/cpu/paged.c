@@ -1,5 +1,6 @@
 /* paged.c: see paged.h. Runs in the test process only. */
 #include "tests/engine/cpu/paged.h"
+#include "tests/expect.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static void make_sequences(world_t *w, uint64_t block_order) {
                           .block_size = w->s.block_size,
                           .dtype = w->s.kv_dtype};
   error_t error;
-  cr_assert_eq(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
 }
 
 void world_open(world_t *w, const setting_t *setting, const char *isa, int threads,
@@ -80,7 +81,8 @@ void world_open(world_t *w, const setting_t *setting, const char *isa, int threa
   }
   w->qkv = ops_cpu.buffer(w->device, TOKENS_MAX, w->width);
   w->out = ops_cpu.buffer(w->device, TOKENS_MAX, setting->heads * setting->dim);
-  cr_assert(w->qkv && w->out);
+  cr_assert(w->qkv);
+  cr_assert(w->out);
   make_sequences(w, block_order);
 }
 
@@ -106,7 +108,7 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
     tables[i] = q->blocks;
     for (int32_t j = 0; j < p->count; j++, tokens++) {
       int32_t position = p->first + j, size = w->s.block_size;
-      cr_assert_lt(tokens, TOKENS_MAX);
+      ASSERT_LT(tokens, TOKENS_MAX);
       positions[tokens] = position;
       rows[tokens] = i;
       slots[tokens] = p->replay ? -1 : (int64_t)q->blocks[position / size] * size + position % size;
@@ -129,7 +131,7 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
   ops_cpu.rope_store(w->device, w->qkv, &w->attention);
   ops_cpu.attention(w->device, w->out, w->qkv, &w->attention);
   error_t error;
-  cr_assert_eq(ops_cpu.end(w->device, &error), 0);
+  ASSERT_EQ(ops_cpu.end(w->device, &error), 0);
   int64_t width = (int64_t)w->s.heads * w->s.dim;
   for (int32_t i = 0; i < count; i++)
     memcpy(w->seq[pieces[i].sequence].out + pieces[i].first * width, w->out + starts[i] * width,

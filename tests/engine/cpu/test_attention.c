@@ -1,6 +1,7 @@
 /* test_attention.c: rope_store and attention of every tier against double precision, and the bits
  * of a row against each other however it was computed. */
 #include "tests/engine/cpu/paged.h"
+#include "tests/expect.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -134,14 +135,14 @@ Test(attention, long_decodes_equal_prefill) {
         for (int v = 0; v < 2; v++) {
           memset(w.seq[0].out + p * width, 0, (size_t)width * sizeof(float));
           world_run(&w, &pieces[v], 1);
-          cr_assert_eq(memcmp(kept, w.seq[0].out + p * width, (size_t)width * sizeof(float)), 0,
-                       "%s setting %d position %d way %d, seed %llu", tiers[t], i, p, v, SEED);
+          ASSERT_EQ_FOR(memcmp(kept, w.seq[0].out + p * width, (size_t)width * sizeof(float)), 0,
+                        "%s setting %d position %d way %d, seed %llu", tiers[t], i, p, v, SEED);
         }
         world_reference(&w, 0, p, expected);
         for (int64_t j = 0; j < width; j++)
-          cr_assert(fabs(kept[j] - expected[j]) <= tolerance(&longs[i], tiers[t]),
-                    "%s setting %d position %d: %g, expected %g", tiers[t], i, p, kept[j],
-                    expected[j]);
+          ASSERT_LE_FOR(fabs(kept[j] - expected[j]), tolerance(&longs[i], tiers[t]),
+                        "%s setting %d position %d: %g, expected %g", tiers[t], i, p, kept[j],
+                        expected[j]);
       }
       world_close(&w);
     }
@@ -165,8 +166,8 @@ static void expect_unseen(const char *tier, const setting_t *s) {
     world_run(&dirty, &piece, 1);
   }
   size_t bytes = 50 * (size_t)(s->heads * s->dim) * sizeof(float);
-  cr_assert_eq(memcmp(clean.seq[0].out, dirty.seq[0].out, bytes), 0, "%s, type %d", tier,
-               (int)s->kv_dtype);
+  ASSERT_EQ_FOR(memcmp(clean.seq[0].out, dirty.seq[0].out, bytes), 0, "%s, type %d", tier,
+                (int)s->kv_dtype);
   world_close(&clean);
   world_close(&dirty);
 }
@@ -201,14 +202,14 @@ Test(attention, page_copies) {
     ops_cpu.begin(w.device, &batch);
     w.seq[0].blocks[2] = to;
     world_run(&w, &(piece_t){0, 39, 1, true}, 1);
-    cr_assert_eq(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
+    ASSERT_EQ_FOR(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
     copy.rows = 7; /* now row 7 is missing: sequence 1's own comes first */
     w.seq[0].blocks[2] = from;
     world_run(&w, &(piece_t){1, 0, 16, false}, 1);
     ops_cpu.begin(w.device, &batch);
     w.seq[0].blocks[2] = to;
     world_run(&w, &(piece_t){0, 39, 1, true}, 1);
-    cr_assert_neq(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
+    ASSERT_NE_FOR(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
     world_close(&w);
   }
 }
@@ -222,15 +223,15 @@ Test(attention, pools_that_cannot_be) {
                           .num_blocks = 10,
                           .block_size = 16,
                           .dtype = DTYPE_BF16};
-  cr_assert_eq(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * 64 * 2));
+  ASSERT_EQ(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * 64 * 2));
   desc.block_size = 24;
-  cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION);
   desc.block_size = 16;
   desc.num_layers = 1 << 30;
   desc.num_blocks = 1 << 30;
-  cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), ERR_NO_MEMORY);
+  ASSERT_EQ(ops_cpu.kv_cache(device, &desc, &error), ERR_NO_MEMORY);
   desc.num_layers = 2;
   desc.num_blocks = 4;
-  cr_assert_eq(ops_cpu.kv_cache(device, &desc, &error), 0);
+  ASSERT_EQ(ops_cpu.kv_cache(device, &desc, &error), 0);
   ops_cpu.close(device);
 }

@@ -2,6 +2,7 @@
 #include "engine/cpu/isa/kernels.h"
 #include "engine/cpu/topology.h"
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,30 +23,30 @@ static int open_with(const char *isa, int threads, error_t *error) {
 
 Test(device, names_what_it_cannot_give) {
   error_t error;
-  cr_assert_eq(open_with("sse9", 1, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(open_with("sse9", 1, &error), ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "sse9"), "%s", error.message);
   cr_assert_not_null(strstr(error.message, "portable"), "%s", error.message);
-  cr_assert_eq(open_with("", 1, &error), ERR_CONFIGURATION);
-  cr_assert_eq(open_with("portable", -1, &error), ERR_CONFIGURATION);
-  cr_assert_eq(open_with("portable", 1 << 20, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(open_with("", 1, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(open_with("portable", -1, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(open_with("portable", 1 << 20, &error), ERR_CONFIGURATION);
 #if defined(__x86_64__)
-  cr_assert_eq(open_with("neon", 1, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(open_with("neon", 1, &error), ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "neon"), "%s", error.message);
 #endif
 }
 
 Test(device, describes_itself) {
   device_t *device = device_open("portable", 3);
-  cr_assert_str_eq(ops_cpu.describe(device), "3 threads, portable");
-  cr_assert_gt(ops_cpu.memory_free(device), (size_t)1 << 20);
+  ASSERT_STR_EQ(ops_cpu.describe(device), "3 threads, portable");
+  ASSERT_GT(ops_cpu.memory_free(device), (size_t)1 << 20);
   ops_cpu.close(device);
   device = device_open("auto", 1);
-  cr_assert_eq(strncmp(ops_cpu.describe(device), "1 thread, ", 10), 0);
+  ASSERT_EQ(strncmp(ops_cpu.describe(device), "1 thread, ", 10), 0);
   ops_cpu.close(device);
   device = device_open(NULL, 0);
   char expected[32];
   snprintf(expected, sizeof expected, "%d thread", topology_num_cpus());
-  cr_assert_eq(strncmp(ops_cpu.describe(device), expected, strlen(expected)), 0);
+  ASSERT_EQ(strncmp(ops_cpu.describe(device), expected, strlen(expected)), 0);
   ops_cpu.close(device);
 }
 
@@ -61,13 +62,13 @@ Test(device, refuses_weights_that_cannot_be) {
   vector_t *vector;
   error_t error;
   weight_source_t source = {.name = "w", .rows = 100, .cols = 8, .dtype = DTYPE_F32, .row = no_row};
-  cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), ERR_IO);
+  ASSERT_EQ(ops_cpu.weight(device, &source, &weight, &error), ERR_IO);
   cr_assert_not_null(strstr(error.message, "w"));
   source.rows = 0;
-  cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(ops_cpu.weight(device, &source, &weight, &error), ERR_MODEL_MALFORMED);
   source.rows = (int64_t)1 << 40;
-  cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), ERR_MODEL_MALFORMED);
-  cr_assert_eq(ops_cpu.vector(device, NULL, 0, &vector, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(ops_cpu.weight(device, &source, &weight, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(ops_cpu.vector(device, NULL, 0, &vector, &error), ERR_MODEL_MALFORMED);
   cr_assert_null(ops_cpu.buffer(device, (int64_t)1 << 40, (int64_t)1 << 40));
   ops_cpu.close(device);
 }
@@ -95,14 +96,14 @@ static void new_root(char *root) {
 static void remove_root(const char *root) {
   char command[64];
   snprintf(command, sizeof command, "rm -rf %s", root);
-  cr_assert_eq(system(command), 0);
+  ASSERT_EQ(system(command), 0);
 }
 
 Test(device, reads_cgroup_2) {
   char root[32];
   new_root(root);
-  cr_assert_eq(topology_cgroup_cpus(root), 0);
-  cr_assert_eq(topology_cgroup_memory(root), SIZE_MAX);
+  ASSERT_EQ(topology_cgroup_cpus(root), 0);
+  ASSERT_EQ(topology_cgroup_memory(root), SIZE_MAX);
   put(root, "proc/self/cgroup", "0::/a/b\n");
   put(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
   put(root, "sys/fs/cgroup/a/cpu.max", "250000 100000\n");
@@ -110,10 +111,10 @@ Test(device, reads_cgroup_2) {
   put(root, "sys/fs/cgroup/a/memory.max", "1000000\n");
   put(root, "sys/fs/cgroup/a/memory.current", "700000\n");
   put(root, "sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 100000\nfile 7\n");
-  cr_assert_eq(topology_cgroup_cpus(root), 3, "2.5 processors are 3 threads");
-  cr_assert_eq(topology_cgroup_memory(root), 400000);
+  ASSERT_EQ_FOR(topology_cgroup_cpus(root), 3, "2.5 processors are 3 threads");
+  ASSERT_EQ(topology_cgroup_memory(root), 400000);
   put(root, "sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
-  cr_assert_eq(topology_cgroup_cpus(root), 1);
+  ASSERT_EQ(topology_cgroup_cpus(root), 1);
   remove_root(root);
 }
 
@@ -124,16 +125,16 @@ Test(device, reads_cgroup_1) {
   put(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
   put(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  cr_assert_eq(topology_cgroup_cpus(root), 0);
-  cr_assert_eq(topology_cgroup_memory(root), SIZE_MAX);
+  ASSERT_EQ(topology_cgroup_cpus(root), 0);
+  ASSERT_EQ(topology_cgroup_memory(root), SIZE_MAX);
   put(root, "sys/fs/cgroup/cpu/pod/one/cpu.cfs_quota_us", "400000\n");
   put(root, "sys/fs/cgroup/cpu/pod/one/cpu.cfs_period_us", "100000\n");
   put(root, "sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "5000\n");
   put(root, "sys/fs/cgroup/memory/pod/memory.usage_in_bytes", "6000\n");
   put(root, "sys/fs/cgroup/memory/pod/memory.stat", "inactive_file 1\ntotal_inactive_file 2500\n");
-  cr_assert_eq(topology_cgroup_cpus(root), 4);
-  cr_assert_eq(topology_cgroup_memory(root), 1500);
+  ASSERT_EQ(topology_cgroup_cpus(root), 4);
+  ASSERT_EQ(topology_cgroup_memory(root), 1500);
   put(root, "sys/fs/cgroup/memory/pod/memory.stat", "garbage");
-  cr_assert_eq(topology_cgroup_memory(root), 0);
+  ASSERT_EQ(topology_cgroup_memory(root), 0);
   remove_root(root);
 }

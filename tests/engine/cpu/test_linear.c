@@ -1,6 +1,7 @@
 /* test_linear.c: linear layers and logits of every tier against double precision, and their bits
  * against each other for any number of rows and threads. */
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,9 +51,9 @@ static void check_product(device_t *device, const char *tier, dtype_t dtype, sha
       if (extras) sum += (double)b[c] + residual[r * s.n + c];
       if (extras) magnitude += 2;
       double error = fabs(out[r * s.n + c] - sum);
-      cr_assert(error <= magnitude * 0x1p-19,
-                "%s dtype %d (%d, %d, %d) at %d,%d: %.9g, expected %.9g, seed %llu", tier, dtype,
-                s.rows, s.n, s.k, r, c, out[r * s.n + c], sum, SEED);
+      ASSERT_LE_FOR(error, magnitude * 0x1p-19,
+                    "%s dtype %d (%d, %d, %d) at %d,%d: %.9g, expected %.9g, seed %llu", tier,
+                    dtype, s.rows, s.n, s.k, r, c, out[r * s.n + c], sum, SEED);
     }
   }
   free(w), free(x), free(b), free(residual), free(out);
@@ -61,7 +62,7 @@ static void check_product(device_t *device, const char *tier, dtype_t dtype, sha
 Test(linear, agrees_with_double_precision) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
-  cr_assert_geq(count, 1);
+  ASSERT_GE(count, 1);
   for (int t = 0; t < count; t++) {
     random_state_t random = random_start(1);
     device_t *device = device_prepared(tiers[t], 3, &limits);
@@ -90,9 +91,9 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
         int32_t rows = ROWS_MAX - row < steps[j] ? ROWS_MAX - row : steps[j];
         ops_cpu.linear(device, out + row * N, x + row * K, weight, NULL, NULL, rows);
       }
-      cr_assert_eq(memcmp(out, expected, sizeof(float) * ROWS_MAX * N), 0,
-                   "%s dtype %d: %d rows at a time on %d threads differ, seed %llu", tier, dtype,
-                   steps[j], threads[i], SEED);
+      ASSERT_EQ_FOR(memcmp(out, expected, sizeof(float) * ROWS_MAX * N), 0,
+                    "%s dtype %d: %d rows at a time on %d threads differ, seed %llu", tier, dtype,
+                    steps[j], threads[i], SEED);
     }
     ops_cpu.close(device);
   }
@@ -124,8 +125,8 @@ Test(linear, rows_do_not_leak) {
       x[4 * K + 3] = NAN;
       ops_cpu.linear(device, dirty, x, weight, NULL, NULL, M);
       for (int c = 0; c < N; c++) cr_assert(isnan(dirty[4 * N + c]), "%s lost a NaN", tiers[t]);
-      cr_assert_eq(memcmp(dirty, clean, sizeof(float) * 4 * N), 0);
-      cr_assert_eq(memcmp(dirty + 5 * N, clean + 5 * N, sizeof(float) * (M - 5) * N), 0);
+      ASSERT_EQ(memcmp(dirty, clean, sizeof(float) * 4 * N), 0);
+      ASSERT_EQ(memcmp(dirty + 5 * N, clean + 5 * N, sizeof(float) * (M - 5) * N), 0);
       free(w), free(x);
     }
     ops_cpu.close(device);

@@ -1,5 +1,6 @@
 /* test_lora.c: what adapters add, against double precision, and its bits for any mix of tokens. */
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ Test(lora, adds_to_its_own_tokens) {
     device_t *device = device_prepared(tiers[tier], 3, &limits);
     lora_t *lora;
     error_t error;
-    cr_assert_eq(ops_cpu.lora(device, N, K, SLOTS, RANK, &lora, &error), 0, "%s", error.message);
+    ASSERT_EQ_FOR(ops_cpu.lora(device, N, K, SLOTS, RANK, &lora, &error), 0, "%s", error.message);
     for (int32_t s = 1; s <= SLOTS; s++) {
       a[s] = random_floats(&random, RANK * K, 1);
       b[s] = random_floats(&random, N * RANK, 1);
@@ -50,7 +51,7 @@ Test(lora, adds_to_its_own_tokens) {
         cr_assert_float_eq(out[t * WIDTH + n], y, 1e-4,
                            "%s token %d slot %d: %g, not %g, seed %llu", tiers[tier], t, s,
                            out[t * WIDTH + n], y, SEED);
-        if (rank == 0) cr_assert_eq(out[t * WIDTH + n], before[t * WIDTH + n]);
+        if (rank == 0) ASSERT_EQ(out[t * WIDTH + n], before[t * WIDTH + n]);
       }
     }
     for (int t = 0; t < T; t += 5) { /* alone: the same bits */
@@ -58,7 +59,7 @@ Test(lora, adds_to_its_own_tokens) {
       memcpy(alone, before + t * WIDTH, sizeof alone);
       ops_cpu.begin(device, &one);
       ops_cpu.lora_add(device, alone, x + t * K, lora, COLUMN, WIDTH);
-      cr_assert_eq(memcmp(alone, out + t * WIDTH, sizeof alone), 0, "%s token %d", tiers[tier], t);
+      ASSERT_EQ_FOR(memcmp(alone, out + t * WIDTH, sizeof alone), 0, "%s token %d", tiers[tier], t);
     }
     for (int32_t s = 1; s <= SLOTS; s++) free(a[s]), free(b[s]);
     free(x), free(before);

@@ -1,6 +1,7 @@
 /* test_moe.c: experts of every tier against double precision, their bits for any number of rows and
  * threads, ties and NaN in the router, and MXFP4 weights against the same values in bf16. */
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static weight_t *stack_make(device_t *device, const float *values, const uint8_t
                             .context = &context};
   weight_t *weight = NULL;
   error_t error;
-  cr_assert_eq(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
   return weight;
 }
 
@@ -155,7 +156,7 @@ static void check_values(const char *tier, dtype_t dtype, bool biases, random_st
   values_t v = values_make(random);
   moe_t moe = moe_make(device, &v, dtype, biases);
   error_t error;
-  cr_assert_eq(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
   float *x = random_floats(random, ROWS * HIDDEN, 1),
         *out = random_floats(random, ROWS * HIDDEN, 1);
   float residual[ROWS * HIDDEN];
@@ -195,7 +196,7 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
     device_t *device = device_open(tier, threads);
     moe_t moe = moe_make(device, &v, dtype, true);
     error_t error;
-    cr_assert_eq(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
+    ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
     if (threads == 1) ops_cpu.moe(device, expected, x, zeros, &moe, MANY);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i += SANITIZED ? 3 : 1) {
       memset(out, 0xff, sizeof(float) * MANY * HIDDEN);
@@ -203,9 +204,9 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
         int32_t rows = MANY - row < steps[i] ? MANY - row : steps[i];
         ops_cpu.moe(device, out + row * HIDDEN, x + row * HIDDEN, zeros, &moe, rows);
       }
-      cr_assert_eq(memcmp(out, expected, sizeof(float) * MANY * HIDDEN), 0,
-                   "%s dtype %d: %d rows at a time on %d threads differ, seed %llu", tier, dtype,
-                   steps[i], threads, SEED);
+      ASSERT_EQ_FOR(memcmp(out, expected, sizeof(float) * MANY * HIDDEN), 0,
+                    "%s dtype %d: %d rows at a time on %d threads differ, seed %llu", tier, dtype,
+                    steps[i], threads, SEED);
     }
     ops_cpu.close(device);
   }
@@ -228,7 +229,7 @@ Test(moe, ties_and_nan) {
   device_t *device = device_open("auto", 2);
   moe_t moe = moe_make(device, &v, DTYPE_F32, false);
   error_t error;
-  cr_assert_eq(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
   float *x = random_floats(&random, 3 * HIDDEN, 1), zeros[3 * HIDDEN] = {0}, out[3 * HIDDEN];
   for (int n = 0; n < HIDDEN; n++) x[HIDDEN + n] = NAN;
   ops_cpu.moe(device, out, x, zeros, &moe, 3);
@@ -280,11 +281,11 @@ Test(moe, mxfp4_is_bf16_in_a_quarter) {
       packed.up = stack_make(device, NULL, up, 2 * WIDTH, HIDDEN, DTYPE_BF16);
       packed.down = stack_make(device, NULL, down, HIDDEN, WIDTH, DTYPE_BF16);
       error_t error;
-      cr_assert_eq(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
+      ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
       ops_cpu.moe(device, expected, x, zeros, &plain, ROWS);
       ops_cpu.moe(device, out, x, zeros, &packed, ROWS);
-      cr_assert_eq(memcmp(out, expected, sizeof out), 0, "%s exponents %d, seed %llu", tiers[t],
-                   middles[i], SEED);
+      ASSERT_EQ_FOR(memcmp(out, expected, sizeof out), 0, "%s exponents %d, seed %llu", tiers[t],
+                    middles[i], SEED);
       ops_cpu.close(device);
     }
   }

@@ -1,5 +1,6 @@
 /* test_rows.c: embeddings, norms, activations and gather of every tier against double precision. */
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -89,15 +90,16 @@ Test(rows, activations) {
           double y = reference(kind, x, up);
           double error = fabs(out[r * WIDTH + i] - y);
           /* cancellation in 1 + tanh: absolute in x for negative x */
-          cr_assert(error <= 2e-7 * (fabs(y) * 4 + fabs(x * up)),
-                    "%s kind %d at %g: %.9g, expected %.9g, seed %llu", tiers[t], kind, x,
-                    out[r * WIDTH + i], y, SEED);
+          ASSERT_LE_FOR(error, 2e-7 * (fabs(y) * 4 + fabs(x * up)),
+                        "%s kind %d at %g: %.9g, expected %.9g, seed %llu", tiers[t], kind, x,
+                        out[r * WIDTH + i], y, SEED);
         }
       }
       in[5] = NAN;
       ops_cpu.activation(device, out, in, kind, WIDTH, 1);
       cr_assert(isnan(out[5]), "%s kind %d lost a NaN", tiers[t], kind);
-      cr_assert(!isnan(out[4]) && !isnan(out[6]));
+      cr_assert(!isnan(out[4]));
+      cr_assert(!isnan(out[6]));
     }
     ops_cpu.close(device);
   }
@@ -154,14 +156,14 @@ Test(rows, embeddings_and_gather) {
       ops_cpu.embed_positions(device, x, learned, 2);
       ops_cpu.gather(device, out, x, H);
       error_t error;
-      cr_assert_eq(ops_cpu.end(device, &error), 0);
+      ASSERT_EQ(ops_cpu.end(device, &error), 0);
       for (int i = 0; i < T; i++)
         for (int j = 0; j < H; j++)
-          cr_assert_eq(x[i * H + j],
-                       table[ids[i] * H + j] * 1.5f + where[(positions[i] + 2) * H + j],
-                       "%s dtype %d token %d column %d, seed %llu", tiers[t], dtype, i, j, SEED);
+          ASSERT_EQ_FOR(x[i * H + j],
+                        table[ids[i] * H + j] * 1.5f + where[(positions[i] + 2) * H + j],
+                        "%s dtype %d token %d column %d, seed %llu", tiers[t], dtype, i, j, SEED);
       for (int i = 0; i < 3; i++)
-        cr_assert_eq(memcmp(out + i * H, x + selected[i] * H, sizeof(float) * H), 0);
+        ASSERT_EQ(memcmp(out + i * H, x + selected[i] * H, sizeof(float) * H), 0);
       free(table), free(where);
     }
     ops_cpu.close(device);

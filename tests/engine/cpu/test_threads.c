@@ -2,6 +2,7 @@
  * when idle. Run under TSan by `make check`. */
 #include "engine/cpu/threads.h"
 #include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -28,8 +29,8 @@ static void check_run(pool_t *pool, count_t *c, int64_t units, int64_t grain) {
   memset(c->seen, 0, sizeof c->seen);
   pool_run(pool, count_task, c, units, grain);
   for (int64_t i = 0; i < UNITS_MAX; i++)
-    cr_assert_eq(c->seen[i], i < units ? 1 : 0, "unit %ld of %ld ran %d times, seed %llu", (long)i,
-                 (long)units, c->seen[i], SEED);
+    ASSERT_EQ_FOR(c->seen[i], i < units ? 1 : 0, "unit %ld of %ld ran %d times, seed %llu", (long)i,
+                  (long)units, c->seen[i], SEED);
 }
 
 Test(threads, every_unit_runs_once) {
@@ -38,7 +39,7 @@ Test(threads, every_unit_runs_once) {
   for (int threads = 1; threads <= 7; threads += SANITIZED ? 2 : 1) {
     pool_t *pool = pool_new(threads);
     cr_assert_not_null(pool);
-    cr_assert_eq(pool_num_threads(pool), threads);
+    ASSERT_EQ(pool_num_threads(pool), threads);
     c.slow_worker = -1;
     for (int i = 0; i < (SANITIZED ? 500 : 2000); i++)
       check_run(pool, &c, random_below(&random, i % 4 ? 40 : UNITS_MAX + 1),
@@ -54,8 +55,8 @@ Test(threads, others_take_over_from_a_slow_worker) {
   for (int i = 0; i < 20; i++) check_run(pool, &c, 4000, 1);
   int slow = atomic_load(&c.per_worker[1]);
   int rest = atomic_load(&c.per_worker[0]) + atomic_load(&c.per_worker[2]);
-  cr_assert_eq(slow + rest, 20 * 4000);
-  cr_assert_lt(slow, rest / 2, "nothing was stolen: %d of %d", slow, slow + rest);
+  ASSERT_EQ(slow + rest, 20 * 4000);
+  ASSERT_LT_FOR(slow, rest / 2, "nothing was stolen: %d of %d", slow, slow + rest);
   pool_free(pool);
 }
 
@@ -82,7 +83,7 @@ Test(threads, idle_workers_use_no_processor) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
   double used =
       (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
-  cr_assert_lt(used, 0.05, "%g s of processor time in 0.2 s of idling", used);
+  ASSERT_LT_FOR(used, 0.05, "%g s of processor time in 0.2 s of idling", used);
   pool_free(pool);
 }
 

@@ -1,7 +1,7 @@
 /* rig.c: one vocabulary and one matcher for the tests of grammars. */
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,12 +84,13 @@ rig_t *rig_new(void) {
   rig_t *rig = calloc(1, sizeof *rig);
   make_tokens();
   cr_assert_not_null(rig);
-  cr_assert_eq(grammar_vocabulary_new(token_bytes, NULL, RIG_WIDTH, RIG_WIDTH, &rig->vocabulary,
-                                      &rig->error),
-               0);
+  ASSERT_EQ(grammar_vocabulary_new(token_bytes, NULL, RIG_WIDTH, RIG_WIDTH, &rig->vocabulary,
+                                   &rig->error),
+            0);
   rig->matcher = aligned_alloc(64, grammar_matcher_bytes());
   rig->scratch = aligned_alloc(64, grammar_scratch_bytes());
-  cr_assert(rig->matcher && rig->scratch);
+  cr_assert(rig->matcher);
+  cr_assert(rig->scratch);
   memset(rig->matcher, 0xC7, grammar_matcher_bytes());
   memset(rig->scratch, 0xC7, grammar_scratch_bytes());
   return rig;
@@ -108,16 +109,19 @@ int rig_compile(rig_t *rig, const grammar_source_t *source, const grammar_limits
   rig->grammar = NULL;
   rig->error = (error_t){0};
   int code = grammar_compile(source, rig->vocabulary, limits, NULL, &rig->grammar, &rig->error);
-  cr_assert_eq(code, rig->error.code);
-  if (code) cr_assert(rig->error.message[0] && rig->grammar == NULL);
+  ASSERT_EQ(code, rig->error.code);
+  if (code) {
+    cr_assert(rig->error.message[0]);
+    ASSERT_EQ(rig->grammar, NULL);
+  }
   return code;
 }
 
 static int compile_json(rig_t *rig, grammar_kind_t kind, const char *text, bool strict) {
   json_doc_t *doc;
   json_limits_t limits = {.depth_max = 128, .values_max = 1000000, .key_bytes_max = 65536};
-  cr_assert_eq(json_parse(text, strlen(text), &limits, &doc, &rig->error), 0, "%s: %s", text,
-               rig->error.message);
+  ASSERT_EQ_FOR(json_parse(text, strlen(text), &limits, &doc, &rig->error), 0, "%s: %s", text,
+                rig->error.message);
   grammar_source_t source = {
       .kind = kind, .param = "response_format", .schema = json_root(doc), .strict = strict};
   int code = rig_compile(rig, &source, NULL);
@@ -142,7 +146,7 @@ int rig_text(rig_t *rig, grammar_kind_t kind, const char *text) {
 
 void rig_start(rig_t *rig) {
   cr_assert_not_null(rig->grammar);
-  cr_assert_eq(grammar_matcher_start(rig->matcher, rig->scratch, rig->grammar, rig->vocabulary), 0);
+  ASSERT_EQ(grammar_matcher_start(rig->matcher, rig->scratch, rig->grammar, rig->vocabulary), 0);
 }
 
 bool rig_feed(rig_t *rig, const char *text, size_t length) {

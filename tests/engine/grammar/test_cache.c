@@ -1,8 +1,8 @@
 /* test_cache.c: equal constraints share one grammar, others never do, within a budget of bytes. */
 #include "engine/grammar/cache.h"
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { BYTES_MAX = 4 << 20, THREADS = 4, TURNS = 200 };
 static grammar_cache_t *cache_new(size_t bytes_max) {
   grammar_cache_t *cache = NULL;
   error_t error = {0};
-  cr_assert_eq(grammar_cache_new(bytes_max, &cache, &error), 0);
+  ASSERT_EQ(grammar_cache_new(bytes_max, &cache, &error), 0);
   return cache;
 }
 
@@ -26,7 +26,7 @@ static const grammar_t *compile(grammar_cache_t *cache, const rig_t *rig,
   grammar_t *grammar = NULL;
   error_t error = {0};
   int code = grammar_cache_compile(cache, source, rig->vocabulary, NULL, &grammar, &error);
-  cr_assert_eq(code, 0, "%s", error.message);
+  ASSERT_EQ_FOR(code, 0, "%s", error.message);
   grammar_unref(grammar);
   return grammar;
 }
@@ -35,7 +35,7 @@ static const grammar_t *compile_schema(grammar_cache_t *cache, const rig_t *rig,
                                        bool strict) {
   json_doc_t *doc;
   error_t error = {0};
-  cr_assert_eq(json_parse(text, strlen(text), &json_limits_request, &doc, &error), 0);
+  ASSERT_EQ(json_parse(text, strlen(text), &json_limits_request, &doc, &error), 0);
   grammar_source_t source = {
       .kind = GRAMMAR_JSON_SCHEMA, .schema = json_root(doc), .strict = strict, .param = text};
   const grammar_t *grammar = compile(cache, rig, &source);
@@ -51,14 +51,17 @@ Test(cache, equal_constraints_share_a_grammar) {
   const grammar_t *first = compile_schema(cache, rig, schema, false);
   const char *spaced = "{ \"type\" : \"object\", \"properties\":{\"\\u0061\":{\"enum\":[1,\"x\"]}},"
                        "\"required\":[\"a\"],\"additionalProperties\":false}";
-  cr_assert_eq(compile_schema(cache, rig, spaced, false), first);
+  ASSERT_EQ(compile_schema(cache, rig, spaced, false), first);
   grammar_source_t regex = text_source(GRAMMAR_REGEX, "[ab]+");
   const grammar_t *second = compile(cache, rig, &regex);
   regex.param = "guided_regex"; /* only errors name it */
-  cr_assert_eq(compile(cache, rig, &regex), second);
+  ASSERT_EQ(compile(cache, rig, &regex), second);
   grammar_cache_stats_t stats = grammar_cache_stats(cache);
-  cr_assert(stats.hits == 2 && stats.misses == 2 && stats.entries == 2 && stats.evictions == 0);
-  cr_assert_geq(stats.bytes, grammar_bytes(first) + grammar_bytes(second));
+  ASSERT_EQ(stats.hits, 2);
+  ASSERT_EQ(stats.misses, 2);
+  ASSERT_EQ(stats.entries, 2);
+  ASSERT_EQ(stats.evictions, 0);
+  ASSERT_GE(stats.bytes, grammar_bytes(first) + grammar_bytes(second));
   grammar_cache_free(cache);
   rig_free(rig);
 }
@@ -111,8 +114,8 @@ Test(cache, anything_that_differs_makes_another_grammar) {
                  "false}",
                  true);
   grammar_cache_stats_t stats = grammar_cache_stats(cache);
-  cr_assert_eq(stats.misses, num_schemas + num_sources + 2);
-  cr_assert_eq(stats.hits, num_schemas + num_sources);
+  ASSERT_EQ(stats.misses, num_schemas + num_sources + 2);
+  ASSERT_EQ(stats.hits, num_schemas + num_sources);
   grammar_cache_free(cache);
   rig_free(rig);
 }
@@ -127,13 +130,13 @@ Test(cache, keeps_within_its_bytes_and_drops_the_longest_unused) {
     snprintf(text, sizeof text, "[a-z]{%d}", i + 1);
     grammar_source_t cold = text_source(GRAMMAR_REGEX, text);
     compile(cache, rig, &cold);
-    cr_assert_leq(grammar_cache_stats(cache).bytes, (size_t)256 << 10);
+    ASSERT_LE(grammar_cache_stats(cache).bytes, (size_t)256 << 10);
     compile(cache, rig, &hot);
   }
   grammar_cache_stats_t stats = grammar_cache_stats(cache);
-  cr_assert_eq(stats.hits, 200);
-  cr_assert_gt(stats.evictions, 100);
-  cr_assert_eq(stats.entries + stats.evictions, 201);
+  ASSERT_EQ(stats.hits, 200);
+  ASSERT_GT(stats.evictions, 100);
+  ASSERT_EQ(stats.entries + stats.evictions, 201);
   grammar_cache_free(cache);
   rig_free(rig);
 }
@@ -143,8 +146,7 @@ Test(cache, a_grammar_outlives_its_entry) {
   error_t error = {0};
   grammar_source_t source = text_source(GRAMMAR_REGEX, "[ab]c");
   grammar_cache_t *cache = cache_new(BYTES_MAX);
-  cr_assert_eq(grammar_cache_compile(cache, &source, rig->vocabulary, NULL, &rig->grammar, &error),
-               0);
+  ASSERT_EQ(grammar_cache_compile(cache, &source, rig->vocabulary, NULL, &rig->grammar, &error), 0);
   grammar_cache_free(cache);
   cr_assert(rig_accepts(rig, "bc"));
   rig_free(rig);
@@ -158,20 +160,20 @@ Test(cache, refusals_and_large_constraints_are_not_kept) {
   grammar_source_t wrong = text_source(GRAMMAR_REGEX, "(a");
   wrong.param = "regex";
   for (int i = 0; i < 2; i++) {
-    cr_assert_eq(grammar_cache_compile(cache, &wrong, rig->vocabulary, NULL, &grammar, &error),
-                 ERR_INVALID_VALUE);
-    cr_assert_str_eq(error.param, "regex");
+    ASSERT_EQ(grammar_cache_compile(cache, &wrong, rig->vocabulary, NULL, &grammar, &error),
+              ERR_INVALID_VALUE);
+    ASSERT_STR_EQ(error.param, "regex");
   }
   static char marker[GRAMMAR_CACHE_KEY_MAX + 2];
   memset(marker, 'x', sizeof marker - 1);
   grammar_source_t large = text_source(GRAMMAR_EBNF, marker);
-  cr_assert_neq(grammar_cache_compile(cache, &large, rig->vocabulary, NULL, &grammar, &error), 0);
+  ASSERT_NE(grammar_cache_compile(cache, &large, rig->vocabulary, NULL, &grammar, &error), 0);
   grammar_source_t small = text_source(GRAMMAR_REGEX, "a");
   grammar_cache_t *tiny = cache_new(1000); /* less than any grammar takes */
   compile(tiny, rig, &small);
   compile(tiny, rig, &small);
-  cr_assert_eq(grammar_cache_stats(tiny).misses, 2);
-  cr_assert_eq(grammar_cache_stats(cache).entries + grammar_cache_stats(tiny).entries, 0);
+  ASSERT_EQ(grammar_cache_stats(tiny).misses, 2);
+  ASSERT_EQ(grammar_cache_stats(cache).entries + grammar_cache_stats(tiny).entries, 0);
   grammar_cache_free(cache);
   grammar_cache_free(tiny);
   rig_free(rig);
@@ -207,7 +209,7 @@ Test(cache, threads_share_it) {
   user_t users[THREADS];
   for (int i = 0; i < THREADS; i++) {
     users[i] = (user_t){cache, rig, (uint64_t)i};
-    cr_assert_eq(pthread_create(&threads[i], NULL, use, &users[i]), 0);
+    ASSERT_EQ(pthread_create(&threads[i], NULL, use, &users[i]), 0);
   }
   for (int i = 0; i < THREADS; i++) {
     void *failed;
@@ -215,8 +217,8 @@ Test(cache, threads_share_it) {
     cr_assert_null(failed);
   }
   grammar_cache_stats_t stats = grammar_cache_stats(cache);
-  cr_assert_eq(stats.hits + stats.misses, THREADS * TURNS);
-  cr_assert_gt(stats.evictions, 0);
+  ASSERT_EQ(stats.hits + stats.misses, THREADS * TURNS);
+  ASSERT_GT(stats.evictions, 0);
   grammar_cache_free(cache);
   rig_free(rig);
 }

@@ -1,7 +1,7 @@
 /* test_mask.c: masks are exactly the tokens that could be accepted, whatever way they are made. */
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,24 +52,24 @@ static void check_walk(rig_t *rig, uint64_t seed, int steps) {
   for (int i = 0; i < steps; i++) {
     if (grammar_matcher_is_finished(rig->matcher)) break;
     cr_assert(rig_fill(rig));
-    cr_assert_eq(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
-    cr_assert_eq(matcher_finish(rig->matcher, &stop, 1, full), 0);
+    ASSERT_EQ(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
+    ASSERT_EQ(matcher_finish(rig->matcher, &stop, 1, full), 0);
     fill_by_bytes(rig, slow);
     cr_assert_arr_eq(full, slow, sizeof full, "full walk, step %d", i);
     cr_assert_arr_eq(rig->row, slow, sizeof full, "sliced walk, step %d", i);
     int32_t id = rig_pick(rig, &state);
     if (id == RIG_STOP) break;
-    cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
+    ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
   }
 }
 
 Test(mask, sliced_full_and_byte_by_byte_are_equal) {
   rig_t *rig = rig_new();
   for (int i = 0; i < NUM_SCHEMAS; i++) {
-    cr_assert_eq(rig_schema(rig, schemas[i]), 0, "%s", rig->error.message);
+    ASSERT_EQ_FOR(rig_schema(rig, schemas[i]), 0, "%s", rig->error.message);
     for (uint64_t seed = 1; seed <= 3; seed++) check_walk(rig, seed, 12);
   }
-  cr_assert_eq(rig_text(rig, GRAMMAR_EBNF, grammar), 0, "%s", rig->error.message);
+  ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_EBNF, grammar), 0, "%s", rig->error.message);
   check_walk(rig, 5, 20);
   rig_free(rig);
 }
@@ -79,13 +79,13 @@ Test(mask, is_never_empty) {
   rig_t *rig = rig_new();
   uint64_t state = 11;
   for (int i = 0; i < NUM_SCHEMAS * 6; i++) {
-    cr_assert_eq(rig_schema(rig, schemas[i % NUM_SCHEMAS]), 0);
+    ASSERT_EQ(rig_schema(rig, schemas[i % NUM_SCHEMAS]), 0);
     rig_start(rig);
     for (int k = 0; k < 300 && !grammar_matcher_is_finished(rig->matcher); k++) {
       cr_assert(rig_fill(rig), "%s, step %d", schemas[i % NUM_SCHEMAS], k);
       int32_t id = rig_pick(rig, &state);
       if (id == RIG_STOP) break;
-      cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
+      ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
     }
   }
   rig_free(rig);
@@ -96,7 +96,7 @@ Test(mask, rollback_is_as_if_nothing_had_been) {
   uint64_t state = 17;
   uint32_t before[sizeof rig->row / sizeof(uint32_t)];
   for (int i = 0; i < NUM_SCHEMAS; i++) {
-    cr_assert_eq(rig_schema(rig, schemas[i]), 0);
+    ASSERT_EQ(rig_schema(rig, schemas[i]), 0);
     rig_start(rig);
     for (int k = 0; k < 40 && !grammar_matcher_is_finished(rig->matcher); k++) {
       cr_assert(rig_fill(rig));
@@ -105,31 +105,32 @@ Test(mask, rollback_is_as_if_nothing_had_been) {
       for (; draft < wanted && rig_fill(rig); draft++) {
         int32_t id = rig_pick(rig, &state);
         if (id == RIG_STOP) break;
-        cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
+        ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
       }
-      cr_assert_eq(grammar_matcher_rollback(rig->matcher, draft), 0);
+      ASSERT_EQ(grammar_matcher_rollback(rig->matcher, draft), 0);
       cr_assert(rig_fill(rig));
       cr_assert_arr_eq(before, rig->row, sizeof before);
       int32_t id = rig_pick(rig, &state);
       if (id == RIG_STOP) break;
-      cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
+      ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
     }
   }
-  cr_assert_eq(grammar_matcher_rollback(rig->matcher, GRAMMAR_ROLLBACK_MAX + 1), ERR_INTERNAL);
-  cr_assert_eq(grammar_matcher_rollback(rig->matcher, -1), ERR_INTERNAL);
+  ASSERT_EQ(grammar_matcher_rollback(rig->matcher, GRAMMAR_ROLLBACK_MAX + 1), ERR_INTERNAL);
+  ASSERT_EQ(grammar_matcher_rollback(rig->matcher, -1), ERR_INTERNAL);
   rig_free(rig);
 }
 
 Test(mask, a_token_that_is_not_allowed_changes_nothing) {
   rig_t *rig = rig_new();
   uint32_t before[sizeof rig->row / sizeof(uint32_t)];
-  cr_assert_eq(rig_schema(rig, schemas[2]), 0);
+  ASSERT_EQ(rig_schema(rig, schemas[2]), 0);
   rig_start(rig);
-  cr_assert(rig_feed(rig, "{\"name\"", 7) && rig_fill(rig));
+  cr_assert(rig_feed(rig, "{\"name\"", 7));
+  cr_assert(rig_fill(rig));
   memcpy(before, rig->row, sizeof before);
   for (int32_t id = 0; id < RIG_WIDTH; id++) {
     if (rig_allows(rig, id)) continue;
-    cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, id), ERR_INTERNAL);
+    ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), ERR_INTERNAL);
   }
   cr_assert(rig_fill(rig));
   cr_assert_arr_eq(before, rig->row, sizeof before);
@@ -139,29 +140,34 @@ Test(mask, a_token_that_is_not_allowed_changes_nothing) {
 Test(mask, stop_ids_only_where_the_text_may_end) {
   rig_t *rig = rig_new();
   int32_t stops[] = {RIG_STOP, 0x7F, -1, RIG_WIDTH + 5}; /* the second is text as well */
-  cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, "a[\\x7F2]*"), 0);
+  ASSERT_EQ(rig_text(rig, GRAMMAR_REGEX, "a[\\x7F2]*"), 0);
   rig_start(rig);
-  cr_assert_eq(grammar_matcher_fill(rig->matcher, rig->scratch, stops, 4, rig->row), 0);
+  ASSERT_EQ(grammar_matcher_fill(rig->matcher, rig->scratch, stops, 4, rig->row), 0);
   cr_assert_not(rig_allows(rig, RIG_STOP));
   cr_assert(rig_feed(rig, "a", 1));
-  cr_assert_eq(grammar_matcher_fill(rig->matcher, rig->scratch, stops, 4, rig->row), 0);
-  cr_assert(rig_allows(rig, RIG_STOP) && rig_allows(rig, 0x7F) && rig_allows(rig, '2'));
+  ASSERT_EQ(grammar_matcher_fill(rig->matcher, rig->scratch, stops, 4, rig->row), 0);
+  cr_assert(rig_allows(rig, RIG_STOP));
+  cr_assert(rig_allows(rig, 0x7F));
+  cr_assert(rig_allows(rig, '2'));
   cr_assert_not(grammar_matcher_is_finished(rig->matcher));
   /* A stop id that is also text never cuts a text that may not end. */
-  cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, "\\x7Fb"), 0);
+  ASSERT_EQ(rig_text(rig, GRAMMAR_REGEX, "\\x7Fb"), 0);
   rig_start(rig);
-  cr_assert_eq(grammar_matcher_fill(rig->matcher, rig->scratch, stops, 4, rig->row), ERR_INTERNAL);
+  ASSERT_EQ(grammar_matcher_fill(rig->matcher, rig->scratch, stops, 4, rig->row), ERR_INTERNAL);
   rig_free(rig);
 }
 
 Test(mask, finished_when_nothing_can_follow) {
   rig_t *rig = rig_new();
-  cr_assert_eq(rig_text(rig, GRAMMAR_CHOICE, "[\"no\",\"none\"]"), 0);
+  ASSERT_EQ(rig_text(rig, GRAMMAR_CHOICE, "[\"no\",\"none\"]"), 0);
   rig_start(rig);
-  cr_assert(rig_feed(rig, "no", 2) && grammar_matcher_is_accepting(rig->matcher));
+  cr_assert(rig_feed(rig, "no", 2));
+  cr_assert(grammar_matcher_is_accepting(rig->matcher));
   cr_assert_not(grammar_matcher_is_finished(rig->matcher));
-  cr_assert(rig_feed(rig, "ne", 2) && grammar_matcher_is_finished(rig->matcher));
-  cr_assert(rig_fill(rig) && rig_allows(rig, RIG_STOP));
+  cr_assert(rig_feed(rig, "ne", 2));
+  cr_assert(grammar_matcher_is_finished(rig->matcher));
+  cr_assert(rig_fill(rig));
+  cr_assert(rig_allows(rig, RIG_STOP));
   for (int32_t id = 0; id < RIG_TOKENS; id++) cr_assert_not(rig_allows(rig, id));
   rig_free(rig);
 }
@@ -172,7 +178,7 @@ Test(mask, sequences_of_tokens_literals_and_schemas) {
   json_doc_t *doc;
   static const char schema[] = "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"null\"}},"
                                "\"required\":[\"x\"],\"additionalProperties\":false}";
-  cr_assert_eq(json_parse(schema, strlen(schema), &json_limits_request, &doc, &rig->error), 0);
+  ASSERT_EQ(json_parse(schema, strlen(schema), &json_limits_request, &doc, &rig->error), 0);
   grammar_source_t parts[] = {
       {.kind = GRAMMAR_TOKEN, .token = RIG_SPECIAL},
       {.kind = GRAMMAR_LITERAL, .text = "{\"arguments\": ", .length = 14},
@@ -183,17 +189,21 @@ Test(mask, sequences_of_tokens_literals_and_schemas) {
                              {.kind = GRAMMAR_LITERAL, .text = "\n", .length = 1}};
   grammar_source_t calls = {
       .kind = GRAMMAR_REPEAT, .min = 1, .max = 2, .children = call, .num_children = 2};
-  cr_assert_eq(rig_compile(rig, &calls, NULL), 0, "%s", rig->error.message);
+  ASSERT_EQ_FOR(rig_compile(rig, &calls, NULL), 0, "%s", rig->error.message);
   json_free(doc);
   rig_start(rig);
   for (int i = 0; i < 2; i++) {
-    cr_assert(rig_fill(rig) && rig_allows(rig, RIG_SPECIAL) && !rig_allows(rig, '{'));
-    cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, RIG_SPECIAL), 0);
-    cr_assert(rig_fill(rig) && !rig_allows(rig, RIG_SPECIAL) && rig_allows(rig, '{'));
+    cr_assert(rig_fill(rig));
+    cr_assert(rig_allows(rig, RIG_SPECIAL));
+    cr_assert(!rig_allows(rig, '{'));
+    ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, RIG_SPECIAL), 0);
+    cr_assert(rig_fill(rig));
+    cr_assert(!rig_allows(rig, RIG_SPECIAL));
+    cr_assert(rig_allows(rig, '{'));
     cr_assert(rig_feed(rig, "{\"arguments\": {\"x\":null}}", 25));
     cr_assert(grammar_matcher_is_accepting(rig->matcher));
-    cr_assert_eq(grammar_matcher_is_finished(rig->matcher), i == 1);
-    cr_assert_eq(rig_feed(rig, "\n", 1), i == 0);
+    ASSERT_EQ(grammar_matcher_is_finished(rig->matcher), i == 1);
+    ASSERT_EQ(rig_feed(rig, "\n", 1), i == 0);
   }
   rig_free(rig);
 }
@@ -203,18 +213,21 @@ Test(mask, free_text_up_to_a_marker) {
   grammar_source_t parts[] = {{.kind = GRAMMAR_TEXT, .text = "aab", .length = 3},
                               {.kind = GRAMMAR_CHOICE}};
   json_doc_t *doc;
-  cr_assert_eq(json_parse("[\"x\"]", 5, &json_limits_request, &doc, &rig->error), 0);
+  ASSERT_EQ(json_parse("[\"x\"]", 5, &json_limits_request, &doc, &rig->error), 0);
   parts[1].schema = json_root(doc);
   grammar_source_t all = {.kind = GRAMMAR_SEQUENCE, .children = parts, .num_children = 2};
-  cr_assert_eq(rig_compile(rig, &all, NULL), 0);
+  ASSERT_EQ(rig_compile(rig, &all, NULL), 0);
   json_free(doc);
-  cr_assert(rig_accepts(rig, "aabx") && rig_accepts(rig, "so aaaabx") &&
-            rig_accepts(rig, "\xFF"
+  cr_assert(rig_accepts(rig, "aabx"));
+  cr_assert(rig_accepts(rig, "so aaaabx"));
+  cr_assert(rig_accepts(rig, "\xFF"
                              "aabx"));
   cr_assert_not(rig_accepts(rig, "aaby") || rig_accepts(rig, "aab") || rig_accepts(rig, "aabaabx"));
-  cr_assert_eq(rig_text(rig, GRAMMAR_TEXT, ""), 0);
+  ASSERT_EQ(rig_text(rig, GRAMMAR_TEXT, ""), 0);
   rig_start(rig);
-  cr_assert(rig_fill(rig) && rig_allows(rig, RIG_STOP) && !rig_allows(rig, RIG_SPECIAL));
+  cr_assert(rig_fill(rig));
+  cr_assert(rig_allows(rig, RIG_STOP));
+  cr_assert(!rig_allows(rig, RIG_SPECIAL));
   for (int32_t id = 0; id < RIG_TOKENS; id++) cr_assert(rig_allows(rig, id));
   rig_free(rig);
 }
@@ -222,14 +235,14 @@ Test(mask, free_text_up_to_a_marker) {
 /* Frames that nothing reaches any more are collected: a long text does not run out of them. */
 Test(mask, long_texts_need_no_more_memory) {
   rig_t *rig = rig_new();
-  cr_assert_eq(
+  ASSERT_EQ_FOR(
       rig_schema(rig, "{\"type\":\"array\",\"items\":{\"type\":\"object\"},\"minItems\":20000}"), 0,
       "%s", rig->error.message);
   rig_start(rig);
   cr_assert(rig_feed(rig, "[", 1));
   for (int i = 0; i < 20000; i++) {
     cr_assert(rig_feed(rig, "{\"a\":[[1,{}]]}", 14), "item %d", i);
-    cr_assert_eq(rig_feed(rig, "]", 1), i == 19999, "item %d", i);
+    ASSERT_EQ_FOR(rig_feed(rig, "]", 1), i == 19999, "item %d", i);
     if (i < 19999) cr_assert(rig_feed(rig, ",", 1));
   }
   cr_assert(grammar_matcher_is_finished(rig->matcher));
@@ -239,7 +252,7 @@ Test(mask, long_texts_need_no_more_memory) {
 /* Nesting stops where the stack ends: what stays allowed can still be finished. */
 Test(mask, depth_runs_out_without_a_dead_end) {
   rig_t *rig = rig_new();
-  cr_assert_eq(rig_schema(rig, schemas[5]), 0);
+  ASSERT_EQ(rig_schema(rig, schemas[5]), 0);
   rig_start(rig);
   int depth = 0;
   static const char open[] = "{\"v\":\"a\",\"next\":";

@@ -8,8 +8,8 @@
 #include "engine/base/clock.h"
 #include "engine/grammar/mask/masks.h"
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,17 +87,19 @@ static vocabulary_rig_t *vocabulary_rig_new(void) {
   cr_assert_not_null(r);
   r->seed = r->state = clock_now_ns();
   for (int32_t id = 0; id < TOKENS; id++) make_token(r, id);
-  cr_assert_eq(
+  ASSERT_EQ(
       grammar_vocabulary_new(token_bytes, r, TOKENS, TOKENS + 1, &r->rig.vocabulary, &r->rig.error),
       0);
-  cr_assert_gt(r->rig.vocabulary->num_large, 0); /* rows of subtrees are used as well as lists */
+  ASSERT_GT(r->rig.vocabulary->num_large, 0); /* rows of subtrees are used as well as lists */
   r->rig.matcher = aligned_alloc(64, grammar_matcher_bytes());
   r->rig.scratch = aligned_alloc(64, grammar_scratch_bytes());
   r->copy = aligned_alloc(64, grammar_matcher_bytes());
-  cr_assert(r->rig.matcher && r->rig.scratch && r->copy);
+  cr_assert(r->rig.matcher);
+  cr_assert(r->rig.scratch);
+  cr_assert(r->copy);
   for (int i = 0; i < 2; i++) {
     size_t bytes = i == 0 ? 5 * sizeof r->row : (size_t)16 << 20;
-    cr_assert_eq(grammar_masks_new(r->rig.vocabulary, bytes, &r->masks[i], &r->rig.error), 0);
+    ASSERT_EQ(grammar_masks_new(r->rig.vocabulary, bytes, &r->masks[i], &r->rig.error), 0);
   }
   return r;
 }
@@ -198,7 +200,7 @@ static void fill_by_bytes(vocabulary_rig_t *r) {
     if (t->length > GRAMMAR_ROLLBACK_MAX) {
       grammar_matcher_copy(r->copy, r->rig.matcher);
     } else {
-      cr_assert_eq(grammar_matcher_rollback(r->copy, at), 0);
+      ASSERT_EQ(grammar_matcher_rollback(r->copy, at), 0);
     }
   }
   if (grammar_matcher_is_accepting(r->rig.matcher)) r->slow[STOP / 32] |= 1u << (STOP % 32);
@@ -218,7 +220,7 @@ static void check_kept(vocabulary_rig_t *r, const char *text) {
   int32_t stop = STOP;
   for (int i = 0; i < 4; i++) {
     bool hit;
-    cr_assert_eq(
+    ASSERT_EQ(
         grammar_masks_fill(r->masks[i % 2], r->rig.matcher, r->rig.scratch, &stop, 1, r->row, &hit),
         0);
     cr_assert_arr_eq(r->row, r->slow, sizeof r->slow, "kept masks %d of %s, seed %llu", i, text,
@@ -232,9 +234,9 @@ static void check_places(vocabulary_rig_t *r, const char *text) {
   rig_start(&r->rig);
   for (int place = 0; place < PLACES && !grammar_matcher_is_finished(r->rig.matcher); place++) {
     int code = grammar_matcher_fill(r->rig.matcher, r->rig.scratch, &stop, 1, r->row);
-    cr_assert_eq(code, 0, "%s, seed %llu", text, (unsigned long long)r->seed);
-    cr_assert_eq(matcher_walk(r->rig.matcher, r->rig.scratch, false, r->full), 0);
-    cr_assert_eq(matcher_finish(r->rig.matcher, &stop, 1, r->full), 0);
+    ASSERT_EQ_FOR(code, 0, "%s, seed %llu", text, (unsigned long long)r->seed);
+    ASSERT_EQ(matcher_walk(r->rig.matcher, r->rig.scratch, false, r->full), 0);
+    ASSERT_EQ(matcher_finish(r->rig.matcher, &stop, 1, r->full), 0);
     fill_by_bytes(r);
     cr_assert_arr_eq(r->full, r->slow, sizeof r->slow, "full walk of %s, place %d, seed %llu", text,
                      place, (unsigned long long)r->seed);
@@ -243,7 +245,7 @@ static void check_places(vocabulary_rig_t *r, const char *text) {
     check_kept(r, text);
     int32_t id = pick(r);
     if (id == STOP) break;
-    cr_assert_eq(grammar_matcher_accept(r->rig.matcher, r->rig.scratch, id), 0);
+    ASSERT_EQ(grammar_matcher_accept(r->rig.matcher, r->rig.scratch, id), 0);
   }
 }
 
@@ -257,6 +259,6 @@ Test(mask_random, equal_byte_by_byte) {
     checked++;
   }
   cr_assert(r->hits[0] > 0 && r->hits[1] > r->hits[0], "seed %llu", (unsigned long long)r->seed);
-  cr_assert_gt(checked, ROUNDS / 4, "seed %llu", (unsigned long long)r->seed);
+  ASSERT_GT_FOR(checked, ROUNDS / 4, "seed %llu", (unsigned long long)r->seed);
   vocabulary_rig_free(r);
 }

@@ -4,8 +4,8 @@
 #include "engine/base/clock.h"
 #include "engine/grammar/mask/masks.h"
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,12 +101,12 @@ static void check_place(rig_t *rig, grammar_masks_t *const *masks, const writer_
                         uint64_t *hits) {
   int32_t stop = RIG_STOP;
   uint32_t full[WORDS];
-  cr_assert_eq(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
-  cr_assert_eq(matcher_finish(rig->matcher, &stop, 1, full), 0);
+  ASSERT_EQ(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
+  ASSERT_EQ(matcher_finish(rig->matcher, &stop, 1, full), 0);
   for (int i = 0; i < 2; i++) {
     bool hit = false;
     int code = grammar_masks_fill(masks[i], rig->matcher, rig->scratch, &stop, 1, rig->row, &hit);
-    cr_assert_eq(code, 0);
+    ASSERT_EQ(code, 0);
     cr_assert_arr_eq(rig->row, full, sizeof full, "cache %d, hit %d, byte %zu of %s", i, hit, at,
                      w->text);
     hits[i] += hit;
@@ -130,13 +130,13 @@ Test(masks, are_kept_for_equal_places_only) {
   uint64_t hits[2] = {0}, places = 0;
   cr_assert_not_null(w);
   w->state = clock_now_ns();
-  cr_assert_eq(grammar_masks_new(rig->vocabulary, 7 * sizeof rig->row, &masks[0], &rig->error), 0);
-  cr_assert_eq(grammar_masks_new(rig->vocabulary, (size_t)8 << 20, &masks[1], &rig->error), 0);
+  ASSERT_EQ(grammar_masks_new(rig->vocabulary, 7 * sizeof rig->row, &masks[0], &rig->error), 0);
+  ASSERT_EQ(grammar_masks_new(rig->vocabulary, (size_t)8 << 20, &masks[1], &rig->error), 0);
   for (int kind = 0; kind < 3; kind++) {
-    cr_assert_eq(rig_schema(rig, kind == 0   ? lists
-                                 : kind == 1 ? objects
-                                             : recursive),
-                 0, "%s", rig->error.message);
+    ASSERT_EQ_FOR(rig_schema(rig, kind == 0   ? lists
+                                  : kind == 1 ? objects
+                                              : recursive),
+                  0, "%s", rig->error.message);
     for (int i = 0; i < TEXTS; i++) {
       w->length = 0;
       w->text[0] = '\0';
@@ -158,18 +158,18 @@ Test(masks, are_kept_for_equal_places_only) {
 Test(masks, of_one_grammar_are_not_those_of_another) {
   rig_t *rig = rig_new();
   grammar_masks_t *masks;
-  cr_assert_eq(grammar_masks_new(rig->vocabulary, 1 << 20, &masks, &rig->error), 0);
+  ASSERT_EQ(grammar_masks_new(rig->vocabulary, 1 << 20, &masks, &rig->error), 0);
   for (int i = 0; i < 50; i++) {
     char pattern[] = "[a-z]", first = (char)('a' + i % 20);
     int32_t stop = RIG_STOP;
     bool hit;
     pattern[1] = first;
-    cr_assert_eq(rig_text(rig, GRAMMAR_REGEX, pattern), 0);
+    ASSERT_EQ(rig_text(rig, GRAMMAR_REGEX, pattern), 0);
     rig_start(rig);
-    cr_assert_eq(grammar_masks_fill(masks, rig->matcher, rig->scratch, &stop, 1, rig->row, &hit),
-                 0);
+    ASSERT_EQ(grammar_masks_fill(masks, rig->matcher, rig->scratch, &stop, 1, rig->row, &hit), 0);
     cr_assert_not(hit);
-    cr_assert(rig_allows(rig, first) && !rig_allows(rig, first - 1));
+    cr_assert(rig_allows(rig, first));
+    cr_assert(!rig_allows(rig, first - 1));
   }
   grammar_masks_free(masks);
   rig_free(rig);

@@ -6,8 +6,8 @@
  * the sanitizers this is a short fuzzing run; the seed is fixed.
  */
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +81,8 @@ static void follow(rig_t *rig, uint64_t *state, bool may_fail, const char *text,
     cr_assert(filled, "%.*s", (int)length, text);
     int32_t id = rig_pick(rig, state);
     if (id == RIG_STOP) return;
-    cr_assert_eq(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0, "%.*s", (int)length,
-                 text);
+    ASSERT_EQ_FOR(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0, "%.*s", (int)length,
+                  text);
   }
 }
 

@@ -4,8 +4,7 @@
 
 #include "engine/base/buffer.h"
 #include "server/parser/output.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@ static int compile(rig_t *rig, const char *schema, bool strict) {
   json_doc_t *doc = NULL;
   if (schema) {
     int code = json_parse(schema, strlen(schema), &json_limits_request, &doc, &rig->error);
-    cr_assert_eq(code, 0, "%s: %s", schema, rig->error.message);
+    ASSERT_EQ_FOR(code, 0, "%s: %s", schema, rig->error.message);
   }
   grammar_source_t source = {.kind = GRAMMAR_PARAMETERS, .param = "tools", .strict = strict};
   if (doc) source.schema = json_root(doc);
@@ -104,12 +103,12 @@ Test(parameters, rows) {
     const row_t *row = &rows[i];
     if (row->schema) {
       schema = row->schema;
-      cr_assert_eq(compile(rig, schema, false), 0, "%s: %s", schema, rig->error.message);
+      ASSERT_EQ_FOR(compile(rig, schema, false), 0, "%s: %s", schema, rig->error.message);
     }
     cr_expect(rig_accepts(rig, row->good), "%s: %s", schema, row->good);
     cr_expect(!rig_accepts(rig, row->bad), "%s: %s", schema, row->bad);
   }
-  cr_assert_eq(compile(rig, NULL, false), 0, "%s", rig->error.message);
+  ASSERT_EQ_FOR(compile(rig, NULL, false), 0, "%s", rig->error.message);
   cr_expect(rig_accepts(rig, P("x", "1") P("y.z-0", "{") END));
   cr_expect(rig_accepts(rig, END));
   cr_expect(!rig_accepts(rig, P("x", "</parameter>") END));
@@ -127,10 +126,12 @@ Test(parameters, a_listed_name_is_no_dead_end) {
              "\"required\":[\"%.*s\"]}",
              length, name, length, name);
     snprintf(text, sizeof text, P("%.*s", "null") "<parameter=%.*s", length, name, length, name);
-    cr_assert_eq(compile(rig, schema, false), 0, "%s", rig->error.message);
+    ASSERT_EQ_FOR(compile(rig, schema, false), 0, "%s", rig->error.message);
     rig_start(rig);
     cr_assert(rig_feed(rig, text, strlen(text)));
-    cr_assert(rig_fill(rig) && !rig_allows(rig, '>') && rig_allows(rig, 'b'));
+    cr_assert(rig_fill(rig));
+    cr_assert(!rig_allows(rig, '>'));
+    cr_assert(rig_allows(rig, 'b'));
   }
   rig_free(rig);
 }
@@ -155,7 +156,7 @@ Test(parameters, what_is_refused) {
   rig_t *rig = rig_new();
   for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
     int code = compile(rig, refused[i].schema, refused[i].strict);
-    cr_expect_eq(code, refused[i].code, "%s: %d %s", refused[i].schema, code, rig->error.message);
+    EXPECT_EQ_FOR(code, refused[i].code, "%s: %d %s", refused[i].schema, code, rig->error.message);
   }
   rig_free(rig);
 }
@@ -184,7 +185,7 @@ static reader_t read_back(const char *schema, const buffer_t *text) {
   buffer_text(&tools, "[{\"function\":{\"name\":\"f\",\"parameters\":");
   buffer_text(&tools, schema);
   buffer_text(&tools, "}}]");
-  cr_assert_eq(json_parse(tools.data, tools.length, &json_limits_request, &doc, &error), 0);
+  ASSERT_EQ(json_parse(tools.data, tools.length, &json_limits_request, &doc, &error), 0);
   output_options_t options = {.tools = tool_format_find("qwen3_coder"),
                               .functions = json_root(doc)};
   output_parser_t *parser = output_parser_new(&options);
@@ -202,9 +203,9 @@ static reader_t read_back(const char *schema, const buffer_t *text) {
 /* The mask without short cuts is the same. */
 static void check_mask(rig_t *rig) {
   uint32_t full[sizeof rig->row / sizeof *rig->row] = {0}, quick[sizeof full / sizeof *full] = {0};
-  cr_assert_eq(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
-  cr_assert_eq(matcher_walk(rig->matcher, rig->scratch, true, quick), 0);
-  cr_assert_eq(memcmp(full, quick, sizeof full), 0);
+  ASSERT_EQ(matcher_walk(rig->matcher, rig->scratch, false, full), 0);
+  ASSERT_EQ(matcher_walk(rig->matcher, rig->scratch, true, quick), 0);
+  ASSERT_EQ(memcmp(full, quick, sizeof full), 0);
 }
 
 static bool feed_byte(rig_t *rig, buffer_t *text, uint8_t byte) {
@@ -241,7 +242,7 @@ static bool generate(rig_t *rig, uint64_t *state, buffer_t *text) {
     for (int b = 0; b < 256; b++) {
       if (rig_allows(rig, b)) allowed[count++] = (uint8_t)b;
     }
-    cr_assert_gt(count, 0);
+    ASSERT_GT(count, 0);
     cr_assert(feed_byte(rig, text, allowed[rig_random(state) % (uint64_t)count]));
   }
   return true;
@@ -252,13 +253,13 @@ static bool generate(rig_t *rig, uint64_t *state, buffer_t *text) {
 Test(parameters, what_is_written_is_read_back) {
   rig_t *rig = rig_new(), *oracle = rig_new();
   uint64_t state = 0;
-  cr_assert_eq(getrandom(&state, sizeof state, 0), (ssize_t)sizeof state);
+  ASSERT_EQ(getrandom(&state, sizeof state, 0), (ssize_t)sizeof state);
   uint64_t seed = state;
   int finished = 0;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     if (!rows[i].schema) continue;
-    cr_assert_eq(compile(rig, rows[i].schema, false), 0);
-    cr_assert_eq(rig_schema(oracle, rows[i].schema), 0);
+    ASSERT_EQ(compile(rig, rows[i].schema, false), 0);
+    ASSERT_EQ(rig_schema(oracle, rows[i].schema), 0);
     for (int round = 0; round < 40; round++) {
       buffer_t text = {0};
       if (generate(rig, &state, &text)) {
@@ -275,7 +276,7 @@ Test(parameters, what_is_written_is_read_back) {
       buffer_free(&text);
     }
   }
-  cr_assert_gt(finished, 200);
+  ASSERT_GT(finished, 200);
   rig_free(rig);
   rig_free(oracle);
 }

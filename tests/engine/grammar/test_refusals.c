@@ -1,7 +1,7 @@
 /* test_refusals.c: everything that is not enforced exactly is refused by name and place. */
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 typedef struct refusal {
@@ -106,8 +106,8 @@ Test(refusals, schemas) {
   for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
     const refusal_t *r = &schemas[i];
     int code = rig_schema(rig, r->schema);
-    cr_assert_eq(code, r->code, "%s: %d, %s", r->schema, code, rig->error.message);
-    cr_assert_str_eq(rig->error.param, "response_format");
+    ASSERT_EQ_FOR(code, r->code, "%s: %d, %s", r->schema, code, rig->error.message);
+    ASSERT_STR_EQ(rig->error.param, "response_format");
     for (int k = 0; k < 2 && r->says[k]; k++) {
       cr_assert_not_null(strstr(rig->error.message, r->says[k]), "%s: '%s' is not in '%s'",
                          r->schema, r->says[k], rig->error.message);
@@ -118,10 +118,11 @@ Test(refusals, schemas) {
 
 Test(refusals, annotations_and_vendor_names_are_ignored) {
   rig_t *rig = rig_new();
-  cr_assert_eq(rig_schema(rig, "{\"$id\":\"u\",\"title\":\"t\",\"description\":\"d\",\"default\":1,"
-                               "\"examples\":[1],\"$comment\":\"c\",\"deprecated\":true,"
-                               "\"readOnly\":true,\"x-vendor\":{\"not\":1},\"type\":\"null\"}"),
-               0, "%s", rig->error.message);
+  ASSERT_EQ_FOR(rig_schema(rig,
+                           "{\"$id\":\"u\",\"title\":\"t\",\"description\":\"d\",\"default\":1,"
+                           "\"examples\":[1],\"$comment\":\"c\",\"deprecated\":true,"
+                           "\"readOnly\":true,\"x-vendor\":{\"not\":1},\"type\":\"null\"}"),
+                0, "%s", rig->error.message);
   cr_assert(rig_accepts(rig, "null"));
   rig_free(rig);
 }
@@ -153,17 +154,17 @@ Test(refusals, strict_schemas) {
   rig_t *rig = rig_new();
   for (size_t i = 0; i < sizeof strict / sizeof *strict; i++) {
     const refusal_t *r = &strict[i];
-    cr_assert_eq(rig_strict(rig, r->schema), r->code, "%s: %s", r->schema, rig->error.message);
+    ASSERT_EQ_FOR(rig_strict(rig, r->schema), r->code, "%s: %s", r->schema, rig->error.message);
     for (int k = 0; k < 2 && r->says[k]; k++) {
       cr_assert_not_null(strstr(rig->error.message, r->says[k]), "%s: '%s' is not in '%s'",
                          r->schema, r->says[k], rig->error.message);
     }
   }
-  cr_assert_eq(rig_strict(rig,
-                          "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":[\"string\","
-                          "\"null\"]},\"b\":{\"$ref\":\"#/$defs/x\"}},\"required\":[\"a\",\"b\"],"
-                          "\"additionalProperties\":false,\"$defs\":{\"x\":{\"enum\":[1,2]}}}"),
-               0, "%s", rig->error.message);
+  ASSERT_EQ_FOR(rig_strict(rig,
+                           "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":[\"string\","
+                           "\"null\"]},\"b\":{\"$ref\":\"#/$defs/x\"}},\"required\":[\"a\",\"b\"],"
+                           "\"additionalProperties\":false,\"$defs\":{\"x\":{\"enum\":[1,2]}}}"),
+                0, "%s", rig->error.message);
   cr_assert(rig_accepts(rig, "{\"a\":null,\"b\":2}"));
   rig_free(rig);
 }

@@ -1,7 +1,7 @@
 /* test_regex.c: patterns over raw bytes, and user grammars. */
 #include "tests/engine/grammar/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 typedef struct row {
@@ -12,7 +12,7 @@ typedef struct row {
 static void check_rows(grammar_kind_t kind, const row_t *rows, size_t count) {
   rig_t *rig = rig_new();
   for (size_t i = 0; i < count; i++) {
-    cr_assert_eq(rig_text(rig, kind, rows[i].text), 0, "%s: %s", rows[i].text, rig->error.message);
+    ASSERT_EQ_FOR(rig_text(rig, kind, rows[i].text), 0, "%s: %s", rows[i].text, rig->error.message);
     for (int k = 0; k < 8 && rows[i].accepted[k]; k++) {
       cr_assert(rig_accepts(rig, rows[i].accepted[k]), "%s should accept '%s'", rows[i].text,
                 rows[i].accepted[k]);
@@ -64,8 +64,8 @@ typedef struct refusal {
 static void check_refusals(grammar_kind_t kind, const refusal_t *rows, size_t count) {
   rig_t *rig = rig_new();
   for (size_t i = 0; i < count; i++) {
-    cr_assert_eq(rig_text(rig, kind, rows[i].text), rows[i].code, "%s: %s", rows[i].text,
-                 rig->error.message);
+    ASSERT_EQ_FOR(rig_text(rig, kind, rows[i].text), rows[i].code, "%s: %s", rows[i].text,
+                  rig->error.message);
     cr_assert_not_null(strstr(rig->error.message, rows[i].says), "%s: '%s' is not in '%s'",
                        rows[i].text, rows[i].says, rig->error.message);
   }

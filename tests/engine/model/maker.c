@@ -3,8 +3,8 @@
 
 #include "engine/base/half.h"
 #include "tests/engine/model/naive_ops.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ void maker_set(maker_t *maker, const char *key, const char *value) {
   if (value == NULL) return;
   snprintf(rest, sizeof(rest), "%s", maker->config + 1);
   int n = snprintf(maker->config, sizeof(maker->config), "{\n%s %s,%s", pattern, value, rest);
-  cr_assert_lt(n, (int)sizeof(maker->config));
+  ASSERT_LT(n, (int)sizeof(maker->config));
 }
 
 void maker_reshape(maker_tensor_t *tensor, const char *type, int rank, int64_t rows, int64_t cols) {
@@ -91,7 +91,7 @@ void maker_reshape(maker_tensor_t *tensor, const char *type, int rank, int64_t r
 
 maker_tensor_t *maker_add(maker_t *maker, const char *name, const char *type, int rank,
                           int64_t rows, int64_t cols) {
-  cr_assert_lt(maker->num_tensors, MAKER_TENSORS_MAX);
+  ASSERT_LT(maker->num_tensors, MAKER_TENSORS_MAX);
   maker_tensor_t *tensor = &maker->tensors[maker->num_tensors++];
   *tensor = (maker_tensor_t){.rank = 0};
   snprintf(tensor->name, sizeof(tensor->name), "%s", name);
@@ -117,8 +117,8 @@ void maker_write_file(const maker_t *maker, const char *name, const void *bytes,
   snprintf(path, sizeof(path), "%s/%s", maker->dir, name);
   FILE *file = fopen(path, "wb");
   cr_assert_not_null(file);
-  cr_assert_eq(fwrite(bytes, 1, length, file), length);
-  cr_assert_eq(fclose(file), 0);
+  ASSERT_EQ(fwrite(bytes, 1, length, file), length);
+  ASSERT_EQ(fclose(file), 0);
 }
 
 void maker_write_config(const maker_t *maker) {
@@ -145,7 +145,7 @@ static size_t write_header(const maker_t *maker, int first, int count, char *out
   }
   const char *extra = maker->extra_entry != NULL ? maker->extra_entry : "";
   used += (size_t)snprintf(out + used, capacity - used, "%s}", extra);
-  cr_assert_lt(used, capacity);
+  ASSERT_LT(used, capacity);
   return used;
 }
 
@@ -197,7 +197,7 @@ int maker_load(const maker_t *maker, int32_t dtype, error_t *error) {
   model_t *model = NULL;
   model_options_t options = {.dir = maker->dir, .dtype = dtype};
   device_options_t device_options = {.num_threads = 1, .isa = "auto"};
-  cr_assert_eq(ops_naive.open(&device_options, &device, error), 0);
+  ASSERT_EQ(ops_naive.open(&device_options, &device, error), 0);
   status =
       model_load(&ops_naive, device, &blueprint, blueprint.max_model_len, &options, &model, error);
   model_free(model);

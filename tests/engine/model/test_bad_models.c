@@ -2,8 +2,8 @@
  * that names what is wrong, leave nothing behind, and not disturb the next load.
  */
 #include "tests/engine/model/maker.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 static void expect(const maker_t *maker, int code, const char *part) {
   error_t error;
   int status = maker_load(maker, -1, &error);
-  cr_assert_eq(status, code, "expected %s, found %s: %s", error_name(code), error_name(status),
-               error.message);
-  cr_assert_eq(error.code, code);
+  ASSERT_EQ_FOR(status, code, "expected %s, found %s: %s", error_name(code), error_name(status),
+                error.message);
+  ASSERT_EQ(error.code, code);
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
 }
 
@@ -26,7 +26,7 @@ static void finish(maker_t *maker) {
   error_t error;
   maker_open(&good);
   maker_write(&good);
-  cr_assert_eq(maker_load(&good, -1, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);
   maker_close(&good);
 }
 
@@ -273,7 +273,7 @@ Test(bad_directory, config_is_a_pipe, .timeout = 20) {
   char path[256];
   maker_open(&maker);
   snprintf(path, sizeof(path), "%s/config.json", maker.dir);
-  cr_assert_eq(mkfifo(path, 0600), 0);
+  ASSERT_EQ(mkfifo(path, 0600), 0);
   expect(&maker, ERR_MODEL_MALFORMED, "not a regular file");
   finish(&maker);
 }
@@ -283,7 +283,7 @@ Test(bad_directory, config_is_a_directory) {
   char path[256];
   maker_open(&maker);
   snprintf(path, sizeof(path), "%s/config.json", maker.dir);
-  cr_assert_eq(mkdir(path, 0700), 0);
+  ASSERT_EQ(mkdir(path, 0700), 0);
   expect(&maker, ERR_MODEL_MALFORMED, "not a regular file");
   finish(&maker);
 }

@@ -3,8 +3,8 @@
  */
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_ops.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 static void expect_type(const maker_t *maker, int32_t dtype, int code, const char *part) {
   error_t error;
   int status = maker_load(maker, dtype, &error);
-  cr_assert_eq(status, code, "expected %s, found %s: %s", error_name(code), error_name(status),
-               error.message);
+  ASSERT_EQ_FOR(status, code, "expected %s, found %s: %s", error_name(code), error_name(status),
+                error.message);
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
 }
 
@@ -30,7 +30,7 @@ static void finish(maker_t *maker) {
   error_t error;
   maker_open(&good);
   maker_write(&good);
-  cr_assert_eq(maker_load(&good, -1, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);
   maker_close(&good);
 }
 
@@ -52,7 +52,7 @@ Test(good_weights, load_in_every_type) {
     maker_write(&maker);
     for (int32_t run = -1; run < 3; run++) {
       error_t error;
-      cr_assert_eq(maker_load(&maker, run, &error), 0, "%s", error.message);
+      ASSERT_EQ_FOR(maker_load(&maker, run, &error), 0, "%s", error.message);
     }
     maker_close(&maker);
   }
@@ -249,7 +249,7 @@ Test(bad_tensor, does_not_fit_the_run_type) {
   maker_write(&maker);
   expect_type(&maker, DTYPE_F16, ERR_MODEL_MALFORMED, "a number that the chosen dtype cannot hold");
   error_t error;
-  cr_assert_eq(maker_load(&maker, DTYPE_BF16, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&maker, DTYPE_BF16, &error), 0, "%s", error.message);
   finish(&maker);
 }
 
@@ -260,8 +260,8 @@ Test(bad_file, is_a_link) {
   maker_write(&maker);
   snprintf(from, sizeof(from), "%s/model.safetensors", maker.dir);
   snprintf(to, sizeof(to), "%s/real", maker.dir);
-  cr_assert_eq(rename(from, to), 0);
-  cr_assert_eq(symlink("real", from), 0);
+  ASSERT_EQ(rename(from, to), 0);
+  ASSERT_EQ(symlink("real", from), 0);
   expect_type(&maker, -1, ERR_MODEL_MALFORMED, "is a symbolic link");
   finish(&maker);
 }
@@ -272,10 +272,10 @@ Test(bad_file, is_a_pipe_or_a_directory, .timeout = 20) {
   maker_open(&maker);
   maker_write_config(&maker);
   snprintf(path, sizeof(path), "%s/model.safetensors", maker.dir);
-  cr_assert_eq(mkfifo(path, 0600), 0);
+  ASSERT_EQ(mkfifo(path, 0600), 0);
   expect_type(&maker, -1, ERR_MODEL_MALFORMED, "not a regular file");
-  cr_assert_eq(unlink(path), 0);
-  cr_assert_eq(mkdir(path, 0700), 0);
+  ASSERT_EQ(unlink(path), 0);
+  ASSERT_EQ(mkdir(path, 0700), 0);
   expect_type(&maker, -1, ERR_MODEL_MALFORMED, "not a regular file");
   finish(&maker);
 }
@@ -341,7 +341,7 @@ Test(good_weights, index_wins_over_a_single_file) {
   maker_write_file(&maker, "model.safetensors", "junk", 4);
   const char *index = MAP("\"model.embed_tokens.weight\":\"a.safetensors\"");
   maker_write_file(&maker, "model.safetensors.index.json", index, strlen(index));
-  cr_assert_eq(maker_load(&maker, -1, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&maker, -1, &error), 0, "%s", error.message);
   finish(&maker);
 }
 
@@ -352,7 +352,7 @@ static int calls_before_shrinking;
 
 static int shrinking_weight(device_t *device, const weight_source_t *source, weight_t **out,
                             error_t *error) {
-  if (calls_before_shrinking-- == 0) cr_assert_eq(truncate(shrinking_path, 4096), 0);
+  if (calls_before_shrinking-- == 0) ASSERT_EQ(truncate(shrinking_path, 4096), 0);
   return ops_naive.weight(device, source, out, error);
 }
 
@@ -368,11 +368,11 @@ static int load_shrinking(int calls, error_t *error) {
   ops_t ops = ops_naive;
   ops.weight = shrinking_weight;
   blueprint_t blueprint;
-  cr_assert_eq(blueprint_read(maker.dir, 0, -1, &blueprint, error), 0, "%s", error->message);
+  ASSERT_EQ_FOR(blueprint_read(maker.dir, 0, -1, &blueprint, error), 0, "%s", error->message);
   device_t *device;
   model_t *model = NULL;
   model_options_t options = {.dir = maker.dir, .dtype = -1};
-  cr_assert_eq(ops.open(NULL, &device, error), 0);
+  ASSERT_EQ(ops.open(NULL, &device, error), 0);
   int status = model_load(&ops, device, &blueprint, 32, &options, &model, error);
   model_free(model);
   ops.close(device);
@@ -385,11 +385,11 @@ Test(bad_file, shrinks_while_it_is_read) {
   for (int calls = 0; calls < 3; calls++) {
     error_t error = {0};
     int status = load_shrinking(calls, &error);
-    cr_assert_eq(status, ERR_IO, "%s: %s", error_name(status), error.message);
+    ASSERT_EQ_FOR(status, ERR_IO, "%s: %s", error_name(status), error.message);
     cr_assert_not_null(strstr(error.message, "model.safetensors: the file changed its size"));
   }
   error_t error = {0};
-  cr_assert_eq(load_shrinking(99, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(load_shrinking(99, &error), 0, "%s", error.message);
 }
 
 /* Random damage to a good file must give an error or a model, never a crash (the sanitizers see).
@@ -420,6 +420,6 @@ Test(bad_file, random_damage) {
     refused += status != 0;
     cr_assert(status == 0 || error.message[0] != '\0');
   }
-  cr_assert_gt(refused, 300);
+  ASSERT_GT(refused, 300);
   finish(&maker);
 }

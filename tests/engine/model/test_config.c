@@ -1,7 +1,7 @@
 /* test_config.c: config.json and generation_config.json as a blueprint, value by value. */
 #include "tests/engine/model/maker.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static void read_with(double tokenizer_max, int32_t tokenizer_eos) {
   error_t error = {0};
   maker_write_config(&maker);
   int status = blueprint_read(maker.dir, tokenizer_max, tokenizer_eos, &blueprint, &error);
-  cr_assert_eq(status, 0, "%s", error.message);
+  ASSERT_EQ_FOR(status, 0, "%s", error.message);
 }
 
 static void done(void) {
@@ -31,31 +31,39 @@ static void read_text(const char *text) {
 Test(config, a_llama_in_full) {
   maker_open(&maker);
   read_with(0, -1);
-  cr_assert_str_eq(blueprint.family, "llama");
-  cr_assert_str_eq(blueprint.architecture, "LlamaForCausalLM");
-  cr_assert_eq(blueprint.vocab_size, 8);
-  cr_assert_eq(blueprint.num_heads, 2);
-  cr_assert_eq(blueprint.num_kv_heads, 1);
-  cr_assert_eq(blueprint.head_dim, 4);
-  cr_assert_eq(blueprint.embed_size, 8);
-  cr_assert_eq(blueprint.dtype, DTYPE_F32);
-  cr_assert_eq(blueprint.norm, NORM_RMS);
+  ASSERT_STR_EQ(blueprint.family, "llama");
+  ASSERT_STR_EQ(blueprint.architecture, "LlamaForCausalLM");
+  ASSERT_EQ(blueprint.vocab_size, 8);
+  ASSERT_EQ(blueprint.num_heads, 2);
+  ASSERT_EQ(blueprint.num_kv_heads, 1);
+  ASSERT_EQ(blueprint.head_dim, 4);
+  ASSERT_EQ(blueprint.embed_size, 8);
+  ASSERT_EQ(blueprint.dtype, DTYPE_F32);
+  ASSERT_EQ(blueprint.norm, NORM_RMS);
   cr_assert_float_eq(blueprint.norm_eps, 1e-5, 1e-12);
-  cr_assert(blueprint.gated_mlp && blueprint.final_norm && blueprint.norm_affine);
-  cr_assert(!blueprint.tied && !blueprint.qkv_bias && !blueprint.o_bias && !blueprint.mlp_bias);
-  cr_assert(!blueprint.qk_norm && !blueprint.learned_positions);
-  cr_assert_eq(blueprint.activation, ACTIVATION_SILU_MUL);
-  cr_assert_eq(blueprint.rope.type, ROPE_DEFAULT);
-  cr_assert_eq(blueprint.rope.dims, 4);
-  cr_assert_eq(blueprint.window, 0);
-  cr_assert_eq(blueprint.max_model_len, 32);
-  cr_assert_eq(blueprint.num_eos, 1);
-  cr_assert_eq(blueprint.primary_eos, 2);
-  cr_assert_eq(blueprint.bos_id, 1);
-  cr_assert(isnan(blueprint.temperature) && isnan(blueprint.top_p) && isnan(blueprint.min_p));
-  cr_assert_eq(blueprint.top_k, -1);
-  cr_assert_eq(blueprint.num_parameters, 2 * 64 + 8 + 2 * 8 + 64 + 32 + 32 + 64 + 3 * 96);
-  cr_assert_eq(model_weight_bytes(&ops_cpu, &blueprint), (size_t)blueprint.num_parameters * 4);
+  cr_assert(blueprint.gated_mlp);
+  cr_assert(blueprint.final_norm);
+  cr_assert(blueprint.norm_affine);
+  cr_assert(!blueprint.tied);
+  cr_assert(!blueprint.qkv_bias);
+  cr_assert(!blueprint.o_bias);
+  cr_assert(!blueprint.mlp_bias);
+  cr_assert(!blueprint.qk_norm);
+  cr_assert(!blueprint.learned_positions);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_SILU_MUL);
+  ASSERT_EQ(blueprint.rope.type, ROPE_DEFAULT);
+  ASSERT_EQ(blueprint.rope.dims, 4);
+  ASSERT_EQ(blueprint.window, 0);
+  ASSERT_EQ(blueprint.max_model_len, 32);
+  ASSERT_EQ(blueprint.num_eos, 1);
+  ASSERT_EQ(blueprint.primary_eos, 2);
+  ASSERT_EQ(blueprint.bos_id, 1);
+  cr_assert(isnan(blueprint.temperature));
+  cr_assert(isnan(blueprint.top_p));
+  cr_assert(isnan(blueprint.min_p));
+  ASSERT_EQ(blueprint.top_k, -1);
+  ASSERT_EQ(blueprint.num_parameters, 2 * 64 + 8 + 2 * 8 + 64 + 32 + 32 + 64 + 3 * 96);
+  ASSERT_EQ(model_weight_bytes(&ops_cpu, &blueprint), (size_t)blueprint.num_parameters * 4);
   done();
 }
 
@@ -81,18 +89,18 @@ Test(config, class_defaults_of_absent_keys) {
     char text[256];
     snprintf(text, sizeof(text), "{\"architectures\":[\"%s\"]%s}", d->architecture, d->more);
     read_text(text);
-    cr_assert_eq(blueprint.vocab_size, d->vocab, "%s", d->architecture);
-    cr_assert_eq(blueprint.hidden_size, d->hidden, "%s", d->architecture);
-    cr_assert_eq(blueprint.intermediate_size, d->mlp, "%s", d->architecture);
-    cr_assert_eq(blueprint.num_layers, d->layers, "%s", d->architecture);
-    cr_assert_eq(blueprint.num_heads, d->heads, "%s", d->architecture);
-    cr_assert_eq(blueprint.num_kv_heads, d->kv_heads, "%s", d->architecture);
-    cr_assert_eq(blueprint.head_dim, d->head_dim, "%s", d->architecture);
-    cr_assert_eq(blueprint.max_model_len, d->positions, "%s", d->architecture);
-    cr_assert_eq(blueprint.window, d->window, "%s", d->architecture);
-    cr_assert_eq(blueprint.primary_eos, d->eos, "%s", d->architecture);
-    cr_assert_eq(blueprint.tied, d->tied, "%s", d->architecture);
-    cr_assert_eq(blueprint.qkv_bias, d->qkv_bias, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.vocab_size, d->vocab, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.hidden_size, d->hidden, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.intermediate_size, d->mlp, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.num_layers, d->layers, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.num_heads, d->heads, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.num_kv_heads, d->kv_heads, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.head_dim, d->head_dim, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.max_model_len, d->positions, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.window, d->window, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.primary_eos, d->eos, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.tied, d->tied, "%s", d->architecture);
+    ASSERT_EQ_FOR(blueprint.qkv_bias, d->qkv_bias, "%s", d->architecture);
     done();
   }
 }
@@ -100,18 +108,19 @@ Test(config, class_defaults_of_absent_keys) {
 Test(config, null_is_not_absent) {
   read_text("{\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":null,"
             "\"num_key_value_heads\":null,\"head_dim\":null}");
-  cr_assert_eq(blueprint.window, 0);
-  cr_assert_eq(blueprint.num_kv_heads, 32);
-  cr_assert_eq(blueprint.head_dim, 128);
+  ASSERT_EQ(blueprint.window, 0);
+  ASSERT_EQ(blueprint.num_kv_heads, 32);
+  ASSERT_EQ(blueprint.head_dim, 128);
   done();
 }
 
 Test(config, family_by_model_type_when_architectures_is_silent) {
   read_text("{\"model_type\":\"gpt2\",\"architectures\":null}");
-  cr_assert_str_eq(blueprint.architecture, "GPT2LMHeadModel");
-  cr_assert(blueprint.conv1d && blueprint.learned_positions);
-  cr_assert_eq(blueprint.num_positions, 1024);
-  cr_assert_eq(blueprint.activation, ACTIVATION_GELU_TANH);
+  ASSERT_STR_EQ(blueprint.architecture, "GPT2LMHeadModel");
+  cr_assert(blueprint.conv1d);
+  cr_assert(blueprint.learned_positions);
+  ASSERT_EQ(blueprint.num_positions, 1024);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_GELU_TANH);
   done();
 }
 
@@ -120,38 +129,40 @@ Test(config, opt_350m) {
   read_text("{\"architectures\":[\"OPTForCausalLM\"],\"hidden_size\":1024,\"ffn_dim\":4096,"
             "\"num_hidden_layers\":24,\"num_attention_heads\":16,\"word_embed_proj_dim\":512,"
             "\"do_layer_norm_before\":false,\"torch_dtype\":\"float16\"}");
-  cr_assert_eq(blueprint.block, BLOCK_POST_NORM);
+  ASSERT_EQ(blueprint.block, BLOCK_POST_NORM);
   cr_assert(!blueprint.final_norm);
-  cr_assert_eq(blueprint.embed_size, 512);
-  cr_assert_eq(blueprint.position_offset, 2);
-  cr_assert_eq(blueprint.activation, ACTIVATION_RELU);
-  cr_assert(blueprint.o_bias && blueprint.mlp_bias && !blueprint.gated_mlp);
-  cr_assert_eq(blueprint.dtype, DTYPE_F16);
-  cr_assert_eq(blueprint.num_parameters, 331196416); /* what the published model has */
+  ASSERT_EQ(blueprint.embed_size, 512);
+  ASSERT_EQ(blueprint.position_offset, 2);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_RELU);
+  cr_assert(blueprint.o_bias);
+  cr_assert(blueprint.mlp_bias);
+  cr_assert(!blueprint.gated_mlp);
+  ASSERT_EQ(blueprint.dtype, DTYPE_F16);
+  ASSERT_EQ(blueprint.num_parameters, 331196416); /* what the published model has */
   done();
 }
 
 /* Parameter counts of published models, which the tensor list must reproduce. */
 Test(config, published_sizes) {
   read_text("{\"architectures\":[\"GPT2LMHeadModel\"]}");
-  cr_assert_eq(blueprint.num_parameters, 124439808);
+  ASSERT_EQ(blueprint.num_parameters, 124439808);
   done();
   read_text("{\"architectures\":[\"OPTForCausalLM\"]}");
-  cr_assert_eq(blueprint.num_parameters, 125239296);
+  ASSERT_EQ(blueprint.num_parameters, 125239296);
   done();
   read_text("{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":128256,"
             "\"intermediate_size\":14336,\"num_key_value_heads\":8,\"torch_dtype\":\"bfloat16\"}");
-  cr_assert_eq(blueprint.num_parameters, 8030261248);
+  ASSERT_EQ(blueprint.num_parameters, 8030261248);
   done();
   read_text("{\"architectures\":[\"Qwen2ForCausalLM\"],\"hidden_size\":896,"
             "\"intermediate_size\":4864,\"num_hidden_layers\":24,\"num_attention_heads\":14,"
             "\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"rope_theta\":1e6}");
-  cr_assert_eq(blueprint.num_parameters, 494032768);
+  ASSERT_EQ(blueprint.num_parameters, 494032768);
   done();
   read_text("{\"architectures\":[\"Qwen3ForCausalLM\"],\"hidden_size\":1024,"
             "\"intermediate_size\":3072,\"num_hidden_layers\":28,\"num_attention_heads\":16,"
             "\"num_key_value_heads\":8,\"tie_word_embeddings\":true,\"rope_theta\":1e6}");
-  cr_assert_eq(blueprint.num_parameters, 596049920);
+  ASSERT_EQ(blueprint.num_parameters, 596049920);
   done();
 }
 
@@ -173,13 +184,13 @@ Test(config, llama3_scaling_in_both_styles) {
   for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
     read_text(texts[i]);
     const rope_config_t *rope = &blueprint.rope;
-    cr_assert_eq(rope->type, ROPE_LLAMA3);
-    cr_assert_eq(rope->theta, 500000.0);
-    cr_assert_eq(rope->factor, 8.0);
-    cr_assert_eq(rope->low_freq_factor, 1.0);
-    cr_assert_eq(rope->high_freq_factor, 4.0);
-    cr_assert_eq(rope->original_max, 8192);
-    cr_assert_eq(blueprint.max_model_len, 131072); /* llama3 does not stretch it again */
+    ASSERT_EQ(rope->type, ROPE_LLAMA3);
+    ASSERT_EQ(rope->theta, 500000.0);
+    ASSERT_EQ(rope->factor, 8.0);
+    ASSERT_EQ(rope->low_freq_factor, 1.0);
+    ASSERT_EQ(rope->high_freq_factor, 4.0);
+    ASSERT_EQ(rope->original_max, 8192);
+    ASSERT_EQ(blueprint.max_model_len, 131072); /* llama3 does not stretch it again */
     done();
   }
 }
@@ -188,21 +199,27 @@ Test(config, rope_scaling_stands_before_rope_parameters) {
   read_text("{\"architectures\":[\"LlamaForCausalLM\"],\"rope_theta\":500.0,"
             "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7.0},"
             "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}");
-  cr_assert(blueprint.rope.type == ROPE_LINEAR && blueprint.rope.theta == 500.0);
+  ASSERT_EQ(blueprint.rope.type, ROPE_LINEAR);
+  ASSERT_EQ(blueprint.rope.theta, 500.0);
   done();
   read_text("{\"architectures\":[\"LlamaForCausalLM\"],\"rope_theta\":500.0,\"rope_scaling\":{},"
             "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7.0}}");
-  cr_assert(blueprint.rope.type == ROPE_DEFAULT && blueprint.rope.theta == 7.0);
+  ASSERT_EQ(blueprint.rope.type, ROPE_DEFAULT);
+  ASSERT_EQ(blueprint.rope.theta, 7.0);
   done();
 }
 
 Test(config, gpt_oss_has_yarn_without_a_word) {
   read_text("{\"architectures\":[\"GptOssForCausalLM\"],\"rope_scaling\":null}");
   const rope_config_t *rope = &blueprint.rope;
-  cr_assert(rope->type == ROPE_YARN && rope->factor == 32 && rope->original_max == 4096);
-  cr_assert(rope->beta_fast == 32 && rope->beta_slow == 1 && !rope->truncate);
+  ASSERT_EQ(rope->type, ROPE_YARN);
+  ASSERT_EQ(rope->factor, 32);
+  ASSERT_EQ(rope->original_max, 4096);
+  ASSERT_EQ(rope->beta_fast, 32);
+  ASSERT_EQ(rope->beta_slow, 1);
+  cr_assert(!rope->truncate);
   cr_assert_float_eq(rope->attention_factor, 1.346573590, 1e-9);
-  cr_assert_eq(blueprint.max_model_len, 131072);
+  ASSERT_EQ(blueprint.max_model_len, 131072);
   done();
 }
 
@@ -224,7 +241,7 @@ Test(config, length_by_type_of_scaling) {
              "\"rope_scaling\":%s}",
              cases[i].scaling);
     read_text(text);
-    cr_assert_eq(blueprint.max_model_len, cases[i].length, "%s", cases[i].scaling);
+    ASSERT_EQ_FOR(blueprint.max_model_len, cases[i].length, "%s", cases[i].scaling);
     done();
   }
 }
@@ -232,10 +249,10 @@ Test(config, length_by_type_of_scaling) {
 Test(config, tokenizer_may_shorten_the_context) {
   maker_open(&maker);
   read_with(20, -1);
-  cr_assert_eq(blueprint.max_model_len, 20);
+  ASSERT_EQ(blueprint.max_model_len, 20);
   blueprint_free(&blueprint);
   read_with(1e30, -1);
-  cr_assert_eq(blueprint.max_model_len, 32);
+  ASSERT_EQ(blueprint.max_model_len, 32);
   done();
 }
 
@@ -243,7 +260,7 @@ Test(config, windows_of_qwen) {
   read_text("{\"architectures\":[\"Qwen2ForCausalLM\"],\"rope_theta\":1e6,"
             "\"num_hidden_layers\":4,\"use_sliding_window\":true,\"sliding_window\":99,"
             "\"max_window_layers\":3}");
-  cr_assert_eq(blueprint.window, 99);
+  ASSERT_EQ(blueprint.window, 99);
   cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 0, 0, 1}), 4);
   done();
   read_text("{\"architectures\":[\"Qwen2ForCausalLM\"],\"rope_theta\":1e6,"
@@ -254,14 +271,17 @@ Test(config, windows_of_qwen) {
   read_text("{\"architectures\":[\"Qwen2ForCausalLM\"],\"rope_theta\":1e6,"
             "\"num_hidden_layers\":2,\"use_sliding_window\":false,\"sliding_window\":99,"
             "\"max_window_layers\":0}");
-  cr_assert_eq(blueprint.window, 0);
+  ASSERT_EQ(blueprint.window, 0);
   done();
 }
 
 Test(config, biases_of_qwen3_follow_the_key) {
   read_text("{\"architectures\":[\"Qwen3ForCausalLM\"],\"rope_theta\":1e6,"
             "\"attention_bias\":true}");
-  cr_assert(blueprint.qkv_bias && blueprint.o_bias && !blueprint.mlp_bias && blueprint.qk_norm);
+  cr_assert(blueprint.qkv_bias);
+  cr_assert(blueprint.o_bias);
+  cr_assert(!blueprint.mlp_bias);
+  cr_assert(blueprint.qk_norm);
   done();
 }
 
@@ -270,12 +290,12 @@ Test(config, eos_ids_are_a_union) {
   maker_set(&maker, "eos_token_id", "[4, 2]");
   snprintf(maker.generation, sizeof(maker.generation), "{\"eos_token_id\": [2, 5, 6]}");
   read_with(0, 6);
-  cr_assert_eq(blueprint.primary_eos, 6);
-  cr_assert_eq(blueprint.num_eos, 4);
+  ASSERT_EQ(blueprint.primary_eos, 6);
+  ASSERT_EQ(blueprint.num_eos, 4);
   cr_assert_arr_eq(blueprint.eos_ids, ((int32_t[]){6, 4, 2, 5}), 4 * sizeof(int32_t));
   blueprint_free(&blueprint);
   read_with(0, -1);
-  cr_assert_eq(blueprint.primary_eos, 4);
+  ASSERT_EQ(blueprint.primary_eos, 4);
   done();
 }
 
@@ -283,8 +303,8 @@ Test(config, eos_null_means_none) {
   maker_open(&maker);
   maker_set(&maker, "eos_token_id", "null");
   read_with(0, -1);
-  cr_assert_eq(blueprint.primary_eos, -1);
-  cr_assert_eq(blueprint.num_eos, 0);
+  ASSERT_EQ(blueprint.primary_eos, -1);
+  ASSERT_EQ(blueprint.num_eos, 0);
   done();
 }
 
@@ -299,8 +319,8 @@ Test(config, sampling_defaults) {
   cr_assert_float_eq(blueprint.top_p, 0.8, 1e-6);
   cr_assert_float_eq(blueprint.min_p, 0.05, 1e-6);
   cr_assert_float_eq(blueprint.repetition_penalty, 1.05, 1e-6);
-  cr_assert_eq(blueprint.top_k, 20);
-  cr_assert_eq(blueprint.max_new_tokens, 512);
+  ASSERT_EQ(blueprint.top_k, 20);
+  ASSERT_EQ(blueprint.max_new_tokens, 512);
   done();
 }
 
@@ -308,11 +328,11 @@ Test(config, dtype_of_the_embedding_when_no_key_says) {
   maker_open(&maker);
   maker_set(&maker, "torch_dtype", NULL);
   read_with(0, -1);
-  cr_assert_eq(blueprint.dtype, DTYPE_F32);
+  ASSERT_EQ(blueprint.dtype, DTYPE_F32);
   blueprint_free(&blueprint);
   maker_reshape(maker_tensor(&maker, "model.embed_tokens.weight"), "BF16", 2, 8, 8);
   maker_write(&maker);
   read_with(0, -1);
-  cr_assert_eq(blueprint.dtype, DTYPE_BF16);
+  ASSERT_EQ(blueprint.dtype, DTYPE_BF16);
   done();
 }

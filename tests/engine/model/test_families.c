@@ -5,8 +5,8 @@
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/rig.h"
 #include "tests/engine/model/vectors.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,18 +28,18 @@ static int read_text(const char *text) {
 }
 
 static void good(const char *text) {
-  cr_assert_eq(read_text(text), 0, "%s: %s", text, error.message);
+  ASSERT_EQ_FOR(read_text(text), 0, "%s: %s", text, error.message);
 }
 
 static void bad(const char *text, const char *part) {
-  cr_assert_eq(read_text(text), ERR_MODEL_MALFORMED, "%s: %s", text, error.message);
+  ASSERT_EQ_FOR(read_text(text), ERR_MODEL_MALFORMED, "%s: %s", text, error.message);
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
 }
 
 static void parameters(const char *text, int64_t count) {
   good(text);
-  cr_assert_eq(blueprint.num_parameters, count, "%s: %lld, published %lld", blueprint.architecture,
-               (long long)blueprint.num_parameters, (long long)count);
+  ASSERT_EQ_FOR(blueprint.num_parameters, count, "%s: %lld, published %lld", blueprint.architecture,
+                (long long)blueprint.num_parameters, (long long)count);
   blueprint_free(&blueprint);
 }
 
@@ -82,17 +82,21 @@ Test(families, mxfp4_is_planned_as_it_is_stored) {
 
 Test(families, gemma_reads_its_scales) {
   good(ARCHITECTURE("Gemma2ForCausalLM") ",\"num_hidden_layers\":3,\"hidden_size\":1152}");
-  cr_assert_eq(blueprint.block, BLOCK_SANDWICH);
+  ASSERT_EQ(blueprint.block, BLOCK_SANDWICH);
   cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 0, 1}), 3);
   cr_assert_float_eq(blueprint.embed_scale, sqrt(1152), 1e-12);
-  cr_assert(blueprint.embed_rounds && blueprint.norm_plus_one && blueprint.tied);
-  cr_assert(blueprint.attn_softcap == 50 && blueprint.final_softcap == 30);
+  cr_assert(blueprint.embed_rounds);
+  cr_assert(blueprint.norm_plus_one);
+  cr_assert(blueprint.tied);
+  ASSERT_EQ(blueprint.attn_softcap, 50);
+  ASSERT_EQ(blueprint.final_softcap, 30);
   cr_assert_float_eq(blueprint.attn_scale, 1.0 / 16, 1e-12);
-  cr_assert_eq(blueprint.activation, ACTIVATION_GELU_TANH_MUL);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_GELU_TANH_MUL);
   blueprint_free(&blueprint);
   good(ARCHITECTURE("Gemma2ForCausalLM") ",\"attn_logit_softcapping\":null,"
                                          "\"final_logit_softcapping\":null}");
-  cr_assert(blueprint.attn_softcap == 0 && blueprint.final_softcap == 0);
+  ASSERT_EQ(blueprint.attn_softcap, 0);
+  ASSERT_EQ(blueprint.final_softcap, 0);
   blueprint_free(&blueprint);
 }
 
@@ -114,15 +118,18 @@ Test(families, gemma3_has_two_angles) {
                                         "\"rope_theta\":1e4}}}"};
   for (int i = 0; i < 2; i++) {
     good(spellings[i]);
-    cr_assert_eq(blueprint.rope.type, ROPE_LINEAR);
-    cr_assert(blueprint.rope.theta == 1e6 && blueprint.rope.factor == 8);
-    cr_assert_eq(blueprint.local_rope.type, ROPE_DEFAULT);
-    cr_assert_eq(blueprint.local_rope.theta, 1e4);
+    ASSERT_EQ(blueprint.rope.type, ROPE_LINEAR);
+    ASSERT_EQ(blueprint.rope.theta, 1e6);
+    ASSERT_EQ(blueprint.rope.factor, 8);
+    ASSERT_EQ(blueprint.local_rope.type, ROPE_DEFAULT);
+    ASSERT_EQ(blueprint.local_rope.theta, 1e4);
     cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 1, 1, 1, 1, 0, 1}), 7);
-    cr_assert(blueprint.hidden_size == 2304 && blueprint.head_dim == 256 && blueprint.tied);
-    cr_assert_eq(blueprint.max_model_len, 131072); /* it holds the factor already */
-    cr_assert_eq(blueprint.dtype, DTYPE_BF16);
-    cr_assert_eq(blueprint.num_eos, 2);
+    ASSERT_EQ(blueprint.hidden_size, 2304);
+    ASSERT_EQ(blueprint.head_dim, 256);
+    cr_assert(blueprint.tied);
+    ASSERT_EQ(blueprint.max_model_len, 131072); /* it holds the factor already */
+    ASSERT_EQ(blueprint.dtype, DTYPE_BF16);
+    ASSERT_EQ(blueprint.num_eos, 2);
     blueprint_free(&blueprint);
   }
 }
@@ -138,7 +145,7 @@ Test(families, longrope_of_phi3_was_trained_to_4096_unless_told) {
                                            "\"long_factor\":[%s]}}",
            list, list);
   good(text);
-  cr_assert_eq(blueprint.rope.original_max, 4096);
+  ASSERT_EQ(blueprint.rope.original_max, 4096);
   blueprint_free(&blueprint);
 }
 
@@ -152,8 +159,8 @@ Test(families, longrope_is_short_unless_asked) {
                                            "\"short_factor\":[%s],\"long_factor\":[%s]}}",
            list, list);
   good(text);
-  cr_assert_eq(blueprint.default_model_len, 4096);
-  cr_assert_eq(blueprint.max_model_len, 131072);
+  ASSERT_EQ(blueprint.default_model_len, 4096);
+  ASSERT_EQ(blueprint.max_model_len, 131072);
   cr_assert_float_eq(blueprint.rope.long_scale, 1.190238071, 1e-9);
   blueprint_free(&blueprint);
 }
@@ -163,16 +170,23 @@ Test(families, experts) {
                                            "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3],"
                                            "\"norm_topk_prob\":true}");
   cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 2, 0, 0, 0, 2}), 6);
-  cr_assert(blueprint.num_experts == 128 && blueprint.experts_top == 8);
-  cr_assert(blueprint.expert_size == 768 && blueprint.shared_size == 0);
+  ASSERT_EQ(blueprint.num_experts, 128);
+  ASSERT_EQ(blueprint.experts_top, 8);
+  ASSERT_EQ(blueprint.expert_size, 768);
+  ASSERT_EQ(blueprint.shared_size, 0);
   cr_assert(blueprint.experts_normalise);
   blueprint_free(&blueprint);
   good(ARCHITECTURE("Qwen2MoeForCausalLM") ",\"rope_theta\":1e6}");
-  cr_assert(!blueprint.experts_normalise && blueprint.shared_size == 5632 && blueprint.qkv_bias);
+  cr_assert(!blueprint.experts_normalise);
+  ASSERT_EQ(blueprint.shared_size, 5632);
+  cr_assert(blueprint.qkv_bias);
   blueprint_free(&blueprint);
   good(ARCHITECTURE("GptOssForCausalLM") "}");
-  cr_assert(blueprint.sinks && blueprint.qkv_bias && blueprint.o_bias && !blueprint.experts_mxfp4);
-  cr_assert_eq(blueprint.activation, ACTIVATION_CLAMPED_SWIGLU);
+  cr_assert(blueprint.sinks);
+  cr_assert(blueprint.qkv_bias);
+  cr_assert(blueprint.o_bias);
+  cr_assert(!blueprint.experts_mxfp4);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_CLAMPED_SWIGLU);
   blueprint_free(&blueprint);
 }
 
@@ -245,7 +259,7 @@ Test(families, a_back_end_without_experts_says_so) {
                            .dtype = -1,
                            .num_threads = 1};
   rig_t rig;
-  cr_assert_eq(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "experts of MixtralForCausalLM"), "%s", error.message);
 }
 
@@ -256,7 +270,7 @@ Test(families, gemma_overflows_in_float16) {
                            .dtype = DTYPE_F16,
                            .num_threads = 1};
   rig_t rig;
-  cr_assert_eq(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "use bfloat16 or float32"), "%s", error.message);
 }
 
@@ -284,27 +298,27 @@ Test(families, files_of_experts) {
   maker_t maker;
   make_mixtral(&maker);
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&maker, -1, &error), 0, "%s", error.message);
   const char *last = "model.layers.0.block_sparse_moe.experts.1.w3.weight";
   maker_reshape(maker_tensor(&maker, last), "F32", 2, 8, 12);
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "experts.1.w3.weight: shape [8, 12], expected [12, 8] "
                                            "from the width of an expert, hidden_size"),
                      "%s", error.message);
   maker_reshape(maker_tensor(&maker, last), "F32", 2, 12, 8);
   maker_tensor(&maker, last)->poison = NAN;
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "experts.1.w3.weight: holds NaN"), "%s", error.message);
   maker_remove(&maker, last);
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "experts.1.w3.weight is missing"), "%s", error.message);
   maker_add(&maker, last, "F32", 2, 12, 8);
   maker_add(&maker, "model.layers.0.block_sparse_moe.experts.2.w1.weight", "F32", 2, 12, 8);
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "1 unexpected tensor"), "%s", error.message);
   maker_close(&maker);
 }
@@ -316,7 +330,7 @@ static int load_patched(const char *name, size_t at, uint8_t byte) {
   static char config[8192];
   maker_t maker;
   weight_files_t *files;
-  cr_assert_eq(weight_files_open(dir, &files, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(weight_files_open(dir, &files, &error), 0, "%s", error.message);
   const stored_tensor_t *tensor = weight_files_find(files, name);
   cr_assert_not_null(tensor);
   FILE *file = fopen("tests/vectors/models/files-gpt-oss-mxfp4/model.safetensors", "rb");
@@ -337,10 +351,10 @@ static int load_patched(const char *name, size_t at, uint8_t byte) {
 
 Test(families, blocks_that_are_no_numbers) {
   const char *scales = "model.layers.1.mlp.experts.down_proj_scales";
-  cr_assert_eq(load_patched(scales, 5, 0), 0, "%s", error.message); /* 2^-127 and less: fine */
-  cr_assert_eq(load_patched(scales, 5, 255), ERR_MODEL_MALFORMED);
+  ASSERT_EQ_FOR(load_patched(scales, 5, 0), 0, "%s", error.message); /* 2^-127 and less: fine */
+  ASSERT_EQ(load_patched(scales, 5, 255), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "down_proj_blocks: holds NaN"), "%s", error.message);
-  cr_assert_eq(load_patched(scales, 5, 254), ERR_MODEL_MALFORMED); /* 2 x 2^127 and more */
+  ASSERT_EQ(load_patched(scales, 5, 254), ERR_MODEL_MALFORMED); /* 2 x 2^127 and more */
 }
 
 /* One prefill, pieces of some tokens, and one by one give the same bits. */
@@ -360,15 +374,15 @@ static void check_pieces(const char *name) {
   float *whole = calloc(COUNT * vocab, sizeof(float)), *pieces = calloc(COUNT * vocab, 4);
   for (int32_t step = COUNT; step > 0; step = step == COUNT ? 17 : step == 17 ? 1 : 0) {
     rig_t rig;
-    cr_assert_eq(rig_open(&options, &rig, &error), 0, "%s", error.message);
+    ASSERT_EQ_FOR(rig_open(&options, &rig, &error), 0, "%s", error.message);
     float *out = step == COUNT ? whole : pieces;
     for (int32_t at = 0; at < COUNT; at += step) {
       int32_t n = COUNT - at < step ? COUNT - at : step;
-      cr_assert_eq(rig_run(&rig, c.ids + at, n, at, n, out + (size_t)at * vocab, &error), 0);
+      ASSERT_EQ(rig_run(&rig, c.ids + at, n, at, n, out + (size_t)at * vocab, &error), 0);
     }
     rig_close(&rig);
     if (step == COUNT) continue;
-    cr_assert_eq(memcmp(whole, pieces, COUNT * vocab * sizeof(float)), 0, "%s by %d", name, step);
+    ASSERT_EQ_FOR(memcmp(whole, pieces, COUNT * vocab * sizeof(float)), 0, "%s by %d", name, step);
   }
   free(whole);
   free(pieces);

@@ -3,8 +3,8 @@
  */
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_ops.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,15 +38,15 @@ static uint64_t check_scales(maker_t *maker, const float *expected) {
   model_t *model = NULL;
   model_options_t options = {.dir = maker->dir, .dtype = -1};
   maker_write(maker);
-  cr_assert_eq(blueprint_read(maker->dir, 0, -1, &blueprint, &error), 0, "%s", error.message);
-  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
-  cr_assert_eq(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0, "%s",
-               error.message);
+  ASSERT_EQ_FOR(blueprint_read(maker->dir, 0, -1, &blueprint, &error), 0, "%s", error.message);
+  ASSERT_EQ(ops_naive.open(NULL, &device, &error), 0);
+  ASSERT_EQ_FOR(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0, "%s",
+                error.message);
   const float *scales = model_kv_scales(model);
-  cr_assert_eq(scales == NULL, expected == NULL);
+  ASSERT_EQ(scales == NULL, expected == NULL);
   for (int i = 0; i < 4 && expected != NULL; i++) {
-    cr_assert_eq(scales[i], expected[i], "scale %d is %g, expected %g", i, (double)scales[i],
-                 (double)expected[i]);
+    ASSERT_EQ_FOR(scales[i], expected[i], "scale %d is %g, expected %g", i, (double)scales[i],
+                  (double)expected[i]);
   }
   uint64_t hash = model_hash(model);
   model_free(model);
@@ -119,7 +119,9 @@ Test(kv_scales, none_and_the_fingerprint) {
     }
     hashes[i] = check_scales(&maker, i > 0 ? expected : NULL);
   }
-  cr_assert(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2]);
+  ASSERT_NE(hashes[0], hashes[1]);
+  ASSERT_NE(hashes[1], hashes[2]);
+  ASSERT_NE(hashes[0], hashes[2]);
 }
 
 #define LAST "model.layers.1.self_attn.v_scale"
@@ -133,7 +135,7 @@ static void expect_refusal(const char *name, const char *type, int rank, int64_t
   for (int i = 0; i < 3; i++) add_scale(&maker, i / 2, i % 2 ? "v_scale" : "k_scale", "F32", 1, 2);
   maker_add(&maker, name, type, rank, rows, 1)->poison = value;
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED, "%s", error.message);
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
   maker_close(&maker);
 }
@@ -164,7 +166,7 @@ Test(kv_scales, twice) {
   for (int i = 0; i < 4; i++) add_scale(&maker, i / 2, i % 2 ? "v_scale" : "k_scale", "F32", 1, 2);
   add_scale(&maker, 0, "attn.k_scale", "F32", 1, 2);
   maker_write(&maker);
-  cr_assert_eq(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED, "%s", error.message);
+  ASSERT_EQ_FOR(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED, "%s", error.message);
   cr_assert_not_null(strstr(error.message, "1 unexpected tensor, first: model.layers.0.self_attn."),
                      "%s", error.message);
   maker_close(&maker);

@@ -8,8 +8,8 @@
 #include "tests/engine/model/naive_ops.h"
 #include "tests/engine/model/rig.h"
 #include "tests/engine/model/vectors.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ static void run_case(rig_t *rig, const vector_case_t *c, float *logits) {
   for (int32_t i = c->num_prompt; i < total && status == 0; i++) {
     status = rig_run(rig, c->ids + i, 1, i, 1, logits + (size_t)i * vocab, &error);
   }
-  cr_assert_eq(status, 0, "%s: %s", c->name, error.message);
+  ASSERT_EQ_FOR(status, 0, "%s: %s", c->name, error.message);
 }
 
 static void check_logits(const vector_case_t *c, const float *logits, int32_t vocab,
@@ -57,8 +57,8 @@ static void check_greedy(const vector_case_t *c, const float *logits, int32_t vo
     if (c->gap[i] <= tolerance) continue;
     int32_t at = c->num_prompt - 1 + i;
     int32_t found = largest(logits + (int64_t)at * vocab, vocab);
-    cr_assert_eq(found, c->ids[at + 1], "%s: token %d is %d, expected %d (gap %g)", c->name, i,
-                 found, c->ids[at + 1], c->gap[i]);
+    ASSERT_EQ_FOR(found, c->ids[at + 1], "%s: token %d is %d, expected %d (gap %g)", c->name, i,
+                  found, c->ids[at + 1], c->gap[i]);
     certain++;
   }
   cr_assert(c->num_greedy == 0 || certain >= 8, "%s: only %d steps say anything", c->name, certain);
@@ -76,8 +76,8 @@ static void check_case(const vector_case_t *c, const ops_t *ops, double toleranc
   error_t error = {0};
   rig_t rig;
   int status = rig_open(&options, &rig, &error);
-  cr_assert_eq(status, 0, "%s: %s", c->name, error.message);
-  cr_assert_eq(rig.blueprint.vocab_size, c->vocab, "%s: vocab", c->name);
+  ASSERT_EQ_FOR(status, 0, "%s: %s", c->name, error.message);
+  ASSERT_EQ_FOR(rig.blueprint.vocab_size, c->vocab, "%s: vocab", c->name);
   size_t count = (size_t)(c->num_prompt + c->num_greedy) * (size_t)c->vocab;
   float *logits = malloc(count * sizeof(float));
   cr_assert_not_null(logits);
@@ -100,7 +100,7 @@ static void check_family(const char *prefix, const ops_t *ops) {
     count++;
   }
   vectors_close(&list);
-  cr_assert(count > 0, "no reference models that begin with %s", prefix);
+  ASSERT_GT_FOR(count, 0, "no reference models that begin with %s", prefix);
 }
 
 #define FAMILY(name, prefix)                                                                       \
@@ -150,7 +150,7 @@ Test(parity, every_reference_model_is_run) {
     covered += some.count;
     vectors_close(&some);
   }
-  cr_assert_eq(covered, all.count);
-  cr_assert_geq(all.count, 90);
+  ASSERT_EQ(covered, all.count);
+  ASSERT_GE(all.count, 90);
   vectors_close(&all);
 }

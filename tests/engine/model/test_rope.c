@@ -1,7 +1,7 @@
 /* test_rope.c: rotary frequencies against numbers computed apart from this program, in fp64. */
 #include "engine/model/rope.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 
 static double frequencies[128];
@@ -12,8 +12,8 @@ static void compute(rope_config_t rope, int32_t max_model_len) {
 }
 
 static void near(double found, double expected, double relative, const char *what) {
-  cr_assert(fabs(found - expected) <= relative * fabs(expected), "%s: %.12g, expected %.12g", what,
-            found, expected);
+  ASSERT_LE_FOR(fabs(found - expected), relative * fabs(expected), "%s: %.12g, expected %.12g",
+                what, found, expected);
 }
 
 /* f'_i / f_i. */
@@ -35,7 +35,7 @@ static void check_flat(const rope_config_t *rope, int first, int last, double ex
 Test(rope, default_type) {
   rope_config_t rope = {.type = ROPE_DEFAULT, .theta = 1e4, .factor = 1, .dims = 128};
   compute(rope, 4096);
-  cr_assert_eq(scale, 1.0);
+  ASSERT_EQ(scale, 1.0);
   near(frequencies[0], 1.0, 0, "f_0");
   near(frequencies[63], 1.154781984689e-4, 1e-9, "f_63");
 }
@@ -139,7 +139,7 @@ Test(rope, yarn_takes_a_given_attention_factor) {
                         .original_max = 32768,
                         .dims = 128};
   compute(rope, 32768);
-  cr_assert_eq(scale, 1.5);
+  ASSERT_EQ(scale, 1.5);
 }
 
 Test(rope, dynamic_is_fixed_by_the_runtime_length) {

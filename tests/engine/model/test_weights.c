@@ -5,8 +5,8 @@
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_numbers.h"
 #include "tests/engine/model/naive_ops.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ Test(dummy, golden_values) {
   dummy_fill(&dummy, found, DTYPE_F32, 0, 4);
   cr_assert_arr_eq(found, expected, sizeof(expected));
   dummy_fill(&dummy, found, DTYPE_F32, 57599, 1);
-  cr_assert_eq(found[0], 0x1.0a0b88p-6F);
+  ASSERT_EQ(found[0], 0x1.0a0b88p-6F);
 }
 
 Test(dummy, any_split_gives_the_same) {
@@ -75,9 +75,9 @@ Test(dummy, looks_like_weights) {
     if (i > 0) neighbours += (double)values[i] * values[i - 1];
   }
   double deviation = sqrt(squares / COUNT);
-  cr_assert_lt(fabs(sum / COUNT), 4 * deviation / 256);
+  ASSERT_LT(fabs(sum / COUNT), 4 * deviation / 256);
   cr_assert_float_eq(deviation, 1 / 30.0, 0.001);
-  cr_assert_lt(fabs(neighbours / squares), 0.02);
+  ASSERT_LT(fabs(neighbours / squares), 0.02);
   free(values);
 }
 
@@ -85,9 +85,9 @@ Test(dummy, depends_on_seed_and_name) {
   expected_tensor_t other = some;
   other.name[7] = '4';
   uint64_t key = dummy_tensor(&some, 7).key;
-  cr_assert_eq(key, 0xd4a3d3ef4a9bf75eu, "%#llx", (unsigned long long)key);
-  cr_assert_neq(key, dummy_tensor(&some, 8).key);
-  cr_assert_neq(key, dummy_tensor(&other, 7).key);
+  ASSERT_EQ_FOR(key, 0xd4a3d3ef4a9bf75eu, "%#llx", (unsigned long long)key);
+  ASSERT_NE(key, dummy_tensor(&some, 8).key);
+  ASSERT_NE(key, dummy_tensor(&other, 7).key);
 }
 
 static uint64_t hash_of(maker_t *maker) {
@@ -97,10 +97,10 @@ static uint64_t hash_of(maker_t *maker) {
   model_t *model;
   model_options_t options = {.dir = maker->dir, .dtype = -1};
   maker_write(maker);
-  cr_assert_eq(blueprint_read(maker->dir, 0, -1, &blueprint, &error), 0, "%s", error.message);
-  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
-  cr_assert_eq(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0, "%s",
-               error.message);
+  ASSERT_EQ_FOR(blueprint_read(maker->dir, 0, -1, &blueprint, &error), 0, "%s", error.message);
+  ASSERT_EQ(ops_naive.open(NULL, &device, &error), 0);
+  ASSERT_EQ_FOR(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0, "%s",
+                error.message);
   uint64_t hash = model_hash(model);
   model_free(model);
   ops_naive.close(device);
@@ -112,16 +112,16 @@ Test(hash, is_stable_and_sees_changes) {
   maker_t maker;
   maker_open(&maker);
   uint64_t first = hash_of(&maker); /* a part of the fingerprint that clients see */
-  cr_assert_eq(first, 0x9d80193bda015293u, "%#llx", (unsigned long long)first);
-  cr_assert_eq(hash_of(&maker), first);
+  ASSERT_EQ_FOR(first, 0x9d80193bda015293u, "%#llx", (unsigned long long)first);
+  ASSERT_EQ(hash_of(&maker), first);
   maker_set(&maker, "rms_norm_eps", "1e-6"); /* not a weight */
-  cr_assert_eq(hash_of(&maker), first);
+  ASSERT_EQ(hash_of(&maker), first);
   maker_tensor(&maker, "model.norm.weight")->poison = 0.5;
   uint64_t changed = hash_of(&maker);
-  cr_assert_neq(changed, first);
+  ASSERT_NE(changed, first);
   maker_tensor_t *up = maker_tensor(&maker, "model.layers.0.mlp.up_proj.weight");
   maker_reshape(up, "BF16", 2, 12, 8);
-  cr_assert_neq(hash_of(&maker), changed);
+  ASSERT_NE(hash_of(&maker), changed);
   maker_close(&maker);
 }
 
@@ -130,7 +130,7 @@ static int num_progress;
 
 static void on_progress(void *context, double fraction) {
   (void)context;
-  cr_assert_geq(fraction, last_progress);
+  ASSERT_GE(fraction, last_progress);
   last_progress = fraction;
   num_progress++;
 }
@@ -144,11 +144,11 @@ Test(load, reports_progress_up_to_one) {
   maker_open(&maker);
   maker_write(&maker);
   model_options_t options = {.dir = maker.dir, .dtype = -1, .progress = on_progress};
-  cr_assert_eq(blueprint_read(maker.dir, 0, -1, &blueprint, &error), 0);
-  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
-  cr_assert_eq(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0);
-  cr_assert_eq(last_progress, 1.0);
-  cr_assert_geq(num_progress, 8);
+  ASSERT_EQ(blueprint_read(maker.dir, 0, -1, &blueprint, &error), 0);
+  ASSERT_EQ(ops_naive.open(NULL, &device, &error), 0);
+  ASSERT_EQ(model_load(&ops_naive, device, &blueprint, 32, &options, &model, &error), 0);
+  ASSERT_EQ(last_progress, 1.0);
+  ASSERT_GE(num_progress, 8);
   model_free(model);
   ops_naive.close(device);
   blueprint_free(&blueprint);
@@ -164,10 +164,10 @@ Test(load, refuses_a_length_above_the_models) {
   maker_open(&maker);
   maker_write(&maker);
   model_options_t options = {.dir = maker.dir, .dtype = -1};
-  cr_assert_eq(blueprint_read(maker.dir, 0, -1, &blueprint, &error), 0);
-  cr_assert_eq(ops_naive.open(NULL, &device, &error), 0);
+  ASSERT_EQ(blueprint_read(maker.dir, 0, -1, &blueprint, &error), 0);
+  ASSERT_EQ(ops_naive.open(NULL, &device, &error), 0);
   int status = model_load(&ops_naive, device, &blueprint, 33, &options, &model, &error);
-  cr_assert_eq(status, ERR_CONFIGURATION);
+  ASSERT_EQ(status, ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "max_model_len is 33, the model allows 1..32"));
   ops_naive.close(device);
   blueprint_free(&blueprint);

@@ -3,8 +3,8 @@
 
 #include "engine/base/json.h"
 #include "engine/model/model_file.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ vector_list_t vectors_open(const char *prefix) {
   cr_assert_not_null(dir, "%s: run the tests in the root of the repository", ROOT);
   for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
     if (entry->d_name[0] == '.' || strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
-    cr_assert_lt(list.count, VECTOR_CASES_MAX);
+    ASSERT_LT(list.count, VECTOR_CASES_MAX);
     list.names[list.count++] = strdup(entry->d_name);
   }
   closedir(dir);
@@ -57,7 +57,7 @@ static double real(const vector_case_t *c, const json_t *value) {
 static int32_t read_ids(const vector_case_t *c, const json_t *list, int32_t *out, int32_t max) {
   int32_t count = 0;
   JSON_EACH(id, list) {
-    cr_assert_lt(count, max);
+    ASSERT_LT(count, max);
     out[count++] = (int32_t)number(c, id);
   }
   return count;
@@ -80,7 +80,7 @@ void vectors_read(const vector_list_t *list, int32_t index, vector_case_t *c) {
   model_file_t file;
   int status =
       model_file_read(c->dir, "expected.json", 1 << 20, &json_limits_request, &file, &error);
-  cr_assert_eq(status, 0, "%s", error.message);
+  ASSERT_EQ_FOR(status, 0, "%s", error.message);
   cr_assert_not_null(file.doc, "%s: no expected.json", c->dir);
   const json_t *root = json_root(file.doc);
   json_bool(json_get(root, "weights"), &c->has_files);
@@ -97,14 +97,14 @@ void vectors_read(const vector_list_t *list, int32_t index, vector_case_t *c) {
       read_ids(c, need(c, root, "greedy"), c->ids + c->num_prompt, VECTOR_IDS_MAX - c->num_prompt);
   int32_t gaps = 0;
   JSON_EACH(gap, need(c, root, "gap")) c->gap[gaps++ % VECTOR_IDS_MAX] = real(c, gap);
-  cr_assert_eq(gaps, c->num_greedy, "%s: one gap per step", c->name);
+  ASSERT_EQ_FOR(gaps, c->num_greedy, "%s: one gap per step", c->name);
   c->num_positions = read_ids(c, need(c, root, "positions"), c->positions, VECTOR_POSITIONS_MAX);
   int32_t rows = 0;
   JSON_EACH(row, need(c, root, "logits")) {
-    cr_assert_lt(rows, c->num_positions);
+    ASSERT_LT(rows, c->num_positions);
     c->logits[rows++] = read_row(c, row);
   }
-  cr_assert_eq(rows, c->num_positions, "%s: one row of logits per position", c->name);
+  ASSERT_EQ_FOR(rows, c->num_positions, "%s: one row of logits per position", c->name);
   model_file_free(&file);
 }
 

@@ -2,8 +2,8 @@
 #include "tests/engine/sample/rig.h"
 
 #include "engine/sample/sampler_work.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,8 @@ bool rig_equal(const rig_t *rig, const sample_result_t *other) {
 int32_t rig_run(rig_t *rig) {
   const sampler_lanes_t *const *lanes = sampler_lanes_all();
   run_variant(rig, lanes[0], &rig->result, rig->top);
-  cr_assert(rig->result.id >= 0 && rig->result.id < rig->vocab);
+  ASSERT_GE(rig->result.id, 0);
+  ASSERT_LT(rig->result.id, rig->vocab);
   for (int i = 1; lanes[i] != NULL; i++) {
     sample_result_t other;
     token_logprob_t top[SAMPLE_TOP_MAX];

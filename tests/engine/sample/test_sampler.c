@@ -1,7 +1,7 @@
 /* test_sampler.c: each step of the sampler alone, with values worked out by hand. */
 #include "tests/engine/sample/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static uint64_t drawn_ids(rig_t *rig, int draws) {
   for (int i = 0; i < draws; i++) {
     rig->row.rng_position = (uint64_t)i;
     seen |= UINT64_C(1) << rig_run(rig);
-    cr_assert_eq(rig->result.status, 0);
+    ASSERT_EQ(rig->result.status, 0);
   }
   return seen;
 }
@@ -23,11 +23,11 @@ Test(greedy, takes_the_best_and_the_lowest_of_equals) {
   float logits[200] = {0};
   rig_t rig = rig_new(logits, 200);
   rig.params.temperature = 0;
-  cr_assert_eq(rig_run(&rig), 0);
+  ASSERT_EQ(rig_run(&rig), 0);
   for (int32_t best = 1; best < 200; best++) {
     logits[best] = 1;
     if (best + 70 < 200) logits[best + 70] = 1;
-    cr_assert_eq(rig_run(&rig), best);
+    ASSERT_EQ(rig_run(&rig), best);
     logits[best] = -1;
     if (best + 70 < 200) logits[best + 70] = 0;
   }
@@ -40,18 +40,18 @@ Test(greedy, starts_below_the_limit_and_ignores_the_filters) {
   rig.params.top_p = 0.1f;
   rig.params.min_p = 1;
   rig.params.top_k = 1;
-  cr_assert_eq(drawn_ids(&rig, 30), 1u);
+  ASSERT_EQ(drawn_ids(&rig, 30), 1u);
   rig.params.temperature = 1e-5f; /* no longer greedy: both equals are drawn */
   rig.params.top_p = 1;
   rig.params.top_k = 2;
-  cr_assert_eq(drawn_ids(&rig, 60), 3u);
+  ASSERT_EQ(drawn_ids(&rig, 60), 3u);
 }
 
 Test(greedy, takes_negative_zero_for_zero) {
   float logits[] = {-1, -0.0f, 0.0f};
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.params.temperature = 0;
-  cr_assert_eq(rig_run(&rig), 1);
+  ASSERT_EQ(rig_run(&rig), 1);
 }
 
 Test(mask, leaves_only_what_it_allows) {
@@ -62,18 +62,18 @@ Test(mask, leaves_only_what_it_allows) {
   rig.row.allowed_mask = mask;
   rig.row.num_top = 3;
   rig.params.temperature = 0;
-  cr_assert_eq(rig_run(&rig), 8);
-  cr_assert_eq(rig.result.top[0].id, 8); /* raw logprobs are taken behind the mask */
-  cr_assert_eq(rig.result.top[1].id, 3);
-  cr_assert_eq(rig.result.top[2].id, 0);
-  cr_assert_eq(rig.result.top[2].logprob, SAMPLER_LOGPROB_MIN);
+  ASSERT_EQ(rig_run(&rig), 8);
+  ASSERT_EQ(rig.result.top[0].id, 8); /* raw logprobs are taken behind the mask */
+  ASSERT_EQ(rig.result.top[1].id, 3);
+  ASSERT_EQ(rig.result.top[2].id, 0);
+  ASSERT_EQ(rig.result.top[2].logprob, SAMPLER_LOGPROB_MIN);
   cr_assert_float_eq(rig.result.logprob, -log1p(exp(-5)), 1e-6);
   mask[2] = 1u << 5;
-  cr_assert_eq(rig_run(&rig), 69);
+  ASSERT_EQ(rig_run(&rig), 69);
   mask[0] = mask[2] = 0;
   mask[2] = 1u << 6; /* a bit behind the vocabulary allows nothing */
   rig_run(&rig);
-  cr_assert_eq(rig.result.status, ERR_INTERNAL);
+  ASSERT_EQ(rig.result.status, ERR_INTERNAL);
 }
 
 Test(allowed, ids_and_bad_ids) {
@@ -84,11 +84,11 @@ Test(allowed, ids_and_bad_ids) {
   rig.params.allowed_ids = allowed;
   rig.params.num_allowed_ids = COUNT(allowed);
   rig.row.num_top = 1;
-  cr_assert_eq(rig_run(&rig), 2);
-  cr_assert_eq(rig.result.top[0].id, 0); /* raw logprobs are taken before */
-  cr_assert_eq(rig.result.rank, 3);
+  ASSERT_EQ(rig_run(&rig), 2);
+  ASSERT_EQ(rig.result.top[0].id, 0); /* raw logprobs are taken before */
+  ASSERT_EQ(rig.result.rank, 3);
   rig.params.temperature = 1;
-  cr_assert_eq(drawn_ids(&rig, 60), (1u << 2) | (1u << 4));
+  ASSERT_EQ(drawn_ids(&rig, 60), (1u << 2) | (1u << 4));
 }
 
 Test(bad_words, ban_the_last_id_behind_their_beginning) {
@@ -102,24 +102,24 @@ Test(bad_words, ban_the_last_id_behind_their_beginning) {
   rig.params.num_bad_words = 1;
   rig.row.output_ids = output;
   rig.row.num_output = 3;
-  cr_assert_eq(rig_run(&rig), 1); /* output ends in 3 1 */
+  ASSERT_EQ(rig_run(&rig), 1); /* output ends in 3 1 */
   rig.row.num_output = 2;
-  cr_assert_eq(rig_run(&rig), 0); /* ends in 2 3 */
+  ASSERT_EQ(rig_run(&rig), 0); /* ends in 2 3 */
   rig.row.output_ids = output + 2;
   rig.row.num_output = 1;
-  cr_assert_eq(rig_run(&rig), 0); /* shorter than the beginning */
+  ASSERT_EQ(rig_run(&rig), 0); /* shorter than the beginning */
   rig.row.output_ids = NULL;
   rig.row.num_output = 0;
-  cr_assert_eq(rig_run(&rig), 0);
+  ASSERT_EQ(rig_run(&rig), 0);
   bad = (token_sequence_t){word + 2, 1}; /* a single id is always banned */
-  cr_assert_eq(rig_run(&rig), 1);
+  ASSERT_EQ(rig_run(&rig), 1);
   bad.count = 0; /* no id at all bans nothing */
-  cr_assert_eq(rig_run(&rig), 0);
+  ASSERT_EQ(rig_run(&rig), 0);
 }
 
 static void expect_id(rig_t *rig, int32_t wanted) {
-  cr_assert_eq(rig_run(rig), wanted);
-  cr_assert_eq(rig->result.status, 0);
+  ASSERT_EQ(rig_run(rig), wanted);
+  ASSERT_EQ(rig->result.status, 0);
 }
 
 Test(min_tokens, suppresses_ids_but_never_ends_a_grammar) {
@@ -147,8 +147,8 @@ Test(bias, is_added) {
   rig.params.logit_bias = bias;
   rig.params.num_logit_bias = COUNT(bias);
   rig.row.num_top = 0;
-  cr_assert_eq(rig_run(&rig), 3);
-  cr_assert_eq(rig.result.rank, 4);
+  ASSERT_EQ(rig_run(&rig), 3);
+  ASSERT_EQ(rig.result.rank, 4);
   double sum = exp(5) + exp(4) + exp(3) + exp(2);
   cr_assert_float_eq(rig.result.logprob, log(exp(2) / sum), 1e-6);
 }
@@ -157,9 +157,9 @@ Test(bias, is_added) {
 static void expect_penalised(rig_t *rig, float *logits, float wanted) {
   rig->params.temperature = 0;
   logits[1] = wanted + 1e-4f;
-  cr_assert_eq(rig_run(rig), 1, "more than %g", (double)wanted);
+  ASSERT_EQ_FOR(rig_run(rig), 1, "more than %g", (double)wanted);
   logits[1] = wanted - 1e-4f;
-  cr_assert_eq(rig_run(rig), 0, "less than %g", (double)wanted);
+  ASSERT_EQ_FOR(rig_run(rig), 0, "less than %g", (double)wanted);
 }
 
 Test(penalties, follow_their_formulas) {
@@ -204,28 +204,28 @@ Test(min_p, drops_below_a_share_of_the_best) {
   for (int i = 0; i < 4; i++) logits[i] = logf((float)(8 - 2 * i)); /* p = 8 6 4 2 */
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.params.min_p = 0.6f; /* 4.8 of 8 */
-  cr_assert_eq(drawn_ids(&rig, 100), 3u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 3u);
   rig.params.min_p = 0.49f;
-  cr_assert_eq(drawn_ids(&rig, 100), 7u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 7u);
   rig.params.temperature = 0.5f; /* p = 64 36 16 4: 0.49 keeps two */
-  cr_assert_eq(drawn_ids(&rig, 100), 3u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 3u);
   rig.params.min_p = 1;
-  cr_assert_eq(drawn_ids(&rig, 100), 1u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 1u);
 }
 
 Test(top_k, keeps_ties_with_the_last) {
   float logits[] = {1, 3, 2, 2, 2, 0};
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.params.top_k = 1;
-  cr_assert_eq(drawn_ids(&rig, 100), 1u << 1);
+  ASSERT_EQ(drawn_ids(&rig, 100), 1u << 1);
   rig.params.top_k = 2;
-  cr_assert_eq(drawn_ids(&rig, 100), 0x1Eu);
+  ASSERT_EQ(drawn_ids(&rig, 100), 0x1Eu);
   rig.params.top_k = 4;
-  cr_assert_eq(drawn_ids(&rig, 100), 0x1Eu);
+  ASSERT_EQ(drawn_ids(&rig, 100), 0x1Eu);
   rig.params.top_k = 5;
-  cr_assert_eq(drawn_ids(&rig, 200), 0x1Fu);
+  ASSERT_EQ(drawn_ids(&rig, 200), 0x1Fu);
   rig.params.top_k = 6;
-  cr_assert_eq(drawn_ids(&rig, 400), 0x3Fu);
+  ASSERT_EQ(drawn_ids(&rig, 400), 0x3Fu);
 }
 
 Test(top_k, counts_what_min_p_left) {
@@ -233,30 +233,30 @@ Test(top_k, counts_what_min_p_left) {
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.params.min_p = 0.1f;
   rig.params.top_k = 3;
-  cr_assert_eq(drawn_ids(&rig, 200), 3u);
+  ASSERT_EQ(drawn_ids(&rig, 200), 3u);
 }
 
 Test(top_p, drops_ascending_while_the_sum_is_at_most_the_rest) {
   float equal[] = {0, 0, 0, 0};
   rig_t rig = rig_new(equal, COUNT(equal));
   rig.params.top_p = 0.5f; /* 0.25 and 0.5 are <= 0.5: two are dropped */
-  cr_assert_eq(drawn_ids(&rig, 100), 3u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 3u);
   rig.params.top_p = 0.51f; /* 0.5 > 0.49: one is dropped */
-  cr_assert_eq(drawn_ids(&rig, 100), 7u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 7u);
   rig.params.top_p = 0.75f;
-  cr_assert_eq(drawn_ids(&rig, 100), 7u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 7u);
   rig.params.top_p = 0.76f;
-  cr_assert_eq(drawn_ids(&rig, 100), 15u);
+  ASSERT_EQ(drawn_ids(&rig, 100), 15u);
   rig.params.top_p = 1e-6f; /* the best always stays */
-  cr_assert_eq(drawn_ids(&rig, 50), 1u);
+  ASSERT_EQ(drawn_ids(&rig, 50), 1u);
   float uneven[] = {logf(1), logf(5), logf(2), logf(8)}; /* p = 1 5 2 8 of 16 */
   rig.logits = uneven;
   rig.params.top_p = 0.85f; /* 1 <= 2.4 goes, 3 > 2.4 stays */
-  cr_assert_eq(drawn_ids(&rig, 200), 0xEu);
+  ASSERT_EQ(drawn_ids(&rig, 200), 0xEu);
   rig.params.top_p = 0.8f; /* 3 <= 3.2 goes too */
-  cr_assert_eq(drawn_ids(&rig, 200), 0xAu);
+  ASSERT_EQ(drawn_ids(&rig, 200), 0xAu);
   rig.params.top_p = 0.45f; /* 8 <= 8.8 goes: only the best */
-  cr_assert_eq(drawn_ids(&rig, 50), 0x8u);
+  ASSERT_EQ(drawn_ids(&rig, 50), 0x8u);
 }
 
 Test(top_p, is_taken_of_what_top_k_left) {
@@ -264,7 +264,7 @@ Test(top_p, is_taken_of_what_top_k_left) {
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.params.top_k = 2;     /* 4 3 of 7 */
   rig.params.top_p = 0.55f; /* 3 <= 3.15 goes; of all ten it would have stayed */
-  cr_assert_eq(drawn_ids(&rig, 60), 1u);
+  ASSERT_EQ(drawn_ids(&rig, 60), 1u);
 }
 
 /* Enough blocks that the candidates come in several rounds, and ties across blocks. */
@@ -279,10 +279,10 @@ Test(top_p, of_a_large_equal_row_keeps_the_lowest_ids) {
     for (uint64_t i = 0; i < 200; i++) {
       rig.row.rng_position = i;
       int32_t id = rig_run(&rig);
-      cr_assert_leq(id, last);
+      ASSERT_LE(id, last);
       if (id > most) most = id;
     }
-    cr_assert_gt(most, last - last / 10 - 1);
+    ASSERT_GT(most, last - last / 10 - 1);
   }
   free(logits);
 }
@@ -297,21 +297,21 @@ Test(logprobs, are_raw_and_ranked) {
   rig.row.num_top = 2;
   rig_run(&rig);
   double log_sum = log(exp(1) + 2 * exp(3) + 1);
-  cr_assert_eq(rig.result.rank, 1); /* equals share a rank */
+  ASSERT_EQ(rig.result.rank, 1); /* equals share a rank */
   cr_assert_float_eq(rig.result.logprob, 3 - log_sum, 1e-6);
   const int32_t ids[] = {1, 2, 3, 4}; /* top two, then the extra ones that are new and valid */
   const double logprobs[] = {3 - log_sum, 3 - log_sum, -log_sum, -9999};
-  cr_assert_eq(rig.result.num_top, 4);
+  ASSERT_EQ(rig.result.num_top, 4);
   for (int i = 0; i < 4; i++) {
-    cr_assert_eq(rig.result.top[i].id, ids[i]);
+    ASSERT_EQ(rig.result.top[i].id, ids[i]);
     cr_assert_float_eq(rig.result.top[i].logprob, logprobs[i], 1e-6);
   }
   rig.row.num_top = 20; /* more than there are */
   rig_run(&rig);
-  cr_assert_eq(rig.result.num_top, 5);
+  ASSERT_EQ(rig.result.num_top, 5);
   rig.row.num_top = -1;
   rig_run(&rig);
-  cr_assert_eq(rig.result.num_top, 0);
+  ASSERT_EQ(rig.result.num_top, 0);
 }
 
 Test(logprobs, of_a_scored_id_need_no_draw) {
@@ -325,10 +325,10 @@ Test(logprobs, of_a_scored_id_need_no_draw) {
   rig.row.num_prompt = 1;
   rig.row.score_id = 2;
   rig.row.num_top = 1;
-  cr_assert_eq(rig_run(&rig), 2);
-  cr_assert_eq(rig.result.rank, 2);
-  cr_assert_eq(rig.result.num_top, 1);
-  cr_assert_eq(rig.result.top[0].id, 1);
+  ASSERT_EQ(rig_run(&rig), 2);
+  ASSERT_EQ(rig.result.rank, 2);
+  ASSERT_EQ(rig.result.num_top, 1);
+  ASSERT_EQ(rig.result.top[0].id, 1);
   cr_assert_float_eq(rig.result.logprob, 2 - log(exp(1) + exp(3) + exp(2)), 1e-6);
 }
 
@@ -354,8 +354,8 @@ Test(grammar_mask, leaves_exactly_what_is_allowed) {
     rig.params.temperature = 0;
     rig.row.allowed_mask = mask;
     int32_t id = rig_run(&rig);
-    cr_assert_eq(rig.result.status, best < 0 ? ERR_INTERNAL : 0, "round %d", round);
-    cr_assert_eq(id, best < 0 ? 0 : best, "round %d", round);
+    ASSERT_EQ_FOR(rig.result.status, best < 0 ? ERR_INTERNAL : 0, "round %d", round);
+    ASSERT_EQ_FOR(id, best < 0 ? 0 : best, "round %d", round);
   }
 }
 
@@ -366,18 +366,18 @@ Test(broken, rows_fail_alone) {
   for (int32_t at = 0; at < 130; at++) {
     for (int i = 0; i < 130; i++) logits[i] = (float)(i % 7);
     logits[at] = at % 2 ? NAN : -NAN;
-    cr_assert_eq(rig_run(&rig), 0);
-    cr_assert_eq(rig.result.status, ERR_INTERNAL, "NaN at %d", at);
-    cr_assert_eq(rig.result.num_top, 0);
+    ASSERT_EQ(rig_run(&rig), 0);
+    ASSERT_EQ_FOR(rig.result.status, ERR_INTERNAL, "NaN at %d", at);
+    ASSERT_EQ(rig.result.num_top, 0);
     uint32_t mask[5] = {at == 7 ? 2 : 128}; /* a grammar that rules the id out hides nothing */
     rig.row.allowed_mask = mask;
-    cr_assert_eq(rig_run(&rig), 0);
-    cr_assert_eq(rig.result.status, ERR_INTERNAL, "NaN at %d behind a mask", at);
+    ASSERT_EQ(rig_run(&rig), 0);
+    ASSERT_EQ_FOR(rig.result.status, ERR_INTERNAL, "NaN at %d behind a mask", at);
     rig.row.allowed_mask = NULL;
   }
   for (int i = 0; i < 130; i++) logits[i] = -INFINITY;
   rig_run(&rig);
-  cr_assert_eq(rig.result.status, ERR_INTERNAL);
+  ASSERT_EQ(rig.result.status, ERR_INTERNAL);
 }
 
 Test(broken, contradictions_are_the_requests_fault) {
@@ -387,23 +387,23 @@ Test(broken, contradictions_are_the_requests_fault) {
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.params.allowed_ids = allowed;
   rig.params.num_allowed_ids = 1;
-  cr_assert_eq(rig_run(&rig), 1);
+  ASSERT_EQ(rig_run(&rig), 1);
   rig.params.bad_words = &bad;
   rig.params.num_bad_words = 1;
   rig_run(&rig);
-  cr_assert_eq(rig.result.status, ERR_BAD_REQUEST);
+  ASSERT_EQ(rig.result.status, ERR_BAD_REQUEST);
 }
 
 Test(infinity, shares_all_probability) {
   float logits[] = {3e38f, INFINITY, 0, INFINITY, -INFINITY};
   rig_t rig = rig_new(logits, COUNT(logits));
   rig.row.num_top = 3;
-  cr_assert_eq(drawn_ids(&rig, 100), 0xAu);
+  ASSERT_EQ(drawn_ids(&rig, 100), 0xAu);
   cr_assert_float_eq(rig.result.logprob, log(0.5), 1e-6);
-  cr_assert_eq(rig.result.top[2].logprob, SAMPLER_LOGPROB_MIN);
+  ASSERT_EQ(rig.result.top[2].logprob, SAMPLER_LOGPROB_MIN);
   rig.params.temperature = 0;
-  cr_assert_eq(rig_run(&rig), 1);
+  ASSERT_EQ(rig_run(&rig), 1);
   uint32_t mask = 0x15; /* not the infinite ones */
   rig.row.allowed_mask = &mask;
-  cr_assert_eq(rig_run(&rig), 0);
+  ASSERT_EQ(rig_run(&rig), 0);
 }

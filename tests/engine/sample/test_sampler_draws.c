@@ -3,8 +3,8 @@
 #include "engine/base/random.h"
 #include "engine/sample/sampler_lanes.h"
 #include "tests/engine/sample/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +18,17 @@ Test(lanes, weights_and_sums_are_accurate) {
   for (int v = 0; lanes[v] != NULL; v++) {
     double sum = 0, sum_above = 0;
     lanes[v]->weigh(values, COUNT, 0, 1, weights);
-    cr_assert_eq(weights[0], 1);
+    ASSERT_EQ(weights[0], 1);
     for (int i = 0; i < COUNT; i++) {
       double wanted = values[i] < -87.0f ? 0 : exp((double)values[i]);
-      cr_assert_leq(fabs((double)weights[i] - wanted), 2e-7 * wanted, "%s: exp(%g)", lanes[v]->name,
+      ASSERT_LE_FOR(fabs((double)weights[i] - wanted), 2e-7 * wanted, "%s: exp(%g)", lanes[v]->name,
                     (double)values[i]);
       sum += wanted;
       if (values[i] >= -1.5f) sum_above += wanted;
     }
     cr_assert_float_eq(lanes[v]->sum(values, COUNT, tops, 0, 1, -INFINITY), sum, 1e-6 * sum);
     cr_assert_float_eq(lanes[v]->sum(values, COUNT, tops, 0, 1, -1.5f), sum_above, 1e-6 * sum);
-    cr_assert_eq(lanes[v]->count_larger(values, COUNT, values[100]), 100);
+    ASSERT_EQ(lanes[v]->count_larger(values, COUNT, values[100]), 100);
   }
 }
 
@@ -38,7 +38,7 @@ static double chi_square_sigmas(const double *seen, const double *expected, int3
   int32_t used = 0;
   for (int32_t i = 0; i < bins; i++) {
     if (expected[i] == 0) {
-      cr_assert_eq(seen[i], 0);
+      ASSERT_EQ(seen[i], 0);
       continue;
     }
     sum += (seen[i] - expected[i]) * (seen[i] - expected[i]) / expected[i];
@@ -55,13 +55,14 @@ Test(random, numbers_are_even_along_ids_positions_and_keys) {
     for (uint32_t i = 0; i < NUMBERS; i++) {
       uint64_t key = random_key(axis == 2 ? i : 7, 0);
       double u = random_uniform(random_stream(key, axis == 1 ? i : 3), axis == 0 ? i : 5);
-      cr_assert(u > 0 && u < 1);
+      ASSERT_GT(u, 0);
+      ASSERT_LT(u, 1);
       seen[(int)(u * BINS)]++;
       double rest = u * 65536; /* the fine bits, whatever the coarse ones are */
       fine[(int)((rest - floor(rest)) * BINS)]++;
     }
-    cr_assert_lt(fabs(chi_square_sigmas(seen, expected, BINS)), 4, "axis %d", axis);
-    cr_assert_lt(fabs(chi_square_sigmas(fine, expected, BINS)), 4, "axis %d", axis);
+    ASSERT_LT_FOR(fabs(chi_square_sigmas(seen, expected, BINS)), 4, "axis %d", axis);
+    ASSERT_LT_FOR(fabs(chi_square_sigmas(fine, expected, BINS)), 4, "axis %d", axis);
   }
 }
 
@@ -81,20 +82,20 @@ Test(random, neighbours_are_independent) {
       }
       seen[(int)(a * SIDE) * SIDE + (int)(b * SIDE)]++;
     }
-    cr_assert_lt(fabs(chi_square_sigmas(seen, expected, SIDE * SIDE)), 4, "axis %d", axis);
+    ASSERT_LT_FOR(fabs(chi_square_sigmas(seen, expected, SIDE * SIDE)), 4, "axis %d", axis);
   }
 }
 
 /* The function is part of the contract: other back ends and stored seeds depend on its bits. */
 Test(random, known_values) {
-  cr_assert_eq(random_mix(RANDOM_GAMMA), UINT64_C(0xE220A8397B1DCDAF)); /* SplitMix64, seed 0 */
-  cr_assert_eq(random_mix(RANDOM_GAMMA * 2), UINT64_C(0x6E789E6AA1B965F4));
-  cr_assert_eq(random_key(1234, 0), UINT64_C(0x2851DDD6C202938B));
-  cr_assert_eq(random_key(1234, 1), UINT64_C(0x9E17E35F6D9238ED));
+  ASSERT_EQ(random_mix(RANDOM_GAMMA), UINT64_C(0xE220A8397B1DCDAF)); /* SplitMix64, seed 0 */
+  ASSERT_EQ(random_mix(RANDOM_GAMMA * 2), UINT64_C(0x6E789E6AA1B965F4));
+  ASSERT_EQ(random_key(1234, 0), UINT64_C(0x2851DDD6C202938B));
+  ASSERT_EQ(random_key(1234, 1), UINT64_C(0x9E17E35F6D9238ED));
   uint64_t stream = random_stream(random_key(1234, 0), 5);
-  cr_assert_eq(stream, UINT64_C(0x01663EEDC779BE4D));
-  cr_assert_eq(random_uniform(stream, 151935), 0x1.de4360ba80f60p-1);
-  cr_assert_neq(random_key(0, 0), random_key(1, 0));
+  ASSERT_EQ(stream, UINT64_C(0x01663EEDC779BE4D));
+  ASSERT_EQ(random_uniform(stream, 151935), 0x1.de4360ba80f60p-1);
+  ASSERT_NE(random_key(0, 0), random_key(1, 0));
 }
 
 /* Draws `draws` times, along positions or along seeds, and compares with `weights` (any scale). */
@@ -109,7 +110,7 @@ static void expect_distribution(rig_t *rig, const double *weights, int draws, bo
     seen[rig_run(rig)]++;
   }
   double sigmas = chi_square_sigmas(seen, expected, rig->vocab);
-  cr_assert_lt(fabs(sigmas), 4, "%g standard deviations", sigmas);
+  ASSERT_LT_FOR(fabs(sigmas), 4, "%g standard deviations", sigmas);
   free(seen);
   free(expected);
 }
@@ -176,8 +177,8 @@ Test(draws, of_a_wide_row_are_even) {
     seen[id / (WIDE / GROUPS)]++;
     lanes[id % GROUPS]++;
   }
-  cr_assert_lt(fabs(chi_square_sigmas(seen, expected, GROUPS)), 4);
-  cr_assert_lt(fabs(chi_square_sigmas(lanes, expected, GROUPS)), 4);
+  ASSERT_LT(fabs(chi_square_sigmas(seen, expected, GROUPS)), 4);
+  ASSERT_LT(fabs(chi_square_sigmas(lanes, expected, GROUPS)), 4);
   free(logits);
 }
 
@@ -212,8 +213,8 @@ Test(draws, of_a_real_vocabulary_skip_no_winner) {
       rig.row.rng_key = random_key((uint64_t)kind, 0);
       for (uint64_t position = 0; position < 3; position++) {
         rig.row.rng_position = position;
-        cr_assert_eq(rig_run(&rig), plain_draw(logits, VOCAB, &rig), "kind %d, T %g", kind,
-                     (double)temperatures[t]);
+        ASSERT_EQ_FOR(rig_run(&rig), plain_draw(logits, VOCAB, &rig), "kind %d, T %g", kind,
+                      (double)temperatures[t]);
       }
     }
   }
@@ -269,18 +270,22 @@ Test(property, no_row_gives_a_bad_id_or_a_nan) {
     bool has_nan = false, has_finite = false;
     for (int32_t i = 0; i < rig.vocab; i++) has_nan |= isnan(logits[i]) != 0;
     for (int32_t i = 0; i < rig.vocab; i++) has_finite |= logits[i] > -INFINITY;
-    cr_assert_eq(result->status == ERR_INTERNAL, has_nan || !has_finite);
+    ASSERT_EQ(result->status == ERR_INTERNAL, has_nan || !has_finite);
     if (result->status != 0) {
       failed++;
       continue;
     }
-    cr_assert(result->rank >= 1 && result->rank <= rig.vocab);
-    cr_assert(result->logprob >= SAMPLER_LOGPROB_MIN && result->logprob <= 1e-6f);
-    cr_assert_leq(result->num_top, LOGPROBS_MAX);
+    ASSERT_GE(result->rank, 1);
+    ASSERT_LE(result->rank, rig.vocab);
+    ASSERT_GE(result->logprob, SAMPLER_LOGPROB_MIN);
+    ASSERT_LE(result->logprob, 1e-6f);
+    ASSERT_LE(result->num_top, LOGPROBS_MAX);
     for (int32_t i = 0; i < result->num_top; i++) {
-      cr_assert(result->top[i].id >= 0 && result->top[i].id < rig.vocab);
+      ASSERT_GE(result->top[i].id, 0);
+      ASSERT_LT(result->top[i].id, rig.vocab);
       float logprob = result->top[i].logprob;
-      cr_assert(logprob >= SAMPLER_LOGPROB_MIN && logprob <= 1e-6f);
+      ASSERT_GE(logprob, SAMPLER_LOGPROB_MIN);
+      ASSERT_LE(logprob, 1e-6f);
       cr_assert(i == 0 || logprob <= result->top[i - 1].logprob);
     }
   }

@@ -2,8 +2,8 @@
  * scripts/vectors/sampler.py, which wrote tests/vectors/sampler.txt. */
 #include "engine/base/random.h"
 #include "tests/engine/sample/rig.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ typedef struct vector_case {
 
 static uint64_t read_number(FILE *file) {
   long long number;
-  cr_assert_eq(fscanf(file, "%lld", &number), 1);
+  ASSERT_EQ(fscanf(file, "%lld", &number), 1);
   return (uint64_t)number;
 }
 
@@ -40,7 +40,7 @@ static float read_float(FILE *file) {
 
 static int32_t read_list(FILE *file, int32_t *list) {
   int32_t count = read_int(file);
-  cr_assert_leq(count, LIST_MAX);
+  ASSERT_LE(count, LIST_MAX);
   for (int32_t i = 0; i < count; i++) list[i] = read_int(file);
   return count;
 }
@@ -110,7 +110,7 @@ static void check_case(FILE *file, vector_case_t *c, int32_t number) {
   bool logprobs = rig->row.num_top >= 0;
   if (status != 0) {
     rig_run(rig);
-    cr_assert_eq(rig->result.status, status, "case %d: status %d", number, rig->result.status);
+    ASSERT_EQ_FOR(rig->result.status, status, "case %d: status %d", number, rig->result.status);
   }
   for (int32_t i = 0; i < draws; i++) {
     int32_t id = read_int(file);
@@ -118,19 +118,19 @@ static void check_case(FILE *file, vector_case_t *c, int32_t number) {
     int32_t rank = read_int(file);
     rig->row.rng_position = (uint64_t)i;
     rig_run(rig);
-    cr_assert_eq(rig->result.status, 0, "case %d", number);
-    cr_assert_eq(rig->result.id, id, "case %d draw %d: %d, not %d", number, i, rig->result.id, id);
+    ASSERT_EQ_FOR(rig->result.status, 0, "case %d", number);
+    ASSERT_EQ_FOR(rig->result.id, id, "case %d draw %d: %d, not %d", number, i, rig->result.id, id);
     if (!logprobs) continue;
     cr_assert(near(rig->result.logprob, logprob), "case %d: logprob %.9g, not %.9g", number,
               (double)rig->result.logprob, (double)logprob);
-    cr_assert_eq(rig->result.rank, rank, "case %d: rank", number);
+    ASSERT_EQ_FOR(rig->result.rank, rank, "case %d: rank", number);
   }
   int32_t num_top = read_int(file);
-  cr_assert_eq(rig->result.num_top, logprobs ? num_top : 0, "case %d: num_top", number);
+  ASSERT_EQ_FOR(rig->result.num_top, logprobs ? num_top : 0, "case %d: num_top", number);
   for (int32_t i = 0; i < num_top; i++) {
     int32_t id = read_int(file);
     float logprob = read_float(file);
-    cr_assert_eq(rig->result.top[i].id, id, "case %d: top %d", number, i);
+    ASSERT_EQ_FOR(rig->result.top[i].id, id, "case %d: top %d", number, i);
     cr_assert(near(rig->result.top[i].logprob, logprob), "case %d: top %d", number, i);
   }
 }
@@ -140,7 +140,7 @@ Test(vectors, agree_with_the_reference) {
   cr_assert_not_null(file, "run from the root of the repository");
   vector_case_t *c = malloc(sizeof *c);
   int32_t count = read_int(file);
-  cr_assert_geq(count, 500);
+  ASSERT_GE(count, 500);
   for (int32_t i = 0; i < count; i++) {
     read_case(file, c);
     check_case(file, c, i);

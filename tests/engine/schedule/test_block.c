@@ -1,14 +1,14 @@
 /* test_block.c: the block pool and the prefix cache: order, counts, eviction, identity. */
 #include "engine/schedule/block.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 static const uint64_t secret[2] = {42, 43};
 
 static block_pool_t *pool_of(int32_t blocks, int32_t block_size) {
   block_pool_t *pool;
-  cr_assert(block_pool_new(blocks, block_size, true, secret, &pool, NULL) == 0);
+  ASSERT_EQ(block_pool_new(blocks, block_size, true, secret, &pool, NULL), 0);
   return pool;
 }
 
@@ -32,8 +32,8 @@ static int32_t find(block_pool_t *pool, int32_t parent, int32_t id) {
 
 Test(block, hands_out_in_ascending_order_and_never_the_null_block) {
   block_pool_t *pool = pool_of(5, 4);
-  for (int32_t want = 1; want < 5; want++) cr_assert(block_allocate(pool) == want);
-  cr_assert(block_allocate(pool) == -1);
+  for (int32_t want = 1; want < 5; want++) ASSERT_EQ(block_allocate(pool), want);
+  ASSERT_EQ(block_allocate(pool), -1);
   block_pool_check(pool);
   block_pool_free(pool);
 }
@@ -46,10 +46,11 @@ Test(block, empty_blocks_return_to_the_head_cached_ones_to_the_tail) {
   block_release(pool, b);
   block_release(pool, a);
   block_pool_check(pool);
-  cr_assert(pool->num_free == 5 && pool->num_cached == 1);
+  ASSERT_EQ(pool->num_free, 5);
+  ASSERT_EQ(pool->num_cached, 1);
   const int32_t order[] = {b, c, 4, 5, a};
-  for (int i = 0; i < 5; i++) cr_assert(block_allocate(pool) == order[i]);
-  cr_assert(find(pool, 0, 7) == -1, "eviction drops the identity");
+  for (int i = 0; i < 5; i++) ASSERT_EQ(block_allocate(pool), order[i]);
+  ASSERT_EQ_FOR(find(pool, 0, 7), -1, "eviction drops the identity");
   block_pool_free(pool);
 }
 
@@ -57,15 +58,17 @@ Test(block, a_cached_block_is_revived_with_its_content) {
   block_pool_t *pool = pool_of(4, 4);
   int32_t a = block_allocate(pool);
   publish(pool, a, 0, 9);
-  cr_assert(find(pool, 0, 9) == a);
-  cr_assert(find(pool, 0, 8) == -1);
+  ASSERT_EQ(find(pool, 0, 9), a);
+  ASSERT_EQ(find(pool, 0, 8), -1);
   block_release(pool, a);
-  cr_assert(find(pool, 0, 9) == a);
+  ASSERT_EQ(find(pool, 0, 9), a);
   block_acquire(pool, a);
-  cr_assert(pool->blocks[a].ref_count == 1 && pool->num_free == 2 && pool->num_cached == 0);
+  ASSERT_EQ(pool->blocks[a].ref_count, 1);
+  ASSERT_EQ(pool->num_free, 2);
+  ASSERT_EQ(pool->num_cached, 0);
   block_acquire(pool, a);
   block_release(pool, a);
-  cr_assert(pool->blocks[a].ref_count == 1);
+  ASSERT_EQ(pool->blocks[a].ref_count, 1);
   block_release(pool, a);
   block_pool_check(pool);
   block_pool_free(pool);
@@ -80,10 +83,11 @@ Test(block, leaves_are_evicted_before_their_parents) {
   int32_t chain[] = {c, b, a}; /* released last block first */
   for (int i = 0; i < 3; i++) block_release(pool, chain[i]);
   block_pool_check(pool);
-  cr_assert(block_allocate(pool) == c);
-  cr_assert(find(pool, 0, 1) == a && find(pool, a, 2) == b);
-  cr_assert(block_allocate(pool) == b);
-  cr_assert(find(pool, 0, 1) == a);
+  ASSERT_EQ(block_allocate(pool), c);
+  ASSERT_EQ(find(pool, 0, 1), a);
+  ASSERT_EQ(find(pool, a, 2), b);
+  ASSERT_EQ(block_allocate(pool), b);
+  ASSERT_EQ(find(pool, 0, 1), a);
   block_pool_free(pool);
 }
 
@@ -95,17 +99,17 @@ Test(prefix, equal_key_with_other_tokens_or_parent_is_no_hit) {
   block_key_t key = prefix_key(pool, first, ids);
   prefix_publish(pool, a, &key, first, ids);
   publish(pool, b, 0, 7);
-  cr_assert(prefix_find(pool, &key, first, ids) == a);
-  cr_assert(prefix_find(pool, &key, first, other) == -1, "a hash collision must not hit");
-  cr_assert(prefix_find(pool, &key, behind, ids) == -1, "another parent must not hit");
-  cr_assert(prefix_find(pool, &key, foreign, ids) == -1, "another domain must not hit");
+  ASSERT_EQ(prefix_find(pool, &key, first, ids), a);
+  ASSERT_EQ_FOR(prefix_find(pool, &key, first, other), -1, "a hash collision must not hit");
+  ASSERT_EQ_FOR(prefix_find(pool, &key, behind, ids), -1, "another parent must not hit");
+  ASSERT_EQ_FOR(prefix_find(pool, &key, foreign, ids), -1, "another domain must not hit");
   block_pool_free(pool);
 }
 
 Test(prefix, key_depends_on_everything) {
   block_pool_t *pool = pool_of(8, 4), *foreign;
   const uint64_t other_secret[2] = {42, 44};
-  cr_assert(block_pool_new(8, 4, true, other_secret, &foreign, NULL) == 0);
+  ASSERT_EQ(block_pool_new(8, 4, true, other_secret, &foreign, NULL), 0);
   int32_t ids[4] = {1, 2, 3, 4}, swapped[4] = {2, 1, 3, 4};
   int32_t a = block_allocate(pool), b = block_allocate(pool);
   publish(pool, a, 0, 5);
@@ -133,16 +137,18 @@ Test(prefix, the_longest_common_run_behind_a_block_is_found) {
   prefix_place_t behind = {.parent = a};
   const int32_t one[4] = {1, 2, 3, 4}, two[4] = {1, 2, 9, 9}, want[4] = {1, 2, 3, 9};
   publish(pool, a, 0, 7);
-  cr_assert(prefix_find_partial(pool, behind, want, 4).rows == 0);
+  ASSERT_EQ(prefix_find_partial(pool, behind, want, 4).rows, 0);
   prefix_note(pool, b, behind, one, 2); /* two rows are valid */
   prefix_note(pool, c, behind, two, 4);
   prefix_partial_t found = prefix_find_partial(pool, behind, want, 4);
-  cr_assert(found.block == c && found.rows == 2, "the newest of equals");
+  ASSERT_EQ_FOR(found.block, c, "the newest of equals");
+  ASSERT_EQ_FOR(found.rows, 2, "the newest of equals");
   prefix_note(pool, b, behind, one, 3);
   found = prefix_find_partial(pool, behind, want, 4);
-  cr_assert(found.block == b && found.rows == 3);
-  cr_assert(prefix_find_partial(pool, behind, want, 1).rows == 1, "never more than asked");
-  cr_assert(prefix_find_partial(pool, (prefix_place_t){0}, want, 4).rows == 0);
+  ASSERT_EQ(found.block, b);
+  ASSERT_EQ(found.rows, 3);
+  ASSERT_EQ_FOR(prefix_find_partial(pool, behind, want, 1).rows, 1, "never more than asked");
+  ASSERT_EQ(prefix_find_partial(pool, (prefix_place_t){0}, want, 4).rows, 0);
   block_pool_check(pool);
   block_pool_free(pool);
 }
@@ -157,25 +163,32 @@ Test(block, a_block_taken_and_not_written_gets_its_identity_back) {
   for (int i = 2; i >= 0; i--) block_release(pool, chain[i]);
   int32_t taken[3];
   for (int i = 0; i < 3; i++) taken[i] = block_allocate(pool);
-  cr_assert(taken[0] == chain[2] && taken[1] == chain[1] && taken[2] == chain[0]);
-  cr_assert(find(pool, 0, 1) == -1 && pool->num_cached == 0);
+  ASSERT_EQ(taken[0], chain[2]);
+  ASSERT_EQ(taken[1], chain[1]);
+  ASSERT_EQ(taken[2], chain[0]);
+  ASSERT_EQ(find(pool, 0, 1), -1);
+  ASSERT_EQ(pool->num_cached, 0);
   for (int i = 2; i >= 0; i--) block_release(pool, taken[i]);
   block_pool_check(pool);
-  cr_assert(find(pool, 0, 1) == chain[0] && find(pool, chain[0], 2) == chain[1]);
+  ASSERT_EQ(find(pool, 0, 1), chain[0]);
+  ASSERT_EQ(find(pool, chain[0], 2), chain[1]);
   prefix_place_t last = {.parent = chain[1]};
-  cr_assert(prefix_find_partial(pool, last, (int32_t[]){3, 3, 3, 3}, 4).rows == 2);
-  cr_assert(pool->num_reverted == 3 && pool->num_cached == 3);
+  ASSERT_EQ(prefix_find_partial(pool, last, (int32_t[]){3, 3, 3, 3}, 4).rows, 2);
+  ASSERT_EQ(pool->num_reverted, 3);
+  ASSERT_EQ(pool->num_cached, 3);
   /* written: gone for good */
-  cr_assert(block_allocate(pool) == chain[2]);
+  ASSERT_EQ(block_allocate(pool), chain[2]);
   block_written(pool, chain[2]);
   block_release(pool, chain[2]);
-  cr_assert(prefix_find_partial(pool, last, (int32_t[]){3, 3, 3, 3}, 4).rows == 0);
+  ASSERT_EQ(prefix_find_partial(pool, last, (int32_t[]){3, 3, 3, 3}, 4).rows, 0);
   /* a twin took the place of the content: it stays, the old one is empty */
   int32_t b = block_allocate(pool), c = block_allocate(pool);
-  cr_assert(b == chain[2] && c == chain[1]);
+  ASSERT_EQ(b, chain[2]);
+  ASSERT_EQ(c, chain[1]);
   publish(pool, b, chain[0], 2);
   block_release(pool, c);
-  cr_assert(find(pool, chain[0], 2) == b && pool->num_cached == 1);
+  ASSERT_EQ(find(pool, chain[0], 2), b);
+  ASSERT_EQ(pool->num_cached, 1);
   block_pool_check(pool);
   block_pool_free(pool);
 }
@@ -190,11 +203,14 @@ Test(block, a_pinned_source_returns_in_front_of_its_parent) {
   for (int i = 0; i < 3; i++) block_release(pool, chain[i]);
   block_acquire(pool, a);
   block_pin(pool, b);
-  cr_assert(pool->num_free == 2 && pool->blocks[b].pins == 1);
+  ASSERT_EQ(pool->num_free, 2);
+  ASSERT_EQ(pool->blocks[b].pins, 1);
   block_release(pool, a); /* the parent is back first */
   block_unpin(pool, b);
   block_pool_check(pool);
-  cr_assert(block_allocate(pool) == 4 && block_allocate(pool) == c && block_allocate(pool) == b);
+  ASSERT_EQ(block_allocate(pool), 4);
+  ASSERT_EQ(block_allocate(pool), c);
+  ASSERT_EQ(block_allocate(pool), b);
   block_pool_free(pool);
 }
 
@@ -207,14 +223,16 @@ Test(block, a_pinned_child_outlives_its_parent_without_its_name) {
   block_release(pool, child);
   block_release(pool, parent);
   block_pin(pool, child);
-  cr_assert(block_allocate(pool) == parent, "the only one that is free");
+  ASSERT_EQ_FOR(block_allocate(pool), parent, "the only one that is free");
   block_pool_check(pool);
-  cr_assert(find(pool, 0, 1) == -1 && find(pool, parent, 2) == -1);
+  ASSERT_EQ(find(pool, 0, 1), -1);
+  ASSERT_EQ(find(pool, parent, 2), -1);
   publish(pool, parent, 0, 3); /* another content in the same block: the child is not its child */
-  cr_assert(find(pool, parent, 2) == -1);
+  ASSERT_EQ(find(pool, parent, 2), -1);
   block_unpin(pool, child);
   block_pool_check(pool);
-  cr_assert(pool->num_free == 1 && block_allocate(pool) == child);
+  ASSERT_EQ(pool->num_free, 1);
+  ASSERT_EQ(block_allocate(pool), child);
   block_pool_free(pool);
 }
 
@@ -234,7 +252,7 @@ Test(block, copies_that_end_leaf_first_leave_the_leaf_in_front) {
   block_unpin(pool, chain[2]);
   block_unpin(pool, chain[1]);
   block_pool_check(pool);
-  for (int i = 2; i >= 0; i--) cr_assert(block_allocate(pool) == chain[i]);
+  for (int i = 2; i >= 0; i--) ASSERT_EQ(block_allocate(pool), chain[i]);
   block_pool_free(pool);
 }
 
@@ -243,7 +261,8 @@ Test(block, a_free_leaf_goes_before_those_above_a_pinned_parent) {
   int32_t chain[3];
   pin_chain(pool, chain);
   block_unpin(pool, chain[2]);
-  cr_assert(block_allocate(pool) == chain[2] && block_allocate(pool) == chain[0]);
+  ASSERT_EQ(block_allocate(pool), chain[2]);
+  ASSERT_EQ(block_allocate(pool), chain[0]);
   block_pool_check(pool);
   block_unpin(pool, chain[1]);
   block_pool_free(pool);
@@ -253,13 +272,14 @@ Test(block, a_pinned_chain_loses_its_names_with_its_root) {
   block_pool_t *pool = pool_of(4, 4);
   int32_t chain[3];
   pin_chain(pool, chain);
-  cr_assert(block_allocate(pool) == chain[0], "the only one that is free");
+  ASSERT_EQ_FOR(block_allocate(pool), chain[0], "the only one that is free");
   block_pool_check(pool);
   for (int i = 1; i < 3; i++) {
     cr_assert(!pool->blocks[chain[i]].identity.unique_id);
     block_unpin(pool, chain[i]);
   }
   block_pool_check(pool);
-  cr_assert(pool->num_free == 2 && pool->num_cached == 0);
+  ASSERT_EQ(pool->num_free, 2);
+  ASSERT_EQ(pool->num_cached, 0);
   block_pool_free(pool);
 }

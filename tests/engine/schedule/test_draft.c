@@ -1,8 +1,8 @@
 /* test_draft.c: prompt lookup and how guesses adapt. */
 #include "engine/schedule/draft.h"
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,8 +56,8 @@ Test(draft, random_sequences_agree_with_the_definition) {
     int32_t count = 1 + (int32_t)(rand_r(&seed) % 40);
     for (int32_t i = 0; i < count; i++) tokens[i] = (int32_t)(rand_r(&seed) % 4);
     int32_t n = draft_lookup(&options, tokens, count, 1, got), end = plain_lookup(tokens, count);
-    cr_assert(n == (end >= 0));
-    if (n) cr_assert(got[0] == tokens[end]);
+    ASSERT_EQ(n, (end >= 0));
+    if (n) ASSERT_EQ(got[0], tokens[end]);
   }
 }
 
@@ -73,11 +73,11 @@ Test(draft, failing_guesses_become_rare_and_right_ones_long) {
   cr_assert(guessed < 30, "%d of 1000 steps guessed in vain", guessed);
   while (draft_length(&options, &h) == 0) continue;
   draft_learn(&options, &h, 1, 1);
-  cr_assert(draft_length(&options, &h) == 2);
+  ASSERT_EQ(draft_length(&options, &h), 2);
   draft_learn(&options, &h, 2, 2);
-  cr_assert(draft_length(&options, &h) == 4);
+  ASSERT_EQ(draft_length(&options, &h), 4);
   draft_learn(&options, &h, 4, 4);
-  cr_assert(draft_length(&options, &h) == 4, "never more than the option says");
+  ASSERT_EQ_FOR(draft_length(&options, &h), 4, "never more than the option says");
   draft_learn(&options, &h, 4, 1);
-  cr_assert(draft_length(&options, &h) == 2);
+  ASSERT_EQ(draft_length(&options, &h), 2);
 }

@@ -9,8 +9,8 @@
 
 #include "engine/device/ops.h"
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static client_t *run_all(const engine_options_t *options) {
     p->ignore_eos = true;
     if (i % 3 == 1) p->temperature = 0.9f;
     if (i % 3 == 2) p->repetition_penalty = 1.2f;
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   return c;
@@ -47,7 +47,8 @@ static client_t *run_all(const engine_options_t *options) {
 static void expect_same(const client_t *a, const client_t *b) {
   for (int i = 0; i < JOBS; i++) {
     const job_t *x = &a->jobs[i], *y = &b->jobs[i];
-    cr_assert(x->num_output == y->num_output && x->text_length == y->text_length);
+    ASSERT_EQ(x->num_output, y->num_output);
+    ASSERT_EQ(x->text_length, y->text_length);
     ASSERT_IDS_EQ(x->output, y->output, x->num_output);
   }
 }
@@ -75,7 +76,7 @@ static void make_other(char *dir, const char *from, const char *to) {
     cr_assert(getcwd(cwd, sizeof cwd) != NULL);
     snprintf(target, sizeof target, "%s/%s/%s", cwd, TINY, files[i]);
     snprintf(path, sizeof path, "%s/%s", dir, files[i]);
-    cr_assert(symlink(target, path) == 0);
+    ASSERT_EQ(symlink(target, path), 0);
   }
 }
 
@@ -94,10 +95,12 @@ Test(drafter, the_model_itself_guesses_every_token, .timeout = 300) {
   client_t *want = run_all(&plain), *got = run_all(&drafted);
   engine_stats_t s = client_stats(got);
   expect_same(want, got);
-  cr_assert(s.draft_tokens > 200 && s.preemptions > 0 && s.prefix_hits_tokens > 0);
+  ASSERT_GT(s.draft_tokens, 200);
+  ASSERT_GT(s.preemptions, 0);
+  ASSERT_GT(s.prefix_hits_tokens, 0);
   cr_assert(s.draft_tokens_accepted == s.draft_tokens, "%llu of %llu",
             (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
-  cr_assert(s.steps < client_stats(want).steps);
+  ASSERT_LT(s.steps, client_stats(want).steps);
   client_check_idle(got);
   client_free(want);
   client_free(got);
@@ -110,7 +113,7 @@ Test(drafter, another_model_costs_steps_and_no_token, .timeout = 300) {
   client_t *want = run_all(&plain), *got = run_all(&drafted);
   engine_stats_t s = client_stats(got);
   expect_same(want, got);
-  cr_assert(s.draft_tokens > s.draft_tokens_accepted);
+  ASSERT_GT(s.draft_tokens, s.draft_tokens_accepted);
   client_check_idle(got);
   client_free(want);
   client_free(got);
@@ -123,9 +126,9 @@ static void expect_refusal(const char *from, const char *to, const char *word) {
   error_t error = {0};
   make_other(dir, from, to);
   engine_options_t options = options_of(dir);
-  cr_assert(engine_create(&options, &engine, &error) == 0);
+  ASSERT_EQ(engine_create(&options, &engine, &error), 0);
   while (engine_state(engine) == ENGINE_LOADING) usleep(1000);
-  cr_assert(engine_state(engine) == ENGINE_FAILED);
+  ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
   engine_failure(engine, &error);
   cr_assert(error.code == ERR_CONFIGURATION && strstr(error.message, word), "%s", error.message);
   engine_destroy(engine);

@@ -1,7 +1,6 @@
 /* test_fairness.c: bounded overtaking, protection after repeated preemption, fair shares. */
 #include "tests/engine/support.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 static bool runs(const group_t *g) {
   return g->sequence.status == SEQUENCE_RUNNING;
@@ -22,8 +21,9 @@ Test(fairness, one_that_does_not_fit_is_passed_a_few_times_and_no_more) {
   group_t *small[5];
   for (int i = 0; i < 5; i++) small[i] = rig_add(rig, 4, 2, 3 + i);
   rig_step(rig);
-  cr_assert(!runs(large) && large->num_skips == 3);
-  for (int i = 0; i < 5; i++) cr_assert(runs(small[i]) == (i < 3), "request %d", i);
+  cr_assert(!runs(large));
+  ASSERT_EQ(large->num_skips, 3);
+  for (int i = 0; i < 5; i++) ASSERT_EQ_FOR(runs(small[i]), (i < 3), "request %d", i);
   rig_commit(rig, 1);
   for (int i = 0; i < 3; i++) end(rig, small[i]);
   rig_step(rig);
@@ -31,7 +31,8 @@ Test(fairness, one_that_does_not_fit_is_passed_a_few_times_and_no_more) {
   rig_commit(rig, 1);
   end(rig, holder);
   rig_step(rig);
-  cr_assert(runs(large) && runs(small[3]));
+  cr_assert(runs(large));
+  cr_assert(runs(small[3]));
   rig_free(rig);
 }
 
@@ -43,7 +44,9 @@ Test(fairness, without_skips_the_order_is_strict) {
   rig_commit(rig, 1);
   group_t *large = rig_add(rig, 60, 8, 2), *small = rig_add(rig, 4, 2, 3);
   rig_step(rig);
-  cr_assert(!runs(large) && !runs(small) && large->num_skips == 0);
+  cr_assert(!runs(large));
+  cr_assert(!runs(small));
+  ASSERT_EQ(large->num_skips, 0);
   rig_free(rig);
 }
 
@@ -58,9 +61,11 @@ Test(fairness, a_better_priority_is_never_passed_by_a_worse_one) {
   group_t *large = rig_add(rig, 60, 8, 2);
   rig->requests[2].priority = 1;
   group_t *worse = rig_add(rig, 4, 2, 3), *equal = rig_add(rig, 4, 2, 4);
-  cr_assert(rig->scheduler->waiting.head == large);
+  ASSERT_EQ(rig->scheduler->waiting.head, large);
   rig_step(rig);
-  cr_assert(!runs(large) && !runs(worse) && runs(equal));
+  cr_assert(!runs(large));
+  cr_assert(!runs(worse));
+  cr_assert(runs(equal));
   rig_free(rig);
 }
 
@@ -82,14 +87,14 @@ Test(fairness, who_was_preempted_often_is_protected_and_ends) {
       if (!g[i]->queue) continue;
       if (g[i]->num_preemptions > most) most = g[i]->num_preemptions;
       if (runs(g[i]) && g[i]->num_preemptions >= 2) {
-        cr_assert(g[i]->sequence.num_blocks == 10, "its worst case is reserved");
+        ASSERT_EQ_FOR(g[i]->sequence.num_blocks, 10, "its worst case is reserved");
       }
       if (g[i]->sequence.num_output_tokens < 36) continue;
       end(rig, g[i]);
       ended++;
     }
   }
-  cr_assert(ended == 8);
+  ASSERT_EQ(ended, 8);
   cr_assert(most == 2, "preempted %d times", most);
   rig_free(rig);
 }

@@ -1,8 +1,8 @@
 /* test_scheduler.c: budget, order, admission, preemption, prefix reuse, priorities, and a random
  * drive with the invariants checked after every step. */
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 
 static const plan_entry_t *entry_of(const rig_t *rig, const group_t *g) {
@@ -25,8 +25,8 @@ Test(scheduler, decodes_come_before_chunks_of_a_long_prompt) {
     rig_step(rig);
     ASSERT_PLAN(rig, CHUNK(a, 1), CHUNK(b, 1)); /* a decode waited */
     int32_t want = want_left < 14 ? want_left : 14;
-    cr_assert(rig_chunk(rig, longest) == want);
-    cr_assert(entry_of(rig, longest)->do_sample == (want == want_left));
+    ASSERT_EQ(rig_chunk(rig, longest), want);
+    ASSERT_EQ(entry_of(rig, longest)->do_sample, (want == want_left));
     want_left -= want;
     rig_commit(rig, 7);
   }
@@ -51,7 +51,7 @@ static rig_t *rig_with_long_prompt(int32_t num_blocks, int32_t max_skips, group_
   rig_t *rig = rig_new(&options, num_blocks, 4, false);
   *longest = rig_add(rig, 664, 5, 1);
   rig_step(rig);
-  cr_assert(rig_chunk(rig, *longest) == 64, "alone it has all");
+  ASSERT_EQ_FOR(rig_chunk(rig, *longest), 64, "alone it has all");
   rig_commit(rig, 7);
   return rig;
 }
@@ -61,8 +61,9 @@ Test(scheduler, a_short_prompt_passes_a_long_one_in_progress) {
   rig_t *rig = rig_with_long_prompt(512, 4, &longest);
   group_t *brief = rig_add(rig, 20, 5, 2);
   rig_step(rig);
-  cr_assert(rig_chunk(rig, brief) == 20 && entry_of(rig, brief)->do_sample);
-  cr_assert(rig_chunk(rig, longest) == 44, "what is left is the long one's");
+  ASSERT_EQ(rig_chunk(rig, brief), 20);
+  cr_assert(entry_of(rig, brief)->do_sample);
+  ASSERT_EQ_FOR(rig_chunk(rig, longest), 44, "what is left is the long one's");
   rig_commit(rig, 7);
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(brief, 1), CHUNK(longest, 63));
@@ -78,7 +79,8 @@ Test(scheduler, the_first_prefill_keeps_one_half_and_the_shortest_come_first) {
   rig_commit(rig, 7);
   rig_step(rig); /* b is not shorter than the 68 tokens that a lacks: c passes it */
   ASSERT_PLAN(rig, CHUNK(c, 10), CHUNK(a, 22), CHUNK(longest, 32));
-  cr_assert(b->sequence.status == SEQUENCE_WAITING && b->num_skips == 1);
+  ASSERT_EQ(b->sequence.status, SEQUENCE_WAITING);
+  ASSERT_EQ(b->num_skips, 1);
   rig_free(rig);
 }
 
@@ -89,12 +91,12 @@ Test(scheduler, a_prompt_as_long_waits_and_is_passed_in_bounds) {
   for (int i = 0; i < 4; i++) brief[i] = rig_add(rig, 10, 5, 3 + i);
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(brief[0], 10), CHUNK(brief[1], 10));
-  cr_assert(other->num_skips == 2);
+  ASSERT_EQ(other->num_skips, 2);
   ASSERT_PLAN(rig, CHUNK(other, 0), CHUNK(brief[2], 0));
-  cr_assert(rig_chunk(rig, longest) == 44, "nothing is wasted");
+  ASSERT_EQ_FOR(rig_chunk(rig, longest), 44, "nothing is wasted");
   rig_commit(rig, 7);
   rig_step(rig);
-  cr_assert(other->sequence.status == SEQUENCE_RUNNING, "it was passed often enough");
+  ASSERT_EQ_FOR(other->sequence.status, SEQUENCE_RUNNING, "it was passed often enough");
   rig_commit(rig, 7);
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(brief[2], 10), CHUNK(brief[3], 10)); /* from here they go on */
@@ -145,8 +147,9 @@ Test(scheduler, admission_reserves_the_whole_prompt) {
   rig_t *rig = rig_new(&options, 11, 4, false); /* 10 blocks */
   group_t *a = rig_add(rig, 28, 4, 1), *b = rig_add(rig, 16, 4, 2);
   rig_step(rig);
-  cr_assert(a->sequence.num_blocks == 7 && rig->pool->num_free == 3);
-  cr_assert(b->sequence.status == SEQUENCE_WAITING, "4 blocks are needed, 3 are free");
+  ASSERT_EQ(a->sequence.num_blocks, 7);
+  ASSERT_EQ(rig->pool->num_free, 3);
+  ASSERT_EQ_FOR(b->sequence.status, SEQUENCE_WAITING, "4 blocks are needed, 3 are free");
   rig_free(rig);
 }
 
@@ -154,8 +157,8 @@ Test(scheduler, max_num_seqs_bounds_the_running_set) {
   scheduler_options_t options = rig_options(2, 64, 64);
   rig_t *rig = rig_new(&options, 64, 4, false);
   for (int i = 0; i < 4; i++) rig_add(rig, 4, 4, i);
-  cr_assert(rig_step(rig) == 2);
-  cr_assert(rig->scheduler->waiting.count == 2);
+  ASSERT_EQ(rig_step(rig), 2);
+  ASSERT_EQ(rig->scheduler->waiting.count, 2);
   rig_free(rig);
 }
 
@@ -166,20 +169,27 @@ Test(scheduler, the_last_running_is_preempted_and_resumes_first) {
   rig_step(rig);
   rig_commit(rig, 9);
   rig_step(rig); /* a needs a 3rd block: the last free one */
-  cr_assert(a->sequence.num_blocks == 3 && b->sequence.num_blocks == 2);
+  ASSERT_EQ(a->sequence.num_blocks, 3);
+  ASSERT_EQ(b->sequence.num_blocks, 2);
   rig_commit(rig, 9);
   group_t *c = rig_add(rig, 4, 4, 3);
   rig_step(rig); /* b has 9 tokens and finds no block: it is the last, so it goes itself */
-  cr_assert(b->sequence.status == SEQUENCE_WAITING && b->num_preemptions == 1);
-  cr_assert(b->sequence.num_output_tokens == 2 && b->sequence.num_computed_tokens == 0);
-  cr_assert(b->sequence.num_prefill_tokens == 9);
-  cr_assert(rig->scheduler->waiting.head == b && b->next == c, "arrival order is kept");
-  cr_assert(c->sequence.status == SEQUENCE_WAITING, "no admission in a step that preempted");
-  cr_assert(rig_chunk(rig, a) == 1 && rig->scheduler->num_preemptions == 1);
+  ASSERT_EQ(b->sequence.status, SEQUENCE_WAITING);
+  ASSERT_EQ(b->num_preemptions, 1);
+  ASSERT_EQ(b->sequence.num_output_tokens, 2);
+  ASSERT_EQ(b->sequence.num_computed_tokens, 0);
+  ASSERT_EQ(b->sequence.num_prefill_tokens, 9);
+  ASSERT_EQ_FOR(rig->scheduler->waiting.head, b, "arrival order is kept");
+  ASSERT_EQ_FOR(b->next, c, "arrival order is kept");
+  ASSERT_EQ_FOR(c->sequence.status, SEQUENCE_WAITING, "no admission in a step that preempted");
+  ASSERT_EQ(rig_chunk(rig, a), 1);
+  ASSERT_EQ(rig->scheduler->num_preemptions, 1);
   scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_LENGTH_CAPPED);
   rig_step(rig);
-  cr_assert(rig_chunk(rig, b) == 9 && entry_of(rig, b)->do_sample, "prompt and output again");
-  cr_assert(rig->batch->input_ids[7] == 9 && rig->batch->input_ids[8] == 9);
+  ASSERT_EQ_FOR(rig_chunk(rig, b), 9, "prompt and output again");
+  cr_assert(entry_of(rig, b)->do_sample, "prompt and output again");
+  ASSERT_EQ(rig->batch->input_ids[7], 9);
+  ASSERT_EQ(rig->batch->input_ids[8], 9);
   rig_free(rig);
 }
 
@@ -191,12 +201,13 @@ Test(scheduler, priority_policy_orders_and_chooses_victims) {
   scheduler_finish(rig->scheduler, low, SEQUENCE_FINISHED_ABORTED);
   for (int i = 0; i < 2; i++) rig->requests[1 + i].priority = i == 0 ? 5 : -5;
   group_t *bad = rig_add(rig, 8, 20, 2), *good = rig_add(rig, 8, 20, 3);
-  cr_assert(rig->scheduler->waiting.head == good);
+  ASSERT_EQ(rig->scheduler->waiting.head, good);
   rig_step(rig);
   rig_commit(rig, 1);
   rig_step(rig); /* both need a third block, one is free: the worse one goes */
-  cr_assert(bad->sequence.status == SEQUENCE_WAITING);
-  cr_assert(good->sequence.status == SEQUENCE_RUNNING && rig_chunk(rig, good) == 1);
+  ASSERT_EQ(bad->sequence.status, SEQUENCE_WAITING);
+  ASSERT_EQ(good->sequence.status, SEQUENCE_RUNNING);
+  ASSERT_EQ(rig_chunk(rig, good), 1);
   rig_free(rig);
 }
 
@@ -229,7 +240,7 @@ Test(scheduler, another_salt_never_hits) {
     group_t *g = rig_add(rig, 40, 4, 1);
     rig_step(rig);
     rig_commit(rig, 5);
-    cr_assert(g->sequence.num_cached_tokens == (i == 1 ? 39 : 0));
+    ASSERT_EQ(g->sequence.num_cached_tokens, (i == 1 ? 39 : 0));
   }
   rig_free(rig);
 }
@@ -242,15 +253,15 @@ Test(scheduler, a_twin_waits_for_the_blocks_that_another_fills) {
   ASSERT_PLAN(rig, CHUNK(a, 24), CHUNK(b, 0));
   rig_commit(rig, 5);
   rig_step(rig); /* block 0 is valid, block 1 has 8 rows */
-  cr_assert(a->sequence.blocks[0] == b->sequence.blocks[0]);
-  cr_assert(a->sequence.blocks[1] == b->sequence.blocks[1]);
-  cr_assert(a->sequence.blocks[2] != b->sequence.blocks[2], "partial blocks stay private");
-  cr_assert(rig->pool->num_free == 63 - 4);
+  ASSERT_EQ(a->sequence.blocks[0], b->sequence.blocks[0]);
+  ASSERT_EQ(a->sequence.blocks[1], b->sequence.blocks[1]);
+  ASSERT_NE_FOR(a->sequence.blocks[2], b->sequence.blocks[2], "partial blocks stay private");
+  ASSERT_EQ(rig->pool->num_free, 63 - 4);
   ASSERT_PLAN(rig, CHUNK(a, 16), CHUNK(b, 0));
   rig_commit(rig, 5);
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(a, 1), CHUNK(b, 8));
-  cr_assert(b->sequence.num_cached_tokens == 32);
+  ASSERT_EQ(b->sequence.num_cached_tokens, 32);
   block_pool_check(rig->pool);
   rig_commit(rig, 5);
   rig_free(rig);
@@ -264,21 +275,25 @@ Test(scheduler, when_a_filler_leaves_the_first_sharer_goes_on) {
     rig_step(rig);
     rig_commit(rig, 5);
     rig_step(rig); /* b and c are admitted behind the 16 tokens that a still has */
-    cr_assert(c->sequence.status == SEQUENCE_RUNNING && rig_chunk(rig, c) == 0);
+    ASSERT_EQ(c->sequence.status, SEQUENCE_RUNNING);
+    ASSERT_EQ(rig_chunk(rig, c), 0);
     scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_ABORTED);
     if (!keep) scheduler_finish(rig->scheduler, b, SEQUENCE_FINISHED_ABORTED);
     group_t *heir = keep ? b : c;
     block_pool_check(rig->pool);
     rig_step(rig);
-    cr_assert(rig_chunk(rig, heir) == 24, "from the block that was not full");
-    if (keep) cr_assert(rig_chunk(rig, c) == 0);
+    ASSERT_EQ_FOR(rig_chunk(rig, heir), 24, "from the block that was not full");
+    if (keep) ASSERT_EQ(rig_chunk(rig, c), 0);
     rig_commit(rig, 5);
     rig_step(rig);
-    if (keep) cr_assert(rig_chunk(rig, c) == 8 && c->sequence.num_cached_tokens == 32);
+    if (keep) {
+      ASSERT_EQ(rig_chunk(rig, c), 8);
+      ASSERT_EQ(c->sequence.num_cached_tokens, 32);
+    }
     scheduler_finish(rig->scheduler, b->sequence.row >= 0 ? b : c, SEQUENCE_FINISHED_ABORTED);
     if (keep) scheduler_finish(rig->scheduler, c, SEQUENCE_FINISHED_ABORTED);
     block_pool_check(rig->pool);
-    cr_assert(rig->pool->num_free == 63);
+    ASSERT_EQ(rig->pool->num_free, 63);
     rig_free(rig);
   }
 }
@@ -289,10 +304,11 @@ Test(scheduler, a_scoring_request_may_fill_the_whole_context) {
   group_t *g = rig_add(rig, 32, 0, 1);
   for (int i = 0; i < 2; i++) {
     rig_step(rig);
-    cr_assert(rig_chunk(rig, g) == 16 && !entry_of(rig, g)->do_sample);
+    ASSERT_EQ(rig_chunk(rig, g), 16);
+    cr_assert(!entry_of(rig, g)->do_sample);
     rig_commit(rig, 5);
   }
-  cr_assert(g->sequence.num_computed_tokens == 32);
+  ASSERT_EQ(g->sequence.num_computed_tokens, 32);
   rig_free(rig);
 }
 
@@ -305,11 +321,12 @@ static uint32_t next_random(uint64_t *state) {
 
 static void check_plan(const rig_t *rig, const scheduler_options_t *o) {
   const batch_t *b = rig->batch;
-  cr_assert(b->num_tokens <= o->max_num_batched_tokens && b->num_reqs <= o->max_num_seqs);
-  cr_assert(rig->scheduler->running.count <= o->max_num_seqs);
+  ASSERT_LE(b->num_tokens, o->max_num_batched_tokens);
+  ASSERT_LE(b->num_reqs, o->max_num_seqs);
+  ASSERT_LE(rig->scheduler->running.count, o->max_num_seqs);
   for (int32_t t = 0; t < b->num_tokens; t++) {
-    cr_assert(b->slot_mapping[t] >= b->block_size, "the null block is never written");
-    for (int32_t u = 0; u < t; u++) cr_assert(b->slot_mapping[t] != b->slot_mapping[u]);
+    ASSERT_GE_FOR(b->slot_mapping[t], b->block_size, "the null block is never written");
+    for (int32_t u = 0; u < t; u++) ASSERT_NE(b->slot_mapping[t], b->slot_mapping[u]);
   }
   block_pool_check(rig->pool);
 }
@@ -322,10 +339,10 @@ static void check_writers(const rig_t *rig) {
     const block_t *record = &rig->pool->blocks[block];
     const sequence_t *writer = rig->scheduler->plan.entries[b->request_row[t]].sequence;
     if (record->filler) {
-      cr_assert(record->filler == writer, "a block is written by another than its filler");
+      ASSERT_EQ_FOR(record->filler, writer, "a block is written by another than its filler");
     } else {
       cr_assert(!record->identity.keyed, "a full block is written again");
-      cr_assert(record->ref_count == 1, "a shared block is written");
+      ASSERT_EQ_FOR(record->ref_count, 1, "a shared block is written");
     }
   }
 }
@@ -384,9 +401,9 @@ Test(scheduler, random_drive_keeps_every_invariant) {
     }
     cr_assert(finished == SUPPORT_GROUPS, "seed %d: only %d requests finished", (int)seed,
               finished);
-    cr_assert(rig->pool->num_free == rig->pool->num_blocks - 1, "seed %d: blocks leaked",
-              (int)seed);
-    cr_assert(rig->scheduler->num_free_rows == rig->scheduler->num_rows);
+    ASSERT_EQ_FOR(rig->pool->num_free, rig->pool->num_blocks - 1, "seed %d: blocks leaked",
+                  (int)seed);
+    ASSERT_EQ(rig->scheduler->num_free_rows, rig->scheduler->num_rows);
     rig_free(rig);
   }
 }

@@ -1,7 +1,7 @@
 /* test_sequence.c: the table of allowed moves between states, against the contract, and queues. */
 #include "engine/schedule/sequence.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <signal.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ Test(sequence, only_the_moves_of_the_contract_are_allowed) {
   for (int from = 0; from < SEQUENCE_STATUS_COUNT; from++) {
     for (int to = 0; to < SEQUENCE_STATUS_COUNT; to++) {
       bool want = contract[from][to] == 'x';
-      cr_assert(sequence_transition_allowed((sequence_status_t)from, (sequence_status_t)to) == want,
-                "from %d to %d", from, to);
+      ASSERT_EQ_FOR(sequence_transition_allowed((sequence_status_t)from, (sequence_status_t)to),
+                    want, "from %d to %d", from, to);
     }
   }
 }
@@ -45,11 +45,16 @@ Test(sequence, queues_keep_order_under_removal_from_anywhere) {
   queue_insert_before(&q, &g[3], &g[2]);
   int i = 0;
   for (group_t *p = q.head; p; p = p->next) cr_assert(p == &g[i++]);
-  cr_assert(q.count == 4 && q.tail == &g[3]);
+  ASSERT_EQ(q.count, 4);
+  cr_assert(q.tail == &g[3]);
   queue_remove(&q, &g[2]);
   queue_remove(&q, &g[0]);
   queue_remove(&q, &g[3]);
-  cr_assert(q.head == &g[1] && q.tail == &g[1] && q.count == 1);
+  cr_assert(q.head == &g[1]);
+  cr_assert(q.tail == &g[1]);
+  ASSERT_EQ(q.count, 1);
   queue_remove(&q, &g[1]);
-  cr_assert(!q.head && !q.tail && q.count == 0);
+  cr_assert(!q.head);
+  cr_assert(!q.tail);
+  ASSERT_EQ(q.count, 0);
 }

@@ -6,9 +6,9 @@
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
+#include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ static int32_t contents_at(const client_t *c, int32_t index) {
                    memcmp(seen[k]->tokens, q->tokens, (size_t)end * sizeof *q->tokens) == 0);
       }
       if (!is_new) continue;
-      cr_assert(count < 64);
+      ASSERT_LT(count, 64);
       seen[count] = q;
       lengths[count++] = end;
     }
@@ -60,7 +60,7 @@ static job_t *submit(client_t *c, int32_t prompt, int32_t most, int32_t seed, in
   job->request.params.temperature = width ? 0 : 1;
   job->request.params.ignore_eos = true;
   if (n > 1 || width) client_several(job);
-  cr_assert(client_submit(c, job) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
   return job;
 }
 
@@ -70,7 +70,7 @@ static void finish_all(client_t *c) {
     client_drain(c);
   }
   engine_turn(c->engine);
-  cr_assert(used(c) == 0);
+  ASSERT_EQ(used(c), 0);
   client_free(c);
 }
 
@@ -82,7 +82,7 @@ Test(sharing, forks_take_the_prompt_once_and_their_own_tails) {
     job_t *job = submit(c, prompt, 60, prompt, n, 0);
     engine_turn(c->engine); /* the prompt is computed once */
     int32_t shared = prompt / BLOCK_SIZE, whole = (prompt + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    cr_assert(used(c) == whole, "a fork allocates nothing");
+    ASSERT_EQ_FOR(used(c), whole, "a fork allocates nothing");
     for (int32_t t = 1; t < 60; t++) {
       engine_turn(c->engine);
       client_drain(c);
@@ -90,7 +90,7 @@ Test(sharing, forks_take_the_prompt_once_and_their_own_tails) {
       int32_t all = (prompt + t + BLOCK_SIZE - 1) / BLOCK_SIZE;
       cr_assert(used(c) == shared + n * (all - shared), "prompt %d, token %d: %d blocks", prompt, t,
                 used(c));
-      cr_assert(c->engine->flights[0].batch->num_copies ==
+      ASSERT_EQ(c->engine->flights[0].batch->num_copies,
                 (t == 1 && prompt % BLOCK_SIZE ? n - 1 : 0));
     }
     finish_all(c);
@@ -104,7 +104,7 @@ Test(sharing, live_requests_share_every_full_block_of_a_common_prefix) {
     job_t *job = client_job(c, 84, 40, 9);
     for (int t = 64; t < 84; t++) job->prompt[t] = 10 + i;
     job->request.params.ignore_eos = true;
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   for (int step = 0; step < 20; step++) {
     engine_turn(c->engine);
@@ -117,9 +117,9 @@ Test(sharing, live_requests_share_every_full_block_of_a_common_prefix) {
     if (!all_decode) continue;
     cr_assert(used(c) == contents(c), "%d blocks for %d contents", used(c), contents(c));
     int32_t length = first_of(&c->jobs[5])->num_computed_tokens;
-    if (length < 96) cr_assert(used(c) <= 4 + 6 * 2);
+    if (length < 96) ASSERT_LE(used(c), 4 + 6 * 2);
   }
-  cr_assert(first_of(&c->jobs[5])->num_cached_tokens == 64);
+  ASSERT_EQ(first_of(&c->jobs[5])->num_cached_tokens, 64);
   finish_all(c);
 }
 
@@ -166,7 +166,7 @@ Test(sharing, beams_copy_only_what_two_of_them_write) {
               step, c->engine->flights[0].batch->num_copies, expected);
     total += expected;
   }
-  cr_assert(total >= 3);
+  ASSERT_GE(total, 3);
   finish_all(c);
 }
 
@@ -202,7 +202,7 @@ Test(sharing, beams_that_were_preempted_draw_together) {
       }
     }
     preemptions += client_stats(c).preemptions;
-    cr_assert(fake_violations() == 0, "seed %d: an empty copy, or a wrong prefix", seed);
+    ASSERT_EQ_FOR(fake_violations(), 0, "seed %d: an empty copy, or a wrong prefix", seed);
     finish_all(c);
   }
   cr_assert(preemptions > 60, "only %d preemptions", (int)preemptions);
@@ -220,7 +220,7 @@ Test(sharing, a_repeated_prompt_is_cached_to_its_last_token_but_one) {
       cr_assert(job->done.num_cached_tokens == (turn ? cached[i] : 0), "prompt %d: %d cached",
                 prompts[i], job->done.num_cached_tokens);
     }
-    cr_assert(fake_violations() == 0);
+    ASSERT_EQ(fake_violations(), 0);
     finish_all(c);
   }
 }

@@ -5,9 +5,9 @@
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/swap_double.h"
 #include "tests/engine/support.h"
+#include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 /* -- the scheduler alone ---------------------------------------------------------------------- */
@@ -43,27 +43,40 @@ Test(swap, a_victim_comes_back_with_what_it_had) {
   int32_t before[2] = {b->sequence.blocks[0], b->sequence.blocks[1]};
   step(rig, 9); /* b has 9 tokens and finds no third block */
   const sequence_t *q = &b->sequence;
-  cr_assert(q->status == SEQUENCE_SWAPPED && b->queue == &rig->scheduler->swapped);
-  cr_assert(q->num_computed_tokens == 8 && q->num_output_tokens == 2 && q->num_blocks == 0);
-  cr_assert(plan->num_swap_out == 2 && plan->num_swap_in == 0 && host_used(rig) == 2);
-  cr_assert(plan->swaps[0].device == before[0] && plan->swaps[0].host == q->host_blocks[0]);
-  cr_assert(plan->swaps[1].device == before[1] && plan->swaps[1].host == q->host_blocks[1]);
-  cr_assert(c->sequence.status == SEQUENCE_WAITING, "nobody is let in in a step that preempted");
+  ASSERT_EQ(q->status, SEQUENCE_SWAPPED);
+  cr_assert(b->queue == &rig->scheduler->swapped);
+  ASSERT_EQ(q->num_computed_tokens, 8);
+  ASSERT_EQ(q->num_output_tokens, 2);
+  ASSERT_EQ(q->num_blocks, 0);
+  ASSERT_EQ(plan->num_swap_out, 2);
+  ASSERT_EQ(plan->num_swap_in, 0);
+  ASSERT_EQ(host_used(rig), 2);
+  ASSERT_EQ(plan->swaps[0].device, before[0]);
+  ASSERT_EQ(plan->swaps[0].host, q->host_blocks[0]);
+  ASSERT_EQ(plan->swaps[1].device, before[1]);
+  ASSERT_EQ(plan->swaps[1].host, q->host_blocks[1]);
+  ASSERT_EQ_FOR(c->sequence.status, SEQUENCE_WAITING, "nobody is let in in a step that preempted");
   step(rig, 9);
-  cr_assert(plan->num_swap_in == 0, "two blocks are free, it needs three");
-  cr_assert(c->sequence.status == SEQUENCE_WAITING, "nor before the swapped ones");
+  ASSERT_EQ_FOR(plan->num_swap_in, 0, "two blocks are free, it needs three");
+  ASSERT_EQ_FOR(c->sequence.status, SEQUENCE_WAITING, "nor before the swapped ones");
   int32_t host[2] = {q->host_blocks[0], q->host_blocks[1]};
   scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_LENGTH_CAPPED);
   rig_step(rig);
-  cr_assert(q->status == SEQUENCE_RUNNING && q->num_blocks == 3 && host_used(rig) == 0);
-  cr_assert(plan->num_swap_in == 2 && plan->num_swap_out == 0);
+  ASSERT_EQ(q->status, SEQUENCE_RUNNING);
+  ASSERT_EQ(q->num_blocks, 3);
+  ASSERT_EQ(host_used(rig), 0);
+  ASSERT_EQ(plan->num_swap_in, 2);
+  ASSERT_EQ(plan->num_swap_out, 0);
   for (int i = 0; i < 2; i++) {
-    cr_assert(plan->swaps[i].host == host[i] && plan->swaps[i].device == q->blocks[i]);
+    ASSERT_EQ(plan->swaps[i].host, host[i]);
+    ASSERT_EQ(plan->swaps[i].device, q->blocks[i]);
   }
-  cr_assert(plan->entries[0].sequence == q && plan->entries[0].num_tokens == 1);
-  cr_assert(plan->entries[0].num_computed == 8 && plan->entries[0].do_sample);
-  cr_assert(c->sequence.status == SEQUENCE_RUNNING, "the last of the swapped is back");
-  cr_assert(rig->scheduler->num_recomputed_tokens == 0);
+  ASSERT_EQ(plan->entries[0].sequence, q);
+  ASSERT_EQ(plan->entries[0].num_tokens, 1);
+  ASSERT_EQ(plan->entries[0].num_computed, 8);
+  cr_assert(plan->entries[0].do_sample);
+  ASSERT_EQ_FOR(c->sequence.status, SEQUENCE_RUNNING, "the last of the swapped is back");
+  ASSERT_EQ(rig->scheduler->num_recomputed_tokens, 0);
   rig_free(rig);
 }
 
@@ -87,11 +100,13 @@ Test(swap, forks_go_and_come_with_their_sharing) {
               distinct);
     scheduler_finish(s, a, SEQUENCE_FINISHED_ABORTED);
     rig_step(rig);
-    cr_assert(host_used(rig) == 0 && s->plan.num_swap_in == distinct);
+    ASSERT_EQ(host_used(rig), 0);
+    ASSERT_EQ(s->plan.num_swap_in, distinct);
     cr_assert(used(rig) == 2 + 3 * ((computed + 1 + 3) / 4 - 2), "%d blocks", used(rig));
     for (int i = 0; i < 2; i++) {
-      cr_assert(q->blocks[i] == q->next->blocks[i] && q->blocks[i] == q->next->next->blocks[i]);
-      cr_assert(rig->pool->blocks[q->blocks[i]].ref_count == 3);
+      ASSERT_EQ(q->blocks[i], q->next->blocks[i]);
+      ASSERT_EQ(q->blocks[i], q->next->next->blocks[i]);
+      ASSERT_EQ(rig->pool->blocks[q->blocks[i]].ref_count, 3);
     }
     rig_commit(rig, 3);
     block_pool_check(rig->pool);
@@ -107,20 +122,25 @@ Test(swap, a_shared_partial_block_is_kept_once) {
   scheduler_t *s = rig->scheduler;
   group_t *a = rig_add(rig, 8, 20, 7), *g = rig_add_several(rig, 10, 8, 1, 3);
   step(rig, 1); /* 2 and 3 blocks: one is free; the first token of g forks it */
-  cr_assert(g->forked && rig->pool->num_free == 1);
+  cr_assert(g->forked);
+  ASSERT_EQ(rig->pool->num_free, 1);
   step(rig, 2); /* a takes the last one, and g lacks two for its copies */
-  cr_assert(g->sequence.status == SEQUENCE_SWAPPED && host_used(rig) == 3);
+  ASSERT_EQ(g->sequence.status, SEQUENCE_SWAPPED);
+  ASSERT_EQ(host_used(rig), 3);
   for (sequence_t *q = &g->sequence; q; q = q->next) {
-    cr_assert(q->num_host_blocks == 3);
-    for (int i = 0; i < 3; i++) cr_assert(q->host_blocks[i] == g->sequence.host_blocks[i]);
+    ASSERT_EQ(q->num_host_blocks, 3);
+    for (int i = 0; i < 3; i++) ASSERT_EQ(q->host_blocks[i], g->sequence.host_blocks[i]);
   }
   scheduler_finish(s, a, SEQUENCE_FINISHED_ABORTED);
   rig_step(rig);
-  cr_assert(s->plan.num_swap_in == 3 && s->plan.num_copies == 2 && s->plan.num_entries == 3);
-  cr_assert(used(rig) == 2 + 3 && host_used(rig) == 0);
+  ASSERT_EQ(s->plan.num_swap_in, 3);
+  ASSERT_EQ(s->plan.num_copies, 2);
+  ASSERT_EQ(s->plan.num_entries, 3);
+  ASSERT_EQ(used(rig), 2 + 3);
+  ASSERT_EQ(host_used(rig), 0);
   for (int i = 0; i < 2; i++) {
-    cr_assert(s->plan.copies[i].copy.src == g->sequence.next->next->blocks[2]);
-    cr_assert(s->plan.copies[i].copy.rows == 2);
+    ASSERT_EQ(s->plan.copies[i].copy.src, g->sequence.next->next->blocks[2]);
+    ASSERT_EQ(s->plan.copies[i].copy.rows, 2);
   }
   rig_free(rig);
 }
@@ -138,12 +158,18 @@ Test(swap, copies_of_the_same_plan_are_undone) {
   group_t *good = rig_add(rig, 8, 20, 2);
   step(rig, 1); /* 3 and 2 blocks; the other two are for the copies of the forks */
   int32_t shared = bad->sequence.blocks[2];
-  cr_assert(bad->forked && s->running.head == bad && rig->pool->num_free == 2);
+  cr_assert(bad->forked);
+  ASSERT_EQ(s->running.head, bad);
+  ASSERT_EQ(rig->pool->num_free, 2);
   rig_step(rig);
-  cr_assert(bad->sequence.status == SEQUENCE_SWAPPED && good->sequence.num_blocks == 3);
-  cr_assert(s->plan.num_copies == 0 && s->plan.num_swap_out == 3 && host_used(rig) == 3);
-  cr_assert(s->plan.swaps[2].device == shared && rig->pool->blocks[shared].pins == 0);
-  cr_assert(s->plan.swaps[2].host == bad->sequence.next->host_blocks[2]);
+  ASSERT_EQ(bad->sequence.status, SEQUENCE_SWAPPED);
+  ASSERT_EQ(good->sequence.num_blocks, 3);
+  ASSERT_EQ(s->plan.num_copies, 0);
+  ASSERT_EQ(s->plan.num_swap_out, 3);
+  ASSERT_EQ(host_used(rig), 3);
+  ASSERT_EQ(s->plan.swaps[2].device, shared);
+  ASSERT_EQ(rig->pool->blocks[shared].pins, 0);
+  ASSERT_EQ(s->plan.swaps[2].host, bad->sequence.next->host_blocks[2]);
   rig_commit(rig, 1);
   block_pool_check(rig->pool);
   rig_free(rig);
@@ -158,12 +184,15 @@ Test(swap, what_the_cache_still_has_is_not_copied) {
   const sequence_t *q = &b->sequence;
   int32_t first[3] = {q->blocks[0], q->blocks[1], q->blocks[2]};
   step(rig, 9); /* a needs a 4th: b goes, and a takes the oldest of its leaves */
-  cr_assert(q->status == SEQUENCE_SWAPPED && host_used(rig) == 4);
+  ASSERT_EQ(q->status, SEQUENCE_SWAPPED);
+  ASSERT_EQ(host_used(rig), 4);
   scheduler_finish(s, a, SEQUENCE_FINISHED_ABORTED);
   rig_step(rig);
-  cr_assert(q->status == SEQUENCE_RUNNING && s->plan.num_swap_in == 1);
-  for (int i = 0; i < 3; i++) cr_assert(q->blocks[i] == first[i], "a full block is found again");
-  cr_assert(q->num_published == 3 && host_used(rig) == 0);
+  ASSERT_EQ(q->status, SEQUENCE_RUNNING);
+  ASSERT_EQ(s->plan.num_swap_in, 1);
+  for (int i = 0; i < 3; i++) ASSERT_EQ_FOR(q->blocks[i], first[i], "a full block is found again");
+  ASSERT_EQ(q->num_published, 3);
+  ASSERT_EQ(host_used(rig), 0);
   rig_commit(rig, 9);
   block_pool_check(rig->pool);
   rig_free(rig);
@@ -186,17 +215,19 @@ Test(swap, beams_come_back_into_what_a_prefill_leaves) {
     scheduler_finish_sequence(rig->scheduler, g->sequence.next, SEQUENCE_FINISHED_STOPPED);
     group_t *p = rig_add(rig, length, 4, 3);
     while (g->sequence.status == SEQUENCE_RUNNING) step(rig, 9);
-    cr_assert(g->sequence.status == SEQUENCE_SWAPPED && p->sequence.status == SEQUENCE_RUNNING);
+    ASSERT_EQ(g->sequence.status, SEQUENCE_SWAPPED);
+    ASSERT_EQ(p->sequence.status, SEQUENCE_RUNNING);
     scheduler_finish(rig->scheduler, a, SEQUENCE_FINISHED_ABORTED);
     int32_t left = length - p->sequence.num_computed_tokens;
-    cr_assert_gt(left, 0);
+    ASSERT_GT(left, 0);
     for (; left > 8; left -= 8) step(rig, 9);
     rig_step(rig);
-    cr_assert((g->sequence.status == SEQUENCE_RUNNING) == (left <= 6), "a chunk of %d of 8", left);
+    ASSERT_EQ_FOR((g->sequence.status == SEQUENCE_RUNNING), (left <= 6), "a chunk of %d of 8",
+                  left);
     seen |= 1 << left;
     rig_free(rig);
   }
-  cr_assert_eq(seen, 0x1fe, "every rest from 1 to 8");
+  ASSERT_EQ_FOR(seen, 0x1fe, "every rest from 1 to 8");
 }
 
 Test(swap, verdicts_are_ok_later_and_never) {
@@ -206,14 +237,20 @@ Test(swap, verdicts_are_ok_later_and_never) {
   group_t *g = rig_add(rig, 15, 20, 1); /* no door has asked whether 35 tokens fit */
   step(rig, 9);
   step(rig, 9);
-  cr_assert(g->sequence.num_computed_tokens == 16 && used(rig) == 4);
+  ASSERT_EQ(g->sequence.num_computed_tokens, 16);
+  ASSERT_EQ(used(rig), 4);
   rig_step(rig);
-  cr_assert(g->sequence.status == SEQUENCE_SWAPPED && host_used(rig) == 4);
-  cr_assert(swap_verdict(s, g) == SWAP_NEVER);
+  ASSERT_EQ(g->sequence.status, SEQUENCE_SWAPPED);
+  ASSERT_EQ(host_used(rig), 4);
+  ASSERT_EQ(swap_verdict(s, g), SWAP_NEVER);
   rig_step(rig);
-  cr_assert(s->ignored.head == g && s->swapped.count == 0 && s->plan.num_swap_in == 0);
+  ASSERT_EQ(s->ignored.head, g);
+  ASSERT_EQ(s->swapped.count, 0);
+  ASSERT_EQ(s->plan.num_swap_in, 0);
   scheduler_finish(s, g, SEQUENCE_FINISHED_IGNORED);
-  cr_assert(s->ignored.count == 0 && host_used(rig) == 0 && used(rig) == 0);
+  ASSERT_EQ(s->ignored.count, 0);
+  ASSERT_EQ(host_used(rig), 0);
+  ASSERT_EQ(used(rig), 0);
   rig_free(rig);
 }
 
@@ -224,11 +261,12 @@ Test(swap, a_cancelled_request_leaves_nothing_on_the_host) {
   group_t *g = rig_add_several(rig, 10, 8, 1, 3);
   step(rig, 1);
   step(rig, 2);
-  cr_assert(host_used(rig) == 3);
+  ASSERT_EQ(host_used(rig), 3);
   scheduler_finish_sequence(rig->scheduler, &g->sequence, SEQUENCE_FINISHED_STOPPED);
-  cr_assert(host_used(rig) == 3, "two choices still need them");
+  ASSERT_EQ_FOR(host_used(rig), 3, "two choices still need them");
   scheduler_finish(rig->scheduler, g, SEQUENCE_FINISHED_ABORTED);
-  cr_assert(host_used(rig) == 0 && rig->scheduler->swapped.count == 0);
+  ASSERT_EQ(host_used(rig), 0);
+  ASSERT_EQ(rig->scheduler->swapped.count, 0);
   rig_free(rig);
 }
 
@@ -251,15 +289,20 @@ Test(swap, auto_takes_the_faster_way) {
   int32_t host;
   scheduler_options_t o = swapping(4, 8, PREEMPT_AUTO);
   /* out and in, 2 blocks: 4 block times against 8 token times */
-  cr_assert(preempt_one(&o, 100, 51, &host) == SEQUENCE_SWAPPED && host == 2);
-  cr_assert(preempt_one(&o, 100, 49, &host) == SEQUENCE_WAITING && host == 0);
-  cr_assert(preempt_one(&o, 100, 0, &host) == SEQUENCE_WAITING, "nothing is measured yet");
+  ASSERT_EQ(preempt_one(&o, 100, 51, &host), SEQUENCE_SWAPPED);
+  ASSERT_EQ(host, 2);
+  ASSERT_EQ(preempt_one(&o, 100, 49, &host), SEQUENCE_WAITING);
+  ASSERT_EQ(host, 0);
+  ASSERT_EQ_FOR(preempt_one(&o, 100, 0, &host), SEQUENCE_WAITING, "nothing is measured yet");
   o.swap.mode = PREEMPT_SWAP;
-  cr_assert(preempt_one(&o, 100, 0, &host) == SEQUENCE_SWAPPED && host == 2);
+  ASSERT_EQ(preempt_one(&o, 100, 0, &host), SEQUENCE_SWAPPED);
+  ASSERT_EQ(host, 2);
   o.swap.mode = PREEMPT_RECOMPUTE;
-  cr_assert(preempt_one(&o, 1, 100, &host) == SEQUENCE_WAITING && host == 0);
+  ASSERT_EQ(preempt_one(&o, 1, 100, &host), SEQUENCE_WAITING);
+  ASSERT_EQ(host, 0);
   o.swap = (swap_options_t){.num_blocks = 1, .mode = PREEMPT_SWAP};
-  cr_assert(preempt_one(&o, 1, 100, &host) == SEQUENCE_WAITING && host == 0, "no room for two");
+  ASSERT_EQ_FOR(preempt_one(&o, 1, 100, &host), SEQUENCE_WAITING, "no room for two");
+  ASSERT_EQ_FOR(host, 0, "no room for two");
 }
 
 /* -- the engine ------------------------------------------------------------------------------- */
@@ -289,7 +332,7 @@ static client_t *run_mixed(const engine_options_t *options) {
     if (i % 8 == 3) p->best_of = 3, p->temperature = 0.8f;
     if (i % 8 == 7) p->beam_width = 3, p->temperature = 0;
     if (params_multiple(p)) client_several(job);
-    cr_assert(client_submit(c, job) == 0);
+    ASSERT_EQ(client_submit(c, job), 0);
   }
   client_run(c);
   return c;
@@ -298,8 +341,9 @@ static client_t *run_mixed(const engine_options_t *options) {
 static void expect_same(const client_t *want, const client_t *got) {
   for (int i = 0; i < JOBS; i++) {
     const job_t *a = &want->jobs[i], *b = &got->jobs[i];
-    cr_assert(a->done.finish == b->done.finish && a->num_choices == b->num_choices);
-    cr_assert(a->num_output == b->num_output, "request %d", i);
+    ASSERT_EQ(a->done.finish, b->done.finish);
+    ASSERT_EQ(a->num_choices, b->num_choices);
+    ASSERT_EQ_FOR(a->num_output, b->num_output, "request %d", i);
     ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
     cr_assert(a->text_length == b->text_length && !memcmp(a->text, b->text, a->text_length),
               "request %d differs", i);
@@ -317,9 +361,12 @@ static void expect_swapped(client_t *c) {
   engine_stats_t s = client_stats(c);
   cr_assert(s.preemptions_swap > 5 && s.swapped_out_blocks > 20, "%llu groups, %llu blocks",
             (unsigned long long)s.preemptions_swap, (unsigned long long)s.swapped_out_blocks);
-  cr_assert(s.swapped_in_blocks > 0 && s.swapped_in_blocks <= s.swapped_out_blocks);
-  cr_assert(s.preemptions == s.preemptions_swap && s.recomputed_tokens == 0);
-  cr_assert(s.num_swapped == 0 && s.host_blocks_used == 0);
+  ASSERT_GT(s.swapped_in_blocks, 0);
+  ASSERT_LE(s.swapped_in_blocks, s.swapped_out_blocks);
+  ASSERT_EQ(s.preemptions, s.preemptions_swap);
+  ASSERT_EQ(s.recomputed_tokens, 0);
+  ASSERT_EQ(s.num_swapped, 0);
+  ASSERT_EQ(s.host_blocks_used, 0);
   client_check_idle(c);
 }
 
@@ -328,10 +375,10 @@ static void mixed_requests_are_the_same(const ops_t *ops, bool caching) {
   o.enable_prefix_caching = caching;
   client_t *got = run_mixed(&o);
   expect_swapped(got);
-  cr_assert(fake_violations() == 0);
+  ASSERT_EQ(fake_violations(), 0);
   o.num_blocks = 2000;
   client_t *want = run_mixed(&o);
-  cr_assert(client_stats(want).preemptions == 0);
+  ASSERT_EQ(client_stats(want).preemptions, 0);
   expect_same(want, got);
   client_free(want);
   client_free(got);
@@ -377,7 +424,7 @@ Test(swap, auto_measures_while_running) {
     for (int i = 0; i < JOBS; i++) {
       job_t *job = client_job(c, 20 + (i * 29) % 150, 20 + (i * 11) % 60, i);
       job->request.params.ignore_eos = true;
-      cr_assert(client_submit(c, job) == 0);
+      ASSERT_EQ(client_submit(c, job), 0);
     }
     client_run(c);
     engine_stats_t s = client_stats(c);
@@ -402,7 +449,8 @@ Test(swap, who_can_never_come_back_is_told_so) {
   job->request.params.temperature = 1; /* four texts, or they would share all */
   job->request.params.ignore_eos = next->request.params.ignore_eos = true;
   client_several(job);
-  cr_assert(client_submit(c, job) == 0 && client_submit(c, next) == 0);
+  ASSERT_EQ(client_submit(c, job), 0);
+  ASSERT_EQ(client_submit(c, next), 0);
   for (int turn = 0; turn < 1000 && c->num_done < 2; turn++) {
     engine_turn(c->engine);
     client_drain(c);
@@ -410,10 +458,13 @@ Test(swap, who_can_never_come_back_is_told_so) {
   cr_assert(job->done.finish == FINISH_ERROR && job->done.error_code == ERR_CONTEXT_LENGTH,
             "done %d: finish %d, error %d", job->num_done, (int)job->done.finish,
             job->done.error_code);
-  cr_assert(job->choices[3].num_output > 50 && next->done.finish == FINISH_LENGTH);
+  ASSERT_GT(job->choices[3].num_output, 50);
+  ASSERT_EQ(next->done.finish, FINISH_LENGTH);
   engine_turn(c->engine);
   engine_stats_t s = client_stats(c);
-  cr_assert(s.blocks_used == 0 && s.host_blocks_used == 0 && s.num_swapped == 0);
+  ASSERT_EQ(s.blocks_used, 0);
+  ASSERT_EQ(s.host_blocks_used, 0);
+  ASSERT_EQ(s.num_swapped, 0);
   client_free(c);
 }
 
@@ -423,9 +474,10 @@ Test(swap, a_full_host_pool_falls_back) {
   o.swap_space_bytes = 12 * 16 * (int64_t)sizeof(uint64_t);
   client_t *got = run_mixed(&o);
   engine_stats_t s = client_stats(got);
-  cr_assert(s.preemptions_swap > 0 && s.preemptions > s.preemptions_swap &&
-            s.host_blocks_free == 12);
-  cr_assert(fake_violations() == 0);
+  ASSERT_GT(s.preemptions_swap, 0);
+  ASSERT_GT(s.preemptions, s.preemptions_swap);
+  ASSERT_EQ(s.host_blocks_free, 12);
+  ASSERT_EQ(fake_violations(), 0);
   client_check_idle(got);
   client_free(got);
 }
@@ -433,12 +485,12 @@ Test(swap, a_full_host_pool_falls_back) {
 static void expect_refused(const engine_options_t *o, const char *field, const char *word) {
   engine_t *e = NULL;
   error_t error = {0};
-  cr_assert(engine_create(o, &e, &error) == 0);
+  ASSERT_EQ(engine_create(o, &e, &error), 0);
   while (engine_state(e) == ENGINE_LOADING) continue;
-  cr_assert(engine_state(e) == ENGINE_FAILED);
+  ASSERT_EQ(engine_state(e), ENGINE_FAILED);
   engine_failure(e, &error);
   cr_assert(error.code == ERR_CONFIGURATION && strstr(error.message, word), "%s", error.message);
-  cr_assert(strcmp(error.param, field) == 0, "%s", error.param);
+  ASSERT_STR_EQ_FOR(error.param, field, "%s", error.param);
   engine_destroy(e);
 }
 

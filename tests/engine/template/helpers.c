@@ -1,7 +1,7 @@
 /* helpers.c: see helpers.h. */
 #include "tests/engine/template/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +11,11 @@ enum { VARIABLES_MAX = 64 };
 char *read_all(const char *path, size_t *length) {
   FILE *file = fopen(path, "rb");
   cr_assert_not_null(file, "%s", path);
-  cr_assert_eq(fseek(file, 0, SEEK_END), 0);
+  ASSERT_EQ(fseek(file, 0, SEEK_END), 0);
   long size = ftell(file);
   rewind(file);
   char *text = malloc((size_t)size + 1);
-  cr_assert_eq(fread(text, 1, (size_t)size, file), (size_t)size);
+  ASSERT_EQ(fread(text, 1, (size_t)size, file), (size_t)size);
   text[size] = '\0';
   fclose(file);
   *length = (size_t)size;
@@ -28,7 +28,7 @@ int render_values(const jinja_t *jinja, const json_t *context, int64_t now,
   jinja_input_t input = {.variables = variables, .now_seconds = now};
   input.limits = limits == NULL ? jinja_limits_default : *limits;
   JSON_EACH(member, context) {
-    cr_assert_lt(input.num_variables, VARIABLES_MAX);
+    ASSERT_LT(input.num_variables, VARIABLES_MAX);
     variables[input.num_variables++] =
         (jinja_variable_t){.name = member->key, .name_length = member->key_length, .json = member};
   }
@@ -42,7 +42,7 @@ int render_with(const char *template, const char *context, const jinja_limits_t 
   *out = (jinja_output_t){0};
   int rc = jinja_compile("test", template, strlen(template), &jinja, error);
   if (rc != 0) return rc;
-  cr_assert_eq(json_parse(context, strlen(context), &json_limits_request, &doc, error), 0);
+  ASSERT_EQ(json_parse(context, strlen(context), &json_limits_request, &doc, error), 0);
   rc = render_values(jinja, json_root(doc), 0, limits, out, error);
   json_free(doc);
   jinja_free(jinja);
@@ -52,9 +52,9 @@ int render_with(const char *template, const char *context, const jinja_limits_t 
 void expect(const char *template, const char *context, const char *text) {
   jinja_output_t out;
   error_t error = {0};
-  cr_assert_eq(render_with(template, context, NULL, &out, &error), 0, "%s: %s", template,
-               error.message);
-  cr_assert_str_eq(out.text, text, "%s", template);
+  ASSERT_EQ_FOR(render_with(template, context, NULL, &out, &error), 0, "%s: %s", template,
+                error.message);
+  ASSERT_STR_EQ_FOR(out.text, text, "%s", template);
   jinja_output_free(&out);
 }
 
@@ -62,8 +62,8 @@ void expect_error(const char *template, const char *context, const char *part) {
   jinja_output_t out;
   error_t error = {0};
   int rc = render_with(template, context, NULL, &out, &error);
-  cr_assert_lt(rc, 0, "%s gave \"%s\"", template, out.text);
-  cr_assert_eq(rc, error.code);
+  ASSERT_LT_FOR(rc, 0, "%s gave \"%s\"", template, out.text);
+  ASSERT_EQ(rc, error.code);
   cr_assert_not_null(strstr(error.message, part), "%s: \"%s\" has no \"%s\"", template,
                      error.message, part);
 }

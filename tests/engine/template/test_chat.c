@@ -1,8 +1,8 @@
 /* test_chat.c: finding a model's templates, shaping messages, continuing the last one. */
 #include "engine/template/chat/chat_template.h"
 #include "tests/engine/template/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void put(const place_t *p, const char *name, const char *text) {
   snprintf(path, sizeof path, "%s/%s", p->dir, name);
   FILE *file = fopen(path, "wb");
   cr_assert_not_null(file);
-  cr_assert_eq(fwrite(text, 1, strlen(text), file), strlen(text));
+  ASSERT_EQ(fwrite(text, 1, strlen(text), file), strlen(text));
   fclose(file);
 }
 
@@ -48,7 +48,7 @@ static void place_free(const place_t *p) {
 static chat_templates_t *load(const place_t *p) {
   chat_templates_t *t;
   error_t error = {0};
-  cr_assert_eq(chat_templates_load(p->dir, NULL, &t, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(chat_templates_load(p->dir, NULL, &t, &error), 0, "%s", error.message);
   return t;
 }
 
@@ -56,8 +56,8 @@ static chat_templates_t *load(const place_t *p) {
 static int render(const chat_templates_t *t, const char *request, jinja_output_t *out,
                   error_t *error) {
   json_doc_t *doc;
-  cr_assert_eq(json_parse(request, strlen(request), &json_limits_request, &doc, error), 0, "%s",
-               error->message);
+  ASSERT_EQ_FOR(json_parse(request, strlen(request), &json_limits_request, &doc, error), 0, "%s",
+                error->message);
   const json_t *root = json_root(doc);
   chat_input_t in = {.messages = json_get(root, "messages"),
                      .tools = json_get(root, "tools"),
@@ -72,8 +72,8 @@ static int render(const chat_templates_t *t, const char *request, jinja_output_t
 static void expect_chat(const chat_templates_t *t, const char *request, const char *text) {
   jinja_output_t out;
   error_t error = {0};
-  cr_assert_eq(render(t, request, &out, &error), 0, "%s: %s", request, error.message);
-  cr_assert_str_eq(out.text, text, "%s", request);
+  ASSERT_EQ_FOR(render(t, request, &out, &error), 0, "%s: %s", request, error.message);
+  ASSERT_STR_EQ_FOR(out.text, text, "%s", request);
   jinja_output_free(&out);
 }
 
@@ -81,8 +81,8 @@ static void expect_refusal(const chat_templates_t *t, const char *request, int c
                            const char *param, const char *part) {
   jinja_output_t out;
   error_t error = {0};
-  cr_assert_eq(render(t, request, &out, &error), code, "%s", request);
-  cr_assert_str_eq(error.param, param);
+  ASSERT_EQ_FOR(render(t, request, &out, &error), code, "%s", request);
+  ASSERT_STR_EQ(error.param, param);
   cr_assert_not_null(strstr(error.message, part), "%s", error.message);
 }
 
@@ -125,13 +125,13 @@ Test(template_chat, a_path_replaces_all) {
   put(&p, "other.jinja", "O{{ bos_token }}");
   put(&p, "tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
   snprintf(path, sizeof path, "%s/other.jinja", p.dir);
-  cr_assert_eq(chat_templates_load(p.dir, path, &t, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(chat_templates_load(p.dir, path, &t, &error), 0, "%s", error.message);
   expect_chat(t, one, "O<s>");
   chat_templates_free(t);
   put(&p, "other.jinja", "\n{% for %}");
-  cr_assert_eq(chat_templates_load(p.dir, path, &t, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(chat_templates_load(p.dir, path, &t, &error), ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "other.jinja, line 2: "), "%s", error.message);
-  cr_assert_eq(chat_templates_load(p.dir, "/nowhere/x.jinja", &t, &error), ERR_CONFIGURATION);
+  ASSERT_EQ(chat_templates_load(p.dir, "/nowhere/x.jinja", &t, &error), ERR_CONFIGURATION);
   place_free(&p);
 }
 
@@ -141,13 +141,13 @@ Test(template_chat, a_template_that_does_not_compile_refuses_chat) {
   put(&p, "tokenizer_config.json", "{\"chat_template\": \"never this one\"}");
   chat_templates_t *t = load(&p);
   cr_assert(!chat_templates_any(t));
-  cr_assert_str_eq(chat_templates_problem(t),
-                   "chat_template.jinja, line 2: the filter `urlize` is not supported");
+  ASSERT_STR_EQ(chat_templates_problem(t),
+                "chat_template.jinja, line 2: the filter `urlize` is not supported");
   expect_refusal(t, one, ERR_BAD_REQUEST, "messages", "cannot be used: chat_template.jinja");
   chat_templates_free(t);
   put(&p, "tokenizer_config.json", "{\"chat_template\": ");
   error_t error = {0};
-  cr_assert_eq(chat_templates_load(p.dir, NULL, &t, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(chat_templates_load(p.dir, NULL, &t, &error), ERR_MODEL_MALFORMED);
   place_free(&p);
 }
 
@@ -221,11 +221,11 @@ Test(template_chat, continuing_the_last_message) {
               "{\"continue\": 1, \"messages\": [{\"role\": \"u\", \"content\": \"a\"}, {\"role\": "
               "\"a\", \"content\": \"One, two \"}]}",
               "<u>a</><a>One, two ");
-  cr_assert_eq(render(t, "{\"continue\": 1, \"messages\": [{\"role\": \"a\", \"content\": \"x\"}]}",
-                      &out, &error),
-               0);
-  cr_assert_eq(out.num_request, 2);
-  cr_assert_eq(out.request[1].end, out.length);
+  ASSERT_EQ(render(t, "{\"continue\": 1, \"messages\": [{\"role\": \"a\", \"content\": \"x\"}]}",
+                   &out, &error),
+            0);
+  ASSERT_EQ(out.num_request, 2);
+  ASSERT_EQ(out.request[1].end, out.length);
   jinja_output_free(&out);
   expect_refusal(t, "{\"continue\": 1, \"messages\": [{\"role\": \"a\", \"content\": null}]}",
                  ERR_INVALID_VALUE, "continue_final_message", "no text");

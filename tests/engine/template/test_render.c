@@ -1,7 +1,7 @@
 /* test_render.c: single rules of the language, origin of bytes, limits, messages. */
 #include "tests/engine/template/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,9 +49,9 @@ Test(template_render, failures_name_their_line) {
   expect_error("{{ raise_exception('Only ' ~ 3) }}", none, "Only 3");
   jinja_output_t out;
   error_t error = {0};
-  cr_assert_eq(render_with("{{ raise_exception('a\\nb') }}", none, NULL, &out, &error),
-               ERR_BAD_REQUEST);
-  cr_assert_str_eq(error.message, "a b");
+  ASSERT_EQ(render_with("{{ raise_exception('a\\nb') }}", none, NULL, &out, &error),
+            ERR_BAD_REQUEST);
+  ASSERT_STR_EQ(error.message, "a b");
 }
 
 Test(template_render, request_data_cannot_be_changed) {
@@ -66,18 +66,18 @@ static void expect_marks(const char *template, const char *context, const char *
   jinja_output_t out;
   error_t error = {0};
   char shown[256] = "";
-  cr_assert_eq(render_with(template, context, NULL, &out, &error), 0, "%s", error.message);
-  cr_assert_str_eq(out.text, text);
+  ASSERT_EQ_FOR(render_with(template, context, NULL, &out, &error), 0, "%s", error.message);
+  ASSERT_STR_EQ(out.text, text);
   memset(shown, ' ', out.length);
   shown[out.length] = '\0';
   size_t last = 0;
   for (size_t i = 0; i < out.num_request; i++) {
-    cr_assert_lt(out.request[i].begin, out.request[i].end);
+    ASSERT_LT(out.request[i].begin, out.request[i].end);
     cr_assert(i == 0 || out.request[i].begin > last);
     last = out.request[i].end;
     memset(shown + out.request[i].begin, '^', out.request[i].end - out.request[i].begin);
   }
-  cr_assert_str_eq(shown, marks, "%s", template);
+  ASSERT_STR_EQ_FOR(shown, marks, "%s", template);
   jinja_output_free(&out);
 }
 
@@ -107,8 +107,8 @@ static void expect_limit(const char *template, const char *context, const jinja_
   patient.time_ms = 60000;
   jinja_output_t out;
   error_t error = {0};
-  cr_assert_eq(render_with(template, context, limits ? limits : &patient, &out, &error),
-               ERR_BAD_REQUEST, "%s", template);
+  ASSERT_EQ_FOR(render_with(template, context, limits ? limits : &patient, &out, &error),
+                ERR_BAD_REQUEST, "%s", template);
   cr_assert_not_null(strstr(error.message, part), "%s: %s", template, error.message);
 }
 
@@ -150,18 +150,18 @@ Test(template_render, parse_limits) {
   memcpy(source, "{{", 2);
   memcpy(source + 1499, "1 ", 2);
   memcpy(source + 2998, "}}", 2);
-  cr_assert_eq(jinja_compile("deep", source, 3000, &jinja, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(jinja_compile("deep", source, 3000, &jinja, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "nested too deep"), "%s", error.message);
   memset(source, 'x', TEMPLATE_SOURCE_BYTES_MAX + 1);
-  cr_assert_eq(jinja_compile("long", source, TEMPLATE_SOURCE_BYTES_MAX, &jinja, &error), 0);
+  ASSERT_EQ(jinja_compile("long", source, TEMPLATE_SOURCE_BYTES_MAX, &jinja, &error), 0);
   jinja_free(jinja);
-  cr_assert_eq(jinja_compile("long", source, TEMPLATE_SOURCE_BYTES_MAX + 1, &jinja, &error),
-               ERR_MODEL_MALFORMED);
+  ASSERT_EQ(jinja_compile("long", source, TEMPLATE_SOURCE_BYTES_MAX + 1, &jinja, &error),
+            ERR_MODEL_MALFORMED);
   size_t n = 0;
   for (; n < 1000000; n += 5) memcpy(source + n, "{{1}}", 5);
-  cr_assert_eq(jinja_compile("nodes", source, n, &jinja, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(jinja_compile("nodes", source, n, &jinja, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "too long"), "%s", error.message);
-  cr_assert_eq(jinja_compile("bytes", "a\xff", 2, &jinja, &error), ERR_MODEL_MALFORMED);
+  ASSERT_EQ(jinja_compile("bytes", "a\xff", 2, &jinja, &error), ERR_MODEL_MALFORMED);
   cr_assert_not_null(strstr(error.message, "invalid UTF-8"), "%s", error.message);
   free(source);
 }
@@ -204,16 +204,16 @@ Test(template_render, one_template_on_many_threads) {
   json_doc_t *doc;
   jinja_t *jinja;
   error_t error = {0};
-  cr_assert_eq(json_parse(context, strlen(context), &json_limits_request, &doc, &error), 0);
-  cr_assert_eq(jinja_compile("t", source, strlen(source), &jinja, &error), 0);
+  ASSERT_EQ(json_parse(context, strlen(context), &json_limits_request, &doc, &error), 0);
+  ASSERT_EQ(jinja_compile("t", source, strlen(source), &jinja, &error), 0);
   for (int i = 0; i < THREADS; i++) {
     shared[i] = (shared_t){jinja, json_root(doc),
                            "'GR\u00dcSSE'{\"r\": \"u\", \"c\": \"Gr\u00fc\u00dfe\"}", 0};
-    cr_assert_eq(pthread_create(&threads[i], NULL, render_often, &shared[i]), 0);
+    ASSERT_EQ(pthread_create(&threads[i], NULL, render_often, &shared[i]), 0);
   }
   for (int i = 0; i < THREADS; i++) {
-    cr_assert_eq(pthread_join(threads[i], NULL), 0);
-    cr_assert_eq(shared[i].wrong, 0);
+    ASSERT_EQ(pthread_join(threads[i], NULL), 0);
+    ASSERT_EQ(shared[i].wrong, 0);
   }
   jinja_free(jinja);
   json_free(doc);

@@ -4,8 +4,8 @@
  * and random snippets over values of every type.
  */
 #include "tests/engine/template/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +23,10 @@ static void load(vectors_t *v) {
   size_t length, count = 0;
   error_t error = {0};
   v->text = read_all("tests/vectors/templates.json", &length);
-  cr_assert_eq(json_parse(v->text, length, &json_limits_model, &v->doc, &error), 0, "%s",
-               error.message);
+  ASSERT_EQ_FOR(json_parse(v->text, length, &json_limits_model, &v->doc, &error), 0, "%s",
+                error.message);
   JSON_EACH(context, json_get(json_root(v->doc), "contexts")) {
-    cr_assert_lt(count, CONTEXTS_MAX);
+    ASSERT_LT(count, CONTEXTS_MAX);
     v->contexts[count++] = context;
   }
   cr_assert(json_int64(json_get(json_root(v->doc), "now"), &v->now));
@@ -84,6 +84,6 @@ Test(template_vectors, as_jinja2) {
   }
   json_free(v.doc);
   free(v.text);
-  cr_assert_gt(count, 500);
-  cr_assert_eq(different, 0, "%u of %u cases differ", different, count);
+  ASSERT_GT(count, 500);
+  ASSERT_EQ_FOR(different, 0, "%u of %u cases differ", different, count);
 }

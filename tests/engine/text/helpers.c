@@ -1,7 +1,7 @@
 /* helpers.c: files and small tokenizers for the tests of the text room. */
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ char *test_read(const char *path, size_t *length) {
   *length = (size_t)ftell(file);
   rewind(file);
   char *text = malloc(*length + 1);
-  cr_assert_eq(fread(text, 1, *length, file), *length);
+  ASSERT_EQ(fread(text, 1, *length, file), *length);
   fclose(file);
   text[*length] = 0;
   return text;
@@ -24,8 +24,8 @@ test_doc_t test_parse(const char *path) {
   test_doc_t d = {0};
   error_t error = {0};
   d.text = test_read(path, &d.length);
-  cr_assert_eq(json_parse(d.text, d.length, &json_limits_model, &d.doc, &error), 0, "%s: %s", path,
-               error.message);
+  ASSERT_EQ_FOR(json_parse(d.text, d.length, &json_limits_model, &d.doc, &error), 0, "%s: %s", path,
+                error.message);
   return d;
 }
 
@@ -46,7 +46,7 @@ void test_write(const char *dir, const char *name, const char *data, size_t leng
   snprintf(path, sizeof path, "%s/%s", dir, name);
   FILE *file = fopen(path, "wb");
   cr_assert_not_null(file, "%s", path);
-  cr_assert_eq(fwrite(data, 1, length, file), length);
+  ASSERT_EQ(fwrite(data, 1, length, file), length);
   fclose(file);
 }
 
@@ -72,7 +72,7 @@ int test_load_text(const char *json, size_t length, tokenizer_t **out, error_t *
 tokenizer_t *test_load(const char *json) {
   tokenizer_t *t = NULL;
   error_t error = {0};
-  cr_assert_eq(test_load_text(json, strlen(json), &t, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(test_load_text(json, strlen(json), &t, &error), 0, "%s", error.message);
   return t;
 }
 
@@ -82,8 +82,8 @@ int32_t *test_encode(const tokenizer_t *t, const char *text, size_t length, size
   error_t error = {0};
   int32_t *ids;
   cr_assert_not_null(s);
-  cr_assert_eq(tokenizer_encode(t, s, text, length, &options, &ids, count, &error), 0, "%s",
-               error.message);
+  ASSERT_EQ_FOR(tokenizer_encode(t, s, text, length, &options, &ids, count, &error), 0, "%s",
+                error.message);
   tokenizer_scratch_free(s);
   return ids;
 }

@@ -5,8 +5,8 @@
  */
 #include "engine/text/model/bpe.h"
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct toy {
 static uint32_t put(toy_t *toy, const char *text) {
   uint32_t id = toy->num_tokens++;
   snprintf(toy->token[id], sizeof toy->token[id], "%s", text);
-  cr_assert_eq(vocab_put(&toy->bpe.vocab, text, strlen(text), id), VOCAB_ADDED);
+  ASSERT_EQ(vocab_put(&toy->bpe.vocab, text, strlen(text), id), VOCAB_ADDED);
   return id;
 }
 
@@ -55,10 +55,10 @@ static toy_t *toy_new(uint64_t *random, bool byte_level, unsigned merges) {
     uint32_t *merge = toy->merge[toy->num_merges++];
     merge[0] = left, merge[1] = right, merge[2] = product;
   }
-  cr_assert_eq(bpe_prepare(&toy->bpe, toy->num_merges), 0);
+  ASSERT_EQ(bpe_prepare(&toy->bpe, toy->num_merges), 0);
   for (uint32_t m = 0; m < toy->num_merges; m++)
     bpe_add_merge(&toy->bpe, m, toy->merge[m][0], toy->merge[m][1], toy->merge[m][2]);
-  cr_assert_eq(bpe_finish(&toy->bpe), 0);
+  ASSERT_EQ(bpe_finish(&toy->bpe), 0);
   return toy;
 }
 
@@ -101,7 +101,7 @@ static void compare_with_plain(bool byte_level, uint64_t seed) {
       for (size_t j = 0; j < n; j++) text[j] = (char)('a' + test_random(&random) % letters);
       size_t count = plain_bpe(toy, text, n, want);
       const uint8_t *piece = (const uint8_t *)text;
-      cr_assert_eq(bpe_encode(&toy->bpe, s, piece, n, piece + n, &got), 0);
+      ASSERT_EQ(bpe_encode(&toy->bpe, s, piece, n, piece + n, &got), 0);
       cr_assert(got.count == count && memcmp(got.data, want, count * sizeof *want) == 0,
                 "seed %llu, round %d, %.*s", (unsigned long long)seed, round, (int)n, text);
       free(got.data);
@@ -128,7 +128,7 @@ static uint64_t work_for(const toy_t *toy, const char *text, size_t n) {
   bpe_scratch_t *s = bpe_scratch_new();
   ids_t got = {0};
   const uint8_t *piece = (const uint8_t *)text;
-  cr_assert_eq(bpe_encode(&toy->bpe, s, piece, n, piece + n, &got), 0);
+  ASSERT_EQ(bpe_encode(&toy->bpe, s, piece, n, piece + n, &got), 0);
   uint64_t work = bpe_scratch_work(s);
   free(got.data);
   bpe_scratch_free(s);
@@ -145,8 +145,8 @@ Test(bpe, work_grows_with_the_text_not_with_its_square) {
     toy_t *toy = toy_new(&random, true, 120);
     for (size_t i = 0; i < N; i++)
       text[i] = (char)(kind == 0 ? 'a' : 'a' + test_random(&random) % (unsigned)(kind + 1));
-    cr_expect_leq(work_for(toy, text, N), 4ULL * N, "kind %d", kind);
-    cr_expect_geq(work_for(toy, text, N), N / 2, "the counter counts");
+    EXPECT_LE_FOR(work_for(toy, text, N), 4ULL * N, "kind %d", kind);
+    EXPECT_GE_FOR(work_for(toy, text, N), N / 2, "the counter counts");
     toy_free(toy);
   }
   free(text);
@@ -156,14 +156,14 @@ Test(bpe, the_byte_alphabet_is_a_bijection) {
   bool seen[0x144] = {false};
   for (int byte = 0; byte < 256; byte++) {
     uint32_t c = bpe_byte_char((uint8_t)byte);
-    cr_assert_lt(c, 0x144);
+    ASSERT_LT(c, 0x144);
     cr_expect_not(seen[c]);
     seen[c] = true;
-    cr_expect_eq(bpe_char_byte(c), byte);
+    EXPECT_EQ(bpe_char_byte(c), byte);
   }
-  cr_expect_eq(bpe_byte_char(' '), 0x120);
-  cr_expect_eq(bpe_byte_char('\n'), 0x10A);
-  cr_expect_eq(bpe_byte_char(0xAD), 0x143);
-  cr_expect_eq(bpe_char_byte(' '), -1);
-  cr_expect_eq(bpe_char_byte(0x144), -1);
+  EXPECT_EQ(bpe_byte_char(' '), 0x120);
+  EXPECT_EQ(bpe_byte_char('\n'), 0x10A);
+  EXPECT_EQ(bpe_byte_char(0xAD), 0x143);
+  EXPECT_EQ(bpe_char_byte(' '), -1);
+  EXPECT_EQ(bpe_char_byte(0x144), -1);
 }

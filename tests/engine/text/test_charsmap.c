@@ -4,8 +4,8 @@
  */
 #include "engine/text/normalize/charsmap.h"
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ Test(charsmap, refused_with_a_reason) {
   static const char *const texts[] = {"", "A", "AAA=AAAA", "A===", "AAAA A==", "AB==", "AAAA"};
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     cr_expect_null(charsmap_new(texts[i], strlen(texts[i]), reason), "%s", texts[i]);
-    cr_expect_neq(reason[0], '\0', "%s", texts[i]);
+    EXPECT_NE_FOR(reason[0], '\0', "%s", texts[i]);
   }
   static const struct {
     size_t at; /* a byte of the blob */

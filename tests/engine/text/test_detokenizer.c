@@ -8,8 +8,8 @@
 #include "engine/text/stream/detokenizer.h"
 #include "engine/text/unicode/unicode.h"
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static void feed_ids(const int32_t *ids, size_t count, const stop_set_t *stops, 
   for (size_t i = 0; i <= count && r->stop < 0; i++) {
     detokenized_t x = i < count ? detokenizer_feed(&d, ids[i], i >= min_tokens, out)
                                 : detokenizer_finish(&d, out);
-    cr_assert_leq(x.length, room);
+    ASSERT_LE(x.length, room);
     cr_assert(utf8_valid(x.text, x.length), "a chunk is not well-formed");
     memcpy(r->text + r->length, x.text, x.length);
     r->length += x.length, r->stop = x.stop_index;
@@ -77,7 +77,7 @@ static stop_set_t *stops_of(const char *const *strings, int count) {
   stop_set_t *s = NULL;
   error_t error = {0};
   for (int i = 0; i < count; i++) lengths[i] = strlen(strings[i]);
-  cr_assert_eq(stop_set_new(strings, lengths, count, &s, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(stop_set_new(strings, lengths, count, &s, &error), 0, "%s", error.message);
   return s;
 }
 
@@ -97,7 +97,7 @@ Test(detokenizer, ill_formed_bytes_become_one_replacement_per_part) {
                                          {"a\xF4\x90\x80", "a\uFFFD\uFFFD\uFFFD"}};
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     feed_bytes(cases[i][0], NULL, false, &r);
-    cr_expect_str_eq(r.text, cases[i][1], "case %u: %s", i, r.text);
+    EXPECT_STR_EQ_FOR(r.text, cases[i][1], "case %u: %s", i, r.text);
   }
 }
 
@@ -119,8 +119,8 @@ Test(detokenizer, stops_across_tokens_and_characters) {
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     result_t r;
     feed_bytes(cases[i].text, s, false, &r);
-    cr_expect_str_eq(r.text, cases[i].want, "case %u: %s", i, r.text);
-    cr_expect_eq(r.stop, cases[i].stop, "case %u", i);
+    EXPECT_STR_EQ_FOR(r.text, cases[i].want, "case %u: %s", i, r.text);
+    EXPECT_EQ_FOR(r.stop, cases[i].stop, "case %u", i);
   }
   stop_set_free(s);
 }
@@ -131,10 +131,10 @@ Test(detokenizer, stop_inside_one_token_and_included) {
   result_t r;
   int32_t ids[] = {'a', 257, 'b'};
   feed_ids(ids, 3, s, false, true, 0, &r);
-  cr_expect_str_eq(r.text, "ax");
+  EXPECT_STR_EQ(r.text, "ax");
   feed_ids(ids, 3, s, true, true, 0, &r);
-  cr_expect_str_eq(r.text, "axEND");
-  cr_expect_eq(r.stop, 0);
+  EXPECT_STR_EQ(r.text, "axEND");
+  EXPECT_EQ(r.stop, 0);
   stop_set_free(s);
 }
 
@@ -144,20 +144,20 @@ Test(detokenizer, min_tokens_and_special_tokens) {
   result_t r;
   int32_t ids[] = {256, 'a', 256, 'b'};
   feed_ids(ids, 4, s, false, true, 1, &r);
-  cr_expect_str_eq(r.text, "ENDa", "the first token is not searched");
+  EXPECT_STR_EQ_FOR(r.text, "ENDa", "the first token is not searched");
   int32_t split[] = {'E', 'N', 'D', 'x'};
   feed_ids(split, 4, s, false, true, 2, &r);
-  cr_expect_str_eq(r.text, "ENDx", "a stop string cannot begin before min_tokens");
+  EXPECT_STR_EQ_FOR(r.text, "ENDx", "a stop string cannot begin before min_tokens");
   int32_t special[] = {'a', 258, 'b'};
   feed_ids(special, 3, s, false, true, 0, &r);
-  cr_expect_str_eq(r.text, "ab", "a skipped token is not visible");
-  cr_expect_eq(r.stop, -1);
+  EXPECT_STR_EQ_FOR(r.text, "ab", "a skipped token is not visible");
+  EXPECT_EQ(r.stop, -1);
   feed_ids(special, 3, s, false, false, 0, &r);
-  cr_expect_str_eq(r.text, "a");
-  cr_expect_eq(r.stop, 1);
+  EXPECT_STR_EQ(r.text, "a");
+  EXPECT_EQ(r.stop, 1);
   int32_t strange[] = {'a', -1, 1 << 30, 'b'};
   feed_ids(strange, 4, s, false, true, 0, &r);
-  cr_expect_str_eq(r.text, "ab");
+  EXPECT_STR_EQ(r.text, "ab");
   stop_set_free(s);
 }
 
@@ -167,11 +167,11 @@ Test(detokenizer, harmless_text_is_not_held_back) {
   char held[8], out[64];
   detokenizer_t d;
   detokenizer_init(&d, bytes_tokenizer, s, true, false, held);
-  cr_expect_eq(detokenizer_feed(&d, 'x', true, out).length, 1);
-  cr_expect_eq(detokenizer_feed(&d, 'a', true, out).length, 0);
-  cr_expect_eq(detokenizer_feed(&d, 'a', true, out).length, 0);
-  cr_expect_eq(detokenizer_feed(&d, 'a', true, out).length, 1, "the oldest a is safe");
-  cr_expect_eq(detokenizer_feed(&d, 'c', true, out).length, 3);
+  EXPECT_EQ(detokenizer_feed(&d, 'x', true, out).length, 1);
+  EXPECT_EQ(detokenizer_feed(&d, 'a', true, out).length, 0);
+  EXPECT_EQ(detokenizer_feed(&d, 'a', true, out).length, 0);
+  EXPECT_EQ_FOR(detokenizer_feed(&d, 'a', true, out).length, 1, "the oldest a is safe");
+  EXPECT_EQ(detokenizer_feed(&d, 'c', true, out).length, 3);
   stop_set_free(s);
 }
 
@@ -204,7 +204,7 @@ Test(detokenizer, agrees_with_a_plain_search) {
     int want = plain_search(text, strings, count, &cut);
     result_t r;
     feed_bytes(text, s, false, &r);
-    cr_assert_eq(r.stop, want, "round %d", round);
+    ASSERT_EQ_FOR(r.stop, want, "round %d", round);
     cr_assert(r.length == cut && memcmp(r.text, text, cut) == 0, "round %d: %s", round, text);
     stop_set_free(s);
   }
@@ -214,7 +214,7 @@ Test(detokenizer, agrees_with_a_plain_search) {
 Test(detokenizer, every_split_gives_the_same_text) {
   tokenizer_t *t;
   error_t error = {0};
-  cr_assert_eq(tokenizer_load("tests/vectors/tokenizer/qwen2", &t, &error), 0);
+  ASSERT_EQ(tokenizer_load("tests/vectors/tokenizer/qwen2", &t, &error), 0);
   static const char text[] = "naïve 中文 😀 e\u0301 \"quoted\" END";
   size_t count;
   int32_t *ids = test_encode(t, text, strlen(text), &count);
@@ -237,7 +237,7 @@ Test(detokenizer, every_split_gives_the_same_text) {
       memcpy(whole + length, x.text, x.length), length += x.length;
     }
     whole[length] = 0;
-    cr_expect_str_eq(whole, "naïve 中文 😀 \u00e9 \"quoted\" END");
+    EXPECT_STR_EQ(whole, "naïve 中文 😀 \u00e9 \"quoted\" END");
   }
   free(ids);
   tokenizer_free(t);
@@ -251,21 +251,21 @@ Test(detokenizer, stop_sets_are_checked) {
   stop_set_t *s;
   error_t error = {0};
   for (int i = 0; i <= STOP_STRINGS_MAX; i++) strings[i] = longest, lengths[i] = 3;
-  cr_expect_eq(stop_set_new(strings, lengths, STOP_STRINGS_MAX + 1, &s, &error), ERR_ABOVE_MAX);
-  cr_expect_eq(stop_set_new(strings, (size_t[]){0}, 1, &s, &error), ERR_INVALID_VALUE);
-  cr_expect_eq(stop_set_new(strings, (size_t[]){STOP_STRING_BYTES_MAX + 1}, 1, &s, &error),
-               ERR_ABOVE_MAX);
-  cr_expect_eq(stop_set_new((const char *[]){"\xE4"}, (size_t[]){1}, 1, &s, &error),
-               ERR_INVALID_VALUE);
-  cr_expect_eq(stop_set_new(strings, lengths, 0, &s, &error), 0);
+  EXPECT_EQ(stop_set_new(strings, lengths, STOP_STRINGS_MAX + 1, &s, &error), ERR_ABOVE_MAX);
+  EXPECT_EQ(stop_set_new(strings, (size_t[]){0}, 1, &s, &error), ERR_INVALID_VALUE);
+  EXPECT_EQ(stop_set_new(strings, (size_t[]){STOP_STRING_BYTES_MAX + 1}, 1, &s, &error),
+            ERR_ABOVE_MAX);
+  EXPECT_EQ(stop_set_new((const char *[]){"\xE4"}, (size_t[]){1}, 1, &s, &error),
+            ERR_INVALID_VALUE);
+  EXPECT_EQ(stop_set_new(strings, lengths, 0, &s, &error), 0);
   cr_expect_null(s);
-  cr_expect_eq(stop_set_hold_max(NULL), 0);
+  EXPECT_EQ(stop_set_hold_max(NULL), 0);
   for (int i = 0; i < STOP_STRINGS_MAX; i++) lengths[i] = (size_t)(STOP_STRING_BYTES_MAX - i);
-  cr_assert_eq(stop_set_new(strings, lengths, STOP_STRINGS_MAX, &s, &error), 0);
-  cr_expect_eq(stop_set_hold_max(s), STOP_STRING_BYTES_MAX);
+  ASSERT_EQ(stop_set_new(strings, lengths, STOP_STRINGS_MAX, &s, &error), 0);
+  EXPECT_EQ(stop_set_hold_max(s), STOP_STRING_BYTES_MAX);
   size_t length;
-  cr_expect_eq(stop_set_string(s, 2, &length)[0], 'a');
-  cr_expect_eq(length, STOP_STRING_BYTES_MAX - 2);
+  EXPECT_EQ(stop_set_string(s, 2, &length)[0], 'a');
+  EXPECT_EQ(length, STOP_STRING_BYTES_MAX - 2);
   cr_expect_null(stop_set_string(s, STOP_STRINGS_MAX, &length));
   stop_set_free(s);
 }
@@ -280,8 +280,8 @@ Test(detokenizer, shown_special_tokens) {
     d.shown_ids = shown;
     d.num_shown_ids = num_shown;
     detokenized_t text = detokenizer_feed(&d, 258, true, out);
-    cr_assert_eq(text.length, num_shown == 2 ? strlen("<end>") : 0);
+    ASSERT_EQ(text.length, num_shown == 2 ? strlen("<end>") : 0);
     text = detokenizer_feed(&d, 'a', true, out);
-    cr_assert_eq(text.length, 1);
+    ASSERT_EQ(text.length, 1);
   }
 }

@@ -4,8 +4,8 @@
  * bytes changed at random: it must load or be refused, never crash (run under ASan by make check).
  */
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,21 +139,23 @@ Test(load, the_good_file_loads) {
   tokenizer_t *t = test_load(good);
   size_t count;
   int32_t *ids = test_encode(t, "<s>ab ab", 8, &count);
-  cr_assert_eq(count, 3);
-  cr_expect_eq(ids[0], 5);
-  cr_expect_eq(ids[1], 3);
-  cr_expect_eq(ids[2], 4);
+  ASSERT_EQ(count, 3);
+  EXPECT_EQ(ids[0], 5);
+  EXPECT_EQ(ids[1], 3);
+  EXPECT_EQ(ids[2], 4);
   free(ids);
   char *text;
   size_t length;
   error_t error;
-  cr_assert_eq(tokenizer_decode(t, (int32_t[]){5, 4, 4}, 3, true, &text, &length, &error), 0);
-  cr_expect(length == 5 && memcmp(text, "ab ab", 5) == 0, "one leading space is stripped");
+  ASSERT_EQ(tokenizer_decode(t, (int32_t[]){5, 4, 4}, 3, true, &text, &length, &error), 0);
+  EXPECT_EQ_FOR(length, 5, "one leading space is stripped");
+  cr_expect(memcmp(text, "ab ab", 5) == 0, "one leading space is stripped");
   free(text);
   const char *bytes = tokenizer_bytes(t, 4, &length);
-  cr_expect(length == 3 && memcmp(bytes, " ab", 3) == 0);
-  cr_expect_eq(tokenizer_vocab_size(t), 6);
-  cr_expect_eq(tokenizer_longest_token(t), 3);
+  EXPECT_EQ(length, 3);
+  cr_expect(memcmp(bytes, " ab", 3) == 0);
+  EXPECT_EQ(tokenizer_vocab_size(t), 6);
+  EXPECT_EQ(tokenizer_longest_token(t), 3);
   tokenizer_free(t);
 }
 
@@ -164,9 +166,9 @@ Test(load, broken_files_are_refused_with_the_component) {
     error_t error = {0};
     int rc = test_load_text(json, strlen(json), &t, &error);
     if (broken[i].component == NULL) {
-      cr_expect_eq(rc, 0, "case %u: %s", i, error.message);
+      EXPECT_EQ_FOR(rc, 0, "case %u: %s", i, error.message);
     } else {
-      cr_expect_eq(rc, ERR_MODEL_MALFORMED, "case %u: %s -> %s", i, broken[i].from, broken[i].to);
+      EXPECT_EQ_FOR(rc, ERR_MODEL_MALFORMED, "case %u: %s -> %s", i, broken[i].from, broken[i].to);
       cr_expect_not_null(strstr(error.message, "tokenizer.json: "), "case %u: %s", i,
                          error.message);
       cr_expect_not_null(strstr(error.message, broken[i].component), "case %u: %s", i,
@@ -188,7 +190,7 @@ Test(load, scores_are_read_with_the_last_bit_of_the_reference) {
   tokenizer_t *t = test_load(json);
   size_t count;
   int32_t *ids = test_encode(t, text, sizeof text - 1, &count);
-  cr_assert_eq(count, 3u);
+  ASSERT_EQ(count, 3u);
   cr_expect(ids[0] == 3 && ids[1] == 2 && ids[2] == 1, "%d %d %d", ids[0], ids[1], ids[2]);
   free(ids);
   tokenizer_free(t);
@@ -205,7 +207,7 @@ Test(load, deep_sequences_are_refused) {
   n += snprintf(json + n, (1 << 16) - (size_t)n, "}");
   tokenizer_t *t;
   error_t error = {0};
-  cr_expect_eq(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "nested"), "%s", error.message);
   free(json);
 }
@@ -220,23 +222,23 @@ Test(load, many_steps_are_refused) {
   n += snprintf(json + n, (1 << 16) - (size_t)n, "]}}");
   tokenizer_t *t;
   error_t error = {0};
-  cr_expect_eq(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
   free(json);
 }
 
 Test(load, a_missing_directory_is_missing) {
   tokenizer_t *t;
   error_t error = {0};
-  cr_expect_eq(tokenizer_load("/nonexistent", &t, &error), ERR_MODEL_MISSING);
+  EXPECT_EQ(tokenizer_load("/nonexistent", &t, &error), ERR_MODEL_MISSING);
   const char *dir = test_temp_dir();
   static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
   test_write(dir, "vocab.json", pointer, sizeof pointer - 1);
-  cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "vocab.json: file: a pointer of Git LFS"));
   test_write(dir, "vocab.json", "{}", 2);
-  cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MISSING);
+  EXPECT_EQ(tokenizer_load(dir, &t, &error), ERR_MODEL_MISSING);
   test_write(dir, "merges.txt", "a b\n", 4);
-  cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "merges.txt"), "%s", error.message);
   test_remove_dir(dir);
 }
@@ -247,7 +249,7 @@ static void try_load(const char *json, size_t length) {
   error_t error = {0};
   int rc = test_load_text(json, length, &t, &error);
   if (rc != 0) {
-    cr_expect_eq(rc, ERR_MODEL_MALFORMED, "%s", error.message);
+    EXPECT_EQ_FOR(rc, ERR_MODEL_MALFORMED, "%s", error.message);
     return;
   }
   static const char text[] = "<s> ab12 b_a\u00e9 e\u0301 \U0001F600<s>x";
@@ -304,25 +306,28 @@ Test(load, configuration_adds_bos_and_is_checked) {
       "\"truncation_side\":\"left\"}";
   test_write(dir, "tokenizer.json", good, sizeof good - 1);
   test_write(dir, "tokenizer_config.json", config, sizeof config - 1);
-  cr_assert_eq(tokenizer_load(dir, &t, &error), 0, "%s", error.message);
-  cr_expect_eq(tokenizer_bos_id(t), 3);
-  cr_expect_eq(tokenizer_eos_id(t), 1);
+  ASSERT_EQ_FOR(tokenizer_load(dir, &t, &error), 0, "%s", error.message);
+  EXPECT_EQ(tokenizer_bos_id(t), 3);
+  EXPECT_EQ(tokenizer_eos_id(t), 1);
   cr_expect(tokenizer_truncates_left(t));
-  cr_expect_eq(tokenizer_model_max_length(t), 1e30);
+  EXPECT_EQ(tokenizer_model_max_length(t), 1e30);
   tokenizer_scratch_t *s = tokenizer_scratch_new(t);
   tokenize_options_t options = {.add_special_tokens = true};
   int32_t *ids;
   size_t count;
-  cr_assert_eq(tokenizer_encode(t, s, "a", 1, &options, &ids, &count, &error), 0);
-  cr_assert_eq(count, 4);
-  cr_expect(ids[0] == 3 && ids[1] == 5 && ids[2] == 0 && ids[3] == 1);
+  ASSERT_EQ(tokenizer_encode(t, s, "a", 1, &options, &ids, &count, &error), 0);
+  ASSERT_EQ(count, 4);
+  EXPECT_EQ(ids[0], 3);
+  EXPECT_EQ(ids[1], 5);
+  EXPECT_EQ(ids[2], 0);
+  EXPECT_EQ(ids[3], 1);
   free(ids);
   tokenizer_scratch_free(s);
   tokenizer_free(t);
   test_write(dir, "tokenizer_config.json", "{\"add_bos_token\":\"x\"}", 21);
-  cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "tokenizer_config.json"), "%s", error.message);
   test_write(dir, "tokenizer_config.json", "[]", 2);
-  cr_expect_eq(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(tokenizer_load(dir, &t, &error), ERR_MODEL_MALFORMED);
   test_remove_dir(dir);
 }

@@ -3,8 +3,8 @@
  * Expectations are what AutoTokenizer of transformers gives for the same files.
  */
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +26,10 @@ static void expect_ids(const char *const *files, const char *text, size_t count,
   tokenizer_t *t;
   error_t error = {0};
   size_t got;
-  cr_assert_eq(load(files, &t, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(load(files, &t, &error), 0, "%s", error.message);
   int32_t *ids = test_encode(t, text, strlen(text), &got);
-  cr_assert_eq(got, count, "%s: %zu ids", text, got);
-  for (size_t i = 0; i < count; i++) cr_expect_eq(ids[i], want[i], "%s: id %zu", text, i);
+  ASSERT_EQ_FOR(got, count, "%s: %zu ids", text, got);
+  for (size_t i = 0; i < count; i++) EXPECT_EQ_FOR(ids[i], want[i], "%s: id %zu", text, i);
   free(ids);
   tokenizer_free(t);
 }
@@ -68,7 +68,7 @@ Test(named, broken_lists_are_refused) {
   for (unsigned i = 0; i < sizeof configs / sizeof configs[0]; i++) {
     tokenizer_t *t;
     error_t error = {0};
-    cr_expect_eq(load(WITH_CONFIG(configs[i]), &t, &error), ERR_MODEL_MALFORMED, "case %u", i);
+    EXPECT_EQ_FOR(load(WITH_CONFIG(configs[i]), &t, &error), ERR_MODEL_MALFORMED, "case %u", i);
     cr_expect_not_null(strstr(error.message, "tokenizer_config.json"), "%s", error.message);
   }
 }
@@ -92,8 +92,8 @@ Test(named, legacy_files_of_another_class_are_refused) {
   error_t error = {0};
   const char *const *files =
       LEGACY("tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2Tokenizer\"}");
-  cr_expect_eq(load(files, &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(load(files, &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "Qwen2Tokenizer"), "%s", error.message);
-  cr_expect_eq(load(LEGACY("added_tokens.json", "{\"bb\":9}"), &t, &error), ERR_MODEL_MALFORMED);
+  EXPECT_EQ(load(LEGACY("added_tokens.json", "{\"bb\":9}"), &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "added_tokens.json"), "%s", error.message);
 }

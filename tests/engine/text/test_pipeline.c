@@ -3,8 +3,8 @@
  * Every expectation was found by scripts/parity_pipelines.py, and is what `tokenizers` gives.
  */
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static tokenizer_t *make(const char *added) {
 static void expect_ids(const tokenizer_t *t, const char *text, size_t count, const int32_t *want) {
   size_t got;
   int32_t *ids = test_encode(t, text, strlen(text), &got);
-  cr_assert_eq(got, count, "%s: %zu ids", text, got);
-  for (size_t i = 0; i < count; i++) cr_expect_eq(ids[i], want[i], "%s: id %zu", text, i);
+  ASSERT_EQ_FOR(got, count, "%s: %zu ids", text, got);
+  for (size_t i = 0; i < count; i++) EXPECT_EQ_FOR(ids[i], want[i], "%s: id %zu", text, i);
   free(ids);
 }
 #define EXPECT_IDS(t, text, ...)                                                                   \
@@ -82,7 +82,7 @@ Test(pipeline, metaspace_first_is_refused_where_the_start_of_the_text_may_move) 
         "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
         cases[i].normalizer, cases[i].before, first);
     int rc = test_load_text(json, strlen(json), &t, &error);
-    cr_expect_eq(rc == 0, cases[i].loads, "case %u: %s", i, error.message);
+    EXPECT_EQ_FOR(rc == 0, cases[i].loads, "case %u: %s", i, error.message);
     if (rc == 0)
       tokenizer_free(t);
     else

@@ -1,7 +1,6 @@
 /* test_plain.c: special tokens that a request writes into its text stay text. */
 #include "tests/engine/text/helpers.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@ TestSuite(plain, .timeout = 60);
 static tokenizer_t *demo(void) {
   tokenizer_t *t = NULL;
   error_t error = {0};
-  cr_assert_eq(tokenizer_load("models/demo", &t, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(tokenizer_load("models/demo", &t, &error), 0, "%s", error.message);
   return t;
 }
 
@@ -20,7 +19,7 @@ static int32_t *encode(const tokenizer_t *t, const char *text, const byte_span_t
   tokenizer_scratch_t *s = tokenizer_scratch_new(t);
   tokenize_options_t options = {.plain = plain, .num_plain = num_plain};
   int32_t *ids;
-  cr_assert_eq(tokenizer_encode(t, s, text, strlen(text), &options, &ids, count, NULL), 0);
+  ASSERT_EQ(tokenizer_encode(t, s, text, strlen(text), &options, &ids, count, NULL), 0);
   tokenizer_scratch_free(s);
   return ids;
 }
@@ -55,10 +54,11 @@ Test(plain, specials_of_a_request_are_text) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     size_t count, length;
     int32_t *ids = encode(t, rows[i].text, rows[i].spans, rows[i].num_spans, &count);
-    cr_assert_eq(count_specials(t, ids, count), rows[i].specials, "row %zu", i);
+    ASSERT_EQ_FOR(count_specials(t, ids, count), rows[i].specials, "row %zu", i);
     char *text;
-    cr_assert_eq(tokenizer_decode(t, ids, count, false, &text, &length, NULL), 0);
-    cr_assert(length == strlen(rows[i].text) && memcmp(text, rows[i].text, length) == 0);
+    ASSERT_EQ(tokenizer_decode(t, ids, count, false, &text, &length, NULL), 0);
+    ASSERT_EQ(length, strlen(rows[i].text));
+    cr_assert(memcmp(text, rows[i].text, length) == 0);
     free(text);
     free(ids);
   }
@@ -74,7 +74,7 @@ Test(plain, spans_cut_nothing) {
   for (size_t begin = 12; begin < 33; begin++) {
     byte_span_t span = {begin, 33};
     int32_t *again = encode(t, text, &span, 1, &same);
-    cr_assert_eq(same, count);
+    ASSERT_EQ(same, count);
     cr_assert_arr_eq(again, ids, count * sizeof *ids);
     free(again);
   }
@@ -115,7 +115,7 @@ Test(plain, specials_behind_a_normaliser) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     size_t count;
     int32_t *ids = encode(t, rows[i].text, rows[i].spans, rows[i].num_spans, &count);
-    cr_assert_eq(count_specials(t, ids, count), rows[i].specials, "row %zu", i);
+    ASSERT_EQ_FOR(count_specials(t, ids, count), rows[i].specials, "row %zu", i);
     free(ids);
   }
   tokenizer_free(t);

@@ -4,8 +4,8 @@
  * scripts/parity_tokenizer.py and in the vectors.
  */
 #include "engine/text/split/pretokenizer.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,8 +35,8 @@ typedef struct joined {
 
 static int join(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
   joined_t *j = context;
-  cr_assert_gt(length, 0);
-  cr_assert(piece + length <= limit);
+  ASSERT_GT(length, 0);
+  ASSERT_LE(piece + length, limit);
   j->length += (size_t)snprintf(j->text + j->length, sizeof j->text - j->length, "[%.*s]",
                                 (int)length, (const char *)piece);
   return 0;
@@ -53,9 +53,8 @@ static void expect_split(const char *pattern, split_behavior_t behavior, bool in
   cr_assert(scanner_compile(pattern, strlen(pattern), &step->scanner), "%s", pattern);
   step->behavior = behavior, step->invert = invert;
   const uint8_t *t = (const uint8_t *)text;
-  cr_assert_eq(pretokenizer_run(&p, &scratch, t, strlen(text), t + strlen(text), true, join, &j),
-               0);
-  cr_expect_str_eq(j.text, want, "\"%s\": got %s, expected %s", text, j.text, want);
+  ASSERT_EQ(pretokenizer_run(&p, &scratch, t, strlen(text), t + strlen(text), true, join, &j), 0);
+  EXPECT_STR_EQ_FOR(j.text, want, "\"%s\": got %s, expected %s", text, j.text, want);
   pretokenizer_scratch_free(&scratch);
   pretokenizer_free(&p);
 }

@@ -1,8 +1,8 @@
 /* test_unicode.c: versions and counts of the generated tables, and NFC against known forms. */
 #include "engine/text/normalize/normalizer.h"
 #include "engine/text/unicode/unicode.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -19,13 +19,13 @@ static unsigned count_extra(uint8_t bit) {
 }
 
 Test(unicode, classes_are_those_of_version_16) {
-  cr_expect_str_eq(unicode_class_version, "16.0.0");
-  cr_expect_eq(count_class(CLASS_LETTER), 141028);
-  cr_expect_eq(count_class(CLASS_NUMBER), 1911);
-  cr_expect_eq(count_class(CLASS_MARK), 2501);
-  cr_expect_eq(count_class(CLASS_PUNCTUATION), 855);
-  cr_expect_eq(count_class(CLASS_SYMBOL), 8514);
-  cr_expect_eq(count_class(CLASS_SPACE), 25);
+  EXPECT_STR_EQ(unicode_class_version, "16.0.0");
+  EXPECT_EQ(count_class(CLASS_LETTER), 141028);
+  EXPECT_EQ(count_class(CLASS_NUMBER), 1911);
+  EXPECT_EQ(count_class(CLASS_MARK), 2501);
+  EXPECT_EQ(count_class(CLASS_PUNCTUATION), 855);
+  EXPECT_EQ(count_class(CLASS_SYMBOL), 8514);
+  EXPECT_EQ(count_class(CLASS_SPACE), 25);
   unsigned upper = 0, lower = 0, both = 0;
   for (uint32_t c = 0; c < 0x110000; c++) {
     uint8_t k = unicode_class(c);
@@ -33,25 +33,25 @@ Test(unicode, classes_are_those_of_version_16) {
     lower += (k & CLASS_LOWER) && !(k & CLASS_UPPER);
     both += (k & CLASS_UPPER) && (k & CLASS_LOWER);
   }
-  cr_expect_eq(upper, 1858 + 31);          /* Lu and Lt */
-  cr_expect_eq(lower, 2258);               /* Ll */
-  cr_expect_eq(both, 404 + 136477 + 2501); /* Lm, Lo and M */
+  EXPECT_EQ(upper, 1858 + 31);          /* Lu and Lt */
+  EXPECT_EQ(lower, 2258);               /* Ll */
+  EXPECT_EQ(both, 404 + 136477 + 2501); /* Lm, Lo and M */
 }
 
 Test(unicode, other_tables_have_pins_of_their_own) {
-  cr_expect_eq(count_extra(EXTRA_DIGIT), 1924);
-  cr_expect_eq(count_extra(EXTRA_PUNCT), 726);
+  EXPECT_EQ(count_extra(EXTRA_DIGIT), 1924);
+  EXPECT_EQ(count_extra(EXTRA_PUNCT), 726);
   cr_expect(unicode_extra(0x11DE0) & EXTRA_DIGIT, "a digit of Unicode 17");
   cr_expect_not(unicode_class(0x11DE0) & CLASS_NUMBER);
   cr_expect(unicode_extra('$') & EXTRA_PUNCT);
   cr_expect_not(unicode_extra(0x2E43) & EXTRA_PUNCT, "punctuation since Unicode 9");
   cr_expect(unicode_extra(0x200D) & EXTRA_WORD);
   for (uint32_t c = 0; c < 128; c++)
-    cr_expect_eq((unicode_extra(c) & EXTRA_WORD) != 0, c == '_' || isalnum((int)c), "%c", (int)c);
+    EXPECT_EQ_FOR((unicode_extra(c) & EXTRA_WORD) != 0, c == '_' || isalnum((int)c), "%c", (int)c);
   cr_expect_not(unicode_class(0x180E) & CLASS_SPACE);
   cr_expect(unicode_class(0x85) & CLASS_SPACE);
-  cr_expect_eq(unicode_ccc(0x1E94A), 7, "in Unicode 9");
-  cr_expect_eq(unicode_ccc(0x1DF9), 0, "a mark of Unicode 10 is not reordered");
+  EXPECT_EQ_FOR(unicode_ccc(0x1E94A), 7, "in Unicode 9");
+  EXPECT_EQ_FOR(unicode_ccc(0x1DF9), 0, "a mark of Unicode 10 is not reordered");
 }
 
 static void expect_nfc(const char *text, const char *want) {

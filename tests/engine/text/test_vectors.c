@@ -6,8 +6,8 @@
 #include "engine/base/json.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/helpers.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +36,7 @@ static int compare(const char *name, const tokenizer_t *t, tokenizer_scratch_t *
     error_t error = {0};
     int32_t *ids;
     size_t count, i = 0;
-    cr_assert_eq(tokenizer_encode(t, s, text->text, text->length, &options, &ids, &count, &error),
-                 0);
+    ASSERT_EQ(tokenizer_encode(t, s, text->text, text->length, &options, &ids, &count, &error), 0);
     bool same = count == list->count;
     for (const json_t *id = json_first(list); same && id != NULL; id = json_next(id)) {
       int64_t want;
@@ -67,7 +66,7 @@ static int compare_decoded(const tokenizer_t *t, const json_t *texts, const json
     }
     char *out;
     error_t error = {0};
-    cr_assert_eq(tokenizer_decode(t, ids, count, true, &out, &length, &error), 0);
+    ASSERT_EQ(tokenizer_decode(t, ids, count, true, &out, &length, &error), 0);
     if (expected->type == JSON_STRING &&
         (length != expected->length || memcmp(out, expected->text, length) != 0))
       different++;
@@ -84,20 +83,20 @@ static void check(const char *name, const json_t *texts) {
   tokenizer_t *t;
   snprintf(dir, sizeof dir, "%s/%s", root, name);
   snprintf(path, sizeof path, "%s/ids.json", dir);
-  cr_assert_eq(tokenizer_load(dir, &t, &error), 0, "%s: %s", name, error.message);
+  ASSERT_EQ_FOR(tokenizer_load(dir, &t, &error), 0, "%s: %s", name, error.message);
   test_doc_t ids = test_parse(path);
   tokenizer_scratch_t *s = tokenizer_scratch_new(t);
   const json_t *plain = json_get(json_root(ids.doc), "plain");
   const json_t *special = json_get(json_root(ids.doc), "special");
-  cr_assert_eq(plain->count, texts->count);
-  cr_assert_eq(special->count, 12);
-  cr_expect_eq(compare(name, t, s, texts, plain, false), 0, "%s", name);
-  cr_expect_eq(compare(name, t, s, texts, special, true), 0, "%s with special tokens", name);
+  ASSERT_EQ(plain->count, texts->count);
+  ASSERT_EQ(special->count, 12);
+  EXPECT_EQ_FOR(compare(name, t, s, texts, plain, false), 0, "%s", name);
+  EXPECT_EQ_FOR(compare(name, t, s, texts, special, true), 0, "%s with special tokens", name);
   /* Again with a full word cache. */
-  cr_expect_eq(compare(name, t, s, texts, plain, false), 0, "%s again", name);
+  EXPECT_EQ_FOR(compare(name, t, s, texts, plain, false), 0, "%s again", name);
   const json_t *decoded = json_get(json_root(ids.doc), "decoded");
-  cr_assert_eq(decoded->count, texts->count);
-  cr_expect_eq(compare_decoded(t, texts, plain, decoded), 0, "%s decoded", name);
+  ASSERT_EQ(decoded->count, texts->count);
+  EXPECT_EQ_FOR(compare_decoded(t, texts, plain, decoded), 0, "%s decoded", name);
   tokenizer_scratch_free(s);
   tokenizer_free(t);
   test_parse_free(&ids);
@@ -105,7 +104,7 @@ static void check(const char *name, const json_t *texts) {
 
 Test(vectors, every_pipeline_gives_the_reference_ids) {
   test_doc_t texts = test_parse("tests/vectors/tokenizer/texts.json");
-  cr_assert_gt(json_root(texts.doc)->count, 200);
+  ASSERT_GT(json_root(texts.doc)->count, 200);
   for (int i = 0; i < NUM_NAMES; i++) check(names[i], json_root(texts.doc));
   test_parse_free(&texts);
 }
@@ -113,19 +112,19 @@ Test(vectors, every_pipeline_gives_the_reference_ids) {
 Test(vectors, opt_files_say_bos_and_lengths) {
   tokenizer_t *t;
   error_t error = {0};
-  cr_assert_eq(tokenizer_load("tests/vectors/tokenizer/legacy", &t, &error), 0);
-  cr_expect_eq(tokenizer_bos_id(t), 2);
-  cr_expect_eq(tokenizer_eos_id(t), 2);
-  cr_expect_eq(tokenizer_model_max_length(t), 2048);
+  ASSERT_EQ(tokenizer_load("tests/vectors/tokenizer/legacy", &t, &error), 0);
+  EXPECT_EQ(tokenizer_bos_id(t), 2);
+  EXPECT_EQ(tokenizer_eos_id(t), 2);
+  EXPECT_EQ(tokenizer_model_max_length(t), 2048);
   cr_expect_not(tokenizer_truncates_left(t));
-  cr_expect_eq(tokenizer_id(t, "</s>", 4), 2);
-  cr_expect_eq(tokenizer_id(t, "<none>", 6), -1);
-  cr_expect_eq(tokenizer_flags(t, 2), TOKEN_SPECIAL | TOKEN_ADDED);
-  cr_expect_eq(tokenizer_flags(t, 5), 0);
-  cr_expect_eq(tokenizer_flags(t, -1), 0);
+  EXPECT_EQ(tokenizer_id(t, "</s>", 4), 2);
+  EXPECT_EQ(tokenizer_id(t, "<none>", 6), -1);
+  EXPECT_EQ(tokenizer_flags(t, 2), TOKEN_SPECIAL | TOKEN_ADDED);
+  EXPECT_EQ(tokenizer_flags(t, 5), 0);
+  EXPECT_EQ(tokenizer_flags(t, -1), 0);
   size_t length = 1;
   tokenizer_bytes(t, tokenizer_vocab_size(t), &length);
-  cr_expect_eq(length, 0);
+  EXPECT_EQ(length, 0);
   tokenizer_free(t);
 }
 
@@ -134,22 +133,22 @@ Test(vectors, ids_max_cuts_and_invalid_text_is_refused) {
   error_t error = {0};
   int32_t *ids;
   size_t count;
-  cr_assert_eq(tokenizer_load("tests/vectors/tokenizer/llama2", &t, &error), 0);
+  ASSERT_EQ(tokenizer_load("tests/vectors/tokenizer/llama2", &t, &error), 0);
   tokenizer_scratch_t *s = tokenizer_scratch_new(t);
   tokenize_options_t options = {.add_special_tokens = true, .ids_max = 3};
-  cr_assert_eq(tokenizer_encode(t, s, "one two three four", 18, &options, &ids, &count, &error), 0);
-  cr_expect_eq(count, 3);
-  cr_expect_eq(ids[0], tokenizer_id(t, "<s>", 3));
+  ASSERT_EQ(tokenizer_encode(t, s, "one two three four", 18, &options, &ids, &count, &error), 0);
+  EXPECT_EQ(count, 3);
+  EXPECT_EQ(ids[0], tokenizer_id(t, "<s>", 3));
   free(ids);
-  cr_expect_eq(tokenizer_encode(t, s, "a\xE4\xB8", 3, &options, &ids, &count, &error),
-               ERR_INVALID_VALUE);
+  EXPECT_EQ(tokenizer_encode(t, s, "a\xE4\xB8", 3, &options, &ids, &count, &error),
+            ERR_INVALID_VALUE);
   atomic_bool cancelled = true;
   size_t size = 1 << 20;
   char *text = malloc(size);
   memset(text, 'a', size);
   options = (tokenize_options_t){.cancelled = &cancelled};
-  cr_expect_eq(tokenizer_encode(t, s, text, size, &options, &ids, &count, &error),
-               ERR_REQUEST_TIMEOUT);
+  EXPECT_EQ(tokenizer_encode(t, s, text, size, &options, &ids, &count, &error),
+            ERR_REQUEST_TIMEOUT);
   free(text);
   tokenizer_scratch_free(s);
   tokenizer_free(t);

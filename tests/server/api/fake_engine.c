@@ -3,6 +3,7 @@
 #include "tests/server/api/fake.h"
 
 #include "engine/base/clock.h"
+#include "tests/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +85,8 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
   static grammar_vocabulary_t *vocabulary;
   (void)engine;
   if (vocabulary == NULL) {
-    cr_assert_eq(
-        grammar_vocabulary_new(token_bytes, NULL, FAKE_VOCAB, FAKE_VOCAB, &vocabulary, NULL), 0);
+    ASSERT_EQ(grammar_vocabulary_new(token_bytes, NULL, FAKE_VOCAB, FAKE_VOCAB, &vocabulary, NULL),
+              0);
   }
   return vocabulary;
 }

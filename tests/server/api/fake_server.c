@@ -1,4 +1,5 @@
 /* fake_server.c: the server_t of the tests, and exchanges that record their answers. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ static int exchanges;
 void fake_option(const char *name, const char *value) {
   error_t error = {0};
   int code = config_set(&config, name, value, (config_origin_t){SOURCE_FLAG, 0}, &error);
-  cr_assert(code == 0, "%s", error.message);
+  ASSERT_EQ_FOR(code, 0, "%s", error.message);
 }
 
 void fake_start(void) {
@@ -22,22 +23,22 @@ void fake_start(void) {
   char *arguments[] = {model};
   error_t error = {0};
   memset(&server, 0, sizeof server);
-  cr_assert(config_load(&config, 1, arguments, &error) == 0, "%s", error.message);
+  ASSERT_EQ_FOR(config_load(&config, 1, arguments, &error), 0, "%s", error.message);
   uv_loop_init(&loop);
   fake_engine_reset();
   server.config = &config;
   server.loop = &loop;
   server.start_time = 1700000000;
   strcpy(server.system_fingerprint, "inferd-0-abcdef01");
-  cr_assert(completions_new(&server) == 0);
+  ASSERT_EQ(completions_new(&server), 0);
   fake_template_reset();
   server.metrics = metrics_new(&server, server.live->names[0]);
   cr_assert(server.metrics != NULL);
 }
 
 void fake_stop(void) {
-  cr_assert_eq(completions_live(&server), 0);
-  cr_assert_eq(fake_engine.num_requests, 0);
+  ASSERT_EQ(completions_live(&server), 0);
+  ASSERT_EQ(fake_engine.num_requests, 0);
   metrics_free(server.metrics);
   completions_free(&server);
   uv_run(&loop, UV_RUN_DEFAULT);
@@ -85,7 +86,9 @@ fake_exchange_t *fake_call_path(void (*handle)(exchange_t *), const char *path_t
 }
 
 void fake_exchange_gone(fake_exchange_t *exchange, const char *cause) {
-  cr_assert(!exchange->answered && !exchange->ended && !exchange->gone);
+  cr_assert(!exchange->answered);
+  cr_assert(!exchange->ended);
+  cr_assert(!exchange->gone);
   exchange->gone = true;
   /* What the client sent goes with it: nobody may look at it afterwards. */
   memset((char *)(uintptr_t)exchange->public.body, 'X', exchange->public.body_length);
@@ -109,7 +112,9 @@ json_doc_t *fake_json(const fake_exchange_t *exchange) {
 }
 
 static void check_open(const fake_exchange_t *exchange) {
-  cr_assert(!exchange->answered && !exchange->ended && !exchange->gone, "the exchange is over");
+  cr_assert(!exchange->answered, "the exchange is over");
+  cr_assert(!exchange->ended, "the exchange is over");
+  cr_assert(!exchange->gone, "the exchange is over");
 }
 
 const char *exchange_request_header(const exchange_t *exchange, const char *name) {
@@ -147,7 +152,8 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   fake->answered = true;
   fake->status = status;
   snprintf(fake->content_type, sizeof fake->content_type, "%s", content_type);
-  cr_assert(body != NULL && body[length] == '\0');
+  cr_assert(body != NULL);
+  ASSERT_EQ(body[length], '\0');
   fake->body = body;
   fake->body_length = length;
 }

@@ -1,4 +1,5 @@
 /* test_chat.c: chat requests: the prompt, both shapes of an answer, thoughts, tool calls. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <stdio.h>
@@ -60,15 +61,15 @@ static void expect_prompt(const char *expected) {
     text[i] = (char)request->prompt_ids[i];
     text[i + 1] = '\0';
   }
-  cr_assert_str_eq(text, expected);
+  ASSERT_STR_EQ(text, expected);
 }
 
 Test(chat, whole_response) {
   fake_exchange_t *exchange = chat(",\"request_id\":\"c1\"");
   expect_prompt("<user>hi<a>");
-  cr_assert_eq(request_of()->params.max_tokens, FAKE_CONTEXT - 11, "what is left of the context");
+  ASSERT_EQ_FOR(request_of()->params.max_tokens, FAKE_CONTEXT - 11, "what is left of the context");
   answer("yo", FINISH_STOP);
-  cr_assert_str_eq(
+  ASSERT_STR_EQ(
       steady(exchange),
       "{" HEAD(
           "c1",
@@ -100,7 +101,7 @@ Test(chat, streamed_response) {
   "data: {" HEAD("c2", "chat.completion.chunk") "\"choices\":[{\"index\":0,\"delta\":{" delta      \
                                                 "},\"logprobs\":null,\"finish_reason\":" finish    \
                                                 ",\"stop_reason\":null}],\"usage\":null}\n\n"
-  cr_assert_str_eq(
+  ASSERT_STR_EQ(
       steady(exchange),
       CHUNK("\"role\":\"assistant\",\"content\":\"\"", "null") CHUNK("\"content\":\"y\"", "null")
           CHUNK("\"content\":\"\"", "null")
@@ -114,7 +115,7 @@ Test(chat, streamed_response) {
 Test(chat, logprobs_have_the_shape_of_chat) {
   fake_exchange_t *exchange = chat(",\"logprobs\":true,\"top_logprobs\":1");
   request_t *request = request_of();
-  cr_assert_eq(request->params.num_logprobs, 1);
+  ASSERT_EQ(request->params.num_logprobs, 1);
   token_logprob_t top[] = {{'z', -0.25f}};
   fake_token_logprob(request, 0xc3, "", -1, top, 1);
   fake_done(request, FINISH_LENGTH, "");
@@ -126,7 +127,7 @@ Test(chat, logprobs_have_the_shape_of_chat) {
             "%s", exchange->body);
   fake_exchange_free(exchange);
   exchange = chat(",\"logprobs\":true");
-  cr_assert_eq(request_of()->params.num_logprobs, 0);
+  ASSERT_EQ(request_of()->params.num_logprobs, 0);
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -190,11 +191,13 @@ static void join_calls(const char *body, char *out, char *finish) {
       snprintf(finish, 16, "%.*s", (int)reason->length, reason->text);
     JSON_EACH(call, json_get(json_get(choice, "delta"), "tool_calls")) {
       int64_t index;
-      cr_assert(json_int64(json_get(call, "index"), &index) && index < 4);
+      cr_assert(json_int64(json_get(call, "index"), &index));
+      ASSERT_LT(index, 4);
       const json_t *function = json_get(call, "function"), *name = json_get(function, "name");
       const json_t *arguments = json_get(function, "arguments");
       if (name != NULL) {
-        cr_assert(json_get(call, "id")->length > 8 && calls[index][0] == '\0');
+        ASSERT_GT(json_get(call, "id")->length, 8);
+        ASSERT_EQ(calls[index][0], '\0');
         cr_assert(json_equals(json_get(call, "type"), "function"));
         strncat(calls[index], name->text, name->length);
       }
@@ -230,8 +233,8 @@ Test(chat, streamed_tool_calls) {
     fake_exchange_t *exchange = chat(fields);
     answer(CALL_F CALL_G, FINISH_STOP);
     join_calls(exchange->body, calls, finish);
-    cr_assert_str_eq(calls, "f{\"a\": \"\\\"\"}g{}", "%s", exchange->body);
-    cr_assert_str_eq(finish, "tool_calls");
+    ASSERT_STR_EQ_FOR(calls, "f{\"a\": \"\\\"\"}g{}", "%s", exchange->body);
+    ASSERT_STR_EQ(finish, "tool_calls");
     fake_exchange_free(exchange);
   }
 }
@@ -251,8 +254,8 @@ Test(chat, calls_in_tags) {
     answer(text, FINISH_STOP);
     if (stream) {
       join_calls(exchange->body, calls, finish);
-      cr_assert_str_eq(calls, "f{\"i\": 1, \"s\": \"2\\n\"}", "%s", exchange->body);
-      cr_assert_str_eq(finish, "tool_calls");
+      ASSERT_STR_EQ_FOR(calls, "f{\"i\": 1, \"s\": \"2\\n\"}", "%s", exchange->body);
+      ASSERT_STR_EQ(finish, "tool_calls");
     } else {
       cr_assert(strstr(exchange->body, "\"content\":null") != NULL, "%s", exchange->body);
       cr_assert(strstr(exchange->body, "\"arguments\":\"{\\\"i\\\": 1, \\\"s\\\": "
@@ -267,7 +270,7 @@ Test(chat, one_call_at_a_time) {
   fake_exchange_t *exchange = chat(TOOLS ",\"parallel_tool_calls\":false");
   answer(CALL_F CALL_G, FINISH_STOP);
   cr_assert(strstr(exchange->body, "\"name\":\"f\"") != NULL);
-  cr_assert(strstr(exchange->body, "\"name\":\"g\"") == NULL, "%s", exchange->body);
+  ASSERT_EQ_FOR(strstr(exchange->body, "\"name\":\"g\""), NULL, "%s", exchange->body);
   fake_exchange_free(exchange);
 }
 
@@ -300,7 +303,7 @@ Test(chat, thoughts) {
   fake_exchange_free(exchange);
   exchange = chat(",\"include_reasoning\":false");
   answer("<think>ab</think>c", FINISH_STOP);
-  cr_assert(strstr(exchange->body, "\"reasoning\":") == NULL);
+  ASSERT_EQ(strstr(exchange->body, "\"reasoning\":"), NULL);
   cr_assert(strstr(exchange->body, "\"content\":\"c\"") != NULL);
   fake_exchange_free(exchange);
   exchange = chat(",\"chat_template_kwargs\":{\"think\":1},\"stream\":true");
@@ -438,9 +441,9 @@ static const bad_t bad_bodies[] = {
 static void refuse(const char *body, int code, const char *param) {
   fake_exchange_t *exchange = fake_call(api_chat_completions, body);
   cr_assert(exchange->answered, "%s", body);
-  cr_assert_eq(exchange->error.code, code, "%s: %s", body, exchange->body);
-  cr_assert_str_eq(exchange->error.param, param, "%s", body);
-  cr_assert_eq(fake_engine.num_requests, 0);
+  ASSERT_EQ_FOR(exchange->error.code, code, "%s: %s", body, exchange->body);
+  ASSERT_STR_EQ_FOR(exchange->error.param, param, "%s", body);
+  ASSERT_EQ(fake_engine.num_requests, 0);
   fake_exchange_free(exchange);
 }
 
@@ -469,8 +472,8 @@ Test(chat, good_messages) {
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     fake_exchange_t *exchange = fake_call(api_chat_completions, good[i]);
     cr_assert(!exchange->answered, "%s: %s", good[i], exchange->body);
-    cr_assert(strstr(exchange->headers, "ignored") == NULL, "%s", exchange->headers);
-    if (strstr(good[i], "max_completion_tokens")) cr_assert_eq(request_of()->params.max_tokens, 3);
+    ASSERT_EQ_FOR(strstr(exchange->headers, "ignored"), NULL, "%s", exchange->headers);
+    if (strstr(good[i], "max_completion_tokens")) ASSERT_EQ(request_of()->params.max_tokens, 3);
     fake_finish_all();
     fake_exchange_free(exchange);
   }
@@ -506,27 +509,27 @@ Test(chat, formats_are_found_in_the_template) {
     fake_template.format_words = rows[i].words;
     server.live->chat_is_ready = false;
     chat_model_ready(server.live, &config, engine_tokenizer(server.engine));
-    cr_assert_str_eq(server.live->tool_format->name, rows[i].format);
-    if (i == 0) cr_assert_str_eq(server.live->reasoning_format->name, "harmony");
+    ASSERT_STR_EQ(server.live->tool_format->name, rows[i].format);
+    if (i == 0) ASSERT_STR_EQ(server.live->reasoning_format->name, "harmony");
   }
   fake_option("tool_call_parser", "mistral");
   fake_option("reasoning_parser", "think");
   server.live->chat_is_ready = false;
   chat_model_ready(server.live, &config, engine_tokenizer(server.engine));
-  cr_assert_str_eq(server.live->tool_format->name, "mistral");
-  cr_assert_str_eq(server.live->reasoning_format->name, "think");
+  ASSERT_STR_EQ(server.live->tool_format->name, "mistral");
+  ASSERT_STR_EQ(server.live->reasoning_format->name, "think");
   fake_option("tool_call_parser", "none");
   server.live->chat_is_ready = false;
   chat_model_ready(server.live, &config, engine_tokenizer(server.engine));
-  cr_assert_eq(server.live->tool_format, NULL);
+  ASSERT_EQ(server.live->tool_format, NULL);
 }
 
 Test(chat, templates_that_do_not_parse) {
   error_t error = {0};
   fake_template.broken = true;
   server.live->templates = NULL;
-  cr_assert_eq(chat_model_load(server.live, &config, &error), 0, "the model still completes");
+  ASSERT_EQ_FOR(chat_model_load(server.live, &config, &error), 0, "the model still completes");
   refuse("{" USER "}", ERR_BAD_REQUEST, "");
   fake_option("chat_template", "/own.jinja");
-  cr_assert_neq(chat_model_load(server.live, &config, &error), 0, "the operator hears of it");
+  ASSERT_NE_FOR(chat_model_load(server.live, &config, &error), 0, "the operator hears of it");
 }

@@ -1,4 +1,5 @@
 /* test_choices.c: several choices of one prompt: n, best_of, beam search, plain and streamed. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <stdio.h>
@@ -15,9 +16,10 @@ static void expect_choices(fake_exchange_t *exchange, const char *const *texts, 
   json_doc_t *doc = fake_json(exchange);
   const json_t *choices = json_get(json_root(doc), "choices");
   int64_t index, expected = 0;
-  cr_assert_eq(choices->count, (uint32_t)count, "%s", exchange->body);
+  ASSERT_EQ_FOR(choices->count, (uint32_t)count, "%s", exchange->body);
   JSON_EACH(choice, choices) {
-    cr_assert(json_int64(json_get(choice, "index"), &index) && index == expected);
+    cr_assert(json_int64(json_get(choice, "index"), &index));
+    ASSERT_EQ(index, expected);
     cr_assert(json_equals(json_get(choice, "text"), texts[expected]), "%s", exchange->body);
     expected++;
   }
@@ -35,8 +37,8 @@ static int64_t usage_of(fake_exchange_t *exchange, const char *name) {
 Test(choices, two_prompts_of_two) {
   fake_exchange_t *exchange =
       fake_call(api_completions, "{\"prompt\":[\"ab\",\"c\"],\"n\":2,\"echo\":true}");
-  cr_assert_eq(fake_engine.num_requests, 2);
-  cr_assert_eq(request_at(0)->params.n, 2);
+  ASSERT_EQ(fake_engine.num_requests, 2);
+  ASSERT_EQ(request_at(0)->params.n, 2);
   request_t *first = request_at(0), *second = request_at(1);
   fake_choice_token(second, 1, 'z', "z");
   fake_choice_token(first, 1, 'x', "x");
@@ -54,8 +56,8 @@ Test(choices, two_prompts_of_two) {
   fake_done(second, FINISH_LENGTH, "");
   fake_deliver();
   expect_choices(exchange, (const char *[]){"abww", "abx!", "cy", "cz"}, 4);
-  cr_assert_eq(usage_of(exchange, "prompt_tokens"), 3 + 2);
-  cr_assert_eq(usage_of(exchange, "completion_tokens"), 5);
+  ASSERT_EQ(usage_of(exchange, "prompt_tokens"), 3 + 2);
+  ASSERT_EQ(usage_of(exchange, "completion_tokens"), 5);
   fake_exchange_free(exchange);
 }
 
@@ -106,7 +108,7 @@ Test(choices, best_of_lends_room_and_returns_n) {
   fake_exchange_t *exchange =
       fake_call(api_completions, "{\"prompt\":\"a\",\"n\":2,\"best_of\":4,\"max_tokens\":3}");
   request_t *request = request_at(0);
-  cr_assert_eq(request->params.best_of, 4);
+  ASSERT_EQ(request->params.best_of, 4);
   cr_assert(request->room != NULL);
   fake_choice_token(request, 0, 'x', "x");
   fake_choice_done(request, 0, FINISH_STOP, "");
@@ -122,8 +124,8 @@ Test(choices, room_has_a_bound) {
   fake_engine.info.max_model_len = 16 * 1024 * 1024;
   fake_exchange_t *exchange = fake_call(
       api_completions, "{\"prompt\":\"a\",\"n\":1,\"best_of\":20,\"max_tokens\":16000000}");
-  cr_assert_eq(exchange->error.code, ERR_INVALID_VALUE);
-  cr_assert_str_eq(exchange->error.param, "best_of");
+  ASSERT_EQ(exchange->error.code, ERR_INVALID_VALUE);
+  ASSERT_STR_EQ(exchange->error.param, "best_of");
   fake_exchange_free(exchange);
 }
 
@@ -134,12 +136,12 @@ Test(choices, beams_are_greedy_whatever_the_model_says) {
       api_completions, "{\"prompt\":\"a\",\"use_beam_search\":true,\"best_of\":5,\"n\":2,"
                        "\"temperature\":0,\"length_penalty\":0.5,\"early_stopping\":true}");
   const sampling_params_t *params = &request_at(0)->params;
-  cr_assert_eq(params->beam_width, 5);
-  cr_assert_eq(params->n, 2);
-  cr_assert_eq(params->temperature, 0);
-  cr_assert_eq(params->top_p, 1);
-  cr_assert_eq(params->length_penalty, 0.5f);
-  cr_assert_eq(params->early_stopping, EARLY_STOPPING_ON);
+  ASSERT_EQ(params->beam_width, 5);
+  ASSERT_EQ(params->n, 2);
+  ASSERT_EQ(params->temperature, 0);
+  ASSERT_EQ(params->top_p, 1);
+  ASSERT_EQ(params->length_penalty, 0.5f);
+  ASSERT_EQ(params->early_stopping, EARLY_STOPPING_ON);
   request_t *request = request_at(0);
   for (int32_t choice = 0; choice < 2; choice++) {
     fake_choice_token(request, choice, 'x', "x");
@@ -157,6 +159,6 @@ Test(choices, a_failure_fails_all_of_them) {
   fake_choice_done(request, 0, FINISH_STOP, "");
   fake_fail(request, ERR_INTERNAL);
   fake_deliver();
-  cr_assert_eq(exchange->status, 500);
+  ASSERT_EQ(exchange->status, 500);
   fake_exchange_free(exchange);
 }

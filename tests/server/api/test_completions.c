@@ -1,9 +1,9 @@
 /* test_completions.c: the life of a completion: plain and streamed answers, several prompts, errors
  * before and after the first byte, clients that go away. */
-#include "server/completion/salt.h"
-#include "tests/server/api/fake.h"
-
 #include "engine/base/clock.h"
+#include "server/completion/salt.h"
+#include "tests/expect.h"
+#include "tests/server/api/fake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static const char *steady(fake_exchange_t *exchange) {
 }
 
 static void expect_body(fake_exchange_t *exchange, const char *expected) {
-  cr_assert_str_eq(steady(exchange), expected, "%s\nexpected\n%s", exchange->body, expected);
+  ASSERT_STR_EQ_FOR(steady(exchange), expected, "%s\nexpected\n%s", exchange->body, expected);
 }
 
 #define HEAD(id)                                                                                   \
@@ -55,16 +55,16 @@ Test(completions, whole_response) {
   fake_done(request, FINISH_STOP, "");
   fake_deliver();
   cr_assert(exchange->answered && exchange->status == 200);
-  cr_assert_str_eq(exchange->content_type, "application/json");
+  ASSERT_STR_EQ(exchange->content_type, "application/json");
   expect_body(exchange,
               "{" HEAD("r1") "\"choices\":[{\"index\":0,\"text\":\"x\\\"\\n\xc3\xa9\","
                              "\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null,"
                              "\"token_ids\":null,\"prompt_logprobs\":null,"
                              "\"prompt_token_ids\":null}],\"service_tier\":null" FINGERPRINT
                              ",\"usage\":" USAGE("3", "3", "6") ",\"kv_transfer_params\":null}");
-  cr_assert_str_eq(exchange->public.log.finish, "stop");
-  cr_assert_eq(exchange->public.log.prompt_tokens, 3);
-  cr_assert_eq(exchange->public.log.generated_tokens, 3);
+  ASSERT_STR_EQ(exchange->public.log.finish, "stop");
+  ASSERT_EQ(exchange->public.log.prompt_tokens, 3);
+  ASSERT_EQ(exchange->public.log.generated_tokens, 3);
   fake_exchange_free(exchange);
 }
 
@@ -113,7 +113,7 @@ Test(completions, echo_and_scores_as_golden_json) {
       "\"request_id\":\"r4\",\"echo\":true,\"logprobs\":1,\"prompt_logprobs\":1,\"max_tokens\":1,"
       "\"return_token_ids\":true");
   request_t *request = request_at(0);
-  cr_assert_eq(request->params.num_prompt_logprobs, 1);
+  ASSERT_EQ(request->params.num_prompt_logprobs, 1);
   token_logprob_t top[] = {{'a', -0.5f}, {'z', -1.5f}};
   fake_prompt_logprob(request, 1, -0.5f, 1, top, 1);
   fake_prompt_logprob(request, 2, -3.25f, 7, top, 1);
@@ -140,7 +140,7 @@ Test(completions, scoring_without_tokens) {
   for (int stream = 0; stream <= 1; stream++) {
     fake_exchange_t *exchange = complete(stream ? "\"echo\":true,\"max_tokens\":0,\"stream\":true"
                                                 : "\"echo\":true,\"max_tokens\":0");
-    cr_assert_eq(request_at(0)->params.max_tokens, 0);
+    ASSERT_EQ(request_at(0)->params.max_tokens, 0);
     fake_done(request_at(0), FINISH_LENGTH, "");
     fake_deliver();
     cr_assert(strstr(exchange->body, "\"text\":\"ab\"") != NULL);
@@ -191,7 +191,7 @@ Test(completions, several_prompts) {
   cr_assert(exchange->answered, "mixed forms are refused");
   fake_exchange_free(exchange);
   exchange = fake_call(api_completions, "{\"prompt\":[\"a\",\"bcd\",\"e\"],\"max_tokens\":4}");
-  cr_assert_eq(fake_engine.num_requests, 3);
+  ASSERT_EQ(fake_engine.num_requests, 3);
   for (int i = 2; i >= 0; i--) { /* they end in another order */
     fake_token(request_at(i), '0' + i, (char[]){(char)('0' + i), '\0'});
     fake_done(request_at(i), FINISH_LENGTH, "");
@@ -221,8 +221,8 @@ Test(completions, refusals_of_the_engine) {
   for (int i = 0; i < 3; i++) {
     fake_engine.refuse = codes[i];
     fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"stream\":true}");
-    cr_assert_eq(exchange->error.code, codes[i]);
-    cr_assert_eq(exchange->status, error_http_status(codes[i]));
+    ASSERT_EQ(exchange->error.code, codes[i]);
+    ASSERT_EQ(exchange->status, error_http_status(codes[i]));
     fake_exchange_free(exchange);
   }
   fake_engine.refuse = 0;
@@ -237,11 +237,11 @@ Test(completions, a_token_that_the_model_has_no_row_for) {
 Test(completions, draining_and_loading) {
   server.draining = true;
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
-  cr_assert_eq(exchange->error.code, ERR_DRAINING);
+  ASSERT_EQ(exchange->error.code, ERR_DRAINING);
   fake_exchange_free(exchange);
   fake_engine.state = ENGINE_LOADING;
   exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
-  cr_assert_eq(exchange->error.code, ERR_MODEL_LOADING);
+  ASSERT_EQ(exchange->error.code, ERR_MODEL_LOADING);
   fake_exchange_free(exchange);
   fake_engine.state = ENGINE_READY;
 }
@@ -251,9 +251,9 @@ Test(completions, a_failed_prompt_fails_the_request_and_cancels_the_rest) {
   request_t *other = request_at(0);
   fake_fail(request_at(1), ERR_INTERNAL);
   fake_deliver();
-  cr_assert_eq(exchange->status, 500);
-  cr_assert_eq(fake_engine.num_cancelled, 1);
-  cr_assert_eq(completions_live(&server), 1, "the other one is still the engine's");
+  ASSERT_EQ(exchange->status, 500);
+  ASSERT_EQ(fake_engine.num_cancelled, 1);
+  ASSERT_EQ_FOR(completions_live(&server), 1, "the other one is still the engine's");
   fake_token(other, 'x', "late");
   fake_done(other, FINISH_ABORT, "");
   fake_deliver();
@@ -277,8 +277,8 @@ Test(completions, errors_behind_the_first_byte_are_events) {
   cr_assert(exchange->ended && exchange->status == 200);
   const char *event = strstr(exchange->body, "data: {\"error\":{\"message\":\"");
   cr_assert(event != NULL, "%s", exchange->body);
-  cr_assert_str_eq(strstr(event, "\n\n") + 2, "data: [DONE]\n\n");
-  cr_assert_eq(strstr(exchange->body, "\"finish_reason\":\"error\""), NULL);
+  ASSERT_STR_EQ(strstr(event, "\n\n") + 2, "data: [DONE]\n\n");
+  ASSERT_EQ(strstr(exchange->body, "\"finish_reason\":\"error\""), NULL);
   fake_exchange_free(exchange);
 }
 
@@ -292,8 +292,8 @@ Test(completions, memory_that_runs_out) {
     fake_deliver();
     fake_done(request, FINISH_LENGTH, "");
     fake_deliver();
-    cr_assert_eq(exchange->status, 500, "%d: %s", stream, exchange->body);
-    cr_assert_eq(exchange->error.code, ERR_INTERNAL);
+    ASSERT_EQ_FOR(exchange->status, 500, "%d: %s", stream, exchange->body);
+    ASSERT_EQ(exchange->error.code, ERR_INTERNAL);
     fake_exchange_free(exchange);
   }
 }
@@ -308,12 +308,12 @@ Test(completions, gone_clients_are_cancelled) {
     fake_deliver();
     fake_exchange_gone(exchange, "disconnect");
     cr_assert(atomic_load(&request->cancelled));
-    cr_assert_eq(completions_live(&server), 1);
+    ASSERT_EQ(completions_live(&server), 1);
     fake_token(request, 'y', "y");
     fake_deliver();
     fake_done(request, FINISH_ABORT, "");
     fake_deliver();
-    cr_assert_eq(completions_live(&server), 0);
+    ASSERT_EQ(completions_live(&server), 0);
     fake_exchange_free(exchange);
   }
 }
@@ -324,10 +324,10 @@ Test(completions, gone_while_the_pool_reads) {
   api_completions(&exchange->public);
   cr_assert(exchange->public.body_length == 0 && !exchange->dropped_body, "taken, and in use");
   fake_exchange_gone(exchange, "disconnect");
-  cr_assert_eq(completions_live(&server), 1);
+  ASSERT_EQ(completions_live(&server), 1);
   fake_run();
-  cr_assert_eq(completions_live(&server), 0);
-  cr_assert_eq(fake_engine.num_requests, 0);
+  ASSERT_EQ(completions_live(&server), 0);
+  ASSERT_EQ(fake_engine.num_requests, 0);
   fake_exchange_free(exchange);
 }
 
@@ -340,7 +340,7 @@ Test(completions, a_client_too_slow_to_take_a_chunk) {
   fake_done(request, FINISH_LENGTH, "");
   fake_deliver();
   cr_assert(exchange->gone);
-  cr_assert_eq(completions_live(&server), 0);
+  ASSERT_EQ(completions_live(&server), 0);
   fake_exchange_free(exchange);
   exchange = complete("\"stream\":true");
   request = request_at(0);
@@ -364,16 +364,16 @@ Test(completions, large_bodies_are_parsed_in_the_pool) {
   strcpy(body + n + length, "\",\"zebra\":1}");
   fake_exchange_t *exchange = fake_exchange_new(body, strlen(body));
   api_completions(&exchange->public);
-  cr_assert_eq(fake_engine.num_requests, 0, "nothing is read on the loop thread");
+  ASSERT_EQ_FOR(fake_engine.num_requests, 0, "nothing is read on the loop thread");
   fake_run();
-  cr_assert_eq(request_at(0)->num_prompt_tokens, 200001);
+  ASSERT_EQ(request_at(0)->num_prompt_tokens, 200001);
   cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: zebra\n") != NULL);
   fake_done(request_at(0), FINISH_LENGTH, "");
   fake_deliver();
   fake_exchange_free(exchange);
   body[n + 5] = '\xff';
   exchange = fake_call(api_completions, body);
-  cr_assert_eq(exchange->error.code, ERR_INVALID_JSON);
+  ASSERT_EQ(exchange->error.code, ERR_INVALID_JSON);
   fake_exchange_free(exchange);
   free(body);
 }
@@ -382,7 +382,7 @@ Test(completions, small_bodies_of_ids_need_no_pool) {
   const char *body = "{\"prompt\":[1,2]}";
   fake_exchange_t *exchange = fake_exchange_new(body, strlen(body));
   api_completions(&exchange->public);
-  cr_assert_eq(fake_engine.num_requests, 1);
+  ASSERT_EQ(fake_engine.num_requests, 1);
   fake_done(request_at(0), FINISH_LENGTH, "");
   fake_deliver();
   fake_exchange_free(exchange);
@@ -405,13 +405,13 @@ Test(completions, pings) {
   completions_tick(&server, start + 30 * second);
   cr_assert(exchange->streaming);
   completions_tick(&server, start + 44 * second);
-  cr_assert_eq(count_of(exchange->body, ": ping\n\n"), 1);
+  ASSERT_EQ(count_of(exchange->body, ": ping\n\n"), 1);
   completions_tick(&server, start + 45 * second);
-  cr_assert_eq(count_of(exchange->body, ": ping\n\n"), 2);
+  ASSERT_EQ(count_of(exchange->body, ": ping\n\n"), 2);
   fake_fail(request_at(0), ERR_QUEUE_TIMEOUT);
   fake_deliver();
   cr_assert(exchange->ended, "behind a ping every failure is an event");
-  cr_assert_eq(count_of(exchange->body, "\"code\":\"queue_timeout\""), 1);
+  ASSERT_EQ(count_of(exchange->body, "\"code\":\"queue_timeout\""), 1);
   fake_exchange_free(exchange);
   exchange = complete("");
   completions_tick(&server, start + 1000 * second);
@@ -429,10 +429,10 @@ Test(completions, stream_interval) {
   }
   fake_done(request_at(0), FINISH_LENGTH, "");
   fake_deliver();
-  cr_assert_eq(count_of(exchange->body, "\"text\":\"a\""), 1);
-  cr_assert_eq(count_of(exchange->body, "\"text\":\"bcd\""), 1);
-  cr_assert_eq(count_of(exchange->body, "\"text\":\"efg\""), 1);
-  cr_assert_eq(count_of(exchange->body, "\"text\":\"h\""), 1);
+  ASSERT_EQ(count_of(exchange->body, "\"text\":\"a\""), 1);
+  ASSERT_EQ(count_of(exchange->body, "\"text\":\"bcd\""), 1);
+  ASSERT_EQ(count_of(exchange->body, "\"text\":\"efg\""), 1);
+  ASSERT_EQ(count_of(exchange->body, "\"text\":\"h\""), 1);
   fake_exchange_free(exchange);
 }
 
@@ -441,7 +441,7 @@ Test(completions, obfuscation_pads_frames) {
       complete("\"stream\":true,\"stream_options\":{\"include_obfuscation\":true}");
   fake_token(request_at(0), 'a', "a");
   fake_deliver();
-  cr_assert_eq(count_of(exchange->body, "\"obfuscation\":\""), 1);
+  ASSERT_EQ(count_of(exchange->body, "\"obfuscation\":\""), 1);
   fake_done(request_at(0), FINISH_LENGTH, "");
   fake_deliver();
   fake_exchange_free(exchange);
@@ -457,7 +457,7 @@ Test(completions, headers_win_over_fields) {
   strcpy(exchange->request_headers[1][1], "-9");
   api_completions(&exchange->public);
   fake_run();
-  cr_assert_eq(request_at(0)->priority, -9);
+  ASSERT_EQ(request_at(0)->priority, -9);
   fake_done(request_at(0), FINISH_LENGTH, "");
   fake_deliver();
   cr_assert(strstr(exchange->body, "\"id\":\"cmpl-header-id\"") != NULL);
@@ -479,7 +479,7 @@ Test(completions, cache_domains) {
     exchange->public.tenant = rows[i].tenant;
     api_completions(&exchange->public);
     salts[i] = request_at(0)->salt;
-    for (int j = 0; j < i; j++) cr_assert_neq(salts[i], salts[j], "rows %d and %d", i, j);
+    for (int j = 0; j < i; j++) ASSERT_NE_FOR(salts[i], salts[j], "rows %d and %d", i, j);
     fake_done(request_at(0), FINISH_LENGTH, "");
     fake_deliver();
     fake_exchange_free(exchange);
@@ -491,7 +491,7 @@ Test(completions, cache_domains) {
 Test(completions, salt_hash_is_siphash) {
   uint64_t key[2] = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
   char salt[] = {8, 9, 10, 11, 12, 13, 14};
-  cr_assert_eq(salt_hash(key, 0x0706050403020100u, salt, sizeof salt), 0xa129ca6149be45e5u);
+  ASSERT_EQ(salt_hash(key, 0x0706050403020100u, salt, sizeof salt), 0xa129ca6149be45e5u);
 }
 
 /* ---- a stream equals the plain answer, however the engine's turns fall ---- */
@@ -576,7 +576,7 @@ static void join_choice(joined_t *joined, const json_t *choice) {
   if (json_get(choice, "finish_reason")->type == JSON_STRING) {
     joined->finishes++;
   } else {
-    cr_assert_eq(joined->finishes, 0, "a chunk behind the last one");
+    ASSERT_EQ_FOR(joined->finishes, 0, "a chunk behind the last one");
   }
 }
 
@@ -584,7 +584,7 @@ static void join_document(joined_t *joined, const char *text, size_t length, boo
   json_doc_t *doc = NULL;
   error_t error;
   int code = json_parse(text, length, &json_limits_model, &doc, &error);
-  cr_assert(code == 0, "%s in %.*s", error.message, (int)length, text);
+  ASSERT_EQ_FOR(code, 0, "%s in %.*s", error.message, (int)length, text);
   const json_t *choices = json_get(json_root(doc), "choices");
   cr_assert(!stream || choices->count == 1);
   JSON_EACH(choice, choices) {
@@ -615,8 +615,8 @@ static void free_joined(joined_t *joined) {
 }
 
 static void same(const buffer_t *a, const buffer_t *b, const char *what) {
-  cr_assert_eq(a->length, b->length, "%s: %.*s | %.*s", what, (int)a->length, a->data,
-               (int)b->length, b->data);
+  ASSERT_EQ_FOR(a->length, b->length, "%s: %.*s | %.*s", what, (int)a->length, a->data,
+                (int)b->length, b->data);
   cr_assert(a->length == 0 || memcmp(a->data, b->data, a->length) == 0, "%s", what);
 }
 
@@ -650,14 +650,14 @@ Test(completions, streams_equal_plain_answers) {
     join_document(plain, whole, strlen(whole), false);
     join_stream(streamed, events);
     for (int p = 0; p < script.num_prompts; p++) {
-      cr_assert_eq(streamed[p].finishes, 1);
-      cr_assert(streamed[p].chunks <= script.num_tokens[p] + 1);
+      ASSERT_EQ(streamed[p].finishes, 1);
+      ASSERT_LE(streamed[p].chunks, script.num_tokens[p] + 1);
       same(&plain[p].text, &streamed[p].text, "text");
       same(&plain[p].ids, &streamed[p].ids, "token_ids");
       same(&plain[p].offsets, &streamed[p].offsets, "text_offset");
       same(&plain[p].values, &streamed[p].values, "token_logprobs");
       same(&plain[p].tokens, &streamed[p].tokens, "tokens");
-      cr_assert_eq(script.ids_wanted, plain[p].ids.length > 0);
+      ASSERT_EQ(script.ids_wanted, plain[p].ids.length > 0);
     }
     free_joined(plain);
     free_joined(streamed);

@@ -1,4 +1,5 @@
 /* test_constraints.c: what a request says about its output reaches the engine as one grammar. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <stdio.h>
@@ -95,7 +96,7 @@ Test(constraints, values_that_ask_for_nothing) {
       ",\"grammar\":\"\"", ",\"guided_json\":null"};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     fake_exchange_t *exchange = complete(rows[i]);
-    cr_assert_eq(fake_engine.requests[0]->grammar, NULL);
+    ASSERT_EQ(fake_engine.requests[0]->grammar, NULL);
     end(exchange);
   }
 }
@@ -103,16 +104,16 @@ Test(constraints, values_that_ask_for_nothing) {
 Test(constraints, one_grammar_for_all_prompts) {
   fake_exchange_t *exchange =
       fake_call(api_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"regex\":\"x\"}");
-  cr_assert_eq(fake_engine.num_requests, 2);
-  cr_assert_eq(fake_engine.requests[0]->grammar, fake_engine.requests[1]->grammar);
+  ASSERT_EQ(fake_engine.num_requests, 2);
+  ASSERT_EQ(fake_engine.requests[0]->grammar, fake_engine.requests[1]->grammar);
   end(exchange);
 }
 
 static void refuse(void (*handle)(exchange_t *), const char *body, int code, const char *param) {
   fake_exchange_t *exchange = fake_call(handle, body);
   cr_assert(exchange->answered, "%s", body);
-  cr_assert_eq(exchange->error.code, code, "%s: %s", body, exchange->body);
-  cr_assert_str_eq(exchange->error.param, param, "%s: %s", body, exchange->body);
+  ASSERT_EQ_FOR(exchange->error.code, code, "%s: %s", body, exchange->body);
+  ASSERT_STR_EQ_FOR(exchange->error.param, param, "%s: %s", body, exchange->body);
   fake_exchange_free(exchange);
 }
 
@@ -253,7 +254,8 @@ Test(constraints, a_call_without_its_mark_is_text_beside_strict_functions) {
     }
     fake_done(fake_engine.requests[0], FINISH_STOP, "");
     fake_deliver();
-    cr_assert((strstr(exchange->body, "tool_calls\":[{") == NULL) == strict, "%s", exchange->body);
+    ASSERT_EQ_FOR((strstr(exchange->body, "tool_calls\":[{") == NULL), strict, "%s",
+                  exchange->body);
     fake_exchange_free(exchange);
   }
 }
@@ -291,7 +293,7 @@ Test(constraints, messages_in_channels) {
 
 Test(constraints, strict_functions_when_the_model_may_choose) {
   fake_exchange_t *exchange = chat(TOOLS(""));
-  cr_assert_eq(fake_engine.requests[0]->grammar, NULL, "nothing strict");
+  ASSERT_EQ_FOR(fake_engine.requests[0]->grammar, NULL, "nothing strict");
   end(exchange);
   exchange = chat(TOOLS(",\"strict\":true"));
   cr_assert(allows("just words < and <tool"));

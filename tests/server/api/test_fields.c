@@ -1,5 +1,6 @@
 /* test_fields.c: every field of a completion request has an effect, is refused, or is known to be
  * harmless. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <stdio.h>
@@ -224,14 +225,14 @@ static void check_value(const char *name, const char *fields, effect_t effect, c
   fake_exchange_t *exchange;
   char *text = outcome(fields, &exchange);
   bool refused = text == NULL;
-  cr_assert_eq(refused, effect == REFUSED, "%s: %s", fields, exchange->body);
+  ASSERT_EQ_FOR(refused, effect == REFUSED, "%s: %s", fields, exchange->body);
   if (refused) {
-    cr_assert_eq(exchange->error.code, ERR_UNSUPPORTED_PARAMETER, "%s", fields);
+    ASSERT_EQ_FOR(exchange->error.code, ERR_UNSUPPORTED_PARAMETER, "%s", fields);
     cr_assert(exchange->error.param[0] != '\0' && strstr(fields, exchange->error.param) != NULL,
               "%s: '%s'", fields, exchange->error.param);
   } else {
-    cr_assert_eq(strcmp(text, base) == 0, effect == HARMLESS, "%s (%s): %s", name, fields, text);
-    cr_assert_eq(strstr(exchange->headers, "ignored"), NULL);
+    ASSERT_EQ_FOR(strcmp(text, base) == 0, effect == HARMLESS, "%s (%s): %s", name, fields, text);
+    ASSERT_EQ(strstr(exchange->headers, "ignored"), NULL);
   }
   free(text);
   fake_exchange_free(exchange);
@@ -358,7 +359,7 @@ Test(fields, null_means_default_for_every_field) {
     snprintf(fields, sizeof fields, "\"%s\":null", params_table.rows[row].name);
     char *text = outcome(fields, &exchange);
     cr_assert(text != NULL, "%s: %s", fields, exchange->body);
-    cr_assert_str_eq(text, base, "%s", fields);
+    ASSERT_STR_EQ_FOR(text, base, "%s", fields);
     free(text);
     fake_exchange_free(exchange);
   }
@@ -395,7 +396,7 @@ Test(fields, values_that_change_nothing_are_accepted) {
   for (size_t i = 0; i < sizeof noops / sizeof noops[0]; i++) {
     char *text = outcome(noops[i], &exchange);
     cr_assert(text != NULL, "%s: %s", noops[i], exchange->body);
-    cr_assert_str_eq(text, base, "%s", noops[i]);
+    ASSERT_STR_EQ_FOR(text, base, "%s", noops[i]);
     free(text);
     fake_exchange_free(exchange);
   }
@@ -434,8 +435,8 @@ static fake_exchange_t *tokenize(const char *base, const char *fields) {
 }
 
 static void expect_refused(fake_exchange_t *exchange, const char *name) {
-  cr_assert_eq(exchange->error.code, ERR_UNSUPPORTED_PARAMETER, "%s: %s", name, exchange->body);
-  cr_assert_str_eq(exchange->error.param, name);
+  ASSERT_EQ_FOR(exchange->error.code, ERR_UNSUPPORTED_PARAMETER, "%s: %s", name, exchange->body);
+  ASSERT_STR_EQ(exchange->error.param, name);
   fake_exchange_free(exchange);
 }
 
@@ -444,7 +445,7 @@ Test(fields, no_field_of_tokenize_is_silently_ignored) {
     int v = 0;
     while (v < TOKENIZE_VALUES && strcmp(tokenize_values[v].name, tokenize_table.rows[row].name))
       v++;
-    cr_assert_lt(v, TOKENIZE_VALUES, "no value for %s: add one", tokenize_table.rows[row].name);
+    ASSERT_LT_FOR(v, TOKENIZE_VALUES, "no value for %s: add one", tokenize_table.rows[row].name);
     const char *name = tokenize_values[v].name, *fields = tokenize_values[v].fields;
     if (fields == NULL) continue;
     if (tokenize_values[v].of_messages) expect_refused(tokenize("\"prompt\":\"ab\"", fields), name);
@@ -455,8 +456,8 @@ Test(fields, no_field_of_tokenize_is_silently_ignored) {
     }
     fake_exchange_t *base = tokenize(tokenize_values[v].base, "");
     cr_assert(base->status == 200 && sent->status == 200, "%s: %s", name, sent->body);
-    cr_assert_eq(strcmp(base->body, sent->body) == 0, tokenize_values[v].effect == HARMLESS, "%s",
-                 name);
+    ASSERT_EQ_FOR(strcmp(base->body, sent->body) == 0, tokenize_values[v].effect == HARMLESS, "%s",
+                  name);
     fake_exchange_free(base);
     fake_exchange_free(sent);
   }
@@ -464,7 +465,7 @@ Test(fields, no_field_of_tokenize_is_silently_ignored) {
 
 Test(fields, what_tokenize_does_not_know_is_reported) {
   fake_exchange_t *exchange = tokenize("\"prompt\":\"ab\"", "\"tokens\":[1],\"odd\":2");
-  cr_assert_eq(exchange->status, 200);
+  ASSERT_EQ(exchange->status, 200);
   cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: tokens,odd\n"), "%s",
             exchange->headers);
   fake_exchange_free(exchange);
@@ -472,5 +473,5 @@ Test(fields, what_tokenize_does_not_know_is_reported) {
   cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: skip_special_tokens\n"), "%s",
             exchange->headers);
   fake_exchange_free(exchange);
-  cr_assert_eq(detokenize_table.count, 2u, "a new field of /detokenize wants a test");
+  ASSERT_EQ_FOR(detokenize_table.count, 2u, "a new field of /detokenize wants a test");
 }

@@ -1,5 +1,6 @@
 /* test_mutations.c: seeded mutations of valid bodies: every one gets an answer or is admitted, and
  * what reaches the engine keeps the promises of request.h. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <math.h>
@@ -77,31 +78,47 @@ static size_t mutate(char *body, size_t length) {
 }
 
 static void check_ids(const int32_t *ids, int32_t count) {
-  for (int32_t i = 0; i < count; i++) cr_assert(ids[i] >= 0 && ids[i] < FAKE_VOCAB);
+  for (int32_t i = 0; i < count; i++) {
+    ASSERT_GE(ids[i], 0);
+    ASSERT_LT(ids[i], FAKE_VOCAB);
+  }
 }
 
 static void check_request(const request_t *request) {
   const sampling_params_t *p = &request->params;
-  cr_assert_geq(request->num_prompt_tokens, 1);
-  cr_assert_leq((int64_t)request->num_prompt_tokens + p->max_tokens, FAKE_CONTEXT);
+  ASSERT_GE(request->num_prompt_tokens, 1);
+  ASSERT_LE((int64_t)request->num_prompt_tokens + p->max_tokens, FAKE_CONTEXT);
   check_ids(request->prompt_ids, request->num_prompt_tokens);
-  cr_assert(p->temperature >= 0 && p->temperature <= 2 && p->top_p > 0 && p->top_p <= 1);
-  cr_assert(p->min_p >= 0 && p->min_p <= 1 && p->top_k >= 0 && p->top_k < FAKE_VOCAB);
-  cr_assert(p->repetition_penalty > 0 && p->repetition_penalty <= 10);
-  cr_assert(fabsf(p->presence_penalty) <= 2 && fabsf(p->frequency_penalty) <= 2);
-  cr_assert(p->max_tokens >= 0 && p->min_tokens >= 0 && p->min_tokens <= p->max_tokens);
-  cr_assert(p->num_logprobs >= -1 && p->num_logprobs <= LOGPROBS_MAX);
-  cr_assert(p->num_prompt_logprobs >= -1 && p->num_prompt_logprobs <= LOGPROBS_MAX);
-  cr_assert(p->num_stop_token_ids <= STOP_TOKEN_IDS_MAX && p->num_bad_words <= BAD_WORDS_MAX);
+  ASSERT_GE(p->temperature, 0);
+  ASSERT_LE(p->temperature, 2);
+  ASSERT_GT(p->top_p, 0);
+  ASSERT_LE(p->top_p, 1);
+  ASSERT_GE(p->min_p, 0);
+  ASSERT_LE(p->min_p, 1);
+  ASSERT_GE(p->top_k, 0);
+  ASSERT_LT(p->top_k, FAKE_VOCAB);
+  ASSERT_GT(p->repetition_penalty, 0);
+  ASSERT_LE(p->repetition_penalty, 10);
+  ASSERT_LE(fabsf(p->presence_penalty), 2);
+  ASSERT_LE(fabsf(p->frequency_penalty), 2);
+  ASSERT_GE(p->max_tokens, 0);
+  ASSERT_GE(p->min_tokens, 0);
+  ASSERT_LE(p->min_tokens, p->max_tokens);
+  ASSERT_GE(p->num_logprobs, -1);
+  ASSERT_LE(p->num_logprobs, LOGPROBS_MAX);
+  ASSERT_GE(p->num_prompt_logprobs, -1);
+  ASSERT_LE(p->num_prompt_logprobs, LOGPROBS_MAX);
+  ASSERT_LE(p->num_stop_token_ids, STOP_TOKEN_IDS_MAX);
+  ASSERT_LE(p->num_bad_words, BAD_WORDS_MAX);
   check_ids(p->stop_token_ids, p->num_stop_token_ids);
   check_ids(p->allowed_ids, p->num_allowed_ids);
   check_ids(p->logprob_token_ids, p->num_logprob_token_ids);
   for (int32_t i = 0; i < p->num_logit_bias; i++) {
     check_ids(&p->logit_bias[i].id, 1);
-    cr_assert(fabsf(p->logit_bias[i].bias) <= 100);
+    ASSERT_LE(fabsf(p->logit_bias[i].bias), 100);
   }
   for (int32_t i = 0; i < p->num_bad_words; i++) {
-    cr_assert_geq(p->bad_words[i].count, 1);
+    ASSERT_GE(p->bad_words[i].count, 1);
     check_ids(p->bad_words[i].ids, p->bad_words[i].count);
   }
 }

@@ -1,5 +1,6 @@
 /* test_params.c: every field of a completion request: what is refused, and that nothing which is
  * accepted is without effect. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 TestSuite(params, .init = fake_start, .fini = fake_stop, .timeout = 60);
 
 static request_t *only_request(void) {
-  cr_assert_eq(fake_engine.num_requests, 1);
+  ASSERT_EQ(fake_engine.num_requests, 1);
   return fake_engine.requests[0];
 }
 
@@ -171,23 +172,23 @@ static const bad_body_t bad_bodies[] = {
 
 Test(params, bad_bodies_are_refused) {
   size_t count = sizeof bad_bodies / sizeof bad_bodies[0];
-  cr_assert_geq(count, 60);
+  ASSERT_GE(count, 60);
   for (size_t i = 0; i < count; i++) {
     const bad_body_t *bad = &bad_bodies[i];
     fake_exchange_t *exchange = fake_call(api_completions, bad->body);
     cr_assert(exchange->answered, "%s", bad->body);
-    cr_assert_eq(exchange->error.code, bad->code, "%s: %s", bad->body, exchange->body);
-    cr_assert_str_eq(exchange->error.param, bad->param, "%s", bad->body);
-    cr_assert(exchange->error.message[0] != '\0');
-    cr_assert_eq(strstr(exchange->error.message, "rate limit"), NULL);
-    cr_assert_eq(fake_engine.num_requests, 0);
+    ASSERT_EQ_FOR(exchange->error.code, bad->code, "%s: %s", bad->body, exchange->body);
+    ASSERT_STR_EQ_FOR(exchange->error.param, bad->param, "%s", bad->body);
+    ASSERT_NE(exchange->error.message[0], '\0');
+    ASSERT_EQ(strstr(exchange->error.message, "rate limit"), NULL);
+    ASSERT_EQ(fake_engine.num_requests, 0);
     fake_exchange_free(exchange);
   }
 }
 
 static void expect_error(const char *body, int code, const char *phrase) {
   fake_exchange_t *exchange = fake_call(api_completions, body);
-  cr_assert_eq(exchange->error.code, code, "%s", exchange->body);
+  ASSERT_EQ_FOR(exchange->error.code, code, "%s", exchange->body);
   cr_assert(strstr(exchange->error.message, phrase) != NULL, "%s", exchange->error.message);
   fake_exchange_free(exchange);
 }
@@ -226,8 +227,8 @@ Test(params, unknown_fields_are_reported_or_refused) {
   fake_exchange_free(exchange);
   fake_option("strict_params", "true");
   exchange = fake_call(api_completions, body);
-  cr_assert_eq(exchange->error.code, ERR_UNKNOWN_PARAMETER);
-  cr_assert_str_eq(exchange->error.param, "zebra");
+  ASSERT_EQ(exchange->error.code, ERR_UNKNOWN_PARAMETER);
+  ASSERT_STR_EQ(exchange->error.param, "zebra");
   fake_exchange_free(exchange);
 }
 
@@ -238,7 +239,7 @@ Test(params, many_unknown_names_stay_bounded) {
   }
   strcat(body, "}");
   fake_exchange_t *exchange = fake_call(api_completions, body);
-  cr_assert_lt(strlen(exchange->headers), IGNORED_NAMES_MAX + 40);
+  ASSERT_LT(strlen(exchange->headers), IGNORED_NAMES_MAX + 40);
   cr_assert(strstr(exchange->headers, ": stranger_0,stranger_1,") != NULL);
   fake_finish_all();
   fake_exchange_free(exchange);
@@ -249,10 +250,10 @@ Test(params, exact_integers) {
       fake_call(api_completions, "{\"prompt\":[1,2.0,3e0],\"seed\":9007199254740993,"
                                  "\"priority\":-9223372036854775808}");
   const request_t *request = only_request();
-  cr_assert_eq(request->params.seed, 9007199254740993u);
-  cr_assert_eq(request->priority, INT64_MIN);
-  cr_assert_eq(request->num_prompt_tokens, 3);
-  cr_assert_eq(request->prompt_ids[2], 3);
+  ASSERT_EQ(request->params.seed, 9007199254740993u);
+  ASSERT_EQ(request->priority, INT64_MIN);
+  ASSERT_EQ(request->num_prompt_tokens, 3);
+  ASSERT_EQ(request->prompt_ids[2], 3);
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -262,8 +263,10 @@ Test(params, tiny_floats_stay_inside_open_bounds) {
       fake_call(api_completions, "{\"prompt\":\"a\",\"top_p\":1e-300,\"repetition_penalty\":1e-300,"
                                  "\"temperature\":1e-300}");
   const sampling_params_t *sampling = &only_request()->params;
-  cr_assert(sampling->top_p > 0 && sampling->repetition_penalty > 0);
-  cr_assert(sampling->temperature >= 0 && sampling->temperature < 1e-5f);
+  ASSERT_GT(sampling->top_p, 0);
+  ASSERT_GT(sampling->repetition_penalty, 0);
+  ASSERT_GE(sampling->temperature, 0);
+  ASSERT_LT(sampling->temperature, 1e-5f);
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -279,10 +282,12 @@ Test(params, seeds_are_random_unless_given) {
   seeds[2] = only_request()->params.seed;
   fake_finish_all();
   fake_exchange_free(exchange);
-  cr_assert(seeds[0] != seeds[1] && seeds[0] != seeds[2] && seeds[2] != UINT64_MAX);
+  ASSERT_NE(seeds[0], seeds[1]);
+  ASSERT_NE(seeds[0], seeds[2]);
+  ASSERT_NE(seeds[2], UINT64_MAX);
   exchange = fake_call(api_completions, "{\"prompt\":[\"a\",\"a\"],\"seed\":5}");
-  cr_assert_eq(server.live->first->inputs[0].request.params.seed, 5);
-  cr_assert_eq(server.live->first->inputs[1].request.params.seed, 5);
+  ASSERT_EQ(server.live->first->inputs[0].request.params.seed, 5);
+  ASSERT_EQ(server.live->first->inputs[1].request.params.seed, 5);
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -295,17 +300,19 @@ Test(params, generation_config_gives_the_defaults) {
   fake_engine.info.repetition_penalty = 1.05f;
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\",\"top_p\":0.5}");
   const sampling_params_t *sampling = &only_request()->params;
-  cr_assert_eq(sampling->temperature, 0.6f);
-  cr_assert_eq(sampling->top_p, 0.5f);
-  cr_assert_eq(sampling->top_k, 20);
-  cr_assert_eq(sampling->min_p, 0.05f);
-  cr_assert_eq(sampling->repetition_penalty, 1.05f);
+  ASSERT_EQ(sampling->temperature, 0.6f);
+  ASSERT_EQ(sampling->top_p, 0.5f);
+  ASSERT_EQ(sampling->top_k, 20);
+  ASSERT_EQ(sampling->min_p, 0.05f);
+  ASSERT_EQ(sampling->repetition_penalty, 1.05f);
   fake_finish_all();
   fake_exchange_free(exchange);
   fake_option("generation_config", "none");
   exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
   sampling = &only_request()->params;
-  cr_assert(sampling->temperature == 1 && sampling->top_p == 1 && sampling->top_k == 0);
+  ASSERT_EQ(sampling->temperature, 1);
+  ASSERT_EQ(sampling->top_p, 1);
+  ASSERT_EQ(sampling->top_k, 0);
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -316,7 +323,7 @@ Test(params, top_k_beyond_the_vocabulary_is_off) {
   for (int i = 0; i < 4; i++) {
     snprintf(body, sizeof body, "{\"prompt\":\"a\",\"top_k\":%s}", off[i]);
     fake_exchange_t *exchange = fake_call(api_completions, body);
-    cr_assert_eq(only_request()->params.top_k, 0);
+    ASSERT_EQ(only_request()->params.top_k, 0);
     fake_finish_all();
     fake_exchange_free(exchange);
   }
@@ -331,9 +338,11 @@ Test(params, bad_words_with_and_without_a_blank) {
   fake_exchange_t *exchange =
       fake_call(api_completions, "{\"prompt\":\"a\",\"bad_words\":[\"no\"]}");
   const sampling_params_t *sampling = &only_request()->params;
-  cr_assert_eq(sampling->num_bad_words, 2);
-  cr_assert(sampling->bad_words[0].count == 2 && sampling->bad_words[0].ids[0] == 'n');
-  cr_assert(sampling->bad_words[1].count == 3 && sampling->bad_words[1].ids[0] == ' ');
+  ASSERT_EQ(sampling->num_bad_words, 2);
+  ASSERT_EQ(sampling->bad_words[0].count, 2);
+  ASSERT_EQ(sampling->bad_words[0].ids[0], 'n');
+  ASSERT_EQ(sampling->bad_words[1].count, 3);
+  ASSERT_EQ(sampling->bad_words[1].ids[0], ' ');
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -346,8 +355,8 @@ static void expect_prompt(const char *fields, const int32_t *ids, int32_t count)
   fake_exchange_t *exchange = fake_call(api_completions, body);
   cr_assert(!exchange->answered, "%s", exchange->body);
   const request_t *request = only_request();
-  cr_assert_eq(request->num_prompt_tokens, count, "%s: %d", fields, request->num_prompt_tokens);
-  for (int32_t i = 0; i < count; i++) cr_assert_eq(request->prompt_ids[i], ids[i], "%s", fields);
+  ASSERT_EQ_FOR(request->num_prompt_tokens, count, "%s: %d", fields, request->num_prompt_tokens);
+  for (int32_t i = 0; i < count; i++) ASSERT_EQ_FOR(request->prompt_ids[i], ids[i], "%s", fields);
   fake_finish_all();
   fake_exchange_free(exchange);
 }
@@ -405,11 +414,11 @@ Test(params, length_rules) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     fake_exchange_t *exchange = call_tokens(rows[i].tokens, rows[i].more);
     if (rows[i].max_tokens < 0) {
-      cr_assert_eq(exchange->error.code, ERR_CONTEXT_LENGTH, "row %zu", i);
-      cr_assert_str_eq(exchange->error.param, "prompt");
+      ASSERT_EQ_FOR(exchange->error.code, ERR_CONTEXT_LENGTH, "row %zu", i);
+      ASSERT_STR_EQ(exchange->error.param, "prompt");
     } else {
       cr_assert(!exchange->answered, "row %zu: %s", i, exchange->body);
-      cr_assert_eq(only_request()->params.max_tokens, rows[i].max_tokens, "row %zu", i);
+      ASSERT_EQ_FOR(only_request()->params.max_tokens, rows[i].max_tokens, "row %zu", i);
       fake_finish_all();
     }
     fake_exchange_free(exchange);
@@ -423,12 +432,12 @@ Test(params, text_that_cannot_fit_is_refused_unread) {
   memset(body + n, 'a', length);
   strcpy(body + n + length, "\"}");
   fake_exchange_t *exchange = fake_call(api_completions, body);
-  cr_assert_eq(exchange->error.code, ERR_CONTEXT_LENGTH);
+  ASSERT_EQ(exchange->error.code, ERR_CONTEXT_LENGTH);
   cr_assert(strstr(exchange->error.message, "his model's maximum context length is 128") != NULL);
   fake_exchange_free(exchange);
   body[n + 200] = '"', body[n + 201] = '}', body[n + 202] = '\0'; /* 201 tokens: counted */
   exchange = fake_call(api_completions, body);
-  cr_assert_eq(exchange->error.code, ERR_CONTEXT_LENGTH);
+  ASSERT_EQ(exchange->error.code, ERR_CONTEXT_LENGTH);
   fake_exchange_free(exchange);
   free(body);
 }
@@ -441,8 +450,8 @@ Test(params, prompt_logprobs_have_a_budget) {
   for (size_t i = 1; i < tokens; i++) n += (size_t)sprintf(body + n, ",1");
   strcpy(body + n, "]}");
   fake_exchange_t *exchange = fake_call(api_completions, body);
-  cr_assert_eq(exchange->error.code, ERR_INVALID_VALUE);
-  cr_assert_str_eq(exchange->error.param, "prompt_logprobs");
+  ASSERT_EQ(exchange->error.code, ERR_INVALID_VALUE);
+  ASSERT_STR_EQ(exchange->error.param, "prompt_logprobs");
   fake_exchange_free(exchange);
   free(body);
 }
@@ -455,7 +464,7 @@ static void expect_ids(const char *fields, const int32_t *ids, int32_t count) {
   fake_exchange_t *exchange = fake_call(api_completions, body);
   cr_assert(!exchange->answered, "%s", exchange->body);
   const request_t *request = only_request();
-  cr_assert_eq(request->num_prompt_tokens, count);
+  ASSERT_EQ(request->num_prompt_tokens, count);
   cr_assert_arr_eq(request->prompt_ids, ids, (size_t)count * sizeof *ids);
   fake_finish_all();
   fake_exchange_free(exchange);

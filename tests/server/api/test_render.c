@@ -3,6 +3,7 @@
 #include "server/completion/json_copy.h"
 #include "server/completion/logprobs.h"
 #include "server/observe/histogram.h"
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <math.h>
@@ -17,14 +18,14 @@ static const token_style_t style = {NULL, false, true};
 static void expect(buffer_t *buffer, const char *expected) {
   buffer_char(buffer, '\0');
   cr_assert(!buffer->failed);
-  cr_assert_str_eq(buffer->data, expected);
+  ASSERT_STR_EQ(buffer->data, expected);
   buffer_free(buffer);
 }
 
 static void expect_float(float value, const char *expected) {
   char text[FLOAT_TEXT_MAX];
-  cr_assert_eq(float_print(text, value), strlen(expected), "%s", text);
-  cr_assert_str_eq(text, expected);
+  ASSERT_EQ_FOR(float_print(text, value), strlen(expected), "%s", text);
+  ASSERT_STR_EQ(text, expected);
 }
 
 Test(render, floats) {
@@ -50,14 +51,15 @@ Test(render, floats_round_trip) {
     if (!isfinite(value)) continue;
     char text[FLOAT_TEXT_MAX], shorter[FLOAT_TEXT_MAX];
     size_t length = float_print(text, value);
-    cr_assert(length < FLOAT_TEXT_MAX && text[length] == '\0');
+    ASSERT_LT(length, FLOAT_TEXT_MAX);
+    ASSERT_EQ(text[length], '\0');
     back = strtof(text, NULL);
-    cr_assert_eq(memcmp(&value, &back, sizeof value), 0, "%s", text);
+    ASSERT_EQ_FOR(memcmp(&value, &back, sizeof value), 0, "%s", text);
     int digits = 0;
     for (const char *p = text; *p != '\0' && *p != 'e'; p++) digits += *p >= '0' && *p <= '9';
     if (digits > 6 && strchr(text, 'e') != NULL) { /* an exponent: all digits count */
       snprintf(shorter, sizeof shorter, "%.*e", digits - 2, (double)value);
-      cr_assert_neq(strtof(shorter, NULL), value, "%s is shorter than %s", shorter, text);
+      ASSERT_NE_FOR(strtof(shorter, NULL), value, "%s is shorter than %s", shorter, text);
     }
   }
 }
@@ -75,25 +77,25 @@ Test(render, logprobs_round_trip) {
       snprintf(reference, sizeof reference, "%.*g", (int)digits, (double)value);
     } while (strtof(reference, NULL) != value && digits++ < 9);
     if (strpbrk(reference, ".e") == NULL) strcat(reference, ".0");
-    cr_assert_eq(strtof(text, NULL), value, "%s for %s", text, reference);
-    cr_assert_eq(length, strlen(text));
+    ASSERT_EQ_FOR(strtof(text, NULL), value, "%s for %s", text, reference);
+    ASSERT_EQ(length, strlen(text));
     cr_assert(text[length - 1] >= '0' && text[length - 1] <= '9', "%s", text);
-    cr_assert(length <= strlen(reference), "%s is longer than %s", text, reference);
+    ASSERT_LE_FOR(length, strlen(reference), "%s is longer than %s", text, reference);
   }
 }
 
 Test(render, doubles) {
   char text[DOUBLE_TEXT_MAX];
   double_print(text, 3);
-  cr_assert_str_eq(text, "3");
+  ASSERT_STR_EQ(text, "3");
   double_print(text, 0.1);
-  cr_assert_str_eq(text, "0.1");
+  ASSERT_STR_EQ(text, "0.1");
   double_print(text, 1.0 / 3);
-  cr_assert_eq(strtod(text, NULL), 1.0 / 3);
+  ASSERT_EQ(strtod(text, NULL), 1.0 / 3);
   double_print(text, INFINITY);
-  cr_assert_str_eq(text, "+Inf");
+  ASSERT_STR_EQ(text, "+Inf");
   double_print(text, 9007199254740991.0);
-  cr_assert_str_eq(text, "9007199254740991");
+  ASSERT_STR_EQ(text, "9007199254740991");
 }
 
 Test(render, buffers) {
@@ -109,13 +111,13 @@ Test(render, buffers) {
   for (size_t length = 0; length < sizeof many; length += 7) { /* every size of first room */
     buffer_t grown = {0};
     buffer_escape(&grown, many, length);
-    cr_assert_eq(grown.length, 6 * length);
+    ASSERT_EQ(grown.length, 6 * length);
     buffer_free(&grown);
   }
   cr_assert(!buffer_reserve(&buffer, SIZE_MAX / 2));
   cr_assert(buffer.failed);
   size_t length;
-  cr_assert_eq(buffer_detach(&buffer, &length), NULL);
+  ASSERT_EQ(buffer_detach(&buffer, &length), NULL);
 }
 
 Test(render, values_outlive_their_document) {
@@ -123,19 +125,24 @@ Test(render, values_outlive_their_document) {
   arena_t arena = {0};
   json_doc_t *doc = NULL;
   char *body = strdup(text);
-  cr_assert_eq(json_parse(body, strlen(body), &json_limits_request, &doc, NULL), 0);
+  ASSERT_EQ(json_parse(body, strlen(body), &json_limits_request, &doc, NULL), 0);
   const json_t *copy = json_copy(&arena, json_next(json_first(json_root(doc))));
   json_free(doc);
   memset(body, 'x', strlen(body));
   free(body);
-  cr_assert(copy != NULL && copy->type == JSON_OBJECT && json_next(copy) == NULL);
+  cr_assert(copy != NULL);
+  ASSERT_EQ(copy->type, JSON_OBJECT);
+  ASSERT_EQ(json_next(copy), NULL);
   const json_t *a = json_get(copy, "a");
-  cr_assert(a->count == 4 && json_equals(json_first(a), "x\xc3\xa9"));
+  ASSERT_EQ(a->count, 4);
+  cr_assert(json_equals(json_first(a), "x\xc3\xa9"));
   double number;
-  cr_assert(json_double(json_next(json_first(a)), &number) && number == 1.5);
-  cr_assert_eq(json_get(copy, "")->type, JSON_OBJECT);
-  cr_assert(json_equals(json_get(copy, "b"), "") && json_next(json_get(copy, "b")) == NULL);
-  cr_assert_eq(json_copy(&arena, NULL), NULL);
+  cr_assert(json_double(json_next(json_first(a)), &number));
+  ASSERT_EQ(number, 1.5);
+  ASSERT_EQ(json_get(copy, "")->type, JSON_OBJECT);
+  cr_assert(json_equals(json_get(copy, "b"), ""));
+  ASSERT_EQ(json_next(json_get(copy, "b")), NULL);
+  ASSERT_EQ(json_copy(&arena, NULL), NULL);
   arena_free(&arena);
 }
 
@@ -154,7 +161,7 @@ static void add(logprob_text_t *text, int32_t id, float logprob, const token_log
 
 static void expect_tops(logprob_text_t *text, const char *expected) {
   buffer_char(&text->tops, '\0');
-  cr_assert_str_eq(text->tops.data, expected);
+  ASSERT_STR_EQ(text->tops.data, expected);
   logprob_text_free(text);
 }
 
@@ -214,14 +221,14 @@ Test(render, text_offsets_do_not_depend_on_cuts) {
   text_offset_t whole = {0};
   text_offset_bytes(&whole, text, length);
   /* five characters, FF, C3, '(', E4 BD, F0 9F 98 and q */
-  cr_assert_eq(whole.code_points, 11);
+  ASSERT_EQ(whole.code_points, 11);
   for (size_t first = 0; first <= length; first++) {
     for (size_t second = first; second <= length; second++) {
       text_offset_t cut = {0};
       text_offset_bytes(&cut, text, first);
       text_offset_bytes(&cut, text + first, second - first);
       text_offset_bytes(&cut, text + second, length - second);
-      cr_assert_eq(cut.code_points, whole.code_points, "%zu %zu", first, second);
+      ASSERT_EQ_FOR(cut.code_points, whole.code_points, "%zu %zu", first, second);
     }
   }
 }
@@ -229,16 +236,16 @@ Test(render, text_offsets_do_not_depend_on_cuts) {
 Test(render, text_offsets_of_tokens) {
   text_offset_t offset = {0};
   text_offset_token(&offset, &style, FAKE_EOS); /* skipped: takes no place */
-  cr_assert_eq(offset.code_points, 0);
+  ASSERT_EQ(offset.code_points, 0);
   text_offset_token(&offset, &style, 0xc3);
-  cr_assert_eq(offset.code_points, 0);
+  ASSERT_EQ(offset.code_points, 0);
   text_offset_token(&offset, &style, 0xa9);
-  cr_assert_eq(offset.code_points, 1);
+  ASSERT_EQ(offset.code_points, 1);
   text_offset_token(&offset, &style, FAKE_THE);
-  cr_assert_eq(offset.code_points, 5);
+  ASSERT_EQ(offset.code_points, 5);
   token_style_t shown = {NULL, false, false};
   text_offset_token(&offset, &shown, FAKE_EOS);
-  cr_assert_eq(offset.code_points, 9);
+  ASSERT_EQ(offset.code_points, 9);
 }
 
 /* An unfinished character counts before a token that does not continue it. */
@@ -250,8 +257,8 @@ Test(render, text_offsets_behind_broken_characters) {
                 {0xff, 4}, {0xc3, 5}, {0xc3, 6}, {0xa9, 6}, {FAKE_THE, 7}};
   text_offset_t offset = {0};
   for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-    cr_assert_eq(text_offset_before(&offset, &style, tokens[i].id), tokens[i].before, "token %zu",
-                 i);
+    ASSERT_EQ_FOR(text_offset_before(&offset, &style, tokens[i].id), tokens[i].before, "token %zu",
+                  i);
     text_offset_token(&offset, &style, tokens[i].id);
   }
 }
@@ -264,24 +271,24 @@ Test(render, text_offsets_of_prompts) {
   } tokens[] = {{FAKE_BOS, 0}, {FAKE_THE, 0}, {0xc3, 3}, {0xa9, 3}, {FAKE_BOS, 4}, {'x', 7}};
   text_offset_t offset = {0};
   for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-    cr_assert_eq(offset.code_points, tokens[i].before, "token %zu", i);
+    ASSERT_EQ_FOR(offset.code_points, tokens[i].before, "token %zu", i);
     text_offset_prompt(&offset, &style, tokens[i].id, prompt, sizeof prompt - 1);
   }
-  cr_assert_eq(offset.code_points, 8);
+  ASSERT_EQ(offset.code_points, 8);
   text_offset_prompt(&offset, &style, FAKE_THE, prompt, sizeof prompt - 1); /* beyond the end */
-  cr_assert_eq(offset.code_points, 8);
+  ASSERT_EQ(offset.code_points, 8);
 }
 
 Test(render, histograms) {
   histogram_t histogram;
   histogram_init(&histogram, &bounds_itl, &bounds_itl_vllm);
   for (int i = 1; i < histogram.num_bounds; i++) {
-    cr_assert_lt(histogram.bounds[i - 1], histogram.bounds[i]);
+    ASSERT_LT(histogram.bounds[i - 1], histogram.bounds[i]);
   }
   for (int i = 0; i < 1000; i++) histogram_observe(&histogram, (double)i * 0.001);
-  cr_assert_eq(histogram_at_most(&histogram, 0.01), 11, "a bound belongs to its bucket");
-  cr_assert_eq(histogram_at_most(&histogram, 80), 1000);
+  ASSERT_EQ_FOR(histogram_at_most(&histogram, 0.01), 11, "a bound belongs to its bucket");
+  ASSERT_EQ(histogram_at_most(&histogram, 80), 1000);
   histogram_observe(&histogram, 1e9);
-  cr_assert_eq(histogram.count, 1001);
-  cr_assert_eq(histogram_at_most(&histogram, 80), 1000);
+  ASSERT_EQ(histogram.count, 1001);
+  ASSERT_EQ(histogram_at_most(&histogram, 80), 1000);
 }

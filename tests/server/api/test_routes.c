@@ -2,6 +2,7 @@
 #include "tests/server/api/fake.h"
 
 #include "engine/base/clock.h"
+#include "tests/expect.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,15 +11,15 @@ TestSuite(routes, .init = fake_start, .fini = fake_stop, .timeout = 60);
 
 static void expect(void (*handle)(exchange_t *), const char *body, int status, const char *reply) {
   fake_exchange_t *exchange = fake_call(handle, body);
-  cr_assert_eq(exchange->status, status, "%s", exchange->body);
-  cr_assert_str_eq(exchange->body, reply);
+  ASSERT_EQ_FOR(exchange->status, status, "%s", exchange->body);
+  ASSERT_STR_EQ(exchange->body, reply);
   fake_exchange_free(exchange);
 }
 
 static void refuse(void (*handle)(exchange_t *), const char *body, int code, const char *param) {
   fake_exchange_t *exchange = fake_call(handle, body);
-  cr_assert_eq(exchange->error.code, code, "%s: %s", body, exchange->body);
-  cr_assert_str_eq(exchange->error.param, param);
+  ASSERT_EQ_FOR(exchange->error.code, code, "%s: %s", body, exchange->body);
+  ASSERT_STR_EQ(exchange->error.param, param);
   fake_exchange_free(exchange);
 }
 
@@ -29,11 +30,11 @@ static void refuse(void (*handle)(exchange_t *), const char *body, int code, con
 Test(routes, models) {
   expect(api_models, "", 200, "{\"object\":\"list\",\"data\":[" CARD("tiny") "]}");
   fake_exchange_t *exchange = fake_call_path(api_model, "tiny");
-  cr_assert_str_eq(exchange->body, CARD("tiny"));
+  ASSERT_STR_EQ(exchange->body, CARD("tiny"));
   fake_exchange_free(exchange);
   exchange = fake_call_path(api_model, "org/other");
-  cr_assert_eq(exchange->status, 404);
-  cr_assert_str_eq(exchange->error.message, "The model `org/other` does not exist.");
+  ASSERT_EQ(exchange->status, 404);
+  ASSERT_STR_EQ(exchange->error.message, "The model `org/other` does not exist.");
   fake_exchange_free(exchange);
 }
 
@@ -88,7 +89,7 @@ Test(routes, detokenize) {
 Test(routes, tokenize_for_a_client_that_goes) {
   fake_exchange_t *exchange = fake_exchange_new("{\"prompt\":\"ab\"}", 15);
   api_tokenize(&exchange->public);
-  cr_assert_eq(completions_live(&server), 1);
+  ASSERT_EQ(completions_live(&server), 1);
   fake_exchange_gone(exchange, "disconnect");
   fake_run();
   fake_exchange_free(exchange);
@@ -111,8 +112,8 @@ Test(routes, health_by_state) {
     server.draining = rows[i].draining;
     expect(api_readyz, "", rows[i].ready, rows[i].body);
     fake_exchange_t *exchange = fake_call(api_livez, "");
-    cr_assert_eq(exchange->status, rows[i].live);
-    cr_assert_eq(strstr(exchange->headers, "Retry-After: ") != NULL, rows[i].live == 503);
+    ASSERT_EQ(exchange->status, rows[i].live);
+    ASSERT_EQ(strstr(exchange->headers, "Retry-After: ") != NULL, rows[i].live == 503);
     fake_exchange_free(exchange);
   }
   fake_engine.state = ENGINE_READY;
@@ -124,11 +125,13 @@ Test(routes, health_while_loading) {
   fake_engine.progress = 0.25;
   server.start_ns = clock_now_ns() - 4000000000u;
   fake_exchange_t *exchange = fake_call(api_readyz, "");
-  cr_assert_eq(exchange->status, 503);
+  ASSERT_EQ(exchange->status, 503);
   json_doc_t *doc = fake_json(exchange);
   int64_t eta;
   cr_assert(json_equals(json_get(json_root(doc), "status"), "loading"));
-  cr_assert(json_int64(json_get(json_root(doc), "eta_s"), &eta) && eta >= 12 && eta <= 30);
+  cr_assert(json_int64(json_get(json_root(doc), "eta_s"), &eta));
+  ASSERT_GE(eta, 12);
+  ASSERT_LE(eta, 30);
   cr_assert(strstr(exchange->body, "\"progress\":0.25") != NULL);
   cr_assert(strstr(exchange->headers, "Retry-After: ") != NULL);
   json_free(doc);
@@ -159,7 +162,9 @@ Test(routes, version) {
   fake_exchange_t *exchange = fake_call(api_version, "");
   json_doc_t *doc = fake_json(exchange);
   const json_t *version = json_get(json_root(doc), "version");
-  cr_assert(version != NULL && version->type == JSON_STRING && version->length > 0);
+  cr_assert(version != NULL);
+  ASSERT_EQ(version->type, JSON_STRING);
+  ASSERT_GT(version->length, 0);
   cr_assert(json_equals(json_get(json_root(doc), "backend"), "cpu"));
   json_free(doc);
   fake_exchange_free(exchange);

@@ -1,4 +1,5 @@
 /* test_served_names.c: aliases, --any-model, and the names of awkward model directories. */
+#include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
 #include <stdlib.h>
@@ -13,10 +14,10 @@ static void with_names(const char *directory, const char *names, const char *fir
   error_t error = {0};
   char *arguments[] = {strdup(directory), strdup("--served-model-name"), strdup(names)};
   int code = config_load(&settings, names[0] != '\0' ? 3 : 1, arguments, &error);
-  cr_assert_eq(code, 0, "%s", error.message);
-  cr_assert_eq(model_names_set(&live, &settings), 0);
-  cr_assert_str_eq(live.names[0], first);
-  cr_assert_eq(live.num_names, count);
+  ASSERT_EQ_FOR(code, 0, "%s", error.message);
+  ASSERT_EQ(model_names_set(&live, &settings), 0);
+  ASSERT_STR_EQ(live.names[0], first);
+  ASSERT_EQ(live.num_names, count);
   cr_assert(model_name_known(&live, first, strlen(first)));
   cr_assert(!model_name_known(&live, first, strlen(first) - 1));
   free(live.default_name);
@@ -25,7 +26,7 @@ static void with_names(const char *directory, const char *names, const char *fir
 }
 
 Test(names, from_directories_and_flags) {
-  cr_assert_eq(chdir("/usr/lib"), 0); /* is there everywhere, and no link */
+  ASSERT_EQ(chdir("/usr/lib"), 0); /* is there everywhere, and no link */
   with_names(".", "", "lib", 1);
   with_names("./", "", "lib", 1);
   with_names("..", "", "usr", 1);
@@ -41,7 +42,7 @@ Test(names, any_model) {
   fake_start();
   fake_option("any_model", "true");
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":[1],\"model\":\"gpt-4\"}");
-  cr_assert_eq(fake_engine.num_requests, 1);
+  ASSERT_EQ(fake_engine.num_requests, 1);
   fake_done(fake_engine.requests[0], FINISH_LENGTH, "");
   fake_deliver();
   cr_assert(strstr(exchange->body, "\"model\":\"tiny\"") != NULL);

@@ -1,7 +1,6 @@
 /* test_answer.c: what the load client makes of answers: whole, cut, refused, in pieces. */
 #include "server/bench/answer.c"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 typedef struct gaps {
   double ms[16];
@@ -10,7 +9,7 @@ typedef struct gaps {
 
 static void keep_gap(void *context, double gap_ms) {
   gaps_t *gaps = context;
-  cr_assert_lt(gaps->count, 16);
+  ASSERT_LT(gaps->count, 16);
   gaps->ms[gaps->count++] = gap_ms;
 }
 
@@ -40,15 +39,15 @@ Test(answer, a_stream_gives_first_token_gaps_and_usage) {
   feed(&a, usage, 36);
   feed(&a, done, 40);
   cr_assert(answer_end(&a, 41000000), "%s", a.error);
-  cr_assert_eq(a.first_ns, 10000000);
-  cr_assert_eq(a.last_ns, 35000000);
-  cr_assert_eq(gaps.count, 2);
+  ASSERT_EQ(a.first_ns, 10000000);
+  ASSERT_EQ(a.last_ns, 35000000);
+  ASSERT_EQ(gaps.count, 2);
   cr_assert_float_eq(gaps.ms[0], 5, 1e-9);
   cr_assert_float_eq(gaps.ms[1], 20, 1e-9);
   cr_assert(a.has_usage);
-  cr_assert_eq(a.prompt_tokens, 7);
-  cr_assert_eq(a.cached_tokens, 4);
-  cr_assert_eq(a.output_tokens, 3);
+  ASSERT_EQ(a.prompt_tokens, 7);
+  ASSERT_EQ(a.cached_tokens, 4);
+  ASSERT_EQ(a.output_tokens, 3);
   answer_free(&a);
 }
 
@@ -61,8 +60,8 @@ Test(answer, any_split_of_the_bytes_reads_the_same) {
     answer_feed(&a, all, (size_t)cut, 1000000);
     answer_feed(&a, all + cut, (size_t)(length - cut), 2000000);
     cr_assert(answer_end(&a, 3000000), "cut at %d: %s", cut, a.error);
-    cr_assert_eq(a.num_chunks, 2, "cut at %d", cut);
-    cr_assert_eq(gaps.count, 1, "cut at %d", cut);
+    ASSERT_EQ_FOR(a.num_chunks, 2, "cut at %d", cut);
+    ASSERT_EQ_FOR(gaps.count, 1, "cut at %d", cut);
     answer_free(&a);
   }
 }
@@ -75,9 +74,9 @@ Test(answer, a_closing_chunk_is_no_token_but_ends_the_last_one) {
   feed(&a, closing, 24);
   feed(&a, done, 25);
   cr_assert(answer_end(&a, 26000000));
-  cr_assert_eq(a.num_chunks, 2);
-  cr_assert_eq(gaps.count, 1);
-  cr_assert_eq(a.last_ns, 24000000);
+  ASSERT_EQ(a.num_chunks, 2);
+  ASSERT_EQ(gaps.count, 1);
+  ASSERT_EQ(a.last_ns, 24000000);
   answer_free(&a);
 }
 
@@ -88,7 +87,7 @@ Test(answer, empty_text_without_a_reason_is_a_held_back_token) {
   feed(&a, "data:{\"choices\":[{\"text\":\"\xc3\xa9\",\"finish_reason\":\"stop\"}]}\n\n", 20);
   feed(&a, done, 25);
   cr_assert(answer_end(&a, 26000000));
-  cr_assert_eq(a.num_chunks, 2);
+  ASSERT_EQ(a.num_chunks, 2);
   answer_free(&a);
 }
 
@@ -99,7 +98,7 @@ Test(answer, chat_deltas_count_too) {
   feed(&a, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", 20);
   feed(&a, done, 25);
   cr_assert(answer_end(&a, 26000000));
-  cr_assert_eq(a.num_chunks, 1);
+  ASSERT_EQ(a.num_chunks, 1);
   answer_free(&a);
 }
 
@@ -111,7 +110,7 @@ Test(answer, without_usage_chunks_are_counted) {
   feed(&a, done, 25);
   cr_assert(answer_end(&a, 26000000));
   cr_assert_not(a.has_usage);
-  cr_assert_eq(a.output_tokens, 2);
+  ASSERT_EQ(a.output_tokens, 2);
   answer_free(&a);
 }
 
@@ -138,7 +137,7 @@ Test(answer, an_error_body_is_kept_to_a_bound) {
   char block[4096];
   memset(block, 'x', sizeof block);
   for (int i = 0; i < 100; i++) answer_feed(&a, block, sizeof block, 1);
-  cr_assert_leq(a.length, ERROR_BODY_MAX);
+  ASSERT_LE(a.length, ERROR_BODY_MAX);
   cr_assert_not(answer_end(&a, 2));
   answer_free(&a);
 }
@@ -148,8 +147,8 @@ Test(answer, a_whole_body_gives_usage) {
   feed(&a, "{\"choices\":[{\"text\":\"abc\",\"finish_reason\":\"length\"}],", 10);
   feed(&a, "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":9}}", 20);
   cr_assert(answer_end(&a, 30000000));
-  cr_assert_eq(a.output_tokens, 9);
-  cr_assert_eq(a.prompt_tokens, 5);
+  ASSERT_EQ(a.output_tokens, 9);
+  ASSERT_EQ(a.prompt_tokens, 5);
   answer_free(&a);
   answer_t empty = {.status = 200};
   cr_assert_not(answer_end(&empty, 1));

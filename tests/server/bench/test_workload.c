@@ -2,9 +2,9 @@
  * for.
  */
 #include "server/bench/workload.c"
+#include "tests/expect.h"
 
 #include <cjson/cJSON.h>
-#include <criterion/criterion.h>
 
 static const bench_options_t options = {.input_len = 20,
                                         .prefix_len = 12,
@@ -28,19 +28,20 @@ static int id_at(const cJSON *body, int i) {
 
 Test(workload, ids_are_in_range_and_the_prefix_is_shared) {
   cJSON *a = body_of(&options, 0), *b = body_of(&options, 1);
-  cr_assert_eq(cJSON_GetArraySize(cJSON_GetObjectItem(a, "prompt")), 20);
+  ASSERT_EQ(cJSON_GetArraySize(cJSON_GetObjectItem(a, "prompt")), 20);
   int same = 0;
   for (int i = 0; i < 20; i++) {
-    cr_assert(id_at(a, i) >= 300 && id_at(a, i) < 320);
+    ASSERT_GE(id_at(a, i), 300);
+    ASSERT_LT(id_at(a, i), 320);
     if (i < 12) {
-      cr_assert_eq(id_at(a, i), id_at(b, i));
+      ASSERT_EQ(id_at(a, i), id_at(b, i));
     } else {
       same += id_at(a, i) == id_at(b, i);
     }
   }
-  cr_assert_lt(same, 8);
-  cr_assert_str_eq(cJSON_GetObjectItem(a, "model")->valuestring, "a \"name\\");
-  cr_assert_eq(cJSON_GetObjectItem(a, "max_tokens")->valueint, 5);
+  ASSERT_LT(same, 8);
+  ASSERT_STR_EQ(cJSON_GetObjectItem(a, "model")->valuestring, "a \"name\\");
+  ASSERT_EQ(cJSON_GetObjectItem(a, "max_tokens")->valueint, 5);
   cr_assert(cJSON_IsTrue(cJSON_GetObjectItem(a, "stream")));
   cJSON_Delete(a);
   cJSON_Delete(b);
@@ -51,8 +52,8 @@ Test(workload, the_same_seed_gives_the_same_body_and_another_one_another) {
   other.seed = 5;
   char *a = bench_body(&options, NULL, 3), *b = bench_body(&options, NULL, 3);
   char *c = bench_body(&other, NULL, 3);
-  cr_assert_str_eq(a, b);
-  cr_assert_str_neq(a, c);
+  ASSERT_STR_EQ(a, b);
+  ASSERT_STR_NE(a, c);
   cr_assert_null(strstr(a, "model"));
   free(a), free(b), free(c);
 }
@@ -65,7 +66,7 @@ Test(workload, words_when_ids_are_not_understood) {
   const char *text = cJSON_GetObjectItem(a, "prompt")->valuestring;
   int spaces = 0;
   for (const char *p = text; *p; p++) spaces += *p == ' ';
-  cr_assert_eq(spaces, 19);
+  ASSERT_EQ(spaces, 19);
   cr_assert_null(cJSON_GetObjectItem(a, "stream"));
   cJSON_Delete(a);
 }
@@ -75,7 +76,8 @@ Test(workload, uniform_numbers_fill_the_unit_interval) {
   double sum = 0;
   for (int i = 0; i < 10000; i++) {
     double u = bench_uniform(&state);
-    cr_assert(u >= 0 && u < 1);
+    ASSERT_GE(u, 0);
+    ASSERT_LT(u, 1);
     sum += u;
   }
   cr_assert_float_eq(sum / 10000, 0.5, 0.02);

@@ -6,13 +6,14 @@
  * {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With "drop" the body is taken
  * and dropped before the answer begins.
  */
+#include "tests/expect.h"
+
 #include "tests/server/http/harness.h"
 
 #include "server/http/auth.h"
 #include "server/observe/log.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -107,18 +108,20 @@ static void drop_body(exchange_t *exchange) {
   const char *seen_before = exchange->body;
   size_t length = exchange->body_length;
   char *body = exchange_take_body(exchange);
-  cr_assert(body == seen_before && strlen(body) == length);
-  cr_assert(exchange->body_length == 0 && exchange->body[0] == '\0');
+  ASSERT_EQ(body, seen_before);
+  ASSERT_EQ(strlen(body), length);
+  ASSERT_EQ(exchange->body_length, 0);
+  ASSERT_EQ(exchange->body[0], '\0');
   exchange_drop_body(exchange);
   exchange_drop_body(exchange); /* once more is harmless */
-  cr_assert_eq(strlen(body), length);
+  ASSERT_EQ(strlen(body), length);
   free(body);
 }
 
 void api_completions(exchange_t *exchange) {
   atomic_fetch_add(&seen.handled, 1);
   const char *body = exchange->body;
-  cr_assert_eq(strlen(body), exchange->body_length);
+  ASSERT_EQ(strlen(body), exchange->body_length);
   if (strstr(body, "\"mode\":\"full\"") != NULL) {
     error_t error = {0};
     error_set(&error, ERR_QUEUE_FULL, NULL, "The queue is full.");
@@ -266,7 +269,7 @@ int harness_try(const char *const *flags, error_t *error) {
   if (rc == 0) rc = http_start(&h.server, &h.server.http, error);
   if (rc != 0) {
     uv_run(&h.loop, UV_RUN_DEFAULT);
-    cr_assert_eq(uv_loop_close(&h.loop), 0);
+    ASSERT_EQ(uv_loop_close(&h.loop), 0);
     auth_free(h.server.auth);
     config_free(&h.config);
     return rc;
@@ -279,15 +282,15 @@ int harness_try(const char *const *flags, error_t *error) {
 void harness_start(const char *const *flags) {
   error_t error = {0};
   int rc = harness_try(flags, &error);
-  cr_assert_eq(rc, 0, "start: %s", error.message);
+  ASSERT_EQ_FOR(rc, 0, "start: %s", error.message);
 }
 
 void harness_stop(void) {
   command(COMMAND_ABORT);
   command(COMMAND_STOP);
   pthread_join(h.thread, NULL);
-  cr_assert_eq(uv_loop_close(&h.loop), 0, "a handle was left open");
-  cr_assert_eq(atomic_load(&seen.live), 0, "an exchange was lost");
+  ASSERT_EQ_FOR(uv_loop_close(&h.loop), 0, "a handle was left open");
+  ASSERT_EQ_FOR(atomic_load(&seen.live), 0, "an exchange was lost");
   auth_free(h.server.auth);
   config_free(&h.config);
   log_close();
@@ -331,7 +334,7 @@ int client_connect_address(const char *host, int port) {
   struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   bool six = strchr(host, ':') != NULL;
-  cr_assert_eq(
+  ASSERT_EQ(
       inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr),
       1);
   int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -412,7 +415,7 @@ void client_reset(int fd) {
 
 char *client_request(const char *text) {
   int fd = client_connect(harness_port(0));
-  cr_assert_geq(fd, 0);
+  ASSERT_GE(fd, 0);
   client_send(fd, text);
   char *answer = client_read_all(fd, 5000);
   close(fd);
@@ -425,7 +428,7 @@ char *client_post_text(const char *path, const char *extra_headers, const char *
                    "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s"
                    "Content-Length: %zu\r\n\r\n%s",
                    path, extra_headers, strlen(body), body);
-  cr_assert_gt(n, 0);
+  ASSERT_GT(n, 0);
   return text;
 }
 

@@ -1,7 +1,7 @@
 /* test_notify.c: what a service manager hears. */
 #include "server/observe/notify.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int manager(const char *path) {
   if (path[0] == '@') address.sun_path[0] = '\0';
   int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
   socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-  cr_assert_eq(bind(fd, (struct sockaddr *)&address, size), 0);
+  ASSERT_EQ(bind(fd, (struct sockaddr *)&address, size), 0);
   setenv("NOTIFY_SOCKET", path, 1);
   return fd;
 }
@@ -28,9 +28,9 @@ static int manager(const char *path) {
 static void expect_message(int fd, const char *wanted) {
   char text[600];
   ssize_t n = recv(fd, text, sizeof text - 1, MSG_DONTWAIT);
-  cr_assert_gt(n, 0);
+  ASSERT_GT(n, 0);
   text[n] = '\0';
-  cr_expect_str_eq(text, wanted);
+  EXPECT_STR_EQ(text, wanted);
 }
 
 Test(notify, path_and_abstract_sockets) {
@@ -74,12 +74,12 @@ Test(notify, a_full_socket_does_not_block) {
 Test(notify, watchdog_interval) {
   char pid[16];
   unsetenv("WATCHDOG_USEC"), unsetenv("WATCHDOG_PID");
-  cr_expect_eq(notify_watchdog_ns(), 0);
+  EXPECT_EQ(notify_watchdog_ns(), 0);
   setenv("WATCHDOG_USEC", "30000000", 1);
-  cr_expect_eq(notify_watchdog_ns(), 30000000000u);
+  EXPECT_EQ(notify_watchdog_ns(), 30000000000u);
   setenv("WATCHDOG_PID", "1", 1);
-  cr_expect_eq(notify_watchdog_ns(), 0);
+  EXPECT_EQ(notify_watchdog_ns(), 0);
   snprintf(pid, sizeof pid, "%d", (int)getpid());
   setenv("WATCHDOG_PID", pid, 1);
-  cr_expect_eq(notify_watchdog_ns(), 30000000000u);
+  EXPECT_EQ(notify_watchdog_ns(), 30000000000u);
 }

@@ -7,9 +7,9 @@
 #include "server/server.h"
 
 #include "engine/base/json.h"
+#include "tests/expect.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -43,19 +43,19 @@ Test(parts, sha256_vectors) {
   for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
     sha256(vectors[i].text, strlen(vectors[i].text), digest);
     hex_of(digest, SHA256_BYTES, hex);
-    cr_expect_str_eq(hex, vectors[i].digest);
+    EXPECT_STR_EQ(hex, vectors[i].digest);
   }
   char *million = malloc(1000000);
   memset(million, 'a', 1000000);
   sha256(million, 1000000, digest);
   hex_of(digest, SHA256_BYTES, hex);
-  cr_expect_str_eq(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  EXPECT_STR_EQ(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   free(million);
 }
 
 static int keys_of(const char *flag, auth_t **out, config_t *config, error_t *error) {
   char *argv[] = {strdup(flag)};
-  cr_assert_eq(config_load(config, 1, argv, error), 0);
+  ASSERT_EQ(config_load(config, 1, argv, error), 0);
   free(argv[0]);
   return auth_new(config, out, error);
 }
@@ -66,18 +66,18 @@ Test(parts, keys) {
   error_t error = {0};
   uint64_t tenant, other;
   char name[AUTH_KEY_NAME_BYTES];
-  cr_assert_eq(keys_of("--api-key=alpha,beta", &auth, &config, &error), 0);
-  cr_expect_eq(auth_key_count(auth), 2);
+  ASSERT_EQ(keys_of("--api-key=alpha,beta", &auth, &config, &error), 0);
+  EXPECT_EQ(auth_key_count(auth), 2);
   cr_expect(auth_check(auth, "Bearer alpha", &tenant, name));
-  cr_expect_str_eq(name, "8ed3f6ad"); /* of SHA-256("alpha") */
-  cr_expect_neq(tenant, 0);
+  EXPECT_STR_EQ(name, "8ed3f6ad"); /* of SHA-256("alpha") */
+  EXPECT_NE(tenant, 0);
   cr_expect(auth_check(auth, "bEARER  beta ", &other, name));
-  cr_expect_neq(tenant, other);
+  EXPECT_NE(tenant, other);
   static const char *const wrong[] = {"Bearer alphaa", "Bearer alph", "Bearer ", "Bearer",
                                       "alpha",         "Basic alpha", "",        "Bearer ALPHA"};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     cr_expect_not(auth_check(auth, wrong[i], &tenant, name), "%s", wrong[i]);
-    cr_expect_eq(tenant, 0);
+    EXPECT_EQ(tenant, 0);
   }
   cr_expect_not(auth_check(auth, NULL, &tenant, name));
   auth_free(auth);
@@ -90,9 +90,9 @@ Test(parts, no_keys_let_everybody_in) {
   error_t error = {0};
   uint64_t tenant = 9;
   char name[AUTH_KEY_NAME_BYTES];
-  cr_assert_eq(keys_of("--port=1", &auth, &config, &error), 0);
+  ASSERT_EQ(keys_of("--port=1", &auth, &config, &error), 0);
   cr_expect(auth_check(auth, NULL, &tenant, name));
-  cr_expect_eq(tenant, 0);
+  EXPECT_EQ(tenant, 0);
   auth_free(auth);
   config_free(&config);
 }
@@ -114,25 +114,25 @@ Test(parts, key_file) {
   uint64_t tenant;
   char name[AUTH_KEY_NAME_BYTES];
   write_file(path, "# comment\n\none team-a\n  two\r\n", 0600);
-  cr_assert_eq(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
-  cr_expect_eq(auth_key_count(auth), 2);
+  ASSERT_EQ_FOR(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
+  EXPECT_EQ(auth_key_count(auth), 2);
   cr_expect(auth_check(auth, "Bearer one", &tenant, name));
   cr_expect(auth_check(auth, "Bearer two", &tenant, name));
   cr_expect_not(auth_check(auth, "Bearer one team-a", &tenant, name));
 
   write_file(path, "three\n", 0640);
-  cr_assert_eq(auth_reload(auth, &config, &error), 0);
+  ASSERT_EQ(auth_reload(auth, &config, &error), 0);
   cr_expect_not(auth_check(auth, "Bearer one", &tenant, name));
   cr_expect(auth_check(auth, "Bearer three", &tenant, name));
 
   /* A bad file leaves the keys as they are; above all it opens nothing. */
   write_file(path, "four\n", 0644);
-  cr_expect_eq(auth_reload(auth, &config, &error), ERR_PERMISSION);
+  EXPECT_EQ(auth_reload(auth, &config, &error), ERR_PERMISSION);
   write_file(path, "# nothing\n", 0600);
   chmod(path, 0600);
-  cr_expect_eq(auth_reload(auth, &config, &error), ERR_CONFIGURATION);
+  EXPECT_EQ(auth_reload(auth, &config, &error), ERR_CONFIGURATION);
   unlink(path);
-  cr_expect_eq(auth_reload(auth, &config, &error), ERR_IO);
+  EXPECT_EQ(auth_reload(auth, &config, &error), ERR_IO);
   cr_expect(auth_check(auth, "Bearer three", &tenant, name));
   cr_expect_not(auth_check(auth, "Bearer four", &tenant, name));
   auth_free(auth);
@@ -148,7 +148,7 @@ static peer_t peer_of(const char *text) {
   if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
     peer_from((struct sockaddr *)&v4, &peer);
   } else {
-    cr_assert_eq(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
+    ASSERT_EQ(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
     peer_from((struct sockaddr *)&v6, &peer);
   }
   return peer;
@@ -198,7 +198,7 @@ Test(parts, peer_table_agrees_with_a_plain_count) {
       limit_peer_remove(limit, &peers[i]);
       counts[i]--;
     }
-    cr_assert_eq(limit_peer_full(limit, &peers[i]), counts[i] >= 3);
+    ASSERT_EQ(limit_peer_full(limit, &peers[i]), counts[i] >= 3);
   }
   limit_free(limit);
 }
@@ -225,20 +225,20 @@ static const char *label_of(const char *method, const char *path) {
 }
 
 Test(parts, routes) {
-  cr_expect_str_eq(label_of("POST", "/v1/completions"), "/v1/completions");
-  cr_expect_str_eq(label_of("POST", "/completions/"), "/v1/completions");
-  cr_expect_str_eq(label_of("POST", "//v1///completions?stream=1"), "/v1/completions");
-  cr_expect_str_eq(label_of("POST", "http://localhost:8000/v1/completions"), "/v1/completions");
-  cr_expect_str_eq(label_of("HEAD", "/v1/models"), "/v1/models");
-  cr_expect_str_eq(label_of("GET", "/metrics/"), "/metrics");
-  cr_expect_str_eq(label_of("DELETE", "/ping"), "GET, HEAD, POST, OPTIONS");
-  cr_expect_str_eq(label_of("GET", "/v1/tokenize"), "POST, OPTIONS");
-  cr_expect_str_eq(label_of("POST", "/v1/models/x"), "GET, HEAD, OPTIONS");
-  cr_expect_str_eq(label_of("GET", "/"), "none");
-  cr_expect_str_eq(label_of("GET", ""), "none");
-  cr_expect_str_eq(label_of("GET", "*"), "none");
-  cr_expect_str_eq(label_of("GET", "/v1/modelsx"), "none");
-  cr_expect_str_eq(label_of("GET", "/V1/models"), "none");
+  EXPECT_STR_EQ(label_of("POST", "/v1/completions"), "/v1/completions");
+  EXPECT_STR_EQ(label_of("POST", "/completions/"), "/v1/completions");
+  EXPECT_STR_EQ(label_of("POST", "//v1///completions?stream=1"), "/v1/completions");
+  EXPECT_STR_EQ(label_of("POST", "http://localhost:8000/v1/completions"), "/v1/completions");
+  EXPECT_STR_EQ(label_of("HEAD", "/v1/models"), "/v1/models");
+  EXPECT_STR_EQ(label_of("GET", "/metrics/"), "/metrics");
+  EXPECT_STR_EQ(label_of("DELETE", "/ping"), "GET, HEAD, POST, OPTIONS");
+  EXPECT_STR_EQ(label_of("GET", "/v1/tokenize"), "POST, OPTIONS");
+  EXPECT_STR_EQ(label_of("POST", "/v1/models/x"), "GET, HEAD, OPTIONS");
+  EXPECT_STR_EQ(label_of("GET", "/"), "none");
+  EXPECT_STR_EQ(label_of("GET", ""), "none");
+  EXPECT_STR_EQ(label_of("GET", "*"), "none");
+  EXPECT_STR_EQ(label_of("GET", "/v1/modelsx"), "none");
+  EXPECT_STR_EQ(label_of("GET", "/V1/models"), "none");
   const char *allow;
   char *tail;
   static const char *const tails[][2] = {{"/v1/models/a", "a"},
@@ -250,7 +250,7 @@ Test(parts, routes) {
   for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
     const route_t *route = route_find("GET", tails[i][0], &allow, &tail);
     cr_assert(route != NULL);
-    cr_expect_str_eq(tail, tails[i][1]);
+    EXPECT_STR_EQ(tail, tails[i][1]);
     free(tail);
   }
 }
@@ -277,7 +277,7 @@ Test(parts, open_routes) {
     free(tail);
     if (route == NULL) route = route_find("POST", paths[i], &allow, &tail);
     cr_assert(route != NULL, "%s", paths[i]);
-    cr_expect_eq((route->flags & ROUTE_OPEN) != 0, i >= 9, "%s", paths[i]);
+    EXPECT_EQ_FOR((route->flags & ROUTE_OPEN) != 0, i >= 9, "%s", paths[i]);
   }
 }
 
@@ -289,10 +289,10 @@ Test(parts, error_bodies_are_json) {
   error_set(&error, ERR_CONTEXT_LENGTH, "prompt", "Too long: \"%s\"",
             "a\\b\nc\x01"); /* controls become '?' */
   char *body = error_body(&error, false, &length);
-  cr_expect_eq(strlen(body), length);
-  cr_expect_str_eq(body, "{\"error\":{\"message\":\"Too long: \\\"a\\\\b?c?\\\"\",\"type\":"
-                         "\"invalid_request_error\",\"param\":\"prompt\",\"code\":"
-                         "\"context_length_exceeded\"}}");
+  EXPECT_EQ(strlen(body), length);
+  EXPECT_STR_EQ(body, "{\"error\":{\"message\":\"Too long: \\\"a\\\\b?c?\\\"\",\"type\":"
+                      "\"invalid_request_error\",\"param\":\"prompt\",\"code\":"
+                      "\"context_length_exceeded\"}}");
   free(body);
   error_set(&error, ERR_BAD_REQUEST, NULL, "No.");
   body = error_body(&error, false, &length);
@@ -304,7 +304,7 @@ Test(parts, error_bodies_are_json) {
   memset(error.message, 1, sizeof error.message - 1); /* the longest that escaping can make it */
   body = error_body(&error, false, &length);
   json_doc_t *doc = NULL;
-  cr_expect_eq(json_parse(body, length, &json_limits_request, &doc, &error), 0, "%s", body);
+  EXPECT_EQ_FOR(json_parse(body, length, &json_limits_request, &doc, &error), 0, "%s", body);
   json_free(doc);
   free(body);
 }
@@ -335,27 +335,27 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
                      .log = &log};
   for (int json = 0; json <= 1; json++) {
     int n = log_access_format(&access, json != 0, "2026-01-31T12:00:00.000000Z", line, sizeof line);
-    cr_expect_leq(n, LOG_ACCESS_BYTES_MAX);
-    cr_expect_eq((int)strlen(line), n);
-    cr_expect_eq(line[n - 1], '\n');
-    cr_expect_eq(strchr(line, '\n'), line + n - 1);
+    EXPECT_LE(n, LOG_ACCESS_BYTES_MAX);
+    EXPECT_EQ((int)strlen(line), n);
+    EXPECT_EQ(line[n - 1], '\n');
+    EXPECT_EQ(strchr(line, '\n'), line + n - 1);
     cr_expect(strstr(line, "499") != NULL);
   }
   json_doc_t *doc = NULL;
   error_t error = {0};
-  cr_expect_eq(json_parse(line, strlen(line), &json_limits_request, &doc, &error), 0, "%s", line);
+  EXPECT_EQ_FOR(json_parse(line, strlen(line), &json_limits_request, &doc, &error), 0, "%s", line);
   json_free(doc);
   exchange_log_t none = {NULL, "", false, -1, -1, -1, -1, -1, -1};
   access_t small = {.id = "i", .method = "GET", .route = "/health", .status = 200, .log = &none};
   log_access_format(&small, false, "T", line, sizeof line);
-  cr_expect_str_eq(line, "T request status=200 method=GET route=/health e2e_ms=0.0 bytes_in=0 "
-                         "bytes_out=0 id=i\n");
+  EXPECT_STR_EQ(line, "T request status=200 method=GET route=/health e2e_ms=0.0 bytes_in=0 "
+                      "bytes_out=0 id=i\n");
 }
 
 /* A sink that nobody reads loses lines, counted, and never blocks the writer. */
 Test(parts, full_pipe_drops_lines) {
   int ends[2];
-  cr_assert_eq(pipe(ends), 0);
+  ASSERT_EQ(pipe(ends), 0);
   int saved = dup(STDERR_FILENO);
   dup2(ends[1], STDERR_FILENO);
   uint64_t before = log_dropped();
@@ -363,8 +363,8 @@ Test(parts, full_pipe_drops_lines) {
   uint64_t dropped = log_dropped() - before;
   dup2(saved, STDERR_FILENO);
   close(ends[0]), close(ends[1]), close(saved);
-  cr_expect_gt(dropped, 0);
-  cr_expect_lt(dropped, 2000);
+  EXPECT_GT(dropped, 0);
+  EXPECT_LT(dropped, 2000);
 }
 
 Test(parts, log_file_is_opened_again) {
@@ -375,8 +375,8 @@ Test(parts, log_file_is_opened_again) {
   char *argv[] = {flag, level};
   config_t config;
   error_t error = {0};
-  cr_assert_eq(config_load(&config, 2, argv, &error), 0);
-  cr_assert_eq(log_open(&config, &error), 0);
+  ASSERT_EQ(config_load(&config, 2, argv, &error), 0);
+  ASSERT_EQ(log_open(&config, &error), 0);
   log_line(LOG_INFO, "one", "first \"quoted\"");
   rename(path, moved);
   log_reopen();
@@ -385,15 +385,17 @@ Test(parts, log_file_is_opened_again) {
   log_close();
   char text[512];
   FILE *file = fopen(moved, "r");
-  cr_assert(file != NULL && fgets(text, sizeof text, file) != NULL);
+  cr_assert(file != NULL);
+  cr_assert(fgets(text, sizeof text, file) != NULL);
   cr_expect(strstr(text, "\"event\":\"one\",\"msg\":\"first \\\"quoted\\\"\"}\n") != NULL, "%s",
             text);
-  cr_expect(fgets(text, sizeof text, file) == NULL);
+  EXPECT_EQ(fgets(text, sizeof text, file), NULL);
   fclose(file);
   file = fopen(path, "r");
-  cr_assert(file != NULL && fgets(text, sizeof text, file) != NULL);
+  cr_assert(file != NULL);
+  cr_assert(fgets(text, sizeof text, file) != NULL);
   cr_expect(strstr(text, "\"event\":\"two\"") != NULL);
-  cr_expect(fgets(text, sizeof text, file) == NULL);
+  EXPECT_EQ(fgets(text, sizeof text, file), NULL);
   fclose(file);
   unlink(path), unlink(moved);
   config_free(&config);

@@ -4,8 +4,8 @@
  */
 #include "engine/base/fault.h"
 #include "server/observe/crash.h"
+#include "tests/expect.h"
 
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void call_null(void) {
 static const char *report_of(void (*body)(void), int number) {
   static char report[16384];
   int ends[2], status = 0;
-  cr_assert_eq(pipe(ends), 0);
+  ASSERT_EQ(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
     const struct rlimit no_core = {0, 0};
@@ -63,7 +63,7 @@ static const char *report_of(void (*body)(void), int number) {
   while ((got = read(ends[0], report + used, sizeof report - 1 - used)) > 0) used += (size_t)got;
   report[used] = '\0';
   close(ends[0]);
-  cr_assert_eq(waitpid(child, &status, 0), child);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
   if (!FAULT_SANITIZED)
     cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == number, "status 0x%x, report:\n%s", status,
               report);

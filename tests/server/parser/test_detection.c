@@ -1,8 +1,7 @@
 /* test_detection.c: the formats of the families, found in their chat templates. */
 #include "engine/text/tokenizer.h"
 #include "server/completion/chat.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +20,7 @@ Test(detection, by_the_templates_of_the_families) {
               {"gemma3", NULL, NULL}};
   tokenizer_t *tokenizer;
   error_t error = {0};
-  cr_assert_eq(tokenizer_load("tests/fixtures/tiny", &tokenizer, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(tokenizer_load("tests/fixtures/tiny", &tokenizer, &error), 0, "%s", error.message);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     completions_t live = {0};
     char path[128];
@@ -31,14 +30,14 @@ Test(detection, by_the_templates_of_the_families) {
     config.model = "tests/fixtures/tiny";
     config.chat_template = path;
     config.tool_call_parser = config.reasoning_parser = "auto";
-    cr_assert_eq(chat_model_load(&live, &config, &error), 0, "%s", error.message);
+    ASSERT_EQ_FOR(chat_model_load(&live, &config, &error), 0, "%s", error.message);
     chat_model_ready(&live, &config, tokenizer);
     const char *tools = live.tool_format != NULL ? live.tool_format->name : NULL;
     const char *reasoning = live.reasoning_format != NULL ? live.reasoning_format->name : NULL;
-    cr_expect((tools == NULL) == (rows[i].tools == NULL), "%s: %s", rows[i].template, tools);
+    EXPECT_EQ_FOR((tools == NULL), (rows[i].tools == NULL), "%s: %s", rows[i].template, tools);
     if (tools != NULL && rows[i].tools != NULL)
-      cr_expect_str_eq(tools, rows[i].tools, "%s: %s", rows[i].template, tools);
-    cr_expect((reasoning == NULL) == (rows[i].reasoning == NULL), "%s", rows[i].template);
+      EXPECT_STR_EQ_FOR(tools, rows[i].tools, "%s: %s", rows[i].template, tools);
+    EXPECT_EQ_FOR((reasoning == NULL), (rows[i].reasoning == NULL), "%s", rows[i].template);
     chat_model_free(&live);
   }
   tokenizer_free(tokenizer);

@@ -1,8 +1,7 @@
 /* test_json_scan.c: the byte-wise scanner accepts and refuses what the strict reader does. */
 #include "engine/base/json.h"
 #include "server/parser/json_scan.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,5 +93,5 @@ Test(json_scan, agrees_with_the_reader) {
                 text, error.message);
     }
   }
-  cr_assert_gt(good, 1000);
+  ASSERT_GT(good, 1000);
 }

@@ -3,8 +3,7 @@
 
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,7 @@ static void take(void *context, output_kind_t kind, const char *text, size_t len
   if (kind == OUTPUT_CALL_TEXT) {
     cr_assert(story->last == OUTPUT_CALL_BEGIN || story->last == OUTPUT_CALL_TEXT);
   } else if (!goes_on && story->open) {
-    if (kind == OUTPUT_CALL_END) cr_assert(story->last != OUTPUT_CONTENT);
+    if (kind == OUTPUT_CALL_END) ASSERT_NE(story->last, OUTPUT_CONTENT);
     buffer_char(&story->text, ')');
     story->open = false;
   }
@@ -68,12 +67,12 @@ static void expect_whatever_the_cuts(const output_options_t *options, const char
   for (size_t one = 0; one <= length; one++) {
     cuts[0] = one;
     told = tell(options, text, length, cuts, 1);
-    cr_assert_str_eq(told, expected, "cut at %zu of: %s: %s", one, text, told);
+    ASSERT_STR_EQ_FOR(told, expected, "cut at %zu of: %s: %s", one, text, told);
     free(told);
   }
   for (size_t i = 0; i < length; i++) cuts[i] = i + 1;
   told = tell(options, text, length, cuts, length);
-  cr_assert_str_eq(told, expected, "byte by byte: %s", text);
+  ASSERT_STR_EQ_FOR(told, expected, "byte by byte: %s", text);
   free(told);
   free(cuts);
 }
@@ -211,8 +210,8 @@ static output_options_t options_of(const row_t *row) {
   output_options_t options = {.in_reasoning = row->in_reasoning, .one_call = row->one_call};
   if (row->tools != NULL) options.tools = tool_format_find(row->tools);
   if (row->reasoning != NULL) options.reasoning = reasoning_format_find(row->reasoning);
-  cr_assert((row->tools == NULL) == (options.tools == NULL));
-  cr_assert((row->reasoning == NULL) == (options.reasoning == NULL));
+  ASSERT_EQ((row->tools == NULL), (options.tools == NULL));
+  ASSERT_EQ((row->reasoning == NULL), (options.reasoning == NULL));
   return options;
 }
 
@@ -250,8 +249,8 @@ Test(output, formats_read_what_they_write) {
 #undef CALL
     buffer_free(&text);
   }
-  cr_assert_eq(tool_format_find("nope"), NULL);
-  cr_assert_eq(reasoning_format_find("nope"), NULL);
+  ASSERT_EQ(tool_format_find("nope"), NULL);
+  ASSERT_EQ(reasoning_format_find("nope"), NULL);
 }
 
 /* Hostile text: long runs of what is held back must not be looked at again and again, and nothing
@@ -273,7 +272,7 @@ Test(output, long_runs_are_linear) {
     for (int j = 0; j < UNITS; j++) output_parser_feed(parser, runs[i].unit, length, &sink);
     output_parser_end(parser, &sink);
     output_parser_free(parser);
-    cr_assert_eq(story.text.length, length * UNITS + 2, "%s", runs[i].unit);
+    ASSERT_EQ_FOR(story.text.length, length * UNITS + 2, "%s", runs[i].unit);
     buffer_free(&story.text);
   }
 }
@@ -335,11 +334,11 @@ Test(output, random_texts) {
     for (size_t i = 0; i < text.length && i < 256; i++) cuts[i] = i + 1;
     char *bytes =
         tell(&options, text.data, text.length, cuts, text.length < 256 ? text.length : 256);
-    cr_assert_str_eq(bytes, whole, "%.*s", (int)text.length, text.data);
+    ASSERT_STR_EQ_FOR(bytes, whole, "%.*s", (int)text.length, text.data);
     calls += strstr(whole, "T(") != NULL;
     free(whole);
     free(bytes);
     buffer_free(&text);
   }
-  cr_assert_gt(calls, 500);
+  ASSERT_GT(calls, 500);
 }

@@ -4,8 +4,7 @@
 
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
-
-#include <criterion/criterion.h>
+#include "tests/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,7 @@ static const json_t *functions(void) {
   if (tools == NULL) {
     error_t error;
     int code = json_parse(tools_text, strlen(tools_text), &json_limits_request, &tools, &error);
-    cr_assert_eq(code, 0, "%s", error.message);
+    ASSERT_EQ_FOR(code, 0, "%s", error.message);
   }
   return json_root(tools);
 }
@@ -58,8 +57,8 @@ static void take(void *context, output_kind_t kind, const char *text, size_t len
   json_doc_t *doc = NULL;
   const buffer_t *json = &story->arguments;
   int code = json_parse(json->data, json->length, &json_limits_request, &doc, NULL);
-  cr_assert_eq(code, 0, "%.*s", (int)json->length, json->data);
-  cr_assert_eq(json_root(doc)->type, JSON_OBJECT);
+  ASSERT_EQ_FOR(code, 0, "%.*s", (int)json->length, json->data);
+  ASSERT_EQ(json_root(doc)->type, JSON_OBJECT);
   json_free(doc);
   buffer_clear(&story->arguments);
   buffer_char(&story->text, ')');
@@ -89,7 +88,7 @@ static void expect(const output_options_t *options, const char *text, size_t len
   for (size_t cut = 0; cut <= length + 1; cut++) {
     size_t rest = cut <= length ? length : 1; /* one cut everywhere, then byte by byte */
     char *told = tell(options, text, length, cut <= length ? cut : 1, rest);
-    cr_assert_str_eq(told, expected, "cut at %zu of %s:\n%s\n%s", cut, text, told, expected);
+    ASSERT_STR_EQ_FOR(told, expected, "cut at %zu of %s:\n%s\n%s", cut, text, told, expected);
     free(told);
   }
 }
@@ -205,7 +204,7 @@ static uint32_t below(uint32_t bound) {
 }
 
 static void seed_random(void) {
-  cr_assert_eq(getrandom(&random_state, sizeof random_state, 0), (ssize_t)sizeof random_state);
+  ASSERT_EQ(getrandom(&random_state, sizeof random_state, 0), (ssize_t)sizeof random_state);
 }
 
 static void random_json(buffer_t *out, int depth) {
@@ -295,8 +294,8 @@ Test(tags, random_calls, .fini = free_tools) {
     }
     buffer_char(&expected, '\0');
     char *told = tell(&options, text.data, text.length, 1 + below(40), 1 + below(20));
-    cr_assert_str_eq(told, expected.data, "seed %llu: %.*s\n%s", (unsigned long long)seed,
-                     (int)text.length, text.data, told);
+    ASSERT_STR_EQ_FOR(told, expected.data, "seed %llu: %.*s\n%s", (unsigned long long)seed,
+                      (int)text.length, text.data, told);
     free(told);
     buffer_free(&text);
     buffer_free(&expected);
@@ -351,17 +350,17 @@ Test(tags, random_texts, .fini = free_tools) {
     char *whole = tell(&options, text.data, text.length, text.length, 1);
     char *bytes = tell(&options, text.data, text.length, 1, 1);
     char *pieces = tell(&options, text.data, text.length, 1 + below(20), 1 + below(20));
-    cr_assert_str_eq(bytes, whole, "seed %llu: %.*s", (unsigned long long)seed, (int)text.length,
-                     text.data);
-    cr_assert_str_eq(pieces, whole, "seed %llu: %.*s", (unsigned long long)seed, (int)text.length,
-                     text.data);
+    ASSERT_STR_EQ_FOR(bytes, whole, "seed %llu: %.*s", (unsigned long long)seed, (int)text.length,
+                      text.data);
+    ASSERT_STR_EQ_FOR(pieces, whole, "seed %llu: %.*s", (unsigned long long)seed, (int)text.length,
+                      text.data);
     calls += strstr(whole, "T(") != NULL;
     free(whole);
     free(bytes);
     free(pieces);
     buffer_free(&text);
   }
-  cr_assert_gt(calls, 5000);
+  ASSERT_GT(calls, 5000);
 }
 
 /* Hostile runs take linear time: quotes that open and close, values that turn out to be no JSON,
