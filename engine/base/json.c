@@ -8,6 +8,7 @@
  */
 #include "engine/base/json.h"
 
+#include "engine/base/hex.h"
 #include "engine/base/siphash.h"
 #include "engine/base/utf8.h"
 
@@ -184,17 +185,9 @@ static bool read_hex4(const char *at, const char *end, uint32_t *out) {
   uint32_t value = 0;
   if (end - at < 4) return false;
   for (int i = 0; i < 4; i++) {
-    char c = at[i];
-    uint32_t digit;
-    if (c >= '0' && c <= '9')
-      digit = (uint32_t)(c - '0');
-    else if (c >= 'a' && c <= 'f')
-      digit = (uint32_t)(c - 'a') + 10;
-    else if (c >= 'A' && c <= 'F')
-      digit = (uint32_t)(c - 'A') + 10;
-    else
-      return false;
-    value = value * 16 + digit;
+    int digit = hex_value(at[i]);
+    if (digit < 0) return false;
+    value = value * 16 + (uint32_t)digit;
   }
   *out = value;
   return true;
@@ -614,6 +607,10 @@ bool json_equals(const json_t *value, const char *text) {
   return value->length == strlen(text) && memcmp(value->text, text, value->length) == 0;
 }
 
+bool json_named(const json_t *member, const char *name) {
+  return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
+}
+
 const char *json_type_name(const json_t *value) {
   static const char *const names[] = {"null",     "a boolean", "a boolean", "a number",
                                       "a string", "an array",  "an object"};
@@ -624,7 +621,6 @@ const char *json_type_name(const json_t *value) {
 
 /* The escaped form of the character at `text` in `piece` (at most 6 bytes); its length. */
 static size_t escape_piece(char piece[8], const char *text, int span) {
-  static const char hex[] = "0123456789abcdef";
   static const char bytes[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
   unsigned char byte = (unsigned char)*text;
   if (span < 0) return (size_t)utf8_write(piece, 0xFFFD);
@@ -636,8 +632,8 @@ static size_t escape_piece(char piece[8], const char *text, int span) {
   }
   if (byte < 0x20) {
     piece[0] = '\\', piece[1] = 'u', piece[2] = '0', piece[3] = '0';
-    piece[4] = hex[byte >> 4];
-    piece[5] = hex[byte & 15];
+    piece[4] = hex_digit(byte >> 4);
+    piece[5] = hex_digit(byte & 15);
     return 6;
   }
   memcpy(piece, text, (size_t)span);

@@ -71,7 +71,8 @@ bool json_double(const json_t *value, double *out);
 bool json_bool(const json_t *value, bool *out);
 /* Byte compare of a string value with a C string. */
 bool json_equals(const json_t *value, const char *text);
-const char *json_type_name(const json_t *value); /* "a string", "null", ... for messages */
+bool json_named(const json_t *member, const char *name); /* the same of a member's key */
+const char *json_type_name(const json_t *value);         /* "a string", "null", ... for messages */
 
 /* Appends `text` as a JSON string body (no quotes) to `out`; invalid UTF-8 becomes U+FFFD. Returns
  * the bytes that were, or would have been, needed; never writes past `capacity`. */

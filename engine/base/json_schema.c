@@ -1,6 +1,8 @@
 /* json_schema.c: see json_schema.h. Any thread; allocates nothing. */
 #include "engine/base/json_schema.h"
 
+#include "engine/base/hex.h"
+
 #include <string.h>
 
 enum { FUEL = 50000, DEPTH_MAX = 32, SEGMENT_BYTES_MAX = 1024 };
@@ -22,19 +24,13 @@ uint32_t json_schema_types(const char *type, size_t length) {
 
 /* ---- references ---- */
 
-static int hex_digit(char ch) {
-  if (ch >= '0' && ch <= '9') return ch - '0';
-  if (ch >= 'a' && ch <= 'f') return ch - 'a' + 10;
-  return ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
-}
-
 /* Decodes %XX, then ~1 and ~0, of one segment. */
 static size_t decode_segment(const char *text, size_t length, char *out) {
   size_t used = 0;
   for (size_t i = 0; i < length; i++) {
     char ch = text[i];
-    if (ch == '%' && length - i > 2 && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      ch = (char)(hex_digit(text[i + 1]) << 4 | hex_digit(text[i + 2]));
+    if (ch == '%' && length - i > 2 && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
+      ch = (char)(hex_value(text[i + 1]) << 4 | hex_value(text[i + 2]));
       i += 2;
     }
     if (used > 0 && out[used - 1] == '~' && (ch == '0' || ch == '1')) {
@@ -100,10 +96,6 @@ typedef struct search {
   uint32_t fuel; /* 0 = any type is possible */
 } search_t;
 
-static bool has_key(const json_t *json, const char *key) {
-  return json->key_length == strlen(key) && memcmp(json->key, key, json->key_length) == 0;
-}
-
 static uint32_t types_of_value(const json_t *json) {
   switch ((json_type_t)json->type) {
   case JSON_NULL: return TYPE_NULL;
@@ -122,22 +114,22 @@ static uint32_t types_of(search_t *search, const json_t *schema, int depth);
 /* Those of one keyword. Names of types that nobody knows say nothing. */
 static uint32_t types_of_keyword(search_t *search, const json_t *json, int depth) {
   uint32_t types = 0;
-  bool any = has_key(json, "anyOf") || has_key(json, "oneOf");
+  bool any = json_named(json, "anyOf") || json_named(json, "oneOf");
   if (!burn(&search->fuel, json->type == JSON_ARRAY ? json->count : 1)) return TYPE_ALL;
-  if (has_key(json, "type")) {
+  if (json_named(json, "type")) {
     if (json->type == JSON_STRING) types = json_schema_types(json->text, json->length);
     JSON_EACH(one, json) {
       uint32_t bits = one->type == JSON_STRING ? json_schema_types(one->text, one->length) : 0;
       types |= bits != 0 ? bits : TYPE_ALL;
     }
-  } else if (has_key(json, "const")) {
+  } else if (json_named(json, "const")) {
     return types_of_value(json);
-  } else if (has_key(json, "$ref") && json->type == JSON_STRING) {
+  } else if (json_named(json, "$ref") && json->type == JSON_STRING) {
     return types_of(search, resolve(search->root, json->text, json->length, &search->fuel),
                     depth + 1);
-  } else if (any || has_key(json, "enum")) {
+  } else if (any || json_named(json, "enum")) {
     JSON_EACH(one, json) types |= any ? types_of(search, one, depth + 1) : types_of_value(one);
-  } else if (has_key(json, "allOf")) {
+  } else if (json_named(json, "allOf")) {
     types = TYPE_ALL;
     JSON_EACH(one, json) types &= types_of(search, one, depth + 1);
     return types;

@@ -6,6 +6,7 @@
  */
 #include "server/http/auth.h"
 
+#include "engine/base/hex.h"
 #include "server/http/sha256.h"
 
 #include <errno.h>
@@ -160,10 +161,9 @@ bool auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
   if (found == 0) return false;
   for (int i = 0; i < 8; i++) *tenant = *tenant << 8 | digest[i];
   if (*tenant == 0) *tenant = 1;
-  static const char hex[] = "0123456789abcdef";
   for (int i = 0; i < 4; i++) {
-    name[2 * i] = hex[digest[i] >> 4];
-    name[2 * i + 1] = hex[digest[i] & 15];
+    name[2 * i] = hex_digit(digest[i] >> 4);
+    name[2 * i + 1] = hex_digit(digest[i] & 15);
   }
   name[8] = '\0';
   return true;

@@ -8,6 +8,7 @@
 #include "server/http/http_exchange.h"
 
 #include "engine/base/check.h"
+#include "engine/base/hex.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -107,8 +108,8 @@ static void request_id_set(http_exchange_t *exchange) {
     memcpy(random, fallback, sizeof random);
   }
   for (int i = 0; i < 16; i++) {
-    id[2 * i] = "0123456789abcdef"[random[i] >> 4];
-    id[2 * i + 1] = "0123456789abcdef"[random[i] & 15];
+    id[2 * i] = hex_digit(random[i] >> 4);
+    id[2 * i + 1] = hex_digit(random[i] & 15);
   }
   id[32] = '\0';
 }

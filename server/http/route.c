@@ -3,6 +3,7 @@
  * Loop thread. The table says which checks a request passes before its handler sees it; no handler
  * checks keys, methods or media types by itself.
  */
+#include "engine/base/hex.h"
 #include "server/server.h"
 
 #include <stdlib.h>
@@ -56,13 +57,6 @@ static void normalise(const char *path, char *out) {
   out[n] = '\0';
 }
 
-static int hex_digit(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-  return -1;
-}
-
 /* NULL when memory is short. A malformed or zero escape stays as it is: http_check refused it
  * before. */
 static char *percent_decode(const char *text) {
@@ -70,8 +64,8 @@ static char *percent_decode(const char *text) {
   if (out == NULL) return NULL;
   size_t n = 0;
   for (const char *p = text; *p != '\0'; p++) {
-    int high = *p == '%' ? hex_digit(p[1]) : -1;
-    int low = high >= 0 ? hex_digit(p[2]) : -1;
+    int high = *p == '%' ? hex_value(p[1]) : -1;
+    int low = high >= 0 ? hex_value(p[2]) : -1;
     if (low >= 0 && high * 16 + low != 0) {
       out[n++] = (char)(high * 16 + low);
       p += 2;

@@ -10,6 +10,7 @@
 #include "server/observe/crash.h"
 
 #include "engine/base/fault.h"
+#include "engine/base/hex.h"
 
 #include <elf.h>
 #include <execinfo.h>
@@ -56,7 +57,7 @@ static void put_number(crash_line_t *line, uintmax_t value, unsigned base) {
   size_t at = sizeof digits - 1;
   digits[at] = '\0';
   do {
-    digits[--at] = "0123456789abcdef"[value % base];
+    digits[--at] = hex_digit((uint32_t)(value % base));
     value /= base;
   } while (value != 0);
   if (base == 16) put(line, "0x");

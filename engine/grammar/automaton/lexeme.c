@@ -3,6 +3,7 @@
  * Part of a compilation, on its thread. Equal patterns are built once. Bounds on lengths (32
  * digits, 8 bytes of white space) prevent endless output.
  */
+#include "engine/base/hex.h"
 #include "engine/grammar/automaton/dfa.h"
 #include "engine/grammar/automaton/regex.h"
 
@@ -151,7 +152,7 @@ static dfa_t *count_characters(compile_t *compile, const dfa_t *string, uint32_t
 }
 
 dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length) {
-  static const char hex[] = "0123456789abcdef", named[] = "btn?fr";
+  static const char named[] = "btn?fr";
   char *out = compile_scratch(compile, (size_t)length * 6 + 1, 1);
   uint32_t at = 0;
   for (uint32_t i = 0; i < length; i++) {
@@ -164,7 +165,7 @@ dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length)
       out[at++] = named[ch - '\b'];
     } else if (ch < 0x20) {
       out[at++] = '\\', out[at++] = 'u', out[at++] = '0', out[at++] = '0';
-      out[at++] = hex[ch >> 4], out[at++] = hex[ch & 15];
+      out[at++] = hex_digit(ch >> 4), out[at++] = hex_digit(ch & 15);
     } else {
       out[at++] = (char)ch;
     }

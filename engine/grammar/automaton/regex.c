@@ -6,6 +6,7 @@
  */
 #include "engine/grammar/automaton/regex.h"
 
+#include "engine/base/hex.h"
 #include "engine/base/utf8.h"
 
 #include <string.h>
@@ -97,11 +98,7 @@ static regex_t *set_node(regex_parser_t *parser, grammar_list_t *list, bool inve
 static uint32_t take_hex(regex_parser_t *parser, int count) {
   uint32_t value = 0;
   for (int i = 0; i < count; i++) {
-    char ch = at_end(parser) ? 0 : parser->text[parser->at];
-    int digit = ch >= '0' && ch <= '9'   ? ch - '0'
-                : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
-                : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
-                                         : -1;
+    int digit = at_end(parser) ? -1 : hex_value(parser->text[parser->at]);
     if (digit < 0) malformed(parser, "expected a hexadecimal digit");
     value = value << 4 | (uint32_t)digit;
     parser->at++;

@@ -7,6 +7,7 @@
 #include "engine/grammar/automaton/regex.h"
 
 #include "engine/base/hash.h"
+#include "engine/base/hex.h"
 #include "engine/base/utf8.h"
 
 #include <stdlib.h>
@@ -115,7 +116,6 @@ static uint32_t add_text(nfa_t *nfa, const char *text, uint32_t to) {
 
 /* Adds the one spelling that a character has in a canonical JSON string. */
 static uint32_t add_escaped(nfa_t *nfa, uint32_t ch, uint32_t to) {
-  static const char hex[] = "0123456789abcdef";
   switch (ch) {
   case '"': return add_text(nfa, "\\\"", to);
   case '\\': return add_text(nfa, "\\\\", to);
@@ -126,7 +126,7 @@ static uint32_t add_escaped(nfa_t *nfa, uint32_t ch, uint32_t to) {
   case '\t': return add_text(nfa, "\\t", to);
   default: break;
   }
-  char text[] = {'\\', 'u', '0', '0', hex[ch >> 4], hex[ch & 15], 0};
+  char text[] = {'\\', 'u', '0', '0', hex_digit(ch >> 4), hex_digit(ch & 15), 0};
   return add_text(nfa, text, to);
 }
 

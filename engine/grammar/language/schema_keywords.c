@@ -60,15 +60,11 @@ static const char *const annotations[] = {
     "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions", "$schema",
 };
 
-static bool key_is(const json_t *json, const char *name) {
-  return json->key_length == strlen(name) && memcmp(json->key, name, json->key_length) == 0;
-}
-
 static bool is_annotation(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   if (json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-') return true;
   for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++) {
-    if (!key_is(json, annotations[i])) continue;
-    bool is_base = key_is(json, "$id") || key_is(json, "id") || key_is(json, "$schema");
+    if (!json_named(json, annotations[i])) continue;
+    bool is_base = json_named(json, "$id") || json_named(json, "id") || json_named(json, "$schema");
     if (is_base && part->schema != schema->root) {
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                   "'%s' is supported at the root only.", annotations[i]);
@@ -81,7 +77,7 @@ static bool is_annotation(const schema_t *schema, const schema_part_t *part, con
 static keyword_t find_keyword(const schema_t *schema, const schema_part_t *part,
                               const json_t *json) {
   for (int i = 0; i < KEYWORD_COUNT; i++) {
-    if (key_is(json, names[i])) return (keyword_t)i;
+    if (json_named(json, names[i])) return (keyword_t)i;
   }
   char quoted[80];
   schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,

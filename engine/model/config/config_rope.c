@@ -35,15 +35,11 @@ static const char *const rope_keys[] = {
     "long_mscale",
 };
 
-static bool key_is(const json_t *member, const char *name) {
-  return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
-}
-
 static void check_keys(config_reader_t *reader, const char *dict, const json_t *scaling) {
   JSON_EACH(member, scaling) {
     bool known = false;
     for (size_t i = 0; i < sizeof(rope_keys) / sizeof(rope_keys[0]); i++) {
-      known = known || key_is(member, rope_keys[i]);
+      known = known || json_named(member, rope_keys[i]);
     }
     char quoted[64];
     if (!known) {

@@ -88,10 +88,6 @@ static value_t key_of(run_t *run, const json_t *member) {
   return value_string(str_wrap(run, member->key, member->key_length, ORIGIN_REQUEST));
 }
 
-static bool key_is(const json_t *member, const char *name) {
-  return member->key_length == strlen(name) && memcmp(member->key, name, member->key_length) == 0;
-}
-
 static value_t build_arguments(run_t *run, chat_shape_t *shape, const json_t *value) {
   if (value->type == JSON_NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
   if (value->type != JSON_STRING) return value_from_json(run, value);
@@ -104,8 +100,8 @@ static value_t build_function(run_t *run, chat_shape_t *shape, const json_t *fun
   if (function->type != JSON_OBJECT) return value_from_json(run, function);
   dict_t *dict = dict_new(run, function->count);
   JSON_EACH(member, function) {
-    value_t value = key_is(member, "arguments") ? build_arguments(run, shape, member)
-                                                : value_from_json(run, member);
+    value_t value = json_named(member, "arguments") ? build_arguments(run, shape, member)
+                                                    : value_from_json(run, member);
     dict_append(run, dict, key_of(run, member), value);
   }
   dict->frozen = true;
@@ -121,8 +117,8 @@ static value_t build_calls(run_t *run, chat_shape_t *shape, const json_t *calls)
     }
     dict_t *dict = dict_new(run, call->count);
     JSON_EACH(member, call) {
-      value_t value = key_is(member, "function") ? build_function(run, shape, member)
-                                                 : value_from_json(run, member);
+      value_t value = json_named(member, "function") ? build_function(run, shape, member)
+                                                     : value_from_json(run, member);
       dict_append(run, dict, key_of(run, member), value);
     }
     dict->frozen = true;
@@ -192,12 +188,12 @@ static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *mess
   }
   JSON_EACH(member, message) {
     value_t value;
-    if (key_is(member, "tool_calls") && member->type == JSON_ARRAY) {
+    if (json_named(member, "tool_calls") && member->type == JSON_ARRAY) {
       if (member->count == 0) continue;
       value = build_calls(run, shape, member);
-    } else if (key_is(member, "content")) {
+    } else if (json_named(member, "content")) {
       value = build_content(run, shape, member, last);
-    } else if (key_is(member, "role") && shape->rename_developer &&
+    } else if (json_named(member, "role") && shape->rename_developer &&
                json_equals(member, "developer")) {
       value = value_string(str_text(run, "system"));
     } else {

@@ -2,6 +2,7 @@
  *
  * The compiling thread. trim_blocks and lstrip_blocks are on, as transformers sets them.
  */
+#include "engine/base/hex.h"
 #include "engine/base/unicode_case.h"
 #include "engine/base/utf8.h"
 #include "engine/template/compile/compiler.h"
@@ -142,13 +143,10 @@ static uint32_t read_hex(lexer_t *lexer, size_t *at, int digits) {
   uint32_t code = 0;
   for (int i = 0; i < digits; i++, ++*at) {
     char c = *at < lexer->end ? lexer->s[*at] : '\0';
-    uint32_t digit = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                     : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a') + 10
-                     : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A') + 10
-                                            : 99;
-    if (digit == 99)
+    int digit = hex_value(c);
+    if (digit < 0)
       template_fail(lexer->c, lexer->line, "a string escape needs %d hex digits", digits);
-    code = code * 16 + digit;
+    code = code * 16 + (uint32_t)digit;
   }
   if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
     template_fail(lexer->c, lexer->line, "a string escape names no character");
@@ -157,12 +155,11 @@ static uint32_t read_hex(lexer_t *lexer, size_t *at, int digits) {
 
 /* In Python a backslash before a character above ASCII is an ordinary character. */
 static size_t put_foreign_escape(char *out, uint32_t code) {
-  static const char hex[] = "0123456789abcdef";
   int digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
   size_t n = 0;
   out[n++] = '\\';
   out[n++] = digits == 2 ? 'x' : digits == 4 ? 'u' : 'U';
-  for (int i = digits - 1; i >= 0; i--) out[n++] = hex[code >> (4 * i) & 15];
+  for (int i = digits - 1; i >= 0; i--) out[n++] = hex_digit(code >> (4 * i) & 15);
   return n;
 }
 

@@ -115,19 +115,22 @@ static flow_t exec_if(run_t *run, const ast_node_t *node) {
   }
 }
 
+/* A chain of filters: the innermost has no operand of its own. */
+static value_t through_filters(run_t *run, const ast_node_t *outermost, value_t value) {
+  const ast_node_t *chain[64];
+  unsigned count = 0;
+  for (const ast_node_t *filter = outermost; filter != NULL && count < 64; filter = filter->a)
+    chain[count++] = filter;
+  if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
+  while (count > 0) value = eval_filter(run, chain[--count], &value);
+  return value;
+}
+
 static flow_t exec_set_block(run_t *run, const ast_node_t *node) {
   flow_t flow;
   value_t value = value_string(capture_scoped(run, node->b, &flow));
   if (flow != FLOW_NEXT) return flow;
-  /* A chain of filters: the innermost has no operand of its own. */
-  if (node->c != NULL) {
-    const ast_node_t *chain[64];
-    unsigned count = 0;
-    for (const ast_node_t *filter = node->c; filter != NULL && count < 64; filter = filter->a)
-      chain[count++] = filter;
-    if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
-    while (count > 0) value = eval_filter(run, chain[--count], &value);
-  }
+  if (node->c != NULL) value = through_filters(run, node->c, value);
   scope_assign(run, node->a, &value);
   return FLOW_NEXT;
 }
@@ -136,12 +139,7 @@ static flow_t exec_filter_block(run_t *run, const ast_node_t *node) {
   flow_t flow;
   value_t value = value_string(capture_scoped(run, node->b, &flow));
   if (flow != FLOW_NEXT) return flow;
-  const ast_node_t *chain[64];
-  unsigned count = 0;
-  for (const ast_node_t *filter = node->a; filter != NULL && count < 64; filter = filter->a)
-    chain[count++] = filter;
-  if (chain[count - 1]->a != NULL) run_fail(run, "too many filters on one block");
-  while (count > 0) value = eval_filter(run, chain[--count], &value);
+  value = through_filters(run, node->a, value);
   put_value(run, &value);
   return FLOW_NEXT;
 }

@@ -3,6 +3,7 @@
  * The loading thread compiles it; tokenizer_decode runs on worker threads. Generated text never
  * passes here: detokenizer.c copies the compiled bytes.
  */
+#include "engine/base/hex.h"
 #include "engine/base/utf8.h"
 #include "engine/text/tokenizer_internal.h"
 #include "engine/text/unicode/unicode.h"
@@ -11,16 +12,10 @@
 
 enum { DECODED_BYTES_MAX = 1 << 30 };
 
-static int hex_digit(uint8_t digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  digit |= 32;
-  return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
 /* A token spelled <0xHH> stands for that byte. */
 static int fallback_byte_of(const uint8_t *text, size_t n) {
   if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
-  int high = hex_digit(text[3]), low = hex_digit(text[4]);
+  int high = hex_value((char)text[3]), low = hex_value((char)text[4]);
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
