@@ -5,6 +5,7 @@
 #include "engine/base/buffer.h"
 
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ bool buffer_reserve(buffer_t *buffer, size_t extra) {
     buffer->failed = true;
     return false;
   }
-  size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
+  size_t capacity = MAX(64, buffer->capacity);
   while (capacity < buffer->length + extra) capacity *= 2;
   char *data = realloc(buffer->data, capacity);
   if (data == NULL) {

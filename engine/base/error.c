@@ -24,13 +24,14 @@ static const error_entry_t error_entries[] = {
 #define ERROR(name, number, http_status, type, code, exit_status, help)                            \
   {(number), (http_status), (exit_status), #name, (type), (code)},
 #include "engine/base/error.def"
+#include "engine/base/util.h"
 #undef ERROR
 };
 
 /* A number that is not in the table is a bug somewhere; it is shown as an internal error. */
 static const error_entry_t *error_find(int code) {
   const error_entry_t *internal = NULL;
-  for (size_t i = 0; i < sizeof error_entries / sizeof error_entries[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(error_entries); i++) {
     if (error_entries[i].code == code) return &error_entries[i];
     if (error_entries[i].code == ERR_INTERNAL) internal = &error_entries[i];
   }

@@ -2,6 +2,7 @@
 #include "engine/base/json_schema.h"
 
 #include "engine/base/hex.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -14,7 +15,7 @@ uint32_t json_schema_types(const char *type, size_t length) {
   } types[] = {{"null", TYPE_NULL},       {"boolean", TYPE_BOOLEAN}, {"string", TYPE_STRING},
                {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER},   {"array", TYPE_ARRAY},
                {"object", TYPE_OBJECT}};
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(types); i++) {
     if (strlen(types[i].name) == length && memcmp(types[i].name, type, length) == 0) {
       return types[i].bits;
     }
