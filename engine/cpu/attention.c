@@ -7,6 +7,7 @@
  * for each row, so the bits of a row do not depend on tiles, threads, chunks or the path.
  */
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
 #include <math.h>
@@ -32,8 +33,8 @@ static int32_t first_key(const attention_t *attention, int32_t position) {
 static void visible_keys(const attention_t *attention, int32_t position, int32_t base,
                          int32_t length, int32_t *first, int32_t *last) {
   int32_t low = first_key(attention, position) - base, high = position + 1 - base;
-  *first = low > 0 ? low : 0;
-  *last = high < length ? high : length;
+  *first = MAX(low, 0);
+  *last = MIN(high, length);
 }
 
 static void load_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
@@ -76,7 +77,7 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   visible_keys(attention, positions[0], base, STRIP_KEYS, &low, &high);
   visible_keys(attention, positions[count - 1], base, STRIP_KEYS, &low_end, &high_end);
   int32_t keys = scratch->strip.segment_keys;
-  int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = (high_end + keys - 1) / keys;
+  int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = DIV_UP(high_end, keys);
   load_strip(job, item, kv_head, base, from, to, &scratch->strip);
   device->kernels->scores[device->kv.dtype](scratch->scores, scratch->q, device->head_stride,
                                             count * job->group, &scratch->strip, from, to);
@@ -246,13 +247,13 @@ static void merge_task(void *context, int64_t first, int64_t last, int worker) {
 static void list_items(const attending_t *job) {
   device_t *device = job->device;
   const batch_t *batch = device->batch;
-  int32_t tile = ATTENTION_ROWS / job->group > 1 ? ATTENTION_ROWS / job->group : 1;
+  int32_t tile = MAX(ATTENTION_ROWS / job->group, 1);
   int32_t used = 0; /* rows of `partials` */
   device->num_items = device->num_split_items = 0;
   for (int32_t r = 0; r < batch->num_reqs; r++) {
     int32_t begin = batch->query_start_loc[r], end = batch->query_start_loc[r + 1];
     for (int32_t t = begin; t < end; t += tile) {
-      int32_t count = end - t < tile ? end - t : tile;
+      int32_t count = MIN(end - t, tile);
       int32_t split_first = first_key(job->a, batch->positions[t]) / SPLIT_KEYS;
       int32_t split_last = batch->positions[t + count - 1] / SPLIT_KEYS + 1;
       item_t item = {r, t, count, split_first, split_last, -1};

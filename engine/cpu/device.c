@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 
+#include "engine/base/util.h"
 #include "engine/cpu/topology.h"
 
 #include <stdio.h>
@@ -65,8 +66,8 @@ static void *take(device_t *device, const char *what, size_t first, size_t secon
 static int prepare_attention(device_t *device, error_t *error) {
   const step_limits_t *limits = &device->limits;
   size_t threads = (size_t)pool_num_threads(device->pool), tokens = (size_t)limits->tokens_max;
-  size_t rows = (size_t)(limits->heads_max > ATTENTION_ROWS ? limits->heads_max : ATTENTION_ROWS);
-  size_t dims = ((size_t)limits->head_dim_max + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  size_t rows = (size_t)MAX(limits->heads_max, ATTENTION_ROWS);
+  size_t dims = ROUND_UP((size_t)limits->head_dim_max, HEAD_ALIGN);
   for (int i = 0; i < ROPE_TABLES; i++) {
     rope_table_t *table = &device->rope_tables[i];
     table->rope = NULL;
@@ -105,12 +106,12 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *e
   CHECK_GT(limits->head_dim_max, 0);
   CHECK_GT(limits->heads_max, 0);
   device->limits = *limits;
-  int64_t cols = limits->hidden_max > device->cols_max ? limits->hidden_max : device->cols_max;
-  cols = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
+  int64_t cols = MAX(limits->hidden_max, device->cols_max);
+  cols = ROUND_UP(cols, DEPTH_ALIGN);
   device->staged_cols = cols;
   device->staged =
       take(device, "staged rows", ROW_BLOCK, (size_t)cols + DEPTH_ALIGN, sizeof(float), error);
-  device->logits_stride = (limits->vocab_size + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
+  device->logits_stride = ROUND_UP(limits->vocab_size, PANEL_COLS);
   device->logits = take(device, "logits", (size_t)limits->logits_rows_max,
                         (size_t)device->logits_stride, sizeof(float), error);
   size_t threads = (size_t)pool_num_threads(device->pool);

@@ -10,6 +10,7 @@
 #include "engine/cpu/cpu.h"
 
 #include "engine/base/half.h"
+#include "engine/base/util.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,8 +26,8 @@ static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
   int32_t size = desc->block_size;
   if (size < 1 || size > BLOCK_SIZE_MAX || (size & (size - 1)) != 0) return false;
   if (desc->head_dim < 1 || desc->head_dim > HEAD_DIM_MAX || desc->num_kv_heads < 1) return false;
-  out->key_stride = size > SEGMENT_KEYS ? size : SEGMENT_KEYS;
-  out->head_stride = (desc->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  out->key_stride = MAX(size, SEGMENT_KEYS);
+  out->head_stride = ROUND_UP(desc->head_dim, HEAD_ALIGN);
   size_t element = dtype_size(desc->dtype), heads = (size_t)desc->num_kv_heads, values;
   if (!size_product(&out->key_bytes, heads * element, (size_t)desc->head_dim,
                     (size_t)out->key_stride) ||
@@ -34,7 +35,7 @@ static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
       __builtin_add_overflow(out->key_bytes, values, &out->block_bytes) ||
       out->block_bytes > SIZE_MAX / 2)
     return false;
-  out->block_bytes = (out->block_bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+  out->block_bytes = ROUND_UP(out->block_bytes, BLOCK_ALIGN);
   return true;
 }
 

@@ -6,6 +6,7 @@
  * not depend on the number of threads or rows.
  */
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -43,7 +44,7 @@ static void panel_task(void *context, int64_t first, int64_t last, int worker) {
         .next = more ? data + weight->panel_bytes : NULL,
         .depth = weight->depth,
         .rows = (int32_t)(end - row),
-        .cols = (int32_t)(left < PANEL_COLS ? left : PANEL_COLS),
+        .cols = (int32_t)MIN(left, PANEL_COLS),
         .out = job->out + row * job->ldo + col,
         .ldo = job->ldo,
         .bias = job->bias != NULL ? job->bias + col : NULL,
@@ -73,11 +74,11 @@ static void stage_task(void *context, int64_t first, int64_t last, int worker) {
 
 static void multiply(device_t *device, product_t *job, const float *in, int32_t rows) {
   const weight_t *weight = job->weight;
-  int64_t panels = (weight->rows + PANEL_COLS - 1) / PANEL_COLS;
+  int64_t panels = DIV_UP(weight->rows, PANEL_COLS);
   float *out = job->out;
   const float *residual = job->residual;
   for (int32_t row = 0; row < rows; row += ROW_BLOCK) {
-    job->rows = rows - row < ROW_BLOCK ? rows - row : ROW_BLOCK;
+    job->rows = MIN(rows - row, ROW_BLOCK);
     const float *x = in + row * weight->cols;
     if (weight->dtype == DTYPE_BF16) {
       /* An odd number of cache lines apart, so that rows fall into different cache sets. */
@@ -96,7 +97,7 @@ static void multiply(device_t *device, product_t *job, const float *in, int32_t 
     }
     job->out = out + row * job->ldo;
     job->residual = residual != NULL ? residual + row * job->ldo : NULL;
-    job->row_units = (job->rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT;
+    job->row_units = DIV_UP(job->rows, ROWS_PER_UNIT);
     pool_run(device->pool, panel_task, job, panels * job->row_units, 1);
   }
 }

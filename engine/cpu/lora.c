@@ -6,6 +6,7 @@
  * rank (K + N) floats per layer, which is little compared to the layer itself.
  */
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_
   CHECK_GT(slots, 0);
   CHECK_GE(rank_max, 1);
   CHECK_LE(rank_max, LORA_RANK_MAX);
-  int32_t stride = (rank_max + RANK_ALIGN - 1) / RANK_ALIGN * RANK_ALIGN;
+  int32_t stride = ROUND_UP(rank_max, RANK_ALIGN);
   size_t left, right;
   if (!size_product(&left, (size_t)slots * (size_t)stride, (size_t)cols, sizeof(float)) ||
       !size_product(&right, (size_t)slots * (size_t)rank_max, (size_t)rows, sizeof(float)))

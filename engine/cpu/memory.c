@@ -4,6 +4,7 @@
  * buffers are cut front to back. All are freed together. Used at set-up only, never in a step. The
  * kernel allocates a page when it is first written, so a page lies near the thread that packs it.
  */
+#include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ int no_memory(error_t *error, const char *what, size_t bytes) {
 
 void *memory_map(size_t bytes, size_t *mapped) {
   if (bytes > SIZE_MAX / 2) return NULL;
-  size_t size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  size_t size = ROUND_UP(bytes, HUGE_PAGE);
   /* One huge page more, so that an aligned range of `size` bytes lies inside. */
   uint8_t *raw =
       mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,12 +42,12 @@ void memory_unmap(void *base, size_t mapped) {
 
 void *memory_take(device_t *device, size_t bytes) {
   if (bytes > SIZE_MAX / 2) return NULL;
-  size_t size = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+  size_t size = ROUND_UP(bytes, ALIGN);
   device_arena_t *arena = device->arenas;
   if (arena == NULL || arena->size - arena->used < size) {
     arena = calloc(1, sizeof *arena);
     if (arena == NULL) return NULL;
-    arena->base = memory_map(size > ARENA_BYTES ? size : ARENA_BYTES, &arena->size);
+    arena->base = memory_map(MAX(size, ARENA_BYTES), &arena->size);
     if (arena->base == NULL) {
       free(arena);
       return NULL;

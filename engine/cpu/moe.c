@@ -10,6 +10,7 @@
  * memory bandwidth until about ten rows share an expert.
  */
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
 #include <math.h>
@@ -129,7 +130,7 @@ static void expert_panel(const mixing_t *job, const weight_t *weight, const vect
   const uint8_t *data = weight_panel(job->device, weight, index, worker);
   bool more = weight->format == WEIGHT_PLAIN && left > PANEL_COLS;
   while (row < end) {
-    int32_t rows = end - row < ROWS_PER_PART ? end - row : ROWS_PER_PART;
+    int32_t rows = MIN(end - row, ROWS_PER_PART);
     gemm_t gemm = {
         .x = job->space->staged + (size_t)(row * stride) * size,
         .ldx = stride,
@@ -137,7 +138,7 @@ static void expert_panel(const mixing_t *job, const weight_t *weight, const vect
         .next = more && row + rows == end ? data + weight->panel_bytes : NULL,
         .depth = weight->depth,
         .rows = rows,
-        .cols = (int32_t)(left < PANEL_COLS ? left : PANEL_COLS),
+        .cols = (int32_t)MIN(left, PANEL_COLS),
         .out = out + row * weight->stack_rows + col,
         .ldo = weight->stack_rows,
         .bias = bias != NULL ? bias->values + expert * weight->stack_rows + col : NULL,
@@ -226,7 +227,7 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
                     .in = (const float *)in + row * hidden,
                     .residual = (const float *)residual + row * hidden,
                     .out = (float *)out + row * hidden,
-                    .rows = rows - row < MOE_ROWS ? rows - row : MOE_ROWS,
+                    .rows = MIN(rows - row, MOE_ROWS),
                     .hidden = hidden};
     mix(&job);
   }
@@ -240,10 +241,10 @@ int moe_prepare(device_t *device, error_t *error) {
   CHECK_LE(limits->experts_top_max, EXPERTS_TOP_MAX);
   CHECK_GE(limits->expert_width_max, 1);
   CHECK_LE(limits->experts_max, INT32_MAX / 2);
-  size_t rows = (size_t)(limits->tokens_max < MOE_ROWS ? limits->tokens_max : MOE_ROWS);
+  size_t rows = (size_t)MIN(limits->tokens_max, MOE_ROWS);
   size_t pairs = rows * (size_t)limits->experts_top_max, experts = (size_t)limits->experts_max + 1;
   size_t hidden = (size_t)limits->hidden_max, width = (size_t)limits->expert_width_max;
-  size_t staged = (hidden > width ? hidden : width) + 2 * DEPTH_ALIGN;
+  size_t staged = MAX(hidden, width) + 2 * DEPTH_ALIGN;
   struct {
     void **at;
     size_t count, size;
@@ -259,7 +260,7 @@ int moe_prepare(device_t *device, error_t *error) {
       {(void **)&space->up, pairs, width * 2 * 4},
       {(void **)&space->down, pairs, hidden * 4},
   };
-  for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
     size_t bytes = SIZE_MAX;
     bool fits = size_product(&bytes, pieces[i].count, pieces[i].size, 1);
     *pieces[i].at = fits ? memory_take(device, bytes) : NULL;

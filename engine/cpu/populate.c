@@ -2,6 +2,8 @@
  */
 #include "engine/cpu/populate.h"
 
+#include "engine/base/util.h"
+
 #include <sys/mman.h>
 
 enum { PIECE_BYTES = 8 << 20 };
@@ -11,8 +13,7 @@ static void *populate_main(void *context) {
   for (size_t at = 0; at < populate->bytes && !atomic_load(&populate->stop); at += PIECE_BYTES) {
     size_t left = populate->bytes - at;
     /* Kernels before 5.14 do not support it: then a page is allocated when it is first touched. */
-    if (madvise(populate->base + at, left < PIECE_BYTES ? left : PIECE_BYTES,
-                MADV_POPULATE_WRITE) != 0) {
+    if (madvise(populate->base + at, MIN(left, PIECE_BYTES), MADV_POPULATE_WRITE) != 0) {
       break;
     }
   }

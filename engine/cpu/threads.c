@@ -14,6 +14,7 @@
 #include "engine/cpu/threads.h"
 
 #include "engine/base/fault.h"
+#include "engine/base/util.h"
 #include "engine/cpu/topology.h"
 
 #include <errno.h>
@@ -126,7 +127,7 @@ static void work(pool_t *pool, uint32_t epoch, int self) {
     for (;;) {
       int chunk = take(&pool->ranges[victim], epoch, i > 0);
       if (chunk < 0) break;
-      int64_t first = chunk * units, last = first + units < count ? first + units : count;
+      int64_t first = chunk * units, last = MIN(first + units, count);
       task(context, first, last, self);
       finish_chunk(pool);
     }
@@ -174,9 +175,9 @@ void pool_run(pool_t *pool, pool_task_t task, void *context, int64_t count, int6
   if (count <= 0) return;
   int64_t threads = pool->num_threads;
   int64_t most = threads * CHUNKS_PER_WORKER;
-  int64_t units = (count + most - 1) / most;
+  int64_t units = DIV_UP(count, most);
   if (units < grain) units = grain;
-  int64_t chunks = (count + units - 1) / units;
+  int64_t chunks = DIV_UP(count, units);
   if (threads == 1 || chunks == 1) {
     task(context, 0, count, 0);
     return;

@@ -5,6 +5,8 @@
  */
 #include "engine/cpu/topology.h"
 
+#include "engine/base/util.h"
+
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -175,7 +177,7 @@ int topology_num_cpus(void) {
   }
   int quota = topology_cgroup_cpus("");
   if (quota > 0 && quota < cpus) cpus = quota;
-  return cpus < 1 ? 1 : cpus;
+  return MAX(1, cpus);
 }
 
 size_t topology_memory_free(void) {
@@ -184,5 +186,5 @@ size_t topology_memory_free(void) {
   if (read_text("/proc/meminfo", text, sizeof text))
     available = (size_t)keyed_value(text, "MemAvailable") * 1024;
   size_t cgroup = topology_cgroup_memory("");
-  return cgroup < available ? cgroup : available;
+  return MIN(cgroup, available);
 }

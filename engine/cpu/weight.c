@@ -13,6 +13,7 @@
 #include "engine/cpu/cpu.h"
 
 #include "engine/base/half.h"
+#include "engine/base/util.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -35,7 +36,7 @@ typedef struct packing {
 #define PACK_UNITS(name, type)                                                                     \
   static void name(type *dst, const void *const *rows, int num_rows, int64_t count) {              \
     for (int64_t i = 0; i < count; i += BLOCK) {                                                   \
-      int64_t end = i + BLOCK < count ? i + BLOCK : count;                                         \
+      int64_t end = MIN(i + BLOCK, count);                                                         \
       for (int r = 0; r < num_rows; r++) {                                                         \
         const uint8_t *row = rows[r];                                                              \
         for (int64_t k = i; k < end; k++)                                                          \
@@ -100,7 +101,7 @@ static bool pack_panel(packing_t *job, int64_t panel, uint8_t *scratch) {
   const weight_t *weight = job->weight;
   const void *rows[PANEL_COLS];
   int64_t start = panel % weight->stack_panels * PANEL_COLS, left = weight->stack_rows - start;
-  int num_rows = (int)(left < PANEL_COLS ? left : PANEL_COLS);
+  int num_rows = (int)MIN(left, PANEL_COLS);
   uint8_t *dst = weight->panels + (size_t)panel * weight->panel_bytes;
   start += panel / weight->stack_panels * weight->stack_rows;
   for (int r = 0; r < num_rows; r++) {
@@ -135,7 +136,7 @@ static int pack(device_t *device, const weight_source_t *source, weight_t *weigh
                 weight_format_t format, error_t *error) {
   const int64_t depth = weight->depth;
   size_t panels = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
-  size_t row_bytes = ((size_t)weight->cols * 4 + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+  size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
   size_t step =
       format == WEIGHT_MXFP4 ? sizeof(mxfp4_group_t) : PANEL_COLS * dtype_size(weight->dtype);
   size_t steps = (size_t)(format == WEIGHT_MXFP4 ? depth / MXFP4_COLS : depth);
@@ -173,9 +174,8 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, 
                        .dtype = source->dtype,
                        .stack = stack,
                        .stack_rows = rows / stack,
-                       .stack_panels = (rows / stack + PANEL_COLS - 1) / PANEL_COLS};
-  if (source->dtype == DTYPE_BF16)
-    weight->depth = (cols + DEPTH_ALIGN - 1) / DEPTH_ALIGN * DEPTH_ALIGN;
+                       .stack_panels = DIV_UP(rows / stack, PANEL_COLS)};
+  if (source->dtype == DTYPE_BF16) weight->depth = ROUND_UP(cols, DEPTH_ALIGN);
   int code = pack(device, source, weight, source->format, error);
   if (code == 1) code = pack(device, source, weight, WEIGHT_PLAIN, error);
   if (code != 0) return code;

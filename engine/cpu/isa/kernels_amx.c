@@ -9,6 +9,7 @@
  * rows with 2 x 2 tiles, twice over half the panel. About 2,900 GFLOP/s a core on Sapphire Rapids,
  * where vdpbf16ps reaches 105 and FMA 210.
  */
+#include "engine/base/util.h"
 #include "engine/cpu/isa/kernels.h"
 
 #if defined(__x86_64__)
@@ -138,7 +139,7 @@ static void wide(const gemm_t *gemm, const uint16_t *in, int32_t col, int64_t fr
 static void wide_streaming(const gemm_t *gemm, const uint16_t *in, amx_block_t *block) {
   const ahead_t none = {gemm->panel, 0};
   for (int64_t from = 0; from < gemm->depth; from += STREAM_DEPTH) {
-    int64_t to = from + STREAM_DEPTH < gemm->depth ? from + STREAM_DEPTH : gemm->depth;
+    int64_t to = MIN(from + STREAM_DEPTH, gemm->depth);
     const char *next = (const char *)gemm->panel + from / TILE_DEPTH * STEP_BYTES + STREAM_BYTES;
     ahead_t ahead = {next, gemm->next != NULL || to < gemm->depth ? STEP_LINES : 0};
     wide(gemm, in, 0, from, to, ahead, block);
@@ -166,7 +167,7 @@ static void write_block(const gemm_t *gemm, int32_t row, int32_t rows, const amx
 static ahead_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
   if (gemm->next == NULL) return (ahead_t){gemm->panel, 0};
   if (passes == 1) return (ahead_t){(const char *)gemm->panel + AHEAD_BYTES, STEP_LINES};
-  int32_t each = (STEP_LINES + passes - 1) / passes, first = pass * each;
+  int32_t each = DIV_UP(STEP_LINES, passes), first = pass * each;
   if (first >= STEP_LINES) return (ahead_t){gemm->panel, 0};
   int32_t lines = first + each > STEP_LINES ? STEP_LINES - first : each;
   return (ahead_t){(const char *)gemm->next + first * 64, lines};
@@ -181,9 +182,9 @@ static void gemm_tiles(const gemm_t *gemm) {
                                                                    : 0),
           pass = 0;
   for (int32_t row = 0; row < gemm->rows; row += BLOCK_ROWS) {
-    int32_t rows = gemm->rows - row < BLOCK_ROWS ? gemm->rows - row : BLOCK_ROWS;
+    int32_t rows = MIN(gemm->rows - row, BLOCK_ROWS);
     if (rows != configured)
-      configure(rows < TILE_ROWS ? rows : TILE_ROWS, rows > TILE_ROWS ? rows - TILE_ROWS : 0);
+      configure(MIN(rows, TILE_ROWS), rows > TILE_ROWS ? rows - TILE_ROWS : 0);
     configured = rows;
     if (rows > TILE_ROWS && rows == gemm->rows) {
       wide_streaming(gemm, x, &block);

@@ -15,6 +15,7 @@
 
 enum { VW = 16, TILE_ROWS = 6, PAIR_VECS = PANEL_COLS / VW };
 
+#include "engine/base/util.h"
 #include "engine/cpu/isa/vector.inc"
 
 enum {
@@ -134,9 +135,9 @@ static fetch_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
 }
 
 static void gemm_pairs(const gemm_t *gemm) {
-  int32_t passes = (gemm->rows + TILE_ROWS - 1) / TILE_ROWS, row = 0;
+  int32_t passes = DIV_UP(gemm->rows, TILE_ROWS), row = 0;
   for (int32_t pass = 0; pass < passes; pass++) {
-    int32_t left = passes - pass, rows = (gemm->rows - row + left - 1) / left;
+    int32_t left = passes - pass, rows = DIV_UP(gemm->rows - row, left);
     fetch_t fetch = share(gemm, pass, passes);
     switch (rows) {
     case 1: tile(gemm, row, fetch, 1); break;
@@ -232,7 +233,7 @@ INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, co
                        int32_t first, int32_t last, int32_t dim, const int rows, const int vecs) {
   vf acc[TILE_ROWS][VALUE_VECS];
   vu v[VALUE_VECS];
-  const int64_t stride = (strip->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+  const int64_t stride = ROUND_UP(strip->head_dim, HEAD_ALIGN);
   const int32_t shift = __builtin_ctz((unsigned)strip->segment_keys);
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++) acc[r][i] =
       vf_load(out + r * ldo + dim + i * VW);
@@ -256,7 +257,7 @@ INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, co
 
 INLINE void value_rows(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
                        int32_t first, int32_t last, const int rows) {
-  int32_t dims = (strip->head_dim + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN, d = 0;
+  int32_t dims = ROUND_UP(strip->head_dim, HEAD_ALIGN), d = 0;
   for (; d + VALUE_VECS * VW <= dims; d += VALUE_VECS * VW)
     value_tile(out, ldo, weights, strip, first, last, d, rows, VALUE_VECS);
   for (; d < dims; d += VW) value_tile(out, ldo, weights, strip, first, last, d, rows, 1);
