@@ -4,6 +4,7 @@
  * tests put theirs in place.
  */
 #include "cuda/blas.h"
+#include "engine/base/util.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static void *open_library(void) {
       NAME_OF(CUBLAS_VER_MAJOR),
       "/usr/local/cuda/lib64/" NAME_OF(CUBLAS_VER_MAJOR),
   };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
     void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (handle != NULL) return handle;
   }
@@ -48,7 +49,7 @@ bool blas_library_open(blas_api_t *api) {
   bool is_inside = dlsym(RTLD_DEFAULT, functions[0].name) != NULL;
   if (!is_inside) api->handle = open_library();
   if (!is_inside && api->handle == NULL) return false;
-  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
     void *found = dlsym(is_inside ? RTLD_DEFAULT : api->handle, functions[i].name);
     if (found == NULL) {
       blas_library_close(api);

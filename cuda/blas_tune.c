@@ -9,6 +9,7 @@
 #include "cuda/blas.h"
 #include "cuda/operations.h"
 #include "engine/base/hash.h"
+#include "engine/base/util.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,7 +36,7 @@ static bool file_path(const device_t *device, char *path, size_t bytes) {
   static const char *const names[] = {"CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"};
   static const char *const below[] = {"", "/inferd", "/.cache/inferd"};
   size_t index;
-  const char *root = first_set(names, sizeof names / sizeof *names, &index);
+  const char *root = first_set(names, ARRAY_LEN(names), &index);
   if (root == NULL) return false;
   const size_t version = device->blas->api.version();
   uint64_t key = fnv_64(FNV_64_BASIS, device->description, strlen(device->description));
@@ -212,8 +213,8 @@ static bool place(const device_t *device, trial_t *trial, int32_t rows) {
   const size_t out =
       (size_t)rows * (size_t)shape->n * (shape->is_logits ? sizeof(float) : sizeof(uint16_t));
   const size_t bias = (size_t)shape->n * sizeof(float);
-  const size_t step = 256, at_out = (in + step - 1) / step * step;
-  const size_t at_bias = (at_out + out + step - 1) / step * step;
+  const size_t step = 256, at_out = ROUND_UP(in, step);
+  const size_t at_bias = ROUND_UP(at_out + out, step);
   if (at_bias + bias > pool) return false;
   uint8_t *base = device->kv.base;
   trial->layer =

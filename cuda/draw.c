@@ -6,6 +6,7 @@
  */
 #include "cuda/operations.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -66,7 +67,7 @@ static void pack_bad_words(device_t *device, const sample_row_t *row, int32_t un
   for (int32_t i = 0; i < params->num_bad_words; i++) {
     const token_sequence_t *word = &params->bad_words[i];
     if (!may_match(word, row, unknown)) continue;
-    int32_t left = word->count - 1 < unknown ? word->count - 1 : unknown;
+    int32_t left = MIN(word->count - 1, unknown);
     entries[used++] = left + 1;
     for (int32_t j = word->count - 1 - left; j < word->count; j++) entries[used++] = word->ids[j];
     to->num_bad_words++;

@@ -10,6 +10,7 @@
 #include "cuda/blas.h"
 #include "cuda/operations.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 enum {
   FINE_STEP = 8,
@@ -25,12 +26,12 @@ static int32_t next_size(int32_t size, int32_t most) {
   int32_t next = size < FINE_STEP  ? (size == 0 ? 1 : 2 * size)
                  : size < FINE_MAX ? size + FINE_STEP
                                    : size + COARSE_STEP;
-  return next < most ? next : most;
+  return MIN(next, most);
 }
 
 /* All of them, smallest first; returns how many. */
 static int32_t all_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX]) {
-  int32_t count = 0, most = reqs_max < SIZE_MAX_ROWS ? reqs_max : SIZE_MAX_ROWS;
+  int32_t count = 0, most = MIN(reqs_max, SIZE_MAX_ROWS);
   for (int32_t size = next_size(0, most); count < GRAPHS_MAX; size = next_size(size, most)) {
     sizes[count++] = size;
     if (size == most) break;

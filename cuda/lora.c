@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 
 #include "cuda/operations.h"
+#include "engine/base/util.h"
 
 struct lora {
   gpu_lora_t args; /* but for what belongs to a step */
@@ -29,7 +30,7 @@ int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32
                      "adapters on cuda take layers of even heights and widths in multiples of %d, "
                      "not %lld x %lld",
                      GPU_ROW_ALIGN, (long long)rows, (long long)cols);
-  const int32_t align = GPU_LORA_RANK_ALIGN, stride = (rank_max + align - 1) / align * align;
+  const int32_t align = GPU_LORA_RANK_ALIGN, stride = ROUND_UP(rank_max, align);
   const size_t all = device_product((size_t)slots, (size_t)stride, sizeof(float));
   lora_t *lora;
   int code = device_take_heap(device, (void **)&lora, sizeof *lora, "adapters", error);

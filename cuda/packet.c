@@ -5,6 +5,7 @@
  */
 #include "cuda/operations.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -28,7 +29,7 @@ static int32_t update_row(device_t *device, const batch_t *batch, int32_t index,
   const int32_t *row = batch->block_table[index];
   const size_t at = (size_t)index * (size_t)device->block_table_stride;
   int32_t *mirror = device->block_table_mirror + at;
-  const int32_t used = (batch->seq_lens[index] + batch->block_size - 1) / batch->block_size;
+  const int32_t used = DIV_UP(batch->seq_lens[index], batch->block_size);
   CHECK_LE(used, device->block_table_stride);
   if (memcmp(mirror, row, (size_t)used * sizeof *row) == 0) return 0;
   int32_t count = 0;
@@ -43,7 +44,7 @@ static int32_t update_row(device_t *device, const batch_t *batch, int32_t index,
 static void pack_updates(device_t *device, const batch_t *batch, gpu_packet_t *header) {
   size_t offset, entries = 0;
   for (int32_t r = 0; r < batch->num_reqs; r++) {
-    entries += (size_t)((batch->seq_lens[r] + batch->block_size - 1) / batch->block_size);
+    entries += (size_t)DIV_UP(batch->seq_lens[r], batch->block_size);
   }
   gpu_update_t *updates = packet_room(device, entries * sizeof *updates, &offset);
   int32_t count = 0;

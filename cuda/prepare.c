@@ -6,6 +6,7 @@
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,7 @@ static int take_inputs(device_t *device, error_t *error) {
       {(void **)&device->results, device_product(tokens, sizeof(gpu_sample_result_t), 1)},
       {(void **)&device->tops, device_product(tokens, sizeof(gpu_sample_top_t), 1)},
   };
-  int code = take_all(device, needs, sizeof needs / sizeof *needs, "inputs of a step", error);
+  int code = take_all(device, needs, ARRAY_LEN(needs), "inputs of a step", error);
   if (code) return code;
   in->packet = (const gpu_packet_t *)(const void *)device->packet;
   in->drawn = device->results;
@@ -173,7 +174,7 @@ static size_t items_max(const device_t *device) {
   size_t reqs = (size_t)device->limits.reqs_max,
          plenty = (size_t)device->workers * ITEMS_PER_WORKER;
   size_t finest = reqs * (size_t)gpu_decode_items(device->limits.max_model_len);
-  return reqs + (finest < plenty ? finest : plenty);
+  return reqs + MIN(finest, plenty);
 }
 
 static int take_attention(device_t *device, error_t *error) {
@@ -194,14 +195,14 @@ static int take_attention(device_t *device, error_t *error) {
     device->windows[i].window = -1;
     plan->items_max = (int32_t)items;
     plan->tiles_max = (int32_t)tiles;
-    code = take_all(device, needs, sizeof needs / sizeof *needs, "attention", error);
+    code = take_all(device, needs, ARRAY_LEN(needs), "attention", error);
   }
   for (int i = 0; i < ROPES_MAX && !code; i++) {
     const need_t needs[] = {
         {(void **)&device->ropes[i].inv_freq, device_product(half, sizeof(float), 1)},
         {(void **)&device->ropes[i].table, device_product(tokens, half, 2 * sizeof(float))},
     };
-    code = take_all(device, needs, sizeof needs / sizeof *needs, "rotary tables", error);
+    code = take_all(device, needs, ARRAY_LEN(needs), "rotary tables", error);
   }
   const need_t needs[] = {
       {(void **)&device->partial,
@@ -258,8 +259,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, error_t *error) 
   CHECK_GT(limits->heads_max, 0);
   CHECK_GT(device->kv.block_size, 0);
   device->limits = *limits;
-  device->block_table_stride =
-      (limits->max_model_len + device->kv.block_size - 1) / device->kv.block_size;
+  device->block_table_stride = DIV_UP(limits->max_model_len, device->kv.block_size);
   device->workers = device->multiprocessors * WORKERS_PER_MULTIPROCESSOR;
   device->payload_max = draw_payload_max(limits->vocab_size);
   device->packet_max = largest_packet(device);

@@ -6,6 +6,7 @@
 #include "cuda/operations.h"
 #include "cuda/swap.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 /* Results and the event behind them; the newest step is launched whole. */
 void step_seal(device_t *device) {
@@ -66,7 +67,7 @@ static void count_work(device_t *device, const batch_t *batch) {
   device->has_decodes = false;
   for (int32_t r = 0; r < batch->num_reqs; r++) {
     int32_t queries = batch->query_start_loc[r + 1] - batch->query_start_loc[r];
-    if (queries > 1) device->num_prefill_tiles += (queries + tile - 1) / tile;
+    if (queries > 1) device->num_prefill_tiles += DIV_UP(queries, tile);
     if (queries == 1) device->has_decodes = true;
   }
 }
@@ -140,7 +141,7 @@ gpu_activation_t activation_of(activation_t kind) {
                                            [ACTIVATION_SILU_MUL] = GPU_SILU_MUL,
                                            [ACTIVATION_GELU_TANH_MUL] = GPU_GELU_TANH_MUL,
                                            [ACTIVATION_CLAMPED_SWIGLU] = GPU_CLAMPED_SWIGLU};
-  CHECK_LT((size_t)kind, sizeof kinds / sizeof *kinds);
+  CHECK_LT((size_t)kind, ARRAY_LEN(kinds));
   return kinds[kind];
 }
 

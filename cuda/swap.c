@@ -10,6 +10,7 @@
 
 #include "cuda/operations.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +115,8 @@ static int measure(device_t *device) {
   if (!status) status = (int)cudaStreamSynchronize(swap->stream);
   if (!status) status = (int)cudaEventElapsedTime(&ms, swap->begin, swap->done);
   const double least_ms = 1e-3;
-  swap->rate = (double)swap->block_bytes * (count > 0 ? count : 1) * 1e3 /
-               ((double)ms > least_ms ? (double)ms : least_ms);
+  swap->rate =
+      (double)swap->block_bytes * (count > 0 ? count : 1) * 1e3 / MAX((double)ms, least_ms);
   return status;
 }
 

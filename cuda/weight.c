@@ -7,6 +7,7 @@
 #include "cuda/operations.h"
 
 #include "engine/base/checked.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ enum { STAGING_BYTES = 16 << 20, SCRATCH_ALIGN = 64 };
 /* Pinned halves of at least one row. */
 static int staging_take(device_t *device, size_t row_bytes, error_t *error) {
   cuda_staging_t *staging = &device->staging;
-  size_t bytes = row_bytes > STAGING_BYTES ? row_bytes : STAGING_BYTES;
+  size_t bytes = MAX(row_bytes, STAGING_BYTES);
   if (staging->bytes >= bytes) return 0;
   int waited = weight_staging_release(device);
   if (waited) return device_error(waited, "loading weights", error);
@@ -70,7 +71,7 @@ static int send_rows(device_t *device, const weight_source_t *source, uint8_t *t
   const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
   const int64_t rows_max = (int64_t)(device->staging.bytes / row_bytes);
   for (int64_t first = 0; first < source->rows; first += rows_max) {
-    int64_t count = source->rows - first < rows_max ? source->rows - first : rows_max;
+    int64_t count = MIN(source->rows - first, rows_max);
     weight_rows(device, source, first, count, device->staging.halves[device->staging.next], scratch,
                 scratch_bytes);
     int status = staging_send(device, to + (size_t)first * row_bytes, (size_t)count * row_bytes);

@@ -7,6 +7,7 @@
 #include "cuda/operations.h"
 
 #include "engine/base/fault.h"
+#include "engine/base/util.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -34,7 +35,7 @@ static void *gather(void *context) {
   fault_stack_use();
   for (;;) {
     const int64_t begin = atomic_fetch_add(&all->next, all->rows_each);
-    const int64_t end = begin + all->rows_each < all->count ? begin + all->rows_each : all->count;
+    const int64_t end = MIN(begin + all->rows_each, all->count);
     if (begin >= end) return NULL;
     for (int64_t i = begin; i < end; i++) {
       const void *row = all->source->row(all->source->context, all->first + i, self->scratch);
@@ -46,13 +47,13 @@ static void *gather(void *context) {
 void weight_rows(const device_t *device, const weight_source_t *source, int64_t first,
                  int64_t count, uint8_t *to, uint8_t *scratch, size_t scratch_bytes) {
   const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
-  const int64_t fitting = (int64_t)(PIECE_BYTES / row_bytes), each = fitting > 1 ? fitting : 1;
+  const int64_t fitting = (int64_t)(PIECE_BYTES / row_bytes), each = MAX(fitting, 1);
   gathering_t all = {source, to, row_bytes, first, count, each, 0};
   gatherer_t gatherers[WEIGHT_THREADS_MAX];
   pthread_t threads[WEIGHT_THREADS_MAX];
   sigset_t others, before;
   int started = 0, wanted = device->num_threads;
-  if (wanted > (count + each - 1) / each) wanted = (int)((count + each - 1) / each);
+  if (wanted > DIV_UP(count, each)) wanted = (int)DIV_UP(count, each);
   fault_block_others(&others); /* but its own faults, signals are the loop thread's */
   pthread_sigmask(SIG_SETMASK, &others, &before);
   for (int i = 0; i < wanted; i++) {
