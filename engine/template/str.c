@@ -5,6 +5,7 @@
 #include "engine/template/str.h"
 
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 #include "engine/template/run/run.h"
 
 #include <string.h>
@@ -48,10 +49,10 @@ static stretch_t stretch_at(const str_t *str, size_t at, size_t end, uint32_t *m
   size_t begin = str->marks[*mark].begin, stop = str->marks[*mark].end;
   if (begin > base + at) {
     size_t until = begin - base;
-    return (stretch_t){at, until < end ? until : end, false};
+    return (stretch_t){at, MIN(until, end), false};
   }
   size_t until = stop - base;
-  return (stretch_t){at, until < end ? until : end, true};
+  return (stretch_t){at, MIN(until, end), true};
 }
 
 /* Returns the first mark that ends after byte `at` of the string. */
@@ -119,7 +120,7 @@ bool str_is(const str_t *str, const char *literal) {
 
 /* Bytes of UTF-8 have the same order as code points. */
 int str_compare(const str_t *left, const str_t *right) {
-  uint32_t shared = left->length < right->length ? left->length : right->length;
+  uint32_t shared = MIN(left->length, right->length);
   int order = shared == 0 ? 0 : memcmp(left->bytes, right->bytes, shared);
   if (order != 0) return order;
   return left->length < right->length ? -1 : left->length > right->length;
@@ -163,7 +164,7 @@ static void reserve(run_t *run, sink_t *sink, size_t more) {
   size_t wanted = sink->length + more;
   if (wanted > TEXT_BYTES_MAX) run_fail(run, "a text is longer than %d bytes", TEXT_BYTES_MAX);
   if (wanted <= sink->capacity) return;
-  size_t capacity = 2 * wanted < 128 ? 128 : 2 * wanted;
+  size_t capacity = MAX(128, 2 * wanted);
   char *data = run_take(run, capacity, false);
   run_spend_bytes(run, sink->length);
   if (sink->length > 0) memcpy(data, sink->data, sink->length);

@@ -6,6 +6,7 @@
 #include "engine/text/added_tokens.h"
 
 #include "engine/base/hash.h"
+#include "engine/base/util.h"
 #include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static size_t spaces_before(const uint8_t *text, size_t at, size_t floor) {
     if (!(unicode_class(utf8_read(text + previous, &n)) & CLASS_SPACE)) break;
     at = previous;
   }
-  return at > floor ? at : floor;
+  return MAX(at, floor);
 }
 
 static size_t spaces_after(const uint8_t *text, size_t at, size_t length) {

@@ -6,6 +6,7 @@
 #include "engine/text/bytes.h"
 
 #include "engine/base/checked.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ bool bytes_reserve(bytes_t *bytes, size_t extra) {
   size_t need;
   if (!checked_add(bytes->length, extra, &need)) return false;
   if (need <= bytes->capacity) return true;
-  size_t capacity = need < 256 ? 256 : need;
+  size_t capacity = MAX(256, need);
   if (bytes->capacity < SIZE_MAX / 2 && capacity < bytes->capacity + bytes->capacity / 2)
     capacity = bytes->capacity + bytes->capacity / 2;
   uint8_t *data = realloc(bytes->data, capacity);
@@ -43,7 +44,7 @@ bool ids_grow(ids_t *ids, size_t extra) {
   size_t need, size;
   if (!checked_add(ids->count, extra, &need)) return false;
   if (need <= ids->capacity) return true;
-  size_t capacity = need < 64 ? 64 : need;
+  size_t capacity = MAX(64, need);
   if (ids->capacity < SIZE_MAX / 4 && capacity < ids->capacity + ids->capacity / 2)
     capacity = ids->capacity + ids->capacity / 2;
   if (!checked_mul(capacity, sizeof *ids->data, &size)) return false;

@@ -5,6 +5,7 @@
  * dead state, the count is 0. Otherwise it is one more than the least count of the following
  * states. The greatest solution is found by iteration from above.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/automaton/dfa.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ static const utf8_form_t forms[] = {
     {4, {0xF1, 0x80, 0x80, 0x80}, {0xF3, 0xBF, 0xBF, 0xBF}},
     {4, {0xF4, 0x80, 0x80, 0x80}, {0xF4, 0x8F, 0xBF, 0xBF}},
 };
-enum { NUM_FORMS = sizeof forms / sizeof *forms, TARGETS_MAX = 64 };
+enum { NUM_FORMS = ARRAY_LEN(forms), TARGETS_MAX = 64 };
 
 /* A set of byte classes, as a list. */
 typedef struct classes {
@@ -55,7 +56,7 @@ static void find_classes(dfa_marker_t *marker) {
       {FAMILY_ASCII, 0x23, 0x40}, {FAMILY_ASCII, 0x5B, 0x5B}, {FAMILY_ASCII, 0x5D, 0x60},
       {FAMILY_ASCII, 0x7B, 0x7E}, {FAMILY_PLAIN, 0x7F, 0x7F}, {FAMILY_ANY, 0, 0xFF},
   };
-  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
     for (int family = ranges[i].family; family < FAMILY_COUNT; family++) {
       add_range(marker->dfa, &marker->bytes[family], ranges[i].low, ranges[i].high);
     }

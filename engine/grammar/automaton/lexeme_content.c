@@ -4,6 +4,7 @@
  * Part of a compilation, on its thread. A length is a counter beside the automaton.
  */
 #include "engine/base/json_schema.h"
+#include "engine/base/util.h"
 #include "engine/grammar/automaton/dfa.h"
 
 #include <stdio.h>
@@ -120,10 +121,10 @@ static const struct {
 static const dfa_t *tagged_text(compile_t *compile, uint32_t types) {
   if (compile->tagged[types] != NULL) return compile->tagged[types];
   const dfa_t *text = lexeme_dfa(compile, "[^]*");
-  for (size_t i = 0; i < sizeof tag_ends / sizeof *tag_ends; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(tag_ends); i++) {
     text = dfa_product(compile, text, lexeme_dfa(compile, tag_ends[i]), true);
   }
-  for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(readings); i++) {
     if (!(types & readings[i].types)) continue;
     text = dfa_product(compile, text, lexeme_dfa(compile, readings[i].pattern), true);
   }

@@ -6,6 +6,8 @@
  */
 #include "engine/grammar/automaton/number.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 /* ---- decimals ---- */
@@ -48,12 +50,12 @@ decimal_t decimal_of(const json_t *number) {
   int64_t fraction = count - integer; /* digits after it */
   if (integer > DECIMAL_DIGITS_MAX - 8) {
     decimal.huge = true;
-  } else if (fraction > DECIMAL_DIGITS_MAX - (integer > 0 ? integer : 0)) {
+  } else if (fraction > DECIMAL_DIGITS_MAX - MAX(integer, 0)) {
     decimal.fine = true;
   } else {
     uint32_t used = 0;
-    decimal.num_integer = (uint8_t)(integer > 0 ? integer : 0);
-    decimal.num_fraction = (uint8_t)(fraction > 0 ? fraction : 0);
+    decimal.num_integer = (uint8_t)MAX(integer, 0);
+    decimal.num_fraction = (uint8_t)MAX(fraction, 0);
     memset(decimal.digits, '0', sizeof decimal.digits);
     if (integer < 0) used = (uint32_t)-integer;
     for (const char *s = first; s <= last; s++) {
@@ -297,7 +299,7 @@ dfa_t *number_dfa(compile_t *compile, const number_spec_t *spec) {
   if (!reader.counts_digits) {
     uint32_t low = bounded.has_low ? bounded.low.num_integer : 0,
              high = bounded.has_high ? bounded.high.num_integer : 0;
-    reader.integer_digits = (low > high ? low : high) + 1;
+    reader.integer_digits = MAX(low, high) + 1;
     if (bounded.scale > 0 && !bounded.integer) reader.integer_digits = NUMBER_DIGITS_MAX;
   }
   uint8_t class_of[256] = {['-'] = 1, ['.'] = 2};

@@ -6,6 +6,8 @@
  */
 #include "engine/grammar/language/build.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 uint32_t build_node(compile_t *compile, grammar_node_kind_t kind, uint32_t operand, uint32_t next) {
@@ -50,7 +52,7 @@ uint32_t build_repeat(compile_t *compile, uint32_t body, uint32_t min, uint32_t 
 /* ---- nodes from which the text can end ---- */
 
 static uint32_t larger(uint32_t left, uint32_t right) {
-  return left > right ? left : right;
+  return MAX(left, right);
 }
 
 static uint32_t framed(uint32_t need) {

@@ -4,6 +4,7 @@
  * in its ranges (month 13, 24:00, the 29th of February) and never wider than the standard it names;
  * rare forms that programs read differently are not accepted. Any other format is refused.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/automaton/regex.h"
 #include "engine/grammar/language/schema.h"
 
@@ -65,7 +66,7 @@ static const struct {
 
 dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer) {
   char quoted[80];
-  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
     if (!json_equals(format, formats[i].name)) continue;
     regex_options_t options = {.json = true, .search = false, .what = "built-in format"};
     const char *pattern = formats[i].pattern;

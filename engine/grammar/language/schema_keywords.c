@@ -3,6 +3,7 @@
  * Part of a compilation, on its thread. Every keyword is enforced, or known and ignored
  * (annotations), or refused by name. So a misspelt keyword is never ignored.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/language/schema.h"
 
 #include <stdarg.h>
@@ -62,7 +63,7 @@ static const char *const annotations[] = {
 
 static bool is_annotation(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   if (json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-') return true;
-  for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(annotations); i++) {
     if (!json_named(json, annotations[i])) continue;
     bool is_base = json_named(json, "$id") || json_named(json, "id") || json_named(json, "$schema");
     if (is_base && part->schema != schema->root) {
@@ -203,7 +204,7 @@ void schema_dialect(schema_t *schema) {
     uint32_t skip = json->length > 6 && memcmp(json->text, "https:", 6) == 0 ? 6 : 5;
     uint32_t length = json->length;
     if (length > skip && json->text[length - 1] == '#') length--;
-    for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(dialects); i++) {
       size_t n = strlen(dialects[i].part);
       if (length != skip + n || memcmp(json->text + skip, dialects[i].part, n) != 0) continue;
       schema->old_arrays = dialects[i].old_arrays;

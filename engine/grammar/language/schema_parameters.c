@@ -8,6 +8,7 @@
  * another of these types. Names that are not listed may have only letters, digits and `_ . -`,
  * which is narrower than the schema.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/language/schema.h"
 
 #include <string.h>
@@ -112,7 +113,7 @@ static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunc
                  {KEYWORD_CONST, "const"},
                  {KEYWORD_PATTERN_PROPERTIES, "patternProperties"}};
   for (uint32_t i = 0; i < conjunction->count; i++) {
-    for (size_t w = 0; w < sizeof refused / sizeof *refused; w++) {
+    for (size_t w = 0; w < ARRAY_LEN(refused); w++) {
       if (conjunction->items[i].values[refused[w].keyword] == NULL) continue;
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
                   "'%s' is not supported for an object that is written in tags.", refused[w].name);

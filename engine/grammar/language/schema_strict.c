@@ -3,6 +3,7 @@
  * Part of a compilation, on its thread. It checks every subschema that the root reaches by nesting
  * or by `$defs`. The messages use the words of OpenAI.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/language/schema.h"
 
 #include <string.h>
@@ -45,7 +46,7 @@ static void check_object(const schema_t *schema, const json_t *json, const char 
 static void check_children(const schema_t *schema, const json_t *json, const char *pointer,
                            int depth) {
   static const char *const maps[] = {"properties", "$defs", "definitions"};
-  for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(maps); i++) {
     const json_t *map = json_get(json, maps[i]);
     if (map == NULL || map->type != JSON_OBJECT) continue;
     const char *base = schema_pointer(schema, pointer, maps[i], strlen(maps[i]));
@@ -83,7 +84,7 @@ static void check(const schema_t *schema, const json_t *json, const char *pointe
     schema_fail(schema, ERR_BAD_REQUEST, pointer, "a strict schema nests at most %d levels.",
                 STRICT_DEPTH_MAX);
   }
-  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
     if (json_get(json, refused[i]) == NULL) continue;
     schema_fail(schema, ERR_INVALID_VALUE, pointer, "'%s' is not permitted in a strict schema.",
                 refused[i]);

@@ -4,6 +4,7 @@
  * quotes, joined by their product; a length without them is a counter, so that maxLength costs no
  * states.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/automaton/regex.h"
 #include "engine/grammar/language/schema.h"
 
@@ -177,7 +178,7 @@ uint32_t schema_number(schema_t *schema, const conjunction_t *conjunction, bool 
                                     KEYWORD_EXCLUSIVE_MAXIMUM, KEYWORD_MULTIPLE_OF};
   bool plain = true;
   for (uint32_t i = 0; i < conjunction->count; i++) {
-    for (size_t w = 0; w < sizeof about / sizeof *about; w++) {
+    for (size_t w = 0; w < ARRAY_LEN(about); w++) {
       if (conjunction->items[i].values[about[w]] != NULL) plain = false;
     }
   }

@@ -4,6 +4,7 @@
  * in preorder with one set of threads per depth; if a set is dead, the whole subtree is skipped;
  * if a set allows every token below, the subtree is allowed at once.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/mask/matcher.h"
 
 #include <string.h>
@@ -172,7 +173,7 @@ static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
   if (dfa->rest == NULL || to == DFA_DEAD) return to != DFA_DEAD;
   uint32_t count = lane->count[depth] + ((dfa->flags[to] & DFA_COUNT) != 0);
   if (dfa->count_max == NONE) {
-    lane->count[depth + 1] = count > dfa->count_min ? dfa->count_min : count;
+    lane->count[depth + 1] = MIN(dfa->count_min, count);
     return true;
   }
   lane->count[depth + 1] = count;

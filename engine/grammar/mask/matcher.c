@@ -6,6 +6,8 @@
  */
 #include "engine/grammar/mask/matcher.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 /* ---- frames ---- */
@@ -152,7 +154,7 @@ typedef struct members {
 static members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
                             uint32_t packed, uint32_t parent) {
   uint32_t index = packed & 0xFFFF, count = packed >> 16, names = object->num_names;
-  uint32_t at = index < names ? index : names;
+  uint32_t at = MIN(index, names);
   uint32_t required = object->next_required[at];
   members_t members = {.index = index, .count = count, .low = at, .high = required};
   members.close = required == names && count >= object->min;
@@ -454,7 +456,7 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
   visit(&closure, grammar->start, 0);
   int code = finish_closure(&closure);
   store(matcher_place(matcher), scratch, &scratch->levels[0]);
-  return code < 0 ? code : 0;
+  return MIN(code, 0);
 }
 
 void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from) {

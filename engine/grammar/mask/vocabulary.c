@@ -5,6 +5,8 @@
  */
 #include "engine/grammar/mask/vocabulary_tries.h"
 
+#include "engine/base/util.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +50,7 @@ static uint64_t key_of(const char *bytes, uint32_t length) {
 
 static int compare_tokens(const void *left, const void *right) {
   const sorted_token_t *first = left, *second = right;
-  uint32_t length = first->length < second->length ? first->length : second->length;
+  uint32_t length = MIN(first->length, second->length);
   int order = memcmp(first->bytes, second->bytes, length);
   if (order != 0) return order;
   if (first->length != second->length) return first->length < second->length ? -1 : 1;
@@ -125,7 +127,7 @@ int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, in
   bool ok = vocabulary != NULL;
   if (ok) {
     vocabulary->row_width = row_width;
-    vocabulary->num_tokens = num_tokens < row_width ? num_tokens : row_width;
+    vocabulary->num_tokens = MIN(num_tokens, row_width);
     vocabulary->row_words = (row_width + 31) / 32;
     ok = copy_bytes(vocabulary, bytes, context) &&
          (tokens = sort_tokens(vocabulary, &count)) != NULL &&

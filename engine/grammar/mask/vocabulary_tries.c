@@ -6,6 +6,7 @@
 #include "engine/grammar/mask/vocabulary_tries.h"
 
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static void find_families(const char *bytes, uint32_t length, const uint8_t of_b
       if (span < 0) own = FAMILY_ANY;
       if (span > 0) rest = family[i + (uint32_t)span];
     }
-    family[i] = own > rest ? own : rest;
+    family[i] = MAX(own, rest);
   }
 }
 

@@ -5,6 +5,7 @@
  */
 #include "engine/template/chat/chat_shape.h"
 
+#include "engine/base/util.h"
 #include "engine/template/run/run.h"
 
 #include <stdio.h>
@@ -170,7 +171,7 @@ static value_t build_content(run_t *run, const chat_shape_t *shape, const json_t
 
 static const json_t *reasoning_of(const json_t *message) {
   static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
     const json_t *found = json_get(message, names[i]);
     if (found != NULL && found->type != JSON_NULL) return found;
   }

@@ -5,6 +5,7 @@
 #include "engine/base/hex.h"
 #include "engine/base/unicode_case.h"
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 #include "engine/template/compile/compiler.h"
 #include "engine/template/run/run.h"
 
@@ -326,7 +327,7 @@ static token_type_t operator_at(const lexer_t *lexer, size_t *length) {
                {"{", OP_LBRACE},   {"}", OP_RBRACE},   {">", OP_GT},     {"<", OP_LT},
                {"=", OP_ASSIGN},   {".", OP_DOT},      {":", OP_COLON},  {"|", OP_PIPE},
                {",", OP_COMMA},    {";", OP_SEMICOLON}};
-  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+  for (size_t i = 0; i < ARRAY_LEN(table); i++)
     if (starts(lexer, lexer->at, table[i].text)) {
       *length = strlen(table[i].text);
       return (token_type_t)table[i].type;

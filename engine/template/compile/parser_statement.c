@@ -2,6 +2,7 @@
  *
  * The compiling thread. Tags that Jinja knows and this interpreter does not are refused by name.
  */
+#include "engine/base/util.h"
 #include "engine/template/compile/parser.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ static ast_node_t *parse_target_item(compiler_t *compiler, bool members) {
   } else {
     const token_t *token = parse_expect_name(compiler);
     static const char *const constants[] = {"true", "false", "none", "True", "False", "None"};
-    for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
+    for (size_t i = 0; i < ARRAY_LEN(constants); i++)
       if (parse_is_name(token, constants[i]))
         template_fail(compiler, token->line, "cannot assign to `%s`", constants[i]);
     if (compiler->for_depth > 0 && parse_is_name(token, "loop"))

@@ -5,6 +5,7 @@
 #include "engine/template/library/methods.h"
 
 #include "engine/base/unicode_case.h"
+#include "engine/base/util.h"
 #include "engine/template/run/eval.h"
 
 #include <string.h>
@@ -42,7 +43,7 @@ static bool window(run_t *run, const str_t *str, const value_t *start, const val
     int64_t n;
     if (!given(given_bounds[i])) continue;
     if (!value_integer(given_bounds[i], &n)) run_fail(run, "an index must be an integer");
-    if (n < 0) n = n + chars < 0 ? 0 : n + chars;
+    if (n < 0) n = MAX(0, n + chars);
     bounds[i] = n;
   }
   if (bounds[0] > chars) return false;

@@ -2,6 +2,7 @@
  *
  * The rendering thread only.
  */
+#include "engine/base/util.h"
 #include "engine/template/compile/ast.h"
 #include "engine/template/library/library.h"
 #include "engine/template/library/methods.h"
@@ -87,7 +88,7 @@ static const struct {
 
 int library_test(const str_t *name, bool *known) {
   *known = false; /* every test of Jinja is here */
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++)
     if (str_is(name, rows[i].name)) return (int)i;
   return -1;
 }

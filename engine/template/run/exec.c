@@ -5,6 +5,7 @@
 #include "engine/template/run/eval.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -323,7 +324,7 @@ static void bind_variables(run_t *run) {
       }
   }
   size_t allowed = OUTPUT_PER_INPUT * run->input_bytes + OUTPUT_FREE;
-  run->output_max = input->limits.output_bytes < allowed ? input->limits.output_bytes : allowed;
+  run->output_max = MIN(input->limits.output_bytes, allowed);
 }
 
 static int copy_output(run_t *run, jinja_output_t *out) {

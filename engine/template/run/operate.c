@@ -2,6 +2,7 @@
  *
  * The rendering thread only. Integers have 64 bits: what does not fit fails, it never wraps.
  */
+#include "engine/base/util.h"
 #include "engine/template/compile/ast.h"
 #include "engine/template/library/library.h"
 #include "engine/template/run/run.h"
@@ -187,7 +188,7 @@ static int64_t bound(const value_t *value, int64_t fallback, int64_t length, boo
     if (i < 0) return backwards ? -1 : 0;
   }
   int64_t most = backwards ? length - 1 : length;
-  return i > most ? most : i;
+  return MIN(most, i);
 }
 
 static bool slice_part(const value_t *value) {
@@ -201,7 +202,7 @@ static value_t slice_string(run_t *run, const value_t *value, int64_t start, int
   value_t out;
   if (step == 1 || count <= 1) {
     size_t begin = str_offset(str, (uint32_t)start);
-    size_t end = str_offset(str, (uint32_t)(start + (count > 0 ? count : 0)));
+    size_t end = str_offset(str, (uint32_t)(start + MAX(count, 0)));
     run_spend_bytes(run, end);
     out = value_string(count <= 0 ? str_text(run, "") : str_part(run, str, begin, end));
   } else {

@@ -5,6 +5,7 @@
  * properties of added ones, say whether BOS and EOS are put around a text, and give the length
  * limit. Beside vocab.json they are the only source of added tokens.
  */
+#include "engine/base/util.h"
 #include "engine/text/load/load.h"
 
 #include <stdlib.h>
@@ -63,12 +64,12 @@ static int add_named_tokens(tokenizer_load_t *load, const json_t *config, const 
                                      "pad_token", "cls_token", "mask_token"};
   static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
   int code = 0;
-  for (unsigned i = 0; i < sizeof keys / sizeof keys[0] && code == 0; i++) {
+  for (unsigned i = 0; i < ARRAY_LEN(keys) && code == 0; i++) {
     const json_t *named = load_field(config, keys[i]);
     if (named == NULL) named = load_field(map, keys[i]);
     code = add_named(load, named, keys[i], legacy);
   }
-  for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+  for (unsigned i = 0; i < ARRAY_LEN(lists); i++) {
     const json_t *list = load_field(config, lists[i]);
     if (list == NULL) list = load_field(map, lists[i]);
     if (list == NULL || (list->type != JSON_ARRAY && list->type != JSON_OBJECT)) continue;

@@ -3,6 +3,7 @@
  * The loading thread only. A component that is not known exactly is refused by name, because a
  * slightly different pipeline would silently give wrong ids.
  */
+#include "engine/base/util.h"
 #include "engine/text/load/load.h"
 #include "engine/text/split/split_regex.h"
 #include "engine/text/unicode/unicode.h"
@@ -160,7 +161,7 @@ static int add_change(tokenizer_load_t *load, const char *where, const char *tex
 static bool read_behavior(const json_t *value, split_behavior_t *out) {
   static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
                                       "Contiguous"};
-  for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
+  for (unsigned i = 0; i < ARRAY_LEN(names); i++)
     if (json_equals(value, names[i])) return *out = (split_behavior_t)i, true;
   return false;
 }

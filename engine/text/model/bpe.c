@@ -7,6 +7,7 @@
 #include "engine/text/model/bpe.h"
 
 #include "engine/base/checked.h"
+#include "engine/base/util.h"
 #include "engine/text/model/bpe_internal.h"
 #include "engine/text/model/word_cache.h"
 #include "engine/text/unicode/unicode.h"
@@ -83,7 +84,7 @@ static void sift_down(uint64_t *heap, size_t count, size_t at) {
   for (;;) {
     size_t child = 4 * at + 1;
     if (child >= count) break;
-    size_t end = child + 4 < count ? child + 4 : count;
+    size_t end = MIN(child + 4, count);
     size_t least = child;
     for (size_t i = child + 1; i < end; i++)
       if (heap[i] < heap[least]) least = i;

@@ -4,6 +4,7 @@
  * other spellings that match the same text. Simple patterns of the form  \s? class quantifier  are
  * read by a small strict parser instead. Runs on the loading thread; anything else is not known.
  */
+#include "engine/base/util.h"
 #include "engine/text/split/scanner.h"
 #include "engine/text/unicode/unicode.h"
 
@@ -210,7 +211,7 @@ static bool compile_run(const char *pattern, size_t length, scanner_t *scanner) 
 
 bool scanner_compile(const char *pattern, size_t length, scanner_t *out) {
   if (length == 0 || length > SCANNER_PATTERN_BYTES_MAX) return false;
-  for (size_t i = 0; i < sizeof known_patterns / sizeof known_patterns[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(known_patterns); i++) {
     const known_pattern_t *known = &known_patterns[i];
     if (strlen(known->pattern) == length && memcmp(known->pattern, pattern, length) == 0) {
       *out = known->scanner;

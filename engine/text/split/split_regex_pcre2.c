@@ -8,6 +8,7 @@
 
 #include "engine/text/split/split_regex.h"
 
+#include "engine/base/util.h"
 #include "engine/text/bytes.h"
 
 #include <pcre2.h>
@@ -90,7 +91,7 @@ static bool put_opening(rewrite_t *rewrite) {
   static const char *const groups[] = {"(?:", "(?=", "(?!", "(?i:", "(?>"};
   if (rewrite->end - rewrite->at < 2 || rewrite->at[1] != '?')
     return rewrite->at++, put(rewrite, "(", 1);
-  for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
     size_t length = strlen(groups[i]);
     if ((size_t)(rewrite->end - rewrite->at) < length ||
         memcmp(rewrite->at, groups[i], length) != 0)

@@ -8,6 +8,7 @@
 #include "engine/text/stream/detokenizer.h"
 
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 #include "engine/text/stream/stop_set.h"
 
 #include <string.h>
@@ -69,7 +70,7 @@ static void emit(detokenizer_t *detokenizer, output_t *out, const char *text, in
       out->text[out->length++] = text[i];
       continue;
     }
-    release(detokenizer, out, hold - 1 < detokenizer->num_held ? hold - 1 : detokenizer->num_held);
+    release(detokenizer, out, MIN(hold - 1, detokenizer->num_held));
     detokenizer->held[detokenizer->num_held++] = text[i];
     if (stop < 0) continue;
     if (detokenizer->include_stop_string) release(detokenizer, out, 0);
