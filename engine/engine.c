@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/fault.h"
+#include "engine/base/util.h"
 #include "engine/sample/choices.h"
 
 #include <math.h>
@@ -368,7 +369,7 @@ static bool copy_strings(engine_options_t *to) {
   const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->backend, &to->isa,
                             &to->dtype};
   bool complete = true;
-  for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
     const char *given = *strings[i];
     *strings[i] = given != NULL ? strdup(given) : NULL;
     complete = complete && (given == NULL || *strings[i] != NULL);
@@ -479,7 +480,7 @@ static int check_state(const engine_t *engine, error_t *error) {
 static int check_fits(const engine_t *engine, const request_t *request, error_t *error) {
   int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
   int64_t shared = request->num_prompt_tokens / engine->info.block_size;
-  int64_t all = (tokens + engine->info.block_size - 1) / engine->info.block_size;
+  int64_t all = DIV_UP(tokens, engine->info.block_size);
   int32_t count = params_num_sequences(&request->params);
   int64_t need = shared + count * (all - shared);
   if (request->num_prompt_tokens + (request->params.max_tokens > 0) > engine->info.max_model_len) {

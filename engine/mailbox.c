@@ -8,6 +8,7 @@
 #include "engine/mailbox.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ typedef struct record {
 enum { RECORD_ALIGN = 16, REWIND_BYTES = 65536 };
 
 static size_t round_up(size_t n) {
-  return (n + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
+  return ROUND_UP(n, RECORD_ALIGN);
 }
 
 size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top) {

@@ -3,6 +3,7 @@
  * Runs once on the engine thread, while the server already answers requests with 503. It allocates
  * all memory that the engine needs; nothing is allocated after READY.
  */
+#include "engine/base/util.h"
 #include "engine/internal.h"
 
 #include <math.h>
@@ -205,7 +206,7 @@ static int fit_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
         error, ERR_CONFIGURATION, "max_model_len",
         "a context of %d tokens needs %d KV blocks of %d (%.2f GiB), %d are there; "
         "%sraise %s",
-        plan->max_model_len, (plan->max_model_len + block_size - 1) / block_size + 2, block_size,
+        plan->max_model_len, DIV_UP(plan->max_model_len, block_size) + 2, block_size,
         (double)engine->ops->kv_bytes(&plan->kv, plan->max_model_len / block_size + 3) / GIB,
         plan->kv.num_blocks, lower,
         engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes or --memory");
@@ -275,7 +276,7 @@ static int plan_memory(engine_t *engine, memory_plan_t *plan, error_t *error) {
       .dtype = bp->dtype,
       .fp8 = options->kv_fp8,
   };
-  int32_t rows = options->max_num_seqs < 64 ? options->max_num_seqs : 64;
+  int32_t rows = MIN(options->max_num_seqs, 64);
   engine->logits_rows_max = rows;
   plan->limits = (step_limits_t){
       /* each draw is a selected row, and several draws may come from one row of logits */

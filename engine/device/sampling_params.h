@@ -5,6 +5,8 @@
 #ifndef INFERD_ENGINE_DEVICE_SAMPLING_PARAMS_H
 #define INFERD_ENGINE_DEVICE_SAMPLING_PARAMS_H
 
+#include "engine/base/util.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -79,7 +81,7 @@ typedef struct sampling_params {
 } sampling_params_t;
 
 static inline int32_t params_num_choices(const sampling_params_t *params) {
-  return params->n > 1 ? params->n : 1;
+  return MAX(params->n, 1);
 }
 /* Sequences that run at once. */
 static inline int32_t params_num_sequences(const sampling_params_t *params) {

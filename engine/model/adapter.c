@@ -2,6 +2,7 @@
 #include "engine/model/adapter.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/model/config/config.h"
 #include "engine/model/convert.h"
 #include "engine/model/internal.h"
@@ -52,7 +53,7 @@ static void refuse_keys(config_reader_t *reader) {
                                     "rank_pattern",     "alpha_pattern", "layer_replication",
                                     "megatron_config",  "use_qalora",    "trainable_token_indices",
                                     "target_parameters"};
-  for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(off); i++) {
     const json_t *value = json_get(reader->root, off[i]);
     if (value == NULL || value->type == JSON_NULL || value->type == JSON_FALSE) continue;
     if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;

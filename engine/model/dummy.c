@@ -3,6 +3,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/random.h"
+#include "engine/base/util.h"
 #include "engine/model/convert.h"
 
 #include <math.h>
@@ -49,7 +50,7 @@ void dummy_fill(const dummy_t *dummy, void *out, dtype_t dtype, int64_t first, i
   float values[CHUNK];
   uint8_t *at = out;
   while (count > 0) {
-    int64_t n = count < CHUNK ? count : CHUNK;
+    int64_t n = MIN(count, CHUNK);
     fill_chunk(dummy, values, first, n);
     convert_row(at, dtype, values, DTYPE_F32, n);
     at += (size_t)n * dtype_size(dtype);

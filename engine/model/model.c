@@ -4,11 +4,8 @@
  * Straight-line op calls on the engine thread; what differs between families is in the blueprint.
  * No function allocates after model_prepare, and none depends on the back end.
  */
+#include "engine/base/util.h"
 #include "engine/model/internal.h"
-
-static int32_t larger(int32_t left, int32_t right) {
-  return left > right ? left : right;
-}
 
 /* Columns of the fused projections. */
 static int32_t qkv_width(const blueprint_t *bp) {
@@ -24,7 +21,7 @@ static bool all_experts(const blueprint_t *bp) {
 
 /* Width of the widest dense MLP; at least 1. */
 static int32_t mlp_width(const blueprint_t *bp) {
-  return larger(bp->shared_size, all_experts(bp) ? 1 : bp->intermediate_size);
+  return MAX(bp->shared_size, all_experts(bp) ? 1 : bp->intermediate_size);
 }
 
 static int32_t up_width(const blueprint_t *bp) {
@@ -32,10 +29,10 @@ static int32_t up_width(const blueprint_t *bp) {
 }
 
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
-  int32_t width = larger(bp->hidden_size, bp->embed_size);
-  width = larger(width, qkv_width(bp));
-  width = larger(width, bp->num_heads * bp->head_dim);
-  limits->hidden_max = larger(width, up_width(bp));
+  int32_t width = MAX(bp->hidden_size, bp->embed_size);
+  width = MAX(width, qkv_width(bp));
+  width = MAX(width, bp->num_heads * bp->head_dim);
+  limits->hidden_max = MAX(width, up_width(bp));
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
   limits->head_dim_max = bp->head_dim;
@@ -47,7 +44,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
 int model_prepare(model_t *model, const step_limits_t *limits, error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
-  int32_t width = larger(bp->hidden_size, bp->embed_size);
+  int32_t width = MAX(bp->hidden_size, bp->embed_size);
   struct {
     act_t **buffer;
     int32_t width;
@@ -61,7 +58,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, error_t *error) {
       {&model->shared, bp->shared_size > 0 ? bp->hidden_size : 0},
       {&model->gate, bp->shared_size > 0 ? 1 : 0},
   };
-  for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
     if (buffers[i].width == 0) continue;
     *buffers[i].buffer = model->ops->buffer(model->device, rows, buffers[i].width);
     if (*buffers[i].buffer != NULL) continue;

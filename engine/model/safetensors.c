@@ -8,6 +8,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 #include "engine/model/mapping.h"
 #include "engine/model/model_file.h"
 
@@ -61,7 +62,7 @@ static file_place_t place_of(const weight_files_t *files, const char *name) {
 }
 
 static unsigned element_bits(const json_t *type) {
-  for (size_t i = 0; i < sizeof(element_types) / sizeof(element_types[0]); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(element_types); i++) {
     if (json_equals(type, element_types[i].name)) return element_types[i].bits;
   }
   return 0;

@@ -13,6 +13,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/hash.h"
 #include "engine/base/random.h"
+#include "engine/base/util.h"
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
 
@@ -64,7 +65,7 @@ static void fill_part(const weight_part_t *part, uint8_t *out, dtype_t dtype, in
                       int64_t count) {
   uint32_t piece[FILL_PIECE];
   while (count > 0) {
-    int64_t n = count < FILL_PIECE ? count : FILL_PIECE;
+    int64_t n = MIN(count, FILL_PIECE);
     dummy_fill(&part->dummy, piece, part->type, first, n);
     convert_row(out, dtype, piece, part->type, n);
     out += (size_t)n * dtype_size(dtype);
@@ -157,7 +158,7 @@ static void turn_rows(weight_part_t *part, int64_t base, uint8_t *out, uint8_t *
   const int64_t rows = part->tensor->rows, cols = part->tensor->cols;
   const size_t size = dtype_size(part->type);
   for (int64_t first = 0; first < cols; first += TURN_BLOCK) {
-    int64_t count = cols - first < TURN_BLOCK ? cols - first : TURN_BLOCK;
+    int64_t count = MIN(cols - first, TURN_BLOCK);
     const uint8_t *in = made;
     if (part->data != NULL)
       in = part->data + (size_t)(base + first * rows) * size;
@@ -201,7 +202,7 @@ static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   } else {
     size_t bytes = part->stored->bytes, step = bytes / 16 + 1;
     for (size_t at = 0; at < bytes; at += step) {
-      hash = fnv_64(hash, part->stored->data + at, bytes - at < 8 ? bytes - at : 8);
+      hash = fnv_64(hash, part->stored->data + at, MIN(bytes - at, 8));
     }
   }
   loader->hash = random_mix(hash);

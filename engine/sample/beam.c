@@ -7,6 +7,7 @@
  * is forked for further ones into the sequences of beams that have none.
  */
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/internal.h"
 #include "engine/sample/choices.h"
 #include "engine/schedule/table.h"
@@ -54,7 +55,7 @@ static bool next_continuation(engine_t *engine, continuation_t *out) {
 }
 
 static double score_of(const sampling_params_t *params, double sum, int32_t num_tokens) {
-  return sum / pow(num_tokens > 1 ? num_tokens : 1, (double)params->length_penalty);
+  return sum / pow(MAX(num_tokens, 1), (double)params->length_penalty);
 }
 
 /* The event that a token's node is made from. */
@@ -214,7 +215,7 @@ static bool is_over(const engine_t *engine, const group_t *group) {
   if (params->early_stopping == EARLY_STOPPING_ON) return true;
   if (params->early_stopping == EARLY_STOPPING_NEVER && params->length_penalty > 0) {
     int32_t context = engine->scheduler->options.max_model_len - group->sequence.num_prompt_tokens;
-    length = params->max_tokens < context ? params->max_tokens : context;
+    length = MIN(params->max_tokens, context);
   }
   return score_of(params, best, length) <= choices->candidates[params->beam_width - 1].score;
 }

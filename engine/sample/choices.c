@@ -3,6 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked.h"
+#include "engine/base/util.h"
 
 /* The room: choices_t with its candidates, the path (int32_t per output token), the nodes. Nodes
  * stand by position, then sequence; behind them one spare node per candidate. */
@@ -57,7 +58,7 @@ void choices_set_node(const request_t *request, int32_t index, int32_t parent,
       .id = token->token_id,
       .logprob = token->logprob,
       .rank = token->rank,
-      .num_top = token->num_top < most ? token->num_top : most,
+      .num_top = MIN(token->num_top, most),
   };
   for (int32_t i = 0; i < node->num_top; i++) node->top[i] = token->top[i];
 }
@@ -121,7 +122,7 @@ void choices_add_sequence(const sequence_t *seq, finish_reason_t finish) {
 static int32_t num_returned(const request_t *request) {
   int32_t n = params_num_choices(&request->params);
   int32_t there = choices_of(request)->num_candidates;
-  return n < there ? n : there;
+  return MIN(n, there);
 }
 
 int64_t choices_num_tokens(const request_t *request) {

@@ -8,6 +8,7 @@
  * hold the winner of a draw at all. The passes themselves: sampler_lanes.inc.
  */
 #include "engine/base/random.h"
+#include "engine/base/util.h"
 #include "engine/sample/sampler_work.h"
 
 #include <math.h>
@@ -26,13 +27,13 @@ static char *take(char **at, size_t bytes) {
 }
 
 size_t sampler_scratch_bytes(int32_t vocab) {
-  size_t v = (size_t)vocab, blocks = (v + BLOCK - 1) / BLOCK;
+  size_t v = (size_t)vocab, blocks = DIV_UP(v, BLOCK);
   return round_up(DIGITS * sizeof(double)) + 2 * round_up(blocks * sizeof(float)) +
          3 * round_up(v * sizeof(float)) + round_up((v + 31) / 32 * sizeof(uint32_t));
 }
 
 static work_t cut_scratch(float *logits, int32_t vocab, void *scratch) {
-  size_t v = (size_t)vocab, blocks = (v + BLOCK - 1) / BLOCK;
+  size_t v = (size_t)vocab, blocks = DIV_UP(v, BLOCK);
   char *at = scratch;
   work_t work = {.logits = logits, .vocab = vocab, .num_blocks = (int32_t)blocks};
   work.digits = (double *)(void *)take(&at, DIGITS * sizeof(double));
@@ -81,7 +82,7 @@ static void apply_mask(work_t *work, const uint32_t *allowed) {
   for (int32_t first = 0; first < work->vocab; first += 32) {
     uint32_t word = allowed[first / 32];
     if (word == UINT32_MAX) continue;
-    int32_t length = work->vocab - first < 32 ? work->vocab - first : 32;
+    int32_t length = MIN(work->vocab - first, 32);
     float *l = work->logits + first;
     for (int32_t i = 0; i < length; i++) l[i] = (word >> i) & 1 ? l[i] : -INFINITY;
   }
@@ -221,7 +222,7 @@ static void apply_changes(work_t *work, const sample_row_t *row) {
 
 static float logprob_of(float logit, double log_sum) {
   float logprob = (float)((double)logit - log_sum);
-  return logprob > SAMPLER_LOGPROB_MIN ? logprob : SAMPLER_LOGPROB_MIN;
+  return MAX(logprob, SAMPLER_LOGPROB_MIN);
 }
 
 /* The `wanted` best ids in order; a later id must be truly larger to displace an earlier one. */
@@ -246,7 +247,7 @@ static int32_t find_top(const work_t *work, int32_t wanted, token_logprob_t *top
  */
 static void fill_top(const work_t *work, const sample_row_t *row) {
   sample_result_t *result = row->result;
-  int32_t wanted = row->num_top < SAMPLE_TOP_MAX ? row->num_top : SAMPLE_TOP_MAX;
+  int32_t wanted = MIN(row->num_top, SAMPLE_TOP_MAX);
   int32_t count = find_top(work, wanted, result->top);
   int32_t num_extra = row->score_id < 0 ? row->params->num_logprob_token_ids : 0;
   for (int32_t i = 0; i < num_extra && count < SAMPLE_TOP_MAX; i++) {

@@ -5,6 +5,7 @@
  * could hold the winner. Both give exactly what the plain definition gives.
  */
 #include "engine/base/random.h"
+#include "engine/base/util.h"
 #include "engine/sample/sampler_work.h"
 
 /* What survives the filters: l > cut, or l == cut and id <= last_tie. */
@@ -95,13 +96,13 @@ static void filter_min_p(const work_t *work, const sampling_params_t *params,
   if (params->min_p <= 0.0f) return;
   double offset = (double)params->temperature * log((double)params->min_p);
   float cut = (float)((double)work->max + offset);
-  filter->cut = cut < work->max ? cut : work->max;
+  filter->cut = MIN(cut, work->max);
 }
 
 static void filter_top_k(work_t *work, const sampling_params_t *params, draw_filter_t *filter) {
   if (params->top_k <= 0 || params->top_k >= work->vocab) return;
   float bound = bound_of_top(work, params->top_k);
-  int32_t n = collect(work, bound > filter->cut ? bound : filter->cut);
+  int32_t n = collect(work, MAX(bound, filter->cut));
   if (n < params->top_k) return; /* min_p left fewer than k */
   filter->cut = select_weight(work, n, false, params->top_k).value;
 }

@@ -5,6 +5,7 @@
 #ifndef INFERD_ENGINE_SAMPLE_SAMPLER_WORK_H
 #define INFERD_ENGINE_SAMPLE_SAMPLER_WORK_H
 
+#include "engine/base/util.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/sampler_lanes.h"
 
@@ -39,7 +40,7 @@ static inline bool valid_id(const work_t *work, int32_t id) {
 
 static inline int32_t block_length(const work_t *work, int32_t block) {
   int32_t rest = work->vocab - block * BLOCK;
-  return rest < BLOCK ? rest : BLOCK;
+  return MIN(rest, BLOCK);
 }
 
 /* Steps 6 to 10 for a temperature that is not greedy: the drawn id. w->max is finite. */

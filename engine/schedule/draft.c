@@ -4,11 +4,9 @@
  */
 #include "engine/schedule/draft.h"
 
-enum { PAUSE_MAX = 64 };
+#include "engine/base/util.h"
 
-static int32_t smaller(int32_t left, int32_t right) {
-  return left < right ? left : right;
-}
+enum { PAUSE_MAX = 64 };
 
 /* Length of the longest common run of tokens that ends before `end` and before `count`, at most
  * `most`. */
@@ -33,7 +31,7 @@ int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int3
   if (best == 0) return 0;
   /* The match may end less than `drafted` tokens before the end of the text. Then the text repeats
    * with this period, and the draft continues at `best`. */
-  int32_t period = count - best, drafted = smaller(limit, options->tokens_max);
+  int32_t period = count - best, drafted = MIN(limit, options->tokens_max);
   for (int32_t i = 0; i < drafted; i++) out[i] = tokens[best + i % period];
   return drafted;
 }
@@ -49,7 +47,7 @@ int32_t draft_length(const draft_options_t *options, draft_history_t *history) {
 void draft_learn(const draft_options_t *options, draft_history_t *history, int32_t drafted,
                  int32_t accepted) {
   if (accepted == drafted) {
-    history->length = smaller(2 * drafted, options->tokens_max);
+    history->length = MIN(2 * drafted, options->tokens_max);
   } else {
     history->length = accepted + 1;
   }
@@ -57,6 +55,6 @@ void draft_learn(const draft_options_t *options, draft_history_t *history, int32
     history->misses = 0;
     return;
   }
-  history->pause = smaller(1 << smaller(history->misses, 6), PAUSE_MAX) - 1;
+  history->pause = MIN(1 << MIN(history->misses, 6), PAUSE_MAX) - 1;
   history->misses++;
 }

@@ -5,6 +5,7 @@
  */
 #include "engine/schedule/drafter.h"
 
+#include "engine/base/util.h"
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -122,7 +123,7 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
   int code = load_model(engine, kv, limits, error);
   if (code) return code;
   size_t seqs = (size_t)engine->options.max_num_seqs;
-  int32_t stride = (limits->max_model_len + kv->block_size - 1) / kv->block_size;
+  int32_t stride = DIV_UP(limits->max_model_len, kv->block_size);
   drafter->rows = calloc(seqs, sizeof *drafter->rows);
   drafter->results = calloc(seqs, sizeof *drafter->results);
   drafter->entries = calloc(seqs, sizeof *drafter->entries);

@@ -9,6 +9,7 @@
 #include "engine/schedule/block.h"
 
 #include "engine/base/siphash.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -114,7 +115,7 @@ prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t pl
     const block_t *block = &pool->blocks[b];
     if (!stands_at(pool, block, place)) continue;
     const int32_t *ids = ids_of(pool, b);
-    int32_t limit = block->identity.num_valid < rows_max ? block->identity.num_valid : rows_max;
+    int32_t limit = MIN(block->identity.num_valid, rows_max);
     int32_t rows = 0;
     while (rows < limit && ids[rows] == token_ids[rows]) rows++;
     if (rows > best.rows) best = (prefix_partial_t){b, rows};

@@ -7,6 +7,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->pool = pool;
   /* Twice the running sequences, because preempted sequences keep their rows while others run. */
   scheduler->num_rows = 2 * options->max_num_seqs;
-  scheduler->table_stride = (options->max_model_len + pool->block_size - 1) / pool->block_size;
+  scheduler->table_stride = DIV_UP(options->max_model_len, pool->block_size);
   scheduler->token_table = map_lazily(token_table_bytes(scheduler));
   scheduler->block_table = map_lazily(block_table_bytes(scheduler));
   scheduler->held_text = calloc((size_t)scheduler->num_rows, STOP_STRING_BYTES_MAX);
@@ -109,7 +110,7 @@ void scheduler_add(scheduler_t *scheduler, group_t *group) {
 }
 
 int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens) {
-  return (int32_t)((num_tokens + scheduler->pool->block_size - 1) / scheduler->pool->block_size);
+  return (int32_t)DIV_UP(num_tokens, scheduler->pool->block_size);
 }
 
 /* ---- planning ---- */
@@ -235,7 +236,7 @@ static int32_t chunk_size(const scheduler_t *scheduler, const sequence_t *seq, i
   int32_t threshold = scheduler->options.long_prefill_token_threshold;
   if (seq->group->beams_wait) n--;
   if (threshold > 0 && n > threshold) n = threshold;
-  return n < budget ? n : budget;
+  return MIN(n, budget);
 }
 
 static int32_t budget_left(const scheduler_t *scheduler) {

@@ -8,6 +8,7 @@
 #include "engine/schedule/swap.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -155,7 +156,7 @@ static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
 static int32_t find_cached(const scheduler_t *scheduler, sequence_t *seq) {
   prefix_match_t match = table_match(scheduler, seq);
   int32_t whole = seq->num_computed_tokens / scheduler->pool->block_size;
-  int32_t found = match.num_valid < whole ? match.num_valid : whole;
+  int32_t found = MIN(match.num_valid, whole);
   memset(&seq->blocks[found], 0, (size_t)(match.num_blocks - found) * sizeof *seq->blocks);
   return found;
 }

@@ -7,6 +7,7 @@
 #include "engine/schedule/table.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -106,8 +107,7 @@ prefix_match_t table_match(const scheduler_t *scheduler, sequence_t *seq) {
   }
   match.num_cached = match.num_valid * block_size;
   if (match.num_valid < match.num_blocks || !pool->caching) return match;
-  int32_t i = match.num_blocks,
-          rows_max = last - i * block_size < block_size ? last - i * block_size : block_size;
+  int32_t i = match.num_blocks, rows_max = MIN(last - i * block_size, block_size);
   match.partial =
       prefix_find_partial(pool, place_of(scheduler, seq, i), ids_at(scheduler, seq, i), rows_max);
   if (match.partial.rows == 0) return match;
@@ -251,7 +251,7 @@ int32_t table_shared(const scheduler_t *scheduler, const sequence_t *seq) {
 
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
   int32_t grow = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n) - seq->num_blocks;
-  return (grow > 0 ? grow : 0) + (table_shared(scheduler, seq) != 0);
+  return MAX(grow, 0) + (table_shared(scheduler, seq) != 0);
 }
 
 int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {

@@ -7,6 +7,7 @@
  */
 #include "engine/model/config/config.h"
 
+#include "engine/base/util.h"
 #include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tensors.h"
@@ -94,7 +95,7 @@ static bool family_knows(const family_t *family, int families) {
 }
 
 static void refuse_semantic_keys(config_reader_t *reader, const family_t *family) {
-  for (size_t i = 0; i < sizeof(refused_keys) / sizeof(refused_keys[0]); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(refused_keys); i++) {
     const json_t *value = config_get(reader, refused_keys[i].key);
     double number;
     if (family_knows(family, refused_keys[i].families)) continue;
@@ -273,7 +274,7 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
     config_refuse(reader, name, value, "\"%s\" for %s", family->activation, family->architecture);
     return;
   }
-  for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
     bool given = value != NULL ? json_equals(value, plain[i].name)
                                : strcmp(family->activation, plain[i].name) == 0;
     if (!given) continue;

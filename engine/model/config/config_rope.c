@@ -5,6 +5,7 @@
  * layer. Unknown keys are refused, because a model with wrong angles gives plausible but wrong
  * text. Any thread, no state.
  */
+#include "engine/base/util.h"
 #include "engine/model/config/config.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ static const char *const rope_keys[] = {
 static void check_keys(config_reader_t *reader, const char *dict, const json_t *scaling) {
   JSON_EACH(member, scaling) {
     bool known = false;
-    for (size_t i = 0; i < sizeof(rope_keys) / sizeof(rope_keys[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(rope_keys); i++) {
       known = known || json_named(member, rope_keys[i]);
     }
     char quoted[64];
@@ -66,7 +67,7 @@ static rope_type_t read_type(config_reader_t *reader, bool renamed) {
   if (type == NULL) type = old;
   if (type == NULL || type->type == JSON_NULL) return ROPE_DEFAULT;
   if (renamed && json_equals(type, "yarn")) return ROPE_LONGROPE;
-  for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(types); i++) {
     if (json_equals(type, types[i].name)) return types[i].type;
   }
   config_refuse(reader, "rope_type", type, "default, linear, dynamic, llama3, yarn, longrope");

@@ -3,6 +3,7 @@
  * Defaults are those of the transformers configuration classes; names and shapes are those of the
  * published checkpoints. Constant data; any thread may read it.
  */
+#include "engine/base/util.h"
 #include "engine/model/config/family.h"
 
 #include <stdio.h>
@@ -509,7 +510,7 @@ static const family_t families[] = {
      .mlp_bias = true},
 };
 
-enum { FAMILY_COUNT = sizeof(families) / sizeof(families[0]) };
+enum { FAMILY_COUNT = ARRAY_LEN(families) };
 
 static bool same(const char *name, const char *text, size_t length) {
   return strlen(name) == length && memcmp(name, text, length) == 0;
