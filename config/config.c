@@ -35,6 +35,7 @@ static const option_t options[] = {
 #define OPTION(kind, field, initial, min, max, group, shown, alias, metavar, help)                 \
   {kind, #field, offsetof(config_t, field), initial, min, max, group, shown, alias, metavar, help},
 #include "config/options.def"
+#include "engine/base/util.h"
 #undef OPTION
 };
 
@@ -175,7 +176,7 @@ static const option_t *find_option(const char *name) {
 }
 
 static int minimum(int left, int right) {
-  return left < right ? left : right;
+  return MIN(left, right);
 }
 
 /* Levenshtein distance, both at most NAME_BYTES_MAX long. */
@@ -434,7 +435,7 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at, err
   bool negated = option == NULL && strncmp(name, "no_", 3) == 0;
   if (negated) option = find_option(name + 3);
   if (negated && option != NULL && option->kind != BOOL) option = NULL;
-  for (size_t i = 0; option == NULL && i < sizeof ignored / sizeof ignored[0]; i++) {
+  for (size_t i = 0; option == NULL && i < ARRAY_LEN(ignored); i++) {
     if (strcmp(ignored[i].name, name) != 0) continue;
     if (ignored[i].value && equals == NULL && *at < argc) (*at)++;
     return notice(config, flag), 0;

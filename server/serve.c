@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
+#include "engine/base/util.h"
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
 #include "server/observe/crash.h"
@@ -36,7 +37,7 @@ enum {
 };
 
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
-enum { SIGNAL_COUNT = sizeof signals / sizeof signals[0] };
+enum { SIGNAL_COUNT = ARRAY_LEN(signals) };
 
 /* All state of the daemon; a process has one. */
 typedef struct daemon {

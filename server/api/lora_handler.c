@@ -23,11 +23,11 @@ static const field_t load_rows[] = {
 #include "server/fields/load_adapter_fields.def"
 };
 static const field_t unload_rows[] = {
+#include "engine/base/util.h"
 #include "server/fields/unload_adapter_fields.def"
 };
-static const field_table_t load_table = {load_rows, sizeof load_rows / sizeof load_rows[0], NULL};
-static const field_table_t unload_table = {unload_rows, sizeof unload_rows / sizeof unload_rows[0],
-                                           NULL};
+static const field_table_t load_table = {load_rows, ARRAY_LEN(load_rows), NULL};
+static const field_table_t unload_table = {unload_rows, ARRAY_LEN(unload_rows), NULL};
 
 typedef struct lora_job {
   uv_work_t work;

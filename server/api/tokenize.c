@@ -60,13 +60,12 @@ static const field_t tokenize_rows[] = {
 #include "server/fields/tokenize_fields.def"
 };
 static const field_t detokenize_rows[] = {
+#include "engine/base/util.h"
 #include "server/fields/detokenize_fields.def"
 };
 
-const field_table_t tokenize_table = {tokenize_rows, sizeof tokenize_rows / sizeof tokenize_rows[0],
-                                      NULL};
-const field_table_t detokenize_table = {detokenize_rows,
-                                        sizeof detokenize_rows / sizeof detokenize_rows[0], NULL};
+const field_table_t tokenize_table = {tokenize_rows, ARRAY_LEN(tokenize_rows), NULL};
+const field_table_t detokenize_table = {detokenize_rows, ARRAY_LEN(detokenize_rows), NULL};
 
 static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, const int32_t *ids,
                          size_t count) {

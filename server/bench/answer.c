@@ -5,6 +5,8 @@
  */
 #include "server/bench/answer.h"
 
+#include "engine/base/util.h"
+
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +63,7 @@ static void read_document(answer_t *answer, const char *text, size_t length, uin
   cJSON *document = cJSON_ParseWithLength(text, length);
   if (document == NULL) {
     answer->failed = true;
-    snprintf(answer->error, sizeof answer->error, "not JSON: %.*s",
-             (int)(length < 150 ? length : 150), text);
+    snprintf(answer->error, sizeof answer->error, "not JSON: %.*s", (int)MIN(length, 150), text);
     return;
   }
   if (answer->stream) read_token(answer, document, now_ns);
@@ -97,7 +98,7 @@ static void keep(answer_t *answer, const char *bytes, size_t count) {
 void answer_feed(answer_t *answer, const char *bytes, size_t count, uint64_t now_ns) {
   if (answer->status != 200) {
     size_t room = ERROR_BODY_MAX - answer->length;
-    keep(answer, bytes, count < room ? count : room);
+    keep(answer, bytes, MIN(count, room));
     return;
   }
   keep(answer, bytes, count);

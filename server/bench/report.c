@@ -1,4 +1,5 @@
 /* report.c: percentiles, the table and the JSON of a benchmark run. */
+#include "engine/base/util.h"
 #include "server/bench/bench.h"
 
 #include <cjson/cJSON.h>
@@ -153,7 +154,7 @@ static cJSON *totals_json(const bench_options_t *options, const bench_run_t *run
   cJSON_AddStringToObject(json, "label", options->label != NULL ? options->label : "");
   cJSON_AddStringToObject(json, "base_url", options->base_url);
   cJSON_AddStringToObject(json, "model", run->model);
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     cJSON_AddNumberToObject(json, rows[i].name, rows[i].value);
   }
   return json;

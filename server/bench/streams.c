@@ -5,6 +5,7 @@
  * possible from the server it measures. Frames that come in one read share their time: the gaps of
  * all but the first are 0. Measuring begins a second after the last stream has begun.
  */
+#include "engine/base/util.h"
 #include "server/bench/bench.h"
 
 #include <errno.h>
@@ -56,8 +57,8 @@ static void keep_gap(streams_t *streams, uint64_t gap_ns) {
   double off_us = ((double)gap_ns - streams->interval_ms * 1e6) / 1e3;
   uint64_t jitter = (uint64_t)(off_us < 0 ? -off_us : off_us), gap = gap_ns / 1000;
   if (jitter > streams->jitter_max_us) streams->jitter_max_us = jitter;
-  streams->jitter_us[jitter < HISTOGRAM_US ? jitter : HISTOGRAM_US]++;
-  streams->gap_us[gap < HISTOGRAM_US ? gap : HISTOGRAM_US]++;
+  streams->jitter_us[MIN(jitter, HISTOGRAM_US)]++;
+  streams->gap_us[MIN(gap, HISTOGRAM_US)]++;
   streams->num_gaps++;
 }
 
@@ -91,8 +92,7 @@ static bool status_is_good(stream_t *stream, const char *bytes, size_t length) {
   if (stream->seen_status) return true;
   stream->seen_status = true;
   if (length >= 12 && memcmp(bytes + 8, " 200", 4) == 0) return true;
-  fprintf(stderr, "inferd-bench: the server answered: %.*s\n", (int)(length < 500 ? length : 500),
-          bytes);
+  fprintf(stderr, "inferd-bench: the server answered: %.*s\n", (int)MIN(length, 500), bytes);
   return false;
 }
 

@@ -3,6 +3,7 @@
  *
  * A body is a function of (seed, index), so that two servers get the same load.
  */
+#include "engine/base/util.h"
 #include "server/bench/bench.h"
 
 #include <stdarg.h>
@@ -17,7 +18,7 @@ static const char *const words[] = {
     "number", "night",  "point", "home",    "water",  "room",    "mother",   "area",
     "money",  "story",  "fact",  "month",   "lot",    "right",   "study",    "book",
 };
-enum { NUM_WORDS = sizeof words / sizeof *words };
+enum { NUM_WORDS = ARRAY_LEN(words) };
 
 static uint64_t next(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15u;

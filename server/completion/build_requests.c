@@ -4,6 +4,7 @@
  * engine borrows, in the request_t of every input. Same thread and rules as prompt.c. Next:
  * completion.c, which submits the requests to engine/mailbox.c.
  */
+#include "engine/base/util.h"
 #include "server/completion/completion.h"
 
 #include <inttypes.h>
@@ -147,7 +148,7 @@ static int64_t effective_max_tokens(const completion_t *completion, int64_t prom
     const engine_info_t *model = completion->intake->defaults.model;
     usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : left;
   }
-  return left < usual ? left : usual;
+  return MIN(left, usual);
 }
 
 /* Allocates the memory that the engine borrows for choices which are known only at the end. */

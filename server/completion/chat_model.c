@@ -5,6 +5,7 @@
  */
 #include "server/completion/chat.h"
 
+#include "engine/base/util.h"
 #include "server/observe/log.h"
 
 #include <string.h>
@@ -52,7 +53,7 @@ static const tool_format_t *format_of_text(const char *text, size_t length) {
                {"[TOOL_CALLS]", "mistral"},
                {"\"parameters\": dictionary of argument name", "llama3_json"},
                {"{\"name\": \"f\", \"parameters\": {\"c\"", "llama3_json"}};
-  for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(signs); i++) {
     if (memmem(text, length, signs[i].words, strlen(signs[i].words)) != NULL) {
       return tool_format_find(signs[i].format);
     }

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "server/completion/chat.h"
 
+#include "engine/base/util.h"
 #include "server/completion/lora_table.h"
 #include "server/completion/sse.h"
 #include "server/observe/metrics.h"
@@ -67,7 +68,7 @@ tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokeni
 }
 
 void scratch_give(completions_t *live, tokenizer_scratch_t *scratch) {
-  int room = (int)(sizeof live->scratches / sizeof live->scratches[0]);
+  int room = (int)ARRAY_LEN(live->scratches);
   if (scratch == NULL) return;
   uv_mutex_lock(&live->scratch_lock);
   if (live->num_scratches < room) {

@@ -5,6 +5,7 @@
 #include "server/completion/logprobs.h"
 
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 
 #include <math.h>
 #include <string.h>
@@ -225,7 +226,7 @@ void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length) 
     size_t room = length;
     if (offset->num_pending >
         0) { /* decode the unfinished sequence together with the bytes that follow */
-      size_t take = length < 4 ? length : 4;
+      size_t take = MIN(length, 4);
       memcpy(joined, offset->pending, offset->num_pending);
       memcpy(joined + offset->num_pending, bytes, take);
       at = joined;
@@ -253,7 +254,7 @@ int64_t text_offset_before(const text_offset_t *offset, const token_style_t *sty
   size_t length, pending = offset->num_pending;
   const char *bytes = tokenizer_bytes(style->tokenizer, id, &length);
   if (pending == 0) return offset->code_points;
-  size_t take = length < 4 ? length : 4;
+  size_t take = MIN(length, 4);
   memcpy(joined, offset->pending, pending);
   if (take > 0) memcpy(joined + pending, bytes, take);
   int span = utf8_span(joined, pending + take);

@@ -2,6 +2,7 @@
 #include "server/completion/lora_table.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +39,8 @@ int loras_new(completions_t *live, const config_t *config) {
   uv_mutex_init(&loras->lock);
   live->loras = loras;
   const config_list_t *modules = &config->lora_modules;
-  int32_t count = modules->count < LORAS_MAX ? modules->count : LORAS_MAX;
-  loras->num_slots = (int32_t)config->max_loras > count ? (int32_t)config->max_loras : count;
+  int32_t count = MIN(modules->count, LORAS_MAX);
+  loras->num_slots = MAX((int32_t)config->max_loras, count);
   for (int32_t i = 0; i < count; i++) {
     const char *equals = strchr(modules->items[i], '=');
     if (equals == NULL) continue; /* serve_engine_options has refused it */

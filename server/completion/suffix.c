@@ -4,6 +4,7 @@
  * after it, and the gap. The vocabulary shows which ones a model has. The output is the middle
  * only. Next: server/completion/build_requests.c.
  */
+#include "engine/base/util.h"
 #include "server/completion/completion.h"
 
 #include <inttypes.h>
@@ -32,7 +33,7 @@ static const fim_format_t formats[] = {
 };
 
 static bool find_tokens(const tokenizer_t *tokenizer, int32_t ids[3]) {
-  for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
     const char *const names[] = {formats[i].first, formats[i].second, formats[i].third};
     int found = 0;
     for (int j = 0; j < 3; j++) {

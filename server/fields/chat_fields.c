@@ -4,6 +4,7 @@
  * chat template gets the messages as the client sent them. Every error names the place,
  * `messages[3].content`. Next: server/completion/prompt.c.
  */
+#include "engine/base/util.h"
 #include "server/fields/params_read.h"
 
 #include <stdarg.h>
@@ -133,7 +134,7 @@ static int refuse_members(reader_t *reader, int index, const json_t *message) {
   static const struct {
     const char *name, *hint;
   } members[] = {{"function_call", "; use 'tool_calls'"}, {"audio", ""}};
-  for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(members); i++) {
     if (!is_given(json_get(message, members[i].name))) continue;
     field_place_t place = at("messages[%d].%s", index, members[i].name);
     return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, place.text,

@@ -12,10 +12,11 @@
 #include <string.h>
 
 static const field_t rows[] = {
+#include "engine/base/util.h"
 #include "server/fields/completion_fields.def"
 };
 
-const field_table_t params_table = {rows, sizeof rows / sizeof rows[0], NULL};
+const field_table_t params_table = {rows, ARRAY_LEN(rows), NULL};
 
 static void apply_defaults(params_t *params, const field_table_t *table,
                            const params_defaults_t *defaults) {
@@ -56,7 +57,7 @@ static int check_beams(const params_t *params, const json_t *root, error_t *erro
     return error_set(error, ERR_INVALID_VALUE, "stream",
                      "Beam search ends all its choices at once: 'stream' is not possible.");
   }
-  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
     const json_t *value = json_get(root, fields[i].name);
     double number;
     if (value == NULL || value->type == JSON_NULL) continue;

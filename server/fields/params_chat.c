@@ -9,10 +9,11 @@
 #include <string.h>
 
 static const field_t rows[] = {
+#include "engine/base/util.h"
 #include "server/fields/chat_fields.def"
 };
 
-const field_table_t chat_table = {rows, sizeof rows / sizeof rows[0], &params_table};
+const field_table_t chat_table = {rows, ARRAY_LEN(rows), &params_table};
 
 int params_read_chat(params_t *params, error_t *error) {
   chat_params_t *chat = &params->chat;

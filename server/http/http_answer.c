@@ -5,6 +5,7 @@
  * stream.
  */
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "server/http/http_exchange.h"
 
 #include <stdlib.h>
@@ -132,7 +133,7 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
     exchange_suspend(exchange);
     return 0;
   }
-  size_t n = pending < size ? pending : size;
+  size_t n = MIN(pending, size);
   memcpy(buffer, exchange->out + exchange->out_start, n);
   exchange->out_start += n;
   return (ssize_t)n;
@@ -178,7 +179,7 @@ bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   size_t limit = (size_t)exchange->http->server->config->stream_buffer_bytes;
   size_t pending = exchange->out_end - exchange->out_start;
   /* One event larger than the limit may pass while nothing else waits. */
-  if (pending > 0 && length > limit - (pending < limit ? pending : limit)) {
+  if (pending > 0 && length > limit - MIN(pending, limit)) {
     exchange_doom(exchange, "slow_reader");
     return false;
   }

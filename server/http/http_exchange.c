@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/hex.h"
+#include "engine/base/util.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -311,7 +312,7 @@ enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const
 
 static const char *known_method(const char *method) {
   static const char *const known[] = {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"};
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(known); i++) {
     if (strcmp(method, known[i]) == 0) return known[i];
   }
   return "OTHER";

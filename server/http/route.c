@@ -4,6 +4,7 @@
  * checks keys, methods or media types by itself.
  */
 #include "engine/base/hex.h"
+#include "engine/base/util.h"
 #include "server/server.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static const route_t routes[] = {
     {"GET", "/version", 0, "/version", api_version},
     {"GET", "/metrics", ROUTE_METRICS, "/metrics", api_metrics},
 };
-enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
+enum { ROUTE_COUNT = ARRAY_LEN(routes) };
 
 /* Doubled slashes become one, the query and one trailing slash go, an absolute-form target loses
  * its scheme and authority. `out` holds strlen(path) + 2 bytes. */

@@ -6,6 +6,7 @@
 #include "server/observe/log.h"
 
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +52,7 @@ static size_t write_some(const char *bytes, size_t length) {
   while (done < length) {
     struct pollfd state = {.fd = sink.fd, .events = POLLOUT};
     if (poll(&state, 1, 0) != 1 || (state.revents & POLLOUT) == 0) break;
-    size_t piece = length - done < PIPE_ATOMIC_BYTES ? length - done : PIPE_ATOMIC_BYTES;
+    size_t piece = MIN(length - done, PIPE_ATOMIC_BYTES);
     ssize_t n = write(sink.fd, bytes + done, piece);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;

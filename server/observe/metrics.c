@@ -44,6 +44,7 @@ struct metrics *metrics_new(server_t *server, const char *model) {
   } bounds[HISTOGRAM_COUNT] = {
 #define METRIC(id, ...)
 #define HISTOGRAM(id, name, own, alias, vllm, help) {own, vllm},
+#include "engine/base/util.h"
 #include "server/observe/metrics.def"
 #undef METRIC
 #undef HISTOGRAM
@@ -165,7 +166,7 @@ void metrics_aborted(metrics_t *metrics, const char *cause) {
 
 static const char *method_label(const char *method) {
   static const char *const known[] = {"GET", "POST", "HEAD", "OPTIONS"};
-  for (size_t i = 0; method != NULL && i < sizeof known / sizeof known[0]; i++) {
+  for (size_t i = 0; method != NULL && i < ARRAY_LEN(known); i++) {
     if (strcmp(method, known[i]) == 0) return known[i];
   }
   return "other";
@@ -217,7 +218,7 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
   metrics_t *metrics = server->metrics;
   if (metrics == NULL) return;
   if (route == NULL) route = "";
-  for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(quiet); i++) {
     if (strcmp(route, quiet[i]) == 0) return;
   }
   for (int i = 0; i < 2; i++) {

@@ -191,6 +191,7 @@ static void print_histograms(page_t *page) {
 #define METRIC(id, ...)
 #define HISTOGRAM(id, ...)                                                                         \
   print_histogram(page, METRIC_##id, &page->metrics->histograms[HISTOGRAM_##id]);
+#include "engine/base/util.h"
 #include "server/observe/metrics.def"
 #undef METRIC
 #undef HISTOGRAM
@@ -204,7 +205,7 @@ static void print_engine_state(page_t *page) {
   if (page->own) {
     const char *state = health_state(page->metrics->server);
     own_family(page, METRIC_engine_state);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
       snprintf(label, sizeof label, "state=\"%s\"", names[i]);
       own_sample(page, METRIC_engine_state, label, strcmp(state, names[i]) == 0);
     }

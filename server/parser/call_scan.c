@@ -3,6 +3,7 @@
 #include "server/parser/call_scan.h"
 
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -91,7 +92,7 @@ static call_member_t member_of(const call_scan_t *scan) {
     call_member_t member;
   } keys[] = {
       {"name", MEMBER_NAME}, {"arguments", MEMBER_ARGUMENTS}, {"parameters", MEMBER_ARGUMENTS}};
-  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
     if (strlen(keys[i].key) == scan->key_length &&
         memcmp(keys[i].key, scan->key, scan->key_length) == 0) {
       return keys[i].member;

@@ -6,6 +6,7 @@
  */
 #include "server/parser/channels.h"
 
+#include "engine/base/util.h"
 #include "server/parser/call_scan.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static size_t find_mark(const char *text, size_t length, size_t *size) {
     if (next == NULL) break;
     i = (size_t)(next - text);
     for (const char *const *mark = channel_marks; *mark != NULL; mark++) {
-      size_t wanted = strlen(*mark), there = length - i < wanted ? length - i : wanted;
+      size_t wanted = strlen(*mark), there = MIN(length - i, wanted);
       if (memcmp(next, *mark, there) != 0) continue;
       *size = there == wanted ? wanted : 0;
       return i;

@@ -6,6 +6,7 @@
  */
 #include "server/parser/output.h"
 
+#include "engine/base/util.h"
 #include "server/parser/call_scan.h"
 #include "server/parser/channels.h"
 #include "server/parser/tag_call.h"
@@ -143,7 +144,7 @@ static said_t say_until(output_parser_t *parser, output_kind_t kind, const char 
   if (other != NULL) {
     bool other_whole;
     size_t reach = end + strlen(other) - 1; /* end of an `other` that begins earlier */
-    size_t first = find(text, reach < length ? reach : length, other, &other_whole);
+    size_t first = find(text, MIN(reach, length), other, &other_whole);
     if (first < end) end = first, whole = other_whole, found = SAID_TO_OTHER;
   }
   if (parser->ended && !whole) end = length;

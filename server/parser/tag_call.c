@@ -3,6 +3,7 @@
 #include "server/parser/tag_call.h"
 
 #include "engine/base/json_schema.h"
+#include "engine/base/util.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static const char *bytes_of(const buffer_t *buffer) {
 void tag_call_start(tag_call_t *call, const json_t *functions) {
   buffer_t *const buffers[] = {&call->name, &call->key,   &call->keys,
                                &call->held, &call->value, &call->out};
-  for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) buffer_clear(buffers[i]);
+  for (size_t i = 0; i < ARRAY_LEN(buffers); i++) buffer_clear(buffers[i]);
   *call = (tag_call_t){.functions = functions,
                        .name = call->name,
                        .key = call->key,
@@ -126,7 +127,7 @@ static const char *read_value(const char *text, size_t *length, uint32_t types) 
                {"false", "false", TYPE_BOOLEAN},
                {"null", "null", TYPE_NULL},
                {"none", "null", TYPE_NULL}};
-  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(words); i++) {
     if (!(types & words[i].type) || !is_word(text, *length, words[i].word)) continue;
     *length = strlen(words[i].json);
     return words[i].json;
