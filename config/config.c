@@ -231,7 +231,7 @@ static void spelling(const char *name, config_origin_t origin, char out[2 * NAME
   }
 }
 
-static int unknown_name(const char *name, config_origin_t origin, error_t *error) {
+static int unknown_name(const char *name, config_origin_t origin, inferd_error_t *error) {
   char quoted[NAME_BYTES_MAX], spelled[2 * NAME_BYTES_MAX], near_text[2 * NAME_BYTES_MAX] = "";
   error_quote(quoted, sizeof quoted, name, strlen(name));
   spelling(quoted, origin, spelled);
@@ -242,7 +242,7 @@ static int unknown_name(const char *name, config_origin_t origin, error_t *error
 }
 
 static int bad_value(const option_t *option, const char *value, config_origin_t origin,
-                     error_t *error) {
+                     inferd_error_t *error) {
   char quoted[80], spelled[2 * NAME_BYTES_MAX], bounds[80] = "";
   error_quote(quoted, sizeof quoted, value, strlen(value));
   spelling(option->name, origin, spelled);
@@ -258,7 +258,7 @@ static int bad_value(const option_t *option, const char *value, config_origin_t 
 }
 
 static int assign(config_t *config, const option_t *option, const char *value,
-                  config_origin_t origin, error_t *error) {
+                  config_origin_t origin, inferd_error_t *error) {
   config_origin_t *old = &config->origin[option - options];
   bool append =
       option->kind == LIST && old->source == origin.source && origin.source != SOURCE_DEFAULT;
@@ -270,7 +270,7 @@ static int assign(config_t *config, const option_t *option, const char *value,
 }
 
 int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
-               error_t *error) {
+               inferd_error_t *error) {
   char plain[NAME_BYTES_MAX];
   const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
   if (option == NULL) return unknown_name(name, origin, error);
@@ -279,7 +279,7 @@ int config_set(config_t *config, const char *name, const char *value, config_ori
 
 /* ---- the three sources ---- */
 
-static int load_defaults(config_t *config, error_t *error) {
+static int load_defaults(config_t *config, inferd_error_t *error) {
   memset(config, 0, sizeof *config);
   for (int i = 0; i < OPTION_COUNT; i++) {
     config_origin_t origin = {SOURCE_DEFAULT, 0};
@@ -298,7 +298,7 @@ static char *trim(char *text) {
 
 /* Reads one line of a file, without its newline. A # at the start of a line or after a blank starts
  * a comment. */
-static int load_line(config_t *config, char *line, int number, error_t *error) {
+static int load_line(config_t *config, char *line, int number, inferd_error_t *error) {
   for (char *p = line; *p != '\0'; p++) {
     if (*p == '#' && (p == line || p[-1] == ' ' || p[-1] == '\t')) *p = '\0';
     if (*p == '\0') break;
@@ -332,7 +332,7 @@ static int load_line(config_t *config, char *line, int number, error_t *error) {
   return assign(config, option, value, origin, error);
 }
 
-static int load_file(config_t *config, const char *path, error_t *error) {
+static int load_file(config_t *config, const char *path, inferd_error_t *error) {
   FILE *file = fopen(path, "re");
   if (file == NULL) {
     return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_CONFIGURATION, "config",
@@ -390,7 +390,7 @@ static void notice_unknown_variables(config_t *config) {
   }
 }
 
-static int load_environment(config_t *config, error_t *error) {
+static int load_environment(config_t *config, inferd_error_t *error) {
   for (int i = 0; i < OPTION_COUNT; i++) {
     char name[2 * NAME_BYTES_MAX];
     config_origin_t origin = {SOURCE_ENVIRONMENT, 0};
@@ -421,7 +421,8 @@ static void notice(config_t *config, const char *flag) {
 }
 
 /* Reads the flag at argv[*at] and its value, and advances *at past both. */
-static int load_flag(config_t *config, int argc, char *const *argv, int *at, error_t *error) {
+static int load_flag(config_t *config, int argc, char *const *argv, int *at,
+                     inferd_error_t *error) {
   const char *flag = argv[(*at)++];
   config_origin_t origin = {SOURCE_FLAG, 0};
   if (strncmp(flag, "-O", 2) == 0) return notice(config, flag), 0;
@@ -454,7 +455,7 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at, err
   return assign(config, option, value, origin, error);
 }
 
-static int load_flags(config_t *config, int argc, char *const *argv, error_t *error) {
+static int load_flags(config_t *config, int argc, char *const *argv, inferd_error_t *error) {
   int code = 0;
   for (int at = 0; at < argc && code == 0;) {
     if (argv[at][0] == '-') {
@@ -472,7 +473,7 @@ static int load_flags(config_t *config, int argc, char *const *argv, error_t *er
 }
 
 /* Refuses values that no request could ever match. */
-static int check_names(const config_t *config, error_t *error) {
+static int check_names(const config_t *config, inferd_error_t *error) {
   enum { NAME_MAX_BYTES = 256 }; /* of `model` in a request */
   const config_list_t *names = &config->served_model_name, *origins = &config->cors_origin;
   for (int i = 0; i < names->count; i++) {
@@ -511,7 +512,7 @@ static bool device_is_valid(const char *device) {
 }
 
 /* Checks the rules between options. */
-static int check(const config_t *config, error_t *error) {
+static int check(const config_t *config, inferd_error_t *error) {
   if ((config->block_size & (config->block_size - 1)) != 0) {
     return error_set(error, ERR_CONFIGURATION, "block_size", "block_size must be a power of two");
   }
@@ -540,7 +541,7 @@ static int check(const config_t *config, error_t *error) {
   return check_names(config, error);
 }
 
-int config_load(config_t *config, int argc, char *const *argv, error_t *error) {
+int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *error) {
   int code = load_defaults(config, error);
   /* The flags are read twice: --config names the file, and flags have precedence over the file. */
   if (code == 0) code = load_environment(config, error);
@@ -559,7 +560,7 @@ int config_load(config_t *config, int argc, char *const *argv, error_t *error) {
   return code == 0 ? check(config, error) : code;
 }
 
-int config_load_file(config_t *config, const char *path, error_t *error) {
+int config_load_file(config_t *config, const char *path, inferd_error_t *error) {
   int code = load_defaults(config, error);
   if (code == 0) code = load_file(config, path, error);
   return code == 0 ? check(config, error) : code;

@@ -66,14 +66,14 @@ typedef struct config {
  * one bare word is the model). Returns 0; ERR_USAGE (flags, environment) or ERR_CONFIGURATION
  * (file), with a message that has the name, the place and the nearest known name. The caller must
  * call config_free in every case. */
-int config_load(config_t *config, int argc, char *const *argv, error_t *error);
+int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *error);
 /* As config_load, but reads only a file: for `inferd config check`. */
-int config_load_file(config_t *config, const char *path, error_t *error);
+int config_load_file(config_t *config, const char *path, inferd_error_t *error);
 void config_free(config_t *config);
 
 /* Sets one option from text, as the command line does. `name` may use - or _. */
 int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
-               error_t *error);
+               inferd_error_t *error);
 
 /* Returns true if the option was set, false if it has its default. */
 bool config_given(const config_t *config, enum config_option option);

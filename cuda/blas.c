@@ -14,7 +14,7 @@ int32_t blas_range(int32_t rows) {
   return range;
 }
 
-int blas_open(device_t *device, error_t *error) {
+int blas_open(device_t *device, inferd_error_t *error) {
   void *taken;
   if (device->is_batch_invariant) return 0;
   int code = device_take_heap(device, &taken, sizeof(blas_t), "cuBLASLt", error);

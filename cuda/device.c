@@ -31,7 +31,7 @@ static void cuda_close(device_t *device) {
 }
 
 /* A driver that is too old, no driver and no device are told apart for the operator. */
-static int count_devices(int index, error_t *error) {
+static int count_devices(int index, inferd_error_t *error) {
   int count = 0, status = (int)cudaGetDeviceCount(&count);
   if (status != 0) {
     (void)cudaGetLastError();
@@ -58,7 +58,7 @@ static bool cuda_available(int32_t index) {
   return count_devices(index, NULL) == 0 && capability_of(index) >= CAPABILITY_MIN;
 }
 
-static int inspect(device_t *device, error_t *error) {
+static int inspect(device_t *device, inferd_error_t *error) {
   struct cudaDeviceProp properties;
   int driver = 0, status = (int)cudaGetDeviceProperties(&properties, device->index);
   if (status != 0) return device_error(status, "asking for the device's properties", error);
@@ -83,7 +83,7 @@ static int count_threads(int wanted) {
   return wanted < 1 ? 1 : wanted < WEIGHT_THREADS_MAX ? wanted : WEIGHT_THREADS_MAX;
 }
 
-static int cuda_open(const device_options_t *options, device_t **out, error_t *error) {
+static int cuda_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
   *out = NULL;
   int code = count_devices(options->device_index, error);
   if (code) return code;

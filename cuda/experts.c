@@ -6,7 +6,7 @@
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
-int experts_prepare(device_t *device, error_t *error) {
+int experts_prepare(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   if (limits->experts_max == 0) return 0;
   size_t bytes = gpu_moe_workspace_bytes(limits->hidden_max, limits->expert_width_max,

@@ -18,7 +18,7 @@ struct lora {
 };
 
 int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-              lora_t **out, error_t *error) {
+              lora_t **out, inferd_error_t *error) {
   *out = NULL;
   CHECK_GT(rows, 0);
   CHECK_GT(cols, 0);
@@ -57,7 +57,7 @@ int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32
   return 0;
 }
 
-int lora_prepare(device_t *device, error_t *error) {
+int lora_prepare(device_t *device, inferd_error_t *error) {
   size_t tokens = (size_t)device->limits.tokens_max;
   if (device->lora_stride == 0) return 0;
   int code = device_take(device, (void **)&device->inputs.adapters,

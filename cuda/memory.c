@@ -17,12 +17,12 @@ size_t device_product(size_t first, size_t second, size_t third) {
   return checked_mul(first, second, &bytes) && checked_mul(bytes, third, &bytes) ? bytes : SIZE_MAX;
 }
 
-int device_error(int status, const char *what, error_t *error) {
+int device_error(int status, const char *what, inferd_error_t *error) {
   int code = status == cudaErrorMemoryAllocation ? ERR_NO_MEMORY : ERR_DEVICE_FAILED;
   return error_set(error, code, NULL, "%s: %s", what, cudaGetErrorString((cudaError_t)status));
 }
 
-static int lacks(size_t bytes, const char *kind, const char *what, error_t *error) {
+static int lacks(size_t bytes, const char *kind, const char *what, inferd_error_t *error) {
   (void)cudaGetLastError(); /* a refused allocation is no fault of the device */
   return error_set(error, ERR_NO_MEMORY, NULL, "no %s memory for %s: %.1f MiB are needed", kind,
                    what, (double)bytes / MIB);
@@ -42,7 +42,8 @@ static bool keep(void ***list, size_t *count, size_t *room, void *pointer) {
   return true;
 }
 
-int device_take(device_t *device, void **out, size_t bytes, const char *what, error_t *error) {
+int device_take(device_t *device, void **out, size_t bytes, const char *what,
+                inferd_error_t *error) {
   *out = NULL;
   if (bytes == 0) bytes = 1;
   int status = bytes == SIZE_MAX ? cudaErrorMemoryAllocation : (int)cudaMalloc(out, bytes);
@@ -59,7 +60,7 @@ int device_take(device_t *device, void **out, size_t bytes, const char *what, er
 }
 
 int device_take_pinned(device_t *device, void **out, size_t bytes, const char *what,
-                       error_t *error) {
+                       inferd_error_t *error) {
   *out = NULL;
   if (bytes == 0) bytes = 1;
   int status = bytes == SIZE_MAX ? cudaErrorMemoryAllocation : (int)cudaMallocHost(out, bytes);
@@ -73,7 +74,8 @@ int device_take_pinned(device_t *device, void **out, size_t bytes, const char *w
   return 0;
 }
 
-int device_take_heap(device_t *device, void **out, size_t bytes, const char *what, error_t *error) {
+int device_take_heap(device_t *device, void **out, size_t bytes, const char *what,
+                     inferd_error_t *error) {
   *out = bytes == SIZE_MAX ? NULL : calloc(1, bytes ? bytes : 1);
   if (*out != NULL && keep(&device->heap, &device->num_heap, &device->room_heap, *out)) return 0;
   free(*out);

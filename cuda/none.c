@@ -5,7 +5,7 @@
  */
 #include "engine/device/ops.h"
 
-static int none_open(const device_options_t *options, device_t **out, error_t *error) {
+static int none_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
   (void)options;
   *out = NULL;
   return error_set(error, ERR_CONFIGURATION, "device",

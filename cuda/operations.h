@@ -10,20 +10,23 @@
 
 /* memory.c. Zeroed memory that lives until close; 0 or ERR_NO_MEMORY with a message that names
  * `what`. A size of SIZE_MAX stands for an overflow. */
-int device_take(device_t *device, void **out, size_t bytes, const char *what, error_t *error);
+int device_take(device_t *device, void **out, size_t bytes, const char *what,
+                inferd_error_t *error);
 int device_take_pinned(device_t *device, void **out, size_t bytes, const char *what,
-                       error_t *error);
-int device_take_heap(device_t *device, void **out, size_t bytes, const char *what, error_t *error);
+                       inferd_error_t *error);
+int device_take_heap(device_t *device, void **out, size_t bytes, const char *what,
+                     inferd_error_t *error);
 void device_release(device_t *device); /* everything taken */
 /* first * second * third, or SIZE_MAX. */
 size_t device_product(size_t first, size_t second, size_t third);
 /* ERR_DEVICE_FAILED or ERR_NO_MEMORY from a cudaError_t. */
-int device_error(int status, const char *what, error_t *error);
+int device_error(int status, const char *what, inferd_error_t *error);
 
 /* weight.c */
-int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error);
+int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
+                inferd_error_t *error);
 int cuda_vector(device_t *device, const float *values, int64_t count, vector_t **out,
-                error_t *error);
+                inferd_error_t *error);
 int weight_staging_release(device_t *device); /* once all has arrived: 0, or a cudaError_t */
 
 /* weight_rows.c */
@@ -35,9 +38,9 @@ void weight_rows(const device_t *device, const weight_source_t *source, int64_t 
 
 /* prepare.c */
 size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
-int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error);
+int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
 size_t cuda_workspace_bytes(const step_limits_t *limits);
-int cuda_prepare(device_t *device, const step_limits_t *limits, error_t *error);
+int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *error);
 act_t *cuda_buffer(device_t *device, int64_t rows, int64_t width);
 
 /* packet.c: host side of a step's inputs. */
@@ -70,7 +73,7 @@ void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, fl
                  int32_t first, int32_t rows);
 
 /* experts.c */
-int experts_prepare(device_t *device, error_t *error); /* after device->limits is set */
+int experts_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
 void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows);
 void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
@@ -78,8 +81,8 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
 
 /* lora.c */
 int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-              lora_t **out, error_t *error);
-int lora_prepare(device_t *device, error_t *error); /* after device->limits is set */
+              lora_t **out, inferd_error_t *error);
+int lora_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
 void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
                    const float *lora_b);
 void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
@@ -96,7 +99,7 @@ void draw_finish(cuda_flight_t *flight); /* results to where the engine wants th
 
 /* step.c */
 void cuda_begin(device_t *device, const batch_t *batch);
-int cuda_end(device_t *device, error_t *error);
+int cuda_end(device_t *device, inferd_error_t *error);
 void step_seal(device_t *device); /* launches what is left of the newest step */
 void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale);
 void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset);

@@ -42,7 +42,7 @@ size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
 
 /* The scales of an fp8 cache on the device; a layer's heads share theirs. */
 static int take_scales(device_t *device, const kv_cache_desc_t *desc, gpu_kv_t *kv,
-                       error_t *error) {
+                       inferd_error_t *error) {
   if (!desc->fp8 || desc->scales == NULL) return 0;
   const size_t heads = (size_t)desc->num_kv_heads, pairs = 2 * (size_t)desc->num_layers;
   const size_t bytes = device_product(pairs, heads, sizeof(float));
@@ -57,7 +57,7 @@ static int take_scales(device_t *device, const kv_cache_desc_t *desc, gpu_kv_t *
   return status ? device_error(status, "the scales of the KV cache", error) : 0;
 }
 
-int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
+int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
   gpu_kv_t kv = kv_of(desc);
   size_t block = gpu_kv_block_bytes(&kv);
   if (desc->dtype == DTYPE_F32 || (device->has_dtype && desc->dtype != device->dtype)) {
@@ -99,7 +99,7 @@ typedef struct need {
 } need_t;
 
 static int take_all(device_t *device, const need_t *needs, size_t count, const char *what,
-                    error_t *error) {
+                    inferd_error_t *error) {
   int code = 0;
   for (size_t i = 0; i < count && !code; i++) {
     code = device_take(device, needs[i].out, needs[i].bytes, what, error);
@@ -120,7 +120,7 @@ static size_t largest_packet(const device_t *device) {
   return bytes > INT32_MAX ? SIZE_MAX : bytes; /* offsets in a packet are int32 */
 }
 
-static int take_inputs(device_t *device, error_t *error) {
+static int take_inputs(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
   size_t stride = (size_t)device->block_table_stride;
@@ -145,7 +145,7 @@ static int take_inputs(device_t *device, error_t *error) {
                           device_product(reqs, stride, sizeof(int32_t)), "the block table", error);
 }
 
-static int take_flights(device_t *device, error_t *error) {
+static int take_flights(device_t *device, inferd_error_t *error) {
   size_t tokens = (size_t)device->limits.tokens_max;
   for (int i = 0; i < FLIGHTS; i++) {
     cuda_flight_t *flight = &device->flights[i];
@@ -177,7 +177,7 @@ static size_t items_max(const device_t *device) {
   return reqs + MIN(finest, plenty);
 }
 
-static int take_attention(device_t *device, error_t *error) {
+static int take_attention(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max,
          items = items_max(device);
@@ -213,7 +213,7 @@ static int take_attention(device_t *device, error_t *error) {
   return code;
 }
 
-static int take_linear(device_t *device, error_t *error) {
+static int take_linear(device_t *device, inferd_error_t *error) {
   const int32_t n = device->shared_rows_max = device->multiprocessors * TILE_ROWS_MAX;
   const need_t needs[] = {
       {(void **)&device->linear_partial, gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n)},
@@ -222,7 +222,7 @@ static int take_linear(device_t *device, error_t *error) {
   return take_all(device, needs, 2, "linear layers", error);
 }
 
-static int take_sampler(device_t *device, error_t *error) {
+static int take_sampler(device_t *device, inferd_error_t *error) {
   size_t rows = (size_t)device->limits.logits_rows_max, vocab = (size_t)device->limits.vocab_size;
   const need_t needs[] = {
       {(void **)&device->logits, device_product(rows, vocab, sizeof(float))},
@@ -250,7 +250,7 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
                                  limits->experts_top_max);
 }
 
-int cuda_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
+int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *error) {
   CHECK_GT(limits->tokens_max, 0);
   CHECK_GT(limits->reqs_max, 0);
   CHECK_GT(limits->logits_rows_max, 0);

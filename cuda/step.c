@@ -177,7 +177,7 @@ void cuda_read_logits(device_t *device, float *out, int32_t rows) {
   device_note(device, (int)cudaStreamSynchronize(device->stream), "read_logits");
 }
 
-int cuda_end(device_t *device, error_t *error) {
+int cuda_end(device_t *device, inferd_error_t *error) {
   CHECK_LT(device->num_ended, device->num_begun);
   cuda_flight_t *flight = &device->flights[device->num_ended++ % FLIGHTS];
   if (flight == device->flight) step_seal(device);

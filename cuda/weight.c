@@ -15,7 +15,7 @@
 enum { STAGING_BYTES = 16 << 20, SCRATCH_ALIGN = 64 };
 
 /* Pinned halves of at least one row. */
-static int staging_take(device_t *device, size_t row_bytes, error_t *error) {
+static int staging_take(device_t *device, size_t row_bytes, inferd_error_t *error) {
   cuda_staging_t *staging = &device->staging;
   size_t bytes = MAX(row_bytes, STAGING_BYTES);
   if (staging->bytes >= bytes) return 0;
@@ -54,7 +54,8 @@ static int staging_send(device_t *device, void *to, size_t bytes) {
   return status ? status : (int)cudaEventSynchronize(staging->free[staging->next]);
 }
 
-static int check_source(const device_t *device, const weight_source_t *source, error_t *error) {
+static int check_source(const device_t *device, const weight_source_t *source,
+                        inferd_error_t *error) {
   /* fp32 is for routers alone: the engine runs no other model that has it (ops_t.dtypes). */
   if (device->has_dtype && source->dtype != DTYPE_F32 && device->dtype != source->dtype) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s has another type than the rest",
@@ -80,7 +81,8 @@ static int send_rows(device_t *device, const weight_source_t *source, uint8_t *t
   return 0;
 }
 
-int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error) {
+int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
+                inferd_error_t *error) {
   *out = NULL;
   int code = check_source(device, source, error);
   if (code) return code;
@@ -121,7 +123,8 @@ static uint16_t narrowed(float value, dtype_t dtype) {
   return (uint16_t)(sign | (uint32_t)(scaled * 0x1p24f));
 }
 
-static int send_narrow(device_t *device, vector_t *vector, const float *values, error_t *error) {
+static int send_narrow(device_t *device, vector_t *vector, const float *values,
+                       inferd_error_t *error) {
   size_t count = (size_t)vector->count;
   int code = device_take(device, &vector->narrow, device_product(count, 2, 1), "a vector", error);
   uint16_t *narrow = code ? NULL : calloc(count, sizeof *narrow);
@@ -136,7 +139,7 @@ static int send_narrow(device_t *device, vector_t *vector, const float *values, 
 }
 
 int cuda_vector(device_t *device, const float *values, int64_t count, vector_t **out,
-                error_t *error) {
+                inferd_error_t *error) {
   vector_t *vector;
   *out = NULL;
   int code = device_take_heap(device, (void **)&vector, sizeof *vector, "a vector", error);

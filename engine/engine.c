@@ -202,7 +202,7 @@ static void wake_loop(const engine_t *engine, bool anyway) {
     engine->options.wake(engine->options.context);
 }
 
-static void fail(engine_t *engine, const error_t *error) {
+static void fail(engine_t *engine, const inferd_error_t *error) {
   engine->failure = *error;
   atomic_store(&engine->state, ENGINE_FAILED);
 }
@@ -232,7 +232,7 @@ static int step(engine_t *engine) {
     return engine->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
   if (launched && engine->num_flights < engine->flights_most) return 0;
-  error_t error = {0};
+  inferd_error_t error = {0};
   const flight_t *flight = engine_land(engine, &error);
   uint64_t t2 = clock_now_ns();
   if (flight != NULL) {
@@ -266,7 +266,7 @@ static void refuse_rest(engine_t *engine, int error_code) {
 }
 
 void engine_load(engine_t *engine) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (engine_start(engine, &error) != 0) {
     fail(engine, &error);
     wake_loop(engine, true);
@@ -321,7 +321,7 @@ static void choose_step_size(engine_options_t *options) {
     options->max_num_batched_tokens = options->max_num_seqs;
 }
 
-static int check_options(const engine_options_t *options, error_t *error) {
+static int check_options(const engine_options_t *options, inferd_error_t *error) {
   int32_t block_size = options->block_size;
   if (options->model_dir == NULL)
     return error_set(error, ERR_USAGE, "model", "no model directory was given");
@@ -377,7 +377,7 @@ static bool copy_strings(engine_options_t *to) {
   return complete;
 }
 
-int engine_new(const engine_options_t *given, engine_t **out, error_t *error) {
+int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *error) {
   engine_options_t chosen = *given;
   const engine_options_t *options = &chosen;
   choose_step_size(&chosen);
@@ -404,7 +404,7 @@ int engine_new(const engine_options_t *given, engine_t **out, error_t *error) {
   return 0;
 }
 
-int engine_create(const engine_options_t *options, engine_t **out, error_t *error) {
+int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error) {
   engine_t *engine = NULL;
   int code = engine_new(options, &engine, error);
   if (code) return code;
@@ -453,7 +453,7 @@ double engine_progress(const engine_t *engine) {
   return atomic_load(&engine->progress_permille) / 1000.0;
 }
 
-void engine_failure(const engine_t *engine, error_t *out) {
+void engine_failure(const engine_t *engine, inferd_error_t *out) {
   *out = engine->failure;
 }
 
@@ -466,7 +466,7 @@ const tokenizer_t *engine_tokenizer(const engine_t *engine) {
   return engine_state(engine) == ENGINE_LOADING ? NULL : engine->tokenizer;
 }
 
-static int check_state(const engine_t *engine, error_t *error) {
+static int check_state(const engine_t *engine, inferd_error_t *error) {
   switch (engine_state(engine)) {
   case ENGINE_READY: return 0;
   case ENGINE_LOADING: return error_set(error, ERR_MODEL_LOADING, NULL, "The model is loading.");
@@ -477,7 +477,7 @@ static int check_state(const engine_t *engine, error_t *error) {
 /* A prompt must fit in `max_model_len`, minus one token if at least one is to be generated. A
  * request that needs more blocks than the pool has would wait for ever, so it is refused. All
  * sequences of a request share the full blocks of the prompt and no others. */
-static int check_fits(const engine_t *engine, const request_t *request, error_t *error) {
+static int check_fits(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
   int64_t shared = request->num_prompt_tokens / engine->info.block_size;
   int64_t all = DIV_UP(tokens, engine->info.block_size);
@@ -508,7 +508,7 @@ size_t engine_room_bytes(const sampling_params_t *params) {
   return choices_bytes(params);
 }
 
-static int check_choices(const engine_t *engine, const request_t *request, error_t *error) {
+static int check_choices(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   const sampling_params_t *params = &request->params;
   int32_t count = params_num_sequences(params);
   const char *field =
@@ -526,7 +526,7 @@ static int check_choices(const engine_t *engine, const request_t *request, error
   return 0;
 }
 
-int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error) {
+int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
   int code = check_state(engine, error);
   int64_t tokens = 0;
   for (int i = 0; i < count && !code; i++) {
@@ -605,7 +605,7 @@ uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trac
 /* ---- adapters ---- */
 
 int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
-                        error_t *error) {
+                        inferd_error_t *error) {
   return adapter_read(&engine->blueprint, dir, engine->options.max_lora_rank, out, error);
 }
 

@@ -94,19 +94,19 @@ typedef struct engine_info {
 /* Copies the options and starts the engine thread, which loads the model; returns before the model
  * is loaded. Returns 0 and *out, which the caller frees with engine_destroy; or ERR_USAGE,
  * ERR_CONFIGURATION for an option that is out of range, ERR_NO_MEMORY. */
-int engine_create(const engine_options_t *options, engine_t **out, error_t *error);
+int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);
 /* Loop thread: ends the engine thread. Live requests are aborted; their EVENT_DONE can still be
  * drained. No request may be submitted afterwards. */
 void engine_stop(engine_t *engine);
 /* Stops the engine if it runs, and frees it. Requests belong to the caller and are not freed. */
 void engine_destroy(engine_t *engine);
 
-engine_state_t engine_state(const engine_t *engine);            /* any thread */
-double engine_progress(const engine_t *engine);                 /* any thread; 0..1 while LOADING */
-void engine_failure(const engine_t *engine, error_t *out);      /* in state FAILED: the reason */
-const engine_info_t *engine_info(const engine_t *engine);       /* NULL before READY */
-const tokenizer_t *engine_tokenizer(const engine_t *engine);    /* NULL before READY */
-void engine_stats(const engine_t *engine, engine_stats_t *out); /* any thread */
+engine_state_t engine_state(const engine_t *engine); /* any thread */
+double engine_progress(const engine_t *engine);      /* any thread; 0..1 while LOADING */
+void engine_failure(const engine_t *engine, inferd_error_t *out); /* in state FAILED: the reason */
+const engine_info_t *engine_info(const engine_t *engine);         /* NULL before READY */
+const tokenizer_t *engine_tokenizer(const engine_t *engine);      /* NULL before READY */
+void engine_stats(const engine_t *engine, engine_stats_t *out);   /* any thread */
 /* For grammar_compile: the tokens of this model. NULL before READY; any thread. */
 const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engine);
 
@@ -120,12 +120,12 @@ size_t engine_room_bytes(const sampling_params_t *params);
  * each. Returns 0, and then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL,
  * ERR_CONTEXT_LENGTH (the context or the pool can never hold a request), ERR_MODEL_LOADING,
  * ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
-int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error);
+int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
 struct adapter; /* an adapter in host memory, engine/model/adapter.h */
 /* Reads a PEFT adapter for this engine's model. After READY, any thread. Returns 0 or an error of
  * adapter_read; the caller owns *out until engine_adapter_set. */
 int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
-                        error_t *error);
+                        inferd_error_t *error);
 void engine_adapter_free(struct adapter *adapter);
 /* Loop thread: gives `adapter` to the engine and makes slot 1..max_loras stand for it in all
  * requests submitted from now on. No live request may use the slot. */

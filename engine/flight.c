@@ -129,7 +129,7 @@ static void note_prefill_rate(engine_t *engine, const flight_t *flight) {
   *mean = *mean > 0 ? 0.9 * *mean + 0.1 * token_ns : token_ns;
 }
 
-flight_t *engine_land(engine_t *engine, error_t *error) {
+flight_t *engine_land(engine_t *engine, inferd_error_t *error) {
   CHECK_GT(engine->num_flights, 0);
   flight_t *flight =
       &engine->flights[(engine->next_flight + engine->flights_most - engine->num_flights) %
@@ -142,6 +142,6 @@ flight_t *engine_land(engine_t *engine, error_t *error) {
 }
 
 void engine_land_all(engine_t *engine) {
-  error_t ignored;
+  inferd_error_t ignored;
   while (engine->num_flights > 0) engine_land(engine, &ignored);
 }

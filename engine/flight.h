@@ -29,7 +29,7 @@ typedef struct flight {
 bool engine_launch(struct engine *engine, uint64_t now_ns);
 /* Waits for the oldest in-flight step, of which there must be one. Returns it, valid until the next
  * launch; NULL, with *error set, if the device is lost. */
-flight_t *engine_land(struct engine *engine, error_t *error);
+flight_t *engine_land(struct engine *engine, inferd_error_t *error);
 /* Waits for all in-flight steps and drops their results. */
 void engine_land_all(struct engine *engine);
 /* Allocates the arrays of a zeroed flight for the engine's limits. Returns 0, or -1 without memory;

@@ -47,7 +47,7 @@ struct engine {
   atomic_int state; /* engine_state_t */
   atomic_int progress_permille;
   atomic_bool stop;
-  error_t failure; /* written before state becomes FAILED */
+  inferd_error_t failure; /* written before state becomes FAILED */
 
   /* Made by start.c on the engine thread. */
   const ops_t *ops;
@@ -105,7 +105,7 @@ struct engine {
 
 /* engine.c: the engine without its thread. The engine thread calls these functions; the simulator
  * calls them itself, and plays the other threads between the calls. */
-int engine_new(const engine_options_t *options, engine_t **out, error_t *error);
+int engine_new(const engine_options_t *options, engine_t **out, inferd_error_t *error);
 void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
 /* One iteration: at most one step. Returns for how many milliseconds the thread may sleep unless it
  * is woken; 0 = call again at once. */
@@ -113,14 +113,14 @@ int engine_turn(engine_t *engine);
 void engine_end(engine_t *engine); /* aborts every live request and emits its EVENT_DONE */
 
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
-int engine_start(engine_t *engine, error_t *error);
+int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
 /* rehearse.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
-int engine_rehearse(engine_t *engine, error_t *error);
+int engine_rehearse(engine_t *engine, inferd_error_t *error);
 
 /* sample/constrain.c: grammars. constrain_new takes the memory and builds the vocabulary's trie at
  * start; *build_ns is the time of that. Returns 0 or an error. */
-int constrain_new(engine_t *engine, uint64_t *build_ns, error_t *error);
+int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error);
 void constrain_free(engine_t *engine);
 /* Stage 7: sets the mask of `row`, which samples for the plan's entry `index`. If the grammar fails
  * the mask is empty, and the sampler then fails the row. */

@@ -32,7 +32,7 @@ size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top) {
   return round_up(sizeof(record_t) + (size_t)num_top * sizeof(token_logprob_t) + text_length);
 }
 
-int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, error_t *error) {
+int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, inferd_error_t *error) {
   uint32_t slots = 2;
   while (slots < requests_max) slots *= 2;
   size_t bytes = 4096;

@@ -36,7 +36,7 @@ typedef struct mailbox {
 
 /* Makes a mailbox for at most `requests_max` requests and `event_bytes` bytes of events; both are
  * rounded up to powers of two. Returns 0 or ERR_NO_MEMORY. The caller calls mailbox_free. */
-int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, error_t *error);
+int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, inferd_error_t *error);
 void mailbox_free(mailbox_t *mailbox);
 
 /* Loop thread: adds a request. The ring must have room; engine_submit ensures it by counting the

@@ -37,7 +37,7 @@ static void adapt(batch_t *batch, int32_t rows) {
   batch->num_adapted = rows;
 }
 
-static int run_step(engine_t *engine, flight_t *flight, int32_t rows, error_t *error) {
+static int run_step(engine_t *engine, flight_t *flight, int32_t rows, inferd_error_t *error) {
   static const sampling_params_t greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   static const int32_t prompt[1] = {0};
   for (int32_t i = 0; i < rows; i++) {
@@ -55,7 +55,7 @@ static int run_step(engine_t *engine, flight_t *flight, int32_t rows, error_t *e
   return engine->ops->end(engine->device, error);
 }
 
-int engine_rehearse(engine_t *engine, error_t *error) {
+int engine_rehearse(engine_t *engine, inferd_error_t *error) {
   if (engine->ops->rehearsal == NULL) return 0;
   flight_t *flight = &engine->flights[0];
   int32_t *no_blocks = calloc((size_t)engine->scheduler->table_stride, sizeof *no_blocks);

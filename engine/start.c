@@ -36,7 +36,7 @@ static const char *dtype_name(dtype_t dtype) {
   return dtype == DTYPE_F32 ? "float32" : dtype == DTYPE_F16 ? "float16" : "bfloat16";
 }
 
-static int parse_dtype(const char *name, int32_t *out, error_t *error) {
+static int parse_dtype(const char *name, int32_t *out, inferd_error_t *error) {
   static const char *const names[] = {"float32", "float16", "bfloat16"};
   static const dtype_t types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
   *out = -1;
@@ -52,7 +52,7 @@ static int parse_dtype(const char *name, int32_t *out, error_t *error) {
 }
 
 /* Opens the GPU if one can be used, else the CPU; the log says which, and why. */
-static int open_best(engine_t *engine, const device_options_t *options, error_t *error) {
+static int open_best(engine_t *engine, const device_options_t *options, inferd_error_t *error) {
   engine->ops = &ops_cuda;
   if (ops_cuda.open(options, &engine->device, error) == 0) {
     say(engine, "backend   cuda: %.200s", ops_cuda.describe(engine->device));
@@ -63,7 +63,7 @@ static int open_best(engine_t *engine, const device_options_t *options, error_t 
   return ops_cpu.open(options, &engine->device, error);
 }
 
-static int open_device(engine_t *engine, error_t *error) {
+static int open_device(engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   device_options_t device = {.num_threads = options->num_threads,
                              .isa = options->isa,
@@ -83,7 +83,7 @@ static int open_device(engine_t *engine, error_t *error) {
 
 /* Chooses the type of the computation: the requested type, else the type of the checkpoint. If the
  * back end does not have a type that was not requested, bfloat16 replaces it. */
-static int choose_dtype(engine_t *engine, int32_t *dtype, error_t *error) {
+static int choose_dtype(engine_t *engine, int32_t *dtype, inferd_error_t *error) {
   const uint32_t has = engine->ops->dtypes;
   dtype_t wanted = *dtype >= 0 ? (dtype_t)*dtype : engine->blueprint.dtype;
   if (has == 0 || (has & 1u << wanted) != 0) {
@@ -103,7 +103,7 @@ static int choose_dtype(engine_t *engine, int32_t *dtype, error_t *error) {
 }
 
 /* Refuses a model or KV type that the back end cannot run; the message names it. */
-static int check_model(const engine_t *engine, error_t *error) {
+static int check_model(const engine_t *engine, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   const char *what = NULL;
   if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
@@ -143,7 +143,7 @@ static int64_t swap_space(const engine_t *engine) {
   return useful ? SWAP_SPACE_DEFAULT : 0;
 }
 
-static int check_swap(const engine_t *engine, error_t *error) {
+static int check_swap(const engine_t *engine, inferd_error_t *error) {
   if (swap_space(engine) > 0 && engine->ops->swap == NULL) {
     return error_set(error, ERR_CONFIGURATION, "swap_space",
                      "swap_space is %g GiB; %s cannot swap, so it must be 0",
@@ -193,7 +193,7 @@ static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *p
 /* A sequence that runs alone must always be able to finish. With the null block and one spare
  * block this means num_blocks - 1 >= ceil(max_model_len / block_size) + 1. Lowers max_model_len if
  * it was not requested, else fails. */
-static int fit_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
+static int fit_context(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
   int32_t block_size = plan->kv.block_size;
   int64_t longest = ((int64_t)plan->kv.num_blocks - 2) * block_size;
   if (longest >= plan->max_model_len) return 0;
@@ -217,7 +217,7 @@ static int fit_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
   return 0;
 }
 
-static int choose_context(engine_t *engine, memory_plan_t *plan, error_t *error) {
+static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
   int64_t asked = engine->options.max_model_len;
   if (asked > engine->blueprint.max_model_len) {
     return error_set(error, ERR_CONFIGURATION, "max_model_len",
@@ -228,7 +228,7 @@ static int choose_context(engine_t *engine, memory_plan_t *plan, error_t *error)
   return 0;
 }
 
-static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
+static int check_weights_fit(const memory_plan_t *plan, inferd_error_t *error) {
   size_t need = plan->weight_bytes + plan->workspace_bytes;
   if (need < plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
@@ -241,7 +241,7 @@ static int check_weights_fit(const memory_plan_t *plan, error_t *error) {
 
 /* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
  * the allocation would succeed, and the OOM killer would end the process later, during requests. */
-static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, error_t *error) {
+static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
   if (plan->kv_bytes + plan->weight_bytes <= plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
                    "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. "
@@ -263,7 +263,7 @@ static size_t workspace_bytes(const engine_t *engine, const step_limits_t *limit
              ((size_t)bp->hidden_size + (size_t)bp->expert_size);
 }
 
-static int plan_memory(engine_t *engine, memory_plan_t *plan, error_t *error) {
+static int plan_memory(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   const blueprint_t *bp = &engine->blueprint;
   int code = choose_context(engine, plan, error);
@@ -319,7 +319,7 @@ static void on_progress(void *context, double fraction) {
 }
 
 /* Makes the adapter slots, and loads the adapters of lora_dirs into the first of them. */
-static int load_adapters(engine_t *engine, error_t *error) {
+static int load_adapters(engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   int code = model_adapters(engine->model, options->max_loras, options->max_lora_rank, error);
   for (int32_t i = 0; i < options->num_lora_dirs && code == 0; i++) {
@@ -347,13 +347,14 @@ static void say_scales(engine_t *engine, const float *scales, int32_t count) {
   say(engine, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least, (double)most);
 }
 
-static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, error_t *error) {
+static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, inferd_error_t *error) {
   kv.scales = model_kv_scales(engine->model);
   if (kv.fp8) say_scales(engine, kv.scales, 2 * kv.num_layers);
   return engine->ops->kv_cache(engine->device, &kv, error);
 }
 
-static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype, error_t *error) {
+static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype,
+                      inferd_error_t *error) {
   model_options_t options = {
       .dir = engine->options.model_dir,
       .dummy = engine->options.dummy_weights,
@@ -374,7 +375,7 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
 
 /* Makes the host pool. If the user did not set swap_space, failing to allocate the default pool is
  * not an error. */
-static int make_swap_space(engine_t *engine, memory_plan_t *plan, error_t *error) {
+static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
   int64_t bytes = swap_space(engine);
   if (bytes == 0) return 0;
   size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
@@ -401,7 +402,7 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, error_t *error
   return 0;
 }
 
-static int draw_secret(const engine_t *engine, uint64_t secret[2], error_t *error) {
+static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_t *error) {
   if (engine->options.seed) {
     secret[0] = engine->options.seed;
     secret[1] = ~engine->options.seed;
@@ -412,7 +413,7 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], error_t *erro
 }
 
 /* Makes the block pool, the scheduler, the grammars' memory, the flights and the text buffers. */
-static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *error) {
+static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
   const engine_options_t *o = &engine->options;
   uint64_t secret[2];
   int code = draw_secret(engine, secret, error);
@@ -464,7 +465,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, error_t *err
 }
 
 /* The event ring holds the largest events of two steps, and the end of every live request. */
-static int make_mailbox(engine_t *engine, error_t *error) {
+static int make_mailbox(engine_t *engine, inferd_error_t *error) {
   size_t seqs = (size_t)engine->options.max_num_seqs,
          rows = (size_t)engine->options.max_num_batched_tokens;
   int32_t top = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX;
@@ -508,7 +509,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
   };
 }
 
-static int check_directory(const char *dir, error_t *error) {
+static int check_directory(const char *dir, inferd_error_t *error) {
   struct stat status;
   if (stat(dir, &status) == 0 && S_ISDIR(status.st_mode)) return 0;
   return error_set(error, ERR_MODEL_MISSING, "model",
@@ -517,7 +518,7 @@ static int check_directory(const char *dir, error_t *error) {
                    dir);
 }
 
-int engine_start(engine_t *engine, error_t *error) {
+int engine_start(engine_t *engine, inferd_error_t *error) {
   int32_t dtype;
   memory_plan_t plan = {0};
   int code = parse_dtype(engine->options.dtype, &dtype, error);

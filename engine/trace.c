@@ -19,7 +19,7 @@ struct trace {
   _Alignas(64) atomic_uint tail; /* records ever read, by the loop */
 };
 
-int trace_new(trace_t **out, error_t *error) {
+int trace_new(trace_t **out, inferd_error_t *error) {
   *out = aligned_alloc(_Alignof(trace_t), sizeof **out);
   if (*out == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the trace");
   atomic_init(&(*out)->head, 0);

@@ -32,7 +32,7 @@ typedef struct trace_record {
 enum { TRACE_RECORDS = 1024 }; /* a power of two */
 
 /* 0 or ERR_NO_MEMORY. */
-int trace_new(trace_t **out, error_t *error);
+int trace_new(trace_t **out, inferd_error_t *error);
 void trace_free(trace_t *trace); /* NULL is allowed */
 
 /* Engine thread; does nothing if `trace` is NULL. Neither allocates nor waits. */

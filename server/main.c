@@ -23,7 +23,7 @@
 
 enum { EXIT_USAGE = 64 };
 
-static int fail(const error_t *error, int code) {
+static int fail(const inferd_error_t *error, int code) {
   fprintf(stderr, "inferd: %s\n", error->message);
   return error_exit_code(code);
 }
@@ -65,7 +65,7 @@ static bool asked_for_help(int argc, char **argv, int *status) {
 
 static int serve_command(int argc, char **argv) {
   config_t config;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = config_load(&config, argc, argv, &error);
   int status = code == 0 ? serve_run(&config) : fail(&error, code);
   config_free(&config);
@@ -81,7 +81,7 @@ static void print_line(void *context, const char *line) {
 
 static int check_command(int argc, char **argv) {
   config_t config;
-  error_t error = {0};
+  inferd_error_t error = {0};
   engine_options_t options;
   engine_t *engine = NULL;
   int code = config_load(&config, argc, argv, &error);
@@ -131,7 +131,7 @@ static int tokenize_command(int argc, char **argv) {
     fputs("usage: inferd tokenize MODEL_DIR < TEXT\n", stderr);
     return EXIT_USAGE;
   }
-  error_t error = {0};
+  inferd_error_t error = {0};
   tokenizer_t *tokenizer = NULL;
   int code = tokenizer_load(argv[0], &tokenizer, &error);
   if (code != 0) return fail(&error, code);
@@ -237,7 +237,7 @@ static int health_command(int argc, char **argv) {
     }
   }
   config_t config;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = config_load(&config, kept, argv, &error);
   int status = 1;
   if (code != 0) {
@@ -257,7 +257,7 @@ static int health_command(int argc, char **argv) {
 
 static int config_command(int argc, char **argv) {
   config_t config;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code;
   if (argc >= 1 && strcmp(argv[0], "dump") == 0) {
     code = config_load(&config, argc - 1, argv + 1, &error);

@@ -125,7 +125,7 @@ static preemption_mode_t mode_of(const char *name) {
 
 /* Reads --lora-modules, texts of the form NAME=DIR, in the order of the adapter slots. The
  * directory names point into the configured texts. */
-static int read_loras(const config_t *config, engine_options_t *options, error_t *error) {
+static int read_loras(const config_t *config, engine_options_t *options, inferd_error_t *error) {
   static const char *dirs[LORAS_MAX];
   const config_list_t *modules = &config->lora_modules;
   if (!config->enable_lora && modules->count == 0) return 0;
@@ -149,7 +149,7 @@ static int read_loras(const config_t *config, engine_options_t *options, error_t
   return 0;
 }
 
-int serve_engine_options(const config_t *config, engine_options_t *options, error_t *error) {
+int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error) {
   if (config->model[0] == '\0') {
     return error_set(error, ERR_USAGE, "model", "no model given: inferd serve MODEL_DIR");
   }
@@ -252,7 +252,7 @@ static void on_ready(daemon_t *daemon) {
 }
 
 static void on_failed(daemon_t *daemon) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   engine_failure(daemon->server.engine, &error);
   int status = daemon->ready ? EXIT_DEVICE_LOST : error_exit_code(error.code);
   log_line(LOG_ERROR, daemon->ready ? "device-error" : "load", "%s", error.message);
@@ -343,7 +343,7 @@ static void dump_state(const server_t *server) {
 }
 
 static void reload(const server_t *server) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (auth_reload(server->auth, server->config, &error) == 0) {
     log_line(LOG_INFO, "reload", "keys read again: %d", auth_key_count(server->auth));
   } else {
@@ -390,7 +390,7 @@ static void raise_limits(void) {
 
 /* Makes the handles of the loop. They need descriptors, so they fail if the process has none left.
  */
-static int init_handles(daemon_t *daemon, error_t *error) {
+static int init_handles(daemon_t *daemon, inferd_error_t *error) {
   int code = uv_loop_init(&daemon->loop);
   daemon->server.loop = &daemon->loop;
   if (code == 0) code = uv_async_init(&daemon->loop, &daemon->server.engine_wake, on_engine_wake);
@@ -408,7 +408,7 @@ static int init_handles(daemon_t *daemon, error_t *error) {
   return 0;
 }
 
-static int set_up(daemon_t *daemon, config_t *config, error_t *error) {
+static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
   int code = serve_engine_options(config, &options, error);
@@ -489,7 +489,7 @@ static void tear_down(daemon_t *daemon) {
 
 int serve_run(config_t *config) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
-  error_t error = {0};
+  inferd_error_t error = {0};
   raise_limits();
   crash_install();
   daemon.server.config = config;

@@ -9,6 +9,6 @@ int serve_run(config_t *config);
 
 /* Fills *options from the configuration, which must live as long: the pointers point into it.
  * Returns 0, or a negative ERR_ with a message in *error. */
-int serve_engine_options(const config_t *config, engine_options_t *options, error_t *error);
+int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error);
 
 #endif

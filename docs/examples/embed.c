@@ -39,13 +39,13 @@ static void on_event(void *context, const event_t *event) {
   *done = true;
 }
 
-static int fail(const error_t *error) {
+static int fail(const inferd_error_t *error) {
   fprintf(stderr, "embed: %s\n", error->message);
   return error_exit_code(error->code);
 }
 
 /* Starts the engine and waits until the model is loaded. */
-static int start(const char *model_dir, engine_t **engine, error_t *error) {
+static int start(const char *model_dir, engine_t **engine, inferd_error_t *error) {
   engine_options_t options;
   engine_options_default(&options);
   options.model_dir = model_dir;
@@ -62,7 +62,7 @@ static int start(const char *model_dir, engine_t **engine, error_t *error) {
 
 /* Text -> token ids, which the caller frees. */
 static int encode(const engine_t *engine, const char *text, int32_t **ids, size_t *count,
-                  error_t *error) {
+                  inferd_error_t *error) {
   const tokenizer_t *tokenizer = engine_tokenizer(engine);
   tokenizer_scratch_t *scratch = tokenizer_scratch_new(tokenizer);
   if (scratch == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
@@ -73,7 +73,7 @@ static int encode(const engine_t *engine, const char *text, int32_t **ids, size_
 }
 
 /* Submits a prompt and prints its answer until the request's one EVENT_DONE has come. */
-static int generate(engine_t *engine, const int32_t *ids, size_t count, error_t *error) {
+static int generate(engine_t *engine, const int32_t *ids, size_t count, inferd_error_t *error) {
   request_t request = {.id = 1,
                        .prompt_ids = ids,
                        .num_prompt_tokens = (int32_t)count,
@@ -97,7 +97,7 @@ static int generate(engine_t *engine, const int32_t *ids, size_t count, error_t 
 }
 
 int main(int argc, char **argv) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   engine_t *engine = NULL;
   int32_t *ids = NULL;
   size_t count = 0;

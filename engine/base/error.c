@@ -93,7 +93,7 @@ const char *error_quote(char *out, unsigned capacity, const char *text, unsigned
   return out;
 }
 
-int error_set(error_t *error, int code, const char *param, const char *format, ...) {
+int error_set(inferd_error_t *error, int code, const char *param, const char *format, ...) {
   if (error == NULL) return code;
   /* A few bytes more than a message holds, so that a cut shows even when the last character breaks;
    * and not error->message itself, which may be one of the inserts. */

@@ -2,17 +2,13 @@
  *
  * error.def is the one table: it gives the enum, the HTTP status, OpenAI's type and code, the exit
  * status and a sentence for docs/errors.md. An error travels as a value: functions return 0 or a
- * negative ERR_ number and, where a person will read the reason, fill an error_t. Nothing here
- * allocates; any thread may use it.
+ * negative ERR_ number and, where a person will read the reason, fill an inferd_error_t. Nothing
+ * here allocates; any thread may use it.
  */
 #ifndef INFERD_ENGINE_BASE_ERROR_H
 #define INFERD_ENGINE_BASE_ERROR_H
 
-#include <errno.h>
 #include <stdbool.h>
-
-/* glibc has a GNU extension of the same name in errno.h: ours takes its place from here on. */
-#define error_t inferd_error_t
 
 /* ERR_OK, ERR_INVALID_JSON ... */
 enum error_code {
@@ -27,11 +23,11 @@ typedef struct error {
   int code;                        /* ERR_OK or another ERR_ number */
   char param[ERROR_PARAM_MAX];     /* request field or config key at fault; "" = none */
   char message[ERROR_MESSAGE_MAX]; /* UTF-8, one line; inserts are bounded and escaped */
-} error_t;
+} inferd_error_t;
 
 /* Fills *error (NULL is allowed) and returns `code`, so that `return error_set(...)` reads well.
  * `param` may be NULL. Text from a client goes through error_quote first. */
-int error_set(error_t *error, int code, const char *param, const char *format, ...)
+int error_set(inferd_error_t *error, int code, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Copies at most `capacity - 1` bytes of untrusted text as printable UTF-8: control bytes, quotes

@@ -49,7 +49,7 @@ typedef struct json_parser {
   json_slot_t *slots;
   size_t num_slots;
   uint64_t hash_key[2]; /* drawn at the first large object */
-  error_t *error;
+  inferd_error_t *error;
 } json_parser_t;
 
 enum {
@@ -474,7 +474,7 @@ static int parse_document(json_parser_t *json_parser) {
 }
 
 int json_parse(const char *text, size_t length, const json_limits_t *limits, json_doc_t **out,
-               error_t *error) {
+               inferd_error_t *error) {
   if (length > UINT32_MAX) {
     return error_set(error, ERR_INVALID_JSON, NULL, "Invalid JSON: longer than 4 GiB.");
   }

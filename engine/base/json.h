@@ -51,7 +51,7 @@ typedef struct json_doc json_doc_t;
  * until json_free: strings without escapes point into it. 0, ERR_INVALID_JSON with a reason and
  * byte offset, or ERR_INTERNAL when memory is short. The caller frees *out with json_free. */
 int json_parse(const char *text, size_t length, const json_limits_t *limits, json_doc_t **out,
-               error_t *error);
+               inferd_error_t *error);
 void json_free(json_doc_t *doc); /* NULL is allowed */
 
 const json_t *json_root(const json_doc_t *doc);

@@ -95,8 +95,7 @@ struct device {
   uint8_t *unpacked;      /* [threads, unpacked_depth * 64] bf16: a panel in use */
   void **sample_scratch;  /* [threads] */
   size_t sample_scratch_size;
-  /* the step */
-  const batch_t *batch;
+  const batch_t *batch; /* of the step */
 };
 
 /* memory.c: returns zeroed memory, aligned to 64 bytes; NULL if memory is short. */
@@ -105,12 +104,13 @@ void *memory_map(size_t bytes, size_t *mapped); /* own mapping on huge pages; NU
 void memory_unmap(void *base, size_t mapped);
 void memory_release(device_t *device);
 bool size_product(size_t *out, size_t first, size_t second, size_t third); /* false on overflow */
-int no_memory(error_t *error, const char *what, size_t bytes);
+int no_memory(inferd_error_t *error, const char *what, size_t bytes);
 
 /* weight.c */
-int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error);
+int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
+               inferd_error_t *error);
 int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
-               error_t *error);
+               inferd_error_t *error);
 /* Writes out[cols] = row of the weight * scale. */
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
 /* Returns panel `index` as the kernels read it: in place, or unpacked into the worker's scratch. */
@@ -135,7 +135,7 @@ void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width);
 
 /* kv.c */
 size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
-int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error);
+int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
 void kv_copy_blocks(device_t *device, const batch_t *batch);
 void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
 uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block); /* K part, then V part */

@@ -22,7 +22,7 @@ static void cpu_close(device_t *device) {
   free(device);
 }
 
-static int cpu_open(const device_options_t *options, device_t **out, error_t *error) {
+static int cpu_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
   *out = NULL;
   const kernels_t *kernels = kernels_find(options->isa, error);
   if (kernels == NULL) return ERR_CONFIGURATION;
@@ -56,14 +56,14 @@ static size_t cpu_memory_free(const device_t *device) {
 
 /* Allocates memory at set-up; the error message names the piece (`what`). */
 static void *take(device_t *device, const char *what, size_t first, size_t second, size_t third,
-                  error_t *error) {
+                  inferd_error_t *error) {
   size_t bytes = SIZE_MAX;
   void *taken = size_product(&bytes, first, second, third) ? memory_take(device, bytes) : NULL;
   if (taken == NULL) no_memory(error, what, bytes);
   return taken;
 }
 
-static int prepare_attention(device_t *device, error_t *error) {
+static int prepare_attention(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   size_t threads = (size_t)pool_num_threads(device->pool), tokens = (size_t)limits->tokens_max;
   size_t rows = (size_t)MAX(limits->heads_max, ATTENTION_ROWS);
@@ -98,7 +98,7 @@ static int prepare_attention(device_t *device, error_t *error) {
   return 0;
 }
 
-static int cpu_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
+static int cpu_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *error) {
   CHECK_GT(limits->tokens_max, 0);
   CHECK_GT(limits->logits_rows_max, 0);
   CHECK_GT(limits->vocab_size, 0);
@@ -152,7 +152,7 @@ static void cpu_begin(device_t *device, const batch_t *batch) {
   kv_copy_blocks(device, batch);
 }
 
-static int cpu_end(device_t *device, error_t *error) {
+static int cpu_end(device_t *device, inferd_error_t *error) {
   (void)device;
   (void)error;
   return 0;

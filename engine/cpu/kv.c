@@ -48,7 +48,7 @@ size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return bytes;
 }
 
-int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
+int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
   pool_layout_t layout;
   if (!layout_of(desc, &layout))
     return error_set(error, ERR_CONFIGURATION, "block_size",

@@ -22,7 +22,7 @@ struct lora {
 };
 
 int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-             lora_t **out, error_t *error) {
+             lora_t **out, inferd_error_t *error) {
   *out = NULL;
   CHECK_GT(rows, 0);
   CHECK_GT(cols, 0);

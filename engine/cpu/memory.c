@@ -17,7 +17,7 @@ bool size_product(size_t *out, size_t first, size_t second, size_t third) {
   return !__builtin_mul_overflow(first, second, &ab) && !__builtin_mul_overflow(ab, third, out);
 }
 
-int no_memory(error_t *error, const char *what, size_t bytes) {
+int no_memory(inferd_error_t *error, const char *what, size_t bytes) {
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s (%zu bytes)", what, bytes);
 }
 

@@ -233,7 +233,7 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
   }
 }
 
-int moe_prepare(device_t *device, error_t *error) {
+int moe_prepare(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   moe_space_t *space = &device->moe;
   if (limits->experts_max == 0) return 0;

@@ -30,11 +30,11 @@ void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *g
                    const act_t *residual, int32_t width, int32_t rows);
 /* lora.c */
 int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-             lora_t **out, error_t *error);
+             lora_t **out, inferd_error_t *error);
 void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
                   const float *lora_b);
 void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
                   int32_t width);
-int moe_prepare(device_t *device, error_t *error); /* after device->limits is set */
+int moe_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
 
 #endif

@@ -133,7 +133,7 @@ static void pack_task(void *context, int64_t first, int64_t last, int worker) {
 /* Allocates the panels of `weight` in `format` and fills them. Returns 0, an error, or 1 if the
  * values do not fit the format. */
 static int pack(device_t *device, const weight_source_t *source, weight_t *weight,
-                weight_format_t format, error_t *error) {
+                weight_format_t format, inferd_error_t *error) {
   const int64_t depth = weight->depth;
   size_t panels = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
   size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
@@ -157,7 +157,8 @@ static int pack(device_t *device, const weight_source_t *source, weight_t *weigh
   return atomic_load(&packing.unsuited) ? 1 : 0;
 }
 
-int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out, error_t *error) {
+int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
+               inferd_error_t *error) {
   *out = NULL;
   int64_t rows = source->rows, cols = source->cols, stack = source->stack > 0 ? source->stack : 1;
   bool blocks = source->format == WEIGHT_MXFP4;
@@ -198,7 +199,7 @@ const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int6
 }
 
 int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
-               error_t *error) {
+               inferd_error_t *error) {
   *out = NULL;
   if (count <= 0 || count > INT32_MAX)
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "a vector of %lld elements is out of range",

@@ -71,19 +71,20 @@ typedef struct ops {
 
   /* set-up */
   bool (*available)(int32_t device_index); /* a cheap look; NULL = never */
-  int (*open)(const device_options_t *options, device_t **out, error_t *error);
+  int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
   void (*close)(device_t *device);                 /* frees everything made from it */
   const char *(*describe)(const device_t *device); /* "2 threads, avx512bf16" */
   size_t (*memory_free)(const device_t *device);   /* bytes that may be planned for */
-  int (*weight)(device_t *device, const weight_source_t *source, weight_t **out, error_t *error);
+  int (*weight)(device_t *device, const weight_source_t *source, weight_t **out,
+                inferd_error_t *error);
   int (*vector)(device_t *device, const float *values, int64_t count, vector_t **out,
-                error_t *error);
+                inferd_error_t *error);
   size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a pool */
-  int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, error_t *error);
+  int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
   /* Adapters 1..`slots` of a linear layer: A [rank_max, cols], B [rows, rank_max]; NULL = none. */
   int (*lora)(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-              lora_t **out, error_t *error);
-  int (*prepare)(device_t *device, const step_limits_t *limits, error_t *error);
+              lora_t **out, inferd_error_t *error);
+  int (*prepare)(device_t *device, const step_limits_t *limits, inferd_error_t *error);
   act_t *(*buffer)(device_t *device, int64_t rows, int64_t width); /* NULL = no memory */
   /* Device memory that `prepare` and the rehearsals will take, about; NULL = the engine guesses. */
   size_t (*workspace_bytes)(const step_limits_t *limits);
@@ -94,7 +95,6 @@ typedef struct ops {
   /* After the rehearsals: what was taken and chosen, a line each; NULL = nothing to say. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),
                  void *context);
-
   /* Copies lora_a [rank, cols], lora_b [rows, rank] (scaled) to an unused slot; rank 0 empties. */
   void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
                    const float *lora_b);
@@ -139,7 +139,7 @@ typedef struct ops {
                  int32_t first, int32_t rows);
   void (*sample)(device_t *device, const sample_row_t *rows, int32_t num_rows);
   /* Waits for the oldest step in flight. 0, or ERR_DEVICE_FAILED: the device is lost. */
-  int (*end)(device_t *device, error_t *error);
+  int (*end)(device_t *device, inferd_error_t *error);
   /* Copies fp32 logits of the last `logits` call to host memory; tests and `check` only. */
   void (*read_logits)(device_t *device, float *out, int32_t rows);
 } ops_t;

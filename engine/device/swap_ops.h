@@ -41,7 +41,7 @@ typedef struct block_swap {
 typedef struct swap_ops {
   /* Set-up, once, after kv_cache: takes num_blocks >= 1 host blocks of kv_bytes(desc, 1) bytes. 0,
    * or ERR_NO_MEMORY: then the device goes on without swapping, and nothing is left behind. */
-  int (*pool)(struct device *device, int32_t num_blocks, error_t *error);
+  int (*pool)(struct device *device, int32_t num_blocks, inferd_error_t *error);
   /* Bytes per second of one direction, > 0: `pool` measures first, then the swaps themselves do. */
   double (*rate)(const struct device *device);
   void (*out)(struct device *device, const block_swap_t *swaps, int32_t count); /* to the host */

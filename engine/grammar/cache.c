@@ -153,7 +153,7 @@ static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_by
 
 /* ---- entry point ---- */
 
-int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error) {
+int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, inferd_error_t *error) {
   grammar_cache_t *cache = calloc(1, sizeof *cache);
   if (cache == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the cache of grammars");
@@ -179,7 +179,7 @@ void grammar_cache_free(grammar_cache_t *cache) {
 
 int grammar_cache_compile(grammar_cache_t *cache, const grammar_source_t *source,
                           const grammar_vocabulary_t *vocabulary, const atomic_bool *cancelled,
-                          grammar_t **out, error_t *error) {
+                          grammar_t **out, inferd_error_t *error) {
   size_t length = 0;
   uint64_t hash = 0;
   char *key = make_key(source, vocabulary, &length);

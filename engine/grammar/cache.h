@@ -23,7 +23,7 @@ typedef struct grammar_cache_stats {
 
 /* bytes_max: limit on all grammars with their constraints; the least recently used one is evicted.
  * Returns 0 or ERR_NO_MEMORY. */
-int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, error_t *error);
+int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, inferd_error_t *error);
 /* NULL is allowed. Grammars that are still referenced are not freed. */
 void grammar_cache_free(grammar_cache_t *cache);
 
@@ -31,7 +31,7 @@ void grammar_cache_free(grammar_cache_t *cache);
  * constraint for the same vocabulary. The vocabulary must live as long as the cache. */
 int grammar_cache_compile(grammar_cache_t *cache, const grammar_source_t *source,
                           const grammar_vocabulary_t *vocabulary, const atomic_bool *cancelled,
-                          grammar_t **out, error_t *error);
+                          grammar_t **out, inferd_error_t *error);
 
 grammar_cache_stats_t grammar_cache_stats(grammar_cache_t *cache);
 

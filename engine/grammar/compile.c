@@ -263,7 +263,7 @@ static int try_start(compile_t *compile) {
 
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                     const grammar_limits_t *limits, const atomic_bool *cancelled, grammar_t **out,
-                    error_t *error) {
+                    inferd_error_t *error) {
   compile_t compile = {
       .error = error,
       .param = source->param,

@@ -25,7 +25,7 @@ struct regex;
 typedef struct compile {
   jmp_buf give_up;
   int code;
-  error_t *error;
+  inferd_error_t *error;
   const char *param;
   const grammar_limits_t *limits;
   const grammar_vocabulary_t *vocabulary;

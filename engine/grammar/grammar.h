@@ -35,7 +35,7 @@ typedef const char *grammar_token_bytes_t(const void *context, int32_t id, size_
 /* num_tokens: ids of the tokenizer; row_width: ids of a logits row, >= 1. Ids at or above either
  * one are never allowed. Load time, any thread. 0 or ERR_NO_MEMORY. */
 int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, int32_t num_tokens,
-                           int32_t row_width, grammar_vocabulary_t **out, error_t *error);
+                           int32_t row_width, grammar_vocabulary_t **out, inferd_error_t *error);
 void grammar_vocabulary_free(grammar_vocabulary_t *vocabulary);    /* NULL is allowed */
 int32_t grammar_row_words(const grammar_vocabulary_t *vocabulary); /* uint32_t in a mask row */
 
@@ -99,7 +99,7 @@ extern const grammar_limits_t grammar_limits_default;
  * ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST when a limit is exceeded, ERR_NO_MEMORY. */
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                     const grammar_limits_t *limits, const atomic_bool *cancelled, grammar_t **out,
-                    error_t *error);
+                    inferd_error_t *error);
 
 grammar_t *grammar_ref(grammar_t *grammar); /* any thread; returns its argument */
 void grammar_unref(grammar_t *grammar);     /* any thread; NULL is allowed; the last one frees */

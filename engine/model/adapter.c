@@ -66,7 +66,7 @@ static void refuse_keys(config_reader_t *reader) {
 }
 
 /* Reads the scale of B . A. Returns the configured rank, or an error. */
-static int read_config(const char *dir, double *scale, error_t *error) {
+static int read_config(const char *dir, double *scale, inferd_error_t *error) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
   model_file_t file;
@@ -101,7 +101,7 @@ static const stored_tensor_t *find(const weight_files_t *files, const layout_t *
   return NULL;
 }
 
-static int check(const stored_tensor_t *tensor, int64_t rows, int64_t cols, error_t *error) {
+static int check(const stored_tensor_t *tensor, int64_t rows, int64_t cols, inferd_error_t *error) {
   bool known = strcmp(tensor->type, "F32") == 0 || strcmp(tensor->type, "F16") == 0 ||
                strcmp(tensor->type, "BF16") == 0;
   if (known && tensor->rank == 2 && tensor->shape[0] == rows && tensor->shape[1] == cols) return 0;
@@ -112,7 +112,7 @@ static int check(const stored_tensor_t *tensor, int64_t rows, int64_t cols, erro
       (long long)(tensor->rank > 1 ? tensor->shape[1] : 0), (long long)rows, (long long)cols);
 }
 
-static float *numbers(const stored_tensor_t *tensor, double scale, error_t *error) {
+static float *numbers(const stored_tensor_t *tensor, double scale, inferd_error_t *error) {
   size_t count = (size_t)(tensor->shape[0] * tensor->shape[1]);
   float *out = calloc(count, sizeof(float));
   if (out == NULL) {
@@ -130,7 +130,7 @@ static float *numbers(const stored_tensor_t *tensor, double scale, error_t *erro
 
 static int read_pair(const weight_files_t *files, const layout_t *layout,
                      const expected_tensor_t *tensor, int32_t rank_max, double scale,
-                     adapter_pair_t *out, uint8_t *taken, error_t *error) {
+                     adapter_pair_t *out, uint8_t *taken, inferd_error_t *error) {
   const stored_tensor_t *left = find(files, layout, tensor, 'A');
   const stored_tensor_t *right = find(files, layout, tensor, 'B');
   if (left == NULL && right == NULL) return 0;
@@ -156,7 +156,7 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
 }
 
 /* Refuses tensors that no layer uses: the message has their number and the first name. */
-static int refuse_rest(const weight_files_t *files, const uint8_t *taken, error_t *error) {
+static int refuse_rest(const weight_files_t *files, const uint8_t *taken, inferd_error_t *error) {
   size_t count = weight_files_count(files), rest = 0;
   char name[120] = "";
   for (size_t i = 0; i < count; i++) {
@@ -174,7 +174,7 @@ static int refuse_rest(const weight_files_t *files, const uint8_t *taken, error_
 }
 
 int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapter_t **out,
-                 error_t *error) {
+                 inferd_error_t *error) {
   const family_t *family = family_by_name(bp->family, strlen(bp->family));
   CHECK(family != NULL);
   double scale = 0;
@@ -230,7 +230,7 @@ static void find_targets(const blueprint_t *bp, layer_t *layer, bool dense) {
   }
 }
 
-int model_adapters(model_t *model, int32_t slots, int32_t rank_max, error_t *error) {
+int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   tensor_list_t list;
   if (model->ops->lora == NULL) {

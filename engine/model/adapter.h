@@ -17,12 +17,12 @@ typedef struct adapter adapter_t;
 /* Reads DIR. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED (file, key or tensor, value, what is
  * supported), ERR_NO_MEMORY. `rank_max`: larger ranks are refused. */
 int adapter_read(const blueprint_t *blueprint, const char *dir, int32_t rank_max, adapter_t **out,
-                 error_t *error);
+                 inferd_error_t *error);
 void adapter_free(adapter_t *adapter); /* NULL is allowed */
 
 /* Before model_prepare: takes device memory for adapters 1..slots. ERR_CONFIGURATION when the back
  * end has no adapters. */
-int model_adapters(model_t *model, int32_t slots, int32_t rank_max, error_t *error);
+int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error_t *error);
 /* Returns the bytes that model_adapters takes. */
 size_t model_adapter_bytes(const blueprint_t *blueprint, int32_t slots, int32_t rank_max);
 /* Engine thread, between steps, no request uses the slot: copies the matrices; NULL empties it. */

@@ -44,7 +44,7 @@ static const stored_tensor_t *find_scale(const weight_files_t *files, const char
   return NULL;
 }
 
-static int read_scale(const stored_tensor_t *tensor, float *out, error_t *error) {
+static int read_scale(const stored_tensor_t *tensor, float *out, inferd_error_t *error) {
   int code = weights_check_type(tensor, FORM_PLAIN, error);
   if (code != 0) return code;
   if (tensor->rank > 1 || (tensor->rank == 1 && tensor->shape[0] != 1)) {
@@ -62,7 +62,7 @@ static int read_scale(const stored_tensor_t *tensor, float *out, error_t *error)
 }
 
 int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
-                   uint8_t *taken, float **out, error_t *error) {
+                   uint8_t *taken, float **out, inferd_error_t *error) {
   const int32_t total = 2 * list->num_layers;
   int32_t found = 0, missing = -1;
   int code = 0;

@@ -15,7 +15,7 @@
 typedef struct model_load {
   weight_loader_t loader;
   int code;
-  error_t *error;
+  inferd_error_t *error;
 } model_load_t;
 
 static const vector_change_t AS_STORED = {0.0f, 1.0f};
@@ -159,7 +159,7 @@ static void load_all(model_load_t *load, model_t *model) {
 }
 
 static int make_rope(const rope_config_t *config, int32_t max_model_len, float **inv_freq,
-                     rope_t *out, error_t *error) {
+                     rope_t *out, inferd_error_t *error) {
   size_t half = (size_t)config->dims / 2;
   double *exact = calloc(half, sizeof(double)), scale;
   *inv_freq = calloc(half, sizeof(float));
@@ -174,7 +174,7 @@ static int make_rope(const rope_config_t *config, int32_t max_model_len, float *
   return 0;
 }
 
-static int make_ropes(model_t *model, int32_t max_model_len, error_t *error) {
+static int make_ropes(model_t *model, int32_t max_model_len, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   if (bp->learned_positions) return 0;
   int code = make_rope(&bp->rope, max_model_len, &model->inv_freq, &model->rope, error);
@@ -211,7 +211,7 @@ static void set_embed_scale(model_t *model) {
 }
 
 /* Refuses a family that needs operations which the back end lacks. */
-static int check_back_end(const ops_t *ops, const blueprint_t *bp, error_t *error) {
+static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   if (!missing) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
@@ -220,7 +220,8 @@ static int check_back_end(const ops_t *ops, const blueprint_t *bp, error_t *erro
 }
 
 /* Checks that need the run type. */
-static int check_dtype(const blueprint_t *bp, const model_options_t *options, error_t *error) {
+static int check_dtype(const blueprint_t *bp, const model_options_t *options,
+                       inferd_error_t *error) {
   dtype_t dtype = options->dtype >= 0 ? (dtype_t)options->dtype : bp->dtype;
   if (!bp->norm_plus_one || dtype != DTYPE_F16) return 0;
   return error_set(error, ERR_CONFIGURATION, "dtype",
@@ -229,7 +230,7 @@ static int check_dtype(const blueprint_t *bp, const model_options_t *options, er
 
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                int32_t max_model_len, const model_options_t *options, model_t **out,
-               error_t *error) {
+               inferd_error_t *error) {
   if (max_model_len < 1 || max_model_len > blueprint->max_model_len) {
     return error_set(error, ERR_CONFIGURATION, "max_model_len",
                      "max_model_len is %d, the model allows 1..%d", max_model_len,

@@ -84,7 +84,7 @@ static void list_remove(mapping_t *mapping) {
   pthread_mutex_unlock(&list_lock);
 }
 
-static int open_failed(const char *path, int number, error_t *error) {
+static int open_failed(const char *path, int number, inferd_error_t *error) {
   if (number == ELOOP) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "%s: is a symbolic link; weight files are opened without following links, "
@@ -95,7 +95,7 @@ static int open_failed(const char *path, int number, error_t *error) {
   return error_set(error, code, NULL, "%s: cannot be opened: %s", path, strerror(number));
 }
 
-static int map_file(int fd, const char *path, mapping_t **out, error_t *error) {
+static int map_file(int fd, const char *path, mapping_t **out, inferd_error_t *error) {
   struct stat status;
   if (fstat(fd, &status) != 0) return open_failed(path, errno, error);
   if (!S_ISREG(status.st_mode)) {
@@ -122,7 +122,8 @@ static int map_file(int fd, const char *path, mapping_t **out, error_t *error) {
   return 0;
 }
 
-int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out, error_t *error) {
+int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out,
+                 inferd_error_t *error) {
   /* O_NONBLOCK: opening a named pipe must not block the start. */
   int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return open_failed(path, errno, error);

@@ -41,7 +41,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->expert_width_max = bp->expert_size;
 }
 
-int model_prepare(model_t *model, const step_limits_t *limits, error_t *error) {
+int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
   int32_t width = MAX(bp->hidden_size, bp->embed_size);

@@ -94,7 +94,7 @@ typedef struct blueprint {
  * model_max_length (0 = unknown), `tokenizer_eos` its EOS id or -1. ERR_MODEL_MISSING,
  * ERR_MODEL_MALFORMED with file, key, value found and value supported. */
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
-                   error_t *error);
+                   inferd_error_t *error);
 void blueprint_free(blueprint_t *blueprint);
 
 typedef struct model model_t;
@@ -112,11 +112,11 @@ typedef struct model_options {
 /* Reads the weights into `device`. `max_model_len` (<= blueprint's) fixes dynamic rope. */
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                int32_t max_model_len, const model_options_t *options, model_t **out,
-               error_t *error);
+               inferd_error_t *error);
 /* Bytes that the weights take on a device of `ops`, by formula, before anything is read. */
 size_t model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint);
 /* Takes the activation buffers; after this the model allocates nothing. */
-int model_prepare(model_t *model, const step_limits_t *limits, error_t *error);
+int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error);
 void model_free(model_t *model); /* device memory goes with the device */
 /* Stable fingerprint of names, shapes, types and a sample of the data; of the seed when dummy. */
 uint64_t model_hash(const model_t *model);

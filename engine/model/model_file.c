@@ -19,7 +19,7 @@ const char *model_file_path(char *out, size_t capacity, const char *dir, const c
 
 /* Opens as a regular file; O_NONBLOCK so that a named pipe does not hold up the start. */
 static int open_file(const char *dir, const char *name, const char *shown, int *out_fd,
-                     size_t *size, error_t *error) {
+                     size_t *size, inferd_error_t *error) {
   char path[PATH_MAX];
   *out_fd = -1;
   int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -54,8 +54,8 @@ static bool read_whole(int fd, char *text, size_t size) {
 }
 
 static int parse(const char *shown, size_t size, const json_limits_t *limits, model_file_t *out,
-                 error_t *error) {
-  error_t reason = {0};
+                 inferd_error_t *error) {
+  inferd_error_t reason = {0};
   if (json_parse(out->text, size, limits, &out->doc, &reason) != 0) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: %s", shown, reason.message);
   }
@@ -65,7 +65,7 @@ static int parse(const char *shown, size_t size, const json_limits_t *limits, mo
 }
 
 int model_file_read(const char *dir, const char *name, size_t bytes_max,
-                    const json_limits_t *limits, model_file_t *out, error_t *error) {
+                    const json_limits_t *limits, model_file_t *out, inferd_error_t *error) {
   char shown[384];
   int fd;
   size_t size = 0;

@@ -13,7 +13,7 @@ typedef struct model_file {
  * larger than `bytes_max`, no regular file or no JSON object; ERR_PERMISSION, ERR_IO,
  * ERR_NO_MEMORY. Free with model_file_free after success only. */
 int model_file_read(const char *dir, const char *name, size_t bytes_max,
-                    const json_limits_t *limits, model_file_t *out, error_t *error);
+                    const json_limits_t *limits, model_file_t *out, inferd_error_t *error);
 void model_file_free(model_file_t *file);
 
 /* Writes "DIR/NAME" for messages and calls; a long directory keeps its end. Returns `out`. */

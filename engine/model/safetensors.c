@@ -68,14 +68,16 @@ static unsigned element_bits(const json_t *type) {
   return 0;
 }
 
-static int malformed(const char *path, const json_t *entry, const char *what, error_t *error) {
+static int malformed(const char *path, const json_t *entry, const char *what,
+                     inferd_error_t *error) {
   char name[96];
   return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: tensor %s: %s", path,
                    error_quote(name, sizeof(name), entry->key, entry->key_length), what);
 }
 
 /* Reads dtype, shape and data_offsets of one entry; the sizes must agree with each other. */
-static int read_entry(const char *path, const json_t *entry, stored_tensor_t *out, error_t *error) {
+static int read_entry(const char *path, const json_t *entry, stored_tensor_t *out,
+                      inferd_error_t *error) {
   const json_t *type = json_get(entry, "dtype"), *shape = json_get(entry, "shape");
   const json_t *offsets = json_get(entry, "data_offsets");
   if (entry->type != JSON_OBJECT || type == NULL || shape == NULL || offsets == NULL ||
@@ -120,7 +122,7 @@ static int read_entry(const char *path, const json_t *entry, stored_tensor_t *ou
   return 0;
 }
 
-static int check_metadata(const char *path, const json_t *metadata, error_t *error) {
+static int check_metadata(const char *path, const json_t *metadata, inferd_error_t *error) {
   size_t bytes = 0;
   bool good = metadata->type == JSON_OBJECT;
   JSON_EACH(value, metadata) {
@@ -132,7 +134,7 @@ static int check_metadata(const char *path, const json_t *metadata, error_t *err
                    "%s: __metadata__ must map strings to strings, at most 1 MiB in all", path);
 }
 
-static int grow(weight_files_t *files, size_t more, error_t *error) {
+static int grow(weight_files_t *files, size_t more, inferd_error_t *error) {
   size_t wanted, bytes;
   if (!checked_add(files->num_tensors, more, &wanted) ||
       !checked_mul(wanted, sizeof(stored_tensor_t), &bytes)) {
@@ -158,7 +160,7 @@ static int by_name(const void *left, const void *right) {
 
 /* The tensors of one file must lie one after the other from 0 to the end of the file. */
 static int check_tiling(const char *path, stored_tensor_t *tensors, size_t count, size_t data_bytes,
-                        error_t *error) {
+                        inferd_error_t *error) {
   if (count > 0) qsort(tensors, count, sizeof(*tensors), by_begin);
   size_t expected = 0;
   char name[96];
@@ -182,7 +184,7 @@ static int check_tiling(const char *path, stored_tensor_t *tensors, size_t count
 
 /* Adds the tensors of a parsed header to the list. */
 static int add_entries(weight_files_t *files, int32_t shard, const char *path, const json_t *root,
-                       size_t data_start, error_t *error) {
+                       size_t data_start, inferd_error_t *error) {
   const mapping_t *mapping = files->shards[shard].mapping;
   size_t first = files->num_tensors;
   int code = grow(files, root->count, error);
@@ -213,7 +215,7 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
   return 0;
 }
 
-static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
+static int read_header(weight_files_t *files, int32_t shard, inferd_error_t *error) {
   file_place_t place = place_of(files, files->shards[shard].name);
   const mapping_t *mapping = files->shards[shard].mapping;
   size_t size = mapping_size(mapping);
@@ -237,7 +239,7 @@ static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
   char *text = malloc((size_t)length);
   if (text == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", place.path);
   json_doc_t *doc = NULL;
-  error_t reason = {0};
+  inferd_error_t reason = {0};
   int code = 0;
   if (!mapping_read(mapping, text, (size_t)length, 8)) {
     code = error_set(error, ERR_IO, NULL, "%s: the header cannot be read", place.path);
@@ -255,7 +257,8 @@ static int read_header(weight_files_t *files, int32_t shard, error_t *error) {
   return code;
 }
 
-static int open_shard(weight_files_t *files, const char *name, size_t length, error_t *error) {
+static int open_shard(weight_files_t *files, const char *name, size_t length,
+                      inferd_error_t *error) {
   shard_t *shard = &files->shards[files->num_shards];
   *shard = (shard_t){.name = strndup(name, length)};
   if (shard->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
@@ -279,7 +282,8 @@ static int find_shard(const weight_files_t *files, const json_t *name) {
   return -1;
 }
 
-static int open_shards(weight_files_t *files, const char *path, const json_t *map, error_t *error) {
+static int open_shards(weight_files_t *files, const char *path, const json_t *map,
+                       inferd_error_t *error) {
   int last = -1; /* tensors of a shard are listed together: try the last shard first */
   JSON_EACH(entry, map) {
     char quoted[96];
@@ -305,7 +309,7 @@ static int open_shards(weight_files_t *files, const char *path, const json_t *ma
   return 0;
 }
 
-static int sort_names(weight_files_t *files, error_t *error) {
+static int sort_names(weight_files_t *files, inferd_error_t *error) {
   if (files->num_tensors > 0) {
     qsort(files->tensors, files->num_tensors, sizeof(*files->tensors), by_name);
   }
@@ -323,7 +327,7 @@ static int sort_names(weight_files_t *files, error_t *error) {
 
 /* Every tensor of the index must be in the shard that the index names. */
 static int check_index(const weight_files_t *files, const char *path, const json_t *map,
-                       error_t *error) {
+                       inferd_error_t *error) {
   char name[TENSOR_NAME_MAX + 1];
   JSON_EACH(entry, map) {
     const stored_tensor_t *tensor = NULL;
@@ -341,7 +345,8 @@ static int check_index(const weight_files_t *files, const char *path, const json
   return 0;
 }
 
-static int open_index(weight_files_t *files, const json_t *root, const char *path, error_t *error) {
+static int open_index(weight_files_t *files, const json_t *root, const char *path,
+                      inferd_error_t *error) {
   const json_t *map = json_get(root, "weight_map");
   if (map == NULL || map->type != JSON_OBJECT || map->count == 0) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has no weight_map", path);
@@ -354,7 +359,7 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
 }
 
 /* Makes the error for a directory without safetensors; it names what the directory has instead. */
-static int no_weights(const weight_files_t *files, error_t *error) {
+static int no_weights(const weight_files_t *files, inferd_error_t *error) {
   char pickle[64] = "";
   int fd = dup(files->dir_fd);
   DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
@@ -376,7 +381,7 @@ static int no_weights(const weight_files_t *files, error_t *error) {
                    files->dir, pickle);
 }
 
-static int open_one(weight_files_t *files, const char *name, error_t *error) {
+static int open_one(weight_files_t *files, const char *name, inferd_error_t *error) {
   files->shards = calloc(1, sizeof(*files->shards));
   if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   int code = open_shard(files, name, strlen(name), error);
@@ -384,7 +389,7 @@ static int open_one(weight_files_t *files, const char *name, error_t *error) {
 }
 
 /* `name`: the one file, or NULL for the weights of a model. */
-static int open_all(weight_files_t *files, const char *name, error_t *error) {
+static int open_all(weight_files_t *files, const char *name, inferd_error_t *error) {
   files->dir_fd = open(files->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (files->dir_fd < 0) {
     return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_MODEL_MISSING, NULL, "%s: %s",
@@ -407,12 +412,12 @@ static int open_all(weight_files_t *files, const char *name, error_t *error) {
   return open_one(files, "model.safetensors", error);
 }
 
-int weight_files_open(const char *dir, weight_files_t **out, error_t *error) {
+int weight_files_open(const char *dir, weight_files_t **out, inferd_error_t *error) {
   return weight_files_open_file(dir, NULL, out, error);
 }
 
 int weight_files_open_file(const char *dir, const char *name, weight_files_t **out,
-                           error_t *error) {
+                           inferd_error_t *error) {
   weight_files_t *files = calloc(1, sizeof(*files));
   if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   files->dir_fd = -1;
@@ -471,7 +476,7 @@ void weight_files_done(const weight_files_t *files, const stored_tensor_t *tenso
   mapping_drop(files->shards[tensor->shard].mapping, tensor->begin, tensor->bytes);
 }
 
-int weight_files_intact(const weight_files_t *files, error_t *error) {
+int weight_files_intact(const weight_files_t *files, inferd_error_t *error) {
   for (int32_t i = 0; i < files->num_shards; i++) {
     if (mapping_intact(files->shards[i].mapping)) continue;
     file_place_t place = place_of(files, files->shards[i].name);

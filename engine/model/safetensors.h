@@ -35,9 +35,10 @@ typedef struct weight_files weight_files_t;
 
 /* Opens DIR/model.safetensors.index.json and its shards, or DIR/model.safetensors. The index wins
  * when both exist. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED, ERR_PERMISSION or ERR_IO. */
-int weight_files_open(const char *dir, weight_files_t **out, error_t *error);
+int weight_files_open(const char *dir, weight_files_t **out, inferd_error_t *error);
 /* Opens the one file DIR/NAME. */
-int weight_files_open_file(const char *dir, const char *name, weight_files_t **out, error_t *error);
+int weight_files_open_file(const char *dir, const char *name, weight_files_t **out,
+                           inferd_error_t *error);
 void weight_files_close(weight_files_t *files); /* NULL is allowed */
 
 const stored_tensor_t *weight_files_find(const weight_files_t *files, const char *name);
@@ -49,6 +50,6 @@ const char *weight_files_shard_name(const weight_files_t *files, int32_t shard);
 /* Tells the kernel that the bytes of a tensor were read and need not stay in memory. */
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor);
 /* 0, or ERR_IO when a file shrank or could not be read while it was mapped. */
-int weight_files_intact(const weight_files_t *files, error_t *error);
+int weight_files_intact(const weight_files_t *files, inferd_error_t *error);
 
 #endif

@@ -166,7 +166,7 @@ static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
   return most;
 }
 
-int tensors_expect(const blueprint_t *bp, tensor_list_t *out, error_t *error) {
+int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *error) {
   const family_t *family = family_by_name(bp->family, strlen(bp->family));
   CHECK(family != NULL);
   size_t most = most_tensors(family->layout, bp) * (size_t)(bp->num_layers + 1);
@@ -201,7 +201,7 @@ const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t ro
   return NULL;
 }
 
-int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, error_t *error) {
+int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, inferd_error_t *error) {
   tensor_list_t list;
   int code = tensors_expect(blueprint, &list, error);
   if (code != 0) return code;

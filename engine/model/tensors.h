@@ -33,7 +33,7 @@ typedef struct tensor_list {
 } tensor_list_t;
 
 /* 0 or ERR_NO_MEMORY. Free with tensors_free. */
-int tensors_expect(const blueprint_t *blueprint, tensor_list_t *out, error_t *error);
+int tensors_expect(const blueprint_t *blueprint, tensor_list_t *out, inferd_error_t *error);
 void tensors_free(tensor_list_t *list);
 /* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. For
  * a role with one tensor per expert it is the first; the others follow it. */
@@ -51,6 +51,6 @@ static inline int64_t tensor_elements(const expected_tensor_t *tensor) {
 }
 /* Returns the name of the config key of a dimension, such as "intermediate_size". */
 const char *tensor_dim_name(dim_t dim);
-int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, error_t *error);
+int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, inferd_error_t *error);
 
 #endif

@@ -173,7 +173,7 @@ static void turn_rows(weight_part_t *part, int64_t base, uint8_t *out, uint8_t *
   }
 }
 
-static int turn(weight_part_t *part, error_t *error) {
+static int turn(weight_part_t *part, inferd_error_t *error) {
   const expected_tensor_t *tensor = part->tensor;
   size_t bytes = (size_t)tensor_elements(tensor) * dtype_size(part->type);
   size_t block = (size_t)tensor->rows * TURN_BLOCK * dtype_size(part->type);
@@ -208,7 +208,7 @@ static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   loader->hash = random_mix(hash);
 }
 
-static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, error_t *error) {
+static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, inferd_error_t *error) {
   for (int i = 0; i < matrix->num_parts; i++) {
     weight_part_t *part = &matrix->parts[i];
     if (code == 0 && atomic_load(&part->bad)) {
@@ -234,7 +234,7 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, erro
 
 /* Opens the tensors of `roles`. Returns the number of parts, or ERR_NO_MEMORY. */
 static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                        int32_t layer, bool bias, matrix_t *matrix, error_t *error) {
+                        int32_t layer, bool bias, matrix_t *matrix, inferd_error_t *error) {
   const expected_tensor_t *found[ROLES_MAX];
   int count = 0, copies = 1;
   CHECK_LE(num_roles, ROLES_MAX);
@@ -269,7 +269,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
 }
 
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, dtype_t dtype, weight_t **out, error_t *error) {
+                         int32_t layer, dtype_t dtype, weight_t **out, inferd_error_t *error) {
   matrix_t matrix = {.dtype = dtype};
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, false, &matrix, error);
@@ -296,7 +296,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
 
 /* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. */
 static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_t change,
-                       vector_t **out, error_t *error) {
+                       vector_t **out, inferd_error_t *error) {
   size_t count = (size_t)matrix->rows, filled = 0;
   float *values = calloc(count, sizeof(float)), *stored = calloc(count, sizeof(float));
   float *scratch = calloc(count, sizeof(float));
@@ -325,7 +325,7 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
 
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,
-                         error_t *error) {
+                         inferd_error_t *error) {
   matrix_t matrix = {.dtype = loader->dtype};
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
@@ -334,7 +334,8 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
   return close_parts(loader, &matrix, code, error);
 }
 
-static int open_files(weight_loader_t *loader, const blueprint_t *blueprint, error_t *error) {
+static int open_files(weight_loader_t *loader, const blueprint_t *blueprint,
+                      inferd_error_t *error) {
   const family_t *family = family_by_name(blueprint->family, strlen(blueprint->family));
   int code = weight_files_open(loader->options->dir, &loader->files, error);
   if (code != 0) return code;
@@ -350,7 +351,7 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint, err
 
 int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *device,
                        const blueprint_t *blueprint, const model_options_t *options,
-                       error_t *error) {
+                       inferd_error_t *error) {
   *loader = (weight_loader_t){.ops = ops, .device = device, .options = options};
   loader->dtype = options->dtype >= 0 ? (dtype_t)options->dtype : blueprint->dtype;
   loader->hash = random_mix((uint64_t)loader->dtype);
@@ -362,7 +363,7 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
   return code;
 }
 
-int weight_loader_finish(weight_loader_t *loader, error_t *error) {
+int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error) {
   return loader->files != NULL ? weight_files_intact(loader->files, error) : 0;
 }
 

@@ -27,13 +27,13 @@ typedef struct weight_loader {
 /* Opens and checks. On error nothing is left to close. */
 int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *device,
                        const blueprint_t *blueprint, const model_options_t *options,
-                       error_t *error);
+                       inferd_error_t *error);
 void weight_loader_close(weight_loader_t *loader);
 
 /* The matrices of `roles` (at most 3, those that exist), stacked by rows, on the device as `dtype`.
  * Roles of experts make a stack with one such matrix per expert. *out = NULL when none exists. */
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, dtype_t dtype, weight_t **out, error_t *error);
+                         int32_t layer, dtype_t dtype, weight_t **out, inferd_error_t *error);
 /* The vectors or biases of `roles`, concatenated; *out = NULL if none exists. Every
  * element becomes (element + add) * factor. */
 typedef struct vector_change {
@@ -41,15 +41,15 @@ typedef struct vector_change {
 } vector_change_t;
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,
-                         error_t *error);
+                         inferd_error_t *error);
 /* Call after the last tensor: returns 0 if the files have not changed while they were read. */
-int weight_loader_finish(weight_loader_t *loader, error_t *error);
+int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error);
 
 /* Checks names, shapes and types of the files against the list; fills `stored` and `kv_scales`.
  * weights_check.c. */
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
-                  error_t *error);
-int weights_check_type(const stored_tensor_t *tensor, form_t form, error_t *error);
+                  inferd_error_t *error);
+int weights_check_type(const stored_tensor_t *tensor, form_t form, inferd_error_t *error);
 dtype_t weights_stored_dtype(const stored_tensor_t *tensor);
 /* Writes "[12, 8]". Returns `out`. */
 const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape, int rank);
@@ -58,6 +58,6 @@ const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape,
  * caller's, NULL when the files have none; what was read is marked in `taken` [files' tensors].
  * ERR_MODEL_MALFORMED: not one finite number above 0 each, or not in every layer. kv_scales.c. */
 int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
-                   uint8_t *taken, float **out, error_t *error);
+                   uint8_t *taken, float **out, inferd_error_t *error);
 
 #endif

@@ -20,7 +20,7 @@ dtype_t weights_stored_dtype(const stored_tensor_t *tensor) {
   return DTYPE_F32; /* not reached: weights_check_type comes first */
 }
 
-int weights_check_type(const stored_tensor_t *tensor, form_t form, error_t *error) {
+int weights_check_type(const stored_tensor_t *tensor, form_t form, inferd_error_t *error) {
   bool bytes = form == FORM_STACK_BLOCKS || form == FORM_STACK_SCALES;
   if (bytes && strcmp(tensor->type, "U8") == 0) return 0;
   for (int i = DTYPE_F32; !bytes && i <= DTYPE_BF16; i++) {
@@ -42,7 +42,7 @@ const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape,
 }
 
 static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *tensor,
-                       error_t *error) {
+                       inferd_error_t *error) {
   bool same = stored->rank == tensor->rank;
   for (int i = 0; same && i < tensor->rank; i++) same = stored->shape[i] == tensor->shape[i];
   if (same) return 0;
@@ -70,7 +70,7 @@ static const char *find_prefix(const weight_files_t *files, const tensor_list_t 
   return layout->prefixes[0];
 }
 
-static int missing(const expected_tensor_t *tensor, const char *name, error_t *error) {
+static int missing(const expected_tensor_t *tensor, const char *name, inferd_error_t *error) {
   if (tensor->role == ROLE_HEAD) {
     return error_set(error, ERR_MODEL_MALFORMED, "tie_word_embeddings",
                      "tie_word_embeddings is false but %s is missing", name);
@@ -97,7 +97,8 @@ static bool ignored(const layout_t *layout, const blueprint_t *blueprint, const 
 /* Refuses tensors that the model does not expect: the message has the first five names and the
  * number. `taken` has a byte per stored tensor. */
 static int refuse_unexpected(const weight_files_t *files, const layout_t *layout,
-                             const blueprint_t *blueprint, const uint8_t *taken, error_t *error) {
+                             const blueprint_t *blueprint, const uint8_t *taken,
+                             inferd_error_t *error) {
   char list[320] = "";
   size_t unexpected = 0, used = 0;
   for (size_t i = 0; i < weight_files_count(files); i++) {
@@ -117,7 +118,7 @@ static int refuse_unexpected(const weight_files_t *files, const layout_t *layout
 
 /* Finds every expected tensor and marks it as taken. */
 static int match(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
-                 const stored_tensor_t **stored, uint8_t *taken, error_t *error) {
+                 const stored_tensor_t **stored, uint8_t *taken, inferd_error_t *error) {
   for (int32_t i = 0; i < list->count; i++) {
     const expected_tensor_t *tensor = &list->tensors[i];
     char name[TENSOR_NAME_MAX];
@@ -133,7 +134,7 @@ static int match(const weight_files_t *files, const tensor_list_t *list, const c
 }
 
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
-                  error_t *error) {
+                  inferd_error_t *error) {
   const weight_files_t *files = loader->files;
   const tensor_list_t *list = &loader->list;
   uint8_t *taken = calloc(weight_files_count(files) + 1, 1);

@@ -22,7 +22,7 @@ static const char *grammar_token(const void *context, int32_t id, size_t *length
   return tokenizer_bytes(tokenizer, id, length);
 }
 
-int constrain_new(engine_t *engine, uint64_t *build_ns, error_t *error) {
+int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   uint64_t start_ns = clock_now_ns();
   constrain_t *constrain = &engine->constrain;
   int code = grammar_vocabulary_new(grammar_token, engine->tokenizer,

@@ -44,7 +44,7 @@ static void free_queue_remove(block_pool_t *pool, int32_t block) {
 }
 
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
-                   block_pool_t **out, error_t *error) {
+                   block_pool_t **out, inferd_error_t *error) {
   CHECK_GE(num_blocks, 2);
   CHECK_GE(block_size, 1);
   uint32_t num_buckets = 1;

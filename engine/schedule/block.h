@@ -76,7 +76,7 @@ typedef struct block_pool {
  * keys the hash; the caller draws it at random once per process. Returns 0 and the pool in *out,
  * which the caller frees with block_pool_free, or ERR_NO_MEMORY. */
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
-                   block_pool_t **out, error_t *error);
+                   block_pool_t **out, inferd_error_t *error);
 void block_pool_free(block_pool_t *pool);
 
 /* Takes the least recently used free block and sets its ref_count to 1. Evicts its identity, which

@@ -24,7 +24,7 @@ struct drafter {
 /* ---- set-up ---- */
 
 static int check_tokens(const engine_t *engine, const tokenizer_t *other, const char *dir,
-                        error_t *error) {
+                        inferd_error_t *error) {
   int32_t count = tokenizer_vocab_size(engine->tokenizer), theirs = tokenizer_vocab_size(other);
   if (count != theirs) {
     return error_set(error, ERR_CONFIGURATION, "speculative_model",
@@ -45,7 +45,7 @@ static int check_tokens(const engine_t *engine, const tokenizer_t *other, const 
   return 0;
 }
 
-int drafter_read(engine_t *engine, error_t *error) {
+int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
   if (dir == NULL || !*dir || engine->options.draft.tokens_max == 0) return 0;
   if (engine->ops->pipeline_depth > 1) {
@@ -90,7 +90,7 @@ size_t drafter_kv_bytes(const engine_t *engine, const kv_cache_desc_t *kv, int32
 }
 
 static int load_model(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_t *limits,
-                      error_t *error) {
+                      inferd_error_t *error) {
   const engine_options_t *o = &engine->options;
   drafter_t *drafter = engine->drafter;
   device_options_t device = {
@@ -112,7 +112,7 @@ static int load_model(engine_t *engine, const kv_cache_desc_t *kv, const step_li
 }
 
 int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_t *limits,
-                 error_t *error) {
+                 inferd_error_t *error) {
   drafter_t *drafter = engine->drafter;
   if (drafter == NULL) return 0;
   if (drafter->blueprint.max_model_len < limits->max_model_len) {
@@ -133,7 +133,7 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
   return complete ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
 }
 
-int drafter_swap_pool(engine_t *engine, int32_t num_blocks, error_t *error) {
+int drafter_swap_pool(engine_t *engine, int32_t num_blocks, inferd_error_t *error) {
   return engine->drafter != NULL
              ? engine->ops->swap->pool(engine->drafter->device, num_blocks, error)
              : 0;
@@ -225,7 +225,7 @@ void drafter_swap(engine_t *engine) {
 
 void drafter_guess(engine_t *engine, flight_t *flight) {
   drafter_t *drafter = engine->drafter;
-  error_t error;
+  inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
   for (int32_t index = 0;; index++) {
     int32_t rows = build(drafter, &flight->plan, index);
@@ -245,7 +245,7 @@ void drafter_guess(engine_t *engine, flight_t *flight) {
 
 void drafter_mirror(engine_t *engine, const flight_t *flight) {
   drafter_t *drafter = engine->drafter;
-  error_t error;
+  inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
   engine->ops->begin(drafter->device, flight->batch);
   model_forward(drafter->model, flight->batch);

@@ -19,7 +19,7 @@ typedef struct drafter drafter_t;
 /* Reads the configuration in options.draft_model_dir and checks that both models have the same
  * tokens, and that the device runs one step at a time. Returns 0, ERR_CONFIGURATION (the message
  * says what differs), ERR_NO_MEMORY, or an error of tokenizer_load or blueprint_read. */
-int drafter_read(struct engine *engine, error_t *error);
+int drafter_read(struct engine *engine, inferd_error_t *error);
 /* Bytes of the weights, and of a KV pool of num_blocks blocks, for the memory plan; 0 without a
  * draft model. */
 size_t drafter_weight_bytes(const struct engine *engine);
@@ -28,10 +28,10 @@ size_t drafter_kv_bytes(const struct engine *engine, const kv_cache_desc_t *kv, 
  * 0, ERR_CONFIGURATION if the draft model's context is too short, ERR_NO_MEMORY, or an error of the
  * device or of model_load. */
 int drafter_load(struct engine *engine, const kv_cache_desc_t *kv, const step_limits_t *limits,
-                 error_t *error);
+                 inferd_error_t *error);
 /* Makes the host pool of the draft model: a swap moves the blocks of both models. Returns 0 or an
  * error of the device. */
-int drafter_swap_pool(struct engine *engine, int32_t num_blocks, error_t *error);
+int drafter_swap_pool(struct engine *engine, int32_t num_blocks, inferd_error_t *error);
 void drafter_free(struct engine *engine);
 
 /* Launches the swaps of the plan that was just made, for the pools of the draft model. */

@@ -31,7 +31,7 @@ static size_t block_table_bytes(const scheduler_t *scheduler) {
 }
 
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
-                  error_t *error) {
+                  inferd_error_t *error) {
   CHECK_GE(options->max_num_batched_tokens, options->max_num_seqs);
   scheduler_t *scheduler = calloc(1, sizeof *scheduler);
   if (scheduler == NULL)

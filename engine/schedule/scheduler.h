@@ -101,7 +101,7 @@ typedef struct scheduler {
 
 /* Returns 0 and *out, or ERR_NO_MEMORY. Borrows `pool`, which must outlive the scheduler. */
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
-                  error_t *error);
+                  inferd_error_t *error);
 void scheduler_free(scheduler_t *scheduler);
 
 /* NEW -> WAITING: inserts the group into `waiting` in the order of the policy. */

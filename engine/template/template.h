@@ -28,7 +28,7 @@ typedef struct jinja jinja_t; /* a compiled template */
 /* Compiles `length` bytes of UTF-8. `name` (copied) stands in messages. 0, ERR_MODEL_MALFORMED
  * ("NAME, line N: reason"), ERR_NO_MEMORY. The caller frees *out with jinja_free. */
 int jinja_compile(const char *name, const char *source, size_t length, jinja_t **out,
-                  error_t *error);
+                  inferd_error_t *error);
 void jinja_free(jinja_t *jinja); /* NULL is allowed */
 
 /* Returns true if the template reads the variable `name`, or an attribute or key of that name. */
@@ -92,7 +92,7 @@ typedef struct jinja_output {
  * template gave to raise_exception; ERR_INTERNAL without memory. jinja_output_free after success.
  */
 int jinja_render(const jinja_t *jinja, const jinja_input_t *input, jinja_output_t *out,
-                 error_t *error);
+                 inferd_error_t *error);
 void jinja_output_free(jinja_output_t *out);
 
 #endif

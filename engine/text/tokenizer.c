@@ -162,7 +162,7 @@ static int encode_all(encode_t *encode, const char *text, size_t length, bool sp
 
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
-                     error_t *error) {
+                     inferd_error_t *error) {
   if (!utf8_valid(text, length))
     return error_set(error, ERR_INVALID_VALUE, NULL, "the text is not valid UTF-8");
   encode_t encode = {.tokenizer = tokenizer,

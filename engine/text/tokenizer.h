@@ -22,7 +22,7 @@ enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
 /* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), plus
  * tokenizer_config.json, special_tokens_map.json where present. 0, ERR_MODEL_MISSING,
  * ERR_MODEL_MALFORMED naming file and component, ERR_IO, ERR_NO_MEMORY. */
-int tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
+int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
 void tokenizer_free(tokenizer_t *tokenizer);
 
 /* Makes a scratch; NULL when memory is short. */
@@ -44,7 +44,7 @@ typedef struct tokenize_options {
  * cancelled. Reaching ids_max is no error: *count is then ids_max. */
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
-                     error_t *error);
+                     inferd_error_t *error);
 
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
 /* Returns the raw bytes of an id, as generated text after a prompt. Length 0 for ids that are
@@ -64,6 +64,6 @@ bool tokenizer_truncates_left(const tokenizer_t *tokenizer);     /* truncation_s
  * decoder of Llama-style models strips. *text is malloc'ed valid UTF-8 (invalid bytes become
  * U+FFFD). */
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
-                     bool skip_special_tokens, char **text, size_t *length, error_t *error);
+                     bool skip_special_tokens, char **text, size_t *length, inferd_error_t *error);
 
 #endif

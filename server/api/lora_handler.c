@@ -36,7 +36,7 @@ typedef struct lora_job {
   lora_entry_t *entry;
   struct adapter *adapter;
   int code;
-  error_t error;
+  inferd_error_t error;
 } lora_job_t;
 
 static void reply_text(exchange_t *exchange, const char *verb, const char *name) {
@@ -85,7 +85,7 @@ static void on_gone(exchange_t *exchange, const char *cause) {
 }
 
 /* A required string into `out`. */
-static int take_string(const json_t *value, const char *key, char *out, error_t *error) {
+static int take_string(const json_t *value, const char *key, char *out, inferd_error_t *error) {
   if (value == NULL)
     return error_set(error, ERR_MISSING_PARAMETER, key, "The '%s' must be provided.", key);
   if (memchr(value->text, '\0', value->length) != NULL)
@@ -97,7 +97,7 @@ static int take_string(const json_t *value, const char *key, char *out, error_t 
 
 /* Reads the name and, unless `path` is NULL, the path of the body. */
 static int read_fields(exchange_t *exchange, const json_t *root, char *name, char *path,
-                       error_t *error) {
+                       inferd_error_t *error) {
   adapter_fields_t fields = {0};
   field_limits_t limits = {.strict = exchange->server->config->strict_params};
   arena_t arena = {0};
@@ -113,7 +113,7 @@ static int read_fields(exchange_t *exchange, const json_t *root, char *name, cha
   return code;
 }
 
-static int read_body(exchange_t *exchange, char *name, char *path, error_t *error) {
+static int read_body(exchange_t *exchange, char *name, char *path, inferd_error_t *error) {
   const server_t *server = exchange->server;
   json_doc_t *doc = NULL;
   if (!server->config->allow_runtime_lora || server->live->loras == NULL)
@@ -129,7 +129,7 @@ static int read_body(exchange_t *exchange, char *name, char *path, error_t *erro
 void api_load_lora(exchange_t *exchange) {
   server_t *server = exchange->server;
   char name[LORA_NAME_MAX], path[LORA_PATH_MAX];
-  error_t error;
+  inferd_error_t error;
   lora_entry_t *entry = NULL;
   int code = read_body(exchange, name, path, &error);
   if (code == 0) code = lora_reserve(server->live, name, path, &entry, &error);
@@ -156,7 +156,7 @@ void api_load_lora(exchange_t *exchange) {
 void api_unload_lora(exchange_t *exchange) {
   completions_t *live = exchange->server->live;
   char name[LORA_NAME_MAX];
-  error_t error;
+  inferd_error_t error;
   int code = read_body(exchange, name, NULL, &error);
   lora_entry_t *entry = code == 0 ? lora_use(live, name, strlen(name)) : NULL;
   if (code == 0 && entry == NULL) {

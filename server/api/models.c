@@ -58,7 +58,7 @@ void api_model(exchange_t *exchange) {
     reply_json(exchange, 200, card(exchange->server, name, lora));
     return;
   }
-  error_t error;
+  inferd_error_t error;
   model_fail_unknown(&error, name, strlen(name));
   exchange_error(exchange, &error);
 }

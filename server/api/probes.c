@@ -66,7 +66,7 @@ void api_metrics(exchange_t *exchange) {
   size_t length = 0;
   char *page = metrics_render(exchange->server, &grammars, open, &length);
   if (page == NULL) {
-    error_t error;
+    inferd_error_t error;
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     exchange_error(exchange, &error);
     return;

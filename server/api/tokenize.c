@@ -48,7 +48,7 @@ typedef struct tokenize_job {
   const tokenizer_t *tokenizer;
   atomic_bool cancelled;
   int code;
-  error_t error;
+  inferd_error_t error;
   char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
   buffer_t reply;
   uint64_t duration_ns, bytes;
@@ -241,7 +241,7 @@ static void start(exchange_t *exchange, bool decode_ids) {
   server_t *server = exchange->server;
   const engine_info_t *info = engine_info(server->engine);
   if (info == NULL) {
-    error_t error;
+    inferd_error_t error;
     error_set(&error, ERR_MODEL_LOADING, NULL, "The model is still loading.");
     exchange_error(exchange, &error);
     return;

@@ -22,7 +22,7 @@ void api_version(exchange_t *exchange) {
 }
 
 void api_not_yet(exchange_t *exchange) {
-  error_t error;
+  inferd_error_t error;
   error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
             "The endpoint %s is not supported yet. Use /v1/completions.", exchange->route->label);
   exchange_error(exchange, &error);

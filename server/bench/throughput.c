@@ -122,7 +122,7 @@ static int run(const offline_t *offline, engine_t *engine) {
   const engine_info_t *info = engine_info(engine);
   request_t **requests = calloc((size_t)offline->concurrency, sizeof(request_t *));
   progress_t progress = {0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (requests == NULL) abort();
   for (int i = 0; i < offline->concurrency; i++)
     requests[i] = make_request(offline, i, info->vocab_size);
@@ -158,7 +158,7 @@ static int run(const offline_t *offline, engine_t *engine) {
 int bench_throughput(int argc, char **argv) {
   offline_t offline;
   engine_t *engine;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = parse(argc, argv, &offline);
   if (code) return code;
   if (engine_create(&offline.engine, &engine, &error) != 0) {

@@ -12,7 +12,7 @@
 /* chat_model.c: the chat templates of the model, and how it writes tool calls; main thread. */
 /* Reads the templates. Those of a model that cannot be used make chat answer 400 with the reason;
  * one that the operator gave makes the start fail. 0 or an error. */
-int chat_model_load(completions_t *live, const config_t *config, error_t *error);
+int chat_model_load(completions_t *live, const config_t *config, inferd_error_t *error);
 /* Chooses the formats of tool calls and reasoning, unless options name them. Call it when the
  * tokenizer is loaded. Only the first call has an effect: a request may arrive before the loop has
  * noticed that the model is loaded, so several places call it. */
@@ -24,7 +24,7 @@ void chat_model_free(completions_t *live);
 int chat_render(completion_t *completion);
 /* The same for /tokenize. The caller frees *out (jinja_output_free). */
 int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
-                      error_t *error);
+                      inferd_error_t *error);
 /* Tells the tokenizer in which parts of the text it must not look for special tokens: in those that
  * come from the request. */
 void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,

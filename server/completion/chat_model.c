@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-int chat_model_load(completions_t *live, const config_t *config, error_t *error) {
+int chat_model_load(completions_t *live, const config_t *config, inferd_error_t *error) {
   const char *path = config->chat_template[0] != '\0' ? config->chat_template : NULL;
   if (config->model[0] == '\0') return 0; /* the engine reports it */
   int code = chat_templates_load(config->model, path, &live->templates, error);

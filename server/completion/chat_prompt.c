@@ -12,13 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-static int fail(error_t *error, int code, const char *param, const char *message) {
+static int fail(inferd_error_t *error, int code, const char *param, const char *message) {
   return error_set(error, code, param, "%s", message);
 }
 
 /* Refuses fields that have an effect only if the template reads them, and it does not. */
 static int check_template_knows(const completions_t *live, const chat_params_t *chat,
-                                bool has_tools, error_t *error) {
+                                bool has_tools, inferd_error_t *error) {
   const chat_templates_t *templates = live->templates;
   if (has_tools && !chat_template_mentions(templates, true, "tools")) {
     return fail(error, ERR_UNSUPPORTED_PARAMETER, "tools",
@@ -42,7 +42,7 @@ static int check_template_knows(const completions_t *live, const chat_params_t *
 }
 
 int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
-                      error_t *error) {
+                      inferd_error_t *error) {
   bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
   const char *problem = NULL;
   if (live->templates != NULL) problem = chat_templates_problem(live->templates);

@@ -36,7 +36,7 @@ static uint64_t cache_domain(const completion_t *completion) {
 
 /* Finds the adapter that the request names as its model. ERR_MODEL_NOT_FOUND: the adapter was
  * unloaded while the request was read. */
-static int find_adapter(completion_t *completion, error_t *error) {
+static int find_adapter(completion_t *completion, inferd_error_t *error) {
   completions_t *live = completion->server->live;
   const json_t *name = completion->params.model;
   if (name == NULL || model_name_known(live, name->text, name->length)) return 0;
@@ -74,7 +74,7 @@ static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
   request_t *requests[PROMPTS_MAX];
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = find_adapter(completion, &error);
   uint64_t domain = cache_domain(completion);
   take_request_id(completion);
@@ -207,7 +207,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
 static void start(exchange_t *exchange, bool is_chat) {
   server_t *server = exchange->server;
   completions_t *live = server->live;
-  error_t error;
+  inferd_error_t error;
   const engine_info_t *info = engine_info(server->engine);
   if (info == NULL) {
     error_set(&error, ERR_MODEL_LOADING, NULL, "The model is still loading.");

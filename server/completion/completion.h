@@ -74,7 +74,7 @@ typedef struct intake {
   uv_work_t work;                  /* the job in the pool */
   bool was_read;
   int code; /* result of reading and tokenising: 0 or an ERR_ number */
-  error_t error;
+  inferd_error_t error;
   uint64_t tokenize_ns, tokenize_bytes;
 } intake_t;
 
@@ -138,7 +138,7 @@ void completion_forget_input(completion_t *completion);
 /* Returns the model name for answers: the adapter's, or the first served name. */
 const char *completion_model_name(const completion_t *completion);
 /* Answers with an error if the client is still connected, and cancels the rest of the work. */
-void completion_fail(completion_t *completion, const error_t *error);
+void completion_fail(completion_t *completion, const inferd_error_t *error);
 /* Returns the exchange for the last call on it, or NULL. Fills in the access line. */
 exchange_t *completion_take_exchange(completion_t *completion);
 /* Counts the terminal event of an admitted request. */

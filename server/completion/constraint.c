@@ -315,7 +315,7 @@ static int compile(completion_t *completion, grammar_t **out) {
   bool loose[TOOLS_MAX] = {false};
   for (int round = 0; round <= TOOLS_MAX; round++) {
     tree_t tree = {.completion = completion};
-    error_t *error = &completion->intake->error;
+    inferd_error_t *error = &completion->intake->error;
     grammar_source_t output = build(&tree, loose);
     if (!tree.failed && !constrains(&output)) return 0;
     const char *param = output.param;

@@ -146,7 +146,7 @@ static void complete(completion_t *completion) {
   size_t length;
   char *body = completion_response(completion, &length);
   if (body == NULL) {
-    error_t error;
+    inferd_error_t error;
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     completion_fail(completion, &error);
     return;
@@ -156,7 +156,7 @@ static void complete(completion_t *completion) {
 }
 
 static void fail_done(completion_t *completion, const event_t *event) {
-  error_t error;
+  inferd_error_t error;
   int code = event->finish == FINISH_ERROR ? event->error_code : ERR_INTERNAL;
   if (event->finish == FINISH_ABORT && completion->server->draining) code = ERR_DRAINING;
   const char *message = "The request failed inside the engine. Other requests are not affected.";

@@ -213,7 +213,7 @@ exchange_t *completion_take_exchange(completion_t *completion) {
 }
 
 /* Every failure of a completion whose client is still connected ends here. */
-void completion_fail(completion_t *completion, const error_t *error) {
+void completion_fail(completion_t *completion, const inferd_error_t *error) {
   metrics_t *metrics = completion->server->metrics;
   exchange_t *exchange;
   if (completion->exchange == NULL) return;

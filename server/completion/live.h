@@ -53,9 +53,9 @@ int model_names_set(completions_t *live, const config_t *config);
 bool model_name_known(const completions_t *live, const char *name, size_t length);
 /* Checks a model name. NULL and "" mean the base model. Returns 0 or ERR_MODEL_NOT_FOUND. Any
  * thread. */
-int model_check(const completions_t *live, bool any, const json_t *name, error_t *error);
+int model_check(const completions_t *live, bool any, const json_t *name, inferd_error_t *error);
 /* ERR_MODEL_NOT_FOUND with its message; returns it. */
-int model_fail_unknown(error_t *error, const char *name, size_t length);
+int model_fail_unknown(inferd_error_t *error, const char *name, size_t length);
 
 /* Takes a scratch from the free list, or makes one (NULL if memory is short); gives one back. Any
  * thread. */

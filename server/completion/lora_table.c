@@ -104,7 +104,7 @@ void lora_release(completions_t *live, lora_entry_t *entry) {
 }
 
 int lora_reserve(completions_t *live, const char *name, const char *path, lora_entry_t **out,
-                 error_t *error) {
+                 inferd_error_t *error) {
   loras_t *loras = live->loras;
   char shown[300];
   error_quote(shown, sizeof shown, name, strlen(name));

@@ -28,7 +28,7 @@ void lora_release(completions_t *live, lora_entry_t *entry); /* NULL is allowed 
 /* Reserves a free slot for a new name; the entry is not ready yet. Returns 0; ERR_INVALID_VALUE
  * with a message if the name is in use or no slot is free. */
 int lora_reserve(completions_t *live, const char *name, const char *path, lora_entry_t **out,
-                 error_t *error);
+                 inferd_error_t *error);
 void lora_ready(completions_t *live, lora_entry_t *entry);
 void lora_drop(completions_t *live, lora_entry_t *entry); /* unloads it, or cancels a reservation */
 /* Returns the index-th adapter that is ready, or NULL if there are not that many. */

@@ -16,7 +16,7 @@
 int completion_read(completion_t *completion) {
   intake_t *intake = completion->intake;
   params_t *params = &completion->params;
-  error_t *error = &intake->error;
+  inferd_error_t *error = &intake->error;
   reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
   int code =
       json_parse(intake->body, intake->body_length, &json_limits_request, &intake->doc, error);

@@ -133,7 +133,7 @@ static void send_or_fail(completion_t *completion, buffer_t *out) {
     return;
   }
   out->failed = false;
-  error_t error;
+  inferd_error_t error;
   error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
   completion_fail(completion, &error);
 }
@@ -269,7 +269,7 @@ void sse_done(completion_t *completion) {
   send_frame(completion, done, sizeof done - 1);
 }
 
-void sse_error(completion_t *completion, const error_t *error) {
+void sse_error(completion_t *completion, const inferd_error_t *error) {
   static const char done[] = "data: [DONE]\n\n";
   bool numeric = strcmp(completion->server->config->error_code, "status") == 0;
   buffer_t *out = &completion->server->live->scratch;

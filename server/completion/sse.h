@@ -16,7 +16,7 @@ void sse_chunk(choice_t *choice, bool last);
 /* Sends the usage chunk if the request asked for it, then [DONE]. The caller ends the exchange. */
 void sse_done(completion_t *completion);
 /* Sends an error event into a stream that has begun, then [DONE]. The caller ends the exchange. */
-void sse_error(completion_t *completion, const error_t *error);
+void sse_error(completion_t *completion, const inferd_error_t *error);
 /* Sends a comment that keeps an idle connection open. Begins the stream if it has not begun. */
 void sse_ping(completion_t *completion);
 

@@ -39,7 +39,7 @@ static int take_schema(reader_t *reader, const char *param, const json_t *value)
   if (value->type != JSON_STRING) {
     return field_fail_type(reader, param, "a JSON schema", value);
   }
-  error_t reason = {0};
+  inferd_error_t reason = {0};
   code = json_parse(value->text, value->length, &json_limits_request, &constraint->doc, &reason);
   if (code != 0) {
     return error_set(reader->error, ERR_INVALID_VALUE, param, "Invalid '%s': %s", param,

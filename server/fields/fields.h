@@ -80,7 +80,7 @@ struct reader {
   void *out; /* the struct that offsets refer to */
   const field_limits_t *limits;
   arena_t *arena;
-  error_t *error;
+  inferd_error_t *error;
   char ignored[IGNORED_NAMES_MAX]; /* unknown fields, "a,b": safe in a header, cut when too many */
 };
 

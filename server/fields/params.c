@@ -35,7 +35,7 @@ static void apply_defaults(params_t *params, const field_table_t *table,
 }
 
 /* Refuses fields that beam search does not use, unless their value changes nothing. */
-static int check_beams(const params_t *params, const json_t *root, error_t *error) {
+static int check_beams(const params_t *params, const json_t *root, inferd_error_t *error) {
   static const struct {
     const char *name;
     double noop, other;
@@ -106,11 +106,11 @@ int64_t params_max_tokens(const params_t *params) {
   return params->max_tokens;
 }
 
-static int fail_cross(error_t *error, const char *param, const char *message) {
+static int fail_cross(inferd_error_t *error, const char *param, const char *message) {
   return error_set(error, ERR_INVALID_VALUE, param, "%s", message);
 }
 
-static int check_choices(const params_t *params, error_t *error) {
+static int check_choices(const params_t *params, inferd_error_t *error) {
   int64_t best_of = params->best_of == 0 ? params->n : params->best_of;
   if (best_of < params->n) {
     return fail_cross(error, "best_of", "'best_of' must be greater than or equal to 'n'.");
@@ -135,7 +135,7 @@ static int check_choices(const params_t *params, error_t *error) {
   return 0;
 }
 
-static int check_constraint(const params_t *params, error_t *error) {
+static int check_constraint(const params_t *params, inferd_error_t *error) {
   const char *param = params->constraint.param;
   if (param == NULL) return 0;
   if (params->use_beam_search) {
@@ -152,7 +152,7 @@ bool params_fills_in(const params_t *params) {
   return params->suffix != NULL && params->suffix->length > 0;
 }
 
-static int check_suffix(const params_t *params, error_t *error) {
+static int check_suffix(const params_t *params, inferd_error_t *error) {
   if (!params_fills_in(params)) return 0;
   if (params->echo) {
     return error_set(error, ERR_UNSUPPORTED_PARAMETER, "suffix",
@@ -164,7 +164,7 @@ static int check_suffix(const params_t *params, error_t *error) {
                    "'truncate_prompt_tokens'.");
 }
 
-static int check_streaming(const params_t *params, error_t *error) {
+static int check_streaming(const params_t *params, inferd_error_t *error) {
   if (params->stream_options_given && !params->stream) {
     return fail_cross(error, "stream_options",
                       "Stream options can only be defined when `stream=True`.");
@@ -180,7 +180,7 @@ static int check_streaming(const params_t *params, error_t *error) {
   return 0;
 }
 
-int params_check(const params_t *params, const field_limits_t *limits, error_t *error) {
+int params_check(const params_t *params, const field_limits_t *limits, inferd_error_t *error) {
   int64_t max_tokens = params_max_tokens(params);
   const char *max_name =
       params->max_completion_tokens != ABSENT ? "max_completion_tokens" : "max_tokens";

@@ -118,7 +118,7 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
                 const json_t *root);
 /* Checks the rules between fields, once the model is known. Returns 0, or an error with param set.
  */
-int params_check(const params_t *params, const field_limits_t *limits, error_t *error);
+int params_check(const params_t *params, const field_limits_t *limits, inferd_error_t *error);
 /* Returns the max_tokens of the request, or ABSENT. */
 int64_t params_max_tokens(const params_t *params);
 /* Returns "prompt" or "messages", the `param` of errors in the input. */
@@ -128,11 +128,11 @@ bool params_fills_in(const params_t *params); /* true if the suffix is not empty
 bool params_echoes_scores(const params_t *params);
 
 /* Sets the error (400) for a prompt that is missing, empty or without tokens. Returns it. */
-int params_fail_empty(error_t *error);
+int params_fail_empty(inferd_error_t *error);
 
 /* params_chat.c: the parts of params_read and params_check for chat requests. */
-int params_read_chat(params_t *params, error_t *error);
-int params_check_chat(const params_t *params, error_t *error);
+int params_read_chat(params_t *params, inferd_error_t *error);
+int params_check_chat(const params_t *params, inferd_error_t *error);
 
 /* A request id: [A-Za-z0-9._:-]{1,128}. */
 bool request_id_valid(const char *text, size_t length);

@@ -15,7 +15,7 @@ static const field_t rows[] = {
 
 const field_table_t chat_table = {rows, ARRAY_LEN(rows), &params_table};
 
-int params_read_chat(params_t *params, error_t *error) {
+int params_read_chat(params_t *params, inferd_error_t *error) {
   chat_params_t *chat = &params->chat;
   if (chat->messages == NULL) {
     return error_set(error, ERR_MISSING_PARAMETER, "messages",
@@ -40,7 +40,7 @@ static bool tool_exists(const chat_params_t *chat) {
   return false;
 }
 
-int params_check_chat(const params_t *params, error_t *error) {
+int params_check_chat(const params_t *params, inferd_error_t *error) {
   const chat_params_t *chat = &params->chat;
   if (chat->top_logprobs != ABSENT && !chat->logprobs) {
     return error_set(error, ERR_INVALID_VALUE, "top_logprobs",

@@ -13,7 +13,7 @@ static params_t *out_of(reader_t *reader) {
   return reader->out;
 }
 
-int params_fail_empty(error_t *error) {
+int params_fail_empty(inferd_error_t *error) {
   return error_set(error, ERR_MISSING_PARAMETER, "prompt",
                    "The 'prompt' must be provided and non-empty.");
 }

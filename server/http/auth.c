@@ -29,7 +29,7 @@ struct auth {
 };
 
 static int add_key(auth_t *auth, const char *text, size_t length, const char *place,
-                   error_t *error) {
+                   inferd_error_t *error) {
   if (length == 0 || length > KEY_BYTES_MAX) {
     return error_set(error, ERR_CONFIGURATION, "api_key", "%s: a key has 1 to %d bytes", place,
                      KEY_BYTES_MAX);
@@ -50,7 +50,7 @@ static int add_key(auth_t *auth, const char *text, size_t length, const char *pl
   return 0;
 }
 
-static int parse_key_file(auth_t *auth, const char *path, char *text, error_t *error) {
+static int parse_key_file(auth_t *auth, const char *path, char *text, inferd_error_t *error) {
   char *rest = text;
   for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
     line += strspn(line, " \t\r");
@@ -61,7 +61,7 @@ static int parse_key_file(auth_t *auth, const char *path, char *text, error_t *e
   return 0;
 }
 
-static int read_key_file(auth_t *auth, const char *path, error_t *error) {
+static int read_key_file(auth_t *auth, const char *path, inferd_error_t *error) {
   enum { FILE_BYTES_MAX = 4 << 20 };
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
@@ -94,7 +94,7 @@ static int read_key_file(auth_t *auth, const char *path, error_t *error) {
   return code;
 }
 
-int auth_new(const config_t *config, auth_t **out, error_t *error) {
+int auth_new(const config_t *config, auth_t **out, inferd_error_t *error) {
   auth_t *auth = calloc(1, sizeof *auth);
   if (auth == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   int code = 0;
@@ -119,7 +119,7 @@ int auth_new(const config_t *config, auth_t **out, error_t *error) {
   return 0;
 }
 
-int auth_reload(auth_t *auth, const config_t *config, error_t *error) {
+int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
   auth_t *fresh = NULL;
   int code = auth_new(config, &fresh, error);
   if (code != 0) return code;

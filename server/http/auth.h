@@ -18,9 +18,9 @@ enum { AUTH_KEY_NAME_BYTES = 9 }; /* first 8 hex digits of the key's digest, and
 /* Reads the keys of the configuration. Returns 0; ERR_CONFIGURATION for a key that an HTTP header
  * cannot carry; ERR_PERMISSION for a key file that other users of the machine may read; ERR_IO. The
  * caller frees *out with auth_free. */
-int auth_new(const config_t *config, auth_t **out, error_t *error);
+int auth_new(const config_t *config, auth_t **out, inferd_error_t *error);
 /* Reads the key file again. Returns as auth_new does; after an error the old keys stay valid. */
-int auth_reload(auth_t *auth, const config_t *config, error_t *error);
+int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error);
 void auth_free(auth_t *auth); /* NULL is allowed */
 
 int auth_key_count(const auth_t *auth);

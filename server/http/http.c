@@ -141,7 +141,7 @@ static void on_mhd_panic(void *context, const char *file, unsigned line, const c
  * touched by every stream: resident memory of a stream in the middle of its answer is 11 KB at
  * 4 KiB, 19 KB at 16 KiB, 27 KB at 32 KiB and 43 KB at 64 KiB (2,000 streams). 16 KiB is the
  * default, as in Node.js; longer headers get 431. */
-static int daemon_start(http_t *http, int listen_fd, error_t *error) {
+static int daemon_start(http_t *http, int listen_fd, inferd_error_t *error) {
   const config_t *config = http->server->config;
   struct MHD_OptionItem options[] = {
       {MHD_OPTION_CONNECTION_LIMIT, http->connections_max + LINGERERS_MAX, NULL},
@@ -190,7 +190,7 @@ static void start_handles(http_t *http) {
                  TICK_MS); /* stops while nobody is connected */
 }
 
-int http_start(server_t *server, http_t **out, error_t *error) {
+int http_start(server_t *server, http_t **out, inferd_error_t *error) {
   const config_t *config = server->config;
   http_t *http = calloc(1, sizeof *http);
   if (http == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the transport");

@@ -62,7 +62,7 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
                     size_t length);
 /* Answers with the OpenAI error object and the headers that belong to the code (Retry-After, Allow,
  * WWW-Authenticate, x-should-retry). The one function that writes error bodies; see error_body. */
-void exchange_error(exchange_t *exchange, const error_t *error);
+void exchange_error(exchange_t *exchange, const inferd_error_t *error);
 
 /* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
 void exchange_stream(exchange_t *exchange);
@@ -78,11 +78,12 @@ void exchange_end(exchange_t *exchange);
 
 /* {"error":{...}} as malloc'ed text; also used for errors inside a stream. NULL when memory is
  * short. */
-char *error_body(const error_t *error, bool numeric_code, size_t *length);
+char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length);
 
 /* The transport itself, used by serve.c. */
 typedef struct http http_t;
-int http_start(struct server *server, http_t **out, error_t *error); /* opens the listeners */
+int http_start(struct server *server, http_t **out,
+               inferd_error_t *error); /* opens the listeners */
 /* Starts to drain; the caller has set server->draining. Requests in flight finish. New requests get
  * 503 and their connections close, but probes are still answered. Calls server_drained once, when
  * no request is in flight. */

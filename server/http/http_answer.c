@@ -81,14 +81,15 @@ void exchange_reply(exchange_t *public, int status, const char *content_type, ch
   answered(exchange, reply_make(exchange, status, content_type, body, length), EXCHANGE_ANSWERED);
 }
 
-void exchange_error(exchange_t *public, const error_t *error) {
+void exchange_error(exchange_t *public, const inferd_error_t *error) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
 }
 
 void exchange_shutdown(http_exchange_t *exchange) {
-  static const error_t error = {.code = ERR_DRAINING, .message = "The server is shutting down."};
+  static const inferd_error_t error = {.code = ERR_DRAINING,
+                                       .message = "The server is shutting down."};
   if (exchange->state == EXCHANGE_HANDLING) {
     exchange_tell_gone(exchange, "shutdown");
     exchange->cause = "shutdown";

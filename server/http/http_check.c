@@ -76,7 +76,7 @@ static bool path_ok(const char *path) {
 }
 
 static int check_framing(http_exchange_t *exchange, const char *path, const char *version,
-                         error_t *error) {
+                         inferd_error_t *error) {
   headers_t seen = {0};
   MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, visit_header, &seen);
   bool old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
@@ -143,7 +143,7 @@ static bool origin_allowed(http_exchange_t *exchange, const char *origin, const 
   return authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
 }
 
-static int check_site(http_exchange_t *exchange, error_t *error) {
+static int check_site(http_exchange_t *exchange, inferd_error_t *error) {
   const char *host = exchange_request_header(&exchange->public, "Host");
   const char *origin = exchange_request_header(&exchange->public, "Origin");
   if (!host_allowed(exchange, host)) {
@@ -157,7 +157,7 @@ static int check_site(http_exchange_t *exchange, error_t *error) {
   return 0;
 }
 
-static int check_key(http_exchange_t *exchange, const route_t *route, error_t *error) {
+static int check_key(http_exchange_t *exchange, const route_t *route, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
   bool open = route != NULL && (route->flags & ROUTE_OPEN) != 0;
   if (route != NULL && (route->flags & ROUTE_METRICS) != 0) {
@@ -176,7 +176,7 @@ static int check_key(http_exchange_t *exchange, const route_t *route, error_t *e
                        : "Incorrect API key provided.");
 }
 
-int check_state(const http_exchange_t *exchange, error_t *error) {
+int check_state(const http_exchange_t *exchange, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
   const route_t *route = exchange->public.route;
   if (route == NULL || (route->flags & ROUTE_ENGINE) == 0) return 0;
@@ -216,7 +216,7 @@ static bool media_type_ok(const char *type) {
          (n == 4 && strncasecmp(charset, "utf8", 4) == 0);
 }
 
-static int check_media(const http_exchange_t *exchange, error_t *error) {
+static int check_media(const http_exchange_t *exchange, inferd_error_t *error) {
   const char *type = exchange_request_header(&exchange->public, "Content-Type");
   const char *encoding = exchange_request_header(&exchange->public, "Content-Encoding");
   /* A browser sends form types to any site without a preflight, but not JSON. */
@@ -233,7 +233,7 @@ static int check_media(const http_exchange_t *exchange, error_t *error) {
   return 0;
 }
 
-static int check_size(http_exchange_t *exchange, error_t *error) {
+static int check_size(http_exchange_t *exchange, inferd_error_t *error) {
   const char *length = exchange_request_header(&exchange->public, "Content-Length");
   exchange->body_limit = (size_t)exchange->http->server->config->max_body_bytes;
   if (length != NULL && strtoull(length, NULL, 10) > exchange->body_limit) {
@@ -244,7 +244,7 @@ static int check_size(http_exchange_t *exchange, error_t *error) {
 }
 
 int check_request(http_exchange_t *exchange, const char *path, const char *version,
-                  error_t *error) {
+                  inferd_error_t *error) {
   int code = check_framing(exchange, path, version, error);
   if (code != 0) return code;
   exchange_t *public = &exchange->public;

@@ -115,7 +115,7 @@ static void on_watch(uv_poll_t *poll, int status, int events) {
   http_mark(http, true);
 }
 
-int watch_open(http_t *http, error_t *error) {
+int watch_open(http_t *http, inferd_error_t *error) {
   http->watch_epoll = epoll_create1(EPOLL_CLOEXEC);
   if (http->watch_epoll < 0 ||
       uv_poll_init(http->loop, &http->watch_poll, http->watch_epoll) != 0) {
@@ -227,7 +227,8 @@ void *connection_request_line(void *context, const char *uri, struct MHD_Connect
   return NULL; /* the request's context starts empty */
 }
 
-void connection_raw_error(connection_t *connection, const error_t *error, const char *request_id) {
+void connection_raw_error(connection_t *connection, const inferd_error_t *error,
+                          const char *request_id) {
   bool numeric = strcmp(connection->http->server->config->error_code, "status") == 0;
   int status = error_http_status(error->code);
   size_t length = 0;
@@ -251,7 +252,7 @@ void connection_raw_error(connection_t *connection, const error_t *error, const 
 /* ---- deadlines ---- */
 
 static void time_out(connection_t *connection, const char *message) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   error_set(&error, ERR_REQUEST_TIMEOUT, NULL, "%s", message);
   http_exchange_t *exchange = connection->current;
   connection_raw_error(connection, &error, exchange != NULL ? exchange->public.request_id : NULL);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *error_body(const error_t *error, bool numeric_code, size_t *length) {
+char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length) {
   /* Zeroed, because json_escape writes only the whole characters that fit and no NUL. */
   char message[2 * ERROR_MESSAGE_MAX] = "", param[2 * ERROR_PARAM_MAX + 4], code[64];
   json_escape(message, sizeof message - 1, error->message, strlen(error->message));

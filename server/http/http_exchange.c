@@ -151,7 +151,7 @@ static enum MHD_Result queue_response(http_exchange_t *exchange) {
 }
 
 /* Makes the answer to a refused request; false when memory is short. */
-static bool refuse(http_exchange_t *exchange, const error_t *error) {
+static bool refuse(http_exchange_t *exchange, const inferd_error_t *error) {
   if (!reply_make_error(exchange, error)) return false;
   exchange_move(exchange, EXCHANGE_ANSWERED);
   return true;
@@ -186,7 +186,7 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
   if (exchange == NULL) return MHD_NO;
   *context = exchange;
 
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = check_request(exchange, path, version, &error);
   if (code == 0 && exchange->public.route == NULL) {
     if (!answer_options(exchange)) return MHD_NO;
@@ -200,7 +200,7 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
 
 /* Ends a request while its body arrives. libmicrohttpd cannot send a response at this point, so the
  * error is written to the socket directly. */
-static enum MHD_Result refuse_body(http_exchange_t *exchange, const error_t *error) {
+static enum MHD_Result refuse_body(http_exchange_t *exchange, const inferd_error_t *error) {
   exchange->status = error_http_status(error->code);
   exchange->code = error_openai_code(error->code);
   connection_raw_error(exchange->connection, error, exchange->public.request_id);
@@ -210,7 +210,7 @@ static enum MHD_Result refuse_body(http_exchange_t *exchange, const error_t *err
 }
 
 /* Makes room for `more` bytes and a NUL. Takes the bytes from the budget before it allocates. */
-static int body_grow(http_exchange_t *exchange, size_t more, error_t *error) {
+static int body_grow(http_exchange_t *exchange, size_t more, inferd_error_t *error) {
   size_t needed = exchange->body_used + more + 1;
   if (needed <= exchange->body_capacity) return 0;
   size_t capacity = exchange->body_capacity > 0 ? exchange->body_capacity * 2 : BODY_BYTES_FIRST;
@@ -241,7 +241,7 @@ static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *byte
   *size = 0;
   if (exchange->state != EXCHANGE_READING)
     return MHD_YES; /* the request was refused: drop its body */
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = 0;
   if (length > exchange->body_limit - exchange->body_used) {
     code = error_set(&error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
@@ -259,7 +259,7 @@ static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *byte
 static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   exchange_t *public = &exchange->public;
   http_t *http = exchange->http;
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (http->stopping) return MHD_NO;
   int code = check_state(exchange, &error); /* the state may have changed while the body arrived */
   if (code != 0) return refuse(exchange, &error) ? queue_response(exchange) : MHD_NO;

@@ -60,9 +60,10 @@ struct http_exchange {
 
 /* http_check.c: checks a request before its body is read. Returns 0, or the ERR_ of the first check
  * that failed. Sets route, tail, tenant and body_limit. */
-int check_request(http_exchange_t *exchange, const char *path, const char *version, error_t *error);
+int check_request(http_exchange_t *exchange, const char *path, const char *version,
+                  inferd_error_t *error);
 /* Checks the state of the server (loading, failed, draining) again when the body is complete. */
-int check_state(const http_exchange_t *exchange, error_t *error);
+int check_state(const http_exchange_t *exchange, inferd_error_t *error);
 /* Returns true if the headers announce a body. */
 bool check_has_body(const http_exchange_t *exchange);
 
@@ -89,6 +90,6 @@ void exchange_shutdown(http_exchange_t *exchange); /* http_abort of one exchange
 bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
                 size_t length);
 bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader);
-bool reply_make_error(http_exchange_t *exchange, const error_t *error);
+bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error);
 
 #endif

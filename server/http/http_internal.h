@@ -110,12 +110,12 @@ struct http {
 void http_mark(http_t *http, bool urgent); /* pump before the loop sleeps again */
 
 /* http_listen.c */
-int listen_open(http_t *http, error_t *error);
+int listen_open(http_t *http, inferd_error_t *error);
 void listen_start(http_t *http);
 void listen_close(http_t *http);
 
 /* http_connection.c */
-int watch_open(http_t *http, error_t *error);
+int watch_open(http_t *http, inferd_error_t *error);
 void watch_close(http_t *http);
 void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
                        enum MHD_ConnectionNotificationCode code);
@@ -123,7 +123,8 @@ void *connection_request_line(void *context, const char *uri, struct MHD_Connect
 void connection_kill(connection_t *connection);
 /* Writes a whole error response to the socket, for cases where libmicrohttpd can no longer do it.
  */
-void connection_raw_error(connection_t *connection, const error_t *error, const char *request_id);
+void connection_raw_error(connection_t *connection, const inferd_error_t *error,
+                          const char *request_id);
 void connection_tick(http_t *http);
 void linger_start(http_t *http, int fd); /* owns the descriptor from now on */
 

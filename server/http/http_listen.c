@@ -41,7 +41,7 @@ static void tune(int fd) {
 
 /* Beyond the limit a client gets the reason in one packet instead of waiting in the backlog. */
 static void refuse(http_t *http, int fd) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   error_set(&error, ERR_OVERLOADED, NULL, "Too many connections.");
   connection_t stranger = {.http = http, .fd = fd};
   connection_raw_error(&stranger, &error, NULL);
@@ -97,7 +97,7 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
 
 /* ---- opening ---- */
 
-static int cannot(error_t *error, const char *what, const char *address) {
+static int cannot(inferd_error_t *error, const char *what, const char *address) {
   int code = errno == EADDRINUSE                         ? ERR_ADDRESS_IN_USE
              : errno == EACCES || errno == EPERM         ? ERR_PERMISSION
              : errno == EADDRNOTAVAIL || errno == EINVAL ? ERR_CONFIGURATION
@@ -113,7 +113,7 @@ static listener_t *listener_add(http_t *http, int fd) {
 }
 
 /* Removes a socket file that a crash left behind. Fails if a process still listens on it. */
-static int remove_stale(const struct sockaddr_un *address, error_t *error) {
+static int remove_stale(const struct sockaddr_un *address, inferd_error_t *error) {
   struct stat info;
   if (lstat(address->sun_path, &info) != 0) return 0;
   if (!S_ISSOCK(info.st_mode)) {
@@ -131,7 +131,7 @@ static int remove_stale(const struct sockaddr_un *address, error_t *error) {
   return 0;
 }
 
-static int open_unix(http_t *http, const char *path, error_t *error) {
+static int open_unix(http_t *http, const char *path, inferd_error_t *error) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
     return error_set(error, ERR_CONFIGURATION, "uds", "a socket path has 1 to %zu bytes",
@@ -184,7 +184,7 @@ static void address_text(int fd, char out[ADDRESS_BYTES]) {
 
 /* Opens a listener on one address of a name. Returns 0, or the errno of the call that failed. */
 static int open_address(http_t *http, const struct addrinfo *info, const char *host,
-                        const char *port, error_t *error) {
+                        const char *port, inferd_error_t *error) {
   char where[ADDRESS_BYTES];
   snprintf(where, sizeof where, "%s%.100s%s:%s", strchr(host, ':') != NULL ? "[" : "", host,
            strchr(host, ':') != NULL ? "]" : "", port);
@@ -208,7 +208,7 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *h
   return 0;
 }
 
-static int open_tcp(http_t *http, const char *host, const char *port, error_t *error) {
+static int open_tcp(http_t *http, const char *host, const char *port, inferd_error_t *error) {
   struct addrinfo hints = {
       .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
   struct addrinfo *found = NULL;
@@ -232,7 +232,7 @@ static int open_tcp(http_t *http, const char *host, const char *port, error_t *e
   freeaddrinfo(found);
   if (code != 0) return code;
   if (opened == 0) return lacking;
-  if (error != NULL) *error = (error_t){0};
+  if (error != NULL) *error = (inferd_error_t){0};
   return 0;
 }
 
@@ -255,7 +255,7 @@ bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HT
   return true;
 }
 
-static int open_text(http_t *http, const char *text, error_t *error) {
+static int open_text(http_t *http, const char *text, inferd_error_t *error) {
   if (strncmp(text, "unix:", 5) == 0) return open_unix(http, text + 5, error);
   char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX];
   if (http_split_address(text, host, port)) return open_tcp(http, host, port, error);
@@ -263,7 +263,7 @@ static int open_text(http_t *http, const char *text, error_t *error) {
                    "%.100s is not HOST:PORT, [IPV6]:PORT or unix:PATH", text);
 }
 
-int listen_open(http_t *http, error_t *error) {
+int listen_open(http_t *http, inferd_error_t *error) {
   const config_t *config = http->server->config;
   http->check_host = true;
   int code = 0;

@@ -87,7 +87,7 @@ static int retry_after_s(const http_exchange_t *exchange, int code) {
   }
 }
 
-bool reply_make_error(http_exchange_t *exchange, const error_t *error) {
+bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error) {
   bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
   size_t length = 0;
   char *body = error_body(error, numeric, &length);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 void reply_no_memory(exchange_t *exchange) {
-  error_t error;
+  inferd_error_t error;
   error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
   exchange_error(exchange, &error);
 }

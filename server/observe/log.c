@@ -78,7 +78,7 @@ static int open_file(const char *path) {
   return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
 }
 
-int log_open(const config_t *config, error_t *error) {
+int log_open(const config_t *config, inferd_error_t *error) {
   int fd = STDERR_FILENO;
   char *path = NULL;
   if (config->log_file[0] != '\0') {

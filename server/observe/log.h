@@ -18,7 +18,7 @@ enum { LOG_ACCESS_BYTES_MAX = 400, LOG_MODEL_MAX = 64 };
 
 /* Opens the log as configured. Returns 0; ERR_IO or ERR_PERMISSION if the file cannot be opened.
  * Until this call, lines go to standard error as text. */
-int log_open(const config_t *config, error_t *error);
+int log_open(const config_t *config, inferd_error_t *error);
 /* Opens the log file again (SIGUSR1, after a rotation). On failure the old file stays open. */
 void log_reopen(void);
 void log_close(void); /* flushes; later lines go to standard error */

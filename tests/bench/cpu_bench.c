@@ -110,7 +110,7 @@ static const void *zero_row(void *context, int64_t row, void *scratch) {
 
 static void bench_linear(device_t *device, const char *name, int64_t n, int64_t k, double bandwidth,
                          double peak, int rounds) {
-  error_t error;
+  inferd_error_t error;
   weight_source_t source = {
       .name = name, .rows = n, .cols = k, .dtype = DTYPE_BF16, .row = zero_row, .context = &k};
   enum { COPIES_MAX = 64 };
@@ -153,7 +153,7 @@ static const void *block_row(void *context, int64_t row, void *scratch) {
 enum { EXPERTS = 64, EXPERTS_TOP = 8, EXPERT_HIDDEN = 2048, EXPERT_WIDTH = 768 };
 
 static weight_t *expert_stack(device_t *device, int64_t rows, int64_t cols, bool blocks) {
-  error_t error;
+  inferd_error_t error;
   weight_t *weight;
   weight_source_t source = {.name = "experts",
                             .rows = rows * EXPERTS,
@@ -178,7 +178,7 @@ static const void *router_row(void *context, int64_t row, void *scratch) {
 static void bench_experts(device_t *device, double bandwidth, double peak, bool blocks,
                           int rounds) {
   enum { COPIES = 4 };
-  error_t error;
+  inferd_error_t error;
   weight_source_t router = {.name = "router",
                             .rows = EXPERTS,
                             .cols = EXPERT_HIDDEN,
@@ -233,7 +233,7 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
                             double bandwidth, int rounds) {
   enum { HEADS = 14, KV_HEADS = 2, DIM = 64, BLOCK = 16, WIDTH = (HEADS + 2 * KV_HEADS) * DIM };
   int32_t per_request = (context + BLOCK - 1) / BLOCK, tokens = requests * chunk;
-  error_t error;
+  inferd_error_t error;
   kv_cache_desc_t desc = {.num_layers = 1,
                           .num_kv_heads = KV_HEADS,
                           .head_dim = DIM,
@@ -298,7 +298,7 @@ int main(int argc, char **argv) {
              64;
   }
   device_t *device;
-  error_t error;
+  inferd_error_t error;
   if (ops_cpu.open(&options, &device, &error)) return fprintf(stderr, "%s\n", error.message), 78;
   step_limits_t limits = {.tokens_max = 4096,
                           .reqs_max = 64,

@@ -36,7 +36,7 @@ static engine_t *start(int sequences) {
   o.max_queue_requests = sequences;
   o.max_queue_tokens = 1 << 30;
   engine_t *engine;
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (engine_create(&o, &engine, &error) != 0) {
     fprintf(stderr, "%s\n", error.message);
     exit(1);

@@ -172,7 +172,7 @@ static const sample_t samples[] = {
 };
 
 static grammar_t *compile(bench_t *b, const sample_t *s, json_doc_t **doc) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   grammar_t *g = NULL;
   grammar_source_t source = {.kind = s->kind, .text = s->constraint};
   source.length = strlen(s->constraint);
@@ -211,7 +211,7 @@ static void follow(bench_t *b, const sample_t *s, const grammar_t *g, double *al
 }
 
 static void bench_vocabulary(bench_t *b) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   for (int i = 0; i < 5; i++) {
     grammar_vocabulary_free(b->vocabulary);
     uint64_t start = clock_now_ns();

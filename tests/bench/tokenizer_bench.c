@@ -69,7 +69,7 @@ static double encode(const tokenizer_t *t, const char *text, size_t length, int 
   tokenize_options_t options = {0};
   double best = 1e9;
   for (int i = 0; s != NULL && i < rounds; i++) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     if (i > 0) free(*ids);
     double start = now();
     if (tokenizer_encode(t, s, text, length, &options, ids, count, &error) != 0) {
@@ -106,7 +106,7 @@ static void detokenize(const tokenizer_t *t, const int32_t *ids, size_t count) {
   static const char *const strings[] = {"\n\nUser:", "<|im_end|>", "Observation:", "```\n"};
   size_t lengths[4], sum = 0;
   stop_set_t *stops = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   for (int i = 0; i < 4; i++) lengths[i] = strlen(strings[i]);
   if (stop_set_new(strings, lengths, 4, &stops, &error) != 0) return;
   char *held = malloc(stop_set_hold_max(stops)), *out = malloc(detokenizer_out_max(t, stops));
@@ -128,7 +128,7 @@ static void detokenize(const tokenizer_t *t, const int32_t *ids, size_t count) {
 
 static int bench(const char *dir, const char *text, size_t length) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   double start = now();
   if (tokenizer_load(dir, &t, &error) != 0) {
     fprintf(stderr, "tokenizer_bench: %s\n", error.message);

@@ -22,7 +22,7 @@ static void clear_environment(void) {
 TestSuite(config, .timeout = 30, .init = clear_environment);
 
 static config_t config;
-static error_t error;
+static inferd_error_t error;
 
 /* Loads from words separated by blanks. */
 static int load(const char *line) {
@@ -32,7 +32,7 @@ static int load(const char *line) {
   for (char *word; (word = strsep(&rest, " ")) != NULL;) {
     if (*word != '\0') words[count++] = word;
   }
-  error = (error_t){0};
+  error = (inferd_error_t){0};
   return config_load(&config, count, words, &error);
 }
 
@@ -50,7 +50,7 @@ static int load_text(const char *text) {
   FILE *file = fopen(path, "w");
   fputs(text, file);
   fclose(file);
-  error = (error_t){0};
+  error = (inferd_error_t){0};
   int rc = config_load_file(&config, path, &error);
   unlink(path);
   return rc;

@@ -32,7 +32,7 @@ static void nap(void) {
 
 client_t *client_new(const engine_options_t *options) {
   client_t *c = calloc(1, sizeof *c);
-  error_t error = {0};
+  inferd_error_t error = {0};
   cr_assert(c != NULL);
   c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs);
   cr_assert(c->jobs != NULL);

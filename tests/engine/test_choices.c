@@ -293,7 +293,7 @@ Test(choices, what_can_never_run_is_refused_at_the_door) {
   job_t *large = client_job(c, 44, 101, 1);
   large->request.params.n = 4;
   request_t *r = &large->request;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(engine_submit(c->engine, &r, 1, &error), ERR_CONTEXT_LENGTH);
   cr_assert(strstr(error.message, "2 + 4 x 8 = 34") != NULL, "%s", error.message);
   r->params.n = 17;

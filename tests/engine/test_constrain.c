@@ -14,7 +14,7 @@ enum { VOCAB = 384 };
 
 static grammar_t *compile(client_t *c, const char *pattern) {
   grammar_t *grammar = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = pattern, .length = strlen(pattern)};
   int code =
       grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, &error);

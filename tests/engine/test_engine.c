@@ -316,7 +316,7 @@ TEST_DEPTHS(a_missing_model_says_so) {
   engine_options_t options = client_options(ops);
   options.model_dir = "tests/fixtures/none";
   engine_t *engine;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(engine_create(&options, &engine, &error), 0);
   while (engine_state(engine) == ENGINE_LOADING) continue;
   ASSERT_EQ(engine_state(engine), ENGINE_FAILED);

@@ -27,7 +27,7 @@ static grammar_matcher_t *matcher;
 static grammar_scratch_t *scratch;
 
 static void make_once(void) {
-  error_t error;
+  inferd_error_t error;
   if (vocabulary != NULL) return;
   matcher = aligned_alloc(64, (grammar_matcher_bytes() + 63) / 64 * 64);
   scratch = aligned_alloc(64, (grammar_scratch_bytes() + 63) / 64 * 64);
@@ -59,7 +59,7 @@ static void follow(const grammar_t *grammar, const uint8_t *choices, size_t coun
 }
 
 static void run(grammar_source_t *source, const uint8_t *choices, size_t count) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   grammar_t *grammar = NULL;
   grammar_limits_t limits = grammar_limits_default;
   limits.compile_ns_max = 1000000000u;
@@ -72,7 +72,7 @@ static void run(grammar_source_t *source, const uint8_t *choices, size_t count) 
 /* An array is a choice, anything else a schema: of JSON, and of parameters in tags. */
 void fuzz_schema(const uint8_t *data, size_t size) {
   json_doc_t *doc = NULL;
-  error_t error;
+  inferd_error_t error;
   size_t length;
   const char *text = (const char *)fuzz_part(&data, &size, 0xFF, &length);
   if (json_parse(text, length, &json_limits_request, &doc, &error) != 0) return;

@@ -30,7 +30,7 @@ static void encode(const tokenizer_t *t, const uint8_t *text, size_t length) {
   int32_t *ids;
   size_t count, decoded;
   char *back;
-  error_t error;
+  inferd_error_t error;
   if (tokenizer_encode(t, scratch, (const char *)text, length, &options, &ids, &count, &error) ==
       0) {
     if (tokenizer_decode(t, ids, count, false, &back, &decoded, &error) == 0) free(back);
@@ -42,7 +42,7 @@ static void encode(const tokenizer_t *t, const uint8_t *text, size_t length) {
 void fuzz_tokenizer(const uint8_t *data, size_t size) {
   static const char sample[] = "Hello, W\xC3\xB6rld 123  \n\t\xE4\xB8\xAD\xF0\x9F\x98\x80 <s>";
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   size_t length;
   const uint8_t *file = fuzz_part(&data, &size, 0xFF, &length);
   fuzz_write("tokenizer.json", file, length);
@@ -95,7 +95,7 @@ void fuzz_charsmap(const uint8_t *data, size_t size) {
 
 void fuzz_config(const uint8_t *data, size_t size) {
   blueprint_t blueprint;
-  error_t error = {0};
+  inferd_error_t error = {0};
   size_t length;
   memset(&blueprint, 0, sizeof blueprint);
   const uint8_t *config = fuzz_part(&data, &size, 0xFF, &length);
@@ -108,7 +108,7 @@ void fuzz_config(const uint8_t *data, size_t size) {
 
 void fuzz_safetensors(const uint8_t *data, size_t size) {
   weight_files_t *files;
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (size > 1 << 20) return;
   size_t total = 8 + size + 64;
   uint8_t *file = calloc(1, total);

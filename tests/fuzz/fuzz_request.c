@@ -7,7 +7,7 @@
 
 void fuzz_request(const uint8_t *data, size_t size) {
   json_doc_t *doc = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   field_limits_t limits = {.vocab_size = 1000, .max_logprobs = 20, .strict = size % 2 == 1};
   params_defaults_t defaults = {.stream_interval = 1};
   if (json_parse((const char *)data, size, &json_limits_request, &doc, &error) != 0) return;

@@ -26,7 +26,7 @@ static uint64_t visit(const json_t *value) {
 
 void fuzz_json(const uint8_t *data, size_t size) {
   const json_limits_t *limits[] = {&json_limits_request, &json_limits_model};
-  error_t error;
+  inferd_error_t error;
   for (int i = 0; i < 2; i++) {
     json_doc_t *doc = NULL;
     if (json_parse((const char *)data, size, limits[i], &doc, &error) != 0) continue;
@@ -39,7 +39,7 @@ void fuzz_json(const uint8_t *data, size_t size) {
 
 static json_doc_t *parse_object(const uint8_t *data, size_t size, json_type_t type) {
   json_doc_t *doc = NULL;
-  error_t error;
+  inferd_error_t error;
   if (size == 0 || json_parse((const char *)data, size, &json_limits_request, &doc, &error) != 0)
     return NULL;
   if (json_root(doc)->type == type) return doc;
@@ -52,7 +52,7 @@ void fuzz_template(const uint8_t *data, size_t size) {
   jinja_input_t input = {.variables = variables, .limits = jinja_limits_default};
   jinja_output_t out;
   jinja_t *jinja;
-  error_t error = {0};
+  inferd_error_t error = {0};
   size_t length;
   const char *source = (const char *)fuzz_part(&data, &size, 0xFF, &length);
   if (jinja_compile("fuzz", source, length, &jinja, &error) != 0) return;
@@ -84,7 +84,7 @@ void fuzz_template(const uint8_t *data, size_t size) {
 void fuzz_chat(const uint8_t *data, size_t size) {
   chat_templates_t *templates;
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   size_t length;
   const uint8_t *source = fuzz_part(&data, &size, 0xFF, &length);
   json_doc_t *doc = parse_object(data, size, JSON_ARRAY);

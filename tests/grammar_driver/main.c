@@ -213,7 +213,7 @@ static void generate(driver_t *d, const grammar_t *g, const json_t *functions, u
 static void answer(driver_t *d, const json_t *line) {
   grammar_source_t source;
   grammar_t *g = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int64_t count = 0, seed = 1, max_tokens = 200;
   if (source_of(line, &source) != 0) {
     printf("{\"error\":\"unknown kind\"}\n");
@@ -250,7 +250,7 @@ static void answer(driver_t *d, const json_t *line) {
   grammar_unref(g);
 }
 
-static int open_vocabulary(driver_t *d, int argc, char **argv, error_t *error) {
+static int open_vocabulary(driver_t *d, int argc, char **argv, inferd_error_t *error) {
   if (argc == 3 && strcmp(argv[1], "--synthetic") == 0) {
     make_synthetic(d, atoi(argv[2]) < 256 ? 256 : atoi(argv[2]));
   } else if (argc == 2) {
@@ -266,7 +266,7 @@ static int open_vocabulary(driver_t *d, int argc, char **argv, error_t *error) {
 
 int main(int argc, char **argv) {
   driver_t d = {0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (open_vocabulary(&d, argc, argv, &error) != 0 ||
       grammar_masks_new(d.vocabulary, (size_t)16 << 20, &d.kept, &error) != 0) {
     fprintf(stderr, "%s\n", error.message);

@@ -15,7 +15,7 @@
 
 enum { IDS_MAX = 4096 };
 
-static int fail(const error_t *error) {
+static int fail(const inferd_error_t *error) {
   fprintf(stderr, "%s %s\n", error_name(error->code), error->message);
   return 1;
 }
@@ -28,7 +28,8 @@ static int32_t dtype_of(const char *name) {
   return -1;
 }
 
-static int run_all(rig_t *rig, const int32_t *ids, int32_t count, int32_t prompt, error_t *error) {
+static int run_all(rig_t *rig, const int32_t *ids, int32_t count, int32_t prompt,
+                   inferd_error_t *error) {
   size_t vocab = (size_t)rig->blueprint.vocab_size;
   float *logits = malloc((size_t)count * vocab * sizeof(float));
   if (logits == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for logits");
@@ -60,7 +61,7 @@ int main(int argc, char **argv) {
   static int32_t ids[IDS_MAX];
   int32_t count = 0, prompt = (int32_t)strtol(argv[7], NULL, 10);
   while (count < IDS_MAX && scanf("%d", &ids[count]) == 1) count++;
-  error_t error = {0};
+  inferd_error_t error = {0};
   rig_t rig;
   if (rig_open(&options, &rig, &error) != 0) return fail(&error);
   bool fits = count >= 1 && prompt >= 1 && prompt <= count && count <= rig.max_len;

@@ -128,7 +128,7 @@ static void check_object(const json_t *root) {
 
 static void check_json(const char *text, size_t length, int status) {
   json_doc_t *doc = NULL;
-  error_t error;
+  inferd_error_t error;
   REQUIRE(json_parse(text, length, &json_limits_model, &doc, &error) == 0,
           "I10: request %d: %s in %.*s", answer.track->index, error.message, (int)length, text);
   const json_t *root = json_root(doc);

@@ -65,11 +65,11 @@ uint64_t device_reads(void) {
 
 /* -- set-up ----------------------------------------------------------------------------------- */
 
-static int no_memory(error_t *error) {
+static int no_memory(inferd_error_t *error) {
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the simulated device");
 }
 
-static int sim_open(const device_options_t *options, device_t **out, error_t *error) {
+static int sim_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
   (void)options;
   *out = calloc(1, sizeof **out);
   if (!*out) return no_memory(error);
@@ -107,14 +107,15 @@ static void *keep(device_t *d) {
   return p;
 }
 
-static int sim_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error) {
+static int sim_weight(device_t *d, const weight_source_t *source, weight_t **out,
+                      inferd_error_t *error) {
   (void)source;
   *out = keep(d);
   return *out ? 0 : no_memory(error);
 }
 
 static int sim_vector(device_t *d, const float *values, int64_t count, vector_t **out,
-                      error_t *error) {
+                      inferd_error_t *error) {
   (void)values, (void)count;
   *out = keep(d);
   return *out ? 0 : no_memory(error);
@@ -124,7 +125,7 @@ static size_t sim_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return (size_t)num_blocks * (size_t)desc->block_size * sizeof(uint64_t);
 }
 
-static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
+static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, inferd_error_t *error) {
   d->num_slots = (int64_t)desc->num_blocks * desc->block_size;
   d->block_size = desc->block_size;
   d->host.block_size = desc->block_size;
@@ -134,13 +135,13 @@ static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error
 }
 
 static int sim_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-                    lora_t **out, error_t *error) {
+                    lora_t **out, inferd_error_t *error) {
   (void)rows, (void)cols, (void)slots, (void)rank_max;
   *out = keep(d);
   return *out ? 0 : no_memory(error);
 }
 
-static int sim_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
+static int sim_prepare(device_t *d, const step_limits_t *limits, inferd_error_t *error) {
   d->drawn_max = limits->tokens_max;
   for (int i = 0; i < 2; i++) {
     flying_t *f = &d->flying[i];
@@ -392,13 +393,13 @@ static void copy_result(sample_result_t *to, const sample_result_t *from) {
 }
 
 /* A lost draft model ends no request. */
-static int end_guess(device_t *d, error_t *error) {
+static int end_guess(device_t *d, inferd_error_t *error) {
   int32_t lost = sim.scenario->lose_drafter_at;
   if (++d->ended < (uint64_t)lost || lost == 0) return 0;
   return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated draft model is lost");
 }
 
-static int sim_end(device_t *d, error_t *error) {
+static int sim_end(device_t *d, inferd_error_t *error) {
   if (d->guesses) return end_guess(d, error);
   static const scenario_t none;
   const scenario_t *c = sim.torture ? &none : sim.scenario;

@@ -98,7 +98,7 @@ void fake_logprobs(const int32_t *ids, int32_t count, int32_t vocab_size, float 
   logprobs(hash, vocab_size, out);
 }
 
-static int fake_open(const device_options_t *options, device_t **out, error_t *error) {
+static int fake_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
   (void)options;
   *out = calloc(1, sizeof **out);
   atomic_store(&steps, 0);
@@ -129,14 +129,15 @@ static void *keep(device_t *d, size_t bytes) {
   return d->buffers[d->num_buffers++] = calloc(1, bytes);
 }
 
-static int fake_weight(device_t *d, const weight_source_t *source, weight_t **out, error_t *error) {
+static int fake_weight(device_t *d, const weight_source_t *source, weight_t **out,
+                       inferd_error_t *error) {
   (void)source;
   *out = keep(d, 1);
   return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
 }
 
 static int fake_vector(device_t *d, const float *values, int64_t count, vector_t **out,
-                       error_t *error) {
+                       inferd_error_t *error) {
   (void)values;
   (void)count;
   *out = keep(d, 1);
@@ -147,7 +148,7 @@ static size_t fake_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return (size_t)num_blocks * (size_t)desc->block_size * sizeof(uint64_t);
 }
 
-static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *error) {
+static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, inferd_error_t *error) {
   d->num_slots = (int64_t)desc->num_blocks * desc->block_size;
   d->block_size = desc->block_size;
   size_t bytes = (size_t)d->num_slots * sizeof *d->shadow;
@@ -157,7 +158,7 @@ static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, error_t *erro
   return 0;
 }
 
-static int fake_pool(device_t *d, int32_t num_blocks, error_t *error) {
+static int fake_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
   d->host = calloc((size_t)num_blocks * (size_t)d->block_size, sizeof *d->host);
   return d->host ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
 }
@@ -184,7 +185,7 @@ static void fake_in(device_t *d, const block_swap_t *swaps, int32_t count) {
 static const swap_ops_t fake_swap = {
     .pool = fake_pool, .rate = fake_rate, .out = fake_out, .in = fake_in};
 
-static int fake_prepare(device_t *d, const step_limits_t *limits, error_t *error) {
+static int fake_prepare(device_t *d, const step_limits_t *limits, inferd_error_t *error) {
   d->vocab_size = limits->vocab_size;
   for (int i = 0; i < DEPTH_MAX; i++) {
     d->late[i] = keep(d, (size_t)limits->tokens_max * sizeof *d->late[i]);
@@ -313,7 +314,7 @@ static void fake_sample(device_t *d, const sample_row_t *rows, int32_t num_rows)
   }
 }
 
-static int fake_end(device_t *d, error_t *error) {
+static int fake_end(device_t *d, inferd_error_t *error) {
   int oldest = (int)(d->num_ended++ % DEPTH_MAX);
   for (int32_t i = 0; i < d->num_late[oldest]; i++) {
     const late_t *late = &d->late[oldest][i];
@@ -338,7 +339,7 @@ static int fake_end(device_t *d, error_t *error) {
 }
 
 static int fake_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank,
-                     lora_t **out, error_t *error) {
+                     lora_t **out, inferd_error_t *error) {
   (void)rows, (void)cols, (void)slots, (void)rank;
   *out = keep(d, 1);
   return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");

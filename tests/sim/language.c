@@ -128,7 +128,7 @@ const char *language_regex(int index) {
 
 void language_load(const grammar_vocabulary_t *vocabulary) {
   for (int i = 0; i < SIM_LANGUAGES && !grammars[i]; i++) {
-    error_t error;
+    inferd_error_t error;
     grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = language_regex(i)};
     source.length = strlen(source.text);
     int code = grammar_compile(&source, vocabulary, NULL, NULL, &grammars[i], &error);

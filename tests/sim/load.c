@@ -69,7 +69,7 @@ static void make_request(slot_t *slot, uint64_t id) {
 
 static void start(int32_t max_queue) {
   engine_options_t o;
-  error_t error = {0};
+  inferd_error_t error = {0};
   engine_options_default(&o);
   o.model_dir = "tests/fixtures/tiny";
   o.ops = &ops_sim;

@@ -21,12 +21,12 @@ uint64_t clock_now_ns(void) {
 }
 
 /* The tokenizer never changes: one is enough for all runs of a process. */
-int __real_tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
-int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, error_t *error);
+int __real_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
+int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
 void __real_tokenizer_free(tokenizer_t *tokenizer);
 void __wrap_tokenizer_free(tokenizer_t *tokenizer);
 
-int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, error_t *error) {
+int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   if (sim.torture) return __real_tokenizer_load(dir, out, error);
   static tokenizer_t *tokenizer;
   if (!tokenizer && __real_tokenizer_load(dir, &tokenizer, error) != 0) return error->code;
@@ -232,10 +232,11 @@ static void check_refusal(const track_t *k, int code) {
 }
 
 /* Everything enters here, whether run.c or the API submits it. */
-int __real_engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error);
-int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error);
+int __real_engine_submit(engine_t *e, request_t *const *requests, int count, inferd_error_t *error);
+int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, inferd_error_t *error);
 
-int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count, error_t *error) {
+int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count,
+                         inferd_error_t *error) {
   if (sim.torture) return __real_engine_submit(e, requests, count, error);
   request_t *request = requests[0];
   bool api = scenario_has(sim.scenario, SIM_API);
@@ -328,7 +329,7 @@ static void submit(int index) {
     REQUIRE(k->request.room, "no memory");
   }
   request_t *request = &k->request;
-  error_t error;
+  inferd_error_t error;
   if (engine_submit(sim.engine, &request, 1, &error) == 0) return;
   forget(k);
 }
@@ -361,7 +362,7 @@ static void cancel(int first, int end) {
 /* -- the run ---------------------------------------------------------------------------------- */
 
 static void start(scenario_t *c) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   memset(&sim, 0, sizeof sim);
   sim.scenario = c;
   sim.now_ns = 1000000000u;

@@ -135,7 +135,7 @@ static void run_until_idle(int index, int hang_up_at) {
 
 static void require_json(const char *body, size_t length) {
   json_doc_t *doc = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   REQUIRE(json_parse(body, length, &json_limits_model, &doc, &error) == 0,
           "%s, call %llu (%s): %s in the body %.*s", running, (unsigned long long)point,
           faults_last(), error.message, (int)length, body);
@@ -207,7 +207,7 @@ static uint64_t run_start(void) {
   make_options(&options);
   running = "start";
   for (point = 1; point < POINTS_MAX; point++) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     int64_t heap = alloc_live();
     faults_arm(point);
     int code = engine_new(&options, &sim.engine, &error);
@@ -233,7 +233,7 @@ uint64_t torture_run(void) {
   uint64_t total = run_start();
   printf("torture: %-34s %6llu calls\n", "start", (unsigned long long)total);
   engine_options_t options;
-  error_t error = {0};
+  inferd_error_t error = {0};
   make_options(&options);
   REQUIRE(engine_new(&options, &sim.engine, &error) == 0, "%s", error.message);
   engine_load(sim.engine);

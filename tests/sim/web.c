@@ -96,7 +96,7 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   faults_release();
 }
 
-void exchange_error(exchange_t *exchange, const error_t *error) {
+void exchange_error(exchange_t *exchange, const inferd_error_t *error) {
   size_t length;
   faults_hold(); /* the transport has an answer for this case too: http_exchange.c */
   char *body = error_body(error, false, &length);
@@ -333,7 +333,7 @@ void web_start(void) {
   static char model[] = "/models/tiny/", lora[] = "--enable-lora", modules[] = "--lora-modules",
               adapters[] = "first=/1,second=/2";
   char *arguments[] = {model, lora, modules, adapters};
-  error_t error = {0};
+  inferd_error_t error = {0};
   memset(&server, 0, sizeof server);
   memset(domain_seen, 0, sizeof domain_seen);
   pool_count = 0;

@@ -33,13 +33,13 @@ static void print_string(const char *key, const char *text, size_t length) {
   free(out);
 }
 
-static void print_error(const char *stage, const error_t *error) {
+static void print_error(const char *stage, const inferd_error_t *error) {
   printf("{\"stage\": \"%s\", ", stage);
   print_string("error", error->message, strlen(error->message));
   puts("}");
 }
 
-static bool compile(driver_t *d, const json_t *template, error_t *error) {
+static bool compile(driver_t *d, const json_t *template, inferd_error_t *error) {
   if (d->jinja != NULL && d->source_length == template->length &&
       memcmp(d->source, template->text, template->length) == 0)
     return true;
@@ -72,7 +72,7 @@ static uint64_t median_ns(const driver_t *d, const jinja_input_t *input) {
 
 static void render(driver_t *d, const jinja_input_t *input) {
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   if (jinja_render(d->jinja, input, &out, &error) != 0) {
     print_error("render", &error);
     return;
@@ -99,7 +99,7 @@ static void print_output(jinja_output_t *out) {
 static void run_chat(const json_t *dir, const json_t *chat) {
   chat_templates_t *templates;
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   char *path = strndup(dir->text, dir->length);
   if (path == NULL) exit(1);
   chat_input_t input = {.messages = json_get(chat, "messages"),
@@ -130,7 +130,7 @@ static void run_line(driver_t *d, const json_t *root) {
   }
   jinja_variable_t variables[VARIABLES_MAX];
   char *names[VARIABLES_MAX];
-  error_t error = {0};
+  inferd_error_t error = {0};
   const json_t *template = json_get(root, "template"), *context = json_get(root, "context");
   jinja_input_t input = {.variables = variables, .limits = jinja_limits_default};
   if (template == NULL || template->type != JSON_STRING || !compile(d, template, &error)) {
@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
   if (d.repeats < 0 || d.repeats > REPEATS_MAX) return 64;
   while ((length = getline(&line, &capacity, stdin)) > 0) {
     json_doc_t *doc;
-    error_t error = {0};
+    inferd_error_t error = {0};
     if (json_parse(line, (size_t)length, &limits, &doc, &error) != 0) {
       print_error("input", &error);
     } else {

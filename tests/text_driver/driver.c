@@ -21,7 +21,7 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int fail(const error_t *error) {
+static int fail(const inferd_error_t *error) {
   fprintf(stderr, "driver: %s\n", error->message);
   return 1;
 }
@@ -39,7 +39,7 @@ static int encode(const tokenizer_t *t, bool special) {
   uint32_t length;
   char *text;
   while ((text = read_record(1, &length)) != NULL) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     int32_t *ids;
     size_t count;
     if (tokenizer_encode(t, scratch, text, length, &options, &ids, &count, &error) != 0)
@@ -58,7 +58,7 @@ static int decode(const tokenizer_t *t, bool skip) {
   uint32_t count;
   int32_t *ids;
   while ((ids = read_record(sizeof *ids, &count)) != NULL) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     char *text;
     size_t length;
     if (tokenizer_decode(t, ids, count, skip, &text, &length, &error) != 0) return fail(&error);
@@ -85,7 +85,7 @@ static int bench(const tokenizer_t *t, const char *path) {
   double best = 1e9;
   size_t count = 0;
   for (int round = 0; round < 5; round++) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     int32_t *ids;
     double start = now();
     if (tokenizer_encode(t, scratch, text, length, &options, &ids, &count, &error) != 0)
@@ -101,7 +101,7 @@ static int bench(const tokenizer_t *t, const char *path) {
 }
 
 int main(int argc, char **argv) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   tokenizer_t *t;
   if (argc < 3) return fprintf(stderr, "usage: driver encode|decode|bench|load DIR [...]\n"), 2;
   double start = now();

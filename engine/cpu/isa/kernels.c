@@ -23,7 +23,7 @@ static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity
   }
 }
 
-const kernels_t *kernels_find(const char *isa, error_t *error) {
+const kernels_t *kernels_find(const char *isa, inferd_error_t *error) {
   const kernels_t *const tiers[NUM_TIERS] = {kernels_amx,  kernels_avx512bf16, kernels_avx512,
                                              kernels_avx2, kernels_neon,       kernels_portable};
   if (isa == NULL || strcmp(isa, "auto") == 0) {

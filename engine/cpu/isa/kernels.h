@@ -106,6 +106,6 @@ extern const kernels_t *const kernels_portable,
 
 /* Chooses by name, "auto" or NULL = the fastest that this machine has. NULL and *error
  * (ERR_CONFIGURATION) when the name is unknown or the machine lacks it. */
-const kernels_t *kernels_find(const char *isa, error_t *error);
+const kernels_t *kernels_find(const char *isa, inferd_error_t *error);
 
 #endif

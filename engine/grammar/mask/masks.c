@@ -40,7 +40,7 @@ struct grammar_masks {
 };
 
 int grammar_masks_new(const grammar_vocabulary_t *vocabulary, size_t bytes_max,
-                      grammar_masks_t **out, error_t *error) {
+                      grammar_masks_t **out, inferd_error_t *error) {
   grammar_masks_t *masks = calloc(1, sizeof *masks);
   size_t row_bytes = (size_t)vocabulary->row_words * sizeof *masks->rows,
          count = bytes_max / row_bytes;

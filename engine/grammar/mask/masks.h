@@ -17,7 +17,7 @@ enum { GRAMMAR_MASKS_MAX = 1024 };
 
 /* Makes a cache of as many rows as bytes_max holds, at least 1. Returns 0 or ERR_NO_MEMORY. */
 int grammar_masks_new(const grammar_vocabulary_t *vocabulary, size_t bytes_max,
-                      grammar_masks_t **out, error_t *error);
+                      grammar_masks_t **out, inferd_error_t *error);
 void grammar_masks_free(grammar_masks_t *masks); /* NULL is allowed */
 
 /* As grammar_matcher_fill, for a matcher over the same vocabulary. *hit: the row was cached. */

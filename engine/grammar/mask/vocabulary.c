@@ -120,7 +120,7 @@ static sorted_token_t *sort_tokens(grammar_vocabulary_t *vocabulary, uint32_t *c
 /* ---- entry point ---- */
 
 int grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context, int32_t num_tokens,
-                           int32_t row_width, grammar_vocabulary_t **out, error_t *error) {
+                           int32_t row_width, grammar_vocabulary_t **out, inferd_error_t *error) {
   grammar_vocabulary_t *vocabulary = calloc(1, sizeof *vocabulary);
   sorted_token_t *tokens = NULL;
   uint32_t count = 0;

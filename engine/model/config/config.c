@@ -417,7 +417,7 @@ static void enter_text_config(config_reader_t *reader, const family_t *family) {
 }
 
 static int read_config(const char *dir, const json_t *root, double tokenizer_max,
-                       int32_t tokenizer_eos, blueprint_t *bp, error_t *error) {
+                       int32_t tokenizer_eos, blueprint_t *bp, inferd_error_t *error) {
   config_reader_t reader = {.file = "config.json", .root = root, .error = error};
   const family_t *family = find_family(&reader);
   if (family == NULL) return reader.code;
@@ -444,7 +444,7 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
 }
 
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
-                   error_t *error) {
+                   inferd_error_t *error) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
   struct stat status;

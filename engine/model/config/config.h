@@ -15,7 +15,7 @@ typedef struct config_reader {
   const json_t *root;  /* object that the keys are looked up in */
   const json_t *outer; /* has the keys that `root` lacks, or NULL (text_config of a wrapper) */
   int code;            /* 0 or the first error */
-  error_t *error;
+  inferd_error_t *error;
 } config_reader_t;
 
 /* Alternative names of one key, first one wins; NULL ends. */
@@ -51,6 +51,6 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
 /* Ids of `reader`, one or a list, added to the union. config_generation.c. */
 void config_read_eos(config_reader_t *reader, blueprint_t *blueprint);
 /* generation_config.json of `dir`, if there is one. */
-int config_read_generation(const char *dir, blueprint_t *blueprint, error_t *error);
+int config_read_generation(const char *dir, blueprint_t *blueprint, inferd_error_t *error);
 
 #endif

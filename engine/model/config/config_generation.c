@@ -46,7 +46,7 @@ static float sampling_number(config_reader_t *reader, const char *key, double mi
   return (float)config_double(reader, KEYS(key), 0.0, min, max, open);
 }
 
-int config_read_generation(const char *dir, blueprint_t *blueprint, error_t *error) {
+int config_read_generation(const char *dir, blueprint_t *blueprint, inferd_error_t *error) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
   model_file_t file;

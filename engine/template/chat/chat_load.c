@@ -5,6 +5,7 @@
  */
 #include "engine/template/chat/chat_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static void close_file(file_t *file) {
   *file = (file_t){0};
 }
 
-static int read_stream(FILE *stream, const char *path, size_t most, file_t *out, error_t *error) {
+static int read_stream(FILE *stream, const char *path, size_t most, file_t *out,
+                       inferd_error_t *error) {
   size_t capacity = 64 << 10, got;
   char *text = malloc(capacity);
   while (text != NULL) {
@@ -48,7 +50,8 @@ static int read_stream(FILE *stream, const char *path, size_t most, file_t *out,
 }
 
 /* Reads a file. `name` NULL: `dir` is the path. If the file does not exist, out->text is NULL. */
-static int read_file(const char *dir, const char *name, size_t most, file_t *out, error_t *error) {
+static int read_file(const char *dir, const char *name, size_t most, file_t *out,
+                     inferd_error_t *error) {
   char path[PATH_BYTES_MAX];
   *out = (file_t){0};
   int n =
@@ -65,8 +68,8 @@ static int read_file(const char *dir, const char *name, size_t most, file_t *out
   return code;
 }
 
-static int read_json(const char *dir, const char *name, file_t *out, error_t *error) {
-  error_t reason = {0};
+static int read_json(const char *dir, const char *name, file_t *out, inferd_error_t *error) {
+  inferd_error_t reason = {0};
   int code = read_file(dir, name, CONFIG_BYTES_MAX, out, error);
   if (code != 0 || out->text == NULL) return code;
   code = json_parse(out->text, out->length, &json_limits_model, &out->doc, &reason);
@@ -79,8 +82,8 @@ static int read_json(const char *dir, const char *name, file_t *out, error_t *er
 
 /* Compiles into *slot unless a source with precedence filled it. Notes an error of the compiler. */
 static int add(chat_templates_t *templates, jinja_t **slot, const char *name, const char *source,
-               size_t length, error_t *error) {
-  error_t reason = {0};
+               size_t length, inferd_error_t *error) {
+  inferd_error_t reason = {0};
   if (*slot != NULL) return 0;
   int code = jinja_compile(name, source, length, slot, &reason);
   if (code == ERR_NO_MEMORY) return error_set(error, code, NULL, "%s", reason.message);
@@ -90,7 +93,7 @@ static int add(chat_templates_t *templates, jinja_t **slot, const char *name, co
 }
 
 static int add_file(chat_templates_t *templates, jinja_t **slot, const char *dir, const char *name,
-                    error_t *error) {
+                    inferd_error_t *error) {
   file_t file;
   int code = read_file(dir, name, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
   if (code == 0 && file.text != NULL)
@@ -101,7 +104,7 @@ static int add_file(chat_templates_t *templates, jinja_t **slot, const char *dir
 
 /* A string, or a list of {name, template}. */
 static int add_field(chat_templates_t *templates, const char *file, const json_t *field,
-                     error_t *error) {
+                     inferd_error_t *error) {
   if (field == NULL) return 0;
   if (field->type == JSON_STRING)
     return add(templates, &templates->by_default, file, field->text, field->length, error);
@@ -119,7 +122,7 @@ static int add_field(chat_templates_t *templates, const char *file, const json_t
 }
 
 /* The tokens by name, each a string or an object with "content". */
-static int add_special(chat_templates_t *templates, const json_t *root, error_t *error) {
+static int add_special(chat_templates_t *templates, const json_t *root, inferd_error_t *error) {
   for (unsigned i = 0; i < SPECIAL_TOKENS; i++) {
     const json_t *token = json_get(root, chat_special_tokens[i]);
     if (token != NULL && token->type == JSON_OBJECT) token = json_get(token, "content");
@@ -134,7 +137,8 @@ static int add_special(chat_templates_t *templates, const json_t *root, error_t 
   return 0;
 }
 
-static int load_directory(chat_templates_t *chat, const char *dir, bool templates, error_t *error) {
+static int load_directory(chat_templates_t *chat, const char *dir, bool templates,
+                          inferd_error_t *error) {
   file_t config = {0}, map = {0}, processor = {0};
   int code = 0;
   if (templates) {
@@ -163,7 +167,7 @@ static int load_directory(chat_templates_t *chat, const char *dir, bool template
   return code;
 }
 
-static int load_path(chat_templates_t *templates, const char *path, error_t *error) {
+static int load_path(chat_templates_t *templates, const char *path, inferd_error_t *error) {
   file_t file;
   int code = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
   if (code == 0 && file.text == NULL)
@@ -175,7 +179,8 @@ static int load_path(chat_templates_t *templates, const char *path, error_t *err
   return code;
 }
 
-int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error) {
+int chat_templates_load(const char *dir, const char *path, chat_templates_t **out,
+                        inferd_error_t *error) {
   *out = NULL;
   chat_templates_t *templates = calloc(1, sizeof *templates);
   if (templates == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");

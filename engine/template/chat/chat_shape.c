@@ -37,9 +37,9 @@ static bool is_blank(const json_t *text) {
 }
 
 static int parse_arguments(chat_shape_t *shape, const json_t *text, size_t message, size_t call,
-                           error_t *error) {
+                           inferd_error_t *error) {
   char field[ERROR_PARAM_MAX];
-  error_t reason = {0};
+  inferd_error_t reason = {0};
   json_doc_t **out = &shape->arguments[shape->num_arguments];
   if (is_blank(text)) {
     shape->num_arguments++;
@@ -55,7 +55,7 @@ static int parse_arguments(chat_shape_t *shape, const json_t *text, size_t messa
   return 0;
 }
 
-int chat_shape_begin(chat_shape_t *shape, error_t *error) {
+int chat_shape_begin(chat_shape_t *shape, inferd_error_t *error) {
   size_t count = count_arguments(shape->messages), at_message = 0;
   shape->arguments = calloc(count + 1, sizeof *shape->arguments);
   if (shape->arguments == NULL)

@@ -19,7 +19,7 @@ typedef struct chat_shape {
 } chat_shape_t;
 
 /* Parses every `arguments` that is a string. ERR_INVALID_VALUE with the path of the field. */
-int chat_shape_begin(chat_shape_t *shape, error_t *error);
+int chat_shape_begin(chat_shape_t *shape, inferd_error_t *error);
 void chat_shape_end(chat_shape_t *shape);
 void chat_shape_build(struct run *run, void *shape, struct value *out);
 

@@ -50,7 +50,7 @@ static bool reserved(const json_t *kwarg) {
 }
 
 static int add_kwargs(const json_t *kwargs, jinja_variable_t *variables, size_t *count,
-                      error_t *error) {
+                      inferd_error_t *error) {
   char name[48];
   if (kwargs == NULL) return 0;
   if (kwargs->count > KWARGS_MAX)
@@ -76,7 +76,7 @@ static jinja_variable_t from_json(const char *name, const json_t *json) {
 }
 
 static int collect(const chat_templates_t *templates, const chat_input_t *in, chat_shape_t *shape,
-                   jinja_variable_t *variables, size_t *count, error_t *error) {
+                   jinja_variable_t *variables, size_t *count, inferd_error_t *error) {
   for (unsigned i = 0; i < SPECIAL_TOKENS; i++)
     if (templates->special[i] != NULL)
       variables[(*count)++] = (jinja_variable_t){.name = chat_special_tokens[i],
@@ -145,7 +145,7 @@ static const json_t *final_text(const json_t *messages) {
   return text;
 }
 
-static int fail_final(error_t *error, const char *reason) {
+static int fail_final(inferd_error_t *error, const char *reason) {
   return error_set(error, ERR_INVALID_VALUE, "continue_final_message",
                    "continue_final_message: %s.", reason);
 }
@@ -162,7 +162,7 @@ static bool prints(const jinja_output_t *out, const json_t *text) {
 }
 
 int chat_template_render(const chat_templates_t *templates, const chat_input_t *in,
-                         jinja_output_t *out, error_t *error) {
+                         jinja_output_t *out, inferd_error_t *error) {
   const jinja_t *jinja = choose(templates, in->tools != NULL && in->tools->count > 0);
   jinja_variable_t variables[FIXED_VARIABLES + KWARGS_MAX];
   size_t count = 0;

@@ -19,7 +19,8 @@ typedef struct chat_templates chat_templates_t;
  * whose template does not compile is none either: see chat_templates_problem.
  * 0, ERR_MODEL_MALFORMED for JSON that cannot be read, ERR_IO, ERR_CONFIGURATION for `path` ("FILE,
  * line N: reason"), ERR_NO_MEMORY. */
-int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error);
+int chat_templates_load(const char *dir, const char *path, chat_templates_t **out,
+                        inferd_error_t *error);
 void chat_templates_free(chat_templates_t *templates); /* NULL is allowed */
 
 /* Why the directory's template cannot be used (it does not compile): chat is then refused with this
@@ -52,6 +53,6 @@ typedef struct chat_input {
  * for arguments that are no JSON, for a kwarg that may not be set and for a final message that
  * cannot be continued; ERR_INTERNAL without memory. Without a template: ERR_BAD_REQUEST. */
 int chat_template_render(const chat_templates_t *templates, const chat_input_t *input,
-                         jinja_output_t *out, error_t *error);
+                         jinja_output_t *out, inferd_error_t *error);
 
 #endif

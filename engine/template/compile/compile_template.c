@@ -197,7 +197,7 @@ static void compile(compiler_t *compiler, const char *source, size_t length) {
 }
 
 int jinja_compile(const char *name, const char *source, size_t length, jinja_t **out,
-                  error_t *error) {
+                  inferd_error_t *error) {
   *out = NULL;
   if (length > TEMPLATE_SOURCE_BYTES_MAX)
     return error_set(error, ERR_MODEL_MALFORMED, "chat_template",

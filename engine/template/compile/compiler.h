@@ -19,7 +19,7 @@ typedef struct token {
 typedef struct compiler {
   jinja_t *jinja;
   jmp_buf escape;
-  error_t *error;
+  inferd_error_t *error;
   const char *source; /* newlines are \n only */
   size_t length;
   token_t *tokens;

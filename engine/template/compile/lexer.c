@@ -9,6 +9,7 @@
 #include "engine/template/compile/compiler.h"
 #include "engine/template/run/run.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include "engine/template/library/library.h"
 #include "engine/template/run/run.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

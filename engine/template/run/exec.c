@@ -345,7 +345,7 @@ static int copy_output(run_t *run, jinja_output_t *out) {
 }
 
 int jinja_render(const jinja_t *jinja, const jinja_input_t *input, jinja_output_t *out,
-                 error_t *error) {
+                 inferd_error_t *error) {
   *out = (jinja_output_t){0};
   run_t run = {.jinja = jinja, .input = input, .error = error, .fuel = input->limits.fuel};
   run.arena.limit = input->limits.arena_bytes;

@@ -33,7 +33,7 @@ typedef struct run {
   int code; /* of the failure */
   const jinja_t *jinja;
   const jinja_input_t *input;
-  error_t *error;
+  inferd_error_t *error;
   uint32_t line; /* of the node at work */
   uint32_t depth, macro_depth;
   uint32_t data_depth; /* nesting of data at work: comparing, printing */

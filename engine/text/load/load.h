@@ -22,7 +22,7 @@ typedef struct tokenizer_load {
   const char *dir;
   const char *file;   /* the file at work, for messages */
   uint32_t added_max; /* room for added tokens */
-  error_t *error;
+  inferd_error_t *error;
 } tokenizer_load_t;
 
 /* One parsed file; json_free(doc) and free(text) through load_close. */

@@ -72,7 +72,7 @@ int load_read(tokenizer_load_t *load, const char *name, size_t bytes_max, load_d
 int load_open(tokenizer_load_t *load, const char *name, load_doc_t *out, bool *found) {
   int code = load_read(load, name, LOAD_FILE_BYTES_MAX, out, found);
   if (code != 0 || !*found) return code;
-  error_t reason = {0};
+  inferd_error_t reason = {0};
   static const char pointer[] = "version https://git-lfs";
   if (out->length > sizeof pointer && memcmp(out->text, pointer, sizeof pointer - 1) == 0) {
     load_close(out);

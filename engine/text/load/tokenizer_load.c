@@ -62,7 +62,7 @@ static int read_files(tokenizer_load_t *load) {
   return code;
 }
 
-int tokenizer_load(const char *dir, tokenizer_t **out, error_t *error) {
+int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   tokenizer_load_t load = {.dir = dir, .file = "tokenizer.json", .error = error};
   load.t = calloc(1, sizeof *load.t);
   if (load.t == NULL) return load_no_memory(&load);

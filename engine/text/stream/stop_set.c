@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check(const char *const *strings, const size_t *lengths, int count, error_t *error) {
+static int check(const char *const *strings, const size_t *lengths, int count,
+                 inferd_error_t *error) {
   if (count < 0 || count > STOP_STRINGS_MAX)
     return error_set(error, ERR_ABOVE_MAX, "stop", "at most %d stop strings are allowed",
                      STOP_STRINGS_MAX);
@@ -109,7 +110,7 @@ static bool copy_strings(stop_set_t *stop_set, const char *const *strings, const
 }
 
 int stop_set_new(const char *const *strings, const size_t *lengths, int count, stop_set_t **out,
-                 error_t *error) {
+                 inferd_error_t *error) {
   *out = NULL;
   int code = check(strings, lengths, count, error);
   if (code != 0 || count == 0) return code;

@@ -114,7 +114,7 @@ static device_t *open_device(problem_t *p, weight_t **tables) {
                                 .max_model_len = SIZE * BLOCKS,
                                 .heads_max = HEADS,
                                 .head_dim_max = DIM};
-  error_t error = {0};
+  inferd_error_t error = {0};
   device_t *d;
   cr_assert_eq(ops_cuda.open(&options, &d, &error), 0, "%s", error.message);
   for (int l = 0; l < LAYERS; l++) {
@@ -155,7 +155,7 @@ static void check_step(device_t *d, const problem_t *p, weight_t *const *tables,
                          .block_table = table,
                          .block_table_stride = 2,
                          .selected_token_indices = none};
-  error_t error = {0};
+  inferd_error_t error = {0};
   ops_cuda.begin(d, &batch);
   for (int l = 0; l < LAYERS; l++) {
     const attention_t layer = {

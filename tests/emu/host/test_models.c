@@ -29,7 +29,7 @@ static double distance(const float *row, const double *expected, int32_t count) 
 
 /* The prompt at once, then in two chunks the second time: the cache holds what the first left. */
 static void run_case(rig_t *rig, const vector_case_t *c, int32_t num_greedy, float *logits) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   const size_t vocab = (size_t)rig->blueprint.vocab_size;
   const int32_t half = c->num_prompt / 2;
   int status = rig_run(rig, c->ids, c->num_prompt, 0, c->num_prompt, logits, &error);
@@ -72,7 +72,7 @@ static int32_t check_tokens(const vector_case_t *c, const float *logits, int32_t
 /* Whether the model has a width that the back end refuses. */
 static bool is_odd(const vector_case_t *c) {
   blueprint_t bp;
-  error_t error = {0};
+  inferd_error_t error = {0};
   cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
   bool odd = bp.hidden_size % 8 != 0 || bp.intermediate_size % 8 != 0 || bp.embed_size % 8 != 0;
   blueprint_free(&bp);
@@ -87,7 +87,7 @@ static int32_t check_case(const vector_case_t *c, int32_t num_greedy) {
                            .seed = c->seed,
                            .dtype = c->dtype == DTYPE_F32 ? DTYPE_BF16 : -1,
                            .max_model_len = c->max_model_len};
-  error_t error = {0};
+  inferd_error_t error = {0};
   rig_t rig;
   int status = rig_open(&options, &rig, &error);
   if (status == ERR_CONFIGURATION && strstr(error.message, "multiples of 8")) {

@@ -120,7 +120,7 @@ static void open_bench(bench_t *t, bool fp8) {
                                 .max_model_len = SIZE * BLOCKS,
                                 .heads_max = HEADS,
                                 .head_dim_max = DIM};
-  error_t error = {0};
+  inferd_error_t error = {0};
   *t = (bench_t){.fp8 = fp8};
   cr_assert_eq(ops_cuda.open(&options, &t->device, &error), 0, "%s", error.message);
   for (intptr_t l = 0; l < LAYERS; l++) {
@@ -150,7 +150,7 @@ static void close_bench(bench_t *t) {
 /* ---- one turn ---- */
 
 static void end_step(bench_t *t) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   cr_assert_eq(ops_cuda.end(t->device, &error), 0, "%s", error.message);
   t->flights--;
 }
@@ -324,7 +324,7 @@ Test(swap, no_pool) {
                                       "cudaEventCreate:2:2", "cudaMemcpyBatchAsync:1:801"};
   const device_options_t options = {.num_threads = 1};
   const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, false, NULL};
-  error_t error = {0};
+  inferd_error_t error = {0};
   device_t *d;
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     fflush(stdout);

@@ -25,7 +25,7 @@ static const void *counted_row(void *context, int64_t row, void *scratch) {
 
 static void load(device_t *d, int64_t rows) {
   atomic_llong made = 0;
-  error_t error = {0};
+  inferd_error_t error = {0};
   weight_t *weight;
   const weight_source_t source = {.name = "matrix",
                                   .rows = rows,
@@ -54,7 +54,7 @@ Test(weights, every_row_arrives_for_any_number_of_threads) {
   static const int threads[] = {1, 2, 7, 0, 1000};
   for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
     const device_options_t options = {.num_threads = threads[i]};
-    error_t error = {0};
+    inferd_error_t error = {0};
     device_t *d;
     cr_assert_eq(ops_cuda.open(&options, &d, &error), 0, "%s", error.message);
     load(d, ROWS_FEW);
@@ -90,7 +90,7 @@ static const void *meeting_row(void *context, int64_t row, void *scratch) {
 Test(weights, rows_are_made_side_by_side) {
   const device_options_t options = {.num_threads = THREADS};
   meeting_t meeting = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   device_t *d;
   weight_t *weight;
   const weight_source_t source = {.name = "matrix",

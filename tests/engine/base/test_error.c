@@ -58,7 +58,7 @@ Test(error, numbers_names_and_codes_are_unique) {
 }
 
 Test(error, set_returns_the_code_and_fills_every_field) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(error_set(&error, ERR_INVALID_VALUE, "top_p", "top_p is %d.", 7), ERR_INVALID_VALUE);
   ASSERT_EQ(error.code, ERR_INVALID_VALUE);
   ASSERT_STR_EQ(error.param, "top_p");
@@ -69,7 +69,7 @@ Test(error, set_returns_the_code_and_fills_every_field) {
 }
 
 Test(error, a_message_may_wrap_the_message_before_it) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   error_set(&error, ERR_IO, "inner", "disk");
   error_set(&error, ERR_MODEL_MALFORMED, error.param, "model: %s", error.message);
   ASSERT_STR_EQ(error.message, "model: disk");
@@ -80,7 +80,7 @@ Test(error, a_long_message_is_cut_at_a_character_and_marked) {
   char text[2000];
   for (size_t i = 0; i + 3 <= sizeof text; i += 3) memcpy(text + i, "\xE4\xB8\xAD", 3);
   for (int shift = 0; shift < 3; shift++) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     error_set(&error, ERR_IO, NULL, "%.*s%.*s", shift, "abc", 1200, text);
     size_t length = strlen(error.message);
     ASSERT_GT(length, (size_t)ERROR_MESSAGE_MAX - 8);
@@ -94,7 +94,7 @@ Test(error, a_long_message_is_cut_at_a_character_and_marked) {
 }
 
 Test(error, a_message_is_one_line) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   error_set(&error, ERR_IO, NULL, "%s", "a\r\nb\x1b[31m\xFF");
   ASSERT_STR_EQ(error.message, "a??b?[31m?");
 }

@@ -11,7 +11,7 @@ static const json_limits_t wide = {1000, 1000000, 65536, true};
 
 /* Parses a copy of exactly `length` bytes, so that the sanitizer sees a read behind the end. */
 static int parse_bytes(const char *text, size_t length, const json_limits_t *limits,
-                       error_t *error) {
+                       inferd_error_t *error) {
   char *copy = malloc(length > 0 ? length : 1);
   json_doc_t *doc = NULL;
   memcpy(copy, text, length);
@@ -23,7 +23,7 @@ static int parse_bytes(const char *text, size_t length, const json_limits_t *lim
 }
 
 static int parse_with(const char *text, const json_limits_t *limits) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   int rc = parse_bytes(text, strlen(text), limits, &error);
   ASSERT_EQ_FOR(error.code, rc, "%s", text);
   return rc;
@@ -35,7 +35,7 @@ static int parse(const char *text) {
 
 static json_doc_t *document(const char *text) {
   json_doc_t *doc = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(json_parse(text, strlen(text), &wide, &doc, &error), 0, "%s", error.message);
   return doc;
 }
@@ -243,7 +243,7 @@ Test(json, duplicates_are_found_in_large_objects) {
   doc = document(text);
   json_free(doc);
   memcpy(last, ",\"k10077\"", 9);
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(json_parse(text, (size_t)(at - text), &wide, &doc, &error), ERR_INVALID_JSON);
   cr_assert(strstr(error.message, "k10077") != NULL, "%s", error.message);
   char where[32];
@@ -406,7 +406,7 @@ Test(json, booleans) {
 }
 
 Test(json, the_reason_names_the_byte) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(parse_bytes("{\"a\": [1, x]}", 13, &json_limits_request, &error), ERR_INVALID_JSON);
   cr_assert(strstr(error.message, "byte 10") != NULL, "%s", error.message);
 }

@@ -8,7 +8,7 @@
 
 static uint32_t types_of(const char *schema, const char *name) {
   json_doc_t *doc = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(json_parse(schema, strlen(schema), &json_limits_request, &doc, &error), 0, "%s: %s",
                 schema, error.message);
   uint32_t types = json_schema_member_types(json_root(doc), name, strlen(name));

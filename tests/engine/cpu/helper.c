@@ -46,7 +46,7 @@ int tiers_here(const char **out) {
   int count = 0;
   for (int i = 0; i < NUM_TIER_NAMES; i++) {
     device_t *device = NULL;
-    error_t error;
+    inferd_error_t error;
     device_options_t options = {.num_threads = 1, .isa = tier_names[i]};
     if (ops_cpu.open(&options, &device, &error) == 0) {
       out[count++] = tier_names[i];
@@ -60,7 +60,7 @@ int tiers_here(const char **out) {
 
 device_t *device_open(const char *isa, int threads) {
   device_t *device = NULL;
-  error_t error;
+  inferd_error_t error;
   device_options_t options = {.num_threads = threads, .isa = isa};
   int status = ops_cpu.open(&options, &device, &error);
   ASSERT_EQ_FOR(status, 0, "%s", error.message);
@@ -69,7 +69,7 @@ device_t *device_open(const char *isa, int threads) {
 
 device_t *device_prepared(const char *isa, int threads, const step_limits_t *limits) {
   device_t *device = device_open(isa, threads);
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.prepare(device, limits, &error), 0, "%s", error.message);
   return device;
 }
@@ -128,14 +128,14 @@ weight_t *weight_make(device_t *device, float *values, int64_t rows, int64_t col
                             .row = source_row,
                             .context = &context};
   weight_t *weight = NULL;
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
   return weight;
 }
 
 vector_t *vector_make(device_t *device, const float *values, int64_t count) {
   vector_t *vector = NULL;
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.vector(device, values, count, &vector, &error), 0, "%s", error.message);
   return vector;
 }

@@ -39,7 +39,7 @@ static void make_sequences(world_t *w, uint64_t block_order) {
                           .num_blocks = total,
                           .block_size = w->s.block_size,
                           .dtype = w->s.kv_dtype};
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
 }
 
@@ -130,7 +130,7 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
   ops_cpu.begin(w->device, &batch);
   ops_cpu.rope_store(w->device, w->qkv, &w->attention);
   ops_cpu.attention(w->device, w->out, w->qkv, &w->attention);
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ(ops_cpu.end(w->device, &error), 0);
   int64_t width = (int64_t)w->s.heads * w->s.dim;
   for (int32_t i = 0; i < count; i++)

@@ -216,7 +216,7 @@ Test(attention, page_copies) {
 
 Test(attention, pools_that_cannot_be) {
   device_t *device = device_open("portable", 1);
-  error_t error;
+  inferd_error_t error;
   kv_cache_desc_t desc = {.num_layers = 2,
                           .num_kv_heads = 2,
                           .head_dim = 64,

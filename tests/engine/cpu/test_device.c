@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_with(const char *isa, int threads, error_t *error) {
+static int open_with(const char *isa, int threads, inferd_error_t *error) {
   device_t *device = NULL;
   device_options_t options = {.num_threads = threads, .isa = isa};
   int status = ops_cpu.open(&options, &device, error);
@@ -22,7 +22,7 @@ static int open_with(const char *isa, int threads, error_t *error) {
 }
 
 Test(device, names_what_it_cannot_give) {
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ(open_with("sse9", 1, &error), ERR_CONFIGURATION);
   cr_assert_not_null(strstr(error.message, "sse9"), "%s", error.message);
   cr_assert_not_null(strstr(error.message, "portable"), "%s", error.message);
@@ -60,7 +60,7 @@ Test(device, refuses_weights_that_cannot_be) {
   device_t *device = device_open("portable", 2);
   weight_t *weight;
   vector_t *vector;
-  error_t error;
+  inferd_error_t error;
   weight_source_t source = {.name = "w", .rows = 100, .cols = 8, .dtype = DTYPE_F32, .row = no_row};
   ASSERT_EQ(ops_cpu.weight(device, &source, &weight, &error), ERR_IO);
   cr_assert_not_null(strstr(error.message, "w"));

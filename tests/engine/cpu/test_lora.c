@@ -26,7 +26,7 @@ Test(lora, adds_to_its_own_tokens) {
     int32_t ranks[SLOTS + 1] = {0, 1, RANK, 0}, adapters[T];
     device_t *device = device_prepared(tiers[tier], 3, &limits);
     lora_t *lora;
-    error_t error;
+    inferd_error_t error;
     ASSERT_EQ_FOR(ops_cpu.lora(device, N, K, SLOTS, RANK, &lora, &error), 0, "%s", error.message);
     for (int32_t s = 1; s <= SLOTS; s++) {
       a[s] = random_floats(&random, RANK * K, 1);

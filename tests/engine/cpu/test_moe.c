@@ -72,7 +72,7 @@ static weight_t *stack_make(device_t *device, const float *values, const uint8_t
                             .row = next_row,
                             .context = &context};
   weight_t *weight = NULL;
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
   return weight;
 }
@@ -155,7 +155,7 @@ static void check_values(const char *tier, dtype_t dtype, bool biases, random_st
   device_t *device = device_open(tier, 3);
   values_t v = values_make(random);
   moe_t moe = moe_make(device, &v, dtype, biases);
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
   float *x = random_floats(random, ROWS * HIDDEN, 1),
         *out = random_floats(random, ROWS * HIDDEN, 1);
@@ -195,7 +195,7 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
   for (int threads = 1; threads <= 5; threads += SANITIZED ? 4 : 2) {
     device_t *device = device_open(tier, threads);
     moe_t moe = moe_make(device, &v, dtype, true);
-    error_t error;
+    inferd_error_t error;
     ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
     if (threads == 1) ops_cpu.moe(device, expected, x, zeros, &moe, MANY);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i += SANITIZED ? 3 : 1) {
@@ -228,7 +228,7 @@ Test(moe, ties_and_nan) {
   memset(v.router, 0, sizeof(float) * E * HIDDEN);
   device_t *device = device_open("auto", 2);
   moe_t moe = moe_make(device, &v, DTYPE_F32, false);
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
   float *x = random_floats(&random, 3 * HIDDEN, 1), zeros[3 * HIDDEN] = {0}, out[3 * HIDDEN];
   for (int n = 0; n < HIDDEN; n++) x[HIDDEN + n] = NAN;
@@ -280,7 +280,7 @@ Test(moe, mxfp4_is_bf16_in_a_quarter) {
       moe_t plain = moe_make(device, &v, DTYPE_BF16, false), packed = plain;
       packed.up = stack_make(device, NULL, up, 2 * WIDTH, HIDDEN, DTYPE_BF16);
       packed.down = stack_make(device, NULL, down, HIDDEN, WIDTH, DTYPE_BF16);
-      error_t error;
+      inferd_error_t error;
       ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
       ops_cpu.moe(device, expected, x, zeros, &plain, ROWS);
       ops_cpu.moe(device, out, x, zeros, &packed, ROWS);

@@ -155,7 +155,7 @@ Test(rows, embeddings_and_gather) {
       ops_cpu.embed(device, x, embed, 1.5f);
       ops_cpu.embed_positions(device, x, learned, 2);
       ops_cpu.gather(device, out, x, H);
-      error_t error;
+      inferd_error_t error;
       ASSERT_EQ(ops_cpu.end(device, &error), 0);
       for (int i = 0; i < T; i++)
         for (int j = 0; j < H; j++)

@@ -107,7 +107,7 @@ void rig_free(rig_t *rig) {
 int rig_compile(rig_t *rig, const grammar_source_t *source, const grammar_limits_t *limits) {
   grammar_unref(rig->grammar);
   rig->grammar = NULL;
-  rig->error = (error_t){0};
+  rig->error = (inferd_error_t){0};
   int code = grammar_compile(source, rig->vocabulary, limits, NULL, &rig->grammar, &rig->error);
   ASSERT_EQ(code, rig->error.code);
   if (code) {

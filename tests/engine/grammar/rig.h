@@ -14,7 +14,7 @@ typedef struct rig {
   grammar_scratch_t *scratch;
   uint32_t row[(RIG_WIDTH + 31) / 32];
   grammar_t *grammar;
-  error_t error;
+  inferd_error_t error;
 } rig_t;
 
 rig_t *rig_new(void);

@@ -11,7 +11,7 @@ enum { BYTES_MAX = 4 << 20, THREADS = 4, TURNS = 200 };
 
 static grammar_cache_t *cache_new(size_t bytes_max) {
   grammar_cache_t *cache = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(grammar_cache_new(bytes_max, &cache, &error), 0);
   return cache;
 }
@@ -24,7 +24,7 @@ static grammar_source_t text_source(grammar_kind_t kind, const char *text) {
 static const grammar_t *compile(grammar_cache_t *cache, const rig_t *rig,
                                 const grammar_source_t *source) {
   grammar_t *grammar = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = grammar_cache_compile(cache, source, rig->vocabulary, NULL, &grammar, &error);
   ASSERT_EQ_FOR(code, 0, "%s", error.message);
   grammar_unref(grammar);
@@ -34,7 +34,7 @@ static const grammar_t *compile(grammar_cache_t *cache, const rig_t *rig,
 static const grammar_t *compile_schema(grammar_cache_t *cache, const rig_t *rig, const char *text,
                                        bool strict) {
   json_doc_t *doc;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(json_parse(text, strlen(text), &json_limits_request, &doc, &error), 0);
   grammar_source_t source = {
       .kind = GRAMMAR_JSON_SCHEMA, .schema = json_root(doc), .strict = strict, .param = text};
@@ -143,7 +143,7 @@ Test(cache, keeps_within_its_bytes_and_drops_the_longest_unused) {
 
 Test(cache, a_grammar_outlives_its_entry) {
   rig_t *rig = rig_new();
-  error_t error = {0};
+  inferd_error_t error = {0};
   grammar_source_t source = text_source(GRAMMAR_REGEX, "[ab]c");
   grammar_cache_t *cache = cache_new(BYTES_MAX);
   ASSERT_EQ(grammar_cache_compile(cache, &source, rig->vocabulary, NULL, &rig->grammar, &error), 0);
@@ -155,7 +155,7 @@ Test(cache, a_grammar_outlives_its_entry) {
 Test(cache, refusals_and_large_constraints_are_not_kept) {
   rig_t *rig = rig_new();
   grammar_t *grammar = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   grammar_cache_t *cache = cache_new(BYTES_MAX);
   grammar_source_t wrong = text_source(GRAMMAR_REGEX, "(a");
   wrong.param = "regex";
@@ -192,7 +192,7 @@ static void *use(void *argument) {
     snprintf(text, sizeof text, "[a-z]{%d}", 1 + (int)(rig_random(&user->state) % 24));
     grammar_source_t source = text_source(GRAMMAR_REGEX, text);
     grammar_t *grammar = NULL;
-    error_t error = {0};
+    inferd_error_t error = {0};
     int code =
         grammar_cache_compile(user->cache, &source, user->rig->vocabulary, NULL, &grammar, &error);
     if (code) return user;

@@ -111,7 +111,7 @@ Test(limits, sizes_of_schemas) {
 
 /* What the machine lacks is not the client's fault. */
 Test(limits, want_of_memory_is_no_bad_request) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   compile_t compile = {.error = &error};
   if (setjmp(compile.give_up) == 0) compile_scratch(&compile, SIZE_MAX / 4, 1);
   ASSERT_EQ_FOR(error.code, ERR_NO_MEMORY, "%d: %s", error.code, error.message);

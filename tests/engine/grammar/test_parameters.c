@@ -179,7 +179,7 @@ static void take(void *context, output_kind_t kind, const char *text, size_t len
 static reader_t read_back(const char *schema, const buffer_t *text) {
   buffer_t tools = {0};
   json_doc_t *doc;
-  error_t error;
+  inferd_error_t error;
   reader_t reader = {0};
   output_sink_t sink = {take, &reader};
   buffer_text(&tools, "[{\"function\":{\"name\":\"f\",\"parameters\":");

@@ -188,9 +188,9 @@ void maker_write(const maker_t *maker) {
   maker_write_tensors(maker, "model.safetensors", 0, maker->num_tensors);
 }
 
-int maker_load(const maker_t *maker, int32_t dtype, error_t *error) {
+int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error) {
   blueprint_t blueprint;
-  *error = (error_t){0};
+  *error = (inferd_error_t){0};
   int status = blueprint_read(maker->dir, 0, -1, &blueprint, error);
   if (status != 0) return status;
   device_t *device = NULL;

@@ -52,6 +52,6 @@ void maker_write(const maker_t *maker);
 void maker_write_file(const maker_t *maker, const char *name, const void *bytes, size_t length);
 
 /* Reads the directory as the engine would, on plain-loop ops. 0 or the first error. */
-int maker_load(const maker_t *maker, int32_t dtype, error_t *error);
+int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error);
 
 #endif

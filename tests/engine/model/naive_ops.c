@@ -37,7 +37,7 @@ static void *take(device_t *device, size_t bytes) {
   return memory;
 }
 
-static int naive_open(const device_options_t *options, device_t **out, error_t *error) {
+static int naive_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
   (void)options;
   (void)error;
   *out = calloc(1, sizeof(**out));
@@ -62,7 +62,7 @@ static size_t naive_memory_free(const device_t *device) {
 }
 
 static int naive_weight(device_t *device, const weight_source_t *source, weight_t **out,
-                        error_t *error) {
+                        inferd_error_t *error) {
   (void)error;
   weight_t *weight = take(device, sizeof(*weight));
   weight->rows = source->rows;
@@ -82,7 +82,7 @@ static int naive_weight(device_t *device, const weight_source_t *source, weight_
 }
 
 static int naive_vector(device_t *device, const float *values, int64_t count, vector_t **out,
-                        error_t *error) {
+                        inferd_error_t *error) {
   (void)error;
   vector_t *vector = take(device, sizeof(*vector));
   vector->count = count;
@@ -97,7 +97,7 @@ static size_t naive_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
          (size_t)desc->num_kv_heads * (size_t)desc->head_dim * 2 * sizeof(float);
 }
 
-static int naive_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t *error) {
+static int naive_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
   (void)error;
   device->kv = *desc;
   device->keys = take(device, naive_kv_bytes(desc, desc->num_blocks) / 2);
@@ -105,7 +105,7 @@ static int naive_kv_cache(device_t *device, const kv_cache_desc_t *desc, error_t
   return 0;
 }
 
-static int naive_prepare(device_t *device, const step_limits_t *limits, error_t *error) {
+static int naive_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *error) {
   (void)error;
   device->vocab = limits->vocab_size;
   device->logits =
@@ -350,7 +350,7 @@ struct lora {
 };
 
 static int naive_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-                      lora_t **out, error_t *error) {
+                      lora_t **out, inferd_error_t *error) {
   (void)error;
   CHECK_LE(slots, 2);
   *out = take(device, sizeof(lora_t));
@@ -406,7 +406,7 @@ static void naive_logits(device_t *device, const act_t *hidden, const weight_t *
   }
 }
 
-static int naive_end(device_t *device, error_t *error) {
+static int naive_end(device_t *device, inferd_error_t *error) {
   (void)error;
   device->batch = NULL;
   return 0;

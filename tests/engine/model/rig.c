@@ -41,7 +41,7 @@ static void make_batch(rig_t *rig) {
   batch->block_table[0] = rig->blocks;
 }
 
-static int prepare(rig_t *rig, error_t *error) {
+static int prepare(rig_t *rig, inferd_error_t *error) {
   const blueprint_t *bp = &rig->blueprint;
   kv_cache_desc_t kv = {
       .num_layers = bp->num_layers,
@@ -65,7 +65,7 @@ static int prepare(rig_t *rig, error_t *error) {
   return status;
 }
 
-static int adapt(rig_t *rig, const char *dir, error_t *error) {
+static int adapt(rig_t *rig, const char *dir, inferd_error_t *error) {
   adapter_t *adapter;
   int status = model_adapters(rig->model, 2, ADAPTER_RANK, error);
   if (status == 0) status = adapter_read(&rig->blueprint, dir, ADAPTER_RANK, &adapter, error);
@@ -76,7 +76,7 @@ static int adapt(rig_t *rig, const char *dir, error_t *error) {
   return 0;
 }
 
-int rig_open(const rig_options_t *options, rig_t *rig, error_t *error) {
+int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
   *rig = (rig_t){.ops = options->ops};
   device_options_t device = {.num_threads = options->num_threads,
                              .isa = options->isa != NULL ? options->isa : "auto"};
@@ -126,7 +126,7 @@ void rig_close(rig_t *rig) {
 }
 
 int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
-            float *logits, error_t *error) {
+            float *logits, inferd_error_t *error) {
   batch_t *batch = &rig->batch;
   CHECK_LE(count, rig->tokens_max);
   CHECK_LE(start + count, rig->max_len);

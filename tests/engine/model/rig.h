@@ -31,11 +31,11 @@ typedef struct rig {
   int32_t *blocks; /* [max_len / block_size + 1] */
 } rig_t;
 
-int rig_open(const rig_options_t *options, rig_t *rig, error_t *error);
+int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error);
 void rig_close(rig_t *rig);
 /* Runs ids[count] at positions start.. and writes the logits of the last `wanted` of them,
  * [wanted, vocab]. What stood before `start` must have been run. 0 or the device's error. */
 int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
-            float *logits, error_t *error);
+            float *logits, inferd_error_t *error);
 
 #endif

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static void expect(const maker_t *maker, int code, const char *part) {
-  error_t error;
+  inferd_error_t error;
   int status = maker_load(maker, -1, &error);
   ASSERT_EQ_FOR(status, code, "expected %s, found %s: %s", error_name(code), error_name(status),
                 error.message);
@@ -23,7 +23,7 @@ static void expect(const maker_t *maker, int code, const char *part) {
 static void finish(maker_t *maker) {
   maker_close(maker);
   maker_t good;
-  error_t error;
+  inferd_error_t error;
   maker_open(&good);
   maker_write(&good);
   ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);

@@ -17,7 +17,7 @@
 #define KEY "model.layers.0.self_attn.k_proj.weight"
 
 static void expect_type(const maker_t *maker, int32_t dtype, int code, const char *part) {
-  error_t error;
+  inferd_error_t error;
   int status = maker_load(maker, dtype, &error);
   ASSERT_EQ_FOR(status, code, "expected %s, found %s: %s", error_name(code), error_name(status),
                 error.message);
@@ -27,7 +27,7 @@ static void expect_type(const maker_t *maker, int32_t dtype, int code, const cha
 static void finish(maker_t *maker) {
   maker_close(maker);
   maker_t good;
-  error_t error;
+  inferd_error_t error;
   maker_open(&good);
   maker_write(&good);
   ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);
@@ -51,7 +51,7 @@ Test(good_weights, load_in_every_type) {
     }
     maker_write(&maker);
     for (int32_t run = -1; run < 3; run++) {
-      error_t error;
+      inferd_error_t error;
       ASSERT_EQ_FOR(maker_load(&maker, run, &error), 0, "%s", error.message);
     }
     maker_close(&maker);
@@ -248,7 +248,7 @@ Test(bad_tensor, does_not_fit_the_run_type) {
   maker_tensor(&maker, UP)->poison = 70000;
   maker_write(&maker);
   expect_type(&maker, DTYPE_F16, ERR_MODEL_MALFORMED, "a number that the chosen dtype cannot hold");
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ_FOR(maker_load(&maker, DTYPE_BF16, &error), 0, "%s", error.message);
   finish(&maker);
 }
@@ -334,7 +334,7 @@ Test(bad_index, a_tensor_in_two_shards) {
 
 Test(good_weights, index_wins_over_a_single_file) {
   maker_t maker;
-  error_t error;
+  inferd_error_t error;
   maker_open(&maker);
   maker_write_config(&maker);
   maker_write_tensors(&maker, "a.safetensors", 0, maker.num_tensors);
@@ -351,12 +351,12 @@ static char shrinking_path[256];
 static int calls_before_shrinking;
 
 static int shrinking_weight(device_t *device, const weight_source_t *source, weight_t **out,
-                            error_t *error) {
+                            inferd_error_t *error) {
   if (calls_before_shrinking-- == 0) ASSERT_EQ(truncate(shrinking_path, 4096), 0);
   return ops_naive.weight(device, source, out, error);
 }
 
-static int load_shrinking(int calls, error_t *error) {
+static int load_shrinking(int calls, inferd_error_t *error) {
   maker_t maker;
   maker_open(&maker);
   maker_set(&maker, "vocab_size", "2048"); /* so that the file has pages to lose */
@@ -383,12 +383,12 @@ static int load_shrinking(int calls, error_t *error) {
 
 Test(bad_file, shrinks_while_it_is_read) {
   for (int calls = 0; calls < 3; calls++) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     int status = load_shrinking(calls, &error);
     ASSERT_EQ_FOR(status, ERR_IO, "%s: %s", error_name(status), error.message);
     cr_assert_not_null(strstr(error.message, "model.safetensors: the file changed its size"));
   }
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(load_shrinking(99, &error), 0, "%s", error.message);
 }
 
@@ -415,7 +415,7 @@ Test(bad_file, random_damage) {
       bytes[(size_t)rand() % header] = (uint8_t)(rand() % 3 ? 32 + rand() % 95 : rand() % 256);
     }
     maker_write_file(&maker, "model.safetensors", bytes, length);
-    error_t error;
+    inferd_error_t error;
     int status = maker_load(&maker, -1, &error);
     refused += status != 0;
     cr_assert(status == 0 || error.message[0] != '\0');

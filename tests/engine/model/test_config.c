@@ -10,7 +10,7 @@ static maker_t maker;
 static blueprint_t blueprint;
 
 static void read_with(double tokenizer_max, int32_t tokenizer_eos) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   maker_write_config(&maker);
   int status = blueprint_read(maker.dir, tokenizer_max, tokenizer_eos, &blueprint, &error);
   ASSERT_EQ_FOR(status, 0, "%s", error.message);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static blueprint_t blueprint;
-static error_t error;
+static inferd_error_t error;
 
 /* The status of reading a config of these members. */
 static int read_text(const char *text) {
@@ -21,7 +21,7 @@ static int read_text(const char *text) {
   maker_open(&maker);
   snprintf(maker.config, sizeof(maker.config), "%s", text);
   maker_write_config(&maker);
-  error = (error_t){0};
+  error = (inferd_error_t){0};
   int status = blueprint_read(maker.dir, 0, -1, &blueprint, &error);
   maker_close(&maker);
   return status;

@@ -33,7 +33,7 @@ static void add_scale(maker_t *maker, int layer, const char *spelling, const cha
 /* Loads, and compares with `expected` [2 layers][K, V]; NULL = none. */
 static uint64_t check_scales(maker_t *maker, const float *expected) {
   blueprint_t blueprint;
-  error_t error = {0};
+  inferd_error_t error = {0};
   device_t *device;
   model_t *model = NULL;
   model_options_t options = {.dir = maker->dir, .dtype = -1};
@@ -130,7 +130,7 @@ Test(kv_scales, none_and_the_fingerprint) {
 static void expect_refusal(const char *name, const char *type, int rank, int64_t rows, double value,
                            const char *part) {
   maker_t maker;
-  error_t error;
+  inferd_error_t error;
   open_two_layers(&maker);
   for (int i = 0; i < 3; i++) add_scale(&maker, i / 2, i % 2 ? "v_scale" : "k_scale", "F32", 1, 2);
   maker_add(&maker, name, type, rank, rows, 1)->poison = value;
@@ -161,7 +161,7 @@ Test(kv_scales, in_some_places_only) {
 
 Test(kv_scales, twice) {
   maker_t maker;
-  error_t error;
+  inferd_error_t error;
   open_two_layers(&maker);
   for (int i = 0; i < 4; i++) add_scale(&maker, i / 2, i % 2 ? "v_scale" : "k_scale", "F32", 1, 2);
   add_scale(&maker, 0, "attn.k_scale", "F32", 1, 2);

@@ -31,7 +31,7 @@ static double distance(const float *row, const double *expected, int32_t count) 
 }
 
 static void run_case(rig_t *rig, const vector_case_t *c, float *logits) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   const size_t vocab = (size_t)rig->blueprint.vocab_size;
   const int32_t total = c->num_prompt + c->num_greedy;
   int status = rig_run(rig, c->ids, c->num_prompt, 0, c->num_prompt, logits, &error);
@@ -73,7 +73,7 @@ static void check_case(const vector_case_t *c, const ops_t *ops, double toleranc
                            .max_model_len = c->max_model_len,
                            .num_threads = 2,
                            .adapter = c->adapter[0] != '\0' ? c->adapter : NULL};
-  error_t error = {0};
+  inferd_error_t error = {0};
   rig_t rig;
   int status = rig_open(&options, &rig, &error);
   ASSERT_EQ_FOR(status, 0, "%s: %s", c->name, error.message);

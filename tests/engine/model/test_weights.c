@@ -92,7 +92,7 @@ Test(dummy, depends_on_seed_and_name) {
 
 static uint64_t hash_of(maker_t *maker) {
   blueprint_t blueprint;
-  error_t error = {0};
+  inferd_error_t error = {0};
   device_t *device;
   model_t *model;
   model_options_t options = {.dir = maker->dir, .dtype = -1};
@@ -137,7 +137,7 @@ static void on_progress(void *context, double fraction) {
 
 Test(load, reports_progress_up_to_one) {
   maker_t maker;
-  error_t error = {0};
+  inferd_error_t error = {0};
   blueprint_t blueprint;
   device_t *device;
   model_t *model;
@@ -157,7 +157,7 @@ Test(load, reports_progress_up_to_one) {
 
 Test(load, refuses_a_length_above_the_models) {
   maker_t maker;
-  error_t error = {0};
+  inferd_error_t error = {0};
   blueprint_t blueprint;
   device_t *device;
   model_t *model;

@@ -76,7 +76,7 @@ void vectors_read(const vector_list_t *list, int32_t index, vector_case_t *c) {
   static const char *const types[] = {"float32", "float16", "bfloat16"};
   *c = (vector_case_t){.name = list->names[index]};
   snprintf(c->dir, sizeof(c->dir), "%s/%s", ROOT, c->name);
-  error_t error = {0};
+  inferd_error_t error = {0};
   model_file_t file;
   int status =
       model_file_read(c->dir, "expected.json", 1 << 20, &json_limits_request, &file, &error);

@@ -34,7 +34,7 @@ static uint8_t *at(const device_t *d, int32_t host, int32_t layer) {
   return pool_of(d)->bytes + index * d->block_bytes;
 }
 
-static int double_pool(device_t *d, int32_t num_blocks, error_t *error) {
+static int double_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
   host_pool_t *pool = pool_of(NULL);
   pool->bytes = malloc((size_t)num_blocks * layers(d) * d->block_bytes);
   if (!pool->bytes) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the host pool");

@@ -123,7 +123,7 @@ Test(drafter, another_model_costs_steps_and_no_token, .timeout = 300) {
 static void expect_refusal(const char *from, const char *to, const char *word) {
   char dir[] = "/tmp/inferd-drafter-XXXXXX";
   engine_t *engine;
-  error_t error = {0};
+  inferd_error_t error = {0};
   make_other(dir, from, to);
   engine_options_t options = options_of(dir);
   ASSERT_EQ(engine_create(&options, &engine, &error), 0);

@@ -484,7 +484,7 @@ Test(swap, a_full_host_pool_falls_back) {
 
 static void expect_refused(const engine_options_t *o, const char *field, const char *word) {
   engine_t *e = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(engine_create(o, &e, &error), 0);
   while (engine_state(e) == ENGINE_LOADING) continue;
   ASSERT_EQ(engine_state(e), ENGINE_FAILED);

@@ -23,7 +23,7 @@ char *read_all(const char *path, size_t *length) {
 }
 
 int render_values(const jinja_t *jinja, const json_t *context, int64_t now,
-                  const jinja_limits_t *limits, jinja_output_t *out, error_t *error) {
+                  const jinja_limits_t *limits, jinja_output_t *out, inferd_error_t *error) {
   jinja_variable_t variables[VARIABLES_MAX];
   jinja_input_t input = {.variables = variables, .now_seconds = now};
   input.limits = limits == NULL ? jinja_limits_default : *limits;
@@ -36,7 +36,7 @@ int render_values(const jinja_t *jinja, const json_t *context, int64_t now,
 }
 
 int render_with(const char *template, const char *context, const jinja_limits_t *limits,
-                jinja_output_t *out, error_t *error) {
+                jinja_output_t *out, inferd_error_t *error) {
   jinja_t *jinja;
   json_doc_t *doc;
   *out = (jinja_output_t){0};
@@ -51,7 +51,7 @@ int render_with(const char *template, const char *context, const jinja_limits_t 
 
 void expect(const char *template, const char *context, const char *text) {
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(render_with(template, context, NULL, &out, &error), 0, "%s: %s", template,
                 error.message);
   ASSERT_STR_EQ_FOR(out.text, text, "%s", template);
@@ -60,7 +60,7 @@ void expect(const char *template, const char *context, const char *text) {
 
 void expect_error(const char *template, const char *context, const char *part) {
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int rc = render_with(template, context, NULL, &out, &error);
   ASSERT_LT_FOR(rc, 0, "%s gave \"%s\"", template, out.text);
   ASSERT_EQ(rc, error.code);

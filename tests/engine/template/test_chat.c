@@ -47,14 +47,14 @@ static void place_free(const place_t *p) {
 
 static chat_templates_t *load(const place_t *p) {
   chat_templates_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(chat_templates_load(p->dir, NULL, &t, &error), 0, "%s", error.message);
   return t;
 }
 
 /* Renders the request {messages, tools, kwargs, continue, prompt}. */
 static int render(const chat_templates_t *t, const char *request, jinja_output_t *out,
-                  error_t *error) {
+                  inferd_error_t *error) {
   json_doc_t *doc;
   ASSERT_EQ_FOR(json_parse(request, strlen(request), &json_limits_request, &doc, error), 0, "%s",
                 error->message);
@@ -71,7 +71,7 @@ static int render(const chat_templates_t *t, const char *request, jinja_output_t
 
 static void expect_chat(const chat_templates_t *t, const char *request, const char *text) {
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(render(t, request, &out, &error), 0, "%s: %s", request, error.message);
   ASSERT_STR_EQ_FOR(out.text, text, "%s", request);
   jinja_output_free(&out);
@@ -80,7 +80,7 @@ static void expect_chat(const chat_templates_t *t, const char *request, const ch
 static void expect_refusal(const chat_templates_t *t, const char *request, int code,
                            const char *param, const char *part) {
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(render(t, request, &out, &error), code, "%s", request);
   ASSERT_STR_EQ(error.param, param);
   cr_assert_not_null(strstr(error.message, part), "%s", error.message);
@@ -120,7 +120,7 @@ Test(template_chat, a_path_replaces_all) {
   place_t p = place_new();
   char path[256];
   chat_templates_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   put(&p, "chat_template.jinja", "F");
   put(&p, "other.jinja", "O{{ bos_token }}");
   put(&p, "tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
@@ -146,7 +146,7 @@ Test(template_chat, a_template_that_does_not_compile_refuses_chat) {
   expect_refusal(t, one, ERR_BAD_REQUEST, "messages", "cannot be used: chat_template.jinja");
   chat_templates_free(t);
   put(&p, "tokenizer_config.json", "{\"chat_template\": ");
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(chat_templates_load(p.dir, NULL, &t, &error), ERR_MODEL_MALFORMED);
   place_free(&p);
 }
@@ -216,7 +216,7 @@ Test(template_chat, continuing_the_last_message) {
   chat_templates_t *t =
       with_template(&p, "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}");
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   expect_chat(t,
               "{\"continue\": 1, \"messages\": [{\"role\": \"u\", \"content\": \"a\"}, {\"role\": "
               "\"a\", \"content\": \"One, two \"}]}",

@@ -48,7 +48,7 @@ Test(template_render, failures_name_their_line) {
   expect_error("{{ x.y.z }}", "{\"x\": {}}", "line 1: `z` of an undefined value");
   expect_error("{{ raise_exception('Only ' ~ 3) }}", none, "Only 3");
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(render_with("{{ raise_exception('a\\nb') }}", none, NULL, &out, &error),
             ERR_BAD_REQUEST);
   ASSERT_STR_EQ(error.message, "a b");
@@ -64,7 +64,7 @@ Test(template_render, request_data_cannot_be_changed) {
 static void expect_marks(const char *template, const char *context, const char *text,
                          const char *marks) {
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   char shown[256] = "";
   ASSERT_EQ_FOR(render_with(template, context, NULL, &out, &error), 0, "%s", error.message);
   ASSERT_STR_EQ(out.text, text);
@@ -106,7 +106,7 @@ static void expect_limit(const char *template, const char *context, const jinja_
   jinja_limits_t patient = jinja_limits_default;
   patient.time_ms = 60000;
   jinja_output_t out;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(render_with(template, context, limits ? limits : &patient, &out, &error),
                 ERR_BAD_REQUEST, "%s", template);
   cr_assert_not_null(strstr(error.message, part), "%s: %s", template, error.message);
@@ -144,7 +144,7 @@ Test(template_render, every_limit_fires) {
 Test(template_render, parse_limits) {
   char *source = malloc(TEMPLATE_SOURCE_BYTES_MAX + 2);
   jinja_t *jinja;
-  error_t error = {0};
+  inferd_error_t error = {0};
   memset(source, '(', 1500);
   memset(source + 1500, ')', 1500);
   memcpy(source, "{{", 2);
@@ -183,7 +183,7 @@ static void *render_often(void *argument) {
   shared_t *s = argument;
   for (int i = 0; i < 200; i++) {
     jinja_output_t out;
-    error_t error = {0};
+    inferd_error_t error = {0};
     if (render_values(s->jinja, s->context, 0, NULL, &out, &error) != 0) {
       s->wrong++;
       continue;
@@ -203,7 +203,7 @@ Test(template_render, one_template_on_many_threads) {
   shared_t shared[THREADS];
   json_doc_t *doc;
   jinja_t *jinja;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(json_parse(context, strlen(context), &json_limits_request, &doc, &error), 0);
   ASSERT_EQ(jinja_compile("t", source, strlen(source), &jinja, &error), 0);
   for (int i = 0; i < THREADS; i++) {

@@ -21,7 +21,7 @@ typedef struct vectors {
 
 static void load(vectors_t *v) {
   size_t length, count = 0;
-  error_t error = {0};
+  inferd_error_t error = {0};
   v->text = read_all("tests/vectors/templates.json", &length);
   ASSERT_EQ_FOR(json_parse(v->text, length, &json_limits_model, &v->doc, &error), 0, "%s",
                 error.message);
@@ -52,7 +52,7 @@ static bool same(const vectors_t *v, const json_t *test) {
   int64_t context;
   jinja_t *jinja;
   jinja_output_t out = {0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   bool good = false;
   cr_assert(json_int64(json_get(test, "context"), &context));
   int rc = jinja_compile("t", source, length, &jinja, &error);

@@ -22,7 +22,7 @@ char *test_read(const char *path, size_t *length) {
 
 test_doc_t test_parse(const char *path) {
   test_doc_t d = {0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   d.text = test_read(path, &d.length);
   ASSERT_EQ_FOR(json_parse(d.text, d.length, &json_limits_model, &d.doc, &error), 0, "%s: %s", path,
                 error.message);
@@ -61,7 +61,7 @@ void test_remove_dir(const char *dir) {
   rmdir(dir);
 }
 
-int test_load_text(const char *json, size_t length, tokenizer_t **out, error_t *error) {
+int test_load_text(const char *json, size_t length, tokenizer_t **out, inferd_error_t *error) {
   const char *dir = test_temp_dir();
   test_write(dir, "tokenizer.json", json, length);
   int rc = tokenizer_load(dir, out, error);
@@ -71,7 +71,7 @@ int test_load_text(const char *json, size_t length, tokenizer_t **out, error_t *
 
 tokenizer_t *test_load(const char *json) {
   tokenizer_t *t = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(test_load_text(json, strlen(json), &t, &error), 0, "%s", error.message);
   return t;
 }
@@ -79,7 +79,7 @@ tokenizer_t *test_load(const char *json) {
 int32_t *test_encode(const tokenizer_t *t, const char *text, size_t length, size_t *count) {
   tokenizer_scratch_t *s = tokenizer_scratch_new(t);
   tokenize_options_t options = {0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   int32_t *ids;
   cr_assert_not_null(s);
   ASSERT_EQ_FOR(tokenizer_encode(t, s, text, length, &options, &ids, count, &error), 0, "%s",

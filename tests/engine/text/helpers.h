@@ -24,7 +24,7 @@ void test_write(const char *dir, const char *name, const char *data, size_t leng
 void test_remove_dir(const char *dir);
 
 /* Loads a tokenizer.json given as text: 0 or the error. */
-int test_load_text(const char *json, size_t length, tokenizer_t **out, error_t *error);
+int test_load_text(const char *json, size_t length, tokenizer_t **out, inferd_error_t *error);
 /* The same, and fails the test when it cannot be loaded. */
 tokenizer_t *test_load(const char *json);
 

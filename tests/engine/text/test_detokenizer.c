@@ -75,7 +75,7 @@ static void feed_bytes(const char *text, const stop_set_t *stops, bool include, 
 static stop_set_t *stops_of(const char *const *strings, int count) {
   size_t lengths[STOP_STRINGS_MAX];
   stop_set_t *s = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   for (int i = 0; i < count; i++) lengths[i] = strlen(strings[i]);
   ASSERT_EQ_FOR(stop_set_new(strings, lengths, count, &s, &error), 0, "%s", error.message);
   return s;
@@ -213,7 +213,7 @@ Test(detokenizer, agrees_with_a_plain_search) {
 /* Any split of the bytes into tokens gives the text of the whole. */
 Test(detokenizer, every_split_gives_the_same_text) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(tokenizer_load("tests/vectors/tokenizer/qwen2", &t, &error), 0);
   static const char text[] = "naïve 中文 😀 e\u0301 \"quoted\" END";
   size_t count;
@@ -249,7 +249,7 @@ Test(detokenizer, stop_sets_are_checked) {
   const char *strings[STOP_STRINGS_MAX + 1] = {longest};
   size_t lengths[STOP_STRINGS_MAX + 1];
   stop_set_t *s;
-  error_t error = {0};
+  inferd_error_t error = {0};
   for (int i = 0; i <= STOP_STRINGS_MAX; i++) strings[i] = longest, lengths[i] = 3;
   EXPECT_EQ(stop_set_new(strings, lengths, STOP_STRINGS_MAX + 1, &s, &error), ERR_ABOVE_MAX);
   EXPECT_EQ(stop_set_new(strings, (size_t[]){0}, 1, &s, &error), ERR_INVALID_VALUE);

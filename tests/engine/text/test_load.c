@@ -146,7 +146,7 @@ Test(load, the_good_file_loads) {
   free(ids);
   char *text;
   size_t length;
-  error_t error;
+  inferd_error_t error;
   ASSERT_EQ(tokenizer_decode(t, (int32_t[]){5, 4, 4}, 3, true, &text, &length, &error), 0);
   EXPECT_EQ_FOR(length, 5, "one leading space is stripped");
   cr_expect(memcmp(text, "ab ab", 5) == 0, "one leading space is stripped");
@@ -163,7 +163,7 @@ Test(load, broken_files_are_refused_with_the_component) {
   for (unsigned i = 0; i < sizeof broken / sizeof broken[0]; i++) {
     char *json = replaced(broken[i].from, broken[i].to);
     tokenizer_t *t = NULL;
-    error_t error = {0};
+    inferd_error_t error = {0};
     int rc = test_load_text(json, strlen(json), &t, &error);
     if (broken[i].component == NULL) {
       EXPECT_EQ_FOR(rc, 0, "case %u: %s", i, error.message);
@@ -206,7 +206,7 @@ Test(load, deep_sequences_are_refused) {
   for (int i = 0; i < 17; i++) n += snprintf(json + n, (1 << 16) - (size_t)n, "]}");
   n += snprintf(json + n, (1 << 16) - (size_t)n, "}");
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   EXPECT_EQ(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
   cr_expect_not_null(strstr(error.message, "nested"), "%s", error.message);
   free(json);
@@ -221,14 +221,14 @@ Test(load, many_steps_are_refused) {
     n += snprintf(json + n, (1 << 16) - (size_t)n, ",{\"type\":\"Digits\"}");
   n += snprintf(json + n, (1 << 16) - (size_t)n, "]}}");
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   EXPECT_EQ(test_load_text(json, (size_t)n, &t, &error), ERR_MODEL_MALFORMED);
   free(json);
 }
 
 Test(load, a_missing_directory_is_missing) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   EXPECT_EQ(tokenizer_load("/nonexistent", &t, &error), ERR_MODEL_MISSING);
   const char *dir = test_temp_dir();
   static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
@@ -246,7 +246,7 @@ Test(load, a_missing_directory_is_missing) {
 /* Loads what may be broken and uses it when it loads. */
 static void try_load(const char *json, size_t length) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int rc = test_load_text(json, length, &t, &error);
   if (rc != 0) {
     EXPECT_EQ_FOR(rc, ERR_MODEL_MALFORMED, "%s", error.message);
@@ -299,7 +299,7 @@ Test(load, a_real_file_with_changed_bytes_never_crashes) {
 Test(load, configuration_adds_bos_and_is_checked) {
   const char *dir = test_temp_dir();
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   static const char config[] =
       "{\"add_bos_token\":true,\"bos_token\":\"ab\",\"eos_token\":"
       "{\"content\":\"b\"},\"add_eos_token\":true,\"model_max_length\":1e30,"

@@ -13,7 +13,7 @@ static const char json[] =
     "\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<x>\":3,\" \":4},\"merges\":[]}}";
 
 /* Loads a directory of the named files; names and texts in turn, NULL ends. */
-static int load(const char *const *files, tokenizer_t **out, error_t *error) {
+static int load(const char *const *files, tokenizer_t **out, inferd_error_t *error) {
   const char *dir = test_temp_dir();
   for (; files[0] != NULL; files += 2) test_write(dir, files[0], files[1], strlen(files[1]));
   int rc = tokenizer_load(dir, out, error);
@@ -24,7 +24,7 @@ static int load(const char *const *files, tokenizer_t **out, error_t *error) {
 static void expect_ids(const char *const *files, const char *text, size_t count,
                        const int32_t *want) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   size_t got;
   ASSERT_EQ_FOR(load(files, &t, &error), 0, "%s", error.message);
   int32_t *ids = test_encode(t, text, strlen(text), &got);
@@ -67,7 +67,7 @@ Test(named, broken_lists_are_refused) {
   };
   for (unsigned i = 0; i < sizeof configs / sizeof configs[0]; i++) {
     tokenizer_t *t;
-    error_t error = {0};
+    inferd_error_t error = {0};
     EXPECT_EQ_FOR(load(WITH_CONFIG(configs[i]), &t, &error), ERR_MODEL_MALFORMED, "case %u", i);
     cr_expect_not_null(strstr(error.message, "tokenizer_config.json"), "%s", error.message);
   }
@@ -89,7 +89,7 @@ Test(named, legacy_files_have_their_added_tokens_elsewhere) {
 
 Test(named, legacy_files_of_another_class_are_refused) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   const char *const *files =
       LEGACY("tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2Tokenizer\"}");
   EXPECT_EQ(load(files, &t, &error), ERR_MODEL_MALFORMED);

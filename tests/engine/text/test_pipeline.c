@@ -75,7 +75,7 @@ Test(pipeline, metaspace_first_is_refused_where_the_start_of_the_text_may_move) 
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char json[1024];
     tokenizer_t *t;
-    error_t error = {0};
+    inferd_error_t error = {0};
     snprintf(
         json, sizeof json,
         "{\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[%s%s]},"

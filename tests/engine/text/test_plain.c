@@ -9,7 +9,7 @@ TestSuite(plain, .timeout = 60);
 
 static tokenizer_t *demo(void) {
   tokenizer_t *t = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(tokenizer_load("models/demo", &t, &error), 0, "%s", error.message);
   return t;
 }

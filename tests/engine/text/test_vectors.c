@@ -33,7 +33,7 @@ static int compare(const char *name, const tokenizer_t *t, tokenizer_scratch_t *
   for (const json_t *text = json_first(texts); text != NULL && list != NULL;
        text = json_next(text), list = json_next(list)) {
     tokenize_options_t options = {.add_special_tokens = special};
-    error_t error = {0};
+    inferd_error_t error = {0};
     int32_t *ids;
     size_t count, i = 0;
     ASSERT_EQ(tokenizer_encode(t, s, text->text, text->length, &options, &ids, &count, &error), 0);
@@ -65,7 +65,7 @@ static int compare_decoded(const tokenizer_t *t, const json_t *texts, const json
       ids[count++] = (int32_t)value;
     }
     char *out;
-    error_t error = {0};
+    inferd_error_t error = {0};
     ASSERT_EQ(tokenizer_decode(t, ids, count, true, &out, &length, &error), 0);
     if (expected->type == JSON_STRING &&
         (length != expected->length || memcmp(out, expected->text, length) != 0))
@@ -79,7 +79,7 @@ static int compare_decoded(const tokenizer_t *t, const json_t *texts, const json
 
 static void check(const char *name, const json_t *texts) {
   char dir[128], path[160];
-  error_t error = {0};
+  inferd_error_t error = {0};
   tokenizer_t *t;
   snprintf(dir, sizeof dir, "%s/%s", root, name);
   snprintf(path, sizeof path, "%s/ids.json", dir);
@@ -111,7 +111,7 @@ Test(vectors, every_pipeline_gives_the_reference_ids) {
 
 Test(vectors, opt_files_say_bos_and_lengths) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(tokenizer_load("tests/vectors/tokenizer/legacy", &t, &error), 0);
   EXPECT_EQ(tokenizer_bos_id(t), 2);
   EXPECT_EQ(tokenizer_eos_id(t), 2);
@@ -130,7 +130,7 @@ Test(vectors, opt_files_say_bos_and_lengths) {
 
 Test(vectors, ids_max_cuts_and_invalid_text_is_refused) {
   tokenizer_t *t;
-  error_t error = {0};
+  inferd_error_t error = {0};
   int32_t *ids;
   size_t count;
   ASSERT_EQ(tokenizer_load("tests/vectors/tokenizer/llama2", &t, &error), 0);

@@ -34,7 +34,7 @@ typedef struct fake_exchange {
   exchange_t public; /* first */
   bool answered, streaming, ended, gone;
   int status;
-  error_t error;                       /* when exchange_error answered */
+  inferd_error_t error;                /* when exchange_error answered */
   char content_type[96], headers[512]; /* "name: value\n" */
   char *body; /* of a reply, or all bytes of the stream so far; NUL behind */
   size_t body_length;

@@ -25,7 +25,7 @@ static queued_t queue[4096];
 static int queue_length;
 
 int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
-                        error_t *error) {
+                        inferd_error_t *error) {
   (void)engine;
   *out = NULL;
   return error_set(error, ERR_MODEL_MISSING, "lora_path", "%.200s: the fake reads none", dir);
@@ -61,7 +61,7 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   *out = fake_engine.stats;
 }
 
-int engine_submit(engine_t *engine, request_t *const *requests, int count, error_t *error) {
+int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
   (void)engine;
   if (fake_engine.refuse != 0) return error_set(error, fake_engine.refuse, NULL, "refused");
   for (int i = 0; i < count; i++) fake_engine.requests[fake_engine.num_requests++] = requests[i];

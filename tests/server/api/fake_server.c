@@ -13,7 +13,7 @@ static uv_loop_t loop;
 static int exchanges;
 
 void fake_option(const char *name, const char *value) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   int code = config_set(&config, name, value, (config_origin_t){SOURCE_FLAG, 0}, &error);
   ASSERT_EQ_FOR(code, 0, "%s", error.message);
 }
@@ -21,7 +21,7 @@ void fake_option(const char *name, const char *value) {
 void fake_start(void) {
   static char model[] = "/models/tiny/";
   char *arguments[] = {model};
-  error_t error = {0};
+  inferd_error_t error = {0};
   memset(&server, 0, sizeof server);
   ASSERT_EQ_FOR(config_load(&config, 1, arguments, &error), 0, "%s", error.message);
   uv_loop_init(&loop);
@@ -104,7 +104,7 @@ void fake_exchange_free(fake_exchange_t *exchange) {
 
 json_doc_t *fake_json(const fake_exchange_t *exchange) {
   json_doc_t *doc = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   cr_assert(exchange->body != NULL);
   json_parse(exchange->body, exchange->body_length, &json_limits_request, &doc, &error);
   cr_assert(doc != NULL, "%s in %s", error.message, exchange->body);
@@ -158,7 +158,7 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   fake->body_length = length;
 }
 
-void exchange_error(exchange_t *exchange, const error_t *error) {
+void exchange_error(exchange_t *exchange, const inferd_error_t *error) {
   fake_exchange_t *fake = of(exchange);
   size_t length;
   char *body = error_body(error, false, &length);

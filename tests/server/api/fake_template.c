@@ -23,7 +23,8 @@ void fake_template_reset(void) {
   server.live->tool_format = tool_format_find("hermes");
 }
 
-int chat_templates_load(const char *dir, const char *path, chat_templates_t **out, error_t *error) {
+int chat_templates_load(const char *dir, const char *path, chat_templates_t **out,
+                        inferd_error_t *error) {
   (void)dir;
   *out = NULL;
   if (fake_template.broken && path != NULL) {
@@ -54,7 +55,7 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
 }
 
 int chat_template_render(const chat_templates_t *templates, const chat_input_t *input,
-                         jinja_output_t *out, error_t *error) {
+                         jinja_output_t *out, inferd_error_t *error) {
   (void)templates;
   buffer_t text = {0};
   if (input->tools != NULL) buffer_int(&text, input->tools->count), buffer_char(&text, '#');

@@ -27,7 +27,7 @@ void tokenizer_scratch_free(tokenizer_scratch_t *scratch) {
 
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
-                     error_t *error) {
+                     inferd_error_t *error) {
   (void)tokenizer, (void)scratch;
   if (options->cancelled != NULL && atomic_load(options->cancelled)) {
     return error_set(error, ERR_REQUEST_TIMEOUT, NULL, "cancelled");
@@ -100,7 +100,7 @@ bool tokenizer_truncates_left(const tokenizer_t *tokenizer) {
 }
 
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
-                     bool skip_special_tokens, char **text, size_t *length, error_t *error) {
+                     bool skip_special_tokens, char **text, size_t *length, inferd_error_t *error) {
   (void)error;
   *text = malloc(count * 4 + 1);
   *length = 0;
@@ -115,7 +115,7 @@ int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t co
 }
 
 int stop_set_new(const char *const *strings, const size_t *lengths, int count, stop_set_t **out,
-                 error_t *error) {
+                 inferd_error_t *error) {
   (void)error;
   *out = NULL;
   if (count == 0) return 0;

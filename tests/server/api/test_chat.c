@@ -525,7 +525,7 @@ Test(chat, formats_are_found_in_the_template) {
 }
 
 Test(chat, templates_that_do_not_parse) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   fake_template.broken = true;
   server.live->templates = NULL;
   ASSERT_EQ_FOR(chat_model_load(server.live, &config, &error), 0, "the model still completes");

@@ -582,7 +582,7 @@ static void join_choice(joined_t *joined, const json_t *choice) {
 
 static void join_document(joined_t *joined, const char *text, size_t length, bool stream) {
   json_doc_t *doc = NULL;
-  error_t error;
+  inferd_error_t error;
   int code = json_parse(text, length, &json_limits_model, &doc, &error);
   ASSERT_EQ_FOR(code, 0, "%s in %.*s", error.message, (int)length, text);
   const json_t *choices = json_get(json_root(doc), "choices");

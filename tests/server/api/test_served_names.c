@@ -11,7 +11,7 @@ TestSuite(names, .timeout = 60);
 static void with_names(const char *directory, const char *names, const char *first, int count) {
   config_t settings;
   completions_t live = {0};
-  error_t error = {0};
+  inferd_error_t error = {0};
   char *arguments[] = {strdup(directory), strdup("--served-model-name"), strdup(names)};
   int code = config_load(&settings, names[0] != '\0' ? 3 : 1, arguments, &error);
   ASSERT_EQ_FOR(code, 0, "%s", error.message);

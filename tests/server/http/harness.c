@@ -123,7 +123,7 @@ void api_completions(exchange_t *exchange) {
   const char *body = exchange->body;
   ASSERT_EQ(strlen(body), exchange->body_length);
   if (strstr(body, "\"mode\":\"full\"") != NULL) {
-    error_t error = {0};
+    inferd_error_t error = {0};
     error_set(&error, ERR_QUEUE_FULL, NULL, "The queue is full.");
     exchange_error(exchange, &error);
     return;
@@ -191,7 +191,7 @@ void api_unload_lora(exchange_t *exchange) {
   api_not_yet(exchange);
 }
 void api_not_yet(exchange_t *exchange) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "Not yet.");
   exchange_error(exchange, &error);
 }
@@ -248,7 +248,7 @@ static void command(command_t wanted) {
   while (atomic_load(&h.command) != 0) usleep(200);
 }
 
-int harness_try(const char *const *flags, error_t *error) {
+int harness_try(const char *const *flags, inferd_error_t *error) {
   char *argv[32];
   int argc = 0;
   bool listens = false;
@@ -280,7 +280,7 @@ int harness_try(const char *const *flags, error_t *error) {
 }
 
 void harness_start(const char *const *flags) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   int rc = harness_try(flags, &error);
   ASSERT_EQ_FOR(rc, 0, "start: %s", error.message);
 }

@@ -27,7 +27,7 @@ extern atomic_int fake_engine_state; /* engine_state_t */
  * --listen or --uds is given. */
 void harness_start(const char *const *flags);
 /* As harness_start, but hands back http_start's error. */
-int harness_try(const char *const *flags, error_t *error);
+int harness_try(const char *const *flags, inferd_error_t *error);
 void harness_stop(void); /* aborts what is left, stops, checks that nothing is left */
 void harness_drain(void);
 void harness_abort(void);

@@ -325,7 +325,7 @@ Test(connection, unix_socket) {
 Test(connection, unix_socket_paths_in_the_way) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char flag[128];
-  error_t error = {0};
+  inferd_error_t error = {0};
   snprintf(address.sun_path, sizeof address.sun_path, "/tmp/inferd-way-%d.sock", (int)getpid());
   snprintf(flag, sizeof flag, "--uds=%s", address.sun_path);
   int holder = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -346,7 +346,7 @@ Test(connection, unix_socket_paths_in_the_way) {
 }
 
 Test(connection, start_errors_have_reasons) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t length = sizeof address;
   char flag[40];

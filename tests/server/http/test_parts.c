@@ -53,7 +53,7 @@ Test(parts, sha256_vectors) {
   free(million);
 }
 
-static int keys_of(const char *flag, auth_t **out, config_t *config, error_t *error) {
+static int keys_of(const char *flag, auth_t **out, config_t *config, inferd_error_t *error) {
   char *argv[] = {strdup(flag)};
   ASSERT_EQ(config_load(config, 1, argv, error), 0);
   free(argv[0]);
@@ -63,7 +63,7 @@ static int keys_of(const char *flag, auth_t **out, config_t *config, error_t *er
 Test(parts, keys) {
   config_t config;
   auth_t *auth = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   uint64_t tenant, other;
   char name[AUTH_KEY_NAME_BYTES];
   ASSERT_EQ(keys_of("--api-key=alpha,beta", &auth, &config, &error), 0);
@@ -87,7 +87,7 @@ Test(parts, keys) {
 Test(parts, no_keys_let_everybody_in) {
   config_t config;
   auth_t *auth = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   uint64_t tenant = 9;
   char name[AUTH_KEY_NAME_BYTES];
   ASSERT_EQ(keys_of("--port=1", &auth, &config, &error), 0);
@@ -110,7 +110,7 @@ Test(parts, key_file) {
   snprintf(flag, sizeof flag, "--api-key-file=%s", path);
   config_t config;
   auth_t *auth = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   uint64_t tenant;
   char name[AUTH_KEY_NAME_BYTES];
   write_file(path, "# comment\n\none team-a\n  two\r\n", 0600);
@@ -284,7 +284,7 @@ Test(parts, open_routes) {
 /* ---- error bodies ---- */
 
 Test(parts, error_bodies_are_json) {
-  error_t error = {0};
+  inferd_error_t error = {0};
   size_t length;
   error_set(&error, ERR_CONTEXT_LENGTH, "prompt", "Too long: \"%s\"",
             "a\\b\nc\x01"); /* controls become '?' */
@@ -342,7 +342,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
     cr_expect(strstr(line, "499") != NULL);
   }
   json_doc_t *doc = NULL;
-  error_t error = {0};
+  inferd_error_t error = {0};
   EXPECT_EQ_FOR(json_parse(line, strlen(line), &json_limits_request, &doc, &error), 0, "%s", line);
   json_free(doc);
   exchange_log_t none = {NULL, "", false, -1, -1, -1, -1, -1, -1};
@@ -374,7 +374,7 @@ Test(parts, log_file_is_opened_again) {
   snprintf(flag, sizeof flag, "--log-file=%s", path);
   char *argv[] = {flag, level};
   config_t config;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ(config_load(&config, 2, argv, &error), 0);
   ASSERT_EQ(log_open(&config, &error), 0);
   log_line(LOG_INFO, "one", "first \"quoted\"");

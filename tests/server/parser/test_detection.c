@@ -19,7 +19,7 @@ Test(detection, by_the_templates_of_the_families) {
               {"granite", "json", NULL},
               {"gemma3", NULL, NULL}};
   tokenizer_t *tokenizer;
-  error_t error = {0};
+  inferd_error_t error = {0};
   ASSERT_EQ_FOR(tokenizer_load("tests/fixtures/tiny", &tokenizer, &error), 0, "%s", error.message);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     completions_t live = {0};

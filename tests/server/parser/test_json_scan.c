@@ -86,7 +86,7 @@ Test(json_scan, agrees_with_the_reader) {
     good += read;
     if (read) cr_assert(scans(text, length), "%s", text);
     if (!read && scans(text, length)) {
-      error_t error = {0};
+      inferd_error_t error = {0};
       json_doc_t *doc = NULL;
       json_parse(text, length, &json_limits_request, &doc, &error);
       cr_assert(strstr(error.message, "twice") || strstr(error.message, "too large"), "%s: %s",

@@ -25,7 +25,7 @@ static json_doc_t *tools;
 
 static const json_t *functions(void) {
   if (tools == NULL) {
-    error_t error;
+    inferd_error_t error;
     int code = json_parse(tools_text, strlen(tools_text), &json_limits_request, &tools, &error);
     ASSERT_EQ_FOR(code, 0, "%s", error.message);
   }
