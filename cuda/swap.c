@@ -36,8 +36,8 @@ static int copy_batch(swap_state_t *swap, size_t count) {
                                    swap->stream);
 }
 #else
-static int copy_batch(swap_state_t *s, size_t count) {
-  (void)s, (void)count;
+static int copy_batch(swap_state_t *swap, size_t count) {
+  (void)swap, (void)count;
   return (int)cudaErrorNotSupported;
 }
 #endif

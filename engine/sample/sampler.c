@@ -1,4 +1,5 @@
-/* sampler.c: stage 7 of 9, logits of one row -> token id, logprobs. Next: text/detokenizer.c.
+/* sampler.c: stage 7 of 9, logits of one row -> token id, logprobs.
+ * Next: text/stream/detokenizer.c.
  *
  * Runs on the back end's worker threads, one row a call; allocates nothing, knows no other row.
  *

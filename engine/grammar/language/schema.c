@@ -2,7 +2,7 @@
  *
  * Part of a compilation, on its thread. A rule is a conjunction of subschemas (schema.h). Rules are
  * made on demand and processed from a list, so the compiler does not recurse, however deeply the
- * schema nests. Next: schema_string.c, schema_number.c, schema_array.c,
+ * schema nests. Next: schema_string.c, schema_array.c,
  * schema_object.c, schema_values.c.
  */
 #include "engine/grammar/language/schema.h"

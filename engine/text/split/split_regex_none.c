@@ -1,4 +1,4 @@
-/* split_regex_none.c: in the place of regex_pcre2.c when PCRE2 is not there.
+/* split_regex_none.c: in the place of split_regex_pcre2.c when PCRE2 is not there.
  *
  * The loading thread.
  */
