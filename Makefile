@@ -278,7 +278,7 @@ test:
 	@$(SUBMAKE) all test-programs emu-build gpu-rehearsal-build
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) tidy unit sim asan sim-asan tsan emu rehearsal api clients api-asan api-tsan
+	@$(RUN_TESTS) tidy tidy-rules unit sim asan sim-asan tsan emu rehearsal api clients api-asan api-tsan
 
 check:
 	@scripts/bootstrap build test
@@ -291,7 +291,7 @@ check:
 quick:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) test-programs
-	@$(RUN_TESTS) tidy unit sim-quick
+	@$(RUN_TESTS) tidy tidy-rules unit sim-quick
 
 tidy:
 	@scripts/bootstrap tidy

@@ -1,0 +1,60 @@
+"""What documents and comments point at must be there."""
+
+import re
+from pathlib import PurePosixPath
+
+# Written C++, CUDA and Python of other projects, which comments may name.
+FOREIGN = re.compile(r"(modeling|configuration|tokenization|convert)_\w+\.py|ggml[\w-]*\.\w+|"
+                     r"(cuda|cublas|nccl|uv|sys|linux|std|pcre2|criterion|microhttpd|curl|cJSON)"
+                     r"[\w/]*\.h|(errno|limits|math|signal|stdint|stdio|stdlib|string|unistd)\.h")
+NAME = re.compile(r"(?<![\w./<*%{}-])((?:[A-Za-z_][\w-]*/|\.\./)*[A-Za-z_][\w-]+"
+                  r"\.(?:c|h|cc|cu|cuh|inc|def|py))\b(?![\w(>])")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+
+
+def normal(path):
+    """`a/../b` is `b`; None above the root."""
+    parts = []
+    for part in PurePosixPath(path).parts:
+        if part == "..":
+            if not parts:
+                return None
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def check_links(tree):
+    """What a tracked document links to exists, seen from the document's folder."""
+    for name in tree.names:
+        if not name.endswith(".md"):
+            continue
+        text = (tree.root / name).read_text("utf-8")
+        text = re.sub(r"^```.*?^```", lambda code: re.sub(r"[^\n]", "", code[0]), text,
+                      flags=re.DOTALL | re.MULTILINE)
+        for link in LINK.finditer(text):
+            if re.match(r"\w+:", link[1]):
+                continue
+            target = normal(PurePosixPath(name).parent / link[1])
+            if target is None or not (tree.root / target).exists():
+                number = text.count("\n", 0, link.start()) + 1
+                yield f"{name}:{number}: links to {link[1]}, which is not there"
+
+
+def check_comment_files(tree):
+    """A file that a comment names exists: as a path, the end of one, or a name in any folder."""
+    ends = {"/".join(PurePosixPath(name).parts[at:]) for name in tree.names
+            for at in range(len(PurePosixPath(name).parts))}
+    for f in tree:
+        if not f.is_c:
+            continue
+        for comment in COMMENT.finditer(f.text):
+            for match in NAME.finditer(comment[0]):
+                named = match[1]
+                beside = normal(PurePosixPath(f.name).parent / named)
+                if named in ends or beside in ends or FOREIGN.fullmatch(named):
+                    continue
+                number = f.text.count("\n", 0, comment.start() + match.start()) + 1
+                yield f"{f.name}:{number}: the comment names {named}, which is not there"

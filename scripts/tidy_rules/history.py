@@ -1,0 +1,53 @@
+"""The tree as a whole: the size of folders, and the subjects of commits."""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+PRODUCT = ("server/", "engine/", "cuda/", "config/")
+FOLDER_FILES_MAX = 30
+SUBJECT_COLUMNS_MAX = 72
+THIS_FILE = "scripts/tidy_rules/history.py"  # the commit that brought it is the last of the free
+# What a subject may begin with, besides the name of a folder of the product.
+AREAS = {"all", "bench", "build", "demo", "docs", "emu", "errors", "fuzz", "gpu", "metrics",
+         "parity", "release", "scripts", "sim", "tests", "tidy", "tree"}
+
+
+def check_folder_sizes(tree):
+    """No folder of the product has more files than one can overlook."""
+    count = Counter(str(Path(name).parent) for name in tree.names if name.startswith(PRODUCT))
+    for folder, files in sorted(count.items()):
+        if files > FOLDER_FILES_MAX:
+            yield f"{folder}/: {files} files, at most {FOLDER_FILES_MAX}"
+
+
+def git(tree, *arguments):
+    done = subprocess.run(["git", *arguments], cwd=tree.root, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def areas(tree):
+    folders = {part for name in tree.names if name.startswith(PRODUCT)
+               for part in Path(name).parent.parts}
+    return AREAS | folders
+
+
+def check_commits(tree):
+    """A subject is `area: what`, at most 72 columns, with an area that one can look up."""
+    if not (tree.root / ".git").exists() or not shutil.which("git"):
+        return
+    brought = git(tree, "log", "--diff-filter=A", "--format=%H", "--", THIS_FILE).split()
+    begins = tree.commits_after or (brought[-1] if brought else "HEAD")
+    known = areas(tree)
+    for line in git(tree, "log", "--no-merges", "--format=%h %s", f"{begins}..HEAD").splitlines():
+        commit, subject = line.split(" ", 1)
+        area = re.match(r"([\w/]+(?:, [\w/]+)*): \S", subject)
+        if len(subject) > SUBJECT_COLUMNS_MAX:
+            yield (f"commit {commit}: `{subject}` has {len(subject)} columns, at most "
+                   f"{SUBJECT_COLUMNS_MAX}")
+        if not area or not set(re.split("/|, ", area[1])) <= known:
+            yield (f"commit {commit}: `{subject}` does not begin with an area, which is a folder "
+                   f"of the product or one of {', '.join(sorted(AREAS))}")

@@ -1,0 +1,100 @@
+"""Planted cases of scripts/tidy: (rule, files of a small tree, what the rule must say of them).
+
+The pattern is searched in what `scripts/tidy --only RULE` prints; None: the rule must hold. A rule
+without a planted case is a failure (tests/tidy/run), so a new rule brings its case here. `COMMITS`
+is not a file: its lines are the subjects of commits."""
+
+COMMITS = "COMMITS"
+
+
+def head(name, text=""):
+    """A file that begins as it must."""
+    return f"/* {name}: what it owns. */\n{text}"
+
+
+def function(lines):
+    return "void act(void) {\n" + "  step();\n" * (lines - 2) + "}\n"
+
+
+def many(count):
+    return {f"engine/f{i}.c": head(f"f{i}.c") for i in range(count)}
+
+
+CASES = [
+    ("size", {"engine/a.c": head("a.c", "int a;\n" * 700)}, r"engine/a\.c: 701 lines, at most 700"),
+    ("size", {"engine/a.h": head("a.h", "int a;\n" * 150)}, r"engine/a\.h: 151 lines, at most 150"),
+    ("size", {"tests/emu/a.cc": head("a.cc", "int a;\n" * 700)}, r"a\.cc: 701 lines"),
+    ("size", {"engine/a.c": head("a.c", "int a;\n" * 699)}, None),
+    ("columns", {"engine/a.c": head("a.c", f"/* {'x' * 95} */\n")}, r"a\.c:2: 101 columns"),
+    ("columns", {"tests/emu/a.cc": head("a.cc", f"/* {'x' * 95} */\n")}, r"a\.cc:2: 101 columns"),
+    ("columns", {"engine/a.c": head("a.c", f"/* {'x' * 94} */\n")}, None),
+    ("functions", {"engine/a.c": head("a.c", function(71))}, r"a\.c:2: act has 71 lines"),
+    ("functions", {"tests/emu/a.cc": head("a.cc", function(71))}, r"a\.cc:2: act has 71 lines"),
+    ("functions", {"engine/a.c": head("a.c", function(70))}, None),
+    ("paragraph", {"engine/a.c": "int a;\n"}, r"a\.c:1: does not begin"),
+    ("paragraph", {"tests/emu/a.cc": "int a;\n"}, r"a\.cc:1: does not begin"),
+    ("paragraph", {"scripts/a.py": "import os\n"}, r"a\.py:1: does not begin"),
+    ("paragraph", {"engine/a.c": head("a.c"), "scripts/a.py": '"""What it is."""\n'}, None),
+    ("rooms", {"engine/text/a.c": head("a.c", '#include "engine/engine.h"\n')},
+     r"a\.c:2: engine/text/ may not know engine/engine\.h"),
+    ("rooms", {"engine/text/a.c": head("a.c", '#include "engine/base/error.h"\n')}, None),
+    ("libraries", {"engine/a.c": head("a.c", "#include <uv.h>\n")}, r"<uv\.h> belongs to server/"),
+    ("libraries", {"server/a.c": head("a.c", "#include <uv.h>\n")}, None),
+    ("calls", {"engine/a.c": head("a.c", "void f(void) {\n  strcpy(a, b);\n}\n")},
+     r"a\.c:3: strcpy: no bound"),
+    ("calls", {"engine/a.c": head("a.c", "/* strcpy(a, b) */\n")}, None),
+    ("allocations", {"engine/a.c": head("a.c", "void *p = malloc(count * size);\n")},
+     r"a\.c:2: unchecked product in malloc"),
+    ("allocations", {"engine/a.c": head("a.c", "void *p = malloc(sizeof(int) * 4);\n")}, None),
+    ("gpu_words", {"cuda/kernels/a.cu": head("a.cu", 'asm("x");\n')}, r"a\.cu:2: `asm` belongs"),
+    ("gpu_words", {"tests/emu/a.cc": head("a.cc", 'asm("x");\n')}, r"a\.cc:2: `asm` belongs"),
+    ("gpu_words", {"cuda/kernels/a.cu": head("a.cu", "/* asm */\n")}, None),
+    ("leftovers", {"engine/a.c": head("a.c", "/* TO" + "DO: later */\n")}, r"a\.c:2: unfinished"),
+    ("leftovers", {"engine/a.c": head("a.c", "/* METHODS */\n")}, None),
+    ("links", {"A.md": "See [it](engine/b.c).\n"}, r"A\.md:1: links to engine/b\.c"),
+    ("links", {"engine/A.md": "\nSee [it](../b.md#part).\n"}, r"engine/A\.md:2: links to \.\./b"),
+    ("links", {"A.md": "[a](B.md#x), [b](https://a.b/c), [c](#x)\n```\n[d](no.c)\n```\n",
+               "B.md": "[up](A.md)\n", "engine/C.md": "[up](../A.md)\n"}, None),
+    ("comment_files", {"engine/a.c": head("a.c", "\n/* As the\n * loop of gone.c. */\n")},
+     r"a\.c:4: the comment names gone\.c"),
+    ("comment_files", {"engine/a.c": head("a.c", "// see base/gone.h\n")},
+     r"a\.c:2: the comment names base/gone\.h"),
+    ("comment_files", {"engine/a.c": head("a.c", "/* base/here.h, here.h, ../engine/base/here.h, "
+                                                 "<stdio.h>, stdio.h, modeling_llama.py */\n"),
+                       "engine/base/here.h": head("here.h")}, None),
+    ("types", {"engine/a.h": head("a.h", "typedef struct x {\n  int a;\n} x_t;\n"),
+               "server/b.h": head("b.h", "typedef enum { A } x_t;\n")},
+     r"server/b\.h:2: engine/a\.h has a type x_t too"),
+    ("types", {"engine/a.h": head("a.h", "typedef int (*x_t)(int a);\n"),
+               "server/b.h": head("b.h", "typedef struct x x_t;\n")}, r"a type x_t too"),
+    ("types", {"engine/a.h": head("a.h", "typedef struct x {\n  int a;\n} x_t;\n"),
+               "server/b.h": head("b.h", "x_t *b(void);\n")}, None),
+    ("parameters", {"engine/a.c": head("a.c", "static int act(int count, char *s) {\n}\n")},
+     r"a\.c:2: act calls a parameter `s`"),
+    ("parameters", {"engine/a.h": head("a.h", "int act(int count,\n        float (*f)(int));\n")},
+     r"a\.h:2: act calls a parameter `f`"),
+    ("parameters", {"engine/a.c": head("a.c", "int act(const int x[4]) {\n}\n")}, r"parameter `x`"),
+    ("parameters", {"engine/a.c": head("a.c", "int act(int i, int n, const float *q, void *k, int "
+                                              "v[2]) {\n  call(x);\n}\nint none(void);\n"),
+                    "tests/a.c": head("a.c", "int act(int x);\n")}, None),
+    ("folder_sizes", many(31), r"engine/: 31 files, at most 30"),
+    ("folder_sizes", many(30), None),
+    ("folders", {"ARCHITECTURE.md": "[c](config)\n"}, r"does not link to server/"),
+    ("reference", {"scripts/reference": "#!/bin/sh\necho docs/a.md is not as the table\nexit 1\n"},
+     r"docs/a\.md is not as the table"),
+    ("commits", {COMMITS: f"engine: {'x' * 65}"}, r"has 73 columns, at most 72"),
+    ("commits", {COMMITS: "Fix things"}, r"`Fix things` does not begin with an area"),
+    ("commits", {COMMITS: "misc: things"}, r"`misc: things` does not begin with an area"),
+    ("commits", {COMMITS: "docs: a page\ntests, build: both\nengine: " + "x" * 64,
+                 "engine/a.c": head("a.c")}, None),
+    ("format", {"engine/a.c": head("a.c", "int  a;\n"), ".clang-format": "BasedOnStyle: LLVM\n"},
+     r"a\.c:2: clang-format -i would change it"),
+    ("format", {"tests/emu/a.cc": head("a.cc", "int  a;\n"),
+                ".clang-format": "BasedOnStyle: LLVM\n"}, r"a\.cc:2: clang-format -i would"),
+    ("format", {"engine/a.c": head("a.c", "int a;\n"), ".clang-format": "BasedOnStyle: LLVM\n"},
+     None),
+    ("lint", {"engine/a.c": head("a.c", "int act(int a) {\n  return a == a;\n}\n"),
+              ".clang-tidy": "Checks: 'misc-redundant-expression'\n"}, r"misc-redundant"),
+]
+# What cannot be planted: `fence` reads the table in scripts/tidy itself.
+WITHOUT_CASE = {"fence"}
