@@ -16,22 +16,22 @@
 
 static const size_t PIECE_BYTES = 16 << 10; /* that a thread takes at a time */
 
-typedef struct gathering {
+typedef struct row_gathering {
   const weight_source_t *source;
   uint8_t *to;
   size_t row_bytes;
   int64_t first, count, rows_each;
   _Atomic int64_t next;
-} gathering_t;
+} row_gathering_t;
 
 typedef struct gatherer {
-  gathering_t *all;
+  row_gathering_t *all;
   void *scratch; /* of this thread */
 } gatherer_t;
 
 static void *gather(void *context) {
   const gatherer_t *self = context;
-  gathering_t *all = self->all;
+  row_gathering_t *all = self->all;
   fault_stack_use();
   for (;;) {
     const int64_t begin = atomic_fetch_add(&all->next, all->rows_each);
@@ -48,7 +48,7 @@ void weight_rows(const device_t *device, const weight_source_t *source, int64_t 
                  int64_t count, uint8_t *to, uint8_t *scratch, size_t scratch_bytes) {
   const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
   const int64_t fitting = (int64_t)(PIECE_BYTES / row_bytes), each = MAX(fitting, 1);
-  gathering_t all = {source, to, row_bytes, first, count, each, 0};
+  row_gathering_t all = {source, to, row_bytes, first, count, each, 0};
   gatherer_t gatherers[WEIGHT_THREADS_MAX];
   pthread_t threads[WEIGHT_THREADS_MAX];
   sigset_t others, before;

@@ -36,9 +36,9 @@ enum {
   SPINS_PER_CLOCK = 64 /* iterations of spinning per look at the clock */
 };
 
-typedef struct row_range {
+typedef struct chunk_range {
   _Alignas(CACHE_LINE) _Atomic uint64_t word; /* epoch << 32 | next << 16 | end */
-} row_range_t;
+} chunk_range_t;
 
 typedef struct worker {
   pool_t *pool;
@@ -48,9 +48,9 @@ typedef struct worker {
 
 struct pool {
   int num_threads;
-  int num_started;     /* workers to join */
-  bool spin;           /* false when there are more threads than processors */
-  row_range_t *ranges; /* [num_threads] */
+  int num_started;       /* workers to join */
+  bool spin;             /* false when there are more threads than processors */
+  chunk_range_t *ranges; /* [num_threads] */
   worker_t *workers;
   _Alignas(CACHE_LINE) _Atomic uint32_t epoch; /* futex of idle workers */
   _Atomic uint32_t num_sleeping;
@@ -99,7 +99,7 @@ static bool spin_while(const pool_t *pool, _Atomic uint32_t *word, uint32_t valu
 }
 
 /* Takes one chunk of run `epoch` from a range: its number, or -1 when none is left. */
-static int take(row_range_t *range, uint32_t epoch, bool steal) {
+static int take(chunk_range_t *range, uint32_t epoch, bool steal) {
   uint64_t word = atomic_load_explicit(&range->word, memory_order_acquire);
   for (;;) {
     uint32_t next = (uint32_t)(word >> 16) & 0xffff, end = (uint32_t)word & 0xffff;
@@ -200,7 +200,7 @@ void pool_run(pool_t *pool, pool_task_t task, void *context, int64_t count, int6
 
 pool_t *pool_new(int num_threads) {
   if (num_threads < 1 || num_threads > POOL_THREADS_MAX) return NULL;
-  size_t count = (size_t)num_threads, range_bytes = count * sizeof(row_range_t);
+  size_t count = (size_t)num_threads, range_bytes = count * sizeof(chunk_range_t);
   pool_t *pool =
       aligned_alloc(CACHE_LINE, (sizeof *pool + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
   if (pool == NULL) return NULL;
