@@ -1,13 +1,14 @@
-/* attend.c: rotation, the write to the cache and attention, with what a step shares between layers.
+/* attend.c: rotation, the write to the cache, and attention; keeps what the layers of a step share.
  *
- * Engine thread; only launches. cos and sin of the step's positions are made once per rotary
- * setting, the plan of attention once per window, on the device, from the step's own lengths.
+ * Engine thread; only launches. cos and sin of the positions of the step are computed
+ * once per rotary setting. The plan of attention is made once per window, on the device, from the
+ * lengths of the step.
  */
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
-/* The setting's table of this step. Its frequencies travel when they are first seen, which is in a
- * step before READY. */
+/* Returns the table of a rotary setting for this step. The frequencies are copied to the device
+ * when the setting is first seen, in a step before READY. */
 static const float *rope_table(device_t *device, const rope_t *rope) {
   rope_slot_t *slot = device->ropes;
   while (slot < device->ropes + ROPES_MAX && slot->rope != NULL && slot->rope != rope) slot++;
@@ -51,7 +52,7 @@ void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention)
   device_note(device, gpu_rope_store(&device->kv, &args, device->stream), "rope_store");
 }
 
-/* Puts the plan of this step and window into `args`, made when it is first asked for. */
+/* Puts the plan of this step and window into `args`; the first call of a step makes the plan. */
 static void use_plan(device_t *device, gpu_attention_t *args) {
   window_slot_t *slot = device->windows;
   while (slot < device->windows + WINDOWS_MAX && slot->window >= 0 && slot->window != args->window)

@@ -1,8 +1,9 @@
 /* blas.c: the shapes of a model's products, and their launch through cuBLASLt.
  *
  * Engine thread. Row-major out[M, n] = in[M, k] . W[n, k]^T is, column by column, D (n x M) =
- * W^T (k x n, transposed) . in (k x M); so all three keep their memory as it is. Descriptions are
- * made when a shape is learnt; a launch only changes the number of columns and allocates nothing.
+ * W^T (k x n, transposed) . in (k x M); so no matrix is moved in memory. The descriptions are
+ * made when a shape is registered; a launch only changes the number of columns and allocates
+ * nothing.
  */
 #include "cuda/blas.h"
 
@@ -57,7 +58,7 @@ static blas_shape_t *find_shape(blas_t *blas, const gpu_skinny_t *layer) {
   return NULL;
 }
 
-/* Descriptions of a new shape; false when the library refuses one. */
+/* Makes the descriptions of a new shape. Returns false if the library refuses one. */
 static bool describe(const device_t *device, const blas_api_t *api, blas_shape_t *shape) {
   const cudaDataType type = device->dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
   const cudaDataType out = shape->is_logits ? CUDA_R_32F : type;

@@ -1,9 +1,9 @@
-/* blas.h: cuBLASLt for products of many rows, found at run time, measured before READY.
+/* blas.h: cuBLASLt for products of many rows: opened at run time, measured before READY.
  *
  * The library is opened by name when the device is, so that one binary runs with and without it;
- * without it the back end's own kernels do all products. Shapes are learnt in the first rehearsal,
- * each gets one choice per range of rows: an algorithm of the library, or the own kernel where that
- * is faster. Bits of a row then depend on the number of rows; --batch-invariant never opens the
+ * without it our own kernels do all products. Shapes are registered in the first warm-up run. Each
+ * shape gets one choice per range of rows: an algorithm of the library, or our kernel if it is
+ * faster. The bits of a row then depend on the number of rows, so --batch-invariant never opens the
  * library. Engine thread.
  */
 #ifndef INFERD_CUDA_BLAS_H
@@ -27,13 +27,13 @@ enum {
   BLAS_WEIGHTS_MAX = 8, /* matrices of one shape that are timed in turn */
   BLAS_RANGES_MAX = 16, /* 33..64, 65..128, ... up to 2^20 rows */
   BLAS_CANDIDATES = 16, /* algorithms asked for */
-  BLAS_ROWS_MIN = 33,   /* fewer are the skinny kernel's */
+  BLAS_ROWS_MIN = 33,   /* fewer rows use the skinny kernel */
   BLAS_WORKSPACE = 32 << 20
 };
 
 /* The functions of the library that are used. */
 typedef struct blas_api {
-  void *handle; /* of dlopen; NULL when they are part of the program */
+  void *handle; /* of dlopen; NULL if the program has the functions itself */
   size_t (*version)(void);
   cublasStatus_t (*create)(cublasLtHandle_t *handle);
   cublasStatus_t (*destroy)(cublasLtHandle_t handle);
@@ -70,11 +70,11 @@ typedef struct blas_api {
                            void *workspace, size_t workspace_bytes, cudaStream_t stream);
 } blas_api_t;
 
-/* blas_library.c. False when the library, or one of its functions, is not there. */
+/* blas_library.c. Returns false if the library, or one of its functions, is missing. */
 bool blas_library_open(blas_api_t *api);
 void blas_library_close(blas_api_t *api);
 
-/* What is done for rows (32 << range, 64 << range]. */
+/* The choice for rows in (32 << range, 64 << range]. */
 typedef struct blas_choice {
   bool is_known, is_own; /* own = gpu_linear */
   cublasLtMatmulAlgo_t algo;
@@ -107,12 +107,12 @@ typedef struct blas_call {
   const void *narrow_bias;
 } blas_call_t;
 
-/* blas.c. Opens the library; a device without it, or told not to, has no blas. */
+/* blas.c. Opens the library. Without it, or with --batch-invariant, device->blas stays NULL. */
 int blas_open(struct device *device, struct error *error);
 void blas_release(struct device *device);
-/* Notes the shape, before tuning. */
+/* Registers a shape, before tuning. */
 void blas_learn(struct device *device, const blas_call_t *call);
-/* Launches the product; false when the own kernel is to do it. */
+/* Launches the product. Returns false if our own kernel must do it. */
 bool blas_linear(struct device *device, const blas_call_t *call);
 int32_t blas_range(int32_t rows);
 cublasStatus_t blas_run(struct device *device, blas_shape_t *shape, const blas_call_t *call,

@@ -1,7 +1,7 @@
 /* blas_library.c: finds cuBLASLt on the machine, without being linked to it.
  *
- * Engine thread, once at start. Functions that the program itself has come first: that is how the
- * tests put theirs in place.
+ * Engine thread, once at start. Functions of the program itself have precedence: tests replace the
+ * library in this way.
  */
 #include "cuda/blas.h"
 #include "engine/base/util.h"

@@ -1,10 +1,10 @@
-/* blas_tune.c: which algorithm for which product, by the clock, before READY.
+/* blas_tune.c: measures, before READY, which algorithm is fastest for which product.
  *
  * Engine thread. Each shape and range of rows is timed with the matrices of several layers in turn,
  * so that no cache holds the next one, on memory of the KV pool, which is zeroed afterwards. The
- * choices are kept in a file named after device, driver and library: the next start reads them, and
- * only then do a model's bits stay the same from one start to the next. A file that is missing,
- * damaged or cannot be written costs the measuring, nothing else.
+ * choices are kept in a file named after device, driver and library: the next start reads them.
+ * Only so do the bits of a model stay the same from start to start. If the file is missing, damaged
+ * or cannot be written, the products are measured again.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -31,7 +31,8 @@ static const char *first_set(const char *const *names, size_t count, size_t *ind
   return NULL;
 }
 
-/* Where the choices are kept: systemd's cache directory, else the user's. False = nowhere. */
+/* Finds the file of the choices: in systemd's cache directory, else in the user's. Returns false if
+ * there is none. */
 static bool file_path(const device_t *device, char *path, size_t bytes) {
   static const char *const names[] = {"CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"};
   static const char *const below[] = {"", "/inferd", "/.cache/inferd"};
@@ -73,8 +74,8 @@ static bool parse_algo(const char *hex, cublasLtMatmulAlgo_t *algo) {
   return true;
 }
 
-/* A line that says something of this shape and range becomes its choice. The line is believed when
- * its own print is what it says. */
+/* Reads a line. If it is of this shape and range, it becomes the choice. The line is valid if
+ * printing the choice gives the same line. */
 static void read_choice(const device_t *device, const char *line, blas_shape_t *shape) {
   int version, dtype, n, k, range, flags, own, at = 0;
   int fields =
@@ -105,7 +106,8 @@ static void read_file(device_t *device, const char *path) {
   fclose(file);
 }
 
-/* Adds what this model brought; a whole line at a time, so that two servers do no harm. */
+/* Appends the new choices of this model, one line per write, so that two servers can write at once.
+ */
 static void append_choice(const device_t *device, const char *path, const blas_shape_t *shape,
                           int32_t range) {
   char line[LINE_BYTES];
@@ -171,7 +173,7 @@ static int ask_library(const device_t *device, const blas_shape_t *shape, int32_
   return found;
 }
 
-/* The fastest way for the most rows of a range. */
+/* Measures the fastest way for the largest number of rows of a range. */
 static void choose(device_t *device, trial_t *trial, int32_t range) {
   cublasLtMatmulHeuristicResult_t results[BLAS_CANDIDATES];
   blas_choice_t *choice = &trial->shape->choices[range];
@@ -189,7 +191,7 @@ static void choose(device_t *device, trial_t *trial, int32_t range) {
   device->blas->num_timed++;
 }
 
-/* A choice that was read must still be one that the library takes. */
+/* Checks that the library still accepts a choice that was read from the file. */
 static bool still_valid(const device_t *device, const blas_shape_t *shape, int32_t range,
                         int32_t rows) {
   const blas_t *blas = device->blas;
@@ -204,7 +206,8 @@ static bool still_valid(const device_t *device, const blas_shape_t *shape, int32
          result.workspaceSize <= BLAS_WORKSPACE;
 }
 
-/* Inputs, residual and outputs of a trial lie in the KV pool; false when it is too small. */
+/* Places inputs, residual and outputs of a trial in the KV pool. Returns false if it is too small.
+ */
 static bool place(const device_t *device, trial_t *trial, int32_t rows) {
   const blas_shape_t *shape = trial->shape;
   const size_t pool = gpu_kv_block_bytes(&device->kv) * (size_t)device->kv.num_blocks *

@@ -1,4 +1,4 @@
-/* device.c: a GPU as a back end: open, close, what it is, and the table ops_cuda.
+/* device.c: a GPU as a back end: open, close, description, and the table ops_cuda.
  *
  * Owns device_t. Engine thread; close also runs on the thread that destroys the engine.
  */
@@ -30,7 +30,7 @@ static void cuda_close(device_t *device) {
   free(device);
 }
 
-/* A driver that is too old, no driver and no device are told apart for the operator. */
+/* Makes the error message: it distinguishes an old driver, no driver and no device. */
 static int count_devices(int index, inferd_error_t *error) {
   int count = 0, status = (int)cudaGetDeviceCount(&count);
   if (status != 0) {

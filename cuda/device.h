@@ -1,8 +1,8 @@
 /* device.h: what the host files of the CUDA back end share: the device and its operations.
  *
- * Everything runs on the engine thread. Set-up takes memory and may fail. A step takes none: it
- * packs the batch into pinned memory, sends it in one copy and launches; nothing waits but `end`.
- * The first error of a launch stays in `fault`, silences the rest and is reported by `end`.
+ * Everything runs on the engine thread. Set-up allocates and may fail. A step never allocates: it
+ * packs the batch into pinned memory, sends it in one copy and launches. Only `end` waits. The
+ * first error of a launch is kept in `fault`: later launches are skipped, and `end` reports it.
  * Activations have the 16-bit type of the weights.
  */
 #ifndef INFERD_CUDA_DEVICE_H
@@ -36,7 +36,7 @@ struct vector {
   int64_t count;
 };
 
-/* A rotary setting's cos and sin of the step's positions. */
+/* cos and sin of the positions of the step, for one rotary setting. */
 typedef struct rope_slot {
   const rope_t *rope; /* NULL = free */
   float *inv_freq;    /* device, [head_dim / 2] */
@@ -44,25 +44,25 @@ typedef struct rope_slot {
   bool is_filled;     /* in this step */
 } rope_slot_t;
 
-/* A window's plan of attention. */
+/* The plan of attention for one window. */
 typedef struct window_slot {
   int32_t window; /* -1 = free */
   gpu_plan_t plan;
   bool is_filled;
 } window_slot_t;
 
-/* What belongs to one step until its `end`. */
+/* State of one step until its `end`. */
 typedef struct cuda_flight {
   uint8_t *packet;               /* pinned, [packet_max] */
   gpu_sample_result_t *results;  /* pinned, [tokens_max] */
   gpu_sample_top_t *tops;        /* pinned, [tokens_max] */
   sample_result_t **targets;     /* [tokens_max] where results go at `end` */
-  int32_t num_results, num_tops; /* the last row that wants alternatives, + 1 */
+  int32_t num_results, num_tops; /* 1 + the last row that asks for alternatives */
   bool is_sealed;                /* launched whole, `done` recorded */
   cudaEvent_t done;
 } cuda_flight_t;
 
-/* How a step runs: launch by launch, recorded into a graph, or by the replay of one. */
+/* How a step runs: launch by launch, captured into a graph, or as the replay of a graph. */
 typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
 
 typedef struct step_graph {
@@ -71,7 +71,7 @@ typedef struct step_graph {
   cudaGraphExec_t exec;
 } step_graph_t;
 
-/* Host memory through which weights travel. */
+/* Host memory through which weights are copied to the device. */
 typedef struct cuda_staging {
   uint8_t *halves[2]; /* pinned */
   cudaEvent_t free[2];
@@ -105,7 +105,7 @@ struct device {
   window_slot_t windows[WINDOWS_MAX];
   int32_t workers; /* blocks of the decode grid */
   float *partial, *partial_state;
-  int32_t shared_rows_max; /* widest layer whose tiles several blocks may share */
+  int32_t shared_rows_max; /* rows of the widest layer whose tiles several blocks may share */
   float *linear_partial;   /* of gpu_skinny_t */
   int32_t *tickets;
   struct blas *blas;            /* NULL = the own kernels do all products */
@@ -124,20 +124,20 @@ struct device {
   uint64_t num_begun, num_ended;
   size_t packed;     /* bytes of the packet in use */
   size_t samples_at; /* byte of the first gpu_sample_row_t */
-  size_t sent;       /* bytes of the packet on their way */
+  size_t sent;       /* bytes of the packet that were sent */
   step_mode_t mode;
-  int32_t rows;              /* of the step: those of the batch, or of the graph */
+  int32_t rows;              /* rows of the step: those of the batch, or of the graph */
   int32_t num_prefill_tiles; /* query tiles of the batch */
   bool has_decodes, is_rehearsing, is_launched /* the graph of a replay */;
   step_graph_t graphs[GRAPHS_MAX];
   int32_t num_graphs;
   const step_graph_t *graph; /* of this step's replay */
-  int32_t rehearsal;         /* index of the one that comes next or is running */
+  int32_t rehearsal;         /* index of the current or next warm-up run */
   int fault;                 /* first cudaError_t, sticky */
   const char *fault_at;
 };
 
-/* Whether a step function has anything to launch: a replay brings all of them at once. */
+/* Returns true if a step function must launch: a replay launches everything at once. */
 static inline bool device_is_live(const device_t *device) {
   return device->fault == 0 && device->mode != STEP_REPLAY;
 }

@@ -1,6 +1,6 @@
-/* device_report.c: what the device holds and what was chosen, for the operator.
+/* device_report.c: reports memory use and the choices that were made, for the operator.
  *
- * Engine thread, once, after the rehearsals.
+ * Engine thread, once, after the warm-up runs.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -23,7 +23,7 @@ static void report_products(const device_t *device, char *line) {
   }
 }
 
-/* Why prefills do not run on wgmma; in the order of prepare.c. */
+/* Returns why prefills do not run on wgmma; the checks are in the order of prepare.c. */
 static const char *why_not_wgmma(const device_t *device) {
   return device->is_batch_invariant  ? "no token depends on other requests"
          : device->kv.fp8            ? "the cache is e4m3"

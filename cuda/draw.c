@@ -1,8 +1,8 @@
 /* draw.c: sampling parameters to the device, drawn ids and logprobs back; stage 7 of 9.
  *
- * Engine thread. A row of the engine becomes a gpu_sample_row_t in the packet, and behind it what
- * the row points to. The tokens so far are not sent: the device keeps every token's id beside its
- * K and V. Next: engine/commit.c.
+ * Engine thread. A row of the engine becomes a gpu_sample_row_t in the packet, followed by the
+ * arrays to which it points. The tokens so far are not sent: the device keeps the id of every token
+ * beside its K and V. Next: engine/commit.c.
  */
 #include "cuda/operations.h"
 #include "engine/base/check.h"
@@ -30,7 +30,7 @@ static const void *pack(device_t *device, const void *from, size_t bytes) {
   return device->packet + offset;
 }
 
-/* A request's ids may repeat and may be many: a bit each is enough. */
+/* Packs ids as a bit set, because a request may have many ids and repeat them. */
 static const uint32_t *pack_allowed(device_t *device, const sampling_params_t *params) {
   const int32_t vocab = device->limits.vocab_size;
   size_t offset;
@@ -44,8 +44,8 @@ static const uint32_t *pack_allowed(device_t *device, const sampling_params_t *p
   return (const uint32_t *)(const void *)(device->packet + offset);
 }
 
-/* Whether all ids of the word's prefix but its last `unknown` ones end the tokens that the host
- * knows. */
+/* Returns true if the tokens that the host knows end with the prefix of the word, without its last
+ * `unknown` ids. */
 static bool may_match(const token_sequence_t *word, const sample_row_t *row, int32_t unknown) {
   int32_t known = word->count - 1 - unknown;
   if (known <= 0) return word->count - 1 <= row->num_output + unknown;
@@ -54,8 +54,8 @@ static bool may_match(const token_sequence_t *word, const sample_row_t *row, int
   return memcmp(tail, word->ids, (size_t)known * sizeof *tail) == 0;
 }
 
-/* Of each banned sequence only what the host cannot decide: the id that is still being drawn, if
- * there is one, and the last. */
+/* Packs of each banned sequence only the ids that the host cannot check: the id that is still being
+ * drawn, if there is one, and the last id. */
 static void pack_bad_words(device_t *device, const sample_row_t *row, int32_t unknown,
                            gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
@@ -88,7 +88,8 @@ static void pack_bias(device_t *device, const sampling_params_t *params, gpu_sam
   to->logit_bias = (const gpu_sample_bias_t *)(const void *)(device->packet + offset);
 }
 
-/* Everything that only a drawn row has. Its history ends with the token at its own position. */
+/* Packs the part that only sampled rows have. The history of a row ends with the token at its own
+ * position. */
 static void pack_draw(device_t *device, const sample_row_t *row, int32_t index,
                       gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
@@ -141,7 +142,8 @@ static void pack_row(device_t *device, const sample_row_t *row, int32_t index,
 static void launch_rows(device_t *device, int32_t first, int32_t num_rows) {
   const size_t at = device->samples_at + (size_t)first * sizeof(gpu_sample_row_t);
   if (device->mode == STEP_EAGER) {
-    packet_send(device); /* what the rows point to; then the rows, whose place was sent before */
+    packet_send(device); /* the arrays to which the rows point; then the rows, whose place was sent
+                            before */
     device_note(device,
                 (int)cudaMemcpyAsync(device->packet + at, device->flight->packet + at,
                                      (size_t)num_rows * sizeof(gpu_sample_row_t),

@@ -1,4 +1,4 @@
-/* experts.c: mixtures of experts, and the gate of the expert that every row has.
+/* experts.c: mixtures of experts, and the gate of the shared expert.
  *
  * Engine thread; only launches, but for experts_prepare, which takes the workspace before READY.
  */

@@ -1,10 +1,11 @@
-/* fuse.c: see fuse.h. */
+/* fuse.c: delays launches of a step so that neighbours can be fused; see fuse.h. */
 #include "cuda/fuse.h"
 
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
-/* What an adapter adds lies between a norm, its layers and their activation: then nothing waits. */
+/* With adapters nothing is fused: their products come between a norm, its layers and the
+ * activation. */
 static bool is_adapted(const device_t *device) {
   return device->batch->num_adapted > 0;
 }
@@ -21,7 +22,7 @@ static void close_watch(fusion_t *fusion, fuse_watch_t *watch) {
   watch->rows = NULL;
 }
 
-/* The rows of `rows` are overwritten: what was read of the old ones is all that ever will be. */
+/* `rows` is overwritten now, so the number of reads of its old content is final. */
 static void watch_write(fusion_t *fusion, const act_t *rows) {
   for (int i = 0; i < FUSE_WATCHES_MAX; i++) {
     if (fusion->watches[i].rows == rows) close_watch(fusion, &fusion->watches[i]);
@@ -44,7 +45,7 @@ static void watch_read(fusion_t *fusion, const act_t *rows, bool is_partner, fus
   }
 }
 
-/* Number of this call, and whether what it makes may stay unwritten. */
+/* Returns the number of this call. *alone: its output need not be written. */
 static bool count_call(device_t *device, fuse_kind_t kind, int32_t *call) {
   fusion_t *fusion = &device->fusion;
   *call = fusion->num_calls[kind]++;
@@ -112,7 +113,8 @@ bool fuse_norm(device_t *device, act_t *out, const act_t *in, const act_t *resid
   if (!alone || residual != NULL || norm->kind != NORM_RMS || out == in ||
       rows > GPU_SKINNY_ROWS_MAX)
     return false;
-  if (fusion->normed != NULL) fuse_read(device, fusion->normed); /* one norm waits at a time */
+  if (fusion->normed != NULL)
+    fuse_read(device, fusion->normed); /* only one norm can be delayed at a time */
   fusion->normed = out;
   fusion->source = in;
   fusion->norm = norm;
@@ -149,7 +151,7 @@ void fuse_layer(device_t *device, const gpu_skinny_t *layer, const void *narrow_
   if (!alone || layer->residual != NULL || layer->rows > GPU_SKINNY_ROWS_MAX) launch_layer(device);
 }
 
-/* The layer that waits, if it is the one whose sums the activation reads. */
+/* Returns the delayed layer if the activation reads its sums; else NULL. */
 static bool is_partner(const fusion_t *fusion, const act_t *out, const act_t *in, activation_t kind,
                        int32_t width, int32_t rows) {
   const gpu_skinny_t *layer = &fusion->layer;

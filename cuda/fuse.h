@@ -1,11 +1,11 @@
-/* fuse.h: neighbours of a step that run as one kernel: norm, linear layer, gated activation.
+/* fuse.h: runs neighbouring operations as one kernel: norm, linear layer, gated activation.
  *
- * With few rows a kernel's boundary costs as much as its work, and gpu_skinny can norm its inputs
- * and activate its outputs with the very bits of the separate kernels. Then the normed rows, and
- * the sums before the activation, are never written: so nobody else may read them. Who reads what
- * is learnt in the first rehearsal, which runs every operation by itself: a forward is the same
- * calls in the same order in every step, so a call is known by its number. Engine thread; launches
- * only.
+ * With few rows, the start and end of a kernel cost as much as its work. gpu_skinny can norm its
+ * inputs and activate its outputs with the same bits as separate kernels. Then the normed rows, and
+ * the sums before the activation, are never written, so no other operation may read them. The first
+ * warm-up run, which runs every operation by itself, records which operation reads what. A forward
+ * makes the same calls in the same order in every step, so a call is identified by its number.
+ * Engine thread; launches only.
  */
 #ifndef INFERD_CUDA_FUSE_H
 #define INFERD_CUDA_FUSE_H
@@ -16,19 +16,19 @@
 enum { FUSE_CALLS_MAX = 4096, FUSE_WATCHES_MAX = 8 };
 typedef enum fuse_kind { FUSE_NORM, FUSE_LAYER, FUSE_KINDS } fuse_kind_t;
 
-/* Rows whose readers are counted in the first rehearsal. */
+/* Rows whose readers are counted in the first warm-up run. */
 typedef struct fuse_watch {
   const act_t *rows; /* NULL = free */
   fuse_kind_t kind;
   int32_t call;
-  int32_t partners, others; /* reads: by the next of kin (layer, activation), by anybody else */
+  int32_t partners, others; /* reads by the op it may be fused with, and by any other op */
 } fuse_watch_t;
 
 typedef struct fusion {
-  bool is_alone[FUSE_KINDS][FUSE_CALLS_MAX]; /* learnt: one partner reads it, nobody else */
+  bool is_alone[FUSE_KINDS][FUSE_CALLS_MAX]; /* learnt: only an op that can be fused reads it */
   int32_t num_calls[FUSE_KINDS];             /* of this step so far */
   fuse_watch_t watches[FUSE_WATCHES_MAX];
-  /* rows of `normed` that stand for the norm of `source` */
+  /* the rows `normed` are not written yet; they stand for the norm of `source` */
   const act_t *normed, *source; /* NULL = none */
   const norm_t *norm;
   int32_t norm_rows;
@@ -36,19 +36,20 @@ typedef struct fusion {
   bool has_layer;
   gpu_skinny_t layer;
   const void *narrow_bias;
-  /* what was not made and can no longer be */
+  /* rows that were not computed and can no longer be */
   const act_t *lost_norm, *lost_layer;
 } fusion_t;
 
 void fuse_reset(device_t *device); /* at the begin of a step */
-/* Before an operation that reads or overwrites `rows`; NULL is nobody. Reads come before writes. */
+/* Call before an operation that reads or overwrites `rows`; NULL = none. Reads come before writes.
+ */
 void fuse_read(device_t *device, const act_t *rows);
 void fuse_write(device_t *device, const act_t *rows);
-/* True when the norm waits; false when the caller is to launch it. */
+/* Returns true if the norm was delayed; false: the caller must launch it. */
 bool fuse_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows);
 void fuse_layer(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias);
-/* True when the activation was launched with its layer; false when the caller is to launch it. */
+/* Returns true if the activation was launched with its layer; false: the caller must launch it. */
 bool fuse_activation(device_t *device, act_t *out, const act_t *in, activation_t kind,
                      int32_t width, int32_t rows);
 

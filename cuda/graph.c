@@ -3,9 +3,9 @@
  * Engine thread. A graph is a whole step of a fixed number of rows, from the packet on the device
  * to the results on the device; a batch of fewer rows is padded to the next size. All addresses
  * are fixed and all lengths are read on the device, attention is planned inside, so a replay needs
- * nothing but a new packet. The engine rehearses each size twice: once launch by launch, so that
- * every kernel is loaded, and once recorded. What is no pure decode of at most the largest size
- * runs uncaptured.
+ * only a new packet. The engine makes two warm-up runs of each size: one launch by launch, so that
+ * every kernel is loaded, and one that is captured. Steps that are not pure decodes, or are larger
+ * than the largest size, run without a graph.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -29,7 +29,7 @@ static int32_t next_size(int32_t size, int32_t most) {
   return MIN(next, most);
 }
 
-/* All of them, smallest first; returns how many. */
+/* Lists all sizes, smallest first; returns their number. */
 static int32_t all_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX]) {
   int32_t count = 0, most = MIN(reqs_max, SIZE_MAX_ROWS);
   for (int32_t size = next_size(0, most); count < GRAPHS_MAX; size = next_size(size, most)) {
@@ -53,19 +53,19 @@ size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
 int32_t cuda_rehearsal(device_t *device, int32_t index) {
   int32_t rows = size_from_top(device, index / 2);
   if (device->blas != NULL && !device->blas->is_tuned && index > 0)
-    blas_tune(device); /* it has seen every shape */
+    blas_tune(device); /* every shape is registered now */
   device->rehearsal = index;
   device->is_rehearsing = rows > 0;
   return rows;
 }
 
-/* Every row decodes one token and wants its logits. */
+/* Returns true if every row decodes one token and needs its logits. */
 static bool is_pure_decode(const batch_t *batch) {
   return batch->max_query_len == 1 && batch->num_tokens == batch->num_reqs &&
          batch->num_selected == batch->num_reqs;
 }
 
-/* Smallest graph that holds the batch; they stand largest first. */
+/* Finds the smallest graph that is large enough for the batch; the list has the largest first. */
 static const step_graph_t *smallest_graph(const device_t *device, const batch_t *batch) {
   const step_graph_t *best = NULL;
   if (!is_pure_decode(batch)) return NULL;
@@ -100,7 +100,7 @@ void graph_end_capture(device_t *device) {
   cudaGraph_t graph = NULL;
   step_graph_t *made = &device->graphs[device->num_graphs];
   CHECK_LT(device->num_graphs, GRAPHS_MAX);
-  /* Ended even after a fault: the stream is of no use while it captures. */
+  /* End the capture even after a fault: a stream cannot be used while it captures. */
   int status = (int)cudaStreamEndCapture(device->stream, &graph);
   device_note(device, status, "the end of a capture");
   size_t before = 0, after = 0, total;

@@ -1,13 +1,14 @@
-/* linear.c: matrix products, each by the way that suits its number of rows.
+/* linear.c: matrix products; the number of rows decides which kernel does them.
  *
- * Engine thread; only launches. gpu_linear gives a row the same bits whatever the number of rows;
- * cuBLASLt is faster for many and does not.
+ * Engine thread; only launches. gpu_linear gives a row the same bits for every number of rows;
+ * cuBLASLt is faster for many rows, but does not.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
-/* The layer of these rows; blocks share tiles where there are too few of them for the device. */
+/* Describes the layer for these rows. If there are too few tiles for the device, several blocks
+ * share a tile. */
 static gpu_skinny_t layer_of(const device_t *device, const weight_t *weight, int32_t rows) {
   gpu_skinny_t layer = {.weight = weight->data,
                         .rows = rows,

@@ -1,7 +1,7 @@
 /* lora.c: low-rank adapters of the linear layers: their matrices on the device, and the call.
  *
- * Engine thread; the contract is engine/device/ops.h. Matrices are fp32, as they come. Adapters are
- * set between steps, which is rare and may wait for the device; a step with adapters runs its
+ * Engine thread; the contract is engine/device/ops.h. Matrices are fp32, as in the file. Adapters
+ * are set between steps, which is rare and may wait for the device; a step with adapters runs its
  * layers one by one (fuse.c), with graphs of its own (graph.c).
  */
 #include "cuda/kernels/lora.h"
@@ -11,7 +11,7 @@
 #include "engine/base/util.h"
 
 struct lora {
-  gpu_lora_t args; /* but for what belongs to a step */
+  gpu_lora_t args; /* without the members that belong to a step */
   int32_t slots, rank_max;
   int32_t *ranks; /* device, [slots + 1] */
   float *a, *b;   /* device */

@@ -1,4 +1,4 @@
-/* memory.c: everything that the back end takes, so that close can give it back.
+/* memory.c: lists all memory that the back end allocates, so that close can free it.
  *
  * Three lists: device memory, pinned host memory, plain host memory. Engine thread, before READY
  * and at the end; never during a step.
@@ -23,7 +23,7 @@ int device_error(int status, const char *what, inferd_error_t *error) {
 }
 
 static int lacks(size_t bytes, const char *kind, const char *what, inferd_error_t *error) {
-  (void)cudaGetLastError(); /* a refused allocation is no fault of the device */
+  (void)cudaGetLastError(); /* clears the error: a refused allocation is no fault of the device */
   return error_set(error, ERR_NO_MEMORY, NULL, "no %s memory for %s: %.1f MiB are needed", kind,
                    what, (double)bytes / MIB);
 }

@@ -1,7 +1,8 @@
 /* none.c: the CUDA back end of a build without CUDA.
  *
- * The null file behind the `ops` seam: callers need no #ifdef. `open` refuses with a reason on
- * whatever thread asks; nothing else is ever called, because no device is ever made.
+ * A file without CUDA that implements the `ops` table, so that callers need no #ifdef. `open`
+ * always fails, with a reason, on any thread. The other functions are never called, because there
+ * is no device.
  */
 #include "engine/device/ops.h"
 

@@ -16,7 +16,7 @@ int device_take_pinned(device_t *device, void **out, size_t bytes, const char *w
                        inferd_error_t *error);
 int device_take_heap(device_t *device, void **out, size_t bytes, const char *what,
                      inferd_error_t *error);
-void device_release(device_t *device); /* everything taken */
+void device_release(device_t *device); /* frees all memory */
 /* first * second * third, or SIZE_MAX. */
 size_t device_product(size_t first, size_t second, size_t third);
 /* ERR_DEVICE_FAILED or ERR_NO_MEMORY from a cudaError_t. */
@@ -27,7 +27,7 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
                 inferd_error_t *error);
 int cuda_vector(device_t *device, const float *values, int64_t count, vector_t **out,
                 inferd_error_t *error);
-int weight_staging_release(device_t *device); /* once all has arrived: 0, or a cudaError_t */
+int weight_staging_release(device_t *device); /* after all copies: 0, or a cudaError_t */
 
 /* weight_rows.c */
 enum { WEIGHT_THREADS_MAX = 32 };
@@ -45,8 +45,8 @@ act_t *cuda_buffer(device_t *device, int64_t rows, int64_t width);
 
 /* packet.c: host side of a step's inputs. */
 void packet_build(device_t *device, const batch_t *batch);
-void packet_send(device_t *device); /* what has been packed since the last time */
-/* Room for `bytes` in the packet; *offset is where. */
+void packet_send(device_t *device); /* sends the bytes packed since the last call */
+/* Reserves `bytes` in the packet; *offset is their place. */
 void *packet_room(device_t *device, size_t bytes, size_t *offset);
 
 /* graph.c: captured decode steps. */
@@ -57,7 +57,7 @@ void graph_begin_capture(device_t *device);
 void graph_end_capture(device_t *device);
 void graph_launch(device_t *device); /* the packet, then the graph; once a step */
 void graph_release(device_t *device);
-/* That all graphs will take, a guess for the plan. */
+/* Estimate of the bytes of all graphs, for the memory plan. */
 size_t graph_bytes(int32_t reqs_max, bool has_adapters);
 
 /* device_report.c */
@@ -66,7 +66,7 @@ void cuda_report(const device_t *device, void (*say)(void *context, const char *
 
 /* linear.c */
 void linear_launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
-                   const char *where); /* at once, by the way that suits */
+                   const char *where); /* launches now, with the kernel for this number of rows */
 void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
 void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
@@ -95,12 +95,12 @@ void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attent
 /* draw.c */
 size_t draw_payload_max(int32_t vocab); /* bytes of one row beyond gpu_sample_row_t */
 void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows);
-void draw_finish(cuda_flight_t *flight); /* results to where the engine wants them */
+void draw_finish(cuda_flight_t *flight); /* copies the results to the places that the engine gave */
 
 /* step.c */
 void cuda_begin(device_t *device, const batch_t *batch);
 int cuda_end(device_t *device, inferd_error_t *error);
-void step_seal(device_t *device); /* launches what is left of the newest step */
+void step_seal(device_t *device); /* launches the rest of the newest step */
 void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale);
 void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset);
 void cuda_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,

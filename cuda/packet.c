@@ -1,7 +1,7 @@
-/* packet.c: a batch, flattened once more: into the pinned packet of its flight.
+/* packet.c: packs a batch into the pinned packet of its step.
  *
- * Engine thread; stage 5 to 6. The block table lives on the device, and a mirror of it here: only
- * entries that differ travel, in steady decoding about one in block_size steps a row.
+ * Engine thread; stage 5 to 6. The device has the block table, and this file a mirror of it. Only
+ * entries that differ are sent: in steady decoding about one per row and block_size steps.
  */
 #include "cuda/operations.h"
 #include "engine/base/check.h"
@@ -56,8 +56,8 @@ static void pack_updates(device_t *device, const batch_t *batch, gpu_packet_t *h
   device->packed = offset + (size_t)count * sizeof *updates;
 }
 
-/* Room for the rows that sample will describe, and those that pad the graph. The first row lies at
- * the same place in every packet, where a graph expects it. */
+/* Reserves room for the rows to sample and for the rows that pad the graph. The first row is at the
+ * same place in every packet, where a graph expects it. */
 static void pack_padding(device_t *device, int32_t num_selected) {
   int32_t padded = device->mode == STEP_REPLAY ? device->rows : num_selected;
   gpu_sample_row_t *rows =

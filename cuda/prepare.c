@@ -1,6 +1,6 @@
-/* prepare.c: the KV pool and every workspace of a step, taken once.
+/* prepare.c: allocates the KV pool and every workspace of a step, once.
  *
- * Engine thread, before READY. Sizes come from step_limits_t alone; a step takes nothing.
+ * Engine thread, before READY. All sizes are functions of step_limits_t; a step never allocates.
  */
 #include "cuda/blas.h"
 #include "cuda/kernels/moe.h"
@@ -40,7 +40,7 @@ size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return device_product(layers + history, (size_t)num_blocks, 1);
 }
 
-/* The scales of an fp8 cache on the device; a layer's heads share theirs. */
+/* Copies the scales of an fp8 cache to the device; all heads of a layer have the same scale. */
 static int take_scales(device_t *device, const kv_cache_desc_t *desc, gpu_kv_t *kv,
                        inferd_error_t *error) {
   if (!desc->fp8 || desc->scales == NULL) return 0;
@@ -92,7 +92,7 @@ act_t *cuda_buffer(device_t *device, int64_t rows, int64_t width) {
   return device_take(device, &buffer, bytes, "activations", NULL) == 0 ? buffer : NULL;
 }
 
-/* One thing to take: where, how many bytes, how. */
+/* One allocation: pointer, number of bytes, kind of memory. */
 typedef struct need {
   void **out;
   size_t bytes;
@@ -107,8 +107,8 @@ static int take_all(device_t *device, const need_t *needs, size_t count, const c
   return code;
 }
 
-/* Bytes of the largest packet: header, sampler rows, inputs, every table entry, copies, and what
- * the rows that draw point to. */
+/* Bytes of the largest packet: header, sampler rows, inputs, every table entry, copies, and the
+ * arrays to which sampled rows point. */
 static size_t largest_packet(const device_t *device) {
   const step_limits_t *limits = &device->limits;
   size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
@@ -168,8 +168,8 @@ static int take_flights(device_t *device, inferd_error_t *error) {
   return 0;
 }
 
-/* Decode items of a step: rows as finely cut as they may be, until the grid has plenty. Rows beyond
- * that are cut less, which changes no bits. */
+/* Returns the number of decode items of a step. Rows are cut as finely as allowed until the grid
+ * has enough items; further rows are cut less, which changes no bits. */
 static size_t items_max(const device_t *device) {
   size_t reqs = (size_t)device->limits.reqs_max,
          plenty = (size_t)device->workers * ITEMS_PER_WORKER;

@@ -1,14 +1,14 @@
 /* step.c: begin and end of a step, and the operations that are one launch each.
  *
- * Engine thread; stages 6 and 7 of 9. Every function launches and returns; faults are kept and
- * reported by cuda_end, which alone waits.
+ * Engine thread; stages 6 and 7 of 9. Every function launches and returns; faults are kept, and
+ * cuda_end, the only function that waits, reports them.
  */
 #include "cuda/operations.h"
 #include "cuda/swap.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
-/* Results and the event behind them; the newest step is launched whole. */
+/* Launches the copy of the results and the event after it: the newest step is then complete. */
 void step_seal(device_t *device) {
   cuda_flight_t *flight = device->flight;
   if (flight == NULL || flight->is_sealed) return;
@@ -60,7 +60,7 @@ static void spread_inputs(device_t *device, const batch_t *batch) {
   device_note(device, gpu_inputs(&device->inputs, device->stream), "inputs");
 }
 
-/* What attention has to do in this step. */
+/* Finds out which attention kernels this step needs. */
 static void count_work(device_t *device, const batch_t *batch) {
   const int32_t tile = gpu_prefill_tile(device->kv.head_dim);
   device->num_prefill_tiles = 0;

@@ -1,10 +1,10 @@
 /* swap.c: KV blocks to pinned host memory and back, on a stream of their own.
  *
  * Engine thread; the contract is engine/device/swap_ops.h. A list of blocks is one call of the
- * driver, or a call for each block where the toolkit is older than 13.0. Events are the fences:
- * copies begin behind the steps launched before; the next step begins behind an `in`, and behind an
- * `out` only where it writes to a block that is leaving, so that copies out and a step run side by
- * side. Nothing here waits but `pool`.
+ * driver, or a call for each block where the toolkit is older than 13.0. Events order the work:
+ * copies begin after the steps launched before. The next step begins after an `in`. It waits for an
+ * `out` only if it writes to a block that is being copied, so copies out and a step can overlap.
+ * Only `pool` waits.
  */
 #include "cuda/swap.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 static const size_t TRIAL_BYTES = (size_t)64 << 20; /* that `pool` measures with */
-static const size_t TIMED_BYTES_MIN = 1 << 20;      /* less says little about the rate */
+static const size_t TIMED_BYTES_MIN = 1 << 20;      /* smaller copies do not show the rate */
 enum { TRIAL_BLOCKS_MAX = 256, WORD_BITS = 64 };
 
 static size_t leaving_bytes(const device_t *device) {
@@ -88,7 +88,7 @@ static int copy_blocks(device_t *device, const block_swap_t *swaps, int32_t coun
 
 /* ---- rate ---- */
 
-/* What the newest copies took, once it is known. */
+/* Reads the time of the newest copies, if it is known. */
 static void learn_rate(swap_state_t *swap) {
   float ms = 0;
   if (swap->timed_bytes < TIMED_BYTES_MIN || cudaEventQuery(swap->done) != cudaSuccess) return;
@@ -144,7 +144,8 @@ static int swap_pool(device_t *device, int32_t num_blocks, inferd_error_t *error
   int status = swap->leaving != NULL ? open_stream(swap) : (int)cudaErrorMemoryAllocation;
   if (!status && bytes == SIZE_MAX) status = cudaErrorMemoryAllocation;
   if (!status) status = (int)cudaMallocHost((void **)&swap->host, bytes);
-  if (!status) status = (int)cudaStreamSynchronize(device->stream); /* the zeroes of the KV cache */
+  if (!status)
+    status = (int)cudaStreamSynchronize(device->stream); /* the KV cache is being zeroed */
   if (!status) status = measure(device);
   if (!status) return 0;
   (void)cudaGetLastError();

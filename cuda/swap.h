@@ -1,4 +1,4 @@
-/* swap.h: the host pool of swapped KV blocks, and the stream that fills and empties it.
+/* swap.h: the host pool of swapped KV blocks, and the stream of their copies.
  *
  * Part of device_t; engine thread. The calls of ops_t.swap are described in
  * engine/device/swap_ops.h.
@@ -19,8 +19,8 @@ typedef struct swap_state {
   cudaEvent_t begin, done; /* of the newest copies */
   size_t timed_bytes;      /* of them; 0 = their time is known */
   double rate;             /* bytes per second */
-  uint64_t *leaving;       /* bit per device block: its copy is not known to be done */
-  bool is_leaving;         /* whether one is set */
+  uint64_t *leaving;       /* bit per device block: its copy out may still be running */
+  bool is_leaving;         /* true if a bit of `leaving` is set */
   void *to[SWAP_COPIES_MAX];
   const void *from[SWAP_COPIES_MAX];
   size_t bytes[SWAP_COPIES_MAX];
@@ -29,7 +29,7 @@ typedef struct swap_state {
 } swap_state_t;
 
 extern const swap_ops_t cuda_swap;
-/* Before a step is launched: it waits for the blocks that it writes to and that are leaving. */
+/* Call before a step is launched: the step waits for copies out of blocks to which it writes. */
 void device_swap_fence(device_t *device, const batch_t *batch);
 void device_swap_release(device_t *device);
 

@@ -44,7 +44,7 @@ int weight_staging_release(device_t *device) {
   return status;
 }
 
-/* Sends the half that was filled, and waits until the other may be written. */
+/* Starts the copy of the half that was filled, and waits until the other one may be written. */
 static int staging_send(device_t *device, void *to, size_t bytes) {
   cuda_staging_t *staging = &device->staging;
   int status = (int)cudaMemcpyAsync(to, staging->halves[staging->next], bytes,
@@ -118,7 +118,7 @@ static uint16_t narrowed(float value, dtype_t dtype) {
   if (dtype == DTYPE_BF16) return (uint16_t)(bits >> 16);
   uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
   if (magnitude >= 0x38800000) return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);
-  float scaled; /* below the normal halves: a whole number of 2^-24 */
+  float scaled; /* below the normal values of f16: a multiple of 2^-24 */
   memcpy(&scaled, &magnitude, sizeof scaled);
   return (uint16_t)(sign | (uint32_t)(scaled * 0x1p24f));
 }
@@ -150,7 +150,8 @@ int cuda_vector(device_t *device, const float *values, int64_t count, vector_t *
   if (code) return code;
   int status =
       (int)cudaMemcpyAsync(vector->values, values, bytes, cudaMemcpyHostToDevice, device->stream);
-  if (!status) status = (int)cudaStreamSynchronize(device->stream); /* `values` is the caller's */
+  /* `values` belongs to the caller, so the copy must be complete. */
+  if (!status) status = (int)cudaStreamSynchronize(device->stream);
   if (status) return device_error(status, "a vector", error);
   if (device->has_dtype) code = send_narrow(device, vector, values, error);
   if (!code) *out = vector;

@@ -155,7 +155,8 @@ static uint32_t read_hex(lexer_t *lexer, size_t *at, int digits) {
   return code;
 }
 
-/* In Python a backslash before a character above ASCII is an ordinary character. */
+/* Writes the escape of a character above ASCII as text, such as \xe9. Python leaves this text where
+ * a backslash precedes such a character. */
 static size_t put_foreign_escape(char *out, uint32_t code) {
   int digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
   size_t n = 0;
