@@ -296,7 +296,8 @@ def libraries(program):
 
 def python_with_torch(chosen):
     """(interpreter, release of torch, folders of its CUDA libraries)"""
-    ask = ("import sys, torch, glob, os; print(torch.__version__); "
+    # The import itself takes many seconds, and may fail only where it is used.
+    ask = ("import sys, glob; from importlib.metadata import version; print(version('torch')); "
            "[print(f) for p in sys.path for f in glob.glob(p + '/nvidia/*/lib')"
            " + glob.glob(p + '/torch/lib')]")
     candidates = [chosen, os.environ.get("VIRTUAL_ENV", "") + "/bin/python", sys.executable,

@@ -41,10 +41,16 @@ def stop_on_signals():
         signal.signal(number, stop)
 
 
-def end_group(group):
-    """Kills what is left of a process group."""
+def end_group(process):
+    """Kills what is left of a process's group, and waits until it is gone: memory of a GPU is free
+    only then."""
+    until = time.monotonic() + GRACE_S
     try:
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
+        while time.monotonic() < until:
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
     except (ProcessLookupError, PermissionError):
         pass
 
@@ -115,8 +121,8 @@ class Run:
         try:
             status = self.wait(process, limit_s)
         finally:
-            end_group(process.pid)
-        reader.join(GRACE_S)
+            end_group(process)
+            reader.join(GRACE_S)
         lines = [line for line in log if line.strip()]
         note = lines[-1].strip()[:120] if lines else f"{len(self.results) - before} figures"
         state = "ok" if status == 0 else "FAILED"
@@ -138,9 +144,5 @@ class Run:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait(GRACE_S)
             except (ProcessLookupError, subprocess.TimeoutExpired):
-                end_group(process.pid)
-                try:
-                    process.wait(GRACE_S)
-                except subprocess.TimeoutExpired:
-                    pass  # the driver holds it; nothing more can be done from here
+                end_group(process)  # where a driver holds it nothing more can be done
             return None
