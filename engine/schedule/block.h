@@ -23,6 +23,8 @@
 
 struct sequence;
 
+enum { NO_BLOCK = 0 }; /* the null block, where a number stands for "none" */
+
 typedef struct block_key {
   uint64_t word[2]; /* 128-bit keyed hash of the whole prefix, this block included */
 } block_key_t;
