@@ -626,10 +626,9 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   plan_all_running(scheduler, now_ns);
   /* The first group was preempted by its own allocation, so nothing is planned yet. Its blocks are
-   * free now: plan the other groups. */
-  if (plan->num_preempted > 0 && plan->num_entries == 0 && scheduler->running.head != NULL) {
-    plan_all_running(scheduler, now_ns);
-  }
+   * free now: plan the others. If they find none either, the next plan has one group less. */
+  bool starved = plan->num_preempted > 0 && plan->num_entries == 0;
+  if (starved && scheduler->running.head != NULL) plan_all_running(scheduler, now_ns);
   if (plan->num_preempted == 0) plan_swapped(scheduler);
   if (plan->num_preempted == 0 && scheduler->swapped.head == NULL)
     admit_waiting(scheduler, now_ns, NULL);

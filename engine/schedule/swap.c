@@ -138,14 +138,18 @@ static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
     int32_t kept = seq->num_host_blocks, next = seq->num_computed_tokens / block_size;
     if (!sequence_is_live(seq)) continue;
     for (int32_t i = 0; i < kept; i++) {
-      host_block_t *right = host_block(scheduler, seq, i);
-      if (right->mark == 0) need++, right->mark = 1;
+      host_block_t *block = host_block(scheduler, seq, i);
+      if (block->mark > 0) continue;
+      block->mark = 1;
+      need++;
     }
     int32_t total = scheduler_blocks_for(scheduler, scheduler_tokens_reserved(scheduler, seq));
     need += total > kept ? total - kept : 0;
     if (next == kept) continue;
-    host_block_t *right = host_block(scheduler, seq, next);
-    need += ++right->mark <= right->ref_count;
+    host_block_t *block = host_block(scheduler, seq, next);
+    block->mark++;
+    bool needs_copy = block->mark <= block->ref_count; /* all but the last writer copy */
+    if (needs_copy) need++;
   }
   clear_host_marks(scheduler, group);
   return need;
