@@ -85,10 +85,6 @@ void queue_push_tail(group_queue_t *queue, group_t *group) {
   queue_insert_before(queue, NULL, group);
 }
 
-void queue_push_head(group_queue_t *queue, group_t *group) {
-  queue_insert_before(queue, queue->head, group);
-}
-
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group) {
   group->next = position;
   group->prev = position != NULL ? position->prev : queue->tail;

@@ -90,7 +90,6 @@ typedef struct group_queue {
 /* Queues are linked lists through the groups: no call allocates or fails. A group that is inserted
  * must be in no queue; position NULL inserts at the tail; queue_remove needs the group's queue. */
 void queue_push_tail(group_queue_t *queue, group_t *group);
-void queue_push_head(group_queue_t *queue, group_t *group);
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group);
 void queue_remove(group_queue_t *queue, group_t *group);
 

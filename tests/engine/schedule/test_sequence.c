@@ -41,7 +41,7 @@ Test(sequence, queues_keep_order_under_removal_from_anywhere) {
   group_queue_t q = {0};
   queue_push_tail(&q, &g[1]);
   queue_push_tail(&q, &g[3]);
-  queue_push_head(&q, &g[0]);
+  queue_insert_before(&q, q.head, &g[0]);
   queue_insert_before(&q, &g[3], &g[2]);
   int i = 0;
   for (group_t *p = q.head; p; p = p->next) cr_assert(p == &g[i++]);
