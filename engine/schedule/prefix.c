@@ -57,7 +57,8 @@ int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_pla
 
 /* ---- identities ---- */
 
-static int32_t *children_of(block_pool_t *pool, prefix_place_t place) {
+/* The head of the list of findable blocks at this place. */
+static int32_t *children_of(const block_pool_t *pool, prefix_place_t place) {
   if (place.parent) return &pool->blocks[place.parent].first_child;
   return &pool->roots[(uint32_t)(place.domain ^ place.domain >> 32) & pool->bucket_mask];
 }
@@ -109,8 +110,7 @@ void prefix_note(block_pool_t *pool, int32_t block, prefix_place_t place, const 
 prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
                                      const int32_t *token_ids, int32_t rows_max) {
   prefix_partial_t best = {0, 0};
-  /* The cast is safe: children_of only looks up; its result is not const because others write. */
-  int32_t b = *children_of((block_pool_t *)(uintptr_t)pool, place);
+  int32_t b = *children_of(pool, place);
   for (int seen = 0; b && seen < PARTIAL_CANDIDATES_MAX; b = pool->blocks[b].child_next, seen++) {
     const block_t *block = &pool->blocks[b];
     if (!stands_at(pool, block, place)) continue;
