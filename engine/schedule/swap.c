@@ -12,7 +12,6 @@
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 int swap_new(scheduler_t *scheduler) {
   swap_t *swap = &scheduler->swap;
@@ -155,14 +154,25 @@ static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
   return need;
 }
 
+/* The full block of a swapped sequence at `index`, after the block `parent`, if the prefix cache
+ * has it computed; else NO_BLOCK. */
+static int32_t find_cached(const scheduler_t *scheduler, const sequence_t *seq, int32_t index,
+                           int32_t parent) {
+  int32_t block_size = scheduler->pool->block_size;
+  if (index >= seq->num_computed_tokens / block_size) return NO_BLOCK;
+  int32_t block = table_find(scheduler, seq, index, parent);
+  if (block == NO_BLOCK) return NO_BLOCK;
+  return scheduler->pool->blocks[block].identity.num_valid == block_size ? block : NO_BLOCK;
+}
+
 /* Number of leading blocks of a swapped sequence that the prefix cache has. Writes them to
  * seq->blocks without holding them. */
-static int32_t find_cached(const scheduler_t *scheduler, sequence_t *seq) {
-  prefix_match_t match = table_match(scheduler, seq);
-  int32_t whole = seq->num_computed_tokens / scheduler->pool->block_size;
-  int32_t found = MIN(match.num_valid, whole);
-  memset(&seq->blocks[found], 0, (size_t)(match.num_blocks - found) * sizeof *seq->blocks);
-  return found;
+static int32_t take_cached(const scheduler_t *scheduler, sequence_t *seq) {
+  int32_t count = 0, block = NO_BLOCK;
+  while ((block = find_cached(scheduler, seq, count, block)) != NO_BLOCK) {
+    seq->blocks[count++] = block;
+  }
+  return count;
 }
 
 /* Number of different host blocks that need no free block, because another sequence holds the same
@@ -170,14 +180,13 @@ static int32_t find_cached(const scheduler_t *scheduler, sequence_t *seq) {
 static int32_t count_held(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    sequence_t *sequence = (sequence_t *)(uintptr_t)seq; /* only its empty table is written to */
-    int32_t found = sequence_is_live(sequence) ? find_cached(scheduler, sequence) : 0;
-    for (int32_t i = 0; i < found; i++) {
-      host_block_t *block = host_block(scheduler, sequence, i);
-      count += block->mark == 0 && block_is_held(&scheduler->pool->blocks[sequence->blocks[i]]);
-      block->mark = 1;
+    int32_t block = NO_BLOCK;
+    if (!sequence_is_live(seq)) continue;
+    for (int32_t i = 0; (block = find_cached(scheduler, seq, i, block)) != NO_BLOCK; i++) {
+      host_block_t *host = host_block(scheduler, seq, i);
+      if (host->mark == 0 && block_is_held(&scheduler->pool->blocks[block])) count++;
+      host->mark = 1;
     }
-    if (found > 0) memset(sequence->blocks, 0, (size_t)found * sizeof *sequence->blocks);
   }
   clear_host_marks(scheduler, group);
   return count;
@@ -194,7 +203,7 @@ swap_verdict_t swap_verdict(scheduler_t *scheduler, const group_t *group) {
  * copies run before every step that is planned from now on. */
 static void bring(scheduler_t *scheduler, sequence_t *seq) {
   plan_t *plan = &scheduler->plan;
-  int32_t found = find_cached(scheduler, seq);
+  int32_t found = take_cached(scheduler, seq);
   for (int32_t i = 0; i < seq->num_host_blocks; i++) {
     host_block_t *block = host_block(scheduler, seq, i);
     if (block->device == 0 && i >= found) {

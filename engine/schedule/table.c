@@ -66,11 +66,16 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
 /* Without prefix caching the sequences of one group still share by content: otherwise a preempted
  * group of forks might never fit again. Each group is then a domain of its own, and a block loses
  * its identity when it is released. */
-static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
-  if (index > 0) return (prefix_place_t){.parent = seq->blocks[index - 1]};
+static prefix_place_t place_behind(const scheduler_t *scheduler, const sequence_t *seq,
+                                   int32_t parent) {
+  if (parent != NO_BLOCK) return (prefix_place_t){.parent = parent};
   const group_t *group = seq->group;
-  return (prefix_place_t){.domain =
-                              scheduler->pool->caching ? group->request->salt : group->arrival};
+  uint64_t salt = group->request->salt;
+  return (prefix_place_t){.domain = scheduler->pool->caching ? salt : group->arrival};
+}
+
+static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
+  return place_behind(scheduler, seq, index > 0 ? seq->blocks[index - 1] : NO_BLOCK);
 }
 
 static bool shares_content(const scheduler_t *scheduler, const sequence_t *seq) {
@@ -89,21 +94,29 @@ static const int32_t *ids_at(const scheduler_t *scheduler, const sequence_t *seq
   return &seq->tokens[(size_t)index * (size_t)scheduler->pool->block_size];
 }
 
+/* The last token is never taken from the cache: it yields the logits. */
+int32_t table_find(const scheduler_t *scheduler, const sequence_t *seq, int32_t index,
+                   int32_t parent) {
+  const block_pool_t *pool = scheduler->pool;
+  int32_t last = sequence_num_tokens(seq) - 1;
+  if (!may_match(scheduler, seq) || (index + 1) * pool->block_size > last) return NO_BLOCK;
+  prefix_place_t place = place_behind(scheduler, seq, parent);
+  block_key_t key = prefix_key(pool, place, ids_at(scheduler, seq, index));
+  int32_t block = prefix_find(pool, &key, place, ids_at(scheduler, seq, index));
+  return block < 0 ? NO_BLOCK : block;
+}
+
 prefix_match_t table_match(const scheduler_t *scheduler, sequence_t *seq) {
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
-  int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1;
+  int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1, block = NO_BLOCK;
   if (!may_match(scheduler, seq)) return match;
-  while ((match.num_blocks + 1) * block_size <= last) {
-    int32_t i = match.num_blocks;
-    prefix_place_t place = place_of(scheduler, seq, i);
-    block_key_t key = prefix_key(pool, place, ids_at(scheduler, seq, i));
-    int32_t block = prefix_find(pool, &key, place, ids_at(scheduler, seq, i));
-    if (block < 0) break;
+  while ((block = table_find(scheduler, seq, match.num_blocks, block)) != NO_BLOCK) {
     const block_t *entry = &pool->blocks[block];
-    seq->blocks[match.num_blocks++] = block;
+    bool valid = entry->identity.num_valid == block_size;
+    if (valid && match.num_valid == match.num_blocks) match.num_valid++;
     match.num_unused += !block_is_held(entry);
-    if (match.num_valid == i && entry->identity.num_valid == block_size) match.num_valid++;
+    seq->blocks[match.num_blocks++] = block;
   }
   match.num_cached = match.num_valid * block_size;
   if (match.num_valid < match.num_blocks || !pool->caching) return match;
