@@ -18,16 +18,11 @@
 #include <string.h>
 
 enum { IDLE_SLEEP_MS = 1000, ROOM_SLEEP_MS = 1, QUEUE_CHECK_MS = 100, RETRY_AFTER_MAX_S = 120 };
-enum {
-  HOST_SEQS_DEFAULT = 64,
-  HOST_TOKENS_DEFAULT = 512,
-  GPU_SEQS_DEFAULT = 256,
-  GPU_TOKENS_DEFAULT = 4096
-};
+enum { SEQS_DEFAULT = 64, TOKENS_DEFAULT = 512 }; /* of a back end that names none */
 
 void engine_options_default(engine_options_t *options) {
   *options = (engine_options_t){
-      .backend = "auto",
+      .device = "auto",
       .isa = "auto",
       .dtype = "auto",
       .enable_chunked_prefill = true,
@@ -305,20 +300,24 @@ static void *engine_main(void *context) {
 
 /* ---- life cycle ---- */
 
-/* Sets the defaults of the step size; those of a GPU are larger. */
-static void choose_step_size(engine_options_t *options) {
-  const char *backend = options->backend != NULL ? options->backend : "auto";
-  bool gpu = options->ops == NULL && strcmp(backend, "cuda") == 0;
-  if (options->ops == NULL && strcmp(backend, "auto") == 0 && ops_cuda.available != NULL)
-    gpu = ops_cuda.available(options->device_index);
-  int32_t seqs = gpu ? GPU_SEQS_DEFAULT : HOST_SEQS_DEFAULT,
-          asked = options->max_num_batched_tokens;
-  if (asked > 0 && asked < seqs) seqs = asked; /* every sequence needs a token in each step */
-  if (options->max_num_seqs == 0) options->max_num_seqs = seqs;
+/* Sizes of a step that were not given: those of the back end that will be opened. */
+static void choose_step_size(engine_options_t *options, const ops_t *ops) {
+  int32_t num_seqs = ops->seqs_default > 0 ? ops->seqs_default : SEQS_DEFAULT;
+  int32_t num_tokens = ops->tokens_default > 0 ? ops->tokens_default : TOKENS_DEFAULT;
+  int32_t asked = options->max_num_batched_tokens;
+  if (asked > 0 && asked < num_seqs) num_seqs = asked; /* each wants a token in every step */
+  if (options->max_num_seqs == 0) options->max_num_seqs = num_seqs;
   if (asked > 0) return;
-  options->max_num_batched_tokens = gpu ? GPU_TOKENS_DEFAULT : HOST_TOKENS_DEFAULT;
-  if (options->max_num_batched_tokens < options->max_num_seqs)
-    options->max_num_batched_tokens = options->max_num_seqs;
+  if (num_tokens < options->max_num_seqs) num_tokens = options->max_num_seqs;
+  options->max_num_batched_tokens = num_tokens;
+}
+
+/* A test's own back end, or the one that the options name. */
+static int choose_backend(const engine_options_t *options, backend_choice_t *out,
+                          inferd_error_t *error) {
+  if (options->ops == NULL) return backend_choose(options->device, out, error);
+  *out = (backend_choice_t){.ops = {options->ops}, .expected = options->ops};
+  return 0;
 }
 
 static int check_options(const engine_options_t *options, inferd_error_t *error) {
@@ -366,8 +365,7 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
 
 /* Replaces the strings by own copies. Returns false without memory: NULL would mean the default. */
 static bool copy_strings(engine_options_t *to) {
-  const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->backend, &to->isa,
-                            &to->dtype};
+  const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->isa, &to->dtype};
   bool complete = true;
   for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
     const char *given = *strings[i];
@@ -380,12 +378,17 @@ static bool copy_strings(engine_options_t *to) {
 int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *error) {
   engine_options_t chosen = *given;
   const engine_options_t *options = &chosen;
-  choose_step_size(&chosen);
-  int code = check_options(options, error);
+  backend_choice_t backend;
+  int code = choose_backend(given, &backend, error);
+  if (code) return code;
+  choose_step_size(&chosen, backend.expected);
+  code = check_options(options, error);
   if (code) return code;
   engine_t *engine = calloc(1, sizeof *engine);
   if (engine == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the engine");
   engine->options = *options;
+  engine->options.device = NULL; /* the caller's text, which nothing reads from here on */
+  engine->backend = backend;
   bool copied = copy_strings(&engine->options);
   /* a group for each request that can wait, run, or be preempted */
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
@@ -437,7 +440,6 @@ void engine_destroy(engine_t *engine) {
   free(engine->groups);
   free((char *)(uintptr_t)engine->options.model_dir);
   free((char *)(uintptr_t)engine->options.draft_model_dir);
-  free((char *)(uintptr_t)engine->options.backend);
   free((char *)(uintptr_t)engine->options.isa);
   free((char *)(uintptr_t)engine->options.dtype);
   free(engine);

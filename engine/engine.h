@@ -19,11 +19,10 @@ struct ops; /* engine/device/ops.h */
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;                /* tests pass a fake device; NULL = chosen by `backend` */
-  const char *backend;                  /* "auto", "cpu", "cuda" */
+  const struct ops *ops;                /* tests pass a fake device; NULL = chosen by `device` */
+  const char *device;                   /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
   const char *isa;                      /* CPU instruction set, or "auto" */
   int num_threads;                      /* CPU workers; 0 = all */
-  int32_t device_index;                 /* number of the GPU */
   bool batch_invariant;                 /* ops.h; a CPU always is */
   bool dummy_weights;                   /* --load-format dummy */
   const char *dtype;                    /* "auto", "float32", "float16", "bfloat16" */

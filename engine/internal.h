@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_INTERNAL_H
 #define INFERD_ENGINE_INTERNAL_H
 
+#include "engine/backend.h"
 #include "engine/commit.h"
 #include "engine/device/batch.h"
 #include "engine/device/ops.h"
@@ -42,6 +43,7 @@ typedef struct constrain {
 
 struct engine {
   engine_options_t options; /* strings are owned copies */
+  backend_choice_t backend;
   pthread_t thread;
   bool thread_started;
   atomic_int state; /* engine_state_t */
@@ -50,7 +52,7 @@ struct engine {
   inferd_error_t failure; /* written before state becomes FAILED */
 
   /* Made by start.c on the engine thread. */
-  const ops_t *ops;
+  const ops_t *ops; /* of `backend`, the one that opened */
   device_t *device;
   blueprint_t blueprint;
   tokenizer_t *tokenizer;

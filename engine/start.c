@@ -51,33 +51,23 @@ static int parse_dtype(const char *name, int32_t *out, inferd_error_t *error) {
                    "dtype is \"%s\"; supported: auto, float32, float16, bfloat16", name);
 }
 
-/* Opens the GPU if one can be used, else the CPU; the log says which, and why. */
-static int open_best(engine_t *engine, const device_options_t *options, inferd_error_t *error) {
-  engine->ops = &ops_cuda;
-  if (ops_cuda.open(options, &engine->device, error) == 0) {
-    say(engine, "backend   cuda: %.200s", ops_cuda.describe(engine->device));
-    return 0;
-  }
-  say(engine, "backend   cpu: %.200s", error->message);
-  engine->ops = &ops_cpu;
-  return ops_cpu.open(options, &engine->device, error);
-}
-
+/* Opens the first back end of the choice that can be used; the log says which, or why not. */
 static int open_device(engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
+  const backend_choice_t *choice = &engine->backend;
   device_options_t device = {.num_threads = options->num_threads,
                              .isa = options->isa,
-                             .device_index = options->device_index,
+                             .device_index = choice->device_index,
                              .batch_invariant = options->batch_invariant};
-  const char *backend = options->backend != NULL ? options->backend : "auto";
-  engine->ops = options->ops;
-  if (engine->ops == NULL && strcmp(backend, "auto") == 0) return open_best(engine, &device, error);
-  if (engine->ops == NULL && strcmp(backend, "cpu") == 0) engine->ops = &ops_cpu;
-  if (engine->ops == NULL && strcmp(backend, "cuda") == 0) engine->ops = &ops_cuda;
-  if (engine->ops == NULL) {
-    return error_set(error, ERR_CONFIGURATION, "backend",
-                     "backend is \"%s\"; supported: auto, cpu, cuda", backend);
+  engine->ops = choice->ops[0];
+  int code = engine->ops->open(&device, &engine->device, error);
+  if (choice->ops[1] == NULL) return code;
+  if (code == 0) {
+    say(engine, "backend   %s: %.200s", engine->ops->name, engine->ops->describe(engine->device));
+    return 0;
   }
+  engine->ops = choice->ops[1];
+  say(engine, "backend   %s: %.200s", engine->ops->name, error->message);
   return engine->ops->open(&device, &engine->device, error);
 }
 
@@ -130,15 +120,11 @@ typedef struct memory_plan {
   int32_t max_model_len;
 } memory_plan_t;
 
-static bool is_on_host(const engine_t *engine) {
-  return strcmp(engine->ops->name, "cuda") != 0;
-}
-
 /* Bytes of host memory for the blocks of swapped requests. If the KV pool is in host memory, there
  * is no default swap space. */
 static int64_t swap_space(const engine_t *engine) {
   if (engine->options.swap_space_bytes >= 0) return engine->options.swap_space_bytes;
-  bool useful = engine->ops->swap != NULL && !is_on_host(engine) &&
+  bool useful = engine->ops->swap != NULL && engine->ops->separate_memory &&
                 engine->options.preemption_mode != PREEMPT_RECOMPUTE;
   return useful ? SWAP_SPACE_DEFAULT : 0;
 }
@@ -159,7 +145,7 @@ static int check_swap(const engine_t *engine, inferd_error_t *error) {
 /* Share of the free memory to use. Other processes use host memory, but rarely a GPU's. */
 static double memory_fraction(const engine_t *engine) {
   if (engine->options.memory_fraction > 0) return engine->options.memory_fraction;
-  return is_on_host(engine) ? HOST_MEMORY_FRACTION : GPU_MEMORY_FRACTION;
+  return engine->ops->separate_memory ? GPU_MEMORY_FRACTION : HOST_MEMORY_FRACTION;
 }
 
 /* Bytes that the KV pool may take: the requested size, or the share of the free memory that weights
@@ -169,7 +155,8 @@ static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
   double left = (double)plan->free_bytes * memory_fraction(engine) - (double)plan->weight_bytes -
                 (double)plan->workspace_bytes;
   size_t budget = left > 0 ? (size_t)left : 0;
-  return is_on_host(engine) && budget > HOST_KV_BYTES_DEFAULT ? HOST_KV_BYTES_DEFAULT : budget;
+  if (engine->ops->separate_memory || budget < HOST_KV_BYTES_DEFAULT) return budget;
+  return HOST_KV_BYTES_DEFAULT;
 }
 
 /* Upper limit of the blocks if no KV size was requested: enough for max_num_seqs sequences of full
@@ -179,7 +166,7 @@ static size_t blocks_useful(const engine_t *engine, const memory_plan_t *plan) {
   size_t useful = (size_t)engine->options.max_num_seqs * context;
   size_t modest = (size_t)(HOST_KV_TOKENS_DEFAULT / plan->kv.block_size);
   if (modest < 2 * context) modest = 2 * context;
-  return 2 + (is_on_host(engine) && modest < useful ? modest : useful);
+  return 2 + (engine->ops->separate_memory || useful < modest ? useful : modest);
 }
 
 static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *plan) {

@@ -155,8 +155,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   }
   engine_options_default(options);
   options->model_dir = config->model;
-  options->backend = strncmp(config->device, "cuda", 4) == 0 ? "cuda" : config->device;
-  if (strncmp(config->device, "cuda:", 5) == 0) options->device_index = atoi(config->device + 5);
+  options->device = config->device;
   options->batch_invariant = config->batch_invariant;
   options->isa = config->cpu_isa;
   options->num_threads = (int)config->threads;

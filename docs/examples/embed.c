@@ -49,7 +49,7 @@ static int start(const char *model_dir, engine_t **engine, inferd_error_t *error
   engine_options_t options;
   engine_options_default(&options);
   options.model_dir = model_dir;
-  options.backend = "cpu";
+  options.device = "cpu";
   options.max_model_len = 512;
   options.wake = wake;
   int code = engine_create(&options, engine, error);

@@ -1,10 +1,13 @@
-/* op_types.h: what the operations of ops.h are told about a layer: norm, rope, attention, experts.
+/* op_types.h: what the operations of ops.h are told about a layer: norm, rope, attention, experts;
+ * and about the KV cache.
  *
  * Plain data, filled once while a model loads and constant afterwards. Symbols: h hidden size, D
  * head_dim, Hq/Hk query and K/V heads, E experts, k experts of a row, I width of an expert.
  */
 #ifndef INFERD_ENGINE_DEVICE_OP_TYPES_H
 #define INFERD_ENGINE_DEVICE_OP_TYPES_H
+
+#include "engine/device/weight_source.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,5 +80,14 @@ typedef struct moe {
   const weight_t *down;              /* E x [h, I] */
   const vector_t *down_bias;         /* [E, h] or NULL */
 } moe_t;
+
+typedef struct kv_cache_desc {
+  int32_t num_layers, num_kv_heads, head_dim;
+  int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
+  int32_t block_size;
+  dtype_t dtype;
+  bool fp8;            /* stored as e4m3, if ops_t.kv_fp8 */
+  const float *scales; /* of fp8: [num_layers][K, V], read by `kv_cache` alone; NULL = ones */
+} kv_cache_desc_t;
 
 #endif

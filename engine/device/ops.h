@@ -34,15 +34,6 @@ typedef struct device_options {
   bool batch_invariant; /* GPU: a row's bits never depend on its batch, at some cost in speed */
 } device_options_t;
 
-typedef struct kv_cache_desc {
-  int32_t num_layers, num_kv_heads, head_dim;
-  int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
-  int32_t block_size;
-  dtype_t dtype;
-  bool fp8;            /* stored as e4m3, if ops_t.kv_fp8 */
-  const float *scales; /* of fp8: [num_layers][K, V], read by `kv_cache` alone; NULL = ones */
-} kv_cache_desc_t;
-
 /* Upper bounds of every step; workspaces are sized from them in `prepare`. */
 typedef struct step_limits {
   int32_t tokens_max, reqs_max, logits_rows_max;
@@ -66,6 +57,9 @@ typedef struct ops {
   int32_t block_size;      /* slots of a KV block unless told otherwise; 0 stands for 16 */
   bool history_on_device;  /* sample knows the ids so far without output_ids, the latest included */
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is taken */
+  bool separate_memory;    /* blocks are not in host memory: no other tenants, swapping helps */
+  int32_t seqs_default;    /* max_num_seqs unless told otherwise; 0 stands for 64 */
+  int32_t tokens_default;  /* max_num_batched_tokens unless told otherwise; 0 stands for 512 */
   int32_t act_bytes;       /* of one activation; 0 stands for 4 */
   const swap_ops_t *swap;  /* KV blocks to host memory and back; NULL = no swapping */
 

@@ -94,7 +94,7 @@ static int load_model(engine_t *engine, const kv_cache_desc_t *kv, const step_li
   const engine_options_t *o = &engine->options;
   drafter_t *drafter = engine->drafter;
   device_options_t device = {
-      .num_threads = o->num_threads, .isa = o->isa, .device_index = o->device_index};
+      .num_threads = o->num_threads, .isa = o->isa, .device_index = engine->backend.device_index};
   model_options_t options = {
       .dir = o->draft_model_dir, .dummy = o->dummy_weights, .dummy_seed = o->seed, .dtype = -1};
   kv_cache_desc_t own = describe_kv(drafter, kv);

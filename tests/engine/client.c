@@ -14,7 +14,6 @@ engine_options_t client_options(const struct ops *ops) {
   engine_options_default(&o);
   o.model_dir = "tests/fixtures/tiny";
   o.ops = ops;
-  o.backend = "cpu";
   o.dummy_weights = true;
   o.seed = 7;
   o.num_blocks = 600;
