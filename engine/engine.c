@@ -99,6 +99,12 @@ static void update_rate(engine_t *engine, uint64_t now_ns) {
   engine->rate_window_count = 0;
 }
 
+void engine_lap(engine_t *engine, uint64_t *total_ns) {
+  uint64_t now_ns = clock_now_ns();
+  *total_ns += now_ns - engine->lap_ns;
+  engine->lap_ns = now_ns;
+}
+
 /* ---- the engine thread ---- */
 
 static void accept_request(engine_t *engine, request_t *request) {
@@ -159,24 +165,6 @@ static void receive_adapters(engine_t *engine) {
   }
 }
 
-/* Takes requests, adapters and cancellations from the loop. Returns the number of events made. */
-static int receive(engine_t *engine, uint64_t now_ns) {
-  int events = 0;
-  for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
-       request = mailbox_receive(engine->mailbox)) {
-    accept_request(engine, request);
-  }
-  receive_adapters(engine);
-  unsigned epoch = atomic_load(&engine->cancel_epoch);
-  if (epoch != engine->cancel_epoch_seen) {
-    engine->cancel_epoch_seen = epoch;
-    events += abort_cancelled(engine, &engine->scheduler->running, now_ns);
-    events += abort_cancelled(engine, &engine->scheduler->waiting, now_ns);
-    events += abort_cancelled(engine, &engine->scheduler->swapped, now_ns);
-  }
-  return events + expire_waiting(engine, now_ns);
-}
-
 static void end_all(engine_t *engine, const group_queue_t *queue, sequence_status_t status,
                     int error_code) {
   uint64_t now_ns = clock_now_ns();
@@ -197,55 +185,86 @@ static void wake_loop(const engine_t *engine, bool anyway) {
     engine->options.wake(engine->options.context);
 }
 
+/* Takes requests, adapters and cancellations from the loop. Requests that end here get their events
+ * before the next step, not after it. */
+static void receive(engine_t *engine, uint64_t now_ns) {
+  int events = 0;
+  for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
+       request = mailbox_receive(engine->mailbox)) {
+    accept_request(engine, request);
+  }
+  receive_adapters(engine);
+  unsigned epoch = atomic_load(&engine->cancel_epoch);
+  if (epoch != engine->cancel_epoch_seen) {
+    engine->cancel_epoch_seen = epoch;
+    events += abort_cancelled(engine, &engine->scheduler->running, now_ns);
+    events += abort_cancelled(engine, &engine->scheduler->waiting, now_ns);
+    events += abort_cancelled(engine, &engine->scheduler->swapped, now_ns);
+  }
+  events += expire_waiting(engine, now_ns);
+  if (events == 0) return;
+  publish_stats(engine);
+  wake_loop(engine, false);
+}
+
 static void fail(engine_t *engine, const inferd_error_t *error) {
   engine->failure = *error;
   atomic_store(&engine->state, ENGINE_FAILED);
 }
 
-/* One iteration without failure handling. Returns for how many milliseconds the thread may sleep; 0
- * after a step. */
-static int step(engine_t *engine) {
-  uint64_t t0 = clock_now_ns();
-  int events = receive(engine, t0);
-  if (events) { /* requests that ended get their events before the next step, not after it */
-    publish_stats(engine);
-    wake_loop(engine, false);
-  }
-  if (mailbox_room(engine->mailbox) <
-      engine->step_bytes_max + (size_t)engine->num_live * engine->done_bytes_max) {
-    mailbox_want_room(engine->mailbox); /* the loop must read events before the next step */
-    publish_stats(engine);
-    return ROOM_SLEEP_MS;
-  }
-  bool launched = engine_launch(engine, t0);
-  end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
-  wake_loop(engine, false);
-  uint64_t t1 = clock_now_ns();
-  if (engine->num_flights == 0) {
-    publish_stats(engine);
-    if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
-    return engine->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
-  }
-  if (launched && engine->num_flights < engine->flights_most) return 0;
+/* Returns true if the event ring has space for a step at its worst and the end of every request. */
+static bool has_room(const engine_t *engine) {
+  size_t ends_bytes = (size_t)engine->num_live * engine->done_bytes_max;
+  return mailbox_room(engine->mailbox) >= engine->step_bytes_max + ends_bytes;
+}
+
+/* Completes the oldest in-flight step: its results become tokens, ends and events. If the device is
+ * lost, every request ends. */
+static void commit(engine_t *engine) {
   inferd_error_t error = {0};
+  engine->lap_ns = clock_now_ns();
   const flight_t *flight = engine_land(engine, &error);
-  uint64_t t2 = clock_now_ns();
+  engine_lap(engine, &engine->stats.device_ns);
   if (flight != NULL) {
-    engine_commit(engine, flight, t2);
+    engine_commit(engine, flight, engine->lap_ns);
     engine->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
   } else {
     fail(engine, &error);
     engine_land_all(engine);
     abort_all(engine, ERR_DEVICE_FAILED);
   }
-  uint64_t t3 = clock_now_ns();
+  engine_lap(engine, &engine->stats.overhead_ns);
   engine->stats.steps++;
-  engine->stats.overhead_ns += t3 - t2;
-  engine->stats.device_ns += t2 - t1;
-  engine->stats.last_step_ns = t3;
-  update_rate(engine, t3);
+  engine->stats.last_step_ns = engine->lap_ns;
+  update_rate(engine, engine->lap_ns);
   publish_stats(engine);
   wake_loop(engine, false);
+}
+
+/* One step: receive, plan, prepare, forward, sample, commit. If two steps may be in flight, the
+ * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
+static int step(engine_t *engine) {
+  uint64_t now_ns = clock_now_ns();
+  receive(engine, now_ns);
+  if (!has_room(engine)) {
+    mailbox_want_room(engine->mailbox); /* the loop must read events before the next step */
+    publish_stats(engine);
+    return ROOM_SLEEP_MS;
+  }
+  flight_t *flight = engine_plan(engine, now_ns);
+  if (flight != NULL) {
+    engine_prepare(engine, flight);
+    engine_forward(engine, flight);
+    engine_sample(engine, flight);
+  }
+  end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
+  wake_loop(engine, false);
+  if (engine->num_flights == 0) {
+    publish_stats(engine);
+    if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
+    return engine->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
+  }
+  if (flight == NULL || engine->num_flights == engine->flights_most) commit(engine);
   return 0;
 }
 

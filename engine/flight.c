@@ -89,29 +89,33 @@ static void launch_swaps(engine_t *engine) {
   drafter_swap(engine);
 }
 
-bool engine_launch(engine_t *engine, uint64_t now_ns) {
-  if (!may_launch(engine)) return false;
+flight_t *engine_plan(engine_t *engine, uint64_t now_ns) {
+  if (!may_launch(engine)) return NULL;
+  engine->lap_ns = now_ns;
   note_swap_rate(engine);
-  int32_t rows = scheduler_plan(engine->scheduler, now_ns);
+  int32_t num_entries = scheduler_plan(engine->scheduler, now_ns);
   launch_swaps(engine);
-  if (rows == 0) return false;
+  if (num_entries == 0) return NULL;
   flight_t *flight = &engine->flights[engine->next_flight];
-  flight->launched_ns = now_ns;
-  scheduler_take_plan(engine->scheduler, &flight->plan);
-  uint64_t planned_ns = clock_now_ns();
-  drafter_guess(engine, flight);
-  uint64_t guessed_ns = clock_now_ns();
-  batch_build(flight->batch, &flight->plan);
-  uint64_t built_ns = clock_now_ns();
-  engine->stats.overhead_ns += built_ns - guessed_ns + planned_ns - now_ns;
-  engine->ops->begin(engine->device, flight->batch);
-  model_forward(engine->model, flight->batch);
-  engine_sample(engine, flight);
-  drafter_mirror(engine, flight);
   engine->next_flight = (engine->next_flight + 1) % engine->flights_most;
   engine->num_flights++;
-  engine->stats.device_ns += clock_now_ns() - built_ns + guessed_ns - planned_ns;
-  return true;
+  flight->launched_ns = now_ns;
+  scheduler_take_plan(engine->scheduler, &flight->plan);
+  engine_lap(engine, &engine->stats.overhead_ns);
+  return flight;
+}
+
+void engine_prepare(engine_t *engine, flight_t *flight) {
+  drafter_guess(engine, flight);
+  engine_lap(engine, &engine->stats.device_ns);
+  batch_build(flight->batch, &flight->plan);
+  engine_lap(engine, &engine->stats.overhead_ns);
+}
+
+void engine_forward(engine_t *engine, flight_t *flight) {
+  engine->ops->begin(engine->device, flight->batch);
+  model_forward(engine->model, flight->batch);
+  engine_lap(engine, &engine->stats.device_ns);
 }
 
 /* Updates the time that a prefill takes per token, smoothed. Only steps with at least two tokens

@@ -24,9 +24,15 @@ typedef struct flight {
   uint32_t *masks;                 /* [max_num_seqs, row_words], touched by constrained rows only */
 } flight_t;
 
-/* Plans and launches one step. Returns false if no step was launched: no sequence can run, the
- * maximum of steps is in flight, or the next step needs tokens that the last one draws. */
-bool engine_launch(struct engine *engine, uint64_t now_ns);
+/* Stage 4: plans the next step and launches its swaps. Returns NULL if there is no step to launch:
+ * no sequence can run, the maximum of steps is in flight, or the next step needs tokens that the
+ * last one draws. The caller passes the flight to engine_prepare, engine_forward and engine_sample.
+ */
+flight_t *engine_plan(struct engine *engine, uint64_t now_ns);
+/* Stage 5: the draft tokens, then the batch. */
+void engine_prepare(struct engine *engine, flight_t *flight);
+/* Stage 6: launches the forward. */
+void engine_forward(struct engine *engine, flight_t *flight);
 /* Waits for the oldest in-flight step, of which there must be one. Returns it, valid until the next
  * launch; NULL, with *error set, if the device is lost. */
 flight_t *engine_land(struct engine *engine, inferd_error_t *error);

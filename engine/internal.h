@@ -65,9 +65,10 @@ struct engine {
   int32_t logits_rows_max;
   constrain_t constrain;
   flight_t flights[FLIGHTS_MAX];
-  int32_t num_flights;  /* steps that are launched and not committed */
-  int32_t next_flight;  /* index in `flights` of the step that is launched next */
+  int32_t num_flights;  /* steps that are planned and not committed */
+  int32_t next_flight;  /* index in `flights` of the step that is planned next */
   int32_t flights_most; /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
+  uint64_t lap_ns;      /* when the part of the step began that is being timed */
   uint64_t landed_ns;   /* when the last step was completed */
   double host_block_bytes;
   char *text; /* [text_max] text of one token, from the detokenizer */
@@ -112,6 +113,8 @@ void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
 /* One iteration: at most one step. Returns for how many milliseconds the thread may sleep unless it
  * is woken; 0 = call again at once. */
 int engine_turn(engine_t *engine);
+/* Adds to a total the time since the last lap, which ends here. */
+void engine_lap(engine_t *engine, uint64_t *total_ns);
 void engine_end(engine_t *engine); /* aborts every live request and emits its EVENT_DONE */
 
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
@@ -132,7 +135,8 @@ void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequen
  * allows no further token. Returns 0, or ERR_INTERNAL: then the request must end. */
 int constrain_accept(engine_t *engine, sequence_t *sequence, int32_t id, bool *finished);
 
-/* sample/sampling.c, stage 7: launches logits and sampling of the batch's selected rows. */
+/* sample/sampling.c, stage 7: launches logits and sampling of the batch's selected rows; then the
+ * draft model repeats the step. */
 void engine_sample(engine_t *engine, flight_t *flight);
 /* Launches logits and sampling of `total` selected rows on a device, in slices of logits_rows_max.
  */

@@ -75,4 +75,6 @@ void engine_sample(engine_t *engine, flight_t *flight) {
   int32_t total = flight->batch->num_selected;
   for (int32_t i = 0; i < total; i++) describe_row(engine, flight, i);
   engine_draw(engine, engine->device, engine->model, flight->sample_rows, total);
+  drafter_mirror(engine, flight);
+  engine_lap(engine, &engine->stats.device_ns);
 }
