@@ -247,6 +247,7 @@ SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
 define test_rule
 $(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(SIM) $(ARCHIVES)
+	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_TEST) -lcriterion $$(LIBS)
