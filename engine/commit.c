@@ -339,7 +339,7 @@ static void commit_entry(engine_t *engine, const flight_t *flight, const plan_en
   sequence_t *seq = entry->sequence;
   scheduler_land(entry);
   int late_error = verify_drafts(engine, flight, entry, &rows);
-  int error_code = seq->group->request->fault ? ERR_INTERNAL : first_error(flight, rows);
+  int error_code = first_error(flight, rows);
   count_prefill(engine, entry);
   if (error_code) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);

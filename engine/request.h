@@ -32,7 +32,6 @@ typedef struct request {
   uint64_t salt;         /* prefix-cache domain: hash of API key, cache_salt and adapter */
   int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
   uint64_t arrival_ns;   /* monotonic clock */
-  int32_t fault;         /* tests only: makes the engine fail this request with 500 */
   atomic_bool cancelled; /* set by the loop thread, read by the engine thread once per step */
   void *room;  /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
   void *owner; /* the server's own; the engine does not use it */

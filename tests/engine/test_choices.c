@@ -254,7 +254,7 @@ Test(choices, scoring_with_several_choices_ends_each_of_them) {
 }
 
 Test(choices, a_group_that_fails_or_is_cancelled_ends_once) {
-  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 200000};
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 200000, .fail_seed = 7777};
   engine_options_t o = client_options(&ops_fake);
   client_t *c = client_new(&o);
   for (int i = 0; i < 16; i++) {
@@ -262,7 +262,7 @@ Test(choices, a_group_that_fails_or_is_cancelled_ends_once) {
     job->request.params.n = 4;
     job->request.params.best_of = i % 2 ? 4 : 5;
     job->request.params.temperature = 1;
-    job->request.fault = i % 8 == 3;
+    if (i % 8 == 3) job->request.params.seed = 7777;
     client_several(job);
     ASSERT_EQ(client_submit(c, job), 0);
   }

@@ -249,11 +249,12 @@ TEST_DEPTHS(a_request_younger_than_the_turn_has_not_waited) {
 }
 
 TEST_DEPTHS(a_failing_row_ends_its_own_request_only) {
+  fake_settings = (fake_settings_t){.first_id = 2, .fail_seed = 7777};
   engine_options_t options = client_options(ops);
   client_t *c = client_new(&options);
   for (int i = 0; i < 20; i++) {
     job_t *job = client_job(c, 30, 40, i);
-    job->request.fault = i == 7;
+    if (i == 7) job->request.params.seed = 7777;
     client_submit(c, job);
   }
   client_run(c);

@@ -315,7 +315,7 @@ static void draw(const device_t *d, const sample_row_t *row, int32_t index, cons
       memcmp(row->output_ids, ids + k->num_prompt, (size_t)q->num_output_tokens * sizeof *ids) == 0,
       "the sampler is shown other output than the request has");
   bool nan = row->score_id < 0 && k->script->nan_at == (int32_t)row->rng_position;
-  r->status = nan ? ERR_INTERNAL : 0;
+  r->status = nan || k->script->fault ? ERR_INTERNAL : 0;
   r->id = row->score_id;
   if (row->score_id < 0) {
     r->id =

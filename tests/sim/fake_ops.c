@@ -298,6 +298,9 @@ static void fake_sample(device_t *d, const sample_row_t *rows, int32_t num_rows)
     int step = (int)((d->num_begun - 1) % DEPTH_MAX);
     bool broken = fake_settings.nan_after > 0 &&
                   (int64_t)rows[i].rng_position >= (int64_t)fake_settings.nan_after;
+    if (fake_settings.fail_seed > 0 && rows[i].params->seed == fake_settings.fail_seed) {
+      broken = true;
+    }
     bool beams = rows[i].params->beam_width > 0, drawn = rows[i].score_id < 0;
     if (rows[i].params->temperature > 0) hash = mix(hash + rows[i].rng_key);
     int32_t num_top = beams ? fill_top(d, hash, rows[i].num_top, rows[i].result->top) : 0;

@@ -21,6 +21,7 @@ typedef struct fake_settings {
   int32_t eos_id;
   int32_t fail_at_step; /* > 0: `end` of this step reports a lost device */
   int32_t nan_after;    /* > 0: rows of sequences at this output position fail */
+  uint64_t fail_seed;   /* not 0: rows of requests with this seed fail */
   double swap_rate;     /* of swaps, bytes per second; 0 = 1e12 */
 } fake_settings_t;
 

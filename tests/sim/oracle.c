@@ -236,18 +236,24 @@ static void begin_stream(const script_t *r, stream_t *k, const int32_t *prompt,
   for (int32_t p = 0; p < num_prompt; p++) k->hash[p] = hash = oracle_extend(hash, k->ids[p]);
 }
 
+/* Draws a token or scores its prompt: the first prompt token has no score. */
+static bool asks_for_logits(const script_t *r, int32_t num_prompt) {
+  return r->params.max_tokens > 0 || (r->params.num_prompt_logprobs >= 0 && num_prompt > 1);
+}
+
 void oracle_prepare(const scenario_t *c, int index, const tokenizer_t *tokenizer,
                     const int32_t *prompt, int32_t num_prompt, track_t *k) {
   const script_t *r = k->script = &c->scripts[index];
   bool beams = r->params.beam_width > 0;
   k->index = index;
   k->num_prompt = num_prompt;
-  k->error_code = r->fault ? ERR_INTERNAL : 0; /* fails in its first step, with nothing said */
+  /* fails with the first row of logits that it asks for, with nothing said */
+  k->error_code = r->fault && asks_for_logits(r, num_prompt) ? ERR_INTERNAL : 0;
   k->num_streams = params_num_sequences(&r->params);
   k->num_choices = params_num_choices(&r->params);
   for (int32_t j = 0; j < (beams ? 2 * SIM_STREAMS_MAX : k->num_streams); j++) {
     begin_stream(r, &k->streams[j], prompt, num_prompt);
-    if (!r->fault && !beams) expect_stream(c, k, j, tokenizer);
+    if (k->error_code == 0 && !beams) expect_stream(c, k, j, tokenizer);
   }
   rank_streams(k);
   if (beams) oracle_search(c, k, tokenizer);

@@ -249,7 +249,6 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count,
     oracle_prepare(sim.scenario, index, e->tokenizer, request->prompt_ids,
                    request->num_prompt_tokens, k);
     web_check_salt(k->script, request);
-    request->fault = k->script->fault;
   }
   k->submitted_ns = request->arrival_ns;
   REQUIRE(request->adapter == k->script->adapter, "request %d names another adapter", index);
@@ -321,8 +320,7 @@ static void submit(int index) {
                            .tenant = r->tenant,
                            .salt = r->domain,
                            .adapter = r->adapter,
-                           .arrival_ns = sim.now_ns,
-                           .fault = r->fault};
+                           .arrival_ns = sim.now_ns};
   if (r->language >= 0) k->request.grammar = language_grammar(r->language);
   if (params_collect(&r->params)) {
     k->request.room = calloc(1, engine_room_bytes(&r->params));
