@@ -70,8 +70,6 @@ void exchange_stream(exchange_t *exchange);
  * Returns false if the buffer of a client that reads too slowly is full: the transport then calls
  * on_gone in the same iteration. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
-size_t
-exchange_pending(const exchange_t *exchange); /* bytes queued and not yet taken by the socket */
 /* Ends the stream after the queued bytes have been sent. The handler must not use the exchange
  * afterwards. */
 void exchange_end(exchange_t *exchange);

@@ -195,11 +195,6 @@ bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   return true;
 }
 
-size_t exchange_pending(const exchange_t *public) {
-  const http_exchange_t *exchange = exchange_of(public);
-  return exchange->out_end - exchange->out_start;
-}
-
 void exchange_end(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
   public->on_gone = NULL;
