@@ -269,14 +269,6 @@ static int assign(config_t *config, const option_t *option, const char *value,
   return 0;
 }
 
-int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
-               inferd_error_t *error) {
-  char plain[NAME_BYTES_MAX];
-  const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
-  if (option == NULL) return unknown_name(name, origin, error);
-  return assign(config, option, value, origin, error);
-}
-
 /* ---- the three sources ---- */
 
 static int load_defaults(config_t *config, inferd_error_t *error) {

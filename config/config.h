@@ -71,10 +71,6 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
 int config_load_file(config_t *config, const char *path, inferd_error_t *error);
 void config_free(config_t *config);
 
-/* Sets one option from text, as the command line does. `name` may use - or _. */
-int config_set(config_t *config, const char *name, const char *value, config_origin_t origin,
-               inferd_error_t *error);
-
 /* Returns true if the option was set, false if it has its default. */
 bool config_given(const config_t *config, enum config_option option);
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */

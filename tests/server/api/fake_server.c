@@ -12,18 +12,33 @@ config_t config;
 static uv_loop_t loop;
 static int exchanges;
 
-void fake_option(const char *name, const char *value) {
+/* The command line so far, and what it stood for before: the server may still point into that. */
+enum { FLAGS_MAX = 16, FLAG_BYTES_MAX = 512 };
+static char model[] = "/models/tiny/";
+static char flags[FLAGS_MAX][FLAG_BYTES_MAX];
+static config_t earlier[FLAGS_MAX];
+static int num_flags;
+
+static void load_config(void) {
+  char *arguments[1 + FLAGS_MAX] = {model};
   inferd_error_t error = {0};
-  int code = config_set(&config, name, value, (config_origin_t){SOURCE_FLAG, 0}, &error);
-  ASSERT_EQ_FOR(code, 0, "%s", error.message);
+  for (int i = 0; i < num_flags; i++) arguments[1 + i] = flags[i];
+  ASSERT_EQ_FOR(config_load(&config, 1 + num_flags, arguments, &error), 0, "%s", error.message);
+}
+
+void fake_option(const char *name, const char *value) {
+  cr_assert(num_flags < FLAGS_MAX);
+  earlier[num_flags] = config;
+  int length = snprintf(flags[num_flags], FLAG_BYTES_MAX, "--%s=%s", name, value);
+  cr_assert(length < FLAG_BYTES_MAX);
+  num_flags++;
+  load_config();
 }
 
 void fake_start(void) {
-  static char model[] = "/models/tiny/";
-  char *arguments[] = {model};
-  inferd_error_t error = {0};
   memset(&server, 0, sizeof server);
-  ASSERT_EQ_FOR(config_load(&config, 1, arguments, &error), 0, "%s", error.message);
+  num_flags = 0;
+  load_config();
   uv_loop_init(&loop);
   fake_engine_reset();
   server.config = &config;
@@ -44,6 +59,7 @@ void fake_stop(void) {
   uv_run(&loop, UV_RUN_DEFAULT);
   uv_loop_close(&loop);
   config_free(&config);
+  while (num_flags > 0) config_free(&earlier[--num_flags]);
 }
 
 void fake_run(void) {
