@@ -27,6 +27,8 @@ static const unsigned allowed_moves[SEQUENCE_STATUS_COUNT] = {
     [SEQUENCE_SWAPPED] = BIT(SEQUENCE_RUNNING) | BIT(SEQUENCE_FINISHED_STOPPED) |
                          BIT(SEQUENCE_FINISHED_LENGTH_CAPPED) | BIT(SEQUENCE_FINISHED_ABORTED) |
                          BIT(SEQUENCE_FINISHED_IGNORED),
+    /* the object of a beam that was dropped becomes the fork of another */
+    [SEQUENCE_FINISHED_ABORTED] = BIT(SEQUENCE_NEW),
 };
 
 bool sequence_transition_allowed(sequence_status_t from, sequence_status_t to) {

@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* Rows from, columns to; N W R S | stopped length aborted ignored. A waiting or swapped
- * sequence may stop when it was preempted with its last token in flight. */
+ * sequence may stop when it was preempted with its last token in flight; the object of a dropped
+ * beam is used again. */
 static const char *const contract[SEQUENCE_STATUS_COUNT] = {
     [SEQUENCE_NEW] = ".xx....x",
     [SEQUENCE_WAITING] = "..x.xxxx",
@@ -14,7 +15,7 @@ static const char *const contract[SEQUENCE_STATUS_COUNT] = {
     [SEQUENCE_SWAPPED] = "..x.xxxx",
     [SEQUENCE_FINISHED_STOPPED] = "........",
     [SEQUENCE_FINISHED_LENGTH_CAPPED] = "........",
-    [SEQUENCE_FINISHED_ABORTED] = "........",
+    [SEQUENCE_FINISHED_ABORTED] = "x.......",
     [SEQUENCE_FINISHED_IGNORED] = "........",
 };
 
