@@ -134,7 +134,7 @@ typedef struct ops {
   void (*sample)(device_t *device, const sample_row_t *rows, int32_t num_rows);
   /* Waits for the oldest step in flight. 0, or ERR_DEVICE_FAILED: the device is lost. */
   int (*end)(device_t *device, inferd_error_t *error);
-  /* Copies fp32 logits of the last `logits` call to host memory; tests and `check` only. */
+  /* Copies fp32 logits of the last `logits` call to host memory; for tests. */
   void (*read_logits)(device_t *device, float *out, int32_t rows);
 } ops_t;
 
