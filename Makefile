@@ -162,7 +162,7 @@ $(BUILD)/gpu/%.cu.o: %.cu
 BENCH_OBJECTS := $(call objects,$(wildcard server/bench/*.c))
 $(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(DAEMON_ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group -lcurl $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
 
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed
@@ -196,7 +196,7 @@ $(BUILD)/%.o: %.c
 # Without a library the build ends in one line, before a compiler lists every file that misses it.
 PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c) $(BENCH_OBJECTS)
 $(PRODUCT_OBJECTS): | $(BUILD)/libraries
-HEADERS := microhttpd.h uv.h cjson/cJSON.h curl/curl.h
+HEADERS := microhttpd.h uv.h cjson/cJSON.h
 missing  = $(strip $(foreach h,$(HEADERS),$(shell $(CC) -E -include $h -x c /dev/null >/dev/null 2>&1 || echo '$h')))
 $(BUILD)/libraries:
 	$(if $(missing),$(error $(missing) not found: run `scripts/bootstrap build`))

@@ -1,53 +1,54 @@
 /* client.c: sends a load and stamps what comes back: open loop (Poisson arrivals) or closed loop (N
  * at once).
  *
- * One thread: libcurl's multi_socket interface on a libuv loop. What an answer means is answer.c's
- * business; token totals come from the server's own usage.
+ * One thread: connections (connection.c) on a libuv loop, kept open between requests. What an
+ * answer means is answer.c's business; token totals come from the server's own usage.
  */
 #include "server/bench/answer.h"
 #include "server/bench/bench.h"
+#include "server/bench/connection.h"
 
 #include <cjson/cJSON.h>
-#include <curl/curl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
-enum { CONNECT_TIMEOUT_S = 10, PROGRESS_MS = 5000 };
+enum { MODEL_TIMEOUT_MS = 60000, PROGRESS_MS = 5000 };
 
 typedef struct client {
   const bench_options_t *options;
   bench_run_t *run;
   uv_loop_t loop;
-  uv_timer_t curl_timer, arrival_timer, progress_timer;
-  CURLM *multi;
-  struct curl_slist *headers;
-  char base[400], url[512]; /* base: without a trailing slash or /v1 */
+  uv_timer_t arrival_timer, progress_timer;
+  server_address_t address;
   uint64_t start_ns, arrival_state;
   double next_arrival_ns; /* of the open loop, since start_ns */
   int num_arrived;        /* may be started */
   int num_started, num_done, num_live, num_failed;
   long tokens_seen;
-  CURL **idle; /* finished handles: their connections are used again */
+  struct link **idle; /* [num_requests] open connections without a request */
   int num_idle;
 } client_t;
+
+/* One connection, from its opening to its end. */
+typedef struct link {
+  client_connection_t connection;
+  uv_poll_t poll;
+  client_t *client;
+  struct call *call; /* NULL = idle */
+} link_t;
 
 /* One request on the wire. */
 typedef struct call {
   client_t *client;
-  CURL *easy;
+  link_t *link;
   bench_result_t *result;
-  char *body;
+  char *request;
+  size_t length;
   answer_t answer;
 } call_t;
-
-typedef struct watch {
-  uv_poll_t poll;
-  client_t *client;
-  curl_socket_t socket;
-} watch_t;
 
 static double ms(uint64_t ns) {
   return (double)ns / 1e6;
@@ -67,45 +68,12 @@ static void keep_gap(void *context, double gap_ms) {
   run->itl_ms[run->num_itl++] = gap_ms;
 }
 
-static size_t on_data(char *data, size_t one, size_t count, void *context) {
-  (void)one;
+static void on_body(void *context, const char *bytes, size_t count) {
   call_t *call = context;
-  long status = 0;
-  if (call->answer.status == 0) {
-    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
-    call->answer.status = (int)status;
-  }
+  call->answer.status = call->link->connection.response.status;
   int before = call->answer.num_chunks;
-  answer_feed(&call->answer, data, count, uv_hrtime());
+  answer_feed(&call->answer, bytes, count, uv_hrtime());
   call->client->tokens_seen += call->answer.num_chunks - before;
-  return count;
-}
-
-static void start_call(client_t *client) {
-  const bench_options_t *options = client->options;
-  int index = client->num_started++;
-  call_t *call = calloc(1, sizeof *call);
-  CURL *easy = client->num_idle ? client->idle[--client->num_idle] : curl_easy_init();
-  if (call == NULL || easy == NULL) abort();
-  call->client = client;
-  call->easy = easy;
-  call->result = &client->run->results[index];
-  call->answer.stream = options->stream;
-  call->answer.on_gap = keep_gap;
-  call->answer.context = client->run;
-  call->body = bench_body(options, client->run->model, index);
-  curl_easy_setopt(easy, CURLOPT_URL, client->url);
-  curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, client->headers);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
-  curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-  curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
-  client->num_live++;
-  if (options->request_rate <= 0) call->result->start_ms = ms(uv_hrtime() - client->start_ns);
-  curl_multi_add_handle(client->multi, easy);
 }
 
 static void note_failure(client_t *client, const char *why) {
@@ -114,14 +82,14 @@ static void note_failure(client_t *client, const char *why) {
   snprintf(client->run->first_error, sizeof client->run->first_error, "%s", why);
 }
 
-static void end_call(client_t *client, call_t *call, CURLcode code) {
+/* `error` is NULL for a complete answer, whatever it says. */
+static void end_call(client_t *client, call_t *call, const char *error) {
   bench_result_t *result = call->result;
   answer_t *answer = &call->answer;
   uint64_t now = uv_hrtime();
   bool whole = answer_end(answer, now);
-  result->ok = code == CURLE_OK && whole;
-  if (!result->ok)
-    note_failure(client, code == CURLE_OK ? answer->error : curl_easy_strerror(code));
+  result->ok = error == NULL && whole;
+  if (!result->ok) note_failure(client, error != NULL ? error : answer->error);
   result->status = answer->status;
   result->has_usage = answer->has_usage;
   result->prompt_tokens = answer->prompt_tokens;
@@ -133,86 +101,124 @@ static void end_call(client_t *client, call_t *call, CURLcode code) {
   result->tpot_ms = result->output_tokens > 1
                         ? ms(answer->last_ns - answer->first_ns) / (result->output_tokens - 1)
                         : 0;
-  curl_multi_remove_handle(client->multi, call->easy);
-  client->idle[client->num_idle++] = call->easy;
   answer_free(answer);
-  free(call->body);
+  free(call->request);
   free(call);
   client->num_live--;
   client->num_done++;
 }
 
-static void reap(client_t *client) {
-  CURLMsg *message;
-  int left;
-  while ((message = curl_multi_info_read(client->multi, &left)) != NULL) {
-    if (message->msg != CURLMSG_DONE) continue;
-    call_t *call;
-    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)(void *)&call);
-    end_call(client, call, message->data.result);
+/* ---- connections on libuv ---- */
+
+static void free_link(uv_handle_t *handle) {
+  free(handle->data);
+}
+
+static void close_link(link_t *link) {
+  uv_close((uv_handle_t *)&link->poll, free_link);
+  connection_close(&link->connection);
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events);
+
+static void send_call(link_t *link, call_t *call) {
+  link->call = call;
+  call->link = link;
+  connection_begin(&link->connection, call->request, call->length, on_body, call);
+  uv_poll_start(&link->poll, UV_READABLE | UV_WRITABLE, on_socket);
+}
+
+/* A new connection; without one the call has failed. */
+static void open_link(client_t *client, call_t *call) {
+  link_t *link = calloc(1, sizeof *link);
+  if (link == NULL) abort();
+  if (!connection_open(&link->connection, &client->address)) {
+    end_call(client, call, link->connection.error);
+    connection_close(&link->connection);
+    free(link);
+    return;
+  }
+  link->client = client;
+  uv_poll_init_socket(&client->loop, &link->poll, link->connection.fd);
+  link->poll.data = link;
+  send_call(link, call);
+}
+
+/* A server may close an idle connection just when it is to be used again: then a new one carries
+ * the request. */
+static bool is_stale(const client_connection_t *connection) {
+  return connection->was_used && !connection->heard;
+}
+
+static void finish_link(link_t *link, connection_progress_t progress) {
+  client_t *client = link->client;
+  call_t *call = link->call;
+  link->call = NULL;
+  if (progress == CONNECTION_FAILED) {
+    const char *error = link->connection.error;
+    bool again = is_stale(&link->connection);
+    close_link(link);
+    if (again) {
+      open_link(client, call);
+      return;
+    }
+    end_call(client, call, error);
+  } else {
+    call->answer.status = link->connection.response.status;
+    end_call(client, call, NULL);
+    bool sent = !connection_is_sending(&link->connection);
+    if (sent && link->connection.response.keeps_alive) {
+      uv_poll_stop(&link->poll);
+      client->idle[client->num_idle++] = link;
+    } else {
+      close_link(link);
+    }
   }
   start_calls(client);
   if (client->num_done == client->options->num_requests) uv_stop(&client->loop);
 }
 
-/* ---- libcurl on libuv ---- */
-
-static void on_curl_timer(uv_timer_t *timer) {
-  client_t *client = timer->data;
-  int running;
-  curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-  reap(client);
-}
-
-static int set_curl_timer(CURLM *multi, long timeout_ms, void *context) {
-  (void)multi;
-  client_t *client = context;
-  if (timeout_ms < 0) {
-    uv_timer_stop(&client->curl_timer);
-  } else {
-    uv_timer_start(&client->curl_timer, on_curl_timer, (uint64_t)timeout_ms, 0);
-  }
-  return 0;
-}
-
 static void on_socket(uv_poll_t *poll, int status, int events) {
-  watch_t *watch = poll->data;
-  int flags = status < 0 ? CURL_CSELECT_ERR : 0, running;
-  client_t *client = watch->client;
-  if (events & UV_READABLE) flags |= CURL_CSELECT_IN;
-  if (events & UV_WRITABLE) flags |= CURL_CSELECT_OUT;
-  curl_multi_socket_action(client->multi, watch->socket, flags, &running);
-  reap(client);
-}
-
-static void free_watch(uv_handle_t *handle) {
-  free(handle->data);
-}
-
-static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *context, void *known) {
-  (void)easy;
-  client_t *client = context;
-  watch_t *watch = known;
-  if (what == CURL_POLL_REMOVE) {
-    if (watch != NULL) uv_close((uv_handle_t *)&watch->poll, free_watch);
-    curl_multi_assign(client->multi, socket, NULL);
-    return 0;
+  link_t *link = poll->data;
+  client_connection_t *connection = &link->connection;
+  connection_progress_t progress = CONNECTION_WAITS;
+  if (status < 0) {
+    connection->error = uv_strerror(status);
+    progress = CONNECTION_FAILED;
+  } else if (events & UV_WRITABLE) {
+    progress = connection_send(connection);
+    if (!connection_is_sending(connection)) uv_poll_start(poll, UV_READABLE, on_socket);
   }
-  if (watch == NULL) {
-    watch = calloc(1, sizeof *watch);
-    if (watch == NULL) abort();
-    watch->client = client;
-    watch->socket = socket;
-    uv_poll_init_socket(&client->loop, &watch->poll, socket);
-    watch->poll.data = watch;
-    curl_multi_assign(client->multi, socket, watch);
+  if (progress == CONNECTION_WAITS && (events & UV_READABLE)) {
+    progress = connection_receive(connection);
   }
-  int events = (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0);
-  uv_poll_start(&watch->poll, events, on_socket);
-  return 0;
+  if (progress != CONNECTION_WAITS) finish_link(link, progress);
 }
 
 /* ---- arrivals ---- */
+
+static void start_call(client_t *client) {
+  const bench_options_t *options = client->options;
+  int index = client->num_started++;
+  call_t *call = calloc(1, sizeof *call);
+  if (call == NULL) abort();
+  call->client = client;
+  call->result = &client->run->results[index];
+  call->answer.stream = options->stream;
+  call->answer.on_gap = keep_gap;
+  call->answer.context = client->run;
+  char *body = bench_body(options, client->run->model, index);
+  call->request = connection_request(&client->address, "POST", "/v1/completions", options->api_key,
+                                     body, &call->length);
+  free(body);
+  client->num_live++;
+  if (options->request_rate <= 0) call->result->start_ms = ms(uv_hrtime() - client->start_ns);
+  if (client->num_idle > 0) {
+    send_call(client->idle[--client->num_idle], call);
+  } else {
+    open_link(client, call);
+  }
+}
 
 static void start_calls(client_t *client) {
   int limit = client->options->concurrency > 0 ? client->options->concurrency
@@ -249,10 +255,8 @@ static void on_progress(uv_timer_t *timer) {
 
 /* ---- the model's name ---- */
 
-static size_t on_model_data(char *data, size_t one, size_t count, void *context) {
-  (void)one;
-  answer_feed(context, data, count, 0);
-  return count;
+static void on_model_body(void *context, const char *bytes, size_t count) {
+  answer_feed(context, bytes, count, 0);
 }
 
 static bool first_name(const char *text, char *name, size_t size) {
@@ -268,89 +272,60 @@ static bool first_name(const char *text, char *name, size_t size) {
 /* GET /v1/models: also the proof that somebody answers, before the load begins. */
 static int find_model(client_t *client) {
   answer_t answer = {.status = 200};
-  char url[512], why[CURL_ERROR_SIZE] = "";
-  long status = 0;
-  CURL *easy = curl_easy_init();
-  if (easy == NULL) abort();
-  snprintf(url, sizeof url, "%s/v1/models", client->base);
-  curl_easy_setopt(easy, CURLOPT_URL, url);
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, client->headers);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_model_data);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
-  CURLcode code = curl_easy_perform(easy);
-  curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-  curl_easy_cleanup(easy);
+  const char *url = client->options->base_url;
+  client_connection_t connection;
+  size_t length;
+  char *request = connection_request(&client->address, "GET", "/v1/models",
+                                     client->options->api_key, NULL, &length);
+  bool complete = connection_open(&connection, &client->address);
+  if (complete) {
+    connection_begin(&connection, request, length, on_model_body, &answer);
+    complete = connection_wait(&connection, MODEL_TIMEOUT_MS) == CONNECTION_DONE;
+  }
   const char *text = answer.bytes != NULL ? answer.bytes : "";
-  int exit_code = 0;
-  if (code != CURLE_OK) {
-    fprintf(stderr, "inferd-bench: %s: %s\n", url, why[0] ? why : curl_easy_strerror(code));
+  int exit_code = 0, status = connection.response.status;
+  if (!complete) {
+    fprintf(stderr, "inferd-bench: %s/v1/models: %s\n", url, connection.error);
     exit_code = 69;
   } else if (status != 200) {
-    fprintf(stderr, "inferd-bench: %s: HTTP %ld: %.300s\n", url, status, text);
+    fprintf(stderr, "inferd-bench: %s/v1/models: HTTP %d: %.300s\n", url, status, text);
     exit_code = 69;
   } else if (!first_name(text, client->run->model, sizeof client->run->model)) {
-    fprintf(stderr, "inferd-bench: %s names no model; say which with --model\n", url);
+    fprintf(stderr, "inferd-bench: %s/v1/models names no model; say which with --model\n", url);
     exit_code = 76;
   }
+  connection_close(&connection);
+  free(request);
   answer_free(&answer);
   return exit_code;
 }
 
 /* ---- the run ---- */
 
-static void copy_base(client_t *client, const char *url) {
-  snprintf(client->base, sizeof client->base, "%s", url);
-  size_t length = strlen(client->base);
-  while (length > 0 && client->base[length - 1] == '/') client->base[--length] = 0;
-  if (length > 3 && strcmp(client->base + length - 3, "/v1") == 0) client->base[length - 3] = 0;
-  snprintf(client->url, sizeof client->url, "%s/v1/completions", client->base);
-}
-
 static void set_up(client_t *client) {
-  const bench_options_t *options = client->options;
-  char header[600];
-  curl_global_init(CURL_GLOBAL_DEFAULT);
-  client->multi = curl_multi_init();
-  client->idle = calloc((size_t)options->num_requests, sizeof(CURL *));
-  if (client->multi == NULL || client->idle == NULL) abort();
+  client->idle = calloc((size_t)client->options->num_requests, sizeof(link_t *));
+  if (client->idle == NULL) abort();
   uv_loop_init(&client->loop);
-  uv_timer_t *timers[] = {&client->curl_timer, &client->arrival_timer, &client->progress_timer};
-  for (int i = 0; i < 3; i++) {
+  uv_timer_t *timers[] = {&client->arrival_timer, &client->progress_timer};
+  for (int i = 0; i < 2; i++) {
     uv_timer_init(&client->loop, timers[i]);
     timers[i]->data = client;
-  }
-  curl_multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
-  curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
-  curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, set_curl_timer);
-  curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
-  curl_multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, (long)options->num_requests);
-  copy_base(client, options->base_url);
-  client->headers = curl_slist_append(client->headers, "Content-Type: application/json");
-  client->headers = curl_slist_append(client->headers, "Expect:");
-  if (options->api_key != NULL) {
-    snprintf(header, sizeof header, "Authorization: Bearer %.512s", options->api_key);
-    client->headers = curl_slist_append(client->headers, header);
   }
 }
 
 static void tear_down(client_t *client) {
-  while (client->num_idle) curl_easy_cleanup(client->idle[--client->num_idle]);
-  curl_multi_cleanup(client->multi);
-  uv_timer_t *timers[] = {&client->curl_timer, &client->arrival_timer, &client->progress_timer};
-  for (int i = 0; i < 3; i++) uv_close((uv_handle_t *)timers[i], NULL);
+  while (client->num_idle > 0) close_link(client->idle[--client->num_idle]);
+  uv_close((uv_handle_t *)&client->arrival_timer, NULL);
+  uv_close((uv_handle_t *)&client->progress_timer, NULL);
   uv_run(&client->loop, UV_RUN_DEFAULT);
   uv_loop_close(&client->loop);
-  curl_slist_free_all(client->headers);
-  curl_global_cleanup();
   free(client->idle);
 }
 
 int bench_client_run(const bench_options_t *options, bench_run_t *run) {
   client_t client = {.options = options, .run = run, .arrival_state = options->seed + 99};
-  int code = 0;
+  int code = address_find(options->base_url, &client.address);
+  if (code != 0) return code;
   set_up(&client);
   if (options->model != NULL) {
     snprintf(run->model, sizeof run->model, "%s", options->model);
@@ -369,7 +344,7 @@ int bench_client_run(const bench_options_t *options, bench_run_t *run) {
       client.num_arrived = options->num_requests;
       start_calls(&client);
     }
-    uv_run(&client.loop, UV_RUN_DEFAULT);
+    if (client.num_done < options->num_requests) uv_run(&client.loop, UV_RUN_DEFAULT);
   }
   run->duration_s = (double)(uv_hrtime() - client.start_ns) / 1e9;
   tear_down(&client);

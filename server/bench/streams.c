@@ -1,22 +1,21 @@
 /* streams.c: `inferd bench streams`: many SSE streams at once from a server that is known to make
  * a token every so often; how many arrive, and how evenly.
  *
- * One thread on plain sockets and epoll, so that a client on the same machine takes as little as
- * possible from the server it measures. Frames that come in one read share their time: the gaps of
- * all but the first are 0. Measuring begins a second after the last stream has begun.
+ * One thread: connections (connection.c) on epoll, so that a client on the same machine takes as
+ * little as possible from the server it measures. Frames that come in one read share their time:
+ * the gaps of all but the first are 0. Measuring begins a second after the last stream has begun.
  */
 #include "engine/base/util.h"
 #include "server/bench/bench.h"
+#include "server/bench/connection.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,17 +23,18 @@ enum { HISTOGRAM_US = 1000000, SETTLE_MS = 1000, START_LIMIT_S = 60, EVENTS_MAX 
 enum { MARGIN_S = 15 }; /* tokens are asked for beyond the measured time: streams begin by and by */
 
 typedef struct stream {
-  int fd;
-  bool seen_status, ended;
-  int match; /* characters of "data: {" seen so far */
-  uint64_t start_ns, first_ns, last_ns;
-  size_t sent;
+  client_connection_t connection;
   char *request;
-  size_t length;
+  bool ended;
+  int match;  /* characters of "data: {" seen so far */
+  int frames; /* in what was read last */
+  bool done;  /* [DONE] has come */
+  uint64_t start_ns, first_ns, last_ns;
 } stream_t;
 
 typedef struct streams {
   bench_options_t body;
+  server_address_t address;
   int count, seconds;
   double interval_ms;
   int epoll_fd, num_begun, num_ended;
@@ -46,9 +46,9 @@ typedef struct streams {
 } streams_t;
 
 static uint64_t now_ns(void) {
-  struct timespec timespec;
-  clock_gettime(CLOCK_MONOTONIC, &timespec);
-  return (uint64_t)timespec.tv_sec * 1000000000u + (uint64_t)timespec.tv_nsec;
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- reading ---- */
@@ -62,13 +62,13 @@ static void keep_gap(streams_t *streams, uint64_t gap_ns) {
   streams->num_gaps++;
 }
 
-/* Frames whose head ends in these bytes. "d" occurs in the pattern at its start only, so a mismatch
- * never has to look back. *done: [DONE] has come; the connection stays open behind it. */
-static int count_frames(stream_t *stream, const char *bytes, size_t length, bool *done) {
+/* Counts frames whose head ends in these bytes. "d" occurs in the pattern at its start only, so a
+ * mismatch never has to look back. */
+static void on_body(void *context, const char *bytes, size_t count) {
   static const char pattern[] = "data: {";
-  int frames = 0;
-  for (size_t i = 0; i < length; i++) {
-    if (bytes[i] == '[' && pattern[stream->match] == '{') *done = true;
+  stream_t *stream = context;
+  for (size_t i = 0; i < count; i++) {
+    if (bytes[i] == '[' && pattern[stream->match] == '{') stream->done = true;
     if (bytes[i] == pattern[stream->match]) {
       stream->match++;
     } else {
@@ -76,42 +76,29 @@ static int count_frames(stream_t *stream, const char *bytes, size_t length, bool
     }
     if (pattern[stream->match]) continue;
     stream->match = 0;
-    frames++;
+    stream->frames++;
   }
-  return frames;
 }
 
 static void end_stream(streams_t *streams, stream_t *stream) {
   if (stream->ended) return;
   stream->ended = true;
   streams->num_ended++;
-  epoll_ctl(streams->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
-}
-
-static bool status_is_good(stream_t *stream, const char *bytes, size_t length) {
-  if (stream->seen_status) return true;
-  stream->seen_status = true;
-  if (length >= 12 && memcmp(bytes + 8, " 200", 4) == 0) return true;
-  fprintf(stderr, "inferd-bench: the server answered: %.*s\n", (int)MIN(length, 500), bytes);
-  return false;
+  epoll_ctl(streams->epoll_fd, EPOLL_CTL_DEL, stream->connection.fd, NULL);
 }
 
 /* False: this run is worth nothing. */
 static bool read_stream(streams_t *streams, stream_t *stream) {
-  static char buffer[65536];
-  ssize_t got = recv(stream->fd, buffer, sizeof buffer, 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (got <= 0) {
-    if (!stream->first_ns) fprintf(stderr, "inferd-bench: a stream ended before its first token\n");
-    end_stream(streams, stream);
-    return stream->first_ns != 0;
+  stream->frames = 0;
+  connection_progress_t progress = connection_receive(&stream->connection);
+  int status = stream->connection.response.status;
+  if (status != 0 && status != 200) {
+    fprintf(stderr, "inferd-bench: the server answered with HTTP %d\n", status);
+    return false;
   }
-  if (!status_is_good(stream, buffer, (size_t)got)) return false;
-  bool done = false;
-  int frames = count_frames(stream, buffer, (size_t)got, &done);
   uint64_t now = now_ns();
-  streams->reads += streams->measuring && frames > 0;
-  for (; frames > 0; frames--) {
+  streams->reads += streams->measuring && stream->frames > 0;
+  for (; stream->frames > 0; stream->frames--) {
     if (!stream->first_ns) {
       stream->first_ns = now;
       streams->num_begun++;
@@ -121,48 +108,37 @@ static bool read_stream(streams_t *streams, stream_t *stream) {
     streams->tokens += streams->measuring;
     stream->last_ns = now;
   }
-  if (done) end_stream(streams, stream);
-  return true;
+  if (stream->done || progress != CONNECTION_WAITS) end_stream(streams, stream);
+  if (!stream->ended || stream->first_ns != 0) return true;
+  const char *why = progress == CONNECTION_FAILED ? stream->connection.error : "complete";
+  fprintf(stderr, "inferd-bench: a stream ended before its first token: %s\n", why);
+  return false;
 }
 
 /* ---- starting ---- */
 
-static void make_request(streams_t *streams, stream_t *stream, int index, const char *host) {
-  char *body = bench_body(&streams->body, streams->body.model, index), *request = NULL;
-  const char *key = streams->body.api_key;
-  int length = asprintf(&request,
-                        "POST /v1/completions HTTP/1.1\r\nHost: %s\r\n%s%s%s"
-                        "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                        host, key != NULL ? "Authorization: Bearer " : "", key != NULL ? key : "",
-                        key != NULL ? "\r\n" : "", strlen(body), body);
-  if (length < 0) abort();
+static bool open_stream(streams_t *streams, stream_t *stream, int index) {
+  char *body = bench_body(&streams->body, streams->body.model, index);
+  size_t length;
+  stream->request = connection_request(&streams->address, "POST", "/v1/completions",
+                                       streams->body.api_key, body, &length);
   free(body);
-  stream->request = request;
-  stream->length = (size_t)length;
-}
-
-static int open_stream(streams_t *streams, stream_t *stream, const struct addrinfo *to) {
-  stream->fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (stream->fd < 0) return -1;
   stream->start_ns = now_ns();
-  if (connect(stream->fd, to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS) return -1;
+  if (!connection_open(&stream->connection, &streams->address)) return false;
+  connection_begin(&stream->connection, stream->request, length, on_body, stream);
   struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = stream};
-  return epoll_ctl(streams->epoll_fd, EPOLL_CTL_ADD, stream->fd, &event);
+  return epoll_ctl(streams->epoll_fd, EPOLL_CTL_ADD, stream->connection.fd, &event) == 0;
 }
 
 /* Sends what is left of the request; afterwards only reads matter. */
 static bool write_stream(streams_t *streams, stream_t *stream) {
-  ssize_t put =
-      send(stream->fd, stream->request + stream->sent, stream->length - stream->sent, MSG_NOSIGNAL);
-  if (put < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (put < 0) {
-    fprintf(stderr, "inferd-bench: cannot send: %s\n", strerror(errno));
+  if (connection_send(&stream->connection) == CONNECTION_FAILED) {
+    fprintf(stderr, "inferd-bench: cannot send: %s\n", stream->connection.error);
     return false;
   }
-  stream->sent += (size_t)put;
-  if (stream->sent < stream->length) return true;
+  if (connection_is_sending(&stream->connection)) return true;
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = stream};
-  return epoll_ctl(streams->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event) == 0;
+  return epoll_ctl(streams->epoll_fd, EPOLL_CTL_MOD, stream->connection.fd, &event) == 0;
 }
 
 static bool turn(streams_t *streams, int timeout_ms) {
@@ -231,10 +207,9 @@ static void print_results(const streams_t *streams, double seconds) {
   free(firsts);
 }
 
-static int run(streams_t *streams, const struct addrinfo *to, const char *host) {
+static int run(streams_t *streams) {
   for (int i = 0; i < streams->count; i++) {
-    make_request(streams, &streams->streams[i], i, host);
-    if (open_stream(streams, &streams->streams[i], to) != 0) {
+    if (!open_stream(streams, &streams->streams[i], i)) {
       fprintf(stderr, "inferd-bench: stream %d: %s\n", i, strerror(errno));
       return 69;
     }
@@ -305,20 +280,7 @@ static bool parse(int argc, char **argv, streams_t *streams) {
   return valid && optind == argc && streams->body.vocab_size > streams->body.first_id;
 }
 
-/* Splits http://host:port[/]. */
-static bool split_url(const char *url, char host[256], char port[8]) {
-  int used = 0;
-  snprintf(port, 8, "80");
-  if (sscanf(url, "http://[%255[0-9a-fA-F:]]%n", host, &used) != 1 &&
-      sscanf(url, "http://%255[^:/]%n", host, &used) != 1) {
-    return false;
-  }
-  if (url[used] == ':' && sscanf(url + used, ":%7[0-9]", port) != 1) return false;
-  return true;
-}
-
 int bench_streams(int argc, char **argv) {
-  char host[256], port[8];
   streams_t streams = {.count = 1000, .seconds = 10, .interval_ms = 20};
   streams.body = (bench_options_t){.base_url = "http://127.0.0.1:8000",
                                    .input_len = 4,
@@ -326,7 +288,7 @@ int bench_streams(int argc, char **argv) {
                                    .vocab_size = 300,
                                    .stream = true,
                                    .seed = 1};
-  if (!parse(argc, argv, &streams) || !split_url(streams.body.base_url, host, port)) {
+  if (!parse(argc, argv, &streams)) {
     fputs(usage_text, stderr);
     return 64;
   }
@@ -338,12 +300,8 @@ int bench_streams(int argc, char **argv) {
     files.rlim_cur = files.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &files);
   }
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *to = NULL;
-  int code = getaddrinfo(host, port, &hints, &to);
-  if (code != 0) {
-    fprintf(stderr, "inferd-bench: %s: %s\n", host, gai_strerror(code));
-    return 68;
-  }
+  int code = address_find(streams.body.base_url, &streams.address);
+  if (code != 0) return code;
   streams.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   streams.streams = calloc((size_t)streams.count, sizeof *streams.streams);
   streams.jitter_us = calloc(HISTOGRAM_US + 1, sizeof *streams.jitter_us);
@@ -351,14 +309,13 @@ int bench_streams(int argc, char **argv) {
   if (streams.epoll_fd < 0 || streams.streams == NULL || streams.jitter_us == NULL ||
       streams.gap_us == NULL)
     abort();
-  for (int i = 0; i < streams.count; i++) streams.streams[i].fd = -1;
-  code = run(&streams, to, host);
+  for (int i = 0; i < streams.count; i++) streams.streams[i].connection.fd = -1;
+  code = run(&streams);
   for (int i = 0; i < streams.count; i++) {
-    if (streams.streams[i].fd >= 0) close(streams.streams[i].fd);
+    connection_close(&streams.streams[i].connection);
     free(streams.streams[i].request);
   }
   close(streams.epoll_fd);
-  freeaddrinfo(to);
   free(streams.streams);
   free(streams.jitter_us);
   free(streams.gap_us);
