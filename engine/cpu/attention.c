@@ -8,6 +8,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include <math.h>
@@ -286,7 +287,7 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
   CHECK_EQ(a->num_heads % a->num_kv_heads, 0);
   CHECK_LE(a->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
-  attending_t job = {device, a, qkv, out, a->num_heads / a->num_kv_heads, 0};
+  attending_t job = {device, a, FLOATS(qkv), FLOATS(out), a->num_heads / a->num_kv_heads, 0};
   job.width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
   list_items(&job);
   pool_run(device->pool, attend_task, &job, (int64_t)device->num_items * a->num_kv_heads, 1);

@@ -7,6 +7,7 @@
  * Block 0 is zeroed like the others and never written: no batch has a slot of it.
  */
 #include "engine/base/check.h"
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include "engine/base/half.h"
@@ -227,7 +228,7 @@ void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) 
   CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
   CHECK_EQ(attention->head_dim, device->kv.head_dim);
   CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
-  storing_t job = {device, qkv, attention, NULL};
+  storing_t job = {device, FLOATS(qkv), attention, NULL};
   if (attention->rope != NULL && attention->rope->dims > 0) {
     CHECK_LE(attention->rope->dims, attention->head_dim);
     job.table = rope_table(device, attention->rope);

@@ -7,6 +7,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -110,11 +111,11 @@ void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *w
   product_t job = {.device = device,
                    .kernels = device->kernels,
                    .weight = weight,
-                   .out = out,
+                   .out = FLOATS(out),
                    .ldo = weight->rows,
                    .bias = bias != NULL ? bias->values : NULL,
-                   .residual = residual};
-  multiply(device, &job, in, rows);
+                   .residual = FLOATS(residual)};
+  multiply(device, &job, FLOATS(in), rows);
 }
 
 void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
@@ -129,7 +130,7 @@ void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, flo
                    .out = device->logits,
                    .ldo = device->logits_stride,
                    .softcap = softcap};
-  multiply(device, &job, (const float *)hidden + first * head->cols, rows);
+  multiply(device, &job, FLOATS(hidden) + first * head->cols, rows);
 }
 
 void cpu_read_logits(device_t *device, float *out, int32_t rows) {

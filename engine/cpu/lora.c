@@ -7,6 +7,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -102,6 +103,6 @@ void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *l
   CHECK_GE(column, 0);
   CHECK_LE(column + lora->rows, width);
   if (device->batch->num_adapted == 0) return;
-  adapting_t job = {device, lora, out, in, column, width};
+  adapting_t job = {device, lora, FLOATS(out), FLOATS(in), column, width};
   pool_run(device->pool, add_task, &job, device->batch->num_tokens, 1);
 }

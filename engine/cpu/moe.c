@@ -11,6 +11,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include <math.h>
@@ -191,8 +192,8 @@ static void mix(mixing_t *job) {
   const moe_t *moe = job->moe;
   pool_t *pool = job->device->pool;
   int64_t pairs = (int64_t)job->rows * moe->top_k;
-  cpu_linear(job->device, job->space->logits, job->in, moe->router, moe->router_bias, NULL,
-             job->rows);
+  cpu_linear(job->device, ACT(job->space->logits), ACT(job->in), moe->router, moe->router_bias,
+             NULL, job->rows);
   pool_run(pool, route_task, job, job->rows, 1 + INLINE_ELEMENTS / moe->num_experts / 4);
   place_pairs(job);
   pool_run(pool, stage_task, job, job->rows, 1 + INLINE_ELEMENTS / (job->hidden * moe->top_k));
@@ -224,9 +225,9 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
     mixing_t job = {.device = device,
                     .moe = moe,
                     .space = &device->moe,
-                    .in = (const float *)in + row * hidden,
-                    .residual = (const float *)residual + row * hidden,
-                    .out = (float *)out + row * hidden,
+                    .in = FLOATS(in) + row * hidden,
+                    .residual = FLOATS(residual) + row * hidden,
+                    .out = FLOATS(out) + row * hidden,
                     .rows = MIN(rows - row, MOE_ROWS),
                     .hidden = hidden};
     mix(&job);

@@ -4,6 +4,7 @@
  * bound by memory bandwidth: a row is read once and written once.
  */
 #include "engine/base/check.h"
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include <string.h>
@@ -35,12 +36,12 @@ static void embed_task(void *context, int64_t first, int64_t last, int worker) {
 }
 
 void cpu_embed(device_t *device, act_t *out, const weight_t *table, float scale) {
-  embedding_t job = {out, table, device->batch->input_ids, 0, scale, false};
+  embedding_t job = {FLOATS(out), table, device->batch->input_ids, 0, scale, false};
   run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
 void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset) {
-  embedding_t job = {out, table, device->batch->positions, offset, 1, true};
+  embedding_t job = {FLOATS(out), table, device->batch->positions, offset, 1, true};
   run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
@@ -65,9 +66,9 @@ static void norm_task(void *context, int64_t first, int64_t last, int worker) {
 void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const norm_t *norm, int32_t rows) {
   norming_t norming = {device->kernels,
-                       out,
-                       in,
-                       residual,
+                       FLOATS(out),
+                       FLOATS(in),
+                       FLOATS(residual),
                        {norm->kind, norm->width, norm->eps,
                         norm->weight != NULL ? norm->weight->values : NULL,
                         norm->bias != NULL ? norm->bias->values : NULL}};
@@ -95,7 +96,7 @@ static void activation_task(void *context, int64_t first, int64_t last, int work
 
 void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,
                     int32_t rows) {
-  activating_t job = {device->kernels, out, in, kind, width};
+  activating_t job = {device->kernels, FLOATS(out), FLOATS(in), kind, width};
   run_rows(device, activation_task, &job, rows, width);
 }
 
@@ -118,7 +119,7 @@ static void add_task(void *context, int64_t first, int64_t last, int worker) {
 
 void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                    const act_t *residual, int32_t width, int32_t rows) {
-  adding_t job = {device->kernels, out, in, gate, residual, width};
+  adding_t job = {device->kernels, FLOATS(out), FLOATS(in), FLOATS(gate), FLOATS(residual), width};
   run_rows(device, add_task, &job, rows, width);
 }
 
@@ -138,6 +139,6 @@ static void gather_task(void *context, int64_t first, int64_t last, int worker) 
 }
 
 void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
-  gathering_t job = {out, in, device->batch->selected_token_indices, width};
+  gathering_t job = {FLOATS(out), FLOATS(in), device->batch->selected_token_indices, width};
   run_rows(device, gather_task, &job, device->batch->num_selected, width);
 }

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 typedef struct device device_t; /* one opened back end */
-typedef void act_t;             /* activation buffer on the device */
+typedef struct act act_t;       /* activation buffer on the device: each back end casts it */
 
 typedef struct device_options {
   int num_threads; /* CPU workers; 0 = all that affinity and cgroup quota allow */

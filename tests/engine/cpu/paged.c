@@ -1,5 +1,6 @@
 /* paged.c: see paged.h. Runs in the test process only. */
 #include "tests/engine/cpu/paged.h"
+#include "engine/cpu/act.h"
 #include "tests/expect.h"
 
 #include <math.h>
@@ -79,8 +80,8 @@ void world_open(world_t *w, const setting_t *setting, const char *isa, int threa
     w->attention.q_norm = vector_make(w->device, w->q_norm, setting->dim);
     w->attention.k_norm = vector_make(w->device, w->k_norm, setting->dim);
   }
-  w->qkv = ops_cpu.buffer(w->device, TOKENS_MAX, w->width);
-  w->out = ops_cpu.buffer(w->device, TOKENS_MAX, setting->heads * setting->dim);
+  w->qkv = FLOATS(ops_cpu.buffer(w->device, TOKENS_MAX, w->width));
+  w->out = FLOATS(ops_cpu.buffer(w->device, TOKENS_MAX, setting->heads * setting->dim));
   cr_assert(w->qkv);
   cr_assert(w->out);
   make_sequences(w, block_order);
@@ -128,8 +129,8 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
                    .seq_lens = lens,
                    .block_table = tables};
   ops_cpu.begin(w->device, &batch);
-  ops_cpu.rope_store(w->device, w->qkv, &w->attention);
-  ops_cpu.attention(w->device, w->out, w->qkv, &w->attention);
+  ops_cpu.rope_store(w->device, ACT(w->qkv), &w->attention);
+  ops_cpu.attention(w->device, ACT(w->out), ACT(w->qkv), &w->attention);
   inferd_error_t error;
   ASSERT_EQ(ops_cpu.end(w->device, &error), 0);
   int64_t width = (int64_t)w->s.heads * w->s.dim;

@@ -1,5 +1,6 @@
 /* test_linear.c: linear layers and logits of every tier against double precision, and their bits
  * against each other for any number of rows and threads. */
+#include "engine/cpu/act.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 
@@ -38,7 +39,7 @@ static void check_product(device_t *device, const char *tier, dtype_t dtype, sha
   vector_t *bias = extras ? vector_make(device, b, s.n) : NULL;
   float *out = malloc((size_t)(s.rows * s.n) * sizeof *out);
   memcpy(out, residual, (size_t)(s.rows * s.n) * sizeof *out); /* residual aliases out */
-  ops_cpu.linear(device, out, x, weight, bias, extras ? out : NULL, s.rows);
+  ops_cpu.linear(device, ACT(out), ACT(x), weight, bias, extras ? ACT(out) : NULL, s.rows);
   for (int32_t r = 0; r < s.rows; r++) {
     for (int32_t c = 0; c < s.n; c++) {
       double sum = 0, magnitude = 0;
@@ -84,12 +85,12 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
   for (size_t i = 0; i < 4; i += SANITIZED ? 2 : 1) {
     device_t *device = device_prepared(tier, threads[i], &limits);
     weight_t *weight = weight_make(device, w, N, K, dtype);
-    if (i == 0) ops_cpu.linear(device, expected, x, weight, NULL, NULL, ROWS_MAX);
+    if (i == 0) ops_cpu.linear(device, ACT(expected), ACT(x), weight, NULL, NULL, ROWS_MAX);
     for (size_t j = 0; j < sizeof steps / sizeof *steps; j += SANITIZED ? 4 : 1) {
       memset(out, 0xff, sizeof(float) * ROWS_MAX * N);
       for (int32_t row = 0; row < ROWS_MAX; row += steps[j]) {
         int32_t rows = ROWS_MAX - row < steps[j] ? ROWS_MAX - row : steps[j];
-        ops_cpu.linear(device, out + row * N, x + row * K, weight, NULL, NULL, rows);
+        ops_cpu.linear(device, ACT(out + row * N), ACT(x + row * K), weight, NULL, NULL, rows);
       }
       ASSERT_EQ_FOR(memcmp(out, expected, sizeof(float) * ROWS_MAX * N), 0,
                     "%s dtype %d: %d rows at a time on %d threads differ, seed %llu", tier, dtype,
@@ -121,9 +122,9 @@ Test(linear, rows_do_not_leak) {
       float *w = random_floats(&random, N * K, 1), *x = random_floats(&random, M * K, 1);
       float clean[M * N], dirty[M * N];
       weight_t *weight = weight_make(device, w, N, K, dtype);
-      ops_cpu.linear(device, clean, x, weight, NULL, NULL, M);
+      ops_cpu.linear(device, ACT(clean), ACT(x), weight, NULL, NULL, M);
       x[4 * K + 3] = NAN;
-      ops_cpu.linear(device, dirty, x, weight, NULL, NULL, M);
+      ops_cpu.linear(device, ACT(dirty), ACT(x), weight, NULL, NULL, M);
       for (int c = 0; c < N; c++) cr_assert(isnan(dirty[4 * N + c]), "%s lost a NaN", tiers[t]);
       ASSERT_EQ(memcmp(dirty, clean, sizeof(float) * 4 * N), 0);
       ASSERT_EQ(memcmp(dirty + 5 * N, clean + 5 * N, sizeof(float) * (M - 5) * N), 0);
@@ -143,9 +144,9 @@ Test(linear, logits_take_their_slice_and_cap_it) {
     float *w = random_floats(&random, V * K, 2), *x = random_floats(&random, S * K, 2);
     weight_t *head = weight_make(device, w, V, K, DTYPE_F32);
     float plain[16 * V], capped[16 * V];
-    ops_cpu.logits(device, x, head, 0, 5, 13);
+    ops_cpu.logits(device, ACT(x), head, 0, 5, 13);
     ops_cpu.read_logits(device, plain, 13);
-    ops_cpu.logits(device, x, head, 30, 5, 13);
+    ops_cpu.logits(device, ACT(x), head, 30, 5, 13);
     ops_cpu.read_logits(device, capped, 13);
     for (int r = 0; r < 13; r++) {
       for (int c = 0; c < V; c++) {

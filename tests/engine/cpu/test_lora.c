@@ -1,4 +1,5 @@
 /* test_lora.c: what adapters add, against double precision, and its bits for any mix of tokens. */
+#include "engine/cpu/act.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 
@@ -38,7 +39,7 @@ Test(lora, adds_to_its_own_tokens) {
     batch_t batch = {.num_tokens = T, .block_size = 16, .adapters = adapters, .num_adapted = T};
     memcpy(out, before, sizeof out);
     ops_cpu.begin(device, &batch);
-    ops_cpu.lora_add(device, out, x, lora, COLUMN, WIDTH);
+    ops_cpu.lora_add(device, ACT(out), ACT(x), lora, COLUMN, WIDTH);
     for (int t = 0; t < T; t++) {
       int32_t s = adapters[t], rank = ranks[s];
       for (int n = 0; n < WIDTH; n++) {
@@ -58,7 +59,7 @@ Test(lora, adds_to_its_own_tokens) {
       batch_t one = {.num_tokens = 1, .block_size = 16, .adapters = adapters + t, .num_adapted = 1};
       memcpy(alone, before + t * WIDTH, sizeof alone);
       ops_cpu.begin(device, &one);
-      ops_cpu.lora_add(device, alone, x + t * K, lora, COLUMN, WIDTH);
+      ops_cpu.lora_add(device, ACT(alone), ACT(x + t * K), lora, COLUMN, WIDTH);
       ASSERT_EQ_FOR(memcmp(alone, out + t * WIDTH, sizeof alone), 0, "%s token %d", tiers[tier], t);
     }
     for (int32_t s = 1; s <= SLOTS; s++) free(a[s]), free(b[s]);

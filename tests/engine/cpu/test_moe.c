@@ -1,5 +1,6 @@
 /* test_moe.c: experts of every tier against double precision, their bits for any number of rows and
  * threads, ties and NaN in the router, and MXFP4 weights against the same values in bf16. */
+#include "engine/cpu/act.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 
@@ -161,7 +162,7 @@ static void check_values(const char *tier, dtype_t dtype, bool biases, random_st
         *out = random_floats(random, ROWS * HIDDEN, 1);
   float residual[ROWS * HIDDEN];
   memcpy(residual, out, sizeof residual); /* residual aliases out */
-  ops_cpu.moe(device, out, x, out, &moe, ROWS);
+  ops_cpu.moe(device, ACT(out), ACT(x), ACT(out), &moe, ROWS);
   for (int r = 0; r < ROWS; r++) {
     double y[HIDDEN];
     reference(&v, x + r * HIDDEN, residual + r * HIDDEN, dtype, biases, y);
@@ -197,12 +198,12 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
     moe_t moe = moe_make(device, &v, dtype, true);
     inferd_error_t error;
     ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
-    if (threads == 1) ops_cpu.moe(device, expected, x, zeros, &moe, MANY);
+    if (threads == 1) ops_cpu.moe(device, ACT(expected), ACT(x), ACT(zeros), &moe, MANY);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i += SANITIZED ? 3 : 1) {
       memset(out, 0xff, sizeof(float) * MANY * HIDDEN);
       for (int32_t row = 0; row < MANY; row += steps[i]) {
         int32_t rows = MANY - row < steps[i] ? MANY - row : steps[i];
-        ops_cpu.moe(device, out + row * HIDDEN, x + row * HIDDEN, zeros, &moe, rows);
+        ops_cpu.moe(device, ACT(out + row * HIDDEN), ACT(x + row * HIDDEN), ACT(zeros), &moe, rows);
       }
       ASSERT_EQ_FOR(memcmp(out, expected, sizeof(float) * MANY * HIDDEN), 0,
                     "%s dtype %d: %d rows at a time on %d threads differ, seed %llu", tier, dtype,
@@ -232,7 +233,7 @@ Test(moe, ties_and_nan) {
   ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
   float *x = random_floats(&random, 3 * HIDDEN, 1), zeros[3 * HIDDEN] = {0}, out[3 * HIDDEN];
   for (int n = 0; n < HIDDEN; n++) x[HIDDEN + n] = NAN;
-  ops_cpu.moe(device, out, x, zeros, &moe, 3);
+  ops_cpu.moe(device, ACT(out), ACT(x), ACT(zeros), &moe, 3);
   for (int r = 0; r < 3; r += 2) {
     double sum[HIDDEN] = {0}, part[HIDDEN];
     for (int e = 0; e < TOP; e++) {
@@ -282,8 +283,8 @@ Test(moe, mxfp4_is_bf16_in_a_quarter) {
       packed.down = stack_make(device, NULL, down, HIDDEN, WIDTH, DTYPE_BF16);
       inferd_error_t error;
       ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
-      ops_cpu.moe(device, expected, x, zeros, &plain, ROWS);
-      ops_cpu.moe(device, out, x, zeros, &packed, ROWS);
+      ops_cpu.moe(device, ACT(expected), ACT(x), ACT(zeros), &plain, ROWS);
+      ops_cpu.moe(device, ACT(out), ACT(x), ACT(zeros), &packed, ROWS);
       ASSERT_EQ_FOR(memcmp(out, expected, sizeof out), 0, "%s exponents %d, seed %llu", tiers[t],
                     middles[i], SEED);
       ops_cpu.close(device);

@@ -1,4 +1,5 @@
 /* test_rows.c: embeddings, norms, activations and gather of every tier against double precision. */
+#include "engine/cpu/act.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 
@@ -33,7 +34,7 @@ Test(rows, norms) {
       if (variant % 2 && variant % 3) norm.bias = vector_make(device, b, width);
       bool add = variant >= 4;
       memcpy(out, res, sizeof(float) * (size_t)(ROWS * width));
-      ops_cpu.norm(device, out, x, add ? out : NULL, &norm, ROWS);
+      ops_cpu.norm(device, ACT(out), ACT(x), add ? ACT(out) : NULL, &norm, ROWS);
       for (int r = 0; r < ROWS; r++) {
         double mean = 0, square = 0;
         for (int i = 0; i < width; i++) mean += (double)x[r * width + i] / width;
@@ -83,7 +84,7 @@ Test(rows, activations) {
       for (int i = 0; i < ROWS * stride; i++)
         in[i] = random_float(&random) * (i % 3 ? 3.0f : i % 2 ? 100.0f : 0.01f);
       in[0] = -200, in[1] = 200, in[2] = 0;
-      ops_cpu.activation(device, out, in, kind, WIDTH, ROWS);
+      ops_cpu.activation(device, ACT(out), ACT(in), kind, WIDTH, ROWS);
       for (int r = 0; r < ROWS; r++) {
         for (int i = 0; i < WIDTH; i++) {
           double x = in[r * stride + i], up = gated ? in[r * stride + WIDTH + i] : 1;
@@ -96,7 +97,7 @@ Test(rows, activations) {
         }
       }
       in[5] = NAN;
-      ops_cpu.activation(device, out, in, kind, WIDTH, 1);
+      ops_cpu.activation(device, ACT(out), ACT(in), kind, WIDTH, 1);
       cr_assert(isnan(out[5]), "%s kind %d lost a NaN", tiers[t], kind);
       cr_assert(!isnan(out[4]));
       cr_assert(!isnan(out[6]));
@@ -116,7 +117,7 @@ Test(rows, gated_add) {
     float *residual = random_floats(&random, ROWS * WIDTH, 3);
     float gate[ROWS] = {-200, -1.5f, 0, 0.25f, 200}, out[ROWS * WIDTH];
     memcpy(out, residual, sizeof out); /* residual aliases out */
-    ops_cpu.gated_add(device, out, in, gate, out, WIDTH, ROWS);
+    ops_cpu.gated_add(device, ACT(out), ACT(in), ACT(gate), ACT(out), WIDTH, ROWS);
     for (int i = 0; i < ROWS * WIDTH; i++) {
       double y = residual[i] + in[i] / (1 + exp(-(double)gate[i / WIDTH]));
       cr_assert_float_eq(out[i], y, 1e-6, "%s at %d: %g, expected %g, seed %llu", tiers[t], i,
@@ -152,9 +153,9 @@ Test(rows, embeddings_and_gather) {
       weight_t *learned = weight_make(device, where, V, H, dtype);
       float x[T * H], out[3 * H];
       ops_cpu.begin(device, &batch);
-      ops_cpu.embed(device, x, embed, 1.5f);
-      ops_cpu.embed_positions(device, x, learned, 2);
-      ops_cpu.gather(device, out, x, H);
+      ops_cpu.embed(device, ACT(x), embed, 1.5f);
+      ops_cpu.embed_positions(device, ACT(x), learned, 2);
+      ops_cpu.gather(device, ACT(out), ACT(x), H);
       inferd_error_t error;
       ASSERT_EQ(ops_cpu.end(device, &error), 0);
       for (int i = 0; i < T; i++)

@@ -1,5 +1,6 @@
 /* naive_ops.c: the ops table in plain loops; a reference for tests, never for serving. */
 #include "tests/engine/model/naive_ops.h"
+#include "engine/cpu/act.h"
 
 #include "engine/base/check.h"
 #include "tests/engine/model/naive_numbers.h"
@@ -123,7 +124,7 @@ static void naive_begin(device_t *device, const batch_t *batch) {
 
 static void naive_embed(device_t *device, act_t *x, const weight_t *table, float scale) {
   const batch_t *batch = device->batch;
-  float *out = x;
+  float *out = FLOATS(x);
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     const float *row = table->values + batch->input_ids[t] * table->cols;
     for (int64_t i = 0; i < table->cols; i++) out[t * table->cols + i] = row[i] * scale;
@@ -133,7 +134,7 @@ static void naive_embed(device_t *device, act_t *x, const weight_t *table, float
 static void naive_embed_positions(device_t *device, act_t *x, const weight_t *table,
                                   int32_t offset) {
   const batch_t *batch = device->batch;
-  float *out = x;
+  float *out = FLOATS(x);
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     const float *row = table->values + (batch->positions[t] + offset) * table->cols;
     for (int64_t i = 0; i < table->cols; i++) out[t * table->cols + i] += row[i];
@@ -144,9 +145,9 @@ static void naive_norm(device_t *device, act_t *out, const act_t *in, const act_
                        const norm_t *norm, int32_t rows) {
   (void)device;
   for (int32_t r = 0; r < rows; r++) {
-    const float *x = (const float *)in + (int64_t)r * norm->width;
-    float *y = (float *)out + (int64_t)r * norm->width;
-    const float *add = residual == NULL ? NULL : (const float *)residual + (int64_t)r * norm->width;
+    const float *x = FLOATS(in) + (int64_t)r * norm->width;
+    float *y = FLOATS(out) + (int64_t)r * norm->width;
+    const float *add = residual == NULL ? NULL : FLOATS(residual) + (int64_t)r * norm->width;
     double mean = 0, squares = 0;
     if (norm->kind == NORM_LAYER) {
       for (int32_t i = 0; i < norm->width; i++) mean += x[i];
@@ -167,13 +168,13 @@ static void naive_linear(device_t *device, act_t *out, const act_t *in, const we
                          const vector_t *bias, const act_t *residual, int32_t rows) {
   (void)device;
   for (int64_t r = 0; r < rows; r++) {
-    const float *x = (const float *)in + r * weight->cols;
+    const float *x = FLOATS(in) + r * weight->cols;
     for (int64_t n = 0; n < weight->rows; n++) {
       const float *w = weight->values + n * weight->cols;
       double sum = bias != NULL ? bias->values[n] : 0.0;
       for (int64_t k = 0; k < weight->cols; k++) sum += (double)x[k] * w[k];
-      if (residual != NULL) sum += ((const float *)residual)[r * weight->rows + n];
-      ((float *)out)[r * weight->rows + n] = (float)sum;
+      if (residual != NULL) sum += FLOATS(residual)[r * weight->rows + n];
+      FLOATS(out)[r * weight->rows + n] = (float)sum;
     }
   }
 }
@@ -203,7 +204,7 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
   const int64_t width = (int64_t)(heads + 2 * kv_heads) * dim, kv_width = (int64_t)kv_heads * dim;
   const int64_t slots = (int64_t)device->kv.num_blocks * device->kv.block_size;
   for (int32_t t = 0; t < batch->num_tokens; t++) {
-    float *row = (float *)qkv + t * width;
+    float *row = FLOATS(qkv) + t * width;
     for (int32_t h = 0; h < heads + kv_heads; h++) {
       const vector_t *norm = h < heads ? a->q_norm : a->k_norm;
       int32_t span = !a->norm_whole ? dim : h == 0 ? heads * dim : h == heads ? kv_heads * dim : 0;
@@ -262,8 +263,8 @@ static void naive_attention(device_t *device, act_t *out, const act_t *qkv, cons
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     const int32_t *blocks = batch->block_table[batch->request_row[t]];
     for (int32_t h = 0; h < a->num_heads; h++) {
-      attend(device, (float *)out + ((int64_t)t * a->num_heads + h) * dim,
-             (const float *)qkv + t * width + (int64_t)h * dim, a, h, blocks, batch->positions[t]);
+      attend(device, FLOATS(out) + ((int64_t)t * a->num_heads + h) * dim,
+             FLOATS(qkv) + t * width + (int64_t)h * dim, a, h, blocks, batch->positions[t]);
     }
   }
 }
@@ -274,10 +275,10 @@ static void naive_activation(device_t *device, act_t *out, const act_t *in, acti
   bool gated = activation_is_gated(kind);
   int64_t in_width = gated ? 2 * (int64_t)width : width;
   for (int64_t r = 0; r < rows; r++) {
-    const float *x = (const float *)in + r * in_width;
+    const float *x = FLOATS(in) + r * in_width;
     for (int32_t i = 0; i < width; i++) {
       double value = gated ? naive_gate(kind, x[i], x[i + width]) : naive_activate(kind, x[i]);
-      ((float *)out)[r * width + i] = (float)value;
+      FLOATS(out)[r * width + i] = (float)value;
     }
   }
 }
@@ -286,8 +287,8 @@ static void naive_gated_add(device_t *device, act_t *out, const act_t *in, const
                             const act_t *residual, int32_t width, int32_t rows) {
   (void)device;
   for (int64_t i = 0; i < (int64_t)rows * width; i++) {
-    double share = 1.0 / (1.0 + exp(-(double)((const float *)gate)[i / width]));
-    ((float *)out)[i] = (float)(((const float *)residual)[i] + share * ((const float *)in)[i]);
+    double share = 1.0 / (1.0 + exp(-(double)FLOATS(gate)[i / width]));
+    FLOATS(out)[i] = (float)(FLOATS(residual)[i] + share * FLOATS(in)[i]);
   }
 }
 
@@ -317,11 +318,11 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
   double *scratch = calloc(2 * (size_t)moe->width, sizeof(double));
   CHECK(logits != NULL);
   CHECK(scratch != NULL);
-  naive_linear(device, logits, in, moe->router, moe->router_bias, NULL, rows);
+  naive_linear(device, ACT(logits), in, moe->router, moe->router_bias, NULL, rows);
   for (int64_t r = 0; r < rows; r++) {
     const float *row = logits + r * count;
-    float *to = (float *)out + r * hidden;
-    memmove(to, (const float *)residual + r * hidden, (size_t)hidden * sizeof(float));
+    float *to = FLOATS(out) + r * hidden;
+    memmove(to, FLOATS(residual) + r * hidden, (size_t)hidden * sizeof(float));
     double chosen = 0, all = 0;
     for (int pass = 0; pass < 2; pass++) {
       for (int32_t e = 0; e < count; e++) {
@@ -333,8 +334,8 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
         if (better >= moe->top_k) continue;
         if (pass == 0) chosen += weight;
         if (pass == 1) {
-          add_expert(to, (const float *)in + r * hidden, moe, e,
-                     weight / (moe->normalise ? chosen : all), scratch);
+          add_expert(to, FLOATS(in) + r * hidden, moe, e, weight / (moe->normalise ? chosen : all),
+                     scratch);
         }
       }
     }
@@ -375,8 +376,8 @@ static void naive_lora_add(device_t *device, act_t *out, const act_t *in, const 
                            int32_t column, int32_t width) {
   for (int64_t t = 0; t < device->batch->num_tokens; t++) {
     int32_t slot = device->batch->adapters[t];
-    const float *x = (const float *)in + t * lora->cols;
-    float *y = (float *)out + t * width + column;
+    const float *x = FLOATS(in) + t * lora->cols;
+    float *y = FLOATS(out) + t * width + column;
     for (int32_t r = 0; slot > 0 && r < lora->rank[slot - 1]; r++) {
       double low = 0;
       for (int64_t k = 0; k < lora->cols; k++)
@@ -390,16 +391,16 @@ static void naive_lora_add(device_t *device, act_t *out, const act_t *in, const 
 static void naive_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
   const batch_t *batch = device->batch;
   for (int32_t i = 0; i < batch->num_selected; i++) {
-    memcpy((float *)out + (int64_t)i * width,
-           (const float *)in + (int64_t)batch->selected_token_indices[i] * width,
+    memcpy(FLOATS(out) + (int64_t)i * width,
+           FLOATS(in) + (int64_t)batch->selected_token_indices[i] * width,
            (size_t)width * sizeof(float));
   }
 }
 
 static void naive_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                          int32_t first, int32_t rows) {
-  naive_linear(device, device->logits, (const float *)hidden + first * head->cols, head, NULL, NULL,
-               rows);
+  naive_linear(device, ACT(device->logits), ACT(FLOATS(hidden) + first * head->cols), head, NULL,
+               NULL, rows);
   if (softcap == 0.0F) return;
   for (int64_t i = 0; i < rows * head->rows; i++) {
     device->logits[i] = softcap * tanhf(device->logits[i] / softcap);
