@@ -1,8 +1,9 @@
-/* op_types.h: what the operations of ops.h are told about a layer: norm, rope, attention, experts;
- * and about the KV cache.
+/* op_types.h: the parameters of a layer for the operations of ops.h: norm, rope, attention,
+ * experts.
  *
- * Plain data, filled once while a model loads and constant afterwards. Symbols: h hidden size, D
- * head_dim, Hq/Hk query and K/V heads, E experts, k experts of a row, I width of an expert.
+ * Plain data. engine/model fills it while a model loads, and it is constant afterwards. Symbols:
+ * h hidden size, D head_dim, Hq/Hk query and K/V heads, E experts, k experts of a row, I width of
+ * an expert.
  */
 #ifndef INFERD_ENGINE_DEVICE_OP_TYPES_H
 #define INFERD_ENGINE_DEVICE_OP_TYPES_H
@@ -24,33 +25,33 @@ typedef struct norm {
   const vector_t *bias;   /* [width] or NULL; LayerNorm only */
 } norm_t;
 
-/* Rotary embedding on halves (i, i + dims/2); models.md 5. angle = float(position) * inv_freq[i] in
- * fp32; cos and sin are multiplied by `scale`. */
+/* Rotary position embedding (Su et al. 2021), which rotates the pairs (i, i + dims / 2) of a head
+ * by angle = float(position) * inv_freq[i], in fp32; cos and sin are multiplied by `scale`. */
 typedef struct rope {
-  int32_t dims;          /* rotated dimensions of a head, even; the rest pass unchanged */
+  int32_t dims;          /* rotated dimensions of a head, even; the others stay unchanged */
   const float *inv_freq; /* [dims / 2], host memory, lives as long as the model */
-  float scale;           /* 1 unless yarn or longrope */
+  float scale;           /* 1, except for yarn and longrope */
 } rope_t;
 
 typedef struct attention {
   int32_t layer;
   int32_t num_heads, num_kv_heads, head_dim;
-  float scale;            /* of q.k before the softmax */
-  float softcap;          /* 0 = none: s = cap * tanh(s / cap) after scale, before mask */
-  int32_t window;         /* 0 = none; key j visible to p iff p - window < j <= p */
+  float scale;            /* factor of q.k before the softmax */
+  float softcap;          /* 0 = none; else s = softcap * tanh(s / softcap), before the mask */
+  int32_t window;         /* 0 = none; else p sees key j if and only if p - window < j <= p */
   const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
   const vector_t *k_norm; /* [D] or NULL */
-  bool norm_whole;        /* q_norm is [Hq D], k_norm [Hk D]: one norm over all heads (OLMo 2) */
+  bool norm_whole;        /* one norm over all heads (OLMo 2): q_norm is [Hq D], k_norm [Hk D] */
   float norm_eps;
-  const rope_t *rope;    /* NULL = learned or no positions */
-  const vector_t *sinks; /* [Hq] extra logit in the denominator, or NULL */
+  const rope_t *rope;    /* NULL = no rotation: learned positions, or none */
+  const vector_t *sinks; /* [Hq] an extra logit in the softmax's denominator, or NULL */
 } attention_t;
 
 typedef enum activation {
   ACTIVATION_RELU,      /* out[f] = act(in[f]) */
-  ACTIVATION_GELU,      /* erf form */
-  ACTIVATION_GELU_TANH, /* gelu_new, gelu_pytorch_tanh */
-  ACTIVATION_SILU_MUL,  /* out[f] = silu(in[i]) * in[f + i], in has 2f columns: gate then up */
+  ACTIVATION_GELU,      /* the form with erf */
+  ACTIVATION_GELU_TANH, /* the tanh form: gelu_new, gelu_pytorch_tanh */
+  ACTIVATION_SILU_MUL,  /* out[i] = silu(in[i]) * in[f + i]; in has 2f columns: gate, then up */
   ACTIVATION_GELU_TANH_MUL,
   /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): (u + 1) * g * sigmoid(1.702 g) */
   ACTIVATION_CLAMPED_SWIGLU
@@ -62,17 +63,17 @@ static inline bool activation_is_gated(activation_t kind) {
          kind == ACTIVATION_CLAMPED_SWIGLU;
 }
 
-/* Low-rank additions to one linear layer [N, K], one pair of matrices per adapter (Hu et al. 2021).
+/* The low-rank adapters (Hu et al. 2021) of one linear layer [N, K]: a pair of matrices per slot.
  */
 typedef struct lora lora_t;
 
-/* A mixture of experts: E gated MLPs of width I, of which every row takes k. The weights of the
- * experts are stacks (weight_source_t) of E matrices. The router's is of DTYPE_F32 whatever the
- * model's type: its logits are made and compared in fp32. */
+/* A mixture of experts: E gated MLPs of width I, of which each row uses k. The weights of the
+ * experts are stacks (weight_source_t) of E matrices. The router's weight is always DTYPE_F32,
+ * because its logits are computed and compared in fp32. */
 typedef struct moe {
   int32_t num_experts, top_k, width; /* E, k, I; 1 <= k <= E */
   bool normalise;                    /* the k weights of a row sum to 1 */
-  activation_t activation;           /* a gated one */
+  activation_t activation;           /* must be gated */
   const weight_t *router;            /* [E, h] */
   const vector_t *router_bias;       /* [E] or NULL */
   const weight_t *up;                /* E x [2 I, h]: gate rows, then up rows */
@@ -86,8 +87,8 @@ typedef struct kv_cache_desc {
   int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
   int32_t block_size;
   dtype_t dtype;
-  bool fp8;            /* stored as e4m3, if ops_t.kv_fp8 */
-  const float *scales; /* of fp8: [num_layers][K, V], read by `kv_cache` alone; NULL = ones */
+  bool fp8;            /* stored as e4m3; needs ops_t.kv_fp8 */
+  const float *scales; /* for fp8: [num_layers][K, V], read during `kv_cache` only; NULL = ones */
 } kv_cache_desc_t;
 
 #endif

@@ -1,15 +1,15 @@
-/* ops.h: the seam between the model and a back end.
+/* ops.h: the interface between the model and a back end.
  *
  * A back end (engine/cpu, cuda, the simulator's fake device) is one table of functions. Set-up
- * functions allocate and may fail; step functions only launch: they return nothing, allocate
- * nothing, and every fault surfaces in `end`. All are called on the engine thread. Symbols:
- * T tokens of the step, S selected rows, h hidden size, D head_dim, Hq/Hk query and KV heads.
+ * functions allocate and may fail: 0 or an ERR_. Step functions only launch work: they return
+ * nothing, allocate nothing, and `end` reports every fault. All are called on the engine thread.
+ * Symbols: T tokens of the step, S selected rows, h hidden size, D head_dim, Hq/Hk query/KV heads.
  *
- * The promise behind every operation: an output row depends on its own inputs only, bit for bit,
- * never on the other rows, their number, the chunking or the number of threads.
+ * Every operation keeps this promise: an output row depends on its own inputs only, bit for bit,
+ * never on other rows, their number, the chunking or the number of threads.
  *
  * Activations are [rows, width] row-major in device memory, of a type that the back end chooses
- * (fp32 on the CPU); the model passes them around as act_t pointers from `buffer`.
+ * (fp32 on the CPU). The model refers to them by act_t pointers, which `buffer` returns.
  */
 #ifndef INFERD_ENGINE_DEVICE_OPS_H
 #define INFERD_ENGINE_DEVICE_OPS_H
@@ -34,82 +34,83 @@ typedef struct device_options {
   bool batch_invariant; /* GPU: a row's bits never depend on its batch, at some cost in speed */
 } device_options_t;
 
-/* Upper bounds of every step; workspaces are sized from them in `prepare`. */
+/* Upper bounds of every step, from which `prepare` sizes the workspaces. */
 typedef struct step_limits {
   int32_t tokens_max, reqs_max, logits_rows_max;
-  int32_t hidden_max; /* widest activation row that any op of this model sees */
+  int32_t hidden_max; /* width of the widest activation row of the model */
   int32_t vocab_size, max_model_len, heads_max, head_dim_max;
   int32_t experts_max, experts_top_max, expert_width_max; /* experts: E, k, I; 0 = none */
   int32_t adapter_rank_max;                               /* 0 = no low-rank adapters */
 } step_limits_t;
 
-/* Steps in flight. A step is launched by begin ... sample and ended by `end`; `end` waits for the
- * oldest step that was launched and not ended. With pipeline_depth 2 the engine launches step N + 1
- * before it ends step N: the batch, the sample rows and their results of a step stay untouched by
- * the engine until its own `end` (what they point to elsewhere, such as ids, parameters and rows of
- * block tables, is read during the launch only), and batch->input_ids[t] < 0 stands for the id that
- * the step before draws for its selected row -1 - input_ids[t], which only the device knows yet. */
+/* In-flight steps. The calls begin ... sample launch a step; `end` waits for the oldest step that
+ * was launched and not ended. With pipeline_depth 2 the engine launches step N + 1 before it ends
+ * step N. The engine does not change the batch, sample rows and results of a step before its `end`;
+ * data that these point to (ids, parameters, rows of block tables) is read during the launch only.
+ * batch->input_ids[t] < 0 stands for the id that step N draws for its selected row
+ * -1 - input_ids[t]: until the `end` of step N only the device knows it. */
 typedef struct ops {
   const char *name;        /* "cpu", "cuda", "fake" */
-  int32_t pipeline_depth;  /* steps in flight at most: 1 or 2; 0 stands for 1 */
+  int32_t pipeline_depth;  /* in-flight steps at most: 1 or 2; 0 means 1 */
   uint32_t weight_formats; /* bit 1 << WEIGHT_MXFP4: `weight` takes that format as it is stored */
-  uint32_t dtypes;         /* bit 1 << dtype_t of every run type that it has; 0 = all */
-  int32_t block_size;      /* slots of a KV block unless told otherwise; 0 stands for 16 */
-  bool history_on_device;  /* sample knows the ids so far without output_ids, the latest included */
-  bool kv_fp8;             /* kv_cache_desc_t.fp8 is taken */
-  bool separate_memory;    /* blocks are not in host memory: no other tenants, swapping helps */
-  int32_t seqs_default;    /* max_num_seqs unless told otherwise; 0 stands for 64 */
-  int32_t tokens_default;  /* max_num_batched_tokens unless told otherwise; 0 stands for 512 */
-  int32_t act_bytes;       /* of one activation; 0 stands for 4 */
-  const swap_ops_t *swap;  /* KV blocks to host memory and back; NULL = no swapping */
+  uint32_t dtypes;         /* bit 1 << dtype_t for each type that products can run in; 0 = all */
+  int32_t block_size;      /* default slots of a KV block; 0 means 16 */
+  bool history_on_device;  /* `sample` knows all previous ids without output_ids */
+  bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
+  bool separate_memory;   /* KV blocks are in memory that only this back end uses, not the host's */
+  int32_t seqs_default;   /* default of max_num_seqs; 0 means 64 */
+  int32_t tokens_default; /* default of max_num_batched_tokens; 0 means 512 */
+  int32_t act_bytes;      /* bytes of one activation; 0 means 4 */
+  const swap_ops_t *swap; /* copies of KV blocks to host memory and back; NULL = no swapping */
 
-  /* set-up */
-  bool (*available)(int32_t device_index); /* a cheap look; NULL = never */
+  /* Set-up. `close` frees all that the other functions made for the device. */
+  bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
-  void (*close)(device_t *device);                 /* frees everything made from it */
+  void (*close)(device_t *device);
   const char *(*describe)(const device_t *device); /* "2 threads, avx512bf16" */
-  size_t (*memory_free)(const device_t *device);   /* bytes that may be planned for */
+  size_t (*memory_free)(const device_t *device);   /* bytes that can be allocated */
   int (*weight)(device_t *device, const weight_source_t *source, weight_t **out,
                 inferd_error_t *error);
   int (*vector)(device_t *device, const float *values, int64_t count, vector_t **out,
                 inferd_error_t *error);
-  size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a pool */
+  size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a KV pool */
   int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
-  /* Adapters 1..`slots` of a linear layer: A [rank_max, cols], B [rows, rank_max]; NULL = none. */
+  /* Makes empty slots 1..`slots` of a layer: A [rank_max, cols], B [rows, rank_max]; NULL = none.
+   */
   int (*lora)(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
               lora_t **out, inferd_error_t *error);
   int (*prepare)(device_t *device, const step_limits_t *limits, inferd_error_t *error);
   act_t *(*buffer)(device_t *device, int64_t rows, int64_t width); /* NULL = no memory */
-  /* Device memory that `prepare` and the rehearsals will take, about; NULL = the engine guesses. */
+  /* Estimated bytes that `prepare` and the warm-up runs take; NULL = the engine estimates them. */
   size_t (*workspace_bytes)(const step_limits_t *limits);
-  /* Rows of the index-th rehearsal, 0 = no more; NULL = none. Before READY the engine runs, for
-   * each index from 0 on, a step of that many one-token sequences that write to no slot, and
-   * where there are adapters the same again with the first of them. */
+  /* Rows of warm-up run number `index`; 0 = no more; NULL = none. Before READY the engine runs, for
+   * each index from 0 on, a step of so many one-token sequences that store nothing; if there are
+   * adapter slots, a second time with slot 1. */
   int32_t (*rehearsal)(device_t *device, int32_t index);
-  /* After the rehearsals: what was taken and chosen, a line each; NULL = nothing to say. */
+  /* After the warm-up runs: logs lines about memory and chosen kernels; NULL = nothing to log. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),
                  void *context);
   /* Copies lora_a [rank, cols], lora_b [rows, rank] (scaled) to an unused slot; rank 0 empties. */
   void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
                    const float *lora_b);
 
-  /* step */
-  void (*begin)(device_t *device, const batch_t *batch); /* runs the batch's page copies too */
+  /* Step. `begin` also launches the copies of the batch. */
+  void (*begin)(device_t *device, const batch_t *batch);
   /* out[T, width] = table[input_ids] (* scale) */
   void (*embed)(device_t *device, act_t *out, const weight_t *table, float scale);
   /* out[T, width] += table[positions + offset] */
   void (*embed_positions)(device_t *device, act_t *out, const weight_t *table, int32_t offset);
-  /* out[rows, w] = norm(in) (+ residual when not NULL; may alias out) */
+  /* out[rows, norm->width] = norm(in) (+ residual if not NULL; may alias out) */
   void (*norm)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows);
   /* out[rows, N] = in[rows, K] . W[N, K]^T (+ bias[N]) (+ residual[rows, N]; may alias out) */
   void (*linear)(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
-  /* out[t, column + N] += B_s . (A_s . in[t, K]) for the tokens t whose batch->adapters[t] is s >
-   * 0; rows of `out` are `width` wide. In fp32; a token's sum does not depend on the others. */
+  /* out[t, column .. column + N) += B_s . (A_s . in[t, K]), in fp32, for the tokens t with
+   * s = batch->adapters[t] > 0; `out` has `width` columns. */
   void (*lora_add)(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
                    int32_t column, int32_t width);
-  /* qkv[T, (Hq + 2 Hk) D], rows q|k|v: q,k norm, rope on q, k in place, K and V to their slots */
+  /* qkv[T, (Hq + 2 Hk) D], columns q|k|v: norm and rope of q, k in place; stores K, V in slots */
   void (*rope_store)(device_t *device, act_t *qkv, const attention_t *attention);
   /* out[T, Hq D] = paged attention of q (first Hq D columns of qkv) */
   void (*attention)(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
@@ -118,27 +119,26 @@ typedef struct ops {
   /* out[rows, width] = residual + sigmoid(gate[rows, 1]) * in; out may alias residual */
   void (*gated_add)(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows);
-  /* out[rows, h] = residual + sum over the chosen experts e of weight_e * expert_e(in); out may
-   * alias residual, not in. Logits are in . router^T (+ bias) in fp32; chosen are the k largest, of
-   * equal ones the lower index. weight_e is the softmax of the chosen logits when `normalise`, else
-   * of all E, in fp32. The residual takes in the experts by ascending index, whoever else is in the
-   * batch. A row of NaN logits may choose any k experts. */
+  /* out[rows, h] = residual + sum of weight_e * expert_e(in) over the chosen experts e, added in
+   * ascending order; out may alias residual, not in. Logits = in . router^T (+ bias) in fp32; the k
+   * largest are chosen, on ties the lower index. weight_e is the softmax over the chosen logits if
+   * `normalise`, else over all E, in fp32. A row of NaN logits may choose any k experts. */
   void (*moe)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const moe_t *moe, int32_t rows);
   /* out[S, width] = in[selected_token_indices] */
   void (*gather)(device_t *device, act_t *out, const act_t *in, int32_t width);
-  /* logits of hidden rows [first, first + rows) in fp32 (cap != 0: cap * tanh(l / cap)), then one
-   * sample_row each. May be called several times in a step; rows <= logits_rows_max. */
+  /* Logits l of hidden rows [first, first + rows) in fp32 (softcap c != 0: c * tanh(l / c)); then
+   * `sample`, one row each. Both may be called several times a step; rows <= logits_rows_max. */
   void (*logits)(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows);
   void (*sample)(device_t *device, const sample_row_t *rows, int32_t num_rows);
-  /* Waits for the oldest step in flight. 0, or ERR_DEVICE_FAILED: the device is lost. */
+  /* Waits for the oldest in-flight step. Returns 0, or ERR_DEVICE_FAILED: the device is lost. */
   int (*end)(device_t *device, inferd_error_t *error);
-  /* Copies fp32 logits of the last `logits` call to host memory; for tests. */
+  /* For tests: copies the fp32 logits of the last `logits` call to host memory. */
   void (*read_logits)(device_t *device, float *out, int32_t rows);
 } ops_t;
 
 extern const ops_t ops_cpu;
-extern const ops_t ops_cuda; /* cuda/none.c when built without CUDA: `open` says why not */
+extern const ops_t ops_cuda; /* without CUDA it is cuda/none.c, whose `open` fails and says why */
 
 #endif

@@ -1,40 +1,42 @@
-/* sample.h: what the sampler is asked about one distribution, and what it answers (stage 7).
+/* sample.h: the input and the result of sampling one row of logits (stage 7 of 9).
  *
- * Filled by engine/sample/sampling.c, worked off by a back end's `sample` operation (ops.h), read
- * by engine/commit.c. Engine thread, and the back end's workers between launch and `end`.
+ * engine/sample/sampling.c fills the rows, a back end's `sample` operation (ops.h) computes the
+ * results, engine/commit.c reads them. Threads: the engine thread, and the workers of the back end
+ * between the launch and the `end` of a step.
  */
 #ifndef INFERD_ENGINE_DEVICE_SAMPLE_H
 #define INFERD_ENGINE_DEVICE_SAMPLE_H
 
 #include "engine/device/sampling_params.h"
 
-/* Most ids that a row may suppress: those of the model and those of the request. */
+/* Largest number of ids that a row may suppress: EOS ids of the model, stop ids of the request. */
 enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
 
 enum { SAMPLE_TOP_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
 
-/* One distribution to sample from or to score, stage 7. The arrays stay alive until `end`. */
+/* The result of one row, written by the back end before `end` returns. */
 typedef struct sample_result {
-  int32_t id;           /* drawn id, or the scored one */
-  int32_t status;       /* 0, or ERR_INTERNAL when the row holds a NaN */
-  float logprob;        /* raw log-softmax of id; only if num_top >= 0 */
+  int32_t id;           /* drawn id, or score_id */
+  int32_t status;       /* 0, or ERR_INTERNAL or ERR_BAD_REQUEST: see sampler.h */
+  float logprob;        /* raw log-softmax of id; only if num_top >= 0 of the row */
   int32_t rank;         /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
   int32_t num_top;      /* entries filled in `top` */
-  token_logprob_t *top; /* [SAMPLE_TOP_MAX] of the caller; NULL only if no row asks for any */
+  token_logprob_t *top; /* [SAMPLE_TOP_MAX], the caller's; may be NULL if no row has num_top > 0 */
 } sample_result_t;
 
+/* One row of logits to sample from or to score. Its arrays must live until `end`. */
 typedef struct sample_row {
   const sampling_params_t *params;
-  int32_t score_id;      /* >= 0: no draw, report this id (prompt logprobs); -1: draw */
-  int32_t num_top;       /* alternatives wanted, at most SAMPLE_TOP_MAX; -1 = no logprobs */
+  int32_t score_id;      /* >= 0: do not draw, report this id (prompt logprobs); -1: draw */
+  int32_t num_top;       /* alternatives to report, at most SAMPLE_TOP_MAX; -1 = no logprobs */
   uint64_t rng_key;      /* from (seed, sequence index) */
-  uint64_t rng_position; /* output position: the stream is a function of (key, position, id) */
+  uint64_t rng_position; /* output position; a random number depends on (key, position, id) */
   const int32_t *prompt_ids;
   const int32_t *output_ids;
   int32_t num_prompt, num_output;
-  const int32_t *suppressed_ids; /* EOS and stop ids while output < min_tokens */
+  const int32_t *suppressed_ids; /* ids not to draw: EOS and stop ids while output < min_tokens */
   int32_t num_suppressed;
-  const uint32_t *allowed_mask; /* grammar: bit per id, set = allowed; NULL = all */
+  const uint32_t *allowed_mask; /* from a grammar: one bit per id, 1 = allowed; NULL = all */
   sample_result_t *result;
 } sample_row_t;
 

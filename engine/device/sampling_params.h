@@ -1,6 +1,6 @@
 /* sampling_params.h: how the tokens of one request are chosen; part of request.h.
  *
- * Filled by the server, read by every stage up to the sampler of a back end. Pure data.
+ * Plain data. The server fills it before engine_submit; afterwards it is read-only, for any thread.
  */
 #ifndef INFERD_ENGINE_DEVICE_SAMPLING_PARAMS_H
 #define INFERD_ENGINE_DEVICE_SAMPLING_PARAMS_H
@@ -13,9 +13,9 @@
 #define LOGPROB_NEVER (-9999.0f) /* stands for -infinity */
 
 enum {
-  LOGPROBS_MAX = 20, /* most alternatives per position */
+  LOGPROBS_MAX = 20, /* alternatives per position */
   LOGPROB_TOKEN_IDS_MAX = 128,
-  STOP_TOKEN_IDS_MAX = 128, /* of the request; the model's own come on top */
+  STOP_TOKEN_IDS_MAX = 128, /* stop ids of the request, without the EOS ids of the model */
   LOGIT_BIAS_MAX = 1024,
   BAD_WORDS_MAX = 256 /* token sequences (with and without leading space) */
 };
@@ -36,15 +36,14 @@ typedef struct token_sequence {
   int32_t count; /* >= 1 */
 } token_sequence_t;
 
-/* When beam search ends: with `beam_width` finished beams; when no live beam can win at its present
- * length; when none can win at the best length it may still reach. */
+/* When a beam search with `beam_width` finished beams ends. */
 typedef enum early_stopping {
-  EARLY_STOPPING_OFF, /* the API's false, the default */
-  EARLY_STOPPING_ON,
-  EARLY_STOPPING_NEVER
+  EARLY_STOPPING_OFF,  /* if no live beam can win at its present length; false in the API */
+  EARLY_STOPPING_ON,   /* at once; true in the API */
+  EARLY_STOPPING_NEVER /* if no live beam can win at the best length that it may reach */
 } early_stopping_t;
 
-/* Checked and clamped by the server; every float is finite. Pointers are owned by the request. */
+/* Checked and clamped by the server; every float is finite. The request owns the arrays. */
 typedef struct sampling_params {
   float temperature;        /* 0..2; < 1e-5 = greedy */
   float top_p;              /* (0, 1] */
@@ -53,15 +52,14 @@ typedef struct sampling_params {
   float presence_penalty;   /* -2..2, counts output tokens */
   float frequency_penalty;  /* -2..2, counts output tokens */
   float repetition_penalty; /* (0, 10], counts prompt and output */
-  uint64_t seed;            /* given, or 64 random bits drawn by the server */
+  uint64_t seed;            /* from the request, or 64 random bits drawn by the server */
   int32_t max_tokens;       /* >= 0; 0 = score the prompt only */
   int32_t min_tokens;       /* <= max_tokens */
   bool ignore_eos;
   int32_t num_logprobs;        /* alternatives per generated token; -1 = no logprobs at all */
   int32_t num_prompt_logprobs; /* the same for prompt tokens; -1 = none */
   int32_t num_stop_token_ids;
-  const int32_t
-      *stop_token_ids; /* request's ids; with the model's further EOS ids unless ignore_eos */
+  const int32_t *stop_token_ids; /* the EOS ids of the model stop too, unless ignore_eos */
   int32_t num_logit_bias;
   const logit_bias_t *logit_bias;
   int32_t num_allowed_ids; /* 0 = all */
@@ -69,12 +67,13 @@ typedef struct sampling_params {
   int32_t num_bad_words;
   const token_sequence_t *bad_words;
   int32_t num_logprob_token_ids;
-  const int32_t *logprob_token_ids; /* reported besides the top ones */
-  /* Several choices of one prompt; all 0 = one. Sample j draws from the stream (seed, j). */
-  int32_t n;       /* choices returned; 0 = 1 */
-  int32_t best_of; /* sequences sampled, >= n, the best n are returned; 0 = n */
-  /* > 0: beam search, >= n; best_of and the other rules of drawing do not matter. Stops and
-   * min_tokens hold. Score = sum of raw logprobs / (generated tokens without EOS)^length_penalty */
+  const int32_t *logprob_token_ids; /* ids whose logprobs are reported besides the top ones */
+  /* Several choices of one prompt. Sample j draws from the random stream (seed, j). */
+  int32_t n;       /* choices returned; 0 means 1 */
+  int32_t best_of; /* sequences sampled, >= n, of which the best n are returned; 0 means n */
+  /* > 0: beam search, with beam_width >= n; best_of and the fields above that change the draw are
+   * not used; stops and min_tokens are. Score = sum of raw logprobs / (generated tokens without
+   * EOS)^length_penalty. */
   int32_t beam_width;
   float length_penalty;
   early_stopping_t early_stopping;
@@ -83,16 +82,16 @@ typedef struct sampling_params {
 static inline int32_t params_num_choices(const sampling_params_t *params) {
   return MAX(params->n, 1);
 }
-/* Sequences that run at once. */
+/* Sequences of the request that run at once. */
 static inline int32_t params_num_sequences(const sampling_params_t *params) {
   int32_t wanted = params->beam_width > 0 ? params->beam_width : params->best_of;
   return wanted > params_num_choices(params) ? wanted : params_num_choices(params);
 }
-/* True when the choices are known at the end only, and come all at once (see request.room). */
+/* True if the choices are known only at the end of the request; they need request_t.room. */
 static inline bool params_collect(const sampling_params_t *params) {
   return params->beam_width > 0 || params_num_sequences(params) > params_num_choices(params);
 }
-/* True when each choice ends with its own EVENT_CHOICE_DONE. */
+/* True if each choice ends with its own EVENT_CHOICE_DONE. */
 static inline bool params_multiple(const sampling_params_t *params) {
   return params_num_sequences(params) > 1 || params->beam_width > 0;
 }
