@@ -1,10 +1,11 @@
 /* beam.c: beam search: the draws of all beams of a group -> its next beams and finished candidates.
  *
- * Stage 8 of 9, called by commit.c on the engine thread; allocates nothing. Each beam's row brings
- * the most likely ids; the best 2 * width continuations of the group are ranked by the sum of raw
- * logprobs. Those that end by EOS or a stop id become candidates if they are among the best
- * `width`; the best others go on. A beam stays in its own sequence for its best continuation, and
- * is forked for further ones into the sequences of beams that have none.
+ * Stage 8 of 9, called by commit.c on the engine thread; allocates nothing. The row of each beam
+ * has its most likely ids, and the continuations of the group are ranked by the sum of raw
+ * logprobs. A continuation that ends by EOS or a stop id becomes a candidate if it ranks among the
+ * best `width`; the best other continuations become the next beams. The best continuation of a beam
+ * stays in the beam's sequence. For its other continuations the beam is forked into sequences of
+ * beams that have no continuation.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -30,8 +31,9 @@ int32_t beam_num_top(const engine_t *engine, const sampling_params_t *params) {
   return wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
 }
 
-/* The best continuation of the group behind those that were taken: each beam's list is sorted, so
- * one of its heads. Ties go to the older beam. False = none left. */
+/* Takes the best continuation of the group that is not taken yet. The ids of each row are sorted,
+ * so it is the head of one of the rows. On ties the first beam wins. Returns false if none is left.
+ */
 static bool next_continuation(engine_t *engine, continuation_t *out) {
   bool found = false;
   for (int32_t b = 0; b < engine->beam_work.num_beams; b++) {
@@ -58,7 +60,7 @@ static double score_of(const sampling_params_t *params, double sum, int32_t num_
   return sum / pow(MAX(num_tokens, 1), (double)params->length_penalty);
 }
 
-/* The event that a token's node is made from. */
+/* The token of a continuation, in the form that choices_set_node takes. */
 static event_t token_event(const engine_t *engine, const continuation_t *next) {
   const sample_result_t *result = engine->beam_work.beams[next->beam].row->result;
   int32_t rank = next->entry;
@@ -76,7 +78,8 @@ static int32_t parent_node(const sequence_t *parent) {
   return parent->num_output_tokens > 0 ? choices_index(parent, parent->num_output_tokens - 1) : -1;
 }
 
-/* A continuation that ends by an id, which does not count in the score. */
+/* Adds a candidate for a continuation that ends by an EOS or stop id. This id counts as a token,
+ * but not in the length of the score. */
 static void finish_by_id(engine_t *engine, const continuation_t *next) {
   const sequence_t *parent = engine->beam_work.beams[next->beam].sequence;
   const request_t *request = parent->group->request;
@@ -104,10 +107,10 @@ static int32_t rank(engine_t *engine, const sampling_params_t *params) {
   continuation_t next;
   for (int32_t i = 0; num_next < width && !(is_last && i >= width); i++) {
     if (!next_continuation(engine, &next)) break;
-    if (next.logprob <= LOGPROB_NEVER) break; /* impossible ids stay impossible */
+    if (next.logprob <= LOGPROB_NEVER) break; /* an id of probability 0 never continues */
     if (engine_is_end(engine, params, next.id)) {
       if (length <= params->min_tokens) {
-        i--; /* may not be drawn yet: as if it were not there */
+        i--; /* below min_tokens an end is not a continuation and takes no rank */
       } else if (i < width) {
         finish_by_id(engine, &next);
       }
@@ -123,7 +126,7 @@ static void drop(engine_t *engine, sequence_t *seq) {
   sequence_set_status(seq, SEQUENCE_FINISHED_ABORTED);
 }
 
-/* A sequence of the group that no continuation lives in. */
+/* The first sequence of the group that is not live, so that a fork can use it. */
 static sequence_t *find_unused(group_t *group) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq)) return seq;
@@ -144,8 +147,9 @@ static void fork_into(engine_t *engine, const sequence_t *parent, sequence_t *ch
   sequence_set_status(child, SEQUENCE_RUNNING);
 }
 
-/* Gives every continuation a sequence of its own, in the state of its parent: beams without a
- * continuation go first, then forks, all before the first token is appended. */
+/* Gives every continuation a sequence of its own, in the state of its parent. Beams without a
+ * continuation are dropped first, so that forks can use their sequences. All forks are made before
+ * the first token is appended, because a fork copies the state of its parent. */
 static void place_all(engine_t *engine, int32_t num_next) {
   beam_work_t *work = &engine->beam_work;
   for (int32_t i = 0; i < num_next; i++) {
@@ -166,7 +170,7 @@ static void place_all(engine_t *engine, int32_t num_next) {
   }
 }
 
-/* A beam that ends by a stop string or the length. */
+/* Turns a beam that ends by a stop string, the grammar or the length into a candidate. */
 static void finish_beam(engine_t *engine, sequence_t *seq, sequence_status_t status) {
   const request_t *request = seq->group->request;
   double score = score_of(&request->params, seq->cumulative_logprob, seq->num_output_tokens);
@@ -182,7 +186,8 @@ static void finish_beam(engine_t *engine, sequence_t *seq, sequence_status_t sta
   drop(engine, seq);
 }
 
-/* 0, or the error of a grammar: the request ends. */
+/* Appends the token of a continuation to its sequence. Returns 0, or the error of the grammar: then
+ * the request must end. */
 static int append(engine_t *engine, int32_t i, uint64_t now_ns) {
   const continuation_t *next = &engine->beam_work.next[i];
   sequence_t *seq = next->sequence;
@@ -199,7 +204,7 @@ static int append(engine_t *engine, int32_t i, uint64_t now_ns) {
   return error_code;
 }
 
-/* Whether no live beam can or may still enter the result. */
+/* Whether the search is over: no live beam can, or by early_stopping may, still become a result. */
 static bool is_over(const engine_t *engine, const group_t *group) {
   const sampling_params_t *params = &group->request->params;
   const choices_t *choices = choices_of(group->request);
@@ -220,7 +225,7 @@ static bool is_over(const engine_t *engine, const group_t *group) {
   return score_of(params, best, length) <= choices->candidates[params->beam_width - 1].score;
 }
 
-/* One token on, for all beams of a group. */
+/* Extends all beams of a group by one token, and finishes the group if the search is over. */
 static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
   int32_t num_next = rank(engine, &group->request->params);
   group->forked = true;

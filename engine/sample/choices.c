@@ -1,12 +1,16 @@
-/* choices.c: see choices.h. Engine thread while the request lives, loop thread afterwards. */
+/* choices.c: the memory of choices that are known only at the end; the contract is in choices.h.
+ *
+ * Engine thread until EVENT_DONE, loop thread afterwards. Allocates nothing.
+ */
 #include "engine/sample/choices.h"
 
 #include "engine/base/check.h"
 #include "engine/base/checked.h"
 #include "engine/base/util.h"
 
-/* The room: choices_t with its candidates, the path (int32_t per output token), the nodes. Nodes
- * stand by position, then sequence; behind them one spare node per candidate. */
+/* Layout of request_t.room: choices_t with its candidates, the path (int32_t per output token), the
+ * nodes. Nodes are ordered by position, then by sequence; after them comes one spare node per
+ * candidate. */
 
 static size_t tops_of(const sampling_params_t *params) {
   return params->num_logprobs < 0
@@ -98,7 +102,7 @@ int32_t choices_spare_node(const request_t *request) {
   int32_t spare = request->params.max_tokens * params_num_sequences(&request->params);
   for (int32_t i = 0; i < choices->num_candidates; i++) {
     if (choices->candidates[i].tail != spare) continue;
-    spare++; /* taken: look again from the start for the next one */
+    spare++; /* this node is used: check the next one against all candidates */
     i = -1;
   }
   return spare;
@@ -118,7 +122,7 @@ void choices_add_sequence(const sequence_t *seq, finish_reason_t finish) {
   candidate->by_grammar = seq->ended_by_grammar;
 }
 
-/* Candidates that are returned. */
+/* Number of candidates that are returned. */
 static int32_t num_returned(const request_t *request) {
   int32_t n = params_num_choices(&request->params);
   int32_t there = choices_of(request)->num_candidates;
@@ -148,7 +152,8 @@ typedef struct replay {
   void *context;
 } replay_t;
 
-/* Whether the bytes of the last token belong to the text. */
+/* Whether the bytes of a token belong to the text. Those of a final stop token belong to it only
+ * with include_stop_string. */
 static bool shows_token(const request_t *request, const candidate_t *candidate, int32_t id,
                         bool last) {
   bool is_eos = last && candidate->finish == FINISH_STOP && candidate->stop_string < 0 &&
@@ -207,7 +212,8 @@ void choices_replay(const event_t *done, const tokenizer_t *tokenizer, char *tex
   const request_t *request = done->request;
   replay_t replay = {.done = done, .text = text, .handle = handle, .context = context};
   int32_t *path = (int32_t *)(void *)((char *)request->room + path_at(&request->params));
-  /* Should a tiny vocabulary have ended the search early, the choices that lack are empty. */
+  /* With a tiny vocabulary the search may end with too few candidates: the missing choices are
+   * empty. */
   const candidate_t none = {
       .tail = -1, .finish = FINISH_LENGTH, .stop_token_id = -1, .stop_string = -1};
   for (int32_t i = 0; i < params_num_choices(&request->params); i++) {

@@ -1,9 +1,10 @@
 /* constrain.c: grammars in the step: masks before sampling (stage 7), tokens after it (stage 8).
  *
- * Engine thread; all memory is taken at start: one matcher for each row of the token table, touched
- * only by sequences that have a grammar. A matcher is a function of the output tokens, so one that
- * has just got its row replays them: preemption, chunking and forks need nothing else. A step that
- * fails ends its own request; nothing is ever sampled without its mask.
+ * Engine thread; constrain_new takes all memory at start: one matcher per row of the token table,
+ * which only sequences with a grammar touch. The state of a matcher is a function of the output
+ * tokens. So a sequence whose row has no matcher yet replays its tokens, and preemption, chunking
+ * and forks need no further code. If a matcher fails, only its own request ends; a constrained row
+ * is never sampled without its mask.
  */
 #include "engine/internal.h"
 
@@ -12,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t MASKS_BYTES = (size_t)16 << 20;
+static const size_t MASKS_BYTES = (size_t)16 << 20; /* cache of masks */
 
-/* Special and added tokens are control markers; a grammar names those it wants by id. */
+/* The text of a token for grammars. Special and added tokens are control marks and have no text: a
+ * grammar that wants one names its id. */
 static const char *grammar_token(const void *context, int32_t id, size_t *length) {
   const tokenizer_t *tokenizer = context;
   *length = 0;
@@ -58,7 +60,8 @@ static grammar_matcher_t *matcher_of(const engine_t *engine, const sequence_t *s
                                        (size_t)seq->row * constrain->matcher_bytes);
 }
 
-/* A matcher that stands after `num_tokens` output tokens. */
+/* Makes the matcher of the sequence's row stand after `num_tokens` output tokens, if it follows
+ * another sequence or none yet. Returns 0 or the error of the grammar. */
 static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens) {
   grammar_matcher_t *matcher = matcher_of(engine, seq);
   if (seq->grammar_row == seq->row) return 0;
@@ -72,7 +75,7 @@ static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens)
   return code;
 }
 
-/* Ids that end the text: those that commit.c stops at. */
+/* Lists the ids that end the text: those at which commit.c stops. */
 static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *params,
                              int32_t *ids) {
   int32_t count = 0;
@@ -100,7 +103,7 @@ void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequen
                               stop_ids, num_stop_ids, mask, &hit);
     engine->stats.grammar_mask_hits += hit;
   }
-  /* With nothing allowed the sampler fails the row. */
+  /* An empty mask makes the sampler fail the row. */
   if (code) memset(mask, 0, (size_t)constrain->row_words * sizeof *mask);
   row->allowed_mask = mask;
   engine->stats.grammar_masks++;

@@ -1,12 +1,11 @@
-/* sampler.c: stage 7 of 9, logits of one row -> token id, logprobs.
- * Next: text/stream/detokenizer.c.
+/* sampler.c: stage 7 of 9, logits of one row -> token id, logprobs. Next: engine/commit.c.
  *
- * Runs on the back end's worker threads, one row a call; allocates nothing, knows no other row.
+ * Runs on the back end's worker threads, one row per call; allocates nothing, knows no other row.
  *
- * A row of 150,000 logits is walked in blocks of 64. One pass finds the largest logit of each block
- * (block_top) and NaNs; afterwards nearly every question is answered from the 2,400 block tops:
- * where the best id is, below which value nothing can be among the top k, and which blocks could
- * hold the winner of a draw at all. The passes themselves: sampler_lanes.inc.
+ * A row of 150,000 logits is processed in blocks of 64. One pass finds NaNs and the largest logit
+ * of each block (block_top). Afterwards the 2,400 block tops answer nearly every question: where
+ * the best id is, below which value no id can be among the top k, and which blocks can hold the
+ * winner of a draw. The passes over the row are in sampler_lanes.inc.
  */
 #include "engine/base/random.h"
 #include "engine/base/util.h"
@@ -50,7 +49,7 @@ static work_t cut_scratch(float *logits, int32_t vocab, void *scratch) {
 
 /* ---- passes over the row ---- */
 
-/* The broken block at the end; `allowed` is that of the whole row. */
+/* The largest logit of the incomplete block at the end. `allowed` is the mask of the whole row. */
 static float top_of_tail(const work_t *work, const uint32_t *allowed, bool *has_nan) {
   float top = -INFINITY;
   for (int32_t i = work->vocab / BLOCK * BLOCK; i < work->vocab; i++) {
@@ -62,8 +61,8 @@ static float top_of_tail(const work_t *work, const uint32_t *allowed, bool *has_
   return top;
 }
 
-/* Fills block_top, max, best_id and has_nan from the logits as they are now; those without a bit in
- * `allowed` (NULL = all have one) become -infinity, NaN is found before. */
+/* Fills block_top, max, best_id and has_nan from the present logits. Logits whose bit in `allowed`
+ * is 0 become -infinity, after the test for NaN; NULL allows all. */
 static void scan_row(work_t *work, const uint32_t *allowed) {
   int32_t whole = work->vocab / BLOCK, best_block = 0;
   work->has_nan = work->lanes->tops(work->logits, allowed, whole, work->block_top);
@@ -89,7 +88,7 @@ static void apply_mask(work_t *work, const uint32_t *allowed) {
   }
 }
 
-/* All probability to the ids at +infinity, evenly. */
+/* If logits are +infinity, gives all probability to their ids, evenly. */
 static void resolve_infinity(work_t *work) {
   if (work->max != INFINITY) return;
   for (int32_t i = 0; i < work->vocab; i++) {
@@ -117,7 +116,7 @@ static bool output_ends_with(const sample_row_t *row, const int32_t *ids, int32_
   return true;
 }
 
-/* The last id of a sequence is banned where the ids before it end the output. */
+/* Bans the last id of each bad word whose other ids are the end of the output. */
 static void apply_bad_words(work_t *work, const sample_row_t *row) {
   for (int32_t i = 0; i < row->params->num_bad_words; i++) {
     const token_sequence_t *bad = &row->params->bad_words[i];
@@ -128,7 +127,7 @@ static void apply_bad_words(work_t *work, const sample_row_t *row) {
   }
 }
 
-/* True when the grammar allows nothing but suppressed ids. */
+/* True if the grammar allows suppressed ids only. */
 static bool only_suppressed_allowed(work_t *work, const sample_row_t *row) {
   if (row->allowed_mask == NULL) return false;
   size_t words = ((size_t)work->vocab + 31) / 32;
@@ -165,7 +164,7 @@ static void clear_counts(work_t *work, const int32_t *ids, int32_t count) {
   }
 }
 
-/* Penalties of every id in the list that was not penalised yet: a count of -1 marks it done. */
+/* Applies the penalties to every id in the list, once: a count of -1 marks an id as done. */
 static void penalise(work_t *work, const sampling_params_t *params, const int32_t *ids,
                      int32_t num_ids) {
   const float repetition = params->repetition_penalty;
@@ -188,8 +187,8 @@ static bool has_penalties(const sampling_params_t *params) {
          params->presence_penalty != 0.0f;
 }
 
-/* Costs the tokens of the sequence, not the vocabulary: only the counts of ids that occur are ever
- * cleared or read. */
+/* Takes time by the number of tokens, not by the vocabulary: only the counts of ids that occur in
+ * the sequence are cleared and read. */
 static void apply_penalties(work_t *work, const sample_row_t *row) {
   const sampling_params_t *params = row->params;
   if (!has_penalties(params)) return;
@@ -226,7 +225,8 @@ static float logprob_of(float logit, double log_sum) {
   return MAX(logprob, SAMPLER_LOGPROB_MIN);
 }
 
-/* The `wanted` best ids in order; a later id must be truly larger to displace an earlier one. */
+/* Finds the `wanted` best ids, in order. A later id displaces an earlier one only if its logit is
+ * strictly larger. Returns how many were found. */
 static int32_t find_top(const work_t *work, int32_t wanted, token_logprob_t *top) {
   int32_t count = 0;
   if (wanted > work->vocab) wanted = work->vocab;
@@ -244,8 +244,8 @@ static int32_t find_top(const work_t *work, int32_t wanted, token_logprob_t *top
   return count;
 }
 
-/* Fills result->top with ids and raw logits while the row still is raw; logprobs come at the end.
- */
+/* Fills result->top with ids and raw logits, before the row is changed. finish_logprobs turns them
+ * into logprobs. */
 static void fill_top(const work_t *work, const sample_row_t *row) {
   sample_result_t *result = row->result;
   int32_t wanted = MIN(row->num_top, SAMPLE_TOP_MAX);
@@ -277,7 +277,7 @@ static void fail_row(const sample_row_t *row, int code) {
   row->result->status = code;
 }
 
-/* Steps 3 to 10. Returns 0 and sets the id, or an ERR_. */
+/* Operations 3 to 10 of sampler.h. Returns 0 and sets the id, or ERR_BAD_REQUEST. */
 static int choose_id(work_t *work, const sample_row_t *row) {
   if (has_changes(row)) apply_changes(work, row);
   if (work->max == -INFINITY) return ERR_BAD_REQUEST;

@@ -1,14 +1,15 @@
 /* sampler_draw.c: stage 7 of 9, continued: temperature, min_p, top_k, top_p and the draw itself.
  *
- * Worker threads, one row a call. Nothing here sorts: a filter is a cut (l >= cut), found by radix
- * selection among candidates that the block tops name; and the draw opens only those blocks that
- * could hold the winner. Both give exactly what the plain definition gives.
+ * Worker threads, one row per call; allocates nothing and sorts nothing. A filter is a cut (l >=
+ * cut), which radix selection finds among the logits of the blocks with the largest tops. The draw
+ * reads only blocks that can hold the winner. Both give exactly the result of the plain definition.
+ * Next: sampler.c, which computes the logprobs.
  */
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 #include "engine/sample/sampler_work.h"
 
-/* What survives the filters: l > cut, or l == cut and id <= last_tie. */
+/* The ids that pass the filters: l > cut, or l == cut and id <= last_tie. */
 typedef struct draw_filter {
   float cut;
   int32_t last_tie;
@@ -16,7 +17,7 @@ typedef struct draw_filter {
 
 /* ---- selection ---- */
 
-/* Unsigned numbers in the order of the floats; -0 and +0 are one. */
+/* Maps floats to unsigned numbers in the same order; -0 and +0 map to the same number. */
 static uint32_t order_key(float value) {
   uint32_t bits;
   value += 0.0f;
@@ -24,8 +25,8 @@ static uint32_t order_key(float value) {
   return bits ^ (bits >> 31 != 0 ? UINT32_MAX : UINT32_C(0x80000000));
 }
 
-/* Where a selection stops: the entries above `value` weigh `above`; `ties` entries are equal to it
- * and weigh `weight` each. */
+/* Where a selection stops. The entries above `value` weigh `above` in total; `ties` entries are
+ * equal to `value` and weigh `weight` each. */
 typedef struct selection {
   float value;
   double above;
@@ -33,10 +34,11 @@ typedef struct selection {
   double weight;
 } selection_t;
 
-/* The largest of values[0..n) at which the entries from it upwards weigh at least `target` (each 1,
- * or weights[]); the smallest one that weighs anything when all together do not. Radix selection on
- * 11, 11 and 10 bits of the key: linear, whatever the values; consumes the arrays. (The last digit
- * reads a bit of the second one again; by then it is equal for all that are left.) */
+/* Finds the largest value of values[0..n) such that the entries >= this value weigh at least
+ * `target` together: each weighs 1, or weights[i]. If all entries together weigh less, finds the
+ * smallest value whose weight is not 0. Radix selection on 11, 11 and 10 bits of the key: linear
+ * time for any values; overwrites the arrays. (The last digit reads one bit of the second digit
+ * again; that bit is equal for all entries left by then.) */
 static selection_t select_weight(work_t *work, int32_t n, bool weighted, double target) {
   static const int shifts[] = {21, 10, 0};
   double above = 0;
@@ -67,16 +69,15 @@ static selection_t select_weight(work_t *work, int32_t n, bool weighted, double 
   return (selection_t){work->values[0], above, n, weight};
 }
 
-/* A value that at least count logits reach, from the tops of count blocks; -infinity when there are
- * fewer.
- */
+/* Returns a value that at least `count` logits reach: the count-th largest block top; -infinity if
+ * there are fewer than `count` blocks. */
 static float bound_of_top(work_t *work, int32_t count) {
   if (count > work->num_blocks) return -INFINITY;
   memcpy(work->values, work->block_top, (size_t)work->num_blocks * sizeof *work->values);
   return select_weight(work, work->num_blocks, false, count).value;
 }
 
-/* Copies the logits >= bound to values, in order of id. Returns how many. */
+/* Copies the logits >= bound to `values`, in order of id. Returns how many. */
 static int32_t collect(work_t *work, float bound) {
   int32_t n = 0;
   for (int32_t b = 0; b < work->num_blocks; b++) {
@@ -107,9 +108,9 @@ static void filter_top_k(work_t *work, const sampling_params_t *params, draw_fil
   filter->cut = select_weight(work, n, false, params->top_k).value;
 }
 
-/* Dropping in ascending order while the dropped weigh <= 1 - top_p keeps, in descending order, each
- * one before which less than top_p is kept. Candidates come from the tops of more and more blocks,
- * until they weigh enough. */
+/* top_p drops ids in ascending order as long as the dropped ids weigh <= 1 - top_p. So, in
+ * descending order, an id is kept if the ids before it weigh less than top_p. Candidates are the
+ * logits above the 32nd, then the 256th largest block top, then all, until they weigh enough. */
 static void filter_top_p(work_t *work, const sampling_params_t *params, draw_filter_t *filter) {
   static const int32_t growth[] = {32, 256, INT32_MAX};
   if (params->top_p >= 1.0f) return;
@@ -148,10 +149,11 @@ typedef struct draw {
   draw_filter_t filter;
   int32_t id;
   double score;
-  double win; /* exp(-score): e must be below win * exp((l - max) / T) to beat it */
+  double win; /* exp(-score): an id beats the score only if e < win * exp((l - max) / T) */
 } draw_t;
 
-/* The exact score of one id: (l - max) / T - log(e), e = -log(1 - u). */
+/* Computes the exact score of one id, (l - max) / T - log(e) with e = -log(1 - u), and keeps the id
+ * if it is the best so far. */
 static void try_id(const work_t *work, draw_t *draw, int32_t id) {
   float l = work->logits[id];
   if (l < draw->filter.cut || (l == draw->filter.cut && id > draw->filter.last_tie)) return;
@@ -164,8 +166,9 @@ static void try_id(const work_t *work, draw_t *draw, int32_t id) {
   }
 }
 
-/* Since e >= u, an id can win only when u < win * weight. Its coarse bits alone rule out nearly
- * all. */
+/* Tries the ids of one block. Because e >= u, an id can win only if u < win * weight, and `bound`
+ * is an upper limit of this product in the block. The coarse bits of u alone exclude nearly all
+ * ids. */
 static void try_block(const work_t *work, draw_t *draw, int32_t block, float bound) {
   const uint16_t limit = bound < 1.0f ? (uint16_t)(bound * 65536.0f) : 65535;
   uint32_t first_word = (uint32_t)(block * (BLOCK / RANDOM_IDS_PER_WORD));
@@ -195,7 +198,7 @@ int32_t sampler_draw(work_t *work, const sample_row_t *row) {
   try_id(work, &draw, work->best_id);
   for (int32_t b = 0; b < work->num_blocks; b++) {
     if (work->block_top[b] < draw.filter.cut) continue;
-    /* 1e-4 covers the rounding of the weight: an exponent up to 87 in fp32. */
+    /* The factor covers the rounding of the fp32 weight, whose exponent is at most 87. */
     double bound = draw.win * (double)work->block_weight[b] * 1.0001;
     try_block(work, &draw, b, bound < 1.0 ? (float)bound : 1.0f);
   }

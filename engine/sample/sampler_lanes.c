@@ -1,8 +1,8 @@
-/* sampler_lanes.c: the variants of engine/sample/sampler_lanes.inc and which of them can run here.
+/* sampler_lanes.c: the variants of engine/sample/sampler_lanes.inc, and which of them can run here.
  *
- * Worker threads. Function attributes instead of compiler flags for a file, so that one source
- * holds all variants; the processor is asked through the compiler's own table, which is filled
- * before main.
+ * Any thread. The target is set by function attributes and not by compiler flags, so one source
+ * file has all variants. The processor's features come from the compiler's own table
+ * (__builtin_cpu_supports), which is filled before main.
  */
 #include "engine/sample/sampler_lanes.h"
 

@@ -1,6 +1,6 @@
-/* sampler_work.h: what sampler.c and sampler_draw.c share, and nobody else sees.
+/* sampler_work.h: the working state of one row, shared by sampler.c and sampler_draw.c only.
  *
- * The scratch of one row, cut into arrays.
+ * Worker threads; a work_t belongs to one call. No allocation.
  */
 #ifndef INFERD_ENGINE_SAMPLE_SAMPLER_WORK_H
 #define INFERD_ENGINE_SAMPLE_SAMPLER_WORK_H
@@ -15,22 +15,23 @@
 
 enum { BLOCK = SAMPLER_BLOCK, DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
 
-/* The scratch, cut into arrays. `values`, `weights` and `counts` serve one step at a time. */
+/* The scratch of one row, cut into arrays. `values`, `weights` and `counts` keep their content only
+ * within one operation. */
 typedef struct work {
   const sampler_lanes_t *lanes;
   float *logits; /* [vocab] */
   int32_t vocab;
   int32_t num_blocks;
   float *block_top;    /* [num_blocks] largest logit of each block */
-  float *block_weight; /* [num_blocks] */
+  float *block_weight; /* [num_blocks] exp((block_top - max) / T) */
   float *values;       /* [vocab] candidates of a selection */
-  float *weights;      /* [vocab] their exp((l - max) / T) */
-  float *raw;          /* [vocab] logits at the time of the logprobs, when they change later */
-  int32_t *counts;     /* [vocab], the same memory as values */
+  float *weights;      /* [vocab] exp((l - max) / T) of the candidates */
+  float *raw;          /* [vocab] copy of the raw logits, if later operations change them */
+  int32_t *counts;     /* [vocab] occurrences in the output; the same memory as values */
   uint32_t *mask;      /* [ceil(vocab / 32)] */
   double *digits;      /* [DIGITS] */
   float max;           /* largest logit */
-  int32_t best_id;     /* lowest id that has it */
+  int32_t best_id;     /* lowest id with the largest logit */
   bool has_nan;
 } work_t;
 
@@ -43,10 +44,11 @@ static inline int32_t block_length(const work_t *work, int32_t block) {
   return MIN(rest, BLOCK);
 }
 
-/* Steps 6 to 10 for a temperature that is not greedy: the drawn id. w->max is finite. */
+/* Operations 6 to 10 of sampler.h, for a temperature that is not greedy: returns the drawn id. The
+ * largest logit must be finite. */
 int32_t sampler_draw(work_t *work, const sample_row_t *row);
 
-/* sampler_row with a given variant of the loops; the tests compare them. */
+/* sampler_row with a given variant of the loops. The tests compare the variants. */
 void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,
                     const sample_row_t *row, void *scratch);
 

@@ -1,13 +1,13 @@
 /* sampling.c: stage 7 of 9, selected hidden rows -> token ids and logprobs.
  *
- * Engine thread. Describes every selected row to the back end and launches logits and sampling in
- * slices of at most logits_rows_max rows, so that a long prompt with logprobs never needs more
- * memory than was planned. Allocates nothing. The arithmetic of one row: engine/sample/sampler.c.
- * Next: commit.c.
+ * Engine thread; allocates nothing. Fills a sample_row_t for every selected row, and launches
+ * logits and sampling in slices of at most logits_rows_max rows, so that a long prompt with
+ * logprobs never needs more memory than was planned. The arithmetic of one row:
+ * engine/sample/sampler.c. Next: engine/commit.c.
  */
 #include "engine/internal.h"
 
-/* While output < min_tokens no EOS and no stop id may be drawn. */
+/* Suppresses EOS and stop ids while the output has fewer than min_tokens tokens. */
 static void describe_suppressed(const engine_t *engine, flight_t *flight, sample_row_t *row,
                                 int32_t index) {
   const sampling_params_t *params = row->params;
@@ -23,7 +23,8 @@ static void describe_suppressed(const engine_t *engine, flight_t *flight, sample
   row->num_suppressed = count;
 }
 
-/* Choices that compete need logprobs, asked for or not. */
+/* The alternatives that a row must report. Choices that are ranked need logprobs even if the
+ * request does not ask for them. */
 static int32_t num_top(const engine_t *engine, const sampling_params_t *params) {
   if (params->beam_width > 0) return beam_num_top(engine, params);
   return params_collect(params) && params->num_logprobs < 0 ? 0 : params->num_logprobs;
@@ -37,7 +38,8 @@ static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
   const sequence_t *drawing = seq;
   for (int32_t i = batch->selected_sample[index]; i > 0; i--) drawing = drawing->next;
   const sampling_params_t *params = &seq->group->request->params;
-  /* Of 1 + num_drafts rows the first follows the known tokens, each further one a guess more. */
+  /* An entry with drafts has 1 + num_drafts sampled rows: the first follows the known tokens, each
+   * further row follows one more draft token. */
   int32_t last = batch->query_start_loc[r + 1] - 1;
   int32_t guessed = entry->num_drafts - (last - batch->selected_token_indices[index]);
   if (target >= 0) guessed = 0;
