@@ -1,7 +1,7 @@
-/* arena.c: pieces from chunks that double from 1 KiB to 1 MiB.
+/* arena.c: arenas: pieces are taken from chunks, which double from 1 KiB to 1 MiB.
  *
  * Any thread, one owner at a time. A piece of more than half a chunk gets a chunk of its own, so
- * that little of a chunk is ever left unused. Never gives memory back before arena_free.
+ * little of each chunk stays unused. No memory is freed before arena_free.
  */
 #include "engine/base/arena.h"
 
@@ -32,7 +32,7 @@ static struct arena_chunk *new_chunk(arena_t *arena, size_t capacity, bool zero)
   return chunk;
 }
 
-/* A piece that the first chunk has no room for. */
+/* Takes a piece that does not fit into the first chunk from a new chunk. */
 static void *take_from_new(arena_t *arena, size_t bytes, bool zero) {
   size_t capacity = arena->chunk_size == 0 ? CHUNK_MIN : 2 * arena->chunk_size;
   if (capacity > CHUNK_MAX) capacity = CHUNK_MAX;
@@ -40,7 +40,7 @@ static void *take_from_new(arena_t *arena, size_t bytes, bool zero) {
   bool alone = bytes > capacity / 2;
   struct arena_chunk *chunk = new_chunk(arena, alone ? bytes : capacity, alone && zero);
   if (chunk == NULL) return NULL;
-  if (alone && arena->chunks != NULL) { /* behind the first, whose free part stays in use */
+  if (alone && arena->chunks != NULL) { /* second in the list: the first chunk stays in use */
     chunk->next = arena->chunks->next;
     arena->chunks->next = chunk;
     return chunk->data;

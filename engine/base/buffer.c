@@ -1,6 +1,6 @@
-/* buffer.c: growing byte buffers for everything this server prints.
+/* buffer.c: growing byte buffers, and the printing of numbers.
  *
- * Any thread, one owner at a time. Never aborts for want of memory: see `failed`.
+ * Any thread, one owner at a time. A failed allocation never aborts: it sets `failed`.
  */
 #include "engine/base/buffer.h"
 
@@ -87,7 +87,7 @@ void buffer_int(buffer_t *buffer, int64_t value) {
 
 void buffer_escape(buffer_t *buffer, const char *text, size_t length) {
   if (length == 0) return;
-  /* One optimistic pass into what is there; a second one only when it did not fit. */
+  /* The first pass writes into the free space; only if that was too small a second pass follows. */
   if (!buffer_reserve(buffer, length + 16)) return;
   size_t room = buffer->capacity - buffer->length;
   size_t needed = json_escape(buffer->data + buffer->length, room, text, length);
@@ -119,8 +119,8 @@ void buffer_ids(buffer_t *buffer, const int32_t *ids, size_t count) {
   buffer_char(buffer, ']');
 }
 
-/* Writes `digits` with the decimal point before its last `places` >= 1 digits, no trailing zeros
- * but at least one digit behind the point. */
+/* Writes `digits` with the decimal point before its last `places` >= 1 digits. Removes trailing
+ * zeros, but keeps at least one digit after the point. Returns the length. */
 static size_t print_fixed(char *out, bool negative, uint64_t digits, int places) {
   char reversed[24];
   int count = 0, skipped = 0;
@@ -139,9 +139,9 @@ static size_t print_fixed(char *out, bool negative, uint64_t digits, int places)
   return (size_t)(at - out);
 }
 
-/* The range of nearly all logprobs, in integers: value = m / 2^shift, and the decimal q / 10^places
- * reads back as it when it lies nearer than half a unit of m. m < 2^24, places <= 12, so that
- * m x 10^places < 2^64. Returns 0 when this is not the way. */
+/* float_print for the range of nearly all logprobs, with integers only: value = m / 2^shift, and
+ * the decimal q / 10^places reads back as the value if it is nearer than half a unit of m. m < 2^24
+ * and places <= 12, so m * 10^places < 2^64. Returns 0, and prints nothing, for other values. */
 static size_t print_common(char *out, float value) {
   static const double limits[] = {1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
   double magnitude = fabs((double)value);
@@ -166,8 +166,8 @@ static size_t print_common(char *out, float value) {
   return 0;
 }
 
-/* Every decimal of up to FLT_DIG = 6 digits survives a trip through float32, so six digits find any
- * representation that short; at most 9 digits are needed for the rest. */
+/* float32 keeps every decimal of up to FLT_DIG = 6 digits, so the search for the shortest decimal
+ * can start with 6 digits; 9 digits are always enough. */
 size_t float_print(char out[FLOAT_TEXT_MAX], float value) {
   size_t fast = print_common(out, value);
   if (fast != 0) return fast;

@@ -1,8 +1,8 @@
-/* buffer.h: a growing byte buffer, and the printing of JSON strings and numbers into it.
+/* buffer.h: a growing byte buffer, and functions that append JSON strings and numbers to it.
  *
- * One owner, one thread at a time. Memory that cannot be had sets `failed` and drops the bytes: the
- * writer goes on without checks and the reader asks once at the end. Capacity only grows, so a
- * buffer that is emptied and filled again costs no allocation.
+ * One owner, one thread at a time. If an allocation fails, the bytes are dropped and `failed` is
+ * set: the writer needs no checks, and the reader checks `failed` once at the end. The capacity
+ * never shrinks, so a buffer that is cleared and filled again allocates nothing.
  */
 #ifndef INFERD_ENGINE_BASE_BUFFER_H
 #define INFERD_ENGINE_BASE_BUFFER_H
@@ -12,18 +12,19 @@
 #include <stdint.h>
 
 typedef struct buffer {
-  char *data; /* malloc'ed; not NUL-terminated */
+  char *data; /* [length], from malloc; not NUL-terminated */
   size_t length, capacity;
-  bool failed; /* memory was short at least once */
+  bool failed; /* an allocation has failed, so bytes are missing */
 } buffer_t;
 
 enum { FLOAT_TEXT_MAX = 24, DOUBLE_TEXT_MAX = 32 };
 
-void buffer_free(buffer_t *buffer);  /* leaves an empty, usable buffer */
-void buffer_clear(buffer_t *buffer); /* length 0, memory kept */
-/* Makes room for `extra` more bytes; false (and failed) when memory is short. */
+void buffer_free(buffer_t *buffer);  /* leaves an empty buffer that can be used again */
+void buffer_clear(buffer_t *buffer); /* sets the length to 0 and keeps memory and `failed` */
+/* Makes room for `extra` more bytes. Returns false, and sets `failed`, without memory. */
 bool buffer_reserve(buffer_t *buffer, size_t extra);
-/* Hands the bytes to the caller (free()), NUL behind them; NULL when the buffer has failed. */
+/* Moves the bytes, followed by a NUL, to the caller, who frees them with free(). Leaves an empty
+ * buffer. Returns NULL if the buffer has failed. */
 char *buffer_detach(buffer_t *buffer, size_t *length);
 
 void buffer_append(buffer_t *buffer, const char *bytes, size_t length);
@@ -31,16 +32,18 @@ void buffer_text(buffer_t *buffer, const char *text); /* NUL-terminated */
 void buffer_char(buffer_t *buffer, char byte);
 void buffer_int(buffer_t *buffer, int64_t value);
 void buffer_uint(buffer_t *buffer, uint64_t value);
-/* Body of a JSON string, without quotes; invalid UTF-8 becomes U+FFFD. */
+/* Appends `text` as the body of a JSON string, without quotes; invalid UTF-8 becomes U+FFFD. */
 void buffer_escape(buffer_t *buffer, const char *text, size_t length);
 void buffer_quote(buffer_t *buffer, const char *text, size_t length); /* the same in quotes */
 void buffer_float(buffer_t *buffer, float value);                     /* float_print */
 void buffer_ids(buffer_t *buffer, const int32_t *ids, size_t count);  /* [1,2,3] */
 
-/* Shortest decimal that reads back as the same float32, always with a point or an exponent, so that
- * typed clients see a float: 0.5, -9999.0, 1e-07. The value must be finite. Returns the length. */
+/* Prints the shortest decimal that reads back as the same float32. It always has a point or an
+ * exponent, so that typed clients read a float: 0.5, -9999.0, 1e-07. The value must be finite.
+ * Returns the length. */
 size_t float_print(char out[FLOAT_TEXT_MAX], float value);
-/* Shortest decimal that reads back as the same double; integers without a point (metrics). */
+/* For metrics: prints the shortest decimal that reads back as the same double, integers without a
+ * point, infinities as +Inf and -Inf. Returns the length. */
 size_t double_print(char out[DOUBLE_TEXT_MAX], double value);
 
 #endif

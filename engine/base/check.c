@@ -1,6 +1,6 @@
-/* check.c: what a failing CHECK prints.
+/* check.c: the messages of CHECKs that fail.
  *
- * Any thread. It allocates nothing but what stdio needs, and never returns.
+ * Any thread. Only stdio may allocate; the functions never return.
  */
 #include "engine/base/check.h"
 

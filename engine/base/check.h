@@ -1,7 +1,7 @@
 /* check.h: assertions that stay in release builds. Any thread.
  *
- * For our own bugs only: nothing that a client or a model file can send may reach a failing CHECK.
- * A failing one prints a line to standard error and aborts.
+ * For bugs of inferd only: no request and no model file may make a CHECK fail. A CHECK that fails
+ * prints a line to standard error and aborts the process.
  */
 #ifndef INFERD_ENGINE_BASE_CHECK_H
 #define INFERD_ENGINE_BASE_CHECK_H
@@ -41,7 +41,7 @@
 #define CHECK_IS_EXACT(value) _Generic((value), float : 0, double : 0, long double : 0, default : 1)
 
 _Noreturn void check_failed(const char *condition, const char *file, int line);
-/* A value that does not fit in 32 bits, so perhaps a pointer, is printed in hexadecimal too. */
+/* Values that do not fit in 32 bits may be pointers, so they are printed in hexadecimal too. */
 _Noreturn void check_values_failed(const char *condition, const char *file, int line, intmax_t left,
                                    intmax_t right);
 

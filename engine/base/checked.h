@@ -1,7 +1,8 @@
 /* checked.h: arithmetic on numbers that came from a file or a request.
  *
- * A size read from outside is multiplied, added and aligned only through these: each returns false
- * when the true result does not fit, and then leaves *out alone. Pure functions, any thread.
+ * A size that was read from outside must be multiplied, added and aligned by these functions only.
+ * Each returns false if the exact result does not fit into the type, and then does not change *out.
+ * Pure functions, any thread.
  */
 #ifndef INFERD_ENGINE_BASE_CHECKED_H
 #define INFERD_ENGINE_BASE_CHECKED_H
@@ -24,7 +25,7 @@ static inline bool checked_mul(size_t left, size_t right, size_t *out) {
   return true;
 }
 
-/* Rounds up to a multiple of `alignment`, a power of two. */
+/* Rounds up to a multiple of `alignment`; false too if that is not a power of two. */
 static inline bool checked_align(size_t value, size_t alignment, size_t *out) {
   size_t raised;
   if (alignment == 0 || (alignment & (alignment - 1)) != 0) return false;

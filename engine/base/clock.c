@@ -1,4 +1,4 @@
-/* clock.c: see clock.h. No state, any thread. */
+/* clock.c: the system's monotonic clock. No state, any thread. */
 #include "engine/base/clock.h"
 
 #include <time.h>

@@ -1,7 +1,7 @@
 /* clock.h: the monotonic clock of the whole program, in nanoseconds.
  *
- * The one source of time of engine and server, from any thread. A function of its own file, so that
- * a program may link another clock in front of it: the simulator's time is virtual.
+ * The only source of time of engine and server; any thread. It has a source file of its own, so
+ * that a program can link another clock in its place: the time of the simulator is virtual.
  */
 #ifndef INFERD_ENGINE_BASE_CLOCK_H
 #define INFERD_ENGINE_BASE_CLOCK_H
@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
+/* Nanoseconds since an unspecified start; never decreases. */
 uint64_t clock_now_ns(void);
 
 #endif

@@ -1,7 +1,7 @@
-/* error.c: the error table as functions, and the two ways to write a reason.
+/* error.c: look-ups in the error table, and the writing of messages.
  *
- * Any thread; nothing here allocates or keeps state. It never decides what an error leads to: the
- * server turns codes into responses, main.c into exit codes.
+ * Any thread; no function allocates or has state. This file does not decide what an error causes:
+ * the server turns codes into responses, and serve.c turns them into exit statuses.
  */
 #include "engine/base/error.h"
 
@@ -28,7 +28,8 @@ static const error_entry_t error_entries[] = {
 #undef ERROR
 };
 
-/* A number that is not in the table is a bug somewhere; it is shown as an internal error. */
+/* Returns the row of a code. A code that is not in the table is a bug of the caller; it gets the
+ * row of ERR_INTERNAL. */
 static const error_entry_t *error_find(int code) {
   const error_entry_t *internal = NULL;
   for (size_t i = 0; i < ARRAY_LEN(error_entries); i++) {
@@ -55,8 +56,8 @@ int error_exit_code(int code) {
   return error_find(code)->exit_status;
 }
 
-/* Copies whole characters while they fit; `strict` also masks what could break out of a quoted
- * insert. Every ill-formed part and every control byte becomes one '?'. */
+/* Copies whole characters as long as they fit. Each ill-formed part and each control byte becomes
+ * one '?'. `strict` also replaces quotes and backslashes, which could end a quoted insert. */
 static void copy_printable(char *out, size_t capacity, const char *text, size_t length,
                            bool strict) {
   static const char mark[] = "...";
@@ -95,8 +96,8 @@ const char *error_quote(char *out, unsigned capacity, const char *text, unsigned
 
 int error_set(inferd_error_t *error, int code, const char *param, const char *format, ...) {
   if (error == NULL) return code;
-  /* A few bytes more than a message holds, so that a cut shows even when the last character breaks;
-   * and not error->message itself, which may be one of the inserts. */
+  /* Some bytes longer than a message, so that copy_printable notices a cut even inside the last
+   * character. Not error->message itself, because that may be one of the arguments. */
   char text[ERROR_MESSAGE_MAX + 8];
   va_list arguments;
   va_start(arguments, format);

@@ -1,9 +1,9 @@
 /* error.h: every way a request, a model directory or a start can fail.
  *
  * error.def is the one table: it gives the enum, the HTTP status, OpenAI's type and code, the exit
- * status and a sentence for docs/errors.md. An error travels as a value: functions return 0 or a
- * negative ERR_ number and, where a person will read the reason, fill an inferd_error_t. Nothing
- * here allocates; any thread may use it.
+ * status and a sentence for docs/errors.md. Errors are values: functions return 0 or a negative
+ * ERR_ number and, if a person will read the reason, fill an error_t. No function here allocates;
+ * any thread.
  */
 #ifndef INFERD_ENGINE_BASE_ERROR_H
 #define INFERD_ENGINE_BASE_ERROR_H
@@ -25,13 +25,13 @@ typedef struct error {
   char message[ERROR_MESSAGE_MAX]; /* UTF-8, one line; inserts are bounded and escaped */
 } inferd_error_t;
 
-/* Fills *error (NULL is allowed) and returns `code`, so that `return error_set(...)` reads well.
- * `param` may be NULL. Text from a client goes through error_quote first. */
+/* Fills *error and returns `code`, for use as `return error_set(...)`. `error` and `param` may be
+ * NULL. The caller must pass text from a client through error_quote first. */
 int error_set(inferd_error_t *error, int code, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Copies at most `capacity - 1` bytes of untrusted text as printable UTF-8: control bytes, quotes
- * and backslashes become '?', invalid UTF-8 becomes '?', a cut is marked "...". Returns `out`. */
+/* Copies at most `capacity - 1` bytes of untrusted text as printable UTF-8. Control bytes, quotes,
+ * backslashes and invalid UTF-8 become '?'; text that is cut ends in "...". Returns `out`. */
 const char *error_quote(char *out, unsigned capacity, const char *text, unsigned long length);
 
 const char *error_name(int code);        /* "QUEUE_FULL" */

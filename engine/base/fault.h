@@ -1,9 +1,9 @@
-/* fault.h: what every thread does so that a fatal signal in it can be reported.
+/* fault.h: what each thread must do so that a fatal signal in it can be reported.
  *
- * The handler itself is the server's (server/observe/crash.h). A thread that has no alternate stack
- * cannot report an overflow of its own stack, and a thread that blocks SIGSEGV dies of one without
- * its handler. Nothing here allocates. In sanitizer builds, which have their own handlers and
- * stacks, fault_stack_use does nothing.
+ * The handler is the server's (server/observe/crash.h). A thread without an alternate signal stack
+ * cannot report the overflow of its own stack, and a thread that blocks SIGSEGV ends by it without
+ * the handler. No function allocates. Sanitizer builds have their own handlers and stacks, so
+ * fault_stack_use does nothing there.
  */
 #ifndef INFERD_ENGINE_BASE_FAULT_H
 #define INFERD_ENGINE_BASE_FAULT_H
@@ -24,9 +24,10 @@
 #define FAULT_SANITIZED 0
 #endif
 
-/* Gives the calling thread its alternate signal stack; again is harmless. */
+/* Gives the calling thread its alternate signal stack; may be called more than once. */
 void fault_stack_use(void);
-/* Every signal but those of FAULT_SIGNALS: the mask of a thread that leaves signals to others. */
+/* Sets *set to all signals except FAULT_SIGNALS: the mask of a thread that must handle no others.
+ */
 void fault_block_others(sigset_t *set);
 
 #endif

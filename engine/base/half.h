@@ -1,7 +1,7 @@
-/* half.h: scalar conversions between fp32, bf16 and f16, all rounding to nearest even.
+/* half.h: scalar conversions between fp32, bf16 and f16, which round to nearest even.
  *
- * Exact for every bit pattern, NaN stays NaN (quiet). Used where single elements move: loading,
- * packing, embedding rows, K/V stores. Pure functions, any thread.
+ * Defined for every bit pattern; a NaN stays a (quiet) NaN. For code that converts single elements:
+ * loading, packing, embedding rows, K/V stores. Pure functions, any thread.
  */
 #ifndef INFERD_ENGINE_BASE_HALF_H
 #define INFERD_ENGINE_BASE_HALF_H
@@ -31,7 +31,7 @@ static inline uint16_t bf16_from_float(float value) {
   return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-/* Shifting the 15 magnitude bits to the place of a float's and multiplying by 2^112 corrects the
+/* Shifts the 15 magnitude bits to their place in a float; the multiplication by 2^112 corrects the
  * exponent bias, and turns f16 subnormals into normal floats. */
 static inline float float_from_f16(uint16_t half) {
   uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;

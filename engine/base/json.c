@@ -83,7 +83,7 @@ static void skip_blanks(json_parser_t *json_parser) {
 
 /* ---- duplicate keys ---- */
 
-/* SipHash-1-3: keyed, so that nobody can send keys that all collide. */
+/* SipHash-1-3 with a random key, so that a client cannot send member names that all collide. */
 static uint32_t hash_name(const uint64_t key[2], const char *bytes, size_t length) {
   siphash_t siphash = siphash_begin(key);
   siphash_bytes(&siphash, bytes, length, 1);
@@ -107,7 +107,7 @@ static int fail_duplicate(json_parser_t *json_parser, const json_t *member) {
   return ERR_INVALID_JSON;
 }
 
-/* Room for at least twice `count` slots, all free. */
+/* Makes at least twice `count` slots, all free. *mask is their number minus 1. */
 static int clear_slots(json_parser_t *json_parser, uint32_t count, size_t *mask) {
   size_t wanted = 4 * (size_t)SMALL_OBJECT;
   while (wanted < 2 * (size_t)count) wanted *= 2;
@@ -123,15 +123,16 @@ static int clear_slots(json_parser_t *json_parser, uint32_t count, size_t *mask)
   *mask = wanted - 1;
   if (json_parser->hash_key[0] == 0 &&
       getrandom(json_parser->hash_key, sizeof json_parser->hash_key, GRND_NONBLOCK) < 0) {
-    /* Only before the kernel's pool is ready, at boot: addresses are the next best secret. */
+    /* getrandom fails only at boot, before the kernel has entropy. Then addresses serve as key. */
     json_parser->hash_key[0] = (uint64_t)(uintptr_t)json_parser->slots * 0x9E3779B97F4A7C15u;
     json_parser->hash_key[1] = (uint64_t)(uintptr_t)json_parser * 0xD1B54A32D192ED03u;
   }
   return 0;
 }
 
-/* Runs when an object closes. Small objects compare all pairs; large ones (a vocabulary has 250,000
- * members) go through an open-address table that is cleared for each. */
+/* Checks an object for duplicate keys when it closes. For small objects all pairs are compared.
+ * Large objects (a vocabulary has 250,000 members) use a table with open addressing, cleared each
+ * time. */
 static int check_keys(json_parser_t *json_parser, uint32_t container) {
   const json_t *object = &json_parser->nodes[container];
   size_t mask = 0;
@@ -161,7 +162,7 @@ static int check_keys(json_parser_t *json_parser, uint32_t container) {
 
 /* ---- strings ---- */
 
-/* First byte at or after p->at that is a quote, a backslash, a control or above ASCII. */
+/* The first byte from `at` on that is a quote, a backslash, a control character or not ASCII. */
 static const char *scan_plain(const char *at, const char *end) {
   const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
   while (end - at >= 8) {
@@ -193,7 +194,8 @@ static bool read_hex4(const char *at, const char *end, uint32_t *out) {
   return true;
 }
 
-/* p->at stands on the 'u'. Appends the character, a surrogate pair as one. */
+/* Reads an escape whose 'u' is at json_parser->at. Appends the character; a surrogate pair is one.
+ */
 static int read_unicode_escape(json_parser_t *json_parser) {
   uint32_t code, low;
   if (!read_hex4(json_parser->at + 1, json_parser->end, &code))
@@ -215,7 +217,7 @@ static int read_unicode_escape(json_parser_t *json_parser) {
   return 0;
 }
 
-/* p->at stands behind a backslash. */
+/* Reads the rest of an escape, after its backslash. */
 static int read_escape(json_parser_t *json_parser) {
   static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
   if (json_parser->at == json_parser->end)
@@ -228,7 +230,7 @@ static int read_escape(json_parser_t *json_parser) {
   return 0;
 }
 
-/* Moves p->at over valid unescaped bytes, to a quote or a backslash. */
+/* Moves json_parser->at over valid unescaped bytes, to a quote or a backslash. */
 static int skip_plain(json_parser_t *json_parser) {
   for (;;) {
     json_parser->at = scan_plain(json_parser->at, json_parser->end);
@@ -243,7 +245,7 @@ static int skip_plain(json_parser_t *json_parser) {
   }
 }
 
-/* p->at stands on the opening quote; afterwards behind the closing one. */
+/* Reads a string from its opening quote at json_parser->at to behind its closing quote. */
 static int read_string(json_parser_t *json_parser, const char **text, uint32_t *length) {
   const char *start = ++json_parser->at;
   int code = skip_plain(json_parser);
@@ -322,7 +324,8 @@ static int read_number(json_parser_t *json_parser, json_t *node) {
   node->type = JSON_NUMBER;
   node->text = start;
   node->length = (uint32_t)(json_parser->at - start);
-  /* 1.8e308 is the end of double: nothing shorter without an exponent can reach it. */
+  /* The largest double is 1.8e308: a number without exponent of up to 308 bytes cannot exceed it.
+   */
   double ignored;
   if ((has_exponent || node->length > 308) && !text_to_double(start, node->length, &ignored)) {
     return fail_at(json_parser, start, "the number is too large");
@@ -389,7 +392,7 @@ static int open_container(json_parser_t *json_parser, uint32_t index) {
   return 0;
 }
 
-/* Key and colon of the next member. */
+/* Reads the key and the colon of the next member. */
 static int read_key(json_parser_t *json_parser, const char **key, uint32_t *key_length) {
   if (json_parser->at == json_parser->end || *json_parser->at != '"')
     return fail(json_parser, "a key in quotes was expected");
@@ -406,7 +409,7 @@ static int read_key(json_parser_t *json_parser, const char **key, uint32_t *key_
   return 0;
 }
 
-/* One value; a container is only opened. `fresh` says that an open one has no child yet. */
+/* Reads one value; of a container only the opening bracket, and then sets *fresh: no child yet. */
 static int read_value(json_parser_t *json_parser, bool *fresh) {
   const char *key = NULL;
   uint32_t key_length = 0, index = 0;
@@ -428,8 +431,8 @@ static int read_value(json_parser_t *json_parser, bool *fresh) {
                 : read_scalar(json_parser, &json_parser->nodes[index]);
 }
 
-/* Behind a value or an opening bracket: closes what ends here. Leaves p->at on the next value or
- * key, or the depth at 0. */
+/* After a value or an opening bracket: closes the containers that end here. Afterwards
+ * json_parser->at is at the next value or key, or the depth is 0. */
 static int close_containers(json_parser_t *json_parser, bool fresh) {
   while (json_parser->depth > 0) {
     uint32_t container = json_parser->frames[json_parser->depth - 1].container;
@@ -494,7 +497,7 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
     free(json_parser.arena);
     return code;
   }
-  /* A smaller block in place; should even that fail, the larger one serves as well. */
+  /* Gives unused memory back; if realloc fails, the larger block stays in use. */
   json_t *nodes = reallocarray(json_parser.nodes, json_parser.num_nodes, sizeof *nodes);
   *doc = (json_doc_t){nodes != NULL ? nodes : json_parser.nodes, json_parser.arena};
   *out = doc;
@@ -532,7 +535,7 @@ const json_t *json_get(const json_t *object, const char *key) {
   return NULL;
 }
 
-/* A number's text in parts. `exponent` saturates far outside of what any digits can balance. */
+/* The text of a number in parts. `exponent` saturates at 2^40, more than all digits can balance. */
 typedef struct json_decimal {
   bool negative;
   const char *whole, *fraction;
@@ -569,7 +572,7 @@ bool json_int64(const json_t *value, int64_t *out) {
   if (value == NULL || value->type != JSON_NUMBER) return false;
   json_decimal_t json_decimal = split_decimal(value);
   uint64_t magnitude = 0;
-  /* `place` is the power of ten of the digit at hand; below 0 only zeros may stand. */
+  /* `place` is the power of ten of the current digit; below 0 only zeros are allowed. */
   int64_t place = (int64_t)json_decimal.num_whole - 1 + json_decimal.exponent;
   for (size_t i = 0; i < json_decimal.num_whole + json_decimal.num_fraction; i++, place--) {
     char c = i < json_decimal.num_whole ? json_decimal.whole[i]
@@ -619,7 +622,8 @@ const char *json_type_name(const json_t *value) {
 
 /* ---- writing ---- */
 
-/* The escaped form of the character at `text` in `piece` (at most 6 bytes); its length. */
+/* Writes the escaped form of the character at `text`, at most 6 bytes, to `piece`. Returns its
+ * length. */
 static size_t escape_piece(char piece[8], const char *text, int span) {
   static const char bytes[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
   unsigned char byte = (unsigned char)*text;

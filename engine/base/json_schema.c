@@ -1,4 +1,7 @@
-/* json_schema.c: see json_schema.h. Any thread; allocates nothing. */
+/* json_schema.c: references and types of JSON schemas; the contract is in json_schema.h.
+ *
+ * Any thread; allocates nothing. `fuel` bounds the number of schema members that are visited.
+ */
 #include "engine/base/json_schema.h"
 
 #include "engine/base/hex.h"
@@ -35,7 +38,7 @@ static size_t decode_segment(const char *text, size_t length, char *out) {
       i += 2;
     }
     if (used > 0 && out[used - 1] == '~' && (ch == '0' || ch == '1')) {
-      out[used - 1] = ch == '0' ? '\x01' : '/'; /* a ~ that is text, for now */
+      out[used - 1] = ch == '0' ? '\x01' : '/'; /* \x01 stands for ~ until the loop below */
     } else {
       out[used++] = ch;
     }
@@ -65,7 +68,7 @@ static const json_t *descend(const json_t *at, const char *name, size_t length) 
   return NULL;
 }
 
-/* Children that may still be looked at. False, and then always: there are none left. */
+/* Takes `children` from the fuel. Returns false once the fuel is used up. */
 static bool burn(uint32_t *fuel, uint32_t children) {
   *fuel = *fuel > children ? *fuel - children : 0;
   return *fuel > 0;
@@ -94,7 +97,7 @@ const json_t *json_schema_resolve(const json_t *root, const char *text, size_t l
 
 typedef struct search {
   const json_t *root;
-  uint32_t fuel; /* 0 = any type is possible */
+  uint32_t fuel; /* 0 = used up: the result is unknown */
 } search_t;
 
 static uint32_t types_of_value(const json_t *json) {
@@ -112,7 +115,7 @@ static uint32_t types_of_value(const json_t *json) {
 
 static uint32_t types_of(search_t *search, const json_t *schema, int depth);
 
-/* Those of one keyword. Names of types that nobody knows say nothing. */
+/* The types that one keyword allows. An unknown type name allows all types. */
 static uint32_t types_of_keyword(search_t *search, const json_t *json, int depth) {
   uint32_t types = 0;
   bool any = json_named(json, "anyOf") || json_named(json, "oneOf");
@@ -147,7 +150,8 @@ static uint32_t types_of(search_t *search, const json_t *schema, int depth) {
   return types;
 }
 
-/* What the properties of an object's schema, or else its additionalProperties, say of a member. */
+/* The types of a member by the properties of an object's schema or, if it is not among them, by
+ * additionalProperties; restricted by $ref and allOf. */
 static uint32_t types_in(search_t *search, const json_t *schema, const char *name, size_t length,
                          int depth) {
   uint32_t types = TYPE_ALL;

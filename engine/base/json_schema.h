@@ -1,8 +1,8 @@
-/* json_schema.h: what a JSON schema says without a grammar: where references point, which types a
+/* json_schema.h: simple questions about a JSON schema: where a reference points, and which types a
  * member may have.
  *
- * Shared by the compiler of grammars and the parser of tool calls, which have to agree on how a
- * value that stands outside JSON is read. No state, any thread; bounded work whatever the schema.
+ * Shared by the compiler of grammars and the parser of tool calls. Both must agree on the type of a
+ * value that is written outside of JSON. No state, any thread; bounded work for any schema.
  */
 #ifndef INFERD_ENGINE_BASE_JSON_SCHEMA_H
 #define INFERD_ENGINE_BASE_JSON_SCHEMA_H
@@ -22,13 +22,13 @@ enum {
   TYPE_ALL = 127
 };
 
-/* The types of a value of `type`; 0 = no such type. */
+/* Returns the TYPE_ bits of a type name of JSON Schema; 0 = no such type. */
 uint32_t json_schema_types(const char *type, size_t length);
-/* What a reference, "#" or "#/...", points at; NULL = nothing. */
+/* Returns the value that a reference, "#" or "#/...", points at; NULL if there is none. */
 const json_t *json_schema_resolve(const json_t *root, const char *reference, size_t length);
-/* The types that member `name` of an object may have under `schema` (NULL = none is known), never
- * fewer than the schema lets through. TYPE_STRING alone when it says nothing of them, or is too
- * large to tell. */
+/* Returns the types that member `name` of an object may have by `schema` (NULL = no schema): all
+ * types that the schema allows, and perhaps more. Returns TYPE_STRING alone if the schema does not
+ * restrict the types, allows none, or is too large to evaluate. */
 uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length);
 
 #endif

@@ -1,20 +1,20 @@
 /* random.h: the counter-based random numbers of sampling.
  *
- * A random number is a function of (key, output position, vocabulary index) and of nothing else: no
- * state, so batch mates, chunking, preemption and threads cannot move it. Every back end computes
- * these functions bit for bit. Pure functions, any thread.
+ * A random number is a function of (key, output position, vocabulary index) alone. There is no
+ * state, so other requests in the batch, chunking, preemption and threads cannot change it. Every
+ * back end computes these functions bit for bit. Pure functions, any thread.
  *
  * mix is the output function of SplitMix64 (Steele, Lea, Flood 2014; constants of Stafford's
- * mix13), which passes BigCrush when fed multiples of the golden gamma, as it is here. A number has
- * 53 bits:
+ * mix13). Applied to multiples of the golden gamma, as here, it passes BigCrush. A number has 53
+ * bits:
  *
  *   stream   = mix(key ^ mix(position * GAMMA + GAMMA))
  *   coarse   = 16 bits: quarter (id & 3) of mix(stream + (id >> 2) * GAMMA)
  *   fine     = 37 bits: top of mix(~stream + id * GAMMA)
  *   u        = (coarse * 2^37 + fine + 1/2) / 2^53, in (0, 1)
  *
- * Nearly all ids of a vocabulary lose a draw by their coarse bits alone, and four ids share one mix
- * for these: that is what the split is for.
+ * The reason for the two parts: nearly all ids of a vocabulary lose a draw by their coarse bits
+ * alone, and four ids share one mix for their coarse bits.
  */
 #ifndef INFERD_ENGINE_BASE_RANDOM_H
 #define INFERD_ENGINE_BASE_RANDOM_H
@@ -33,22 +33,22 @@ static inline uint64_t random_mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-/* Key of one sequence: sample number `sequence_index` of a request with this seed. */
+/* The key of one sequence: sample number `sequence_index` of a request with this seed. */
 static inline uint64_t random_key(uint64_t seed, uint32_t sequence_index) {
   return random_mix(random_mix(seed + RANDOM_GAMMA) + (uint64_t)sequence_index * RANDOM_GAMMA);
 }
 
-/* All numbers of one draw; `position` counts output tokens. */
+/* The stream of one draw, from which each id gets its number; `position` counts output tokens. */
 static inline uint64_t random_stream(uint64_t key, uint64_t position) {
   return random_mix(key ^ random_mix(position * RANDOM_GAMMA + RANDOM_GAMMA));
 }
 
-/* Coarse bits of ids 4 * word .. 4 * word + 3, lowest 16 bits first. */
+/* The coarse bits of ids 4 * word .. 4 * word + 3, 16 bits each, the first id lowest. */
 static inline uint64_t random_coarse_word(uint64_t stream, uint32_t word) {
   return random_mix(stream + (uint64_t)word * RANDOM_GAMMA);
 }
 
-/* u of one id, strictly inside (0, 1), a multiple of 2^-54. */
+/* The number u of one id, with 0 < u < 1; a multiple of 2^-54. */
 static inline double random_uniform(uint64_t stream, uint32_t id) {
   uint64_t coarse = random_coarse_word(stream, id / RANDOM_IDS_PER_WORD);
   coarse = (coarse >> (RANDOM_COARSE_BITS * (id % RANDOM_IDS_PER_WORD))) & 0xFFFF;

@@ -1,9 +1,10 @@
 /* siphash.h: SipHash (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012), the keyed hash
  * of everything that clients can choose: JSON keys, cache salts, prefixes of prompts.
  *
- * Keyed at random per process, so that nobody can aim at collisions. Word by word: `rounds` is 1
- * for tables that only must not be flooded (SipHash-1-3), 2 where the value is an identity
- * (SipHash-2-4). Pure functions, any thread.
+ * The key is random per process, so no client can construct collisions. `rounds` is 1 (SipHash-1-3)
+ * for hash tables, which only need protection against flooding, and 2 (SipHash-2-4) where the value
+ * is used as an identity. Use: begin, any number of words, bytes once, end. Pure functions, any
+ * thread.
  */
 #ifndef INFERD_ENGINE_BASE_SIPHASH_H
 #define INFERD_ENGINE_BASE_SIPHASH_H
@@ -14,7 +15,7 @@
 
 typedef struct siphash {
   uint64_t v[4];
-  uint64_t num_bytes; /* taken in so far */
+  uint64_t num_bytes; /* hashed so far */
 } siphash_t;
 
 static inline uint64_t siphash_rotate(uint64_t value, int bits) {
@@ -46,7 +47,7 @@ static inline void siphash_word(siphash_t *siphash, uint64_t word, int rounds) {
   siphash->num_bytes += sizeof word;
 }
 
-/* The last bytes, and the closing word that carries the count of all. */
+/* Hashes the last bytes, and the final word, which has the number of all bytes. */
 static inline void siphash_bytes(siphash_t *siphash, const char *bytes, size_t length, int rounds) {
   uint64_t word, tail = (siphash->num_bytes + length) << 56;
   size_t i = 0;
@@ -65,13 +66,14 @@ static inline uint64_t siphash_fold(siphash_t *siphash, int rounds) {
   return siphash->v[0] ^ siphash->v[1] ^ siphash->v[2] ^ siphash->v[3];
 }
 
-/* 64 bits; `rounds` as above, 3 closing rounds for 1 and 4 for 2. */
+/* Returns the 64-bit hash, after 3 final rounds (`rounds` 1) or 4 (`rounds` 2). */
 static inline uint64_t siphash_end(siphash_t *siphash, int rounds) {
   siphash->v[2] ^= 0xff;
   return siphash_fold(siphash, rounds + 2);
 }
 
-/* 128 bits of SipHash-2-4; the hash was begun with siphash_begin_128. */
+/* SipHash-2-4 with 128 bits: siphash_begin_128, words and bytes with `rounds` 2, siphash_end_128.
+ */
 static inline siphash_t siphash_begin_128(const uint64_t key[2]) {
   siphash_t siphash = siphash_begin(key);
   siphash.v[1] ^= 0xee;

@@ -1,4 +1,4 @@
-/* utf8.c: validation of whole texts, most of which are ASCII. Pure functions, any thread. */
+/* utf8.c: validation of whole texts, with a fast path for ASCII. Pure functions, any thread. */
 #include "engine/base/utf8.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* utf8.h: the one rule for what is well-formed UTF-8 (Unicode 15, table 3-7), and steps in it.
+/* utf8.h: the one definition of well-formed UTF-8 (Unicode 15, table 3-7); reading and writing it.
  *
  * Pure functions, no allocation, any thread.
  */
@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Looks at the first character of text[0..length), length >= 1. Returns its bytes, 1..4, when it is
- * well formed. Otherwise returns minus the bytes of the ill-formed part: the longest start of a
- * valid sequence, at least 1, which a decoder replaces by one U+FFFD. */
+/* Checks the first character of text[0..length), length >= 1. If it is well formed, returns its
+ * length in bytes, 1..4. Otherwise returns minus the length of the ill-formed part: the longest
+ * prefix of a valid sequence, at least 1 byte, which a decoder replaces by one U+FFFD. */
 static inline int utf8_span(const char *text, size_t length) {
   const uint8_t *p = (const uint8_t *)text;
   uint8_t low = 0x80, high = 0xBF; /* range of the second byte */
@@ -37,7 +37,7 @@ static inline int utf8_span(const char *text, size_t length) {
   return need;
 }
 
-/* True when the whole text is well-formed UTF-8. */
+/* True if the whole text is well-formed UTF-8. */
 bool utf8_valid(const char *text, size_t length);
 
 /* The functions from here to utf8_previous take text that is known to be well formed. */
@@ -57,7 +57,7 @@ static inline uint32_t utf8_read(const uint8_t *bytes, unsigned *length) {
   return (c & 0x07) << 18 | (bytes[1] & 0x3FU) << 12 | (bytes[2] & 0x3FU) << 6 | (bytes[3] & 0x3FU);
 }
 
-/* True for a byte inside a character, false for its first one. */
+/* True if a byte is a later byte of a character, false if it is the first. */
 static inline bool utf8_continues(uint8_t byte) {
   return (byte & 0xC0) == 0x80;
 }
@@ -68,7 +68,7 @@ static inline size_t utf8_count(const char *text, size_t length) {
   return count;
 }
 
-/* Start of the character that ends just before `at`; `at` > 0. */
+/* Returns the start of the character that ends before byte `at` > 0. */
 static inline size_t utf8_previous(const uint8_t *text, size_t at) {
   do at--;
   while (at > 0 && utf8_continues(text[at]));
