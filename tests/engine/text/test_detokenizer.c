@@ -73,7 +73,7 @@ static void feed_bytes(const char *text, const stop_set_t *stops, bool include, 
 }
 
 static stop_set_t *stops_of(const char *const *strings, int count) {
-  size_t lengths[STOP_STRINGS_MAX];
+  size_t lengths[STOP_STRINGS_MAX] = {0};
   stop_set_t *s = NULL;
   inferd_error_t error = {0};
   for (int i = 0; i < count; i++) lengths[i] = strlen(strings[i]);
