@@ -8,6 +8,7 @@
  * 4864, 14/2 heads of 64, vocabulary 151,936), and for experts those of a layer of 64 with hidden
  * 2048 and width 768, of which a row takes 8: in bf16, and in MXFP4.
  */
+#include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
 #include <stdio.h>
@@ -120,9 +121,9 @@ static void bench_linear(device_t *device, const char *name, int64_t n, int64_t 
   if (copies < 1) copies = 1;
   for (int i = 0; i < copies; i++)
     if (ops_cpu.weight(device, &source, &weights[i], &error)) exit(1);
-  float *x = ops_cpu.buffer(device, ROWS_MAX, k), *out = ops_cpu.buffer(device, ROWS_MAX, n);
+  act_t *x = ops_cpu.buffer(device, ROWS_MAX, k), *out = ops_cpu.buffer(device, ROWS_MAX, n);
   if (!x || !out) exit(1);
-  for (int64_t i = 0; i < ROWS_MAX * k; i++) x[i] = (float)(i % 17) - 8;
+  for (int64_t i = 0; i < ROWS_MAX * k; i++) FLOATS(x)[i] = (float)(i % 17) - 8;
   static const int32_t rows[] = {1, 2, 4, 8, 12, 16, 24, 32, 64, 256};
   for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
     double best = 1e9;
@@ -198,11 +199,11 @@ static void bench_experts(device_t *device, double bandwidth, double peak, bool 
   }
   step_limits_t limits = device->limits;
   if (ops_cpu.prepare(device, &limits, &error)) exit(1);
-  float *x = ops_cpu.buffer(device, ROWS_MAX, EXPERT_HIDDEN);
-  float *out = ops_cpu.buffer(device, ROWS_MAX, EXPERT_HIDDEN);
+  act_t *x = ops_cpu.buffer(device, ROWS_MAX, EXPERT_HIDDEN);
+  act_t *out = ops_cpu.buffer(device, ROWS_MAX, EXPERT_HIDDEN);
   if (!x || !out) exit(1);
   for (int64_t i = 0; i < ROWS_MAX * EXPERT_HIDDEN; i++)
-    x[i] = (float)((uint32_t)i * 2654435761u >> 24) / 128 - 1;
+    FLOATS(x)[i] = (float)((uint32_t)i * 2654435761u >> 24) / 128 - 1;
   static const int32_t rows[] = {1, 8, 32, 256};
   for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
     double best = 1e9;
@@ -241,8 +242,8 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
                           .block_size = BLOCK,
                           .dtype = DTYPE_BF16};
   if (ops_cpu.kv_cache(device, &desc, &error)) exit(1);
-  float *qkv = ops_cpu.buffer(device, tokens, WIDTH);
-  float *out = ops_cpu.buffer(device, tokens, HEADS * DIM);
+  act_t *qkv = ops_cpu.buffer(device, tokens, WIDTH);
+  act_t *out = ops_cpu.buffer(device, tokens, HEADS * DIM);
   int32_t *positions = calloc((size_t)tokens, sizeof *positions);
   int32_t *starts = calloc((size_t)requests + 1, sizeof *starts);
   int32_t *blocks = calloc((size_t)(requests * per_request), sizeof *blocks);
