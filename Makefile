@@ -276,7 +276,7 @@ TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build test
-	@$(SUBMAKE) all test-programs emu-build gpu-rehearsal-build
+	@$(SUBMAKE) all test-programs bench-programs emu-build gpu-rehearsal-build
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@$(RUN_TESTS) tidy tidy-rules unit sim asan sim-asan tsan emu rehearsal api clients api-asan api-tsan
