@@ -1,4 +1,4 @@
-/* compile_template.c: template source -> a compiled template, and questions about it.
+/* compile_template.c: template source -> a compiled template, and what can be told from its tree.
  *
  * The compiling thread. The tree, its constants and the names live in the template's arena and
  * never change afterwards.
@@ -226,7 +226,7 @@ void jinja_free(jinja_t *jinja) {
   free(jinja);
 }
 
-/* ---- questions ---- */
+/* ---- what a template uses: jinja_mentions and jinja_iterates ---- */
 
 static bool word_byte(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
@@ -245,53 +245,59 @@ bool jinja_mentions(const jinja_t *jinja, const char *name) {
   return false;
 }
 
-typedef struct question {
+/* The search of jinja_iterates: does a loop run over `x.name`, `x["name"]` or a variable that was
+ * set from one of them? A first walk over the tree finds those variables, a second one the loops.
+ */
+typedef struct search {
   const jinja_t *jinja;
   const char *name;
-  uint8_t *set_from; /* by symbol: was set from x.name somewhere */
-  bool looking_for_sets, found;
-} question_t;
+  uint8_t *set_from;    /* [num_symbols] 1 = the variable was set from x.name somewhere */
+  bool finds_variables; /* the first walk */
+  bool found;
+} search_t;
 
-static bool names(const question_t *question, const ast_node_t *node) {
+/* Returns true if the value of an expression is, or may be, the attribute `name` of something. */
+static bool is_attribute(const search_t *search, const ast_node_t *node) {
   if (node == NULL) return false;
   switch (node->kind) {
-  case NODE_NAME: return question->set_from[node->symbol];
-  case NODE_ATTRIBUTE: return str_is(node->constant.string, question->name);
+  case NODE_NAME: return search->set_from[node->symbol];
+  case NODE_ATTRIBUTE: return str_is(node->constant.string, search->name);
   case NODE_ITEM:
     if (node->b != NULL && node->b->kind == NODE_CONSTANT)
       return node->b->constant.type == VALUE_STRING &&
-             str_is(node->b->constant.string, question->name);
-    return node->b != NULL && node->b->kind == NODE_SLICE && names(question, node->a);
-  case NODE_FILTER: return names(question, node->a);
-  case NODE_CONDITION: return names(question, node->b) || names(question, node->c);
+             str_is(node->b->constant.string, search->name);
+    return node->b != NULL && node->b->kind == NODE_SLICE && is_attribute(search, node->a);
+  case NODE_FILTER: return is_attribute(search, node->a);
+  case NODE_CONDITION: return is_attribute(search, node->b) || is_attribute(search, node->c);
   case NODE_OR:
-  case NODE_AND: return names(question, node->a) || names(question, node->b);
+  case NODE_AND: return is_attribute(search, node->a) || is_attribute(search, node->b);
   default: return false;
   }
 }
 
-static void ask(question_t *question, const ast_node_t *list) {
+/* One walk over a list of nodes and all below them. */
+static void walk(search_t *search, const ast_node_t *list) {
   for (const ast_node_t *node = list; node != NULL; node = node->next) {
-    if (node->kind == NODE_SET && question->looking_for_sets && node->a->kind == NODE_TARGET &&
-        names(question, node->b))
-      question->set_from[node->a->symbol] = 1;
-    if (node->kind == NODE_HEAD && !question->looking_for_sets && names(question, node->b))
-      question->found = true;
-    ask(question, node->a);
-    ask(question, node->b);
-    ask(question, node->c);
+    if (node->kind == NODE_SET && search->finds_variables && node->a->kind == NODE_TARGET &&
+        is_attribute(search, node->b))
+      search->set_from[node->a->symbol] = 1;
+    if (node->kind == NODE_HEAD && !search->finds_variables && is_attribute(search, node->b))
+      search->found = true;
+    walk(search, node->a);
+    walk(search, node->b);
+    walk(search, node->c);
   }
 }
 
 bool jinja_iterates(const jinja_t *jinja, const char *name) {
-  question_t question = {.jinja = jinja, .name = name, .looking_for_sets = true};
-  question.set_from = calloc((size_t)jinja->num_symbols + 1, 1);
-  if (question.set_from == NULL) return false;
+  search_t search = {.jinja = jinja, .name = name, .finds_variables = true};
+  search.set_from = calloc((size_t)jinja->num_symbols + 1, 1);
+  if (search.set_from == NULL) return false;
   for (uint32_t i = 0; i < jinja->num_symbols; i++) /* a macro's parameter of that name */
-    question.set_from[i] = str_is(jinja->symbols[i], name);
-  ask(&question, jinja->body);
-  question.looking_for_sets = false;
-  ask(&question, jinja->body);
-  free(question.set_from);
-  return question.found;
+    search.set_from[i] = str_is(jinja->symbols[i], name);
+  walk(&search, jinja->body);
+  search.finds_variables = false;
+  walk(&search, jinja->body);
+  free(search.set_from);
+  return search.found;
 }
