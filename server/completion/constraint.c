@@ -15,7 +15,7 @@ enum { WORDS_MAX = 7 };  /* parts of a text with up to three marks */
 
 static const char blanks_regex[] = "[ \\n]{0,4}";
 
-/* A tree in the making; `failed` = memory was short. */
+/* The tree of sources while it is built; `failed` = an allocation failed, the tree is useless. */
 typedef struct tree {
   completion_t *completion;
   bool failed;
@@ -42,7 +42,8 @@ static grammar_source_t of_text(grammar_kind_t kind, const char *text, size_t le
   return (grammar_source_t){.kind = kind, .text = text, .length = length};
 }
 
-/* Makes the source of a mark: one token if the vocabulary has it, else its characters. */
+/* Makes the source of a mark, a text such as "<tool_call>" that separates the parts of a message:
+ * one token if the vocabulary has it, else its characters. */
 static grammar_source_t mark(const tree_t *tree, const char *text) {
   int32_t id = tokenizer_id(tree->completion->tokenizer, text, strlen(text));
   if (id < 0) return of_text(GRAMMAR_LITERAL, text, strlen(text));
@@ -61,7 +62,7 @@ static const char *first_mark(const char *const *marks, const char *text, const 
   return first;
 }
 
-/* Makes the source of a text that the server wrote; marks in it become tokens. */
+/* Makes the source of a fixed text that the server composed; marks in it become tokens. */
 static grammar_source_t marked(tree_t *tree, const char *const *marks, const char *text) {
   grammar_source_t *parts = nodes_new(tree, WORDS_MAX);
   int32_t count = 0;
@@ -76,7 +77,7 @@ static grammar_source_t marked(tree_t *tree, const char *const *marks, const cha
   return group(GRAMMAR_SEQUENCE, parts, count);
 }
 
-/* Makes the source of a text of the format; NULL stands for the empty text. */
+/* Makes the source of a fixed text of the family's call format; NULL stands for the empty text. */
 static grammar_source_t words(tree_t *tree, const tool_format_t *format, const char *text) {
   const char *marks[3] = {NULL};
   int count = 0;
@@ -232,14 +233,14 @@ static grammar_source_t constraint_source(const constraint_t *constraint) {
                             .length = constraint->text.length};
 }
 
-/* The output may begin with reasoning, which is free; the constrained part comes after it. */
-static grammar_source_t behind_thoughts(tree_t *tree, grammar_source_t output) {
+/* Puts optional reasoning, whose text is free, in front of the constrained output. */
+static grammar_source_t after_reasoning(tree_t *tree, grammar_source_t output) {
   const completion_t *completion = tree->completion;
   const reasoning_format_t *format = completion->reasoning_format;
   if (format == NULL || completion->params.chat.continue_final) return output;
   grammar_source_t *parts = nodes_new(tree, 4), *outer = nodes_new(tree, 2);
-  grammar_source_t *thoughts = nodes_new(tree, 1);
-  if (parts == NULL || outer == NULL || thoughts == NULL) return output;
+  grammar_source_t *reasoning = nodes_new(tree, 1);
+  if (parts == NULL || outer == NULL || reasoning == NULL) return output;
   int32_t count = 0;
   bool channels = format->answer != NULL;
   if (!completion->in_reasoning) {
@@ -255,8 +256,8 @@ static grammar_source_t behind_thoughts(tree_t *tree, grammar_source_t output) {
   }
   parts[count++] = channels ? marked(tree, channel_marks, format->between)
                             : of_text(GRAMMAR_REGEX, blanks_regex, sizeof blanks_regex - 1);
-  thoughts[0] = group(GRAMMAR_SEQUENCE, parts, count);
-  outer[0] = repeat(thoughts, 1, completion->in_reasoning ? 1 : 0, 1);
+  reasoning[0] = group(GRAMMAR_SEQUENCE, parts, count);
+  outer[0] = repeat(reasoning, 1, completion->in_reasoning ? 1 : 0, 1);
   outer[1] = output;
   return group(GRAMMAR_SEQUENCE, outer, 2);
 }
@@ -268,9 +269,9 @@ static bool any_strict(const json_t *tools) {
   return false;
 }
 
-/* Returns true if the parser must look for calls only where the grammar allows them: calls without
- * a mark at the start of the output, others after their mark. */
-static bool look_less(completion_t *completion) {
+/* Restricts the output parser to the places where the grammar allows calls: calls without a mark at
+ * the start of the output, other calls after their mark. Returns false if memory is short. */
+static bool restrict_parser(completion_t *completion) {
   tool_format_t *format = arena_calloc(&completion->arena, 1, sizeof *format);
   if (format == NULL) return false;
   *format = *completion->tool_format;
@@ -292,8 +293,8 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
   if (chat->tool_choice >= TOOLS_REQUIRED) {
     output = all_calls(tree, format, loose);
     output.param = "tool_choice";
-  } else if (constraint->param !=
-             NULL) { /* tool_choice auto: an answer that fits the constraint, or calls */
+  } else if (constraint->param != NULL) {
+    /* tool_choice auto: an answer that satisfies the constraint, or calls */
     output = either(tree, output, all_calls(tree, format, loose));
     output.param = constraint->param;
   } else if (any_strict(chat->tools)) {
@@ -319,7 +320,7 @@ static int compile(completion_t *completion, grammar_t **out) {
     grammar_source_t output = build(&tree, loose);
     if (!tree.failed && !constrains(&output)) return 0;
     const char *param = output.param;
-    output = behind_thoughts(&tree, output);
+    output = after_reasoning(&tree, output);
     output.param = param;
     if (tree.failed) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
     int code = grammar_cache_compile(completion->server->live->grammars, &output, vocabulary,
@@ -352,7 +353,7 @@ int completion_constrain(completion_t *completion) {
   }
   bool anywhere = free_choice && (format->bare || format->bare_open != NULL);
   bool narrows = anywhere && (strict || params->constraint.param != NULL);
-  if (narrows && !look_less(completion)) {
+  if (narrows && !restrict_parser(completion)) {
     return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   }
   int code = compile(completion, &completion->grammar);
