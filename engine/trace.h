@@ -18,15 +18,15 @@ typedef enum trace_kind {
   TRACE_ADMITTED,    /* from waiting or swapped to running */
   TRACE_PREEMPTED,   /* from running to waiting or swapped */
   TRACE_FIRST_TOKEN, /* committed */
-  TRACE_FINISHED     /* the record of a request that is written last, before its EVENT_DONE */
+  TRACE_FINISHED     /* the last record of a request, written just before its EVENT_DONE */
 } trace_kind_t;
 
 typedef struct trace_record {
   uint64_t request_id;
-  uint64_t arrival_ns, time_ns; /* monotonic: of the request, of the record */
+  uint64_t arrival_ns, time_ns; /* monotonic: when the request came, when this happened */
   trace_kind_t kind;
-  int32_t num_tokens; /* prompt and output known so far; FINISHED: of the output */
-  int32_t detail;     /* PREEMPTED: 1 = swapped to the host; FINISHED: finish_reason_t */
+  int32_t num_tokens; /* of prompt and output so far; TRACE_FINISHED: of the output alone */
+  int32_t detail; /* TRACE_PREEMPTED: 1 = swapped to the host; TRACE_FINISHED: finish_reason_t */
 } trace_record_t;
 
 enum { TRACE_RECORDS = 1024 }; /* a power of two */

@@ -9,8 +9,9 @@ struct shape_t {
   int heads, kv_heads, dim;
 };
 
-/* Requests of `queries` new tokens each, `len` keys in all. `copies` block tables name blocks of
- * their own, so that a turn reads other memory than the turns before. */
+/* `batch` requests of `queries` new tokens each; a request has `len` keys. The same batch exists in
+ * several copies whose block tables name different blocks, so that each repetition reads memory
+ * that is not in the cache yet. */
 struct attention_t {
   memory_t memory;
   gpu_attention_t args = {};

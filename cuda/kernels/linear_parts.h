@@ -1,9 +1,12 @@
 /* linear_parts.h: shared parts of the kernels of linear layers: order of sums, rows, epilogue.
  *
- * Device functions. K is cut into 16 spans by its length alone; a span is one chain of products, 32
- * columns a step, and spans are added in order. Within a step a lane's eight neighbours are its
- * fragments of two instructions, so k is permuted, for weights and inputs alike. Both kernels run
- * this very order, so a row has the same bits whatever the number of rows, the kernel or the split.
+ * Device functions. K is cut into 16 spans; the cut depends on the length of K alone. The products
+ * of a span are summed one after the other, 32 columns a step, and the spans are added in order.
+ * Both kernels, the skinny and the tiled one, use this order, so a row has the same bits whatever
+ * the number of rows, the kernel or the way in which blocks divide the work. Within a step a lane
+ * loads eight neighbouring columns and uses them as its fragments of two mma instructions. The
+ * instructions therefore see the columns of a step in another order, the same for weights and
+ * inputs, and each product is still of two numbers of the same column.
  */
 #ifndef INFERD_CUDA_KERNELS_LINEAR_PARTS_H
 #define INFERD_CUDA_KERNELS_LINEAR_PARTS_H
@@ -19,8 +22,8 @@ GPU_BOTH_FN int span_columns(int depth) {
   return (depth + SPANS * STEP_K - 1) / (SPANS * STEP_K) * STEP_K;
 }
 
-/* Whether the weight has n gate rows and then n up rows. Eight of each are then an mma's 16 rows,
- * so that a lane has both sums of an output. */
+/* Returns true if the weight has n gate rows and then n up rows. In that case eight gate rows and
+ * eight up rows are the 16 rows of an mma, so that a lane has both sums of an output. */
 GPU_BOTH_FN bool is_gated(const gpu_skinny_t &args) {
   return args.activate && activation_gated(args.activation);
 }
@@ -43,7 +46,8 @@ template <class T> GPU_FN const T *input_row(const gpu_skinny_t &args, int token
          (size_t)(args.row_map != nullptr ? args.row_map[token] : token) * args.k;
 }
 
-/* acc += 16 weight rows (a lane's pieces of rows lane / 4 and + 8) . 8 tokens (row lane / 4). */
+/* acc += the products of 16 weight rows and 8 tokens over one step. `low` and `high` are the lane's
+ * pieces of the weight rows lane / 4 and lane / 4 + 8, `loaded` its piece of the token lane / 4. */
 template <class T>
 GPU_FN void multiply(float (&acc)[4], const uint4 &low, const uint4 &high, const uint4 &loaded) {
   const uint32_t first[4] = {low.x, high.x, low.y, high.y};
