@@ -5,6 +5,7 @@
  * path of this host.
  */
 #include "engine/base/fault.h"
+#include "engine/base/util.h"
 #include "server/completion/lora_table.h"
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
@@ -17,13 +18,12 @@ typedef struct adapter_fields {
   const json_t *name, *path; /* NULL = not given */
 } adapter_fields_t;
 
-#undef AT
-#define AT(member) offsetof(adapter_fields_t, member)
+#undef FIELDS_STRUCT
+#define FIELDS_STRUCT adapter_fields_t
 static const field_t load_rows[] = {
 #include "server/fields/load_adapter_fields.def"
 };
 static const field_t unload_rows[] = {
-#include "engine/base/util.h"
 #include "server/fields/unload_adapter_fields.def"
 };
 static const field_table_t load_table = {load_rows, ARRAY_LEN(load_rows), NULL};

@@ -9,6 +9,7 @@
 #include "server/http/reply_json.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 #include "server/observe/metrics.h"
 
 #include <stdlib.h>
@@ -54,13 +55,12 @@ typedef struct tokenize_job {
   uint64_t duration_ns, bytes;
 } tokenize_job_t;
 
-#undef AT
-#define AT(member) offsetof(tokenize_fields_t, member)
+#undef FIELDS_STRUCT
+#define FIELDS_STRUCT tokenize_fields_t
 static const field_t tokenize_rows[] = {
 #include "server/fields/tokenize_fields.def"
 };
 static const field_t detokenize_rows[] = {
-#include "engine/base/util.h"
 #include "server/fields/detokenize_fields.def"
 };
 

@@ -6,21 +6,29 @@
 
 #include "server/fields/params.h"
 
-#define AT(member) offsetof(params_t, member) /* rows of another struct define it anew */
+/* The struct that `member` of a row belongs to; a table for another struct defines it anew. */
+#define FIELDS_STRUCT params_t
+/* The place of a member, which must have this type: fields.c writes a value of the row's kind
+ * there. A row with a member of another type does not compile. */
+#define AT(type, member)                                                                           \
+  (offsetof(FIELDS_STRUCT, member) +                                                               \
+   0 * sizeof(char[_Generic(((FIELDS_STRUCT *)0)->member, type : 1)]))
 #define ANY_COUNT 0x1p53 /* what does not fit is found out by the rules on lengths */
 
 /* The rows of the .def files as elements of an array of field_t. Their texts are for docs/api.md.
  */
 #define BOOLEAN(name, member, fallback, help)                                                      \
-  {name, FIELD_BOOL, 0, AT(member), 0, 0, fallback, 0, 0},
+  {name, FIELD_BOOL, 0, AT(bool, member), 0, 0, fallback, 0, 0},
 #define INTEGER(name, member, min, max, fallback, help)                                            \
-  {name, FIELD_INT, 0, AT(member), min, max, fallback, 0, 0},
+  {name, FIELD_INT, 0, AT(int64_t, member), min, max, fallback, 0, 0},
 #define INTEGER_FLAGS(name, member, flags, min, max, fallback, help)                               \
-  {name, FIELD_INT, flags, AT(member), min, max, fallback, 0, 0},
+  {name, FIELD_INT, flags, AT(int64_t, member), min, max, fallback, 0, 0},
 #define NUMBER(name, member, flags, min, max, fallback, help)                                      \
-  {name, FIELD_NUMBER, flags, AT(member), min, max, fallback, 0, 0},
-#define STRING(name, member, min, max, help) {name, FIELD_STRING, 0, AT(member), min, max, 0, 0, 0},
-#define IDS(name, member, min, max, help) {name, FIELD_IDS, 0, AT(member), min, max, 0, 0, 0},
+  {name, FIELD_NUMBER, flags, AT(float, member), min, max, fallback, 0, 0},
+#define STRING(name, member, min, max, help)                                                       \
+  {name, FIELD_STRING, 0, AT(const json_t *, member), min, max, 0, 0, 0},
+#define IDS(name, member, min, max, help)                                                          \
+  {name, FIELD_IDS, 0, AT(id_list_t, member), min, max, 0, 0, 0},
 #define CUSTOM(name, reader, accepts, help) {name, FIELD_CUSTOM, 0, 0, 0, 0, 0, reader, 0},
 #define REFUSED(name, noop, hint) {name, FIELD_REFUSED, noop, 0, 0, 0, 0, 0, hint},
 #define REFUSED_UNLESS(name, value, other, hint)                                                   \
