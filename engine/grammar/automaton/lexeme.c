@@ -192,7 +192,7 @@ static uint32_t any_array(compile_t *compile, uint32_t next) {
   again = build_lex(compile, lexeme_pattern(compile, "," SPACE), again);
   uint32_t more = build_repeat(compile, again, 0, NONE, close);
   uint32_t first = build_node(compile, NODE_CALL, value, more);
-  uint32_t empty = build_lex(compile, lexeme_text(compile, "]", 1), next);
+  uint32_t empty = build_lex(compile, lexeme_pattern(compile, "\\]"), next);
   return build_lex(compile, lexeme_pattern(compile, "\\[" SPACE),
                    build_alt(compile, (uint32_t[]){first, empty}, 2));
 }
@@ -221,8 +221,9 @@ uint32_t lexeme_key(compile_t *compile) {
 }
 
 dfa_t *canonical_string(compile_t *compile) {
+  static const char any[] = "[^]*";
   regex_options_t options = {.json = true, .search = false, .what = "built-in pattern"};
-  return regex_dfa(compile, "[^]*", 4, &options);
+  return regex_dfa(compile, any, sizeof any - 1, &options);
 }
 
 uint32_t json_value_rule(compile_t *compile) {

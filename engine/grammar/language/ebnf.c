@@ -75,7 +75,9 @@ static bool at_rule(const ebnf_parser_t *parser) {
   size_t at = parser->at + name_length(parser, parser->at);
   if (at == parser->at) return false;
   while (at < parser->length && (parser->text[at] == ' ' || parser->text[at] == '\t')) at++;
-  return parser->length - at >= 3 && memcmp(parser->text + at, "::=", 3) == 0;
+  static const char means[] = "::=";
+  const size_t length = sizeof means - 1;
+  return parser->length - at >= length && memcmp(parser->text + at, means, length) == 0;
 }
 
 /* ---- rules ---- */
@@ -161,8 +163,9 @@ static regex_t *parse_literal(ebnf_parser_t *parser) {
 }
 
 static regex_t *parse_any(ebnf_parser_t *parser) {
+  static const char any[] = "[^]";
   parser->at++;
-  return parse_pattern(parser, "[^]", 3, parser->at);
+  return parse_pattern(parser, any, sizeof any - 1, parser->at);
 }
 
 static regex_t *parse_reference(ebnf_parser_t *parser) {
@@ -287,6 +290,7 @@ static void parse_rules(ebnf_parser_t *parser) {
 }
 
 uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32_t next) {
+  static const char root[] = "root";
   ebnf_t ebnf = {.c = compile, .text = source->text, .length = source->length};
   ebnf_parser_t parser = {.g = &ebnf, .text = source->text, .length = source->length};
   if (source->length > compile->limits->grammar_bytes_max) {
@@ -294,10 +298,10 @@ uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32
                  source->length, compile->limits->grammar_bytes_max);
   }
   ebnf.buckets = compile_scratch(compile, EBNF_BUCKETS, sizeof *ebnf.buckets);
-  ebnf.root = rule_of(&(ebnf_parser_t){.g = &ebnf, .text = "root"}, 0, 4);
+  ebnf.root = rule_of(&(ebnf_parser_t){.g = &ebnf, .text = root}, 0, sizeof root - 1);
   parse_rules(&parser);
   if (ebnf_rule(&ebnf, ebnf.root)->tree == NULL)
-    ebnf_fail(&ebnf, 0, "no rule with the name", "root", 4);
+    ebnf_fail(&ebnf, 0, "no rule with the name", root, sizeof root - 1);
   ebnf_check(&ebnf);
   return ebnf_build(&ebnf, next);
 }

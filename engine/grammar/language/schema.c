@@ -159,7 +159,7 @@ static void check_one_of(schema_t *schema, const grammar_list_t *joined, const k
       if (schema_disjoint(schema, branches[left], n, branches[right], n, 0)) continue;
       schema_fail(
           schema, ERR_UNSUPPORTED_PARAMETER,
-          schema_pointer(schema, keywords->part->pointer, "oneOf", 5),
+          schema_pointer_to(schema, keywords->part->pointer, "oneOf"),
           "branches %u and %u are not provably disjoint; use anyOf, or give each a required "
           "property with its own const.",
           left, right);

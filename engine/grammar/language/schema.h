@@ -69,6 +69,8 @@ _Noreturn void schema_fail(const schema_t *schema, int code, const char *pointer
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
 const char *schema_pointer(const schema_t *schema, const char *base, const char *keyword,
                            size_t length);
+#define schema_pointer_to(schema, base, literal)                                                   \
+  schema_pointer(schema, base, "" literal, sizeof(literal) - 1)
 const char *schema_pointer_index(const schema_t *schema, const char *base, const char *keyword,
                                  uint32_t index);
 

@@ -20,10 +20,10 @@ static schema_part_t rest_of(const schema_t *schema, const keywords_t *keywords)
   const json_t *items = keywords->values[KEYWORD_ITEMS],
                *more = keywords->values[KEYWORD_ADDITIONAL_ITEMS];
   if (items != NULL && items->type != JSON_ARRAY) {
-    return schema_part(items, schema_pointer(schema, keywords->part->pointer, "items", 5));
+    return schema_part(items, schema_pointer_to(schema, keywords->part->pointer, "items"));
   }
   if (items == NULL || more == NULL) return schema_part(NULL, NULL);
-  return schema_part(more, schema_pointer(schema, keywords->part->pointer, "additionalItems", 15));
+  return schema_part(more, schema_pointer_to(schema, keywords->part->pointer, "additionalItems"));
 }
 
 /* Returns the rule of item `index`; after all prefixes, the rule of all further items. */

@@ -198,11 +198,13 @@ void schema_dialect(schema_t *schema) {
                   {"//json-schema.org/draft-07/schema", true, false},
                   {"//json-schema.org/draft/2019-09/schema", true, false},
                   {"//json-schema.org/draft/2020-12/schema", false, false}};
+  static const char http[] = "http:", https[] = "https:";
   const json_t *json = json_get(schema->root, "$schema");
   if (json == NULL) return;
   if (json->type == JSON_STRING) {
-    uint32_t skip = json->length > 6 && memcmp(json->text, "https:", 6) == 0 ? 6 : 5;
-    uint32_t length = json->length;
+    uint32_t length = json->length, skip = sizeof http - 1;
+    if (length >= sizeof https && memcmp(json->text, https, sizeof https - 1) == 0)
+      skip = sizeof https - 1;
     if (length > skip && json->text[length - 1] == '#') length--;
     for (size_t i = 0; i < ARRAY_LEN(dialects); i++) {
       size_t n = strlen(dialects[i].part);
@@ -235,7 +237,7 @@ uint32_t schema_count(const schema_t *schema, const keywords_t *keywords, keywor
 static uint32_t type_bit(const schema_t *schema, const keywords_t *keywords, const json_t *json) {
   uint32_t bits = json->type == JSON_STRING ? json_schema_types(json->text, json->length) : 0;
   if (bits) return bits;
-  schema_fail(schema, ERR_INVALID_VALUE, schema_pointer(schema, keywords->part->pointer, "type", 4),
+  schema_fail(schema, ERR_INVALID_VALUE, schema_pointer_to(schema, keywords->part->pointer, "type"),
               "expected null, boolean, string, integer, number, array or object.");
 }
 
@@ -299,7 +301,7 @@ bool schema_equal(const json_t *left, const json_t *right) {
 
 const schema_part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords) {
   const json_t *ref = keywords->values[KEYWORD_REF];
-  const char *place = schema_pointer(schema, keywords->part->pointer, "$ref", 4), *text = ref->text;
+  const char *place = schema_pointer_to(schema, keywords->part->pointer, "$ref"), *text = ref->text;
   char quoted[80];
   error_quote(quoted, sizeof quoted, text, ref->length);
   if (ref->length == 0 || text[0] != '#' || (ref->length > 1 && text[1] != '/')) {

@@ -32,13 +32,13 @@ static void add_additional(const schema_t *schema, grammar_list_t *parts,
   const json_t *json = keywords->values[KEYWORD_ADDITIONAL_PROPERTIES];
   if (json == NULL) return;
   add_part(schema, parts, json,
-           schema_pointer(schema, keywords->part->pointer, "additionalProperties", 20));
+           schema_pointer_to(schema, keywords->part->pointer, "additionalProperties"));
 }
 
 /* Returns true if the name of a member matches the pattern. */
 static bool name_matches(schema_t *schema, const keywords_t *keywords, const json_t *pattern,
                          dfa_text_t name) {
-  const char *pointer = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+  const char *pointer = schema_pointer_to(schema, keywords->part->pointer, "patternProperties");
   const dfa_t *dfa = schema_pattern(schema, pattern->key, pattern->key_length, true, pointer);
   return dfa_matches(dfa, name.bytes, name.length);
 }
@@ -54,13 +54,13 @@ grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conj
     bool applies = own != NULL;
     compile_spend(schema->c, 8);
     if (own != NULL) {
-      const char *base = schema_pointer(schema, keywords->part->pointer, "properties", 10);
+      const char *base = schema_pointer_to(schema, keywords->part->pointer, "properties");
       add_part(schema, &parts, own, schema_pointer(schema, base, name, length));
     }
     if (patterns != NULL) {
       JSON_EACH(json, patterns) {
         if (!name_matches(schema, keywords, json, canonical)) continue;
-        const char *base = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+        const char *base = schema_pointer_to(schema, keywords->part->pointer, "patternProperties");
         add_part(schema, &parts, json, schema_pointer(schema, base, json->key, json->key_length));
         applies = true;
       }
@@ -169,7 +169,7 @@ static grammar_list_t extra_parts(schema_t *schema, const conjunction_t *conjunc
     bool applies = false;
     for (uint32_t p = 0; p < patterns->count; p++) {
       if (list[p].of != keywords || !(set >> p & 1)) continue;
-      const char *base = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+      const char *base = schema_pointer_to(schema, keywords->part->pointer, "patternProperties");
       const json_t *json = list[p].schema;
       add_part(schema, &parts, json, schema_pointer(schema, base, json->key, json->key_length));
       applies = true;
@@ -200,7 +200,7 @@ static grammar_list_t collect_patterns(schema_t *schema, const conjunction_t *co
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     if (keywords->values[KEYWORD_PATTERN_PROPERTIES] == NULL) continue;
-    const char *pointer = schema_pointer(schema, keywords->part->pointer, "patternProperties", 17);
+    const char *pointer = schema_pointer_to(schema, keywords->part->pointer, "patternProperties");
     JSON_EACH(json, keywords->values[KEYWORD_PATTERN_PROPERTIES]) {
       const dfa_t *dfa = schema_pattern(schema, json->key, json->key_length, true, pointer);
       *(pattern_t *)list_add(schema->c, &patterns, sizeof(pattern_t)) =

@@ -62,7 +62,7 @@ static void check_children(const schema_t *schema, const json_t *json, const cha
       check(schema, child, schema_pointer_index(schema, pointer, "anyOf", index++), depth);
     }
   }
-  if (items != NULL) check(schema, items, schema_pointer(schema, pointer, "items", 5), depth + 1);
+  if (items != NULL) check(schema, items, schema_pointer_to(schema, pointer, "items"), depth + 1);
 }
 
 static bool allows_object(const json_t *type) {

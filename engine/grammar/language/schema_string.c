@@ -50,13 +50,13 @@ const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjun
     const json_t *pattern = keywords->values[KEYWORD_PATTERN],
                  *format = keywords->values[KEYWORD_FORMAT];
     if (pattern != NULL) {
-      const char *place = schema_pointer(schema, base, "pattern", 7);
+      const char *place = schema_pointer_to(schema, base, "pattern");
       content = both(schema, content,
                      schema_pattern(schema, pattern->text, pattern->length, json, place));
     }
     if (format != NULL) {
       content = both(schema, content,
-                     format_dfa(schema, format, schema_pointer(schema, base, "format", 6)));
+                     format_dfa(schema, format, schema_pointer_to(schema, base, "format")));
     }
   }
   return content;

@@ -29,11 +29,15 @@ static void put(value_writer_t *writer, const char *text, size_t length) {
   writer->length += length;
 }
 
+static void put_text(value_writer_t *writer, const char *text) {
+  put(writer, text, strlen(text));
+}
+
 static void put_string(value_writer_t *writer, const char *text, uint32_t length) {
   dfa_text_t inside = canonical_text(writer->c, text, length);
-  put(writer, "\"", 1);
+  put_text(writer, "\"");
   put(writer, inside.bytes, inside.length);
-  put(writer, "\"", 1);
+  put_text(writer, "\"");
 }
 
 /* Integers as digits, 1.0 and 1e2 too; other numbers as they were written. */
@@ -43,8 +47,8 @@ static void put_number(value_writer_t *writer, const json_t *json) {
     put(writer, json->text, json->length);
     return;
   }
-  if (decimal.negative) put(writer, "-", 1);
-  if (decimal.num_integer == 0) put(writer, "0", 1);
+  if (decimal.negative) put_text(writer, "-");
+  if (decimal.num_integer == 0) put_text(writer, "0");
   put(writer, decimal.digits, decimal.num_integer);
 }
 
@@ -53,24 +57,24 @@ static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
   const char *comma = "";
   compile_spend(writer->c, 4);
   switch ((json_type_t)json->type) {
-  case JSON_NULL: put(writer, "null", 4); break;
-  case JSON_FALSE: put(writer, "false", 5); break;
-  case JSON_TRUE: put(writer, "true", 4); break;
+  case JSON_NULL: put_text(writer, "null"); break;
+  case JSON_FALSE: put_text(writer, "false"); break;
+  case JSON_TRUE: put_text(writer, "true"); break;
   case JSON_NUMBER: put_number(writer, json); break;
   case JSON_STRING: put_string(writer, json->text, json->length); break;
   case JSON_ARRAY:
   case JSON_OBJECT:
-    put(writer, json->type == JSON_ARRAY ? "[" : "{", 1);
+    put_text(writer, json->type == JSON_ARRAY ? "[" : "{");
     JSON_EACH(child, json) {
-      put(writer, comma, strlen(comma));
+      put_text(writer, comma);
       comma = spaced ? ", " : ",";
       if (json->type == JSON_OBJECT) {
         put_string(writer, child->key, child->key_length);
-        put(writer, ": ", spaced ? 2 : 1);
+        put_text(writer, spaced ? ": " : ":");
       }
       put_value(writer, child, spaced);
     }
-    put(writer, json->type == JSON_ARRAY ? "]" : "}", 1);
+    put_text(writer, json->type == JSON_ARRAY ? "]" : "}");
     break;
   }
 }
