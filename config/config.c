@@ -7,6 +7,7 @@
 #include "config/config.h"
 
 #include "config/parse.h"
+#include "engine/base/util.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -35,7 +36,6 @@ static const option_t options[] = {
 #define OPTION(kind, field, initial, min, max, group, shown, alias, metavar, help)                 \
   {kind, #field, offsetof(config_t, field), initial, min, max, group, shown, alias, metavar, help},
 #include "config/options.def"
-#include "engine/base/util.h"
 #undef OPTION
 };
 

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,6 @@ static const error_entry_t error_entries[] = {
 #define ERROR(name, number, http_status, type, code, exit_status, help)                            \
   {(number), (http_status), (exit_status), #name, (type), (code)},
 #include "engine/base/error.def"
-#include "engine/base/util.h"
 #undef ERROR
 };
 

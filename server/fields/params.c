@@ -7,12 +7,13 @@
  */
 #include "server/fields/params_read.h"
 
+#include "engine/base/util.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const field_t rows[] = {
-#include "engine/base/util.h"
 #include "server/fields/completion_fields.def"
 };
 

@@ -6,10 +6,11 @@
  */
 #include "server/fields/params_read.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 static const field_t rows[] = {
-#include "engine/base/util.h"
 #include "server/fields/chat_fields.def"
 };
 

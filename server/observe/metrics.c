@@ -4,6 +4,8 @@
  */
 #include "server/observe/metrics_internal.h"
 
+#include "engine/base/util.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +46,6 @@ struct metrics *metrics_new(server_t *server, const char *model) {
   } bounds[HISTOGRAM_COUNT] = {
 #define METRIC(id, ...)
 #define HISTOGRAM(id, name, own, alias, vllm, help) {own, vllm},
-#include "engine/base/util.h"
 #include "server/observe/metrics.def"
 #undef METRIC
 #undef HISTOGRAM

@@ -6,6 +6,7 @@
 #include "server/observe/metrics_internal.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 #include "server/observe/health.h"
 
 #include <dirent.h>
@@ -191,7 +192,6 @@ static void print_histograms(page_t *page) {
 #define METRIC(id, ...)
 #define HISTOGRAM(id, ...)                                                                         \
   print_histogram(page, METRIC_##id, &page->metrics->histograms[HISTOGRAM_##id]);
-#include "engine/base/util.h"
 #include "server/observe/metrics.def"
 #undef METRIC
 #undef HISTOGRAM

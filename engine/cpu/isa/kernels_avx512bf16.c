@@ -10,12 +10,13 @@
  */
 #include "engine/cpu/isa/kernels.h"
 
+#include "engine/base/util.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 enum { VW = 16, TILE_ROWS = 6, PAIR_VECS = PANEL_COLS / VW };
 
-#include "engine/base/util.h"
 #include "engine/cpu/isa/vector.inc"
 
 enum {
