@@ -76,6 +76,7 @@ LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lp
 # A room is a folder with its own folders below; its sources make one archive.
 sources_in = $(wildcard $(addsuffix /*.c,$(1)))
 base_SRC   := $(call sources_in,engine/base)
+quant_SRC  := $(call sources_in,engine/quant)
 text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
@@ -87,7 +88,7 @@ cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http fields completion api observe)))
 parser_SRC := $(call sources_in,server/parser)
-ROOMS := base text template grammar model cpu engine cuda config server parser
+ROOMS := base quant text template grammar model cpu engine cuda config server parser
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -166,7 +167,7 @@ $(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(DAEMON_ARCHIVES)
 
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed
-ENGINE_ARCHIVES := $(foreach r,base text template grammar model cpu engine cuda,$(call archive,$(r)))
+ENGINE_ARCHIVES := $(foreach r,base quant text template grammar model cpu engine cuda,$(call archive,$(r)))
 $(EMBED): $(call objects,docs/examples/embed.c) $(ENGINE_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -233,7 +234,7 @@ sim:
 
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
-TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu grammar model sample template text) \
+TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu grammar model quant sample template text) \
                 $(addprefix server/,api bench http observe parser)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
@@ -351,7 +352,7 @@ FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(wildcard tests/fuz
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
-FUZZ_ARCHIVES := $(foreach r,base text template grammar model parser server,$(call archive,$(r)))
+FUZZ_ARCHIVES := $(foreach r,base quant text template grammar model parser server,$(call archive,$(r)))
 $(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $< $(FUZZ_OBJECTS) \

@@ -50,13 +50,14 @@ typedef struct step_limits {
  * batch->input_ids[t] < 0 stands for the id that step N draws for its selected row
  * -1 - input_ids[t]: until the `end` of step N only the device knows it. */
 typedef struct ops {
-  const char *name;        /* "cpu", "cuda", "fake" */
-  int32_t pipeline_depth;  /* in-flight steps at most: 1 or 2; 0 means 1 */
-  uint32_t weight_formats; /* bit 1 << WEIGHT_MXFP4: `weight` takes that format as it is stored */
-  uint32_t dtypes;         /* bit 1 << dtype_t for each type that products can run in; 0 = all */
-  int32_t block_size;      /* default slots of a KV block; 0 means 16 */
-  bool history_on_device;  /* `sample` knows all previous ids without output_ids */
-  bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
+  const char *name;       /* "cpu", "cuda", "fake" */
+  int32_t pipeline_depth; /* in-flight steps at most: 1 or 2; 0 means 1 */
+  uint32_t
+      weight_formats;     /* bit 1 << weight_format_t: `weight` takes that format as it is stored */
+  uint32_t dtypes;        /* bit 1 << dtype_t for each type that products can run in; 0 = all */
+  int32_t block_size;     /* default slots of a KV block; 0 means 16 */
+  bool history_on_device; /* `sample` knows all previous ids without output_ids */
+  bool kv_fp8;            /* kv_cache_desc_t.fp8 is supported */
   bool separate_memory;   /* KV blocks are in memory that only this back end uses, not the host's */
   int32_t seqs_default;   /* default of max_num_seqs; 0 means 64 */
   int32_t tokens_default; /* default of max_num_batched_tokens; 0 means 512 */

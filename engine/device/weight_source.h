@@ -14,13 +14,34 @@ static inline size_t dtype_size(dtype_t dtype) {
   return dtype == DTYPE_F32 ? 4 : 2;
 }
 
-/* How the elements of a matrix are stored. A back end lists in ops_t.weight_formats the formats
- * that it takes besides WEIGHT_PLAIN; the loader converts the other formats to plain elements.
+/* How the elements of a row are stored. A back end lists in ops_t.weight_formats the formats that
+ * it takes besides WEIGHT_PLAIN; the loader converts the other formats to plain elements.
  * WEIGHT_MXFP4 (OCP microscaling formats 1.0): cols is a multiple of 32; a row is cols / 32 blocks
  * of 17 bytes. A block is 16 bytes of nibbles, low nibble first (a sign bit, then 0 .5 1 1.5 2 3 4
  * 6 by the low three bits), and the exponent byte e, 0..254: each value is multiplied by 2^(e -
- * 127). Every such product is a bf16 number. */
-typedef enum weight_format { WEIGHT_PLAIN, WEIGHT_MXFP4 } weight_format_t;
+ * 127). Every such product is a bf16 number.
+ * WEIGHT_Q4_0 to WEIGHT_NVFP4: rows of blocks as GGUF files hold them; engine/quant/quant.h.
+ * WEIGHT_GROUPED: u8 codes[cols], padded to a multiple of 4 bytes, then float scale[n], then float
+ * min[n], n = ceil(cols / group); value = scale * code - min, both of the group of the column. */
+typedef enum weight_format {
+  WEIGHT_PLAIN,
+  WEIGHT_MXFP4,
+  WEIGHT_Q4_0,
+  WEIGHT_Q4_1,
+  WEIGHT_Q5_0,
+  WEIGHT_Q5_1,
+  WEIGHT_Q8_0,
+  WEIGHT_Q2_K,
+  WEIGHT_Q3_K,
+  WEIGHT_Q4_K,
+  WEIGHT_Q5_K,
+  WEIGHT_Q6_K,
+  WEIGHT_IQ4_NL,
+  WEIGHT_IQ4_XS,
+  WEIGHT_GGUF_MXFP4,
+  WEIGHT_NVFP4,
+  WEIGHT_GROUPED
+} weight_format_t;
 enum { MXFP4_COLS = 32, MXFP4_BYTES = 17 };
 
 /* A matrix [rows, cols] as the loader offers it. `row` returns the `cols` elements (or the blocks)
@@ -30,8 +51,12 @@ typedef struct weight_source {
   const char *name; /* for messages */
   int64_t rows, cols;
   int32_t stack; /* number of stacked matrices (experts), of rows / stack rows each; 0 means 1 */
-  weight_format_t format;
-  dtype_t dtype; /* of the elements if WEIGHT_PLAIN, else the type that products run in */
+  weight_format_t format; /* of every row if row_format is NULL */
+  dtype_t dtype;          /* of the elements if WEIGHT_PLAIN, else the type that products run in */
+  int32_t group;          /* of WEIGHT_GROUPED rows: columns that share a scale, a multiple of 16 */
+  /* NULL, or the format of one row: the rows of fused tensors may differ. WEIGHT_PLAIN and
+   * WEIGHT_MXFP4 do not mix with another format. Thread-safe. */
+  weight_format_t (*row_format)(void *context, int64_t row);
   const void *(*row)(void *context, int64_t row, void *scratch);
   void *context;
 } weight_source_t;

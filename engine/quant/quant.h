@@ -1,0 +1,71 @@
+/* quant.h: the block formats of quantised weights, read into one common form.
+ *
+ * A row of a matrix is a sequence of blocks along its columns. The common form is a chunk: 256
+ * columns, or what is left of the row, with one unsigned code per weight and one scale (and one
+ * minimum) per group of columns:
+ *
+ *   value = scale * level(code) - minimum,  level = table[code], or code - offset without a table.
+ *
+ * A scale is exact in fp32, so the value differs from the format's definition by no bit. Layouts
+ * are those of ggml-common.h (llama.cpp) and of `dequantize_blocks` in its Python package gguf.
+ * Pure functions, any thread; rows may be unaligned.
+ */
+#ifndef INFERD_ENGINE_QUANT_QUANT_H
+#define INFERD_ENGINE_QUANT_QUANT_H
+
+#include "engine/device/weight_source.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  QUANT_CHUNK = 256,   /* columns of a chunk; a multiple of every block */
+  QUANT_GROUP_MIN = 16 /* columns of the smallest group */
+};
+
+typedef struct quant_format {
+  const char *name; /* "Q4_K" */
+  weight_format_t format;
+  int32_t gguf_type;               /* number in a GGUF file, -1 = none */
+  int32_t block_cols, block_bytes; /* weights of a block: 32, 64 or 256 (grouped: 16, 0) */
+  int32_t group;                   /* columns of a group: 16 or 32 */
+  int32_t num_codes;               /* codes are 0 .. num_codes - 1 */
+  int32_t offset;                  /* level = code - offset if there is no table */
+  const int8_t *table;             /* [16] levels of the codes, or NULL */
+  bool has_min, is_two_level;      /* see quant_chunk_t */
+} quant_format_t;
+
+/* 256 columns of a row. In a two-level format scale = super_scale * sub_scale and minimum =
+ * super_min * sub_min, with one super_scale for the chunk, which is an f16 number. */
+typedef struct quant_chunk {
+  int32_t cols;
+  uint8_t codes[QUANT_CHUNK];
+  float scale[QUANT_CHUNK / QUANT_GROUP_MIN], min[QUANT_CHUNK / QUANT_GROUP_MIN];
+  float super_scale, super_min;
+  int8_t sub_scale[QUANT_CHUNK / QUANT_GROUP_MIN];
+  uint8_t sub_min[QUANT_CHUNK / QUANT_GROUP_MIN];
+} quant_chunk_t;
+
+/* The row of the table for a format, or NULL for WEIGHT_PLAIN and WEIGHT_MXFP4. */
+const quant_format_t *quant_format(weight_format_t format);
+/* The same by the type number of a GGUF file; NULL when it is unknown or not quantised. */
+const quant_format_t *quant_by_gguf_type(uint32_t type);
+
+/* Bytes of a row of `cols` columns; `group` matters to WEIGHT_GROUPED alone. 0 if the format cannot
+ * divide such a row: cols is not a multiple of a block, or group is not a multiple of 16. */
+size_t quant_row_bytes(const quant_format_t *format, int32_t group, int64_t cols);
+
+/* Reads columns [first, first + 256) of a row of `cols` columns; `first` is a multiple of 256. The
+ * group of WEIGHT_GROUPED chunks becomes format->group: scales are repeated. */
+void quant_read(const quant_format_t *format, int32_t group, const void *row, int64_t cols,
+                int64_t first, quant_chunk_t *out);
+
+/* out[cols] = the values of a row. */
+void quant_decode(const quant_format_t *format, int32_t group, const void *row, int64_t cols,
+                  float *out);
+
+/* True when the scales and minima of a row are finite; quick, for a check of untrusted files. */
+bool quant_is_finite(const quant_format_t *format, int32_t group, const void *row, int64_t cols);
+
+#endif

@@ -1,0 +1,18 @@
+/* quant_blocks.h: one block of each format of GGUF files; for quant.c alone.
+ *
+ * Pure functions, any thread.
+ */
+#ifndef INFERD_ENGINE_QUANT_QUANT_BLOCKS_H
+#define INFERD_ENGINE_QUANT_QUANT_BLOCKS_H
+
+#include "engine/quant/quant.h"
+
+/* Reads one block into columns [col, col + block) of a chunk: codes, and scales and minima of its
+ * groups, or for a two-level format the super and sub values. */
+void quant_block_read(weight_format_t format, const uint8_t *block, int32_t col,
+                      quant_chunk_t *out);
+
+/* Writes where the f16 numbers of a block stand, in bytes; returns how many there are, 0..2. */
+int32_t quant_block_halves(weight_format_t format, int32_t *out);
+
+#endif
