@@ -6,6 +6,7 @@
 #include "engine/base/util.h"
 #include "engine/internal.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 /* Other processes use host memory too: without options the KV pool stays within these limits. */
@@ -496,13 +498,17 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
   };
 }
 
+/* A directory that cannot be entered would look like one without files. */
 static int check_directory(const char *dir, inferd_error_t *error) {
   struct stat status;
-  if (stat(dir, &status) == 0 && S_ISDIR(status.st_mode)) return 0;
-  return error_set(error, ERR_MODEL_MISSING, "model",
-                   "%.400s is not a directory; a model is a directory with config.json, "
-                   "tokenizer.json and *.safetensors",
-                   dir);
+  if (stat(dir, &status) != 0) return error_system(error, dir, errno);
+  if (!S_ISDIR(status.st_mode)) {
+    return error_set(error, ERR_MODEL_MISSING, "model",
+                     "%.400s is not a directory; a model is a directory with config.json, "
+                     "tokenizer.json and *.safetensors",
+                     dir);
+  }
+  return access(dir, X_OK) == 0 ? 0 : error_system(error, dir, errno);
 }
 
 int engine_start(engine_t *engine, inferd_error_t *error) {

@@ -8,10 +8,13 @@
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
 
+#include <errno.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct error_entry {
   int code;
@@ -110,4 +113,23 @@ int error_set(inferd_error_t *error, int code, const char *param, const char *fo
   memcpy(error->param, name, sizeof name);
   error->code = code;
   return code;
+}
+
+/* Names the user by name and number; a container often has users without a name. */
+static int set_denied(inferd_error_t *error, const char *shown) {
+  struct passwd entry, *found = NULL;
+  char work[4096], name[64] = "";
+  const long user = (long)geteuid();
+  if (getpwuid_r((uid_t)user, &entry, work, sizeof work, &found) == 0 && found != NULL) {
+    error_quote(name, sizeof name, entry.pw_name, strlen(entry.pw_name));
+  }
+  if (name[0] == '\0') snprintf(name, sizeof name, "%ld", user);
+  return error_set(error, ERR_PERMISSION, NULL, "%.400s: permission denied for user %s (uid %ld)",
+                   shown, name, user);
+}
+
+int error_system(inferd_error_t *error, const char *shown, int number) {
+  if (number == EACCES || number == EPERM) return set_denied(error, shown);
+  int code = number == ENOENT || number == ENOTDIR ? ERR_MODEL_MISSING : ERR_IO;
+  return error_set(error, code, NULL, "%.400s: %s", shown, strerror(number));
 }

@@ -2,8 +2,8 @@
  *
  * error.def is the one table: it gives the enum, the HTTP status, OpenAI's type and code, the exit
  * status and a sentence for docs/errors.md. Errors are values: functions return 0 or a negative
- * ERR_ number and, if a person will read the reason, fill an error_t. No function here allocates;
- * any thread.
+ * ERR_ number and, if a person will read the reason, fill an error_t. No function here but
+ * error_system allocates; any thread.
  */
 #ifndef INFERD_ENGINE_BASE_ERROR_H
 #define INFERD_ENGINE_BASE_ERROR_H
@@ -29,6 +29,12 @@ typedef struct error {
  * NULL. The caller must pass text from a client through error_quote first. */
 int error_set(inferd_error_t *error, int code, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Fills *error with "SHOWN: REASON" for a file that the operating system does not open, and returns
+ * its code: ERR_MODEL_MISSING if the file does not exist, ERR_PERMISSION if the user may not open
+ * it, else ERR_IO. `number` is the errno value. A denied access names the user of the process,
+ * because that is rarely the user who owns the file. */
+int error_system(inferd_error_t *error, const char *shown, int number);
 
 /* Copies at most `capacity - 1` bytes of untrusted text as printable UTF-8. Control bytes, quotes,
  * backslashes and invalid UTF-8 become '?'; text that is cut ends in "...". Returns `out`. */

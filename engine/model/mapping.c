@@ -84,20 +84,23 @@ static void list_remove(mapping_t *mapping) {
   pthread_mutex_unlock(&list_lock);
 }
 
-static int open_failed(const char *path, int number, inferd_error_t *error) {
-  if (number == ELOOP) {
-    return error_set(error, ERR_MODEL_MALFORMED, NULL,
-                     "%s: is a symbolic link; weight files are opened without following links, "
-                     "put the file itself into the directory",
+/* Says why a file cannot be opened. A link of a model cache whose file is gone is not the same as a
+ * file that is not there. */
+static int open_failed(int dir_fd, const char *name, const char *path, int number,
+                       inferd_error_t *error) {
+  struct stat status;
+  if (number == ENOENT && fstatat(dir_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISLNK(status.st_mode)) {
+    return error_set(error, ERR_MODEL_MISSING, NULL,
+                     "%s: the link leads to a file that does not exist; download the model again",
                      path);
   }
-  int code = number == ENOENT ? ERR_MODEL_MISSING : number == EACCES ? ERR_PERMISSION : ERR_IO;
-  return error_set(error, code, NULL, "%s: cannot be opened: %s", path, strerror(number));
+  return error_system(error, path, number);
 }
 
 static int map_file(int fd, const char *path, mapping_t **out, inferd_error_t *error) {
   struct stat status;
-  if (fstat(fd, &status) != 0) return open_failed(path, errno, error);
+  if (fstat(fd, &status) != 0) return error_system(error, path, errno);
   if (!S_ISREG(status.st_mode)) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: is not a regular file", path);
   }
@@ -124,9 +127,10 @@ static int map_file(int fd, const char *path, mapping_t **out, inferd_error_t *e
 
 int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out,
                  inferd_error_t *error) {
-  /* O_NONBLOCK: opening a named pipe must not block the start. */
-  int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return open_failed(path, errno, error);
+  /* Links are followed, because a model cache is made of them; map_file checks what was opened.
+   * O_NONBLOCK: opening a named pipe must not block the start. */
+  int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return open_failed(dir_fd, name, path, errno, error);
   int code = map_file(fd, path, out, error);
   if (code != 0) close(fd);
   return code;

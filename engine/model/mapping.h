@@ -15,9 +15,9 @@
 
 typedef struct mapping mapping_t;
 
-/* Maps a regular file of directory `dir_fd` without following a symbolic link. `path` is for
- * messages. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED (link, no regular file), ERR_PERMISSION,
- * ERR_IO, ERR_NO_MEMORY. */
+/* Maps a regular file of directory `dir_fd`, or the one that a link there leads to. `path` is for
+ * messages. ERR_MODEL_MISSING (also a link that leads nowhere), ERR_MODEL_MALFORMED (no regular
+ * file), ERR_PERMISSION, ERR_IO, ERR_NO_MEMORY. */
 int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out,
                  inferd_error_t *error);
 void mapping_close(mapping_t *mapping); /* NULL is allowed */

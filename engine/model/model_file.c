@@ -29,8 +29,7 @@ static int open_file(const char *dir, const char *name, const char *shown, int *
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return 0;
-    return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_IO, NULL, "%s: %s", shown,
-                     strerror(errno));
+    return error_system(error, shown, errno);
   }
   struct stat status;
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {

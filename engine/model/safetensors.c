@@ -392,8 +392,7 @@ static int open_one(weight_files_t *files, const char *name, inferd_error_t *err
 static int open_all(weight_files_t *files, const char *name, inferd_error_t *error) {
   files->dir_fd = open(files->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (files->dir_fd < 0) {
-    return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_MODEL_MISSING, NULL, "%s: %s",
-                     files->dir, strerror(errno));
+    return error_system(error, files->dir, errno);
   }
   if (name != NULL) return open_one(files, name, error);
   model_file_t index;

@@ -12,6 +12,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/tensors.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -455,7 +456,8 @@ int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
                        .top_k = -1,
                        .max_new_tokens = -1,
                        .primary_eos = -1};
-  if (stat(dir, &status) != 0 || !S_ISDIR(status.st_mode)) {
+  if (stat(dir, &status) != 0) return error_system(error, dir, errno);
+  if (!S_ISDIR(status.st_mode)) {
     return error_set(error, ERR_MODEL_MISSING, NULL, "%s: no such directory", dir);
   }
   model_file_t file;

@@ -60,8 +60,7 @@ static int read_file(const char *dir, const char *name, size_t most, file_t *out
     return error_set(error, ERR_IO, NULL, "the path of a chat template is too long");
   FILE *stream = fopen(path, "rb");
   if (stream == NULL && (errno == ENOENT || errno == ENOTDIR)) return 0;
-  if (stream == NULL)
-    return error_set(error, ERR_IO, NULL, "%s: cannot be opened: %s", path, strerror(errno));
+  if (stream == NULL) return error_system(error, path, errno);
   int code = read_stream(stream, path, most, out, error);
   fclose(stream);
   if (code != 0) close_file(out);

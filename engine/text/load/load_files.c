@@ -54,7 +54,7 @@ int load_read(tokenizer_load_t *load, const char *name, size_t bytes_max, load_d
     return error_set(load->error, ERR_MODEL_MISSING, NULL, "%s: the path is too long", name);
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0;
-  if (fd < 0) return error_set(load->error, ERR_IO, NULL, "%s: %s", name, strerror(errno));
+  if (fd < 0) return error_system(load->error, path, errno);
   int code = 0;
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
     code = load_fail(load, "file", "not a regular file");

@@ -258,7 +258,36 @@ Test(bad_directory, is_not_there) {
   maker_t maker;
   maker_open(&maker);
   maker_close(&maker);
-  expect(&maker, ERR_MODEL_MISSING, "no such directory");
+  expect(&maker, ERR_MODEL_MISSING, "No such file or directory");
+}
+
+/* Drops the rights of root, which opens everything, for as long as the model is read. */
+static void expect_denied(maker_t *maker, const char *name, mode_t mode) {
+  char path[256], user[64];
+  const uid_t before = geteuid();
+  snprintf(path, sizeof(path), "%s%s%s", maker->dir, name[0] != '\0' ? "/" : "", name);
+  ASSERT_EQ(chmod(maker->dir, 0755), 0);
+  ASSERT_EQ(chmod(path, mode), 0);
+  if (before == 0) ASSERT_EQ(seteuid(65534), 0);
+  snprintf(user, sizeof(user), "permission denied for user %s", before == 0 ? "nobody" : "");
+  inferd_error_t error;
+  int code = maker_load(maker, -1, &error);
+  if (before == 0) ASSERT_EQ(seteuid(0), 0);
+  ASSERT_EQ_FOR(code, ERR_PERMISSION, "%s", error.message);
+  ASSERT_EQ(error_exit_code(code), 77);
+  cr_assert_not_null(strstr(error.message, user), "%s", error.message);
+  cr_assert_not_null(strstr(error.message, path), "%s", error.message);
+  ASSERT_EQ(chmod(path, 0755), 0);
+}
+
+Test(bad_directory, may_not_be_read) {
+  maker_t maker;
+  maker_open(&maker);
+  maker_write(&maker);
+  expect_denied(&maker, "", 0);
+  expect_denied(&maker, "config.json", 0);
+  expect_denied(&maker, "model.safetensors", 0);
+  finish(&maker);
 }
 
 Test(bad_directory, has_no_config) {
