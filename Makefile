@@ -76,6 +76,7 @@ LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lp
 # A room is a folder with its own folders below; its sources make one archive.
 sources_in = $(wildcard $(addsuffix /*.c,$(1)))
 base_SRC   := $(call sources_in,engine/base)
+file_SRC   := $(call sources_in,engine/file)
 quant_SRC  := $(call sources_in,engine/quant)
 text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
@@ -88,7 +89,7 @@ cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http fields completion api observe)))
 parser_SRC := $(call sources_in,server/parser)
-ROOMS := base quant text template grammar model cpu engine cuda config server parser
+ROOMS := base file quant text template grammar model cpu engine cuda config server parser
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -167,7 +168,7 @@ $(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(DAEMON_ARCHIVES)
 
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed
-ENGINE_ARCHIVES := $(foreach r,base quant text template grammar model cpu engine cuda,$(call archive,$(r)))
+ENGINE_ARCHIVES := $(foreach r,base file quant text template grammar model cpu engine cuda,$(call archive,$(r)))
 $(EMBED): $(call objects,docs/examples/embed.c) $(ENGINE_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -352,7 +353,7 @@ FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(wildcard tests/fuz
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
-FUZZ_ARCHIVES := $(foreach r,base quant text template grammar model parser server,$(call archive,$(r)))
+FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model parser server,$(call archive,$(r)))
 $(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $< $(FUZZ_OBJECTS) \

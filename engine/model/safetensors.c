@@ -9,7 +9,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/json.h"
 #include "engine/base/util.h"
-#include "engine/model/mapping.h"
+#include "engine/file/mapping.h"
 #include "engine/model/model_file.h"
 
 #include <dirent.h>

@@ -5,8 +5,8 @@
  * marks the mapping as damaged, every other fault goes to the previous handler. Any thread may open
  * and close (a mutex serialises them) and read.
  */
-#ifndef INFERD_ENGINE_MODEL_MAPPING_H
-#define INFERD_ENGINE_MODEL_MAPPING_H
+#ifndef INFERD_ENGINE_FILE_MAPPING_H
+#define INFERD_ENGINE_FILE_MAPPING_H
 
 #include "engine/base/error.h"
 

@@ -4,7 +4,7 @@
  * nodes are published with release stores. Only mapping_close removes a node, when no thread reads
  * that mapping any more.
  */
-#include "engine/model/mapping.h"
+#include "engine/file/mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>
