@@ -235,7 +235,7 @@ sim:
 
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
-TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu grammar model quant sample template text) \
+TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text) \
                 $(addprefix server/,api bench http observe parser)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
