@@ -163,7 +163,6 @@ def main():
 /* clang-format off */
 #include "engine/text/unicode/unicode.h"
 """)
-    print(f'const char unicode_class_version[] = "{ucd.unidata_version}";')
     emit_two_stage("class", classes)
     emit_two_stage("extra", extra)
     emit_two_stage("ccc", ccc)

@@ -27,9 +27,6 @@ size_t gpu_kv_block_bytes(const gpu_kv_t *kv);
 /* Copies the first `rows` slots of blocks, in every layer; `copies` [num_copies]. */
 int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_copies,
                   gpu_stream_t stream);
-/* Zeroes whole blocks in every layer; `blocks` [num_blocks] ids. */
-int gpu_page_zero(const gpu_kv_t *kv, const int32_t *blocks, int32_t num_blocks,
-                  gpu_stream_t stream);
 
 /* out[T, width] = table[ids] * scale; an id outside [0, table_rows) gives a row of zeros. */
 int gpu_embed(dtype_t dtype, void *out, const void *table, const int32_t *ids, float scale,

@@ -1,4 +1,4 @@
-/* page_copy.cu: copies and zeroes blocks of the KV cache, in all layers with one launch.
+/* page_copy.cu: copies blocks of the KV cache, in all layers with one launch.
  *
  * A block of a layer is 2 * Hk * parts groups of [slot][row of 128 or 64 bytes]; the first r slots
  * of a group are contiguous. Grid (copies, layers, groups in strips). A copy moves 2 * rows * 128
@@ -31,14 +31,6 @@ __global__ void page_copy_kernel(const gpu_kv_t kv, const block_copy_t *__restri
   }
 }
 
-__global__ void page_zero_kernel(const gpu_kv_t kv, const int32_t *__restrict__ blocks) {
-  uint4 *to = group_at(kv, blocks[blockIdx.x], 0);
-  const size_t chunks = kv_block_bytes(kv) / KV_CHUNK;
-  const size_t stride = (size_t)gridDim.z * blockDim.x;
-  for (size_t i = (size_t)blockIdx.z * blockDim.x + threadIdx.x; i < chunks; i += stride)
-    to[i] = make_uint4(0, 0, 0, 0);
-}
-
 size_t gpu_kv_block_bytes(const gpu_kv_t *kv) {
   return kv_supported(*kv) ? kv_block_bytes(*kv) : 0;
 }
@@ -49,12 +41,4 @@ int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_co
   if (num_copies == 0) return cudaSuccess;
   return LAUNCH(page_copy_kernel, ((unsigned)num_copies, (unsigned)kv->num_layers, 4),
                 (COPY_THREADS), 0, stream, *kv, copies);
-}
-
-int gpu_page_zero(const gpu_kv_t *kv, const int32_t *blocks, int32_t num_blocks,
-                  gpu_stream_t stream) {
-  if (!kv_supported(*kv) || num_blocks < 0) return cudaErrorInvalidValue;
-  if (num_blocks == 0) return cudaSuccess;
-  return LAUNCH(page_zero_kernel, ((unsigned)num_blocks, (unsigned)kv->num_layers, 4),
-                (COPY_THREADS), 0, stream, *kv, blocks);
 }

@@ -107,8 +107,6 @@ size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches *
 
 /* ---- one sequence ---- */
 
-enum { GRAMMAR_ROLLBACK_MAX = 32 }; /* tokens that can be taken back */
-
 /* Bytes of one matcher (zeroed, aligned to 64), and of one scratch (one per thread that fills). */
 size_t grammar_matcher_bytes(void);
 size_t grammar_scratch_bytes(void);
@@ -117,8 +115,6 @@ size_t grammar_scratch_bytes(void);
  * or ERR_INTERNAL if its first step passes a bound. */
 int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
-/* Makes *to continue where *from stands: forks. */
-void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
 
 /* row[grammar_row_words]: bit set = the token may come next. `stop_ids` are allowed where the text
  * may end, and only there. Returns 0, or ERR_INTERNAL if no token is allowed, or the work or the
@@ -130,8 +126,6 @@ int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
 /* Takes a token that is not a stop id. Returns 0, or ERR_INTERNAL if the grammar does not allow it
  * (the matcher is then unchanged) or the memory passed its bound. */
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
-/* Takes back the last `count` accepted tokens, at most GRAMMAR_ROLLBACK_MAX. */
-int grammar_matcher_rollback(grammar_matcher_t *matcher, int32_t count);
 
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher); /* the text may end here */
 bool grammar_matcher_is_finished(const grammar_matcher_t *matcher);  /* ... and cannot go on */

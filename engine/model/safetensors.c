@@ -467,10 +467,6 @@ const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index
   return &files->tensors[index];
 }
 
-const char *weight_files_shard_name(const weight_files_t *files, int32_t shard) {
-  return files->shards[shard].name;
-}
-
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor) {
   mapping_drop(files->shards[tensor->shard].mapping, tensor->begin, tensor->bytes);
 }

@@ -45,7 +45,6 @@ const stored_tensor_t *weight_files_find(const weight_files_t *files, const char
 size_t weight_files_count(const weight_files_t *files);
 /* In order of names. */
 const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index);
-const char *weight_files_shard_name(const weight_files_t *files, int32_t shard);
 
 /* Tells the kernel that the bytes of a tensor were read and need not stay in memory. */
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor);

@@ -129,9 +129,4 @@ void prefix_withdraw(block_pool_t *pool, int32_t block);
  * stay findable by parent. No findable block may stand behind it. */
 void prefix_abandon(block_pool_t *pool, int32_t block);
 
-/* For tests and the simulator: aborts unless every invariant of the pool holds (counts add up,
- * queue and flags agree, block 0 is untouched, children stand before parents). O(num_blocks^2) at
- * worst. */
-void block_pool_check(const block_pool_t *pool);
-
 #endif

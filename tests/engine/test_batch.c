@@ -5,6 +5,7 @@
  * Derived arrays (block_numbers, token_indices, ...) follow from slot_mapping, positions and
  * request_row.
  */
+#include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 

@@ -2,6 +2,7 @@
  *
  * Each test is the smallest form of a deadlock or a starvation that the simulator has found.
  */
+#include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 

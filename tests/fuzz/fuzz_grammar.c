@@ -51,10 +51,6 @@ static void follow(const grammar_t *grammar, const uint8_t *choices, size_t coun
     bool allowed = (row[id / 32] >> (id % 32) & 1) != 0;
     if (allowed && grammar_matcher_is_finished(matcher)) abort();
     if (allowed != (grammar_matcher_accept(matcher, scratch, id) == 0)) abort();
-    if (allowed && id % 7 == 0) { /* taken back, it is allowed again */
-      grammar_matcher_rollback(matcher, 1);
-      if (grammar_matcher_accept(matcher, scratch, id) != 0) abort();
-    }
   }
 }
 

@@ -267,7 +267,7 @@ static bool any_bit(const uint32_t *row, int32_t words) {
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                  uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
-  const matcher_place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = &matcher->place;
   uint32_t num_frames = matcher->num_frames;
   memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
   matcher_load(matcher, scratch, place);
@@ -281,7 +281,7 @@ int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool re
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
                    uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
-  const matcher_place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = &matcher->place;
   for (uint32_t i = 0; i < place->count; i++) {
     const grammar_node_t *node = &matcher->grammar->nodes[place->threads[i].node];
     if (node->kind == NODE_TOKEN && node->a < (uint32_t)vocabulary->row_width)

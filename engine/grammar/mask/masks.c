@@ -135,7 +135,7 @@ static int32_t find(grammar_masks_t *masks, const grammar_matcher_t *matcher, pl
         memcmp(mask->key.words, key->words, key->head * sizeof *key->words) != 0) {
       continue;
     }
-    make_tail(key, matcher, matcher_place(matcher), mask->lowest);
+    make_tail(key, matcher, &matcher->place, mask->lowest);
     if (key->count == mask->key.count &&
         memcmp(mask->key.words, key->words, key->count * sizeof *key->words) == 0) {
       return i;
@@ -172,7 +172,7 @@ static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash, 
 int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
                        grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                        uint32_t *row, bool *hit) {
-  const matcher_place_t *place = matcher_place(matcher);
+  const matcher_place_t *place = &matcher->place;
   size_t words = (size_t)masks->vocabulary->row_words;
   place_key_t key;
   make_head(&key, matcher, place);

@@ -42,13 +42,9 @@ void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames) {
 /* Keeps the frames that can still be reached. A parent is always older than its child, so one pass
  * downwards marks them and one pass upwards moves them. */
 static void collect_frames(grammar_matcher_t *matcher) {
+  matcher_place_t *place = &matcher->place;
   for (uint32_t i = 0; i < matcher->num_frames; i++) matcher->frames[i].chain = 0;
-  for (uint32_t p = 0; p <= matcher->num_accepted; p++) {
-    const matcher_place_t *place =
-        &matcher
-             ->places[(matcher->head + GRAMMAR_ROLLBACK_MAX + 1 - p) % (GRAMMAR_ROLLBACK_MAX + 1)];
-    for (uint32_t t = 0; t < place->count; t++) matcher->frames[place->threads[t].stack].chain = 1;
-  }
+  for (uint32_t t = 0; t < place->count; t++) matcher->frames[place->threads[t].stack].chain = 1;
   for (uint32_t i = matcher->num_frames - 1; i >= 1; i--) {
     if (matcher->frames[i].chain) matcher->frames[matcher->frames[i].parent].chain = 1;
   }
@@ -58,13 +54,8 @@ static void collect_frames(grammar_matcher_t *matcher) {
   for (uint32_t i = 1; i < matcher->num_frames; i++) {
     if (matcher->frames[i].chain) matcher->frames[i].chain = kept++;
   }
-  for (uint32_t p = 0; p <= matcher->num_accepted; p++) {
-    matcher_place_t *place =
-        &matcher
-             ->places[(matcher->head + GRAMMAR_ROLLBACK_MAX + 1 - p) % (GRAMMAR_ROLLBACK_MAX + 1)];
-    for (uint32_t t = 0; t < place->count; t++) {
-      place->threads[t].stack = matcher->frames[place->threads[t].stack].chain;
-    }
+  for (uint32_t t = 0; t < place->count; t++) {
+    place->threads[t].stack = matcher->frames[place->threads[t].stack].chain;
   }
   for (uint32_t i = 1; i < matcher->num_frames; i++) {
     if (matcher->frames[i].chain)
@@ -448,23 +439,14 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
   matcher->grammar = grammar;
   matcher->vocabulary = vocabulary;
   matcher->num_frames = 1;
-  matcher->num_accepted = matcher->head = 0;
   matcher->frames[0] = (matcher_frame_t){0};
   memset(matcher->buckets, 0, sizeof matcher->buckets);
   scratch->levels[0] = (level_t){0};
   closure_t closure = {.m = matcher, .s = scratch, .level = &scratch->levels[0]};
   visit(&closure, grammar->start, 0);
   int code = finish_closure(&closure);
-  store(matcher_place(matcher), scratch, &scratch->levels[0]);
+  store(&matcher->place, scratch, &scratch->levels[0]);
   return MIN(code, 0);
-}
-
-void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from) {
-  size_t head = offsetof(grammar_matcher_t, frames);
-  memcpy(to, from, head);
-  memcpy(to->frames, from->frames, from->num_frames * sizeof *from->frames);
-  memcpy(to->buckets, from->buckets, sizeof from->buckets);
-  memcpy(to->places, from->places, sizeof from->places);
 }
 
 /* Steps over the token's bytes; the depth reached, 0 when they lead nowhere, or an ERR_. */
@@ -479,7 +461,7 @@ static int step_bytes(grammar_matcher_t *matcher, grammar_scratch_t *scratch, in
 }
 
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id) {
-  const matcher_place_t *now = matcher_place(matcher);
+  const matcher_place_t *now = &matcher->place;
   uint32_t num_frames = matcher->num_frames;
   matcher_load(matcher, scratch, now);
   int depth = step_bytes(matcher, scratch, id), alive = 0;
@@ -498,26 +480,15 @@ int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratc
     matcher_unwind(matcher, num_frames);
     return ERR_INTERNAL;
   }
-  matcher->head = (matcher->head + 1) % (GRAMMAR_ROLLBACK_MAX + 1);
-  if (matcher->num_accepted < GRAMMAR_ROLLBACK_MAX) matcher->num_accepted++;
-  store(matcher_place(matcher), scratch, last);
+  store(&matcher->place, scratch, last);
   if (matcher->num_frames > FRAMES_MAX / 4 * 3) collect_frames(matcher);
   return 0;
 }
 
-int grammar_matcher_rollback(grammar_matcher_t *matcher, int32_t count) {
-  if (count < 0 || (uint32_t)count > matcher->num_accepted) return ERR_INTERNAL;
-  matcher->head =
-      (matcher->head + GRAMMAR_ROLLBACK_MAX + 1 - (uint32_t)count) % (GRAMMAR_ROLLBACK_MAX + 1);
-  matcher->num_accepted -= (uint32_t)count;
-  return 0;
-}
-
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher) {
-  return matcher_place(matcher)->accepting;
+  return matcher->place.accepting;
 }
 
 bool grammar_matcher_is_finished(const grammar_matcher_t *matcher) {
-  const matcher_place_t *place = matcher_place(matcher);
-  return place->accepting && place->count == 0;
+  return matcher->place.accepting && matcher->place.count == 0;
 }

@@ -45,11 +45,10 @@ typedef struct matcher_place {
 struct grammar_matcher {
   const grammar_t *grammar;
   const grammar_vocabulary_t *vocabulary;
-  uint32_t num_frames;         /* frames[0] is the empty stack */
-  uint32_t num_accepted, head; /* places[head] is now; older ones behind it, in a ring */
+  uint32_t num_frames; /* frames[0] is the empty stack */
   matcher_frame_t frames[FRAMES_MAX];
   uint32_t buckets[FRAME_BUCKETS];
-  matcher_place_t places[GRAMMAR_ROLLBACK_MAX + 1];
+  matcher_place_t place; /* after the last accepted token */
 };
 
 /* One depth of a walk: threads in the scratch. */
@@ -87,9 +86,5 @@ bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t 
                       uint32_t depth, uint8_t byte);
 /* Forgets the frames that levels above `depth` have made. */
 void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames);
-
-static inline matcher_place_t *matcher_place(const grammar_matcher_t *matcher) {
-  return (matcher_place_t *)(uintptr_t)&matcher->places[matcher->head];
-}
 
 #endif

@@ -31,11 +31,6 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
   return jinja != NULL && jinja_mentions(jinja, name);
 }
 
-bool chat_template_takes_parts(const chat_templates_t *templates, bool has_tools) {
-  const jinja_t *jinja = choose(templates, has_tools);
-  return jinja != NULL && jinja_iterates(jinja, "content");
-}
-
 /* Names of variables that a request must not set: those of the server and of the language. */
 static bool reserved(const json_t *kwarg) {
   static const char *const names[] = {

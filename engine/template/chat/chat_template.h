@@ -27,10 +27,9 @@ void chat_templates_free(chat_templates_t *templates); /* NULL is allowed */
  * text, and the operator should read it at start. NULL when there is nothing wrong. */
 const char *chat_templates_problem(const chat_templates_t *templates);
 bool chat_templates_any(const chat_templates_t *templates);
-/* Tell which variables the template for requests with (without) tools reads. False without a
- * template. */
+/* Tells whether the template for requests with (without) tools reads a variable of this name. False
+ * without a template. */
 bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name);
-bool chat_template_takes_parts(const chat_templates_t *templates, bool has_tools);
 
 typedef struct chat_input {
   const json_t *messages;  /* array of objects, with role; checked by the caller field by field */

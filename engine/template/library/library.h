@@ -98,7 +98,6 @@ typedef struct method {
 /* Number of the method of v's type, or -1; -2: Python has it, this interpreter does not. */
 int method_find(const value_t *value, const str_t *name);
 value_t method_call(struct run *run, const method_t *method, const arguments_t *arguments);
-bool method_changes(const method_t *method); /* list.append and the like */
 
 /* String work shared by filters and methods. `in` is a string value; a markup bit is kept. */
 value_t string_strip(struct run *run, const value_t *in, const str_t *chars, bool left, bool right);

@@ -284,8 +284,3 @@ value_t method_call(run_t *run, const method_t *method, const arguments_t *argum
   cycler->at = (cycler->at + 1) % cycler->items->count;
   return now;
 }
-
-bool method_changes(const method_t *method) {
-  return (method->number >= METHOD_LIST_APPEND && method->number <= METHOD_LIST_SORT) ||
-         (method->number >= METHOD_DICT_POP && method->number <= METHOD_DICT_CLEAR);
-}

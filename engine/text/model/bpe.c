@@ -16,14 +16,6 @@
 
 enum { SHORT_SYMBOLS = 48, POLL_MERGES = 1 << 16, KEEP_BYTES = 4 << 20 };
 
-struct bpe_scratch {
-  word_cache_t cache;
-  bytes_t symbols; /* uint32_t ids of the piece's symbols */
-  bytes_t long_work;
-  uint64_t work;
-  const atomic_bool *cancelled;
-};
-
 bpe_scratch_t *bpe_scratch_new(void) {
   bpe_scratch_t *scratch = calloc(1, sizeof *scratch);
   if (scratch == NULL) return NULL;
@@ -46,10 +38,6 @@ void bpe_scratch_begin(bpe_scratch_t *scratch, const atomic_bool *cancelled) {
   scratch->cancelled = cancelled;
   bytes_trim(&scratch->symbols, KEEP_BYTES);
   bytes_trim(&scratch->long_work, KEEP_BYTES);
-}
-
-uint64_t bpe_scratch_work(const bpe_scratch_t *scratch) {
-  return scratch->work;
 }
 
 /* Merges `n` symbols in place; `rank[i]` belongs to the pair (i, i + 1). Returns the number of

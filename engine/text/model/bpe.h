@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/text/model/vocab.h"
+#include "engine/text/model/word_cache.h"
 
 #include <stdatomic.h>
 
@@ -49,11 +50,17 @@ void bpe_add_merge(bpe_t *bpe, uint32_t rank, uint32_t left, uint32_t right, uin
 int bpe_finish(bpe_t *bpe);
 void bpe_free(bpe_t *bpe);
 
-typedef struct bpe_scratch bpe_scratch_t;
+/* The memory of one thread. */
+typedef struct bpe_scratch {
+  word_cache_t cache;
+  bytes_t symbols; /* uint32_t ids of the piece's symbols */
+  bytes_t long_work;
+  uint64_t work; /* merge steps so far, a measure of cost */
+  const atomic_bool *cancelled;
+} bpe_scratch_t;
 bpe_scratch_t *bpe_scratch_new(void); /* NULL: no memory */
 void bpe_scratch_free(bpe_scratch_t *scratch);
 void bpe_scratch_begin(bpe_scratch_t *scratch, const atomic_bool *cancelled);
-uint64_t bpe_scratch_work(const bpe_scratch_t *scratch); /* merge steps so far, a measure of cost */
 
 /* Appends the ids of one piece, 1 <= length < 2^31, well-formed UTF-8 unless byte_level. Reads at
  * most up to `limit`, the end of the buffer that holds the piece. 0, ERR_INTERNAL (memory) or

@@ -38,7 +38,6 @@ typedef struct unicode_triple {
   uint32_t composed, first, second; /* second 0: a singleton, `composed` decomposes to `first` */
 } unicode_triple_t;
 
-extern const char unicode_class_version[];
 extern const uint8_t unicode_class_index[4352], unicode_class_blocks[];
 extern const uint8_t unicode_extra_index[4352], unicode_extra_blocks[];
 extern const uint8_t unicode_ccc_index[4352], unicode_ccc_blocks[];

@@ -6,8 +6,6 @@
 /* clang-format off */
 #include "engine/text/unicode/unicode.h"
 
-const char unicode_class_version[] = "16.0.0";
-
 const uint8_t unicode_class_index[4352] = {
   0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,17,21,22,
   23,24,25,26,27,28,29,30,31,32,33,34,35,33,33,36,33,37,33,38,39,40,41,42,

@@ -33,7 +33,7 @@ static void fill_by_bytes(rig_t *rig, uint32_t *row) {
   for (int32_t id = 0; id < RIG_TOKENS; id++) {
     uint32_t length, at = 0;
     const char *bytes = vocabulary_token(rig->vocabulary, id, &length);
-    grammar_matcher_copy(copy, rig->matcher);
+    rig_copy(copy, rig->matcher);
     while (at < length && grammar_matcher_accept(copy, rig->scratch, (uint8_t)bytes[at]) == 0) {
       at++;
     }
@@ -88,35 +88,6 @@ Test(mask, is_never_empty) {
       ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
     }
   }
-  rig_free(rig);
-}
-
-Test(mask, rollback_is_as_if_nothing_had_been) {
-  rig_t *rig = rig_new();
-  uint64_t state = 17;
-  uint32_t before[sizeof rig->row / sizeof(uint32_t)];
-  for (int i = 0; i < NUM_SCHEMAS; i++) {
-    ASSERT_EQ(rig_schema(rig, schemas[i]), 0);
-    rig_start(rig);
-    for (int k = 0; k < 40 && !grammar_matcher_is_finished(rig->matcher); k++) {
-      cr_assert(rig_fill(rig));
-      memcpy(before, rig->row, sizeof before);
-      int32_t draft = 0, wanted = 1 + (int32_t)(rig_random(&state) % 5);
-      for (; draft < wanted && rig_fill(rig); draft++) {
-        int32_t id = rig_pick(rig, &state);
-        if (id == RIG_STOP) break;
-        ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
-      }
-      ASSERT_EQ(grammar_matcher_rollback(rig->matcher, draft), 0);
-      cr_assert(rig_fill(rig));
-      cr_assert_arr_eq(before, rig->row, sizeof before);
-      int32_t id = rig_pick(rig, &state);
-      if (id == RIG_STOP) break;
-      ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
-    }
-  }
-  ASSERT_EQ(grammar_matcher_rollback(rig->matcher, GRAMMAR_ROLLBACK_MAX + 1), ERR_INTERNAL);
-  ASSERT_EQ(grammar_matcher_rollback(rig->matcher, -1), ERR_INTERNAL);
   rig_free(rig);
 }
 

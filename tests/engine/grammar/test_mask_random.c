@@ -184,24 +184,18 @@ static int compile_random(vocabulary_rig_t *r, char *text, size_t size) {
 
 /* -- masks ------------------------------------------------------------------------------------ */
 
-/* Feeds the bytes of every token one by one to a copy that is taken back each time. */
+/* Feeds the bytes of every token one by one to a copy of the matcher. */
 static void fill_by_bytes(vocabulary_rig_t *r) {
   memset(r->slow, 0, sizeof r->slow);
-  grammar_matcher_copy(r->copy, r->rig.matcher);
   for (int32_t id = 0; id < TOKENS; id++) {
     const token_t *t = &r->tokens[id];
     int32_t at = 0;
-    if (t->length > GRAMMAR_ROLLBACK_MAX) grammar_matcher_copy(r->copy, r->rig.matcher);
+    rig_copy(r->copy, r->rig.matcher);
     while (at < t->length &&
            grammar_matcher_accept(r->copy, r->rig.scratch, (uint8_t)t->bytes[at]) == 0) {
       at++;
     }
     if (at == t->length) r->slow[id / 32] |= UINT32_C(1) << (id % 32);
-    if (t->length > GRAMMAR_ROLLBACK_MAX) {
-      grammar_matcher_copy(r->copy, r->rig.matcher);
-    } else {
-      ASSERT_EQ(grammar_matcher_rollback(r->copy, at), 0);
-    }
   }
   if (grammar_matcher_is_accepting(r->rig.matcher)) r->slow[STOP / 32] |= 1u << (STOP % 32);
 }

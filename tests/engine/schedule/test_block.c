@@ -1,5 +1,5 @@
 /* test_block.c: the block pool and the prefix cache: order, counts, eviction, identity. */
-#include "engine/schedule/block.h"
+#include "tests/engine/schedule/block_check.h"
 #include "tests/expect.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* test_fairness.c: bounded overtaking, protection after repeated preemption, fair shares. */
+#include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 

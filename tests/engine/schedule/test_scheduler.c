@@ -1,5 +1,6 @@
 /* test_scheduler.c: budget, order, admission, preemption, prefix reuse, priorities, and a random
  * drive with the invariants checked after every step. */
+#include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 

@@ -6,6 +6,7 @@
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
+#include "tests/engine/schedule/block_check.h"
 #include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
 

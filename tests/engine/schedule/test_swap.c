@@ -3,6 +3,7 @@
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
+#include "tests/engine/schedule/block_check.h"
 #include "tests/engine/schedule/swap_double.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"

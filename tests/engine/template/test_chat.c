@@ -184,7 +184,6 @@ Test(template_chat, shaping) {
   place_free(&p);
   t = with_template(&p, "developer {% for m in messages %}{{ m.role }}{% for x in m.content %}"
                         "{{ x.text }}|{% endfor %}{% endfor %}");
-  cr_assert(chat_template_takes_parts(t, false));
   cr_assert(chat_template_mentions(t, false, "content"));
   cr_assert(!chat_template_mentions(t, false, "cont"));
   expect_chat(t,
