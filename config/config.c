@@ -196,7 +196,8 @@ static int distance(const char *left, const char *right) {
   return row[width];
 }
 
-const char *config_nearest(const char *name) {
+/* Returns the option name nearest to `name`, or NULL if none is near. */
+static const char *nearest_name(const char *name) {
   char plain[NAME_BYTES_MAX];
   if (!plain_name(name, strlen(name), plain)) return NULL;
   const char *nearest = NULL;
@@ -235,7 +236,7 @@ static int unknown_name(const char *name, config_origin_t origin, inferd_error_t
   char quoted[NAME_BYTES_MAX], spelled[2 * NAME_BYTES_MAX], near_text[2 * NAME_BYTES_MAX] = "";
   error_quote(quoted, sizeof quoted, name, strlen(name));
   spelling(quoted, origin, spelled);
-  const char *near = config_nearest(name);
+  const char *near = nearest_name(name);
   if (near != NULL) spelling(near, (config_origin_t){origin.source, 0}, near_text);
   return error_set(error, config_code(origin), NULL, "%s is unknown%s%s%s", spelled,
                    near != NULL ? "; did you mean " : "", near_text, near != NULL ? "?" : "");
@@ -373,7 +374,7 @@ static void notice_unknown_variables(config_t *config) {
     bool plain = plain_name(*entry + 7, length, name);
     for (char *p = name; plain && *p != '\0'; p++) *p = (char)tolower((unsigned char)*p);
     if (is_service_link(*entry, equals + 1) || (plain && find_option(name) != NULL)) continue;
-    const char *nearest = plain ? config_nearest(name) : NULL;
+    const char *nearest = plain ? nearest_name(name) : NULL;
     if (nearest != NULL) spelling(nearest, (config_origin_t){SOURCE_ENVIRONMENT, 0}, near);
     int n = snprintf(text, sizeof text, "%s in the environment is no option%s%s%s",
                      error_quote(quoted, sizeof quoted, *entry, length + 7),

@@ -79,7 +79,4 @@ void config_dump(const config_t *config, FILE *out);
  * or a word. Returns the number of options printed. */
 int config_help(FILE *out, const char *topic);
 
-/* Returns the option name nearest to `name`, or NULL if none is near. */
-const char *config_nearest(const char *name);
-
 #endif

@@ -58,15 +58,9 @@ struct product_t {
   memory_t memory;
   bool open();
 };
-/* The fastest of the library's algorithms for out[rows, cols] = in[rows, depth] w[cols, depth]^T,
- * in bf16; infinity when none runs. */
-double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
-                       const std::vector<void *> &weights, void *out);
 
-void bench_ceiling(product_t *lib);
 void bench_decode();
 void bench_prefill();
-void bench_linear(product_t *lib);
 void bench_sampler();
 void bench_rest();
 

@@ -126,8 +126,10 @@ static double algorithm_us(product_t &lib, cublasLtMatmulDesc_t desc,
                  rounds);
 }
 
-double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
-                       const std::vector<void *> &weights, void *out) {
+/* The fastest of the library's algorithms for out[rows, cols] = in[rows, depth] w[cols, depth]^T,
+ * in bf16; infinity when none runs. */
+static double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
+                              const std::vector<void *> &weights, void *out) {
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t layouts[3];
   cublasLtMatmulPreference_t preference;
@@ -174,7 +176,7 @@ __global__ void read_kernel(const uint4 *from, size_t count, uint32_t *sink) {
   if (mixed == 0x9E3779B9u) *sink = mixed; /* keeps the loads */
 }
 
-void bench_ceiling(product_t *lib) {
+static void bench_ceiling(product_t *lib) {
   memory_t memory;
   const size_t bytes = bench.tiny ? 1 << 16 : (size_t)4 << 30;
   const uint4 *from = (const uint4 *)memory.take(bytes, FILL_BF16);
@@ -233,7 +235,7 @@ static void bench_layer(product_t *lib, const char *name, int n, int k) {
   }
 }
 
-void bench_linear(product_t *lib) {
+static void bench_linear(product_t *lib) {
   const struct {
     const char *name;
     int n, k;

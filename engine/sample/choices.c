@@ -47,7 +47,7 @@ int32_t choices_index(const sequence_t *seq, int32_t position) {
   return position * params_num_sequences(&seq->group->request->params) + seq->index;
 }
 
-choice_node_t *choices_node(const request_t *request, int32_t index) {
+static choice_node_t *node_at(const request_t *request, int32_t index) {
   const sampling_params_t *params = &request->params;
   char *nodes = (char *)request->room + nodes_at(params);
   return (choice_node_t *)(void *)(nodes + (size_t)index * node_bytes(params));
@@ -55,7 +55,7 @@ choice_node_t *choices_node(const request_t *request, int32_t index) {
 
 void choices_set_node(const request_t *request, int32_t index, int32_t parent,
                       const event_t *token) {
-  choice_node_t *node = choices_node(request, index);
+  choice_node_t *node = node_at(request, index);
   int32_t most = (int32_t)tops_of(&request->params);
   *node = (choice_node_t){
       .parent = parent,
@@ -220,7 +220,7 @@ void choices_replay(const event_t *done, const tokenizer_t *tokenizer, char *tex
     const candidate_t *candidate =
         i < num_returned(request) ? &choices_of(request)->candidates[i] : &none;
     int32_t count = candidate->num_tokens;
-    for (int32_t node = candidate->tail; node >= 0; node = choices_node(request, node)->parent) {
+    for (int32_t node = candidate->tail; node >= 0; node = node_at(request, node)->parent) {
       CHECK_GT(count, 0);
       path[--count] = node;
     }
@@ -229,7 +229,7 @@ void choices_replay(const event_t *done, const tokenizer_t *tokenizer, char *tex
     replay.detokenizer.shown_ids = request->shown_ids;
     replay.detokenizer.num_shown_ids = request->num_shown_ids;
     for (int32_t t = 0; t < candidate->num_tokens; t++) {
-      replay_token(&replay, candidate, i, t, choices_node(request, path[t]));
+      replay_token(&replay, candidate, i, t, node_at(request, path[t]));
     }
     replay_end(&replay, candidate, i);
   }

@@ -47,7 +47,6 @@ size_t choices_bytes(const sampling_params_t *params);
 
 /* ---- engine thread: tokens. Nodes are addressed by (output position, sequence index). ---- */
 int32_t choices_index(const sequence_t *seq, int32_t position);
-choice_node_t *choices_node(const request_t *request, int32_t index);
 /* Fills node `index` from the event of a token: id, logprob, rank, alternatives. */
 void choices_set_node(const request_t *request, int32_t index, int32_t parent,
                       const event_t *token);

@@ -255,7 +255,9 @@ bool table_advance(scheduler_t *scheduler, sequence_t *seq) {
   }
 }
 
-int32_t table_shared(const scheduler_t *scheduler, const sequence_t *seq) {
+/* Returns the block of the next position if a fork shares it, so that it must be copied before seq
+ * writes; NO_BLOCK = no such block. */
+static int32_t shared_block(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t block_size = scheduler->pool->block_size, i = seq->num_computed_tokens / block_size;
   if (i >= seq->num_blocks) return NO_BLOCK;
   const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
@@ -264,7 +266,7 @@ int32_t table_shared(const scheduler_t *scheduler, const sequence_t *seq) {
 
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
   int32_t grow = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n) - seq->num_blocks;
-  return MAX(grow, 0) + (table_shared(scheduler, seq) != NO_BLOCK);
+  return MAX(grow, 0) + (shared_block(scheduler, seq) != NO_BLOCK);
 }
 
 int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
@@ -272,20 +274,20 @@ int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (seq->num_wanted == 0) continue;
     need += table_need(scheduler, seq, seq->num_wanted);
-    int32_t shared = table_shared(scheduler, seq);
+    int32_t shared = shared_block(scheduler, seq);
     if (shared == NO_BLOCK) continue;
     block_t *block = &scheduler->pool->blocks[shared];
     block->mark++; /* writers so far; if all holders write, the last one needs no copy */
     if (block->mark == block->ref_count) need--;
   }
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (seq->num_wanted > 0) scheduler->pool->blocks[table_shared(scheduler, seq)].mark = 0;
+    if (seq->num_wanted > 0) scheduler->pool->blocks[shared_block(scheduler, seq)].mark = 0;
   }
   return need;
 }
 
 void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
-  int32_t shared = table_shared(scheduler, seq), block_size = scheduler->pool->block_size;
+  int32_t shared = shared_block(scheduler, seq), block_size = scheduler->pool->block_size;
   if (shared != NO_BLOCK) {
     int32_t i = seq->num_computed_tokens / block_size, own = block_allocate(scheduler->pool);
     CHECK_GT(own, 0);

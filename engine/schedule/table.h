@@ -51,9 +51,6 @@ void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full);
 /* Raises num_computed over the valid blocks that another sequence has filled. Returns false if the
  * next block is still being filled by another sequence: then seq cannot compute in this step. */
 bool table_advance(scheduler_t *scheduler, sequence_t *seq);
-/* Returns the block of the next position if a fork shares it, so that it must be copied before seq
- * writes; NO_BLOCK = no such block. */
-int32_t table_shared(const scheduler_t *scheduler, const sequence_t *seq);
 /* Returns the number of blocks to allocate before seq can compute `n` more tokens; the copy of a
  * shared block counts. */
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);

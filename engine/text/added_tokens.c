@@ -71,8 +71,9 @@ static size_t skip_to_first(const token_matcher_t *matcher, const uint8_t *text,
   return at;
 }
 
-bool token_matcher_find(const token_matcher_t *matcher, const uint8_t *text, size_t from,
-                        size_t length, token_match_t *match) {
+/* First match at or after `from`; false when there is none. */
+static bool find_next(const token_matcher_t *matcher, const uint8_t *text, size_t from,
+                      size_t length, token_match_t *match) {
   if (matcher->num_nodes <= 1) return false;
   for (size_t at = from; (at = skip_to_first(matcher, text, at, length)) < length; at++) {
     uint32_t node = 0, found = 0;
@@ -132,7 +133,7 @@ static bool touches_plain(token_walk_t *walk, size_t start, size_t end) {
 bool token_walk_next(token_walk_t *walk, token_span_t *span) {
   token_match_t match;
   if (walk->done) return false;
-  while (token_matcher_find(walk->matcher, walk->text, walk->from, walk->length, &match)) {
+  while (find_next(walk->matcher, walk->text, walk->from, walk->length, &match)) {
     const added_token_t *token = &walk->tokens[match.index];
     if (token->special && touches_plain(walk, match.start, match.end)) {
       walk->from = match.start + 1; /* a valid match may begin inside this one */

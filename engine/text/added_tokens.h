@@ -39,10 +39,6 @@ typedef struct token_match {
   uint32_t index;
 } token_match_t;
 
-/* First match at or after `from`; false when there is none. */
-bool token_matcher_find(const token_matcher_t *matcher, const uint8_t *text, size_t from,
-                        size_t length, token_match_t *match);
-
 /* Walks over a text: gaps and tokens in turn, with the strip and single_word rules of the tokens.
  */
 typedef struct token_walk {

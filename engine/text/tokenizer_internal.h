@@ -86,11 +86,7 @@ bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, con
 /* Spelling of an id, of added tokens first; NULL for a hole. */
 const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, size_t *length);
 
-/* decoder.c: bytes of one token; `first`: as the first token of a text. Appends to `out`; `work`
- * are buffers for the steps between. False: no memory. */
-bool decoder_token(const decoder_t *decoder, const uint8_t *token, size_t length, bool first,
-                   bytes_t work[2], bytes_t *out, bool *fallback_byte);
-/* Fills text, text_offset and flags of every id. 0 or ERR_NO_MEMORY. */
+/* decoder.c: fills text, text_offset and flags of every id. 0 or ERR_NO_MEMORY. */
 int decoder_compile(tokenizer_t *tokenizer);
 
 #endif

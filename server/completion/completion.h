@@ -144,7 +144,6 @@ exchange_t *completion_take_exchange(completion_t *completion);
 /* Counts the terminal event of an admitted request. */
 void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
 void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
-void completion_cancel(completion_t *completion);  /* asks the engine and the job to stop */
 void completion_release(completion_t *completion); /* frees it if nothing uses it any more */
 
 #endif

@@ -153,7 +153,8 @@ void completion_release(completion_t *completion) {
   live->dead = completion;
 }
 
-void completion_cancel(completion_t *completion) {
+/* Asks the engine and the job to stop. */
+static void completion_cancel(completion_t *completion) {
   atomic_store(&completion->cancelled, true);
   if (completion->outstanding == 0) return;
   for (int32_t i = 0; i < completion->num_inputs; i++) {

@@ -62,7 +62,7 @@ typedef struct schema {
   grammar_list_t rules; /* rule_t, see schema.c */
   uint32_t *table, table_size;
   grammar_list_t patterns; /* pattern_dfa_t */
-  json_t *tagged;          /* [TYPE_ALL + 1, 2] see schema_tagged; NULL = none is made yet */
+  json_t *tagged;          /* [TYPE_ALL + 1, 2] schema_parameters.c; NULL = none is made yet */
 } schema_t;
 
 _Noreturn void schema_fail(const schema_t *schema, int code, const char *pointer,
@@ -134,9 +134,8 @@ grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *
 void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
                           uint32_t num_names, object_draft_t *draft);
 
-/* schema_parameters.c: a part that makes strings stand between tags, where a value may have
- * `types`, and the types of a conjunction that has it; 0 = its strings are JSON. */
-schema_part_t schema_tagged(schema_t *context, uint32_t types);
+/* schema_parameters.c: the types that a value between tags may have; 0 = the strings of this
+ * conjunction are JSON. */
 uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction);
 /* Begins the compilation of a schema: checks size, dialect and strictness. */
 void schema_begin(schema_t *schema, bool strict);

@@ -15,9 +15,9 @@
 
 #define OPEN "<parameter="
 
-/* Makes a part {"type": "string"} that distinguishes rules of text between tags from rules of JSON.
- */
-schema_part_t schema_tagged(schema_t *context, uint32_t types) {
+/* Makes a part {"type": "string"} that distinguishes rules of text between tags, where a value may
+ * have `types`, from rules of JSON. */
+static schema_part_t tagged_part(schema_t *context, uint32_t types) {
   if (context->tagged == NULL)
     context->tagged = compile_scratch(context->c, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
   json_t *schema = context->tagged + (size_t)types * 2;
@@ -55,7 +55,7 @@ static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types
   uint32_t branches[2], count = 0;
   schema_part_t *last = list_add(schema->c, parts, sizeof *last);
   if (types & TYPE_STRING) {
-    *last = schema_tagged(schema, types);
+    *last = tagged_part(schema, types);
     uint32_t text = schema_rule(schema, parts->items, parts->count);
     branches[count++] = build_node(schema->c, NODE_CALL, text, close);
   }

@@ -37,10 +37,8 @@ static inline void parse_leave(compiler_t *compiler) {
 }
 
 ast_node_t *parse_expression(compiler_t *compiler, bool with_condition);
-ast_node_t *parse_primary(compiler_t *compiler);
 /* An expression, or several with commas: a tuple. `end` is a name that also ends it, or NULL. */
 ast_node_t *parse_tuple(compiler_t *compiler, bool with_condition, const char *end);
-ast_node_t *parse_arguments(compiler_t *compiler); /* "(...)": a list, or NULL */
 /* Filters after `node` (NULL in blocks); with `inline_start` the first has no bar before it. */
 ast_node_t *parse_filters(compiler_t *compiler, ast_node_t *node, bool inline_start);
 ast_node_t *parse_statements(compiler_t *compiler, const char *const *ends); /* NULL-terminated */

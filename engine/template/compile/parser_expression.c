@@ -91,7 +91,7 @@ static ast_node_t *parse_parentheses(compiler_t *compiler) {
   return node;
 }
 
-ast_node_t *parse_primary(compiler_t *compiler) {
+static ast_node_t *parse_primary(compiler_t *compiler) {
   ast_node_t *node = NULL;
   parse_enter(compiler);
   switch (parse_token(compiler)->type) {
@@ -116,7 +116,8 @@ ast_node_t *parse_primary(compiler_t *compiler) {
   return node;
 }
 
-ast_node_t *parse_arguments(compiler_t *compiler) {
+/* "(...)": a list, or NULL. */
+static ast_node_t *parse_arguments(compiler_t *compiler) {
   node_list_t list = {0};
   ast_node_t holder = {0};
   bool keywords = false, spread = false;

@@ -13,8 +13,6 @@ typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } flow_t;
 
 value_t eval(run_t *run, const ast_node_t *node);
 flow_t exec(run_t *run, const ast_node_t *list);
-/* Output of a body as a string. */
-const str_t *exec_capture(run_t *run, const ast_node_t *body, flow_t *flow);
 void eval_arguments(run_t *run, const ast_node_t *list, arguments_t *out);
 value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in);
 
@@ -28,7 +26,6 @@ typedef struct macro {
   const ast_node_t *node;
   scope_frame_t *frame; /* where it was defined */
 } macro_t;
-value_t macro_new(run_t *run, const ast_node_t *node);
 value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *arguments);
 
 /* The `loop` of a for. */

@@ -49,7 +49,7 @@ void run_raise(run_t *run, const str_t *message) {
   longjmp(run->escape, 1);
 }
 
-void run_out_of_memory(run_t *run) {
+_Noreturn static void run_out_of_memory(run_t *run) {
   if (!run->arena.out_of_memory)
     run_fail(run, "the render needs more than %zu bytes", run->arena.limit);
   run->code = error_set(run->error, ERR_INTERNAL, NULL, "not enough memory to render a template");
@@ -89,7 +89,8 @@ static void put_value(run_t *run, const value_t *value) {
     run_fail(run, "the output is longer than %zu bytes", run->output_max);
 }
 
-const str_t *exec_capture(run_t *run, const ast_node_t *body, flow_t *flow) {
+/* Output of a body as a string. */
+static const str_t *capture(run_t *run, const ast_node_t *body, flow_t *flow) {
   sink_t *saved = run->out;
   run->out = sink_new(run);
   *flow = exec(run, body);
@@ -102,7 +103,7 @@ const str_t *exec_capture(run_t *run, const ast_node_t *body, flow_t *flow) {
 static const str_t *capture_scoped(run_t *run, const ast_node_t *body, flow_t *flow) {
   scope_frame_t *saved = run->frame;
   run->frame = scope_new(run, saved);
-  const str_t *text = exec_capture(run, body, flow);
+  const str_t *text = capture(run, body, flow);
   run->frame = saved;
   return text;
 }
@@ -143,6 +144,12 @@ static flow_t exec_filter_block(run_t *run, const ast_node_t *node) {
   value = through_filters(run, node->a, value);
   put_value(run, &value);
   return FLOW_NEXT;
+}
+
+static value_t macro_new(run_t *run, const ast_node_t *node) {
+  macro_t *macro = run_take(run, sizeof *macro, false);
+  *macro = (macro_t){node, run->frame};
+  return VALUE_OF(VALUE_MACRO, macro, macro);
 }
 
 static flow_t exec_call_block(run_t *run, const ast_node_t *node) {
@@ -222,12 +229,6 @@ flow_t exec(run_t *run, const ast_node_t *list) {
 
 /* ---- macros ---- */
 
-value_t macro_new(run_t *run, const ast_node_t *node) {
-  macro_t *macro = run_take(run, sizeof *macro, false);
-  *macro = (macro_t){node, run->frame};
-  return VALUE_OF(VALUE_MACRO, macro, macro);
-}
-
 static value_t take_named(const arguments_t *arguments, const str_t *name, bool *used) {
   for (uint32_t i = 0; i < arguments->num_named; i++)
     if (!used[i] && str_equal(arguments->names[i], name)) {
@@ -284,7 +285,7 @@ value_t macro_call(run_t *run, const macro_t *macro, const arguments_t *argument
     scope_set(run, node->symbol, node->a == NULL ? value_undefined() : eval(run, node->a));
   }
   flow_t flow;
-  const str_t *text = exec_capture(run, macro->node->b, &flow);
+  const str_t *text = capture(run, macro->node->b, &flow);
   run->frame = saved;
   run->macro_depth--;
   return value_string(text);

@@ -50,7 +50,6 @@ typedef struct run {
 _Noreturn void run_fail(run_t *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* raise_exception: exactly this text. */
 _Noreturn void run_raise(run_t *run, const str_t *message);
-_Noreturn void run_out_of_memory(run_t *run);
 void run_refuel(run_t *run, size_t steps); /* pays what the slice cannot, looks at the clock */
 
 /* Pays `steps`; fails when the fuel is used up. */

@@ -78,8 +78,10 @@ static bool run_step(const decoder_step_t *step, const uint8_t *text, size_t n, 
   return false;
 }
 
-bool decoder_token(const decoder_t *decoder, const uint8_t *token, size_t length, bool first,
-                   bytes_t work[2], bytes_t *out, bool *fallback) {
+/* Appends the bytes of one token; `first`: as the first token of a text. `work` are buffers for the
+ * steps between. False: no memory. */
+static bool append_token(const decoder_t *decoder, const uint8_t *token, size_t length, bool first,
+                         bytes_t work[2], bytes_t *out, bool *fallback) {
   bool ok = true;
   *fallback = false;
   for (unsigned i = 0; i < decoder->num_steps && ok && !*fallback; i++) {
@@ -118,8 +120,8 @@ int decoder_compile(tokenizer_t *tokenizer) {
     bool fallback = false;
     const uint8_t *token = decoder_input(tokenizer, id, &scratch, &length, &ok);
     if (token != NULL)
-      ok = decoder_token(&tokenizer->decoder, token, length, false, work, &tokenizer->text,
-                         &fallback) &&
+      ok = append_token(&tokenizer->decoder, token, length, false, work, &tokenizer->text,
+                        &fallback) &&
            tokenizer->text.length <= DECODED_BYTES_MAX;
     tokenizer->text_offset[id + 1] = (uint32_t)tokenizer->text.length;
     tokenizer->flags[id] = fallback ? TOKEN_BYTE_FALLBACK : 0;
@@ -160,7 +162,7 @@ static bool join_ids(const tokenizer_t *tokenizer, const int32_t *ids, size_t co
       const uint8_t *token =
           ids[i] < 0 ? NULL : decoder_input(tokenizer, (uint32_t)ids[i], &scratch, &length, &ok);
       if (token == NULL) continue;
-      ok = decoder_token(&tokenizer->decoder, token, length, true, work, out, &fallback);
+      ok = append_token(&tokenizer->decoder, token, length, true, work, out, &fallback);
     } else {
       const char *text = tokenizer_bytes(tokenizer, ids[i], &length);
       ok = bytes_append(out, text, length);
