@@ -77,6 +77,17 @@ CASES = [
     ("parameters", {"engine/a.c": head("a.c", "int act(int i, int n, const float *q, void *k, int "
                                               "v[2]) {\n  call(x);\n}\nint none(void);\n"),
                     "tests/a.c": head("a.c", "int act(int x);\n")}, None),
+    ("mutants", {"tests/sim/mutants.txt": "= late: why\n@ engine/a.c\n-  gone();\n+  new();\n",
+                 "engine/a.c": head("a.c", "  step();\n")},
+     r"mutants\.txt:2: late: found 0 times in engine/a\.c"),
+    ("mutants", {"tests/sim/mutants.txt": "= late: why\n@ engine/b.c\n-  step();\n+  new();\n"},
+     r"mutants\.txt:2: late: there is no engine/b\.c"),
+    ("mutants", {"tests/cuda/mutants.json": '[{"name": "mask", "file": "cuda/a.c", "from": "x",'
+                                            ' "to": "y"}]',
+                 "cuda/a.c": head("a.c", "x = x;\n")}, r"mask: found 2 times in cuda/a\.c"),
+    ("mutants", {"tests/sim/mutants.txt": "= late: why\n@ engine/a.c\n-  step();\n-  go(\n+  no(",
+                 "tests/cuda/mutants.json": '[{"name": "m", "file": "engine/a.c", "from": "go("}]',
+                 "engine/a.c": head("a.c", "  step();\n  go(1);\n")}, None),
     ("folder_sizes", many(31), r"engine/: 31 files, at most 30"),
     ("folder_sizes", many(30), None),
     ("folders", {"ARCHITECTURE.md": "[c](config)\n"}, r"does not link to server/"),
