@@ -33,8 +33,6 @@ static const float *rope_table(device_t *device, const rope_t *rope) {
 
 void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
   if (!device_is_live(device)) return;
-  fuse_read(device, qkv);
-  fuse_write(device, qkv);
   const gpu_rope_store_t args = {
       .qkv = qkv,
       .slots = device->inputs.slots,
@@ -67,8 +65,6 @@ static void use_plan(device_t *device, gpu_attention_t *args) {
 
 void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
   if (!device_is_live(device)) return;
-  fuse_read(device, qkv);
-  fuse_write(device, out);
   gpu_attention_t args = {
       .kv = device->kv,
       .qkv = qkv,

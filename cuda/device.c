@@ -146,6 +146,7 @@ const ops_t ops_cuda = {
     .embed_positions = cuda_embed_positions,
     .norm = cuda_norm,
     .linear = cuda_linear,
+    .fused_linear = cuda_fused_linear,
     .lora_add = cuda_lora_add,
     .rope_store = cuda_rope_store,
     .attention = cuda_attention,

@@ -8,9 +8,9 @@
 #ifndef INFERD_CUDA_DEVICE_H
 #define INFERD_CUDA_DEVICE_H
 
-#include "cuda/fuse.h"
 #include "cuda/kernels/attention.h"
 #include "cuda/kernels/inputs.h"
+#include "cuda/kernels/kernels.h"
 #include "cuda/kernels/sample.h"
 #include "engine/device/ops.h"
 
@@ -117,7 +117,6 @@ struct device {
   gpu_sample_top_t *tops;
 
   /* the step being launched */
-  fusion_t fusion;
   const batch_t *batch;
   cuda_flight_t flights[FLIGHTS];
   cuda_flight_t *flight;

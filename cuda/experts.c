@@ -24,10 +24,6 @@ int experts_prepare(device_t *device, inferd_error_t *error) {
 void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows) {
   if (!device_is_live(device)) return;
-  fuse_read(device, in);
-  fuse_read(device, gate);
-  fuse_read(device, residual);
-  fuse_write(device, out);
   device_note(device,
               gpu_gated_add(device->dtype, out, in, gate, residual, width, rows, device->stream),
               "gated_add");
@@ -40,9 +36,6 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
   CHECK_LE(moe->top_k, device->limits.experts_top_max);
   CHECK_LE(moe->up->cols, device->limits.hidden_max);
   if (!device_is_live(device)) return;
-  fuse_read(device, in);
-  fuse_read(device, residual);
-  fuse_write(device, out);
   const gpu_moe_t args = {
       .in = in,
       .residual = residual,

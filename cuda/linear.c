@@ -1,7 +1,9 @@
 /* linear.c: matrix products; the number of rows decides which kernel does them.
  *
  * Engine thread; only launches. gpu_linear gives a row the same bits for every number of rows;
- * cuBLASLt is faster for many rows, but does not.
+ * cuBLASLt is faster for many rows, but does not. With few rows the start and end of a kernel cost
+ * as much as its work, so gpu_skinny can also norm its inputs and activate its outputs, with the
+ * bits of separate kernels.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -21,13 +23,18 @@ static gpu_skinny_t layer_of(const device_t *device, const weight_t *weight, int
   return layer;
 }
 
-void linear_launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
+/* The first warm-up run registers the products that cuBLASLt may compute: those without a norm and
+ * an activation, which a step of many rows launches. */
+static void learn(device_t *device, const gpu_skinny_t *layer) {
+  const blas_call_t call = {.layer = layer};
+  if (device->blas != NULL && device->is_rehearsing && device->rehearsal == 0)
+    blas_learn(device, &call);
+}
+
+static void launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
                    const char *where) {
   const blas_call_t call = {.layer = layer, .narrow_bias = narrow_bias};
-  if (device->blas != NULL) {
-    if (device->is_rehearsing && device->rehearsal == 0) blas_learn(device, &call);
-    if (blas_linear(device, &call)) return;
-  }
+  if (device->blas != NULL && blas_linear(device, &call)) return;
   device_note(device, gpu_linear(device->dtype, layer, device->stream), where);
 }
 
@@ -39,7 +46,50 @@ void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *
   layer.out = out;
   layer.bias = bias != NULL ? bias->values : NULL;
   layer.residual = residual;
-  fuse_layer(device, &layer, bias != NULL ? bias->narrow : NULL);
+  learn(device, &layer);
+  launch(device, &layer, bias != NULL ? bias->narrow : NULL, "linear");
+}
+
+static bool can_norm_inside(const fused_linear_t *linear, int32_t rows) {
+  return linear->norm != NULL && linear->norm->kind == NORM_RMS && rows <= GPU_SKINNY_ROWS_MAX;
+}
+
+static bool can_activate_inside(const fused_linear_t *linear, int32_t rows) {
+  bool is_known =
+      linear->activation == ACTIVATION_SILU_MUL || linear->activation == ACTIVATION_GELU_TANH_MUL;
+  return linear->has_activation && is_known && rows <= GPU_SKINNY_ROWS_MAX;
+}
+
+void cuda_fused_linear(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
+                       int32_t rows) {
+  const norm_t *norm = linear->norm;
+  const vector_t *bias = linear->bias;
+  if (!device_is_live(device)) return;
+  gpu_skinny_t layer = layer_of(device, linear->weight, rows);
+  layer.in = in;
+  layer.out = linear->has_activation ? linear->sums : out;
+  layer.bias = bias != NULL ? bias->values : NULL;
+  learn(device, &layer);
+  if (can_norm_inside(linear, rows)) {
+    CHECK_EQ(norm->width, layer.k);
+    layer.norm = 1;
+    layer.norm_weight = norm->weight != NULL ? norm->weight->values : NULL;
+    layer.norm_eps = norm->eps;
+  } else if (norm != NULL) {
+    cuda_norm(device, linear->normed, in, NULL, norm, rows);
+    layer.in = linear->normed;
+  }
+  bool is_activated = can_activate_inside(linear, rows);
+  if (is_activated) {
+    CHECK_EQ(layer.n, 2 * linear->width);
+    layer.n = linear->width;
+    layer.out = out;
+    layer.activate = 1;
+    layer.activation = activation_of(linear->activation);
+  }
+  if (device_is_live(device)) launch(device, &layer, bias != NULL ? bias->narrow : NULL, "linear");
+  if (linear->has_activation && !is_activated)
+    cuda_activation(device, out, linear->sums, linear->activation, linear->width, rows);
 }
 
 void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
@@ -52,6 +102,6 @@ void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, fl
   layer.out = device->logits;
   layer.logits = 1;
   layer.softcap = softcap;
-  fuse_read(device, hidden);
-  linear_launch(device, &layer, NULL, "logits");
+  learn(device, &layer);
+  launch(device, &layer, NULL, "logits");
 }

@@ -2,7 +2,7 @@
  *
  * Engine thread; the contract is engine/device/ops.h. Matrices are fp32, as in the file. Adapters
  * are set between steps, which is rare and may wait for the device; a step with adapters runs its
- * layers one by one (fuse.c), with graphs of its own (graph.c).
+ * layers one by one, with graphs of its own (graph.c).
  */
 #include "cuda/kernels/lora.h"
 #include "engine/base/check.h"
@@ -97,8 +97,6 @@ void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, c
 void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
                    int32_t column, int32_t width) {
   if (!device_is_live(device) || device->batch->num_adapted == 0) return;
-  fuse_read(device, in);
-  fuse_read(device, out);
   gpu_lora_t args = lora->args;
   args.adapters = device->inputs.adapters;
   args.in = in;

@@ -65,10 +65,10 @@ void cuda_report(const device_t *device, void (*say)(void *context, const char *
                  void *context);
 
 /* linear.c */
-void linear_launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
-                   const char *where); /* launches now, with the kernel for this number of rows */
 void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
+void cuda_fused_linear(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
+                       int32_t rows);
 void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows);
 

@@ -86,7 +86,6 @@ void cuda_begin(device_t *device, const batch_t *batch) {
   device->flight->is_sealed = false;
   for (int i = 0; i < ROPES_MAX; i++) device->ropes[i].is_filled = false;
   for (int i = 0; i < WINDOWS_MAX; i++) device->windows[i].is_filled = false;
-  fuse_reset(device);
   if (device->fault != 0) return;
   device_swap_fence(device, batch);
   graph_choose(device, batch);
@@ -103,7 +102,6 @@ void cuda_begin(device_t *device, const batch_t *batch) {
 
 void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale) {
   if (!device_is_live(device)) return;
-  fuse_write(device, out);
   device_note(device,
               gpu_embed(device->dtype, out, table->data, device->inputs.input_ids, scale,
                         (int32_t)table->rows, (int32_t)table->cols, device->batch->num_tokens,
@@ -113,8 +111,6 @@ void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale
 
 void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset) {
   if (!device_is_live(device)) return;
-  fuse_read(device, out);
-  fuse_write(device, out);
   device_note(device,
               gpu_embed_positions(device->dtype, out, table->data, device->inputs.positions, offset,
                                   (int32_t)table->rows, (int32_t)table->cols,
@@ -125,7 +121,6 @@ void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, i
 void cuda_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows) {
   if (!device_is_live(device)) return;
-  if (fuse_norm(device, out, in, residual, norm, rows)) return;
   device_note(device,
               gpu_norm(device->dtype, out, in, residual,
                        norm->weight != NULL ? norm->weight->values : NULL,
@@ -148,7 +143,6 @@ gpu_activation_t activation_of(activation_t kind) {
 void cuda_activation(device_t *device, act_t *out, const act_t *in, activation_t kind,
                      int32_t width, int32_t rows) {
   if (!device_is_live(device)) return;
-  if (fuse_activation(device, out, in, kind, width, rows)) return;
   device_note(
       device,
       gpu_activate(device->dtype, out, in, activation_of(kind), width, rows, device->stream),
@@ -157,8 +151,6 @@ void cuda_activation(device_t *device, act_t *out, const act_t *in, activation_t
 
 void cuda_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
   if (!device_is_live(device)) return;
-  fuse_read(device, in);
-  fuse_write(device, out);
   device_note(device,
               gpu_gather(device->dtype, out, in, device->inputs.selected, width,
                          device->batch->num_selected, device->stream),

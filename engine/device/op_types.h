@@ -15,6 +15,7 @@
 
 typedef struct weight weight_t; /* a matrix in the back end's own layout */
 typedef struct vector vector_t; /* a vector (norm weight, bias) on the device */
+typedef struct act act_t;       /* activation buffer on the device: each back end casts it */
 
 typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind_t;
 typedef struct norm {
@@ -62,6 +63,21 @@ static inline bool activation_is_gated(activation_t kind) {
   return kind == ACTIVATION_SILU_MUL || kind == ACTIVATION_GELU_TANH_MUL ||
          kind == ACTIVATION_CLAMPED_SWIGLU;
 }
+
+/* A linear layer with the norm of its input before it and the activation of its output after it,
+ * for ops_t.fused_linear. A back end may leave the scratch buffers unwritten: afterwards their
+ * contents are undefined. They alias neither each other nor the input or output of the operation.
+ */
+typedef struct fused_linear {
+  const norm_t *norm;     /* of the input, width K; NULL = none */
+  act_t *normed;          /* scratch [rows, K]; unused without a norm */
+  const weight_t *weight; /* [N, K] */
+  const vector_t *bias;   /* [N] or NULL */
+  bool has_activation;
+  activation_t activation;
+  int32_t width; /* columns of the activation's output: N / 2 if it is gated, else N */
+  act_t *sums;   /* scratch [rows, N]; unused without an activation */
+} fused_linear_t;
 
 /* The low-rank adapters (Hu et al. 2021) of one linear layer [N, K]: a pair of matrices per slot.
  */

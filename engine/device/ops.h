@@ -25,7 +25,6 @@
 #include <stdint.h>
 
 typedef struct device device_t; /* one opened back end */
-typedef struct act act_t;       /* activation buffer on the device: each back end casts it */
 
 typedef struct device_options {
   int num_threads; /* CPU workers; 0 = all that affinity and cgroup quota allow */
@@ -107,6 +106,11 @@ typedef struct ops {
   /* out[rows, N] = in[rows, K] . W[N, K]^T (+ bias[N]) (+ residual[rows, N]; may alias out) */
   void (*linear)(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
+  /* out[rows, N] = norm(in[rows, K]) . W^T (+ bias[N]); with an activation, out[rows, width] is the
+   * activation of these sums. The bits are those of `norm`, `linear` and `activation` one after
+   * another; NULL = the model calls these. */
+  void (*fused_linear)(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
+                       int32_t rows);
   /* out[t, column .. column + N) += B_s . (A_s . in[t, K]), in fp32, for the tokens t with
    * s = batch->adapters[t] > 0; `out` has `width` columns. */
   void (*lora_add)(device_t *device, act_t *out, const act_t *in, const lora_t *lora,

@@ -95,47 +95,86 @@ static void adapt(model_t *model, const layer_t *layer, int first, int last, act
   }
 }
 
-/* out[T, h] = residual[T, h] + attention of in[T, h]. */
-static void attention_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
-                            const act_t *residual, int32_t rows) {
+/* What a block reads: `rows`, or their norm, for which `normed` has room. */
+typedef struct block_input {
+  const act_t *rows;  /* [T, h] */
+  const norm_t *norm; /* NULL = none */
+  act_t *normed;      /* [T, h]; NULL without a norm */
+} block_input_t;
+
+/* out = the fused linear layer of in, one operation if the back end has it. The products of
+ * adapters, for the parts [first, last], come between the norm, the linear layer and the
+ * activation, so a step with adapters runs these one by one. */
+static void fused_linear(model_t *model, const layer_t *layer, int first, int last, act_t *out,
+                         const act_t *in, const fused_linear_t *linear, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  ops->linear(device, model->qkv, in, layer->qkv, layer->qkv_bias, NULL, rows);
-  adapt(model, layer, LORA_Q, LORA_QKV, model->qkv, in);
+  if (ops->fused_linear != NULL && model->num_adapted == 0) {
+    ops->fused_linear(device, out, in, linear, rows);
+    return;
+  }
+  act_t *sums = linear->has_activation ? linear->sums : out;
+  if (linear->norm != NULL) {
+    ops->norm(device, linear->normed, in, NULL, linear->norm, rows);
+    in = linear->normed;
+  }
+  ops->linear(device, sums, in, linear->weight, linear->bias, NULL, rows);
+  adapt(model, layer, first, last, sums, in);
+  if (linear->has_activation)
+    ops->activation(device, out, sums, linear->activation, linear->width, rows);
+}
+
+/* out[T, h] = residual[T, h] + attention of the input. */
+static void attention_block(model_t *model, const layer_t *layer, act_t *out,
+                            const block_input_t *in, const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const fused_linear_t qkv = {
+      .norm = in->norm, .normed = in->normed, .weight = layer->qkv, .bias = layer->qkv_bias};
+  fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, in->rows, &qkv, rows);
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, model->attn, model->qkv, &layer->attention);
   ops->linear(device, out, model->attn, layer->o, layer->o_bias, residual, rows);
   adapt(model, layer, LORA_O, LORA_O, out, model->attn);
 }
 
-/* out[T, h] = residual[T, h] + mlp of in[T, h]. */
-static void dense_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+/* out[T, h] = residual[T, h] + mlp of the input; NULL = no residual. */
+static void dense_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                         const act_t *residual, int32_t width, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  ops->linear(device, model->up, in, layer->up, layer->up_bias, NULL, rows);
-  adapt(model, layer, LORA_GATE, LORA_GATE_UP, model->up, in);
-  ops->activation(device, model->act, model->up, model->blueprint.activation, width, rows);
+  const fused_linear_t up = {.norm = in->norm,
+                             .normed = in->normed,
+                             .weight = layer->up,
+                             .bias = layer->up_bias,
+                             .has_activation = true,
+                             .activation = model->blueprint.activation,
+                             .width = width,
+                             .sums = model->up};
+  fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, model->act, in->rows, &up, rows);
   ops->linear(device, out, model->act, layer->down, layer->down_bias, residual, rows);
   adapt(model, layer, LORA_DOWN, LORA_DOWN, out, model->act);
 }
 
-/* The same for a mixture of experts; the gated output of the shared expert is added first. */
-static void expert_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+/* The same for a mixture of experts; the gated output of the shared expert is added first. Several
+ * operations read the norm of the input, so the norm is an operation of its own. */
+static void expert_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                          const act_t *residual, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const blueprint_t *bp = &model->blueprint;
+  const block_input_t normed = {.rows = in->norm != NULL ? in->normed : in->rows};
+  if (in->norm != NULL) ops->norm(device, in->normed, in->rows, NULL, in->norm, rows);
   if (layer->shared != NULL) {
-    dense_block(model, layer, model->shared, in, NULL, bp->shared_size, rows);
-    ops->linear(device, model->gate, in, layer->shared, NULL, NULL, rows);
+    dense_block(model, layer, model->shared, &normed, NULL, bp->shared_size, rows);
+    ops->linear(device, model->gate, normed.rows, layer->shared, NULL, NULL, rows);
     ops->gated_add(device, out, model->shared, model->gate, residual, bp->hidden_size, rows);
     residual = out;
   }
-  ops->moe(device, out, in, residual, &layer->moe, rows);
+  ops->moe(device, out, normed.rows, residual, &layer->moe, rows);
 }
 
-static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                       const act_t *residual, int32_t rows) {
   if (layer->moe.num_experts > 0)
     expert_block(model, layer, out, in, residual, rows);
@@ -148,31 +187,30 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
                       int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
+  const block_input_t plain = {.rows = hidden};
+  const block_input_t attn_normed = {hidden, &layer->attn_norm, scratch};
+  const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
   switch (model->blueprint.block) {
   case BLOCK_PRE_NORM:
-    ops->norm(device, scratch, hidden, NULL, &layer->attn_norm, rows);
-    attention_block(model, layer, hidden, scratch, hidden, rows);
-    ops->norm(device, scratch, hidden, NULL, &layer->mlp_norm, rows);
-    mlp_block(model, layer, hidden, scratch, hidden, rows);
+    attention_block(model, layer, hidden, &attn_normed, hidden, rows);
+    mlp_block(model, layer, hidden, &mlp_normed, hidden, rows);
     break;
   case BLOCK_POST_NORM:
-    attention_block(model, layer, scratch, hidden, hidden, rows);
+    attention_block(model, layer, scratch, &plain, hidden, rows);
     ops->norm(device, hidden, scratch, NULL, &layer->attn_norm, rows);
-    mlp_block(model, layer, scratch, hidden, hidden, rows);
+    mlp_block(model, layer, scratch, &plain, hidden, rows);
     ops->norm(device, hidden, scratch, NULL, &layer->mlp_norm, rows);
     break;
   case BLOCK_SANDWICH:
-    ops->norm(device, scratch, hidden, NULL, &layer->attn_norm, rows);
-    attention_block(model, layer, scratch, scratch, NULL, rows);
+    attention_block(model, layer, scratch, &attn_normed, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
-    ops->norm(device, scratch, hidden, NULL, &layer->mlp_norm, rows);
-    mlp_block(model, layer, scratch, scratch, NULL, rows);
+    mlp_block(model, layer, scratch, &mlp_normed, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
     break;
   case BLOCK_OUT_NORM:
-    attention_block(model, layer, scratch, hidden, NULL, rows);
+    attention_block(model, layer, scratch, &plain, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
-    mlp_block(model, layer, scratch, hidden, NULL, rows);
+    mlp_block(model, layer, scratch, &plain, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
     break;
   }

@@ -6,6 +6,7 @@
  */
 #include "emu_check.h"
 #include "emu_runtime.h"
+#include "host/calls.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -292,4 +293,9 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute name, int
   if (value < 0 || value > shared_optin()) return set_error(cudaErrorInvalidValue);
   runtime().shared_limit[kernel] = value;
   return cudaSuccess;
+}
+
+int emu_count_calls(const char *function) {
+  std::lock_guard<std::recursive_mutex> hold(runtime().lock);
+  return runtime().calls[function];
 }

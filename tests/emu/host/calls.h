@@ -1,0 +1,17 @@
+/* calls.h: how often the program called the emulated CUDA runtime, for tests in C.
+ */
+#ifndef INFERD_TESTS_EMU_HOST_CALLS_H
+#define INFERD_TESTS_EMU_HOST_CALLS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Calls of `function` so far, such as "cudaMemcpyAsync"; "launch" is any launch of a kernel. */
+int emu_count_calls(const char *function);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
