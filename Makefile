@@ -244,7 +244,7 @@ test_room = $(or $(TEST_ROOM_$(1)),$(notdir $(1)))
 TEST_ROOMS := $(sort $(foreach f,$(TEST_FOLDERS),$(call test_room,$(f))))
 $(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f)))
 TSAN_ROOMS := cpu engine grammar http template # as TSAN_SUITES of scripts/test: tests with threads
-test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c))
+test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/disk/*.c))
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
 define test_rule

@@ -559,6 +559,24 @@ int config_load_file(config_t *config, const char *path, inferd_error_t *error) 
   return code == 0 ? check(config, error) : code;
 }
 
+int config_set_models(config_t *config, const char *model, const char *name, const char *draft,
+                      inferd_error_t *error) {
+  char **places[] = {&config->model, &config->speculative_model};
+  const char *paths[] = {model, draft};
+  bool ok = true;
+  for (int i = 0; i < 2; i++) {
+    char *copy = strdup(paths[i]);
+    ok = ok && copy != NULL;
+    if (copy == NULL) continue;
+    free(*places[i]);
+    *places[i] = copy;
+  }
+  if (name[0] != '\0' && config->served_model_name.count == 0) {
+    ok = ok && list_add(&config->served_model_name, name, strlen(name));
+  }
+  return ok ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for the path of the model");
+}
+
 void config_free(config_t *config) {
   for (int i = 0; i < OPTION_COUNT; i++) {
     void *at = member(config, &options[i]);

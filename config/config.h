@@ -71,6 +71,10 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
 int config_load_file(config_t *config, const char *path, inferd_error_t *error);
 void config_free(config_t *config);
 
+/* Replaces the model and the draft model by the paths where they were found. `name` is the served
+ * name unless one was given; "" = the name of the path. Returns 0 or ERR_NO_MEMORY. */
+int config_set_models(config_t *config, const char *model, const char *name, const char *draft,
+                      inferd_error_t *error);
 /* Returns true if the option was set, false if it has its default. */
 bool config_given(const config_t *config, enum config_option option);
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */

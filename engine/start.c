@@ -503,9 +503,9 @@ static int check_directory(const char *dir, inferd_error_t *error) {
   struct stat status;
   if (stat(dir, &status) != 0) return error_system(error, dir, errno);
   if (!S_ISDIR(status.st_mode)) {
-    return error_set(error, ERR_MODEL_MISSING, "model",
-                     "%.400s is not a directory; a model is a directory with config.json, "
-                     "tokenizer.json and *.safetensors",
+    return error_set(error, ERR_MODEL_MALFORMED, "model",
+                     "%.400s: is a file; GGUF files are not read yet, a model is a directory with "
+                     "config.json, tokenizer.json and *.safetensors",
                      dir);
   }
   return access(dir, X_OK) == 0 ? 0 : error_system(error, dir, errno);

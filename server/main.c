@@ -4,6 +4,7 @@
  * are short and stand here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75
  * only.
  */
+#include "engine/model/disk/locate.h"
 #include "engine/text/tokenizer.h"
 #include "server/http/http.h"
 #include "server/serve.h"
@@ -30,14 +31,15 @@ static int fail(const inferd_error_t *error, int code) {
 
 static void print_usage(FILE *out) {
   fputs("inferd: serves large language models over the OpenAI HTTP API\n\n"
-        "  inferd serve MODEL_DIR [flags]     the daemon\n"
-        "  inferd check MODEL_DIR [flags]     loads the model, prints the plan, exits\n"
-        "  inferd tokenize MODEL_DIR          text on standard input -> token ids\n"
+        "  inferd serve MODEL [flags]         the daemon\n"
+        "  inferd check MODEL [flags]         loads the model, prints the plan, exits\n"
+        "  inferd tokenize MODEL              text on standard input -> token ids\n"
         "  inferd health [--ready] [flags]    asks a running server; status 0 or 1\n"
         "  inferd bench ...                   load generator and benchmarks\n"
         "  inferd config dump [flags]         effective values, and where each comes from\n"
         "  inferd config check FILE           is the file valid\n"
-        "  inferd version\n\n",
+        "  inferd version\n\n"
+        "MODEL is a directory, or ORG/NAME of a model in the Hugging Face cache.\n\n",
         out);
   config_help(out, NULL);
   fputs("\n--help=all shows every flag, --help=memory a group, --help=WORD what mentions it.\n",
@@ -85,6 +87,7 @@ static int check_command(int argc, char **argv) {
   engine_options_t options;
   engine_t *engine = NULL;
   int code = config_load(&config, argc, argv, &error);
+  if (code == 0) code = serve_locate(&config, &error);
   if (code == 0) code = serve_engine_options(&config, &options, &error);
   if (code == 0) {
     options.log = print_line;
@@ -128,12 +131,14 @@ static char *read_all(FILE *in, size_t *length) {
 
 static int tokenize_command(int argc, char **argv) {
   if (argc != 1 || argv[0][0] == '-') {
-    fputs("usage: inferd tokenize MODEL_DIR < TEXT\n", stderr);
+    fputs("usage: inferd tokenize MODEL < TEXT\n", stderr);
     return EXIT_USAGE;
   }
   inferd_error_t error = {0};
   tokenizer_t *tokenizer = NULL;
-  int code = tokenizer_load(argv[0], &tokenizer, &error);
+  located_t model;
+  int code = model_locate(argv[0], &model, &error);
+  if (code == 0) code = tokenizer_load(model.path, &tokenizer, &error);
   if (code != 0) return fail(&error, code);
   tokenizer_scratch_t *scratch = tokenizer_scratch_new(tokenizer);
   size_t length = 0, count = 0;

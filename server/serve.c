@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
 #include "engine/base/util.h"
+#include "engine/model/disk/locate.h"
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
 #include "server/observe/crash.h"
@@ -149,10 +150,19 @@ static int read_loras(const config_t *config, engine_options_t *options, inferd_
   return 0;
 }
 
-int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error) {
+int serve_locate(config_t *config, inferd_error_t *error) {
+  located_t model, draft = {.path = ""};
   if (config->model[0] == '\0') {
-    return error_set(error, ERR_USAGE, "model", "no model given: inferd serve MODEL_DIR");
+    return error_set(error, ERR_USAGE, "model", "no model given: inferd serve MODEL");
   }
+  int code = model_locate(config->model, &model, error);
+  if (code == 0 && config->speculative_model[0] != '\0') {
+    code = model_locate(config->speculative_model, &draft, error);
+  }
+  return code != 0 ? code : config_set_models(config, model.path, model.name, draft.path, error);
+}
+
+int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error) {
   engine_options_default(options);
   options->model_dir = config->model;
   options->device = config->device;
@@ -410,8 +420,10 @@ static int init_handles(daemon_t *daemon, inferd_error_t *error) {
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
-  int code = serve_engine_options(config, &options, error);
+  int code = serve_locate(config, error);
+  if (code == 0) code = serve_engine_options(config, &options, error);
   if (code != 0) return code;
+  log_line(LOG_INFO, "start", "model %.400s", config->model);
   options.wake = engine_woke;
   options.log = engine_says;
   options.context = daemon;

@@ -7,6 +7,11 @@
 /* Runs `inferd serve` until the daemon ends. Returns the exit status of the process. */
 int serve_run(config_t *config);
 
+/* Finds the model and the draft model that the configuration names, and puts their paths in the
+ * place of what the user typed; the name in the cache becomes the served name unless one was given.
+ * Returns 0, ERR_USAGE without a model, or an error of model_locate. */
+int serve_locate(config_t *config, inferd_error_t *error);
+
 /* Fills *options from the configuration, which must live as long: the pointers point into it.
  * Returns 0, or a negative ERR_ with a message in *error. */
 int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error);

@@ -1,0 +1,351 @@
+/* locate.c: from what a user types to the files of a model on this machine.
+ *
+ * Layout of the Hugging Face cache (huggingface_hub, "Manage your cache"): a folder
+ * models--ORG--NAME has blobs/SHA with the bytes, snapshots/COMMIT/FILE with relative links to
+ * them, and refs/BRANCH with the name of a commit. Main thread; reads no weights, uses no network.
+ */
+#include "engine/model/disk/locate.h"
+
+#include "engine/base/json.h"
+#include "engine/model/disk/listing.h"
+#include "engine/model/model_file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CACHES_MAX = 5, TEXT_MAX = 280, REPO_ID_MAX = 96, QUANT_MAX = 64, COMMIT_MAX = 64 };
+
+typedef struct search {
+  located_t *out;
+  const char *what;      /* as the user typed it */
+  char quant[QUANT_MAX]; /* "" = none was named */
+  inferd_error_t *error;
+} search_t;
+
+/* Joins two parts of a path. False: too long. */
+static bool join(char out[LOCATED_PATH_MAX], const char *dir, const char *name) {
+  int n = snprintf(out, LOCATED_PATH_MAX, "%s/%s", dir, name);
+  return n > 0 && n < LOCATED_PATH_MAX;
+}
+
+static int too_long(const search_t *search) {
+  return error_set(search->error, ERR_MODEL_MISSING, "model", "%.100s...: the path is too long",
+                   search->what);
+}
+
+static bool is_directory(const char *path) {
+  struct stat status;
+  return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* ---- one directory ---- */
+
+static int refuse_gguf(search_t *search, const char *dir, const listing_t *files, int count) {
+  char names[TEXT_MAX], where[128];
+  listing_text(files, gguf_is_model, names, sizeof names);
+  error_quote(where, sizeof where, search->what, strlen(search->what));
+  if (count == 0) {
+    return error_set(search->error, ERR_MODEL_MISSING, "model", "%.120s: no GGUF file of %s; %s%s",
+                     dir, search->quant, names[0] != '\0' ? "there are: " : "there is none", names);
+  }
+  if (search->quant[0] != '\0') {
+    return error_set(search->error, ERR_MODEL_MISSING, "model",
+                     "%.120s: %d GGUF files are of %s; give the path of one: %s", dir, count,
+                     search->quant, names);
+  }
+  return error_set(search->error, ERR_MODEL_MISSING, "model",
+                   "%s: has %d GGUF files; name the quantisation, as in %s:Q4_K_M: %s", where,
+                   count, where, names);
+}
+
+/* Takes the only GGUF file, or the one of the quantisation that was named. Of two files of one
+ * quantisation the plain one is meant, not the one whose name has "UD-" before it. */
+static int take_gguf(search_t *search, const char *dir, const listing_t *files) {
+  const char *found[2] = {NULL, NULL}; /* any file; a plain one */
+  int count[2] = {0, 0};
+  for (int i = 0; i < files->count; i++) {
+    bool plain = false, named = search->quant[0] != '\0';
+    if (!gguf_is_model(files->names[i])) continue;
+    if (named && !gguf_has_quant(files->names[i], search->quant, &plain)) continue;
+    found[0] = files->names[i];
+    count[0]++;
+    if (!plain) continue;
+    found[1] = files->names[i];
+    count[1]++;
+  }
+  const char *name = count[0] == 1 ? found[0] : count[1] == 1 ? found[1] : NULL;
+  if (name == NULL) return refuse_gguf(search, dir, files, count[0]);
+  return join(search->out->path, dir, name) ? 0 : too_long(search);
+}
+
+/* An adapter as PEFT saves it has no weights of its own to serve. */
+static int refuse_adapter(search_t *search, const char *dir) {
+  static const json_limits_t limits = {
+      .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
+  model_file_t file = {0};
+  char base[128] = "";
+  if (model_file_read(dir, "adapter_config.json", 1 << 20, &limits, &file, NULL) == 0 &&
+      file.doc != NULL) {
+    const json_t *name = json_get(json_root(file.doc), "base_model_name_or_path");
+    if (name != NULL && name->type == JSON_STRING) {
+      error_quote(base, sizeof base, name->text, name->length);
+    }
+  }
+  model_file_free(&file);
+  return error_set(search->error, ERR_MODEL_MALFORMED, "model",
+                   "%.140s: is a low-rank adapter, not a model; serve its base model%s%s with "
+                   "--enable-lora --lora-modules NAME=%.100s",
+                   dir, base[0] != '\0' ? " " : "", base, dir);
+}
+
+/* A directory without config.json and GGUF files. */
+static int refuse_directory(search_t *search, const char *dir, const listing_t *files) {
+  if (listing_has(files, "adapter_config.json")) return refuse_adapter(search, dir);
+  if (listing_has(files, "consolidated.safetensors") || listing_has(files, "params.json")) {
+    return error_set(search->error, ERR_MODEL_MALFORMED, "model",
+                     "%.200s: has weights in Mistral's or Meta's own layout (consolidated.*, "
+                     "params.json), which is not read; take the files for transformers: "
+                     "config.json and model*.safetensors",
+                     dir);
+  }
+  return error_set(search->error, ERR_MODEL_MISSING, "model",
+                   "%.300s: no config.json; a model is a directory of Hugging Face with "
+                   "config.json and *.safetensors, or a GGUF file",
+                   dir);
+}
+
+static int take_directory(search_t *search, const char *dir) {
+  listing_t files;
+  int code = listing_read(dir, &files, search->error);
+  if (code != 0) return code;
+  bool config = listing_has(&files, "config.json");
+  bool weights = listing_has(&files, "model.safetensors") ||
+                 listing_has(&files, "model.safetensors.index.json");
+  bool adapter = listing_has(&files, "adapter_config.json");
+  if (search->quant[0] != '\0' || (!(config && weights) && listing_has_suffix(&files, ".gguf"))) {
+    code = take_gguf(search, dir, &files);
+  } else if (!config || (adapter && !weights)) {
+    code = refuse_directory(search, dir, &files);
+  } else if (snprintf(search->out->path, LOCATED_PATH_MAX, "%s", dir) >= LOCATED_PATH_MAX) {
+    code = too_long(search);
+  }
+  listing_free(&files);
+  return code;
+}
+
+/* ---- one folder of the cache ---- */
+
+/* Reads the commit that refs/main names. False: it names none. */
+static bool read_main(const char *folder, char commit[COMMIT_MAX]) {
+  char path[LOCATED_PATH_MAX];
+  if (!join(path, folder, "refs/main")) return false;
+  FILE *stream = fopen(path, "re");
+  if (stream == NULL) return false;
+  size_t length = fread(commit, 1, COMMIT_MAX - 1, stream);
+  fclose(stream);
+  commit[length] = '\0';
+  length = strspn(commit, "0123456789abcdefABCDEF");
+  commit[length] = '\0';
+  return length > 0;
+}
+
+static bool is_first_level(const char *name) {
+  return strchr(name, '/') == NULL;
+}
+
+/* Writes the path of the snapshot of refs/main, else of the only one. */
+static int find_snapshot(search_t *search, const char *folder, char out[LOCATED_PATH_MAX]) {
+  char snapshots[LOCATED_PATH_MAX], commit[COMMIT_MAX], names[TEXT_MAX];
+  if (!join(snapshots, folder, "snapshots")) return too_long(search);
+  if (read_main(folder, commit) && join(out, snapshots, commit) && is_directory(out)) return 0;
+  listing_t all;
+  int count = 0, code = listing_read(snapshots, &all, search->error);
+  for (int i = 0; i < all.count && code == 0; i++) {
+    if (!is_first_level(all.names[i])) continue;
+    if (count++ == 0 && !join(out, snapshots, all.names[i])) code = too_long(search);
+  }
+  if (code == 0 && count != 1) {
+    listing_text(&all, is_first_level, names, sizeof names);
+    code = error_set(search->error, ERR_MODEL_MISSING, "model",
+                     count == 0 ? "%.200s: has no snapshot; download the model again%s"
+                                : "%.200s: refs/main names no snapshot, and there are several; "
+                                  "give the path of one: %s",
+                     count == 0 ? folder : snapshots, names);
+  }
+  listing_free(&all);
+  return code;
+}
+
+/* Sets the name ORG/NAME when a part of the path is models--ORG--NAME. */
+static void name_after_cache(search_t *search, const char *path) {
+  static const char mark[] = "/models--";
+  char *real = realpath(path, NULL), *at = real != NULL ? strstr(real, mark) : NULL;
+  if (at != NULL) {
+    at += sizeof mark - 1;
+    at[strcspn(at, "/")] = '\0';
+    char *dashes = strstr(at, "--");
+    if (dashes != NULL) memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
+    if (dashes != NULL) *dashes = '/';
+    snprintf(search->out->name, sizeof search->out->name, "%s%s%s", at,
+             search->quant[0] != '\0' ? ":" : "", search->quant);
+  }
+  free(real);
+}
+
+static int take_directory_or_cache(search_t *search, const char *dir) {
+  char path[LOCATED_PATH_MAX];
+  name_after_cache(search, dir);
+  if (!join(path, dir, "snapshots")) return too_long(search);
+  if (!is_directory(path)) return take_directory(search, dir);
+  int code = find_snapshot(search, dir, path);
+  return code != 0 ? code : take_directory(search, path);
+}
+
+/* ---- a name ---- */
+
+static bool is_repo_id(const char *text) {
+  size_t length = strlen(text);
+  int slashes = 0;
+  if (length == 0 || length > REPO_ID_MAX) return false;
+  if (strstr(text, "--") != NULL || strstr(text, "..") != NULL) return false;
+  for (size_t i = 0; i < length; i++) {
+    bool first = i == 0 || text[i - 1] == '/', last = text[i + 1] == '/' || text[i + 1] == '\0';
+    if (text[i] == '/' && (first || last || ++slashes > 1)) return false;
+    if (text[i] != '/' && !isalnum((unsigned char)text[i]) && strchr("._-", text[i]) == NULL)
+      return false;
+    if ((first || last) && (text[i] == '.' || text[i] == '-')) return false;
+  }
+  return true;
+}
+
+static const char *home_directory(void) {
+  const char *home = getenv("HOME");
+  if (home != NULL && home[0] != '\0') return home;
+  const struct passwd *entry = getpwuid(geteuid());
+  return entry != NULL ? entry->pw_dir : "/";
+}
+
+typedef struct caches {
+  char paths[CACHES_MAX][LOCATED_PATH_MAX];
+  int count;
+} caches_t;
+
+/* Adds BASE/TAIL; "~" at the beginning is the home directory. */
+static void add_cache(caches_t *caches, const char *base, const char *tail) {
+  if (base == NULL || base[0] == '\0') return;
+  bool home = base[0] == '~' && (base[1] == '/' || base[1] == '\0');
+  char *path = caches->paths[caches->count];
+  int n = snprintf(path, LOCATED_PATH_MAX, "%s%s%s", home ? home_directory() : "",
+                   base + (home ? 1 : 0), tail);
+  if (n <= 0 || n >= LOCATED_PATH_MAX) return;
+  for (int i = 0; i < caches->count; i++) {
+    if (strcmp(caches->paths[i], path) == 0) return;
+  }
+  caches->count++;
+}
+
+static void find_caches(caches_t *caches) {
+  caches->count = 0;
+  add_cache(caches, getenv("HF_HUB_CACHE"), "");
+  add_cache(caches, getenv("HUGGINGFACE_HUB_CACHE"), "");
+  add_cache(caches, getenv("HF_HOME"), "/hub");
+  add_cache(caches, getenv("XDG_CACHE_HOME"), "/huggingface/hub");
+  add_cache(caches, "~", "/.cache/huggingface/hub");
+}
+
+static int not_found(search_t *search, const caches_t *caches, const char *id) {
+  char places[TEXT_MAX] = "";
+  size_t used = 0;
+  for (int i = 0; i < caches->count && used < sizeof places; i++) {
+    int n =
+        snprintf(places + used, sizeof places - used, "%s%s", i > 0 ? ", " : "", caches->paths[i]);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  return error_set(search->error, ERR_MODEL_MISSING, "model",
+                   "%.100s is neither a path nor a model in a cache of Hugging Face; looked in %s; "
+                   "get it with: hf download %s",
+                   search->what, places, id);
+}
+
+static int take_name(search_t *search, const char *id) {
+  caches_t *caches = malloc(sizeof *caches); /* too large for the stack */
+  if (caches == NULL) return error_set(search->error, ERR_NO_MEMORY, NULL, "no memory for paths");
+  char folder[REPO_ID_MAX + 16], path[LOCATED_PATH_MAX];
+  const char *slash = strchr(id, '/');
+  int owner = slash != NULL ? (int)(slash - id) : 0;
+  snprintf(folder, sizeof folder, "models--%.*s%s%s", owner, id, slash != NULL ? "--" : "",
+           slash != NULL ? slash + 1 : id);
+  find_caches(caches);
+  int code = 0;
+  bool there = false;
+  for (int i = 0; i < caches->count && !there && code == 0; i++) {
+    struct stat status;
+    if (!join(path, caches->paths[i], folder)) continue;
+    there = stat(path, &status) == 0;
+    if (!there && errno == EACCES) code = error_system(search->error, path, errno);
+  }
+  if (there) {
+    code = take_directory_or_cache(search, path);
+  } else if (code == 0) {
+    code = not_found(search, caches, id);
+  }
+  free(caches);
+  return code;
+}
+
+/* ---- a path or a name ---- */
+
+static int take_file(search_t *search, const char *path) {
+  const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+  const char *dot = strrchr(base, '.');
+  if (dot != NULL && strcasecmp(dot, ".gguf") == 0) {
+    name_after_cache(search, path);
+    if (snprintf(search->out->path, LOCATED_PATH_MAX, "%s", path) < LOCATED_PATH_MAX) return 0;
+    return too_long(search);
+  }
+  return error_set(search->error, ERR_MODEL_MALFORMED, "model",
+                   "%.300s: is a file, but no GGUF file; give the directory of the model, with "
+                   "config.json, the tokenizer and *.safetensors",
+                   path);
+}
+
+static int take_path(search_t *search, const char *path, const struct stat *status) {
+  if (S_ISDIR(status->st_mode)) return take_directory_or_cache(search, path);
+  return take_file(search, path);
+}
+
+static int find(const char *what, located_t *out, inferd_error_t *error) {
+  search_t search = {.out = out, .what = what, .error = error};
+  struct stat status;
+  char path[LOCATED_PATH_MAX];
+  out->path[0] = out->name[0] = '\0';
+  if (snprintf(path, sizeof path, "%s", what) >= (int)sizeof path) return too_long(&search);
+  if (stat(path, &status) == 0) return take_path(&search, path, &status);
+  int number = errno;
+  char *colon = strrchr(path, ':');
+  if (number != EACCES && colon != NULL && strchr(colon, '/') == NULL &&
+      snprintf(search.quant, sizeof search.quant, "%s", colon + 1) < QUANT_MAX) {
+    *colon = '\0';
+    if (stat(path, &status) == 0) return take_path(&search, path, &status);
+    if (errno == EACCES) number = errno;
+  }
+  if (number != EACCES && is_repo_id(path)) return take_name(&search, path);
+  char shown[300];
+  return error_system(error, error_quote(shown, sizeof shown, what, strlen(what)), number);
+}
+
+int model_locate(const char *what, located_t *out, inferd_error_t *error) {
+  int code = find(what, out, error);
+  const char *slash = strrchr(out->path, '/'), *base = slash != NULL ? slash + 1 : out->path;
+  if (code == 0 && out->name[0] == '\0' && gguf_is_model(base)) {
+    snprintf(out->name, sizeof out->name, "%.*s", gguf_stem_length(base), base);
+  }
+  return code;
+}
