@@ -382,14 +382,18 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
   return 0;
 }
 
-/* Replaces the strings by own copies. Returns false without memory: NULL would mean the default. */
-static bool copy_strings(engine_options_t *to) {
+/* Replaces the strings of the options by copies, which the engine owns. Returns false without
+ * memory: NULL would mean the default. */
+static bool copy_strings(engine_t *engine) {
+  engine_options_t *to = &engine->options;
   const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->isa, &to->dtype};
   bool complete = true;
+  _Static_assert(ARRAY_LEN(strings) == ARRAY_LEN(engine->strings), "a copy of each");
   for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
     const char *given = *strings[i];
-    *strings[i] = given != NULL ? strdup(given) : NULL;
-    complete = complete && (given == NULL || *strings[i] != NULL);
+    engine->strings[i] = given != NULL ? strdup(given) : NULL;
+    complete = complete && (given == NULL || engine->strings[i] != NULL);
+    *strings[i] = engine->strings[i];
   }
   return complete;
 }
@@ -408,7 +412,7 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   engine->options = *options;
   engine->options.device = NULL; /* the caller's text, which nothing reads from here on */
   engine->backend = backend;
-  bool copied = copy_strings(&engine->options);
+  bool copied = copy_strings(engine);
   /* a group for each request that can wait, run, or be preempted */
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
   engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
@@ -457,10 +461,7 @@ void engine_destroy(engine_t *engine) {
   for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&engine->adapters[i]));
   trace_free(engine->trace);
   free(engine->groups);
-  free((char *)(uintptr_t)engine->options.model_dir);
-  free((char *)(uintptr_t)engine->options.draft_model_dir);
-  free((char *)(uintptr_t)engine->options.isa);
-  free((char *)(uintptr_t)engine->options.dtype);
+  for (size_t i = 0; i < ARRAY_LEN(engine->strings); i++) free(engine->strings[i]);
   free(engine);
 }
 

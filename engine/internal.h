@@ -42,7 +42,8 @@ typedef struct constrain {
 } constrain_t;
 
 struct engine {
-  engine_options_t options; /* strings are owned copies */
+  engine_options_t options;
+  char *strings[4]; /* owned copies of the strings in `options` */
   backend_choice_t backend;
   pthread_t thread;
   bool thread_started;

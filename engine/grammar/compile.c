@@ -126,7 +126,7 @@ typedef struct marker_text {
   uint32_t *fallback; /* [length + 1] Knuth, Morris, Pratt */
 } marker_text_t;
 
-static uint64_t marker_step(const void *context, uint64_t state, uint8_t byte) {
+static uint64_t marker_step(void *context, uint64_t state, uint8_t byte) {
   const marker_text_t *marker = context;
   size_t at = (size_t)state - 1;
   if (at == marker->length) return 0;
@@ -134,18 +134,18 @@ static uint64_t marker_step(const void *context, uint64_t state, uint8_t byte) {
   return ((uint8_t)marker->text[at] == byte ? at + 1 : 0) + 1;
 }
 
-static bool marker_accepts(const void *context, uint64_t state) {
+static bool marker_accepts(void *context, uint64_t state) {
   return state == ((const marker_text_t *)context)->length + 1;
 }
 
 /* Accepts any text without the marker: the byte that would complete the marker leads to the dead
  * state, and every other state accepts. */
-static uint64_t without_step(const void *context, uint64_t state, uint8_t byte) {
+static uint64_t without_step(void *context, uint64_t state, uint8_t byte) {
   uint64_t to = marker_step(context, state, byte);
   return to == ((const marker_text_t *)context)->length + 1 ? 0 : to;
 }
 
-static bool without_accepts(const void *context, uint64_t state) {
+static bool without_accepts(void *context, uint64_t state) {
   (void)context;
   return state != 0;
 }

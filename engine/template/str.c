@@ -92,6 +92,7 @@ str_t *str_part(run_t *run, const str_t *str, size_t begin, size_t end) {
 uint32_t str_chars(const str_t *str) {
   if (str->num_chars != STR_UNCOUNTED) return str->num_chars;
   uint32_t count = (uint32_t)utf8_count(str->bytes, str->length);
+  /* A cache, so the cast is allowed: no str_t that is counted is a constant object. */
   ((str_t *)(uintptr_t)str)->num_chars = count;
   return count;
 }

@@ -5,6 +5,7 @@
  */
 #include "server/bench/bench.h"
 
+#include "engine/base/checked.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 
@@ -96,11 +97,11 @@ static int parse(int argc, char **argv, offline_t *offline) {
   return 0;
 }
 
-static request_t *make_request(const offline_t *offline, int index, int vocab_size) {
+/* `ids` [input_len] must live as long as the request. */
+static request_t *make_request(const offline_t *offline, int index, int vocab_size, int32_t *ids) {
   request_t *request = calloc(1, sizeof *request);
-  int32_t *ids = calloc((size_t)offline->input_len, sizeof *ids);
   uint64_t state = (uint64_t)index + 1;
-  if (request == NULL || ids == NULL) abort();
+  if (request == NULL) abort();
   for (int i = 0; i < offline->input_len; i++) {
     ids[i] = (int32_t)(bench_uniform(&state) * (vocab_size - 1));
   }
@@ -120,12 +121,14 @@ static request_t *make_request(const offline_t *offline, int index, int vocab_si
 
 static int run(const offline_t *offline, engine_t *engine) {
   const engine_info_t *info = engine_info(engine);
-  request_t **requests = calloc((size_t)offline->concurrency, sizeof(request_t *));
+  size_t count = (size_t)offline->concurrency, length = (size_t)offline->input_len, num_ids;
+  request_t **requests = calloc(count, sizeof(request_t *));
+  int32_t *ids = checked_mul(count, length, &num_ids) ? calloc(num_ids, sizeof *ids) : NULL;
   progress_t progress = {0};
   inferd_error_t error = {0};
-  if (requests == NULL) abort();
+  if (requests == NULL || ids == NULL) abort();
   for (int i = 0; i < offline->concurrency; i++)
-    requests[i] = make_request(offline, i, info->vocab_size);
+    requests[i] = make_request(offline, i, info->vocab_size, ids + (size_t)i * length);
   uint64_t start_ns = clock_now_ns();
   int code = engine_submit(engine, requests, offline->concurrency, &error);
   if (code) fprintf(stderr, "inferd-bench: %s\n", error.message);
@@ -133,11 +136,9 @@ static int run(const offline_t *offline, engine_t *engine) {
     engine_drain(engine, on_event, &progress);
     nap();
   }
-  for (int i = 0; i < offline->concurrency; i++) {
-    free((void *)(uintptr_t)requests[i]->prompt_ids);
-    free(requests[i]);
-  }
+  for (int i = 0; i < offline->concurrency; i++) free(requests[i]);
   free(requests);
+  free(ids);
   if (code || progress.num_failed) return 1;
   engine_stats_t stats;
   engine_stats(engine, &stats);

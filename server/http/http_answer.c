@@ -16,8 +16,8 @@ enum {
   OUT_BYTES_KEPT = 1024  /* an empty buffer larger than this is freed */
 };
 
-static http_exchange_t *exchange_of(const exchange_t *public) {
-  return (http_exchange_t *)(uintptr_t) public;
+static http_exchange_t *exchange_of(exchange_t *public) {
+  return (http_exchange_t *)public;
 }
 
 /* ---- the body ---- */
@@ -44,7 +44,8 @@ void exchange_drop_body(exchange_t *public) {
 /* ---- the reply ---- */
 
 const char *exchange_request_header(const exchange_t *public, const char *name) {
-  return MHD_lookup_connection_value(exchange_of(public)->mhd, MHD_HEADER_KIND, name);
+  const http_exchange_t *exchange = (const http_exchange_t *)public;
+  return MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, name);
 }
 
 void exchange_header(exchange_t *public, const char *name, const char *value) {

@@ -26,14 +26,14 @@ void charset_normalize(charset_t *set) {
   set->count = kept + 1;
 }
 
-charset_t charset_invert(compile_t *compile, const charset_t *set) {
-  charset_t out = {compile_scratch(compile, (size_t)set->count + 1, sizeof(char_range_t)), 0};
+charset_t charset_invert(compile_t *compile, const char_range_t *ranges, uint32_t count) {
+  charset_t out = {compile_scratch(compile, (size_t)count + 1, sizeof(char_range_t)), 0};
   uint32_t low = 0;
-  for (uint32_t i = 0; i < set->count; i++) {
-    if (set->ranges[i].low > low) {
-      out.ranges[out.count++] = (char_range_t){low, set->ranges[i].low - 1};
+  for (uint32_t i = 0; i < count; i++) {
+    if (ranges[i].low > low) {
+      out.ranges[out.count++] = (char_range_t){low, ranges[i].low - 1};
     }
-    low = set->ranges[i].high + 1;
+    low = ranges[i].high + 1;
   }
   if (low <= 0x10FFFF) out.ranges[out.count++] = (char_range_t){low, 0x10FFFF};
   return out;

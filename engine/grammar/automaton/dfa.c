@@ -187,14 +187,14 @@ static uint64_t pack_pair(const dfa_pair_t *pair, uint32_t left, uint32_t right)
   return dead ? 0 : UINT64_C(1) << 63 | (uint64_t)left << 31 | right;
 }
 
-static uint64_t pair_step(const void *context, uint64_t state, uint8_t byte) {
+static uint64_t pair_step(void *context, uint64_t state, uint8_t byte) {
   const dfa_pair_t *pair = context;
   uint32_t left = (uint32_t)(state >> 31), right = (uint32_t)(state & INT32_MAX);
   return pack_pair(pair, left ? dfa_next(pair->a, left, byte) : 0,
                    right ? dfa_next(pair->b, right, byte) : 0);
 }
 
-static bool pair_accepts(const void *context, uint64_t state) {
+static bool pair_accepts(void *context, uint64_t state) {
   const dfa_pair_t *pair = context;
   bool left = pair->a->flags[(uint32_t)(state >> 31)] & DFA_ACCEPT;
   bool right = pair->b->flags[state & INT32_MAX] & DFA_ACCEPT;

@@ -9,10 +9,10 @@
 
 /* An automaton described by functions: states are numbers, 0 is dead, never given to `step`. */
 typedef struct automaton {
-  const void *context;
+  void *context;
   uint64_t start;
-  uint64_t (*step)(const void *context, uint64_t state, uint8_t byte);
-  bool (*accepts)(const void *context, uint64_t state);
+  uint64_t (*step)(void *context, uint64_t state, uint8_t byte);
+  bool (*accepts)(void *context, uint64_t state);
   const uint8_t *class_of; /* [256] bytes that always act alike share a class */
 } automaton_t;
 

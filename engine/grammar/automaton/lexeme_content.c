@@ -26,7 +26,7 @@ typedef struct least {
   bool json;
 } least_t;
 
-static uint64_t least_step(const void *context, uint64_t state, uint8_t byte) {
+static uint64_t least_step(void *context, uint64_t state, uint8_t byte) {
   const least_t *least = context;
   uint32_t to = dfa_next(least->dfa, (uint32_t)state, byte);
   uint8_t inside = inside_next((uint8_t)(state >> 32 & 0xFF), byte, least->json);
@@ -36,7 +36,7 @@ static uint64_t least_step(const void *context, uint64_t state, uint8_t byte) {
   return count << 40 | (uint64_t)inside << 32 | to;
 }
 
-static bool least_accepts(const void *context, uint64_t state) {
+static bool least_accepts(void *context, uint64_t state) {
   const least_t *least = context;
   return state >> 40 >= least->min && (least->dfa->flags[(uint32_t)state] & DFA_ACCEPT);
 }

@@ -189,7 +189,7 @@ static bool add_point(const number_reader_t *reader, text_state_t *state) {
   return true;
 }
 
-static uint64_t number_step(const void *context, uint64_t state, uint8_t byte) {
+static uint64_t number_step(void *context, uint64_t state, uint8_t byte) {
   const number_reader_t *reader = context;
   text_state_t text = unpack(state);
   bool ok = false;
@@ -206,7 +206,7 @@ static uint64_t number_step(const void *context, uint64_t state, uint8_t byte) {
   return ok ? pack(&text) : 0;
 }
 
-static bool number_accepts(const void *context, uint64_t state) {
+static bool number_accepts(void *context, uint64_t state) {
   const number_reader_t *reader = context;
   text_state_t text = unpack(state);
   const magnitude_t *magnitude = text.minus ? &reader->minus : &reader->plus;

@@ -8,6 +8,7 @@
 
 #include "engine/base/hex.h"
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 
 #include <string.h>
 
@@ -72,24 +73,27 @@ static const char_range_t spaces[] = {
     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 static const char_range_t line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-#define SET(name) ((charset_t){(char_range_t *)(uintptr_t)(name), sizeof(name) / sizeof *(name)})
+/* The ranges of a constant set, and how many. */
+#define SET(name) name, ARRAY_LEN(name)
 
 static void add_range(regex_parser_t *parser, grammar_list_t *list, uint32_t low, uint32_t high) {
   *(char_range_t *)list_add(parser->c, list, sizeof(char_range_t)) = (char_range_t){low, high};
 }
 
-static void add_set(regex_parser_t *parser, grammar_list_t *list, charset_t set, bool invert) {
-  if (invert) set = charset_invert(parser->c, &set);
-  for (uint32_t i = 0; i < set.count; i++) {
-    add_range(parser, list, set.ranges[i].low, set.ranges[i].high);
+static void add_set(regex_parser_t *parser, grammar_list_t *list, const char_range_t *ranges,
+                    uint32_t count, bool invert) {
+  if (invert) {
+    charset_t others = charset_invert(parser->c, ranges, count);
+    ranges = others.ranges, count = others.count;
   }
+  for (uint32_t i = 0; i < count; i++) add_range(parser, list, ranges[i].low, ranges[i].high);
 }
 
 static regex_t *set_node(regex_parser_t *parser, grammar_list_t *list, bool invert) {
   regex_t *node = regex_node(parser->c, REGEX_SET);
   node->set = (charset_t){list->items, list->count};
   charset_normalize(&node->set);
-  if (invert) node->set = charset_invert(parser->c, &node->set);
+  if (invert) node->set = charset_invert(parser->c, node->set.ranges, node->set.count);
   return node;
 }
 

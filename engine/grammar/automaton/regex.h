@@ -46,7 +46,7 @@ typedef struct regex_options {
 /* Makes the set sorted and disjoint. */
 void charset_normalize(charset_t *set);
 /* Everything up to U+10FFFF that is not in it, without surrogates. */
-charset_t charset_invert(compile_t *compile, const charset_t *set);
+charset_t charset_invert(compile_t *compile, const char_range_t *ranges, uint32_t count);
 
 regex_t *regex_node(compile_t *compile, regex_kind_t kind);
 void regex_append(regex_t *parent, regex_t *child);

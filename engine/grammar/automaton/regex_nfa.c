@@ -298,8 +298,8 @@ static uint32_t set_number(nfa_t *nfa, uint32_t count) {
   return nfa->sets.count - 1;
 }
 
-static uint64_t nfa_step(const void *context, uint64_t number, uint8_t byte) {
-  nfa_t *nfa = (nfa_t *)(uintptr_t)context;
+static uint64_t nfa_step(void *context, uint64_t number, uint8_t byte) {
+  nfa_t *nfa = context;
   const set_t set = ((const set_t *)nfa->sets.items)[number];
   uint32_t count = 0;
   nfa->stamp++;
@@ -313,8 +313,8 @@ static uint64_t nfa_step(const void *context, uint64_t number, uint8_t byte) {
 }
 
 /* Sets of the first position also follow ^: number 1, and only if nothing else is equal to it. */
-static bool nfa_accepts(const void *context, uint64_t number) {
-  nfa_t *nfa = (nfa_t *)(uintptr_t)context;
+static bool nfa_accepts(void *context, uint64_t number) {
+  nfa_t *nfa = context;
   const set_t set = ((const set_t *)nfa->sets.items)[number];
   uint32_t count = 0;
   nfa->stamp++;
