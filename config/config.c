@@ -8,6 +8,7 @@
 
 #include "config/parse.h"
 #include "engine/base/util.h"
+#include "engine/defaults.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/fault.h"
 #include "engine/base/util.h"
+#include "engine/defaults.h"
 #include "engine/sample/choices.h"
 
 #include <math.h>
@@ -22,18 +23,19 @@ enum { SEQS_DEFAULT = 64, TOKENS_DEFAULT = 512 }; /* of a back end that names no
 
 void engine_options_default(engine_options_t *options) {
   *options = (engine_options_t){
-      .device = "auto",
-      .isa = "auto",
-      .dtype = "auto",
-      .enable_chunked_prefill = true,
-      .enable_prefix_caching = true,
-      .short_prompts_pass = true,
+      .device = DEFAULT_DEVICE,
+      .isa = DEFAULT_ISA,
+      .dtype = DEFAULT_DTYPE,
+      .draft = {.match_min = DEFAULT_MATCH_MIN, .match_max = DEFAULT_MATCH_MAX},
+      .enable_chunked_prefill = DEFAULT_CHUNKED_PREFILL,
+      .enable_prefix_caching = DEFAULT_PREFIX_CACHING,
+      .short_prompts_pass = DEFAULT_SHORT_PROMPTS_PASS,
       .watermark = 0.01,
-      .max_skips = 4,
-      .max_preemptions = 3,
+      .max_skips = DEFAULT_MAX_SKIPS,
+      .max_preemptions = DEFAULT_MAX_PREEMPTIONS,
       .swap_space_bytes = -1,
-      .max_queue_requests = 1024,
-      .max_queue_time_s = 30.0,
+      .max_queue_requests = DEFAULT_MAX_QUEUE_REQUESTS,
+      .max_queue_time_s = DEFAULT_MAX_QUEUE_TIME_S,
   };
 }
 

@@ -6,6 +6,8 @@
  */
 #include "server/fields/params.h"
 
+#include "engine/defaults.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -185,7 +185,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->draft = (draft_options_t){.tokens_max = (int32_t)config->num_speculative_tokens,
                                      .match_min = (int32_t)config->prompt_lookup_min,
                                      .match_max = (int32_t)config->prompt_lookup_max};
-  options->draft_model_dir = config->speculative_model;
+  options->draft_model_dir =
+      config->speculative_model[0] != '\0' ? config->speculative_model : NULL;
   options->enable_chunked_prefill = config->enable_chunked_prefill;
   options->enable_prefix_caching =
       config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0;

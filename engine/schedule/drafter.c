@@ -47,7 +47,7 @@ static int check_tokens(const engine_t *engine, const tokenizer_t *other, const 
 
 int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
-  if (dir == NULL || !*dir || engine->options.draft.tokens_max == 0) return 0;
+  if (dir == NULL || engine->options.draft.tokens_max == 0) return 0;
   if (engine->ops->pipeline_depth > 1) {
     return error_set(error, ERR_CONFIGURATION, "speculative_model",
                      "a draft model needs a device that takes one step at a time; %s takes %d",
