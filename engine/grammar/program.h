@@ -48,21 +48,35 @@ static inline uint32_t dfa_next(const dfa_t *dfa, uint32_t state, uint8_t byte) 
 typedef enum grammar_node_kind {
   NODE_END,     /* the text may end */
   NODE_RETURN,  /* pops the top frame and goes on where it says */
-  NODE_LEX,     /* lexeme a, then next */
-  NODE_EXTRA,   /* key that is no listed name of object b: lexeme a, then next */
-  NODE_TOKEN,   /* exactly the token a, then next */
-  NODE_CALL,    /* the rule that starts at node a, then next */
-  NODE_ALT,     /* one of edges[a .. a + b) */
-  NODE_REPEAT,  /* node a, b to c times (NONE = no bound), then next */
-  NODE_OBJECT,  /* members of object a and its closing brace, then next */
+  NODE_LEX,     /* lexeme, then next */
+  NODE_EXTRA,   /* lexeme of a key that is no listed name of object `names`, then next */
+  NODE_TOKEN,   /* exactly the token, then next */
+  NODE_CALL,    /* the rule that starts at node `rule`, then next */
+  NODE_ALT,     /* one of edges[first_edge .. first_edge + num_edges) */
+  NODE_REPEAT,  /* node `body`, min to max times (NONE = no bound), then next */
+  NODE_OBJECT,  /* members of the object and its closing brace, then next */
   NODE_MEMBERS, /* the same after a comma: at least one member; the frame of the object is on top */
   NODE_FAIL     /* nothing */
 } grammar_node_kind_t;
 
 typedef struct grammar_node {
-  uint32_t kind; /* grammar_node_kind_t */
+  grammar_node_kind_t kind;
   uint32_t next;
-  uint32_t a, b, c;
+  union {
+    uint32_t operand; /* the first number of every kind, which build_node sets */
+    struct {
+      uint32_t lexeme, names; /* LEX, EXTRA; names: of EXTRA only */
+    };
+    struct {
+      uint32_t first_edge, num_edges; /* ALT */
+    };
+    struct {
+      uint32_t body, min, max; /* REPEAT */
+    };
+    uint32_t token;  /* TOKEN */
+    uint32_t rule;   /* CALL */
+    uint32_t object; /* OBJECT, MEMBERS */
+  };
   uint32_t need; /* frames on top of here that the cheapest way out takes; NONE = no way out */
 } grammar_node_t;
 

@@ -208,7 +208,7 @@ uint32_t json_object_any(compile_t *compile, uint32_t next) {
   object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
   uint32_t object = build_object(compile, draft, next);
   draft->max = NONE;
-  draft->extra = free_member(compile, build_at(compile, object)->a);
+  draft->extra = free_member(compile, build_at(compile, object)->object);
   return build_lex(compile, lexeme_pattern(compile, "\\{" SPACE), object);
 }
 

@@ -13,7 +13,7 @@
 uint32_t build_node(compile_t *compile, grammar_node_kind_t kind, uint32_t operand, uint32_t next) {
   compile_spend(compile, 1);
   grammar_node_t *node = list_add(compile, &compile->nodes, sizeof *node);
-  *node = (grammar_node_t){.kind = (uint32_t)kind, .a = operand, .next = next, .need = NONE};
+  *node = (grammar_node_t){.kind = kind, .operand = operand, .next = next, .need = NONE};
   return compile->nodes.count - 1;
 }
 
@@ -26,8 +26,8 @@ uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next) {
 }
 
 void build_alt_fill(compile_t *compile, uint32_t id, const uint32_t *branches, uint32_t count) {
-  build_at(compile, id)->a = compile->edges.count;
-  build_at(compile, id)->b = count;
+  build_at(compile, id)->first_edge = compile->edges.count;
+  build_at(compile, id)->num_edges = count;
   for (uint32_t i = 0; i < count; i++) {
     *(uint32_t *)list_add(compile, &compile->edges, sizeof(uint32_t)) = branches[i];
   }
@@ -44,8 +44,8 @@ uint32_t build_repeat(compile_t *compile, uint32_t body, uint32_t min, uint32_t 
   if (max < min) return NODE_ID_FAIL;
   if (max == 0) return next;
   uint32_t id = build_node(compile, NODE_REPEAT, body, next);
-  build_at(compile, id)->b = min;
-  build_at(compile, id)->c = max;
+  build_at(compile, id)->min = min;
+  build_at(compile, id)->max = max;
   return id;
 }
 
@@ -61,7 +61,7 @@ static uint32_t framed(uint32_t need) {
 
 static uint32_t need_of(compile_t *compile, const grammar_node_t *node) {
   const grammar_node_t *nodes = compile->nodes.items;
-  switch ((grammar_node_kind_t)node->kind) {
+  switch (node->kind) {
   case NODE_END:
   case NODE_RETURN: return 0;
   case NODE_FAIL: return NONE;
@@ -69,20 +69,20 @@ static uint32_t need_of(compile_t *compile, const grammar_node_t *node) {
   case NODE_EXTRA:
   case NODE_TOKEN: return nodes[node->next].need;
   case NODE_CALL:
-    if (node->next == NODE_ID_RETURN) return nodes[node->a].need;
-    return larger(framed(nodes[node->a].need), nodes[node->next].need);
+    if (node->next == NODE_ID_RETURN) return nodes[node->rule].need;
+    return larger(framed(nodes[node->rule].need), nodes[node->next].need);
   case NODE_ALT: {
     uint32_t least = NONE;
     const uint32_t *edges = compile->edges.items;
-    for (uint32_t i = 0; i < node->b; i++) {
-      uint32_t need = nodes[edges[node->a + i]].need;
+    for (uint32_t i = 0; i < node->num_edges; i++) {
+      uint32_t need = nodes[edges[node->first_edge + i]].need;
       if (need < least) least = need;
     }
     return least;
   }
   case NODE_REPEAT:
-    if (node->b == 0) return nodes[node->next].need;
-    return larger(framed(nodes[node->a].need), nodes[node->next].need);
+    if (node->min == 0) return nodes[node->next].need;
+    return larger(framed(nodes[node->body].need), nodes[node->next].need);
   case NODE_OBJECT: return build_object_need(compile, node);
   case NODE_MEMBERS: return 0;
   }
@@ -112,14 +112,14 @@ static void drop_dead_branches(compile_t *compile) {
     grammar_node_t *node = build_at(compile, i);
     if (node->kind == NODE_ALT) {
       uint32_t kept = 0;
-      for (uint32_t k = 0; k < node->b; k++) {
-        uint32_t branch = edges[node->a + k];
-        if (build_at(compile, branch)->need != NONE) edges[node->a + kept++] = branch;
+      for (uint32_t k = 0; k < node->num_edges; k++) {
+        uint32_t branch = edges[node->first_edge + k];
+        if (build_at(compile, branch)->need != NONE) edges[node->first_edge + kept++] = branch;
       }
-      node->b = kept;
+      node->num_edges = kept;
     }
-    if (node->kind == NODE_REPEAT && node->b == 0 && build_at(compile, node->a)->need == NONE)
-      node->c = 0;
+    if (node->kind == NODE_REPEAT && node->min == 0 && build_at(compile, node->body)->need == NONE)
+      node->max = 0;
   }
 }
 
@@ -129,15 +129,15 @@ static void drop_dead_branches(compile_t *compile) {
 static bool is_nullable(compile_t *compile, const uint8_t *nullable, const grammar_node_t *node) {
   const dfa_t *const *dfas = compile->dfas.items;
   const uint32_t *edges = compile->edges.items;
-  switch ((grammar_node_kind_t)node->kind) {
+  switch (node->kind) {
   case NODE_END:
   case NODE_RETURN: return true;
-  case NODE_LEX: return (dfas[node->a]->flags[DFA_START] & DFA_ACCEPT) && nullable[node->next];
-  case NODE_CALL: return nullable[node->a] && nullable[node->next];
-  case NODE_REPEAT: return (node->b == 0 || nullable[node->a]) && nullable[node->next];
+  case NODE_LEX: return (dfas[node->lexeme]->flags[DFA_START] & DFA_ACCEPT) && nullable[node->next];
+  case NODE_CALL: return nullable[node->rule] && nullable[node->next];
+  case NODE_REPEAT: return (node->min == 0 || nullable[node->body]) && nullable[node->next];
   case NODE_ALT:
-    for (uint32_t i = 0; i < node->b; i++) {
-      if (nullable[edges[node->a + i]]) return true;
+    for (uint32_t i = 0; i < node->num_edges; i++) {
+      if (nullable[edges[node->first_edge + i]]) return true;
     }
     return false;
   default: return false;
@@ -164,16 +164,19 @@ static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t
   const grammar_node_t *node = build_at(compile, id);
   const dfa_t *const *dfas = compile->dfas.items;
   bool skips;
-  switch ((grammar_node_kind_t)node->kind) {
+  switch (node->kind) {
   case NODE_ALT:
-    return index < node->b ? ((const uint32_t *)compile->edges.items)[node->a + index] : NONE;
+    return index < node->num_edges
+               ? ((const uint32_t *)compile->edges.items)[node->first_edge + index]
+               : NONE;
   case NODE_LEX:
-    skips = dfas[node->a]->flags[DFA_START] & DFA_ACCEPT;
+    skips = dfas[node->lexeme]->flags[DFA_START] & DFA_ACCEPT;
     return index == 0 && skips ? node->next : NONE;
-  case NODE_CALL: return index == 0 ? node->a : index == 1 && nullable[node->a] ? node->next : NONE;
+  case NODE_CALL:
+    return index == 0 ? node->rule : index == 1 && nullable[node->rule] ? node->next : NONE;
   case NODE_REPEAT:
-    if (index == 0) return node->c > 0 ? node->a : node->next;
-    return index == 1 && (node->b == 0 || nullable[node->a]) ? node->next : NONE;
+    if (index == 0) return node->max > 0 ? node->body : node->next;
+    return index == 1 && (node->min == 0 || nullable[node->body]) ? node->next : NONE;
   default: return NONE;
   }
 }
@@ -221,13 +224,13 @@ static void inline_lexemes(compile_t *compile) {
   for (uint32_t i = 0; i < compile->nodes.count; i++) {
     grammar_node_t *node = build_at(compile, i);
     if (node->kind != NODE_CALL) continue;
-    const grammar_node_t *callee = build_at(compile, node->a);
-    while (callee->kind == NODE_ALT && callee->b == 1) {
-      callee = build_at(compile, ((const uint32_t *)compile->edges.items)[callee->a]);
+    const grammar_node_t *callee = build_at(compile, node->rule);
+    while (callee->kind == NODE_ALT && callee->num_edges == 1) {
+      callee = build_at(compile, ((const uint32_t *)compile->edges.items)[callee->first_edge]);
     }
     if (callee->kind != NODE_LEX || callee->next != NODE_ID_RETURN) continue;
     node->kind = NODE_LEX;
-    node->a = callee->a;
+    node->lexeme = callee->lexeme;
   }
 }
 

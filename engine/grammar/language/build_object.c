@@ -41,7 +41,7 @@ uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next) 
 uint32_t build_extra(compile_t *compile, uint32_t object, uint32_t lexeme, uint32_t next) {
   if (lexeme == NONE) return NODE_ID_FAIL;
   uint32_t id = build_node(compile, NODE_EXTRA, lexeme, next);
-  build_at(compile, id)->b = object;
+  build_at(compile, id)->names = object;
   return id;
 }
 
@@ -50,8 +50,9 @@ static bool can_occur(compile_t *compile, uint32_t entry) {
 }
 
 uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
-  const object_draft_t *draft = draft_of(compile, node->a);
-  const grammar_object_t *object = ((grammar_object_t *const *)compile->objects.items)[node->a];
+  const object_draft_t *draft = draft_of(compile, node->object);
+  const grammar_object_t *object =
+      ((grammar_object_t *const *)compile->objects.items)[node->object];
   uint32_t need = build_at(compile, object->close)->need, possible = 0, required = 0;
   if (need == NONE) return NONE;
   for (uint32_t i = 0; i < draft->num_members; i++) {

@@ -275,6 +275,6 @@ uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
   grammar_list_t names = schema_member_names(schema, conjunction);
   schema_member_bounds(schema, conjunction, names.count, draft);
   draft_members(schema, conjunction, &names, draft);
-  draft->extra = extra_members(schema, conjunction, &names, build_at(schema->c, object)->a);
+  draft->extra = extra_members(schema, conjunction, &names, build_at(schema->c, object)->object);
   return build_lex(schema->c, lexeme_pattern(schema->c, "\\{" SPACE), object);
 }

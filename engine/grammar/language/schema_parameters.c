@@ -149,7 +149,7 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   grammar_list_t names = schema_member_names(&schema, &conjunction);
   schema_member_bounds(&schema, &conjunction, names.count, draft);
   draft_members(&schema, &conjunction, &names, draft);
-  draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->a);
+  draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->object);
   schema_finish(&schema);
   return object;
 }

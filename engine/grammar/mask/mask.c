@@ -37,7 +37,7 @@ static inline bool takes(const dfa_t *dfa, uint32_t state, uint32_t count, uint8
 /* Returns the automaton of a thread; NULL for threads that follow names or wait for a token. */
 static const dfa_t *dfa_of(const grammar_t *grammar, const thread_t *thread) {
   const grammar_node_t *node = &grammar->nodes[thread->node];
-  return node->kind == NODE_LEX || node->kind == NODE_EXTRA ? grammar->dfas[node->a] : NULL;
+  return node->kind == NODE_LEX || node->kind == NODE_EXTRA ? grammar->dfas[node->lexeme] : NULL;
 }
 
 /* An extra key counts nothing: its thread's count follows the listed names. */
@@ -121,7 +121,7 @@ static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
   const grammar_t *grammar = walk->m->grammar;
   const grammar_node_t *node = &grammar->nodes[thread->node];
   if (node->kind != NODE_LEX && (node->kind != NODE_EXTRA || thread->count != NONE)) return -1;
-  const dfa_t *dfa = grammar->dfas[node->a];
+  const dfa_t *dfa = grammar->dfas[node->lexeme];
   uint32_t to = dfa_next(dfa, thread->state, byte);
   if (to == DFA_DEAD) return 0;
   if (dfa->rest != NULL || (dfa->flags[to] & DFA_ACCEPT)) return -1;
@@ -251,7 +251,7 @@ static int walk(walk_t *walk, const matcher_place_t *place) {
   /* A key that differs from all listed names is treated like any string. */
   bool single = node->kind == NODE_LEX || (node->kind == NODE_EXTRA && only->count == NONE);
   if (place->count != 1 || !single) return walk_roots(walk, NULL);
-  lane_t lane = {.dfa = grammar->dfas[node->a], .thread = *only};
+  lane_t lane = {.dfa = grammar->dfas[node->lexeme], .thread = *only};
   lane.state[0] = only->state;
   lane.count[0] = only->count;
   return walk_roots(walk, &lane);
@@ -284,8 +284,8 @@ int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, in
   const matcher_place_t *place = &matcher->place;
   for (uint32_t i = 0; i < place->count; i++) {
     const grammar_node_t *node = &matcher->grammar->nodes[place->threads[i].node];
-    if (node->kind == NODE_TOKEN && node->a < (uint32_t)vocabulary->row_width)
-      set_bit(row, (int32_t)node->a);
+    if (node->kind == NODE_TOKEN && node->token < (uint32_t)vocabulary->row_width)
+      set_bit(row, (int32_t)node->token);
   }
   for (int32_t i = 0; i < num_stop_ids; i++) {
     int32_t id = stop_ids[i];

@@ -80,7 +80,7 @@ static void add_word(place_key_t *key, uint32_t word) {
 static uint32_t count_as_felt(const grammar_matcher_t *matcher, const thread_t *thread) {
   const grammar_node_t *node = &matcher->grammar->nodes[thread->node];
   if (node->kind != NODE_LEX) return thread->count;
-  const dfa_t *dfa = matcher->grammar->dfas[node->a];
+  const dfa_t *dfa = matcher->grammar->dfas[node->lexeme];
   if (dfa->rest == NULL) return 0;
   uint32_t longest = matcher->vocabulary->all.tail, room = 0;
   uint32_t need = thread->count < dfa->count_min ? dfa->count_min - thread->count : 0;

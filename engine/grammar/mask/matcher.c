@@ -126,11 +126,11 @@ static void add_thread(closure_t *closure, thread_t thread) {
 
 static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint32_t parent) {
   const grammar_node_t *at = &closure->m->grammar->nodes[node];
-  if (count >= at->b) visit(closure, at->next, parent);
-  if (count >= at->c && at->c != NONE) return;
+  if (count >= at->min) visit(closure, at->next, parent);
+  if (count >= at->max && at->max != NONE) return;
   uint32_t more = count + 1;
-  if (at->c == NONE && more > at->b) more = at->b; /* counting further has no effect */
-  visit_framed(closure, at->a, node, more, parent);
+  if (at->max == NONE && more > at->min) more = at->min; /* counting further has no effect */
+  visit_framed(closure, at->body, node, more, parent);
 }
 
 /* ---- objects ---- */
@@ -197,7 +197,7 @@ static uint32_t pack_members(const grammar_object_t *object, uint32_t index, uin
 
 static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
   const grammar_t *grammar = closure->m->grammar;
-  const grammar_object_t *object = grammar->objects[grammar->nodes[node].a];
+  const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
   members_t members = members_at(closure->m, object, packed, parent);
   if (members.low <= members.high && any_below(object, &object->trie[0], &members)) {
     /* The thread knows the object by its node; MEMBERS nodes share a with OBJECT nodes. */
@@ -212,7 +212,7 @@ static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, ui
 static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uint32_t stack,
                          uint32_t parent) {
   const grammar_t *grammar = closure->m->grammar;
-  const grammar_object_t *object = grammar->objects[grammar->nodes[node].a];
+  const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
   members_t members = members_at(closure->m, object, packed, parent);
   bool first = packed >> 16 == 0;
   if (members.close) visit(closure, first ? object->close_empty : object->close, parent);
@@ -245,7 +245,7 @@ static void visit_return(closure_t *closure, uint32_t stack) {
 }
 
 static void visit_lex(closure_t *closure, uint32_t node, const grammar_node_t *at, uint32_t stack) {
-  const dfa_t *dfa = closure->m->grammar->dfas[at->a];
+  const dfa_t *dfa = closure->m->grammar->dfas[at->lexeme];
   if (dfa->flags[DFA_START] & DFA_LIVE) add_thread(closure, (thread_t){node, DFA_START, 0, stack});
   bool empty = (dfa->flags[DFA_START] & DFA_ACCEPT) && (dfa->rest == NULL || dfa->count_min == 0);
   if (empty && at->kind == NODE_LEX) visit(closure, at->next, stack);
@@ -254,7 +254,7 @@ static void visit_lex(closure_t *closure, uint32_t node, const grammar_node_t *a
 static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   const grammar_t *grammar = closure->m->grammar;
   const grammar_node_t *at = &grammar->nodes[node];
-  switch ((grammar_node_kind_t)at->kind) {
+  switch (at->kind) {
   case NODE_END: closure->level->accepting = true; break;
   case NODE_RETURN: visit_return(closure, stack); break;
   case NODE_LEX:
@@ -262,13 +262,14 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   case NODE_TOKEN: add_thread(closure, (thread_t){node, 0, 0, stack}); break;
   case NODE_CALL:
     if (at->next == NODE_ID_RETURN) {
-      visit(closure, at->a, stack);
+      visit(closure, at->rule, stack);
     } else {
-      visit_framed(closure, at->a, node, 0, stack);
+      visit_framed(closure, at->rule, node, 0, stack);
     }
     break;
   case NODE_ALT:
-    for (uint32_t i = 0; i < at->b; i++) visit(closure, grammar->edges[at->a + i], stack);
+    for (uint32_t i = 0; i < at->num_edges; i++)
+      visit(closure, grammar->edges[at->first_edge + i], stack);
     break;
   case NODE_REPEAT: visit_repeat(closure, node, 0, stack); break;
   case NODE_OBJECT: visit_object(closure, node, 0, stack, stack); break;
@@ -294,7 +295,7 @@ static int finish_closure(closure_t *closure) {
 
 static void step_lex(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
                      uint8_t byte) {
-  const dfa_t *dfa = closure->m->grammar->dfas[node->a];
+  const dfa_t *dfa = closure->m->grammar->dfas[node->lexeme];
   thread_t to = {thread->node, dfa_next(dfa, thread->state, byte), thread->count, thread->stack};
   if (to.state == DFA_DEAD) return;
   uint8_t flags = dfa->flags[to.state];
@@ -317,8 +318,8 @@ static uint32_t name_child(const grammar_object_t *object, uint32_t at, uint8_t 
 
 static void step_extra(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
                        uint8_t byte) {
-  const dfa_t *dfa = closure->m->grammar->dfas[node->a];
-  const grammar_object_t *object = closure->m->grammar->objects[node->b];
+  const dfa_t *dfa = closure->m->grammar->dfas[node->lexeme];
+  const grammar_object_t *object = closure->m->grammar->objects[node->names];
   thread_t to = {thread->node, dfa_next(dfa, thread->state, byte), thread->count, thread->stack};
   if (to.state == DFA_DEAD) return;
   if (to.count != NONE) {
@@ -332,7 +333,7 @@ static void step_extra(closure_t *closure, const thread_t *thread, const grammar
 
 static void step_members(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
                          uint8_t byte) {
-  const grammar_object_t *object = closure->m->grammar->objects[node->a];
+  const grammar_object_t *object = closure->m->grammar->objects[node->object];
   uint32_t child = name_child(object, thread->state, byte);
   if (!child) return;
   const name_node_t *name = &object->trie[child];
@@ -347,7 +348,7 @@ static void step_members(closure_t *closure, const thread_t *thread, const gramm
 
 static bool survives_lex(const grammar_t *grammar, const thread_t *thread,
                          const grammar_node_t *node, uint8_t byte) {
-  const dfa_t *dfa = grammar->dfas[node->a];
+  const dfa_t *dfa = grammar->dfas[node->lexeme];
   uint32_t to = dfa_next(dfa, thread->state, byte), count = thread->count;
   if (to == DFA_DEAD || dfa->rest == NULL) return to != DFA_DEAD;
   count += (dfa->flags[to] & DFA_COUNT) != 0;
@@ -357,8 +358,8 @@ static bool survives_lex(const grammar_t *grammar, const thread_t *thread,
 
 static bool survives_extra(const grammar_t *grammar, const thread_t *thread,
                            const grammar_node_t *node, uint8_t byte) {
-  const dfa_t *dfa = grammar->dfas[node->a];
-  const grammar_object_t *object = grammar->objects[node->b];
+  const dfa_t *dfa = grammar->dfas[node->lexeme];
+  const grammar_object_t *object = grammar->objects[node->names];
   uint32_t to = dfa_next(dfa, thread->state, byte);
   uint32_t child = thread->count == NONE ? 0 : name_child(object, thread->count, byte);
   bool listed = child && object->trie[child].is_name;
@@ -378,7 +379,7 @@ bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t 
     } else if (node->kind == NODE_EXTRA) {
       alive = survives_extra(grammar, thread, node, byte);
     } else if (node->kind != NODE_TOKEN) {
-      const grammar_object_t *object = grammar->objects[node->a];
+      const grammar_object_t *object = grammar->objects[node->object];
       uint32_t child = name_child(object, thread->state, byte);
       members_t members = members_at(matcher, object, thread->count, thread->stack);
       alive = child && any_below(object, &object->trie[child], &members);
@@ -471,7 +472,7 @@ int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratc
     closure_t closure = {.m = matcher, .s = scratch, .level = last};
     for (uint32_t i = 0; i < now->count; i++) {
       const grammar_node_t *node = &matcher->grammar->nodes[now->threads[i].node];
-      if (node->kind == NODE_TOKEN && node->a == (uint32_t)id)
+      if (node->kind == NODE_TOKEN && node->token == (uint32_t)id)
         visit(&closure, node->next, now->threads[i].stack);
     }
     alive = finish_closure(&closure);
