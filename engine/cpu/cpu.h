@@ -11,6 +11,7 @@
 #include "engine/cpu/moe.h"
 #include "engine/cpu/populate.h"
 #include "engine/cpu/threads.h"
+#include "engine/cpu/weight.h"
 
 enum {
   ROW_BLOCK = 256,       /* rows of a linear layer that are staged at a time */
@@ -18,21 +19,6 @@ enum {
   PARTIAL_ROWS = 16384,  /* rows of split results kept between the two passes of attention */
   ROPE_TABLES = 2,       /* distinct rotary settings whose cos and sin are kept for a step */
   INLINE_ELEMENTS = 8192 /* smaller row operations stay on the calling thread */
-};
-
-struct weight {
-  int64_t rows, cols; /* N, K */
-  int64_t depth;      /* K, padded to DEPTH_ALIGN for bf16 */
-  dtype_t dtype;      /* of the kernel that multiplies it */
-  weight_format_t format;
-  int64_t stack, stack_rows, stack_panels; /* matrices, rows and panels of each; 1, N, ... */
-  size_t panel_bytes;
-  uint8_t *panels; /* [stack * stack_panels] panels, see gemm_t; MXFP4 ones see mxfp4_group_t */
-};
-
-struct vector {
-  int64_t count;
-  float *values;
 };
 
 /* One mapping taken from the kernel; weights and buffers are cut from it front to back. */
@@ -105,17 +91,6 @@ void memory_unmap(void *base, size_t mapped);
 void memory_release(device_t *device);
 bool size_product(size_t *out, size_t first, size_t second, size_t third); /* false on overflow */
 int no_memory(inferd_error_t *error, const char *what, size_t bytes);
-
-/* weight.c */
-int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
-               inferd_error_t *error);
-int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
-               inferd_error_t *error);
-/* Writes out[cols] = row of the weight * scale. */
-void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
-/* Returns panel `index` as the kernels read it: in place, or unpacked into the worker's scratch. */
-const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int64_t index,
-                            int worker);
 
 /* linear.c */
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,

@@ -1,7 +1,8 @@
 /* linear.c: linear layers and logits.
  *
  * This file decides how a product is divided. Called on the engine thread; pool workers compute
- * panels. Rows are taken ROW_BLOCK at a time: they are staged (bf16 weights only), then every panel
+ * panels. Rows are taken ROW_BLOCK at a time: they are staged (for bf16 and quantised
+ * weights), then every panel
  * of 64 columns is one unit of work. The work is divided by columns, never by depth, so the bits do
  * not depend on the number of threads or rows.
  */
@@ -16,11 +17,9 @@ enum { ROWS_PER_UNIT = 64, STAGE_GRAIN_ELEMENTS = 32768 };
 
 typedef struct product {
   const device_t *device;
-  const kernels_t *kernels;
   const weight_t *weight;
-  const void *x; /* staged or fp32 rows */
-  size_t x_size; /* bytes of an element of x */
-  int64_t ldx;
+  const uint8_t *x; /* staged or fp32 rows */
+  size_t stride;    /* bytes between rows of x */
   float *out;
   int64_t ldo;
   const float *bias, *residual;
@@ -31,19 +30,13 @@ typedef struct product {
 
 static void panel_task(void *context, int64_t first, int64_t last, int worker) {
   const product_t *job = context;
-  const weight_t *weight = job->weight;
   for (int64_t unit = first; unit < last; unit++) {
     int64_t panel = unit / job->row_units, part = unit % job->row_units;
     int64_t row = part * job->rows / job->row_units, end = (part + 1) * job->rows / job->row_units;
-    int64_t col = panel * PANEL_COLS, left = weight->rows - col;
-    const uint8_t *data = weight_panel(job->device, weight, panel, worker);
-    bool more = weight->format == WEIGHT_PLAIN && part + 1 == job->row_units && left > PANEL_COLS;
+    int64_t col = panel * PANEL_COLS, left = job->weight->rows - col;
+    bool more = part + 1 == job->row_units && left > PANEL_COLS;
     gemm_t gemm = {
-        .x = (const uint8_t *)job->x + (size_t)(row * job->ldx) * job->x_size,
-        .ldx = job->ldx,
-        .panel = data,
-        .next = more ? data + weight->panel_bytes : NULL,
-        .depth = weight->depth,
+        .x = job->x + (size_t)row * job->stride,
         .rows = (int32_t)(end - row),
         .cols = (int32_t)MIN(left, PANEL_COLS),
         .out = job->out + row * job->ldo + col,
@@ -51,50 +44,43 @@ static void panel_task(void *context, int64_t first, int64_t last, int worker) {
         .bias = job->bias != NULL ? job->bias + col : NULL,
         .residual = job->residual != NULL ? job->residual + row * job->ldo + col : NULL,
     };
-    job->kernels->gemm[weight->dtype](&gemm);
+    weight_multiply(job->device, job->weight, panel, more, worker, &gemm);
     for (int32_t r = 0; job->softcap != 0 && r < gemm.rows; r++)
-      job->kernels->softcap(gemm.out + r * gemm.ldo, gemm.cols, job->softcap);
+      job->device->kernels->softcap(gemm.out + r * gemm.ldo, gemm.cols, job->softcap);
   }
 }
 
 typedef struct linear_staging {
-  const kernels_t *kernels;
+  const device_t *device;
+  const weight_t *weight;
   uint8_t *out;
   const float *in;
-  int64_t cols, depth, stride; /* of a row: given, staged, between staged rows */
+  size_t stride; /* bytes between staged rows */
 } linear_staging_t;
 
 static void stage_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const linear_staging_t *staging = context;
   for (int64_t row = first; row < last; row++)
-    staging->kernels->stage(staging->out +
-                                (size_t)(row * staging->stride) * staging->kernels->staged_size,
-                            staging->in + row * staging->cols, staging->cols, staging->depth);
+    weight_stage(staging->device, staging->weight, staging->out + (size_t)row * staging->stride,
+                 staging->in + row * staging->weight->cols);
 }
 
 static void multiply(device_t *device, product_t *job, const float *in, int32_t rows) {
   const weight_t *weight = job->weight;
   int64_t panels = DIV_UP(weight->rows, PANEL_COLS);
+  size_t stride = weight_stride(device, weight);
   float *out = job->out;
   const float *residual = job->residual;
   for (int32_t row = 0; row < rows; row += ROW_BLOCK) {
     job->rows = MIN(rows - row, ROW_BLOCK);
     const float *x = in + row * weight->cols;
-    if (weight->dtype == DTYPE_BF16) {
-      /* An odd number of cache lines apart, so that rows fall into different cache sets. */
-      int64_t stride = weight->depth + (weight->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
-      linear_staging_t staging = {job->kernels, device->staged, x,
-                                  weight->cols, weight->depth,  stride};
+    job->x = stride != 0 ? device->staged : (const uint8_t *)x;
+    job->stride = stride != 0 ? stride : (size_t)weight->cols * sizeof *x;
+    if (stride != 0) {
+      linear_staging_t staging = {device, weight, device->staged, x, stride};
       int64_t grain = 1 + STAGE_GRAIN_ELEMENTS / weight->cols;
       pool_run(device->pool, stage_task, &staging, job->rows, grain);
-      job->x = device->staged;
-      job->x_size = job->kernels->staged_size;
-      job->ldx = stride;
-    } else {
-      job->x = x;
-      job->x_size = sizeof(float);
-      job->ldx = weight->cols;
     }
     job->out = out + row * job->ldo;
     job->residual = residual != NULL ? residual + row * job->ldo : NULL;
@@ -105,11 +91,10 @@ static void multiply(device_t *device, product_t *job, const float *in, int32_t 
 
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                 const vector_t *bias, const act_t *residual, int32_t rows) {
-  CHECK(weight->dtype != DTYPE_BF16 || weight->depth <= device->staged_cols);
+  CHECK_LE(weight->depth, device->staged_cols);
   CHECK_EQ(weight->stack, 1);
   CHECK(bias == NULL || bias->count == weight->rows);
   product_t job = {.device = device,
-                   .kernels = device->kernels,
                    .weight = weight,
                    .out = FLOATS(out),
                    .ldo = weight->rows,
@@ -122,10 +107,9 @@ void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, flo
                 int32_t first, int32_t rows) {
   CHECK_LE(rows, device->limits.logits_rows_max);
   CHECK_LE(head->rows, device->logits_stride);
-  CHECK(head->dtype != DTYPE_BF16 || head->depth <= device->staged_cols);
+  CHECK_LE(head->depth, device->staged_cols);
   device->logits_cols = head->rows;
   product_t job = {.device = device,
-                   .kernels = device->kernels,
                    .weight = head,
                    .out = device->logits,
                    .ldo = device->logits_stride,

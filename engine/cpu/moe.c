@@ -90,24 +90,15 @@ static void place_pairs(mixing_t *job) {
   for (int32_t i = 0; i < pairs; i++) space->place[i] = space->next[space->chosen[i]]++;
 }
 
-/* Bytes between staged rows of `weight`. Rows are an odd number of cache lines apart, so that
- * they fall into different cache sets. */
-static int64_t staged_stride(const weight_t *weight) {
-  if (weight->dtype != DTYPE_BF16) return weight->cols;
-  return weight->depth + (weight->depth % (2 * DEPTH_ALIGN) == 0 ? DEPTH_ALIGN : 0);
-}
-
-static size_t staged_size(const mixing_t *job, const weight_t *weight) {
-  return weight->dtype == DTYPE_BF16 ? job->device->kernels->staged_size : sizeof(float);
+/* Bytes between rows of activations as the kernel of `weight` reads them. */
+static size_t row_stride(const mixing_t *job, const weight_t *weight) {
+  size_t stride = weight_stride(job->device, weight);
+  return stride != 0 ? stride : (size_t)weight->cols * sizeof(float);
 }
 
 static void stage_row(const mixing_t *job, const weight_t *weight, const float *in, int64_t place) {
-  uint8_t *to =
-      job->space->staged + (size_t)(place * staged_stride(weight)) * staged_size(job, weight);
-  if (weight->dtype == DTYPE_BF16)
-    job->device->kernels->stage(to, in, weight->cols, weight->depth);
-  else
-    memcpy(to, in, (size_t)weight->cols * sizeof(float));
+  weight_stage(job->device, weight, job->space->staged + (size_t)place * row_stride(job, weight),
+               in);
 }
 
 static void stage_task(void *context, int64_t first, int64_t last, int worker) {
@@ -125,26 +116,20 @@ static void expert_panel(const mixing_t *job, const weight_t *weight, const vect
   int32_t expert = job->space->active[unit / weight->stack_panels];
   int64_t panel = unit % weight->stack_panels, col = panel * PANEL_COLS,
           left = weight->stack_rows - col;
-  int64_t stride = staged_stride(weight), index = expert * weight->stack_panels + panel;
+  int64_t index = expert * weight->stack_panels + panel;
   int32_t row = job->space->first[expert], end = job->space->first[expert + 1];
-  size_t size = staged_size(job, weight);
-  const uint8_t *data = weight_panel(job->device, weight, index, worker);
-  bool more = weight->format == WEIGHT_PLAIN && left > PANEL_COLS;
   while (row < end) {
     int32_t rows = MIN(end - row, ROWS_PER_PART);
     gemm_t gemm = {
-        .x = job->space->staged + (size_t)(row * stride) * size,
-        .ldx = stride,
-        .panel = data,
-        .next = more && row + rows == end ? data + weight->panel_bytes : NULL,
-        .depth = weight->depth,
+        .x = job->space->staged + (size_t)row * row_stride(job, weight),
         .rows = rows,
         .cols = (int32_t)MIN(left, PANEL_COLS),
         .out = out + row * weight->stack_rows + col,
         .ldo = weight->stack_rows,
         .bias = bias != NULL ? bias->values + expert * weight->stack_rows + col : NULL,
     };
-    job->device->kernels->gemm[weight->dtype](&gemm);
+    weight_multiply(job->device, weight, index, left > PANEL_COLS && row + rows == end, worker,
+                    &gemm);
     row += rows;
   }
 }

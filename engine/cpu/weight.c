@@ -7,7 +7,7 @@
  * has the panels of one matrix after those of the other. MXFP4 panels are [depth/32] groups of
  * nibbles and exponents, a quarter of the bytes; workers unpack a panel just before they multiply
  * it. If an exponent is so large or small that a value is no normal bf16, the whole matrix is kept
- * as bf16.
+ * as bf16. Quantised rows are packed by quant_pack.c.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -162,6 +162,7 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
   *out = NULL;
   int64_t rows = source->rows, cols = source->cols, stack = source->stack > 0 ? source->stack : 1;
   bool blocks = source->format == WEIGHT_MXFP4;
+  bool quantised = source->row_format != NULL || quant_format(source->format) != NULL;
   if (rows <= 0 || cols <= 0 || cols > INT32_MAX - DEPTH_ALIGN || rows % stack != 0 ||
       rows / stack > INT32_MAX || (blocks && cols % MXFP4_COLS != 0))
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: shape [%lld, %lld] is out of range",
@@ -176,8 +177,9 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
                        .stack = stack,
                        .stack_rows = rows / stack,
                        .stack_panels = DIV_UP(rows / stack, PANEL_COLS)};
-  if (source->dtype == DTYPE_BF16) weight->depth = ROUND_UP(cols, DEPTH_ALIGN);
-  int code = pack(device, source, weight, source->format, error);
+  if (quantised || source->dtype == DTYPE_BF16) weight->depth = ROUND_UP(cols, DEPTH_ALIGN);
+  int code = quantised ? quant_pack(device, source, weight, error)
+                       : pack(device, source, weight, source->format, error);
   if (code == 1) code = pack(device, source, weight, WEIGHT_PLAIN, error);
   if (code != 0) return code;
   if (weight->depth > device->cols_max) device->cols_max = weight->depth;
@@ -187,8 +189,10 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
   return 0;
 }
 
-const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int64_t index,
-                            int worker) {
+/* Returns a panel as the kernels read it: in place, or unpacked into the worker's scratch. */
+static const uint8_t *panel_data(const device_t *device, const weight_t *weight, int64_t index,
+                                 int worker) {
+  if (weight->quant != NULL) return weight->panels + weight->quant[index].at;
   const uint8_t *panel = weight->panels + (size_t)index * weight->panel_bytes;
   if (weight->format == WEIGHT_PLAIN) return panel;
   size_t bytes = (size_t)device->unpacked_depth * PANEL_COLS * sizeof(uint16_t);
@@ -196,6 +200,49 @@ const uint8_t *weight_panel(const device_t *device, const weight_t *weight, int6
   device->kernels->unpack_mxfp4((uint16_t *)(void *)out, (const mxfp4_group_t *)(const void *)panel,
                                 weight->depth / MXFP4_COLS);
   return out;
+}
+
+size_t weight_stride(const device_t *device, const weight_t *weight) {
+  const kernels_t *kernels = device->kernels;
+  size_t bytes = (size_t)weight->depth, line = SCRATCH_ALIGN;
+  if (weight->quant != NULL)
+    bytes = bytes * (size_t)kernels->quant_eighths / 8;
+  else if (weight->dtype == DTYPE_BF16)
+    bytes *= kernels->staged_size;
+  else
+    return 0;
+  /* An odd number of cache lines, so that rows fall into different cache sets. */
+  return (DIV_UP(bytes, line) | 1) * line;
+}
+
+void weight_stage(const device_t *device, const weight_t *weight, uint8_t *out, const float *in) {
+  const kernels_t *kernels = device->kernels;
+  if (weight->quant != NULL)
+    kernels->quant_stage(out, in, weight->cols, weight->depth);
+  else if (weight->dtype == DTYPE_BF16)
+    kernels->stage(out, in, weight->cols, weight->depth);
+  else
+    memcpy(out, in, (size_t)weight->cols * sizeof *in);
+}
+
+void weight_multiply(const device_t *device, const weight_t *weight, int64_t index, bool more,
+                     int worker, gemm_t *gemm) {
+  const kernels_t *kernels = device->kernels;
+  const uint8_t *data = panel_data(device, weight, index, worker);
+  size_t stride = weight_stride(device, weight);
+  gemm->panel = data;
+  gemm->depth = weight->depth;
+  if (weight->quant != NULL) {
+    gemm->ldx = (int64_t)stride;
+    gemm->layout = &weight->quant[index].layout;
+    gemm->next = more ? weight->panels + weight->quant[index + 1].at : NULL;
+    kernels->gemm_quant(gemm);
+    return;
+  }
+  gemm->ldx = weight->cols;
+  if (weight->dtype == DTYPE_BF16) gemm->ldx = (int64_t)(stride / kernels->staged_size);
+  gemm->next = more && weight->format == WEIGHT_PLAIN ? data + weight->panel_bytes : NULL;
+  kernels->gemm[weight->dtype](gemm);
 }
 
 int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
@@ -215,22 +262,37 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
   return 0;
 }
 
+/* Columns [first, first + count) of one row of a plain panel. */
+static void plain_values(const weight_t *weight, const uint8_t *panel, int64_t lane, int64_t first,
+                         int64_t count, float *out) {
+  for (int64_t k = first; k < first + count; k++) {
+    if (weight->dtype == DTYPE_F32) {
+      *out++ = ((const float *)(const void *)panel)[k * PANEL_COLS + lane];
+    } else if (weight->dtype == DTYPE_F16) {
+      *out++ = float_from_f16(((const uint16_t *)(const void *)panel)[k * PANEL_COLS + lane]);
+    } else {
+      int64_t at = (k / 2 * PANEL_COLS + lane) * 2 + k % 2;
+      *out++ = float_from_bf16(((const uint16_t *)(const void *)panel)[at]);
+    }
+  }
+}
+
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out) {
   CHECK_EQ(weight->stack, 1);
   CHECK_EQ(weight->format, WEIGHT_PLAIN);
   const uint8_t *panel = weight->panels + (size_t)(row / PANEL_COLS) * weight->panel_bytes;
   int64_t lane = row % PANEL_COLS;
-  for (int64_t k = 0; k < weight->cols; k++) {
-    float value;
-    if (weight->dtype == DTYPE_F32) {
-      value = ((const float *)(const void *)panel)[k * PANEL_COLS + lane];
-    } else if (weight->dtype == DTYPE_F16) {
-      value = float_from_f16(((const uint16_t *)(const void *)panel)[k * PANEL_COLS + lane]);
-    } else {
-      int64_t at = (k / 2 * PANEL_COLS + lane) * 2 + k % 2;
-      value = float_from_bf16(((const uint16_t *)(const void *)panel)[at]);
+  const bool quantised = weight->quant != NULL;
+  for (int64_t first = 0; first < weight->cols; first += QUANT_CHUNK) {
+    float values[QUANT_CHUNK];
+    int64_t count = MIN(weight->cols - first, QUANT_CHUNK);
+    if (quantised)
+      quant_unpack_row(weight, row, first, values);
+    else
+      plain_values(weight, panel, lane, first, count, values);
+    for (int64_t i = 0; i < count; i++) {
+      float value = values[i] * scale;
+      out[first + i] = add ? out[first + i] + value : value;
     }
-    value *= scale;
-    out[k] = add ? out[k] + value : value;
   }
 }

@@ -8,10 +8,10 @@
 #ifndef INFERD_ENGINE_CPU_ISA_KERNELS_H
 #define INFERD_ENGINE_CPU_ISA_KERNELS_H
 
+#include "engine/cpu/isa/quant_layout.h"
 #include "engine/device/ops.h"
 
 enum {
-  PANEL_COLS = 64,   /* output columns of a weight panel */
   DEPTH_ALIGN = 32,  /* depth of a bf16 panel is padded to this */
   STRIP_KEYS = 256,  /* keys per softmax strip */
   SPLIT_KEYS = 2048, /* keys per split: partial results are merged at these bounds */
@@ -23,12 +23,14 @@ enum {
 };
 
 /* out[rows, cols] = x[rows, depth] . panel (+ bias) (+ residual), one panel of a weight.
- * bf16: panel [depth/2][64][2], x staged by `stage`; f16, f32: panel [depth][64], x fp32. */
+ * bf16: panel [depth/2][64][2], x staged by `stage`; f16, f32: panel [depth][64], x fp32.
+ * Quantised: panel by `layout`, x staged by `quant_stage`, at most 64 rows. */
 typedef struct gemm {
   const void *x;
-  int64_t ldx; /* elements between rows of x */
+  int64_t ldx; /* elements between rows of x; bytes if the weights are quantised */
   const void *panel;
   const void *next; /* panel that this thread reads next, prefetched; never dereferenced */
+  const quant_layout_t *layout; /* quantised weights only */
   int64_t depth;
   int32_t rows, cols; /* cols 1..64 */
   float *out;         /* may alias residual */
@@ -67,6 +69,10 @@ typedef struct kernels {
   /* Rounds in[count] to bf16 and pads with zeros to `padded` elements: input of gemm[BF16]. */
   void (*stage)(void *out, const float *in, int64_t count, int64_t padded);
   void (*gemm[NUM_DTYPES])(const gemm_t *gemm);
+  /* The same for quantised weights: `depth` columns as quant_layout.h says; 64-byte aligned. */
+  void (*quant_stage)(uint8_t *out, const float *in, int64_t count, int64_t depth);
+  int32_t quant_eighths; /* bytes of a staged row, times 8 / depth */
+  void (*gemm_quant)(const gemm_t *gemm);
   /* out[count * 16][64][2] bf16 = the values of a panel, ready for gemm[BF16] */
   void (*unpack_mxfp4)(uint16_t *out, const mxfp4_group_t *groups, int64_t count);
   /* out[width] = norm(in) (+ residual); out may alias in or residual */

@@ -62,6 +62,31 @@ static inline void mxfp4_pairs(uint16_t *out, const mxfp4_group_t *groups, int64
 
 #include "engine/cpu/isa/gemm.inc"
 
+/* Even and odd codes as 16-bit numbers, two of which make a product: nothing can saturate. */
+#define Q_X_WIDE 1
+typedef struct q_pairs {
+  vi even, odd;
+} q_x_t;
+typedef __m512i q_table_t;
+INLINE q_x_t q_broadcast(const uint8_t *row, int64_t depth, int64_t at) {
+  int32_t words[2];
+  memcpy(words, quant_x_pairs(row, depth) + at, sizeof words);
+  return (q_x_t){(vi)_mm512_set1_epi32(words[0]), (vi)_mm512_set1_epi32(words[1])};
+}
+INLINE vi q_dot(vi sum, vu codes, q_x_t left) {
+  __m512i even = (__m512i)(codes & 0x00ff00ff), odd = _mm512_srli_epi16((__m512i)codes, 8);
+  sum += (vi)_mm512_madd_epi16(even, (__m512i)left.even);
+  return sum + (vi)_mm512_madd_epi16(odd, (__m512i)left.odd);
+}
+INLINE q_table_t q_table(const uint8_t *table) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));
+}
+INLINE vu q_lookup(vu nibbles, q_table_t table) {
+  return (vu)_mm512_shuffle_epi8(table, (__m512i)nibbles);
+}
+
+#include "engine/cpu/isa/quant.inc"
+
 #include "engine/cpu/isa/attention.inc"
 
 static bool supported(void) {

@@ -30,6 +30,8 @@ static inline vf vf_load_f16(const uint16_t *from) {
 
 #include "engine/cpu/isa/gemm.inc"
 
+#include "engine/cpu/isa/quant_plain.inc"
+
 #include "engine/cpu/isa/attention.inc"
 
 static bool supported(void) {

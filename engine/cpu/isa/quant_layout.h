@@ -1,0 +1,73 @@
+/* quant_layout.h: quantised weights as the CPU kernels read them, and the activations beside them.
+ *
+ * A panel of 64 output columns is a sequence of chunks of 256 rows of depth (the last may be
+ * shorter). A chunk is its scales, then its codes:
+ *
+ *   scales f16 or f32   scale[groups][64], then min[groups][64]
+ *   scales two-level    f16 d[64], f16 dmin[64], int8 scale[groups][64], uint8 min[groups][64]
+ *   codes of 8 bits     [depth / 4][64][4]
+ *   codes of 4 bits     [depth / 8][64][4]: byte i has row i in its low and row 4 + i in its high
+ *                       nibble; a table gives the code of a nibble
+ *
+ * with the minima only if the layout has them. weight = scale * (code - offset) - min.
+ *
+ * A row of activations is quantised by itself: 32 columns share scale = max |x| / 127, and q =
+ * round(x / scale). Columns of very small numbers (max |x| < 2^-100) become zeros; if one of the
+ * 32 is NaN or infinite, their scale is NaN. A product of a group is an exact integer; groups are
+ * added in the order of depth, so that every kernel of a tier gives the same bits.
+ * Plain data and pure functions, any thread.
+ */
+#ifndef INFERD_ENGINE_CPU_ISA_QUANT_LAYOUT_H
+#define INFERD_ENGINE_CPU_ISA_QUANT_LAYOUT_H
+
+#include "engine/quant/quant.h"
+
+enum {
+  QUANT_DEPTH_ALIGN = 32, /* columns of activations that share a scale; depth is padded to it */
+  PANEL_COLS = 64,        /* output columns of a weight panel */
+  QUANT_GROUPS = QUANT_CHUNK / QUANT_GROUP_MIN,
+  QUANT_X_EIGHTHS = 11,     /* eighths of a byte, times depth: q, scales and sums of a row */
+  QUANT_X_WIDE_EIGHTHS = 27 /* the same with pairs of 16-bit numbers */
+};
+
+typedef enum quant_scales {
+  QUANT_SCALES_F16,
+  QUANT_SCALES_F32,
+  QUANT_SCALES_TWO_LEVEL
+} quant_scales_t;
+
+typedef struct quant_layout {
+  quant_scales_t scales;
+  int32_t bits;   /* of a code in memory: 4 or 8 */
+  int32_t group;  /* rows of depth that share a scale: 16, 32, 64, 128 or 256 */
+  int32_t offset; /* of codes, after the table */
+  bool has_min;
+  uint8_t table[16]; /* codes of the nibbles */
+} quant_layout_t;
+
+/* Bytes of the scales of a chunk of `cols` rows of depth, and of the whole chunk. */
+static inline size_t quant_scale_bytes(const quant_layout_t *layout, int32_t cols) {
+  size_t groups = (size_t)((cols + layout->group - 1) / layout->group), kinds = layout->has_min + 1;
+  if (layout->scales == QUANT_SCALES_TWO_LEVEL)
+    return (sizeof(uint16_t) + groups) * PANEL_COLS * kinds;
+  size_t size = layout->scales == QUANT_SCALES_F16 ? sizeof(uint16_t) : sizeof(float);
+  return size * groups * PANEL_COLS * kinds;
+}
+
+static inline size_t quant_chunk_bytes(const quant_layout_t *layout, int32_t cols) {
+  return quant_scale_bytes(layout, cols) + (size_t)(cols * PANEL_COLS * layout->bits / 8);
+}
+
+/* Where the parts of a staged row begin: int8 q[depth], then these. */
+static inline float *quant_x_scales(const uint8_t *row, int64_t depth) {
+  return (float *)(void *)(uintptr_t)(row + depth); /* [depth / 32] */
+}
+static inline int32_t *quant_x_sums(const uint8_t *row, int64_t depth) {
+  return (int32_t *)(void *)(uintptr_t)(row + depth + depth / 8); /* [depth / 16] sums of q */
+}
+/* Tiers that multiply 16-bit numbers: [depth / 4] times q0 q2 q1 q3. */
+static inline int16_t *quant_x_pairs(const uint8_t *row, int64_t depth) {
+  return (int16_t *)(void *)(uintptr_t)(row + depth + depth / 8 + depth / 4);
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* quant_pack.c: quantised rows into panels, and back for the rows of an embedding table.
+ *
+ * Called on the engine thread while a model loads; pool workers read and pack panels. A panel of 64
+ * rows takes the layout that is smallest for their formats: codes of 4 bits, or codes of 8 bits for
+ * the formats of 2, 3, 5, 6 and 8 bits and for panels in which formats mix. quant_layout.h says how
+ * a panel lies in memory. No value changes by a bit.
+ */
+#include "engine/base/check.h"
+#include "engine/base/half.h"
+#include "engine/base/util.h"
+#include "engine/cpu/cpu.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCRATCH_ALIGN = 64, NIBBLE_CODES = 16, LEVEL_OFFSET = 128 };
+
+typedef struct quant_packing {
+  const weight_source_t *source;
+  weight_t *weight;
+  quant_panel_t *panels; /* of the weight */
+  uint8_t *scratch;      /* [threads][64][row_bytes] */
+  size_t row_bytes;
+  atomic_bool failed;
+} quant_packing_t;
+
+/* The rows of one panel as the source hands them over. */
+typedef struct panel_rows {
+  const quant_format_t *format[PANEL_COLS];
+  const void *data[PANEL_COLS];
+  int32_t count;
+} panel_rows_t;
+
+static weight_format_t row_format(const weight_source_t *source, int64_t row) {
+  return source->row_format != NULL ? source->row_format(source->context, row) : source->format;
+}
+
+static int64_t first_row(const weight_t *weight, int64_t panel, int32_t *count) {
+  int64_t start = panel % weight->stack_panels * PANEL_COLS;
+  *count = (int32_t)MIN(weight->stack_rows - start, PANEL_COLS);
+  return start + panel / weight->stack_panels * weight->stack_rows;
+}
+
+/* The layout of a format by itself. */
+static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int64_t cols) {
+  quant_layout_t layout = {.scales = QUANT_SCALES_F16,
+                           .bits = format->num_codes <= NIBBLE_CODES ? 4 : 8,
+                           .group = format->group,
+                           .offset = format->table != NULL ? LEVEL_OFFSET : format->offset,
+                           .has_min = format->has_min};
+  for (int i = 0; i < NIBBLE_CODES; i++)
+    layout.table[i] = (uint8_t)(format->table != NULL ? format->table[i] + LEVEL_OFFSET : i);
+  if (format->is_two_level) layout.scales = QUANT_SCALES_TWO_LEVEL;
+  if (format->format == WEIGHT_GGUF_MXFP4 || format->format == WEIGHT_GROUPED)
+    layout.scales = QUANT_SCALES_F32;
+  if (format->format != WEIGHT_GROUPED) return layout;
+  layout.bits = 8;
+  for (int32_t wide = 2 * QUANT_GROUP_MIN; wide <= QUANT_CHUNK; wide *= 2)
+    if (group % wide == 0 || group >= cols) layout.group = wide;
+  return layout;
+}
+
+/* The layout that holds every format but grouped ones. */
+static quant_layout_t layout_of_mixture(void) {
+  return (quant_layout_t){.scales = QUANT_SCALES_F32,
+                          .bits = 8,
+                          .group = QUANT_GROUP_MIN,
+                          .offset = LEVEL_OFFSET,
+                          .has_min = true};
+}
+
+static quant_layout_t choose_layout(const weight_source_t *source, int64_t first, int32_t count) {
+  const quant_format_t *format = quant_format(row_format(source, first));
+  for (int32_t r = 1; r < count; r++) {
+    const quant_format_t *other = quant_format(row_format(source, first + r));
+    if (other == format) continue;
+    CHECK(format->format != WEIGHT_GROUPED && other->format != WEIGHT_GROUPED);
+    return layout_of_mixture();
+  }
+  return layout_of(format, source->group, source->cols);
+}
+
+/* The 8-bit code of the panel for a code of the format. */
+static uint8_t wide_code(const quant_format_t *format, int32_t offset, uint8_t code) {
+  int32_t level = format->table != NULL ? format->table[code] : code - format->offset;
+  return (uint8_t)(level + offset);
+}
+
+static void pack_codes(const quant_layout_t *layout, const quant_format_t *format,
+                       const quant_chunk_t *chunk, int32_t padded, uint8_t *out) {
+  if (layout->bits == 4) {
+    for (int32_t k = 0; k < padded; k += 8, out += PANEL_COLS * 4)
+      for (int32_t i = 0; i < 4; i++)
+        out[i] = (uint8_t)(chunk->codes[k + i] | chunk->codes[k + 4 + i] << 4);
+    return;
+  }
+  bool same = format->table == NULL && format->offset == layout->offset;
+  for (int32_t k = 0; k < padded; k += 4, out += PANEL_COLS * 4) {
+    if (same) {
+      memcpy(out, chunk->codes + k, 4);
+      continue;
+    }
+    for (int32_t i = 0; i < 4; i++) out[i] = wide_code(format, layout->offset, chunk->codes[k + i]);
+  }
+}
+
+static void put_half(uint8_t *out, int32_t index, float value) {
+  uint16_t half = f16_from_float(value); /* exact: it was read from such a number */
+  memcpy(out + index * 2, &half, sizeof half);
+}
+
+static void put_float(uint8_t *out, int32_t index, float value) {
+  memcpy(out + (size_t)index * sizeof value, &value, sizeof value);
+}
+
+/* Scales and minima of one row in the panel's chunk. */
+static void pack_scales(const quant_layout_t *layout, const quant_format_t *format,
+                        const quant_chunk_t *chunk, int32_t padded, int32_t row, uint8_t *out) {
+  int32_t groups = DIV_UP(padded, layout->group);
+  if (layout->scales == QUANT_SCALES_TWO_LEVEL) {
+    uint8_t *sub = out + PANEL_COLS * 2 * (layout->has_min + 1);
+    put_half(out, row, chunk->super_scale);
+    if (layout->has_min) put_half(out, PANEL_COLS + row, chunk->super_min);
+    for (int32_t g = 0; g < groups; g++) {
+      sub[g * PANEL_COLS + row] = (uint8_t)chunk->sub_scale[g];
+      if (layout->has_min) sub[(groups + g) * PANEL_COLS + row] = chunk->sub_min[g];
+    }
+    return;
+  }
+  void (*put)(uint8_t *, int32_t, float) =
+      layout->scales == QUANT_SCALES_F16 ? put_half : put_float;
+  for (int32_t g = 0; g * layout->group < chunk->cols; g++) {
+    int32_t from = g * layout->group / format->group;
+    put(out, g * PANEL_COLS + row, chunk->scale[from]);
+    if (layout->has_min)
+      put(out, (groups + g) * PANEL_COLS + row, format->has_min ? chunk->min[from] : 0);
+  }
+}
+
+static void pack_rows(const weight_t *weight, const quant_layout_t *layout, int32_t group,
+                      const panel_rows_t *rows, uint8_t *out) {
+  quant_chunk_t chunk;
+  for (int64_t first = 0; first < weight->depth; first += QUANT_CHUNK) {
+    int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
+    size_t codes = quant_scale_bytes(layout, padded), bytes = quant_chunk_bytes(layout, padded);
+    memset(out, 0, bytes);
+    for (int32_t r = 0; r < rows->count; r++) {
+      quant_read(rows->format[r], group, rows->data[r], weight->cols, first, &chunk);
+      /* Columns past K meet activations of zero, so any code will do. */
+      memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
+      pack_scales(layout, rows->format[r], &chunk, padded, r, out);
+      pack_codes(layout, rows->format[r], &chunk, padded, out + codes + r * 4);
+    }
+    out += bytes;
+  }
+}
+
+static void pack_task(void *context, int64_t first, int64_t last, int worker) {
+  quant_packing_t *job = context;
+  const weight_t *weight = job->weight;
+  uint8_t *scratch = job->scratch + (size_t)worker * PANEL_COLS * job->row_bytes;
+  for (int64_t panel = first; panel < last; panel++) {
+    panel_rows_t rows;
+    int64_t start = first_row(weight, panel, &rows.count);
+    for (int32_t r = 0; r < rows.count; r++) {
+      rows.format[r] = quant_format(row_format(job->source, start + r));
+      rows.data[r] =
+          job->source->row(job->source->context, start + r, scratch + (size_t)r * job->row_bytes);
+      if (rows.data[r] != NULL) continue;
+      atomic_store(&job->failed, true);
+      return;
+    }
+    pack_rows(weight, &job->panels[panel].layout, job->source->group, &rows,
+              weight->panels + job->panels[panel].at);
+  }
+}
+
+static size_t panel_bytes(const weight_t *weight, const quant_layout_t *layout) {
+  int64_t whole = weight->depth / QUANT_CHUNK;
+  int32_t rest = (int32_t)(weight->depth % QUANT_CHUNK);
+  return (size_t)whole * quant_chunk_bytes(layout, QUANT_CHUNK) +
+         (rest > 0 ? quant_chunk_bytes(layout, rest) : 0);
+}
+
+int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight,
+               inferd_error_t *error) {
+  size_t count = (size_t)(weight->stack * weight->stack_panels), bytes = 0, scratch_bytes;
+  size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
+  if (!size_product(&scratch_bytes, (size_t)pool_num_threads(device->pool), PANEL_COLS, row_bytes))
+    return no_memory(error, source->name, SIZE_MAX);
+  quant_packing_t job = {.source = source, .weight = weight, .row_bytes = row_bytes};
+  job.panels = memory_take(device, count * sizeof *job.panels);
+  if (job.panels == NULL) return no_memory(error, source->name, count * sizeof *job.panels);
+  for (size_t i = 0; i < count; i++) {
+    int32_t rows;
+    int64_t first = first_row(weight, (int64_t)i, &rows);
+    job.panels[i] = (quant_panel_t){.at = bytes, .layout = choose_layout(source, first, rows)};
+    bytes += panel_bytes(weight, &job.panels[i].layout);
+  }
+  weight->quant = job.panels;
+  weight->format = WEIGHT_PLAIN;
+  weight->panels = memory_take(device, bytes);
+  if (weight->panels == NULL) return no_memory(error, source->name, bytes);
+  job.scratch = aligned_alloc(SCRATCH_ALIGN, scratch_bytes);
+  if (job.scratch == NULL) return no_memory(error, source->name, scratch_bytes);
+  pool_run(device->pool, pack_task, &job, (int64_t)count, 1);
+  free(job.scratch);
+  if (atomic_load(&job.failed))
+    return error_set(error, ERR_IO, NULL, "%s: its data cannot be read", source->name);
+  return 0;
+}
+
+/* The scale and the minimum of column `lane` in group `group` of a chunk. */
+static void read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t groups,
+                       int32_t group, int64_t lane, float *scale, float *min) {
+  float *out[2] = {scale, min};
+  for (int i = 0; i < 1 + layout->has_min; i++) {
+    int64_t at = (i * groups + group) * PANEL_COLS + lane;
+    uint16_t half;
+    if (layout->scales == QUANT_SCALES_F32) {
+      memcpy(out[i], chunk + at * 4, 4);
+    } else if (layout->scales == QUANT_SCALES_F16) {
+      memcpy(&half, chunk + at * 2, 2);
+      *out[i] = float_from_f16(half);
+    } else {
+      const uint8_t *sub = chunk + PANEL_COLS * 2 * (layout->has_min + 1);
+      memcpy(&half, chunk + (i * PANEL_COLS + lane) * 2, 2);
+      *out[i] = float_from_f16(half) * (float)(i == 0 ? (int8_t)sub[at] : sub[at]);
+    }
+  }
+}
+
+void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float *out) {
+  const quant_panel_t *panel = &weight->quant[row / PANEL_COLS];
+  const quant_layout_t *layout = &panel->layout;
+  int64_t lane = row % PANEL_COLS;
+  int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
+  int32_t cols = (int32_t)MIN(weight->cols - first, QUANT_CHUNK);
+  const uint8_t *chunk = weight->panels + panel->at;
+  chunk += (size_t)(first / QUANT_CHUNK) * quant_chunk_bytes(layout, QUANT_CHUNK);
+  const uint8_t *codes = chunk + quant_scale_bytes(layout, padded);
+  float scale = 0, min = 0;
+  for (int32_t k = 0; k < cols; k++) {
+    int32_t code;
+    if (layout->bits == 8) {
+      code = codes[(k / 4 * PANEL_COLS + lane) * 4 + k % 4];
+    } else {
+      code = codes[(k / 8 * PANEL_COLS + lane) * 4 + k % 4] >> (k % 8 / 4 * 4) & 15;
+      code = layout->table[code];
+    }
+    if (k % layout->group == 0)
+      read_scale(layout, chunk, DIV_UP(padded, layout->group), k / layout->group, lane, &scale,
+                 &min);
+    float value = scale * (float)(code - layout->offset);
+    out[k] = layout->has_min ? value - min : value;
+  }
+}

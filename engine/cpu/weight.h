@@ -1,0 +1,55 @@
+/* weight.h: matrices and vectors in the CPU back end's own layout, and products with a panel.
+ *
+ * Made on the engine thread while a model loads, constant afterwards; any worker reads them.
+ */
+#ifndef INFERD_ENGINE_CPU_WEIGHT_H
+#define INFERD_ENGINE_CPU_WEIGHT_H
+
+#include "engine/cpu/isa/kernels.h"
+
+/* Where a panel of quantised weights lies. Panels differ in layout, because rows do in format. */
+typedef struct quant_panel {
+  size_t at; /* bytes from weight_t.panels */
+  quant_layout_t layout;
+} quant_panel_t;
+
+struct weight {
+  int64_t rows, cols; /* N, K */
+  int64_t depth;      /* K, padded to DEPTH_ALIGN for bf16 and to QUANT_DEPTH_ALIGN if quantised */
+  dtype_t dtype;      /* of the kernel that multiplies it, unless it is quantised */
+  weight_format_t format;                  /* WEIGHT_PLAIN, WEIGHT_MXFP4 */
+  int64_t stack, stack_rows, stack_panels; /* matrices, rows and panels of each; 1, N, ... */
+  size_t panel_bytes;
+  uint8_t *panels; /* [stack * stack_panels] panels, see gemm_t; MXFP4 ones see mxfp4_group_t */
+  const quant_panel_t *quant; /* [stack * stack_panels], or NULL: not quantised */
+};
+
+struct vector {
+  int64_t count;
+  float *values;
+};
+
+int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
+               inferd_error_t *error);
+int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
+               inferd_error_t *error);
+
+/* quant_pack.c: fills panels, size and layouts of a quantised weight whose shape is set. */
+int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight,
+               inferd_error_t *error);
+/* Writes columns [first, first + 256), as far as there are, of a row of a quantised weight. */
+void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float *out);
+
+/* Writes out[cols] = row of the weight * scale. */
+void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
+
+/* Products: `weight_stage` writes one row of activations as the kernel of the weight reads it; such
+ * rows stand weight_stride bytes apart. 0 means that it reads fp32 rows as they are. */
+size_t weight_stride(const device_t *device, const weight_t *weight);
+void weight_stage(const device_t *device, const weight_t *weight, uint8_t *out, const float *in);
+/* Multiplies rows with panel `index`. The caller sets x, rows, cols, out, ldo, bias and residual of
+ * *gemm. With `more` this thread goes on to the next panel. `worker` names the scratch memory. */
+void weight_multiply(const device_t *device, const weight_t *weight, int64_t index, bool more,
+                     int worker, gemm_t *gemm);
+
+#endif

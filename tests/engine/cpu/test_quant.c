@@ -1,0 +1,336 @@
+/* test_quant.c: linear layers over quantised weights of every tier: against double precision with
+ * activations quantised as quant_layout.h says, against the values of the weights in fp32, and
+ * their bits for any number of rows and threads. */
+#include "engine/base/half.h"
+#include "engine/base/util.h"
+#include "engine/cpu/act.h"
+#include "engine/quant/quant.h"
+#include "tests/engine/cpu/helper.h"
+#include "tests/expect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_MAX = 300, VOCAB = 300, GROUP = 32 };
+
+static const step_limits_t limits = {.tokens_max = ROWS_MAX,
+                                     .reqs_max = 4,
+                                     .logits_rows_max = 16,
+                                     .hidden_max = 2048,
+                                     .vocab_size = VOCAB,
+                                     .max_model_len = 64,
+                                     .heads_max = 1,
+                                     .head_dim_max = 16,
+                                     .experts_max = 4,
+                                     .experts_top_max = 2,
+                                     .expert_width_max = 64};
+
+/* A matrix of random blocks. Formats repeat in runs of `run` rows. */
+typedef struct matrix {
+  int64_t rows, cols;
+  const weight_format_t *formats;
+  int32_t num_formats, run, group;
+  uint8_t *blocks; /* [rows][4 cols] */
+  float *values;   /* [rows][cols] as the format defines them */
+} matrix_t;
+
+static weight_format_t format_of(void *context, int64_t row) {
+  const matrix_t *matrix = context;
+  return matrix->formats[row / matrix->run % matrix->num_formats];
+}
+
+static const void *blocks_of(void *context, int64_t row, void *scratch) {
+  const matrix_t *matrix = context;
+  size_t bytes = (size_t)matrix->cols * 4;
+  if (row % 2) return matrix->blocks + (size_t)row * bytes;
+  return memcpy(scratch, matrix->blocks + (size_t)row * bytes, bytes);
+}
+
+/* Random bytes, with scales that give values of about 1. */
+static void fill_row(random_state_t *random, const quant_format_t *format, matrix_t *matrix,
+                     int64_t row) {
+  static const struct {
+    weight_format_t format;
+    int at[2];
+    float scale;
+  } halves[] = {{WEIGHT_Q4_0, {0, 0}, 0.1f},      {WEIGHT_Q4_1, {0, 2}, 0.1f},
+                {WEIGHT_Q5_0, {0, 0}, 0.06f},     {WEIGHT_Q5_1, {0, 2}, 0.06f},
+                {WEIGHT_Q8_0, {0, 0}, 0.008f},    {WEIGHT_Q2_K, {80, 82}, 0.03f},
+                {WEIGHT_Q3_K, {108, 108}, 0.01f}, {WEIGHT_Q4_K, {0, 2}, 0.002f},
+                {WEIGHT_Q5_K, {0, 2}, 0.001f},    {WEIGHT_Q6_K, {208, 208}, 0.0003f},
+                {WEIGHT_IQ4_NL, {0, 0}, 0.01f},   {WEIGHT_IQ4_XS, {0, 0}, 0.0003f}};
+  uint8_t *block = matrix->blocks + row * matrix->cols * 4;
+  size_t bytes = quant_row_bytes(format, matrix->group, matrix->cols);
+  for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)random_next(random);
+  if (format->format == WEIGHT_GROUPED) {
+    float *scales = (float *)(void *)(block + ROUND_UP(matrix->cols, 4));
+    int64_t groups = DIV_UP(matrix->cols, matrix->group);
+    for (int64_t g = 0; g < groups; g++) scales[g] = 0.01f * random_float(random);
+    for (int64_t g = 0; g < groups; g++) scales[groups + g] = random_float(random);
+  }
+  for (int64_t b = 0; b < (int64_t)bytes && format->block_bytes > 0; b += format->block_bytes) {
+    if (format->format == WEIGHT_GGUF_MXFP4) block[b] = (uint8_t)(122 + random_below(random, 4));
+    for (size_t i = 0; format->format == WEIGHT_NVFP4 && i < 4; i++)
+      block[b + (int64_t)i] = (uint8_t)(0x20 + random_below(random, 8));
+    for (size_t i = 0; i < ARRAY_LEN(halves); i++) {
+      if (halves[i].format != format->format) continue;
+      for (int j = 0; j < 2; j++) {
+        uint16_t half = f16_from_float(halves[i].scale * random_float(random));
+        memcpy(block + b + halves[i].at[j], &half, 2);
+      }
+    }
+  }
+  quant_decode(format, matrix->group, block, matrix->cols, matrix->values + row * matrix->cols);
+}
+
+static void matrix_make(random_state_t *random, matrix_t *matrix) {
+  matrix->blocks = aligned_alloc(64, ROUND_UP((size_t)(matrix->rows * matrix->cols) * 4, 64));
+  matrix->values = malloc((size_t)(matrix->rows * matrix->cols) * sizeof(float));
+  for (int64_t row = 0; row < matrix->rows; row++)
+    fill_row(random, quant_format(format_of(matrix, row)), matrix, row);
+}
+
+static void matrix_free(matrix_t *matrix) {
+  free(matrix->blocks), free(matrix->values);
+}
+
+static weight_t *matrix_weight(device_t *device, matrix_t *matrix, int32_t stack) {
+  weight_source_t source = {.name = "test",
+                            .rows = matrix->rows,
+                            .cols = matrix->cols,
+                            .stack = stack,
+                            .format = matrix->formats[0],
+                            .dtype = DTYPE_BF16,
+                            .group = matrix->group,
+                            .row_format = matrix->num_formats > 1 ? format_of : NULL,
+                            .row = blocks_of,
+                            .context = matrix};
+  weight_t *weight = NULL;
+  inferd_error_t error;
+  ASSERT_EQ_FOR(ops_cpu.weight(device, &source, &weight, &error), 0, "%s", error.message);
+  return weight;
+}
+
+/* A row as the kernels see it: rounded to 8 bits in groups of 32. */
+static void quantise(const float *x, int64_t cols, double *out) {
+  for (int64_t first = 0; first < cols; first += GROUP) {
+    float largest = 0;
+    int64_t end = MIN(first + GROUP, cols);
+    for (int64_t k = first; k < end; k++) largest = fmaxf(largest, fabsf(x[k]));
+    float scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0;
+    for (int64_t k = first; k < end; k++)
+      out[k] = (double)scale * (double)nearbyintf(x[k] * inverse);
+  }
+}
+
+/* Each output is within rounding of the exact product of what the kernel sees, and within the
+ * rounding of the activations (half a step of 32 columns each) of that of the values. */
+static void check_product(device_t *device, const char *tier, matrix_t *matrix, int32_t rows,
+                          random_state_t *random) {
+  const int64_t n = matrix->rows, cols = matrix->cols;
+  float *x = random_floats(random, rows * cols, 1), *out = malloc((size_t)(rows * n) * sizeof *out);
+  float *bias = random_floats(random, n, 1), *residual = random_floats(random, rows * n, 1);
+  double *seen = malloc((size_t)cols * sizeof *seen);
+  weight_t *weight = matrix_weight(device, matrix, 1);
+  memcpy(out, residual, (size_t)(rows * n) * sizeof *out);
+  ops_cpu.linear(device, ACT(out), ACT(x), weight, vector_make(device, bias, n), ACT(out), rows);
+  for (int32_t r = 0; r < rows; r++) {
+    quantise(x + r * cols, cols, seen);
+    for (int64_t c = 0; c < n; c++) {
+      double sum = (double)bias[c] + residual[r * n + c], twin = sum, size = 2, slack = 0;
+      for (int64_t k = 0; k < cols; k++) {
+        double w = matrix->values[c * cols + k], a = x[r * cols + k];
+        sum += seen[k] * w;
+        twin += a * w;
+        size += fabs(w) + fabs(seen[k] * w);
+        slack += fabs(w) * 0.5 / 127;
+      }
+      double value = out[r * n + c];
+      ASSERT_LE_FOR(fabs(value - sum), size * 0x1p-20,
+                    "%s %s (%d, %d, %d) at %d,%d: %.9g, expected %.9g, seed %llu", tier,
+                    quant_format(format_of(matrix, c))->name, rows, (int)n, (int)cols, r, (int)c,
+                    value, sum, SEED);
+      ASSERT_LE_FOR(fabs(value - twin), slack + size * 0x1p-20, "%s %s: %.9g, in fp32 %.9g", tier,
+                    quant_format(format_of(matrix, c))->name, value, twin);
+    }
+  }
+  free(x), free(out), free(bias), free(residual), free(seen);
+}
+
+static const weight_format_t all[] = {WEIGHT_Q8_0,  WEIGHT_Q4_0,       WEIGHT_Q4_K,   WEIGHT_Q6_K,
+                                      WEIGHT_Q5_K,  WEIGHT_Q4_1,       WEIGHT_Q5_0,   WEIGHT_Q5_1,
+                                      WEIGHT_Q2_K,  WEIGHT_Q3_K,       WEIGHT_IQ4_NL, WEIGHT_IQ4_XS,
+                                      WEIGHT_NVFP4, WEIGHT_GGUF_MXFP4, WEIGHT_GROUPED};
+
+Test(quant, every_format_agrees_with_double_precision) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    random_state_t random = random_start(40);
+    device_t *device = device_prepared(tiers[t], 2, &limits);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+      static const int32_t rows[] = {1, 2, 3, 5, 6, 7, 21, 70};
+      const quant_format_t *format = quant_format(all[i]);
+      for (size_t j = 0; j < ARRAY_LEN(rows); j += SANITIZED ? 3 : 1) {
+        /* A whole chunk, part of one, and both. */
+        int64_t blocks = format->block_cols == 256 ? 1 + (int64_t)j % 3 : 1 + 4 * (int64_t)j;
+        matrix_t matrix = {.rows = 60 + 3 * (int64_t)j,
+                           .cols = blocks * format->block_cols,
+                           .formats = &all[i],
+                           .num_formats = 1,
+                           .run = 1,
+                           .group = 16 << j % 5};
+        matrix_make(&random, &matrix);
+        check_product(device, tiers[t], &matrix, rows[j], &random);
+        matrix_free(&matrix);
+      }
+    }
+    ops_cpu.close(device);
+  }
+}
+
+/* Groups of grouped rows that are no power of two, one for a whole row, and a column count that no
+ * block divides. */
+Test(quant, groups_of_any_size) {
+  static const int32_t shapes[][2] = {{300, 48}, {300, 96}, {200, 200}, {45, 1024}, {513, 128}};
+  static const weight_format_t grouped = WEIGHT_GROUPED;
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    random_state_t random = random_start(41);
+    device_t *device = device_prepared(tiers[t], 2, &limits);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+      matrix_t matrix = {70, shapes[i][0], &grouped, 1, 1, shapes[i][1], NULL, NULL};
+      if (matrix.group > matrix.cols) matrix.group = (int32_t)ROUND_UP(matrix.cols, 16);
+      if (matrix.group % 16 != 0) matrix.group = ROUND_UP(matrix.group, 16);
+      matrix_make(&random, &matrix);
+      check_product(device, tiers[t], &matrix, 8, &random);
+      matrix_free(&matrix);
+    }
+    ops_cpu.close(device);
+  }
+}
+
+/* Fused matrices mix formats: panels of one format, and panels in which they meet. */
+Test(quant, formats_mix_row_by_row) {
+  static const weight_format_t mixed[] = {WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_Q8_0, WEIGHT_IQ4_XS,
+                                          WEIGHT_NVFP4};
+  static const int32_t runs[] = {1, 50, 64, 100};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    random_state_t random = random_start(42);
+    device_t *device = device_prepared(tiers[t], 2, &limits);
+    for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
+      matrix_t matrix = {200, 512, mixed, ARRAY_LEN(mixed), runs[i], 0, NULL, NULL};
+      matrix_make(&random, &matrix);
+      check_product(device, tiers[t], &matrix, 3, &random);
+      matrix_free(&matrix);
+    }
+    ops_cpu.close(device);
+  }
+}
+
+/* Rows come out the same alone, in pairs, in tiles of any height and in a full block. */
+static void check_bits(const char *tier, weight_format_t format, random_state_t *random) {
+  enum { N = 150, K = 768 };
+  static const int32_t steps[] = {1, 2, 3, 4, 5, 6, 7, 12, 17, 33, 100, ROWS_MAX};
+  static const int threads[] = {1, 2, 7};
+  float *x = random_floats(random, ROWS_MAX * K, 1);
+  float *expected = malloc(sizeof(float) * ROWS_MAX * N),
+        *out = malloc(sizeof(float) * ROWS_MAX * N);
+  matrix_t matrix = {N, K, &format, 1, 1, 128, NULL, NULL};
+  matrix_make(random, &matrix);
+  for (size_t i = 0; i < ARRAY_LEN(threads); i += SANITIZED ? 2 : 1) {
+    device_t *device = device_prepared(tier, threads[i], &limits);
+    weight_t *weight = matrix_weight(device, &matrix, 1);
+    if (i == 0) ops_cpu.linear(device, ACT(expected), ACT(x), weight, NULL, NULL, ROWS_MAX);
+    for (size_t j = 0; j < ARRAY_LEN(steps); j += SANITIZED ? 5 : 1) {
+      memset(out, 0xff, sizeof(float) * ROWS_MAX * N);
+      for (int32_t row = 0; row < ROWS_MAX; row += steps[j])
+        ops_cpu.linear(device, ACT(out + row * N), ACT(x + row * K), weight, NULL, NULL,
+                       MIN(ROWS_MAX - row, steps[j]));
+      ASSERT_EQ_FOR(memcmp(out, expected, sizeof(float) * ROWS_MAX * N), 0,
+                    "%s %s: %d rows at a time on %d threads differ, seed %llu", tier,
+                    quant_format(format)->name, steps[j], threads[i], SEED);
+    }
+    ops_cpu.close(device);
+  }
+  matrix_free(&matrix);
+  free(x), free(expected), free(out);
+}
+
+Test(quant, bits_do_not_depend_on_rows_or_threads) {
+  static const weight_format_t some[] = {WEIGHT_Q8_0, WEIGHT_Q4_0,   WEIGHT_Q4_K,
+                                         WEIGHT_Q6_K, WEIGHT_IQ4_XS, WEIGHT_GROUPED};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  random_state_t random = random_start(43);
+  for (int t = 0; t < count; t++)
+    for (size_t i = 0; i < ARRAY_LEN(some); i++) check_bits(tiers[t], some[i], &random);
+}
+
+/* A NaN or an infinity spoils its own row, and no other. Very small rows become zeros. */
+Test(quant, rows_do_not_leak) {
+  enum { N = 70, K = 256, M = 9 };
+  static const weight_format_t format = WEIGHT_Q4_K;
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  random_state_t random = random_start(44);
+  for (int t = 0; t < count; t++) {
+    device_t *device = device_prepared(tiers[t], 2, &limits);
+    float *x = random_floats(&random, M * K, 1), clean[M * N], dirty[M * N];
+    matrix_t matrix = {N, K, &format, 1, 1, 0, NULL, NULL};
+    matrix_make(&random, &matrix);
+    weight_t *weight = matrix_weight(device, &matrix, 1);
+    ops_cpu.linear(device, ACT(clean), ACT(x), weight, NULL, NULL, M);
+    x[4 * K + 3] = t % 2 ? NAN : -INFINITY;
+    for (int k = 0; k < K; k++) x[8 * K + k] = 1e-35f;
+    ops_cpu.linear(device, ACT(dirty), ACT(x), weight, NULL, NULL, M);
+    for (int c = 0; c < N; c++) cr_assert(isnan(dirty[4 * N + c]), "%s lost a NaN", tiers[t]);
+    for (int c = 0; c < N; c++) ASSERT_EQ_FOR(dirty[8 * N + c], 0.0f, "%s", tiers[t]);
+    ASSERT_EQ(memcmp(dirty, clean, sizeof(float) * 4 * N), 0);
+    ASSERT_EQ(memcmp(dirty + 5 * N, clean + 5 * N, sizeof(float) * (M - 6) * N), 0);
+    matrix_free(&matrix);
+    free(x);
+    ops_cpu.close(device);
+  }
+}
+
+/* Rows of an embedding table are the values of the format, to the bit; and it may be the head. */
+Test(quant, tables_and_heads) {
+  enum { K = 512, TOKENS = 24 };
+  static const weight_format_t formats[] = {WEIGHT_Q6_K, WEIGHT_Q4_K,       WEIGHT_IQ4_XS,
+                                            WEIGHT_Q8_0, WEIGHT_GGUF_MXFP4, WEIGHT_Q4_1};
+  random_state_t random = random_start(45);
+  device_t *device = device_prepared("auto", 2, &limits);
+  matrix_t matrix = {VOCAB, K, formats, ARRAY_LEN(formats), 45, 0, NULL, NULL};
+  matrix_make(&random, &matrix);
+  weight_t *table = matrix_weight(device, &matrix, 1);
+  int32_t ids[TOKENS], starts[2] = {0, TOKENS};
+  for (int i = 0; i < TOKENS; i++) ids[i] = (i * 13) % VOCAB;
+  batch_t batch = {.num_tokens = TOKENS,
+                   .num_reqs = 1,
+                   .block_size = 16,
+                   .input_ids = ids,
+                   .query_start_loc = starts};
+  float x[TOKENS * K], logits[VOCAB];
+  double seen[K];
+  ops_cpu.begin(device, &batch);
+  ops_cpu.embed(device, ACT(x), table, 1);
+  for (int i = 0; i < TOKENS; i++)
+    ASSERT_EQ_FOR(memcmp(x + i * K, matrix.values + (int64_t)ids[i] * K, K * sizeof *x), 0,
+                  "row %d", ids[i]);
+  ops_cpu.logits(device, ACT(x), table, 0, 3, 1);
+  ops_cpu.read_logits(device, logits, 1);
+  quantise(x + 3 * K, K, seen);
+  for (int c = 0; c < VOCAB; c++) {
+    double sum = 0, size = 0;
+    for (int k = 0; k < K; k++) sum += seen[k] * (double)matrix.values[c * K + k];
+    for (int k = 0; k < K; k++) size += fabs(seen[k] * (double)matrix.values[c * K + k]);
+    ASSERT_LE_FOR(fabs(logits[c] - sum), size * 0x1p-18, "logit %d", c);
+  }
+  matrix_free(&matrix);
+  ops_cpu.close(device);
+}
