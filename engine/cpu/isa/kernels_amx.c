@@ -13,15 +13,12 @@
 #include "engine/cpu/isa/kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-#include <string.h>
+#include "engine/cpu/isa/tiles_amx.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
-  TILE_ROWS = 16,
-  TILE_BYTES = 64, /* of a tile row: 16 floats or 32 bf16 */
-  TILE_DEPTH = 32, /* k of one product */
   BLOCK_ROWS = 2 * TILE_ROWS,
   ROW_BYTES = PANEL_COLS * 4, /* between tile rows of a panel */
   STEP_BYTES = ROW_BYTES * TILE_DEPTH / 2,
@@ -29,17 +26,9 @@ enum {
   AHEAD_BYTES = 4 * STEP_BYTES,   /* how far a single pass prefetches in its panel */
   STREAM_DEPTH = 16 * TILE_DEPTH, /* k that 17 to 32 rows take at a time */
   STREAM_BYTES = 16 * STEP_BYTES,
-  NUM_TILES = 8,
   ARCH_REQ_XCOMP_PERM = 0x1023,
   XFEATURE_XTILEDATA = 18
 };
-
-/* Intel SDM, TILECFG. */
-typedef struct tile_config {
-  uint8_t palette, start_row, reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-} tile_config_t;
 
 /* Cache lines of the next panel that one pass prefetches in each of its steps. */
 typedef struct ahead {
@@ -51,21 +40,6 @@ typedef struct ahead {
 typedef struct amx_block {
   _Alignas(64) float sum[BLOCK_ROWS][PANEL_COLS];
 } amx_block_t;
-
-/* Tiles 0..3 accumulate, 4 and 5 hold x, 6 and 7 weights. `upper` rows in tiles 0, 1, 4 and `lower`
- * rows in tiles 2, 3, 5 of a 2 x 2 block; with lower 0 all four accumulators have `upper` rows. */
-static inline void configure(int32_t upper, int32_t lower) {
-  static const uint8_t is_lower[NUM_TILES] = {0, 0, 1, 1, 0, 1, 0, 0};
-  tile_config_t config;
-  memset(&config, 0, sizeof config);
-  config.palette = 1;
-  for (int i = 0; i < NUM_TILES; i++) {
-    config.row_bytes[i] = TILE_BYTES;
-    config.rows[i] = (uint8_t)(i >= 6 ? TILE_ROWS : lower > 0 && is_lower[i] ? lower : upper);
-  }
-  __asm__ volatile("" ::: "memory"); /* the intrinsic does not say that it reads all 64 bytes */
-  _tile_loadconfig(&config);
-}
 
 static inline void fetch(ahead_t *ahead) {
   for (int32_t i = 0; i < ahead->lines; i++) __builtin_prefetch(ahead->at + i * 64, 0, 2);
@@ -184,7 +158,7 @@ static void gemm_tiles(const gemm_t *gemm) {
   for (int32_t row = 0; row < gemm->rows; row += BLOCK_ROWS) {
     int32_t rows = MIN(gemm->rows - row, BLOCK_ROWS);
     if (rows != configured)
-      configure(MIN(rows, TILE_ROWS), rows > TILE_ROWS ? rows - TILE_ROWS : 0);
+      tiles_configure(MIN(rows, TILE_ROWS), rows > TILE_ROWS ? rows - TILE_ROWS : 0);
     configured = rows;
     if (rows > TILE_ROWS && rows == gemm->rows) {
       wide_streaming(gemm, x, &block);
