@@ -4,12 +4,15 @@
  * tile, K/V head) pairs, and for a long decode (query tile, K/V head, split). The softmax is
  * computed online over strips of 256 keys. It starts anew every 2,048 keys, at absolute positions
  * (a split); the splits of a row are then merged in order. Both paths below do exactly these steps
- * for each row, so the bits of a row do not depend on tiles, threads, chunks or the path.
+ * for each row, so the bits of a row do not depend on tiles, threads, chunks or the path. A strip
+ * is computed by the tier's `scores`, `softmax` and `values`, or all at once by its `attend`: which
+ * of them is a matter of the tier and the type of the pool, never of the batch.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/isa/attend.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,6 +24,8 @@ typedef struct attending {
   float *out;
   int32_t group;
   int64_t width; /* of a qkv row */
+  bool at_once;  /* the tier's `attend` takes all rows of a strip in one call */
+  int32_t rows;  /* of a query tile, at most */
 } attending_t;
 
 /* Returns the first key that `position` attends to. */
@@ -113,6 +118,32 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   }
 }
 
+/* The same by the tier's `attend`. */
+static void attend_at_once(const attending_t *job, const item_t *item, int32_t kv_head,
+                           int32_t base, attention_scratch_t *scratch) {
+  const device_t *device = job->device;
+  const int32_t *positions = device->batch->positions + item->token;
+  key_range_t *seen = scratch->seen;
+  for (int32_t i = 0; i < item->count; i++)
+    visible_keys(job->a, positions[i], base, STRIP_KEYS, &seen[i].first, &seen[i].last);
+  int32_t keys = scratch->strip.segment_keys;
+  load_strip(job, item, kv_head, base, seen[0].first / keys,
+             DIV_UP(seen[item->count - 1].last, keys), &scratch->strip);
+  attend_t attend = {.q = (const uint16_t *)(const void *)scratch->q,
+                     .depth = ROUND_UP(device->kv.head_dim, DEPTH_ALIGN),
+                     .positions = item->count,
+                     .group = job->group,
+                     .seen = seen,
+                     .softcap = job->a->softcap,
+                     .strip = &scratch->strip,
+                     .acc = scratch->acc,
+                     .ldo = device->head_stride,
+                     .max = scratch->max,
+                     .sum = scratch->sum,
+                     .space = scratch->scores};
+  device->kernels->attend(&attend);
+}
+
 /* Computes accumulator, maximum and sum of the rows of a tile over one split. */
 static void attend_split(const attending_t *job, const item_t *item, int32_t kv_head, int32_t split,
                          attention_scratch_t *scratch) {
@@ -127,8 +158,12 @@ static void attend_split(const attending_t *job, const item_t *item, int32_t kv_
   int32_t first = first_key(job->a, positions[0]), last = positions[item->count - 1] + 1;
   if (first < begin) first = begin;
   if (last > begin + SPLIT_KEYS) last = begin + SPLIT_KEYS;
-  for (int32_t base = first / STRIP_KEYS * STRIP_KEYS; base < last; base += STRIP_KEYS)
-    attend_strip(job, item, kv_head, base, scratch);
+  for (int32_t base = first / STRIP_KEYS * STRIP_KEYS; base < last; base += STRIP_KEYS) {
+    if (job->at_once)
+      attend_at_once(job, item, kv_head, base, scratch);
+    else
+      attend_strip(job, item, kv_head, base, scratch);
+  }
 }
 
 /* Returns true if `position` attends to a key of the split. */
@@ -174,14 +209,20 @@ static void write_rows(const attending_t *job, const item_t *item, int32_t kv_he
   }
 }
 
+/* Loads the queries of a tile times the scale: rows of head_stride floats, or for `attend` rows of
+ * bf16, padded to whole steps of a product. */
 static void load_queries(const attending_t *job, const item_t *item, int32_t kv_head,
                          attention_scratch_t *scratch) {
   const attention_t *attention = job->a;
+  const device_t *device = job->device;
+  int64_t depth = ROUND_UP(attention->head_dim, DEPTH_ALIGN);
+  uint16_t *rounded = (uint16_t *)(void *)scratch->q;
   for (int32_t row = 0; row < item->count * job->group; row++) {
     const float *q = job->qkv + (item->token + row / job->group) * job->width +
                      (int64_t)(kv_head * job->group + row % job->group) * attention->head_dim;
-    float *to = scratch->q + (int64_t)row * job->device->head_stride;
+    float *to = job->at_once ? scratch->acc : scratch->q + (int64_t)row * device->head_stride;
     for (int32_t i = 0; i < attention->head_dim; i++) to[i] = q[i] * attention->scale;
+    if (job->at_once) device->kernels->stage(rounded + row * depth, to, attention->head_dim, depth);
   }
 }
 
@@ -248,7 +289,7 @@ static void merge_task(void *context, int64_t first, int64_t last, int worker) {
 static void list_items(const attending_t *job) {
   device_t *device = job->device;
   const batch_t *batch = device->batch;
-  int32_t tile = MAX(ATTENTION_ROWS / job->group, 1);
+  int32_t tile = MAX(job->rows / job->group, 1);
   int32_t used = 0; /* rows of `partials` */
   device->num_items = device->num_split_items = 0;
   for (int32_t r = 0; r < batch->num_reqs; r++) {
@@ -278,6 +319,15 @@ static void list_items(const attending_t *job) {
   }
 }
 
+/* Returns how many query rows a tile takes. A copy of K and V serves all rows of a tile of
+ * `attend`, so that large tiles are better as long as every thread has some of them. */
+static int32_t tile_rows(const device_t *device, const attention_t *attention, bool at_once) {
+  if (!at_once) return ATTENTION_ROWS;
+  int64_t rows = (int64_t)device->batch->num_tokens * attention->num_heads;
+  int64_t share = rows / (TILES_PER_THREAD * pool_num_threads(device->pool));
+  return (int32_t)MIN(MAX(share, ATTENTION_ROWS), ATTEND_ROWS);
+}
+
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
   const attention_t *a = attention;
   CHECK(device->kv_base);
@@ -287,8 +337,15 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
   CHECK_EQ(a->num_heads % a->num_kv_heads, 0);
   CHECK_LE(a->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
-  attending_t job = {device, a, FLOATS(qkv), FLOATS(out), a->num_heads / a->num_kv_heads, 0};
-  job.width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
+  bool at_once = device->kv.dtype == DTYPE_BF16 && device->kernels->attend != NULL;
+  attending_t job = {.device = device,
+                     .a = a,
+                     .qkv = FLOATS(qkv),
+                     .out = FLOATS(out),
+                     .group = a->num_heads / a->num_kv_heads,
+                     .width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim,
+                     .at_once = at_once,
+                     .rows = tile_rows(device, a, at_once)};
   list_items(&job);
   pool_run(device->pool, attend_task, &job, (int64_t)device->num_items * a->num_kv_heads, 1);
   pool_run(device->pool, merge_task, &job, (int64_t)device->num_split_items * a->num_kv_heads, 1);

@@ -15,7 +15,6 @@
 
 enum {
   ROW_BLOCK = 256,       /* rows of a linear layer that are staged at a time */
-  ATTENTION_ROWS = 48,   /* query rows of a work item; more when the group is larger */
   PARTIAL_ROWS = 16384,  /* rows of split results kept between the two passes of attention */
   ROPE_TABLES = 2,       /* distinct rotary settings whose cos and sin are kept for a step */
   INLINE_ELEMENTS = 8192 /* smaller row operations stay on the calling thread */
@@ -40,11 +39,12 @@ typedef struct rope_table {
   float *cosine, *sine; /* [tokens, dims / 2] */
 } rope_table_t;
 
-/* What one worker of attention needs: rows = max(ATTENTION_ROWS, heads). */
+/* What one worker of attention needs: rows = max(ATTENTION_ROWS or ATTEND_ROWS, heads). */
 typedef struct attention_scratch {
-  float *q, *acc, *total;                   /* [rows, head_dim padded] */
-  float *scores;                            /* [rows, SCORE_STRIDE] */
+  float *q, *acc, *total;                   /* [rows, head_dim padded]; q holds bf16 for `attend` */
+  float *scores;                            /* [rows, SCORE_STRIDE], or the space of `attend` */
   float *max, *sum, *total_max, *total_sum; /* [rows] */
+  struct key_range *seen;                   /* [rows], for `attend` */
   strip_t strip;
 } attention_scratch_t;
 

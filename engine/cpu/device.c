@@ -7,6 +7,7 @@
 #include "engine/cpu/cpu.h"
 
 #include "engine/base/util.h"
+#include "engine/cpu/isa/attend.h"
 #include "engine/cpu/topology.h"
 
 #include <stdio.h>
@@ -66,7 +67,8 @@ static void *take(device_t *device, const char *what, size_t first, size_t secon
 static int prepare_attention(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   size_t threads = (size_t)pool_num_threads(device->pool), tokens = (size_t)limits->tokens_max;
-  size_t rows = (size_t)MAX(limits->heads_max, ATTENTION_ROWS);
+  int32_t tile = device->kernels->attend != NULL ? ATTEND_ROWS : ATTENTION_ROWS;
+  size_t rows = (size_t)MAX(limits->heads_max, tile);
   size_t dims = ROUND_UP((size_t)limits->head_dim_max, HEAD_ALIGN);
   for (int i = 0; i < ROPE_TABLES; i++) {
     rope_table_t *table = &device->rope_tables[i];
@@ -83,12 +85,16 @@ static int prepare_attention(device_t *device, inferd_error_t *error) {
   if (device->items == NULL || device->split_items == NULL || device->partials == NULL ||
       device->attention == NULL)
     return ERR_NO_MEMORY;
+  size_t scores = MAX(rows * SCORE_STRIDE * sizeof(float), attend_bytes(dims));
   for (size_t i = 0; i < threads; i++) {
     attention_scratch_t *scratch = &device->attention[i];
     scratch->q = take(device, "attention", rows, 3 * dims, sizeof(float), error);
-    scratch->scores = take(device, "attention", rows, SCORE_STRIDE, sizeof(float), error);
+    scratch->scores = take(device, "attention", scores, 1, 1, error);
     scratch->max = take(device, "attention", rows, 4, sizeof(float), error);
-    if (scratch->q == NULL || scratch->scores == NULL || scratch->max == NULL) return ERR_NO_MEMORY;
+    scratch->seen = take(device, "attention", rows, sizeof *scratch->seen, 1, error);
+    if (scratch->q == NULL || scratch->scores == NULL || scratch->max == NULL ||
+        scratch->seen == NULL)
+      return ERR_NO_MEMORY;
     scratch->acc = scratch->q + rows * dims;
     scratch->total = scratch->acc + rows * dims;
     scratch->sum = scratch->max + rows;

@@ -62,6 +62,8 @@ typedef struct norm_args {
   const float *weight, *bias; /* [width] or NULL */
 } norm_args_t;
 
+struct attend;
+
 typedef struct kernels {
   const char *name;
   bool (*supported)(void);
@@ -96,6 +98,8 @@ typedef struct kernels {
   /* out[rows][ldo] += weights[rows][SCORE_STRIDE] . values of keys [first, last) */
   void (*values[NUM_DTYPES])(float *out, int64_t ldo, const float *weights, int32_t rows,
                              const strip_t *strip, int32_t first, int32_t last);
+  /* All of the above for a bf16 pool, see attend.h; NULL = the tier has no such entry. */
+  void (*attend)(const struct attend *attend);
   /* (max, sum, acc[dim]) of a row takes in the same of a later split, dim a multiple of 16 */
   void (*merge)(float *acc, float *max, float *sum, const float *part, float part_max,
                 float part_sum, int32_t dim);

@@ -1,4 +1,5 @@
-/* kernels_amx.c: AMX tiles for bf16 weights; the rest is the avx512bf16 tier.
+/* kernels_amx.c: AMX tiles for bf16 weights; attention is in attention_amx.c, the rest is the
+ * avx512bf16 tier.
  *
  * Owns the table kernels_amx (NULL on other architectures). Run by pool workers; see kernels.h. One
  * tdpbf16ps takes 32 products per element, always in the same order; a row's bits do not depend on
@@ -186,16 +187,14 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_amx = &table;
 
-/* Copies the avx512bf16 table and replaces the linear layers. Its priority makes it run after the
- * constructor that fills that table. Attention is that of avx512: on processors with AMX, vdpbf16ps
- * has half the rate of FMA. */
+/* Copies the avx512bf16 table and replaces the linear layers and attention. Its priority makes it
+ * run after the constructor that fills that table. */
 __attribute__((constructor(1001))) static void fill(void) {
   table = *kernels_avx512bf16;
   table.name = "amx";
   table.supported = supported;
   table.gemm[DTYPE_BF16] = gemm_tiles;
-  table.scores[DTYPE_BF16] = kernels_avx512->scores[DTYPE_BF16];
-  table.values[DTYPE_BF16] = kernels_avx512->values[DTYPE_BF16];
+  table.attend = attend_amx;
 }
 #else
 const kernels_t *const kernels_amx = NULL;

@@ -6,8 +6,9 @@
 #ifndef INFERD_ENGINE_CPU_ISA_TILES_AMX_H
 #define INFERD_ENGINE_CPU_ISA_TILES_AMX_H
 
+#include "engine/cpu/isa/attend.h"
+
 #include <immintrin.h>
-#include <stdint.h>
 #include <string.h>
 
 enum {
@@ -38,5 +39,8 @@ static inline void tiles_configure(int32_t upper, int32_t lower) {
   __asm__ volatile("" ::: "memory"); /* the intrinsic does not say that it reads all 64 bytes */
   _tile_loadconfig(&config);
 }
+
+/* attention_amx.c: the entry `attend` of the amx table */
+void attend_amx(const attend_t *attend);
 
 #endif
