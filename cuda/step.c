@@ -100,20 +100,24 @@ void cuda_begin(device_t *device, const batch_t *batch) {
   if (device_is_live(device)) spread_inputs(device, batch);
 }
 
+static gpu_table_t table_of(const weight_t *weight) {
+  return (gpu_table_t){weight->data, (int32_t)weight->rows, (int32_t)weight->cols};
+}
+
 void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale) {
   if (!device_is_live(device)) return;
+  const gpu_table_t args = table_of(table);
   device_note(device,
-              gpu_embed(device->dtype, out, table->data, device->inputs.input_ids, scale,
-                        (int32_t)table->rows, (int32_t)table->cols, device->batch->num_tokens,
-                        device->stream),
+              gpu_embed(device->dtype, out, &args, device->inputs.input_ids, scale,
+                        device->batch->num_tokens, device->stream),
               "embed");
 }
 
 void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset) {
   if (!device_is_live(device)) return;
+  const gpu_table_t args = table_of(table);
   device_note(device,
-              gpu_embed_positions(device->dtype, out, table->data, device->inputs.positions, offset,
-                                  (int32_t)table->rows, (int32_t)table->cols,
+              gpu_embed_positions(device->dtype, out, &args, device->inputs.positions, offset,
                                   device->batch->num_tokens, device->stream),
               "embed_positions");
 }
@@ -121,11 +125,12 @@ void cuda_embed_positions(device_t *device, act_t *out, const weight_t *table, i
 void cuda_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows) {
   if (!device_is_live(device)) return;
-  device_note(device,
-              gpu_norm(device->dtype, out, in, residual,
-                       norm->weight != NULL ? norm->weight->values : NULL,
-                       norm->bias != NULL ? norm->bias->values : NULL, norm->kind == NORM_LAYER,
-                       norm->eps, norm->width, rows, device->stream),
+  const gpu_norm_t args = {.weight = norm->weight != NULL ? norm->weight->values : NULL,
+                           .bias = norm->bias != NULL ? norm->bias->values : NULL,
+                           .eps = norm->eps,
+                           .centred = norm->kind == NORM_LAYER,
+                           .width = norm->width};
+  device_note(device, gpu_norm(device->dtype, out, in, residual, &args, rows, device->stream),
               "norm");
 }
 

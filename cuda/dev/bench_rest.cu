@@ -64,9 +64,9 @@ static void bench_rows(int rows) {
   void *in = memory.take((size_t)rows * 2 * inner * 2, FILL_BF16);
   void *out = memory.take((size_t)rows * inner * 2);
   float *weight = (float *)memory.take((size_t)inner * 4, FILL_F32);
+  const gpu_norm_t norm = {weight, nullptr, 1e-5f, 0, width};
   say("norm", sizes({rows, width}), time_us([&](int) {
-        MUST(gpu_norm(DTYPE_BF16, out, in, nullptr, weight, nullptr, 0, 1e-5f, width, rows,
-                      bench.stream));
+        MUST(gpu_norm(DTYPE_BF16, out, in, nullptr, &norm, rows, bench.stream));
       }));
   say("activation", sizes({rows, inner}), time_us([&](int) {
         MUST(gpu_activate(DTYPE_BF16, out, in, GPU_SILU_MUL, inner, rows, bench.stream));

@@ -110,28 +110,35 @@ bool product_t::open() {
   return true;
 }
 
+struct operands_t {
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t layouts[3]; /* of the weights, in, out */
+  const void *in;
+  const std::vector<void *> &weights;
+  void *out;
+};
+
 /* One algorithm; infinity when it does not run. */
-static double algorithm_us(product_t &lib, cublasLtMatmulDesc_t desc,
-                           const cublasLtMatrixLayout_t (&layouts)[3],
-                           const cublasLtMatmulAlgo_t *algorithm, const void *in,
-                           const std::vector<void *> &weights, void *out, int calls, int rounds) {
+static double algorithm_us(product_t &lib, const operands_t &of,
+                           const cublasLtMatmulAlgo_t *algorithm, int calls, int rounds) {
   const float one = 1, zero = 0;
   auto call = [&](int turn) {
-    return lib.api.matmul(lib.handle, desc, &one, weights[turn], layouts[0], in, layouts[1], &zero,
-                          out, layouts[2], out, layouts[2], algorithm, lib.workspace,
-                          BLAS_WORKSPACE, bench.stream);
+    return lib.api.matmul(lib.handle, of.desc, &one, of.weights[turn], of.layouts[0], of.in,
+                          of.layouts[1], &zero, of.out, of.layouts[2], of.out, of.layouts[2],
+                          algorithm, lib.workspace, BLAS_WORKSPACE, bench.stream);
   };
   if (call(0) != CUBLAS_STATUS_SUCCESS) return INFINITY;
-  return time_us([&](int turn) { (void)call(turn); }, rounds > 1 ? (int)weights.size() : 1, calls,
-                 rounds);
+  return time_us([&](int turn) { (void)call(turn); }, rounds > 1 ? (int)of.weights.size() : 1,
+                 calls, rounds);
 }
 
 /* The fastest of the library's algorithms for out[rows, cols] = in[rows, depth] w[cols, depth]^T,
  * in bf16; infinity when none runs. */
 static double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
                               const std::vector<void *> &weights, void *out) {
-  cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t layouts[3];
+  operands_t of = {{}, {}, in, weights, out};
+  cublasLtMatmulDesc_t &desc = of.desc;
+  cublasLtMatrixLayout_t(&layouts)[3] = of.layouts;
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t results[BLAS_CANDIDATES];
   const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -148,13 +155,11 @@ static double best_product_us(product_t &lib, int rows, int cols, int depth, con
                     BLAS_CANDIDATES, results, &found);
   std::vector<std::pair<double, int>> order; /* of a short trial; the best four run to the end */
   for (int i = 0; i < found; i++)
-    order.push_back(
-        {algorithm_us(lib, desc, layouts, &results[i].algo, in, weights, out, 4, 1), i});
+    order.push_back({algorithm_us(lib, of, &results[i].algo, 4, 1), i});
   std::sort(order.begin(), order.end());
   double best = INFINITY;
   for (size_t i = 0; i < std::min(order.size(), (size_t)4) && std::isfinite(order[i].first); i++)
-    best = std::min(best, algorithm_us(lib, desc, layouts, &results[order[i].second].algo, in,
-                                       weights, out, 20, 3));
+    best = std::min(best, algorithm_us(lib, of, &results[order[i].second].algo, 20, 3));
   lib.api.preference_destroy(preference);
   for (cublasLtMatrixLayout_t layout : layouts) lib.api.layout_destroy(layout);
   lib.api.desc_destroy(desc);

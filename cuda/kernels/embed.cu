@@ -40,32 +40,33 @@ __global__ void embed_positions_kernel(T *out, const T *__restrict__ table,
 }
 
 template <class T>
-static cudaError_t embed(void *out, const void *table, const int32_t *ids, float scale,
-                         int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream) {
-  return LAUNCH(embed_kernel<T>, ((unsigned)tokens), (row_threads(width)), 0, stream, (T *)out,
-                (const T *)table, ids, scale, table_rows, width);
+static cudaError_t embed(void *out, const gpu_table_t &table, const int32_t *ids, float scale,
+                         int32_t tokens, gpu_stream_t stream) {
+  return LAUNCH(embed_kernel<T>, ((unsigned)tokens), (row_threads(table.width)), 0, stream,
+                (T *)out, (const T *)table.values, ids, scale, table.rows, table.width);
 }
 
 template <class T>
-static cudaError_t embed_positions(void *out, const void *table, const int32_t *positions,
-                                   int32_t offset, int32_t table_rows, int32_t width,
-                                   int32_t tokens, gpu_stream_t stream) {
-  return LAUNCH(embed_positions_kernel<T>, ((unsigned)tokens), (row_threads(width)), 0, stream,
-                (T *)out, (const T *)table, positions, offset, table_rows, width);
+static cudaError_t embed_positions(void *out, const gpu_table_t &table, const int32_t *positions,
+                                   int32_t offset, int32_t tokens, gpu_stream_t stream) {
+  return LAUNCH(embed_positions_kernel<T>, ((unsigned)tokens), (row_threads(table.width)), 0,
+                stream, (T *)out, (const T *)table.values, positions, offset, table.rows,
+                table.width);
 }
 
-int gpu_embed(dtype_t dtype, void *out, const void *table, const int32_t *ids, float scale,
-              int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream) {
+int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t *ids, float scale,
+              int32_t tokens, gpu_stream_t stream) {
+  const int32_t width = table->width;
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  return FOR_DTYPE(dtype, embed, out, table, ids, scale, table_rows, width, tokens, stream);
+  return FOR_DTYPE(dtype, embed, out, *table, ids, scale, tokens, stream);
 }
 
-int gpu_embed_positions(dtype_t dtype, void *out, const void *table, const int32_t *positions,
-                        int32_t offset, int32_t table_rows, int32_t width, int32_t tokens,
+int gpu_embed_positions(dtype_t dtype, void *out, const gpu_table_t *table,
+                        const int32_t *positions, int32_t offset, int32_t tokens,
                         gpu_stream_t stream) {
+  const int32_t width = table->width;
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  return FOR_DTYPE(dtype, embed_positions, out, table, positions, offset, table_rows, width, tokens,
-                   stream);
+  return FOR_DTYPE(dtype, embed_positions, out, *table, positions, offset, tokens, stream);
 }

@@ -28,22 +28,32 @@ size_t gpu_kv_block_bytes(const gpu_kv_t *kv);
 int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_copies,
                   gpu_stream_t stream);
 
-/* out[T, width] = table[ids] * scale; an id outside [0, table_rows) gives a row of zeros. */
-int gpu_embed(dtype_t dtype, void *out, const void *table, const int32_t *ids, float scale,
-              int32_t table_rows, int32_t width, int32_t tokens, gpu_stream_t stream);
+/* An embedding table, [rows, width]. */
+typedef struct gpu_table {
+  const void *values;
+  int32_t rows, width;
+} gpu_table_t;
+/* out[T, width] = table[ids] * scale; an id outside [0, rows) gives a row of zeros. */
+int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t *ids, float scale,
+              int32_t tokens, gpu_stream_t stream);
 /* out[T, width] += table[positions + offset]; a row outside the table adds nothing. */
-int gpu_embed_positions(dtype_t dtype, void *out, const void *table, const int32_t *positions,
-                        int32_t offset, int32_t table_rows, int32_t width, int32_t tokens,
+int gpu_embed_positions(dtype_t dtype, void *out, const gpu_table_t *table,
+                        const int32_t *positions, int32_t offset, int32_t tokens,
                         gpu_stream_t stream);
 /* out[S, width] = in[indices]; index -1 gives a row of zeros. */
 int gpu_gather(dtype_t dtype, void *out, const void *in, const int32_t *indices, int32_t width,
                int32_t rows, gpu_stream_t stream);
 
-/* out = norm(in) * weight + bias (+ residual); RMSNorm, or LayerNorm when `centred`. `weight`,
- * `bias` fp32 [width] or NULL; residual NULL or a row that may alias out. out may alias in. */
-int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const float *weight,
-             const float *bias, int centred, float eps, int32_t width, int32_t rows,
-             gpu_stream_t stream);
+typedef struct gpu_norm {
+  const float *weight, *bias; /* [width] or NULL */
+  float eps;
+  int centred; /* 1 = LayerNorm, 0 = RMSNorm */
+  int32_t width;
+} gpu_norm_t;
+/* out = norm(in) * weight + bias (+ residual). residual: NULL, or rows that may alias out. out may
+ * alias in. */
+int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const gpu_norm_t *args,
+             int32_t rows, gpu_stream_t stream);
 
 /* RMSNorm in place of `width` columns from columns on, of rows that are `stride` elements apart. */
 int gpu_norm_columns(dtype_t dtype, void *columns, int64_t stride, const float *weight, float eps,

@@ -9,13 +9,6 @@
 #include "cuda/device_code/row_square.h"
 #include "cuda/kernels/kernels.h"
 
-typedef struct gpu_norm {
-  const float *weight, *bias;
-  float eps;
-  int32_t centred, width;
-  int64_t stride; /* elements from row to row */
-} gpu_norm_t;
-
 /* Sum over the row; every thread gets it. */
 template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
   float sum = 0.0f;
@@ -27,12 +20,13 @@ template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
   return block_sum(sum);
 }
 
-/* Each thread writes the elements that it alone read, so out may be in or residual. */
+/* Each thread writes the elements that it alone read, so out may be in or residual. `stride`:
+ * elements from row to row. */
 template <class T>
 __global__ void __launch_bounds__(256)
-    norm_kernel(T *out, const T *in, const T *residual, const gpu_norm_t args) {
+    norm_kernel(T *out, const T *in, const T *residual, const gpu_norm_t args, int64_t stride) {
   const int32_t width = args.width;
-  const size_t at = (size_t)blockIdx.x * args.stride;
+  const size_t at = (size_t)blockIdx.x * stride;
   const float mean = args.centred ? row_sum(in + at, width) / (float)width : 0.0f;
   const float squares = block_sum(thread_row_squares(in + at, width, threadIdx.x, mean));
   const float inverse = inverse_rms(squares, width, args.eps);
@@ -52,18 +46,17 @@ __global__ void __launch_bounds__(256)
 
 template <class T>
 static cudaError_t norm(void *out, const void *in, const void *residual, const gpu_norm_t &args,
-                        int32_t rows, gpu_stream_t stream) {
+                        int64_t stride, int32_t rows, gpu_stream_t stream) {
   return LAUNCH(norm_kernel<T>, ((unsigned)rows), (row_threads(args.width)), 0, stream, (T *)out,
-                (const T *)in, (const T *)residual, args);
+                (const T *)in, (const T *)residual, args, stride);
 }
 
-int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const float *weight,
-             const float *bias, int centred, float eps, int32_t width, int32_t rows,
-             gpu_stream_t stream) {
+int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const gpu_norm_t *args,
+             int32_t rows, gpu_stream_t stream) {
+  const int32_t width = args->width;
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const gpu_norm_t args = {weight, bias, eps, centred, width, width};
-  return FOR_DTYPE(dtype, norm, out, in, residual, args, rows, stream);
+  return FOR_DTYPE(dtype, norm, out, in, residual, *args, width, rows, stream);
 }
 
 int gpu_norm_columns(dtype_t dtype, void *columns, int64_t stride, const float *weight, float eps,
@@ -71,6 +64,6 @@ int gpu_norm_columns(dtype_t dtype, void *columns, int64_t stride, const float *
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || rows < 0) return cudaErrorInvalidValue;
   if (stride < width || stride % GPU_ROW_ALIGN != 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const gpu_norm_t args = {weight, nullptr, eps, 0, width, stride};
-  return FOR_DTYPE(dtype, norm, columns, columns, nullptr, args, rows, stream);
+  const gpu_norm_t args = {weight, nullptr, eps, 0, width};
+  return FOR_DTYPE(dtype, norm, columns, columns, nullptr, args, stride, rows, stream);
 }

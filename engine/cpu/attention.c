@@ -173,16 +173,25 @@ static bool sees_split(const attention_t *attention, int32_t position, int32_t s
   return first < last;
 }
 
-static void merge_split(const attending_t *job, const item_t *item, int32_t split, const float *acc,
-                        int64_t stride, const float *max, const float *sum, int64_t state_stride,
-                        attention_scratch_t *scratch) {
+/* What the rows of an item give over one split. */
+typedef struct split_result {
+  const float *acc;       /* [rows, stride] */
+  const float *max, *sum; /* of row r: at r * state_stride */
+  int64_t stride, state_stride;
+} split_result_t;
+
+/* Adds the result of a split to the totals of the rows that see a key of the split. */
+static void merge_split(const attending_t *job, const item_t *item, int32_t split,
+                        const split_result_t *result, attention_scratch_t *scratch) {
   const device_t *device = job->device;
   for (int32_t row = 0; row < item->count * job->group; row++) {
     int32_t position = device->batch->positions[item->token + row / job->group];
     if (!sees_split(job->a, position, split)) continue;
     device->kernels->merge(scratch->total + (int64_t)row * device->head_stride,
-                           &scratch->total_max[row], &scratch->total_sum[row], acc + row * stride,
-                           max[row * state_stride], sum[row * state_stride], device->head_stride);
+                           &scratch->total_max[row], &scratch->total_sum[row],
+                           result->acc + row * result->stride,
+                           result->max[row * result->state_stride],
+                           result->sum[row * result->state_stride], device->head_stride);
   }
 }
 
@@ -260,8 +269,12 @@ static void attend_task(void *context, int64_t first, int64_t last, int worker) 
     reset_total(job, item, scratch);
     for (int32_t split = item->split_first; split < item->split_last; split++) {
       attend_split(job, item, kv_head, split, scratch);
-      merge_split(job, item, split, scratch->acc, device->head_stride, scratch->max, scratch->sum,
-                  1, scratch);
+      const split_result_t result = {.acc = scratch->acc,
+                                     .max = scratch->max,
+                                     .sum = scratch->sum,
+                                     .stride = device->head_stride,
+                                     .state_stride = 1};
+      merge_split(job, item, split, &result, scratch);
     }
     write_rows(job, item, kv_head, scratch);
   }
@@ -277,8 +290,12 @@ static void merge_task(void *context, int64_t first, int64_t last, int worker) {
     reset_total(job, item, scratch);
     for (int32_t split = item->split_first; split < item->split_last; split++) {
       const float *rows = partial_rows(job, item, split - item->split_first, kv_head);
-      merge_split(job, item, split, rows, device->partial_stride, rows + device->head_stride,
-                  rows + device->head_stride + 1, device->partial_stride, scratch);
+      const split_result_t result = {.acc = rows,
+                                     .max = rows + device->head_stride,
+                                     .sum = rows + device->head_stride + 1,
+                                     .stride = device->partial_stride,
+                                     .state_stride = device->partial_stride};
+      merge_split(job, item, split, &result, scratch);
     }
     write_rows(job, item, kv_head, scratch);
   }

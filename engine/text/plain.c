@@ -24,9 +24,10 @@ static bool push(tokenizer_scratch_t *scratch, size_t begin, size_t end) {
   return true;
 }
 
-bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const uint8_t *text,
-               size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
-               const uint8_t *normal, size_t normal_length) {
+bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const text_gap_t *gap,
+               const byte_span_t *plain, size_t num_plain) {
+  const uint8_t *text = gap->text, *normal = gap->normal;
+  const size_t length = gap->length, normal_length = gap->normal_length, offset = gap->offset;
   size_t at = 0, done = 0, i = 0;
   scratch->num_spans = 0;
   while (i < num_plain && plain[i].end <= offset) i++;

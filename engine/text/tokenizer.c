@@ -78,8 +78,8 @@ static bool keep_plain(encode_t *encode, token_walk_t *walk, const uint8_t *raw,
     walk->plain_offset = offset;
     return true;
   }
-  if (!plain_map(&encode->tokenizer->normalizer, scratch, raw, raw_length, offset, encode->plain,
-                 encode->num_plain, walk->text, walk->length))
+  const text_gap_t gap = {raw, raw_length, offset, walk->text, walk->length};
+  if (!plain_map(&encode->tokenizer->normalizer, scratch, &gap, encode->plain, encode->num_plain))
     return false;
   walk->plain = scratch->spans;
   walk->num_plain = scratch->num_spans;

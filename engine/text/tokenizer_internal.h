@@ -76,12 +76,18 @@ struct tokenizer_scratch {
   size_t num_spans, spans_capacity;
 };
 
-/* plain.c: fills scratch->spans with where the plain spans of a gap lie in its normalised form
- * normal[0..normal_length). The gap is text[0..length), byte `offset` of the text that the spans
- * count in. If this cannot be found out, all of it is plain. Returns false if memory is short. */
-bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const uint8_t *text,
-               size_t length, size_t offset, const byte_span_t *plain, size_t num_plain,
-               const uint8_t *normal, size_t normal_length);
+/* A part of the input between two added tokens, as it came and normalised. */
+typedef struct text_gap {
+  const uint8_t *text;
+  size_t length, offset; /* bytes; of `text` in the input, where plain spans count from */
+  const uint8_t *normal;
+  size_t normal_length;
+} text_gap_t;
+
+/* plain.c: fills scratch->spans with where the plain spans of a gap lie in its normalised form. If
+ * this cannot be found out, all of it is plain. Returns false if memory is short. */
+bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const text_gap_t *gap,
+               const byte_span_t *plain, size_t num_plain);
 
 /* Spelling of an id, of added tokens first; NULL for a hole. */
 const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, size_t *length);

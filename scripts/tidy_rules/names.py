@@ -3,6 +3,7 @@
 import re
 
 PRODUCT = ("server/", "engine/", "cuda/", "config/")
+PARAMETERS_MAX = 8
 SHORT_NAMES = set("inqkv")  # an index, a count; query, key, value
 # A definition or prototype of a formatted file: it begins in the first column.
 HEAD = re.compile(r"^(?!typedef|return|else)[A-Za-z_][\w *&<>:,]*\b(\w+)"
@@ -59,19 +60,35 @@ def parameter_name(parameter):
     return plain[1] if plain else ""
 
 
-def short_parameters(f):
-    """(line, function, parameter) of one-letter parameters that say nothing."""
+def product_heads(f):
+    """(line, function, parameters, head) of the functions of a hand-written product file."""
+    if not f.is_c or f.is_generated or not f.name.startswith(PRODUCT):
+        return
     text = blank_comments(f.text)
     for head in HEAD.finditer(text):
-        for parameter in split_arguments(head[2]):
+        yield text.count("\n", 0, head.start()) + 1, head[1], split_arguments(head[2]), head[0]
+
+
+def check_parameter_counts(tree):
+    """At most PARAMETERS_MAX; INLINE parts of a CPU kernel, which have no call, may have more."""
+    for f in tree:
+        for line, function, parameters, text in product_heads(f):
+            if len(parameters) > PARAMETERS_MAX and not text.startswith("INLINE "):
+                yield (f"{f.name}:{line}: {function} has {len(parameters)} parameters, at most "
+                       f"{PARAMETERS_MAX}: use a struct")
+
+
+def short_parameters(f):
+    """(line, function, parameter) of one-letter parameters that say nothing."""
+    for line, function, parameters, _ in product_heads(f):
+        for parameter in parameters:
             name = parameter_name(parameter)
             if len(name) == 1 and name not in SHORT_NAMES:
-                yield text.count("\n", 0, head.start()) + 1, head[1], name
+                yield line, function, name
 
 
 def check_parameters(tree):
     """No one-letter parameter but i, n, q, k, v."""
     for f in tree:
-        if f.is_c and not f.is_generated and f.name.startswith(PRODUCT):
-            for line, function, name in short_parameters(f):
-                yield f"{f.name}:{line}: {function} calls a parameter `{name}`"
+        for line, function, name in short_parameters(f):
+            yield f"{f.name}:{line}: {function} calls a parameter `{name}`"

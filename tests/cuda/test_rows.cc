@@ -18,7 +18,8 @@ template <class T> static void embed_case(int width, int tokens) {
             (double)to_float(table[(size_t)ids[t] * width + i]) * (double)scale;
   device_array<T> d_table(table), x((size_t)tokens * width);
   device_array<int32_t> d_ids(ids), d_positions(positions);
-  MUST(gpu_embed(dtype_of<T>(), x.p, d_table.p, d_ids.p, scale, rows, width, tokens, nullptr));
+  const gpu_table_t args = {d_table.p, rows, width};
+  MUST(gpu_embed(dtype_of<T>(), x.p, &args, d_ids.p, scale, tokens, nullptr));
   const auto embedded = x.get();
   check_close("embed", expected, as_double(embedded), rounding_of<T>(), smallest_normal_of<T>());
   for (int t = 0; t < tokens; t++)
@@ -26,8 +27,7 @@ template <class T> static void embed_case(int width, int tokens) {
       expected[(size_t)t * width + i] =
           (double)to_float(embedded[(size_t)t * width + i]) +
           (double)to_float(table[(size_t)(positions[t] + 2) * width + i]);
-  MUST(gpu_embed_positions(dtype_of<T>(), x.p, d_table.p, d_positions.p, 2, rows, width, tokens,
-                           nullptr));
+  MUST(gpu_embed_positions(dtype_of<T>(), x.p, &args, d_positions.p, 2, tokens, nullptr));
   check_close("embed positions", expected, as_double(x.get()), rounding_of<T>(),
               smallest_normal_of<T>());
 }
@@ -42,7 +42,8 @@ TEST(embed_positions_outside_the_table) {
   const std::vector<bf16_t> table(16 * 8, from_float<bf16_t>(1)), zeros(2 * 8);
   device_array<bf16_t> d_table(table), x(zeros);
   device_array<int32_t> positions(std::vector<int32_t>{15, -3});
-  MUST(gpu_embed_positions(DTYPE_BF16, x.p, d_table.p, positions.p, 2, 16, 8, 2, nullptr));
+  const gpu_table_t args = {d_table.p, 16, 8};
+  MUST(gpu_embed_positions(DTYPE_BF16, x.p, &args, positions.p, 2, 2, nullptr));
   check_close("rows outside add nothing", std::vector<double>(16), as_double(x.get()), 0, 0);
 }
 
@@ -94,12 +95,12 @@ template <class T> static void norm_case(const norm_case_t &c) {
   device_array<T> d_in(in), d_residual(residual), out(count);
   device_array<float> d_weight(weight), d_bias(bias);
   const float *w = c.weight ? d_weight.p : nullptr, *b = c.bias ? d_bias.p : nullptr;
+  const T *add = c.residual ? d_residual.p : nullptr;
+  const gpu_norm_t args = {w, b, eps, c.centred, c.width};
   const std::string what = "norm of " + std::to_string(c.width);
-  MUST(gpu_norm(dtype_of<T>(), out.p, d_in.p, c.residual ? d_residual.p : nullptr, w, b, c.centred,
-                eps, c.width, c.rows, nullptr));
+  MUST(gpu_norm(dtype_of<T>(), out.p, d_in.p, add, &args, c.rows, nullptr));
   check_close(what, expected, as_double(out.get()), rounding_of<T>() * 1.1, 0.02);
-  MUST(gpu_norm(dtype_of<T>(), d_in.p, d_in.p, c.residual ? d_residual.p : nullptr, w, b, c.centred,
-                eps, c.width, c.rows, nullptr));
+  MUST(gpu_norm(dtype_of<T>(), d_in.p, d_in.p, add, &args, c.rows, nullptr));
   check_close(what + " in place", expected, as_double(d_in.get()), rounding_of<T>() * 1.1, 0.02);
 }
 
@@ -153,7 +154,8 @@ TEST(activation) {
 
 TEST(shapes_that_are_refused) {
   device_array<bf16_t> x((size_t)64);
-  check_that(gpu_norm(DTYPE_BF16, x.p, x.p, nullptr, nullptr, nullptr, 0, 1e-5f, 12, 1, nullptr) ==
+  const gpu_norm_t odd = {nullptr, nullptr, 1e-5f, 0, 12};
+  check_that(gpu_norm(DTYPE_BF16, x.p, x.p, nullptr, &odd, 1, nullptr) ==
                  (int)cudaErrorInvalidValue,
              "a width that is no multiple of 8");
   check_that(gpu_gather(DTYPE_F32, x.p, x.p, nullptr, 8, 1, nullptr) == (int)cudaErrorInvalidValue,

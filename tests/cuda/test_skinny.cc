@@ -184,8 +184,8 @@ template <class T> static void fused_case(int rows, int n, int k, int kind) {
   const bool gated = kind >= GPU_SILU_MUL;
   const int width = gated ? 2 * n : n;
   device_array<T> normed((size_t)rows * k), sums((size_t)rows * width), out((size_t)rows * n);
-  MUST(gpu_norm(dtype_of<T>(), normed.p, d.in.p, nullptr, d.norm.p, nullptr, 0, 1e-5f, k, rows,
-                nullptr));
+  const gpu_norm_t norm = {d.norm.p, nullptr, 1e-5f, 0, k};
+  MUST(gpu_norm(dtype_of<T>(), normed.p, d.in.p, nullptr, &norm, rows, nullptr));
   gpu_skinny_t args = d.args;
   args.in = normed.p, args.out = sums.p, args.n = width, args.norm = 0, args.activate = 0;
   MUST(gpu_linear(dtype_of<T>(), &args, nullptr));

@@ -20,6 +20,10 @@ def many(count):
     return {f"engine/f{i}.c": head(f"f{i}.c") for i in range(count)}
 
 
+def parameters(count):
+    return ", ".join(f"int p{i}" for i in range(count))
+
+
 CASES = [
     ("size", {"engine/a.c": head("a.c", "int a;\n" * 700)}, r"engine/a\.c: 701 lines, at most 700"),
     ("size", {"engine/a.h": head("a.h", "int a;\n" * 150)}, r"engine/a\.h: 151 lines, at most 150"),
@@ -77,6 +81,11 @@ CASES = [
     ("parameters", {"engine/a.c": head("a.c", "int act(int i, int n, const float *q, void *k, int "
                                               "v[2]) {\n  call(x);\n}\nint none(void);\n"),
                     "tests/a.c": head("a.c", "int act(int x);\n")}, None),
+    ("parameter_counts", {"engine/a.c": head("a.c", f"int act({parameters(9)});\n")},
+     r"a\.c:2: act has 9 parameters, at most 8"),
+    ("parameter_counts", {"engine/a.c": head("a.c", f"int act({parameters(8)});\n"),
+                          "cuda/a.inc": head("a.inc", f"INLINE int act({parameters(9)}) {{\n}}"),
+                          "tests/a.c": head("a.c", f"int act({parameters(9)});\n")}, None),
     ("mutants", {"tests/sim/mutants.txt": "= late: why\n@ engine/a.c\n-  gone();\n+  new();\n",
                  "engine/a.c": head("a.c", "  step();\n")},
      r"mutants\.txt:2: late: found 0 times in engine/a\.c"),

@@ -100,31 +100,46 @@ static bool next_piece(const pretokenizer_step_t *step, const uint8_t *text, cur
   }
 }
 
-static int run_phase(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
-                     unsigned phase, const uint8_t *text, size_t length, const uint8_t *limit,
-                     bool at_start, piece_sink_t *sink, void *context);
+/* One run of the chain. */
+typedef struct chain {
+  const pretokenizer_t *pretokenizer;
+  pretokenizer_scratch_t *scratch;
+  piece_sink_t *sink;
+  void *context; /* of the sink */
+} chain_t;
 
-static int give(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch, unsigned phase,
-                const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
-                piece_sink_t *sink, void *context) {
-  if (phase + 1 == pretokenizer->num_phases) return sink(context, text, length, limit);
-  return run_phase(pretokenizer, scratch, phase + 1, text, length, limit, at_start, sink, context);
+/* A text on its way through the chain: text[0, length); bytes up to `limit` may be read. */
+typedef struct chain_text {
+  const uint8_t *text;
+  size_t length;
+  const uint8_t *limit;
+  bool at_start; /* it begins at offset 0 of the whole input */
+} chain_text_t;
+
+static int run_phase(const chain_t *chain, unsigned phase, chain_text_t in);
+
+/* Gives what `phase` made to the next phase, or to the sink. */
+static int give(const chain_t *chain, unsigned phase, chain_text_t out) {
+  if (phase + 1 == chain->pretokenizer->num_phases)
+    return chain->sink(chain->context, out.text, out.length, out.limit);
+  return run_phase(chain, phase + 1, out);
 }
 
 /* Applies Metaspace or add_prefix_space: text moves to the phase's own buffer. */
-static bool change(const pretokenizer_phase_t *phase, bytes_t *out, const uint8_t **text,
-                   size_t *length, const uint8_t **limit, bool at_start) {
-  const uint8_t *in = *text, *mark = phase->prefix_text;
-  size_t n = phase->prefix_length, spaces = 0;
-  bool starts = *length >= n && memcmp(in, mark, n) == 0;
+static bool change(const pretokenizer_phase_t *phase, bytes_t *out, chain_text_t *piece) {
+  const uint8_t *in = piece->text, *mark = phase->prefix_text;
+  const size_t n = phase->prefix_length, length = piece->length;
+  size_t spaces = 0;
+  bool starts = length >= n && memcmp(in, mark, n) == 0;
   if (phase->replace_spaces && in[0] == ' ') starts = true;
-  for (size_t i = 0; phase->replace_spaces && i < *length; i++) spaces += in[i] == ' ';
+  for (size_t i = 0; phase->replace_spaces && i < length; i++) spaces += in[i] == ' ';
   out->length = 0;
-  if (!bytes_reserve(out, *length + n + spaces * n)) return false;
+  if (!bytes_reserve(out, length + n + spaces * n)) return false;
   uint8_t *o = out->data;
-  if (!starts && (phase->prefix == PREFIX_ALWAYS || (phase->prefix == PREFIX_FIRST && at_start)))
+  if (!starts &&
+      (phase->prefix == PREFIX_ALWAYS || (phase->prefix == PREFIX_FIRST && piece->at_start)))
     memcpy(o, mark, n), o += n;
-  for (size_t i = 0; i < *length; i++) {
+  for (size_t i = 0; i < length; i++) {
     if (in[i] == ' ' && phase->replace_spaces) {
       for (size_t j = 0; j < n; j++) *o++ = mark[j];
     } else {
@@ -132,26 +147,24 @@ static bool change(const pretokenizer_phase_t *phase, bytes_t *out, const uint8_
     }
   }
   out->length = (size_t)(o - out->data);
-  *text = out->data, *length = out->length, *limit = out->data + out->capacity;
+  piece->text = out->data;
+  piece->length = out->length;
+  piece->limit = out->data + out->capacity;
   return true;
 }
 
-static int run_phase(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
-                     unsigned phase, const uint8_t *text, size_t length, const uint8_t *limit,
-                     bool at_start, piece_sink_t *sink, void *context) {
-  const pretokenizer_phase_t *current = &pretokenizer->phases[phase];
-  const pretokenizer_step_t *steps = pretokenizer->steps + current->first_step;
-  if (current->prefix_length > 0 &&
-      !change(current, &scratch->text[phase], &text, &length, &limit, at_start))
+static int run_phase(const chain_t *chain, unsigned phase, chain_text_t in) {
+  const pretokenizer_phase_t *current = &chain->pretokenizer->phases[phase];
+  const pretokenizer_step_t *steps = chain->pretokenizer->steps + current->first_step;
+  if (current->prefix_length > 0 && !change(current, &chain->scratch->text[phase], &in))
     return ERR_INTERNAL;
-  if (current->num_steps == 0)
-    return give(pretokenizer, scratch, phase, text, length, limit, at_start, sink, context);
+  if (current->num_steps == 0) return give(chain, phase, in);
   cursor_t cursors[PRETOKENIZER_STEPS_MAX];
   unsigned level = 0;
-  cursors[0] = (cursor_t){.end = length};
+  cursors[0] = (cursor_t){.end = in.length};
   for (;;) {
     segment_t piece;
-    if (!next_piece(&steps[level], text, &cursors[level], &piece)) {
+    if (!next_piece(&steps[level], in.text, &cursors[level], &piece)) {
       if (cursors[level].failed) return ERR_BAD_REQUEST;
       if (level == 0) return 0;
       level--;
@@ -161,8 +174,9 @@ static int run_phase(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t 
       cursors[++level] = (cursor_t){.at = piece.start, .end = piece.end};
       continue;
     }
-    int code = give(pretokenizer, scratch, phase, text + piece.start, piece.end - piece.start,
-                    limit, at_start && piece.start == 0, sink, context);
+    const chain_text_t out = {in.text + piece.start, piece.end - piece.start, in.limit,
+                              in.at_start && piece.start == 0};
+    int code = give(chain, phase, out);
     if (code != 0) return code;
   }
 }
@@ -171,7 +185,8 @@ int pretokenizer_run(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t 
                      const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
                      piece_sink_t *sink, void *context) {
   if (length == 0) return 0;
-  return run_phase(pretokenizer, scratch, 0, text, length, limit, at_start, sink, context);
+  const chain_t chain = {pretokenizer, scratch, sink, context};
+  return run_phase(&chain, 0, (chain_text_t){text, length, limit, at_start});
 }
 
 void pretokenizer_scratch_trim(pretokenizer_scratch_t *scratch, size_t keep_max) {
