@@ -351,6 +351,8 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
       .dtype = dtype,
       .progress = on_progress,
       .progress_context = engine,
+      .log = engine->options.log,
+      .log_context = engine->options.context,
   };
   int code = model_load(engine->ops, engine->device, &engine->blueprint, plan->max_model_len,
                         &options, &engine->model, error);
@@ -511,6 +513,14 @@ static int check_directory(const char *dir, inferd_error_t *error) {
   return access(dir, X_OK) == 0 ? 0 : error_system(error, dir, errno);
 }
 
+static void say_notes(engine_t *engine) {
+  for (const char *line = engine->blueprint.notes; *line != '\0';) {
+    size_t length = strcspn(line, "\n");
+    say(engine, "%.*s", (int)length, line);
+    line += length + (line[length] != '\0');
+  }
+}
+
 int engine_start(engine_t *engine, inferd_error_t *error) {
   int32_t dtype;
   memory_plan_t plan = {0};
@@ -522,6 +532,7 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
                           tokenizer_eos_id(engine->tokenizer), &engine->blueprint, error);
   }
   if (code) return code;
+  say_notes(engine);
   code = open_device(engine, error);
   if (!code) code = check_model(engine, error);
   if (!code) code = check_swap(engine, error);

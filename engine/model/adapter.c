@@ -91,7 +91,7 @@ static int read_config(const char *dir, double *scale, inferd_error_t *error) {
 static const stored_tensor_t *find(const weight_files_t *files, const layout_t *layout,
                                    const expected_tensor_t *tensor, char letter) {
   size_t length = strlen(tensor->name) - strlen(".weight");
-  for (int i = 0; i < 4 && layout->prefixes[i] != NULL; i++) {
+  for (int i = 0; i < LAYOUT_PREFIXES_MAX && layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "base_model.model.%s%.*s.lora_%c.weight", layout->prefixes[i],
              (int)length, tensor->name, letter);

@@ -112,15 +112,17 @@ typedef struct tensor_pattern {
   form_t form;
 } tensor_pattern_t;
 
+enum { LAYOUT_PREFIXES_MAX = 6 };
+
 typedef struct layout {
   const tensor_pattern_t *patterns;
   int num_patterns;
-  const char *prefixes[4]; /* tried in order; NULL ends */
-  const char *ignored[6];  /* names that hold or, after '$', end in one of these; NULL ends */
+  const char *prefixes[LAYOUT_PREFIXES_MAX]; /* tried in order; NULL ends */
+  const char *ignored[6]; /* names that hold or, after '$', end in one of these; NULL ends */
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
-extern const layout_t layout_gemma2, layout_gemma3, layout_phi3, layout_olmo2;
+extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 
 #endif

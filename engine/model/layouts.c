@@ -192,25 +192,22 @@ static const tensor_pattern_t gpt2_patterns[] = {
   .patterns = (array), .num_patterns = (int)(sizeof(array) / sizeof((array)[0]))
 /* Old files carry the buffers of the rotary module. */
 #define ROTARY_BUFFERS "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
+/* A model of its own, without its head as for embeddings, and inside a model that sees images. */
+#define DECODER_PREFIXES                                                                           \
+  "model.", "", "model.language_model.", "language_model.model.", "language_model."
 #define LLAMA_LIKE(array)                                                                          \
   {                                                                                                \
-    PATTERNS(array), .prefixes = {"model."}, .ignored = { ROTARY_BUFFERS }                         \
+    PATTERNS(array), .prefixes = {DECODER_PREFIXES}, .ignored = { ROTARY_BUFFERS }                 \
   }
 
 const layout_t layout_llama = LLAMA_LIKE(llama_patterns);
-const layout_t layout_gemma2 = LLAMA_LIKE(gemma_patterns);
+const layout_t layout_gemma = LLAMA_LIKE(gemma_patterns);
 const layout_t layout_phi3 = LLAMA_LIKE(phi3_patterns);
 const layout_t layout_olmo2 = LLAMA_LIKE(olmo2_patterns);
 const layout_t layout_mixtral = LLAMA_LIKE(mixtral_patterns);
 const layout_t layout_qwen_moe = LLAMA_LIKE(qwen_moe_patterns);
 const layout_t layout_gpt_oss = LLAMA_LIKE(gpt_oss_patterns);
 const layout_t layout_starcoder2 = LLAMA_LIKE(starcoder2_patterns);
-/* Only the text part of a multimodal model is loaded. */
-const layout_t layout_gemma3 = {
-    PATTERNS(gemma_patterns),
-    .prefixes = {"model.language_model.", "language_model.model.", "model."},
-    .ignored = {"rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector."},
-};
 const layout_t layout_opt = {
     PATTERNS(opt_patterns),
     .prefixes = {"model.decoder.", "decoder."},

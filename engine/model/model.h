@@ -28,6 +28,7 @@ typedef struct rope_config {
   double theta, factor, low_freq_factor, high_freq_factor;
   double beta_fast, beta_slow, attention_factor /* 0 = derive */;
   bool truncate;
+  bool query_growth;    /* q grows from original_max on (llama_4_scaling_beta) */
   int32_t dims;         /* rotated dimensions */
   int32_t original_max; /* original_max_position_embeddings */
   /* longrope: what the frequencies are divided by, [dims / 2], and the scale of cos and sin */
@@ -88,7 +89,12 @@ typedef struct blueprint {
   float temperature, top_p, min_p, repetition_penalty;
   int32_t top_k, max_new_tokens;
   int64_t num_parameters; /* filled by model_load */
+  char notes[512];        /* for the log: lines between '\n', "" = none */
 } blueprint_t;
+
+/* Adds a line to the notes; what does not fit is cut. */
+void blueprint_note(blueprint_t *blueprint, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Reads and checks config.json and generation_config.json. `tokenizer_max` is the tokenizer's
  * model_max_length (0 = unknown), `tokenizer_eos` its EOS id or -1. ERR_MODEL_MISSING,
@@ -107,6 +113,9 @@ typedef struct model_options {
   /* called with 0..1 while weights are read; may be NULL */
   void (*progress)(void *context, double fraction);
   void *progress_context;
+  /* called with lines about what the files hold; may be NULL */
+  void (*log)(void *context, const char *line);
+  void *log_context;
 } model_options_t;
 
 /* Reads the weights into `device`. `max_model_len` (<= blueprint's) fixes dynamic rope. */

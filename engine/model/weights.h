@@ -49,6 +49,9 @@ int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error);
  * weights_check.c. */
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
                   inferd_error_t *error);
+/* True when the files in `dir` hold a head that is not the embedding. A problem with the files is
+ * left to model_load: false. weights_check.c. */
+bool weights_head_differs(const char *dir, const layout_t *layout, const blueprint_t *blueprint);
 int weights_check_type(const stored_tensor_t *tensor, form_t form, inferd_error_t *error);
 dtype_t weights_stored_dtype(const stored_tensor_t *tensor);
 /* Writes "[12, 8]". Returns `out`. */

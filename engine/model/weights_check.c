@@ -6,6 +6,9 @@
  */
 #include "engine/model/weights.h"
 
+#include "engine/base/util.h"
+#include "engine/model/convert.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +65,7 @@ static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *t
 static const char *find_prefix(const weight_files_t *files, const tensor_list_t *list,
                                const layout_t *layout) {
   const expected_tensor_t *embed = tensors_get(list, ROLE_EMBED, 0, false);
-  for (int i = 0; i < 4 && layout->prefixes[i] != NULL; i++) {
+  for (int i = 0; i < LAYOUT_PREFIXES_MAX && layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s", layout->prefixes[i], embed->name);
     if (weight_files_find(files, name) != NULL) return layout->prefixes[i];
@@ -78,9 +81,22 @@ static int missing(const expected_tensor_t *tensor, const char *name, inferd_err
   return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s is missing", name);
 }
 
-static bool ignored(const layout_t *layout, const blueprint_t *blueprint, const char *name) {
-  if (blueprint->tied &&
-      (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "language_model.lm_head.weight") == 0))
+/* Places of the head: of a model of its own, and inside a model that sees images. */
+static const char *const outer_prefixes[] = {"", "language_model.", "model."};
+
+static const stored_tensor_t *find_absolute(const weight_files_t *files, const char *name) {
+  for (size_t i = 0; i < ARRAY_LEN(outer_prefixes); i++) {
+    char full[TENSOR_NAME_MAX];
+    snprintf(full, sizeof(full), "%s%s", outer_prefixes[i], name);
+    const stored_tensor_t *found = weight_files_find(files, full);
+    if (found != NULL) return found;
+  }
+  return NULL;
+}
+
+static bool ignored(const layout_t *layout, const weight_files_t *files,
+                    const blueprint_t *blueprint, const char *name) {
+  if (blueprint->tied && weight_files_find(files, name) == find_absolute(files, "lm_head.weight"))
     return true;
   for (int i = 0; i < 6 && layout->ignored[i] != NULL; i++) {
     const char *pattern = layout->ignored[i];
@@ -94,6 +110,62 @@ static bool ignored(const layout_t *layout, const blueprint_t *blueprint, const 
   return false;
 }
 
+/* Parts of a checkpoint that text needs not: towers for images and sound, what connects them, and
+ * layers that predict further tokens. */
+static const char *const towers[] = {"mtp.",
+                                     "visual.",
+                                     "vision_tower.",
+                                     "vision_model.",
+                                     "vision_encoder.",
+                                     "vision_language_adapter.",
+                                     "multi_modal_projector.",
+                                     "patch_merger.",
+                                     "audio_tower."};
+enum { TOWER_COUNT = ARRAY_LEN(towers), SKIP_KINDS = TOWER_COUNT + 1 };
+
+/* Index in `towers` of the part that a tensor belongs to; TOWER_COUNT for a layer behind the last
+ * one; -1 for neither. */
+static int find_tower(const char *name, const char *prefix, int32_t num_layers) {
+  size_t length = strlen(prefix);
+  if (strncmp(name, prefix, length) == 0 && strncmp(name + length, "layers.", 7) == 0) {
+    char *end;
+    long layer = strtol(name + length + 7, &end, 10);
+    if (*end == '.' && layer >= num_layers) return TOWER_COUNT;
+  }
+  if (strncmp(name, "model.", 6) == 0) name += 6;
+  for (int i = 0; i < TOWER_COUNT; i++) {
+    if (strncmp(name, towers[i], strlen(towers[i])) == 0) return i;
+  }
+  return -1;
+}
+
+/* Marks the tensors of such parts as taken, and names the parts in one line of the log. */
+static void skip_towers(weight_loader_t *loader, const char *prefix, int32_t num_layers,
+                        uint8_t *taken) {
+  size_t tensors[SKIP_KINDS] = {0}, bytes[SKIP_KINDS] = {0}, used = 0;
+  char line[256] = "", kind[64];
+  for (size_t i = 0; i < weight_files_count(loader->files); i++) {
+    const stored_tensor_t *tensor = weight_files_at(loader->files, i);
+    int tower = taken[i] ? -1 : find_tower(tensor->name, prefix, num_layers);
+    if (tower < 0) continue;
+    taken[i] = 1;
+    tensors[tower]++;
+    bytes[tower] += tensor->bytes;
+  }
+  for (int i = 0; i < SKIP_KINDS && used < sizeof(line); i++) {
+    if (tensors[i] == 0) continue;
+    if (i < TOWER_COUNT)
+      snprintf(kind, sizeof(kind), "%s*", towers[i]);
+    else
+      snprintf(kind, sizeof(kind), "layers from %d", num_layers);
+    int n = snprintf(line + used, sizeof(line) - used, "%s %s (%zu tensors, %.1f MiB)",
+                     used > 0 ? "," : "skipped  ", kind, tensors[i], (double)bytes[i] / 1048576.0);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (used > 0 && loader->options->log != NULL)
+    loader->options->log(loader->options->log_context, line);
+}
+
 /* Refuses tensors that the model does not expect: the message has the first five names and the
  * number. `taken` has a byte per stored tensor. */
 static int refuse_unexpected(const weight_files_t *files, const layout_t *layout,
@@ -103,7 +175,7 @@ static int refuse_unexpected(const weight_files_t *files, const layout_t *layout
   size_t unexpected = 0, used = 0;
   for (size_t i = 0; i < weight_files_count(files); i++) {
     const stored_tensor_t *tensor = weight_files_at(files, i);
-    if (taken[i] || ignored(layout, blueprint, tensor->name)) continue;
+    if (taken[i] || ignored(layout, files, blueprint, tensor->name)) continue;
     char name[80];
     error_quote(name, sizeof(name), tensor->name, strlen(tensor->name));
     if (unexpected++ < 5 && used < sizeof(list)) {
@@ -123,7 +195,7 @@ static int match(const weight_files_t *files, const tensor_list_t *list, const c
     const expected_tensor_t *tensor = &list->tensors[i];
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s", tensor->absolute ? "" : prefix, tensor->name);
-    stored[i] = weight_files_find(files, name);
+    stored[i] = tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
     if (stored[i] == NULL) return missing(tensor, name, error);
     int code = weights_check_type(stored[i], tensor->form, error);
     if (code == 0) code = check_shape(stored[i], tensor, error);
@@ -142,7 +214,61 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   const char *prefix = find_prefix(files, list, layout);
   int code = match(files, list, prefix, loader->stored, taken, error);
   if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
+  if (code == 0) skip_towers(loader, prefix, blueprint->num_layers, taken);
   if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);
   free(taken);
   return code;
+}
+
+/* Two rows in one type: bits where the types are the same, else numbers. */
+static bool same_row(const stored_tensor_t *left, const stored_tensor_t *right, int64_t row,
+                     float *scratch) {
+  const stored_tensor_t *const tensors[2] = {left, right};
+  const int64_t cols = left->shape[1];
+  const uint8_t *rows[2];
+  for (int i = 0; i < 2; i++) {
+    size_t width = (size_t)cols * dtype_size(weights_stored_dtype(tensors[i]));
+    rows[i] = tensors[i]->data + (size_t)row * width;
+    if (strcmp(left->type, right->type) == 0) continue;
+    convert_row(scratch + i * cols, DTYPE_F32, rows[i], weights_stored_dtype(tensors[i]), cols);
+    rows[i] = (const uint8_t *)(scratch + i * cols);
+  }
+  size_t size =
+      strcmp(left->type, right->type) == 0 ? dtype_size(weights_stored_dtype(left)) : sizeof(float);
+  return memcmp(rows[0], rows[1], (size_t)cols * size) == 0;
+}
+
+static bool is_matrix(const stored_tensor_t *tensor) {
+  return tensor != NULL && tensor->rank == 2 && weights_check_type(tensor, FORM_PLAIN, NULL) == 0;
+}
+
+/* A few rows are enough to see a difference; only equal matrices are read whole. */
+static bool differs(const stored_tensor_t *embed, const stored_tensor_t *head) {
+  enum { SAMPLES = 16 };
+  if (!is_matrix(embed) || !is_matrix(head)) return false;
+  if (embed->shape[0] != head->shape[0] || embed->shape[1] != head->shape[1]) return false;
+  const int64_t rows = embed->shape[0], step = rows / SAMPLES + 1;
+  float *scratch = calloc(2 * (size_t)embed->shape[1], sizeof(float));
+  bool same = scratch != NULL;
+  for (int64_t row = 0; same && row < rows; row += step) same = same_row(embed, head, row, scratch);
+  for (int64_t row = 0; same && row < rows; row++) same = same_row(embed, head, row, scratch);
+  bool found = scratch != NULL && !same;
+  free(scratch);
+  return found;
+}
+
+bool weights_head_differs(const char *dir, const layout_t *layout, const blueprint_t *blueprint) {
+  weight_files_t *files = NULL;
+  tensor_list_t list;
+  if (weight_files_open(dir, &files, NULL) != 0) return false;
+  bool found = false;
+  if (tensors_expect(blueprint, &list, NULL) == 0) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%s%s", find_prefix(files, &list, layout),
+             tensors_get(&list, ROLE_EMBED, 0, false)->name);
+    found = differs(weight_files_find(files, name), find_absolute(files, "lm_head.weight"));
+    tensors_free(&list);
+  }
+  weight_files_close(files);
+  return found;
 }

@@ -333,3 +333,64 @@ ADAPTER_CASES = {
     "lora-mixtral": ({"r": 4, "lora_alpha": 8, "target_modules": ATTENTION},
                      mixtral(64, 4, 2, 64, **TINY)),
 }
+
+
+# Text parts of models that see images, as transformers saves the whole; and files that are laid out
+# otherwise. They stand behind the others, because a seed is the number of its case.
+TOWER = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "patch_size": 2}
+
+
+def with_tower(architecture, kind, text, dtype="float32", **tower):
+    text = {k: v for k, v in text.items() if k not in ("architectures", "torch_dtype")}
+    return {"architectures": [architecture], "model_type": kind, "dtype": dtype,
+            "tie_word_embeddings": False, "text_config": text, "vision_config": tower}
+
+
+def qwen3_vl(text, **more):
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5],
+            "mrope_interleaved": True}
+    text = {**without(text, "rope_theta"), "model_type": "qwen3_vl_text", "rope_parameters": rope}
+    return with_tower("Qwen3VLForConditionalGeneration", "qwen3_vl", text,
+                      **{**TOWER, "out_hidden_size": text["hidden_size"],
+                         "num_position_embeddings": 16, "deepstack_visual_indexes": [0], **more})
+
+
+def qwen2_5_vl(text, dtype="float32"):
+    rope = {"type": "mrope", "mrope_section": [4, 4, 4]}
+    text = {**text, "model_type": "qwen2_5_vl_text", "rope_scaling": rope}
+    return with_tower("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", text, dtype,
+                      **{**TOWER, "out_hidden_size": text["hidden_size"], "window_size": 8,
+                         "fullatt_block_indexes": [0]})
+
+
+def mistral3(text, kind="mistral", dtype="float32"):
+    tower = {"model_type": "pixtral", "hidden_size": 16, "num_attention_heads": 2, "head_dim": 8,
+             "num_hidden_layers": 1, "intermediate_size": 16, "patch_size": 2, "image_size": 8}
+    return with_tower("Mistral3ForConditionalGeneration", "mistral3",
+                      {**text, "model_type": kind}, dtype, **tower)
+
+
+def ministral3(*args, **more):
+    rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "original_max_position_embeddings": 128, "mscale": 1.0,
+            "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.1, "truncate": True}
+    return llama_like("Ministral3ForCausalLM", "ministral3", *args, head_dim=32,
+                      **{**TINY, "max_position_embeddings": 2048, "rope_parameters": rope, **more})
+
+
+WRAPPED_CASES = {
+    "files-qwen3-vl": ("plain", qwen3_vl(qwen3(48, 2, 1, 64, head_dim=32, **TINY))),
+    "files-qwen2-5-vl": ("plain", qwen2_5_vl(qwen2(48, 2, 1, 64, **TINY), "bfloat16")),
+    "files-qwen2-5-vl-old": ("flat-images", qwen2_5_vl(qwen2(48, 2, 2, 64, **TINY))),
+    "files-mistral3": ("plain", mistral3(mistral(48, 3, 1, 64, head_dim=16, sliding_window=None,
+                                                 **TINY))),
+    "files-mistral3-ministral": ("plain", mistral3(ministral3(48, 2, 1, 64), "ministral3",
+                                                   "bfloat16")),
+    "files-ministral3": ("plain", ministral3(48, 2, 2, 64)),
+    "files-qwen3-bare-names": ("bare", qwen3(48, 2, 1, 64, "bfloat16", head_dim=32,
+                                             tie_word_embeddings=True, **TINY)),
+    "files-llama-own-head": ("own-head", llama(48, 2, 1, 64, "bfloat16", **TINY,
+                                               tie_word_embeddings=False)),
+    "files-llama-equal-head": ("equal-head", llama(48, 2, 1, 64, "bfloat16", **TINY,
+                                                   tie_word_embeddings=True)),
+}

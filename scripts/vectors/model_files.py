@@ -38,6 +38,15 @@ def with_images(tensors, config, directory, how):
     return tensors
 
 
+def flat_images(tensors, config, directory):
+    """The first Qwen2.5-VL files: the text model's keys outside, and no `language_model`."""
+    flat = {**config, **config["text_config"], "model_type": config["model_type"]}
+    del flat["text_config"]
+    (directory / "config.json").write_text(json.dumps(flat, indent=1) + "\n")
+    tensors = rename(tensors, "model.visual.", "visual.")
+    return rename(tensors, "model.language_model.", "model.")
+
+
 OUTSIDE = ("architectures", "torch_dtype", "eos_token_id", "bos_token_id")
 
 
@@ -71,7 +80,20 @@ def save(model, config, directory, how, dtype, seed=0):
     elif how == "opt-decoder":
         # some OPT files: prefix `decoder.`, and the tied head stored all the same
         tensors = rename(tensors, "model.decoder.", "decoder.")
-        tensors["lm_head.weight"] = torch.full_like(tensors["decoder.embed_tokens.weight"], 7.0)
+        tensors["lm_head.weight"] = tensors["decoder.embed_tokens.weight"].clone()
+    elif how == "bare":
+        # as saved without a head, for embeddings; with parts that text needs not
+        tensors = rename(tensors, "model.", "")
+        tensors["layers.2.mlp.up_proj.weight"] = torch.ones(2, 2)
+        tensors |= {n + ".weight": torch.ones(3) for n in ("mtp.norm", "visual.blocks.0.norm1")}
+    elif how == "own-head":
+        # transformers keeps a stored head that differs, whatever the key says
+        text = json.dumps({**config, "tie_word_embeddings": True}, indent=1)
+        (directory / "config.json").write_text(text + "\n")
+    elif how == "equal-head":
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    elif how == "flat-images":
+        tensors = flat_images(tensors, config, directory)
     elif how == "odd-header":
         # old Llama files carry rotary buffers; a header of odd length misaligns all data
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(16)

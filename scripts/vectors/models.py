@@ -28,9 +28,10 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import numpy as np
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_cases import ADAPTER_CASES, CASES, FILE_CASES
+from model_cases import ADAPTER_CASES, CASES, FILE_CASES, WRAPPED_CASES
 from model_weights import fill
 from model_files import save
 
@@ -46,8 +47,12 @@ def build(config_dir, config):
     """A transformers model in fp32 from a written config.json, with eager attention."""
     made = AutoConfig.from_pretrained(config_dir)
     made._experts_implementation = "eager"  # the grouped products want aligned sizes
-    model = AutoModelForCausalLM.from_config(made, dtype=torch.float32,
-                                             attn_implementation="eager").eval()
+    if "text_config" in config:
+        kind = getattr(transformers, config["architectures"][0])
+        model = kind._from_config(made, dtype=torch.float32, attn_implementation="eager").eval()
+    else:
+        model = AutoModelForCausalLM.from_config(made, dtype=torch.float32,
+                                                 attn_implementation="eager").eval()
     scale = getattr(model.get_input_embeddings(), "embed_scale", None)
     if scale is not None:  # Gemma rounds it to the type that the model runs in
         scale.copy_(scale.to(TYPES[case_dtype(config)]).float())
@@ -84,7 +89,8 @@ def rounded(array):
 def expected(config, model, rng, seed):
     dtype = case_dtype(config)
     dynamic = "dynamic" in json.dumps(config)
-    prompt = [int(x) for x in rng.integers(3, config["vocab_size"], PROMPT)]
+    vocabulary = config.get("text_config", config)["vocab_size"]
+    prompt = [int(x) for x in rng.integers(3, vocabulary, PROMPT)]
     # transformers follows a growing sequence with new frequencies; here they are fixed at load, so
     # the dynamic case is one sequence of exactly the length that the model is loaded for.
     greedy = [] if dynamic else continue_greedily(model, prompt, GREEDY)
@@ -149,7 +155,8 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)  # tiny models: threads would only wait for each other
     cases = {**{name: (None, config) for name, config in CASES.items()}, **FILE_CASES,
-             **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()}}
+             **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()},
+             **WRAPPED_CASES}
     for i, name in enumerate(cases):
         if options.only is not None and not name.startswith(options.only):
             continue

@@ -11,9 +11,11 @@
 #include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tensors.h"
+#include "engine/model/weights.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -351,8 +353,15 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
   if (!stretched && (bp->rope.type == ROPE_LINEAR || bp->rope.type == ROPE_DYNAMIC))
     length *= bp->rope.factor;
   bp->max_model_len = bp->default_model_len = (int32_t)fmin(length, CONTEXT_MAX);
-  /* Short factors apply up to the trained length; a user must ask for a longer context. */
-  if (bp->rope.type == ROPE_LONGROPE && bp->rope.original_max < bp->max_model_len)
+  if (bp->rope.query_growth && bp->rope.original_max < bp->max_model_len) {
+    blueprint_note(bp, "context limited to %d of %d tokens: llama_4_scaling_beta is 1 up to there",
+                   bp->rope.original_max, bp->max_model_len);
+    bp->max_model_len = bp->default_model_len = bp->rope.original_max;
+  }
+  /* Up to the trained length the angles are those of the training; a user must ask for a longer
+   * context, because they are chosen once for all positions. */
+  bool chosen = bp->rope.type == ROPE_LONGROPE || bp->rope.type == ROPE_DYNAMIC;
+  if (chosen && bp->rope.original_max < bp->max_model_len)
     bp->default_model_len = bp->rope.original_max;
 }
 
@@ -375,7 +384,7 @@ static dtype_t stored_dtype(const char *dir, const family_t *family) {
   weight_files_t *files = NULL;
   dtype_t dtype = DTYPE_F32;
   if (weight_files_open(dir, &files, NULL) != 0) return dtype;
-  for (int i = 0; i < 4 && family->layout->prefixes[i] != NULL; i++) {
+  for (int i = 0; i < LAYOUT_PREFIXES_MAX && family->layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s.weight", family->layout->prefixes[i],
              family->layout->patterns[0].name); /* the embedding comes first */
@@ -405,16 +414,32 @@ static void read_ids(config_reader_t *reader, const family_t *family, int32_t to
   }
 }
 
-/* Keys of a wrapper's text model stand in text_config; ids, dtype and tie may stand outside. */
-static void enter_text_config(config_reader_t *reader, const family_t *family) {
-  if (!family->nested || reader->code != 0) return;
+/* Keys of a wrapper's text model stand in text_config; ids, dtype and tie may stand outside.
+ * Returns the row of the text model. */
+static const family_t *enter_text_config(config_reader_t *reader, const family_t *family) {
   const json_t *text = json_get(reader->root, "text_config");
+  if (!family->nested || (family->flat_too && text == NULL)) return family;
   if (text == NULL || text->type != JSON_OBJECT) {
     config_refuse(reader, "text_config", text, text == NULL ? "is missing" : "an object");
-    return;
+    return family;
   }
+  const json_t *type = json_get(text, "model_type");
   reader->outer = reader->root;
   reader->root = text;
+  if (type == NULL || type->type != JSON_STRING) return family;
+  const family_t *found = family_by_text(family, type->text, type->length);
+  if (found != NULL) return found;
+  config_refuse(reader, "model_type", type, "the text models of %s", family->architecture);
+  return family;
+}
+
+void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
+  size_t used = strlen(blueprint->notes), capacity = sizeof(blueprint->notes);
+  if (used > 0 && used + 1 < capacity) blueprint->notes[used++] = '\n';
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(blueprint->notes + used, capacity - used, format, arguments);
+  va_end(arguments);
 }
 
 static int read_config(const char *dir, const json_t *root, double tokenizer_max,
@@ -422,9 +447,9 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
   config_reader_t reader = {.file = "config.json", .root = root, .error = error};
   const family_t *family = find_family(&reader);
   if (family == NULL) return reader.code;
+  family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
-  enter_text_config(&reader, family);
   read_quantization(&reader, family, bp);
   refuse_semantic_keys(&reader, family);
   read_sizes(&reader, family, bp);
@@ -441,6 +466,11 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
   if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
+  if (bp->tied && weights_head_differs(dir, family->layout, bp)) {
+    blueprint_note(bp, "tie_word_embeddings is true, but lm_head.weight differs from the "
+                       "embedding: the stored head is used");
+    bp->tied = false;
+  }
   return tensors_count_parameters(bp, &bp->num_parameters, error);
 }
 

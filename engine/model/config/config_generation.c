@@ -13,9 +13,15 @@ enum { GENERATION_BYTES_MAX = 1 << 20 };
 
 static void add_eos(config_reader_t *reader, const json_t *value, blueprint_t *blueprint) {
   int64_t id;
-  if (!json_int64(value, &id) || id < 0 || id >= blueprint->vocab_size) {
+  if (!json_int64(value, &id) || id < 0) {
     config_refuse(reader, "eos_token_id", value, "ids of 0..%d (vocab_size)",
                   blueprint->vocab_size - 1);
+    return;
+  }
+  if (id >= blueprint->vocab_size) { /* the model can never give it */
+    blueprint_note(blueprint,
+                   "warning: %s: eos_token_id %lld is dropped, the vocabulary ends at %d",
+                   reader->file, (long long)id, blueprint->vocab_size - 1);
     return;
   }
   for (int32_t i = 0; i < blueprint->num_eos; i++) {

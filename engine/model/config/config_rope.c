@@ -34,14 +34,27 @@ static const char *const rope_keys[] = {
     "long_factor",
     "short_mscale",
     "long_mscale",
+    "mscale",
+    "mscale_all_dim",
 };
+/* Of families with mrope: how positions of images are spread over the dimensions. */
+static const char *const mrope_keys[] = {"mrope_section", "mrope_interleaved"};
+/* Of families with query_growth. */
+static const char *const growth_keys[] = {"llama_4_scaling_beta", "max_position_embeddings"};
 
-static void check_keys(config_reader_t *reader, const char *dict, const json_t *scaling) {
+static bool named_in(const json_t *member, const char *const *names, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (json_named(member, names[i])) return true;
+  }
+  return false;
+}
+
+static void check_keys(config_reader_t *reader, const family_t *family, const char *dict,
+                       const json_t *scaling) {
   JSON_EACH(member, scaling) {
-    bool known = false;
-    for (size_t i = 0; i < ARRAY_LEN(rope_keys); i++) {
-      known = known || json_named(member, rope_keys[i]);
-    }
+    bool known = named_in(member, rope_keys, ARRAY_LEN(rope_keys)) ||
+                 (family->mrope && named_in(member, mrope_keys, ARRAY_LEN(mrope_keys))) ||
+                 (family->query_growth && named_in(member, growth_keys, ARRAY_LEN(growth_keys)));
     char quoted[64];
     if (!known) {
       config_refuse(reader, dict, NULL, "has the key \"%s\", which is not supported",
@@ -50,8 +63,8 @@ static void check_keys(config_reader_t *reader, const char *dict, const json_t *
   }
 }
 
-/* `renamed`: Phi-3 wrote su, and yarn by mistake, for longrope. */
-static rope_type_t read_type(config_reader_t *reader, bool renamed) {
+/* Phi-3 wrote su, and yarn by mistake, for longrope. */
+static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
   static const struct {
     const char *name;
     rope_type_t type;
@@ -59,14 +72,16 @@ static rope_type_t read_type(config_reader_t *reader, bool renamed) {
                {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
                {"su", ROPE_LONGROPE}};
   const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
+  bool mrope = family->mrope && json_equals(old, "mrope");
   if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
-      !(json_equals(type, "longrope") && json_equals(old, "su")) &&
+      !mrope && !(json_equals(type, "longrope") && json_equals(old, "su")) &&
       (type->length != old->length || memcmp(type->text, old->text, type->length) != 0)) {
     config_refuse(reader, "type", old, "the same value as \"rope_type\"");
   }
   if (type == NULL) type = old;
   if (type == NULL || type->type == JSON_NULL) return ROPE_DEFAULT;
-  if (renamed && json_equals(type, "yarn")) return ROPE_LONGROPE;
+  if (family->mrope && json_equals(type, "mrope")) return ROPE_DEFAULT;
+  if (family->longrope && json_equals(type, "yarn")) return ROPE_LONGROPE;
   for (size_t i = 0; i < ARRAY_LEN(types); i++) {
     if (json_equals(type, types[i].name)) return types[i].type;
   }
@@ -97,7 +112,11 @@ static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
     return;
   }
   double extra = config_double(reader, KEYS("attn_factor"), 1, 0, 1e3, true);
-  double derived = rope->factor > 1.0 ? 0.1 * log(rope->factor) + 1.0 : 1.0;
+  double mscale = config_double(reader, KEYS("mscale"), 0, 0, 1e3, false);
+  double all_dim = config_double(reader, KEYS("mscale_all_dim"), 0, 0, 1e3, false);
+  double grown = rope->factor > 1.0 ? 0.1 * log(rope->factor) : 0.0;
+  bool both = mscale > 0 && all_dim > 0;
+  double derived = both ? (mscale * grown + 1.0) / (all_dim * grown + 1.0) : grown + 1.0;
   rope->attention_factor = rope->factor > 1.0 ? derived * extra : 1.0;
 }
 
@@ -154,13 +173,20 @@ static void read_longrope(config_reader_t *reader, rope_config_t *rope, int32_t 
 
 /* Reads the keys of the dict; `reader` looks into it. */
 static void read_scaling(config_reader_t *reader, const family_t *family, rope_config_t *rope) {
-  rope->type = read_type(reader, family->longrope);
+  rope->type = read_type(reader, family);
   rope->theta = config_double(reader, KEYS("rope_theta"), rope->theta, 0, THETA_MAX, true);
   if (rope->type == ROPE_DEFAULT || rope->type == ROPE_LONGROPE) return;
   need(reader, "factor");
   rope->factor = config_double(reader, KEYS("factor"), 1, 1, FACTOR_MAX, false);
   if (rope->type == ROPE_LLAMA3) read_llama3(reader, rope);
   if (rope->type == ROPE_YARN) read_yarn(reader, rope);
+  const char *name;
+  if (rope->type != ROPE_YARN && config_find(reader, KEYS("mscale", "mscale_all_dim"), &name)) {
+    config_refuse(reader, name, NULL, "is supported beside yarn alone");
+  }
+  if (family->query_growth) {
+    rope->query_growth = config_double(reader, KEYS("llama_4_scaling_beta"), 0, 0, 1e3, false) > 0;
+  }
 }
 
 /* Returns rope_scaling or rope_parameters; NULL if neither has a value. If both exist, the
@@ -231,7 +257,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   inner.root = dict;
   inner.outer = NULL;
   if (dict != NULL) {
-    check_keys(&inner, name, dict);
+    check_keys(&inner, family, name, dict);
     read_scaling(&inner, family, rope);
     partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
     original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
@@ -279,6 +305,11 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
                                THETA_MAX, true);
   int32_t head_dim = blueprint->head_dim;
   read_angles(reader, family, false, max_positions, head_dim, rope);
+  /* A flat dict gives its theta to all layers, its scaling to the full ones alone. */
+  const char *name;
+  const json_t *dict = reader->code == 0 ? find_outer_dict(reader, family, &name) : NULL;
+  if (family->local_theta < 0 && dict != NULL && json_get(dict, "full_attention") == NULL)
+    local->theta = rope->theta;
   if (family->local_theta != 0)
     read_angles(reader, family, true, max_positions, head_dim, local);
   else

@@ -9,6 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The same text model in two wrappers. */
+#define QWEN2_VL_TEXT                                                                              \
+  .layout = &layout_llama, .vocab_size = 152064, .hidden_size = 8192, .intermediate_size = 29568,  \
+  .num_layers = 80, .num_heads = 64, .num_kv_heads = 8, .max_positions = 32768, .window = 4096,    \
+  .eos_id = 151645, .bos_id = 151643, .norm_eps = 1e-5, .rope_theta = 1e6, .activation = "silu",   \
+  .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true, .qkv_bias = true,          \
+  .window_rule = WINDOW_UPPER, .nested = true, .flat_too = true, .mrope = true
+#define MINISTRAL3_TEXT                                                                            \
+  .layout = &layout_llama, .vocab_size = 131072, .hidden_size = 4096, .intermediate_size = 14336,  \
+  .num_layers = 34, .num_heads = 32, .num_kv_heads = 8, .head_dim = 128, .max_positions = 262144,  \
+  .eos_id = 2, .bos_id = 1, .norm_eps = 1e-5, .activation = "silu", .norm = NORM_RMS,              \
+  .rotary = true, .gated_mlp = true, .grouped = true, .window_rule = WINDOW_ALL,                   \
+  .query_growth = true
+
 static const family_t families[] = {
     {.name = "llama",
      .architecture = "LlamaForCausalLM",
@@ -99,7 +113,7 @@ static const family_t families[] = {
      .window_rule = WINDOW_UPPER},
     {.name = "gemma2",
      .architecture = "Gemma2ForCausalLM",
-     .layout = &layout_gemma2,
+     .layout = &layout_gemma,
      .vocab_size = 256000,
      .hidden_size = 2304,
      .intermediate_size = 9216,
@@ -127,7 +141,7 @@ static const family_t families[] = {
      .final_softcap = 30},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
-     .layout = &layout_gemma3,
+     .layout = &layout_gemma,
      .vocab_size = 262208,
      .hidden_size = 2304,
      .intermediate_size = 9216,
@@ -157,7 +171,8 @@ static const family_t families[] = {
     /* The text part of a multimodal model. */
     {.name = "gemma3",
      .architecture = "Gemma3ForConditionalGeneration",
-     .layout = &layout_gemma3,
+     .text_type = "gemma3_text",
+     .layout = &layout_gemma,
      .vocab_size = 262208,
      .hidden_size = 2304,
      .intermediate_size = 9216,
@@ -185,6 +200,72 @@ static const family_t families[] = {
      .window_pattern = 6,
      .local_theta = 1e4,
      .nested = true},
+    /* The text parts of models that see images; mrope turns text as plain rope does. */
+    {.name = "qwen2_vl",
+     .architecture = "Qwen2VLForConditionalGeneration",
+     .text_type = "qwen2_vl_text",
+     QWEN2_VL_TEXT},
+    {.name = "qwen2_5_vl",
+     .architecture = "Qwen2_5_VLForConditionalGeneration",
+     .text_type = "qwen2_5_vl_text",
+     QWEN2_VL_TEXT},
+    {.name = "qwen3_vl",
+     .architecture = "Qwen3VLForConditionalGeneration",
+     .text_type = "qwen3_vl_text",
+     .layout = &layout_llama,
+     .vocab_size = 151936,
+     .hidden_size = 4096,
+     .intermediate_size = 22016,
+     .num_layers = 32,
+     .num_heads = 32,
+     .num_kv_heads = 32,
+     .head_dim = 128,
+     .max_positions = 128000,
+     .eos_id = -1,
+     .bos_id = -1,
+     .norm_eps = 1e-6,
+     .rope_theta = 5e5,
+     .activation = "silu",
+     .norm = NORM_RMS,
+     .rotary = true,
+     .gated_mlp = true,
+     .grouped = true,
+     .attention_bias_key = "attention_bias",
+     .qk_norm = true,
+     .nested = true,
+     .mrope = true},
+    {.name = "ministral3", .architecture = "Ministral3ForCausalLM", MINISTRAL3_TEXT},
+    /* The wrapper of Mistral's models that see images has two kinds of text models. */
+    {.name = "mistral3",
+     .architecture = "Mistral3ForConditionalGeneration",
+     .text_type = "mistral",
+     .layout = &layout_llama,
+     .vocab_size = 32000,
+     .hidden_size = 4096,
+     .intermediate_size = 14336,
+     .num_layers = 32,
+     .num_heads = 32,
+     .num_kv_heads = 8,
+     .max_positions = 131072,
+     .window = 4096,
+     .eos_id = 2,
+     .bos_id = 1,
+     .norm_eps = 1e-6,
+     .rope_theta = 1e4,
+     .activation = "silu",
+     .norm = NORM_RMS,
+     .rotary = true,
+     .gated_mlp = true,
+     .grouped = true,
+     .tied = true,
+     .window_rule = WINDOW_ALL,
+     .nested = true},
+    {.name = "mistral3_ministral3",
+     .architecture = "Mistral3ForConditionalGeneration",
+     .text_type = "ministral3",
+     .tied = true,
+     .nested = true,
+     MINISTRAL3_TEXT},
     {.name = "phi3",
      .architecture = "Phi3ForCausalLM",
      .layout = &layout_phi3,
@@ -530,10 +611,21 @@ const family_t *family_by_name(const char *name, size_t length) {
   return NULL;
 }
 
+const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length) {
+  for (int i = 0; i < FAMILY_COUNT; i++) {
+    if (families[i].text_type != NULL && same(families[i].text_type, type, length) &&
+        strcmp(families[i].architecture, wrapper->architecture) == 0) {
+      return &families[i];
+    }
+  }
+  return NULL;
+}
+
 const char *family_list(char *out, size_t capacity) {
   size_t used = 0;
   out[0] = '\0';
   for (int i = 0; i < FAMILY_COUNT && used < capacity; i++) {
+    if (i > 0 && strcmp(families[i].architecture, families[i - 1].architecture) == 0) continue;
     int n = snprintf(out + used, capacity - used, "%s%s", i ? ", " : "", families[i].architecture);
     used += n > 0 ? (size_t)n : 0;
   }

@@ -32,6 +32,7 @@ typedef enum expert_keys {
 typedef struct family {
   const char *name;         /* model_type */
   const char *architecture; /* architectures[0] */
+  const char *text_type;    /* nested: model_type in text_config */
   const layout_t *layout;
   /* class defaults of absent keys (transformers configuration_*.py) */
   int32_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
@@ -65,12 +66,17 @@ typedef struct family {
   double attn_softcap, final_softcap; /* class defaults */
   bool granite_keys;                  /* the four multipliers */
   bool nested;                        /* the text model's keys stand in text_config */
+  bool flat_too;                      /* nested, but in older files they stand outside */
+  bool mrope;                         /* knows mrope keys, which change nothing for text */
+  bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
 } family_t;
 
 /* By architecture name, or NULL. */
 const family_t *family_by_architecture(const char *architecture, size_t length);
+/* The row of a wrapper whose text_config has this model_type, or NULL. */
+const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length);
 /* By model_type, or NULL. */
 const family_t *family_by_name(const char *name, size_t length);
 /* Writes "LlamaForCausalLM, ..." for messages. Returns `out`. */

@@ -169,7 +169,7 @@ static size_t write_data(const maker_t *maker, int first, int count, uint8_t *ou
 
 void maker_write_tensors(const maker_t *maker, const char *name, int first, int count) {
   static char header[16384];
-  static uint8_t bytes[1 << 17];
+  static uint8_t bytes[1 << 19];
   size_t length = write_header(maker, first, count, header, sizeof(header));
   const char *text = header;
   if (maker->header != NULL) {

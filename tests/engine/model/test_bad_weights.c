@@ -200,7 +200,7 @@ Test(bad_tensor, has_another_type) {
 Test(bad_tensor, is_not_expected) {
   maker_t maker;
   maker_open(&maker);
-  maker_add(&maker, "model.layers.1.mlp.up_proj.weight", "F32", 1, 4, 0);
+  maker_add(&maker, "model.layers.00.mlp.up_proj.weight", "F32", 1, 4, 0);
   maker_add(&maker, "model.layers.0.self_attn.q_norm.weight", "F32", 1, 4, 0);
   expect(&maker, "2 unexpected tensors, first: model.layers.0.self_attn.q_norm.weight");
 }

@@ -226,13 +226,13 @@ Test(config, gpt_oss_has_yarn_without_a_word) {
 Test(config, length_by_type_of_scaling) {
   static const struct {
     const char *scaling;
-    int32_t length;
+    int32_t length, unasked; /* with --max-model-len, without */
   } cases[] = {
-      {"{\"type\":\"linear\",\"factor\":2.5}", 10240},
-      {"{\"type\":\"dynamic\",\"factor\":2.0}", 8192},
-      {"{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":2048}", 8192},
-      {"null", 4096},
-      {"{\"rope_type\":\"default\"}", 4096},
+      {"{\"type\":\"linear\",\"factor\":2.5}", 10240, 10240},
+      {"{\"type\":\"dynamic\",\"factor\":2.0}", 8192, 4096},
+      {"{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":2048}", 8192, 8192},
+      {"null", 4096, 4096},
+      {"{\"rope_type\":\"default\"}", 4096, 4096},
   };
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
     char text[512];
@@ -242,6 +242,7 @@ Test(config, length_by_type_of_scaling) {
              cases[i].scaling);
     read_text(text);
     ASSERT_EQ_FOR(blueprint.max_model_len, cases[i].length, "%s", cases[i].scaling);
+    ASSERT_EQ_FOR(blueprint.default_model_len, cases[i].unasked, "%s", cases[i].scaling);
     done();
   }
 }
@@ -296,6 +297,20 @@ Test(config, eos_ids_are_a_union) {
   blueprint_free(&blueprint);
   read_with(0, -1);
   ASSERT_EQ(blueprint.primary_eos, 4);
+  done();
+}
+
+Test(config, eos_behind_the_vocabulary_is_dropped) {
+  maker_open(&maker); /* 8 ids */
+  maker_set(&maker, "eos_token_id", "[8, 2]");
+  snprintf(maker.generation, sizeof(maker.generation), "{\"eos_token_id\": 151645}");
+  read_with(0, -1);
+  ASSERT_EQ(blueprint.num_eos, 1);
+  ASSERT_EQ(blueprint.eos_ids[0], 2);
+  ASSERT_STR_EQ(blueprint.notes,
+                "warning: config.json: eos_token_id 8 is dropped, the vocabulary ends at 7\n"
+                "warning: generation_config.json: eos_token_id 151645 is dropped, the vocabulary "
+                "ends at 7");
   done();
 }
 

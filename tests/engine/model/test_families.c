@@ -198,7 +198,11 @@ Test(families, refusals) {
       {ARCHITECTURE("DeepseekV3ForCausalLM") "}", "\"DeepseekV3ForCausalLM\""},
       {ARCHITECTURE("Llama4ForCausalLM") "}", "\"Llama4ForCausalLM\""},
       {ARCHITECTURE("Gemma3nForConditionalGeneration") "}", "Gemma3nForConditionalGeneration"},
-      {ARCHITECTURE("Qwen2VLForConditionalGeneration") "}", "Qwen2VLForConditionalGeneration"},
+      {ARCHITECTURE("Qwen2AudioForConditionalGeneration") "}", "Qwen2AudioForConditionalGener"},
+      {ARCHITECTURE("Qwen3VLForConditionalGeneration") "}", "\"text_config\" is missing"},
+      {ARCHITECTURE("Mistral3ForConditionalGeneration") ",\"text_config\":{\"model_type\":"
+                                                        "\"qwen2\"}}",
+       "the text models of Mistral3ForConditionalGeneration"},
       {ARCHITECTURE("Gemma2ForCausalLM") ",\"hidden_act\":\"silu\"}",
        "supported: \"gelu_pytorch_tanh\" for Gemma2ForCausalLM"},
       {ARCHITECTURE("Gemma2ForCausalLM") ",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar"},

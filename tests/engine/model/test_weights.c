@@ -90,12 +90,20 @@ Test(dummy, depends_on_seed_and_name) {
   ASSERT_NE(key, dummy_tensor(&other, 7).key);
 }
 
+static char said[512];
+
+static void keep_line(void *context, const char *line) {
+  (void)context;
+  size_t used = strlen(said);
+  snprintf(said + used, sizeof said - used, "%s\n", line);
+}
+
 static uint64_t hash_of(maker_t *maker) {
   blueprint_t blueprint;
   inferd_error_t error = {0};
   device_t *device;
   model_t *model;
-  model_options_t options = {.dir = maker->dir, .dtype = -1};
+  model_options_t options = {.dir = maker->dir, .dtype = -1, .log = keep_line};
   maker_write(maker);
   ASSERT_EQ_FOR(blueprint_read(maker->dir, 0, -1, &blueprint, &error), 0, "%s", error.message);
   ASSERT_EQ(ops_naive.open(NULL, &device, &error), 0);
@@ -122,6 +130,21 @@ Test(hash, is_stable_and_sees_changes) {
   maker_tensor_t *up = maker_tensor(&maker, "model.layers.0.mlp.up_proj.weight");
   maker_reshape(up, "BF16", 2, 12, 8);
   ASSERT_NE(hash_of(&maker), changed);
+  maker_close(&maker);
+}
+
+Test(load, names_the_parts_that_text_needs_not) {
+  maker_t maker;
+  maker_open(&maker);
+  uint64_t plain = hash_of(&maker);
+  ASSERT_STR_EQ(said, "");
+  maker_add(&maker, "model.visual.patch.weight", "F32", 2, 64, 256);
+  maker_add(&maker, "visual.merger.weight", "BF16", 2, 64, 256);
+  maker_add(&maker, "mtp.norm.weight", "F32", 1, 8, 0);
+  maker_add(&maker, "model.layers.1.mlp.up_proj.weight", "F32", 2, 160, 256);
+  ASSERT_EQ(hash_of(&maker), plain);
+  ASSERT_STR_EQ(said, "skipped   mtp.* (1 tensors, 0.0 MiB), visual.* (2 tensors, 0.1 MiB), layers "
+                      "from 1 (1 tensors, 0.2 MiB)\n");
   maker_close(&maker);
 }
 
