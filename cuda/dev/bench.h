@@ -43,14 +43,16 @@ struct memory_t {
   }
 };
 
-/* How many copies of `bytes` are walked through before one comes again, at least 1. */
+/* Returns how many copies of `bytes` a benchmark must use in turn so that none is still in L2 when
+ * it is used again; at least 1. */
 int cold_copies(size_t bytes);
-/* Median microseconds of one call. `run(turn)` launches on bench.stream; 20 calls, and all of
- * `copies` turns, are one graph, so that no work of the host stands between them. */
-double time_us(const std::function<void(int turn)> &run, int copies = 1, int calls = 20,
+/* Returns the median microseconds of one call. `run(copy)` launches the call on bench.stream with
+ * one of the `copies`. At least `calls` calls, and all copies, are captured in one graph, so that
+ * the host does nothing between them. */
+double time_us(const std::function<void(int copy)> &run, int copies = 1, int calls = 20,
                int rounds = 5);
 
-/* cuBLASLt, where the machine has it. */
+/* cuBLASLt; `open` returns false if the machine has none. */
 struct product_t {
   blas_api_t api = {};
   cublasLtHandle_t handle = nullptr;

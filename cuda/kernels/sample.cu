@@ -1,11 +1,13 @@
 /* sample.cu: masks, penalties, temperature, min_p, top_k, top_p, the draw and logprobs of one row.
  *
- * logits (S, V) fp32 -> results (S). One block a row; every question is one or a few passes over
- * the row, which stays in L2: 4 V bytes a pass, 1 pass greedy, about 12 with top_k and top_p.
- * Filters are cuts found by radix selection on the order of floats, weights summed as integers
- * (2^40 = the largest), so no sum depends on the order of threads. The draw is the argmax of
- * l / T - log(Exp(1)) of engine/sample/sampler.h; coarse random bits rule out nearly all ids before
- * a logarithm is taken. Measured: not yet.
+ * logits (S, V) fp32 -> results (S). One block computes one row, in passes over the row, which
+ * stays in L2: a pass reads 4 V bytes; a greedy row takes one pass, a row with top_k and top_p
+ * about 12. A filter is a threshold on the logits. Radix selection finds it: the bits of a float
+ * are mapped to an unsigned integer of the same order, whose four bytes are decided one after the
+ * other. Probabilities are summed as integers (the largest is 2^40), so no sum depends on the order
+ * of the threads. The draw is the argmax of l / T - log(e), e exponentially distributed
+ * (engine/sample/sampler.h); 16 random bits rule out nearly all ids before a logarithm is computed.
+ * Measured: not yet.
  */
 #include "cuda/device_code/lanes.h"
 #include "cuda/device_code/random.h"
@@ -16,7 +18,7 @@ enum { SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / WARP, DIGITS = 256 
 #define LOGPROB_MIN (-9999.0f)
 #define ONE_WEIGHT 0x1p40
 
-/* State of a block about its row; equal in all threads. */
+/* What a block knows of its row. Every thread has a copy, and the copies are equal. */
 typedef struct sample_work {
   float *logits, *raw;
   int32_t *counts;
@@ -35,7 +37,8 @@ GPU_FN bool valid_id(const sample_work_t &work, int32_t id) {
   return id >= 0 && id < work.vocab;
 }
 
-/* The highest score of the block, the lowest id on ties; every thread gets it. */
+/* Returns the highest score among the threads of the block, to every thread; the lowest id wins
+ * ties. */
 GPU_FN best_t block_best(best_t mine) {
   SHARED(bests, best_t[SAMPLE_WARPS]);
   for (int offset = WARP / 2; offset > 0; offset /= 2) {
@@ -65,7 +68,7 @@ template <class N> GPU_FN N block_total(N mine) {
   return total;
 }
 
-/* max and best_id of the logits as they are now. */
+/* Sets max and best_id from the present logits. */
 GPU_FN void scan_row(sample_work_t &work) {
   best_t mine = {-INFINITY, INT32_MAX};
   int has_nan = 0;
@@ -79,7 +82,8 @@ GPU_FN void scan_row(sample_work_t &work) {
   work.best_id = block_total<int32_t>(has_nan) > 0 ? -1 : best.id;
 }
 
-/* All probability to the ids at +infinity, evenly. A thread scans the ids that it has written. */
+/* If logits are +infinity, their ids share all probability evenly. No barrier is needed: a thread
+ * scans only the ids that it has written itself. */
 GPU_FN void resolve_infinity(sample_work_t &work) {
   if (work.max != INFINITY) return;
   for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
@@ -87,7 +91,7 @@ GPU_FN void resolve_infinity(sample_work_t &work) {
   scan_row(work);
 }
 
-/* Each thread the ids that it scans. */
+/* Sets the logits of masked ids to -infinity. A thread writes only the ids that it scans. */
 GPU_FN void apply_mask(const sample_work_t &work, const uint32_t *mask) {
   for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
     if ((mask[i / 32] >> (i % 32) & 1) == 0) work.logits[i] = -INFINITY;
@@ -95,14 +99,14 @@ GPU_FN void apply_mask(const sample_work_t &work, const uint32_t *mask) {
 
 /* ---- changes to the row ---- */
 
-/* Token i of prompt and output. */
+/* Returns token i of the prompt, followed by the output. */
 GPU_FN int32_t history_id(const gpu_sample_row_t &row, int i) {
   if (row.blocks == nullptr) return row.history[i];
   const size_t block = (size_t)row.blocks[i / row.block_size];
   return row.history[block * row.block_size + i % row.block_size];
 }
 
-/* The last id of a sequence is banned where the ids before it end the output. */
+/* Bans the last id of each bad word if the output ends in the ids before it. */
 GPU_FN void apply_bad_words(const sample_work_t &work, const gpu_sample_row_t &row) {
   const int32_t *word = row.bad_words;
   for (int i = 0; i < row.num_bad_words; i++, word += 1 + word[0]) {
@@ -115,7 +119,8 @@ GPU_FN void apply_bad_words(const sample_work_t &work, const gpu_sample_row_t &r
   }
 }
 
-/* True when the grammar allows nothing but suppressed ids: these are then lifted. */
+/* Returns true if the grammar allows no id that is not suppressed. The row then ignores its
+ * suppressed ids, because no id would be left. */
 GPU_FN bool only_suppressed_allowed(const sample_work_t &work, const gpu_sample_row_t &row) {
   if (row.allowed_mask == nullptr) return false;
   const int words = (work.vocab + 31) / 32;
@@ -141,15 +146,15 @@ GPU_FN void apply_suppressed(const sample_work_t &work, const gpu_sample_row_t &
 }
 
 GPU_FN void apply_bias(const sample_work_t &work, const gpu_sample_row_t &row) {
-  if (threadIdx.x == 0) /* in order: an id may occur twice */
+  if (threadIdx.x == 0) /* one thread, because an id may occur twice */
     for (int i = 0; i < row.num_bias; i++)
       if (valid_id(work, row.logit_bias[i].id))
         work.logits[row.logit_bias[i].id] += row.logit_bias[i].bias;
   __syncthreads();
 }
 
-/* Penalties of every token in [first, last) that was not penalised yet: whoever takes its count
- * does it. */
+/* Applies the penalties of every token in [first, last) once. A token may occur several times: the
+ * thread that takes its count (and leaves -1) applies them. */
 GPU_FN void penalise(const sample_work_t &work, const gpu_sample_row_t &row, int first, int last) {
   for (int i = first + threadIdx.x; i < last; i += SAMPLE_THREADS) {
     const int32_t id = history_id(row, i);
@@ -199,7 +204,7 @@ GPU_FN void apply_changes(sample_work_t &work, const gpu_sample_row_t &row) {
   if (row.allowed_ids != nullptr) apply_mask(work, row.allowed_ids);
   apply_bad_words(work, row);
   apply_suppressed(work, row);
-  __syncthreads(); /* so far all write -infinity, and none reads the row */
+  __syncthreads(); /* the steps above only write -infinity, so they need no barrier among them */
   apply_bias(work, row);
   apply_penalties(work, row);
   scan_row(work);
@@ -214,7 +219,7 @@ typedef struct gpu_filter {
   int32_t last_tie;
 } gpu_filter_t;
 
-/* Unsigned numbers in the order of the floats, and back; -0 and +0 are one. */
+/* Maps a float to an unsigned number of the same order, and back; -0 and +0 are equal. */
 GPU_FN uint32_t order_key(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -227,15 +232,16 @@ GPU_FN unsigned long long weight_of(const sample_work_t &work, float logit, floa
   return (unsigned long long)(expf((logit - work.max) * scale) * (float)ONE_WEIGHT);
 }
 
-/* Where a selection stops: the logits above `value` weigh `above`. */
+/* The result of a selection: a logit, and the sum of the weights of all logits above it. */
 typedef struct gpu_selection {
   float value;
   unsigned long long above;
 } gpu_selection_t;
 
-/* The largest logit at which those from it upwards, none below `cut`, weigh at least `target`; the
- * least one that weighs anything when all do not. scale 0 = each weighs 1. Four digits of the key,
- * from the highest. */
+/* Returns the largest logit for which the logits that are at least as large have a sum of weights
+ * of at least `target`. Logits below `cut` do not count. If the sum of all is below `target`, the
+ * result is the smallest logit that counts. With scale 0 the weight of each logit is 1. A pass over
+ * the row decides one byte of the key, the highest byte first. */
 GPU_FN gpu_selection_t select_weight(const sample_work_t &work, float cut, float scale,
                                      double target) {
   SHARED(digits, unsigned long long[DIGITS]);
@@ -266,13 +272,14 @@ GPU_FN gpu_selection_t select_weight(const sample_work_t &work, float cut, float
       weight = last_above;
     }
     __syncthreads();
-    prefix = prefix << 8 | chosen; /* the next write comes after two more barriers */
+    prefix = prefix << 8 | chosen; /* safe to read: two barriers stand before the next write */
     above = weight;
   }
   return {order_value(prefix), above};
 }
 
-/* Id of the kept-th of the ids whose logit is `value`, in order of id; INT32_MAX if all stay. */
+/* Of the ids whose logit equals `value` the first `kept` remain, in order of id. Returns the last
+ * of them, or INT32_MAX if all remain. */
 GPU_FN int32_t find_tie(const sample_work_t &work, float value, double kept) {
   SHARED(ties, int32_t[SAMPLE_THREADS]);
   SHARED(found, int32_t);
@@ -328,14 +335,16 @@ GPU_FN gpu_filter_t make_filter(const sample_work_t &work, const gpu_sample_row_
 
 /* ---- draw ---- */
 
-/* (l - max) / T - log(e), e = -log(1 - u). */
+/* Returns (l - max) / T - log(e) with e = -log(1 - u), u uniform in [0, 1). */
 GPU_FN double draw_score(const sample_work_t &work, uint64_t stream, double inverse_t, int32_t id) {
   const double e = -log1p(-device_random_uniform(stream, (uint32_t)id));
   return ((double)work.logits[id] - (double)work.max) * inverse_t - log(e);
 }
 
-/* Since e >= u, an id beats a score only when u < exp(-score) * weight. The best id's score is
- * every thread's first bound; 1e-4 covers the rounding of the weight. */
+/* Draws an id among those that the filters leave. Because e >= u, an id can beat a score only if
+ * u < exp(-score) * weight, weight = exp((l - max) / T); so most ids need no logarithm. Every
+ * thread begins with the score of the best id. The factor 1.0001 covers the rounding of the weight.
+ */
 GPU_FN int32_t draw_id(const sample_work_t &work, const gpu_sample_row_t &row) {
   const gpu_filter_t filter = make_filter(work, row);
   const uint64_t stream = device_random_stream(row.rng_key, row.rng_position);
@@ -363,7 +372,7 @@ GPU_FN float logprob_of(float logit, double log_sum) {
   return logprob > LOGPROB_MIN ? logprob : LOGPROB_MIN;
 }
 
-/* log of the sum of exp(l). fp32 terms, summed in double. */
+/* Returns the logarithm of the sum of exp(l). The terms are fp32, the sum is a double. */
 GPU_FN double log_sum_of(const sample_work_t &work) {
   double mine = 0;
   for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
@@ -371,7 +380,8 @@ GPU_FN double log_sum_of(const sample_work_t &work) {
   return (double)work.max + log(block_total<double>(mine));
 }
 
-/* The best ids of the raw row in order, then the ids asked for that are not among them. */
+/* Writes the ids with the highest logits, best first, then the requested ids that are not among
+ * them. The row has not been changed yet. */
 GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, double log_sum,
                      gpu_sample_result_t *result, gpu_sample_top_t *top) {
   const int limit = row.num_top < GPU_SAMPLE_TOP_MAX ? row.num_top : GPU_SAMPLE_TOP_MAX;

@@ -96,9 +96,10 @@ static bool is_fallback(const bpe_t *bpe, uint32_t id) {
   return false;
 }
 
-/* A cut is safe only if no symbol depends on its neighbours but through merges of its own text:
- * unknown characters must become byte tokens (no fused or dropped unk), and byte tokens must not
- * merge, because their spelling is not their text. */
+/* A text may be cut between two characters that no merge joins, and its parts be encoded apart.
+ * That gives the ids of the whole text only if nothing but merges lets a symbol depend on its
+ * neighbours. So unknown characters must become byte tokens (they are neither fused nor dropped),
+ * and no merge may use a byte token, because its spelling, <0x41>, is not its text. */
 static bool cuts_allowed(const bpe_t *bpe) {
   if (bpe->byte_level || bpe->ignore_merges || !bpe->byte_fallback) return false;
   uint32_t low = NO_ID, high = 0;
@@ -118,6 +119,7 @@ static bool cuts_allowed(const bpe_t *bpe) {
   return true;
 }
 
+/* Marks each pair of neighbouring characters of a token: a text must not be cut there. */
 static void note_neighbours(bpe_t *bpe, uint32_t id) {
   size_t length = 0;
   const uint8_t *text = vocab_string(&bpe->vocab, id, &length);
