@@ -54,4 +54,13 @@ static inline uint16_t f16_from_float(float value) {
   return (uint16_t)(sign | rounded >> 13);
 }
 
+/* e4m3 of OCP OFP8: a sign, 4 exponent bits (bias 7), 3 mantissa bits; no infinity, 0x7f and 0xff
+ * are NaN. Shifted to its place in a float, the magnitude is 2^-120 times too small. */
+static inline float float_from_e4m3(uint8_t bits) {
+  uint32_t magnitude = (uint32_t)(bits & 0x7f) << 20;
+  uint32_t u = float_bits(float_from_bits(magnitude) * 0x1p120f);
+  if (magnitude == 0x07f00000u) u = 0x7fc00000u;
+  return float_from_bits(u | (uint32_t)(bits & 0x80) << 24);
+}
+
 #endif

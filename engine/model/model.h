@@ -8,6 +8,7 @@
 #define INFERD_ENGINE_MODEL_MODEL_H
 
 #include "engine/device/ops.h"
+#include "engine/model/packed/scheme.h"
 
 enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
 
@@ -77,7 +78,8 @@ typedef struct blueprint {
   uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
-  bool conv1d; /* GPT-2: weights stored [in, out] */
+  bool conv1d;     /* GPT-2: weights stored [in, out] */
+  scheme_t scheme; /* of the quantised weights in safetensors files */
   /* generation */
   int32_t max_model_len;     /* longest sequence that the checkpoint allows */
   int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */

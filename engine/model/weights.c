@@ -4,7 +4,8 @@
  * another element type; both happen in row(), which the back end calls from its packing threads.
  * GPT-2 stores its linear layers transposed: these are transposed in blocks, one tensor at a time.
  * Experts are stored as one tensor each or as stacks, and become one stack. MXFP4 blocks are passed
- * unchanged if the device takes them, else as plain numbers.
+ * unchanged if the device takes them, else as plain numbers. Layers that are stored quantised
+ * (packed.h) become plain numbers too.
  * Every element is checked: a NaN or an infinity fails the load with the name of the tensor.
  */
 #include "engine/model/weights.h"
@@ -29,6 +30,7 @@ typedef struct weight_part {
   const expected_tensor_t *tensor;
   const stored_tensor_t *stored; /* NULL for dummy weights */
   const uint8_t *data;           /* row-major rows of `type`; NULL = made by `dummy` */
+  const packed_t *packed;        /* rows are made from this, as DTYPE_F32; NULL = from `data` */
   dtype_t type;
   dummy_t dummy;
   void *turned;    /* owned copy of a transposed tensor, or NULL */
@@ -57,6 +59,11 @@ static void open_part(const weight_loader_t *loader, const expected_tensor_t *te
   part->stored = loader->stored[tensor - loader->list.tensors];
   part->data = part->stored->data;
   part->type = weights_stored_dtype(part->stored);
+  if (loader->packed == NULL) return;
+  const packed_t *packed = &loader->packed[tensor - loader->list.tensors];
+  if (packed->packing == PACKING_NONE) return;
+  part->packed = packed;
+  part->type = DTYPE_F32;
 }
 
 /* Makes elements of a dummy tensor: rounded to the run type, then converted to the requested type.
@@ -80,6 +87,12 @@ static const void *part_row(weight_part_t *part, dtype_t dtype, int64_t row, int
                             void *scratch) {
   if (part->data == NULL) {
     fill_part(part, scratch, dtype, row * cols, cols);
+    return scratch;
+  }
+  if (part->packed != NULL) { /* scratch has room for fp32, and converting goes from front to end */
+    packed_row(part->packed, row, scratch);
+    convert_row(scratch, dtype, scratch, DTYPE_F32, cols);
+    if (!convert_finite(scratch, dtype, cols)) atomic_store(&part->bad, true);
     return scratch;
   }
   size_t size = dtype_size(part->type);
@@ -191,7 +204,15 @@ static int turn(weight_part_t *part, inferd_error_t *error) {
   return 0;
 }
 
-/* Names, shapes, types, and eight bytes at each of up to 16 places of a tensor. */
+/* Adds eight bytes at each of up to 16 places. */
+static uint64_t sample_hash(uint64_t hash, const stored_tensor_t *tensor) {
+  size_t step = tensor->bytes / 16 + 1;
+  for (size_t at = 0; at < tensor->bytes; at += step)
+    hash = fnv_64(hash, tensor->data + at, MIN(tensor->bytes - at, 8));
+  return hash;
+}
+
+/* Adds name, shape, type and a sample of the data. */
 static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   const expected_tensor_t *tensor = part->tensor;
   int64_t numbers[3] = {tensor->stack * tensor->rows, tensor->cols, (int64_t)part->type};
@@ -200,10 +221,8 @@ static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   if (part->stored == NULL) {
     hash = fnv_64(hash, &part->dummy.key, sizeof(part->dummy.key));
   } else {
-    size_t bytes = part->stored->bytes, step = bytes / 16 + 1;
-    for (size_t at = 0; at < bytes; at += step) {
-      hash = fnv_64(hash, part->stored->data + at, MIN(bytes - at, 8));
-    }
+    hash = sample_hash(hash, part->stored);
+    if (part->packed != NULL) hash = sample_hash(hash, part->packed->scales);
   }
   loader->hash = random_mix(hash);
 }
@@ -370,6 +389,7 @@ int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error) {
 void weight_loader_close(weight_loader_t *loader) {
   weight_files_close(loader->files);
   free(loader->stored);
+  free(loader->packed);
   free(loader->kv_scales);
   tensors_free(&loader->list);
   *loader = (weight_loader_t){0};

@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_MODEL_WEIGHTS_H
 #define INFERD_ENGINE_MODEL_WEIGHTS_H
 
+#include "engine/model/packed/packed.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tensors.h"
 
@@ -19,7 +20,8 @@ typedef struct weight_loader {
   int32_t num_experts;
   weight_files_t *files;          /* owned; NULL for dummy weights */
   const stored_tensor_t **stored; /* [list.count], owned; NULL for dummy weights */
-  float *kv_scales;               /* [layers][K, V], owned; NULL = the files have none */
+  packed_t *packed; /* [list.count], owned: quantised layers; NULL = the checkpoint has none */
+  float *kv_scales; /* [layers][K, V], owned; NULL = the files have none */
   int64_t elements_done, elements_total;
   uint64_t hash; /* of names, shapes and a sample of the data */
 } weight_loader_t;
@@ -45,8 +47,8 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
 /* Call after the last tensor: returns 0 if the files have not changed while they were read. */
 int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error);
 
-/* Checks names, shapes and types of the files against the list; fills `stored` and `kv_scales`.
- * weights_check.c. */
+/* Checks names, shapes and types of the files against the list; fills `stored`, `packed` and
+ * `kv_scales`. weights_check.c. */
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
                   inferd_error_t *error);
 /* True when the files in `dir` hold a head that is not the embedding. A problem with the files is

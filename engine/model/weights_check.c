@@ -176,6 +176,7 @@ static int refuse_unexpected(const weight_files_t *files, const layout_t *layout
   for (size_t i = 0; i < weight_files_count(files); i++) {
     const stored_tensor_t *tensor = weight_files_at(files, i);
     if (taken[i] || ignored(layout, files, blueprint, tensor->name)) continue;
+    if (packed_is_harmless(&blueprint->scheme, tensor)) continue;
     char name[80];
     error_quote(name, sizeof(name), tensor->name, strlen(tensor->name));
     if (unexpected++ < 5 && used < sizeof(list)) {
@@ -188,19 +189,43 @@ static int refuse_unexpected(const weight_files_t *files, const layout_t *layout
                    unexpected, unexpected == 1 ? "" : "s", list);
 }
 
+/* Looks for a quantised form of a matrix; its codes become the stored tensor. */
+static int match_packed(const weight_files_t *files, const scheme_t *scheme,
+                        const expected_tensor_t *tensor, const char *name, uint8_t *taken,
+                        packed_t *out, inferd_error_t *error) {
+  static const char suffix[] = ".weight";
+  char stem[TENSOR_NAME_MAX];
+  size_t length = strlen(name), tail = sizeof(suffix) - 1;
+  bool is_layer = tensor->form == FORM_PLAIN || tensor->form == FORM_EACH;
+  if (!is_layer || tensor->bias || tensor->cols == 0 || length <= tail) return 0;
+  if (strcmp(name + length - tail, suffix) != 0) return 0;
+  snprintf(stem, sizeof(stem), "%.*s", (int)(length - tail), name);
+  return packed_find(files, scheme, stem, tensor->rows, tensor->cols, taken, out, error);
+}
+
 /* Finds every expected tensor and marks it as taken. */
-static int match(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
-                 const stored_tensor_t **stored, uint8_t *taken, inferd_error_t *error) {
-  for (int32_t i = 0; i < list->count; i++) {
-    const expected_tensor_t *tensor = &list->tensors[i];
+static int match(weight_loader_t *loader, const scheme_t *scheme, const char *prefix,
+                 uint8_t *taken, inferd_error_t *error) {
+  const weight_files_t *files = loader->files;
+  for (int32_t i = 0; i < loader->list.count; i++) {
+    const expected_tensor_t *tensor = &loader->list.tensors[i];
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s", tensor->absolute ? "" : prefix, tensor->name);
-    stored[i] = tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
-    if (stored[i] == NULL) return missing(tensor, name, error);
-    int code = weights_check_type(stored[i], tensor->form, error);
-    if (code == 0) code = check_shape(stored[i], tensor, error);
+    if (loader->packed != NULL) {
+      packed_t *packed = &loader->packed[i];
+      int code = match_packed(files, scheme, tensor, name, taken, packed, error);
+      if (code != 0) return code;
+      loader->stored[i] = packed->codes;
+      if (packed->packing != PACKING_NONE) continue;
+    }
+    const stored_tensor_t *stored =
+        tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
+    loader->stored[i] = stored;
+    if (stored == NULL) return missing(tensor, name, error);
+    int code = weights_check_type(stored, tensor->form, error);
+    if (code == 0) code = check_shape(stored, tensor, error);
     if (code != 0) return code;
-    taken[stored[i] - weight_files_at(files, 0)] = 1;
+    taken[stored - weight_files_at(files, 0)] = 1;
   }
   return 0;
 }
@@ -212,7 +237,14 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   uint8_t *taken = calloc(weight_files_count(files) + 1, 1);
   if (taken == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
   const char *prefix = find_prefix(files, list, layout);
-  int code = match(files, list, prefix, loader->stored, taken, error);
+  if (blueprint->scheme.kind != SCHEME_PLAIN) {
+    loader->packed = calloc((size_t)list->count, sizeof(packed_t));
+    if (loader->packed == NULL) {
+      free(taken);
+      return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the list of quantised layers");
+    }
+  }
+  int code = match(loader, &blueprint->scheme, prefix, taken, error);
   if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
   if (code == 0) skip_towers(loader, prefix, blueprint->num_layers, taken);
   if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);

@@ -116,46 +116,6 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   }
 }
 
-static bool is_absent(const json_t *value) {
-  return value == NULL || value->type == JSON_NULL || (value->type == JSON_OBJECT && !value->count);
-}
-
-/* Returns true for a quantization_config that only has scales of an fp8 KV cache: the weights are
- * unchanged. */
-static bool is_of_cache_only(const json_t *json) {
-  const json_t *method = json_get(json, "quant_method"), *cache = json_get(json, "kv_cache_scheme");
-  if (method == NULL || cache == NULL || cache->type != JSON_OBJECT) return false;
-  if (!json_equals(method, "compressed-tensors") && !json_equals(method, "modelopt")) return false;
-  const json_t *type = json_get(cache, "type"), *bits = json_get(cache, "num_bits");
-  double number;
-  return is_absent(json_get(json, "config_groups")) && is_absent(json_get(json, "quant_algo")) &&
-         type != NULL && json_equals(type, "float") && bits != NULL && json_double(bits, &number) &&
-         number == 8;
-}
-
-/* MXFP4 of gpt-oss is read; every other quantization of weights is refused. */
-static void read_quantization(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  const char *name;
-  const json_t *json =
-      config_find(reader, KEYS("quantization_config", "compression_config"), &name);
-  if (json == NULL || json->type == JSON_NULL || reader->code != 0) return;
-  const json_t *method = json_get(json, "quant_method");
-  bool oss = family->expert_keys == EXPERTS_GPT_OSS;
-  if (oss && method != NULL && json_equals(method, "mxfp4")) {
-    bp->experts_mxfp4 = true;
-    return;
-  }
-  if (is_of_cache_only(json)) return;
-  char quoted[64] = "?";
-  if (method != NULL && method->type == JSON_STRING) {
-    error_quote(quoted, sizeof(quoted), method->text, method->length);
-  }
-  reader->code = error_set(reader->error, ERR_MODEL_MALFORMED, name,
-                           "%s: quantization \"%s\" is not supported; supported: float32, "
-                           "float16 and bfloat16 weights%s",
-                           reader->file, quoted, oss ? ", mxfp4" : "");
-}
-
 static const family_t *find_family(config_reader_t *reader) {
   const json_t *list = json_get(reader->root, "architectures");
   const json_t *name = list != NULL && list->type == JSON_ARRAY ? json_first(list) : NULL;
@@ -450,7 +410,7 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
   family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
-  read_quantization(&reader, family, bp);
+  config_read_quantization(&reader, dir, family, bp);
   refuse_semantic_keys(&reader, family);
   read_sizes(&reader, family, bp);
   read_norms(&reader, family, bp);

@@ -45,6 +45,10 @@ const json_t *config_get(const config_reader_t *reader, const char *key);
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Experts, and the layers that have them. config_experts.c. */
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* How the weights are quantised, from config.json or the file beside it that older programs write;
+ * refuses what packed.h does not read. config_quantization.c. */
+void config_read_quantization(config_reader_t *reader, const char *dir, const family_t *family,
+                              blueprint_t *blueprint);
 /* Fills blueprint->rope; head_dim, max_position_embeddings are known. config_rope.c. */
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint);

@@ -86,7 +86,8 @@ void maker_reshape(maker_tensor_t *tensor, const char *type, int rank, int64_t r
   tensor->shape[0] = rows;
   tensor->shape[1] = cols;
   tensor->elements = rank == 0 ? 1 : rank == 1 ? rows : rows * cols;
-  tensor->element_size = strstr(type, "16") != NULL ? 2 : 4;
+  bool is_byte = strcmp(type, "I8") == 0 || strcmp(type, "U8") == 0 || strncmp(type, "F8", 2) == 0;
+  tensor->element_size = is_byte ? 1 : strstr(type, "16") != NULL ? 2 : 4;
 }
 
 maker_tensor_t *maker_add(maker_t *maker, const char *name, const char *type, int rank,
@@ -160,7 +161,7 @@ static size_t write_data(const maker_t *maker, int first, int count, uint8_t *ou
       if (t->element_size == 4)
         memcpy(out + used, &value, 4);
       else
-        memcpy(out + used, &half, 2);
+        memcpy(out + used, &half, (size_t)t->element_size);
       used += (size_t)t->element_size;
     }
   }

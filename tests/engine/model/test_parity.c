@@ -135,14 +135,15 @@ FAMILY(seed_oss, "seed-oss")
 FAMILY(starcoder2, "starcoder2")
 FAMILY(adapters, "lora-")
 FAMILY(from_files, "files-")
+FAMILY(packed, "packed-")
 
 /* A directory that no prefix above matches would never be looked at. */
 Test(parity, every_reference_model_is_run) {
   static const char *const prefixes[] = {
-      "llama-g",  "llama-bf16", "llama-f16", "llama-tied", "llama-biases", "llama-rope",
-      "llama-v5", "mistral",    "qwen2",     "qwen3",      "opt",          "gpt2",
-      "files-",   "gemma2",     "gemma3",    "phi3",       "moe-",         "gpt-oss",
-      "olmo",     "granite",    "smollm3",   "seed-oss",   "starcoder2",   "lora-"};
+      "llama-g",  "llama-bf16", "llama-f16", "llama-tied", "llama-biases", "llama-rope", "llama-v5",
+      "mistral",  "qwen2",      "qwen3",     "opt",        "gpt2",         "files-",     "gemma2",
+      "gemma3",   "phi3",       "moe-",      "gpt-oss",    "olmo",         "granite",    "smollm3",
+      "seed-oss", "starcoder2", "lora-",     "packed-"};
   vector_list_t all = vectors_open("");
   int32_t covered = 0;
   for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {

@@ -1,0 +1,62 @@
+/* packed.h: a linear layer that a safetensors file stores quantised, row by row as numbers.
+ *
+ * A layer X of N rows (outputs) and K columns (inputs) is stored as some of X.qweight,
+ * X.weight_packed, X.weight, X.weight_scale and others; which, the scheme says. The layouts are
+ * those of AutoGPTQ, AutoAWQ, compressed-tensors 0.20 and NVIDIA's ModelOpt, as their own packing
+ * code writes them. Every number is scale * (code - zero point). Activations are not quantised,
+ * also where the checkpoint was made for that: the result is then closer to the original model.
+ * Engine thread; packed_row from any thread.
+ */
+#ifndef INFERD_ENGINE_MODEL_PACKED_PACKED_H
+#define INFERD_ENGINE_MODEL_PACKED_PACKED_H
+
+#include "engine/model/packed/scheme.h"
+#include "engine/model/safetensors.h"
+
+#include <stdbool.h>
+
+typedef enum packing {
+  PACKING_NONE, /* the layer is stored as plain numbers */
+  PACKING_FP8,  /* F8_E4M3 [N, K] */
+  PACKING_INT8, /* I8 [N, K] */
+  PACKING_ROWS, /* I32 [N, K * bits / 32]: the bits of a row one after the other */
+  PACKING_GPTQ, /* I32 [K * bits / 32, N]: words along K */
+  PACKING_AWQ,  /* I32 [K, N / 8]: words along N, nibbles in the order of AWQ */
+  PACKING_FP4   /* U8 [N, K / 2]: two e2m1 numbers a byte, the even column in the low nibble */
+} packing_t;
+
+/* Where the scale of row n and column group g stands: element n / row_div * row_step +
+ * g * group_step of its tensor. */
+typedef struct scale_grid {
+  int64_t row_div, row_step, group_step;
+} scale_grid_t;
+
+typedef struct packed {
+  packing_t packing;
+  int32_t bits;       /* of a code: 2 to 8 */
+  int64_t rows, cols; /* N, K */
+  int64_t group;      /* columns that share a scale */
+  int64_t num_groups; /* DIV_UP(cols, group) */
+  int32_t zero_add;   /* added to a stored zero point: 1 for GPTQ, else 0 */
+  float factor;       /* of every number: the second scale of NVFP4, else 1 */
+  scale_grid_t grid;
+  const stored_tensor_t *codes, *scales;
+  const stored_tensor_t *zeros; /* NULL: the zero point is 2^(bits - 1) */
+  const stored_tensor_t *order; /* I32 [K] group of each column, or NULL = column / group */
+} packed_t;
+
+/* Looks for the quantised tensors of the layer `stem` ("model.layers.0.mlp.up_proj", with prefix,
+ * without ".weight") and checks their types and shapes. out->packing is PACKING_NONE if the files
+ * have none. Marks what belongs to the layer in `taken` [files' tensors]. 0 or ERR_MODEL_MALFORMED.
+ */
+int packed_find(const weight_files_t *files, const scheme_t *scheme, const char *stem, int64_t rows,
+                int64_t cols, uint8_t *taken, packed_t *out, inferd_error_t *error);
+
+/* out[K] = the numbers of row `row`, rounded once to fp32. */
+void packed_row(const packed_t *packed, int64_t row, float *out);
+
+/* Returns true for an extra tensor that the scheme allows: a bias of zeros that AutoGPTQ writes for
+ * layers that have none. */
+bool packed_is_harmless(const scheme_t *scheme, const stored_tensor_t *tensor);
+
+#endif

@@ -1,0 +1,136 @@
+/* packed_row.c: the codes, zero points and scales of one row of a quantised layer -> numbers.
+ *
+ * packed_find.c has checked every shape, so that no index below can leave its tensor. The packing
+ * threads of a back end call packed_row.
+ */
+#include "engine/model/packed/packed.h"
+
+#include "engine/base/half.h"
+#include "engine/base/util.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WORD_BITS = 32, AWQ_COLS = 8 };
+
+/* Element `i` of a tensor of scales. U8 and F8_E8M0 hold the exponent of a power of two. */
+static float read_scale(const stored_tensor_t *tensor, int64_t i) {
+  const uint8_t *data = tensor->data;
+  if (tensor->type[0] == 'U' || strcmp(tensor->type, "F8_E8M0") == 0)
+    return data[i] == 255 ? NAN : ldexpf(1.0f, data[i] - 127);
+  if (strcmp(tensor->type, "F8_E4M3") == 0) return float_from_e4m3(data[i]);
+  if (strcmp(tensor->type, "F32") == 0) {
+    float value;
+    memcpy(&value, data + 4 * i, sizeof(value));
+    return value;
+  }
+  uint16_t half;
+  memcpy(&half, data + 2 * i, sizeof(half));
+  return tensor->type[0] == 'F' ? float_from_f16(half) : float_from_bf16(half);
+}
+
+static uint32_t read_word(const stored_tensor_t *tensor, int64_t i) {
+  uint32_t word;
+  memcpy(&word, tensor->data + 4 * i, sizeof(word));
+  return word;
+}
+
+/* Field `i` of a row of 32-bit words that hold fields of `bits` bits one after the other; the row
+ * begins at word `first`. A field may cross into the next word. */
+static int32_t read_field(const stored_tensor_t *tensor, int64_t first, int64_t i, int32_t bits) {
+  int64_t at = i * bits, word = first + at / WORD_BITS;
+  int32_t shift = (int32_t)(at % WORD_BITS);
+  uint64_t value = read_word(tensor, word) >> shift;
+  if (shift + bits > WORD_BITS)
+    value |= (uint64_t)read_word(tensor, word + 1) << (WORD_BITS - shift);
+  return (int32_t)(value & ((1U << bits) - 1));
+}
+
+/* The nibble of column `i` of AWQ: a word holds the columns 0 2 4 6 1 3 5 7, lowest bits first. */
+static int32_t read_awq(const stored_tensor_t *tensor, int64_t row, int64_t words, int64_t i) {
+  static const int place[AWQ_COLS] = {0, 4, 1, 5, 2, 6, 3, 7};
+  uint32_t word = read_word(tensor, row * words + i / AWQ_COLS);
+  return (int32_t)(word >> (4 * place[i % AWQ_COLS]) & 15);
+}
+
+static int32_t zero_point(const packed_t *packed, int64_t row, int64_t group) {
+  const stored_tensor_t *zeros = packed->zeros;
+  if (zeros == NULL) return 1 << (packed->bits - 1);
+  if (packed->packing == PACKING_AWQ) return read_awq(zeros, group, zeros->shape[1], row);
+  if (packed->packing == PACKING_GPTQ) {
+    return read_field(zeros, group * zeros->shape[1], row, packed->bits) + packed->zero_add;
+  }
+  /* compressed-tensors packs zero points along the rows: word n * bits / 32 of column `group`. */
+  int64_t at = row * packed->bits, word = at / WORD_BITS, groups = zeros->shape[1];
+  int32_t shift = (int32_t)(at % WORD_BITS);
+  uint64_t value = read_word(zeros, word * groups + group) >> shift;
+  if (shift + packed->bits > WORD_BITS)
+    value |= (uint64_t)read_word(zeros, (word + 1) * groups + group) << (WORD_BITS - shift);
+  return (int32_t)(value & ((1U << packed->bits) - 1));
+}
+
+/* out[count] = the columns [first, first + count) of a row without their scale: code - zero point
+ * for integers, the number itself for floats. */
+static void read_levels(const packed_t *packed, int64_t row, int64_t first, int64_t count,
+                        int32_t zero, float *out) {
+  static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                 -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  const stored_tensor_t *codes = packed->codes;
+  const uint8_t *bytes =
+      codes->data + (packed->packing == PACKING_FP4 ? row * packed->cols / 2 : row * packed->cols);
+  const int32_t bits = packed->bits, per_word = WORD_BITS / bits;
+  const uint32_t mask = (1U << bits) - 1;
+  int64_t end = first + count;
+  switch (packed->packing) {
+  case PACKING_FP8:
+    for (int64_t k = first; k < end; k++) out[k - first] = float_from_e4m3(bytes[k]);
+    break;
+  case PACKING_INT8:
+    for (int64_t k = first; k < end; k++) out[k - first] = (float)(int8_t)bytes[k];
+    break;
+  case PACKING_FP4:
+    for (int64_t k = first; k < end; k++)
+      out[k - first] = e2m1[bytes[k / 2] >> (k % 2 ? 4 : 0) & 15];
+    break;
+  case PACKING_ROWS:
+    for (int64_t k = first; k < end; k++)
+      out[k - first] = (float)(read_field(codes, row * codes->shape[1], k, bits) - zero);
+    break;
+  case PACKING_GPTQ:
+    for (int64_t k = first; k < end; k++) {
+      uint32_t word = read_word(codes, k / per_word * packed->rows + row);
+      out[k - first] = (float)((int32_t)(word >> (k % per_word * bits) & mask) - zero);
+    }
+    break;
+  case PACKING_AWQ:
+    for (int64_t k = first; k < end; k++)
+      out[k - first] = (float)(read_awq(codes, k, codes->shape[1], row) - zero);
+    break;
+  case PACKING_NONE: break;
+  }
+}
+
+/* Reads columns that share a group. */
+static void read_group(const packed_t *packed, int64_t row, int64_t group, int64_t first,
+                       int64_t count, float *out) {
+  const scale_grid_t *grid = &packed->grid;
+  int64_t at = row / grid->row_div * grid->row_step + group * grid->group_step;
+  float scale = read_scale(packed->scales, at) * packed->factor;
+  bool has_zero = packed->packing == PACKING_ROWS || packed->packing == PACKING_GPTQ ||
+                  packed->packing == PACKING_AWQ;
+  read_levels(packed, row, first, count, has_zero ? zero_point(packed, row, group) : 0, out);
+  for (int64_t i = 0; i < count; i++) out[i] *= scale;
+}
+
+void packed_row(const packed_t *packed, int64_t row, float *out) {
+  int64_t count;
+  for (int64_t k = 0; k < packed->cols; k += count) {
+    int64_t group = k / packed->group;
+    count = MIN(packed->group, packed->cols - k);
+    if (packed->order != NULL) {
+      group = (int64_t)read_word(packed->order, k);
+      count = 1;
+    }
+    read_group(packed, row, group, k, count, out + k);
+  }
+}
