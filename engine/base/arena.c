@@ -6,6 +6,7 @@
 #include "engine/base/arena.h"
 
 #include "engine/base/checked.h"
+#include "engine/base/util.h"
 
 #include <stdalign.h>
 #include <stdlib.h>
@@ -76,6 +77,17 @@ void *arena_alloc(arena_t *arena, size_t count, size_t size) {
 
 void *arena_calloc(arena_t *arena, size_t count, size_t size) {
   return take(arena, count, size, true);
+}
+
+void *arena_grow(arena_t *arena, const void *items, uint32_t count, uint32_t need, size_t size,
+                 uint32_t *capacity) {
+  uint32_t doubled = *capacity > UINT32_MAX / 2 ? UINT32_MAX : 2 * *capacity;
+  uint32_t grown = MAX(need, doubled);
+  void *array = arena_alloc(arena, grown, size);
+  if (array == NULL) return NULL;
+  if (count != 0) memcpy(array, items, count * size);
+  *capacity = grown;
+  return array;
 }
 
 char *arena_copy(arena_t *arena, const char *bytes, size_t length) {

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct arena {
   struct arena_chunk *chunks; /* the first chunk is the one that pieces are taken from */
@@ -23,6 +24,11 @@ typedef struct arena {
  * memory (`out_of_memory` is set). The arena owns the piece. */
 void *arena_alloc(arena_t *arena, size_t count, size_t size);
 void *arena_calloc(arena_t *arena, size_t count, size_t size); /* the same, zeroed */
+/* Makes room in a growing array. Returns an array of at least `need` elements of `size` bytes that
+ * begins with the `count` elements of `items`, and sets *capacity, which at least doubles. The old
+ * array stays in the arena, so what points into it stays valid. Returns NULL as arena_alloc. */
+void *arena_grow(arena_t *arena, const void *items, uint32_t count, uint32_t need, size_t size,
+                 uint32_t *capacity);
 /* Returns a copy of `length` bytes, followed by a NUL; NULL as arena_alloc. */
 char *arena_copy(arena_t *arena, const char *bytes, size_t length);
 void arena_free(arena_t *arena); /* frees all pieces; the arena can be used again, with its limit */

@@ -7,6 +7,7 @@
 #include "engine/grammar/mask/matcher.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 #include "engine/grammar/automaton/regex.h"
 
 #include <stdarg.h>
@@ -59,31 +60,35 @@ void compile_spend(compile_t *compile, uint32_t work) {
   }
 }
 
-static void *take(compile_t *compile, arena_t *arena, size_t count, size_t size) {
-  void *start = arena_calloc(arena, count, size);
-  if (start != NULL) return start;
+/* Returns the piece that the arena gave; gives up if it is NULL. */
+static void *checked(compile_t *compile, const arena_t *arena, void *piece) {
+  if (piece != NULL) return piece;
   if (arena->out_of_memory) compile_fail(compile, ERR_NO_MEMORY, "no memory for a grammar");
   compile_fail(compile, ERR_BAD_REQUEST, "The constraint takes more than %zu MiB to compile.",
                ARENA_BYTES_MAX >> 20);
 }
 
 void *compile_scratch(compile_t *compile, size_t count, size_t size) {
-  return take(compile, &compile->scratch, count, size);
+  return checked(compile, &compile->scratch, arena_calloc(&compile->scratch, count, size));
 }
 
 void *compile_keep(compile_t *compile, size_t count, size_t size) {
-  return take(compile, &compile->grammar->arena, count, size);
+  arena_t *arena = &compile->grammar->arena;
+  return checked(compile, arena, arena_calloc(arena, count, size));
+}
+
+void *compile_grow(compile_t *compile, const void *items, uint32_t count, uint32_t need,
+                   size_t size, uint32_t *capacity) {
+  return checked(compile, &compile->scratch,
+                 arena_grow(&compile->scratch, items, count, need, size, capacity));
 }
 
 void *list_add(compile_t *compile, grammar_list_t *list, size_t size) {
   if (list->count == list->capacity) {
-    uint32_t capacity = list->capacity ? 2 * list->capacity : 16;
-    void *items = compile_scratch(compile, capacity, size);
-    if (list->count) memcpy(items, list->items, list->count * size);
-    list->items = items;
-    list->capacity = capacity;
+    uint32_t need = MAX(16, list->count + 1);
+    list->items = compile_grow(compile, list->items, list->count, need, size, &list->capacity);
   }
-  return (char *)list->items + (size_t)list->count++ * size;
+  return memset((char *)list->items + (size_t)list->count++ * size, 0, size);
 }
 
 /* ---- the sources that are not a language of their own ---- */

@@ -56,6 +56,9 @@ void compile_spend(compile_t *compile, uint32_t work);
  * grammar. Never NULL. */
 void *compile_scratch(compile_t *compile, size_t count, size_t size);
 void *compile_keep(compile_t *compile, size_t count, size_t size);
+/* arena_grow in the scratch memory; never NULL. */
+void *compile_grow(compile_t *compile, const void *items, uint32_t count, uint32_t need,
+                   size_t size, uint32_t *capacity);
 /* Appends a zeroed element of `size` bytes to the list and returns it. */
 void *list_add(compile_t *compile, grammar_list_t *list, size_t size);
 

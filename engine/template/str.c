@@ -162,15 +162,12 @@ sink_t *sink_new(run_t *run) {
 }
 
 static void reserve(run_t *run, sink_t *sink, size_t more) {
-  size_t wanted = sink->length + more;
+  size_t wanted = sink->length + more, twice = 2 * wanted;
   if (wanted > TEXT_BYTES_MAX) run_fail(run, "a text is longer than %d bytes", TEXT_BYTES_MAX);
   if (wanted <= sink->capacity) return;
-  size_t capacity = MAX(128, 2 * wanted);
-  char *data = run_take(run, capacity, false);
   run_spend_bytes(run, sink->length);
-  if (sink->length > 0) memcpy(data, sink->data, sink->length);
-  sink->data = data;
-  sink->capacity = capacity;
+  sink->data =
+      run_grow(run, sink->data, sink->length, (uint32_t)MAX(128, twice), 1, &sink->capacity);
 }
 
 static void mark(run_t *run, sink_t *sink, size_t begin, size_t end) {
@@ -179,11 +176,9 @@ static void mark(run_t *run, sink_t *sink, size_t begin, size_t end) {
     return;
   }
   if (sink->num_marks == sink->marks_capacity) {
-    uint32_t capacity = sink->marks_capacity == 0 ? MARKS_FIRST : 2 * sink->marks_capacity;
-    byte_span_t *marks = run_take_array(run, capacity, sizeof *marks, false);
-    if (sink->num_marks > 0) memcpy(marks, sink->marks, sink->num_marks * sizeof *marks);
-    sink->marks = marks;
-    sink->marks_capacity = capacity;
+    uint32_t need = MAX(MARKS_FIRST, sink->num_marks + 1);
+    sink->marks = run_grow(run, sink->marks, sink->num_marks, need, sizeof *sink->marks,
+                           &sink->marks_capacity);
   }
   sink->marks[sink->num_marks++] = (byte_span_t){begin, end};
 }
@@ -194,7 +189,7 @@ void sink_put(run_t *run, sink_t *sink, const char *bytes, size_t length, bool r
   run_spend_bytes(run, length);
   memcpy(sink->data + sink->length, bytes, length);
   if (request) mark(run, sink, sink->length, sink->length + length);
-  sink->length += length;
+  sink->length += (uint32_t)length;
 }
 
 void sink_puts(run_t *run, sink_t *sink, const char *literal) {
@@ -239,7 +234,7 @@ str_t *str_concat(run_t *run, const str_t *left, const str_t *right) {
     sink = sink_new(run);
     if (total < SHARED_FROM) {
       sink->data = run_take(run, total, false);
-      sink->capacity = total;
+      sink->capacity = (uint32_t)total;
     }
     sink_put_str(run, sink, left);
   }

@@ -20,8 +20,8 @@ struct run;
 typedef enum str_origin { ORIGIN_TEMPLATE, ORIGIN_REQUEST, ORIGIN_MIXED } str_origin_t;
 
 typedef struct sink {
-  char *data;
-  size_t length, capacity;
+  char *data; /* grows in the render's arena, because strings keep pointers into it */
+  uint32_t length, capacity;
   byte_span_t *marks; /* request's parts, ascending */
   uint32_t num_marks, marks_capacity;
 } sink_t;

@@ -4,6 +4,7 @@
  */
 #include "engine/template/value.h"
 
+#include "engine/base/util.h"
 #include "engine/template/library/library.h"
 #include "engine/template/run/run.h"
 
@@ -210,12 +211,9 @@ value_list_t *list_new(run_t *run, uint32_t capacity) {
 
 void list_push(run_t *run, value_list_t *list, value_t value) {
   if (list->count == list->capacity) {
-    uint32_t capacity = list->capacity == 0 ? 4 : 2 * list->capacity;
-    value_t *items = run_take_array(run, capacity, sizeof *items, false);
     run_spend(run, list->count / 4);
-    if (list->count > 0) memcpy(items, list->items, list->count * sizeof *items);
-    list->items = items;
-    list->capacity = capacity;
+    list->items = run_grow(run, list->items, list->count, MAX(4, list->count + 1),
+                           sizeof *list->items, &list->capacity);
   }
   list->items[list->count++] = value;
 }
@@ -255,12 +253,9 @@ bool value_hashable(const value_t *value) {
 
 void dict_append(run_t *run, dict_t *dict, value_t key, value_t value) {
   if (dict->count == dict->capacity) {
-    uint32_t capacity = dict->capacity == 0 ? 4 : 2 * dict->capacity;
-    dict_entry_t *entries = run_take_array(run, capacity, sizeof *entries, false);
     run_spend(run, dict->count / 2);
-    if (dict->count > 0) memcpy(entries, dict->entries, dict->count * sizeof *entries);
-    dict->entries = entries;
-    dict->capacity = capacity;
+    dict->entries = run_grow(run, dict->entries, dict->count, MAX(4, dict->count + 1),
+                             sizeof *dict->entries, &dict->capacity);
   }
   dict->entries[dict->count++] = (dict_entry_t){key, value};
 }

@@ -14,23 +14,19 @@
 typedef struct value_writer {
   compile_t *c;
   char *text;
-  size_t length, capacity;
+  uint32_t length, capacity;
 } value_writer_t;
 
-static void put(value_writer_t *writer, const char *text, size_t length) {
-  if (writer->capacity - writer->length < length) {
-    size_t capacity = 2 * writer->capacity + length + 64;
-    char *grown = compile_scratch(writer->c, capacity, 1);
-    if (writer->length) memcpy(grown, writer->text, writer->length);
-    writer->text = grown;
-    writer->capacity = capacity;
-  }
+static void put(value_writer_t *writer, const char *text, uint32_t length) {
+  if (writer->capacity - writer->length < length)
+    writer->text = compile_grow(writer->c, writer->text, writer->length,
+                                writer->length + length + 64, 1, &writer->capacity);
   memcpy(writer->text + writer->length, text, length);
   writer->length += length;
 }
 
 static void put_text(value_writer_t *writer, const char *text) {
-  put(writer, text, strlen(text));
+  put(writer, text, (uint32_t)strlen(text));
 }
 
 static void put_string(value_writer_t *writer, const char *text, uint32_t length) {

@@ -4,6 +4,8 @@
  */
 #include "engine/template/run/eval.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 const arguments_t arguments_none = {0};
@@ -23,11 +25,8 @@ static void frame_set(run_t *run, scope_frame_t *frame, uint32_t symbol, value_t
       return;
     }
   if (frame->count == frame->capacity) {
-    uint32_t capacity = frame->capacity == 0 ? 8 : 2 * frame->capacity;
-    binding_t *bindings = run_take_array(run, capacity, sizeof *bindings, false);
-    if (frame->count > 0) memcpy(bindings, frame->bindings, frame->count * sizeof *bindings);
-    frame->bindings = bindings;
-    frame->capacity = capacity;
+    frame->bindings = run_grow(run, frame->bindings, frame->count, MAX(8, frame->count + 1),
+                               sizeof *frame->bindings, &frame->capacity);
   }
   frame->bindings[frame->count++] = (binding_t){symbol, value};
 }
@@ -82,16 +81,9 @@ static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const st
   for (uint32_t i = 0; i < out->num_named; i++)
     if (str_equal(out->names[i], name)) run_fail(run, "an argument is given twice by name");
   if (out->num_named == *capacity) {
-    uint32_t more = *capacity == 0 ? 4 : 2 * *capacity;
-    const str_t **names = run_take_array(run, more, sizeof *names, false);
-    value_t *named = run_take_array(run, more, sizeof *named, false);
-    if (out->num_named > 0) {
-      memcpy(names, out->names, out->num_named * sizeof *names);
-      memcpy(named, out->named, out->num_named * sizeof *named);
-    }
-    out->names = names;
-    out->named = named;
-    *capacity = more;
+    uint32_t count = out->num_named, need = MAX(4, count + 1), same = *capacity;
+    out->names = run_grow(run, out->names, count, need, sizeof *out->names, &same);
+    out->named = run_grow(run, out->named, count, need, sizeof *out->named, capacity);
   }
   out->names[out->num_named] = name;
   out->named[out->num_named++] = value;

@@ -77,6 +77,13 @@ void *run_take_array(run_t *run, size_t count, size_t size, bool zero) {
   return piece;
 }
 
+void *run_grow(run_t *run, const void *items, uint32_t count, uint32_t need, size_t size,
+               uint32_t *capacity) {
+  void *array = arena_grow(&run->arena, items, count, need, size, capacity);
+  if (array == NULL) run_out_of_memory(run);
+  return array;
+}
+
 void *run_take(run_t *run, size_t size, bool zero) {
   return run_take_array(run, 1, size, zero);
 }

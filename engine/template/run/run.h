@@ -65,6 +65,9 @@ static inline void run_spend_bytes(run_t *run, size_t bytes) {
 }
 void *run_take(run_t *run, size_t size, bool zero);
 void *run_take_array(run_t *run, size_t count, size_t size, bool zero);
+/* arena_grow in the memory of the render; never NULL. */
+void *run_grow(run_t *run, const void *items, uint32_t count, uint32_t need, size_t size,
+               uint32_t *capacity);
 
 /* Nested data is walked by recursion: bounded here. */
 static inline void run_enter(run_t *run) {

@@ -90,3 +90,24 @@ Test(arena, copies_end_in_a_nul) {
   ASSERT_STR_EQ(arena_copy(&arena, NULL, 0), "");
   arena_free(&arena);
 }
+
+Test(arena, an_array_grows_twofold_and_the_old_one_stays) {
+  arena_t arena = {.limit = 4096};
+  uint32_t capacity = 0;
+  int *first = arena_grow(&arena, NULL, 0, 3, sizeof *first, &capacity);
+  ASSERT_EQ(capacity, 3);
+  for (int i = 0; i < 3; i++) first[i] = i + 10;
+  int *second = arena_grow(&arena, first, 3, 4, sizeof *second, &capacity);
+  ASSERT_EQ(capacity, 6);
+  for (int i = 0; i < 3; i++) {
+    EXPECT_EQ(second[i], i + 10);
+    second[i] = 0;
+    EXPECT_EQ(first[i], i + 10);
+  }
+  second = arena_grow(&arena, second, 3, 100, sizeof *second, &capacity);
+  ASSERT_EQ(capacity, 100);
+  EXPECT_EQ((uintptr_t)arena_grow(&arena, second, 3, 2000, sizeof *second, &capacity), 0);
+  EXPECT_EQ(capacity, 100);
+  cr_expect_not(arena.out_of_memory);
+  arena_free(&arena);
+}
