@@ -4,6 +4,7 @@
  */
 #include "engine/base/buffer.h"
 
+#include "engine/base/checked.h"
 #include "engine/base/json.h"
 #include "engine/base/util.h"
 
@@ -21,15 +22,21 @@ void buffer_clear(buffer_t *buffer) {
   buffer->length = 0;
 }
 
+void buffer_trim(buffer_t *buffer, size_t keep_max) {
+  buffer->length = 0;
+  buffer->failed = false;
+  if (buffer->capacity > keep_max) buffer_free(buffer);
+}
+
+/* The capacity grows by half, from 64 bytes, and to exactly what is needed if that is more. */
 bool buffer_reserve(buffer_t *buffer, size_t extra) {
   if (buffer->capacity - buffer->length >= extra) return true;
-  if (buffer->failed || extra > SIZE_MAX / 4 || buffer->length > SIZE_MAX / 4) {
-    buffer->failed = true;
-    return false;
+  size_t need = 0, grown = buffer->capacity, capacity = 0;
+  char *data = NULL;
+  if (checked_add(buffer->length, extra, &need) && checked_add(grown, grown / 2, &grown)) {
+    capacity = MAX(MAX(64, need), grown);
+    data = realloc(buffer->data, capacity);
   }
-  size_t capacity = MAX(64, buffer->capacity);
-  while (capacity < buffer->length + extra) capacity *= 2;
-  char *data = realloc(buffer->data, capacity);
   if (data == NULL) {
     buffer->failed = true;
     return false;
@@ -51,10 +58,12 @@ char *buffer_detach(buffer_t *buffer, size_t *length) {
   return data;
 }
 
-void buffer_append(buffer_t *buffer, const char *bytes, size_t length) {
-  if (length == 0 || !buffer_reserve(buffer, length)) return;
+bool buffer_append(buffer_t *buffer, const void *bytes, size_t length) {
+  if (length == 0) return true;
+  if (!buffer_reserve(buffer, length)) return false;
   memcpy(buffer->data + buffer->length, bytes, length);
   buffer->length += length;
+  return true;
 }
 
 void buffer_text(buffer_t *buffer, const char *text) {

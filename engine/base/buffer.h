@@ -1,8 +1,10 @@
-/* buffer.h: a growing byte buffer, and functions that append JSON strings and numbers to it.
+/* buffer.h: the growing byte buffer, and functions that append JSON strings and numbers to it.
  *
  * One owner, one thread at a time. If an allocation fails, the bytes are dropped and `failed` is
- * set: the writer needs no checks, and the reader checks `failed` once at the end. The capacity
- * never shrinks, so a buffer that is cleared and filled again allocates nothing.
+ * set: the writer needs no checks, and the reader checks `failed` once at the end. A writer that
+ * must stop at once looks at what buffer_reserve and buffer_append return. The capacity never
+ * shrinks, so a buffer that is cleared and filled again allocates nothing. Arrays in an arena grow
+ * by arena_grow instead: others keep pointers into them, and only the arena frees.
  */
 #ifndef INFERD_ENGINE_BASE_BUFFER_H
 #define INFERD_ENGINE_BASE_BUFFER_H
@@ -12,7 +14,10 @@
 #include <stdint.h>
 
 typedef struct buffer {
-  char *data; /* [length], from malloc; not NUL-terminated */
+  union { /* [length], from malloc, so aligned for any type; not NUL-terminated */
+    char *data;
+    uint8_t *bytes;
+  };
   size_t length, capacity;
   bool failed; /* an allocation has failed, so bytes are missing */
 } buffer_t;
@@ -21,14 +26,18 @@ enum { FLOAT_TEXT_MAX = 24, DOUBLE_TEXT_MAX = 32 };
 
 void buffer_free(buffer_t *buffer);  /* leaves an empty buffer that can be used again */
 void buffer_clear(buffer_t *buffer); /* sets the length to 0 and keeps memory and `failed` */
-/* Makes room for `extra` more bytes. Returns false, and sets `failed`, without memory. */
+/* Empties the buffer for the next user, who starts without `failed`; frees the memory if a rare
+ * large input made it more than `keep_max` bytes. */
+void buffer_trim(buffer_t *buffer, size_t keep_max);
+/* Makes room for `extra` more bytes. Returns false, and sets `failed`, without memory; a later,
+ * smaller request may succeed. */
 bool buffer_reserve(buffer_t *buffer, size_t extra);
 /* Moves the bytes, followed by a NUL, to the caller, who frees them with free(). Leaves an empty
  * buffer. Returns NULL if the buffer has failed. */
 char *buffer_detach(buffer_t *buffer, size_t *length);
 
-void buffer_append(buffer_t *buffer, const char *bytes, size_t length);
-void buffer_text(buffer_t *buffer, const char *text); /* NUL-terminated */
+bool buffer_append(buffer_t *buffer, const void *bytes, size_t length); /* false: dropped */
+void buffer_text(buffer_t *buffer, const char *text);                   /* NUL-terminated */
 void buffer_char(buffer_t *buffer, char byte);
 void buffer_int(buffer_t *buffer, int64_t value);
 void buffer_uint(buffer_t *buffer, uint64_t value);

@@ -23,8 +23,12 @@ typedef struct encode {
   const uint8_t *text; /* the whole of it */
   const byte_span_t *plain;
   size_t num_plain;
-  ids_t out;
+  buffer_t out; /* int32_t */
 } encode_t;
+
+static size_t num_ids(const encode_t *encode) {
+  return encode->out.length / sizeof(int32_t);
+}
 
 tokenizer_scratch_t *tokenizer_scratch_new(const tokenizer_t *tokenizer) {
   (void)tokenizer;
@@ -54,7 +58,7 @@ static int encode_piece(void *context, const uint8_t *piece, size_t length, cons
           : unigram_encode(&tokenizer->unigram, &tokenizer->bpe.vocab, &encode->scratch->unigram,
                            piece, length, encode->cancelled, &encode->out);
   if (code != 0) return code;
-  if (encode->out.count >= encode->ids_max) return ENCODE_FULL;
+  if (num_ids(encode) >= encode->ids_max) return ENCODE_FULL;
   encode->polled += length;
   if (encode->polled < POLL_BYTES) return 0;
   encode->polled = 0;
@@ -62,8 +66,9 @@ static int encode_piece(void *context, const uint8_t *piece, size_t length, cons
 }
 
 static int encode_token(encode_t *encode, uint32_t index) {
-  if (!ids_push(&encode->out, (int32_t)encode->tokenizer->added[index].id)) return ERR_INTERNAL;
-  return encode->out.count >= encode->ids_max ? ENCODE_FULL : 0;
+  const int32_t id = (int32_t)encode->tokenizer->added[index].id;
+  if (!buffer_append(&encode->out, &id, sizeof id)) return ERR_INTERNAL;
+  return num_ids(encode) >= encode->ids_max ? ENCODE_FULL : 0;
 }
 
 /* Tells the walk over a normalised gap in which spans no special token may be found. */
@@ -139,24 +144,19 @@ static int encode_text(encode_t *encode, const uint8_t *text, size_t length) {
   return 0;
 }
 
-static bool push_all(ids_t *out, const int32_t *ids, unsigned count) {
-  for (unsigned i = 0; i < count; i++)
-    if (!ids_push(out, ids[i])) return false;
-  return true;
-}
-
 static int encode_all(encode_t *encode, const char *text, size_t length, bool special) {
   const tokenizer_t *tokenizer = encode->tokenizer;
-  if (special && !push_all(&encode->out, tokenizer->prefix, tokenizer->num_prefix))
+  if (special &&
+      !buffer_append(&encode->out, tokenizer->prefix, tokenizer->num_prefix * sizeof(int32_t)))
     return ERR_INTERNAL;
-  int code = encode->out.count >= encode->ids_max
+  int code = num_ids(encode) >= encode->ids_max
                  ? ENCODE_FULL
                  : encode_text(encode, (const uint8_t *)text, length);
   if (code < 0) return code;
   if (special && code != ENCODE_FULL &&
-      !push_all(&encode->out, tokenizer->suffix, tokenizer->num_suffix))
+      !buffer_append(&encode->out, tokenizer->suffix, tokenizer->num_suffix * sizeof(int32_t)))
     return ERR_INTERNAL;
-  if (encode->out.count > encode->ids_max) encode->out.count = encode->ids_max;
+  if (num_ids(encode) > encode->ids_max) encode->out.length = encode->ids_max * sizeof(int32_t);
   return 0;
 }
 
@@ -173,20 +173,20 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      .num_plain = options->num_plain,
                      .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
-  int code = ids_grow(&encode.out, length / 4 + 16)
+  int code = buffer_reserve(&encode.out, (length / 4 + 16) * sizeof(int32_t))
                  ? encode_all(&encode, text, length, options->add_special_tokens)
                  : ERR_INTERNAL;
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);
   normalizer_scratch_trim(&scratch->part, SCRATCH_KEEP_BYTES);
   pretokenizer_scratch_trim(&scratch->pretokenizer, SCRATCH_KEEP_BYTES);
   bpe_scratch_begin(scratch->bpe, NULL);
-  bytes_trim(&scratch->unigram.places, SCRATCH_KEEP_BYTES);
-  bytes_trim(&scratch->unigram.ids, SCRATCH_KEEP_BYTES);
+  buffer_trim(&scratch->unigram.places, SCRATCH_KEEP_BYTES);
+  buffer_trim(&scratch->unigram.ids, SCRATCH_KEEP_BYTES);
   if (code == 0) {
-    *ids = encode.out.data, *count = encode.out.count;
+    *ids = (int32_t *)(void *)encode.out.data, *count = num_ids(&encode);
     return 0;
   }
-  free(encode.out.data);
+  buffer_free(&encode.out);
   if (code == ERR_REQUEST_TIMEOUT) return error_set(error, code, NULL, "tokenizing was cancelled");
   if (code == ERR_BAD_REQUEST)
     return error_set(error, code, NULL,
@@ -202,7 +202,7 @@ const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *le
   *length = 0;
   if (id < 0 || (uint32_t)id >= tokenizer->num_ids) return "";
   *length = tokenizer->text_offset[id + 1] - tokenizer->text_offset[id];
-  return (const char *)tokenizer->text.data + tokenizer->text_offset[id];
+  return tokenizer->text.data + tokenizer->text_offset[id];
 }
 
 unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
@@ -247,7 +247,7 @@ void tokenizer_free(tokenizer_t *tokenizer) {
   vocab_free(&tokenizer->added_vocab);
   token_matcher_free(&tokenizer->raw);
   token_matcher_free(&tokenizer->normalized);
-  bytes_free(&tokenizer->text);
+  buffer_free(&tokenizer->text);
   free(tokenizer->text_offset);
   free(tokenizer->flags);
   free(tokenizer);

@@ -57,7 +57,7 @@ struct tokenizer {
   unsigned num_prefix, num_suffix;
   decoder_t decoder;
   uint32_t num_ids;      /* highest id + 1 */
-  bytes_t text;          /* decoded bytes of all ids */
+  buffer_t text;         /* decoded bytes of all ids */
   uint32_t *text_offset; /* [num_ids + 1] */
   uint8_t *flags;        /* [num_ids] TOKEN_ bits */
   size_t longest_token;

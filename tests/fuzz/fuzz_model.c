@@ -84,12 +84,12 @@ void fuzz_charsmap(const uint8_t *data, size_t size) {
   charsmap_t *map = charsmap_new(text, length, reason);
   free(text);
   if (map == NULL) return;
-  bytes_t out = {0};
+  buffer_t out = {0};
   bool changed;
   (void)charsmap_append(map, sample, sizeof sample - 1, &out, &changed);
   if (is_utf8(data, size)) (void)charsmap_append(map, data, size, &out, &changed);
-  if (!is_utf8(out.data, out.length)) abort(); /* replacements are whole characters */
-  bytes_free(&out);
+  if (!is_utf8(out.bytes, out.length)) abort(); /* replacements are whole characters */
+  buffer_free(&out);
   charsmap_free(map);
 }
 

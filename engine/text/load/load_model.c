@@ -55,12 +55,12 @@ static bool split_merge(const char *line, size_t length, merge_text_t *left, mer
 }
 
 static int add_merge(tokenizer_load_t *load, uint32_t rank, merge_text_t left, merge_text_t right,
-                     bytes_t *joined) {
+                     buffer_t *joined) {
   bpe_t *bpe = &load->t->bpe;
   char quoted[96];
   joined->length = 0;
-  if (!bytes_append(joined, left.data, left.length) ||
-      !bytes_append(joined, right.data, right.length))
+  if (!buffer_append(joined, left.data, left.length) ||
+      !buffer_append(joined, right.data, right.length))
     return load_no_memory(load);
   uint32_t l = vocab_find(&bpe->vocab, left.data, left.length);
   uint32_t r = vocab_find(&bpe->vocab, right.data, right.length);
@@ -76,7 +76,8 @@ static bool is_version(const char *line, size_t length) {
   return length >= 8 && memcmp(line, "#version", 8) == 0;
 }
 
-static int read_merge(tokenizer_load_t *load, const json_t *merge, uint32_t rank, bytes_t *joined) {
+static int read_merge(tokenizer_load_t *load, const json_t *merge, uint32_t rank,
+                      buffer_t *joined) {
   merge_text_t left, right;
   if (merge->type == JSON_STRING) {
     if (!split_merge(merge->text, merge->length, &left, &right))
@@ -93,7 +94,7 @@ static int read_merge(tokenizer_load_t *load, const json_t *merge, uint32_t rank
 }
 
 static int read_merges(tokenizer_load_t *load, const json_t *merges) {
-  bytes_t joined = {0};
+  buffer_t joined = {0};
   uint32_t rank = 0;
   if (merges == NULL || merges->type != JSON_ARRAY)
     return load_fail(load, where_merges, "an array is needed");
@@ -105,7 +106,7 @@ static int read_merges(tokenizer_load_t *load, const json_t *merges) {
     if (merge->type == JSON_STRING && is_version(merge->text, merge->length)) continue;
     if ((code = read_merge(load, merge, rank++, &joined)) != 0) break;
   }
-  bytes_free(&joined);
+  buffer_free(&joined);
   if (code == 0 && bpe_finish(&load->t->bpe) != 0) code = load_no_memory(load);
   return code;
 }
@@ -160,7 +161,7 @@ int load_model(tokenizer_load_t *load, const json_t *model) {
 
 /* merges.txt: one "left right" a line; empty lines and a #version line are skipped. Called twice,
  * the first time (joined NULL) to count. */
-static int each_line(tokenizer_load_t *load, const load_doc_t *merges, bytes_t *joined,
+static int each_line(tokenizer_load_t *load, const load_doc_t *merges, buffer_t *joined,
                      uint32_t *count) {
   const char *at = merges->text, *end = merges->text + merges->length;
   *count = 0;
@@ -185,7 +186,7 @@ static int each_line(tokenizer_load_t *load, const load_doc_t *merges, bytes_t *
 
 int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_doc_t *merges) {
   bpe_t *bpe = &load->t->bpe;
-  bytes_t joined = {0};
+  buffer_t joined = {0};
   uint32_t count;
   bpe->unk = NO_ID;
   int code = read_vocab(load, vocab);
@@ -194,7 +195,7 @@ int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_do
   if (code != 0) return code;
   if (bpe_prepare(bpe, count) != 0) return load_no_memory(load);
   code = each_line(load, merges, &joined, &count);
-  bytes_free(&joined);
+  buffer_free(&joined);
   if (code == 0 && bpe_finish(bpe) != 0) code = load_no_memory(load);
   return code;
 }

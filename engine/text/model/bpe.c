@@ -29,15 +29,15 @@ bpe_scratch_t *bpe_scratch_new(void) {
 void bpe_scratch_free(bpe_scratch_t *scratch) {
   if (scratch == NULL) return;
   word_cache_free(&scratch->cache);
-  bytes_free(&scratch->symbols);
-  bytes_free(&scratch->long_work);
+  buffer_free(&scratch->symbols);
+  buffer_free(&scratch->long_work);
   free(scratch);
 }
 
 void bpe_scratch_begin(bpe_scratch_t *scratch, const atomic_bool *cancelled) {
   scratch->cancelled = cancelled;
-  bytes_trim(&scratch->symbols, KEEP_BYTES);
-  bytes_trim(&scratch->long_work, KEEP_BYTES);
+  buffer_trim(&scratch->symbols, KEEP_BYTES);
+  buffer_trim(&scratch->long_work, KEEP_BYTES);
 }
 
 /* Merges `n` symbols in place; `rank[i]` belongs to the pair (i, i + 1). Returns the number of
@@ -105,7 +105,7 @@ static bool long_piece_init(const bpe_t *bpe, bpe_scratch_t *scratch, long_piece
   scratch->long_work.length = 0;
   /* Every merge pops one live entry and pushes at most two, so 2n entries are enough. */
   if (!checked_mul(n, 3 * sizeof(uint32_t) + 2 * sizeof(uint64_t), &need)) return false;
-  if (!bytes_reserve(&scratch->long_work, need)) return false;
+  if (!buffer_reserve(&scratch->long_work, need)) return false;
   piece->heap = (uint64_t *)(void *)scratch->long_work.data;
   piece->previous = (uint32_t *)(void *)(piece->heap + 2 * n);
   piece->next = piece->previous + n;
@@ -220,8 +220,8 @@ static int whole_piece(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *
     return 0;
   }
   scratch->symbols.length = 0;
-  if (!bytes_reserve(&scratch->symbols, 2 * length)) return ERR_INTERNAL;
-  uint8_t *mapped = scratch->symbols.data;
+  if (!buffer_reserve(&scratch->symbols, 2 * length)) return ERR_INTERNAL;
+  uint8_t *mapped = scratch->symbols.bytes;
   size_t n = 0;
   for (size_t i = 0; i < length; i++) {
     uint32_t c = bpe_byte_char(piece[i]);
@@ -245,7 +245,7 @@ static int merge_piece(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *
     size_t need;
     scratch->symbols.length = 0;
     if (!checked_mul(length * 2 + 1, sizeof(uint32_t), &need) || length > INT32_MAX / 2 ||
-        !bytes_reserve(&scratch->symbols, need))
+        !buffer_reserve(&scratch->symbols, need))
       return ERR_INTERNAL;
     *id = (uint32_t *)(void *)scratch->symbols.data;
   }
@@ -264,33 +264,36 @@ static int merge_piece(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *
   return 0;
 }
 
+static int32_t *end_of(buffer_t *ids) {
+  return (int32_t *)(void *)(ids->data + ids->length);
+}
+
 static int encode_cached(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece,
-                         size_t length, const uint8_t *limit, ids_t *out) {
+                         size_t length, const uint8_t *limit, buffer_t *out) {
   word_key_t key = {0};
   if (length <= WORD_CACHE_BYTES_MAX) {
-    if (out->capacity - out->count < WORD_CACHE_IDS_MAX && !ids_grow(out, WORD_CACHE_IDS_MAX))
-      return ERR_INTERNAL;
+    if (!buffer_reserve(out, WORD_CACHE_IDS_MAX * sizeof(int32_t))) return ERR_INTERNAL;
     word_key(&key, piece, length, limit);
-    unsigned found = word_cache_get(&scratch->cache, &key, out->data + out->count);
-    out->count += found;
+    unsigned found = word_cache_get(&scratch->cache, &key, end_of(out));
+    out->length += found * sizeof(int32_t);
     if (found > 0) return 0;
   }
   uint32_t small[2 * SHORT_SYMBOLS + 1], *id;
   size_t count;
   int code = merge_piece(bpe, scratch, piece, length, small, &id, &count);
   if (code != 0) return code;
-  if (out->capacity - out->count < count && !ids_grow(out, count)) return ERR_INTERNAL;
-  for (size_t i = 0; i < count; i++) out->data[out->count + i] = (int32_t)id[i];
-  if (length <= WORD_CACHE_BYTES_MAX)
-    word_cache_put(&scratch->cache, &key, out->data + out->count, count);
-  out->count += count;
+  if (!buffer_reserve(out, count * sizeof(int32_t))) return ERR_INTERNAL;
+  int32_t *end = end_of(out);
+  for (size_t i = 0; i < count; i++) end[i] = (int32_t)id[i];
+  if (length <= WORD_CACHE_BYTES_MAX) word_cache_put(&scratch->cache, &key, end, count);
+  out->length += count * sizeof(int32_t);
   return 0;
 }
 
 /* Cuts the piece between two characters that are neighbours in no merge product, because no merge
  * can cross such a place. */
 static int encode_with_cuts(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece,
-                            size_t length, const uint8_t *limit, ids_t *out) {
+                            size_t length, const uint8_t *limit, buffer_t *out) {
   size_t start = 0, at = 0, polled = 0;
   uint32_t before = 0;
   while (at < length) {
@@ -314,7 +317,7 @@ static int encode_with_cuts(const bpe_t *bpe, bpe_scratch_t *scratch, const uint
 }
 
 int bpe_encode(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece, size_t length,
-               const uint8_t *limit, ids_t *out) {
+               const uint8_t *limit, buffer_t *out) {
   if (bpe->adjacent != NULL) return encode_with_cuts(bpe, scratch, piece, length, limit, out);
   return encode_cached(bpe, scratch, piece, length, limit, out);
 }

@@ -53,8 +53,8 @@ void bpe_free(bpe_t *bpe);
 /* The memory of one thread. */
 typedef struct bpe_scratch {
   word_cache_t cache;
-  bytes_t symbols; /* uint32_t ids of the piece's symbols */
-  bytes_t long_work;
+  buffer_t symbols; /* uint32_t ids of the piece's symbols */
+  buffer_t long_work;
   uint64_t work; /* merge steps so far, a measure of cost */
   const atomic_bool *cancelled;
 } bpe_scratch_t;
@@ -62,10 +62,10 @@ bpe_scratch_t *bpe_scratch_new(void); /* NULL: no memory */
 void bpe_scratch_free(bpe_scratch_t *scratch);
 void bpe_scratch_begin(bpe_scratch_t *scratch, const atomic_bool *cancelled);
 
-/* Appends the ids of one piece, 1 <= length < 2^31, well-formed UTF-8 unless byte_level. Reads at
- * most up to `limit`, the end of the buffer that holds the piece. 0, ERR_INTERNAL (memory) or
- * ERR_REQUEST_TIMEOUT (cancelled). */
+/* Appends the ids (int32_t) of one piece, 1 <= length < 2^31, well-formed UTF-8 unless byte_level.
+ * Reads at most up to `limit`, the end of the buffer that holds the piece. 0, ERR_INTERNAL (memory)
+ * or ERR_REQUEST_TIMEOUT (cancelled). */
 int bpe_encode(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece, size_t length,
-               const uint8_t *limit, ids_t *out);
+               const uint8_t *limit, buffer_t *out);
 
 #endif

@@ -76,8 +76,8 @@ void unigram_free(unigram_t *unigram) {
 }
 
 void unigram_scratch_free(unigram_scratch_t *scratch) {
-  bytes_free(&scratch->places);
-  bytes_free(&scratch->ids);
+  buffer_free(&scratch->places);
+  buffer_free(&scratch->ids);
 }
 
 /* ---- encoding ---- */
@@ -106,17 +106,17 @@ static void extend(const unigram_t *unigram, unigram_place_t *places, const uint
 }
 
 /* Writes the ids of one unknown stretch of text, backwards. */
-static bool push_unknown(const unigram_t *unigram, const vocab_t *vocab, bytes_t *ids,
+static bool push_unknown(const unigram_t *unigram, const vocab_t *vocab, buffer_t *ids,
                          const uint8_t *text, size_t length) {
   uint32_t id = vocab_find(vocab, text, length);
   bool bytes = id == NO_ID && unigram->byte_fallback;
   for (size_t i = 0; i < length && bytes; i++) bytes = unigram->fallback[text[i]] != NO_ID;
   if (!bytes) {
     if (id == NO_ID) id = unigram->unk;
-    return bytes_append(ids, &id, sizeof id);
+    return buffer_append(ids, &id, sizeof id);
   }
   while (length-- > 0)
-    if (!bytes_append(ids, &unigram->fallback[text[length]], sizeof id)) return false;
+    if (!buffer_append(ids, &unigram->fallback[text[length]], sizeof id)) return false;
   return true;
 }
 
@@ -130,7 +130,7 @@ static bool walk_back(const unigram_t *unigram, const vocab_t *vocab, unigram_sc
     size_t start = places[end].start;
     uint32_t id = places[end].id;
     if (id != unigram->unk) {
-      if (!bytes_append(&scratch->ids, &id, sizeof id)) return false;
+      if (!buffer_append(&scratch->ids, &id, sizeof id)) return false;
     } else {
       while (start > 0 && places[start].id == unigram->unk) start = places[start].start;
       if (!push_unknown(unigram, vocab, &scratch->ids, piece + start, end - start)) return false;
@@ -141,12 +141,13 @@ static bool walk_back(const unigram_t *unigram, const vocab_t *vocab, unigram_sc
 }
 
 int unigram_encode(const unigram_t *unigram, const vocab_t *vocab, unigram_scratch_t *scratch,
-                   const uint8_t *piece, size_t length, const atomic_bool *cancelled, ids_t *out) {
+                   const uint8_t *piece, size_t length, const atomic_bool *cancelled,
+                   buffer_t *out) {
   size_t bytes;
   if (length >= UINT32_MAX || !checked_mul(length + 1, sizeof(unigram_place_t), &bytes))
     return ERR_INTERNAL;
   scratch->places.length = 0;
-  if (!bytes_reserve(&scratch->places, bytes)) return ERR_INTERNAL;
+  if (!buffer_reserve(&scratch->places, bytes)) return ERR_INTERNAL;
   unigram_place_t *places = (unigram_place_t *)(void *)scratch->places.data;
   for (size_t i = 0; i <= length; i++) places[i] = (unigram_place_t){0, 0, NO_ID};
   for (size_t at = 0, polled = 0; at < length;) {
@@ -161,6 +162,6 @@ int unigram_encode(const unigram_t *unigram, const vocab_t *vocab, unigram_scrat
   if (!walk_back(unigram, vocab, scratch, piece, length)) return ERR_INTERNAL;
   const uint32_t *ids = (const uint32_t *)(const void *)scratch->ids.data;
   for (size_t i = scratch->ids.length / sizeof *ids; i-- > 0;)
-    if (!ids_push(out, (int32_t)ids[i])) return ERR_INTERNAL;
+    if (!buffer_append(out, &ids[i], sizeof *ids)) return ERR_INTERNAL;
   return 0;
 }

@@ -25,8 +25,8 @@ typedef struct unigram {
 } unigram_t;
 
 typedef struct unigram_scratch {
-  bytes_t places; /* unigram_place_t of one piece */
-  bytes_t ids;    /* uint32_t, backwards */
+  buffer_t places; /* unigram_place_t of one piece */
+  buffer_t ids;    /* uint32_t, backwards */
 } unigram_scratch_t;
 
 /* Builds the trie of the whole vocabulary; scores, unk and byte_fallback are set before. False: no
@@ -37,7 +37,8 @@ void unigram_free(unigram_t *unigram);
 /* Appends the ids of one piece of well-formed UTF-8. 0, ERR_INTERNAL (memory) or
  * ERR_REQUEST_TIMEOUT (cancelled; NULL = never). */
 int unigram_encode(const unigram_t *unigram, const vocab_t *vocab, unigram_scratch_t *scratch,
-                   const uint8_t *piece, size_t length, const atomic_bool *cancelled, ids_t *out);
+                   const uint8_t *piece, size_t length, const atomic_bool *cancelled,
+                   buffer_t *out);
 void unigram_scratch_free(unigram_scratch_t *scratch);
 
 #endif

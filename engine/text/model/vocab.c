@@ -25,7 +25,7 @@ bool vocab_init(vocab_t *vocab, uint32_t num_ids, uint32_t count) {
 }
 
 void vocab_free(vocab_t *vocab) {
-  bytes_free(&vocab->arena);
+  buffer_free(&vocab->arena);
   free(vocab->slots);
   free(vocab->offset);
   free(vocab->length);
@@ -39,7 +39,7 @@ static uint32_t slot_of(const vocab_t *vocab, const uint8_t *text, size_t length
     if (vocab->slots[slot] == 0) return slot;
     uint32_t id = vocab->slots[slot] - 1;
     if (vocab->length[id] == length &&
-        memcmp(vocab->arena.data + vocab->offset[id], text, length) == 0)
+        memcmp(vocab->arena.bytes + vocab->offset[id], text, length) == 0)
       return slot;
   }
 }
@@ -50,7 +50,7 @@ vocab_result_t vocab_put(vocab_t *vocab, const char *text, size_t length, uint32
   if (vocab->slots[slot] != 0) return VOCAB_DUPLICATE;
   if (vocab->arena.length + length > UINT32_MAX) return VOCAB_NO_MEMORY;
   vocab->offset[id] = (uint32_t)vocab->arena.length;
-  if (!bytes_append(&vocab->arena, text, length)) return VOCAB_NO_MEMORY;
+  if (!buffer_append(&vocab->arena, text, length)) return VOCAB_NO_MEMORY;
   vocab->length[id] = (uint32_t)length;
   vocab->slots[slot] = id + 1;
   vocab->count++;
@@ -66,5 +66,5 @@ uint32_t vocab_find(const vocab_t *vocab, const void *text, size_t length) {
 const uint8_t *vocab_string(const vocab_t *vocab, uint32_t id, size_t *length) {
   if (id >= vocab->num_ids || vocab->length[id] == VOCAB_UNUSED) return NULL;
   *length = vocab->length[id];
-  return vocab->arena.data + vocab->offset[id];
+  return vocab->arena.bytes + vocab->offset[id];
 }

@@ -6,12 +6,12 @@
 #ifndef INFERD_ENGINE_TEXT_MODEL_VOCAB_H
 #define INFERD_ENGINE_TEXT_MODEL_VOCAB_H
 
-#include "engine/text/bytes.h"
+#include "engine/base/buffer.h"
 
 enum { VOCAB_ID_MAX = 16000000, VOCAB_COUNT_MAX = 4000000, VOCAB_PIECE_BYTES_MAX = 65536 };
 
 typedef struct vocab {
-  bytes_t arena;
+  buffer_t arena;
   uint32_t *offset, *length; /* [num_ids]; length VOCAB_UNUSED = a hole */
   uint32_t num_ids;          /* highest id + 1 */
   uint32_t count;            /* ids in use */

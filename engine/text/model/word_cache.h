@@ -8,9 +8,9 @@
 #define INFERD_ENGINE_TEXT_MODEL_WORD_CACHE_H
 
 #include "engine/base/hash.h"
-#include "engine/text/bytes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   WORD_CACHE_BYTES_MAX = 64,

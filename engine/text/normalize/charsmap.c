@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CLUSTER_BYTES_MAX = 5 }; /* longer ones are not looked up as a whole */
 
@@ -36,7 +37,7 @@ static int digit_of(char digit) {
 }
 
 /* Base64 in its padded, canonical form; `out` has room for it. False: it is none. */
-static bool decode(const char *text, size_t length, bytes_t *out) {
+static bool decode(const char *text, size_t length, buffer_t *out) {
   if (length % 4 != 0) return false;
   for (size_t i = 0; i < length; i += 4) {
     uint32_t word = 0;
@@ -49,7 +50,7 @@ static bool decode(const char *text, size_t length, bytes_t *out) {
     }
     if (pads > 0 && (word & ((1u << 8 * pads) - 1)) != 0) return false;
     for (unsigned k = 0; k < 3 - pads; k++)
-      out->data[out->length++] = (uint8_t)(word >> (16 - 8 * k));
+      out->bytes[out->length++] = (uint8_t)(word >> (16 - 8 * k));
   }
   return true;
 }
@@ -67,7 +68,7 @@ static bool fail(char reason[CHARSMAP_REASON_MAX], const char *what) {
 /* The replacement at a value: inside the list, at the start of a character. */
 static bool value_fits(const charsmap_t *map, uint32_t value) {
   if (value >= map->text.length) return value == map->text.length;
-  return !utf8_continues(map->text.data[value]);
+  return !utf8_continues(map->text.bytes[value]);
 }
 
 /* Checks the value of one unit, and lists the units of its children that were not seen before. */
@@ -101,21 +102,21 @@ static bool check_trie(const charsmap_t *map, char reason[CHARSMAP_REASON_MAX]) 
   return ok;
 }
 
-static bool read_map(charsmap_t *map, const bytes_t *blob, char reason[CHARSMAP_REASON_MAX]) {
-  uint32_t size = blob->length < 4 ? 0 : read_u32(blob->data);
+static bool read_map(charsmap_t *map, const buffer_t *blob, char reason[CHARSMAP_REASON_MAX]) {
+  uint32_t size = blob->length < 4 ? 0 : read_u32(blob->bytes);
   if (size == 0 || size % 4 != 0 || size > blob->length - 4)
     return fail(reason, "the size of the trie is wrong");
-  const uint8_t *text = blob->data + 4 + size;
+  const uint8_t *text = blob->bytes + 4 + size;
   size_t text_length = blob->length - 4 - size;
   if (!utf8_valid((const char *)text, text_length))
     return fail(reason, "the replacements are not valid UTF-8");
   map->num_units = size / 4;
   map->units = calloc(map->num_units, sizeof *map->units);
-  if (map->units == NULL || !bytes_reserve(&map->text, text_length + 1) ||
-      !bytes_append(&map->text, text, text_length))
+  if (map->units == NULL || !buffer_reserve(&map->text, text_length + 1) ||
+      !buffer_append(&map->text, text, text_length))
     return false;
-  map->text.data[text_length] = '\0'; /* the last replacement may lack it */
-  for (uint32_t i = 0; i < map->num_units; i++) map->units[i] = read_u32(blob->data + 4 + 4 * i);
+  map->text.bytes[text_length] = '\0'; /* the last replacement may lack it */
+  for (uint32_t i = 0; i < map->num_units; i++) map->units[i] = read_u32(blob->bytes + 4 + 4 * i);
   if (!check_trie(map, reason)) return false;
   uint32_t base = children_of(0, map->units[0]);
   for (uint32_t c = 0; c < 128; c++)
@@ -124,15 +125,15 @@ static bool read_map(charsmap_t *map, const bytes_t *blob, char reason[CHARSMAP_
 }
 
 charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]) {
-  bytes_t blob = {0};
+  buffer_t blob = {0};
   charsmap_t *map = calloc(1, sizeof *map);
   bool ok = map != NULL;
   reason[0] = '\0';
   if (ok && length > CHARSMAP_BYTES_MAX) ok = fail(reason, "more than 4 MiB of base64");
-  ok = ok && bytes_reserve(&blob, length + 1);
+  ok = ok && buffer_reserve(&blob, length + 1);
   if (ok && !decode(base64, length, &blob)) ok = fail(reason, "not well-formed base64");
   ok = ok && read_map(map, &blob, reason);
-  bytes_free(&blob);
+  buffer_free(&blob);
   if (ok) return map;
   charsmap_free(map);
   return NULL;
@@ -141,7 +142,7 @@ charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP
 void charsmap_free(charsmap_t *map) {
   if (map == NULL) return;
   free(map->units);
-  bytes_free(&map->text);
+  buffer_free(&map->text);
   free(map);
 }
 
@@ -155,21 +156,21 @@ static const char *find(const charsmap_t *map, const uint8_t *text, size_t lengt
     uint32_t unit = map->units[place];
     if (!has_label(unit, text[i])) return NULL;
     place = children_of(place, unit);
-    if (has_value(unit)) return (const char *)map->text.data + value_of(map->units[place]);
+    if (has_value(unit)) return map->text.data + value_of(map->units[place]);
   }
   return NULL;
 }
 
 /* text[*kept .. at) is not in `out` yet. */
 static bool put(const uint8_t *text, size_t *kept, size_t at, size_t end, const char *replacement,
-                bytes_t *out) {
-  bool ok = bytes_append(out, text + *kept, at - *kept) &&
-            bytes_append(out, replacement, strlen(replacement));
+                buffer_t *out) {
+  bool ok = buffer_append(out, text + *kept, at - *kept) &&
+            buffer_append(out, replacement, strlen(replacement));
   *kept = end;
   return ok;
 }
 
-bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, bytes_t *out,
+bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, buffer_t *out,
                      bool *changed) {
   size_t kept = 0;
   *changed = false;
@@ -191,5 +192,5 @@ bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, 
       at = next;
     }
   }
-  return !*changed || bytes_append(out, text + kept, length - kept);
+  return !*changed || buffer_append(out, text + kept, length - kept);
 }

@@ -8,14 +8,14 @@
 #ifndef INFERD_ENGINE_TEXT_NORMALIZE_CHARSMAP_H
 #define INFERD_ENGINE_TEXT_NORMALIZE_CHARSMAP_H
 
-#include "engine/text/bytes.h"
+#include "engine/base/buffer.h"
 
 enum { CHARSMAP_BYTES_MAX = 4 << 20, CHARSMAP_REASON_MAX = 96 };
 
 typedef struct charsmap {
   uint32_t *units; /* [num_units], the trie */
   uint32_t num_units;
-  bytes_t text;          /* replacements, each with a NUL behind it */
+  buffer_t text;         /* replacements, each with a NUL behind it */
   bool ascii_stays[128]; /* no key begins with this byte */
 } charsmap_t;
 
@@ -29,7 +29,7 @@ void charsmap_free(charsmap_t *map); /* NULL is allowed */
  * grapheme cluster of at most five bytes is replaced as a whole by what its shortest known
  * beginning maps to, as in the reference library; longer ones character by character. False: no
  * memory. */
-bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, bytes_t *out,
+bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, buffer_t *out,
                      bool *changed);
 
 #endif

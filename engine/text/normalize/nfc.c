@@ -8,6 +8,8 @@
 #include "engine/text/normalize/normalizer.h"
 #include "engine/text/unicode/unicode.h"
 
+#include <string.h>
+
 enum {
   S_BASE = 0xAC00,
   L_BASE = 0x1100,
@@ -130,10 +132,10 @@ static size_t compose_all(uint32_t *codepoints, size_t n) {
   return kept;
 }
 
-static bool segment(const uint8_t *text, size_t length, bytes_t *chars, bytes_t *out) {
+static bool segment(const uint8_t *text, size_t length, buffer_t *chars, buffer_t *out) {
   chars->length = 0;
   /* At most 4 code points a character, twice (the copy of the stable sort). */
-  if (!bytes_reserve(chars, length * 8 * sizeof(uint32_t))) return false;
+  if (!buffer_reserve(chars, length * 8 * sizeof(uint32_t))) return false;
   uint32_t *c = (uint32_t *)(void *)chars->data;
   size_t n = 0;
   for (size_t at = 0; at < length;) {
@@ -143,9 +145,8 @@ static bool segment(const uint8_t *text, size_t length, bytes_t *chars, bytes_t 
   }
   order(c, n, c + n);
   n = compose_all(c, n);
-  if (!bytes_reserve(out, n * 4)) return false;
-  for (size_t i = 0; i < n; i++)
-    out->length += (size_t)utf8_write((char *)out->data + out->length, c[i]);
+  if (!buffer_reserve(out, n * 4)) return false;
+  for (size_t i = 0; i < n; i++) out->length += (size_t)utf8_write(out->data + out->length, c[i]);
   return true;
 }
 
@@ -167,7 +168,7 @@ static size_t next_checked(const uint8_t *text, size_t at, size_t length, size_t
   return length;
 }
 
-bool nfc_append(const uint8_t *text, size_t length, bytes_t *chars, bytes_t *out, bool *changed) {
+bool nfc_append(const uint8_t *text, size_t length, buffer_t *chars, buffer_t *out, bool *changed) {
   size_t done = 0, before, at = next_checked(text, 0, length, &before);
   if (at == length) return true;
   *changed = true;
@@ -179,10 +180,10 @@ bool nfc_append(const uint8_t *text, size_t length, bytes_t *chars, bytes_t *out
       end += n;
     }
     if (before < done) before = done;
-    if (!bytes_append(out, text + done, before - done)) return false;
+    if (!buffer_append(out, text + done, before - done)) return false;
     if (!segment(text + before, end - before, chars, out)) return false;
     done = end;
     at = next_checked(text, end, length, &before);
   }
-  return bytes_append(out, text + done, length - done);
+  return buffer_append(out, text + done, length - done);
 }

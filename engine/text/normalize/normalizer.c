@@ -8,33 +8,34 @@
 #include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Every leftmost match of the pattern, not overlapping. */
-static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
-                    bool *changed) {
+static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t length,
+                    buffer_t *out, bool *changed) {
   const uint8_t *at = text, *end = text + length, *hit;
   while ((hit = memmem(at, (size_t)(end - at), step->pattern, step->pattern_length)) != NULL) {
     *changed = true;
-    if (!bytes_append(out, at, (size_t)(hit - at)) ||
-        !bytes_append(out, step->content, step->content_length))
+    if (!buffer_append(out, at, (size_t)(hit - at)) ||
+        !buffer_append(out, step->content, step->content_length))
       return false;
     at = hit + step->pattern_length;
   }
-  return !*changed || bytes_append(out, at, (size_t)(end - at));
+  return !*changed || buffer_append(out, at, (size_t)(end - at));
 }
 
 /* The same for a pattern of one byte, which is the common case (a space). */
 static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, size_t length,
-                         bytes_t *out, bool *changed) {
+                         buffer_t *out, bool *changed) {
   const uint8_t byte = (uint8_t)step->pattern[0];
   size_t count = 0, extra;
   for (size_t i = 0; i < length; i++) count += text[i] == byte;
   if (count == 0) return true;
   *changed = true;
   if (!checked_mul(count, step->content_length, &extra) || !checked_add(extra, length, &extra) ||
-      !bytes_reserve(out, extra))
+      !buffer_reserve(out, extra))
     return false;
-  uint8_t *o = out->data + out->length;
+  uint8_t *o = out->bytes + out->length;
   for (size_t i = 0; i < length; i++) {
     if (text[i] == byte) {
       for (unsigned j = 0; j < step->content_length; j++) *o++ = (uint8_t)step->content[j];
@@ -42,27 +43,27 @@ static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, siz
       *o++ = text[i];
     }
   }
-  out->length = (size_t)(o - out->data);
+  out->length = (size_t)(o - out->bytes);
   return true;
 }
 
 /* Every run of two or more spaces. */
 static bool replace_spaces(const normalizer_step_t *step, const uint8_t *text, size_t length,
-                           bytes_t *out, bool *changed) {
+                           buffer_t *out, bool *changed) {
   size_t kept = 0;
   for (size_t at = 0; at < length;) {
     size_t end = at;
     while (end < length && text[end] == ' ') end++;
     if (end - at >= 2) {
       *changed = true;
-      if (!bytes_append(out, text + kept, at - kept) ||
-          !bytes_append(out, step->content, step->content_length))
+      if (!buffer_append(out, text + kept, at - kept) ||
+          !buffer_append(out, step->content, step->content_length))
         return false;
       kept = end;
     }
     at = end + 1;
   }
-  return !*changed || bytes_append(out, text + kept, length - kept);
+  return !*changed || buffer_append(out, text + kept, length - kept);
 }
 
 static bool is_space(const uint8_t *text) {
@@ -70,7 +71,7 @@ static bool is_space(const uint8_t *text) {
   return (unicode_class(utf8_read(text, &length)) & CLASS_SPACE) != 0;
 }
 
-static bool strip(const normalizer_step_t *step, const uint8_t *text, size_t length, bytes_t *out,
+static bool strip(const normalizer_step_t *step, const uint8_t *text, size_t length, buffer_t *out,
                   bool *changed) {
   size_t begin = 0, end = length;
   while (step->strip_left && begin < end && is_space(text + begin))
@@ -78,18 +79,18 @@ static bool strip(const normalizer_step_t *step, const uint8_t *text, size_t len
   while (step->strip_right && begin < end && is_space(text + utf8_previous(text, end)))
     end = utf8_previous(text, end);
   *changed = end - begin < length;
-  return !*changed || bytes_append(out, text + begin, end - begin);
+  return !*changed || buffer_append(out, text + begin, end - begin);
 }
 
 static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *scratch,
-                     const uint8_t *text, size_t length, bytes_t *out, bool *changed) {
+                     const uint8_t *text, size_t length, buffer_t *out, bool *changed) {
   switch (step->kind) {
   case NORMALIZE_NFC: return nfc_append(text, length, &scratch->chars, out, changed);
   case NORMALIZE_CHARSMAP: return charsmap_append(step->charsmap, text, length, out, changed);
   case NORMALIZE_PREPEND:
     *changed = true;
-    return bytes_append(out, step->content, step->content_length) &&
-           bytes_append(out, text, length);
+    return buffer_append(out, step->content, step->content_length) &&
+           buffer_append(out, text, length);
   case NORMALIZE_REPLACE:
     return step->pattern_length == 1 ? replace_byte(step, text, length, out, changed)
                                      : replace(step, text, length, out, changed);
@@ -103,14 +104,14 @@ static bool run_steps(const normalizer_t *normalizer, normalizer_scratch_t *scra
                       const uint8_t **text, size_t *length, const uint8_t **limit, bool inner) {
   unsigned target = 0;
   for (unsigned i = 0; i < normalizer->num_steps; i++) {
-    bytes_t *out = &scratch->text[target];
+    buffer_t *out = &scratch->text[target];
     bool changed = false;
     if (*length == 0) break;
     if (inner && normalizer->steps[i].kind == NORMALIZE_PREPEND) continue;
     out->length = 0;
     if (!run_step(&normalizer->steps[i], scratch, *text, *length, out, &changed)) return false;
     if (!changed) continue;
-    *text = out->data, *length = out->length, *limit = out->data + out->capacity;
+    *text = out->bytes, *length = out->length, *limit = out->bytes + out->capacity;
     target = 1 - target;
   }
   return true;
@@ -133,13 +134,13 @@ void normalizer_free(normalizer_t *normalizer) {
 }
 
 void normalizer_scratch_trim(normalizer_scratch_t *scratch, size_t keep_max) {
-  bytes_trim(&scratch->text[0], keep_max);
-  bytes_trim(&scratch->text[1], keep_max);
-  bytes_trim(&scratch->chars, keep_max);
+  buffer_trim(&scratch->text[0], keep_max);
+  buffer_trim(&scratch->text[1], keep_max);
+  buffer_trim(&scratch->chars, keep_max);
 }
 
 void normalizer_scratch_free(normalizer_scratch_t *scratch) {
-  bytes_free(&scratch->text[0]);
-  bytes_free(&scratch->text[1]);
-  bytes_free(&scratch->chars);
+  buffer_free(&scratch->text[0]);
+  buffer_free(&scratch->text[1]);
+  buffer_free(&scratch->chars);
 }

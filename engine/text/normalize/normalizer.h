@@ -34,8 +34,8 @@ typedef struct normalizer {
 } normalizer_t;
 
 typedef struct normalizer_scratch {
-  bytes_t text[2];
-  bytes_t chars; /* uint32_t code points of one NFC segment */
+  buffer_t text[2];
+  buffer_t chars; /* uint32_t code points of one NFC segment */
 } normalizer_scratch_t;
 
 void normalizer_free(normalizer_t *normalizer);
@@ -52,6 +52,6 @@ void normalizer_scratch_free(normalizer_scratch_t *scratch);
 
 /* nfc.c: appends the NFC form to `out`. *changed false: the text is NFC already, `out` is as
  * before. */
-bool nfc_append(const uint8_t *text, size_t length, bytes_t *chars, bytes_t *out, bool *changed);
+bool nfc_append(const uint8_t *text, size_t length, buffer_t *chars, buffer_t *out, bool *changed);
 
 #endif

@@ -9,6 +9,7 @@
 #include "engine/text/split/split_regex.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool pretokenizer_init(pretokenizer_t *pretokenizer) {
   *pretokenizer = (pretokenizer_t){.num_phases = 1};
@@ -126,7 +127,7 @@ static int give(const chain_t *chain, unsigned phase, chain_text_t out) {
 }
 
 /* Applies Metaspace or add_prefix_space: text moves to the phase's own buffer. */
-static bool change(const pretokenizer_phase_t *phase, bytes_t *out, chain_text_t *piece) {
+static bool change(const pretokenizer_phase_t *phase, buffer_t *out, chain_text_t *piece) {
   const uint8_t *in = piece->text, *mark = phase->prefix_text;
   const size_t n = phase->prefix_length, length = piece->length;
   size_t spaces = 0;
@@ -134,8 +135,8 @@ static bool change(const pretokenizer_phase_t *phase, bytes_t *out, chain_text_t
   if (phase->replace_spaces && in[0] == ' ') starts = true;
   for (size_t i = 0; phase->replace_spaces && i < length; i++) spaces += in[i] == ' ';
   out->length = 0;
-  if (!bytes_reserve(out, length + n + spaces * n)) return false;
-  uint8_t *o = out->data;
+  if (!buffer_reserve(out, length + n + spaces * n)) return false;
+  uint8_t *o = out->bytes;
   if (!starts &&
       (phase->prefix == PREFIX_ALWAYS || (phase->prefix == PREFIX_FIRST && piece->at_start)))
     memcpy(o, mark, n), o += n;
@@ -146,10 +147,10 @@ static bool change(const pretokenizer_phase_t *phase, bytes_t *out, chain_text_t
       *o++ = in[i];
     }
   }
-  out->length = (size_t)(o - out->data);
-  piece->text = out->data;
+  out->length = (size_t)(o - out->bytes);
+  piece->text = out->bytes;
   piece->length = out->length;
-  piece->limit = out->data + out->capacity;
+  piece->limit = out->bytes + out->capacity;
   return true;
 }
 
@@ -190,9 +191,9 @@ int pretokenizer_run(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t 
 }
 
 void pretokenizer_scratch_trim(pretokenizer_scratch_t *scratch, size_t keep_max) {
-  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) bytes_trim(&scratch->text[i], keep_max);
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) buffer_trim(&scratch->text[i], keep_max);
 }
 
 void pretokenizer_scratch_free(pretokenizer_scratch_t *scratch) {
-  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) bytes_free(&scratch->text[i]);
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) buffer_free(&scratch->text[i]);
 }

@@ -7,7 +7,7 @@
 #ifndef INFERD_ENGINE_TEXT_SPLIT_PRETOKENIZER_H
 #define INFERD_ENGINE_TEXT_SPLIT_PRETOKENIZER_H
 
-#include "engine/text/bytes.h"
+#include "engine/base/buffer.h"
 #include "engine/text/split/scanner.h"
 
 enum { PRETOKENIZER_STEPS_MAX = 24, PRETOKENIZER_PHASES_MAX = 8 };
@@ -45,7 +45,7 @@ typedef struct pretokenizer {
 } pretokenizer_t;
 
 typedef struct pretokenizer_scratch {
-  bytes_t text[PRETOKENIZER_PHASES_MAX];
+  buffer_t text[PRETOKENIZER_PHASES_MAX];
 } pretokenizer_scratch_t;
 
 /* Takes one piece; bytes up to `limit` may be read. Non-zero stops and is returned. */

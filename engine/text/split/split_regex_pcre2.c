@@ -8,8 +8,8 @@
 
 #include "engine/text/split/split_regex.h"
 
+#include "engine/base/buffer.h"
 #include "engine/base/util.h"
-#include "engine/text/bytes.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ typedef struct pcre2_regex {
 
 typedef struct rewrite {
   const char *at, *end;
-  bytes_t out;
+  buffer_t out;
   bool in_class;
   char *reason;
 } rewrite_t;
@@ -40,7 +40,7 @@ static bool refuse(rewrite_t *rewrite, const char *what) {
 }
 
 static bool put(rewrite_t *rewrite, const char *text, size_t length) {
-  return bytes_append(&rewrite->out, text, length) || refuse(rewrite, "so much memory");
+  return buffer_append(&rewrite->out, text, length) || refuse(rewrite, "so much memory");
 }
 
 static bool put_class(rewrite_t *rewrite, const char *members, bool negated) {
@@ -158,7 +158,7 @@ static bool compile(pcre2_regex_t *regex, const rewrite_t *rewrite) {
   if (context == NULL) return false;
   (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   (void)pcre2_set_parens_nest_limit(context, 50);
-  regex->code = pcre2_compile(rewrite->out.data, rewrite->out.length,
+  regex->code = pcre2_compile(rewrite->out.bytes, rewrite->out.length,
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                               &code, &offset, context);
   pcre2_compile_context_free(context);
@@ -200,7 +200,7 @@ bool regex_compile(const char *pattern, size_t length, scanner_t *out,
   while (ok && rewrite.at < rewrite.end) ok = put_next(&rewrite);
   pcre2_regex_t *regex = ok ? calloc(1, sizeof *regex) : NULL;
   ok = regex != NULL && compile(regex, &rewrite);
-  bytes_free(&rewrite.out);
+  buffer_free(&rewrite.out);
   if (!ok) {
     regex_free(regex);
     return false;

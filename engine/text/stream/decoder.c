@@ -21,53 +21,53 @@ static int fallback_byte_of(const uint8_t *text, size_t n) {
 
 /* Characters of the byte-level alphabet -> bytes; a token with any other character stays as it is.
  */
-static bool byte_level(const uint8_t *text, size_t n, bytes_t *out) {
+static bool byte_level(const uint8_t *text, size_t n, buffer_t *out) {
   size_t start = out->length;
-  if (!bytes_reserve(out, n)) return false;
+  if (!buffer_reserve(out, n)) return false;
   for (size_t at = 0; at < n;) {
     unsigned length;
     int byte = bpe_char_byte(utf8_read(text + at, &length));
     if (byte < 0) {
       out->length = start;
-      return bytes_append(out, text, n);
+      return buffer_append(out, text, n);
     }
-    out->data[out->length++] = (uint8_t)byte;
+    out->bytes[out->length++] = (uint8_t)byte;
     at += length;
   }
   return true;
 }
 
 static bool replace(const uint8_t *text, size_t n, const char *pattern, size_t pattern_length,
-                    const char *content, size_t content_length, bytes_t *out) {
+                    const char *content, size_t content_length, buffer_t *out) {
   const uint8_t *end = text + n, *hit;
   while ((hit = memmem(text, (size_t)(end - text), pattern, pattern_length)) != NULL) {
-    if (!bytes_append(out, text, (size_t)(hit - text)) ||
-        !bytes_append(out, content, content_length))
+    if (!buffer_append(out, text, (size_t)(hit - text)) ||
+        !buffer_append(out, content, content_length))
       return false;
     text = hit + pattern_length;
   }
-  return bytes_append(out, text, (size_t)(end - text));
+  return buffer_append(out, text, (size_t)(end - text));
 }
 
-static bool strip(const decoder_step_t *step, const uint8_t *text, size_t n, bytes_t *out) {
+static bool strip(const decoder_step_t *step, const uint8_t *text, size_t n, buffer_t *out) {
   size_t m = step->content_length;
   for (uint32_t i = 0; i < step->start && n >= m && memcmp(text, step->content, m) == 0; i++)
     text += m, n -= m;
   for (uint32_t i = 0; i < step->stop && n >= m && memcmp(text + n - m, step->content, m) == 0; i++)
     n -= m;
-  return bytes_append(out, text, n);
+  return buffer_append(out, text, n);
 }
 
 static bool run_step(const decoder_step_t *step, const uint8_t *text, size_t n, bool first,
-                     bytes_t *out, bool *fallback) {
+                     buffer_t *out, bool *fallback) {
   int byte;
   switch (step->kind) {
   case DECODE_BYTE_LEVEL: return byte_level(text, n, out);
   case DECODE_STRIP: return strip(step, text, n, out);
   case DECODE_BYTE_FALLBACK:
-    if ((byte = fallback_byte_of(text, n)) < 0) return bytes_append(out, text, n);
+    if ((byte = fallback_byte_of(text, n)) < 0) return buffer_append(out, text, n);
     *fallback = true;
-    return bytes_append(out, &(uint8_t){(uint8_t)byte}, 1);
+    return buffer_append(out, &(uint8_t){(uint8_t)byte}, 1);
   case DECODE_METASPACE:
     return replace(text, n, step->pattern, step->pattern_length, " ",
                    first && !step->keep_first ? 0 : 1, out);
@@ -81,17 +81,17 @@ static bool run_step(const decoder_step_t *step, const uint8_t *text, size_t n, 
 /* Appends the bytes of one token; `first`: as the first token of a text. `work` are buffers for the
  * steps between. False: no memory. */
 static bool append_token(const decoder_t *decoder, const uint8_t *token, size_t length, bool first,
-                         bytes_t work[2], bytes_t *out, bool *fallback) {
+                         buffer_t work[2], buffer_t *out, bool *fallback) {
   bool ok = true;
   *fallback = false;
   for (unsigned i = 0; i < decoder->num_steps && ok && !*fallback; i++) {
-    bytes_t *to = &work[i & 1];
+    buffer_t *to = &work[i & 1];
     to->length = 0;
-    ok = bytes_reserve(to, 1) && run_step(&decoder->steps[i], token, length, first, to, fallback);
-    token = to->data, length = to->length;
+    ok = buffer_reserve(to, 1) && run_step(&decoder->steps[i], token, length, first, to, fallback);
+    token = to->bytes, length = to->length;
   }
-  if (ok && decoder->join_with_spaces && !first) ok = bytes_append(out, " ", 1);
-  return ok && bytes_append(out, token, length);
+  if (ok && decoder->join_with_spaces && !first) ok = buffer_append(out, " ", 1);
+  return ok && buffer_append(out, token, length);
 }
 
 /* What the decoder chain starts from: an added token that was normalised on the way in is spelled
@@ -111,10 +111,10 @@ static const uint8_t *decoder_input(const tokenizer_t *tokenizer, uint32_t id,
 int decoder_compile(tokenizer_t *tokenizer) {
   tokenizer->text_offset = calloc((size_t)tokenizer->num_ids + 1, sizeof *tokenizer->text_offset);
   tokenizer->flags = calloc((size_t)tokenizer->num_ids + 1, sizeof *tokenizer->flags);
-  bytes_t work[2] = {{0}, {0}};
+  buffer_t work[2] = {0};
   normalizer_scratch_t scratch = {0};
   bool ok = tokenizer->text_offset != NULL && tokenizer->flags != NULL &&
-            bytes_reserve(&tokenizer->text, 1);
+            buffer_reserve(&tokenizer->text, 1);
   for (uint32_t id = 0; ok && id < tokenizer->num_ids; id++) {
     size_t length = 0, before = tokenizer->text.length;
     bool fallback = false;
@@ -132,17 +132,17 @@ int decoder_compile(tokenizer_t *tokenizer) {
     tokenizer->flags[tokenizer->added[i].id] |=
         (uint8_t)(TOKEN_ADDED | (tokenizer->added[i].special ? TOKEN_SPECIAL : 0));
   normalizer_scratch_free(&scratch);
-  bytes_free(&work[0]);
-  bytes_free(&work[1]);
+  buffer_free(&work[0]);
+  buffer_free(&work[1]);
   return ok ? 0 : ERR_NO_MEMORY;
 }
 
 /* Appends the bytes as UTF-8, one U+FFFD for each ill-formed part. */
-static bool append_lossy(bytes_t *out, const uint8_t *text, size_t n) {
+static bool append_lossy(buffer_t *out, const uint8_t *text, size_t n) {
   for (size_t at = 0; at < n;) {
     int span = utf8_span((const char *)text + at, n - at);
-    if (span > 0 ? !bytes_append(out, text + at, (size_t)span)
-                 : !bytes_append(out, "\xEF\xBF\xBD", 3))
+    if (span > 0 ? !buffer_append(out, text + at, (size_t)span)
+                 : !buffer_append(out, "\xEF\xBF\xBD", 3))
       return false;
     at += (size_t)(span > 0 ? span : -span);
   }
@@ -151,10 +151,10 @@ static bool append_lossy(bytes_t *out, const uint8_t *text, size_t n) {
 
 /* All bytes of the kept ids, with the rule for the first token and for the start of the text. */
 static bool join_ids(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
-                     bool skip_special, bytes_t *out) {
-  bytes_t work[2] = {{0}, {0}};
+                     bool skip_special, buffer_t *out) {
+  buffer_t work[2] = {0};
   normalizer_scratch_t scratch = {0};
-  bool first = true, ok = bytes_reserve(out, 1), fallback;
+  bool first = true, ok = buffer_reserve(out, 1), fallback;
   for (size_t i = 0; ok && i < count; i++) {
     size_t length = 0;
     if (skip_special && (tokenizer_flags(tokenizer, ids[i]) & TOKEN_SPECIAL)) continue;
@@ -165,19 +165,19 @@ static bool join_ids(const tokenizer_t *tokenizer, const int32_t *ids, size_t co
       ok = append_token(&tokenizer->decoder, token, length, true, work, out, &fallback);
     } else {
       const char *text = tokenizer_bytes(tokenizer, ids[i], &length);
-      ok = bytes_append(out, text, length);
+      ok = buffer_append(out, text, length);
     }
     first = false;
   }
   normalizer_scratch_free(&scratch);
-  bytes_free(&work[0]);
-  bytes_free(&work[1]);
+  buffer_free(&work[0]);
+  buffer_free(&work[1]);
   return ok;
 }
 
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, inferd_error_t *error) {
-  bytes_t joined = {0}, out = {0};
+  buffer_t joined = {0}, out = {0};
   bool ok = join_ids(tokenizer, ids, count, skip_special_tokens, &joined);
   size_t at = 0, n = tokenizer->decoder.strip_length;
   for (uint32_t i = 0; ok && n > 0 && i < tokenizer->decoder.strip_start && joined.length - at >= n;
@@ -185,12 +185,12 @@ int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t co
     if (memcmp(joined.data + at, tokenizer->decoder.strip_text, n) != 0) break;
     at += n;
   }
-  ok = ok && bytes_reserve(&out, 1) && append_lossy(&out, joined.data + at, joined.length - at);
-  bytes_free(&joined);
+  ok = ok && buffer_reserve(&out, 1) && append_lossy(&out, joined.bytes + at, joined.length - at);
+  buffer_free(&joined);
   if (!ok) {
-    bytes_free(&out);
+    buffer_free(&out);
     return error_set(error, ERR_INTERNAL, NULL, "not enough memory to decode %zu tokens", count);
   }
-  *text = (char *)out.data, *length = out.length;
+  *text = out.data, *length = out.length;
   return 0;
 }

@@ -95,16 +95,16 @@ static void compare_with_plain(bool byte_level, uint64_t seed) {
     for (int i = 0; i < 60; i++) {
       char text[PIECE_MAX];
       int32_t want[PIECE_MAX];
-      ids_t got = {0};
+      buffer_t got = {0};
       size_t n = 1 + test_random(&random) % (i < 50 ? 80 : PIECE_MAX - 1);
       unsigned letters = 1 + (unsigned)(test_random(&random) % LETTERS);
       for (size_t j = 0; j < n; j++) text[j] = (char)('a' + test_random(&random) % letters);
       size_t count = plain_bpe(toy, text, n, want);
       const uint8_t *piece = (const uint8_t *)text;
       ASSERT_EQ(bpe_encode(&toy->bpe, s, piece, n, piece + n, &got), 0);
-      cr_assert(got.count == count && memcmp(got.data, want, count * sizeof *want) == 0,
+      cr_assert(got.length == count * sizeof *want && memcmp(got.data, want, got.length) == 0,
                 "seed %llu, round %d, %.*s", (unsigned long long)seed, round, (int)n, text);
-      free(got.data);
+      buffer_free(&got);
     }
     toy_free(toy);
   }
@@ -126,11 +126,11 @@ Test(bpe, characters_with_cuts_merge_as_defined) {
 
 static uint64_t work_for(const toy_t *toy, const char *text, size_t n) {
   bpe_scratch_t *s = bpe_scratch_new();
-  ids_t got = {0};
+  buffer_t got = {0};
   const uint8_t *piece = (const uint8_t *)text;
   ASSERT_EQ(bpe_encode(&toy->bpe, s, piece, n, piece + n, &got), 0);
   uint64_t work = s->work;
-  free(got.data);
+  buffer_free(&got);
   bpe_scratch_free(s);
   return work;
 }

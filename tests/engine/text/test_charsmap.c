@@ -42,7 +42,7 @@ static charsmap_t *make(const uint8_t *blob, size_t length, char reason[CHARSMAP
 }
 
 static void expect_mapped(const charsmap_t *map, const char *text, const char *want) {
-  bytes_t out = {0};
+  buffer_t out = {0};
   bool changed;
   cr_assert(charsmap_append(map, (const uint8_t *)text, strlen(text), &out, &changed));
   if (want == NULL) {
@@ -51,7 +51,7 @@ static void expect_mapped(const charsmap_t *map, const char *text, const char *w
     cr_expect(changed && out.length == strlen(want) && memcmp(out.data, want, out.length) == 0,
               "%s: %.*s", text, (int)out.length, (const char *)out.data);
   }
-  bytes_free(&out);
+  buffer_free(&out);
 }
 
 /* A short cluster is replaced as a whole, a long one character by character. */
@@ -119,10 +119,10 @@ Test(charsmap, broken_blobs_never_leave_the_trie) {
       blob[test_random(&state) % good->length] = digits[test_random(&state) % 64];
     charsmap_t *map = charsmap_new(blob, good->length, reason);
     if (map == NULL) continue;
-    bytes_t out = {0};
+    buffer_t out = {0};
     bool changed;
     cr_assert(charsmap_append(map, text, sizeof text - 1, &out, &changed));
-    bytes_free(&out);
+    buffer_free(&out);
     charsmap_free(map);
     accepted++;
   }

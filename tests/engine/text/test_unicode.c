@@ -54,14 +54,14 @@ Test(unicode, other_tables_have_pins_of_their_own) {
 }
 
 static void expect_nfc(const char *text, const char *want) {
-  bytes_t chars = {0}, out = {0};
+  buffer_t chars = {0}, out = {0};
   bool changed = false;
   cr_assert(nfc_append((const uint8_t *)text, strlen(text), &chars, &out, &changed));
   const char *got = changed ? (const char *)out.data : text;
   size_t length = changed ? out.length : strlen(text);
   cr_expect(length == strlen(want) && memcmp(got, want, length) == 0, "NFC of \"%s\"", text);
-  bytes_free(&chars);
-  bytes_free(&out);
+  buffer_free(&chars);
+  buffer_free(&out);
 }
 
 Test(unicode, nfc_composes_orders_and_leaves_the_rest) {
