@@ -1,0 +1,61 @@
+"""A function that a header declares is there for another file of the product."""
+
+import re
+
+from .names import HEAD, PRODUCT, blank_comments
+
+# Declared for a reader outside the product. A name goes away with its reason: one that the product
+# uses is a complaint too.
+FOR_OTHERS = {
+    "engine_new": "the simulator runs an engine without its thread",
+    "engine_load": "the simulator runs an engine without its thread",
+    "engine_turn": "the simulator runs an engine without its thread",
+    "engine_end": "the simulator runs an engine without its thread",
+    "error_name": "programs that embed the engine print it (docs/examples/embed.c)",
+    "grammar_matcher_fill": "tests and benchmarks make a mask without the cache of masks",
+    "grammar_matcher_is_accepting": "tests ask whether a text may end",
+    "sampler_row_on": "tests compare the instruction-set tiers row by row",
+    "sequence_transition_allowed": "a test compares the table of states with the documented one",
+    "topology_cgroup_cpus": "a test passes the root of a made-up /sys",
+    "topology_cgroup_memory": "a test passes the root of a made-up /sys",
+    "float_print": "a test compares it with printf over a million floats",
+    "token_quote": "a test of how the strings of tokens are written",
+    "log_access_format": "a test reads the line that the access log would have",
+    "bench_percentile": "a test of inferd-bench's figures",
+    "address_split": "a test of inferd-bench's addresses",
+}
+# Headers whose users are still to come; the line goes when they are there.
+AHEAD = {
+    "engine/file/gguf.h": "the loader of GGUF files will read them by it",
+    "engine/quant/quant.h": "the loader of GGUF files will read weights by it",
+}
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+
+
+def declared(headers):
+    """{function: headers that declare it}, without those that a header defines."""
+    where = {}
+    for name, text in headers.items():
+        for head in HEAD.finditer(text):
+            if not head[0].startswith("static") and head[0].endswith((";", "__attribute__")):
+                where.setdefault(head[1], []).append(name)
+    return where
+
+
+def check_unused(tree):
+    """A function in a header is used by a file of the product that does not define it."""
+    texts = {f.name: STRING.sub('""', blank_comments(f.text)) for f in tree
+             if f.is_c and f.name.startswith(PRODUCT)}
+    tables = [name for name in tree.names if name.startswith(PRODUCT) and name.endswith(".def")]
+    texts.update({name: (tree.root / name).read_text("utf-8") for name in tables})
+    words = {name: set(re.findall(r"\w+", text)) for name, text in texts.items()}
+    headers = {f.name: texts[f.name] for f in tree if f.is_header and f.name in texts}
+    for function, homes in sorted(declared(headers).items()):
+        defines = re.compile(rf"^[A-Za-z_][^\n;={{}}]*\b{function}\([^;{{]*\{{", re.MULTILINE)
+        used = any(len(re.findall(rf"\b{function}\b", texts[home])) > 1 for home in homes)
+        used = used or any(function in found and name not in homes
+                           and not defines.search(texts[name]) for name, found in words.items())
+        if used and function in FOR_OTHERS:
+            yield f"scripts/tidy_rules/functions.py: the product uses {function}: not FOR_OTHERS"
+        elif not used and function not in FOR_OTHERS and homes[0] not in AHEAD:
+            yield f"{homes[0]}: no other file of the product uses {function}"
