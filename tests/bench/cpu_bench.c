@@ -329,6 +329,8 @@ int main(int argc, char **argv) {
   bench_attention(device, 32, 1, 1024, bandwidth, rounds);
   bench_attention(device, 1, 512, 512, bandwidth, rounds);
   bench_attention(device, 1, 2048, 4096, bandwidth, rounds);
+  bench_attention(device, 1, 512, 8000, bandwidth, rounds);
+  bench_attention(device, 8, 1, 8000, bandwidth, rounds);
   ops_cpu.close(device);
   return 0;
 }
