@@ -81,25 +81,31 @@ static void gather_keys(uint16_t out[TILE_KEYS], const strip_t *strip, int32_t k
   }
 }
 
+/* Packs a segment of 16 keys. */
+static void pack_segment(uint16_t *out, const strip_t *strip, int64_t depth, const uint16_t *keys) {
+  static const uint16_t zeros[TILE_KEYS];
+  const int64_t stride = strip->k_stride, dims = strip->head_dim;
+  int64_t d = 0;
+  for (; d + 2 <= dims; d += 2)
+    _mm512_storeu_si512(out + d * TILE_KEYS, pairs_of(keys + d * stride, keys + (d + 1) * stride));
+  if (d < dims) _mm512_storeu_si512(out + d * TILE_KEYS, pairs_of(keys + d * stride, zeros));
+  for (d = ROUND_UP(dims, 2); d < depth; d += 2)
+    _mm512_storeu_si512(out + d * TILE_KEYS, _mm512_setzero_si512());
+}
+
 /* Packs the 16 keys from `key` on. Segments outside [from, to) are not read. */
 static void pack_key_tile(uint16_t *out, const strip_t *strip, int64_t depth, int32_t key,
                           int32_t from, int32_t to) {
-  int32_t segment = key / strip->segment_keys;
-  bool whole = strip->segment_keys == TILE_KEYS;
-  if (whole && (segment < from || segment >= to)) {
-    memset(out, 0, (size_t)(TILE_KEYS * depth) * sizeof *out);
+  if (strip->segment_keys == TILE_KEYS && key / TILE_KEYS >= from && key / TILE_KEYS < to) {
+    pack_segment(out, strip, depth, strip->k[key / TILE_KEYS]);
     return;
   }
-  static const uint16_t zeros[TILE_KEYS];
-  uint16_t gathered[2][TILE_KEYS];
-  const uint16_t *k = whole ? strip->k[segment] : NULL;
-  for (int32_t d = 0; d < depth; d += 2, out += 2 * TILE_KEYS) {
-    const uint16_t *row[2] = {zeros, zeros};
-    for (int32_t i = 0; i < 2 && d + i < strip->head_dim; i++) {
-      if (!whole) gather_keys(gathered[i], strip, key, d + i, from, to);
-      row[i] = whole ? k + (int64_t)(d + i) * strip->k_stride : gathered[i];
-    }
-    _mm512_storeu_si512(out, pairs_of(row[0], row[1]));
+  memset(out, 0, (size_t)(TILE_KEYS * depth) * sizeof *out);
+  for (int32_t d = 0; d < strip->head_dim && strip->segment_keys < TILE_KEYS; d += 2) {
+    uint16_t row[2][TILE_KEYS] = {{0}};
+    gather_keys(row[0], strip, key, d, from, to);
+    if (d + 1 < strip->head_dim) gather_keys(row[1], strip, key, d + 1, from, to);
+    _mm512_storeu_si512(out + d * TILE_KEYS, pairs_of(row[0], row[1]));
   }
 }
 
@@ -115,19 +121,18 @@ static void pack_keys(const attend_t *attend, const space_t *space, int32_t firs
 /* Packs the values of keys [first, last), with zeros up to whole steps around them. Returns true if
  * one of them is infinite or NaN. */
 static bool pack_values(const attend_t *attend, const space_t *space, int32_t first, int32_t last) {
-  static const uint16_t zeros[TILE_KEYS];
+  static const uint16_t zeros[HEAD_ALIGN];
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
   const strip_t *strip = attend->strip;
-  int32_t begin = first / TILE_DEPTH * TILE_DEPTH, end = ROUND_UP(last, TILE_DEPTH);
-  int64_t width = attend->ldo;
+  const int32_t shift = __builtin_ctz((unsigned)strip->segment_keys);
+  const int64_t width = attend->ldo;
   __mmask32 odd = 0;
-  for (int32_t key = begin; key < end; key += 2) {
+  for (int32_t key = first / TILE_DEPTH * TILE_DEPTH; key < ROUND_UP(last, TILE_DEPTH); key += 2) {
     const uint16_t *row[2];
-    int32_t step[2];
+    int64_t step[2];
     for (int32_t i = 0; i < 2; i++) {
       bool seen = key + i >= first && key + i < last;
-      int32_t segment = (key + i) / strip->segment_keys;
-      int32_t offset = key + i - segment * strip->segment_keys;
+      int32_t segment = (key + i) >> shift, offset = key + i - (segment << shift);
       row[i] = seen ? (const uint16_t *)strip->v[segment] + offset * width : zeros;
       step[i] = seen ? HEAD_ALIGN : 0;
     }
