@@ -25,6 +25,7 @@ typedef struct engine_options {
   int num_threads;                      /* CPU workers; 0 = all */
   bool batch_invariant;                 /* ops.h; a CPU always is */
   bool dummy_weights;                   /* --load-format dummy */
+  bool skip_tokenizer;                  /* read none: tokenizer_none */
   const char *dtype;                    /* "auto", "float32", "float16", "bfloat16" */
   int64_t max_model_len;                /* tokens; 0 = the model's, fitted to memory */
   int64_t kv_cache_bytes;               /* 0 = memory_fraction of the free memory */
@@ -94,6 +95,10 @@ typedef struct engine_info {
  * is loaded. Returns 0 and *out, which the caller frees with engine_destroy; or ERR_USAGE,
  * ERR_CONFIGURATION for an option that is out of range, ERR_NO_MEMORY. */
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);
+/* Plans what engine_create would load, from the headers of the files alone: family, parameters,
+ * types, memory, context, as lines of options->log; no thread, no weights. Returns 0, or the error
+ * with which the model would be refused. */
+int engine_survey(const engine_options_t *options, inferd_error_t *error);
 /* Loop thread: ends the engine thread. Live requests are aborted; their EVENT_DONE can still be
  * drained. No request may be submitted afterwards. */
 void engine_stop(engine_t *engine);

@@ -521,12 +521,17 @@ static void say_notes(engine_t *engine) {
   }
 }
 
-int engine_start(engine_t *engine, inferd_error_t *error) {
-  int32_t dtype;
-  memory_plan_t plan = {0};
-  int code = parse_dtype(engine->options.dtype, &dtype, error);
+/* From the directory to a plan of the memory; reads no weights. */
+static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
+                      inferd_error_t *error) {
+  int code = parse_dtype(engine->options.dtype, dtype, error);
   if (!code) code = check_directory(engine->options.model_dir, error);
-  if (!code) code = tokenizer_load(engine->options.model_dir, &engine->tokenizer, error);
+  if (!code && engine->options.skip_tokenizer) {
+    code = tokenizer_none(&engine->tokenizer, error);
+    say(engine, "tokenizer none: prompts and answers are token ids");
+  } else if (!code) {
+    code = tokenizer_load(engine->options.model_dir, &engine->tokenizer, error);
+  }
   if (!code) {
     code = blueprint_read(engine->options.model_dir, tokenizer_model_max_length(engine->tokenizer),
                           tokenizer_eos_id(engine->tokenizer), &engine->blueprint, error);
@@ -536,9 +541,37 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
   code = open_device(engine, error);
   if (!code) code = check_model(engine, error);
   if (!code) code = check_swap(engine, error);
-  if (!code) code = choose_dtype(engine, &dtype, error);
+  if (!code) code = choose_dtype(engine, dtype, error);
   if (!code) code = drafter_read(engine, error);
-  if (!code) code = plan_memory(engine, &plan, error);
+  return code ? code : plan_memory(engine, plan, error);
+}
+
+int engine_survey(const engine_options_t *options, inferd_error_t *error) {
+  engine_t *engine = NULL;
+  memory_plan_t plan = {0};
+  int32_t dtype;
+  int code = engine_new(options, &engine, error);
+  if (code) return code;
+  code = plan_model(engine, &dtype, &plan, error);
+  model_options_t model = {.dir = engine->options.model_dir,
+                           .dummy = options->dummy_weights,
+                           .dtype = dtype,
+                           .log = options->log,
+                           .log_context = options->context};
+  if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
+  if (!code) {
+    say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,
+        (double)(plan.kv.num_blocks - 1) * plan.kv.block_size / plan.max_model_len);
+    say(engine, "device    %s, %s", engine->ops->name, engine->ops->describe(engine->device));
+  }
+  engine_destroy(engine);
+  return code;
+}
+
+int engine_start(engine_t *engine, inferd_error_t *error) {
+  int32_t dtype;
+  memory_plan_t plan = {0};
+  int code = plan_model(engine, &dtype, &plan, error);
   if (!code) code = load_model(engine, &plan, dtype, error);
   if (!code) code = make_swap_space(engine, &plan, error);
   if (!code) code = make_tables(engine, &plan, error);

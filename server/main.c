@@ -32,7 +32,7 @@ static int fail(const inferd_error_t *error, int code) {
 static void print_usage(FILE *out) {
   fputs("inferd: serves large language models over the OpenAI HTTP API\n\n"
         "  inferd serve MODEL [flags]         the daemon\n"
-        "  inferd check MODEL [flags]         loads the model, prints the plan, exits\n"
+        "  inferd check MODEL [--load] [flags]  the plan, from headers alone; --load loads it\n"
         "  inferd tokenize MODEL              text on standard input -> token ids\n"
         "  inferd health [--ready] [flags]    asks a running server; status 0 or 1\n"
         "  inferd bench ...                   load generator and benchmarks\n"
@@ -74,6 +74,17 @@ static int serve_command(int argc, char **argv) {
   return status;
 }
 
+/* Takes `word` out of the arguments; false when it is not there. */
+static bool take_word(int *argc, char **argv, const char *word) {
+  int kept = 0;
+  for (int i = 0; i < *argc; i++) {
+    if (strcmp(argv[i], word) != 0) argv[kept++] = argv[i];
+  }
+  bool found = kept < *argc;
+  *argc = kept;
+  return found;
+}
+
 /* ---- check ---- */
 
 static void print_line(void *context, const char *line) {
@@ -81,32 +92,37 @@ static void print_line(void *context, const char *line) {
   puts(line);
 }
 
+/* Loads the model and takes all memory, as `serve` does. */
+static int check_by_loading(const engine_options_t *options, inferd_error_t *error) {
+  engine_t *engine = NULL;
+  int code = engine_create(options, &engine, error);
+  if (code != 0) return code;
+  const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+  while (engine_state(engine) == ENGINE_LOADING) nanosleep(&pause, NULL);
+  if (engine_state(engine) != ENGINE_READY) {
+    engine_failure(engine, error);
+    code = error->code;
+  }
+  engine_destroy(engine);
+  return code;
+}
+
 static int check_command(int argc, char **argv) {
+  bool load = take_word(&argc, argv, "--load");
   config_t config;
   inferd_error_t error = {0};
   engine_options_t options;
-  engine_t *engine = NULL;
   int code = config_load(&config, argc, argv, &error);
   if (code == 0) code = serve_locate(&config, &error);
+  if (code == 0) printf("model     %s\n", config.model);
   if (code == 0) code = serve_engine_options(&config, &options, &error);
   if (code == 0) {
     options.log = print_line;
-    code = engine_create(&options, &engine, &error);
+    code = engine_survey(&options, &error);
+    options.log = NULL; /* the lines are printed */
   }
-  if (code == 0) {
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    while (engine_state(engine) == ENGINE_LOADING) nanosleep(&pause, NULL);
-    if (engine_state(engine) == ENGINE_READY) {
-      const engine_info_t *info = engine_info(engine);
-      printf("context   %d tokens; sequences at full context: %.1f\n", info->max_model_len,
-             (double)(info->num_blocks - 1) * info->block_size / info->max_model_len);
-      printf("device    %s, %s\nok\n", info->backend, info->device);
-    } else {
-      engine_failure(engine, &error);
-      code = error.code;
-    }
-    engine_destroy(engine);
-  }
+  if (code == 0 && load) code = check_by_loading(&options, &error);
+  if (code == 0) puts("ok");
   int status = code == 0 ? 0 : fail(&error, code);
   config_free(&config);
   return status;
@@ -232,18 +248,10 @@ static int ask(int fd, const char *path) {
 }
 
 static int health_command(int argc, char **argv) {
-  const char *path = "/livez";
-  int kept = 0;
-  for (int i = 0; i < argc; i++) {
-    if (strcmp(argv[i], "--ready") == 0) {
-      path = "/readyz";
-    } else {
-      argv[kept++] = argv[i];
-    }
-  }
+  const char *path = take_word(&argc, argv, "--ready") ? "/readyz" : "/livez";
   config_t config;
   inferd_error_t error = {0};
-  int code = config_load(&config, kept, argv, &error);
+  int code = config_load(&config, argc, argv, &error);
   int status = 1;
   if (code != 0) {
     status = fail(&error, code);

@@ -170,6 +170,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->isa = config->cpu_isa;
   options->num_threads = (int)config->threads;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
+  options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);
   options->max_model_len = config->max_model_len;
   options->kv_cache_bytes = config->kv_cache_bytes;

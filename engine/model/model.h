@@ -124,6 +124,9 @@ typedef struct model_options {
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                int32_t max_model_len, const model_options_t *options, model_t **out,
                inferd_error_t *error);
+/* Checks the headers as model_load would and logs what they hold; reads no weights. */
+int model_survey(const ops_t *ops, const blueprint_t *blueprint, const model_options_t *options,
+                 inferd_error_t *error);
 /* Bytes that the weights take on a device of `ops`, by formula, before anything is read. */
 size_t model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint);
 /* Takes the activation buffers; after this the model allocates nothing. */

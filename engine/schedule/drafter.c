@@ -56,7 +56,8 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
   drafter_t *drafter = engine->drafter = calloc(1, sizeof *drafter);
   if (drafter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
   tokenizer_t *tokenizer = NULL;
-  int code = tokenizer_load(dir, &tokenizer, error);
+  int code = engine->options.skip_tokenizer ? tokenizer_none(&tokenizer, error)
+                                            : tokenizer_load(dir, &tokenizer, error);
   if (!code) code = check_tokens(engine, tokenizer, dir, error);
   if (!code) {
     code = blueprint_read(dir, tokenizer_model_max_length(tokenizer), tokenizer_eos_id(tokenizer),

@@ -163,6 +163,7 @@ static int encode_all(encode_t *encode, const char *text, size_t length, bool sp
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error) {
+  if (tokenizer_is_none(tokenizer)) return tokenizer_refuse(NULL, error);
   if (!utf8_valid(text, length))
     return error_set(error, ERR_INVALID_VALUE, NULL, "the text is not valid UTF-8");
   encode_t encode = {.tokenizer = tokenizer,
@@ -194,6 +195,13 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   return error_set(error, ERR_INTERNAL, NULL, "not enough memory to tokenize %zu bytes", length);
 }
 
+int tokenizer_refuse(const char *param, inferd_error_t *error) {
+  return error_set(error, ERR_UNSUPPORTED_PARAMETER, param,
+                   "This server has no tokenizer (--skip-tokenizer-init). Prompts must be token "
+                   "ids, and nothing that needs text is possible%s%s.",
+                   param != NULL ? ": " : "", param != NULL ? param : "");
+}
+
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer) {
   return (int32_t)tokenizer->num_ids;
 }
@@ -215,6 +223,7 @@ const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, siz
 }
 
 int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length) {
+  if (tokenizer_is_none(tokenizer)) return -1;
   uint32_t id = vocab_find(&tokenizer->added_vocab, token, length);
   if (id == NO_ID) id = vocab_find(&tokenizer->bpe.vocab, token, length);
   return id == NO_ID ? -1 : (int32_t)id;

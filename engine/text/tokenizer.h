@@ -23,6 +23,11 @@ enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
  * tokenizer_config.json, special_tokens_map.json where present. 0, ERR_MODEL_MISSING,
  * ERR_MODEL_MALFORMED naming file and component, ERR_IO, ERR_NO_MEMORY. */
 int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
+/* Makes a tokenizer without tokens, for a server of token ids: every id has no bytes, and
+ * tokenizer_encode and tokenizer_decode refuse. 0 or ERR_NO_MEMORY. */
+int tokenizer_none(tokenizer_t **out, inferd_error_t *error);
+/* The refusal of whatever needs text: ERR_UNSUPPORTED_PARAMETER. `param` may be NULL. */
+int tokenizer_refuse(const char *param, inferd_error_t *error);
 void tokenizer_free(tokenizer_t *tokenizer);
 
 /* Makes a scratch; NULL when memory is short. */
@@ -41,12 +46,16 @@ typedef struct tokenize_options {
 
 /* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its
  * length; both are set only on success. ERR_INTERNAL without memory, ERR_REQUEST_TIMEOUT when
- * cancelled. Reaching ids_max is no error: *count is then ids_max. */
+ * cancelled, ERR_UNSUPPORTED_PARAMETER of tokenizer_refuse. Reaching ids_max is no error: *count is
+ * then ids_max. */
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error);
 
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
+static inline bool tokenizer_is_none(const tokenizer_t *tokenizer) {
+  return tokenizer_vocab_size(tokenizer) == 0;
+}
 /* Returns the raw bytes of an id, as generated text after a prompt. Length 0 for ids that are
  * unused or out of range. */
 const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length);

@@ -7,7 +7,6 @@ from .names import HEAD, PRODUCT, blank_comments
 # Declared for a reader outside the product. A name goes away with its reason: one that the product
 # uses is a complaint too.
 FOR_OTHERS = {
-    "engine_new": "the simulator runs an engine without its thread",
     "engine_load": "the simulator runs an engine without its thread",
     "engine_turn": "the simulator runs an engine without its thread",
     "engine_end": "the simulator runs an engine without its thread",

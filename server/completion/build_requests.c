@@ -64,6 +64,9 @@ static int build_stops(completion_t *completion) {
   const params_t *params = &completion->params;
   const char *strings[STOP_STRINGS_MAX];
   size_t lengths[STOP_STRINGS_MAX];
+  if (params->num_stop > 0 && tokenizer_is_none(completion->tokenizer)) {
+    return tokenizer_refuse("stop", &completion->intake->error);
+  }
   for (int32_t i = 0; i < params->num_stop; i++) {
     strings[i] = params->stop[i].text;
     lengths[i] = params->stop[i].length;

@@ -177,11 +177,14 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
                                     .strict = config->strict_params,
                                     .deny_special_ids = config->deny_special_ids,
                                     .tokenizer = engine_tokenizer(exchange->server->engine)};
+  bool no_text = tokenizer_is_none(engine_tokenizer(exchange->server->engine));
   bool model_defaults = strcmp(config->generation_config, "none") != 0;
-  intake->defaults = (params_defaults_t){.model = model_defaults ? info : NULL,
-                                         .stream_interval = config->stream_interval,
-                                         .tokens_as_ids = config->return_tokens_as_token_ids,
-                                         .force_include_usage = config->force_include_usage};
+  intake->defaults =
+      (params_defaults_t){.model = model_defaults ? info : NULL,
+                          .stream_interval = config->stream_interval,
+                          .tokens_as_ids = config->return_tokens_as_token_ids || no_text,
+                          .return_token_ids = no_text,
+                          .force_include_usage = config->force_include_usage};
   return intake;
 }
 

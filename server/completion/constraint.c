@@ -341,6 +341,9 @@ int completion_constrain(completion_t *completion) {
   const tool_format_t *format = completion->tool_format;
   bool forced = format != NULL && params->chat.tool_choice >= TOOLS_REQUIRED;
   bool free_choice = format != NULL && !forced;
+  if (params->constraint.param != NULL && tokenizer_is_none(completion->tokenizer)) {
+    return tokenizer_refuse(params->constraint.param, &completion->intake->error);
+  }
   if (forced && params->constraint.param != NULL) {
     return error_set(&completion->intake->error, ERR_INVALID_VALUE, params->constraint.param,
                      "'%s' is not possible together with a 'tool_choice' that forces a call.",

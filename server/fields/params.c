@@ -26,6 +26,7 @@ static void apply_defaults(params_t *params, const field_table_t *table,
   params->prompt_logprobs = ABSENT;
   params->stream_interval = defaults->stream_interval;
   params->tokens_as_ids = defaults->tokens_as_ids;
+  params->return_token_ids = defaults->return_token_ids;
   const engine_info_t *model = defaults->model;
   if (model == NULL) return;
   if (!isnan(model->temperature)) params->temperature = model->temperature;

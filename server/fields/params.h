@@ -104,7 +104,7 @@ typedef struct params {
 typedef struct params_defaults {
   const engine_info_t *model; /* generation_config values; NULL = ignore them */
   int64_t stream_interval;
-  bool tokens_as_ids;
+  bool tokens_as_ids, return_token_ids;
   bool force_include_usage;
 } params_defaults_t;
 

@@ -51,7 +51,9 @@ static int read_files(tokenizer_load_t *load) {
     code = load_open(load, "vocab.json", &file, &found);
     if (code == 0 && !found)
       code = error_set(load->error, ERR_MODEL_MISSING, NULL,
-                       "%.300s: neither tokenizer.json nor vocab.json with merges.txt", load->dir);
+                       "%.300s: neither tokenizer.json nor vocab.json with merges.txt; "
+                       "--skip-tokenizer-init serves token ids without a tokenizer",
+                       load->dir);
     if (code == 0) code = read_legacy(load, &file);
   }
   load_close(&file);
@@ -75,4 +77,15 @@ int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   }
   *out = load.t;
   return 0;
+}
+
+int tokenizer_none(tokenizer_t **out, inferd_error_t *error) {
+  tokenizer_t *tokenizer = calloc(1, sizeof *tokenizer);
+  if (tokenizer != NULL && decoder_compile(tokenizer) == 0) {
+    tokenizer->bos_id = tokenizer->eos_id = -1;
+    *out = tokenizer;
+    return 0;
+  }
+  tokenizer_free(tokenizer);
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tokenizer");
 }

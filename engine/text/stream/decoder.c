@@ -177,6 +177,7 @@ static bool join_ids(const tokenizer_t *tokenizer, const int32_t *ids, size_t co
 
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, inferd_error_t *error) {
+  if (tokenizer_is_none(tokenizer)) return tokenizer_refuse(NULL, error);
   buffer_t joined = {0}, out = {0};
   bool ok = join_ids(tokenizer, ids, count, skip_special_tokens, &joined);
   size_t at = 0, n = tokenizer->decoder.strip_length;

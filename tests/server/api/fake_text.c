@@ -42,6 +42,10 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   return 0;
 }
 
+int tokenizer_refuse(const char *param, inferd_error_t *error) {
+  return error_set(error, ERR_UNSUPPORTED_PARAMETER, param, "This server has no tokenizer.");
+}
+
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer) {
   (void)tokenizer;
   return FAKE_BEYOND + 1;

@@ -1,0 +1,87 @@
+/* survey.c: says what the weight files of a model hold, from their headers.
+ *
+ * Any thread; reads no weights. The checks are those of a load (weights_check.c), so a model that
+ * passes is refused later only for what stands in the data itself.
+ */
+#include "engine/base/util.h"
+#include "engine/model/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CLASS_EMBED, CLASS_ATTENTION, CLASS_MLP, CLASS_EXPERTS, CLASS_REST, CLASS_COUNT };
+enum { TYPES_MAX = 8 }; /* of one class; further ones are counted with the last */
+
+static const char *const class_names[CLASS_COUNT] = {"embedding and head", "attention", "mlp",
+                                                     "experts", "norms and others"};
+
+static int class_of(const expected_tensor_t *tensor) {
+  if (tensor->cols == 0) return CLASS_REST;
+  switch (tensor->role) {
+  case ROLE_EMBED:
+  case ROLE_HEAD:
+  case ROLE_POSITIONS:
+  case ROLE_PROJECT_IN:
+  case ROLE_PROJECT_OUT: return CLASS_EMBED;
+  case ROLE_QKV:
+  case ROLE_Q:
+  case ROLE_K:
+  case ROLE_V:
+  case ROLE_O: return CLASS_ATTENTION;
+  case ROLE_GATE:
+  case ROLE_UP:
+  case ROLE_GATE_UP:
+  case ROLE_DOWN: return CLASS_MLP;
+  default: return CLASS_EXPERTS;
+  }
+}
+
+typedef struct type_count {
+  char type[16];
+  size_t bytes;
+} type_count_t;
+
+static void count_type(type_count_t counts[TYPES_MAX], const stored_tensor_t *stored) {
+  int i = 0;
+  while (i + 1 < TYPES_MAX && counts[i].bytes > 0 && strcmp(counts[i].type, stored->type) != 0) i++;
+  snprintf(counts[i].type, sizeof counts[i].type, "%s", stored->type);
+  counts[i].bytes += stored->bytes;
+}
+
+static void say_class(const model_options_t *options, int class, const type_count_t *counts) {
+  char line[256];
+  size_t used = (size_t)snprintf(line, sizeof line, "tensors   %s", class_names[class]);
+  for (int i = 0; i < TYPES_MAX && counts[i].bytes > 0 && used < sizeof line; i++) {
+    int n = snprintf(line + used, sizeof line - used, "%s %s %.1f MiB", i > 0 ? "," : ":",
+                     counts[i].type, (double)counts[i].bytes / 1048576.0);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  options->log(options->log_context, line);
+}
+
+static void say_all(const weight_loader_t *loader, const blueprint_t *blueprint) {
+  const model_options_t *options = loader->options;
+  type_count_t counts[CLASS_COUNT][TYPES_MAX] = {0};
+  char line[128];
+  snprintf(line, sizeof line, "model     %.3f billion parameters, %s%s",
+           (double)blueprint->num_parameters * 1e-9,
+           blueprint->tied ? "one matrix for embedding and head" : "a head of its own",
+           loader->stored == NULL ? ", random weights" : "");
+  options->log(options->log_context, line);
+  for (int32_t i = 0; loader->stored != NULL && i < loader->list.count; i++) {
+    count_type(counts[class_of(&loader->list.tensors[i])], loader->stored[i]);
+  }
+  for (int i = 0; i < CLASS_COUNT; i++) {
+    if (counts[i][0].bytes > 0) say_class(options, i, counts[i]);
+  }
+}
+
+int model_survey(const ops_t *ops, const blueprint_t *blueprint, const model_options_t *options,
+                 inferd_error_t *error) {
+  weight_loader_t loader;
+  int code = weight_loader_open(&loader, ops, NULL, blueprint, options, error);
+  if (code != 0) return code;
+  if (options->log != NULL) say_all(&loader, blueprint);
+  weight_loader_close(&loader);
+  return 0;
+}
