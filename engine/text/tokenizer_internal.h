@@ -49,6 +49,7 @@ struct tokenizer {
   pretokenizer_t pretokenizer;
   added_token_t *added; /* [num_added] in order of the file */
   uint32_t num_added;
+  bool bare_added;        /* nothing is put in front of their contents (SentencePiece) */
   uint32_t *added_of;     /* id -> index in `added`, for ids of added tokens */
   uint32_t highest_added; /* id */
   vocab_t added_vocab;    /* content -> id of added tokens */

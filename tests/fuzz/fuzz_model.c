@@ -39,6 +39,27 @@ static void encode(const tokenizer_t *t, const uint8_t *text, size_t length) {
   tokenizer_scratch_free(scratch);
 }
 
+/* One file of a tokenizer, and the sample encoded by it. */
+static void load_file(const char *name, const uint8_t *data, size_t size) {
+  static const char sample[] = "Hello, W\xC3\xB6rld 123  \n\t\xE4\xB8\xAD\xF0\x9F\x98\x80 <s> ab";
+  tokenizer_t *t;
+  inferd_error_t error = {0};
+  fuzz_write(name, data, size);
+  if (tokenizer_load(fuzz_directory(), &t, &error) == 0) {
+    encode(t, (const uint8_t *)sample, sizeof sample - 1);
+    tokenizer_free(t);
+  }
+  fuzz_remove(name);
+}
+
+void fuzz_spm(const uint8_t *data, size_t size) {
+  load_file("tokenizer.model", data, size);
+}
+
+void fuzz_tekken(const uint8_t *data, size_t size) {
+  load_file("tekken.json", data, size);
+}
+
 void fuzz_tokenizer(const uint8_t *data, size_t size) {
   static const char sample[] = "Hello, W\xC3\xB6rld 123  \n\t\xE4\xB8\xAD\xF0\x9F\x98\x80 <s>";
   tokenizer_t *t;

@@ -16,6 +16,8 @@
   X(template)                                                                                      \
   X(chat)                                                                                          \
   X(tokenizer)                                                                                     \
+  X(spm)                                                                                           \
+  X(tekken)                                                                                        \
   X(config)                                                                                        \
   X(safetensors)                                                                                   \
   X(request)                                                                                       \

@@ -55,18 +55,39 @@ const char *load_quote(char *buffer, const json_t *value);
 int load_normalizer(tokenizer_load_t *load, const json_t *value);
 int load_pretokenizer(tokenizer_load_t *load, const json_t *value);
 int load_default_pretokenizer(tokenizer_load_t *load); /* ByteLevel with R1 */
+/* Split by a regex, then bytes. */
+int load_byte_pretokenizer(tokenizer_load_t *load, const char *regex, size_t length);
 /* load_decode.c */
 int load_post_processor(tokenizer_load_t *load, const json_t *value);
 int load_decoder(tokenizer_load_t *load, const json_t *value);
 /* load_model.c */
 int load_model(tokenizer_load_t *load, const json_t *value);
 int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_doc_t *merges);
+/* load_splits.c: makes the merges of the pieces `ids` [count], the best first. A piece merges from
+ * each two pieces that it splits into and that `merges` accepts. The vocabulary is filled. */
+typedef struct split_order {
+  const uint32_t *ids;
+  uint32_t count;
+  bool (*merges)(const void *context, uint32_t id);
+  const void *context;
+} split_order_t;
+int load_splits(tokenizer_load_t *load, const split_order_t *order);
+/* load_spm.c, load_tekken.c: tokenizer.model and tekken.json. *found false: there is no such file.
+ * *ends: BOS and EOS of the file, -1 = none. */
+typedef struct load_ends {
+  int32_t bos, eos;
+} load_ends_t;
+int load_spm(tokenizer_load_t *load, load_ends_t *ends, bool *found);
+int load_tekken(tokenizer_load_t *load, load_ends_t *ends, bool *found);
 /* load_unigram.c */
 int load_unigram(tokenizer_load_t *load, const json_t *model);
 /* load_added.c; the model must be there. Room for `count_max` tokens and LOAD_NAMED_MAX. */
 int load_added_begin(tokenizer_load_t *load, uint32_t count_max);
 int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
                      added_token_t token);
+/* The same under an id that no vocabulary has. */
+int load_added_at(tokenizer_load_t *load, const char *content, size_t length, uint32_t id,
+                  added_token_t token);
 int load_added_tokens(tokenizer_load_t *load, const json_t *list);
 int load_added_finish(tokenizer_load_t *load);
 /* load_config.c: tokenizer_config.json, special_tokens_map.json, added_tokens.json */

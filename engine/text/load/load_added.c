@@ -34,6 +34,23 @@ static uint32_t next_id(const tokenizer_t *tokenizer) {
                                                              : entries;
 }
 
+int load_added_at(tokenizer_load_t *load, const char *content, size_t length, uint32_t id,
+                  added_token_t token) {
+  tokenizer_t *tokenizer = load->t;
+  token.id = id;
+  if (token.id >= VOCAB_ID_MAX || token.id >= tokenizer->added_vocab.num_ids)
+    return load_fail(load, where, "an id is not below %d", VOCAB_ID_MAX);
+  vocab_result_t result = vocab_put(&tokenizer->added_vocab, content, length, token.id);
+  if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
+  if (result == VOCAB_DUPLICATE)
+    return load_fail(load, where, "two tokens get the id %u", token.id);
+  tokenizer->added_of[token.id] = tokenizer->num_added;
+  tokenizer->added[tokenizer->num_added++] = token;
+  if (token.id > tokenizer->highest_added) tokenizer->highest_added = token.id;
+  if (token.id >= tokenizer->num_ids) tokenizer->num_ids = token.id + 1;
+  return 0;
+}
+
 int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
                      added_token_t token) {
   tokenizer_t *tokenizer = load->t;
@@ -51,17 +68,7 @@ int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
     return load_fail(load, where, "more than %u tokens", load->added_max);
   token.id = vocab_find(&tokenizer->bpe.vocab, content, length);
   if (token.id == NO_ID) token.id = next_id(tokenizer);
-  if (token.id >= VOCAB_ID_MAX || token.id >= tokenizer->added_vocab.num_ids)
-    return load_fail(load, where, "an id is not below %d", VOCAB_ID_MAX);
-  vocab_result_t result = vocab_put(&tokenizer->added_vocab, content, length, token.id);
-  if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
-  if (result == VOCAB_DUPLICATE)
-    return load_fail(load, where, "two tokens get the id %u", token.id);
-  tokenizer->added_of[token.id] = tokenizer->num_added;
-  tokenizer->added[tokenizer->num_added++] = token;
-  if (token.id > tokenizer->highest_added) tokenizer->highest_added = token.id;
-  if (token.id >= tokenizer->num_ids) tokenizer->num_ids = token.id + 1;
-  return 0;
+  return load_added_at(load, content, length, token.id, token);
 }
 
 int load_added_tokens(tokenizer_load_t *load, const json_t *list) {
@@ -104,8 +111,11 @@ static int fill(tokenizer_load_t *load, token_matcher_t *matcher, bool normalize
       if (token->normalized != normalized || (pass > 0 && token->special != (pass == 1))) continue;
       const uint8_t *text = vocab_string(&tokenizer->added_vocab, token->id, &length),
                     *limit = text + length;
-      if (normalized && !normalizer_run(&tokenizer->normalizer, scratch, &text, &length, &limit))
-        return load_no_memory(load);
+      bool ok = !normalized ||
+                (tokenizer->bare_added
+                     ? normalizer_run_inner(&tokenizer->normalizer, scratch, &text, &length)
+                     : normalizer_run(&tokenizer->normalizer, scratch, &text, &length, &limit));
+      if (!ok) return load_no_memory(load);
       if (length == 0)
         return load_fail(load, where, "the normalizer leaves nothing of the token with id %u",
                          token->id);

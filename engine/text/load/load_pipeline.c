@@ -309,3 +309,18 @@ int load_default_pretokenizer(tokenizer_load_t *load) {
   load->t->pretokenizer.byte_level = true;
   return code;
 }
+
+int load_byte_pretokenizer(tokenizer_load_t *load, const char *regex, size_t length) {
+  static const char where[] = "pattern";
+  char quoted[96], reason[REGEX_REASON_MAX];
+  scanner_t scanner = {0};
+  if (!pretokenizer_init(&load->t->pretokenizer)) return load_no_memory(load);
+  bool known = scanner_compile(regex, length, &scanner);
+  if (!known && !regex_compile(regex, length, &scanner, reason))
+    return load_fail(load, where, "\"%s\": %s", error_quote(quoted, sizeof quoted, regex, length),
+                     reason);
+  int code = add_step(load, where, &scanner, SPLIT_ISOLATED, false);
+  if (code != 0 && !known) regex_free(scanner.regex);
+  load->t->pretokenizer.byte_level = true;
+  return code;
+}

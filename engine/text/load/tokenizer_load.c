@@ -2,7 +2,8 @@
  *
  * The loading thread only. tokenizer.json holds the whole pipeline; without it vocab.json and
  * merges.txt make the GPT-2 pipeline. All files are read, checked and compiled before the
- * first request. Nothing is downloaded, guessed from the name of a model, or executed.
+ * first request. Without both, tokenizer.model or tekken.json is read. Nothing is downloaded,
+ * guessed from the name of a model, or executed.
  */
 #include "engine/text/load/load.h"
 
@@ -40,24 +41,54 @@ static int read_legacy(tokenizer_load_t *load, const load_doc_t *vocab) {
   return code;
 }
 
-static int read_files(tokenizer_load_t *load) {
+/* Finishes a tokenizer that comes from another file than tokenizer.json: such files say which
+ * tokens begin and end a text, and a text begins with BOS unless the configuration says no. */
+static int take_ends(tokenizer_load_t *load, load_ends_t ends) {
+  tokenizer_t *tokenizer = load->t;
+  load_doc_t config = {0};
+  bool found, add = true;
+  int code = load_open(load, "tokenizer_config.json", &config, &found);
+  if (code == 0 && found &&
+      !load_bool(load, json_root(config.doc), "add_bos_token", "config", &add))
+    code = ERR_MODEL_MALFORMED;
+  load_close(&config);
+  if (code == 0 && add && ends.bos >= 0 && ends.bos < (int32_t)tokenizer->num_ids)
+    tokenizer->prefix[tokenizer->num_prefix++] = ends.bos;
+  tokenizer->bos_id = ends.bos;
+  tokenizer->eos_id = ends.eos;
+  return code;
+}
+
+/* Reads the first file that is there; *legacy: vocab.json with merges.txt. */
+static int read_first(tokenizer_load_t *load, bool *legacy, load_ends_t *ends) {
   load_doc_t file = {0};
-  bool found, legacy = false;
+  bool found;
   int code = load_open(load, "tokenizer.json", &file, &found);
-  if (code == 0 && found) {
-    code = read_json(load, &file);
-  } else if (code == 0) {
-    legacy = true;
+  if (code == 0 && found) code = read_json(load, &file);
+  if (code == 0 && !found) {
     code = load_open(load, "vocab.json", &file, &found);
-    if (code == 0 && !found)
-      code = error_set(load->error, ERR_MODEL_MISSING, NULL,
-                       "%.300s: neither tokenizer.json nor vocab.json with merges.txt; "
-                       "--skip-tokenizer-init serves token ids without a tokenizer",
-                       load->dir);
-    if (code == 0) code = read_legacy(load, &file);
+    *legacy = found;
+    if (code == 0 && found) code = read_legacy(load, &file);
   }
   load_close(&file);
+  if (code == 0 && !found) code = load_spm(load, ends, &found);
+  if (code == 0 && !found) code = load_tekken(load, ends, &found);
+  if (code != 0 || found) return code;
+  return error_set(load->error, ERR_MODEL_MISSING, NULL,
+                   "%.260s: no tokenizer.json, no vocab.json with merges.txt, no tokenizer.model, "
+                   "no tekken.json; --skip-tokenizer-init serves token ids without a tokenizer",
+                   load->dir);
+}
+
+static int read_files(tokenizer_load_t *load) {
+  load_ends_t ends = {-1, -1};
+  bool legacy = false;
+  int code = read_first(load, &legacy, &ends);
+  bool other = ends.bos >= 0 || ends.eos >= 0;
+  if (code == 0 && other) code = take_ends(load, ends);
   if (code == 0) code = load_config(load, legacy);
+  if (other && load->t->bos_id < 0) load->t->bos_id = ends.bos;
+  if (other && load->t->eos_id < 0) load->t->eos_id = ends.eos;
   load->file = legacy ? "vocab.json" : "tokenizer.json";
   if (code == 0) code = load_added_finish(load);
   if (code == 0 && decoder_compile(load->t) != 0) code = load_no_memory(load);

@@ -3,6 +3,7 @@
 #include "engine/text/normalize/charsmap.h"
 
 #include "engine/base/utf8.h"
+#include "engine/text/base64.h"
 #include "engine/text/unicode/grapheme.h"
 #include "engine/text/unicode/unicode.h"
 
@@ -28,32 +29,6 @@ static uint32_t value_of(uint32_t unit) {
 }
 
 /* ---- making ---- */
-
-static int digit_of(char digit) {
-  if (digit >= 'A' && digit <= 'Z') return digit - 'A';
-  if (digit >= 'a' && digit <= 'z') return digit - 'a' + 26;
-  if (digit >= '0' && digit <= '9') return digit - '0' + 52;
-  return digit == '+' ? 62 : digit == '/' ? 63 : -1;
-}
-
-/* Base64 in its padded, canonical form; `out` has room for it. False: it is none. */
-static bool decode(const char *text, size_t length, buffer_t *out) {
-  if (length % 4 != 0) return false;
-  for (size_t i = 0; i < length; i += 4) {
-    uint32_t word = 0;
-    unsigned pads = 0;
-    if (i + 4 == length) pads = text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
-    for (unsigned k = 0; k < 4; k++) {
-      int digit = k >= 4 - pads ? 0 : digit_of(text[i + k]);
-      if (digit < 0) return false;
-      word = word << 6 | (uint32_t)digit;
-    }
-    if (pads > 0 && (word & ((1u << 8 * pads) - 1)) != 0) return false;
-    for (unsigned k = 0; k < 3 - pads; k++)
-      out->bytes[out->length++] = (uint8_t)(word >> (16 - 8 * k));
-  }
-  return true;
-}
 
 static uint32_t read_u32(const uint8_t *bytes) {
   return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
@@ -124,19 +99,30 @@ static bool read_map(charsmap_t *map, const buffer_t *blob, char reason[CHARSMAP
   return true;
 }
 
-charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]) {
+charsmap_t *charsmap_of_bytes(const void *data, size_t length, char reason[CHARSMAP_REASON_MAX]) {
   buffer_t blob = {0};
   charsmap_t *map = calloc(1, sizeof *map);
   bool ok = map != NULL;
   reason[0] = '\0';
-  if (ok && length > CHARSMAP_BYTES_MAX) ok = fail(reason, "more than 4 MiB of base64");
-  ok = ok && buffer_reserve(&blob, length + 1);
-  if (ok && !decode(base64, length, &blob)) ok = fail(reason, "not well-formed base64");
-  ok = ok && read_map(map, &blob, reason);
+  if (ok && length > CHARSMAP_BYTES_MAX) ok = fail(reason, "more than 4 MiB");
+  ok = ok && buffer_append(&blob, data, length) && read_map(map, &blob, reason);
   buffer_free(&blob);
   if (ok) return map;
   charsmap_free(map);
   return NULL;
+}
+
+charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]) {
+  buffer_t blob = {0};
+  charsmap_t *map = NULL;
+  bool ok = true;
+  reason[0] = '\0';
+  if (length > CHARSMAP_BYTES_MAX) ok = fail(reason, "more than 4 MiB of base64");
+  ok = ok && buffer_reserve(&blob, length + 1);
+  if (ok && !base64_append(&blob, base64, length)) ok = fail(reason, "not well-formed base64");
+  if (ok) map = charsmap_of_bytes(blob.data, blob.length, reason);
+  buffer_free(&blob);
+  return map;
 }
 
 void charsmap_free(charsmap_t *map) {

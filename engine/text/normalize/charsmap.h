@@ -23,6 +23,8 @@ typedef struct charsmap {
  * memory.
  */
 charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]);
+/* The same from the bytes themselves. */
+charsmap_t *charsmap_of_bytes(const void *data, size_t length, char reason[CHARSMAP_REASON_MAX]);
 void charsmap_free(charsmap_t *map); /* NULL is allowed */
 
 /* Appends the mapped text to `out`. *changed false: nothing was mapped, `out` is as before. A

@@ -104,7 +104,9 @@ static const uint8_t *decoder_input(const tokenizer_t *tokenizer, uint32_t id,
   if (token == NULL || vocab_string(&tokenizer->added_vocab, id, &unused) == NULL) return token;
   if (!tokenizer->added[tokenizer->added_of[id]].normalized) return token;
   const uint8_t *limit = token + *length;
-  *ok = normalizer_run(&tokenizer->normalizer, scratch, &token, length, &limit);
+  *ok = tokenizer->bare_added
+            ? normalizer_run_inner(&tokenizer->normalizer, scratch, &token, length)
+            : normalizer_run(&tokenizer->normalizer, scratch, &token, length, &limit);
   return *ok ? token : NULL;
 }
 

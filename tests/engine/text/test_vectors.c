@@ -21,7 +21,8 @@ static const char *const names[] = {
     "deepseek_llm", "deepseek_coder", "falcon",          "llama2",         "llama2_odd",
     "mistral",      "gemma",          "metaspace_split", "unk_single",     "no_unk",
     "unigram",      "unigram_t5",     "unigram_bytes",   "regex_newlines", "regex_thousands",
-    "regex_stops",  "unigram_map",    "legacy"};
+    "regex_stops",  "unigram_map",    "legacy",          "spm_llama",      "spm_gemma",
+    "spm_plain",    "spm_unigram",    "spm_unigram_unk", "tekken_file"};
 
 enum { NUM_NAMES = sizeof names / sizeof names[0] };
 
