@@ -52,10 +52,9 @@ static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int
   for (int i = 0; i < NIBBLE_CODES; i++)
     layout.table[i] = (uint8_t)(format->table != NULL ? format->table[i] + LEVEL_OFFSET : i);
   if (format->is_two_level) layout.scales = QUANT_SCALES_TWO_LEVEL;
-  if (format->format == WEIGHT_GGUF_MXFP4 || format->format == WEIGHT_GROUPED)
+  if (format->format == WEIGHT_GGUF_MXFP4 || quant_is_grouped(format))
     layout.scales = QUANT_SCALES_F32;
-  if (format->format != WEIGHT_GROUPED) return layout;
-  layout.bits = 8;
+  if (!quant_is_grouped(format)) return layout;
   for (int32_t wide = 2 * QUANT_GROUP_MIN; wide <= QUANT_CHUNK; wide *= 2)
     if (group % wide == 0 || group >= cols) layout.group = wide;
   return layout;
@@ -75,7 +74,7 @@ static quant_layout_t choose_layout(const weight_source_t *source, int64_t first
   for (int32_t r = 1; r < count; r++) {
     const quant_format_t *other = quant_format(row_format(source, first + r));
     if (other == format) continue;
-    CHECK(format->format != WEIGHT_GROUPED && other->format != WEIGHT_GROUPED);
+    CHECK(!quant_is_grouped(format) && !quant_is_grouped(other));
     return layout_of_mixture();
   }
   return layout_of(format, source->group, source->cols);

@@ -22,7 +22,8 @@ static inline size_t dtype_size(dtype_t dtype) {
  * 127). Every such product is a bf16 number.
  * WEIGHT_Q4_0 to WEIGHT_NVFP4: rows of blocks as GGUF files hold them; engine/quant/quant.h.
  * WEIGHT_GROUPED: u8 codes[cols], padded to a multiple of 4 bytes, then float scale[n], then float
- * min[n], n = ceil(cols / group); value = scale * code - min, both of the group of the column. */
+ * min[n], n = ceil(cols / group); value = scale * code - min, both of the group of the column.
+ * WEIGHT_GROUPED_4: the same, and no code is above 15. */
 typedef enum weight_format {
   WEIGHT_PLAIN,
   WEIGHT_MXFP4,
@@ -40,7 +41,8 @@ typedef enum weight_format {
   WEIGHT_IQ4_XS,
   WEIGHT_GGUF_MXFP4,
   WEIGHT_NVFP4,
-  WEIGHT_GROUPED
+  WEIGHT_GROUPED,
+  WEIGHT_GROUPED_4
 } weight_format_t;
 enum { MXFP4_COLS = 32, MXFP4_BYTES = 17 };
 
@@ -53,7 +55,7 @@ typedef struct weight_source {
   int32_t stack; /* number of stacked matrices (experts), of rows / stack rows each; 0 means 1 */
   weight_format_t format; /* of every row if row_format is NULL */
   dtype_t dtype;          /* of the elements if WEIGHT_PLAIN, else the type that products run in */
-  int32_t group;          /* of WEIGHT_GROUPED rows: columns that share a scale, a multiple of 16 */
+  int32_t group;          /* of grouped rows: columns that share a scale, a multiple of 16 */
   /* NULL, or the format of one row: the rows of fused tensors may differ. WEIGHT_PLAIN and
    * WEIGHT_MXFP4 do not mix with another format. Thread-safe. */
   weight_format_t (*row_format)(void *context, int64_t row);

@@ -35,6 +35,7 @@ static const quant_format_t formats[] = {
     {"MXFP4", WEIGHT_GGUF_MXFP4, 39, 32, 17, 32, 16, 0, e2m1, false, false},
     {"NVFP4", WEIGHT_NVFP4, 40, 64, 36, 16, 16, 0, e2m1, false, false},
     {"grouped", WEIGHT_GROUPED, -1, 16, 0, 16, 256, 0, NULL, true, false},
+    {"grouped of 4 bits", WEIGHT_GROUPED_4, -1, 16, 0, 16, 16, 0, NULL, true, false},
 };
 
 const quant_format_t *quant_format(weight_format_t format) {
@@ -51,7 +52,7 @@ const quant_format_t *quant_by_gguf_type(uint32_t type) {
 
 size_t quant_row_bytes(const quant_format_t *format, int32_t group, int64_t cols) {
   if (cols <= 0 || cols > INT32_MAX) return 0;
-  if (format->format != WEIGHT_GROUPED)
+  if (!quant_is_grouped(format))
     return cols % format->block_cols != 0
                ? 0
                : (size_t)(cols / format->block_cols) * (size_t)format->block_bytes;
@@ -75,7 +76,7 @@ static void read_grouped(int32_t group, const uint8_t *row, int64_t cols, int64_
 void quant_read(const quant_format_t *format, int32_t group, const void *row, int64_t cols,
                 int64_t first, quant_chunk_t *out) {
   out->cols = (int32_t)MIN(cols - first, QUANT_CHUNK);
-  if (format->format == WEIGHT_GROUPED) {
+  if (quant_is_grouped(format)) {
     read_grouped(group, row, cols, first, out);
     return;
   }
@@ -114,7 +115,7 @@ static bool floats_are_finite(const uint8_t *from, int64_t count) {
 
 bool quant_is_finite(const quant_format_t *format, int32_t group, const void *row, int64_t cols) {
   const uint8_t *block = row;
-  if (format->format == WEIGHT_GROUPED)
+  if (quant_is_grouped(format))
     return floats_are_finite(block + ROUND_UP((size_t)cols, NUM_ALIGN), 2 * DIV_UP(cols, group));
   if (format->format == WEIGHT_NVFP4) return true; /* every scale is a number */
   int32_t halves[2], count = quant_block_halves(format->format, halves);

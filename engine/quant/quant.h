@@ -47,17 +47,22 @@ typedef struct quant_chunk {
   uint8_t sub_min[QUANT_CHUNK / QUANT_GROUP_MIN];
 } quant_chunk_t;
 
+/* True for WEIGHT_GROUPED and WEIGHT_GROUPED_4, whose groups have the size that the source says. */
+static inline bool quant_is_grouped(const quant_format_t *format) {
+  return format->format >= WEIGHT_GROUPED;
+}
+
 /* The row of the table for a format, or NULL for WEIGHT_PLAIN and WEIGHT_MXFP4. */
 const quant_format_t *quant_format(weight_format_t format);
 /* The same by the type number of a GGUF file; NULL when it is unknown or not quantised. */
 const quant_format_t *quant_by_gguf_type(uint32_t type);
 
-/* Bytes of a row of `cols` columns; `group` matters to WEIGHT_GROUPED alone. 0 if the format cannot
+/* Bytes of a row of `cols` columns; `group` matters to grouped rows alone. 0 if the format cannot
  * divide such a row: cols is not a multiple of a block, or group is not a multiple of 16. */
 size_t quant_row_bytes(const quant_format_t *format, int32_t group, int64_t cols);
 
 /* Reads columns [first, first + 256) of a row of `cols` columns; `first` is a multiple of 256. The
- * group of WEIGHT_GROUPED chunks becomes format->group: scales are repeated. */
+ * group of chunks of grouped rows becomes format->group: scales are repeated. */
 void quant_read(const quant_format_t *format, int32_t group, const void *row, int64_t cols,
                 int64_t first, quant_chunk_t *out);
 

@@ -63,9 +63,10 @@ static void fill_row(random_state_t *random, const quant_format_t *format, matri
   uint8_t *block = matrix->blocks + row * matrix->cols * 4;
   size_t bytes = quant_row_bytes(format, matrix->group, matrix->cols);
   for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)random_next(random);
-  if (format->format == WEIGHT_GROUPED) {
+  if (quant_is_grouped(format)) {
     float *scales = (float *)(void *)(block + ROUND_UP(matrix->cols, 4));
     int64_t groups = DIV_UP(matrix->cols, matrix->group);
+    for (int64_t k = 0; k < matrix->cols; k++) block[k] = (uint8_t)(block[k] % format->num_codes);
     for (int64_t g = 0; g < groups; g++) scales[g] = 0.01f * random_float(random);
     for (int64_t g = 0; g < groups; g++) scales[groups + g] = random_float(random);
   }
@@ -158,10 +159,10 @@ static void check_product(device_t *device, const char *tier, matrix_t *matrix, 
   free(x), free(out), free(bias), free(residual), free(seen);
 }
 
-static const weight_format_t all[] = {WEIGHT_Q8_0,  WEIGHT_Q4_0,       WEIGHT_Q4_K,   WEIGHT_Q6_K,
-                                      WEIGHT_Q5_K,  WEIGHT_Q4_1,       WEIGHT_Q5_0,   WEIGHT_Q5_1,
-                                      WEIGHT_Q2_K,  WEIGHT_Q3_K,       WEIGHT_IQ4_NL, WEIGHT_IQ4_XS,
-                                      WEIGHT_NVFP4, WEIGHT_GGUF_MXFP4, WEIGHT_GROUPED};
+static const weight_format_t all[] = {
+    WEIGHT_Q8_0,  WEIGHT_Q4_0,       WEIGHT_Q4_K,    WEIGHT_Q6_K,     WEIGHT_Q5_K,   WEIGHT_Q4_1,
+    WEIGHT_Q5_0,  WEIGHT_Q5_1,       WEIGHT_Q2_K,    WEIGHT_Q3_K,     WEIGHT_IQ4_NL, WEIGHT_IQ4_XS,
+    WEIGHT_NVFP4, WEIGHT_GGUF_MXFP4, WEIGHT_GROUPED, WEIGHT_GROUPED_4};
 
 Test(quant, every_format_agrees_with_double_precision) {
   const char *tiers[NUM_TIER_NAMES];
@@ -262,8 +263,9 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
 }
 
 Test(quant, bits_do_not_depend_on_rows_or_threads) {
-  static const weight_format_t some[] = {WEIGHT_Q8_0, WEIGHT_Q4_0,   WEIGHT_Q4_K,
-                                         WEIGHT_Q6_K, WEIGHT_IQ4_XS, WEIGHT_GROUPED};
+  static const weight_format_t some[] = {WEIGHT_Q8_0,     WEIGHT_Q4_0,   WEIGHT_Q4_K,
+                                         WEIGHT_Q6_K,     WEIGHT_IQ4_XS, WEIGHT_GROUPED,
+                                         WEIGHT_GROUPED_4};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   random_state_t random = random_start(43);
