@@ -5,7 +5,7 @@
  * GPT-2 stores its linear layers transposed: these are transposed in blocks, one tensor at a time.
  * Experts are stored as one tensor each or as stacks, and become one stack. MXFP4 blocks are passed
  * unchanged if the device takes them, else as plain numbers. Layers that are stored quantised
- * (packed.h) become plain numbers too.
+ * (packed.h) are passed as codes and scales if the device takes that, else as plain numbers.
  * Every element is checked: a NaN or an infinity fails the load with the name of the tensor.
  */
 #include "engine/model/weights.h"
@@ -46,6 +46,7 @@ typedef struct matrix {
   int64_t rows, cols, stack; /* rows of the whole stack */
   bool interleaved;          /* gate and up rows alternate */
   weight_format_t format;
+  int32_t group; /* of grouped rows */
   dtype_t dtype;
 } matrix_t;
 
@@ -162,6 +163,11 @@ static const void *matrix_row(void *context, int64_t row, void *scratch) {
   }
   weight_part_t *part = &matrix->parts[expert * matrix->parts_each];
   while (row >= part->tensor->rows) row -= part++->tensor->rows;
+  if (matrix->format != WEIGHT_PLAIN) {
+    if (!packed_grouped_row(part->packed, row, matrix->group, scratch))
+      atomic_store(&part->bad, true);
+    return scratch;
+  }
   return part_row(part, matrix->dtype, row, matrix->cols, scratch);
 }
 
@@ -251,6 +257,25 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, infe
   return code;
 }
 
+/* Lets the device have the rows as they are stored, if every part is quantised with the same groups
+ * and the device takes that. The products then run in 8 bits, so not for a run in fp32. */
+static void choose_format(const weight_loader_t *loader, matrix_t *matrix) {
+  weight_format_t format = WEIGHT_PLAIN;
+  int32_t group = 0;
+  if (matrix->dtype == DTYPE_F32 || matrix->exponents != NULL) return;
+  for (int i = 0; i < matrix->num_parts; i++) {
+    int32_t own_group = 0;
+    const packed_t *packed = matrix->parts[i].packed;
+    weight_format_t own = packed != NULL ? packed_format(packed, &own_group) : WEIGHT_PLAIN;
+    if (own == WEIGHT_PLAIN || (i > 0 && own_group != group)) return;
+    format = i > 0 && own != format ? WEIGHT_GROUPED : own;
+    group = own_group;
+  }
+  if ((loader->ops->weight_formats & 1U << format) == 0) return;
+  matrix->format = format;
+  matrix->group = group;
+}
+
 /* Opens the tensors of `roles`. Returns the number of parts, or ERR_NO_MEMORY. */
 static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                         int32_t layer, bool bias, matrix_t *matrix, inferd_error_t *error) {
@@ -284,6 +309,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
     bool taken = loader->ops->weight_formats & 1U << WEIGHT_MXFP4 && matrix->dtype == DTYPE_BF16;
     matrix->format = taken ? WEIGHT_MXFP4 : WEIGHT_PLAIN;
   }
+  if (loader->packed != NULL && !bias) choose_format(loader, matrix);
   return matrix->num_parts;
 }
 
@@ -306,6 +332,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                               .stack = (int32_t)matrix.stack,
                               .format = matrix.format,
                               .dtype = matrix.dtype,
+                              .group = matrix.group,
                               .row = matrix_row,
                               .context = &matrix};
     code = loader->ops->weight(loader->device, &source, out, error);

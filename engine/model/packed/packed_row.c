@@ -11,7 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { WORD_BITS = 32, AWQ_COLS = 8 };
+enum { WORD_BITS = 32, AWQ_COLS = 8, GROUP_ALIGN = 16, WIDE_GROUP = 256 };
+/* Codes of e2m1 numbers: twice the number, plus 12. */
+enum { FP4_OFFSET = 12 };
 
 /* Element `i` of a tensor of scales. U8 and F8_E8M0 hold the exponent of a power of two. */
 static float read_scale(const stored_tensor_t *tensor, int64_t i) {
@@ -110,15 +112,23 @@ static void read_levels(const packed_t *packed, int64_t row, int64_t first, int6
   }
 }
 
+static bool has_zeros(const packed_t *packed) {
+  return packed->packing == PACKING_ROWS || packed->packing == PACKING_GPTQ ||
+         packed->packing == PACKING_AWQ;
+}
+
+static float scale_of(const packed_t *packed, int64_t row, int64_t group) {
+  const scale_grid_t *grid = &packed->grid;
+  int64_t at = row / grid->row_div * grid->row_step + group * grid->group_step;
+  return read_scale(packed->scales, at) * packed->factor;
+}
+
 /* Reads columns that share a group. */
 static void read_group(const packed_t *packed, int64_t row, int64_t group, int64_t first,
                        int64_t count, float *out) {
-  const scale_grid_t *grid = &packed->grid;
-  int64_t at = row / grid->row_div * grid->row_step + group * grid->group_step;
-  float scale = read_scale(packed->scales, at) * packed->factor;
-  bool has_zero = packed->packing == PACKING_ROWS || packed->packing == PACKING_GPTQ ||
-                  packed->packing == PACKING_AWQ;
-  read_levels(packed, row, first, count, has_zero ? zero_point(packed, row, group) : 0, out);
+  float scale = scale_of(packed, row, group);
+  int32_t zero = has_zeros(packed) ? zero_point(packed, row, group) : 0;
+  read_levels(packed, row, first, count, zero, out);
   for (int64_t i = 0; i < count; i++) out[i] *= scale;
 }
 
@@ -133,4 +143,43 @@ void packed_row(const packed_t *packed, int64_t row, float *out) {
     }
     read_group(packed, row, group, k, count, out + k);
   }
+}
+
+weight_format_t packed_format(const packed_t *packed, int32_t *group) {
+  bool is_whole = packed->num_groups == 1;
+  if (packed->packing == PACKING_NONE || packed->packing == PACKING_FP8) return WEIGHT_PLAIN;
+  if (packed->order != NULL || (!is_whole && packed->group % GROUP_ALIGN != 0)) return WEIGHT_PLAIN;
+  if (!is_whole && packed->group > INT32_MAX) return WEIGHT_PLAIN;
+  *group = is_whole ? WIDE_GROUP : (int32_t)packed->group;
+  bool is_nibble = packed->bits <= 4 && packed->packing != PACKING_FP4;
+  return is_nibble ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED;
+}
+
+bool packed_grouped_row(const packed_t *packed, int64_t row, int32_t group, uint8_t *out) {
+  int64_t num_groups = DIV_UP(packed->cols, group);
+  uint8_t *numbers = out + ROUND_UP((size_t)packed->cols, sizeof(float));
+  bool good = true;
+  for (int64_t g = 0; g < num_groups; g++) {
+    float levels[WIDE_GROUP];
+    int64_t own = g * group / packed->group, first = g * group;
+    int64_t end = MIN(first + group, packed->cols);
+    float scale = scale_of(packed, row, own);
+    int32_t zero = has_zeros(packed) ? zero_point(packed, row, own) : 0;
+    /* Codes are not negative: an int8 begins at -128, an e2m1 number at -6. */
+    float step = packed->packing == PACKING_FP4 ? 2.0f : 1.0f;
+    int32_t offset = packed->packing == PACKING_FP4 ? FP4_OFFSET : 128;
+    if (has_zeros(packed)) offset = zero;
+    for (int64_t k = first; k < end; k += WIDE_GROUP) {
+      int64_t count = MIN(end - k, WIDE_GROUP);
+      read_levels(packed, row, k, count, zero, levels);
+      for (int64_t i = 0; i < count; i++)
+        out[k + i] = (uint8_t)((int32_t)(levels[i] * step) + offset);
+    }
+    float min = scale / step * (float)offset;
+    scale /= step;
+    good = good && isfinite(scale) && isfinite(min);
+    memcpy(numbers + (size_t)g * sizeof(float), &scale, sizeof(float));
+    memcpy(numbers + (size_t)(num_groups + g) * sizeof(float), &min, sizeof(float));
+  }
+  return good;
 }
