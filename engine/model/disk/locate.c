@@ -6,6 +6,7 @@
  */
 #include "engine/model/disk/locate.h"
 
+#include "engine/base/check.h"
 #include "engine/base/json.h"
 #include "engine/model/disk/listing.h"
 #include "engine/model/model_file.h"
@@ -280,8 +281,9 @@ static int take_name(search_t *search, const char *id) {
   char folder[REPO_ID_MAX + 16], path[LOCATED_PATH_MAX];
   const char *slash = strchr(id, '/');
   int owner = slash != NULL ? (int)(slash - id) : 0;
-  snprintf(folder, sizeof folder, "models--%.*s%s%s", owner, id, slash != NULL ? "--" : "",
-           slash != NULL ? slash + 1 : id);
+  int length = snprintf(folder, sizeof folder, "models--%.*s%s%s", owner, id,
+                        slash != NULL ? "--" : "", slash != NULL ? slash + 1 : id);
+  CHECK_LT(length, (int)sizeof folder); /* is_repo_id: at most REPO_ID_MAX bytes */
   find_caches(caches);
   int code = 0;
   bool there = false;
