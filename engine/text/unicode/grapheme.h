@@ -1,6 +1,6 @@
 /* grapheme.h: where user-perceived characters end (extended grapheme clusters, UAX #29).
  *
- * The classes are measured at the reference library (scripts/grapheme_tables.py), as far as they
+ * The classes are measured at the reference library (scripts/unicode_tables.py), as far as they
  * matter to charsmap.h: pairs of regional indicators, whose clusters are long, are two clusters
  * here. Pure functions, any thread.
  */

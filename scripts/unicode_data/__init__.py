@@ -1,0 +1,1 @@
+"""One module a file of Unicode tables; scripts/unicode_tables.py calls them."""
