@@ -127,11 +127,11 @@ struct device {
   step_mode_t mode;
   int32_t rows;              /* rows of the step: those of the batch, or of the graph */
   int32_t num_prefill_tiles; /* query tiles of the batch */
-  bool has_decodes, is_rehearsing, is_launched /* the graph of a replay */;
+  bool has_decodes, is_warming_up, is_launched /* the graph of a replay */;
   step_graph_t graphs[GRAPHS_MAX];
   int32_t num_graphs;
   const step_graph_t *graph; /* of this step's replay */
-  int32_t rehearsal;         /* index of the current or next warm-up run */
+  int32_t warm_up;           /* index of the current or next warm-up run */
   int fault;                 /* first cudaError_t, sticky */
   const char *fault_at;
 };

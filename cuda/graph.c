@@ -50,12 +50,12 @@ size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
   return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES * (has_adapters ? 2 : 1);
 }
 
-int32_t cuda_rehearsal(device_t *device, int32_t index) {
+int32_t cuda_warm_up_rows(device_t *device, int32_t index) {
   int32_t rows = size_from_top(device, index / 2);
   if (device->blas != NULL && !device->blas->is_tuned && index > 0)
     blas_tune(device); /* every shape is registered now */
-  device->rehearsal = index;
-  device->is_rehearsing = rows > 0;
+  device->warm_up = index;
+  device->is_warming_up = rows > 0;
   return rows;
 }
 
@@ -80,8 +80,8 @@ void graph_choose(device_t *device, const batch_t *batch) {
   device->graph = NULL;
   device->is_launched = false;
   device->mode = STEP_EAGER;
-  if (device->is_rehearsing) {
-    if (device->rehearsal % 2 == 1) device->mode = STEP_CAPTURE;
+  if (device->is_warming_up) {
+    if (device->warm_up % 2 == 1) device->mode = STEP_CAPTURE;
     return;
   }
   device->graph = smallest_graph(device, batch);

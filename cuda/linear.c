@@ -27,7 +27,7 @@ static gpu_skinny_t layer_of(const device_t *device, const weight_t *weight, int
  * an activation, which a step of many rows launches. */
 static void learn(device_t *device, const gpu_skinny_t *layer) {
   const blas_call_t call = {.layer = layer};
-  if (device->blas != NULL && device->is_rehearsing && device->rehearsal == 0)
+  if (device->blas != NULL && device->is_warming_up && device->warm_up == 0)
     blas_learn(device, &call);
 }
 

@@ -50,7 +50,7 @@ void packet_send(device_t *device); /* sends the bytes packed since the last cal
 void *packet_room(device_t *device, size_t bytes, size_t *offset);
 
 /* graph.c: captured decode steps. */
-int32_t cuda_rehearsal(device_t *device, int32_t index);
+int32_t cuda_warm_up_rows(device_t *device, int32_t index);
 void graph_choose(device_t *device,
                   const batch_t *batch); /* sets mode, rows and graph of the step */
 void graph_begin_capture(device_t *device);

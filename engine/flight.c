@@ -106,7 +106,7 @@ flight_t *engine_plan(engine_t *engine, uint64_t now_ns) {
 }
 
 void engine_prepare(engine_t *engine, flight_t *flight) {
-  drafter_guess(engine, flight);
+  drafter_propose(engine, flight);
   engine_lap(engine, &engine->stats.device_ns);
   batch_build(flight->batch, &flight->plan);
   engine_lap(engine, &engine->stats.overhead_ns);
@@ -125,8 +125,8 @@ static void note_prefill_rate(engine_t *engine, const flight_t *flight) {
   if (engine->info.num_host_blocks == 0) return;
   uint64_t now_ns = clock_now_ns();
   uint64_t begun_ns =
-      flight->launched_ns > engine->landed_ns ? flight->launched_ns : engine->landed_ns;
-  engine->landed_ns = now_ns;
+      flight->launched_ns > engine->completed_ns ? flight->launched_ns : engine->completed_ns;
+  engine->completed_ns = now_ns;
   if (plan->num_tokens < 2 * plan->num_entries) return;
   double token_ns = (double)(now_ns - begun_ns) / plan->num_tokens;
   double *mean = &engine->scheduler->swap.token_ns;

@@ -66,11 +66,11 @@ struct engine {
   int32_t logits_rows_max;
   constrain_t constrain;
   flight_t flights[FLIGHTS_MAX];
-  int32_t num_flights;  /* steps that are planned and not committed */
-  int32_t next_flight;  /* index in `flights` of the step that is planned next */
-  int32_t flights_most; /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
-  uint64_t lap_ns;      /* when the part of the step began that is being timed */
-  uint64_t landed_ns;   /* when the last step was completed */
+  int32_t num_flights;   /* steps that are planned and not committed */
+  int32_t next_flight;   /* index in `flights` of the step that is planned next */
+  int32_t flights_most;  /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
+  uint64_t lap_ns;       /* when the part of the step began that is being timed */
+  uint64_t completed_ns; /* when the last step was completed */
   double host_block_bytes;
   char *text; /* [text_max] text of one token, from the detokenizer */
   size_t text_max;
@@ -121,8 +121,8 @@ void engine_end(engine_t *engine); /* aborts every live request and emits its EV
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
 int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
-/* rehearse.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
-int engine_rehearse(engine_t *engine, inferd_error_t *error);
+/* warm_up.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
+int engine_warm_up(engine_t *engine, inferd_error_t *error);
 
 /* sample/constrain.c: grammars. constrain_new takes the memory and builds the vocabulary's trie at
  * start; *build_ns is the time of that. Returns 0 or an error. */

@@ -575,7 +575,7 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
   if (!code) code = load_model(engine, &plan, dtype, error);
   if (!code) code = make_swap_space(engine, &plan, error);
   if (!code) code = make_tables(engine, &plan, error);
-  if (!code) code = engine_rehearse(engine, error);
+  if (!code) code = engine_warm_up(engine, error);
   if (!code && engine->ops->report != NULL && engine->options.log != NULL) {
     engine->ops->report(engine->device, engine->options.log, engine->options.context);
   }

@@ -1,4 +1,4 @@
-/* rehearse.c: warm-up runs: the steps that a back end asks for before READY.
+/* warm_up.c: warm-up runs: the steps that a back end asks for before READY.
  *
  * Engine thread, in engine_start, after memory is taken. A warm-up run is a step of some sequences
  * of one token each, without a plan: it writes to no slot, reads the null block and samples
@@ -55,14 +55,15 @@ static int run_step(engine_t *engine, flight_t *flight, int32_t rows, inferd_err
   return engine->ops->end(engine->device, error);
 }
 
-int engine_rehearse(engine_t *engine, inferd_error_t *error) {
-  if (engine->ops->rehearsal == NULL) return 0;
+int engine_warm_up(engine_t *engine, inferd_error_t *error) {
+  if (engine->ops->warm_up_rows == NULL) return 0;
   flight_t *flight = &engine->flights[0];
   int32_t *no_blocks = calloc((size_t)engine->scheduler->table_stride, sizeof *no_blocks);
-  if (no_blocks == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a rehearsal");
+  if (no_blocks == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a warm-up run");
   int code = 0;
   for (int32_t index = 0; code == 0; index++) {
-    int32_t rows = engine->ops->rehearsal(engine->device, index);
+    int32_t rows = engine->ops->warm_up_rows(engine->device, index);
     if (rows == 0) break;
     CHECK_GE(rows, 1);
     CHECK_LE(rows, engine->options.max_num_seqs);

@@ -8,7 +8,7 @@
 
 KIT       := $(BUILD)/kit
 KIT_RPATH := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/lib' -Wl,-rpath,'$$ORIGIN/../lib'
-# Without what libstdc++ has and nobody calls, whose symbols would ask for a newer glibc.
+# Without what libstdc++ has and nothing calls, whose symbols would ask for a newer glibc.
 KIT_LD    := -static-libgcc -static-libstdc++ -Wl,--gc-sections $(KIT_RPATH)
 KIT_FLAGS := -std=c++17 -O3 -I. -Werror all-warnings -Xcompiler -fPIC -Xfatbin -compress-all \
              -gencode arch=compute_90a,code=sm_90a

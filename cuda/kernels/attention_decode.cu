@@ -171,7 +171,7 @@ GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, 
   for (int i = 0; i < work.count; i++) {
     load_slab<S, D>(args, work, i + STAGES - 1, &block, shared);
     cp_async_wait<STAGES - 1>();
-    __syncwarp(); /* all lanes' copies of slab i have landed */
+    __syncwarp(); /* all lanes' copies of slab i are complete */
     attend_slab<T, S, D>(work, i, rule, fragment, shared, rows);
     __syncwarp(); /* all lanes have read slab i before its stage is written again */
     const int next = (work.first_slab + i + 1) * SLAB;

@@ -114,7 +114,7 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
     load_tile<S, D>(args, work, tile, 1, shared->values);
     cp_async_commit();
     cp_async_wait<1>();
-    __syncthreads(); /* this tile's keys, and before the first the queries, have landed */
+    __syncthreads(); /* this tile's keys, and before the first the queries, are complete */
     float logits[KEYS / 8][4] = {};
     {
       uint32_t query[D / 16][4]; /* again for each tile: registers are worth more */
@@ -128,7 +128,7 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
     cp_async_commit();
     mask_logits(args, work, rule, tile, logits);
     cp_async_wait<1>();
-    __syncthreads(); /* this tile's values have landed */
+    __syncthreads(); /* this tile's values are complete */
     UNROLL
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t weights[4];

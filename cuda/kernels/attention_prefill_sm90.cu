@@ -212,7 +212,7 @@ GPU_FN void hopper_queries(const gpu_attention_t &args, const prefill_work_t &wo
   cp_async_commit();
   cp_async_wait<0>();
   fence_proxy_async();
-  bar_sync(BARRIER_QUERIES + group, WARPGROUP); /* all threads' queries have landed */
+  bar_sync(BARRIER_QUERIES + group, WARPGROUP); /* all threads' queries are complete */
 }
 
 /* Scores of a tile, which are there, -> probabilities and what the output so far now counts. */

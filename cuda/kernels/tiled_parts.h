@@ -81,7 +81,7 @@ GPU_FN void tiled_block(const gpu_skinny_t &args, int first, tiled_shared_t *sha
   for (int i = 0; i < TILED_STAGES - 1; i++) load_step<T>(args, first, i, shared);
   for (int step = 0; step < steps; step++) {
     cp_async_wait<TILED_STAGES - 2>();
-    __syncthreads(); /* this step has landed, and the one before has been read */
+    __syncthreads(); /* the copies of this step are complete, and the one before has been read */
     load_step<T>(args, first, step + TILED_STAGES - 1, shared);
     multiply_step<T>(shared, step % TILED_STAGES, acc);
     if ((step + 1) % span_steps == 0 || step + 1 == steps) end_span(total, acc);

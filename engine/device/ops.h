@@ -86,7 +86,7 @@ typedef struct ops {
   /* Rows of warm-up run number `index`; 0 = no more; NULL = none. Before READY the engine runs, for
    * each index from 0 on, a step of so many one-token sequences that store nothing; if there are
    * adapter slots, a second time with slot 1. */
-  int32_t (*rehearsal)(device_t *device, int32_t index);
+  int32_t (*warm_up_rows)(device_t *device, int32_t index);
   /* After the warm-up runs: logs lines about memory and chosen kernels; NULL = nothing to log. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),
                  void *context);

@@ -55,7 +55,7 @@ static void note(findings_t *findings, const char *name) {
 static int find_inside(const char *path, char *out, size_t capacity, inferd_error_t *error) {
   findings_t findings = {0};
   DIR *stream = opendir(path);
-  if (stream == NULL) return 0; /* whoever reads the directory as a model says why */
+  if (stream == NULL) return 0; /* the reader of the model reports why */
   for (struct dirent *entry; (entry = readdir(stream)) != NULL;) note(&findings, entry->d_name);
   closedir(stream);
   if (findings.count == 0 || findings.has_safetensors) return 0;

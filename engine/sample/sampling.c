@@ -41,8 +41,8 @@ static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
   /* An entry with drafts has 1 + num_drafts sampled rows: the first follows the known tokens, each
    * further row follows one more draft token. */
   int32_t last = batch->query_start_loc[r + 1] - 1;
-  int32_t guessed = entry->num_drafts - (last - batch->selected_token_indices[index]);
-  if (target >= 0) guessed = 0;
+  int32_t drafted = entry->num_drafts - (last - batch->selected_token_indices[index]);
+  if (target >= 0) drafted = 0;
   sample_row_t *row = &flight->sample_rows[index];
   sample_result_t *result = &flight->sample_results[index];
   result->top = &flight->tops[(size_t)index * SAMPLE_TOP_MAX];
@@ -51,11 +51,11 @@ static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
       .score_id = target,
       .num_top = target >= 0 ? params->num_prompt_logprobs : num_top(engine, params),
       .rng_key = drawing->rng_key,
-      .rng_position = (uint64_t)(entry->output_position + guessed),
+      .rng_position = (uint64_t)(entry->output_position + drafted),
       .prompt_ids = seq->tokens,
       .num_prompt = seq->num_prompt_tokens,
       .output_ids = seq->tokens + seq->num_prompt_tokens,
-      .num_output = seq->num_output_tokens + guessed,
+      .num_output = seq->num_output_tokens + drafted,
       .result = result,
   };
   if (target >= 0) return;

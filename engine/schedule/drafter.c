@@ -212,7 +212,7 @@ static int32_t build(drafter_t *drafter, const plan_t *plan, int32_t index) {
 static void give_up(engine_t *engine) {
   engine->scheduler->options.draft.tokens_max = 0;
   if (engine->options.log != NULL)
-    engine->options.log(engine->options.context, "the draft model failed: no more guesses");
+    engine->options.log(engine->options.context, "the draft model failed: no more draft tokens");
 }
 
 void drafter_swap(engine_t *engine) {
@@ -224,7 +224,7 @@ void drafter_swap(engine_t *engine) {
   if (plan->num_swap_in > 0) engine->ops->swap->in(drafter->device, plan->swaps, plan->num_swap_in);
 }
 
-void drafter_guess(engine_t *engine, flight_t *flight) {
+void drafter_propose(engine_t *engine, flight_t *flight) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;

@@ -38,7 +38,7 @@ void drafter_free(struct engine *engine);
 void drafter_swap(struct engine *engine);
 /* Between plan and batch: draws the draft tokens of the flight's plan and writes them into the
  * `tokens` of the sequences. Waits for the draft model's device. */
-void drafter_guess(struct engine *engine, struct flight *flight);
+void drafter_propose(struct engine *engine, struct flight *flight);
 /* After the large model's step was launched: runs the same step on the draft model, and waits. */
 void drafter_mirror(struct engine *engine, const struct flight *flight);
 

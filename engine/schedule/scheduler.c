@@ -199,10 +199,11 @@ static bool is_protected(const scheduler_t *scheduler, const group_t *group) {
 /* The last of `running`, or with the priority policy the one of worst priority. Protected groups
  * are chosen only if there is no other victim. With the priority policy a group that runs before
  * the requester is never preempted: the requester itself counts as unprotected. */
-static group_t *choose_victim(const scheduler_t *scheduler, group_t *asker) {
+static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) {
   group_t *victim = NULL;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (is_protected(scheduler, group) && !(scheduler->options.priority_policy && group == asker))
+    if (is_protected(scheduler, group) &&
+        !(scheduler->options.priority_policy && group == requester))
       continue;
     bool worse = scheduler->options.priority_policy && victim != NULL &&
                  runs_before(scheduler, victim, group);
@@ -243,14 +244,14 @@ static int32_t budget_left(const scheduler_t *scheduler) {
   return scheduler->budget - scheduler->plan.num_tokens;
 }
 
-/* Preempts groups until `need` blocks are free. Returns false if the requester (`asker`) itself was
+/* Preempts groups until `need` blocks are free. Returns false if the requester itself was
  * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
-static bool make_room(scheduler_t *scheduler, group_t *asker, int32_t need, group_t **next) {
+static bool make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next) {
   while (need > scheduler->pool->num_free) {
-    group_t *victim = choose_victim(scheduler, asker);
+    group_t *victim = choose_victim(scheduler, requester);
     if (victim == *next) *next = victim->next;
     preempt(scheduler, victim);
-    if (victim == asker) return false;
+    if (victim == requester) return false;
   }
   return true;
 }
@@ -346,7 +347,7 @@ static bool plan_running(scheduler_t *scheduler, bool prefill) {
   for (group_t *group = scheduler->running.head, *next; group != NULL && budget_left(scheduler) > 0;
        group = next) {
     next = group->next;
-    if (is_prefill(group) != prefill || group->passed_in == scheduler->num_plans) continue;
+    if (is_prefill(group) != prefill || group->planned_in == scheduler->num_plans) continue;
     if (!(prefill ? plan_prefill(scheduler, group, &next) : plan_decode(scheduler, group, &next)))
       return false;
   }
@@ -444,7 +445,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   for (sequence_t *seq = first; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) sequence_set_status(seq, SEQUENCE_RUNNING);
   }
-  group->passed_in = scheduler->num_plans;
+  group->planned_in = scheduler->num_plans;
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
    * because a plan without entries would be taken to mean that nothing can run. */
   if (group->beams_wait && !is_prefill(group)) plan_decode(scheduler, group, &position);
@@ -484,7 +485,7 @@ static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
 }
 
 /* Whether `later` may overtake `group`. */
-static bool may_pass(const scheduler_t *scheduler, const group_t *group, const group_t *later) {
+static bool may_overtake(const scheduler_t *scheduler, const group_t *group, const group_t *later) {
   /* Rows become free only when the preempted groups that hold them run and end. */
   if (!has_rows(scheduler, group) && holds_rows(later)) return true;
   if (scheduler->options.priority_policy && group->request->priority != later->request->priority)
@@ -513,16 +514,16 @@ static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t
        group = next) {
     next = group->next;
     int32_t count = group_num_running(group);
-    bool passes = group != scheduler->waiting.head, barred = false;
-    for (const group_t *ahead_of = scheduler->waiting.head; ahead_of != group && !barred;
+    bool passes = group != scheduler->waiting.head, must_wait = false;
+    for (const group_t *ahead_of = scheduler->waiting.head; ahead_of != group && !must_wait;
          ahead_of = ahead_of->next) {
-      barred = !may_pass(scheduler, ahead_of, group);
+      must_wait = !may_overtake(scheduler, ahead_of, group);
     }
     /* With nothing running, the first group that fits must be admitted, even if no group may be
      * overtaken: the groups before it may need the rows that it holds. */
     bool stuck = scheduler->running.count == 0;
     if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || is_in_flight(group)) return;
-    if (barred && !stuck) continue; /* a later group that holds rows may still overtake */
+    if (must_wait && !stuck) continue; /* a later group that holds rows may still overtake */
     bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
     if (ahead != NULL && !waited && !is_shorter(scheduler, group, ahead)) continue;
     bool room = num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
@@ -530,7 +531,7 @@ static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t
         !admit(scheduler, group, now_ns))
       continue;
     num_seqs += count;
-    for (group_t *ahead_of = scheduler->waiting.head; ahead_of != next && !barred;
+    for (group_t *ahead_of = scheduler->waiting.head; ahead_of != next && !must_wait;
          ahead_of = ahead_of->next)
       ahead_of->num_skips++;
   }
@@ -582,7 +583,7 @@ static group_t *first_prefill(scheduler_t *scheduler) {
 static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *first) {
   group_t *shortest = NULL;
   for (group_t *group = first->next; group != NULL; group = group->next) {
-    if (group->passed_in == scheduler->num_plans || !is_prefill(group) ||
+    if (group->planned_in == scheduler->num_plans || !is_prefill(group) ||
         !is_shorter(scheduler, group, first))
       continue;
     if (shortest == NULL || tokens_left(group) < tokens_left(shortest)) shortest = group;
@@ -605,7 +606,7 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
     if (scheduler->swapped.head == NULL)
       admit_waiting(scheduler, now_ns, group != NULL ? group : first);
     if (group == NULL) break;
-    group->passed_in = scheduler->num_plans;
+    group->planned_in = scheduler->num_plans;
     if (budget_left(scheduler) > 0) goes_on = plan_prefill(scheduler, group, &none);
   }
   scheduler->budget = scheduler->options.max_num_batched_tokens;

@@ -73,7 +73,7 @@ typedef struct group {
   uint64_t fair_start;       /* with fair_share: its place in the queue, in tokens */
   int32_t num_preemptions;
   int32_t num_skips;         /* times that a later group was admitted before this one */
-  uint64_t passed_in;        /* scheduler.num_plans of the plan that admitted it or planned it out
+  uint64_t planned_in;       /* scheduler.num_plans of the plan that admitted it or planned it out
                               * of order: that plan must not plan it again */
   bool was_admitted;         /* no longer counted by the gauges of waiting requests */
   struct group *prev, *next; /* neighbours in `queue` */

@@ -269,7 +269,7 @@ static bool first_name(const char *text, char *name, size_t size) {
   return found;
 }
 
-/* GET /v1/models: also the proof that somebody answers, before the load begins. */
+/* GET /v1/models: also shows that the server answers, before the load begins. */
 static int find_model(client_t *client) {
   answer_t answer = {.status = 200};
   const char *url = client->options->base_url;

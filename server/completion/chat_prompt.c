@@ -77,7 +77,7 @@ void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
 }
 
 /* If the prompt ends inside an open reasoning block, the first generated text is reasoning. */
-static bool opens_thoughts(const reasoning_format_t *format, const char *text, size_t length) {
+static bool opens_reasoning(const reasoning_format_t *format, const char *text, size_t length) {
   size_t mark = strlen(format->open);
   while (length > 0 && json_is_blank(text[length - 1])) length--;
   return length >= mark && memcmp(text + length - mark, format->open, mark) == 0;
@@ -95,7 +95,7 @@ int chat_render(completion_t *completion) {
   }
   completion->reasoning_format = live->reasoning_format;
   completion->in_reasoning = live->reasoning_format != NULL && !chat->continue_final &&
-                             opens_thoughts(live->reasoning_format, out->text, out->length);
+                             opens_reasoning(live->reasoning_format, out->text, out->length);
   return 0;
 }
 
@@ -119,7 +119,7 @@ enum { MARKS_MAX = 16 };
  */
 static bool show_marks(completion_t *completion) {
   const tool_format_t *tools = completion->tool_format;
-  const reasoning_format_t *thoughts = completion->reasoning_format;
+  const reasoning_format_t *reasoning = completion->reasoning_format;
   const char *marks[MARKS_MAX];
   int num_marks = 0;
   if (tools != NULL) {
@@ -128,10 +128,10 @@ static bool show_marks(completion_t *completion) {
     marks[num_marks++] = tools->name_end;
     marks[num_marks++] = tools->id_mark;
   }
-  if (thoughts != NULL) {
-    marks[num_marks++] = thoughts->open;
-    marks[num_marks++] = thoughts->close;
-    bool channels = thoughts->answer != NULL;
+  if (reasoning != NULL) {
+    marks[num_marks++] = reasoning->open;
+    marks[num_marks++] = reasoning->close;
+    bool channels = reasoning->answer != NULL;
     for (int i = 0; channels && channel_marks[i] != NULL; i++)
       marks[num_marks++] = channel_marks[i];
   }

@@ -187,7 +187,7 @@ static void start_handles(http_t *http) {
   uv_prepare_start(&http->prepare, on_prepare);
   uv_check_start(&http->check, on_check);
   uv_timer_start(&http->tick_timer, on_tick, TICK_MS,
-                 TICK_MS); /* stops while nobody is connected */
+                 TICK_MS); /* stops while no client is connected */
 }
 
 int http_start(server_t *server, http_t **out, inferd_error_t *error) {

@@ -101,10 +101,10 @@ static void open_message(channels_t *channels, const char *header, size_t length
   size_t channel_length, to_length, prefix = sizeof functions - 1;
   const char *channel = value_behind(header, length, "<|channel|>", &channel_length);
   const char *to = value_behind(header, length, "to=", &to_length);
-  bool thoughts = channel_length == 8 && memcmp(channel, "analysis", 8) == 0;
+  bool is_reasoning = channel_length == 8 && memcmp(channel, "analysis", 8) == 0;
   channels->any = true;
   channels->stage = CHANNEL_BODY;
-  channels->kind = thoughts ? OUTPUT_REASONING : OUTPUT_CONTENT;
+  channels->kind = is_reasoning ? OUTPUT_REASONING : OUTPUT_CONTENT;
   if (channels->options.tools == NULL || to_length <= prefix || memcmp(to, functions, prefix) != 0)
     return;
   if (to_length - prefix > CALL_NAME_BYTES_MAX) return;

@@ -28,7 +28,7 @@ typedef struct thread {
 } thread_t;
 
 typedef struct matcher_frame {
-  uint32_t node; /* CALL, REPEAT or OBJECT: where RETURN goes on */
+  uint32_t node; /* CALL, REPEAT or OBJECT: where RETURN continues */
   uint32_t count;
   uint32_t parent;
   uint32_t chain; /* hash bucket */
@@ -80,8 +80,8 @@ int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, in
  * reached; else the number of threads, plus one when the text may end. */
 int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                  uint8_t byte);
-/* True when matcher_step would leave something: for the last byte of a token, whose threads nobody
- * needs. */
+/* True when matcher_step would leave something: for the last byte of a token, after which
+ * no thread is needed. */
 bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t *scratch,
                       uint32_t depth, uint8_t byte);
 /* Forgets the frames that levels above `depth` have made. */

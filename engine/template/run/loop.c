@@ -5,7 +5,8 @@
  */
 #include "engine/template/run/eval.h"
 
-/* What a filtered loop goes on with: the targets put together again, as Jinja's generator does. */
+/* What a filtered loop continues with: the targets put together again, as Jinja's generator does.
+ */
 static value_t rebuild(run_t *run, const ast_node_t *target, const value_t *item) {
   if (target->kind != NODE_TARGETS) return *item;
   const value_list_t *from = value_list(run, item);

@@ -1,9 +1,9 @@
 /* detokenizer.c: stage 8 of 9, token ids -> text that may be sent. Next: mailbox.c.
  *
- * The engine thread feeds the ids of each sequence; a sequence's state is touched by nobody else.
- * Bytes are decoded once: complete UTF-8 goes on, an unfinished character waits (at most 3 bytes),
- * bytes that can never be completed become one U+FFFD per ill-formed part. Text that may turn into
- * a stop string is held back, and nothing else is. Never allocates, never looks back.
+ * The engine thread feeds the ids of each sequence; a sequence's state is used by no other thread.
+ * Bytes are decoded once: complete UTF-8 is passed on, an unfinished character waits (at most 3
+ * bytes), bytes that can never be completed become one U+FFFD per ill-formed part. Text that may
+ * turn into a stop string is held back, and nothing else is. Never allocates, never looks back.
  */
 #include "engine/text/stream/detokenizer.h"
 
