@@ -478,10 +478,51 @@ static void print_rows(const char *route, const char *about, const row_t *rows, 
   }
 }
 
+typedef struct route_row {
+  const char *method, *path, *label, *help;
+  bool is_prefix;
+} route_row_t;
+
+static const route_row_t route_rows[] = {
+#define ROUTE_OPEN 0
+#define ROUTE_PREFIX 1
+#define ROUTE_JSON 0
+#define ROUTE_ENGINE 0
+#define ROUTE_METRICS 0
+#define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
+#include "server/http/routes.def"
+#undef ROUTE
+};
+
+/* The first row of a label has its help; later spellings of it are listed beside it. */
+static void print_routes(void) {
+  printf("\n## Routes\n\n| route | also as | what it does |\n|---|---|---|\n");
+  for (size_t i = 0; i < LENGTH(route_rows); i++) {
+    const route_row_t *row = &route_rows[i];
+    if (*row->help == '\0') {
+      size_t first = 0;
+      while (strcmp(route_rows[first].label, row->label) != 0) first++;
+      if (*route_rows[first].help == '\0') fail("a route without help", row->path);
+      continue;
+    }
+    printf("| `%s %s` | ", row->method, row->is_prefix ? row->label : row->path);
+    const char *separator = "";
+    for (size_t j = 0; j < LENGTH(route_rows); j++) {
+      const route_row_t *other = &route_rows[j];
+      if (*other->help != '\0' || strcmp(other->label, row->label) != 0) continue;
+      printf("%s`%s%s`", separator, other->path, other->is_prefix ? "{id}" : "");
+      separator = ", ";
+    }
+    printf(" | ");
+    print_text(row->help);
+    printf(" |\n");
+  }
+}
+
 static void print_fields(void) {
-  print_head("server/fields/*.def");
+  print_head("server/http/routes.def and server/fields/*.def");
   printf(
-      "# Fields of requests\n\n"
+      "# Routes and fields of requests\n\n"
       "Bodies are JSON objects. null stands for the default. No value is converted: an integer\n"
       "field takes 16 and 16.0, but not \"16\". A value outside of what a field accepts is\n"
       "answered with status 400; [errors.md](errors.md) lists the codes.\n\n"
@@ -489,7 +530,10 @@ static void print_fields(void) {
       "answered with 400 `unsupported_parameter`, except for values that change nothing. A field\n"
       "that is in no table is ignored and named in the header `x-inferd-ignored-params`; with\n"
       "`--strict-params` it is answered with 400 `unknown_parameter`.\n\n"
-      "Every route is also served without `/v1`, or with it. GET routes have no body.\n");
+      "A route for GET also answers HEAD, and takes no body. `/livez`, `/readyz`, `/health` and\n"
+      "`/ping` need no key. While the engine is not ready, `/v1/models` and the routes that\n"
+      "need the model answer 503.\n");
+  print_routes();
   print_rows("POST /v1/completions", "", completion_rows, LENGTH(completion_rows));
   print_rows("POST /v1/chat/completions", "These fields are different from those of completions.",
              chat_rows, LENGTH(chat_rows));

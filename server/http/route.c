@@ -1,4 +1,4 @@
-/* route.c: the one table of routes, and the normalisation of paths.
+/* route.c: finds the route of a path in the table routes.def, and normalises paths.
  *
  * Loop thread. The table says which checks a request passes before its handler sees it; no handler
  * checks keys, methods or media types by itself.
@@ -11,34 +11,10 @@
 #include <string.h>
 #include <strings.h>
 
-#define ENGINE_POST (ROUTE_JSON | ROUTE_ENGINE)
-
 static const route_t routes[] = {
-    {"POST", "/v1/completions", ENGINE_POST, "/v1/completions", api_completions},
-    {"POST", "/completions", ENGINE_POST, "/v1/completions", api_completions},
-    {"POST", "/v1/chat/completions", ENGINE_POST, "/v1/chat/completions", api_chat_completions},
-    {"POST", "/chat/completions", ENGINE_POST, "/v1/chat/completions", api_chat_completions},
-    {"POST", "/v1/embeddings", ROUTE_JSON, "/v1/embeddings", api_not_yet},
-    {"POST", "/embeddings", ROUTE_JSON, "/v1/embeddings", api_not_yet},
-    {"GET", "/v1/models", ROUTE_ENGINE, "/v1/models", api_models},
-    {"GET", "/models", ROUTE_ENGINE, "/v1/models", api_models},
-    {"GET", "/v1/models/", ROUTE_ENGINE | ROUTE_PREFIX, "/v1/models/{id}", api_model},
-    {"GET", "/models/", ROUTE_ENGINE | ROUTE_PREFIX, "/v1/models/{id}", api_model},
-    {"POST", "/v1/load_lora_adapter", ENGINE_POST, "/v1/load_lora_adapter", api_load_lora},
-    {"POST", "/v1/unload_lora_adapter", ENGINE_POST, "/v1/unload_lora_adapter", api_unload_lora},
-    {"POST", "/load_lora_adapter", ENGINE_POST, "/v1/load_lora_adapter", api_load_lora},
-    {"POST", "/unload_lora_adapter", ENGINE_POST, "/v1/unload_lora_adapter", api_unload_lora},
-    {"POST", "/tokenize", ENGINE_POST, "/tokenize", api_tokenize},
-    {"POST", "/v1/tokenize", ENGINE_POST, "/tokenize", api_tokenize},
-    {"POST", "/detokenize", ENGINE_POST, "/detokenize", api_detokenize},
-    {"POST", "/v1/detokenize", ENGINE_POST, "/detokenize", api_detokenize},
-    {"GET", "/livez", ROUTE_OPEN, "/livez", api_livez},
-    {"GET", "/readyz", ROUTE_OPEN, "/readyz", api_readyz},
-    {"GET", "/health", ROUTE_OPEN, "/health", api_readyz},
-    {"GET", "/ping", ROUTE_OPEN, "/ping", api_readyz},
-    {"POST", "/ping", ROUTE_OPEN, "/ping", api_readyz},
-    {"GET", "/version", 0, "/version", api_version},
-    {"GET", "/metrics", ROUTE_METRICS, "/metrics", api_metrics},
+#define ROUTE(method, path, flags, label, handle, help) {method, path, flags, label, handle},
+#include "server/http/routes.def"
+#undef ROUTE
 };
 enum { ROUTE_COUNT = ARRAY_LEN(routes) };
 
