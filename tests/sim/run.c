@@ -290,6 +290,57 @@ int __wrap_engine_drain(engine_t *e, void (*handle)(void *context, const event_t
   return __real_engine_drain(e, on_tapped, &tap);
 }
 
+/* Every record of the trace passes here: it is of a request that was submitted, follows what may
+ * come before it, and FINISHED is the last one. */
+static void on_record(const trace_record_t *record) {
+  REQUIRE(record->request_id > 0 && record->request_id < SIM_IDS, "a record of request %llu",
+          (unsigned long long)record->request_id);
+  track_t *k = &sim.tracks[sim.index_of[record->request_id]];
+  REQUIRE(k->submitted, "a record of request %d, which was not submitted", k->index);
+  REQUIRE(k->trace != 1 + (int)TRACE_FINISHED, "request %d has record %d after its end", k->index,
+          (int)record->kind);
+  REQUIRE(record->time_ns >= record->arrival_ns && record->time_ns <= sim.now_ns,
+          "request %d has a record of another time", k->index);
+  bool was_admitted = k->trace > 0 || sim.trace_lost;
+  REQUIRE(was_admitted || record->kind == TRACE_ADMITTED || record->kind == TRACE_FINISHED,
+          "request %d has record %d before it was admitted", k->index, (int)record->kind);
+  k->trace = 1 + (int)record->kind;
+}
+
+typedef struct trace_tap {
+  void (*handle)(void *context, const trace_record_t *record);
+  void *context;
+} trace_tap_t;
+
+static void on_tapped_record(void *context, const trace_record_t *record) {
+  const trace_tap_t *tap = context;
+  on_record(record);
+  if (tap->handle != NULL) tap->handle(tap->context, record);
+}
+
+uint64_t __real_engine_trace(engine_t *e,
+                             void (*handle)(void *context, const trace_record_t *record),
+                             void *context);
+uint64_t __wrap_engine_trace(engine_t *e,
+                             void (*handle)(void *context, const trace_record_t *record),
+                             void *context);
+
+/* After engine_drain: every request whose end was drained has its FINISHED record. */
+uint64_t __wrap_engine_trace(engine_t *e,
+                             void (*handle)(void *context, const trace_record_t *record),
+                             void *context) {
+  if (sim.torture) return __real_engine_trace(e, handle, context);
+  trace_tap_t tap = {handle, context};
+  uint64_t dropped = __real_engine_trace(e, on_tapped_record, &tap);
+  sim.trace_lost = sim.trace_lost || dropped > 0;
+  for (int i = 0; scenario_has(sim.scenario, SIM_TRACE) && i < sim.scenario->count; i++) {
+    const track_t *k = &sim.tracks[i];
+    REQUIRE(!k->submitted || !k->done || sim.trace_lost || k->trace == 1 + (int)TRACE_FINISHED,
+            "request %d has ended without a record", k->index);
+  }
+  return dropped;
+}
+
 static void make_stops(track_t *k) {
   const char *strings[SIM_STOPS_MAX];
   size_t lengths[SIM_STOPS_MAX];
@@ -418,6 +469,7 @@ static void drain(void) {
     web_turn();
   } else {
     engine_drain(sim.engine, NULL, NULL);
+    engine_trace(sim.engine, NULL, NULL);
   }
 }
 

@@ -112,6 +112,7 @@ static void draw_engine(scenario_t *c) {
   c->lose_device_at = scenario_has(c, SIM_DEVICE_LOSS) ? lost : 0;
   o->fair_share = scenario_has(c, SIM_FAIR);
   o->short_prompts_pass = scenario_has(c, SIM_PASSING);
+  o->trace = scenario_has(c, SIM_TRACE);
   if (scenario_has(c, SIM_ADAPTERS)) o->max_loras = SIM_ADAPTERS_MAX;
   o->max_lora_rank = 4;
   int32_t guesses = between(&s, 1, 5), drafter = between(&s, 1, 400);

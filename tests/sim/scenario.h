@@ -64,7 +64,8 @@ enum {
   X(GRAMMARS, 4, "requests have a constraint on their output")                                     \
   X(BEAMS, 4, "requests search with beams")                                                        \
   X(SWAP, 7, "preempted requests may go to the host")                                              \
-  X(PASSING, 11, "short prompts pass a long one that is in progress")
+  X(PASSING, 11, "short prompts pass a long one that is in progress")                              \
+  X(TRACE, 6, "the engine traces what happens to requests")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

@@ -66,6 +66,7 @@ typedef struct track {
   int32_t num_computed;         /* prompt tokens that its own rows computed, until preempted */
   int32_t num_preemptions;
   bool preempted; /* since then num_computed says nothing */
+  int trace;      /* its last record, 1 + trace_kind_t; 0 = none yet */
 } track_t;
 
 typedef struct sim {
@@ -76,6 +77,7 @@ typedef struct sim {
   uint64_t now_ns, turn, steps;
   int num_live;    /* submitted and not DONE by the loop's count */
   bool lost;       /* the device is gone */
+  bool trace_lost; /* a record was dropped */
   bool torture;    /* torture.c drives: the device draws without looking, nothing is compared */
   uint64_t tokens; /* of the steps that have ended */
 } sim_t;
