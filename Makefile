@@ -100,10 +100,12 @@ LINK_ARCHIVES := -Wl,--start-group $(ARCHIVES) -Wl,--end-group
 ifeq ($(ARCH),x86_64)
 TIER_avx2       := -mavx2 -mfma -mf16c
 TIER_avx512     := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
-TIER_avx512bf16 := $(TIER_avx512) -mavx512bf16
-TIER_amx        := $(TIER_avx512bf16) -mamx-tile -mamx-bf16
+TIER_avxvnni    := $(TIER_avx2) -mavxvnni
+TIER_avx512vnni := $(TIER_avx512) -mavx512vnni
+TIER_avx512bf16 := $(TIER_avx512vnni) -mavx512bf16
+TIER_amx        := $(TIER_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 endif
-tier_flags = $(foreach t,avx2 avx512 avx512bf16 amx,$(if $(filter %_$(t),$(1)),$(TIER_$(t))))
+tier_flags = $(foreach t,avx2 avxvnni avx512 avx512vnni avx512bf16 amx,$(if $(filter %_$(t),$(1)),$(TIER_$(t))))
 
 # Sub-makes use every core, unless the caller chose a number.
 JOBS    := $(shell nproc 2>/dev/null || echo 1)

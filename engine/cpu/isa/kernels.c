@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NUM_TIERS = 6, NAMES_MAX = 96, QUOTE_MAX = 40 };
+enum { NUM_TIERS = 8, NAMES_MAX = 96, QUOTE_MAX = 40 };
 
-static const char *const tier_names[NUM_TIERS] = {"amx",  "avx512bf16", "avx512",
-                                                  "avx2", "neon",       "portable"};
+static const char *const tier_names[NUM_TIERS] = {
+    "amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "neon", "portable"};
 
 static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity) {
   size_t used = 0;
@@ -24,15 +24,16 @@ static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity
 }
 
 const kernels_t *kernels_find(const char *isa, inferd_error_t *error) {
-  const kernels_t *const tiers[NUM_TIERS] = {kernels_amx,  kernels_avx512bf16, kernels_avx512,
-                                             kernels_avx2, kernels_neon,       kernels_portable};
+  const kernels_t *const tiers[NUM_TIERS] = {kernels_amx,    kernels_avx512bf16, kernels_avx512vnni,
+                                             kernels_avx512, kernels_avxvnni,    kernels_avx2,
+                                             kernels_neon,   kernels_portable};
   if (isa == NULL || strcmp(isa, "auto") == 0) {
     /* On Intel vdpbf16ps has a quarter of the rate that it has on AMD: half the rate of plain FMA.
      */
 #if defined(__x86_64__)
     if (__builtin_cpu_is("intel") && !(kernels_amx != NULL && kernels_amx->supported()) &&
         kernels_avx512->supported())
-      return kernels_avx512;
+      return kernels_avx512vnni->supported() ? kernels_avx512vnni : kernels_avx512;
 #endif
     for (int i = 0; i < NUM_TIERS; i++)
       if (tiers[i] != NULL && tiers[i]->supported()) return tiers[i];

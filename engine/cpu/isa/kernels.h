@@ -111,8 +111,10 @@ typedef struct kernels {
 
 /* A table is NULL where its tier was not compiled in. */
 extern const kernels_t *const kernels_portable,
-    *const kernels_avx2, *const kernels_avx512, *const kernels_avx512bf16, *const kernels_amx,
-                                                                               *const kernels_neon;
+    *const kernels_avx2, *const kernels_avxvnni,
+                             *const kernels_avx512, *const kernels_avx512vnni,
+                                                        *const kernels_avx512bf16,
+                                                            *const kernels_amx, *const kernels_neon;
 
 /* Chooses by name, "auto" or NULL = the fastest that this machine has. NULL and *error
  * (ERR_CONFIGURATION) when the name is unknown or the machine lacks it. */

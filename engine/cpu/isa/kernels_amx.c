@@ -189,7 +189,7 @@ const kernels_t *const kernels_amx = &table;
 
 /* Copies the avx512bf16 table and replaces the linear layers and attention. Its priority makes it
  * run after the constructor that fills that table. */
-__attribute__((constructor(1001))) static void fill(void) {
+__attribute__((constructor(1002))) static void fill(void) {
   table = *kernels_avx512bf16;
   table.name = "amx";
   table.supported = supported;

@@ -292,15 +292,16 @@ static void values_pairs(float *out, int64_t ldo, const float *weights, int32_t 
 }
 
 static bool supported(void) {
-  return (*kernels_avx512).supported() && __builtin_cpu_supports("avx512bf16");
+  return (*kernels_avx512vnni).supported() && __builtin_cpu_supports("avx512bf16");
 }
 
 static kernels_t table;
 const kernels_t *const kernels_avx512bf16 = &table;
 
-/* Runs before main: the table is the avx512 one with a few entries replaced. */
-__attribute__((constructor(1000))) static void fill(void) {
-  table = *kernels_avx512;
+/* Runs before main, after the constructor of avx512vnni: the table is the one of that tier with a
+ * few entries replaced. */
+__attribute__((constructor(1001))) static void fill(void) {
+  table = *kernels_avx512vnni;
   table.name = "avx512bf16";
   table.supported = supported;
   table.staged_size = sizeof(uint16_t);

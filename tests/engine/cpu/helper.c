@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const tier_names[NUM_TIER_NAMES] = {"portable",   "avx2", "avx512",
-                                                "avx512bf16", "amx",  "neon"};
+const char *const tier_names[NUM_TIER_NAMES] = {"portable",   "avx2",       "avxvnni", "avx512",
+                                                "avx512vnni", "avx512bf16", "amx",     "neon"};
 
 uint64_t test_seed(void) {
   const char *text = getenv("TEST_SEED");
