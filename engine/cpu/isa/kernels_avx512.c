@@ -85,6 +85,13 @@ INLINE vu q_lookup(vu nibbles, q_table_t table) {
   return (vu)_mm512_shuffle_epi8(table, (__m512i)nibbles);
 }
 
+#define Q_SUM(value) _mm512_reduce_add_epi32((__m512i)(value))
+#define Q_HIGHEST(value) _mm512_reduce_max_epi32((__m512i)(value))
+#define Q_WIDEN_S8(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define Q_WIDEN_U8(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define Q_NARROW(p, value)                                                                         \
+  _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(value)))
+
 #include "engine/cpu/isa/quant.inc"
 
 #include "engine/cpu/isa/attention.inc"

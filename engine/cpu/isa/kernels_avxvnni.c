@@ -40,6 +40,14 @@ INLINE vu q_lookup(vu nibbles, q_table_t table) {
   return (vu)_mm256_shuffle_epi8(table, (__m256i)nibbles);
 }
 
+#define Q_WIDEN_S8(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
+#define Q_WIDEN_U8(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
+#define Q_NARROW(p, value) q_narrow(p, (__m256i)(value))
+INLINE void q_narrow(void *to, __m256i value) {
+  __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(value), _mm256_extracti128_si256(value, 1));
+  _mm_storel_epi64((__m128i *)to, _mm_packs_epi16(half, half));
+}
+
 #include "engine/cpu/isa/quant.inc"
 
 static bool supported(void) {
