@@ -1,5 +1,5 @@
 /* kernels_amx.c: AMX tiles for bf16 weights; attention is in attention_amx.c, the rest is the
- * avx512bf16 tier.
+ * avx512bf16 tier. Quantised weights are in quant_amx.c.
  *
  * Owns the table kernels_amx (NULL on other architectures). Run by pool workers; see kernels.h. One
  * tdpbf16ps takes 32 products per element, always in the same order; a row's bits do not depend on
@@ -11,7 +11,7 @@
  * where vdpbf16ps reaches 105 and FMA 210.
  */
 #include "engine/base/util.h"
-#include "engine/cpu/isa/kernels.h"
+#include "engine/cpu/isa/quant_amx.h"
 
 #if defined(__x86_64__)
 #include "engine/cpu/isa/tiles_amx.h"
@@ -180,7 +180,7 @@ static void gemm_tiles(const gemm_t *gemm) {
 /* Linux allows AMX only to processes that request it; a second request is harmless. */
 static bool supported(void) {
   return (*kernels_avx512bf16).supported() && __builtin_cpu_supports("amx-tile") &&
-         __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-int8") &&
          syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
@@ -194,6 +194,7 @@ __attribute__((constructor(1002))) static void fill(void) {
   table.name = "amx";
   table.supported = supported;
   table.gemm[DTYPE_BF16] = gemm_tiles;
+  table.gemm_quant = gemm_quant_amx;
   table.attend = attend_amx;
 }
 #else
