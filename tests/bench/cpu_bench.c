@@ -1,12 +1,13 @@
 /* cpu_bench.c: linear layers and attention of the CPU back end beside the ceilings of this machine.
  *
- *   cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings]
+ *   cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] [--quantised]
  *
  * Ceilings are measured in the same run: memory read bandwidth of all threads over 1 GiB, and the
  * highest rate of the tier's own linear kernel on a problem that stays in the second-level cache.
  * Each figure is the best of several rounds. Shapes are those of a 494M model (hidden 896, ffn
  * 4864, 14/2 heads of 64, vocabulary 151,936), and for experts those of a layer of 64 with hidden
- * 2048 and width 768, of which a row takes 8: in bf16, and in MXFP4.
+ * 2048 and width 768, of which a row takes 8: in bf16, and in MXFP4. --quantised runs the linear
+ * layers over quantised weights alone; their bytes are those of the packed panels.
  */
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
@@ -138,6 +139,99 @@ static void bench_linear(device_t *device, const char *name, int64_t n, int64_t 
     double floor = bytes / bandwidth > flops / peak ? bytes / bandwidth : flops / peak;
     printf("%-8s M %3d  %8.1f us  %6.1f GB/s  %7.1f GFLOP/s  %4.2f of the roofline\n", name,
            rows[m], best * 1e6, bytes / best * 1e-9, flops / best * 1e-9, floor / best);
+  }
+}
+
+typedef struct quant_rows {
+  const quant_format_t *format;
+  int64_t cols;
+} quant_rows_t;
+
+/* Random codes with scales of about 1. */
+static const void *quant_row(void *context, int64_t row, void *scratch) {
+  static const int halves[][3] = {
+      {WEIGHT_Q4_0, 0, 0}, {WEIGHT_Q8_0, 0, 0}, {WEIGHT_Q4_K, 0, 2}, {WEIGHT_Q6_K, 208, 208}};
+  const quant_rows_t *rows = context;
+  size_t bytes = quant_row_bytes(rows->format, 0, rows->cols);
+  uint8_t *out = scratch;
+  for (size_t i = 0; i < bytes; i++) out[i] = (uint8_t)((uint64_t)row * 31 + i * i * 7 + i / 13);
+  for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
+    for (int j = 1; j < 3 && halves[i][0] == (int)rows->format->format; j++)
+      for (size_t at = 0; at < bytes; at += (size_t)rows->format->block_bytes)
+        memcpy(out + at + halves[i][j], &(uint16_t){0x2c00}, 2);
+  return out;
+}
+
+static size_t packed_bytes(const weight_t *weight) {
+  int64_t panels = weight->stack * weight->stack_panels;
+  return weight->quant[1].at * (size_t)panels; /* the panels of one format are alike */
+}
+
+/* The highest rate of products with a panel that stays in the cache, and 64 rows. */
+static double quant_peak(device_t *device, weight_t *weight, int rounds) {
+  enum { ROWS = 64, TIMES = 40 };
+  size_t stride = weight_stride(device, weight);
+  float *out = malloc(sizeof(float) * ROWS * PANEL_COLS), *in = calloc((size_t)weight->depth, 4);
+  uint8_t *x = aligned_alloc(64, stride * ROWS);
+  if (!out || !in || !x) exit(1);
+  for (int64_t k = 0; k < weight->cols; k++) in[k] = (float)(k % 17) - 8;
+  for (int r = 0; r < ROWS; r++) weight_stage(device, weight, x + (size_t)r * stride, in);
+  gemm_t gemm = {.x = x, .rows = ROWS, .cols = PANEL_COLS, .out = out, .ldo = PANEL_COLS};
+  double best = 0;
+  for (int i = 0; i < rounds; i++) {
+    double start = now();
+    for (int j = 0; j < TIMES; j++) weight_multiply(device, weight, 0, false, 0, &gemm);
+    double rate = 2.0 * ROWS * PANEL_COLS * (double)weight->depth * TIMES / (now() - start);
+    if (rate > best) best = rate;
+  }
+  free(out), free(in), free(x);
+  return best * pool_num_threads(device->pool);
+}
+
+static void bench_quant(device_t *device, weight_format_t format, int64_t n, int64_t k,
+                        double bandwidth, int rounds) {
+  inferd_error_t error;
+  quant_rows_t rows_of = {quant_format(format), k};
+  weight_source_t source = {.name = rows_of.format->name,
+                            .rows = n,
+                            .cols = k,
+                            .format = format,
+                            .dtype = DTYPE_BF16,
+                            .row = quant_row,
+                            .context = &rows_of};
+  enum { COPIES = 30 };
+  weight_t *weights[COPIES];
+  for (int i = 0; i < COPIES; i++)
+    if (ops_cpu.weight(device, &source, &weights[i], &error)) exit(1);
+  double bytes = (double)packed_bytes(weights[0]), peak = quant_peak(device, weights[0], rounds);
+  act_t *x = ops_cpu.buffer(device, ROWS_MAX, k), *out = ops_cpu.buffer(device, ROWS_MAX, n);
+  if (!x || !out) exit(1);
+  for (int64_t i = 0; i < ROWS_MAX * k; i++) FLOATS(x)[i] = (float)(i % 17) - 8;
+  printf("%s [%d, %d]: %.3f bits a weight, products in the cache %.0f GOP/s\n", source.name, (int)n,
+         (int)k, bytes * 8 / (double)(n * k), peak * 1e-9);
+  static const int32_t rows[] = {1, 4, 8, 16, 32, 256};
+  for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
+    double best = 1e9;
+    for (int i = 0; i < rounds; i++) {
+      double start = now();
+      for (int c = 0; c < COPIES; c++)
+        ops_cpu.linear(device, out, x, weights[c], NULL, NULL, rows[m]);
+      double time = (now() - start) / COPIES;
+      if (time < best) best = time;
+    }
+    double operations = 2.0 * (double)(n * k) * rows[m];
+    double floor = bytes / bandwidth > operations / peak ? bytes / bandwidth : operations / peak;
+    printf("%-8s M %3d  %8.1f us  %6.1f GB/s  %7.1f GOP/s  %4.2f of the roofline\n", source.name,
+           rows[m], best * 1e6, bytes / best * 1e-9, operations / best * 1e-9, floor / best);
+  }
+}
+
+/* Two levels need columns in multiples of 256. */
+static void bench_quantised(device_t *device, double bandwidth, int rounds) {
+  static const weight_format_t formats[] = {WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_Q4_K, WEIGHT_Q6_K};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    bench_quant(device, formats[i], 2 * FFN, 1024, bandwidth, rounds);
+    bench_quant(device, formats[i], 1024, FFN, bandwidth, rounds);
   }
 }
 
@@ -283,19 +377,21 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
 int main(int argc, char **argv) {
   device_options_t options = {0};
   int rounds = 7;
-  bool ceilings_only = false;
+  bool ceilings_only = false, quantised_only = false;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--quick") == 0)
       rounds = 2;
     else if (strcmp(argv[i], "--ceilings") == 0)
       ceilings_only = true;
+    else if (strcmp(argv[i], "--quantised") == 0)
+      quantised_only = true;
     else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
       options.num_threads = atoi(argv[++i]);
     else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
       options.isa = argv[++i];
     else
-      return fprintf(stderr,
-                     "usage: cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings]\n"),
+      return fprintf(stderr, "usage: cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] "
+                             "[--quantised]\n"),
              64;
   }
   device_t *device;
@@ -319,6 +415,8 @@ int main(int argc, char **argv) {
          ops_cpu.describe(device), bandwidth * 1e-9, peak * 1e-9,
          peak_rate(device, DTYPE_F32, rounds) * 1e-9);
   if (ceilings_only) return ops_cpu.close(device), 0;
+  bench_quantised(device, bandwidth, rounds);
+  if (quantised_only) return ops_cpu.close(device), 0;
   bench_linear(device, "qkv", 1152, HIDDEN, bandwidth, peak, rounds);
   bench_linear(device, "gate_up", 2 * FFN, HIDDEN, bandwidth, peak, rounds);
   bench_linear(device, "down", HIDDEN, FFN, bandwidth, peak, rounds);
