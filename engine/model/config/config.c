@@ -8,12 +8,15 @@
 #include "engine/model/config/config.h"
 
 #include "engine/base/util.h"
+#include "engine/file/gguf.h"
+#include "engine/model/config/config_gguf.h"
 #include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tensors.h"
 #include "engine/model/weights.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -402,9 +405,10 @@ void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
   va_end(arguments);
 }
 
-static int read_config(const char *dir, const json_t *root, double tokenizer_max,
-                       int32_t tokenizer_eos, blueprint_t *bp, inferd_error_t *error) {
-  config_reader_t reader = {.file = "config.json", .root = root, .error = error};
+/* `start` looks into the whole document. */
+static int read_config(const char *dir, const config_reader_t *start, double tokenizer_max,
+                       int32_t tokenizer_eos, blueprint_t *bp) {
+  config_reader_t reader = *start;
   const family_t *family = find_family(&reader);
   if (family == NULL) return reader.code;
   family = enter_text_config(&reader, family);
@@ -426,19 +430,64 @@ static int read_config(const char *dir, const json_t *root, double tokenizer_max
   if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
-  if (bp->tied && weights_head_differs(dir, family->layout, bp)) {
-    blueprint_note(bp, "tie_word_embeddings is true, but lm_head.weight differs from the "
-                       "embedding: the stored head is used");
-    bp->tied = false;
+  return 0;
+}
+
+static const json_limits_t config_limits = {
+    .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
+
+static int read_directory(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
+                          blueprint_t *out, inferd_error_t *error) {
+  struct stat status;
+  if (stat(dir, &status) != 0) return error_system(error, dir, errno);
+  if (!S_ISDIR(status.st_mode)) {
+    return error_set(error, ERR_MODEL_MISSING, NULL, "%s: no such directory", dir);
   }
-  return tensors_count_parameters(bp, &bp->num_parameters, error);
+  model_file_t file;
+  int result = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &config_limits, &file, error);
+  if (result == 0 && file.doc == NULL) {
+    result = error_set(error, ERR_MODEL_MISSING, NULL,
+                       "%s: no config.json; a model directory of Hugging Face is needed", dir);
+  }
+  if (result != 0) return result;
+  config_reader_t reader = {.file = "config.json", .root = json_root(file.doc), .error = error};
+  result = read_config(dir, &reader, tokenizer_max, tokenizer_eos, out);
+  model_file_free(&file);
+  if (result != 0) return result;
+  const family_t *family = family_by_name(out->family, strlen(out->family));
+  if (out->tied && weights_head_differs(dir, family->layout, out)) {
+    blueprint_note(out, "tie_word_embeddings is true, but lm_head.weight differs from the "
+                        "embedding: the stored head is used");
+    out->tied = false;
+  }
+  return config_read_generation(dir, out, error);
+}
+
+static int read_gguf(const gguf_t *gguf, double tokenizer_max, int32_t tokenizer_eos,
+                     blueprint_t *out, inferd_error_t *error) {
+  const char *path = gguf_path(gguf, 0), *slash = strrchr(path, '/');
+  config_reader_t reader = {.file = slash != NULL ? slash + 1 : path, .error = error};
+  buffer_t json = {0};
+  json_doc_t *doc = NULL;
+  int code = config_from_gguf(gguf, &reader.gguf, &json, error);
+  if (code == 0) code = json_parse(json.data, json.length, &config_limits, &doc, error);
+  if (code == 0) {
+    reader.root = json_root(doc);
+    code = read_config(path, &reader, tokenizer_max, tokenizer_eos, out);
+  }
+  json_free(doc);
+  buffer_free(&json);
+  if (code != 0) return code;
+  out->gguf = true;
+  config_from_gguf_tensors(gguf, out);
+  config_from_gguf_sampling(gguf, out);
+  return 0;
 }
 
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
                    inferd_error_t *error) {
-  static const json_limits_t limits = {
-      .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
-  struct stat status;
+  char path[PATH_MAX];
+  gguf_t *gguf;
   *out = (blueprint_t){.temperature = NAN,
                        .top_p = NAN,
                        .min_p = NAN,
@@ -446,20 +495,17 @@ int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
                        .top_k = -1,
                        .max_new_tokens = -1,
                        .primary_eos = -1};
-  if (stat(dir, &status) != 0) return error_system(error, dir, errno);
-  if (!S_ISDIR(status.st_mode)) {
-    return error_set(error, ERR_MODEL_MISSING, NULL, "%s: no such directory", dir);
+  int result = gguf_find(dir, path, sizeof(path), error);
+  if (result == 0) {
+    result = read_directory(dir, tokenizer_max, tokenizer_eos, out, error);
+  } else if (result > 0) {
+    result = gguf_open(path, true, &gguf, error);
+    if (result == 0) {
+      result = read_gguf(gguf, tokenizer_max, tokenizer_eos, out, error);
+      gguf_close(gguf);
+    }
   }
-  model_file_t file;
-  int result = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &limits, &file, error);
-  if (result == 0 && file.doc == NULL) {
-    result = error_set(error, ERR_MODEL_MISSING, NULL,
-                       "%s: no config.json; a model directory of Hugging Face is needed", dir);
-  }
-  if (result != 0) return result;
-  result = read_config(dir, json_root(file.doc), tokenizer_max, tokenizer_eos, out, error);
-  model_file_free(&file);
-  if (result == 0) result = config_read_generation(dir, out, error);
+  if (result == 0) result = tensors_count_parameters(out, &out->num_parameters, error);
   if (result == 0 && out->num_eos > 0) out->primary_eos = out->eos_ids[0];
   if (result != 0) blueprint_free(out);
   return result;

@@ -13,6 +13,7 @@
 typedef struct config_reader {
   const char *file;    /* "config.json", for messages */
   const json_t *root;  /* object that the keys are looked up in */
+  const char *gguf;    /* the architecture of a GGUF file whose metadata are read, or NULL */
   const json_t *outer; /* has the keys that `root` lacks, or NULL (text_config of a wrapper) */
   int code;            /* 0 or the first error */
   inferd_error_t *error;

@@ -1,5 +1,6 @@
 /* config_reader.c: checked access to the keys of a model's JSON files. Any thread, no state. */
 #include "engine/model/config/config.h"
+#include "engine/model/config/config_gguf.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -48,6 +49,8 @@ void config_refuse(config_reader_t *reader, const char *key, const json_t *value
   va_start(arguments, supported);
   vsnprintf(what, sizeof(what), supported, arguments);
   va_end(arguments);
+  char source[96];
+  if (reader->gguf != NULL) key = config_gguf_key(reader->gguf, key, source, sizeof(source));
   if (value == NULL) {
     reader->code = error_set(reader->error, ERR_MODEL_MALFORMED, key, "%s: \"%s\" %s", reader->file,
                              key, what);

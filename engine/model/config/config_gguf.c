@@ -1,0 +1,608 @@
+/* config_gguf.c: the metadata of a GGUF file, written as the config.json that they replace.
+ *
+ * The reader of config.json then makes the blueprint, so that a family has one set of rules. What
+ * the metadata leave to a reader's knowledge of the architecture is filled in here, as llama.cpp
+ * does. What only the tensors tell (biases, experts, a tied head) is taken from their list. Any
+ * thread; reads no weights.
+ */
+#include "engine/model/config/config_gguf.h"
+
+#include "engine/base/util.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KEY_TEXT_MAX = 96, EXPERTS_MAX = 1024 };
+
+/* What a family of GGUF files needs beside the common keys. */
+enum {
+  NEEDS_NOTHING = 0,
+  LAYER_NORMS = 1,     /* layer_norm_epsilon */
+  GEMMA_SCALE = 2,     /* query_pre_attn_scalar, which follows from the sizes */
+  NORMALISES = 4,      /* the weights of the chosen experts sum to 1 unless a key says otherwise */
+  WINDOWED = 8,        /* attention.sliding_window counts */
+  YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
+  POSITION_TABLE = 32, /* no rotation */
+  TWO_ROPES = 64       /* sliding layers have angles of their own; without a window none slides */
+};
+
+static const struct {
+  const char *name, *architecture;
+  int needs;
+  int wide_layers; /* this many: the largest model, whose queries are scaled by hidden / heads */
+} architectures[] = {
+    {"llama", "LlamaForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen2", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen2moe", "Qwen2MoeForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3moe", "Qwen3MoeForCausalLM", NORMALISES, 0},
+    {"gemma2", "Gemma2ForCausalLM", GEMMA_SCALE | WINDOWED, 46},
+    {"gemma3", "Gemma3ForCausalLM", GEMMA_SCALE | WINDOWED | TWO_ROPES, 62},
+    {"phi3", "Phi3ForCausalLM", WINDOWED, 0},
+    {"gpt-oss", "GptOssForCausalLM", WINDOWED | YARN_IS_EXACT, 0},
+    {"olmo2", "Olmo2ForCausalLM", NEEDS_NOTHING, 0},
+    {"olmoe", "OlmoeForCausalLM", NEEDS_NOTHING, 0},
+    {"granite", "GraniteForCausalLM", NEEDS_NOTHING, 0},
+    {"seed_oss", "SeedOssForCausalLM", NEEDS_NOTHING, 0},
+    {"smollm3", "SmolLM3ForCausalLM", NEEDS_NOTHING, 0},
+    {"starcoder2", "Starcoder2ForCausalLM", LAYER_NORMS | WINDOWED, 0},
+    {"gpt2", "GPT2LMHeadModel", LAYER_NORMS | POSITION_TABLE, 0},
+};
+
+/* Where the value of a key of config.json comes from; "%" is the architecture. */
+static const struct {
+  const char *key, *source;
+} sources[] = {
+    {"num_hidden_layers", "%.block_count"},
+    {"hidden_size", "%.embedding_length"},
+    {"intermediate_size", "%.feed_forward_length"},
+    {"num_attention_heads", "%.attention.head_count"},
+    {"num_key_value_heads", "%.attention.head_count_kv"},
+    {"head_dim", "%.attention.key_length"},
+    {"max_position_embeddings", "%.context_length"},
+    {"rms_norm_eps", "%.attention.layer_norm_rms_epsilon"},
+    {"layer_norm_epsilon", "%.attention.layer_norm_epsilon"},
+    {"rope_theta", "%.rope.freq_base"},
+    {"rope_local_base_freq", "%.rope.freq_base_swa"},
+    {"factor", "%.rope.scaling.factor"},
+    {"original_max_position_embeddings", "%.rope.scaling.original_context_length"},
+    {"attention_factor", "%.rope.scaling.attn_factor"},
+    {"attn_factor", "%.rope.scaling.attn_factor"},
+    {"beta_fast", "%.rope.scaling.yarn_beta_fast"},
+    {"beta_slow", "%.rope.scaling.yarn_beta_slow"},
+    {"sliding_window", "%.attention.sliding_window"},
+    {"sliding_window_pattern", "%.attention.sliding_window_pattern"},
+    {"layer_types", "%.attention.sliding_window_pattern"},
+    {"attn_logit_softcapping", "%.attn_logit_softcapping"},
+    {"final_logit_softcapping", "%.final_logit_softcapping"},
+    {"query_pre_attn_scalar", "%.attention.scale"},
+    {"attention_multiplier", "%.attention.scale"},
+    {"embedding_multiplier", "%.embedding_scale"},
+    {"residual_multiplier", "%.residual_scale"},
+    {"logits_scaling", "%.logit_scale"},
+    {"num_experts", "%.expert_count"},
+    {"num_experts_per_tok", "%.expert_used_count"},
+    {"moe_intermediate_size", "%.expert_feed_forward_length"},
+    {"partial_rotary_factor", "%.rope.dimension_count"},
+    {"short_factor", "rope_factors_short.weight"},
+    {"long_factor", "rope_factors_long.weight"},
+    {"eos_token_id", "tokenizer.ggml.eos_token_id"},
+    {"bos_token_id", "tokenizer.ggml.bos_token_id"},
+    {"vocab_size", "the rows of token_embd.weight"},
+};
+
+typedef struct writer {
+  const gguf_t *gguf;
+  const char *arch; /* row of `architectures` */
+  int needs, wide_layers;
+  buffer_t *json;
+  int code;
+  inferd_error_t *error;
+} writer_t;
+
+__attribute__((format(printf, 3, 4))) static void refuse(writer_t *writer, const char *key,
+                                                         const char *format, ...) {
+  char reason[ERROR_MESSAGE_MAX - 160];
+  va_list arguments;
+  if (writer->code != 0) return;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof(reason), format, arguments);
+  va_end(arguments);
+  writer->code = error_set(writer->error, ERR_MODEL_MALFORMED, key, "%s: \"%s\" %s",
+                           gguf_path(writer->gguf, 0), key, reason);
+}
+
+static const char *source_key(const char *arch, const char *source, char *out, size_t capacity) {
+  bool own = source[0] == '%';
+  snprintf(out, capacity, "%s%s", own ? arch : "", source + own);
+  return out;
+}
+
+const char *config_gguf_key(const char *arch, const char *key, char *out, size_t capacity) {
+  for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+    if (strcmp(sources[i].key, key) == 0) return source_key(arch, sources[i].source, out, capacity);
+  }
+  return key;
+}
+
+static const gguf_value_t *find(const writer_t *writer, const char *source, char *key) {
+  return gguf_get(writer->gguf, source_key(writer->arch, source, key, KEY_TEXT_MAX));
+}
+
+static void name(writer_t *writer, const char *key) {
+  if (writer->json->length > 1) buffer_char(writer->json, ',');
+  buffer_quote(writer->json, key, strlen(key));
+  buffer_char(writer->json, ':');
+}
+
+static void put_text(writer_t *writer, const char *key, const char *text) {
+  name(writer, key);
+  buffer_quote(writer->json, text, strlen(text));
+}
+
+static void put_int(writer_t *writer, const char *key, int64_t number) {
+  name(writer, key);
+  buffer_int(writer->json, number);
+}
+
+static void put_plain_double(writer_t *writer, double number) {
+  char text[40];
+  snprintf(text, sizeof(text), "%.17g", isfinite(number) ? number : 0.0);
+  buffer_text(writer->json, text);
+}
+
+static void put_double(writer_t *writer, const char *key, double number) {
+  name(writer, key);
+  put_plain_double(writer, number);
+}
+
+static void put_bool(writer_t *writer, const char *key, bool flag) {
+  name(writer, key);
+  buffer_text(writer->json, flag ? "true" : "false");
+}
+
+/* The integer of a key. A list with one number for every layer counts if they are all the same. */
+static bool take_int(writer_t *writer, const char *source, int64_t *out) {
+  char key[KEY_TEXT_MAX];
+  const gguf_value_t *value = find(writer, source, key);
+  int64_t other;
+  if (value == NULL || writer->code != 0) return false;
+  if (!gguf_int(value, 0, out)) {
+    refuse(writer, key, "is no integer");
+    return false;
+  }
+  for (uint32_t i = 1; i < value->count; i++) {
+    if (gguf_int(value, i, &other) && other == *out) continue;
+    refuse(writer, key,
+           "differs between layers: %" PRId64 " at layer 0, %" PRId64 " at layer %u; "
+           "supported: the same in all",
+           *out, other, i);
+    return false;
+  }
+  return true;
+}
+
+static bool take_double(writer_t *writer, const char *source, double *out) {
+  char key[KEY_TEXT_MAX];
+  const gguf_value_t *value = find(writer, source, key);
+  if (value == NULL || writer->code != 0) return false;
+  if (value->kind != GGUF_ARRAY && gguf_double(value, 0, out) && isfinite(*out)) return true;
+  refuse(writer, key, "is no finite number");
+  return false;
+}
+
+static void copy_int(writer_t *writer, const char *key, const char *source) {
+  int64_t number;
+  if (take_int(writer, source, &number)) put_int(writer, key, number);
+}
+
+static bool copy_double(writer_t *writer, const char *key, const char *source) {
+  double number;
+  if (!take_double(writer, source, &number)) return false;
+  put_double(writer, key, number);
+  return true;
+}
+
+/* The tensor blk.LAYER.NAME, or NULL. */
+static const gguf_tensor_t *layer_tensor(const writer_t *writer, int64_t layer, const char *part) {
+  char text[GGUF_NAME_MAX];
+  snprintf(text, sizeof(text), "blk.%" PRId64 ".%s", layer, part);
+  return gguf_tensor(writer->gguf, text);
+}
+
+static void need_int(writer_t *writer, const char *source, int64_t *out) {
+  char key[KEY_TEXT_MAX];
+  if (take_int(writer, source, out) || writer->code != 0) return;
+  refuse(writer, source_key(writer->arch, source, key, sizeof(key)), "is missing");
+}
+
+static void write_sizes(writer_t *writer) {
+  int64_t hidden = 0, heads = 1, kv_heads, head_dim = 0, values, rotated;
+  const gguf_tensor_t *embed = gguf_tensor(writer->gguf, "token_embd.weight");
+  if (embed == NULL || embed->rank != 2) {
+    refuse(writer, "token_embd.weight", embed == NULL ? "is missing" : "is no matrix");
+    return;
+  }
+  put_int(writer, "vocab_size", embed->shape[0]);
+  need_int(writer, "%.embedding_length", &hidden);
+  need_int(writer, "%.attention.head_count", &heads);
+  if (writer->code != 0) return;
+  put_int(writer, "hidden_size", hidden);
+  put_int(writer, "num_attention_heads", heads);
+  put_int(writer, "num_key_value_heads",
+          take_int(writer, "%.attention.head_count_kv", &kv_heads) ? kv_heads : heads);
+  if (!take_int(writer, "%.attention.key_length", &head_dim) && heads > 0)
+    head_dim = hidden / heads;
+  put_int(writer, "head_dim", head_dim);
+  if (take_int(writer, "%.attention.value_length", &values) && values != head_dim) {
+    char key[KEY_TEXT_MAX];
+    refuse(writer, source_key(writer->arch, "%.attention.value_length", key, sizeof(key)),
+           "is %" PRId64 ", supported: as the key's, %" PRId64, values, head_dim);
+  }
+  if (take_int(writer, "%.rope.dimension_count", &rotated) && head_dim > 0 && rotated != head_dim &&
+      !(writer->needs & POSITION_TABLE)) {
+    put_double(writer, "partial_rotary_factor", (double)rotated / (double)head_dim);
+  }
+  copy_int(writer, "max_position_embeddings", "%.context_length");
+}
+
+static void write_norms(writer_t *writer) {
+  const bool layer_norms = writer->needs & LAYER_NORMS;
+  const char *source =
+      layer_norms ? "%.attention.layer_norm_epsilon" : "%.attention.layer_norm_rms_epsilon";
+  char key[KEY_TEXT_MAX];
+  if (copy_double(writer, layer_norms ? "layer_norm_epsilon" : "rms_norm_eps", source)) return;
+  refuse(writer, source_key(writer->arch, source, key, sizeof(key)), "is missing");
+}
+
+/* A list of the divisors of the angles. */
+static void write_factors(writer_t *writer, const char *key, const gguf_tensor_t *tensor) {
+  if (tensor->type != GGUF_TYPE_F32 || tensor->rank != 1 || tensor->shape[0] > ROPE_FACTORS_MAX) {
+    refuse(writer, tensor->name,
+           "is %s of %" PRId64 " elements, supported: F32, a vector of at "
+           "most %d",
+           gguf_type_name(tensor->type), tensor->shape[0], ROPE_FACTORS_MAX);
+    return;
+  }
+  name(writer, key);
+  buffer_char(writer->json, '[');
+  for (int64_t i = 0; i < tensor->shape[0]; i++) {
+    float factor;
+    memcpy(&factor, tensor->data + 4 * i, sizeof(factor));
+    if (i > 0) buffer_char(writer->json, ',');
+    put_plain_double(writer, (double)factor); /* 0 for NaN, which the reader refuses */
+  }
+  buffer_char(writer->json, ']');
+}
+
+/* `scaled`: divisors of every angle, whatever the length: rope_freqs.weight of Llama 3. */
+static void write_longrope(writer_t *writer, const gguf_tensor_t *short_one,
+                           const gguf_tensor_t *long_one, bool scaled) {
+  double factor = 1;
+  put_text(writer, "rope_type", "longrope");
+  write_factors(writer, "short_factor", short_one);
+  write_factors(writer, "long_factor", long_one);
+  if (scaled && !take_double(writer, "%.rope.scaling.attn_factor", &factor)) return;
+  put_double(writer, "attention_factor", factor);
+}
+
+static void write_yarn(writer_t *writer) {
+  put_text(writer, "rope_type", "yarn");
+  copy_double(writer, "factor", "%.rope.scaling.factor");
+  copy_int(writer, "original_max_position_embeddings", "%.rope.scaling.original_context_length");
+  copy_double(writer, "attn_factor", "%.rope.scaling.attn_factor");
+  copy_double(writer, "beta_fast", "%.rope.scaling.yarn_beta_fast");
+  copy_double(writer, "beta_slow", "%.rope.scaling.yarn_beta_slow");
+  if (writer->needs & YARN_IS_EXACT) put_bool(writer, "truncate", false);
+}
+
+/* The kind of scaling, "none" when there is no such key. */
+static void scaling_type(writer_t *writer, char *out, size_t capacity) {
+  char key[KEY_TEXT_MAX];
+  const gguf_value_t *value = find(writer, "%.rope.scaling.type", key);
+  const char *text = "none";
+  size_t at = 0, length = 4;
+  if (value != NULL && !gguf_next_string(value, &at, &text, &length)) {
+    text = "none", length = 4;
+    refuse(writer, key, "is no text");
+  }
+  error_quote(out, (unsigned)capacity, text, length);
+}
+
+static void write_rope(writer_t *writer) {
+  const gguf_tensor_t *freqs = gguf_tensor(writer->gguf, "rope_freqs.weight");
+  const gguf_tensor_t *short_one = gguf_tensor(writer->gguf, "rope_factors_short.weight");
+  const gguf_tensor_t *long_one = gguf_tensor(writer->gguf, "rope_factors_long.weight");
+  char type[32];
+  double theta = 1e4, factor = 1;
+  if (writer->needs & POSITION_TABLE) return;
+  take_double(writer, "%.rope.freq_base", &theta);
+  put_double(writer, "rope_theta", theta);
+  if (writer->needs & TWO_ROPES)
+    copy_double(writer, "rope_local_base_freq", "%.rope.freq_base_swa");
+  scaling_type(writer, type, sizeof(type));
+  name(writer, "rope_scaling");
+  buffer_char(writer->json, '{');
+  buffer_text(writer->json, "\"rope_theta\":");
+  put_plain_double(writer, theta);
+  if (short_one != NULL && long_one != NULL) {
+    write_longrope(writer, short_one, long_one, true);
+  } else if (strcmp(type, "yarn") == 0) {
+    write_yarn(writer);
+  } else if (freqs != NULL) {
+    write_longrope(writer, freqs, freqs, false);
+    copy_int(writer, "original_max_position_embeddings", "%.context_length");
+  } else if (strcmp(type, "linear") == 0) {
+    put_text(writer, "rope_type", "linear");
+    copy_double(writer, "factor", "%.rope.scaling.factor");
+  } else if (take_double(writer, "%.rope.scale_linear", &factor) && factor > 1) {
+    put_text(writer, "rope_type", "linear"); /* as files were written before 2024 */
+    put_double(writer, "factor", factor);
+  } else if (strcmp(type, "none") != 0) {
+    char key[KEY_TEXT_MAX];
+    refuse(writer, source_key(writer->arch, "%.rope.scaling.type", key, sizeof(key)),
+           "is \"%s\", supported: none, linear, yarn, and longrope with its factors", type);
+  }
+  buffer_char(writer->json, '}');
+  if (short_one != NULL)
+    copy_int(writer, "original_max_position_embeddings", "%.rope.scaling.original_context_length");
+}
+
+/* A window of 0 is none. Its pattern is one flag a layer, or every how many a layer is full. */
+static void write_window(writer_t *writer) {
+  char key[KEY_TEXT_MAX];
+  int64_t window, every;
+  const gguf_value_t *pattern = find(writer, "%.attention.sliding_window_pattern", key);
+  bool given = take_int(writer, "%.attention.sliding_window", &window);
+  if (!given && !(writer->needs & TWO_ROPES)) return; /* the default of the family */
+  name(writer, "sliding_window");
+  if (given && window > 0)
+    buffer_int(writer->json, window);
+  else
+    buffer_text(writer->json, "null");
+  if (!given || window <= 0 || pattern == NULL) return;
+  if (pattern->kind != GGUF_ARRAY && gguf_int(pattern, 0, &every)) {
+    put_int(writer, "sliding_window_pattern", every);
+    return;
+  }
+  name(writer, "layer_types");
+  buffer_char(writer->json, '[');
+  for (uint32_t i = 0; i < pattern->count && i < MODEL_LAYERS_MAX; i++) {
+    bool slides = false;
+    int64_t number = 0;
+    if (!gguf_bool(pattern, i, &slides) && !gguf_int(pattern, i, &number))
+      refuse(writer, key, "is no list of flags");
+    if (i > 0) buffer_char(writer->json, ',');
+    buffer_text(writer->json,
+                slides || number != 0 ? "\"sliding_attention\"" : "\"full_attention\"");
+  }
+  buffer_char(writer->json, ']');
+}
+
+/* The scale of the scores, and other factors. Absent keys of Gemma follow from its sizes. */
+static void write_scales(writer_t *writer, bool is_granite) {
+  int64_t layers = 0, hidden = 0, heads = 1, head_dim = 0;
+  double scale = 0;
+  copy_double(writer, "attn_logit_softcapping", "%.attn_logit_softcapping");
+  copy_double(writer, "final_logit_softcapping", "%.final_logit_softcapping");
+  bool given = take_double(writer, "%.attention.scale", &scale) && scale > 0;
+  take_int(writer, "%.block_count", &layers);
+  take_int(writer, "%.embedding_length", &hidden);
+  take_int(writer, "%.attention.head_count", &heads);
+  if (heads < 1) return; /* refused with the sizes */
+  if (!take_int(writer, "%.attention.key_length", &head_dim)) head_dim = hidden / heads;
+  if (writer->needs & GEMMA_SCALE) {
+    int64_t divided = layers == writer->wide_layers ? hidden / heads : head_dim;
+    put_double(writer, "query_pre_attn_scalar", given ? 1 / (scale * scale) : (double)divided);
+  }
+  if (!is_granite) return;
+  put_double(writer, "attention_multiplier", given ? scale : 1 / sqrt((double)head_dim));
+  copy_double(writer, "embedding_multiplier", "%.embedding_scale");
+  copy_double(writer, "residual_multiplier", "%.residual_scale");
+  copy_double(writer, "logits_scaling", "%.logit_scale");
+}
+
+/* Layers without a router are dense. Returns true when there is one. */
+static bool write_dense_layers(writer_t *writer, int64_t layers) {
+  const char *comma = "";
+  name(writer, "mlp_only_layers");
+  buffer_char(writer->json, '[');
+  for (int64_t i = 0; i < layers && i < MODEL_LAYERS_MAX; i++) {
+    if (layer_tensor(writer, i, "ffn_gate_inp.weight") != NULL) continue;
+    buffer_text(writer->json, comma);
+    buffer_int(writer->json, i);
+    comma = ",";
+  }
+  buffer_char(writer->json, ']');
+  return comma[0] != '\0';
+}
+
+/* Refuses routers that this program does not compute: all take a softmax, none scales. */
+static void check_router(writer_t *writer) {
+  int64_t gating = 1;
+  double scale = 1;
+  char key[KEY_TEXT_MAX];
+  if (take_int(writer, "%.expert_gating_func", &gating) && gating != 1 && gating != 3) {
+    refuse(writer, source_key(writer->arch, "%.expert_gating_func", key, sizeof(key)),
+           "is %" PRId64 ", supported: 1 and 3, softmax", gating);
+  }
+  if (take_double(writer, "%.expert_weights_scale", &scale) && scale != 0 && scale != 1) {
+    refuse(writer, source_key(writer->arch, "%.expert_weights_scale", key, sizeof(key)),
+           "is %g, supported: 1", scale);
+  }
+}
+
+static void write_experts(writer_t *writer, int64_t experts) {
+  int64_t layers = 0, width = 0, shared = 0, dense_width;
+  bool normalises = writer->needs & NORMALISES;
+  char key[KEY_TEXT_MAX];
+  check_router(writer);
+  put_int(writer, "num_experts", experts);
+  copy_int(writer, "num_experts_per_tok", "%.expert_used_count");
+  need_int(writer, "%.block_count", &layers);
+  for (int64_t i = layers; i-- > 0 && layers <= MODEL_LAYERS_MAX;) {
+    const gguf_tensor_t *up = layer_tensor(writer, i, "ffn_up_exps.weight");
+    const gguf_tensor_t *shared_up = layer_tensor(writer, i, "ffn_up_shexp.weight");
+    if (up != NULL && up->rank == 3) width = up->shape[1];
+    if (shared_up != NULL && shared_up->rank == 2) shared = shared_up->shape[0];
+  }
+  if (width == 0) need_int(writer, "%.expert_feed_forward_length", &width);
+  put_int(writer, "moe_intermediate_size", width);
+  put_int(writer, "shared_expert_intermediate_size", shared);
+  gguf_bool(find(writer, "%.expert_weights_norm", key), 0, &normalises);
+  put_bool(writer, "norm_topk_prob", normalises);
+  bool dense = write_dense_layers(writer, layers);
+  if (!dense || !take_int(writer, "%.feed_forward_length", &dense_width)) dense_width = width;
+  put_int(writer, "intermediate_size", dense_width);
+}
+
+/* Ids that end a generation. Older files name only one; the others are known by their spelling. */
+static bool ends_by_spelling(const writer_t *writer, const char *text, size_t length) {
+  static const char *const of_all[] = {"<|eot_id|>",   "<|eom_id|>",    "<|im_end|>",
+                                       "<|end|>",      "<|endoftext|>", "<|end_of_text|>",
+                                       "<end_of_turn>"};
+  static const char *const of_oss[] = {"<|return|>", "<|call|>", "<|endoftext|>"};
+  const bool is_oss = strcmp(writer->arch, "gpt-oss") == 0;
+  const char *const *list = is_oss ? of_oss : of_all;
+  size_t count = is_oss ? ARRAY_LEN(of_oss) : ARRAY_LEN(of_all);
+  for (size_t i = 0; i < count; i++) {
+    if (strlen(list[i]) == length && memcmp(list[i], text, length) == 0) return true;
+  }
+  return false;
+}
+
+static void write_ids(writer_t *writer) {
+  static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                     "tokenizer.ggml.eom_token_id"};
+  const gguf_value_t *tokens = gguf_get(writer->gguf, "tokenizer.ggml.tokens");
+  const gguf_value_t *types = gguf_get(writer->gguf, "tokenizer.ggml.token_type");
+  const gguf_tensor_t *embed = gguf_tensor(writer->gguf, "token_embd.weight");
+  const char *comma = "", *text;
+  int64_t id, kind, rows = embed != NULL && embed->rank == 2 ? embed->shape[0] : 0;
+  size_t at = 0, length;
+  if (gguf_int(gguf_get(writer->gguf, "tokenizer.ggml.bos_token_id"), 0, &id) && id >= 0 &&
+      id < rows)
+    put_int(writer, "bos_token_id", id);
+  name(writer, "eos_token_id");
+  buffer_char(writer->json, '[');
+  for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+    /* An id beyond the embedding can never come. */
+    if (!gguf_int(gguf_get(writer->gguf, keys[i]), 0, &id) || id < 0 || id >= rows) continue;
+    buffer_text(writer->json, comma);
+    buffer_int(writer->json, id);
+    comma = ",";
+  }
+  int found = 0;
+  for (uint32_t i = 0; i < rows && gguf_next_string(tokens, &at, &text, &length); i++) {
+    bool control = gguf_int(types, i, &kind) && (kind == 3 || kind == 4);
+    if (!control || !ends_by_spelling(writer, text, length) || found++ == 8) continue;
+    buffer_text(writer->json, comma);
+    buffer_int(writer->json, i);
+    comma = ",";
+  }
+  buffer_char(writer->json, ']');
+}
+
+static const char *type_of_weights(const gguf_t *gguf, bool is_gemma) {
+  const gguf_tensor_t *embed = gguf_tensor(gguf, "token_embd.weight");
+  const gguf_tensor_t *inner = gguf_tensor(gguf, "blk.0.ffn_down.weight");
+  uint32_t type = inner != NULL ? inner->type : embed != NULL ? embed->type : GGUF_TYPE_BF16;
+  if (type == GGUF_TYPE_F32) return "float32";
+  /* Gemma overflows in float16. */
+  return type == GGUF_TYPE_F16 && !is_gemma ? "float16" : "bfloat16";
+}
+
+static bool find_architecture(writer_t *writer, const char **architecture) {
+  const gguf_value_t *value = gguf_get(writer->gguf, "general.architecture");
+  const char *text;
+  size_t at = 0, length;
+  char quoted[64] = "", list[320] = "";
+  if (!gguf_next_string(value, &at, &text, &length)) {
+    refuse(writer, "general.architecture", "is missing or no text");
+    return false;
+  }
+  for (size_t i = 0; i < ARRAY_LEN(architectures); i++) {
+    size_t used = strlen(list);
+    snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", architectures[i].name);
+    if (strlen(architectures[i].name) != length || memcmp(architectures[i].name, text, length) != 0)
+      continue;
+    writer->arch = architectures[i].name;
+    writer->needs = architectures[i].needs;
+    writer->wide_layers = architectures[i].wide_layers;
+    *architecture = architectures[i].architecture;
+    return true;
+  }
+  refuse(writer, "general.architecture", "is \"%s\", supported: %s",
+         error_quote(quoted, sizeof(quoted), text, length), list);
+  return false;
+}
+
+int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, inferd_error_t *error) {
+  writer_t writer = {.gguf = gguf, .json = json, .error = error};
+  const char *architecture;
+  int64_t experts = 0, number;
+  if (!find_architecture(&writer, &architecture)) return writer.code;
+  *arch = writer.arch;
+  /* One name may stand for two families. */
+  take_int(&writer, "%.expert_count", &experts);
+  if (experts > 0 && strcmp(writer.arch, "llama") == 0) architecture = "MixtralForCausalLM";
+  if (strcmp(writer.arch, "olmo2") == 0 &&
+      take_int(&writer, "%.attention.sliding_window", &number)) {
+    architecture = "Olmo3ForCausalLM";
+    writer.needs |= WINDOWED;
+  }
+  buffer_char(json, '{');
+  name(&writer, "architectures");
+  buffer_char(json, '[');
+  buffer_quote(json, architecture, strlen(architecture));
+  buffer_char(json, ']');
+  put_text(&writer, "torch_dtype", type_of_weights(gguf, writer.needs & GEMMA_SCALE));
+  need_int(&writer, "%.block_count", &number);
+  if (writer.code == 0) put_int(&writer, "num_hidden_layers", number);
+  if (experts == 0) copy_int(&writer, "intermediate_size", "%.feed_forward_length");
+  write_sizes(&writer);
+  write_norms(&writer);
+  write_rope(&writer);
+  if (writer.needs & WINDOWED) write_window(&writer);
+  write_scales(&writer, strcmp(writer.arch, "granite") == 0);
+  if (experts != 0) write_experts(&writer, experts);
+  write_ids(&writer);
+  put_bool(&writer, "tie_word_embeddings", gguf_tensor(gguf, "output.weight") == NULL);
+  buffer_char(json, '}');
+  if (writer.code == 0 && json->failed)
+    writer.code = error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", gguf_path(gguf, 0));
+  return writer.code;
+}
+
+static bool has(const gguf_t *gguf, const char *tensor) {
+  return gguf_tensor(gguf, tensor) != NULL;
+}
+
+void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint) {
+  blueprint->qkv_bias = has(gguf, "blk.0.attn_q.bias") || has(gguf, "blk.0.attn_qkv.bias");
+  blueprint->o_bias = has(gguf, "blk.0.attn_output.bias");
+  blueprint->mlp_bias = has(gguf, "blk.0.ffn_up.bias");
+  blueprint->qk_norm = has(gguf, "blk.0.attn_q_norm.weight");
+}
+
+static void take_float(const gguf_t *gguf, const char *key, double most, float *out) {
+  double number;
+  if (gguf_double(gguf_get(gguf, key), 0, &number) && number >= 0 && number <= most)
+    *out = (float)number;
+}
+
+void config_from_gguf_sampling(const gguf_t *gguf, blueprint_t *blueprint) {
+  int64_t top_k;
+  take_float(gguf, "general.sampling.temp", 2, &blueprint->temperature);
+  take_float(gguf, "general.sampling.min_p", 1, &blueprint->min_p);
+  take_float(gguf, "general.sampling.top_p", 1, &blueprint->top_p);
+  take_float(gguf, "general.sampling.penalty_repeat", 10, &blueprint->repetition_penalty);
+  if (blueprint->top_p <= 0) blueprint->top_p = NAN; /* more than 0 is needed */
+  if (blueprint->repetition_penalty <= 0) blueprint->repetition_penalty = NAN;
+  if (gguf_int(gguf_get(gguf, "general.sampling.top_k"), 0, &top_k) && top_k >= -1 &&
+      top_k <= INT32_MAX)
+    blueprint->top_k = (int32_t)top_k;
+}
