@@ -10,7 +10,6 @@
 #include "engine/file/gguf_internal.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,19 +22,12 @@ static int no_memory(const char *path, inferd_error_t *error) {
   return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
 }
 
-/* Maps a file and parses its header. The file may be a symbolic link: caches are made of them, and
- * what counts is the regular file behind it. */
+/* Maps a file and parses its header. */
 static int open_file(gguf_t *gguf, const char *path, inferd_error_t *error) {
   gguf_file_t *file = &gguf->files[gguf->num_files++];
-  char *real = realpath(path, NULL);
-  if (real == NULL) {
-    int code = errno == EACCES ? ERR_PERMISSION : errno == ENOENT ? ERR_MODEL_MISSING : ERR_IO;
-    return error_set(error, code, NULL, "%s: cannot be opened: %s", path, strerror(errno));
-  }
   file->path = strdup(path);
-  int code = file->path == NULL ? no_memory(path, error)
-                                : mapping_open(AT_FDCWD, real, path, &file->mapping, error);
-  free(real);
+  if (file->path == NULL) return no_memory(path, error);
+  int code = mapping_open(AT_FDCWD, path, path, &file->mapping, error);
   return code != 0 ? code : gguf_parse(gguf, gguf->num_files - 1, error);
 }
 
@@ -266,8 +258,8 @@ const gguf_tensor_t *gguf_tensor(const gguf_t *gguf, const char *name) {
   return bsearch(&wanted, gguf->tensors, gguf->num_tensors, sizeof(*gguf->tensors), by_name);
 }
 
-void gguf_done(const gguf_t *gguf, const gguf_tensor_t *tensor) {
-  mapping_drop(gguf->files[tensor->file].mapping, tensor->begin, tensor->bytes);
+const mapping_t *gguf_mapping(const gguf_t *gguf, int32_t file) {
+  return gguf->files[file].mapping;
 }
 
 int gguf_intact(const gguf_t *gguf, inferd_error_t *error) {

@@ -9,6 +9,7 @@
 #define INFERD_ENGINE_FILE_GGUF_H
 
 #include "engine/base/error.h"
+#include "engine/file/mapping.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -99,8 +100,8 @@ const gguf_tensor_t *gguf_tensor_at(const gguf_t *gguf, size_t index);  /* in or
 const gguf_tensor_t *gguf_tensor(const gguf_t *gguf, const char *name); /* NULL = absent */
 const char *gguf_type_name(uint32_t type);                              /* "Q4_K"; never NULL */
 
-/* Tells the kernel that the bytes of a tensor were read and need not stay in memory. */
-void gguf_done(const gguf_t *gguf, const gguf_tensor_t *tensor);
+/* The mapping of a file, as long as the model is open. */
+const mapping_t *gguf_mapping(const gguf_t *gguf, int32_t file);
 /* 0, or ERR_IO when a file shrank or could not be read while it was mapped. */
 int gguf_intact(const gguf_t *gguf, inferd_error_t *error);
 

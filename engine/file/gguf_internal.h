@@ -5,7 +5,6 @@
 #define INFERD_ENGINE_FILE_GGUF_INTERNAL_H
 
 #include "engine/file/gguf.h"
-#include "engine/file/mapping.h"
 
 typedef struct gguf_file {
   char *path;

@@ -189,7 +189,9 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   adapter->num_layers = bp->num_layers;
   adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(adapter_pair_t));
   if (adapter->pairs == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  if (code == 0) code = tensors_expect(bp, &list, error);
+  blueprint_t named = *bp;
+  named.gguf = false; /* adapters name the layers as transformers does, whatever the model's file */
+  if (code == 0) code = tensors_expect(&named, &list, error);
   if (code == 0) code = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
   if (code == 0) taken = calloc(weight_files_count(files) + 1, 1);
   if (code == 0 && taken == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");

@@ -76,7 +76,7 @@ typedef enum form {
   FORM_PLAIN,        /* [rows, cols], or [rows] */
   FORM_TURNED,       /* [cols, rows] */
   FORM_EACH,         /* one tensor per expert; '*' in the name is the expert */
-  FORM_STACK,        /* [E, rows] */
+  FORM_STACK,        /* [E, rows] or [E, rows, cols] */
   FORM_STACK_TURNED, /* [E, cols, rows] */
   FORM_STACK_BLOCKS, /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */
   FORM_STACK_SCALES  /* U8 [E, rows, cols / 32]: their exponents */
@@ -119,10 +119,16 @@ typedef struct layout {
   int num_patterns;
   const char *prefixes[LAYOUT_PREFIXES_MAX]; /* tried in order; NULL ends */
   const char *ignored[6]; /* names that hold or, after '$', end in one of these; NULL ends */
+  /* Rows i and i + D / 2 of every head of q and k lie side by side: 0, D / 2, 1, D / 2 + 1 ... */
+  bool heads_zipped;
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
+/* Of GGUF files: layouts_gguf.c. */
+extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
+extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;
+extern const layout_t layout_gguf_starcoder2;
 
 #endif

@@ -21,18 +21,18 @@ typedef struct model_load {
 static const vector_change_t AS_STORED = {0.0f, 1.0f};
 
 static weight_t *matrix_as(model_load_t *load, int32_t layer, int num_roles,
-                           const tensor_role_t *roles, dtype_t dtype) {
+                           const tensor_role_t *roles, dtype_t dtype, bool keep_blocks) {
   weight_t *weight = NULL;
   if (load->code == 0) {
-    load->code =
-        weight_loader_matrix(&load->loader, roles, num_roles, layer, dtype, &weight, load->error);
+    load->code = weight_loader_matrix(&load->loader, roles, num_roles, layer, dtype, keep_blocks,
+                                      &weight, load->error);
   }
   return weight;
 }
 
 static weight_t *matrix(model_load_t *load, int32_t layer, int num_roles,
                         const tensor_role_t *roles) {
-  return matrix_as(load, layer, num_roles, roles, load->loader.dtype);
+  return matrix_as(load, layer, num_roles, roles, load->loader.dtype, true);
 }
 
 static vector_t *changed_vector(model_load_t *load, int32_t layer, bool bias, int num_roles,
@@ -50,6 +50,16 @@ static vector_t *vector(model_load_t *load, int32_t layer, bool bias, int num_ro
   return changed_vector(load, layer, bias, num_roles, roles, AS_STORED);
 }
 
+/* What is added to the weights of a norm: GGUF files of such families hold 1 + w. */
+static float norm_add(const blueprint_t *bp) {
+  return bp->norm_plus_one && !bp->gguf ? 1.0f : 0.0f;
+}
+
+/* A table of which rows are looked up, never in blocks. */
+static weight_t *table(model_load_t *load, tensor_role_t role) {
+  return matrix_as(load, -1, 1, &role, load->loader.dtype, false);
+}
+
 /* The residual stream is kept divided by residual_scale, so that what is added to it needs no
  * factor: RMSNorm(x; eps) = RMSNorm(x / s; eps / s^2). The scale of the logits is a factor of the
  * last norm's weights. */
@@ -57,8 +67,7 @@ static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, ten
   double s = bp->residual_scale;
   norm_t made = {
       .kind = bp->norm, .width = bp->hidden_size, .eps = (float)((double)bp->norm_eps / (s * s))};
-  vector_change_t change = {bp->norm_plus_one ? 1.0f : 0.0f,
-                            role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f};
+  vector_change_t change = {norm_add(bp), role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f};
   made.weight = changed_vector(load, layer, false, 1, &role, change);
   change.add = 0.0f;
   if (bp->norm == NORM_LAYER) made.bias = changed_vector(load, layer, true, 1, &role, change);
@@ -71,7 +80,7 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const bool slides = bp->layer_flags[i] & LAYER_SLIDES;
   const rope_t *rope = slides && model->local_rope.dims > 0 ? &model->local_rope : &model->rope;
   const bool turns = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
-  const vector_change_t change = {bp->norm_plus_one ? 1.0f : 0.0f, 1.0f};
+  const vector_change_t change = {norm_add(bp), 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   return (attention_t){
       .layer = i,
@@ -109,7 +118,7 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
       .width = bp->expert_size,
       .normalise = bp->experts_normalise,
       .activation = bp->activation,
-      .router = matrix_as(load, i, 1, &router, DTYPE_F32),
+      .router = matrix_as(load, i, 1, &router, DTYPE_F32, false),
       .router_bias = vector(load, i, true, 1, &router),
       .up = matrix(load, i, 3, up),
       .up_bias = vector(load, i, true, 3, up),
@@ -145,16 +154,17 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
 }
 
 static void load_all(model_load_t *load, model_t *model) {
-  static const tensor_role_t embed = ROLE_EMBED, positions = ROLE_POSITIONS, head = ROLE_HEAD;
+  static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   const blueprint_t *bp = &model->blueprint;
-  model->embed = matrix(load, -1, 1, &embed);
-  model->positions = matrix(load, -1, 1, &positions);
+  model->embed = table(load, ROLE_EMBED);
+  model->positions = table(load, ROLE_POSITIONS);
   model->project_in = matrix(load, -1, 1, &project_in);
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
-  model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
+  bool both = bp->tied && !weight_loader_keeps_blocks(&load->loader, ROLE_EMBED);
+  model->head = both ? model->embed : matrix(load, -1, 1, bp->tied ? &embed : &head);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
 

@@ -9,12 +9,14 @@
 #include "engine/base/checked.h"
 #include "engine/base/json.h"
 #include "engine/base/util.h"
+#include "engine/file/gguf.h"
 #include "engine/file/mapping.h"
 #include "engine/model/model_file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,7 @@ struct weight_files {
   int32_t num_shards;
   stored_tensor_t *tensors; /* sorted by name once all shards are open */
   size_t num_tensors, capacity;
+  gguf_t *gguf; /* in the place of the shards */
 };
 
 /* Bits of an element of every type that the format knows. */
@@ -411,7 +414,49 @@ static int open_all(weight_files_t *files, const char *name, inferd_error_t *err
   return open_one(files, "model.safetensors", error);
 }
 
+/* The tensors of a GGUF file under the same description. */
+static int adopt_gguf(weight_files_t *files, inferd_error_t *error) {
+  size_t count = gguf_num_tensors(files->gguf);
+  int code = grow(files, count, error);
+  for (size_t i = 0; code == 0 && i < count; i++) {
+    const gguf_tensor_t *from = gguf_tensor_at(files->gguf, i);
+    stored_tensor_t *tensor = &files->tensors[i];
+    *tensor = (stored_tensor_t){.name = strdup(from->name),
+                                .rank = from->rank,
+                                .bytes = from->bytes,
+                                .begin = from->begin,
+                                .data = from->data,
+                                .shard = from->file,
+                                .quant = quant_by_gguf_type(from->type)};
+    if (tensor->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+    files->num_tensors++;
+    snprintf(tensor->type, sizeof(tensor->type), "%s", gguf_type_name(from->type));
+    memcpy(tensor->shape, from->shape, sizeof(from->shape));
+  }
+  return code;
+}
+
+static int open_gguf(const char *path, weight_files_t **out, inferd_error_t *error) {
+  weight_files_t *files = calloc(1, sizeof(*files));
+  if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  files->dir_fd = -1;
+  files->dir = strdup(path);
+  int code = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
+                                : gguf_open(path, true, &files->gguf, error);
+  if (code == 0) code = adopt_gguf(files, error);
+  if (code != 0) {
+    weight_files_close(files);
+    return code;
+  }
+  *out = files;
+  return 0;
+}
+
 int weight_files_open(const char *dir, weight_files_t **out, inferd_error_t *error) {
+  char path[PATH_MAX];
+  int found = gguf_find(dir, path, sizeof(path), error);
+  if (found < 0) return found;
+  if (found > 0) return open_gguf(path, out, error);
   return weight_files_open_file(dir, NULL, out, error);
 }
 
@@ -438,6 +483,7 @@ void weight_files_close(weight_files_t *files) {
     free(files->shards[i].name);
   }
   for (size_t i = 0; i < files->num_tensors; i++) free(files->tensors[i].name);
+  gguf_close(files->gguf);
   if (files->dir_fd >= 0) close(files->dir_fd);
   free(files->tensors);
   free(files->shards);
@@ -468,10 +514,13 @@ const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index
 }
 
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor) {
-  mapping_drop(files->shards[tensor->shard].mapping, tensor->begin, tensor->bytes);
+  const mapping_t *mapping = files->gguf != NULL ? gguf_mapping(files->gguf, tensor->shard)
+                                                 : files->shards[tensor->shard].mapping;
+  mapping_drop(mapping, tensor->begin, tensor->bytes);
 }
 
 int weight_files_intact(const weight_files_t *files, inferd_error_t *error) {
+  if (files->gguf != NULL) return gguf_intact(files->gguf, error);
   for (int32_t i = 0; i < files->num_shards; i++) {
     if (mapping_intact(files->shards[i].mapping)) continue;
     file_place_t place = place_of(files, files->shards[i].name);

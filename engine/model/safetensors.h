@@ -1,4 +1,4 @@
-/* safetensors.h: the weight files of a model directory, mapped and checked.
+/* safetensors.h: the weight files of a model, mapped and checked: safetensors, or GGUF.
  *
  * Opening reads and checks every header (names, types, shapes, byte ranges) before any weight is
  * read. The data stays in read-only mappings. If a file shrinks while it is mapped, the guard of
@@ -9,6 +9,7 @@
 #define INFERD_ENGINE_MODEL_SAFETENSORS_H
 
 #include "engine/base/error.h"
+#include "engine/quant/quant.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,12 +30,15 @@ typedef struct stored_tensor {
   size_t begin;        /* offset in the file */
   const uint8_t *data; /* inside the mapping, any alignment */
   int32_t shard;
+  const quant_format_t *quant; /* blocks of a GGUF file; NULL = elements of `type` */
 } stored_tensor_t;
 
 typedef struct weight_files weight_files_t;
 
 /* Opens DIR/model.safetensors.index.json and its shards, or DIR/model.safetensors. The index wins
- * when both exist. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED, ERR_PERMISSION or ERR_IO. */
+ * when both exist. If `dir` is a GGUF file or holds one (engine/file/gguf.h), that is opened, with
+ * the other files of a split model. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED, ERR_PERMISSION or
+ * ERR_IO. */
 int weight_files_open(const char *dir, weight_files_t **out, inferd_error_t *error);
 /* Opens the one file DIR/NAME. */
 int weight_files_open_file(const char *dir, const char *name, weight_files_t **out,

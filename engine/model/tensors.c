@@ -109,21 +109,21 @@ static void write_shape(expected_tensor_t *tensor) {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
       [FORM_TURNED] = {tensor->cols, tensor->rows},
       [FORM_EACH] = {tensor->rows, tensor->cols},
-      [FORM_STACK] = {tensor->stack, tensor->rows},
+      [FORM_STACK] = {tensor->stack, tensor->rows, tensor->cols},
       [FORM_STACK_TURNED] = {tensor->stack, tensor->cols, tensor->rows},
       [FORM_STACK_BLOCKS] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS,
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
   static const int ranks[] = {
-      [FORM_PLAIN] = 2,        [FORM_TURNED] = 2,       [FORM_EACH] = 2,        [FORM_STACK] = 2,
+      [FORM_PLAIN] = 2,        [FORM_TURNED] = 2,       [FORM_EACH] = 2,        [FORM_STACK] = 3,
       [FORM_STACK_TURNED] = 3, [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
-  tensor->rank = ranks[tensor->form] - (tensor->cols == 0 && !tensor_is_stack(tensor) ? 1 : 0);
+  tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }
 
-static void add(tensor_list_t *list, const blueprint_t *bp, const tensor_pattern_t *pattern,
-                int32_t layer, bool bias) {
+static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layout,
+                const tensor_pattern_t *pattern, int32_t layer, bool bias) {
   if (!applies(bias ? pattern->bias : pattern->weight, bp, layer)) return;
   int32_t copies = pattern->form == FORM_EACH ? bp->num_experts : 1;
   for (int32_t expert = 0; expert < copies; expert++) {
@@ -135,6 +135,8 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const tensor_pattern
                                   .rows = resolve(pattern->rows, bp),
                                   .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
                                   .row_dim = pattern->rows};
+    if (layout->heads_zipped && (pattern->role == ROLE_Q || pattern->role == ROLE_K))
+      tensor->zipped = bp->head_dim;
     if (!bias) {
       tensor->cols = resolve(pattern->cols, bp);
       tensor->col_dim = pattern->cols;
@@ -151,8 +153,8 @@ static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *
   for (int i = 0; i < layout->num_patterns; i++) {
     const tensor_pattern_t *pattern = &layout->patterns[i];
     if ((pattern->role >= ROLE_FIRST_OF_LAYER) != (layer >= 0)) continue;
-    add(list, bp, pattern, layer, false);
-    add(list, bp, pattern, layer, true);
+    add(list, bp, layout, pattern, layer, false);
+    add(list, bp, layout, pattern, layer, true);
   }
 }
 
@@ -169,7 +171,9 @@ static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
 int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *error) {
   const family_t *family = family_by_name(bp->family, strlen(bp->family));
   CHECK(family != NULL);
-  size_t most = most_tensors(family->layout, bp) * (size_t)(bp->num_layers + 1);
+  const layout_t *layout = family_layout(family, bp);
+  CHECK(layout != NULL);
+  size_t most = most_tensors(layout, bp) * (size_t)(bp->num_layers + 1);
   *out = (tensor_list_t){.tensors = calloc(most, sizeof(expected_tensor_t)),
                          .first = calloc((size_t)bp->num_layers + 1, sizeof(int32_t)),
                          .num_layers = bp->num_layers};
@@ -178,7 +182,7 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensors");
   }
   for (int32_t layer = -1; layer < bp->num_layers; layer++) {
-    add_all(out, bp, family->layout, layer);
+    add_all(out, bp, layout, layer);
     out->first[layer + 1] = out->count;
   }
   return 0;

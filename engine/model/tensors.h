@@ -19,6 +19,7 @@ typedef struct expected_tensor {
   bool around_zero; /* norm weights w of (1 + w) */
   form_t form;
   int64_t rows, cols;     /* of the matrix in use, of each expert; cols = 0: a vector of `rows` */
+  int64_t zipped;         /* rows of a head whose halves are zipped (layout.h); 0 = none */
   int64_t stack;          /* matrices in the tensor: experts, else 1 */
   dim_t row_dim, col_dim; /* where the sizes come from, for messages */
   int rank;               /* as stored */

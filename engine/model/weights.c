@@ -32,6 +32,7 @@ typedef struct weight_part {
   const uint8_t *data;           /* row-major rows of `type`; NULL = made by `dummy` */
   const packed_t *packed;        /* rows are made from this, as DTYPE_F32; NULL = from `data` */
   dtype_t type;
+  const quant_format_t *quant; /* rows of blocks; `type` is then that of the values, float32 */
   dummy_t dummy;
   void *turned;    /* owned copy of a transposed tensor, or NULL */
   atomic_bool bad; /* some element is not finite */
@@ -45,8 +46,9 @@ typedef struct matrix {
   int parts_each;            /* that make one matrix */
   int64_t rows, cols, stack; /* rows of the whole stack */
   bool interleaved;          /* gate and up rows alternate */
-  weight_format_t format;
-  int32_t group; /* of grouped rows */
+  bool keeps_blocks;         /* rows of blocks are handed over as they are */
+  weight_format_t format;    /* of the first row */
+  int32_t group;             /* of grouped rows */
   dtype_t dtype;
 } matrix_t;
 
@@ -60,6 +62,7 @@ static void open_part(const weight_loader_t *loader, const expected_tensor_t *te
   part->stored = loader->stored[tensor - loader->list.tensors];
   part->data = part->stored->data;
   part->type = weights_stored_dtype(part->stored);
+  part->quant = part->stored->quant;
   if (loader->packed == NULL) return;
   const packed_t *packed = &loader->packed[tensor - loader->list.tensors];
   if (packed->packing == PACKING_NONE) return;
@@ -80,6 +83,27 @@ static void fill_part(const weight_part_t *part, uint8_t *out, dtype_t dtype, in
     first += n;
     count -= n;
   }
+}
+
+/* Returns row `row` of blocks as it is, or its values in the run type in `scratch`. */
+static const void *blocks_row(weight_part_t *part, bool keep, dtype_t dtype, int64_t row,
+                              int64_t cols, void *scratch) {
+  const uint8_t *data = part->data + (size_t)row * quant_row_bytes(part->quant, 0, cols);
+  bool good = quant_is_finite(part->quant, 0, data, cols);
+  if (good && !keep) {
+    quant_decode(part->quant, 0, data, cols, scratch);
+    convert_row(scratch, dtype, scratch, DTYPE_F32, cols); /* in place: no type is wider */
+    good = convert_finite(scratch, dtype, cols);
+  }
+  if (!good) atomic_store(&part->bad, true);
+  return keep ? data : scratch;
+}
+
+/* Where row `row` of a part is stored: the halves of a head of q and k may be zipped. */
+static int64_t unzipped_row(const expected_tensor_t *tensor, int64_t row) {
+  if (tensor->zipped == 0) return row;
+  int64_t in_head = row % tensor->zipped, half = tensor->zipped / 2;
+  return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
 }
 
 /* Returns row `row` of a part in the run type: in the file if no conversion is needed, else in
@@ -152,23 +176,34 @@ static const void *block_row(matrix_t *matrix, int64_t row, uint8_t *scratch) {
   return scratch;
 }
 
+/* The part that holds row *row of the whole stack; *row becomes the row of that tensor. */
+static weight_part_t *find_part(const matrix_t *matrix, int64_t *row) {
+  int64_t rows = matrix->rows / matrix->stack, expert = *row / rows, at = *row - expert * rows;
+  const bool in_stacks = tensor_is_stack(matrix->parts[0].tensor);
+  weight_part_t *part = &matrix->parts[in_stacks ? 0 : expert * matrix->parts_each];
+  at = stored_row(matrix, at, rows);
+  while (at >= part->tensor->rows) at -= part++->tensor->rows;
+  at = unzipped_row(part->tensor, at);
+  *row = in_stacks ? expert * part->tensor->rows + at : at;
+  return part;
+}
+
 static const void *matrix_row(void *context, int64_t row, void *scratch) {
   matrix_t *matrix = context;
-  int64_t rows = matrix->rows / matrix->stack, expert = row / rows;
-  row -= expert * rows;
-  if (tensor_is_stack(matrix->parts[0].tensor)) {
-    row = expert * rows + stored_row(matrix, row, rows);
-    if (matrix->exponents != NULL) return block_row(matrix, row, scratch);
-    return part_row(&matrix->parts[0], matrix->dtype, row, matrix->cols, scratch);
-  }
-  weight_part_t *part = &matrix->parts[expert * matrix->parts_each];
-  while (row >= part->tensor->rows) row -= part++->tensor->rows;
-  if (matrix->format != WEIGHT_PLAIN) {
+  weight_part_t *part = find_part(matrix, &row);
+  if (matrix->exponents != NULL) return block_row(matrix, row, scratch);
+  if (part->quant != NULL)
+    return blocks_row(part, matrix->keeps_blocks, matrix->dtype, row, matrix->cols, scratch);
+  if (matrix->format == WEIGHT_GROUPED) {
     if (!packed_grouped_row(part->packed, row, matrix->group, scratch))
       atomic_store(&part->bad, true);
     return scratch;
   }
   return part_row(part, matrix->dtype, row, matrix->cols, scratch);
+}
+
+static weight_format_t matrix_row_format(void *context, int64_t row) {
+  return find_part(context, &row)->quant->format;
 }
 
 /* [cols, rows] as stored, from element `base` on, becomes [rows, cols], a block of stored rows at a
@@ -313,13 +348,32 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
   return matrix->num_parts;
 }
 
+/* True when every part is of blocks that the device takes. */
+static bool takes_all(const weight_loader_t *loader, const matrix_t *matrix) {
+  for (int i = 0; i < matrix->num_parts; i++) {
+    const quant_format_t *quant = matrix->parts[i].quant;
+    if (quant == NULL || !(loader->ops->weight_formats & 1U << quant->format)) return false;
+  }
+  return matrix->dtype == loader->dtype;
+}
+
+bool weight_loader_keeps_blocks(const weight_loader_t *loader, tensor_role_t role) {
+  const expected_tensor_t *tensor = tensors_get(&loader->list, role, -1, false);
+  if (tensor == NULL || loader->stored == NULL) return false;
+  const quant_format_t *quant = loader->stored[tensor - loader->list.tensors]->quant;
+  return quant != NULL && loader->ops->weight_formats & 1U << quant->format;
+}
+
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, dtype_t dtype, weight_t **out, inferd_error_t *error) {
+                         int32_t layer, dtype_t dtype, bool keep_blocks, weight_t **out,
+                         inferd_error_t *error) {
   matrix_t matrix = {.dtype = dtype};
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, false, &matrix, error);
   if (code <= 0) return code;
   code = 0;
+  matrix.keeps_blocks = keep_blocks && takes_all(loader, &matrix);
+  if (matrix.keeps_blocks) matrix.format = matrix.parts[0].quant->format;
   for (int i = 0; i < matrix.num_parts && code == 0; i++) {
     form_t form = matrix.parts[i].tensor->form;
     bool turned = form == FORM_TURNED || form == FORM_STACK_TURNED;
@@ -333,6 +387,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                               .format = matrix.format,
                               .dtype = matrix.dtype,
                               .group = matrix.group,
+                              .row_format = matrix.keeps_blocks ? matrix_row_format : NULL,
                               .row = matrix_row,
                               .context = &matrix};
     code = loader->ops->weight(loader->device, &source, out, error);
@@ -340,7 +395,18 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
   return close_parts(loader, &matrix, code, error);
 }
 
-/* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. */
+/* Appends the elements of one tensor, or of one expert of a stack. */
+static size_t add_elements(const matrix_t *matrix, const expected_tensor_t *tensor,
+                           const float *stored, vector_change_t change, float *out) {
+  for (int64_t k = 0; k < tensor->rows; k++) {
+    int64_t at = unzipped_row(tensor, stored_row(matrix, k, tensor->rows));
+    out[k] = (stored[at] + change.add) * change.factor;
+  }
+  return (size_t)tensor->rows;
+}
+
+/* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. Those of GGUF
+ * files are float32 beside blocks, and stay so. */
 static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_t change,
                        vector_t **out, inferd_error_t *error) {
   size_t count = (size_t)matrix->rows, filled = 0;
@@ -350,17 +416,23 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
   if (values == NULL || stored == NULL || scratch == NULL) {
     code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);
   } else {
+    size_t first = 0;
     for (int i = 0; i < matrix->num_parts; i++) {
-      const expected_tensor_t *tensor = matrix->parts[i].tensor;
-      int64_t n = tensor->rows * tensor->stack;
+      int64_t n = matrix->parts[i].tensor->rows * matrix->parts[i].tensor->stack;
       const void *row = part_row(&matrix->parts[i], matrix->dtype, 0, n, scratch);
-      convert_row(stored, DTYPE_F32, row, matrix->dtype, n);
-      for (int64_t k = 0; k < n; k++) {
-        int64_t at = k / tensor->rows * tensor->rows;
-        at += stored_row(matrix, k % tensor->rows, tensor->rows);
-        values[filled++] = (stored[at] + change.add) * change.factor;
+      convert_row(stored + first, DTYPE_F32, row, matrix->dtype, n);
+      first += (size_t)n;
+    }
+    for (int64_t expert = 0; expert < matrix->parts[0].tensor->stack; expert++) {
+      first = 0; /* of the stacks, expert by expert */
+      for (int i = 0; i < matrix->num_parts; i++) {
+        const expected_tensor_t *tensor = matrix->parts[i].tensor;
+        const float *from = stored + first + expert * tensor->rows;
+        filled += add_elements(matrix, tensor, from, change, values + filled);
+        first += (size_t)(tensor->rows * tensor->stack);
       }
     }
+    CHECK_EQ(filled, count);
     code = loader->ops->vector(loader->device, values, (int64_t)count, out, error);
   }
   free(values);
@@ -372,7 +444,7 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,
                          inferd_error_t *error) {
-  matrix_t matrix = {.dtype = loader->dtype};
+  matrix_t matrix = {.dtype = loader->is_gguf ? DTYPE_F32 : loader->dtype};
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
   if (code <= 0) return code;
@@ -387,7 +459,7 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint,
   if (code != 0) return code;
   loader->stored = calloc((size_t)loader->list.count, sizeof(stored_tensor_t *));
   if (loader->stored == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
-  code = weights_check(loader, family->layout, blueprint, error);
+  code = weights_check(loader, family_layout(family, blueprint), blueprint, error);
   if (code == 0 && loader->kv_scales != NULL) {
     size_t bytes = 2 * (size_t)blueprint->num_layers * sizeof(float);
     loader->hash = random_mix(fnv_64(loader->hash, loader->kv_scales, bytes));
@@ -403,6 +475,7 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
   loader->hash = random_mix((uint64_t)loader->dtype);
   loader->elements_total = blueprint->num_parameters;
   loader->num_experts = blueprint->num_experts;
+  loader->is_gguf = blueprint->gguf;
   int code = tensors_expect(blueprint, &loader->list, error);
   if (code == 0 && !options->dummy) code = open_files(loader, blueprint, error);
   if (code != 0) weight_loader_close(loader);

@@ -18,6 +18,7 @@ typedef struct weight_loader {
   dtype_t dtype;      /* run type */
   tensor_list_t list; /* owned */
   int32_t num_experts;
+  bool is_gguf;
   weight_files_t *files;          /* owned; NULL for dummy weights */
   const stored_tensor_t **stored; /* [list.count], owned; NULL for dummy weights */
   packed_t *packed; /* [list.count], owned: quantised layers; NULL = the checkpoint has none */
@@ -33,9 +34,13 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
 void weight_loader_close(weight_loader_t *loader);
 
 /* The matrices of `roles` (at most 3, those that exist), stacked by rows, on the device as `dtype`.
- * Roles of experts make a stack with one such matrix per expert. *out = NULL when none exists. */
+ * Blocks of GGUF files stay as they are if `keep_blocks` and the device takes their formats. Roles
+ * of experts make a stack with one such matrix per expert. *out = NULL when none exists. */
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
-                         int32_t layer, dtype_t dtype, weight_t **out, inferd_error_t *error);
+                         int32_t layer, dtype_t dtype, bool keep_blocks, weight_t **out,
+                         inferd_error_t *error);
+/* True when the matrix of a role outside layers would keep its blocks. */
+bool weight_loader_keeps_blocks(const weight_loader_t *loader, tensor_role_t role);
 /* The vectors or biases of `roles`, concatenated; *out = NULL if none exists. Every
  * element becomes (element + add) * factor. */
 typedef struct vector_change {

@@ -23,6 +23,20 @@ dtype_t weights_stored_dtype(const stored_tensor_t *tensor) {
   return DTYPE_F32; /* not reached: weights_check_type comes first */
 }
 
+/* GGUF files have blocks in matrices; vectors are plain. */
+static int check_gguf_type(const stored_tensor_t *tensor, bool is_vector, inferd_error_t *error) {
+  if (tensor->quant != NULL && !is_vector) return 0;
+  for (int i = DTYPE_F32; i <= DTYPE_BF16; i++) {
+    if (strcmp(tensor->type, type_names[i]) == 0) return 0;
+  }
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "tensor %s: type %s is not supported; supported: F32, F16, BF16%s", tensor->name,
+                   tensor->type,
+                   is_vector ? ""
+                             : ", Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, "
+                               "IQ4_NL, IQ4_XS, MXFP4. Take the same model as Q4_K_M");
+}
+
 int weights_check_type(const stored_tensor_t *tensor, form_t form, inferd_error_t *error) {
   bool bytes = form == FORM_STACK_BLOCKS || form == FORM_STACK_SCALES;
   if (bytes && strcmp(tensor->type, "U8") == 0) return 0;
@@ -44,10 +58,16 @@ const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape,
   return out;
 }
 
-static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *tensor,
+static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *tensor, bool is_gguf,
                        inferd_error_t *error) {
-  bool same = stored->rank == tensor->rank;
-  for (int i = 0; same && i < tensor->rank; i++) same = stored->shape[i] == tensor->shape[i];
+  /* Converters to GGUF drop dimensions of 1, so these do not count. */
+  int skip = 0, skip_stored = 0;
+  while (skip < tensor->rank - 1 && tensor->shape[skip] == 1) skip++;
+  while (skip_stored < stored->rank - 1 && stored->shape[skip_stored] == 1) skip_stored++;
+  if (!is_gguf) skip = skip_stored = 0;
+  bool same = stored->rank - skip_stored == tensor->rank - skip;
+  for (int i = skip; same && i < tensor->rank; i++)
+    same = stored->shape[i - skip + skip_stored] == tensor->shape[i];
   if (same) return 0;
   const char *rows = tensor_dim_name(tensor->row_dim), *cols = tensor_dim_name(tensor->col_dim);
   bool turned = tensor->form == FORM_TURNED || tensor->form == FORM_STACK_TURNED;
@@ -222,8 +242,9 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
         tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
     loader->stored[i] = stored;
     if (stored == NULL) return missing(tensor, name, error);
-    int code = weights_check_type(stored, tensor->form, error);
-    if (code == 0) code = check_shape(stored, tensor, error);
+    int code = loader->is_gguf ? check_gguf_type(stored, tensor->cols == 0, error)
+                               : weights_check_type(stored, tensor->form, error);
+    if (code == 0) code = check_shape(stored, tensor, loader->is_gguf, error);
     if (code != 0) return code;
     taken[stored - weight_files_at(files, 0)] = 1;
   }

@@ -34,6 +34,7 @@ typedef struct family {
   const char *architecture; /* architectures[0] */
   const char *text_type;    /* nested: model_type in text_config */
   const layout_t *layout;
+  const layout_t *gguf_layout; /* NULL = no GGUF files of this family are read */
   /* class defaults of absent keys (transformers configuration_*.py) */
   int32_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
   int32_t num_kv_heads; /* 0 = num_heads */
@@ -73,6 +74,8 @@ typedef struct family {
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
 } family_t;
 
+/* The layout of the files that a blueprint was read from. */
+const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);
 /* By architecture name, or NULL. */
 const family_t *family_by_architecture(const char *architecture, size_t length);
 /* The row of a wrapper whose text_config has this model_type, or NULL. */

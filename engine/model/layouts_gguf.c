@@ -1,0 +1,144 @@
+/* layouts_gguf.c: the tensor names of every family in GGUF files.
+ *
+ * Names are those of the package gguf (MODEL_TENSOR_NAMES), shapes as its converters write them:
+ * experts are stacks, gpt-oss's gate and up are apart, GPT-2's layers are not transposed. Constant
+ * data; any thread may read it.
+ */
+#include "engine/model/layout.h"
+
+#include <stddef.h>
+
+#define OUTER_ROWS(bias)                                                                           \
+  {ROLE_EMBED, "token_embd", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},           \
+      {ROLE_FINAL_NORM, "output_norm", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, bias, FORM_PLAIN}, {     \
+    ROLE_HEAD, "output", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER, FORM_PLAIN                 \
+  }
+#define NORM_ROW(role, name)                                                                       \
+  { role, "blk.#." name, DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
+#define LAYER_NORM_ROW(role, name)                                                                 \
+  { role, "blk.#." name, DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_ALWAYS, FORM_PLAIN }
+#define MATRIX(role, name, rows, cols, when, bias)                                                 \
+  { role, "blk.#." name, rows, cols, when, bias, FORM_PLAIN }
+#define OUT_ROW MATRIX(ROLE_O, "attn_output", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_O_BIAS)
+#define ATTENTION_ROWS                                                                             \
+  MATRIX(ROLE_Q, "attn_q", DIM_Q, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                         \
+      MATRIX(ROLE_K, "attn_k", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                    \
+      MATRIX(ROLE_V, "attn_v", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                    \
+      MATRIX(ROLE_Q_NORM, "attn_q_norm", DIM_Q_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER),          \
+      MATRIX(ROLE_K_NORM, "attn_k_norm", DIM_K_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER), OUT_ROW
+#define UP_ROW MATRIX(ROLE_UP, "ffn_up", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS)
+#define DOWN_ROW MATRIX(ROLE_DOWN, "ffn_down", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_DENSE_BIAS)
+#define DENSE_ROWS                                                                                 \
+  MATRIX(ROLE_GATE, "ffn_gate", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS), UP_ROW, DOWN_ROW
+#define EXPERT(role, name, rows, cols, bias)                                                       \
+  { role, "blk.#." name, rows, cols, WHEN_EXPERTS, bias, FORM_STACK }
+#define EXPERT_ROWS(bias)                                                                          \
+  MATRIX(ROLE_ROUTER, "ffn_gate_inp", DIM_EXPERTS, DIM_HIDDEN, WHEN_EXPERTS, bias),                \
+      EXPERT(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EXPERT, DIM_HIDDEN, bias),                     \
+      EXPERT(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EXPERT, DIM_HIDDEN, bias),                         \
+      EXPERT(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_HIDDEN, DIM_EXPERT, bias)
+#define SHARED(role, name, rows, cols) MATRIX(role, name, rows, cols, WHEN_SHARED, WHEN_NEVER)
+
+/* Of Llama, Qwen and others, dense or with experts. */
+static const tensor_pattern_t llama_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+    EXPERT_ROWS(WHEN_NEVER),
+    SHARED(ROLE_SHARED_GATE, "ffn_gate_shexp", DIM_SHARED, DIM_HIDDEN),
+    SHARED(ROLE_SHARED_UP, "ffn_up_shexp", DIM_SHARED, DIM_HIDDEN),
+    SHARED(ROLE_SHARED_DOWN, "ffn_down_shexp", DIM_HIDDEN, DIM_SHARED),
+    SHARED(ROLE_SHARED_SWITCH, "ffn_gate_inp_shexp", DIM_ONE, DIM_HIDDEN),
+};
+
+/* The norm before the MLP has the name of a norm behind attention. */
+static const tensor_pattern_t seed_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "post_attention_norm"),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+static const tensor_pattern_t oss_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "post_attention_norm"),
+    ATTENTION_ROWS,
+    MATRIX(ROLE_SINKS, "attn_sinks", DIM_HEADS, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER),
+    EXPERT_ROWS(WHEN_EXPERTS),
+};
+
+static const tensor_pattern_t gemma_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_ATTN_OUT_NORM, "post_attention_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    NORM_ROW(ROLE_MLP_OUT_NORM, "post_ffw_norm"),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+static const tensor_pattern_t olmo2_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_OUT_NORM, "post_attention_norm"),
+    NORM_ROW(ROLE_MLP_OUT_NORM, "post_ffw_norm"),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+/* ffn_up holds the gate, too, before it. */
+static const tensor_pattern_t phi3_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    MATRIX(ROLE_QKV, "attn_qkv", DIM_QKV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),
+    OUT_ROW,
+    MATRIX(ROLE_GATE_UP, "ffn_up", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS),
+    DOWN_ROW,
+};
+
+static const tensor_pattern_t starcoder2_patterns[] = {
+    OUTER_ROWS(WHEN_ALWAYS),
+    LAYER_NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    LAYER_NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    ATTENTION_ROWS,
+    UP_ROW,
+    DOWN_ROW,
+};
+
+static const tensor_pattern_t gpt2_patterns[] = {
+    OUTER_ROWS(WHEN_ALWAYS),
+    {ROLE_POSITIONS, "position_embd", DIM_POSITIONS, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER,
+     FORM_PLAIN},
+    LAYER_NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    LAYER_NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    MATRIX(ROLE_QKV, "attn_qkv", DIM_QKV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),
+    OUT_ROW,
+    UP_ROW,
+    DOWN_ROW,
+};
+
+/* The divisors of the angles are read with the metadata. */
+#define GGUF_LAYOUT(array, zipped)                                                                 \
+  {                                                                                                \
+    .patterns = (array), .num_patterns = (int)(sizeof(array) / sizeof((array)[0])),                \
+    .prefixes = {""}, .heads_zipped = (zipped), .ignored = {                                       \
+      "rope_freqs.weight",                                                                         \
+      "rope_factors_short.weight",                                                                 \
+      "rope_factors_long.weight",                                                                  \
+      "$.attn_rot_embd.weight"                                                                     \
+    }                                                                                              \
+  }
+
+const layout_t layout_gguf_llama = GGUF_LAYOUT(llama_patterns, true);
+const layout_t layout_gguf_qwen = GGUF_LAYOUT(llama_patterns, false);
+const layout_t layout_gguf_seed = GGUF_LAYOUT(seed_patterns, false);
+const layout_t layout_gguf_oss = GGUF_LAYOUT(oss_patterns, false);
+const layout_t layout_gguf_gemma = GGUF_LAYOUT(gemma_patterns, false);
+const layout_t layout_gguf_olmo2 = GGUF_LAYOUT(olmo2_patterns, false);
+const layout_t layout_gguf_phi3 = GGUF_LAYOUT(phi3_patterns, false);
+const layout_t layout_gguf_starcoder2 = GGUF_LAYOUT(starcoder2_patterns, false);
+const layout_t layout_gguf_gpt2 = GGUF_LAYOUT(gpt2_patterns, false);
