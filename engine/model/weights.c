@@ -194,7 +194,7 @@ static const void *matrix_row(void *context, int64_t row, void *scratch) {
   if (matrix->exponents != NULL) return block_row(matrix, row, scratch);
   if (part->quant != NULL)
     return blocks_row(part, matrix->keeps_blocks, matrix->dtype, row, matrix->cols, scratch);
-  if (matrix->format == WEIGHT_GROUPED) {
+  if (matrix->format != WEIGHT_PLAIN) {
     if (!packed_grouped_row(part->packed, row, matrix->group, scratch))
       atomic_store(&part->bad, true);
     return scratch;
@@ -354,14 +354,15 @@ static bool takes_all(const weight_loader_t *loader, const matrix_t *matrix) {
     const quant_format_t *quant = matrix->parts[i].quant;
     if (quant == NULL || !(loader->ops->weight_formats & 1U << quant->format)) return false;
   }
-  return matrix->dtype == loader->dtype;
+  return matrix->dtype == loader->dtype && matrix->dtype != DTYPE_F32; /* products in 8 bits */
 }
 
 bool weight_loader_keeps_blocks(const weight_loader_t *loader, tensor_role_t role) {
   const expected_tensor_t *tensor = tensors_get(&loader->list, role, -1, false);
   if (tensor == NULL || loader->stored == NULL) return false;
   const quant_format_t *quant = loader->stored[tensor - loader->list.tensors]->quant;
-  return quant != NULL && loader->ops->weight_formats & 1U << quant->format;
+  return quant != NULL && loader->dtype != DTYPE_F32 &&
+         loader->ops->weight_formats & 1U << quant->format;
 }
 
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,

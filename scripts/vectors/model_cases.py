@@ -394,3 +394,54 @@ WRAPPED_CASES = {
     "files-llama-equal-head": ("equal-head", llama(48, 2, 1, 64, "bfloat16", **TINY,
                                                    tie_word_embeddings=True)),
 }
+
+
+# As GGUF files, which gguf_file.py writes: the types of tensors by a part of their names ("" = of
+# all matrices), the rest as above. K types need rows of 256, so they stand in wide, flat models.
+GGUF_TINY = {"vocab_size": 67, "max_position_embeddings": 128, "torch_dtype": "float32"}
+GGUF_GPT2 = {"vocab_size": 67, "n_positions": 128, "n_ctx": 128, "torch_dtype": "float32"}
+FLAT = {**GGUF_TINY, "num_hidden_layers": 1, "head_dim": 16}
+GGUF_CASES = {
+    "gguf-llama": ({}, llama(32, 4, 2, 48, rope_theta=500000.0, rope_scaling={
+        "rope_type": "llama3", **LLAMA3}, **GGUF_TINY)),
+    "gguf-llama-biases-f16": ({"": "F16"}, llama(32, 4, 2, 48, attention_bias=True, mlp_bias=True,
+                                                 **GGUF_TINY)),
+    "gguf-llama-k": ({"attn_v": "Q6_K", "token_embd": "Q6_K", "output.": "Q6_K", "attn_q": "Q4_K",
+                      "attn_k": "Q5_K", "ffn_gate": "Q3_K", "ffn_up": "Q2_K", "": "Q5_0"},
+                     llama(256, 4, 2, 64, **FLAT)),
+    "gguf-llama-iq": ({"attn_q": "IQ4_XS", "ffn_up": "IQ4_XS", "": "IQ4_NL"},
+                      llama(256, 4, 2, 64, tie_word_embeddings=True, **FLAT)),
+    "gguf-qwen2-bf16": ({"": "BF16"}, qwen2(32, 2, 1, 48, tie_word_embeddings=True, **GGUF_TINY)),
+    "gguf-qwen2-yarn": ({"": "Q8_0"}, qwen2(64, 4, 2, 96, rope_scaling={
+        "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, **GGUF_TINY)),
+    "gguf-qwen2-moe": ({"exps": "Q4_1", "": "Q8_0"}, qwen2_moe(
+        64, 2, 1, 32, num_experts=4, num_hidden_layers=1, moe_intermediate_size=32,
+        shared_expert_intermediate_size=64, norm_topk_prob=False, **GGUF_TINY)),
+    "gguf-qwen3": ({"": "Q4_0"}, qwen3(64, 4, 2, 96, head_dim=32, **GGUF_TINY)),
+    "gguf-qwen3-moe": ({"": "Q5_0"}, qwen3_moe(64, 2, 1, 64, head_dim=32, num_experts=4,
+                                               moe_intermediate_size=32, **GGUF_TINY)),
+    "gguf-mixtral": ({"": "Q5_1"}, mixtral(64, 4, 2, 64, num_local_experts=3, **GGUF_TINY)),
+    "gguf-gemma2": ({"": "Q8_0"}, gemma2(64, 4, 2, 96, num_hidden_layers=3, head_dim=16,
+                                         sliding_window=16, **GGUF_TINY)),
+    "gguf-gemma3": ({"": "Q8_0"}, gemma3(32, 4, 2, 64, num_hidden_layers=4, head_dim=16,
+                                         sliding_window=12, sliding_window_pattern=3,
+                                         **GGUF_TINY)),
+    "gguf-phi3": ({"": "Q8_0"}, phi3(64, 4, 2, 96, sliding_window=16, **GGUF_TINY)),
+    "gguf-phi3-longrope": ({"": "Q8_0"}, phi3(
+        64, 4, 2, 96, original_max_position_embeddings=32, rope_scaling={
+            "type": "longrope", "short_factor": [1.0 + 0.25 * i for i in range(8)],
+            "long_factor": [1.5 + 0.5 * i for i in range(8)]}, **GGUF_TINY)),
+    "gguf-gpt-oss": ({"exps": "MXFP4", "": "Q8_0"}, gpt_oss(64, 2, 1, 64, num_local_experts=4,
+                                                            **GGUF_TINY)),
+    "gguf-olmo2": ({"": "Q8_0"}, olmo2(64, 4, 2, 96, **GGUF_TINY)),
+    "gguf-olmo3": ({"": "Q8_0"}, olmo3(64, 4, 2, 96, num_hidden_layers=4, sliding_window=16,
+                                       **GGUF_TINY)),
+    "gguf-olmoe": ({"": "Q8_0"}, olmoe(64, 4, 2, 32, num_hidden_layers=1, num_experts=4,
+                                         num_experts_per_tok=2, **GGUF_TINY)),
+    "gguf-granite": ({"": "Q8_0"}, granite(64, 4, 2, 96, **GGUF_TINY)),
+    "gguf-seed-oss": ({"": "Q8_0"}, seed_oss(64, 4, 2, 96, head_dim=32, **GGUF_TINY)),
+    "gguf-smollm3": ({"": "Q8_0"}, smollm3(32, 4, 2, 64, num_hidden_layers=4,
+                                           no_rope_layers=[1, 1, 1, 0], **GGUF_TINY)),
+    "gguf-starcoder2": ({"": "Q8_0"}, starcoder2(64, 4, 2, 96, sliding_window=16, **GGUF_TINY)),
+    "gguf-gpt2": ({"": "Q8_0"}, {**gpt2(64, 2), **GGUF_GPT2, "n_layer": 1}),
+}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/vectors/models: tiny random models of every family as transformers runs them.
 
-    pip install torch transformers peft numpy safetensors     (CPU builds will do)
+    pip install torch transformers peft numpy safetensors gguf     (CPU builds will do)
     scripts/vectors/models.py [--out DIR] [--seed N] [--only PREFIX]
 
 One directory a case: config.json, and expected.json with
@@ -14,7 +14,8 @@ One directory a case: config.json, and expected.json with
   error              largest |bf16 run - fp32 run| (fp16 for fp16 models) of transformers itself
 
 The fp32 reference runs on weights rounded to the model's type. A few cases are also saved as files
-(`weights: true`), by transformers itself, so that loading is proven on what others wrote.
+(`weights: true`), by transformers itself, so that loading is proven on what others wrote; the gguf-
+cases are model.gguf without a config.json, and the reference has the values of its blocks.
 """
 
 import argparse
@@ -31,7 +32,8 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_cases import ADAPTER_CASES, CASES, FILE_CASES, WRAPPED_CASES
+from gguf_file import write as write_gguf
+from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, WRAPPED_CASES
 from model_weights import fill
 from model_files import save
 
@@ -146,6 +148,22 @@ def write_case(out, name, config, seed, how=None, adapter=None):
     return facts
 
 
+def write_gguf_case(out, name, types, config, seed):
+    """A case that is one model.gguf; run in the type that the file's weights ask for."""
+    directory = out / name
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(config) + "\n")
+    model = build(directory, config)
+    fill(model, seed, torch.float32)
+    write_gguf(model, directory / "model.gguf", types, seed)
+    (directory / "config.json").unlink()
+    rng = np.random.default_rng([seed, len(name), *name.encode()])
+    dtype = {"": "float32", "F16": "float16"}.get(types.get("", ""), "bfloat16")
+    facts = {**expected({**config, "torch_dtype": dtype}, model, rng, seed), "weights": True}
+    (directory / "expected.json").write_text(json.dumps(facts) + "\n")
+    return facts
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     root = Path(__file__).resolve().parents[2]
@@ -156,7 +174,7 @@ def main():
     torch.set_num_threads(1)  # tiny models: threads would only wait for each other
     cases = {**{name: (None, config) for name, config in CASES.items()}, **FILE_CASES,
              **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()},
-             **WRAPPED_CASES}
+             **WRAPPED_CASES, **GGUF_CASES}
     for i, name in enumerate(cases):
         if options.only is not None and not name.startswith(options.only):
             continue
@@ -167,8 +185,11 @@ def main():
             seed = options.seed + i + 1000 * attempt
             shutil.rmtree(options.out / name, ignore_errors=True)
             adapter = ADAPTER_CASES[name][0] if name in ADAPTER_CASES else None
-            facts = write_case(options.out, name, config, seed, how, adapter)
-            if facts["error"] < 0.25 or case_dtype(config) == "float32":
+            if name in GGUF_CASES:
+                facts = write_gguf_case(options.out, name, how, config, seed)
+            else:
+                facts = write_case(options.out, name, config, seed, how, adapter)
+            if facts["error"] < 0.25 or facts["dtype"] == "float32":
                 break
         sure = sum(g > facts["error"] for g in facts["gap"])
         print(f"[{i + 1}/{len(cases)}] {name}: error {facts['error']:.4g}, "

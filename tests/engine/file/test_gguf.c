@@ -124,7 +124,6 @@ Test(gguf, tensors_with_their_data) {
   memcpy(values, gguf_tensor(gguf, "a")->data, 20);
   ASSERT_EQ(values[0], 20.0f);
   cr_assert_null(gguf_tensor(gguf, "c"));
-  gguf_done(gguf, tensor);
   inferd_error_t error = {0};
   ASSERT_EQ(gguf_intact(gguf, &error), 0);
   ASSERT_EQ(truncate(path, 100), 0);
