@@ -9,7 +9,7 @@ code point between neighbours of several kinds, strings over an edge alphabet, o
 clusters and of random bytes with both, decodes ids with both, and prints how many cases differ.
 Exits 1 when any id differs. With --bench it prints the speed of both on English, code and CJK.
 
-Needs a C compiler, the built archives libtext.a and libbase.a, and pip install tokenizers
+Needs a C compiler, the built archives libtext.a, libfile.a, libbase.a, and pip install tokenizers
 sentencepiece.
 """
 
@@ -42,6 +42,7 @@ def build_driver(build):
             ROOT,
             os.path.join(ROOT, "tests/text_driver/driver.c"),
             os.path.join(build, "libtext.a"),
+            os.path.join(build, "libfile.a"),
             os.path.join(build, "libbase.a"),
             "-lpcre2-8",
             "-o",

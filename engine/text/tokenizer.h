@@ -21,8 +21,8 @@ enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
 
 /* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), or tokenizer.model
  * (SentencePiece), or tekken.json, plus tokenizer_config.json, special_tokens_map.json where
- * present. 0, ERR_MODEL_MISSING, ERR_MODEL_MALFORMED naming file and component, ERR_IO,
- * ERR_NO_MEMORY. */
+ * present; or the vocabulary of the GGUF file that `dir` is or holds. 0, ERR_MODEL_MISSING,
+ * ERR_MODEL_MALFORMED naming file and component, ERR_IO, ERR_NO_MEMORY. */
 int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
 /* Makes a tokenizer without tokens, for a server of token ids: every id has no bytes, and
  * tokenizer_encode and tokenizer_decode refuse. 0 or ERR_NO_MEMORY. */

@@ -79,6 +79,11 @@ typedef struct load_ends {
 } load_ends_t;
 int load_spm(tokenizer_load_t *load, load_ends_t *ends, bool *found);
 int load_tekken(tokenizer_load_t *load, load_ends_t *ends, bool *found);
+/* A merge "left right" of the rank; `where` names the list, `joined` is work space. */
+int load_merge(tokenizer_load_t *load, const char *where, uint32_t rank, const char *line,
+               size_t length, buffer_t *joined);
+/* load_gguf.c: all of it, from the metadata of a GGUF file. */
+int load_gguf(tokenizer_load_t *load, const char *path);
 /* load_unigram.c */
 int load_unigram(tokenizer_load_t *load, const json_t *model);
 /* load_added.c; the model must be there. Room for `count_max` tokens and LOAD_NAMED_MAX. */

@@ -54,8 +54,8 @@ static bool split_merge(const char *line, size_t length, merge_text_t *left, mer
   return memchr(right->data, ' ', right->length) == NULL;
 }
 
-static int add_merge(tokenizer_load_t *load, uint32_t rank, merge_text_t left, merge_text_t right,
-                     buffer_t *joined) {
+static int add_merge(tokenizer_load_t *load, const char *where, uint32_t rank, merge_text_t left,
+                     merge_text_t right, buffer_t *joined) {
   bpe_t *bpe = &load->t->bpe;
   char quoted[96];
   joined->length = 0;
@@ -66,10 +66,18 @@ static int add_merge(tokenizer_load_t *load, uint32_t rank, merge_text_t left, m
   uint32_t r = vocab_find(&bpe->vocab, right.data, right.length);
   uint32_t product = vocab_find(&bpe->vocab, joined->data, joined->length);
   if (l == NO_ID || r == NO_ID || product == NO_ID)
-    return load_fail(load, where_merges, "merge %u: \"%s\" or one of its parts is no token", rank,
+    return load_fail(load, where, "merge %u: \"%s\" or one of its parts is no token", rank,
                      error_quote(quoted, sizeof quoted, (char *)joined->data, joined->length));
   bpe_add_merge(bpe, rank, l, r, product);
   return 0;
+}
+
+int load_merge(tokenizer_load_t *load, const char *where, uint32_t rank, const char *line,
+               size_t length, buffer_t *joined) {
+  merge_text_t left, right;
+  if (split_merge(line, length, &left, &right))
+    return add_merge(load, where, rank, left, right, joined);
+  return load_fail(load, where, "merge %u is not \"left right\"", rank);
 }
 
 static bool is_version(const char *line, size_t length) {
@@ -90,7 +98,7 @@ static int read_merge(tokenizer_load_t *load, const json_t *merge, uint32_t rank
     left = (merge_text_t){first->text, first->length};
     right = (merge_text_t){json_next(first)->text, json_next(first)->length};
   }
-  return add_merge(load, rank, left, right, joined);
+  return add_merge(load, where_merges, rank, left, right, joined);
 }
 
 static int read_merges(tokenizer_load_t *load, const json_t *merges) {
@@ -175,7 +183,7 @@ static int each_line(tokenizer_load_t *load, const load_doc_t *merges, buffer_t 
       if (*count == BPE_MERGES_MAX) return load_fail(load, "merges", "too many lines");
       if (!split_merge(at, length, &left, &right))
         return load_fail(load, "merges", "merge %u is not \"left right\"", *count);
-      int code = joined == NULL ? 0 : add_merge(load, *count, left, right, joined);
+      int code = joined == NULL ? 0 : add_merge(load, where_merges, *count, left, right, joined);
       if (code != 0) return code;
       ++*count;
     }

@@ -1,12 +1,14 @@
 /* tokenizer_load.c: a model directory -> a tokenizer.
  *
  * The loading thread only. tokenizer.json holds the whole pipeline; without it vocab.json and
- * merges.txt make the GPT-2 pipeline. All files are read, checked and compiled before the
+ * merges.txt make the GPT-2 pipeline. A GGUF file has its own vocabulary. All files are read, checked and compiled before the
  * first request. Without both, tokenizer.model or tekken.json is read. Nothing is downloaded,
  * guessed from the name of a model, or executed.
  */
+#include "engine/file/gguf.h"
 #include "engine/text/load/load.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 static int read_json(tokenizer_load_t *load, const load_doc_t *file) {
@@ -39,6 +41,11 @@ static int read_legacy(tokenizer_load_t *load, const load_doc_t *vocab) {
   load->t->decoder.num_steps = 1;
   load_close(&merges);
   return code;
+}
+
+static int finish(tokenizer_load_t *load) {
+  int code = load_added_finish(load);
+  return code == 0 && decoder_compile(load->t) != 0 ? load_no_memory(load) : code;
 }
 
 /* Finishes a tokenizer that comes from another file than tokenizer.json: such files say which
@@ -90,9 +97,7 @@ static int read_files(tokenizer_load_t *load) {
   if (other && load->t->bos_id < 0) load->t->bos_id = ends.bos;
   if (other && load->t->eos_id < 0) load->t->eos_id = ends.eos;
   load->file = legacy ? "vocab.json" : "tokenizer.json";
-  if (code == 0) code = load_added_finish(load);
-  if (code == 0 && decoder_compile(load->t) != 0) code = load_no_memory(load);
-  return code;
+  return code != 0 ? code : finish(load);
 }
 
 int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
@@ -101,7 +106,12 @@ int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   if (load.t == NULL) return load_no_memory(&load);
   load.t->bos_id = load.t->eos_id = -1;
   load.t->bpe.unk = NO_ID;
-  int code = read_files(&load);
+  char path[PATH_MAX];
+  int code = gguf_find(dir, path, sizeof path, error);
+  if (code == 0)
+    code = read_files(&load);
+  else if (code > 0 && (code = load_gguf(&load, path)) == 0)
+    code = finish(&load);
   if (code != 0) {
     tokenizer_free(load.t);
     return code;

@@ -1,0 +1,291 @@
+/* load_gguf.c: the vocabulary of a GGUF file -> a tokenizer.
+ *
+ * The loading thread only. The file has tokens, merges or scores, and the name of a pre-tokenizer,
+ * whose pattern it does not have: the table here gives the components that tokenizer.json has for
+ * it. A name that is not in the table is refused, because another pattern gives other ids silently.
+ */
+#include "engine/base/util.h"
+#include "engine/file/gguf.h"
+#include "engine/text/load/load.h"
+#include "engine/text/load/load_gguf_pre.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Numbers of tokenizer.ggml.token_type. */
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
+
+#define KEY(name) "tokenizer.ggml." name
+
+static const char normalizer_spaced[] =
+    "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},"
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}]}";
+static const char normalizer_plain[] =
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}";
+static const char decoder_spaced[] =
+    "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+    "\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+    "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}";
+static const char decoder_plain[] =
+    "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+    "\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}";
+static const char decoder_bytes[] = "{\"type\":\"ByteLevel\"}";
+
+/* Gives a component of tokenizer.json to its reader; the text is one of ours. */
+static int component(tokenizer_load_t *load, const char *text,
+                     int (*reader)(tokenizer_load_t *load, const json_t *value)) {
+  json_doc_t *doc = NULL;
+  inferd_error_t reason = {0};
+  if (text == NULL) return reader(load, NULL);
+  int code = json_parse(text, strlen(text), &json_limits_model, &doc, &reason);
+  if (code != 0) return load_fail(load, "pipeline", "%s", reason.message);
+  code = reader(load, json_root(doc));
+  json_free(doc);
+  return code;
+}
+
+static bool flag_of(const gguf_t *gguf, const char *key, bool absent) {
+  gguf_bool(gguf_get(gguf, key), 0, &absent);
+  return absent;
+}
+
+/* An id of the vocabulary, or -1. */
+static int32_t id_of(const tokenizer_load_t *load, const gguf_t *gguf, const char *key) {
+  int64_t id;
+  if (!gguf_int(gguf_get(gguf, key), 0, &id) || id < 0 || id >= load->t->bpe.vocab.num_ids)
+    return -1;
+  return (int32_t)id;
+}
+
+static int64_t type_of(const gguf_t *gguf, uint32_t id) {
+  int64_t type = TYPE_NORMAL;
+  gguf_int(gguf_get(gguf, KEY("token_type")), id, &type);
+  return type;
+}
+
+static int read_tokens(tokenizer_load_t *load, const gguf_t *gguf) {
+  const gguf_value_t *tokens = gguf_get(gguf, KEY("tokens"));
+  const gguf_value_t *types = gguf_get(gguf, KEY("token_type"));
+  vocab_t *vocab = &load->t->bpe.vocab;
+  const char *text;
+  char quoted[96];
+  size_t at = 0, length;
+  if (tokens == NULL || tokens->kind != GGUF_ARRAY || tokens->element != GGUF_STRING)
+    return load_fail(load, KEY("tokens"), "a list of texts is needed");
+  if (tokens->count == 0 || tokens->count > VOCAB_COUNT_MAX)
+    return load_fail(load, KEY("tokens"), "%u tokens, supported: 1..%d", tokens->count,
+                     VOCAB_COUNT_MAX);
+  if (types != NULL && types->count != tokens->count)
+    return load_fail(load, KEY("token_type"), "%u types for %u tokens", types->count,
+                     tokens->count);
+  if (!vocab_init(vocab, tokens->count, tokens->count)) return load_no_memory(load);
+  for (uint32_t id = 0; gguf_next_string(tokens, &at, &text, &length); id++) {
+    if (length > VOCAB_PIECE_BYTES_MAX)
+      return load_fail(load, KEY("tokens"), "token %u is longer than %d bytes", id,
+                       VOCAB_PIECE_BYTES_MAX);
+    /* Ids that only fill up the embedding stay holes. */
+    if (length == 0 || type_of(gguf, id) == TYPE_UNUSED) continue;
+    vocab_result_t result = vocab_put(vocab, text, length, id);
+    if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
+    if (result == VOCAB_DUPLICATE)
+      return load_fail(load, KEY("tokens"), "token %u, \"%s\", is there twice", id,
+                       error_quote(quoted, sizeof quoted, text, length));
+  }
+  return 0;
+}
+
+static int read_merges(tokenizer_load_t *load, const gguf_t *gguf) {
+  const gguf_value_t *merges = gguf_get(gguf, KEY("merges"));
+  buffer_t joined = {0};
+  const char *text;
+  size_t at = 0, length;
+  int code = 0;
+  if (merges == NULL || merges->kind != GGUF_ARRAY || merges->element != GGUF_STRING)
+    return load_fail(load, KEY("merges"), "a list of texts is needed");
+  if (bpe_prepare(&load->t->bpe, merges->count) != 0) return load_no_memory(load);
+  for (uint32_t rank = 0; code == 0 && gguf_next_string(merges, &at, &text, &length); rank++)
+    code = load_merge(load, KEY("merges"), rank, text, length, &joined);
+  buffer_free(&joined);
+  if (code == 0 && bpe_finish(&load->t->bpe) != 0) code = load_no_memory(load);
+  return code;
+}
+
+/* A token and its score, for sorting. */
+typedef struct scored {
+  double score;
+  uint32_t id;
+} scored_t;
+
+static int by_score(const void *left, const void *right) {
+  const scored_t *first = left, *second = right;
+  if (first->score != second->score) return first->score < second->score ? 1 : -1;
+  return (first->id > second->id) - (first->id < second->id);
+}
+
+/* Calls for every place where the spelling of a token may be cut in two tokens. Returns how many
+ * there are; adds them as merges of `rank` if `add`. */
+static uint32_t each_cut(bpe_t *bpe, uint32_t id, uint32_t rank, bool add) {
+  size_t length = 0;
+  const uint8_t *text = vocab_string(&bpe->vocab, id, &length);
+  uint32_t count = 0;
+  for (size_t at = 1; at < length; at++) {
+    if ((text[at] & 0xC0) == 0x80) continue; /* inside a character */
+    uint32_t left = vocab_find(&bpe->vocab, text, at);
+    uint32_t right = vocab_find(&bpe->vocab, text + at, length - at);
+    if (left == NO_ID || right == NO_ID) continue;
+    if (add) bpe_add_merge(bpe, rank, left, right, id);
+    count++;
+  }
+  return count;
+}
+
+/* SentencePiece merges the neighbours whose joined token has the highest score: every cut of a
+ * token is a merge, all of the rank that the token's score has among the scores. */
+static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
+  const gguf_value_t *scores = gguf_get(gguf, KEY("scores"));
+  bpe_t *bpe = &load->t->bpe;
+  uint32_t ids = bpe->vocab.num_ids, count = 0, ranks = 0;
+  if (scores == NULL || scores->kind != GGUF_ARRAY || scores->count != ids)
+    return load_fail(load, KEY("scores"), "%u scores for %u tokens",
+                     scores == NULL ? 0 : scores->count, ids);
+  scored_t *order = calloc(ids, sizeof *order);
+  if (order == NULL) return load_no_memory(load);
+  uint64_t cuts = 0;
+  for (uint32_t id = 0; id < ids; id++) {
+    if (type_of(gguf, id) != TYPE_NORMAL) continue;
+    scored_t *entry = &order[count];
+    *entry = (scored_t){.id = id};
+    if (!gguf_double(scores, id, &entry->score) || isnan(entry->score)) {
+      free(order);
+      return load_fail(load, KEY("scores"), "the score of token %u is no number", id);
+    }
+    uint32_t own = each_cut(bpe, id, 0, false);
+    cuts += own;
+    count += own > 0;
+  }
+  int code = cuts > BPE_MERGES_MAX ? load_fail(load, KEY("tokens"),
+                                               "%llu ways to cut tokens in "
+                                               "two, at most %d",
+                                               (unsigned long long)cuts, BPE_MERGES_MAX)
+                                   : 0;
+  if (code == 0 && bpe_prepare(bpe, (uint32_t)cuts) != 0) code = load_no_memory(load);
+  if (code == 0) {
+    qsort(order, count, sizeof *order, by_score);
+    for (; ranks < count; ranks++) each_cut(bpe, order[ranks].id, ranks, true);
+    bpe->num_merges = ranks; /* of products */
+    if (bpe_finish(bpe) != 0) code = load_no_memory(load);
+  }
+  free(order);
+  return code;
+}
+
+/* Tokens that are found in a text before everything else. Phi-3's drop the spaces behind them, but
+ * for three; no key says so. */
+static int read_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
+  static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
+  vocab_t *vocab = &load->t->bpe.vocab;
+  uint32_t count = 0;
+  for (uint32_t id = 0; id < vocab->num_ids; id++) {
+    int64_t type = type_of(gguf, id);
+    count += type == TYPE_CONTROL || type == TYPE_USER_DEFINED || type == TYPE_UNKNOWN;
+  }
+  int code = load_added_begin(load, count);
+  for (uint32_t id = 0; code == 0 && id < vocab->num_ids; id++) {
+    int64_t type = type_of(gguf, id);
+    size_t length = 0;
+    const char *text = (const char *)vocab_string(vocab, id, &length);
+    if (text == NULL || (type != TYPE_CONTROL && type != TYPE_USER_DEFINED && type != TYPE_UNKNOWN))
+      continue;
+    added_token_t token = {.special = type != TYPE_USER_DEFINED, .rstrip = strips};
+    for (size_t i = 0; i < ARRAY_LEN(keep); i++) {
+      if (strlen(keep[i]) == length && memcmp(keep[i], text, length) == 0) token.rstrip = false;
+    }
+    code = load_added_token(load, text, length, token);
+  }
+  return code;
+}
+
+static void read_affixes(tokenizer_load_t *load, const gguf_t *gguf, bool bos_absent) {
+  tokenizer_t *tokenizer = load->t;
+  tokenizer->bos_id = id_of(load, gguf, KEY("bos_token_id"));
+  tokenizer->eos_id = id_of(load, gguf, KEY("eos_token_id"));
+  if (tokenizer->bos_id >= 0 && flag_of(gguf, KEY("add_bos_token"), bos_absent))
+    tokenizer->prefix[tokenizer->num_prefix++] = tokenizer->bos_id;
+  if (tokenizer->eos_id >= 0 && flag_of(gguf, KEY("add_eos_token"), false))
+    tokenizer->suffix[tokenizer->num_suffix++] = tokenizer->eos_id;
+}
+
+static bool text_is(const gguf_t *gguf, const char *key, const char *wanted) {
+  const char *text;
+  size_t at = 0, length;
+  return gguf_next_string(gguf_get(gguf, key), &at, &text, &length) && strlen(wanted) == length &&
+         memcmp(text, wanted, length) == 0;
+}
+
+/* Byte-level BPE. */
+static int read_gpt2(tokenizer_load_t *load, const gguf_t *gguf) {
+  const char *text = "", *key = KEY("pre");
+  size_t at = 0, length = 0;
+  char quoted[64];
+  if (!gguf_next_string(gguf_get(gguf, key), &at, &text, &length))
+    return load_fail(load, key,
+                     "is missing: the file is older than May 2024 and does not say how "
+                     "text is split; take a newer one");
+  const gguf_pre_t *pre = gguf_pre_find(text, length);
+  if (pre == NULL)
+    return load_fail(load, key,
+                     "\"%s\" is not known, so its ids would be wrong; take the model as "
+                     "safetensors with its tokenizer.json",
+                     error_quote(quoted, sizeof quoted, text, length));
+  int code = component(load, pre->normalizer, load_normalizer);
+  if (code == 0) code = component(load, pre->pre_tokenizer, load_pretokenizer);
+  load->t->bpe.byte_level = true;
+  load->t->bpe.ignore_merges = pre->ignore_merges;
+  if (code == 0) code = read_tokens(load, gguf);
+  if (code == 0) code = read_merges(load, gguf);
+  if (code == 0) code = read_added(load, gguf, false);
+  if (code == 0) code = component(load, decoder_bytes, load_decoder);
+  if (code == 0) read_affixes(load, gguf, pre->adds_bos);
+  return code;
+}
+
+/* SentencePiece's BPE. */
+static int read_llama(tokenizer_load_t *load, const gguf_t *gguf) {
+  bool spaced = flag_of(gguf, KEY("add_space_prefix"), true);
+  bool strips = text_is(gguf, "general.architecture", "phi3");
+  int code = component(load, spaced ? normalizer_spaced : normalizer_plain, load_normalizer);
+  if (code == 0) code = component(load, NULL, load_pretokenizer);
+  if (code == 0) code = read_tokens(load, gguf);
+  load->t->bpe.byte_fallback = load->t->bpe.fuse_unk = true;
+  int32_t unknown = id_of(load, gguf, KEY("unknown_token_id"));
+  for (uint32_t id = 0; unknown < 0 && id < load->t->bpe.vocab.num_ids; id++) {
+    if (type_of(gguf, id) == TYPE_UNKNOWN) unknown = (int32_t)id;
+  }
+  load->t->bpe.unk = unknown < 0 ? NO_ID : (uint32_t)unknown;
+  if (code == 0) code = read_scores(load, gguf);
+  if (code == 0) code = read_added(load, gguf, strips);
+  if (code == 0) code = component(load, spaced ? decoder_spaced : decoder_plain, load_decoder);
+  if (code == 0) read_affixes(load, gguf, true);
+  return code;
+}
+
+int load_gguf(tokenizer_load_t *load, const char *path) {
+  gguf_t *gguf;
+  char quoted[64];
+  const char *text = "", *slash = strrchr(path, '/');
+  size_t at = 0, length = 0;
+  load->file = slash != NULL ? slash + 1 : path;
+  int code = gguf_open(path, false, &gguf, load->error);
+  if (code != 0) return code;
+  if (text_is(gguf, KEY("model"), "gpt2")) {
+    code = read_gpt2(load, gguf);
+  } else if (text_is(gguf, KEY("model"), "llama")) {
+    code = read_llama(load, gguf);
+  } else {
+    gguf_next_string(gguf_get(gguf, KEY("model")), &at, &text, &length);
+    code = load_fail(load, KEY("model"), "is \"%s\", supported: gpt2, llama",
+                     error_quote(quoted, sizeof quoted, text, length));
+  }
+  gguf_close(gguf);
+  return code;
+}

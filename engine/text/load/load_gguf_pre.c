@@ -1,0 +1,159 @@
+/* load_gguf_pre.c: what a name in tokenizer.ggml.pre stands for.
+ *
+ * Names are those of llama.cpp (llama-vocab.cpp), components those of the tokenizer.json that the
+ * names were made for. Constant data; any thread may read it.
+ */
+#include "engine/text/load/load_gguf_pre.h"
+
+#include "engine/base/util.h"
+
+#include <string.h>
+
+static const char nfc[] = "{\"type\":\"NFC\"}";
+
+static const gguf_pre_t rows[] = {
+    {.names = "gpt-2 phi-2 mellum ",
+     .pre_tokenizer =
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
+         "\":true}"},
+    {.names = "olmo ",
+     .normalizer = nfc,
+     .pre_tokenizer =
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
+         "\":true}"},
+    {.names = "smollm starcoder refact codeshell ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\""
+         ":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
+         "e_regex\":true}]}"},
+    {.names = "command-r ",
+     .normalizer = nfc,
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\""
+         ":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
+         "e_regex\":true}]}"},
+    {.names = "llama-bpe llama3 llama-v3 falcon3 pixtral lfm2 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3"
+         "}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s"
+         "+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefi"
+         "x_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}",
+     .ignore_merges = true,
+     .adds_bos = true},
+    {.names = "dbrx smaug-bpe ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3"
+         "}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s"
+         "+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefi"
+         "x_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+    {.names = "glm4 chatglm-bpe ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3"
+         "}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s"
+         "+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefi"
+         "x_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}",
+     .ignore_merges = true},
+    {.names = "qwen2 deepseek-r1-qwen ",
+     .normalizer = nfc,
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?["
+         "^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+         "\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_spa"
+         "ce\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+    {.names = "qwen35 ",
+     .normalizer = nfc,
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{L}\\\\p{M}]+|\\"
+         "\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?"
+         "!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel"
+         "\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+    {.names = "gpt-4o llama4 minimax-m2 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\"
+         "\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\\\r\\\\n\\\\p{L"
+         "}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{L"
+         "o}\\\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+["
+         "\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated"
+         "\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offse"
+         "ts\":true,\"use_regex\":false}]}",
+     .ignore_merges = true},
+    {.names = "tekken ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\"
+         "\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt"
+         "}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*|\\\\p{N}| ?[^\\"
+         "\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\""
+         "behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space"
+         "\":false,\"trim_offsets\":true,\"use_regex\":false}]}",
+     .ignore_merges = true,
+     .adds_bos = true},
+    {.names = "deepseek-v3 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"\\\\p{N}{1,3}\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Split\","
+         "\"pattern\":{\"Regex\":\"[一-龥぀-ゟ゠-ヿ]+\"},\"behavior\":\"Isolated\","
+         "\"invert\":"
+         "false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\"
+         "\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\\\r\\\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\\\p{L}\\"
+         "\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\"
+         "s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_pref"
+         "ix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}",
+     .adds_bos = true},
+    {.names = "deepseek-llm ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"[\\\\r\\\\n]\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Split\","
+         "\"pattern\":{\"Regex\":\"\\\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-"
+         "ͽͿΆΈ"
+         "-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-"
+         "ᶚḀ-"
+         "ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ί"
+         "ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ"
+         "Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-"
+         "Ｚ"
+         "ａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+\"},\"behavior\":"
+         "\"Isolated\",\"invert\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s?[!"
+         "-/:-~！-／：-～‘-‟　-。]+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type"
+         "\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+$\"},\"behavior\":\"Isolated\",\"invert"
+         "\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[一-龥ࠀ-一가-퟿]+\"},"
+         "\"behav"
+         "ior\":\"Isolated\",\"invert\":false},{\"type\":\"Digits\",\"individual_digits\":true"
+         "},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_reg"
+         "ex\":false}]}",
+     .adds_bos = true},
+    {.names = "deepseek-coder ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"[\\\\r\\\\n]\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Split\","
+         "\"pattern\":{\"Regex\":\"\\\\s?\\\\p{L}+\"},\"behavior\":\"Isolated\",\"invert\":fal"
+         "se},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s?\\\\p{P}+\"},\"behavior\":\"I"
+         "solated\",\"invert\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[一-龥ࠀ-一"
+         "가-퟿]+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Digits\",\"individu"
+         "al_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets"
+         "\":true,\"use_regex\":false}]}",
+     .adds_bos = true},
+    {.names = "seed-coder ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1}|"
+         " ?[^\\\\s\\\\p{L}\\\\p{N}\\\\r\\\\n]+|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+         "\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_spa"
+         "ce\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+};
+
+const gguf_pre_t *gguf_pre_find(const char *name, size_t length) {
+  if (length == 0 || memchr(name, ' ', length) != NULL) return NULL;
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    for (const char *at = rows[i].names; *at != '\0'; at = strchr(at, ' ') + 1) {
+      if (strncmp(at, name, length) == 0 && at[length] == ' ') return &rows[i];
+    }
+  }
+  return NULL;
+}
