@@ -4,9 +4,11 @@
  * all memory that the engine needs; nothing is allocated after READY.
  */
 #include "engine/base/util.h"
+#include "engine/file/gguf.h"
 #include "engine/internal.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -500,15 +502,25 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
   };
 }
 
-/* A directory that cannot be entered would look like one without files. */
-static int check_directory(const char *dir, inferd_error_t *error) {
+/* A model is a directory, or a GGUF file; the log names the latter, which the path need not do. A
+ * directory that cannot be entered would look like one without files. */
+static int check_directory(engine_t *engine, inferd_error_t *error) {
+  const char *dir = engine->options.model_dir;
   struct stat status;
+  char path[PATH_MAX];
+  int found = gguf_find(dir, path, sizeof path, error);
+  if (found < 0) return found;
+  if (found > 0) {
+    say(engine, "model     %.220s", path);
+    return 0;
+  }
   if (stat(dir, &status) != 0) return error_system(error, dir, errno);
   if (!S_ISDIR(status.st_mode)) {
-    return error_set(error, ERR_MODEL_MALFORMED, "model",
-                     "%.400s: is a file; GGUF files are not read yet, a model is a directory with "
-                     "config.json, tokenizer.json and *.safetensors",
-                     dir);
+    return error_set(
+        error, ERR_MODEL_MALFORMED, "model",
+        "%.380s: is a file, but not a GGUF file; a model is such a file or a directory "
+        "with config.json, tokenizer.json and *.safetensors",
+        dir);
   }
   return access(dir, X_OK) == 0 ? 0 : error_system(error, dir, errno);
 }
@@ -525,7 +537,7 @@ static void say_notes(engine_t *engine) {
 static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                       inferd_error_t *error) {
   int code = parse_dtype(engine->options.dtype, dtype, error);
-  if (!code) code = check_directory(engine->options.model_dir, error);
+  if (!code) code = check_directory(engine, error);
   if (!code && engine->options.skip_tokenizer) {
     code = tokenizer_none(&engine->tokenizer, error);
     say(engine, "tokenizer none: prompts and answers are token ids");

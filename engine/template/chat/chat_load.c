@@ -3,6 +3,7 @@
  * The loading thread only. No file of a model directory is executed, and none names another file:
  * only fixed names are read, each up to a bound.
  */
+#include "engine/file/gguf.h"
 #include "engine/template/chat/chat_internal.h"
 
 #include <errno.h>
@@ -166,6 +167,53 @@ static int load_directory(chat_templates_t *chat, const char *dir, bool template
   return code;
 }
 
+/* The text of a token id, as a special token of the templates. */
+static int keep_special(chat_templates_t *chat, unsigned index, const gguf_t *gguf, int64_t id,
+                        inferd_error_t *error) {
+  const char *text;
+  size_t at = 0, length;
+  for (int64_t i = 0;
+       gguf_next_string(gguf_get(gguf, "tokenizer.ggml.tokens"), &at, &text, &length); i++) {
+    if (i != id) continue;
+    chat->special[index] = malloc(length + 1);
+    if (chat->special[index] == NULL)
+      return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
+    memcpy(chat->special[index], text, length);
+    chat->special[index][length] = '\0';
+    chat->special_length[index] = length;
+    return 0;
+  }
+  return 0;
+}
+
+/* tokenizer.chat_template, and tokenizer.chat_template.tool_use for requests with tools. */
+static int load_gguf(chat_templates_t *chat, const char *path, bool templates,
+                     inferd_error_t *error) {
+  static const char *const ids[SPECIAL_TOKENS] = {"bos",       "eos", "unknown", "padding",
+                                                  "seperator", "cls", "mask"};
+  static const char of_default[] = "tokenizer.chat_template";
+  static const char of_tools[] = "tokenizer.chat_template.tool_use";
+  gguf_t *gguf;
+  const char *text;
+  size_t length;
+  int code = gguf_open(path, false, &gguf, error);
+  if (code != 0) return code;
+  for (unsigned i = 0; code == 0 && i < SPECIAL_TOKENS; i++) {
+    char key[64];
+    int64_t id;
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ids[i]);
+    if (gguf_int(gguf_get(gguf, key), 0, &id)) code = keep_special(chat, i, gguf, id, error);
+  }
+  for (int i = 0; code == 0 && templates && i < 2; i++) {
+    const char *key = i == 0 ? of_default : of_tools;
+    size_t at = 0;
+    if (gguf_next_string(gguf_get(gguf, key), &at, &text, &length) && length > 0)
+      code = add(chat, i == 0 ? &chat->by_default : &chat->tool_use, key, text, length, error);
+  }
+  gguf_close(gguf);
+  return code;
+}
+
 static int load_path(chat_templates_t *templates, const char *path, inferd_error_t *error) {
   file_t file;
   int code = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
@@ -184,7 +232,12 @@ int chat_templates_load(const char *dir, const char *path, chat_templates_t **ou
   chat_templates_t *templates = calloc(1, sizeof *templates);
   if (templates == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
   int code = path == NULL ? 0 : load_path(templates, path, error);
-  if (code == 0) code = load_directory(templates, dir, path == NULL, error);
+  char model[PATH_BYTES_MAX];
+  int found = code == 0 ? gguf_find(dir, model, sizeof model, error) : 0;
+  if (found < 0) code = found;
+  if (code == 0)
+    code = found > 0 ? load_gguf(templates, model, path == NULL, error)
+                     : load_directory(templates, dir, path == NULL, error);
   if (code == 0 &&
       templates->problem[0] != '\0') { /* a set of which only a part compiles is not used at all */
     jinja_free(templates->by_default);

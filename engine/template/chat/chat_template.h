@@ -14,7 +14,8 @@ typedef struct chat_templates chat_templates_t;
 /* Reads `dir`: chat_template.jinja, chat_template.json, chat_templates/NAME.jinja and the field
  * chat_template of tokenizer_config.json (a string, or a list of {name, template}), in this order
  * of preference, and the special tokens (bos_token, ...) of tokenizer_config.json and
- * special_tokens_map.json. `path` (--chat-template, NULL = none) replaces every template of the
+ * special_tokens_map.json. If `dir` is a GGUF file or holds one, the templates and special tokens
+ * are those of its metadata. `path` (--chat-template, NULL = none) replaces every template of the
  * directory. A directory without a template is no error: chat_templates_any is then false. One
  * whose template does not compile is none either: see chat_templates_problem.
  * 0, ERR_MODEL_MALFORMED for JSON that cannot be read, ERR_IO, ERR_CONFIGURATION for `path` ("FILE,
