@@ -502,18 +502,13 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
   };
 }
 
-/* A model is a directory, or a GGUF file; the log names the latter, which the path need not do. A
- * directory that cannot be entered would look like one without files. */
-static int check_directory(engine_t *engine, inferd_error_t *error) {
-  const char *dir = engine->options.model_dir;
+/* A model is a directory, or a GGUF file. A directory that cannot be entered would look like one
+ * without files. */
+static int check_directory(const char *dir, inferd_error_t *error) {
   struct stat status;
   char path[PATH_MAX];
   int found = gguf_find(dir, path, sizeof path, error);
-  if (found < 0) return found;
-  if (found > 0) {
-    say(engine, "model     %.220s", path);
-    return 0;
-  }
+  if (found != 0) return found < 0 ? found : 0;
   if (stat(dir, &status) != 0) return error_system(error, dir, errno);
   if (!S_ISDIR(status.st_mode)) {
     return error_set(
@@ -537,7 +532,7 @@ static void say_notes(engine_t *engine) {
 static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                       inferd_error_t *error) {
   int code = parse_dtype(engine->options.dtype, dtype, error);
-  if (!code) code = check_directory(engine, error);
+  if (!code) code = check_directory(engine->options.model_dir, error);
   if (!code && engine->options.skip_tokenizer) {
     code = tokenizer_none(&engine->tokenizer, error);
     say(engine, "tokenizer none: prompts and answers are token ids");

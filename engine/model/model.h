@@ -78,9 +78,8 @@ typedef struct blueprint {
   uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
-  bool conv1d;     /* GPT-2: weights stored [in, out] */
-  scheme_t scheme; /* of the quantised weights in safetensors files */
-  bool gguf;       /* the tensors are named and stored as in GGUF files */
+  bool conv1d, gguf; /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
+  scheme_t scheme;   /* of the quantised weights in safetensors files */
   /* generation */
   int32_t max_model_len;     /* longest sequence that the checkpoint allows */
   int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */
@@ -99,10 +98,9 @@ typedef struct blueprint {
 void blueprint_note(blueprint_t *blueprint, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Reads and checks config.json and generation_config.json, or the metadata of the GGUF file that
- * `dir` is or holds (engine/file/gguf.h). `tokenizer_max` is the tokenizer's
- * model_max_length (0 = unknown), `tokenizer_eos` its EOS id or -1. ERR_MODEL_MISSING,
- * ERR_MODEL_MALFORMED with file, key, value found and value supported. */
+/* Reads config.json and generation_config.json, or the metadata of the GGUF file that `dir` is or
+ * holds. `tokenizer_max` is the tokenizer's model_max_length (0 = unknown), `tokenizer_eos` its EOS
+ * id or -1. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED with file, key, value found and supported. */
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
                    inferd_error_t *error);
 void blueprint_free(blueprint_t *blueprint);

@@ -414,7 +414,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
-  config_read_quantization(&reader, dir, family, bp);
+  if (start->gguf == NULL) config_read_quantization(&reader, dir, family, bp);
   refuse_semantic_keys(&reader, family);
   read_sizes(&reader, family, bp);
   read_norms(&reader, family, bp);
@@ -481,6 +481,7 @@ static int read_gguf(const gguf_t *gguf, double tokenizer_max, int32_t tokenizer
   out->gguf = true;
   config_from_gguf_tensors(gguf, out);
   config_from_gguf_sampling(gguf, out);
+  config_from_gguf_note(gguf, reader.gguf, out);
   return 0;
 }
 

@@ -606,3 +606,25 @@ void config_from_gguf_sampling(const gguf_t *gguf, blueprint_t *blueprint) {
       top_k <= INT32_MAX)
     blueprint->top_k = (int32_t)top_k;
 }
+
+void config_from_gguf_note(const gguf_t *gguf, const char *arch, blueprint_t *blueprint) {
+  enum { TYPES = 64 };
+  size_t counts[TYPES] = {0}, used = 0;
+  char types[160] = "";
+  for (size_t i = 0; i < gguf_num_tensors(gguf); i++) {
+    uint32_t type = gguf_tensor_at(gguf, i)->type;
+    if (type < TYPES) counts[type]++;
+  }
+  for (uint32_t i = 0; i < TYPES && used < sizeof(types); i++) {
+    if (counts[i] == 0) continue;
+    int n = snprintf(types + used, sizeof(types) - used, "%s%zu %s", used > 0 ? ", " : "",
+                     counts[i], gguf_type_name(i));
+    used += n > 0 ? (size_t)n : 0;
+  }
+  const char *path = gguf_path(gguf, 0), *slash = strrchr(path, '/');
+  char quoted[120];
+  error_quote(quoted, sizeof(quoted), slash != NULL ? slash + 1 : path,
+              strlen(slash != NULL ? slash + 1 : path));
+  blueprint_note(blueprint, "gguf      %s, %d file%s: architecture %s, tensors: %s", quoted,
+                 gguf_num_files(gguf), gguf_num_files(gguf) == 1 ? "" : "s", arch, types);
+}

@@ -20,4 +20,7 @@ void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint);
 /* Sampling defaults, as generation_config.json gives them; outside their range they are ignored. */
 void config_from_gguf_sampling(const gguf_t *gguf, blueprint_t *blueprint);
 
+/* A line for the log: the file, its architecture, how many tensors of which types. */
+void config_from_gguf_note(const gguf_t *gguf, const char *arch, blueprint_t *blueprint);
+
 #endif

@@ -114,19 +114,19 @@ static const gguf_pre_t rows[] = {
          "ͽͿΆΈ"
          "-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-"
          "ᶚḀ-"
-         "ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ί"
-         "ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ"
-         "Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-"
-         "Ｚ"
-         "ａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+\"},\"behavior\":"
-         "\"Isolated\",\"invert\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s?[!"
-         "-/:-~！-／：-～‘-‟　-。]+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type"
-         "\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+$\"},\"behavior\":\"Isolated\",\"invert"
-         "\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[一-龥ࠀ-一가-퟿]+\"},"
+         "ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-"
+         "Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎ"
+         "ↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗ"
+         "Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+\"},"
          "\"behav"
-         "ior\":\"Isolated\",\"invert\":false},{\"type\":\"Digits\",\"individual_digits\":true"
-         "},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_reg"
-         "ex\":false}]}",
+         "ior\":\"Isolated\",\"invert\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\"
+         "\\s?[!-/:-~！-／：-～‘-‟　-。]+\"},\"behavior\":\"Isolated\",\"invert\":false},{"
+         "\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+$\"},\"behavior\":\"Isolated\",\"i"
+         "nvert\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[一-龥ࠀ-一가-퟿]+\"},"
+         "\""
+         "behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Digits\",\"individual_digits\""
+         ":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
+         "e_regex\":false}]}",
      .adds_bos = true},
     {.names = "deepseek-coder ",
      .pre_tokenizer =

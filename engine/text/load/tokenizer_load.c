@@ -1,9 +1,9 @@
-/* tokenizer_load.c: a model directory -> a tokenizer.
+/* tokenizer_load.c: a model directory or a GGUF file -> a tokenizer.
  *
  * The loading thread only. tokenizer.json holds the whole pipeline; without it vocab.json and
- * merges.txt make the GPT-2 pipeline. A GGUF file has its own vocabulary. All files are read, checked and compiled before the
- * first request. Without both, tokenizer.model or tekken.json is read. Nothing is downloaded,
- * guessed from the name of a model, or executed.
+ * merges.txt make the GPT-2 pipeline. Without both, tokenizer.model or tekken.json is read. A GGUF
+ * file has a vocabulary of its own. All files are read, checked and compiled before the first
+ * request. Nothing is downloaded, guessed from the name of a model, or executed.
  */
 #include "engine/file/gguf.h"
 #include "engine/text/load/load.h"
