@@ -1,7 +1,10 @@
 /* cpu_bench.c: linear layers and attention of the CPU back end beside the ceilings of this machine.
  *
- *   cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] [--quantised]
+ *   cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] [--quantised] [--attention]
+ *             [--cpu-time]
  *
+ * --attention leaves out linear layers and experts. --cpu-time runs one thread and takes its CPU
+ * time for the clock: for a machine that does other work too.
  * Ceilings are measured in the same run: memory read bandwidth of all threads over 1 GiB, and the
  * highest rate of the tier's own linear kernel on a problem that stays in the second-level cache.
  * Each figure is the best of several rounds. Shapes are those of a 494M model (hidden 896, ffn
@@ -19,9 +22,11 @@
 
 enum { READ_BYTES = 1 << 30, ROWS_MAX = 256, HIDDEN = 896, FFN = 4864, VOCAB = 151936 };
 
+static clockid_t bench_clock = CLOCK_MONOTONIC;
+
 static double now(void) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(bench_clock, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -374,10 +379,29 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
   free(positions), free(starts), free(blocks), free(table);
 }
 
+static void bench_products(device_t *device, double bandwidth, double peak, int rounds) {
+  bench_linear(device, "qkv", 1152, HIDDEN, bandwidth, peak, rounds);
+  bench_linear(device, "gate_up", 2 * FFN, HIDDEN, bandwidth, peak, rounds);
+  bench_linear(device, "down", HIDDEN, FFN, bandwidth, peak, rounds);
+  bench_linear(device, "head", VOCAB, HIDDEN, bandwidth, peak, rounds);
+  bench_experts(device, bandwidth, peak, false, rounds);
+  bench_experts(device, bandwidth, peak, true, rounds);
+}
+
+static void bench_attentions(device_t *device, double bandwidth, int rounds) {
+  bench_attention(device, 32, 1, 160, bandwidth, rounds);
+  bench_attention(device, 1, 1, 4096, bandwidth, rounds);
+  bench_attention(device, 32, 1, 1024, bandwidth, rounds);
+  bench_attention(device, 1, 512, 512, bandwidth, rounds);
+  bench_attention(device, 1, 2048, 4096, bandwidth, rounds);
+  bench_attention(device, 1, 512, 8000, bandwidth, rounds);
+  bench_attention(device, 8, 1, 8000, bandwidth, rounds);
+}
+
 int main(int argc, char **argv) {
   device_options_t options = {0};
   int rounds = 7;
-  bool ceilings_only = false, quantised_only = false;
+  bool ceilings_only = false, quantised_only = false, attention_only = false;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--quick") == 0)
       rounds = 2;
@@ -385,15 +409,20 @@ int main(int argc, char **argv) {
       ceilings_only = true;
     else if (strcmp(argv[i], "--quantised") == 0)
       quantised_only = true;
+    else if (strcmp(argv[i], "--attention") == 0)
+      attention_only = true;
+    else if (strcmp(argv[i], "--cpu-time") == 0)
+      bench_clock = CLOCK_THREAD_CPUTIME_ID;
     else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
       options.num_threads = atoi(argv[++i]);
     else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
       options.isa = argv[++i];
     else
       return fprintf(stderr, "usage: cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] "
-                             "[--quantised]\n"),
+                             "[--quantised] [--attention] [--cpu-time]\n"),
              64;
   }
+  if (bench_clock != CLOCK_MONOTONIC) options.num_threads = 1; /* others have clocks of their own */
   device_t *device;
   inferd_error_t error;
   if (ops_cpu.open(&options, &device, &error)) return fprintf(stderr, "%s\n", error.message), 78;
@@ -415,20 +444,10 @@ int main(int argc, char **argv) {
          ops_cpu.describe(device), bandwidth * 1e-9, peak * 1e-9,
          peak_rate(device, DTYPE_F32, rounds) * 1e-9);
   if (ceilings_only) return ops_cpu.close(device), 0;
-  bench_quantised(device, bandwidth, rounds);
+  if (!attention_only) bench_quantised(device, bandwidth, rounds);
   if (quantised_only) return ops_cpu.close(device), 0;
-  bench_linear(device, "qkv", 1152, HIDDEN, bandwidth, peak, rounds);
-  bench_linear(device, "gate_up", 2 * FFN, HIDDEN, bandwidth, peak, rounds);
-  bench_linear(device, "down", HIDDEN, FFN, bandwidth, peak, rounds);
-  bench_linear(device, "head", VOCAB, HIDDEN, bandwidth, peak, rounds);
-  bench_experts(device, bandwidth, peak, false, rounds);
-  bench_experts(device, bandwidth, peak, true, rounds);
-  bench_attention(device, 1, 1, 4096, bandwidth, rounds);
-  bench_attention(device, 32, 1, 1024, bandwidth, rounds);
-  bench_attention(device, 1, 512, 512, bandwidth, rounds);
-  bench_attention(device, 1, 2048, 4096, bandwidth, rounds);
-  bench_attention(device, 1, 512, 8000, bandwidth, rounds);
-  bench_attention(device, 8, 1, 8000, bandwidth, rounds);
+  if (!attention_only) bench_products(device, bandwidth, peak, rounds);
+  bench_attentions(device, bandwidth, rounds);
   ops_cpu.close(device);
   return 0;
 }
