@@ -129,3 +129,15 @@ bool quant_is_finite(const quant_format_t *format, int32_t group, const void *ro
   }
   return true;
 }
+
+void quant_encode_q8_0(const float *values, uint8_t *out) {
+  float largest = 0;
+  for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(values[i]));
+  float scale = largest / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0;
+  uint16_t half = f16_from_float(scale);
+  memcpy(out, &half, sizeof half);
+  for (int i = 0; i < 32; i++) {
+    float x = fmaxf(-127.0f, fminf(127.0f, roundf(values[i] * inverse)));
+    out[2 + i] = (uint8_t)(int8_t)x;
+  }
+}

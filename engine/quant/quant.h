@@ -70,6 +70,9 @@ void quant_read(const quant_format_t *format, int32_t group, const void *row, in
 void quant_decode(const quant_format_t *format, int32_t group, const void *row, int64_t cols,
                   float *out);
 
+/* Writes one Q8_0 block of 32 finite numbers, as llama.cpp rounds them: d = max |x| / 127. */
+void quant_encode_q8_0(const float *values, uint8_t *out);
+
 /* True when the scales and minima of a row are finite; quick, for a check of untrusted files. */
 bool quant_is_finite(const quant_format_t *format, int32_t group, const void *row, int64_t cols);
 

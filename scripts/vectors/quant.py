@@ -4,7 +4,9 @@
     scripts/vectors/quant.py [OUT]        needs gguf and numpy
 
 The values are those of the package gguf (`gguf.quants.dequantize`), which belongs to llama.cpp. A
-line is: format, weights, the bytes of the blocks in hex, the values as bits of float32 in hex.
+line is: format, weights, the bytes of the blocks in hex, the values as bits of float32 in hex. A
+line that begins with `encode` has numbers and the Q8_0 blocks that `gguf.quants.quantize` makes of
+them.
 """
 
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quantize
 
 # Bytes at which the f16 numbers of a block stand; random bits would often be NaN or infinity.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],
@@ -48,6 +50,12 @@ def main():
         assert np.isfinite(values).all(), name
         bits = "".join(f"{b:08x}" for b in values.view(np.uint32).reshape(-1))
         lines.append(f"{name} {weights * count} {blocks.tobytes().hex()} {bits}")
+    numbers = random.standard_normal(96).astype(np.float32)
+    numbers[32:64] *= np.float32(1e-3)
+    numbers[64:] = 0
+    bits = "".join(f"{b:08x}" for b in numbers.view(np.uint32))
+    blocks = quantize(numbers, GGMLQuantizationType.Q8_0)
+    lines.append(f"encode {len(numbers)} {blocks.tobytes().hex()} {bits}")
     out.write_text("\n".join(lines) + "\n", "ascii")
 
 

@@ -30,6 +30,17 @@ static const quant_format_t *by_name(const char *name) {
   return NULL;
 }
 
+static void check_encoding(int count, const char *blocks, const char *bits) {
+  for (int i = 0; i < count; i += 32) {
+    float values[32];
+    uint8_t block[34];
+    for (int k = 0; k < 32; k++) values[k] = float_from_bits(hex(bits + 8 * (i + k), 8));
+    quant_encode_q8_0(values, block);
+    for (int k = 0; k < 34; k++)
+      ASSERT_EQ_FOR(block[k], hex(blocks + 2 * (i / 32 * 34 + k), 2), "byte %d of block %d", k, i);
+  }
+}
+
 Test(quant, blocks_have_the_values_of_the_reference) {
   static char line[LINE_MAX_BYTES], blocks[LINE_MAX_BYTES], bits[LINE_MAX_BYTES];
   FILE *file = fopen("tests/vectors/quant.txt", "r");
@@ -38,6 +49,10 @@ Test(quant, blocks_have_the_values_of_the_reference) {
   cr_assert_not_null(file);
   while (fgets(line, sizeof line, file) != NULL) {
     ASSERT_EQ(sscanf(line, "%15s %d %16383s %16383s", name, &weights, blocks, bits), 4);
+    if (strcmp(name, "encode") == 0) {
+      check_encoding(weights, blocks, bits);
+      continue;
+    }
     const quant_format_t *format = by_name(name);
     cr_assert_not_null(format, "%s is in no row of the table", name);
     uint8_t row[WEIGHTS_MAX * 2];
