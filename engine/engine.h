@@ -27,6 +27,7 @@ typedef struct engine_options {
   bool dummy_weights;                   /* --load-format dummy */
   bool skip_tokenizer;                  /* read none: tokenizer_none */
   const char *dtype;                    /* "auto", "float32", "float16", "bfloat16" */
+  bool quantise_q8;                     /* 16-bit matrices are quantised while they load */
   int64_t max_model_len;                /* tokens; 0 = the model's, fitted to memory */
   int64_t kv_cache_bytes;               /* 0 = memory_fraction of the free memory */
   double memory_fraction;               /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */

@@ -105,6 +105,10 @@ static int check_model(const engine_t *engine, inferd_error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
                      "kv_cache_dtype fp8 does not run on %s; auto does", engine->ops->name);
   }
+  if (engine->options.quantise_q8 && !(engine->ops->weight_formats & 1U << WEIGHT_Q8_0)) {
+    return error_set(error, ERR_CONFIGURATION, "quantization",
+                     "quantization q8 does not run on %s; --device cpu does", engine->ops->name);
+  }
   if (what == NULL) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
                    "the model has %s, which does not run on %s yet; --device cpu does", what,
@@ -351,11 +355,13 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
       .dummy = engine->options.dummy_weights,
       .dummy_seed = engine->options.seed,
       .dtype = dtype,
+      .quantise_q8 = engine->options.quantise_q8,
       .progress = on_progress,
       .progress_context = engine,
       .log = engine->options.log,
       .log_context = engine->options.context,
   };
+  if (options.quantise_q8) say(engine, "weights   16-bit matrices are rounded to Q8_0");
   int code = model_load(engine->ops, engine->device, &engine->blueprint, plan->max_model_len,
                         &options, &engine->model, error);
   if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);

@@ -124,6 +124,22 @@ static preemption_mode_t mode_of(const char *name) {
   return strcmp(name, "recompute") == 0 ? PREEMPT_RECOMPUTE : PREEMPT_AUTO;
 }
 
+static int read_quantization(const char *name, engine_options_t *options, inferd_error_t *error) {
+  options->quantise_q8 = strcmp(name, "q8") == 0;
+  if (options->quantise_q8 || strcmp(name, "none") == 0) return 0;
+  if (strncmp(name, "q4", 2) == 0)
+    return error_set(
+        error, ERR_CONFIGURATION, "quantization",
+        "quantization \"%.20s\": 4 bits made without calibration lose too much; use q8, "
+        "or serve a file that is quantised already, such as a GGUF file in Q4_K_M or an "
+        "AWQ checkpoint",
+        name);
+  return error_set(error, ERR_CONFIGURATION, "quantization",
+                   "quantization \"%.40s\" is unknown: none or q8; the format of a quantised "
+                   "checkpoint is found by itself",
+                   name);
+}
+
 /* Reads --lora-modules, texts of the form NAME=DIR, in the order of the adapter slots. The
  * directory names point into the configured texts. */
 static int read_loras(const config_t *config, engine_options_t *options, inferd_error_t *error) {
@@ -203,7 +219,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->max_queue_time_s = config->max_queue_time;
   options->trace = strcmp(config->log_level, "debug") == 0;
   options->seed = (uint64_t)config->seed;
-  return read_loras(config, options, error);
+  int code = read_quantization(config->quantization, options, error);
+  return code != 0 ? code : read_loras(config, options, error);
 }
 
 /* ---- start ---- */

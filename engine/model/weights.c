@@ -17,6 +17,7 @@
 #include "engine/base/util.h"
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
+#include "engine/model/quantise.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -391,7 +392,10 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                               .row_format = matrix.keeps_blocks ? matrix_row_format : NULL,
                               .row = matrix_row,
                               .context = &matrix};
-    code = loader->ops->weight(loader->device, &source, out, error);
+    weight_source_t quantised = source;
+    if (loader->options->quantise_q8 && quantise_suits(loader->ops, &source))
+      quantised = quantise_q8_0(&source);
+    code = loader->ops->weight(loader->device, &quantised, out, error);
   }
   return close_parts(loader, &matrix, code, error);
 }
@@ -473,7 +477,7 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
                        inferd_error_t *error) {
   *loader = (weight_loader_t){.ops = ops, .device = device, .options = options};
   loader->dtype = options->dtype >= 0 ? (dtype_t)options->dtype : blueprint->dtype;
-  loader->hash = random_mix((uint64_t)loader->dtype);
+  loader->hash = random_mix((uint64_t)loader->dtype | (uint64_t)options->quantise_q8 << 8);
   loader->elements_total = blueprint->num_parameters;
   loader->num_experts = blueprint->num_experts;
   loader->is_gguf = blueprint->gguf;

@@ -52,6 +52,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(enable_prefix_caching);
   SAME(short_prompts_pass);
   SAME(priority_policy);
+  SAME(quantise_q8);
   SAME(fair_share);
   SAME(max_skips);
   SAME(max_preemptions);
@@ -73,4 +74,28 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   daemon.device = own.device, daemon.isa = own.isa, daemon.dtype = own.dtype;
   EXPECT_EQ(memcmp(&daemon, &own, sizeof own), 0);
   config_free(&config);
+}
+
+Test(defaults, quantization_is_q8_or_the_reason_why_not) {
+  static const struct {
+    char *name;
+    int code;
+    const char *says;
+  } cases[] = {{"none", 0, NULL},
+               {"q8", 0, NULL},
+               {"q4", ERR_CONFIGURATION, "quantised already"},
+               {"awq", ERR_CONFIGURATION, "found by itself"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    config_t config;
+    inferd_error_t error = {0};
+    engine_options_t options;
+    char *words[] = {"/models/tiny", "--quantization", cases[i].name};
+    ASSERT_EQ_FOR(config_load(&config, 3, words, &error), 0, "%s", error.message);
+    ASSERT_EQ_FOR(serve_engine_options(&config, &options, &error), cases[i].code, "%s",
+                  cases[i].name);
+    if (cases[i].code == 0) EXPECT_EQ(options.quantise_q8, strcmp(cases[i].name, "q8") == 0);
+    if (cases[i].says != NULL)
+      cr_assert_not_null(strstr(error.message, cases[i].says), "%s", error.message);
+    config_free(&config);
+  }
 }
