@@ -364,16 +364,24 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
 /* Makes the error for a directory without safetensors; it names what the directory has instead. */
 static int no_weights(const weight_files_t *files, inferd_error_t *error) {
   char pickle[64] = "";
+  bool own_layout = false; /* Mistral's */
   int fd = dup(files->dir_fd);
   DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
   if (stream == NULL && fd >= 0) close(fd);
   for (struct dirent *entry = NULL; stream != NULL && (entry = readdir(stream)) != NULL;) {
     const char *dot = strrchr(entry->d_name, '.');
+    own_layout = own_layout || strcmp(entry->d_name, "consolidated.safetensors") == 0;
     if (dot == NULL) continue;
     if (strcmp(dot, ".bin") != 0 && strcmp(dot, ".pt") != 0 && strcmp(dot, ".pth") != 0) continue;
     error_quote(pickle, sizeof(pickle), entry->d_name, strlen(entry->d_name));
   }
   if (stream != NULL) closedir(stream);
+  if (own_layout) {
+    return error_set(error, ERR_MODEL_MISSING, NULL,
+                     "no model.safetensors in %s; consolidated.safetensors has Mistral's own names "
+                     "and is not read: get model*.safetensors of the same repository too",
+                     files->dir);
+  }
   if (pickle[0] == '\0') {
     return error_set(error, ERR_MODEL_MISSING, NULL,
                      "%s: no model.safetensors and no model.safetensors.index.json", files->dir);

@@ -293,6 +293,15 @@ Test(linked_file, leads_elsewhere, .timeout = 20) {
   }
 }
 
+Test(bad_file, has_the_names_of_mistral) {
+  maker_t maker;
+  maker_open(&maker);
+  maker_write_config(&maker);
+  maker_write_file(&maker, "consolidated.safetensors", "{}", 2);
+  expect_type(&maker, -1, ERR_MODEL_MISSING, "consolidated.safetensors has Mistral's own names");
+  finish(&maker);
+}
+
 Test(bad_file, is_a_pipe_or_a_directory, .timeout = 20) {
   maker_t maker;
   char path[256];
