@@ -1,9 +1,8 @@
 /* engine.h: the engine as the server sees it.
  *
  * One engine owns one model, one device and one thread, the engine thread. The loop thread submits
- * requests and drains events through two bounded queues (mailbox.h). An iteration of the engine is
- * six calls: receive, plan, prepare, forward, sample, commit. What holds between the calls of this
- * header: engine/README.md.
+ * requests and drains events through two bounded queues (mailbox.h). engine/README.md says what an
+ * iteration of the engine does and what holds between the calls of this header.
  */
 #ifndef INFERD_ENGINE_ENGINE_H
 #define INFERD_ENGINE_ENGINE_H

@@ -111,12 +111,11 @@ typedef struct model_options {
   const char *dir;
   bool dummy; /* seeded random weights from config.json alone */
   uint64_t dummy_seed;
-  int32_t dtype; /* dtype_t, or -1 = as the checkpoint says */
+  int32_t dtype;    /* dtype_t, or -1 = as the checkpoint says */
   bool quantise_q8; /* 16-bit matrices become Q8_0, if the device takes it */
-  /* called with 0..1 while weights are read; may be NULL */
+  /* Called with 0..1 while weights are read, and with lines about the files; each may be NULL. */
   void (*progress)(void *context, double fraction);
   void *progress_context;
-  /* called with lines about what the files hold; may be NULL */
   void (*log)(void *context, const char *line);
   void *log_context;
 } model_options_t;
