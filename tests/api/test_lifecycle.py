@@ -78,12 +78,12 @@ def test_api_key_file(start, inferd, tmp_path):
     server = start(DEMO, "--api-key-file", file, key=KEY)
     assert server.get("/v1/models").status == 200
     assert server.get("/v1/models", headers={"Authorization": "Bearer nope"}).status == 401
-    file.write_text("fresh\n")
+    file.write_text("renewed-key-2\n")
     server.process.send_signal(signal.SIGHUP)
-    server.key = "fresh"
+    server.key = "renewed-key-2"
     wait_until(lambda: server.get("/v1/models").status == 200, "the new key to be read")
     assert server.get("/v1/models", headers={"Authorization": f"Bearer {KEY}"}).status == 401
-    assert KEY not in server.log() and "fresh" not in server.log()
+    assert KEY not in server.log() and "renewed-key-2" not in server.log()
 
 
 # listeners
@@ -163,7 +163,7 @@ BAD_FLAGS = [(["--prot", "1"], 64, "--port"), (["--port", "x"], 64, "port"),
              (["--kv-cache-bytes", "900TiB"], 78, "are free. Lower --kv-cache-bytes"),
              (["--num-blocks", "1000000000"], 78, "are free. Lower --num-blocks"),
              (["--speculative-model", "/nonexistent", "--num-speculative-tokens", "2"], 66,
-              "/nonexistent: neither tokenizer.json"),
+              "/nonexistent: No such file or directory"),
              (["--config", "/nonexistent"], (64, 66, 74, 78), "/nonexistent")]
 
 
