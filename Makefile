@@ -185,12 +185,14 @@ $(call archive,$(1)): $(call objects,$($(1)_SRC)) $(sort $(dir $($(1)_SRC)))
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
-# Kernels want -O3 in every flavour, or the sanitizer runs never end.
+# Kernels want -O3 in every flavour, or the sanitizer runs never end. With sanitizers the kernels of
+# an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
+KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,-O3)
 $(BUILD)/engine/sample/sampler_lanes.o: CFLAGS += -O3
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CFLAGS) -O3 $(KERNEL_FLAGS) $(call tier_flags,$*) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS) $(call KERNEL_LEVEL,$*) $(KERNEL_FLAGS) $(call tier_flags,$*) -c $< -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
