@@ -170,14 +170,6 @@ int32_t gguf_num_files(const gguf_t *gguf) {
   return gguf->num_files;
 }
 
-size_t gguf_num_values(const gguf_t *gguf) {
-  return gguf->files[0].num_values;
-}
-
-const gguf_value_t *gguf_value_at(const gguf_t *gguf, size_t index) {
-  return &gguf->files[0].values[index];
-}
-
 const gguf_value_t *gguf_get(const gguf_t *gguf, const char *key) {
   return gguf_lookup(gguf->files[0].values, gguf->files[0].num_values, key);
 }

@@ -85,9 +85,7 @@ const char *gguf_path(const gguf_t *gguf, int32_t file);
 int32_t gguf_num_files(const gguf_t *gguf);
 
 /* The metadata are those of the first file. */
-size_t gguf_num_values(const gguf_t *gguf);
-const gguf_value_t *gguf_value_at(const gguf_t *gguf, size_t index); /* in the order of keys */
-const gguf_value_t *gguf_get(const gguf_t *gguf, const char *key);   /* NULL = absent */
+const gguf_value_t *gguf_get(const gguf_t *gguf, const char *key); /* NULL = absent */
 /* Element `index` as a number; false for another type, and for a fraction as an integer. */
 bool gguf_int(const gguf_value_t *value, uint32_t index, int64_t *out);
 bool gguf_double(const gguf_value_t *value, uint32_t index, double *out);

@@ -23,11 +23,6 @@ FOR_OTHERS = {
     "bench_percentile": "a test of inferd-bench's figures",
     "address_split": "a test of inferd-bench's addresses",
 }
-# Headers whose users are still to come; the line goes when they are there.
-AHEAD = {
-    "engine/file/gguf.h": "the loader of GGUF files will read them by it",
-    "engine/quant/quant.h": "the loader of GGUF files will read weights by it",
-}
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
@@ -56,5 +51,5 @@ def check_unused(tree):
                            and not defines.search(texts[name]) for name, found in words.items())
         if used and function in FOR_OTHERS:
             yield f"scripts/tidy_rules/functions.py: the product uses {function}: not FOR_OTHERS"
-        elif not used and function not in FOR_OTHERS and homes[0] not in AHEAD:
+        elif not used and function not in FOR_OTHERS:
             yield f"{homes[0]}: no other file of the product uses {function}"
