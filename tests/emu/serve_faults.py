@@ -144,9 +144,9 @@ def test_every_call_may_fail_at_start(program):
         calls += [f"{name}:{random.randrange(1, most)}", f"{name}:{random.randrange(1, most)}:2"]
 
     def start(call):
-        command = [program, "check", str(TINY), "--load-format", "dummy", "--device", "cuda",
-                   "--max-model-len", "128", "--max-num-seqs", "8", "--num-blocks", "40",
-                   "--max-num-batched-tokens", "40", "--swap-space", "0.01"]
+        command = [program, "check", str(TINY), "--load", "--load-format", "dummy",
+                   "--device", "cuda", "--max-model-len", "128", "--max-num-seqs", "8",
+                   "--num-blocks", "40", "--max-num-batched-tokens", "40", "--swap-space", "0.01"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=PATIENCE_S, env={**os.environ, "EMU_FAIL": call,
                                                        "XDG_CACHE_HOME": "", "HOME": ""})
