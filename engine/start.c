@@ -258,7 +258,31 @@ static size_t workspace_bytes(const engine_t *engine, const step_limits_t *limit
              ((size_t)bp->hidden_size + (size_t)bp->expert_size);
 }
 
-static int plan_memory(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
+static model_options_t model_options(const engine_t *engine, int32_t dtype) {
+  return (model_options_t){.dir = engine->options.model_dir,
+                           .dummy = engine->options.dummy_weights,
+                           .dummy_seed = engine->options.seed,
+                           .dtype = dtype,
+                           .quantise_q8 = engine->options.quantise_q8,
+                           .log = engine->options.log,
+                           .log_context = engine->options.context};
+}
+
+/* Bytes of the model, of the draft model and of the adapter slots. */
+static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, inferd_error_t *error) {
+  const blueprint_t *bp = &engine->blueprint;
+  model_options_t options = model_options(engine, dtype);
+  size_t draft_bytes = 0;
+  int code = model_weight_bytes(engine->ops, bp, &options, out, error);
+  if (!code) code = drafter_weight_bytes(engine, &draft_bytes, error);
+  if (code) return code;
+  *out += draft_bytes +
+          model_adapter_bytes(bp, engine->options.max_loras, engine->options.max_lora_rank);
+  return 0;
+}
+
+static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
+                       inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   const blueprint_t *bp = &engine->blueprint;
   int code = choose_context(engine, plan, error);
@@ -282,8 +306,8 @@ static int plan_memory(engine_t *engine, memory_plan_t *plan, inferd_error_t *er
       .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0,
   };
   model_limits(bp, &plan->limits);
-  plan->weight_bytes = model_weight_bytes(engine->ops, bp) + drafter_weight_bytes(engine) +
-                       model_adapter_bytes(bp, options->max_loras, options->max_lora_rank);
+  code = plan_weights(engine, dtype, &plan->weight_bytes, error);
+  if (code) return code;
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
   code = check_weights_fit(plan, error);
@@ -350,17 +374,9 @@ static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, inferd_error_t *e
 
 static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype,
                       inferd_error_t *error) {
-  model_options_t options = {
-      .dir = engine->options.model_dir,
-      .dummy = engine->options.dummy_weights,
-      .dummy_seed = engine->options.seed,
-      .dtype = dtype,
-      .quantise_q8 = engine->options.quantise_q8,
-      .progress = on_progress,
-      .progress_context = engine,
-      .log = engine->options.log,
-      .log_context = engine->options.context,
-  };
+  model_options_t options = model_options(engine, dtype);
+  options.progress = on_progress;
+  options.progress_context = engine;
   if (options.quantise_q8) say(engine, "weights   16-bit matrices are rounded to Q8_0");
   int code = model_load(engine->ops, engine->device, &engine->blueprint, plan->max_model_len,
                         &options, &engine->model, error);
@@ -556,7 +572,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) code = check_swap(engine, error);
   if (!code) code = choose_dtype(engine, dtype, error);
   if (!code) code = drafter_read(engine, error);
-  return code ? code : plan_memory(engine, plan, error);
+  return code ? code : plan_memory(engine, *dtype, plan, error);
 }
 
 int engine_survey(const engine_options_t *options, inferd_error_t *error) {
@@ -566,11 +582,7 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error) {
   int code = engine_new(options, &engine, error);
   if (code) return code;
   code = plan_model(engine, &dtype, &plan, error);
-  model_options_t model = {.dir = engine->options.model_dir,
-                           .dummy = options->dummy_weights,
-                           .dtype = dtype,
-                           .log = options->log,
-                           .log_context = options->context};
+  model_options_t model = model_options(engine, dtype);
   if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
   if (!code) {
     say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,

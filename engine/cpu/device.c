@@ -172,6 +172,7 @@ const ops_t ops_cpu = {
     .describe = cpu_describe,
     .memory_free = cpu_memory_free,
     .weight = cpu_weight,
+    .weight_bytes = cpu_weight_bytes,
     .vector = cpu_vector,
     .kv_bytes = cpu_kv_bytes,
     .kv_cache = cpu_kv_cache,

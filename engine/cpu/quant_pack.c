@@ -182,21 +182,29 @@ static size_t panel_bytes(const weight_t *weight, const quant_layout_t *layout) 
          (rest > 0 ? quant_chunk_bytes(layout, rest) : 0);
 }
 
+size_t quant_layout_panels(const weight_source_t *source, const weight_t *weight,
+                           quant_panel_t *panels) {
+  size_t bytes = 0;
+  for (int64_t i = 0; i < weight->stack * weight->stack_panels; i++) {
+    int32_t rows;
+    int64_t first = first_row(weight, i, &rows);
+    quant_layout_t layout = choose_layout(source, first, rows);
+    if (panels != NULL) panels[i] = (quant_panel_t){.at = bytes, .layout = layout};
+    bytes += panel_bytes(weight, &layout);
+  }
+  return bytes;
+}
+
 int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight,
                inferd_error_t *error) {
-  size_t count = (size_t)(weight->stack * weight->stack_panels), bytes = 0, scratch_bytes;
+  size_t count = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
   size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
   if (!size_product(&scratch_bytes, (size_t)pool_num_threads(device->pool), PANEL_COLS, row_bytes))
     return no_memory(error, source->name, SIZE_MAX);
   quant_packing_t job = {.source = source, .weight = weight, .row_bytes = row_bytes};
   job.panels = memory_take(device, count * sizeof *job.panels);
   if (job.panels == NULL) return no_memory(error, source->name, count * sizeof *job.panels);
-  for (size_t i = 0; i < count; i++) {
-    int32_t rows;
-    int64_t first = first_row(weight, (int64_t)i, &rows);
-    job.panels[i] = (quant_panel_t){.at = bytes, .layout = choose_layout(source, first, rows)};
-    bytes += panel_bytes(weight, &job.panels[i].layout);
-  }
+  bytes = quant_layout_panels(source, weight, job.panels);
   weight->quant = job.panels;
   weight->format = WEIGHT_PLAIN;
   weight->panels = memory_take(device, bytes);

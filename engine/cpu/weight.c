@@ -130,18 +130,22 @@ static void pack_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
+/* Writes the bytes of a panel in `format`. Returns false if they are more than a size_t holds. */
+static bool plain_panel_bytes(const weight_t *weight, weight_format_t format, size_t *out) {
+  bool is_mxfp4 = format == WEIGHT_MXFP4;
+  size_t step = is_mxfp4 ? sizeof(mxfp4_group_t) : PANEL_COLS * dtype_size(weight->dtype);
+  return size_product(out, (size_t)(is_mxfp4 ? weight->depth / MXFP4_COLS : weight->depth), step,
+                      1);
+}
+
 /* Allocates the panels of `weight` in `format` and fills them. Returns 0, an error, or 1 if the
  * values do not fit the format. */
 static int pack(device_t *device, const weight_source_t *source, weight_t *weight,
                 weight_format_t format, inferd_error_t *error) {
-  const int64_t depth = weight->depth;
   size_t panels = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
   size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
-  size_t step =
-      format == WEIGHT_MXFP4 ? sizeof(mxfp4_group_t) : PANEL_COLS * dtype_size(weight->dtype);
-  size_t steps = (size_t)(format == WEIGHT_MXFP4 ? depth / MXFP4_COLS : depth);
   weight->format = format;
-  if (!size_product(&weight->panel_bytes, steps, step, 1) ||
+  if (!plain_panel_bytes(weight, format, &weight->panel_bytes) ||
       !size_product(&bytes, panels, weight->panel_bytes, 1) ||
       !size_product(&scratch_bytes, (size_t)pool_num_threads(device->pool), PANEL_COLS, row_bytes))
     return no_memory(error, source->name, SIZE_MAX);
@@ -157,12 +161,42 @@ static int pack(device_t *device, const weight_source_t *source, weight_t *weigh
   return atomic_load(&packing.unsuited) ? 1 : 0;
 }
 
+static bool is_quantised(const weight_source_t *source) {
+  return source->row_format != NULL || quant_format(source->format) != NULL;
+}
+
+/* The weight of a source, without its panels. */
+static weight_t shape_weight(const weight_source_t *source) {
+  int64_t stack = MAX(source->stack, 1), rows = source->rows / stack, cols = source->cols;
+  bool padded = is_quantised(source) || source->dtype == DTYPE_BF16;
+  return (weight_t){.rows = source->rows,
+                    .cols = cols,
+                    .depth = padded ? ROUND_UP(cols, DEPTH_ALIGN) : cols,
+                    .dtype = source->dtype,
+                    .stack = stack,
+                    .stack_rows = rows,
+                    .stack_panels = DIV_UP(rows, PANEL_COLS)};
+}
+
+size_t cpu_weight_bytes(const weight_source_t *source) {
+  const weight_t weight = shape_weight(source);
+  size_t count = (size_t)(weight.stack * weight.stack_panels), bytes = 0;
+  size_t own = ROUND_UP(sizeof weight, SCRATCH_ALIGN);
+  if (is_quantised(source)) {
+    own += ROUND_UP(count * sizeof(quant_panel_t), SCRATCH_ALIGN);
+    return own + ROUND_UP(quant_layout_panels(source, &weight, NULL), SCRATCH_ALIGN);
+  }
+  if (!plain_panel_bytes(&weight, source->format, &bytes) ||
+      !size_product(&bytes, count, bytes, 1) || bytes > SIZE_MAX / 2)
+    return SIZE_MAX / 2;
+  return own + ROUND_UP(bytes, SCRATCH_ALIGN);
+}
+
 int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
                inferd_error_t *error) {
   *out = NULL;
   int64_t rows = source->rows, cols = source->cols, stack = source->stack > 0 ? source->stack : 1;
   bool blocks = source->format == WEIGHT_MXFP4;
-  bool quantised = source->row_format != NULL || quant_format(source->format) != NULL;
   if (rows <= 0 || cols <= 0 || cols > INT32_MAX - DEPTH_ALIGN || rows % stack != 0 ||
       rows / stack > INT32_MAX || (blocks && cols % MXFP4_COLS != 0))
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: shape [%lld, %lld] is out of range",
@@ -170,16 +204,9 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
   CHECK(!blocks || source->dtype == DTYPE_BF16);
   weight_t *weight = memory_take(device, sizeof *weight);
   if (weight == NULL) return no_memory(error, source->name, sizeof *weight);
-  *weight = (weight_t){.rows = rows,
-                       .cols = cols,
-                       .depth = cols,
-                       .dtype = source->dtype,
-                       .stack = stack,
-                       .stack_rows = rows / stack,
-                       .stack_panels = DIV_UP(rows / stack, PANEL_COLS)};
-  if (quantised || source->dtype == DTYPE_BF16) weight->depth = ROUND_UP(cols, DEPTH_ALIGN);
-  int code = quantised ? quant_pack(device, source, weight, error)
-                       : pack(device, source, weight, source->format, error);
+  *weight = shape_weight(source);
+  int code = is_quantised(source) ? quant_pack(device, source, weight, error)
+                                  : pack(device, source, weight, source->format, error);
   if (code == 1) code = pack(device, source, weight, WEIGHT_PLAIN, error);
   if (code != 0) return code;
   if (weight->depth > device->cols_max) device->cols_max = weight->depth;

@@ -31,12 +31,18 @@ struct vector {
 
 int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
                inferd_error_t *error);
+/* Bytes that cpu_weight takes, with the description of the panels. If an exponent of MXFP4 is out
+ * of the range of the kernels, which only the data show, the matrix takes those of bf16 instead. */
+size_t cpu_weight_bytes(const weight_source_t *source);
 int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
                inferd_error_t *error);
 
 /* quant_pack.c: fills panels, size and layouts of a quantised weight whose shape is set. */
 int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight,
                inferd_error_t *error);
+/* Bytes of the panels, whose descriptions go to `panels` unless that is NULL. */
+size_t quant_layout_panels(const weight_source_t *source, const weight_t *weight,
+                           quant_panel_t *panels);
 /* Writes columns [first, first + 256), as far as there are, of a row of a quantised weight. */
 void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float *out);
 

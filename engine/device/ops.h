@@ -49,14 +49,13 @@ typedef struct step_limits {
  * batch->input_ids[t] < 0 stands for the id that step N draws for its selected row
  * -1 - input_ids[t]: until the `end` of step N only the device knows it. */
 typedef struct ops {
-  const char *name;       /* "cpu", "cuda", "fake" */
-  int32_t pipeline_depth; /* in-flight steps at most: 1 or 2; 0 means 1 */
-  uint32_t
-      weight_formats;     /* bit 1 << weight_format_t: `weight` takes that format as it is stored */
-  uint32_t dtypes;        /* bit 1 << dtype_t for each type that products can run in; 0 = all */
-  int32_t block_size;     /* default slots of a KV block; 0 means 16 */
-  bool history_on_device; /* `sample` knows all previous ids without output_ids */
-  bool kv_fp8;            /* kv_cache_desc_t.fp8 is supported */
+  const char *name;        /* "cpu", "cuda", "fake" */
+  int32_t pipeline_depth;  /* in-flight steps at most: 1 or 2; 0 means 1 */
+  uint32_t weight_formats; /* bit 1 << weight_format_t: `weight` takes that format as stored */
+  uint32_t dtypes;         /* bit 1 << dtype_t for each type that products can run in; 0 = all */
+  int32_t block_size;      /* default slots of a KV block; 0 means 16 */
+  bool history_on_device;  /* `sample` knows all previous ids without output_ids */
+  bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
   bool separate_memory;   /* KV blocks are in memory that only this back end uses, not the host's */
   int32_t seqs_default;   /* default of max_num_seqs; 0 means 64 */
   int32_t tokens_default; /* default of max_num_batched_tokens; 0 means 512 */
@@ -71,11 +70,13 @@ typedef struct ops {
   size_t (*memory_free)(const device_t *device);   /* bytes that can be allocated */
   int (*weight)(device_t *device, const weight_source_t *source, weight_t **out,
                 inferd_error_t *error);
+  /* Bytes that `weight` takes for a source; calls no `row`. NULL = those of the elements. */
+  size_t (*weight_bytes)(const weight_source_t *source);
   int (*vector)(device_t *device, const float *values, int64_t count, vector_t **out,
                 inferd_error_t *error);
   size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a KV pool */
   int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
-  /* Makes empty slots 1..`slots` of a layer: A [rank_max, cols], B [rows, rank_max]; NULL = none.
+  /* Makes slots 1..`slots` of a layer, empty: A [rank_max, cols], B [rows, rank_max]; NULL = none
    */
   int (*lora)(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
               lora_t **out, inferd_error_t *error);

@@ -291,24 +291,20 @@ const float *model_kv_scales(const model_t *model) {
   return model->kv_scales;
 }
 
-/* Bytes of a block of MXFP4 on a device that takes it, else of its numbers. */
-static size_t tensor_bytes(const ops_t *ops, const blueprint_t *bp,
-                           const expected_tensor_t *tensor) {
-  size_t elements = (size_t)tensor_elements(tensor);
-  if (tensor->cols == 0) return elements * sizeof(float);
-  if (tensor->role == ROLE_ROUTER) return elements * sizeof(float);
-  bool blocks = tensor->form == FORM_STACK_BLOCKS && bp->dtype == DTYPE_BF16 &&
-                ops->weight_formats & 1U << WEIGHT_MXFP4;
-  return blocks ? elements / MXFP4_COLS * MXFP4_BYTES : elements * dtype_size(bp->dtype);
-}
-
-size_t model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint) {
-  tensor_list_t list;
-  size_t bytes = 0;
-  if (tensors_expect(blueprint, &list, NULL) != 0) return SIZE_MAX;
-  for (int32_t i = 0; i < list.count; i++) {
-    bytes += tensor_bytes(ops, blueprint, &list.tensors[i]);
+int model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint,
+                       const model_options_t *options, size_t *out, inferd_error_t *error) {
+  model_options_t quiet = *options; /* model_load says the same things again */
+  quiet.log = NULL;
+  model_load_t load = {.error = error};
+  model_t *model = make_model(ops, NULL, blueprint);
+  *out = 0;
+  if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
+  load.code = weight_loader_open(&load.loader, ops, NULL, blueprint, &quiet, error);
+  if (load.code == 0) {
+    load.loader.planned = out;
+    load_all(&load, model);
+    weight_loader_close(&load.loader);
   }
-  tensors_free(&list);
-  return bytes;
+  model_free(model);
+  return load.code;
 }

@@ -22,8 +22,7 @@ typedef enum rope_type {
   ROPE_LONGROPE
 } rope_type_t;
 
-/* Normal form of every spelling of rotary settings (reference: transformers modeling_rope_utils).
- */
+/* Normal form of all spellings of rotary settings (reference: transformers modeling_rope_utils). */
 typedef struct rope_config {
   rope_type_t type;
   double theta, factor, low_freq_factor, high_freq_factor;
@@ -127,8 +126,9 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
 /* Checks the headers as model_load would and logs what they hold; reads no weights. */
 int model_survey(const ops_t *ops, const blueprint_t *blueprint, const model_options_t *options,
                  inferd_error_t *error);
-/* Bytes that the weights take on a device of `ops`, by formula, before anything is read. */
-size_t model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint);
+/* *out = bytes that the weights take on a device of `ops`, from the headers; 0 or an error. */
+int model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint,
+                       const model_options_t *options, size_t *out, inferd_error_t *error);
 /* Takes the activation buffers; after this the model allocates nothing. */
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error);
 void model_free(model_t *model); /* device memory goes with the device */

@@ -269,6 +269,14 @@ static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   loader->hash = random_mix(hash);
 }
 
+/* Bytes of a matrix on the device. */
+static size_t source_bytes(const ops_t *ops, const weight_source_t *source) {
+  if (ops->weight_bytes != NULL) return ops->weight_bytes(source);
+  size_t elements = (size_t)(source->rows * source->cols);
+  return source->format == WEIGHT_MXFP4 ? elements / MXFP4_COLS * MXFP4_BYTES
+                                        : elements * dtype_size(source->dtype);
+}
+
 static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, inferd_error_t *error) {
   for (int i = 0; i < matrix->num_parts; i++) {
     weight_part_t *part = &matrix->parts[i];
@@ -376,7 +384,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
   code = 0;
   matrix.keeps_blocks = keep_blocks && takes_all(loader, &matrix);
   if (matrix.keeps_blocks) matrix.format = matrix.parts[0].quant->format;
-  for (int i = 0; i < matrix.num_parts && code == 0; i++) {
+  for (int i = 0; i < matrix.num_parts && code == 0 && loader->planned == NULL; i++) {
     form_t form = matrix.parts[i].tensor->form;
     bool turned = form == FORM_TURNED || form == FORM_STACK_TURNED;
     if (turned) code = turn(&matrix.parts[i], error);
@@ -395,6 +403,11 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
     weight_source_t quantised = source;
     if (loader->options->quantise_q8 && quantise_suits(loader->ops, &source))
       quantised = quantise_q8_0(&source);
+    if (loader->planned != NULL) {
+      *loader->planned += source_bytes(loader->ops, &quantised);
+      free(matrix.parts);
+      return 0;
+    }
     code = loader->ops->weight(loader->device, &quantised, out, error);
   }
   return close_parts(loader, &matrix, code, error);
@@ -453,6 +466,11 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
   if (code <= 0) return code;
+  if (loader->planned != NULL) {
+    *loader->planned += (size_t)matrix.rows * sizeof(float);
+    free(matrix.parts);
+    return 0;
+  }
   code = make_vector(loader, &matrix, change, out, error);
   return close_parts(loader, &matrix, code, error);
 }

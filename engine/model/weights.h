@@ -24,7 +24,8 @@ typedef struct weight_loader {
   packed_t *packed; /* [list.count], owned: quantised layers; NULL = the checkpoint has none */
   float *kv_scales; /* [layers][K, V], owned; NULL = the files have none */
   int64_t elements_done, elements_total;
-  uint64_t hash; /* of names, shapes and a sample of the data */
+  size_t *planned; /* NULL, or the loader only adds here what the tensors will take on the device */
+  uint64_t hash;   /* of names, shapes and a sample of the data */
 } weight_loader_t;
 
 /* Opens and checks. On error nothing is left to close. */

@@ -70,8 +70,17 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
                    drafter->blueprint.vocab_size, engine->blueprint.vocab_size);
 }
 
-size_t drafter_weight_bytes(const engine_t *engine) {
-  return engine->drafter != NULL ? model_weight_bytes(engine->ops, &engine->drafter->blueprint) : 0;
+static model_options_t describe_model(const engine_t *engine) {
+  const engine_options_t *o = &engine->options;
+  return (model_options_t){
+      .dir = o->draft_model_dir, .dummy = o->dummy_weights, .dummy_seed = o->seed, .dtype = -1};
+}
+
+int drafter_weight_bytes(const engine_t *engine, size_t *out, inferd_error_t *error) {
+  model_options_t options = describe_model(engine);
+  *out = 0;
+  if (engine->drafter == NULL) return 0;
+  return model_weight_bytes(engine->ops, &engine->drafter->blueprint, &options, out, error);
 }
 
 static kv_cache_desc_t describe_kv(const drafter_t *drafter, const kv_cache_desc_t *kv) {
@@ -96,8 +105,7 @@ static int load_model(engine_t *engine, const kv_cache_desc_t *kv, const step_li
   drafter_t *drafter = engine->drafter;
   device_options_t device = {
       .num_threads = o->num_threads, .isa = o->isa, .device_index = engine->backend.device_index};
-  model_options_t options = {
-      .dir = o->draft_model_dir, .dummy = o->dummy_weights, .dummy_seed = o->seed, .dtype = -1};
+  model_options_t options = describe_model(engine);
   kv_cache_desc_t own = describe_kv(drafter, kv);
   step_limits_t bounds = *limits;
   model_limits(&drafter->blueprint, &bounds);

@@ -20,9 +20,9 @@ typedef struct drafter drafter_t;
  * tokens, and that the device runs one step at a time. Returns 0, ERR_CONFIGURATION (the message
  * says what differs), ERR_NO_MEMORY, or an error of tokenizer_load or blueprint_read. */
 int drafter_read(struct engine *engine, inferd_error_t *error);
-/* Bytes of the weights, and of a KV pool of num_blocks blocks, for the memory plan; 0 without a
- * draft model. */
-size_t drafter_weight_bytes(const struct engine *engine);
+/* Bytes of the weights (*out; returns 0 or the errors of model_weight_bytes), and of a KV pool of
+ * num_blocks blocks, for the memory plan; 0 without a draft model. */
+int drafter_weight_bytes(const struct engine *engine, size_t *out, inferd_error_t *error);
 size_t drafter_kv_bytes(const struct engine *engine, const kv_cache_desc_t *kv, int32_t num_blocks);
 /* Opens the device and loads the weights. `kv` and `limits` are those of the large model. Returns
  * 0, ERR_CONFIGURATION if the draft model's context is too short, ERR_NO_MEMORY, or an error of the

@@ -67,19 +67,6 @@ Test(families, published_sizes) {
   parameters(ARCHITECTURE("SmolLM3ForCausalLM") "}", 3075098624);
 }
 
-Test(families, mxfp4_is_planned_as_it_is_stored) {
-  good(ARCHITECTURE("GptOssForCausalLM") ",\"num_hidden_layers\":24,\"num_local_experts\":32,"
-                                         "\"torch_dtype\":\"bfloat16\",\"quantization_config\":{"
-                                         "\"quant_method\":\"mxfp4\"}}");
-  double gib = (double)model_weight_bytes(&ops_cpu, &blueprint) / (1 << 30);
-  cr_assert(gib > 12.5 && gib < 13.5, "%.2f GiB", gib);
-  ops_t wide = ops_cpu;
-  wide.weight_formats = 0;
-  gib = (double)model_weight_bytes(&wide, &blueprint) / (1 << 30);
-  cr_assert(gib > 38.5 && gib < 39.5, "%.2f GiB", gib);
-  blueprint_free(&blueprint);
-}
-
 Test(families, gemma_reads_its_scales) {
   good(ARCHITECTURE("Gemma2ForCausalLM") ",\"num_hidden_layers\":3,\"hidden_size\":1152}");
   ASSERT_EQ(blueprint.block, BLOCK_SANDWICH);
