@@ -41,19 +41,50 @@ typedef struct type_count {
   size_t bytes;
 } type_count_t;
 
-static void count_type(type_count_t counts[TYPES_MAX], const stored_tensor_t *stored) {
+static void count_type(type_count_t counts[TYPES_MAX], const char *type, size_t bytes) {
   int i = 0;
-  while (i + 1 < TYPES_MAX && counts[i].bytes > 0 && strcmp(counts[i].type, stored->type) != 0) i++;
-  snprintf(counts[i].type, sizeof counts[i].type, "%s", stored->type);
-  counts[i].bytes += stored->bytes;
+  while (i + 1 < TYPES_MAX && counts[i].bytes > 0 && strcmp(counts[i].type, type) != 0) i++;
+  snprintf(counts[i].type, sizeof counts[i].type, "%s", type);
+  counts[i].bytes += bytes;
+}
+
+/* "AWQ 4 bits", "FP8": the type of the codes alone would say "I32". */
+static void name_packed(const packed_t *packed, char *out, size_t capacity) {
+  const char *scheme = packed->packing == PACKING_AWQ    ? "AWQ"
+                       : packed->packing == PACKING_GPTQ ? "GPTQ"
+                                                         : "int";
+  if (packed->packing == PACKING_FP8)
+    snprintf(out, capacity, "FP8");
+  else if (packed->packing == PACKING_FP4)
+    snprintf(out, capacity, strcmp(packed->scales->type, "F8_E4M3") == 0 ? "NVFP4" : "MXFP4");
+  else
+    snprintf(out, capacity, "%s %d bits", scheme, packed->bits);
+}
+
+/* A quantised layer counts with its scales, zero points and order of the columns. */
+static void count_tensor(type_count_t counts[TYPES_MAX], const expected_tensor_t *tensor,
+                         const stored_tensor_t *stored, const packed_t *packed) {
+  char type[16];
+  if (packed == NULL || packed->packing == PACKING_NONE) {
+    bool mxfp4 = tensor->form == FORM_STACK_BLOCKS || tensor->form == FORM_STACK_SCALES;
+    count_type(counts, mxfp4 ? "MXFP4" : stored->type, stored->bytes);
+    return;
+  }
+  size_t bytes = stored->bytes + packed->scales->bytes;
+  if (packed->zeros != NULL) bytes += packed->zeros->bytes;
+  if (packed->order != NULL) bytes += packed->order->bytes;
+  name_packed(packed, type, sizeof type);
+  count_type(counts, type, bytes);
 }
 
 static void say_class(const model_options_t *options, int class, const type_count_t *counts) {
   char line[256];
   size_t used = (size_t)snprintf(line, sizeof line, "tensors   %s", class_names[class]);
   for (int i = 0; i < TYPES_MAX && counts[i].bytes > 0 && used < sizeof line; i++) {
-    int n = snprintf(line + used, sizeof line - used, "%s %s %.1f MiB", i > 0 ? "," : ":",
-                     counts[i].type, (double)counts[i].bytes / 1048576.0);
+    const bool small = counts[i].bytes < 1 << 20;
+    int n = snprintf(line + used, sizeof line - used, "%s %s %.1f %s", i > 0 ? "," : ":",
+                     counts[i].type, (double)counts[i].bytes / (small ? 1024.0 : 1048576.0),
+                     small ? "KiB" : "MiB");
     used += n > 0 ? (size_t)n : 0;
   }
   options->log(options->log_context, line);
@@ -69,7 +100,9 @@ static void say_all(const weight_loader_t *loader, const blueprint_t *blueprint)
            loader->stored == NULL ? ", random weights" : "");
   options->log(options->log_context, line);
   for (int32_t i = 0; loader->stored != NULL && i < loader->list.count; i++) {
-    count_type(counts[class_of(&loader->list.tensors[i])], loader->stored[i]);
+    const expected_tensor_t *tensor = &loader->list.tensors[i];
+    count_tensor(counts[class_of(tensor)], tensor, loader->stored[i],
+                 loader->packed != NULL ? &loader->packed[i] : NULL);
   }
   for (int i = 0; i < CLASS_COUNT; i++) {
     if (counts[i][0].bytes > 0) say_class(options, i, counts[i]);

@@ -5,11 +5,14 @@
  */
 #include "engine/cpu/cpu.h"
 #include "engine/model/model.h"
+#include "engine/model/safetensors.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/vectors.h"
 #include "tests/expect.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A vector's description and what rounding to 64 bytes adds; the plan leaves both out. */
@@ -152,4 +155,71 @@ Test(plan, a_broken_file_is_refused) {
   cr_assert_str_eq(error.message, loaded.message);
   blueprint_free(&blueprint);
   maker_close(&maker);
+}
+
+typedef struct survey {
+  char text[2048];
+  double bytes;
+  int32_t numbers;
+} survey_t;
+
+/* Adds up "F32 12.5 KiB" of the lines about tensors. */
+static void add_line(void *context, const char *line) {
+  survey_t *survey = context;
+  if (strncmp(line, "tensors ", 8) != 0) return;
+  strncat(survey->text, line, sizeof survey->text - strlen(survey->text) - 1);
+  for (const char *unit = line; (unit = strpbrk(unit, "KM")) != NULL; unit++) {
+    if (strncmp(unit + 1, "iB", 2) != 0) continue;
+    const char *number = unit - 2;
+    while (number[-1] != ' ') number--;
+    survey->bytes += strtod(number, NULL) * (*unit == 'K' ? 1024 : 1048576);
+    survey->numbers++;
+  }
+}
+
+static bool ends_in(const char *name, const char *tail) {
+  size_t length = strlen(name), tail_length = strlen(tail);
+  return length >= tail_length && strcmp(name + length - tail_length, tail) == 0;
+}
+
+/* `check` names what the layers are stored as, and its bytes are those of the files, but for
+ * tensors that end in `unused`, and those that say nothing about weights: input scales, zeros. */
+static void check_survey(const char *name, const char *type, const char *unused) {
+  char dir[256];
+  survey_t survey = {0};
+  inferd_error_t error = {0};
+  blueprint_t blueprint;
+  weight_files_t *files;
+  size_t stored = 0;
+  snprintf(dir, sizeof dir, "tests/vectors/models/%s", name);
+  model_options_t options = {.dir = dir, .dtype = -1, .log = add_line, .log_context = &survey};
+  int code = blueprint_read(dir, 0, -1, &blueprint, &error);
+  if (code == 0) code = model_survey(&ops_cpu, &blueprint, &options, &error);
+  if (code == 0) code = weight_files_open(dir, &files, &error);
+  ASSERT_EQ_FOR(code, 0, "%s: %s", name, error.message);
+  for (size_t i = 0; i < weight_files_count(files); i++) {
+    const stored_tensor_t *tensor = weight_files_at(files, i);
+    bool used = !ends_in(tensor->name, unused) && !ends_in(tensor->name, "weight_shape");
+    used = used && !ends_in(tensor->name, "global_scale") && !ends_in(tensor->name, "input_scale");
+    if (used) stored += tensor->bytes;
+  }
+  cr_assert_not_null(strstr(survey.text, type), "%s: %s", name, survey.text);
+  double difference = fabs((double)stored - survey.bytes);
+  cr_assert(difference <= survey.numbers * 52, "%s: %zu bytes, said: %.0f; %s", name, stored,
+            survey.bytes, survey.text);
+  weight_files_close(files);
+  blueprint_free(&blueprint);
+}
+
+Test(survey, says_what_the_files_hold) {
+  check_survey("packed-awq", "attention: AWQ 4 bits", "?");
+  check_survey("packed-gptq-8-bits", "mlp: GPTQ 8 bits", ".g_idx");
+  check_survey("packed-gptq-v2-desc-act", "mlp: GPTQ 4 bits", "?");
+  check_survey("packed-w4a16-asym", "attention: int 4 bits", "?");
+  check_survey("packed-w8a8", "attention: int 8 bits", "?");
+  check_survey("packed-fp8-blocks", "mlp: FP8", "?");
+  check_survey("packed-nvfp4", "mlp: NVFP4", "?");
+  check_survey("packed-mxfp4", "mlp: MXFP4", "?");
+  check_survey("files-gpt-oss-mxfp4", "experts: BF16", "?");
+  check_survey("gguf-llama-k", "Q4_K", "?");
 }
