@@ -304,6 +304,14 @@ static void plain_values(const weight_t *weight, const uint8_t *panel, int64_t l
   }
 }
 
+/* Numbers in fp32, rounded to the type of the weight. */
+static void round_values(dtype_t dtype, int64_t count, float *values) {
+  for (int64_t i = 0; dtype == DTYPE_BF16 && i < count; i++)
+    values[i] = float_from_bf16(bf16_from_float(values[i]));
+  for (int64_t i = 0; dtype == DTYPE_F16 && i < count; i++)
+    values[i] = float_from_f16(f16_from_float(values[i]));
+}
+
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out) {
   CHECK_EQ(weight->stack, 1);
   CHECK_EQ(weight->format, WEIGHT_PLAIN);
@@ -313,10 +321,12 @@ void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool ad
   for (int64_t first = 0; first < weight->cols; first += QUANT_CHUNK) {
     float values[QUANT_CHUNK];
     int64_t count = MIN(weight->cols - first, QUANT_CHUNK);
-    if (quantised)
+    if (quantised) {
       quant_unpack_row(weight, row, first, values);
-    else
+      round_values(weight->dtype, count, values);
+    } else {
       plain_values(weight, panel, lane, first, count, values);
+    }
     for (int64_t i = 0; i < count; i++) {
       float value = values[i] * scale;
       out[first + i] = add ? out[first + i] + value : value;

@@ -46,7 +46,8 @@ size_t quant_layout_panels(const weight_source_t *source, const weight_t *weight
 /* Writes columns [first, first + 256), as far as there are, of a row of a quantised weight. */
 void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float *out);
 
-/* Writes out[cols] = row of the weight * scale. */
+/* Writes out[cols] = row of the weight * scale; with `add`, adds that to out. The numbers of a
+ * quantised weight are first rounded to its dtype, as a table of plain numbers would hold them. */
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out);
 
 /* Products: `weight_stage` writes one row of activations as the kernel of the weight reads it; such

@@ -55,11 +55,6 @@ static float norm_add(const blueprint_t *bp) {
   return bp->norm_plus_one && !bp->gguf ? 1.0f : 0.0f;
 }
 
-/* A table of which rows are looked up, never in blocks. */
-static weight_t *table(model_load_t *load, tensor_role_t role) {
-  return matrix_as(load, -1, 1, &role, load->loader.dtype, false);
-}
-
 /* The residual stream is kept divided by residual_scale, so that what is added to it needs no
  * factor: RMSNorm(x; eps) = RMSNorm(x / s; eps / s^2). The scale of the logits is a factor of the
  * last norm's weights. */
@@ -154,17 +149,16 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
 }
 
 static void load_all(model_load_t *load, model_t *model) {
-  static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD;
+  static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   const blueprint_t *bp = &model->blueprint;
-  model->embed = table(load, ROLE_EMBED);
-  model->positions = table(load, ROLE_POSITIONS);
+  model->embed = matrix(load, -1, 1, &embed); /* blocks stay: a lookup reads the rows of a step */
+  model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
   model->project_in = matrix(load, -1, 1, &project_in);
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
-  bool both = bp->tied && !weight_loader_keeps_blocks(&load->loader, ROLE_EMBED);
-  model->head = both ? model->embed : matrix(load, -1, 1, bp->tied ? &embed : &head);
+  model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
 

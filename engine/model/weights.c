@@ -366,14 +366,6 @@ static bool takes_all(const weight_loader_t *loader, const matrix_t *matrix) {
   return matrix->dtype == loader->dtype && matrix->dtype != DTYPE_F32; /* products in 8 bits */
 }
 
-bool weight_loader_keeps_blocks(const weight_loader_t *loader, tensor_role_t role) {
-  const expected_tensor_t *tensor = tensors_get(&loader->list, role, -1, false);
-  if (tensor == NULL || loader->stored == NULL) return false;
-  const quant_format_t *quant = loader->stored[tensor - loader->list.tensors]->quant;
-  return quant != NULL && loader->dtype != DTYPE_F32 &&
-         loader->ops->weight_formats & 1U << quant->format;
-}
-
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, dtype_t dtype, bool keep_blocks, weight_t **out,
                          inferd_error_t *error) {

@@ -40,8 +40,6 @@ void weight_loader_close(weight_loader_t *loader);
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, dtype_t dtype, bool keep_blocks, weight_t **out,
                          inferd_error_t *error);
-/* True when the matrix of a role outside layers would keep its blocks. */
-bool weight_loader_keeps_blocks(const weight_loader_t *loader, tensor_role_t role);
 /* The vectors or biases of `roles`, concatenated; *out = NULL if none exists. Every
  * element becomes (element + add) * factor. */
 typedef struct vector_change {
