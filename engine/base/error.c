@@ -115,6 +115,16 @@ int error_set(inferd_error_t *error, int code, const char *param, const char *fo
   return code;
 }
 
+int error_within(inferd_error_t *error, int code, const char *place) {
+  size_t length = strlen(place);
+  if (code == 0 || error == NULL || strncmp(error->message, place, length) == 0) return code;
+  bool cut = length > ERROR_PLACE_MAX;
+  if (cut) place += length - ERROR_PLACE_MAX;
+  char param[ERROR_PARAM_MAX];
+  memcpy(param, error->param, sizeof param);
+  return error_set(error, code, param, "%s%s: %s", cut ? "..." : "", place, error->message);
+}
+
 /* Names the user by name and number; a container often has users without a name. */
 static int set_denied(inferd_error_t *error, const char *shown) {
   struct passwd entry, *found = NULL;

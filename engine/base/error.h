@@ -17,7 +17,7 @@ enum error_code {
 #undef ERROR
 };
 
-enum { ERROR_PARAM_MAX = 64, ERROR_MESSAGE_MAX = 512 };
+enum { ERROR_PARAM_MAX = 64, ERROR_MESSAGE_MAX = 512, ERROR_PLACE_MAX = 240 };
 
 typedef struct error {
   int code;                        /* ERR_OK or another ERR_ number */
@@ -35,6 +35,11 @@ int error_set(inferd_error_t *error, int code, const char *param, const char *fo
  * it, else ERR_IO. `number` is the errno value. A denied access names the user of the process,
  * because that is rarely the user who owns the file. */
 int error_system(inferd_error_t *error, const char *shown, int number);
+
+/* Adds the file or directory in which an error was found: puts "PLACE: " before the message, unless
+ * the message begins with PLACE or `code` is 0. Of a place longer than ERROR_PLACE_MAX bytes the
+ * end is kept. Returns `code`, for use as `return error_within(...)`. `error` may be NULL. */
+int error_within(inferd_error_t *error, int code, const char *place);
 
 /* Copies at most `capacity - 1` bytes of untrusted text as printable UTF-8. Control bytes, quotes,
  * backslashes and invalid UTF-8 become '?'; text that is cut ends in "...". Returns `out`. */

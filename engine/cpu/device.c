@@ -28,7 +28,7 @@ static int cpu_open(const device_options_t *options, device_t **out, inferd_erro
   const kernels_t *kernels = kernels_find(options->isa, error);
   if (kernels == NULL) return ERR_CONFIGURATION;
   if (options->num_threads < 0 || options->num_threads > POOL_THREADS_MAX)
-    return error_set(error, ERR_CONFIGURATION, "num_threads", "num_threads is %d, it must be 0..%d",
+    return error_set(error, ERR_CONFIGURATION, "threads", "threads is %d; it must be 0 to %d",
                      options->num_threads, POOL_THREADS_MAX);
   int threads = options->num_threads > 0 ? options->num_threads : topology_num_cpus();
   if (threads > POOL_THREADS_MAX) threads = POOL_THREADS_MAX;
@@ -38,7 +38,8 @@ static int cpu_open(const device_options_t *options, device_t **out, inferd_erro
   device->pool = pool_new(threads);
   if (device->pool == NULL) {
     cpu_close(device);
-    return error_set(error, ERR_NO_MEMORY, "num_threads", "%d threads cannot be started", threads);
+    return error_set(error, ERR_NO_MEMORY, "threads",
+                     "%d threads cannot be started; lower --threads", threads);
   }
   snprintf(device->description, sizeof device->description, "%d thread%s, %s", threads,
            threads == 1 ? "" : "s", kernels->name);

@@ -53,7 +53,7 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *
   pool_layout_t layout;
   if (!layout_of(desc, &layout))
     return error_set(error, ERR_CONFIGURATION, "block_size",
-                     "a K/V pool of block_size %d and head_dim %d is not possible",
+                     "block_size is %d; with %d values in a head, a KV block of it is too large",
                      desc->block_size, desc->head_dim);
   size_t bytes = cpu_kv_bytes(desc, desc->num_blocks);
   populate_stop(&device->kv_populate);

@@ -52,6 +52,12 @@ static void note(findings_t *findings, const char *name) {
   if (findings->count++ == 0) memcpy(findings->first, name, strlen(name) + 1);
 }
 
+static int too_long(const char *path, int length, size_t capacity, inferd_error_t *error) {
+  return error_set(error, ERR_MODEL_MISSING, "model",
+                   "%.100s...: the path of the GGUF file has %d bytes, supported: 1..%zu", path,
+                   length, capacity - 1);
+}
+
 static int find_inside(const char *path, char *out, size_t capacity, inferd_error_t *error) {
   findings_t findings = {0};
   DIR *stream = opendir(path);
@@ -65,8 +71,7 @@ static int find_inside(const char *path, char *out, size_t capacity, inferd_erro
                      findings.count, findings.shown, findings.count > NAMES_SHOWN ? ", ..." : "");
   }
   int n = snprintf(out, capacity, "%s/%s", path, findings.first);
-  if (n > 0 && (size_t)n < capacity) return 1;
-  return error_set(error, ERR_MODEL_MISSING, "model", "the path of the GGUF file is too long");
+  return n > 0 && (size_t)n < capacity ? 1 : too_long(path, n, capacity, error);
 }
 
 /* True when the file begins as GGUF does: files in the caches of other programs have no suffix. */
@@ -84,6 +89,5 @@ int gguf_find(const char *path, char *out, size_t capacity, inferd_error_t *erro
   if (S_ISDIR(status.st_mode)) return find_inside(path, out, capacity, error);
   if (!S_ISREG(status.st_mode) || (!ends_in(path, ".gguf") && !begins_as_gguf(path))) return 0;
   int n = snprintf(out, capacity, "%s", path);
-  if (n > 0 && (size_t)n < capacity) return 1;
-  return error_set(error, ERR_MODEL_MISSING, "model", "the path of the GGUF file is too long");
+  return n > 0 && (size_t)n < capacity ? 1 : too_long(path, n, capacity, error);
 }

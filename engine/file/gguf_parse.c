@@ -356,7 +356,7 @@ static int place_tensors(const cursor_t *cursor, const gguf_file_t *file, gguf_t
                   (long long)alignment, GGUF_ALIGNMENT_MAX);
   }
   if (!checked_align(cursor->at, (size_t)alignment, &start)) {
-    return refuse(cursor, "the header ends at byte %zu", cursor->at);
+    return refuse(cursor, "the header ends at byte %zu, too near to 2^64 to align", cursor->at);
   }
   qsort(tensors, count, sizeof(*tensors), by_begin);
   for (size_t i = 0; i < count; i++) {

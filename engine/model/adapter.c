@@ -135,8 +135,8 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
   const stored_tensor_t *right = find(files, layout, tensor, 'B');
   if (left == NULL && right == NULL) return 0;
   if (left == NULL || right == NULL) {
-    return error_set(error, ERR_MODEL_MALFORMED, "lora_path", "tensor %s has no partner",
-                     left != NULL ? left->name : right->name);
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path", "tensor %s has no lora_%c beside it",
+                     left != NULL ? left->name : right->name, left != NULL ? 'B' : 'A');
   }
   int64_t rank = left->rank == 2 ? left->shape[0] : 0;
   if (rank < 1 || rank > rank_max) {
@@ -183,18 +183,23 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   uint8_t *taken = NULL;
   *out = NULL;
   int code = read_config(dir, &scale, error);
-  if (code != 0) return code;
+  if (code != 0) return error_within(error, code, dir);
   adapter_t *adapter = calloc(1, sizeof(*adapter));
   if (adapter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter");
   adapter->num_layers = bp->num_layers;
   adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(adapter_pair_t));
-  if (adapter->pairs == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (adapter->pairs == NULL) {
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter of %d layers",
+                     bp->num_layers);
+  }
   blueprint_t named = *bp;
   named.gguf = false; /* adapters name the layers as transformers does, whatever the model's file */
   if (code == 0) code = tensors_expect(&named, &list, error);
   if (code == 0) code = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
   if (code == 0) taken = calloc(weight_files_count(files) + 1, 1);
-  if (code == 0 && taken == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (code == 0 && taken == NULL) {
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
+  }
   for (int32_t i = 0; code == 0 && i < bp->num_layers * LORA_TARGETS; i++) {
     tensor_role_t role = roles[i % LORA_TARGETS];
     const expected_tensor_t *tensor = tensors_get(&list, role, i / LORA_TARGETS, false);
@@ -209,7 +214,7 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   free(taken);
   if (code != 0) {
     adapter_free(adapter);
-    return code;
+    return error_within(error, code, dir);
   }
   *out = adapter;
   return 0;
@@ -237,7 +242,8 @@ int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error
   tensor_list_t list;
   if (model->ops->lora == NULL) {
     return error_set(error, ERR_CONFIGURATION, "enable_lora",
-                     "the back end %s has no adapters; use --device cpu", model->ops->name);
+                     "enable_lora is true, but device %s has no adapters; use --device cpu",
+                     model->ops->name);
   }
   int code = tensors_expect(bp, &list, error);
   if (code != 0) return code;

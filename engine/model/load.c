@@ -219,7 +219,7 @@ static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   if (!missing) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
-                   "the back end %s cannot run the experts of %s; use --device cpu", ops->name,
+                   "device %s cannot run the experts of %s; use --device cpu", ops->name,
                    bp->architecture);
 }
 
@@ -229,7 +229,8 @@ static int check_dtype(const blueprint_t *bp, const model_options_t *options,
   dtype_t dtype = options->dtype >= 0 ? (dtype_t)options->dtype : bp->dtype;
   if (!bp->norm_plus_one || dtype != DTYPE_F16) return 0;
   return error_set(error, ERR_CONFIGURATION, "dtype",
-                   "%s overflows in float16; use bfloat16 or float32", bp->architecture);
+                   "dtype is float16, in which %s overflows; use bfloat16 or float32",
+                   bp->architecture);
 }
 
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
@@ -237,7 +238,7 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                inferd_error_t *error) {
   if (max_model_len < 1 || max_model_len > blueprint->max_model_len) {
     return error_set(error, ERR_CONFIGURATION, "max_model_len",
-                     "max_model_len is %d, the model allows 1..%d", max_model_len,
+                     "max_model_len is %d; the model allows 1 to %d", max_model_len,
                      blueprint->max_model_len);
   }
   int code = check_dtype(blueprint, options, error);
@@ -261,7 +262,7 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
   }
   if (load.code != 0) {
     model_free(model);
-    return load.code;
+    return error_within(error, load.code, options->dir);
   }
   *out = model;
   return 0;

@@ -264,7 +264,8 @@ static int open_shard(weight_files_t *files, const char *name, size_t length,
                       inferd_error_t *error) {
   shard_t *shard = &files->shards[files->num_shards];
   *shard = (shard_t){.name = strndup(name, length)};
-  if (shard->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (shard->name == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
   files->num_shards++;
   file_place_t place = place_of(files, shard->name);
   int code = mapping_open(files->dir_fd, shard->name, place.path, &shard->mapping, error);
@@ -394,7 +395,8 @@ static int no_weights(const weight_files_t *files, inferd_error_t *error) {
 
 static int open_one(weight_files_t *files, const char *name, inferd_error_t *error) {
   files->shards = calloc(1, sizeof(*files->shards));
-  if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (files->shards == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
   int code = open_shard(files, name, strlen(name), error);
   return code != 0 ? code : sort_names(files, error);
 }
@@ -436,7 +438,8 @@ static int adopt_gguf(weight_files_t *files, inferd_error_t *error) {
                                 .data = from->data,
                                 .shard = from->file,
                                 .quant = quant_by_gguf_type(from->type)};
-    if (tensor->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+    if (tensor->name == NULL)
+      return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
     files->num_tensors++;
     snprintf(tensor->type, sizeof(tensor->type), "%s", gguf_type_name(from->type));
     memcpy(tensor->shape, from->shape, sizeof(from->shape));
@@ -446,10 +449,10 @@ static int adopt_gguf(weight_files_t *files, inferd_error_t *error) {
 
 static int open_gguf(const char *path, weight_files_t **out, inferd_error_t *error) {
   weight_files_t *files = calloc(1, sizeof(*files));
-  if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
   files->dir_fd = -1;
   files->dir = strdup(path);
-  int code = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
+  int code = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path)
                                 : gguf_open(path, true, &files->gguf, error);
   if (code == 0) code = adopt_gguf(files, error);
   if (code != 0) {
@@ -471,10 +474,10 @@ int weight_files_open(const char *dir, weight_files_t **out, inferd_error_t *err
 int weight_files_open_file(const char *dir, const char *name, weight_files_t **out,
                            inferd_error_t *error) {
   weight_files_t *files = calloc(1, sizeof(*files));
-  if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (files == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", dir);
   files->dir_fd = -1;
   files->dir = strdup(dir);
-  int code = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory")
+  int code = files->dir == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", dir)
                                 : open_all(files, name, error);
   if (code != 0) {
     weight_files_close(files);

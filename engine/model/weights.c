@@ -473,7 +473,9 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint,
   int code = weight_files_open(loader->options->dir, &loader->files, error);
   if (code != 0) return code;
   loader->stored = calloc((size_t)loader->list.count, sizeof(stored_tensor_t *));
-  if (loader->stored == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (loader->stored == NULL) {
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
+  }
   code = weights_check(loader, family_layout(family, blueprint), blueprint, error);
   if (code == 0 && loader->kv_scales != NULL) {
     size_t bytes = 2 * (size_t)blueprint->num_layers * sizeof(float);
@@ -494,7 +496,7 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
   int code = tensors_expect(blueprint, &loader->list, error);
   if (code == 0 && !options->dummy) code = open_files(loader, blueprint, error);
   if (code != 0) weight_loader_close(loader);
-  return code;
+  return error_within(error, code, options->dir);
 }
 
 int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error) {

@@ -49,9 +49,11 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
   if (dir == NULL || engine->options.draft.tokens_max == 0) return 0;
   if (engine->ops->pipeline_depth > 1) {
-    return error_set(error, ERR_CONFIGURATION, "speculative_model",
-                     "a draft model needs a device that takes one step at a time; %s takes %d",
-                     engine->ops->name, engine->ops->pipeline_depth);
+    return error_set(
+        error, ERR_CONFIGURATION, "speculative_model",
+        "speculative_model %.200s needs a device that takes one step at a time; device "
+        "%s takes %d",
+        dir, engine->ops->name, engine->ops->pipeline_depth);
   }
   drafter_t *drafter = engine->drafter = calloc(1, sizeof *drafter);
   if (drafter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
@@ -125,9 +127,11 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
   drafter_t *drafter = engine->drafter;
   if (drafter == NULL) return 0;
   if (drafter->blueprint.max_model_len < limits->max_model_len) {
-    return error_set(error, ERR_CONFIGURATION, "speculative_model",
-                     "the draft model goes to %d tokens, the context is %d; lower --max-model-len",
-                     drafter->blueprint.max_model_len, limits->max_model_len);
+    return error_set(
+        error, ERR_CONFIGURATION, "speculative_model",
+        "the draft model %.200s allows a context of %d tokens, and max_model_len is %d; "
+        "lower --max-model-len",
+        engine->options.draft_model_dir, drafter->blueprint.max_model_len, limits->max_model_len);
   }
   int code = load_model(engine, kv, limits, error);
   if (code) return code;

@@ -441,7 +441,8 @@ static int read_directory(const char *dir, double tokenizer_max, int32_t tokeniz
   struct stat status;
   if (stat(dir, &status) != 0) return error_system(error, dir, errno);
   if (!S_ISDIR(status.st_mode)) {
-    return error_set(error, ERR_MODEL_MISSING, NULL, "%s: no such directory", dir);
+    return error_set(error, ERR_MODEL_MISSING, NULL, "%s: is neither a directory nor a GGUF file",
+                     dir);
   }
   model_file_t file;
   int result = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &config_limits, &file, error);
@@ -499,6 +500,7 @@ int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
   int result = gguf_find(dir, path, sizeof(path), error);
   if (result == 0) {
     result = read_directory(dir, tokenizer_max, tokenizer_eos, out, error);
+    error_within(error, result, dir);
   } else if (result > 0) {
     result = gguf_open(path, true, &gguf, error);
     if (result == 0) {

@@ -14,11 +14,11 @@
 
 enum { LISTING_PATH_MAX = 4096 };
 
-static int add_name(listing_t *listing, const char *folder, const char *name,
+static int add_name(listing_t *listing, const char *dir, const char *folder, const char *name,
                     inferd_error_t *error) {
   if (listing->count == LISTING_NAMES_MAX) {
-    return error_set(error, ERR_MODEL_MALFORMED, "model", "the directory has more than %d files",
-                     LISTING_NAMES_MAX);
+    return error_set(error, ERR_MODEL_MALFORMED, "model",
+                     "%.300s: the directory has more than %d files", dir, LISTING_NAMES_MAX);
   }
   if ((listing->count & (listing->count - 1)) == 0) { /* a power of two is full */
     size_t wanted = listing->count == 0 ? 1 : 2 * (size_t)listing->count;
@@ -45,7 +45,7 @@ static int add_folder(const char *dir, const char *folder, listing_t *listing,
   if (stream == NULL) return folder[0] != '\0' ? 0 : error_system(error, dir, errno);
   int code = 0;
   for (struct dirent *entry; code == 0 && (entry = readdir(stream)) != NULL;) {
-    if (entry->d_name[0] != '.') code = add_name(listing, folder, entry->d_name, error);
+    if (entry->d_name[0] != '.') code = add_name(listing, dir, folder, entry->d_name, error);
   }
   closedir(stream);
   return code;

@@ -37,8 +37,9 @@ static bool join(char out[LOCATED_PATH_MAX], const char *dir, const char *name) 
 }
 
 static int too_long(const search_t *search) {
-  return error_set(search->error, ERR_MODEL_MISSING, "model", "%.100s...: the path is too long",
-                   search->what);
+  return error_set(search->error, ERR_MODEL_MISSING, "model",
+                   "%.100s...: the path is too long, at most %d bytes", search->what,
+                   LOCATED_PATH_MAX - 1);
 }
 
 static bool is_directory(const char *path) {

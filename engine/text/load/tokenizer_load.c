@@ -109,7 +109,7 @@ int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   char path[PATH_MAX];
   int code = gguf_find(dir, path, sizeof path, error);
   if (code == 0)
-    code = read_files(&load);
+    code = error_within(error, read_files(&load), dir);
   else if (code > 0 && (code = load_gguf(&load, path)) == 0)
     code = finish(&load);
   if (code != 0) {

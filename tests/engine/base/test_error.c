@@ -154,6 +154,26 @@ Test(checked, overflow_is_reported_and_leaves_the_result_alone) {
   cr_assert_not(checked_mul_int64(INT64_MIN, -1, &number));
 }
 
+Test(error, within_adds_the_place_once) {
+  inferd_error_t error = {0};
+  error_set(&error, ERR_MODEL_MALFORMED, "key", "tensor %s is missing", "a");
+  ASSERT_EQ(error_within(&error, error.code, "/models/m"), ERR_MODEL_MALFORMED);
+  ASSERT_STR_EQ(error.message, "/models/m: tensor a is missing");
+  ASSERT_STR_EQ(error.param, "key");
+  error_within(&error, error.code, "/models/m");
+  ASSERT_STR_EQ(error.message, "/models/m: tensor a is missing");
+  ASSERT_EQ(error_within(&error, 0, "/other"), 0);
+  ASSERT_EQ(error_within(NULL, ERR_IO, "/other"), ERR_IO);
+  ASSERT_STR_EQ(error.message, "/models/m: tensor a is missing");
+  char path[601] = "";
+  memset(path, 'd', 600);
+  memcpy(path + 595, "/tail", 5);
+  error_within(&error, error.code, path); /* of a long place the end is kept, and the message */
+  cr_assert_not_null(strstr(error.message, "d/tail: /models/m: tensor a is missing"), "%s",
+                     error.message);
+  ASSERT_EQ(strncmp(error.message, "...d", 4), 0);
+}
+
 /* Every two-, three- and four-byte start against the definition by code points. */
 Test(utf8, exactly_the_encodings_of_scalar_values_are_well_formed) {
   uint32_t valid = 0;

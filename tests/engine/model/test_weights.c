@@ -191,7 +191,7 @@ Test(load, refuses_a_length_above_the_models) {
   ASSERT_EQ(ops_naive.open(NULL, &device, &error), 0);
   int status = model_load(&ops_naive, device, &blueprint, 33, &options, &model, &error);
   ASSERT_EQ(status, ERR_CONFIGURATION);
-  cr_assert_not_null(strstr(error.message, "max_model_len is 33, the model allows 1..32"));
+  cr_assert_not_null(strstr(error.message, "max_model_len is 33; the model allows 1 to 32"));
   ops_naive.close(device);
   blueprint_free(&blueprint);
   maker_close(&maker);
