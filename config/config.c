@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_BYTES_MAX = 1 << 20, LIST_ITEMS_MAX = 4096, NAME_BYTES_MAX = 64 };
+enum { LINES_MAX = 1 << 16, LIST_ITEMS_MAX = 4096, NAME_BYTES_MAX = 64 };
 
 static const double BYTES_OF_A_GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -259,6 +259,29 @@ static int bad_value(const option_t *option, const char *value, config_origin_t 
                    bounds);
 }
 
+void config_explain(const config_t *config, inferd_error_t *error) {
+  const option_t *option = find_option(error->param);
+  /* A key of a model's file may have the name of an option, such as dtype. */
+  bool of_model = error->code == ERR_MODEL_MALFORMED && strcmp(error->param, "model") != 0;
+  bool in_message = option == &options[OPTION_model]; /* the path, often given without a flag */
+  if (option == NULL || of_model || in_message) return;
+  config_origin_t origin = config->origin[option - options];
+  char text[512], spelled[2 * NAME_BYTES_MAX], message[ERROR_MESSAGE_MAX];
+  spelling(option->name, (config_origin_t){origin.source, 0}, spelled);
+  switch (origin.source) {
+  case SOURCE_DEFAULT: return;
+  case SOURCE_FILE:
+    snprintf(text, sizeof text, "line %d of %.400s", origin.line, config->config);
+    break;
+  case SOURCE_ENVIRONMENT:
+  case SOURCE_FLAG: snprintf(text, sizeof text, "%s", spelled); break;
+  }
+  if (strstr(error->message, spelled) != NULL && origin.source != SOURCE_FILE) return;
+  memcpy(message, error->message, sizeof message);
+  error_set(error, error->code, option->name, "%s (set %s %s)", message,
+            origin.source == SOURCE_FILE ? "in" : "by", text);
+}
+
 static int assign(config_t *config, const option_t *option, const char *value,
                   config_origin_t origin, inferd_error_t *error) {
   config_origin_t *old = &config->origin[option - options];
@@ -302,7 +325,11 @@ static int load_line(config_t *config, char *line, int number, inferd_error_t *e
   config_origin_t origin = {SOURCE_FILE, number};
   char *equals = strchr(text, '=');
   if (equals == NULL || text[0] == '[') {
-    return error_set(error, ERR_CONFIGURATION, NULL, "line %d: expected key = value", number);
+    /* only the first word is shown, because a secret may follow it */
+    char quoted[NAME_BYTES_MAX];
+    error_quote(quoted, sizeof quoted, text, strcspn(text, " \t"));
+    return error_set(error, ERR_CONFIGURATION, NULL, "line %d: '%s' is not of the form key = value",
+                     number, quoted);
   }
   *equals = '\0';
   char *name = trim(text), *value = trim(equals + 1);
@@ -315,8 +342,10 @@ static int load_line(config_t *config, char *line, int number, inferd_error_t *e
   const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
   if (option == NULL) return unknown_name(name, origin, error);
   if (option == &options[OPTION_config] && value[0] != '\0') {
-    return error_set(error, ERR_CONFIGURATION, "config", "line %d: a file cannot name another",
-                     number);
+    char quoted[NAME_BYTES_MAX];
+    return error_set(error, ERR_CONFIGURATION, NULL,
+                     "line %d: config is '%s', but a file cannot name another; leave it out",
+                     number, error_quote(quoted, sizeof quoted, value, strlen(value)));
   }
   config_origin_t *old = &config->origin[option - options];
   if (old->source == SOURCE_FILE) {
@@ -330,7 +359,7 @@ static int load_file(config_t *config, const char *path, inferd_error_t *error) 
   FILE *file = fopen(path, "re");
   if (file == NULL) {
     return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_CONFIGURATION, "config",
-                     "cannot open %s: %s", path, strerror(errno));
+                     "cannot open the configuration file %s: %s", path, strerror(errno));
   }
   char *line = NULL;
   size_t capacity = 0;
@@ -344,10 +373,15 @@ static int load_file(config_t *config, const char *path, inferd_error_t *error) 
       line[strcspn(line, "\n")] = '\0';
       code = load_line(config, line, number, error);
     }
-    if (number > FILE_BYTES_MAX / 16)
-      code = error_set(error, ERR_CONFIGURATION, "config", "too long");
+    if (number > LINES_MAX) {
+      code = error_set(error, ERR_CONFIGURATION, "config", "the file has more than %d lines",
+                       LINES_MAX);
+    }
   }
-  if (code == 0 && ferror(file)) code = error_set(error, ERR_IO, "config", "cannot read %s", path);
+  if (code == 0 && ferror(file)) {
+    code = error_set(error, ERR_IO, "config", "cannot read the configuration file %s: %s", path,
+                     strerror(errno));
+  }
   free(line);
   fclose(file);
   if (code != 0 && error != NULL && strstr(error->message, path) == NULL) {
@@ -440,7 +474,9 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
   if (option->kind == BOOL && value == NULL) {
     value = negated ? "false" : "true";
   } else if (negated) {
-    return bad_value(option, value, origin, error);
+    char quoted[80];
+    return error_set(error, ERR_USAGE, option->name, "%.*s takes no value, but has '%s'",
+                     (int)length, flag, error_quote(quoted, sizeof quoted, value, strlen(value)));
   } else if (value == NULL) {
     if (*at == argc)
       return error_set(error, ERR_USAGE, name, "%s needs a value (%s)", flag, option->metavar);
@@ -466,75 +502,6 @@ static int load_flags(config_t *config, int argc, char *const *argv, inferd_erro
   return code;
 }
 
-/* Refuses values that no request could ever match. */
-static int check_names(const config_t *config, inferd_error_t *error) {
-  enum { NAME_MAX_BYTES = 256 }; /* of `model` in a request */
-  const config_list_t *names = &config->served_model_name, *origins = &config->cors_origin;
-  for (int i = 0; i < names->count; i++) {
-    size_t length = strlen(names->items[i]);
-    if (length <= NAME_MAX_BYTES) continue;
-    return error_set(error, ERR_CONFIGURATION, "served_model_name",
-                     "served_model_name: %.20s... has %zu bytes; %d is the most that a request "
-                     "may name",
-                     names->items[i], length, NAME_MAX_BYTES);
-  }
-  for (int i = 0; i < origins->count; i++) {
-    const char *item = origins->items[i], *authority = strstr(item, "://");
-    if (strcmp(item, "*") == 0) continue;
-    if (authority != NULL && authority[3] != '\0' && strpbrk(authority + 3, "/*") == NULL) continue;
-    return error_set(error, ERR_CONFIGURATION, "cors_origin",
-                     "cors_origin: '%.100s' is not * or an origin as browsers send it, "
-                     "https://app.example or http://localhost:3000",
-                     item);
-  }
-  for (int i = 0; i < config->allowed_host.count; i++) {
-    const char *item = config->allowed_host.items[i];
-    if (item[0] == '[' || strpbrk(item, ":/*") == NULL) continue;
-    return error_set(
-        error, ERR_CONFIGURATION, "allowed_host",
-        "allowed_host: '%.100s' is not a host name: leave scheme, port and patterns out", item);
-  }
-  return 0;
-}
-
-static bool device_is_valid(const char *device) {
-  if (strncmp(device, "cuda:", 5) == 0) {
-    size_t digits = strspn(device + 5, "0123456789");
-    return digits >= 1 && digits <= 3 && device[5 + digits] == '\0';
-  }
-  return word_in("auto|cpu|cuda", device);
-}
-
-/* Checks the rules between options. */
-static int check(const config_t *config, inferd_error_t *error) {
-  if ((config->block_size & (config->block_size - 1)) != 0) {
-    return error_set(error, ERR_CONFIGURATION, "block_size", "block_size must be a power of two");
-  }
-  if (config->max_num_batched_tokens != 0 &&
-      config->max_num_batched_tokens < config->max_num_seqs) {
-    return error_set(error, ERR_CONFIGURATION, "max_num_batched_tokens",
-                     "max_num_batched_tokens (%lld) must be at least max_num_seqs (%lld)",
-                     (long long)config->max_num_batched_tokens, (long long)config->max_num_seqs);
-  }
-  if (config->prompt_lookup_min > config->prompt_lookup_max) {
-    return error_set(error, ERR_CONFIGURATION, "prompt_lookup_min",
-                     "prompt_lookup_min (%lld) must not be larger than prompt_lookup_max (%lld)",
-                     (long long)config->prompt_lookup_min, (long long)config->prompt_lookup_max);
-  }
-  if (config->speculative_model[0] && config->num_speculative_tokens == 0) {
-    return error_set(error, ERR_CONFIGURATION, "speculative_model",
-                     "speculative_model needs num_speculative_tokens, 1 to 15");
-  }
-  if (!device_is_valid(config->device)) {
-    return error_set(error, ERR_CONFIGURATION, "device", "device must be auto, cpu or cuda[:N]");
-  }
-  if (config->max_body_bytes > config->max_body_bytes_total) {
-    return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
-                     "max_body_bytes is larger than max_body_bytes_total");
-  }
-  return check_names(config, error);
-}
-
 int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *error) {
   int code = load_defaults(config, error);
   /* The flags are read twice: --config names the file, and flags have precedence over the file. */
@@ -542,7 +509,10 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
   if (code == 0) code = load_flags(config, argc, argv, error);
   if (code != 0) return code;
   char *path = strdup(config->config);
-  if (path == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
+  if (path == NULL) {
+    return error_set(error, ERR_NO_MEMORY, NULL,
+                     "no memory for the path of the configuration file");
+  }
   if (path[0] != '\0') {
     config_free(config);
     code = load_defaults(config, error);
@@ -551,13 +521,23 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
     if (code == 0) code = load_flags(config, argc, argv, error);
   }
   free(path);
-  return code == 0 ? check(config, error) : code;
+  if (code != 0) return code;
+  code = config_check(config, error);
+  if (code != 0 && error != NULL) config_explain(config, error);
+  return code;
 }
 
 int config_load_file(config_t *config, const char *path, inferd_error_t *error) {
   int code = load_defaults(config, error);
   if (code == 0) code = load_file(config, path, error);
-  return code == 0 ? check(config, error) : code;
+  if (code == 0) {
+    code =
+        assign(config, &options[OPTION_config], path, (config_origin_t){SOURCE_DEFAULT, 0}, error);
+  }
+  if (code != 0) return code;
+  code = config_check(config, error);
+  if (code != 0 && error != NULL) config_explain(config, error);
+  return code;
 }
 
 int config_set_models(config_t *config, const char *model, const char *name, const char *draft,

@@ -75,6 +75,14 @@ void config_free(config_t *config);
  * name unless one was given; "" = the name of the path. Returns 0 or ERR_NO_MEMORY. */
 int config_set_models(config_t *config, const char *model, const char *name, const char *draft,
                       inferd_error_t *error);
+/* Checks the rules between options. Returns 0, or ERR_CONFIGURATION with a message that has the
+ * option, its value and the limit. config_load and config_load_file have called it. */
+int config_check(const config_t *config, inferd_error_t *error);
+/* If `error` names an option as its parameter, adds to the message where the option was set: the
+ * flag, the variable, or the line of the file. Nothing is added for a default, for the model, or if
+ * the message has the flag already. For errors that the engine or the server finds after
+ * config_load. */
+void config_explain(const config_t *config, inferd_error_t *error);
 /* Returns true if the option was set, false if it has its default. */
 bool config_given(const config_t *config, enum config_option option);
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */

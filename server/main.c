@@ -123,6 +123,7 @@ static int check_command(int argc, char **argv) {
   }
   if (code == 0 && load) code = check_by_loading(&options, &error);
   if (code == 0) puts("ok");
+  if (code != 0) config_explain(&config, &error);
   int status = code == 0 ? 0 : fail(&error, code);
   config_free(&config);
   return status;
@@ -222,7 +223,8 @@ static int connect_to(const config_t *config) {
     fd = connect_tcp(host, port);
   }
   if (fd < 0) {
-    fprintf(stderr, "inferd: no server answers at %s\n", path != NULL ? path : where);
+    fprintf(stderr, "inferd: no server answers at %s; --host, --port, --uds and --listen name it\n",
+            path != NULL ? path : where);
   }
   return fd;
 }
@@ -243,7 +245,12 @@ static int ask(int fd, const char *path) {
   }
   text[used] = '\0';
   const char *body = strstr(text, "\r\n\r\n");
-  if (body != NULL) printf("%s\n", body + 4);
+  if (body != NULL) {
+    printf("%s\n", body + 4);
+  } else {
+    fprintf(stderr, "inferd: the server accepts connections, but sends no answer within %d s\n",
+            TIMEOUT_MS / 1000);
+  }
   return strncmp(text, "HTTP/1.1 200", 12) == 0 ? 0 : 1;
 }
 

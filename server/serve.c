@@ -130,12 +130,12 @@ static int read_quantization(const char *name, engine_options_t *options, inferd
   if (strncmp(name, "q4", 2) == 0)
     return error_set(
         error, ERR_CONFIGURATION, "quantization",
-        "quantization \"%.20s\": 4 bits made without calibration lose too much; use q8, "
+        "quantization is \"%.20s\": 4 bits made without calibration lose too much; use q8, "
         "or serve a file that is quantised already, such as a GGUF file in Q4_K_M or an "
         "AWQ checkpoint",
         name);
   return error_set(error, ERR_CONFIGURATION, "quantization",
-                   "quantization \"%.40s\" is unknown: none or q8; the format of a quantised "
+                   "quantization is \"%.40s\", supported: none, q8; the format of a quantised "
                    "checkpoint is found by itself",
                    name);
 }
@@ -147,10 +147,12 @@ static int read_loras(const config_t *config, engine_options_t *options, inferd_
   const config_list_t *modules = &config->lora_modules;
   if (!config->enable_lora && modules->count == 0) return 0;
   if (!config->enable_lora)
-    return error_set(error, ERR_CONFIGURATION, "lora_modules", "lora_modules needs enable_lora");
+    return error_set(error, ERR_CONFIGURATION, "lora_modules",
+                     "lora_modules names %d adapters, but enable_lora is false; set --enable-lora",
+                     modules->count);
   if (modules->count > LORAS_MAX)
-    return error_set(error, ERR_CONFIGURATION, "lora_modules", "lora_modules has %d, supported: %d",
-                     modules->count, LORAS_MAX);
+    return error_set(error, ERR_CONFIGURATION, "lora_modules",
+                     "lora_modules names %d adapters, supported: 1..%d", modules->count, LORAS_MAX);
   for (int i = 0; i < modules->count; i++) {
     const char *equals = strchr(modules->items[i], '=');
     if (equals == NULL || equals == modules->items[i] || equals[1] == '\0')
@@ -169,11 +171,12 @@ static int read_loras(const config_t *config, engine_options_t *options, inferd_
 int serve_locate(config_t *config, inferd_error_t *error) {
   located_t model, draft = {.path = ""};
   if (config->model[0] == '\0') {
-    return error_set(error, ERR_USAGE, "model", "no model given: inferd serve MODEL");
+    return error_set(error, ERR_USAGE, "model", "model is not set: inferd serve MODEL");
   }
   int code = model_locate(config->model, &model, error);
   if (code == 0 && config->speculative_model[0] != '\0') {
     code = model_locate(config->speculative_model, &draft, error);
+    if (code != 0 && error != NULL) snprintf(error->param, ERROR_PARAM_MAX, "speculative_model");
   }
   return code != 0 ? code : config_set_models(config, model.path, model.name, draft.path, error);
 }
@@ -282,6 +285,7 @@ static void on_ready(daemon_t *daemon) {
 static void on_failed(daemon_t *daemon) {
   inferd_error_t error = {0};
   engine_failure(daemon->server.engine, &error);
+  config_explain(daemon->server.config, &error);
   int status = daemon->ready ? EXIT_DEVICE_LOST : error_exit_code(error.code);
   log_line(LOG_ERROR, daemon->ready ? "device-error" : "load", "%s", error.message);
   notify_send("STATUS=failed: %.200s\nEXIT_STATUS=%d", error.message, status);
@@ -428,7 +432,10 @@ static int init_handles(daemon_t *daemon, inferd_error_t *error) {
     daemon->signals[i].data = daemon;
     if (code == 0) code = uv_signal_start(&daemon->signals[i], on_signal, signals[i]);
   }
-  if (code != 0) return error_set(error, ERR_IO, NULL, "no event loop: %s", uv_strerror(code));
+  if (code != 0) {
+    return error_set(error, ERR_IO, NULL, "the event loop cannot be made: %s%s", uv_strerror(code),
+                     code == UV_EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+  }
   uv_timer_init(&daemon->loop, &daemon->tick);
   uv_timer_init(&daemon->loop, &daemon->start);
   uv_timer_init(&daemon->loop, &daemon->drain);
@@ -545,6 +552,7 @@ int serve_run(config_t *config) {
     run(&daemon);
     if (engine_state(daemon.server.engine) == ENGINE_LOADING) leave_loading(&daemon);
   } else {
+    config_explain(config, &error);
     log_line(LOG_ERROR, "start", "%s", error.message);
     daemon.exit_status = error_exit_code(code);
   }

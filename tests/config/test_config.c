@@ -136,9 +136,20 @@ Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--any-model=perhaps", ERR_USAGE, "true or false");
   expect_error("one two", ERR_USAGE, "more than one model");
   expect_error("-p 1", ERR_USAGE, "not a flag");
-  expect_error("--block-size 24", ERR_CONFIGURATION, "power of two");
-  expect_error("--max-num-seqs 100 --max-num-batched-tokens 50", ERR_CONFIGURATION, "at least");
-  expect_error("--device tpu", ERR_CONFIGURATION, "cuda[:N]");
+  expect_error("--no-access-log=1", ERR_USAGE, "--no-access-log takes no value");
+  expect_error(
+      "--block-size 24", ERR_CONFIGURATION,
+      "block_size is 24; it must be a power of two from 1 to 256, or 0 (set by --block-size)");
+  expect_error("--max-num-seqs 100 --max-num-batched-tokens 50", ERR_CONFIGURATION,
+               "max_num_batched_tokens is 50; it must be at least max_num_seqs, 100 "
+               "(set by --max-num-batched-tokens)");
+  expect_error("--prompt-lookup-min 5 --prompt-lookup-max 3", ERR_CONFIGURATION,
+               "prompt_lookup_min is 5; it must be at most prompt_lookup_max, 3");
+  expect_error("--speculative-model draft", ERR_CONFIGURATION,
+               "speculative_model is 'draft' and num_speculative_tokens is 0; it must be 1 to 15");
+  expect_error("--max-body-bytes 2MiB --max-body-bytes-total 1MiB", ERR_CONFIGURATION,
+               "max_body_bytes is 2097152; it must be at most max_body_bytes_total, 1048576");
+  expect_error("--device tpu", ERR_CONFIGURATION, "device is 'tpu'; it must be auto, cpu or");
   expect_error("--device cuda:", ERR_CONFIGURATION, "cuda[:N]");
   expect_error("--device cuda:one", ERR_CONFIGURATION, "cuda[:N]");
   expect_error("--max-queue-time 1x", ERR_USAGE, "0 to 86400 s");
@@ -210,11 +221,40 @@ Test(config, file) {
   config_free(&config);
   expect_file_error("port = 1\nport = 2\n", "line 2: port was already set on line 1");
   expect_file_error("prot = 1\n", "line 1: prot is unknown; did you mean port?");
-  expect_file_error("port\n", "line 1: expected key = value");
-  expect_file_error("[listen]\n", "line 1: expected key = value");
+  expect_file_error("port\n", "line 1: 'port' is not of the form key = value");
+  expect_file_error("api_key k1\n", "line 1: 'api_key' is not of the form key = value");
+  expect_file_error("[listen]\n", "line 1: '[listen]' is not of the form key = value");
   expect_file_error("port = x\n", "line 1: port: 'x' is not valid");
-  expect_file_error("\n\nblock_size = 3\n", "power of two");
-  expect_file_error("config = other\n", "line 1: a file cannot name another");
+  expect_file_error("\n\nblock_size = 3\n", "or 0 (set in line 3 of /tmp/inferd-conf-");
+  expect_file_error("config = other\n",
+                    "line 1: config is 'other', but a file cannot name another");
+}
+
+/* An option at fault that the engine or the server finds later: the source is added to their words.
+ */
+Test(config, explain_names_the_source) {
+  static const struct {
+    const char *param;
+    int code;
+    const char *message, *wanted;
+  } cases[] = {
+      {"port", ERR_ADDRESS_IN_USE, "taken", "taken (set by INFERD_PORT)"},
+      {"max_model_len", ERR_CONFIGURATION, "too long", "too long (set by --max-model-len)"},
+      {"max_model_len", ERR_CONFIGURATION, "lower --max-model-len", "lower --max-model-len"},
+      {"host", ERR_CONFIGURATION, "a default has no source", "a default has no source"},
+      {"hidden_size", ERR_MODEL_MALFORMED, "no option", "no option"},
+      {"dtype", ERR_MODEL_MALFORMED, "config.json: bad", "config.json: bad"},
+  };
+  setenv("INFERD_PORT", "81", 1);
+  ASSERT_EQ_FOR(load("m --max-model-len 12 --dtype half"), 0, "%s", error.message);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    error_set(&error, cases[i].code, cases[i].param, "%s", cases[i].message);
+    config_explain(&config, &error);
+    EXPECT_STR_EQ(error.message, cases[i].wanted);
+    EXPECT_EQ(error.code, cases[i].code);
+  }
+  unsetenv("INFERD_PORT");
+  config_free(&config);
 }
 
 Test(config, shipped_file_is_valid) {

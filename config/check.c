@@ -1,0 +1,84 @@
+/* check.c: rules between options, and values that no request could match.
+ *
+ * Main thread, after all sources were read. Pure functions; the caller adds where a value was set.
+ */
+#include "config/config.h"
+
+#include <string.h>
+
+/* Refuses values that no request could ever match. */
+static int check_names(const config_t *config, inferd_error_t *error) {
+  enum { NAME_MAX_BYTES = 256 }; /* of `model` in a request */
+  const config_list_t *names = &config->served_model_name, *origins = &config->cors_origin;
+  for (int i = 0; i < names->count; i++) {
+    size_t length = strlen(names->items[i]);
+    if (length <= NAME_MAX_BYTES) continue;
+    return error_set(error, ERR_CONFIGURATION, "served_model_name",
+                     "served_model_name: %.20s... has %zu bytes; %d is the most that a request "
+                     "may name",
+                     names->items[i], length, NAME_MAX_BYTES);
+  }
+  for (int i = 0; i < origins->count; i++) {
+    const char *item = origins->items[i], *authority = strstr(item, "://");
+    if (strcmp(item, "*") == 0) continue;
+    if (authority != NULL && authority[3] != '\0' && strpbrk(authority + 3, "/*") == NULL) continue;
+    return error_set(error, ERR_CONFIGURATION, "cors_origin",
+                     "cors_origin: '%.100s' is not * or an origin as browsers send it, "
+                     "https://app.example or http://localhost:3000",
+                     item);
+  }
+  for (int i = 0; i < config->allowed_host.count; i++) {
+    const char *item = config->allowed_host.items[i];
+    if (item[0] == '[' || strpbrk(item, ":/*") == NULL) continue;
+    return error_set(
+        error, ERR_CONFIGURATION, "allowed_host",
+        "allowed_host: '%.100s' is not a host name: leave scheme, port and patterns out", item);
+  }
+  return 0;
+}
+
+static bool device_is_valid(const char *device) {
+  if (strncmp(device, "cuda:", 5) == 0) {
+    size_t digits = strspn(device + 5, "0123456789");
+    return digits >= 1 && digits <= 3 && device[5 + digits] == '\0';
+  }
+  return strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0 || strcmp(device, "cuda") == 0;
+}
+
+static int check_speculation(const config_t *config, inferd_error_t *error) {
+  if (config->prompt_lookup_min > config->prompt_lookup_max) {
+    return error_set(error, ERR_CONFIGURATION, "prompt_lookup_min",
+                     "prompt_lookup_min is %lld; it must be at most prompt_lookup_max, %lld",
+                     (long long)config->prompt_lookup_min, (long long)config->prompt_lookup_max);
+  }
+  if (config->speculative_model[0] == '\0' || config->num_speculative_tokens > 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, "num_speculative_tokens",
+                   "speculative_model is '%.100s' and num_speculative_tokens is 0; it must be 1 "
+                   "to 15",
+                   config->speculative_model);
+}
+
+int config_check(const config_t *config, inferd_error_t *error) {
+  if ((config->block_size & (config->block_size - 1)) != 0) {
+    return error_set(error, ERR_CONFIGURATION, "block_size",
+                     "block_size is %lld; it must be a power of two from 1 to 256, or 0",
+                     (long long)config->block_size);
+  }
+  if (config->max_num_batched_tokens != 0 &&
+      config->max_num_batched_tokens < config->max_num_seqs) {
+    return error_set(error, ERR_CONFIGURATION, "max_num_batched_tokens",
+                     "max_num_batched_tokens is %lld; it must be at least max_num_seqs, %lld",
+                     (long long)config->max_num_batched_tokens, (long long)config->max_num_seqs);
+  }
+  if (!device_is_valid(config->device)) {
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "device is '%.60s'; it must be auto, cpu or cuda[:N]", config->device);
+  }
+  if (config->max_body_bytes > config->max_body_bytes_total) {
+    return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
+                     "max_body_bytes is %lld; it must be at most max_body_bytes_total, %lld",
+                     (long long)config->max_body_bytes, (long long)config->max_body_bytes_total);
+  }
+  int code = check_speculation(config, error);
+  return code == 0 ? check_names(config, error) : code;
+}
