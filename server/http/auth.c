@@ -28,20 +28,30 @@ struct auth {
   int count;
 };
 
-static int add_key(auth_t *auth, const char *text, size_t length, const char *place,
+/* Where a key stands, for messages: they never show the key. */
+typedef struct key_place {
+  const char *option;
+  char text[320];
+} key_place_t;
+
+static int add_key(auth_t *auth, const char *text, size_t length, const key_place_t *place,
                    inferd_error_t *error) {
   if (length == 0 || length > KEY_BYTES_MAX) {
-    return error_set(error, ERR_CONFIGURATION, "api_key", "%s: a key has 1 to %d bytes", place,
+    return error_set(error, ERR_CONFIGURATION, place->option,
+                     "%s: the key has %zu bytes, supported: 1..%d", place->text, length,
                      KEY_BYTES_MAX);
   }
   for (size_t i = 0; i < length; i++) {
     if (text[i] <= 0x20 || text[i] == 0x7f) {
-      return error_set(error, ERR_CONFIGURATION, "api_key",
-                       "%s: a key consists of printable ASCII without spaces", place);
+      return error_set(error, ERR_CONFIGURATION, place->option,
+                       "%s: byte %zu of the key is not allowed; a key is printable ASCII without "
+                       "spaces",
+                       place->text, i + 1);
     }
   }
   if (auth->count == KEYS_MAX) {
-    return error_set(error, ERR_CONFIGURATION, "api_key", "%s: more than %d keys", place, KEYS_MAX);
+    return error_set(error, ERR_CONFIGURATION, place->option, "%s: more than %d keys", place->text,
+                     KEYS_MAX);
   }
   digest_entry_t *keys = reallocarray(auth->keys, (size_t)auth->count + 1, sizeof *keys);
   if (keys == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
@@ -52,10 +62,13 @@ static int add_key(auth_t *auth, const char *text, size_t length, const char *pl
 
 static int parse_key_file(auth_t *auth, const char *path, char *text, inferd_error_t *error) {
   char *rest = text;
+  int number = 0;
   for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+    key_place_t place = {.option = "api_key_file"};
+    snprintf(place.text, sizeof place.text, "api_key_file: line %d of %.280s", ++number, path);
     line += strspn(line, " \t\r");
     if (*line == '\0' || *line == '#') continue;
-    int code = add_key(auth, line, strcspn(line, " \t\r"), path, error);
+    int code = add_key(auth, line, strcspn(line, " \t\r"), &place, error);
     if (code != 0) return code;
   }
   return 0;
@@ -65,26 +78,30 @@ static int read_key_file(auth_t *auth, const char *path, inferd_error_t *error) 
   enum { FILE_BYTES_MAX = 4 << 20 };
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    return error_set(error, ERR_IO, "api_key_file", "cannot open the key file %s: %s", path,
+    return error_set(error, ERR_IO, "api_key_file", "api_key_file: cannot open %s: %s", path,
                      strerror(errno));
   }
   struct stat info;
   int code = 0;
   char *text = NULL;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    code = error_set(error, ERR_IO, "api_key_file", "%s is not a regular file", path);
+    code = error_set(error, ERR_IO, "api_key_file", "api_key_file: %s is not a regular file", path);
   } else if ((info.st_mode & 0137) != 0) {
-    code =
-        error_set(error, ERR_PERMISSION, "api_key_file", "%s has mode %04o; must be 0600 or 0640",
-                  path, (unsigned)(info.st_mode & 07777));
+    code = error_set(error, ERR_PERMISSION, "api_key_file",
+                     "api_key_file: %s has mode %04o; it must be 0600 or 0640", path,
+                     (unsigned)(info.st_mode & 07777));
   } else if (info.st_size > FILE_BYTES_MAX) {
-    code = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s is larger than 4 MiB", path);
+    code = error_set(error, ERR_CONFIGURATION, "api_key_file",
+                     "api_key_file: %s has %lld bytes, supported: at most %d", path,
+                     (long long)info.st_size, FILE_BYTES_MAX);
   } else if ((text = calloc(1, (size_t)info.st_size + 1)) == NULL) {
     code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   } else if (read(fd, text, (size_t)info.st_size) != (ssize_t)info.st_size) {
-    code = error_set(error, ERR_IO, "api_key_file", "cannot read %s", path);
+    code = error_set(error, ERR_IO, "api_key_file", "api_key_file: cannot read %s: %s", path,
+                     strerror(errno));
   } else if (strlen(text) != (size_t)info.st_size) {
-    code = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds a NUL byte", path);
+    code = error_set(error, ERR_CONFIGURATION, "api_key_file", "api_key_file: %s holds a NUL byte",
+                     path);
   } else {
     code = parse_key_file(auth, path, text, error);
   }
@@ -99,15 +116,16 @@ int auth_new(const config_t *config, auth_t **out, inferd_error_t *error) {
   if (auth == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   int code = 0;
   for (int i = 0; i < config->api_key.count && code == 0; i++) {
-    code = add_key(auth, config->api_key.items[i], strlen(config->api_key.items[i]), "--api-key",
-                   error);
+    key_place_t place = {.option = "api_key"};
+    snprintf(place.text, sizeof place.text, "api_key: key %d of %d", i + 1, config->api_key.count);
+    code = add_key(auth, config->api_key.items[i], strlen(config->api_key.items[i]), &place, error);
   }
   if (code == 0 && config->api_key_file[0] != '\0') {
     int before = auth->count;
     code = read_key_file(auth, config->api_key_file, error);
     /* An empty file must not open the server to everybody. */
     if (code == 0 && auth->count == before) {
-      code = error_set(error, ERR_CONFIGURATION, "api_key_file", "%s holds no key",
+      code = error_set(error, ERR_CONFIGURATION, "api_key_file", "api_key_file: %s holds no key",
                        config->api_key_file);
     }
   }

@@ -40,6 +40,7 @@ typedef struct listener {
   struct http *http;
   int fd;
   bool unix_socket;
+  bool beyond; /* other machines can reach the address */
   char address[ADDRESS_BYTES];
   char path[108]; /* UNIX sockets: removed at the end */
   uv_poll_t poll; /* TCP: own accept */

@@ -97,12 +97,25 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
 
 /* ---- opening ---- */
 
-static int cannot(inferd_error_t *error, const char *what, const char *address) {
+/* The option that named an address, for messages: "port" stands for host and port. */
+static const char *words_for(const char *option) {
+  return strcmp(option, "port") == 0 ? "host and port" : option;
+}
+
+static int cannot(inferd_error_t *error, const char *option, const char *what,
+                  const char *address) {
   int code = errno == EADDRINUSE                         ? ERR_ADDRESS_IN_USE
              : errno == EACCES || errno == EPERM         ? ERR_PERMISSION
              : errno == EADDRNOTAVAIL || errno == EINVAL ? ERR_CONFIGURATION
                                                          : ERR_IO;
-  return error_set(error, code, "listen", "cannot %s %s: %s", what, address, strerror(errno));
+  return error_set(error, code, option, "%s: cannot %s %s: %s", words_for(option), what, address,
+                   strerror(errno));
+}
+
+static int too_many(const char *option, const char *address, inferd_error_t *error) {
+  return error_set(error, ERR_CONFIGURATION, option,
+                   "%s: %.100s is one address too many; the server listens on at most %d",
+                   words_for(option), address, LISTENERS_MAX);
 }
 
 static listener_t *listener_add(http_t *http, int fd) {
@@ -113,42 +126,44 @@ static listener_t *listener_add(http_t *http, int fd) {
 }
 
 /* Removes a socket file that a crash left behind. Fails if a process still listens on it. */
-static int remove_stale(const struct sockaddr_un *address, inferd_error_t *error) {
+static int remove_stale(const struct sockaddr_un *address, const char *option,
+                        inferd_error_t *error) {
   struct stat info;
   if (lstat(address->sun_path, &info) != 0) return 0;
   if (!S_ISSOCK(info.st_mode)) {
-    return error_set(error, ERR_CONFIGURATION, "uds", "%s exists and is not a socket",
+    return error_set(error, ERR_CONFIGURATION, option, "%s: %s exists and is not a socket", option,
                      address->sun_path);
   }
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool served = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
   if (fd >= 0) close(fd);
   if (served) {
-    return error_set(error, ERR_ADDRESS_IN_USE, "uds", "%s is in use by another process",
-                     address->sun_path);
+    return error_set(error, ERR_ADDRESS_IN_USE, option, "%s: %s is in use by another process",
+                     option, address->sun_path);
   }
   unlink(address->sun_path);
   return 0;
 }
 
-static int open_unix(http_t *http, const char *path, inferd_error_t *error) {
+static int open_unix(http_t *http, const char *option, const char *path, inferd_error_t *error) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
-    return error_set(error, ERR_CONFIGURATION, "uds", "a socket path has 1 to %zu bytes",
-                     sizeof address.sun_path - 1);
+    return error_set(error, ERR_CONFIGURATION, option,
+                     "%s: the socket path '%.120s' has %zu bytes, supported: 1..%zu", option, path,
+                     strlen(path), sizeof address.sun_path - 1);
   }
   memcpy(address.sun_path, path, strlen(path) + 1);
-  int code = remove_stale(&address, error);
+  int code = remove_stale(&address, option, error);
   if (code != 0) return code;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return cannot(error, "open a socket for", path);
+  if (fd < 0) return cannot(error, option, "open a socket for", path);
   mode_t old = umask(0117); /* so that the socket has mode 0660 when bind creates it */
   int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
   int bind_errno = errno;
   umask(old);
   errno = bind_errno;
   if (bound != 0 || listen(fd, BACKLOG) != 0) {
-    code = cannot(error, "listen on", path);
+    code = cannot(error, option, "listen on", path);
     close(fd);
     return code;
   }
@@ -183,45 +198,46 @@ static void address_text(int fd, char out[ADDRESS_BYTES]) {
 }
 
 /* Opens a listener on one address of a name. Returns 0, or the errno of the call that failed. */
-static int open_address(http_t *http, const struct addrinfo *info, const char *host,
-                        const char *port, inferd_error_t *error) {
+static int open_address(http_t *http, const struct addrinfo *info, const char *option,
+                        const char *host, const char *port, inferd_error_t *error) {
   char where[ADDRESS_BYTES];
   snprintf(where, sizeof where, "%s%.100s%s:%s", strchr(host, ':') != NULL ? "[" : "", host,
            strchr(host, ':') != NULL ? "]" : "", port);
-  if (http->listener_count == LISTENERS_MAX) {
-    return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
-  }
+  if (http->listener_count == LISTENERS_MAX) return too_many(option, where, error);
   int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return cannot(error, "open a socket for", where);
+  if (fd < 0) return cannot(error, option, "open a socket for", where);
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   /* "::" accepts IPv4 too, as users expect; every other IPv6 address accepts IPv6 only. */
   if (info->ai_family == AF_INET6)
     set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
-    int code = cannot(error, "listen on", where);
+    int code = cannot(error, option, "listen on", where);
     close(fd);
     return code;
   }
   listener_t *listener = listener_add(http, fd);
   address_text(fd, listener->address);
-  if (!is_loopback(info->ai_addr)) http->check_host = false;
+  listener->beyond = !is_loopback(info->ai_addr);
+  if (listener->beyond) http->check_host = false;
   return 0;
 }
 
-static int open_tcp(http_t *http, const char *host, const char *port, inferd_error_t *error) {
+static int open_tcp(http_t *http, const char *option, const char *host, const char *port,
+                    inferd_error_t *error) {
   struct addrinfo hints = {
       .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
   struct addrinfo *found = NULL;
   int status = getaddrinfo(host[0] != '\0' ? host : "127.0.0.1", port, &hints, &found);
   if (status != 0) {
-    return error_set(error, ERR_CONFIGURATION, "host", "cannot resolve %s:%s: %s", host, port,
+    return error_set(error, ERR_CONFIGURATION, strcmp(option, "port") == 0 ? "host" : option,
+                     "%s: cannot resolve %s:%s: %s", words_for(option), host, port,
                      gai_strerror(status));
   }
   /* A name may have an address that this machine lacks (localhost without IPv6): one listener is
    * enough then. An address that another process holds is an error in any case. */
   int code = 0, lacking = 0, opened = 0;
   for (const struct addrinfo *info = found; info != NULL && code == 0; info = info->ai_next) {
-    code = open_address(http, info, host, port, error);
+    code = open_address(http, info, option, host, port, error);
     if (code == 0) {
       opened++;
     } else if (code == ERR_CONFIGURATION || code == ERR_IO) {
@@ -256,11 +272,21 @@ bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HT
 }
 
 static int open_text(http_t *http, const char *text, inferd_error_t *error) {
-  if (strncmp(text, "unix:", 5) == 0) return open_unix(http, text + 5, error);
+  if (strncmp(text, "unix:", 5) == 0) return open_unix(http, "listen", text + 5, error);
   char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX];
-  if (http_split_address(text, host, port)) return open_tcp(http, host, port, error);
+  if (http_split_address(text, host, port)) return open_tcp(http, "listen", host, port, error);
   return error_set(error, ERR_CONFIGURATION, "listen",
-                   "%.100s is not HOST:PORT, [IPV6]:PORT or unix:PATH", text);
+                   "listen: '%.100s' is not HOST:PORT with a port of 0 to 65535, [IPV6]:PORT or "
+                   "unix:PATH",
+                   text);
+}
+
+/* The first address that other machines can reach, for messages. */
+static const char *open_address_text(const http_t *http) {
+  for (int i = 0; i < http->listener_count; i++) {
+    if (http->listeners[i].beyond) return http->listeners[i].address;
+  }
+  return "an address";
 }
 
 int listen_open(http_t *http, inferd_error_t *error) {
@@ -269,23 +295,24 @@ int listen_open(http_t *http, inferd_error_t *error) {
   int code = 0;
   for (int i = 0; i < config->listen.count && code == 0; i++) {
     if (http->listener_count == LISTENERS_MAX) {
-      return error_set(error, ERR_CONFIGURATION, "listen", "more than %d listeners", LISTENERS_MAX);
+      return too_many("listen", config->listen.items[i], error);
     }
     code = open_text(http, config->listen.items[i], error);
   }
-  if (code == 0 && config->uds[0] != '\0') code = open_unix(http, config->uds, error);
+  if (code == 0 && config->uds[0] != '\0') code = open_unix(http, "uds", config->uds, error);
   bool elsewhere = config->listen.count > 0 || config->uds[0] != '\0';
   bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
   if (code == 0 && (!elsewhere || (asked && config->uds[0] == '\0'))) {
     char port[8];
     snprintf(port, sizeof port, "%d", (int)config->port);
-    code = open_tcp(http, config->host, port, error);
+    code = open_tcp(http, "port", config->host, port, error);
   }
   if (code == 0 && !http->check_host && auth_key_count(http->server->auth) == 0 &&
       !config->allow_unauthenticated) {
-    code = error_set(error, ERR_CONFIGURATION, "host",
-                     "listening beyond this machine without an API key: set --api-key or "
-                     "--api-key-file, or say --allow-unauthenticated");
+    code = error_set(error, ERR_CONFIGURATION, config->listen.count > 0 ? "listen" : "host",
+                     "%s: %.100s is open to other machines, but there is no API key: set --api-key "
+                     "or --api-key-file, or say --allow-unauthenticated",
+                     config->listen.count > 0 ? "listen" : "host", open_address_text(http));
   }
   return code;
 }

@@ -332,6 +332,7 @@ Test(connection, unix_socket_paths_in_the_way) {
   ASSERT_EQ(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
   ASSERT_EQ(listen(holder, 1), 0);
   EXPECT_EQ(harness_try((const char *[]){flag, NULL}, &error), ERR_ADDRESS_IN_USE);
+  EXPECT_EQ(strncmp(error.message, "uds: /tmp/inferd-way-", 21), 0);
   EXPECT_EQ(access(address.sun_path, F_OK), 0);
   close(holder);
   EXPECT_EQ(access(address.sun_path, F_OK), 0);
@@ -343,6 +344,16 @@ Test(connection, unix_socket_paths_in_the_way) {
   EXPECT_EQ(harness_try((const char *[]){flag, NULL}, &error), ERR_CONFIGURATION);
   EXPECT_EQ(access(address.sun_path, F_OK), 0);
   unlink(address.sun_path);
+}
+
+static inferd_error_t start_error;
+
+static void expect_no_start(const char *flag, int code, const char *part) {
+  start_error = (inferd_error_t){0};
+  int found = harness_try((const char *[]){flag, NULL}, &start_error);
+  EXPECT_EQ_FOR(found, code, "%s: %s", flag, start_error.message);
+  cr_expect(strstr(start_error.message, part) != NULL, "%s: '%s' is not in '%s'", flag, part,
+            start_error.message);
 }
 
 Test(connection, start_errors_have_reasons) {
@@ -357,14 +368,22 @@ Test(connection, start_errors_have_reasons) {
   snprintf(flag, sizeof flag, "--listen=127.0.0.1:%d", ntohs(address.sin_port));
   EXPECT_EQ(harness_try((const char *[]){flag, NULL}, &error), ERR_ADDRESS_IN_USE);
   cr_expect(strstr(error.message, flag + strlen("--listen=")) != NULL, "%s", error.message);
+  expect_no_start("--host=192.0.2.1", ERR_CONFIGURATION,
+                  "host and port: cannot listen on 192.0.2.1:");
+  EXPECT_STR_EQ(start_error.param, "port");
   close(holder);
-  EXPECT_EQ(harness_try((const char *[]){"--listen=0.0.0.0:0", NULL}, &error), ERR_CONFIGURATION);
-  cr_expect(strstr(error.message, "--allow-unauthenticated") != NULL);
-  EXPECT_EQ(harness_try((const char *[]){"--listen=no.such.host.invalid:1", NULL}, &error),
-            ERR_CONFIGURATION);
-  EXPECT_EQ(harness_try((const char *[]){"--listen=127.0.0.1:99999", NULL}, &error),
-            ERR_CONFIGURATION);
-  EXPECT_EQ(harness_try((const char *[]){"--listen=192.0.2.1:0", NULL}, &error), ERR_CONFIGURATION);
+  expect_no_start("--listen=0.0.0.0:0", ERR_CONFIGURATION, "listen: 0.0.0.0:");
+  expect_no_start("--listen=0.0.0.0:0", ERR_CONFIGURATION, "--allow-unauthenticated");
+  expect_no_start("--host=0.0.0.0", ERR_CONFIGURATION, "host: 0.0.0.0:");
+  expect_no_start("--listen=no.such.host.invalid:1", ERR_CONFIGURATION,
+                  "listen: cannot resolve no.such.host.invalid:1: ");
+  expect_no_start("--listen=127.0.0.1:99999", ERR_CONFIGURATION,
+                  "listen: '127.0.0.1:99999' is not HOST:PORT with a port of 0 to 65535");
+  expect_no_start("--listen=192.0.2.1:0", ERR_CONFIGURATION,
+                  "listen: cannot listen on 192.0.2.1:0: ");
+  char path[160] = "--uds=/tmp/";
+  memset(path + strlen(path), 's', 108);
+  expect_no_start(path, ERR_CONFIGURATION, "ss' has 113 bytes, supported: 1..107");
   harness_start((const char *[]){"--listen=0.0.0.0:0", "--allow-unauthenticated", NULL});
   EXPECT_EQ(health_status(), 200);
   harness_stop();

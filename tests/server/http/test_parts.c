@@ -104,6 +104,12 @@ static void write_file(const char *path, const char *text, mode_t mode) {
   chmod(path, mode);
 }
 
+static void expect_no_reload(auth_t *auth, const config_t *config, int code, const char *part) {
+  inferd_error_t error = {0};
+  EXPECT_EQ(auth_reload(auth, config, &error), code);
+  cr_expect(strstr(error.message, part) != NULL, "'%s' is not in '%s'", part, error.message);
+}
+
 Test(parts, key_file) {
   char path[64], flag[96];
   snprintf(path, sizeof path, "/tmp/inferd-keys-%d", (int)getpid());
@@ -127,12 +133,15 @@ Test(parts, key_file) {
 
   /* A bad file leaves the keys as they are; above all it opens nothing. */
   write_file(path, "four\n", 0644);
-  EXPECT_EQ(auth_reload(auth, &config, &error), ERR_PERMISSION);
+  expect_no_reload(auth, &config, ERR_PERMISSION, "has mode 0644; it must be 0600 or 0640");
   write_file(path, "# nothing\n", 0600);
   chmod(path, 0600);
-  EXPECT_EQ(auth_reload(auth, &config, &error), ERR_CONFIGURATION);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "holds no key");
+  write_file(path, "five\n# more\nsi\x01x\n", 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "api_key_file: line 3 of /tmp/inferd-keys-");
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "byte 3 of the key is not allowed");
   unlink(path);
-  EXPECT_EQ(auth_reload(auth, &config, &error), ERR_IO);
+  expect_no_reload(auth, &config, ERR_IO, "api_key_file: cannot open /tmp/inferd-keys-");
   cr_expect(auth_check(auth, "Bearer three", &tenant, name));
   cr_expect_not(auth_check(auth, "Bearer four", &tenant, name));
   auth_free(auth);
