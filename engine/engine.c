@@ -344,7 +344,7 @@ static int choose_backend(const engine_options_t *options, backend_choice_t *out
 static int check_options(const engine_options_t *options, inferd_error_t *error) {
   int32_t block_size = options->block_size;
   if (options->model_dir == NULL)
-    return error_set(error, ERR_USAGE, "model", "no model directory was given");
+    return error_set(error, ERR_USAGE, "model", "model is not set; it must be the path of a model");
   if (block_size < 0 || block_size > 1024 || (block_size & (block_size - 1))) {
     return error_set(error, ERR_CONFIGURATION, "block_size",
                      "block_size is %d; it must be a power of two from 1 to 1024, or 0",
@@ -379,7 +379,9 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
   }
   if (!(options->memory_fraction >= 0 && options->memory_fraction <= 1) ||
       !(options->watermark >= 0 && options->watermark < 1)) {
-    return error_set(error, ERR_CONFIGURATION, "memory", "memory must be in [0, 1]");
+    return error_set(error, ERR_CONFIGURATION, "memory",
+                     "memory is %g and watermark is %g; each must be 0 to 1",
+                     options->memory_fraction, options->watermark);
   }
   return 0;
 }
@@ -436,9 +438,11 @@ int engine_create(const engine_options_t *options, engine_t **out, inferd_error_
   engine_t *engine = NULL;
   int code = engine_new(options, &engine, error);
   if (code) return code;
-  if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0) {
+  int number = pthread_create(&engine->thread, NULL, engine_main, engine);
+  if (number != 0) {
     engine_destroy(engine);
-    return error_set(error, ERR_NO_MEMORY, NULL, "the system refuses another thread");
+    return error_set(error, ERR_NO_MEMORY, NULL, "the engine's thread does not start: %s",
+                     strerror(number));
   }
   pthread_setname_np(engine->thread, "engine");
   engine->thread_started = true;

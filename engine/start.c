@@ -86,7 +86,7 @@ static int choose_dtype(engine_t *engine, int32_t *dtype, inferd_error_t *error)
   }
   if (*dtype >= 0) {
     return error_set(error, ERR_CONFIGURATION, "dtype",
-                     "dtype %s does not run on %s; supported: auto, float16, bfloat16",
+                     "dtype is %s, which does not run on %s; supported: auto, float16, bfloat16",
                      dtype_name(wanted), engine->ops->name);
   }
   say(engine, "the checkpoint is %s; %s runs it as bfloat16", dtype_name(wanted),
@@ -103,16 +103,19 @@ static int check_model(const engine_t *engine, inferd_error_t *error) {
   if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
   if (engine->options.kv_fp8 && !engine->ops->kv_fp8) {
     return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
-                     "kv_cache_dtype fp8 does not run on %s; auto does", engine->ops->name);
+                     "kv_cache_dtype is fp8, which does not run on %s; auto does",
+                     engine->ops->name);
   }
   if (engine->options.quantise_q8 && !(engine->ops->weight_formats & 1U << WEIGHT_Q8_0)) {
     return error_set(error, ERR_CONFIGURATION, "quantization",
-                     "quantization q8 does not run on %s; --device cpu does", engine->ops->name);
+                     "quantization is q8, which does not run on %s; it does with --device cpu",
+                     engine->ops->name);
   }
   if (what == NULL) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
-                   "the model has %s, which does not run on %s yet; --device cpu does", what,
-                   engine->ops->name);
+                   "the model (%s) has %s, which does not run on device %s yet; it does with "
+                   "--device cpu",
+                   bp->architecture, what, engine->ops->name);
 }
 
 static int32_t choose_block_size(const engine_t *engine) {
@@ -140,7 +143,7 @@ static int64_t swap_space(const engine_t *engine) {
 static int check_swap(const engine_t *engine, inferd_error_t *error) {
   if (swap_space(engine) > 0 && engine->ops->swap == NULL) {
     return error_set(error, ERR_CONFIGURATION, "swap_space",
-                     "swap_space is %g GiB; %s cannot swap, so it must be 0",
+                     "swap_space is %g GiB; it must be 0, because %s cannot swap",
                      (double)swap_space(engine) / GIB, engine->ops->name);
   }
   if (swap_space(engine) > 0 || engine->options.preemption_mode != PREEMPT_SWAP) return 0;
@@ -199,7 +202,7 @@ static int fit_context(engine_t *engine, memory_plan_t *plan, inferd_error_t *er
     }
     return error_set(
         error, ERR_CONFIGURATION, "max_model_len",
-        "a context of %d tokens needs %d KV blocks of %d (%.2f GiB), %d are there; "
+        "max_model_len is %d, which needs %d KV blocks of %d (%.2f GiB), but %d are there; "
         "%sraise %s",
         plan->max_model_len, DIV_UP(plan->max_model_len, block_size) + 2, block_size,
         (double)engine->ops->kv_bytes(&plan->kv, plan->max_model_len / block_size + 3) / GIB,
@@ -216,22 +219,24 @@ static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t 
   int64_t asked = engine->options.max_model_len;
   if (asked > engine->blueprint.max_model_len) {
     return error_set(error, ERR_CONFIGURATION, "max_model_len",
-                     "max_model_len is %lld; the model goes to %d", (long long)asked,
+                     "max_model_len is %lld; the model allows 1 to %d", (long long)asked,
                      engine->blueprint.max_model_len);
   }
   plan->max_model_len = asked > 0 ? (int32_t)asked : engine->blueprint.default_model_len;
   return 0;
 }
 
-static int check_weights_fit(const memory_plan_t *plan, inferd_error_t *error) {
+static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
+                             inferd_error_t *error) {
   size_t need = plan->weight_bytes + plan->workspace_bytes;
   if (need < plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
                    "the model needs %.2f GiB for weights and %.2f GiB for work; %.2f GiB of memory "
-                   "are free, %.2f GiB too few. --max-num-batched-tokens and --max-num-seqs lower "
-                   "what work needs",
+                   "are free, %.2f GiB too few. Lower --max-num-batched-tokens (%d) and "
+                   "--max-num-seqs (%d) to lower what work needs",
                    (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB,
-                   (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB);
+                   (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB,
+                   engine->options.max_num_batched_tokens, engine->options.max_num_seqs);
 }
 
 /* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
@@ -310,7 +315,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
-  code = check_weights_fit(plan, error);
+  code = check_weights_fit(engine, plan, error);
   if (code) return code;
   plan->kv.num_blocks =
       options->num_blocks > 0 ? options->num_blocks : blocks_from_budget(engine, plan);
@@ -399,9 +404,10 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
   if (!asked && count > plan->kv.num_blocks) count = plan->kv.num_blocks;
   if (count > INT32_MAX / 2) count = INT32_MAX / 2;
   if (count == 0) {
-    return error_set(error, ERR_CONFIGURATION, "swap_space",
-                     "swap_space is %lld bytes; a block of %d tokens takes %zu", (long long)bytes,
-                     plan->kv.block_size, one);
+    return error_set(
+        error, ERR_CONFIGURATION, "swap_space",
+        "swap_space is %lld bytes; it must be 0, or hold a block of %d tokens, %zu bytes",
+        (long long)bytes, plan->kv.block_size, one);
   }
   int code = engine->ops->swap->pool(engine->device, (int32_t)count, error);
   if (!code) code = drafter_swap_pool(engine, (int32_t)count, error);
@@ -424,7 +430,7 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_
     return 0;
   }
   if (getrandom(secret, 2 * sizeof *secret, 0) == (ssize_t)(2 * sizeof *secret)) return 0;
-  return error_set(error, ERR_IO, NULL, "the system gives no random numbers");
+  return error_set(error, ERR_IO, NULL, "getrandom gives no random numbers: %s", strerror(errno));
 }
 
 /* Makes the block pool, the scheduler, the grammars' memory, the flights and the text buffers. */
@@ -464,7 +470,8 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   engine->flights_most = engine->ops->pipeline_depth < 2 ? 1 : FLIGHTS_MAX;
   for (int32_t i = 0; i < engine->flights_most; i++) {
     if (flight_new(engine, &engine->flights[i]) == 0) continue;
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a step of %d tokens",
+    return error_set(error, ERR_NO_MEMORY, NULL,
+                     "no memory for a step of %d tokens; lower --max-num-batched-tokens",
                      o->max_num_batched_tokens);
   }
   /* A request may bring any stop set: the buffer must hold the longest text that one can hold back.

@@ -498,11 +498,11 @@ static void expect_refused(const engine_options_t *o, const char *field, const c
 Test(swap, what_cannot_be_is_refused_by_name) {
   engine_options_t o = client_options(&ops_cpu);
   o.swap_space_bytes = (int64_t)4 << 30;
-  expect_refused(&o, "swap_space", "swap_space is 4 GiB; cpu cannot swap");
+  expect_refused(&o, "swap_space", "swap_space is 4 GiB; it must be 0, because cpu cannot swap");
   o.swap_space_bytes = -1;
   o.preemption_mode = PREEMPT_SWAP;
   expect_refused(&o, "preemption_mode", "it must be recompute or auto");
   o = client_options(&ops_fake);
   o.swap_space_bytes = 3;
-  expect_refused(&o, "swap_space", "a block of 16 tokens takes 128");
+  expect_refused(&o, "swap_space", "it must be 0, or hold a block of 16 tokens, 128 bytes");
 }
