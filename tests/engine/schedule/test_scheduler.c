@@ -212,6 +212,43 @@ Test(scheduler, priority_policy_orders_and_chooses_victims) {
   rig_free(rig);
 }
 
+/* A request of two choices needs two rows, and preempted requests behind it hold all rows but one.
+ * It would wait for ever if they could not overtake it. */
+Test(scheduler, a_preempted_request_that_holds_a_row_overtakes_one_that_needs_it) {
+  scheduler_options_t options = rig_options(2, 32, 32);
+  options.priority_policy = true;
+  rig_t *rig = rig_new(&options, 6, 4, false); /* 5 blocks */
+  group_t *first = rig_add(rig, 8, 20, 1), *held = rig_add(rig, 8, 20, 2);
+  rig_step(rig);
+  rig_commit(rig, 9);
+  rig_step(rig); /* both need a third block, one is free */
+  ASSERT_EQ(held->sequence.status, SEQUENCE_WAITING);
+  rig->requests[2].priority = -5;
+  group_t *pair = rig_add_several(rig, 4, 4, 3, 2);
+  ASSERT_EQ(rig->scheduler->waiting.head, pair);
+  scheduler_finish(rig->scheduler, first, SEQUENCE_FINISHED_LENGTH_CAPPED);
+  ASSERT_EQ_FOR(rig->scheduler->num_free_rows, 3, "the fourth row is that of `held`");
+  rig->scheduler->num_free_rows = 1; /* as if further preempted requests held two rows */
+  rig_step(rig);
+  rig->scheduler->num_free_rows = 3;
+  ASSERT_EQ(held->sequence.status, SEQUENCE_RUNNING);
+  ASSERT_EQ(pair->sequence.status, SEQUENCE_WAITING);
+  rig_free(rig);
+}
+
+Test(scheduler, a_wrong_expectation_prints_both_plans) {
+  scheduler_options_t options = rig_options(4, 32, 32);
+  rig_t *rig = rig_new(&options, 20, 4, false);
+  group_t *first = rig_add(rig, 8, 4, 1), *second = rig_add(rig, 5, 4, 2);
+  rig_step(rig);
+  const expected_chunk_t right[] = {CHUNK(first, 8), CHUNK(second, 5)};
+  const expected_chunk_t wrong[] = {CHUNK(first, 8), CHUNK(second, 4)};
+  ASSERT_EQ(plan_difference(rig, right, 2), NULL);
+  ASSERT_STR_EQ(plan_difference(rig, wrong, 2),
+                "plan is first 8, second 5; expected first 8, second 4");
+  rig_free(rig);
+}
+
 Test(scheduler, a_repeated_prompt_is_reused_up_to_its_last_token) {
   scheduler_options_t options = rig_options(4, 64, 128);
   const int32_t prompts[] = {77, 65, 64, 17, 16, 1};
