@@ -22,8 +22,8 @@ static void cuda_close(device_t *device) {
     blas_release(device);
     weight_staging_release(device);
   }
-  for (int i = 0; i < FLIGHTS; i++) {
-    if (device->flights[i].done != NULL) cudaEventDestroy(device->flights[i].done);
+  for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
+    if (device->steps[i].done != NULL) cudaEventDestroy(device->steps[i].done);
   }
   device_release(device);
   if (device->stream != NULL) cudaStreamDestroy(device->stream);

@@ -17,11 +17,11 @@
 #include <cuda_runtime_api.h>
 
 enum {
-  FLIGHTS = 2,       /* steps between begin and end at most */
-  ROPES_MAX = 4,     /* distinct rotary settings of a model */
-  WINDOWS_MAX = 4,   /* distinct attention windows of a model */
-  GRAPHS_MAX = 128,  /* captured decode steps: sizes, with adapters and without */
-  PACKET_ALIGN = 16, /* of every array in a packet */
+  STEPS_IN_FLIGHT_MAX = 2, /* steps between begin and end at most */
+  ROPES_MAX = 4,           /* distinct rotary settings of a model */
+  WINDOWS_MAX = 4,         /* distinct attention windows of a model */
+  GRAPHS_MAX = 128,        /* captured decode steps: sizes, with adapters and without */
+  PACKET_ALIGN = 16,       /* of every array in a packet */
   DESCRIPTION_MAX = 160
 };
 
@@ -52,7 +52,7 @@ typedef struct window_slot {
 } window_slot_t;
 
 /* State of one step until its `end`. */
-typedef struct cuda_flight {
+typedef struct cuda_step {
   uint8_t *packet;               /* pinned, [packet_max] */
   gpu_sample_result_t *results;  /* pinned, [tokens_max] */
   gpu_sample_top_t *tops;        /* pinned, [tokens_max] */
@@ -60,7 +60,7 @@ typedef struct cuda_flight {
   int32_t num_results, num_tops; /* 1 + the last row that asks for alternatives */
   bool is_sealed;                /* launched whole, `done` recorded */
   cudaEvent_t done;
-} cuda_flight_t;
+} cuda_step_t;
 
 /* How a step runs: launch by launch, captured into a graph, or as the replay of a graph. */
 typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
@@ -118,8 +118,8 @@ struct device {
 
   /* the step being launched */
   const batch_t *batch;
-  cuda_flight_t flights[FLIGHTS];
-  cuda_flight_t *flight;
+  cuda_step_t steps[STEPS_IN_FLIGHT_MAX];
+  cuda_step_t *step;
   uint64_t num_begun, num_ended;
   size_t packed;     /* bytes of the packet in use */
   size_t samples_at; /* byte of the first gpu_sample_row_t */

@@ -145,7 +145,7 @@ static void launch_rows(device_t *device, int32_t first, int32_t num_rows) {
     packet_send(device); /* the arrays to which the rows point; then the rows, whose place was sent
                             before */
     device_note(device,
-                (int)cudaMemcpyAsync(device->packet + at, device->flight->packet + at,
+                (int)cudaMemcpyAsync(device->packet + at, device->step->packet + at,
                                      (size_t)num_rows * sizeof(gpu_sample_row_t),
                                      cudaMemcpyHostToDevice, device->stream),
                 "sampling parameters");
@@ -161,20 +161,20 @@ static void launch_rows(device_t *device, int32_t first, int32_t num_rows) {
 
 void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
   if (device->fault != 0 || num_rows == 0) return;
-  cuda_flight_t *flight = device->flight;
-  const int32_t first = flight->num_results;
+  cuda_step_t *step = device->step;
+  const int32_t first = step->num_results;
   CHECK_LE(first + num_rows, device->batch->num_selected);
   CHECK_LE(num_rows, device->limits.logits_rows_max);
-  gpu_sample_row_t *to = (gpu_sample_row_t *)(void *)(flight->packet + device->samples_at) + first;
+  gpu_sample_row_t *to = (gpu_sample_row_t *)(void *)(step->packet + device->samples_at) + first;
   for (int32_t i = 0; i < num_rows; i++) {
     pack_row(device, &rows[i], first + i, &to[i]);
-    flight->targets[first + i] = rows[i].result;
-    if (rows[i].num_top >= 0) flight->num_tops = first + i + 1;
+    step->targets[first + i] = rows[i].result;
+    if (rows[i].num_top >= 0) step->num_tops = first + i + 1;
   }
-  flight->num_results += num_rows;
+  step->num_results += num_rows;
   if (device->mode != STEP_REPLAY) {
     launch_rows(device, first, num_rows);
-  } else if (flight->num_results == device->batch->num_selected) {
+  } else if (step->num_results == device->batch->num_selected) {
     graph_launch(device);
   }
 }
@@ -184,19 +184,19 @@ static int status_of(int32_t status) {
   return status == GPU_SAMPLE_NO_CHOICE ? ERR_BAD_REQUEST : ERR_INTERNAL;
 }
 
-void draw_finish(cuda_flight_t *flight) {
-  for (int32_t i = 0; i < flight->num_results; i++) {
-    const gpu_sample_result_t *from = &flight->results[i];
-    sample_result_t *to = flight->targets[i];
+void draw_finish(cuda_step_t *step) {
+  for (int32_t i = 0; i < step->num_results; i++) {
+    const gpu_sample_result_t *from = &step->results[i];
+    sample_result_t *to = step->targets[i];
     to->id = from->id;
     to->status = status_of(from->status);
     to->logprob = from->logprob;
     to->rank = from->rank;
-    to->num_top = i < flight->num_tops ? from->num_top : 0;
+    to->num_top = i < step->num_tops ? from->num_top : 0;
     CHECK_GE(to->num_top, 0);
     CHECK_LE(to->num_top, LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX);
     for (int32_t j = 0; j < to->num_top; j++) {
-      to->top[j] = (token_logprob_t){flight->tops[i].ids[j], flight->tops[i].logprobs[j]};
+      to->top[j] = (token_logprob_t){step->tops[i].ids[j], step->tops[i].logprobs[j]};
     }
   }
 }

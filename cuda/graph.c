@@ -120,7 +120,7 @@ void graph_launch(device_t *device) {
   if (device->is_launched || device->fault != 0) return;
   device->is_launched = true;
   device_note(device,
-              (int)cudaMemcpyAsync(device->packet, device->flight->packet, device->packed,
+              (int)cudaMemcpyAsync(device->packet, device->step->packet, device->packed,
                                    cudaMemcpyHostToDevice, device->stream),
               "inputs");
   if (device->fault == 0)

@@ -95,7 +95,7 @@ void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attent
 /* draw.c */
 size_t draw_payload_max(int32_t vocab); /* bytes of one row beyond gpu_sample_row_t */
 void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows);
-void draw_finish(cuda_flight_t *flight); /* copies the results to the places that the engine gave */
+void draw_finish(cuda_step_t *step); /* copies the results to the places that the engine gave */
 
 /* step.c */
 void cuda_begin(device_t *device, const batch_t *batch);

@@ -14,7 +14,7 @@ void *packet_room(device_t *device, size_t bytes, size_t *offset) {
   CHECK_LE(at + bytes, device->packet_max);
   device->packed = at + bytes;
   *offset = at;
-  return device->flight->packet + at;
+  return device->step->packet + at;
 }
 
 static int32_t packet_array(device_t *device, const void *from, size_t count, size_t size) {
@@ -92,7 +92,7 @@ void packet_send(device_t *device) {
   if (device->packed == device->sent || device->fault != 0) return;
   device_note(
       device,
-      (int)cudaMemcpyAsync(device->packet + device->sent, device->flight->packet + device->sent,
+      (int)cudaMemcpyAsync(device->packet + device->sent, device->step->packet + device->sent,
                            device->packed - device->sent, cudaMemcpyHostToDevice, device->stream),
       "inputs");
   device->sent = device->packed;

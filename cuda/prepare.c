@@ -145,24 +145,23 @@ static int take_inputs(device_t *device, inferd_error_t *error) {
                           device_product(reqs, stride, sizeof(int32_t)), "the block table", error);
 }
 
-static int take_flights(device_t *device, inferd_error_t *error) {
+static int take_steps(device_t *device, inferd_error_t *error) {
   size_t tokens = (size_t)device->limits.tokens_max;
-  for (int i = 0; i < FLIGHTS; i++) {
-    cuda_flight_t *flight = &device->flights[i];
+  for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
+    cuda_step_t *step = &device->steps[i];
     const char *what = "steps in flight";
-    int code =
-        device_take_pinned(device, (void **)&flight->packet, device->packet_max, what, error);
+    int code = device_take_pinned(device, (void **)&step->packet, device->packet_max, what, error);
     if (!code)
-      code = device_take_pinned(device, (void **)&flight->results,
-                                device_product(tokens, sizeof *flight->results, 1), what, error);
+      code = device_take_pinned(device, (void **)&step->results,
+                                device_product(tokens, sizeof *step->results, 1), what, error);
     if (!code)
-      code = device_take_pinned(device, (void **)&flight->tops,
-                                device_product(tokens, sizeof *flight->tops, 1), what, error);
+      code = device_take_pinned(device, (void **)&step->tops,
+                                device_product(tokens, sizeof *step->tops, 1), what, error);
     if (!code)
-      code = device_take_heap(device, (void **)&flight->targets,
+      code = device_take_heap(device, (void **)&step->targets,
                               device_product(tokens, sizeof(sample_result_t *), 1), what, error);
     if (code) return code;
-    int status = (int)cudaEventCreateWithFlags(&flight->done, cudaEventDisableTiming);
+    int status = (int)cudaEventCreateWithFlags(&step->done, cudaEventDisableTiming);
     if (status) return device_error(status, what, error);
   }
   return 0;
@@ -266,7 +265,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *
   int status = weight_staging_release(device);
   if (status) return device_error(status, "loading weights", error);
   int code = take_inputs(device, error);
-  if (!code) code = take_flights(device, error);
+  if (!code) code = take_steps(device, error);
   if (!code) code = take_attention(device, error);
   if (!code) code = take_linear(device, error);
   if (!code) code = experts_prepare(device, error);

@@ -10,31 +10,31 @@
 
 /* Launches the copy of the results and the event after it: the newest step is then complete. */
 void step_seal(device_t *device) {
-  cuda_flight_t *flight = device->flight;
-  if (flight == NULL || flight->is_sealed) return;
-  flight->is_sealed = true;
+  cuda_step_t *step = device->step;
+  if (step == NULL || step->is_sealed) return;
+  step->is_sealed = true;
   if (device->mode == STEP_CAPTURE) {
-    flight->num_results = 0; /* nothing ran */
+    step->num_results = 0; /* nothing ran */
     graph_end_capture(device);
     device->mode = STEP_EAGER;
     return;
   }
   if (device->mode == STEP_REPLAY) graph_launch(device);
   if (device->fault != 0) return;
-  size_t results = (size_t)flight->num_results * sizeof *flight->results;
-  size_t tops = (size_t)flight->num_tops * sizeof *flight->tops;
+  size_t results = (size_t)step->num_results * sizeof *step->results;
+  size_t tops = (size_t)step->num_tops * sizeof *step->tops;
   if (results > 0)
     device_note(device,
-                (int)cudaMemcpyAsync(flight->results, device->results, results,
+                (int)cudaMemcpyAsync(step->results, device->results, results,
                                      cudaMemcpyDeviceToHost, device->stream),
                 "results");
   if (tops > 0 && device->fault == 0)
     device_note(device,
-                (int)cudaMemcpyAsync(flight->tops, device->tops, tops, cudaMemcpyDeviceToHost,
+                (int)cudaMemcpyAsync(step->tops, device->tops, tops, cudaMemcpyDeviceToHost,
                                      device->stream),
                 "results");
   if (device->fault == 0)
-    device_note(device, (int)cudaEventRecord(flight->done, device->stream), "results");
+    device_note(device, (int)cudaEventRecord(step->done, device->stream), "results");
 }
 
 /* Page copies of the batch, of K, V and of the ids beside them. */
@@ -78,12 +78,12 @@ void cuda_begin(device_t *device, const batch_t *batch) {
   CHECK_LE(batch->num_reqs, device->limits.reqs_max);
   CHECK_LE(batch->num_selected, device->limits.tokens_max);
   CHECK_EQ(batch->block_size, device->kv.block_size);
-  CHECK_LT(device->num_begun - device->num_ended, FLIGHTS);
+  CHECK_LT(device->num_begun - device->num_ended, STEPS_IN_FLIGHT_MAX);
   step_seal(device);
   device->batch = batch;
-  device->flight = &device->flights[device->num_begun++ % FLIGHTS];
-  device->flight->num_results = device->flight->num_tops = 0;
-  device->flight->is_sealed = false;
+  device->step = &device->steps[device->num_begun++ % STEPS_IN_FLIGHT_MAX];
+  device->step->num_results = device->step->num_tops = 0;
+  device->step->is_sealed = false;
   for (int i = 0; i < ROPES_MAX; i++) device->ropes[i].is_filled = false;
   for (int i = 0; i < WINDOWS_MAX; i++) device->windows[i].is_filled = false;
   if (device->fault != 0) return;
@@ -176,13 +176,13 @@ void cuda_read_logits(device_t *device, float *out, int32_t rows) {
 
 int cuda_end(device_t *device, inferd_error_t *error) {
   CHECK_LT(device->num_ended, device->num_begun);
-  cuda_flight_t *flight = &device->flights[device->num_ended++ % FLIGHTS];
-  if (flight == device->flight) step_seal(device);
-  if (device->fault == 0) device_note(device, (int)cudaEventSynchronize(flight->done), "the step");
+  cuda_step_t *step = &device->steps[device->num_ended++ % STEPS_IN_FLIGHT_MAX];
+  if (step == device->step) step_seal(device);
+  if (device->fault == 0) device_note(device, (int)cudaEventSynchronize(step->done), "the step");
   if (device->fault != 0) {
     return error_set(error, ERR_DEVICE_FAILED, NULL, "the device failed at %s: %s",
                      device->fault_at, cudaGetErrorString((cudaError_t)device->fault));
   }
-  draw_finish(flight);
+  draw_finish(step);
   return 0;
 }

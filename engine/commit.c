@@ -245,20 +245,20 @@ typedef struct row_range {
   int32_t first, last;
 } row_range_t;
 
-static int first_error(const flight_t *flight, row_range_t rows) {
+static int first_error(const step_t *step, row_range_t rows) {
   for (int32_t i = rows.first; i < rows.last; i++) {
-    if (flight->sample_rows[i].result->status) return flight->sample_rows[i].result->status;
+    if (step->sample_rows[i].result->status) return step->sample_rows[i].result->status;
   }
   return 0;
 }
 
 /* How many of the entry's draft tokens equal the tokens that were drawn at their positions. */
-static int32_t count_accepted(const flight_t *flight, const plan_entry_t *entry, row_range_t rows) {
+static int32_t count_accepted(const step_t *step, const plan_entry_t *entry, row_range_t rows) {
   const sequence_t *seq = entry->sequence;
   const int32_t *drafts = &seq->tokens[sequence_num_tokens(seq)];
   int32_t accepted = 0;
   while (accepted < entry->num_drafts) {
-    const sample_result_t *result = flight->sample_rows[rows.first + accepted].result;
+    const sample_result_t *result = step->sample_rows[rows.first + accepted].result;
     if (result->status || result->id != drafts[accepted]) break;
     accepted++;
   }
@@ -268,18 +268,18 @@ static int32_t count_accepted(const flight_t *flight, const plan_entry_t *entry,
 /* Keeps the rows up to and with the first wrong draft token. The token drawn there is right; the
  * rows after it were computed for another text. A failed row is not kept: the function returns its
  * status, which ends the request only if the tokens before it have not ended the text. */
-static int verify_drafts(engine_t *engine, const flight_t *flight, plan_entry_t *entry,
+static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *entry,
                          row_range_t *rows) {
   sequence_t *seq = entry->sequence;
   if (entry->num_drafts == 0) return 0;
-  int32_t accepted = count_accepted(flight, entry, *rows);
+  int32_t accepted = count_accepted(step, entry, *rows);
   draft_learn(&engine->options.draft, &seq->draft_history, entry->num_drafts, accepted);
   scheduler_reject(entry, entry->num_drafts - accepted);
   rows->last = rows->first + accepted + 1;
   engine->stats.drafts++;
   engine->stats.draft_tokens += (uint64_t)entry->num_drafts;
   engine->stats.draft_tokens_accepted += (uint64_t)accepted;
-  int code = flight->sample_rows[rows->first + accepted].result->status;
+  int code = step->sample_rows[rows->first + accepted].result->status;
   rows->last -= code != 0;
   return code;
 }
@@ -309,7 +309,7 @@ static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *r
 
 /* Commits the scores and tokens of one entry that did not fail. The first tokens of several samples
  * come from one row of logits: all sequences fork before any of them gets its first token. */
-static void commit_rows(engine_t *engine, const flight_t *flight, const plan_entry_t *entry,
+static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t *entry,
                         row_range_t rows, uint64_t now_ns) {
   sequence_t *seq = entry->sequence;
   bool beams = seq->group->request->params.beam_width > 0;
@@ -320,7 +320,7 @@ static void commit_rows(engine_t *engine, const flight_t *flight, const plan_ent
   /* An error ends the group, and a stop may end the sequence before its last draft token. */
   for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(seq);
        i++) {
-    const sample_row_t *row = &flight->sample_rows[i];
+    const sample_row_t *row = &step->sample_rows[i];
     if (row->score_id >= 0) {
       commit_score(engine, seq, row);
     } else if (beams) {
@@ -333,13 +333,13 @@ static void commit_rows(engine_t *engine, const flight_t *flight, const plan_ent
   }
 }
 
-static void commit_entry(engine_t *engine, const flight_t *flight, const plan_entry_t *planned,
+static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_t *planned,
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
   sequence_t *seq = entry->sequence;
-  scheduler_land(entry);
-  int late_error = verify_drafts(engine, flight, entry, &rows);
-  int error_code = first_error(flight, rows);
+  scheduler_complete(entry);
+  int late_error = verify_drafts(engine, step, entry, &rows);
+  int error_code = first_error(step, rows);
   count_prefill(engine, entry);
   if (error_code) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
@@ -348,23 +348,23 @@ static void commit_entry(engine_t *engine, const flight_t *flight, const plan_en
   scheduler_publish(engine->scheduler, entry);
   bool computed = entry->num_computed + entry->num_tokens == seq->num_prompt_tokens;
   bool ends = sequence_scores_only(seq) && computed;
-  commit_rows(engine, flight, entry, rows, now_ns);
+  commit_rows(engine, step, entry, rows, now_ns);
   if (ends) engine_finish(engine, seq->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
   if (late_error && seq->group->queue != NULL && sequence_is_live(seq)) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, late_error, now_ns);
   }
 }
 
-void engine_commit(engine_t *engine, const flight_t *flight, uint64_t now_ns) {
+void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   row_range_t rows = {0, 0};
-  for (int32_t r = 0; r < flight->plan.num_entries; r++) {
-    const plan_entry_t *entry = &flight->plan.entries[r];
+  for (int32_t r = 0; r < step->plan.num_entries; r++) {
+    const plan_entry_t *entry = &step->plan.entries[r];
     rows.first = rows.last;
-    while (rows.last < flight->batch->num_selected && flight->batch->selected_row[rows.last] == r) {
+    while (rows.last < step->batch->num_selected && step->batch->selected_row[rows.last] == r) {
       rows.last++;
     }
     /* a sequence that ended while this step was in flight gets no more tokens */
-    if (plan_entry_live(entry)) commit_entry(engine, flight, entry, rows, now_ns);
-    beam_commit(engine, &flight->plan, r, now_ns);
+    if (plan_entry_live(entry)) commit_entry(engine, step, entry, rows, now_ns);
+    beam_commit(engine, &step->plan, r, now_ns);
   }
 }

@@ -8,11 +8,11 @@
 #include "engine/schedule/scheduler.h"
 
 struct engine;
-struct flight;
+struct step;
 
 /* Commits a completed step: publishes its blocks, appends its tokens, emits events, and finishes
  * the sequences and groups that end. The mailbox must have room for the events of a step. */
-void engine_commit(struct engine *engine, const struct flight *flight, uint64_t now_ns);
+void engine_commit(struct engine *engine, const struct step *step, uint64_t now_ns);
 
 /* Notes when the first token of the group was committed; later calls change nothing. */
 void engine_first_token(const struct engine *engine, group_t *group, uint64_t now_ns);

@@ -225,14 +225,14 @@ static bool has_room(const engine_t *engine) {
 static void commit(engine_t *engine) {
   inferd_error_t error = {0};
   engine->lap_ns = clock_now_ns();
-  const flight_t *flight = engine_land(engine, &error);
+  const step_t *step = engine_complete(engine, &error);
   engine_lap(engine, &engine->stats.device_ns);
-  if (flight != NULL) {
-    engine_commit(engine, flight, engine->lap_ns);
-    engine->stats.scheduled_tokens += (uint64_t)flight->plan.num_tokens;
+  if (step != NULL) {
+    engine_commit(engine, step, engine->lap_ns);
+    engine->stats.scheduled_tokens += (uint64_t)step->plan.num_tokens;
   } else {
     fail(engine, &error);
-    engine_land_all(engine);
+    engine_complete_all(engine);
     abort_all(engine, ERR_DEVICE_FAILED);
   }
   engine_lap(engine, &engine->stats.overhead_ns);
@@ -245,7 +245,7 @@ static void commit(engine_t *engine) {
 
 /* One step: receive, plan, prepare, forward, sample, commit. If two steps may be in flight, the
  * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
-static int step(engine_t *engine) {
+static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
   receive(engine, now_ns);
   if (!has_room(engine)) {
@@ -253,20 +253,20 @@ static int step(engine_t *engine) {
     publish_stats(engine);
     return ROOM_SLEEP_MS;
   }
-  flight_t *flight = engine_plan(engine, now_ns);
-  if (flight != NULL) {
-    engine_prepare(engine, flight);
-    engine_forward(engine, flight);
-    engine_sample(engine, flight);
+  step_t *step = engine_plan(engine, now_ns);
+  if (step != NULL) {
+    engine_prepare(engine, step);
+    engine_forward(engine, step);
+    engine_sample(engine, step);
   }
   end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
   wake_loop(engine, false);
-  if (engine->num_flights == 0) {
+  if (engine->num_steps == 0) {
     publish_stats(engine);
     if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
     return engine->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
-  if (flight == NULL || engine->num_flights == engine->flights_most) commit(engine);
+  if (step == NULL || engine->num_steps == engine->steps_most) commit(engine);
   return 0;
 }
 
@@ -295,14 +295,14 @@ void engine_load(engine_t *engine) {
   wake_loop(engine, true);
 }
 
-int engine_turn(engine_t *engine) {
-  if (atomic_load(&engine->state) != ENGINE_FAILED) return step(engine);
+int engine_iterate(engine_t *engine) {
+  if (atomic_load(&engine->state) != ENGINE_FAILED) return run_step(engine);
   refuse_rest(engine, ERR_DEVICE_FAILED);
   return IDLE_SLEEP_MS;
 }
 
 void engine_end(engine_t *engine) {
-  engine_land_all(engine);
+  engine_complete_all(engine);
   refuse_rest(engine, 0);
 }
 
@@ -312,7 +312,7 @@ static void *engine_main(void *context) {
   engine_load(engine);
   if (engine_state(engine) == ENGINE_FAILED) return NULL; /* the load failed: no requests exist */
   while (!atomic_load(&engine->stop)) {
-    int idle_ms = engine_turn(engine);
+    int idle_ms = engine_iterate(engine);
     if (idle_ms > 0) mailbox_sleep(engine->mailbox, idle_ms);
   }
   engine_end(engine);

@@ -1,5 +1,5 @@
 /* internal.h: the engine's own state, shared by the files of the step: engine.c, start.c,
- * flight.c, sampling.c, commit.c and their helpers.
+ * step.c, sampling.c, commit.c and their helpers.
  *
  * Once the engine thread runs, all fields belong to it, except the atomics, the mailbox, and the
  * fields that are marked as the loop thread's.
@@ -12,7 +12,6 @@
 #include "engine/device/batch.h"
 #include "engine/device/ops.h"
 #include "engine/engine.h"
-#include "engine/flight.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/mask/masks.h"
 #include "engine/mailbox.h"
@@ -21,6 +20,7 @@
 #include "engine/sample/beam.h"
 #include "engine/schedule/drafter.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/step.h"
 
 #include <pthread.h>
 
@@ -65,10 +65,10 @@ struct engine {
   scheduler_t *scheduler;
   int32_t logits_rows_max;
   constrain_t constrain;
-  flight_t flights[FLIGHTS_MAX];
-  int32_t num_flights;   /* steps that are planned and not committed */
-  int32_t next_flight;   /* index in `flights` of the step that is planned next */
-  int32_t flights_most;  /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
+  step_t steps[STEPS_IN_FLIGHT_MAX];
+  int32_t num_steps;     /* steps that are planned and not committed */
+  int32_t next_step;     /* index in `steps` of the step that is planned next */
+  int32_t steps_most;    /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
   uint64_t lap_ns;       /* when the part of the step began that is being timed */
   uint64_t completed_ns; /* when the last step was completed */
   double host_block_bytes;
@@ -113,7 +113,7 @@ int engine_new(const engine_options_t *options, engine_t **out, inferd_error_t *
 void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
 /* One iteration: at most one step. Returns for how many milliseconds the thread may sleep unless it
  * is woken; 0 = call again at once. */
-int engine_turn(engine_t *engine);
+int engine_iterate(engine_t *engine);
 /* Adds to a total the time since the last lap, which ends here. */
 void engine_lap(engine_t *engine, uint64_t *total_ns);
 void engine_end(engine_t *engine); /* aborts every live request and emits its EVENT_DONE */
@@ -130,7 +130,7 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error);
 void constrain_free(engine_t *engine);
 /* Stage 7: sets the mask of `row`, which samples for the plan's entry `index`. If the grammar fails
  * the mask is empty, and the sampler then fails the row. */
-void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequence_t *sequence,
+void constrain_row(engine_t *engine, step_t *step, sample_row_t *row, sequence_t *sequence,
                    int32_t index);
 /* Stage 8: feeds the last output token, which is not a stop id. Sets *finished if the grammar
  * allows no further token. Returns 0, or ERR_INTERNAL: then the request must end. */
@@ -138,7 +138,7 @@ int constrain_accept(engine_t *engine, sequence_t *sequence, int32_t id, bool *f
 
 /* sample/sampling.c, stage 7: launches logits and sampling of the batch's selected rows; then the
  * draft model repeats the step. */
-void engine_sample(engine_t *engine, flight_t *flight);
+void engine_sample(engine_t *engine, step_t *step);
 /* Launches logits and sampling of `total` selected rows on a device, in slices of logits_rows_max.
  */
 void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,

@@ -433,7 +433,8 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_
   return error_set(error, ERR_IO, NULL, "getrandom gives no random numbers: %s", strerror(errno));
 }
 
-/* Makes the block pool, the scheduler, the grammars' memory, the flights and the text buffers. */
+/* Makes the block pool, the scheduler, the grammars' memory, the in-flight steps and the text
+ * buffers. */
 static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
   const engine_options_t *o = &engine->options;
   uint64_t secret[2];
@@ -467,9 +468,9 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   if (code) return code;
   say(engine, "grammars  trie of %d tokens made in %.1f ms",
       tokenizer_vocab_size(engine->tokenizer), (double)trie_ns / 1e6);
-  engine->flights_most = engine->ops->pipeline_depth < 2 ? 1 : FLIGHTS_MAX;
-  for (int32_t i = 0; i < engine->flights_most; i++) {
-    if (flight_new(engine, &engine->flights[i]) == 0) continue;
+  engine->steps_most = engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX;
+  for (int32_t i = 0; i < engine->steps_most; i++) {
+    if (step_new(engine, &engine->steps[i]) == 0) continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
                      "no memory for a step of %d tokens; lower --max-num-batched-tokens",
                      o->max_num_batched_tokens);
@@ -618,7 +619,7 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
 
 void engine_release(engine_t *engine) {
   mailbox_free(engine->mailbox);
-  for (int i = 0; i < FLIGHTS_MAX; i++) flight_free(&engine->flights[i]);
+  for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) step_free(&engine->steps[i]);
   constrain_free(engine);
   scheduler_free(engine->scheduler);
   block_pool_free(engine->pool);

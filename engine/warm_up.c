@@ -37,27 +37,27 @@ static void adapt(batch_t *batch, int32_t rows) {
   batch->num_adapted = rows;
 }
 
-static int run_step(engine_t *engine, flight_t *flight, int32_t rows, inferd_error_t *error) {
+static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t *error) {
   static const sampling_params_t greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   static const int32_t prompt[1] = {0};
   for (int32_t i = 0; i < rows; i++) {
-    flight->sample_rows[i] = (sample_row_t){.params = &greedy,
-                                            .score_id = -1,
-                                            .num_top = -1,
-                                            .prompt_ids = prompt,
-                                            .num_prompt = 1,
-                                            .output_ids = prompt + 1,
-                                            .result = &flight->sample_results[i]};
+    step->sample_rows[i] = (sample_row_t){.params = &greedy,
+                                          .score_id = -1,
+                                          .num_top = -1,
+                                          .prompt_ids = prompt,
+                                          .num_prompt = 1,
+                                          .output_ids = prompt + 1,
+                                          .result = &step->sample_results[i]};
   }
-  engine->ops->begin(engine->device, flight->batch);
-  model_forward(engine->model, flight->batch);
-  engine_draw(engine, engine->device, engine->model, flight->sample_rows, rows);
+  engine->ops->begin(engine->device, step->batch);
+  model_forward(engine->model, step->batch);
+  engine_draw(engine, engine->device, engine->model, step->sample_rows, rows);
   return engine->ops->end(engine->device, error);
 }
 
 int engine_warm_up(engine_t *engine, inferd_error_t *error) {
   if (engine->ops->warm_up_rows == NULL) return 0;
-  flight_t *flight = &engine->flights[0];
+  step_t *step = &engine->steps[0];
   int32_t *no_blocks = calloc((size_t)engine->scheduler->table_stride, sizeof *no_blocks);
   if (no_blocks == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a warm-up run");
@@ -67,11 +67,11 @@ int engine_warm_up(engine_t *engine, inferd_error_t *error) {
     if (rows == 0) break;
     CHECK_GE(rows, 1);
     CHECK_LE(rows, engine->options.max_num_seqs);
-    describe(flight->batch, rows, no_blocks);
-    code = run_step(engine, flight, rows, error);
+    describe(step->batch, rows, no_blocks);
+    code = run_step(engine, step, rows, error);
     if (code || engine->options.max_loras == 0) continue;
-    adapt(flight->batch, rows);
-    code = run_step(engine, flight, rows, error);
+    adapt(step->batch, rows);
+    code = run_step(engine, step, rows, error);
   }
   free(no_blocks);
   return code;

@@ -89,10 +89,10 @@ static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *pa
   return count;
 }
 
-void constrain_row(engine_t *engine, flight_t *flight, sample_row_t *row, sequence_t *seq,
+void constrain_row(engine_t *engine, step_t *step, sample_row_t *row, sequence_t *seq,
                    int32_t index) {
   const constrain_t *constrain = &engine->constrain;
-  uint32_t *mask = &flight->masks[(size_t)index * (size_t)constrain->row_words];
+  uint32_t *mask = &step->masks[(size_t)index * (size_t)constrain->row_words];
   int32_t stop_ids[SUPPRESSED_MAX + 1];
   uint64_t start_ns = clock_now_ns();
   int32_t num_stop_ids = list_stop_ids(engine, row->params, stop_ids);

@@ -8,11 +8,11 @@
 #include "engine/internal.h"
 
 /* Suppresses EOS and stop ids while the output has fewer than min_tokens tokens. */
-static void describe_suppressed(const engine_t *engine, flight_t *flight, sample_row_t *row,
+static void describe_suppressed(const engine_t *engine, step_t *step, sample_row_t *row,
                                 int32_t index) {
   const sampling_params_t *params = row->params;
   if ((int32_t)row->rng_position >= params->min_tokens) return;
-  int32_t *ids = &flight->suppressed_ids[(size_t)index * SUPPRESSED_MAX];
+  int32_t *ids = &step->suppressed_ids[(size_t)index * SUPPRESSED_MAX];
   int32_t count = 0;
   for (int32_t i = 0; i < engine->blueprint.num_eos; i++)
     ids[count++] = engine->blueprint.eos_ids[i];
@@ -30,10 +30,10 @@ static int32_t num_top(const engine_t *engine, const sampling_params_t *params) 
   return params_collect(params) && params->num_logprobs < 0 ? 0 : params->num_logprobs;
 }
 
-static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
-  const batch_t *batch = flight->batch;
+static void describe_row(engine_t *engine, step_t *step, int32_t index) {
+  const batch_t *batch = step->batch;
   int32_t r = batch->selected_row[index], target = batch->selected_target[index];
-  const plan_entry_t *entry = &flight->plan.entries[r];
+  const plan_entry_t *entry = &step->plan.entries[r];
   sequence_t *seq = entry->sequence;
   const sequence_t *drawing = seq;
   for (int32_t i = batch->selected_sample[index]; i > 0; i--) drawing = drawing->next;
@@ -43,9 +43,9 @@ static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
   int32_t last = batch->query_start_loc[r + 1] - 1;
   int32_t drafted = entry->num_drafts - (last - batch->selected_token_indices[index]);
   if (target >= 0) drafted = 0;
-  sample_row_t *row = &flight->sample_rows[index];
-  sample_result_t *result = &flight->sample_results[index];
-  result->top = &flight->tops[(size_t)index * SAMPLE_TOP_MAX];
+  sample_row_t *row = &step->sample_rows[index];
+  sample_result_t *result = &step->sample_results[index];
+  result->top = &step->tops[(size_t)index * SAMPLE_TOP_MAX];
   *row = (sample_row_t){
       .params = params,
       .score_id = target,
@@ -59,8 +59,8 @@ static void describe_row(engine_t *engine, flight_t *flight, int32_t index) {
       .result = result,
   };
   if (target >= 0) return;
-  describe_suppressed(engine, flight, row, r);
-  if (seq->group->request->grammar != NULL) constrain_row(engine, flight, row, seq, r);
+  describe_suppressed(engine, step, row, r);
+  if (seq->group->request->grammar != NULL) constrain_row(engine, step, row, seq, r);
 }
 
 void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,
@@ -73,10 +73,10 @@ void engine_draw(const engine_t *engine, device_t *device, model_t *model, sampl
   }
 }
 
-void engine_sample(engine_t *engine, flight_t *flight) {
-  int32_t total = flight->batch->num_selected;
-  for (int32_t i = 0; i < total; i++) describe_row(engine, flight, i);
-  engine_draw(engine, engine->device, engine->model, flight->sample_rows, total);
-  drafter_mirror(engine, flight);
+void engine_sample(engine_t *engine, step_t *step) {
+  int32_t total = step->batch->num_selected;
+  for (int32_t i = 0; i < total; i++) describe_row(engine, step, i);
+  engine_draw(engine, engine->device, engine->model, step->sample_rows, total);
+  drafter_mirror(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
 }

@@ -236,19 +236,19 @@ void drafter_swap(engine_t *engine) {
   if (plan->num_swap_in > 0) engine->ops->swap->in(drafter->device, plan->swaps, plan->num_swap_in);
 }
 
-void drafter_propose(engine_t *engine, flight_t *flight) {
+void drafter_propose(engine_t *engine, step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
   for (int32_t index = 0;; index++) {
-    int32_t rows = build(drafter, &flight->plan, index);
+    int32_t rows = build(drafter, &step->plan, index);
     if (rows == 0) return;
     engine->ops->begin(drafter->device, drafter->batch);
     model_forward(drafter->model, drafter->batch);
     engine_draw(engine, drafter->device, drafter->model, drafter->rows, rows);
     bool failed = engine->ops->end(drafter->device, &error) != 0;
     for (int32_t r = 0; r < rows; r++) {
-      const sequence_t *seq = flight->plan.entries[drafter->entries[r]].sequence;
+      const sequence_t *seq = step->plan.entries[drafter->entries[r]].sequence;
       int32_t id = failed || drafter->results[r].status ? 0 : drafter->results[r].id;
       seq->tokens[sequence_num_tokens(seq) + index] = id;
     }
@@ -256,11 +256,11 @@ void drafter_propose(engine_t *engine, flight_t *flight) {
   }
 }
 
-void drafter_mirror(engine_t *engine, const flight_t *flight) {
+void drafter_mirror(engine_t *engine, const step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
-  engine->ops->begin(drafter->device, flight->batch);
-  model_forward(drafter->model, flight->batch);
+  engine->ops->begin(drafter->device, step->batch);
+  model_forward(drafter->model, step->batch);
   if (engine->ops->end(drafter->device, &error) != 0) give_up(engine);
 }

@@ -13,7 +13,7 @@
 #include "engine/device/ops.h"
 
 struct engine;
-struct flight;
+struct step;
 typedef struct drafter drafter_t;
 
 /* Reads the configuration in options.draft_model_dir and checks that both models have the same
@@ -36,10 +36,10 @@ void drafter_free(struct engine *engine);
 
 /* Launches the swaps of the plan that was just made, for the pools of the draft model. */
 void drafter_swap(struct engine *engine);
-/* Between plan and batch: draws the draft tokens of the flight's plan and writes them into the
+/* Between plan and batch: draws the draft tokens of the step's plan and writes them into the
  * `tokens` of the sequences. Waits for the draft model's device. */
-void drafter_propose(struct engine *engine, struct flight *flight);
+void drafter_propose(struct engine *engine, struct step *step);
 /* After the large model's step was launched: runs the same step on the draft model, and waits. */
-void drafter_mirror(struct engine *engine, const struct flight *flight);
+void drafter_mirror(struct engine *engine, const struct step *step);
 
 #endif

@@ -688,7 +688,7 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
   table_give_rows(scheduler, group);
 }
 
-void scheduler_land(const plan_entry_t *entry) {
+void scheduler_complete(const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
   seq->num_in_flight_tokens -= entry->num_tokens;
   seq->num_output_placeholders -= entry->do_sample;

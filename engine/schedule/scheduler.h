@@ -136,7 +136,7 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
 
 /* When the step of a live entry completes, before its tokens are appended: the tokens of the entry
  * are no longer in flight. */
-void scheduler_land(const plan_entry_t *entry);
+void scheduler_complete(const plan_entry_t *entry);
 /* Takes the last num_rejected draft tokens back from a completed entry, as if never computed. */
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
 

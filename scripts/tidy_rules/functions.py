@@ -8,7 +8,7 @@ from .names import HEAD, PRODUCT, blank_comments
 # uses is a complaint too.
 FOR_OTHERS = {
     "engine_load": "the simulator runs an engine without its thread",
-    "engine_turn": "the simulator runs an engine without its thread",
+    "engine_iterate": "the simulator runs an engine without its thread",
     "engine_end": "the simulator runs an engine without its thread",
     "error_name": "programs that embed the engine print it (docs/examples/embed.c)",
     "grammar_matcher_fill": "tests and benchmarks make a mask without the cache of masks",

@@ -45,7 +45,7 @@ typedef struct client {
 engine_options_t client_options(const struct ops *ops);
 /* Starts the engine and waits until it is READY; fails the test otherwise. */
 client_t *client_new(const engine_options_t *options);
-/* The same without a thread: the test calls engine_turn (internal.h). */
+/* The same without a thread: the test calls engine_iterate (internal.h). */
 client_t *client_by_hand(const engine_options_t *options);
 void client_free(client_t *client);
 

@@ -70,7 +70,7 @@ void rig_commit(rig_t *rig, int32_t id) {
     const plan_entry_t *entry = &plan->entries[r];
     sequence_t *q = entry->sequence;
     int32_t draws = entry->do_sample ? group_num_draws(q->group) : 0;
-    scheduler_land(entry);
+    scheduler_complete(entry);
     scheduler_publish(rig->scheduler, entry);
     if (draws > 1) scheduler_fork(rig->scheduler, q->group);
     for (int32_t i = 0; i < draws; i++, q = q->next) {

@@ -230,7 +230,8 @@ TEST_DEPTHS(waiting_too_long_ends_with_queue_timeout) {
   client_free(c);
 }
 
-/* The loop may post when the engine's turn has begun: such a request is younger than the turn. */
+/* The loop may post when the engine's iteration has begun: such a request is younger than the
+ * iteration. */
 TEST_DEPTHS(a_request_younger_than_the_turn_has_not_waited) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 2000000};
   engine_options_t options = client_options(ops);
@@ -398,8 +399,8 @@ TEST_DEPTHS(the_loop_is_woken_for_a_request_without_selected_rows) {
   job_t *job = client_job(c, 20, 0, 1);
   ASSERT_EQ(client_submit(c, job), 0);
   wakes = 0;
-  for (int turn = 0; turn < 8 && wakes == 0; turn++) engine_turn(c->engine);
-  cr_assert(wakes == 1, "%d wake-ups in 8 turns, expected 1", wakes);
+  for (int i = 0; i < 8 && wakes == 0; i++) engine_iterate(c->engine);
+  cr_assert(wakes == 1, "%d wake-ups in 8 iterations, expected 1", wakes);
   client_drain(c);
   expect_done(job, FINISH_LENGTH, 0);
   client_check_idle(c);

@@ -1,4 +1,4 @@
-/* check.c: the invariants, looked at in the real engine's state after every turn.
+/* check.c: the invariants, looked at in the real engine's state after every iteration.
  *
  * Everything here is written from the contract (engine/README.md), not from the code that it
  * watches: counts are made anew from block tables and queues. It runs a few hundred thousand times
@@ -10,7 +10,7 @@
 
 enum { ROWS_MAX = 64 };
 
-static engine_stats_t before; /* of the turn before: counters only grow */
+static engine_stats_t before; /* of the iteration before: counters only grow */
 static uint64_t fair_end[SIM_TENANTS + 1], fair_now;
 
 track_t *check_track(const sequence_t *sequence) {
@@ -75,7 +75,7 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   REQUIRE(q->status == SEQUENCE_RUNNING, "request %lld is planned in state %d", name_of(k),
           (int)q->status);
   REQUIRE(!stream->in_plan, "request %lld is planned twice", name_of(k));
-  REQUIRE(k->cancelled_turn == 0, "I6: request %lld is planned after its cancel", name_of(k));
+  REQUIRE(k->cancelled_iteration == 0, "I6: request %lld is planned after its cancel", name_of(k));
   /* what is known before this step's draw, and what is guessed behind it */
   int32_t known = sequence_num_planned(q) - entry->do_sample + entry->num_drafts;
   REQUIRE(entry->num_tokens >= 1 && entry->num_computed >= 0 && end <= known && end <= context &&
@@ -93,7 +93,7 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   if (!k->in_plan) k->is_new = !k->was_planned;
   if (k->is_new) k->first_cached = entry->num_computed;
   stream->in_plan = k->in_plan = k->was_planned = true;
-  k->progress_turn = sim.turn;
+  k->progress_iteration = sim.iteration;
   if (!k->preempted && entry->num_computed < k->num_prompt) {
     k->num_computed += (end < k->num_prompt ? end : k->num_prompt) - entry->num_computed;
   }
@@ -414,7 +414,7 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
     track_t *k = check_track(&g->sequence);
     REQUIRE(g->prev == previous, "a broken queue");
     REQUIRE(k->submitted && !k->done, "request %lld is live and was not submitted", name_of(k));
-    REQUIRE(k->cancelled_turn == 0 || k->cancelled_turn >= sim.turn,
+    REQUIRE(k->cancelled_iteration == 0 || k->cancelled_iteration >= sim.iteration,
             "I6: request %lld is still there after its cancel", name_of(k));
     k->num_preemptions = g->num_preemptions;
     if (g->num_preemptions > 0) k->preempted = true;
@@ -466,8 +466,8 @@ static void check_stats(const engine_t *e) {
   engine_stats(e, &s);
   const block_pool_t *pool = e->pool;
   int32_t used = pool->num_blocks - 1 - pool->num_free;
-  /* A turn that only launches a step says nothing new. */
-  bool quiet = s.steps == before.steps && e->num_flights > 0;
+  /* An iteration that only launches a step says nothing new. */
+  bool quiet = s.steps == before.steps && e->num_steps > 0;
   REQUIRE(quiet || (s.num_running == e->scheduler->running.count &&
                     s.num_waiting == e->scheduler->waiting.count && s.blocks_used == used &&
                     s.num_swapped == e->scheduler->swapped.count &&
@@ -502,7 +502,7 @@ void check_begin(void) {
   REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");
 }
 
-void check_turn(void) {
+void check_iteration(void) {
   engine_t *e = sim.engine;
   note_admitted(e->scheduler);
   check_queues(e);

@@ -1,4 +1,4 @@
-/* check_pool.c: I1, and the content half of I8, looked at in the block pool after every turn.
+/* check_pool.c: I1, and the content half of I8, looked at in the block pool after every iteration.
  *
  * Holders, pins and the free queue are counted anew from the block tables; whatever a block is said
  * to hold is compared with the shadow store when it is said. Linear in the blocks, but for the map
@@ -19,7 +19,7 @@ static int32_t references[BLOCKS_MAX]; /* table entries that name the block */
 static int32_t pins[BLOCKS_MAX];       /* copies in flight that read it */
 static int32_t place[BLOCKS_MAX];      /* in the free queue, 0 = not there */
 static checked_t checked[BLOCKS_MAX];
-static uint64_t last_unique_id; /* of the turn before: the map may have changed since */
+static uint64_t last_unique_id; /* of the iteration before: the map may have changed since */
 static int32_t last_num_keyed;
 
 static void count_references(const group_queue_t *queue) {
@@ -32,9 +32,9 @@ static void count_references(const group_queue_t *queue) {
 
 /* A copy pins its source until its step is committed. */
 static void count_pins(const engine_t *e) {
-  const plan_t *plans[FLIGHTS_MAX + 1] = {&e->scheduler->plan};
-  for (int i = 0; i < FLIGHTS_MAX; i++) plans[i + 1] = &e->flights[i].plan;
-  for (int i = 0; i <= FLIGHTS_MAX; i++) {
+  const plan_t *plans[STEPS_IN_FLIGHT_MAX + 1] = {&e->scheduler->plan};
+  for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) plans[i + 1] = &e->steps[i].plan;
+  for (int i = 0; i <= STEPS_IN_FLIGHT_MAX; i++) {
     for (int32_t c = 0; c < plans[i]->num_copies; c++) pins[plans[i]->copies[c].copy.src]++;
   }
 }

@@ -1,6 +1,6 @@
 /* host_pool.c: swap space of the simulated device, and I1 for it.
  *
- * A host block is a piece of shadow store: swaps copy hashes. After every turn the tables of
+ * A host block is a piece of shadow store: swaps copy hashes. After every iteration the tables of
  * swapped requests are counted anew, and each slot that one of them relies on is compared with the
  * oracle, long before attention would read it. One thread.
  */

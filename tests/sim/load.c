@@ -92,15 +92,15 @@ static void start(int32_t max_queue) {
   REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start");
 }
 
-static void turn(void) {
-  sim.turn++;
-  int idle_ms = engine_turn(sim.engine);
+static void iterate(void) {
+  sim.iteration++;
+  int idle_ms = engine_iterate(sim.engine);
   engine_drain(sim.engine, on_event, NULL);
   if (idle_ms > 0) sim.now_ns += (uint64_t)idle_ms * 1000000u;
 }
 
 static void finish(void) {
-  while (sim.engine->num_live > 0 || sim.engine->loop_live > 0) turn();
+  while (sim.engine->num_live > 0 || sim.engine->loop_live > 0) iterate();
   const block_pool_t *pool = sim.engine->pool;
   REQUIRE(pool->num_free == pool->num_blocks - 1, "%d blocks are held at the end",
           pool->num_blocks - 1 - pool->num_free);
@@ -131,7 +131,7 @@ void load_soak(uint64_t requests) {
         slot->busy = engine_submit(sim.engine, &request, 1, NULL) == 0;
       }
     }
-    turn();
+    iterate();
     if (!resident && num_done >= requests / 10) {
       resident = resident_bytes();
       heap = alloc_live();
@@ -170,7 +170,7 @@ static double offer(double rate, uint64_t *refused, uint64_t *offered) {
       slot->busy = code == 0;
       *refused += code != 0;
     }
-    turn();
+    iterate();
   }
   uint64_t made = num_tokens;
   finish(); /* whoever was let in comes to an end */

@@ -40,7 +40,7 @@ void sim_fail(const char *format, ...) {
   va_list args;
   va_start(args, format);
   int used = snprintf(report->message, sizeof report->message,
-                      "turn %" PRIu64 ", step %" PRIu64 ": ", sim.turn, sim.steps);
+                      "iteration %" PRIu64 ", step %" PRIu64 ": ", sim.iteration, sim.steps);
   vsnprintf(report->message + used, sizeof report->message - (size_t)used, format, args);
   va_end(args);
   _exit(EXIT_BROKEN);

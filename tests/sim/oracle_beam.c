@@ -17,11 +17,11 @@ typedef struct hypothesis {
   int32_t index; /* of the sequence that it lives in, -1 = not yet known */
 } hypothesis_t;
 
-typedef struct step {
+typedef struct oracle_step {
   int32_t beam, rank; /* which of `live`, where in its list */
   token_logprob_t token;
   double sum;
-} step_t;
+} oracle_step_t;
 
 enum { TOP_MAX = SIM_STREAMS_MAX * (3 + SIM_STOP_IDS_MAX) };
 
@@ -57,7 +57,7 @@ static void finish(search_t *s, const hypothesis_t *h, int32_t length) {
 }
 
 /* True when the text ends with it. */
-static bool extend(const search_t *s, hypothesis_t *h, const step_t *step) {
+static bool extend(const search_t *s, hypothesis_t *h, const oracle_step_t *step) {
   stream_t *k = &h->stream;
   int32_t at = s->track->num_prompt + k->num_expected++;
   k->ids[at] = step->token.id;
@@ -67,13 +67,13 @@ static bool extend(const search_t *s, hypothesis_t *h, const step_t *step) {
 }
 
 static int compare(const void *a, const void *b) {
-  const step_t *x = a, *y = b;
+  const oracle_step_t *x = a, *y = b;
   if (x->sum != y->sum) return x->sum > y->sum ? -1 : 1;
   return x->beam != y->beam ? x->beam - y->beam : x->rank - y->rank;
 }
 
 /* Every continuation of every beam, the best first. */
-static int32_t list_steps(const search_t *s, step_t *steps) {
+static int32_t list_steps(const search_t *s, oracle_step_t *steps) {
   token_logprob_t top[TOP_MAX];
   int32_t count = 0;
   for (int32_t b = 0; b < s->num_live; b++) {
@@ -81,7 +81,7 @@ static int32_t list_steps(const search_t *s, step_t *steps) {
     uint64_t hash = k->hash[s->track->num_prompt + k->num_expected - 1];
     int32_t found = oracle_top(s->scenario, hash, TOP_MAX, top);
     for (int32_t i = 0; i < found; i++) {
-      steps[count++] = (step_t){b, i, top[i], s->live[b].sum + (double)top[i].logprob};
+      steps[count++] = (oracle_step_t){b, i, top[i], s->live[b].sum + (double)top[i].logprob};
     }
   }
   qsort(steps, (size_t)count, sizeof *steps, compare);
@@ -89,7 +89,7 @@ static int32_t list_steps(const search_t *s, step_t *steps) {
 }
 
 /* A beam stays in its sequence for its best continuation; the others take the lowest free ones. */
-static void place(search_t *s, const step_t *const *chosen, int32_t count) {
+static void place(search_t *s, const oracle_step_t *const *chosen, int32_t count) {
   bool taken[SIM_STREAMS_MAX] = {false}, stays[SIM_STREAMS_MAX] = {false};
   for (int32_t i = 0; i < count; i++) {
     int32_t beam = chosen[i]->beam, index = s->live[beam].index;
@@ -124,9 +124,9 @@ static void settle(search_t *s, const bool *ended, int32_t count) {
 /* One token on. The best 2 * width continuations count: ends among the best `width` are results,
  * the best others go on. */
 static void advance(search_t *s) {
-  static step_t steps[SIM_STREAMS_MAX * TOP_MAX];
+  static oracle_step_t steps[SIM_STREAMS_MAX * TOP_MAX];
   static hypothesis_t last;
-  const step_t *chosen[SIM_STREAMS_MAX];
+  const oracle_step_t *chosen[SIM_STREAMS_MAX];
   bool ended[SIM_STREAMS_MAX];
   const script_t *r = s->track->script;
   int32_t total = list_steps(s, steps), count = 0, rank = 0;

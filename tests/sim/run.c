@@ -1,6 +1,6 @@
 /* run.c: one simulation: the loop thread's part, the clock, and what comes back.
  *
- * Plays one scenario from a fresh engine to an empty one. Between two turns of the engine it
+ * Plays one scenario from a fresh engine to an empty one. Between two iterations of the engine it
  * submits what is due, cancels what has to go, and drains events, each of which is compared with
  * what the oracle says. The clock stands still but for the device's steps and for idle times.
  */
@@ -159,8 +159,9 @@ static void check_natural_end(track_t *k, const event_t *event) {
 static void check_end(track_t *k, const event_t *event) {
   const scenario_t *c = sim.scenario;
   if (event->finish == FINISH_ABORT) {
-    bool stopped = c->stop_at > 0 && sim.turn >= (uint64_t)c->stop_at;
-    REQUIRE(k->cancelled_turn || stopped, "request %lld is aborted without a cause", name_of(k));
+    bool stopped = c->stop_at > 0 && sim.iteration >= (uint64_t)c->stop_at;
+    REQUIRE(k->cancelled_iteration || stopped, "request %lld is aborted without a cause",
+            name_of(k));
   } else if (event->finish == FINISH_ERROR && event->error_code == ERR_DEVICE_FAILED) {
     REQUIRE(sim.lost, "request %lld: the device is not lost", name_of(k));
   } else if (event->finish == FINISH_ERROR && event->error_code == ERR_QUEUE_TIMEOUT) {
@@ -252,7 +253,7 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count,
   }
   k->submitted_ns = request->arrival_ns;
   REQUIRE(request->adapter == k->script->adapter, "request %d names another adapter", index);
-  k->submitted_turn = sim.turn;
+  k->submitted_iteration = sim.iteration;
   k->refusal = __real_engine_submit(e, requests, count, error);
   if (k->refusal) {
     check_refusal(k, k->refusal);
@@ -385,7 +386,7 @@ static void submit(int index) {
 
 void web_cancelled(int index) {
   track_t *k = &tracks[index];
-  if (k->submitted && !k->done && !k->cancelled_turn) k->cancelled_turn = sim.turn;
+  if (k->submitted && !k->done && !k->cancelled_iteration) k->cancelled_iteration = sim.iteration;
 }
 
 static bool wants_cancel(const track_t *k) {
@@ -398,12 +399,12 @@ static void cancel(int first, int end) {
   bool api = scenario_has(sim.scenario, SIM_API);
   for (int i = first; i < end; i++) {
     track_t *k = &tracks[i];
-    if (!k->submitted || k->done || k->cancelled_turn || !wants_cancel(k)) continue;
-    k->cancelled_turn = sim.turn;
+    if (!k->submitted || k->done || k->cancelled_iteration || !wants_cancel(k)) continue;
+    k->cancelled_iteration = sim.iteration;
     if (!api) {
       engine_cancel(sim.engine, &k->request);
     } else if (!web_hang_up(i)) {
-      k->cancelled_turn = 0; /* its last bytes were faster */
+      k->cancelled_iteration = 0; /* its last bytes were faster */
     }
   }
 }
@@ -443,13 +444,13 @@ static uint64_t turns_max(const scenario_t *c) {
   return (64 * tokens + 10000) * (uint64_t)c->drain_every;
 }
 
-/* One turn of the engine, checked. Returns for how long it would sleep. */
-static int turn(void) {
-  sim.turn++;
+/* One iteration of the engine, checked. Returns for how long it would sleep. */
+static int iterate(void) {
+  sim.iteration++;
   uint64_t heap = alloc_calls();
-  int idle_ms = engine_turn(sim.engine);
+  int idle_ms = engine_iterate(sim.engine);
   REQUIRE(alloc_calls() == heap, "I7: the engine thread has used the heap");
-  check_turn();
+  check_iteration();
   return idle_ms;
 }
 
@@ -463,10 +464,10 @@ static bool pass_time(const scenario_t *c, int index, int idle_ms) {
   return true;
 }
 
-/* The loop thread's turn: what the engine has said. */
+/* One iteration of the loop thread: what the engine has said. */
 static void drain(void) {
   if (scenario_has(sim.scenario, SIM_API)) {
-    web_turn();
+    web_iterate();
   } else {
     engine_drain(sim.engine, NULL, NULL);
     engine_trace(sim.engine, NULL, NULL);
@@ -476,7 +477,7 @@ static void drain(void) {
 static void end(void) {
   engine_end(sim.engine);
   drain();
-  check_turn();
+  check_iteration();
   check_idle();
   if (scenario_has(sim.scenario, SIM_API)) web_stop();
   engine_destroy(sim.engine);
@@ -499,7 +500,7 @@ static int send_due(const scenario_t *c, int index) {
 
 /* True when the run ends here. A server drains: what is in flight goes on to its end. */
 static bool stops_now(const scenario_t *c) {
-  if (!c->stop_at || sim.turn < (uint64_t)c->stop_at) return false;
+  if (!c->stop_at || sim.iteration < (uint64_t)c->stop_at) return false;
   if (!scenario_has(c, SIM_API)) return true;
   web_drain();
   return false;
@@ -516,13 +517,13 @@ uint64_t sim_run(scenario_t *c) {
     index = send_due(c, index);
     while (oldest < index && tracks[oldest].done) oldest++;
     cancel(oldest, index);
-    int idle_ms = turn();
-    if (sim.turn % (uint64_t)c->drain_every == 0 || idle_ms > 0) drain();
+    int idle_ms = iterate();
+    if (sim.iteration % (uint64_t)c->drain_every == 0 || idle_ms > 0) drain();
     if (stops_now(c)) break;
     bool busy = api && web_busy();
     if (idle_ms > 0 && !pass_time(c, index, idle_ms) && !busy) break;
-    REQUIRE(sim.turn < limit, "I3: no end after %llu turns, %d requests live",
-            (unsigned long long)sim.turn, sim.num_live);
+    REQUIRE(sim.iteration < limit, "I3: no end after %llu iterations, %d requests live",
+            (unsigned long long)sim.iteration, sim.num_live);
   }
   end();
   /* Libraries allocate for the API what is freed here; there the sanitizer counts. */

@@ -113,8 +113,8 @@ typedef struct scenario {
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */
   /* the load */
-  int32_t drain_every; /* turns */
-  int32_t stop_at;     /* turn; 0 = when all is done */
+  int32_t drain_every; /* iterations */
+  int32_t stop_at;     /* iteration; 0 = when all is done */
   int count;
   script_t scripts[SIM_REQUESTS_MAX];
 } scenario_t;

@@ -1,10 +1,10 @@
 /* sim.h: the deterministic simulator: the real engine, one thread, a virtual clock and device.
  *
- * run.c plays every other thread: it submits, cancels and drains between the turns of the engine.
- * oracle.c says beforehand what each request must get. device.c is the back end, with a shadow of
- * the KV store. check.c looks at the engine's state after every turn. All of it is a function of
- * the scenario, so a seed that fails once fails always. One simulation at a time in a process; a
- * broken promise ends the process (sim_fail), so main.c runs simulations in children.
+ * run.c plays every other thread: it submits, cancels and drains between the iterations of the
+ * engine. oracle.c says beforehand what each request must get. device.c is the back end, with a
+ * shadow of the KV store. check.c looks at the engine's state after every iteration. All of it is a
+ * function of the scenario, so a seed that fails once fails always. One simulation at a time in a
+ * process; a broken promise ends the process (sim_fail), so main.c runs simulations in children.
  */
 #ifndef INFERD_TESTS_SIM_SIM_H
 #define INFERD_TESTS_SIM_SIM_H
@@ -56,8 +56,8 @@ typedef struct track {
   /* what came */
   int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
   int32_t num_cached;
-  int ended_by;                                           /* ERR_ number of its end */
-  uint64_t submitted_turn, cancelled_turn, progress_turn; /* 0 = not yet */
+  int ended_by; /* ERR_ number of its end */
+  uint64_t submitted_iteration, cancelled_iteration, progress_iteration; /* 0 = not yet */
   uint64_t submitted_ns;
   bool was_planned, was_landed; /* it had a row in a step that was launched, has ended */
   bool in_plan, is_new;         /* of the step being launched; its first one */
@@ -74,7 +74,7 @@ typedef struct sim {
   engine_t *engine;
   track_t *tracks;           /* [SIM_REQUESTS_MAX] */
   uint8_t index_of[SIM_IDS]; /* request id -> track */
-  uint64_t now_ns, turn, steps;
+  uint64_t now_ns, iteration, steps;
   int num_live;    /* submitted and not DONE by the loop's count */
   bool lost;       /* the device is gone */
   bool trace_lost; /* a record was dropped */
@@ -105,12 +105,12 @@ typedef struct sim_host {
 sim_host_t *device_host(device_t *device); /* NULL = of the one that holds the large model */
 extern const swap_ops_t sim_swap_ops;
 void host_pool_check_step(const scheduler_t *scheduler); /* a step is launched */
-void host_pool_check(const engine_t *engine);            /* after every turn */
+void host_pool_check(const engine_t *engine);            /* after every iteration */
 
 /* check.c: I1-I3, I6-I8, I11 and the list of a step. */
 void check_begin(void);                /* a fresh engine */
 void check_step(const batch_t *batch); /* a step is launched: its plan and its batch */
-void check_turn(void);                 /* after every turn of the engine */
+void check_iteration(void);            /* after every iteration of the engine */
 void check_idle(void);                 /* I2: nothing is left */
 int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */
 track_t *check_track(const sequence_t *sequence);

@@ -16,14 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURNS_MAX = 3000, POINTS_MAX = 100000, CACHED_BLOCKS_MAX = 64 };
+enum { ITERATIONS_MAX = 3000, POINTS_MAX = 100000, CACHED_BLOCKS_MAX = 64 };
 
 typedef struct torture_case {
   const char *name;
   web_route_t route;
   const char *body;
   int status;
-  int hang_up_at; /* turn; 0 = never */
+  int hang_up_at; /* iteration; 0 = never */
 } torture_case_t;
 
 #define COMPLETIONS                                                                                \
@@ -121,11 +121,11 @@ static void make_options(engine_options_t *o) {
 
 /* Until everything that was asked is over and the engine has nothing left. */
 static void run_until_idle(int index, int hang_up_at) {
-  for (int turn = 1; turn < TURNS_MAX; turn++) {
-    sim.turn++;
-    int idle_ms = engine_turn(sim.engine);
-    web_turn();
-    if (turn == hang_up_at) web_hang_up(index);
+  for (int iteration = 1; iteration < ITERATIONS_MAX; iteration++) {
+    sim.iteration++;
+    int idle_ms = engine_iterate(sim.engine);
+    web_iterate();
+    if (iteration == hang_up_at) web_hang_up(index);
     if (idle_ms > 0) sim.now_ns += (uint64_t)idle_ms * 1000000u;
     if (idle_ms > 0 && !web_busy() && sim.engine->num_live == 0) return;
   }
@@ -246,7 +246,7 @@ uint64_t torture_run(void) {
     total += calls;
   }
   engine_end(sim.engine);
-  web_turn();
+  web_iterate();
   web_stop();
   engine_destroy(sim.engine);
   printf("torture: %zu cases, %llu calls failed one by one, no promise broken\n", count + 1,

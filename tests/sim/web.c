@@ -2,8 +2,9 @@
  *
  * The handlers, the parameter tables, the renderers and the life of a completion are those of
  * server/; the transport is replaced by exchanges that keep what they are told, and libuv's pool by
- * a list that is worked off some turns later. A client sends one JSON body, may hang up or stop
- * reading, and otherwise checks its whole answer against the oracle: I10, and I12 while draining.
+ * a list that is worked off some iterations later. A client sends one JSON body, may hang up or
+ * stop reading, and otherwise checks its whole answer against the oracle: I10, and I12 while
+ * draining.
  */
 #include "tests/sim/web.h"
 #include "tests/sim/faults.h"
@@ -293,8 +294,8 @@ void web_check_salt(const script_t *script, const request_t *request) {
   }
 }
 
-void web_turn(void) {
-  int count = pool_count; /* what these queue waits for the next turn */
+void web_iterate(void) {
+  int count = pool_count; /* what these queue waits for the next iteration */
   for (int i = 0; i < count; i++) {
     uv_work_t *work = pool[i];
     work->work_cb(work);

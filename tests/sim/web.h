@@ -19,7 +19,7 @@ void web_start(void); /* after the engine */
 void web_stop(void);  /* before the engine; I2 and I5 of the server's side */
 void web_send(int index);
 bool web_hang_up(int index); /* false: it was answered already */
-void web_turn(void);         /* the loop thread's turn: pool, events, slow clients, pings */
+void web_iterate(void); /* one iteration of the loop thread: pool, events, slow clients, pings */
 /* For torture.c: any request of any route, and what came of it (0 = no status yet). */
 void web_request(int index, const web_route_t *route, const char *body);
 int web_status(int index, bool *over, const char **body, size_t *length);

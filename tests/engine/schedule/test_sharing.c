@@ -1,8 +1,8 @@
 /* test_sharing.c: how many KV blocks live requests, forks and beams take, after every step.
  *
- * The engine runs turn by turn in the test's own thread. What it should hold is counted from the
- * token ids alone: one block for each different content, up to the end of each block, of what is
- * computed; and for forks the plain formula of shared and private blocks.
+ * The test's own thread runs the engine, one iteration at a time. What it should hold is counted
+ * from the token ids alone: one block for each different content, up to the end of each block, of
+ * what is computed; and for forks the plain formula of shared and private blocks.
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
@@ -67,10 +67,10 @@ static job_t *submit(client_t *c, int32_t prompt, int32_t most, int32_t seed, in
 
 static void finish_all(client_t *c) {
   while (c->num_done < c->count) {
-    engine_turn(c->engine);
+    engine_iterate(c->engine);
     client_drain(c);
   }
-  engine_turn(c->engine);
+  engine_iterate(c->engine);
   ASSERT_EQ(used(c), 0);
   client_free(c);
 }
@@ -81,18 +81,17 @@ Test(sharing, forks_take_the_prompt_once_and_their_own_tails) {
     client_t *c = client_by_hand(&o);
     const int32_t n = 4;
     job_t *job = submit(c, prompt, 60, prompt, n, 0);
-    engine_turn(c->engine); /* the prompt is computed once */
+    engine_iterate(c->engine); /* the prompt is computed once */
     int32_t shared = prompt / BLOCK_SIZE, whole = (prompt + BLOCK_SIZE - 1) / BLOCK_SIZE;
     ASSERT_EQ_FOR(used(c), whole, "a fork allocates nothing");
     for (int32_t t = 1; t < 60; t++) {
-      engine_turn(c->engine);
+      engine_iterate(c->engine);
       client_drain(c);
       if (job->num_done) break;
       int32_t all = (prompt + t + BLOCK_SIZE - 1) / BLOCK_SIZE;
       cr_assert(used(c) == shared + n * (all - shared), "prompt %d, token %d: %d blocks", prompt, t,
                 used(c));
-      ASSERT_EQ(c->engine->flights[0].batch->num_copies,
-                (t == 1 && prompt % BLOCK_SIZE ? n - 1 : 0));
+      ASSERT_EQ(c->engine->steps[0].batch->num_copies, (t == 1 && prompt % BLOCK_SIZE ? n - 1 : 0));
     }
     finish_all(c);
   }
@@ -108,7 +107,7 @@ Test(sharing, live_requests_share_every_full_block_of_a_common_prefix) {
     ASSERT_EQ(client_submit(c, job), 0);
   }
   for (int step = 0; step < 20; step++) {
-    engine_turn(c->engine);
+    engine_iterate(c->engine);
     client_drain(c);
     bool all_decode = true;
     for (int i = 0; i < 6; i++) {
@@ -130,7 +129,7 @@ Test(sharing, beams_hold_one_block_for_each_different_content) {
     client_t *c = client_by_hand(&o);
     job_t *job = submit(c, 37 + width, 50, width, 1, width);
     int32_t steps = 0, most = 0;
-    while (engine_turn(c->engine), client_drain(c), !job->num_done) {
+    while (engine_iterate(c->engine), client_drain(c), !job->num_done) {
       cr_assert(used(c) == contents(c), "width %d, step %d: %d blocks for %d contents", width,
                 steps, used(c), contents(c));
       if (used(c) > most) most = used(c);
@@ -148,7 +147,7 @@ Test(sharing, beams_copy_only_what_two_of_them_write) {
   client_t *c = client_by_hand(&o);
   job_t *job = submit(c, 20, 60, 3, 4, 4);
   int total = 0;
-  engine_turn(c->engine);
+  engine_iterate(c->engine);
   for (int step = 1; !job->num_done; step++) {
     /* sharers of each partial block before the step, minus one, is what the step must copy */
     int expected = 0;
@@ -161,10 +160,10 @@ Test(sharing, beams_copy_only_what_two_of_them_write) {
       }
       expected += !first;
     }
-    engine_turn(c->engine);
+    engine_iterate(c->engine);
     client_drain(c);
-    cr_assert(c->engine->flights[0].batch->num_copies == expected, "step %d: %d copies, not %d",
-              step, c->engine->flights[0].batch->num_copies, expected);
+    cr_assert(c->engine->steps[0].batch->num_copies == expected, "step %d: %d copies, not %d", step,
+              c->engine->steps[0].batch->num_copies, expected);
     total += expected;
   }
   ASSERT_GE(total, 3);
@@ -189,7 +188,7 @@ Test(sharing, beams_that_were_preempted_draw_together) {
     submit(c, 3 + seed % 7, 40, seed, 2, 0);
     for (int i = 0; i < 5; i++) submit(c, 3 + (seed + i) % 20, 30, seed + i, 1, 2 + (seed + i) % 3);
     while (c->num_done < c->count) {
-      engine_turn(c->engine);
+      engine_iterate(c->engine);
       client_drain(c);
       for (int i = 1; i < c->count; i++) {
         int32_t length = -1;
@@ -217,7 +216,7 @@ Test(sharing, a_repeated_prompt_is_cached_to_its_last_token_but_one) {
     client_t *c = client_by_hand(&o);
     for (int turn = 0; turn < 2; turn++) {
       job_t *job = submit(c, prompts[i], 10, 1, 1, 0);
-      while (!job->num_done) engine_turn(c->engine), client_drain(c);
+      while (!job->num_done) engine_iterate(c->engine), client_drain(c);
       cr_assert(job->done.num_cached_tokens == (turn ? cached[i] : 0), "prompt %d: %d cached",
                 prompts[i], job->done.num_cached_tokens);
     }

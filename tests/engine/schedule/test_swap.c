@@ -453,7 +453,7 @@ Test(swap, who_can_never_come_back_is_told_so) {
   ASSERT_EQ(client_submit(c, job), 0);
   ASSERT_EQ(client_submit(c, next), 0);
   for (int turn = 0; turn < 1000 && c->num_done < 2; turn++) {
-    engine_turn(c->engine);
+    engine_iterate(c->engine);
     client_drain(c);
   }
   cr_assert(job->done.finish == FINISH_ERROR && job->done.error_code == ERR_CONTEXT_LENGTH,
@@ -461,7 +461,7 @@ Test(swap, who_can_never_come_back_is_told_so) {
             job->done.error_code);
   ASSERT_GT(job->choices[3].num_output, 50);
   ASSERT_EQ(next->done.finish, FINISH_LENGTH);
-  engine_turn(c->engine);
+  engine_iterate(c->engine);
   engine_stats_t s = client_stats(c);
   ASSERT_EQ(s.blocks_used, 0);
   ASSERT_EQ(s.host_blocks_used, 0);

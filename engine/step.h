@@ -1,19 +1,19 @@
-/* flight.h: in-flight steps: a step from its launch to its commit; at most two at once.
+/* step.h: in-flight steps: a step from its launch to its commit; at most two at once.
  *
- * Engine thread only. flight_new allocates everything.
+ * Engine thread only. step_new allocates everything.
  */
-#ifndef INFERD_ENGINE_FLIGHT_H
-#define INFERD_ENGINE_FLIGHT_H
+#ifndef INFERD_ENGINE_STEP_H
+#define INFERD_ENGINE_STEP_H
 
 #include "engine/device/ops.h"
 #include "engine/schedule/scheduler.h"
 
 struct engine;
 
-enum { FLIGHTS_MAX = 2 };
+enum { STEPS_IN_FLIGHT_MAX = 2 };
 
 /* One step from its launch to its commit. */
-typedef struct flight {
+typedef struct step {
   plan_t plan; /* taken from the scheduler, which makes the next plan in the meantime */
   batch_t *batch;
   uint64_t launched_ns;
@@ -22,25 +22,25 @@ typedef struct flight {
   token_logprob_t *tops;           /* [max_num_batched_tokens + max_num_seqs, SAMPLE_TOP_MAX] */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
   uint32_t *masks;                 /* [max_num_seqs, row_words], touched by constrained rows only */
-} flight_t;
+} step_t;
 
 /* Stage 4: plans the next step and launches its swaps. Returns NULL if there is no step to launch:
  * no sequence can run, the maximum of steps is in flight, or the next step needs tokens that the
- * last one draws. The caller passes the flight to engine_prepare, engine_forward and engine_sample.
+ * last one draws. The caller passes the step to engine_prepare, engine_forward and engine_sample.
  */
-flight_t *engine_plan(struct engine *engine, uint64_t now_ns);
+step_t *engine_plan(struct engine *engine, uint64_t now_ns);
 /* Stage 5: the draft tokens, then the batch. */
-void engine_prepare(struct engine *engine, flight_t *flight);
+void engine_prepare(struct engine *engine, step_t *step);
 /* Stage 6: launches the forward. */
-void engine_forward(struct engine *engine, flight_t *flight);
+void engine_forward(struct engine *engine, step_t *step);
 /* Waits for the oldest in-flight step, of which there must be one. Returns it, valid until the next
  * launch; NULL, with *error set, if the device is lost. */
-flight_t *engine_land(struct engine *engine, inferd_error_t *error);
+step_t *engine_complete(struct engine *engine, inferd_error_t *error);
 /* Waits for all in-flight steps and drops their results. */
-void engine_land_all(struct engine *engine);
-/* Allocates the arrays of a zeroed flight for the engine's limits. Returns 0, or -1 without memory;
- * the caller calls flight_free in both cases. */
-int flight_new(const struct engine *engine, flight_t *flight);
-void flight_free(flight_t *flight);
+void engine_complete_all(struct engine *engine);
+/* Allocates the arrays of a zeroed step for the engine's limits. Returns 0, or -1 without memory;
+ * the caller calls step_free in both cases. */
+int step_new(const struct engine *engine, step_t *step);
+void step_free(step_t *step);
 
 #endif

@@ -1,6 +1,6 @@
-/* flight.c: in-flight steps: the launch (stages 4 to 7 of 9) and the completion of a step.
+/* step.c: in-flight steps: the launch (stages 4 to 7 of 9) and the completion of a step.
  *
- * Engine thread; allocates in flight_new only. A back end with pipeline_depth 2 gets step N + 1
+ * Engine thread; allocates in step_new only. A back end with pipeline_depth 2 gets step N + 1
  * while it runs step N, so it need not wait for the host. Step N + 1 refers to the ids that step N
  * draws by placeholders (batch.h). If a sequence stops in step N, its row in step N + 1 is useless
  * and commit.c drops it. KV blocks need no fences, because the device runs its steps in order. If
@@ -14,35 +14,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-int flight_new(const engine_t *engine, flight_t *flight) {
+int step_new(const engine_t *engine, step_t *step) {
   const engine_options_t *options = &engine->options;
   size_t seqs = (size_t)options->max_num_seqs,
          rows = (size_t)options->max_num_batched_tokens + seqs;
-  flight->plan.entries = calloc(seqs, sizeof *flight->plan.entries);
-  flight->plan.copies = calloc(seqs, sizeof *flight->plan.copies);
-  flight->sample_rows = calloc(rows, sizeof *flight->sample_rows);
-  flight->sample_results = calloc(rows, sizeof *flight->sample_results);
-  flight->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *flight->tops);
-  flight->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *flight->suppressed_ids);
-  flight->masks = calloc(seqs * (size_t)engine->constrain.row_words, sizeof *flight->masks);
-  if (flight->plan.entries == NULL || flight->plan.copies == NULL || flight->sample_rows == NULL ||
-      flight->sample_results == NULL || flight->tops == NULL || flight->suppressed_ids == NULL ||
-      flight->masks == NULL) {
+  step->plan.entries = calloc(seqs, sizeof *step->plan.entries);
+  step->plan.copies = calloc(seqs, sizeof *step->plan.copies);
+  step->sample_rows = calloc(rows, sizeof *step->sample_rows);
+  step->sample_results = calloc(rows, sizeof *step->sample_results);
+  step->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *step->tops);
+  step->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *step->suppressed_ids);
+  step->masks = calloc(seqs * (size_t)engine->constrain.row_words, sizeof *step->masks);
+  if (step->plan.entries == NULL || step->plan.copies == NULL || step->sample_rows == NULL ||
+      step->sample_results == NULL || step->tops == NULL || step->suppressed_ids == NULL ||
+      step->masks == NULL) {
     return -1;
   }
   return batch_new(options->max_num_batched_tokens, options->max_num_seqs, engine->pool->block_size,
-                   engine->scheduler->table_stride, &flight->batch);
+                   engine->scheduler->table_stride, &step->batch);
 }
 
-void flight_free(flight_t *flight) {
-  batch_free(flight->batch);
-  free(flight->plan.entries);
-  free(flight->plan.copies);
-  free(flight->sample_rows);
-  free(flight->sample_results);
-  free(flight->tops);
-  free(flight->suppressed_ids);
-  free(flight->masks);
+void step_free(step_t *step) {
+  batch_free(step->batch);
+  free(step->plan.entries);
+  free(step->plan.copies);
+  free(step->sample_rows);
+  free(step->sample_results);
+  free(step->tops);
+  free(step->suppressed_ids);
+  free(step->masks);
 }
 
 /* True if the next token depends on the ids of the previous tokens, and not only on the logits. The
@@ -58,10 +58,10 @@ static bool needs_history(const engine_t *engine, const request_t *request) {
 /* Whether a step may be launched now. While another step is in flight, no next step may be launched
  * if a row of it draws a token that the next token of its sequence depends on. */
 static bool may_launch(const engine_t *engine) {
-  if (engine->num_flights == 0) return true;
-  if (engine->num_flights == engine->flights_most) return false;
-  const flight_t *last =
-      &engine->flights[(engine->next_flight + engine->flights_most - 1) % engine->flights_most];
+  if (engine->num_steps == 0) return true;
+  if (engine->num_steps == engine->steps_most) return false;
+  const step_t *last =
+      &engine->steps[(engine->next_step + engine->steps_most - 1) % engine->steps_most];
   for (int32_t i = 0; i < last->plan.num_entries; i++) {
     const plan_entry_t *entry = &last->plan.entries[i];
     if (entry->do_sample && plan_entry_live(entry) &&
@@ -89,43 +89,43 @@ static void launch_swaps(engine_t *engine) {
   drafter_swap(engine);
 }
 
-flight_t *engine_plan(engine_t *engine, uint64_t now_ns) {
+step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   if (!may_launch(engine)) return NULL;
   engine->lap_ns = now_ns;
   note_swap_rate(engine);
   int32_t num_entries = scheduler_plan(engine->scheduler, now_ns);
   launch_swaps(engine);
   if (num_entries == 0) return NULL;
-  flight_t *flight = &engine->flights[engine->next_flight];
-  engine->next_flight = (engine->next_flight + 1) % engine->flights_most;
-  engine->num_flights++;
-  flight->launched_ns = now_ns;
-  scheduler_take_plan(engine->scheduler, &flight->plan);
+  step_t *step = &engine->steps[engine->next_step];
+  engine->next_step = (engine->next_step + 1) % engine->steps_most;
+  engine->num_steps++;
+  step->launched_ns = now_ns;
+  scheduler_take_plan(engine->scheduler, &step->plan);
   engine_lap(engine, &engine->stats.overhead_ns);
-  return flight;
+  return step;
 }
 
-void engine_prepare(engine_t *engine, flight_t *flight) {
-  drafter_propose(engine, flight);
+void engine_prepare(engine_t *engine, step_t *step) {
+  drafter_propose(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
-  batch_build(flight->batch, &flight->plan);
+  batch_build(step->batch, &step->plan);
   engine_lap(engine, &engine->stats.overhead_ns);
 }
 
-void engine_forward(engine_t *engine, flight_t *flight) {
-  engine->ops->begin(engine->device, flight->batch);
-  model_forward(engine->model, flight->batch);
+void engine_forward(engine_t *engine, step_t *step) {
+  engine->ops->begin(engine->device, step->batch);
+  model_forward(engine->model, step->batch);
   engine_lap(engine, &engine->stats.device_ns);
 }
 
 /* Updates the time that a prefill takes per token, smoothed. Only steps with at least two tokens
  * per entry count: they are mostly prefills. */
-static void note_prefill_rate(engine_t *engine, const flight_t *flight) {
-  const plan_t *plan = &flight->plan;
+static void note_prefill_rate(engine_t *engine, const step_t *step) {
+  const plan_t *plan = &step->plan;
   if (engine->info.num_host_blocks == 0) return;
   uint64_t now_ns = clock_now_ns();
   uint64_t begun_ns =
-      flight->launched_ns > engine->completed_ns ? flight->launched_ns : engine->completed_ns;
+      step->launched_ns > engine->completed_ns ? step->launched_ns : engine->completed_ns;
   engine->completed_ns = now_ns;
   if (plan->num_tokens < 2 * plan->num_entries) return;
   double token_ns = (double)(now_ns - begun_ns) / plan->num_tokens;
@@ -133,19 +133,18 @@ static void note_prefill_rate(engine_t *engine, const flight_t *flight) {
   *mean = *mean > 0 ? 0.9 * *mean + 0.1 * token_ns : token_ns;
 }
 
-flight_t *engine_land(engine_t *engine, inferd_error_t *error) {
-  CHECK_GT(engine->num_flights, 0);
-  flight_t *flight =
-      &engine->flights[(engine->next_flight + engine->flights_most - engine->num_flights) %
-                       engine->flights_most];
-  engine->num_flights--;
+step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
+  CHECK_GT(engine->num_steps, 0);
+  step_t *step = &engine->steps[(engine->next_step + engine->steps_most - engine->num_steps) %
+                                engine->steps_most];
+  engine->num_steps--;
   int code = engine->ops->end(engine->device, error);
-  note_prefill_rate(engine, flight);
-  scheduler_unpin(engine->scheduler, &flight->plan);
-  return code == 0 ? flight : NULL;
+  note_prefill_rate(engine, step);
+  scheduler_unpin(engine->scheduler, &step->plan);
+  return code == 0 ? step : NULL;
 }
 
-void engine_land_all(engine_t *engine) {
+void engine_complete_all(engine_t *engine) {
   inferd_error_t ignored;
-  while (engine->num_flights > 0) engine_land(engine, &ignored);
+  while (engine->num_steps > 0) engine_complete(engine, &ignored);
 }
