@@ -46,7 +46,7 @@ static void publish_stats(engine_t *engine) {
   const scheduler_t *scheduler = engine->scheduler;
   const block_pool_t *pool = engine->pool;
   stats->num_running = scheduler->running.count;
-  stats->num_waiting = scheduler->waiting.count;
+  stats->num_waiting = scheduler->waiting.queue.count;
   stats->num_swapped = scheduler->swapped.count;
   stats->blocks_cached = pool->num_cached;
   stats->blocks_free = pool->num_free - pool->num_cached;
@@ -136,19 +136,19 @@ static int abort_cancelled(engine_t *engine, group_queue_t *queue, uint64_t now_
   return count;
 }
 
+/* Ends the requests that have waited too long for their first admission. They are looked at in the
+ * order in which they reached the engine, so a request whose text took long to prepare may end a
+ * little later than its own limit. */
 static int expire_waiting(engine_t *engine, uint64_t now_ns) {
   double limit_s = engine->options.max_queue_time_s;
   if (limit_s <= 0 || now_ns - engine->queue_check_ns < QUEUE_CHECK_MS * 1000000u) return 0;
   engine->queue_check_ns = now_ns;
   int count = 0;
-  for (group_t *group = engine->scheduler->waiting.head, *next; group != NULL; group = next) {
-    next = group->next;
-    if (group->was_admitted || group->num_preemptions > 0) continue; /* it has been let in once */
-    uint64_t arrival_ns =
-        group->request->arrival_ns; /* later than now_ns if posted since the iteration began */
-    if (now_ns < arrival_ns || (double)(now_ns - arrival_ns) < limit_s * 1e9) continue;
+  for (group_t *group; (group = engine->scheduler->waiting.oldest) != NULL; count++) {
+    uint64_t arrival_ns = group->request->arrival_ns;
+    /* It is later than now_ns if it was posted since the iteration began. */
+    if (now_ns < arrival_ns || (double)(now_ns - arrival_ns) < limit_s * 1e9) break;
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_TIMEOUT, now_ns);
-    count++;
   }
   return count;
 }
@@ -176,7 +176,7 @@ static void end_all(engine_t *engine, const group_queue_t *queue, sequence_statu
 static void abort_all(engine_t *engine, int error_code) {
   const scheduler_t *scheduler = engine->scheduler;
   end_all(engine, &scheduler->running, SEQUENCE_FINISHED_ABORTED, error_code);
-  end_all(engine, &scheduler->waiting, SEQUENCE_FINISHED_ABORTED, error_code);
+  end_all(engine, &scheduler->waiting.queue, SEQUENCE_FINISHED_ABORTED, error_code);
   end_all(engine, &scheduler->swapped, SEQUENCE_FINISHED_ABORTED, error_code);
 }
 
@@ -200,7 +200,7 @@ static void receive(engine_t *engine, uint64_t now_ns) {
   if (epoch != engine->cancel_epoch_seen) {
     engine->cancel_epoch_seen = epoch;
     events += abort_cancelled(engine, &engine->scheduler->running, now_ns);
-    events += abort_cancelled(engine, &engine->scheduler->waiting, now_ns);
+    events += abort_cancelled(engine, &engine->scheduler->waiting.queue, now_ns);
     events += abort_cancelled(engine, &engine->scheduler->swapped, now_ns);
   }
   events += expire_waiting(engine, now_ns);
@@ -264,7 +264,7 @@ static int run_step(engine_t *engine) {
   if (engine->num_steps == 0) {
     publish_stats(engine);
     if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
-    return engine->scheduler->waiting.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
+    return engine->scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
   if (step == NULL || engine->num_steps == engine->steps_most) commit(engine);
   return 0;

@@ -37,6 +37,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   if (scheduler == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");
   scheduler->options = *options;
+  scheduler->waiting.priority_policy = options->priority_policy;
+  scheduler->waiting.fair_share = options->fair_share;
   scheduler->pool = pool;
   /* Twice the running sequences, because preempted sequences keep their rows while others run. */
   scheduler->num_rows = 2 * options->max_num_seqs;
@@ -79,34 +81,9 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler);
 }
 
-/* True if `left` should run before `right`. */
-static bool runs_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
-  if (scheduler->options.priority_policy && left->request->priority != right->request->priority) {
-    return left->request->priority < right->request->priority;
-  }
-  if (left->fair_start != right->fair_start) return left->fair_start < right->fair_start;
-  return left->arrival < right->arrival;
-}
-
-/* Start-time fair queueing (Goyal, Vin, Cheng 1996), counted in tokens: a request starts where the
- * previous request of the same tenant ends, but not before the latest start that was admitted. So a
- * tenant with many requests queues behind itself, and a tenant with few requests overtakes it. */
-static void set_fair_start(scheduler_t *scheduler, group_t *group) {
-  const request_t *request = group->request;
-  uint64_t tokens = (uint64_t)request->num_prompt_tokens;
-  tokens += (uint64_t)request->params.max_tokens * (uint64_t)params_num_sequences(&request->params);
-  uint64_t *tenant = &scheduler->fair_end[request->tenant % FAIR_TENANTS];
-  group->fair_start = *tenant > scheduler->fair_now ? *tenant : scheduler->fair_now;
-  *tenant = group->fair_start + tokens;
-}
-
 void scheduler_add(scheduler_t *scheduler, group_t *group) {
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
-  if (scheduler->options.fair_share) set_fair_start(scheduler, group);
-  group_t *after = scheduler->waiting.tail;
-  while (after != NULL && runs_before(scheduler, group, after)) after = after->prev;
-  queue_insert_before(&scheduler->waiting, after != NULL ? after->next : scheduler->waiting.head,
-                      group);
+  waiting_add(&scheduler->waiting, group);
 }
 
 int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens) {
@@ -165,6 +142,14 @@ static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   seq->num_prefill_tokens = sequence_num_planned(seq);
 }
 
+/* Inserts a group into `swapped`, which is short: its groups were running. */
+static void insert_swapped(scheduler_t *scheduler, group_t *group) {
+  group_t *position = scheduler->swapped.head;
+  while (position != NULL && waiting_precedes(&scheduler->waiting, position, group))
+    position = position->next;
+  queue_insert_before(&scheduler->swapped, position, group);
+}
+
 /* Moves a group from running to swapped or waiting. Blocks are released last first, so the prefix
  * cache may still have the leading ones when the group resumes. */
 static void preempt(scheduler_t *scheduler, group_t *victim) {
@@ -181,10 +166,11 @@ static void preempt(scheduler_t *scheduler, group_t *victim) {
     sequence_set_status(seq, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
   }
   queue_remove(&scheduler->running, victim);
-  group_queue_t *queue = swaps ? &scheduler->swapped : &scheduler->waiting;
-  group_t *position = queue->head;
-  while (position != NULL && runs_before(scheduler, position, victim)) position = position->next;
-  queue_insert_before(queue, position, victim);
+  if (swaps) {
+    insert_swapped(scheduler, victim);
+  } else {
+    waiting_insert(&scheduler->waiting, victim);
+  }
   victim->num_preemptions++;
   scheduler->num_preemptions++;
   scheduler->plan.num_preempted++;
@@ -206,12 +192,12 @@ static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) 
         !(scheduler->options.priority_policy && group == requester))
       continue;
     bool worse = scheduler->options.priority_policy && victim != NULL &&
-                 runs_before(scheduler, victim, group);
+                 waiting_precedes(&scheduler->waiting, victim, group);
     if (victim == NULL || worse) victim = group;
   }
   if (victim != NULL) return victim;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (victim == NULL || runs_before(scheduler, victim, group)) victim = group;
+    if (victim == NULL || waiting_precedes(&scheduler->waiting, victim, group)) victim = group;
   }
   return victim;
 }
@@ -429,8 +415,7 @@ static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies)
 static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   sequence_t *first = &group->sequence;
   if (first->row < 0 && !group->forked && !table_take_rows(scheduler, group)) return false;
-  group_t *position = group->next;
-  queue_remove(&scheduler->waiting, group);
+  waiting_remove(&scheduler->waiting, group);
   queue_push_tail(&scheduler->running, group);
   /* The first sequence may pin, as a copy source, the very block that the last one needs. Then try
    * again without copies. */
@@ -438,7 +423,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   if (!admit_sequences(scheduler, group, true) &&
       !(first->next != NULL && admit_sequences(scheduler, group, false))) {
     queue_remove(&scheduler->running, group);
-    queue_insert_before(&scheduler->waiting, position, group);
+    waiting_insert(&scheduler->waiting, group);
     if (group->num_preemptions == 0) table_give_rows(scheduler, group);
     return false;
   }
@@ -448,8 +433,9 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   group->planned_in = scheduler->num_plans;
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
    * because a plan without entries would be taken to mean that nothing can run. */
-  if (group->beams_wait && !is_prefill(group)) plan_decode(scheduler, group, &position);
-  if (group->fair_start > scheduler->fair_now) scheduler->fair_now = group->fair_start;
+  group_t *none = NULL;
+  if (group->beams_wait && !is_prefill(group)) plan_decode(scheduler, group, &none);
+  waiting_admitted(&scheduler->waiting, group);
   if (!first->first_scheduled_ns) {
     first->first_scheduled_ns = now_ns;
     scheduler->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
@@ -510,12 +496,12 @@ static bool is_shorter(const scheduler_t *scheduler, const group_t *later, const
  * shorter than `ahead` or was overtaken `max_skips` times. */
 static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   int32_t num_seqs = count_running(scheduler), scanned = 0;
-  for (group_t *group = scheduler->waiting.head, *next; group != NULL && budget_left(scheduler) > 0;
-       group = next) {
+  for (group_t *group = scheduler->waiting.queue.head, *next;
+       group != NULL && budget_left(scheduler) > 0; group = next) {
     next = group->next;
     int32_t count = group_num_running(group);
-    bool passes = group != scheduler->waiting.head, must_wait = false;
-    for (const group_t *ahead_of = scheduler->waiting.head; ahead_of != group && !must_wait;
+    bool passes = group != scheduler->waiting.queue.head, must_wait = false;
+    for (const group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != group && !must_wait;
          ahead_of = ahead_of->next) {
       must_wait = !may_overtake(scheduler, ahead_of, group);
     }
@@ -531,7 +517,7 @@ static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t
         !admit(scheduler, group, now_ns))
       continue;
     num_seqs += count;
-    for (group_t *ahead_of = scheduler->waiting.head; ahead_of != next && !must_wait;
+    for (group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != next && !must_wait;
          ahead_of = ahead_of->next)
       ahead_of->num_skips++;
   }
@@ -684,7 +670,12 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
     swap_release(scheduler, seq);
     sequence_set_status(seq, status);
   }
-  queue_remove(group->queue, group);
+  if (group->queue == &scheduler->waiting.queue) {
+    waiting_remove(&scheduler->waiting, group);
+  } else {
+    queue_remove(group->queue, group);
+  }
+  waiting_forget(&scheduler->waiting, group);
   table_give_rows(scheduler, group);
 }
 

@@ -13,11 +13,9 @@
 #include "engine/schedule/draft.h"
 #include "engine/schedule/sequence.h"
 #include "engine/schedule/swap.h"
+#include "engine/schedule/waiting.h"
 
-enum {
-  FAIR_TENANTS = 1024,    /* slots by hash; two tenants of one slot count as one */
-  ADMISSION_SCAN_MAX = 64 /* waiting groups that one admission pass looks at */
-};
+enum { ADMISSION_SCAN_MAX = 64 }; /* waiting groups that one admission pass looks at */
 
 typedef struct scheduler_options {
   int32_t max_num_seqs;
@@ -75,7 +73,8 @@ typedef struct plan {
 typedef struct scheduler {
   scheduler_options_t options;
   block_pool_t *pool;
-  group_queue_t waiting, running, swapped;
+  waiting_t waiting;
+  group_queue_t running, swapped;
   group_queue_t ignored; /* swapped groups that can never come back: the caller finishes them */
   /* A sequence holds a row from the first admission of its group to its own end, also while it is
    * preempted. So a fork always finds a row and a sequence object. */
@@ -92,8 +91,6 @@ typedef struct scheduler {
   plan_t plan;
   int32_t budget;     /* token limit of the plan being made, less what plan_shorter sets aside */
   uint64_t num_plans; /* passes over `running` since start; a plan makes one, at most two */
-  /* Fair share, in tokens: where each tenant's next request starts; the latest start admitted. */
-  uint64_t fair_end[FAIR_TENANTS], fair_now;
   /* totals since start */
   uint64_t num_preemptions, num_recomputed_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;

@@ -25,6 +25,7 @@ typedef enum sequence_status {
   SEQUENCE_STATUS_COUNT
 } sequence_status_t;
 
+enum { WAITING_LEVELS = 10 }; /* of the skip list of waiting.h: 4^10 groups */
 struct group;
 
 typedef struct sequence {
@@ -78,8 +79,11 @@ typedef struct group {
   bool was_admitted;         /* no longer counted by the gauges of waiting requests */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
-  struct trace *trace;       /* of the engine; NULL = off */
-  struct group *free_next;   /* next unused group of the engine's pool */
+  struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
+  bool is_new;                        /* never admitted: stands in the list of arrivals */
+  struct group *older, *newer;        /* its neighbours there */
+  struct trace *trace;                /* of the engine; NULL = off */
+  struct group *free_next;            /* next unused group of the engine's pool */
 } group_t;
 
 typedef struct group_queue {

@@ -47,12 +47,13 @@ Test(progress, three_that_bar_each_other_go_on) {
   ASSERT_EQ(rig->scheduler->running.count, 0);
   ASSERT_EQ(rig->scheduler->num_free_rows, 2);
   group_t *first = add_with_priority(rig, 4, 4, 3, 1), *second = add_with_priority(rig, 4, 5, 2, 2);
-  ASSERT_EQ(rig->scheduler->waiting.head, first);
+  ASSERT_EQ(rig->scheduler->waiting.queue.head, first);
   ASSERT_EQ(first->next, second);
-  for (int i = 0; i < 400 && rig->scheduler->waiting.count + rig->scheduler->running.count; i++) {
+  for (int i = 0; i < 400 && rig->scheduler->waiting.queue.count + rig->scheduler->running.count;
+       i++) {
     step(rig);
     ASSERT_GT_FOR(rig->scheduler->running.count, 0, "all %d wait for each other",
-                  rig->scheduler->waiting.count);
+                  rig->scheduler->waiting.queue.count);
     for (group_t *g = rig->scheduler->running.head, *next; g; g = next) {
       next = g->next;
       if (g->forked && g->sequence.num_output_tokens >= 8) end(rig, g);

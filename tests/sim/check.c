@@ -266,7 +266,7 @@ static void check_left_out(const scheduler_t *s) {
             decodes ? "decodes" : "finds budget");
     if (k->in_plan && k->is_new && (!worst_new || precedes(worst_new, g))) worst_new = g;
   }
-  for (const group_t *g = s->waiting.head; g && worst_new; g = g->next) {
+  for (const group_t *g = s->waiting.queue.head; g && worst_new; g = g->next) {
     if (!precedes(g, worst_new)) continue;
     bool counted = g->num_skips > 0 && g->num_skips <= s->options.max_skips;
     bool same = !sim.scenario->options.priority_policy ||
@@ -291,7 +291,7 @@ int32_t check_num_sequences(const scheduler_t *s) {
 /* I3: the head of the queue is let in when it fits, and only the worst are sent back to it. */
 static void check_queue_of(const scheduler_t *s) {
   const engine_options_t *o = &sim.scenario->options;
-  const group_t *head = s->waiting.head;
+  const group_t *head = s->waiting.queue.head;
   int32_t bs = s->pool->block_size;
   for (const group_t *g = head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
@@ -357,7 +357,8 @@ void check_step(const batch_t *b) {
       if (sequence_is_live(q)) check_stream(q)->num_computed = q->num_computed_tokens;
     }
   }
-  for (const group_t *g = s->waiting.head; g; g = g->next) check_track(&g->sequence)->runs = false;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next)
+    check_track(&g->sequence)->runs = false;
   for (const group_t *g = s->swapped.head; g; g = g->next) check_track(&g->sequence)->runs = false;
 }
 
@@ -432,7 +433,7 @@ static void check_queues(engine_t *e) {
   const scheduler_t *s = e->scheduler;
   uint64_t rows = 0;
   int32_t num_running = check_queue(e, &s->running, SEQUENCE_RUNNING, &rows);
-  int32_t num_waiting = check_queue(e, &s->waiting, SEQUENCE_WAITING, &rows);
+  int32_t num_waiting = check_queue(e, &s->waiting.queue, SEQUENCE_WAITING, &rows);
   int32_t num_swapped = check_queue(e, &s->swapped, SEQUENCE_SWAPPED, &rows);
   int32_t held = __builtin_popcountll(rows);
   REQUIRE(held + s->num_free_rows == s->num_rows, "%d rows are held, %d are free, of %d", held,
@@ -445,7 +446,7 @@ static void check_queues(engine_t *e) {
           e->num_live);
   int32_t queued = 0;
   int64_t queued_tokens = 0;
-  const group_queue_t *queues[] = {&s->waiting, &s->running, &s->swapped};
+  const group_queue_t *queues[] = {&s->waiting.queue, &s->running, &s->swapped};
   for (int i = 0; i < 3; i++) {
     for (const group_t *g = queues[i]->head; g; g = g->next) {
       const track_t *k = check_track(&g->sequence);
@@ -469,7 +470,7 @@ static void check_stats(const engine_t *e) {
   /* An iteration that only launches a step says nothing new. */
   bool quiet = s.steps == before.steps && e->num_steps > 0;
   REQUIRE(quiet || (s.num_running == e->scheduler->running.count &&
-                    s.num_waiting == e->scheduler->waiting.count && s.blocks_used == used &&
+                    s.num_waiting == e->scheduler->waiting.queue.count && s.blocks_used == used &&
                     s.num_swapped == e->scheduler->swapped.count &&
                     s.host_blocks_free == e->scheduler->swap.num_free &&
                     s.blocks_cached == pool->num_cached &&

@@ -123,7 +123,7 @@ void check_pool(const engine_t *e) {
   memset(pins, 0, bytes);
   count_pins(e);
   count_references(&e->scheduler->running);
-  count_references(&e->scheduler->waiting);
+  count_references(&e->scheduler->waiting.queue);
   count_references(&e->scheduler->swapped);
   check_free_queue(pool);
   REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&

@@ -117,7 +117,7 @@ void host_pool_check(const engine_t *e) {
   const scheduler_t *s = e->scheduler;
   const swap_t *w = &s->swap;
   const int32_t num_blocks = device_host(NULL)->num_blocks;
-  const group_queue_t *queues[] = {&s->running, &s->waiting};
+  const group_queue_t *queues[] = {&s->running, &s->waiting.queue};
   memset(references, 0, (size_t)num_blocks * sizeof *references);
   for (const group_t *g = s->swapped.head; g; g = g->next) {
     for (const sequence_t *q = &g->sequence; q; q = q->next) check_swapped(q);

@@ -62,7 +62,7 @@ Test(fairness, a_better_priority_is_never_passed_by_a_worse_one) {
   group_t *large = rig_add(rig, 60, 8, 2);
   rig->requests[2].priority = 1;
   group_t *worse = rig_add(rig, 4, 2, 3), *equal = rig_add(rig, 4, 2, 4);
-  ASSERT_EQ(rig->scheduler->waiting.head, large);
+  ASSERT_EQ(rig->scheduler->waiting.queue.head, large);
   rig_step(rig);
   cr_assert(!runs(large));
   cr_assert(!runs(worse));

@@ -159,7 +159,7 @@ Test(scheduler, max_num_seqs_bounds_the_running_set) {
   rig_t *rig = rig_new(&options, 64, 4, false);
   for (int i = 0; i < 4; i++) rig_add(rig, 4, 4, i);
   ASSERT_EQ(rig_step(rig), 2);
-  ASSERT_EQ(rig->scheduler->waiting.count, 2);
+  ASSERT_EQ(rig->scheduler->waiting.queue.count, 2);
   rig_free(rig);
 }
 
@@ -180,7 +180,7 @@ Test(scheduler, the_last_running_is_preempted_and_resumes_first) {
   ASSERT_EQ(b->sequence.num_output_tokens, 2);
   ASSERT_EQ(b->sequence.num_computed_tokens, 0);
   ASSERT_EQ(b->sequence.num_prefill_tokens, 9);
-  ASSERT_EQ_FOR(rig->scheduler->waiting.head, b, "arrival order is kept");
+  ASSERT_EQ_FOR(rig->scheduler->waiting.queue.head, b, "arrival order is kept");
   ASSERT_EQ_FOR(b->next, c, "arrival order is kept");
   ASSERT_EQ_FOR(c->sequence.status, SEQUENCE_WAITING, "no admission in a step that preempted");
   ASSERT_EQ(rig_chunk(rig, a), 1);
@@ -202,7 +202,7 @@ Test(scheduler, priority_policy_orders_and_chooses_victims) {
   scheduler_finish(rig->scheduler, low, SEQUENCE_FINISHED_ABORTED);
   for (int i = 0; i < 2; i++) rig->requests[1 + i].priority = i == 0 ? 5 : -5;
   group_t *bad = rig_add(rig, 8, 20, 2), *good = rig_add(rig, 8, 20, 3);
-  ASSERT_EQ(rig->scheduler->waiting.head, good);
+  ASSERT_EQ(rig->scheduler->waiting.queue.head, good);
   rig_step(rig);
   rig_commit(rig, 1);
   rig_step(rig); /* both need a third block, one is free: the worse one goes */
@@ -225,7 +225,7 @@ Test(scheduler, a_preempted_request_that_holds_a_row_overtakes_one_that_needs_it
   ASSERT_EQ(held->sequence.status, SEQUENCE_WAITING);
   rig->requests[2].priority = -5;
   group_t *pair = rig_add_several(rig, 4, 4, 3, 2);
-  ASSERT_EQ(rig->scheduler->waiting.head, pair);
+  ASSERT_EQ(rig->scheduler->waiting.queue.head, pair);
   scheduler_finish(rig->scheduler, first, SEQUENCE_FINISHED_LENGTH_CAPPED);
   ASSERT_EQ_FOR(rig->scheduler->num_free_rows, 3, "the fourth row is that of `held`");
   rig->scheduler->num_free_rows = 1; /* as if further preempted requests held two rows */

@@ -91,7 +91,7 @@ Test(swap, forks_go_and_come_with_their_sharing) {
     group_t *a = rig_add(rig, 8, 60, 7), *g = rig_add_several(rig, 10, 60, 1, 3);
     const sequence_t *q = &g->sequence;
     for (int id = 0; q->status != SEQUENCE_SWAPPED; id += 5) {
-      cr_assert(s->waiting.count == 0 || id == 0);
+      cr_assert(s->waiting.queue.count == 0 || id == 0);
       step(rig, id); /* the ids of the three differ */
     }
     int32_t computed = q->num_computed_tokens, all = (computed + 3) / 4, named = 0;
