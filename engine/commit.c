@@ -117,10 +117,8 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   scheduler_finish(engine->scheduler, group, status);
   trace_add(engine->trace, TRACE_FINISHED, group->request, event.num_output_tokens,
             (int32_t)event.finish);
-  group->request->engine_sequence = NULL;
+  group->in_use = false;
   mailbox_emit(engine->mailbox, &event);
-  group->free_next = engine->free_groups;
-  engine->free_groups = group;
   engine->num_live--;
 }
 

@@ -110,9 +110,7 @@ void engine_lap(engine_t *engine, uint64_t *total_ns) {
 /* ---- the engine thread ---- */
 
 static void accept_request(engine_t *engine, request_t *request) {
-  group_t *group = engine->free_groups;
-  CHECK(group); /* engine_submit admits no more requests than there are groups */
-  engine->free_groups = group->free_next;
+  group_t *group = &engine->groups[request->slot];
   group_init(group, request, engine->next_arrival++);
   group->trace = engine->trace;
   sequence_t *seq = &group->sequence;
@@ -120,15 +118,26 @@ static void accept_request(engine_t *engine, request_t *request) {
                    request->skip_special_tokens, request->include_stop_string, NULL);
   seq->detokenizer.shown_ids = request->shown_ids;
   seq->detokenizer.num_shown_ids = request->num_shown_ids;
-  request->engine_sequence = seq;
   engine->num_live++;
   scheduler_add(engine->scheduler, group);
 }
 
-static int abort_cancelled(engine_t *engine, group_queue_t *queue, uint64_t now_ns) {
+static void accept_posted(engine_t *engine) {
+  for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
+       request = mailbox_receive(engine->mailbox)) {
+    accept_request(engine, request);
+  }
+}
+
+/* Ends the requests whose cancels were posted. A slot may serve a later request by now: its own
+ * flag decides. Returns how many ended. */
+static int end_cancelled(engine_t *engine, uint64_t now_ns) {
   int count = 0;
-  for (group_t *group = queue->head, *next; group != NULL; group = next) {
-    next = group->next;
+  for (int32_t slot = mailbox_cancelled(engine->mailbox); slot >= 0;
+       slot = mailbox_cancelled(engine->mailbox)) {
+    accept_posted(engine); /* the request was posted before its cancel */
+    group_t *group = &engine->groups[slot];
+    if (!group->in_use) continue;
     if (!atomic_load_explicit(&group->request->cancelled, memory_order_acquire)) continue;
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, 0, now_ns);
     count++;
@@ -190,19 +199,9 @@ static void wake_loop(const engine_t *engine, bool anyway) {
 /* Takes requests, adapters and cancellations from the loop. Requests that end here get their events
  * before the next step, not after it. */
 static void receive(engine_t *engine, uint64_t now_ns) {
-  int events = 0;
-  for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
-       request = mailbox_receive(engine->mailbox)) {
-    accept_request(engine, request);
-  }
+  accept_posted(engine);
+  int events = end_cancelled(engine, now_ns);
   receive_adapters(engine);
-  unsigned epoch = atomic_load(&engine->cancel_epoch);
-  if (epoch != engine->cancel_epoch_seen) {
-    engine->cancel_epoch_seen = epoch;
-    events += abort_cancelled(engine, &engine->scheduler->running, now_ns);
-    events += abort_cancelled(engine, &engine->scheduler->waiting.queue, now_ns);
-    events += abort_cancelled(engine, &engine->scheduler->swapped, now_ns);
-  }
   events += expire_waiting(engine, now_ns);
   if (events == 0) return;
   publish_stats(engine);
@@ -272,10 +271,7 @@ static int run_step(engine_t *engine) {
 
 /* After a lost device, or at the end: finishes every request, posted ones included. */
 static void refuse_rest(engine_t *engine, int error_code) {
-  for (request_t *request = mailbox_receive(engine->mailbox); request != NULL;
-       request = mailbox_receive(engine->mailbox)) {
-    accept_request(engine, request);
-  }
+  accept_posted(engine);
   abort_all(engine, error_code);
   publish_stats(engine);
   wake_loop(engine, false);
@@ -421,15 +417,14 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
   engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
   int traced = options->trace ? trace_new(&engine->trace, NULL) : 0;
-  if (engine->groups == NULL || !copied || traced != 0) {
+  engine->free_slots = calloc((size_t)engine->num_groups, sizeof *engine->free_slots);
+  if (engine->groups == NULL || engine->free_slots == NULL || !copied || traced != 0) {
     int32_t count = engine->num_groups;
     engine_destroy(engine);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %d requests", count);
   }
-  for (int32_t i = engine->num_groups - 1; i >= 0; i--) {
-    engine->groups[i].free_next = engine->free_groups;
-    engine->free_groups = &engine->groups[i];
-  }
+  for (int32_t i = 0; i < engine->num_groups; i++)
+    engine->free_slots[i] = engine->num_groups - 1 - i;
   *out = engine;
   return 0;
 }
@@ -467,6 +462,7 @@ void engine_destroy(engine_t *engine) {
   for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&engine->adapters[i]));
   trace_free(engine->trace);
   free(engine->groups);
+  free(engine->free_slots);
   for (size_t i = 0; i < ARRAY_LEN(engine->strings); i++) free(engine->strings[i]);
   free(engine);
 }
@@ -577,10 +573,12 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
                      "The server is busy: %d requests with %lld prompt tokens are waiting.",
                      waiting, (long long)waiting_tokens);
   }
-  engine->loop_live += count;
   atomic_fetch_add(&engine->queued_requests, count);
   atomic_fetch_add(&engine->queued_tokens, tokens);
-  for (int i = 0; i < count; i++) mailbox_post(engine->mailbox, requests[i]);
+  for (int i = 0; i < count; i++) {
+    requests[i]->slot = engine->free_slots[engine->num_groups - ++engine->loop_live];
+    mailbox_post(engine->mailbox, requests[i]);
+  }
   mailbox_wake(engine->mailbox);
   return 0;
 }
@@ -594,7 +592,7 @@ int engine_retry_after_s(const engine_t *engine) {
 
 void engine_cancel(engine_t *engine, request_t *request) {
   atomic_store_explicit(&request->cancelled, true, memory_order_release);
-  atomic_fetch_add(&engine->cancel_epoch, 1);
+  mailbox_cancel(engine->mailbox, request->slot);
   mailbox_wake(engine->mailbox);
 }
 
@@ -613,7 +611,7 @@ static void count_done(void *context, const event_t *event) {
       choices_replay(event, engine->tokenizer, engine->replay_text, engine->replay_held,
                      drain->handle, drain->context);
     }
-    engine->loop_live--;
+    engine->free_slots[engine->num_groups - engine->loop_live--] = event->request->slot;
   }
   drain->handle(drain->context, event);
 }

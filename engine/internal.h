@@ -82,21 +82,20 @@ struct engine {
 
   mailbox_t *mailbox; /* made by start.c; NULL until then, when no request can be submitted */
   trace_t *trace;     /* NULL = off; made by engine_new */
-  group_t *groups;    /* [num_groups], made by engine_new */
+  group_t *groups;    /* [num_groups], made by engine_new; request.slot is the index */
   int32_t num_groups;
-  group_t *free_groups;
   uint64_t next_arrival;
   int32_t num_live; /* groups in use */
 
-  int32_t loop_live; /* loop thread only: requests submitted whose EVENT_DONE was not drained */
+  /* Loop thread only: requests submitted whose EVENT_DONE was not drained; slots without one. */
+  int32_t loop_live;
+  int32_t *free_slots; /* [num_groups - loop_live] */
   /* Requests of which no committed step had a row: raised by the loop, lowered by the engine. */
   atomic_int queued_requests;
   atomic_llong queued_tokens;
   _Atomic(adapter_t *) adapters[LORAS_MAX]; /* set by the loop, taken by the engine; NULL = none */
   atomic_uint adapter_epoch;                /* raised by the loop when it sets an adapter */
   unsigned adapter_epoch_seen;
-  atomic_uint cancel_epoch; /* raised by the loop when it cancels a request */
-  unsigned cancel_epoch_seen;
   uint64_t queue_check_ns;      /* when the deadlines of waiting requests were checked last */
   atomic_int finish_rate_milli; /* requests per 1000 seconds, smoothed; 0 = unknown */
   uint64_t rate_window_ns;

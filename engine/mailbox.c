@@ -32,6 +32,13 @@ size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top) {
   return round_up(sizeof(record_t) + (size_t)num_top * sizeof(token_logprob_t) + text_length);
 }
 
+static void free_rings(mailbox_t *mailbox) {
+  free(mailbox->requests);
+  free(mailbox->cancels);
+  free(mailbox->cancel_waits);
+  free(mailbox->events);
+}
+
 int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, inferd_error_t *error) {
   uint32_t slots = 2;
   while (slots < requests_max) slots *= 2;
@@ -41,11 +48,13 @@ int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, infe
   if (mailbox != NULL) {
     memset(mailbox, 0, sizeof *mailbox);
     mailbox->requests = calloc(slots, sizeof(request_t *));
+    mailbox->cancels = calloc(slots, sizeof *mailbox->cancels);
+    mailbox->cancel_waits = calloc(slots, sizeof *mailbox->cancel_waits);
     mailbox->events = aligned_alloc(64, bytes);
   }
-  if (mailbox == NULL || mailbox->requests == NULL || mailbox->events == NULL) {
-    if (mailbox != NULL) free(mailbox->requests);
-    if (mailbox != NULL) free(mailbox->events);
+  if (mailbox == NULL || mailbox->requests == NULL || mailbox->cancels == NULL ||
+      mailbox->cancel_waits == NULL || mailbox->events == NULL) {
+    if (mailbox != NULL) free_rings(mailbox);
     free(mailbox);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the event ring (%zu bytes)", bytes);
   }
@@ -65,8 +74,7 @@ void mailbox_free(mailbox_t *mailbox) {
   if (mailbox == NULL) return;
   pthread_cond_destroy(&mailbox->condition);
   pthread_mutex_destroy(&mailbox->mutex);
-  free(mailbox->requests);
-  free(mailbox->events);
+  free_rings(mailbox);
   free(mailbox);
 }
 
@@ -84,6 +92,24 @@ request_t *mailbox_receive(mailbox_t *mailbox) {
   request_t *request = mailbox->requests[tail & mailbox->request_mask];
   atomic_store_explicit(&mailbox->request_tail, tail + 1, memory_order_release);
   return request;
+}
+
+void mailbox_cancel(mailbox_t *mailbox, int32_t slot) {
+  /* Either the engine takes the slot after this exchange, and sees what was written before it, or
+   * the slot is added here. */
+  if (atomic_exchange_explicit(&mailbox->cancel_waits[slot], true, memory_order_acq_rel)) return;
+  unsigned head = atomic_load_explicit(&mailbox->cancel_head, memory_order_relaxed);
+  mailbox->cancels[head & mailbox->request_mask] = slot;
+  atomic_store_explicit(&mailbox->cancel_head, head + 1, memory_order_release);
+}
+
+int32_t mailbox_cancelled(mailbox_t *mailbox) {
+  unsigned tail = atomic_load_explicit(&mailbox->cancel_tail, memory_order_relaxed);
+  if (tail == atomic_load_explicit(&mailbox->cancel_head, memory_order_acquire)) return -1;
+  int32_t slot = mailbox->cancels[tail & mailbox->request_mask];
+  atomic_store_explicit(&mailbox->cancel_tail, tail + 1, memory_order_release);
+  atomic_exchange_explicit(&mailbox->cancel_waits[slot], false, memory_order_acq_rel);
+  return slot;
 }
 
 size_t mailbox_room(const mailbox_t *mailbox) {

@@ -1,7 +1,8 @@
-/* mailbox.h: the two bounded queues between the loop thread and the engine thread.
+/* mailbox.h: the bounded queues between the loop thread and the engine thread.
  *
- * Requests enter as pointers through one ring; events leave as records of variable size through a
- * ring of bytes. Each ring has one writer and one reader, so neither needs a lock. The engine
+ * Requests enter as pointers through one ring and cancels as slot numbers through another; events
+ * leave as records of variable size through a ring of bytes. Each ring has one writer and one
+ * reader, so none needs a lock. The engine
  * rewinds an empty event ring to its start. The loop's reading and the rewinding exclude each other
  * by the flag `ends_held`; neither waits for it, the thread that comes second returns at once. The
  * condition variable only serves an engine thread that has nothing to do. Nothing is allocated
@@ -20,6 +21,10 @@ typedef struct mailbox {
   uint32_t request_mask;
   _Alignas(64) atomic_uint request_head; /* written by the loop */
   _Alignas(64) atomic_uint request_tail; /* written by the engine */
+  int32_t *cancels;                      /* [request_mask + 1] slots to be looked at */
+  atomic_bool *cancel_waits;             /* [request_mask + 1] the slot stands in `cancels` */
+  atomic_uint cancel_head;               /* written by the loop */
+  atomic_uint cancel_tail;               /* written by the engine */
   /* engine -> loop */
   unsigned char *events; /* [event_mask + 1] bytes */
   size_t event_mask;
@@ -44,6 +49,13 @@ void mailbox_free(mailbox_t *mailbox);
 void mailbox_post(mailbox_t *mailbox, request_t *request);
 /* Engine thread: removes and returns the oldest request; NULL if there is none. */
 request_t *mailbox_receive(mailbox_t *mailbox);
+
+/* Loop thread: asks the engine to look at the request of a slot, 0 <= slot < requests_max. A slot
+ * that waits already is not added again, so the ring always has room. */
+void mailbox_cancel(mailbox_t *mailbox, int32_t slot);
+/* Engine thread: removes and returns the oldest slot; -1 if there is none. A cancel that comes
+ * later adds the slot again. All requests that were posted before the cancel can be received. */
+int32_t mailbox_cancelled(mailbox_t *mailbox);
 
 /* Engine thread: bytes that an event with so much text and so many alternatives takes. */
 size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top);

@@ -32,10 +32,10 @@ typedef struct request {
   uint64_t salt;         /* prefix-cache domain: hash of API key, cache_salt and adapter */
   int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
   uint64_t arrival_ns;   /* monotonic clock */
-  atomic_bool cancelled; /* set by the loop thread, read by the engine thread once per step */
-  void *room;  /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
-  void *owner; /* the server's own; the engine does not use it */
-  struct sequence *engine_sequence; /* engine thread only; NULL before submit, after EVENT_DONE */
+  atomic_bool cancelled; /* set by the loop thread, by engine_cancel; read by the engine thread */
+  void *room;   /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
+  void *owner;  /* the server's own; the engine does not use it */
+  int32_t slot; /* the engine's, from engine_submit to EVENT_DONE: index of its group */
 } request_t;
 
 typedef enum finish_reason {

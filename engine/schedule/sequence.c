@@ -71,6 +71,7 @@ void group_init(group_t *group, request_t *request, uint64_t arrival) {
   memset(group, 0, sizeof *group);
   group->request = request;
   group->arrival = arrival;
+  group->in_use = true;
   sequence_init(&group->sequence, group, 0);
 }
 

@@ -83,7 +83,7 @@ typedef struct group {
   bool is_new;                        /* never admitted: stands in the list of arrivals */
   struct group *older, *newer;        /* its neighbours there */
   struct trace *trace;                /* of the engine; NULL = off */
-  struct group *free_next;            /* next unused group of the engine's pool */
+  bool in_use;                        /* false once EVENT_DONE was emitted */
 } group_t;
 
 typedef struct group_queue {

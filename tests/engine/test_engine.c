@@ -230,6 +230,30 @@ TEST_DEPTHS(waiting_too_long_ends_with_queue_timeout) {
   client_free(c);
 }
 
+/* A cancel that comes when its request has ended already must not reach the request that has the
+ * same slot by then. */
+Test(engine, a_late_cancel_does_not_reach_the_next_request_of_its_slot) {
+  fake_settings = (fake_settings_t){.first_id = 2};
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_by_hand(&options);
+  job_t *first = client_job(c, 8, 1, 1);
+  client_submit(c, first);
+  /* It ends; the loop has not read it yet. */
+  for (int i = 0; i < 20; i++) engine_iterate(c->engine);
+  engine_cancel(c->engine, &first->request);
+  client_drain(c);
+  expect_done(first, FINISH_LENGTH, 1);
+  job_t *second = client_job(c, 8, 3, 2);
+  client_submit(c, second);
+  ASSERT_EQ(second->request.slot, first->request.slot);
+  for (int i = 0; i < 50 && !second->num_done; i++) {
+    engine_iterate(c->engine);
+    client_drain(c);
+  }
+  expect_done(second, FINISH_LENGTH, 3);
+  client_free(c);
+}
+
 /* The loop may post when the engine's iteration has begun: such a request is younger than the
  * iteration. */
 TEST_DEPTHS(a_request_younger_than_the_turn_has_not_waited) {

@@ -141,3 +141,45 @@ Test(mailbox, no_wake_is_lost) {
   ASSERT_EQ(result, m);
   mailbox_free(m);
 }
+
+enum { CANCEL_SLOTS = 8, CANCEL_ROUNDS = 100000 };
+
+typedef struct cancel_box {
+  mailbox_t *mailbox;
+  atomic_int wanted[CANCEL_SLOTS]; /* the round that was cancelled last */
+  int seen[CANCEL_SLOTS];          /* the reader's: the round that it found last */
+  atomic_bool done;
+} cancel_box_t;
+
+static void *canceller(void *context) {
+  cancel_box_t *box = context;
+  for (int round = 1; round <= CANCEL_ROUNDS; round++) {
+    int32_t slot = (round * 5) % CANCEL_SLOTS;
+    atomic_store_explicit(&box->wanted[slot], round, memory_order_relaxed);
+    mailbox_cancel(box->mailbox, slot);
+  }
+  atomic_store(&box->done, true);
+  return NULL;
+}
+
+/* The flag that is set before a cancel is seen behind it, although a slot that waits is not added a
+ * second time. */
+Test(mailbox, no_cancel_is_lost) {
+  cancel_box_t box = {0};
+  pthread_t thread;
+  ASSERT_EQ(mailbox_new(CANCEL_SLOTS, 4096, &box.mailbox, NULL), 0);
+  ASSERT_EQ(pthread_create(&thread, NULL, canceller, &box), 0);
+  for (bool last = false;;) {
+    int32_t slot = mailbox_cancelled(box.mailbox);
+    if (slot >= 0) {
+      box.seen[slot] = atomic_load_explicit(&box.wanted[slot], memory_order_relaxed);
+    } else if (last) {
+      break;
+    } else {
+      last = atomic_load(&box.done); /* one more walk behind the last cancel */
+    }
+  }
+  pthread_join(thread, NULL);
+  for (int i = 0; i < CANCEL_SLOTS; i++) ASSERT_EQ(box.seen[i], atomic_load(&box.wanted[i]));
+  mailbox_free(box.mailbox);
+}

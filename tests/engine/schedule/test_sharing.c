@@ -19,8 +19,10 @@ static int32_t used(const client_t *c) {
   return c->engine->pool->num_blocks - 1 - c->engine->pool->num_free;
 }
 
-static const sequence_t *first_of(const job_t *job) {
-  return job->request.engine_sequence;
+/* The first sequence of a job; NULL once it has ended. */
+static const sequence_t *first_of(const client_t *c, const job_t *job) {
+  const group_t *group = &c->engine->groups[job->request.slot];
+  return group->in_use && group->request == &job->request ? &group->sequence : NULL;
 }
 
 /* Different contents of block `index` among live sequences, up to what they have computed. */
@@ -28,7 +30,7 @@ static int32_t contents_at(const client_t *c, int32_t index) {
   const sequence_t *seen[64];
   int32_t lengths[64], count = 0;
   for (int i = 0; i < c->count; i++) {
-    for (const sequence_t *q = first_of(&c->jobs[i]); q; q = q->next) {
+    for (const sequence_t *q = first_of(c, &c->jobs[i]); q; q = q->next) {
       int32_t end = (index + 1) * BLOCK_SIZE;
       if (!sequence_is_live(q) || q->num_computed_tokens <= index * BLOCK_SIZE) continue;
       if (q->num_computed_tokens < end) end = q->num_computed_tokens;
@@ -111,15 +113,15 @@ Test(sharing, live_requests_share_every_full_block_of_a_common_prefix) {
     client_drain(c);
     bool all_decode = true;
     for (int i = 0; i < 6; i++) {
-      const sequence_t *q = first_of(&c->jobs[i]);
+      const sequence_t *q = first_of(c, &c->jobs[i]);
       all_decode = all_decode && q && q->num_output_tokens > 0;
     }
     if (!all_decode) continue;
     cr_assert(used(c) == contents(c), "%d blocks for %d contents", used(c), contents(c));
-    int32_t length = first_of(&c->jobs[5])->num_computed_tokens;
+    int32_t length = first_of(c, &c->jobs[5])->num_computed_tokens;
     if (length < 96) ASSERT_LE(used(c), 4 + 6 * 2);
   }
-  ASSERT_EQ(first_of(&c->jobs[5])->num_cached_tokens, 64);
+  ASSERT_EQ(first_of(c, &c->jobs[5])->num_cached_tokens, 64);
   finish_all(c);
 }
 
@@ -151,11 +153,11 @@ Test(sharing, beams_copy_only_what_two_of_them_write) {
   for (int step = 1; !job->num_done; step++) {
     /* sharers of each partial block before the step, minus one, is what the step must copy */
     int expected = 0;
-    for (const sequence_t *q = first_of(job); q; q = q->next) {
+    for (const sequence_t *q = first_of(c, job); q; q = q->next) {
       int32_t i = q->num_computed_tokens / BLOCK_SIZE;
       if (!sequence_is_live(q) || q->num_computed_tokens % BLOCK_SIZE == 0) continue;
       bool first = true;
-      for (const sequence_t *p = first_of(job); p != q; p = p->next) {
+      for (const sequence_t *p = first_of(c, job); p != q; p = p->next) {
         first = first && !(sequence_is_live(p) && p->blocks[i] == q->blocks[i]);
       }
       expected += !first;
@@ -192,7 +194,7 @@ Test(sharing, beams_that_were_preempted_draw_together) {
       client_drain(c);
       for (int i = 1; i < c->count; i++) {
         int32_t length = -1;
-        for (const sequence_t *q = first_of(&c->jobs[i]); q; q = q->next) {
+        for (const sequence_t *q = first_of(c, &c->jobs[i]); q; q = q->next) {
           if (!sequence_is_live(q)) continue;
           cr_assert(length < 0 || q->num_output_tokens == length,
                     "seed %d: a beam of request %d has %d tokens, another one %d", seed, i,
