@@ -107,24 +107,25 @@ size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches *
 
 /* ---- one sequence ---- */
 
-/* Bytes of one matcher (zeroed, aligned to 64), and of one scratch (one per thread that fills). */
+/* Bytes of one matcher, and of one scratch (one per thread that fills): zeroed, aligned to 64. */
 size_t grammar_matcher_bytes(void);
 size_t grammar_scratch_bytes(void);
 
 /* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0,
- * or ERR_INTERNAL if its first step passes a bound. */
+ * or ERR_CONSTRAINT_TOO_EXPENSIVE if its first step passes a bound. */
 int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
 
 /* row[grammar_row_words]: bit set = the token may come next. `stop_ids` are allowed where the text
- * may end, and only there. Returns 0, or ERR_INTERNAL if no token is allowed, or the work or the
- * memory of the step passed its bound: then the request ends; it is never sampled without a mask.
- */
+ * may end, and only there. Returns 0, ERR_INTERNAL if no token is allowed, or
+ * ERR_CONSTRAINT_TOO_EXPENSIVE if the work or the memory of the step passed its bound. Then the
+ * request ends; it is never sampled without a mask. */
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
 
 /* Takes a token that is not a stop id. Returns 0, or ERR_INTERNAL if the grammar does not allow it
- * (the matcher is then unchanged) or the memory passed its bound. */
+ * or ERR_CONSTRAINT_TOO_EXPENSIVE if the memory passed its bound; the matcher then stands where it
+ * stood. */
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
 
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher); /* the text may end here */

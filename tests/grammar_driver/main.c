@@ -280,6 +280,8 @@ int main(int argc, char **argv) {
   }
   d.matcher = aligned_alloc(64, grammar_matcher_bytes());
   d.scratch = aligned_alloc(64, grammar_scratch_bytes());
+  if (!d.matcher || !d.scratch) return 1;
+  memset(d.scratch, 0, grammar_scratch_bytes());
   d.row = calloc((size_t)grammar_row_words(d.vocabulary), sizeof *d.row);
   char *text = NULL;
   size_t capacity = 0;

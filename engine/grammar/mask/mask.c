@@ -54,9 +54,9 @@ typedef struct walk {
   grammar_scratch_t *s;
   const grammar_vocabulary_t *v;
   uint32_t *row;
-  uint32_t work;
-  uint32_t done; /* bit = group whose tokens are all decided */
-  bool ready;    /* whole parts may be taken; the tests compare with a walk without */
+  uint64_t units_max; /* of the scratch, above which the walk gives up */
+  uint32_t done;      /* bit = group whose tokens are all decided */
+  bool ready;         /* whole parts may be taken; the tests compare with a walk without */
 } walk_t;
 
 static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
@@ -125,8 +125,10 @@ static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
   uint32_t to = dfa_next(dfa, thread->state, byte);
   if (to == DFA_DEAD) return 0;
   if (dfa->rest != NULL || (dfa->flags[to] & DFA_ACCEPT)) return -1;
-  walk->s->levels[depth + 1] =
-      (level_t){.first = from->first + 1, .count = 1, .num_frames = from->num_frames};
+  walk->s->levels[depth + 1] = (level_t){.first = from->first + 1,
+                                         .count = 1,
+                                         .num_frames = from->num_frames,
+                                         .num_links = from->num_links};
   walk->s->threads[from->first + 1] = (thread_t){thread->node, to, thread->count, thread->stack};
   return 1;
 }
@@ -136,8 +138,8 @@ static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
     const trie_node_t *node = &walk->v->nodes[i];
     uint32_t depth = node->depth - 1u;
+    walk->s->units++;
     if (node->size == 1) {
-      walk->work += walk->s->levels[depth].count;
       if (matcher_survives(walk->m, walk->s, depth, node->byte))
         allow(walk->v, walk->row, node->token);
       i++;
@@ -145,8 +147,8 @@ static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
     }
     int alive = quick_step(walk, depth, node->byte);
     if (alive < 0) alive = matcher_step(walk->m, walk->s, depth, node->byte);
-    walk->work += 1 + walk->s->levels[depth].count;
-    if (alive < 0 || walk->work > WORK_MAX) return ERR_INTERNAL;
+    if (alive < 0) return alive;
+    if (walk->s->units > walk->units_max) return ERR_CONSTRAINT_TOO_EXPENSIVE;
     if (alive == 0 || take_below(walk, depth + 1, i)) {
       i += node->size;
     } else {
@@ -186,8 +188,10 @@ static void lane_leave(const walk_t *walk, const lane_t *lane, uint32_t depth) {
   thread.state = lane->state[depth];
   if (lane->dfa->rest != NULL) thread.count = lane->count[depth];
   walk->s->threads[depth] = thread;
-  walk->s->levels[depth] =
-      (level_t){.first = depth, .count = 1, .num_frames = walk->s->levels[0].num_frames};
+  walk->s->levels[depth] = (level_t){.first = depth,
+                                     .count = 1,
+                                     .num_frames = walk->s->levels[0].num_frames,
+                                     .num_links = walk->s->levels[0].num_links};
 }
 
 /* Returns true if the lexeme may end here or continue; to end it needs the least count. */
@@ -203,6 +207,7 @@ static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) 
   for (uint32_t i = first; i < last;) {
     const trie_node_t *node = &nodes[i];
     uint32_t depth = node->depth - 1u;
+    walk->s->units++;
     if (!lane_step(lane, depth, node->byte)) {
       i += node->size;
     } else if (node->size == 1) {
@@ -268,13 +273,14 @@ int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool re
                  uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
   const matcher_place_t *place = &matcher->place;
-  uint32_t num_frames = matcher->num_frames;
   memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
   matcher_load(matcher, scratch, place);
   scratch->lowest = UINT32_MAX;
+  level_t before = scratch->levels[0];
   walk_t whole = {.m = matcher, .s = scratch, .v = vocabulary, .row = row, .ready = ready};
+  whole.units_max = scratch->units + UNITS_MAX;
   int code = place->count > 0 ? walk(&whole, place) : 0;
-  matcher_unwind(matcher, num_frames);
+  matcher_unwind(matcher, &before);
   return code;
 }
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { KEY_WORDS_MAX = 96, BUCKETS = 2 * GRAMMAR_MASKS_MAX, NO_MASK = -1 };
+enum { KEY_WORDS_MAX = 128, BUCKETS = 2 * GRAMMAR_MASKS_MAX, NO_MASK = -1 };
 
 typedef struct key {
   uint32_t words[KEY_WORDS_MAX];
@@ -105,16 +105,32 @@ static void make_head(place_key_t *key, const grammar_matcher_t *matcher,
   key->head = key->count;
 }
 
-/* Writes the frames of all threads at depth `lowest` and above; the head has the depths. */
+/* Returns the number that the key gives the frame: its place in the list. */
+static uint32_t number_of(uint32_t *frames, uint32_t *count, uint32_t frame) {
+  uint32_t i = 0;
+  while (i < *count && frames[i] != frame) i++;
+  if (i == *count && i < KEY_WORDS_MAX) frames[(*count)++] = frame;
+  return i;
+}
+
+/* Writes the frames of all threads at depth `lowest` and above, each once; the head has the depths.
+ * A frame is the list of its links, and a link names the frame below by its number. */
 static void make_tail(place_key_t *key, const grammar_matcher_t *matcher,
                       const matcher_place_t *place, uint32_t lowest) {
+  uint32_t frames[KEY_WORDS_MAX], count = 0;
   key->count = key->head;
-  for (uint32_t i = 0; i < place->count && key->count <= KEY_WORDS_MAX; i++) {
-    const matcher_frame_t *frame = &matcher->frames[place->threads[i].stack];
-    for (; frame->depth > 0 && frame->depth >= lowest; frame = &matcher->frames[frame->parent]) {
-      add_word(key, frame->node);
-      add_word(key, frame->count);
+  for (uint32_t i = 0; i < place->count; i++)
+    add_word(key, number_of(frames, &count, place->threads[i].stack));
+  for (uint32_t i = 0; i < count && key->count <= KEY_WORDS_MAX; i++) {
+    const matcher_frame_t *frame = &matcher->frames[frames[i]];
+    if (frame->depth < lowest) continue;
+    for (uint32_t k = frame->links; k; k = matcher->links[k].next) {
+      if (key->count > KEY_WORDS_MAX) return;
+      add_word(key, matcher->links[k].node);
+      add_word(key, matcher->links[k].count);
+      add_word(key, number_of(frames, &count, matcher->links[k].parent));
     }
+    add_word(key, NONE);
   }
 }
 

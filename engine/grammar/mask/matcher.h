@@ -1,8 +1,11 @@
-/* matcher.h: one sequence on its way through a grammar; shared by matcher.c and mask.c.
+/* matcher.h: one sequence on its way through a grammar; shared by frames.c, matcher.c and mask.c.
  *
  * Where a text stands is a set of threads, each a place in a lexeme and a stack of frames that says
- * what follows. Frames are immutable and shared: equal frames are one, so a set can be copied,
- * kept and compared by numbers. One thread at a time uses a matcher; nothing here allocates.
+ * what follows. Stacks that differ only in what lies below share their top: a frame has a list of
+ * links, one for each way in which the rule that it stands for was reached (a graph-structured
+ * stack; M. Tomita, 1986). So the number of threads does not grow with the depth of a text. A frame
+ * gets links only at the byte that makes it; later it never changes, so a set of threads is copied,
+ * kept and dropped as numbers. One thread at a time uses a matcher; nothing here allocates.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
 #define INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
@@ -11,12 +14,14 @@
 #include "engine/grammar/program.h"
 
 enum {
-  THREADS_MAX = 64,  /* alive at once; more: the request ends with an error */
-  FRAMES_MAX = 4096, /* of one matcher, after collecting garbage */
-  FRAME_BUCKETS = 2048,
-  CLOSURE_MAX = 512,  /* nodes looked at between two bytes */
-  WORK_MAX = 4000000, /* thread steps for one mask, about 20 ms */
-  WALK_THREADS_MAX = (TOKEN_BYTES_MAX + 2) * THREADS_MAX
+  THREADS_MAX = 256,    /* alive at once; more: the constraint is too expensive */
+  FRAMES_MAX = 4096,    /* of one matcher, after collecting garbage */
+  LINKS_MAX = 8192,     /* of all frames of one matcher */
+  CLOSURE_MAX = 2048,   /* places looked at between two bytes */
+  MARKS_FIRST = 64,     /* slots of the smallest table of marks */
+  MARKS_MAX = 4096,     /* slots of the largest one */
+  UNITS_MAX = 20000000, /* for one mask, about 0.1 s */
+  WALK_THREADS_MAX = (TOKEN_BYTES_MAX + 2) * 64 /* of all levels of a walk */
 };
 
 /* A byte that comes next is tried on node's lexeme from `state`.
@@ -27,13 +32,26 @@ typedef struct thread {
   uint32_t node, state, count, stack;
 } thread_t;
 
+/* What happened to a frame at the byte that made it. */
+enum {
+  FRAME_RETURNED = 1, /* its rule has ended without a byte */
+  FRAME_MEMBERS = 2,  /* its object has gone on without a comma */
+  FRAME_JOINED = 4    /* it stands for several frames below one thread */
+};
+
 typedef struct matcher_frame {
-  uint32_t node; /* CALL, REPEAT or OBJECT: where RETURN continues */
-  uint32_t count;
-  uint32_t parent;
-  uint32_t chain; /* hash bucket */
-  uint32_t depth;
+  uint32_t depth;  /* frames of a stack below and with this one: equal for all its links */
+  uint32_t links;  /* the first one; 0 = none, in frame 0 only */
+  uint32_t passed; /* FRAME_ bits */
 } matcher_frame_t;
+
+typedef struct matcher_link {
+  uint32_t node;   /* CALL, REPEAT or OBJECT: where RETURN continues; RETURN: in the parent, whose
+                      depth is that of the frame */
+  uint32_t count;  /* of REPEAT and OBJECT */
+  uint32_t parent; /* frame below */
+  uint32_t next;   /* link of the same frame; 0 = none */
+} matcher_link_t;
 
 /* A set of threads, closed: lexemes that could end have been left, too. */
 typedef struct matcher_place {
@@ -45,33 +63,49 @@ typedef struct matcher_place {
 struct grammar_matcher {
   const grammar_t *grammar;
   const grammar_vocabulary_t *vocabulary;
-  uint32_t num_frames; /* frames[0] is the empty stack */
+  uint32_t num_frames, num_links; /* frames[0] is the empty stack, links[0] is not used */
   matcher_frame_t frames[FRAMES_MAX];
-  uint32_t buckets[FRAME_BUCKETS];
+  matcher_link_t links[LINKS_MAX];
   matcher_place_t place; /* after the last accepted token */
 };
 
 /* One depth of a walk: threads in the scratch. */
 typedef struct level {
   uint32_t first, count;
-  uint32_t num_frames; /* of the matcher, with those that this level has made */
+  uint32_t num_frames, num_links; /* of the matcher, with those that this level has made */
   bool accepting;
 } level_t;
 
+/* An entry of the table that finds what a closure has seen already. */
+typedef struct mark {
+  uint32_t stamp; /* of the closure; any other value = the slot is free */
+  uint32_t value;
+  uint32_t key[4];
+} mark_t;
+
+/* A place that a closure looks at: a node above a stack or, with a link, what is left to do because
+ * the frame `stack` has got the link after it had returned. */
+typedef struct seen {
+  uint32_t node, stack, link;
+} seen_t;
+
 struct grammar_scratch {
+  uint64_t units;  /* work so far: nodes of tries and closures, thread steps, comparisons, frames */
   uint32_t lowest; /* least depth of a frame whose return was looked at since a walk began */
+  uint32_t stamp;  /* of the last closure */
   level_t levels[TOKEN_BYTES_MAX + 2];
-  thread_t threads[WALK_THREADS_MAX + THREADS_MAX];
-  struct {
-    uint32_t node, stack;
-  } seen[CLOSURE_MAX];
+  thread_t threads[WALK_THREADS_MAX + TOKEN_BYTES_MAX + 2];
+  seen_t seen[CLOSURE_MAX];
+  mark_t marks[2 * MARKS_MAX]; /* the table of n slots begins at slot n */
+  /* Collecting garbage: the new numbers of frames and of links, frames whose links come next. */
+  uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], reached[FRAMES_MAX];
 };
 
 /* Puts the threads of `place` at level 0. */
 void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                   const matcher_place_t *place);
 /* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
- * false walks the whole vocabulary: the tests compare both. 0 or ERR_INTERNAL. */
+ * false walks the whole vocabulary: the tests compare both. 0 or ERR_CONSTRAINT_TOO_EXPENSIVE. */
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
 /* Special tokens and stop ids. 0; ERR_INTERNAL when nothing is allowed. */
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
@@ -82,9 +116,12 @@ int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_
                  uint8_t byte);
 /* True when matcher_step would leave something: for the last byte of a token, after which
  * no thread is needed. */
-bool matcher_survives(const grammar_matcher_t *matcher, const grammar_scratch_t *scratch,
-                      uint32_t depth, uint8_t byte);
-/* Forgets the frames that levels above `depth` have made. */
-void matcher_unwind(grammar_matcher_t *matcher, uint32_t num_frames);
+bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                      uint8_t byte);
+/* Forgets the frames that levels above this one have made. */
+static inline void matcher_unwind(grammar_matcher_t *matcher, const level_t *level) {
+  matcher->num_frames = level->num_frames;
+  matcher->num_links = level->num_links;
+}
 
 #endif

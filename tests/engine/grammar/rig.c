@@ -147,7 +147,7 @@ int rig_text(rig_t *rig, grammar_kind_t kind, const char *text) {
 void rig_copy(grammar_matcher_t *to, const grammar_matcher_t *from) {
   memcpy(to, from, offsetof(grammar_matcher_t, frames));
   memcpy(to->frames, from->frames, from->num_frames * sizeof *from->frames);
-  memcpy(to->buckets, from->buckets, sizeof from->buckets);
+  memcpy(to->links, from->links, from->num_links * sizeof *from->links);
   to->place = from->place;
 }
 

@@ -158,13 +158,15 @@ Test(limits, time_and_cancellation) {
 
 /* An ambiguity that needs more threads than there are is refused when it is there from the start;
  * later it ends the request, never the process, and never widens what is allowed. */
+enum { AMBIGUOUS = THREADS_MAX + 1 };
+
 static int ambiguous(rig_t *rig, const char *prefix) {
-  char text[8192];
+  char text[AMBIGUOUS * 48];
   size_t at = (size_t)snprintf(text, sizeof text, "root ::= \"%s\" many\nmany ::= ", prefix);
-  for (int i = 0; i < 100; i++) {
+  for (int i = 0; i < AMBIGUOUS; i++) {
     at += (size_t)snprintf(text + at, sizeof text - at, "%sr%d", i ? " | " : "", i);
   }
-  for (int i = 0; i < 100; i++) {
+  for (int i = 0; i < AMBIGUOUS; i++) {
     at += (size_t)snprintf(text + at, sizeof text - at, "\nr%d ::= \"a\" (r%d | \"b%d\")", i, i, i);
   }
   return rig_text(rig, GRAMMAR_EBNF, text);

@@ -1,0 +1,221 @@
+/* frames.c: the stacks of a matcher: frames, the links between them, and what a closure has seen.
+ *
+ * Engine thread or a worker; allocates nothing. A closure is what happens between two bytes. Within
+ * one closure a frame is found by (rule, depth), whoever calls the rule, and each caller is a link.
+ */
+#include "engine/grammar/mask/frames.h"
+
+#include <string.h>
+
+/* What a key stands for, in the bits above the number of a node. */
+enum { KEY_FRAME = 1 << 29, KEY_LINK = 2 << 29, KEY_THREAD = 3 << 29 };
+
+/* ---- marks ---- */
+
+closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, level_t *level) {
+  if (++scratch->stamp == 0) { /* the numbers begin again: old marks would look new */
+    memset(scratch->marks, 0, sizeof scratch->marks);
+    scratch->stamp = 1;
+  }
+  return (closure_t){.m = matcher,
+                     .s = scratch,
+                     .level = level,
+                     .first_frame = matcher->num_frames,
+                     .num_slots = MARKS_FIRST};
+}
+
+/* Returns the slot of the key in the table of `num_slots`: its mark, or the free one for it. */
+static mark_t *slot_of(closure_t *closure, uint32_t num_slots, const uint32_t key[4]) {
+  mark_t *marks = closure->s->marks + num_slots;
+  uint32_t h =
+      key[0] * 0x9E3779B1u ^ key[1] * 0x85EBCA77u ^ key[2] * 0xC2B2AE3Du ^ key[3] * 0x27D4EB2Fu;
+  for (h ^= h >> 15;; h++) {
+    mark_t *mark = &marks[h & (num_slots - 1)];
+    closure->s->units++;
+    if (mark->stamp != closure->s->stamp) return mark;
+    if (memcmp(mark->key, key, sizeof mark->key) == 0) return mark;
+  }
+}
+
+static void grow(closure_t *closure) {
+  uint32_t from = closure->num_slots, to = 2 * from;
+  for (uint32_t i = 0; i < from; i++) {
+    const mark_t *mark = &closure->s->marks[from + i];
+    if (mark->stamp == closure->s->stamp) *slot_of(closure, to, mark->key) = *mark;
+  }
+  closure->num_slots = to;
+}
+
+mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
+  mark_t *mark = slot_of(closure, closure->num_slots, key);
+  *found = mark->stamp == closure->s->stamp;
+  if (*found) return mark;
+  if (closure->num_marks >= closure->num_slots / 4 * 3) {
+    if (closure->num_slots == MARKS_MAX) {
+      closure->full = true;
+      return NULL;
+    }
+    grow(closure);
+    mark = slot_of(closure, closure->num_slots, key);
+  }
+  closure->num_marks++;
+  mark->stamp = closure->s->stamp;
+  memcpy(mark->key, key, sizeof mark->key);
+  return mark;
+}
+
+/* ---- frames and links ---- */
+
+static uint32_t new_frame(closure_t *closure, uint32_t depth, uint32_t passed) {
+  grammar_matcher_t *matcher = closure->m;
+  closure->s->units++;
+  if (matcher->num_frames == FRAMES_MAX) {
+    closure->full = true;
+    return 0;
+  }
+  matcher->frames[matcher->num_frames] = (matcher_frame_t){.depth = depth, .passed = passed};
+  return matcher->num_frames++;
+}
+
+uint32_t closure_frame(closure_t *closure, uint32_t rule, uint32_t depth, bool *made) {
+  bool found = false;
+  mark_t *mark = closure_mark(closure, (uint32_t[]){KEY_FRAME | rule, depth, 0, 0}, &found);
+  *made = !found;
+  if (mark == NULL) return 0;
+  if (!found) mark->value = new_frame(closure, depth, 0);
+  return mark->value;
+}
+
+/* What the frame has done with its other links is done with a link that comes late. */
+static void make_up(closure_t *closure, uint32_t frame, uint32_t link) {
+  uint32_t passed = closure->m->frames[frame].passed;
+  for (uint32_t bit = FRAME_RETURNED; bit <= FRAME_MEMBERS; bit *= 2) {
+    if (!(passed & bit)) continue;
+    if (closure->num_seen == CLOSURE_MAX) {
+      closure->full = true;
+      return;
+    }
+    closure->s->seen[closure->num_seen++] = (seen_t){bit, frame, link};
+  }
+}
+
+void closure_link(closure_t *closure, uint32_t frame, matcher_link_t link) {
+  grammar_matcher_t *matcher = closure->m;
+  bool found = false;
+  uint32_t key[] = {KEY_LINK | link.node, link.count, link.parent, frame};
+  if (closure_mark(closure, key, &found) == NULL || found) return;
+  if (matcher->num_links == LINKS_MAX) {
+    closure->full = true;
+    return;
+  }
+  uint32_t number = matcher->num_links++;
+  link.next = matcher->frames[frame].links;
+  matcher->links[number] = link;
+  matcher->frames[frame].links = number;
+  make_up(closure, frame, number);
+}
+
+/* ---- threads ---- */
+
+/* Lets a joined frame stand for `stack` as well. A new frame may still get links, so the joined one
+ * points to it. The links of an older frame are copied: joined frames then never form a chain,
+ * which would grow with the text. */
+static void join(closure_t *closure, uint32_t joined, uint32_t stack) {
+  const grammar_matcher_t *matcher = closure->m;
+  if (stack >= closure->first_frame) {
+    closure_link(closure, joined, (matcher_link_t){.node = NODE_ID_RETURN, .parent = stack});
+    return;
+  }
+  for (uint32_t i = matcher->frames[stack].links; i; i = matcher->links[i].next) {
+    const matcher_link_t link = matcher->links[i];
+    closure->s->units++;
+    if (link.node == NODE_ID_RETURN) {
+      join(closure, joined, link.parent);
+    } else {
+      closure_link(closure, joined, link);
+    }
+  }
+}
+
+void closure_thread(closure_t *closure, thread_t thread) {
+  grammar_matcher_t *matcher = closure->m;
+  bool found = false;
+  uint32_t depth = matcher->frames[thread.stack].depth;
+  uint32_t key[] = {KEY_THREAD | thread.node, thread.state, thread.count, depth};
+  mark_t *mark = closure_mark(closure, key, &found);
+  if (mark == NULL) return;
+  if (!found) {
+    if (closure->level->count == THREADS_MAX ||
+        closure->level->first + closure->level->count >= WALK_THREADS_MAX) {
+      closure->full = true;
+      return;
+    }
+    mark->value = closure->level->first + closure->level->count++;
+    closure->s->threads[mark->value] = thread;
+    return;
+  }
+  thread_t *equal = &closure->s->threads[mark->value];
+  if (equal->stack == thread.stack) return;
+  if (equal->stack < closure->first_frame ||
+      !(matcher->frames[equal->stack].passed & FRAME_JOINED)) {
+    uint32_t joined = new_frame(closure, depth, FRAME_JOINED);
+    if (joined == 0) return;
+    join(closure, joined, equal->stack);
+    equal->stack = joined;
+  }
+  join(closure, equal->stack, thread.stack);
+}
+
+/* ---- garbage ---- */
+
+/* Numbers the frames and links that can still be reached, in their old order; 0 = not reached. */
+static void number_reached(const grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
+  uint32_t *frames = scratch->moved_frames, *links = scratch->moved_links, count = 0;
+  memset(frames, 0, matcher->num_frames * sizeof *frames);
+  memset(links, 0, matcher->num_links * sizeof *links);
+  for (uint32_t i = 0; i < matcher->place.count; i++) {
+    uint32_t frame = matcher->place.threads[i].stack;
+    if (frame != 0 && !frames[frame]) frames[scratch->reached[count++] = frame] = 1;
+  }
+  while (count > 0) {
+    uint32_t frame = scratch->reached[--count];
+    for (uint32_t i = matcher->frames[frame].links; i; i = matcher->links[i].next) {
+      uint32_t parent = matcher->links[i].parent;
+      links[i] = 1;
+      scratch->units++;
+      if (parent != 0 && !frames[parent]) frames[scratch->reached[count++] = parent] = 1;
+    }
+  }
+  for (uint32_t i = 1, kept = 1; i < matcher->num_frames; i++) {
+    if (frames[i]) frames[i] = kept++;
+  }
+  for (uint32_t i = 1, kept = 1; i < matcher->num_links; i++) {
+    if (links[i]) links[i] = kept++;
+  }
+}
+
+void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
+  const uint32_t *frames = scratch->moved_frames, *links = scratch->moved_links;
+  uint32_t num_frames = 1, num_links = 1;
+  number_reached(matcher, scratch);
+  scratch->units += matcher->num_frames + matcher->num_links;
+  for (uint32_t i = 1; i < matcher->num_frames; i++) {
+    if (!frames[i]) continue;
+    matcher_frame_t frame = matcher->frames[i];
+    frame.links = links[frame.links];
+    matcher->frames[num_frames++] = frame;
+  }
+  for (uint32_t i = 1; i < matcher->num_links; i++) {
+    if (!links[i]) continue;
+    matcher_link_t link = matcher->links[i];
+    link.parent = frames[link.parent];
+    link.next = links[link.next];
+    matcher->links[num_links++] = link;
+  }
+  matcher->num_frames = num_frames;
+  matcher->num_links = num_links;
+  for (uint32_t i = 0; i < matcher->place.count; i++) {
+    thread_t *thread = &matcher->place.threads[i];
+    thread->stack = frames[thread->stack];
+  }
+}

@@ -1,0 +1,35 @@
+/* frames.h: the stacks of a matcher, and what happens to them between two bytes. For matcher.c
+ * only.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_MASK_FRAMES_H
+#define INFERD_ENGINE_GRAMMAR_MASK_FRAMES_H
+
+#include "engine/grammar/mask/matcher.h"
+
+/* One closure: what is left to look at, and the level that gets the threads. */
+typedef struct closure {
+  grammar_matcher_t *m;
+  grammar_scratch_t *s;
+  level_t *level;
+  uint32_t num_seen, next;
+  uint32_t first_frame; /* this frame and later ones are new: only they get links */
+  uint32_t num_slots, num_marks;
+  bool full;
+} closure_t;
+
+/* Begins a closure that adds threads to the level. */
+closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, level_t *level);
+/* Returns the mark of a key, which is new if *found is false: the caller then sets its value. NULL,
+ * and closure->full, if there is no room. */
+mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found);
+/* Returns the new frame of the rule that begins at node `rule`, `depth` frames high; *made: it had
+ * no links before. 0, and closure->full, if there is no room. */
+uint32_t closure_frame(closure_t *closure, uint32_t rule, uint32_t depth, bool *made);
+/* Adds a link to a new frame, unless the frame has it. */
+void closure_link(closure_t *closure, uint32_t frame, matcher_link_t link);
+/* Adds a thread, or its stack to the thread that differs in nothing else. */
+void closure_thread(closure_t *closure, thread_t thread);
+/* Keeps the frames that the matcher's place can still reach. */
+void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch);
+
+#endif
