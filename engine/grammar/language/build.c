@@ -181,14 +181,66 @@ static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t
   }
 }
 
+/* What flattening keeps account of. */
+typedef struct flat {
+  uint32_t *seen; /* [nodes] 1 + the ALT node whose list has the node */
+  uint32_t room;  /* edges that may still be added, so that memory stays in proportion */
+} flat_t;
+
+enum { BRANCHES_FLAT_MAX = 64 };
+
+/* Follows calls that come last in their rule: the rule that they call returns to their own caller.
+ */
+static uint32_t skip_last_calls(compile_t *compile, uint32_t id) {
+  const grammar_node_t *node = build_at(compile, id);
+  while (node->kind == NODE_CALL && node->next == NODE_ID_RETURN) {
+    id = node->rule;
+    node = build_at(compile, id);
+  }
+  return id;
+}
+
+/* Replaces the branches of an ALT node that are alternatives themselves by their branches, which
+ * are flat already, so that the matcher meets lexemes and not chains of rules. Leaves the node as
+ * it is if the list would be long. */
+static void flatten(compile_t *compile, flat_t *flat, uint32_t id) {
+  const grammar_node_t *node = build_at(compile, id);
+  uint32_t list[BRANCHES_FLAT_MAX], count = 0;
+  if (node->kind != NODE_ALT) return;
+  for (uint32_t i = 0; i < node->num_edges; i++) {
+    const uint32_t *edges = compile->edges.items;
+    uint32_t branch = skip_last_calls(compile, edges[node->first_edge + i]);
+    const grammar_node_t *to = build_at(compile, branch);
+    uint32_t many = to->kind == NODE_ALT ? to->num_edges : 1;
+    const uint32_t *branches = to->kind == NODE_ALT ? &edges[to->first_edge] : &branch;
+    compile_spend(compile, many);
+    for (uint32_t k = 0; k < many; k++) {
+      if (flat->seen[branches[k]] == id + 1) continue;
+      if (count == BRANCHES_FLAT_MAX) return;
+      flat->seen[branches[k]] = id + 1;
+      list[count++] = branches[k];
+    }
+  }
+  if (count > node->num_edges) {
+    if (count > flat->room) return;
+    flat->room -= count;
+    build_alt_fill(compile, id, list, count);
+  } else {
+    uint32_t *edges = (uint32_t *)compile->edges.items + node->first_edge;
+    memcpy(edges, list, count * sizeof *list);
+    build_at(compile, id)->num_edges = count;
+  }
+}
+
 /* A depth-first search over these steps, with an explicit stack. A step to a node that is still
- * open means that a rule reaches itself. */
+ * open means that a rule reaches itself. All that a node leads to is done before the node. */
 static void refuse_left_recursion(compile_t *compile) {
   uint8_t *nullable = find_nullable(compile);
   uint32_t count = compile->nodes.count;
   uint8_t *color = compile_scratch(compile, count, 1); /* 1 = open, 2 = done */
   uint32_t *stack = compile_scratch(compile, count, sizeof *stack);
   uint32_t *at = compile_scratch(compile, count, sizeof *at);
+  flat_t flat = {compile_scratch(compile, count, sizeof *flat.seen), 4 * count + 4096};
   for (uint32_t root = 0; root < count; root++) {
     uint32_t depth = 0;
     if (color[root]) continue;
@@ -199,6 +251,7 @@ static void refuse_left_recursion(compile_t *compile) {
       compile_spend(compile, 1);
       if (next == NONE) {
         color[id] = 2;
+        flatten(compile, &flat, id);
         depth--;
       } else if (color[next] == 1) {
         compile_fail(compile, ERR_INVALID_VALUE,
