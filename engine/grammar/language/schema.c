@@ -217,10 +217,44 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
   build_alt_fill(schema->c, node, branches, count);
 }
 
+/* Returns true if the other parts hold all that the part says. */
+static bool is_spent(const schema_t *schema, const schema_part_t *part) {
+  if (part->schema->type != JSON_OBJECT) return false;
+  keywords_t keywords = schema_keywords(schema, part);
+  if (part->done & DONE_JOINED) {
+    keywords.values[KEYWORD_REF] = NULL;
+    keywords.values[KEYWORD_ALL_OF] = NULL;
+  }
+  if (part->done & DONE_ANY_OF) keywords.values[KEYWORD_ANY_OF] = NULL;
+  if (part->done & DONE_ONE_OF) keywords.values[KEYWORD_ONE_OF] = NULL;
+  for (int i = 0; i < KEYWORD_COUNT; i++) {
+    if (keywords.values[i] != NULL) return false;
+  }
+  return true;
+}
+
+/* If some parts are spent, the rule calls the rule of the others: places that refer to one schema
+ * then share a rule, so that the matcher need not follow a copy for each place. Returns true if it
+ * does. */
+static bool fill_call(schema_t *schema, const rule_t *rule, const grammar_list_t *joined) {
+  const schema_part_t *parts = joined->items;
+  schema_part_t *kept = compile_scratch(schema->c, (size_t)joined->count + 1, sizeof *kept);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < joined->count; i++) {
+    if (!is_spent(schema, &parts[i])) kept[count++] = parts[i];
+  }
+  if (count == joined->count) return false;
+  uint32_t to = schema_rule(schema, kept, count);
+  uint32_t branch = build_node(schema->c, NODE_CALL, to, NODE_ID_RETURN);
+  build_alt_fill(schema->c, rule->node, &branch, 1);
+  return true;
+}
+
 static void fill_rule(schema_t *schema, const rule_t *rule) {
   grammar_list_t joined = {0};
   conjunction_t conjunction = schema_join(schema, rule->parts, rule->count, &joined);
   if (conjunction.never) return; /* an alternative without branches accepts nothing */
+  if (fill_call(schema, rule, &joined)) return;
   for (uint32_t i = 0; i < conjunction.count; i++) {
     uint32_t done = conjunction.items[i].part->done;
     if (conjunction.items[i].values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) {
