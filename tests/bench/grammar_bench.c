@@ -227,6 +227,113 @@ static void bench_vocabulary(bench_t *b) {
          v->group_ids[GROUP_COUNT] - v->group_ids[GROUP_OTHER], v->num_large);
 }
 
+/* ---- constraints that a hostile client would send ---- */
+
+enum { TEXT_MAX = 32768, WALKS = 12, WALK_TOKENS = 40 };
+
+/* Rules that all lead to one: every byte closes over all of them. */
+static void write_chain(char *text, int count) {
+  size_t at = (size_t)snprintf(text, TEXT_MAX, "root ::= a0\n");
+  for (int i = 0; i < count; i++)
+    at += (size_t)snprintf(text + at, TEXT_MAX - at, "a%d ::= a%d | b\n", i, i + 1);
+  snprintf(text + at, TEXT_MAX - at,
+           "a%d ::= b\nb ::= [a-zA-Z0-9 .,'()-] a0 \"q\" | [a-zA-Z0-9 .,'()-]\n", count);
+}
+
+/* Recursive rules side by side: all are followed at once. */
+static void write_side_by_side(char *text, int count) {
+  size_t at = (size_t)snprintf(text, TEXT_MAX, "root ::= r0");
+  for (int i = 1; i < count; i++) at += (size_t)snprintf(text + at, TEXT_MAX - at, " | r%d", i);
+  for (int i = 0; i < count; i++) {
+    at += (size_t)snprintf(text + at, TEXT_MAX - at,
+                           "\nr%d ::= [a-zA-Z0-9 .,'()-] r%d \"q%d\" | [a-zA-Z0-9 .,'()-] \"w%d\"",
+                           i, i, i, i);
+  }
+}
+
+/* Object types that may all hold each other. */
+static void write_union(char *text, int count) {
+  char any[1024];
+  size_t at = 0, length = 0;
+  for (int i = 0; i < count; i++) {
+    length += (size_t)snprintf(any + length, sizeof any - length, "%s{\"$ref\":\"#/$defs/T%d\"}",
+                               i ? "," : "", i);
+  }
+  at += (size_t)snprintf(text, TEXT_MAX, "{\"$defs\":{");
+  for (int i = 0; i < count; i++) {
+    at += (size_t)snprintf(text + at, TEXT_MAX - at,
+                           "%s\"T%d\":{\"type\":\"object\",\"properties\":{\"next\":{\"anyOf\":[%s,"
+                           "{\"type\":\"null\"}]},\"v%d\":{\"enum\":[\"a\",\"b\"]}},\"required\":["
+                           "\"next\"],\"additionalProperties\":false}",
+                           i ? "," : "", i, any, i);
+  }
+  snprintf(text + at, TEXT_MAX - at,
+           "},\"type\":\"object\",\"properties\":{\"r\":{\"anyOf\":[%s]}},\"required\":[\"r\"],"
+           "\"additionalProperties\":false}",
+           any);
+}
+
+/* A random allowed id, as a model at a high temperature draws it. */
+static int32_t draw(const bench_t *b, uint64_t *state) {
+  uint64_t seen = 0;
+  int32_t chosen = -1;
+  for (int32_t id = 0; id < TOKENS; id++) {
+    if ((b->row[id / 32] >> (id % 32) & 1) && next_random(state) % ++seen == 0) chosen = id;
+  }
+  return chosen;
+}
+
+/* Random walks; returns how many ended with an error of the grammar. */
+static int wander(bench_t *b, const grammar_t *g) {
+  int32_t stop = STOP;
+  int failed = 0;
+  for (uint64_t seed = 1; seed <= WALKS; seed++) {
+    uint64_t state = seed;
+    int code = grammar_matcher_start(b->matcher, b->scratch, g, b->vocabulary);
+    for (int i = 0; i < WALK_TOKENS && !code; i++) {
+      if (grammar_matcher_is_finished(b->matcher)) break;
+      uint64_t start = clock_now_ns();
+      code = grammar_matcher_fill(b->matcher, b->scratch, &stop, 1, b->row);
+      note(b, start);
+      int32_t id = code ? -1 : draw(b, &state);
+      if (id < 0) break;
+      code = grammar_matcher_accept(b->matcher, b->scratch, id);
+    }
+    failed += code != 0;
+  }
+  return failed;
+}
+
+static void bench_hostile(bench_t *b, const char *name, grammar_kind_t kind, const char *text) {
+  char line[64];
+  json_doc_t *doc;
+  sample_t sample = {.name = name, .kind = kind, .constraint = text};
+  grammar_t *g = compile(b, &sample, &doc);
+  b->num_samples = 0;
+  int failed = wander(b, g);
+  snprintf(line, sizeof line, "mask %s", name);
+  report(b, line);
+  printf("%-34s %d of %d texts ended with an error\n", "", failed, WALKS);
+  grammar_unref(g);
+  json_free(doc);
+}
+
+static void bench_hostile_all(bench_t *b) {
+  static char text[TEXT_MAX];
+  write_chain(text, 40);
+  bench_hostile(b, "hostile, chain of 40 rules", GRAMMAR_EBNF, text);
+  write_chain(text, 120);
+  bench_hostile(b, "hostile, chain of 120 rules", GRAMMAR_EBNF, text);
+  write_side_by_side(text, 12);
+  bench_hostile(b, "hostile, 12 rules side by side", GRAMMAR_EBNF, text);
+  for (int count = 2; count <= 8; count *= 2) {
+    char name[40];
+    snprintf(name, sizeof name, "hostile, union of %d types", count);
+    write_union(text, count);
+    bench_hostile(b, name, GRAMMAR_JSON_SCHEMA, text);
+  }
+}
+
 int main(void) {
   bench_t b = {0};
   uint64_t state = 1;
@@ -237,6 +344,7 @@ int main(void) {
   b.matcher = aligned_alloc(64, grammar_matcher_bytes());
   b.scratch = aligned_alloc(64, grammar_scratch_bytes());
   if (!all || !b.tokens || !b.samples || !b.matcher || !b.scratch) return 1;
+  memset(b.scratch, 0, grammar_scratch_bytes());
   for (int32_t id = 0; id < TOKENS; id++) make_token(&b.tokens[id], id, &state);
   bench_vocabulary(&b);
   b.row = calloc((size_t)grammar_row_words(b.vocabulary), sizeof *b.row);
@@ -261,6 +369,7 @@ int main(void) {
   memcpy(b.samples, all, count * sizeof *all);
   b.num_samples = count;
   report(&b, "mask, all of them");
+  bench_hostile_all(&b);
   grammar_vocabulary_free(b.vocabulary);
   free(all), free(b.tokens), free(b.samples), free(b.matcher), free(b.scratch), free(b.row);
   return 0;
