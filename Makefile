@@ -371,6 +371,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf
 	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Compares inferd's tokenizer with Hugging Face `tokenizers` on fresh text, pipeline by pipeline.
 
-    make && scripts/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000] [name ...]
+    make && scripts/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000] [--gguf]
+        [name ...]
 
 For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
 text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, every
 code point between neighbours of several kinds, strings over an edge alphabet, of parts of grapheme
 clusters and of random bytes with both, decodes ids with both, and prints how many cases differ.
-Exits 1 when any id differs. With --bench it prints the speed of both on English, code and CJK.
+Exits 1 when any id differs. With --gguf the same vocabularies as metadata of GGUF files, where they
+can be such, without flags of added tokens, which these files do not keep. With --bench it prints
+the speed of both on English, code and CJK.
 
 Needs a C compiler, the built archives libtext.a, libfile.a, libbase.a, and pip install tokenizers
 sentencepiece.
@@ -150,6 +153,7 @@ def main():
     parser.add_argument("--vocab", type=int, default=16000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--gguf", action="store_true", help="vocabularies in GGUF files")
     parser.add_argument("--keep", help="directory to keep the trained tokenizers in")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
@@ -166,14 +170,21 @@ def main():
     sweep = tp.code_point_strings()
     size = sum(len(t.encode()) for t in mixed)
     failed = 0
+    if args.gguf:
+        import tokenizer_gguf
     with tempfile.TemporaryDirectory() as scratch:
-        for name in args.names or tp.pipelines():
+        for name in args.names or (tokenizer_gguf.PRE if args.gguf else tp.pipelines()):
             directory = os.path.join(args.keep or scratch, name)
             os.makedirs(directory, exist_ok=True)
             path = os.path.join(directory, "tokenizer.json")
             if not os.path.exists(path):
                 tp.build(name, training, args.vocab).save(path)
             tokenizer = tp.Tokenizer.from_file(path)
+            if args.gguf:
+                directory = os.path.join(directory, "model.gguf")
+                with open(path, encoding="utf-8") as file:
+                    tokenizer = tokenizer_gguf.write_bpe(directory, json.load(file),
+                                                         tokenizer_gguf.PRE[name])
             wrong_text, ids = compare(driver, directory, tokenizer, name, mixed, False)
             wrong_strings, string_ids = compare(driver, directory, tokenizer, name, strings, True)
             wrong_decode = compare_decode(driver, directory, tokenizer, name, ids + string_ids)
