@@ -444,4 +444,8 @@ GGUF_CASES = {
                                            no_rope_layers=[1, 1, 1, 0], **GGUF_TINY)),
     "gguf-starcoder2": ({"": "Q8_0"}, starcoder2(64, 4, 2, 96, sliding_window=16, **GGUF_TINY)),
     "gguf-gpt2": ({"": "Q8_0"}, {**gpt2(64, 2), **GGUF_GPT2, "n_layer": 1}),
+    "gguf-qwen3-moe-k": ({"gate_exps": "Q4_K", "up_exps": "Q4_K", "attn_q": "Q4_K",
+                          "attn_v": "Q6_K", "": "Q5_0"}, qwen3_moe(
+        256, 2, 1, 64, head_dim=32, num_experts=4, num_hidden_layers=1, moe_intermediate_size=32,
+        **GGUF_TINY)),
 }

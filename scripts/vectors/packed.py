@@ -211,6 +211,14 @@ CASES = {
     "mxfp4": (llama(64, 4, 2, 160, **SIZES),
               compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group",
                          group_size=32, scale_dtype=torch.uint8)),
+    "nvfp4-moe": (qwen3_moe(64, 2, 1, 64, head_dim=32, num_experts=4, moe_intermediate_size=64,
+                            **SIZES),
+                  compressed("nvfp4-pack-quantized", num_bits=4, type="float",
+                             strategy="tensor_group", group_size=16)),
+    "mxfp4-moe": (qwen3_moe(64, 2, 1, 64, head_dim=32, num_experts=4, moe_intermediate_size=64,
+                            **SIZES),
+                  compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group",
+                             group_size=32, scale_dtype=torch.uint8)),
 }
 
 

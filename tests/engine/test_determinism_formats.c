@@ -1,0 +1,131 @@
+/* test_determinism_formats.c: the same tokens, bit for bit, whatever shares the batch, over
+ * quantised weights.
+ *
+ * As test_determinism.c, with shorter requests: blocks of 4 and 8 bits of GGUF files, panels in
+ * which formats mix, groups with and without an order of the columns, floats of 4 bits, stacks of
+ * experts in these formats, and 16-bit weights rounded to Q8_0.
+ */
+#include "tests/engine/client.h"
+#include "tests/engine/schedule/swap_double.h"
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+#include <string.h>
+
+enum { JOBS = 48, PROMPT_MAX = 70, VOCAB = 64 };
+
+static void make_jobs(client_t *c) {
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % PROMPT_MAX, 4 + (i * 7) % 30, i % 20);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++)
+      job->prompt[k] = job->prompt[k] % VOCAB;
+    sampling_params_t *p = &job->request.params;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 7 == 0) p->repetition_penalty = 1.3f;
+    if (i % 11 == 0) p->num_prompt_logprobs = 0;
+    p->ignore_eos = true;
+  }
+}
+
+static client_t *run_all(const engine_options_t *options) {
+  client_t *c = client_new(options);
+  make_jobs(c);
+  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
+  client_run(c);
+  return c;
+}
+
+static void expect_same(const client_t *want, const client_t *got, const char *model,
+                        const char *name) {
+  for (int i = 0; i < JOBS; i++) {
+    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
+    cr_assert(a->num_output == b->num_output && a->num_output > 0,
+              "%s, %s: request %d has %d tokens, alone %d", model, name, i, b->num_output,
+              a->num_output);
+    const char *difference = ids_difference(b->output, a->output, a->num_output);
+    cr_assert(difference == NULL, "%s, %s: request %d: %s", model, name, i, difference);
+    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
+              "%s, %s: prompt logprobs of request %d differ", model, name, i);
+  }
+}
+
+static engine_options_t options_of(const ops_t *ops, const char *model, bool rounded) {
+  static char dir[256];
+  engine_options_t o = client_options(ops);
+  snprintf(dir, sizeof dir, "tests/vectors/models/%s", model);
+  o.model_dir = dir;
+  o.dummy_weights = false;
+  o.skip_tokenizer = true;
+  o.dtype = "bfloat16"; /* quantised panels: a float32 run decodes them */
+  o.quantise_q8 = rounded;
+  return o;
+}
+
+static void check_model(const char *model, bool rounded) {
+  engine_options_t o = options_of(&ops_cpu, model, rounded);
+  o.num_threads = 1;
+  o.enable_prefix_caching = false;
+  o.max_num_seqs = 1;
+  o.max_num_batched_tokens = 512;
+  client_t *alone = run_all(&o);
+  const struct {
+    const char *name;
+    int threads, seqs, budget, blocks;
+    bool cache, swap;
+  } variants[] = {
+      {"16 at once", 2, 16, 128, 600, false, false},
+      {"chunks of 7 with the prefix cache", 1, 4, 7, 600, true, false},
+      {"three threads, 48 at once", 3, 48, 256, 600, true, false},
+      {"preempted", 2, 16, 64, 24, true, false},
+      {"swapped", 2, 16, 64, 24, true, true},
+  };
+  for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+    o = options_of(variants[v].swap ? swap_double_ops() : &ops_cpu, model, rounded);
+    if (variants[v].swap) o.swap_space_bytes = (int64_t)1 << 24, o.preemption_mode = PREEMPT_SWAP;
+    o.num_threads = variants[v].threads;
+    o.max_num_seqs = variants[v].seqs;
+    o.max_num_batched_tokens = variants[v].budget;
+    o.num_blocks = variants[v].blocks;
+    o.enable_prefix_caching = variants[v].cache;
+    client_t *c = run_all(&o);
+    expect_same(alone, c, model, variants[v].name);
+    engine_stats_t s = client_stats(c);
+    cr_assert(s.preemptions > 0 || variants[v].blocks > 100, "%s: nothing was preempted", model);
+    ASSERT_EQ(s.preemptions_swap, (variants[v].swap ? s.preemptions : 0));
+    client_check_idle(c);
+    client_free(c);
+  }
+  client_free(alone);
+}
+
+Test(determinism_formats, blocks_of_gguf_files, .timeout = 600) {
+  check_model("gguf-llama-k", false);    /* Q2_K to Q6_K and Q5_0, mixed in the panels of q, k, v */
+  check_model("gguf-llama-iq", false);   /* 4 bits through a table, tied */
+  check_model("gguf-qwen3", false);      /* Q4_0 */
+  check_model("gguf-qwen2-yarn", false); /* Q8_0 */
+}
+
+Test(determinism_formats, groups_of_safetensors, .timeout = 600) {
+  check_model("packed-awq", false);
+  check_model("packed-gptq-v2-desc-act", false);
+  check_model("packed-w4a16-actorder", false);
+  check_model("packed-gptq-8-bits", false);
+  check_model("packed-w8a8", false);
+  check_model("packed-fp8-blocks", false);
+  check_model("packed-nvfp4", false);
+  check_model("packed-mxfp4", false);
+}
+
+Test(determinism_formats, stacks_of_experts, .timeout = 600) {
+  check_model("gguf-qwen3-moe-k", false);
+  check_model("gguf-gpt-oss", false);
+  check_model("packed-awq-moe", false);
+  check_model("packed-nvfp4-moe", false);
+  check_model("packed-mxfp4-moe", false);
+}
+
+Test(determinism_formats, weights_rounded_while_they_load, .timeout = 600) {
+  check_model("files-qwen2-bf16", true);
+  check_model("files-mixtral", true);
+}
