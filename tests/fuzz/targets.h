@@ -20,6 +20,9 @@
   X(tekken)                                                                                        \
   X(config)                                                                                        \
   X(safetensors)                                                                                   \
+  X(gguf)                                                                                          \
+  X(split)                                                                                         \
+  X(packed)                                                                                        \
   X(request)                                                                                       \
   X(schema)                                                                                        \
   X(regex)                                                                                         \
