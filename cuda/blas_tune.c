@@ -3,8 +3,9 @@
  * Engine thread. Each shape and range of rows is timed with the matrices of several layers in turn,
  * so that no cache holds the next one, on memory of the KV pool, which is zeroed afterwards. The
  * choices are kept in a file named after device, driver and library: the next start reads them.
- * Only so do the bits of a model stay the same from start to start. If the file is missing, damaged
- * or cannot be written, the products are measured again.
+ * Without the file, a start could choose another algorithm than the start before, and the bits of a
+ * model would differ between the two. If the file is missing, damaged or cannot be written, the
+ * products are measured again.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -49,7 +50,8 @@ static bool file_path(const device_t *device, char *path, size_t bytes) {
   return more > 0 && (size_t)(length + more) < bytes;
 }
 
-/* A choice as a line: shape, range, own or the algorithm's bytes, a checksum over all of it. */
+/* Writes a choice as a line: shape, range, own or the algorithm's bytes, a checksum over all of it.
+ */
 static void print_choice(char *line, size_t bytes, const device_t *device,
                          const blas_shape_t *shape, int32_t range) {
   const blas_choice_t *choice = &shape->choices[range];
@@ -126,7 +128,7 @@ typedef struct trial {
   cudaEvent_t begin, end;
 } trial_t;
 
-/* One product with matrix `index`; algo NULL = the own kernel. */
+/* Runs one product with matrix `index`; algo NULL = the own kernel. */
 static int run_once(device_t *device, trial_t *trial, int32_t index,
                     const cublasLtMatmulAlgo_t *algo) {
   trial->layer.weight = trial->shape->weights[index % trial->shape->num_weights];
@@ -135,7 +137,8 @@ static int run_once(device_t *device, trial_t *trial, int32_t index,
   return blas_run(device, trial->shape, &call, algo) == CUBLAS_STATUS_SUCCESS ? 0 : -1;
 }
 
-/* Milliseconds of a product, the best of some rounds; infinity when it cannot be run. */
+/* Returns the milliseconds of a product, the best of some rounds, or infinity if it cannot be run.
+ */
 static float time_product(device_t *device, trial_t *trial, const cublasLtMatmulAlgo_t *algo) {
   float best = HUGE_VALF;
   if (run_once(device, trial, 0, algo) != 0) return best;

@@ -1,7 +1,8 @@
 /* bench_attention.cu: decode and prefill attention over their grids, for gpu_bench. */
 #include "cuda/dev/bench_attention.h"
 
-/* Blocks 1 .. count in order, or with a stride that meets each once. */
+/* Returns a block table: blocks 1 .. count in order, or scattered by a stride that visits each
+ * block once. */
 static std::vector<int32_t> draw_table(int first, int count, bool is_ordered) {
   std::vector<int32_t> table;
   int64_t stride = is_ordered ? 1 : 7919;

@@ -118,7 +118,7 @@ struct operands_t {
   void *out;
 };
 
-/* One algorithm; infinity when it does not run. */
+/* Times one algorithm. Returns infinity if it cannot run. */
 static double algorithm_us(product_t &lib, const operands_t &of,
                            const cublasLtMatmulAlgo_t *algorithm, int calls, int rounds) {
   const float one = 1, zero = 0;

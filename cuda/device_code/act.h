@@ -1,7 +1,8 @@
 /* act.h: the activation functions of the feed-forward layers, one element at a time.
  *
  * Device functions. GELU: Hendrycks and Gimpel 2016, erf and tanh forms; SiLU gate: Shazeer 2020.
- * fp32; every kernel that needs one calls it here, so that fused and separate ones agree.
+ * All numbers are fp32. Every kernel calls its activation function from here, so that fused and
+ * separate kernels give the same bits.
  */
 #ifndef INFERD_CUDA_DEVICE_CODE_ACT_H
 #define INFERD_CUDA_DEVICE_CODE_ACT_H
@@ -16,7 +17,7 @@ template <gpu_activation_t KIND> GPU_FN float act(float value) {
   return 0.5f * value * (1.0f + tanhf(0.797884561f * (value + 0.044715f * value * value * value)));
 }
 
-/* Whether the inputs are gate columns, then up columns. */
+/* Returns true if a row of inputs is the gate columns and then the up columns. */
 GPU_BOTH_FN bool activation_gated(gpu_activation_t kind) {
   return kind == GPU_SILU_MUL || kind == GPU_GELU_TANH_MUL || kind == GPU_CLAMPED_SWIGLU;
 }
@@ -28,7 +29,7 @@ GPU_FN float clamped_swiglu(float gate, float up) {
   return mul_rn(up + 1.0f, gate / (1.0f + expf(mul_rn(gate, -1.702f))));
 }
 
-/* act(value), times `up` for the MUL kinds. */
+/* Returns act(value), multiplied by `up` for the MUL kinds. */
 GPU_FN float activate_one(gpu_activation_t kind, float value, float up) {
   switch (kind) {
   case GPU_RELU: return act<GPU_RELU>(value);

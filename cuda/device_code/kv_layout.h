@@ -1,7 +1,7 @@
 /* kv_layout.h: where an element of the paged KV cache lies; the layout itself is in kernel_types.h.
  *
- * Pure functions for kernels and launchers. Offsets are in bytes and 64 bits wide: a pool passes
- * 2^31 elements early.
+ * Pure functions for kernels and launchers. Offsets are in bytes and 64 bits wide, because a pool
+ * of 4 GiB already has 2^31 elements of 16 bits.
  */
 #ifndef INFERD_CUDA_DEVICE_CODE_KV_LAYOUT_H
 #define INFERD_CUDA_DEVICE_CODE_KV_LAYOUT_H
@@ -11,7 +11,7 @@
 
 enum { KV_CHUNK = 16, KV_ROW_MAX = 128 }; /* bytes */
 
-/* Head size as the cache stores it; 0 when it does not fit. */
+/* Returns the padded head size that the cache stores, or 0 if no kernel has this head size. */
 GPU_BOTH_FN int kv_padded(int head_dim) {
   if (head_dim <= 0 || head_dim > GPU_HEAD_DIM_MAX || head_dim % 8 != 0) return 0;
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
@@ -35,7 +35,7 @@ GPU_BOTH_FN size_t kv_block_bytes(const gpu_kv_t &kv) {
   return 2 * (size_t)kv.num_kv_heads * kv_head_bytes(kv);
 }
 
-/* A head of a block; `value` 0 for K, 1 for V. */
+/* Returns the address of a head's slots in a block; `value` 0 for K, 1 for V. */
 GPU_BOTH_FN uint8_t *kv_head_at(const gpu_kv_t &kv, int layer, int block, int value, int kv_head) {
   const size_t index = (size_t)layer * kv.num_blocks + block;
   const size_t head = (size_t)value * kv.num_kv_heads + kv_head;

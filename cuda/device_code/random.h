@@ -1,7 +1,8 @@
 /* random.h: the random numbers of sampling on the device, bit for bit those of
  * engine/base/random.h.
  *
- * Written again because device code cannot call plain C functions; a test compares the two.
+ * The functions of that header are repeated here, because device code cannot call plain C
+ * functions. A test compares both versions.
  */
 #ifndef INFERD_CUDA_DEVICE_CODE_RANDOM_H
 #define INFERD_CUDA_DEVICE_CODE_RANDOM_H

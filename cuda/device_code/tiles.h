@@ -85,13 +85,13 @@ GPU_FN void add_values(attention_rows_t<D> &rows, const uint32_t (&weights)[4],
   }
 }
 
-/* The lane's pair number `pair` < D / 8 of neighbouring outputs of row lane / 4 + 8 `half`: first
- * column. */
+/* A lane holds D / 8 pairs of neighbouring outputs for each of its rows lane / 4 and lane / 4 + 8.
+ * Returns the first column of pair `pair`. */
 template <class S> GPU_FN int pair_column(int pair) {
   const int t = threadIdx.x % 4;
   return sizeof(S) == 2 ? pair * 8 + t * 2 : pair / 2 * 16 + t * 4 + pair % 2 * 2;
 }
-/* References to the two accumulators of that pair. */
+/* The two accumulators of that pair, in row lane / 4 + 8 * half. */
 template <class S, int D> GPU_FN float &pair_low(attention_rows_t<D> &rows, int pair, int half) {
   return sizeof(S) == 2 ? rows.acc[pair][2 * half] : rows.acc[pair / 2 * 2][2 * half + pair % 2];
 }

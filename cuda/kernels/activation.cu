@@ -56,7 +56,7 @@ int gpu_activate(dtype_t dtype, void *out, const void *in, gpu_activation_t kind
   return FOR_DTYPE(dtype, activate, out, in, kind, width, (int64_t)rows * width, stream);
 }
 
-/* One block a row. */
+/* Each block computes one row. */
 template <class T>
 __global__ void gated_add_kernel(T *out, const T *in, const T *__restrict__ gate, const T *residual,
                                  int32_t width) {

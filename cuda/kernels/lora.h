@@ -29,7 +29,8 @@ typedef struct gpu_lora {
   float *low;                    /* [tokens, stride] scratch */
   int32_t tokens, column, width; /* column and width even */
 } gpu_lora_t;
-/* Two launches: to the rank and back. 0 or a cudaError_t. */
+/* Launches two kernels: one computes `low`, the other adds low . B^T to `out`. Returns 0 or a
+ * cudaError_t. */
 int gpu_lora(dtype_t dtype, const gpu_lora_t *args, gpu_stream_t stream);
 
 #ifdef __cplusplus

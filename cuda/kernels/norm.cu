@@ -9,7 +9,7 @@
 #include "cuda/device_code/row_square.h"
 #include "cuda/kernels/kernels.h"
 
-/* Sum over the row; every thread gets it. */
+/* Returns the sum over the row, to every thread of the block. */
 template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
   float sum = 0.0f;
   for (int i = threadIdx.x * VECTOR; i < width; i += ROW_THREADS * VECTOR) {

@@ -1,5 +1,5 @@
-/* prefill_parts.h: what the prefill kernels share: their work, and the queries' way to shared
- * memory.
+/* prefill_parts.h: what the prefill kernels share: the work of a block, and the copy of its queries
+ * to shared memory.
  *
  * Device functions only.
  */
@@ -34,7 +34,8 @@ GPU_FN prefill_work_t prefill_work(const gpu_attention_t &args, int index, int h
           head / (args.num_heads / args.kv.num_kv_heads)};
 }
 
-/* First key that the tile's window shows. */
+/* Returns the position of the first key that a query of the tile sees: with a sliding window it may
+ * be above 0. */
 GPU_FN int prefill_low(const gpu_attention_t &args, const prefill_work_t &work) {
   const int low = args.window > 0 ? work.position - args.window + 1 : 0;
   return low > 0 ? low : 0;

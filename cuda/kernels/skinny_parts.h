@@ -12,7 +12,7 @@
 
 enum { SKINNY_WARPS = 8, SKINNY_THREADS = SKINNY_WARPS * WARP, IN_FLIGHT = 4 };
 
-/* TOKENS: eighths of rows, TILES: weight tiles of a block. */
+/* TOKENS: groups of eight rows; TILES: weight tiles of a block. */
 template <int TOKENS, int TILES> struct skinny_shared_t {
   float sums[SPANS][TILES * 16][TOKENS * 8 + 1];
   float inverse[TOKENS * 8]; /* 1 / rms of each row */
@@ -76,7 +76,7 @@ GPU_FN void multiply_weights(const gpu_skinny_t &args, int column, int end,
   }
 }
 
-/* One span's sums to shared memory. */
+/* Stores the sums of one span in shared memory. */
 template <int TOKENS, int TILES>
 GPU_FN void leave_sums(float (&acc)[TILES][TOKENS][4], float (*sums)[TOKENS * 8 + 1]) {
   const int lane = threadIdx.x % WARP;
@@ -92,7 +92,7 @@ GPU_FN void leave_sums(float (&acc)[TILES][TOKENS][4], float (*sums)[TOKENS * 8 
   }
 }
 
-/* The block's spans; blockIdx.y is its part of them. */
+/* Multiplies the spans of this block: part blockIdx.y of all spans. */
 template <class T, int TOKENS, int TILES, bool NORM>
 GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
   const int warp = threadIdx.x / WARP, columns = span_columns(args.k);
@@ -125,7 +125,7 @@ GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES
   __syncthreads();
 }
 
-/* The sums of this block's spans, added in order and written. */
+/* Adds the sums of this block's spans in order and writes the results. */
 template <class T, int TOKENS, int TILES>
 GPU_FN void write_spans(const gpu_skinny_t &args, const skinny_shared_t<TOKENS, TILES> &shared) {
   for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {

@@ -25,7 +25,7 @@ typedef struct quant_packing {
   atomic_bool failed;
 } quant_packing_t;
 
-/* The rows of one panel as the source hands them over. */
+/* The rows of one panel in the formats of the source. */
 typedef struct panel_rows {
   const quant_format_t *format[PANEL_COLS];
   const void *data[PANEL_COLS];
@@ -42,7 +42,7 @@ static int64_t first_row(const weight_t *weight, int64_t panel, int32_t *count) 
   return start + panel / weight->stack_panels * weight->stack_rows;
 }
 
-/* The layout of a format by itself. */
+/* The layout of a panel whose rows are all of one format. */
 static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int64_t cols) {
   quant_layout_t layout = {.scales = QUANT_SCALES_F16,
                            .bits = format->num_codes <= NIBBLE_CODES ? 4 : 8,
@@ -60,7 +60,7 @@ static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int
   return layout;
 }
 
-/* The layout that holds every format but grouped ones. */
+/* The layout of a panel whose rows are of several formats; no format is a grouped one. */
 static quant_layout_t layout_of_mixture(void) {
   return (quant_layout_t){.scales = QUANT_SCALES_F32,
                           .bits = 8,
@@ -80,7 +80,9 @@ static quant_layout_t choose_layout(const weight_source_t *source, int64_t first
   return layout_of(format, source->group, source->cols);
 }
 
-/* The 8-bit code of the panel for a code of the format. */
+/* Converts a code of the format to the 8-bit code of a panel with this offset: the levels are the
+ * same.
+ */
 static uint8_t wide_code(const quant_format_t *format, int32_t offset, uint8_t code) {
   int32_t level = format->table != NULL ? format->table[code] : code - format->offset;
   return (uint8_t)(level + offset);
@@ -105,7 +107,7 @@ static void pack_codes(const quant_layout_t *layout, const quant_format_t *forma
 }
 
 static void put_half(uint8_t *out, int32_t index, float value) {
-  uint16_t half = f16_from_float(value); /* exact: it was read from such a number */
+  uint16_t half = f16_from_float(value); /* exact, because the value was read from an f16 number */
   memcpy(out + index * 2, &half, sizeof half);
 }
 

@@ -55,7 +55,8 @@ void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool ad
 size_t weight_stride(const device_t *device, const weight_t *weight);
 void weight_stage(const device_t *device, const weight_t *weight, uint8_t *out, const float *in);
 /* Multiplies rows with panel `index`. The caller sets x, rows, cols, out, ldo, bias and residual of
- * *gemm. With `more` this thread goes on to the next panel. `worker` names the scratch memory. */
+ * *gemm. `more`: this thread multiplies the next panel too, so it is
+ * prefetched. `worker` selects the scratch memory. */
 void weight_multiply(const device_t *device, const weight_t *weight, int64_t index, bool more,
                      int worker, gemm_t *gemm);
 

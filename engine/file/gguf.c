@@ -1,8 +1,8 @@
 /* gguf.c: opens the files of a GGUF model and reads values out of them.
  *
  * A split model has the files NAME-00001-of-0000N.gguf. The names of the others follow from the
- * given one, so a file can name no other file. Each says its number and how many there are; both
- * must fit. Any thread; reads no weights.
+ * given one, so the content of a file cannot make this program open another path. Each file holds
+ * its number and the number of files; both must agree with the names. Any thread; reads no weights.
  */
 #include "engine/file/gguf.h"
 

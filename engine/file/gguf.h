@@ -54,7 +54,7 @@ typedef struct gguf_value {
   size_t length;             /* bytes of `data` */
 } gguf_value_t;
 
-/* Types of tensors, as numbered in the file. Those not named here have a name and a size, too. */
+/* Types of tensors, as numbered in the file. gguf_type_name has the names of the others. */
 enum { GGUF_TYPE_F32 = 0, GGUF_TYPE_F16 = 1, GGUF_TYPE_BF16 = 30 };
 
 typedef struct gguf_tensor {
@@ -81,10 +81,11 @@ int gguf_find(const char *path, char *out, size_t capacity, inferd_error_t *erro
 int gguf_open(const char *path, bool with_splits, gguf_t **out, inferd_error_t *error);
 void gguf_close(gguf_t *gguf); /* NULL is allowed */
 
+/* The path of file `file` (from 0) of a split model, as it was opened; owned by the model. */
 const char *gguf_path(const gguf_t *gguf, int32_t file);
 int32_t gguf_num_files(const gguf_t *gguf);
 
-/* The metadata are those of the first file. */
+/* Looks a key up in the metadata of the first file; the other files of a split have none. */
 const gguf_value_t *gguf_get(const gguf_t *gguf, const char *key); /* NULL = absent */
 /* Element `index` as a number; false for another type, and for a fraction as an integer. */
 bool gguf_int(const gguf_value_t *value, uint32_t index, int64_t *out);

@@ -16,7 +16,7 @@
 
 enum { NAMES_SHOWN = 5, NAME_BYTES_MAX = 256 };
 
-/* What a directory holds. */
+/* What the search has seen in a directory so far. */
 typedef struct findings {
   int count; /* models in GGUF */
   bool has_safetensors;

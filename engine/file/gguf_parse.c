@@ -16,7 +16,9 @@
 
 enum { FIRST_READ = 1 << 16, DIMENSION_MAX_BITS = 40, ALIGNMENT_DEFAULT = 32, FIELD_MAX = 96 };
 
-/* The types of tensors: elements and bytes of a block. No bytes: a type that was withdrawn. */
+/* The types of tensors: elements and bytes of a block. A type of 0 bytes was withdrawn from the
+ * format.
+ */
 static const struct {
   uint32_t type;
   const char *name;

@@ -84,8 +84,9 @@ static void list_remove(mapping_t *mapping) {
   pthread_mutex_unlock(&list_lock);
 }
 
-/* Says why a file cannot be opened. A link of a model cache whose file is gone is not the same as a
- * file that is not there. */
+/* Says why a file cannot be opened. In a model cache every name is a link. A link whose target was
+ * deleted gets a message of its own, because "no such file" would puzzle a user who sees the name.
+ */
 static int open_failed(int dir_fd, const char *name, const char *path, int number,
                        inferd_error_t *error) {
   struct stat status;

@@ -30,7 +30,7 @@ bool mapping_read(const mapping_t *mapping, void *out, size_t length, size_t off
 /* Tells the kernel that the pages entirely inside [offset, offset + length) need not stay in
  * memory. */
 void mapping_drop(const mapping_t *mapping, size_t offset, size_t length);
-/* False when a read fell behind the end of the file or its size has changed. */
+/* Returns false if a read went past the end of the file, or if its size has changed. */
 bool mapping_intact(const mapping_t *mapping);
 
 #endif

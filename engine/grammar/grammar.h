@@ -129,6 +129,6 @@ int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
 
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher); /* the text may end here */
-bool grammar_matcher_is_finished(const grammar_matcher_t *matcher);  /* ... and cannot go on */
+bool grammar_matcher_is_finished(const grammar_matcher_t *matcher); /* ... and nothing can follow */
 
 #endif

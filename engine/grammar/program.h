@@ -47,7 +47,7 @@ static inline uint32_t dfa_next(const dfa_t *dfa, uint32_t state, uint8_t byte) 
 
 typedef enum grammar_node_kind {
   NODE_END,     /* the text may end */
-  NODE_RETURN,  /* pops the top frame and goes on where it says */
+  NODE_RETURN,  /* pops the top frame and continues at its return node */
   NODE_LEX,     /* lexeme, then next */
   NODE_EXTRA,   /* lexeme of a key that is no listed name of object `names`, then next */
   NODE_TOKEN,   /* exactly the token, then next */
@@ -86,7 +86,7 @@ enum { NODE_ID_END = 0, NODE_ID_RETURN = 1, NODE_ID_FAIL = 2, NODES_FIXED = 3 };
 
 /* Names as canonical JSON strings with both quotes, in one trie in preorder. */
 typedef struct name_node {
-  uint32_t child, sibling; /* first child, next sibling; 0 = none (the root is nobody's) */
+  uint32_t child, sibling; /* first child, next sibling; 0 = none (the root has no parent) */
   uint32_t first, count;   /* range of `sorted`: listed names that end in this subtree */
   uint8_t byte;
   bool is_name;   /* a name ends here; no extra key may */

@@ -53,7 +53,7 @@ static const tensor_pattern_t llama_patterns[] = {
     SHARED(ROLE_SHARED_SWITCH, "ffn_gate_inp_shexp", DIM_ONE, DIM_HIDDEN),
 };
 
-/* The norm before the MLP has the name of a norm behind attention. */
+/* The norm before the MLP is called post_attention_norm in these files. */
 static const tensor_pattern_t seed_patterns[] = {
     OUTER_ROWS(WHEN_NEVER),
     NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
@@ -89,7 +89,7 @@ static const tensor_pattern_t olmo2_patterns[] = {
     DENSE_ROWS,
 };
 
-/* ffn_up holds the gate, too, before it. */
+/* ffn_up holds the rows of the gate and then those of up. */
 static const tensor_pattern_t phi3_patterns[] = {
     OUTER_ROWS(WHEN_NEVER),
     NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),

@@ -1,6 +1,6 @@
 /* quant.c: the table of block formats; rows as values, and their check.
  *
- * Owns nothing. Pure functions, any thread. How a block is laid out stands in quant_blocks.c.
+ * Owns nothing. Pure functions, any thread. quant_blocks.c has the layout of a block.
  */
 #include "engine/quant/quant.h"
 
@@ -13,7 +13,8 @@
 
 enum { EXPONENT_MAX = 252, NUM_ALIGN = 4 };
 
-/* Levels of IQ4_NL and IQ4_XS; those of e2m1 (OCP microscaling formats 1.0), doubled. */
+/* Levels of IQ4_NL and IQ4_XS, and of e2m1 numbers (OCP microscaling formats 1.0). The levels of
+ * e2m1 are doubled to make them integers; the scales of MXFP4 and NVFP4 are halved in return. */
 static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                1,    13,   25,  38,  53,  69,  89,  113};
 static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -117,7 +118,8 @@ bool quant_is_finite(const quant_format_t *format, int32_t group, const void *ro
   const uint8_t *block = row;
   if (quant_is_grouped(format))
     return floats_are_finite(block + ROUND_UP((size_t)cols, NUM_ALIGN), 2 * DIV_UP(cols, group));
-  if (format->format == WEIGHT_NVFP4) return true; /* every scale is a number */
+  if (format->format == WEIGHT_NVFP4)
+    return true; /* every byte of e4m3 is read as a finite scale */
   int32_t halves[2], count = quant_block_halves(format->format, halves);
   for (int64_t i = 0; i < cols / format->block_cols; i++, block += format->block_bytes) {
     if (format->format == WEIGHT_GGUF_MXFP4 && block[0] > EXPONENT_MAX) return false;

@@ -6,9 +6,9 @@
  *
  *   value = scale * level(code) - minimum,  level = table[code], or code - offset without a table.
  *
- * A scale is exact in fp32, so the value differs from the format's definition by no bit. Layouts
- * are those of ggml-common.h (llama.cpp) and of `dequantize_blocks` in its Python package gguf.
- * Pure functions, any thread; rows may be unaligned.
+ * fp32 holds every scale of every format exactly, so a value has the bits that the definition of
+ * the format gives. Layouts are those of ggml-common.h (llama.cpp) and of `dequantize_blocks` in
+ * its Python package gguf. Pure functions, any thread; rows may be unaligned.
  */
 #ifndef INFERD_ENGINE_QUANT_QUANT_H
 #define INFERD_ENGINE_QUANT_QUANT_H
@@ -28,7 +28,7 @@ typedef struct quant_format {
   const char *name; /* "Q4_K" */
   weight_format_t format;
   int32_t gguf_type;               /* number in a GGUF file, -1 = none */
-  int32_t block_cols, block_bytes; /* weights of a block: 32, 64 or 256 (grouped: 16, 0) */
+  int32_t block_cols, block_bytes; /* of a block: 32, 64 or 256 weights; grouped: 16 and 0 */
   int32_t group;                   /* columns of a group: 16 or 32 */
   int32_t num_codes;               /* codes are 0 .. num_codes - 1 */
   int32_t offset;                  /* level = code - offset if there is no table */
@@ -36,11 +36,13 @@ typedef struct quant_format {
   bool has_min, is_two_level;      /* see quant_chunk_t */
 } quant_format_t;
 
-/* 256 columns of a row. In a two-level format scale = super_scale * sub_scale and minimum =
- * super_min * sub_min, with one super_scale for the chunk, which is an f16 number. */
+/* 256 columns of a row, or the rest of the row. Each group of columns has one scale and one min. In
+ * a two-level format these are products: scale = super_scale * sub_scale, min = super_min *
+ * sub_min. The super values are f16 numbers that the whole chunk shares. Other formats leave the
+ * super and sub values unset; formats without minima leave the minima unset. */
 typedef struct quant_chunk {
-  int32_t cols;
-  uint8_t codes[QUANT_CHUNK];
+  int32_t cols;               /* columns in the chunk, at most 256 */
+  uint8_t codes[QUANT_CHUNK]; /* [cols] */
   float scale[QUANT_CHUNK / QUANT_GROUP_MIN], min[QUANT_CHUNK / QUANT_GROUP_MIN];
   float super_scale, super_min;
   int8_t sub_scale[QUANT_CHUNK / QUANT_GROUP_MIN];
@@ -52,9 +54,10 @@ static inline bool quant_is_grouped(const quant_format_t *format) {
   return format->format >= WEIGHT_GROUPED;
 }
 
-/* The row of the table for a format, or NULL for WEIGHT_PLAIN and WEIGHT_MXFP4. */
+/* Returns the description of a format, or NULL for WEIGHT_PLAIN and WEIGHT_MXFP4. */
 const quant_format_t *quant_format(weight_format_t format);
-/* The same by the type number of a GGUF file; NULL when it is unknown or not quantised. */
+/* Returns the description of the format that has this type number in GGUF files; NULL if the number
+ * is unknown or the type is not quantised. */
 const quant_format_t *quant_by_gguf_type(uint32_t type);
 
 /* Bytes of a row of `cols` columns; `group` matters to grouped rows alone. 0 if the format cannot
@@ -73,7 +76,8 @@ void quant_decode(const quant_format_t *format, int32_t group, const void *row, 
 /* Writes one Q8_0 block of 32 finite numbers, as llama.cpp rounds them: d = max |x| / 127. */
 void quant_encode_q8_0(const float *values, uint8_t *out);
 
-/* True when the scales and minima of a row are finite; quick, for a check of untrusted files. */
+/* Returns true if all scales and minima of a row are finite. A loader calls this for every row of
+ * an untrusted file, so it reads the scales only, not the codes. */
 bool quant_is_finite(const quant_format_t *format, int32_t group, const void *row, int64_t cols);
 
 #endif

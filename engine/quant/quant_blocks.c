@@ -125,7 +125,8 @@ static void read_iq4_xs(const uint8_t *block, quant_chunk_t *out) {
   }
 }
 
-/* Half of an unsigned e4m3 number (bias 7); 0x7f reads as 0. */
+/* Half of an unsigned e4m3 number (bias 7), because the levels of NVFP4 are doubled. 0x7f is NaN
+ * and reads as 0, as in llama.cpp. */
 static float half_of_e4m3(uint8_t byte) {
   int exponent = byte >> 3 & 15, mantissa = byte & 7;
   if (byte == 0x7f) return 0;

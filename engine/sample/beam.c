@@ -97,7 +97,8 @@ static void finish_by_id(engine_t *engine, const continuation_t *next) {
   candidate->stop_token_id = next->id == engine->info.primary_eos ? -1 : next->id;
 }
 
-/* Ranks the continuations; fills e->beam_work.next with those that go on and returns how many. */
+/* Ranks the continuations; puts those that continue into engine->beam_work.next. Returns how many
+ * continue. */
 static int32_t rank(engine_t *engine, const sampling_params_t *params) {
   int32_t width = params->beam_width, num_next = 0;
   const sequence_t *any = engine->beam_work.beams[0].sequence;

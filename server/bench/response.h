@@ -1,7 +1,7 @@
 /* response.h: one HTTP/1.1 answer, read as its bytes arrive.
  *
- * Knows nothing of sockets. What it allows is what a load generator meets: a length, chunks, or a
- * body that ends with the connection; 1xx answers are skipped. Not shared between threads.
+ * Knows nothing of sockets. A body has a length, is in chunks, or ends with the connection; answers
+ * with status 1xx are skipped. An answer belongs to one thread.
  */
 #ifndef INFERD_SERVER_BENCH_RESPONSE_H
 #define INFERD_SERVER_BENCH_RESPONSE_H
@@ -39,9 +39,10 @@ typedef struct response {
 
 void response_begin(response_t *response, void (*on_body)(void *, const char *, size_t),
                     void *context);
-/* Bytes that arrived. False: they are no HTTP answer, `error` says why. */
+/* Parses the next bytes of the answer. Returns false if they are no HTTP answer; `error` says why.
+ */
 bool response_feed(response_t *response, const char *bytes, size_t count);
-/* The connection has ended. False: in the middle of the answer. */
+/* Says that the connection has ended. Returns false if the answer is not complete. */
 bool response_close(response_t *response);
 static inline bool response_is_done(const response_t *response) {
   return response->state == RESPONSE_DONE;

@@ -1,8 +1,8 @@
 /* attend.h: attention of a query tile over one strip of keys, in one call.
  *
  * The entry `attend` of kernels_t: products of queries and keys, softmax, and products of weights
- * and values over a bf16 K/V pool. A tier that has it takes no part of `scores`, `softmax`,
- * `values` and `scale` for that pool. Called by pool workers.
+ * and values over a bf16 K/V pool. If a tier has this entry, its `scores`, `softmax`, `values` and
+ * `scale` are not called for a bf16 pool. Called by pool workers.
  */
 #ifndef INFERD_ENGINE_CPU_ISA_ATTEND_H
 #define INFERD_ENGINE_CPU_ISA_ATTEND_H
@@ -21,7 +21,8 @@ typedef struct key_range {
   int32_t first, last; /* relative to the first key of the strip */
 } key_range_t;
 
-/* A query tile is `positions` x `group` rows; rows behind it, up to a whole block, are scratch. */
+/* A query tile is `positions` x `group` rows. q, acc, max and sum also have the rows that complete
+ * the last block; the contents of these rows are scratch. */
 typedef struct attend {
   const uint16_t *q; /* [rows][depth] bf16, times the scale of attention */
   int64_t depth;     /* head_dim padded to DEPTH_ALIGN with zeros */
@@ -29,7 +30,7 @@ typedef struct attend {
   const key_range_t *seen; /* [positions], each bound at least that of the position before */
   float softcap;           /* 0 = none */
   const strip_t *strip;    /* k and v set for every segment that some position sees */
-  float *acc;              /* [rows][ldo]: brought up to date, like max and sum */
+  float *acc;              /* [rows][ldo] read and written, like max and sum */
   int64_t ldo;             /* head_dim padded to HEAD_ALIGN */
   float *max, *sum;        /* [rows] */
   void *space;             /* attend_bytes(head_dim), aligned to 64 bytes */

@@ -2,8 +2,8 @@
  *
  * Run by pool workers; see kernels_amx.c. A tile product takes the 16 or 32 rows of depth of one
  * group, so its integers are those of the AVX512-VNNI kernel, and the floats are added in the same
- * order: both kernels give the same bits. A few rows take that kernel, because it reads the panel
- * as it is.
+ * order: both kernels give the same bits. Up to 23 rows of activations are left to the AVX512-VNNI
+ * kernel, which is faster for them because it does not unpack the panel.
  *
  * For 16 rows and 16 columns the tiles multiply all groups of a chunk, then the vector units scale
  * and add them, with the sums in registers. Bound by these vector operations.
@@ -19,26 +19,26 @@ enum {
   LINE_BYTES = 64
 };
 
-/* Intel SDM, TILECFG. */
+/* Operand of ldtilecfg: Intel SDM, volume 1, "Intel AMX", TILECFG. */
 typedef struct quant_tiles {
   uint8_t palette, start_row, reserved[14];
   uint16_t row_bytes[16];
   uint8_t rows[16];
 } quant_tiles_t;
 
-/* Integers of the groups of a chunk, 16 rows and 16 columns each. */
+/* The integer products of all groups of a chunk, for 16 rows and 16 columns. */
 typedef struct amx_dots {
   _Alignas(64) int32_t at[QUANT_GROUPS][TILE_SIDE][TILE_SIDE];
 } amx_dots_t;
 
-/* A block of rows of a chunk at work. */
+/* The block of up to 16 rows that is being multiplied with a chunk. */
 typedef struct amx_work {
   const quant_work_t *chunk;
-  const uint8_t *x[TILE_SIDE]; /* staged rows; the last again where there are fewer */
+  const uint8_t *x[TILE_SIDE]; /* staged rows; the last one is repeated if there are fewer */
   int64_t ldx;
   int32_t row, group;
-  bool is_signed;    /* the codes are levels */
-  const char *ahead; /* what is prefetched, `lines` cache lines a step */
+  bool is_signed;    /* the weights are signed levels, not unsigned codes */
+  const char *ahead; /* next panel, of which each step prefetches `lines` lines */
   int32_t lines;
 } amx_work_t;
 

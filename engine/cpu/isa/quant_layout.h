@@ -9,7 +9,7 @@
  *   codes of 4 bits     [depth / 8][64][4]: byte i has row i in its low and row 4 + i in its high
  *                       nibble; a table gives the code of a nibble
  *
- * with the minima only if the layout has them. weight = scale * (code - offset) - min.
+ * Minima are stored only if the layout has them. weight = scale * (code - offset) - min.
  *
  * A row of activations is quantised by itself: 32 columns share scale = max |x| / 127, and q =
  * round(x / scale). Columns of very small numbers (max |x| < 2^-100) become zeros; if one of the
@@ -40,9 +40,9 @@ typedef struct quant_layout {
   quant_scales_t scales;
   int32_t bits;   /* of a code in memory: 4 or 8 */
   int32_t group;  /* rows of depth that share a scale: 16, 32, 64, 128 or 256 */
-  int32_t offset; /* of codes, after the table */
+  int32_t offset; /* subtracted from codes, after the look-up in the table */
   bool has_min;
-  uint8_t table[16]; /* codes of the nibbles */
+  uint8_t table[16]; /* the code of each nibble, if bits is 4 */
 } quant_layout_t;
 
 /* Bytes of the scales of a chunk of `cols` rows of depth, and of the whole chunk. */

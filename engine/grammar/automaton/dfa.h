@@ -38,7 +38,7 @@ static inline bool dfa_is_empty(const dfa_t *dfa) {
 /* Removes the bytes that no token consists of, and the states that need them. */
 dfa_t *dfa_restrict(compile_t *compile, const dfa_t *dfa);
 /* Counts entries of the states that have COUNT: fills rest and the bounds. Exact for max; min only
- * where counting can always go on. lexeme.c. */
+ * where counting can always continue. lexeme.c. */
 void dfa_count(compile_t *compile, dfa_t *dfa, uint32_t min, uint32_t max);
 /* Copies the automaton of a JSON string so that the state after the opening quote is entered only
  * there. lexeme.c. */

@@ -23,16 +23,17 @@ enum {
   LAYER_NORMS = 1,     /* layer_norm_epsilon */
   GEMMA_SCALE = 2,     /* query_pre_attn_scalar, which follows from the sizes */
   NORMALISES = 4,      /* the weights of the chosen experts sum to 1 unless a key says otherwise */
-  WINDOWED = 8,        /* attention.sliding_window counts */
+  WINDOWED = 8,        /* attention.sliding_window is used; other families ignore the key */
   YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
-  POSITION_TABLE = 32, /* no rotation */
-  TWO_ROPES = 64       /* sliding layers have angles of their own; without a window none slides */
+  POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
+  TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
 
 static const struct {
   const char *name, *architecture;
   int needs;
-  int wide_layers; /* this many: the largest model, whose queries are scaled by hidden / heads */
+  int wide_layers; /* layers of the one model whose queries are scaled by hidden / heads; 0 = none
+                    */
 } architectures[] = {
     {"llama", "LlamaForCausalLM", NEEDS_NOTHING, 0},
     {"qwen2", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
@@ -351,7 +352,8 @@ static void write_rope(writer_t *writer) {
     copy_int(writer, "original_max_position_embeddings", "%.rope.scaling.original_context_length");
 }
 
-/* A window of 0 is none. Its pattern is one flag a layer, or every how many a layer is full. */
+/* Writes the sliding window; 0 means none. Its pattern is one flag for each layer, or a number N:
+ * every N-th layer sees the whole context. */
 static void write_window(writer_t *writer) {
   char key[KEY_TEXT_MAX];
   int64_t window, every;
@@ -459,7 +461,8 @@ static void write_experts(writer_t *writer, int64_t experts) {
   put_int(writer, "intermediate_size", dense_width);
 }
 
-/* Ids that end a generation. Older files name only one; the others are known by their spelling. */
+/* Returns true for a token that ends a generation although no key names it: older files name only
+ * one such token. */
 static bool ends_by_spelling(const writer_t *writer, const char *text, size_t length) {
   static const char *const of_all[] = {"<|eot_id|>",   "<|eom_id|>",    "<|im_end|>",
                                        "<|end|>",      "<|endoftext|>", "<|end_of_text|>",
@@ -489,7 +492,7 @@ static void write_ids(writer_t *writer) {
   name(writer, "eos_token_id");
   buffer_char(writer->json, '[');
   for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-    /* An id beyond the embedding can never come. */
+    /* An id past the embedding matrix cannot be sampled. */
     if (!gguf_int(gguf_get(writer->gguf, keys[i]), 0, &id) || id < 0 || id >= rows) continue;
     buffer_text(writer->json, comma);
     buffer_int(writer->json, id);
@@ -546,7 +549,8 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   int64_t experts = 0, number;
   if (!find_architecture(&writer, &architecture)) return writer.code;
   *arch = writer.arch;
-  /* One name may stand for two families. */
+  /* Two names stand for two families each: llama with experts is Mixtral, olmo2 with a window is
+   * OLMo 3. */
   take_int(&writer, "%.expert_count", &experts);
   if (experts > 0 && strcmp(writer.arch, "llama") == 0) architecture = "MixtralForCausalLM";
   if (strcmp(writer.arch, "olmo2") == 0 &&

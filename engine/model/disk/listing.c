@@ -20,7 +20,8 @@ static int add_name(listing_t *listing, const char *dir, const char *folder, con
     return error_set(error, ERR_MODEL_MALFORMED, "model",
                      "%.300s: the directory has more than %d files", dir, LISTING_NAMES_MAX);
   }
-  if ((listing->count & (listing->count - 1)) == 0) { /* a power of two is full */
+  if ((listing->count & (listing->count - 1)) ==
+      0) { /* the capacity is a power of two and is used up */
     size_t wanted = listing->count == 0 ? 1 : 2 * (size_t)listing->count;
     char **names = reallocarray(listing->names, wanted, sizeof *names);
     if (names == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for file names");
@@ -34,8 +35,8 @@ static int add_name(listing_t *listing, const char *dir, const char *folder, con
   return 0;
 }
 
-/* Adds the names of `dir`/`folder`. What cannot be opened as a directory adds nothing, but for the
- * directory itself, whose folder is "". */
+/* Adds the names of `dir`/`folder`; folder "" is `dir` itself. A name that is not a readable
+ * directory adds nothing, except that `dir` itself must be readable. */
 static int add_folder(const char *dir, const char *folder, listing_t *listing,
                       inferd_error_t *error) {
   char path[LISTING_PATH_MAX];

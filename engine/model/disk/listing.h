@@ -16,9 +16,9 @@ typedef struct listing {
   int count;
 } listing_t;
 
-/* Reads the names in `dir` but "." and those that begin with a dot. A folder in it is followed by
- * its own names as "FOLDER/NAME", because repositories keep the parts of a split GGUF file in a
- * folder. Returns 0 and *out, freed with listing_free; or an error of error_system, ERR_NO_MEMORY,
+/* Reads the names in `dir`, except names that begin with a dot. A folder in it is followed by its
+ * own names as "FOLDER/NAME", because repositories keep the parts of a split GGUF file in a folder.
+ * Returns 0 and *out, freed with listing_free; or an error of error_system, ERR_NO_MEMORY,
  * ERR_MODEL_MALFORMED for more than LISTING_NAMES_MAX names. */
 int listing_read(const char *dir, listing_t *out, inferd_error_t *error);
 void listing_free(listing_t *listing);

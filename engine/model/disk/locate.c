@@ -30,7 +30,7 @@ typedef struct search {
   inferd_error_t *error;
 } search_t;
 
-/* Joins two parts of a path. False: too long. */
+/* Joins two parts of a path. Returns false if the path is too long. */
 static bool join(char out[LOCATED_PATH_MAX], const char *dir, const char *name) {
   int n = snprintf(out, LOCATED_PATH_MAX, "%s/%s", dir, name);
   return n > 0 && n < LOCATED_PATH_MAX;
@@ -87,7 +87,8 @@ static int take_gguf(search_t *search, const char *dir, const listing_t *files) 
   return join(search->out->path, dir, name) ? 0 : too_long(search);
 }
 
-/* An adapter as PEFT saves it has no weights of its own to serve. */
+/* Refuses an adapter as PEFT saves it, because it has no model of its own to serve; names the base
+ * model if the adapter does. */
 static int refuse_adapter(search_t *search, const char *dir) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
@@ -107,7 +108,8 @@ static int refuse_adapter(search_t *search, const char *dir) {
                    dir, base[0] != '\0' ? " " : "", base, dir);
 }
 
-/* A directory without config.json and GGUF files. */
+/* Refuses a directory that has neither config.json nor a GGUF file, and says what it seems to hold.
+ */
 static int refuse_directory(search_t *search, const char *dir, const listing_t *files) {
   if (listing_has(files, "adapter_config.json")) return refuse_adapter(search, dir);
   if (listing_has(files, "consolidated.safetensors") || listing_has(files, "params.json")) {
@@ -144,7 +146,8 @@ static int take_directory(search_t *search, const char *dir) {
 
 /* ---- one folder of the cache ---- */
 
-/* Reads the commit that refs/main names. False: it names none. */
+/* Reads the commit that refs/main names. Returns false if there is no such file or it names none.
+ */
 static bool read_main(const char *folder, char commit[COMMIT_MAX]) {
   char path[LOCATED_PATH_MAX];
   if (!join(path, folder, "refs/main")) return false;

@@ -26,9 +26,10 @@ typedef struct located {
  *   PATH:QUANT, the GGUF file of that quantisation, such as Q4_K_M, in the directory;
  *   ORG/NAME or ORG/NAME:QUANT in HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  *   $XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub.
- * Returns 0. ERR_MODEL_MISSING: there is no such thing, or several; the message says where was
- * looked, or which ones. ERR_MODEL_MALFORMED: it is there and is no model that can be served, such
- * as an adapter or a pickle file; the message says what to do. ERR_PERMISSION, ERR_IO. */
+ * Returns 0. ERR_MODEL_MISSING: nothing was found, or several models were; the message has the
+ * places that were searched, or the names of the models. ERR_MODEL_MALFORMED: what was found cannot
+ * be served, such as an adapter or a pickle file; the message says what to do. ERR_PERMISSION,
+ * ERR_IO. */
 int model_locate(const char *what, located_t *out, inferd_error_t *error);
 
 #endif

@@ -13,7 +13,8 @@
 
 enum { WORD_BITS = 32, FP8_BLOCK = 128 };
 
-/* What a search shares: where, for which layer, and the first error. */
+/* The search for the tensors of one layer: its input, its output and its first error. After an
+ * error the functions below do nothing. */
 typedef struct finder {
   const weight_files_t *files;
   const scheme_t *scheme;
@@ -50,7 +51,8 @@ static void refuse(finder_t *finder, const stored_tensor_t *tensor, const char *
                            (long long)finder->out->cols, expected);
 }
 
-/* Returns the tensor STEM.NAME; without it the layer is incomplete. */
+/* Returns the tensor STEM.NAME as `find` does. If it is missing, records an error: the layer would
+ * be incomplete. */
 static const stored_tensor_t *need(finder_t *finder, const char *name) {
   const stored_tensor_t *tensor = find(finder, name);
   if (tensor == NULL && finder->code == 0) {

@@ -20,7 +20,7 @@ enum {
 typedef struct tokenizer_load {
   tokenizer_t *t;
   const char *dir;
-  const char *file;   /* the file at work, for messages */
+  const char *file;   /* the file that is being read, for messages */
   uint32_t added_max; /* room for added tokens */
   inferd_error_t *error;
 } tokenizer_load_t;
@@ -63,8 +63,9 @@ int load_decoder(tokenizer_load_t *load, const json_t *value);
 /* load_model.c */
 int load_model(tokenizer_load_t *load, const json_t *value);
 int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_doc_t *merges);
-/* load_splits.c: makes the merges of the pieces `ids` [count], the best first. A piece merges from
- * each two pieces that it splits into and that `merges` accepts. The vocabulary is filled. */
+/* load_splits.c: makes the merges of a vocabulary that is already filled. `ids` [count] are the
+ * pieces in the order in which they merge, the first one first. Each way to split a piece into two
+ * pieces that `merges` accepts becomes one merge. */
 typedef struct split_order {
   const uint32_t *ids;
   uint32_t count;
@@ -79,18 +80,20 @@ typedef struct load_ends {
 } load_ends_t;
 int load_spm(tokenizer_load_t *load, load_ends_t *ends, bool *found);
 int load_tekken(tokenizer_load_t *load, load_ends_t *ends, bool *found);
-/* A merge "left right" of the rank; `where` names the list, `joined` is work space. */
+/* Adds the merge "left right" with this rank. `where` names the list for messages; `joined` is
+ * scratch memory. */
 int load_merge(tokenizer_load_t *load, const char *where, uint32_t rank, const char *line,
                size_t length, buffer_t *joined);
-/* load_gguf.c: all of it, from the metadata of a GGUF file. */
+/* load_gguf.c: the whole tokenizer, from the metadata of a GGUF file. */
 int load_gguf(tokenizer_load_t *load, const char *path);
 /* load_unigram.c */
 int load_unigram(tokenizer_load_t *load, const json_t *model);
-/* load_added.c; the model must be there. Room for `count_max` tokens and LOAD_NAMED_MAX. */
+/* load_added.c; the model must be loaded. Reserves space for `count_max` tokens and for
+ * LOAD_NAMED_MAX that the configuration may add. */
 int load_added_begin(tokenizer_load_t *load, uint32_t count_max);
 int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
                      added_token_t token);
-/* The same under an id that no vocabulary has. */
+/* As load_added_token, but with an id that the model's vocabulary does not have. */
 int load_added_at(tokenizer_load_t *load, const char *content, size_t length, uint32_t id,
                   added_token_t token);
 int load_added_tokens(tokenizer_load_t *load, const json_t *list);

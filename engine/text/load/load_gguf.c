@@ -179,8 +179,9 @@ static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
   return code;
 }
 
-/* Tokens that are found in a text before everything else. Phi-3's drop the spaces behind them, but
- * for three; no key says so. */
+/* Reads the added tokens: those that are matched in a text before it is split. In Phi-3 an added
+ * token also removes the spaces after it, with three exceptions. The file has no key for this, so
+ * the caller sets `strips` by the architecture. */
 static int read_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
   static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
   vocab_t *vocab = &load->t->bpe.vocab;

@@ -15,7 +15,7 @@ enum { PIECE_NORMAL = 1, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER, PIECE_UNUSED,
 enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
 
 static const double unk_penalty = 10; /* kUnkPenalty of SentencePiece */
-static const double never = -1e30;    /* score of what a text cannot become */
+static const double never = -1e30;    /* score of pieces that no text is segmented into */
 static const char space_mark[] = "\xE2\x96\x81";
 
 typedef struct piece {
@@ -30,7 +30,7 @@ typedef struct spm {
   uint32_t count;
   uint64_t model_type;
   int64_t unk, bos, eos;
-  bool byte_fallback, suffix; /* suffix: spaces stand behind words */
+  bool byte_fallback, suffix; /* suffix: the mark of a space stands after its word */
   bool dummy_prefix, extra_spaces_go, spaces_are_marks;
   const uint8_t *charsmap;
   size_t charsmap_length;

@@ -1,7 +1,8 @@
 /* load_tekken.c: tekken.json, the tokenizer file of Mistral, where there is no tokenizer.json.
  *
- * The vocabulary is a list of byte strings in the order of their merges, as tiktoken has it; ids
- * begin behind the special tokens (as mistral_common reads it). The loading thread only.
+ * The vocabulary is a list of byte strings in the order of their merges, as tiktoken has it. The
+ * special tokens have the first ids, the vocabulary the ids after them, as in mistral_common. The
+ * loading thread only.
  */
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
@@ -20,7 +21,7 @@ typedef struct tekken {
   tokenizer_load_t *load;
   const json_t *vocab, *special;
   int64_t num_special, num_pieces; /* num_pieces: of the vocabulary, without the special ones */
-  buffer_t bytes;                  /* of the piece at work, then its spelling */
+  buffer_t bytes; /* scratch: the bytes of a piece, then its spelling in the byte-level alphabet */
 } tekken_t;
 
 /* Special tokens of files that do not list them (version v3). */
@@ -126,7 +127,8 @@ static int read_merges(tekken_t *tekken) {
   return code;
 }
 
-/* The name of a special token: listed, known, or a filler. */
+/* Returns the name of a special token: the one that the file lists; else the one of version v3;
+ * else <SPECIAL_N>, written to `filler`. */
 static const char *special_name(const tekken_t *tekken, int64_t rank, char filler[32],
                                 size_t *length) {
   JSON_EACH(entry, tekken->special) {

@@ -1,6 +1,6 @@
 /* protobuf.c: reads the wire format of Protocol Buffers (protobuf.dev, "Encoding").
  *
- * Any thread; no state. Groups, which nobody writes any more, are refused.
+ * Any thread; no state. Groups, a field type that the format has deprecated, are refused.
  */
 #include "engine/text/load/protobuf.h"
 
