@@ -73,13 +73,13 @@ typedef enum dim {
 
 /* How the file holds a tensor that is used as [rows, cols]. */
 typedef enum form {
-  FORM_PLAIN,        /* [rows, cols], or [rows] */
-  FORM_TURNED,       /* [cols, rows] */
-  FORM_EACH,         /* one tensor per expert; '*' in the name is the expert */
-  FORM_STACK,        /* [E, rows] or [E, rows, cols] */
-  FORM_STACK_TURNED, /* [E, cols, rows] */
-  FORM_STACK_BLOCKS, /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */
-  FORM_STACK_SCALES  /* U8 [E, rows, cols / 32]: their exponents */
+  FORM_PLAIN,            /* [rows, cols], or [rows] */
+  FORM_TRANSPOSED,       /* [cols, rows] */
+  FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
+  FORM_STACK,            /* [E, rows] or [E, rows, cols] */
+  FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
+  FORM_STACK_BLOCKS,     /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */
+  FORM_STACK_SCALES      /* U8 [E, rows, cols / 32]: their exponents */
 } form_t;
 
 /* When a tensor, or its bias, is expected. */

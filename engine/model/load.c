@@ -74,7 +74,7 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const blueprint_t *bp = &model->blueprint;
   const bool slides = bp->layer_flags[i] & LAYER_SLIDES;
   const rope_t *rope = slides && model->local_rope.dims > 0 ? &model->local_rope : &model->rope;
-  const bool turns = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
+  const bool rotates = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
   const vector_change_t change = {norm_add(bp), 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   return (attention_t){
@@ -87,7 +87,7 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
       .window = slides ? bp->window : 0,
       .norm_eps = bp->norm_eps,
       .norm_whole = bp->qk_norm_whole,
-      .rope = turns ? rope : NULL,
+      .rope = rotates ? rope : NULL,
       .q_norm = changed_vector(load, i, false, 1, &q_norm, change),
       .k_norm = changed_vector(load, i, false, 1, &k_norm, change),
       .sinks = vector(load, i, false, 1, &sinks),

@@ -107,17 +107,18 @@ static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t e
 static void write_shape(expected_tensor_t *tensor) {
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
-      [FORM_TURNED] = {tensor->cols, tensor->rows},
+      [FORM_TRANSPOSED] = {tensor->cols, tensor->rows},
       [FORM_EACH] = {tensor->rows, tensor->cols},
       [FORM_STACK] = {tensor->stack, tensor->rows, tensor->cols},
-      [FORM_STACK_TURNED] = {tensor->stack, tensor->cols, tensor->rows},
+      [FORM_STACK_TRANSPOSED] = {tensor->stack, tensor->cols, tensor->rows},
       [FORM_STACK_BLOCKS] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS,
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
   static const int ranks[] = {
-      [FORM_PLAIN] = 2,        [FORM_TURNED] = 2,       [FORM_EACH] = 2,        [FORM_STACK] = 3,
-      [FORM_STACK_TURNED] = 3, [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
+      [FORM_PLAIN] = 2,       [FORM_TRANSPOSED] = 2,       [FORM_EACH] = 2,
+      [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3, [FORM_STACK_BLOCKS] = 4,
+      [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }
@@ -141,7 +142,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
       tensor->cols = resolve(pattern->cols, bp);
       tensor->col_dim = pattern->cols;
     }
-    /* The bias of a turned matrix is a plain vector. */
+    /* The bias of a transposed matrix is a plain vector. */
     tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
     write_name(tensor, pattern->name, expert);
     write_shape(tensor);

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROLES_MAX = 3, TURN_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
+enum { ROLES_MAX = 3, TRANSPOSE_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
 
 /* One stored tensor as rows of a matrix. */
 typedef struct weight_part {
@@ -35,8 +35,8 @@ typedef struct weight_part {
   dtype_t type;
   const quant_format_t *quant; /* rows of blocks; `type` is then that of the values, float32 */
   dummy_t dummy;
-  void *turned;    /* owned copy of a transposed tensor, or NULL */
-  atomic_bool bad; /* some element is not finite */
+  void *transposed; /* owned copy of a transposed tensor, or NULL */
+  atomic_bool bad;  /* some element is not finite */
 } weight_part_t;
 
 /* The parts of a matrix, or of every expert of a stack, one expert after the other. */
@@ -209,11 +209,11 @@ static weight_format_t matrix_row_format(void *context, int64_t row) {
 
 /* [cols, rows] as stored, from element `base` on, becomes [rows, cols], a block of stored rows at a
  * time. */
-static void turn_rows(weight_part_t *part, int64_t base, uint8_t *out, uint8_t *made) {
+static void transpose_rows(weight_part_t *part, int64_t base, uint8_t *out, uint8_t *made) {
   const int64_t rows = part->tensor->rows, cols = part->tensor->cols;
   const size_t size = dtype_size(part->type);
-  for (int64_t first = 0; first < cols; first += TURN_BLOCK) {
-    int64_t count = MIN(cols - first, TURN_BLOCK);
+  for (int64_t first = 0; first < cols; first += TRANSPOSE_BLOCK) {
+    int64_t count = MIN(cols - first, TRANSPOSE_BLOCK);
     const uint8_t *in = made;
     if (part->data != NULL)
       in = part->data + (size_t)(base + first * rows) * size;
@@ -228,20 +228,20 @@ static void turn_rows(weight_part_t *part, int64_t base, uint8_t *out, uint8_t *
   }
 }
 
-static int turn(weight_part_t *part, inferd_error_t *error) {
+static int transpose(weight_part_t *part, inferd_error_t *error) {
   const expected_tensor_t *tensor = part->tensor;
   size_t bytes = (size_t)tensor_elements(tensor) * dtype_size(part->type);
-  size_t block = (size_t)tensor->rows * TURN_BLOCK * dtype_size(part->type);
+  size_t block = (size_t)tensor->rows * TRANSPOSE_BLOCK * dtype_size(part->type);
   uint8_t *made = part->data == NULL ? malloc(block) : NULL;
-  part->turned = malloc(bytes);
-  if (part->turned == NULL || (part->data == NULL && made == NULL)) {
+  part->transposed = malloc(bytes);
+  if (part->transposed == NULL || (part->data == NULL && made == NULL)) {
     free(made);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory to transpose %s", tensor->name);
   }
   for (int64_t i = 0; i < tensor->stack; i++) {
-    turn_rows(part, i * tensor->rows * tensor->cols, part->turned, made);
+    transpose_rows(part, i * tensor->rows * tensor->cols, part->transposed, made);
   }
-  part->data = part->turned;
+  part->data = part->transposed;
   free(made);
   return 0;
 }
@@ -289,7 +289,7 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, infe
     }
     if (code == 0) add_hash(loader, part);
     if (part->stored != NULL) weight_files_done(loader->files, part->stored);
-    free(part->turned);
+    free(part->transposed);
     loader->elements_done += tensor_elements(part->tensor);
   }
   free(matrix->parts);
@@ -378,8 +378,8 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
   if (matrix.keeps_blocks) matrix.format = matrix.parts[0].quant->format;
   for (int i = 0; i < matrix.num_parts && code == 0 && loader->planned == NULL; i++) {
     form_t form = matrix.parts[i].tensor->form;
-    bool turned = form == FORM_TURNED || form == FORM_STACK_TURNED;
-    if (turned) code = turn(&matrix.parts[i], error);
+    bool transposed = form == FORM_TRANSPOSED || form == FORM_STACK_TRANSPOSED;
+    if (transposed) code = transpose(&matrix.parts[i], error);
   }
   if (code == 0) {
     weight_source_t source = {.name = matrix.parts[0].tensor->name,

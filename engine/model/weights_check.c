@@ -34,7 +34,7 @@ static int check_gguf_type(const stored_tensor_t *tensor, bool is_vector, inferd
                    tensor->type,
                    is_vector ? ""
                              : ", Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, "
-                               "IQ4_NL, IQ4_XS, MXFP4. Take the same model as Q4_K_M");
+                               "IQ4_NL, IQ4_XS, MXFP4, NVFP4. Take the same model as Q4_K_M");
 }
 
 int weights_check_type(const stored_tensor_t *tensor, form_t form, inferd_error_t *error) {
@@ -70,14 +70,14 @@ static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *t
     same = stored->shape[i - skip + skip_stored] == tensor->shape[i];
   if (same) return 0;
   const char *rows = tensor_dim_name(tensor->row_dim), *cols = tensor_dim_name(tensor->col_dim);
-  bool turned = tensor->form == FORM_TURNED || tensor->form == FORM_STACK_TURNED;
+  bool transposed = tensor->form == FORM_TRANSPOSED || tensor->form == FORM_STACK_TRANSPOSED;
   char found[160], wanted[96];
-  return error_set(error, ERR_MODEL_MALFORMED, NULL,
-                   "tensor %s: shape %s, expected %s from %s%s%s%s", stored->name,
-                   weights_shape_text(found, sizeof(found), stored->shape, stored->rank),
-                   weights_shape_text(wanted, sizeof(wanted), tensor->shape, tensor->rank),
-                   tensor->stack > 1 ? "the number of experts, " : "", turned ? cols : rows,
-                   tensor->cols > 0 ? ", " : "", tensor->cols > 0 ? (turned ? rows : cols) : "");
+  return error_set(
+      error, ERR_MODEL_MALFORMED, NULL, "tensor %s: shape %s, expected %s from %s%s%s%s",
+      stored->name, weights_shape_text(found, sizeof(found), stored->shape, stored->rank),
+      weights_shape_text(wanted, sizeof(wanted), tensor->shape, tensor->rank),
+      tensor->stack > 1 ? "the number of experts, " : "", transposed ? cols : rows,
+      tensor->cols > 0 ? ", " : "", tensor->cols > 0 ? (transposed ? rows : cols) : "");
 }
 
 /* Returns the prefix with which the embedding is stored; the first prefix if there is no embedding.

@@ -141,7 +141,7 @@ static bool write_stream(streams_t *streams, stream_t *stream) {
   return epoll_ctl(streams->epoll_fd, EPOLL_CTL_MOD, stream->connection.fd, &event) == 0;
 }
 
-static bool turn(streams_t *streams, int timeout_ms) {
+static bool run_once(streams_t *streams, int timeout_ms) {
   static struct epoll_event events[EVENTS_MAX];
   int count = epoll_wait(streams->epoll_fd, events, EVENTS_MAX, timeout_ms);
   for (int i = 0; i < count; i++) {
@@ -158,7 +158,7 @@ static bool turn(streams_t *streams, int timeout_ms) {
 static bool run_for(streams_t *streams, uint64_t ms) {
   uint64_t until = now_ns() + ms * 1000000u, now;
   while ((now = now_ns()) < until) {
-    if (!turn(streams, (int)((until - now) / 1000000u) + 1)) return false;
+    if (!run_once(streams, (int)((until - now) / 1000000u) + 1)) return false;
   }
   return true;
 }
@@ -216,7 +216,7 @@ static int run(streams_t *streams) {
   }
   uint64_t limit = now_ns() + START_LIMIT_S * 1000000000ull;
   while (streams->num_begun < streams->count) {
-    if (!turn(streams, 100)) return 1;
+    if (!run_once(streams, 100)) return 1;
     if (now_ns() < limit) continue;
     fprintf(stderr, "inferd-bench: %d of %d streams began within %d s\n", streams->num_begun,
             streams->count, START_LIMIT_S);

@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { ACCEPTS_PER_TURN = 128, BACKLOG = 4096, ACCEPT_PAUSE_MS = 100, ACCEPT_WARN_MS = 10000 };
+enum { ACCEPTS_PER_EVENT = 128, BACKLOG = 4096, ACCEPT_PAUSE_MS = 100, ACCEPT_WARN_MS = 10000 };
 
 /* ---- accept ---- */
 
@@ -72,7 +72,7 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
   (void)status, (void)events;
   listener_t *listener = poll->data;
   http_t *http = listener->http;
-  for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+  for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
     int fd =

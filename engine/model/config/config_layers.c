@@ -114,13 +114,13 @@ static void read_no_rope(config_reader_t *reader, blueprint_t *bp) {
                   bp->num_layers, json_type_name(list), list->count);
     return;
   }
-  JSON_EACH(turns, list) {
+  JSON_EACH(item, list) {
     int64_t flag;
     bool on;
-    if (json_bool(turns, &on)) {
+    if (json_bool(item, &on)) {
       flag = on;
-    } else if (!json_int64(turns, &flag) || flag < 0 || flag > 1) {
-      config_refuse(reader, "no_rope_layers", turns, "0 or 1 for every layer");
+    } else if (!json_int64(item, &flag) || flag < 0 || flag > 1) {
+      config_refuse(reader, "no_rope_layers", item, "0 or 1 for every layer");
       return;
     }
     if (flag == 0) bp->layer_flags[layer] |= LAYER_NO_ROPE;
