@@ -282,11 +282,16 @@ test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing t
 TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
-	@scripts/bootstrap build test
-	@$(SUBMAKE) all test-programs bench-programs emu-build gpu-rehearsal-build
+	@scripts/bootstrap build unit
+	@$(SUBMAKE) environments all test-programs bench-programs emu-build gpu-rehearsal-build
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@$(RUN_TESTS) tidy tidy-rules unit sim asan sim-asan tsan emu rehearsal api clients api-asan api-tsan
+
+# The Python environments of the API tests: minutes of network, so they are made beside the build.
+.PHONY: environments
+environments:
+	@scripts/bootstrap build test
 
 check:
 	@scripts/bootstrap build test
