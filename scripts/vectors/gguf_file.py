@@ -17,11 +17,12 @@ from gguf.quants import dequantize, quantize
 from quant import HALVES
 
 ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
-                 "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma2": "gemma2",
+                 "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma": "gemma",
+                 "gemma2": "gemma2", "ministral3": "mistral3",
                  "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
                  "olmo3": "olmo2", "olmoe": "olmoe", "granite": "granite", "seed_oss": "seed_oss",
                  "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2"}
-ZIPPED = ("llama", "mixtral", "granite", "smollm3")
+ZIPPED = ("llama", "mixtral", "granite", "smollm3", "ministral3")
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -188,6 +189,9 @@ class File:
             w.add_rope_scaling_factor(rope["factor"])
         if kind == "yarn":
             w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if self.kind == "ministral3":
+            w.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+            w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
         if kind == "llama3":
             plain = 1.0 / rope["rope_theta"] ** (np.arange(0, dims, 2) / dims)
             exact = self.model.model.rotary_emb.inv_freq.double().numpy()
@@ -208,7 +212,7 @@ class File:
         if self.kind == "gemma2":
             w.add_attn_logit_softcapping(c.attn_logit_softcapping)
             w.add_final_logit_softcapping(c.final_logit_softcapping)
-        if self.kind.startswith("gemma"):
+        if self.kind in ("gemma2", "gemma3_text"):
             w.add_attention_scale(c.query_pre_attn_scalar ** -0.5)
         if self.kind == "granite":
             w.add_attention_scale(c.attention_multiplier)

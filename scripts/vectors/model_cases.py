@@ -47,6 +47,11 @@ def gpt2(hidden, heads, dtype="float32", **more):
             "eos_token_id": 2, **more}
 
 
+def gemma(*args, **more):
+    return {**llama_like("GemmaForCausalLM", "gemma", *args, **{
+        "rope_theta": 10000.0, **more}), "hidden_act": "gelu_pytorch_tanh"}
+
+
 def gemma2(*args, **more):
     made = llama_like("Gemma2ForCausalLM", "gemma2", *args, **{
         "rope_theta": 10000.0, "hidden_activation": "gelu_pytorch_tanh",
@@ -448,4 +453,17 @@ GGUF_CASES = {
                           "attn_v": "Q6_K", "": "Q5_0"}, qwen3_moe(
         256, 2, 1, 64, head_dim=32, num_experts=4, num_hidden_layers=1, moe_intermediate_size=32,
         **GGUF_TINY)),
+    "gguf-gemma": ({"": "Q8_0"}, gemma(64, 4, 2, 96, head_dim=16, tie_word_embeddings=True,
+                                       **GGUF_TINY)),
+    "gguf-mistral3": ({"": "Q4_0"}, ministral3(64, 2, 1, 64, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "original_max_position_embeddings": 128, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}, vocab_size=67,
+        torch_dtype="float32")),
+}
+
+# Cases that came later stand here: a seed follows from the place in the list.
+LATER_CASES = {
+    "files-gemma": ("plain", gemma(64, 4, 2, 96, head_dim=16, tie_word_embeddings=True,
+                                   **GGUF_TINY)),
 }

@@ -33,7 +33,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from gguf_file import write as write_gguf
-from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, WRAPPED_CASES
+from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
 from model_weights import fill
 from model_files import save
 
@@ -174,7 +174,7 @@ def main():
     torch.set_num_threads(1)  # tiny models: threads would only wait for each other
     cases = {**{name: (None, config) for name, config in CASES.items()}, **FILE_CASES,
              **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()},
-             **WRAPPED_CASES, **GGUF_CASES}
+             **WRAPPED_CASES, **GGUF_CASES, **LATER_CASES}
     for i, name in enumerate(cases):
         if options.only is not None and not name.startswith(options.only):
             continue

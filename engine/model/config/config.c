@@ -237,6 +237,9 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
                      : family->expert_keys == EXPERTS_GPT_OSS ? ACTIVATION_CLAMPED_SWIGLU
                                                               : ACTIVATION_SILU_MUL;
     if (value == NULL || json_equals(value, family->activation)) return;
+    /* Files of the first Gemma say gelu and mean its approximation by tanh. */
+    bool first_gemma = family->gemma_keys && family->block == BLOCK_PRE_NORM;
+    if (first_gemma && json_equals(value, "gelu")) return;
     config_refuse(reader, name, value, "\"%s\" for %s", family->activation, family->architecture);
     return;
   }
@@ -277,7 +280,9 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
   bp->embed_scale = bp->residual_scale = bp->head_scale = 1.0;
   bp->sinks = family->sinks;
   if (family->gemma_keys) {
-    double scalar = config_double(reader, KEYS("query_pre_attn_scalar"), 256, 0, 1e6, true);
+    /* The first Gemma divides by the square root of head_dim and has no such key. */
+    double absent = family->block == BLOCK_SANDWICH ? 256 : bp->head_dim;
+    double scalar = config_double(reader, KEYS("query_pre_attn_scalar"), absent, 0, 1e6, true);
     bp->embed_scale = sqrt((double)bp->hidden_size);
     bp->embed_rounds = true;
     bp->attn_scale = 1.0 / sqrt(scalar);

@@ -26,6 +26,7 @@ enum {
   WINDOWED = 8,        /* attention.sliding_window is used; other families ignore the key */
   YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
   POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
+  QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
 
@@ -36,10 +37,12 @@ static const struct {
                     */
 } architectures[] = {
     {"llama", "LlamaForCausalLM", NEEDS_NOTHING, 0},
+    {"mistral3", "Ministral3ForCausalLM", QUERY_GROWTH, 0},
     {"qwen2", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
     {"qwen2moe", "Qwen2MoeForCausalLM", NEEDS_NOTHING, 0},
     {"qwen3", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
     {"qwen3moe", "Qwen3MoeForCausalLM", NORMALISES, 0},
+    {"gemma", "GemmaForCausalLM", GEMMA_SCALE, 0},
     {"gemma2", "Gemma2ForCausalLM", GEMMA_SCALE | WINDOWED, 46},
     {"gemma3", "Gemma3ForCausalLM", GEMMA_SCALE | WINDOWED | TWO_ROPES, 62},
     {"phi3", "Phi3ForCausalLM", WINDOWED, 0},
@@ -74,6 +77,8 @@ static const struct {
     {"attn_factor", "%.rope.scaling.attn_factor"},
     {"beta_fast", "%.rope.scaling.yarn_beta_fast"},
     {"beta_slow", "%.rope.scaling.yarn_beta_slow"},
+    {"llama_4_scaling_beta", "%.attention.temperature_scale"},
+    {"mscale", "%.rope.scaling.yarn_log_multiplier"},
     {"sliding_window", "%.attention.sliding_window"},
     {"sliding_window_pattern", "%.attention.sliding_window_pattern"},
     {"layer_types", "%.attention.sliding_window_pattern"},
@@ -297,6 +302,12 @@ static void write_yarn(writer_t *writer) {
   copy_double(writer, "attn_factor", "%.rope.scaling.attn_factor");
   copy_double(writer, "beta_fast", "%.rope.scaling.yarn_beta_fast");
   copy_double(writer, "beta_slow", "%.rope.scaling.yarn_beta_slow");
+  if (writer->needs & QUERY_GROWTH) {
+    /* One number for mscale and mscale_all_dim, which are the same; 0 stands for neither. */
+    copy_double(writer, "mscale", "%.rope.scaling.yarn_log_multiplier");
+    copy_double(writer, "mscale_all_dim", "%.rope.scaling.yarn_log_multiplier");
+    copy_double(writer, "llama_4_scaling_beta", "%.attention.temperature_scale");
+  }
   if (writer->needs & YARN_IS_EXACT) put_bool(writer, "truncate", false);
 }
 

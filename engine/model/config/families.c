@@ -17,11 +17,11 @@
   .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true, .qkv_bias = true,          \
   .window_rule = WINDOW_UPPER, .nested = true, .flat_too = true, .mrope = true
 #define MINISTRAL3_TEXT                                                                            \
-  .layout = &layout_llama, .vocab_size = 131072, .hidden_size = 4096, .intermediate_size = 14336,  \
-  .num_layers = 34, .num_heads = 32, .num_kv_heads = 8, .head_dim = 128, .max_positions = 262144,  \
-  .eos_id = 2, .bos_id = 1, .norm_eps = 1e-5, .activation = "silu", .norm = NORM_RMS,              \
-  .rotary = true, .gated_mlp = true, .grouped = true, .window_rule = WINDOW_ALL,                   \
-  .query_growth = true
+  .layout = &layout_llama, .gguf_layout = &layout_gguf_llama, .vocab_size = 131072,                \
+  .hidden_size = 4096, .intermediate_size = 14336, .num_layers = 34, .num_heads = 32,              \
+  .num_kv_heads = 8, .head_dim = 128, .max_positions = 262144, .eos_id = 2, .bos_id = 1,           \
+  .norm_eps = 1e-5, .activation = "silu", .norm = NORM_RMS, .rotary = true, .gated_mlp = true,     \
+  .grouped = true, .window_rule = WINDOW_ALL, .query_growth = true
 
 static const family_t families[] = {
     {.name = "llama",
@@ -114,6 +114,30 @@ static const family_t families[] = {
      .attention_bias_key = "attention_bias",
      .qk_norm = true,
      .window_rule = WINDOW_UPPER},
+    {.name = "gemma",
+     .architecture = "GemmaForCausalLM",
+     .layout = &layout_llama,
+     .gguf_layout = &layout_gguf_qwen,
+     .vocab_size = 256000,
+     .hidden_size = 3072,
+     .intermediate_size = 24576,
+     .num_layers = 28,
+     .num_heads = 16,
+     .num_kv_heads = 16,
+     .head_dim = 256,
+     .max_positions = 8192,
+     .eos_id = 1,
+     .bos_id = 2,
+     .norm_eps = 1e-6,
+     .rope_theta = 1e4,
+     .activation = "gelu_pytorch_tanh",
+     .norm = NORM_RMS,
+     .rotary = true,
+     .gated_mlp = true,
+     .grouped = true,
+     .gemma_keys = true,
+     .tied = true,
+     .attention_bias_key = "attention_bias"},
     {.name = "gemma2",
      .architecture = "Gemma2ForCausalLM",
      .layout = &layout_gemma,

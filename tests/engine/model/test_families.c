@@ -47,6 +47,7 @@ static void parameters(const char *text, int64_t count) {
 
 /* Parameter counts of published models, which the tensor list must reproduce. */
 Test(families, published_sizes) {
+  parameters(ARCHITECTURE("GemmaForCausalLM") "}", 8537680896);
   parameters(ARCHITECTURE("Gemma2ForCausalLM") "}", 2614341888);
   parameters(ARCHITECTURE("Gemma3ForCausalLM") ",\"vocab_size\":262144,\"hidden_size\":1152,"
                                                "\"intermediate_size\":6912,\"num_attention_heads\":"
@@ -83,6 +84,17 @@ Test(families, gemma_reads_its_scales) {
   good(ARCHITECTURE("Gemma2ForCausalLM") ",\"attn_logit_softcapping\":null,"
                                          "\"final_logit_softcapping\":null}");
   ASSERT_EQ(blueprint.attn_softcap, 0);
+  ASSERT_EQ(blueprint.final_softcap, 0);
+  blueprint_free(&blueprint);
+}
+
+/* Published files say gelu; transformers takes its approximation all the same. */
+Test(families, the_first_gemma_has_no_norms_behind_its_blocks) {
+  good(ARCHITECTURE("GemmaForCausalLM") ",\"hidden_act\":\"gelu\",\"head_dim\":64}");
+  ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_GELU_TANH_MUL);
+  cr_assert_float_eq(blueprint.attn_scale, 0.125, 1e-12);
+  cr_assert(blueprint.norm_plus_one && blueprint.embed_rounds && blueprint.tied);
   ASSERT_EQ(blueprint.final_softcap, 0);
   blueprint_free(&blueprint);
 }
@@ -179,7 +191,8 @@ Test(families, experts) {
 
 Test(families, refusals) {
   static const char *const cases[][2] = {
-      {ARCHITECTURE("GemmaForCausalLM") "}", "architecture \"GemmaForCausalLM\" is not supported"},
+      {ARCHITECTURE("FalconForCausalLM") "}",
+       "architecture \"FalconForCausalLM\" is not supported"},
       {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
       {ARCHITECTURE("PhiMoEForCausalLM") "}", "\"PhiMoEForCausalLM\""},
       {ARCHITECTURE("DeepseekV3ForCausalLM") "}", "\"DeepseekV3ForCausalLM\""},
@@ -190,6 +203,8 @@ Test(families, refusals) {
       {ARCHITECTURE("Mistral3ForConditionalGeneration") ",\"text_config\":{\"model_type\":"
                                                         "\"qwen2\"}}",
        "the text models of Mistral3ForConditionalGeneration"},
+      {ARCHITECTURE("Gemma2ForCausalLM") ",\"hidden_act\":\"gelu\"}",
+       "supported: \"gelu_pytorch_tanh\" for Gemma2ForCausalLM"},
       {ARCHITECTURE("Gemma2ForCausalLM") ",\"hidden_act\":\"silu\"}",
        "supported: \"gelu_pytorch_tanh\" for Gemma2ForCausalLM"},
       {ARCHITECTURE("Gemma2ForCausalLM") ",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar"},
