@@ -24,7 +24,7 @@ OUT = os.path.join(os.path.dirname(base.OUT), "tokenizer_gguf")
 PRE = {"gpt2": "gpt-2", "smollm": "smollm", "llama3": "llama-bpe", "phi4": "dbrx",
        "qwen2": "qwen2", "qwen35": "qwen35", "gpt_oss": "gpt-4o", "tekken": "tekken",
        "deepseek_v3": "deepseek-v3", "deepseek_llm": "deepseek-llm",
-       "deepseek_coder": "deepseek-coder"}
+       "deepseek_coder": "deepseek-coder", "falcon": "falcon"}
 SPM = ("spm_llama", "spm_gemma")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5

@@ -12,16 +12,16 @@
 static const char nfc[] = "{\"type\":\"NFC\"}";
 
 static const gguf_pre_t rows[] = {
-    {.names = "gpt-2 phi-2 mellum ",
+    {.names = "gpt-2 phi-2 mellum gigachat a.x-4.0 exaone4 jais trillion granite-docling ",
      .pre_tokenizer =
          "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
          "\":true}"},
-    {.names = "olmo ",
+    {.names = "olmo mpt ",
      .normalizer = nfc,
      .pre_tokenizer =
          "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
          "\":true}"},
-    {.names = "smollm starcoder refact codeshell ",
+    {.names = "smollm starcoder refact codeshell exaone minerva-7b ",
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\""
          ":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
@@ -32,7 +32,7 @@ static const gguf_pre_t rows[] = {
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\""
          ":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
          "e_regex\":true}]}"},
-    {.names = "llama-bpe llama3 llama-v3 falcon3 pixtral lfm2 ",
+    {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 midm-2.0 ",
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
          ":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3"
@@ -56,7 +56,7 @@ static const gguf_pre_t rows[] = {
          "+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefi"
          "x_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}",
      .ignore_merges = true},
-    {.names = "qwen2 deepseek-r1-qwen ",
+    {.names = "qwen2 deepseek-r1-qwen kormo megrez ",
      .normalizer = nfc,
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
@@ -72,7 +72,7 @@ static const gguf_pre_t rows[] = {
          "\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?"
          "!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel"
          "\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
-    {.names = "gpt-4o llama4 minimax-m2 ",
+    {.names = "gpt-4o llama4 minimax-m2 kanana2 talkie ",
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
          ":\"[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\"
@@ -139,6 +139,13 @@ static const gguf_pre_t rows[] = {
          "al_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets"
          "\":true,\"use_regex\":false}]}",
      .adds_bos = true},
+    {.names = "falcon ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Punctuation\",\"behavior\":\"Cont"
+         "iguous\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
+         "e_regex\":true},{\"type\":\"Digits\",\"individual_digits\":false},{\"type\":\"Split\",\""
+         "pattern\":{\"Regex\":\"[0-9][0-9][0-9]\"},\"behavior\":\"Isolated\",\"invert\":false}]"
+         "}"},
     {.names = "seed-coder ",
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""

@@ -84,9 +84,9 @@ static size_t check(const char *name, bool adds_bos) {
 }
 
 Test(gguf_vectors, byte_level_vocabularies_give_the_reference_ids) {
-  static const char *const names[] = {"gpt2",         "smollm",        "llama3", "phi4",
-                                      "qwen35",       "gpt_oss",       "tekken", "deepseek_v3",
-                                      "deepseek_llm", "deepseek_coder"};
+  static const char *const names[] = {"gpt2",         "smollm",         "llama3", "phi4",
+                                      "qwen35",       "gpt_oss",        "tekken", "deepseek_v3",
+                                      "deepseek_llm", "deepseek_coder", "falcon"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     ASSERT_EQ_FOR(check(names[i], false), 0, "%s", names[i]);
 }
