@@ -45,6 +45,18 @@ static int take_vector(device_t *device, const float *values, int64_t count, vec
   return finite ? 0 : error_set(error, ERR_MODEL_MALFORMED, NULL, "a vector is not finite");
 }
 
+static void no_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
+                   const moe_t *moe, int32_t rows) {
+  (void)device, (void)out, (void)in, (void)residual, (void)moe, (void)rows;
+  abort(); /* nothing is computed */
+}
+
+static void no_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                         const act_t *residual, int32_t width, int32_t rows) {
+  (void)device, (void)out, (void)in, (void)gate, (void)residual, (void)width, (void)rows;
+  abort();
+}
+
 /* From the checks to the last row, once for a back end that takes blocks, once for one that does
  * not. */
 static void load(const char *path) {
@@ -52,9 +64,12 @@ static void load(const char *path) {
   inferd_error_t error = {0};
   memset(&blueprint, 0, sizeof blueprint);
   if (blueprint_read(path, 0, -1, &blueprint, &error) != 0) return;
-  ops_t ops = ops_cpu;
-  ops.weight = take_rows;
-  ops.vector = take_vector;
+  ops_t ops = {.name = "fuzz",
+               .weight_formats = (2U << WEIGHT_GROUPED_4) - 2,
+               .weight = take_rows,
+               .vector = take_vector,
+               .moe = no_moe,
+               .gated_add = no_gated_add};
   for (int i = 0; i < 2; i++) {
     model_options_t options = {.dir = path, .dtype = i == 0 ? DTYPE_BF16 : DTYPE_F32};
     size_t bytes = 0;
