@@ -20,6 +20,7 @@ FOR_OTHERS = {
     "float_print": "a test compares it with printf over a million floats",
     "token_quote": "a test of how the strings of tokens are written",
     "log_access_format": "a test reads the line that the access log would have",
+    "gguf_has_quant": "a test of which names mean which quantisation",
     "bench_percentile": "a test of inferd-bench's figures",
     "address_split": "a test of inferd-bench's addresses",
 }

@@ -148,3 +148,21 @@ int gguf_stem_length(const char *name) {
   length -= (int)strlen(".gguf");
   return part_number(name) > 0 ? length - part : length;
 }
+
+const char *gguf_choose(const listing_t *listing, const char *quant, int *count) {
+  const char *any = NULL, *plain_one = NULL;
+  int plain_count = 0;
+  *count = 0;
+  for (int i = 0; i < listing->count; i++) {
+    bool plain = false;
+    if (!gguf_is_model(listing->names[i])) continue;
+    if (quant[0] != '\0' && !gguf_has_quant(listing->names[i], quant, &plain)) continue;
+    any = listing->names[i];
+    ++*count;
+    if (!plain) continue;
+    plain_one = listing->names[i];
+    plain_count++;
+  }
+  if (*count == 1) return any;
+  return plain_count == 1 ? plain_one : NULL;
+}

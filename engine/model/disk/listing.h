@@ -38,5 +38,9 @@ bool gguf_is_model(const char *name);
 bool gguf_has_quant(const char *name, const char *quant, bool *plain);
 /* Bytes of the name of a GGUF file before ".gguf" and before the number of a part. */
 int gguf_stem_length(const char *name);
+/* The GGUF file that is meant by a quantisation, "" = none was named: the only one that fits. Of
+ * two files of one quantisation the plain one is meant, not the one whose name has "UD-" before it.
+ * *count is the number of files that fit. Returns NULL when none is meant. */
+const char *gguf_choose(const listing_t *listing, const char *quant, int *count);
 
 #endif

@@ -1,19 +1,16 @@
 /* locate.c: from what a user types to the files of a model on this machine.
  *
- * Layout of the Hugging Face cache (huggingface_hub, "Manage your cache"): a folder
- * models--ORG--NAME has blobs/SHA with the bytes, snapshots/COMMIT/FILE with relative links to
- * them, and refs/BRANCH with the name of a commit. Main thread; reads no weights, uses no network.
+ * hub_cache.h says how the Hugging Face cache is laid out. Main thread; reads no weights, uses no
+ * network.
  */
 #include "engine/model/disk/locate.h"
 
-#include "engine/base/check.h"
 #include "engine/base/json.h"
+#include "engine/model/disk/hub_cache.h"
 #include "engine/model/disk/listing.h"
 #include "engine/model/model_file.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CACHES_MAX = 5, TEXT_MAX = 280, REPO_ID_MAX = 96, QUANT_MAX = 64, COMMIT_MAX = 64 };
+enum { TEXT_MAX = 280, QUANT_MAX = 64, COMMIT_MAX = 64 };
 
 typedef struct search {
   located_t *out;
@@ -67,23 +64,10 @@ static int refuse_gguf(search_t *search, const char *dir, const listing_t *files
                    count, where, names);
 }
 
-/* Takes the only GGUF file, or the one of the quantisation that was named. Of two files of one
- * quantisation the plain one is meant, not the one whose name has "UD-" before it. */
 static int take_gguf(search_t *search, const char *dir, const listing_t *files) {
-  const char *found[2] = {NULL, NULL}; /* any file; a plain one */
-  int count[2] = {0, 0};
-  for (int i = 0; i < files->count; i++) {
-    bool plain = false, named = search->quant[0] != '\0';
-    if (!gguf_is_model(files->names[i])) continue;
-    if (named && !gguf_has_quant(files->names[i], search->quant, &plain)) continue;
-    found[0] = files->names[i];
-    count[0]++;
-    if (!plain) continue;
-    found[1] = files->names[i];
-    count[1]++;
-  }
-  const char *name = count[0] == 1 ? found[0] : count[1] == 1 ? found[1] : NULL;
-  if (name == NULL) return refuse_gguf(search, dir, files, count[0]);
+  int count;
+  const char *name = gguf_choose(files, search->quant, &count);
+  if (name == NULL) return refuse_gguf(search, dir, files, count);
   return join(search->out->path, dir, name) ? 0 : too_long(search);
 }
 
@@ -215,57 +199,7 @@ static int take_directory_or_cache(search_t *search, const char *dir) {
 
 /* ---- a name ---- */
 
-static bool is_repo_id(const char *text) {
-  size_t length = strlen(text);
-  int slashes = 0;
-  if (length == 0 || length > REPO_ID_MAX) return false;
-  if (strstr(text, "--") != NULL || strstr(text, "..") != NULL) return false;
-  for (size_t i = 0; i < length; i++) {
-    bool first = i == 0 || text[i - 1] == '/', last = text[i + 1] == '/' || text[i + 1] == '\0';
-    if (text[i] == '/' && (first || last || ++slashes > 1)) return false;
-    if (text[i] != '/' && !isalnum((unsigned char)text[i]) && strchr("._-", text[i]) == NULL)
-      return false;
-    if ((first || last) && (text[i] == '.' || text[i] == '-')) return false;
-  }
-  return true;
-}
-
-static const char *home_directory(void) {
-  const char *home = getenv("HOME");
-  if (home != NULL && home[0] != '\0') return home;
-  const struct passwd *entry = getpwuid(geteuid());
-  return entry != NULL ? entry->pw_dir : "/";
-}
-
-typedef struct caches {
-  char paths[CACHES_MAX][LOCATED_PATH_MAX];
-  int count;
-} caches_t;
-
-/* Adds BASE/TAIL; "~" at the beginning is the home directory. */
-static void add_cache(caches_t *caches, const char *base, const char *tail) {
-  if (base == NULL || base[0] == '\0') return;
-  bool home = base[0] == '~' && (base[1] == '/' || base[1] == '\0');
-  char *path = caches->paths[caches->count];
-  int n = snprintf(path, LOCATED_PATH_MAX, "%s%s%s", home ? home_directory() : "",
-                   base + (home ? 1 : 0), tail);
-  if (n <= 0 || n >= LOCATED_PATH_MAX) return;
-  for (int i = 0; i < caches->count; i++) {
-    if (strcmp(caches->paths[i], path) == 0) return;
-  }
-  caches->count++;
-}
-
-static void find_caches(caches_t *caches) {
-  caches->count = 0;
-  add_cache(caches, getenv("HF_HUB_CACHE"), "");
-  add_cache(caches, getenv("HUGGINGFACE_HUB_CACHE"), "");
-  add_cache(caches, getenv("HF_HOME"), "/hub");
-  add_cache(caches, getenv("XDG_CACHE_HOME"), "/huggingface/hub");
-  add_cache(caches, "~", "/.cache/huggingface/hub");
-}
-
-static int not_found(search_t *search, const caches_t *caches, const char *id) {
+static int not_found(search_t *search, const hub_caches_t *caches, const char *id) {
   char places[TEXT_MAX] = "";
   size_t used = 0;
   for (int i = 0; i < caches->count && used < sizeof places; i++) {
@@ -280,15 +214,11 @@ static int not_found(search_t *search, const caches_t *caches, const char *id) {
 }
 
 static int take_name(search_t *search, const char *id) {
-  caches_t *caches = malloc(sizeof *caches); /* too large for the stack */
+  hub_caches_t *caches = malloc(sizeof *caches); /* too large for the stack */
   if (caches == NULL) return error_set(search->error, ERR_NO_MEMORY, NULL, "no memory for paths");
-  char folder[REPO_ID_MAX + 16], path[LOCATED_PATH_MAX];
-  const char *slash = strchr(id, '/');
-  int owner = slash != NULL ? (int)(slash - id) : 0;
-  int length = snprintf(folder, sizeof folder, "models--%.*s%s%s", owner, id,
-                        slash != NULL ? "--" : "", slash != NULL ? slash + 1 : id);
-  CHECK_LT(length, (int)sizeof folder); /* is_repo_id: at most REPO_ID_MAX bytes */
-  find_caches(caches);
+  char folder[HUB_FOLDER_MAX], path[LOCATED_PATH_MAX];
+  hub_folder(id, folder);
+  hub_caches(caches);
   int code = 0;
   bool there = false;
   for (int i = 0; i < caches->count && !there && code == 0; i++) {
@@ -342,7 +272,7 @@ static int find(const char *what, located_t *out, inferd_error_t *error) {
     if (stat(path, &status) == 0) return take_path(&search, path, &status);
     if (errno == EACCES) number = errno;
   }
-  if (number != EACCES && is_repo_id(path)) return take_name(&search, path);
+  if (number != EACCES && hub_is_id(path)) return take_name(&search, path);
   char shown[300];
   return error_system(error, error_quote(shown, sizeof shown, what, strlen(what)), number);
 }

@@ -65,8 +65,8 @@ static void put_model(const char *folder, const char *rev) {
 
 static void clear_environment(void) {
   static const char *const names[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME",
-                                      "XDG_CACHE_HOME"};
-  for (int i = 0; i < 4; i++) unsetenv(names[i]);
+                                      "XDG_CACHE_HOME", "CACHE_DIRECTORY"};
+  for (int i = 0; i < 5; i++) unsetenv(names[i]);
   setenv("HOME", at("home"), 1);
 }
 
@@ -151,6 +151,10 @@ Test(locate, name_in_the_caches, .init = start, .fini = finish) {
   setenv("HF_HOME", at("other"), 1);
   put_model("other/hub/models--org--name", OLD);
   expect_found("org/name", "other/hub/models--org--name/snapshots/" OLD, "org/name");
+  setenv("CACHE_DIRECTORY", at("service"), 1);
+  expect_refused("org/else", ERR_MODEL_MISSING, at("service/hub"));
+  put_model("service/hub/models--org--served", REV);
+  expect_found("org/served", "service/hub/models--org--served/snapshots/" REV, "org/served");
   setenv("HF_HUB_CACHE", "~/own", 1);
   put_model("home/own/models--org--name", REV);
   expect_found("org/name", "home/own/models--org--name/snapshots/" REV, "org/name");
