@@ -42,7 +42,7 @@ $(KIT)/inferd: $(call objects,server/main.c) $(filter %.c.o,$(GPU_OBJECTS)) $(KI
 $(KIT)/inferd-bench: $(BENCH_OBJECTS) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) $(KIT_RPATH) -o $@ $(BENCH_OBJECTS) $(LINK_ARCHIVES) -lcurl $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(KIT_RPATH) -o $@ $(BENCH_OBJECTS) $(LINK_ARCHIVES) $(LIBS)
 
 .PHONY: gpu-bundle kit-programs
 KIT_PROGRAMS := inferd inferd-bench tests_cuda gpu_bench
