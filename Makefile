@@ -89,7 +89,8 @@ cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http fields completion api observe)))
 parser_SRC := $(call sources_in,server/parser)
-ROOMS := base file quant text template grammar model cpu engine cuda config server parser
+pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
+ROOMS := base file quant text template grammar model cpu engine cuda config server parser pull
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -112,7 +113,7 @@ JOBS    := $(shell nproc 2>/dev/null || echo 1)
 SUBMAKE  = $(MAKE) --no-print-directory $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 
 .PHONY: all run test check tidy bench parity clean ptxas-report test-programs bench-programs
-all: $(BUILD)/inferd $(BUILD)/inferd-bench
+all: $(BUILD)/inferd $(BUILD)/inferd-bench $(BUILD)/inferd-pull
 
 run:
 	@scripts/bootstrap build
@@ -168,6 +169,12 @@ $(BUILD)/inferd-bench: $(BENCH_OBJECTS) $(DAEMON_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
 
+# `inferd pull` is one too, and the only one that is linked with libcurl and libcrypto.
+PULL_ARCHIVES := $(foreach r,base model server pull,$(call archive,$(r)))
+$(BUILD)/inferd-pull: $(call objects,server/pull/main.c) $(PULL_ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(PULL_ARCHIVES) -Wl,--end-group -lcurl -lcrypto -lm
+
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed
 ENGINE_ARCHIVES := $(foreach r,base file quant text template grammar model cpu engine cuda,$(call archive,$(r)))
@@ -200,9 +207,9 @@ $(BUILD)/%.o: %.c
 	$(Q)$(CC) $(CFLAGS) -DINFERD_VERSION='"$(VERSION)"' -DINFERD_COMMIT='"$(COMMIT)"' -c $< -o $@
 
 # Without a library the build ends in one line, before a compiler lists every file that misses it.
-PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c) $(BENCH_OBJECTS)
+PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c server/pull/main.c) $(BENCH_OBJECTS)
 $(PRODUCT_OBJECTS): | $(BUILD)/libraries
-HEADERS := microhttpd.h uv.h cjson/cJSON.h
+HEADERS := microhttpd.h uv.h cjson/cJSON.h curl/curl.h openssl/evp.h
 missing  = $(strip $(foreach h,$(HEADERS),$(shell $(CC) -E -include $h -x c /dev/null >/dev/null 2>&1 || echo '$h')))
 $(BUILD)/libraries:
 	$(if $(missing),$(error $(missing) not found: run `scripts/bootstrap build`))
@@ -241,7 +248,7 @@ sim:
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
 TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text) \
-                $(addprefix server/,api bench http observe parser)
+                $(addprefix server/,api bench http observe parser pull)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
 TEST_ROOM_server/bench  := bench_unit

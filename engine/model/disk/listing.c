@@ -149,6 +149,14 @@ int gguf_stem_length(const char *name) {
   return part_number(name) > 0 ? length - part : length;
 }
 
+bool gguf_is_part_of(const char *name, const char *first) {
+  int stem = gguf_stem_length(first);
+  if (part_number(first) == 0 || part_number(name) == 0) return strcmp(name, first) == 0;
+  const char *of = first + stem + strlen("-00001");
+  if (strncmp(name, first, (size_t)stem) != 0 || gguf_stem_length(name) != stem) return false;
+  return strcmp(name + stem + strlen("-00001"), of) == 0;
+}
+
 const char *gguf_choose(const listing_t *listing, const char *quant, int *count) {
   const char *any = NULL, *plain_one = NULL;
   int plain_count = 0;

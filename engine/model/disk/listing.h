@@ -38,6 +38,8 @@ bool gguf_is_model(const char *name);
 bool gguf_has_quant(const char *name, const char *quant, bool *plain);
 /* Bytes of the name of a GGUF file before ".gguf" and before the number of a part. */
 int gguf_stem_length(const char *name);
+/* True when `name` is `first` itself, or another part of the split file that `first` begins. */
+bool gguf_is_part_of(const char *name, const char *first);
 /* The GGUF file that is meant by a quantisation, "" = none was named: the only one that fits. Of
  * two files of one quantisation the plain one is meant, not the one whose name has "UD-" before it.
  * *count is the number of files that fit. Returns NULL when none is meant. */

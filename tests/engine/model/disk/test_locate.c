@@ -246,3 +246,15 @@ Test(locate, words_in_names) {
   cr_assert(gguf_is_model("a.GGUF") && !gguf_is_model("a.gguf.part"));
   cr_assert(!gguf_is_model("x/mmproj-a.gguf") && !gguf_is_model("a-imatrix.gguf"));
 }
+
+Test(locate, parts_of_one_file) {
+  static const char first[] = "Q8_0/x-Q8_0-00001-of-00003.gguf";
+  cr_assert(gguf_is_part_of(first, first));
+  cr_assert(gguf_is_part_of("Q8_0/x-Q8_0-00003-of-00003.gguf", first));
+  cr_assert_not(gguf_is_part_of("Q8_0/x-Q8_0-00002-of-00002.gguf", first)); /* of another split */
+  cr_assert_not(gguf_is_part_of("x-Q8_0-00002-of-00003.gguf", first));
+  cr_assert_not(gguf_is_part_of("Q8_0/y-Q8_0-00002-of-00003.gguf", first));
+  cr_assert_not(gguf_is_part_of("x.gguf", first));
+  cr_assert(gguf_is_part_of("x.gguf", "x.gguf"));
+  cr_assert_not(gguf_is_part_of("xy.gguf", "x.gguf"));
+}
