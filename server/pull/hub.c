@@ -1,32 +1,16 @@
 /* hub.c: requests to the hub by libcurl, and what its refusals mean for the user.
  *
- * Main thread. One small request at a time.
+ * Main thread. One small request at a time; fetch.c has those that run side by side.
  */
 #include "server/pull/hub.h"
 
-#include "engine/base/buffer.h"
-
-#include <curl/curl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { HUB_URL_MAX = 8192, HUB_REDIRECTS_MAX = 10, HUB_WAIT_MAX_S = 300 };
-
-/* What an answer says in its headers: those of the last response, and of the sum, the size and the
- * commit also those of a redirect on the way. */
-typedef struct hub_answer {
-  long status;                /* 0 = none came */
-  char code[64];              /* X-Error-Code, as "GatedRepo" */
-  char etag[130];             /* X-Linked-Etag, else ETag, without quotes */
-  int64_t linked_size;        /* X-Linked-Size; -1 = not told */
-  int64_t length;             /* Content-Length; -1 = not told */
-  int64_t range_at, range_of; /* Content-Range; -1 = not told */
-  bool linked;                /* etag is of X-Linked-Etag */
-  char reason[CURL_ERROR_SIZE];
-} hub_answer_t;
+volatile sig_atomic_t hub_interrupted;
 
 /* ---- headers ---- */
 
@@ -96,8 +80,8 @@ static size_t on_header(char *text, size_t size, size_t count, void *context) {
 
 /* ---- a request ---- */
 
-static void hub_prepare(CURL *easy, const pull_settings_t *settings, const char *url, bool to_hub,
-                        hub_answer_t *answer) {
+void hub_prepare(CURL *easy, const pull_settings_t *settings, const char *url, bool to_hub,
+                 hub_answer_t *answer) {
   enum { CONNECT_S = 20, SLOW_BYTES_PER_S = 100 };
   bool secure = strncmp(url, "https://", 8) == 0;
   *answer = (hub_answer_t){.linked_size = -1, .length = -1, .range_at = -1, .range_of = -1};
@@ -135,8 +119,8 @@ static bool append_encoded(char out[HUB_URL_MAX], size_t *used, const char *text
   return true;
 }
 
-static bool hub_file_url(const pull_settings_t *settings, const char *commit, const char *name,
-                         char out[HUB_URL_MAX]) {
+bool hub_file_url(const pull_settings_t *settings, const char *commit, const char *name,
+                  char out[HUB_URL_MAX]) {
   int n = snprintf(out, HUB_URL_MAX, "%s/%s/resolve/%s/", settings->endpoint, settings->id, commit);
   size_t used = (size_t)n;
   return append_encoded(out, &used, name, true);
@@ -165,8 +149,8 @@ static bool is_passing_result(CURLcode result) {
   }
 }
 
-static long hub_pause_ms(const pull_settings_t *settings, CURL *easy, CURLcode result,
-                         const hub_answer_t *answer, int tries) {
+long hub_pause_ms(const pull_settings_t *settings, CURL *easy, CURLcode result,
+                  const hub_answer_t *answer, int tries) {
   enum { FIRST_MS = 500, DOUBLINGS_MAX = 6 };
   bool passing = result == CURLE_OK ? is_passing_status(answer->status) || answer->status < 300
                                     : is_passing_result(result);
@@ -227,8 +211,9 @@ static int refuse_status(const pull_settings_t *settings, const char *file,
                                    : "; is HF_ENDPOINT a hub of Hugging Face?");
 }
 
-static int hub_refusal(const pull_settings_t *settings, const char *file, CURLcode result,
-                       const hub_answer_t *answer, inferd_error_t *error) {
+int hub_refusal(const pull_settings_t *settings, const char *file, CURLcode result,
+                const hub_answer_t *answer, inferd_error_t *error) {
+  if (hub_interrupted) return error_set(error, ERR_IO, NULL, "interrupted");
   if (result == CURLE_OK) return refuse_status(settings, file, answer, error);
   const char *what = file != NULL ? file : settings->endpoint;
   if (result == CURLE_TOO_MANY_REDIRECTS) {
@@ -278,7 +263,7 @@ static int request(const pull_settings_t *settings, const char *url, const char 
   if (easy == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a request");
   CURLcode result = CURLE_OK;
   bool good = false, follow = false;
-  for (int tries = 0;; tries++) {
+  for (int tries = 0; !hub_interrupted; tries++) {
     prepare_try(easy, settings, url, body, follow, answer);
     result = curl_easy_perform(easy);
     bool redirect = result == CURLE_OK && answer->status >= 300 && answer->status < 400;
