@@ -1,8 +1,8 @@
 /* main.c: the sub-commands of inferd.
  *
- * Main thread. `serve` is in serve.c and `bench` is a program of its own; the other sub-commands
- * are short and stand here. Exit statuses are those of sysexits.h; a supervisor restarts 69 to 75
- * only.
+ * Main thread. `serve` is in serve.c; `bench` and `pull` are programs of their own; the other
+ * sub-commands are short and stand here. Exit statuses are those of sysexits.h; a supervisor
+ * restarts 69 to 75 only.
  */
 #include "engine/model/disk/locate.h"
 #include "engine/text/tokenizer.h"
@@ -33,13 +33,14 @@ static void print_usage(FILE *out) {
   fputs("inferd: serves large language models over the OpenAI HTTP API\n\n"
         "  inferd serve MODEL [flags]         the daemon\n"
         "  inferd check MODEL [--load] [flags]  the plan, from headers alone; --load loads it\n"
+        "  inferd pull ORG/NAME[:QUANT]       a model from the Hugging Face hub into its cache\n"
         "  inferd tokenize MODEL              text on standard input -> token ids\n"
         "  inferd health [--ready] [flags]    asks a running server; status 0 or 1\n"
         "  inferd bench ...                   load generator and benchmarks\n"
         "  inferd config dump [flags]         effective values, and where each comes from\n"
         "  inferd config check FILE           is the file valid\n"
         "  inferd version\n\n"
-        "MODEL is a directory, or ORG/NAME of a model in the Hugging Face cache.\n\n",
+        "MODEL is a directory, a GGUF file, or ORG/NAME of a model in the Hugging Face cache.\n\n",
         out);
   config_help(out, NULL);
   fputs("\n--help=all shows every flag, --help=memory a group, --help=WORD what mentions it.\n",
@@ -63,15 +64,6 @@ static bool asked_for_help(int argc, char **argv, int *status) {
     }
   }
   return false;
-}
-
-static int serve_command(int argc, char **argv) {
-  config_t config;
-  inferd_error_t error = {0};
-  int code = config_load(&config, argc, argv, &error);
-  int status = code == 0 ? serve_run(&config) : fail(&error, code);
-  config_free(&config);
-  return status;
 }
 
 /* Takes `word` out of the arguments; false when it is not there. */
@@ -273,7 +265,7 @@ static int health_command(int argc, char **argv) {
   return status;
 }
 
-/* ---- config, version, bench ---- */
+/* ---- config ---- */
 
 static int config_command(int argc, char **argv) {
   config_t config;
@@ -297,21 +289,66 @@ static int config_command(int argc, char **argv) {
   return status;
 }
 
-/* Runs the load generator, a program beside this one or in PATH: the daemon contains no HTTP
- * client. Returns only if the program cannot be started. */
-static int bench_command(char **argv) {
-  char self[PATH_MAX], program[PATH_MAX + 16];
+/* ---- programs of their own ---- */
+
+/* Runs `name`, a program beside this one or in PATH: the daemon contains no HTTP client. argv[0] is
+ * replaced. Returns only if the program cannot be started. */
+static int run_program(const char *name, char **argv) {
+  char self[PATH_MAX], program[PATH_MAX + 32], plain[32];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n > 0) {
     self[n] = '\0';
-    snprintf(program, sizeof program, "%s/inferd-bench", dirname(self));
+    snprintf(program, sizeof program, "%s/%s", dirname(self), name);
     argv[0] = program;
     execv(program, argv);
   }
-  execvp("inferd-bench", argv);
-  fputs("inferd: inferd-bench is neither beside inferd nor in PATH; `make all` builds it\n",
-        stderr);
+  snprintf(plain, sizeof plain, "%s", name);
+  argv[0] = plain;
+  execvp(name, argv);
+  fprintf(stderr, "inferd: %s is neither beside inferd nor in PATH; `make all` builds it\n", name);
   return EXIT_USAGE;
+}
+
+/* Runs `inferd pull MODEL`, which then starts this program again with the arguments that it has:
+ * the process stays the same for its supervisor. Returns only if that cannot be started. */
+static int pull_then_serve(const config_t *config, int argc, char **argv) {
+  enum { OWN = 5 };
+  char self[] = "/proc/self/exe", exec[] = "--exec", once[] = "--no-pull", path[PATH_MAX];
+  char **arguments = calloc((size_t)argc + OWN + 1, sizeof *arguments);
+  ssize_t n = readlink(self, path, sizeof path - 1);
+  if (arguments == NULL || n <= 0) return free(arguments), EXIT_USAGE;
+  path[n] = '\0';
+  arguments[1] = config->model;
+  arguments[2] = exec;
+  arguments[3] = path;
+  for (int i = 1; i < argc; i++) arguments[3 + i] = argv[i];
+  arguments[3 + argc] = once;
+  int status = run_program("inferd-pull", arguments);
+  free(arguments);
+  return status;
+}
+
+/* True when --pull is set and the model is a name that no cache has. */
+static bool must_pull(const config_t *config) {
+  located_t model;
+  inferd_error_t error = {0};
+  return config->pull && model_is_hub_name(config->model) &&
+         model_locate(config->model, &model, &error) == ERR_MODEL_MISSING;
+}
+
+/* `argv` is that of the process, with "serve" in argv[1]. */
+static int serve_command(int argc, char **argv) {
+  config_t config;
+  inferd_error_t error = {0};
+  int code = config_load(&config, argc - 2, argv + 2, &error);
+  int status;
+  if (code != 0) {
+    status = fail(&error, code);
+  } else {
+    status = must_pull(&config) ? pull_then_serve(&config, argc, argv) : serve_run(&config);
+  }
+  config_free(&config);
+  return status;
 }
 
 /* Opens /dev/null for descriptors 0, 1 and 2 if they are closed. Otherwise the first socket would
@@ -328,9 +365,10 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   int status = EXIT_USAGE;
   fill_standard_streams();
-  if (strcmp(command, "bench") == 0) return bench_command(argv + 1);
+  if (strcmp(command, "bench") == 0) return run_program("inferd-bench", argv + 1);
+  if (strcmp(command, "pull") == 0) return run_program("inferd-pull", argv + 1);
   if (asked_for_help(argc - 1, argv + 1, &status)) return status;
-  if (strcmp(command, "serve") == 0) return serve_command(argc - 2, argv + 2);
+  if (strcmp(command, "serve") == 0) return serve_command(argc, argv);
   if (strcmp(command, "check") == 0) return check_command(argc - 2, argv + 2);
   if (strcmp(command, "tokenize") == 0) return tokenize_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);

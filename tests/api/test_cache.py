@@ -55,7 +55,7 @@ def test_a_name_that_is_in_no_cache(inferd, cache, tmp_path):
     done = run(inferd, "serve", "someone/else", HF_HUB_CACHE=str(cache), HF_HOME=str(tmp_path))
     assert done.returncode == 66
     assert str(cache) in done.stdout and f"{tmp_path}/hub" in done.stdout
-    assert "hf download someone/else" in done.stdout
+    assert "inferd pull someone/else" in done.stdout
 
 
 def test_another_served_name_and_tokens(start, inferd, cache, monkeypatch):

@@ -209,8 +209,8 @@ static int not_found(search_t *search, const hub_caches_t *caches, const char *i
   }
   return error_set(search->error, ERR_MODEL_MISSING, "model",
                    "%.100s is neither a path nor a model in a cache of Hugging Face; looked in %s; "
-                   "get it with: hf download %s",
-                   search->what, places, id);
+                   "get it with: inferd pull %s%s%s",
+                   search->what, places, id, search->quant[0] != '\0' ? ":" : "", search->quant);
 }
 
 static int take_name(search_t *search, const char *id) {
@@ -284,4 +284,12 @@ int model_locate(const char *what, located_t *out, inferd_error_t *error) {
     snprintf(out->name, sizeof out->name, "%.*s", gguf_stem_length(base), base);
   }
   return code;
+}
+
+bool model_is_hub_name(const char *what) {
+  char id[HUB_ID_MAX + 1];
+  size_t length = strcspn(what, ":");
+  if (length >= sizeof id || access(what, F_OK) == 0) return false;
+  snprintf(id, sizeof id, "%.*s", (int)length, what);
+  return hub_is_id(id) && access(id, F_OK) != 0;
 }

@@ -141,7 +141,7 @@ Test(locate, folder_of_a_cache, .init = start, .fini = finish) {
 
 Test(locate, name_in_the_caches, .init = start, .fini = finish) {
   expect_refused("org/name", ERR_MODEL_MISSING, at("home/.cache/huggingface/hub"));
-  expect_refused("org/name", ERR_MODEL_MISSING, "hf download org/name");
+  expect_refused("org/name", ERR_MODEL_MISSING, "inferd pull org/name");
   put_model("home/.cache/huggingface/hub/models--org--name", REV);
   put("home/.cache/huggingface/hub/models--org--name/refs/main", REV "\n");
   expect_found("org/name", "home/.cache/huggingface/hub/models--org--name/snapshots/" REV,
