@@ -122,59 +122,35 @@ static int by_score(const void *left, const void *right) {
   return (first->id > second->id) - (first->id < second->id);
 }
 
-/* Calls for every place where the spelling of a token may be cut in two tokens. Returns how many
- * there are; adds them as merges of `rank` if `add`. */
-static uint32_t each_cut(bpe_t *bpe, uint32_t id, uint32_t rank, bool add) {
-  size_t length = 0;
-  const uint8_t *text = vocab_string(&bpe->vocab, id, &length);
-  uint32_t count = 0;
-  for (size_t at = 1; at < length; at++) {
-    if ((text[at] & 0xC0) == 0x80) continue; /* inside a character */
-    uint32_t left = vocab_find(&bpe->vocab, text, at);
-    uint32_t right = vocab_find(&bpe->vocab, text + at, length - at);
-    if (left == NO_ID || right == NO_ID) continue;
-    if (add) bpe_add_merge(bpe, rank, left, right, id);
-    count++;
-  }
-  return count;
+static bool any_token(const void *context, uint32_t id) {
+  (void)context, (void)id;
+  return true;
 }
 
-/* SentencePiece merges the neighbours whose joined token has the highest score: every cut of a
- * token is a merge, all of the rank that the token's score has among the scores. */
+/* SentencePiece merges the neighbours whose joined token has the highest score. So the normal
+ * tokens, the highest score first, are the order in which load_splits makes the merges. */
 static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
   const gguf_value_t *scores = gguf_get(gguf, KEY("scores"));
-  bpe_t *bpe = &load->t->bpe;
-  uint32_t ids = bpe->vocab.num_ids, count = 0, ranks = 0;
-  if (scores == NULL || scores->kind != GGUF_ARRAY || scores->count != ids)
+  uint32_t num_ids = load->t->bpe.vocab.num_ids, count = 0;
+  if (scores == NULL || scores->kind != GGUF_ARRAY || scores->count != num_ids)
     return load_fail(load, KEY("scores"), "%u scores for %u tokens",
-                     scores == NULL ? 0 : scores->count, ids);
-  scored_t *order = calloc(ids, sizeof *order);
-  if (order == NULL) return load_no_memory(load);
-  uint64_t cuts = 0;
-  for (uint32_t id = 0; id < ids; id++) {
+                     scores == NULL ? 0 : scores->count, num_ids);
+  scored_t *order = calloc(num_ids, sizeof *order);
+  uint32_t *ids = calloc(num_ids, sizeof *ids);
+  int code = order == NULL || ids == NULL ? load_no_memory(load) : 0;
+  for (uint32_t id = 0; code == 0 && id < num_ids; id++) {
     if (type_of(gguf, id) != TYPE_NORMAL) continue;
-    scored_t *entry = &order[count];
+    scored_t *entry = &order[count++];
     *entry = (scored_t){.id = id};
-    if (!gguf_double(scores, id, &entry->score) || isnan(entry->score)) {
-      free(order);
-      return load_fail(load, KEY("scores"), "the score of token %u is no number", id);
-    }
-    uint32_t own = each_cut(bpe, id, 0, false);
-    cuts += own;
-    count += own > 0;
+    if (!gguf_double(scores, id, &entry->score) || isnan(entry->score))
+      code = load_fail(load, KEY("scores"), "the score of token %u is no number", id);
   }
-  int code = cuts > BPE_MERGES_MAX ? load_fail(load, KEY("tokens"),
-                                               "%llu ways to cut tokens in "
-                                               "two, at most %d",
-                                               (unsigned long long)cuts, BPE_MERGES_MAX)
-                                   : 0;
-  if (code == 0 && bpe_prepare(bpe, (uint32_t)cuts) != 0) code = load_no_memory(load);
   if (code == 0) {
     qsort(order, count, sizeof *order, by_score);
-    for (; ranks < count; ranks++) each_cut(bpe, order[ranks].id, ranks, true);
-    bpe->num_merges = ranks; /* of products */
-    if (bpe_finish(bpe) != 0) code = load_no_memory(load);
+    for (uint32_t i = 0; i < count; i++) ids[i] = order[i].id;
+    code = load_splits(load, &(split_order_t){ids, count, any_token, NULL});
   }
+  free(ids);
   free(order);
   return code;
 }

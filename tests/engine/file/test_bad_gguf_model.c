@@ -242,6 +242,23 @@ static void put_vocabulary(gguf_maker_t *m, const vocabulary_t *v) {
     gguf_put(&m->pairs, bits(v->num_scores == 9 && i == 2 ? NAN : -(float)i), 4);
 }
 
+/* To find the merges of a token of n bytes takes n look-ups of n bytes. */
+Test(bad_gguf_model, tokens_that_are_too_long_to_split) {
+  static char first[60001], second[60001];
+  memset(first, 'a', sizeof first - 1);
+  memset(second, 'b', sizeof second - 1);
+  const vocabulary_t vocabulary = {"llama", NULL, {"a", first, second}, {NULL}, 3, 3, NULL};
+  tokenizer_t *tokenizer;
+  inferd_error_t error = {0};
+  gguf_maker_t m;
+  gguf_maker_open(&m);
+  put_vocabulary(&m, &vocabulary);
+  int code = tokenizer_load(gguf_maker_write(&m, "a.gguf"), &tokenizer, &error);
+  ASSERT_EQ_FOR(code, ERR_MODEL_MALFORMED, "%s", error.message);
+  cr_assert_not_null(strstr(error.message, "too long to be split"), "%s", error.message);
+  gguf_maker_close(&m);
+}
+
 Test(bad_gguf_model, vocabularies) {
   static const vocabulary_t cases[] = {
       {NULL, NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"\", supported: gpt2, llama"},
