@@ -10,7 +10,8 @@
 #define DEFAULT_CHUNKED_PREFILL 1
 #define DEFAULT_PREFIX_CACHING 1
 #define DEFAULT_SHORT_PROMPTS_PASS 1
-#define DEFAULT_MATCH_MIN 2 /* tokens, of prompt lookup */
+#define DEFAULT_FAIR_SHARE 1 /* requests of one tenant keep the order of arrival */
+#define DEFAULT_MATCH_MIN 2  /* tokens, of prompt lookup */
 #define DEFAULT_MATCH_MAX 4
 #define DEFAULT_MAX_SKIPS 4
 #define DEFAULT_MAX_PREEMPTIONS 3

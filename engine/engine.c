@@ -30,6 +30,7 @@ void engine_options_default(engine_options_t *options) {
       .enable_chunked_prefill = DEFAULT_CHUNKED_PREFILL,
       .enable_prefix_caching = DEFAULT_PREFIX_CACHING,
       .short_prompts_pass = DEFAULT_SHORT_PROMPTS_PASS,
+      .fair_share = DEFAULT_FAIR_SHARE,
       .watermark = 0.01,
       .max_skips = DEFAULT_MAX_SKIPS,
       .max_preemptions = DEFAULT_MAX_PREEMPTIONS,

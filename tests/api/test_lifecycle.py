@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
@@ -51,6 +52,23 @@ def test_api_keys(start):
     with openai.OpenAI(base_url=url, api_key="x") as client:
         with pytest.raises(openai.AuthenticationError):
             client.models.list()
+
+
+def test_a_flood_of_one_key_does_not_make_another_wait(start):
+    """Shares between keys are even without any option: the one request of the second key comes
+    behind a flood of the first, and ends among the first of it."""
+    server = start(DEMO, "--api-key", f"{KEY},other", "--max-num-seqs", "2",
+                   "--max-queue-time", "10min", key=KEY)
+    body = {"prompt": "a b", "max_tokens": 60, "ignore_eos": True}
+    flood = 24
+    with ThreadPoolExecutor(flood) as pool:
+        asked = [pool.submit(server.post, "/v1/completions", body) for _ in range(flood)]
+        wait_until(lambda: server.metric("inferd_requests_waiting") >= flood // 2, "the flood")
+        answer = server.post("/v1/completions", body, headers={"Authorization": "Bearer other"})
+        ended = sum(each.done() for each in asked)
+        assert answer.status == 200
+        assert all(each.result().status == 200 for each in asked)
+    assert ended <= flood // 2, f"{ended} requests of the other key came first"
 
 
 def test_keys_separate_the_prefix_cache(start):
