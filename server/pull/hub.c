@@ -61,7 +61,7 @@ static void take_header(const char *name, const char *value, hub_answer_t *answe
 static size_t on_header(char *text, size_t size, size_t count, void *context) {
   hub_answer_t *answer = context;
   size_t length = size * count;
-  char name[64], value[1024];
+  char name[64] = "", value[1024] = "";
   if (length > 5 && strncmp(text, "HTTP/", 5) == 0) { /* a new response of the chain */
     char *space = memchr(text, ' ', length);
     answer->status = space != NULL ? strtol(space, NULL, 10) : 0;
@@ -101,6 +101,10 @@ void hub_prepare(CURL *easy, const pull_settings_t *settings, const char *url, b
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, answer);
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, answer->reason);
+  const char *authorities = getenv("SSL_CERT_FILE"); /* of a proxy that looks into TLS */
+  if (authorities != NULL && authorities[0] != '\0') {
+    curl_easy_setopt(easy, CURLOPT_CAINFO, authorities);
+  }
   if (to_hub && settings->token[0] != '\0') {
     curl_easy_setopt(easy, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
     curl_easy_setopt(easy, CURLOPT_XOAUTH2_BEARER, settings->token);
@@ -222,9 +226,12 @@ int hub_refusal(const pull_settings_t *settings, const char *file, CURLcode resu
                      "is HF_ENDPOINT right?",
                      settings->id, what, HUB_REDIRECTS_MAX, answer->status);
   }
-  return error_set(error, ERR_IO, NULL, "%s: %.100s: %.150s; pull again, what is there is kept",
-                   settings->id, what,
-                   answer->reason[0] != '\0' ? answer->reason : curl_easy_strerror(result));
+  return error_set(error, ERR_IO, NULL, "%s: %.100s: %.150s; %s", settings->id, what,
+                   answer->reason[0] != '\0' ? answer->reason : curl_easy_strerror(result),
+                   result == CURLE_PEER_FAILED_VERIFICATION
+                       ? "install the package ca-certificates, or name a file of authorities by "
+                         "SSL_CERT_FILE"
+                       : "pull again, what is there is kept");
 }
 
 /* ---- small requests ---- */
@@ -292,7 +299,7 @@ int hub_list(const pull_settings_t *settings, repo_t *out, inferd_error_t *error
   }
   snprintf(url + used, sizeof url - used, "?blobs=true");
   body_t body = {.bytes_max = REPO_ANSWER_MAX};
-  hub_answer_t answer;
+  hub_answer_t answer = {.linked_size = -1};
   inferd_error_t why = {0};
   int code = request(settings, url, NULL, &body, &answer, error);
   if (code == 0 && body.bytes.failed) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory");
@@ -306,7 +313,7 @@ int hub_list(const pull_settings_t *settings, repo_t *out, inferd_error_t *error
 int hub_describe(const pull_settings_t *settings, const char *commit, repo_file_t *file,
                  inferd_error_t *error) {
   char url[HUB_URL_MAX];
-  hub_answer_t answer;
+  hub_answer_t answer = {.linked_size = -1};
   if (!hub_file_url(settings, commit, file->name, url)) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%.100s...: the name is too long",
                      file->name);
