@@ -370,7 +370,7 @@ FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(wildcard tests/fuz
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
-FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model parser server,$(call archive,$(r)))
+FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model parser server pull,$(call archive,$(r)))
 $(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $< $(FUZZ_OBJECTS) \

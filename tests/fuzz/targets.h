@@ -29,7 +29,8 @@
   X(ebnf)                                                                                          \
   X(pattern)                                                                                       \
   X(charsmap)                                                                                      \
-  X(parser)
+  X(parser)                                                                                        \
+  X(hub)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)
