@@ -328,12 +328,14 @@ static int pull_then_serve(const config_t *config, int argc, char **argv) {
   return status;
 }
 
-/* True when --pull is set and the model is a name that no cache has. */
+/* True when --pull is set and the model is a name that no cache has, or has in part. */
 static bool must_pull(const config_t *config) {
   located_t model;
   inferd_error_t error = {0};
-  return config->pull && model_is_hub_name(config->model) &&
-         model_locate(config->model, &model, &error) == ERR_MODEL_MISSING;
+  if (!config->pull || !model_is_hub_name(config->model)) return false;
+  int code = model_locate(config->model, &model, &error);
+  if (code == 0 && strcmp(config->load_format, "dummy") != 0) return model_lacks_weights(&model);
+  return code == ERR_MODEL_MISSING;
 }
 
 /* `argv` is that of the process, with "serve" in argv[1]. */

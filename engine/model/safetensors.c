@@ -11,6 +11,7 @@
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
 #include "engine/file/mapping.h"
+#include "engine/model/disk/hub_cache.h"
 #include "engine/model/model_file.h"
 
 #include <dirent.h>
@@ -468,7 +469,9 @@ int weight_files_open(const char *dir, weight_files_t **out, inferd_error_t *err
   int found = gguf_find(dir, path, sizeof(path), error);
   if (found < 0) return found;
   if (found > 0) return open_gguf(path, out, error);
-  return weight_files_open_file(dir, NULL, out, error);
+  int code = weight_files_open_file(dir, NULL, out, error);
+  if (code == ERR_MODEL_MISSING) hub_advise(dir, error);
+  return code;
 }
 
 int weight_files_open_file(const char *dir, const char *name, weight_files_t **out,

@@ -560,11 +560,38 @@ def test_serve_pulls_first(hub, pull, start, monkeypatch):
     assert again.ready() and len(hub.seen) == asked, "what is there is not asked for"
 
 
+def serve(pull, *arguments):
+    """What a start says that must fail."""
+    return subprocess.run([pull.program, "serve", *arguments], text=True, stderr=subprocess.STDOUT,
+                          stdout=subprocess.PIPE, check=False, env=pull.environment(),
+                          timeout=60 * PATIENCE)
+
+
+def test_a_model_that_is_there_in_part(hub, pull, repositories, start, monkeypatch):
+    """huggingface_hub shows each file as it comes, so a cut download leaves a part of a model."""
+    folder = snapshot_download(BIG, cache_dir=pull.cache, endpoint=hub.url, token=False,
+                               allow_patterns=["*.json"])
+    (Path(folder) / "config.json").unlink()
+    shutil.copy(DEMO / "config.json", folder)
+    index = Path(folder) / "model.safetensors.index.json"
+    index.unlink()
+    index.write_text('{"weight_map": {"a": "model-00002-of-00002.safetensors"}}')
+    done = serve(pull, BIG, "--skip-tokenizer-init")
+    assert done.returncode == 66 and "model-00002-of-00002.safetensors" in done.stdout, done
+    assert f"finish its download by: inferd pull {BIG}" in done.stdout, done
+    snapshot_download(NAME, cache_dir=pull.cache, endpoint=hub.url, token=False,
+                      allow_patterns=["*.json"])
+    done = serve(pull, NAME)
+    assert done.returncode == 66 and f"inferd pull {NAME}" in done.stdout, done
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HUB_CACHE", str(pull.cache))
+    server = start(NAME, "--pull", "--max-model-len", 256)
+    assert server.complete("Once", max_tokens=2)["usage"]["completion_tokens"] == 2
+
+
 def test_serve_pulls_what_does_not_exist(hub, pull):
-    done = subprocess.run([pull.program, "serve", "someone/nothing", "--pull"], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
-                          env=pull.environment(), timeout=60 * PATIENCE)
-    assert done.returncode == 66 and "no such model" in done.stderr, done
+    done = serve(pull, "someone/nothing", "--pull")
+    assert done.returncode == 66 and "no such model" in done.stdout, done
 
 
 def test_sums_of_the_double():

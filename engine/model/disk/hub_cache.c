@@ -1,6 +1,6 @@
 /* hub_cache.c: where the Hugging Face cache is, and how it names a repository.
  *
- * Main thread, because it reads the environment. Looks at no file; the layout is that of
+ * Main thread, because it reads the environment. Opens no file; the layout is that of
  * huggingface_hub ("Manage your cache").
  */
 #include "engine/model/disk/hub_cache.h"
@@ -66,4 +66,28 @@ void hub_caches(hub_caches_t *out) {
   add_cache(out, getenv("CACHE_DIRECTORY"), "/hub");
   add_cache(out, getenv("XDG_CACHE_HOME"), "/huggingface/hub");
   add_cache(out, "~", "/.cache/huggingface/hub");
+}
+
+bool hub_id_of_path(const char *path, char out[HUB_ID_MAX + 1]) {
+  static const char mark[] = "/models--";
+  char *real = realpath(path, NULL), *at = real != NULL ? strstr(real, mark) : NULL;
+  bool found = false;
+  if (at != NULL) {
+    at += sizeof mark - 1;
+    at[strcspn(at, "/")] = '\0';
+    char *dashes = strstr(at, "--");
+    int owner = dashes != NULL ? (int)(dashes - at) : 0;
+    int n = snprintf(out, HUB_ID_MAX + 1, "%.*s%s%s", owner, at, dashes != NULL ? "/" : "",
+                     dashes != NULL ? dashes + 2 : at);
+    found = n > 0 && n <= HUB_ID_MAX;
+  }
+  free(real);
+  return found;
+}
+
+void hub_advise(const char *path, inferd_error_t *error) {
+  char id[HUB_ID_MAX + 1];
+  if (error == NULL || !hub_id_of_path(path, id)) return;
+  error_set(error, error->code, error->param, "%s; finish its download by: inferd pull %s",
+            error->message, id);
 }

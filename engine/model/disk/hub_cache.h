@@ -7,7 +7,7 @@
 #ifndef INFERD_ENGINE_MODEL_DISK_HUB_CACHE_H
 #define INFERD_ENGINE_MODEL_DISK_HUB_CACHE_H
 
-#include <stdbool.h>
+#include "engine/base/error.h"
 
 enum {
   HUB_CACHES_MAX = 6,
@@ -30,5 +30,10 @@ void hub_caches(hub_caches_t *out);
 bool hub_is_id(const char *text);
 /* Writes "models--ORG--NAME" of an id that hub_is_id accepts. */
 void hub_folder(const char *id, char out[HUB_FOLDER_MAX]);
+/* Writes ORG/NAME when the real path of `path` lies in a folder models--ORG--NAME. */
+bool hub_id_of_path(const char *path, char out[HUB_ID_MAX + 1]);
+/* Appends the command that finishes the download to the message of an error about `path`, when it
+ * lies in such a folder. */
+void hub_advise(const char *path, inferd_error_t *error);
 
 #endif

@@ -9,6 +9,7 @@
 #include "engine/model/disk/hub_cache.h"
 #include "engine/model/disk/listing.h"
 #include "engine/model/model_file.h"
+#include "engine/model/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -174,18 +175,10 @@ static int find_snapshot(search_t *search, const char *folder, char out[LOCATED_
 
 /* Sets the name ORG/NAME when a part of the path is models--ORG--NAME. */
 static void name_after_cache(search_t *search, const char *path) {
-  static const char mark[] = "/models--";
-  char *real = realpath(path, NULL), *at = real != NULL ? strstr(real, mark) : NULL;
-  if (at != NULL) {
-    at += sizeof mark - 1;
-    at[strcspn(at, "/")] = '\0';
-    char *dashes = strstr(at, "--");
-    if (dashes != NULL) memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
-    if (dashes != NULL) *dashes = '/';
-    snprintf(search->out->name, sizeof search->out->name, "%s%s%s", at,
-             search->quant[0] != '\0' ? ":" : "", search->quant);
-  }
-  free(real);
+  char id[HUB_ID_MAX + 1];
+  if (!hub_id_of_path(path, id)) return;
+  snprintf(search->out->name, sizeof search->out->name, "%s%s%s", id,
+           search->quant[0] != '\0' ? ":" : "", search->quant);
 }
 
 static int take_directory_or_cache(search_t *search, const char *dir) {
@@ -292,4 +285,12 @@ bool model_is_hub_name(const char *what) {
   if (length >= sizeof id || access(what, F_OK) == 0) return false;
   snprintf(id, sizeof id, "%.*s", (int)length, what);
   return hub_is_id(id) && access(id, F_OK) != 0;
+}
+
+bool model_lacks_weights(const located_t *model) {
+  weight_files_t *files = NULL;
+  inferd_error_t error = {0};
+  int code = weight_files_open(model->path, &files, &error);
+  if (code == 0) weight_files_close(files);
+  return code == ERR_MODEL_MISSING;
 }

@@ -31,6 +31,8 @@ typedef struct located {
  * be served, such as an adapter or a pickle file; the message says what to do. ERR_PERMISSION,
  * ERR_IO. */
 int model_locate(const char *what, located_t *out, inferd_error_t *error);
+/* True when weights of a model that was located are missing, as after a download that was cut. */
+bool model_lacks_weights(const located_t *model);
 /* True when `what` has the form ORG/NAME or ORG/NAME:QUANT of the hub, and is no path that exists.
  */
 bool model_is_hub_name(const char *what);
