@@ -331,13 +331,25 @@ static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t
   }
 }
 
+/* Drops what an entry has drawn whose mask was late. The token is computed again when the mask is
+ * ready; scores of the prompt are kept. */
+static void drop_late(engine_t *engine, const step_t *step, plan_entry_t *entry,
+                      row_range_t *rows) {
+  entry->do_sample = false;
+  scheduler_reject(entry, 1);
+  engine->stats.grammar_masks_late++;
+  while (rows->last > rows->first && step->sample_rows[rows->last - 1].score_id < 0) rows->last--;
+}
+
 static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_t *planned,
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
   sequence_t *seq = entry->sequence;
   scheduler_complete(entry);
+  if (entry->late) drop_late(engine, step, entry, &rows);
   int late_error = verify_drafts(engine, step, entry, &rows);
   int error_code = first_error(step, rows);
+  if (entry->late && !error_code) error_code = seq->group->masks.code;
   count_prefill(engine, entry);
   if (error_code) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);

@@ -224,6 +224,7 @@ static bool has_room(const engine_t *engine) {
  * lost, every request ends. */
 static void commit(engine_t *engine) {
   inferd_error_t error = {0};
+  constrain_next_step(engine);
   engine->lap_ns = clock_now_ns();
   const step_t *step = engine_complete(engine, &error);
   engine_lap(engine, &engine->stats.device_ns);
@@ -259,10 +260,13 @@ static int run_step(engine_t *engine) {
     engine_forward(engine, step);
     engine_sample(engine, step);
   }
+  bool waited = constrain_go_on(engine, now_ns);
   end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
   wake_loop(engine, false);
   if (engine->num_steps == 0) {
     publish_stats(engine);
+    constrain_next_step(engine);
+    if (waited) return 0; /* masks are still being made, or were made for the next plan */
     if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
     return engine->scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }

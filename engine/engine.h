@@ -49,11 +49,11 @@ typedef struct engine_options {
   int32_t max_skips, max_preemptions; /* scheduler.h */
   int64_t swap_space_bytes; /* of the host pool; -1 = 4 GiB on a GPU that can swap, else 0 */
   preemption_mode_t preemption_mode;
-  double watermark;            /* share of the pool kept free at admission, [0, 1) */
-  int32_t max_queue_requests;  /* requests that wait */
-  int64_t max_queue_tokens;    /* prompt tokens that wait; 0 = 4 x KV capacity */
-  double max_queue_time_s;     /* 0 = no limit */
-  bool trace;                  /* keeps records for engine_trace */
+  double watermark;                       /* share of the pool kept free at admission, [0, 1) */
+  int32_t max_queue_requests, mask_units; /* that wait; work for masks in a step, 0 = 200,000 */
+  int64_t max_queue_tokens;               /* prompt tokens that wait; 0 = 4 x KV capacity */
+  double max_queue_time_s;                /* 0 = no limit */
+  bool trace;                             /* keeps records for engine_trace */
   uint64_t seed;               /* of dummy weights and, if not 0, of the prefix cache's hash key */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */

@@ -12,12 +12,12 @@
 #include "engine/device/batch.h"
 #include "engine/device/ops.h"
 #include "engine/engine.h"
-#include "engine/grammar/grammar.h"
 #include "engine/grammar/mask/masks.h"
 #include "engine/mailbox.h"
 #include "engine/model/adapter.h"
 #include "engine/model/model.h"
 #include "engine/sample/beam.h"
+#include "engine/sample/constrain.h"
 #include "engine/schedule/drafter.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step.h"
@@ -30,16 +30,6 @@ enum {
 };
 _Static_assert((int)SUPPRESSED_MAX <= (int)SUPPRESSED_IDS_MAX, "back ends plan for this many");
 _Static_assert(sizeof(engine_stats_t) % sizeof(uint64_t) == 0, "the seqlock copies whole words");
-
-/* Memory of sample/constrain.c: what grammars need. */
-typedef struct constrain {
-  grammar_vocabulary_t *vocabulary;
-  int32_t row_words; /* 32-bit words of one mask */
-  char *matchers;    /* [num_rows] matchers of matcher_bytes each, by row of the token table */
-  size_t matcher_bytes;
-  grammar_scratch_t *scratch;
-  grammar_masks_t *masks;
-} constrain_t;
 
 struct engine {
   engine_options_t options;
@@ -122,18 +112,6 @@ int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
 /* warm_up.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
 int engine_warm_up(engine_t *engine, inferd_error_t *error);
-
-/* sample/constrain.c: grammars. constrain_new takes the memory and builds the vocabulary's trie at
- * start; *build_ns is the time of that. Returns 0 or an error. */
-int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error);
-void constrain_free(engine_t *engine);
-/* Stage 7: sets the mask of `row`, which samples for the plan's entry `index`. If the grammar fails
- * the mask is empty, and the sampler then fails the row. */
-void constrain_row(engine_t *engine, step_t *step, sample_row_t *row, sequence_t *sequence,
-                   int32_t index);
-/* Stage 8: feeds the last output token, which is not a stop id. Sets *finished if the grammar
- * allows no further token. Returns 0, or ERR_INTERNAL: then the request must end. */
-int constrain_accept(engine_t *engine, sequence_t *sequence, int32_t id, bool *finished);
 
 /* sample/sampling.c, stage 7: launches logits and sampling of the batch's selected rows; then the
  * draft model repeats the step. */

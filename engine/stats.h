@@ -28,8 +28,9 @@ typedef struct engine_stats {
   uint64_t overhead_ns;      /* time of receive, plan, prepare and commit */
   uint64_t device_ns;        /* time of forward and sample */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
-  uint64_t last_step_ns; /* end of the last step, monotonic clock; 0 = none yet */
-  bool busy;             /* a request is in the engine */
+  uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
+  uint64_t last_step_ns;       /* end of the last step, monotonic clock; 0 = none yet */
+  bool busy;                   /* a request is in the engine */
 } engine_stats_t;
 
 #endif

@@ -24,10 +24,8 @@ int step_new(const engine_t *engine, step_t *step) {
   step->sample_results = calloc(rows, sizeof *step->sample_results);
   step->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *step->tops);
   step->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *step->suppressed_ids);
-  step->masks = calloc(seqs * (size_t)engine->constrain.row_words, sizeof *step->masks);
   if (step->plan.entries == NULL || step->plan.copies == NULL || step->sample_rows == NULL ||
-      step->sample_results == NULL || step->tops == NULL || step->suppressed_ids == NULL ||
-      step->masks == NULL) {
+      step->sample_results == NULL || step->tops == NULL || step->suppressed_ids == NULL) {
     return -1;
   }
   return batch_new(options->max_num_batched_tokens, options->max_num_seqs, engine->pool->block_size,
@@ -42,7 +40,6 @@ void step_free(step_t *step) {
   free(step->sample_results);
   free(step->tops);
   free(step->suppressed_ids);
-  free(step->masks);
 }
 
 /* True if the next token depends on the ids of the previous tokens, and not only on the logits. The

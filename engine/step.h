@@ -21,7 +21,6 @@ typedef struct step {
   sample_result_t *sample_results; /* [max_num_batched_tokens + max_num_seqs] */
   token_logprob_t *tops;           /* [max_num_batched_tokens + max_num_seqs, SAMPLE_TOP_MAX] */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
-  uint32_t *masks;                 /* [max_num_seqs, row_words], touched by constrained rows only */
 } step_t;
 
 /* Stage 4: plans the next step and launches its swaps. Returns NULL if there is no step to launch:

@@ -107,9 +107,13 @@ size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches *
 
 /* ---- one sequence ---- */
 
-/* Bytes of one matcher, and of one scratch (one per thread that fills): zeroed, aligned to 64. */
+/* Bytes of one matcher and of one scratch (one per thread that fills); both zeroed, aligned to 64.
+ */
 size_t grammar_matcher_bytes(void);
 size_t grammar_scratch_bytes(void);
+
+/* Lets *to stand where *from stands; neither is changed by what the other does. */
+void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
 
 /* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0,
  * or ERR_CONSTRAINT_TOO_EXPENSIVE if its first step passes a bound. */

@@ -142,10 +142,10 @@ static void fork_into(engine_t *engine, const sequence_t *parent, sequence_t *ch
   child->detokenizer = parent->detokenizer;
   child->detokenizer.held = held;
   child->cumulative_logprob = parent->cumulative_logprob;
-  child->grammar_row = -1; /* its matcher follows the tokens anew */
   if (child->status != SEQUENCE_NEW) sequence_set_status(child, SEQUENCE_NEW);
   table_fork(engine->scheduler, parent, child);
   sequence_set_status(child, SEQUENCE_RUNNING);
+  constrain_fork(engine, parent, child);
 }
 
 /* Gives every continuation a sequence of its own, in the state of its parent. Beams without a

@@ -5,13 +5,32 @@
  * tokens. So a sequence whose row has no matcher yet replays its tokens, and preemption, chunking
  * and forks need no further code. If a matcher fails, only its own request ends; a constrained row
  * is never sampled without its mask.
+ *
+ * The work of a step is bounded, in units. A mask that does not get ready is late: nothing is drawn
+ * for its group, which is not planned until its masks are ready. They are made in slices, one group
+ * after the other, so a slow grammar slows its own request alone.
  */
+#include "engine/sample/constrain.h"
+
 #include "engine/internal.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Work is counted in units, see grammar_units. The rows of a step get three quarters of its units,
+ * and one row at most one quarter, so that others get theirs. Groups that wait get slices of one
+ * quarter out of the rest. A request may cost 2,000 steps, and a step for each of its tokens. */
+enum { STEP_UNITS = 200000, ROW_PARTS = 4, REQUEST_STEPS = 2000 };
+
+/* What a row of the token table has of its grammar. */
+typedef struct constrained {
+  int32_t num_accepted; /* output tokens that the matcher has taken */
+  bool ready;           /* the mask for the token behind them is complete */
+  grammar_walk_t walk;  /* that mask in the making */
+} constrained_t;
 
 static const size_t MASKS_BYTES = (size_t)16 << 20; /* cache of masks */
 
@@ -33,11 +52,16 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
   size_t rows = (size_t)engine->scheduler->num_rows;
+  int32_t wanted = engine->options.mask_units;
+  constrain->units = wanted > 0 ? (uint64_t)wanted : STEP_UNITS;
   constrain->row_words = grammar_row_words(constrain->vocabulary);
   constrain->matcher_bytes = grammar_matcher_bytes();
   constrain->matchers = calloc(rows, constrain->matcher_bytes);
   constrain->scratch = calloc(1, grammar_scratch_bytes());
-  if (constrain->matchers != NULL && constrain->scratch != NULL) {
+  constrain->rows = calloc(rows, sizeof *constrain->rows);
+  constrain->row_masks = calloc(rows * (size_t)constrain->row_words, sizeof(uint32_t));
+  if (constrain->matchers != NULL && constrain->scratch != NULL && constrain->rows != NULL &&
+      constrain->row_masks != NULL) {
     return grammar_masks_new(constrain->vocabulary, MASKS_BYTES, &constrain->masks, error);
   }
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences", rows);
@@ -47,6 +71,8 @@ void constrain_free(engine_t *engine) {
   grammar_vocabulary_free(engine->constrain.vocabulary);
   free(engine->constrain.matchers);
   free(engine->constrain.scratch);
+  free(engine->constrain.rows);
+  free(engine->constrain.row_masks);
   grammar_masks_free(engine->constrain.masks);
 }
 
@@ -60,18 +86,37 @@ static grammar_matcher_t *matcher_of(const engine_t *engine, const sequence_t *s
                                        (size_t)seq->row * constrain->matcher_bytes);
 }
 
+static uint32_t *mask_of(const engine_t *engine, const sequence_t *seq) {
+  const constrain_t *constrain = &engine->constrain;
+  return constrain->row_masks + (size_t)seq->row * (size_t)constrain->row_words;
+}
+
+static uint64_t units_now(const engine_t *engine) {
+  return grammar_units(engine->constrain.scratch);
+}
+
 /* Makes the matcher of the sequence's row stand after `num_tokens` output tokens, if it follows
- * another sequence or none yet. Returns 0 or the error of the grammar. */
-static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens) {
+ * another sequence or none yet. Returns 0, GRAMMAR_LATER when the work reaches `end`, or the error
+ * of the grammar. */
+static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens, uint64_t end) {
+  const constrain_t *constrain = &engine->constrain;
   grammar_matcher_t *matcher = matcher_of(engine, seq);
-  if (seq->grammar_row == seq->row) return 0;
-  int code = grammar_matcher_start(matcher, engine->constrain.scratch, seq->group->request->grammar,
-                                   engine->constrain.vocabulary);
-  for (int32_t i = 0; i < num_tokens && !code; i++) {
-    code = grammar_matcher_accept(matcher, engine->constrain.scratch,
-                                  seq->tokens[seq->num_prompt_tokens + i]);
+  constrained_t *at = &constrain->rows[seq->row];
+  int code = 0;
+  if (seq->grammar_row != seq->row) {
+    *at = (constrained_t){0};
+    code = grammar_matcher_start(matcher, constrain->scratch, seq->group->request->grammar,
+                                 constrain->vocabulary);
+    if (!code) seq->grammar_row = seq->row;
   }
-  if (!code) seq->grammar_row = seq->row;
+  while (!code && at->num_accepted < num_tokens) {
+    if (units_now(engine) >= end) return GRAMMAR_LATER;
+    code = grammar_matcher_accept(matcher, constrain->scratch,
+                                  seq->tokens[seq->num_prompt_tokens + at->num_accepted]);
+    if (!code) at->num_accepted++;
+    at->ready = false;
+    at->walk = (grammar_walk_t){0};
+  }
   return code;
 }
 
@@ -89,31 +134,123 @@ static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *pa
   return count;
 }
 
-void constrain_row(engine_t *engine, step_t *step, sample_row_t *row, sequence_t *seq,
-                   int32_t index) {
-  const constrain_t *constrain = &engine->constrain;
-  uint32_t *mask = &step->masks[(size_t)index * (size_t)constrain->row_words];
-  int32_t stop_ids[SUPPRESSED_MAX + 1];
-  uint64_t start_ns = clock_now_ns();
-  int32_t num_stop_ids = list_stop_ids(engine, row->params, stop_ids);
-  int code = catch_up(engine, seq, seq->num_output_tokens);
-  if (!code) {
-    bool hit = false;
-    code = grammar_masks_fill(constrain->masks, matcher_of(engine, seq), constrain->scratch,
-                              stop_ids, num_stop_ids, mask, &hit);
-    engine->stats.grammar_mask_hits += hit;
+/* Counts work for the group; returns ERR_CONSTRAINT_TOO_EXPENSIVE if it has had its share. */
+static int charge(const engine_t *engine, group_t *group, uint64_t units) {
+  uint64_t tokens = (uint64_t)group->num_output_tokens;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) tokens += (uint64_t)seq->num_output_tokens;
   }
-  /* An empty mask makes the sampler fail the row. */
-  if (code) memset(mask, 0, (size_t)constrain->row_words * sizeof *mask);
-  row->allowed_mask = mask;
-  engine->stats.grammar_masks++;
+  group->masks.token_units += units;
+  group->masks.units += units;
+  bool spent = group->masks.units > engine->constrain.units * (REQUEST_STEPS + tokens);
+  return spent ? ERR_CONSTRAINT_TOO_EXPENSIVE : 0;
+}
+
+/* Goes on with the mask for the sequence's next token until the work reaches `end`. Returns 0 when
+ * the mask is ready, GRAMMAR_LATER, or the error of the grammar. */
+static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
+  const constrain_t *constrain = &engine->constrain;
+  uint64_t start_ns = clock_now_ns(), before = units_now(engine);
+  int code = catch_up(engine, seq, seq->num_output_tokens, end);
+  constrained_t *at = &constrain->rows[seq->row];
+  if (!code && !at->ready) {
+    int32_t stop_ids[SUPPRESSED_MAX + 1];
+    int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
+    uint64_t now = units_now(engine), left = end > now ? end - now : 0;
+    code = grammar_masks_fill_on(constrain->masks, matcher_of(engine, seq), constrain->scratch,
+                                 stop_ids, num_stop_ids, &at->walk, left, mask_of(engine, seq));
+    at->ready = code == 0;
+    engine->stats.grammar_masks += code != GRAMMAR_LATER;
+    engine->stats.grammar_mask_hits += at->walk.hit;
+  }
   engine->stats.grammar_mask_ns += clock_now_ns() - start_ns;
+  int spent = charge(engine, seq->group, units_now(engine) - before);
+  return code == GRAMMAR_LATER && spent ? spent : code;
+}
+
+void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
+  group_t *group = seq->group;
+  const constrain_t *constrain = &engine->constrain;
+  uint64_t part = constrain->units / ROW_PARTS, now = units_now(engine);
+  uint64_t end = constrain->step_units + constrain->units - part;
+  int code = advance(engine, seq, MIN(end, now + part));
+  if (code == 0) {
+    row->allowed_mask = mask_of(engine, seq);
+    return;
+  }
+  group->masks.wait = group->masks.slow = true;
+  if (code != GRAMMAR_LATER) group->masks.code = code;
+}
+
+/* ---- groups that wait ---- */
+
+/* The group of `running` that waits for masks and comes next in turn; NULL = none waits. */
+static group_t *next_waiting(const engine_t *engine) {
+  group_t *first = NULL, *later = NULL;
+  for (group_t *group = engine->scheduler->running.head; group != NULL; group = group->next) {
+    if (!group->masks.wait) continue;
+    if (first == NULL || group->arrival < first->arrival) first = group;
+    if (group->arrival > engine->constrain.served &&
+        (later == NULL || group->arrival < later->arrival)) {
+      later = group;
+    }
+  }
+  return later != NULL ? later : first;
+}
+
+/* Goes on with the masks of one group. Returns 0 when all are ready, GRAMMAR_LATER, or an error. */
+static int advance_group(engine_t *engine, group_t *group, uint64_t end) {
+  int code = group->masks.code;
+  for (sequence_t *seq = &group->sequence; seq != NULL && !code; seq = seq->next) {
+    if (sequence_is_live(seq)) code = advance(engine, seq, end);
+  }
+  return code;
+}
+
+bool constrain_go_on(engine_t *engine, uint64_t now_ns) {
+  constrain_t *constrain = &engine->constrain;
+  uint64_t end = constrain->step_units + constrain->units, part = constrain->units / ROW_PARTS;
+  bool waited = false;
+  for (group_t *group = next_waiting(engine); group != NULL && units_now(engine) < end;
+       group = next_waiting(engine)) {
+    constrain->served = group->arrival;
+    waited = true;
+    int code = advance_group(engine, group, MIN(end, units_now(engine) + part));
+    if (code == GRAMMAR_LATER) continue;
+    group->masks.wait = false;
+    group->masks.slow = group->masks.token_units > part;
+    if (code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
+  }
+  return waited;
+}
+
+void constrain_next_step(engine_t *engine) {
+  constrain_t *constrain = &engine->constrain;
+  uint64_t now = units_now(engine), spent = now - constrain->step_units;
+  if (spent > constrain->step_units_max) constrain->step_units_max = spent;
+  constrain->step_units = now;
 }
 
 int constrain_accept(engine_t *engine, sequence_t *seq, int32_t id, bool *finished) {
-  int code = catch_up(engine, seq, seq->num_output_tokens - 1);
+  group_t *group = seq->group;
+  uint64_t before = units_now(engine);
+  int code = catch_up(engine, seq, seq->num_output_tokens - 1, UINT64_MAX);
   grammar_matcher_t *matcher = matcher_of(engine, seq);
   if (!code) code = grammar_matcher_accept(matcher, engine->constrain.scratch, id);
+  constrained_t *at = &engine->constrain.rows[seq->row];
+  *at = (constrained_t){.num_accepted = seq->num_output_tokens};
+  group->masks.token_units = 0;
+  charge(engine, group, units_now(engine) - before);
+  group->masks.wait = group->masks.slow;
   *finished = !code && grammar_matcher_is_finished(matcher);
   return code;
+}
+
+void constrain_fork(const engine_t *engine, const sequence_t *parent, sequence_t *child) {
+  child->grammar_row = -1; /* its matcher follows the tokens anew */
+  if (parent->grammar_row < 0 || parent->grammar_row != parent->row) return;
+  grammar_matcher_copy(matcher_of(engine, child), matcher_of(engine, parent));
+  engine->constrain.rows[child->row] =
+      (constrained_t){.num_accepted = engine->constrain.rows[parent->row].num_accepted};
+  child->grammar_row = child->row;
 }

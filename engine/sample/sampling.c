@@ -60,7 +60,7 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
   };
   if (target >= 0) return;
   describe_suppressed(engine, step, row, r);
-  if (seq->group->request->grammar != NULL) constrain_row(engine, step, row, seq, r);
+  if (seq->group->request->grammar != NULL) constrain_row(engine, row, seq);
 }
 
 void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,
@@ -73,9 +73,22 @@ void engine_draw(const engine_t *engine, device_t *device, model_t *model, sampl
   }
 }
 
+/* If the mask of one row is late, no sequence of its group gets a token in this step. */
+static void mark_late(const step_t *step) {
+  for (int32_t i = 0; i < step->plan.num_entries; i++) {
+    plan_entry_t *entry = &step->plan.entries[i];
+    entry->late = entry->do_sample && entry->sequence->group->masks.wait;
+  }
+}
+
 void engine_sample(engine_t *engine, step_t *step) {
   int32_t total = step->batch->num_selected;
+  for (int32_t i = 0; i < step->plan.num_entries; i++) {
+    const plan_entry_t *entry = &step->plan.entries[i];
+    if (entry->do_sample) entry->sequence->group->masks.wait = false;
+  }
   for (int32_t i = 0; i < total; i++) describe_row(engine, step, i);
+  mark_late(step);
   engine_draw(engine, engine->device, engine->model, step->sample_rows, total);
   drafter_mirror(engine, step);
   engine_lap(engine, &engine->stats.device_ns);

@@ -333,7 +333,9 @@ static bool plan_running(scheduler_t *scheduler, bool prefill) {
   for (group_t *group = scheduler->running.head, *next; group != NULL && budget_left(scheduler) > 0;
        group = next) {
     next = group->next;
-    if (is_prefill(group) != prefill || group->planned_in == scheduler->num_plans) continue;
+    if (is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
+        group->masks.wait)
+      continue;
     if (!(prefill ? plan_prefill(scheduler, group, &next) : plan_decode(scheduler, group, &next)))
       return false;
   }
@@ -559,7 +561,8 @@ static void plan_swapped(scheduler_t *scheduler) {
 /* The first prefill of `running` that can compute in this step. */
 static group_t *first_prefill(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    if (!group->forked && is_prefill(group) && table_advance(scheduler, &group->sequence))
+    if (!group->forked && is_prefill(group) && !group->masks.wait &&
+        table_advance(scheduler, &group->sequence))
       return group;
   }
   return NULL;
@@ -569,7 +572,7 @@ static group_t *first_prefill(scheduler_t *scheduler) {
 static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *first) {
   group_t *shortest = NULL;
   for (group_t *group = first->next; group != NULL; group = group->next) {
-    if (group->planned_in == scheduler->num_plans || !is_prefill(group) ||
+    if (group->planned_in == scheduler->num_plans || group->masks.wait || !is_prefill(group) ||
         !is_shorter(scheduler, group, first))
       continue;
     if (shortest == NULL || tokens_left(group) < tokens_left(shortest)) shortest = group;

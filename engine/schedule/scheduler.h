@@ -43,6 +43,7 @@ typedef struct plan_entry {
   bool do_sample;          /* the chunk reaches the last known token: its logits are sampled */
   int32_t output_position; /* of the token that is sampled: 0 = first output token */
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
+  bool late;               /* a mask of its group was not ready: what it draws is dropped */
 } plan_entry_t;
 
 /* False if the sequence was finished after this entry was planned. */
@@ -134,7 +135,8 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
 /* When the step of a live entry completes, before its tokens are appended: the tokens of the entry
  * are no longer in flight. */
 void scheduler_complete(const plan_entry_t *entry);
-/* Takes the last num_rejected draft tokens back from a completed entry, as if never computed. */
+/* Takes the last num_rejected tokens back from a completed entry, as if never computed: draft
+ * tokens, or the token that draws if its mask is late. */
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
 
 /* Tokens whose blocks seq takes when it is admitted or swapped in: its known tokens, or, if its

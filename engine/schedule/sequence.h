@@ -2,15 +2,15 @@
  *
  * A group is one request with one prompt; a sequence is one continuation of the prompt. A group
  * begins as one sequence. The sequences of further samples or beams are made at the first admission
- * of the group. They stay NEW until the first token is drawn; then they fork off the first
- * sequence. Engine thread only. sequence_set_status alone changes a status, and one table
- * (sequence.c) says which changes are allowed.
+ * of the group. They stay NEW until the first token is drawn; then they fork off the first one.
+ * Engine thread only. sequence_set_status alone changes a status, by one table (sequence.c).
  */
 #ifndef INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 #define INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 
 #include "engine/request.h"
 #include "engine/schedule/draft.h"
+#include "engine/schedule/mask_state.h"
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
 typedef enum sequence_status {
@@ -66,16 +66,16 @@ typedef struct sequence {
 
 typedef struct group {
   request_t *request;
-  sequence_t sequence;       /* index 0; the other sequences follow through sequence.next */
-  uint64_t arrival;          /* number of the request in order of arrival: unique */
-  bool forked;               /* the first tokens are drawn: each sequence is planned by itself */
+  sequence_t sequence; /* index 0; the other sequences follow through sequence.next */
+  uint64_t arrival;    /* number of the request in order of arrival: unique */
+  bool forked;         /* the first tokens are drawn: each sequence is planned by itself */
+  mask_state_t masks;
   bool beams_wait;           /* in the plan being made: a beam still catches up, so none draws */
   int64_t num_output_tokens; /* of its finished choices */
   uint64_t fair_start;       /* with fair_share: its place in the queue, in tokens */
   int32_t num_preemptions;
   int32_t num_skips;         /* times that a later group was admitted before this one */
-  uint64_t planned_in;       /* scheduler.num_plans of the plan that admitted it or planned it out
-                              * of order: that plan must not plan it again */
+  uint64_t planned_in;       /* scheduler.num_plans of a plan that must not plan it again */
   bool was_admitted;         /* no longer counted by the gauges of waiting requests */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */

@@ -3,7 +3,8 @@
  * The fake device draws the next allowed id of a mask, so a constrained text must match its
  * grammar, and a free request beside it must draw what it would have drawn alone.
  */
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/mask/matcher.h"
+#include "engine/internal.h"
 #include "tests/engine/client.h"
 #include "tests/expect.h"
 #include "tests/sim/fake_ops.h"
@@ -127,6 +128,83 @@ Test(constrain, several_choices_each_follow_the_grammar) {
   grammar_unref(grammar);
   client_check_idle(c);
   client_free(c);
+}
+
+/* ---- late masks ---- */
+
+/* One rule out of many that all lead to it, written in words that no cache of masks has seen. */
+static grammar_t *compile_slow(client_t *c) {
+  static const char text[] = "root ::= (a | b | c)\na ::= [a-z] a \"1\" | [a-z]\n"
+                             "b ::= [a-z] b \"2\" | [a-z]\nc ::= [a-z] c \"3\" | [a-z] d\n"
+                             "d ::= [a-y] d | [b-z] c | \"4\"";
+  grammar_t *grammar = NULL;
+  inferd_error_t error = {0};
+  grammar_source_t source = {.kind = GRAMMAR_EBNF, .text = text, .length = sizeof text - 1};
+  int code =
+      grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, &error);
+  ASSERT_EQ_FOR(code, 0, "%s", error.message);
+  return grammar;
+}
+
+typedef struct slow_run {
+  char text[3][256]; /* of a constrained request, of its second choice, of beams */
+  engine_stats_t stats;
+  int error_code;
+  uint64_t step_units_max;
+} slow_run_t;
+
+/* Constrained requests of one choice, of two and of two beams, and free ones beside them. */
+static slow_run_t run_slow(const ops_t *ops, int32_t mask_units) {
+  engine_options_t options = client_options(ops);
+  slow_run_t run = {.error_code = 0};
+  options.mask_units = mask_units;
+  client_t *c = client_new(&options);
+  grammar_t *grammar = compile_slow(c);
+  job_t *jobs[3];
+  for (int i = 0; i < 6; i++) {
+    job_t *job = client_job(c, 20 + i, 40, i);
+    if (i < 3) {
+      jobs[i] = job;
+      job->request.grammar = grammar;
+      job->request.params.temperature = i == 2 ? 0 : 1;
+    }
+    if (i == 1) job->request.params.n = job->request.params.best_of = 2;
+    if (i == 2) job->request.params.n = job->request.params.beam_width = 2;
+    if (i == 1 || i == 2) client_several(job);
+    ASSERT_EQ(client_submit(c, job), 0);
+  }
+  client_run(c);
+  for (int i = 3; i < 6; i++) expect_free(&c->jobs[i]);
+  memcpy(run.text[0], jobs[0]->text, jobs[0]->text_length);
+  for (int i = 1; i < 3 && jobs[i]->done.finish != FINISH_ERROR; i++)
+    memcpy(run.text[i], jobs[i]->choices[1].text, jobs[i]->choices[1].text_length);
+  run.error_code = jobs[0]->done.finish == FINISH_ERROR ? jobs[0]->done.error_code : 0;
+  run.stats = client_stats(c);
+  run.step_units_max = c->engine->constrain.step_units_max;
+  grammar_unref(grammar);
+  client_check_idle(c);
+  client_free(c);
+  return run;
+}
+
+/* A row whose mask is not ready sits the step out; later it draws the same token. */
+Test(constrain, late_masks_change_no_token) {
+  const ops_t *devices[] = {&ops_fake, fake_ops_deep()};
+  for (int i = 0; i < 2; i++) {
+    slow_run_t whole = run_slow(devices[i], 100000000), parts = run_slow(devices[i], 2000);
+    ASSERT_EQ(whole.stats.grammar_masks_late, 0);
+    ASSERT_GT(parts.stats.grammar_masks_late, 1);
+    /* Accepted tokens come on top, and now and then the garbage of a matcher. */
+    ASSERT_LE(parts.step_units_max, 2u * (2000 + FRAMES_MAX + LINKS_MAX));
+    for (int k = 0; k < 3; k++) ASSERT_STR_EQ(parts.text[k], whole.text[k]);
+    ASSERT_GT(strlen(whole.text[0]), 5);
+  }
+}
+
+/* What spends all that one request may cost ends by itself, with its own error. */
+Test(constrain, a_request_that_costs_too_much_ends) {
+  slow_run_t run = run_slow(&ops_fake, 4);
+  ASSERT_EQ(run.error_code, ERR_CONSTRAINT_TOO_EXPENSIVE);
 }
 
 /* A stop id that the grammar needs as text leaves nothing: that request ends with an error. */

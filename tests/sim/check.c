@@ -95,7 +95,10 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   stream->in_plan = k->in_plan = k->was_planned = true;
   k->progress_iteration = sim.iteration;
   if (!k->preempted && entry->num_computed < k->num_prompt) {
-    k->num_computed += (end < k->num_prompt ? end : k->num_prompt) - entry->num_computed;
+    int32_t from = entry->num_computed, to = end < k->num_prompt ? end : k->num_prompt;
+    if (from < k->computed_to) from = k->computed_to; /* again: a mask was late */
+    k->num_computed += to - from;
+    k->computed_to = to;
   }
 }
 
@@ -162,6 +165,7 @@ static bool caught_up(const sequence_t *q) {
 static bool is_left_out(const group_t *g, bool *decodes) {
   bool left_out = false;
   *decodes = true;
+  if (g->masks.wait) return false;
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
     if (!sequence_is_live(q)) continue;
     bool in_plan = check_stream(q)->in_plan;

@@ -137,6 +137,13 @@ static void draw_swap(scenario_t *c) {
   c->swap_rate = between(&s, 1, 1000) * 1e4;
 }
 
+/* Work for masks so small that many are late. */
+static void draw_masks(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 2);
+  int32_t units = between(&s, 400, chance(&s, 50) ? 2000 : 20000);
+  c->options.mask_units = chance(&s, 50) ? units : 0;
+}
+
 static void draw_load(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_LOAD, 0);
   c->first_id = scenario_has(c, SIM_BYTES) ? 2 : 66;
@@ -311,6 +318,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_features(c);
   draw_engine(c);
   draw_swap(c);
+  draw_masks(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

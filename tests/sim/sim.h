@@ -63,6 +63,7 @@ typedef struct track {
   bool in_plan, is_new;         /* of the step being launched; its first one */
   bool runs;                    /* was in running at the step before */
   int32_t first_cached;         /* tokens that its first row found computed */
+  int32_t computed_to;          /* end of the last of its prompt tokens that were computed */
   int32_t num_computed;         /* prompt tokens that its own rows computed, until preempted */
   int32_t num_preemptions;
   bool preempted; /* since then num_computed says nothing */

@@ -2,7 +2,9 @@
  *
  * Runs on the engine thread or a worker; allocates nothing. The tries of the vocabulary are walked
  * in preorder with one set of threads per depth; if a set is dead, the whole subtree is skipped;
- * if a set allows every token below, the subtree is allowed at once.
+ * if a set allows every token below, the subtree is allowed at once. A walk may stop between two
+ * nodes. It keeps the number of the next node; the sets of threads on the way to that node are made
+ * again when the walk goes on.
  */
 #include "engine/base/util.h"
 #include "engine/grammar/mask/matcher.h"
@@ -54,9 +56,10 @@ typedef struct walk {
   grammar_scratch_t *s;
   const grammar_vocabulary_t *v;
   uint32_t *row;
-  uint64_t units_max; /* of the scratch, above which the walk gives up */
-  uint32_t done;      /* bit = group whose tokens are all decided */
-  bool ready;         /* whole parts may be taken; the tests compare with a walk without */
+  grammar_walk_t *at;
+  uint64_t units, units_max; /* those given; of the scratch: then the walk stops */
+  uint32_t resume;           /* node at which the walk goes on; 0 = it goes on already */
+  bool ready;                /* whole parts may be taken; the tests compare with a walk without */
 } walk_t;
 
 static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
@@ -73,16 +76,16 @@ static bool take_length(walk_t *walk, const thread_t *thread) {
   if (room >= LENGTH_ROWS) return false;
   if (dfa->steps[(size_t)thread->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
   allow_row(walk->v, walk->row, walk->v->up_to + (size_t)room * (size_t)walk->v->row_words);
-  walk->done |= plain_groups;
+  walk->at->done |= plain_groups;
   return true;
 }
 
 static void take_bundle(walk_t *walk, const thread_t *thread, const bundle_t *bundle,
                         uint32_t groups) {
-  if ((walk->done & groups) == groups) return;
+  if ((walk->at->done & groups) == groups) return;
   if (!thread_takes(walk->m->grammar, thread, bundle->family, bundle->tail)) return;
   allow_row(walk->v, walk->row, bundle->row);
-  walk->done |= groups;
+  walk->at->done |= groups;
 }
 
 static void take_groups(walk_t *walk, const matcher_place_t *place) {
@@ -133,28 +136,65 @@ static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
   return 1;
 }
 
+/* Whether the walk stops before node `next`. It never does so while it finds its way back. */
+static bool stops(walk_t *walk, uint32_t next) {
+  if (walk->s->units <= walk->units_max) return false;
+  walk->at->node = next;
+  return true;
+}
+
+/* How a node is treated by a walk that goes on at a later node. */
+typedef enum node_role {
+  NODE_DUE,    /* it is to be decided */
+  NODE_PASSED, /* its whole subtree was decided before */
+  NODE_ABOVE   /* it was decided, but not all of its subtree: only its level is made again */
+} node_role_t;
+
+static inline node_role_t role_of(walk_t *walk, uint32_t node, uint32_t size) {
+  if (walk->resume == 0) return NODE_DUE;
+  if (node < walk->resume) return node + size <= walk->resume ? NODE_PASSED : NODE_ABOVE;
+  walk->resume = 0;
+  /* However long the way back was, the walk gets on. */
+  walk->units_max = MAX(walk->units_max, walk->s->units + walk->units / 4);
+  return NODE_DUE;
+}
+
+/* Computes level depth + 1, of node `i`. Returns 0 = dead, else alive; negative = an error. */
+static int step(const walk_t *walk, uint32_t i) {
+  const trie_node_t *node = &walk->v->nodes[i];
+  uint32_t depth = node->depth - 1u;
+  int alive = quick_step(walk, depth, node->byte);
+  return alive < 0 ? matcher_step(walk->m, walk->s, depth, node->byte) : alive;
+}
+
+/* Decides one node, and all nodes below it if that is possible. Returns how many nodes are decided,
+ * or an error. */
+static int decide(walk_t *walk, uint32_t i) {
+  const trie_node_t *node = &walk->v->nodes[i];
+  uint32_t depth = node->depth - 1u;
+  if (node->size == 1) {
+    if (matcher_survives(walk->m, walk->s, depth, node->byte))
+      allow(walk->v, walk->row, node->token);
+    return 1;
+  }
+  int alive = step(walk, i);
+  if (alive < 0) return alive;
+  if (alive == 0 || take_below(walk, depth + 1, i)) return (int)node->size;
+  allow(walk->v, walk->row, node->token);
+  return 1;
+}
+
 /* Walks the nodes first .. last - 1. */
 static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
-    const trie_node_t *node = &walk->v->nodes[i];
-    uint32_t depth = node->depth - 1u;
+    node_role_t role = role_of(walk, i, walk->v->nodes[i].size);
     walk->s->units++;
-    if (node->size == 1) {
-      if (matcher_survives(walk->m, walk->s, depth, node->byte))
-        allow(walk->v, walk->row, node->token);
-      i++;
-      continue;
-    }
-    int alive = quick_step(walk, depth, node->byte);
-    if (alive < 0) alive = matcher_step(walk->m, walk->s, depth, node->byte);
-    if (alive < 0) return alive;
-    if (walk->s->units > walk->units_max) return ERR_CONSTRAINT_TOO_EXPENSIVE;
-    if (alive == 0 || take_below(walk, depth + 1, i)) {
-      i += node->size;
-    } else {
-      allow(walk->v, walk->row, node->token);
-      i++;
-    }
+    if (role == NODE_DUE && i > first && stops(walk, i)) return GRAMMAR_LATER;
+    int count = role == NODE_PASSED  ? (int)walk->v->nodes[i].size
+                : role == NODE_ABOVE ? step(walk, i)
+                                     : decide(walk, i);
+    if (count < 0) return count;
+    i += role == NODE_ABOVE ? 1 : (uint32_t)count;
   }
   return 0;
 }
@@ -201,31 +241,46 @@ static bool lane_survives(const lane_t *lane, uint32_t depth) {
          lane->count[depth] >= dfa->count_min;
 }
 
+/* A node whose byte keeps the lane alive: decides it, and all nodes below it if that is possible.
+ * Returns how many nodes are decided. */
+static uint32_t decide_lane(const walk_t *walk, const lane_t *lane, uint32_t i) {
+  const trie_node_t *node = &walk->v->nodes[i];
+  uint32_t depth = node->depth;
+  if (node->size == 1) {
+    if (lane_survives(lane, depth)) allow(walk->v, walk->row, node->token);
+    return 1;
+  }
+  if (walk->ready &&
+      takes(lane->dfa, lane->state[depth], lane->count[depth], node->family, node->tail)) {
+    vocabulary_allow_below(walk->v, i, walk->row);
+    return node->size;
+  }
+  if (lane->dfa->flags[lane->state[depth]] & DFA_ACCEPT) return 0;
+  if (node->token >= 0) allow(walk->v, walk->row, node->token);
+  return 1;
+}
+
 /* Nodes first .. last - 1. */
 static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) {
-  const trie_node_t *nodes = walk->v->nodes;
   for (uint32_t i = first; i < last;) {
-    const trie_node_t *node = &nodes[i];
+    const trie_node_t *node = &walk->v->nodes[i];
     uint32_t depth = node->depth - 1u;
+    node_role_t role = role_of(walk, i, node->size);
     walk->s->units++;
-    if (!lane_step(lane, depth, node->byte)) {
+    if (role == NODE_DUE && i > first && stops(walk, i)) return GRAMMAR_LATER;
+    if (role == NODE_PASSED || !lane_step(lane, depth, node->byte)) {
       i += node->size;
-    } else if (node->size == 1) {
-      if (lane_survives(lane, depth + 1)) allow(walk->v, walk->row, node->token);
-      i++;
-    } else if (walk->ready && takes(lane->dfa, lane->state[depth + 1], lane->count[depth + 1],
-                                    node->family, node->tail)) {
-      vocabulary_allow_below(walk->v, i, walk->row);
-      i += node->size;
-    } else if (lane->dfa->flags[lane->state[depth + 1]] & DFA_ACCEPT) {
+      continue;
+    }
+    bool ends = lane->dfa->flags[lane->state[depth + 1]] & DFA_ACCEPT;
+    uint32_t count = role == NODE_DUE ? decide_lane(walk, lane, i) : !ends;
+    if (count == 0) { /* the lexeme may end here */
       lane_leave(walk, lane, depth);
       int code = walk_nodes(walk, i, i + node->size);
       if (code) return code;
-      i += node->size;
-    } else {
-      if (node->token >= 0) allow(walk->v, walk->row, node->token);
-      i++;
+      count = node->size;
     }
+    i += count;
   }
   return 0;
 }
@@ -234,15 +289,23 @@ static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) 
  * once for all groups. */
 static int walk_roots(walk_t *walk, lane_t *lane) {
   const grammar_vocabulary_t *vocabulary = walk->v;
+  grammar_walk_t *at = walk->at;
   for (int byte = 0; byte < 256; byte++) {
-    if (vocabulary->root_of[byte] == vocabulary->root_of[byte + 1]) continue;
+    uint32_t k = MAX(vocabulary->root_of[byte], at->root), end = vocabulary->root_of[byte + 1];
+    if (k >= end) continue;
+    walk->s->units++;
     bool alive = lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
                               : matcher_survives(walk->m, walk->s, 0, (uint8_t)byte);
-    for (uint32_t k = vocabulary->root_of[byte]; alive && k < vocabulary->root_of[byte + 1]; k++) {
-      uint32_t node = vocabulary->roots[k], end = node + vocabulary->nodes[node].size;
-      if (walk->done >> vocabulary->root_group[k] & 1) continue;
-      int code = lane != NULL ? walk_lane(walk, lane, node, end) : walk_nodes(walk, node, end);
+    for (; alive && k < end; k++) {
+      uint32_t node = vocabulary->roots[k], last = node + vocabulary->nodes[node].size;
+      if (at->done >> vocabulary->root_group[k] & 1) continue;
+      at->root = k;
+      walk->resume = at->node;
+      int code = lane != NULL ? walk_lane(walk, lane, node, last) : walk_nodes(walk, node, last);
       if (code) return code;
+      at->root = k + 1;
+      at->node = 0;
+      if (walk->s->units > walk->units_max) return GRAMMAR_LATER;
     }
   }
   return 0;
@@ -252,7 +315,8 @@ static int walk(walk_t *walk, const matcher_place_t *place) {
   const grammar_t *grammar = walk->m->grammar;
   const thread_t *only = &place->threads[0];
   const grammar_node_t *node = &grammar->nodes[only->node];
-  if (walk->ready) take_groups(walk, place);
+  if (walk->ready && !walk->at->begun) take_groups(walk, place);
+  walk->at->begun = true;
   /* A key that differs from all listed names is treated like any string. */
   bool single = node->kind == NODE_LEX || (node->kind == NODE_EXTRA && only->count == NONE);
   if (place->count != 1 || !single) return walk_roots(walk, NULL);
@@ -269,19 +333,34 @@ static bool any_bit(const uint32_t *row, int32_t words) {
   return false;
 }
 
-int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
-                 uint32_t *row) {
+int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
+                    grammar_walk_t *at, uint64_t units, uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
   const matcher_place_t *place = &matcher->place;
-  memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
+  scratch->lowest = at->begun ? at->lowest : UINT32_MAX;
+  if (!at->begun) memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
   matcher_load(matcher, scratch, place);
-  scratch->lowest = UINT32_MAX;
   level_t before = scratch->levels[0];
-  walk_t whole = {.m = matcher, .s = scratch, .v = vocabulary, .row = row, .ready = ready};
-  whole.units_max = scratch->units + UNITS_MAX;
+  walk_t whole = {.m = matcher,
+                  .s = scratch,
+                  .v = vocabulary,
+                  .row = row,
+                  .at = at,
+                  .units = units,
+                  .units_max = scratch->units + units,
+                  .ready = ready};
   int code = place->count > 0 ? walk(&whole, place) : 0;
+  at->begun = true;
+  at->lowest = scratch->lowest;
   matcher_unwind(matcher, &before);
   return code;
+}
+
+int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
+                 uint32_t *row) {
+  grammar_walk_t at = {0};
+  int code = matcher_walk_on(matcher, scratch, ready, &at, UNITS_MAX, row);
+  return code == GRAMMAR_LATER ? ERR_CONSTRAINT_TOO_EXPENSIVE : code;
 }
 
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,

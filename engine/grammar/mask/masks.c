@@ -185,25 +185,35 @@ static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash, 
   memcpy(masks->rows + (size_t)at * words, row, words * sizeof *row);
 }
 
-int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
-                       grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
-                       uint32_t *row, bool *hit) {
+int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
+                          grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
+                          grammar_walk_t *walk, uint64_t units, uint32_t *row) {
   const matcher_place_t *place = &matcher->place;
   size_t words = (size_t)masks->vocabulary->row_words;
   place_key_t key;
   make_head(&key, matcher, place);
   bool fits = key.count <= KEY_WORDS_MAX && matcher->vocabulary == masks->vocabulary;
   uint64_t hash = fits ? hash_head(masks, &key) : 0;
-  int32_t at = fits ? find(masks, matcher, &key, hash) : NO_MASK;
-  *hit = at != NO_MASK;
-  if (*hit) {
+  int32_t at = fits && !walk->begun ? find(masks, matcher, &key, hash) : NO_MASK;
+  walk->hit = at != NO_MASK;
+  if (walk->hit) {
     masks->masks[at].used = true;
     memcpy(row, masks->rows + (size_t)at * words, words * sizeof *row);
     return matcher_finish(matcher, stop_ids, num_stop_ids, row);
   }
-  int code = matcher_walk(matcher, scratch, true, row);
+  int code = matcher_walk_on(matcher, scratch, true, walk, units, row);
   if (code) return code;
   if (fits) make_tail(&key, matcher, place, scratch->lowest);
   if (fits && key.count <= KEY_WORDS_MAX) keep(masks, &key, hash, scratch->lowest, row);
   return matcher_finish(matcher, stop_ids, num_stop_ids, row);
+}
+
+int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
+                       grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
+                       uint32_t *row, bool *hit) {
+  grammar_walk_t walk = {0};
+  int code =
+      grammar_masks_fill_on(masks, matcher, scratch, stop_ids, num_stop_ids, &walk, UNITS_MAX, row);
+  *hit = walk.hit;
+  return code == GRAMMAR_LATER ? ERR_CONSTRAINT_TOO_EXPENSIVE : code;
 }

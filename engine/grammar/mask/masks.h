@@ -11,6 +11,22 @@
 
 #include "engine/grammar/grammar.h"
 
+/* A mask that is made in pieces. Zeroed = not begun. */
+typedef struct grammar_walk {
+  bool begun;
+  uint32_t root;   /* which root of the tries comes next */
+  uint32_t node;   /* the node below it that comes next; 0 = the root itself */
+  uint32_t done;   /* bit = group of tokens that is decided */
+  uint32_t lowest; /* of the scratch, so far */
+  bool hit;        /* the row was cached */
+} grammar_walk_t;
+
+enum { GRAMMAR_LATER = 1 }; /* the units are used up: call again */
+
+/* Work done with this scratch so far: nodes of tries and closures, steps of threads, comparisons,
+ * frames. */
+uint64_t grammar_units(const grammar_scratch_t *scratch);
+
 typedef struct grammar_masks grammar_masks_t;
 
 enum { GRAMMAR_MASKS_MAX = 1024 };
@@ -24,5 +40,12 @@ void grammar_masks_free(grammar_masks_t *masks); /* NULL is allowed */
 int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
                        grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                        uint32_t *row, bool *hit);
+
+/* The same in pieces: goes on with a walk, which begins if it is zeroed, for about `units`. Returns
+ * GRAMMAR_LATER if the row is not complete: call again, with this row and with the matcher where it
+ * stands. walk->hit: the row was cached. */
+int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
+                          grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
+                          grammar_walk_t *walk, uint64_t units, uint32_t *row);
 
 #endif

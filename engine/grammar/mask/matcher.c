@@ -387,6 +387,17 @@ size_t grammar_scratch_bytes(void) {
   return (sizeof(grammar_scratch_t) + 63) / 64 * 64;
 }
 
+void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from) {
+  memcpy(to, from, offsetof(grammar_matcher_t, frames));
+  memcpy(to->frames, from->frames, from->num_frames * sizeof *from->frames);
+  memcpy(to->links, from->links, from->num_links * sizeof *from->links);
+  to->place = from->place;
+}
+
+uint64_t grammar_units(const grammar_scratch_t *scratch) {
+  return scratch->units;
+}
+
 int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary) {
   matcher->grammar = grammar;

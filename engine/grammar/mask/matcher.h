@@ -10,6 +10,7 @@
 #ifndef INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
 #define INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
 
+#include "engine/grammar/mask/masks.h"
 #include "engine/grammar/mask/vocabulary.h"
 #include "engine/grammar/program.h"
 
@@ -17,9 +18,9 @@ enum {
   THREADS_MAX = 256,    /* alive at once; more: the constraint is too expensive */
   FRAMES_MAX = 4096,    /* of one matcher, after collecting garbage */
   LINKS_MAX = 8192,     /* of all frames of one matcher */
-  CLOSURE_MAX = 2048,   /* places looked at between two bytes */
+  CLOSURE_MAX = 8192,   /* places looked at between two bytes */
   MARKS_FIRST = 64,     /* slots of the smallest table of marks */
-  MARKS_MAX = 4096,     /* slots of the largest one */
+  MARKS_MAX = 16384,    /* slots of the largest one */
   UNITS_MAX = 20000000, /* for one mask, about 0.1 s */
   WALK_THREADS_MAX = (TOKEN_BYTES_MAX + 2) * 64 /* of all levels of a walk */
 };
@@ -107,6 +108,10 @@ void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
 /* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
  * false walks the whole vocabulary: the tests compare both. 0 or ERR_CONSTRAINT_TOO_EXPENSIVE. */
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
+/* Goes on with a walk, which begins if `at` is zeroed, for about `units`; the matcher, the row and
+ * `ready` are those of the beginning. Returns 0, GRAMMAR_LATER or ERR_CONSTRAINT_TOO_EXPENSIVE. */
+int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
+                    grammar_walk_t *at, uint64_t units, uint32_t *row);
 /* Special tokens and stop ids. 0; ERR_INTERNAL when nothing is allowed. */
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
                    uint32_t *row);

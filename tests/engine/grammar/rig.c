@@ -144,13 +144,6 @@ int rig_text(rig_t *rig, grammar_kind_t kind, const char *text) {
   return rig_compile(rig, &source, NULL);
 }
 
-void rig_copy(grammar_matcher_t *to, const grammar_matcher_t *from) {
-  memcpy(to, from, offsetof(grammar_matcher_t, frames));
-  memcpy(to->frames, from->frames, from->num_frames * sizeof *from->frames);
-  memcpy(to->links, from->links, from->num_links * sizeof *from->links);
-  to->place = from->place;
-}
-
 void rig_start(rig_t *rig) {
   cr_assert_not_null(rig->grammar);
   ASSERT_EQ(grammar_matcher_start(rig->matcher, rig->scratch, rig->grammar, rig->vocabulary), 0);

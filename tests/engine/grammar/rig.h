@@ -26,8 +26,6 @@ int rig_schema(rig_t *rig, const char *schema); /* JSON text */
 int rig_strict(rig_t *rig, const char *schema);
 int rig_text(rig_t *rig, grammar_kind_t kind, const char *text);
 
-/* Makes *to continue where *from stands. */
-void rig_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
 void rig_start(rig_t *rig);
 /* Feeds bytes; false as soon as one is not allowed. */
 bool rig_feed(rig_t *rig, const char *text, size_t length);

@@ -26,6 +26,10 @@ enum { NUM_SCHEMAS = sizeof schemas / sizeof *schemas };
 static const char grammar[] = "root ::= (word | \"(\" root \")\")* \"!\"\n"
                               "word ::= [a-z]+ (\" \" word)? | \"\xE2\x82\xAC\"{1,3}";
 
+/* Several histories of every text. */
+static const char ambiguous[] = "root ::= (a | b)+\na ::= [a-z]+ \" \"? | b c\n"
+                                "b ::= [a-m]+ \"e\"? \" \"? | \"(\" root \")\"\nc ::= a? | \".\"";
+
 /* Bit of every token by feeding its bytes one by one to a copy. */
 static void fill_by_bytes(rig_t *rig, uint32_t *row) {
   grammar_matcher_t *copy = aligned_alloc(64, grammar_matcher_bytes());
@@ -33,7 +37,7 @@ static void fill_by_bytes(rig_t *rig, uint32_t *row) {
   for (int32_t id = 0; id < RIG_TOKENS; id++) {
     uint32_t length, at = 0;
     const char *bytes = vocabulary_token(rig->vocabulary, id, &length);
-    rig_copy(copy, rig->matcher);
+    grammar_matcher_copy(copy, rig->matcher);
     while (at < length && grammar_matcher_accept(copy, rig->scratch, (uint8_t)bytes[at]) == 0) {
       at++;
     }
@@ -41,6 +45,22 @@ static void fill_by_bytes(rig_t *rig, uint32_t *row) {
   }
   if (grammar_matcher_is_accepting(rig->matcher)) row[RIG_STOP / 32] |= 1u << (RIG_STOP % 32);
   free(copy);
+}
+
+/* The mask by a walk that stops again and again, in between other work with the same scratch. */
+static void fill_in_pieces(rig_t *rig, bool ready, uint64_t *state, uint32_t *row) {
+  int32_t stop = RIG_STOP;
+  grammar_walk_t at = {0};
+  grammar_matcher_t *other = aligned_alloc(64, grammar_matcher_bytes());
+  int code = GRAMMAR_LATER, pieces = 0;
+  for (; code == GRAMMAR_LATER; pieces++) {
+    code = matcher_walk_on(rig->matcher, rig->scratch, ready, &at, rig_random(state) % 3000, row);
+    ASSERT_EQ(grammar_matcher_start(other, rig->scratch, rig->grammar, rig->vocabulary), 0);
+  }
+  ASSERT_EQ(code, 0);
+  ASSERT_LT(pieces, 10000);
+  ASSERT_EQ(matcher_finish(rig->matcher, &stop, 1, row), 0);
+  free(other);
 }
 
 /* The mask by slices, by a full walk and byte by byte; at `steps` random places. */
@@ -57,6 +77,10 @@ static void check_walk(rig_t *rig, uint64_t seed, int steps) {
     fill_by_bytes(rig, slow);
     cr_assert_arr_eq(full, slow, sizeof full, "full walk, step %d", i);
     cr_assert_arr_eq(rig->row, slow, sizeof full, "sliced walk, step %d", i);
+    for (int ready = 0; ready < 2; ready++) {
+      fill_in_pieces(rig, ready, &state, full);
+      cr_assert_arr_eq(full, slow, sizeof full, "in pieces, step %d, ready %d", i, ready);
+    }
     int32_t id = rig_pick(rig, &state);
     if (id == RIG_STOP) break;
     ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
@@ -71,6 +95,8 @@ Test(mask, sliced_full_and_byte_by_byte_are_equal) {
   }
   ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_EBNF, grammar), 0, "%s", rig->error.message);
   check_walk(rig, 5, 20);
+  ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_EBNF, ambiguous), 0, "%s", rig->error.message);
+  for (uint64_t seed = 1; seed <= 3; seed++) check_walk(rig, seed, 12);
   rig_free(rig);
 }
 

@@ -190,7 +190,7 @@ static void fill_by_bytes(vocabulary_rig_t *r) {
   for (int32_t id = 0; id < TOKENS; id++) {
     const token_t *t = &r->tokens[id];
     int32_t at = 0;
-    rig_copy(r->copy, r->rig.matcher);
+    grammar_matcher_copy(r->copy, r->rig.matcher);
     while (at < t->length &&
            grammar_matcher_accept(r->copy, r->rig.scratch, (uint8_t)t->bytes[at]) == 0) {
       at++;

@@ -1,0 +1,53 @@
+/* constrain.h: grammars in the step: masks before sampling (stage 7), tokens after it (stage 8).
+ *
+ * Engine thread only; constrain_new allocates everything. The work for grammars is counted in units
+ * (grammar_units) and bounded in each step.
+ */
+#ifndef INFERD_ENGINE_SAMPLE_CONSTRAIN_H
+#define INFERD_ENGINE_SAMPLE_CONSTRAIN_H
+
+#include "engine/base/error.h"
+#include "engine/device/sample.h"
+#include "engine/schedule/scheduler.h"
+
+struct constrained;
+struct engine;
+struct grammar_masks;
+struct grammar_scratch;
+struct grammar_vocabulary;
+
+typedef struct constrain {
+  struct grammar_vocabulary *vocabulary;
+  int32_t row_words; /* 32-bit words of one mask */
+  char *matchers;    /* [num_rows] of matcher_bytes each, by row of the token table */
+  size_t matcher_bytes;
+  struct constrained *rows; /* [num_rows] */
+  uint32_t *row_masks;      /* [num_rows, row_words], touched by constrained rows only */
+  struct grammar_scratch *scratch;
+  struct grammar_masks *masks;
+  uint64_t units;          /* work of a step at most */
+  uint64_t step_units;     /* of the scratch, when the step began */
+  uint64_t step_units_max; /* most work of a step so far */
+  uint64_t served;         /* arrival of the group whose masks got the last slice */
+} constrain_t;
+
+/* Takes the memory and builds the vocabulary's trie at start; *build_ns is the time of that.
+ * Returns 0 or an error. */
+int constrain_new(struct engine *engine, uint64_t *build_ns, inferd_error_t *error);
+void constrain_free(struct engine *engine);
+/* Stage 7: sets the mask of `row`, which samples for the sequence. If the mask is not ready within
+ * the row's share of work, the group waits, and what the row draws must be dropped. */
+void constrain_row(struct engine *engine, sample_row_t *row, sequence_t *sequence);
+/* Between stages 7 and 8: goes on with the masks that groups of `running` wait for, in slices, for
+ * the rest of the step's work. Ends requests whose grammar fails. Returns true if a group waited.
+ */
+bool constrain_go_on(struct engine *engine, uint64_t now_ns);
+/* Before stage 8: from here on work counts for the next step. */
+void constrain_next_step(struct engine *engine);
+/* Stage 8: feeds the last output token, which is not a stop id. Sets *finished if the grammar
+ * allows no further token. Returns 0 or the error by which the request must end. */
+int constrain_accept(struct engine *engine, sequence_t *sequence, int32_t id, bool *finished);
+/* Lets the matcher of a sequence stand where that of another stands, which has the same tokens. */
+void constrain_fork(const struct engine *engine, const sequence_t *parent, sequence_t *child);
+
+#endif
