@@ -430,3 +430,30 @@ TEST_DEPTHS(the_loop_is_woken_for_a_request_without_selected_rows) {
   client_check_idle(c);
   client_free(c);
 }
+
+/* The loop reads nothing for a while: the event ring fills up, and no step may begin that could
+ * find it full. No event is lost. */
+TEST_DEPTHS(steps_wait_while_the_loop_reads_no_events) {
+  enum { JOBS = 64, TOKENS = 500 };
+  engine_options_t options = client_options(ops);
+  options.max_queue_requests = JOBS; /* a small ring: it has space for the end of each request */
+  options.max_num_batched_tokens = options.max_num_seqs = JOBS;
+  options.num_blocks = JOBS * (TOKENS / 16 + 3);
+  client_t *c = client_by_hand(&options);
+  job_t *jobs[JOBS];
+  for (int i = 0; i < JOBS; i++) {
+    jobs[i] = client_job(c, 4, TOKENS, i);
+    jobs[i]->request.params.ignore_eos = true;
+    ASSERT_EQ(client_submit(c, jobs[i]), 0);
+  }
+  int pauses = 0, iterations = 0;
+  for (; c->num_done < JOBS && iterations < 100000; iterations++) {
+    bool full = engine_iterate(c->engine) > 0;
+    pauses += full;
+    if (full) client_drain(c);
+  }
+  ASSERT_EQ_FOR(c->num_done, JOBS, "after %d iterations", iterations);
+  for (int i = 0; i < JOBS; i++) ASSERT_EQ_FOR(jobs[i]->num_output, TOKENS, "request %d", i);
+  ASSERT_GT_FOR(pauses, 2, "the ring was never full: this test shows nothing");
+  client_free(c);
+}
