@@ -167,7 +167,7 @@ static int cpu_end(device_t *device, inferd_error_t *error) {
 
 const ops_t ops_cpu = {
     .name = "cpu",
-    .weight_formats = (2U << WEIGHT_GROUPED_4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
+    .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

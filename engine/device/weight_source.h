@@ -23,7 +23,9 @@ static inline size_t dtype_size(dtype_t dtype) {
  * WEIGHT_Q4_0 to WEIGHT_NVFP4: rows of blocks as GGUF files hold them; engine/quant/quant.h.
  * WEIGHT_GROUPED: u8 codes[cols], padded to a multiple of 4 bytes, then float scale[n], then float
  * min[n], n = ceil(cols / group); value = scale * code - min, both of the group of the column.
- * WEIGHT_GROUPED_4: the same, and no code is above 15. */
+ * WEIGHT_GROUPED_4: the same, and no code is above 15.
+ * WEIGHT_GROUPED_FP4: the same, but a code is a nibble of MXFP4, value = scale * (twice the number
+ * of the nibble), and the minima, which are 0, do not count. */
 typedef enum weight_format {
   WEIGHT_PLAIN,
   WEIGHT_MXFP4,
@@ -42,7 +44,8 @@ typedef enum weight_format {
   WEIGHT_GGUF_MXFP4,
   WEIGHT_NVFP4,
   WEIGHT_GROUPED,
-  WEIGHT_GROUPED_4
+  WEIGHT_GROUPED_4,
+  WEIGHT_GROUPED_FP4
 } weight_format_t;
 enum { MXFP4_COLS = 32, MXFP4_BYTES = 17 };
 

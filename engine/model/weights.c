@@ -196,7 +196,7 @@ static const void *matrix_row(void *context, int64_t row, void *scratch) {
   if (part->quant != NULL)
     return blocks_row(part, matrix->keeps_blocks, matrix->dtype, row, matrix->cols, scratch);
   if (matrix->format != WEIGHT_PLAIN) {
-    if (!packed_grouped_row(part->packed, row, matrix->group, scratch))
+    if (!packed_grouped_row(part->packed, row, matrix->format, matrix->group, scratch))
       atomic_store(&part->bad, true);
     return scratch;
   }

@@ -37,6 +37,7 @@ static const quant_format_t formats[] = {
     {"NVFP4", WEIGHT_NVFP4, 40, 64, 36, 16, 16, 0, e2m1, false, false},
     {"grouped", WEIGHT_GROUPED, -1, 16, 0, 16, 256, 0, NULL, true, false},
     {"grouped of 4 bits", WEIGHT_GROUPED_4, -1, 16, 0, 16, 16, 0, NULL, true, false},
+    {"grouped FP4", WEIGHT_GROUPED_FP4, -1, 16, 0, 16, 16, 0, e2m1, false, false},
 };
 
 const quant_format_t *quant_format(weight_format_t format) {

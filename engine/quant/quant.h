@@ -49,7 +49,7 @@ typedef struct quant_chunk {
   uint8_t sub_min[QUANT_CHUNK / QUANT_GROUP_MIN];
 } quant_chunk_t;
 
-/* True for WEIGHT_GROUPED and WEIGHT_GROUPED_4, whose groups have the size that the source says. */
+/* True for WEIGHT_GROUPED and what follows it: groups have the size that the source says. */
 static inline bool quant_is_grouped(const quant_format_t *format) {
   return format->format >= WEIGHT_GROUPED;
 }

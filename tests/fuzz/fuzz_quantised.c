@@ -65,7 +65,7 @@ static void load(const char *path) {
   memset(&blueprint, 0, sizeof blueprint);
   if (blueprint_read(path, 0, -1, &blueprint, &error) != 0) return;
   ops_t ops = {.name = "fuzz",
-               .weight_formats = (2U << WEIGHT_GROUPED_4) - 2,
+               .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2,
                .weight = take_rows,
                .vector = take_vector,
                .moe = no_moe,

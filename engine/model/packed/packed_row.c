@@ -151,11 +151,21 @@ weight_format_t packed_format(const packed_t *packed, int32_t *group) {
   if (packed->order != NULL || (!is_whole && packed->group % GROUP_ALIGN != 0)) return WEIGHT_PLAIN;
   if (!is_whole && packed->group > INT32_MAX) return WEIGHT_PLAIN;
   *group = is_whole ? WIDE_GROUP : (int32_t)packed->group;
-  bool is_nibble = packed->bits <= 4 && packed->packing != PACKING_FP4;
-  return is_nibble ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED;
+  if (packed->packing == PACKING_FP4) return WEIGHT_GROUPED_FP4;
+  return packed->bits <= 4 ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED;
 }
 
-bool packed_grouped_row(const packed_t *packed, int64_t row, int32_t group, uint8_t *out) {
+/* The nibbles of columns [first, first + count) of a row of FP4. */
+static void read_nibbles(const packed_t *packed, int64_t row, int64_t first, int64_t count,
+                         uint8_t *out) {
+  const uint8_t *bytes = packed->codes->data + row * packed->cols / 2;
+  for (int64_t k = first; k < first + count; k++)
+    out[k - first] = bytes[k / 2] >> (k % 2 ? 4 : 0) & 15;
+}
+
+bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t format, int32_t group,
+                        uint8_t *out) {
+  const bool as_stored = format == WEIGHT_GROUPED_FP4;
   int64_t num_groups = DIV_UP(packed->cols, group);
   uint8_t *numbers = out + ROUND_UP((size_t)packed->cols, sizeof(float));
   bool good = true;
@@ -169,13 +179,14 @@ bool packed_grouped_row(const packed_t *packed, int64_t row, int32_t group, uint
     float step = packed->packing == PACKING_FP4 ? 2.0f : 1.0f;
     int32_t offset = packed->packing == PACKING_FP4 ? FP4_OFFSET : 128;
     if (has_zeros(packed)) offset = zero;
-    for (int64_t k = first; k < end; k += WIDE_GROUP) {
+    if (as_stored) read_nibbles(packed, row, first, end - first, out + first);
+    for (int64_t k = first; k < end && !as_stored; k += WIDE_GROUP) {
       int64_t count = MIN(end - k, WIDE_GROUP);
       read_levels(packed, row, k, count, zero, levels);
       for (int64_t i = 0; i < count; i++)
         out[k + i] = (uint8_t)((int32_t)(levels[i] * step) + offset);
     }
-    float min = scale / step * (float)offset;
+    float min = as_stored ? 0.0f : scale / step * (float)offset;
     scale /= step;
     good = good && isfinite(scale) && isfinite(min);
     memcpy(numbers + (size_t)g * sizeof(float), &scale, sizeof(float));

@@ -160,9 +160,10 @@ static void check_product(device_t *device, const char *tier, matrix_t *matrix, 
 }
 
 static const weight_format_t all[] = {
-    WEIGHT_Q8_0,  WEIGHT_Q4_0,       WEIGHT_Q4_K,    WEIGHT_Q6_K,     WEIGHT_Q5_K,   WEIGHT_Q4_1,
-    WEIGHT_Q5_0,  WEIGHT_Q5_1,       WEIGHT_Q2_K,    WEIGHT_Q3_K,     WEIGHT_IQ4_NL, WEIGHT_IQ4_XS,
-    WEIGHT_NVFP4, WEIGHT_GGUF_MXFP4, WEIGHT_GROUPED, WEIGHT_GROUPED_4};
+    WEIGHT_Q8_0,      WEIGHT_Q4_0,       WEIGHT_Q4_K,  WEIGHT_Q6_K,       WEIGHT_Q5_K,
+    WEIGHT_Q4_1,      WEIGHT_Q5_0,       WEIGHT_Q5_1,  WEIGHT_Q2_K,       WEIGHT_Q3_K,
+    WEIGHT_IQ4_NL,    WEIGHT_IQ4_XS,     WEIGHT_NVFP4, WEIGHT_GGUF_MXFP4, WEIGHT_GROUPED,
+    WEIGHT_GROUPED_4, WEIGHT_GROUPED_FP4};
 
 Test(quant, every_format_agrees_with_double_precision) {
   const char *tiers[NUM_TIER_NAMES];
@@ -263,9 +264,9 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
 }
 
 Test(quant, bits_do_not_depend_on_rows_or_threads) {
-  static const weight_format_t some[] = {WEIGHT_Q8_0,     WEIGHT_Q4_0,   WEIGHT_Q4_K,
-                                         WEIGHT_Q6_K,     WEIGHT_IQ4_XS, WEIGHT_GROUPED,
-                                         WEIGHT_GROUPED_4};
+  static const weight_format_t some[] = {WEIGHT_Q8_0,      WEIGHT_Q4_0,       WEIGHT_Q4_K,
+                                         WEIGHT_Q6_K,      WEIGHT_IQ4_XS,     WEIGHT_GROUPED,
+                                         WEIGHT_GROUPED_4, WEIGHT_GROUPED_FP4};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   random_state_t random = random_start(43);

@@ -108,6 +108,38 @@ Test(plan, transposed_tied_and_random_weights) {
   check_all("opt", 5);
 }
 
+static uint32_t formats_seen;
+
+static size_t seen_bytes(const weight_source_t *source) {
+  formats_seen |= 1U << source->format;
+  return cpu_weight_bytes(source);
+}
+
+/* Codes of 4 bits stay in 4 bits, floats too. */
+Test(plan, no_layer_is_widened) {
+  static const struct {
+    const char *dir;
+    weight_format_t format;
+  } cases[] = {{"tests/vectors/models/packed-nvfp4", WEIGHT_GROUPED_FP4},
+               {"tests/vectors/models/packed-mxfp4-moe", WEIGHT_GROUPED_FP4},
+               {"tests/vectors/models/packed-awq", WEIGHT_GROUPED_4},
+               {"tests/vectors/models/packed-w8a8", WEIGHT_GROUPED}};
+  ops_t ops = ops_cpu;
+  ops.weight_bytes = seen_bytes;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    model_options_t options = {.dir = cases[i].dir, .dtype = DTYPE_BF16};
+    inferd_error_t error = {0};
+    blueprint_t blueprint;
+    size_t bytes;
+    formats_seen = 0;
+    int code = blueprint_read(cases[i].dir, 0, -1, &blueprint, &error);
+    if (code == 0) code = model_weight_bytes(&ops, &blueprint, &options, &bytes, &error);
+    ASSERT_EQ_FOR(code, 0, "%s", error.message);
+    ASSERT_EQ_FOR(formats_seen, 1U << WEIGHT_PLAIN | 1U << cases[i].format, "%s", cases[i].dir);
+    blueprint_free(&blueprint);
+  }
+}
+
 /* Without a formula of the back end the numbers count, 17 bytes for a block of MXFP4. */
 Test(plan, elements_where_a_back_end_says_nothing) {
   static const char config[] =
