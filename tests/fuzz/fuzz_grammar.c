@@ -1,14 +1,20 @@
 /* fuzz_grammar.c: constraints on generated text: JSON schemas and choices, regexes, user grammars.
  *
  * The constraint, a 0xFF byte, and one byte a step of generation that chooses the token. A mask and
- * `accept` must agree on that token; what may end and cannot go on must not be followed.
+ * `accept` must agree on that token; what may end and cannot go on must not be followed. Nothing
+ * that compiled may end with an internal error, and no piece of work may cost more units than its
+ * bound: an accepted token, a step of a mask over a large vocabulary.
  */
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/mask/masks.h"
 #include "tests/fuzz/targets.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Units: of one token that is accepted, and of a piece of a mask beyond the units that it was
+ * given, for which the sets of threads on the way to a node are made again. */
+enum { ACCEPT_UNITS_MAX = 4000000, PIECE_UNITS = 50000, PIECE_UNITS_MAX = 2000000 };
+enum { LARGE_TOKENS = 65536, LARGE_STEPS = 3, LARGE_BYTES = 8 };
 enum { NUM_BYTES = 256, NUM_WORDS = 12, STOP = NUM_BYTES + NUM_WORDS, ROW_WIDTH, STEPS_MAX = 64 };
 
 static const char *token_bytes(const void *context, int32_t id, size_t *length) {
@@ -22,7 +28,22 @@ static const char *token_bytes(const void *context, int32_t id, size_t *length) 
   return &bytes[id];
 }
 
-static grammar_vocabulary_t *vocabulary;
+/* All bytes, then words of 2 to 8 characters that JSON and user grammars like. */
+static const char *large_token_bytes(const void *context, int32_t id, size_t *length) {
+  static const char often[] = "etaoinshrdlu abcdefgABC0129{}[]\":,.-\\\n";
+  static char bytes[LARGE_TOKENS][LARGE_BYTES];
+  uint32_t state = (uint32_t)id * 2654435761u;
+  (void)context;
+  *length = id < NUM_BYTES ? 1 : 2 + (state >> 16) % (LARGE_BYTES - 1);
+  for (size_t i = 0; i < *length; i++) {
+    state = state * 1664525u + 1013904223u;
+    bytes[id][i] = id < NUM_BYTES ? (char)id : often[(state >> 16) % (sizeof often - 1)];
+  }
+  return bytes[id];
+}
+
+static grammar_vocabulary_t *vocabulary, *large_vocabulary;
+static grammar_masks_t *large_masks;
 static grammar_matcher_t *matcher;
 static grammar_scratch_t *scratch;
 
@@ -35,6 +56,41 @@ static void make_once(void) {
   memset(matcher, 0, grammar_matcher_bytes());
   memset(scratch, 0, grammar_scratch_bytes());
   if (grammar_vocabulary_new(token_bytes, NULL, STOP, ROW_WIDTH, &vocabulary, &error) != 0) abort();
+  if (grammar_vocabulary_new(large_token_bytes, NULL, LARGE_TOKENS, LARGE_TOKENS + 1,
+                             &large_vocabulary, &error) != 0 ||
+      grammar_masks_new(large_vocabulary, 1, &large_masks, &error) != 0)
+    abort();
+}
+
+/* Takes the token. Returns false if it is not allowed; *over: if a bound has ended the text. */
+static bool take(int32_t id, bool *over) {
+  uint64_t before = grammar_units(scratch);
+  int code = grammar_matcher_accept(matcher, scratch, id);
+  if (grammar_units(scratch) - before > ACCEPT_UNITS_MAX) abort();
+  *over = code == ERR_CONSTRAINT_TOO_EXPENSIVE;
+  return code == 0;
+}
+
+/* Masks over a large vocabulary, in pieces as the engine makes them: each piece costs what it was
+ * given, and a little more. */
+static void follow_large(const grammar_t *grammar, const uint8_t *choices, size_t count) {
+  static const int32_t stop = LARGE_TOKENS;
+  static uint32_t row[LARGE_TOKENS / 32 + 1];
+  bool over = grammar_matcher_start(matcher, scratch, grammar, large_vocabulary) != 0;
+  for (size_t i = 0; i < count && i < LARGE_STEPS && !over; i++) {
+    grammar_walk_t walk = {0};
+    int code = GRAMMAR_LATER;
+    for (int pieces = 0; code == GRAMMAR_LATER && pieces < 20; pieces++) {
+      uint64_t before = grammar_units(scratch);
+      code =
+          grammar_masks_fill_on(large_masks, matcher, scratch, &stop, 1, &walk, PIECE_UNITS, row);
+      if (grammar_units(scratch) - before > PIECE_UNITS_MAX || code == ERR_INTERNAL) abort();
+    }
+    if (code || grammar_matcher_is_finished(matcher)) return;
+    int32_t id = choices[i];
+    bool allowed = (row[id / 32] >> (id % 32) & 1) != 0;
+    if (take(id, &over) != allowed && !over) abort();
+  }
 }
 
 static void follow(const grammar_t *grammar, const uint8_t *choices, size_t count) {
@@ -43,14 +99,18 @@ static void follow(const grammar_t *grammar, const uint8_t *choices, size_t coun
   if (grammar_matcher_start(matcher, scratch, grammar, vocabulary) != 0) return;
   if (count > STEPS_MAX) count = STEPS_MAX;
   for (size_t i = 0; i < count; i++) {
-    if (grammar_matcher_fill(matcher, scratch, &stop, 1, row) != 0) return; /* beyond a bound */
+    int code = grammar_matcher_fill(matcher, scratch, &stop, 1, row);
+    if (code == ERR_CONSTRAINT_TOO_EXPENSIVE) return;
+    if (code != 0) abort();
     bool accepting = (row[STOP / 32] >> (STOP % 32) & 1) != 0;
     if (accepting != grammar_matcher_is_accepting(matcher)) abort();
     int32_t id = choices[i];
     if (i + 1 < count && id == 0x01) id = NUM_BYTES + choices[++i] % NUM_WORDS;
     bool allowed = (row[id / 32] >> (id % 32) & 1) != 0;
     if (allowed && grammar_matcher_is_finished(matcher)) abort();
-    if (allowed != (grammar_matcher_accept(matcher, scratch, id) == 0)) abort();
+    bool over = false;
+    if (take(id, &over) != allowed && !over) abort();
+    if (over) return;
   }
 }
 
@@ -62,6 +122,7 @@ static void run(grammar_source_t *source, const uint8_t *choices, size_t count) 
   make_once();
   if (grammar_compile(source, vocabulary, &limits, NULL, &grammar, &error) != 0) return;
   follow(grammar, choices, count);
+  follow_large(grammar, choices, count);
   grammar_unref(grammar);
 }
 
