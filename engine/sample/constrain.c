@@ -146,7 +146,7 @@ static int charge(const engine_t *engine, group_t *group, uint64_t units) {
   return spent ? ERR_CONSTRAINT_TOO_EXPENSIVE : 0;
 }
 
-/* Goes on with the mask for the sequence's next token until the work reaches `end`. Returns 0 when
+/* Continues the mask for the sequence's next token until the work reaches `end`. Returns 0 when
  * the mask is ready, GRAMMAR_LATER, or the error of the grammar. */
 static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
   const constrain_t *constrain = &engine->constrain;
@@ -198,7 +198,7 @@ static group_t *next_waiting(const engine_t *engine) {
   return later != NULL ? later : first;
 }
 
-/* Goes on with the masks of one group. Returns 0 when all are ready, GRAMMAR_LATER, or an error. */
+/* Continues the masks of one group. Returns 0 when all are ready, GRAMMAR_LATER, or an error. */
 static int advance_group(engine_t *engine, group_t *group, uint64_t end) {
   int code = group->masks.code;
   for (sequence_t *seq = &group->sequence; seq != NULL && !code; seq = seq->next) {

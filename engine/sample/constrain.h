@@ -38,7 +38,7 @@ void constrain_free(struct engine *engine);
 /* Stage 7: sets the mask of `row`, which samples for the sequence. If the mask is not ready within
  * the row's share of work, the group waits, and what the row draws must be dropped. */
 void constrain_row(struct engine *engine, sample_row_t *row, sequence_t *sequence);
-/* Between stages 7 and 8: goes on with the masks that groups of `running` wait for, in slices, for
+/* Between stages 7 and 8: continues the masks that groups of `running` wait for, in slices, for
  * the rest of the step's work. Ends requests whose grammar fails. Returns true if a group waited.
  */
 bool constrain_go_on(struct engine *engine, uint64_t now_ns);

@@ -99,7 +99,7 @@ static int end_all(fetch_t *fetch) {
   return 0;
 }
 
-/* When a server has ignored a range, only the first piece of the file goes on. */
+/* When a server has ignored a range, only the first piece of the file continues. */
 static void drop_others(fetch_t *fetch, fetch_file_t *file) {
   int64_t first_end = file->written;
   for (int i = 0; i < fetch->num_pieces; i++) {

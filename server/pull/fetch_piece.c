@@ -150,7 +150,7 @@ static int try_again(piece_t *piece, CURLcode result) {
   }
   piece->tries++;
   piece->due_ns = clock_now_ns() + (uint64_t)pause * 1000000;
-  if (pause >= 4000) { /* short pauses are nobody's business */
+  if (pause >= 4000) { /* short pauses are not worth a line */
     progress_clear(piece->fetch->progress);
     fprintf(stderr, "inferd: %s: %s: %s; next try in %ld s\n", settings->id,
             piece->file->repo->name,

@@ -29,7 +29,7 @@ typedef struct hub_answer {
   char reason[CURL_ERROR_SIZE];
 } hub_answer_t;
 
-/* Set by SIGINT and SIGTERM: whoever waits stops soon. */
+/* Set by SIGINT and SIGTERM: threads that wait stop soon. */
 extern volatile sig_atomic_t hub_interrupted;
 
 /* Prepares a handle for a GET of `url`: time limits, redirects, proxy, the headers into *answer.

@@ -1,7 +1,8 @@
 /* frames.c: the stacks of a matcher: frames, the links between them, and what a closure has seen.
  *
  * Engine thread or a worker; allocates nothing. A closure is what happens between two bytes. Within
- * one closure a frame is found by (rule, depth), whoever calls the rule, and each caller is a link.
+ * one closure a frame is found by (rule, depth), whichever rule calls it, and each caller is a
+ * link.
  */
 #include "engine/grammar/mask/frames.h"
 

@@ -4,7 +4,7 @@
  * in preorder with one set of threads per depth; if a set is dead, the whole subtree is skipped;
  * if a set allows every token below, the subtree is allowed at once. A walk may stop between two
  * nodes. It keeps the number of the next node; the sets of threads on the way to that node are made
- * again when the walk goes on.
+ * again when the walk continues.
  */
 #include "engine/base/util.h"
 #include "engine/grammar/mask/matcher.h"
@@ -58,7 +58,7 @@ typedef struct walk {
   uint32_t *row;
   grammar_walk_t *at;
   uint64_t units, units_max; /* those given; of the scratch: then the walk stops */
-  uint32_t resume;           /* node at which the walk goes on; 0 = it goes on already */
+  uint32_t resume;           /* node at which the walk continues; 0 = it continues already */
   bool ready;                /* whole parts may be taken; the tests compare with a walk without */
 } walk_t;
 
@@ -143,7 +143,7 @@ static bool stops(walk_t *walk, uint32_t next) {
   return true;
 }
 
-/* How a node is treated by a walk that goes on at a later node. */
+/* How a node is treated by a walk that continues at a later node. */
 typedef enum node_role {
   NODE_DUE,    /* it is to be decided */
   NODE_PASSED, /* its whole subtree was decided before */

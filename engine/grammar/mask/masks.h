@@ -41,7 +41,7 @@ int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
                        grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                        uint32_t *row, bool *hit);
 
-/* The same in pieces: goes on with a walk, which begins if it is zeroed, for about `units`. Returns
+/* The same in pieces: continues a walk, which begins if it is zeroed, for about `units`. Returns
  * GRAMMAR_LATER if the row is not complete: call again, with this row and with the matcher where it
  * stands. walk->hit: the row was cached. */
 int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,

@@ -141,8 +141,8 @@ static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uin
 
 /* ---- closure ---- */
 
-/* Goes on where a rule returns to. If the body of a repetition has ended without a byte, so may all
- * that are still to come. */
+/* Continues where a rule returns to. If the body of a repetition has ended without a byte, so may
+ * all that are still to come. */
 static void go_on(closure_t *closure, const matcher_link_t *link, bool empty) {
   const grammar_node_t *node = &closure->m->grammar->nodes[link->node];
   switch (node->kind) {
@@ -159,7 +159,7 @@ static void go_on(closure_t *closure, const matcher_link_t *link, bool empty) {
   }
 }
 
-/* The members of the objects on top of the stack go on; `node` is a MEMBERS node. */
+/* The members of the objects on top of the stack continue; `node` is a MEMBERS node. */
 static void go_on_members(closure_t *closure, const matcher_link_t *link, uint32_t node) {
   if (link->node == NODE_ID_RETURN) {
     visit(closure, node, link->parent);

@@ -108,7 +108,7 @@ void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
 /* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
  * false walks the whole vocabulary: the tests compare both. 0 or ERR_CONSTRAINT_TOO_EXPENSIVE. */
 int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
-/* Goes on with a walk, which begins if `at` is zeroed, for about `units`; the matcher, the row and
+/* Continues a walk, which begins if `at` is zeroed, for about `units`; the matcher, the row and
  * `ready` are those of the beginning. Returns 0, GRAMMAR_LATER or ERR_CONSTRAINT_TOO_EXPENSIVE. */
 int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                     grammar_walk_t *at, uint64_t units, uint32_t *row);
