@@ -41,13 +41,15 @@ int store_name(store_t *store, const char *cache_dir, const char *id, inferd_err
   if (caches == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for paths");
   hub_caches(caches);
   if (cache_dir == NULL && caches->count > 0) cache_dir = caches->paths[0];
-  bool fits = cache_dir != NULL && strlen(cache_dir) < sizeof store->cache;
-  if (fits) snprintf(store->cache, sizeof store->cache, "%s", cache_dir);
-  free(caches);
-  return fits ? 0
-              : error_set(error, ERR_CONFIGURATION, NULL,
-                          "the path of the cache is too long: %.100s",
-                          cache_dir != NULL ? cache_dir : "HF_HUB_CACHE");
+  size_t length = cache_dir != NULL ? strlen(cache_dir) : sizeof store->cache;
+  bool fits = length < sizeof store->cache;
+  if (fits) memcpy(store->cache, cache_dir, length + 1);
+  int code =
+      fits ? 0
+           : error_set(error, ERR_CONFIGURATION, NULL, "the path of the cache is too long: %.100s",
+                       cache_dir != NULL ? cache_dir : "HF_HUB_CACHE");
+  free(caches); /* cache_dir may point into it */
+  return code;
 }
 
 int store_make(const store_t *store, inferd_error_t *error) {
