@@ -506,12 +506,13 @@ def test_interrupted(hub, pull, repositories, number):
     done = pull.end(process)
     stop.set()
     assert done.returncode == -number and "the same command goes on" in done.stderr, done
-    assert pull.partial()[begun] == 3_000_000
+    there = pull.partial()[begun]
+    assert 2_000_000 <= there <= 3_000_000
     assert not list(pull.cache.glob("models--*/snapshots/*"))
     hub.faults.clear()
     hub.seen.clear()
     check(pull.good(BIG), repositories[BIG], [p.name for p in repositories[BIG].iterdir()])
-    assert any(r.range and r.range.startswith("bytes=3000000-") for r in hub.seen)
+    assert any(r.range and r.range.startswith(f"bytes={there}-") for r in hub.seen)
 
 
 def test_huggingface_hub_goes_on(hub, pull, repositories):
