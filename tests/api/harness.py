@@ -23,8 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "tests"))
 from ports import free_port  # noqa: E402,F401 pylint: disable=wrong-import-position
 DEMO = Path(os.environ.get("INFERD_TEST_MODEL", ROOT / "models/demo"))
-# Sanitizer builds are slower; deadlines stretch, expectations do not.
-PATIENCE = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
+# Sanitizer builds are slower, and a virtual machine may get a fifth of its processors for minutes:
+# deadlines stretch, expectations do not.
+SLOWNESS = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
+PATIENCE = max(4, 2 * SLOWNESS)
 
 
 def wait_until(condition, what, timeout_s=20.0, context=lambda: ""):
