@@ -54,7 +54,9 @@ HARDEN += $(if $(filter x86_64,$(ARCH)),-fcf-protection)
 HARDEN += $(shell $(CC) -ftrivial-auto-var-init=zero -E -x c /dev/null >/dev/null 2>&1 && \
                   echo -ftrivial-auto-var-init=zero)
 KERNEL_FLAGS := $(subst =zero,=uninitialized,$(filter -ftrivial%,$(HARDEN)))
-CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -g -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
+# Sanitizers print files and lines, which need the least of debug information.
+DEBUG  := $(if $(filter asan tsan,$(SAN)),-g1,-g)
+CFLAGS_BASE := -std=c11 -D_GNU_SOURCE $(DEBUG) -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
 LDFLAGS_BASE := -pie -Wl,--build-id,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),fuzz) # clang, for `make fuzz`
 CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
