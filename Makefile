@@ -4,8 +4,8 @@
 #   make           build/inferd                     make tidy    style, size and dependency rules
 #   make run       build, serve the demo model      make bench   the benchmark programs
 #   make quick     tidy, unit tests, simulator      make parity  compare with transformers
-#   make test      every test, in every flavour     make emu     the CUDA kernels, emulated
-#   make check     the sanitizer flavours alone
+#   make test      every test, once                 make emu     the CUDA kernels, emulated
+#   make check     under every sanitizer, and long
 #   make clean                                      make sim     the deterministic simulator
 #   make docs      docs/*.md from the tables        make compile_commands.json  for clangd
 #   make gpu-bundle  build/gpu-bundle: one folder that checks a machine with a GPU (cuda/dev)
@@ -286,27 +286,27 @@ test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS
 test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 
-# scripts/test ends with one line, `N passed, N failed`, over all flavours. TEST_JOBS programs run
+# scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run
 # side by side.
 TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
-	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) tidy tidy-rules unit sim asan sim-asan tsan emu rehearsal api clients api-asan api-tsan
+	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal api clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
 environments:
 	@scripts/bootstrap build test
 
+# The long half: every sanitizer, the checker of races, the simulator's long runs.
 check:
-	@scripts/bootstrap build test
+	@scripts/bootstrap build unit
+	@$(SUBMAKE) environments $(BUILD)/sim emu-check-build
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan tsan api-asan api-tsan
+	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan
 
 # What to run while you work: a minute and a half on two processors, after the build.
 .PHONY: quick
