@@ -371,7 +371,9 @@ def test_servers_that_stay_busy(hub, pull):
     hub.faults[:] = [answer(429, "api", headers={"Retry-After": "100000"})]
     hub.seen.clear()
     assert "429 (too many requests)" in pull.refused(74, NAME)
-    assert len(hub.seen) == 1, "nobody waits for a day"
+    # A piece of the pull before may still be on its way.
+    asked = [request for request in hub.seen if request.place == "api"]
+    assert len(asked) == 1, "nobody waits for a day"
 
 
 def test_redirects_in_a_circle(hub, pull):

@@ -333,11 +333,17 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
     bp->default_model_len = bp->rope.original_max;
 }
 
-/* DTYPE_ number of the stored weights, or -1 when the file does not say. */
+/* DTYPE_ number of the stored weights, or -1 when the file does not say. A wrapper's own word goes
+ * before that of its text_config, which often is a default of the program that wrote the file. */
 static int read_dtype(config_reader_t *reader) {
   static const char *const names[] = {"float32", "float16", "bfloat16"};
   const char *name;
-  const json_t *value = config_find(reader, KEYS("torch_dtype", "dtype"), &name);
+  const json_t *value = NULL;
+  if (reader->outer != NULL) {
+    const config_reader_t wrapper = {.root = reader->outer};
+    value = config_find(&wrapper, KEYS("torch_dtype", "dtype"), &name);
+  }
+  if (value == NULL) value = config_find(reader, KEYS("torch_dtype", "dtype"), &name);
   if (value == NULL || value->type == JSON_NULL || json_equals(value, "auto")) return -1;
   for (int i = 0; i < 3; i++) {
     if (json_equals(value, names[i])) return i;

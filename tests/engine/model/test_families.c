@@ -133,6 +133,26 @@ Test(families, gemma3_has_two_angles) {
   }
 }
 
+/* As `dtype="auto"` of transformers: the wrapper's word first, then that of its text_config. */
+Test(families, the_type_of_a_wrapper_is_that_of_the_wrapper) {
+  static const struct {
+    const char *outside, *inside;
+    dtype_t dtype;
+  } cases[] = {{",\"dtype\":\"bfloat16\"", ",\"dtype\":\"float32\"", DTYPE_BF16},
+               {",\"torch_dtype\":\"float16\"", ",\"dtype\":\"bfloat16\"", DTYPE_F16},
+               {"", ",\"dtype\":\"bfloat16\"", DTYPE_BF16}};
+  for (int i = 0; i < 3; i++) {
+    char text[512];
+    snprintf(text, sizeof(text),
+             ARCHITECTURE("Mistral3ForConditionalGeneration") "%s,\"text_config\":{\"model_type\":"
+                                                              "\"mistral\"%s}}",
+             cases[i].outside, cases[i].inside);
+    good(text);
+    cr_assert_eq(blueprint.dtype, cases[i].dtype, "case %d: %d", i, blueprint.dtype);
+    blueprint_free(&blueprint);
+  }
+}
+
 /* What stands in the dict has no say, even where nothing stands beside it. */
 Test(families, longrope_of_phi3_was_trained_to_4096_unless_told) {
   char list[512] = "1", text[2048];
