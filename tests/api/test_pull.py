@@ -87,8 +87,14 @@ class Puller:
         return Path(done.stdout.strip())
 
     def partial(self):
-        """Bytes of each download that was begun."""
-        return {p.name: p.stat().st_size for p in self.cache.glob("models--*/blobs/*.incomplete")}
+        """Bytes of each download that was begun; one may end while this looks."""
+        found = {}
+        for path in self.cache.glob("models--*/blobs/*.incomplete"):
+            try:
+                found[path.name] = path.stat().st_size
+            except FileNotFoundError:
+                continue
+        return found
 
 
 @pytest.fixture(name="pull")
@@ -349,7 +355,8 @@ def test_too_many_cuts(hub, pull, repositories):
     message = pull.refused(74, NAME, "--retries", "2")
     assert "model.safetensors" in message and "pull again" in message
     there = pull.partial()[etag(repositories[NAME] / "model.safetensors") + ".incomplete"]
-    assert there in (100_000, 200_000, 300_000), "as many tries as the first piece has had"
+    # The pull ends with the first piece that gives up; the other one may be amid a try.
+    assert 0 < there <= 300_000, "three tries of 100,000 bytes each"
     hub.faults.clear()
     hub.seen.clear()
     check(pull.good(NAME), repositories[NAME], SERVED)
