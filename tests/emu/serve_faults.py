@@ -88,11 +88,15 @@ def test_a_stuck_device_is_noticed(program):
         asked = threading.Thread(target=server.stream, daemon=True,
                                  kwargs={"prompt": [5, 6], "max_tokens": 400})
         asked.start()
-        assert notify.hears("WATCHDOG=trigger", 20), notify.heard
+        for _ in range(30):  # on a busy machine a slow step may look like the hang before it comes
+            assert notify.hears("WATCHDOG=trigger", 20), notify.heard
+            notify.heard = []
+            if not notify.hears("WATCHDOG=1", 2):
+                break
+        else:
+            raise AssertionError("the watchdog is fed while the device hangs")
         assert server.status("/livez") == server.status("/readyz") == 503
         assert "no step for" in server.text(), server.text()
-        notify.heard = []
-        assert not notify.hears("WATCHDOG=1", 2), "the watchdog is fed while the device hangs"
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
 
