@@ -286,8 +286,7 @@ test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS
 test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 
-# scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run
-# side by side.
+# scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side.
 TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
