@@ -14,6 +14,7 @@
 #include "engine/model/disk/locate.h"
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
+#include "server/lanes/lanes.h"
 #include "server/observe/crash.h"
 #include "server/observe/health.h"
 #include "server/observe/log.h"
@@ -454,7 +455,8 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.log = engine_says;
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
-  if (completions_new(server) == 0) {
+  server->lanes = lanes_new(server->loop);
+  if (server->lanes != NULL && completions_new(server) == 0) {
     server->metrics = metrics_new(server, server->live->names[0]);
   }
   if (server->metrics == NULL) {
@@ -519,6 +521,7 @@ static void tear_down(daemon_t *daemon) {
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
   CHECK_EQ(uv_loop_close(&daemon->loop), 0);
   completions_free(server);
+  lanes_free(server->lanes);
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
   auth_free(server->auth);

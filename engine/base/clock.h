@@ -11,5 +11,7 @@
 
 /* Nanoseconds since an unspecified start; never decreases. */
 uint64_t clock_now_ns(void);
+/* CPU time of the calling thread: what it cost, whoever else has kept the processor busy. */
+uint64_t clock_thread_ns(void);
 
 #endif

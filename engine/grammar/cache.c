@@ -1,7 +1,8 @@
 /* cache.c: constraint -> key -> the grammar that was compiled for it before.
  *
  * Any thread. The key is the whole tree of the source as bytes; JSON values are written in preorder
- * with their lengths. `param` is not part of the key, because only error messages use it.
+ * with their lengths. `param` is part of the key of a refusal only: nothing but error messages use
+ * it.
  */
 #include "engine/grammar/cache.h"
 
@@ -19,12 +20,19 @@ typedef struct entry {
   grammar_t *grammar; /* NULL = free */
 } entry_t;
 
+typedef struct refusal {
+  uint64_t key[2], client, last_use; /* last_use 0 = free */
+  int code;
+  inferd_error_t error;
+} refusal_t;
+
 struct grammar_cache {
   pthread_mutex_t lock;
   uint64_t hash_key[2], clock;
   size_t bytes_max;
   grammar_cache_stats_t stats;
   entry_t entries[GRAMMAR_CACHE_ENTRIES_MAX];
+  refusal_t refusals[GRAMMAR_REFUSALS_MAX];
 };
 
 /* ---- keys ---- */
@@ -33,6 +41,7 @@ struct grammar_cache {
 typedef struct key_writer {
   char *out;
   size_t capacity, length;
+  bool params; /* the key of a refusal */
 } key_writer_t;
 
 static void put(key_writer_t *writer, const void *bytes, size_t length) {
@@ -72,25 +81,51 @@ static void put_source(key_writer_t *writer, const grammar_source_t *source, int
   put(writer, &source->max, sizeof source->max);
   put_text(writer, source->text, source->length);
   put_json(writer, source->schema);
+  if (writer->params && source->param != NULL)
+    put_text(writer, source->param, strlen(source->param));
   if (depth > DEPTH_MAX) writer->length = GRAMMAR_CACHE_KEY_MAX + 1;
   for (int32_t i = 0; i < source->num_children && writer->length <= GRAMMAR_CACHE_KEY_MAX; i++) {
     put_source(writer, &source->children[i], depth + 1);
   }
 }
 
-/* Returns the malloc'ed key; NULL = too large or no memory, then the grammar is not cached. */
+/* What is looked up: the key, and its hashes. */
+typedef struct lookup {
+  char *key; /* malloc'ed; NULL = too large or no memory, then nothing is cached */
+  size_t length;
+  uint64_t hash, refusal[2];
+} lookup_t;
+
 static char *make_key(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
-                      size_t *length) {
-  key_writer_t count = {0};
+                      bool params, size_t *length) {
+  key_writer_t count = {.params = params};
   put(&count, &vocabulary, sizeof vocabulary);
   put_source(&count, source, 0);
   if (count.length > GRAMMAR_CACHE_KEY_MAX) return NULL;
-  key_writer_t writer = {.out = malloc(count.length), .capacity = count.length};
+  key_writer_t writer = {.out = malloc(count.length), .capacity = count.length, .params = params};
   if (writer.out == NULL) return NULL;
   put(&writer, &vocabulary, sizeof vocabulary);
   put_source(&writer, source, 0);
   *length = writer.length;
   return writer.out;
+}
+
+static lookup_t lookup_of(const grammar_cache_t *cache, const grammar_source_t *source,
+                          const grammar_vocabulary_t *vocabulary) {
+  lookup_t lookup = {0};
+  size_t length = 0;
+  char *key = make_key(source, vocabulary, true, &length);
+  if (key == NULL) return lookup;
+  siphash_t siphash = siphash_begin_128(cache->hash_key);
+  siphash_bytes(&siphash, key, length, 2);
+  siphash_end_128(&siphash, lookup.refusal);
+  free(key);
+  lookup.key = make_key(source, vocabulary, false, &lookup.length);
+  if (lookup.key == NULL) return lookup;
+  siphash = siphash_begin(cache->hash_key);
+  siphash_bytes(&siphash, lookup.key, lookup.length, 1);
+  lookup.hash = siphash_end(&siphash, 1);
+  return lookup;
 }
 
 /* ---- entries, under the lock ---- */
@@ -151,6 +186,48 @@ static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_by
   free(key);
 }
 
+/* ---- refusals, under the lock ---- */
+
+static refusal_t *find_refusal(grammar_cache_t *cache, const uint64_t key[2]) {
+  for (refusal_t *refusal = cache->refusals; refusal < cache->refusals + GRAMMAR_REFUSALS_MAX;
+       refusal++) {
+    if (refusal->last_use != 0 && memcmp(refusal->key, key, sizeof refusal->key) == 0) {
+      return refusal;
+    }
+  }
+  return NULL;
+}
+
+/* Returns the place of a new refusal: a free one, or the oldest of the client if it has its share,
+ * or the oldest of all. */
+static refusal_t *place_for(grammar_cache_t *cache, uint64_t client) {
+  refusal_t *oldest = NULL, *own = NULL;
+  int count = 0;
+  for (refusal_t *refusal = cache->refusals; refusal < cache->refusals + GRAMMAR_REFUSALS_MAX;
+       refusal++) {
+    if (oldest == NULL || refusal->last_use < oldest->last_use) oldest = refusal;
+    if (refusal->last_use == 0 || refusal->client != client) continue;
+    count++;
+    if (own == NULL || refusal->last_use < own->last_use) own = refusal;
+  }
+  return count >= GRAMMAR_REFUSALS_EACH_MAX ? own : oldest;
+}
+
+static void keep_refusal(grammar_cache_t *cache, const lookup_t *lookup, uint64_t client, int code,
+                         const inferd_error_t *error) {
+  refusal_t *refusal = find_refusal(cache, lookup->refusal);
+  if (refusal == NULL) refusal = place_for(cache, client);
+  *refusal =
+      (refusal_t){{lookup->refusal[0], lookup->refusal[1]}, client, ++cache->clock, code, *error};
+}
+
+/* Whether another attempt would end the same way. What a request had spent before it came to this
+ * constraint is no property of the constraint. */
+static bool is_final(int code, uint64_t spent_before) {
+  return code == ERR_INVALID_VALUE || code == ERR_UNSUPPORTED_PARAMETER ||
+         (code == ERR_BAD_REQUEST && spent_before == 0);
+}
+
 /* ---- entry point ---- */
 
 int grammar_cache_new(size_t bytes_max, grammar_cache_t **out, inferd_error_t *error) {
@@ -177,38 +254,62 @@ void grammar_cache_free(grammar_cache_t *cache) {
   free(cache);
 }
 
-int grammar_cache_compile(grammar_cache_t *cache, const grammar_source_t *source,
-                          const grammar_vocabulary_t *vocabulary, const atomic_bool *cancelled,
-                          grammar_t **out, inferd_error_t *error) {
-  size_t length = 0;
-  uint64_t hash = 0;
-  char *key = make_key(source, vocabulary, &length);
-  if (key != NULL) {
-    siphash_t siphash = siphash_begin(cache->hash_key);
-    siphash_bytes(&siphash, key, length, 1);
-    hash = siphash_end(&siphash, 1);
-  }
+/* Returns 0 with the grammar, the code of a refusal with its error, or GRAMMAR_CACHE_MISS. */
+static int find_either(grammar_cache_t *cache, const lookup_t *lookup, grammar_t **out,
+                       inferd_error_t *error) {
+  int code = GRAMMAR_CACHE_MISS;
+  if (lookup->key == NULL) return code;
   pthread_mutex_lock(&cache->lock);
-  entry_t *entry = key != NULL ? find(cache, hash, key, length) : NULL;
+  entry_t *entry = find(cache, lookup->hash, lookup->key, lookup->length);
+  refusal_t *refusal = entry == NULL ? find_refusal(cache, lookup->refusal) : NULL;
   if (entry != NULL) {
     entry->last_use = ++cache->clock;
     *out = grammar_ref(entry->grammar);
+    code = 0;
+  } else if (refusal != NULL) {
+    refusal->last_use = ++cache->clock;
+    *error = refusal->error;
+    code = refusal->code;
   }
-  *(entry != NULL ? &cache->stats.hits : &cache->stats.misses) += 1;
+  cache->stats.hits += code != GRAMMAR_CACHE_MISS;
   pthread_mutex_unlock(&cache->lock);
-  if (entry != NULL) {
-    free(key);
-    return 0;
-  }
-  int code = grammar_compile(source, vocabulary, NULL, cancelled, out, error);
-  if (code || key == NULL) {
-    free(key);
+  return code;
+}
+
+int grammar_cache_find(grammar_cache_t *cache, const grammar_source_t *source,
+                       const grammar_vocabulary_t *vocabulary, grammar_t **out,
+                       inferd_error_t *error) {
+  lookup_t lookup = lookup_of(cache, source, vocabulary);
+  int code = find_either(cache, &lookup, out, error);
+  free(lookup.key);
+  return code;
+}
+
+int grammar_cache_compile(grammar_cache_t *cache, const grammar_source_t *source,
+                          const grammar_vocabulary_t *vocabulary, grammar_account_t *account,
+                          grammar_t **out, inferd_error_t *error) {
+  grammar_account_t own = {0};
+  if (account == NULL) account = &own;
+  uint64_t spent_before = account->work;
+  lookup_t lookup = lookup_of(cache, source, vocabulary);
+  int code = find_either(cache, &lookup, out, error);
+  if (code != GRAMMAR_CACHE_MISS) {
+    free(lookup.key);
     return code;
   }
+  code = grammar_compile(source, vocabulary, NULL, account, out, error);
   pthread_mutex_lock(&cache->lock);
-  keep(cache, hash, key, length, out);
+  cache->stats.misses++;
+  if (lookup.key != NULL && code == 0) {
+    keep(cache, lookup.hash, lookup.key, lookup.length, out);
+  } else {
+    if (lookup.key != NULL && is_final(code, spent_before)) {
+      keep_refusal(cache, &lookup, account->client, code, error);
+    }
+    free(lookup.key);
+  }
   pthread_mutex_unlock(&cache->lock);
-  return 0;
+  return code;
 }
 
 grammar_cache_stats_t grammar_cache_stats(grammar_cache_t *cache) {

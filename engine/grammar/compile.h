@@ -29,9 +29,9 @@ typedef struct compile {
   const char *param;
   const grammar_limits_t *limits;
   const grammar_vocabulary_t *vocabulary;
-  const atomic_bool *cancelled;
-  uint64_t deadline_ns;
-  uint32_t fuel; /* steps until the next check of the clock and of `cancelled` */
+  grammar_account_t *account;
+  uint64_t begin_ns; /* CPU time of the thread at the start */
+  uint32_t fuel;     /* steps until the next look at the account, the clock and `cancelled` */
   arena_t scratch;
   grammar_t *grammar;
   grammar_list_t nodes;   /* grammar_node_t */
@@ -50,7 +50,7 @@ typedef struct compile {
 
 _Noreturn void compile_fail(compile_t *compile, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Counts `work` small steps; gives up if the time is used up or the request is cancelled. */
+/* Counts `work` small steps; gives up if the request has spent its work or is cancelled. */
 void compile_spend(compile_t *compile, uint32_t work);
 /* Return zeroed memory: scratch until the end of the compilation, kept memory as long as the
  * grammar. Never NULL. */

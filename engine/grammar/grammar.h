@@ -85,20 +85,30 @@ typedef struct grammar_limits {
   uint32_t grammar_bytes_max; /* of a user grammar */
   uint32_t grammar_rules_max; /* of a user grammar */
   uint32_t choices_max;       /* of GRAMMAR_CHOICE */
-  uint64_t compile_ns_max;    /* on the monotonic clock */
+  uint64_t compile_work_max;  /* steps of one request: decides alone, so every time alike */
+  uint64_t compile_ns_max; /* CPU time of one request: a backstop that the work should not reach */
 } grammar_limits_t;
 
 extern const grammar_limits_t grammar_limits_default;
 
+/* What one request spends on compiling, over all its constraints and all tries. `work` and
+ * `cpu_ns` begin at 0. */
+typedef struct grammar_account {
+  const atomic_bool *cancelled; /* checked regularly; NULL = never */
+  uint64_t client;              /* who sent it; of use to cache.h alone */
+  uint64_t work, cpu_ns;
+} grammar_account_t;
+
 /* Compiles a constraint; the caller owns one reference of *out. The grammar uses only bytes that
- * some token of the vocabulary consists of, so that generation never gets stuck. The compiler
- * checks `cancelled` (NULL = never) regularly. limits NULL = the default ones.
+ * some token of the vocabulary consists of, so that generation never gets stuck. limits NULL = the
+ * default ones; account NULL = one of its own.
  *
  * ERR_INVALID_VALUE or ERR_UNSUPPORTED_PARAMETER naming the construct and its place (JSON pointer
  * into the schema, byte of a regex, line:column of a user grammar); error->param is source->param.
- * ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST when a limit is exceeded, ERR_NO_MEMORY. */
+ * ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST when a limit is exceeded, ERR_OVERLOADED when
+ * that was the CPU time (another time it may pass), ERR_NO_MEMORY. */
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
-                    const grammar_limits_t *limits, const atomic_bool *cancelled, grammar_t **out,
+                    const grammar_limits_t *limits, grammar_account_t *account, grammar_t **out,
                     inferd_error_t *error);
 
 grammar_t *grammar_ref(grammar_t *grammar); /* any thread; returns its argument */

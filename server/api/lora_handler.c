@@ -1,14 +1,14 @@
 /* lora_handler.c: /v1/load_lora_adapter and /v1/unload_lora_adapter, with the fields of vLLM.
  *
- * Loop thread; the adapter is read and checked in libuv's pool and handed to the engine, which
- * copies it between two steps. Off unless --allow-runtime-lora is given, because the client names a
- * path of this host.
+ * Loop thread; the adapter is read and checked by a job of the lanes and handed to the engine,
+ * which copies it between two steps. Off unless --allow-runtime-lora is given, because the client
+ * names a path of this host.
  */
-#include "engine/base/fault.h"
 #include "engine/base/util.h"
 #include "server/completion/lora_table.h"
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
+#include "server/lanes/lanes.h"
 #include "server/observe/metrics.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static const field_table_t load_table = {load_rows, ARRAY_LEN(load_rows), NULL};
 static const field_table_t unload_table = {unload_rows, ARRAY_LEN(unload_rows), NULL};
 
 typedef struct lora_job {
-  uv_work_t work;
+  lane_job_t job; /* first */
   server_t *server;
   exchange_t *exchange; /* NULL = the client disconnected; the adapter is loaded in any case */
   lora_entry_t *entry;
@@ -50,18 +50,15 @@ static void reply_text(exchange_t *exchange, const char *verb, const char *name)
   exchange_reply(exchange, 200, "text/plain; charset=utf-8", body, (size_t)n);
 }
 
-static void read_in_pool(uv_work_t *work) {
-  lora_job_t *job = work->data;
-  fault_stack_use();
+static void run_job(lane_job_t *lane_job) {
+  lora_job_t *job = (lora_job_t *)lane_job;
   job->code =
       engine_adapter_read(job->server->engine, job->entry->path, &job->adapter, &job->error);
 }
 
-static void after_pool(uv_work_t *work, int status) {
-  lora_job_t *job = work->data;
+static void job_done(lane_job_t *lane_job) {
+  lora_job_t *job = (lora_job_t *)lane_job;
   completions_t *live = job->server->live;
-  if (status != 0 && job->code == 0)
-    job->code = error_set(&job->error, ERR_INTERNAL, NULL, "The request was dropped.");
   if (job->code == 0) {
     engine_adapter_set(job->server->engine, job->entry->slot, job->adapter);
     lora_ready(live, job->entry);
@@ -143,14 +140,15 @@ void api_load_lora(exchange_t *exchange) {
     reply_no_memory(exchange);
     return;
   }
-  *job = (lora_job_t){.server = server, .exchange = exchange, .entry = entry};
-  job->work.data = job;
+  *job = (lora_job_t){
+      .job = {.run = run_job, .done = job_done, .client = exchange->source, .kind = LANE_HEAVY},
+      .server = server,
+      .exchange = exchange,
+      .entry = entry};
   exchange->user = job;
   exchange->on_gone = on_gone;
   server->live->jobs++;
-  if (uv_queue_work(server->loop, &job->work, read_in_pool, after_pool) == 0) return;
-  read_in_pool(&job->work);
-  after_pool(&job->work, 0);
+  lanes_submit(server->lanes, &job->job);
 }
 
 void api_unload_lora(exchange_t *exchange) {

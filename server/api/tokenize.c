@@ -1,9 +1,9 @@
 /* tokenize.c: /tokenize and /detokenize.
  *
- * The loop thread receives the request and sends the answer; libuv's pool parses and tokenises. A
- * job owns the body, so the client may disconnect at any time; its answer is then dropped.
+ * The loop thread receives the request and sends the answer; a job of the lanes parses and
+ * tokenises. The job owns the body, so the client may disconnect at any time; its answer is then
+ * dropped.
  */
-#include "engine/base/fault.h"
 #include "server/completion/chat.h"
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
@@ -39,7 +39,7 @@ static int read_add_special_tokens(reader_t *reader, const field_t *field, const
 }
 
 typedef struct tokenize_job {
-  uv_work_t work;
+  lane_job_t job; /* first */
   server_t *server;
   exchange_t *exchange; /* NULL = the client disconnected */
   bool decode;          /* /detokenize */
@@ -192,13 +192,20 @@ static int run(tokenize_job_t *job) {
   return code;
 }
 
-static void run_in_pool(uv_work_t *work) {
-  tokenize_job_t *job = work->data;
-  fault_stack_use();
+static void run_job(lane_job_t *lane_job) {
+  tokenize_job_t *job = (tokenize_job_t *)lane_job;
   job->code = run(job);
 }
 
-static void finish(tokenize_job_t *job) {
+static void destroy(tokenize_job_t *job) {
+  job->server->live->jobs--;
+  buffer_free(&job->reply);
+  free(job->body);
+  free(job);
+}
+
+static void job_done(lane_job_t *lane_job) {
+  tokenize_job_t *job = (tokenize_job_t *)lane_job;
   exchange_t *exchange = job->exchange;
   if (job->bytes > 0) metrics_tokenize(job->server->metrics, job->bytes, job->duration_ns);
   if (exchange != NULL && job->ignored[0] != '\0') {
@@ -216,18 +223,7 @@ static void finish(tokenize_job_t *job) {
       reply_no_memory(exchange);
     }
   }
-  job->server->live->jobs--;
-  buffer_free(&job->reply);
-  free(job->body);
-  free(job);
-}
-
-static void after_pool(uv_work_t *work, int status) {
-  tokenize_job_t *job = work->data;
-  if (status != 0 && job->code == 0) {
-    job->code = error_set(&job->error, ERR_INTERNAL, NULL, "The request was dropped.");
-  }
-  finish(job);
+  destroy(job);
 }
 
 static void on_gone(exchange_t *exchange, const char *cause) {
@@ -235,6 +231,7 @@ static void on_gone(exchange_t *exchange, const char *cause) {
   (void)cause;
   job->exchange = NULL;
   atomic_store(&job->cancelled, true);
+  if (lanes_withdraw(&job->job)) destroy(job);
 }
 
 static void start(exchange_t *exchange, bool decode_ids) {
@@ -255,22 +252,21 @@ static void start(exchange_t *exchange, bool decode_ids) {
     reply_no_memory(exchange);
     return;
   }
-  *job = (tokenize_job_t){.server = server,
-                          .exchange = exchange,
-                          .decode = decode_ids,
-                          .body = body,
-                          .body_length = body_length,
-                          .vocab_size = info->vocab_size,
-                          .max_model_len = info->max_model_len,
-                          .tokenizer = engine_tokenizer(server->engine)};
-  job->work.data = job;
+  lane_kind_t kind = body_length <= POOL_BODY_BYTES ? LANE_LIGHT : LANE_HEAVY;
+  *job = (tokenize_job_t){
+      .job = {.run = run_job, .done = job_done, .client = exchange->source, .kind = kind},
+      .server = server,
+      .exchange = exchange,
+      .decode = decode_ids,
+      .body = body,
+      .body_length = body_length,
+      .vocab_size = info->vocab_size,
+      .max_model_len = info->max_model_len,
+      .tokenizer = engine_tokenizer(server->engine)};
   server->live->jobs++;
   exchange->user = job;
   exchange->on_gone = on_gone;
-  if (uv_queue_work(server->loop, &job->work, run_in_pool, after_pool) != 0) {
-    job->code = run(job);
-    finish(job);
-  }
+  lanes_submit(server->lanes, &job->job);
 }
 
 void api_tokenize(exchange_t *exchange) {

@@ -1,11 +1,10 @@
 /* completion.c: a completion request from its body to its admission.
  *
- * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs in libuv's
- * pool through prompt.c. No byte of a 200 is written before the engine has accepted
+ * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs as a job
+ * of the lanes through prompt.c. No byte of a 200 is written before the engine has accepted
  * every prompt of the request. life.c ends a completion. Next: engine/mailbox.c; the events of the
  * engine come back in events.c.
  */
-#include "engine/base/fault.h"
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
@@ -137,28 +136,33 @@ static void after_reading(completion_t *completion) {
   }
 }
 
-/* Reads the request and builds the inputs; skips what was done before. */
-static void read_and_build(completion_t *completion) {
+/* Reads the request and builds the inputs; skips what was done before. A light job does not
+ * compile. */
+static void read_and_build(completion_t *completion, bool may_compile) {
   intake_t *intake = completion->intake;
+  intake->must_compile = false;
   if (!intake->was_read) intake->code = completion_read(completion);
-  if (intake->code == 0) intake->code = completion_build(completion);
+  intake->was_read = true;
+  if (intake->code == 0 && !intake->was_built) intake->code = completion_build(completion);
+  intake->was_built = true;
+  if (intake->code == 0) intake->code = completion_finish(completion, may_compile);
 }
 
-static void work_in_pool(uv_work_t *work) {
-  fault_stack_use();
-  read_and_build(work->data);
+static void run_job(lane_job_t *job) {
+  read_and_build(((intake_t *)job)->completion, job->kind == LANE_HEAVY);
 }
 
-static void after_work(uv_work_t *work, int status) {
-  completion_t *completion = work->data;
+static void job_done(lane_job_t *job) {
+  completion_t *completion = ((intake_t *)job)->completion;
   completions_t *live = completion->server->live;
-  intake_t *intake = completion->intake;
   completions_enter(live);
-  completion->working = false;
-  if (status != 0 && intake->code == 0) {
-    intake->code = error_set(&intake->error, ERR_INTERNAL, NULL, "The request was dropped.");
+  if (completion->intake->must_compile && completion->exchange != NULL) {
+    job->kind = LANE_HEAVY;
+    lanes_submit(completion->server->lanes, job);
+  } else {
+    completion->working = false;
+    after_reading(completion);
   }
-  after_reading(completion);
   completions_leave(live);
 }
 
@@ -196,7 +200,9 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
     free(completion);
     return NULL;
   }
-  completion->intake->work.data = completion;
+  completion->intake->completion = completion;
+  completion->intake->job =
+      (lane_job_t){.run = run_job, .done = job_done, .client = exchange->source};
   completion->server = exchange->server;
   completion->is_chat = is_chat;
   completion->exchange = exchange;
@@ -238,11 +244,12 @@ static void start(exchange_t *exchange, bool is_chat) {
     intake->code = completion_read(completion);
     intake->was_read = true;
   }
-  bool heavy = !intake->was_read || (intake->code == 0 && completion_has_text(completion));
-  if (heavy && uv_queue_work(server->loop, &intake->work, work_in_pool, after_work) == 0) {
+  if (!intake->was_read || (intake->code == 0 && completion_has_text(completion))) {
+    intake->job.kind = intake->was_read ? LANE_LIGHT : LANE_HEAVY;
     completion->working = true;
+    lanes_submit(server->lanes, &intake->job);
   } else {
-    read_and_build(completion);
+    read_and_build(completion, true);
     after_reading(completion);
   }
   completions_leave(live);

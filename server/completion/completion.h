@@ -1,15 +1,17 @@
 /* completion.h: one HTTP request for completions or chat, from its body to its last byte.
  *
- * A completion_t has three users one after another or at once: the HTTP exchange, a job in libuv's
- * pool, and the engine (one request_t per prompt). It is freed when all three have finished: the
- * exchange was answered or its client left, no job runs, and EVENT_DONE of every submitted request
- * came back. Only the loop thread uses it, except while a job runs: then only the job uses it.
+ * A completion_t has three users one after another or at once: the HTTP exchange, a job in the
+ * lanes (server/lanes), and the engine (one request_t per prompt). It is freed when all three have
+ * finished: the exchange was answered or its client left, no job runs, and EVENT_DONE of every
+ * submitted request came back. Only the loop thread uses it, except while a job runs: then only the
+ * job uses it.
  */
 #ifndef INFERD_SERVER_COMPLETION_COMPLETION_H
 #define INFERD_SERVER_COMPLETION_COMPLETION_H
 
 #include "engine/base/arena.h"
 #include "engine/base/buffer.h"
+#include "server/completion/intake.h"
 #include "server/completion/live.h"
 #include "server/completion/logprobs.h"
 #include "server/fields/params.h"
@@ -62,22 +64,6 @@ struct input {
   uint64_t scheduled_ns; /* by the engine's stamp, once DONE; 0 = never */
 };
 
-/* What is needed only until the engine has the request; the completion frees it then. */
-typedef struct intake {
-  char *body; /* taken from the exchange: the client may disconnect while the pool still reads */
-  size_t body_length;
-  json_doc_t *doc;
-  field_limits_t limits;
-  params_defaults_t defaults;
-  jinja_output_t rendered;         /* chat: the prompt's text */
-  char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
-  uv_work_t work;                  /* the job in the pool */
-  bool was_read;
-  int code; /* result of reading and tokenising: 0 or an ERR_ number */
-  inferd_error_t error;
-  uint64_t tokenize_ns, tokenize_bytes;
-} intake_t;
-
 struct completion {
   server_t *server;
   exchange_t *exchange;          /* NULL = answered, or the client disconnected */
@@ -96,7 +82,7 @@ struct completion {
   grammar_t *grammar;      /* the constraint on the output; one reference for all inputs, or NULL */
   struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
   uint64_t tenant;
-  bool working, released; /* working: a job in the pool */
+  bool working, released; /* working: its job waits or runs in the lanes */
   atomic_bool cancelled;  /* the job stops early */
   /* the engine's side */
   input_t *inputs;
@@ -115,10 +101,12 @@ struct completion {
   uint32_t obfuscation; /* state of the generator of padding */
 };
 
-/* prompt.c: the steps from the body to the engine; loop thread or pool. */
+/* prompt.c: the steps from the body to the engine; loop thread or a job of the lanes. */
 int completion_read(completion_t *completion); /* JSON -> params, model, rules between fields */
 bool completion_has_text(const completion_t *completion); /* tokenising is needed */
 int completion_build(completion_t *completion);           /* tokenise, lengths, request_t */
+/* The rest: the constraint, and the beginning of the output. `may_compile` as below. */
+int completion_finish(completion_t *completion, bool may_compile);
 int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
                       size_t length, const tokenize_options_t *options, int32_t **ids,
                       size_t *count);
@@ -127,8 +115,10 @@ int completion_check_length(completion_t *completion, int64_t tokens, bool at_le
 
 /* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
-/* constraint.c: compiles the grammar of the output, if the request has a constraint. Pool. */
-int completion_constrain(completion_t *completion);
+/* constraint.c: finds or compiles the grammar of the output, if the request has a constraint. Pool.
+ * `may_compile` false: if the grammar is not in the cache, sets intake->must_compile and returns 0;
+ * the caller calls again with true. */
+int completion_constrain(completion_t *completion, bool may_compile);
 /* build_requests.c: sampling parameters and limits -> request_t of the inputs. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
 

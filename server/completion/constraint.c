@@ -308,35 +308,80 @@ static bool constrains(const grammar_source_t *source) {
   return source->kind != GRAMMAR_TEXT || source->length > 0;
 }
 
-/* Compiles the tree. If the schema of a function that is not strict cannot be enforced, the
- * function is marked as loose and the tree is built again. */
-static int compile(completion_t *completion, grammar_t **out) {
+/* Compiles the schema of each function alone that the request does not insist on, from function
+ * `from` on: loose[i] = it cannot be enforced. Returns 0, or an error that ends the request. */
+static int find_loose(completion_t *completion, int from, bool *loose) {
+  intake_t *intake = completion->intake;
+  int index = -1;
+  JSON_EACH(tool, completion->params.chat.tools) {
+    const json_t *function = json_get(tool, "function");
+    if (++index < from || is_strict(function) || loose[index]) continue;
+    tree_t tree = {.completion = completion};
+    grammar_source_t source = arguments(&tree, function, index, loose);
+    if (tree.failed) return error_set(&intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+    if (source.param == NULL) continue;
+    grammar_t *grammar = NULL;
+    inferd_error_t error = {0};
+    int code = grammar_cache_compile(completion->server->live->grammars, &source,
+                                     engine_grammar_vocabulary(completion->server->engine),
+                                     &intake->account, &grammar, &error);
+    grammar_unref(grammar);
+    loose[index] = code != 0;
+    if (code == 0 || code == ERR_INVALID_VALUE || code == ERR_UNSUPPORTED_PARAMETER) continue;
+    if (code == ERR_BAD_REQUEST && intake->account.work <= grammar_limits_default.compile_work_max)
+      continue;
+    intake->error = error;
+    return code;
+  }
+  return 0;
+}
+
+/* Returns the number of the function that is to blame for the error, if the request can do without
+ * its schema; -1 = the error stands. */
+static int blamed_function(const completion_t *completion, const inferd_error_t *error) {
+  int index = -1;
+  if (sscanf(error->param, "tools[%d].function.parameters", &index) != 1) return -1;
+  const json_t *tool = json_first(completion->params.chat.tools);
+  for (int i = 0; i < index && tool != NULL; i++) tool = json_next(tool);
+  return tool == NULL || is_strict(json_get(tool, "function")) ? -1 : index;
+}
+
+/* Compiles the tree, or only looks into the cache. If the schema of a function that is not strict
+ * cannot be enforced, the tree is built again without all schemas of that kind; each further round
+ * drops a schema that is good alone and too much beside the others. */
+static int compile(completion_t *completion, bool may_compile, grammar_t **out) {
   const struct grammar_vocabulary *vocabulary =
       engine_grammar_vocabulary(completion->server->engine);
+  grammar_cache_t *cache = completion->server->live->grammars;
+  intake_t *intake = completion->intake;
+  inferd_error_t *error = &intake->error;
   bool loose[TOOLS_MAX] = {false};
-  for (int round = 0; round <= TOOLS_MAX; round++) {
+  intake->account.cancelled = &completion->cancelled;
+  intake->account.client = intake->job.client;
+  for (int round = 0;; round++) {
     tree_t tree = {.completion = completion};
-    inferd_error_t *error = &completion->intake->error;
     grammar_source_t output = build(&tree, loose);
     if (!tree.failed && !constrains(&output)) return 0;
     const char *param = output.param;
     output = after_reasoning(&tree, output);
     output.param = param;
     if (tree.failed) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
-    int code = grammar_cache_compile(completion->server->live->grammars, &output, vocabulary,
-                                     &completion->cancelled, out, error);
-    int index = -1;
-    bool of_tool = sscanf(error->param, "tools[%d].function.parameters", &index) == 1;
-    if (code == 0 || code == ERR_REQUEST_TIMEOUT || !of_tool) return code;
-    const json_t *tool = json_first(completion->params.chat.tools);
-    for (int i = 0; i < index && tool != NULL; i++) tool = json_next(tool);
-    if (tool == NULL || is_strict(json_get(tool, "function")) || loose[index]) return code;
+    int code = may_compile
+                   ? grammar_cache_compile(cache, &output, vocabulary, &intake->account, out, error)
+                   : grammar_cache_find(cache, &output, vocabulary, out, error);
+    bool of_schema = code == ERR_INVALID_VALUE || code == ERR_UNSUPPORTED_PARAMETER ||
+                     (code == ERR_BAD_REQUEST &&
+                      intake->account.work <= grammar_limits_default.compile_work_max);
+    int index = of_schema ? blamed_function(completion, error) : -1;
+    intake->must_compile = code == GRAMMAR_CACHE_MISS || (index >= 0 && !may_compile);
+    if (intake->must_compile) return 0;
+    if (index < 0 || loose[index]) return code;
     loose[index] = true;
+    if (round == 0 && (code = find_loose(completion, index + 1, loose)) != 0) return code;
   }
-  return ERR_INTERNAL;
 }
 
-int completion_constrain(completion_t *completion) {
+int completion_constrain(completion_t *completion, bool may_compile) {
   const params_t *params = &completion->params;
   const tool_format_t *format = completion->tool_format;
   bool forced = format != NULL && params->chat.tool_choice >= TOOLS_REQUIRED;
@@ -359,7 +404,7 @@ int completion_constrain(completion_t *completion) {
   if (narrows && !restrict_parser(completion)) {
     return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   }
-  int code = compile(completion, &completion->grammar);
+  int code = compile(completion, may_compile, &completion->grammar);
   for (int32_t i = 0; code == 0 && completion->grammar != NULL && i < completion->num_inputs; i++) {
     completion->inputs[i].request.grammar = completion->grammar;
   }

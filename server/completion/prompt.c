@@ -212,8 +212,13 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = check_ids(completion, &completion->inputs[i].request);
   }
-  if (code == 0) code = completion_build_requests(completion, scratch);
-  if (code == 0) code = completion_constrain(completion);
+  return code != 0 ? code : completion_build_requests(completion, scratch);
+}
+
+int completion_finish(completion_t *completion, bool may_compile) {
+  const params_t *params = &completion->params;
+  int code = completion_constrain(completion, may_compile);
+  if (completion->intake->must_compile) return code;
   if (code == 0 && params->is_chat) return chat_begin_choices(completion);
   for (int32_t i = 0; code == 0 && params->echo && i < completion->num_inputs; i++) {
     code = take_echo(completion, &completion->inputs[i], &params->prompts[i]);

@@ -32,6 +32,7 @@ struct exchange {
   size_t body_length;
   uint64_t arrival_ns; /* monotonic: body complete */
   uint64_t tenant;     /* hash of the API key; 0 without keys */
+  uint64_t source;     /* whose turns it uses: the key; without keys the peer, or the connection */
   char request_id[REQUEST_ID_MAX + 1];
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */

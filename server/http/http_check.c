@@ -8,6 +8,8 @@
  */
 #include "server/http/http_exchange.h"
 
+#include "engine/base/hash.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +178,15 @@ static int check_key(http_exchange_t *exchange, const route_t *route, inferd_err
                        : "Incorrect API key provided.");
 }
 
+/* Without keys all requests of a peer are those of one client. Peers on loopback and UNIX sockets
+ * look alike, so there each connection counts as a client. */
+static uint64_t source_of(const http_exchange_t *exchange) {
+  const connection_t *connection = exchange->connection;
+  if (exchange->public.tenant != 0) return exchange->public.tenant;
+  if (!connection->peer.counted) return hash_mix(connection->number);
+  return hash_bytes(connection->peer.bytes, sizeof connection->peer.bytes);
+}
+
 int check_state(const http_exchange_t *exchange, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
   const route_t *route = exchange->public.route;
@@ -254,6 +265,7 @@ int check_request(http_exchange_t *exchange, const char *path, const char *versi
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if ((code = check_site(exchange, error)) != 0) return code;
   if ((code = check_key(exchange, route, error)) != 0) return code;
+  public->source = source_of(exchange);
   if (route == NULL) {
     if (exchange->allow == NULL) {
       char quoted[96];

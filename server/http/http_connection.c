@@ -157,6 +157,7 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
   if (connection == NULL) return NULL;
   connection->kind = WATCH_CONNECTION;
   connection->http = http;
+  connection->number = ++http->connections_made;
   connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   connection->deadline_ms = uv_now(http->loop) + config_ms(http->server->config->header_timeout);
   connection->request_begun = true; /* the header deadline of a new connection starts now */

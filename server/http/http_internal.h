@@ -61,6 +61,7 @@ struct connection {
   int fd;
   connection_t *next, *previous;
   http_exchange_t *current; /* NULL between requests */
+  uint64_t number;          /* of all connections since the start */
   uint64_t deadline_ms;     /* loop time; of the headers, the body or the idle phase */
   peer_t peer;
   char peer_name[48];
@@ -99,6 +100,7 @@ struct http {
   uint64_t pumped_ns, accept_warned_ms;
   connection_t *connections;
   int32_t connection_count, connections_max;
+  uint64_t connections_made;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
   int32_t suspended;
   http_exchange_t *doomed;

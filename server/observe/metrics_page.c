@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "server/lanes/lanes.h"
 #include "server/observe/health.h"
 
 #include <dirent.h>
@@ -234,6 +235,26 @@ static void print_kv(page_t *page) {
     own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"used\"", stats->host_blocks_used);
   }
   value_of(page, METRIC_cpu_usage, (double)stats->host_blocks_used / page->info->num_host_blocks);
+}
+
+static void print_lanes(page_t *page) {
+  static const char *const names[LANE_KINDS] = {"light", "heavy"};
+  char labels[64];
+  if (!page->own) return;
+  own_family(page, METRIC_lane_jobs);
+  for (int kind = 0; kind < LANE_KINDS; kind++) {
+    lane_stats_t stats = lanes_stats(page->metrics->server->lanes, (lane_kind_t)kind);
+    snprintf(labels, sizeof labels, "lane=\"%s\",state=\"waiting\"", names[kind]);
+    own_sample(page, METRIC_lane_jobs, labels, stats.waiting);
+    snprintf(labels, sizeof labels, "lane=\"%s\",state=\"running\"", names[kind]);
+    own_sample(page, METRIC_lane_jobs, labels, stats.running);
+  }
+  own_family(page, METRIC_lane_cpu);
+  for (int kind = 0; kind < LANE_KINDS; kind++) {
+    lane_stats_t stats = lanes_stats(page->metrics->server->lanes, (lane_kind_t)kind);
+    snprintf(labels, sizeof labels, "lane=\"%s\"", names[kind]);
+    own_sample(page, METRIC_lane_cpu, labels, (double)stats.cpu_ns * 1e-9);
+  }
 }
 
 static void print_cache_config(page_t *page) {
@@ -509,6 +530,7 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bo
   if (page.info != NULL) {
     engine_stats(server->engine, &page.stats);
     print_load(&page);
+    print_lanes(&page);
     print_kv(&page);
     print_cache_config(&page);
     print_tokens(&page);

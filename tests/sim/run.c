@@ -20,6 +20,10 @@ uint64_t clock_now_ns(void) {
   return sim.now_ns;
 }
 
+uint64_t clock_thread_ns(void) {
+  return sim.now_ns;
+}
+
 /* The tokenizer never changes: one is enough for all runs of a process. */
 int __real_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
 int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);

@@ -13,6 +13,7 @@
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
 #include "server/completion/completion.h"
+#include "server/lanes/lanes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -345,7 +346,8 @@ void web_start(void) {
   server.engine = sim.engine;
   server.start_time = 1700000000;
   snprintf(server.system_fingerprint, sizeof server.system_fingerprint, "inferd-0-abcdef01");
-  REQUIRE(completions_new(&server) == 0, "no memory for the server");
+  server.lanes = lanes_new(NULL);
+  REQUIRE(server.lanes && completions_new(&server) == 0, "no memory for the server");
   server.metrics = metrics_new(&server, server.live->names[0]);
   REQUIRE(server.metrics, "no memory for the metrics");
   faults_release();
@@ -360,5 +362,6 @@ void web_stop(void) {
   }
   metrics_free(server.metrics);
   completions_free(&server);
+  lanes_free(server.lanes);
   config_free(&config);
 }

@@ -152,18 +152,65 @@ Test(cache, a_grammar_outlives_its_entry) {
   rig_free(rig);
 }
 
-Test(cache, refusals_and_large_constraints_are_not_kept) {
+/* A refusal costs its work once; it names the field of the request that it answers. */
+Test(cache, a_refusal_is_kept) {
+  rig_t *rig = rig_new();
+  grammar_t *grammar = NULL;
+  grammar_cache_t *cache = cache_new(BYTES_MAX);
+  grammar_source_t wrong = text_source(GRAMMAR_REGEX, "(?:a|b)*a(?:a|b){14}");
+  static const char *const fields[] = {"regex", "guided_regex"};
+  grammar_account_t account = {.client = 1};
+  for (int i = 0; i < 4; i++) {
+    inferd_error_t error = {0};
+    wrong.param = fields[i / 2];
+    account.work = 0;
+    int code = grammar_cache_find(cache, &wrong, rig->vocabulary, &grammar, &error);
+    ASSERT_EQ(code, i % 2 == 0 ? GRAMMAR_CACHE_MISS : ERR_BAD_REQUEST);
+    ASSERT_EQ(grammar_cache_compile(cache, &wrong, rig->vocabulary, &account, &grammar, &error),
+              ERR_BAD_REQUEST);
+    ASSERT_STR_EQ(error.param, fields[i / 2]);
+    cr_assert(error.message[0] != '\0');
+    if (i % 2 == 0) {
+      cr_assert_gt(account.work, 1000);
+    } else {
+      ASSERT_EQ(account.work, 0);
+    }
+  }
+  grammar_cache_free(cache);
+  rig_free(rig);
+}
+
+/* A client that brings thousands of constraints that are refused forgets its own ones alone. */
+Test(cache, refusals_have_shares) {
   rig_t *rig = rig_new();
   grammar_t *grammar = NULL;
   inferd_error_t error = {0};
   grammar_cache_t *cache = cache_new(BYTES_MAX);
+  grammar_account_t honest = {.client = 1}, flood = {.client = 2};
   grammar_source_t wrong = text_source(GRAMMAR_REGEX, "(a");
-  wrong.param = "regex";
-  for (int i = 0; i < 2; i++) {
-    ASSERT_EQ(grammar_cache_compile(cache, &wrong, rig->vocabulary, NULL, &grammar, &error),
-              ERR_INVALID_VALUE);
-    ASSERT_STR_EQ(error.param, "regex");
+  ASSERT_EQ(grammar_cache_compile(cache, &wrong, rig->vocabulary, &honest, &grammar, &error),
+            ERR_INVALID_VALUE);
+  for (int i = 0; i < 2 * GRAMMAR_REFUSALS_MAX; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "(%d", i);
+    grammar_source_t other = text_source(GRAMMAR_REGEX, text);
+    cr_assert_neq(grammar_cache_compile(cache, &other, rig->vocabulary, &flood, &grammar, &error),
+                  0);
   }
+  ASSERT_EQ(grammar_cache_find(cache, &wrong, rig->vocabulary, &grammar, &error),
+            ERR_INVALID_VALUE);
+  grammar_source_t first = text_source(GRAMMAR_REGEX, "(0");
+  ASSERT_EQ(grammar_cache_find(cache, &first, rig->vocabulary, &grammar, &error),
+            GRAMMAR_CACHE_MISS);
+  grammar_cache_free(cache);
+  rig_free(rig);
+}
+
+Test(cache, large_constraints_are_not_kept) {
+  rig_t *rig = rig_new();
+  grammar_t *grammar = NULL;
+  inferd_error_t error = {0};
+  grammar_cache_t *cache = cache_new(BYTES_MAX);
   static char marker[GRAMMAR_CACHE_KEY_MAX + 2];
   memset(marker, 'x', sizeof marker - 1);
   grammar_source_t large = text_source(GRAMMAR_EBNF, marker);

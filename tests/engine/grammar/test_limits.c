@@ -141,18 +141,47 @@ Test(limits, products_of_alternatives) {
   rig_free(rig);
 }
 
-Test(limits, time_and_cancellation) {
+Test(limits, work_time_and_cancellation) {
   rig_t *rig = rig_new();
-  grammar_limits_t none = grammar_limits_default;
+  grammar_limits_t none = grammar_limits_default, little = grammar_limits_default;
   none.compile_ns_max = 0;
+  little.compile_work_max = 100000;
   static const char pattern[] = "(?:a|b)*a(?:a|b){12}"; /* more than 8,000 states */
   grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = pattern, .length = sizeof pattern - 1};
-  ASSERT_EQ(rig_compile(rig, &source, &none), ERR_BAD_REQUEST);
-  cr_assert_not_null(strstr(rig->error.message, "to compile"));
+  ASSERT_EQ(rig_compile(rig, &source, &none), ERR_OVERLOADED);
+  cr_assert_not_null(strstr(rig->error.message, "processor time"));
+  ASSERT_EQ(rig_compile(rig, &source, &little), ERR_BAD_REQUEST);
+  cr_assert_not_null(strstr(rig->error.message, "100000 steps"));
   atomic_bool cancelled;
   atomic_init(&cancelled, true);
-  ASSERT_EQ(grammar_compile(&source, rig->vocabulary, NULL, &cancelled, &rig->grammar, &rig->error),
+  grammar_account_t account = {.cancelled = &cancelled};
+  ASSERT_EQ(grammar_compile(&source, rig->vocabulary, NULL, &account, &rig->grammar, &rig->error),
             ERR_REQUEST_TIMEOUT);
+  rig_free(rig);
+}
+
+/* Many constraints of one request share one account; the same one costs the same every time. */
+Test(limits, one_account_for_a_request) {
+  rig_t *rig = rig_new();
+  static const char pattern[] = "(?:a|b)*a(?:a|b){8}";
+  grammar_source_t source = {.kind = GRAMMAR_REGEX, .text = pattern, .length = sizeof pattern - 1};
+  grammar_account_t account = {0};
+  uint64_t once = 0;
+  for (int i = 0; i < 3; i++) {
+    ASSERT_EQ(grammar_compile(&source, rig->vocabulary, NULL, &account, &rig->grammar, &rig->error),
+              0);
+    grammar_unref(rig->grammar);
+    rig->grammar = NULL;
+    if (i == 0) once = account.work;
+    ASSERT_EQ(account.work, (uint64_t)(i + 1) * once);
+  }
+  cr_assert_gt(once, 10000);
+  cr_assert_gt(account.cpu_ns, 0);
+  grammar_limits_t limits = grammar_limits_default;
+  limits.compile_work_max = 2 * once;
+  ASSERT_EQ(
+      grammar_compile(&source, rig->vocabulary, &limits, &account, &rig->grammar, &rig->error),
+      ERR_BAD_REQUEST);
   rig_free(rig);
 }
 

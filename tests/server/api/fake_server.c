@@ -1,6 +1,9 @@
 /* fake_server.c: the server_t of the tests, and exchanges that record their answers. */
+#include "engine/base/util.h"
 #include "tests/expect.h"
 #include "tests/server/api/fake.h"
+
+#include "server/lanes/lanes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +48,8 @@ void fake_start(void) {
   server.loop = &loop;
   server.start_time = 1700000000;
   strcpy(server.system_fingerprint, "inferd-0-abcdef01");
+  server.lanes = lanes_new(&loop);
+  cr_assert_not_null(server.lanes);
   ASSERT_EQ(completions_new(&server), 0);
   fake_template_reset();
   server.metrics = metrics_new(&server, server.live->names[0]);
@@ -57,6 +62,7 @@ void fake_stop(void) {
   metrics_free(server.metrics);
   completions_free(&server);
   uv_run(&loop, UV_RUN_DEFAULT);
+  lanes_free(server.lanes);
   uv_loop_close(&loop);
   config_free(&config);
   while (num_flags > 0) config_free(&earlier[--num_flags]);

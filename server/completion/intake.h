@@ -1,0 +1,32 @@
+/* intake.h: what a completion needs until the engine has its requests: body, JSON, job, account.
+ *
+ * The loop thread owns it, except while its job runs: then only the job uses it.
+ */
+#ifndef INFERD_SERVER_COMPLETION_INTAKE_H
+#define INFERD_SERVER_COMPLETION_INTAKE_H
+
+#include "engine/grammar/grammar.h"
+#include "server/completion/live.h"
+#include "server/fields/params.h"
+#include "server/lanes/lanes.h"
+
+/* What is needed only until the engine has the request; the completion frees it then. */
+typedef struct intake {
+  lane_job_t job; /* first: what is done outside the loop thread */
+  completion_t *completion;
+  char *body; /* taken from the exchange: the client may disconnect while the pool still reads */
+  size_t body_length;
+  json_doc_t *doc;
+  field_limits_t limits;
+  params_defaults_t defaults;
+  jinja_output_t rendered;         /* chat: the prompt's text */
+  char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
+  bool was_read, was_built;
+  bool must_compile;         /* the constraint is not in the cache: a heavy job has to go on */
+  grammar_account_t account; /* what was spent on compiling it */
+  int code;                  /* result of reading and tokenising: 0 or an ERR_ number */
+  inferd_error_t error;
+  uint64_t tokenize_ns, tokenize_bytes;
+} intake_t;
+
+#endif

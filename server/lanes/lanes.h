@@ -1,0 +1,65 @@
+/* lanes.h: the order in which jobs of requests get a thread: reading, tokenising, compiling.
+ *
+ * libuv's pool runs jobs first come, first served, so one client with many slow jobs would let
+ * everybody wait. The lanes keep the jobs, hand the pool a few at a time, and choose them: in each
+ * lane the client comes first that has used the least CPU time (start-time fair queueing; Goyal,
+ * Vin, Cheng 1996). Jobs that may take long have a lane of their own, which never gets the last
+ * thread of the pool and runs at most LANE_HEAVY_EACH jobs of a client at once.
+ *
+ * Loop thread, except `run`, which is called on a thread of the pool. Those threads run below the
+ * normal priority, so that a CPU back end comes before them.
+ */
+#ifndef INFERD_SERVER_LANES_LANES_H
+#define INFERD_SERVER_LANES_LANES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+enum {
+  LANE_THREADS = 4,       /* of libuv's pool, unless UV_THREADPOOL_SIZE says otherwise */
+  LANE_LIGHT_DEPTH = 4,   /* light jobs handed to the pool, for each thread */
+  LANE_HEAVY_EACH = 2,    /* heavy jobs of one client that run at once */
+  LANE_CLIENTS_MAX = 4096 /* clients without jobs whose use is remembered; their number is a bound
+                             on memory alone */
+};
+
+typedef enum lane_kind { LANE_LIGHT, LANE_HEAVY, LANE_KINDS } lane_kind_t;
+
+typedef struct lanes lanes_t;
+
+/* A job; its owner embeds it, sets the first four members, and keeps it until `done` was called or
+ * lanes_withdraw has returned true. */
+typedef struct lane_job {
+  void (*run)(struct lane_job *job);
+  void (*done)(struct lane_job *job); /* loop thread; may free the job, or submit it again */
+  uint64_t client;                    /* whose turn it is: exchange_t.source */
+  lane_kind_t kind;
+  /* of lanes.c */
+  lanes_t *lanes;
+  struct lane_client *owner;
+  struct lane_job *next, *previous; /* of one client, while it waits */
+  uv_work_t work;
+  uint64_t cpu_ns;
+  bool waiting;
+} lane_job_t;
+
+/* NULL when memory is short. The loop must outlive the lanes. */
+lanes_t *lanes_new(uv_loop_t *loop);
+/* No job is left. NULL is allowed. */
+void lanes_free(lanes_t *lanes);
+
+/* Queues a job. Where memory is short it runs here and now: `done` may be called before this
+ * function returns. */
+void lanes_submit(lanes_t *lanes, lane_job_t *job);
+/* Takes back a job that still waits for a thread: it never runs, and `done` is not called. Returns
+ * false if it runs already. */
+bool lanes_withdraw(lane_job_t *job);
+
+typedef struct lane_stats {
+  int32_t waiting, running; /* jobs now; running: handed to the pool */
+  uint64_t jobs, cpu_ns;    /* ended so far, and the CPU time that they took */
+} lane_stats_t;
+lane_stats_t lanes_stats(const lanes_t *lanes, lane_kind_t kind);
+
+#endif
