@@ -145,8 +145,10 @@ static void *pool__worker(void *argument) {
       futex_wait(&pool->epoch, seen);
       atomic_fetch_sub(&pool->num_sleeping, 1);
     }
-    if (atomic_load_explicit(&pool->stop, memory_order_acquire)) return NULL;
+    /* The epoch is read first: pool_free sets `stop` before it announces the last epoch. In the
+     * other order a worker could take that epoch for a run's and sleep for ever. */
     seen = atomic_load_explicit(&pool->epoch, memory_order_acquire);
+    if (atomic_load_explicit(&pool->stop, memory_order_acquire)) return NULL;
     work(pool, seen, self->index);
   }
 }
