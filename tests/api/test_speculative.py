@@ -1,4 +1,4 @@
-"""Guesses change how many steps an answer takes and nothing that a client sees of it."""
+"""Draft tokens change how many steps an answer takes and nothing that a client sees of it."""
 
 import subprocess
 
@@ -18,11 +18,11 @@ def answers(server):
 
 @pytest.mark.parametrize("flags", [[], ["--speculative-model", DEMO]],
                          ids=["prompt lookup", "draft model"])
-def test_answers_with_guesses_are_those_without(start, server, flags):
-    guessing = start(DEMO, "--max-model-len", 2048,
+def test_answers_with_drafts_are_those_without(start, server, flags):
+    drafting = start(DEMO, "--max-model-len", 2048,
                      "--num-speculative-tokens", 5, *flags)
-    assert answers(guessing) == answers(server)
-    made, right = (guessing.metric(f"inferd_spec_decode_{name}_tokens_total")
+    assert answers(drafting) == answers(server)
+    made, right = (drafting.metric(f"inferd_spec_decode_{name}_tokens_total")
                    for name in ("draft", "accepted"))
     assert made >= right > 0
     assert server.metric("inferd_spec_decode_draft_tokens_total") == 0

@@ -2,7 +2,7 @@
  *
  * A few hundred mixed requests (greedy, seeded sampling, penalties, logprobs) go through the real
  * engine on the CPU back end under several configurations: batch composition, chunk size, threads,
- * prefix cache on and off, guessed tokens, a pool so small that sequences are preempted, to be
+ * prefix cache on and off, draft tokens, a pool so small that sequences are preempted, to be
  * computed again or to be swapped. Tokens and logprobs must be those of each request running alone.
  */
 #include "tests/engine/client.h"
@@ -65,7 +65,7 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
   client_t *alone = run_alone();
   const struct {
     const char *name;
-    int threads, seqs, budget, blocks, guesses;
+    int threads, seqs, budget, blocks, drafts;
     bool cache, swap;
   } variants[] = {
       {"16 at once", 2, 16, 128, 600, 0, false, false},
@@ -75,7 +75,7 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
       {"preempted", 2, 16, 64, 80, 3, true, false},
       {"swapped", 2, 16, 64, 80, 3, true, true},
       {"swapped without a cache", 2, 16, 64, 70, 0, false, true},
-      {"two at a time, guessing", 7, 2, 33, 600, 7, true, false},
+      {"two at a time, drafting", 7, 2, 33, 600, 7, true, false},
   };
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     engine_options_t o = client_options(variants[v].swap ? swap_double_ops() : &ops_cpu);
@@ -86,14 +86,14 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
     o.num_blocks = variants[v].blocks;
     o.max_model_len = 1024;
     o.enable_prefix_caching = variants[v].cache;
-    o.draft = (draft_options_t){.tokens_max = variants[v].guesses, .match_min = 1, .match_max = 3};
+    o.draft = (draft_options_t){.tokens_max = variants[v].drafts, .match_min = 1, .match_max = 3};
     client_t *c = run_all(&o);
     expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     cr_assert(s.preemptions > 0 || variants[v].blocks > 80);
     ASSERT_EQ(s.preemptions_swap, (variants[v].swap ? s.preemptions : 0));
     cr_assert(!variants[v].swap || s.recomputed_tokens == 0);
-    ASSERT_EQ((s.draft_tokens > 0), (variants[v].guesses > 0));
+    ASSERT_EQ((s.draft_tokens > 0), (variants[v].drafts > 0));
     client_check_idle(c);
     client_free(c);
   }

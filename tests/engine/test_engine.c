@@ -353,8 +353,8 @@ TEST_DEPTHS(a_missing_model_says_so) {
 }
 
 /* The fake device repeats itself for no prompt; a few ids only make pairs repeat, and its streams
- * are functions of everything before, so that most guesses are wrong and some are right. */
-Test(engine, guesses_change_nothing_but_the_number_of_steps) {
+ * are functions of everything before, so that most drafts are wrong and some are right. */
+Test(engine, drafts_change_nothing_but_the_number_of_steps) {
   fake_settings = (fake_settings_t){.first_id = VOCAB - 3, .eos_one_in = 300, .eos_id = 0};
   engine_options_t options = client_options(&ops_fake);
   options.draft = (draft_options_t){.tokens_max = 7, .match_min = 1, .match_max = 4};
@@ -382,15 +382,15 @@ Test(engine, guesses_change_nothing_but_the_number_of_steps) {
   client_free(c);
 }
 
-/* The device draws one id for ever, so every guess is right. Rows fail from the 7th token on: the
- * request that stops at the 6th has ended, although a guess behind it has failed; the one that goes
- * on fails, with the tokens before it. */
-Test(engine, a_failed_guess_does_not_hide_the_stop_before_it) {
+/* The device draws one id for ever, so every draft is right. Rows fail from the 7th token on: the
+ * request that stops at the 6th has ended, although a draft token behind it has failed; the one
+ * that goes on fails, with the tokens before it. */
+Test(engine, a_failed_draft_does_not_hide_the_stop_before_it) {
   static const int32_t last_id = VOCAB - 1;
   fake_settings = (fake_settings_t){.first_id = VOCAB - 1, .nan_after = 6};
-  for (int32_t guesses = 1; guesses <= 8; guesses++) {
+  for (int32_t drafts = 1; drafts <= 8; drafts++) {
     engine_options_t options = client_options(&ops_fake);
-    options.draft = (draft_options_t){.tokens_max = guesses, .match_min = 1, .match_max = 2};
+    options.draft = (draft_options_t){.tokens_max = drafts, .match_min = 1, .match_max = 2};
     client_t *c = client_new(&options);
     for (int i = 0; i < 2; i++) {
       job_t *job = client_job(c, 9, 40, 1);
@@ -400,8 +400,8 @@ Test(engine, a_failed_guess_does_not_hide_the_stop_before_it) {
       ASSERT_EQ(client_submit(c, job), 0);
       client_run(c);
       cr_assert(job->num_done == 1 && job->done.finish == (i == 0 ? FINISH_STOP : FINISH_ERROR),
-                "%d guesses: request %d ends by %d", guesses, i, (int)job->done.finish);
-      cr_assert(job->num_output == 6, "%d guesses: %d tokens", guesses, job->num_output);
+                "%d drafts: request %d ends by %d", drafts, i, (int)job->done.finish);
+      cr_assert(job->num_output == 6, "%d drafts: %d tokens", drafts, job->num_output);
     }
     ASSERT_GT(client_stats(c).draft_tokens_accepted, 0);
     client_free(c);

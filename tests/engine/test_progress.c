@@ -1,4 +1,4 @@
-/* test_progress.c: nobody waits for ever: rows, forks and guesses that once kept others out.
+/* test_progress.c: no request waits for ever: rows, forks and drafts that once kept others out.
  *
  * Each test is the smallest form of a deadlock or a starvation that the simulator has found.
  */
@@ -110,17 +110,17 @@ Test(progress, a_choice_that_ended_in_flight_keeps_nobody_waiting) {
   rig_free(rig);
 }
 
-/* With few tokens in a step, guesses of the first ones would take all of them. */
-Test(progress, guesses_leave_a_token_for_everybody) {
+/* With few tokens in a step, draft tokens of the first ones would take all of them. */
+Test(progress, drafts_leave_a_token_for_every_sequence) {
   scheduler_options_t options = rig_options(4, 7, 64);
   options.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 2};
   rig_t *rig = rig_new(&options, 65, 4, false);
   group_t *g[4];
   for (int i = 0; i < 4; i++) g[i] = rig_add(rig, 1, 40, i + 1);
   step(rig);
-  bool guessed = false;
+  bool drafted = false;
   for (int i = 0; i < 30; i++) {
-    if (i == 15) { /* room for guesses */
+    if (i == 15) { /* room for drafts */
       end(rig, g[2]);
       end(rig, g[3]);
     }
@@ -128,13 +128,13 @@ Test(progress, guesses_leave_a_token_for_everybody) {
     cr_assert(rows == running, "step %d: %d of %d get a token", i, rows, running);
     for (int32_t r = 0; r < rows; r++) {
       plan_entry_t *entry = &rig->scheduler->plan.entries[r];
-      guessed = guessed || entry->num_drafts > 0;
+      drafted = drafted || entry->num_drafts > 0;
       scheduler_reject(entry, entry->num_drafts);
       entry->sequence->num_in_flight_tokens -= entry->num_drafts;
       entry->num_drafts = 0;
     }
     rig_commit(rig, 1);
   }
-  cr_assert(guessed, "nobody has guessed");
+  cr_assert(drafted, "no sequence has drafted");
   rig_free(rig);
 }

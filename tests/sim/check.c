@@ -76,7 +76,7 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
           (int)q->status);
   REQUIRE(!stream->in_plan, "request %lld is planned twice", name_of(k));
   REQUIRE(k->cancelled_iteration == 0, "I6: request %lld is planned after its cancel", name_of(k));
-  /* what is known before this step's draw, and what is guessed behind it */
+  /* what is known before this step's draw, and its draft tokens */
   int32_t known = sequence_num_planned(q) - entry->do_sample + entry->num_drafts;
   REQUIRE(entry->num_tokens >= 1 && entry->num_computed >= 0 && end <= known && end <= context &&
               q->num_computed_tokens == end,
@@ -149,7 +149,7 @@ static bool waits_for_beams(const sequence_t *q) {
 }
 
 /* True when q was behind by more than its last token when the step was planned: it is given several
- * tokens, guesses aside, or has passed over blocks that another has filled. */
+ * tokens, draft tokens aside, or has passed over blocks that another has filled. */
 static bool caught_up(const sequence_t *q) {
   const plan_t *plan = &sim.engine->scheduler->plan;
   for (int32_t i = 0; i < plan->num_entries; i++) {
@@ -371,7 +371,7 @@ void check_step(const batch_t *b) {
 static void check_running(const sequence_t *q, const block_pool_t *pool) {
   const track_t *k = check_track(q);
   int32_t num_tokens = sequence_num_planned(q);
-  int32_t ahead = num_tokens + sim.scenario->options.draft.tokens_max; /* guesses in flight */
+  int32_t ahead = num_tokens + sim.scenario->options.draft.tokens_max; /* drafts in flight */
   REQUIRE(0 <= q->num_cached_tokens && q->num_cached_tokens < k->num_prompt &&
               q->num_computed_tokens <= ahead &&
               num_tokens <= (int32_t)sim.scenario->options.max_model_len,

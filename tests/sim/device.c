@@ -28,7 +28,7 @@ typedef struct flying {
 } flying_t;
 
 struct device {
-  bool guesses;      /* of the draft model */
+  bool is_drafter;   /* runs the draft model */
   uint64_t *shadow;  /* [slots] */
   uint64_t *written; /* [slots] step that wrote it last */
   int64_t num_slots;
@@ -73,7 +73,7 @@ static int sim_open(const device_options_t *options, device_t **out, inferd_erro
   (void)options;
   *out = calloc(1, sizeof **out);
   if (!*out) return no_memory(error);
-  (*out)->guesses = device != NULL;
+  (*out)->is_drafter = device != NULL;
   if (!device) device = *out;
   return 0;
 }
@@ -238,7 +238,7 @@ static void check_adapters(const batch_t *b) {
 }
 
 /* The sequence of a row of the draft model's own batch. */
-static const sequence_t *guesser(const batch_t *b, int32_t row) {
+static const sequence_t *drafting_sequence(const batch_t *b, int32_t row) {
   const plan_t *plan = &sim.engine->scheduler->plan;
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
@@ -246,22 +246,22 @@ static const sequence_t *guesser(const batch_t *b, int32_t row) {
       return entry->sequence;
     }
   }
-  sim_fail("row %d guesses for nobody", row);
+  sim_fail("row %d of the draft model belongs to no sequence", row);
 }
 
-/* A step of the draft model: one of the large model's again, or one guess for some of its rows.
- * Either way its cache must hold what the large one's holds. */
-static void begin_guess(device_t *d, const batch_t *b) {
+/* A step of the draft model: one of the large model's again, or one draft token for some of its
+ * rows. Either way its cache must hold what the large one's holds. */
+static void begin_draft(device_t *d, const batch_t *b) {
   const plan_t *plan = &sim.engine->scheduler->plan;
   bool mirror = b == sim.engine->steps[0].batch;
   d->flying[d->launched % 2].num_drawn = 0;
   run_copies(d, b);
   for (int32_t r = 0; r < b->num_reqs; r++) {
-    const sequence_t *q = mirror ? plan->entries[r].sequence : guesser(b, r);
+    const sequence_t *q = mirror ? plan->entries[r].sequence : drafting_sequence(b, r);
     store_row(d, b, r, check_track(q));
   }
   for (int32_t r = 0; r < b->num_reqs; r++) {
-    const sequence_t *q = mirror ? plan->entries[r].sequence : guesser(b, r);
+    const sequence_t *q = mirror ? plan->entries[r].sequence : drafting_sequence(b, r);
     int32_t known = sequence_num_tokens(q), length = b->seq_lens[r];
     read_row(d, b, r, q, length < known ? length : known);
   }
@@ -270,8 +270,8 @@ static void begin_guess(device_t *d, const batch_t *b) {
 static void sim_begin(device_t *d, const batch_t *b) {
   d->batch = b;
   d->launched++;
-  if (d->guesses) {
-    begin_guess(d, b);
+  if (d->is_drafter) {
+    begin_draft(d, b);
     return;
   }
   flying_t *f = &d->flying[d->launched % 2];
@@ -349,12 +349,13 @@ static void draw_letters(const sample_row_t *rows, int32_t num_rows) {
 }
 
 /* Right in three of four cases, wrong or not at all in the others. */
-static void guess(const device_t *d, const sample_row_t *row, int32_t index, sample_result_t *r) {
+static void draft(const device_t *d, const sample_row_t *row, int32_t index, sample_result_t *r) {
   const batch_t *b = d->batch;
   uint64_t hash = d->shadow[b->slot_mapping[b->selected_token_indices[index]]];
   bool greedy = row->params->temperature == 0;
-  REQUIRE(row->rng_position == (uint64_t)row->num_output, "a guess draws for position %llu of %d",
-          (unsigned long long)row->rng_position, row->num_output);
+  REQUIRE(row->rng_position == (uint64_t)row->num_output,
+          "a draft token is drawn for position %llu of %d", (unsigned long long)row->rng_position,
+          row->num_output);
   int32_t id = oracle_draw(sim.scenario, hash, greedy ? 0 : row->rng_key,
                            greedy ? 0 : row->rng_position, NULL, 0, NULL);
   r->id = hash % 8 == 0 ? (id + 1) % SIM_VOCAB : id;
@@ -367,10 +368,10 @@ static void sim_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) 
     draw_letters(rows, num_rows);
     return;
   }
-  for (int32_t i = 0; d->guesses && i < num_rows; i++) {
-    guess(d, &rows[i], d->logits_first + i, rows[i].result);
+  for (int32_t i = 0; d->is_drafter && i < num_rows; i++) {
+    draft(d, &rows[i], d->logits_first + i, rows[i].result);
   }
-  if (d->guesses) return;
+  if (d->is_drafter) return;
   flying_t *f = &d->flying[d->launched % 2];
   for (int32_t i = 0; i < num_rows; i++) {
     int32_t index = d->logits_first + i;
@@ -393,14 +394,14 @@ static void copy_result(sample_result_t *to, const sample_result_t *from) {
 }
 
 /* A lost draft model ends no request. */
-static int end_guess(device_t *d, inferd_error_t *error) {
+static int end_draft(device_t *d, inferd_error_t *error) {
   int32_t lost = sim.scenario->lose_drafter_at;
   if (++d->ended < (uint64_t)lost || lost == 0) return 0;
   return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated draft model is lost");
 }
 
 static int sim_end(device_t *d, inferd_error_t *error) {
-  if (d->guesses) return end_guess(d, error);
+  if (d->is_drafter) return end_draft(d, error);
   static const scenario_t none;
   const scenario_t *c = sim.torture ? &none : sim.scenario;
   sim.now_ns += sim.torture ? 1000000 : 0;

@@ -134,7 +134,7 @@ static void check_natural_end(track_t *k, const event_t *event) {
   stream_t *first = &k->streams[k->best[0]];
   if (k->error_code) {
     int32_t expected = k->num_streams > 1 ? 0 : first->num_expected;
-    /* What was guessed right in the very step that failed is lost with it. */
+    /* Draft tokens that were right in the very step that failed are lost with it. */
     bool all = k->num_tokens == expected ||
                (scenario_has(sim.scenario, SIM_DRAFTS) && k->num_tokens < expected);
     REQUIRE(event->finish == FINISH_ERROR && event->error_code == k->error_code && all,

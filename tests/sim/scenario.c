@@ -115,9 +115,9 @@ static void draw_engine(scenario_t *c) {
   o->trace = scenario_has(c, SIM_TRACE);
   if (scenario_has(c, SIM_ADAPTERS)) o->max_loras = SIM_ADAPTERS_MAX;
   o->max_lora_rank = 4;
-  int32_t guesses = between(&s, 1, 5), drafter = between(&s, 1, 400);
+  int32_t ahead = between(&s, 1, 5), drafter = between(&s, 1, 400);
   if (!scenario_has(c, SIM_DRAFT_MODEL)) return;
-  o->draft = (draft_options_t){.tokens_max = guesses, .match_min = 1, .match_max = 1};
+  o->draft = (draft_options_t){.tokens_max = ahead, .match_min = 1, .match_max = 1};
   o->draft_model_dir = o->model_dir;
   c->pipeline_depth = 1; /* a draft model needs it */
   c->lose_drafter_at = drafter;

@@ -52,7 +52,7 @@ enum {
   X(QUEUE_LIMIT, 5, "the waiting queue is short")                                                  \
   X(QUEUE_TIME, 4, "waiting has a deadline")                                                       \
   X(ASYNC, 8, "two steps are in flight")                                                           \
-  X(DRAFTS, 5, "decodes guess tokens ahead")                                                       \
+  X(DRAFTS, 5, "decodes draft tokens ahead")                                                       \
   X(CHOICES, 6, "requests want several choices, or the best of several")                           \
   X(API, 3, "requests come as JSON bodies through the API")                                        \
   X(BURSTS, 6, "requests come in bursts")                                                          \
@@ -60,7 +60,7 @@ enum {
   X(SHUTDOWN, 2, "the engine is stopped while requests run")                                       \
   X(FAIR, 4, "tenants have fair shares")                                                           \
   X(ADAPTERS, 4, "requests name low-rank adapters")                                                \
-  X(DRAFT_MODEL, 3, "a small model guesses tokens ahead")                                          \
+  X(DRAFT_MODEL, 3, "a small model drafts tokens")                                                 \
   X(GRAMMARS, 4, "requests have a constraint on their output")                                     \
   X(BEAMS, 4, "requests search with beams")                                                        \
   X(SWAP, 7, "preempted requests may go to the host")                                              \

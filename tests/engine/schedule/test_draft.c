@@ -1,4 +1,4 @@
-/* test_draft.c: prompt lookup and how guesses adapt. */
+/* test_draft.c: prompt lookup and how its length adapts. */
 #include "engine/schedule/draft.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -8,35 +8,35 @@
 
 static const draft_options_t options = {.tokens_max = 4, .match_min = 2, .match_max = 3};
 
-static void expect_guess(const int32_t *tokens, int32_t count, int32_t limit, const int32_t *want,
+static void expect_draft(const int32_t *tokens, int32_t count, int32_t limit, const int32_t *want,
                          int32_t num_want) {
   int32_t got[DRAFT_TOKENS_MAX];
   int32_t n = draft_lookup(&options, tokens, count, limit, got);
-  cr_assert(n == num_want, "%d guesses, expected %d", n, num_want);
+  cr_assert(n == num_want, "%d draft tokens, expected %d", n, num_want);
   ASSERT_IDS_EQ(got, want, n);
 }
 
 Test(draft, what_followed_before_follows_again) {
   int32_t tokens[] = {1, 2, 3, 4, 5, 6, 9, 1, 2};
-  expect_guess(tokens, 9, 4, (int32_t[]){3, 4, 5, 6}, 4);
-  expect_guess(tokens, 9, 2, (int32_t[]){3, 4}, 2);
-  expect_guess(tokens, 8, 4, NULL, 0); /* one token alone is no match */
-  expect_guess(tokens, 1, 4, NULL, 0);
-  expect_guess(tokens, 9, 0, NULL, 0);
+  expect_draft(tokens, 9, 4, (int32_t[]){3, 4, 5, 6}, 4);
+  expect_draft(tokens, 9, 2, (int32_t[]){3, 4}, 2);
+  expect_draft(tokens, 8, 4, NULL, 0); /* one token alone is no match */
+  expect_draft(tokens, 1, 4, NULL, 0);
+  expect_draft(tokens, 9, 0, NULL, 0);
 }
 
 Test(draft, the_longest_match_wins_and_then_the_latest) {
   int32_t longest[] = {7, 1, 2, 50, 8, 1, 2, 60, 7, 1, 2};
-  expect_guess(longest, 11, 1, (int32_t[]){50}, 1);
+  expect_draft(longest, 11, 1, (int32_t[]){50}, 1);
   int32_t latest[] = {1, 2, 50, 1, 2, 60, 1, 2};
-  expect_guess(latest, 8, 1, (int32_t[]){60}, 1);
+  expect_draft(latest, 8, 1, (int32_t[]){60}, 1);
 }
 
 Test(draft, a_loop_continues_past_its_end) {
   int32_t loop[] = {9, 5, 6, 5, 6, 5, 6};
-  expect_guess(loop, 7, 4, (int32_t[]){5, 6, 5, 6}, 4);
+  expect_draft(loop, 7, 4, (int32_t[]){5, 6, 5, 6}, 4);
   int32_t same[] = {5, 5, 5};
-  expect_guess(same, 3, 4, (int32_t[]){5, 5, 5, 5}, 4);
+  expect_draft(same, 3, 4, (int32_t[]){5, 5, 5, 5}, 4);
 }
 
 /* Against the plain definition: try every length from the longest, every place from the latest. */
@@ -61,16 +61,16 @@ Test(draft, random_sequences_agree_with_the_definition) {
   }
 }
 
-Test(draft, failing_guesses_become_rare_and_right_ones_long) {
+Test(draft, failing_drafts_become_rare_and_right_ones_long) {
   draft_history_t h = {0};
-  int guessed = 0;
+  int drafted = 0;
   for (int step = 0; step < 1000; step++) {
     int32_t n = draft_length(&options, &h);
     if (n == 0) continue;
-    guessed++;
+    drafted++;
     draft_learn(&options, &h, n, 0);
   }
-  cr_assert(guessed < 30, "%d of 1000 steps guessed in vain", guessed);
+  cr_assert(drafted < 30, "%d of 1000 steps drafted in vain", drafted);
   while (draft_length(&options, &h) == 0) continue;
   draft_learn(&options, &h, 1, 1);
   ASSERT_EQ(draft_length(&options, &h), 2);

@@ -1,8 +1,8 @@
 /* test_drafter.c: a draft model changes the number of steps and nothing else.
  *
  * The large model is tests/fixtures/tiny with dummy weights on the real CPU back end. The same
- * model as its own drafter must have every guess accepted, greedy or sampled, through preemption,
- * shared blocks and copies: one wrong row in the drafter's cache would show. Another model guesses
+ * model as its own drafter must have every draft accepted, greedy or sampled, through preemption,
+ * shared blocks and copies: one wrong row in the drafter's cache would show. Another model drafts
  * badly.
  */
 #include "tests/engine/client.h"
@@ -90,7 +90,7 @@ static void remove_other(const char *dir) {
   rmdir(dir);
 }
 
-Test(drafter, the_model_itself_guesses_every_token, .timeout = 300) {
+Test(drafter, the_model_itself_drafts_every_token, .timeout = 300) {
   engine_options_t plain = options_of(NULL), drafted = options_of(TINY);
   client_t *want = run_all(&plain), *got = run_all(&drafted);
   engine_stats_t s = client_stats(got);

@@ -402,7 +402,7 @@ Test(swap, mixed_requests_without_a_cache, .timeout = 600) {
 }
 
 /* The model is its own drafter: a row of the drafter's cache that did not come back would cost a
- * guess. */
+ * draft token. */
 Test(swap, a_draft_model_swaps_too, .timeout = 600) {
   engine_options_t o = tight(swap_double_ops());
   o.draft = (draft_options_t){.tokens_max = 5, .match_min = 2, .match_max = 4};
