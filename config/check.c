@@ -74,10 +74,10 @@ int config_check(const config_t *config, inferd_error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "device",
                      "device is '%.60s'; it must be auto, cpu or cuda[:N]", config->device);
   }
-  if (config->max_body_bytes > config->max_body_bytes_total) {
+  if (config->max_body_bytes > config->max_request_memory) {
     return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
-                     "max_body_bytes is %lld; it must be at most max_body_bytes_total, %lld",
-                     (long long)config->max_body_bytes, (long long)config->max_body_bytes_total);
+                     "max_body_bytes is %lld; it must be at most max_request_memory, %lld",
+                     (long long)config->max_body_bytes, (long long)config->max_request_memory);
   }
   int code = check_speculation(config, error);
   return code == 0 ? check_names(config, error) : code;

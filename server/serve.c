@@ -15,6 +15,7 @@
 #include "server/completion/chat.h"
 #include "server/http/auth.h"
 #include "server/lanes/lanes.h"
+#include "server/ledger/ledger.h"
 #include "server/observe/crash.h"
 #include "server/observe/health.h"
 #include "server/observe/log.h"
@@ -456,7 +457,8 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
   server->lanes = lanes_new(server->loop);
-  if (server->lanes != NULL && completions_new(server) == 0) {
+  server->ledger = ledger_new((size_t)config->max_request_memory);
+  if (server->lanes != NULL && server->ledger != NULL && completions_new(server) == 0) {
     server->metrics = metrics_new(server, server->live->names[0]);
   }
   if (server->metrics == NULL) {
@@ -522,6 +524,7 @@ static void tear_down(daemon_t *daemon) {
   CHECK_EQ(uv_loop_close(&daemon->loop), 0);
   completions_free(server);
   lanes_free(server->lanes);
+  ledger_free(server->ledger);
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
   auth_free(server->auth);

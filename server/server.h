@@ -20,6 +20,7 @@ typedef struct server {
   struct metrics *metrics;  /* server/observe/metrics.c */
   struct completions *live; /* server/completion/live.h: requests in flight */
   struct lanes *lanes;      /* server/lanes/lanes.h: their work outside the loop thread */
+  struct ledger *ledger;    /* server/ledger/ledger.h: their memory */
   uv_async_t engine_wake;   /* engine -> loop, once per step */
   bool draining;
   uint64_t start_ns;  /* monotonic */

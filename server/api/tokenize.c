@@ -43,8 +43,7 @@ typedef struct tokenize_job {
   server_t *server;
   exchange_t *exchange; /* NULL = the client disconnected */
   bool decode;          /* /detokenize */
-  char *body;
-  size_t body_length;
+  held_t body;
   int32_t vocab_size, max_model_len;
   const tokenizer_t *tokenizer;
   atomic_bool cancelled;
@@ -176,7 +175,7 @@ static int run(tokenize_job_t *job) {
   arena_t arena = {0};
   reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = &job->error};
   json_doc_t *doc = NULL;
-  int code = json_parse(job->body, job->body_length, &json_limits_request, &doc, &job->error);
+  int code = json_parse(job->body.bytes, job->body.length, &json_limits_request, &doc, &job->error);
   if (code == 0) {
     fields_default(&chat_table, &fields);
     fields_default(table, &fields);
@@ -194,13 +193,14 @@ static int run(tokenize_job_t *job) {
 
 static void run_job(lane_job_t *lane_job) {
   tokenize_job_t *job = (tokenize_job_t *)lane_job;
+  if (atomic_load(&job->cancelled)) return; /* nobody is left who wants the answer */
   job->code = run(job);
 }
 
 static void destroy(tokenize_job_t *job) {
   job->server->live->jobs--;
   buffer_free(&job->reply);
-  free(job->body);
+  held_free(&job->body);
   free(job);
 }
 
@@ -245,21 +245,19 @@ static void start(exchange_t *exchange, bool decode_ids) {
   }
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   tokenize_job_t *job = calloc(1, sizeof *job);
-  size_t body_length = exchange->body_length;
-  char *body = job != NULL ? exchange_take_body(exchange) : NULL;
-  if (body == NULL) {
+  held_t body;
+  if (job == NULL || !exchange_take_body(exchange, &body)) {
     free(job);
     reply_no_memory(exchange);
     return;
   }
-  lane_kind_t kind = body_length <= POOL_BODY_BYTES ? LANE_LIGHT : LANE_HEAVY;
+  lane_kind_t kind = body.length <= POOL_BODY_BYTES ? LANE_LIGHT : LANE_HEAVY;
   *job = (tokenize_job_t){
       .job = {.run = run_job, .done = job_done, .client = exchange->source, .kind = kind},
       .server = server,
       .exchange = exchange,
       .decode = decode_ids,
       .body = body,
-      .body_length = body_length,
       .vocab_size = info->vocab_size,
       .max_model_len = info->max_model_len,
       .tokenizer = engine_tokenizer(server->engine)};

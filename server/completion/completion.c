@@ -149,7 +149,9 @@ static void read_and_build(completion_t *completion, bool may_compile) {
 }
 
 static void run_job(lane_job_t *job) {
-  read_and_build(((intake_t *)job)->completion, job->kind == LANE_HEAVY);
+  completion_t *completion = ((intake_t *)job)->completion;
+  if (atomic_load(&completion->cancelled)) return; /* nobody is left who wants the answer */
+  read_and_build(completion, job->kind == LANE_HEAVY);
 }
 
 static void job_done(lane_job_t *job) {
@@ -170,9 +172,7 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
   const config_t *config = exchange->server->config;
   intake_t *intake = calloc(1, sizeof *intake);
   if (intake == NULL) return NULL;
-  intake->body_length = exchange->body_length;
-  intake->body = exchange_take_body(exchange);
-  if (intake->body == NULL) {
+  if (!exchange_take_body(exchange, &intake->body)) {
     free(intake);
     return NULL;
   }
@@ -240,7 +240,7 @@ static void start(exchange_t *exchange, bool is_chat) {
   exchange->user = completion;
   exchange->on_gone = completion_gone;
   intake_t *intake = completion->intake;
-  if (intake->body_length <= POOL_BODY_BYTES) {
+  if (intake->body.length <= POOL_BODY_BYTES) {
     intake->code = completion_read(completion);
     intake->was_read = true;
   }

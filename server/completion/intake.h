@@ -9,13 +9,13 @@
 #include "server/completion/live.h"
 #include "server/fields/params.h"
 #include "server/lanes/lanes.h"
+#include "server/ledger/ledger.h"
 
 /* What is needed only until the engine has the request; the completion frees it then. */
 typedef struct intake {
   lane_job_t job; /* first: what is done outside the loop thread */
   completion_t *completion;
-  char *body; /* taken from the exchange: the client may disconnect while the pool still reads */
-  size_t body_length;
+  held_t body; /* taken from the exchange: the client may disconnect while the pool still reads */
   json_doc_t *doc;
   field_limits_t limits;
   params_defaults_t defaults;

@@ -87,7 +87,6 @@ void completion_forget_input(completion_t *completion) {
   intake_t *intake = completion->intake;
   params_t *params = &completion->params;
   if (intake == NULL) return;
-  if (completion->exchange != NULL) exchange_drop_body(completion->exchange);
   json_free(params->constraint.doc);
   params->constraint.doc = NULL;
   params->model = params->cache_salt = params->request_id = params->suffix = NULL;
@@ -95,7 +94,7 @@ void completion_forget_input(completion_t *completion) {
   params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;
   json_free(intake->doc);
   if (intake->rendered.text != NULL) jinja_output_free(&intake->rendered);
-  free(intake->body);
+  held_free(&intake->body);
   free(intake);
   completion->intake = NULL;
 }

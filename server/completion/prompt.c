@@ -18,8 +18,8 @@ int completion_read(completion_t *completion) {
   params_t *params = &completion->params;
   inferd_error_t *error = &intake->error;
   reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
-  int code =
-      json_parse(intake->body, intake->body_length, &json_limits_request, &intake->doc, error);
+  int code = json_parse(intake->body.bytes, intake->body.length, &json_limits_request, &intake->doc,
+                        error);
   if (code != 0) return code;
   code =
       params_read(params, completion->is_chat, &intake->defaults, &reader, json_root(intake->doc));

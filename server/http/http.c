@@ -201,8 +201,7 @@ int http_start(server_t *server, http_t **out, inferd_error_t *error) {
   if (wanted == 0) wanted = config->max_num_seqs + config->max_queue_requests + 256;
   if (config->max_connections == 0 && wanted < 4096) wanted = 4096;
   http->connections_max = (int32_t)wanted;
-  http->limit = limit_new(http->connections_max, (int32_t)config->max_connections_per_ip,
-                          config->max_body_bytes_total);
+  http->limit = limit_new(http->connections_max, (int32_t)config->max_connections_per_ip);
   MHD_set_panic_func(on_mhd_panic, NULL);
   start_handles(http);
   int code = http->limit != NULL ? watch_open(http, error)

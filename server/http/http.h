@@ -9,6 +9,7 @@
 #define INFERD_SERVER_HTTP_HTTP_H
 
 #include "engine/base/error.h"
+#include "server/ledger/ledger.h"
 #include "server/observe/log.h"
 
 #include <stdbool.h>
@@ -45,14 +46,11 @@ struct exchange {
 
 /* Returns the value of a request header, or NULL. The name is case-insensitive. */
 const char *exchange_request_header(const exchange_t *exchange, const char *name);
-/* Gives the body to the handler, which must free() it; a NUL follows the last byte. The body counts
- * against the limit on all bodies until exchange_drop_body or the end of the exchange. Returns NULL
- * if memory is short. */
-char *exchange_take_body(exchange_t *exchange);
-/* The handler calls it when it has read the body. The body then no longer counts against the limit,
- * and the transport frees it unless the handler took it. Without this call a long prompt would stay
- * in memory for the minutes that an answer may take. */
-void exchange_drop_body(exchange_t *exchange);
+/* Gives the body with its charge to the handler, which frees both with held_free, however long the
+ * client stays; a NUL follows the last byte. Returns false if memory is short. A body that is not
+ * taken is freed at the end of the exchange: without this call a long prompt would stay in memory
+ * for the minutes that an answer may take. */
+bool exchange_take_body(exchange_t *exchange, held_t *out);
 
 /* Adds a response header; call before the reply or the stream begins. Values are copied. */
 void exchange_header(exchange_t *exchange, const char *name, const char *value);

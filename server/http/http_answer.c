@@ -22,23 +22,18 @@ static http_exchange_t *exchange_of(exchange_t *public) {
 
 /* ---- the body ---- */
 
-char *exchange_take_body(exchange_t *public) {
+bool exchange_take_body(exchange_t *public, held_t *out) {
   http_exchange_t *exchange = exchange_of(public);
-  char *body = exchange->body != NULL ? exchange->body : calloc(1, 1);
-  exchange->body = NULL;
+  held_t *body = &exchange->body;
+  if (body->bytes == NULL) body->bytes = calloc(1, 1); /* the request had no body */
+  if (body->bytes == NULL) return false;
+  *out = *body;
+  out->charge = charge_move(&body->charge);
+  *body = (held_t){0};
+  exchange->body_capacity = 0;
   public->body = "";
   public->body_length = 0;
-  return body;
-}
-
-void exchange_drop_body(exchange_t *public) {
-  http_exchange_t *exchange = exchange_of(public);
-  limit_body_give(exchange->http->limit, exchange->body_budget);
-  exchange->body_budget = 0;
-  free(exchange->body);
-  exchange->body = NULL;
-  public->body = "";
-  public->body_length = 0;
+  return true;
 }
 
 /* ---- the reply ---- */

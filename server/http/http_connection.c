@@ -270,9 +270,9 @@ static void time_out(connection_t *connection, const char *message) {
 static bool body_too_slow(http_exchange_t *exchange, uint64_t now_ms) {
   enum { WINDOW_MS = 10000, WINDOW_BYTES = 10 * 1024 };
   if (now_ms - exchange->body_window_ms < WINDOW_MS) return false;
-  bool slow = exchange->body_used - exchange->body_window_bytes < WINDOW_BYTES;
+  bool slow = exchange->body.length - exchange->body_window_bytes < WINDOW_BYTES;
   exchange->body_window_ms = now_ms;
-  exchange->body_window_bytes = exchange->body_used;
+  exchange->body_window_bytes = exchange->body.length;
   return slow;
 }
 

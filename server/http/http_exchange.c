@@ -209,28 +209,35 @@ static enum MHD_Result refuse_body(http_exchange_t *exchange, const inferd_error
   return MHD_NO;
 }
 
-/* Makes room for `more` bytes and a NUL. Takes the bytes from the budget before it allocates. */
-static int body_grow(http_exchange_t *exchange, size_t more, inferd_error_t *error) {
-  size_t needed = exchange->body_used + more + 1;
-  if (needed <= exchange->body_capacity) return 0;
-  size_t capacity = exchange->body_capacity > 0 ? exchange->body_capacity * 2 : BODY_BYTES_FIRST;
-  while (capacity < needed) capacity *= 2;
+/* The size of a block for `needed` bytes: it doubles, up to what was announced or is allowed. An
+ * announcement alone gets BODY_BYTES_TRUSTED. */
+static size_t body_room(const http_exchange_t *exchange, size_t needed) {
+  const char *length = exchange_request_header(&exchange->public, "Content-Length");
+  size_t announced = length != NULL ? (size_t)strtoull(length, NULL, 10) : exchange->body_limit;
+  size_t capacity = MAX(needed, 2 * exchange->body_capacity);
   if (exchange->body_capacity == 0) {
-    /* Content-Length saves the doubling, but an announcement alone gets 64 KiB at most. */
-    const char *length = exchange_request_header(&exchange->public, "Content-Length");
-    size_t announced = length != NULL ? (size_t)strtoull(length, NULL, 10) + 1 : 0;
-    if (announced > BODY_BYTES_TRUSTED) announced = BODY_BYTES_TRUSTED;
-    if (announced >= needed) capacity = announced;
+    capacity = length != NULL ? MIN(announced + 1, BODY_BYTES_TRUSTED) : BODY_BYTES_FIRST;
   }
-  size_t extra = capacity - exchange->body_capacity;
-  if (!limit_body_take(exchange->http->limit, extra)) {
-    return error_set(error, ERR_OVERLOADED, NULL,
-                     "Too many request bodies are being received; try again.");
+  return MAX(needed, MIN(capacity, announced + 1));
+}
+
+/* Makes room for `more` bytes and a NUL; the charge comes before the memory. */
+static int body_grow(http_exchange_t *exchange, size_t more, inferd_error_t *error) {
+  held_t *body = &exchange->body;
+  size_t needed = body->length + more + 1;
+  if (needed <= exchange->body_capacity) return 0;
+  size_t capacity = body_room(exchange, needed);
+  if (exchange->body_capacity == 0) {
+    body->charge =
+        charge_open(exchange->http->server->ledger, exchange->public.source, LEDGER_body);
   }
-  exchange->body_budget += extra;
-  char *body = realloc(exchange->body, capacity);
-  if (body == NULL) return error_set(error, ERR_OVERLOADED, NULL, "The server is short of memory.");
-  exchange->body = body;
+  if (!charge_resize(&body->charge, capacity)) return ledger_refuse(&body->charge, error);
+  char *bytes = realloc(body->bytes, capacity);
+  if (bytes == NULL) {
+    (void)charge_resize(&body->charge, exchange->body_capacity);
+    return error_set(error, ERR_OVERLOADED, NULL, "The server is short of memory.");
+  }
+  body->bytes = bytes;
   exchange->body_capacity = capacity;
   return 0;
 }
@@ -243,16 +250,17 @@ static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *byte
     return MHD_YES; /* the request was refused: drop its body */
   inferd_error_t error = {0};
   int code = 0;
-  if (length > exchange->body_limit - exchange->body_used) {
+  if (length > exchange->body_limit - exchange->body.length) {
     code = error_set(&error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
                      exchange->body_limit);
   } else {
     code = body_grow(exchange, length, &error);
   }
   if (code != 0) return refuse_body(exchange, &error);
-  memcpy(exchange->body + exchange->body_used, bytes, length);
-  exchange->body_used += length;
-  exchange->body[exchange->body_used] = '\0';
+  memcpy(exchange->body.bytes + exchange->body.length, bytes, length);
+  exchange->body.length += length;
+  exchange->body.bytes[exchange->body.length] = '\0';
+  exchange->bytes_in = exchange->body.length;
   return MHD_YES;
 }
 
@@ -270,8 +278,8 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
     exchange_move(exchange, EXCHANGE_GONE);
     return MHD_NO;
   }
-  if (exchange->body != NULL) public->body = exchange->body;
-  public->body_length = exchange->body_used;
+  if (exchange->body.bytes != NULL) public->body = exchange->body.bytes;
+  public->body_length = exchange->body.length;
   public->arrival_ns = uv_hrtime();
   exchange_move(exchange, EXCHANGE_HANDLING);
   exchange->counted = true;
@@ -336,7 +344,7 @@ static void record(const http_exchange_t *exchange) {
                      .cause = exchange->cause,
                      .status = status,
                      .duration_ns = duration_ns,
-                     .bytes_in = exchange->body_used,
+                     .bytes_in = exchange->bytes_in,
                      .bytes_out = exchange->bytes_out,
                      .log = &public->log};
   log_access(&access);
@@ -359,7 +367,7 @@ static void exchange_free(http_exchange_t *exchange) {
     free(exchange->headers[i].name);
     free(exchange->headers[i].value);
   }
-  exchange_drop_body(&exchange->public);
+  held_free(&exchange->body);
   if (exchange->counted) exchange->http->in_flight--;
   free(exchange->out);
   free(exchange->tail);

@@ -45,9 +45,10 @@ struct http_exchange {
   const char *allow;  /* of a 405 and of OPTIONS */
   const char *origin; /* Origin header that CORS allows; points into the connection's memory */
   char key_name[AUTH_KEY_NAME_BYTES];
-  uint64_t start_ns; /* headers complete */
-  char *body;
-  size_t body_used, body_capacity, body_limit, body_budget;
+  uint64_t start_ns;    /* headers complete */
+  held_t body;          /* what has arrived; a NUL follows it */
+  size_t body_capacity; /* of the block */
+  size_t body_limit;
   uint64_t body_window_ms; /* start of the present rate window */
   size_t body_window_bytes;
   header_t headers[HEADERS_MAX];
@@ -55,7 +56,7 @@ struct http_exchange {
   char *out; /* stream: bytes out_start..out_end wait for the socket */
   size_t out_start, out_end, out_capacity;
   uint64_t progress_ms; /* when the socket last accepted bytes */
-  uint64_t bytes_out;
+  uint64_t bytes_in, bytes_out;
 };
 
 /* http_check.c: checks a request before its body is read. Returns 0, or the ERR_ of the first check

@@ -1,4 +1,4 @@
-/* limit.c: connection counts per peer in a fixed hash table, and the budget of body bytes.
+/* limit.c: connection counts per peer in a fixed hash table.
  *
  * Loop thread. Everything is allocated at start; a peer that finds no place in the table (more
  * peers than connections are allowed, so never) is not counted rather than refused.
@@ -22,7 +22,6 @@ struct limit {
   limit_slot_t *slots; /* open addressing, linear probing */
   uint32_t mask;
   int32_t per_peer; /* 0 = no bound */
-  int64_t body_bytes, body_bytes_max;
 };
 
 void peer_from(const struct sockaddr *address, peer_t *out) {
@@ -41,7 +40,7 @@ void peer_from(const struct sockaddr *address, peer_t *out) {
   }
 }
 
-limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer, int64_t body_bytes_max) {
+limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer) {
   limit_t *limit = calloc(1, sizeof *limit);
   if (limit == NULL) return NULL;
   uint32_t size = 64;
@@ -53,7 +52,6 @@ limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer, int64_t body
   }
   limit->mask = size - 1;
   limit->per_peer = connections_per_peer;
-  limit->body_bytes_max = body_bytes_max;
   return limit;
 }
 
@@ -106,17 +104,4 @@ void limit_peer_remove(limit_t *limit, const peer_t *peer) {
     limit->slots[at].count = 0;
     hole = at;
   }
-}
-
-bool limit_body_take(limit_t *limit, size_t bytes) {
-  if (bytes > INT64_MAX / 2 || limit->body_bytes + (int64_t)bytes > limit->body_bytes_max) {
-    return false;
-  }
-  limit->body_bytes += (int64_t)bytes;
-  return true;
-}
-
-void limit_body_give(limit_t *limit, size_t bytes) {
-  limit->body_bytes -= (int64_t)bytes;
-  CHECK_GE(limit->body_bytes, 0);
 }

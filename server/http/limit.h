@@ -1,5 +1,4 @@
-/* limit.h: how many connections a peer has open, and how many body bytes the process holds.
- * Loop thread only. */
+/* limit.h: how many connections a peer has open. Loop thread only. */
 #ifndef INFERD_SERVER_HTTP_LIMIT_H
 #define INFERD_SERVER_HTTP_LIMIT_H
 
@@ -20,15 +19,11 @@ void peer_from(const struct sockaddr *address, peer_t *out);
 typedef struct limit limit_t;
 
 /* Room for `peers_max` different peers at once. NULL when memory is short. */
-limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer, int64_t body_bytes_max);
+limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer);
 void limit_free(limit_t *limit); /* NULL is allowed */
 
 bool limit_peer_full(const limit_t *limit, const peer_t *peer);
 void limit_peer_add(limit_t *limit, const peer_t *peer);
 void limit_peer_remove(limit_t *limit, const peer_t *peer);
-
-/* Takes `bytes` of the budget; false when it would be exceeded. */
-bool limit_body_take(limit_t *limit, size_t bytes);
-void limit_body_give(limit_t *limit, size_t bytes);
 
 #endif

@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "server/lanes/lanes.h"
+#include "server/ledger/ledger.h"
 #include "server/observe/health.h"
 
 #include <dirent.h>
@@ -255,6 +256,19 @@ static void print_lanes(page_t *page) {
     snprintf(labels, sizeof labels, "lane=\"%s\"", names[kind]);
     own_sample(page, METRIC_lane_cpu, labels, (double)stats.cpu_ns * 1e-9);
   }
+}
+
+static void print_memory(page_t *page) {
+  ledger_stats_t stats = ledger_stats(page->metrics->server->ledger);
+  char labels[32];
+  if (!page->own) return;
+  own_family(page, METRIC_request_memory);
+  for (int kind = 0; kind < LEDGER_KINDS; kind++) {
+    snprintf(labels, sizeof labels, "kind=\"%s\"", ledger_kind_names[kind]);
+    own_sample(page, METRIC_request_memory, labels, (double)stats.held[kind]);
+  }
+  own_family(page, METRIC_request_memory_refused);
+  own_sample(page, METRIC_request_memory_refused, "", (double)stats.refused);
 }
 
 static void print_cache_config(page_t *page) {
@@ -531,6 +545,7 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bo
     engine_stats(server->engine, &page.stats);
     print_load(&page);
     print_lanes(&page);
+    print_memory(&page);
     print_kv(&page);
     print_cache_config(&page);
     print_tokens(&page);

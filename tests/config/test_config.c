@@ -147,8 +147,8 @@ Test(config, wrong_flags_name_what_would_be_right) {
                "prompt_lookup_min is 5; it must be at most prompt_lookup_max, 3");
   expect_error("--speculative-model draft", ERR_CONFIGURATION,
                "speculative_model is 'draft' and num_speculative_tokens is 0; it must be 1 to 15");
-  expect_error("--max-body-bytes 2MiB --max-body-bytes-total 1MiB", ERR_CONFIGURATION,
-               "max_body_bytes is 2097152; it must be at most max_body_bytes_total, 1048576");
+  expect_error("--max-body-bytes 2MiB --max-request-memory 1MiB", ERR_CONFIGURATION,
+               "max_body_bytes is 2097152; it must be at most max_request_memory, 1048576");
   expect_error("--device tpu", ERR_CONFIGURATION, "device is 'tpu'; it must be auto, cpu or");
   expect_error("--device cuda:", ERR_CONFIGURATION, "cuda[:N]");
   expect_error("--device cuda:one", ERR_CONFIGURATION, "cuda[:N]");

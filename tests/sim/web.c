@@ -56,14 +56,17 @@ const char *exchange_request_header(const exchange_t *exchange, const char *name
   return NULL;
 }
 
-char *exchange_take_body(exchange_t *exchange) {
-  char *body = malloc(exchange->body_length + 1);
-  if (body) memcpy(body, exchange->body, exchange->body_length + 1);
-  return body;
-}
-
-void exchange_drop_body(exchange_t *exchange) {
-  REQUIRE(!client_of(exchange)->over, "I10: the body of an exchange that is over");
+bool exchange_take_body(exchange_t *exchange, held_t *out) {
+  size_t length = exchange->body_length;
+  *out = (held_t){.bytes = malloc(length + 1),
+                  .length = length,
+                  .charge = charge_open(server.ledger, exchange->source, LEDGER_body)};
+  if (!out->bytes || !charge_resize(&out->charge, length + 1)) {
+    held_free(out);
+    return false;
+  }
+  memcpy(out->bytes, exchange->body, length + 1);
+  return true;
 }
 
 void exchange_header(exchange_t *exchange, const char *name, const char *value) {
@@ -347,7 +350,9 @@ void web_start(void) {
   server.start_time = 1700000000;
   snprintf(server.system_fingerprint, sizeof server.system_fingerprint, "inferd-0-abcdef01");
   server.lanes = lanes_new(NULL);
-  REQUIRE(server.lanes && completions_new(&server) == 0, "no memory for the server");
+  server.ledger = ledger_new((size_t)config.max_request_memory);
+  REQUIRE(server.lanes && server.ledger && completions_new(&server) == 0,
+          "no memory for the server");
   server.metrics = metrics_new(&server, server.live->names[0]);
   REQUIRE(server.metrics, "no memory for the metrics");
   faults_release();
@@ -363,5 +368,7 @@ void web_stop(void) {
   metrics_free(server.metrics);
   completions_free(&server);
   lanes_free(server.lanes);
+  REQUIRE(ledger_stats(server.ledger).clients == 0, "I2: requests that are over hold memory");
+  ledger_free(server.ledger);
   config_free(&config);
 }

@@ -39,7 +39,6 @@ typedef struct fake_exchange {
   char *body; /* of a reply, or all bytes of the stream so far; NUL behind */
   size_t body_length;
   int writes;
-  bool dropped_body;              /* nobody needs what was sent any more */
   bool refuse_writes;             /* the client is too slow */
   char request_headers[2][2][64]; /* name, value */
 } fake_exchange_t;

@@ -49,7 +49,9 @@ void fake_start(void) {
   server.start_time = 1700000000;
   strcpy(server.system_fingerprint, "inferd-0-abcdef01");
   server.lanes = lanes_new(&loop);
+  server.ledger = ledger_new((size_t)config.max_request_memory);
   cr_assert_not_null(server.lanes);
+  cr_assert_not_null(server.ledger);
   ASSERT_EQ(completions_new(&server), 0);
   fake_template_reset();
   server.metrics = metrics_new(&server, server.live->names[0]);
@@ -63,6 +65,7 @@ void fake_stop(void) {
   completions_free(&server);
   uv_run(&loop, UV_RUN_DEFAULT);
   lanes_free(server.lanes);
+  ledger_free(server.ledger);
   uv_loop_close(&loop);
   config_free(&config);
   while (num_flags > 0) config_free(&earlier[--num_flags]);
@@ -147,16 +150,14 @@ const char *exchange_request_header(const exchange_t *exchange, const char *name
   return NULL;
 }
 
-char *exchange_take_body(exchange_t *exchange) {
-  char *body = (char *)(uintptr_t)exchange->body;
+bool exchange_take_body(exchange_t *exchange, held_t *out) {
+  *out = (held_t){.bytes = (char *)(uintptr_t)exchange->body,
+                  .length = exchange->body_length,
+                  .charge = charge_open(server.ledger, exchange->source, LEDGER_body)};
+  cr_assert(charge_resize(&out->charge, out->length + 1));
   exchange->body = calloc(1, 1);
   exchange->body_length = 0;
-  return body;
-}
-
-void exchange_drop_body(exchange_t *exchange) {
-  check_open(of(exchange));
-  of(exchange)->dropped_body = true;
+  return true;
 }
 
 void exchange_header(exchange_t *exchange, const char *name, const char *value) {

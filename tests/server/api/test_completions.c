@@ -73,7 +73,7 @@ Test(completions, plain_stream) {
   request_t *request = request_at(0);
   fake_deliver();
   cr_assert(!exchange->streaming, "the status line is held until the first token");
-  cr_assert(exchange->dropped_body && server.live->first->intake == NULL, "input is forgotten");
+  cr_assert_null(server.live->first->intake, "input is forgotten");
   fake_token(request, 'x', "x");
   fake_deliver();
   fake_token(request, 0xc3, "");
@@ -322,7 +322,7 @@ Test(completions, gone_while_the_pool_reads) {
   const char *body = "{\"prompt\":\"abc\",\"stop\":[\"x\"],\"bad_words\":[\"y\"],\"echo\":true}";
   fake_exchange_t *exchange = fake_exchange_new(body, strlen(body));
   api_completions(&exchange->public);
-  cr_assert(exchange->public.body_length == 0 && !exchange->dropped_body, "taken, and in use");
+  ASSERT_EQ(exchange->public.body_length, 0); /* taken, and in use */
   fake_exchange_gone(exchange, "disconnect");
   ASSERT_EQ(completions_live(&server), 1);
   fake_run();

@@ -4,12 +4,14 @@
  * under their real names, so the route table and every check under test are the real ones. The body
  * of a completion says what the fake does:
  * {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With "drop" the body is taken
- * and dropped before the answer begins.
+ * and freed before the answer begins; with "keep" it is taken and kept until harness_let_go, as by
+ * a job that still runs when the client has left.
  */
 #include "tests/expect.h"
 
 #include "tests/server/http/harness.h"
 
+#include "engine/base/util.h"
 #include "server/http/auth.h"
 #include "server/observe/log.h"
 
@@ -107,15 +109,37 @@ static int number_in(const char *body, const char *name, int otherwise) {
 static void drop_body(exchange_t *exchange) {
   const char *seen_before = exchange->body;
   size_t length = exchange->body_length;
-  char *body = exchange_take_body(exchange);
-  ASSERT_EQ(body, seen_before);
-  ASSERT_EQ(strlen(body), length);
+  held_t body;
+  cr_assert(exchange_take_body(exchange, &body));
+  ASSERT_EQ(body.bytes, seen_before);
+  ASSERT_EQ(body.length, length);
+  ASSERT_EQ(strlen(body.bytes), length);
+  ASSERT_EQ(body.charge.bytes, length + 1);
   ASSERT_EQ(exchange->body_length, 0);
   ASSERT_EQ(exchange->body[0], '\0');
-  exchange_drop_body(exchange);
-  exchange_drop_body(exchange); /* once more is harmless */
-  ASSERT_EQ(strlen(body), length);
-  free(body);
+  held_free(&body);
+}
+
+static held_t kept[64];
+static int num_kept;
+
+static void keep_body(exchange_t *exchange) {
+  ASSERT_LT(num_kept, (int)ARRAY_LEN(kept));
+  held_t *body = &kept[num_kept++];
+  cr_assert(exchange_take_body(exchange, body));
+  atomic_fetch_add(&seen.kept, (long long)body->length + 1);
+}
+
+static void let_go(void) {
+  while (num_kept > 0) held_free(&kept[--num_kept]);
+  atomic_store(&seen.kept, 0);
+}
+
+static long long bytes_held(server_t *server) {
+  ledger_stats_t stats = ledger_stats(server->ledger);
+  long long bytes = 0;
+  for (int kind = 0; kind < LEDGER_KINDS; kind++) bytes += (long long)stats.held[kind];
+  return bytes;
 }
 
 void api_completions(exchange_t *exchange) {
@@ -149,7 +173,9 @@ void api_completions(exchange_t *exchange) {
   exchange->user = job;
   exchange->on_gone = on_gone;
   atomic_fetch_add(&seen.live, 1);
+  bool keep = strstr(body, "\"keep\"") != NULL;
   if (strstr(body, "\"drop\"") != NULL) drop_body(exchange);
+  if (keep) keep_body(exchange);
   uv_timer_init(exchange->server->loop, &job->timer);
   if (job->stream) exchange_stream(exchange);
   if (!wait) uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);
@@ -198,7 +224,13 @@ void api_not_yet(exchange_t *exchange) {
 
 /* ---- the loop thread ---- */
 
-typedef enum command { COMMAND_STATS = 1, COMMAND_DRAIN, COMMAND_ABORT, COMMAND_STOP } command_t;
+typedef enum command {
+  COMMAND_STATS = 1,
+  COMMAND_DRAIN,
+  COMMAND_ABORT,
+  COMMAND_LET_GO,
+  COMMAND_STOP
+} command_t;
 
 static struct {
   pthread_t thread;
@@ -220,7 +252,9 @@ static void on_command(uv_async_t *async) {
                                         stats.connections_waiting + stats.connections_streaming);
     atomic_store(&seen.streaming, stats.connections_streaming);
     atomic_store(&seen.waiting, stats.connections_waiting);
+    atomic_store(&seen.held, bytes_held(&h.server));
     break;
+  case COMMAND_LET_GO: let_go(); break;
   case COMMAND_DRAIN:
     h.server.draining = true;
     http_drain(h.server.http);
@@ -265,12 +299,14 @@ int harness_try(const char *const *flags, inferd_error_t *error) {
   h.server = (server_t){.config = &h.config, .loop = &h.loop, .engine = (engine_t *)&h};
   if (rc == 0) rc = log_open(&h.config, error);
   if (rc == 0) rc = auth_new(&h.config, &h.server.auth, error);
+  if (rc == 0) h.server.ledger = ledger_new((size_t)h.config.max_request_memory);
   uv_loop_init(&h.loop);
   if (rc == 0) rc = http_start(&h.server, &h.server.http, error);
   if (rc != 0) {
     uv_run(&h.loop, UV_RUN_DEFAULT);
     ASSERT_EQ(uv_loop_close(&h.loop), 0);
     auth_free(h.server.auth);
+    ledger_free(h.server.ledger);
     config_free(&h.config);
     return rc;
   }
@@ -291,6 +327,9 @@ void harness_stop(void) {
   pthread_join(h.thread, NULL);
   ASSERT_EQ_FOR(uv_loop_close(&h.loop), 0, "a handle was left open");
   ASSERT_EQ_FOR(atomic_load(&seen.live), 0, "an exchange was lost");
+  let_go();
+  ASSERT_EQ(bytes_held(&h.server), 0);
+  ledger_free(h.server.ledger);
   auth_free(h.server.auth);
   config_free(&h.config);
   log_close();
@@ -304,6 +343,9 @@ void harness_abort(void) {
 }
 void harness_stats(void) {
   command(COMMAND_STATS);
+}
+void harness_let_go(void) {
+  command(COMMAND_LET_GO);
 }
 const char *harness_address(int listener) {
   return http_address(h.server.http, listener);

@@ -19,6 +19,8 @@ typedef struct seen {
   _Atomic(const char *) cause;                /* of the last on_gone */
   atomic_ullong gone_ns;                      /* when */
   atomic_int connections, streaming, waiting; /* transport's gauges, after harness_stats */
+  atomic_llong held;                          /* bytes of the ledger, after harness_stats */
+  atomic_llong kept;                          /* bytes of the bodies that "keep" has kept */
 } seen_t;
 extern seen_t seen;
 extern atomic_int fake_engine_state; /* engine_state_t */
@@ -32,6 +34,7 @@ void harness_stop(void); /* aborts what is left, stops, checks that nothing is l
 void harness_drain(void);
 void harness_abort(void);
 void harness_stats(void);
+void harness_let_go(void);      /* frees the bodies that were kept */
 int harness_port(int listener); /* of http_address(listener) */
 const char *harness_address(int listener);
 

@@ -203,7 +203,7 @@ Test(exchange, chunked_overflow_in_the_middle_is_413) {
 }
 
 Test(exchange, all_bodies_together_are_bounded) {
-  harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-body-bytes-total=1MiB", NULL});
+  harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-request-memory=1MiB", NULL});
   char *block = malloc(800000);
   memset(block, 'x', 800000);
   int fd[2];
@@ -224,7 +224,7 @@ Test(exchange, all_bodies_together_are_bounded) {
 
 /* A long prompt counts while it is read, not for as long as its answer takes. */
 Test(exchange, a_dropped_body_is_not_counted) {
-  harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-body-bytes-total=1MiB", NULL});
+  harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-request-memory=1MiB", NULL});
   char *padding = malloc(800001), *body = NULL;
   memset(padding, ' ', 800000);
   padding[800000] = '\0';
@@ -243,6 +243,38 @@ Test(exchange, a_dropped_body_is_not_counted) {
   }
   for (int i = 0; i < 3; i++) close(fd[i]);
   free(padding);
+  harness_stop();
+}
+
+/* The clients leave at once, and the job still has their bodies: these count until it frees them.
+ */
+Test(exchange, a_body_counts_as_long_as_it_is_held) {
+  enum { CLIENTS = 5, BODY_BYTES = 200000 };
+  harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-request-memory=1MiB", NULL});
+  char *body = malloc(BODY_BYTES + 1);
+  memset(body, ' ', BODY_BYTES);
+  memcpy(body, "{\"mode\":\"wait\",\"keep\":1}", 24);
+  body[BODY_BYTES] = '\0';
+  char *text = client_post_text("/v1/completions", "", body);
+  for (int i = 0; i < CLIENTS; i++) {
+    int fd = client_connect(harness_port(0));
+    client_send(fd, text);
+    cr_assert(wait_for(&seen.handled, i + 1, 2000));
+    close(fd);
+    cr_assert(wait_for(&seen.gone, i + 1, 2000));
+    harness_stats();
+    ASSERT_EQ(atomic_load(&seen.kept), (i + 1) * (BODY_BYTES + 1));
+    ASSERT_EQ(atomic_load(&seen.held), atomic_load(&seen.kept));
+  }
+  char *answer = client_request(text);
+  ASSERT_EQ_FOR(status_of(answer), 503, "%s", answer);
+  cr_assert(strstr(answer, "max_request_memory, 1048576 bytes") != NULL, "%s", answer);
+  cr_assert(strstr(answer, "Retry-After: ") != NULL, "%s", answer);
+  free(answer), free(text), free(body);
+  harness_let_go();
+  harness_stats();
+  ASSERT_EQ(atomic_load(&seen.held), 0);
+  ASSERT_EQ(expect(POST_HEAD "Connection: close\r\nContent-Length: 2\r\n\r\n{}"), 200);
   harness_stop();
 }
 

@@ -164,7 +164,7 @@ static peer_t peer_of(const char *text) {
 }
 
 Test(parts, connections_per_peer) {
-  limit_t *limit = limit_new(100, 2, 1000);
+  limit_t *limit = limit_new(100, 2);
   peer_t a = peer_of("192.0.2.1"), b = peer_of("192.0.2.2"), local = peer_of("127.9.9.9");
   peer_t six = peer_of("2001:db8::1"), six_same_net = peer_of("2001:db8::ffff"),
          mapped = peer_of("::ffff:192.0.2.1"), local6 = peer_of("::1");
@@ -188,7 +188,7 @@ Test(parts, connections_per_peer) {
  */
 Test(parts, peer_table_agrees_with_a_plain_count) {
   enum { PEERS = 200 };
-  limit_t *limit = limit_new(PEERS, 3, 1000);
+  limit_t *limit = limit_new(PEERS, 3);
   peer_t peers[PEERS];
   int counts[PEERS] = {0};
   unsigned state = 7;
@@ -209,17 +209,6 @@ Test(parts, peer_table_agrees_with_a_plain_count) {
     }
     ASSERT_EQ(limit_peer_full(limit, &peers[i]), counts[i] >= 3);
   }
-  limit_free(limit);
-}
-
-Test(parts, body_budget) {
-  limit_t *limit = limit_new(10, 1, 1000);
-  cr_expect(limit_body_take(limit, 600));
-  cr_expect_not(limit_body_take(limit, 401));
-  cr_expect_not(limit_body_take(limit, SIZE_MAX));
-  cr_expect(limit_body_take(limit, 400));
-  limit_body_give(limit, 600);
-  cr_expect(limit_body_take(limit, 600));
   limit_free(limit);
 }
 

@@ -1,0 +1,85 @@
+/* test_memory.c: the memory that requests hold: counted while it lives, and gone with its buffer.
+ */
+#include "engine/base/util.h"
+#include "server/lanes/lanes.h"
+#include "server/observe/metrics.h"
+#include "tests/expect.h"
+#include "tests/server/api/fake.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(memory, .init = fake_start, .fini = fake_stop);
+
+static atomic_bool gate;
+static uv_work_t blockers[LANE_THREADS];
+
+static void wait_at_gate(uv_work_t *work) {
+  (void)work;
+  while (!atomic_load(&gate)) uv_sleep(1);
+}
+
+static void nothing(uv_work_t *work, int status) {
+  (void)work, (void)status;
+}
+
+/* Occupies every thread of the pool until the gate is opened. */
+static void block_pool(void) {
+  atomic_store(&gate, false);
+  for (size_t i = 0; i < ARRAY_LEN(blockers); i++) {
+    ASSERT_EQ(uv_queue_work(server.loop, &blockers[i], wait_at_gate, nothing), 0);
+  }
+}
+
+static size_t held(ledger_kind_t kind) {
+  return ledger_stats(server.ledger).held[kind];
+}
+
+static void expect_sample(const char *line) {
+  grammar_cache_stats_t grammars = {0};
+  size_t length;
+  char *page = metrics_render(&server, &grammars, false, &length);
+  cr_assert_not_null(strstr(page, line), "no line '%s' in %s", line, page);
+  free(page);
+}
+
+static char *long_text_body(size_t length) {
+  static const char head[] = "{\"prompt\":\"",
+                    tail[] = "\",\"max_tokens\":1,\"truncate_prompt_tokens\":5}";
+  char *body = malloc(length + sizeof head + sizeof tail);
+  memcpy(body, head, sizeof head - 1);
+  memset(body + sizeof head - 1, 'a', length);
+  memcpy(body + sizeof head - 1 + length, tail, sizeof tail);
+  return body;
+}
+
+/* Clients send large bodies and leave at once, while the pool is busy: their bodies are counted as
+ * long as somebody holds them, and none of them is read. */
+Test(memory, bodies_of_clients_that_left) {
+  enum { CLIENTS = 12, LENGTH = 100000 };
+  static void (*const handlers[])(exchange_t *) = {api_completions, api_tokenize};
+  for (size_t h = 0; h < ARRAY_LEN(handlers); h++) {
+    fake_exchange_t *exchanges[CLIENTS];
+    char *body = long_text_body(LENGTH);
+    block_pool();
+    for (int i = 0; i < CLIENTS; i++) {
+      exchanges[i] = fake_exchange_new(body, strlen(body));
+      exchanges[i]->public.source = (uint64_t)i;
+      handlers[h](&exchanges[i]->public);
+      ASSERT_EQ(held(LEDGER_body), (size_t)(i + 1) * (strlen(body) + 1));
+    }
+    for (int i = 0; i < CLIENTS; i++) fake_exchange_gone(exchanges[i], "client_gone");
+    /* What waited in a lane is gone; what the lane has handed to the pool is there, and counts. */
+    int32_t running = lanes_stats(server.lanes, LANE_HEAVY).running;
+    ASSERT_EQ(running, LANE_THREADS - 1);
+    ASSERT_EQ(held(LEDGER_body), (size_t)running * (strlen(body) + 1));
+    atomic_store(&gate, true);
+    fake_run();
+    ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
+    expect_sample("inferd_tokenize_bytes_total{model=\"tiny\"} 0\n"); /* no body was read */
+    for (int i = 0; i < CLIENTS; i++) fake_exchange_free(exchanges[i]);
+    free(body);
+  }
+}
