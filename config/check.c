@@ -37,6 +37,19 @@ static int check_names(const config_t *config, inferd_error_t *error) {
   return 0;
 }
 
+static int check_disabled(const config_t *config, inferd_error_t *error) {
+  for (int i = 0; i < config->disable_grammar.count; i++) {
+    const char *item = config->disable_grammar.items[i];
+    bool known = strcmp(item, "regex") == 0 || strcmp(item, "grammar") == 0;
+    if (known || strcmp(item, "schema") == 0) continue;
+    return error_set(error, ERR_CONFIGURATION, "disable_grammar",
+                     "disable_grammar: '%.60s' is no kind of constraint, supported: regex, "
+                     "grammar, schema",
+                     item);
+  }
+  return 0;
+}
+
 static bool device_is_valid(const char *device) {
   if (strncmp(device, "cuda:", 5) == 0) {
     size_t digits = strspn(device + 5, "0123456789");
@@ -80,5 +93,6 @@ int config_check(const config_t *config, inferd_error_t *error) {
                      (long long)config->max_body_bytes, (long long)config->max_request_memory);
   }
   int code = check_speculation(config, error);
+  if (code == 0) code = check_disabled(config, error);
   return code == 0 ? check_names(config, error) : code;
 }

@@ -346,6 +346,17 @@ static int blamed_function(const completion_t *completion, const inferd_error_t 
   return tool == NULL || is_strict(json_get(tool, "function")) ? -1 : index;
 }
 
+/* Where patterns are closed, a schema with one cannot be enforced. closed_check_tools has refused
+ * those of strict functions. */
+static void loosen_closed(const completion_t *completion, bool *loose) {
+  int index = 0;
+  if ((completion->intake->limits.closed & CLOSED_REGEX) == 0) return;
+  JSON_EACH(tool, completion->params.chat.tools) {
+    const json_t *function = json_get(tool, "function");
+    loose[index++] = !is_strict(function) && schema_has_pattern(json_get(function, "parameters"));
+  }
+}
+
 /* Compiles the tree, or only looks into the cache. If the schema of a function that is not strict
  * cannot be enforced, the tree is built again without all schemas of that kind; each further round
  * drops a schema that is good alone and too much beside the others. */
@@ -358,6 +369,7 @@ static int compile(completion_t *completion, bool may_compile, grammar_t **out) 
   bool loose[TOOLS_MAX] = {false};
   intake->account.cancelled = &completion->cancelled;
   intake->account.client = intake->job.client;
+  loosen_closed(completion, loose);
   for (int round = 0;; round++) {
     tree_t tree = {.completion = completion};
     grammar_source_t output = build(&tree, loose);

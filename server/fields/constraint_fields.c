@@ -17,6 +17,8 @@ static constraint_t *constraint_of(reader_t *reader) {
 
 static int take(reader_t *reader, const char *param, grammar_kind_t kind) {
   constraint_t *constraint = constraint_of(reader);
+  int code = closed_check_kind(reader->limits, kind, param, reader->error);
+  if (code != 0) return code;
   if (constraint->param != NULL) {
     return error_set(reader->error, ERR_INVALID_VALUE, param,
                      "Only one constraint on the output is possible: '%s' and '%s' are both given.",
@@ -34,7 +36,7 @@ static int take_schema(reader_t *reader, const char *param, const json_t *value)
   if (code != 0) return code;
   if (value->type == JSON_OBJECT || value->type == JSON_TRUE || value->type == JSON_FALSE) {
     constraint->schema = value;
-    return 0;
+    return closed_check_patterns(reader->limits, value, param, reader->error);
   }
   if (value->type != JSON_STRING) {
     return field_fail_type(reader, param, "a JSON schema", value);
@@ -46,7 +48,9 @@ static int take_schema(reader_t *reader, const char *param, const json_t *value)
                      reason.message);
   }
   constraint->schema = json_root(constraint->doc);
-  if (constraint->schema->type == JSON_OBJECT) return 0;
+  if (constraint->schema->type == JSON_OBJECT) {
+    return closed_check_patterns(reader->limits, constraint->schema, param, reader->error);
+  }
   return field_fail_type(reader, param, "a JSON schema", constraint->schema);
 }
 

@@ -66,12 +66,22 @@ typedef struct id_list {
   bool given;
 } id_list_t;
 
+/* Kinds of constraints on the output that an operator can close. */
+enum closed_kind {
+  CLOSED_REGEX = 1,   /* patterns, also those in schemas, and lists of choices */
+  CLOSED_GRAMMAR = 2, /* grammars */
+  CLOSED_SCHEMA = 4,  /* JSON schemas, JSON mode, strict functions, forced calls */
+  CLOSED_ALL = 7
+};
+
 typedef struct field_limits {
   int32_t vocab_size;
   int32_t max_logprobs;
   bool strict;                  /* unknown fields are errors */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids */
+  unsigned closed;              /* CLOSED_ bits: constraints that are refused */
+  bool closed_by_key;           /* by the line of the API key; else by --disable-grammar */
 } field_limits_t;
 
 enum { IGNORED_NAMES_MAX = 256 };

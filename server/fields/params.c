@@ -212,6 +212,7 @@ int params_check(const params_t *params, const field_limits_t *limits, inferd_er
   }
   int code = check_choices(params, error);
   if (code == 0) code = check_constraint(params, error);
+  if (code == 0) code = closed_check_tools(params, limits, error);
   if (code == 0) code = check_suffix(params, error);
   if (code == 0) code = check_streaming(params, error);
   return code == 0 && params->is_chat ? params_check_chat(params, error) : code;

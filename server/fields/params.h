@@ -119,6 +119,11 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
 /* Checks the rules between fields, once the model is known. Returns 0, or an error with param set.
  */
 int params_check(const params_t *params, const field_limits_t *limits, inferd_error_t *error);
+/* closed.c: the CLOSED_ bits of the words of --disable-grammar. */
+unsigned closed_kinds(char *const *words, int count);
+/* Returns true if the schema may contain a pattern, a regular expression. A member whose name or
+ * value only looks like one counts too: a reference may point to any value. */
+bool schema_has_pattern(const json_t *schema);
 /* Returns the max_tokens of the request, or ABSENT. */
 int64_t params_max_tokens(const params_t *params);
 /* Returns "prompt" or "messages", the `param` of errors in the input. */

@@ -52,6 +52,16 @@ int read_request_id(reader_t *reader, const field_t *field, const json_t *value)
 int read_ignored_string(reader_t *reader, const field_t *field, const json_t *value);
 int read_metadata(reader_t *reader, const field_t *field, const json_t *value);
 
+/* closed.c: what the operator has closed. Each returns 0 or ERR_UNSUPPORTED_PARAMETER with a
+ * message that names `param` and the switch. */
+int closed_check_kind(const field_limits_t *limits, grammar_kind_t kind, const char *param,
+                      inferd_error_t *error);
+/* Looks for patterns in a schema, if these are closed. */
+int closed_check_patterns(const field_limits_t *limits, const json_t *schema, const char *param,
+                          inferd_error_t *error);
+/* Forced calls, strict functions, and functions beside a constraint are compiled from schemas. */
+int closed_check_tools(const params_t *params, const field_limits_t *limits, inferd_error_t *error);
+
 /* constraint_fields.c */
 int read_response_format(reader_t *reader, const field_t *field, const json_t *value);
 int read_structured_outputs(reader_t *reader, const field_t *field, const json_t *value);

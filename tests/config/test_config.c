@@ -177,6 +177,27 @@ Test(config, names_that_no_request_can_match) {
   config_free(&config);
 }
 
+Test(config, kinds_of_constraints_that_are_closed) {
+  ASSERT_EQ_FOR(load("--disable-grammar regex,schema --disable-grammar grammar"), 0, "%s",
+                error.message);
+  EXPECT_EQ(config.disable_grammar.count, 3);
+  config_free(&config);
+  setenv("INFERD_DISABLE_GRAMMAR", "regex, grammar", 1);
+  ASSERT_EQ_FOR(load(""), 0, "%s", error.message);
+  ASSERT_EQ(config.disable_grammar.count, 2);
+  EXPECT_STR_EQ(config.disable_grammar.items[1], "grammar");
+  config_free(&config);
+  unsetenv("INFERD_DISABLE_GRAMMAR");
+  ASSERT_EQ_FOR(load_text("disable_grammar = schema\n"), 0, "%s", error.message);
+  EXPECT_STR_EQ(config.disable_grammar.items[0], "schema");
+  config_free(&config);
+  /* A kind that is misspelt would stay open. */
+  expect_error("--disable-grammar regex,json", ERR_CONFIGURATION,
+               "disable_grammar: 'json' is no kind of constraint, supported: regex, grammar, "
+               "schema");
+  expect_error("--disable-grammar all", ERR_CONFIGURATION, "(set by --disable-grammar)");
+}
+
 Test(config, variables_that_are_no_options) {
   setenv("INFERD_MAX_NUM_SEQ", "3", 1);
   setenv("INFERD_SERVICE_HOST", "10.0.0.1", 1); /* as Kubernetes sets for a Service */
