@@ -37,6 +37,14 @@ static int check_names(const config_t *config, inferd_error_t *error) {
   return 0;
 }
 
+static int check_admin(const config_t *config, inferd_error_t *error) {
+  bool some = config->admin_key.count > 0 || config->admin_key_file[0] != '\0';
+  if (strcmp(config->metrics_auth, "admin") != 0 || some) return 0;
+  return error_set(error, ERR_CONFIGURATION, "metrics_auth",
+                   "metrics_auth is admin, but there is no admin key: set --admin-key or "
+                   "--admin-key-file");
+}
+
 static int check_disabled(const config_t *config, inferd_error_t *error) {
   for (int i = 0; i < config->disable_grammar.count; i++) {
     const char *item = config->disable_grammar.items[i];
@@ -94,5 +102,6 @@ int config_check(const config_t *config, inferd_error_t *error) {
   }
   int code = check_speculation(config, error);
   if (code == 0) code = check_disabled(config, error);
+  if (code == 0) code = check_admin(config, error);
   return code == 0 ? check_names(config, error) : code;
 }

@@ -596,7 +596,7 @@ static void print_value(const config_t *config, const option_t *option, FILE *ou
   case CHOICE: fputs(*(char *const *)at, out); break;
   case LIST:
     for (int i = 0; i < list->count; i++) {
-      bool secret = option == &options[OPTION_api_key];
+      bool secret = option == &options[OPTION_api_key] || option == &options[OPTION_admin_key];
       fprintf(out, "%s%s", i > 0 ? ", " : "", secret ? "***" : list->items[i]);
     }
     break;

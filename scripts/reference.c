@@ -489,6 +489,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_JSON 0
 #define ROUTE_ENGINE 0
 #define ROUTE_METRICS 0
+#define ROUTE_ADMIN 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE
@@ -550,11 +551,14 @@ static void print_fields(void) {
              LENGTH(tokenize_rows));
   print_rows("POST /detokenize", "Token ids become text.", detokenize_rows,
              LENGTH(detokenize_rows));
-  print_rows("POST /v1/load_lora_adapter", "Only with `--enable-lora` and `--allow-runtime-lora`.",
+  print_rows("POST /v1/load_lora_adapter",
+             "Only with `--enable-lora` and `--allow-runtime-lora`, and with an admin key or over "
+             "a UNIX socket.",
              load_adapter_rows, LENGTH(load_adapter_rows));
   print_rows("POST /v1/unload_lora_adapter",
-             "Only with `--enable-lora` and `--allow-runtime-lora`.", unload_adapter_rows,
-             LENGTH(unload_adapter_rows));
+             "Only with `--enable-lora` and `--allow-runtime-lora`, and with an admin key or over "
+             "a UNIX socket.",
+             unload_adapter_rows, LENGTH(unload_adapter_rows));
 }
 
 int main(int argc, char **argv) {

@@ -379,7 +379,8 @@ static void dump_state(const server_t *server) {
 static void reload(const server_t *server) {
   inferd_error_t error = {0};
   if (auth_reload(server->auth, server->config, &error) == 0) {
-    log_line(LOG_INFO, "reload", "keys read again: %d", auth_key_count(server->auth));
+    log_line(LOG_INFO, "reload", "keys read again: %d, admin keys: %d",
+             auth_key_count(server->auth), auth_admin_count(server->auth));
   } else {
     log_line(LOG_ERROR, "reload-rejected", "%s; the old keys stay", error.message);
   }
@@ -445,6 +446,43 @@ static int init_handles(daemon_t *daemon, inferd_error_t *error) {
   return 0;
 }
 
+static bool has_unix_socket(const server_t *server) {
+  for (int i = 0; http_address(server->http, i) != NULL; i++) {
+    if (strncmp(http_address(server->http, i), "unix:", 5) == 0) return true;
+  }
+  return false;
+}
+
+/* Warns of what is open to more people than most operators want, and of what nobody can use. */
+static void warn_of_doors(const server_t *server) {
+  const config_t *config = server->config;
+  bool open = http_is_open(server->http), keys = auth_key_count(server->auth) > 0;
+  bool any_origin = false;
+  for (int i = 0; i < config->cors_origin.count; i++) {
+    any_origin |= strcmp(config->cors_origin.items[i], "*") == 0;
+  }
+  if (open && !keys) {
+    log_line(LOG_WARN, "start",
+             "other machines can send requests without a key (--allow-unauthenticated)");
+  }
+  if (open && keys && strcmp(config->metrics_auth, "off") == 0) {
+    log_line(LOG_WARN, "start",
+             "other machines can read /metrics without a key (--metrics-auth off)");
+  }
+  if (any_origin && !keys) {
+    log_line(LOG_WARN, "start",
+             "every web page that a browser here shows can send requests (--cors-origin *, no "
+             "API key)");
+  }
+  if (!config->allow_runtime_lora || auth_admin_count(server->auth) > 0) return;
+  log_line(LOG_WARN, "start",
+           has_unix_socket(server)
+               ? "who can open the UNIX socket can load adapters from any path of this host "
+                 "(--allow-runtime-lora without --admin-key)"
+               : "nobody can load adapters: --allow-runtime-lora needs --admin-key, or a UNIX "
+                 "socket (--uds)");
+}
+
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
@@ -471,6 +509,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
     log_line(LOG_INFO, "start", "listening on %s, %s", http_address(server->http, i),
              keys > 0 ? "API key needed" : "no API key set");
   }
+  warn_of_doors(server);
   return engine_create(&options, &server->engine, error);
 }
 

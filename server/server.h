@@ -30,11 +30,12 @@ typedef struct server {
 
 /* Flags of a route. If the server has keys, every route without ROUTE_OPEN needs one. */
 typedef enum route_flag {
-  ROUTE_OPEN = 1,    /* no key: /livez, /readyz, /health, /ping */
-  ROUTE_PREFIX = 2,  /* the path continues: path_tail */
-  ROUTE_JSON = 4,    /* needs a JSON body: Content-Type and size are checked */
-  ROUTE_ENGINE = 8,  /* needs a READY engine that is not draining: else 503 */
-  ROUTE_METRICS = 16 /* key by --metrics-auth */
+  ROUTE_OPEN = 1,     /* no key: /livez, /readyz, /health, /ping */
+  ROUTE_PREFIX = 2,   /* the path continues: path_tail */
+  ROUTE_JSON = 4,     /* needs a JSON body: Content-Type and size are checked */
+  ROUTE_ENGINE = 8,   /* needs a READY engine that is not draining: else 503 */
+  ROUTE_METRICS = 16, /* key by --metrics-auth */
+  ROUTE_ADMIN = 32    /* an admin key; if the server has none, a UNIX socket */
 } route_flag_t;
 
 typedef struct route {

@@ -1,8 +1,8 @@
 /* lora_handler.c: /v1/load_lora_adapter and /v1/unload_lora_adapter, with the fields of vLLM.
  *
  * Loop thread; the adapter is read and checked by a job of the lanes and handed to the engine,
- * which copies it between two steps. Off unless --allow-runtime-lora is given, because the client
- * names a path of this host.
+ * which copies it between two steps. Off unless --allow-runtime-lora is given, because the request
+ * names a path of this host; http_check.c has asked for an admin key, or a UNIX socket.
  */
 #include "engine/base/util.h"
 #include "server/completion/lora_table.h"
@@ -116,7 +116,7 @@ static int read_body(exchange_t *exchange, char *name, char *path, inferd_error_
   if (!server->config->allow_runtime_lora || server->live->loras == NULL)
     return error_set(error, ERR_UNSUPPORTED_ENDPOINT, NULL,
                      "Adapters are loaded at start; --enable-lora and --allow-runtime-lora let "
-                     "clients load them.");
+                     "them be loaded later.");
   int code = json_parse(exchange->body, exchange->body_length, &json_limits_request, &doc, error);
   if (code == 0) code = read_fields(exchange, json_root(doc), name, path, error);
   json_free(doc);

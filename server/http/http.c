@@ -227,6 +227,10 @@ const char *http_address(const http_t *http, int index) {
   return index < http->listener_count ? http->listeners[index].address : NULL;
 }
 
+bool http_is_open(const http_t *http) {
+  return !http->check_host;
+}
+
 /* ---- end ---- */
 
 void http_drain(http_t *http) {

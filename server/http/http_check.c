@@ -159,23 +159,48 @@ static int check_site(http_exchange_t *exchange, inferd_error_t *error) {
   return 0;
 }
 
+static int fail_key(const char *authorization, const char *kind, inferd_error_t *error) {
+  if (authorization != NULL) {
+    return error_set(error, ERR_INVALID_API_KEY, NULL, "Incorrect %s key provided.", kind);
+  }
+  return error_set(error, ERR_INVALID_API_KEY, NULL,
+                   "You didn't provide an %s key. Send it as Authorization: Bearer KEY.", kind);
+}
+
+/* What operators do needs an admin key. A server without one trusts who may open its UNIX sockets;
+ * there the rules for API keys have been checked before. */
+static int check_admin(const http_exchange_t *exchange, auth_role_t role, const char *authorization,
+                       inferd_error_t *error) {
+  if (role == AUTH_ADMIN) return 0;
+  if (auth_admin_count(exchange->http->server->auth) == 0) {
+    if (exchange->connection->unix_socket) return 0;
+    return error_set(error, ERR_ADMIN_KEY_REQUIRED, NULL,
+                     "Without an admin key this route answers on a UNIX socket only; see "
+                     "--admin-key and --uds.");
+  }
+  if (role != AUTH_CLIENT) return fail_key(authorization, "admin", error);
+  return error_set(error, ERR_ADMIN_KEY_REQUIRED, NULL,
+                   "This route needs an admin key (--admin-key), not an API key.");
+}
+
 static int check_key(http_exchange_t *exchange, const route_t *route, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
+  const char *metrics_auth = server->config->metrics_auth;
   bool open = route != NULL && (route->flags & ROUTE_OPEN) != 0;
+  bool admin = route != NULL && (route->flags & ROUTE_ADMIN) != 0;
   if (route != NULL && (route->flags & ROUTE_METRICS) != 0) {
-    open = strcmp(server->config->metrics_auth, "off") == 0;
+    open = strcmp(metrics_auth, "off") == 0;
+    admin = strcmp(metrics_auth, "admin") == 0;
   }
   /* A CORS preflight has no key by design. It is harmless: only an allowed site reaches this line.
    */
   if (strcmp(exchange->public.method, "OPTIONS") == 0 && exchange->origin != NULL) open = true;
   const char *authorization = exchange_request_header(&exchange->public, "Authorization");
-  bool known =
+  auth_role_t role =
       auth_check(server->auth, authorization, &exchange->public.tenant, exchange->key_name);
-  if (known || open) return 0;
-  return error_set(error, ERR_INVALID_API_KEY, NULL,
-                   authorization == NULL
-                       ? "You didn't provide an API key. Send it as Authorization: Bearer KEY."
-                       : "Incorrect API key provided.");
+  if (open) return 0;
+  if (role == AUTH_REFUSED) return fail_key(authorization, "API", error);
+  return admin ? check_admin(exchange, role, authorization, error) : 0;
 }
 
 /* Without keys all requests of a peer are those of one client. Peers on loopback and UNIX sockets

@@ -5,13 +5,14 @@ import random
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import dummy_model
+from harness import DEMO, dummy_model
 
 PROMPT = "Once upon a time there was a small machine that counted everything it saw, and then"
 BODY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True,
         "return_token_ids": True}
 FLAGS = ("--load-format", "dummy", "--seed", 7, "--served-model-name", "base", "--enable-lora",
          "--max-model-len", 512)
+ADMIN = ("--admin-key", "root")
 
 
 def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None):
@@ -76,7 +77,7 @@ def test_adapters_at_run_time(start, tmp_path):
     model = dummy_model(tmp_path / "model")
     first = write_adapter(tmp_path / "first", model, 1)
     second = write_adapter(tmp_path / "second", model, 2)
-    server = start(model, *FLAGS, "--allow-runtime-lora")
+    server = start(model, *FLAGS, "--allow-runtime-lora", *ADMIN, key="root")
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     base = ids(server, "base")
     assert server.post("/v1/completions", {**BODY, "model": "one"}).status == 404
@@ -100,7 +101,8 @@ def test_adapters_at_run_time(start, tmp_path):
 
 def test_adapters_that_are_refused(start, tmp_path):
     model = dummy_model(tmp_path / "model")
-    server = start(model, *FLAGS, "--allow-runtime-lora", "--max-lora-rank", 8)
+    server = start(model, *FLAGS, "--allow-runtime-lora", "--max-lora-rank", 8, *ADMIN,
+                   key="root")
     cases = [
         (tmp_path / "nowhere", "adapter_config.json"),
         (write_adapter(tmp_path / "big", model, 1, rank=9), "rank 9, supported: 1..8"),
@@ -123,6 +125,35 @@ def test_adapters_that_are_refused(start, tmp_path):
     assert [c["id"] for c in server.get("/v1/models").json["data"]] == ["base"]
 
 
-def test_adapters_are_off_unless_asked_for(server):
+def test_adapters_need_an_admin_key(start, server, tmp_path):
+    """Over TCP an admin key; without one a UNIX socket. A client key is not enough."""
+    model = dummy_model(tmp_path / "model")
+    body = {"lora_name": "one", "lora_path": str(write_adapter(tmp_path / "one", model, 1))}
+    paths = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter",
+             "/unload_lora_adapter")
+    keyed = start(model, *FLAGS, "--allow-runtime-lora", *ADMIN, "--api-key", "client",
+                  key="client")
+    for path in paths:
+        answer = keyed.post(path, body)
+        assert answer.status == 403 and answer.error["code"] == "admin_key_required", answer
+        assert answer.error["type"] == "permission_error"
+        answer = server.post(path, body)
+        assert answer.status == 403 and answer.error["code"] == "admin_key_required", answer
+        assert "--admin-key" in answer.error["message"] and "--uds" in answer.error["message"]
+    root = {"Authorization": "Bearer root"}
+    assert keyed.post(paths[0], body, headers=root).status == 200
+    assert keyed.post(paths[0], body, headers={"Authorization": "Bearer x"}).status == 401
+    assert len(ids(keyed, "one")) == 24, "clients use what the operator has loaded"
+    assert keyed.post(paths[1], body, headers=root).status == 200
+
+    local = start(model, *FLAGS, "--allow-runtime-lora", uds=tmp_path / "s.sock")
+    assert "who can open the UNIX socket can load adapters" in local.log()
+    assert local.post(paths[0], body).status == 200
+    assert local.post(paths[1], body).status == 200
+    assert "nobody can load adapters" in start(model, *FLAGS, "--allow-runtime-lora").log()
+
+
+def test_adapters_are_off_unless_asked_for(start):
+    server = start(DEMO, *ADMIN, key="root")
     answer = server.post("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "y"})
     assert answer.status == 400 and "--enable-lora" in answer.error["message"]

@@ -198,6 +198,12 @@ Test(config, kinds_of_constraints_that_are_closed) {
   expect_error("--disable-grammar all", ERR_CONFIGURATION, "(set by --disable-grammar)");
 }
 
+Test(config, admin_keys) {
+  expect_error("--metrics-auth admin --api-key k", ERR_CONFIGURATION, "there is no admin key");
+  ASSERT_EQ_FOR(load("--metrics-auth admin --admin-key-file /f"), 0, "%s", error.message);
+  config_free(&config);
+}
+
 Test(config, variables_that_are_no_options) {
   setenv("INFERD_MAX_NUM_SEQ", "3", 1);
   setenv("INFERD_SERVICE_HOST", "10.0.0.1", 1); /* as Kubernetes sets for a Service */
@@ -357,7 +363,7 @@ Test(config, numbers) {
 }
 
 Test(config, dump_masks_keys_and_reads_back) {
-  ASSERT_EQ(load("m --api-key secret --port 77 --max-queue-time 1.5s"), 0);
+  ASSERT_EQ(load("m --api-key secret --admin-key secret2 --port 77 --max-queue-time 1.5s"), 0);
   char *text = NULL;
   size_t length = 0;
   FILE *out = open_memstream(&text, &length);

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from serving import TINY, Server, check_logprobs, compare, prompts
 
+ADMIN_KEY = "root"
+
 
 def write_adapter(folder, rank, modules):
     """A random adapter of the modules {name: (rows, columns)}, as PEFT saves it."""
@@ -37,7 +39,8 @@ def write_adapter(folder, rank, modules):
 def post(server, path, body):
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}",
                                      json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
+                                     {"Content-Type": "application/json",
+                                      "Authorization": f"Bearer {ADMIN_KEY}"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
@@ -68,7 +71,7 @@ def test_adapters_and_the_base_in_one_batch(program):
                                                      "mlp.up_proj": (128, 64)})
         flags = ["--served-model-name", "base", "--enable-lora", "--lora-modules", f"one={one}",
                  "--max-loras", 2, "--max-lora-rank", 16, "--allow-runtime-lora",
-                 "--max-num-batched-tokens", 64]
+                 "--admin-key", ADMIN_KEY, "--max-num-batched-tokens", 64]
         cpu, cuda = servers = [Server(program, device, *flags) for device in ("cpu", "cuda")]
         try:
             for server in servers:

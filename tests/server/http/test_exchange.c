@@ -164,6 +164,81 @@ Test(exchange, refuses_before_the_body) {
   harness_stop();
 }
 
+#define LOAD_HEAD                                                                                  \
+  "POST /v1/load_lora_adapter HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"                \
+  "Content-Type: application/json\r\nContent-Length: 2\r\n"
+
+/* The answer to a request on a connection of its own: its status, and whether `part` is in it. */
+static void expect_on(int fd, const char *text, int status, const char *part) {
+  client_send(fd, text);
+  char *answer = client_read_all(fd, 4000);
+  EXPECT_EQ_FOR(status_of(answer), status, "%s: %s", text, answer);
+  cr_expect(strstr(answer, part) != NULL, "'%s' is not in %s", part, answer);
+  free(answer);
+  close(fd);
+}
+
+static void expect_over_tcp(const char *text, int status, const char *part) {
+  expect_on(client_connect(harness_port(0)), text, status, part);
+}
+
+/* The handler behind the route answers 400 unsupported_endpoint. */
+Test(exchange, operators_need_an_admin_key) {
+  harness_start((const char *[]){"--api-key=client", "--admin-key=root", NULL});
+  for (int i = 0; i < 4; i++) {
+    static const char *const paths[] = {"/v1/load_lora_adapter", "/load_lora_adapter",
+                                        "/v1/unload_lora_adapter", "//unload_lora_adapter/"};
+    char text[300];
+    snprintf(text, sizeof text,
+             "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             "Connection: close\r\nAuthorization: Bearer client\r\nContent-Length: 2\r\n\r\n{}",
+             paths[i]);
+    expect_over_tcp(text, 403, "\"code\":\"admin_key_required\"}}");
+  }
+  expect_over_tcp(LOAD_HEAD "\r\n{}", 401, "invalid_api_key");
+  expect_over_tcp(LOAD_HEAD "Authorization: Bearer x\r\n\r\n{}", 401, "invalid_api_key");
+  expect_over_tcp(LOAD_HEAD "Authorization: Bearer client\r\n\r\n{}", 403, "(--admin-key)");
+  expect_over_tcp(LOAD_HEAD "Authorization: Bearer root\r\n\r\n{}", 400, "unsupported_endpoint");
+  /* An admin key opens the routes of clients too. */
+  EXPECT_EQ(expect(POST_HEAD "Connection: close\r\nAuthorization: Bearer root\r\n"
+                             "Content-Length: 2\r\n\r\n{}"),
+            200);
+  harness_stop();
+}
+
+Test(exchange, operators_without_api_keys) {
+  harness_start((const char *[]){"--admin-key=root", "--metrics-auth=admin", NULL});
+  expect_over_tcp(LOAD_HEAD "\r\n{}", 401, "You didn't provide an admin key.");
+  expect_over_tcp(LOAD_HEAD "Authorization: Bearer x\r\n\r\n{}", 401, "Incorrect admin key");
+  expect_over_tcp(LOAD_HEAD "Authorization: Bearer root\r\n\r\n{}", 400, "unsupported_endpoint");
+#define METRICS_HEAD "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+  expect_over_tcp(METRICS_HEAD "\r\n", 401, "invalid_api_key");
+  expect_over_tcp(METRICS_HEAD "Authorization: Bearer root\r\n\r\n", 200, "x 1");
+  EXPECT_EQ(expect(POST_HEAD "Connection: close\r\nContent-Length: 2\r\n\r\n{}"), 200);
+  harness_stop();
+  harness_start(
+      (const char *[]){"--api-key=client", "--admin-key=root", "--metrics-auth=admin", NULL});
+  expect_over_tcp(METRICS_HEAD "Authorization: Bearer client\r\n\r\n", 403, "admin_key_required");
+  harness_stop();
+}
+
+Test(exchange, without_an_admin_key_a_unix_socket_is_needed) {
+  char path[64], flag[80];
+  snprintf(path, sizeof path, "/tmp/inferd-admin-%d.sock", (int)getpid());
+  snprintf(flag, sizeof flag, "--listen=unix:%s", path);
+  harness_start((const char *[]){"--listen=127.0.0.1:0", flag, "--api-key=client", NULL});
+#define KEYED_LOAD LOAD_HEAD "Authorization: Bearer client\r\n\r\n{}"
+  expect_over_tcp(KEYED_LOAD, 403, "see --admin-key and --uds.");
+  expect_over_tcp(LOAD_HEAD "\r\n{}", 401, "invalid_api_key");
+  expect_on(client_connect_unix(path), KEYED_LOAD, 400, "unsupported_endpoint");
+  expect_on(client_connect_unix(path), LOAD_HEAD "\r\n{}", 401, "invalid_api_key");
+  harness_stop();
+  /* With an admin key the UNIX socket is no exception. */
+  harness_start((const char *[]){"--listen=127.0.0.1:0", flag, "--admin-key=root", NULL});
+  expect_on(client_connect_unix(path), LOAD_HEAD "\r\n{}", 401, "admin key");
+  harness_stop();
+}
+
 Test(exchange, early_refusal_survives_a_client_that_keeps_sending) {
   harness_start((const char *[]){"--api-key=secret", NULL});
   char *body = malloc(600001);

@@ -84,6 +84,42 @@ Test(parts, keys) {
   config_free(&config);
 }
 
+Test(parts, admin_keys) {
+  config_t config;
+  auth_t *auth = NULL;
+  inferd_error_t error = {0};
+  uint64_t tenant = 9;
+  char name[AUTH_KEY_NAME_BYTES];
+  ASSERT_EQ(keys_of("--admin-key=root,boss", &auth, &config, &error), 0);
+  EXPECT_EQ(auth_key_count(auth), 0);
+  EXPECT_EQ(auth_admin_count(auth), 2);
+  EXPECT_EQ(auth_check(auth, NULL, &tenant, name), AUTH_OPEN);
+  EXPECT_EQ(auth_check(auth, "Bearer alpha", &tenant, name), AUTH_OPEN);
+  EXPECT_EQ(tenant, 0);
+  EXPECT_EQ(auth_check(auth, "Bearer boss", &tenant, name), AUTH_ADMIN);
+  EXPECT_NE(tenant, 0);
+  EXPECT_EQ(strlen(name), 8);
+  auth_free(auth);
+  config_free(&config);
+
+  setenv("INFERD_API_KEY", "alpha", 1);
+  ASSERT_EQ(keys_of("--admin-key=root", &auth, &config, &error), 0);
+  EXPECT_EQ(auth_check(auth, NULL, &tenant, name), AUTH_REFUSED);
+  EXPECT_EQ(auth_check(auth, "Bearer alphaa", &tenant, name), AUTH_REFUSED);
+  EXPECT_EQ(auth_check(auth, "Bearer alpha", &tenant, name), AUTH_CLIENT);
+  EXPECT_EQ(auth_check(auth, "Bearer root", &tenant, name), AUTH_ADMIN);
+  auth_free(auth);
+  config_free(&config);
+
+  /* What is a key of both kinds would make every client an operator. */
+  EXPECT_EQ(keys_of("--admin-key=root,alpha", &auth, &config, &error), ERR_CONFIGURATION);
+  cr_expect(strstr(error.message, "admin_key: key 2 of 2: an API key is an admin key too") != NULL,
+            "%s", error.message);
+  cr_expect(strstr(error.message, "alpha") == NULL, "a key in a message");
+  config_free(&config);
+  unsetenv("INFERD_API_KEY");
+}
+
 Test(parts, no_keys_let_everybody_in) {
   config_t config;
   auth_t *auth = NULL;
@@ -91,7 +127,7 @@ Test(parts, no_keys_let_everybody_in) {
   uint64_t tenant = 9;
   char name[AUTH_KEY_NAME_BYTES];
   ASSERT_EQ(keys_of("--port=1", &auth, &config, &error), 0);
-  cr_expect(auth_check(auth, NULL, &tenant, name));
+  EXPECT_EQ(auth_check(auth, NULL, &tenant, name), AUTH_OPEN);
   EXPECT_EQ(tenant, 0);
   auth_free(auth);
   config_free(&config);
@@ -144,6 +180,36 @@ Test(parts, key_file) {
   expect_no_reload(auth, &config, ERR_IO, "api_key_file: cannot open /tmp/inferd-keys-");
   cr_expect(auth_check(auth, "Bearer three", &tenant, name));
   cr_expect_not(auth_check(auth, "Bearer four", &tenant, name));
+  auth_free(auth);
+  config_free(&config);
+}
+
+Test(parts, admin_key_file) {
+  char path[64], flag[96];
+  snprintf(path, sizeof path, "/tmp/inferd-admin-%d", (int)getpid());
+  snprintf(flag, sizeof flag, "--admin-key-file=%s", path);
+  config_t config;
+  auth_t *auth = NULL;
+  inferd_error_t error = {0};
+  uint64_t tenant;
+  char name[AUTH_KEY_NAME_BYTES];
+  write_file(path, "# who may load adapters\nroot operator\n", 0600);
+  ASSERT_EQ_FOR(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
+  EXPECT_EQ(auth_check(auth, "Bearer root", &tenant, name), AUTH_ADMIN);
+  write_file(path, "boss\n", 0640);
+  ASSERT_EQ(auth_reload(auth, &config, &error), 0);
+  EXPECT_EQ(auth_check(auth, "Bearer root", &tenant, name), AUTH_OPEN);
+  EXPECT_EQ(auth_check(auth, "Bearer boss", &tenant, name), AUTH_ADMIN);
+  write_file(path, "four\n", 0604);
+  expect_no_reload(auth, &config, ERR_PERMISSION, "admin_key_file: /tmp/inferd-admin-");
+  write_file(path, "\n", 0600);
+  chmod(path, 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "holds no key");
+  write_file(path, "ro\x01t\n", 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION,
+                   "admin_key_file: line 1 of /tmp/inferd-admin-");
+  unlink(path);
+  EXPECT_EQ(auth_check(auth, "Bearer boss", &tenant, name), AUTH_ADMIN);
   auth_free(auth);
   config_free(&config);
 }
