@@ -1,0 +1,192 @@
+/* submit.c: the calls that the loop thread makes: requests in, events out, cancels, adapters.
+ *
+ * Loop thread, unless engine.h says otherwise; never waits for the engine thread. Allocates
+ * nothing.
+ */
+#include "engine/internal.h"
+
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+#include "engine/sample/choices.h"
+
+#include <math.h>
+
+enum { RETRY_AFTER_MAX_S = 120 };
+
+engine_state_t engine_state(const engine_t *engine) {
+  return (engine_state_t)atomic_load(&engine->state);
+}
+
+double engine_progress(const engine_t *engine) {
+  return atomic_load(&engine->progress_permille) / 1000.0;
+}
+
+void engine_failure(const engine_t *engine, inferd_error_t *out) {
+  *out = engine->failure;
+}
+
+const engine_info_t *engine_info(const engine_t *engine) {
+  return engine_state(engine) == ENGINE_LOADING || engine->info.block_size == 0 ? NULL
+                                                                                : &engine->info;
+}
+
+const tokenizer_t *engine_tokenizer(const engine_t *engine) {
+  return engine_state(engine) == ENGINE_LOADING ? NULL : engine->tokenizer;
+}
+
+static int check_state(const engine_t *engine, inferd_error_t *error) {
+  switch (engine_state(engine)) {
+  case ENGINE_READY: return 0;
+  case ENGINE_LOADING: return error_set(error, ERR_MODEL_LOADING, NULL, "The model is loading.");
+  default: return error_set(error, ERR_ENGINE_FAILED, NULL, "The engine has failed.");
+  }
+}
+
+/* A prompt must fit in `max_model_len`, minus one token if at least one is to be generated. A
+ * request that needs more blocks than the pool has would wait for ever, so it is refused. All
+ * sequences of a request share the full blocks of the prompt and no others. */
+static int check_fits(const engine_t *engine, const request_t *request, inferd_error_t *error) {
+  int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
+  int64_t shared = request->num_prompt_tokens / engine->info.block_size;
+  int64_t all = DIV_UP(tokens, engine->info.block_size);
+  int32_t count = params_num_sequences(&request->params);
+  int64_t need = shared + count * (all - shared);
+  if (request->num_prompt_tokens + (request->params.max_tokens > 0) > engine->info.max_model_len) {
+    return error_set(
+        error, ERR_CONTEXT_LENGTH, "prompt",
+        "This model's maximum context length is %d tokens. However, the prompt has %d.",
+        engine->info.max_model_len, request->num_prompt_tokens);
+  }
+  if (need <= engine->info.num_blocks - 1) return 0;
+  if (count > 1) {
+    return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
+                     "%lld tokens in %d sequences take %lld + %d x %lld = %lld KV blocks of %d; "
+                     "this server has %d.",
+                     (long long)tokens, count, (long long)shared, count, (long long)(all - shared),
+                     (long long)need, engine->info.block_size, engine->info.num_blocks - 1);
+  }
+  return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
+                   "This model's maximum context length is %d tokens. However, you requested %lld "
+                   "tokens, which take %lld KV blocks of %d; there are %d.",
+                   engine->info.max_model_len, (long long)tokens, (long long)need,
+                   engine->info.block_size, engine->info.num_blocks - 1);
+}
+
+size_t engine_room_bytes(const sampling_params_t *params) {
+  return choices_bytes(params);
+}
+
+static int check_choices(const engine_t *engine, const request_t *request, inferd_error_t *error) {
+  const sampling_params_t *params = &request->params;
+  int32_t count = params_num_sequences(params);
+  const char *field =
+      params->best_of > params->n || params->beam_width > params->n ? "best_of" : "n";
+  int32_t most = engine->info.max_num_seqs;
+  if (params->beam_width > 0 && most > BEAM_SEQUENCES_MAX) most = BEAM_SEQUENCES_MAX;
+  if (count > most) {
+    return error_set(error, ERR_BAD_REQUEST, field,
+                     "%s asks for %d sequences at once; this server runs at most %d.", field, count,
+                     most);
+  }
+  if (params_collect(params) && request->room == NULL) {
+    return error_set(error, ERR_INTERNAL, field, "no room was lent for %d sequences", count);
+  }
+  return 0;
+}
+
+int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
+  int code = check_state(engine, error);
+  int64_t tokens = 0;
+  for (int i = 0; i < count && !code; i++) {
+    code = check_fits(engine, requests[i], error);
+    if (!code) code = check_choices(engine, requests[i], error);
+    tokens += requests[i]->num_prompt_tokens;
+  }
+  if (code) return code;
+  int64_t limit = engine->options.max_queue_tokens > 0
+                      ? engine->options.max_queue_tokens
+                      : 4 * (int64_t)engine->info.block_size * (engine->info.num_blocks - 1);
+  int64_t waiting_tokens = atomic_load(&engine->queued_tokens);
+  int32_t waiting = atomic_load(&engine->queued_requests);
+  /* If no request waits, the limit of tokens does not apply: the queue takes a request of any
+   * length. */
+  bool full = waiting > 0 && waiting_tokens + tokens > limit;
+  full = full || waiting + count > engine->options.max_queue_requests;
+  if (full || engine->loop_live + count > engine->num_groups) {
+    return error_set(error, ERR_QUEUE_FULL, NULL,
+                     "The server is busy: %d requests with %lld prompt tokens are waiting.",
+                     waiting, (long long)waiting_tokens);
+  }
+  atomic_fetch_add(&engine->queued_requests, count);
+  atomic_fetch_add(&engine->queued_tokens, tokens);
+  for (int i = 0; i < count; i++) {
+    requests[i]->slot = engine->free_slots[engine->num_groups - ++engine->loop_live];
+    mailbox_post(engine->mailbox, requests[i]);
+  }
+  mailbox_wake(engine->mailbox);
+  return 0;
+}
+
+int engine_retry_after_s(const engine_t *engine) {
+  int rate = atomic_load(&engine->finish_rate_milli);
+  if (rate <= 0) return 1;
+  double wait_s = (atomic_load(&engine->queued_requests) + 1) * 1000.0 / rate;
+  return wait_s < 1 ? 1 : wait_s > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)ceil(wait_s);
+}
+
+void engine_cancel(engine_t *engine, request_t *request) {
+  atomic_store_explicit(&request->cancelled, true, memory_order_release);
+  mailbox_cancel(engine->mailbox, request->slot);
+  mailbox_wake(engine->mailbox);
+}
+
+typedef struct drain_context {
+  engine_t *engine;
+  void (*handle)(void *context, const event_t *event);
+  void *context;
+} drain_context_t;
+
+static void count_done(void *context, const event_t *event) {
+  drain_context_t *drain = context;
+  if (event->kind == EVENT_DONE) {
+    engine_t *engine = drain->engine;
+    bool complete = event->finish == FINISH_STOP || event->finish == FINISH_LENGTH;
+    if (complete && params_collect(&event->request->params)) {
+      choices_replay(event, engine->tokenizer, engine->replay_text, engine->replay_held,
+                     drain->handle, drain->context);
+    }
+    engine->free_slots[engine->num_groups - engine->loop_live--] = event->request->slot;
+  }
+  drain->handle(drain->context, event);
+}
+
+int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *event),
+                 void *context) {
+  if (engine->mailbox == NULL || engine_state(engine) == ENGINE_LOADING) return 0;
+  drain_context_t drain = {.engine = engine, .handle = handle, .context = context};
+  return mailbox_drain(engine->mailbox, count_done, &drain);
+}
+
+uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trace_record_t *record),
+                      void *context) {
+  return engine->trace != NULL ? trace_drain(engine->trace, handle, context) : 0;
+}
+
+/* ---- adapters ---- */
+
+int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
+                        inferd_error_t *error) {
+  return adapter_read(&engine->blueprint, dir, engine->options.max_lora_rank, out, error);
+}
+
+void engine_adapter_free(struct adapter *adapter) {
+  adapter_free(adapter);
+}
+
+void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter) {
+  CHECK_GE(slot, 1);
+  CHECK_LE(slot, engine->options.max_loras);
+  CHECK(adapter != NULL);
+  adapter_free(atomic_exchange(&engine->adapters[slot - 1], adapter));
+  atomic_fetch_add(&engine->adapter_epoch, 1);
+}
