@@ -92,14 +92,20 @@ static event_t finish_choices(engine_t *engine, group_t *group, sequence_status_
   return event;
 }
 
+/* The request has a row in a committed step, or ends without one: it waits no longer. */
+static void leave_queue(engine_t *engine, group_t *group) {
+  if (group->was_admitted) return;
+  group->was_admitted = true;
+  atomic_fetch_sub(&engine->queued_requests, 1);
+  atomic_fetch_sub(&engine->queued_tokens, group->sequence.num_prompt_tokens);
+  mailbox_leave(engine->mailbox, group->request->slot);
+}
+
 void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, int error_code,
                    uint64_t now_ns) {
   sequence_t *seq = &group->sequence;
   event_t event;
-  if (!group->was_admitted) {
-    atomic_fetch_sub(&engine->queued_requests, 1);
-    atomic_fetch_sub(&engine->queued_tokens, seq->num_prompt_tokens);
-  }
+  leave_queue(engine, group);
   if (is_complete(status) && params_multiple(&group->request->params)) {
     event = finish_choices(engine, group, status, now_ns);
   } else {
@@ -225,11 +231,6 @@ static void commit_score(engine_t *engine, sequence_t *seq, const sample_row_t *
 static void count_prefill(engine_t *engine, const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
   group_t *group = seq->group;
-  if (!group->was_admitted) {
-    group->was_admitted = true;
-    atomic_fetch_sub(&engine->queued_requests, 1);
-    atomic_fetch_sub(&engine->queued_tokens, seq->num_prompt_tokens);
-  }
   bool first_prefill = group->num_preemptions == 0;
   if (first_prefill && entry->num_computed < seq->num_prompt_tokens &&
       entry->num_computed + entry->num_tokens >= seq->num_prompt_tokens) {
@@ -341,11 +342,23 @@ static void drop_late(engine_t *engine, const step_t *step, plan_entry_t *entry,
   while (rows->last > rows->first && step->sample_rows[rows->last - 1].score_id < 0) rows->last--;
 }
 
+/* Returns false if the request had to make room for another before its first step was committed. */
+static bool begin(engine_t *engine, group_t *group) {
+  if (group->was_admitted) return true;
+  if (!share_begin(engine->share, group->request->slot)) return false;
+  leave_queue(engine, group);
+  return true;
+}
+
 static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_t *planned,
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
   sequence_t *seq = entry->sequence;
   scheduler_complete(entry);
+  if (!begin(engine, seq->group)) {
+    engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_FULL, now_ns);
+    return;
+  }
   if (entry->late) drop_late(engine, step, entry, &rows);
   int late_error = verify_drafts(engine, step, entry, &rows);
   int error_code = first_error(step, rows);

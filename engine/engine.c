@@ -19,6 +19,9 @@
 #include <string.h>
 
 enum { IDLE_SLEEP_MS = 1000, ROOM_SLEEP_MS = 1, QUEUE_CHECK_MS = 100 };
+/* Requests that made room for others keep their slots until the loop has read their ends: so many
+ * may end in one iteration. */
+enum { DROPPED_SLOTS_MAX = 16384 };
 enum { SEQS_DEFAULT = 64, TOKENS_DEFAULT = 512 }; /* of a back end that names none */
 
 void engine_options_default(engine_options_t *options) {
@@ -130,8 +133,8 @@ static void accept_posted(engine_t *engine) {
   }
 }
 
-/* Ends the requests whose cancels were posted. A slot may serve a later request by now: its own
- * flag decides. Returns how many ended. */
+/* Ends the requests that were cancelled, or dropped to make room for others. A slot may serve a
+ * later request by now: its own state decides. Returns how many ended. */
 static int end_cancelled(engine_t *engine, uint64_t now_ns) {
   int count = 0;
   for (int32_t slot = mailbox_cancelled(engine->mailbox); slot >= 0;
@@ -139,8 +142,10 @@ static int end_cancelled(engine_t *engine, uint64_t now_ns) {
     accept_posted(engine); /* the request was posted before its cancel */
     group_t *group = &engine->groups[slot];
     if (!group->in_use) continue;
-    if (!atomic_load_explicit(&group->request->cancelled, memory_order_acquire)) continue;
-    engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, 0, now_ns);
+    bool cancelled = atomic_load_explicit(&group->request->cancelled, memory_order_acquire);
+    if (!cancelled && !share_is_dropped(engine->share, slot)) continue;
+    int code = cancelled ? 0 : ERR_QUEUE_FULL;
+    engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
     count++;
   }
   return count;
@@ -418,12 +423,15 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   engine->options.device = NULL; /* the caller's text, which nothing reads from here on */
   engine->backend = backend;
   bool copied = copy_strings(engine);
-  /* a group for each request that can wait, run, or be preempted */
-  engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs;
+  /* a group for each request that can wait, run, be preempted, or make room */
+  engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs +
+                       MIN(options->max_queue_requests, DROPPED_SLOTS_MAX);
   engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
   int traced = options->trace ? trace_new(&engine->trace, NULL) : 0;
   engine->free_slots = calloc((size_t)engine->num_groups, sizeof *engine->free_slots);
-  if (engine->groups == NULL || engine->free_slots == NULL || !copied || traced != 0) {
+  int shared = share_new(engine->num_groups, &engine->share, NULL);
+  if (engine->groups == NULL || engine->free_slots == NULL || !copied || traced != 0 ||
+      shared != 0) {
     int32_t count = engine->num_groups;
     engine_destroy(engine);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %d requests", count);
@@ -466,6 +474,7 @@ void engine_destroy(engine_t *engine) {
   engine_release(engine);
   for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&engine->adapters[i]));
   trace_free(engine->trace);
+  share_free(engine->share);
   free(engine->groups);
   free(engine->free_slots);
   for (size_t i = 0; i < ARRAY_LEN(engine->strings); i++) free(engine->strings[i]);

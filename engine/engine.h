@@ -1,9 +1,7 @@
 /* engine.h: the engine as the server sees it.
  *
- * One engine owns one model, one device and one thread, the engine thread. The loop thread submits
- * requests and drains events through two bounded queues (mailbox.h). engine/README.md says what an
- * iteration of the engine does and what holds between the calls of this header.
- */
+ * One engine owns one model, one device and one thread. The loop thread submits requests and drains
+ * events through bounded queues (mailbox.h). engine/README.md says what holds between the calls. */
 #ifndef INFERD_ENGINE_ENGINE_H
 #define INFERD_ENGINE_ENGINE_H
 
@@ -120,10 +118,12 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
  * TOKEN and CHOICE_DONE events, best first. */
 size_t engine_room_bytes(const sampling_params_t *params);
 
-/* Loop thread only. Admits all `count` requests (the prompts of one HTTP request) or none, in O(1)
- * each. Returns 0, and then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL,
- * ERR_CONTEXT_LENGTH (the context or the pool can never hold a request), ERR_MODEL_LOADING,
- * ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
+enum { SUBMIT_MAX = 128 };
+/* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one
+ * tenant), or none, in O(log n) each; a full queue makes room by the rule of share.h. Returns 0,
+ * and then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the
+ * context or the pool can never hold a request), ERR_MODEL_LOADING, ERR_ENGINE_FAILED,
+ * ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
 struct adapter; /* an adapter in host memory, engine/model/adapter.h */
 /* Reads a PEFT adapter for this engine's model. After READY, any thread. Returns 0 or an error of

@@ -20,6 +20,7 @@
 #include "engine/sample/constrain.h"
 #include "engine/schedule/drafter.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/share.h"
 #include "engine/step.h"
 
 #include <pthread.h>
@@ -77,6 +78,7 @@ struct engine {
   uint64_t next_arrival;
   int32_t num_live; /* groups in use */
 
+  share_t *share; /* who waits, and who makes room; made by engine_new */
   /* Loop thread only: requests submitted whose EVENT_DONE was not drained; slots without one. */
   int32_t loop_live;
   int32_t *free_slots; /* [num_groups - loop_live] */

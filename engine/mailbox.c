@@ -36,6 +36,7 @@ static void free_rings(mailbox_t *mailbox) {
   free(mailbox->requests);
   free(mailbox->cancels);
   free(mailbox->cancel_waits);
+  free(mailbox->lefts);
   free(mailbox->events);
 }
 
@@ -50,10 +51,11 @@ int mailbox_new(uint32_t requests_max, size_t event_bytes, mailbox_t **out, infe
     mailbox->requests = calloc(slots, sizeof(request_t *));
     mailbox->cancels = calloc(slots, sizeof *mailbox->cancels);
     mailbox->cancel_waits = calloc(slots, sizeof *mailbox->cancel_waits);
+    mailbox->lefts = calloc(slots, sizeof *mailbox->lefts);
     mailbox->events = aligned_alloc(64, bytes);
   }
   if (mailbox == NULL || mailbox->requests == NULL || mailbox->cancels == NULL ||
-      mailbox->cancel_waits == NULL || mailbox->events == NULL) {
+      mailbox->cancel_waits == NULL || mailbox->lefts == NULL || mailbox->events == NULL) {
     if (mailbox != NULL) free_rings(mailbox);
     free(mailbox);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the event ring (%zu bytes)", bytes);
@@ -109,6 +111,22 @@ int32_t mailbox_cancelled(mailbox_t *mailbox) {
   int32_t slot = mailbox->cancels[tail & mailbox->request_mask];
   atomic_store_explicit(&mailbox->cancel_tail, tail + 1, memory_order_release);
   atomic_exchange_explicit(&mailbox->cancel_waits[slot], false, memory_order_acq_rel);
+  return slot;
+}
+
+void mailbox_leave(mailbox_t *mailbox, int32_t slot) {
+  unsigned head = atomic_load_explicit(&mailbox->left_head, memory_order_relaxed);
+  unsigned tail = atomic_load_explicit(&mailbox->left_tail, memory_order_acquire);
+  CHECK_LE(head - tail, mailbox->request_mask);
+  mailbox->lefts[head & mailbox->request_mask] = slot;
+  atomic_store_explicit(&mailbox->left_head, head + 1, memory_order_release);
+}
+
+int32_t mailbox_left(mailbox_t *mailbox) {
+  unsigned tail = atomic_load_explicit(&mailbox->left_tail, memory_order_relaxed);
+  if (tail == atomic_load_explicit(&mailbox->left_head, memory_order_acquire)) return -1;
+  int32_t slot = mailbox->lefts[tail & mailbox->request_mask];
+  atomic_store_explicit(&mailbox->left_tail, tail + 1, memory_order_release);
   return slot;
 }
 

@@ -1,12 +1,12 @@
 /* mailbox.h: the bounded queues between the loop thread and the engine thread.
  *
- * Requests enter as pointers through one ring and cancels as slot numbers through another; events
- * leave as records of variable size through a ring of bytes. Each ring has one writer and one
- * reader, so none needs a lock. The engine
- * rewinds an empty event ring to its start. The loop's reading and the rewinding exclude each other
- * by the flag `ends_held`; neither waits for it, the thread that comes second returns at once. The
- * condition variable only serves an engine thread that has nothing to do. Nothing is allocated
- * after mailbox_new.
+ * Requests enter as pointers through one ring and cancels as slot numbers through another. Events
+ * leave as records of variable size through a ring of bytes, and the slots of requests that wait no
+ * longer through a ring of their own. Each ring has one writer and one reader, so none needs a
+ * lock. The engine rewinds an empty event ring to its start. The loop's reading and the rewinding
+ * exclude each other by the flag `ends_held`; neither waits for it, the thread that comes second
+ * returns at once. The condition variable only serves an engine thread that has nothing to do.
+ * Nothing is allocated after mailbox_new.
  */
 #ifndef INFERD_ENGINE_MAILBOX_H
 #define INFERD_ENGINE_MAILBOX_H
@@ -26,7 +26,10 @@ typedef struct mailbox {
   atomic_uint cancel_head;               /* written by the loop */
   atomic_uint cancel_tail;               /* written by the engine */
   /* engine -> loop */
-  unsigned char *events; /* [event_mask + 1] bytes */
+  int32_t *lefts;                     /* [request_mask + 1] slots whose requests wait no longer */
+  _Alignas(64) atomic_uint left_head; /* written by the engine */
+  _Alignas(64) atomic_uint left_tail; /* written by the loop */
+  unsigned char *events;              /* [event_mask + 1] bytes */
   size_t event_mask;
   _Alignas(64) atomic_size_t event_head; /* end of the published events; written by the engine */
   size_t event_write;                    /* engine thread only: end of the emitted events */
@@ -56,6 +59,13 @@ void mailbox_cancel(mailbox_t *mailbox, int32_t slot);
 /* Engine thread: removes and returns the oldest slot; -1 if there is none. A cancel that comes
  * later adds the slot again. All requests that were posted before the cancel can be received. */
 int32_t mailbox_cancelled(mailbox_t *mailbox);
+
+/* Engine thread: tells the loop that the request of a slot has begun or ended, once for each
+ * request and before its EVENT_DONE is published. */
+void mailbox_leave(mailbox_t *mailbox, int32_t slot);
+/* Loop thread: removes and returns the oldest slot; -1 if there is none. The loop must have removed
+ * a slot before it gives the slot to another request. */
+int32_t mailbox_left(mailbox_t *mailbox);
 
 /* Engine thread: bytes that an event with so much text and so many alternatives takes. */
 size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top);

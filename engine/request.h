@@ -28,7 +28,7 @@ typedef struct request {
   const int32_t *shown_ids; /* special tokens that are shown as text, e.g. marks of tool calls */
   int32_t num_shown_ids;
   int64_t priority;      /* with the priority policy, lower values run earlier */
-  uint64_t tenant;       /* for fair shares: hash of the API key */
+  uint64_t tenant;       /* the client whose shares it uses; with API keys a hash of the key */
   uint64_t salt;         /* prefix-cache domain: hash of API key, cache_salt and adapter */
   int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
   uint64_t arrival_ns;   /* monotonic clock */

@@ -94,35 +94,63 @@ static int check_choices(const engine_t *engine, const request_t *request, infer
   return 0;
 }
 
+/* Takes what the engine has said about requests that wait no longer. */
+static void note_left(engine_t *engine) {
+  for (int32_t slot = mailbox_left(engine->mailbox); slot >= 0;
+       slot = mailbox_left(engine->mailbox)) {
+    share_left(engine->share, slot);
+  }
+}
+
+/* Ends a request that made room for another. */
+static void drop(void *context, int32_t slot) {
+  engine_t *engine = context;
+  mailbox_cancel(engine->mailbox, slot);
+}
+
+/* Makes room in the queue. Returns ERR_QUEUE_FULL if the client itself has most of what waits. */
+static int make_room(engine_t *engine, const share_ask_t *ask, inferd_error_t *error) {
+  int64_t tokens = engine->options.max_queue_tokens;
+  if (tokens <= 0) tokens = 4 * (int64_t)engine->info.block_size * (engine->info.num_blocks - 1);
+  share_limits_t limits = {.num_requests = engine->options.max_queue_requests,
+                           .num_tokens = tokens};
+  note_left(engine);
+  bool fits = engine->loop_live + ask->num_requests <= engine->num_groups &&
+              share_has_room(engine->share, ask, &limits) &&
+              share_make_room(engine->share, ask, &limits, drop, engine);
+  if (fits) return 0;
+  share_count_t count = share_count(engine->share);
+  return error_set(error, ERR_QUEUE_FULL, NULL,
+                   "The server is busy: %d requests with %lld prompt tokens are waiting.",
+                   count.num_requests, (long long)count.num_tokens);
+}
+
+/* Posts the requests: each gets a slot, and all of them together are one bundle. */
+static void post(engine_t *engine, request_t *const *requests, int count) {
+  int32_t slots[SUBMIT_MAX] = {0}, tokens[SUBMIT_MAX] = {0};
+  for (int i = 0; i < count; i++) {
+    slots[i] = engine->free_slots[engine->num_groups - ++engine->loop_live];
+    tokens[i] = requests[i]->num_prompt_tokens;
+    requests[i]->slot = slots[i];
+  }
+  share_add(engine->share, requests[0]->tenant, slots, tokens, count);
+  for (int i = 0; i < count; i++) mailbox_post(engine->mailbox, requests[i]);
+}
+
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
   int code = check_state(engine, error);
-  int64_t tokens = 0;
+  share_ask_t ask = {.client = requests[0]->tenant, .num_requests = count};
+  CHECK_RANGE(count, 1, SUBMIT_MAX + 1);
   for (int i = 0; i < count && !code; i++) {
     code = check_fits(engine, requests[i], error);
     if (!code) code = check_choices(engine, requests[i], error);
-    tokens += requests[i]->num_prompt_tokens;
+    ask.num_tokens += requests[i]->num_prompt_tokens;
   }
+  if (!code) code = make_room(engine, &ask, error);
   if (code) return code;
-  int64_t limit = engine->options.max_queue_tokens > 0
-                      ? engine->options.max_queue_tokens
-                      : 4 * (int64_t)engine->info.block_size * (engine->info.num_blocks - 1);
-  int64_t waiting_tokens = atomic_load(&engine->queued_tokens);
-  int32_t waiting = atomic_load(&engine->queued_requests);
-  /* If no request waits, the limit of tokens does not apply: the queue takes a request of any
-   * length. */
-  bool full = waiting > 0 && waiting_tokens + tokens > limit;
-  full = full || waiting + count > engine->options.max_queue_requests;
-  if (full || engine->loop_live + count > engine->num_groups) {
-    return error_set(error, ERR_QUEUE_FULL, NULL,
-                     "The server is busy: %d requests with %lld prompt tokens are waiting.",
-                     waiting, (long long)waiting_tokens);
-  }
   atomic_fetch_add(&engine->queued_requests, count);
-  atomic_fetch_add(&engine->queued_tokens, tokens);
-  for (int i = 0; i < count; i++) {
-    requests[i]->slot = engine->free_slots[engine->num_groups - ++engine->loop_live];
-    mailbox_post(engine->mailbox, requests[i]);
-  }
+  atomic_fetch_add(&engine->queued_tokens, ask.num_tokens);
+  post(engine, requests, count);
   mailbox_wake(engine->mailbox);
   return 0;
 }
@@ -155,6 +183,8 @@ static void count_done(void *context, const event_t *event) {
       choices_replay(event, engine->tokenizer, engine->replay_text, engine->replay_held,
                      drain->handle, drain->context);
     }
+    note_left(engine); /* it was told before the event was published */
+    share_give_back(engine->share, event->request->slot);
     engine->free_slots[engine->num_groups - engine->loop_live--] = event->request->slot;
   }
   drain->handle(drain->context, event);
@@ -163,6 +193,7 @@ static void count_done(void *context, const event_t *event) {
 int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *event),
                  void *context) {
   if (engine->mailbox == NULL || engine_state(engine) == ENGINE_LOADING) return 0;
+  note_left(engine);
   drain_context_t drain = {.engine = engine, .handle = handle, .context = context};
   return mailbox_drain(engine->mailbox, count_done, &drain);
 }

@@ -76,7 +76,7 @@ typedef struct group {
   int32_t num_preemptions;
   int32_t num_skips;         /* times that a later group was admitted before this one */
   uint64_t planned_in;       /* scheduler.num_plans of a plan that must not plan it again */
-  bool was_admitted;         /* no longer counted by the gauges of waiting requests */
+  bool was_admitted;         /* a step with a row of it was committed: it waits no longer */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */

@@ -184,6 +184,46 @@ TEST_DEPTHS(a_full_queue_refuses_and_recovers) {
   client_free(c);
 }
 
+/* One client fills the queue; another, which has less, takes places of it. */
+TEST_DEPTHS(a_client_that_fills_the_queue_makes_room_for_another) {
+  fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 500000};
+  engine_options_t options = client_options(ops);
+  options.max_queue_requests = 10;
+  options.max_num_seqs = 2;
+  client_t *c = client_new(&options);
+  job_t *flood[100];
+  int count = 0, refused = 0;
+  while (refused == 0) {
+    flood[count] = client_job(c, 8, 200, count);
+    flood[count]->request.tenant = 1;
+    if (client_submit(c, flood[count]) == 0) {
+      count++;
+    } else {
+      memset(flood[count], 0, sizeof **flood);
+      c->count--;
+      refused++;
+    }
+  }
+  job_t *other[4];
+  for (int i = 0; i < 4; i++) {
+    other[i] = client_job(c, 8, 3, 1000 + i);
+    other[i]->request.tenant = 2;
+    ASSERT_EQ_FOR(client_submit(c, other[i]), 0, "request %d of the other client", i);
+  }
+  client_run(c);
+  for (int i = 0; i < 4; i++) expect_done(other[i], FINISH_LENGTH, 3);
+  int dropped = 0;
+  for (int i = 0; i < count; i++) {
+    bool made_room = flood[i]->done.error_code == ERR_QUEUE_FULL;
+    expect_done(flood[i], made_room ? FINISH_ERROR : FINISH_LENGTH, made_room ? 0 : 200);
+    dropped += made_room;
+  }
+  ASSERT_GE(dropped, 2); /* two may have begun since the refusal */
+  ASSERT_LE(dropped, 4);
+  client_check_idle(c);
+  client_free(c);
+}
+
 TEST_DEPTHS(what_the_pool_can_never_hold_is_refused_at_the_door) {
   engine_options_t options = client_options(ops);
   options.num_blocks = 40; /* 39 x 16 = 624 slots, context fitted to 608 */

@@ -44,6 +44,18 @@ static void check(void *context, const event_t *event) {
   seen->wrong |= wrong;
 }
 
+Test(mailbox, slots_that_wait_no_longer_arrive_in_order) {
+  mailbox_t *m;
+  ASSERT_EQ(mailbox_new(4, 4096, &m, NULL), 0);
+  ASSERT_EQ(mailbox_left(m), -1);
+  for (int32_t round = 0; round < 10; round++) {
+    for (int32_t slot = 0; slot < 4; slot++) mailbox_leave(m, (slot + round) % 4);
+    for (int32_t slot = 0; slot < 4; slot++) ASSERT_EQ(mailbox_left(m), (slot + round) % 4);
+    ASSERT_EQ(mailbox_left(m), -1);
+  }
+  mailbox_free(m);
+}
+
 Test(mailbox, records_of_all_sizes_survive_the_wrap) {
   mailbox_t *m;
   ASSERT_EQ(mailbox_new(4, 4096, &m, NULL), 0);

@@ -511,6 +511,7 @@ void check_iteration(void) {
   engine_t *e = sim.engine;
   note_admitted(e->scheduler);
   check_queues(e);
+  queue_check(e);
   check_pool(e);
   host_pool_check(e);
   check_stats(e);

@@ -12,7 +12,14 @@ typedef struct source {
   uint64_t state;
 } source_t;
 
-enum { STREAM_FEATURES = 1, STREAM_ENGINE, STREAM_LOAD, STREAM_REQUEST, STREAM_PROMPT };
+enum {
+  STREAM_FEATURES = 1,
+  STREAM_ENGINE,
+  STREAM_LOAD,
+  STREAM_REQUEST,
+  STREAM_PROMPT,
+  STREAM_HOSTILE
+};
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
   return (source_t){random_mix(random_mix(seed + stream * RANDOM_GAMMA) + index)};
@@ -100,7 +107,8 @@ static void draw_engine(scenario_t *c) {
   }
   o->priority_policy = scenario_has(c, SIM_PRIORITY);
   int32_t queue = between(&s, 1, 12);
-  o->max_queue_requests = scenario_has(c, SIM_QUEUE_LIMIT) ? queue : SIM_REQUESTS_MAX;
+  bool is_short = scenario_has(c, SIM_QUEUE_LIMIT) || scenario_has(c, SIM_HOSTILE);
+  o->max_queue_requests = is_short ? queue : SIM_REQUESTS_MAX;
   int32_t tokens = between(&s, 1, 600);
   o->max_queue_tokens = scenario_has(c, SIM_QUEUE_LIMIT) && chance(&s, 50) ? tokens : 1 << 30;
   double wait_s = between(&s, 1, 400) * 0.01;
@@ -248,7 +256,21 @@ static void draw_kind(const scenario_t *c, source_t *s, script_t *r) {
       scenario_has(c, SIM_GRAMMARS) && constrained && r->params.max_tokens > 0 ? language : -1;
   if (r->language >= 0) r->params.num_stop_token_ids = 0; /* no letter is both text and end */
   r->domain = r->salt + SIM_SALTS_MAX * (uint64_t)r->adapter;
-  if (scenario_has(c, SIM_API)) r->domain += SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * r->tenant;
+}
+
+/* Three of four requests are of the first tenant: many long ones, which rarely fit, and many whose
+ * client leaves soon. The other tenants are honest. */
+static void draw_hostile(const scenario_t *c, int index, script_t *r) {
+  source_t s = source_of(c->seed, STREAM_HOSTILE, (uint64_t)index);
+  int32_t tenant = between(&s, 0, 7), context = (int32_t)c->options.max_model_len;
+  bool is_long = chance(&s, 50), leaves = chance(&s, 40);
+  uint64_t delay = 1 + next(&s) % (8 * c->step_ns);
+  if (!scenario_has(c, SIM_HOSTILE)) return;
+  r->tenant = tenant < 6 ? 1 : (uint64_t)tenant - 4;
+  if (tenant >= 6) return;
+  int32_t longest = context - (r->params.max_tokens > 0 ? r->params.max_tokens : 1);
+  if (is_long && longest > r->num_prompt) r->num_prompt = longest;
+  if (leaves) r->cancel_after_ns = delay;
 }
 
 /* How the request travels through the API; nothing of it matters without. */
@@ -291,6 +313,8 @@ static void draw_request(scenario_t *c, int index) {
   int32_t priority = between(&s, -2, 2);
   r->priority = scenario_has(c, SIM_PRIORITY) ? priority : 0;
   draw_kind(c, &s, r);
+  draw_hostile(c, index, r);
+  if (scenario_has(c, SIM_API)) r->domain += SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * r->tenant;
   draw_beams(c, &s, r);
 }
 
@@ -309,6 +333,8 @@ static void draw_arrivals(scenario_t *c) {
       burst = size;
       now += gap * (uint64_t)size;
     }
+    bool floods = scenario_has(c, SIM_HOSTILE) && c->scripts[i].tenant == 1 && i % 16 > 0;
+    if (floods) now = c->scripts[i - 1].due_ns; /* together with the one before */
     c->scripts[i].due_ns = now;
   }
 }

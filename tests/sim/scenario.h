@@ -65,7 +65,8 @@ enum {
   X(BEAMS, 4, "requests search with beams")                                                        \
   X(SWAP, 7, "preempted requests may go to the host")                                              \
   X(PASSING, 11, "short prompts pass a long one that is in progress")                              \
-  X(TRACE, 6, "the engine traces what happens to requests")
+  X(TRACE, 6, "the engine traces what happens to requests")                                        \
+  X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

@@ -42,8 +42,12 @@ typedef struct track {
   const script_t *script;
   stop_set_t *stops;
   bool submitted, done;
-  int refusal;         /* ERR_ number that engine_submit answered with */
-  uint64_t fair_start; /* its place in line, in tokens */
+  int refusal;           /* ERR_ number that engine_submit answered with */
+  uint64_t fair_start;   /* its place in line, in tokens */
+  const request_t *sent; /* what was submitted: `request`, or the API's */
+  bool waits, dropped;   /* in the queue, by queue.c; it made room for another there */
+  uint64_t number;       /* among those submitted, from 1 */
+  uint64_t dropped_iteration;
   /* what must come */
   int32_t num_prompt, error_code;
   int32_t num_streams, num_choices;
@@ -118,7 +122,11 @@ track_t *check_track(const sequence_t *sequence);
 track_t *check_track_of(const request_t *request);
 void check_submitted(track_t *track, const request_t *request); /* at the door of the engine */
 stream_t *check_stream(const sequence_t *sequence);
-void check_pool(const engine_t *engine); /* check_pool.c: I1, and I8 of its content */
+/* queue.c: who waits, who makes room, who is refused at the door. */
+bool queue_expect(const request_t *request); /* before submit; true = it enters */
+void queue_check_submitted(track_t *track, const request_t *request, int code);
+void queue_check(const engine_t *engine); /* after every iteration */
+void check_pool(const engine_t *engine);  /* check_pool.c: I1, and I8 of its content */
 void check_pool_begin(void);
 
 /* run.c: one scenario from start to end; returns the steps taken. */

@@ -238,6 +238,7 @@ void web_send(int index) {
                            .body = text,
                            .body_length = length,
                            .tenant = sim.scenario->scripts[index].tenant,
+                           .source = sim.scenario->scripts[index].tenant,
                            .arrival_ns = sim.now_ns};
   snprintf(c->public.request_id, sizeof c->public.request_id, "client-%d", index);
   api_completions(&c->public);
