@@ -69,6 +69,8 @@ static void header_priority(completion_t *completion) {
   }
 }
 
+_Static_assert((int)PROMPTS_MAX <= (int)SUBMIT_MAX, "the engine takes all prompts at once");
+
 static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
@@ -83,7 +85,7 @@ static void admit(completion_t *completion) {
     request->id = ++live->next_request_id;
     request->salt = domain;
     request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
-    request->tenant = completion->tenant;
+    request->tenant = completion->source;
     request->arrival_ns = completion->arrival_ns;
     requests[i] = request;
   }
@@ -211,6 +213,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->info = info;
   completion->tokenizer = engine_tokenizer(exchange->server->engine);
   completion->tenant = exchange->tenant;
+  completion->source = exchange->source;
   completion->arrival_ns = exchange->arrival_ns;
   return completion;
 }

@@ -81,9 +81,9 @@ struct completion {
   bool in_reasoning;       /* chat: the prompt ends inside a reasoning block */
   grammar_t *grammar;      /* the constraint on the output; one reference for all inputs, or NULL */
   struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
-  uint64_t tenant;
-  bool working, released; /* working: its job waits or runs in the lanes */
-  atomic_bool cancelled;  /* the job stops early */
+  uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
+  bool working, released;  /* working: its job waits or runs in the lanes */
+  atomic_bool cancelled;   /* the job stops early */
   /* the engine's side */
   input_t *inputs;
   int32_t num_inputs;

@@ -161,6 +161,10 @@ static void fail_done(completion_t *completion, const event_t *event) {
   if (event->finish == FINISH_ABORT && completion->server->draining) code = ERR_DRAINING;
   const char *message = "The request failed inside the engine. Other requests are not affected.";
   if (code == ERR_QUEUE_TIMEOUT) message = "The request waited too long in the queue.";
+  if (code == ERR_QUEUE_FULL)
+    message =
+        "The server is busy. Of all clients this one had most requests waiting, and the newest "
+        "of them made room for another client.";
   if (code == ERR_CONSTRAINT_TOO_EXPENSIVE)
     message = "The constraint on the output takes more work than one request may cost.";
   if (code == ERR_DEVICE_FAILED) message = "The device has failed.";

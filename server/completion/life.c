@@ -221,6 +221,7 @@ void completion_fail(completion_t *completion, const inferd_error_t *error) {
   if (completion->admitted) {
     completion_count_end(completion, error_http_status(error->code), FINISH_ERROR);
     if (error->code == ERR_QUEUE_TIMEOUT) metrics_aborted(metrics, "queue_timeout");
+    if (error->code == ERR_QUEUE_FULL) metrics_aborted(metrics, "queue_full");
   } else {
     metrics_rejected(metrics, error->code);
   }

@@ -24,7 +24,9 @@ typedef enum histogram_name {
   X(invalid)                                                                                       \
   X(context_length) X(unsupported) X(queue_full) X(rate_limit) X(loading) X(draining) X(timeout)
 #define ABORT_TABLE(X)                                                                             \
-  X(disconnect) X(slow_reader) X(queue_timeout) X(deadline) X(drain) X(shutdown) X(engine) X(admin)
+  X(disconnect)                                                                                    \
+  X(slow_reader)                                                                                   \
+  X(queue_timeout) X(queue_full) X(deadline) X(drain) X(shutdown) X(engine) X(admin)
 
 typedef enum reject_reason {
 #define X(name) REJECT_##name,

@@ -28,9 +28,9 @@ def slow_model(tmp_path_factory):
                        num_key_value_heads=4)
 
 
-def dummy(start, model, *flags):
+def dummy(start, model, *flags, **options):
     return start(model, "--load-format", "dummy", "--seed", "7", "--served-model-name", "dummy",
-                 *flags)
+                 *flags, **options)
 
 
 def long_prompt(server, length):
@@ -122,6 +122,66 @@ def test_queue_full(start, slow_model):
     answer = server.post("/v1/completions", {"prompt": ["d"] * 4, "max_tokens": 2})
     assert answer.status == 429, "four prompts cannot wait in a queue of two"
     assert server.choice("e", max_tokens=1)
+
+
+def wait_for(server, count):
+    def waiting():
+        return server.metric("inferd_requests_waiting")
+    wait_until(lambda: waiting() == count, f"{count} to wait", context=waiting)
+
+
+def ask_as_a(server, prompts, answers):
+    body = {"prompt": ["x"] * prompts, "max_tokens": 1}
+    answers.append(server.post("/v1/completions", body, headers={"Authorization": "Bearer a"}))
+
+
+def test_a_flood_of_one_key_refuses_no_other(start, slow_model):
+    """Key a fills all 1,024 places of the queue, and again what is free. Requests of key b take
+    places of a, whose newest requests get the 429, each with all its prompts."""
+    server = dummy(start, slow_model, "--api-key", "a", "--api-key", "b", "--max-num-seqs", "4",
+                   "--max-queue-requests", "1024", key="b")
+    running = Stream(server, {"prompt": "w", "n": 4, "max_tokens": 4000, "ignore_eos": True},
+                     headers={"Authorization": "Bearer a"})
+    next(running.events())
+    answers, honest, flood = [], [], []
+    for prompts, connections, full, then in ((128, 8, 1024, 916), (8, 12, 1012, 1024)):
+        for _ in range(connections):
+            flood.append(threading.Thread(target=ask_as_a, args=(server, prompts, answers)))
+            flood[-1].start()
+        wait_for(server, full)
+        refused = []
+        ask_as_a(server, 128, refused)
+        assert refused[0].status == 429, "a has most of what waits"
+        honest += [Background(server, {"prompt": "y", "max_tokens": 1}) for _ in range(20)]
+        wait_for(server, then)
+    running.close()
+    for request in honest:
+        assert request.join().failure is None, request.failure
+    for thread in flood:
+        thread.join(120)
+    made_room = [a for a in answers if a.status == 429]
+    assert len(made_room) == 2 == server.metric("inferd_aborted_total", cause="queue_full")
+    for answer in made_room:
+        assert "made room" in answer.error["message"] and "retry-after" in answer.headers
+    choices = [len(a.json["choices"]) for a in answers if a.status == 200]
+    assert sorted(choices) == [8] * 11 + [128] * 7
+
+
+def test_connections_share_the_queue_without_keys(start, slow_model):
+    """On loopback a connection is a client: four prompts of one leave no place, until another
+    connection asks for one."""
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-requests", "4")
+    running = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
+    events = running.events()
+    next(events)
+    many = Background(server, {"prompt": ["b"] * 4, "max_tokens": 2})
+    wait_until(lambda: server.metric("inferd_requests_waiting") == 4, "four to wait")
+    one = Background(server, {"prompt": "c", "max_tokens": 2})
+    many.join()
+    assert "made room" in str(many.failure) and "queue_full" in str(many.failure), many.failure
+    next(events)
+    running.close()
+    assert one.join().failure is None
 
 
 def test_queue_time(start, slow_model):
