@@ -8,6 +8,7 @@
  */
 #include "engine/base/check.h"
 #include "server/http/http_exchange.h"
+#include "server/http/http_read.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static bool run_daemons(http_t *http, uint64_t *wait_ms) {
   *wait_ms = UINT64_MAX;
   for (int i = 0; i < http->daemon_count; i++) {
     MHD_UNSIGNED_LONG_LONG timeout = 0;
-    (void)MHD_run(http->daemons[i].mhd);
+    read_run(http, http->daemons[i].mhd);
     if (MHD_get_timeout(http->daemons[i].mhd, &timeout) != MHD_YES) continue;
     if (timeout == 0) busy = true;
     if (timeout < *wait_ms) *wait_ms = timeout;
@@ -58,6 +59,7 @@ static void pump(http_t *http) {
      * (need_pump). After a close the library needs one more run before it accepts again. */
     http->need_pump = http->closed_some = false;
     exchange_cut_doomed(http);
+    read_resume_due(http);
     more = run_daemons(http, &wait_ms);
     more |= http->need_pump || http->closed_some;
   } while (more && ++runs < RUNS_PER_PUMP);
@@ -137,15 +139,15 @@ static void on_mhd_panic(void *context, const char *file, unsigned line, const c
 /* Starts one daemon. listen_fd < 0: http_listen.c accepts the connections and adds them. On success
  * the daemon owns the descriptor.
  *
- * The memory limit holds the request line and all headers of a connection, and about half of it is
- * touched by every stream: resident memory of a stream in the middle of its answer is 11 KB at
- * 4 KiB, 19 KB at 16 KiB, 27 KB at 32 KiB and 43 KB at 64 KiB (2,000 streams). 16 KiB is the
- * default, as in Node.js; longer headers get 431. */
+ * About half of the memory of a connection is touched by every stream: resident memory of a stream
+ * in the middle of its answer is 11 KB at 4 KiB, 19 KB at 16 KiB, 27 KB at 32 KiB and 43 KB at
+ * 64 KiB (2,000 streams). Headers of 16 KiB are the default, as in Node.js; longer ones get 431. */
 static int daemon_start(http_t *http, int listen_fd, inferd_error_t *error) {
   const config_t *config = http->server->config;
   struct MHD_OptionItem options[] = {
       {MHD_OPTION_CONNECTION_LIMIT, http->connections_max + LINGERERS_MAX, NULL},
-      {MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)config->max_header_bytes, NULL},
+      {MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)config->max_header_bytes + POOL_MORE_BYTES,
+       NULL},
       {MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(config->keep_alive_timeout + 1), NULL},
       {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
       {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connection_notify, http},
@@ -206,6 +208,7 @@ int http_start(server_t *server, http_t **out, inferd_error_t *error) {
   start_handles(http);
   int code = http->limit != NULL ? watch_open(http, error)
                                  : error_set(error, ERR_NO_MEMORY, NULL, "no memory for limits");
+  if (code == 0) code = read_check(error);
   if (code == 0) code = listen_open(http, error);
   if (code == 0) code = daemon_start(http, -1, error);
   for (int i = 0; i < http->listener_count && code == 0; i++) {
@@ -280,6 +283,9 @@ void http_stop(http_t *http) {
     watch_close(http);
   }
   limit_free(http->limit);
+  free(http->by_fd);
+  http->by_fd = NULL;
+  http->by_fd_size = 0;
   log_flush();
   close_handle(&http->prepare);
   close_handle(&http->check);

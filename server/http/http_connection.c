@@ -5,6 +5,7 @@
  * socket for EPOLLRDHUP, edge-triggered: two system calls per connection, none per token.
  */
 #include "server/http/http_exchange.h"
+#include "server/http/http_read.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -157,6 +158,7 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
   if (connection == NULL) return NULL;
   connection->kind = WATCH_CONNECTION;
   connection->http = http;
+  connection->mhd = mhd;
   connection->number = ++http->connections_made;
   connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   connection->deadline_ms = uv_now(http->loop) + config_ms(http->server->config->header_timeout);
@@ -170,8 +172,11 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
   if (http->connections != NULL) http->connections->previous = connection;
   http->connections = connection;
   http->connection_count++;
+  size_t head_max = (size_t)http->server->config->max_header_bytes;
+  strict_begin(&connection->strict, head_max, pool_records(head_max));
   struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = connection};
-  if (epoll_ctl(http->watch_epoll, EPOLL_CTL_ADD, connection->fd, &event) != 0) {
+  if (!read_register(connection) ||
+      epoll_ctl(http->watch_epoll, EPOLL_CTL_ADD, connection->fd, &event) != 0) {
     /* Without the watch, the sequence of a client that disconnects would keep running: refuse it.
      */
     connection_kill(connection);
@@ -190,8 +195,10 @@ static void connection_free(connection_t *connection) {
   http->connection_count--;
   http->closed_some = true;
   limit_peer_remove(http->limit, &connection->peer);
+  read_forget(connection);
   epoll_ctl(http->watch_epoll, EPOLL_CTL_DEL, connection->fd, NULL);
-  if (connection->linger && !connection->peer_closed && !connection->killed) {
+  bool unread = !connection->peer_closed || connection->strict.error != 0;
+  if (connection->linger && unread && !connection->killed) {
     /* libmicrohttpd closes its descriptor right after this call; the duplicate keeps the socket
      * open. */
     int copy = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0);

@@ -6,6 +6,7 @@
  * exchange_completed frees an exchange. Next: the handler, then http_answer.c.
  */
 #include "server/http/http_exchange.h"
+#include "server/http/http_read.h"
 
 #include "engine/base/check.h"
 #include "engine/base/hex.h"
@@ -88,24 +89,10 @@ void exchange_cut_doomed(http_t *http) {
 
 /* ---- request ---- */
 
-static void request_id_set(http_exchange_t *exchange) {
-  static const char *const names[] = {"X-Request-Id", "X-Client-Request-Id"};
-  char *id = exchange->public.request_id;
-  for (int n = 0; n < 2; n++) {
-    const char *given = exchange_request_header(&exchange->public, names[n]);
-    size_t length = given != NULL ? strlen(given) : 0;
-    bool ok = length >= 1 && length <= REQUEST_ID_MAX;
-    for (size_t i = 0; ok && i < length; i++) {
-      ok = isalnum((unsigned char)given[i]) != 0 || strchr("._:-", given[i]) != NULL;
-    }
-    if (ok) {
-      memcpy(id, given, length + 1);
-      return;
-    }
-  }
+void request_id_draw(char id[REQUEST_ID_MAX + 1]) {
   uint8_t random[16];
   if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) {
-    uint64_t fallback[2] = {uv_hrtime(), (uint64_t)(uintptr_t)exchange};
+    uint64_t fallback[2] = {uv_hrtime(), (uint64_t)(uintptr_t)id};
     memcpy(random, fallback, sizeof random);
   }
   for (int i = 0; i < 16; i++) {
@@ -113,6 +100,26 @@ static void request_id_set(http_exchange_t *exchange) {
     id[2 * i + 1] = hex_digit(random[i] & 15);
   }
   id[32] = '\0';
+}
+
+static void request_id_set(http_exchange_t *exchange) {
+  static const char *const names[] = {"X-Request-Id", "X-Client-Request-Id"};
+  char *id = exchange->public.request_id;
+  for (int n = 0; n < 2; n++) {
+    const char *given = exchange_request_header(&exchange->public, names[n]);
+    size_t length = given != NULL ? strlen(given) : 0;
+    while (length > 0 && (given[length - 1] == ' ' || given[length - 1] == '\t')) length--;
+    bool ok = length >= 1 && length <= REQUEST_ID_MAX;
+    for (size_t i = 0; ok && i < length; i++) {
+      ok = isalnum((unsigned char)given[i]) != 0 || strchr("._:-", given[i]) != NULL;
+    }
+    if (ok) {
+      memcpy(id, given, length);
+      id[length] = '\0';
+      return;
+    }
+  }
+  request_id_draw(id);
 }
 
 static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
@@ -128,12 +135,7 @@ static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
   exchange->public.method = method;
   exchange->public.path_tail = "";
   exchange->public.body = "";
-  exchange->public.log = (exchange_log_t){.prompt_tokens = -1,
-                                          .cached_tokens = -1,
-                                          .generated_tokens = -1,
-                                          .queue_ms = -1,
-                                          .ttft_ms = -1,
-                                          .itl_ms = -1};
+  exchange->public.log = (exchange_log_t)EXCHANGE_LOG_UNKNOWN;
   request_id_set(exchange);
   connection->current = exchange;
   connection->deadline_ms =
@@ -174,11 +176,24 @@ static bool answer_options(http_exchange_t *exchange) {
   return true;
 }
 
+/* A request that strict.c has not found between the same bytes is no request: then the library
+ * takes them apart in another way, and where the one before ended is not certain. */
+static int begin_check(http_exchange_t *exchange, const char *path, inferd_error_t *error) {
+  connection_t *connection = exchange->connection;
+  if (++connection->requests <= connection->strict.heads) {
+    return check_request(exchange, path, error);
+  }
+  exchange->close = connection->linger = true;
+  log_line(LOG_ERROR, "http",
+           "libmicrohttpd finds a request where the check of its bytes found none");
+  return error_set(error, ERR_INTERNAL, NULL, "Where the request before ended is not certain.");
+}
+
 /* The first call for a request: its headers are complete. If a request with a body is refused, the
  * error is sent at once and the connection ends, so that neither the body is read nor 100 Continue
  * sent. If it has no body, the error is sent in the next call, which keeps the connection. */
 static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, const char *path,
-                                      const char *method, const char *version, void **context) {
+                                      const char *method, void **context) {
   const union MHD_ConnectionInfo *info =
       MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
   if (info == NULL || info->socket_context == NULL || http->stopping) return MHD_NO;
@@ -187,7 +202,7 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
   *context = exchange;
 
   inferd_error_t error = {0};
-  int code = check_request(exchange, path, version, &error);
+  int code = begin_check(exchange, path, &error);
   if (code == 0 && exchange->public.route == NULL) {
     if (!answer_options(exchange)) return MHD_NO;
   } else if (code != 0 && !refuse(exchange, &error)) {
@@ -200,7 +215,7 @@ static enum MHD_Result exchange_begin(http_t *http, struct MHD_Connection *mhd, 
 
 /* Ends a request while its body arrives. libmicrohttpd cannot send a response at this point, so the
  * error is written to the socket directly. */
-static enum MHD_Result refuse_body(http_exchange_t *exchange, const inferd_error_t *error) {
+enum MHD_Result exchange_refuse_body(http_exchange_t *exchange, const inferd_error_t *error) {
   exchange->status = error_http_status(error->code);
   exchange->code = error_openai_code(error->code);
   connection_raw_error(exchange->connection, error, exchange->public.request_id);
@@ -256,7 +271,7 @@ static enum MHD_Result exchange_body(http_exchange_t *exchange, const char *byte
   } else {
     code = body_grow(exchange, length, &error);
   }
-  if (code != 0) return refuse_body(exchange, &error);
+  if (code != 0) return exchange_refuse_body(exchange, &error);
   memcpy(exchange->body.bytes + exchange->body.length, bytes, length);
   exchange->body.length += length;
   exchange->body.bytes[exchange->body.length] = '\0';
@@ -298,10 +313,9 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
 enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_size, void **request_context) {
+  (void)version;
   http_exchange_t *exchange = *request_context;
-  if (exchange == NULL) {
-    return exchange_begin(context, mhd, url, method, version, request_context);
-  }
+  if (exchange == NULL) return exchange_begin(context, mhd, url, method, request_context);
   if (*upload_size != 0) return exchange_body(exchange, upload, upload_size);
   switch (exchange->state) {
   case EXCHANGE_READING: return exchange_handle(exchange);
@@ -395,5 +409,6 @@ void exchange_completed(void *context, struct MHD_Connection *mhd, void **reques
   connection->deadline_ms =
       uv_now(http->loop) + (uint64_t)(http->server->config->keep_alive_timeout * 1000);
   exchange_free(exchange);
+  read_answered(connection);
   http_mark(http, false);
 }

@@ -61,14 +61,16 @@ struct http_exchange {
 
 /* http_check.c: checks a request before its body is read. Returns 0, or the ERR_ of the first check
  * that failed. Sets route, tail, tenant and body_limit. */
-int check_request(http_exchange_t *exchange, const char *path, const char *version,
-                  inferd_error_t *error);
+int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *error);
 /* Checks the state of the server (loading, failed, draining) again when the body is complete. */
 int check_state(const http_exchange_t *exchange, inferd_error_t *error);
 /* Returns true if the headers announce a body. */
 bool check_has_body(const http_exchange_t *exchange);
 
 /* http_exchange.c */
+void request_id_draw(char id[REQUEST_ID_MAX + 1]); /* a random one */
+/* Ends a request while its body arrives: writes the error to the socket. Returns MHD_NO. */
+enum MHD_Result exchange_refuse_body(http_exchange_t *exchange, const inferd_error_t *error);
 enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_size, void **request_context);

@@ -2,8 +2,9 @@
  *
  *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
  *   http_listen.c      listeners, accept, connection limits
- *   http_connection.c  a TCP connection: clients that disconnect, deadlines, lingering close
- *   http_check.c       the order of checks that a request passes before its body is read
+ *   http_read.c        the bytes of a connection, checked before libmicrohttpd reads them
+ * (http_read.h) http_connection.c  a TCP connection: clients that disconnect, deadlines, lingering
+ * close http_check.c       the order of checks that a request passes before its body is read
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
  *   http_reply.c       responses with their headers
@@ -16,6 +17,7 @@
 
 #include "server/http/auth.h"
 #include "server/http/limit.h"
+#include "server/http/strict.h"
 #include "server/observe/log.h"
 #include "server/server.h"
 
@@ -70,6 +72,11 @@ struct connection {
   bool peer_closed;   /* the peer will send nothing more */
   bool killed;        /* shutdown() was called: libmicrohttpd closes it */
   bool linger;        /* refused before its body ended: read on after the close */
+  strict_t strict;    /* where each request ends */
+  bool refused;       /* the error of the request that strict refused has been written */
+  uint64_t requests;  /* that libmicrohttpd has begun */
+  struct MHD_Connection *mhd;
+  connection_t *next_due;
 };
 
 typedef struct lingerer {
@@ -99,6 +106,9 @@ struct http {
   bool need_pump, urgent, closed_some, stopping, drained_told;
   uint64_t pumped_ns, accept_warned_ms;
   connection_t *connections;
+  connection_t **by_fd; /* NULL where no connection has the descriptor */
+  int by_fd_size;
+  connection_t *due; /* their last answer is sent: the refusal of the next request may follow */
   int32_t connection_count, connections_max;
   uint64_t connections_made;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */

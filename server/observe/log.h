@@ -36,6 +36,11 @@ typedef struct exchange_log {
   int32_t prompt_tokens, cached_tokens, generated_tokens; /* -1 = not known */
   double queue_ms, ttft_ms, itl_ms;                       /* negative = not known */
 } exchange_log_t;
+#define EXCHANGE_LOG_UNKNOWN                                                                       \
+  {                                                                                                \
+    .prompt_tokens = -1, .cached_tokens = -1, .generated_tokens = -1, .queue_ms = -1,              \
+    .ttft_ms = -1, .itl_ms = -1                                                                    \
+  }
 
 /* The access line of one request. Strings may be NULL. */
 typedef struct access {

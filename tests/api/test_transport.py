@@ -42,46 +42,46 @@ FRAMING = [
     ("length hex", headers(b"Content-Length: 0x19") + BODY, {400}),
     ("length empty", headers(b"Content-Length:") + BODY, {400}),
     ("length huge", headers(b"Content-Length: 99999999999999999999") + BODY, {400, 413}),
-    ("encoding gzip", headers(b"Transfer-Encoding: gzip") + BODY, {400, 501}),
+    ("encoding gzip", headers(b"Transfer-Encoding: gzip") + BODY, {400}),
     ("encoding twice", headers(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked")
      + chunked(BODY), {400}),
-    ("encoding disguised", headers(b"Transfer-Encoding: xchunked") + BODY, {400, 501}),
+    ("encoding disguised", headers(b"Transfer-Encoding: xchunked") + BODY, {400}),
     ("encoding in 1.0", b"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"
-     b"Content-Type: application/json\r\n\r\n" + chunked(BODY), {400, 501}),
+     b"Content-Type: application/json\r\n\r\n" + chunked(BODY), {400}),
     ("space before colon", headers(b"Content-Length : 5") + BODY, {400}),
     ("no host", b"GET /v1/models HTTP/1.1\r\n\r\n", {400}),
     ("two hosts", b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", {400}),
     ("control in name", headers(b"X\x01Y: 1", LENGTH) + BODY, {400}),
     ("control in value", headers(b"X-Y: a\x01b", LENGTH) + BODY, {400}),
-    ("http/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 404, 505}),
-    ("http/3.0", b"GET /v1/models HTTP/3.0\r\nHost: localhost\r\n\r\n", {400, 505}),
-    ("long line", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", {414, 431}),
-    ("long header", headers(b"X-Long: " + b"a" * 100000, LENGTH), {431, 413}),
-    ("many headers", headers(*[b"X-%d: 1" % i for i in range(5000)], LENGTH), {431, 400, 413}),
-    ("nul in path", b"GET /v1/models%00x HTTP/1.1\r\nHost: localhost\r\n\r\n", {400, 404}),
+    ("http/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400}),
+    ("http/3.0", b"GET /v1/models HTTP/3.0\r\nHost: localhost\r\n\r\n", {505}),
+    ("long line", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", {414}),
+    ("long header", headers(b"X-Long: " + b"a" * 100000, LENGTH), {431}),
+    ("many headers", headers(*[b"X-%d: 1" % i for i in range(5000)], LENGTH), {431}),
+    ("nul in path", b"GET /v1/models%00x HTTP/1.1\r\nHost: localhost\r\n\r\n", {400}),
     ("bad chunk size", headers(b"Transfer-Encoding: chunked") + b"zz\r\nabc\r\n0\r\n\r\n", {400}),
     ("chunk size overflow", headers(b"Transfer-Encoding: chunked")
      + b"fffffffffffffffff\r\nabc\r\n0\r\n\r\n", {400, 413}),
-    ("tls hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64, {400, 408, 0}),
+    ("tls hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64, {400}),
+    ("bare lf", GET.replace(b"\r\n", b"\n"), {400}),
+    ("nul in value", headers(b"Authorization: Bearer KEY\0x", LENGTH) + BODY, {400}),
+    ("folded line", headers(b"X-Y: a", b" b", LENGTH) + BODY, {400}),
+    ("chunk extension", headers(b"Transfer-Encoding: chunked")
+     + b"%x;name=value\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY), {400}),
+    ("bare lf behind a size", headers(b"Transfer-Encoding: chunked")
+     + b"%x\n%s\r\n0\r\n\r\n" % (len(BODY), BODY), {400}),
 ]
 
 
 @pytest.mark.parametrize("name,sent,expected", FRAMING,
                          ids=[row[0].replace(" ", "-") for row in FRAMING])
 def test_framing(server, name, sent, expected):
-    """One refusal, then the end: what follows on the connection is never taken for a request.
-    libmicrohttpd 0.9.75 writes the refusals of its own, which are HTML, twice."""
+    """One refusal in JSON, then the end: what follows is never taken for a request."""
     received = server.raw(sent, half_close=name == "tls hello")
     found = statuses(received)
-    if len(found) == 2 and b"<html>" in received:
-        assert found[0] == found[1] and received.count(b"<html>") <= 2
-        found = found[:1]
-    if 0 in expected and not found:
-        assert received == b""
-    elif "nul" in name:
-        assert found and found[0] in expected, received[:300]
-    else:
-        assert len(found) == 1 and found[0] in expected, received[:300]
+    assert len(found) == 1 and found[0] in expected, received[:300]
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert json.loads(body)["error"]["message"] and b"x-request-id: " in head.lower(), received
     assert server.choice("Hello", max_tokens=1)
 
 
@@ -98,11 +98,11 @@ def test_smuggled_request_is_not_answered(server):
 
 
 def test_chunked_body(server):
-    """A body in one-byte chunks, with an extension and a trailer, is a body."""
+    """A body in one-byte chunks, or with a trailer, is a body."""
     pieces = [BODY[i:i + 1] for i in range(len(BODY))]
     plain = headers(b"Transfer-Encoding: chunked", b"Connection: close") + chunked(*pieces)
     odd = (headers(b"Transfer-Encoding: chunked", b"Connection: close")
-           + b"%x;name=value\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n" % (len(BODY), BODY))
+           + b"%x\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n" % (len(BODY), BODY))
     for sent in (plain, odd):
         received = server.raw(sent)
         assert statuses(received) == [200], received

@@ -145,7 +145,7 @@ static long long bytes_held(server_t *server) {
 void api_completions(exchange_t *exchange) {
   atomic_fetch_add(&seen.handled, 1);
   const char *body = exchange->body;
-  ASSERT_EQ(strlen(body), exchange->body_length);
+  ASSERT_EQ(body[exchange->body_length], '\0');
   if (strstr(body, "\"mode\":\"full\"") != NULL) {
     inferd_error_t error = {0};
     error_set(&error, ERR_QUEUE_FULL, NULL, "The queue is full.");

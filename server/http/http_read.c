@@ -1,0 +1,195 @@
+/* http_read.c: the bytes of a connection pass strict.c before libmicrohttpd sees them.
+ *
+ * Loop thread, called by libmicrohttpd through gate.c. If strict.c refuses a request, the library
+ * never sees the byte that was wrong, and the error is the last answer of the connection. It is
+ * written once all requests before it are answered, then the library reads the end of the file.
+ */
+#include "server/http/http_read.h"
+#include "server/http/gate.h"
+#include "server/http/http_exchange.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- connections by descriptor ---- */
+
+bool read_register(connection_t *connection) {
+  http_t *http = connection->http;
+  int fd = connection->fd;
+  if (fd >= http->by_fd_size) {
+    int size = http->by_fd_size > 0 ? http->by_fd_size : 64;
+    while (size <= fd) size *= 2;
+    connection_t **by_fd = reallocarray(http->by_fd, (size_t)size, sizeof *by_fd);
+    if (by_fd == NULL) return false;
+    memset(by_fd + http->by_fd_size, 0, (size_t)(size - http->by_fd_size) * sizeof *by_fd);
+    http->by_fd = by_fd;
+    http->by_fd_size = size;
+  }
+  http->by_fd[fd] = connection;
+  return true;
+}
+
+void read_forget(connection_t *connection) {
+  http_t *http = connection->http;
+  if (connection->fd < http->by_fd_size) http->by_fd[connection->fd] = NULL;
+  for (connection_t **link = &http->due; *link != NULL; link = &(*link)->next_due) {
+    if (*link == connection) {
+      *link = connection->next_due;
+      break;
+    }
+  }
+}
+
+/* ---- refusals ---- */
+
+static int refusal_of(const connection_t *connection, inferd_error_t *error) {
+  const strict_t *strict = &connection->strict;
+  if (strict->error == ERR_URI_TOO_LONG || strict->error == ERR_HEADERS_TOO_LARGE) {
+    return error_set(error, strict->error, NULL,
+                     "%s; request line and headers may take %zu bytes (--max-header-bytes), each "
+                     "header %d more, and %d headers, query fields and cookies are allowed.",
+                     strict->message, strict->bytes_max, STRICT_RECORD_BYTES, strict->records_max);
+  }
+  return error_set(error, strict->error, NULL, "%s", strict->message);
+}
+
+/* Returns true if every request before the refused one has been answered. */
+static bool is_due(const connection_t *connection) {
+  const strict_t *strict = &connection->strict;
+  if (connection->current == NULL) return connection->requests == strict->requests;
+  return connection->current->state == EXCHANGE_READING && connection->requests > strict->requests;
+}
+
+/* Writes the error of a request of which the library has seen a part or nothing. */
+static void refuse_now(connection_t *connection) {
+  inferd_error_t error = {0};
+  http_exchange_t *exchange = connection->current;
+  connection->refused = true;
+  (void)refusal_of(connection, &error);
+  connection->linger = true;
+  if (exchange != NULL) {
+    exchange->cause = "malformed";
+    (void)exchange_refuse_body(exchange, &error);
+    return;
+  }
+  char id[REQUEST_ID_MAX + 1];
+  request_id_draw(id);
+  connection_raw_error(connection, &error, id);
+  const exchange_log_t nothing = EXCHANGE_LOG_UNKNOWN;
+  access_t access = {.id = id,
+                     .peer = connection->peer_name,
+                     .method = "OTHER",
+                     .route = "other",
+                     .code = error_openai_code(error.code),
+                     .cause = "malformed",
+                     .status = error_http_status(error.code),
+                     .log = &nothing};
+  log_access(&access);
+  metrics_http(connection->http->server, access.route, access.method, access.status, 0);
+}
+
+/* The end of the file if the error is written, else "nothing there yet". */
+static ssize_t read_refused(connection_t *connection) {
+  if (!connection->refused && !is_due(connection)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  if (!connection->refused) refuse_now(connection);
+  return 0;
+}
+
+void read_answered(connection_t *connection) {
+  http_t *http = connection->http;
+  if (connection->strict.error == 0 || connection->refused || !is_due(connection)) return;
+  connection->next_due = http->due;
+  http->due = connection;
+  http_mark(http, true);
+}
+
+/* After a short read the library looks at a socket again only when new bytes come, or when the
+ * connection is resumed. */
+void read_resume_due(http_t *http) {
+  while (http->due != NULL) {
+    connection_t *connection = http->due;
+    http->due = connection->next_due;
+    MHD_suspend_connection(connection->mhd);
+    MHD_resume_connection(connection->mhd);
+    http_mark(http, true);
+  }
+}
+
+/* ---- reading ---- */
+
+/* Reads and checks until `bytes` is full or the socket empty. Blanks that strict.c drops must not
+ * make a read short that was full: the library would wait for bytes that are already there. */
+static ssize_t connection_read(void *context, int fd, char *bytes, size_t length, int flags) {
+  http_t *http = context;
+  connection_t *connection = fd >= 0 && fd < http->by_fd_size ? http->by_fd[fd] : NULL;
+  if (connection == NULL) return 0; /* nobody checks its bytes: it has none */
+  strict_t *strict = &connection->strict;
+  if (strict->error != 0) return read_refused(connection);
+  size_t used = 0, whole = 0;
+  while (used < length) {
+    size_t room = length - used;
+    ssize_t n = gate_receive(fd, bytes + used, room, flags);
+    if (n <= 0) return used > 0 ? (ssize_t)used : n;
+    size_t kept = strict_read(strict, bytes + used, (size_t)n);
+    if (strict->whole > 0) whole = used + strict->whole;
+    if (strict->error != 0) return whole > 0 ? (ssize_t)whole : read_refused(connection);
+    used += kept;
+    if (used > 0 && (size_t)n < room) break;
+  }
+  return (ssize_t)used;
+}
+
+void read_run(http_t *http, struct MHD_Daemon *mhd) {
+  gate_open(connection_read, http);
+  (void)MHD_run(mhd);
+  gate_close();
+}
+
+/* ---- does the gate stand where the library passes? ---- */
+
+static ssize_t probe_read(void *context, int fd, char *bytes, size_t length, int flags) {
+  (void)fd, (void)bytes, (void)length, (void)flags;
+  *(bool *)context = true;
+  return 0;
+}
+
+static enum MHD_Result probe_access(void *context, struct MHD_Connection *mhd, const char *url,
+                                    const char *method, const char *version, const char *upload,
+                                    size_t *upload_size, void **request_context) {
+  (void)context, (void)mhd, (void)url, (void)method, (void)version, (void)upload;
+  (void)upload_size, (void)request_context;
+  return MHD_NO;
+}
+
+int read_check(inferd_error_t *error) {
+  bool seen = false;
+  int pair[2] = {-1, -1};
+  struct sockaddr_in nowhere = {.sin_family = AF_INET};
+  struct MHD_Daemon *mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+                                            probe_access, NULL, MHD_OPTION_END);
+  if (mhd == NULL ||
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
+    if (mhd != NULL) MHD_stop_daemon(mhd);
+    return error_set(error, ERR_IO, NULL, "cannot try libmicrohttpd: %s", strerror(errno));
+  }
+  gate_open(probe_read, &seen);
+  (void)!send(pair[1], "x", 1, MSG_NOSIGNAL);
+  (void)MHD_add_connection(mhd, pair[0], (const struct sockaddr *)&nowhere, sizeof nowhere);
+  for (int i = 0; i < 4 && !seen; i++) (void)MHD_run(mhd);
+  MHD_stop_daemon(mhd); /* closes pair[0] */
+  gate_close();
+  close(pair[1]);
+  if (seen) return 0;
+  return error_set(error, ERR_INTERNAL, NULL,
+                   "this libmicrohttpd (%s) does not read its sockets by the recv of this program, "
+                   "so requests cannot be checked before it reads them; use the library that the "
+                   "program was built for",
+                   MHD_get_version());
+}
