@@ -292,7 +292,7 @@ RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal api clients
+	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
@@ -305,7 +305,7 @@ check:
 	@$(SUBMAKE) environments $(BUILD)/sim emu-check-build
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan
+	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan
 
 # What to run while you work: a minute and a half on two processors, after the build.
 .PHONY: quick

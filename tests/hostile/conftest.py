@@ -1,0 +1,50 @@
+"""Fixtures: a server with a large vocabulary, one key for the attacker, one for everybody else."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "api")]
+# pylint: disable=wrong-import-position
+import vocabulary  # noqa: E402
+from harness import Server, wait_until  # noqa: E402
+
+HONEST, ATTACKER = "sk-honest-0123456789abcdef", "sk-attacker-0123456789abcdef"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--inferd", default="build/inferd", help="the program under test")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    return vocabulary.model(tmp_path_factory.mktemp("model") / "large")
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory):
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text(f"{HONEST} honest\n{ATTACKER} attacker\n")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture(scope="session")
+def shared(request, model, keys):
+    """One server for all attacks, with its default settings: what one leaves behind would show in
+    the next."""
+    server = Server(request.config.getoption("--inferd"), model, "--load-format", "dummy",
+                    "--seed", 7, "--served-model-name", "large", "--api-key-file", keys,
+                    "--metrics-auth", "off", key=HONEST)
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+@pytest.fixture
+def server(shared):
+    """The shared server; afterwards it must be alive and hold no block, no request and no job."""
+    yield shared
+    assert shared.alive(), shared.log()
+    wait_until(lambda: shared.idle() and shared.metric("inferd_lane_jobs") == 0,
+               "the server to be idle again", 60, shared.usage)

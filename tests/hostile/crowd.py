@@ -1,0 +1,58 @@
+"""Clients of an attack: each sends its bodies on a connection of its own, round after round."""
+
+import http.client
+import itertools
+import json
+import threading
+
+
+class Crowd:
+    """The clients of an attack, `most` of them at most, for some rounds or until they are stopped.
+    `answers` grows as (status, body) while they run."""
+
+    def __init__(self, server, attack, key, rounds=None, most=None):
+        self.answers, self.failures = [], []
+        self.stopped = threading.Event()
+        self.threads = [threading.Thread(target=self._client, daemon=True,
+                                         args=(server, attack, key, rounds, k))
+                        for k in range(min(attack.connections, most or attack.connections))]
+        for thread in self.threads:
+            thread.start()
+
+    def _client(self, server, attack, key, rounds, number):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+        connection = server.connection(120)
+        try:
+            for i in range(rounds) if rounds else itertools.count():
+                for path, body in attack.bodies(number + i * attack.connections):
+                    if self.stopped.is_set():
+                        return
+                    self._send(connection, path, json.dumps(body), headers)
+        except Exception as failure:  # pylint: disable=broad-except
+            self.failures.append(failure)
+        finally:
+            connection.close()
+
+    def _send(self, connection, path, body, headers):
+        try:
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+        except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
+            connection.close()  # refused before the body was read, and closed
+            return
+        self.answers.append((answer.status, answer.read()))
+
+    def running(self):
+        return any(thread.is_alive() for thread in self.threads)
+
+    def stop(self):
+        """Lets every client finish its request; returns the answers."""
+        self.stopped.set()
+        return self.join()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(600)
+            assert not thread.is_alive(), "a client of the attack got no answer"
+        assert not self.failures, self.failures
+        return self.answers

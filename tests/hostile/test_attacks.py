@@ -1,0 +1,79 @@
+"""No request may hurt another: every attack beside a running stream and an honest second client.
+
+What is asserted is counted, not timed: the stream's tokens are those it has alone, honest chats are
+answered while the attack goes on, no answer of the attack is an internal error, and probes stay
+green. scripts/bench_hostile measures what an attack adds to gaps and waits."""
+
+import collections
+import json
+
+import pytest
+from attacks import ATTACKS
+from conftest import ATTACKER
+from crowd import Crowd
+from harness import Background, wait_until
+
+VICTIM = {"prompt": [1000, 2000, 3000], "max_tokens": 1500, "ignore_eos": True, "temperature": 0.8,
+          "seed": 11, "return_token_ids": True}
+CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+ROUNDS, CLIENTS, CHATS = 2, 8, 8
+
+
+def ids(stream):
+    return [token for chunk in stream.chunks_seen for choice in chunk["choices"]
+            for token in choice.get("token_ids") or []]
+
+
+@pytest.fixture(scope="module")
+def alone(shared):
+    stream = Background(shared, VICTIM).join()
+    assert stream.failure is None and len(ids(stream)) == VICTIM["max_tokens"]
+    return ids(stream)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_others_go_on(server, alone, attack):
+    """The stream's tokens are the same to the bit, honest chats are answered, nothing breaks."""
+    stream = Background(server, VICTIM)
+    assert stream.started.wait(60) and stream.failure is None, stream.failure
+    crowd = Crowd(server, attack, ATTACKER, ROUNDS, CLIENTS)
+    beside = 0
+    for _ in range(CHATS):
+        answer = server.post("/v1/chat/completions", CHAT)
+        assert answer.status == 200, answer
+        beside += crowd.running()
+        assert server.get("/livez").status == 200
+        assert server.get("/readyz").status == 200
+    answers = crowd.join()
+    assert beside > 0, "the attack was over before an honest client had an answer"
+    assert len(answers) > 0
+    assert {status for status, _ in answers} <= attack.allowed, collections.Counter(
+        status for status, _ in answers)
+    for status, body in answers:
+        check_answer(status, json.loads(body))
+    stream.join()
+    assert stream.failure is None, stream.failure
+    assert ids(stream) == alone
+
+
+def check_answer(status, body):
+    """A refusal has a reason; what was accepted ends as an answer."""
+    if status != 200:
+        error = body["error"]
+        assert error["message"] and error["code"] != "internal_error", error
+    for choice in body.get("choices", []):
+        assert choice["finish_reason"] in ("stop", "length", "tool_calls"), choice
+        assert "internal" not in json.dumps(choice.get("error", "")), choice
+
+
+def test_the_queue_of_one_key_refuses_no_other(server):
+    """Whoever fills the queue gets the 429s."""
+    flood = next(attack for attack in ATTACKS if attack.name.startswith("queue"))
+    crowd = Crowd(server, flood, ATTACKER)
+    try:
+        wait_until(lambda: server.metric("inferd_requests_waiting") > 200, "the queue to fill")
+        for k in range(20):
+            answer = server.post("/v1/completions", {"prompt": f"honest {k}", "max_tokens": 2})
+            assert answer.status == 200, answer
+    finally:
+        crowd.stop()
