@@ -31,12 +31,31 @@ def keys(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shared(request, model, keys):
-    """One server for all attacks, with its default settings: what one leaves behind would show in
-    the next."""
-    server = Server(request.config.getoption("--inferd"), model, "--load-format", "dummy",
-                    "--seed", 7, "--served-model-name", "large", "--api-key-file", keys,
-                    "--metrics-auth", "off", key=HONEST)
+def make(request, model, keys):
+    """make() starts a server with its default settings."""
+    return lambda: Server(request.config.getoption("--inferd"), model, "--load-format", "dummy",
+                          "--seed", 7, "--served-model-name", "large", "--api-key-file", keys,
+                          "--metrics-auth", "off", key=HONEST)
+
+
+@pytest.fixture
+def start(make):
+    """Starts a server that the test ends itself."""
+    servers = []
+
+    def begin():
+        servers.append(make())
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        assert not server.alive(), "the test left its server running"
+
+
+@pytest.fixture(scope="session")
+def shared(make):
+    """One server for all attacks: what one leaves behind would show in the next."""
+    server = make()
     yield server
     assert server.stop() == 0, server.log()
 

@@ -6,6 +6,7 @@ green. scripts/bench_hostile measures what an attack adds to gaps and waits."""
 
 import collections
 import json
+import signal
 
 import pytest
 from attacks import ATTACKS
@@ -77,3 +78,19 @@ def test_the_queue_of_one_key_refuses_no_other(server):
             assert answer.status == 200, answer
     finally:
         crowd.stop()
+
+
+def test_a_server_under_attack_drains(start):
+    """SIGTERM amid all attacks: the running stream goes on to its end, then the server ends."""
+    server = start()
+    stream = Background(server, {**VICTIM, "max_tokens": 400})
+    assert stream.started.wait(60) and stream.failure is None, stream.failure
+    crowds = [Crowd(server, attack, ATTACKER, most=1) for attack in ATTACKS]
+    wait_until(lambda: sum(len(crowd.answers) for crowd in crowds) > 3, "the attacks to begin")
+    server.process.send_signal(signal.SIGTERM)
+    stream.join()
+    assert stream.failure is None, stream.failure
+    assert len(ids(stream)) == 400
+    assert server.wait_exit(60) == 0
+    for crowd in crowds:
+        crowd.stopped.set()
