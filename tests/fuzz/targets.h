@@ -30,6 +30,7 @@
   X(pattern)                                                                                       \
   X(charsmap)                                                                                      \
   X(parser)                                                                                        \
+  X(strict)                                                                                        \
   X(hub)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);

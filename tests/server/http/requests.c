@@ -106,6 +106,8 @@ const raw_request_t raw_requests[] = {
     WRONG("CR in a name", GET("X\rY: a\r\n"), CR),
     WRONG("CR behind a size", CHUNKS("2\r{}\r\n0\r\n\r\n"), CR_ALONE),
     WRONG("CR behind a chunk", CHUNKS("2\r\n{}\r0\r\n\r\n"), CR_ALONE),
+    WRONG("CR for the empty line", "GET /livez HTTP/1.1\r\n" HOST "\rGET", CR_ALONE),
+    WRONG("CR behind the trailers", CHUNKS("0\r\n\rGET"), CR_ALONE),
     WRONG("CR in the target", "GET /li\rvez HTTP/1.1\r\n" HOST "\r\n", NO_VERSION),
     WRONG("two empty lines before", "\r\n\r\n" GET(""), CR),
 
