@@ -28,14 +28,19 @@ typedef enum field {
   FIELD_OTHER
 } field_t;
 
-static const char *const field_names[] = {
-    [FIELD_LENGTH] = "content-length",
-    [FIELD_CODING] = "transfer-encoding",
-    [FIELD_HOST] = "host",
-    [FIELD_AUTHORIZATION] = "authorization",
-    [FIELD_TYPE] = "content-type",
-    [FIELD_ORIGIN] = "origin",
-    [FIELD_COOKIE] = "cookie",
+typedef struct field_name {
+  uint32_t length;
+  char name[STRICT_NAME_BYTES];
+} field_name_t;
+
+static const field_name_t field_names[] = {
+    [FIELD_LENGTH] = {14, "content-length"},
+    [FIELD_CODING] = {17, "transfer-encoding"},
+    [FIELD_HOST] = {4, "host"},
+    [FIELD_AUTHORIZATION] = {13, "authorization"},
+    [FIELD_TYPE] = {12, "content-type"},
+    [FIELD_ORIGIN] = {6, "origin"},
+    [FIELD_COOKIE] = {6, "cookie"},
 };
 
 /* ---- refusals ---- */
@@ -78,26 +83,29 @@ static void spend_record(strict_t *strict) {
 
 /* ---- bytes ---- */
 
-static bool is_token(unsigned char byte) {
-  if ((byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-      (byte >= '0' && byte <= '9') || byte == '-') {
-    return true;
-  }
-  return byte != '\0' && strchr("!#$%&'*+.^_`|~", byte) != NULL; /* RFC 9110 5.6.2 */
-}
+/* What a byte may stand in; a bit each. Tokens: RFC 9110 5.6.2. Hosts: RFC 3986 3.2.2, without the
+ * comma, because some front ends read a list. Targets: what is visible, but no fragment. */
+enum { TOKEN = 1, VALUE = 2, TARGET = 4, HOST = 8 };
+static const uint8_t classes[256] = {
+    0,  0,  0,  0,  0,  0,  0,  0,  0,  2,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,
+    0,  0,  0,  0,  0,  0,  0,  0,  2,  15, 6,  3,  15, 15, 15, 15, 14, 14, 15, 15, 6,  15, 15, 6,
+    15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 14, 14, 6,  14, 6,  6,  6,  15, 15, 15, 15, 15, 15, 15,
+    15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 14, 6,  14, 7,  15,
+    7,  15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15,
+    15, 15, 15, 6,  7,  6,  15, 0,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+    2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+    2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+    2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+    2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+    2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,  2,
+};
 
-/* RFC 3986 3.2.2, without the comma: some front ends read a list. */
-static bool is_host(unsigned char byte) {
-  if (is_token(byte)) return strchr("#^`|", byte) == NULL;
-  return byte != '\0' && strchr(":[]();=", byte) != NULL;
+static bool is_a(unsigned char byte, unsigned class) {
+  return (classes[byte] & class) != 0;
 }
 
 static bool is_blank(unsigned char byte) {
   return byte == ' ' || byte == '\t';
-}
-
-static bool is_value(unsigned char byte) {
-  return (byte >= 0x20 && byte != 0x7f) || byte == '\t';
 }
 
 static unsigned char lower(unsigned char byte) {
@@ -111,9 +119,8 @@ static void name_byte(strict_request_t *now, unsigned char byte) {
   now->at++;
 }
 
-static bool name_is(const strict_request_t *now, const char *wanted) {
-  size_t length = strlen(wanted);
-  return now->at == length && length <= STRICT_NAME_BYTES && memcmp(now->name, wanted, length) == 0;
+static bool is_options(const strict_request_t *now) {
+  return now->at == 7 && memcmp(now->name, "OPTIONS", 7) == 0;
 }
 
 static void start_byte(strict_t *strict, unsigned char byte) {
@@ -121,7 +128,7 @@ static void start_byte(strict_t *strict, unsigned char byte) {
   if (byte == '\r' && !now->empty_line) {
     now->empty_line = true; /* RFC 9112 2.2: some clients send one behind a body */
     strict->state = STRICT_START_LF;
-  } else if (is_token(byte)) {
+  } else if (is_a(byte, TOKEN)) {
     strict->state = STRICT_METHOD;
     name_byte(now, byte);
   } else {
@@ -130,11 +137,11 @@ static void start_byte(strict_t *strict, unsigned char byte) {
 }
 
 static void method_byte(strict_t *strict, unsigned char byte) {
-  if (is_token(byte)) {
+  if (is_a(byte, TOKEN)) {
     name_byte(&strict->now, byte);
   } else if (byte == ' ') {
     strict->state = STRICT_TARGET;
-    if (!name_is(&strict->now, "OPTIONS")) strict->now.name[0] = '\0';
+    if (!is_options(&strict->now)) strict->now.name[0] = '\0';
     strict->now.at = 0;
   } else {
     refuse(strict, byte, "The method is malformed.");
@@ -159,7 +166,7 @@ static void target_byte(strict_t *strict, unsigned char byte) {
   }
   if (byte == '\r') {
     refuse_as(strict, ERR_BAD_REQUEST, "The request line ends without a version of HTTP.");
-  } else if (byte <= 0x20 || byte >= 0x7f || byte == '#') {
+  } else if (!is_a(byte, TARGET)) {
     refuse(strict, byte, "The request target has a byte that is not allowed; percent-encode it.");
   } else if (!path && !asterisk && now->at < SCHEME_BYTES && lower(byte) != scheme[now->at]) {
     refuse(strict, byte, "The request target does not begin with / or http://.");
@@ -192,7 +199,7 @@ static void version_byte(strict_t *strict, unsigned char byte) {
 static void line_byte(strict_t *strict, unsigned char byte) {
   if (byte == '\r') {
     strict->state = STRICT_HEAD_LF;
-  } else if (is_token(byte)) {
+  } else if (is_a(byte, TOKEN)) {
     strict->state = STRICT_NAME;
     strict->now.at = 0;
     name_byte(&strict->now, lower(byte));
@@ -207,7 +214,10 @@ static void line_byte(strict_t *strict, unsigned char byte) {
 static void name_end(strict_t *strict) {
   strict_request_t *now = &strict->now;
   unsigned field = 0;
-  while (field < FIELD_OTHER && !name_is(now, field_names[field])) field++;
+  while (field < FIELD_OTHER && (field_names[field].length != now->at ||
+                                 memcmp(now->name, field_names[field].name, now->at) != 0)) {
+    field++;
+  }
   strict->state = STRICT_BLANK;
   now->field = (uint8_t)field;
   now->at = 0;
@@ -225,7 +235,7 @@ static void name_end(strict_t *strict) {
 }
 
 static void name_in_line(strict_t *strict, unsigned char byte) {
-  if (is_token(byte)) {
+  if (is_a(byte, TOKEN)) {
     name_byte(&strict->now, lower(byte));
   } else if (byte == ':') {
     name_end(strict);
@@ -271,9 +281,9 @@ static bool value_byte(strict_t *strict, unsigned char byte) {
     strict->state = STRICT_TAIL;
     return false;
   }
-  if (!is_value(byte)) {
+  if (!is_a(byte, VALUE)) {
     refuse(strict, byte, "The value of a header has a control byte.");
-  } else if (strict->state == STRICT_TAIL || (now->field == FIELD_HOST && !is_host(byte))) {
+  } else if (strict->state == STRICT_TAIL || (now->field == FIELD_HOST && !is_a(byte, HOST))) {
     refuse(strict, byte,
            "Host, Content-Length or Transfer-Encoding has a byte that is not allowed.");
   } else if (now->field == FIELD_LENGTH) {
@@ -384,26 +394,45 @@ static bool step(strict_t *strict, unsigned char byte) {
   return true;
 }
 
-/* Passes over bytes that need no step: of a body, and of a value that is not looked at. Returns
- * their number. */
+/* The length of the run of bytes of a class, and of at most `most`. */
+static size_t run_of(const char *bytes, size_t most, unsigned class) {
+  size_t n = 0;
+  while (n < most && is_a((unsigned char)bytes[n], class)) n++;
+  return n;
+}
+
+static size_t pass_body(strict_t *strict, size_t length) {
+  strict_request_t *now = &strict->now;
+  size_t n = length < now->left ? length : (size_t)now->left;
+  now->left -= n;
+  if (now->left > 0) return n;
+  if (strict->state == STRICT_BODY) {
+    complete(strict);
+  } else {
+    strict->state = STRICT_CHUNK_CR;
+  }
+  return n;
+}
+
+/* Passes over bytes that need no step each: of a body, a name, and a value that is not looked at.
+ * Returns their number. */
 static size_t pass_over(strict_t *strict, const char *bytes, size_t length) {
   strict_request_t *now = &strict->now;
-  size_t n = 0;
   if (strict->state == STRICT_BODY || strict->state == STRICT_CHUNK) {
-    n = length < now->left ? length : (size_t)now->left;
-    now->left -= n;
-    if (now->left > 0) return n;
-    if (strict->state == STRICT_BODY) {
-      complete(strict);
-    } else {
-      strict->state = STRICT_CHUNK_CR;
+    return pass_body(strict, length);
+  }
+  size_t n = 0, most = MIN(length, now->room);
+  if (strict->state == STRICT_NAME) {
+    n = run_of(bytes, most, TOKEN);
+    for (size_t i = 0; i < n && now->at + i < STRICT_NAME_BYTES; i++) {
+      now->name[now->at + i] = (char)lower((unsigned char)bytes[i]);
     }
+    now->at += (uint32_t)n;
   } else if (strict->state == STRICT_VALUE && now->field > FIELD_HOST &&
              now->field != FIELD_COOKIE) {
-    size_t most = MIN(length, now->room);
-    while (n < most && is_value((unsigned char)bytes[n])) n++;
-    now->room -= n;
+    n = run_of(bytes, most, VALUE);
   }
+  now->room -= n;
   return n;
 }
 
