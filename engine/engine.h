@@ -105,7 +105,7 @@ void engine_destroy(engine_t *engine);
 
 engine_state_t engine_state(const engine_t *engine); /* any thread */
 double engine_progress(const engine_t *engine);      /* any thread; 0..1 while LOADING */
-void engine_failure(const engine_t *engine, inferd_error_t *out); /* in state FAILED: the reason */
+void engine_failure(const engine_t *engine, inferd_error_t *out); /* FAILED: the reason */
 const engine_info_t *engine_info(const engine_t *engine);         /* NULL before READY */
 const tokenizer_t *engine_tokenizer(const engine_t *engine);      /* NULL before READY */
 void engine_stats(const engine_t *engine, engine_stats_t *out);   /* any thread */
@@ -117,7 +117,6 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
  * keeps the growing choices there. Before EVENT_DONE, engine_drain delivers the best choices as
  * TOKEN and CHOICE_DONE events, best first. */
 size_t engine_room_bytes(const sampling_params_t *params);
-
 enum { SUBMIT_MAX = 128 };
 /* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one
  * tenant), or none, in O(log n) each; a full queue makes room by the rule of share.h. Returns 0,
@@ -125,6 +124,7 @@ enum { SUBMIT_MAX = 128 };
  * context or the pool can never hold a request), ERR_MODEL_LOADING, ERR_ENGINE_FAILED,
  * ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
+int engine_retry_after_s(const engine_t *engine); /* until a refused one may enter; loop thread */
 struct adapter; /* an adapter in host memory, engine/model/adapter.h */
 /* Reads a PEFT adapter for this engine's model. After READY, any thread. Returns 0 or an error of
  * adapter_read; the caller owns *out until engine_adapter_set. */
@@ -134,8 +134,8 @@ void engine_adapter_free(struct adapter *adapter);
 /* Loop thread: gives `adapter` to the engine and makes slot 1..max_loras stand for it in all
  * requests submitted from now on. No live request may use the slot. */
 void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter);
-/* Loop thread: estimated seconds until a refused request may be admitted, 1..120. */
-int engine_retry_after_s(const engine_t *engine);
+/* Any thread: writes request_t.prompt_keys to `out`, if not NULL. Returns their bytes, 0 = none. */
+size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void *out);
 /* Loop thread: sets request->cancelled and wakes the engine. Only between submit and EVENT_DONE. */
 void engine_cancel(engine_t *engine, request_t *request);
 /* Loop thread: calls `handle` for every published event, in order, on this thread. Returns the

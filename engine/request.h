@@ -19,6 +19,8 @@ typedef struct request {
   uint64_t id;               /* unique in the process */
   const int32_t *prompt_ids; /* [num_prompt_tokens], each 0 <= id < vocab_size */
   int32_t num_prompt_tokens; /* >= 1 */
+  /* [num_prompt_tokens / block size] by engine_hash_prompt; NULL = the engine hashes the prompt */
+  const struct block_key *prompt_keys;
   sampling_params_t params;
   const stop_set_t *stops; /* NULL = none */
   struct grammar

@@ -94,6 +94,14 @@ static int check_choices(const engine_t *engine, const request_t *request, infer
   return 0;
 }
 
+size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void *out) {
+  const block_pool_t *pool = engine->pool;
+  if (!pool->caching) return 0;
+  int32_t count = request->num_prompt_tokens / pool->block_size;
+  if (out != NULL) prefix_keys(pool, request->salt, request->prompt_ids, count, out);
+  return (size_t)count * sizeof(block_key_t);
+}
+
 /* Takes what the engine has said about requests that wait no longer. */
 static void note_left(engine_t *engine) {
   for (int32_t slot = mailbox_left(engine->mailbox); slot >= 0;

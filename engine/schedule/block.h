@@ -105,6 +105,9 @@ void block_written(block_pool_t *pool, int32_t block);
  * token ids); the parent key is 0 for a first block, the domain is 0 for later blocks. token_ids
  * always points at block_size ids, unless a number of rows is given. */
 block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids);
+/* Writes the keys of the first num_blocks blocks of a prompt. Any thread. */
+void prefix_keys(const block_pool_t *pool, uint64_t domain, const int32_t *token_ids,
+                 int32_t num_blocks, block_key_t *out);
 /* Returns the keyed block whose key, place and token ids all agree, or -1. A collision of hashes
  * can therefore never return other content. */
 int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_place_t place,

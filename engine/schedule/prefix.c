@@ -23,8 +23,8 @@ static uint64_t parent_id(const block_pool_t *pool, prefix_place_t place) {
   return place.parent ? pool->blocks[place.parent].identity.unique_id : 0;
 }
 
-block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids) {
-  const block_key_t *parent = place.parent ? &pool->blocks[place.parent].identity.key : NULL;
+static block_key_t key_behind(const block_pool_t *pool, const block_key_t *parent,
+                              prefix_place_t place, const int32_t *token_ids) {
   siphash_t siphash = siphash_begin_128(pool->secret);
   siphash_word(&siphash, parent != NULL ? parent->word[0] : 0, 2);
   siphash_word(&siphash, parent != NULL ? parent->word[1] : 0, 2);
@@ -33,6 +33,19 @@ block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int
   block_key_t key;
   siphash_end_128(&siphash, key.word);
   return key;
+}
+
+block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids) {
+  const block_key_t *parent = place.parent ? &pool->blocks[place.parent].identity.key : NULL;
+  return key_behind(pool, parent, place, token_ids);
+}
+
+void prefix_keys(const block_pool_t *pool, uint64_t domain, const int32_t *token_ids,
+                 int32_t num_blocks, block_key_t *out) {
+  for (int32_t i = 0; i < num_blocks; i++) {
+    const int32_t *ids = &token_ids[(size_t)i * (size_t)pool->block_size];
+    out[i] = key_behind(pool, i > 0 ? &out[i - 1] : NULL, (prefix_place_t){.domain = domain}, ids);
+  }
 }
 
 static uint32_t bucket_of(const block_pool_t *pool, const block_key_t *key) {

@@ -171,6 +171,7 @@ static void preempt(scheduler_t *scheduler, group_t *victim) {
   } else {
     waiting_insert(&scheduler->waiting, victim);
   }
+  victim->unfit.is_known = false;
   victim->num_preemptions++;
   scheduler->num_preemptions++;
   scheduler->plan.num_preempted++;
@@ -352,25 +353,56 @@ int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t
   return all < most ? (int32_t)all : most;
 }
 
-/* Whether the pool and the budget have enough left to admit seq with this match. */
-static bool fits(const scheduler_t *scheduler, const sequence_t *seq, const prefix_match_t *match) {
-  int32_t num_tokens = sequence_num_tokens(seq),
-          reserved = scheduler_tokens_reserved(scheduler, seq);
-  int32_t watermark = scheduler->running.count > 1 ? scheduler->options.watermark_blocks : 0;
-  int32_t need = scheduler_blocks_for(scheduler, reserved) - match->num_blocks + match->num_unused;
+/* What the pool and the budget must have left to admit seq with this match. */
+static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
+                     const prefix_match_t *match) {
+  const group_t *group = seq->group;
+  int32_t reserved = scheduler_tokens_reserved(scheduler, seq);
+  bool runs = group->queue == &scheduler->running;
+  int32_t others = scheduler->running.count - runs;
+  int32_t watermark = others > 0 ? scheduler->options.watermark_blocks : 0;
+  int32_t blocks =
+      scheduler_blocks_for(scheduler, reserved) - match->num_blocks + match->num_unused;
   /* Without chunked prefill a prompt is planned whole. The tokens that preempted forks compute
    * again always come in chunks, because all of them together might never fit into one step. */
-  bool chunks = scheduler->options.chunked_prefill || seq->group->forked;
-  return need + watermark <= scheduler->pool->num_free &&
-         (chunks || num_tokens - match->num_cached <= budget_left(scheduler));
+  bool chunks = scheduler->options.chunked_prefill || group->forked;
+  return (unfit_t){.is_known = true,
+                   .num_blocks = blocks + watermark,
+                   .num_tokens = chunks ? 0 : sequence_num_tokens(seq) - match->num_cached,
+                   .num_claims = scheduler->num_claims};
+}
+
+static bool has_enough(const scheduler_t *scheduler, const unfit_t *needed) {
+  return needed->num_blocks <= scheduler->pool->num_free &&
+         needed->num_tokens <= budget_left(scheduler);
+}
+
+/* Whether the pool and the budget have enough left to admit seq. If they do not, and the match has
+ * a partial block, it is dropped: the source of a copy needs a free block too. */
+static bool fits(const scheduler_t *scheduler, sequence_t *seq, prefix_match_t *match) {
+  unfit_t needed = needs(scheduler, seq, match);
+  if (has_enough(scheduler, &needed)) return true;
+  table_match_whole(scheduler, match);
+  needed = needs(scheduler, seq, match);
+  if (has_enough(scheduler, &needed)) return true;
+  seq->group->unfit = needed;
+  return false;
+}
+
+/* Whether the group did not fit when it was looked at, and cannot fit now: nothing was freed that
+ * would be enough, and no prompt was admitted whose blocks it may share. If nothing runs, it is
+ * always looked at. */
+static bool is_unfit(const scheduler_t *scheduler, const group_t *group) {
+  const unfit_t *unfit = &group->unfit;
+  return unfit->is_known && scheduler->running.count > 0 &&
+         unfit->num_claims == scheduler->num_claims && !has_enough(scheduler, unfit);
 }
 
 /* Takes the blocks of one sequence and plans its first chunk. Returns false, and takes nothing, if
  * they do not fit. */
 static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies) {
   prefix_match_t match = table_match(scheduler, seq);
-  /* The source of a copy needs a free block too: without the copy the sequence may still fit. */
-  if (!copies || !fits(scheduler, seq, &match)) table_match_whole(scheduler, &match);
+  if (!copies) table_match_whole(scheduler, &match);
   if (!fits(scheduler, seq, &match)) {
     memset(seq->blocks, 0, (size_t)match.num_blocks * sizeof *seq->blocks);
     return false;
@@ -412,11 +444,21 @@ static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies)
   return false;
 }
 
+/* Looks at a new group before it takes rows, which copies its prompt. */
+static bool may_fit(scheduler_t *scheduler, group_t *group) {
+  prefix_match_t match = table_match(scheduler, &group->sequence);
+  return fits(scheduler, &group->sequence, &match);
+}
+
 /* Moves a group with all its sequences from waiting to running and plans it. Returns false, and
  * changes nothing, if rows or blocks do not suffice. */
 static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   sequence_t *first = &group->sequence;
-  if (first->row < 0 && !group->forked && !table_take_rows(scheduler, group)) return false;
+  if (is_unfit(scheduler, group)) return false;
+  scheduler->num_looks++;
+  if (first->row < 0 && !group->forked &&
+      (!may_fit(scheduler, group) || !table_take_rows(scheduler, group)))
+    return false;
   waiting_remove(&scheduler->waiting, group);
   queue_push_tail(&scheduler->running, group);
   /* The first sequence may pin, as a copy source, the very block that the last one needs. Then try
@@ -426,6 +468,9 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
       !(first->next != NULL && admit_sequences(scheduler, group, false))) {
     queue_remove(&scheduler->running, group);
     waiting_insert(&scheduler->waiting, group);
+    /* Of several sequences some fit: then more must be free than now. */
+    if (first->next != NULL) group->unfit.num_blocks = scheduler->pool->num_free + 1;
+    group->unfit.num_claims = scheduler->num_claims;
     if (group->num_preemptions == 0) table_give_rows(scheduler, group);
     return false;
   }
@@ -502,14 +547,14 @@ static void admit_waiting(scheduler_t *scheduler, uint64_t now_ns, const group_t
        group != NULL && budget_left(scheduler) > 0; group = next) {
     next = group->next;
     int32_t count = group_num_running(group);
-    bool passes = group != scheduler->waiting.queue.head, must_wait = false;
+    /* With nothing running, the first group that fits must be admitted, even if no group may be
+     * overtaken: the groups before it may need the rows that it holds. */
+    bool stuck = scheduler->running.count == 0;
+    bool passes = group != scheduler->waiting.queue.head, must_wait = scanned >= ADMISSION_SCAN_MAX;
     for (const group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != group && !must_wait;
          ahead_of = ahead_of->next) {
       must_wait = !may_overtake(scheduler, ahead_of, group);
     }
-    /* With nothing running, the first group that fits must be admitted, even if no group may be
-     * overtaken: the groups before it may need the rows that it holds. */
-    bool stuck = scheduler->running.count == 0;
     if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || is_in_flight(group)) return;
     if (must_wait && !stuck) continue; /* a later group that holds rows may still overtake */
     bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
@@ -541,8 +586,8 @@ static void plan_swapped(scheduler_t *scheduler) {
     int32_t count = group_num_running(group);
     bool room = num_seqs + count <= scheduler->options.max_num_seqs &&
                 count_live(group) <= budget_left(scheduler);
-    swap_verdict_t verdict =
-        room && !is_in_flight(group) ? swap_verdict(scheduler, group) : SWAP_LATER;
+    bool looks = room && !is_in_flight(group) && !is_unfit(scheduler, group);
+    swap_verdict_t verdict = looks ? swap_verdict(scheduler, group) : SWAP_LATER;
     if (verdict == SWAP_LATER) return;
     queue_remove(&scheduler->swapped, group);
     queue_push_tail(verdict == SWAP_OK ? &scheduler->running : &scheduler->ignored, group);
@@ -645,50 +690,4 @@ void scheduler_take_plan(scheduler_t *scheduler, plan_t *out) {
 void scheduler_unpin(scheduler_t *scheduler, plan_t *plan) {
   while (plan->num_copies > 0)
     block_unpin(scheduler->pool, plan->copies[--plan->num_copies].copy.src);
-}
-
-/* ---- forks and ends ---- */
-
-void scheduler_fork(scheduler_t *scheduler, group_t *group) {
-  CHECK(!group->forked);
-  group->forked = true;
-  for (sequence_t *seq = group->sequence.next; seq != NULL; seq = seq->next) {
-    table_fork(scheduler, &group->sequence, seq);
-    sequence_set_status(seq, SEQUENCE_RUNNING);
-  }
-}
-
-void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
-                               sequence_status_t status) {
-  sequence_set_status(sequence, status);
-  table_release(scheduler, sequence);
-  swap_release(scheduler, sequence);
-  table_give_row(scheduler, sequence);
-}
-
-void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status) {
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (!sequence_is_live(seq)) continue;
-    table_release(scheduler, seq);
-    swap_release(scheduler, seq);
-    sequence_set_status(seq, status);
-  }
-  if (group->queue == &scheduler->waiting.queue) {
-    waiting_remove(&scheduler->waiting, group);
-  } else {
-    queue_remove(group->queue, group);
-  }
-  waiting_forget(&scheduler->waiting, group);
-  table_give_rows(scheduler, group);
-}
-
-void scheduler_complete(const plan_entry_t *entry) {
-  sequence_t *seq = entry->sequence;
-  seq->num_in_flight_tokens -= entry->num_tokens;
-  seq->num_output_placeholders -= entry->do_sample;
-}
-
-void scheduler_reject(plan_entry_t *entry, int32_t num_rejected) {
-  entry->num_tokens -= num_rejected;
-  entry->sequence->num_computed_tokens -= num_rejected;
 }

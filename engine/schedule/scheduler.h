@@ -95,6 +95,9 @@ typedef struct scheduler {
   /* totals since start */
   uint64_t num_preemptions, num_recomputed_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
+  /* for tests: sequences that searches for a filler met, ids hashed, looks at waiting groups */
+  uint64_t num_visited, num_hashed, num_looks;
+  uint64_t num_claims; /* admissions that have keyed blocks: a waiting group may share them */
 } scheduler_t;
 
 /* Returns 0 and *out, or ERR_NO_MEMORY. Borrows `pool`, which must outlive the scheduler. */
@@ -132,8 +135,7 @@ void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
 /* Finishes every live sequence of a group and removes the group from its queue. */
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status);
 
-/* When the step of a live entry completes, before its tokens are appended: the tokens of the entry
- * are no longer in flight. */
+/* Before the tokens of a live entry are appended: they are no longer in flight. */
 void scheduler_complete(const plan_entry_t *entry);
 /* Takes the last num_rejected tokens back from a completed entry, as if never computed: draft
  * tokens, or the token that draws if its mask is late. */

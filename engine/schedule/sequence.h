@@ -1,16 +1,15 @@
 /* sequence.h: sequence groups and sequences: states, counters, queues.
  *
- * A group is one request with one prompt; a sequence is one continuation of the prompt. A group
- * begins as one sequence. The sequences of further samples or beams are made at the first admission
- * of the group. They stay NEW until the first token is drawn; then they fork off the first one.
- * Engine thread only. sequence_set_status alone changes a status, by one table (sequence.c).
- */
+ * A group is one request with one prompt; a sequence is one continuation of the prompt. The
+ * sequences of further samples or beams are made at the first admission of the group, and stay NEW
+ * until the first token is drawn; then they fork off the first one. Engine thread only. */
 #ifndef INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 #define INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 
 #include "engine/request.h"
 #include "engine/schedule/draft.h"
 #include "engine/schedule/mask_state.h"
+#include "engine/schedule/unfit.h"
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
 typedef enum sequence_status {
@@ -74,8 +73,9 @@ typedef struct group {
   int64_t num_output_tokens; /* of its finished choices */
   uint64_t fair_start;       /* with fair_share: its place in the queue, in tokens */
   int32_t num_preemptions;
-  int32_t num_skips;         /* times that a later group was admitted before this one */
-  uint64_t planned_in;       /* scheduler.num_plans of a plan that must not plan it again */
+  int32_t num_skips;   /* times that a later group was admitted before this one */
+  uint64_t planned_in; /* scheduler.num_plans of a plan that must not plan it again */
+  unfit_t unfit;
   bool was_admitted;         /* a step with a row of it was committed: it waits no longer */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */

@@ -156,7 +156,7 @@ static int32_t count_need(const scheduler_t *scheduler, const group_t *group) {
 
 /* The full block of a swapped sequence at `index`, after the block `parent`, if the prefix cache
  * has it computed; else NO_BLOCK. */
-static int32_t find_cached(const scheduler_t *scheduler, const sequence_t *seq, int32_t index,
+static int32_t find_cached(scheduler_t *scheduler, const sequence_t *seq, int32_t index,
                            int32_t parent) {
   int32_t block_size = scheduler->pool->block_size;
   if (index >= seq->num_computed_tokens / block_size) return NO_BLOCK;
@@ -167,7 +167,7 @@ static int32_t find_cached(const scheduler_t *scheduler, const sequence_t *seq, 
 
 /* Number of leading blocks of a swapped sequence that the prefix cache has. Writes them to
  * seq->blocks without holding them. */
-static int32_t take_cached(const scheduler_t *scheduler, sequence_t *seq) {
+static int32_t take_cached(scheduler_t *scheduler, sequence_t *seq) {
   int32_t count = 0, block = NO_BLOCK;
   while ((block = find_cached(scheduler, seq, count, block)) != NO_BLOCK) {
     seq->blocks[count++] = block;
@@ -177,7 +177,7 @@ static int32_t take_cached(const scheduler_t *scheduler, sequence_t *seq) {
 
 /* Number of different host blocks that need no free block, because another sequence holds the same
  * content on the device. */
-static int32_t count_held(const scheduler_t *scheduler, const group_t *group) {
+static int32_t count_held(scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     int32_t block = NO_BLOCK;
@@ -192,11 +192,17 @@ static int32_t count_held(const scheduler_t *scheduler, const group_t *group) {
   return count;
 }
 
-swap_verdict_t swap_verdict(scheduler_t *scheduler, const group_t *group) {
-  int32_t need = count_need(scheduler, group), free = scheduler->pool->num_free;
+swap_verdict_t swap_verdict(scheduler_t *scheduler, group_t *group) {
+  int32_t need = count_need(scheduler, group), free = scheduler->pool->num_free, watermark = 0;
+  scheduler->num_looks++;
   if (need > scheduler->pool->num_blocks - 1) return SWAP_NEVER;
-  if (scheduler->running.head != NULL) free -= scheduler->options.watermark_blocks;
-  return need <= free || need - count_held(scheduler, group) <= free ? SWAP_OK : SWAP_LATER;
+  if (scheduler->running.head != NULL) watermark = scheduler->options.watermark_blocks;
+  if (need + watermark <= free) return SWAP_OK;
+  need += watermark - count_held(scheduler, group);
+  if (need <= free) return SWAP_OK;
+  group->unfit =
+      (unfit_t){.is_known = true, .num_blocks = need, .num_claims = scheduler->num_claims};
+  return SWAP_LATER;
 }
 
 /* Fills the block table of one sequence. Full blocks that come back are findable at once: their

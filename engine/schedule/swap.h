@@ -66,8 +66,9 @@ typedef enum swap_verdict {
   SWAP_LATER, /* too few blocks are free now */
   SWAP_NEVER  /* the group needs more blocks than the pool has */
 } swap_verdict_t;
-/* Says whether a swapped group can come back now, with the blocks that its next tokens need. */
-swap_verdict_t swap_verdict(struct scheduler *scheduler, const struct group *group);
+/* Says whether a swapped group can come back now, with the blocks that its next tokens need. If not
+ * now, notes in group->unfit how many blocks must be free. */
+swap_verdict_t swap_verdict(struct scheduler *scheduler, struct group *group);
 /* For a group whose verdict is SWAP_OK: rebuilds its block tables, plans the copies, allocates the
  * blocks that its next tokens need, and frees its host blocks. */
 void swap_in(struct scheduler *scheduler, struct group *group);

@@ -90,39 +90,55 @@ static bool may_match(const scheduler_t *scheduler, const sequence_t *seq) {
   return shares_content(scheduler, seq) && scored;
 }
 
+/* A sequence that holds no row yet has the ids of its prompt only. */
 static const int32_t *ids_at(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
-  return &seq->tokens[(size_t)index * (size_t)scheduler->pool->block_size];
+  const int32_t *ids = seq->tokens != NULL ? seq->tokens : seq->group->request->prompt_ids;
+  return &ids[(size_t)index * (size_t)scheduler->pool->block_size];
+}
+
+/* The key of the block at `index`. The request brings those of its prompt. */
+static block_key_t key_at(scheduler_t *scheduler, const sequence_t *seq, int32_t index,
+                          prefix_place_t place) {
+  const request_t *request = seq->group->request;
+  int32_t block_size = scheduler->pool->block_size;
+  bool is_given = request->prompt_keys != NULL && scheduler->pool->caching &&
+                  index < request->num_prompt_tokens / block_size;
+  if (is_given) return request->prompt_keys[index];
+  scheduler->num_hashed += (uint64_t)block_size;
+  return prefix_key(scheduler->pool, place, ids_at(scheduler, seq, index));
 }
 
 /* The last token is never taken from the cache: it yields the logits. */
-int32_t table_find(const scheduler_t *scheduler, const sequence_t *seq, int32_t index,
-                   int32_t parent) {
+int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent) {
   const block_pool_t *pool = scheduler->pool;
   int32_t last = sequence_num_tokens(seq) - 1;
   if (!may_match(scheduler, seq) || (index + 1) * pool->block_size > last) return NO_BLOCK;
   prefix_place_t place = place_behind(scheduler, seq, parent);
-  block_key_t key = prefix_key(pool, place, ids_at(scheduler, seq, index));
+  block_key_t key = key_at(scheduler, seq, index, place);
   int32_t block = prefix_find(pool, &key, place, ids_at(scheduler, seq, index));
   return block < 0 ? NO_BLOCK : block;
 }
 
-prefix_match_t table_match(const scheduler_t *scheduler, sequence_t *seq) {
+prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
-  int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1, block = NO_BLOCK;
+  int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1;
+  int32_t block = NO_BLOCK, parent = NO_BLOCK;
   if (!may_match(scheduler, seq)) return match;
   while ((block = table_find(scheduler, seq, match.num_blocks, block)) != NO_BLOCK) {
     const block_t *entry = &pool->blocks[block];
     bool valid = entry->identity.num_valid == block_size;
     if (valid && match.num_valid == match.num_blocks) match.num_valid++;
     match.num_unused += !block_is_held(entry);
-    seq->blocks[match.num_blocks++] = block;
+    if (seq->blocks != NULL) seq->blocks[match.num_blocks] = block;
+    match.num_blocks++;
+    parent = block;
   }
   match.num_cached = match.num_valid * block_size;
   if (match.num_valid < match.num_blocks || !pool->caching) return match;
   int32_t i = match.num_blocks, rows_max = MIN(last - i * block_size, block_size);
-  match.partial =
-      prefix_find_partial(pool, place_of(scheduler, seq, i), ids_at(scheduler, seq, i), rows_max);
+  match.partial = prefix_find_partial(pool, place_behind(scheduler, seq, parent),
+                                      ids_at(scheduler, seq, i), rows_max);
   if (match.partial.rows == 0) return match;
   match.num_cached += match.partial.rows;
   match.num_unused += !block_is_held(&pool->blocks[match.partial.block]);
@@ -152,8 +168,9 @@ void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
     block_t *block = &pool->blocks[seq->blocks[i]];
     if (!block->identity.keyed) { /* else it came from the cache, or a fork has keyed it */
       prefix_place_t place = place_of(scheduler, seq, i);
-      block_key_t key = prefix_key(pool, place, ids_at(scheduler, seq, i));
+      block_key_t key = key_at(scheduler, seq, i, place);
       if (prefix_find(pool, &key, place, ids_at(scheduler, seq, i)) >= 0) return;
+      scheduler->num_claims++;
       prefix_publish(pool, seq->blocks[i], &key, place, ids_at(scheduler, seq, i));
       bool whole = (i + 1) * block_size <= seq->num_computed_tokens;
       if (whole) block->identity.num_valid = block_size;
@@ -217,7 +234,7 @@ void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
     if (!pool->blocks[block].identity.keyed) { /* else a fork has keyed it already */
       const int32_t *ids = ids_at(scheduler, seq, i);
       prefix_place_t place = place_of(scheduler, seq, i);
-      block_key_t key = prefix_key(pool, place, ids);
+      block_key_t key = key_at(scheduler, seq, i, place);
       int32_t twin = prefix_find(pool, &key, place, ids);
       if (twin < 0) {
         prefix_publish(pool, block, &key, place, ids);
@@ -326,13 +343,21 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
 
 /* ---- giving back ---- */
 
-/* The first running sequence, other than seq, whose table names the same block at this index. */
-static sequence_t *find_sharer(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
-  int32_t block = seq->blocks[index];
+static bool shares(const sequence_t *seq, const sequence_t *other, int32_t index) {
+  return other != seq && sequence_is_live(other) && other->num_blocks > index &&
+         other->blocks[index] == seq->blocks[index];
+}
+
+/* A running sequence, other than seq, whose table names the same block at this index. Who shares a
+ * block shares the blocks before it, too: so `heir`, which was found for a later block or is NULL,
+ * is tried first, and the sequences are searched once for all blocks of seq. */
+static sequence_t *find_sharer(scheduler_t *scheduler, const sequence_t *seq, sequence_t *heir,
+                               int32_t index) {
+  if (heir != NULL && shares(seq, heir, index)) return heir;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
     for (sequence_t *other = &group->sequence; other != NULL; other = other->next) {
-      if (other == seq || !sequence_is_live(other)) continue;
-      if (other->num_blocks > index && other->blocks[index] == block) return other;
+      scheduler->num_visited++;
+      if (shares(seq, other, index)) return other;
     }
   }
   return NULL;
@@ -353,12 +378,14 @@ static void undo_copies(scheduler_t *scheduler, sequence_t *seq) {
 }
 
 void table_release(scheduler_t *scheduler, sequence_t *seq) {
+  sequence_t *heir = NULL;
   undo_copies(scheduler, seq);
   while (seq->num_blocks > 0) {
     int32_t i = seq->num_blocks - 1, block = seq->blocks[i];
     block_t *entry = &scheduler->pool->blocks[block];
     if (entry->filler == seq) { /* another holder must fill it, or it is never filled */
-      entry->filler = entry->ref_count > 1 ? find_sharer(scheduler, seq, i) : NULL;
+      if (entry->ref_count > 1) heir = find_sharer(scheduler, seq, heir, i);
+      entry->filler = entry->ref_count > 1 ? heir : NULL;
       if (entry->filler == NULL) prefix_abandon(scheduler->pool, block);
     }
     block_release(scheduler->pool, block);

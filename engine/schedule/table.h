@@ -21,7 +21,8 @@ void table_give_rows(scheduler_t *scheduler, group_t *group);
 
 /* ---- the prefix cache at admission ---- */
 typedef struct prefix_match {
-  int32_t num_blocks; /* full blocks found by key; written to seq->blocks, not held yet */
+  /* full blocks found by key; written to seq->blocks, if it holds a row, and not held yet */
+  int32_t num_blocks;
   int32_t
       num_unused;    /* those of them, and `partial`, that are free: holding them lowers num_free */
   int32_t num_valid; /* leading blocks that are committed; another sequence fills the rest */
@@ -30,11 +31,10 @@ typedef struct prefix_match {
 } prefix_match_t;
 /* Finds the longest run of known blocks. It never includes the last token, whose forward yields the
  * logits. Returns an empty match if the request still has to score its prompt. */
-prefix_match_t table_match(const scheduler_t *scheduler, sequence_t *seq);
+prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
 /* Returns the known full block of seq at `index` after the block `parent` (NO_BLOCK at index 0),
  * whether or not it is computed; NO_BLOCK = none. Writes nothing. */
-int32_t table_find(const scheduler_t *scheduler, const sequence_t *seq, int32_t index,
-                   int32_t parent);
+int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent);
 /* Removes the partial block from a match. */
 void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match);
 /* Takes the blocks of the match, grows the table to `num_tokens` tokens, plans the copy of the

@@ -16,6 +16,8 @@
  * The pages are used only as the choices grow. */
 static const size_t ROOM_BYTES_MAX = (size_t)1 << 28;
 
+enum { HASHED_TOKENS_MIN = 1024 };
+
 /* Bans a word in two forms: as given, and after a space. */
 static int add_bad_word(completion_t *completion, tokenizer_scratch_t *scratch, const span_t *word,
                         token_sequence_t *list, int32_t *num_list) {
@@ -172,6 +174,26 @@ static int lend_room(completion_t *completion, request_t *request) {
   return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
 }
 
+/* Hashes a long prompt for the prefix cache here, so that the engine thread need not. An adapter is
+ * part of the cache domain and known at the admission only: then the engine hashes. */
+static int hash_prompt(completion_t *completion, input_t *input) {
+  const engine_t *engine = completion->server->engine;
+  request_t *request = &input->request;
+  if (request->num_prompt_tokens < HASHED_TOKENS_MIN) return 0;
+  request->salt = completion_cache_domain(completion);
+  size_t bytes = engine_hash_prompt(engine, request, NULL);
+  if (bytes == 0) return 0;
+  input->keys.charge = charge_open(completion->server->ledger, completion->source, LEDGER_ids);
+  if (!charge_resize(&input->keys.charge, bytes))
+    return ledger_refuse(&input->keys.charge, &completion->intake->error);
+  input->keys.bytes = malloc(bytes);
+  if (input->keys.bytes == NULL)
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  input->keys.length = engine_hash_prompt(engine, request, input->keys.bytes);
+  request->prompt_keys = (const struct block_key *)(const void *)input->keys.bytes;
+  return 0;
+}
+
 static int build_request(completion_t *completion, input_t *input,
                          const sampling_params_t *sampling) {
   const params_t *params = &completion->params;
@@ -197,7 +219,8 @@ static int build_request(completion_t *completion, input_t *input,
   request->priority = params->priority;
   request->owner = input;
   if (params->prompt_logprobs >= 0) buffer_text(&input->prompt_logprobs, "null");
-  return lend_room(completion, request);
+  int kept = hash_prompt(completion, input);
+  return kept != 0 ? kept : lend_room(completion, request);
 }
 
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch) {

@@ -20,7 +20,7 @@
 
 /* ---- admission ---- */
 
-static uint64_t cache_domain(const completion_t *completion) {
+uint64_t completion_cache_domain(const completion_t *completion) {
   const json_t *salt = completion->params.cache_salt;
   const char *share = completion->server->config->prefix_share;
   uint64_t tenant = strcmp(share, "global") == 0 ? 0 : completion->tenant;
@@ -77,12 +77,13 @@ static void admit(completion_t *completion) {
   request_t *requests[PROMPTS_MAX];
   inferd_error_t error = {0};
   int code = find_adapter(completion, &error);
-  uint64_t domain = cache_domain(completion);
+  uint64_t domain = completion_cache_domain(completion);
   take_request_id(completion);
   header_priority(completion);
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     request_t *request = &completion->inputs[i].request;
     request->id = ++live->next_request_id;
+    if (request->salt != domain) request->prompt_keys = NULL; /* they are of another domain */
     request->salt = domain;
     request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
     request->tenant = completion->source;

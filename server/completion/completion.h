@@ -55,6 +55,7 @@ struct input {
   completion_t *completion;
   request_t request;        /* the engine's from submit to EVENT_DONE */
   int32_t *ids;             /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
+  held_t keys;              /* request.prompt_keys of a long prompt */
   char *decoded;            /* malloc'ed: the prompt's text when ids are echoed */
   buffer_t prompt_logprobs; /* "null,{...},..." */
   choice_t *choices;        /* [num_choices], the completion's */
@@ -119,6 +120,8 @@ int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
  * `may_compile` false: if the grammar is not in the cache, sets intake->must_compile and returns 0;
  * the caller calls again with true. */
 int completion_constrain(completion_t *completion, bool may_compile);
+/* completion.c: the domain of the prefix cache: of client, cache_salt and adapter. Any thread. */
+uint64_t completion_cache_domain(const completion_t *completion);
 /* build_requests.c: sampling parameters and limits -> request_t of the inputs. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
 

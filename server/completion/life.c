@@ -112,6 +112,7 @@ static void destroy(completion_t *completion) {
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
     free(input->ids);
+    held_free(&input->keys);
     free(input->decoded);
     free(input->request.room);
     buffer_free(&input->prompt_logprobs);

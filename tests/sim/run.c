@@ -392,6 +392,8 @@ static void submit(int index) {
   }
   request_t *request = &k->request;
   inferd_error_t error;
+  if (index % 2 == 0 && engine_hash_prompt(sim.engine, request, k->keys) > 0)
+    request->prompt_keys = k->keys;
   if (engine_submit(sim.engine, &request, 1, &error) == 0) return;
   forget(k);
 }

@@ -42,11 +42,12 @@ typedef struct track {
   const script_t *script;
   stop_set_t *stops;
   bool submitted, done;
-  int refusal;           /* ERR_ number that engine_submit answered with */
-  uint64_t fair_start;   /* its place in line, in tokens */
-  const request_t *sent; /* what was submitted: `request`, or the API's */
-  bool waits, dropped;   /* in the queue, by queue.c; it made room for another there */
-  uint64_t number;       /* among those submitted, from 1 */
+  int refusal;                       /* ERR_ number that engine_submit answered with */
+  uint64_t fair_start;               /* its place in line, in tokens */
+  const request_t *sent;             /* what was submitted: `request`, or the API's */
+  bool waits, dropped;               /* in the queue, by queue.c; it made room for another there */
+  uint64_t number;                   /* among those submitted, from 1 */
+  block_key_t keys[SIM_CONTEXT_MAX]; /* of its prompt, for half of the requests */
   uint64_t dropped_iteration;
   /* what must come */
   int32_t num_prompt, error_code;

@@ -71,7 +71,8 @@ typedef struct fake_engine {
   engine_info_t info;
   engine_stats_t stats;
   double progress;
-  int refuse; /* an ERR_ number that engine_submit answers with; 0 = admits */
+  size_t keys_per_token; /* bytes that engine_hash_prompt asks for */
+  int refuse;            /* an ERR_ number that engine_submit answers with; 0 = admits */
   request_t *requests[256];
   int num_requests; /* submitted and not DONE */
   int num_cancelled;

@@ -61,6 +61,11 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   *out = fake_engine.stats;
 }
 
+size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void *out) {
+  (void)engine, (void)out;
+  return fake_engine.keys_per_token * (size_t)request->num_prompt_tokens;
+}
+
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
   (void)engine;
   if (fake_engine.refuse != 0) return error_set(error, fake_engine.refuse, NULL, "refused");

@@ -1,0 +1,53 @@
+/* ends.c: forks and ends of sequences and groups; the contract is in scheduler.h.
+ *
+ * Engine thread only; allocates nothing. Called at the commit of a step, and when a request ends
+ * for another reason.
+ */
+#include "engine/schedule/scheduler.h"
+
+#include "engine/base/check.h"
+#include "engine/schedule/table.h"
+
+void scheduler_fork(scheduler_t *scheduler, group_t *group) {
+  CHECK(!group->forked);
+  group->forked = true;
+  for (sequence_t *seq = group->sequence.next; seq != NULL; seq = seq->next) {
+    table_fork(scheduler, &group->sequence, seq);
+    sequence_set_status(seq, SEQUENCE_RUNNING);
+  }
+}
+
+void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
+                               sequence_status_t status) {
+  sequence_set_status(sequence, status);
+  table_release(scheduler, sequence);
+  swap_release(scheduler, sequence);
+  table_give_row(scheduler, sequence);
+}
+
+void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status) {
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) continue;
+    table_release(scheduler, seq);
+    swap_release(scheduler, seq);
+    sequence_set_status(seq, status);
+  }
+  if (group->queue == &scheduler->waiting.queue) {
+    waiting_remove(&scheduler->waiting, group);
+  } else {
+    queue_remove(group->queue, group);
+  }
+  waiting_forget(&scheduler->waiting, group);
+  table_give_rows(scheduler, group);
+}
+
+void scheduler_complete(const plan_entry_t *entry) {
+  sequence_t *seq = entry->sequence;
+  seq->num_in_flight_tokens -= entry->num_tokens;
+  seq->num_output_placeholders -= entry->do_sample;
+}
+
+void scheduler_reject(plan_entry_t *entry, int32_t num_rejected) {
+  entry->num_tokens -= num_rejected;
+  entry->sequence->num_computed_tokens -= num_rejected;
+}
