@@ -5,6 +5,7 @@
  * server/completion/events.c, through the mailbox.
  */
 #include "engine/internal.h"
+#include "engine/quota.h"
 #include "engine/sample/choices.h"
 
 #include <string.h>
@@ -98,6 +99,7 @@ static void leave_queue(engine_t *engine, group_t *group) {
   group->was_admitted = true;
   atomic_fetch_sub(&engine->queued_requests, 1);
   atomic_fetch_sub(&engine->queued_tokens, group->sequence.num_prompt_tokens);
+  quota_leave(group->request->quota, group->sequence.num_prompt_tokens);
   mailbox_leave(engine->mailbox, group->request->slot);
 }
 

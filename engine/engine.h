@@ -119,10 +119,10 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
 size_t engine_room_bytes(const sampling_params_t *params);
 enum { SUBMIT_MAX = 128 };
 /* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one
- * tenant), or none, in O(log n) each; a full queue makes room by the rule of share.h. Returns 0,
- * and then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL, ERR_CONTEXT_LENGTH (the
- * context or the pool can never hold a request), ERR_MODEL_LOADING, ERR_ENGINE_FAILED,
- * ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
+ * tenant and quota), or none, in O(log n) each; a full queue makes room by share.h. Returns 0, and
+ * then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL, ERR_RATE_LIMITED (quota.h),
+ * ERR_CONTEXT_LENGTH (the context or the pool can never hold it), ERR_MODEL_LOADING,
+ * ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
 int engine_retry_after_s(const engine_t *engine); /* until a refused one may enter; loop thread */
 struct adapter; /* an adapter in host memory, engine/model/adapter.h */

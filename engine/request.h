@@ -31,6 +31,7 @@ typedef struct request {
   int32_t num_shown_ids;
   int64_t priority;      /* with the priority policy, lower values run earlier */
   uint64_t tenant;       /* the client whose shares it uses; with API keys a hash of the key */
+  struct quota *quota;   /* limits of the API key, lent until EVENT_DONE (quota.h); NULL = none */
   uint64_t salt;         /* prefix-cache domain: hash of API key, cache_salt and adapter */
   int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
   uint64_t arrival_ns;   /* monotonic clock */

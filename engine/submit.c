@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/quota.h"
 #include "engine/sample/choices.h"
 
 #include <math.h>
@@ -140,6 +141,7 @@ static void post(engine_t *engine, request_t *const *requests, int count) {
     slots[i] = engine->free_slots[engine->num_groups - ++engine->loop_live];
     tokens[i] = requests[i]->num_prompt_tokens;
     requests[i]->slot = slots[i];
+    quota_wait(requests[i]->quota, tokens[i]);
   }
   share_add(engine->share, requests[0]->tenant, slots, tokens, count);
   for (int i = 0; i < count; i++) mailbox_post(engine->mailbox, requests[i]);
@@ -154,6 +156,7 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
     if (!code) code = check_choices(engine, requests[i], error);
     ask.num_tokens += requests[i]->num_prompt_tokens;
   }
+  if (!code) code = quota_check(requests[0]->quota, count, ask.num_tokens, error);
   if (!code) code = make_room(engine, &ask, error);
   if (code) return code;
   atomic_fetch_add(&engine->queued_requests, count);

@@ -13,6 +13,10 @@ enum { ROWS_MAX = 64 };
 static engine_stats_t before; /* of the iteration before: counters only grow */
 static uint64_t fair_end[SIM_TENANTS + 1], fair_now;
 
+/* What waits, of each tenant, when the last iteration ended or since. */
+static int32_t tenant_waits[SIM_TENANTS + 1];
+static int64_t tenant_tokens[SIM_TENANTS + 1];
+
 track_t *check_track(const sequence_t *sequence) {
   return check_track_of(sequence->group->request);
 }
@@ -50,6 +54,8 @@ static bool precedes(const group_t *a, const group_t *b) {
  * before the latest that was ever let in. */
 void check_submitted(track_t *k, const request_t *request) {
   const script_t *r = k->script;
+  tenant_waits[r->tenant]++;
+  tenant_tokens[r->tenant] += k->num_prompt;
   if (!sim.scenario->options.fair_share) return;
   uint64_t *tenant = &fair_end[r->tenant];
   REQUIRE(request->tenant == r->tenant, "request %lld is of another tenant", name_of(k));
@@ -433,6 +439,26 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
   return count;
 }
 
+bool check_quota_lacks(const track_t *k) {
+  const quota_t *quota = &sim.scenario->quotas[k->script->tenant];
+  int32_t waiting = tenant_waits[k->script->tenant];
+  int64_t tokens = tenant_tokens[k->script->tenant] + k->num_prompt;
+  if (!scenario_has(sim.scenario, SIM_QUOTAS)) return false;
+  return (quota->max_waiting > 0 && waiting >= quota->max_waiting) ||
+         (quota->max_tokens_waiting > 0 && waiting > 0 && tokens > quota->max_tokens_waiting);
+}
+
+static void check_quotas(void) {
+  for (int t = 0; t <= SIM_TENANTS && scenario_has(sim.scenario, SIM_QUOTAS); t++) {
+    quota_t *quota = &sim.scenario->quotas[t];
+    REQUIRE(atomic_load(&quota->waiting) == tenant_waits[t] &&
+                atomic_load(&quota->tokens_waiting) == tenant_tokens[t],
+            "I11: %d requests and %lld tokens of tenant %d wait, its quota says %d and %lld",
+            tenant_waits[t], (long long)tenant_tokens[t], t, atomic_load(&quota->waiting),
+            (long long)atomic_load(&quota->tokens_waiting));
+  }
+}
+
 static void check_queues(engine_t *e) {
   const scheduler_t *s = e->scheduler;
   uint64_t rows = 0;
@@ -450,6 +476,8 @@ static void check_queues(engine_t *e) {
           e->num_live);
   int32_t queued = 0;
   int64_t queued_tokens = 0;
+  memset(tenant_waits, 0, sizeof tenant_waits);
+  memset(tenant_tokens, 0, sizeof tenant_tokens);
   const group_queue_t *queues[] = {&s->waiting.queue, &s->running, &s->swapped};
   for (int i = 0; i < 3; i++) {
     for (const group_t *g = queues[i]->head; g; g = g->next) {
@@ -457,6 +485,8 @@ static void check_queues(engine_t *e) {
       if (k->was_landed) continue;
       queued++;
       queued_tokens += k->num_prompt;
+      tenant_waits[k->script->tenant]++;
+      tenant_tokens[k->script->tenant] += k->num_prompt;
     }
   }
   REQUIRE(queued == atomic_load(&e->queued_requests) &&
@@ -504,6 +534,8 @@ void check_begin(void) {
   memset(&before, 0, sizeof before);
   memset(fair_end, 0, sizeof fair_end);
   fair_now = 0;
+  memset(tenant_waits, 0, sizeof tenant_waits);
+  memset(tenant_tokens, 0, sizeof tenant_tokens);
   REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");
 }
 
@@ -512,6 +544,7 @@ void check_iteration(void) {
   note_admitted(e->scheduler);
   check_queues(e);
   queue_check(e);
+  check_quotas();
   check_pool(e);
   host_pool_check(e);
   check_stats(e);
@@ -523,4 +556,5 @@ void check_idle(void) {
           e->num_live);
   REQUIRE(e->pool->num_free == e->pool->num_blocks - 1, "I2: %d blocks are held",
           e->pool->num_blocks - 1 - e->pool->num_free);
+  check_quotas();
 }

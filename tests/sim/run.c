@@ -231,6 +231,8 @@ static void check_refusal(const track_t *k, int code, bool enters) {
     REQUIRE(sim.lost, "request %lld is refused: device", name_of(k));
   } else if (code == ERR_CONTEXT_LENGTH) {
     REQUIRE(!pool_can_hold(k), "request %lld is refused as too long", name_of(k));
+  } else if (code == ERR_RATE_LIMITED) {
+    REQUIRE(check_quota_lacks(k), "request %lld is refused by limits that it keeps", name_of(k));
   } else {
     bool is_short =
         scenario_has(sim.scenario, SIM_QUEUE_LIMIT) || scenario_has(sim.scenario, SIM_HOSTILE);
@@ -263,6 +265,10 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count,
   k->submitted_ns = request->arrival_ns;
   REQUIRE(request->adapter == k->script->adapter, "request %d names another adapter", index);
   k->submitted_iteration = sim.iteration;
+  if (scenario_has(sim.scenario, SIM_QUOTAS)) {
+    request->quota = &sim.scenario->quotas[k->script->tenant];
+  }
+  bool lacks = check_quota_lacks(k);
   bool enters = queue_expect(request);
   k->refusal = __real_engine_submit(e, requests, count, error);
   queue_check_submitted(k, request, k->refusal);
@@ -272,6 +278,7 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count,
   } else {
     REQUIRE(enters, "request %d enters a full queue", index);
     REQUIRE(pool_can_hold(k), "request %d is admitted and can never run", index);
+    REQUIRE(!lacks, "request %d passes the limits of its key", index);
     k->submitted = true;
     check_submitted(k, request);
     sim.num_live++;

@@ -152,6 +152,17 @@ static void draw_masks(scenario_t *c) {
   c->options.mask_units = chance(&s, 50) ? units : 0;
 }
 
+/* Some tenants have no limit, of others little may wait. */
+static void draw_quotas(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 3);
+  memset(c->quotas, 0, sizeof c->quotas);
+  for (int t = 0; t <= SIM_TENANTS; t++) {
+    int32_t waiting = between(&s, 1, 6), tokens = between(&s, 1, 200);
+    if (chance(&s, 60)) c->quotas[t].max_waiting = waiting;
+    if (chance(&s, 40)) c->quotas[t].max_tokens_waiting = tokens;
+  }
+}
+
 static void draw_load(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_LOAD, 0);
   c->first_id = scenario_has(c, SIM_BYTES) ? 2 : 66;
@@ -250,7 +261,8 @@ static void draw_kind(const scenario_t *c, source_t *s, script_t *r) {
   int32_t adapter = between(s, 0, SIM_ADAPTERS_MAX), language = between(s, 0, SIM_LANGUAGES - 1);
   bool constrained = chance(s, 60);
   /* the first tenant asks for most */
-  r->tenant = !scenario_has(c, SIM_FAIR) ? 0 : tenant < 4 ? 1 : (uint64_t)tenant - 2;
+  bool several = scenario_has(c, SIM_FAIR) || scenario_has(c, SIM_QUOTAS);
+  r->tenant = !several ? 0 : tenant < 4 ? 1 : (uint64_t)tenant - 2;
   r->adapter = scenario_has(c, SIM_ADAPTERS) ? adapter : 0;
   r->language =
       scenario_has(c, SIM_GRAMMARS) && constrained && r->params.max_tokens > 0 ? language : -1;
@@ -345,6 +357,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_engine(c);
   draw_swap(c);
   draw_masks(c);
+  draw_quotas(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

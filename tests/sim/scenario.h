@@ -11,6 +11,7 @@
 #define INFERD_TESTS_SIM_SCENARIO_H
 
 #include "engine/engine.h"
+#include "engine/quota.h"
 
 enum {
   SIM_REQUESTS_MAX = 96,
@@ -66,7 +67,8 @@ enum {
   X(SWAP, 7, "preempted requests may go to the host")                                              \
   X(PASSING, 11, "short prompts pass a long one that is in progress")                              \
   X(TRACE, 6, "the engine traces what happens to requests")                                        \
-  X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")
+  X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")       \
+  X(QUOTAS, 5, "keys have limits of their own")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -109,7 +111,8 @@ typedef struct scenario {
   int32_t pipeline_depth;
   int32_t lose_device_at; /* step; 0 = never */
   int32_t lose_drafter_at;
-  double swap_rate; /* bytes per second */
+  double swap_rate;                /* bytes per second */
+  quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */

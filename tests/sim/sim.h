@@ -122,6 +122,8 @@ int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */
 track_t *check_track(const sequence_t *sequence);
 track_t *check_track_of(const request_t *request);
 void check_submitted(track_t *track, const request_t *request); /* at the door of the engine */
+/* Whether one more request of its tenant would be beyond the tenant's limits. */
+bool check_quota_lacks(const track_t *track);
 stream_t *check_stream(const sequence_t *sequence);
 /* queue.c: who waits, who makes room, who is refused at the door. */
 bool queue_expect(const request_t *request); /* before submit; true = it enters */
