@@ -87,6 +87,7 @@ static void admit(completion_t *completion) {
     request->salt = domain;
     request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
     request->tenant = completion->source;
+    request->quota = completion->key != NULL ? &completion->key->quota : NULL;
     request->arrival_ns = completion->arrival_ns;
     requests[i] = request;
   }
@@ -179,13 +180,16 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
     free(intake);
     return NULL;
   }
-  intake->limits = (field_limits_t){
-      .vocab_size = info->vocab_size,
-      .max_logprobs = (int32_t)config->max_logprobs,
-      .strict = config->strict_params,
-      .deny_special_ids = config->deny_special_ids,
-      .closed = closed_kinds(config->disable_grammar.items, config->disable_grammar.count),
-      .tokenizer = engine_tokenizer(exchange->server->engine)};
+  const api_key_t *key = exchange->key;
+  bool closed_by_key = key != NULL && key->limits.grammar_off;
+  unsigned closed = closed_kinds(config->disable_grammar.items, config->disable_grammar.count);
+  intake->limits = (field_limits_t){.vocab_size = info->vocab_size,
+                                    .max_logprobs = (int32_t)config->max_logprobs,
+                                    .strict = config->strict_params,
+                                    .deny_special_ids = config->deny_special_ids,
+                                    .closed = closed_by_key ? CLOSED_ALL : closed,
+                                    .closed_by_key = closed_by_key,
+                                    .tokenizer = engine_tokenizer(exchange->server->engine)};
   bool no_text = tokenizer_is_none(engine_tokenizer(exchange->server->engine));
   bool model_defaults = strcmp(config->generation_config, "none") != 0;
   intake->defaults =
@@ -215,8 +219,20 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->tokenizer = engine_tokenizer(exchange->server->engine);
   completion->tenant = exchange->tenant;
   completion->source = exchange->source;
+  completion->key = api_key_use(exchange->key);
   completion->arrival_ns = exchange->arrival_ns;
   return completion;
+}
+
+/* Refuses a request of a key that has no place left in the queue before its body is read. The
+ * engine checks again when the number of its prompts is known. */
+static bool refuse_early(exchange_t *exchange) {
+  inferd_error_t error;
+  const api_key_t *key = exchange->key;
+  if (key == NULL || quota_check(&key->quota, 1, 0, &error) == 0) return false;
+  metrics_rejected(exchange->server->metrics, error.code);
+  exchange_error(exchange, &error);
+  return true;
 }
 
 static void start(exchange_t *exchange, bool is_chat) {
@@ -231,6 +247,7 @@ static void start(exchange_t *exchange, bool is_chat) {
     exchange_error(exchange, &error);
     return;
   }
+  if (refuse_early(exchange)) return;
   if (is_chat) chat_model_ready(live, server->config, engine_tokenizer(server->engine));
   completion_t *completion = completion_new(exchange, info, is_chat);
   if (completion == NULL) {

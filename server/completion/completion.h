@@ -15,6 +15,7 @@
 #include "server/completion/live.h"
 #include "server/completion/logprobs.h"
 #include "server/fields/params.h"
+#include "server/keys/api_key.h"
 #include "server/parser/output.h"
 #include "server/server.h"
 
@@ -83,6 +84,7 @@ struct completion {
   grammar_t *grammar;      /* the constraint on the output; one reference for all inputs, or NULL */
   struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
   uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
+  api_key_t *key;          /* of the API key; this completion is a user; or NULL */
   bool working, released;  /* working: its job waits or runs in the lanes */
   atomic_bool cancelled;   /* the job stops early */
   /* the engine's side */

@@ -121,6 +121,7 @@ static void destroy(completion_t *completion) {
   grammar_unref(completion->grammar);
   stop_set_free(completion->stops);
   arena_free(&completion->arena);
+  api_key_release(completion->key);
   free(completion);
 }
 

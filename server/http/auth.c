@@ -1,13 +1,13 @@
 /* auth.c: API keys and admin keys as SHA-256 digests, compared in constant time.
  *
  * Loop thread. Never logs or keeps a key: only its digest, and the first 8 hex digits of that as a
- * name for the logs. A key file has one key a line; blank lines and lines starting with # are
- * skipped, and a word after the key is a label for the reader of the file.
+ * name for the logs. A key file has one key a line (server/keys/key_line.h). A reload reads all of
+ * it before it changes anything; keys that stay keep their api_key_t.
  */
 #include "server/http/auth.h"
 
-#include "engine/base/hex.h"
 #include "server/http/sha256.h"
+#include "server/keys/key_line.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,66 +18,83 @@
 #include <unistd.h>
 
 enum { KEYS_MAX = 4096, KEY_BYTES_MAX = 512 };
-
-typedef struct key_entry {
-  uint8_t digest[SHA256_BYTES];
-  bool admin;
-} key_entry_t;
+_Static_assert((int)SHA256_BYTES == (int)KEY_DIGEST_BYTES, "a key has its whole digest");
 
 struct auth {
-  key_entry_t *keys;
+  api_key_t **keys; /* [count], one user each */
   int count, admin_count;
 };
-
-/* Where a key stands, for messages: they never show the key. */
-typedef struct key_place {
-  const char *option;
-  bool admin; /* the option is one of admin keys */
-  char text[320];
-} key_place_t;
-
-static int find_key(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
-  for (int k = 0; k < auth->count; k++) {
-    if (memcmp(auth->keys[k].digest, digest, SHA256_BYTES) == 0) return k;
-  }
-  return -1;
-}
 
 static bool is_admin(const char *option) {
   return strncmp(option, "admin_", 6) == 0;
 }
 
-static int add_key(auth_t *auth, const char *text, size_t length, const key_place_t *place,
-                   inferd_error_t *error) {
+/* Returns the key of this digest, or NULL. */
+static api_key_t *find_key(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
+  for (int k = 0; k < auth->count; k++) {
+    if (memcmp(auth->keys[k]->digest, digest, SHA256_BYTES) == 0) return auth->keys[k];
+  }
+  return NULL;
+}
+
+static bool same_limits(const key_limits_t *left, const key_limits_t *right) {
+  return left->max_waiting == right->max_waiting &&
+         left->max_tokens_waiting == right->max_tokens_waiting &&
+         left->grammar_off == right->grammar_off;
+}
+
+/* A key that comes again. */
+static int check_same(const api_key_t *key, const key_line_t *line, const key_place_t *place,
+                      inferd_error_t *error) {
+  if (key->admin != is_admin(place->option)) {
+    return error_set(error, ERR_CONFIGURATION, place->option,
+                     "%s: an API key is an admin key too; clients would be operators", place->text);
+  }
+  if (strcmp(key->label, line->label) == 0 && same_limits(&key->limits, &line->limits)) return 0;
+  return error_set(error, ERR_CONFIGURATION, place->option,
+                   "%s: the key was given before, with another label or other limits", place->text);
+}
+
+static int check_key_text(const char *text, const key_place_t *place, inferd_error_t *error) {
+  size_t length = strlen(text);
   if (length == 0 || length > KEY_BYTES_MAX) {
     return error_set(error, ERR_CONFIGURATION, place->option,
                      "%s: the key has %zu bytes, supported: 1..%d", place->text, length,
                      KEY_BYTES_MAX);
   }
   for (size_t i = 0; i < length; i++) {
-    if (text[i] <= 0x20 || text[i] == 0x7f) {
-      return error_set(error, ERR_CONFIGURATION, place->option,
-                       "%s: byte %zu of the key is not allowed; a key is printable ASCII without "
-                       "spaces",
-                       place->text, i + 1);
-    }
+    if (text[i] > 0x20 && text[i] != 0x7f) continue;
+    return error_set(error, ERR_CONFIGURATION, place->option,
+                     "%s: byte %zu of the key is not allowed; a key is printable ASCII without "
+                     "spaces",
+                     place->text, i + 1);
+  }
+  return 0;
+}
+
+static int add_key(auth_t *auth, const key_line_t *line, const key_place_t *place,
+                   inferd_error_t *error) {
+  int code = check_key_text(line->key, place, error);
+  if (code != 0) return code;
+  uint8_t digest[SHA256_BYTES];
+  sha256(line->key, strlen(line->key), digest);
+  const api_key_t *same = find_key(auth, digest);
+  if (same != NULL) return check_same(same, line, place, error);
+  if (is_admin(place->option) && line->limited) {
+    return error_set(error, ERR_CONFIGURATION, place->option,
+                     "%s: an admin key has no limits; leave them out", place->text);
   }
   if (auth->count == KEYS_MAX) {
     return error_set(error, ERR_CONFIGURATION, place->option, "%s: more than %d keys", place->text,
                      KEYS_MAX);
   }
-  key_entry_t entry = {.admin = place->admin};
-  sha256(text, length, entry.digest);
-  int same = find_key(auth, entry.digest);
-  if (same >= 0 && auth->keys[same].admin != place->admin) {
-    return error_set(error, ERR_CONFIGURATION, place->option,
-                     "%s: an API key is an admin key too; clients would be operators", place->text);
-  }
-  key_entry_t *keys = reallocarray(auth->keys, (size_t)auth->count + 1, sizeof *keys);
-  if (keys == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
-  auth->keys = keys;
-  keys[auth->count++] = entry;
-  auth->admin_count += place->admin;
+  api_key_t **keys = reallocarray(auth->keys, (size_t)auth->count + 1, sizeof(api_key_t *));
+  if (keys != NULL) auth->keys = keys;
+  api_key_t *key = keys != NULL ? api_key_new(digest, is_admin(place->option)) : NULL;
+  if (key == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
+  api_key_set(key, line->label, &line->limits);
+  keys[auth->count++] = key;
+  auth->admin_count += key->admin;
   return 0;
 }
 
@@ -86,11 +103,11 @@ static int parse_key_file(auth_t *auth, const char *option, const char *path, ch
   char *rest = text;
   int number = 0;
   for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-    key_place_t place = {.option = option, .admin = is_admin(option)};
+    key_place_t place = {.option = option};
+    key_line_t parsed;
     snprintf(place.text, sizeof place.text, "%s: line %d of %.270s", option, ++number, path);
-    line += strspn(line, " \t\r");
-    if (*line == '\0' || *line == '#') continue;
-    int code = add_key(auth, line, strcspn(line, " \t\r"), &place, error);
+    int code = key_line_parse(line, &place, &parsed, error);
+    if (code == 0 && parsed.key != NULL) code = add_key(auth, &parsed, &place, error);
     if (code != 0) return code;
   }
   return 0;
@@ -135,13 +152,15 @@ static int read_key_file(auth_t *auth, const char *option, const char *path,
 /* Adds the keys of one pair of options: a list, and a file ("" = none). */
 static int add_keys(auth_t *auth, const char *option, const config_list_t *list,
                     const char *file_option, const char *path, inferd_error_t *error) {
-  int code = 0, before = auth->count + list->count;
+  int code = 0;
   for (int i = 0; i < list->count && code == 0; i++) {
-    key_place_t place = {.option = option, .admin = is_admin(option)};
+    key_place_t place = {.option = option};
+    key_line_t line = {.key = list->items[i], .label = ""};
     snprintf(place.text, sizeof place.text, "%s: key %d of %d", option, i + 1, list->count);
-    code = add_key(auth, list->items[i], strlen(list->items[i]), &place, error);
+    code = add_key(auth, &line, &place, error);
   }
   if (code != 0 || path[0] == '\0') return code;
+  int before = auth->count;
   code = read_key_file(auth, file_option, path, error);
   if (code != 0 || auth->count > before) return code;
   /* An empty file must not open the server to everybody. */
@@ -169,14 +188,23 @@ int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
   auth_t *fresh = NULL;
   int code = auth_new(config, &fresh, error);
   if (code != 0) return code;
-  free(auth->keys);
+  for (int k = 0; k < fresh->count; k++) {
+    api_key_t *old = find_key(auth, fresh->keys[k]->digest);
+    if (old == NULL || old->admin != fresh->keys[k]->admin) continue;
+    api_key_set(old, fresh->keys[k]->label, &fresh->keys[k]->limits);
+    api_key_release(fresh->keys[k]);
+    fresh->keys[k] = api_key_use(old);
+  }
+  auth_t previous = *auth;
   *auth = *fresh;
-  free(fresh);
+  *fresh = previous;
+  auth_free(fresh);
   return 0;
 }
 
 void auth_free(auth_t *auth) {
   if (auth == NULL) return;
+  for (int k = 0; k < auth->count; k++) api_key_release(auth->keys[k]);
   free(auth->keys);
   free(auth);
 }
@@ -191,37 +219,28 @@ int auth_admin_count(const auth_t *auth) {
 
 /* Returns the key of this digest, or NULL. Every key is compared to its end, so the time says
  * nothing about where a guess differed. */
-static const key_entry_t *match(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
-  const key_entry_t *found = NULL;
+static api_key_t *match(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
+  api_key_t *found = NULL;
   for (int k = 0; k < auth->count; k++) {
     unsigned difference = 0;
-    for (int i = 0; i < SHA256_BYTES; i++) difference |= auth->keys[k].digest[i] ^ digest[i];
-    if (difference == 0) found = &auth->keys[k];
+    for (int i = 0; i < SHA256_BYTES; i++) difference |= auth->keys[k]->digest[i] ^ digest[i];
+    if (difference == 0) found = auth->keys[k];
   }
   return found;
 }
 
-auth_role_t auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
-                       char name[AUTH_KEY_NAME_BYTES]) {
-  *tenant = 0;
-  name[0] = '\0';
+auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key) {
+  *key = NULL;
   auth_role_t stranger = auth_key_count(auth) == 0 ? AUTH_OPEN : AUTH_REFUSED;
   if (auth->count == 0 || authorization == NULL) return stranger;
   if (strncasecmp(authorization, "Bearer ", 7) != 0) return stranger;
-  const char *key = authorization + 7 + strspn(authorization + 7, " ");
-  size_t length = strlen(key);
-  while (length > 0 && key[length - 1] == ' ') length--;
+  const char *text = authorization + 7 + strspn(authorization + 7, " ");
+  size_t length = strlen(text);
+  while (length > 0 && text[length - 1] == ' ') length--;
 
   uint8_t digest[SHA256_BYTES];
-  sha256(key, length, digest);
-  const key_entry_t *entry = match(auth, digest);
-  if (entry == NULL) return stranger;
-  for (int i = 0; i < 8; i++) *tenant = *tenant << 8 | digest[i];
-  if (*tenant == 0) *tenant = 1;
-  for (int i = 0; i < 4; i++) {
-    name[2 * i] = hex_digit(digest[i] >> 4);
-    name[2 * i + 1] = hex_digit(digest[i] & 15);
-  }
-  name[8] = '\0';
-  return entry->admin ? AUTH_ADMIN : AUTH_CLIENT;
+  sha256(text, length, digest);
+  *key = match(auth, digest);
+  if (*key == NULL) return stranger;
+  return (*key)->admin ? AUTH_ADMIN : AUTH_CLIENT;
 }

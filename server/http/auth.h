@@ -8,19 +8,17 @@
 #define INFERD_SERVER_HTTP_AUTH_H
 
 #include "config/config.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "server/keys/api_key.h"
 
 typedef struct auth auth_t;
 
-enum { AUTH_KEY_NAME_BYTES = 9 }; /* first 8 hex digits of the key's digest, and a NUL */
-
 /* Reads the keys of the configuration. Returns 0; ERR_CONFIGURATION for a key that an HTTP header
- * cannot carry, or that is an API key and an admin key; ERR_PERMISSION for a key file that other
- * users of the machine may read; ERR_IO. The caller frees *out with auth_free. */
+ * cannot carry, that is an API key and an admin key, or that has two different lines, and for a
+ * line that key_line.h refuses; ERR_PERMISSION for a key file that other users of the machine may
+ * read; ERR_IO. The caller frees *out with auth_free. */
 int auth_new(const config_t *config, auth_t **out, inferd_error_t *error);
-/* Reads the key files again. Returns as auth_new does; after an error the old keys stay valid. */
+/* Reads the key files again. Returns as auth_new does; after an error the old keys and limits stay.
+ * A key that stays keeps its api_key_t, so what it uses goes on to count. */
 int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error);
 void auth_free(auth_t *auth); /* NULL is allowed */
 
@@ -34,10 +32,8 @@ typedef enum auth_role {
   AUTH_ADMIN
 } auth_role_t;
 
-/* Checks the value of an Authorization header (NULL = the request has none), "Bearer KEY". For
- * AUTH_CLIENT and AUTH_ADMIN *tenant (never 0) and `name` identify the key; else they are 0 and
- * "". */
-auth_role_t auth_check(const auth_t *auth, const char *authorization, uint64_t *tenant,
-                       char name[AUTH_KEY_NAME_BYTES]);
+/* Checks the value of an Authorization header (NULL = the request has none), "Bearer KEY". *key
+ * is set for AUTH_CLIENT and AUTH_ADMIN, else NULL; it is borrowed until the next reload. */
+auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key);
 
 #endif

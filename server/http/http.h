@@ -23,7 +23,8 @@ typedef struct exchange exchange_t;
 enum { REQUEST_ID_MAX = 128 };
 
 /* The part of an exchange (one request and its answer) that handlers see. http_exchange_t embeds it
- * as its first member. A handler may write `user`, `log` and `on_gone`, and only reads the rest. */
+ * as its first member. A handler may write `user`, `log`, `retry_after_s` and `on_gone`, and only
+ * reads the rest. */
 struct exchange {
   struct server *server;
   const struct route *route;
@@ -33,10 +34,12 @@ struct exchange {
   size_t body_length;
   uint64_t arrival_ns; /* monotonic: body complete */
   uint64_t tenant;     /* hash of the API key; 0 without keys */
+  struct api_key *key; /* server/keys/api_key.h; NULL = the request has none */
   uint64_t source;     /* whose turns it uses: the key; without keys the peer, or the connection */
   char request_id[REQUEST_ID_MAX + 1];
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */
+  int retry_after_s;  /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
   /* A handler that answers later must set it. The transport calls it at most once: when the client
    * disconnected, was too slow, or the server shuts down before the answer was complete. After the
    * call returns, the handler must not use the exchange. The transport does not call it after

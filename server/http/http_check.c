@@ -130,8 +130,10 @@ static int check_key(http_exchange_t *exchange, const route_t *route, inferd_err
    */
   if (strcmp(exchange->public.method, "OPTIONS") == 0 && exchange->origin != NULL) open = true;
   const char *authorization = exchange_request_header(&exchange->public, "Authorization");
-  auth_role_t role =
-      auth_check(server->auth, authorization, &exchange->public.tenant, exchange->key_name);
+  api_key_t *key = NULL;
+  auth_role_t role = auth_check(server->auth, authorization, &key);
+  exchange->public.key = api_key_use(key);
+  exchange->public.tenant = key != NULL ? key->tenant : 0;
   if (open) return 0;
   if (role == AUTH_REFUSED) return fail_key(authorization, "API", error);
   return admin ? check_admin(exchange, role, authorization, error) : 0;

@@ -351,7 +351,7 @@ static void record(const http_exchange_t *exchange) {
   metrics_http(exchange->http->server, route, method, status, duration_ns);
   access_t access = {.id = public->request_id,
                      .peer = exchange->connection->peer_name,
-                     .key = exchange->key_name,
+                     .key = public->key != NULL ? public->key->name : "",
                      .method = method,
                      .route = route,
                      .code = exchange->code,
@@ -383,6 +383,7 @@ static void exchange_free(http_exchange_t *exchange) {
   }
   held_free(&exchange->body);
   if (exchange->counted) exchange->http->in_flight--;
+  api_key_release(exchange->public.key);
   free(exchange->out);
   free(exchange->tail);
   free(exchange);

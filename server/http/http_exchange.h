@@ -42,9 +42,8 @@ struct http_exchange {
   http_exchange_t *next_doomed;
   const char *code; /* error code for the log */
   char *tail;
-  const char *allow;  /* of a 405 and of OPTIONS */
-  const char *origin; /* Origin header that CORS allows; points into the connection's memory */
-  char key_name[AUTH_KEY_NAME_BYTES];
+  const char *allow;    /* of a 405 and of OPTIONS */
+  const char *origin;   /* Origin header that CORS allows; points into the connection's memory */
   uint64_t start_ns;    /* headers complete */
   held_t body;          /* what has arrived; a NUL follows it */
   size_t body_capacity; /* of the block */

@@ -75,7 +75,9 @@ bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback read
 /* Returns the seconds until a retry makes sense; 0 = send no Retry-After. */
 static int retry_after_s(const http_exchange_t *exchange, int code) {
   const engine_t *engine = exchange->http->server->engine;
+  if (exchange->public.retry_after_s > 0) return exchange->public.retry_after_s;
   switch (code) {
+  case ERR_RATE_LIMITED:
   case ERR_QUEUE_FULL:
   case ERR_QUEUE_TIMEOUT: return engine != NULL ? engine_retry_after_s(engine) : 1;
   case ERR_MODEL_LOADING:

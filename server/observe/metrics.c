@@ -92,6 +92,7 @@ void metrics_rejected(metrics_t *metrics, int error_code) {
   if (error_code == ERR_UNSUPPORTED_PARAMETER || error_code == ERR_UNSUPPORTED_ENDPOINT) {
     reason = REJECT_unsupported;
   }
+  if (error_code == ERR_RATE_LIMITED) reason = REJECT_rate_limit;
   if (error_code == ERR_QUEUE_FULL || error_code == ERR_OVERLOADED) reason = REJECT_queue_full;
   if (error_code == ERR_MODEL_LOADING || error_code == ERR_ENGINE_FAILED) reason = REJECT_loading;
   if (error_code == ERR_DRAINING) reason = REJECT_draining;

@@ -60,26 +60,35 @@ static int keys_of(const char *flag, auth_t **out, config_t *config, inferd_erro
   return auth_new(config, out, error);
 }
 
+/* The key of "Bearer KEY"; NULL = it is unknown. */
+static api_key_t *key_of(const auth_t *auth, const char *text) {
+  char header[80];
+  api_key_t *key = NULL;
+  snprintf(header, sizeof header, "Bearer %s", text);
+  auth_role_t role = auth_check(auth, header, &key);
+  EXPECT_EQ((role == AUTH_CLIENT || role == AUTH_ADMIN), (key != NULL));
+  return key;
+}
+
 Test(parts, keys) {
   config_t config;
   auth_t *auth = NULL;
   inferd_error_t error = {0};
-  uint64_t tenant, other;
-  char name[AUTH_KEY_NAME_BYTES];
+  api_key_t *key, *other;
   ASSERT_EQ(keys_of("--api-key=alpha,beta", &auth, &config, &error), 0);
   EXPECT_EQ(auth_key_count(auth), 2);
-  cr_expect(auth_check(auth, "Bearer alpha", &tenant, name));
-  EXPECT_STR_EQ(name, "8ed3f6ad"); /* of SHA-256("alpha") */
-  EXPECT_NE(tenant, 0);
-  cr_expect(auth_check(auth, "bEARER  beta ", &other, name));
-  EXPECT_NE(tenant, other);
+  EXPECT_EQ(auth_check(auth, "Bearer alpha", &key), AUTH_CLIENT);
+  EXPECT_STR_EQ(key->name, "8ed3f6ad"); /* of SHA-256("alpha") */
+  EXPECT_EQ(key->tenant, UINT64_C(0x8ed3f6ad685b959e));
+  EXPECT_EQ(auth_check(auth, "bEARER  beta ", &other), AUTH_CLIENT);
+  EXPECT_NE(key->tenant, other->tenant);
   static const char *const wrong[] = {"Bearer alphaa", "Bearer alph", "Bearer ", "Bearer",
                                       "alpha",         "Basic alpha", "",        "Bearer ALPHA"};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-    cr_expect_not(auth_check(auth, wrong[i], &tenant, name), "%s", wrong[i]);
-    EXPECT_EQ(tenant, 0);
+    EXPECT_EQ_FOR(auth_check(auth, wrong[i], &key), AUTH_REFUSED, "%s", wrong[i]);
+    EXPECT_EQ(key, NULL);
   }
-  cr_expect_not(auth_check(auth, NULL, &tenant, name));
+  EXPECT_EQ(auth_check(auth, NULL, &key), AUTH_REFUSED);
   auth_free(auth);
   config_free(&config);
 }
@@ -88,26 +97,25 @@ Test(parts, admin_keys) {
   config_t config;
   auth_t *auth = NULL;
   inferd_error_t error = {0};
-  uint64_t tenant = 9;
-  char name[AUTH_KEY_NAME_BYTES];
+  api_key_t *key;
   ASSERT_EQ(keys_of("--admin-key=root,boss", &auth, &config, &error), 0);
   EXPECT_EQ(auth_key_count(auth), 0);
   EXPECT_EQ(auth_admin_count(auth), 2);
-  EXPECT_EQ(auth_check(auth, NULL, &tenant, name), AUTH_OPEN);
-  EXPECT_EQ(auth_check(auth, "Bearer alpha", &tenant, name), AUTH_OPEN);
-  EXPECT_EQ(tenant, 0);
-  EXPECT_EQ(auth_check(auth, "Bearer boss", &tenant, name), AUTH_ADMIN);
-  EXPECT_NE(tenant, 0);
-  EXPECT_EQ(strlen(name), 8);
+  EXPECT_EQ(auth_check(auth, NULL, &key), AUTH_OPEN);
+  EXPECT_EQ(auth_check(auth, "Bearer alpha", &key), AUTH_OPEN);
+  EXPECT_EQ(key, NULL);
+  EXPECT_EQ(auth_check(auth, "Bearer boss", &key), AUTH_ADMIN);
+  EXPECT_NE(key->tenant, 0);
+  EXPECT_EQ(strlen(key->name), 8);
   auth_free(auth);
   config_free(&config);
 
   setenv("INFERD_API_KEY", "alpha", 1);
   ASSERT_EQ(keys_of("--admin-key=root", &auth, &config, &error), 0);
-  EXPECT_EQ(auth_check(auth, NULL, &tenant, name), AUTH_REFUSED);
-  EXPECT_EQ(auth_check(auth, "Bearer alphaa", &tenant, name), AUTH_REFUSED);
-  EXPECT_EQ(auth_check(auth, "Bearer alpha", &tenant, name), AUTH_CLIENT);
-  EXPECT_EQ(auth_check(auth, "Bearer root", &tenant, name), AUTH_ADMIN);
+  EXPECT_EQ(auth_check(auth, NULL, &key), AUTH_REFUSED);
+  EXPECT_EQ(auth_check(auth, "Bearer alphaa", &key), AUTH_REFUSED);
+  EXPECT_EQ(auth_check(auth, "Bearer alpha", &key), AUTH_CLIENT);
+  EXPECT_EQ(auth_check(auth, "Bearer root", &key), AUTH_ADMIN);
   auth_free(auth);
   config_free(&config);
 
@@ -124,11 +132,10 @@ Test(parts, no_keys_let_everybody_in) {
   config_t config;
   auth_t *auth = NULL;
   inferd_error_t error = {0};
-  uint64_t tenant = 9;
-  char name[AUTH_KEY_NAME_BYTES];
+  api_key_t *key;
   ASSERT_EQ(keys_of("--port=1", &auth, &config, &error), 0);
-  EXPECT_EQ(auth_check(auth, NULL, &tenant, name), AUTH_OPEN);
-  EXPECT_EQ(tenant, 0);
+  EXPECT_EQ(auth_check(auth, NULL, &key), AUTH_OPEN);
+  EXPECT_EQ(key, NULL);
   auth_free(auth);
   config_free(&config);
 }
@@ -153,19 +160,18 @@ Test(parts, key_file) {
   config_t config;
   auth_t *auth = NULL;
   inferd_error_t error = {0};
-  uint64_t tenant;
-  char name[AUTH_KEY_NAME_BYTES];
   write_file(path, "# comment\n\none team-a\n  two\r\n", 0600);
   ASSERT_EQ_FOR(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
   EXPECT_EQ(auth_key_count(auth), 2);
-  cr_expect(auth_check(auth, "Bearer one", &tenant, name));
-  cr_expect(auth_check(auth, "Bearer two", &tenant, name));
-  cr_expect_not(auth_check(auth, "Bearer one team-a", &tenant, name));
+  ASSERT_NE(key_of(auth, "one"), NULL);
+  EXPECT_STR_EQ(key_of(auth, "one")->label, "team-a");
+  EXPECT_STR_EQ(key_of(auth, "two")->label, "");
+  EXPECT_EQ(key_of(auth, "one team-a"), NULL);
 
   write_file(path, "three\n", 0640);
   ASSERT_EQ(auth_reload(auth, &config, &error), 0);
-  cr_expect_not(auth_check(auth, "Bearer one", &tenant, name));
-  cr_expect(auth_check(auth, "Bearer three", &tenant, name));
+  EXPECT_EQ(key_of(auth, "one"), NULL);
+  EXPECT_NE(key_of(auth, "three"), NULL);
 
   /* A bad file leaves the keys as they are; above all it opens nothing. */
   write_file(path, "four\n", 0644);
@@ -176,11 +182,57 @@ Test(parts, key_file) {
   write_file(path, "five\n# more\nsi\x01x\n", 0600);
   expect_no_reload(auth, &config, ERR_CONFIGURATION, "api_key_file: line 3 of /tmp/inferd-keys-");
   expect_no_reload(auth, &config, ERR_CONFIGURATION, "byte 3 of the key is not allowed");
+  write_file(path, "six\nfour team max_wating=3\n", 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "line 2 of /tmp/inferd-keys-");
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "'max_wating' is unknown, supported: max_");
+  write_file(path, "six a\nsix b\n", 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "line 2 of /tmp/inferd-keys-");
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "was given before, with another label");
   unlink(path);
   expect_no_reload(auth, &config, ERR_IO, "api_key_file: cannot open /tmp/inferd-keys-");
-  cr_expect(auth_check(auth, "Bearer three", &tenant, name));
-  cr_expect_not(auth_check(auth, "Bearer four", &tenant, name));
+  EXPECT_NE(key_of(auth, "three"), NULL);
+  EXPECT_EQ(key_of(auth, "four"), NULL);
   auth_free(auth);
+  config_free(&config);
+}
+
+/* A key that stays counts on: a reload must not give it its places again. One that goes stays in
+ * memory for the requests that it has in flight. */
+Test(parts, a_reload_keeps_what_is_counted) {
+  char path[64], flag[96];
+  snprintf(path, sizeof path, "/tmp/inferd-keys-%d", (int)getpid());
+  snprintf(flag, sizeof flag, "--api-key-file=%s", path);
+  config_t config;
+  auth_t *auth = NULL;
+  inferd_error_t error = {0};
+  write_file(path,
+             "one a max_waiting=2\ntwo b max_tokens_waiting=50 grammar=off\none a "
+             "max_waiting=2\n",
+             0600);
+  ASSERT_EQ_FOR(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
+  EXPECT_EQ_FOR(auth_key_count(auth), 2, "the same line twice is one key");
+  api_key_t *one = api_key_use(key_of(auth, "one")), *two = api_key_use(key_of(auth, "two"));
+  EXPECT_EQ(one->quota.max_waiting, 2);
+  EXPECT_EQ(two->quota.max_tokens_waiting, 50);
+  cr_expect(two->limits.grammar_off);
+  quota_wait(&one->quota, 30);
+  quota_wait(&two->quota, 40);
+  write_file(path, "one c max_waiting=1\n", 0600);
+  ASSERT_EQ_FOR(auth_reload(auth, &config, &error), 0, "%s", error.message);
+  EXPECT_EQ(key_of(auth, "one"), one);
+  EXPECT_EQ(key_of(auth, "two"), NULL);
+  EXPECT_STR_EQ(one->label, "c");
+  EXPECT_EQ(one->quota.max_waiting, 1);
+  EXPECT_EQ(quota_check(&one->quota, 1, 1, &error), ERR_RATE_LIMITED);
+  EXPECT_EQ(atomic_load(&two->quota.waiting), 1);
+  quota_leave(&one->quota, 30);
+  quota_leave(&two->quota, 40);
+  EXPECT_EQ(quota_check(&one->quota, 1, 1, &error), 0);
+  api_key_release(two);
+  auth_free(auth);
+  EXPECT_EQ(one->num_users, 1);
+  api_key_release(one);
+  unlink(path);
   config_free(&config);
 }
 
@@ -191,15 +243,14 @@ Test(parts, admin_key_file) {
   config_t config;
   auth_t *auth = NULL;
   inferd_error_t error = {0};
-  uint64_t tenant;
-  char name[AUTH_KEY_NAME_BYTES];
+  api_key_t *key;
   write_file(path, "# who may load adapters\nroot operator\n", 0600);
   ASSERT_EQ_FOR(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
-  EXPECT_EQ(auth_check(auth, "Bearer root", &tenant, name), AUTH_ADMIN);
+  EXPECT_EQ(auth_check(auth, "Bearer root", &key), AUTH_ADMIN);
   write_file(path, "boss\n", 0640);
   ASSERT_EQ(auth_reload(auth, &config, &error), 0);
-  EXPECT_EQ(auth_check(auth, "Bearer root", &tenant, name), AUTH_OPEN);
-  EXPECT_EQ(auth_check(auth, "Bearer boss", &tenant, name), AUTH_ADMIN);
+  EXPECT_EQ(auth_check(auth, "Bearer root", &key), AUTH_OPEN);
+  EXPECT_EQ(auth_check(auth, "Bearer boss", &key), AUTH_ADMIN);
   write_file(path, "four\n", 0604);
   expect_no_reload(auth, &config, ERR_PERMISSION, "admin_key_file: /tmp/inferd-admin-");
   write_file(path, "\n", 0600);
@@ -208,8 +259,10 @@ Test(parts, admin_key_file) {
   write_file(path, "ro\x01t\n", 0600);
   expect_no_reload(auth, &config, ERR_CONFIGURATION,
                    "admin_key_file: line 1 of /tmp/inferd-admin-");
+  write_file(path, "root x max_waiting=3\n", 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "an admin key has no limits; leave them out");
   unlink(path);
-  EXPECT_EQ(auth_check(auth, "Bearer boss", &tenant, name), AUTH_ADMIN);
+  EXPECT_EQ(auth_check(auth, "Bearer boss", &key), AUTH_ADMIN);
   auth_free(auth);
   config_free(&config);
 }

@@ -1,0 +1,46 @@
+/* api_key.h: one key: its label, its limits, and what it uses of them.
+ *
+ * Loop thread only, but for what quota.h gives to the engine. auth.c makes a client for each key. A
+ * client that has requests in flight outlives the reload that removes its key: it is freed by the
+ * last api_key_release.
+ */
+#ifndef INFERD_SERVER_KEYS_API_KEY_H
+#define INFERD_SERVER_KEYS_API_KEY_H
+
+#include "engine/quota.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+  KEY_LABEL_BYTES = 65, /* with the NUL */
+  KEY_NAME_BYTES = 9,   /* first 8 hex digits of the key's digest, and a NUL */
+  KEY_DIGEST_BYTES = 32
+};
+
+/* What the line of a key in the key file may say; 0 = no bound. */
+typedef struct key_limits {
+  int32_t max_waiting;        /* requests that have not begun */
+  int64_t max_tokens_waiting; /* prompt tokens of these */
+  bool grammar_off;           /* no constraint on the output */
+} key_limits_t;
+
+typedef struct api_key {
+  uint8_t digest[KEY_DIGEST_BYTES]; /* SHA-256 of the key */
+  uint64_t tenant;                  /* of the digest; never 0 */
+  char name[KEY_NAME_BYTES];        /* for logs */
+  char label[KEY_LABEL_BYTES];      /* "" = none */
+  bool admin;
+  key_limits_t limits;
+  quota_t quota; /* lent to the engine with each request */
+  int32_t num_users;
+} api_key_t;
+
+/* Returns a key with one user and without limits; NULL if memory is short. */
+api_key_t *api_key_new(const uint8_t digest[KEY_DIGEST_BYTES], bool admin);
+/* Sets label and limits; requests that wait already stay. */
+void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits);
+api_key_t *api_key_use(api_key_t *key); /* one more user; NULL is allowed */
+void api_key_release(api_key_t *key);   /* one user less; NULL is allowed */
+
+#endif
