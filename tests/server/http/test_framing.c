@@ -196,6 +196,36 @@ Test(framing, heads_of_every_size_are_served_or_refused) {
   harness_stop();
 }
 
+/* What is echoed into the head of an answer is bounded, or the head would not fit. */
+Test(framing, long_values_of_cors_are_answered) {
+  harness_start((const char *[]){"--cors-origin=*", NULL});
+  static const struct {
+    const char *header;
+    int length, status;
+  } rows[] = {{"Access-Control-Request-Headers", 500, 204},
+              {"Access-Control-Request-Headers", 12000, 204},
+              {"X", 12000, 204},
+              {"Origin", 300, 204},
+              {"Origin", 12000, 403}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char *value = malloc((size_t)rows[i].length + 1), *text = NULL;
+    memset(value, 'a', (size_t)rows[i].length);
+    value[rows[i].length] = '\0';
+    bool origin = strcmp(rows[i].header, "Origin") == 0;
+    ASSERT_GT(asprintf(&text,
+                       "OPTIONS /v1/completions HTTP/1.1\r\n" HOST "%s%s: %s\r\n"
+                       "Connection: close\r\n\r\n",
+                       origin ? "" : "Origin: http://a\r\n", rows[i].header, value),
+              0);
+    char *answer = client_request(text);
+    EXPECT_EQ_FOR(status_of(answer), rows[i].status, "%s of %d: %s", rows[i].header, rows[i].length,
+                  answer);
+    EXPECT_EQ(strstr(answer, "Access-Control-Allow-Headers") != NULL, i == 0);
+    free(answer), free(text), free(value);
+  }
+  harness_stop();
+}
+
 /* ---- random requests ---- */
 
 static uint64_t random_state;

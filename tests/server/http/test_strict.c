@@ -131,6 +131,7 @@ Test(strict, every_byte_in_a_name_a_value_and_a_target) {
   for (int c = 0; c < 256; c++) {
     bool in_token = c != 0 && strchr(token, c) != NULL;
     bool in_value = c >= 0x80 || (c >= 0x20 && c < 0x7f) || c == '\t';
+    bool in_host = in_token ? strchr("#^`|", c) == NULL : c != 0 && strchr(":[]();=", c) != NULL;
     bool in_target = c > 0x20 && c < 0x7f && c != '#';
     struct {
       const char *before, *behind;
@@ -138,6 +139,7 @@ Test(strict, every_byte_in_a_name_a_value_and_a_target) {
     } places[] = {
         {"GET / HTTP/1.1\r\nHost: a\r\nX", "Y: b\r\n\r\n", in_token || c == ':'},
         {"GET / HTTP/1.1\r\nHost: a\r\nX: b", "c\r\n\r\n", in_value},
+        {"GET / HTTP/1.1\r\nHost: a", "b\r\n\r\n", in_host},
         {"GET /a", "b HTTP/1.1\r\nHost: a\r\n\r\n", in_target},
         {"G", "T / HTTP/1.1\r\nHost: a\r\n\r\n", in_token},
     };
