@@ -225,7 +225,7 @@ static void keep_refusal(grammar_cache_t *cache, const lookup_t *lookup, uint64_
  * constraint is no property of the constraint. */
 static bool is_final(int code, uint64_t spent_before) {
   return code == ERR_INVALID_VALUE || code == ERR_UNSUPPORTED_PARAMETER ||
-         (code == ERR_BAD_REQUEST && spent_before == 0);
+         code == ERR_CONSTRAINT_TOO_EXPENSIVE || (code == ERR_BAD_REQUEST && spent_before == 0);
 }
 
 /* ---- entry point ---- */

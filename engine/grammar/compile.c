@@ -257,25 +257,50 @@ static int run(compile_t *compile, const grammar_source_t *source) {
   return 0;
 }
 
-/* Makes the first step of a matcher, so that an ambiguity beyond the bounds is refused now and not
- * when the first token is generated. */
-static int try_start(compile_t *compile) {
-  grammar_matcher_t *matcher = calloc(1, sizeof *matcher);
-  grammar_scratch_t *scratch = calloc(1, sizeof *scratch);
-  int code = ERR_NO_MEMORY;
-  if (matcher != NULL && scratch != NULL) {
-    code = grammar_matcher_start(matcher, scratch, compile->grammar, compile->vocabulary);
-    if (code) code = ERR_BAD_REQUEST;
+/* Writes where a node is: the rule of a user grammar. */
+static void name_place(const compile_t *compile, uint32_t node, char *out, size_t size) {
+  const named_rule_t *rules = compile->rules.items;
+  char quoted[80];
+  out[0] = '\0';
+  for (uint32_t i = 0; i < compile->rules.count; i++) {
+    if (node >= rules[i].end) continue;
+    error_quote(quoted, sizeof quoted, rules[i].name, rules[i].length);
+    snprintf(out, size, " in the rule '%s'", quoted);
+    return;
   }
-  free(matcher);
-  free(scratch);
-  if (code == ERR_NO_MEMORY)
-    return error_set(compile->error, code, compile->param, "no memory for a grammar");
+}
+
+/* Where the text begins, and from every node with many ways, no bound of the matcher may be passed:
+ * such an ambiguity is refused now, and not when a token is generated. The first node that is found
+ * has no other below it. */
+static int try_places(compile_t *compile, grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
+  const uint32_t *wide = compile->wide.items;
+  char place[128];
+  int code = grammar_matcher_start(matcher, scratch, compile->grammar, compile->vocabulary);
+  if (code) name_place(compile, compile->grammar->start, place, sizeof place);
+  for (uint32_t i = 0; i < compile->wide.count; i++) {
+    if (matcher_has_room(matcher, scratch, wide[i])) continue;
+    name_place(compile, wide[i], place, sizeof place);
+    code = ERR_CONSTRAINT_TOO_EXPENSIVE;
+    break;
+  }
   if (!code) return 0;
   return error_set(compile->error, code, compile->param,
                    "The constraint is too ambiguous: more than %d alternatives would have to be "
-                   "followed at once.",
-                   THREADS_MAX);
+                   "followed at once%s.",
+                   THREADS_MAX, place);
+}
+
+static int try_grammar(compile_t *compile) {
+  grammar_matcher_t *matcher = calloc(1, sizeof *matcher);
+  grammar_scratch_t *scratch = calloc(1, sizeof *scratch);
+  int code =
+      matcher != NULL && scratch != NULL
+          ? try_places(compile, matcher, scratch)
+          : error_set(compile->error, ERR_NO_MEMORY, compile->param, "no memory for a grammar");
+  free(matcher);
+  free(scratch);
+  return code;
 }
 
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
@@ -297,8 +322,8 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
   atomic_init(&compile.grammar->references, 1);
   compile.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
   int code = run(&compile, source);
+  if (!code) code = try_grammar(&compile);
   arena_free(&compile.scratch);
-  if (!code) code = try_start(&compile);
   compile.account->work += FUEL - compile.fuel;
   compile.account->cpu_ns += clock_thread_ns() - compile.begin_ns;
   if (code) {

@@ -22,6 +22,12 @@ typedef struct grammar_list {
 
 struct regex;
 
+/* A named rule: the nodes before `end` that no rule before it has. */
+typedef struct named_rule {
+  uint32_t end, length;
+  const char *name;
+} named_rule_t;
+
 typedef struct compile {
   jmp_buf give_up;
   int code;
@@ -39,6 +45,8 @@ typedef struct compile {
   grammar_list_t dfas;    /* dfa_t * */
   grammar_list_t objects; /* grammar_object_t * */
   grammar_list_t drafts;  /* object_draft_t *, parallel to objects */
+  grammar_list_t wide;    /* uint32_t nodes from which many ways lead on without a byte */
+  grammar_list_t rules;   /* named_rule_t of a user grammar */
   uint32_t dfa_states;
   grammar_list_t kept;               /* lexemes by their pattern, see lexeme.c */
   uint32_t value_rule;               /* node of any JSON value; 0 = not made yet */

@@ -106,7 +106,8 @@ typedef struct grammar_account {
  * ERR_INVALID_VALUE or ERR_UNSUPPORTED_PARAMETER naming the construct and its place (JSON pointer
  * into the schema, byte of a regex, line:column of a user grammar); error->param is source->param.
  * ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST when a limit is exceeded, ERR_OVERLOADED when
- * that was the CPU time (another time it may pass), ERR_NO_MEMORY. */
+ * that was the CPU time (another time it may pass), ERR_CONSTRAINT_TOO_EXPENSIVE when more ways
+ * lead on from one place than a matcher follows, ERR_NO_MEMORY. */
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                     const grammar_limits_t *limits, grammar_account_t *account, grammar_t **out,
                     inferd_error_t *error);
@@ -125,22 +126,24 @@ size_t grammar_scratch_bytes(void);
 /* Lets *to stand where *from stands; neither is changed by what the other does. */
 void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
 
-/* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0,
- * or ERR_CONSTRAINT_TOO_EXPENSIVE if its first step passes a bound. */
+/* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0.
+ */
 int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
 
-/* row[grammar_row_words]: bit set = the token may come next. `stop_ids` are allowed where the text
- * may end, and only there. Returns 0, ERR_INTERNAL if no token is allowed, or
- * ERR_CONSTRAINT_TOO_EXPENSIVE if the work or the memory of the step passed its bound. Then the
- * request ends; it is never sampled without a mask. */
+/* row[grammar_row_words]: bit set = the token may come next; stop ids only where the text may end.
+ * Returns 0, or ERR_INTERNAL if no token is allowed (a stop id that the grammar needs as text).
+ * Then the request ends; it is never sampled without a mask. */
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
 
-/* Takes a token that is not a stop id. Returns 0, or ERR_INTERNAL if the grammar does not allow it
- * or ERR_CONSTRAINT_TOO_EXPENSIVE if the memory passed its bound; the matcher then stands where it
- * stood. */
+/* Takes a token that is not a stop id. Returns 0, or ERR_INTERNAL if the grammar does not allow it;
+ * the matcher then stands where it stood. */
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
+
+/* From here on only one of the ways in which the text may go on is followed, and masks cost little.
+ * The language is narrower; its texts can be finished. A mask in the making begins anew. */
+void grammar_matcher_narrow(grammar_matcher_t *matcher);
 
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher); /* the text may end here */
 bool grammar_matcher_is_finished(const grammar_matcher_t *matcher); /* ... and nothing can follow */

@@ -11,6 +11,7 @@ FOR_OTHERS = {
     "engine_iterate": "the simulator runs an engine without its thread",
     "engine_end": "the simulator runs an engine without its thread",
     "error_name": "programs that embed the engine print it (docs/examples/embed.c)",
+    "grammar_matcher_accept": "tests and benchmarks take a token in one piece",
     "grammar_matcher_fill": "tests and benchmarks make a mask without the cache of masks",
     "grammar_masks_fill": "tests and benchmarks make a kept mask in one piece",
     "matcher_walk": "tests make a mask without ready rows, in one piece",

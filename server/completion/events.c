@@ -165,8 +165,6 @@ static void fail_done(completion_t *completion, const event_t *event) {
     message =
         "The server is busy. Of all clients this one had most requests waiting, and the newest "
         "of them made room for another client.";
-  if (code == ERR_CONSTRAINT_TOO_EXPENSIVE)
-    message = "The constraint on the output takes more work than one request may cost.";
   if (code == ERR_DEVICE_FAILED) message = "The device has failed.";
   if (code == ERR_DRAINING) message = "The server is shutting down.";
   error_set(&error, code, NULL, "%s", message);

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Units: of one token that is accepted, and of a piece of a mask beyond the units that it was
- * given, for which the sets of threads on the way to a node are made again. */
-enum { ACCEPT_UNITS_MAX = 4000000, PIECE_UNITS = 50000, PIECE_UNITS_MAX = 2000000 };
+/* Units of a piece of work; it may cost GRAMMAR_UNITS_OVER more. Compiling may cost its limit and
+ * what is spent between two looks at the account. */
+enum { PIECE_UNITS = 50000, COMPILE_OVER = 1000000 };
 enum { LARGE_TOKENS = 65536, LARGE_STEPS = 3, LARGE_BYTES = 8 };
 enum { NUM_BYTES = 256, NUM_WORDS = 12, STOP = NUM_BYTES + NUM_WORDS, ROW_WIDTH, STEPS_MAX = 64 };
 
@@ -62,13 +62,18 @@ static void make_once(void) {
     abort();
 }
 
-/* Takes the token. Returns false if it is not allowed; *over: if a bound has ended the text. */
-static bool take(int32_t id, bool *over) {
-  uint64_t before = grammar_units(scratch);
-  int code = grammar_matcher_accept(matcher, scratch, id);
-  if (grammar_units(scratch) - before > ACCEPT_UNITS_MAX) abort();
-  *over = code == ERR_CONSTRAINT_TOO_EXPENSIVE;
-  return code == 0;
+static void check_piece(uint64_t before) {
+  if (grammar_units(scratch) - before > PIECE_UNITS + GRAMMAR_UNITS_OVER) abort();
+}
+
+/* Takes the token, in pieces. Returns false if it is not allowed. */
+static bool take(int32_t id) {
+  for (;;) {
+    uint64_t before = grammar_units(scratch);
+    int code = grammar_matcher_accept_on(matcher, scratch, id, PIECE_UNITS);
+    check_piece(before);
+    if (code != GRAMMAR_LATER) return code == 0;
+  }
 }
 
 /* Masks over a large vocabulary, in pieces as the engine makes them: each piece costs what it was
@@ -76,41 +81,40 @@ static bool take(int32_t id, bool *over) {
 static void follow_large(const grammar_t *grammar, const uint8_t *choices, size_t count) {
   static const int32_t stop = LARGE_TOKENS;
   static uint32_t row[LARGE_TOKENS / 32 + 1];
-  bool over = grammar_matcher_start(matcher, scratch, grammar, large_vocabulary) != 0;
-  for (size_t i = 0; i < count && i < LARGE_STEPS && !over; i++) {
+  if (grammar_matcher_start(matcher, scratch, grammar, large_vocabulary) != 0) abort();
+  for (size_t i = 0; i < count && i < LARGE_STEPS; i++) {
     grammar_walk_t walk = {0};
     int code = GRAMMAR_LATER;
     for (int pieces = 0; code == GRAMMAR_LATER && pieces < 20; pieces++) {
       uint64_t before = grammar_units(scratch);
       code =
           grammar_masks_fill_on(large_masks, matcher, scratch, &stop, 1, &walk, PIECE_UNITS, row);
-      if (grammar_units(scratch) - before > PIECE_UNITS_MAX || code == ERR_INTERNAL) abort();
+      check_piece(before);
+      if (code < 0) abort();
     }
     if (code || grammar_matcher_is_finished(matcher)) return;
     int32_t id = choices[i];
     bool allowed = (row[id / 32] >> (id % 32) & 1) != 0;
-    if (take(id, &over) != allowed && !over) abort();
+    if (take(id) != allowed) abort();
   }
 }
 
 static void follow(const grammar_t *grammar, const uint8_t *choices, size_t count) {
   static const int32_t stop = STOP;
   uint32_t row[(ROW_WIDTH + 31) / 32];
-  if (grammar_matcher_start(matcher, scratch, grammar, vocabulary) != 0) return;
+  if (grammar_matcher_start(matcher, scratch, grammar, vocabulary) != 0) abort();
   if (count > STEPS_MAX) count = STEPS_MAX;
   for (size_t i = 0; i < count; i++) {
-    int code = grammar_matcher_fill(matcher, scratch, &stop, 1, row);
-    if (code == ERR_CONSTRAINT_TOO_EXPENSIVE) return;
-    if (code != 0) abort();
+    if (grammar_matcher_fill(matcher, scratch, &stop, 1, row) != 0) abort();
     bool accepting = (row[STOP / 32] >> (STOP % 32) & 1) != 0;
     if (accepting != grammar_matcher_is_accepting(matcher)) abort();
     int32_t id = choices[i];
     if (i + 1 < count && id == 0x01) id = NUM_BYTES + choices[++i] % NUM_WORDS;
     bool allowed = (row[id / 32] >> (id % 32) & 1) != 0;
     if (allowed && grammar_matcher_is_finished(matcher)) abort();
-    bool over = false;
-    if (take(id, &over) != allowed && !over) abort();
-    if (over) return;
+    bool taken = take(id);
+    if (taken != allowed) abort();
+    if (!taken) return;
   }
 }
 
@@ -119,8 +123,11 @@ static void run(grammar_source_t *source, const uint8_t *choices, size_t count) 
   grammar_t *grammar = NULL;
   grammar_limits_t limits = grammar_limits_default;
   limits.compile_ns_max = 1000000000u;
+  grammar_account_t account = {0};
   make_once();
-  if (grammar_compile(source, vocabulary, &limits, NULL, &grammar, &error) != 0) return;
+  int code = grammar_compile(source, vocabulary, &limits, &account, &grammar, &error);
+  if (code == ERR_INTERNAL || account.work > limits.compile_work_max + COMPILE_OVER) abort();
+  if (code != 0) return;
   follow(grammar, choices, count);
   follow_large(grammar, choices, count);
   grammar_unref(grammar);

@@ -187,7 +187,8 @@ typedef struct flat {
   uint32_t room;  /* edges that may still be added, so that memory stays in proportion */
 } flat_t;
 
-enum { BRANCHES_FLAT_MAX = 64 };
+/* More ways than WAYS_MAX might pass a bound of the matcher. */
+enum { BRANCHES_FLAT_MAX = 64, WAYS_MAX = 200, WAYS_MANY = 1 << 20 };
 
 /* Follows calls that come last in their rule: the rule that they call returns to their own caller.
  */
@@ -232,6 +233,16 @@ static void flatten(compile_t *compile, flat_t *flat, uint32_t id) {
   }
 }
 
+/* Counts the ways that lead on from node `id` without a byte, those that meet again counted apart.
+ */
+static uint32_t count_ways(compile_t *compile, const uint8_t *nullable, const uint32_t *ways,
+                           uint32_t id) {
+  uint32_t total = 1;
+  for (uint32_t i = 0, next; (next = empty_step(compile, nullable, id, i)) != NONE; i++)
+    total += ways[next];
+  return MIN(total, (uint32_t)WAYS_MANY);
+}
+
 /* A depth-first search over these steps, with an explicit stack. A step to a node that is still
  * open means that a rule reaches itself. All that a node leads to is done before the node. */
 static void refuse_left_recursion(compile_t *compile) {
@@ -240,6 +251,7 @@ static void refuse_left_recursion(compile_t *compile) {
   uint8_t *color = compile_scratch(compile, count, 1); /* 1 = open, 2 = done */
   uint32_t *stack = compile_scratch(compile, count, sizeof *stack);
   uint32_t *at = compile_scratch(compile, count, sizeof *at);
+  uint32_t *ways = compile_scratch(compile, count, sizeof *ways);
   flat_t flat = {compile_scratch(compile, count, sizeof *flat.seen), 4 * count + 4096};
   for (uint32_t root = 0; root < count; root++) {
     uint32_t depth = 0;
@@ -252,6 +264,9 @@ static void refuse_left_recursion(compile_t *compile) {
       if (next == NONE) {
         color[id] = 2;
         flatten(compile, &flat, id);
+        ways[id] = count_ways(compile, nullable, ways, id);
+        if (ways[id] > WAYS_MAX)
+          *(uint32_t *)list_add(compile, &compile->wide, sizeof(uint32_t)) = id;
         depth--;
       } else if (color[next] == 1) {
         compile_fail(compile, ERR_INVALID_VALUE,

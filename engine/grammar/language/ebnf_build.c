@@ -83,6 +83,8 @@ uint32_t ebnf_build(ebnf_t *ebnf, uint32_t next) {
     const ebnf_rule_t *rule = ebnf_rule(ebnf, i);
     uint32_t body = build_tree(ebnf, rule->tree, NODE_ID_RETURN);
     build_alt_fill(ebnf->c, rule->node, &body, 1);
+    named_rule_t *named = list_add(ebnf->c, &ebnf->c->rules, sizeof *named);
+    *named = (named_rule_t){ebnf->c->nodes.count, rule->length, rule->name};
   }
   return build_node(ebnf->c, NODE_CALL, ebnf_rule(ebnf, ebnf->root)->node, next);
 }

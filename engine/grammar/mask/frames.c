@@ -6,6 +6,8 @@
  */
 #include "engine/grammar/mask/frames.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 /* What a key stands for, in the bits above the number of a node. */
@@ -13,7 +15,16 @@ enum { KEY_FRAME = 1 << 29, KEY_LINK = 2 << 29, KEY_THREAD = 3 << 29 };
 
 /* ---- marks ---- */
 
-closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, level_t *level) {
+/* How many threads level `depth` may have: what is left when every later level keeps its sure ones.
+ * A walk and the acceptance of a token see the same bounds, because both begin at a place. */
+static uint32_t threads_max(uint32_t first, uint32_t depth) {
+  uint32_t left = WALK_THREADS_MAX - first - THREADS_SURE * (LEVELS - 1 - depth);
+  return MIN((uint32_t)THREADS_MAX, left);
+}
+
+closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                        bool narrow) {
+  level_t *level = &matcher->levels[depth];
   if (++scratch->stamp == 0) { /* the numbers begin again: old marks would look new */
     memset(scratch->marks, 0, sizeof scratch->marks);
     scratch->stamp = 1;
@@ -22,17 +33,20 @@ closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, 
                      .s = scratch,
                      .level = level,
                      .first_frame = matcher->num_frames,
-                     .num_slots = MARKS_FIRST};
+                     .num_slots = MARKS_FIRST,
+                     .threads_max = threads_max(level->first, depth),
+                     .frames_end = matcher->place.num_frames + FRAMES_MAX / 2,
+                     .links_end = matcher->place.num_links + LINKS_MAX / 2,
+                     .narrow = narrow};
 }
 
 /* Returns the slot of the key in the table of `num_slots`: its mark, or the free one for it. */
-static mark_t *slot_of(closure_t *closure, uint32_t num_slots, const uint32_t key[4]) {
+static mark_t *slot_of(const closure_t *closure, uint32_t num_slots, const uint32_t key[4]) {
   mark_t *marks = closure->s->marks + num_slots;
   uint32_t h =
       key[0] * 0x9E3779B1u ^ key[1] * 0x85EBCA77u ^ key[2] * 0xC2B2AE3Du ^ key[3] * 0x27D4EB2Fu;
   for (h ^= h >> 15;; h++) {
     mark_t *mark = &marks[h & (num_slots - 1)];
-    closure->s->units++;
     if (mark->stamp != closure->s->stamp) return mark;
     if (memcmp(mark->key, key, sizeof mark->key) == 0) return mark;
   }
@@ -49,13 +63,14 @@ static void grow(closure_t *closure) {
 
 mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
   mark_t *mark = slot_of(closure, closure->num_slots, key);
+  closure->s->units++;
   *found = mark->stamp == closure->s->stamp;
+  if (++closure->steps > CLOSURE_STEPS) {
+    closure->full = true;
+    return NULL;
+  }
   if (*found) return mark;
   if (closure->num_marks >= closure->num_slots / 4 * 3) {
-    if (closure->num_slots == MARKS_MAX) {
-      closure->full = true;
-      return NULL;
-    }
     grow(closure);
     mark = slot_of(closure, closure->num_slots, key);
   }
@@ -70,7 +85,7 @@ mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
 static uint32_t new_frame(closure_t *closure, uint32_t depth, uint32_t passed) {
   grammar_matcher_t *matcher = closure->m;
   closure->s->units++;
-  if (matcher->num_frames == FRAMES_MAX) {
+  if (matcher->num_frames == closure->frames_end) {
     closure->full = true;
     return 0;
   }
@@ -100,20 +115,31 @@ static void make_up(closure_t *closure, uint32_t frame, uint32_t link) {
   }
 }
 
-void closure_link(closure_t *closure, uint32_t frame, matcher_link_t link) {
+/* Adds a link to a frame. Returns its number; 0, and closure->full, if there is no room. */
+static uint32_t new_link(closure_t *closure, uint32_t frame, matcher_link_t link) {
   grammar_matcher_t *matcher = closure->m;
-  bool found = false;
-  uint32_t key[] = {KEY_LINK | link.node, link.count, link.parent, frame};
-  if (closure_mark(closure, key, &found) == NULL || found) return;
-  if (matcher->num_links == LINKS_MAX) {
+  if (matcher->num_links == closure->links_end) {
     closure->full = true;
-    return;
+    return 0;
   }
   uint32_t number = matcher->num_links++;
   link.next = matcher->frames[frame].links;
   matcher->links[number] = link;
   matcher->frames[frame].links = number;
-  make_up(closure, frame, number);
+  return number;
+}
+
+void closure_link(closure_t *closure, uint32_t frame, matcher_link_t link) {
+  bool found = false;
+  uint32_t key[] = {KEY_LINK | link.node, link.count, link.parent, frame};
+  if (closure_mark(closure, key, &found) == NULL || found) return;
+  uint32_t number = new_link(closure, frame, link);
+  if (number != 0) make_up(closure, frame, number);
+}
+
+uint32_t closure_own_frame(closure_t *closure, uint32_t depth, matcher_link_t link) {
+  uint32_t frame = new_frame(closure, depth, 0);
+  return frame != 0 && new_link(closure, frame, link) != 0 ? frame : 0;
 }
 
 /* ---- threads ---- */
@@ -123,10 +149,12 @@ void closure_link(closure_t *closure, uint32_t frame, matcher_link_t link) {
  * which would grow with the text. */
 static void join(closure_t *closure, uint32_t joined, uint32_t stack) {
   const grammar_matcher_t *matcher = closure->m;
+  uint32_t depth = matcher->frames[stack].depth;
   if (stack >= closure->first_frame) {
     closure_link(closure, joined, (matcher_link_t){.node = NODE_ID_RETURN, .parent = stack});
     return;
   }
+  if (depth < closure->s->lowest) closure->s->lowest = depth;
   for (uint32_t i = matcher->frames[stack].links; i; i = matcher->links[i].next) {
     const matcher_link_t link = matcher->links[i];
     closure->s->units++;
@@ -138,33 +166,47 @@ static void join(closure_t *closure, uint32_t joined, uint32_t stack) {
   }
 }
 
+static void add_thread(closure_t *closure, const thread_t *thread) {
+  level_t *level = closure->level;
+  closure->done = closure->narrow && closure->closing;
+  if (level->count == closure->threads_max) {
+    closure->full = true;
+    return;
+  }
+  closure->m->threads[level->first + level->count++] = *thread;
+}
+
+/* Lets a thread stand for another stack as well. */
+static void add_stack(closure_t *closure, thread_t *thread, uint32_t stack) {
+  const grammar_matcher_t *matcher = closure->m;
+  if (thread->stack == stack) return;
+  if (thread->stack < closure->first_frame ||
+      !(matcher->frames[thread->stack].passed & FRAME_JOINED)) {
+    uint32_t joined = new_frame(closure, matcher->frames[stack].depth, FRAME_JOINED);
+    if (joined == 0) return;
+    join(closure, joined, thread->stack);
+    thread->stack = joined;
+  }
+  join(closure, thread->stack, stack);
+}
+
 void closure_thread(closure_t *closure, thread_t thread) {
   grammar_matcher_t *matcher = closure->m;
   bool found = false;
+  if (closure->narrow) {
+    add_thread(closure, &thread);
+    return;
+  }
   uint32_t depth = matcher->frames[thread.stack].depth;
   uint32_t key[] = {KEY_THREAD | thread.node, thread.state, thread.count, depth};
   mark_t *mark = closure_mark(closure, key, &found);
   if (mark == NULL) return;
-  if (!found) {
-    if (closure->level->count == THREADS_MAX ||
-        closure->level->first + closure->level->count >= WALK_THREADS_MAX) {
-      closure->full = true;
-      return;
-    }
-    mark->value = closure->level->first + closure->level->count++;
-    closure->s->threads[mark->value] = thread;
-    return;
+  if (found) {
+    add_stack(closure, &matcher->threads[mark->value], thread.stack);
+  } else {
+    mark->value = closure->level->first + closure->level->count;
+    add_thread(closure, &thread);
   }
-  thread_t *equal = &closure->s->threads[mark->value];
-  if (equal->stack == thread.stack) return;
-  if (equal->stack < closure->first_frame ||
-      !(matcher->frames[equal->stack].passed & FRAME_JOINED)) {
-    uint32_t joined = new_frame(closure, depth, FRAME_JOINED);
-    if (joined == 0) return;
-    join(closure, joined, equal->stack);
-    equal->stack = joined;
-  }
-  join(closure, equal->stack, thread.stack);
 }
 
 /* ---- garbage ---- */
@@ -195,11 +237,10 @@ static void number_reached(const grammar_matcher_t *matcher, grammar_scratch_t *
   }
 }
 
-void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
+/* Moves what was numbered to its new number. */
+static void move_reached(grammar_matcher_t *matcher, const grammar_scratch_t *scratch) {
   const uint32_t *frames = scratch->moved_frames, *links = scratch->moved_links;
   uint32_t num_frames = 1, num_links = 1;
-  number_reached(matcher, scratch);
-  scratch->units += matcher->num_frames + matcher->num_links;
   for (uint32_t i = 1; i < matcher->num_frames; i++) {
     if (!frames[i]) continue;
     matcher_frame_t frame = matcher->frames[i];
@@ -218,5 +259,25 @@ void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
   for (uint32_t i = 0; i < matcher->place.count; i++) {
     thread_t *thread = &matcher->place.threads[i];
     thread->stack = frames[thread->stack];
+  }
+}
+
+void matcher_keep_one(grammar_matcher_t *matcher) {
+  matcher_place_t *place = &matcher->place;
+  place->count = MIN(place->count, 1);
+  for (uint32_t frame = place->count > 0 ? place->threads[0].stack : 0; frame != 0;) {
+    matcher_link_t *link = &matcher->links[matcher->frames[frame].links];
+    link->next = 0;
+    frame = link->parent;
+  }
+}
+
+void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
+  for (int tries = 0; matcher->num_frames > FRAMES_MAX / 2 || matcher->num_links > LINKS_MAX / 2;
+       tries++) {
+    if (tries > 0) matcher_keep_one(matcher);
+    scratch->units += matcher->num_frames + matcher->num_links;
+    number_reached(matcher, scratch);
+    move_reached(matcher, scratch);
   }
 }

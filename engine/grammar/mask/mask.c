@@ -3,8 +3,8 @@
  * Runs on the engine thread or a worker; allocates nothing. The tries of the vocabulary are walked
  * in preorder with one set of threads per depth; if a set is dead, the whole subtree is skipped;
  * if a set allows every token below, the subtree is allowed at once. A walk may stop between two
- * nodes. It keeps the number of the next node; the sets of threads on the way to that node are made
- * again when the walk continues.
+ * nodes: it keeps the number of the next node, and the matcher keeps the sets of threads on the way
+ * to that node.
  */
 #include "engine/base/util.h"
 #include "engine/grammar/mask/matcher.h"
@@ -57,9 +57,8 @@ typedef struct walk {
   const grammar_vocabulary_t *v;
   uint32_t *row;
   grammar_walk_t *at;
-  uint64_t units, units_max; /* those given; of the scratch: then the walk stops */
-  uint32_t resume;           /* node at which the walk continues; 0 = it continues already */
-  bool ready;                /* whole parts may be taken; the tests compare with a walk without */
+  uint64_t units_max; /* of the scratch: then the walk stops */
+  bool ready;         /* whole parts may be taken; the tests compare with a walk without */
 } walk_t;
 
 static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
@@ -90,7 +89,7 @@ static void take_bundle(walk_t *walk, const thread_t *thread, const bundle_t *bu
 
 static void take_groups(walk_t *walk, const matcher_place_t *place) {
   const grammar_vocabulary_t *vocabulary = walk->v;
-  for (uint32_t i = 0; i < place->count; i++) {
+  for (uint32_t i = 0; i < place->count && i < THREADS_SURE; i++) {
     const thread_t *thread = &place->threads[i];
     if (dfa_of(walk->m->grammar, thread) == NULL) continue;
     if (place->count == 1 && take_length(walk, thread)) return;
@@ -102,12 +101,14 @@ static void take_groups(walk_t *walk, const matcher_place_t *place) {
   }
 }
 
-/* Allows all tokens below `node`, which is at level `depth`, if some thread allows them. */
+/* Allows all tokens below `node`, which is at level `depth`, if some thread allows them. A thread
+ * moves towards the first of its level and stays there while its lexeme lasts, so a sure one is not
+ * dropped below. */
 static bool take_below(walk_t *walk, uint32_t depth, uint32_t node) {
   const trie_node_t *top = &walk->v->nodes[node];
-  const level_t *level = &walk->s->levels[depth];
-  for (uint32_t i = 0; walk->ready && i < level->count; i++) {
-    const thread_t *thread = &walk->s->threads[level->first + i];
+  const level_t *level = &walk->m->levels[depth];
+  for (uint32_t i = 0; walk->ready && i < level->count && i < THREADS_SURE; i++) {
+    const thread_t *thread = &walk->m->threads[level->first + i];
     if (!thread_takes(walk->m->grammar, thread, top->family, top->tail)) continue;
     vocabulary_allow_below(walk->v, node, walk->row);
     return true;
@@ -118,58 +119,35 @@ static bool take_below(walk_t *walk, uint32_t depth, uint32_t node) {
 /* If the set is one thread inside a lexeme that cannot end with this byte, a look-up gives level
  * depth + 1. Returns 1 = alive, 0 = dead, -1 = the general step is needed. */
 static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
-  const level_t *from = &walk->s->levels[depth];
-  const thread_t *thread = &walk->s->threads[from->first];
+  grammar_matcher_t *matcher = walk->m;
+  const level_t *from = &matcher->levels[depth];
+  const thread_t *thread = &matcher->threads[from->first];
   if (from->count != 1) return -1;
-  const grammar_t *grammar = walk->m->grammar;
+  const grammar_t *grammar = matcher->grammar;
   const grammar_node_t *node = &grammar->nodes[thread->node];
   if (node->kind != NODE_LEX && (node->kind != NODE_EXTRA || thread->count != NONE)) return -1;
   const dfa_t *dfa = grammar->dfas[node->lexeme];
   uint32_t to = dfa_next(dfa, thread->state, byte);
   if (to == DFA_DEAD) return 0;
   if (dfa->rest != NULL || (dfa->flags[to] & DFA_ACCEPT)) return -1;
-  walk->s->levels[depth + 1] = (level_t){.first = from->first + 1,
+  matcher->levels[depth + 1] = (level_t){.first = from->first + 1,
                                          .count = 1,
                                          .num_frames = from->num_frames,
                                          .num_links = from->num_links};
-  walk->s->threads[from->first + 1] = (thread_t){thread->node, to, thread->count, thread->stack};
+  matcher->threads[from->first + 1] = (thread_t){thread->node, to, thread->count, thread->stack};
   return 1;
 }
 
-/* Whether the walk stops before node `next`. It never does so while it finds its way back. */
-static bool stops(walk_t *walk, uint32_t next) {
+/* Whether the walk stops before node `next`. */
+static bool stops(const walk_t *walk, uint32_t next) {
   if (walk->s->units <= walk->units_max) return false;
   walk->at->node = next;
   return true;
 }
 
-/* How a node is treated by a walk that continues at a later node. */
-typedef enum node_role {
-  NODE_DUE,    /* it is to be decided */
-  NODE_PASSED, /* its whole subtree was decided before */
-  NODE_ABOVE   /* it was decided, but not all of its subtree: only its level is made again */
-} node_role_t;
-
-static inline node_role_t role_of(walk_t *walk, uint32_t node, uint32_t size) {
-  if (walk->resume == 0) return NODE_DUE;
-  if (node < walk->resume) return node + size <= walk->resume ? NODE_PASSED : NODE_ABOVE;
-  walk->resume = 0;
-  /* However long the way back was, the walk gets on. */
-  walk->units_max = MAX(walk->units_max, walk->s->units + walk->units / 4);
-  return NODE_DUE;
-}
-
-/* Computes level depth + 1, of node `i`. Returns 0 = dead, else alive; negative = an error. */
-static int step(const walk_t *walk, uint32_t i) {
-  const trie_node_t *node = &walk->v->nodes[i];
-  uint32_t depth = node->depth - 1u;
-  int alive = quick_step(walk, depth, node->byte);
-  return alive < 0 ? matcher_step(walk->m, walk->s, depth, node->byte) : alive;
-}
-
-/* Decides one node, and all nodes below it if that is possible. Returns how many nodes are decided,
- * or an error. */
-static int decide(walk_t *walk, uint32_t i) {
+/* Decides one node, and all nodes below it if that is possible. Returns how many nodes are decided.
+ */
+static uint32_t decide(walk_t *walk, uint32_t i) {
   const trie_node_t *node = &walk->v->nodes[i];
   uint32_t depth = node->depth - 1u;
   if (node->size == 1) {
@@ -177,9 +155,9 @@ static int decide(walk_t *walk, uint32_t i) {
       allow(walk->v, walk->row, node->token);
     return 1;
   }
-  int alive = step(walk, i);
-  if (alive < 0) return alive;
-  if (alive == 0 || take_below(walk, depth + 1, i)) return (int)node->size;
+  int alive = quick_step(walk, depth, node->byte);
+  if (alive < 0) alive = matcher_step(walk->m, walk->s, depth, node->byte) > 0;
+  if (alive == 0 || take_below(walk, depth + 1, i)) return node->size;
   allow(walk->v, walk->row, node->token);
   return 1;
 }
@@ -187,24 +165,19 @@ static int decide(walk_t *walk, uint32_t i) {
 /* Walks the nodes first .. last - 1. */
 static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
-    node_role_t role = role_of(walk, i, walk->v->nodes[i].size);
     walk->s->units++;
-    if (role == NODE_DUE && i > first && stops(walk, i)) return GRAMMAR_LATER;
-    int count = role == NODE_PASSED  ? (int)walk->v->nodes[i].size
-                : role == NODE_ABOVE ? step(walk, i)
-                                     : decide(walk, i);
-    if (count < 0) return count;
-    i += role == NODE_ABOVE ? 1 : (uint32_t)count;
+    i += decide(walk, i);
+    if (i < last && stops(walk, i)) return GRAMMAR_LATER;
   }
   return 0;
 }
 
-/* Inside one lexeme a step is a look-up: a state and a counter for each depth, no threads. Where
- * the lexeme may end, the subtree is walked with threads. */
+/* Inside one lexeme a step is a look-up: a state and a counter for each depth, which the matcher
+ * keeps, no threads. Where the lexeme may end, the subtree is walked with threads. */
 typedef struct lane {
   const dfa_t *dfa;
-  thread_t thread;
-  uint32_t state[TOKEN_BYTES_MAX + 1], count[TOKEN_BYTES_MAX + 1];
+  const thread_t *thread; /* of the place */
+  uint32_t *state, *count;
 } lane_t;
 
 /* Computes level depth + 1 of the lane. Returns true if it is alive. */
@@ -224,14 +197,15 @@ static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
 
 /* Converts level `depth` of the lane to a set of one thread. */
 static void lane_leave(const walk_t *walk, const lane_t *lane, uint32_t depth) {
-  thread_t thread = lane->thread;
+  grammar_matcher_t *matcher = walk->m;
+  thread_t thread = *lane->thread;
   thread.state = lane->state[depth];
   if (lane->dfa->rest != NULL) thread.count = lane->count[depth];
-  walk->s->threads[depth] = thread;
-  walk->s->levels[depth] = (level_t){.first = depth,
+  matcher->threads[depth] = thread;
+  matcher->levels[depth] = (level_t){.first = depth,
                                      .count = 1,
-                                     .num_frames = walk->s->levels[0].num_frames,
-                                     .num_links = walk->s->levels[0].num_links};
+                                     .num_frames = matcher->place.num_frames,
+                                     .num_links = matcher->place.num_links};
 }
 
 /* Returns true if the lexeme may end here or continue; to end it needs the least count. */
@@ -242,7 +216,7 @@ static bool lane_survives(const lane_t *lane, uint32_t depth) {
 }
 
 /* A node whose byte keeps the lane alive: decides it, and all nodes below it if that is possible.
- * Returns how many nodes are decided. */
+ * Returns how many nodes are decided; 0 = threads are needed, the lexeme may end here. */
 static uint32_t decide_lane(const walk_t *walk, const lane_t *lane, uint32_t i) {
   const trie_node_t *node = &walk->v->nodes[i];
   uint32_t depth = node->depth;
@@ -260,27 +234,26 @@ static uint32_t decide_lane(const walk_t *walk, const lane_t *lane, uint32_t i) 
   return 1;
 }
 
-/* Nodes first .. last - 1. */
+/* Nodes first .. last - 1, of which those before at->until are walked with threads. */
 static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
     const trie_node_t *node = &walk->v->nodes[i];
-    uint32_t depth = node->depth - 1u;
-    node_role_t role = role_of(walk, i, node->size);
+    uint32_t depth = node->depth - 1u, count = node->size;
     walk->s->units++;
-    if (role == NODE_DUE && i > first && stops(walk, i)) return GRAMMAR_LATER;
-    if (role == NODE_PASSED || !lane_step(lane, depth, node->byte)) {
-      i += node->size;
-      continue;
-    }
-    bool ends = lane->dfa->flags[lane->state[depth + 1]] & DFA_ACCEPT;
-    uint32_t count = role == NODE_DUE ? decide_lane(walk, lane, i) : !ends;
-    if (count == 0) { /* the lexeme may end here */
+    if (i >= walk->at->until && lane_step(lane, depth, node->byte))
+      count = decide_lane(walk, lane, i);
+    if (count == 0) {
       lane_leave(walk, lane, depth);
-      int code = walk_nodes(walk, i, i + node->size);
-      if (code) return code;
-      count = node->size;
+      walk->at->until = i + node->size;
     }
-    i += count;
+    if (i < walk->at->until) {
+      int code = walk_nodes(walk, i, walk->at->until);
+      if (code) return code;
+      i = walk->at->until;
+    } else {
+      i += count;
+    }
+    if (i < last && stops(walk, i)) return GRAMMAR_LATER;
   }
   return 0;
 }
@@ -294,33 +267,37 @@ static int walk_roots(walk_t *walk, lane_t *lane) {
     uint32_t k = MAX(vocabulary->root_of[byte], at->root), end = vocabulary->root_of[byte + 1];
     if (k >= end) continue;
     walk->s->units++;
-    bool alive = lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
-                              : matcher_survives(walk->m, walk->s, 0, (uint8_t)byte);
+    bool alive =
+        at->node != 0 || (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
+                                       : matcher_survives(walk->m, walk->s, 0, (uint8_t)byte));
     for (; alive && k < end; k++) {
-      uint32_t node = vocabulary->roots[k], last = node + vocabulary->nodes[node].size;
+      uint32_t root = vocabulary->roots[k], last = root + vocabulary->nodes[root].size;
       if (at->done >> vocabulary->root_group[k] & 1) continue;
+      uint32_t first = MAX(root, at->node);
       at->root = k;
-      walk->resume = at->node;
-      int code = lane != NULL ? walk_lane(walk, lane, node, last) : walk_nodes(walk, node, last);
+      int code = lane != NULL ? walk_lane(walk, lane, first, last) : walk_nodes(walk, first, last);
       if (code) return code;
       at->root = k + 1;
-      at->node = 0;
+      at->node = at->until = 0;
       if (walk->s->units > walk->units_max) return GRAMMAR_LATER;
     }
   }
   return 0;
 }
 
-static int walk(walk_t *walk, const matcher_place_t *place) {
-  const grammar_t *grammar = walk->m->grammar;
+static int walk(walk_t *walk) {
+  grammar_matcher_t *matcher = walk->m;
+  const matcher_place_t *place = &matcher->place;
   const thread_t *only = &place->threads[0];
-  const grammar_node_t *node = &grammar->nodes[only->node];
+  const grammar_node_t *node = &matcher->grammar->nodes[only->node];
   if (walk->ready && !walk->at->begun) take_groups(walk, place);
-  walk->at->begun = true;
   /* A key that differs from all listed names is treated like any string. */
   bool single = node->kind == NODE_LEX || (node->kind == NODE_EXTRA && only->count == NONE);
   if (place->count != 1 || !single) return walk_roots(walk, NULL);
-  lane_t lane = {.dfa = grammar->dfas[node->lexeme], .thread = *only};
+  lane_t lane = {.dfa = matcher->grammar->dfas[node->lexeme],
+                 .thread = only,
+                 .state = matcher->lane_states,
+                 .count = matcher->lane_counts};
   lane.state[0] = only->state;
   lane.count[0] = only->count;
   return walk_roots(walk, &lane);
@@ -336,31 +313,30 @@ static bool any_bit(const uint32_t *row, int32_t words) {
 int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                     grammar_walk_t *at, uint64_t units, uint32_t *row) {
   const grammar_vocabulary_t *vocabulary = matcher->vocabulary;
-  const matcher_place_t *place = &matcher->place;
+  uint64_t before = scratch->units;
   scratch->lowest = at->begun ? at->lowest : UINT32_MAX;
-  if (!at->begun) memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
-  matcher_load(matcher, scratch, place);
-  level_t before = scratch->levels[0];
+  if (!at->begun) {
+    memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
+    matcher_load(matcher);
+  }
   walk_t whole = {.m = matcher,
                   .s = scratch,
                   .v = vocabulary,
                   .row = row,
                   .at = at,
-                  .units = units,
-                  .units_max = scratch->units + units,
+                  .units_max = before + MIN(units, UINT64_MAX - before),
                   .ready = ready};
-  int code = place->count > 0 ? walk(&whole, place) : 0;
+  int code = matcher->place.count > 0 ? walk(&whole) : 0;
   at->begun = true;
   at->lowest = scratch->lowest;
-  matcher_unwind(matcher, &before);
+  at->units += scratch->units - before;
   return code;
 }
 
-int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
-                 uint32_t *row) {
+void matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
+                  uint32_t *row) {
   grammar_walk_t at = {0};
-  int code = matcher_walk_on(matcher, scratch, ready, &at, UNITS_MAX, row);
-  return code == GRAMMAR_LATER ? ERR_CONSTRAINT_TOO_EXPENSIVE : code;
+  matcher_walk_on(matcher, scratch, ready, &at, UINT64_MAX, row);
 }
 
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
@@ -383,6 +359,6 @@ int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, in
 
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row) {
-  int code = matcher_walk(matcher, scratch, true, row);
-  return code ? code : matcher_finish(matcher, stop_ids, num_stop_ids, row);
+  matcher_walk(matcher, scratch, true, row);
+  return matcher_finish(matcher, stop_ids, num_stop_ids, row);
 }

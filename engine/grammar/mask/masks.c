@@ -27,6 +27,7 @@ typedef struct mask {
   int32_t next;    /* in the bucket */
   bool used;       /* since the hand passed */
   bool filled;
+  uint64_t units; /* work for the row */
   place_key_t key;
 } mask_t;
 
@@ -95,6 +96,7 @@ static void make_head(place_key_t *key, const grammar_matcher_t *matcher,
   key->count = 0;
   add_word(key, (uint32_t)matcher->grammar->serial);
   add_word(key, (uint32_t)(matcher->grammar->serial >> 32));
+  add_word(key, matcher->narrow);
   for (uint32_t i = 0; i < place->count; i++) {
     const thread_t *thread = &place->threads[i];
     add_word(key, thread->node);
@@ -175,11 +177,12 @@ static int32_t make_room(grammar_masks_t *masks) {
   return at;
 }
 
-static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash, uint32_t lowest,
-                 const uint32_t *row) {
+static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash,
+                 const grammar_walk_t *walk, const uint32_t *row) {
   int32_t at = make_room(masks), *bucket = &masks->buckets[hash % BUCKETS];
   size_t words = (size_t)masks->vocabulary->row_words;
-  masks->masks[at] = (mask_t){.hash = hash, .lowest = lowest, .next = *bucket, .filled = true};
+  masks->masks[at] = (mask_t){
+      .hash = hash, .lowest = walk->lowest, .next = *bucket, .filled = true, .units = walk->units};
   masks->masks[at].key = *key;
   *bucket = at;
   memcpy(masks->rows + (size_t)at * words, row, words * sizeof *row);
@@ -198,13 +201,14 @@ int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
   walk->hit = at != NO_MASK;
   if (walk->hit) {
     masks->masks[at].used = true;
+    walk->units = masks->masks[at].units;
     memcpy(row, masks->rows + (size_t)at * words, words * sizeof *row);
     return matcher_finish(matcher, stop_ids, num_stop_ids, row);
   }
   int code = matcher_walk_on(matcher, scratch, true, walk, units, row);
   if (code) return code;
-  if (fits) make_tail(&key, matcher, place, scratch->lowest);
-  if (fits && key.count <= KEY_WORDS_MAX) keep(masks, &key, hash, scratch->lowest, row);
+  if (fits) make_tail(&key, matcher, place, walk->lowest);
+  if (fits && key.count <= KEY_WORDS_MAX) keep(masks, &key, hash, walk, row);
   return matcher_finish(matcher, stop_ids, num_stop_ids, row);
 }
 
@@ -212,8 +216,8 @@ int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
                        grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                        uint32_t *row, bool *hit) {
   grammar_walk_t walk = {0};
-  int code =
-      grammar_masks_fill_on(masks, matcher, scratch, stop_ids, num_stop_ids, &walk, UNITS_MAX, row);
+  int code = grammar_masks_fill_on(masks, matcher, scratch, stop_ids, num_stop_ids, &walk,
+                                   UINT64_MAX, row);
   *hit = walk.hit;
-  return code == GRAMMAR_LATER ? ERR_CONSTRAINT_TOO_EXPENSIVE : code;
+  return code;
 }

@@ -16,12 +16,19 @@ typedef struct grammar_walk {
   bool begun;
   uint32_t root;   /* which root of the tries comes next */
   uint32_t node;   /* the node below it that comes next; 0 = the root itself */
+  uint32_t until;  /* a lexeme may end: nodes before this one are walked with threads */
   uint32_t done;   /* bit = group of tokens that is decided */
   uint32_t lowest; /* of the scratch, so far */
   bool hit;        /* the row was cached */
+  uint64_t units;  /* work for the row so far; of a cached row: when it was made */
 } grammar_walk_t;
 
-enum { GRAMMAR_LATER = 1 }; /* the units are used up: call again */
+enum {
+  GRAMMAR_LATER = 1, /* the units are used up: call again */
+  /* How far a piece of a mask or of the acceptance of a token may go over its units: what happens
+   * between two bytes is not divided. */
+  GRAMMAR_UNITS_OVER = 40000
+};
 
 /* Work done with this scratch so far: nodes of tries and closures, steps of threads, comparisons,
  * frames. */
@@ -47,5 +54,10 @@ int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
 int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
                           grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                           grammar_walk_t *walk, uint64_t units, uint32_t *row);
+
+/* grammar_matcher_accept in pieces: takes more bytes of the token for about `units`. Returns
+ * GRAMMAR_LATER if some are left: call again, with the same token. */
+int grammar_matcher_accept_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
+                              uint64_t units);
 
 #endif

@@ -21,7 +21,12 @@ static bool has_room(const closure_t *closure, uint32_t node, uint32_t depth) {
 static void visit(closure_t *closure, uint32_t node, uint32_t stack) {
   bool found = false;
   if (!has_room(closure, node, closure->m->frames[stack].depth)) return;
-  if (closure_mark(closure, (uint32_t[]){node, stack, 0, 0}, &found) == NULL || found) return;
+  if (closure->narrow) {
+    if (closure->num_seen > 0 || closure->done) return;
+    closure->steps++;
+  } else if (closure_mark(closure, (uint32_t[]){node, stack, 0, 0}, &found) == NULL || found) {
+    return;
+  }
   if (closure->num_seen == CLOSURE_MAX) {
     closure->full = true;
   } else {
@@ -32,22 +37,31 @@ static void visit(closure_t *closure, uint32_t node, uint32_t stack) {
 /* Begins the rule at node `rule`, which returns to (node, count) above `parent`. */
 static void begin_rule(closure_t *closure, uint32_t rule, uint32_t node, uint32_t count,
                        uint32_t parent) {
-  uint32_t depth = closure->m->frames[parent].depth;
-  bool made = false;
+  uint32_t depth = closure->m->frames[parent].depth, frame;
+  matcher_link_t link = {.node = node, .count = count, .parent = parent};
+  bool made = true;
   if (depth >= STACK_DEPTH_MAX || !has_room(closure, rule, depth + 1)) return;
-  uint32_t frame = closure_frame(closure, rule, depth + 1, &made);
-  if (frame == 0) return;
-  closure_link(closure, frame, (matcher_link_t){.node = node, .count = count, .parent = parent});
-  if (made) visit(closure, rule, frame);
+  if (closure->narrow) {
+    if (closure->num_seen > 0 || closure->done) return;
+    frame = closure_own_frame(closure, depth + 1, link);
+  } else {
+    frame = closure_frame(closure, rule, depth + 1, &made);
+    if (frame != 0) closure_link(closure, frame, link);
+  }
+  if (frame != 0 && made) visit(closure, rule, frame);
 }
 
 static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint32_t parent) {
   const grammar_node_t *at = &closure->m->grammar->nodes[node];
-  if (count >= at->min) visit(closure, at->next, parent);
-  if (count >= at->max && at->max != NONE) return;
-  uint32_t more = count + 1;
-  if (at->max == NONE && more > at->min) more = at->min; /* counting further has no effect */
-  begin_rule(closure, at->body, node, more, parent);
+  /* A narrow way that has become long goes to the next lexeme. */
+  bool late = closure->narrow && closure->steps > CLOSURE_STEPS;
+  if (count >= at->min && !late) visit(closure, at->next, parent);
+  if (count < at->max || at->max == NONE) {
+    uint32_t more = count + 1;
+    if (at->max == NONE && more > at->min) more = at->min; /* counting further has no effect */
+    begin_rule(closure, at->body, node, more, parent);
+  }
+  if (count >= at->min && late) visit(closure, at->next, parent);
 }
 
 /* ---- objects ---- */
@@ -175,7 +189,7 @@ static void look_below(closure_t *closure, uint32_t node, uint32_t stack) {
   bool returns = node == NODE_ID_RETURN, fresh = stack >= closure->first_frame;
   if (frame->depth < closure->s->lowest) closure->s->lowest = frame->depth;
   if (fresh) frame->passed |= returns ? FRAME_RETURNED : FRAME_MEMBERS;
-  for (uint32_t i = frame->links; i; i = matcher->links[i].next) {
+  for (uint32_t i = frame->links; i && !closure->full; i = matcher->links[i].next) {
     const matcher_link_t link = matcher->links[i];
     closure->s->units++;
     if (returns) {
@@ -194,6 +208,19 @@ static void visit_lex(closure_t *closure, uint32_t node, const grammar_node_t *a
   if (empty && at->kind == NODE_LEX) visit(closure, at->next, stack);
 }
 
+/* Follows the branches; a narrow closure the one from which the text can end soonest. */
+static void visit_branches(closure_t *closure, const grammar_node_t *at, uint32_t stack) {
+  const grammar_t *grammar = closure->m->grammar;
+  const uint32_t *edges = grammar->edges + at->first_edge;
+  uint32_t best = 0;
+  for (uint32_t i = 0; i < at->num_edges && !closure->narrow && !closure->full; i++)
+    visit(closure, edges[i], stack);
+  for (uint32_t i = 1; i < at->num_edges && closure->narrow; i++) {
+    if (grammar->nodes[edges[i]].need < grammar->nodes[edges[best]].need) best = i;
+  }
+  if (closure->narrow && at->num_edges > 0) visit(closure, edges[best], stack);
+}
+
 static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   const grammar_t *grammar = closure->m->grammar;
   const grammar_node_t *at = &grammar->nodes[node];
@@ -210,10 +237,7 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
       begin_rule(closure, at->rule, node, 0, stack);
     }
     break;
-  case NODE_ALT:
-    for (uint32_t i = 0; i < at->num_edges; i++)
-      visit(closure, grammar->edges[at->first_edge + i], stack);
-    break;
+  case NODE_ALT: visit_branches(closure, at, stack); break;
   case NODE_REPEAT: visit_repeat(closure, node, 0, stack); break;
   case NODE_OBJECT: visit_object(closure, node, 0, stack); break;
   case NODE_MEMBERS: look_below(closure, node, stack); break;
@@ -221,10 +245,14 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   }
 }
 
-static int finish_closure(closure_t *closure) {
-  while (closure->next < closure->num_seen && !closure->full) {
+/* Returns false if a bound was passed. A narrow closure has one then, too, but has done what it
+ * could. */
+static bool finish_closure(closure_t *closure) {
+  closure->closing = true;
+  while (closure->next < closure->num_seen && !closure->full && !closure->done) {
     const seen_t at = closure->s->seen[closure->next++];
     closure->s->units++;
+    if (closure->narrow) closure->num_seen = closure->next = 0;
     if (at.link == 0) {
       look_at(closure, at.node, at.stack);
     } else {
@@ -233,8 +261,9 @@ static int finish_closure(closure_t *closure) {
       if (at.node == FRAME_MEMBERS) go_on_members(closure, &link, NONE);
     }
   }
-  if (closure->full) return ERR_CONSTRAINT_TOO_EXPENSIVE;
-  return (int)closure->level->count + closure->level->accepting;
+  closure->level->num_frames = closure->m->num_frames;
+  closure->level->num_links = closure->m->num_links;
+  return !closure->full;
 }
 
 /* ---- one byte ---- */
@@ -316,9 +345,9 @@ static bool survives_extra(const grammar_t *grammar, grammar_scratch_t *scratch,
 bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                       uint8_t byte) {
   const grammar_t *grammar = matcher->grammar;
-  const level_t *from = &scratch->levels[depth];
+  const level_t *from = &matcher->levels[depth];
   for (uint32_t i = 0; i < from->count; i++) {
-    const thread_t *thread = &scratch->threads[from->first + i];
+    const thread_t *thread = &matcher->threads[from->first + i];
     const grammar_node_t *node = &grammar->nodes[thread->node];
     bool alive = false;
     scratch->units++;
@@ -337,16 +366,16 @@ bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scrat
   return false;
 }
 
-int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
-                 uint8_t byte) {
-  const level_t *from = &scratch->levels[depth];
-  level_t *to = &scratch->levels[depth + 1];
+/* Returns false if a bound was passed. */
+static bool step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                 uint8_t byte, bool narrow) {
+  const level_t *from = &matcher->levels[depth];
   matcher_unwind(matcher, from);
-  *to = (level_t){.first = from->first + from->count};
-  closure_t closure = closure_begin(matcher, scratch, to);
+  matcher->levels[depth + 1] = (level_t){.first = from->first + from->count};
+  closure_t closure = closure_begin(matcher, scratch, depth + 1, narrow);
   scratch->units += 1 + from->count;
   for (uint32_t i = 0; i < from->count; i++) {
-    const thread_t *thread = &scratch->threads[from->first + i];
+    const thread_t *thread = &matcher->threads[from->first + i];
     const grammar_node_t *node = &matcher->grammar->nodes[thread->node];
     if (node->kind == NODE_LEX) {
       step_lex(&closure, thread, node, byte);
@@ -356,27 +385,44 @@ int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_
       step_members(&closure, thread, node, byte);
     }
   }
-  int alive = finish_closure(&closure);
-  to->num_frames = matcher->num_frames;
-  to->num_links = matcher->num_links;
-  return alive;
+  return finish_closure(&closure);
+}
+
+static uint32_t alive(const level_t *level) {
+  return level->count + level->accepting;
+}
+
+/* Where all ways together pass a bound, those inside a lexeme are followed and one of those that
+ * leave one: the language becomes narrower, and every text of it can still be finished. */
+uint32_t matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                      uint8_t byte) {
+  bool whole = !matcher->narrow && step(matcher, scratch, depth, byte, false);
+  scratch->narrowed += !matcher->narrow && !whole;
+  if (!whole) step(matcher, scratch, depth, byte, true);
+  return alive(&matcher->levels[depth + 1]);
 }
 
 /* ---- tokens ---- */
 
-void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
-                  const matcher_place_t *place) {
-  scratch->levels[0] = (level_t){.count = place->count,
-                                 .num_frames = matcher->num_frames,
-                                 .num_links = matcher->num_links,
+void matcher_load(grammar_matcher_t *matcher) {
+  const matcher_place_t *place = &matcher->place;
+  matcher->levels[0] = (level_t){.count = place->count,
+                                 .num_frames = place->num_frames,
+                                 .num_links = place->num_links,
                                  .accepting = place->accepting};
-  memcpy(scratch->threads, place->threads, place->count * sizeof *scratch->threads);
+  memcpy(matcher->threads, place->threads, place->count * sizeof *matcher->threads);
+  matcher_unwind(matcher, &matcher->levels[0]);
 }
 
-static void store(matcher_place_t *place, const grammar_scratch_t *scratch, const level_t *level) {
+static void store(grammar_matcher_t *matcher, grammar_scratch_t *scratch, const level_t *level) {
+  matcher_place_t *place = &matcher->place;
   place->count = level->count;
   place->accepting = level->accepting;
-  memcpy(place->threads, &scratch->threads[level->first], level->count * sizeof *scratch->threads);
+  memcpy(place->threads, &matcher->threads[level->first], level->count * sizeof *place->threads);
+  matcher_unwind(matcher, level);
+  matcher_collect(matcher, scratch);
+  place->num_frames = matcher->num_frames;
+  place->num_links = matcher->num_links;
 }
 
 size_t grammar_matcher_bytes(void) {
@@ -388,10 +434,14 @@ size_t grammar_scratch_bytes(void) {
 }
 
 void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from) {
+  const matcher_place_t *place = &from->place;
   memcpy(to, from, offsetof(grammar_matcher_t, frames));
-  memcpy(to->frames, from->frames, from->num_frames * sizeof *from->frames);
-  memcpy(to->links, from->links, from->num_links * sizeof *from->links);
-  to->place = from->place;
+  memcpy(to->frames, from->frames, place->num_frames * sizeof *from->frames);
+  memcpy(to->links, from->links, place->num_links * sizeof *from->links);
+  to->place = *place;
+  to->num_frames = place->num_frames;
+  to->num_links = place->num_links;
+  to->taken = 0;
 }
 
 uint64_t grammar_units(const grammar_scratch_t *scratch) {
@@ -402,58 +452,113 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary) {
   matcher->grammar = grammar;
   matcher->vocabulary = vocabulary;
+  matcher->narrow = false;
+  matcher->taken = 0;
   matcher->num_frames = matcher->num_links = 1;
+  matcher->place.num_frames = matcher->place.num_links = 1;
   matcher->frames[0] = (matcher_frame_t){0};
-  scratch->levels[0] = (level_t){0};
-  closure_t closure = closure_begin(matcher, scratch, &scratch->levels[0]);
+  matcher->levels[0] = (level_t){0};
+  closure_t closure = closure_begin(matcher, scratch, 0, false);
   visit(&closure, grammar->start, 0);
-  int code = finish_closure(&closure);
-  store(&matcher->place, scratch, &scratch->levels[0]);
-  return MIN(code, 0);
+  if (!finish_closure(&closure)) return ERR_CONSTRAINT_TOO_EXPENSIVE;
+  store(matcher, scratch, &matcher->levels[0]);
+  return 0;
 }
 
-/* Steps over the token's bytes; the depth reached, 0 when they lead nowhere, or an ERR_. */
-static int step_bytes(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id) {
-  uint32_t length, depth = 0;
-  const char *bytes = vocabulary_token(matcher->vocabulary, id, &length);
-  for (; depth < length; depth++) {
-    int alive = matcher_step(matcher, scratch, depth, (uint8_t)bytes[depth]);
-    if (alive <= 0) return alive;
-  }
-  return (int)depth;
+bool matcher_has_room(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t node) {
+  matcher->place.num_frames = matcher->num_frames = 2;
+  matcher->place.num_links = matcher->num_links = 1;
+  matcher->frames[1] = (matcher_frame_t){.depth = 1}; /* returns to nothing */
+  matcher->levels[0] = (level_t){0};
+  closure_t closure = closure_begin(matcher, scratch, 0, false);
+  visit(&closure, node, 1);
+  return finish_closure(&closure);
 }
 
-/* Adds to level `last` what follows the nodes that wait for exactly this token. */
-static int step_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
-                      level_t *last) {
+void grammar_matcher_narrow(grammar_matcher_t *matcher) {
+  matcher->narrow = true;
+  matcher_keep_one(matcher);
+}
+
+/* Adds to level `depth` what follows the nodes that wait for exactly this token. Returns false if a
+ * bound was passed. */
+static bool step_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
+                       uint32_t depth, bool narrow) {
   const matcher_place_t *now = &matcher->place;
-  closure_t closure = closure_begin(matcher, scratch, last);
-  uint32_t count = last->count;
-  last->count = 0;
-  for (uint32_t i = 0; i < count; i++) closure_thread(&closure, scratch->threads[last->first + i]);
+  level_t *level = &matcher->levels[depth];
+  closure_t closure = closure_begin(matcher, scratch, depth, narrow);
+  uint32_t count = level->count;
+  level->count = 0;
+  for (uint32_t i = 0; i < count; i++) closure_thread(&closure, matcher->threads[level->first + i]);
   for (uint32_t i = 0; i < now->count; i++) {
     const grammar_node_t *node = &matcher->grammar->nodes[now->threads[i].node];
+    scratch->units++;
     if (node->kind == NODE_TOKEN && node->token == (uint32_t)id)
       visit(&closure, node->next, now->threads[i].stack);
   }
   return finish_closure(&closure);
 }
 
-int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id) {
-  if (matcher->num_frames > FRAMES_MAX / 2 || matcher->num_links > LINKS_MAX / 2)
-    matcher_collect(matcher, scratch);
-  matcher_load(matcher, scratch, &matcher->place);
-  level_t before = scratch->levels[0];
-  int depth = step_bytes(matcher, scratch, id), code = MIN(depth, 0);
-  level_t *last = &scratch->levels[depth > 0 ? depth : 1];
-  if (depth == 0) *last = (level_t){.first = before.count};
-  if (code == 0) code = step_token(matcher, scratch, id, last);
-  if (code <= 0) {
-    matcher_unwind(matcher, &before);
-    return code < 0 ? code : ERR_INTERNAL;
+static bool waits_for(const grammar_matcher_t *matcher, int32_t id) {
+  for (uint32_t i = 0; i < matcher->place.count; i++) {
+    const grammar_node_t *node = &matcher->grammar->nodes[matcher->place.threads[i].node];
+    if (node->kind == NODE_TOKEN && node->token == (uint32_t)id) return true;
   }
-  store(&matcher->place, scratch, last);
+  return false;
+}
+
+/* The token's bytes have led to level `depth`, or nowhere (0). Its place follows, if it has one. */
+static int take_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
+                      uint32_t depth) {
+  level_t *last = &matcher->levels[depth > 0 ? depth : 1];
+  if (depth == 0) {
+    matcher_unwind(matcher, &matcher->levels[0]);
+    *last = matcher->levels[0];
+    last->first = last->count;
+    last->count = 0;
+    last->accepting = false;
+  }
+  if (waits_for(matcher, id)) {
+    level_t before = *last;
+    if (matcher->narrow || !step_token(matcher, scratch, id, MAX(depth, 1), false)) {
+      matcher_unwind(matcher, &before);
+      *last = before;
+      step_token(matcher, scratch, id, MAX(depth, 1), true);
+    }
+  }
+  if (alive(last) == 0) {
+    matcher_unwind(matcher, &matcher->levels[0]);
+    return ERR_INTERNAL;
+  }
+  store(matcher, scratch, last);
   return 0;
+}
+
+static bool must_collect(const grammar_matcher_t *matcher) {
+  return matcher->num_frames > FRAMES_MAX / 2 || matcher->num_links > LINKS_MAX / 2;
+}
+
+int grammar_matcher_accept_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
+                              uint64_t units) {
+  uint32_t length, depth = matcher->taken;
+  uint64_t end = scratch->units + MIN(units, UINT64_MAX - scratch->units);
+  const char *bytes = vocabulary_token(matcher->vocabulary, id, &length);
+  if (depth == 0) matcher_load(matcher);
+  matcher->taken = 0;
+  while (depth < length) {
+    uint32_t left = matcher_step(matcher, scratch, depth, (uint8_t)bytes[depth]);
+    depth = left > 0 ? depth + 1 : 0;
+    if (left == 0) break;
+    if (scratch->units >= end && (depth < length || must_collect(matcher))) {
+      matcher->taken = depth;
+      return GRAMMAR_LATER;
+    }
+  }
+  return take_token(matcher, scratch, id, depth);
+}
+
+int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id) {
+  return grammar_matcher_accept_on(matcher, scratch, id, UINT64_MAX);
 }
 
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher) {

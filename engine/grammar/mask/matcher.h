@@ -15,14 +15,16 @@
 #include "engine/grammar/program.h"
 
 enum {
-  THREADS_MAX = 256,    /* alive at once; more: the constraint is too expensive */
-  FRAMES_MAX = 4096,    /* of one matcher, after collecting garbage */
-  LINKS_MAX = 8192,     /* of all frames of one matcher */
-  CLOSURE_MAX = 8192,   /* places looked at between two bytes */
+  THREADS_MAX = 256,    /* alive at once */
+  THREADS_SURE = 64,    /* so many of a level have room whatever the other levels hold */
+  FRAMES_MAX = 4096,    /* of one matcher; one half for its place, one for the bytes of a token */
+  LINKS_MAX = 8192,     /* of all frames of one matcher, halved alike */
+  CLOSURE_MAX = 2048,   /* places looked at between two bytes */
+  CLOSURE_STEPS = 4096, /* ways looked at between two bytes, most of which lead to equal places */
   MARKS_FIRST = 64,     /* slots of the smallest table of marks */
-  MARKS_MAX = 16384,    /* slots of the largest one */
-  UNITS_MAX = 20000000, /* for one mask, about 0.1 s */
-  WALK_THREADS_MAX = (TOKEN_BYTES_MAX + 2) * 64 /* of all levels of a walk */
+  MARKS_MAX = 8192,     /* slots of the largest one */
+  LEVELS = TOKEN_BYTES_MAX + 2,
+  WALK_THREADS_MAX = LEVELS * THREADS_SURE + 8 * THREADS_MAX /* of all levels of a walk */
 };
 
 /* A byte that comes next is tried on node's lexeme from `state`.
@@ -57,25 +59,33 @@ typedef struct matcher_link {
 /* A set of threads, closed: lexemes that could end have been left, too. */
 typedef struct matcher_place {
   uint32_t count;
-  bool accepting; /* the text may end here */
+  uint32_t num_frames, num_links; /* of the matcher, when it came here */
+  bool accepting;                 /* the text may end here */
   thread_t threads[THREADS_MAX];
 } matcher_place_t;
 
-struct grammar_matcher {
-  const grammar_t *grammar;
-  const grammar_vocabulary_t *vocabulary;
-  uint32_t num_frames, num_links; /* frames[0] is the empty stack, links[0] is not used */
-  matcher_frame_t frames[FRAMES_MAX];
-  matcher_link_t links[LINKS_MAX];
-  matcher_place_t place; /* after the last accepted token */
-};
-
-/* One depth of a walk: threads in the scratch. */
+/* One depth of a walk: threads of the matcher. */
 typedef struct level {
   uint32_t first, count;
   uint32_t num_frames, num_links; /* of the matcher, with those that this level has made */
   bool accepting;
 } level_t;
+
+struct grammar_matcher {
+  const grammar_t *grammar;
+  const grammar_vocabulary_t *vocabulary;
+  bool narrow;                    /* of what may follow a lexeme, only one way is followed */
+  uint32_t taken;                 /* bytes of the token that is being accepted */
+  uint32_t num_frames, num_links; /* frames[0] is the empty stack, links[0] is not used */
+  matcher_frame_t frames[FRAMES_MAX];
+  matcher_link_t links[LINKS_MAX];
+  matcher_place_t place; /* after the last accepted token */
+  /* Of a walk or of a token that is being accepted; kept between their pieces. Inside one lexeme a
+   * walk needs no threads, but a state and a counter for each depth. */
+  level_t levels[LEVELS];
+  thread_t threads[WALK_THREADS_MAX];
+  uint32_t lane_states[LEVELS], lane_counts[LEVELS];
+};
 
 /* An entry of the table that finds what a closure has seen already. */
 typedef struct mark {
@@ -91,34 +101,36 @@ typedef struct seen {
 } seen_t;
 
 struct grammar_scratch {
-  uint64_t units;  /* work so far: nodes of tries and closures, thread steps, comparisons, frames */
-  uint32_t lowest; /* least depth of a frame whose return was looked at since a walk began */
-  uint32_t stamp;  /* of the last closure */
-  level_t levels[TOKEN_BYTES_MAX + 2];
-  thread_t threads[WALK_THREADS_MAX + TOKEN_BYTES_MAX + 2];
+  uint64_t units; /* work so far: nodes of tries and closures, thread steps, comparisons, frames */
+  uint64_t narrowed; /* steps of which a bound left one way only */
+  uint32_t lowest;   /* least depth of a frame whose links were looked at since a walk began */
+  uint32_t stamp;    /* of the last closure */
   seen_t seen[CLOSURE_MAX];
   mark_t marks[2 * MARKS_MAX]; /* the table of n slots begins at slot n */
   /* Collecting garbage: the new numbers of frames and of links, frames whose links come next. */
   uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], reached[FRAMES_MAX];
 };
 
-/* Puts the threads of `place` at level 0. */
-void matcher_load(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
-                  const matcher_place_t *place);
+/* Whether the ways that lead on from a node without a byte keep within the bounds. Uses a matcher
+ * that was started. */
+bool matcher_has_room(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t node);
+/* Puts the threads of the place at level 0. */
+void matcher_load(grammar_matcher_t *matcher);
 /* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
- * false walks the whole vocabulary: the tests compare both. 0 or ERR_CONSTRAINT_TOO_EXPENSIVE. */
-int matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready, uint32_t *row);
+ * false walks the whole vocabulary: the tests compare both. */
+void matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
+                  uint32_t *row);
 /* Continues a walk, which begins if `at` is zeroed, for about `units`; the matcher, the row and
- * `ready` are those of the beginning. Returns 0, GRAMMAR_LATER or ERR_CONSTRAINT_TOO_EXPENSIVE. */
+ * `ready` are those of the beginning. Returns 0 or GRAMMAR_LATER. */
 int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                     grammar_walk_t *at, uint64_t units, uint32_t *row);
 /* Special tokens and stop ids. 0; ERR_INTERNAL when nothing is allowed. */
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
                    uint32_t *row);
-/* Level depth + 1 = what `byte` makes of level depth. 0 = nothing is left; negative: a bound was
- * reached; else the number of threads, plus one when the text may end. */
-int matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
-                 uint8_t byte);
+/* Level depth + 1 = what `byte` makes of level depth. Returns the number of threads, plus one when
+ * the text may end; 0 = nothing is left. */
+uint32_t matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                      uint8_t byte);
 /* True when matcher_step would leave something: for the last byte of a token, after which
  * no thread is needed. */
 bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
