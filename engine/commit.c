@@ -146,6 +146,16 @@ bool engine_is_end(const engine_t *engine, const sampling_params_t *params, int3
   return is_stop_id(engine, params, id) || (!params->ignore_eos && id == engine->info.primary_eos);
 }
 
+/* The last tests of a token. complete: the grammar allows no further one, so the text stops without
+ * a stop id. */
+static sequence_status_t status_after(const engine_t *engine, sequence_t *seq, bool complete) {
+  seq->ended_by_grammar = complete;
+  if (complete) return SEQUENCE_FINISHED_STOPPED;
+  bool at_end = seq->num_output_tokens >= seq->group->request->params.max_tokens ||
+                sequence_num_tokens(seq) >= engine->scheduler->options.max_model_len;
+  return at_end ? SEQUENCE_FINISHED_LENGTH_CAPPED : SEQUENCE_RUNNING;
+}
+
 sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, detokenized_t *text,
                                 int *error_code) {
   const request_t *request = seq->group->request;
@@ -160,21 +170,13 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
     *text = detokenizer_feed(&seq->detokenizer, id, may_stop, engine->text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
-  bool complete = false; /* the grammar allows no further token: stop without a stop id */
-  if (request->grammar != NULL) *error_code = constrain_accept(engine, seq, id, &complete);
+  bool complete = false;
+  if (request->grammar != NULL) *error_code = MIN(constrain_accept(engine, seq, &complete), 0);
   if (text->stop_index >= 0) {
     seq->stop_string = text->stop_index;
     return SEQUENCE_FINISHED_STOPPED;
   }
-  if (complete) {
-    seq->ended_by_grammar = true;
-    return SEQUENCE_FINISHED_STOPPED;
-  }
-  if (seq->num_output_tokens >= params->max_tokens ||
-      sequence_num_tokens(seq) >= engine->scheduler->options.max_model_len) {
-    return SEQUENCE_FINISHED_LENGTH_CAPPED;
-  }
-  return SEQUENCE_RUNNING;
+  return seq->masks.late ? SEQUENCE_RUNNING : status_after(engine, seq, complete);
 }
 
 static event_t result_event(const sample_row_t *row, const sequence_t *seq, int32_t num_logprobs) {
@@ -292,6 +294,27 @@ static bool has_live(const group_t *group) {
   return false;
 }
 
+/* Finishes a sequence that is complete, and its group with the last one. */
+static void finish_sequence(engine_t *engine, sequence_t *seq, sequence_status_t status,
+                            uint64_t now_ns) {
+  group_t *group = seq->group;
+  if (!params_multiple(&group->request->params)) {
+    engine_finish(engine, group, status, 0, now_ns);
+    return;
+  }
+  finish_choice(engine, seq, status, now_ns);
+  if (!has_live(group)) engine_finish(engine, group, status, 0, now_ns);
+}
+
+void engine_append_late(engine_t *engine, sequence_t *seq, bool complete, uint64_t now_ns) {
+  sequence_status_t status = status_after(engine, seq, complete);
+  if (seq->group->request->params.beam_width > 0) {
+    beam_append_late(engine, seq, status, now_ns);
+  } else if (is_complete(status)) {
+    finish_sequence(engine, seq, status, now_ns);
+  }
+}
+
 /* Commits one drawn token of one sequence and finishes what it ends. */
 static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                         uint64_t now_ns) {
@@ -299,13 +322,7 @@ static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *r
   group_t *group = seq->group;
   sequence_status_t status = commit_token(engine, seq, row, &error_code, now_ns);
   if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
-  if (error_code || !is_complete(status)) return;
-  if (!params_multiple(&group->request->params)) {
-    engine_finish(engine, group, status, 0, now_ns);
-    return;
-  }
-  finish_choice(engine, seq, status, now_ns);
-  if (!has_live(group)) engine_finish(engine, group, status, 0, now_ns);
+  if (!error_code && is_complete(status)) finish_sequence(engine, seq, status, now_ns);
 }
 
 /* Commits the scores and tokens of one entry that did not fail. The first tokens of several samples

@@ -22,6 +22,9 @@ void engine_first_token(const struct engine *engine, group_t *group, uint64_t no
  * failed. */
 sequence_status_t engine_append(struct engine *engine, sequence_t *seq, int32_t id,
                                 detokenized_t *text, int *error_code);
+/* What engine_append left open because the grammar had not taken the token yet (constrain_accept).
+ * complete: the grammar allows no further token. Finishes what the token ends. */
+void engine_append_late(struct engine *engine, sequence_t *seq, bool complete, uint64_t now_ns);
 /* Returns true if `id` is an EOS id (unless ignore_eos) or a stop id of the request. */
 bool engine_is_end(const struct engine *engine, const sampling_params_t *params, int32_t id);
 /* Finishes a group in any live state, emits its one EVENT_DONE, and returns the request to the loop

@@ -137,8 +137,7 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
 
-/* Takes a token that is not a stop id. Returns 0, or ERR_INTERNAL if the grammar does not allow it;
- * the matcher then stands where it stood. */
+/* Takes a token that is no stop id. 0; ERR_INTERNAL, and no change, if it is not allowed. */
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
 
 /* From here on only one of the ways in which the text may go on is followed, and masks cost little.

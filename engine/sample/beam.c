@@ -226,6 +226,29 @@ static bool is_over(const engine_t *engine, const group_t *group) {
   return score_of(params, best, length) <= choices->candidates[params->beam_width - 1].score;
 }
 
+static bool any_late(const group_t *group) {
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq) && seq->masks.late) return true;
+  }
+  return false;
+}
+
+/* Finishes the group if the search is over, which is known once all grammars have taken their
+ * tokens. */
+static void end_search(engine_t *engine, group_t *group, uint64_t now_ns) {
+  if (any_late(group) || !is_over(engine, group)) return;
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) drop(engine, seq);
+  }
+  engine_finish(engine, group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
+}
+
+void beam_append_late(engine_t *engine, sequence_t *seq, sequence_status_t status,
+                      uint64_t now_ns) {
+  if (status != SEQUENCE_RUNNING) finish_beam(engine, seq, status);
+  end_search(engine, seq->group, now_ns);
+}
+
 /* Extends all beams of a group by one token, and finishes the group if the search is over. */
 static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
   int32_t num_next = rank(engine, &group->request->params);
@@ -235,11 +258,7 @@ static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
   int error_code = 0;
   for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(engine, i, now_ns);
   if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
-  if (error_code || !is_over(engine, group)) return;
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (sequence_is_live(seq)) drop(engine, seq);
-  }
-  engine_finish(engine, group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
+  if (!error_code) end_search(engine, group, now_ns);
 }
 
 void beam_commit(engine_t *engine, const plan_t *plan, int32_t entry, uint64_t now_ns) {

@@ -47,5 +47,8 @@ void beam_collect(struct engine *engine, sequence_t *seq, const sample_row_t *ro
 /* Called after each entry of the plan is committed. If `entry` is the last of a group with beams,
  * extends all beams of the group by one token; may finish the group. */
 void beam_commit(struct engine *engine, const plan_t *plan, int32_t entry, uint64_t now_ns);
+/* What a late grammar says of a beam's last token (engine_append_late). May finish the group. */
+void beam_append_late(struct engine *engine, sequence_t *seq, sequence_status_t status,
+                      uint64_t now_ns);
 
 #endif

@@ -20,10 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work is counted in units, see grammar_units. The rows of a step get three quarters of its units,
- * and one row at most one quarter, so that others get theirs. Groups that wait get slices of one
- * quarter out of the rest. A request may cost 2,000 steps, and a step for each of its tokens. */
-enum { STEP_UNITS = 200000, ROW_PARTS = 4, REQUEST_STEPS = 2000 };
+/* Work is counted in units, see grammar_units. A piece of it may go over its units by
+ * GRAMMAR_UNITS_OVER, so work begins only while so many are left. Of the others the tokens that are
+ * accepted get one part, the rows that are sampled all but one, and groups that wait get slices of
+ * one part out of the rest. A request may cost 2,000 steps, and a step for each of its tokens. */
+enum { STEP_UNITS = 200000, PARTS = 4, REQUEST_STEPS = 2000 };
 
 /* What a row of the token table has of its grammar. */
 typedef struct constrained {
@@ -95,6 +96,21 @@ static uint64_t units_now(const engine_t *engine) {
   return grammar_units(engine->constrain.scratch);
 }
 
+/* How far work may go that begins in this step, less `parts` parts. */
+static uint64_t end_of(const engine_t *engine, uint64_t parts) {
+  const constrain_t *constrain = &engine->constrain;
+  uint64_t over = MIN((uint64_t)GRAMMAR_UNITS_OVER, constrain->units / PARTS);
+  return constrain->step_units + constrain->units - over - parts * (constrain->units / PARTS);
+}
+
+/* Lets the matcher follow one way only if its sequence has come to where it began to do so. */
+static void narrow_here(const engine_t *engine, sequence_t *seq) {
+  const constrained_t *at = &engine->constrain.rows[seq->row];
+  if (at->num_accepted == 0 && seq->group->sequence.masks.narrow_from == 0)
+    seq->masks.narrow_from = 0;
+  if (seq->masks.narrow_from == at->num_accepted) grammar_matcher_narrow(matcher_of(engine, seq));
+}
+
 /* Makes the matcher of the sequence's row stand after `num_tokens` output tokens, if it follows
  * another sequence or none yet. Returns 0, GRAMMAR_LATER when the work reaches `end`, or the error
  * of the grammar. */
@@ -108,14 +124,19 @@ static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens,
     code = grammar_matcher_start(matcher, constrain->scratch, seq->group->request->grammar,
                                  constrain->vocabulary);
     if (!code) seq->grammar_row = seq->row;
+    if (!code) narrow_here(engine, seq);
   }
   while (!code && at->num_accepted < num_tokens) {
-    if (units_now(engine) >= end) return GRAMMAR_LATER;
-    code = grammar_matcher_accept(matcher, constrain->scratch,
-                                  seq->tokens[seq->num_prompt_tokens + at->num_accepted]);
-    if (!code) at->num_accepted++;
+    uint64_t now = units_now(engine);
+    if (now >= end) return GRAMMAR_LATER;
     at->ready = false;
     at->walk = (grammar_walk_t){0};
+    code = grammar_matcher_accept_on(matcher, constrain->scratch,
+                                     seq->tokens[seq->num_prompt_tokens + at->num_accepted],
+                                     end - now);
+    if (code) break;
+    at->num_accepted++;
+    narrow_here(engine, seq);
   }
   return code;
 }
@@ -134,46 +155,64 @@ static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *pa
   return count;
 }
 
-/* Counts work for the group; returns ERR_CONSTRAINT_TOO_EXPENSIVE if it has had its share. */
-static int charge(const engine_t *engine, group_t *group, uint64_t units) {
+/* Whether the group with this mask has had its share of work. It counts the work that cached masks
+ * took when they were made, so the answer does not depend on other requests. */
+static bool has_spent(const engine_t *engine, const group_t *group, const grammar_walk_t *walk) {
   uint64_t tokens = (uint64_t)group->num_output_tokens;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) tokens += (uint64_t)seq->num_output_tokens;
   }
-  group->masks.token_units += units;
-  group->masks.units += units;
-  bool spent = group->masks.units > engine->constrain.units * (REQUEST_STEPS + tokens);
-  return spent ? ERR_CONSTRAINT_TOO_EXPENSIVE : 0;
+  return group->masks.units + walk->units > engine->constrain.units * (REQUEST_STEPS + tokens);
+}
+
+/* Continues the mask itself. Where the group has had its share of work, the sequence follows one
+ * way only from here on, and its mask begins anew. */
+static int make_mask(engine_t *engine, sequence_t *seq, uint64_t end) {
+  const constrain_t *constrain = &engine->constrain;
+  constrained_t *at = &constrain->rows[seq->row];
+  int32_t stop_ids[SUPPRESSED_MAX + 1];
+  int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
+  for (;;) {
+    uint64_t now = units_now(engine), left = end > now ? end - now : 0;
+    int code = grammar_masks_fill_on(constrain->masks, matcher_of(engine, seq), constrain->scratch,
+                                     stop_ids, num_stop_ids, &at->walk, left, mask_of(engine, seq));
+    if (seq->masks.narrow_from >= 0 || !has_spent(engine, seq->group, &at->walk)) {
+      if (code != GRAMMAR_LATER) seq->group->masks.units += at->walk.units;
+      return code;
+    }
+    seq->masks.narrow_from = at->num_accepted;
+    grammar_matcher_narrow(matcher_of(engine, seq));
+    at->walk = (grammar_walk_t){0};
+  }
 }
 
 /* Continues the mask for the sequence's next token until the work reaches `end`. Returns 0 when
  * the mask is ready, GRAMMAR_LATER, or the error of the grammar. */
 static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
-  const constrain_t *constrain = &engine->constrain;
   uint64_t start_ns = clock_now_ns(), before = units_now(engine);
   int code = catch_up(engine, seq, seq->num_output_tokens, end);
-  constrained_t *at = &constrain->rows[seq->row];
-  if (!code && !at->ready) {
-    int32_t stop_ids[SUPPRESSED_MAX + 1];
-    int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
-    uint64_t now = units_now(engine), left = end > now ? end - now : 0;
-    code = grammar_masks_fill_on(constrain->masks, matcher_of(engine, seq), constrain->scratch,
-                                 stop_ids, num_stop_ids, &at->walk, left, mask_of(engine, seq));
+  constrained_t *at = &engine->constrain.rows[seq->row];
+  if (!code && !at->ready && !seq->masks.late) {
+    code = make_mask(engine, seq, end);
     at->ready = code == 0;
     engine->stats.grammar_masks += code != GRAMMAR_LATER;
     engine->stats.grammar_mask_hits += at->walk.hit;
   }
   engine->stats.grammar_mask_ns += clock_now_ns() - start_ns;
-  int spent = charge(engine, seq->group, units_now(engine) - before);
-  return code == GRAMMAR_LATER && spent ? spent : code;
+  seq->group->masks.token_units += units_now(engine) - before;
+  return code;
+}
+
+static bool is_cancelled(const group_t *group) {
+  return atomic_load_explicit(&group->request->cancelled, memory_order_relaxed);
 }
 
 void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
   group_t *group = seq->group;
-  const constrain_t *constrain = &engine->constrain;
-  uint64_t part = constrain->units / ROW_PARTS, now = units_now(engine);
-  uint64_t end = constrain->step_units + constrain->units - part;
-  int code = advance(engine, seq, MIN(end, now + part));
+  uint64_t part = engine->constrain.units / PARTS, now = units_now(engine);
+  int code = GRAMMAR_LATER;
+  if (!seq->masks.late && !is_cancelled(group))
+    code = advance(engine, seq, MIN(end_of(engine, 1), now + part));
   if (code == 0) {
     row->allowed_mask = mask_of(engine, seq);
     return;
@@ -188,7 +227,7 @@ void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
 static group_t *next_waiting(const engine_t *engine) {
   group_t *first = NULL, *later = NULL;
   for (group_t *group = engine->scheduler->running.head; group != NULL; group = group->next) {
-    if (!group->masks.wait) continue;
+    if (!group->masks.wait || is_cancelled(group)) continue;
     if (first == NULL || group->arrival < first->arrival) first = group;
     if (group->arrival > engine->constrain.served &&
         (later == NULL || group->arrival < later->arrival)) {
@@ -198,25 +237,37 @@ static group_t *next_waiting(const engine_t *engine) {
   return later != NULL ? later : first;
 }
 
-/* Continues the masks of one group. Returns 0 when all are ready, GRAMMAR_LATER, or an error. */
-static int advance_group(engine_t *engine, group_t *group, uint64_t end) {
+/* Continues the masks of one group, and says which of its sequences have ended. Returns 0 when all
+ * are ready, GRAMMAR_LATER, or an error. */
+static int advance_group(engine_t *engine, group_t *group, uint64_t end, uint64_t now_ns) {
   int code = group->masks.code;
-  for (sequence_t *seq = &group->sequence; seq != NULL && !code; seq = seq->next) {
-    if (sequence_is_live(seq)) code = advance(engine, seq, end);
+  for (sequence_t *seq = &group->sequence, *next; seq != NULL && !code; seq = next) {
+    next = seq->next;
+    if (!sequence_is_live(seq)) continue;
+    if (seq->masks.late) {
+      code = catch_up(engine, seq, seq->num_output_tokens, end);
+      if (code) return code;
+      seq->masks.late = false;
+      engine_append_late(engine, seq, grammar_matcher_is_finished(matcher_of(engine, seq)), now_ns);
+      if (group->queue == NULL) return 0;
+      if (!sequence_is_live(seq)) continue;
+    }
+    code = advance(engine, seq, end);
   }
   return code;
 }
 
 bool constrain_go_on(engine_t *engine, uint64_t now_ns) {
   constrain_t *constrain = &engine->constrain;
-  uint64_t end = constrain->step_units + constrain->units, part = constrain->units / ROW_PARTS;
+  uint64_t end = end_of(engine, 0), part = constrain->units / PARTS;
   bool waited = false;
-  for (group_t *group = next_waiting(engine); group != NULL && units_now(engine) < end;
+  for (group_t *group = next_waiting(engine); group != NULL && (!waited || units_now(engine) < end);
        group = next_waiting(engine)) {
+    uint64_t now = units_now(engine);
     constrain->served = group->arrival;
     waited = true;
-    int code = advance_group(engine, group, MIN(end, units_now(engine) + part));
-    if (code == GRAMMAR_LATER) continue;
+    int code = advance_group(engine, group, MAX(MIN(end, now + part), now + 1), now_ns);
+    if (code == GRAMMAR_LATER || group->queue == NULL) continue;
     group->masks.wait = false;
     group->masks.slow = group->masks.token_units > part;
     if (code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
@@ -231,23 +282,20 @@ void constrain_next_step(engine_t *engine) {
   constrain->step_units = now;
 }
 
-int constrain_accept(engine_t *engine, sequence_t *seq, int32_t id, bool *finished) {
+int constrain_accept(engine_t *engine, sequence_t *seq, bool *finished) {
   group_t *group = seq->group;
-  uint64_t before = units_now(engine);
-  int code = catch_up(engine, seq, seq->num_output_tokens - 1, UINT64_MAX);
-  grammar_matcher_t *matcher = matcher_of(engine, seq);
-  if (!code) code = grammar_matcher_accept(matcher, engine->constrain.scratch, id);
-  constrained_t *at = &engine->constrain.rows[seq->row];
-  *at = (constrained_t){.num_accepted = seq->num_output_tokens};
   group->masks.token_units = 0;
-  charge(engine, group, units_now(engine) - before);
-  group->masks.wait = group->masks.slow;
-  *finished = !code && grammar_matcher_is_finished(matcher);
+  int code = catch_up(engine, seq, seq->num_output_tokens, end_of(engine, 2));
+  seq->masks.late = code == GRAMMAR_LATER;
+  group->masks.wait = group->masks.slow || seq->masks.late || group->masks.wait;
+  *finished = !code && grammar_matcher_is_finished(matcher_of(engine, seq));
   return code;
 }
 
 void constrain_fork(const engine_t *engine, const sequence_t *parent, sequence_t *child) {
   child->grammar_row = -1; /* its matcher follows the tokens anew */
+  child->masks.late = parent->masks.late;
+  child->masks.narrow_from = parent->masks.narrow_from;
   if (parent->grammar_row < 0 || parent->grammar_row != parent->row) return;
   grammar_matcher_copy(matcher_of(engine, child), matcher_of(engine, parent));
   engine->constrain.rows[child->row] =

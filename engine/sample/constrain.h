@@ -45,8 +45,9 @@ bool constrain_go_on(struct engine *engine, uint64_t now_ns);
 /* Before stage 8: from here on work counts for the next step. */
 void constrain_next_step(struct engine *engine);
 /* Stage 8: feeds the last output token, which is not a stop id. Sets *finished if the grammar
- * allows no further token. Returns 0 or the error by which the request must end. */
-int constrain_accept(struct engine *engine, sequence_t *sequence, int32_t id, bool *finished);
+ * allows no further token. Returns 0, the error by which the request must end, or GRAMMAR_LATER if
+ * the step has no work left for it: then constrain_go_on feeds it and calls engine_append_late. */
+int constrain_accept(struct engine *engine, sequence_t *sequence, bool *finished);
 /* Lets the matcher of a sequence stand where that of another stands, which has the same tokens. */
 void constrain_fork(const struct engine *engine, const sequence_t *parent, sequence_t *child);
 

@@ -1,4 +1,5 @@
-/* mask_state.h: what a group has of the masks of its grammar (engine/sample/constrain.h).
+/* mask_state.h: what a group and its sequences have of the masks of their grammar
+ * (engine/sample/constrain.h).
  *
  * Engine thread only. All zero for a group without a grammar.
  */
@@ -13,7 +14,12 @@ typedef struct mask_state {
   bool slow;            /* its last masks took long: the next ones are made before it is planned */
   int code;             /* 0, or the error of the grammar, by which the request ends */
   uint64_t token_units; /* work for the grammar since the last token */
-  uint64_t units;       /* work for the grammar of all tokens */
+  uint64_t units;       /* work for the masks of all tokens, as if none had been cached */
 } mask_state_t;
+
+typedef struct sequence_masks {
+  int32_t narrow_from; /* output tokens after which its matcher follows one way only; -1 = all */
+  bool late;           /* its last token is not taken by its matcher yet: it may have ended */
+} sequence_masks_t;
 
 #endif

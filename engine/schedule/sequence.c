@@ -59,6 +59,7 @@ void sequence_init(sequence_t *child, group_t *group, int32_t index) {
       .status = SEQUENCE_NEW,
       .row = -1,
       .grammar_row = -1,
+      .masks.narrow_from = -1,
       .num_prompt_tokens = request->num_prompt_tokens,
       .num_prefill_tokens = request->num_prompt_tokens,
       .rng_key = random_key(request->params.seed, (uint32_t)index),

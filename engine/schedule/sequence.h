@@ -50,9 +50,10 @@ typedef struct sequence {
   int32_t num_published;           /* leading blocks that are findable by key */
   int32_t num_scored;              /* prompt logprobs emitted so far */
   int32_t grammar_row;             /* row whose matcher follows this sequence; -1 = none yet */
-  bool ended_by_grammar;           /* the grammar allowed no further token: no stop token came */
-  int32_t num_wanted;              /* tokens that it gets in the step being planned, with drafts */
-  int32_t num_drafts; /* draft tokens among num_wanted; in `tokens` behind the known tokens */
+  sequence_masks_t masks;
+  bool ended_by_grammar; /* the grammar allowed no further token: no stop token came */
+  int32_t num_wanted;    /* tokens that it gets in the step being planned, with drafts */
+  int32_t num_drafts;    /* draft tokens among num_wanted; in `tokens` behind the known tokens */
   draft_history_t draft_history;
   bool recomputes;           /* was preempted after it had computed tokens */
   double cumulative_logprob; /* sum over the output tokens, of raw logprobs */
@@ -91,8 +92,7 @@ typedef struct group_queue {
   int32_t count;
 } group_queue_t;
 
-/* Queues are linked lists through the groups: no call allocates or fails. A group that is inserted
- * must be in no queue; position NULL inserts at the tail; queue_remove needs the group's queue. */
+/* Linked lists; no call fails. A group is in one queue at most. Position NULL = the tail. */
 void queue_push_tail(group_queue_t *queue, group_t *group);
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group);
 void queue_remove(group_queue_t *queue, group_t *group);

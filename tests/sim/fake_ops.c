@@ -263,15 +263,20 @@ static void fake_logits(device_t *d, const act_t *hidden, const weight_t *head, 
   d->logits_first = first;
 }
 
-/* The best ids of a row in order, lower ids first on ties. */
-static int32_t fill_top(const device_t *d, uint64_t hash, int32_t wanted, token_logprob_t *top) {
+static bool allows(const sample_row_t *row, int32_t id) {
+  return row->allowed_mask == NULL || (row->allowed_mask[id / 32] >> (id % 32) & 1);
+}
+
+/* The best ids of a row that its grammar allows, in order, lower ids first on ties. */
+static int32_t fill_top(const device_t *d, const sample_row_t *row, uint64_t hash) {
   static float values[65536];
-  int32_t count = 0;
+  int32_t count = 0, wanted = row->num_top;
+  token_logprob_t *top = row->result->top;
   logprobs(hash, d->vocab_size, values);
   for (int32_t id = 0; id < d->vocab_size; id++) {
     int32_t at = count;
     while (at > 0 && top[at - 1].logprob < values[id]) at--;
-    if (at == wanted) continue;
+    if (at == wanted || !allows(row, id)) continue;
     if (count < wanted) count++;
     for (int32_t i = count - 1; i > at; i--) top[i] = top[i - 1];
     top[at] = (token_logprob_t){id, values[id]};
@@ -285,7 +290,7 @@ static int32_t draw_allowed(const sample_row_t *row, uint64_t hash, int32_t voca
   if (!row->allowed_mask) return id;
   if (hash % 4 == 0) id = 0; /* ends are among the first ids */
   for (int32_t i = 0; i < vocab_size; i++, id = (id + 1) % vocab_size) {
-    if (row->allowed_mask[id / 32] >> (id % 32) & 1) return id;
+    if (allows(row, id)) return id;
   }
   return -1;
 }
@@ -303,7 +308,7 @@ static void fake_sample(device_t *d, const sample_row_t *rows, int32_t num_rows)
     }
     bool beams = rows[i].params->beam_width > 0, drawn = rows[i].score_id < 0;
     if (rows[i].params->temperature > 0) hash = mix(hash + rows[i].rng_key);
-    int32_t num_top = beams ? fill_top(d, hash, rows[i].num_top, rows[i].result->top) : 0;
+    int32_t num_top = beams ? fill_top(d, &rows[i], hash) : 0;
     int32_t id = drawn ? draw_allowed(&rows[i], hash, d->vocab_size) : rows[i].score_id;
     d->late[step][index] = (late_t){
         .result = rows[i].result,
