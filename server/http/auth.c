@@ -1,4 +1,4 @@
-/* auth.c: API keys and admin keys as SHA-256 digests, compared in constant time.
+/* auth.c: API keys and admin keys as SHA-256 digests, found by a keyed hash of the digest.
  *
  * Loop thread. Never logs or keeps a key: only its digest, and the first 8 hex digits of that as a
  * name for the logs. A key file has one key a line (server/keys/key_line.h). A reload reads all of
@@ -6,6 +6,8 @@
  */
 #include "server/http/auth.h"
 
+#include "engine/base/siphash.h"
+#include "engine/base/util.h"
 #include "server/http/sha256.h"
 #include "server/keys/key_line.h"
 
@@ -14,14 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEYS_MAX = 4096, KEY_BYTES_MAX = 512 };
+enum { KEYS_MAX = 4096, KEY_BYTES_MAX = 512, SLOTS = 2 * KEYS_MAX };
 _Static_assert((int)SHA256_BYTES == (int)KEY_DIGEST_BYTES, "a key has its whole digest");
 
 struct auth {
-  api_key_t **keys; /* [count], one user each */
+  api_key_t **slots;    /* [SLOTS], NULL where free; one user each */
+  uint64_t hash_key[2]; /* random: nobody can know which keys share a slot */
   int count, admin_count;
 };
 
@@ -29,12 +33,25 @@ static bool is_admin(const char *option) {
   return strncmp(option, "admin_", 6) == 0;
 }
 
-/* Returns the key of this digest, or NULL. */
-static api_key_t *find_key(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
-  for (int k = 0; k < auth->count; k++) {
-    if (memcmp(auth->keys[k]->digest, digest, SHA256_BYTES) == 0) return auth->keys[k];
+/* Compares to the end, so the time says nothing about where two digests differ. */
+static bool same_digest(const uint8_t *left, const uint8_t *right) {
+  unsigned difference = 0;
+  for (int i = 0; i < SHA256_BYTES; i++) difference |= left[i] ^ right[i];
+  return difference == 0;
+}
+
+/* Returns the slot of the key of this digest, or the free slot where it would stand. How many
+ * digests are compared depends on hash_key, so the time does not tell a client how near its guess
+ * is. */
+static api_key_t **slot_of(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
+  siphash_t hash = siphash_begin(auth->hash_key);
+  uint64_t words[SHA256_BYTES / sizeof(uint64_t)];
+  memcpy(words, digest, sizeof words);
+  for (size_t i = 0; i < ARRAY_LEN(words); i++) siphash_word(&hash, words[i], 2);
+  for (uint64_t at = siphash_end(&hash, 2);; at++) {
+    api_key_t **slot = &auth->slots[at % SLOTS];
+    if (*slot == NULL || same_digest((*slot)->digest, digest)) return slot;
   }
-  return NULL;
 }
 
 static bool same_limits(const key_limits_t *left, const key_limits_t *right) {
@@ -78,8 +95,8 @@ static int add_key(auth_t *auth, const key_line_t *line, const key_place_t *plac
   if (code != 0) return code;
   uint8_t digest[SHA256_BYTES];
   sha256(line->key, strlen(line->key), digest);
-  const api_key_t *same = find_key(auth, digest);
-  if (same != NULL) return check_same(same, line, place, error);
+  api_key_t **slot = slot_of(auth, digest);
+  if (*slot != NULL) return check_same(*slot, line, place, error);
   if (is_admin(place->option) && line->limited) {
     return error_set(error, ERR_CONFIGURATION, place->option,
                      "%s: an admin key has no limits; leave them out", place->text);
@@ -88,12 +105,11 @@ static int add_key(auth_t *auth, const key_line_t *line, const key_place_t *plac
     return error_set(error, ERR_CONFIGURATION, place->option, "%s: more than %d keys", place->text,
                      KEYS_MAX);
   }
-  api_key_t **keys = reallocarray(auth->keys, (size_t)auth->count + 1, sizeof(api_key_t *));
-  if (keys != NULL) auth->keys = keys;
-  api_key_t *key = keys != NULL ? api_key_new(digest, is_admin(place->option)) : NULL;
+  api_key_t *key = api_key_new(digest, is_admin(place->option));
   if (key == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   api_key_set(key, line->label, &line->limits);
-  keys[auth->count++] = key;
+  *slot = key;
+  auth->count++;
   auth->admin_count += key->admin;
   return 0;
 }
@@ -170,8 +186,16 @@ static int add_keys(auth_t *auth, const char *option, const config_list_t *list,
 int auth_new(const config_t *config, auth_t **out, inferd_error_t *error) {
   auth_t *auth = calloc(1, sizeof *auth);
   if (auth == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
-  int code =
-      add_keys(auth, "api_key", &config->api_key, "api_key_file", config->api_key_file, error);
+  int code = 0;
+  auth->slots = calloc(SLOTS, sizeof(api_key_t *));
+  if (auth->slots == NULL) {
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
+  } else if (getrandom(auth->hash_key, sizeof auth->hash_key, 0) != sizeof auth->hash_key) {
+    code = error_set(error, ERR_IO, NULL, "getrandom gives no random numbers: %s", strerror(errno));
+  }
+  if (code == 0) {
+    code = add_keys(auth, "api_key", &config->api_key, "api_key_file", config->api_key_file, error);
+  }
   if (code == 0) {
     code = add_keys(auth, "admin_key", &config->admin_key, "admin_key_file", config->admin_key_file,
                     error);
@@ -188,12 +212,13 @@ int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
   auth_t *fresh = NULL;
   int code = auth_new(config, &fresh, error);
   if (code != 0) return code;
-  for (int k = 0; k < fresh->count; k++) {
-    api_key_t *old = find_key(auth, fresh->keys[k]->digest);
-    if (old == NULL || old->admin != fresh->keys[k]->admin) continue;
-    api_key_set(old, fresh->keys[k]->label, &fresh->keys[k]->limits);
-    api_key_release(fresh->keys[k]);
-    fresh->keys[k] = api_key_use(old);
+  for (int i = 0; i < SLOTS; i++) {
+    api_key_t *key = fresh->slots[i];
+    api_key_t *old = key != NULL ? *slot_of(auth, key->digest) : NULL;
+    if (old == NULL || old->admin != key->admin) continue;
+    api_key_set(old, key->label, &key->limits);
+    api_key_release(key);
+    fresh->slots[i] = api_key_use(old);
   }
   auth_t previous = *auth;
   *auth = *fresh;
@@ -204,8 +229,8 @@ int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
 
 void auth_free(auth_t *auth) {
   if (auth == NULL) return;
-  for (int k = 0; k < auth->count; k++) api_key_release(auth->keys[k]);
-  free(auth->keys);
+  for (int i = 0; i < SLOTS && auth->slots != NULL; i++) api_key_release(auth->slots[i]);
+  free(auth->slots);
   free(auth);
 }
 
@@ -215,18 +240,6 @@ int auth_key_count(const auth_t *auth) {
 
 int auth_admin_count(const auth_t *auth) {
   return auth->admin_count;
-}
-
-/* Returns the key of this digest, or NULL. Every key is compared to its end, so the time says
- * nothing about where a guess differed. */
-static api_key_t *match(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
-  api_key_t *found = NULL;
-  for (int k = 0; k < auth->count; k++) {
-    unsigned difference = 0;
-    for (int i = 0; i < SHA256_BYTES; i++) difference |= auth->keys[k]->digest[i] ^ digest[i];
-    if (difference == 0) found = auth->keys[k];
-  }
-  return found;
 }
 
 auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key) {
@@ -240,7 +253,7 @@ auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t 
 
   uint8_t digest[SHA256_BYTES];
   sha256(text, length, digest);
-  *key = match(auth, digest);
+  *key = *slot_of(auth, digest);
   if (*key == NULL) return stranger;
   return (*key)->admin ? AUTH_ADMIN : AUTH_CLIENT;
 }

@@ -1,8 +1,8 @@
 /* auth.h: API keys and admin keys. Loop thread only.
  *
  * API keys come from --api-key and --api-key-file, admin keys from --admin-key and
- * --admin-key-file. They are kept as SHA-256 digests; a presented key is compared with all of them
- * in constant time. An admin key opens the routes of clients too.
+ * --admin-key-file. They are kept as SHA-256 digests; a presented key costs the same however many
+ * there are, and the time says nothing about them. An admin key opens the routes of clients too.
  */
 #ifndef INFERD_SERVER_HTTP_AUTH_H
 #define INFERD_SERVER_HTTP_AUTH_H

@@ -196,6 +196,43 @@ Test(parts, key_file) {
   config_free(&config);
 }
 
+/* As many keys as there may be, and as many that are none; then one more. */
+Test(parts, four_thousand_keys) {
+  enum { KEYS = 4096, LINE = 16 };
+  char path[64], flag[96], bearer[32];
+  snprintf(path, sizeof path, "/tmp/inferd-many-%d", (int)getpid());
+  snprintf(flag, sizeof flag, "--api-key-file=%s", path);
+  char *text = calloc(KEYS + 2, LINE);
+  int n = 0;
+  for (int k = 0; k < KEYS; k++) n += sprintf(text + n, "key-%d\n", k);
+  write_file(path, text, 0600);
+  config_t config;
+  auth_t *auth = NULL;
+  inferd_error_t error = {0};
+  ASSERT_EQ_FOR(keys_of(flag, &auth, &config, &error), 0, "%s", error.message);
+  EXPECT_EQ(auth_key_count(auth), KEYS);
+  for (int round = 0; round < 2; round++) {
+    for (int k = 0; k < KEYS; k++) {
+      api_key_t *key = NULL, *again = NULL;
+      snprintf(bearer, sizeof bearer, "Bearer key-%d", k);
+      ASSERT_EQ_FOR(auth_check(auth, bearer, &key), AUTH_CLIENT, "%s", bearer);
+      ASSERT_EQ(auth_check(auth, bearer, &again), AUTH_CLIENT);
+      ASSERT_EQ(key, again);
+      snprintf(bearer, sizeof bearer, "Bearer key-%d", KEYS + k);
+      ASSERT_EQ_FOR(auth_check(auth, bearer, &key), AUTH_REFUSED, "%s", bearer);
+      ASSERT_EQ(key, NULL);
+    }
+    ASSERT_EQ(auth_reload(auth, &config, &error), 0);
+  }
+  sprintf(text + n, "one-more\n");
+  write_file(path, text, 0600);
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "more than 4096 keys");
+  unlink(path);
+  free(text);
+  auth_free(auth);
+  config_free(&config);
+}
+
 /* A key that stays counts on: a reload must not give it its places again. One that goes stays in
  * memory for the requests that it has in flight. */
 Test(parts, a_reload_keeps_what_is_counted) {
