@@ -24,6 +24,7 @@ const json_limits_t json_limits_model = {128, 64000000, 65536, true};
 struct json_doc {
   json_t *nodes;
   char *arena;
+  size_t bytes; /* of both */
 };
 
 typedef struct json_frame {
@@ -45,7 +46,7 @@ typedef struct json_parser {
   json_frame_t *frames;
   uint32_t depth;
   char *arena;
-  size_t arena_used;
+  size_t arena_used, arena_capacity;
   json_slot_t *slots;
   size_t num_slots;
   uint64_t hash_key[2]; /* drawn at the first large object */
@@ -256,7 +257,8 @@ static int read_string(json_parser_t *json_parser, const char **text, uint32_t *
     return 0;
   }
   if (json_parser->arena == NULL) {
-    json_parser->arena = malloc((size_t)(json_parser->end - start));
+    json_parser->arena_capacity = (size_t)(json_parser->end - start);
+    json_parser->arena = malloc(json_parser->arena_capacity);
     if (json_parser->arena == NULL) return fail_memory(json_parser);
   }
   size_t begin = json_parser->arena_used;
@@ -499,7 +501,9 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
   }
   /* Gives unused memory back; if realloc fails, the larger block stays in use. */
   json_t *nodes = reallocarray(json_parser.nodes, json_parser.num_nodes, sizeof *nodes);
-  *doc = (json_doc_t){nodes != NULL ? nodes : json_parser.nodes, json_parser.arena};
+  *doc = (json_doc_t){.nodes = nodes != NULL ? nodes : json_parser.nodes,
+                      .arena = json_parser.arena,
+                      .bytes = json_parser.num_nodes * sizeof *nodes + json_parser.arena_capacity};
   *out = doc;
   return 0;
 }
@@ -509,6 +513,26 @@ void json_free(json_doc_t *doc) {
   free(doc->nodes);
   free(doc->arena);
   free(doc);
+}
+
+/* ---- memory ---- */
+
+/* A value other than the root stands behind a comma, or first in a container. The slots of the
+ * duplicate-key table are a power of two, less than four times the members of an object. */
+size_t json_memory_bound(const char *text, size_t length, const json_limits_t *limits) {
+  size_t values = 1 + NODES_AT_START, members = 0;
+  for (size_t i = 0; i < length; i++) {
+    values += (size_t)(text[i] == ',') + (size_t)((text[i] | 0x20) == '{'); /* and [ */
+    members += (size_t)(text[i] == ':');
+  }
+  if (values > limits->values_max) values = limits->values_max;
+  if (members > values) members = values;
+  size_t decoded = length > 0 && memchr(text, '\\', length) != NULL ? length : 0;
+  return values * sizeof(json_t) + (4 * members + 8 * SMALL_OBJECT) * sizeof(json_slot_t) + decoded;
+}
+
+size_t json_memory(const json_doc_t *doc) {
+  return doc->bytes;
 }
 
 /* ---- reading a document ---- */

@@ -54,6 +54,10 @@ typedef struct json_doc json_doc_t;
 int json_parse(const char *text, size_t length, const json_limits_t *limits, json_doc_t **out,
                inferd_error_t *error);
 void json_free(json_doc_t *doc); /* NULL is allowed */
+/* The most bytes that json_parse takes for this text: by its length, commas, colons and brackets,
+ * wherever they stand. One fast pass. */
+size_t json_memory_bound(const char *text, size_t length, const json_limits_t *limits);
+size_t json_memory(const json_doc_t *doc); /* bytes that a document holds */
 
 const json_t *json_root(const json_doc_t *doc);
 const json_t *json_get(const json_t *object,

@@ -53,6 +53,14 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error);
 
+/* The bytes that tokenizer_encode takes for a text while it runs: the ids, and the text as the
+ * normaliser and the pre-tokenizer change it. A word of megabytes takes more. */
+static inline size_t tokenizer_memory(size_t length, const tokenize_options_t *options) {
+  size_t ids = length + 64; /* at least a byte each, and those of the post-processor */
+  if (options->ids_max > 0 && options->ids_max < ids) ids = options->ids_max;
+  return ids * sizeof(int32_t) + 2 * length;
+}
+
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
 static inline bool tokenizer_is_none(const tokenizer_t *tokenizer) {
   return tokenizer_vocab_size(tokenizer) == 0;

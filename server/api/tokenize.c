@@ -44,6 +44,7 @@ typedef struct tokenize_job {
   exchange_t *exchange; /* NULL = the client disconnected */
   bool decode;          /* /detokenize */
   held_t body;
+  charge_t values, ids; /* of the document, the rendered text; of the ids and the reader's arena */
   int32_t vocab_size, max_model_len;
   const tokenizer_t *tokenizer;
   atomic_bool cancelled;
@@ -89,6 +90,10 @@ static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, c
     buffer_text(out, "null");
   }
   buffer_char(out, '}');
+}
+
+static int charge(tokenize_job_t *job, charge_t *charge, size_t bytes) {
+  return charge_resize(charge, bytes) ? 0 : ledger_refuse(charge, &job->error);
 }
 
 /* Finds the text of a prompt, or renders the messages with the template. */
@@ -175,13 +180,20 @@ static int run(tokenize_job_t *job) {
   arena_t arena = {0};
   reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = &job->error};
   json_doc_t *doc = NULL;
-  int code = json_parse(job->body.bytes, job->body.length, &json_limits_request, &doc, &job->error);
+  const held_t *body = &job->body;
+  size_t most = json_memory_bound(body->bytes, body->length, &json_limits_request);
+  int code = charge(job, &job->values, most);
+  if (code == 0) {
+    code = json_parse(body->bytes, body->length, &json_limits_request, &doc, &job->error);
+  }
+  if (code == 0) code = charge(job, &job->values, json_memory(doc));
   if (code == 0) {
     fields_default(&chat_table, &fields);
     fields_default(table, &fields);
     code = fields_read(table, &reader, json_root(doc));
     memcpy(job->ignored, reader.ignored, sizeof job->ignored);
   }
+  if (code == 0) code = charge(job, &job->ids, arena.held);
   if (code == 0) {
     code = model_check(job->server->live, config->any_model, fields.model, &job->error);
   }
@@ -201,6 +213,8 @@ static void destroy(tokenize_job_t *job) {
   job->server->live->jobs--;
   buffer_free(&job->reply);
   held_free(&job->body);
+  charge_drop(&job->values);
+  charge_drop(&job->ids);
   free(job);
 }
 
@@ -260,7 +274,9 @@ static void start(exchange_t *exchange, bool decode_ids) {
       .body = body,
       .vocab_size = info->vocab_size,
       .max_model_len = info->max_model_len,
-      .tokenizer = engine_tokenizer(server->engine)};
+      .tokenizer = engine_tokenizer(server->engine),
+      .values = charge_open(server->ledger, exchange->source, LEDGER_values),
+      .ids = charge_open(server->ledger, exchange->source, LEDGER_ids)};
   server->live->jobs++;
   exchange->user = job;
   exchange->on_gone = on_gone;

@@ -157,7 +157,8 @@ static int64_t effective_max_tokens(const completion_t *completion, int64_t prom
 }
 
 /* Allocates the memory that the engine borrows for choices which are known only at the end. */
-static int lend_room(completion_t *completion, request_t *request) {
+static int lend_room(completion_t *completion, input_t *input) {
+  request_t *request = &input->request;
   size_t bytes = engine_room_bytes(&request->params);
   if (bytes == 0) return 0;
   if (bytes > ROOM_BYTES_MAX) {
@@ -169,6 +170,9 @@ static int lend_room(completion_t *completion, request_t *request) {
                      (int)params_num_sequences(&request->params), (int)request->params.max_tokens,
                      (int)params_num_choices(&request->params));
   }
+  int code = completion_charge_ids(completion, bytes);
+  if (code != 0) return code;
+  input->held += bytes;
   request->room = calloc(1, bytes);
   if (request->room != NULL) return 0;
   return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
@@ -220,7 +224,7 @@ static int build_request(completion_t *completion, input_t *input,
   request->owner = input;
   if (params->prompt_logprobs >= 0) buffer_text(&input->prompt_logprobs, "null");
   int kept = hash_prompt(completion, input);
-  return kept != 0 ? kept : lend_room(completion, request);
+  return kept != 0 ? kept : lend_room(completion, input);
 }
 
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch) {

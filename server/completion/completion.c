@@ -220,6 +220,9 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->tenant = exchange->tenant;
   completion->source = exchange->source;
   completion->key = api_key_use(exchange->key);
+  completion->ids = charge_open(exchange->server->ledger, exchange->source, LEDGER_ids);
+  completion->intake->values =
+      charge_open(exchange->server->ledger, exchange->source, LEDGER_values);
   completion->arrival_ns = exchange->arrival_ns;
   return completion;
 }

@@ -58,6 +58,7 @@ struct input {
   int32_t *ids;             /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
   held_t keys;              /* request.prompt_keys of a long prompt */
   char *decoded;            /* malloc'ed: the prompt's text when ids are echoed */
+  size_t held;              /* bytes of `ids`, `decoded` and the request's room */
   buffer_t prompt_logprobs; /* "null,{...},..." */
   choice_t *choices;        /* [num_choices], the completion's */
   int32_t num_choices;
@@ -85,6 +86,7 @@ struct completion {
   struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
   uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
+  charge_t ids;            /* of the arena and of what the inputs hold */
   bool working, released;  /* working: its job waits or runs in the lanes */
   atomic_bool cancelled;   /* the job stops early */
   /* the engine's side */
@@ -115,6 +117,12 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
                       size_t *count);
 /* Returns 0, or ERR_CONTEXT_LENGTH. `at_least`: the prompt has that many tokens or more. */
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
+
+/* memory.c: tells the ledger what the completion holds. Each returns 0, or ERR_OVERLOADED with the
+ * intake's error set. The completion's thread. */
+int completion_charge_values(completion_t *completion, size_t bytes);
+/* Counts the arena, what the inputs hold, and `more` bytes that are about to be used. */
+int completion_charge_ids(completion_t *completion, size_t more);
 
 /* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);

@@ -17,6 +17,7 @@ typedef struct intake {
   completion_t *completion;
   held_t body; /* taken from the exchange: the client may disconnect while the pool still reads */
   json_doc_t *doc;
+  charge_t values; /* of the document and of the rendered text */
   field_limits_t limits;
   params_defaults_t defaults;
   jinja_output_t rendered;         /* chat: the prompt's text */

@@ -94,6 +94,7 @@ void completion_forget_input(completion_t *completion) {
   params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;
   json_free(intake->doc);
   if (intake->rendered.text != NULL) jinja_output_free(&intake->rendered);
+  charge_drop(&intake->values);
   held_free(&intake->body);
   free(intake);
   completion->intake = NULL;
@@ -122,6 +123,7 @@ static void destroy(completion_t *completion) {
   stop_set_free(completion->stops);
   arena_free(&completion->arena);
   api_key_release(completion->key);
+  charge_drop(&completion->ids);
   free(completion);
 }
 

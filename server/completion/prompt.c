@@ -18,12 +18,18 @@ int completion_read(completion_t *completion) {
   params_t *params = &completion->params;
   inferd_error_t *error = &intake->error;
   reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
-  int code = json_parse(intake->body.bytes, intake->body.length, &json_limits_request, &intake->doc,
-                        error);
+  const held_t *body = &intake->body;
+  size_t most = json_memory_bound(body->bytes, body->length, &json_limits_request);
+  int code = completion_charge_values(completion, most);
+  if (code != 0) return code;
+  code = json_parse(body->bytes, body->length, &json_limits_request, &intake->doc, error);
+  if (code != 0) return code;
+  code = completion_charge_values(completion, json_memory(intake->doc));
   if (code != 0) return code;
   code =
       params_read(params, completion->is_chat, &intake->defaults, &reader, json_root(intake->doc));
   memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
+  if (code == 0) code = completion_charge_ids(completion, 0);
   if (code != 0) return code;
   bool any = completion->server->config->any_model;
   code = model_check(completion->server->live, any, params->model, error);
@@ -118,11 +124,16 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
   if (completion->is_chat) {
     chat_hide_specials(completion->server, &completion->intake->rendered, &options);
   }
+  int code = completion_charge_ids(completion, tokenizer_memory(prompt->length, &options));
+  if (code != 0) return code;
   uint64_t start = clock_now_ns();
-  int code = completion_encode(completion, scratch, prompt->text, prompt->length, &options,
-                               &input->ids, &count);
+  code = completion_encode(completion, scratch, prompt->text, prompt->length, &options, &input->ids,
+                           &count);
   completion->intake->tokenize_ns += clock_now_ns() - start;
   completion->intake->tokenize_bytes += prompt->length;
+  if (code != 0) return code;
+  input->held += count * sizeof *input->ids;
+  code = completion_charge_ids(completion, 0);
   if (code != 0) return code;
   if (keep == 0 && count > context) {
     return completion_check_length(completion, (int64_t)count, true);
@@ -158,6 +169,8 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
     int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
                                 (size_t)request->num_prompt_tokens, params->skip_special_tokens,
                                 &input->decoded, &length, &completion->intake->error);
+    if (code == 0) input->held += length + 1;
+    if (code == 0) code = completion_charge_ids(completion, 0);
     if (code != 0) return code;
     text = input->decoded;
   }
@@ -202,6 +215,10 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   int64_t keep;
   int code = truncation(completion, &keep);
   if (code == 0 && params->is_chat) code = chat_render(completion);
+  if (code == 0 && params->is_chat) {
+    size_t rendered = completion->intake->rendered.length + 1;
+    code = completion_charge_values(completion, json_memory(completion->intake->doc) + rendered);
+  }
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     const prompt_t *prompt = &params->prompts[i];
     input_t *input = &completion->inputs[i];
@@ -212,7 +229,8 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = check_ids(completion, &completion->inputs[i].request);
   }
-  return code != 0 ? code : completion_build_requests(completion, scratch);
+  if (code == 0) code = completion_build_requests(completion, scratch);
+  return code != 0 ? code : completion_charge_ids(completion, 0);
 }
 
 int completion_finish(completion_t *completion, bool may_compile) {

@@ -168,6 +168,10 @@ bool charge_resize(charge_t *charge, size_t bytes) {
   return fits;
 }
 
+void charge_drop(charge_t *charge) {
+  (void)charge_resize(charge, 0);
+}
+
 charge_t charge_move(charge_t *from) {
   charge_t moved = *from;
   from->bytes = 0;
@@ -178,7 +182,7 @@ void held_free(held_t *held) {
   free(held->bytes);
   held->bytes = NULL;
   held->length = 0;
-  (void)charge_resize(&held->charge, 0);
+  charge_drop(&held->charge);
 }
 
 int ledger_refuse(const charge_t *charge, inferd_error_t *error) {

@@ -50,8 +50,10 @@ typedef struct charge {
 /* Returns an empty charge. `ledger` NULL: a charge that counts nothing. */
 charge_t charge_open(ledger_t *ledger, uint64_t client, ledger_kind_t kind);
 /* Sets the bytes of a charge. Returns false, and changes nothing, if they do not fit; fewer bytes
- * than before always fit, and 0 gives everything back. */
+ * than before always fit. */
 bool charge_resize(charge_t *charge, size_t bytes);
+/* Gives all bytes back; the charge can be used again. */
+void charge_drop(charge_t *charge);
 /* Hands the bytes of `from`, which is empty afterwards, to the caller's charge. */
 charge_t charge_move(charge_t *from);
 

@@ -521,3 +521,33 @@ Test(json, escape_and_parse_are_inverse) {
     json_free(doc);
   }
 }
+
+/* What a document holds is never more than what was foretold from its bytes. */
+Test(json, memory_is_bounded) {
+  static const char *const texts[] = {"",
+                                      "1",
+                                      "[]",
+                                      "[1,2,[3,4],{}]",
+                                      "{\"a\":1,\"b\":{\"c\":[]},\"d\\n\":\"x\\u00e9y\"}",
+                                      "\"a,b:c[d{e\\\\\"",
+                                      "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,"
+                                      "\"h\":8,\"i\":9,\"j\":10}"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    size_t length = strlen(texts[i]);
+    size_t bound = json_memory_bound(texts[i], length, &json_limits_request);
+    json_doc_t *doc = NULL;
+    if (json_parse(texts[i], length, &json_limits_request, &doc, NULL) != 0) continue;
+    ASSERT_GT(json_memory(doc), 0);
+    ASSERT_LE(json_memory(doc), bound);
+    json_free(doc);
+  }
+  enum { IDS = 2000000 };
+  char *many = malloc(2 * IDS);
+  for (int i = 0; i < IDS; i++) memcpy(many + (size_t)(2 * i), "1,", 2);
+  /* An array of ids takes a value each, but not more than a document may have. */
+  size_t each = sizeof(json_t), few = json_memory_bound(many, 2000, &json_limits_request);
+  ASSERT_GE(few, 1000 * each);
+  ASSERT_LE(few, 1100 * each);
+  ASSERT_LE(json_memory_bound(many, 2 * IDS, &json_limits_request), 1000100 * each);
+  free(many);
+}

@@ -83,3 +83,47 @@ Test(memory, bodies_of_clients_that_left) {
     free(body);
   }
 }
+
+/* A body of many JSON values, or of many ids, is refused before they are made; and what was counted
+ * is gone with the request. */
+Test(memory, values_and_ids_are_counted) {
+  static void (*const handlers[])(exchange_t *) = {api_completions, api_detokenize};
+  static const char *const names[] = {"prompt", "tokens"};
+  for (size_t h = 0; h < ARRAY_LEN(handlers); h++) {
+    for (int count = 100; count <= 10000; count *= 100) {
+      buffer_t body = {0};
+      buffer_text(&body, "{\"");
+      buffer_text(&body, names[h]);
+      buffer_text(&body, "\":[97");
+      for (int i = 1; i < count; i++) buffer_text(&body, ",97");
+      buffer_text(&body, "]}");
+      buffer_char(&body, '\0');
+      charge_t others = charge_open(server.ledger, 0, LEDGER_body);
+      size_t limit = ledger_stats(server.ledger).limit;
+      cr_assert(charge_resize(&others, limit - 300000)); /* room for a few thousand values */
+      fake_exchange_t *exchange = fake_call(handlers[h], body.data);
+      if (count == 100) {
+        fake_finish_all();
+        ASSERT_EQ_FOR(exchange->status, 200, "%s", exchange->body);
+      } else {
+        ASSERT_EQ_FOR(exchange->status, 503, "%s", exchange->body);
+        cr_assert_not_null(strstr(exchange->body, "max_request_memory"));
+      }
+      fake_exchange_free(exchange);
+      charge_drop(&others);
+      ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
+      buffer_free(&body);
+    }
+  }
+}
+
+Test(memory, ids_count_until_the_request_is_done) {
+  fake_exchange_t *exchange =
+      fake_call(api_completions, "{\"prompt\":\"abcdefg\",\"max_tokens\":3}");
+  cr_assert_geq(held(LEDGER_ids), 7 * sizeof(int32_t));
+  ASSERT_EQ(held(LEDGER_body), 0);
+  ASSERT_EQ(held(LEDGER_values), 0);
+  fake_finish_all();
+  ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
+  fake_exchange_free(exchange);
+}

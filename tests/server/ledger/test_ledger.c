@@ -32,10 +32,6 @@ static void end(void) {
   ledger_free(ledger);
 }
 
-static void drop(charge_t *charge) {
-  cr_assert(charge_resize(charge, 0));
-}
-
 static charge_t of(uint64_t client) {
   return charge_open(ledger, client, LEDGER_body);
 }
@@ -56,9 +52,9 @@ Test(ledger, a_lone_client_may_hold_everything) {
   ASSERT_EQ(stats.refused, 2);
   cr_assert(charge_resize(&body, 100)); /* less always fits */
   ASSERT_EQ(ledger_stats(ledger).held[LEDGER_body], 100);
-  drop(&body);
-  drop(&body); /* once more is harmless */
-  drop(&reply);
+  charge_drop(&body);
+  charge_drop(&body); /* once more is harmless */
+  charge_drop(&reply);
 }
 
 /* Small clients do not take a large one's memory away while there is enough for all. */
@@ -69,8 +65,8 @@ Test(ledger, shares_do_not_matter_while_nobody_lacks_memory) {
     cr_assert(charge_resize(&small[i], 10));
   }
   cr_assert(charge_resize(&large, LIMIT - 80));
-  for (int i = 0; i < 8; i++) drop(&small[i]);
-  drop(&large);
+  for (int i = 0; i < 8; i++) charge_drop(&small[i]);
+  charge_drop(&large);
 }
 
 /* One client holds everything; a second is refused. From then on the first gets nothing above its
@@ -82,19 +78,19 @@ Test(ledger, a_refused_client_comes_next) {
     cr_assert(charge_resize(&first[i], LIMIT / 4));
   }
   cr_assert_not(charge_resize(&second, 100));
-  drop(&first[0]);
+  charge_drop(&first[0]);
   cr_assert_not(charge_resize(&first[0], 100), "the memory is the second client's");
   cr_assert(charge_resize(&second, 250));
-  drop(&first[1]);
+  charge_drop(&first[1]);
   cr_assert_not(charge_resize(&first[1], 1), "the first one holds its half");
   cr_assert(charge_resize(&second, LIMIT / 2));
   cr_assert_not(charge_resize(&second, LIMIT / 2 + 1));
   /* later nobody lacks memory any more */
-  drop(&first[2]);
+  charge_drop(&first[2]);
   now += (uint64_t)LEDGER_LACK_S * 1000000000u;
   cr_assert(charge_resize(&second, 3 * LIMIT / 4));
-  drop(&first[3]);
-  drop(&second);
+  charge_drop(&first[3]);
+  charge_drop(&second);
 }
 
 /* A client that was refused because it held more than its share takes nothing from the others. */
@@ -105,8 +101,8 @@ Test(ledger, a_greedy_client_does_not_lack_memory) {
   cr_assert_not(charge_resize(&greedy, 900));
   charge_resize(&greedy, 100);
   cr_assert(charge_resize(&other, 900), "nobody lacks memory");
-  drop(&greedy);
-  drop(&other);
+  charge_drop(&greedy);
+  charge_drop(&other);
 }
 
 /* More clients are refused than are remembered; none of them is counted twice. */
@@ -119,11 +115,11 @@ Test(ledger, many_refused_clients) {
       cr_assert_not(charge_resize(&charge, 1));
     }
   }
-  drop(&all);
+  charge_drop(&all);
   /* Those that are remembered lack memory, so a share is LIMIT / (1 + LEDGER_LACKS_MAX). */
   cr_assert(charge_resize(&all, LIMIT / (1 + LEDGER_LACKS_MAX)));
   cr_assert_not(charge_resize(&all, LIMIT / (1 + LEDGER_LACKS_MAX) + 1));
-  drop(&all);
+  charge_drop(&all);
 }
 
 Test(ledger, a_block_gives_back_its_charge) {
@@ -143,7 +139,7 @@ Test(ledger, a_block_gives_back_its_charge) {
 Test(ledger, a_charge_without_ledger_always_fits) {
   charge_t charge = {0};
   cr_assert(charge_resize(&charge, SIZE_MAX));
-  drop(&charge);
+  charge_drop(&charge);
   ASSERT_EQ(ledger_stats(NULL).limit, 0);
 }
 
@@ -159,7 +155,7 @@ static void *work(void *argument) {
   for (int round = 0; round < 20000; round++) {
     charge_t charge = charge_open(ledger, client, (ledger_kind_t)(round % LEDGER_KINDS));
     if (charge_resize(&charge, (size_t)(round % 300) + 1)) charge_resize(&charge, 5);
-    drop(&charge);
+    charge_drop(&charge);
   }
   return NULL;
 }
