@@ -6,6 +6,7 @@
  */
 #include "engine/text/tokenizer.h"
 
+#include "engine/base/util.h"
 #include "engine/text/tokenizer_internal.h"
 #include "engine/text/unicode/unicode.h"
 
@@ -174,7 +175,7 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      .num_plain = options->num_plain,
                      .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
-  int code = buffer_reserve(&encode.out, (length / 4 + 16) * sizeof(int32_t))
+  int code = buffer_reserve(&encode.out, (MIN(length / 4, encode.ids_max) + 16) * sizeof(int32_t))
                  ? encode_all(&encode, text, length, options->add_special_tokens)
                  : ERR_INTERNAL;
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);

@@ -38,6 +38,8 @@ static int read_add_special_tokens(reader_t *reader, const field_t *field, const
   return field_fail_type(reader, field->name, "a boolean", value);
 }
 
+enum { TOKENIZE_IDS_MAX = 1 << 20 };
+
 typedef struct tokenize_job {
   lane_job_t job; /* first */
   server_t *server;
@@ -51,7 +53,10 @@ typedef struct tokenize_job {
   int code;
   inferd_error_t error;
   char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
-  buffer_t reply;
+  int32_t *tokens;                 /* of /tokenize, malloc'ed */
+  char *text;                      /* of /detokenize, malloc'ed */
+  size_t held;                     /* their bytes */
+  cord_t reply;                    /* points to them */
   uint64_t duration_ns, bytes;
 } tokenize_job_t;
 
@@ -67,29 +72,32 @@ static const field_t detokenize_rows[] = {
 const field_table_t tokenize_table = {tokenize_rows, ARRAY_LEN(tokenize_rows), NULL};
 const field_table_t detokenize_table = {detokenize_rows, ARRAY_LEN(detokenize_rows), NULL};
 
-static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, const int32_t *ids,
-                         size_t count) {
-  buffer_t *out = &job->reply;
-  buffer_text(out, "{\"count\":");
-  buffer_uint(out, count);
-  buffer_text(out, ",\"max_model_len\":");
-  buffer_int(out, job->max_model_len);
-  buffer_text(out, ",\"tokens\":");
-  buffer_ids(out, ids, count);
-  buffer_text(out, ",\"token_strs\":");
+static void print_id(buffer_t *out, const void *list, size_t index) {
+  buffer_int(out, ((const tokenize_job_t *)list)->tokens[index]);
+}
+
+static void print_string(buffer_t *out, const void *list, size_t index) {
+  const tokenize_job_t *job = list;
+  size_t length;
+  const char *bytes = tokenizer_bytes(job->tokenizer, job->tokens[index], &length);
+  buffer_quote(out, bytes, length);
+}
+
+static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, size_t count) {
+  cord_t *out = &job->reply;
+  buffer_text(&out->own, "{\"count\":");
+  buffer_uint(&out->own, count);
+  buffer_text(&out->own, ",\"max_model_len\":");
+  buffer_int(&out->own, job->max_model_len);
+  buffer_text(&out->own, ",\"tokens\":[");
+  cord_items(out, print_id, job, count);
   if (fields->return_token_strs) {
-    buffer_char(out, '[');
-    for (size_t i = 0; i < count; i++) {
-      size_t length;
-      const char *bytes = tokenizer_bytes(job->tokenizer, ids[i], &length);
-      if (i != 0) buffer_char(out, ',');
-      buffer_quote(out, bytes, length);
-    }
-    buffer_char(out, ']');
+    buffer_text(&out->own, "],\"token_strs\":[");
+    cord_items(out, print_string, job, count);
+    buffer_text(&out->own, "]}");
   } else {
-    buffer_text(out, "null");
+    buffer_text(&out->own, "],\"token_strs\":null}");
   }
-  buffer_char(out, '}');
 }
 
 static int charge(tokenize_job_t *job, charge_t *charge, size_t bytes) {
@@ -127,32 +135,45 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   return code;
 }
 
-static int encode(tokenize_job_t *job, tokenize_fields_t *fields) {
+static int encode_text(tokenize_job_t *job, const tokenize_options_t *options, const char *text,
+                       size_t length, size_t *count) {
   completions_t *live = job->server->live;
+  int code = charge(job, &job->ids, job->ids.bytes + tokenizer_memory(length, options));
+  if (code != 0) return code;
+  tokenizer_scratch_t *scratch = scratch_take(live, job->tokenizer);
+  if (scratch == NULL) return error_set(&job->error, ERR_INTERNAL, NULL, "Out of memory.");
+  uint64_t start = clock_now_ns();
+  code = tokenizer_encode(job->tokenizer, scratch, text, length, options, &job->tokens, count,
+                          &job->error);
+  job->duration_ns = clock_now_ns() - start;
+  job->bytes = length;
+  scratch_give(live, scratch);
+  return code;
+}
+
+static int encode(tokenize_job_t *job, tokenize_fields_t *fields) {
   jinja_output_t rendered = {0};
   const char *text = NULL;
   size_t length = 0, count = 0;
   int code = find_text(job, fields, &text, &length, &rendered);
   if (code != 0) return code;
   tokenize_options_t options = {.add_special_tokens = fields->add_special_tokens,
+                                .ids_max = TOKENIZE_IDS_MAX + 1,
                                 .cancelled = &job->cancelled};
   chat_hide_specials(job->server, &rendered, &options);
-  tokenizer_scratch_t *scratch = scratch_take(live, job->tokenizer);
-  int32_t *ids = NULL;
-  uint64_t start = clock_now_ns();
-  if (scratch == NULL) {
-    code = error_set(&job->error, ERR_INTERNAL, NULL, "Out of memory.");
-  } else {
-    code = tokenizer_encode(job->tokenizer, scratch, text, length, &options, &ids, &count,
-                            &job->error);
-  }
-  job->duration_ns = clock_now_ns() - start;
-  job->bytes = length;
-  scratch_give(live, scratch);
-  if (code == 0) print_tokens(job, fields, ids, count);
-  free(ids);
+  code = encode_text(job, &options, text, length, &count);
   if (rendered.text != NULL) jinja_output_free(&rendered);
-  return code;
+  if (code != 0) return code;
+  if (count > TOKENIZE_IDS_MAX) {
+    const char *param = fields->prompt != NULL ? "prompt" : "messages";
+    return error_set(&job->error, ERR_INVALID_VALUE, param,
+                     "The text has more than %d tokens, which is the most that one request may "
+                     "tokenize.",
+                     TOKENIZE_IDS_MAX);
+  }
+  print_tokens(job, fields, count);
+  job->held = count * sizeof *job->tokens;
+  return 0;
 }
 
 static int decode(tokenize_job_t *job, const tokenize_fields_t *fields) {
@@ -160,16 +181,15 @@ static int decode(tokenize_job_t *job, const tokenize_fields_t *fields) {
     return error_set(&job->error, ERR_MISSING_PARAMETER, "tokens",
                      "The 'tokens' must be provided.");
   }
-  char *text = NULL;
   size_t length = 0;
   int code = tokenizer_decode(job->tokenizer, fields->tokens.ids, (size_t)fields->tokens.count,
-                              false, &text, &length, &job->error);
+                              false, &job->text, &length, &job->error);
   if (code != 0) return code;
-  buffer_text(&job->reply, "{\"prompt\":");
-  buffer_quote(&job->reply, text, length);
-  buffer_char(&job->reply, '}');
-  free(text);
-  return 0;
+  buffer_text(&job->reply.own, "{\"prompt\":\"");
+  cord_escape(&job->reply, job->text, length);
+  buffer_text(&job->reply.own, "\"}");
+  job->held = length + 1;
+  return charge(job, &job->ids, job->ids.bytes + job->held);
 }
 
 static int run(tokenize_job_t *job) {
@@ -200,22 +220,39 @@ static int run(tokenize_job_t *job) {
   if (code == 0) code = job->decode ? decode(job, &fields) : encode(job, &fields);
   json_free(doc);
   arena_free(&arena);
-  return code;
+  return code == 0 ? charge(job, &job->ids, job->held + cord_held(&job->reply)) : code;
+}
+
+/* Frees what is not needed to print the reply. */
+static void forget_input(tokenize_job_t *job) {
+  held_free(&job->body);
+  charge_drop(&job->values);
 }
 
 static void run_job(lane_job_t *lane_job) {
   tokenize_job_t *job = (tokenize_job_t *)lane_job;
   if (atomic_load(&job->cancelled)) return; /* nobody is left who wants the answer */
   job->code = run(job);
+  forget_input(job);
 }
 
 static void destroy(tokenize_job_t *job) {
   job->server->live->jobs--;
-  buffer_free(&job->reply);
-  held_free(&job->body);
-  charge_drop(&job->values);
+  forget_input(job);
+  cord_free(&job->reply);
+  free(job->tokens);
+  free(job->text);
   charge_drop(&job->ids);
   free(job);
+}
+
+static bool print_reply(void *owner, buffer_t *out, size_t room) {
+  tokenize_job_t *job = owner;
+  return cord_print(&job->reply, out, room);
+}
+
+static void end_reply(void *owner) {
+  destroy(owner);
 }
 
 static void job_done(lane_job_t *lane_job) {
@@ -226,16 +263,14 @@ static void job_done(lane_job_t *lane_job) {
     exchange_header(exchange, "x-inferd-ignored-params", job->ignored);
     metrics_ignored_params(job->server->metrics);
   }
+  if (exchange != NULL && job->code == 0 && !cord_failed(&job->reply)) {
+    exchange_reply_pieces(exchange, "application/json", (pieces_t){print_reply, end_reply, job});
+    return;
+  }
   if (exchange != NULL && job->code != 0) {
     exchange_error(exchange, &job->error);
   } else if (exchange != NULL) {
-    size_t length;
-    char *body = buffer_detach(&job->reply, &length);
-    if (body != NULL) {
-      exchange_reply(exchange, 200, "application/json", body, length);
-    } else {
-      reply_no_memory(exchange);
-    }
+    reply_no_memory(exchange);
   }
   destroy(job);
 }

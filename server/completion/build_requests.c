@@ -5,7 +5,7 @@
  * completion.c, which submits the requests to engine/mailbox.c.
  */
 #include "engine/base/util.h"
-#include "server/completion/completion.h"
+#include "server/completion/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,6 +15,11 @@
 /* Most memory that one request may lend to the engine for choices which are known only at the end.
  * The pages are used only as the choices grow. */
 static const size_t ROOM_BYTES_MAX = (size_t)1 << 28;
+
+enum {
+  PROMPT_LOGPROBS_BYTES_MAX = 64 * 1024 * 1024,
+  PROMPT_LOGPROB_BYTES = 64 /* bytes of JSON charged for one alternative of one position */
+};
 
 enum { HASHED_TOKENS_MIN = 1024 };
 

@@ -40,7 +40,7 @@ void chat_end_text(choice_t *choice); /* no more text will come */
 bool chat_is_reasoning(const choice_t *choice);
 bool chat_failed(const choice_t *choice); /* true if memory was short */
 /* Print "delta":{...} of a chunk, and "message":{...} of a whole response. */
-void chat_print_delta(buffer_t *out, choice_t *choice);
-void chat_print_message(buffer_t *out, choice_t *choice);
+void chat_print_delta(cord_t *out, choice_t *choice);
+void chat_print_message(cord_t *out, choice_t *choice);
 
 #endif

@@ -98,18 +98,31 @@ bool chat_failed(const choice_t *choice) {
          (choice->parser != NULL && output_parser_failed(choice->parser));
 }
 
-/* Prints the reasoning under both names that clients read: vLLM's and DeepSeek's. */
-static void print_reasoning(buffer_t *out, const buffer_t *text) {
-  buffer_text(out, "\"reasoning\":");
-  buffer_quote(out, text->data, text->length);
-  buffer_text(out, ",\"reasoning_content\":");
-  buffer_quote(out, text->data, text->length);
+/* Prints text in quotes. */
+static void print_text(cord_t *out, const buffer_t *text) {
+  buffer_char(&out->own, '"');
+  cord_escape(out, text->data, text->length);
+  buffer_char(&out->own, '"');
 }
 
-void chat_print_delta(buffer_t *out, choice_t *choice) {
+/* Prints the reasoning under both names that clients read: vLLM's and DeepSeek's. */
+static void print_reasoning(cord_t *out, const buffer_t *text) {
+  buffer_text(&out->own, "\"reasoning\":");
+  print_text(out, text);
+  buffer_text(&out->own, ",\"reasoning_content\":");
+  print_text(out, text);
+}
+
+static void print_calls(cord_t *out, const choice_t *choice) {
+  buffer_text(&out->own, "\"tool_calls\":[");
+  cord_bytes(out, choice->tool_calls.data, choice->tool_calls.length);
+  buffer_char(&out->own, ']');
+}
+
+void chat_print_delta(cord_t *out, choice_t *choice) {
   const char *comma = "";
   close_call(choice);
-  buffer_text(out, "\"delta\":{");
+  buffer_text(&out->own, "\"delta\":{");
   if (choice->reasoning.length > 0) {
     print_reasoning(out, &choice->reasoning);
     comma = ",";
@@ -117,37 +130,34 @@ void chat_print_delta(buffer_t *out, choice_t *choice) {
   /* A token without text gets a chunk too, because clients count chunks. */
   bool nothing = choice->reasoning.length == 0 && choice->tool_calls.length == 0;
   if (choice->text.length > 0 || (nothing && choice->parser == NULL)) {
-    buffer_text(out, comma);
-    buffer_text(out, "\"content\":");
-    buffer_quote(out, choice->text.data, choice->text.length);
+    buffer_text(&out->own, comma);
+    buffer_text(&out->own, "\"content\":");
+    print_text(out, &choice->text);
     comma = ",";
   }
   if (choice->tool_calls.length > 0) {
-    buffer_text(out, comma);
-    buffer_text(out, "\"tool_calls\":[");
-    buffer_append(out, choice->tool_calls.data, choice->tool_calls.length);
-    buffer_char(out, ']');
+    buffer_text(&out->own, comma);
+    print_calls(out, choice);
   }
-  buffer_char(out, '}');
+  buffer_char(&out->own, '}');
 }
 
-void chat_print_message(buffer_t *out, choice_t *choice) {
+void chat_print_message(cord_t *out, choice_t *choice) {
   close_call(choice);
-  buffer_text(out, "\"message\":{\"role\":\"assistant\",\"content\":");
+  buffer_text(&out->own, "\"message\":{\"role\":\"assistant\",\"content\":");
   if (choice->text.length == 0 && (choice->num_calls > 0 || choice->reasoning.length > 0)) {
-    buffer_text(out, "null");
+    buffer_text(&out->own, "null");
   } else {
-    buffer_quote(out, choice->text.data, choice->text.length);
+    print_text(out, &choice->text);
   }
-  buffer_text(out, ",\"refusal\":null");
+  buffer_text(&out->own, ",\"refusal\":null");
   if (choice->reasoning.length > 0) {
-    buffer_char(out, ',');
+    buffer_char(&out->own, ',');
     print_reasoning(out, &choice->reasoning);
   }
   if (choice->num_calls > 0) {
-    buffer_text(out, ",\"tool_calls\":[");
-    buffer_append(out, choice->tool_calls.data, choice->tool_calls.length);
-    buffer_char(out, ']');
+    buffer_char(&out->own, ',');
+    print_calls(out, choice);
   }
-  buffer_char(out, '}');
+  buffer_char(&out->own, '}');
 }

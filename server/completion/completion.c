@@ -221,6 +221,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->source = exchange->source;
   completion->key = api_key_use(exchange->key);
   completion->ids = charge_open(exchange->server->ledger, exchange->source, LEDGER_ids);
+  completion->output = charge_open(exchange->server->ledger, exchange->source, LEDGER_output);
   completion->intake->values =
       charge_open(exchange->server->ledger, exchange->source, LEDGER_values);
   completion->arrival_ns = exchange->arrival_ns;

@@ -19,11 +19,7 @@
 #include "server/parser/output.h"
 #include "server/server.h"
 
-enum {
-  POOL_BODY_BYTES = 64 * 1024, /* larger bodies are parsed in the pool */
-  PROMPT_LOGPROBS_BYTES_MAX = 64 * 1024 * 1024,
-  PROMPT_LOGPROB_BYTES = 64 /* bytes of JSON charged for one alternative of one position */
-};
+enum { POOL_BODY_BYTES = 64 * 1024 }; /* larger bodies are parsed in the pool */
 
 typedef struct input input_t;
 
@@ -31,7 +27,6 @@ typedef struct input input_t;
 struct choice {
   input_t *input;
   int32_t index;           /* in the response: prompt x n + sample */
-  size_t echo_length;      /* bytes of prompt before `text`, until the first chunk is sent */
   buffer_t text;           /* not streamed: everything; streamed: what has no chunk yet */
   buffer_t reasoning;      /* chat: reasoning, in the same span */
   buffer_t tool_calls;     /* chat: elements of the array, the same span */
@@ -42,6 +37,7 @@ struct choice {
   buffer_t token_ids;      /* "1,2,3", the same span; only with return_token_ids */
   logprob_text_t logprobs; /* the same span */
   text_offset_t offset;    /* where the next token's text begins */
+  size_t held;             /* bytes of its buffers, as the ledger was told */
   int32_t num_tokens;      /* generated so far */
   int32_t unsent_tokens;   /* streamed: tokens since the last chunk */
   bool sent_any, done, dirty;
@@ -51,16 +47,22 @@ struct choice {
   uint64_t first_token_ns, last_token_ns; /* seen by the loop thread; exact after DONE */
 };
 
-/* One prompt: the engine's request, and the choices it makes. */
+/* One prompt: the engine's request, and the choices it makes. What a response repeats in every
+ * choice is printed once, here. */
 struct input {
   completion_t *completion;
   request_t request;        /* the engine's from submit to EVENT_DONE */
   int32_t *ids;             /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
   held_t keys;              /* request.prompt_keys of a long prompt */
-  char *decoded;            /* malloc'ed: the prompt's text when ids are echoed */
-  size_t held;              /* bytes of `ids`, `decoded` and the request's room */
+  size_t held;              /* bytes of `ids` and the request's room */
+  buffer_t prompt_ids;      /* "[1,2,3]"; only with return_token_ids */
   buffer_t prompt_logprobs; /* "null,{...},..." */
-  choice_t *choices;        /* [num_choices], the completion's */
+  buffer_t echo;            /* the prompt as the body of a JSON string, if it is echoed */
+  buffer_t echo_text;       /* the same not escaped, while logprobs of it are expected */
+  logprob_text_t echo_logprobs; /* of the tokens of the prompt */
+  text_offset_t offset;         /* behind the last of them */
+  size_t held_output;           /* bytes of these buffers, as the ledger was told */
+  choice_t *choices;            /* [num_choices], the completion's */
   int32_t num_choices;
   int32_t num_cached_tokens;
   bool done;
@@ -87,8 +89,10 @@ struct completion {
   uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
   charge_t ids;            /* of the arena and of what the inputs hold */
-  bool working, released;  /* working: its job waits or runs in the lanes */
-  atomic_bool cancelled;   /* the job stops early */
+  charge_t output;         /* of the buffers of inputs and choices */
+  bool working, released,
+      replying; /* working: its job waits or runs; replying: the transport prints `reply` */
+  atomic_bool cancelled; /* the job stops early */
   /* the engine's side */
   input_t *inputs;
   int32_t num_inputs;
@@ -101,6 +105,7 @@ struct completion {
   /* output */
   const char *head; /* "id":…,"object":…,"created":…,"model":…, in the arena */
   size_t head_length;
+  cord_t reply;   /* of a request that does not stream */
   bool streaming; /* the status line was sent */
   uint64_t last_write_ns;
   uint32_t obfuscation; /* state of the generator of padding */
@@ -117,12 +122,6 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
                       size_t *count);
 /* Returns 0, or ERR_CONTEXT_LENGTH. `at_least`: the prompt has that many tokens or more. */
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
-
-/* memory.c: tells the ledger what the completion holds. Each returns 0, or ERR_OVERLOADED with the
- * intake's error set. The completion's thread. */
-int completion_charge_values(completion_t *completion, size_t bytes);
-/* Counts the arena, what the inputs hold, and `more` bytes that are about to be used. */
-int completion_charge_ids(completion_t *completion, size_t more);
 
 /* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);

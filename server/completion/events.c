@@ -9,6 +9,7 @@
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
+#include "server/completion/memory.h"
 #include "server/completion/sse.h"
 #include "server/completion/stage_log.h"
 #include "server/observe/metrics.h"
@@ -35,8 +36,14 @@ static logprob_entry_t entry_of(const event_t *event, int64_t num_best, int32_t 
                            .top = event->top};
 }
 
-/* Adds the score of a prompt token to the echoed logprobs of every choice, to prompt_logprobs, or
- * to both. */
+static void fail_memory(completion_t *completion) {
+  inferd_error_t error;
+  (void)ledger_refuse(&completion->output, &error);
+  completion_fail(completion, &error);
+  completion_free_output(completion);
+}
+
+/* Adds the score of a prompt token to the echoed logprobs, to prompt_logprobs, or to both. */
 static void on_prompt_logprob(input_t *input, const event_t *event) {
   const completion_t *completion = input->completion;
   const params_t *params = &completion->params;
@@ -49,24 +56,27 @@ static void on_prompt_logprob(input_t *input, const event_t *event) {
     buffer_char(&input->prompt_logprobs, ',');
     prompt_logprob_add(&input->prompt_logprobs, &style, &entry);
   }
-  if (!params_echoes_scores(params)) return;
-  for (int32_t i = 0; i < input->num_choices; i++) {
-    choice_t *choice = &input->choices[i];
+  if (params_echoes_scores(params)) {
     logprob_entry_t entry = entry_of(event, params->logprobs, asked);
     entry.id = id;
-    entry.offset = choice->offset.code_points;
-    logprob_text_add(&choice->logprobs, &style, &entry);
-    text_offset_prompt(&choice->offset, &style, id, choice->text.data, choice->echo_length);
+    entry.offset = input->offset.code_points;
+    logprob_text_add(&input->echo_logprobs, &style, &entry);
+    text_offset_prompt(&input->offset, &style, id, input->echo_text.data, input->echo_text.length);
   }
+  if (!completion_charge_input(input)) fail_memory(input->completion);
 }
 
-/* The tokens of an echoed prompt may not cover all its text. The rest counts before the first
- * generated token. */
-static void finish_prompt_offset(choice_t *choice) {
-  size_t walked = choice->offset.walked;
-  if (choice->input->completion->params.logprobs == ABSENT || walked >= choice->echo_length) return;
-  text_offset_bytes(&choice->offset, choice->text.data + walked, choice->echo_length - walked);
-  choice->offset.walked = choice->echo_length;
+/* Before the first token of a choice: the text begins behind an echoed prompt. The tokens of the
+ * prompt may not cover all of its text; the rest counts here. */
+static void begin_offset(choice_t *choice) {
+  input_t *input = choice->input;
+  size_t walked = input->offset.walked;
+  if (walked < input->echo_text.length) {
+    text_offset_bytes(&input->offset, input->echo_text.data + walked,
+                      input->echo_text.length - walked);
+    input->offset.walked = input->echo_text.length;
+  }
+  choice->offset = input->offset;
 }
 
 static void mark_dirty(completions_t *live, choice_t *choice) {
@@ -110,7 +120,7 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   choice->num_tokens++;
   if (completion->exchange == NULL) return;
   choice->num_reasoning_tokens += chat_is_reasoning(choice);
-  if (choice->num_tokens == 1) finish_prompt_offset(choice);
+  if (choice->num_tokens == 1) begin_offset(choice);
   if (params->logprobs != ABSENT) {
     token_style_t style = style_of(completion);
     int32_t asked = choice->input->request.params.num_logprobs;
@@ -128,9 +138,27 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
     if (choice->token_ids.length > 0) buffer_char(&choice->token_ids, ',');
     buffer_int(&choice->token_ids, event->token_id);
   }
+  if (!completion_charge_choice(choice)) {
+    fail_memory(completion);
+    return;
+  }
   if (!params->stream) return;
   choice->unsent_tokens++;
   mark_dirty(live, choice);
+}
+
+static bool print_reply(void *owner, buffer_t *out, size_t room) {
+  completion_t *completion = owner;
+  return cord_print(&completion->reply, out, room);
+}
+
+static void end_reply(void *owner) {
+  completion_t *completion = owner;
+  completions_t *live = completion->server->live;
+  completions_enter(live);
+  completion->replying = false;
+  completion_release(completion);
+  completions_leave(live);
 }
 
 /* Ends the answer: every choice is complete and none has failed. */
@@ -143,16 +171,16 @@ static void complete(completion_t *completion) {
     exchange_end(completion_take_exchange(completion));
     return;
   }
-  size_t length;
-  char *body = completion_response(completion, &length);
-  if (body == NULL) {
+  if (!completion_response(completion)) {
     inferd_error_t error;
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     completion_fail(completion, &error);
     return;
   }
   completion_count_end(completion, 200, finish);
-  exchange_reply(completion_take_exchange(completion), 200, "application/json", body, length);
+  completion->replying = true;
+  exchange_reply_pieces(completion_take_exchange(completion), "application/json",
+                        (pieces_t){print_reply, end_reply, completion});
 }
 
 static void fail_done(completion_t *completion, const event_t *event) {
@@ -211,6 +239,10 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   if (completion->exchange == NULL || failed) return;
   add_text(choice, event);
   chat_end_text(choice);
+  if (!completion_charge_choice(choice)) {
+    fail_memory(completion);
+    return;
+  }
   if (completion->params.stream) sse_chunk(choice, true);
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/util.h"
 #include "server/completion/lora_table.h"
+#include "server/completion/memory.h"
 #include "server/completion/sse.h"
 #include "server/observe/metrics.h"
 
@@ -24,6 +25,7 @@ int completions_new(server_t *server) {
   completions_t *live = calloc(1, sizeof *live);
   if (live == NULL) return ERR_NO_MEMORY;
   live->server = server;
+  live->frame.flat = true;
   uv_mutex_init(&live->scratch_lock);
   server->live = live;
   if (getrandom(live->salt_key, sizeof live->salt_key, 0) != (ssize_t)sizeof live->salt_key ||
@@ -44,7 +46,7 @@ void completions_free(server_t *server) {
   grammar_cache_free(live->grammars);
   for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
   uv_mutex_destroy(&live->scratch_lock);
-  buffer_free(&live->scratch);
+  cord_free(&live->frame);
   free(live->default_name);
   free(live);
   server->live = NULL;
@@ -101,22 +103,15 @@ void completion_forget_input(completion_t *completion) {
 }
 
 static void destroy(completion_t *completion) {
+  completion_free_output(completion);
   for (int32_t i = 0; i < completion->num_choices; i++) {
-    choice_t *choice = &completion->choices[i];
-    buffer_free(&choice->text);
-    buffer_free(&choice->reasoning);
-    buffer_free(&choice->tool_calls);
-    output_parser_free(choice->parser);
-    buffer_free(&choice->token_ids);
-    logprob_text_free(&choice->logprobs);
+    output_parser_free(completion->choices[i].parser);
   }
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
     free(input->ids);
     held_free(&input->keys);
-    free(input->decoded);
     free(input->request.room);
-    buffer_free(&input->prompt_logprobs);
   }
   completion_forget_input(completion);
   grammar_unref(completion->grammar);
@@ -145,7 +140,7 @@ void completions_leave(completions_t *live) {
 void completion_release(completion_t *completion) {
   completions_t *live = completion->server->live;
   if (completion->exchange != NULL || completion->working || completion->outstanding > 0) return;
-  if (completion->released) return;
+  if (completion->released || completion->replying) return;
   completion->released = true;
   if (completion->previous != NULL) completion->previous->next = completion->next;
   if (live->first == completion) live->first = completion->next;

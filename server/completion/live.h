@@ -6,7 +6,7 @@
 #ifndef INFERD_SERVER_COMPLETION_LIVE_H
 #define INFERD_SERVER_COMPLETION_LIVE_H
 
-#include "engine/base/buffer.h"
+#include "server/ledger/cord.h"
 #include "server/server.h"
 
 #include "engine/base/json.h"
@@ -27,7 +27,7 @@ typedef struct completions {
   int depth; /* > 0: a walk over the list is in progress, so finished completions wait on `dead` */
   completion_t *dead;                 /* linked by next */
   choice_t *dirty;                    /* choices with tokens that have no chunk yet */
-  buffer_t scratch;                   /* one frame; reused */
+  cord_t frame;                       /* flat: one frame of a stream; reused */
   const char *names[MODEL_NAMES_MAX]; /* served model names, the first is the one in responses */
   int num_names;
   char *default_name; /* malloc'ed: base name of the model directory */

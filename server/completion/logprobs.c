@@ -158,10 +158,10 @@ void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
   buffer_text(out, "]}");
 }
 
-void logprob_text_chat_object(const logprob_text_t *text, buffer_t *out) {
-  buffer_text(out, "{\"content\":[");
-  buffer_append(out, text->tokens.data, text->tokens.length);
-  buffer_text(out, "],\"refusal\":null}");
+void logprob_text_chat_object(const logprob_text_t *text, cord_t *out) {
+  buffer_text(&out->own, "{\"content\":[");
+  cord_bytes(out, text->tokens.data, text->tokens.length);
+  buffer_text(&out->own, "],\"refusal\":null}");
 }
 
 void logprob_text_clear(logprob_text_t *text) {
@@ -183,16 +183,25 @@ bool logprob_text_failed(const logprob_text_t *text) {
   return text->offsets.failed || text->values.failed || text->tokens.failed || text->tops.failed;
 }
 
-void logprob_text_object(const logprob_text_t *text, buffer_t *out) {
-  buffer_text(out, "{\"text_offset\":[");
-  buffer_append(out, text->offsets.data, text->offsets.length);
-  buffer_text(out, "],\"token_logprobs\":[");
-  buffer_append(out, text->values.data, text->values.length);
-  buffer_text(out, "],\"tokens\":[");
-  buffer_append(out, text->tokens.data, text->tokens.length);
-  buffer_text(out, "],\"top_logprobs\":[");
-  buffer_append(out, text->tops.data, text->tops.length);
-  buffer_text(out, "]}");
+size_t logprob_text_held(const logprob_text_t *text) {
+  return text->offsets.capacity + text->values.capacity + text->tokens.capacity +
+         text->tops.capacity;
+}
+
+static void print_joined(const char *name, const buffer_t *first, const buffer_t *second,
+                         cord_t *out) {
+  buffer_text(&out->own, name);
+  cord_bytes(out, first->data, first->length);
+  if (first->length > 0 && second->length > 0) buffer_char(&out->own, ',');
+  cord_bytes(out, second->data, second->length);
+}
+
+void logprob_text_object(const logprob_text_t *first, const logprob_text_t *text, cord_t *out) {
+  print_joined("{\"text_offset\":[", &first->offsets, &text->offsets, out);
+  print_joined("],\"token_logprobs\":[", &first->values, &text->values, out);
+  print_joined("],\"tokens\":[", &first->tokens, &text->tokens, out);
+  print_joined("],\"top_logprobs\":[", &first->tops, &text->tops, out);
+  buffer_text(&out->own, "]}");
 }
 
 static void print_ranked(buffer_t *out, const token_style_t *style, int32_t id, float logprob,

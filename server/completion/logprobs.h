@@ -6,8 +6,8 @@
 #ifndef INFERD_SERVER_COMPLETION_LOGPROBS_H
 #define INFERD_SERVER_COMPLETION_LOGPROBS_H
 
-#include "engine/base/buffer.h"
 #include "engine/request.h"
+#include "server/ledger/cord.h"
 
 typedef struct logprob_text {
   buffer_t offsets, values, tokens, tops; /* elements with commas between, no brackets */
@@ -52,10 +52,12 @@ void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
                            const logprob_entry_t *entry);
 void logprob_text_clear(logprob_text_t *text);
 void logprob_text_free(logprob_text_t *text);
-/* {"text_offset":[...],"token_logprobs":[...],"tokens":[...],"top_logprobs":[...]} */
-void logprob_text_object(const logprob_text_t *text, buffer_t *out);
+size_t logprob_text_held(const logprob_text_t *text); /* bytes of its buffers */
+/* {"text_offset":[...],"token_logprobs":[...],"tokens":[...],"top_logprobs":[...]}, the positions
+ * of `first` before those of `text`. Both must outlive the cord. */
+void logprob_text_object(const logprob_text_t *first, const logprob_text_t *text, cord_t *out);
 /* {"content":[...],"refusal":null}, of chat */
-void logprob_text_chat_object(const logprob_text_t *text, buffer_t *out);
+void logprob_text_chat_object(const logprob_text_t *text, cord_t *out);
 bool logprob_text_failed(const logprob_text_t *text);
 
 /* Appends {"<id>":{"logprob":f,"rank":n,"decoded_token":"..."},...}, one position of

@@ -1,8 +1,10 @@
-/* memory.c: what a completion holds, told to the ledger.
+/* memory.c: what a completion holds, told to the ledger, see memory.h.
  *
  * The thread of the completion: the loop, or the job that reads it.
  */
-#include "server/completion/completion.h"
+#include "server/completion/memory.h"
+
+#include "engine/base/check.h"
 
 static int resize(completion_t *completion, charge_t *charge, size_t bytes) {
   return charge_resize(charge, bytes) ? 0 : ledger_refuse(charge, &completion->intake->error);
@@ -16,4 +18,54 @@ int completion_charge_ids(completion_t *completion, size_t more) {
   size_t bytes = completion->arena.held + more;
   for (int32_t i = 0; i < completion->num_inputs; i++) bytes += completion->inputs[i].held;
   return resize(completion, &completion->ids, bytes);
+}
+
+static size_t input_bytes(const input_t *input) {
+  return input->prompt_ids.capacity + input->prompt_logprobs.capacity + input->echo.capacity +
+         input->echo_text.capacity + logprob_text_held(&input->echo_logprobs);
+}
+
+static size_t choice_bytes(const choice_t *choice) {
+  return choice->text.capacity + choice->reasoning.capacity + choice->tool_calls.capacity +
+         choice->token_ids.capacity + logprob_text_held(&choice->logprobs);
+}
+
+/* Sets the bytes of one part of the output to `now`; *held is what it was. */
+static bool charge_part(completion_t *completion, size_t *held, size_t now) {
+  charge_t *output = &completion->output;
+  if (now == *held) return true;
+  if (!charge_resize(output, output->bytes - *held + now)) return false;
+  *held = now;
+  return true;
+}
+
+bool completion_charge_input(input_t *input) {
+  return charge_part(input->completion, &input->held_output, input_bytes(input));
+}
+
+bool completion_charge_choice(choice_t *choice) {
+  return charge_part(choice->input->completion, &choice->held, choice_bytes(choice));
+}
+
+void completion_free_output(completion_t *completion) {
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    choice_t *choice = &completion->choices[i];
+    choice->held = 0;
+    buffer_free(&choice->text);
+    buffer_free(&choice->reasoning);
+    buffer_free(&choice->tool_calls);
+    buffer_free(&choice->token_ids);
+    logprob_text_free(&choice->logprobs);
+  }
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    input->held_output = 0;
+    buffer_free(&input->prompt_ids);
+    buffer_free(&input->prompt_logprobs);
+    buffer_free(&input->echo);
+    buffer_free(&input->echo_text);
+    logprob_text_free(&input->echo_logprobs);
+  }
+  cord_free(&completion->reply);
+  charge_drop(&completion->output);
 }

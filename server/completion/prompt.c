@@ -8,9 +8,11 @@
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
+#include "server/completion/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int completion_read(completion_t *completion) {
@@ -158,39 +160,46 @@ static int take_id_prompt(completion_t *completion, input_t *input, const prompt
   return 0;
 }
 
-/* Echo: puts the text of the prompt before the output of every choice. */
+/* Echo: keeps the text of the prompt, which every choice begins with, as it is printed. */
 static int take_echo(completion_t *completion, input_t *input, const prompt_t *prompt) {
   const params_t *params = &completion->params;
   const request_t *request = &input->request;
   size_t length = prompt->length;
   const char *text = prompt->text;
+  char *decoded = NULL;
   /* A truncated prompt is echoed as the model gets it. */
   if (text == NULL || params->truncate_prompt_tokens != NOT_TRUNCATED) {
     int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
                                 (size_t)request->num_prompt_tokens, params->skip_special_tokens,
-                                &input->decoded, &length, &completion->intake->error);
-    if (code == 0) input->held += length + 1;
-    if (code == 0) code = completion_charge_ids(completion, 0);
+                                &decoded, &length, &completion->intake->error);
     if (code != 0) return code;
-    text = input->decoded;
+    text = decoded;
   }
-  token_style_t style = {completion->tokenizer, params->tokens_as_ids, params->skip_special_tokens};
-  logprob_entry_t first = {.id = request->prompt_ids[0]};
-  for (int32_t i = 0; i < input->num_choices; i++) {
-    choice_t *choice = &input->choices[i];
-    buffer_append(&choice->text, text, length);
-    if (choice->text.failed) {
-      return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
-    }
-    choice->echo_length = length;
-    if (params->logprobs == ABSENT) {
-      text_offset_bytes(&choice->offset, text, length);
-      continue;
-    }
-    logprob_text_add(&choice->logprobs, &style, &first);
-    text_offset_prompt(&choice->offset, &style, first.id, text, length);
+  buffer_escape(&input->echo, text, length);
+  if (params->logprobs != ABSENT) {
+    token_style_t style = {completion->tokenizer, params->tokens_as_ids,
+                           params->skip_special_tokens};
+    logprob_entry_t first = {.id = request->prompt_ids[0]};
+    buffer_append(&input->echo_text, text, length);
+    logprob_text_add(&input->echo_logprobs, &style, &first);
+    text_offset_prompt(&input->offset, &style, first.id, text, length);
   }
-  return 0;
+  free(decoded);
+  if (!input->echo.failed && !input->echo_text.failed) return 0;
+  return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+}
+
+/* Prints what all choices of the prompt share. */
+static int take_shared(completion_t *completion, input_t *input, const prompt_t *prompt) {
+  const params_t *params = &completion->params;
+  const request_t *request = &input->request;
+  int code = params->echo && !params->is_chat ? take_echo(completion, input, prompt) : 0;
+  if (code != 0) return code;
+  if (params->return_token_ids) {
+    buffer_ids(&input->prompt_ids, request->prompt_ids, (size_t)request->num_prompt_tokens);
+  }
+  if (completion_charge_input(input)) return 0;
+  return ledger_refuse(&completion->output, &completion->intake->error);
 }
 
 /* Refuses ids for which the model has no row. A tokenizer may have such ids, for tokens that were
@@ -237,9 +246,9 @@ int completion_finish(completion_t *completion, bool may_compile) {
   const params_t *params = &completion->params;
   int code = completion_constrain(completion, may_compile);
   if (completion->intake->must_compile) return code;
-  if (code == 0 && params->is_chat) return chat_begin_choices(completion);
-  for (int32_t i = 0; code == 0 && params->echo && i < completion->num_inputs; i++) {
-    code = take_echo(completion, &completion->inputs[i], &params->prompts[i]);
+  if (code == 0 && params->is_chat) code = chat_begin_choices(completion);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
+    code = take_shared(completion, &completion->inputs[i], &params->prompts[i]);
   }
   return code;
 }

@@ -103,11 +103,11 @@ static void send_frame(completion_t *completion, const char *bytes, size_t lengt
   exchange_write(exchange, bytes, length); /* if it fails, the transport calls on_gone */
 }
 
-static buffer_t *frame_begin(completion_t *completion) {
-  buffer_t *out = &completion->server->live->scratch;
-  buffer_clear(out);
-  buffer_text(out, "data: {");
-  buffer_append(out, completion->head, completion->head_length);
+static cord_t *frame_begin(completion_t *completion) {
+  cord_t *out = &completion->server->live->frame;
+  buffer_clear(&out->own);
+  buffer_text(&out->own, "data: {");
+  buffer_append(&out->own, completion->head, completion->head_length);
   return out;
 }
 
@@ -139,40 +139,56 @@ static void send_or_fail(completion_t *completion, buffer_t *out) {
 }
 
 static bool choice_failed(const choice_t *choice) {
-  return choice->text.failed || choice->token_ids.failed || choice->input->prompt_logprobs.failed ||
-         logprob_text_failed(&choice->logprobs) || chat_failed(choice);
+  const input_t *input = choice->input;
+  return choice->text.failed || choice->token_ids.failed || input->prompt_logprobs.failed ||
+         input->prompt_ids.failed || input->echo.failed || input->echo_text.failed ||
+         logprob_text_failed(&input->echo_logprobs) || logprob_text_failed(&choice->logprobs) ||
+         chat_failed(choice);
 }
 
-static void print_prompt_ids(buffer_t *out, const choice_t *choice) {
-  buffer_text(out, ",\"prompt_token_ids\":");
-  const request_t *request = &choice->input->request;
-  buffer_ids(out, request->prompt_ids, (size_t)request->num_prompt_tokens);
+/* Prints a name and what the buffer holds, between brackets. */
+static void print_list(cord_t *out, const char *name, const buffer_t *elements) {
+  buffer_text(&out->own, name);
+  buffer_char(&out->own, '[');
+  cord_bytes(out, elements->data, elements->length);
+  buffer_char(&out->own, ']');
 }
 
-static void print_prompt_logprobs(buffer_t *out, const choice_t *choice) {
-  const buffer_t *scores = &choice->input->prompt_logprobs;
-  buffer_append(out, scores->data, scores->length);
+static void print_prompt_ids(cord_t *out, const choice_t *choice) {
+  const buffer_t *ids = &choice->input->prompt_ids;
+  buffer_text(&out->own, ",\"prompt_token_ids\":");
+  cord_bytes(out, ids->data, ids->length);
 }
 
-static void print_logprobs(buffer_t *out, const choice_t *choice, bool wanted) {
-  buffer_text(out, ",\"logprobs\":");
+/* The logprobs of an echoed prompt, which come before those of the choice, once. */
+static const logprob_text_t *first_logprobs(const choice_t *choice) {
+  static const logprob_text_t none = {0};
+  return choice->sent_any ? &none : &choice->input->echo_logprobs;
+}
+
+static void print_logprobs(cord_t *out, const choice_t *choice, bool wanted) {
+  const logprob_text_t *first = first_logprobs(choice);
+  buffer_text(&out->own, ",\"logprobs\":");
   if (!wanted) {
-    buffer_text(out, "null");
+    buffer_text(&out->own, "null");
   } else if (choice->input->completion->is_chat) {
     logprob_text_chat_object(&choice->logprobs, out);
   } else {
-    logprob_text_object(&choice->logprobs, out);
+    logprob_text_object(first, &choice->logprobs, out);
   }
 }
 
 /* Prints "index":0,"text":"..." or, for chat, the delta or the message. */
-static void print_output(buffer_t *out, choice_t *choice, bool whole) {
-  buffer_text(out, "\"index\":");
-  buffer_int(out, choice->index);
-  buffer_char(out, ',');
+static void print_output(cord_t *out, choice_t *choice, bool whole) {
+  buffer_text(&out->own, "\"index\":");
+  buffer_int(&out->own, choice->index);
+  buffer_char(&out->own, ',');
   if (!choice->input->completion->is_chat) {
-    buffer_text(out, "\"text\":");
-    buffer_quote(out, choice->text.data, choice->text.length);
+    const buffer_t *echo = &choice->input->echo;
+    buffer_text(&out->own, "\"text\":\"");
+    if (!choice->sent_any) cord_bytes(out, echo->data, echo->length);
+    cord_escape(out, choice->text.data, choice->text.length);
+    buffer_char(&out->own, '"');
   } else if (whole) {
     chat_print_message(out, choice);
   } else {
@@ -180,31 +196,28 @@ static void print_output(buffer_t *out, choice_t *choice, bool whole) {
   }
 }
 
-static void print_chunk_choice(buffer_t *out, choice_t *choice, bool last) {
+static void print_chunk_choice(cord_t *out, choice_t *choice, bool last) {
   const params_t *params = &choice->input->completion->params;
-  buffer_text(out, "\"choices\":[{");
+  int32_t scored = first_logprobs(choice)->count + choice->logprobs.count;
+  buffer_text(&out->own, "\"choices\":[{");
   print_output(out, choice, false);
-  print_logprobs(out, choice, params->logprobs != ABSENT && choice->logprobs.count > 0);
-  buffer_text(out, ",\"finish_reason\":");
-  buffer_text(out, last ? finish_text(choice) : "null");
-  buffer_text(out, ",\"stop_reason\":");
+  print_logprobs(out, choice, params->logprobs != ABSENT && scored > 0);
+  buffer_text(&out->own, ",\"finish_reason\":");
+  buffer_text(&out->own, last ? finish_text(choice) : "null");
+  buffer_text(&out->own, ",\"stop_reason\":");
   if (last) {
-    print_stop_reason(out, choice);
+    print_stop_reason(&out->own, choice);
   } else {
-    buffer_text(out, "null");
+    buffer_text(&out->own, "null");
   }
   if (params->return_token_ids) {
-    buffer_text(out, ",\"token_ids\":[");
-    buffer_append(out, choice->token_ids.data, choice->token_ids.length);
-    buffer_char(out, ']');
+    print_list(out, ",\"token_ids\":", &choice->token_ids);
     if (!choice->sent_any) print_prompt_ids(out, choice);
   }
   if (params->prompt_logprobs >= 0 && !choice->sent_any) {
-    buffer_text(out, ",\"prompt_logprobs\":[");
-    print_prompt_logprobs(out, choice);
-    buffer_char(out, ']');
+    print_list(out, ",\"prompt_logprobs\":", &choice->input->prompt_logprobs);
   }
-  buffer_text(out, "}]");
+  buffer_text(&out->own, "}]");
 }
 
 /* Prints the end that every frame of a choice has. */
@@ -227,7 +240,7 @@ static void end_chunk(buffer_t *out, completion_t *completion, bool last) {
 /* Chat: sends the first chunk of a choice, which holds only the role. */
 static void send_role(choice_t *choice) {
   completion_t *completion = choice->input->completion;
-  buffer_t *out = frame_begin(completion);
+  buffer_t *out = &frame_begin(completion)->own;
   buffer_text(out, "\"choices\":[{\"index\":");
   buffer_int(out, choice->index);
   buffer_text(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
@@ -241,10 +254,10 @@ void sse_chunk(choice_t *choice, bool last) {
   if (completion->exchange == NULL) return;
   if (completion->is_chat && !choice->sent_any) send_role(choice);
   if (completion->exchange == NULL) return; /* the client disconnected during the write */
-  buffer_t *out = frame_begin(completion);
-  out->failed = out->failed || choice_failed(choice);
+  cord_t *out = frame_begin(completion);
+  out->own.failed = out->own.failed || choice_failed(choice);
   print_chunk_choice(out, choice, last);
-  end_chunk(out, completion, last);
+  end_chunk(&out->own, completion, last);
   choice->sent_any = true;
   choice->unsent_tokens = 0;
   buffer_clear(&choice->text);
@@ -252,14 +265,14 @@ void sse_chunk(choice_t *choice, bool last) {
   buffer_clear(&choice->tool_calls);
   buffer_clear(&choice->token_ids);
   logprob_text_clear(&choice->logprobs);
-  send_or_fail(completion, out);
+  send_or_fail(completion, &out->own);
 }
 
 void sse_done(completion_t *completion) {
   static const char done[] = "data: [DONE]\n\n";
   if (completion->exchange == NULL) return;
   if (completion->params.include_usage) {
-    buffer_t *out = frame_begin(completion);
+    buffer_t *out = &frame_begin(completion)->own;
     buffer_text(out, "\"choices\":[],\"usage\":");
     print_usage(out, completion);
     print_fingerprint(out, completion);
@@ -272,7 +285,7 @@ void sse_done(completion_t *completion) {
 void sse_error(completion_t *completion, const inferd_error_t *error) {
   static const char done[] = "data: [DONE]\n\n";
   bool numeric = strcmp(completion->server->config->error_code, "status") == 0;
-  buffer_t *out = &completion->server->live->scratch;
+  buffer_t *out = &completion->server->live->frame.own;
   size_t length;
   char *body = error_body(error, numeric, &length);
   buffer_clear(out);
@@ -293,59 +306,53 @@ void sse_ping(completion_t *completion) {
 }
 
 /* Prints ids and logprobs of the prompt: in every choice of completions, once in chat. */
-static void print_prompt_parts(buffer_t *out, const choice_t *choice) {
+static void print_prompt_parts(cord_t *out, const choice_t *choice) {
   const params_t *params = &choice->input->completion->params;
-  buffer_text(out, ",\"prompt_logprobs\":");
   if (params->prompt_logprobs >= 0) {
-    buffer_char(out, '[');
-    print_prompt_logprobs(out, choice);
-    buffer_char(out, ']');
+    print_list(out, ",\"prompt_logprobs\":", &choice->input->prompt_logprobs);
   } else {
-    buffer_text(out, "null");
+    buffer_text(&out->own, ",\"prompt_logprobs\":null");
   }
   if (params->return_token_ids) {
     print_prompt_ids(out, choice);
   } else {
-    buffer_text(out, ",\"prompt_token_ids\":null");
+    buffer_text(&out->own, ",\"prompt_token_ids\":null");
   }
 }
 
-static void print_choice(buffer_t *out, choice_t *choice) {
+static void print_choice(cord_t *out, choice_t *choice) {
   const params_t *params = &choice->input->completion->params;
-  buffer_char(out, '{');
+  buffer_char(&out->own, '{');
   print_output(out, choice, true);
   print_logprobs(out, choice, params->logprobs != ABSENT);
-  buffer_text(out, ",\"finish_reason\":");
-  buffer_text(out, finish_text(choice));
-  buffer_text(out, ",\"stop_reason\":");
-  print_stop_reason(out, choice);
-  buffer_text(out, ",\"token_ids\":");
+  buffer_text(&out->own, ",\"finish_reason\":");
+  buffer_text(&out->own, finish_text(choice));
+  buffer_text(&out->own, ",\"stop_reason\":");
+  print_stop_reason(&out->own, choice);
   if (params->return_token_ids) {
-    buffer_char(out, '[');
-    buffer_append(out, choice->token_ids.data, choice->token_ids.length);
-    buffer_char(out, ']');
+    print_list(out, ",\"token_ids\":", &choice->token_ids);
   } else {
-    buffer_text(out, "null");
+    buffer_text(&out->own, ",\"token_ids\":null");
   }
   if (!params->is_chat) print_prompt_parts(out, choice);
-  buffer_char(out, '}');
+  buffer_char(&out->own, '}');
 }
 
-char *completion_response(completion_t *completion, size_t *length) {
-  buffer_t out = {0};
-  buffer_char(&out, '{');
-  buffer_append(&out, completion->head, completion->head_length);
-  buffer_text(&out, "\"choices\":[");
+bool completion_response(completion_t *completion) {
+  cord_t *out = &completion->reply;
+  buffer_char(&out->own, '{');
+  buffer_append(&out->own, completion->head, completion->head_length);
+  buffer_text(&out->own, "\"choices\":[");
   for (int32_t i = 0; i < completion->num_choices; i++) {
-    if (i != 0) buffer_char(&out, ',');
-    out.failed = out.failed || choice_failed(&completion->choices[i]);
-    print_choice(&out, &completion->choices[i]);
+    if (i != 0) buffer_char(&out->own, ',');
+    out->own.failed = out->own.failed || choice_failed(&completion->choices[i]);
+    print_choice(out, &completion->choices[i]);
   }
-  buffer_text(&out, "],\"service_tier\":null");
-  print_fingerprint(&out, completion);
-  buffer_text(&out, ",\"usage\":");
-  print_usage(&out, completion);
-  if (completion->is_chat) print_prompt_parts(&out, &completion->choices[0]);
-  buffer_text(&out, ",\"kv_transfer_params\":null}");
-  return buffer_detach(&out, length);
+  buffer_text(&out->own, "],\"service_tier\":null");
+  print_fingerprint(&out->own, completion);
+  buffer_text(&out->own, ",\"usage\":");
+  print_usage(&out->own, completion);
+  if (completion->is_chat) print_prompt_parts(out, &completion->choices[0]);
+  buffer_text(&out->own, ",\"kv_transfer_params\":null}");
+  return !cord_failed(out);
 }

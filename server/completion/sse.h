@@ -20,8 +20,8 @@ void sse_error(completion_t *completion, const inferd_error_t *error);
 /* Sends a comment that keeps an idle connection open. Begins the stream if it has not begun. */
 void sse_ping(completion_t *completion);
 
-/* Returns the whole response of a request that does not stream: malloc'ed, NULL if memory is short.
- */
-char *completion_response(completion_t *completion, size_t *length);
+/* Makes completion->reply, the response of a request that does not stream, of what the inputs and
+ * choices hold. Returns false if memory is short. */
+bool completion_response(completion_t *completion);
 
 #endif

@@ -54,6 +54,7 @@ static void pump(http_t *http) {
   bool more;
   http->urgent = false;
   http->pumped_ns = uv_hrtime();
+  pieces_begin_turn(http);
   do {
     /* The timeout that the library reports does not cover a resume that happened inside its run
      * (need_pump). After a close the library needs one more run before it accepts again. */
@@ -63,7 +64,7 @@ static void pump(http_t *http) {
     more = run_daemons(http, &wait_ms);
     more |= http->need_pump || http->closed_some;
   } while (more && ++runs < RUNS_PER_PUMP);
-  if (more) {
+  if (more || http->next_turn != NULL) {
     http_mark(http, true);
     uv_idle_start(&http->idle, on_idle);
   } else {
@@ -296,7 +297,10 @@ void http_stop(http_t *http) {
 }
 
 void http_stats(const http_t *http, http_stats_t *out) {
-  *out = (http_stats_t){.accepted = http->accepted, .refused = http->refused};
+  *out = (http_stats_t){.accepted = http->accepted,
+                        .refused = http->refused,
+                        .reply_turn_max = http->reply_turn_max,
+                        .replies_turn_max = http->replies_turn_max};
   for (const connection_t *connection = http->connections; connection != NULL;
        connection = connection->next) {
     if (connection->current == NULL) {

@@ -18,6 +18,7 @@
 
 struct server;
 struct route;
+struct buffer;
 typedef struct exchange exchange_t;
 
 enum { REQUEST_ID_MAX = 128 };
@@ -66,6 +67,29 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
  * WWW-Authenticate, x-should-retry). The one function that writes error bodies; see error_body. */
 void exchange_error(exchange_t *exchange, const inferd_error_t *error);
 
+/* An answer that is printed while it is sent, so that no turn of the loop prints much of it and no
+ * memory holds all of it. */
+typedef struct pieces {
+  /* Prints on from where the last call ended: appends `room` bytes to `out`, or up to
+   * PIECE_EXCESS_MAX more. Returns false when that was all. */
+  bool (*print)(void *owner, struct buffer *out, size_t room);
+  /* Called once, when everything was printed, or when the client has left. The transport does not
+   * use the owner afterwards. */
+  void (*free)(void *owner);
+  void *owner;
+} pieces_t;
+
+enum {
+  PIECE_EXCESS_MAX = 24 * 1024,
+  REPLY_TURN_BYTES = 256 * 1024, /* of one answer in one turn of the loop */
+  REPLIES_TURN_BYTES = 1 << 20   /* of all answers; small ones do not wait for the next turn */
+};
+
+/* Answers 200 with a body that is printed in pieces. If the first piece, up to REPLY_TURN_BYTES, is
+ * all of it, it is sent with its Content-Length, else in chunks. Answers 503 if the memory for a
+ * piece is more than the client may hold. The handler must not touch the exchange afterwards. */
+void exchange_reply_pieces(exchange_t *exchange, const char *content_type, pieces_t pieces);
+
 /* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
 void exchange_stream(exchange_t *exchange);
 /* Queues bytes for the client. All bytes of one loop iteration are sent together at its end.
@@ -106,6 +130,8 @@ bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HT
 typedef struct http_stats {
   int32_t connections_idle, connections_reading, connections_waiting, connections_streaming;
   uint64_t accepted, refused;
+  /* Most bytes that were printed in one turn of the loop: of one reply, of all replies. */
+  size_t reply_turn_max, replies_turn_max;
 } http_stats_t;
 void http_stats(const http_t *http, http_stats_t *out);
 

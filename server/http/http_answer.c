@@ -57,9 +57,7 @@ void exchange_header(exchange_t *public, const char *name, const char *value) {
   free(header->value);
 }
 
-/* Called when the response was made, or could not be. The response is sent now, or when the handler
- * returns. */
-static void answered(http_exchange_t *exchange, bool made, exchange_state_t state) {
+void exchange_answered(http_exchange_t *exchange, bool made, exchange_state_t state) {
   if (!made) {
     exchange->public.on_gone = NULL;
     exchange->cause = "no_memory";
@@ -74,13 +72,15 @@ void exchange_reply(exchange_t *public, int status, const char *content_type, ch
                     size_t length) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
-  answered(exchange, reply_make(exchange, status, content_type, body, length), EXCHANGE_ANSWERED);
+  pieces_count(exchange, length);
+  exchange_answered(exchange, reply_make(exchange, status, content_type, body, length),
+                    EXCHANGE_ANSWERED);
 }
 
 void exchange_error(exchange_t *public, const inferd_error_t *error) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
-  answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
+  exchange_answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
 }
 
 void exchange_shutdown(http_exchange_t *exchange) {
@@ -124,6 +124,7 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
       free(exchange->out);
       exchange->out = NULL;
       exchange->out_capacity = 0;
+      charge_drop(&exchange->out_charge);
     }
     exchange->out_start = exchange->out_end = 0;
     /* Returning 0 without suspending makes libmicrohttpd ask again at once, for ever. */
@@ -140,9 +141,10 @@ void exchange_stream(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   public->log.stream = true;
+  exchange->out_charge = charge_open(exchange->http->server->ledger, public->source, LEDGER_output);
   bool made = reply_make_stream(exchange, stream_read);
   if (made) {
-    answered(exchange, true, EXCHANGE_STREAMING);
+    exchange_answered(exchange, true, EXCHANGE_STREAMING);
     return;
   }
   /* The handler continues to write, so on_gone must tell it when the stream ends. */
@@ -162,6 +164,7 @@ static bool out_grow(http_exchange_t *exchange, size_t more) {
   }
   size_t capacity = exchange->out_capacity > 0 ? exchange->out_capacity : OUT_BYTES_FIRST;
   while (capacity < pending + more) capacity *= 2;
+  if (!charge_resize(&exchange->out_charge, capacity)) return false;
   char *out = realloc(exchange->out, capacity);
   if (out == NULL) return false;
   exchange->out = out;

@@ -388,7 +388,7 @@ static void exchange_free(http_exchange_t *exchange) {
   held_free(&exchange->body);
   if (exchange->counted) exchange->http->in_flight--;
   api_key_release(exchange->public.key);
-  free(exchange->out);
+  pieces_free(exchange);
   free(exchange->tail);
   free(exchange);
 }

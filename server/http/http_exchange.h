@@ -52,9 +52,15 @@ struct http_exchange {
   size_t body_window_bytes;
   header_t headers[HEADERS_MAX];
   int header_count;
-  char *out; /* stream: bytes out_start..out_end wait for the socket */
+  char *out; /* stream, pieces: bytes out_start..out_end wait for the socket */
   size_t out_start, out_end, out_capacity;
-  uint64_t progress_ms; /* when the socket last accepted bytes */
+  charge_t out_charge;         /* of out_capacity */
+  pieces_t pieces;             /* print NULL: none, or all was printed */
+  bool waits_for_turn;         /* in the list http->next_turn, and suspended */
+  http_exchange_t *turn_after; /* in that list */
+  uint64_t turn;               /* of the loop, in which the last piece was printed */
+  size_t turn_bytes;           /* printed in it */
+  uint64_t progress_ms;        /* when the socket last accepted bytes */
   uint64_t bytes_in, bytes_out;
 };
 
@@ -86,12 +92,26 @@ void exchange_tell_gone(http_exchange_t *exchange, const char *cause);
 void exchange_doom(http_exchange_t *exchange, const char *cause); /* cut before the next pump */
 
 /* http_answer.c */
+/* To be called when the response was made, or could not be. The response is sent now, or when the
+ * handler returns. */
+void exchange_answered(http_exchange_t *exchange, bool made, exchange_state_t state);
 void exchange_shutdown(http_exchange_t *exchange); /* http_abort of one exchange */
+
+/* http_pieces.c */
+void pieces_begin_turn(http_t *http); /* resumes the replies whose turn it is */
+void pieces_free(http_exchange_t *exchange);
+/* Counts bytes of a reply that were printed in this turn. */
+void pieces_count(http_exchange_t *exchange, size_t bytes);
 
 /* http_reply.c: the response with every header that belongs to it; false when memory is short */
 bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
                 size_t length);
+/* The same of the bytes in exchange->out, which the exchange goes on to own. */
+bool reply_make_out(http_exchange_t *exchange, const char *content_type);
 bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader);
+/* A body whose length is not known before its end. */
+bool reply_make_pieces(http_exchange_t *exchange, const char *content_type,
+                       MHD_ContentReaderCallback reader);
 bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error);
 
 #endif

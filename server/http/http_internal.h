@@ -7,6 +7,7 @@
  * close http_check.c       the order of checks that a request passes before its body is read
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
+ *   http_pieces.c      replies that are printed while they are sent
  *   http_reply.c       responses with their headers
  *   http_error.c       error bodies and the headers that go with them
  *
@@ -114,6 +115,11 @@ struct http {
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
   int32_t suspended;
   http_exchange_t *doomed;
+  uint64_t
+      turn; /* number of the present turn of the loop: one pump, and what happens until the next */
+  size_t turn_bytes;                       /* printed in this turn, of all replies */
+  http_exchange_t *next_turn, **last_turn; /* replies that wait for a turn, oldest first */
+  size_t reply_turn_max, replies_turn_max;
   lingerer_t *lingerers;
   int32_t lingerer_count;
   uint64_t accepted, refused;

@@ -40,20 +40,43 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
   }
 }
 
-bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
-                size_t length) {
-  struct MHD_Response *response =
-      MHD_create_response_from_buffer(length, body, MHD_RESPMEM_MUST_FREE);
-  if (response == NULL) {
-    free(body);
-    return false;
-  }
+/* Completes a response; false if there is none. */
+static bool finish(http_exchange_t *exchange, struct MHD_Response *response, int status,
+                   const char *content_type) {
+  if (response == NULL) return false;
   if (content_type != NULL) add(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
   add_common(exchange, response);
   exchange->response = response;
   exchange->status = status;
-  exchange->bytes_out = length;
   return true;
+}
+
+bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
+                size_t length) {
+  struct MHD_Response *response =
+      MHD_create_response_from_buffer(length, body, MHD_RESPMEM_MUST_FREE);
+  if (response == NULL) free(body);
+  exchange->bytes_out = length;
+  return finish(exchange, response, status, content_type);
+}
+
+bool reply_make_out(http_exchange_t *exchange, const char *content_type) {
+  size_t length = exchange->out_end - exchange->out_start;
+  struct MHD_Response *response = MHD_create_response_from_buffer(
+      length, exchange->out + exchange->out_start, MHD_RESPMEM_PERSISTENT);
+  return finish(exchange, response, 200, content_type);
+}
+
+bool reply_make_pieces(http_exchange_t *exchange, const char *content_type,
+                       MHD_ContentReaderCallback reader) {
+  enum { BLOCK_BYTES = 16 * 1024 }; /* used for HTTP/1.0 only, see reply_make_stream */
+  struct MHD_Response *response =
+      MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reader, exchange, NULL);
+  if (response != NULL && strcmp(exchange->public.method, "HEAD") == 0) {
+    /* libmicrohttpd 0.9.75 ends the answer to HEAD with the last chunk of a body. */
+    MHD_set_response_options(response, MHD_RF_HTTP_1_0_SERVER, MHD_RO_END);
+  }
+  return finish(exchange, response, 200, content_type);
 }
 
 bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader) {
@@ -63,13 +86,9 @@ bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback read
   struct MHD_Response *response =
       MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reader, exchange, NULL);
   if (response == NULL) return false;
-  add(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream; charset=utf-8");
   add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
   add(response, "X-Accel-Buffering", "no");
-  add_common(exchange, response);
-  exchange->response = response;
-  exchange->status = 200;
-  return true;
+  return finish(exchange, response, 200, "text/event-stream; charset=utf-8");
 }
 
 /* Returns the seconds until a retry makes sense; 0 = send no Retry-After. */

@@ -473,6 +473,9 @@ static void print_http(page_t *page) {
   bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
   bare_sample(page, METRIC_connections, "state=\"streaming\"", stats.connections_streaming);
   bare_sample(page, METRIC_connections, "state=\"waiting\"", stats.connections_waiting);
+  own_family(page, METRIC_reply_turn);
+  bare_sample(page, METRIC_reply_turn, "scope=\"one\"", (double)stats.reply_turn_max);
+  bare_sample(page, METRIC_reply_turn, "scope=\"all\"", (double)stats.replies_turn_max);
 }
 
 /* ---- the process ---- */

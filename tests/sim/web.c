@@ -101,6 +101,17 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   faults_release();
 }
 
+void exchange_reply_pieces(exchange_t *exchange, const char *content_type, pieces_t pieces) {
+  buffer_t out = {0};
+  size_t length = 0;
+  faults_hold(); /* http_pieces.c cuts the connection then */
+  while (pieces.print(pieces.owner, &out, 100)) continue;
+  char *body = buffer_detach(&out, &length);
+  faults_release();
+  pieces.free(pieces.owner);
+  exchange_reply(exchange, 200, content_type, body, length);
+}
+
 void exchange_error(exchange_t *exchange, const inferd_error_t *error) {
   size_t length;
   faults_hold(); /* the transport has an answer for this case too: http_exchange.c */

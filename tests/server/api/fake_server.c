@@ -181,6 +181,23 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   fake->body_length = length;
 }
 
+/* Prints in small pieces, so that every test of a reply is one of its pieces. */
+void exchange_reply_pieces(exchange_t *exchange, const char *content_type, pieces_t pieces) {
+  enum { ROOM = 50 };
+  buffer_t out = {0};
+  size_t length = 0;
+  check_open(of(exchange));
+  for (bool more = true; more;) {
+    size_t before = out.length;
+    more = pieces.print(pieces.owner, &out, ROOM);
+    if (more) ASSERT_GE(out.length - before, ROOM);
+    ASSERT_LE(out.length - before, ROOM + PIECE_EXCESS_MAX);
+  }
+  pieces.free(pieces.owner);
+  char *body = buffer_detach(&out, &length);
+  exchange_reply(exchange, 200, content_type, body, length);
+}
+
 void exchange_error(exchange_t *exchange, const inferd_error_t *error) {
   fake_exchange_t *fake = of(exchange);
   size_t length;

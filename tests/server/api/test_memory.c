@@ -127,3 +127,79 @@ Test(memory, ids_count_until_the_request_is_done) {
   ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
   fake_exchange_free(exchange);
 }
+
+static size_t output_of(int n) {
+  char body[300];
+  snprintf(body, sizeof body,
+           "{\"prompt\":\"%090d\",\"max_tokens\":1,\"n\":%d,\"echo\":true,"
+           "\"return_token_ids\":true,\"logprobs\":0}",
+           7, n);
+  fake_exchange_t *exchange = fake_call(api_completions, body);
+  request_t *request = fake_engine.requests[0];
+  for (int32_t i = 1; i < request->num_prompt_tokens; i++) {
+    fake_prompt_logprob(request, i, -1, 1, NULL, 0);
+  }
+  fake_deliver();
+  size_t bytes = held(LEDGER_output);
+  fake_finish_all();
+  ASSERT_EQ_FOR(exchange->status, 200, "%s", exchange->body);
+  json_doc_t *doc = fake_json(exchange);
+  const json_t *choices = json_get(json_root(doc), "choices");
+  ASSERT_EQ(choices->count, n);
+  JSON_EACH(choice, choices) {
+    ASSERT_EQ(json_get(choice, "text")->length, 90);
+    ASSERT_EQ(json_get(choice, "prompt_token_ids")->count, 91);
+    ASSERT_EQ(json_get(json_get(choice, "logprobs"), "tokens")->count, 91);
+  }
+  json_free(doc);
+  fake_exchange_free(exchange);
+  ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
+  return bytes;
+}
+
+/* Ids, text and logprobs of a prompt are kept once, however many choices repeat them. */
+Test(memory, choices_share_their_prompt) {
+  size_t one = output_of(1);
+  ASSERT_GT(one, 90 * 3);
+  ASSERT_EQ(output_of(8), one);
+}
+
+/* The output of a request that does not stream counts while it grows. When it is too much, the
+ * request fails, and its memory is free at once. */
+Test(memory, output_is_counted) {
+  charge_t others = charge_open(server.ledger, 0, LEDGER_body);
+  fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"abc\",\"max_tokens\":90}");
+  request_t *request = fake_engine.requests[0];
+  size_t begun = held(LEDGER_output);
+  for (int i = 0; i < 20; i++) fake_token(request, 'x', "a text of some forty bytes, more or less");
+  fake_deliver();
+  ASSERT_GE(held(LEDGER_output), begun + 800);
+  cr_assert(charge_resize(&others, ledger_stats(server.ledger).limit -
+                                       (held(LEDGER_output) + held(LEDGER_ids) + 200)));
+  for (int i = 0; i < 50; i++) fake_token(request, 'x', "a text of some forty bytes, more or less");
+  fake_deliver();
+  ASSERT_EQ_FOR(exchange->status, 503, "%s", exchange->body);
+  ASSERT_EQ(held(LEDGER_output), 0);
+  fake_finish_all();
+  charge_drop(&others);
+  ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
+  fake_exchange_free(exchange);
+}
+
+Test(memory, tokenize_has_a_limit) {
+  enum { MOST = 1 << 20 };
+  for (int more = 0; more <= 1; more++) {
+    static const char head[] = "{\"add_special_tokens\":false,\"prompt\":\"", tail[] = "\"}";
+    size_t length = MOST + (size_t)more;
+    char *body = malloc(length + sizeof head + sizeof tail);
+    memcpy(body, head, sizeof head - 1);
+    memset(body + sizeof head - 1, 'a', length);
+    memcpy(body + sizeof head - 1 + length, tail, sizeof tail);
+    fake_exchange_t *exchange = fake_call(api_tokenize, body);
+    ASSERT_EQ_FOR(exchange->status, more == 0 ? 200 : 400, "%.300s", exchange->body);
+    if (more != 0) cr_assert_not_null(strstr(exchange->body, "1048576"), "%s", exchange->body);
+    fake_exchange_free(exchange);
+    free(body);
+    ASSERT_EQ(ledger_stats(server.ledger).clients, 0);
+  }
+}

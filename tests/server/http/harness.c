@@ -3,14 +3,15 @@
  * The fakes stand in for server/api and server/completion, server/observe/metrics.c and the engine
  * under their real names, so the route table and every check under test are the real ones. The body
  * of a completion says what the fake does:
- * {"mode":"reply|later|wait|stream|flood","n":5,"ms":10,"size":100}. With "drop" the body is taken
- * and freed before the answer begins; with "keep" it is taken and kept until harness_let_go, as by
- * a job that still runs when the client has left.
+ * {"mode":"reply|later|wait|stream|flood|pieces","n":5,"ms":10,"size":100}. With "drop" the body is
+ * taken and freed before the answer begins; with "keep" it is taken and kept until harness_let_go,
+ * as by a job that still runs when the client has left.
  */
 #include "tests/expect.h"
 
 #include "tests/server/http/harness.h"
 
+#include "engine/base/buffer.h"
 #include "engine/base/util.h"
 #include "server/http/auth.h"
 #include "server/observe/log.h"
@@ -100,6 +101,20 @@ static void on_job_timer(uv_timer_t *timer) {
   job_end(job);
 }
 
+/* A reply of `left` lines, printed as they are asked for. */
+static bool print_lines(void *owner, struct buffer *out, size_t room) {
+  job_t *job = owner;
+  for (size_t end = out->length + room; job->left > 0 && out->length < end; job->left--) {
+    char line[64];
+    buffer_append(out, line, (size_t)snprintf(line, sizeof line, "%-30d\n", job->left));
+  }
+  return job->left > 0;
+}
+static void free_lines(void *owner) {
+  atomic_fetch_sub(&seen.live, 1);
+  free(owner);
+}
+
 static int number_in(const char *body, const char *name, int otherwise) {
   const char *at = strstr(body, name);
   return at != NULL ? atoi(at + strlen(name)) : otherwise;
@@ -156,6 +171,13 @@ void api_completions(exchange_t *exchange) {
   bool flood = strstr(body, "\"mode\":\"flood\"") != NULL;
   bool wait = strstr(body, "\"mode\":\"wait\"") != NULL;
   bool later = strstr(body, "\"mode\":\"later\"") != NULL;
+  if (strstr(body, "\"mode\":\"pieces\"") != NULL) {
+    job_t *lines = calloc(1, sizeof *lines);
+    lines->left = number_in(body, "\"n\":", 5);
+    atomic_fetch_add(&seen.live, 1);
+    exchange_reply_pieces(exchange, "text/plain", (pieces_t){print_lines, free_lines, lines});
+    return;
+  }
   if (!stream && !flood && !wait && !later) {
     char text[200];
     snprintf(text, sizeof text, "{\"length\":%zu,\"tenant\":%d,\"id\":\"%.64s\"}",
@@ -202,6 +224,13 @@ void api_readyz(exchange_t *exchange) {
   reply_text(exchange, "{\"status\":\"ok\"}");
 }
 void api_version(exchange_t *exchange) {
+  if (strcmp(exchange->method, "HEAD") == 0) { /* of a long body */
+    job_t *lines = calloc(1, sizeof *lines);
+    lines->left = 100000;
+    atomic_fetch_add(&seen.live, 1);
+    exchange_reply_pieces(exchange, "text/plain", (pieces_t){print_lines, free_lines, lines});
+    return;
+  }
   reply_text(exchange, "{\"version\":\"0\"}");
 }
 void api_metrics(exchange_t *exchange) {
@@ -253,6 +282,8 @@ static void on_command(uv_async_t *async) {
     atomic_store(&seen.streaming, stats.connections_streaming);
     atomic_store(&seen.waiting, stats.connections_waiting);
     atomic_store(&seen.held, bytes_held(&h.server));
+    atomic_store(&seen.reply_turn_max, (long long)stats.reply_turn_max);
+    atomic_store(&seen.replies_turn_max, (long long)stats.replies_turn_max);
     break;
   case COMMAND_LET_GO: let_go(); break;
   case COMMAND_DRAIN:

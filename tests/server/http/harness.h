@@ -16,11 +16,12 @@ typedef struct seen {
   atomic_int drained; /* calls of server_drained */
   atomic_int metrics; /* calls of metrics_http */
   atomic_int last_status;
-  _Atomic(const char *) cause;                /* of the last on_gone */
-  atomic_ullong gone_ns;                      /* when */
-  atomic_int connections, streaming, waiting; /* transport's gauges, after harness_stats */
-  atomic_llong held;                          /* bytes of the ledger, after harness_stats */
-  atomic_llong kept;                          /* bytes of the bodies that "keep" has kept */
+  _Atomic(const char *) cause;                   /* of the last on_gone */
+  atomic_ullong gone_ns;                         /* when */
+  atomic_int connections, streaming, waiting;    /* transport's gauges, after harness_stats */
+  atomic_llong held;                             /* bytes of the ledger, after harness_stats */
+  atomic_llong reply_turn_max, replies_turn_max; /* of http_stats_t, after harness_stats */
+  atomic_llong kept;                             /* bytes of the bodies that "keep" has kept */
 } seen_t;
 extern seen_t seen;
 extern atomic_int fake_engine_state; /* engine_state_t */

@@ -1,0 +1,173 @@
+/* test_pieces.c: replies that are printed while they are sent, over real sockets. */
+#include "tests/expect.h"
+#include "tests/server/http/harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+enum { LINE_BYTES = 31, LINES_MANY = 200000 /* 6 MB */ };
+
+TestSuite(pieces, .timeout = 60);
+
+static int ask(const char *version, int lines) {
+  char text[400], body[100];
+  snprintf(body, sizeof body, "{\"mode\":\"pieces\",\"n\":%d}", lines);
+  snprintf(text, sizeof text,
+           "POST /v1/completions HTTP/%s\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+           "Content-Length: %zu\r\n\r\n%s",
+           version, strlen(body), body);
+  int fd = client_connect(harness_port(0));
+  ASSERT_GE(fd, 0);
+  client_send(fd, text);
+  return fd;
+}
+
+/* Takes the chunks of a body apart, in place; checks the last one. */
+static size_t join_chunks(char *body) {
+  char *at = body, *out = body;
+  for (;;) {
+    char *end;
+    size_t length = strtoul(at, &end, 16);
+    ASSERT_EQ(strncmp(end, "\r\n", 2), 0);
+    if (length == 0) break;
+    memmove(out, end + 2, length);
+    out += length;
+    at = end + 2 + length + 2;
+  }
+  *out = '\0';
+  return (size_t)(out - body);
+}
+
+static void check_lines(const char *body, size_t length, int lines) {
+  ASSERT_EQ(length, (size_t)lines * LINE_BYTES);
+  for (int i = 0; i < lines; i++) ASSERT_EQ(atoi(body + (size_t)i * LINE_BYTES), lines - i);
+}
+
+/* `small`: bytes of replies that were begun although the turn had none left. */
+static void check_turns(long long small) {
+  harness_stats();
+  ASSERT_GT(atomic_load(&seen.reply_turn_max), 0);
+  ASSERT_LE(atomic_load(&seen.reply_turn_max), REPLY_TURN_BYTES);
+  ASSERT_LE(atomic_load(&seen.replies_turn_max), REPLIES_TURN_BYTES + small);
+}
+
+static char *body_of(char *answer) {
+  char *end = strstr(answer, "\r\n\r\n");
+  cr_assert_not_null(end, "%.300s", answer);
+  return end + 4;
+}
+
+static void check_nothing_left(void) {
+  cr_assert(wait_for(&seen.live, 0, 5000), "a reply was not freed");
+  harness_stats();
+  ASSERT_EQ(atomic_load(&seen.held), 0);
+}
+
+Test(pieces, a_short_reply_has_a_length) {
+  harness_start(NULL);
+  int fd = ask("1.1", 100);
+  char *answer = client_read(fd, "\n1 ", 3000);
+  cr_assert_not_null(strstr(answer, "Content-Length: 3100\r\n"), "%.300s", answer);
+  cr_assert_null(strstr(answer, "chunked"));
+  free(answer);
+  close(fd);
+  check_turns(0);
+  check_nothing_left();
+  harness_stop();
+}
+
+Test(pieces, a_long_reply_comes_in_chunks) {
+  harness_start(NULL);
+  int fd = ask("1.1", LINES_MANY);
+  char *answer = client_read(fd, "\r\n0\r\n\r\n", 20000);
+  cr_assert_not_null(strstr(answer, "Transfer-Encoding: chunked\r\n"), "%.300s", answer);
+  char *body = body_of(answer);
+  check_lines(body, join_chunks(body), LINES_MANY);
+  /* the connection goes on */
+  char *text = client_post_text("/v1/completions", "", "{}");
+  client_send(fd, text);
+  char *next = client_read(fd, "}", 3000);
+  ASSERT_EQ(status_of(next), 200);
+  free(answer), free(text), free(next);
+  close(fd);
+  check_turns(0);
+  check_nothing_left();
+  harness_stop();
+}
+
+Test(pieces, http_1_0_ends_with_the_connection) {
+  harness_start(NULL);
+  int fd = ask("1.0", LINES_MANY);
+  char *answer = client_read_all(fd, 20000);
+  cr_assert_null(strstr(answer, "chunked"), "%.300s", answer);
+  char *body = body_of(answer);
+  check_lines(body, strlen(body), LINES_MANY);
+  free(answer);
+  close(fd);
+  check_turns(0);
+  check_nothing_left();
+  harness_stop();
+}
+
+Test(pieces, head_has_no_body) {
+  harness_start(NULL);
+  char *answer =
+      client_request("HEAD /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  ASSERT_EQ_FOR(strncmp(answer, "HTTP/1.0 200 ", 13), 0, "%s", answer);
+  ASSERT_EQ_FOR(*body_of(answer), '\0', "%s", answer);
+  cr_assert_null(strstr(answer, "Content-Length"), "%s", answer);
+  free(answer);
+  check_nothing_left();
+  harness_stop();
+}
+
+/* Many long replies at once: a turn of the loop prints its share of each and not more in all. */
+Test(pieces, turns_are_shared) {
+  enum { CLIENTS = 24, LINES = 40000 };
+  harness_start((const char *[]){"--max-request-memory=64MiB", NULL});
+  int fd[CLIENTS];
+  for (int i = 0; i < CLIENTS; i++) fd[i] = ask("1.0", LINES);
+  for (int i = 0; i < CLIENTS; i++) {
+    char *answer = client_read_all(fd[i], 20000), *body = body_of(answer);
+    check_lines(body, strlen(body), LINES);
+    free(answer);
+    close(fd[i]);
+  }
+  check_turns((long long)CLIENTS * (16 * 1024 + LINE_BYTES));
+  check_nothing_left();
+  harness_stop();
+}
+
+/* Clients leave in the middle: what they were to get is freed. */
+Test(pieces, clients_leave) {
+  enum { CLIENTS = 8 };
+  harness_start(NULL);
+  for (int i = 0; i < CLIENTS; i++) {
+    int fd = ask("1.1", 10 * LINES_MANY);
+    free(client_read(fd, "\r\n\r\n", 3000));
+    if (i % 2 == 0) {
+      client_reset(fd);
+    } else {
+      close(fd);
+    }
+  }
+  check_nothing_left();
+  check_turns(0);
+  harness_stop();
+}
+
+/* A piece takes memory, which may not be had. */
+Test(pieces, no_memory_for_a_piece) {
+  harness_start((const char *[]){"--max-request-memory=100KiB", "--max-body-bytes=1KiB", NULL});
+  int fd = ask("1.1", 10);
+  char *answer = client_read(fd, "}}", 3000);
+  ASSERT_EQ_FOR(status_of(answer), 503, "%s", answer);
+  cr_assert_not_null(strstr(answer, "max_request_memory"));
+  free(answer);
+  close(fd);
+  check_nothing_left();
+  harness_stop();
+}
