@@ -50,14 +50,25 @@ void tokenizer_scratch_free(tokenizer_scratch_t *scratch) {
   free(scratch);
 }
 
+/* Counts a word that the model does not merge. Returns true if it is to be left out. */
+static bool skips_word(const encode_t *encode) {
+  bpe_scratch_t *scratch = encode->scratch->bpe;
+  return scratch->words++ < scratch->skip;
+}
+
+static int encode_unigram(encode_t *encode, const uint8_t *piece, size_t length) {
+  const tokenizer_t *tokenizer = encode->tokenizer;
+  if (skips_word(encode)) return 0;
+  return unigram_encode(&tokenizer->unigram, &tokenizer->bpe.vocab, &encode->scratch->unigram,
+                        piece, length, encode->cancelled, &encode->out);
+}
+
 static int encode_piece(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
   encode_t *encode = context;
   const tokenizer_t *tokenizer = encode->tokenizer;
-  int code =
-      tokenizer->unigram.scores == NULL
-          ? bpe_encode(&tokenizer->bpe, encode->scratch->bpe, piece, length, limit, &encode->out)
-          : unigram_encode(&tokenizer->unigram, &tokenizer->bpe.vocab, &encode->scratch->unigram,
-                           piece, length, encode->cancelled, &encode->out);
+  int code = tokenizer->unigram.scores == NULL ? bpe_encode(&tokenizer->bpe, encode->scratch->bpe,
+                                                            piece, length, limit, &encode->out)
+                                               : encode_unigram(encode, piece, length);
   if (code != 0) return code;
   if (num_ids(encode) >= encode->ids_max) return ENCODE_FULL;
   encode->polled += length;
@@ -68,6 +79,7 @@ static int encode_piece(void *context, const uint8_t *piece, size_t length, cons
 
 static int encode_token(encode_t *encode, uint32_t index) {
   const int32_t id = (int32_t)encode->tokenizer->added[index].id;
+  if (skips_word(encode)) return 0;
   if (!buffer_append(&encode->out, &id, sizeof id)) return ERR_INTERNAL;
   return num_ids(encode) >= encode->ids_max ? ENCODE_FULL : 0;
 }
@@ -161,6 +173,32 @@ static int encode_all(encode_t *encode, const char *text, size_t length, bool sp
   return 0;
 }
 
+/* Encodes the words from number `skip` on; the others are counted. */
+static int encode_from(encode_t *encode, const tokenize_options_t *options, size_t length,
+                       size_t skip) {
+  encode->scratch->bpe->words = 0;
+  encode->scratch->bpe->skip = skip;
+  encode->out.length = 0;
+  encode->plain = options->plain;
+  encode->num_plain = options->num_plain;
+  return encode_all(encode, (const char *)encode->text, length, options->add_special_tokens);
+}
+
+/* Encodes the end of the text. Words are encoded each by itself, so those before the end can be
+ * left out; a first run over the text counts the words. Nearly every word has an id or more; where
+ * many have none, more words are taken. */
+static int encode_tail(encode_t *encode, const tokenize_options_t *options, size_t length) {
+  int code = encode_from(encode, options, length, SIZE_MAX);
+  size_t words = encode->scratch->bpe->words, affixes = num_ids(encode);
+  for (size_t taken = options->tail; code == 0; taken *= 4) {
+    size_t skip = taken < words ? words - taken : 0;
+    code = encode_from(encode, options, length, skip);
+    if (skip == 0 || num_ids(encode) - affixes >= options->tail) break;
+    if (taken > SIZE_MAX / 4) break;
+  }
+  return code;
+}
+
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error) {
@@ -175,9 +213,13 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      .num_plain = options->num_plain,
                      .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
-  int code = buffer_reserve(&encode.out, (MIN(length / 4, encode.ids_max) + 16) * sizeof(int32_t))
-                 ? encode_all(&encode, text, length, options->add_special_tokens)
-                 : ERR_INTERNAL;
+  scratch->bpe->word_max = options->word_max;
+  size_t most = options->tail > 0 ? options->tail : encode.ids_max;
+  int code = ERR_INTERNAL;
+  if (buffer_reserve(&encode.out, (MIN(length / 4, most) + 16) * sizeof(int32_t))) {
+    code = options->tail > 0 ? encode_tail(&encode, options, length)
+                             : encode_from(&encode, options, length, 0);
+  }
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);
   normalizer_scratch_trim(&scratch->part, SCRATCH_KEEP_BYTES);
   pretokenizer_scratch_trim(&scratch->pretokenizer, SCRATCH_KEEP_BYTES);
@@ -193,6 +235,10 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
   if (code == ERR_BAD_REQUEST)
     return error_set(error, code, NULL,
                      "the tokenizer's pattern needs too many steps on this text");
+  if (code == ERR_INVALID_VALUE)
+    return error_set(error, code, NULL,
+                     "the text has a word of more than %zu bytes, which is too long to tokenize",
+                     options->word_max);
   return error_set(error, ERR_INTERNAL, NULL, "not enough memory to tokenize %zu bytes", length);
 }
 

@@ -18,6 +18,7 @@ typedef struct tokenizer tokenizer_t;
 typedef struct tokenizer_scratch tokenizer_scratch_t; /* caches and work arrays of one thread */
 
 enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4 };
+enum { TOKENIZER_WORD_MAX = 1 << 20 }; /* word_max of what clients send */
 
 /* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), or tokenizer.model
  * (SentencePiece), or tekken.json, plus tokenizer_config.json, special_tokens_map.json where
@@ -36,8 +37,14 @@ tokenizer_scratch_t *tokenizer_scratch_new(const tokenizer_t *tokenizer);
 void tokenizer_scratch_free(tokenizer_scratch_t *scratch);
 
 typedef struct tokenize_options {
-  bool add_special_tokens;      /* run the post-processor (BOS and the like) */
-  size_t ids_max;               /* stop after this many ids; 0 = no bound */
+  bool add_special_tokens; /* run the post-processor (BOS and the like) */
+  size_t ids_max;          /* stop after this many ids; 0 = no bound */
+  /* Only the last `tail` ids of the text are wanted, beside those of the post-processor: words
+   * before them may be left out. The ids that come are those of the whole text. 0 = all are wanted.
+   */
+  size_t tail;
+  size_t
+      word_max; /* bytes of the longest word that is merged, see tokenizer_encode; 0 = no bound */
   const atomic_bool *cancelled; /* checked every 64 KiB of input; NULL = never cancelled */
   /* Bytes of the text in which no special token is found, not even in part: what a chat message
    * says is text. They only hide special tokens, they cut nothing. */
@@ -47,8 +54,9 @@ typedef struct tokenize_options {
 
 /* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its
  * length; both are set only on success. ERR_INTERNAL without memory, ERR_REQUEST_TIMEOUT when
- * cancelled, ERR_UNSUPPORTED_PARAMETER of tokenizer_refuse. Reaching ids_max is no error: *count is
- * then ids_max. */
+ * cancelled, ERR_UNSUPPORTED_PARAMETER of tokenizer_refuse, ERR_INVALID_VALUE for a word above
+ * `word_max`: the time and 36 times the memory of a word are spent before its first id is known.
+ * Reaching ids_max is no error: *count is then ids_max. */
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error);
@@ -57,7 +65,8 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
  * normaliser and the pre-tokenizer change it. A word of megabytes takes more. */
 static inline size_t tokenizer_memory(size_t length, const tokenize_options_t *options) {
   size_t ids = length + 64; /* at least a byte each, and those of the post-processor */
-  if (options->ids_max > 0 && options->ids_max < ids) ids = options->ids_max;
+  size_t most = options->tail > 0 ? 2 * options->tail + TOKENIZER_WORD_MAX : options->ids_max;
+  if (most > 0 && most < ids) ids = most;
   return ids * sizeof(int32_t) + 2 * length;
 }
 

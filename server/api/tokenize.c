@@ -159,6 +159,7 @@ static int encode(tokenize_job_t *job, tokenize_fields_t *fields) {
   if (code != 0) return code;
   tokenize_options_t options = {.add_special_tokens = fields->add_special_tokens,
                                 .ids_max = TOKENIZE_IDS_MAX + 1,
+                                .word_max = TOKENIZER_WORD_MAX,
                                 .cancelled = &job->cancelled};
   chat_hide_specials(job->server, &rendered, &options);
   code = encode_text(job, &options, text, length, &count);

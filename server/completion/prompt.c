@@ -121,8 +121,13 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
                      context, prompt->length);
   }
   tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
-                                .ids_max = keep == 0 ? context + 1 : 0,
+                                .ids_max = keep == 0 ? context + 1 : (size_t)keep,
+                                .word_max = TOKENIZER_WORD_MAX,
                                 .cancelled = &completion->cancelled};
+  if (keep != 0 && truncates_left(completion)) {
+    options.ids_max = 0;
+    options.tail = (size_t)keep;
+  }
   if (completion->is_chat) {
     chat_hide_specials(completion->server, &completion->intake->rendered, &options);
   }

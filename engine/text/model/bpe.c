@@ -271,6 +271,8 @@ static int32_t *end_of(buffer_t *ids) {
 static int encode_cached(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece,
                          size_t length, const uint8_t *limit, buffer_t *out) {
   word_key_t key = {0};
+  if (scratch->words++ < scratch->skip) return 0;
+  if (scratch->word_max != 0 && length > scratch->word_max) return ERR_INVALID_VALUE;
   if (length <= WORD_CACHE_BYTES_MAX) {
     if (!buffer_reserve(out, WORD_CACHE_IDS_MAX * sizeof(int32_t))) return ERR_INTERNAL;
     word_key(&key, piece, length, limit);

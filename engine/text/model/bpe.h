@@ -55,7 +55,10 @@ typedef struct bpe_scratch {
   word_cache_t cache;
   buffer_t symbols; /* uint32_t ids of the piece's symbols */
   buffer_t long_work;
-  uint64_t work; /* merge steps so far, a measure of cost */
+  uint64_t work;   /* merge steps so far, a measure of cost */
+  size_t words;    /* words so far: parts of the text that are encoded each by itself */
+  size_t skip;     /* the first of them are only counted */
+  size_t word_max; /* bytes of a word; 0 = no bound */
   const atomic_bool *cancelled;
 } bpe_scratch_t;
 bpe_scratch_t *bpe_scratch_new(void); /* NULL: no memory */
@@ -63,8 +66,8 @@ void bpe_scratch_free(bpe_scratch_t *scratch);
 void bpe_scratch_begin(bpe_scratch_t *scratch, const atomic_bool *cancelled);
 
 /* Appends the ids (int32_t) of one piece, 1 <= length < 2^31, well-formed UTF-8 unless byte_level.
- * Reads at most up to `limit`, the end of the buffer that holds the piece. 0, ERR_INTERNAL (memory)
- * or ERR_REQUEST_TIMEOUT (cancelled). */
+ * Reads at most up to `limit`, the end of the buffer that holds the piece. 0, ERR_INTERNAL
+ * (memory), ERR_REQUEST_TIMEOUT (cancelled) or ERR_INVALID_VALUE (a word above word_max). */
 int bpe_encode(const bpe_t *bpe, bpe_scratch_t *scratch, const uint8_t *piece, size_t length,
                const uint8_t *limit, buffer_t *out);
 
