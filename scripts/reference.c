@@ -490,6 +490,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_ENGINE 0
 #define ROUTE_METRICS 0
 #define ROUTE_ADMIN 0
+#define ROUTE_SMALL 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE

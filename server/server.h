@@ -35,7 +35,8 @@ typedef enum route_flag {
   ROUTE_JSON = 4,     /* needs a JSON body: Content-Type and size are checked */
   ROUTE_ENGINE = 8,   /* needs a READY engine that is not draining: else 503 */
   ROUTE_METRICS = 16, /* key by --metrics-auth */
-  ROUTE_ADMIN = 32    /* an admin key; if the server has none, a UNIX socket */
+  ROUTE_ADMIN = 32,   /* an admin key; if the server has none, a UNIX socket */
+  ROUTE_SMALL = 64    /* a body of at most 64 KiB: it is parsed on the loop thread */
 } route_flag_t;
 
 typedef struct route {

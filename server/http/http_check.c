@@ -4,6 +4,7 @@
  * The order is part of the API: target, Host and Origin, key, route, method, server state, media
  * type, size.
  */
+#include "engine/base/util.h"
 #include "server/http/http_exchange.h"
 
 #include "engine/base/hash.h"
@@ -12,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+enum { SMALL_BODY_BYTES = 64 * 1024 }; /* of a route with ROUTE_SMALL */
 
 /* Returns true if every `%` is followed by two hex digits other than 00. */
 static bool path_ok(const char *path) {
@@ -211,7 +214,10 @@ static int check_media(const http_exchange_t *exchange, inferd_error_t *error) {
 
 static int check_size(http_exchange_t *exchange, inferd_error_t *error) {
   const char *length = exchange_request_header(&exchange->public, "Content-Length");
+  const unsigned flags = exchange->public.route->flags;
   exchange->body_limit = (size_t)exchange->http->server->config->max_body_bytes;
+  if ((flags & ROUTE_SMALL) != 0)
+    exchange->body_limit = MIN(exchange->body_limit, SMALL_BODY_BYTES);
   if (length != NULL && strtoull(length, NULL, 10) > exchange->body_limit) {
     return error_set(error, ERR_BODY_TOO_LARGE, NULL, "The body is larger than %zu bytes.",
                      exchange->body_limit);

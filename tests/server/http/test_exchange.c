@@ -277,6 +277,29 @@ Test(exchange, chunked_overflow_in_the_middle_is_413) {
   harness_stop();
 }
 
+/* Adapter requests are parsed on the loop thread, so their bodies are small. */
+Test(exchange, adapter_bodies_are_small) {
+  static const char *const paths[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+                                      "/load_lora_adapter", "/unload_lora_adapter"};
+  harness_start((const char *[]){"--admin-key=boss", NULL});
+  for (int i = 0; i < 4; i++) {
+    for (int length = 65536; length <= 65537; length++) {
+      char *text = NULL;
+      ASSERT_GT(asprintf(&text,
+                         "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                         "Authorization: Bearer boss\r\nContent-Type: application/json\r\n"
+                         "Content-Length: %d\r\n\r\n%*s",
+                         paths[i], length, length, "{}"),
+                0);
+      char *answer = client_request(text);
+      ASSERT_EQ_FOR(status_of(answer), length == 65536 ? 400 : 413, "%s", answer);
+      if (length > 65536) cr_assert_not_null(strstr(answer, "larger than 65536 bytes"));
+      free(answer), free(text);
+    }
+  }
+  harness_stop();
+}
+
 Test(exchange, all_bodies_together_are_bounded) {
   harness_start((const char *[]){"--max-body-bytes=1MiB", "--max-request-memory=1MiB", NULL});
   char *block = malloc(800000);
