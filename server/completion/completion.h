@@ -10,7 +10,6 @@
 #define INFERD_SERVER_COMPLETION_COMPLETION_H
 
 #include "engine/base/arena.h"
-#include "engine/base/buffer.h"
 #include "server/completion/intake.h"
 #include "server/completion/live.h"
 #include "server/completion/logprobs.h"

@@ -134,6 +134,7 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
   size_t n = MIN(pending, size);
   memcpy(buffer, exchange->out + exchange->out_start, n);
   exchange->out_start += n;
+  exchange->given += n;
   return (ssize_t)n;
 }
 

@@ -10,10 +10,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -273,14 +275,40 @@ static void time_out(connection_t *connection, const char *message) {
   }
 }
 
-/* Returns true if the body arrived at less than 1 KiB/s in the last 10 s. */
-static bool body_too_slow(http_exchange_t *exchange, uint64_t now_ms) {
-  enum { WINDOW_MS = 10000, WINDOW_BYTES = 10 * 1024 };
-  if (now_ms - exchange->body_window_ms < WINDOW_MS) return false;
-  bool slow = exchange->body.length - exchange->body_window_bytes < WINDOW_BYTES;
-  exchange->body_window_ms = now_ms;
-  exchange->body_window_bytes = exchange->body.length;
-  return slow;
+/* The bytes that the client has taken of what was sent: for TCP those that its system has
+ * acknowledged. A UNIX socket tells only how much is not read; the sum of the changes will do. */
+static uint64_t bytes_taken(connection_t *connection) {
+  int unread = 0;
+  if (!connection->unix_socket) return pace_acknowledged(connection->fd);
+  if (ioctl(connection->fd, SIOCOUTQ, &unread) == 0) {
+    connection->moved += (uint64_t)abs(unread - connection->unread);
+    connection->unread = unread;
+  }
+  return connection->moved + connection->current->given;
+}
+
+/* Cuts an answer that waits for its client if the client takes nothing for the time of an option,
+ * or less than 1 KiB a second for 10 seconds. */
+static void check_reader(connection_t *connection, uint64_t now_ms) {
+  http_exchange_t *exchange = connection->current;
+  double timeout = connection->http->server->config->slow_reader_timeout;
+  bool answering = exchange->state == EXCHANGE_ANSWERED || exchange->state == EXCHANGE_STREAMING ||
+                   exchange->state == EXCHANGE_ENDING;
+  if (!answering) return;
+  if (exchange->suspended || exchange->response != NULL) {
+    exchange->pace = (pace_t){0}; /* nothing waits */
+    return;
+  }
+  uint64_t taken = bytes_taken(connection);
+  if (taken != exchange->taken) exchange->progress_ms = now_ms;
+  exchange->taken = taken;
+  if (pace_is_slow(&exchange->pace, now_ms, taken) ||
+      now_ms - exchange->progress_ms >= config_ms(timeout)) {
+    exchange_cut(exchange, "slow_reader");
+  } else if (now_ms - exchange->progress_ms >= 5000) {
+    http_mark(connection->http,
+              true); /* in case the library overlooks a connection that is ready */
+  }
 }
 
 static void check_connection(connection_t *connection, uint64_t now_ms) {
@@ -302,18 +330,13 @@ static void check_connection(connection_t *connection, uint64_t now_ms) {
     }
     return;
   }
-  const config_t *config = connection->http->server->config;
-  bool writing = exchange->state == EXCHANGE_STREAMING || exchange->state == EXCHANGE_ENDING;
   if (exchange->state == EXCHANGE_READING) {
-    if (now_ms >= connection->deadline_ms || body_too_slow(exchange, now_ms)) {
+    bool slow = pace_is_slow(&exchange->body_pace, now_ms, exchange->body.length);
+    if (slow || now_ms >= connection->deadline_ms) {
       time_out(connection, "The request's body did not arrive in time.");
     }
-  } else if (writing && !exchange->suspended && exchange->response == NULL &&
-             now_ms - exchange->progress_ms >= config_ms(config->slow_reader_timeout)) {
-    exchange_cut(exchange, "slow_reader");
-  } else if (writing && !exchange->suspended && now_ms - exchange->progress_ms >= 5000) {
-    http_mark(connection->http,
-              true); /* in case the library overlooks a connection that is ready */
+  } else {
+    check_reader(connection, now_ms);
   }
 }
 

@@ -132,7 +132,8 @@ static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
   exchange->connection = connection;
   exchange->mhd = mhd;
   exchange->start_ns = uv_hrtime();
-  exchange->body_window_ms = uv_now(http->loop);
+  uint64_t now_ms = uv_now(http->loop);
+  (void)pace_is_slow(&exchange->body_pace, now_ms, 0);
   exchange->public.server = http->server;
   exchange->public.method = method;
   exchange->public.path_tail = "";
@@ -140,8 +141,7 @@ static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
   exchange->public.log = (exchange_log_t)EXCHANGE_LOG_UNKNOWN;
   request_id_set(exchange);
   connection->current = exchange;
-  connection->deadline_ms =
-      exchange->body_window_ms + (uint64_t)(http->server->config->body_timeout * 1000);
+  connection->deadline_ms = now_ms + (uint64_t)(http->server->config->body_timeout * 1000);
   return exchange;
 }
 

@@ -48,8 +48,7 @@ struct http_exchange {
   held_t body;          /* what has arrived; a NUL follows it */
   size_t body_capacity; /* of the block */
   size_t body_limit;
-  uint64_t body_window_ms; /* start of the present rate window */
-  size_t body_window_bytes;
+  pace_t body_pace;
   header_t headers[HEADERS_MAX];
   int header_count;
   char *out; /* stream, pieces: bytes out_start..out_end wait for the socket */
@@ -60,7 +59,10 @@ struct http_exchange {
   http_exchange_t *turn_after; /* in that list */
   uint64_t turn;               /* of the loop, in which the last piece was printed */
   size_t turn_bytes;           /* printed in it */
-  uint64_t progress_ms;        /* when the socket last accepted bytes */
+  uint64_t progress_ms;        /* when the socket last accepted bytes, or the client took some */
+  uint64_t given;              /* bytes that streams and pieces have given to libmicrohttpd */
+  uint64_t taken;              /* bytes that the client has taken, as far as was seen */
+  pace_t pace;                 /* of `taken`, while bytes wait for the client */
   uint64_t bytes_in, bytes_out;
 };
 

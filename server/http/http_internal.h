@@ -3,8 +3,8 @@
  *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
  *   http_listen.c      listeners, accept, connection limits
  *   http_read.c        the bytes of a connection, checked before libmicrohttpd reads them
- * (http_read.h) http_connection.c  a TCP connection: clients that disconnect, deadlines, lingering
- * close http_check.c       the order of checks that a request passes before its body is read
+ *   http_connection.c  a connection: clients that disconnect, deadlines, lingering close
+ *   http_check.c       the order of checks that a request passes before its body is read
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
  *   http_pieces.c      replies that are printed while they are sent
@@ -73,6 +73,8 @@ struct connection {
   bool peer_closed;   /* the peer will send nothing more */
   bool killed;        /* shutdown() was called: libmicrohttpd closes it */
   bool linger;        /* refused before its body ended: read on after the close */
+  int unread;         /* UNIX sockets: bytes that were not read at the last look; */
+  uint64_t moved;     /* the sum of their changes */
   strict_t strict;    /* where each request ends */
   bool refused;       /* the error of the request that strict refused has been written */
   uint64_t requests;  /* that libmicrohttpd has begun */
@@ -107,7 +109,7 @@ struct http {
   bool need_pump, urgent, closed_some, stopping, drained_told;
   uint64_t pumped_ns, accept_warned_ms;
   connection_t *connections;
-  connection_t **by_fd; /* NULL where no connection has the descriptor */
+  connection_t **by_fd; /* [by_fd_size] NULL where no connection has the descriptor */
   int by_fd_size;
   connection_t *due; /* their last answer is sent: the refusal of the next request may follow */
   int32_t connection_count, connections_max;
@@ -115,11 +117,9 @@ struct http {
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
   int32_t suspended;
   http_exchange_t *doomed;
-  uint64_t
-      turn; /* number of the present turn of the loop: one pump, and what happens until the next */
-  size_t turn_bytes;                       /* printed in this turn, of all replies */
+  uint64_t turn; /* of the loop: one pump, and what happens until the next */
   http_exchange_t *next_turn, **last_turn; /* replies that wait for a turn, oldest first */
-  size_t reply_turn_max, replies_turn_max;
+  size_t turn_bytes, reply_turn_max, replies_turn_max; /* printed in this turn; http_stats_t */
   lingerer_t *lingerers;
   int32_t lingerer_count;
   uint64_t accepted, refused;

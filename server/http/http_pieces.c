@@ -119,6 +119,7 @@ static ssize_t pieces_read(void *context, uint64_t position, char *buffer, size_
   size_t n = MIN(exchange->out_end - exchange->out_start, size);
   memcpy(buffer, exchange->out + exchange->out_start, n);
   exchange->out_start += n;
+  exchange->given += n;
   return (ssize_t)n;
 }
 

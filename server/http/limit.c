@@ -1,4 +1,4 @@
-/* limit.c: connection counts per peer in a fixed hash table.
+/* limit.c: connection counts per peer in a fixed hash table, and the least speed of a connection.
  *
  * Loop thread. Everything is allocated at start; a peer that finds no place in the table (more
  * peers than connections are allowed, so never) is not counted rather than refused.
@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/hash.h"
 
+#include <linux/tcp.h> /* its tcp_info knows the acknowledged bytes */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,4 +105,19 @@ void limit_peer_remove(limit_t *limit, const peer_t *peer) {
     limit->slots[at].count = 0;
     hole = at;
   }
+}
+
+bool pace_is_slow(pace_t *pace, uint64_t now_ms, uint64_t bytes) {
+  enum { WINDOW_MS = 10000, WINDOW_BYTES = 10 * 1024 };
+  bool begun = pace->window_ms != 0;
+  if (begun && now_ms - pace->window_ms < WINDOW_MS) return false;
+  bool slow = begun && bytes - pace->window_bytes < WINDOW_BYTES;
+  *pace = (pace_t){now_ms, bytes};
+  return slow;
+}
+
+uint64_t pace_acknowledged(int fd) {
+  struct tcp_info info = {0};
+  socklen_t size = sizeof info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_acked : 0;
 }

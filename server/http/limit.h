@@ -1,4 +1,5 @@
-/* limit.h: how many connections a peer has open. Loop thread only. */
+/* limit.h: how many connections a peer has open, and how slow one may be.
+ * Loop thread only. */
 #ifndef INFERD_SERVER_HTTP_LIMIT_H
 #define INFERD_SERVER_HTTP_LIMIT_H
 
@@ -25,5 +26,15 @@ void limit_free(limit_t *limit); /* NULL is allowed */
 bool limit_peer_full(const limit_t *limit, const peer_t *peer);
 void limit_peer_add(limit_t *limit, const peer_t *peer);
 void limit_peer_remove(limit_t *limit, const peer_t *peer);
+
+/* Bytes that arrive, or are taken, over windows of 10 seconds. `(pace_t){0}` has not begun. */
+typedef struct pace {
+  uint64_t window_ms, window_bytes; /* where the present window began; 0: it begins at next look */
+} pace_t;
+/* A look at `bytes`, a count that only grows, at a time > 0. Returns true if a window ends and had
+ * less than 1 KiB a second. */
+bool pace_is_slow(pace_t *pace, uint64_t now_ms, uint64_t bytes);
+/* Bytes that the other end of a TCP connection has acknowledged so far; 0 if that is not known. */
+uint64_t pace_acknowledged(int fd);
 
 #endif

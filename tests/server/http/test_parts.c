@@ -368,6 +368,18 @@ Test(parts, peer_table_agrees_with_a_plain_count) {
   limit_free(limit);
 }
 
+Test(parts, pace) {
+  pace_t pace = {0};
+  cr_expect_not(pace_is_slow(&pace, 5000, 700)); /* a window begins */
+  cr_expect_not(pace_is_slow(&pace, 14999, 700));
+  cr_expect(pace_is_slow(&pace, 15000, 700 + 10 * 1024 - 1));
+  cr_expect_not(pace_is_slow(&pace, 25000, 700 + 20 * 1024)); /* one byte more than before */
+  cr_expect_not(pace_is_slow(&pace, 26000, 700 + 20 * 1024));
+  pace = (pace_t){0}; /* nothing waited */
+  cr_expect_not(pace_is_slow(&pace, 100000, 700 + 20 * 1024));
+  cr_expect(pace_is_slow(&pace, 110000, 700 + 20 * 1024));
+}
+
 /* ---- routes ---- */
 
 static const char *label_of(const char *method, const char *path) {

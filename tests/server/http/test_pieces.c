@@ -171,3 +171,31 @@ Test(pieces, no_memory_for_a_piece) {
   check_nothing_left();
   harness_stop();
 }
+
+/* The client reads nothing of a long reply: it is cut, and its memory is free. */
+static void check_slow_reader(int fd) {
+  char *text = client_post_text("/v1/completions", "", "{\"mode\":\"pieces\",\"n\":2000000}");
+  client_send(fd, text);
+  free(text);
+  cr_assert(wait_for(&seen.live, 1, 3000));
+  check_nothing_left();
+  cr_assert(wait_for(&seen.last_status, 499, 3000));
+  close(fd);
+}
+
+Test(pieces, slow_reader) {
+  harness_start((const char *[]){"--slow-reader-timeout=400ms", NULL});
+  check_slow_reader(client_connect(harness_port(0)));
+  harness_stop();
+}
+
+Test(pieces, slow_reader_of_a_unix_socket) {
+  char path[] = "/tmp/inferd-pieces-XXXXXX", flag[96], uds[64];
+  cr_assert_not_null(mkdtemp(path));
+  snprintf(uds, sizeof uds, "%s/s", path);
+  snprintf(flag, sizeof flag, "--uds=%s", uds);
+  harness_start((const char *[]){"--slow-reader-timeout=400ms", flag, NULL});
+  check_slow_reader(client_connect_unix(uds));
+  harness_stop();
+  rmdir(path);
+}
