@@ -192,6 +192,7 @@ void api_completions(exchange_t *exchange) {
   job->left = number_in(body, "\"n\":", 5);
   job->size = number_in(body, "\"size\":", 20);
   int ms = number_in(body, "\"ms\":", 10);
+  if (ms < 1) ms = 1; /* a timer that repeats after 0 ms runs once */
   exchange->user = job;
   exchange->on_gone = on_gone;
   atomic_fetch_add(&seen.live, 1);
