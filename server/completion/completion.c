@@ -71,6 +71,22 @@ static void header_priority(completion_t *completion) {
 
 _Static_assert((int)PROMPTS_MAX <= (int)SUBMIT_MAX, "the engine takes all prompts at once");
 
+/* Submits the requests. Their prompt tokens count for the rate of the key. */
+static int submit(completion_t *completion, request_t *const *requests, inferd_error_t *error) {
+  engine_t *engine = completion->server->engine;
+  api_key_t *key = completion->key;
+  int64_t tokens = 0;
+  for (int32_t i = 0; i < completion->num_inputs; i++) tokens += requests[i]->num_prompt_tokens;
+  int code = 0;
+  if (key != NULL) {
+    int *wait_s = &completion->exchange->retry_after_s;
+    code = api_key_check_tokens(key, tokens, completion->queued_ns, wait_s, error);
+  }
+  if (code == 0) code = engine_submit(engine, requests, completion->num_inputs, error);
+  if (code == 0) api_key_take_tokens(key, tokens);
+  return code;
+}
+
 static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
@@ -98,7 +114,7 @@ static void admit(completion_t *completion) {
   } else if (code == 0 && !sse_prepare(completion)) {
     code = error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
   } else if (code == 0) {
-    code = engine_submit(server->engine, requests, completion->num_inputs, &error);
+    code = submit(completion, requests, &error);
   }
   if (code != 0) {
     if (code == ERR_CONTEXT_LENGTH && error.param[0] == '\0') {
@@ -228,13 +244,23 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   return completion;
 }
 
-/* Refuses a request of a key that has no place left in the queue before its body is read. The
- * engine checks again when the number of its prompts is known. */
+/* Counts the request for its key, and refuses it before its body is read if the key has no place
+ * left in the queue, or has used up its rate. The engine checks the queue again when the number of
+ * prompts is known. */
 static bool refuse_early(exchange_t *exchange) {
   inferd_error_t error;
-  const api_key_t *key = exchange->key;
-  if (key == NULL || quota_check(&key->quota, 1, 0, &error) == 0) return false;
-  metrics_rejected(exchange->server->metrics, error.code);
+  api_key_t *key = exchange->key;
+  metrics_t *metrics = exchange->server->metrics;
+  if (key == NULL) return false;
+  exchange->shows_rates = true;
+  metrics_key_request(metrics, key);
+  int code = quota_check(&key->quota, 1, 0, &error);
+  if (code == 0) {
+    code = api_key_take_request(key, clock_now_ns(), &exchange->retry_after_s, &error);
+  }
+  if (code == 0) return false;
+  metrics_rejected(metrics, error.code);
+  metrics_key_refused(metrics, key, error.code);
   exchange_error(exchange, &error);
   return true;
 }

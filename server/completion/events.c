@@ -118,6 +118,7 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
     sse_chunk(choice, false);
   }
   choice->num_tokens++;
+  api_key_take_tokens(completion->key, 1);
   if (completion->exchange == NULL) return;
   choice->num_reasoning_tokens += chat_is_reasoning(choice);
   if (choice->num_tokens == 1) begin_offset(choice);
@@ -246,6 +247,19 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   if (completion->params.stream) sse_chunk(choice, true);
 }
 
+/* What a request that never began has not used goes back to the rate of its key. */
+static void count_usage(const input_t *input, const event_t *event) {
+  const completion_t *completion = input->completion;
+  int64_t prompt_tokens = input->request.num_prompt_tokens, generated_tokens = 0;
+  if (completion->key == NULL) return;
+  for (int32_t i = 0; i < input->num_choices; i++) generated_tokens += input->choices[i].num_tokens;
+  if (event->first_scheduled_ns == 0) {
+    api_key_take_tokens(completion->key, -prompt_tokens);
+    prompt_tokens = 0;
+  }
+  metrics_key_tokens(completion->server->metrics, completion->key, prompt_tokens, generated_tokens);
+}
+
 static void on_done(completions_t *live, input_t *input, const event_t *event) {
   completion_t *completion = input->completion;
   bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
@@ -256,6 +270,7 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
   for (int32_t i = 0; i < input->num_choices; i++) {
     if (!input->choices[i].done) on_choice_done(&input->choices[i], event);
   }
+  count_usage(input, event);
   if (failed && completion->exchange != NULL) fail_done(completion, event);
   if (completion->outstanding == 0 && completion->exchange != NULL) complete(completion);
   completion_release(completion);

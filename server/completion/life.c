@@ -224,6 +224,7 @@ void completion_fail(completion_t *completion, const inferd_error_t *error) {
   } else {
     metrics_rejected(metrics, error->code);
   }
+  metrics_key_refused(metrics, completion->key, error->code);
   if (completion->streaming) {
     sse_error(completion, error);
     exchange = completion_take_exchange(completion);

@@ -6,6 +6,7 @@
  */
 #include "server/http/auth.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/siphash.h"
 #include "engine/base/util.h"
 #include "server/http/sha256.h"
@@ -57,6 +58,8 @@ static api_key_t **slot_of(const auth_t *auth, const uint8_t digest[SHA256_BYTES
 static bool same_limits(const key_limits_t *left, const key_limits_t *right) {
   return left->max_waiting == right->max_waiting &&
          left->max_tokens_waiting == right->max_tokens_waiting &&
+         left->requests_per_minute == right->requests_per_minute &&
+         left->tokens_per_minute == right->tokens_per_minute &&
          left->grammar_off == right->grammar_off;
 }
 
@@ -107,7 +110,7 @@ static int add_key(auth_t *auth, const key_line_t *line, const key_place_t *plac
   }
   api_key_t *key = api_key_new(digest, is_admin(place->option));
   if (key == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
-  api_key_set(key, line->label, &line->limits);
+  api_key_set(key, line->label, &line->limits, clock_now_ns());
   *slot = key;
   auth->count++;
   auth->admin_count += key->admin;
@@ -216,7 +219,7 @@ int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
     api_key_t *key = fresh->slots[i];
     api_key_t *old = key != NULL ? *slot_of(auth, key->digest) : NULL;
     if (old == NULL || old->admin != key->admin) continue;
-    api_key_set(old, key->label, &key->limits);
+    api_key_set(old, key->label, &key->limits, clock_now_ns());
     api_key_release(key);
     fresh->slots[i] = api_key_use(old);
   }

@@ -24,8 +24,8 @@ typedef struct exchange exchange_t;
 enum { REQUEST_ID_MAX = 128 };
 
 /* The part of an exchange (one request and its answer) that handlers see. http_exchange_t embeds it
- * as its first member. A handler may write `user`, `log`, `retry_after_s` and `on_gone`, and only
- * reads the rest. */
+ * as its first member. A handler may write `user`, `log`, `shows_rates`, `retry_after_s` and
+ * `on_gone`, and only reads the rest. */
 struct exchange {
   struct server *server;
   const struct route *route;
@@ -40,6 +40,7 @@ struct exchange {
   char request_id[REQUEST_ID_MAX + 1];
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */
+  bool shows_rates;   /* its answer has the x-ratelimit headers of the key */
   int retry_after_s;  /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
   /* A handler that answers later must set it. The transport calls it at most once: when the client
    * disconnected, was too slow, or the server shuts down before the answer was complete. After the

@@ -4,6 +4,9 @@
  */
 #include "server/http/http_exchange.h"
 
+#include "engine/base/clock.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,30 @@
 static void add(struct MHD_Response *response, const char *name, const char *value) {
   /* If the value is not allowed in a header, or memory is short, the answer has no such header. */
   (void)MHD_add_response_header(response, name, value);
+}
+
+/* One bound of a key in the three headers of OpenAI: the bound, what is left, and when all of it
+ * will be there again, such as "120ms", "8.5s" or "6m0s". */
+static void add_rate(struct MHD_Response *response, rate_t *rate, const char *what) {
+  uint64_t now_ns = clock_now_ns();
+  char name[48], value[48];
+  if (rate->per_minute == 0) return;
+  snprintf(name, sizeof name, "x-ratelimit-limit-%s", what);
+  snprintf(value, sizeof value, "%lld", (long long)rate->per_minute);
+  add(response, name, value);
+  snprintf(name, sizeof name, "x-ratelimit-remaining-%s", what);
+  snprintf(value, sizeof value, "%lld", (long long)rate_left(rate, now_ns));
+  add(response, name, value);
+  double wait_s = rate_wait_s(rate, rate->per_minute, now_ns);
+  if (wait_s < 1) {
+    snprintf(value, sizeof value, "%.0fms", ceil(wait_s * 1000));
+  } else if (wait_s < 60) {
+    snprintf(value, sizeof value, "%.3gs", ceil(wait_s * 10) / 10);
+  } else {
+    snprintf(value, sizeof value, "%.0fm%.0fs", floor(wait_s / 60), floor(fmod(wait_s, 60)));
+  }
+  snprintf(name, sizeof name, "x-ratelimit-reset-%s", what);
+  add(response, name, value);
 }
 
 /* Adds the headers that every answer has. */
@@ -25,6 +52,10 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
     snprintf(text, sizeof text, "%llu", (unsigned long long)elapsed_ms);
     add(response, "openai-processing-ms", text);
     add(response, "openai-version", "2020-10-01");
+  }
+  if (public->shows_rates && public->key != NULL) {
+    add_rate(response, &public->key->requests, "requests");
+    add_rate(response, &public->key->tokens, "tokens");
   }
   if (exchange->origin != NULL) {
     add(response, "Access-Control-Allow-Origin", exchange->origin);

@@ -4,6 +4,7 @@
 #include "engine/base/check.h"
 #include "engine/base/hex.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +21,52 @@ api_key_t *api_key_new(const uint8_t digest[KEY_DIGEST_BYTES], bool admin) {
   }
   key->admin = admin;
   key->num_users = 1;
+  key->usage = -1;
   return key;
 }
 
-void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits) {
+void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits, uint64_t now_ns) {
+  if (strcmp(key->label, label) != 0) key->usage = -1;
   snprintf(key->label, sizeof key->label, "%s", label);
   key->limits = *limits;
   key->quota.max_waiting = limits->max_waiting;
   key->quota.max_tokens_waiting = limits->max_tokens_waiting;
+  rate_set(&key->requests, limits->requests_per_minute, now_ns);
+  rate_set(&key->tokens, limits->tokens_per_minute, now_ns);
+}
+
+static int limited(const char *name, rate_t *rate, int64_t amount, uint64_t now_ns, int *wait_s,
+                   inferd_error_t *error) {
+  double wait = rate_wait_s(rate, amount, now_ns);
+  *wait_s = wait < 1 ? 1 : (int)ceil(wait - 1e-6);
+  return error_set(error, ERR_RATE_LIMITED, NULL,
+                   "This API key has used up its limit of %s=%lld; try again in %d s.", name,
+                   (long long)rate->per_minute, *wait_s);
+}
+
+int api_key_take_request(api_key_t *key, uint64_t now_ns, int *wait_s, inferd_error_t *error) {
+  rate_t *rate = &key->requests;
+  if (!rate_allows(rate, 1, now_ns)) {
+    return limited("requests_per_minute", rate, 1, now_ns, wait_s, error);
+  }
+  rate_take(rate, 1);
+  return 0;
+}
+
+int api_key_check_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns, int *wait_s,
+                         inferd_error_t *error) {
+  rate_t *rate = &key->tokens;
+  if (rate_allows(rate, tokens, now_ns)) return 0;
+  return limited("tokens_per_minute", rate, tokens, now_ns, wait_s, error);
+}
+
+void api_key_take_tokens(api_key_t *key, int64_t tokens) {
+  if (key == NULL) return;
+  if (tokens >= 0) {
+    rate_take(&key->tokens, tokens);
+  } else {
+    rate_give(&key->tokens, -tokens);
+  }
 }
 
 api_key_t *api_key_use(api_key_t *key) {

@@ -8,6 +8,7 @@
 #define INFERD_SERVER_KEYS_API_KEY_H
 
 #include "engine/quota.h"
+#include "server/keys/rate.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,9 +21,10 @@ enum {
 
 /* What the line of a key in the key file may say; 0 = no bound. */
 typedef struct key_limits {
-  int32_t max_waiting;        /* requests that have not begun */
-  int64_t max_tokens_waiting; /* prompt tokens of these */
-  bool grammar_off;           /* no constraint on the output */
+  int32_t max_waiting;                            /* requests that have not begun */
+  int64_t max_tokens_waiting;                     /* prompt tokens of these */
+  bool grammar_off;                               /* no constraint on the output */
+  int64_t requests_per_minute, tokens_per_minute; /* tokens: of prompts and generated ones */
 } key_limits_t;
 
 typedef struct api_key {
@@ -33,14 +35,26 @@ typedef struct api_key {
   bool admin;
   key_limits_t limits;
   quota_t quota; /* lent to the engine with each request */
+  rate_t requests, tokens;
+  int usage; /* place of its label in the metrics; -1 = not known yet (server/observe) */
   int32_t num_users;
 } api_key_t;
 
 /* Returns a key with one user and without limits; NULL if memory is short. */
 api_key_t *api_key_new(const uint8_t digest[KEY_DIGEST_BYTES], bool admin);
 /* Sets label and limits; requests that wait already stay. */
-void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits);
+void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits, uint64_t now_ns);
 api_key_t *api_key_use(api_key_t *key); /* one more user; NULL is allowed */
 void api_key_release(api_key_t *key);   /* one user less; NULL is allowed */
+
+/* Counts a request. Returns 0; or ERR_RATE_LIMITED, and sets *wait_s, the seconds until one more
+ * may come. */
+int api_key_take_request(api_key_t *key, uint64_t now_ns, int *wait_s, inferd_error_t *error);
+/* Whether a request with so many prompt tokens may come now; as above. Counts nothing. */
+int api_key_check_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns, int *wait_s,
+                         inferd_error_t *error);
+/* Counts tokens of a prompt, or generated ones; a negative number gives some back. NULL is allowed.
+ */
+void api_key_take_tokens(api_key_t *key, int64_t tokens);
 
 #endif

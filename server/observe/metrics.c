@@ -6,6 +6,7 @@
 
 #include "engine/base/util.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ void metrics_free(struct metrics *metrics) {
   free(metrics->labels);
   free(metrics->vllm_labels);
   free(metrics->http);
+  free(metrics->usage);
   buffer_free(&metrics->page);
   free(metrics);
 }
@@ -164,6 +166,53 @@ void metrics_aborted(metrics_t *metrics, const char *cause) {
     if (strcmp(cause, abort_names[i]) == 0) which = i;
   }
   metrics->aborted[which]++;
+}
+
+/* ---- usage of keys ---- */
+
+/* The place of a label; a new one gets a place while there is room, then "other". Returns NULL if
+ * memory is short: the use is then not counted. */
+static usage_t *usage_of(metrics_t *metrics, api_key_t *key) {
+  if (key == NULL) return NULL;
+  if (key->usage >= 0) return &metrics->usage[key->usage];
+  const char *label = key->label[0] != '\0' ? key->label : "unlabelled";
+  if (metrics->num_usage >= USAGE_LABELS_MAX) label = "other";
+  int at = 0;
+  for (; at < metrics->num_usage; at++) {
+    const char *known = metrics->usage[at].label;
+    if (strcmp(known, label) == 0 || strcmp(known, key->label) == 0) break;
+  }
+  if (at == metrics->usage_capacity) {
+    int capacity = at == 0 ? 8 : at * 2;
+    usage_t *usage = reallocarray(metrics->usage, (size_t)capacity, sizeof *usage);
+    if (usage == NULL) return NULL;
+    metrics->usage = usage;
+    metrics->usage_capacity = capacity;
+  }
+  if (at == metrics->num_usage) {
+    metrics->usage[metrics->num_usage++] = (usage_t){.label = ""};
+    snprintf(metrics->usage[at].label, KEY_LABEL_BYTES, "%s", label);
+  }
+  key->usage = at;
+  return &metrics->usage[at];
+}
+
+void metrics_key_request(metrics_t *metrics, struct api_key *key) {
+  usage_t *usage = usage_of(metrics, key);
+  if (usage != NULL) usage->requests++;
+}
+
+void metrics_key_tokens(metrics_t *metrics, struct api_key *key, int64_t prompt_tokens,
+                        int64_t generated_tokens) {
+  usage_t *usage = usage_of(metrics, key);
+  if (usage == NULL) return;
+  usage->prompt_tokens += (uint64_t)prompt_tokens;
+  usage->generated_tokens += (uint64_t)generated_tokens;
+}
+
+void metrics_key_refused(metrics_t *metrics, struct api_key *key, int error_code) {
+  usage_t *usage = error_http_status(error_code) == 429 ? usage_of(metrics, key) : NULL;
+  if (usage != NULL) usage->refused++;
 }
 
 static const char *method_label(const char *method) {

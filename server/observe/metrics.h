@@ -16,6 +16,7 @@
 
 typedef struct metrics metrics_t;
 struct server;
+struct api_key; /* server/keys/api_key.h */
 
 /* The times of a sequence that has ended, in absolute nanoseconds; 0 = did not happen. */
 typedef struct sequence_times {
@@ -38,6 +39,13 @@ void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times);
 void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
                           int32_t n, int32_t longest_output);
 void metrics_aborted(metrics_t *metrics, const char *cause); /* besides metrics_request_done */
+
+/* What the requests of a key use, by the label of the key; NULL is allowed. */
+void metrics_key_request(metrics_t *metrics, struct api_key *key);
+void metrics_key_tokens(metrics_t *metrics, struct api_key *key, int64_t prompt_tokens,
+                        int64_t generated_tokens);
+/* A request of the key ends with this error; those that are answered with 429 count. */
+void metrics_key_refused(metrics_t *metrics, struct api_key *key, int error_code);
 
 /* Prints the page in the Prometheus text format, or as OpenMetrics 1.0. `grammars` is the state of
  * the cache of compiled constraints. Returns malloc'ed text, NULL if memory is short. */

@@ -3,6 +3,7 @@
 #define INFERD_SERVER_OBSERVE_METRICS_INTERNAL_H
 
 #include "engine/base/buffer.h"
+#include "server/keys/api_key.h"
 #include "server/observe/histogram.h"
 #include "server/observe/metrics.h"
 #include "server/server.h"
@@ -42,7 +43,7 @@ typedef enum abort_cause {
       ABORT_COUNT
 } abort_cause_t;
 
-enum { HTTP_SERIES_MAX = 256, REQUEST_SERIES_MAX = 64 };
+enum { HTTP_SERIES_MAX = 256, REQUEST_SERIES_MAX = 64, USAGE_LABELS_MAX = 256 };
 
 /* One series of HTTP requests. Route and method point to static text: pointers are compared. */
 typedef struct http_series {
@@ -58,6 +59,12 @@ typedef struct request_series {
   uint64_t count;
 } request_series_t;
 
+/* What the keys of one label have used. */
+typedef struct usage {
+  char label[KEY_LABEL_BYTES];
+  uint64_t requests, prompt_tokens, generated_tokens, refused;
+} usage_t;
+
 struct metrics {
   server_t *server;
   histogram_t histograms[HISTOGRAM_COUNT];
@@ -69,6 +76,8 @@ struct metrics {
   int num_http, http_capacity;
   request_series_t requests[REQUEST_SERIES_MAX];
   int num_requests;
+  usage_t *usage; /* [num_usage], grows on demand; the last of USAGE_LABELS_MAX + 1 is "other" */
+  int num_usage, usage_capacity;
   char *labels, *vllm_labels; /* model="..." and model_name="...",engine="0", escaped */
   buffer_t page;              /* reused from scrape to scrape */
 };

@@ -450,6 +450,33 @@ static void http_label(const http_series_t *series, char *label, size_t capacity
            series->status);
 }
 
+/* One family of the usage of keys: the counter stands at `offset` of a usage_t. */
+static void print_usage_family(page_t *page, metric_id_t id, size_t offset) {
+  const metrics_t *metrics = page->metrics;
+  if (!page->own || metrics->num_usage == 0) return;
+  own_family(page, id);
+  for (int i = 0; i < metrics->num_usage; i++) {
+    const usage_t *usage = &metrics->usage[i];
+    char label[2 * KEY_LABEL_BYTES + 8] = "key=\"";
+    size_t length = strlen(label);
+    for (const char *c = usage->label; *c != '\0'; c++) {
+      if (*c == '\\' || *c == '"') label[length++] = '\\';
+      label[length++] = *c;
+    }
+    label[length++] = '"';
+    label[length] = '\0';
+    own_sample(page, id, label,
+               (double)*(const uint64_t *)(const void *)((const char *)usage + offset));
+  }
+}
+
+static void print_usage(page_t *page) {
+  print_usage_family(page, METRIC_key_requests, offsetof(usage_t, requests));
+  print_usage_family(page, METRIC_key_prompt_tokens, offsetof(usage_t, prompt_tokens));
+  print_usage_family(page, METRIC_key_generation_tokens, offsetof(usage_t, generated_tokens));
+  print_usage_family(page, METRIC_key_refused, offsetof(usage_t, refused));
+}
+
 static void print_http(page_t *page) {
   metrics_t *metrics = page->metrics;
   http_stats_t stats = {0};
@@ -558,6 +585,7 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bo
     print_histograms(&page);
   }
   print_requests(&page);
+  print_usage(&page);
   print_http(&page);
   print_process(&page);
   if (open_metrics) buffer_text(page.out, "# EOF\n");

@@ -194,7 +194,9 @@ def test_the_reference_is_the_page(server):
     assert types == {name: reference[name][0] for name in types}
     of_swapping = {"inferd_requests_swapped", "vllm:num_requests_swapped",
                    "vllm:cpu_cache_usage_perc"}
-    assert set(reference) - set(types) == of_swapping
+    of_keys = {f"inferd_key_{what}_total" for what in
+               ("requests", "prompt_tokens", "generation_tokens", "refused")}
+    assert set(reference) - set(types) == of_swapping | of_keys
     seen = {}
     for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
         family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)

@@ -1,5 +1,6 @@
 """What operators close, and the limits of each key."""
 
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -132,3 +133,58 @@ def test_a_key_without_constraints(start, tmp_path):
     assert "line 2 of" in server.log()
     assert "the old keys stay" in server.log()
     assert server.post("/v1/completions", body, **header("plain")).status == 200
+
+
+def test_requests_and_tokens_per_minute(start, tmp_path):
+    path = key_file(tmp_path, "root", "slow team-a requests_per_minute=3",
+                    "thrifty team-b tokens_per_minute=60")
+    server = start(DEMO, "--api-key-file", path, key="root")
+    body = {"prompt": "a", "max_tokens": 2, "ignore_eos": True}
+    left = []
+    for _ in range(3):
+        answer = server.post("/v1/completions", body, **header("slow"))
+        assert answer.status == 200, answer
+        assert answer.headers["x-ratelimit-limit-requests"] == "3"
+        left.append(int(answer.headers["x-ratelimit-remaining-requests"]))
+        assert re.fullmatch(r"(\d+m)?[\d.]+m?s", answer.headers["x-ratelimit-reset-requests"])
+        assert "x-ratelimit-limit-tokens" not in answer.headers
+    assert left == [2, 1, 0], left
+    answer = server.post("/v1/completions", body, **header("slow"))
+    assert answer.status == 429 and answer.error["code"] == "rate_limit_exceeded", answer
+    assert "requests_per_minute=3" in answer.error["message"]
+    assert 1 <= int(answer.headers["retry-after"]) <= 20
+    assert server.get("/v1/models", **header("slow")).status == 200, "it is no request for tokens"
+
+    # Generated tokens count when they come, and stay a debt: here 1 + 90 of 60.
+    answer = server.post("/v1/completions", {**body, "max_tokens": 90}, **header("thrifty"))
+    assert answer.status == 200 and answer.headers["x-ratelimit-limit-tokens"] == "60"
+    spent = answer.json["usage"]["total_tokens"]
+    answer = server.post("/v1/completions", body, **header("thrifty"))
+    assert answer.status == 429 and "tokens_per_minute=60" in answer.error["message"]
+    assert spent - 60 - 5 <= int(answer.headers["retry-after"]) <= spent - 60 + 3
+    assert server.post("/v1/completions", body).status == 200, "other keys are not affected"
+
+    counted = {label: server.metric("inferd_key_requests_total", key=label)
+               for label in ("team-a", "team-b", "unlabelled")}
+    assert counted == {"team-a": 4, "team-b": 2, "unlabelled": 1}
+    assert server.metric("inferd_key_refused_total", key="team-a") == 1
+    assert server.metric("inferd_key_refused_total", key="unlabelled") == 0
+    assert server.metric("inferd_key_generation_tokens_total", key="team-a") == 6
+    assert server.metric("inferd_key_generation_tokens_total", key="team-b") == 90
+    assert (server.metric("inferd_key_prompt_tokens_total", key="team-b")
+            == spent - 90)
+    page = server.get("/metrics").body
+    assert b"thrifty" not in page, "a key in the metrics"
+
+
+def test_labels_in_metrics_have_a_bound(start, tmp_path):
+    path = key_file(tmp_path, "root", *(f"key-{i} label-{i}" for i in range(300)))
+    server = start(DEMO, "--api-key-file", path, key="root")
+    body = {"prompt": "a", "max_tokens": 1}
+    for i in range(300):
+        assert server.post("/v1/completions", body, **header(f"key-{i}")).status == 200
+    assert server.post("/v1/completions", body).status == 200
+    labels = {dict(has)["key"]: value for (name, has), value in server.metrics().items()
+              if name == "inferd_key_requests_total"}
+    assert len(labels) == 257 and labels["label-255"] == 1 and "label-256" not in labels
+    assert labels["other"] == 300 + 1 - 256

@@ -76,6 +76,8 @@ static const struct {
     {"k label max_waiting=8 max_waiting=8", "max_waiting is given twice"},
     {"k label max_tokens_waiting=0", "max_tokens_waiting is '0', supported: 1..1000000000000"},
     {"k label max_tokens_waiting=1000000000001", "supported: 1..1000000000000"},
+    {"k label requests_per_minute=0", "requests_per_minute is '0', supported: 1..1000000000"},
+    {"k label tokens_per_minute=1e3", "tokens_per_minute is '1e3', supported: 1..1000000000000"},
     {"k label grammar=no", "grammar is 'no', supported: on, off"},
     {"k label grammar=", "grammar is '', supported: on, off"},
     {"k label grammar=OFF", "grammar is 'OFF'"},
