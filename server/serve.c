@@ -21,6 +21,7 @@
 #include "server/observe/log.h"
 #include "server/observe/notify.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -569,10 +570,20 @@ static void tear_down(daemon_t *daemon) {
   auth_free(server->auth);
 }
 
+/* Large blocks, which are those of requests, go back to the system when they are freed. Else the C
+ * library raises the size of such blocks to that of the largest one freed so far, up to 32 MiB, and
+ * keeps the memory of smaller ones: then a process holds what its requests have held at some time.
+ */
+static void return_large_blocks(void) {
+  enum { LARGE_BYTES = 256 * 1024 };
+  (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+}
+
 int serve_run(config_t *config) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
   raise_limits();
+  return_large_blocks();
   crash_install();
   daemon.server.config = config;
   daemon.server.start_ns = clock_now_ns();
