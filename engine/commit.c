@@ -373,6 +373,8 @@ static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
   sequence_t *seq = entry->sequence;
+  atomic_store_explicit(&engine->activity.request_id, seq->group->request->id,
+                        memory_order_relaxed);
   scheduler_complete(entry);
   if (!begin(engine, seq->group)) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_FULL, now_ns);

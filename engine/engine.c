@@ -92,6 +92,15 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   }
 }
 
+void engine_activity(const engine_t *engine, engine_activity_t *out) {
+  const activity_t *activity = &engine->activity;
+  out->phase = (engine_phase_t)atomic_load_explicit(&activity->phase, memory_order_acquire);
+  out->since_ns = atomic_load_explicit(&activity->since_ns, memory_order_relaxed);
+  out->worked_ns = atomic_load_explicit(&activity->worked_ns, memory_order_relaxed);
+  out->work = atomic_load_explicit(&activity->work, memory_order_relaxed);
+  out->request_id = atomic_load_explicit(&activity->request_id, memory_order_relaxed);
+}
+
 /* Updates the smoothed rate of finished requests, over windows of at least a second, from which
  * Retry-After is computed. */
 static void update_rate(engine_t *engine, uint64_t now_ns) {
@@ -123,6 +132,7 @@ static void accept_request(engine_t *engine, request_t *request) {
   seq->detokenizer.shown_ids = request->shown_ids;
   seq->detokenizer.num_shown_ids = request->num_shown_ids;
   engine->num_live++;
+  activity_for(&engine->activity, request->id);
   scheduler_add(engine->scheduler, group);
 }
 
@@ -231,7 +241,9 @@ static void commit(engine_t *engine) {
   inferd_error_t error = {0};
   constrain_next_step(engine);
   engine->lap_ns = clock_now_ns();
+  activity_enter(&engine->activity, ENGINE_WAITS);
   const step_t *step = engine_complete(engine, &error);
+  activity_enter(&engine->activity, ENGINE_COMMITS);
   engine_lap(engine, &engine->stats.device_ns);
   if (step != NULL) {
     engine_commit(engine, step, engine->lap_ns);
@@ -253,6 +265,7 @@ static void commit(engine_t *engine) {
  * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
 static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
+  activity_enter(&engine->activity, ENGINE_RECEIVES);
   receive(engine, now_ns);
   if (!has_room(engine)) {
     mailbox_want_room(engine->mailbox); /* the loop must read events before the next step */
@@ -265,6 +278,7 @@ static int run_step(engine_t *engine) {
     engine_forward(engine, step);
     engine_sample(engine, step);
   }
+  activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
   bool waited = constrain_go_on(engine, now_ns);
   end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
   wake_loop(engine, false);
@@ -319,7 +333,9 @@ static void *engine_main(void *context) {
   if (engine_state(engine) == ENGINE_FAILED) return NULL; /* the load failed: no requests exist */
   while (!atomic_load(&engine->stop)) {
     int idle_ms = engine_iterate(engine);
-    if (idle_ms > 0) mailbox_sleep(engine->mailbox, idle_ms);
+    if (idle_ms == 0) continue;
+    activity_enter(&engine->activity, ENGINE_SLEEPS);
+    mailbox_sleep(engine->mailbox, idle_ms);
   }
   engine_end(engine);
   return NULL;

@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_INTERNAL_H
 #define INFERD_ENGINE_INTERNAL_H
 
+#include "engine/activity.h"
 #include "engine/backend.h"
 #include "engine/commit.h"
 #include "engine/device/batch.h"
@@ -93,6 +94,7 @@ struct engine {
   uint64_t rate_window_ns;
   int32_t rate_window_count;
 
+  activity_t activity;
   atomic_uint stats_version; /* sequence lock: odd while the engine thread writes stats_shared */
   _Atomic uint64_t stats_shared[STATS_WORDS];
   engine_stats_t stats; /* the engine thread's working copy */

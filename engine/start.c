@@ -462,6 +462,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .swap = {.num_blocks = plan->num_host_blocks, .mode = o->preemption_mode},
   };
   code = scheduler_new(&options, engine->pool, &engine->scheduler, error);
+  if (code == 0) engine->scheduler->activity = &engine->activity;
   if (code) return code;
   uint64_t trie_ns;
   code = constrain_new(engine, &trie_ns, error);

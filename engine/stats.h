@@ -33,4 +33,28 @@ typedef struct engine_stats {
   bool busy;                   /* a request is in the engine */
 } engine_stats_t;
 
+/* What the engine thread is doing. In the last two phases the device works, or the call of the back
+ * end does. */
+typedef enum engine_phase {
+  ENGINE_SLEEPS,
+  ENGINE_RECEIVES, /* requests, cancels, deadlines */
+  ENGINE_PLANS,
+  ENGINE_MAKES_MASKS,
+  ENGINE_COMMITS,
+  ENGINE_LAUNCHES, /* one launch: swaps, forward, sampling */
+  ENGINE_WAITS     /* for the end of a step */
+} engine_phase_t;
+
+typedef struct engine_activity {
+  engine_phase_t phase;
+  uint64_t since_ns;   /* when the phase began; monotonic */
+  uint64_t worked_ns;  /* when the work counter moved last */
+  uint64_t work;       /* phases, requests, masks, admissions that were begun, since start */
+  uint64_t request_id; /* request_t.id of the request that was worked on last; 0 = none yet */
+} engine_activity_t;
+
+struct engine;
+/* Any thread, and signal handlers. */
+void engine_activity(const struct engine *engine, engine_activity_t *out);
+
 #endif

@@ -79,6 +79,8 @@ static void note_swap_rate(engine_t *engine) {
 
 static void launch_swaps(engine_t *engine) {
   const plan_t *plan = &engine->scheduler->plan;
+  if (plan->num_swap_out == 0 && plan->num_swap_in == 0) return;
+  activity_enter(&engine->activity, ENGINE_LAUNCHES);
   CHECK(plan->num_swap_out == 0 || plan->num_swap_in == 0);
   if (plan->num_swap_out > 0)
     engine->ops->swap->out(engine->device, plan->swaps, plan->num_swap_out);
@@ -89,6 +91,7 @@ static void launch_swaps(engine_t *engine) {
 step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   if (!may_launch(engine)) return NULL;
   engine->lap_ns = now_ns;
+  activity_enter(&engine->activity, ENGINE_PLANS);
   note_swap_rate(engine);
   int32_t num_entries = scheduler_plan(engine->scheduler, now_ns);
   launch_swaps(engine);
@@ -103,6 +106,7 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
 }
 
 void engine_prepare(engine_t *engine, step_t *step) {
+  activity_enter(&engine->activity, ENGINE_LAUNCHES); /* of the draft model, if there is one */
   drafter_propose(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
   batch_build(step->batch, &step->plan);
@@ -110,6 +114,7 @@ void engine_prepare(engine_t *engine, step_t *step) {
 }
 
 void engine_forward(engine_t *engine, step_t *step) {
+  activity_enter(&engine->activity, ENGINE_LAUNCHES);
   engine->ops->begin(engine->device, step->batch);
   model_forward(engine->model, step->batch);
   engine_lap(engine, &engine->stats.device_ns);

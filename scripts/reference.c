@@ -246,9 +246,11 @@ static void print_errors(void) {
     print_text(errors[i].help);
     printf(" |\n");
   }
-  printf("| 70 | INTERNAL | A bug of inferd ended the start. |\n"
-         "| 71 | | The device (GPU) failed while the server ran. A supervisor should start it"
-         " again. |\n");
+  printf(
+      "| 70 | INTERNAL | A bug of inferd ended the start, or the engine thread stood still and did"
+      " not end when the server was stopped. |\n"
+      "| 71 | | The device (GPU) failed or did not answer while the server ran. A supervisor should"
+      " start it again. |\n");
 }
 
 /* ---- metrics ---- */

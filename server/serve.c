@@ -37,6 +37,7 @@ enum {
   ABORT_GRACE_MS = 1000, /* for the last error events to leave */
   STOP_S = 30, /* how long to wait for the engine thread; then the process exits without it */
   STOP_FAILED_S = 5,
+  EXIT_STUCK = 70, /* the engine thread does not come to its end */
   EXIT_DEVICE_LOST = 71
 };
 
@@ -51,7 +52,8 @@ typedef struct daemon {
   uv_timer_t tick;  /* completions_tick, watchdog */
   uv_timer_t start; /* polls the engine while it loads */
   uv_timer_t drain; /* deadline of a drain, then of an abort */
-  bool ready, aborting, hangs;
+  bool ready, aborting;
+  health_verdict_t verdict; /* of the last tick */
   uint64_t watchdog_ns, watchdog_sent_ns;
   uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
   double progress_seen;
@@ -328,23 +330,31 @@ static void pet_watchdog(daemon_t *daemon, uint64_t now_ns) {
   if (daemon->watchdog_ns == 0 || now_ns - daemon->watchdog_sent_ns < daemon->watchdog_ns / 2) {
     return;
   }
-  /* If the engine has work and completes no step for a whole interval, the service manager must
-   * restart the process: stop sending WATCHDOG=1. */
-  bool hangs = health_stall_ns(&daemon->server, now_ns) >= daemon->watchdog_ns;
+  /* If the device does not answer, or the engine thread stands still, for a whole interval, the
+   * service manager must restart the process: stop sending WATCHDOG=1. */
+  bool fails = health_verdict(&daemon->server, now_ns, daemon->watchdog_ns) >= HEALTH_STUCK;
   daemon->watchdog_sent_ns = now_ns;
-  notify_send(hangs ? "WATCHDOG=trigger" : "WATCHDOG=1");
+  notify_send(fails ? "WATCHDOG=trigger" : "WATCHDOG=1");
 }
 
-static void report_hang(daemon_t *daemon, uint64_t now_ns) {
-  server_t *server = &daemon->server;
-  if (health_hangs(server, now_ns) == daemon->hangs) return;
-  daemon->hangs = !daemon->hangs;
-  if (daemon->hangs) {
-    log_line(LOG_ERROR, "watchdog", "no step for %.0f s, %d requests wait: the device hangs",
-             (double)health_stall_ns(server, now_ns) * 1e-9, completions_live(server));
-  } else {
+/* Logs a change of the verdict. */
+static void report_verdict(daemon_t *daemon, uint64_t now_ns) {
+  static const char *const words[HEALTH_VERDICTS] = {"", "the engine is late",
+                                                     "the engine is stuck", "the device hangs"};
+  const server_t *server = &daemon->server;
+  health_verdict_t verdict = health_verdict(server, now_ns, health_limit_ns(server));
+  if (verdict == daemon->verdict) return;
+  daemon->verdict = verdict;
+  if (verdict == HEALTH_FINE) {
     log_line(LOG_WARN, "watchdog", "the engine makes steps again");
+    return;
   }
+  engine_activity_t activity;
+  engine_activity(server->engine, &activity);
+  log_line(verdict == HEALTH_LATE ? LOG_WARN : LOG_ERROR, "watchdog",
+           "no step for %.0f s, %d requests wait: %s while %s, last for request %s",
+           (double)health_stall_ns(server, now_ns) * 1e-9, completions_live(server), words[verdict],
+           health_phase(activity.phase), completions_request_id(server, activity.request_id));
 }
 
 static void on_tick(uv_timer_t *timer) {
@@ -352,7 +362,7 @@ static void on_tick(uv_timer_t *timer) {
   uint64_t now_ns = clock_now_ns();
   completions_tick(&daemon->server, now_ns);
   pet_watchdog(daemon, now_ns);
-  report_hang(daemon, now_ns);
+  report_verdict(daemon, now_ns);
   if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED) {
     on_failed(daemon);
   }
@@ -528,15 +538,24 @@ static void close_all(daemon_t *daemon) {
   uv_close((uv_handle_t *)&daemon->drain, NULL);
 }
 
+static const engine_t *stopping; /* the engine whose thread does not end */
+static bool device_is_lost;
+
+/* Only a device that does not answer, or has failed, is reported as lost. */
 static void leave(int number) {
   (void)number;
-  _exit(EXIT_DEVICE_LOST);
+  engine_activity_t activity;
+  engine_activity(stopping, &activity);
+  bool is_device = activity.phase == ENGINE_LAUNCHES || activity.phase == ENGINE_WAITS;
+  _exit(device_is_lost || is_device ? EXIT_DEVICE_LOST : EXIT_STUCK);
 }
 
 /* Limits how long the process waits for the engine to end: a lost device may never answer. */
 static void limit_stop(const daemon_t *daemon) {
+  stopping = daemon->server.engine;
+  device_is_lost = daemon->exit_status == EXIT_DEVICE_LOST;
   signal(SIGALRM, leave);
-  alarm(daemon->hangs || daemon->exit_status == EXIT_DEVICE_LOST ? STOP_FAILED_S : STOP_S);
+  alarm(daemon->verdict >= HEALTH_STUCK || device_is_lost ? STOP_FAILED_S : STOP_S);
 }
 
 /* Exits at once if a signal stops the daemon while the model loads, which may take minutes. The

@@ -74,6 +74,8 @@ void completions_free(server_t *server);      /* all completions have ended befo
 int completions_live(const server_t *server); /* HTTP requests in flight */
 /* Monotonic time at which the idle engine got work; 0 = the engine is idle now. */
 uint64_t completions_busy_since_ns(const server_t *server);
+/* The id of the HTTP request that request_t.id belongs to; "?" if its client is gone. */
+const char *completions_request_id(const server_t *server, uint64_t id);
 
 /* events.c: delivers the events of the engine and of the clock to the completions. */
 void completions_drain_events(server_t *server); /* called from engine_wake, once per step */

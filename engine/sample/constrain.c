@@ -190,6 +190,7 @@ static int make_mask(engine_t *engine, sequence_t *seq, uint64_t end) {
  * the mask is ready, GRAMMAR_LATER, or the error of the grammar. */
 static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
   uint64_t start_ns = clock_now_ns(), before = units_now(engine);
+  activity_for(&engine->activity, seq->group->request->id);
   int code = catch_up(engine, seq, seq->num_output_tokens, end);
   constrained_t *at = &engine->constrain.rows[seq->row];
   if (!code && !at->ready && !seq->masks.late) {

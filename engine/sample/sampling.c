@@ -87,8 +87,10 @@ void engine_sample(engine_t *engine, step_t *step) {
     const plan_entry_t *entry = &step->plan.entries[i];
     if (entry->do_sample) entry->sequence->group->masks.wait = false;
   }
+  activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
   for (int32_t i = 0; i < total; i++) describe_row(engine, step, i);
   mark_late(step);
+  activity_enter(&engine->activity, ENGINE_LAUNCHES);
   engine_draw(engine, engine->device, engine->model, step->sample_rows, total);
   drafter_mirror(engine, step);
   engine_lap(engine, &engine->stats.device_ns);

@@ -6,6 +6,7 @@
  */
 #include "engine/schedule/scheduler.h"
 
+#include "engine/activity.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/schedule/table.h"
@@ -456,6 +457,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   sequence_t *first = &group->sequence;
   if (is_unfit(scheduler, group)) return false;
   scheduler->num_looks++;
+  activity_for(scheduler->activity, group->request->id);
   if (first->row < 0 && !group->forked &&
       (!may_fit(scheduler, group) || !table_take_rows(scheduler, group)))
     return false;

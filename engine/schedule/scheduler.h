@@ -89,12 +89,12 @@ typedef struct scheduler {
   sequence_t *sequences;      /* [num_rows] sequences other than the first of a group */
   sequence_t *free_sequences; /* linked by `next` */
   swap_t swap;
+  struct activity *activity; /* of the engine; NULL = none */
   plan_t plan;
   int32_t budget;     /* token limit of the plan being made, less what plan_shorter sets aside */
   uint64_t num_plans; /* passes over `running` since start; a plan makes one, at most two */
   /* totals since start */
-  uint64_t num_preemptions, num_recomputed_tokens;
-  uint64_t prefix_queries_tokens, prefix_hits_tokens;
+  uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
   /* for tests: sequences that searches for a filler met, ids hashed, looks at waiting groups */
   uint64_t num_visited, num_hashed, num_looks;
   uint64_t num_claims; /* admissions that have keyed blocks: a waiting group may share them */
@@ -105,7 +105,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
                   inferd_error_t *error);
 void scheduler_free(scheduler_t *scheduler);
 
-/* NEW -> WAITING: inserts the group into `waiting` in the order of the policy. */
+/* NEW -> WAITING: inserts the group into `waiting`. */
 void scheduler_add(scheduler_t *scheduler, group_t *group);
 
 /* Makes the plan of the next step in scheduler->plan: takes blocks, preempts, admits, and raises
@@ -132,7 +132,7 @@ void scheduler_fork(scheduler_t *scheduler, group_t *group);
  * this was its last sequence. */
 void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
                                sequence_status_t status);
-/* Finishes every live sequence of a group and removes the group from its queue. */
+/* Finishes every live sequence of a group and removes it from its queue. */
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status);
 
 /* Before the tokens of a live entry are appended: they are no longer in flight. */

@@ -61,6 +61,17 @@ uint64_t completions_busy_since_ns(const server_t *server) {
   return live != NULL && live->engine_requests > 0 ? live->busy_since_ns : 0;
 }
 
+const char *completions_request_id(const server_t *server, uint64_t id) {
+  const completion_t *completion = server->live != NULL ? server->live->first : NULL;
+  for (; completion != NULL; completion = completion->next) {
+    if (completion->exchange == NULL) continue;
+    for (int32_t i = 0; i < completion->num_inputs; i++) {
+      if (completion->inputs[i].request.id == id) return completion->exchange->request_id;
+    }
+  }
+  return "?";
+}
+
 tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer) {
   tokenizer_scratch_t *scratch = NULL;
   uv_mutex_lock(&live->scratch_lock);

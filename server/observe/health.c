@@ -17,7 +17,8 @@ const char *health_architecture(void) {
 
 const char *health_state(const server_t *server) {
   engine_state_t state = engine_state(server->engine);
-  if (state == ENGINE_FAILED || health_hangs(server, clock_now_ns())) return "failed";
+  health_verdict_t verdict = health_verdict(server, clock_now_ns(), health_limit_ns(server));
+  if (state == ENGINE_FAILED || verdict >= HEALTH_STUCK) return "failed";
   if (server->draining || state == ENGINE_STOPPED) return "draining";
   return state == ENGINE_LOADING ? "loading" : "ready";
 }
@@ -33,7 +34,31 @@ uint64_t health_stall_ns(const server_t *server, uint64_t now_ns) {
   return now_ns > since ? now_ns - since : 0;
 }
 
-bool health_hangs(const server_t *server, uint64_t now_ns) {
-  double limit_s = server->config->watchdog_interval;
-  return limit_s > 0 && (double)health_stall_ns(server, now_ns) * 1e-9 > limit_s;
+const char *const health_verdict_names[HEALTH_VERDICTS] = {"fine", "late", "stuck", "hangs"};
+
+uint64_t health_limit_ns(const server_t *server) {
+  return (uint64_t)(server->config->watchdog_interval * 1e9);
+}
+
+const char *health_phase(engine_phase_t phase) {
+  switch (phase) {
+  case ENGINE_SLEEPS: return "waiting for work";
+  case ENGINE_RECEIVES: return "receiving requests";
+  case ENGINE_PLANS: return "planning a step";
+  case ENGINE_MAKES_MASKS: return "making masks";
+  case ENGINE_COMMITS: return "committing a step";
+  case ENGINE_LAUNCHES: return "launching a step";
+  case ENGINE_WAITS: return "waiting for the device";
+  }
+  return "?";
+}
+
+health_verdict_t health_verdict(const server_t *server, uint64_t now_ns, uint64_t limit_ns) {
+  if (limit_ns == 0 || health_stall_ns(server, now_ns) <= limit_ns) return HEALTH_FINE;
+  engine_activity_t activity;
+  engine_activity(server->engine, &activity);
+  bool is_device = activity.phase == ENGINE_LAUNCHES || activity.phase == ENGINE_WAITS;
+  uint64_t since_ns = is_device ? activity.since_ns : activity.worked_ns;
+  if (now_ns < since_ns || now_ns - since_ns <= limit_ns) return HEALTH_LATE;
+  return is_device ? HEALTH_HANGS : HEALTH_STUCK;
 }

@@ -311,6 +311,14 @@ static void print_load(page_t *page) {
   value_of(page, METRIC_last_step_age,
            (double)health_stall_ns(page->metrics->server, page->now_ns) * 1e-9);
   if (!page->own) return;
+  const server_t *server = page->metrics->server;
+  health_verdict_t verdict = health_verdict(server, page->now_ns, health_limit_ns(server));
+  own_family(page, METRIC_watchdog);
+  for (int i = 0; i < HEALTH_VERDICTS; i++) {
+    char label[32];
+    snprintf(label, sizeof label, "verdict=\"%s\"", health_verdict_names[i]);
+    own_sample(page, METRIC_watchdog, label, i == (int)verdict);
+  }
   int64_t tokens = config->max_queue_tokens;
   if (tokens == 0) tokens = 4 * (int64_t)(page->info->num_blocks - 1) * page->info->block_size;
   own_family(page, METRIC_queue_limit);

@@ -70,6 +70,7 @@ typedef struct fake_engine {
   engine_state_t state;
   engine_info_t info;
   engine_stats_t stats;
+  engine_activity_t activity;
   double progress;
   size_t keys_per_token; /* bytes that engine_hash_prompt asks for */
   int refuse;            /* an ERR_ number that engine_submit answers with; 0 = admits */

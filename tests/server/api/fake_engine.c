@@ -61,6 +61,11 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   *out = fake_engine.stats;
 }
 
+void engine_activity(const engine_t *engine, engine_activity_t *out) {
+  (void)engine;
+  *out = fake_engine.activity;
+}
+
 size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void *out) {
   (void)engine, (void)out;
   return fake_engine.keys_per_token * (size_t)request->num_prompt_tokens;

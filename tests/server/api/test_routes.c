@@ -1,6 +1,8 @@
 /* test_routes.c: models, tokenize, detokenize, health, version, what is not there yet. */
 #include "tests/server/api/fake.h"
 
+#include "server/observe/health.h"
+
 #include "engine/base/clock.h"
 #include "tests/expect.h"
 
@@ -140,19 +142,45 @@ Test(routes, health_while_loading) {
   fake_engine.state = ENGINE_READY;
 }
 
-Test(routes, livez_sees_a_stalled_engine) {
+static void expect_health(int status, health_verdict_t verdict, uint64_t now_ns) {
+  const char *body = status == 200 ? "{\"status\":\"ok\"}" : "{\"status\":\"failed\"}";
+  ASSERT_EQ(health_verdict(&server, now_ns, health_limit_ns(&server)), verdict);
+  expect(api_livez, "", status, body);
+  expect(api_readyz, "", status, body);
+}
+
+/* No step ends for two minutes, with a limit of one. What the engine thread does in that time tells
+ * who is to blame. */
+Test(routes, livez_sees_who_stands_still) {
   uint64_t now = clock_now_ns(), minute = 60000000000u;
+  uint64_t long_ago = now - 2 * minute, lately = now - minute / 2;
+  engine_activity_t *activity = &fake_engine.activity;
   fake_engine.stats.last_step_ns = now - 10 * minute;
-  expect(api_livez, "", 200, "{\"status\":\"ok\"}"); /* idle for ten minutes is fine */
+  expect_health(200, HEALTH_FINE, now); /* idle for ten minutes is fine */
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":[1]}");
-  expect(api_livez, "", 200, "{\"status\":\"ok\"}"); /* work has only just come */
-  server.live->busy_since_ns = now - 2 * minute;
-  expect(api_livez, "", 503, "{\"status\":\"failed\"}");
+  expect_health(200, HEALTH_FINE, now); /* work has only just come */
+  server.live->busy_since_ns = long_ago;
+  *activity =
+      (engine_activity_t){.phase = ENGINE_WAITS, .since_ns = long_ago, .worked_ns = long_ago};
+  expect_health(503, HEALTH_HANGS, now);
+  activity->phase = ENGINE_LAUNCHES;
+  expect_health(503, HEALTH_HANGS, now);
+  activity->since_ns = lately; /* launch after launch, each returns */
+  expect_health(200, HEALTH_LATE, now);
+  activity->phase = ENGINE_MAKES_MASKS;
+  expect_health(503, HEALTH_STUCK, now);
+  activity->since_ns = long_ago;
+  activity->worked_ns = lately; /* one long phase, in which work is counted */
+  expect_health(200, HEALTH_LATE, now);
+  const request_t *request = fake_engine.requests[0];
+  ASSERT_STR_EQ(completions_request_id(&server, request->id), exchange->public.request_id);
+  ASSERT_STR_EQ(completions_request_id(&server, request->id + 1), "?");
   fake_engine.stats.last_step_ns = now;
-  expect(api_livez, "", 200, "{\"status\":\"ok\"}");
+  expect_health(200, HEALTH_FINE, now);
   fake_engine.stats.last_step_ns = 0;
+  activity->worked_ns = long_ago;
   fake_option("watchdog_interval", "0");
-  expect(api_livez, "", 200, "{\"status\":\"ok\"}");
+  expect_health(200, HEALTH_FINE, now);
   fake_done(fake_engine.requests[0], FINISH_LENGTH, "");
   fake_deliver();
   fake_exchange_free(exchange);
