@@ -331,6 +331,30 @@ def test_slow_reader_is_cut(start):
         connection.close()
 
 
+def test_memory_of_clients_that_left(start):
+    """Clients send large bodies and leave at once, more than the memory for requests holds; when
+    they are gone nothing is counted any more, and no reply printed more in a turn than it may."""
+    server = start(DEMO, "--max-request-memory", "32MiB", "--max-body-bytes", "4MiB")
+    body = json.dumps({"prompt": "ab cd " * (600 << 10), "max_tokens": 1}).encode()
+    request = http_post("/v1/completions", body)
+    for _ in range(40):
+        connection = server.socket()
+        try:
+            connection.sendall(request)
+        except OSError:
+            pass  # refused before its body had arrived
+        connection.close()
+    wait_until(lambda: server.metric("inferd_request_memory_bytes") == 0, "the memory to be free",
+               60, server.usage)
+    ids = [5 + i % 200 for i in range(1500)]
+    answer = server.post("/v1/completions", {"prompt": ids, "max_tokens": 1, "n": 60,
+                                             "return_token_ids": True})
+    choices = answer.json["choices"]
+    assert [choice["prompt_token_ids"] for choice in choices] == [ids] * 60
+    assert answer.headers["transfer-encoding"] == "chunked"
+    assert 0 < server.metric("inferd_reply_turn_bytes_max", scope="one") <= 256 << 10
+
+
 def test_many_connections_at_once(server):
     """256 idle connections and a probe; none of them is refused."""
     connections = [server.socket() for _ in range(256)]
