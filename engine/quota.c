@@ -26,6 +26,11 @@ int quota_check(const quota_t *quota, int count, int64_t tokens, inferd_error_t 
   return 0;
 }
 
+uint32_t quota_weight(const quota_t *quota) {
+  int weight = quota != NULL ? atomic_load_explicit(&quota->weight, memory_order_relaxed) : 1;
+  return weight > 0 ? (uint32_t)weight : 1;
+}
+
 void quota_wait(quota_t *quota, int64_t tokens) {
   if (quota == NULL) return;
   atomic_fetch_add(&quota->waiting, 1);

@@ -1,4 +1,5 @@
-/* quota.h: how much of the waiting queue the requests of one API key may take, and take now.
+/* quota.h: how much of the waiting queue the requests of one API key may take, and take now; and
+ * their share of the engine.
  *
  * The owner of a request lends its quota with it (request_t.quota), from engine_submit to
  * EVENT_DONE. The loop thread sets the limits and raises the counts when it submits; the engine
@@ -17,6 +18,9 @@ typedef struct quota {
   /* Loop thread only; 0 = no bound. */
   int32_t max_waiting;        /* requests */
   int64_t max_tokens_waiting; /* prompt tokens; any length may wait alone */
+  /* Against keys with 1, with fair shares: a key with 2 gets twice as much. 0 = 1. The loop thread
+   * sets it; it counts for requests that come afterwards. */
+  atomic_int weight;
   atomic_int waiting;
   atomic_llong tokens_waiting;
 } quota_t;
@@ -24,6 +28,8 @@ typedef struct quota {
 /* Loop thread: returns 0 if `count` requests with `tokens` prompt tokens may wait besides those
  * that wait now, or ERR_RATE_LIMITED. NULL has no limits. */
 int quota_check(const quota_t *quota, int count, int64_t tokens, inferd_error_t *error);
+/* Engine thread: the weight, >= 1. NULL has 1. */
+uint32_t quota_weight(const quota_t *quota);
 /* Loop thread: one request with `tokens` prompt tokens waits from now on. NULL is allowed. */
 void quota_wait(quota_t *quota, int64_t tokens);
 /* Engine thread: that request has begun or has ended. NULL is allowed. */

@@ -2,6 +2,8 @@
 #include "engine/schedule/waiting.h"
 
 #include "engine/base/random.h"
+#include "engine/base/util.h"
+#include "engine/quota.h"
 
 #include <string.h>
 
@@ -57,7 +59,9 @@ static void set_fair_start(waiting_t *waiting, group_t *group) {
   fair_tenant_t *tenant = find_tenant(waiting, request->tenant);
   group->fair_start = waiting->fair_now;
   if (tenant != NULL && tenant->end > group->fair_start) group->fair_start = tenant->end;
-  uint64_t end = group->fair_start + tokens; /* > 0: a prompt has at least one token */
+  /* Of a tenant with a weight each token counts for a part of one: weighted fair queueing. */
+  uint64_t share = DIV_UP(tokens, quota_weight(request->quota));
+  uint64_t end = group->fair_start + share; /* > 0: a prompt has at least one token */
   if (tenant != NULL) {
     tenant->end = end;
     return;

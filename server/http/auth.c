@@ -57,7 +57,7 @@ static api_key_t **slot_of(const auth_t *auth, const uint8_t digest[SHA256_BYTES
 
 static bool same_limits(const key_limits_t *left, const key_limits_t *right) {
   return left->max_waiting == right->max_waiting &&
-         left->max_tokens_waiting == right->max_tokens_waiting &&
+         left->max_tokens_waiting == right->max_tokens_waiting && left->weight == right->weight &&
          left->requests_per_minute == right->requests_per_minute &&
          left->tokens_per_minute == right->tokens_per_minute &&
          left->grammar_off == right->grammar_off;

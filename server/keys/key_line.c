@@ -21,13 +21,14 @@ static const struct word {
   { #member, kind, offsetof(key_limits_t, member), min, max }
     WORD(WORD_INT32, max_waiting, 1, 1000000),
     WORD(WORD_INT64, max_tokens_waiting, 1, 1000000000000),
+    WORD(WORD_INT32, weight, 1, 1000),
     WORD(WORD_INT64, requests_per_minute, 1, 1000000000),
     WORD(WORD_INT64, tokens_per_minute, 1, 1000000000000),
     {"grammar", WORD_OFF, offsetof(key_limits_t, grammar_off), 0, 0},
 #undef WORD
 };
 
-static const char known[] = "max_waiting, max_tokens_waiting, requests_per_minute, "
+static const char known[] = "max_waiting, max_tokens_waiting, weight, requests_per_minute, "
                             "tokens_per_minute, grammar";
 
 /* Digits alone: no sign, no unit. */

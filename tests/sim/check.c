@@ -60,8 +60,11 @@ void check_submitted(track_t *k, const request_t *request) {
   uint64_t *tenant = &fair_end[r->tenant];
   REQUIRE(request->tenant == r->tenant, "request %lld is of another tenant", name_of(k));
   k->fair_start = *tenant > fair_now ? *tenant : fair_now;
-  *tenant = k->fair_start + (uint64_t)k->num_prompt;
-  *tenant += (uint64_t)r->params.max_tokens * (uint64_t)k->num_streams;
+  uint64_t tokens = (uint64_t)k->num_prompt;
+  tokens += (uint64_t)r->params.max_tokens * (uint64_t)k->num_streams;
+  uint64_t weight = (uint64_t)atomic_load(&sim.scenario->quotas[r->tenant].weight);
+  if (!scenario_has(sim.scenario, SIM_QUOTAS) || weight == 0) weight = 1;
+  *tenant = k->fair_start + (tokens + weight - 1) / weight;
 }
 
 static void note_admitted(const scheduler_t *s) {

@@ -158,6 +158,8 @@ static void draw_quotas(scenario_t *c) {
   memset(c->quotas, 0, sizeof c->quotas);
   for (int t = 0; t <= SIM_TENANTS; t++) {
     int32_t waiting = between(&s, 1, 6), tokens = between(&s, 1, 200);
+    int32_t weight = between(&s, 0, 4);
+    atomic_store(&c->quotas[t].weight, weight);
     if (chance(&s, 60)) c->quotas[t].max_waiting = waiting;
     if (chance(&s, 40)) c->quotas[t].max_tokens_waiting = tokens;
   }

@@ -1,4 +1,5 @@
 /* test_fairness.c: bounded overtaking, protection after repeated preemption, fair shares. */
+#include "engine/quota.h"
 #include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -97,6 +98,33 @@ Test(fairness, who_was_preempted_often_is_protected_and_ends) {
   }
   ASSERT_EQ(ended, 8);
   cr_assert(most == 2, "preempted %d times", most);
+  rig_free(rig);
+}
+
+/* Two tenants ask for the same; the weight of one is 3. */
+Test(fairness, a_weight_is_a_larger_share) {
+  scheduler_options_t options = rig_options(1, 64, 64);
+  options.fair_share = true;
+  rig_t *rig = rig_new(&options, 64, 4, false);
+  quota_t heavy = {.weight = 3};
+  group_t *g[40];
+  int served[2] = {0};
+  for (int i = 0; i < 40; i++) {
+    rig->requests[rig->count].tenant = 1 + (uint64_t)(i >= 20);
+    rig->requests[rig->count].quota = i < 20 ? &heavy : NULL;
+    g[i] = rig_add(rig, 11, 4, i);
+  }
+  for (int turn = 0; turn < 12; turn++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+    for (int i = 0; i < 40; i++) {
+      if (!runs(g[i])) continue;
+      served[i >= 20]++;
+      end(rig, g[i]);
+    }
+  }
+  EXPECT_EQ(served[0], 9);
+  EXPECT_EQ(served[1], 3);
   rig_free(rig);
 }
 
