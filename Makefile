@@ -388,6 +388,9 @@ parity:
 	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --recursive
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk

@@ -13,6 +13,8 @@ Draws random schemas from the keywords that inferd enforces. For each one it
 With --tags the schemas are those of functions, and the texts are the parameters of calls in tags,
 <parameter=NAME> VALUE </parameter>, as Qwen3-Coder writes them: what is generated is read back by
 inferd's parser of tool calls, and the arguments have to validate.
+--recursive draws types that hold each other. --regex and --grammar draw regular expressions, judged
+by Python's re, and ambiguous user grammars, judged by a recogniser that tries everything.
 Ends with one line of counts; exits 1 when one output was invalid, one valid instance was refused or
 one invalid instance was accepted. The seed makes a run repeatable.
 """
@@ -35,7 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def ascii_pattern(validator, pattern, instance, schema):
     """The dialect is ECMA-262: \\d and \\w are ASCII."""
-    if validator.is_type(instance, "string") and not re.search(pattern, instance, re.ASCII):
+    ends = re.sub(r"\$$", r"\\Z", pattern)  # Python's $ also matches before a line feed at the end
+    if validator.is_type(instance, "string") and not re.search(ends, instance, re.ASCII):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -73,8 +76,9 @@ FORMAT_VALUES = {
 class Maker:
     """Random schemas, and instances for them."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, recursion=0.0):
         self.r = random.Random(seed)
+        self.recursion = recursion
 
     # -- schemas --------------------------------------------------------------------------------
 
@@ -234,7 +238,28 @@ class Maker:
             s["$defs"] = {"leaf/~x": self.schema(1)}
         return s
 
+    def recursive(self):
+        """Types that may hold each other: a text leaves open for long which one it is of."""
+        r, count = self.r, self.r.randint(1, 8)
+        types = [f"T{i}" for i in range(count)]
+
+        def any_of():
+            refs = [{"$ref": f"#/$defs/{t}"} for t in r.sample(types, r.randint(1, count))]
+            return {"anyOf": refs + [r.choice([{"type": "null"}, self.make_enum(0)])]}
+        made = {}
+        for t in types:
+            own = {n: self.schema(0) for n in r.sample(WORDS, r.randint(0, 2))}
+            held = {n: r.choice([any_of, lambda: {"type": "array", "items": any_of()}])()
+                    for n in r.sample(["next", "left", "right"], r.randint(1, 2))}
+            names = r.sample([*held, *own], len(held) + len(own))
+            made[t] = {"type": "object", "properties": {n: (held | own)[n] for n in names},
+                       "required": [n for n in names if r.random() < 0.5],
+                       "additionalProperties": False}
+        return {"$defs": made, **any_of()}
+
     def document(self):
+        if self.r.random() < self.recursion:
+            return self.recursive()
         s = self.schema(3)
         if isinstance(s, dict) and self.r.random() < 0.15:
             node = {"type": "object", "properties": {"v": self.schema(1), "next": {
@@ -363,6 +388,108 @@ class Maker:
         return r.choice([[value], {"free": value}, self.value()])
 
 
+class RandomRegex:
+    """A regular expression of the dialect as a tree, and the places of a text where it can end.
+    Python's re says which characters an atom takes; whole expressions could take it forever."""
+
+    ATOMS = ["a", "b", "c", "[a-c]", "[^a-c\\n]", "\\d", "\\w", "[x-z\\d]", "\\.", "é", "[à-ÿ]",
+             " "]
+    COUNTS = {"": (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None), "{0,4}": (0, 4),
+              "{2,}": (2, None), "{1,3}": (1, 3), "{2}": (2, 2)}
+
+    def __init__(self, r):
+        self.kind = "regex"
+        self.text, self.tree = self.alternatives(r, 1)
+
+    def alternatives(self, r, depth):
+        parts = [self.sequence(r, depth) for _ in range(r.choice([1, 1, 2, 3]))]
+        return "|".join(text for text, _ in parts), [tree for _, tree in parts]
+
+    def sequence(self, r, depth):
+        text, tree = "", []
+        for _ in range(r.randint(1, 3)):
+            count = r.choice(["", *self.COUNTS])
+            if depth > 0 and r.random() < 0.4:
+                inner, what = self.alternatives(r, depth - 1)
+                inner = f"(?:{inner})"
+            else:
+                inner = r.choice(self.ATOMS)
+                what = re.compile(inner, re.ASCII)
+            text += inner + count
+            tree.append((what, *self.COUNTS[count]))
+        return text, tree
+
+    def step(self, what, text, places):
+        if isinstance(what, re.Pattern):
+            return {p + 1 for p in places if p < len(text) and what.match(text[p])}
+        return set().union(*(self.ends(sequence, text, places) for sequence in what))
+
+    def ends(self, sequence, text, places):
+        for what, low, high in sequence:
+            reached, new, times = set(places) if low == 0 else set(), places, 0
+            while new and (high is None or times < high):
+                new, times = self.step(what, text, new), times + 1
+                if times >= low:
+                    new = new - reached if high is None else new
+                    reached |= new
+            places = reached
+        return places
+
+    def is_valid(self, text):
+        return len(text) in self.step(self.tree, text, {0})
+
+
+class RandomGrammar:
+    """Rules of branches of (letters or rule, min, max); a rule that begins a branch comes later."""
+
+    def __init__(self, r):
+        self.kind, self.rules = "grammar", []
+        count = r.randint(1, 6)
+        for rule in range(count):
+            branches = [[(r.choice(["a", "b", "c", "ab", "é"]), 1, 1)]]
+            for _ in range(r.randint(0, 3)):
+                branches.append([self.item(r, rule, count, i == 0) for i in range(r.randint(0, 3))])
+            self.rules.append(branches)
+        lines = ["root ::= r0"]
+        for rule, branches in enumerate(self.rules):
+            lines.append(f"r{rule} ::= " + " | ".join(
+                " ".join((f"r{what}" if isinstance(what, int) else f'"{what}"') +
+                         f"{{{low},{high}}}" for what, low, high in branch) or '""'
+                for branch in branches))
+        self.text = "\n".join(lines)
+
+    def item(self, r, rule, count, first):
+        low, high = r.choice([(1, 1), (1, 1), (0, 1), (0, 2), (1, 3), (2, 2)])
+        least = rule + 1 if first else 0
+        if least < count and r.random() < 0.6:
+            return r.randrange(least, count), low, high
+        return r.choice(["a", "b", "c", "ab", "é"]), low, high
+
+    def ends(self, text, rule, start, known):
+        if (rule, start) in known:
+            return known[rule, start]
+        known[rule, start] = set()  # a rule that reaches itself without a letter adds nothing
+        out = set()
+        for branch in self.rules[rule]:
+            places = {start}
+            for what, low, high in branch:
+                reached = set(places) if low == 0 else set()
+                for times in range(1, high + 1):
+                    if isinstance(what, int):
+                        places = set().union(*(self.ends(text, what, p, known) for p in places))
+                    else:
+                        places = {p + len(what) for p in places if text.startswith(what, p)}
+                    if times >= low:
+                        reached |= places
+                places = reached
+            out |= places
+        known[rule, start] = out
+        return out
+
+    def is_valid(self, text):
+        return len(text) in self.ends(text, 0, 0, {})
+
+
 def dump(value, r):
     separators = r.choice([(",", ":"), (", ", ": ")])
     return json.dumps(value, ensure_ascii=False, separators=separators)
@@ -409,7 +536,7 @@ class Run:
         if self.counts[what] <= 10:
             print(f"{what}: {text!r}\n   schema: {json.dumps(schema, ensure_ascii=False)}")
 
-    def check_generated(self, schema, oracle, results):
+    def check_generated(self, schema, oracle, results, read=json.loads):
         for g in results:
             self.counts["generated"] += 1
             self.counts["ended with " + g["finish"]] += 1
@@ -418,14 +545,30 @@ class Run:
             if g["finish"] != "stop":
                 continue
             try:
-                ok = oracle.is_valid(json.loads(g["text"]))
+                ok = oracle.is_valid(read(g["text"]))
             except ValueError:
                 ok = False
             if not ok:
                 self.complain("invalid output", schema, g["text"])
 
+    def one_text(self, seed):
+        """A regular expression or a user grammar: what is generated must be of its language."""
+        r = random.Random(seed)
+        made = RandomRegex(r) if self.options.regex else RandomGrammar(r)
+        answer = self.ask({"kind": made.kind, "value": made.text, "seed": seed, "texts": [],
+                           "generate": self.options.each, "max_tokens": self.options.max_tokens})
+        self.counts["schemas"] += 1
+        if "error" in answer:
+            self.counts["refused schemas"] += 1
+            self.reasons[re.sub(r"'[^']*'|\d+", "_", answer["error"])] += 1
+            return
+        self.check_generated(made.text, made, answer["generated"], lambda text: text)
+
     def one(self, seed):
-        maker = Maker(seed)
+        if self.options.regex or self.options.grammar:
+            self.one_text(seed)
+            return
+        maker = Maker(seed, 1.0 if self.options.recursive else 0.0)
         in_tags = self.options.tags
         schema = maker.parameters() if in_tags else maker.document()
         oracle = Oracle(schema, format_checker=FORMATS)
@@ -488,6 +631,9 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tags", action="store_true", help="parameters of calls in tags")
+    parser.add_argument("--recursive", action="store_true", help="types that hold each other")
+    parser.add_argument("--regex", action="store_true", help="regular expressions, no schemas")
+    parser.add_argument("--grammar", action="store_true", help="user grammars, no schemas")
     parser.add_argument("--vocabulary", default="models/demo",
                         help='model directory, or "--synthetic TOKENS"')
     options = parser.parse_args()
