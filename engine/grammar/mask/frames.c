@@ -22,33 +22,32 @@ static uint32_t threads_max(uint32_t first, uint32_t depth) {
   return MIN((uint32_t)THREADS_MAX, left);
 }
 
-closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
-                        bool narrow) {
+void closure_begin(closure_t *closure, grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                   uint32_t depth, bool narrow) {
   level_t *level = &matcher->levels[depth];
-  if (++scratch->stamp == 0) { /* the numbers begin again: old marks would look new */
-    memset(scratch->marks, 0, sizeof scratch->marks);
-    scratch->stamp = 1;
-  }
-  return (closure_t){.m = matcher,
-                     .s = scratch,
-                     .level = level,
-                     .first_frame = matcher->num_frames,
-                     .num_slots = MARKS_FIRST,
-                     .threads_max = threads_max(level->first, depth),
-                     .frames_end = matcher->place.num_frames + FRAMES_MAX / 2,
-                     .links_end = matcher->place.num_links + LINKS_MAX / 2,
-                     .narrow = narrow};
+  *closure = (closure_t){.m = matcher,
+                         .s = scratch,
+                         .level = level,
+                         .first_frame = matcher->num_frames,
+                         .threads_max = threads_max(level->first, depth),
+                         .frames_end = matcher->place.num_frames + FRAMES_MAX / 2,
+                         .links_end = matcher->place.num_links + LINKS_MAX / 2,
+                         .narrow = narrow};
+}
+
+static inline bool is_key(const mark_t *mark, const uint32_t key[4]) {
+  return memcmp(mark->key, key, sizeof mark->key) == 0;
 }
 
 /* Returns the slot of the key in the table of `num_slots`: its mark, or the free one for it. */
-static mark_t *slot_of(const closure_t *closure, uint32_t num_slots, const uint32_t key[4]) {
+static inline mark_t *slot_of(const closure_t *closure, uint32_t num_slots, const uint32_t key[4]) {
   mark_t *marks = closure->s->marks + num_slots;
+  uint32_t stamp = closure->s->stamp;
   uint32_t h =
       key[0] * 0x9E3779B1u ^ key[1] * 0x85EBCA77u ^ key[2] * 0xC2B2AE3Du ^ key[3] * 0x27D4EB2Fu;
   for (h ^= h >> 15;; h++) {
     mark_t *mark = &marks[h & (num_slots - 1)];
-    if (mark->stamp != closure->s->stamp) return mark;
-    if (memcmp(mark->key, key, sizeof mark->key) == 0) return mark;
+    if (mark->stamp != stamp || is_key(mark, key)) return mark;
   }
 }
 
@@ -61,14 +60,50 @@ static void grow(closure_t *closure) {
   closure->num_slots = to;
 }
 
+/* Puts the first marks of a closure, which are a list, into the smallest table. */
+static void begin_table(closure_t *closure) {
+  grammar_scratch_t *scratch = closure->s;
+  if (++scratch->stamp == 0) { /* the numbers begin again: old marks would look new */
+    memset(scratch->marks, 0, sizeof scratch->marks);
+    scratch->stamp = 1;
+  }
+  closure->num_slots = MARKS_FIRST;
+  for (uint32_t i = 0; i < MARKS_LISTED; i++) {
+    mark_t *mark = &scratch->listed[i];
+    mark->stamp = scratch->stamp;
+    *slot_of(closure, MARKS_FIRST, mark->key) = *mark;
+  }
+}
+
+/* Finds the key among the listed marks, or adds it; NULL = the list is full. */
+static inline mark_t *list_mark(closure_t *closure, const uint32_t key[4], bool *found) {
+  mark_t *listed = closure->s->listed;
+  uint32_t count = closure->num_marks;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!is_key(&listed[i], key)) continue;
+    *found = true;
+    return &listed[i];
+  }
+  if (count == MARKS_LISTED) return NULL;
+  *found = false;
+  memcpy(listed[count].key, key, sizeof listed->key);
+  closure->num_marks++;
+  return &listed[count];
+}
+
 mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
-  mark_t *mark = slot_of(closure, closure->num_slots, key);
   closure->s->units++;
-  *found = mark->stamp == closure->s->stamp;
   if (++closure->steps > CLOSURE_STEPS) {
     closure->full = true;
     return NULL;
   }
+  if (closure->num_slots == 0) {
+    mark_t *listed = list_mark(closure, key, found);
+    if (listed != NULL) return listed;
+    begin_table(closure);
+  }
+  mark_t *mark = slot_of(closure, closure->num_slots, key);
+  *found = mark->stamp == closure->s->stamp;
   if (*found) return mark;
   if (closure->num_marks >= closure->num_slots / 4 * 3) {
     grow(closure);

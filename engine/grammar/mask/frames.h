@@ -13,9 +13,9 @@ typedef struct closure {
   grammar_scratch_t *s;
   level_t *level;
   uint32_t num_seen, next;
-  uint32_t first_frame; /* this frame and later ones are new: only they get links */
-  uint32_t num_slots, num_marks;
-  uint32_t steps;                              /* ways looked at so far */
+  uint32_t first_frame;          /* this frame and later ones are new: only they get links */
+  uint32_t num_slots, num_marks; /* slots 0: the marks are a list */
+  uint32_t steps;                /* ways looked at so far */
   uint32_t threads_max, frames_end, links_end; /* bounds that depend on the walk alone */
   bool narrow;
   bool closing; /* the threads of the level before have taken their byte */
@@ -24,8 +24,8 @@ typedef struct closure {
 } closure_t;
 
 /* Begins a closure that adds threads to level `depth`, whose `first` is set. */
-closure_t closure_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
-                        bool narrow);
+void closure_begin(closure_t *closure, grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                   uint32_t depth, bool narrow);
 /* Returns the mark of a key, which is new if *found is false: the caller then sets its value. NULL,
  * and closure->full, if there were too many. */
 mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found);

@@ -372,7 +372,8 @@ static bool step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_
   const level_t *from = &matcher->levels[depth];
   matcher_unwind(matcher, from);
   matcher->levels[depth + 1] = (level_t){.first = from->first + from->count};
-  closure_t closure = closure_begin(matcher, scratch, depth + 1, narrow);
+  closure_t closure;
+  closure_begin(&closure, matcher, scratch, depth + 1, narrow);
   scratch->units += 1 + from->count;
   for (uint32_t i = 0; i < from->count; i++) {
     const thread_t *thread = &matcher->threads[from->first + i];
@@ -458,7 +459,8 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
   matcher->place.num_frames = matcher->place.num_links = 1;
   matcher->frames[0] = (matcher_frame_t){0};
   matcher->levels[0] = (level_t){0};
-  closure_t closure = closure_begin(matcher, scratch, 0, false);
+  closure_t closure;
+  closure_begin(&closure, matcher, scratch, 0, false);
   visit(&closure, grammar->start, 0);
   if (!finish_closure(&closure)) return ERR_CONSTRAINT_TOO_EXPENSIVE;
   store(matcher, scratch, &matcher->levels[0]);
@@ -470,7 +472,8 @@ bool matcher_has_room(grammar_matcher_t *matcher, grammar_scratch_t *scratch, ui
   matcher->place.num_links = matcher->num_links = 1;
   matcher->frames[1] = (matcher_frame_t){.depth = 1}; /* returns to nothing */
   matcher->levels[0] = (level_t){0};
-  closure_t closure = closure_begin(matcher, scratch, 0, false);
+  closure_t closure;
+  closure_begin(&closure, matcher, scratch, 0, false);
   visit(&closure, node, 1);
   return finish_closure(&closure);
 }
@@ -486,7 +489,8 @@ static bool step_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, i
                        uint32_t depth, bool narrow) {
   const matcher_place_t *now = &matcher->place;
   level_t *level = &matcher->levels[depth];
-  closure_t closure = closure_begin(matcher, scratch, depth, narrow);
+  closure_t closure;
+  closure_begin(&closure, matcher, scratch, depth, narrow);
   uint32_t count = level->count;
   level->count = 0;
   for (uint32_t i = 0; i < count; i++) closure_thread(&closure, matcher->threads[level->first + i]);

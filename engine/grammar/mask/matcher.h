@@ -21,6 +21,7 @@ enum {
   LINKS_MAX = 8192,     /* of all frames of one matcher, halved alike */
   CLOSURE_MAX = 2048,   /* places looked at between two bytes */
   CLOSURE_STEPS = 4096, /* ways looked at between two bytes, most of which lead to equal places */
+  MARKS_LISTED = 8,     /* so many marks are a list */
   MARKS_FIRST = 64,     /* slots of the smallest table of marks */
   MARKS_MAX = 8192,     /* slots of the largest one */
   LEVELS = TOKEN_BYTES_MAX + 2,
@@ -106,6 +107,7 @@ struct grammar_scratch {
   uint32_t lowest;   /* least depth of a frame whose links were looked at since a walk began */
   uint32_t stamp;    /* of the last closure */
   seen_t seen[CLOSURE_MAX];
+  mark_t listed[MARKS_LISTED];
   mark_t marks[2 * MARKS_MAX]; /* the table of n slots begins at slot n */
   /* Collecting garbage: the new numbers of frames and of links, frames whose links come next. */
   uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], reached[FRAMES_MAX];
