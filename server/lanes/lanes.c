@@ -13,6 +13,7 @@
 #include "engine/base/fault.h"
 #include "engine/base/hash.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -195,7 +196,7 @@ static void end_job(lane_job_t *job) {
   client->running--;
   charge(lane, client, client->used_ns + job->cpu_ns - MIN(client->used_ns, FIRST_COST_NS));
   heap_add(lane, client);
-  /* A lane without work begins anew: nobody waits whom old use could be held against. */
+  /* A lane without work begins anew: no client waits that could gain by the old use of another. */
   if (lane->stats.running == 0 && lane->stats.waiting == 0) lane->now_ns = lane->highest_ns;
   start_jobs(lanes);
   job->done(job);
@@ -261,6 +262,11 @@ bool lanes_withdraw(lane_job_t *job) {
 lanes_t *lanes_new(uv_loop_t *loop) {
   lanes_t *lanes = calloc(1, sizeof *lanes);
   if (lanes == NULL) return NULL;
+  /* With another size of the pool heavy jobs could take its last thread. libuv reads the variable
+   * when the first job comes. */
+  char threads[12];
+  snprintf(threads, sizeof threads, "%d", LANE_THREADS);
+  (void)setenv("UV_THREADPOOL_SIZE", threads, 1);
   lanes->loop = loop;
   lane_t *light = &lanes->lane[LANE_LIGHT], *heavy = &lanes->lane[LANE_HEAVY];
   light->running_max = light->each_max = LANE_THREADS * LANE_LIGHT_DEPTH;

@@ -17,7 +17,7 @@
 #include <uv.h>
 
 enum {
-  LANE_THREADS = 4,       /* of libuv's pool, unless UV_THREADPOOL_SIZE says otherwise */
+  LANE_THREADS = 4,       /* of libuv's pool; lanes_new overrides UV_THREADPOOL_SIZE */
   LANE_LIGHT_DEPTH = 4,   /* light jobs handed to the pool, for each thread */
   LANE_HEAVY_EACH = 2,    /* heavy jobs of one client that run at once */
   LANE_CLIENTS_MAX = 4096 /* clients without jobs whose use is remembered; their number is a bound
@@ -44,7 +44,8 @@ typedef struct lane_job {
   bool waiting;
 } lane_job_t;
 
-/* NULL when memory is short. The loop must outlive the lanes. */
+/* NULL when memory is short. The loop must outlive the lanes. Call it before another thread runs
+ * and before libuv's pool has its first job: it sets an environment variable. */
 lanes_t *lanes_new(uv_loop_t *loop);
 /* No job is left. NULL is allowed. */
 void lanes_free(lanes_t *lanes);

@@ -49,6 +49,7 @@ static void begin(void) {
   memset(ended, 0, sizeof ended);
   count = 0;
   atomic_store(&gate, false);
+  setenv("UV_THREADPOOL_SIZE", "1", 1); /* the lanes do not depend on it */
   ASSERT_EQ(uv_loop_init(&loop), 0);
   lanes = lanes_new(&loop);
   cr_assert_not_null(lanes);
