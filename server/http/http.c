@@ -140,9 +140,9 @@ static void on_mhd_panic(void *context, const char *file, unsigned line, const c
 /* Starts one daemon. listen_fd < 0: http_listen.c accepts the connections and adds them. On success
  * the daemon owns the descriptor.
  *
- * About half of the memory of a connection is touched by every stream: resident memory of a stream
- * in the middle of its answer is 11 KB at 4 KiB, 19 KB at 16 KiB, 27 KB at 32 KiB and 43 KB at
- * 64 KiB (2,000 streams). Headers of 16 KiB are the default, as in Node.js; longer ones get 431. */
+ * About half of the memory that a connection may use is touched by every stream, so a larger limit
+ * costs memory with each of them. Headers of 16 KiB are the default, as in Node.js; longer ones get
+ * 431. */
 static int daemon_start(http_t *http, int listen_fd, inferd_error_t *error) {
   const config_t *config = http->server->config;
   struct MHD_OptionItem options[] = {
