@@ -1,7 +1,7 @@
-/* gate.c: defines recv, so that no byte reaches libmicrohttpd unread.
+/* gate.c: defines recv, so that every byte is checked before libmicrohttpd reads it.
  *
- * Any thread. Knows neither the library nor a connection: http_read.c does. It checks at start that
- * the library's reads really come here.
+ * Any thread. This file knows neither the library nor a connection; http_read.c does, and checks at
+ * start that the library's reads really come through here.
  */
 #include "server/http/gate.h"
 

@@ -1,4 +1,4 @@
-/* gate.h: the one call by which libmicrohttpd reads sockets, recv, goes through our hands.
+/* gate.h: replaces recv, the one call by which libmicrohttpd reads sockets.
  *
  * The library has no hook before its parser. The executable defines recv, so the dynamic linker
  * resolves the library's call to that definition (gate.c). It is the plain recv, but for a thread
@@ -13,7 +13,8 @@
 /* As recv: returns what it put into `bytes`; 0 is the end of file, -1 sets errno. */
 typedef ssize_t (*gate_read_t)(void *context, int fd, char *bytes, size_t length, int flags);
 
-/* From now on each call of recv by this thread is a call of `read`. One gate a thread. */
+/* Until gate_close, each call of recv by this thread is a call of `read`. One gate per thread. The
+ * caller keeps `context` alive for as long. */
 void gate_open(gate_read_t read, void *context);
 void gate_close(void);
 /* The system's recv, gate or not. */

@@ -14,7 +14,7 @@
 
 enum {
   PIECE_BYTES = 64 * 1024,
-  FIRST_BYTES = REPLY_TURN_BYTES - PIECE_EXCESS_MAX,
+  FIRST_BYTES = REPLY_TURN_BYTES - PIECE_EXCESS_MAX, /* printed before the library asks */
   SMALL_BYTES = 16 * 1024 /* printed at once, however much the turn has printed */
 };
 
@@ -76,8 +76,8 @@ static void free_pieces(http_exchange_t *exchange) {
   if (pieces.free != NULL) pieces.free(pieces.owner);
 }
 
-/* Prints the next piece into exchange->out, which is empty. Returns false, with the code of the
- * error, if its memory is not to be had. */
+/* Prints the next piece into exchange->out, which is empty. Returns 0; ERR_OVERLOADED if the charge
+ * does not fit, ERR_INTERNAL if memory is short. */
 static int print_piece(http_exchange_t *exchange, size_t room) {
   buffer_t out = {.data = exchange->out, .capacity = exchange->out_capacity};
   charge_t *charge = &exchange->out_charge;

@@ -92,7 +92,7 @@ static void refuse_now(connection_t *connection) {
   metrics_http(connection->http->server, access.route, access.method, access.status, 0);
 }
 
-/* The end of the file if the error is written, else "nothing there yet". */
+/* Returns 0, the end of the file, once the error is written; until then -1 with EAGAIN. */
 static ssize_t read_refused(connection_t *connection) {
   if (!connection->refused && !is_due(connection)) {
     errno = EAGAIN;
@@ -124,12 +124,13 @@ void read_resume_due(http_t *http) {
 
 /* ---- reading ---- */
 
-/* Reads and checks until `bytes` is full or the socket empty. Blanks that strict.c drops must not
- * make a read short that was full: the library would wait for bytes that are already there. */
+/* Reads and checks until `bytes` is full or the socket is empty. strict.c drops some blanks, so a
+ * full read may become a short one; the library would then wait for bytes that are already there.
+ * Therefore the loop reads again. */
 static ssize_t connection_read(void *context, int fd, char *bytes, size_t length, int flags) {
   http_t *http = context;
   connection_t *connection = fd >= 0 && fd < http->by_fd_size ? http->by_fd[fd] : NULL;
-  if (connection == NULL) return 0; /* nobody checks its bytes: it has none */
+  if (connection == NULL) return 0; /* no strict_t could check its bytes: report the end of file */
   strict_t *strict = &connection->strict;
   if (strict->error != 0) return read_refused(connection);
   size_t used = 0, whole = 0;
@@ -152,7 +153,7 @@ void read_run(http_t *http, struct MHD_Daemon *mhd) {
   gate_close();
 }
 
-/* ---- does the gate stand where the library passes? ---- */
+/* ---- does the library read through the gate? ---- */
 
 static ssize_t probe_read(void *context, int fd, char *bytes, size_t length, int flags) {
   (void)fd, (void)bytes, (void)length, (void)flags;

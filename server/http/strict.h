@@ -1,4 +1,6 @@
-/* strict.h: reads the bytes of a connection and says where each request ends. Pure: no sockets.
+/* strict.h: reads the bytes of a connection and says where each request ends.
+ *
+ * Calls no socket and allocates nothing. Any thread; a strict_t belongs to one connection.
  *
  * The grammar is RFC 9112 without any of its leniencies. A request that two readers could take
  * apart in two ways is refused: lines that do not end in CRLF, control bytes, folded lines, white
@@ -44,9 +46,9 @@ typedef struct strict_request {
   size_t room;          /* bytes that its head and trailers may still take */
   int32_t records;      /* headers, query fields and cookies that it may still have */
   uint64_t left;        /* bytes of the body or chunk that follow; digits of a length so far */
-  uint32_t seen;        /* the single fields so far, a bit each */
+  uint32_t seen;        /* fields that must be single and were read, a bit each */
   uint32_t at;          /* bytes of the present token so far */
-  uint8_t field;        /* of the present line */
+  uint8_t field;        /* of the present line; numbers of strict.c */
   uint8_t form;         /* first byte of the target */
   uint8_t major, minor; /* digits of the version */
   bool empty_line, query, chunked, trailers;
@@ -55,7 +57,7 @@ typedef struct strict_request {
 
 typedef struct strict {
   strict_state_t state;
-  int error;           /* 0, or the ERR_ of the refusal: no byte behind it is read */
+  int error;           /* 0, or the ERR_ of the refusal; no byte is read after a refusal */
   const char *message; /* of the refusal; static text */
   uint64_t heads;      /* requests whose head was complete and right */
   uint64_t requests;   /* of them, those that are complete */
@@ -70,8 +72,8 @@ typedef struct strict {
  * record and the value of a cookie counted twice; records_max the number of records. */
 void strict_begin(strict_t *strict, size_t bytes_max, int32_t records_max);
 /* Reads the next bytes of the connection. Drops the blanks behind Content-Length, Transfer-Encoding
- * and Host, in place; returns the number of bytes that are left. Sets error and message at the
- * first byte that is wrong. */
+ * and Host, in place; returns the number of bytes that are left. Sets strict->error and
+ * strict->message at the first byte that is wrong. */
 size_t strict_read(strict_t *strict, char *bytes, size_t length);
 
 #endif
