@@ -1,8 +1,8 @@
 /* lanes.c: jobs of requests -> threads of libuv's pool, fair between clients.
  *
  * Loop thread. A lane is a heap of the clients that have a job waiting, ordered by the CPU time
- * that they have used. A client that comes new begins at the time of the lane, the one of the
- * client that was chosen last: it owes nothing, and it has nothing saved up.
+ * that they have used. A client that comes new begins at the time of the lane, which is the time of
+ * the client that was chosen last: the new client owes nothing, and it has nothing saved up.
  */
 #include "engine/base/util.h" /* before uv.h, which brings a MIN of its own */
 
@@ -19,8 +19,8 @@
 
 enum {
   BUCKETS = 1024,
-  NICE = 5,
-  FIRST_COST_NS = 100000 /* what a job is thought to cost until it has ended */
+  NICE = 5,              /* priority of the pool's threads, as of nice(2) */
+  FIRST_COST_NS = 100000 /* charged when a job starts; its CPU time replaces it at the end */
 };
 
 typedef struct lane_client {
@@ -34,10 +34,13 @@ typedef struct lane_client {
 
 typedef struct lane {
   lane_client_t *buckets[BUCKETS];
-  lane_client_t **heap; /* [capacity] */
-  int32_t clients, waiting_clients, capacity;
-  int32_t running_max, each_max;
-  uint64_t now_ns, highest_ns, arrivals;
+  lane_client_t **heap;          /* [capacity] */
+  int32_t clients;               /* in the buckets */
+  int32_t waiting_clients;       /* in the heap */
+  int32_t capacity;              /* of the heap */
+  int32_t running_max, each_max; /* jobs at once: of the lane, of one client */
+  uint64_t now_ns, highest_ns;   /* virtual time: of the client chosen last, the highest used_ns */
+  uint64_t arrivals;             /* in the heap so far */
   lane_stats_t stats;
 } lane_t;
 
@@ -119,7 +122,7 @@ static void forget_clients(lane_t *lane, bool all) {
   }
 }
 
-/* Makes room in the heap for one more client. */
+/* Makes room in the heap for one more client. Returns false if memory is short. */
 static bool heap_grow(lane_t *lane) {
   if (lane->clients < lane->capacity) return true;
   int32_t capacity = MAX(64, 2 * lane->capacity);
@@ -151,6 +154,7 @@ static lane_client_t *client_of(lane_t *lane, uint64_t id) {
   return client;
 }
 
+/* Sets what a client has used, and its place in the heap. */
 static void charge(lane_t *lane, lane_client_t *client, uint64_t used_ns) {
   client->used_ns = used_ns;
   lane->highest_ns = MAX(lane->highest_ns, used_ns);

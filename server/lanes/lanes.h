@@ -1,10 +1,10 @@
 /* lanes.h: the order in which jobs of requests get a thread: reading, tokenising, compiling.
  *
- * libuv's pool runs jobs first come, first served, so one client with many slow jobs would let
- * everybody wait. The lanes keep the jobs, hand the pool a few at a time, and choose them: in each
- * lane the client comes first that has used the least CPU time (start-time fair queueing; Goyal,
- * Vin, Cheng 1996). Jobs that may take long have a lane of their own, which never gets the last
- * thread of the pool and runs at most LANE_HEAVY_EACH jobs of a client at once.
+ * libuv's pool runs jobs first come, first served, so one client with many slow jobs would make all
+ * other clients wait. A lane is a queue of jobs before that pool. It hands the pool a few jobs at a
+ * time; the next job is one of the client that has used the least CPU time (start-time fair
+ * queueing; Goyal, Vin, Cheng 1996). Jobs that may take long have a lane of their own, which never
+ * gets the last thread of the pool and runs at most LANE_HEAVY_EACH jobs of a client at once.
  *
  * Loop thread, except `run`, which is called on a thread of the pool. Those threads run below the
  * normal priority, so that a CPU back end comes before them.
@@ -33,9 +33,9 @@ typedef struct lanes lanes_t;
 typedef struct lane_job {
   void (*run)(struct lane_job *job);
   void (*done)(struct lane_job *job); /* loop thread; may free the job, or submit it again */
-  uint64_t client;                    /* whose turn it is: exchange_t.source */
+  uint64_t client;                    /* exchange_t.source of the request */
   lane_kind_t kind;
-  /* of lanes.c */
+  /* The rest belongs to lanes.c. */
   lanes_t *lanes;
   struct lane_client *owner;
   struct lane_job *next, *previous; /* of one client, while it waits */
@@ -44,14 +44,15 @@ typedef struct lane_job {
   bool waiting;
 } lane_job_t;
 
-/* NULL when memory is short. The loop must outlive the lanes. Call it before another thread runs
- * and before libuv's pool has its first job: it sets an environment variable. */
+/* Returns NULL if memory is short; the caller calls lanes_free. The loop must outlive the lanes.
+ * Call it before another thread runs and before libuv's pool has its first job, because it sets an
+ * environment variable. */
 lanes_t *lanes_new(uv_loop_t *loop);
-/* No job is left. NULL is allowed. */
+/* Every job has ended or was withdrawn before. NULL is allowed. */
 void lanes_free(lanes_t *lanes);
 
-/* Queues a job. Where memory is short it runs here and now: `done` may be called before this
- * function returns. */
+/* Queues a job. `done` may be called before this function returns: if memory is short, the job runs
+ * on the calling thread. */
 void lanes_submit(lanes_t *lanes, lane_job_t *job);
 /* Takes back a job that still waits for a thread: it never runs, and `done` is not called. Returns
  * false if it runs already. */
