@@ -54,14 +54,14 @@ void cord_free(cord_t *cord) {
 }
 
 /* Shortens a step of `length` bytes so that it does not end inside a UTF-8 sequence, which begins
- * at most 3 bytes before. More bytes of that kind are no sequence: they may be cut anywhere. */
+ * at most 3 bytes before. A longer run of continuation bytes is no sequence and may be cut. */
 static size_t whole_characters(const char *text, size_t length) {
   size_t end = length;
   while (end > length - 3 && ((unsigned char)text[end] & 0xC0) == 0x80) end--;
   return ((unsigned char)text[end] & 0xC0) == 0x80 ? length : end;
 }
 
-/* Prints a part from cord->place on. Returns true when it is through. */
+/* Prints a part from cord->place on. Returns true if all of the part is printed. */
 static bool print_part(cord_t *cord, const cord_part_t *part, buffer_t *out, size_t end) {
   if (part->item != NULL) {
     for (; cord->place < part->length && out->length < end && !out->failed; cord->place++) {

@@ -1,15 +1,15 @@
 /* cord.h: a long text as a list of parts, printed piece by piece.
  *
  * A large answer is never built as a whole: its parts point to what other buffers hold, and a piece
- * is printed when somebody asks for it. Short text between the parts is appended to `own` with the
- * functions of buffer.h. One owner, one thread at a time. `(cord_t){0}` is an empty cord.
+ * is printed when the transport asks for it. Short text between the parts is appended to `own` with
+ * the functions of buffer.h. One owner, one thread at a time. `(cord_t){0}` is an empty cord.
  */
 #ifndef INFERD_SERVER_LEDGER_CORD_H
 #define INFERD_SERVER_LEDGER_CORD_H
 
 #include "engine/base/buffer.h"
 
-enum { CORD_STEP_BYTES = 4096 }; /* source bytes that are escaped between two looks at the room */
+enum { CORD_STEP_BYTES = 4096 }; /* source bytes that are escaped before `room` is compared again */
 
 /* Appends the item `index` of a list. */
 typedef void cord_item_t(buffer_t *out, const void *list, size_t index);

@@ -94,7 +94,8 @@ static size_t share_of(ledger_t *ledger, uint64_t client, uint64_t now_ns, bool 
   return ledger->limit / clients;
 }
 
-/* May the client hold `after` bytes, `more` of them new? */
+/* Returns true if the client may hold `after` bytes, `more` of them new. Remembers that the client
+ * lacks memory if it may not although it stays within its share. */
 static bool may_hold(ledger_t *ledger, uint64_t client, size_t after, size_t more) {
   bool fits = more <= ledger->limit - ledger->held, others_lack;
   if (fits && ledger->lack_until_ns == 0) return true;

@@ -1,9 +1,9 @@
 /* ledger.h: the memory that requests hold, counted by client and by kind, under one limit.
  *
- * Every buffer whose size a client decides has a charge beside it. Whoever makes the buffer larger
- * resizes the charge first, and refuses the request (ledger_refuse, 503) if the charge does not
- * fit. The function that frees the buffer gives the charge back. So memory counts as long as it is
- * held, whether or not the connection that sent the request still exists.
+ * Every buffer whose size a client decides has a charge beside it. Code that makes the buffer
+ * larger resizes the charge first, and refuses the request (ledger_refuse, 503) if the charge does
+ * not fit. The function that frees the buffer gives the charge back. So memory counts as long as it
+ * is held, whether or not the connection that sent the request still exists.
  *
  * A client (exchange_t.source) may hold the whole limit while no other client lacks memory. When a
  * client below its share was refused, the clients above their share get nothing more until LACK_S
@@ -34,9 +34,9 @@ extern const char *const ledger_kind_names[LEDGER_KINDS];
 
 typedef struct ledger ledger_t;
 
-/* NULL when memory is short. `limit` is in bytes. */
+/* Returns NULL if memory is short; the caller calls ledger_free. `limit` is in bytes. */
 ledger_t *ledger_new(size_t limit);
-/* Every charge was given back before. NULL is allowed. */
+/* All charges must have been given back. NULL is allowed. */
 void ledger_free(ledger_t *ledger);
 
 /* The bytes of one buffer. `(charge_t){0}` counts nothing and always fits. */
@@ -65,7 +65,7 @@ typedef struct held {
 } held_t;
 void held_free(held_t *held); /* frees the block, gives the charge back, leaves an empty one */
 
-/* ERR_OVERLOADED with its message; returns it. */
+/* Fills `error` with ERR_OVERLOADED and its message. Returns ERR_OVERLOADED. */
 int ledger_refuse(const charge_t *charge, inferd_error_t *error);
 
 typedef struct ledger_stats {
