@@ -1,8 +1,9 @@
 /* activity.h: what the engine thread is doing, for the watchdog of the server.
  *
- * The engine thread enters a phase before it does something that may take long, and counts the work
- * within. Every launch is a phase of its own: so one that does not return is told from many. Other
- * threads read it by engine_activity. Lock-free; allocates nothing.
+ * The engine thread enters a phase before it does something that may take long, and counts the
+ * pieces of work within the phase. Every launch is a phase of its own, so that one launch that does
+ * not return can be told from many. Other threads read an activity by engine_activity. Lock-free;
+ * allocates nothing.
  */
 #ifndef INFERD_ENGINE_ACTIVITY_H
 #define INFERD_ENGINE_ACTIVITY_H
@@ -14,10 +15,12 @@
 
 typedef struct activity {
   atomic_int phase; /* engine_phase_t */
+  /* When the phase began; when the last piece of work was counted; their number; the request that
+   * the work is for. Times are those of clock_now_ns. */
   _Atomic uint64_t since_ns, worked_ns, work, request_id;
 } activity_t;
 
-/* Engine thread: something was done. */
+/* Engine thread: counts one piece of work. */
 static inline void activity_work(activity_t *activity, uint64_t now_ns) {
   uint64_t work = atomic_load_explicit(&activity->work, memory_order_relaxed);
   atomic_store_explicit(&activity->work, work + 1, memory_order_relaxed);

@@ -1,5 +1,5 @@
-/* quota.h: how much of the waiting queue the requests of one API key may take, and take now; and
- * their share of the engine.
+/* quota.h: how much of the waiting queue the requests of one API key may take, how much they have
+ * taken, and their share of the engine.
  *
  * The owner of a request lends its quota with it (request_t.quota), from engine_submit to
  * EVENT_DONE. The loop thread sets the limits and raises the counts when it submits; the engine
@@ -18,8 +18,8 @@ typedef struct quota {
   /* Loop thread only; 0 = no bound. */
   int32_t max_waiting;        /* requests */
   int64_t max_tokens_waiting; /* prompt tokens; any length may wait alone */
-  /* Against keys with 1, with fair shares: a key with 2 gets twice as much. 0 = 1. The loop thread
-   * sets it; it counts for requests that come afterwards. */
+  /* For fair shares: a key of weight 2 gets twice as much as a key of weight 1. 0 means 1. The loop
+   * thread sets the weight; a change applies to requests that come afterwards. */
   atomic_int weight;
   atomic_int waiting;
   atomic_llong tokens_waiting;

@@ -1,4 +1,4 @@
-/* share.c: who has how much of the waiting queue; the contract is in share.h.
+/* share.c: how much of the waiting queue each client has; the contract is in share.h.
  *
  * Threads as share.h says. Two heaps of clients, by requests and by tokens, hold those that have a
  * bundle which can be dropped; each client lists its bundles from the newest to the oldest. Indices
@@ -29,8 +29,8 @@ typedef struct place {
 typedef struct bundle {
   atomic_int state; /* bundle_state_t */
   int32_t client;
-  int32_t first; /* slot */
-  int32_t num_given;
+  int32_t first;          /* slot */
+  int32_t num_given;      /* slots that were not given back yet */
   int64_t size[MEASURES]; /* of its requests that wait */
   uint64_t number;        /* in order of arrival */
   bool listed;            /* in the list of its client */

@@ -1,4 +1,5 @@
-/* share.h: who has how much of the waiting queue, and who makes room when it is full.
+/* share.h: how much of the waiting queue each client has, and which client makes room if it is
+ * full.
  *
  * The loop thread counts here the requests that wait, by client, before the engine has them. When
  * the queue is full, the newest waiting bundle of the client that has most makes room for a client
@@ -39,8 +40,8 @@ typedef struct share_limits {
   int64_t num_tokens; /* does not apply while no request waits: then any length may enter */
 } share_limits_t;
 
-/* Whether the queue can take the requests: it has room, or clients that have more than this one
- * would have can make room. Changes nothing. */
+/* Returns true if the queue can take the requests: it has room, or room can be made by clients that
+ * have more than this one would then have. Changes nothing. */
 bool share_has_room(const share_t *share, const share_ask_t *ask, const share_limits_t *limits);
 /* Drops bundles until the queue has room, and calls `drop` for each request of theirs that waits.
  * Returns false if a bundle has begun in the meantime and the room no longer suffices. */
@@ -49,9 +50,10 @@ bool share_make_room(share_t *share, const share_ask_t *ask, const share_limits_
 /* Adds a bundle: the request of slots[i] has a prompt of tokens[i] tokens. The slots are free. */
 void share_add(share_t *share, uint64_t client, const int32_t *slots, const int32_t *tokens,
                int32_t count);
-/* The request of the slot has begun or has ended, so it waits no longer. May come twice. */
+/* The request of the slot has begun or has ended, so it does not wait. A second call does nothing.
+ */
 void share_left(share_t *share, int32_t slot);
-/* The slot becomes free. The request waits no longer. */
+/* The request has ended and the slot becomes free. */
 void share_give_back(share_t *share, int32_t slot);
 
 typedef struct share_count {
