@@ -137,7 +137,8 @@ uint32_t closure_frame(closure_t *closure, uint32_t rule, uint32_t depth, bool *
   return mark->value;
 }
 
-/* What the frame has done with its other links is done with a link that comes late. */
+/* A frame has got a link after the closure had looked at it: repeats for this link what was done
+ * with the others. */
 static void make_up(closure_t *closure, uint32_t frame, uint32_t link) {
   uint32_t passed = closure->m->frames[frame].passed;
   for (uint32_t bit = FRAME_RETURNED; bit <= FRAME_MEMBERS; bit *= 2) {

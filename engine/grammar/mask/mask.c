@@ -42,7 +42,8 @@ static const dfa_t *dfa_of(const grammar_t *grammar, const thread_t *thread) {
   return node->kind == NODE_LEX || node->kind == NODE_EXTRA ? grammar->dfas[node->lexeme] : NULL;
 }
 
-/* An extra key counts nothing: its thread's count follows the listed names. */
+/* As `takes`, for a thread. The count of an EXTRA thread is a node of the trie of names, so its
+ * automaton has no counter. */
 static bool thread_takes(const grammar_t *grammar, const thread_t *thread, uint8_t family,
                          uint8_t tail) {
   const dfa_t *dfa = dfa_of(grammar, thread);
@@ -57,8 +58,8 @@ typedef struct walk {
   const grammar_vocabulary_t *v;
   uint32_t *row;
   grammar_walk_t *at;
-  uint64_t units_max; /* of the scratch: then the walk stops */
-  bool ready;         /* whole parts may be taken; the tests compare with a walk without */
+  uint64_t units_max; /* the walk stops when the scratch has counted more */
+  bool ready;         /* ready rows may be used; the tests compare with a walk without them */
 } walk_t;
 
 static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
@@ -172,8 +173,9 @@ static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   return 0;
 }
 
-/* Inside one lexeme a step is a look-up: a state and a counter for each depth, which the matcher
- * keeps, no threads. Where the lexeme may end, the subtree is walked with threads. */
+/* A walk inside one lexeme, where a step is a look-up: instead of threads it has a state and a
+ * counter for each depth, in the matcher's memory. Where the lexeme may end, the subtree is walked
+ * with threads. */
 typedef struct lane {
   const dfa_t *dfa;
   const thread_t *thread; /* of the place */
@@ -258,8 +260,8 @@ static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) 
   return 0;
 }
 
-/* Walks all tries; `lane` NULL: with threads. A byte that leads to the dead state is tried only
- * once for all groups. */
+/* Walks all tries, with threads if `lane` is NULL. Returns 0 or GRAMMAR_LATER. A byte that leads to
+ * the dead state is tried only once for all groups. */
 static int walk_roots(walk_t *walk, lane_t *lane) {
   const grammar_vocabulary_t *vocabulary = walk->v;
   grammar_walk_t *at = walk->at;

@@ -18,14 +18,15 @@ enum { KEY_WORDS_MAX = 128, BUCKETS = 2 * GRAMMAR_MASKS_MAX, NO_MASK = -1 };
 
 typedef struct key {
   uint32_t words[KEY_WORDS_MAX];
-  uint32_t head, count; /* words of the head, of all; count above KEY_WORDS_MAX: too many */
+  uint32_t head, count; /* words of the head, and of head and tail; a count above KEY_WORDS_MAX
+                           means that they did not fit */
 } place_key_t;
 
 typedef struct mask {
   uint64_t hash;   /* of the head */
   uint32_t lowest; /* frames of this depth and above are in the tail */
   int32_t next;    /* in the bucket */
-  bool used;       /* since the hand passed */
+  bool used;       /* since `hand` of the clock algorithm passed */
   bool filled;
   uint64_t units; /* work for the row */
   place_key_t key;

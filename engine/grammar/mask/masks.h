@@ -1,5 +1,5 @@
-/* masks.h: a cache of masks. Many sequences write the same form, and a text often returns to the
- * same place in a grammar.
+/* masks.h: a cache of masks, because many sequences write the same form, and a text often returns
+ * to the same place in a grammar.
  *
  * The memory is allocated once. One thread at a time may use a cache. Two places are equal if
  * everything that the walk over the vocabulary read is equal: the threads, their counters as far as
@@ -16,9 +16,9 @@ typedef struct grammar_walk {
   bool begun;
   uint32_t root;   /* which root of the tries comes next */
   uint32_t node;   /* the node below it that comes next; 0 = the root itself */
-  uint32_t until;  /* a lexeme may end: nodes before this one are walked with threads */
-  uint32_t done;   /* bit = group of tokens that is decided */
-  uint32_t lowest; /* of the scratch, so far */
+  uint32_t until;  /* nodes before this one are walked with threads, because a lexeme may end */
+  uint32_t done;   /* a bit for each group of tokens that is decided */
+  uint32_t lowest; /* least depth of a frame that the walk has looked at */
   bool hit;        /* the row was cached */
   uint64_t units;  /* work for the row so far; of a cached row: when it was made */
 } grammar_walk_t;

@@ -131,7 +131,7 @@ static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, ui
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
   members_t members = members_at(closure->m, object, packed, parent);
   if (members.low <= members.high && any_below(object, &object->trie[0], &members)) {
-    /* The thread knows the object by its node; MEMBERS nodes share a with OBJECT nodes. */
+    /* `node` is an OBJECT or a MEMBERS node: both have the member `object`. */
     closure_thread(closure, (thread_t){node, 0, packed, parent});
   }
   if (members.extra) {
@@ -182,7 +182,8 @@ static void go_on_members(closure_t *closure, const matcher_link_t *link, uint32
   }
 }
 
-/* Returns to everything that lies below the top frame; masks.c wants to know how far down. */
+/* Returns to everything that lies below the top frame. Notes the least depth that was looked at:
+ * the key of a cached mask (masks.c) covers the frames from there on. */
 static void look_below(closure_t *closure, uint32_t node, uint32_t stack) {
   grammar_matcher_t *matcher = closure->m;
   matcher_frame_t *frame = &matcher->frames[stack];
@@ -245,8 +246,8 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   }
 }
 
-/* Returns false if a bound was passed. A narrow closure has one then, too, but has done what it
- * could. */
+/* Looks at all places that are left. Returns false if a bound was passed: then the level is not
+ * complete, or, of a narrow closure, has the threads that were found until then. */
 static bool finish_closure(closure_t *closure) {
   closure->closing = true;
   while (closure->next < closure->num_seen && !closure->full && !closure->done) {
@@ -393,8 +394,9 @@ static uint32_t alive(const level_t *level) {
   return level->count + level->accepting;
 }
 
-/* Where all ways together pass a bound, those inside a lexeme are followed and one of those that
- * leave one: the language becomes narrower, and every text of it can still be finished. */
+/* If all ways together pass a bound, the step is repeated narrowly: it follows the ways that stay
+ * inside a lexeme, and one of the ways that leave one. The language becomes smaller, and every text
+ * of it can still be finished. */
 uint32_t matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                       uint8_t byte) {
   bool whole = !matcher->narrow && step(matcher, scratch, depth, byte, false);
@@ -511,7 +513,8 @@ static bool waits_for(const grammar_matcher_t *matcher, int32_t id) {
   return false;
 }
 
-/* The token's bytes have led to level `depth`, or nowhere (0). Its place follows, if it has one. */
+/* Completes the acceptance of a token whose bytes have led to level `depth`; 0 = they lead nowhere,
+ * but a node may wait for this token. Returns ERR_INTERNAL if the token is not allowed. */
 static int take_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
                       uint32_t depth) {
   level_t *last = &matcher->levels[depth > 0 ? depth : 1];

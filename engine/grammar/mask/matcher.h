@@ -57,7 +57,7 @@ typedef struct matcher_link {
   uint32_t next;   /* link of the same frame; 0 = none */
 } matcher_link_t;
 
-/* A set of threads, closed: lexemes that could end have been left, too. */
+/* A set of threads after its closure: it also has the threads behind every lexeme that may end. */
 typedef struct matcher_place {
   uint32_t count;
   uint32_t num_frames, num_links; /* of the matcher, when it came here */
@@ -113,20 +113,21 @@ struct grammar_scratch {
   uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], reached[FRAMES_MAX];
 };
 
-/* Whether the ways that lead on from a node without a byte keep within the bounds. Uses a matcher
- * that was started. */
+/* Returns true if the closure that begins at `node` keeps within the bounds. The matcher was
+ * started; its place is lost. */
 bool matcher_has_room(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t node);
 /* Puts the threads of the place at level 0. */
 void matcher_load(grammar_matcher_t *matcher);
-/* mask.c, the two halves of grammar_matcher_fill. The tokens whose bytes may come next; ready =
- * false walks the whole vocabulary: the tests compare both. */
+/* mask.c: grammar_matcher_fill is matcher_walk and then matcher_finish. matcher_walk sets `row` to
+ * the tokens whose bytes may come next. ready = false uses no ready rows and visits every node; the
+ * tests compare both. */
 void matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                   uint32_t *row);
 /* Continues a walk, which begins if `at` is zeroed, for about `units`; the matcher, the row and
  * `ready` are those of the beginning. Returns 0 or GRAMMAR_LATER. */
 int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                     grammar_walk_t *at, uint64_t units, uint32_t *row);
-/* Special tokens and stop ids. 0; ERR_INTERNAL when nothing is allowed. */
+/* Adds special tokens and stop ids to `row`. Returns 0, or ERR_INTERNAL if nothing is allowed. */
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
                    uint32_t *row);
 /* Level depth + 1 = what `byte` makes of level depth. Returns the number of threads, plus one when

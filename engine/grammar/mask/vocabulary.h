@@ -78,7 +78,8 @@ struct grammar_vocabulary {
   uint32_t *up_to;                          /* [LENGTH_ROWS, row_words] */
 };
 
-/* Bytes of an ordinary token; *length 0 = the token is not in the tries. */
+/* Returns the bytes of a token, not terminated, owned by the vocabulary. *length 0 = the token is
+ * not in the tries. */
 static inline const char *vocabulary_token(const grammar_vocabulary_t *vocabulary, int32_t id,
                                            uint32_t *length) {
   *length = 0;

@@ -18,7 +18,8 @@ static uint8_t family_of_byte(uint8_t byte) {
   return byte < 0x7F ? FAMILY_ASCII : FAMILY_PLAIN;
 }
 
-/* family[i] = of bytes[i .. length), for i of 0..length; from within a character: any. */
+/* Sets family[i] to the family of bytes[i .. length), for i of 0 .. length. If bytes[i] is not the
+ * first byte of a character, that is FAMILY_ANY. */
 static void find_families(const char *bytes, uint32_t length, const uint8_t of_byte[256],
                           uint8_t *family) {
   family[length] = FAMILY_LOWER;
@@ -51,7 +52,7 @@ static uint32_t shared_prefix(const sorted_token_t *left, const sorted_token_t *
 /* ---- tries ---- */
 
 typedef struct builder {
-  grammar_vocabulary_t *v;
+  grammar_vocabulary_t *vocabulary;
   const sorted_token_t *tokens;
   uint32_t count;
   uint8_t *families;                /* of a token: length + 1 of them from family_at(t) */
@@ -63,18 +64,18 @@ typedef struct builder {
 } builder_t;
 
 static uint8_t *family_at(const builder_t *builder, const sorted_token_t *token) {
-  return builder->families + builder->v->offset[token->id] + token->id;
+  return builder->families + builder->vocabulary->offset[token->id] + token->id;
 }
 
 static void close_nodes(builder_t *builder, uint32_t depth) {
   for (; builder->depth > depth; builder->depth--) {
-    trie_node_t *node = &builder->v->nodes[builder->open[builder->depth]];
-    node->size = builder->v->num_nodes - builder->open[builder->depth];
+    trie_node_t *node = &builder->vocabulary->nodes[builder->open[builder->depth]];
+    node->size = builder->vocabulary->num_nodes - builder->open[builder->depth];
   }
 }
 
 static void add_token(builder_t *builder, const sorted_token_t *token) {
-  grammar_vocabulary_t *vocabulary = builder->v;
+  grammar_vocabulary_t *vocabulary = builder->vocabulary;
   const uint8_t *family = family_at(builder, token);
   close_nodes(builder, builder->last != NULL ? shared_prefix(builder->last, token) : 0);
   while (builder->depth < token->length) {
@@ -101,7 +102,7 @@ static void extend_bundle(bundle_t *bundle, uint8_t family, uint32_t length) {
 }
 
 static void build_group(builder_t *builder, int group) {
-  bundle_t *bundle = &builder->v->groups[group];
+  bundle_t *bundle = &builder->vocabulary->groups[group];
   builder->last = NULL;
   for (uint32_t i = builder->starts[group]; i < builder->starts[group + 1]; i++) {
     const sorted_token_t *token = &builder->tokens[builder->order[i]];
@@ -109,11 +110,11 @@ static void build_group(builder_t *builder, int group) {
     extend_bundle(bundle, family_at(builder, token)[0], token->length);
   }
   close_nodes(builder, 0);
-  extend_bundle(&builder->v->all, bundle->family, bundle->tail);
-  if (group < GROUP_OTHER) extend_bundle(&builder->v->plain, bundle->family, bundle->tail);
+  extend_bundle(&builder->vocabulary->all, bundle->family, bundle->tail);
+  if (group < GROUP_OTHER) extend_bundle(&builder->vocabulary->plain, bundle->family, bundle->tail);
 }
 
-/* The nodes of depth 1: by byte, then by group. */
+/* Lists the nodes of depth 1: by byte, then by group. Returns false if memory is short. */
 static bool list_roots(grammar_vocabulary_t *vocabulary, const uint32_t *group_nodes) {
   uint32_t count = 0, at[256];
   for (uint32_t i = 0; i < vocabulary->num_nodes; i += vocabulary->nodes[i].size) {
@@ -136,7 +137,8 @@ static bool list_roots(grammar_vocabulary_t *vocabulary, const uint32_t *group_n
   return true;
 }
 
-/* Families and groups of all tokens, their order by group; returns how many nodes that takes. */
+/* Finds families and groups of all tokens, and their order by group. Returns how many nodes the
+ * tries will have. */
 static uint32_t part_tokens(builder_t *builder) {
   const sorted_token_t *last[GROUP_COUNT] = {NULL};
   uint32_t num_nodes = 0, at[GROUP_COUNT];
@@ -160,7 +162,7 @@ static uint32_t part_tokens(builder_t *builder) {
 }
 
 static bool build_groups(builder_t *builder) {
-  grammar_vocabulary_t *vocabulary = builder->v;
+  grammar_vocabulary_t *vocabulary = builder->vocabulary;
   uint32_t num_nodes = part_tokens(builder), group_nodes[GROUP_COUNT];
   vocabulary->nodes = calloc((size_t)num_nodes + 1, sizeof *vocabulary->nodes);
   vocabulary->first_id = calloc((size_t)num_nodes + 1, sizeof *vocabulary->first_id);
@@ -178,7 +180,7 @@ static bool build_groups(builder_t *builder) {
 
 bool vocabulary_build_tries(grammar_vocabulary_t *vocabulary, const sorted_token_t *tokens,
                             uint32_t count) {
-  builder_t builder = {.v = vocabulary, .tokens = tokens, .count = count};
+  builder_t builder = {.vocabulary = vocabulary, .tokens = tokens, .count = count};
   size_t num_bytes = vocabulary->offset[vocabulary->num_tokens];
   builder.families = malloc(num_bytes + (size_t)vocabulary->num_tokens + 1);
   builder.group = malloc((size_t)count + 1);
@@ -200,7 +202,7 @@ static void set_bits(const grammar_vocabulary_t *vocabulary, uint32_t first, uin
   }
 }
 
-/* first, last: range of ids. */
+/* The bundle has the tokens first .. last - 1 of vocabulary->ids. */
 static bool fill_bundle(const grammar_vocabulary_t *vocabulary, bundle_t *bundle, uint32_t first,
                         uint32_t last) {
   bundle->row = calloc((size_t)vocabulary->row_words, sizeof *bundle->row);
