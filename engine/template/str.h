@@ -40,6 +40,9 @@ typedef struct str {
 enum { STR_BYTES_MAX = 1 << 28 };
 #define STR_UNCOUNTED UINT32_MAX
 
+/* Functions with a run end it (run_fail) if memory is short or a string gets too long. */
+
+/* A string of these bytes, which must live as long as the render; str_copy copies them. */
 str_t *str_wrap(struct run *run, const char *bytes, size_t length, str_origin_t origin);
 str_t *str_copy(struct run *run, const char *bytes, size_t length, str_origin_t origin);
 str_t *str_text(struct run *run, const char *literal); /* from a C string that is never freed */
@@ -57,11 +60,12 @@ int64_t str_find(struct run *run, const str_t *str, size_t from, size_t end, con
 int64_t str_rfind(struct run *run, const str_t *str, size_t from, size_t end, const str_t *part);
 
 sink_t *sink_new(struct run *run);
+/* Each appends to the sink. `request`: the bytes come from the request. */
 void sink_put(struct run *run, sink_t *sink, const char *bytes, size_t length, bool request);
 void sink_puts(struct run *run, sink_t *sink, const char *literal);
 void sink_put_str(struct run *run, sink_t *sink, const str_t *str);
 void sink_put_part(struct run *run, sink_t *sink, const str_t *str, size_t begin, size_t end);
-str_t *sink_str(struct run *run, sink_t *sink);
+str_t *sink_str(struct run *run, sink_t *sink); /* what was appended so far */
 
 /* Reads the code point at *at and advances *at past it. Valid UTF-8. */
 static inline uint32_t str_next(const char *bytes, size_t *at) {

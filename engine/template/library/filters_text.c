@@ -181,7 +181,11 @@ static value_t filter_truncate(run_t *run, const value_t *in, const arguments_t 
                                                  : argument_string(run, &given[2], "the end");
   if (given[3].type == VALUE_NONE) given[3] = value_missing();
   int64_t leeway = argument_integer(run, &given[3], "leeway", 5), chars = count;
-  if (length < (int64_t)str_chars(end) || leeway < 0) run_fail(run, "truncate: it is too short");
+  if (length < (int64_t)str_chars(end))
+    run_fail(run, "truncate: the length is %lld; the end alone has %u characters",
+             (long long)length, str_chars(end));
+  if (leeway < 0)
+    run_fail(run, "truncate: leeway is %lld; it must be at least 0", (long long)leeway);
   if (leeway > STR_BYTES_MAX || length > STR_BYTES_MAX || chars <= length + leeway) return value;
   if (value.type != VALUE_STRING) run_fail(run, "truncate needs a string");
   if (value.markup) run_fail(run, "truncate of safe text is not supported");
@@ -196,7 +200,8 @@ static value_t filter_truncate(run_t *run, const value_t *in, const arguments_t 
 
 /* ---- numbers ---- */
 
-/* Python's float(): blanks around, underscores between digits, inf and nan. */
+/* Python's float(): blanks around, underscores between digits, inf and nan. Returns false if the
+ * value has another form. */
 static bool read_float(run_t *run, const value_t *in, double *out) {
   if (value_is_number(in)) {
     *out = value_number(in);
@@ -243,7 +248,8 @@ static bool fits_integer(double number) {
   return number >= -9223372036854775808.0 && number < 9223372036854775808.0;
 }
 
-/* Python's int() of a string; *too_large when it has the form but more than 64 bits. */
+/* Python's int() of a string. Returns false if the string has another form. A number of more than
+ * 64 bits ends the run. */
 static bool read_integer(run_t *run, const value_t *in, int base, int64_t *out) {
   value_t value = string_strip(run, in, NULL, true, true);
   const str_t *str = value.string;

@@ -1,4 +1,4 @@
-/* eval.c: expressions.
+/* eval.c: expressions of a template -> values; scopes, and arguments of calls.
  *
  * The rendering thread only. Recursion is bounded by run->depth.
  */
@@ -261,7 +261,7 @@ static value_t eval_unary(run_t *run, const ast_node_t *node) {
   return result;
 }
 
-/* and, or: the operand that decided. */
+/* Returns the operand that decided an `and` or `or`. */
 static value_t eval_choice(run_t *run, const ast_node_t *node) {
   value_t left = eval(run, node->a);
   if (value_truth(&left) == (node->kind == NODE_OR)) return left;
