@@ -221,8 +221,8 @@ static void keep_refusal(grammar_cache_t *cache, const lookup_t *lookup, uint64_
       (refusal_t){{lookup->refusal[0], lookup->refusal[1]}, client, ++cache->clock, code, *error};
 }
 
-/* Whether another attempt would end the same way. What a request had spent before it came to this
- * constraint is no property of the constraint. */
+/* Returns true if another attempt would end the same way. ERR_BAD_REQUEST does so only if the
+ * request had spent nothing before: its bound covers all of its constraints together. */
 static bool is_final(int code, uint64_t spent_before) {
   return code == ERR_INVALID_VALUE || code == ERR_UNSUPPORTED_PARAMETER ||
          code == ERR_CONSTRAINT_TOO_EXPENSIVE || (code == ERR_BAD_REQUEST && spent_before == 0);

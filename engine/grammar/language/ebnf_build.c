@@ -12,7 +12,7 @@ static uint32_t build_lexeme(ebnf_t *ebnf, const regex_t *regex, uint32_t next) 
   return build_lex(ebnf->c, lexeme_add(ebnf->c, regex_build(ebnf->c, regex, &options)), next);
 }
 
-/* A tree with a copy of one more child; trees share their children's children. */
+/* Appends a copy of `child` to `tree`; both copies share what is below the child. */
 static void append_copy(ebnf_t *ebnf, regex_t *tree, const regex_t *child) {
   regex_t *copy = regex_node(ebnf->c, child->kind);
   *copy = *child;

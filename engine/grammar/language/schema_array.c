@@ -16,6 +16,7 @@ static const json_t *prefix_of(const keywords_t *keywords) {
   return items != NULL && items->type == JSON_ARRAY ? items : NULL;
 }
 
+/* Returns the schema of the items behind the prefix; an empty part allows anything. */
 static schema_part_t rest_of(const schema_t *schema, const keywords_t *keywords) {
   const json_t *items = keywords->values[KEYWORD_ITEMS],
                *more = keywords->values[KEYWORD_ADDITIONAL_ITEMS];
@@ -44,12 +45,14 @@ static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, ui
   return schema_rule(schema, parts.items, parts.count);
 }
 
+/* What all schemas of a conjunction say together: items of the array, and the longest prefix. */
 typedef struct counts {
   uint32_t min, max, prefix;
 } counts_t;
 
 static counts_t counts_of(schema_t *schema, const conjunction_t *conjunction) {
   counts_t counts = {.max = NONE};
+  bool is_unique = false;
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     const json_t *prefix = prefix_of(keywords), *unique = keywords->values[KEYWORD_UNIQUE_ITEMS];
@@ -58,11 +61,9 @@ static counts_t counts_of(schema_t *schema, const conjunction_t *conjunction) {
     if (min > counts.min) counts.min = min;
     if (max < counts.max) counts.max = max;
     if (prefix != NULL && prefix->count > counts.prefix) counts.prefix = prefix->count;
-    if (unique != NULL && unique->type == JSON_TRUE && max > 1) counts.prefix |= UINT32_C(1) << 31;
+    is_unique = is_unique || (unique != NULL && unique->type == JSON_TRUE);
   }
-  bool unique = counts.prefix >> 31;
-  counts.prefix &= INT32_MAX;
-  if (unique && counts.max > 1) {
+  if (is_unique && counts.max > 1) {
     schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[0].part->pointer,
                 "'uniqueItems' is supported with maxItems of at most 1.");
   }

@@ -129,17 +129,18 @@ static void refuse_structure(schema_t *schema, const conjunction_t *conjunction,
     for (int word = first; word <= last; word++) {
       if (conjunction->items[i].values[word] == NULL) continue;
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
-                  "an enum or const of %s together with other keywords about them.",
-                  is_object ? "objects" : "arrays");
+                  "an enum or const of %s is not supported together with other keywords about %s.",
+                  is_object ? "objects" : "arrays", is_object ? "objects" : "arrays");
     }
   }
 }
 
+/* What the other keywords of a conjunction demand of a listed value. */
 typedef struct admission {
-  const dfa_t *content, *number; /* NULL = anything */
-  uint32_t min, max;
-  uint32_t tagged; /* schema_tagged_types */
-  bool number_known;
+  const dfa_t *content, *number; /* of a string, of a number; NULL = anything */
+  uint32_t min, max;             /* characters of a string */
+  uint32_t tagged;               /* schema_tagged_types */
+  bool number_known;             /* `number` was made */
 } admission_t;
 
 static uint32_t count_characters(const char *text, uint32_t length) {
@@ -260,11 +261,12 @@ static bool members_disjoint(schema_t *schema, const conjunction_t *left,
     if (required == NULL) continue;
     JSON_EACH(name, required) {
       compile_spend(schema->c, 20);
-      grammar_list_t in_b = schema_property_parts(schema, right, name->text, name->length);
-      if (never(&in_b)) return true;
+      grammar_list_t of_right = schema_property_parts(schema, right, name->text, name->length);
+      if (never(&of_right)) return true;
       if (!is_required(right, name)) continue;
-      grammar_list_t in_a = schema_property_parts(schema, left, name->text, name->length);
-      if (schema_disjoint(schema, in_a.items, in_a.count, in_b.items, in_b.count, depth + 1)) {
+      grammar_list_t of_left = schema_property_parts(schema, left, name->text, name->length);
+      if (schema_disjoint(schema, of_left.items, of_left.count, of_right.items, of_right.count,
+                          depth + 1)) {
         return true;
       }
     }
