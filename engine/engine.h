@@ -47,11 +47,12 @@ typedef struct engine_options {
   int32_t max_skips, max_preemptions; /* scheduler.h */
   int64_t swap_space_bytes; /* of the host pool; -1 = 4 GiB on a GPU that can swap, else 0 */
   preemption_mode_t preemption_mode;
-  double watermark;                       /* share of the pool kept free at admission, [0, 1) */
-  int32_t max_queue_requests, mask_units; /* that wait; work for masks in a step, 0 = 200,000 */
-  int64_t max_queue_tokens;               /* prompt tokens that wait; 0 = 4 x KV capacity */
-  double max_queue_time_s;                /* 0 = no limit */
-  bool trace;                             /* keeps records for engine_trace */
+  double watermark;            /* share of the pool kept free at admission, [0, 1) */
+  int32_t max_queue_requests;  /* that wait */
+  int32_t mask_units;          /* units of work for masks in a step (glossary); 0 = 200,000 */
+  int64_t max_queue_tokens;    /* prompt tokens that wait; 0 = 4 x KV capacity */
+  double max_queue_time_s;     /* 0 = no limit */
+  bool trace;                  /* keeps records for engine_trace */
   uint64_t seed;               /* of dummy weights and, if not 0, of the prefix cache's hash key */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
@@ -112,10 +113,9 @@ void engine_stats(const engine_t *engine, engine_stats_t *out);   /* any thread 
 /* For grammar_compile: the tokens of this model. NULL before READY; any thread. */
 const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engine);
 
-/* Bytes that request_t.room of a request with these parameters must have; 0 unless
- * params_collect(); SIZE_MAX if the product overflows. The request lends them to the engine, which
- * keeps the growing choices there. Before EVENT_DONE, engine_drain delivers the best choices as
- * TOKEN and CHOICE_DONE events, best first. */
+/* Returns the bytes that request_t.room must have for these parameters; 0 unless params_collect();
+ * SIZE_MAX on overflow. The engine keeps growing choices there. Before EVENT_DONE, engine_drain
+ * delivers the best choices as TOKEN and CHOICE_DONE events, best first. */
 size_t engine_room_bytes(const sampling_params_t *params);
 enum { SUBMIT_MAX = 128 };
 /* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one

@@ -436,30 +436,30 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_
 /* Makes the block pool, the scheduler, the grammars' memory, the in-flight steps and the text
  * buffers. */
 static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
-  const engine_options_t *o = &engine->options;
+  const engine_options_t *given = &engine->options;
   uint64_t secret[2];
   int code = draw_secret(engine, secret, error);
   if (code) return code;
-  code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, o->enable_prefix_caching, secret,
-                        &engine->pool, error);
+  code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
+                        secret, &engine->pool, error);
   if (code) return code;
   scheduler_options_t options = {
-      .max_num_seqs = o->max_num_seqs,
-      .max_num_batched_tokens = o->max_num_batched_tokens,
+      .max_num_seqs = given->max_num_seqs,
+      .max_num_batched_tokens = given->max_num_batched_tokens,
       .max_model_len = plan->max_model_len,
-      .long_prefill_token_threshold = o->long_prefill_token_threshold,
-      .short_prompts_pass = o->short_prompts_pass,
-      .watermark_blocks = (int32_t)(o->watermark * (plan->kv.num_blocks - 1)),
+      .long_prefill_token_threshold = given->long_prefill_token_threshold,
+      .short_prompts_pass = given->short_prompts_pass,
+      .watermark_blocks = (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
-      .chunked_prefill = o->enable_chunked_prefill,
+      .chunked_prefill = given->enable_chunked_prefill,
       /* drafts need the last token on the host; a second in-flight step would not know it yet */
-      .draft = engine->ops->pipeline_depth < 2 ? o->draft : (draft_options_t){0},
+      .draft = engine->ops->pipeline_depth < 2 ? given->draft : (draft_options_t){0},
       .draft_model = engine->drafter != NULL,
-      .priority_policy = o->priority_policy,
-      .fair_share = o->fair_share,
-      .max_skips = o->max_skips,
-      .max_preemptions = o->max_preemptions,
-      .swap = {.num_blocks = plan->num_host_blocks, .mode = o->preemption_mode},
+      .priority_policy = given->priority_policy,
+      .fair_share = given->fair_share,
+      .max_skips = given->max_skips,
+      .max_preemptions = given->max_preemptions,
+      .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},
   };
   code = scheduler_new(&options, engine->pool, &engine->scheduler, error);
   if (code == 0) engine->scheduler->activity = &engine->activity;
@@ -474,7 +474,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
     if (step_new(engine, &engine->steps[i]) == 0) continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
                      "no memory for a step of %d tokens; lower --max-num-batched-tokens",
-                     o->max_num_batched_tokens);
+                     given->max_num_batched_tokens);
   }
   /* A request may bring any stop set: the buffer must hold the longest text that one can hold back.
    */

@@ -1,4 +1,4 @@
-/* quant.c: the table of block formats; rows as values, and their check.
+/* quant.c: the table of block formats; reads rows into values, and checks that they are finite.
  *
  * Owns nothing. Pure functions, any thread. quant_blocks.c has the layout of a block.
  */

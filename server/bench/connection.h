@@ -19,14 +19,14 @@ typedef struct server_address {
   socklen_t socket_length;
 } server_address_t;
 
-/* Splits http://HOST[:PORT][/PATH][/v1]. False: it is none of these, https for one. */
+/* Splits http://HOST[:PORT][/PATH][/v1]. Returns false for any other form, such as https. */
 bool address_split(const char *url, server_address_t *out);
-/* Splits, looks the host up and takes the first of its addresses that lets us connect. 0, or an
- * exit code with a message on stderr. */
+/* Splits, looks the host up and takes its first address that accepts a connection. Returns 0, or an
+ * exit code after a message on stderr. */
 int address_find(const char *url, server_address_t *out);
 
-/* A request as it goes over the wire, malloc'ed, *length bytes. `path` follows the address's own;
- * body and api_key may be NULL. */
+/* Returns the bytes of a request, which the caller frees, and their number in *length. `path`
+ * follows the path of the address. `body` and `api_key` may be NULL. */
 char *connection_request(const server_address_t *address, const char *method, const char *path,
                          const char *api_key, const char *body, size_t *length);
 
@@ -46,10 +46,12 @@ typedef enum connection_progress {
   CONNECTION_FAILED /* `error` says why; it must be closed */
 } connection_progress_t;
 
-/* Begins to connect. False: `error` says why. connection_close in every case. */
+/* Begins to connect. Returns false if that fails; connection->error says why. The caller calls
+ * connection_close in both cases. */
 bool connection_open(client_connection_t *connection, const server_address_t *address);
 void connection_close(client_connection_t *connection);
-/* The next request; nothing is sent yet. */
+/* Takes the next request and sends nothing yet. `request` must live until the answer is complete;
+ * `on_body` gets each piece of the answer's body. */
 void connection_begin(client_connection_t *connection, const char *request, size_t length,
                       void (*on_body)(void *, const char *, size_t), void *context);
 static inline bool connection_is_sending(const client_connection_t *connection) {

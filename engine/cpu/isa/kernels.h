@@ -110,14 +110,17 @@ typedef struct kernels {
 } kernels_t;
 
 /* A table is NULL where its tier was not compiled in. */
-extern const kernels_t *const kernels_portable,
-    *const kernels_avx2, *const kernels_avxvnni,
-                             *const kernels_avx512, *const kernels_avx512vnni,
-                                                        *const kernels_avx512bf16,
-                                                            *const kernels_amx, *const kernels_neon;
+extern const kernels_t *const kernels_portable;
+extern const kernels_t *const kernels_avx2;
+extern const kernels_t *const kernels_avxvnni;
+extern const kernels_t *const kernels_avx512;
+extern const kernels_t *const kernels_avx512vnni;
+extern const kernels_t *const kernels_avx512bf16;
+extern const kernels_t *const kernels_amx;
+extern const kernels_t *const kernels_neon;
 
-/* Chooses by name, "auto" or NULL = the fastest that this machine has. NULL and *error
- * (ERR_CONFIGURATION) when the name is unknown or the machine lacks it. */
+/* Returns the tier of a name; of "auto" or NULL the fastest that this machine has. Returns NULL and
+ * sets *error (ERR_CONFIGURATION) if the name is unknown or the machine lacks the tier. */
 const kernels_t *kernels_find(const char *isa, inferd_error_t *error);
 
 #endif

@@ -20,8 +20,8 @@ static int add_name(listing_t *listing, const char *dir, const char *folder, con
     return error_set(error, ERR_MODEL_MALFORMED, "model",
                      "%.300s: the directory has more than %d files", dir, LISTING_NAMES_MAX);
   }
-  if ((listing->count & (listing->count - 1)) ==
-      0) { /* the capacity is a power of two and is used up */
+  /* The capacity is the next power of two. */
+  if ((listing->count & (listing->count - 1)) == 0) {
     size_t wanted = listing->count == 0 ? 1 : 2 * (size_t)listing->count;
     char **names = reallocarray(listing->names, wanted, sizeof *names);
     if (names == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for file names");

@@ -12,6 +12,8 @@ static inline uint32_t bpe_pair_hash(uint32_t left, uint32_t right) {
   return (uint32_t)(x >> 32 ^ x >> 15);
 }
 
+/* Returns the rank of a pair, or BPE_NO_RANK. The table always has an empty slot, which ends the
+ * search. */
 static inline uint32_t bpe_pair_rank(const bpe_t *bpe, uint32_t left, uint32_t right) {
   uint32_t slot = bpe_pair_hash(left, right) & bpe->pair_mask;
   for (;; slot = (slot + 1) & bpe->pair_mask) {

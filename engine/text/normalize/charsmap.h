@@ -19,18 +19,17 @@ typedef struct charsmap {
   bool ascii_stays[128]; /* no key begins with this byte */
 } charsmap_t;
 
-/* Reads base64. NULL with a reason: not well formed, places outside, or (reason[0] = NUL) no
- * memory.
- */
+/* Reads a map from base64. Returns a map that the caller frees with charsmap_free; or NULL, with
+ * the reason if the map is malformed, and with an empty reason if memory is short. */
 charsmap_t *charsmap_new(const char *base64, size_t length, char reason[CHARSMAP_REASON_MAX]);
 /* The same from the bytes themselves. */
 charsmap_t *charsmap_of_bytes(const void *data, size_t length, char reason[CHARSMAP_REASON_MAX]);
 void charsmap_free(charsmap_t *map); /* NULL is allowed */
 
-/* Appends the mapped text to `out`. *changed false: nothing was mapped, `out` is as before. A
- * grapheme cluster of at most five bytes is replaced as a whole by what its shortest known
- * beginning maps to, as in the reference library; longer ones character by character. False: no
- * memory. */
+/* Appends the mapped text to `out`; if nothing is mapped, sets *changed to false and leaves `out`
+ * as it is. A grapheme cluster of at most five bytes is replaced as a whole by what its shortest
+ * known beginning maps to, as in the reference library; a longer cluster is mapped character by
+ * character. Returns false if memory is short. */
 bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, buffer_t *out,
                      bool *changed);
 
