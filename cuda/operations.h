@@ -31,8 +31,8 @@ int weight_staging_release(device_t *device); /* after all copies: 0, or a cudaE
 
 /* weight_rows.c */
 enum { WEIGHT_THREADS_MAX = 32 };
-/* Rows [first, first + count) to `to`; `scratch` has scratch_bytes for each of device->num_threads.
- */
+/* Writes rows [first, first + count) to `to`. `scratch` has scratch_bytes for each of
+ * device->num_threads. Engine thread; cannot fail. */
 void weight_rows(const device_t *device, const weight_source_t *source, int64_t first,
                  int64_t count, uint8_t *to, uint8_t *scratch, size_t scratch_bytes);
 

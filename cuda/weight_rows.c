@@ -1,8 +1,9 @@
-/* weight_rows.c: rows of a matrix into a buffer, by several threads.
+/* weight_rows.c: writes rows of a matrix into a buffer, by several threads.
  *
- * Rows of a file are faults of pages, and rows of dummy weights are arithmetic: one thread makes a
- * third of a billion values a second, which is half a minute for 8 billion. The threads live for
- * one buffer; where they cannot be had the engine thread works alone. Bytes do not depend on them.
+ * Rows of a file cost page faults, and rows of dummy weights arithmetic: one thread makes a third
+ * of a billion values a second, which is half a minute for 8 billion. Engine thread. The other
+ * threads live for one buffer; if none can be made, the engine thread works alone. The bytes are
+ * the same for any number of threads.
  */
 #include "cuda/operations.h"
 
@@ -54,7 +55,7 @@ void weight_rows(const device_t *device, const weight_source_t *source, int64_t 
   sigset_t others, before;
   int started = 0, wanted = device->num_threads;
   if (wanted > DIV_UP(count, each)) wanted = (int)DIV_UP(count, each);
-  fault_block_others(&others); /* but its own faults, signals are the loop thread's */
+  fault_block_others(&others); /* the new threads get no signals but their own faults */
   pthread_sigmask(SIG_SETMASK, &others, &before);
   for (int i = 0; i < wanted; i++) {
     gatherers[i] = (gatherer_t){&all, scratch + (size_t)i * scratch_bytes};

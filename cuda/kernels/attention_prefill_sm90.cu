@@ -306,8 +306,8 @@ template <int D> GPU_FN void hopper_barriers(hopper_shared_t<D> *shared) {
 
 #endif
 
-/* Without its body only one warp can be launched: gpu_attention_prefill_sm90_fits asks
- * for, and no launch by mistake goes through. */
+/* Compiled for a GPU without wgmma, the kernel has no body and allows one warp only. So
+ * gpu_attention_prefill_sm90_fits sees that it is empty, and a launch by mistake fails. */
 template <class T, int D>
 __global__ void __launch_bounds__(GPU_HAS_WGMMA ? THREADS : WARP, 1)
     hopper_prefill_kernel(const gpu_attention_t args) {
