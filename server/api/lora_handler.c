@@ -81,7 +81,7 @@ static void on_gone(exchange_t *exchange, const char *cause) {
   job->exchange = NULL;
 }
 
-/* A required string into `out`. */
+/* Copies a required string into `out`; the field table has checked its length. */
 static int take_string(const json_t *value, const char *key, char *out, inferd_error_t *error) {
   if (value == NULL)
     return error_set(error, ERR_MISSING_PARAMETER, key, "The '%s' must be provided.", key);

@@ -17,7 +17,7 @@ static params_t *out_of(reader_t *reader) {
   return reader->out;
 }
 
-/* "messages[3].content" */
+/* The path of a value in the request, such as messages[3].content. */
 typedef struct field_place {
   char text[ERROR_PARAM_MAX];
 } field_place_t;
@@ -106,10 +106,9 @@ static int read_call(reader_t *reader, int index, int call_index, const json_t *
   code = need_string(reader, at("%s.name", inside.text), json_get(function, "name"), 1, 256);
   if (code != 0) return code;
   const json_t *arguments = json_get(function, "arguments");
+  /* Some servers write arguments as objects, so clients send objects back. */
   bool right =
-      !is_given(arguments) || arguments->type == JSON_STRING ||
-      arguments->type ==
-          JSON_OBJECT; /* some servers write arguments as objects, so clients send them back */
+      !is_given(arguments) || arguments->type == JSON_STRING || arguments->type == JSON_OBJECT;
   if (right) return 0;
   return field_fail_type(reader, at("%s.arguments", inside.text).text, "a string of JSON",
                          arguments);
@@ -305,7 +304,7 @@ int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value
                    "{\"type\":\"function\",\"function\":{\"name\":...}}.");
 }
 
-/* ---- verbosity ---- */
+/* ---- other fields ---- */
 
 int read_modalities(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
