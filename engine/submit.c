@@ -1,7 +1,8 @@
 /* submit.c: the calls that the loop thread makes: requests in, events out, cancels, adapters.
  *
- * Loop thread, unless engine.h says otherwise; never waits for the engine thread. Allocates
- * nothing.
+ * Stage 3 of 9: requests -> waiting queue, within the limits of share.h and quota.h. Loop thread,
+ * unless engine.h says otherwise; never waits for the engine thread. Allocates nothing. Next:
+ * engine/mailbox.c.
  */
 #include "engine/internal.h"
 

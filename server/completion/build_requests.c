@@ -2,7 +2,7 @@
  *
  * Stage 2 of 9, last part: checked parameters -> sampling parameters, limits, and memory that the
  * engine borrows, in the request_t of every input. Same thread and rules as prompt.c. Next:
- * completion.c, which submits the requests to engine/mailbox.c.
+ * completion.c, which submits the requests by engine/submit.c.
  */
 #include "engine/base/util.h"
 #include "server/completion/memory.h"

@@ -2,7 +2,7 @@
  *
  * Stage 2 of 9: body -> admitted requests. Loop thread; the heavy half of reading runs as a job
  * of the lanes through prompt.c. No byte of a 200 is written before the engine has accepted
- * every prompt of the request. life.c ends a completion. Next: engine/mailbox.c; the events of the
+ * every prompt of the request. life.c ends a completion. Next: engine/submit.c; the events of the
  * engine come back in events.c.
  */
 #include "server/completion/chat.h"
