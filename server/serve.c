@@ -464,8 +464,9 @@ static bool has_unix_socket(const server_t *server) {
   return false;
 }
 
-/* Warns of what is open to more people than most operators want, and of what nobody can use. */
-static void warn_of_doors(const server_t *server) {
+/* Warns of routes that are open to more clients than most operators want, and of an option that has
+ * no effect because no client may use its routes. */
+static void warn_of_access(const server_t *server) {
   const config_t *config = server->config;
   bool open = http_is_open(server->http), keys = auth_key_count(server->auth) > 0;
   bool any_origin = false;
@@ -488,9 +489,9 @@ static void warn_of_doors(const server_t *server) {
   if (!config->allow_runtime_lora || auth_admin_count(server->auth) > 0) return;
   log_line(LOG_WARN, "start",
            has_unix_socket(server)
-               ? "who can open the UNIX socket can load adapters from any path of this host "
-                 "(--allow-runtime-lora without --admin-key)"
-               : "nobody can load adapters: --allow-runtime-lora needs --admin-key, or a UNIX "
+               ? "every user who can open the UNIX socket can load adapters from any path of this "
+                 "host (--allow-runtime-lora without --admin-key)"
+               : "no client can load adapters: --allow-runtime-lora needs --admin-key, or a UNIX "
                  "socket (--uds)");
 }
 
@@ -520,7 +521,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
     log_line(LOG_INFO, "start", "listening on %s, %s", http_address(server->http, i),
              keys > 0 ? "API key needed" : "no API key set");
   }
-  warn_of_doors(server);
+  warn_of_access(server);
   return engine_create(&options, &server->engine, error);
 }
 
