@@ -174,7 +174,7 @@ void client_run(client_t *c) {
   while (c->num_done < c->count) {
     client_drain(c);
     nap();
-    ASSERT_LT_FOR(clock_now_ns() - start, 60000000000u, "%d of %d requests ended", c->num_done,
+    ASSERT_LT_FOR(clock_now_ns() - start, 300000000000u, "%d of %d requests ended", c->num_done,
                   c->count);
   }
 }
@@ -184,7 +184,7 @@ void client_wait_output(client_t *c, const job_t *job, int32_t tokens) {
   while (job->num_output < tokens && !job->num_done) {
     client_drain(c);
     nap();
-    ASSERT_LT_FOR(clock_now_ns() - start, 60000000000u, "no output");
+    ASSERT_LT_FOR(clock_now_ns() - start, 300000000000u, "no output");
   }
 }
 

@@ -55,7 +55,7 @@ job_t *client_job(client_t *client, int32_t prompt_tokens, int32_t max_tokens, i
 void client_several(job_t *job);
 int client_submit(client_t *client, job_t *job); /* engine_submit's answer */
 void client_drain(client_t *client);             /* what is there now */
-void client_run(client_t *client); /* until every submitted job is done, 60 s at most */
+void client_run(client_t *client); /* until every submitted job is done, 300 s at most */
 void client_wait_output(client_t *client, const job_t *job, int32_t tokens);
 engine_stats_t client_stats(client_t *client);
 /* Waits for the engine to be idle and checks that no block is held. */

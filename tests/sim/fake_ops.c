@@ -336,6 +336,7 @@ static int fake_end(device_t *d, inferd_error_t *error) {
   if (fake_settings.fail_at_step > 0 && step == (uint64_t)fake_settings.fail_at_step) {
     return error_set(error, ERR_DEVICE_FAILED, NULL, "the fake device was told to fail");
   }
+  while (fake_settings.held) nanosleep(&(struct timespec){0, 1000000}, NULL);
   if (fake_settings.step_ns) {
     uint64_t due = d->last_end_ns + fake_settings.step_ns, now = clock_now_ns();
     if (due < now) due = now;

@@ -9,6 +9,8 @@
 
 #include "engine/device/ops.h"
 
+#include <stdatomic.h>
+
 extern const ops_t ops_fake;
 const ops_t *fake_ops_deep(void); /* the same with two steps in flight */
 
@@ -16,6 +18,7 @@ const ops_t *fake_ops_deep(void); /* the same with two steps in flight */
 typedef struct fake_settings {
   /* a step ends no sooner than this after the last one ended; 0 = at once; may change any time */
   _Atomic uint64_t step_ns;
+  atomic_bool held;    /* no step ends while it is set: a device that hangs until a test frees it */
   int32_t first_id;    /* drawn ids are first_id .. vocab - 1 */
   uint32_t eos_one_in; /* 0 = never: else one token in so many is `eos_id` */
   int32_t eos_id;
