@@ -3,7 +3,8 @@
 Each attack is a class of one method: `bodies(i)` yields (path, body) of round i. Rounds differ in a
 letter or a number, so that no cache of an earlier round helps, unless the attack is one about
 caches. `connections` is how many clients send it at once. `allowed` are the statuses that an
-attacker may get: 200 and a refusal with a reason, never a 500."""
+attacker may get: 200 and a refusal with a reason, never a 500. A test sends `rounds` rounds from
+`clients` connections at most: an attack whose request takes seconds of work needs few."""
 
 import itertools
 import string
@@ -51,6 +52,7 @@ def tool(i, pattern):
 
 class Attack:
     name, connections, allowed = "", 1, {200, *REFUSED}
+    rounds, clients = 2, 8
 
     def bodies(self, i):
         """(path, body) of each request of round i."""
@@ -59,17 +61,19 @@ class Attack:
 
 class Chain(Attack):
     name, connections = "grammar: a chain of 120 rules, n 16", 2
+    rounds = 1
 
     def bodies(self, i):
-        yield "/v1/completions", {"prompt": "a b", "max_tokens": 8, "temperature": 1.9, "n": 16,
+        yield "/v1/completions", {"prompt": "a b", "max_tokens": 4, "temperature": 1.9, "n": 16,
                                   "grammar": chain(120, string.ascii_letters[i % 52])}
 
 
 class SideBySide(Attack):
     name, connections = "grammar: 12 recursive rules side by side", 2
+    rounds, clients = 1, 1
 
     def bodies(self, i):
-        yield "/v1/completions", {"prompt": "a b", "max_tokens": 8, "temperature": 1.9, "n": 4,
+        yield "/v1/completions", {"prompt": "a b", "max_tokens": 4, "temperature": 1.9, "n": 4,
                                   "grammar": side_by_side(12, string.ascii_letters[i % 52])}
 
 
@@ -83,6 +87,7 @@ class Union(Attack):
 
 class Regex(Attack):
     name, connections = "regex: automata beyond every bound", 32
+    rounds = 1
 
     def bodies(self, i):
         yield "/v1/completions", {"prompt": "a", "max_tokens": 1, "regex": expression(i)}
@@ -90,6 +95,7 @@ class Regex(Attack):
 
 class Tools(Attack):
     name, connections = "tools: 12 functions with patterns beyond every bound", 4
+    rounds = 1
 
     def bodies(self, i):
         yield "/v1/chat/completions", {
@@ -124,6 +130,7 @@ class Echo(Attack):
 
 class Flood(Attack):
     name, connections = "queue: lists of 128 prompts", 12
+    rounds = 1
 
     def bodies(self, i):
         yield "/v1/completions", {"prompt": [f"{i} {k}" for k in range(128)], "max_tokens": 16,

@@ -1,8 +1,10 @@
 """Clients of an attack: each sends its bodies on a connection of its own, round after round."""
 
+import contextlib
 import http.client
 import itertools
 import json
+import socket
 import threading
 
 
@@ -11,7 +13,7 @@ class Crowd:
     `answers` grows as (status, body) while they run."""
 
     def __init__(self, server, attack, key, rounds=None, most=None):
-        self.answers, self.failures = [], []
+        self.answers, self.failures, self.connections = [], [], []
         self.stopped = threading.Event()
         self.threads = [threading.Thread(target=self._client, daemon=True,
                                          args=(server, attack, key, rounds, k))
@@ -22,6 +24,7 @@ class Crowd:
     def _client(self, server, attack, key, rounds, number):
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
         connection = server.connection(120)
+        self.connections.append(connection)
         try:
             for i in range(rounds) if rounds else itertools.count():
                 for path, body in attack.bodies(number + i * attack.connections):
@@ -40,14 +43,21 @@ class Crowd:
         except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
             connection.close()  # refused before the body was read, and closed
             return
-        self.answers.append((answer.status, answer.read()))
+        try:
+            self.answers.append((answer.status, answer.read()))
+        except (OSError, http.client.IncompleteRead):
+            assert self.stopped.is_set(), "an answer was cut"
+            connection.close()
 
     def running(self):
         return any(thread.is_alive() for thread in self.threads)
 
-    def stop(self):
-        """Lets every client finish its request; returns the answers."""
+    def leave(self):
+        """Every client closes its connection, whatever it waits for."""
         self.stopped.set()
+        for connection in self.connections:
+            with contextlib.suppress(OSError, AttributeError):  # not connected now
+                connection.sock.shutdown(socket.SHUT_RDWR)
         return self.join()
 
     def join(self):

@@ -14,10 +14,10 @@ from conftest import ATTACKER
 from crowd import Crowd
 from harness import Background, wait_until
 
-VICTIM = {"prompt": [1000, 2000, 3000], "max_tokens": 1500, "ignore_eos": True, "temperature": 0.8,
+VICTIM = {"prompt": [1000, 2000, 3000], "max_tokens": 800, "ignore_eos": True, "temperature": 0.8,
           "seed": 11, "return_token_ids": True}
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-ROUNDS, CLIENTS, CHATS = 2, 8, 8
+CHATS = 8
 
 
 def ids(stream):
@@ -37,7 +37,7 @@ def test_others_go_on(server, alone, attack):
     """The stream's tokens are the same to the bit, honest chats are answered, nothing breaks."""
     stream = Background(server, VICTIM)
     assert stream.started.wait(60) and stream.failure is None, stream.failure
-    crowd = Crowd(server, attack, ATTACKER, ROUNDS, CLIENTS)
+    crowd = Crowd(server, attack, ATTACKER, attack.rounds, attack.clients)
     beside = 0
     for _ in range(CHATS):
         answer = server.post("/v1/chat/completions", CHAT)
@@ -77,7 +77,7 @@ def test_the_queue_of_one_key_refuses_no_other(server):
             answer = server.post("/v1/completions", {"prompt": f"honest {k}", "max_tokens": 2})
             assert answer.status == 200, answer
     finally:
-        crowd.stop()
+        crowd.leave()
 
 
 def test_a_server_under_attack_drains(start):
