@@ -258,7 +258,8 @@ test_room = $(or $(TEST_ROOM_$(1)),$(notdir $(1)))
 TEST_ROOMS := $(sort $(foreach f,$(TEST_FOLDERS),$(call test_room,$(f))))
 $(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f)))
 TSAN_ROOMS := cpu engine grammar http template # as TSAN_SUITES of scripts/test: tests with threads
-test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/disk/*.c))
+test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/disk/*.c)) \
+            $(if $(filter fuzz,$(1)),server/bench/answer.c server/bench/response.c)
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
 define test_rule
@@ -358,24 +359,31 @@ $(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(call ar
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(call archive,template) $(call archive,base) -Wl,--end-group -lm
 
 # libFuzzer over every target of tests/fuzz, FUZZ_SECONDS each; finds stay in build/fuzz/finds. The
-# committed corpus is replayed by `make test-fuzz`.
+# committed corpus is replayed by `make test-fuzz` and `make test-api_unit`. For hours over all of
+# them: scripts/fuzz --minutes 240.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= $(shell sed -n 's/^  X(\([a-z]*\)).*/\1/p' tests/fuzz/targets.h)
+FUZZ_TARGETS ?= $(shell sed -n 's/^  X(\([a-z]*\)).*/\1/p' tests/fuzz/targets.h) api
 .PHONY: fuzz fuzz-programs
 fuzz:
-	@scripts/bootstrap build fuzz
+	@scripts/bootstrap build unit fuzz
 	@$(SUBMAKE) BUILD=$(BUILD)/fuzz SAN=fuzz CC=clang CUDA=0 fuzz-programs
 	@scripts/fuzz --build $(BUILD)/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 fuzz-programs: $(foreach t,$(FUZZ_TARGETS),$(BUILD)/run_$(t))
-FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(wildcard tests/fuzz/*.c)))
+FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(call test_SRC,fuzz)))
+.SECONDARY: $(FUZZ_TARGETS:%=$(BUILD)/entry_%.o)
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
-FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model parser server pull,$(call archive,$(r)))
+FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model config parser server pull,$(call archive,$(r)))
+FUZZ_LINK = $(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $(filter %.o,$^) \
+  -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
 $(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $< $(FUZZ_OBJECTS) \
-	  -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group $(LIBS)
+	$(FUZZ_LINK) $(LIBS)
+$(BUILD)/run_api: $(BUILD)/entry_api.o $(call objects,tests/fuzz/entry/asserts.c tests/fuzz/files.c \
+    tests/server/api/fuzz_api.c $(wildcard tests/server/api/fake_*.c) engine/quota.c) $(FUZZ_ARCHIVES)
+	@echo "  LD    $@"
+	$(FUZZ_LINK) -lcriterion $(LIBS)
 
 parity:
 	@scripts/bootstrap build parity

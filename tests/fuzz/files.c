@@ -39,12 +39,3 @@ void fuzz_remove(const char *name) {
   path_of(path, name);
   (void)unlink(path);
 }
-
-const uint8_t *fuzz_part(const uint8_t **data, size_t *size, uint8_t separator, size_t *length) {
-  const uint8_t *begin = *data, *hit = *size == 0 ? NULL : memchr(*data, separator, *size);
-  *length = hit == NULL ? *size : (size_t)(hit - begin);
-  size_t behind = hit == NULL ? *size : *length + 1;
-  *data += behind;
-  *size -= behind;
-  return begin;
-}

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* X(name): a function fuzz_NAME and a corpus directory tests/fuzz/corpus/NAME */
 #define FUZZ_TARGETS(X)                                                                            \
@@ -31,11 +32,20 @@
   X(charsmap)                                                                                      \
   X(parser)                                                                                        \
   X(strict)                                                                                        \
-  X(hub)
+  X(hub)                                                                                           \
+  X(adapter)                                                                                       \
+  X(options)                                                                                       \
+  X(keys)                                                                                          \
+  X(answer)                                                                                        \
+  X(stops)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)
 #undef X
+
+/* tests/server/api/fuzz_api.c, replayed by tests/server/api: it needs the fakes of that folder,
+ * which stand in for functions that other targets call. */
+void fuzz_api(const uint8_t *data, size_t size);
 
 /* A directory of this process, on a memory file system where there is one, with `name` in it. */
 const char *fuzz_directory(void);
@@ -44,6 +54,14 @@ void fuzz_remove(const char *name);
 
 /* The part of data[0..size) up to `separator` (the whole when it does not occur); moves data and
  * size behind it. */
-const uint8_t *fuzz_part(const uint8_t **data, size_t *size, uint8_t separator, size_t *length);
+static inline const uint8_t *fuzz_part(const uint8_t **data, size_t *size, uint8_t separator,
+                                       size_t *length) {
+  const uint8_t *begin = *data, *hit = *size == 0 ? NULL : memchr(*data, separator, *size);
+  *length = hit == NULL ? *size : (size_t)(hit - begin);
+  size_t behind = hit == NULL ? *size : *length + 1;
+  *data += behind;
+  *size -= behind;
+  return begin;
+}
 
 #endif

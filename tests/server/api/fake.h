@@ -89,6 +89,8 @@ void fake_prompt_logprob(request_t *request, int32_t position, float logprob, in
                          const token_logprob_t *top, int32_t num_top);
 /* The same of one choice of several. */
 void fake_choice_token(request_t *request, int32_t choice, int32_t id, const char *text);
+void fake_choice_token_logprob(request_t *request, int32_t choice, int32_t id, const char *text,
+                               float logprob, const token_logprob_t *top, int32_t num_top);
 void fake_choice_done(request_t *request, int32_t choice, finish_reason_t finish, const char *text);
 void fake_done(request_t *request, finish_reason_t finish, const char *text);
 void fake_done_stop(request_t *request, int32_t token_id, int32_t stop_string);

@@ -153,10 +153,15 @@ static void add_top(queued_t *q, float logprob, const token_logprob_t *top, int3
   for (int32_t i = 0; i < num_top; i++) q->top[i] = top[i];
 }
 
+void fake_choice_token_logprob(request_t *request, int32_t choice, int32_t id, const char *text,
+                               float logprob, const token_logprob_t *top, int32_t num_top) {
+  fake_choice_token(request, choice, id, text);
+  add_top(&queue[queue_length - 1], logprob, top, num_top);
+}
+
 void fake_token_logprob(request_t *request, int32_t id, const char *text, float logprob,
                         const token_logprob_t *top, int32_t num_top) {
-  fake_token(request, id, text);
-  add_top(&queue[queue_length - 1], logprob, top, num_top);
+  fake_choice_token_logprob(request, 0, id, text, logprob, top, num_top);
 }
 
 void fake_prompt_logprob(request_t *request, int32_t position, float logprob, int32_t rank,
