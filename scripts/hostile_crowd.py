@@ -1,0 +1,79 @@
+"""hostile_crowd: the attackers of tests/hostile as processes, for bench_hostile and soak.
+
+They run at the lowest priority, so that what is measured is the server and not the work of their
+Python on the same processors. Each client class has a key of its own.
+"""
+
+import http.client
+import json
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests/hostile"))
+import vocabulary  # noqa: E402 pylint: disable=wrong-import-position
+from attacks import ATTACKS  # noqa: E402,F401 pylint: disable=wrong-import-position
+
+STREAMER, HONEST, ATTACKER = (f"sk-{name}-0123456789abcdef"
+                              for name in ("streamer", "honest", "attacker"))
+
+
+def command(folder, build, size):
+    """How to serve a small model with random weights and a vocabulary of this size, with the three
+    keys; its files are written into `folder`."""
+    keys = folder / "keys"
+    keys.write_text(f"{STREAMER} streamer\n{HONEST} honest\n{ATTACKER} attacker\n")
+    keys.chmod(0o600)
+    return [build / "inferd", "serve", vocabulary.model(folder / "model", size), "--load-format",
+            "dummy", "--seed", "7", "--api-key-file", keys]
+
+
+def connect(port):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+
+
+def post(connection, path, body, key):
+    connection.request("POST", path, json.dumps(body), {
+        "Content-Type": "application/json", "Authorization": f"Bearer {key}"})
+    return connection.getresponse()
+
+
+def refused(connection):
+    """After a connection that was not accepted or was cut: begins anew, not at once."""
+    connection.close()
+    time.sleep(0.02)
+
+
+def attacker(port, attack, number, answers):
+    """A process: sends rounds until it is ended; counts statuses."""
+    os.nice(19)
+    connection, i = connect(port), number
+    while True:
+        for path, body in attack.bodies(i):
+            try:
+                answer = post(connection, path, body, ATTACKER)
+                answer.read()
+                with answers.get_lock():
+                    answers[answer.status] += 1
+            except (OSError, http.client.HTTPException):
+                refused(connection)
+        i += attack.connections
+
+
+def begin(port, attacks):
+    """The processes of these attacks, and their answers counted by status."""
+    answers = multiprocessing.Array("i", 600)
+    crowd = [multiprocessing.Process(target=attacker, args=(port, attack, k, answers), daemon=True)
+             for attack in attacks for k in range(attack.connections)]
+    for process in crowd:
+        process.start()
+    return crowd, answers
+
+
+def end(crowd):
+    for process in crowd:
+        process.terminate()
+        process.join()
