@@ -58,23 +58,6 @@ char *buffer_detach(buffer_t *buffer, size_t *length) {
   return data;
 }
 
-bool buffer_append(buffer_t *buffer, const void *bytes, size_t length) {
-  if (length == 0) return true;
-  if (!buffer_reserve(buffer, length)) return false;
-  memcpy(buffer->data + buffer->length, bytes, length);
-  buffer->length += length;
-  return true;
-}
-
-void buffer_text(buffer_t *buffer, const char *text) {
-  buffer_append(buffer, text, strlen(text));
-}
-
-void buffer_char(buffer_t *buffer, char byte) {
-  if (!buffer_reserve(buffer, 1)) return;
-  buffer->data[buffer->length++] = byte;
-}
-
 void buffer_uint(buffer_t *buffer, uint64_t value) {
   char digits[20];
   size_t count = 0;

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct buffer {
   union { /* [length], from malloc, so aligned for any type; not NUL-terminated */
@@ -36,9 +37,21 @@ bool buffer_reserve(buffer_t *buffer, size_t extra);
  * buffer. Returns NULL if the buffer has failed. */
 char *buffer_detach(buffer_t *buffer, size_t *length);
 
-bool buffer_append(buffer_t *buffer, const void *bytes, size_t length); /* false: dropped */
-void buffer_text(buffer_t *buffer, const char *text);                   /* NUL-terminated */
-void buffer_char(buffer_t *buffer, char byte);
+/* Returns false if the bytes were dropped. Inline: a frame of a stream is made of many short texts
+ * whose lengths the compiler knows. */
+static inline bool buffer_append(buffer_t *buffer, const void *bytes, size_t length) {
+  if (length == 0) return true;
+  if (buffer->capacity - buffer->length < length && !buffer_reserve(buffer, length)) return false;
+  memcpy(buffer->data + buffer->length, bytes, length);
+  buffer->length += length;
+  return true;
+}
+static inline void buffer_text(buffer_t *buffer, const char *text) { /* NUL-terminated */
+  buffer_append(buffer, text, strlen(text));
+}
+static inline void buffer_char(buffer_t *buffer, char byte) {
+  buffer_append(buffer, &byte, 1);
+}
 void buffer_int(buffer_t *buffer, int64_t value);
 void buffer_uint(buffer_t *buffer, uint64_t value);
 /* Appends `text` as the body of a JSON string, without quotes; invalid UTF-8 becomes U+FFFD. */
