@@ -168,10 +168,12 @@ static const logprob_text_t *first_logprobs(const choice_t *choice) {
 
 static void print_logprobs(cord_t *out, const choice_t *choice, bool wanted) {
   const logprob_text_t *first = first_logprobs(choice);
-  buffer_text(&out->own, ",\"logprobs\":");
   if (!wanted) {
-    buffer_text(&out->own, "null");
-  } else if (choice->input->completion->is_chat) {
+    buffer_text(&out->own, ",\"logprobs\":null");
+    return;
+  }
+  buffer_text(&out->own, ",\"logprobs\":");
+  if (choice->input->completion->is_chat) {
     logprob_text_chat_object(&choice->logprobs, out);
   } else {
     logprob_text_object(first, &choice->logprobs, out);
@@ -202,13 +204,13 @@ static void print_chunk_choice(cord_t *out, choice_t *choice, bool last) {
   buffer_text(&out->own, "\"choices\":[{");
   print_output(out, choice, false);
   print_logprobs(out, choice, params->logprobs != ABSENT && scored > 0);
-  buffer_text(&out->own, ",\"finish_reason\":");
-  buffer_text(&out->own, last ? finish_text(choice) : "null");
-  buffer_text(&out->own, ",\"stop_reason\":");
   if (last) {
+    buffer_text(&out->own, ",\"finish_reason\":");
+    buffer_text(&out->own, finish_text(choice));
+    buffer_text(&out->own, ",\"stop_reason\":");
     print_stop_reason(&out->own, choice);
   } else {
-    buffer_text(&out->own, "null");
+    buffer_text(&out->own, ",\"finish_reason\":null,\"stop_reason\":null");
   }
   if (params->return_token_ids) {
     print_list(out, ",\"token_ids\":", &choice->token_ids);
