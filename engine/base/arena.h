@@ -13,7 +13,8 @@
 typedef struct arena {
   struct arena_chunk *chunks; /* the first chunk is the one that pieces are taken from */
   char *at, *end;             /* the free part of the first chunk */
-  size_t chunk_size;          /* of the last chunk that was made for many pieces, in bytes */
+  size_t chunk_size;          /* of the last chunk that was made for many pieces, in bytes; set
+                                 before the first piece: half of the first chunk */
   size_t taken, limit;        /* bytes of all pieces, and their maximum; limit 0 = none */
   size_t held;                /* bytes from malloc */
   bool out_of_memory;         /* malloc has failed; reaching the limit does not set it */

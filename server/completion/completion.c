@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The first chunk of the arena: holds a short request, with what its answer needs. */
+enum { ARENA_BYTES_FIRST = 1536 };
+
 /* ---- admission ---- */
 
 uint64_t completion_cache_domain(const completion_t *completion) {
@@ -229,6 +232,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->intake->job =
       (lane_job_t){.run = run_job, .done = job_done, .client = exchange->source};
   completion->server = exchange->server;
+  completion->arena.chunk_size = ARENA_BYTES_FIRST / 2;
   completion->is_chat = is_chat;
   completion->exchange = exchange;
   completion->info = info;
