@@ -57,6 +57,7 @@ struct http_exchange {
   pieces_t pieces;             /* print NULL: none, or all was printed */
   bool waits_for_turn;         /* in the list http->next_turn, and suspended */
   http_exchange_t *turn_after; /* in that list */
+  http_exchange_t **turn_link; /* what points to this exchange there */
   uint64_t turn;               /* of the loop, in which the last piece was printed */
   size_t turn_bytes;           /* printed in it */
   uint64_t progress_ms;        /* when the socket last accepted bytes, or the client took some */

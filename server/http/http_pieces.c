@@ -42,18 +42,17 @@ static void wait_for_turn(http_exchange_t *exchange) {
   CHECK(!exchange->waits_for_turn);
   exchange->waits_for_turn = true;
   exchange->turn_after = NULL;
-  *(http->next_turn != NULL ? http->last_turn : &http->next_turn) = exchange;
+  exchange->turn_link = http->next_turn != NULL ? http->last_turn : &http->next_turn;
+  *exchange->turn_link = exchange;
   http->last_turn = &exchange->turn_after;
   exchange_suspend(exchange);
 }
 
 static void leave_list(http_exchange_t *exchange) {
-  http_t *http = exchange->http;
-  http_exchange_t **link = &http->next_turn;
+  http_exchange_t *after = exchange->turn_after;
   if (!exchange->waits_for_turn) return;
-  while (*link != exchange) link = &(*link)->turn_after;
-  *link = exchange->turn_after;
-  if (exchange->turn_after == NULL) http->last_turn = link;
+  *exchange->turn_link = after;
+  *(after != NULL ? &after->turn_link : &exchange->http->last_turn) = exchange->turn_link;
   exchange->waits_for_turn = false;
 }
 
