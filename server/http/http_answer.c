@@ -10,10 +10,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum {
-  OUT_BYTES_FIRST = 256, /* holds a token's chunk */
-  OUT_BYTES_KEPT = 1024  /* an empty buffer larger than this is freed */
+  OUT_BYTES_FIRST = 256,  /* holds a token's chunk */
+  OUT_BYTES_KEPT = 1024,  /* an empty buffer larger than this is freed */
+  ROOM_AFTER_BYTES = 4096 /* a stream that has sent as much is worth a system call */
 };
 
 static http_exchange_t *exchange_of(exchange_t *public) {
@@ -111,6 +114,16 @@ void exchange_shutdown(http_exchange_t *exchange) {
 
 /* ---- the stream ---- */
 
+/* Gives the pages of a buffer that libmicrohttpd wants filled back to the system: what lies in them
+ * is lost, as if zeros were written. The buffer is all that the memory of a connection has left,
+ * and half of it was touched when the request was read. */
+static void give_room_back(char *buffer, size_t size) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)buffer;
+  size_t skipped = (size_t)(ROUND_UP(begin, page) - begin);
+  if (size < skipped + page) return;
+  (void)madvise(buffer + skipped, (size - skipped) / page * page, MADV_DONTNEED);
+}
+
 /* libmicrohttpd calls it for the next bytes. It may ask twice for one position before it sends. */
 static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_t size) {
   (void)position;
@@ -127,6 +140,10 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
       charge_drop(&exchange->out_charge);
     }
     exchange->out_start = exchange->out_end = 0;
+    if (!exchange->room_given && exchange->given >= ROOM_AFTER_BYTES) {
+      exchange->room_given = true;
+      give_room_back(buffer, size);
+    }
     /* Returning 0 without suspending makes libmicrohttpd ask again at once, for ever. */
     exchange_suspend(exchange);
     return 0;

@@ -92,6 +92,35 @@ Test(exchange, streams_chunked_and_ends) {
   harness_stop();
 }
 
+/* A long stream gives memory of its connection back to the system. What it sends stays right, and
+ * so does a request that has arrived behind it. */
+Test(exchange, a_long_stream_keeps_what_it_needs) {
+  enum { EVENTS = 60 };
+  harness_start(NULL);
+  char *one = client_post_text("/v1/completions", "",
+                               "{\"mode\":\"stream\",\"n\":60,\"ms\":1,\"size\":300}");
+  char *two = client_post_text("/v1/completions", "X-Request-Id: behind\r\n", "{}");
+  int fd = client_connect(harness_port(0));
+  for (int round = 0; round < 2; round++) {
+    char both[2000];
+    snprintf(both, sizeof both, "%s%s", one, two);
+    client_send(fd, both);
+    char *answer = client_read(fd, "\"id\":\"behind\"", 5000);
+    const char *at = answer;
+    for (int i = EVENTS; i > 0; i--) {
+      at = strstr(at, "data: ");
+      cr_assert(at != NULL && atoi(at + 6) == i, "event %d: %.300s", i, at);
+      ASSERT_EQ_FOR(strspn(strchr(at + 6, ' '), " "), 299, "%.300s", at);
+      at++;
+    }
+    cr_assert_not_null(strstr(at, "[DONE]"));
+    free(answer);
+  }
+  free(one), free(two);
+  close(fd);
+  harness_stop();
+}
+
 Test(exchange, http_1_0_gets_no_chunks) {
   harness_start(NULL);
   char *answer = client_request("POST /v1/completions HTTP/1.0\r\nContent-Length: 31\r\n\r\n"
