@@ -3,6 +3,8 @@
  * Loop thread. A lane is a heap of the clients that have a job waiting, ordered by the CPU time
  * that they have used. A client that comes new begins at the time of the lane, which is the time of
  * the client that was chosen last: the new client owes nothing, and it has nothing saved up.
+ * Clients without jobs stand in a second heap; when there are too many clients, the one that has
+ * used the least of them is forgotten.
  */
 #include "engine/base/util.h" /* before uv.h, which brings a MIN of its own */
 
@@ -25,22 +27,30 @@ enum {
 
 typedef struct lane_client {
   uint64_t id;
-  uint64_t used_ns;              /* virtual: CPU time on the scale of the lane */
-  uint64_t order;                /* of the last arrival in the heap; breaks ties */
-  lane_job_t *first, *last;      /* jobs that wait, oldest first */
-  int32_t running, place;        /* place in the heap; -1: not in it */
+  uint64_t used_ns;         /* virtual: CPU time on the scale of the lane */
+  uint64_t order;           /* of the last arrival in a heap; breaks ties */
+  lane_job_t *first, *last; /* jobs that wait, oldest first */
+  int32_t running;
+  struct heap *heap;             /* NULL = in none */
+  int32_t place;                 /* in it */
   struct lane_client *same_hash; /* of its bucket */
 } lane_client_t;
 
+/* The client that has used the least is at 0. */
+typedef struct heap {
+  lane_client_t **at; /* [lane->capacity] */
+  int32_t count;
+} heap_t;
+
 typedef struct lane {
   lane_client_t *buckets[BUCKETS];
-  lane_client_t **heap;          /* [capacity] */
+  heap_t ready;                  /* clients with a job that may run */
+  heap_t idle;                   /* clients without jobs */
   int32_t clients;               /* in the buckets */
-  int32_t waiting_clients;       /* in the heap */
-  int32_t capacity;              /* of the heap */
+  int32_t capacity;              /* of the heaps */
   int32_t running_max, each_max; /* jobs at once: of the lane, of one client */
   uint64_t now_ns, highest_ns;   /* virtual time: of the client chosen last, the highest used_ns */
-  uint64_t arrivals;             /* in the heap so far */
+  uint64_t arrivals;             /* in the heaps so far */
   lane_stats_t stats;
 } lane_t;
 
@@ -49,104 +59,102 @@ struct lanes {
   lane_t lane[LANE_KINDS];
 };
 
-/* ---- the heap of a lane: the client that has used the least is at 0 ---- */
+/* ---- heaps ---- */
 
 static bool before(const lane_client_t *left, const lane_client_t *right) {
   if (left->used_ns != right->used_ns) return left->used_ns < right->used_ns;
   return left->order < right->order;
 }
 
-static void place_at(lane_t *lane, lane_client_t *client, int32_t place) {
-  lane->heap[place] = client;
+static void place_at(heap_t *heap, lane_client_t *client, int32_t place) {
+  heap->at[place] = client;
   client->place = place;
 }
 
 /* Moves a client whose time has changed to its place. */
-static void sift(lane_t *lane, lane_client_t *client) {
+static void sift(lane_client_t *client) {
+  heap_t *heap = client->heap;
   int32_t at = client->place;
-  while (at > 0 && before(client, lane->heap[(at - 1) / 2])) {
-    place_at(lane, lane->heap[(at - 1) / 2], at);
+  while (at > 0 && before(client, heap->at[(at - 1) / 2])) {
+    place_at(heap, heap->at[(at - 1) / 2], at);
     at = (at - 1) / 2;
   }
   for (;;) {
     int32_t child = 2 * at + 1;
-    if (child >= lane->waiting_clients) break;
-    if (child + 1 < lane->waiting_clients && before(lane->heap[child + 1], lane->heap[child])) {
-      child++;
-    }
-    if (!before(lane->heap[child], client)) break;
-    place_at(lane, lane->heap[child], at);
+    if (child >= heap->count) break;
+    if (child + 1 < heap->count && before(heap->at[child + 1], heap->at[child])) child++;
+    if (!before(heap->at[child], client)) break;
+    place_at(heap, heap->at[child], at);
     at = child;
   }
-  place_at(lane, client, at);
+  place_at(heap, client, at);
 }
 
-/* Puts a client into the heap if it has a job that may run. */
-static void heap_add(lane_t *lane, lane_client_t *client) {
-  if (client->place >= 0 || client->first == NULL || client->running >= lane->each_max) return;
-  client->order = ++lane->arrivals;
-  client->place = lane->waiting_clients++;
-  sift(lane, client);
-}
-
-static void heap_remove(lane_t *lane, lane_client_t *client) {
-  int32_t place = client->place;
-  if (place < 0) return;
-  client->place = -1;
-  lane_client_t *last = lane->heap[--lane->waiting_clients];
+static void heap_remove(lane_client_t *client) {
+  heap_t *heap = client->heap;
+  lane_client_t *last = heap->at[--heap->count];
+  client->heap = NULL;
   if (last == client) return;
-  last->place = place;
-  sift(lane, last);
+  last->place = client->place;
+  sift(last);
 }
-
-/* ---- clients ---- */
 
 static bool is_idle(const lane_client_t *client) {
   return client->first == NULL && client->running == 0;
 }
 
-/* Frees the clients without jobs that begin at the time of the lane anyway, or all without jobs. */
-static void forget_clients(lane_t *lane, bool all) {
-  for (int i = 0; i < BUCKETS; i++) {
-    lane_client_t **at = &lane->buckets[i];
-    while (*at != NULL) {
-      lane_client_t *client = *at;
-      if (!is_idle(client) || (!all && client->used_ns > lane->now_ns)) {
-        at = &client->same_hash;
-        continue;
-      }
-      *at = client->same_hash;
-      free(client);
-      lane->clients--;
-    }
-  }
+/* Moves a client to the heap where it belongs, or out of both. */
+static void settle(lane_t *lane, lane_client_t *client) {
+  bool is_ready = client->first != NULL && client->running < lane->each_max;
+  heap_t *heap = is_ready ? &lane->ready : is_idle(client) ? &lane->idle : NULL;
+  if (client->heap == heap) return;
+  if (client->heap != NULL) heap_remove(client);
+  if (heap == NULL) return;
+  client->order = ++lane->arrivals;
+  client->heap = heap;
+  client->place = heap->count++;
+  sift(client);
 }
 
-/* Makes room in the heap for one more client. Returns false if memory is short. */
-static bool heap_grow(lane_t *lane) {
+/* ---- clients ---- */
+
+static lane_client_t **bucket_of(lane_t *lane, uint64_t id) {
+  return &lane->buckets[hash_mix(id) % BUCKETS];
+}
+
+/* Frees the idle client that has used the least. */
+static void forget_client(lane_t *lane) {
+  lane_client_t *client = lane->idle.at[0], **link = bucket_of(lane, client->id);
+  heap_remove(client);
+  while (*link != client) link = &(*link)->same_hash;
+  *link = client->same_hash;
+  free(client);
+  lane->clients--;
+}
+
+/* Makes room in the heaps for one more client. Returns false if memory is short. */
+static bool heaps_grow(lane_t *lane) {
   if (lane->clients < lane->capacity) return true;
-  int32_t capacity = MAX(64, 2 * lane->capacity);
-  lane_client_t **heap = reallocarray(lane->heap, (size_t)capacity, sizeof *heap);
-  if (heap == NULL) return false;
-  lane->heap = heap;
-  lane->capacity = capacity;
+  size_t capacity = (size_t)MAX(64, 2 * lane->capacity);
+  heap_t *heaps[] = {&lane->ready, &lane->idle};
+  for (size_t i = 0; i < ARRAY_LEN(heaps); i++) {
+    lane_client_t **at = reallocarray(heaps[i]->at, capacity, sizeof *at);
+    if (at == NULL) return false;
+    heaps[i]->at = at;
+  }
+  lane->capacity = (int32_t)capacity;
   return true;
 }
 
 /* Returns the client of an id, or NULL if memory is short. */
 static lane_client_t *client_of(lane_t *lane, uint64_t id) {
-  lane_client_t **bucket = &lane->buckets[hash_mix(id) % BUCKETS];
-  lane_client_t *client = *bucket;
+  lane_client_t **bucket = bucket_of(lane, id), *client = *bucket;
   while (client != NULL && client->id != id) client = client->same_hash;
   if (client == NULL) {
-    if (lane->clients >= LANE_CLIENTS_MAX) {
-      forget_clients(lane, false);
-      if (lane->clients >= LANE_CLIENTS_MAX) forget_clients(lane, true);
-      bucket = &lane->buckets[hash_mix(id) % BUCKETS];
-    }
-    client = heap_grow(lane) ? calloc(1, sizeof *client) : NULL;
+    if (lane->clients >= LANE_CLIENTS_MAX && lane->idle.count > 0) forget_client(lane);
+    client = heaps_grow(lane) ? calloc(1, sizeof *client) : NULL;
     if (client == NULL) return NULL;
-    *client = (lane_client_t){.id = id, .place = -1, .same_hash = *bucket};
+    *client = (lane_client_t){.id = id, .same_hash = *bucket};
     *bucket = client;
     lane->clients++;
   }
@@ -158,7 +166,7 @@ static lane_client_t *client_of(lane_t *lane, uint64_t id) {
 static void charge(lane_t *lane, lane_client_t *client, uint64_t used_ns) {
   client->used_ns = used_ns;
   lane->highest_ns = MAX(lane->highest_ns, used_ns);
-  if (client->place >= 0) sift(lane, client);
+  if (client->heap != NULL) sift(client);
 }
 
 /* ---- jobs ---- */
@@ -170,7 +178,7 @@ static void unlink_job(lane_t *lane, lane_job_t *job) {
   job->next = job->previous = NULL;
   job->waiting = false;
   lane->stats.waiting--;
-  if (client->first == NULL) heap_remove(lane, client);
+  settle(lane, client);
 }
 
 /* On a thread of the pool. */
@@ -199,7 +207,7 @@ static void end_job(lane_job_t *job) {
   lane->stats.cpu_ns += job->cpu_ns;
   client->running--;
   charge(lane, client, client->used_ns + job->cpu_ns - MIN(client->used_ns, FIRST_COST_NS));
-  heap_add(lane, client);
+  settle(lane, client);
   /* A lane without work begins anew: no client waits that could gain by the old use of another. */
   if (lane->stats.running == 0 && lane->stats.waiting == 0) lane->now_ns = lane->highest_ns;
   start_jobs(lanes);
@@ -215,10 +223,9 @@ static void after_pool(uv_work_t *work, int status) {
 static void start_job(lanes_t *lanes, lane_t *lane, lane_client_t *client) {
   lane_job_t *job = client->first;
   lane->now_ns = MAX(lane->now_ns, client->used_ns);
-  unlink_job(lane, job);
   lane->stats.running++;
   client->running++;
-  if (client->running >= lane->each_max) heap_remove(lane, client);
+  unlink_job(lane, job);
   charge(lane, client, client->used_ns + FIRST_COST_NS);
   if (uv_queue_work(lanes->loop, &job->work, run_in_pool, after_pool) == 0) return;
   run_job(job);
@@ -228,8 +235,8 @@ static void start_job(lanes_t *lanes, lane_t *lane, lane_client_t *client) {
 static void start_jobs(lanes_t *lanes) {
   for (int kind = 0; kind < LANE_KINDS; kind++) {
     lane_t *lane = &lanes->lane[kind];
-    while (lane->waiting_clients > 0 && lane->stats.running < lane->running_max) {
-      start_job(lanes, lane, lane->heap[0]);
+    while (lane->ready.count > 0 && lane->stats.running < lane->running_max) {
+      start_job(lanes, lane, lane->ready.at[0]);
     }
   }
 }
@@ -253,7 +260,7 @@ void lanes_submit(lanes_t *lanes, lane_job_t *job) {
   *(client->last != NULL ? &client->last->next : &client->first) = job;
   client->last = job;
   lane->stats.waiting++;
-  heap_add(lane, client);
+  settle(lane, client);
   start_jobs(lanes);
 }
 
@@ -284,8 +291,10 @@ void lanes_free(lanes_t *lanes) {
   for (int kind = 0; kind < LANE_KINDS; kind++) {
     lane_t *lane = &lanes->lane[kind];
     CHECK_EQ(lane->stats.waiting + lane->stats.running, 0);
-    forget_clients(lane, true);
-    free(lane->heap);
+    while (lane->idle.count > 0) forget_client(lane);
+    CHECK_EQ(lane->clients, 0);
+    free(lane->ready.at);
+    free(lane->idle.at);
   }
   free(lanes);
 }
