@@ -120,7 +120,7 @@ Test(attention, bits_do_not_depend_on_chunks_mates_blocks_or_threads) {
       world_t all, other;
       world_open(&all, &settings[i], tiers[t], 1, 0);
       world_prefill(&all, 170);
-      for (int v = 0; v < 4; v += SANITIZED ? 2 : 1) {
+      for (int v = (t + i) % 2; v < 4; v += 2) { /* two ways here, the others at the next setting */
         world_open(&other, &settings[i], tiers[t], threads[v], (uint64_t)v);
         run_alone(&other, &random, v == 0 ? 1 : v == 1 ? 9 : 600);
         expect_same(&all, &other, tiers[t], i, "another way of running");
@@ -135,11 +135,10 @@ Test(attention, bits_do_not_depend_on_chunks_mates_blocks_or_threads) {
  * which takes the path with splits side by side, and as one of many. */
 Test(attention, long_decodes_equal_prefill) {
   static const setting_t longs[] = {
-      {4, 2, 64, 16, 0, 64, 0, true, false, DTYPE_BF16, {SANITIZED ? 2600 : 4700, 2049, 0, 0}},
-      {2, 1, 16, 32, 2500, 16, 0, false, false, DTYPE_F32, {SANITIZED ? 3000 : 6200, 0, 0, 0}},
+      {4, 2, 64, 16, 0, 64, 0, true, false, DTYPE_BF16, {SANITIZED ? 2600 : 4300, 2049, 0, 0}},
+      {2, 1, 16, 32, 2500, 16, 0, false, false, DTYPE_F32, {SANITIZED ? 3000 : 4300, 0, 0, 0}},
   };
-  static const int32_t wanted[] = {0,    255,  256,  2046, 2047, 2048,
-                                   2049, 2599, 4095, 4096, 4555, 6199};
+  static const int32_t wanted[] = {0, 255, 256, 2046, 2047, 2048, 2049, 2599, 4095, 4096, 4299};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   for (int t = 0; t < count; t++) {
