@@ -4,6 +4,7 @@
  * a language model (a few ids hold the mass), "flat" ones hold nothing but noise.
  */
 #include "engine/sample/sampler.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,11 +35,6 @@ static const bench_case_t cases[] = {
     {"T 0.7 top_k 20 top_p 0.8", false, 0.7f, 0.8f, 0, 20, -1, 0},
     {"T 1, penalties, 4k context", false, 1, 1, 0, 0, -1, 4096},
 };
-
-static uint32_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33);
-}
 
 /* Sum of four uniforms: near enough to a normal distribution. */
 static float noise(uint64_t *state) {

@@ -16,6 +16,7 @@
 #include "engine/grammar/mask/masks.h"
 #include "engine/text/tokenizer.h"
 #include "server/parser/output.h"
+#include "tests/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,14 +47,6 @@ static const char *token_bytes(const void *context, int32_t id, size_t *length) 
   return token;
 }
 
-static uint64_t next_random(uint64_t *state) {
-  *state += UINT64_C(0x9E3779B97F4A7C15);
-  uint64_t x = *state;
-  x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-  x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-  return x ^ x >> 31;
-}
-
 /* All bytes, then random texts of bytes that JSON likes. */
 static void make_synthetic(driver_t *d, int32_t count) {
   static const char bytes[] =
@@ -64,9 +57,9 @@ static void make_synthetic(driver_t *d, int32_t count) {
   if (!d->synthetic) exit(1);
   for (int32_t id = 0; id < count; id++) {
     char *token = d->synthetic + (size_t)id * 32;
-    uint64_t length = id < 256 ? 1 : 1 + next_random(&state) % 6;
+    uint64_t length = id < 256 ? 1 : 1 + next_random_64(&state) % 6;
     for (uint64_t i = 0; i < length; i++) {
-      token[i] = id < 256 ? (char)id : bytes[next_random(&state) % (sizeof bytes - 1)];
+      token[i] = id < 256 ? (char)id : bytes[next_random_64(&state) % (sizeof bytes - 1)];
     }
     token[31] = (char)length;
   }
@@ -118,15 +111,15 @@ static bool accepts(driver_t *d, const grammar_t *g, const char *text, size_t le
 static int32_t pick(driver_t *d, uint64_t *state) {
   int32_t words = grammar_row_words(d->vocabulary), stop = d->num_tokens, chosen = -1;
   uint64_t seen = 0;
-  if ((d->row[stop / 32] >> (stop % 32) & 1) && next_random(state) % 4 == 0) return stop;
-  for (int pass = next_random(state) % 2 ? 0 : 1; pass < 2 && chosen < 0; pass++) {
+  if ((d->row[stop / 32] >> (stop % 32) & 1) && next_random_64(state) % 4 == 0) return stop;
+  for (int pass = next_random_64(state) % 2 ? 0 : 1; pass < 2 && chosen < 0; pass++) {
     for (int32_t w = 0; w < words; w++) {
       for (uint32_t bits = d->row[w]; bits; bits &= bits - 1) {
         int32_t id = w * 32 + __builtin_ctz(bits);
         size_t length;
         const char *bytes = id == stop ? "" : token_bytes(d, id, &length);
         if (pass == 0 && id != stop && !memchr("\"}],:", bytes[0], 5)) continue;
-        if (next_random(state) % ++seen == 0) chosen = id;
+        if (next_random_64(state) % ++seen == 0) chosen = id;
       }
     }
   }
@@ -178,7 +171,7 @@ static void generate(driver_t *d, const grammar_t *g, const json_t *functions, u
       finish = "stop";
       break;
     }
-    if (functions && next_random(&state) % 8 == 0) {
+    if (functions && next_random_64(&state) % 8 == 0) {
       length += feed(d, "\n</parameter>\n", text + length);
       continue;
     }

@@ -1,6 +1,7 @@
 /* rig.c: one vocabulary and one matcher for the tests of grammars. */
 #include "tests/engine/grammar/rig.h"
 #include "tests/expect.h"
+#include "tests/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,7 @@ typedef struct tokens {
 static tokens_t tokens;
 
 uint64_t rig_random(uint64_t *state) {
-  *state += UINT64_C(0x9E3779B97F4A7C15);
-  uint64_t x = *state;
-  x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-  x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-  return x ^ x >> 31;
+  return next_random_64(state);
 }
 
 static void make_tokens(void) {

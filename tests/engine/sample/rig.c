@@ -57,8 +57,3 @@ int32_t rig_run(rig_t *rig) {
   }
   return rig->result.id;
 }
-
-uint32_t rig_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33);
-}

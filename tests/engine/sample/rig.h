@@ -24,7 +24,4 @@ int32_t rig_run(rig_t *rig);
 /* Is `other`, whose bytes and those of its `top` were 0xC7 before, the rig's result bit for bit? */
 bool rig_equal(const rig_t *rig, const sample_result_t *other);
 
-/* A 32-bit number of a plain generator. */
-uint32_t rig_random(uint64_t *state);
-
 #endif

@@ -1,6 +1,7 @@
 /* test_sampler.c: each step of the sampler alone, with values worked out by hand. */
 #include "tests/engine/sample/rig.h"
 #include "tests/expect.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -339,14 +340,14 @@ Test(grammar_mask, leaves_exactly_what_is_allowed) {
   uint32_t mask[VOCAB_MAX / 32 + 1];
   uint64_t state = 5;
   for (int round = 0; round < ROUNDS; round++) {
-    int32_t vocab = 1 + (int32_t)(rig_random(&state) % VOCAB_MAX), best = -1;
-    uint32_t kind = rig_random(&state) % 4;
+    int32_t vocab = 1 + (int32_t)(next_random(&state) % VOCAB_MAX), best = -1;
+    uint32_t kind = next_random(&state) % 4;
     for (size_t i = 0; i < COUNT(mask); i++) {
-      uint32_t word = rig_random(&state), other = rig_random(&state);
+      uint32_t word = next_random(&state), other = next_random(&state);
       mask[i] = kind == 0 ? word : kind == 1 ? word & other : other % 2 ? UINT32_MAX : 0;
     }
     for (int32_t i = 0; i < vocab; i++) {
-      logits[i] = (float)(rig_random(&state) % 100000);
+      logits[i] = (float)(next_random(&state) % 100000);
       bool allowed = mask[i / 32] >> (i % 32) & 1;
       if (allowed && (best < 0 || logits[i] > logits[best])) best = i;
     }

@@ -4,6 +4,7 @@
 #include "engine/sample/sampler_lanes.h"
 #include "tests/engine/sample/rig.h"
 #include "tests/expect.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ enum { SMALL = 40, SMALL_DRAWS = 20000 };
 static void small_row(float *logits, double *weights, double temperature) {
   uint64_t state = 5;
   for (int i = 0; i < SMALL; i++) {
-    logits[i] = (float)(rig_random(&state) % 2000) / 1000.0f;
+    logits[i] = (float)(next_random(&state) % 2000) / 1000.0f;
     weights[i] = exp((double)logits[i] / temperature);
   }
 }
@@ -203,7 +204,7 @@ Test(draws, of_a_real_vocabulary_skip_no_winner) {
   uint64_t state = 11;
   for (int kind = 0; kind < 4; kind++) { /* flat, noisy, peaked, all equal */
     for (int32_t i = 0; i < VOCAB; i++) {
-      float noise = (float)(rig_random(&state) % 10000) / 1000.0f;
+      float noise = (float)(next_random(&state) % 10000) / 1000.0f;
       logits[i] = kind == 3 ? -4.0f : kind == 0 ? 0.1f * noise : noise;
       if (kind == 2 && i % 5000 == 17) logits[i] += 14;
     }
@@ -222,7 +223,7 @@ Test(draws, of_a_real_vocabulary_skip_no_winner) {
 }
 
 static float any_float(uint64_t *state) {
-  uint32_t bits = rig_random(state) << 1 ^ rig_random(state);
+  uint32_t bits = next_random(state) << 1 ^ next_random(state);
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
@@ -233,8 +234,8 @@ static void any_row(rig_t *rig, float *logits, uint64_t *state) {
   static const float shares[] = {1, 0.9f, 0.5f, 1e-6f};
   static const float factors[] = {1, 10, 1e-38f, 1.1f};
   static const int32_t ids[] = {0, 1, 2, 1, 0, 5, 33, 64, -1, INT32_MAX, INT32_MIN, 299};
-  int32_t vocab = 1 + (int32_t)(rig_random(state) % 300);
-  uint32_t kind = rig_random(state) % 4; /* any bits, no NaN, no NaN or infinity, huge */
+  int32_t vocab = 1 + (int32_t)(next_random(state) % 300);
+  uint32_t kind = next_random(state) % 4; /* any bits, no NaN, no NaN or infinity, huge */
   for (int32_t i = 0; i < vocab; i++) {
     do {
       logits[i] = any_float(state);
@@ -242,20 +243,20 @@ static void any_row(rig_t *rig, float *logits, uint64_t *state) {
              (kind == 3 && fabsf(logits[i]) < 1e37f));
   }
   *rig = rig_new(logits, vocab);
-  rig->params.temperature = (float)(rig_random(state) % 5) * 0.5f;
-  if (rig_random(state) % 8 == 0) rig->params.temperature = 1e-5f;
-  rig->params.top_p = shares[rig_random(state) % 4];
-  rig->params.min_p = rig_random(state) % 3 == 0 ? shares[rig_random(state) % 4] : 0;
-  rig->params.top_k = rig_random(state) % 2 ? (int32_t)(rig_random(state) % 400) : 0;
-  rig->params.repetition_penalty = factors[rig_random(state) % 4];
-  rig->params.frequency_penalty = rig_random(state) % 2 ? -2 : 0;
+  rig->params.temperature = (float)(next_random(state) % 5) * 0.5f;
+  if (next_random(state) % 8 == 0) rig->params.temperature = 1e-5f;
+  rig->params.top_p = shares[next_random(state) % 4];
+  rig->params.min_p = next_random(state) % 3 == 0 ? shares[next_random(state) % 4] : 0;
+  rig->params.top_k = next_random(state) % 2 ? (int32_t)(next_random(state) % 400) : 0;
+  rig->params.repetition_penalty = factors[next_random(state) % 4];
+  rig->params.frequency_penalty = next_random(state) % 2 ? -2 : 0;
   rig->row.prompt_ids = ids;
-  rig->row.num_prompt = (int32_t)(rig_random(state) % 13);
+  rig->row.num_prompt = (int32_t)(next_random(state) % 13);
   rig->row.output_ids = ids;
-  rig->row.num_output = (int32_t)(rig_random(state) % 13);
-  rig->row.num_top = (int32_t)(rig_random(state) % 22) - 1;
-  rig->row.rng_key = rig_random(state);
-  if (rig_random(state) % 8 == 0) rig->row.score_id = (int32_t)rig_random(state) % vocab;
+  rig->row.num_output = (int32_t)(next_random(state) % 13);
+  rig->row.num_top = (int32_t)(next_random(state) % 22) - 1;
+  rig->row.rng_key = next_random(state);
+  if (next_random(state) % 8 == 0) rig->row.score_id = (int32_t)next_random(state) % vocab;
 }
 
 Test(property, no_row_gives_a_bad_id_or_a_nan) {
@@ -301,7 +302,7 @@ Test(property, neighbours_do_not_matter) {
   void *scratch = aligned_alloc(64, (sampler_scratch_bytes(VOCAB) + 63) / 64 * 64);
   memset(scratch, 0x5A, sampler_scratch_bytes(VOCAB));
   for (int round = 0; round < 50; round++) {
-    for (int i = 0; i < VOCAB; i++) row[i] = (float)(rig_random(&state) % 4000) / 500.0f;
+    for (int i = 0; i < VOCAB; i++) row[i] = (float)(next_random(&state) % 4000) / 500.0f;
     rig_t rig = rig_new(row, VOCAB);
     rig.params.top_p = round % 2 ? 0.8f : 1;
     rig.params.top_k = round % 3 ? 0 : 50;

@@ -3,6 +3,7 @@
 #include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
+#include "tests/random.h"
 
 #include <stdlib.h>
 
@@ -351,11 +352,6 @@ Test(scheduler, a_scoring_request_may_fill_the_whole_context) {
 }
 
 /* -- random drive ------------------------------------------------------------------------------ */
-
-static uint32_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33);
-}
 
 static void check_plan(const rig_t *rig, const scheduler_options_t *o) {
   const batch_t *b = rig->batch;
