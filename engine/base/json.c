@@ -69,6 +69,14 @@ static int fail(json_parser_t *json_parser, const char *reason) {
   return fail_at(json_parser, json_parser->at, reason);
 }
 
+/* `reason` is a format with one %u, for the limit. */
+static int fail_limit(json_parser_t *json_parser, const char *where, const char *reason,
+                      uint32_t limit) {
+  char text[96];
+  snprintf(text, sizeof text, "%s; at most %u are allowed", reason, limit);
+  return fail_at(json_parser, where, text);
+}
+
 static int fail_memory(json_parser_t *json_parser) {
   error_set(json_parser->error, ERR_INTERNAL, NULL, "Out of memory while reading JSON.");
   return ERR_INTERNAL;
@@ -364,7 +372,8 @@ static int read_scalar(json_parser_t *json_parser, json_t *node) {
 /* Appends a zeroed value and links it into the open container. */
 static int add_node(json_parser_t *json_parser, uint32_t *out) {
   if (json_parser->num_nodes >= json_parser->limits->values_max)
-    return fail(json_parser, "too many values");
+    return fail_limit(json_parser, json_parser->at, "too many values",
+                      json_parser->limits->values_max);
   if (json_parser->num_nodes == json_parser->capacity) {
     uint32_t capacity = json_parser->capacity == 0 ? NODES_AT_START : json_parser->capacity;
     capacity = capacity > UINT32_MAX / 2 ? UINT32_MAX : capacity * 2;
@@ -387,7 +396,8 @@ static int add_node(json_parser_t *json_parser, uint32_t *out) {
 
 static int open_container(json_parser_t *json_parser, uint32_t index) {
   if (json_parser->depth >= json_parser->limits->depth_max)
-    return fail(json_parser, "nested too deeply");
+    return fail_limit(json_parser, json_parser->at, "too many levels of arrays and objects",
+                      json_parser->limits->depth_max);
   json_parser->nodes[index].type = *json_parser->at == '{' ? JSON_OBJECT : JSON_ARRAY;
   json_parser->at++;
   json_parser->frames[json_parser->depth++] = (json_frame_t){index, index};
@@ -402,7 +412,8 @@ static int read_key(json_parser_t *json_parser, const char **key, uint32_t *key_
   int code = read_string(json_parser, key, key_length);
   if (code < 0) return code;
   if (*key_length > json_parser->limits->key_bytes_max)
-    return fail_at(json_parser, start, "the key is too long");
+    return fail_limit(json_parser, start, "the key has too many bytes",
+                      json_parser->limits->key_bytes_max);
   skip_blanks(json_parser);
   if (json_parser->at == json_parser->end || *json_parser->at != ':')
     return fail(json_parser, "a colon was expected");

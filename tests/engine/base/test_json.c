@@ -1,6 +1,7 @@
 /* test_json.c: what the strict JSON reader takes, refuses and returns. */
 #include "engine/base/json.h"
 #include "tests/expect.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -411,6 +412,23 @@ Test(json, the_reason_names_the_byte) {
   cr_assert(strstr(error.message, "byte 10") != NULL, "%s", error.message);
 }
 
+Test(json, a_limit_is_named_with_its_number) {
+  static const json_limits_t small = {.depth_max = 2, .values_max = 4, .key_bytes_max = 3};
+  static const struct {
+    const char *text, *reason;
+  } rows[] = {
+      {"[[[1]]]", "byte 2: too many levels of arrays and objects; at most 2 are allowed."},
+      {"[1,2,3,4]", "byte 7: too many values; at most 4 are allowed."},
+      {"{\"abcd\":1}", "byte 1: the key has too many bytes; at most 3 are allowed."},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    inferd_error_t error = {0};
+    ASSERT_EQ(parse_bytes(rows[i].text, strlen(rows[i].text), &small, &error), ERR_INVALID_JSON);
+    cr_assert(strstr(error.message, rows[i].reason) != NULL, "%s, wanted %s", error.message,
+              rows[i].reason);
+  }
+}
+
 static const char sample[] =
     "\xEF\xBB\xBF{\"id\": [0, -1.5e+3, 12], \"t\\u00e9xt\": \"\\ud83d\\ude00 \xE4\xB8\xAD\\n\", "
     "\"o\":{\"a\":true,\"b\":false,\"c\":null,\"d\":{},\"e\":[],\"f\":\"\","
@@ -421,11 +439,6 @@ Test(json, no_prefix_of_a_document_is_a_document) {
     ASSERT_EQ_FOR(parse_bytes(sample, length, &wide, NULL), ERR_INVALID_JSON, "%zu bytes", length);
   }
   ASSERT_EQ(parse_bytes(sample, sizeof sample - 1, &wide, NULL), 0);
-}
-
-static uint32_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33);
 }
 
 /* Walks everything that a document claims to hold. */
