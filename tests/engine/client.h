@@ -58,6 +58,9 @@ void client_drain(client_t *client);             /* what is there now */
 void client_run(client_t *client); /* until every submitted job is done, 300 s at most */
 void client_wait_output(client_t *client, const job_t *job, int32_t tokens);
 engine_stats_t client_stats(client_t *client);
+/* Compiles a grammar of which every mask is slow: one rule out of many that all lead to it, in
+ * words that no cache of masks has seen. The caller unrefs it. */
+struct grammar *client_slow_grammar(const client_t *client);
 /* Waits for the engine to be idle and checks that no block is held. */
 void client_check_idle(client_t *client);
 

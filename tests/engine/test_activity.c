@@ -91,18 +91,6 @@ Test(activity, a_host_that_stands_still_is_in_no_launch) {
   client_free(c);
 }
 
-static grammar_t *compile_slow(client_t *c) {
-  static const char text[] = "root ::= (a | b | c)\na ::= [a-z] a \"1\" | [a-z]\n"
-                             "b ::= [a-z] b \"2\" | [a-z]\nc ::= [a-z] c \"3\" | [a-z] d\n"
-                             "d ::= [a-y] d | [b-z] c | \"4\"";
-  grammar_t *grammar = NULL;
-  grammar_source_t source = {.kind = GRAMMAR_EBNF, .text = text, .length = sizeof text - 1};
-  int code =
-      grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, NULL);
-  ASSERT_EQ(code, 0);
-  return grammar;
-}
-
 /* The host is late: a mask takes many turns of the engine, no step ends in them, and each counts as
  * work for the request. */
 Test(activity, a_host_that_works_without_steps_is_seen_to_work) {
@@ -111,7 +99,7 @@ Test(activity, a_host_that_works_without_steps_is_seen_to_work) {
   options.mask_units = 400;
   client_t *c = client_by_hand(&options);
   job_t *job = client_job(c, 8, 5, 1);
-  job->request.grammar = compile_slow(c);
+  job->request.grammar = client_slow_grammar(c);
   client_submit(c, job);
   int quiet = 0;
   for (int i = 0; i < 5000 && !job->num_done; i++) {

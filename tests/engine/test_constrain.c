@@ -132,20 +132,6 @@ Test(constrain, several_choices_each_follow_the_grammar) {
 
 /* ---- late masks ---- */
 
-/* One rule out of many that all lead to it, written in words that no cache of masks has seen. */
-static grammar_t *compile_slow(client_t *c) {
-  static const char text[] = "root ::= (a | b | c)\na ::= [a-z] a \"1\" | [a-z]\n"
-                             "b ::= [a-z] b \"2\" | [a-z]\nc ::= [a-z] c \"3\" | [a-z] d\n"
-                             "d ::= [a-y] d | [b-z] c | \"4\"";
-  grammar_t *grammar = NULL;
-  inferd_error_t error = {0};
-  grammar_source_t source = {.kind = GRAMMAR_EBNF, .text = text, .length = sizeof text - 1};
-  int code =
-      grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, &error);
-  ASSERT_EQ_FOR(code, 0, "%s", error.message);
-  return grammar;
-}
-
 typedef struct slow_run {
   char text[3][256]; /* of a constrained request, of its second choice, of beams */
   engine_stats_t stats;
@@ -159,7 +145,7 @@ static slow_run_t run_slow(const ops_t *ops, int32_t mask_units) {
   slow_run_t run = {.error_code = 0};
   options.mask_units = mask_units;
   client_t *c = client_new(&options);
-  grammar_t *grammar = compile_slow(c);
+  grammar_t *grammar = client_slow_grammar(c);
   job_t *jobs[3];
   for (int i = 0; i < 6; i++) {
     job_t *job = client_job(c, 20 + i, 40, i);

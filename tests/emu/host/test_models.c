@@ -13,20 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t largest(const float *row, int32_t count) {
-  int32_t best = 0;
-  for (int32_t i = 1; i < count; i++) {
-    if (row[i] > row[best]) best = i;
-  }
-  return best;
-}
-
-static double distance(const float *row, const double *expected, int32_t count) {
-  double most = 0;
-  for (int32_t i = 0; i < count; i++) most = fmax(most, fabs(row[i] - expected[i]));
-  return isnan(most) ? INFINITY : most;
-}
-
 /* The prompt at once, then in two chunks the second time: the cache holds what the first left. */
 static void run_case(rig_t *rig, const vector_case_t *c, int32_t num_greedy, float *logits) {
   inferd_error_t error = {0};
@@ -47,7 +33,8 @@ static void check_logits(const vector_case_t *c, const float *logits, int32_t nu
   int32_t checked = 0;
   for (int32_t i = 0; i < c->num_positions; i++) {
     if (c->positions[i] >= num_run) continue;
-    double found = distance(logits + (int64_t)c->positions[i] * c->vocab, c->logits[i], c->vocab);
+    double found =
+        vectors_distance(logits + (int64_t)c->positions[i] * c->vocab, c->logits[i], c->vocab);
     cr_assert(found <= 2 * c->error, "%s: logits at %d differ by %g, allowed %g", c->name,
               c->positions[i], found, 2 * c->error);
     checked++;
@@ -61,7 +48,7 @@ static int32_t check_tokens(const vector_case_t *c, const float *logits, int32_t
   for (int32_t i = 0; i < num_greedy; i++) {
     if (c->gap[i] <= 2 * c->error) continue;
     int32_t at = c->num_prompt - 1 + i;
-    int32_t found = largest(logits + (int64_t)at * c->vocab, c->vocab);
+    int32_t found = vectors_largest(logits + (int64_t)at * c->vocab, c->vocab);
     cr_assert_eq(found, c->ids[at + 1], "%s: token %d is %d, expected %d (gap %g)", c->name, i,
                  found, c->ids[at + 1], c->gap[i]);
     certain++;

@@ -206,3 +206,13 @@ int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error) {
   blueprint_free(&blueprint);
   return status;
 }
+
+void maker_finish(maker_t *maker) {
+  maker_close(maker);
+  maker_t good;
+  inferd_error_t error;
+  maker_open(&good);
+  maker_write(&good);
+  ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);
+  maker_close(&good);
+}

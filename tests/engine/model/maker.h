@@ -53,5 +53,8 @@ void maker_write_file(const maker_t *maker, const char *name, const void *bytes,
 
 /* Reads the directory as the engine would, on plain-loop ops. 0 or the first error. */
 int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error);
+/* Removes the directory, and asserts that a good one loads after it: the bad one left no handler,
+ * lock or list in a bad state. */
+void maker_finish(maker_t *maker);
 
 #endif

@@ -19,21 +19,10 @@ static void expect(const maker_t *maker, int code, const char *part) {
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
 }
 
-/* A good directory loads after a bad one: no handler, lock or list was left in a bad state. */
-static void finish(maker_t *maker) {
-  maker_close(maker);
-  maker_t good;
-  inferd_error_t error;
-  maker_open(&good);
-  maker_write(&good);
-  ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);
-  maker_close(&good);
-}
-
 static void expect_written(maker_t *maker, int code, const char *part) {
   maker_write(maker);
   expect(maker, code, part);
-  finish(maker);
+  maker_finish(maker);
 }
 
 static void bad_config(const char *key, const char *value, const char *part) {
@@ -231,7 +220,7 @@ static void config_text(const char *text, size_t length, const char *part) {
   maker_write(&maker);
   maker_write_file(&maker, "config.json", text, length);
   expect(&maker, ERR_MODEL_MALFORMED, part);
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_config, text) {
@@ -298,14 +287,14 @@ Test(bad_directory, may_not_be_read) {
   expect_denied(&maker, "", 0);
   expect_denied(&maker, "config.json", 0);
   expect_denied(&maker, "model.safetensors", 0);
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_directory, has_no_config) {
   maker_t maker;
   maker_open(&maker);
   expect(&maker, ERR_MODEL_MISSING, "no config.json");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_directory, config_is_a_pipe, .timeout = 20) {
@@ -315,7 +304,7 @@ Test(bad_directory, config_is_a_pipe, .timeout = 20) {
   snprintf(path, sizeof(path), "%s/config.json", maker.dir);
   ASSERT_EQ(mkfifo(path, 0600), 0);
   expect(&maker, ERR_MODEL_MALFORMED, "not a regular file");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_directory, config_is_a_directory) {
@@ -325,7 +314,7 @@ Test(bad_directory, config_is_a_directory) {
   snprintf(path, sizeof(path), "%s/config.json", maker.dir);
   ASSERT_EQ(mkdir(path, 0700), 0);
   expect(&maker, ERR_MODEL_MALFORMED, "not a regular file");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_directory, has_no_weights) {
@@ -333,7 +322,7 @@ Test(bad_directory, has_no_weights) {
   maker_open(&maker);
   maker_write_config(&maker);
   expect(&maker, ERR_MODEL_MISSING, "no model.safetensors");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_directory, has_only_pickles) {
@@ -342,5 +331,5 @@ Test(bad_directory, has_only_pickles) {
   maker_write_config(&maker);
   maker_write_file(&maker, "pytorch_model.bin", "PK", 2);
   expect(&maker, ERR_MODEL_MISSING, "pickle files (pytorch_model.bin) are never read");
-  finish(&maker);
+  maker_finish(&maker);
 }

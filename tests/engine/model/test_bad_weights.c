@@ -24,20 +24,10 @@ static void expect_type(const maker_t *maker, int32_t dtype, int code, const cha
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
 }
 
-static void finish(maker_t *maker) {
-  maker_close(maker);
-  maker_t good;
-  inferd_error_t error;
-  maker_open(&good);
-  maker_write(&good);
-  ASSERT_EQ_FOR(maker_load(&good, -1, &error), 0, "%s", error.message);
-  maker_close(&good);
-}
-
 static void expect(maker_t *maker, const char *part) {
   maker_write(maker);
   expect_type(maker, -1, ERR_MODEL_MALFORMED, part);
-  finish(maker);
+  maker_finish(maker);
 }
 
 Test(good_weights, load_in_every_type) {
@@ -252,7 +242,7 @@ Test(bad_tensor, does_not_fit_the_run_type) {
   expect_type(&maker, DTYPE_F16, ERR_MODEL_MALFORMED, "a number that the chosen dtype cannot hold");
   inferd_error_t error;
   ASSERT_EQ_FOR(maker_load(&maker, DTYPE_BF16, &error), 0, "%s", error.message);
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 /* The weights are a link to `target`, as in a model cache. */
@@ -291,7 +281,7 @@ Test(linked_file, leads_elsewhere, .timeout = 20) {
     snprintf(path, sizeof(path), "%s/pipe", maker.dir);
     ASSERT_EQ(mkfifo(path, 0600), 0);
     expect_type(&maker, -1, cases[i].code, cases[i].part);
-    finish(&maker);
+    maker_finish(&maker);
   }
 }
 
@@ -301,7 +291,7 @@ Test(bad_file, has_the_names_of_mistral) {
   maker_write_config(&maker);
   maker_write_file(&maker, "consolidated.safetensors", "{}", 2);
   expect_type(&maker, -1, ERR_MODEL_MISSING, "consolidated.safetensors has Mistral's own names");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(bad_file, is_a_pipe_or_a_directory, .timeout = 20) {
@@ -315,7 +305,7 @@ Test(bad_file, is_a_pipe_or_a_directory, .timeout = 20) {
   ASSERT_EQ(unlink(path), 0);
   ASSERT_EQ(mkdir(path, 0700), 0);
   expect_type(&maker, -1, ERR_MODEL_MALFORMED, "not a regular file");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 /* Two shards, a and b, of which the index says what `index` says. */
@@ -327,7 +317,7 @@ static void expect_index(const char *index, int code, const char *part) {
   maker_write_tensors(&maker, "b.safetensors", 6, maker.num_tensors - 6);
   maker_write_file(&maker, "model.safetensors.index.json", index, strlen(index));
   expect_type(&maker, -1, code, part);
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 #define MAP(text) "{\"metadata\":{\"total_size\":1},\"weight_map\":{" text "}}"
@@ -366,7 +356,7 @@ Test(bad_index, a_tensor_in_two_shards) {
                           "\"model.norm.weight\":\"b.safetensors\"");
   maker_write_file(&maker, "model.safetensors.index.json", index, strlen(index));
   expect_type(&maker, -1, ERR_MODEL_MALFORMED, "is stored twice, in ");
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 Test(good_weights, index_wins_over_a_single_file) {
@@ -379,7 +369,7 @@ Test(good_weights, index_wins_over_a_single_file) {
   const char *index = MAP("\"model.embed_tokens.weight\":\"a.safetensors\"");
   maker_write_file(&maker, "model.safetensors.index.json", index, strlen(index));
   ASSERT_EQ_FOR(maker_load(&maker, -1, &error), 0, "%s", error.message);
-  finish(&maker);
+  maker_finish(&maker);
 }
 
 /* A file that shrinks after its header was checked: reading its mapping raises SIGBUS. */
@@ -414,7 +404,7 @@ static int load_shrinking(int calls, inferd_error_t *error) {
   model_free(model);
   ops.close(device);
   blueprint_free(&blueprint);
-  finish(&maker);
+  maker_finish(&maker);
   return status;
 }
 
@@ -458,5 +448,5 @@ Test(bad_file, random_damage) {
     cr_assert(status == 0 || error.message[0] != '\0');
   }
   ASSERT_GT(refused, 300);
-  finish(&maker);
+  maker_finish(&maker);
 }

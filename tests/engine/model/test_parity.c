@@ -17,20 +17,6 @@
 /* fp32 sums in another order, on logits of about 1 (and 5 for the largest). */
 static const double FP32_TOLERANCE = 1e-4;
 
-static int32_t largest(const float *row, int32_t count) {
-  int32_t best = 0;
-  for (int32_t i = 1; i < count; i++) {
-    if (row[i] > row[best]) best = i;
-  }
-  return best;
-}
-
-static double distance(const float *row, const double *expected, int32_t count) {
-  double most = 0;
-  for (int32_t i = 0; i < count; i++) most = fmax(most, fabs(row[i] - expected[i]));
-  return isnan(most) ? INFINITY : most;
-}
-
 static void run_case(rig_t *rig, const vector_case_t *c, float *logits) {
   inferd_error_t error = {0};
   const size_t vocab = (size_t)rig->blueprint.vocab_size;
@@ -45,7 +31,7 @@ static void run_case(rig_t *rig, const vector_case_t *c, float *logits) {
 static void check_logits(const vector_case_t *c, const float *logits, int32_t vocab,
                          double tolerance) {
   for (int32_t i = 0; i < c->num_positions; i++) {
-    double found = distance(logits + (int64_t)c->positions[i] * vocab, c->logits[i], vocab);
+    double found = vectors_distance(logits + (int64_t)c->positions[i] * vocab, c->logits[i], vocab);
     cr_assert(found <= tolerance, "%s: logits at %d differ by %g, allowed %g", c->name,
               c->positions[i], found, tolerance);
   }
@@ -57,7 +43,7 @@ static void check_greedy(const vector_case_t *c, const float *logits, int32_t vo
   for (int32_t i = 0; i < c->num_greedy; i++) {
     if (c->gap[i] <= tolerance) continue;
     int32_t at = c->num_prompt - 1 + i;
-    int32_t found = largest(logits + (int64_t)at * vocab, vocab);
+    int32_t found = vectors_largest(logits + (int64_t)at * vocab, vocab);
     ASSERT_EQ_FOR(found, c->ids[at + 1], "%s: token %d is %d, expected %d (gap %g)", c->name, i,
                   found, c->ids[at + 1], c->gap[i]);
     certain++;

@@ -6,6 +6,7 @@
 #include "tests/expect.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,4 +112,22 @@ void vectors_read(const vector_list_t *list, int32_t index, vector_case_t *c) {
 void vectors_free(vector_case_t *c) {
   for (int32_t i = 0; i < c->num_positions; i++) free(c->logits[i]);
   c->num_positions = 0;
+}
+
+int32_t vectors_largest(const float *row, int32_t count) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < count; i++) {
+    if (row[i] > row[best]) best = i;
+  }
+  return best;
+}
+
+double vectors_distance(const float *row, const double *expected, int32_t count) {
+  double most = 0;
+  for (int32_t i = 0; i < count; i++) {
+    double difference = fabs(row[i] - expected[i]);
+    if (isnan(difference)) return INFINITY;
+    most = fmax(most, difference);
+  }
+  return most;
 }

@@ -37,4 +37,9 @@ void vectors_close(vector_list_t *list);
 void vectors_read(const vector_list_t *list, int32_t index, vector_case_t *out);
 void vectors_free(vector_case_t *c);
 
+/* Index of the largest of `count` logits; the lowest on ties. */
+int32_t vectors_largest(const float *row, int32_t count);
+/* Largest difference of `count` logits from the expected ones; INFINITY if one is a NaN. */
+double vectors_distance(const float *row, const double *expected, int32_t count);
+
 #endif
