@@ -214,8 +214,7 @@ static int build_request(completion_t *completion, input_t *input,
   request->params.max_tokens =
       (int32_t)effective_max_tokens(completion, request->num_prompt_tokens);
   if (params->min_tokens > request->params.max_tokens) {
-    return error_set(&completion->intake->error, ERR_INVALID_VALUE, "min_tokens",
-                     "'min_tokens' must be less than or equal to 'max_tokens'.");
+    return params_fail_min_tokens(params, request->params.max_tokens, &completion->intake->error);
   }
   request->params.seed = (uint64_t)params->seed;
   if (!params->has_seed && getrandom(&request->params.seed, sizeof request->params.seed, 0) < 0) {

@@ -266,7 +266,8 @@ int read_tools(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
   if (value->count > TOOLS_MAX) {
     return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                     "Invalid 'tools': at most %d tools are allowed.", TOOLS_MAX);
+                     "Invalid 'tools': %u tools are given, at most %d are allowed.", value->count,
+                     TOOLS_MAX);
   }
   int index = 0;
   JSON_EACH(tool, value) {

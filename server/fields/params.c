@@ -112,17 +112,27 @@ static int fail_cross(inferd_error_t *error, const char *param, const char *mess
   return error_set(error, ERR_INVALID_VALUE, param, "%s", message);
 }
 
+int params_fail_min_tokens(const params_t *params, int64_t max_tokens, inferd_error_t *error) {
+  return error_set(error, ERR_INVALID_VALUE, "min_tokens",
+                   "'min_tokens' is %lld; it must be less than or equal to 'max_tokens', which is "
+                   "%lld.",
+                   (long long)params->min_tokens, (long long)max_tokens);
+}
+
 static int check_choices(const params_t *params, inferd_error_t *error) {
   int64_t best_of = params->best_of == 0 ? params->n : params->best_of;
   if (best_of < params->n) {
-    return fail_cross(error, "best_of", "'best_of' must be greater than or equal to 'n'.");
+    return error_set(error, ERR_INVALID_VALUE, "best_of",
+                     "'best_of' is %lld; it must be greater than or equal to 'n', which is %lld.",
+                     (long long)best_of, (long long)params->n);
   }
   if (params->stream && best_of != params->n) {
     return fail_cross(error, "best_of", "'best_of' must be equal to 'n' when 'stream' is true.");
   }
   if (params->use_beam_search && best_of > BEAM_WIDTH_MAX) {
     return error_set(error, ERR_ABOVE_MAX, params->best_of == 0 ? "n" : "best_of",
-                     "Beam search keeps at most %d beams.", BEAM_WIDTH_MAX);
+                     "Beam search keeps at most %d beams; the request asks for %lld.",
+                     BEAM_WIDTH_MAX, (long long)best_of);
   }
   if (best_of * params->num_prompts > SEQUENCES_MAX) {
     return error_set(error, ERR_INVALID_VALUE, params->best_of == 0 ? "n" : "best_of",
@@ -192,8 +202,7 @@ int params_check(const params_t *params, const field_limits_t *limits, inferd_er
                      max_name, params->is_chat ? "" : ", or 0 together with 'echo'");
   }
   if (max_tokens != ABSENT && params->min_tokens > max_tokens) {
-    return fail_cross(error, "min_tokens",
-                      "'min_tokens' must be less than or equal to 'max_tokens'.");
+    return params_fail_min_tokens(params, max_tokens, error);
   }
   if (params->logprob_token_ids.count > 0 && params->logprobs == ABSENT) {
     return fail_cross(error, "logprob_token_ids", "'logprob_token_ids' needs 'logprobs'.");

@@ -134,6 +134,8 @@ bool params_echoes_scores(const params_t *params);
 
 /* Sets the error (400) for a prompt that is missing, empty or without tokens. Returns it. */
 int params_fail_empty(inferd_error_t *error);
+/* Sets the error (400) for a min_tokens above `max_tokens`. Returns it. */
+int params_fail_min_tokens(const params_t *params, int64_t max_tokens, inferd_error_t *error);
 
 /* params_chat.c: the parts of params_read and params_check for chat requests. */
 int params_read_chat(params_t *params, inferd_error_t *error);

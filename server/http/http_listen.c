@@ -39,10 +39,14 @@ static void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
 }
 
-/* Beyond the limit a client gets the reason in one packet instead of waiting in the backlog. */
-static void refuse(http_t *http, int fd) {
+/* Beyond a limit a client gets the reason in one packet instead of waiting in the backlog. `full`:
+ * the limit is that of all connections, not that of an address. */
+static void refuse(http_t *http, int fd, bool full) {
   inferd_error_t error = {0};
-  error_set(&error, ERR_OVERLOADED, NULL, "Too many connections.");
+  error_set(&error, ERR_OVERLOADED, NULL, "Too many connections%s; at most %d are allowed (%s).",
+            full ? "" : " of one address",
+            full ? http->connections_max : (int)http->server->config->max_connections_per_ip,
+            full ? "--max-connections" : "--max-connections-per-ip");
   connection_t stranger = {.http = http, .fd = fd};
   connection_raw_error(&stranger, &error, NULL);
   http->refused++;
@@ -84,8 +88,9 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
     }
     peer_t peer;
     peer_from((struct sockaddr *)&address, &peer);
-    if (http->connection_count >= http->connections_max || limit_peer_full(http->limit, &peer)) {
-      refuse(http, fd);
+    bool full = http->connection_count >= http->connections_max;
+    if (full || limit_peer_full(http->limit, &peer)) {
+      refuse(http, fd, full);
       continue;
     }
     tune(fd);

@@ -207,6 +207,12 @@ Test(params, key_phrases) {
                "This model's maximum context length is 128 tokens. However, you requested 129 "
                "tokens (4 in the prompt, 125 in the completion). Please reduce the length of the "
                "prompt or completion.");
+  expect_error("{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", ERR_INVALID_VALUE,
+               "'best_of' is 2; it must be greater than or equal to 'n', which is 3.");
+  expect_error("{\"prompt\":\"a\",\"min_tokens\":17}", ERR_INVALID_VALUE,
+               "'min_tokens' is 17; it must be less than or equal to 'max_tokens', which is 16.");
+  expect_error("{\"prompt\":\"a\",\"min_tokens\":5,\"max_tokens\":4}", ERR_INVALID_VALUE,
+               "'min_tokens' is 5; it must be less than or equal to 'max_tokens', which is 4.");
   expect_error("{\"prompt\":\"a\",\"stream_options\":{\"include_usage\":false}}", ERR_INVALID_VALUE,
                "Stream options can only be defined when `stream=True`.");
   expect_error("{\"prompt\":\"a\",\"logit_bias\":{\"cat\":1,\"5\":1,\"dog\":2}}", ERR_INVALID_VALUE,

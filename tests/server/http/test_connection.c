@@ -238,6 +238,7 @@ Test(connection, one_client_at_a_time_never_stalls) {
   EXPECT_EQ_FOR(status_of(answer), 503, "%s", answer);
   cr_expect(strstr(answer, "Retry-After: ") != NULL);
   cr_expect(strstr(answer, "\"code\":\"overloaded\"") != NULL);
+  cr_expect(strstr(answer, "at most 1 are allowed (--max-connections)") != NULL, "%s", answer);
   free(answer);
   close(fd);
   harness_stop();
