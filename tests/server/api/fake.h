@@ -47,6 +47,8 @@ typedef struct fake_exchange {
 fake_exchange_t *fake_call(void (*handle)(exchange_t *), const char *body);
 fake_exchange_t *fake_call_path(void (*handle)(exchange_t *), const char *path_tail);
 fake_exchange_t *fake_exchange_new(const char *body, size_t length);
+/* The body, in which every "created", which changes from second to second, becomes 1. */
+const char *fake_steady_body(fake_exchange_t *exchange);
 void fake_exchange_gone(fake_exchange_t *exchange, const char *cause);
 void fake_exchange_free(fake_exchange_t *exchange);
 /* The whole body as JSON; free with json_free. Fails the test when it is none. */

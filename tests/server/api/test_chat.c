@@ -36,17 +36,6 @@ static void answer(const char *text, finish_reason_t finish) {
   fake_deliver();
 }
 
-static const char *steady(fake_exchange_t *exchange) {
-  char *at = exchange->body;
-  while ((at = strstr(at, "\"created\":")) != NULL) {
-    at += strlen("\"created\":");
-    char *end = at + strspn(at, "0123456789");
-    *at = '1';
-    memmove(at + 1, end, strlen(end) + 1);
-  }
-  return exchange->body;
-}
-
 #define HEAD(id, object)                                                                           \
   "\"id\":\"chatcmpl-" id "\",\"object\":\"" object "\",\"created\":1,\"model\":\"tiny\","
 #define FINGERPRINT ",\"system_fingerprint\":\"inferd-0-abcdef01\""
@@ -70,7 +59,7 @@ Test(chat, whole_response) {
   ASSERT_EQ_FOR(request_of()->params.max_tokens, FAKE_CONTEXT - 11, "what is left of the context");
   answer("yo", FINISH_STOP);
   ASSERT_STR_EQ(
-      steady(exchange),
+      fake_steady_body(exchange),
       "{" HEAD(
           "c1",
           "chat.completion") "\"choices\":[{\"index\":0,\"message\":{"
@@ -102,7 +91,7 @@ Test(chat, streamed_response) {
                                                 "},\"logprobs\":null,\"finish_reason\":" finish    \
                                                 ",\"stop_reason\":null}],\"usage\":null}\n\n"
   ASSERT_STR_EQ(
-      steady(exchange),
+      fake_steady_body(exchange),
       CHUNK("\"role\":\"assistant\",\"content\":\"\"", "null") CHUNK("\"content\":\"y\"", "null")
           CHUNK("\"content\":\"\"", "null")
               CHUNK("\"content\":\"\xc3\xb6\"", "\"length\"") "data: {" HEAD(
