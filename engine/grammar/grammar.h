@@ -95,7 +95,7 @@ extern const grammar_limits_t grammar_limits_default;
  * `cpu_ns` begin at 0. */
 typedef struct grammar_account {
   const atomic_bool *cancelled; /* checked regularly; NULL = never */
-  uint64_t client;              /* who sent it; of use to cache.h alone */
+  uint64_t client;              /* that sent the request; only cache.h uses it */
   uint64_t work, cpu_ns;
 } grammar_account_t;
 
@@ -103,11 +103,11 @@ typedef struct grammar_account {
  * some token of the vocabulary consists of, so that generation never gets stuck. limits NULL = the
  * default ones; account NULL = one of its own.
  *
- * ERR_INVALID_VALUE or ERR_UNSUPPORTED_PARAMETER naming the construct and its place (JSON pointer
- * into the schema, byte of a regex, line:column of a user grammar); error->param is source->param.
- * ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST when a limit is exceeded, ERR_OVERLOADED when
- * that was the CPU time (another time it may pass), ERR_CONSTRAINT_TOO_EXPENSIVE when more ways
- * lead on from one place than a matcher follows, ERR_NO_MEMORY. */
+ * Returns 0; ERR_INVALID_VALUE or ERR_UNSUPPORTED_PARAMETER, naming the construct and its place
+ * (pointer into the schema, byte of a regex, line:column of a user grammar); error->param is
+ * source->param. ERR_REQUEST_TIMEOUT when cancelled, ERR_BAD_REQUEST beyond a limit, ERR_OVERLOADED
+ * beyond the CPU time (a later try may pass), ERR_CONSTRAINT_TOO_EXPENSIVE when more ways lead on
+ * from one place than a matcher follows, ERR_NO_MEMORY. */
 int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *vocabulary,
                     const grammar_limits_t *limits, grammar_account_t *account, grammar_t **out,
                     inferd_error_t *error);
@@ -118,16 +118,15 @@ size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches *
 
 /* ---- one sequence ---- */
 
-/* Bytes of one matcher and of one scratch (one per thread that fills); both zeroed, aligned to 64.
- */
+/* Bytes of a matcher, and of a scratch (one per thread that fills); zeroed, aligned to 64. */
 size_t grammar_matcher_bytes(void);
 size_t grammar_scratch_bytes(void);
 
-/* Lets *to stand where *from stands; neither is changed by what the other does. */
+/* Copies the place of *from in its grammar to *to. Afterwards neither depends on the other. */
 void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from);
 
-/* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0.
- */
+/* Starts (again) at the first byte of the grammar, which must live until the last use. Returns 0,
+ * or ERR_CONSTRAINT_TOO_EXPENSIVE for a grammar that grammar_compile would have refused as such. */
 int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
 
@@ -137,11 +136,12 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
 
-/* Takes a token that is no stop id. 0; ERR_INTERNAL, and no change, if it is not allowed. */
+/* Takes a token that is no stop id. Returns 0; ERR_INTERNAL, changing nothing, if not allowed. */
 int grammar_matcher_accept(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id);
 
-/* From here on only one of the ways in which the text may go on is followed, and masks cost little.
- * The language is narrower; its texts can be finished. A mask in the making begins anew. */
+/* From here on the matcher follows only one of the ways in which the text may continue: masks cost
+ * little, the language is narrower, its texts can be finished. A mask that is not ready is begun
+ * anew by the caller. */
 void grammar_matcher_narrow(grammar_matcher_t *matcher);
 
 bool grammar_matcher_is_accepting(const grammar_matcher_t *matcher); /* the text may end here */

@@ -29,8 +29,8 @@ enum { STEP_UNITS = 200000, PARTS = 4, REQUEST_STEPS = 2000 };
 /* What a row of the token table has of its grammar. */
 typedef struct constrained {
   int32_t num_accepted; /* output tokens that the matcher has taken */
-  bool ready;           /* the mask for the token behind them is complete */
-  grammar_walk_t walk;  /* that mask in the making */
+  bool ready;           /* the mask for the next token is complete */
+  grammar_walk_t walk;  /* how far that mask has been made */
 } constrained_t;
 
 static const size_t MASKS_BYTES = (size_t)16 << 20; /* cache of masks */
@@ -96,7 +96,7 @@ static uint64_t units_now(const engine_t *engine) {
   return grammar_units(engine->constrain.scratch);
 }
 
-/* How far work may go that begins in this step, less `parts` parts. */
+/* Returns the count of units at which work of this step ends, less `parts` parts. */
 static uint64_t end_of(const engine_t *engine, uint64_t parts) {
   const constrain_t *constrain = &engine->constrain;
   uint64_t over = MIN((uint64_t)GRAMMAR_UNITS_OVER, constrain->units / PARTS);
@@ -155,8 +155,8 @@ static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *pa
   return count;
 }
 
-/* Whether the group with this mask has had its share of work. It counts the work that cached masks
- * took when they were made, so the answer does not depend on other requests. */
+/* Returns true if the group, with this mask, has had its share of work. Cached masks count with the
+ * work that they took when they were made, so the answer does not depend on other requests. */
 static bool has_spent(const engine_t *engine, const group_t *group, const grammar_walk_t *walk) {
   uint64_t tokens = (uint64_t)group->num_output_tokens;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -165,8 +165,8 @@ static bool has_spent(const engine_t *engine, const group_t *group, const gramma
   return group->masks.units + walk->units > engine->constrain.units * (REQUEST_STEPS + tokens);
 }
 
-/* Continues the mask itself. Where the group has had its share of work, the sequence follows one
- * way only from here on, and its mask begins anew. */
+/* Continues the mask itself. If the group has had its share of work, the sequence follows one way
+ * only from here on, and its mask begins anew. Returns as `advance`. */
 static int make_mask(engine_t *engine, sequence_t *seq, uint64_t end) {
   const constrain_t *constrain = &engine->constrain;
   constrained_t *at = &constrain->rows[seq->row];

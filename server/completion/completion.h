@@ -89,9 +89,9 @@ struct completion {
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
   charge_t ids;            /* of the arena and of what the inputs hold */
   charge_t output;         /* of the buffers of inputs and choices */
-  bool working, released,
-      replying; /* working: its job waits or runs; replying: the transport prints `reply` */
-  atomic_bool cancelled; /* the job stops early */
+  bool working, replying;  /* its job waits or runs; the transport prints `reply` */
+  bool released;           /* it has left the list of completions */
+  atomic_bool cancelled;   /* the job stops early */
   /* the engine's side */
   input_t *inputs;
   int32_t num_inputs;

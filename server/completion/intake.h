@@ -23,7 +23,7 @@ typedef struct intake {
   jinja_output_t rendered;         /* chat: the prompt's text */
   char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
   bool was_read, was_built;
-  bool must_compile;         /* the constraint is not in the cache: a heavy job has to go on */
+  bool must_compile;         /* the constraint is not in the cache: a heavy job must compile it */
   grammar_account_t account; /* what was spent on compiling it */
   int code;                  /* result of reading and tokenising: 0 or an ERR_ number */
   inferd_error_t error;

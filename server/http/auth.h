@@ -18,7 +18,7 @@ typedef struct auth auth_t;
  * read; ERR_IO. The caller frees *out with auth_free. */
 int auth_new(const config_t *config, auth_t **out, inferd_error_t *error);
 /* Reads the key files again. Returns as auth_new does; after an error the old keys and limits stay.
- * A key that stays keeps its api_key_t, so what it uses goes on to count. */
+ * A key that stays keeps its api_key_t, so what it has used still counts. */
 int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error);
 void auth_free(auth_t *auth); /* NULL is allowed */
 

@@ -110,7 +110,7 @@ void pieces_count(http_exchange_t *exchange, size_t bytes);
 /* http_reply.c: the response with every header that belongs to it; false when memory is short */
 bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
                 size_t length);
-/* The same of the bytes in exchange->out, which the exchange goes on to own. */
+/* The same for the bytes in exchange->out, which still belong to the exchange. */
 bool reply_make_out(http_exchange_t *exchange, const char *content_type);
 bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback reader);
 /* A body whose length is not known before its end. */

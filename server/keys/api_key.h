@@ -1,8 +1,8 @@
 /* api_key.h: one key: its label, its limits, and what it uses of them.
  *
- * Loop thread only, but for what quota.h gives to the engine. auth.c makes a client for each key. A
- * client that has requests in flight outlives the reload that removes its key: it is freed by the
- * last api_key_release.
+ * Loop thread only, but for what quota.h gives to the engine. auth.c makes an api_key_t for each
+ * key of the key file, and is its first user; a request in flight is another. So a key that a
+ * reload removes is freed by the api_key_release of its last request.
  */
 #ifndef INFERD_SERVER_KEYS_API_KEY_H
 #define INFERD_SERVER_KEYS_API_KEY_H
@@ -37,8 +37,8 @@ typedef struct api_key {
   key_limits_t limits;
   quota_t quota; /* lent to the engine with each request */
   rate_t requests, tokens;
-  int usage; /* place of its label in the metrics; -1 = not known yet (server/observe) */
-  int32_t num_users;
+  int usage;         /* place of its label in the metrics; -1 = not known yet (server/observe) */
+  int32_t num_users; /* the table of keys, and requests */
 } api_key_t;
 
 /* Returns a key with one user and without limits; NULL if memory is short. */
@@ -51,7 +51,7 @@ void api_key_release(api_key_t *key);   /* one user less; NULL is allowed */
 /* Counts a request. Returns 0; or ERR_RATE_LIMITED, and sets *wait_s, the seconds until one more
  * may come. */
 int api_key_take_request(api_key_t *key, uint64_t now_ns, int *wait_s, inferd_error_t *error);
-/* Whether a request with so many prompt tokens may come now; as above. Counts nothing. */
+/* Returns 0 if a request with so many prompt tokens may come now; else as above. Counts nothing. */
 int api_key_check_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns, int *wait_s,
                          inferd_error_t *error);
 /* Counts tokens of a prompt, or generated ones; a negative number gives some back. NULL is allowed.

@@ -1,4 +1,4 @@
-/* rate.h: an amount per minute, as a token bucket. Pure; times are of the monotonic clock.
+/* rate.h: an amount per minute, as a token bucket. Loop thread; times are those of clock_now_ns.
  *
  * The bucket holds what one minute allows and fills evenly. What is known in advance is asked for
  * before it is taken; what comes later, such as generated tokens, is taken as it comes. The level
@@ -19,10 +19,10 @@ typedef struct rate {
 
 /* Sets the bound. A new bucket is full; else the level stays, but for what exceeds the bound. */
 void rate_set(rate_t *rate, int64_t per_minute, uint64_t now_ns);
-/* Whether `amount` is there. More than a full bucket is there when the bucket is full. */
+/* Returns true if the bucket holds `amount`; for more than a full bucket holds, if it is full. */
 bool rate_allows(rate_t *rate, int64_t amount, uint64_t now_ns);
 void rate_take(rate_t *rate, int64_t amount);
-void rate_give(rate_t *rate, int64_t amount); /* back: what was taken in advance and not used */
+void rate_give(rate_t *rate, int64_t amount); /* returns what was taken in advance and not used */
 /* Seconds until rate_allows is true, if nothing is taken; 0 = now. */
 double rate_wait_s(rate_t *rate, int64_t amount, uint64_t now_ns);
 int64_t rate_left(rate_t *rate, uint64_t now_ns); /* >= 0 */
