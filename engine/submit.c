@@ -131,8 +131,10 @@ static int make_room(engine_t *engine, const share_ask_t *ask, inferd_error_t *e
   if (fits) return 0;
   share_count_t count = share_count(engine->share);
   return error_set(error, ERR_QUEUE_FULL, NULL,
-                   "The server is busy: %d requests with %lld prompt tokens are waiting.",
-                   count.num_requests, (long long)count.num_tokens);
+                   "The server is busy: %d requests with %lld prompt tokens are waiting; at most "
+                   "%d with %lld may wait.",
+                   count.num_requests, (long long)count.num_tokens, limits.num_requests,
+                   (long long)limits.num_tokens);
 }
 
 /* Posts the requests: each gets a slot, and all of them together are one bundle. */

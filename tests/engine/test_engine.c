@@ -171,9 +171,12 @@ TEST_DEPTHS(a_full_queue_refuses_and_recovers) {
   int refused = 0;
   for (int i = 0; i < 60; i++) {
     job_t *job = client_job(c, 8, 50, i);
-    int code = client_submit(c, job);
+    request_t *request = &job->request;
+    inferd_error_t error = {0};
+    int code = engine_submit(c->engine, &request, 1, &error);
     if (code == 0) continue;
     ASSERT_EQ(code, ERR_QUEUE_FULL);
+    cr_assert(strstr(error.message, "; at most 10 with ") != NULL, "%s", error.message);
     refused++;
     c->count--;
     memset(job, 0, sizeof *job);
