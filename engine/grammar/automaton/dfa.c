@@ -12,7 +12,7 @@ enum { EXPLORE_FACTOR = 4 }; /* states before trimming, per state that may remai
 /* ---- exploring ---- */
 
 typedef struct explorer {
-  compile_t *c;
+  compile_t *compile;
   const automaton_t *automaton;
   grammar_list_t states; /* uint64_t by number; [0] is the dead one */
   grammar_list_t next;   /* uint32_t, num_classes for each state */
@@ -29,7 +29,7 @@ static uint32_t hash_state(uint64_t state) {
 static void grow_table(explorer_t *explorer) {
   uint32_t size = explorer->table_size ? 2 * explorer->table_size : 256;
   const uint64_t *states = explorer->states.items;
-  explorer->table = compile_scratch(explorer->c, size, sizeof *explorer->table);
+  explorer->table = compile_scratch(explorer->compile, size, sizeof *explorer->table);
   explorer->table_size = size;
   for (uint32_t i = 1; i < explorer->states.count; i++) {
     uint32_t slot = hash_state(states[i]) & (size - 1);
@@ -46,29 +46,29 @@ static uint32_t number_of(explorer_t *explorer, uint64_t state) {
     if (((const uint64_t *)explorer->states.items)[explorer->table[slot]] == state)
       return explorer->table[slot];
   }
-  if (explorer->states.count > EXPLORE_FACTOR * explorer->c->limits->dfa_states_max) {
-    compile_fail(explorer->c, ERR_BAD_REQUEST,
+  if (explorer->states.count > EXPLORE_FACTOR * explorer->compile->limits->dfa_states_max) {
+    compile_fail(explorer->compile, ERR_BAD_REQUEST,
                  "A pattern of the constraint takes more than %u automaton states.",
-                 EXPLORE_FACTOR * explorer->c->limits->dfa_states_max);
+                 EXPLORE_FACTOR * explorer->compile->limits->dfa_states_max);
   }
   explorer->table[slot] = explorer->states.count;
-  *(uint64_t *)list_add(explorer->c, &explorer->states, sizeof(uint64_t)) = state;
+  *(uint64_t *)list_add(explorer->compile, &explorer->states, sizeof(uint64_t)) = state;
   return explorer->states.count - 1;
 }
 
 static void explore_all(explorer_t *explorer) {
   const automaton_t *automaton = explorer->automaton;
-  *(uint64_t *)list_add(explorer->c, &explorer->states, sizeof(uint64_t)) = 0;
+  *(uint64_t *)list_add(explorer->compile, &explorer->states, sizeof(uint64_t)) = 0;
   number_of(explorer, automaton->start);
   for (uint32_t k = 0; k < explorer->num_classes; k++)
-    list_add(explorer->c, &explorer->next, sizeof(uint32_t));
+    list_add(explorer->compile, &explorer->next, sizeof(uint32_t));
   for (uint32_t i = 1; i < explorer->states.count; i++) {
     uint64_t state = ((const uint64_t *)explorer->states.items)[i];
-    compile_spend(explorer->c, explorer->num_classes);
+    compile_spend(explorer->compile, explorer->num_classes);
     for (uint32_t k = 0; k < explorer->num_classes; k++) {
       uint32_t to =
           number_of(explorer, automaton->step(automaton->context, state, explorer->sample[k]));
-      *(uint32_t *)list_add(explorer->c, &explorer->next, sizeof(uint32_t)) = to;
+      *(uint32_t *)list_add(explorer->compile, &explorer->next, sizeof(uint32_t)) = to;
     }
   }
 }
@@ -138,7 +138,7 @@ static dfa_t *trim(compile_t *compile, const dfa_t *dfa) {
 }
 
 dfa_t *dfa_explore(compile_t *compile, const automaton_t *automaton) {
-  explorer_t explorer = {.c = compile, .automaton = automaton};
+  explorer_t explorer = {.compile = compile, .automaton = automaton};
   dfa_t dfa = {0};
   for (int b = 255; b >= 0; b--) {
     uint8_t k = automaton->class_of[b];

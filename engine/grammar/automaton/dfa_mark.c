@@ -35,7 +35,7 @@ typedef struct classes {
 } classes_t;
 
 typedef struct dfa_marker {
-  compile_t *c;
+  compile_t *compile;
   dfa_t *dfa;
   classes_t bytes[FAMILY_COUNT]; /* characters of one byte */
   classes_t spans[NUM_FORMS][4];
@@ -136,7 +136,7 @@ static void mark_family(dfa_marker_t *marker, int family) {
   dfa_t *dfa = marker->dfa;
   for (bool changed = true; changed;) {
     changed = false;
-    compile_spend(marker->c, dfa->num_states);
+    compile_spend(marker->compile, dfa->num_states);
     /* Backwards, because most states depend on later ones. */
     for (uint32_t i = dfa->num_states - 1; i >= 1; i--) {
       uint8_t *steps = &dfa->steps[(size_t)i * FAMILY_COUNT + (size_t)family];
@@ -157,7 +157,7 @@ void dfa_mark(compile_t *compile, dfa_t *dfa) {
     }
   }
   dfa_marker_t *marker = compile_scratch(compile, 1, sizeof *marker);
-  marker->c = compile;
+  marker->compile = compile;
   marker->dfa = dfa;
   dfa->steps = compile_keep(compile, dfa->num_states, FAMILY_COUNT);
   find_classes(marker);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct regex_parser {
-  compile_t *c;
+  compile_t *compile;
   const char *text;
   size_t length, at;
   const char *what;
@@ -23,7 +23,7 @@ typedef struct regex_parser {
 static regex_t *parse_alternatives(regex_parser_t *parser);
 
 _Noreturn static void fail(regex_parser_t *parser, int code, size_t at, const char *reason) {
-  compile_fail(parser->c, code, "%s: %s at byte %zu.", parser->what, reason, at);
+  compile_fail(parser->compile, code, "%s: %s at byte %zu.", parser->what, reason, at);
 }
 
 _Noreturn static void malformed(regex_parser_t *parser, const char *reason) {
@@ -77,23 +77,24 @@ static const char_range_t line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x
 #define SET(name) name, ARRAY_LEN(name)
 
 static void add_range(regex_parser_t *parser, grammar_list_t *list, uint32_t low, uint32_t high) {
-  *(char_range_t *)list_add(parser->c, list, sizeof(char_range_t)) = (char_range_t){low, high};
+  *(char_range_t *)list_add(parser->compile, list, sizeof(char_range_t)) =
+      (char_range_t){low, high};
 }
 
 static void add_set(regex_parser_t *parser, grammar_list_t *list, const char_range_t *ranges,
                     uint32_t count, bool invert) {
   if (invert) {
-    charset_t others = charset_invert(parser->c, ranges, count);
+    charset_t others = charset_invert(parser->compile, ranges, count);
     ranges = others.ranges, count = others.count;
   }
   for (uint32_t i = 0; i < count; i++) add_range(parser, list, ranges[i].low, ranges[i].high);
 }
 
 static regex_t *set_node(regex_parser_t *parser, grammar_list_t *list, bool invert) {
-  regex_t *node = regex_node(parser->c, REGEX_SET);
+  regex_t *node = regex_node(parser->compile, REGEX_SET);
   node->set = (charset_t){list->items, list->count};
   charset_normalize(&node->set);
-  if (invert) node->set = charset_invert(parser->c, node->set.ranges, node->set.count);
+  if (invert) node->set = charset_invert(parser->compile, node->set.ranges, node->set.count);
   return node;
 }
 
@@ -200,7 +201,7 @@ static regex_t *parse_bracket(regex_parser_t *parser) {
   while (!take(parser, "]")) {
     uint32_t low, high;
     if (at_end(parser)) fail(parser, ERR_INVALID_VALUE, start, "the class has no end");
-    compile_spend(parser->c, 1);
+    compile_spend(parser->compile, 1);
     bool single = take_member(parser, &list, &low);
     if (looking_at(parser, "-") && !looking_at(parser, "-]")) {
       parser->at++;
@@ -224,9 +225,9 @@ static void skip_group_name(regex_parser_t *parser) {
 
 static regex_t *parse_group(regex_parser_t *parser) {
   size_t start = parser->at - 1;
-  if (++parser->depth > parser->c->limits->regex_depth_max) {
-    compile_fail(parser->c, ERR_BAD_REQUEST, "%s: groups nest deeper than %u at byte %zu.",
-                 parser->what, parser->c->limits->regex_depth_max, start);
+  if (++parser->depth > parser->compile->limits->regex_depth_max) {
+    compile_fail(parser->compile, ERR_BAD_REQUEST, "%s: groups nest deeper than %u at byte %zu.",
+                 parser->what, parser->compile->limits->regex_depth_max, start);
   }
   if (take(parser, "?")) {
     if (looking_at(parser, "=") || looking_at(parser, "!")) refuse(parser, start, "look-ahead");
@@ -248,7 +249,8 @@ static bool take_number(regex_parser_t *parser, uint32_t *out) {
   size_t start = parser->at;
   while (!at_end(parser) && parser->text[parser->at] >= '0' && parser->text[parser->at] <= '9') {
     value = value * 10 + (uint32_t)(parser->text[parser->at++] - '0');
-    if (value > parser->c->limits->regex_nodes_max) value = parser->c->limits->regex_nodes_max + 1;
+    if (value > parser->compile->limits->regex_nodes_max)
+      value = parser->compile->limits->regex_nodes_max + 1;
   }
   *out = value;
   return parser->at > start;
@@ -276,16 +278,16 @@ static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
     return term;
   }
   if (max < min) malformed(parser, "the repetition is out of order");
-  if (min > parser->c->limits->regex_nodes_max ||
-      (max != NONE && max > parser->c->limits->regex_nodes_max)) {
-    compile_fail(parser->c, ERR_BAD_REQUEST, "%s: more than %u repetitions at byte %zu.",
-                 parser->what, parser->c->limits->regex_nodes_max, parser->at);
+  if (min > parser->compile->limits->regex_nodes_max ||
+      (max != NONE && max > parser->compile->limits->regex_nodes_max)) {
+    compile_fail(parser->compile, ERR_BAD_REQUEST, "%s: more than %u repetitions at byte %zu.",
+                 parser->what, parser->compile->limits->regex_nodes_max, parser->at);
   }
   if (term->kind == REGEX_BEGIN || term->kind == REGEX_FINISH) {
     malformed(parser, "an anchor cannot be repeated");
   }
   take(parser, "?"); /* lazy: the same language */
-  regex_t *node = regex_node(parser->c, REGEX_REPEAT);
+  regex_t *node = regex_node(parser->compile, REGEX_REPEAT);
   regex_append(node, term);
   node->min = min;
   node->max = max;
@@ -301,8 +303,8 @@ static regex_t *parse_atom(regex_parser_t *parser) {
   grammar_list_t list = {0};
   if (take(parser, "(")) return parse_group(parser);
   if (take(parser, "[")) return parse_bracket(parser);
-  if (take(parser, "^")) return regex_node(parser->c, REGEX_BEGIN);
-  if (take(parser, "$")) return regex_node(parser->c, REGEX_FINISH);
+  if (take(parser, "^")) return regex_node(parser->compile, REGEX_BEGIN);
+  if (take(parser, "$")) return regex_node(parser->compile, REGEX_FINISH);
   if (take(parser, ".")) {
     add_set(parser, &list, SET(line_ends), true);
   } else if (take(parser, "\\")) {
@@ -323,9 +325,9 @@ static regex_t *parse_atom(regex_parser_t *parser) {
 }
 
 static regex_t *parse_alternatives(regex_parser_t *parser) {
-  regex_t *either = regex_node(parser->c, REGEX_ALT);
+  regex_t *either = regex_node(parser->compile, REGEX_ALT);
   do {
-    regex_t *sequence = regex_node(parser->c, REGEX_CAT);
+    regex_t *sequence = regex_node(parser->compile, REGEX_CAT);
     while (!at_end(parser) && !looking_at(parser, "|") && !looking_at(parser, ")")) {
       regex_append(sequence, parse_quantifier(parser, parse_atom(parser)));
     }
@@ -343,7 +345,8 @@ regex_t *regex_character(compile_t *compile, uint32_t ch) {
 
 regex_t *regex_parse(compile_t *compile, const char *text, size_t length,
                      const regex_options_t *options) {
-  regex_parser_t parser = {.c = compile, .text = text, .length = length, .what = options->what};
+  regex_parser_t parser = {
+      .compile = compile, .text = text, .length = length, .what = options->what};
   if (length > compile->limits->pattern_bytes_max) {
     compile_fail(compile, ERR_BAD_REQUEST, "%s: %zu bytes long; at most %u are allowed.",
                  options->what, length, compile->limits->pattern_bytes_max);

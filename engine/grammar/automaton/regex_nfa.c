@@ -24,7 +24,7 @@ typedef struct nfa_state {
 } nfa_state_t;
 
 typedef struct nfa {
-  compile_t *c;
+  compile_t *compile;
   const regex_options_t *options;
   grammar_list_t states; /* nfa_state_t */
   uint32_t written;      /* tree nodes, counted repetition written out */
@@ -47,9 +47,10 @@ static nfa_state_t *state_at(const nfa_t *nfa, uint32_t id) {
 
 static uint32_t add_state(nfa_t *nfa, nfa_kind_t kind, uint32_t to, uint32_t other) {
   if (nfa->states.count >= NFA_STATES_MAX) {
-    compile_fail(nfa->c, ERR_BAD_REQUEST, "%s: too large when written out.", nfa->options->what);
+    compile_fail(nfa->compile, ERR_BAD_REQUEST, "%s: too large when written out.",
+                 nfa->options->what);
   }
-  nfa_state_t *state = list_add(nfa->c, &nfa->states, sizeof *state);
+  nfa_state_t *state = list_add(nfa->compile, &nfa->states, sizeof *state);
   *state = (nfa_state_t){.kind = (uint8_t)kind, .to = to, .other = other};
   return nfa->states.count - 1;
 }
@@ -134,7 +135,7 @@ static uint32_t add_set(nfa_t *nfa, const charset_t *set, uint32_t to) {
   uint32_t all = NONE;
   for (uint32_t i = 0; i < set->count; i++) {
     uint32_t low = set->ranges[i].low, high = set->ranges[i].high;
-    compile_spend(nfa->c, 4);
+    compile_spend(nfa->compile, 4);
     while (nfa->options->json && low <= high && low <= '\\') {
       bool escape = low < 0x20 || low == '"' || low == '\\';
       uint32_t stop = low < '"' ? '"' : '\\'; /* the next one that needs an escape */
@@ -174,7 +175,7 @@ static uint32_t add_repeat(nfa_t *nfa, const regex_t *tree, uint32_t to) {
 static uint32_t add_cat(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   uint32_t count = 0;
   for (const regex_t *regex = tree->first; regex != NULL; regex = regex->sibling) count++;
-  const regex_t **children = compile_scratch(nfa->c, count, sizeof *children);
+  const regex_t **children = compile_scratch(nfa->compile, count, sizeof *children);
   count = 0;
   for (const regex_t *regex = tree->first; regex != NULL; regex = regex->sibling)
     children[count++] = regex;
@@ -183,11 +184,11 @@ static uint32_t add_cat(nfa_t *nfa, const regex_t *tree, uint32_t to) {
 }
 
 static uint32_t add_tree(nfa_t *nfa, const regex_t *tree, uint32_t to) {
-  compile_spend(nfa->c, 1);
-  if (++nfa->written > nfa->c->limits->regex_nodes_max) {
-    compile_fail(nfa->c, ERR_BAD_REQUEST,
+  compile_spend(nfa->compile, 1);
+  if (++nfa->written > nfa->compile->limits->regex_nodes_max) {
+    compile_fail(nfa->compile, ERR_BAD_REQUEST,
                  "%s: more than %u nodes when counted repetition is written out.",
-                 nfa->options->what, nfa->c->limits->regex_nodes_max);
+                 nfa->options->what, nfa->compile->limits->regex_nodes_max);
   }
   switch (tree->kind) {
   case REGEX_EMPTY: return to;
@@ -205,7 +206,7 @@ static uint32_t add_tree(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   case REGEX_FINISH: return add_state(nfa, NFA_FINISH, to, 0);
   case REGEX_RULE: break;
   }
-  compile_fail(nfa->c, ERR_INTERNAL, "A rule stands inside a pattern.");
+  compile_fail(nfa->compile, ERR_INTERNAL, "A rule stands inside a pattern.");
 }
 
 /* ---- subset construction ---- */
@@ -262,7 +263,7 @@ static void sort_members(uint32_t *members, uint32_t count) {
 
 static void grow_sets(nfa_t *nfa) {
   uint32_t size = nfa->table_size ? 2 * nfa->table_size : 256;
-  nfa->table = compile_scratch(nfa->c, size, sizeof *nfa->table);
+  nfa->table = compile_scratch(nfa->compile, size, sizeof *nfa->table);
   nfa->table_size = size;
   for (uint32_t i = 1; i < nfa->sets.count; i++) {
     uint32_t slot = ((set_t *)nfa->sets.items)[i].hash & (size - 1);
@@ -278,7 +279,7 @@ static uint32_t set_number(nfa_t *nfa, uint32_t count) {
     nfa->stamp++; /* a match was found: the other members have no effect */
     count = close_over(nfa, nfa->tail, (closure_options_t){0}, 0);
   }
-  compile_spend(nfa->c, count);
+  compile_spend(nfa->compile, count);
   sort_members(nfa->members, count);
   uint32_t hash = count * 0x9E3779B1u;
   for (uint32_t i = 0; i < count; i++) hash = fnv_32_step(hash, nfa->members[i]);
@@ -291,8 +292,8 @@ static uint32_t set_number(nfa_t *nfa, uint32_t count) {
       return nfa->table[slot];
     }
   }
-  set_t *set = list_add(nfa->c, &nfa->sets, sizeof *set);
-  *set = (set_t){compile_scratch(nfa->c, count, sizeof(uint32_t)), count, hash};
+  set_t *set = list_add(nfa->compile, &nfa->sets, sizeof *set);
+  *set = (set_t){compile_scratch(nfa->compile, count, sizeof(uint32_t)), count, hash};
   memcpy(set->members, nfa->members, count * sizeof(uint32_t));
   nfa->table[slot] = nfa->sets.count - 1;
   return nfa->sets.count - 1;
@@ -303,7 +304,7 @@ static uint64_t nfa_step(void *context, uint64_t number, uint8_t byte) {
   const set_t set = ((const set_t *)nfa->sets.items)[number];
   uint32_t count = 0;
   nfa->stamp++;
-  compile_spend(nfa->c, 1 + set.count / 8);
+  compile_spend(nfa->compile, 1 + set.count / 8);
   for (uint32_t i = 0; i < set.count; i++) {
     const nfa_state_t *state = state_at(nfa, set.members[i]);
     if (state->kind != NFA_BYTES || byte < state->low || byte > state->high) continue;
@@ -350,7 +351,7 @@ static uint32_t add_any_loop(nfa_t *nfa, uint32_t to) {
 }
 
 dfa_t *regex_build(compile_t *compile, const regex_t *tree, const regex_options_t *options) {
-  nfa_t nfa = {.c = compile, .options = options, .tail = NONE};
+  nfa_t nfa = {.compile = compile, .options = options, .tail = NONE};
   uint32_t start = add_state(&nfa, NFA_MATCH, 0, 0);
   if (options->search) start = nfa.tail = add_any_loop(&nfa, start);
   start = add_tree(&nfa, tree, start);

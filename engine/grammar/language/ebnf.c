@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct ebnf_parser {
-  ebnf_t *g;
+  ebnf_t *ebnf;
   const char *text;
   size_t length, at;
   uint32_t depth, repeats; /* groups around this place; repetitions of one term */
@@ -34,12 +34,12 @@ void ebnf_fail(const ebnf_t *ebnf, size_t at, const char *reason, const char *na
     line += ebnf->text[i] == '\n';
   }
   if (name != NULL) error_quote(quoted, sizeof quoted, name, name_length);
-  compile_fail(ebnf->c, ERR_INVALID_VALUE, "grammar, line %u, column %u: %s%s%s%s.", line, column,
-               reason, name != NULL ? " '" : "", quoted, name != NULL ? "'" : "");
+  compile_fail(ebnf->compile, ERR_INVALID_VALUE, "grammar, line %u, column %u: %s%s%s%s.", line,
+               column, reason, name != NULL ? " '" : "", quoted, name != NULL ? "'" : "");
 }
 
 _Noreturn static void fail(const ebnf_parser_t *parser, size_t at, const char *reason) {
-  ebnf_fail(parser->g, at, reason, NULL, 0);
+  ebnf_fail(parser->ebnf, at, reason, NULL, 0);
 }
 
 static char here(const ebnf_parser_t *parser) {
@@ -89,18 +89,18 @@ static uint32_t hash_name(const char *text, size_t length) {
 
 /* Returns the rule of a name; makes it if it is new. */
 static uint32_t rule_of(ebnf_parser_t *parser, size_t at, size_t length) {
-  ebnf_t *ebnf = parser->g;
+  ebnf_t *ebnf = parser->ebnf;
   const char *name = parser->text + at;
   uint32_t *bucket = &ebnf->buckets[hash_name(name, length)];
   for (uint32_t i = *bucket; i; i = ebnf_rule(ebnf, i - 1)->chain) {
     const ebnf_rule_t *rule = ebnf_rule(ebnf, i - 1);
     if (rule->length == length && memcmp(rule->name, name, length) == 0) return i - 1;
   }
-  if (ebnf->rules.count >= ebnf->c->limits->grammar_rules_max) {
-    compile_fail(ebnf->c, ERR_BAD_REQUEST, "The grammar has more than %u rules.",
-                 ebnf->c->limits->grammar_rules_max);
+  if (ebnf->rules.count >= ebnf->compile->limits->grammar_rules_max) {
+    compile_fail(ebnf->compile, ERR_BAD_REQUEST, "The grammar has more than %u rules.",
+                 ebnf->compile->limits->grammar_rules_max);
   }
-  ebnf_rule_t *rule = list_add(ebnf->c, &ebnf->rules, sizeof *rule);
+  ebnf_rule_t *rule = list_add(ebnf->compile, &ebnf->rules, sizeof *rule);
   *rule = (ebnf_rule_t){.name = name, .length = (uint32_t)length, .at = at, .chain = *bucket};
   *bucket = ebnf->rules.count;
   return ebnf->rules.count - 1;
@@ -114,7 +114,7 @@ static regex_t *parse_pattern(ebnf_parser_t *parser, const char *text, size_t le
   for (size_t i = 0; i < at; i++) line += parser->text[i] == '\n';
   snprintf(what, sizeof what, "grammar, line %u, term", line);
   regex_options_t options = {.json = false, .search = false, .what = what};
-  return regex_parse(parser->g->c, text, length, &options);
+  return regex_parse(parser->ebnf->compile, text, length, &options);
 }
 
 /* A character class is parsed as a regex. */
@@ -133,7 +133,7 @@ static regex_t *parse_class(ebnf_parser_t *parser) {
 static regex_t *parse_literal(ebnf_parser_t *parser) {
   char quote = here(parser);
   size_t start = parser->at++;
-  regex_t *cat = regex_node(parser->g->c, REGEX_CAT);
+  regex_t *cat = regex_node(parser->ebnf->compile, REGEX_CAT);
   while (here(parser) != quote) {
     size_t from = parser->at;
     if (parser->at >= parser->length || here(parser) == '\n')
@@ -155,7 +155,7 @@ static regex_t *parse_literal(ebnf_parser_t *parser) {
       fail(parser, from, "invalid UTF-8");
     unsigned length;
     uint32_t ch = utf8_read((const uint8_t *)parser->text + from, &length);
-    regex_append(cat, regex_character(parser->g->c, ch));
+    regex_append(cat, regex_character(parser->ebnf->compile, ch));
     parser->at += length;
   }
   parser->at++;
@@ -172,7 +172,7 @@ static regex_t *parse_reference(ebnf_parser_t *parser) {
   size_t length = name_length(parser, parser->at), at = parser->at;
   if (length == 0)
     fail(parser, parser->at, "expected a literal, a class, a group or the name of a rule");
-  regex_t *node = regex_node(parser->g->c, REGEX_RULE);
+  regex_t *node = regex_node(parser->ebnf->compile, REGEX_RULE);
   node->min = rule_of(parser, at, length);
   node->max = (uint32_t)at;
   parser->at += length;
@@ -181,9 +181,9 @@ static regex_t *parse_reference(ebnf_parser_t *parser) {
 
 static regex_t *parse_group(ebnf_parser_t *parser) {
   size_t start = parser->at++;
-  if (++parser->depth > parser->g->c->limits->regex_depth_max) {
-    compile_fail(parser->g->c, ERR_BAD_REQUEST, "grammar: groups nest deeper than %u.",
-                 parser->g->c->limits->regex_depth_max);
+  if (++parser->depth > parser->ebnf->compile->limits->regex_depth_max) {
+    compile_fail(parser->ebnf->compile, ERR_BAD_REQUEST, "grammar: groups nest deeper than %u.",
+                 parser->ebnf->compile->limits->regex_depth_max);
   }
   regex_t *inside = parse_alternatives(parser);
   skip(parser);
@@ -194,12 +194,13 @@ static regex_t *parse_group(ebnf_parser_t *parser) {
 }
 
 static uint32_t parse_number(ebnf_parser_t *parser) {
-  uint32_t value = 0, most = parser->g->c->limits->regex_nodes_max;
+  uint32_t value = 0, most = parser->ebnf->compile->limits->regex_nodes_max;
   if (here(parser) < '0' || here(parser) > '9') fail(parser, parser->at, "expected a number");
   for (; here(parser) >= '0' && here(parser) <= '9'; parser->at++) {
     value = value * 10 + (uint32_t)(here(parser) - '0');
     if (value > most) {
-      compile_fail(parser->g->c, ERR_BAD_REQUEST, "grammar: more than %u repetitions.", most);
+      compile_fail(parser->ebnf->compile, ERR_BAD_REQUEST, "grammar: more than %u repetitions.",
+                   most);
     }
   }
   return value;
@@ -227,9 +228,9 @@ static regex_t *parse_postfix(ebnf_parser_t *parser, regex_t *term) {
       return term;
     }
     parser->at++;
-    if (++parser->repeats > parser->g->c->limits->regex_depth_max)
+    if (++parser->repeats > parser->ebnf->compile->limits->regex_depth_max)
       fail(parser, start, "too many repetitions");
-    regex_t *node = regex_node(parser->g->c, REGEX_REPEAT);
+    regex_t *node = regex_node(parser->ebnf->compile, REGEX_REPEAT);
     regex_append(node, term);
     node->min = min;
     node->max = max;
@@ -255,9 +256,9 @@ static regex_t *parse_term(ebnf_parser_t *parser) {
 }
 
 static regex_t *parse_alternatives(ebnf_parser_t *parser) {
-  regex_t *either = regex_node(parser->g->c, REGEX_ALT);
+  regex_t *either = regex_node(parser->ebnf->compile, REGEX_ALT);
   for (;;) {
-    regex_t *cat = regex_node(parser->g->c, REGEX_CAT);
+    regex_t *cat = regex_node(parser->ebnf->compile, REGEX_CAT);
     for (skip(parser); parser->at < parser->length && here(parser) != '|' && here(parser) != ')' &&
                        !at_rule(parser);
          skip(parser)) {
@@ -276,29 +277,29 @@ static void parse_rules(ebnf_parser_t *parser) {
     size_t start = parser->at, length = name_length(parser, parser->at);
     if (!at_rule(parser)) fail(parser, start, "expected a rule: a name and ::=");
     uint32_t rule = rule_of(parser, start, length);
-    if (ebnf_rule(parser->g, rule)->tree != NULL) {
-      ebnf_fail(parser->g, start, "a second rule with the name", parser->text + start,
+    if (ebnf_rule(parser->ebnf, rule)->tree != NULL) {
+      ebnf_fail(parser->ebnf, start, "a second rule with the name", parser->text + start,
                 (uint32_t)length);
     }
     parser->at = start + length;
     while (here(parser) != '=') parser->at++;
     parser->at++;
     regex_t *tree = parse_alternatives(parser);
-    ebnf_rule(parser->g, rule)->tree = tree;
-    ebnf_rule(parser->g, rule)->at = start;
+    ebnf_rule(parser->ebnf, rule)->tree = tree;
+    ebnf_rule(parser->ebnf, rule)->at = start;
   }
 }
 
 uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   static const char root[] = "root";
-  ebnf_t ebnf = {.c = compile, .text = source->text, .length = source->length};
-  ebnf_parser_t parser = {.g = &ebnf, .text = source->text, .length = source->length};
+  ebnf_t ebnf = {.compile = compile, .text = source->text, .length = source->length};
+  ebnf_parser_t parser = {.ebnf = &ebnf, .text = source->text, .length = source->length};
   if (source->length > compile->limits->grammar_bytes_max) {
     compile_fail(compile, ERR_BAD_REQUEST, "The grammar has %zu bytes; at most %u are allowed.",
                  source->length, compile->limits->grammar_bytes_max);
   }
   ebnf.buckets = compile_scratch(compile, EBNF_BUCKETS, sizeof *ebnf.buckets);
-  ebnf.root = rule_of(&(ebnf_parser_t){.g = &ebnf, .text = root}, 0, sizeof root - 1);
+  ebnf.root = rule_of(&(ebnf_parser_t){.ebnf = &ebnf, .text = root}, 0, sizeof root - 1);
   parse_rules(&parser);
   if (ebnf_rule(&ebnf, ebnf.root)->tree == NULL)
     ebnf_fail(&ebnf, 0, "no rule with the name", root, sizeof root - 1);

@@ -21,7 +21,7 @@ typedef struct ebnf_rule {
 } ebnf_rule_t;
 
 typedef struct ebnf {
-  compile_t *c;
+  compile_t *compile;
   const char *text;
   size_t length;
   grammar_list_t rules; /* ebnf_rule_t */

@@ -55,7 +55,7 @@ static bool is_nullable(const ebnf_t *ebnf, const regex_t *regex) {
 static void find_properties(ebnf_t *ebnf) {
   for (bool changed = true; changed;) {
     changed = false;
-    compile_spend(ebnf->c, (uint32_t)ebnf->length);
+    compile_spend(ebnf->compile, (uint32_t)ebnf->length);
     for (uint32_t i = 0; i < ebnf->rules.count; i++) {
       ebnf_rule_t *rule = ebnf_rule(ebnf, i);
       bool productive = rule->productive || is_productive(ebnf, rule->tree);
@@ -69,7 +69,8 @@ static void find_properties(ebnf_t *ebnf) {
 
 /* Adds the rules that can begin a text of the tree. */
 static void list_first(const ebnf_t *ebnf, const regex_t *regex, grammar_list_t *out) {
-  if (regex->kind == REGEX_RULE) *(uint32_t *)list_add(ebnf->c, out, sizeof(uint32_t)) = regex->min;
+  if (regex->kind == REGEX_RULE)
+    *(uint32_t *)list_add(ebnf->compile, out, sizeof(uint32_t)) = regex->min;
   for (const regex_t *child = regex->first; child != NULL; child = child->sibling) {
     list_first(ebnf, child, out);
     if (regex->kind == REGEX_CAT && !is_nullable(ebnf, child)) return;
@@ -80,10 +81,10 @@ static void list_first(const ebnf_t *ebnf, const regex_t *regex, grammar_list_t 
  */
 static void refuse_left_recursion(ebnf_t *ebnf) {
   uint32_t count = ebnf->rules.count, depth = 0;
-  grammar_list_t *firsts = compile_scratch(ebnf->c, count, sizeof *firsts);
-  uint32_t *at = compile_scratch(ebnf->c, count, sizeof *at);
-  uint32_t *stack = compile_scratch(ebnf->c, count, sizeof *stack);
-  uint8_t *color = compile_scratch(ebnf->c, count, 1); /* 1 = open, 2 = done */
+  grammar_list_t *firsts = compile_scratch(ebnf->compile, count, sizeof *firsts);
+  uint32_t *at = compile_scratch(ebnf->compile, count, sizeof *at);
+  uint32_t *stack = compile_scratch(ebnf->compile, count, sizeof *stack);
+  uint8_t *color = compile_scratch(ebnf->compile, count, 1); /* 1 = open, 2 = done */
   for (uint32_t i = 0; i < count; i++) list_first(ebnf, ebnf_rule(ebnf, i)->tree, &firsts[i]);
   for (uint32_t root = 0; root < count; root++) {
     if (color[root]) continue;

@@ -70,7 +70,7 @@ dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer) {
     if (!json_equals(format, formats[i].name)) continue;
     regex_options_t options = {.json = true, .search = false, .what = "built-in format"};
     const char *pattern = formats[i].pattern;
-    return regex_dfa(schema->c, pattern, strlen(pattern), &options);
+    return regex_dfa(schema->compile, pattern, strlen(pattern), &options);
   }
   schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, pointer,
               "the format '%s' is not supported; date-time, date, time, duration, email, hostname, "

@@ -29,7 +29,7 @@ static int compare_parts(const void *left, const void *right) {
 static void grow_rules(schema_t *schema) {
   uint32_t size = schema->table_size ? 2 * schema->table_size : 256;
   const rule_t *rules = schema->rules.items;
-  schema->table = compile_scratch(schema->c, size, sizeof *schema->table);
+  schema->table = compile_scratch(schema->compile, size, sizeof *schema->table);
   schema->table_size = size;
   for (uint32_t i = 0; i < schema->rules.count; i++) {
     uint32_t slot = rules[i].hash & (size - 1);
@@ -47,9 +47,9 @@ static bool same_parts(const rule_t *rule, const schema_part_t *parts, uint32_t 
 }
 
 uint32_t schema_rule(schema_t *schema, const schema_part_t *given, uint32_t count) {
-  schema_part_t *parts = compile_scratch(schema->c, (size_t)count + 1, sizeof *parts);
+  schema_part_t *parts = compile_scratch(schema->compile, (size_t)count + 1, sizeof *parts);
   uint32_t kept = 0, hash = FNV_32_BASIS;
-  compile_spend(schema->c, count);
+  compile_spend(schema->compile, count);
   if (count) memcpy(parts, given, count * sizeof *parts);
   qsort(parts, count, sizeof *parts, compare_parts);
   for (uint32_t i = 0; i < count; i++) {
@@ -59,19 +59,19 @@ uint32_t schema_rule(schema_t *schema, const schema_part_t *given, uint32_t coun
     hash = fnv_32_step(hash, (uint32_t)((uintptr_t)parts[kept - 1].schema >> 3));
     hash = fnv_32_step(hash, parts[kept - 1].done);
   }
-  if (kept == 0) return json_value_rule(schema->c);
+  if (kept == 0) return json_value_rule(schema->compile);
   if (2 * schema->rules.count >= schema->table_size) grow_rules(schema);
   uint32_t slot = hash & (schema->table_size - 1);
   for (; schema->table[slot]; slot = (slot + 1) & (schema->table_size - 1)) {
     const rule_t *rule = (const rule_t *)schema->rules.items + schema->table[slot] - 1;
     if (rule->hash == hash && same_parts(rule, parts, kept)) return rule->node;
   }
-  if (schema->rules.count >= schema->c->limits->rules_max) {
-    compile_fail(schema->c, ERR_BAD_REQUEST, "The schema expands to more than %u rules.",
-                 schema->c->limits->rules_max);
+  if (schema->rules.count >= schema->compile->limits->rules_max) {
+    compile_fail(schema->compile, ERR_BAD_REQUEST, "The schema expands to more than %u rules.",
+                 schema->compile->limits->rules_max);
   }
-  rule_t *rule = list_add(schema->c, &schema->rules, sizeof *rule);
-  *rule = (rule_t){parts, kept, hash, build_alt(schema->c, NULL, 0)};
+  rule_t *rule = list_add(schema->compile, &schema->rules, sizeof *rule);
+  *rule = (rule_t){parts, kept, hash, build_alt(schema->compile, NULL, 0)};
   schema->table[slot] = schema->rules.count;
   return rule->node;
 }
@@ -89,15 +89,15 @@ static void refuse_cycle(const schema_t *schema, const schema_part_t *from, cons
 
 static void add_part(const schema_t *context, grammar_list_t *joined, schema_part_t part) {
   const schema_part_t *parts = joined->items;
-  compile_spend(context->c, joined->count / 8 + 1);
+  compile_spend(context->compile, joined->count / 8 + 1);
   for (uint32_t i = 0; i < joined->count; i++) {
     if (compare_parts(&parts[i], &part) == 0) return;
   }
-  *(schema_part_t *)list_add(context->c, joined, sizeof part) = part;
+  *(schema_part_t *)list_add(context->compile, joined, sizeof part) = part;
 }
 
 static const schema_part_t *keep_part(const schema_t *schema, const schema_part_t *part) {
-  schema_part_t *kept = compile_scratch(schema->c, 1, sizeof *kept);
+  schema_part_t *kept = compile_scratch(schema->compile, 1, sizeof *kept);
   *kept = *part;
   return kept;
 }
@@ -129,7 +129,7 @@ conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, ui
     keywords_t words = schema_keywords(schema, keep_part(schema, &part));
     if (!(part.done & DONE_JOINED)) join_part(schema, joined, &words);
     ((schema_part_t *)joined->items)[i].done |= DONE_JOINED;
-    *(keywords_t *)list_add(schema->c, &keywords, sizeof words) = words;
+    *(keywords_t *)list_add(schema->compile, &keywords, sizeof words) = words;
   }
   conjunction.items = keywords.items;
   conjunction.count = keywords.count;
@@ -141,7 +141,7 @@ conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, ui
 /* Returns all parts and one branch; `flag` is set on the part that has the alternatives. */
 static schema_part_t *with_branch(const schema_t *schema, const grammar_list_t *joined,
                                   const json_t *holder, uint32_t flag, schema_part_t branch) {
-  schema_part_t *parts = compile_scratch(schema->c, (size_t)joined->count + 1, sizeof *parts);
+  schema_part_t *parts = compile_scratch(schema->compile, (size_t)joined->count + 1, sizeof *parts);
   memcpy(parts, joined->items, joined->count * sizeof *parts);
   for (uint32_t i = 0; i < joined->count; i++) {
     if (parts[i].schema == holder) parts[i].done |= flag;
@@ -155,7 +155,7 @@ static void check_one_of(schema_t *schema, const grammar_list_t *joined, const k
   for (uint32_t left = 0; left < count; left++) {
     for (uint32_t right = left + 1; right < count; right++) {
       uint32_t n = joined->count + 1;
-      compile_spend(schema->c, n);
+      compile_spend(schema->compile, n);
       if (schema_disjoint(schema, branches[left], n, branches[right], n, 0)) continue;
       schema_fail(
           schema, ERR_UNSUPPORTED_PARAMETER,
@@ -173,8 +173,8 @@ static void fill_branches(schema_t *schema, uint32_t node, const grammar_list_t 
   const json_t *list = keywords->values[keyword];
   const char *name = keyword == KEYWORD_ANY_OF ? "anyOf" : "oneOf";
   uint32_t flag = keyword == KEYWORD_ANY_OF ? DONE_ANY_OF : DONE_ONE_OF, index = 0;
-  uint32_t *nodes = compile_scratch(schema->c, list->count, sizeof *nodes);
-  schema_part_t **branches = compile_scratch(schema->c, list->count, sizeof *branches);
+  uint32_t *nodes = compile_scratch(schema->compile, list->count, sizeof *nodes);
+  schema_part_t **branches = compile_scratch(schema->compile, list->count, sizeof *branches);
   const schema_part_t *from = keep_part(schema, keywords->part);
   JSON_EACH(json, list) {
     refuse_cycle(schema, from, json);
@@ -185,15 +185,15 @@ static void fill_branches(schema_t *schema, uint32_t node, const grammar_list_t 
   if (keyword == KEYWORD_ONE_OF) check_one_of(schema, joined, keywords, branches, index);
   for (uint32_t i = 0; i < index; i++) {
     uint32_t rule = schema_rule(schema, branches[i], joined->count + 1);
-    nodes[i] = build_node(schema->c, NODE_CALL, rule, NODE_ID_RETURN);
+    nodes[i] = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
   }
-  build_alt_fill(schema->c, node, nodes, index);
+  build_alt_fill(schema->compile, node, nodes, index);
 }
 
 /* ---- one rule ---- */
 
 static uint32_t keyword_text(schema_t *schema, const char *text) {
-  return build_lex(schema->c, lexeme_pattern(schema->c, text), NODE_ID_RETURN);
+  return build_lex(schema->compile, lexeme_pattern(schema->compile, text), NODE_ID_RETURN);
 }
 
 static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *conjunction) {
@@ -203,7 +203,7 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
   }
   if (schema_first_values(conjunction) != NULL) {
     branches[count++] = schema_values(schema, conjunction, types);
-    build_alt_fill(schema->c, node, branches, count);
+    build_alt_fill(schema->compile, node, branches, count);
     return;
   }
   if (types & TYPE_OBJECT) branches[count++] = schema_object(schema, conjunction);
@@ -214,7 +214,7 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
   }
   if (types & TYPE_BOOLEAN) branches[count++] = keyword_text(schema, "true|false");
   if (types & TYPE_NULL) branches[count++] = keyword_text(schema, "null");
-  build_alt_fill(schema->c, node, branches, count);
+  build_alt_fill(schema->compile, node, branches, count);
 }
 
 /* Returns true if the other parts hold all that the part says. */
@@ -238,15 +238,15 @@ static bool is_spent(const schema_t *schema, const schema_part_t *part) {
  * does. */
 static bool fill_call(schema_t *schema, const rule_t *rule, const grammar_list_t *joined) {
   const schema_part_t *parts = joined->items;
-  schema_part_t *kept = compile_scratch(schema->c, (size_t)joined->count + 1, sizeof *kept);
+  schema_part_t *kept = compile_scratch(schema->compile, (size_t)joined->count + 1, sizeof *kept);
   uint32_t count = 0;
   for (uint32_t i = 0; i < joined->count; i++) {
     if (!is_spent(schema, &parts[i])) kept[count++] = parts[i];
   }
   if (count == joined->count) return false;
   uint32_t to = schema_rule(schema, kept, count);
-  uint32_t branch = build_node(schema->c, NODE_CALL, to, NODE_ID_RETURN);
-  build_alt_fill(schema->c, rule->node, &branch, 1);
+  uint32_t branch = build_node(schema->compile, NODE_CALL, to, NODE_ID_RETURN);
+  build_alt_fill(schema->compile, rule->node, &branch, 1);
   return true;
 }
 
@@ -288,21 +288,22 @@ static void measure(const json_t *json, uint32_t depth, size_count_t *size) {
 }
 
 static void check_size(const schema_t *schema) {
-  const grammar_limits_t *limits = schema->c->limits;
+  const grammar_limits_t *limits = schema->compile->limits;
   size_count_t size = {0};
   measure(schema->root, 0, &size);
   if (size.bytes > limits->schema_bytes_max) {
-    compile_fail(schema->c, ERR_BAD_REQUEST, "The schema has %zu bytes; at most %u are allowed.",
-                 size.bytes, limits->schema_bytes_max);
+    compile_fail(schema->compile, ERR_BAD_REQUEST,
+                 "The schema has %zu bytes; at most %u are allowed.", size.bytes,
+                 limits->schema_bytes_max);
   }
   if (size.nodes > limits->schema_nodes_max) {
-    compile_fail(schema->c, ERR_BAD_REQUEST,
+    compile_fail(schema->compile, ERR_BAD_REQUEST,
                  "The schema has %u subschemas and values; at most %u are allowed.", size.nodes,
                  limits->schema_nodes_max);
   }
   /* A level of schema is two of JSON: `properties`, and the name in it. */
   if (size.depth_max > 2 * limits->schema_depth_max) {
-    compile_fail(schema->c, ERR_BAD_REQUEST, "The schema nests deeper than %u levels.",
+    compile_fail(schema->compile, ERR_BAD_REQUEST, "The schema nests deeper than %u levels.",
                  limits->schema_depth_max);
   }
 }
@@ -310,7 +311,7 @@ static void check_size(const schema_t *schema) {
 void schema_begin(schema_t *schema, bool strict) {
   if (schema->root == NULL ||
       (schema->root->type != JSON_OBJECT && schema->root->type != JSON_TRUE)) {
-    compile_fail(schema->c, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");
+    compile_fail(schema->compile, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");
   }
   check_size(schema);
   schema_dialect(schema);
@@ -320,13 +321,13 @@ void schema_begin(schema_t *schema, bool strict) {
 void schema_finish(schema_t *schema) {
   for (uint32_t i = 0; i < schema->rules.count; i++) {
     rule_t rule = ((const rule_t *)schema->rules.items)[i];
-    compile_spend(schema->c, 10);
+    compile_spend(schema->compile, 10);
     fill_rule(schema, &rule);
   }
 }
 
 uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next) {
-  schema_t schema = {.c = compile, .root = source->schema};
+  schema_t schema = {.compile = compile, .root = source->schema};
   schema_begin(&schema, source->strict);
   schema_part_t root = schema_part(schema.root, "");
   uint32_t start = schema_rule(&schema, &root, 1);

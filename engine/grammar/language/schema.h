@@ -55,7 +55,7 @@ typedef struct pattern_dfa {
 } pattern_dfa_t;
 
 typedef struct schema {
-  compile_t *c;
+  compile_t *compile;
   const json_t *root;
   bool old_arrays;      /* dialects up to 2019-09: items may be an array */
   bool old_exclusive;   /* draft 4: exclusiveMinimum is a boolean */

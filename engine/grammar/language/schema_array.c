@@ -40,7 +40,8 @@ static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, ui
       for (uint32_t at = 0; at < index; at++) json = json_next(json);
       part = schema_part(json, schema_pointer_index(schema, keywords->part->pointer, name, index));
     }
-    if (part.schema != NULL) *(schema_part_t *)list_add(schema->c, &parts, sizeof part) = part;
+    if (part.schema != NULL)
+      *(schema_part_t *)list_add(schema->compile, &parts, sizeof part) = part;
   }
   return schema_rule(schema, parts.items, parts.count);
 }
@@ -71,7 +72,7 @@ static counts_t counts_of(schema_t *schema, const conjunction_t *conjunction) {
 }
 
 uint32_t schema_array(schema_t *schema, const conjunction_t *conjunction) {
-  compile_t *compile = schema->c;
+  compile_t *compile = schema->compile;
   counts_t counts = counts_of(schema, conjunction);
   uint32_t close = build_lex(compile, lexeme_pattern(compile, SPACE "\\]"), NODE_ID_RETURN);
   uint32_t comma = lexeme_pattern(compile, "," SPACE);

@@ -19,13 +19,13 @@ void schema_fail(const schema_t *schema, int code, const char *pointer, const ch
   vsnprintf(reason, sizeof reason, format, args);
   va_end(args);
   error_quote(place, sizeof place, pointer, strlen(pointer));
-  compile_fail(schema->c, code, "Invalid schema at '%s': %s", *place ? place : "/", reason);
+  compile_fail(schema->compile, code, "Invalid schema at '%s': %s", *place ? place : "/", reason);
 }
 
 const char *schema_pointer(const schema_t *schema, const char *base, const char *keyword,
                            size_t length) {
   size_t prefix = strlen(base), at;
-  char *out = compile_scratch(schema->c, prefix + 2 * length + 2, 1);
+  char *out = compile_scratch(schema->compile, prefix + 2 * length + 2, 1);
   memcpy(out, base, prefix);
   out[prefix] = '/';
   at = prefix + 1;
@@ -43,7 +43,7 @@ const char *schema_pointer(const schema_t *schema, const char *base, const char 
 const char *schema_pointer_index(const schema_t *schema, const char *base, const char *keyword,
                                  uint32_t index) {
   size_t length = strlen(base) + strlen(keyword) + 16;
-  char *out = compile_scratch(schema->c, length, 1);
+  char *out = compile_scratch(schema->compile, length, 1);
   snprintf(out, length, "%s/%s/%u", base, keyword, index);
   return out;
 }
@@ -169,7 +169,7 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
 
 keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
   keywords_t keywords = {.part = part};
-  compile_spend(schema->c, part->schema->count + 1);
+  compile_spend(schema->compile, part->schema->count + 1);
   JSON_EACH(json, part->schema) {
     if (is_annotation(schema, part, json)) continue;
     keyword_t keyword = find_keyword(schema, part, json);
@@ -309,11 +309,11 @@ const schema_part_t *schema_resolve(const schema_t *schema, const keywords_t *ke
                 "'%s' is not supported; references are local JSON pointers.", quoted);
   }
   const json_t *at = json_schema_resolve(schema->root, text, ref->length);
-  compile_spend(schema->c, ref->length);
+  compile_spend(schema->compile, ref->length);
   if (at == NULL) schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
   if (!is_schema(at)) schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' is no schema.", quoted);
-  schema_part_t *part = compile_scratch(schema->c, 1, sizeof *part);
-  char *pointer = compile_scratch(schema->c, (size_t)ref->length + 1, 1);
+  schema_part_t *part = compile_scratch(schema->compile, 1, sizeof *part);
+  char *pointer = compile_scratch(schema->compile, (size_t)ref->length + 1, 1);
   memcpy(pointer, text + 1, ref->length - 1);
   *part = (schema_part_t){at, pointer, 0, keywords->part};
   return part;

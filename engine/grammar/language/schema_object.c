@@ -23,7 +23,7 @@ static const json_t *named(const json_t *object, const char *name, size_t length
 
 static void add_part(const schema_t *context, grammar_list_t *parts, const json_t *schema,
                      const char *pointer) {
-  *(schema_part_t *)list_add(context->c, parts, sizeof(schema_part_t)) =
+  *(schema_part_t *)list_add(context->compile, parts, sizeof(schema_part_t)) =
       schema_part(schema, pointer);
 }
 
@@ -46,13 +46,13 @@ static bool name_matches(schema_t *schema, const keywords_t *keywords, const jso
 grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction,
                                      const char *name, size_t length) {
   grammar_list_t parts = {0};
-  dfa_text_t canonical = canonical_text(schema->c, name, (uint32_t)length);
+  dfa_text_t canonical = canonical_text(schema->compile, name, (uint32_t)length);
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     const json_t *own = named(keywords->values[KEYWORD_PROPERTIES], name, length);
     const json_t *patterns = keywords->values[KEYWORD_PATTERN_PROPERTIES];
     bool applies = own != NULL;
-    compile_spend(schema->c, 8);
+    compile_spend(schema->compile, 8);
     if (own != NULL) {
       const char *base = schema_pointer_to(schema, keywords->part->pointer, "properties");
       add_part(schema, &parts, own, schema_pointer(schema, base, name, length));
@@ -85,7 +85,7 @@ static uint32_t hash_name(const char *text, uint32_t length) {
 static void grow_names(const schema_t *schema, names_t *names) {
   const member_name_t *items = names->list.items;
   names->table_size = names->table_size ? 2 * names->table_size : 64;
-  names->table = compile_scratch(schema->c, names->table_size, sizeof *names->table);
+  names->table = compile_scratch(schema->compile, names->table_size, sizeof *names->table);
   for (uint32_t i = 0; i < names->list.count; i++) {
     uint32_t slot = hash_name(items[i].text, items[i].length) & (names->table_size - 1);
     while (names->table[slot]) slot = (slot + 1) & (names->table_size - 1);
@@ -95,7 +95,7 @@ static void grow_names(const schema_t *schema, names_t *names) {
 
 static void add_name(const schema_t *schema, names_t *names, const char *text, uint32_t length,
                      bool required) {
-  compile_spend(schema->c, 4);
+  compile_spend(schema->compile, 4);
   if (2 * names->list.count >= names->table_size) grow_names(schema, names);
   uint32_t slot = hash_name(text, length) & (names->table_size - 1);
   for (; names->table[slot]; slot = (slot + 1) & (names->table_size - 1)) {
@@ -104,7 +104,7 @@ static void add_name(const schema_t *schema, names_t *names, const char *text, u
     member_name->required = member_name->required || required;
     return;
   }
-  *(member_name_t *)list_add(schema->c, &names->list, sizeof(member_name_t)) =
+  *(member_name_t *)list_add(schema->compile, &names->list, sizeof(member_name_t)) =
       (member_name_t){text, length, required};
   names->table[slot] = names->list.count;
 }
@@ -127,24 +127,24 @@ grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *
 /* Colon and value, then RETURN. */
 static uint32_t entry_of(schema_t *schema, const grammar_list_t *parts) {
   uint32_t rule = schema_rule(schema, parts->items, parts->count);
-  uint32_t value = build_node(schema->c, NODE_CALL, rule, NODE_ID_RETURN);
-  return build_lex(schema->c, lexeme_pattern(schema->c, ":" SPACE), value);
+  uint32_t value = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
+  return build_lex(schema->compile, lexeme_pattern(schema->compile, ":" SPACE), value);
 }
 
 static void draft_members(schema_t *schema, const conjunction_t *conjunction,
                           const grammar_list_t *names, object_draft_t *draft) {
   const member_name_t *list = names->items;
-  draft->members = compile_scratch(schema->c, names->count, sizeof *draft->members);
+  draft->members = compile_scratch(schema->compile, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
     grammar_list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
-    dfa_text_t inside = canonical_text(schema->c, list[i].text, list[i].length);
-    char *quoted = compile_scratch(schema->c, (size_t)inside.length + 2, 1);
+    dfa_text_t inside = canonical_text(schema->compile, list[i].text, list[i].length);
+    char *quoted = compile_scratch(schema->compile, (size_t)inside.length + 2, 1);
     quoted[0] = quoted[inside.length + 1] = '"';
     memcpy(quoted + 1, inside.bytes, inside.length);
     uint32_t entry = entry_of(schema, &parts);
     for (uint32_t b = 0; b < inside.length + 2; b++) {
-      if (!schema->c->vocabulary->has_byte[(uint8_t)quoted[b]])
+      if (!schema->compile->vocabulary->has_byte[(uint8_t)quoted[b]])
         entry = NONE; /* cannot be written */
     }
     draft->members[i] = (member_draft_t){quoted, inside.length + 2, entry, list[i].required};
@@ -188,9 +188,10 @@ grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunc
 static const dfa_t *extra_names(schema_t *schema, const grammar_list_t *patterns,
                                 const dfa_t *listed, uint32_t set) {
   const pattern_t *list = patterns->items;
-  const dfa_t *names = dfa_product(schema->c, canonical_string(schema->c), listed, true);
+  const dfa_t *names =
+      dfa_product(schema->compile, canonical_string(schema->compile), listed, true);
   for (uint32_t p = 0; p < patterns->count; p++) {
-    names = dfa_product(schema->c, names, list[p].dfa, !(set >> p & 1));
+    names = dfa_product(schema->compile, names, list[p].dfa, !(set >> p & 1));
   }
   return names;
 }
@@ -203,7 +204,7 @@ static grammar_list_t collect_patterns(schema_t *schema, const conjunction_t *co
     const char *pointer = schema_pointer_to(schema, keywords->part->pointer, "patternProperties");
     JSON_EACH(json, keywords->values[KEYWORD_PATTERN_PROPERTIES]) {
       const dfa_t *dfa = schema_pattern(schema, json->key, json->key_length, true, pointer);
-      *(pattern_t *)list_add(schema->c, &patterns, sizeof(pattern_t)) =
+      *(pattern_t *)list_add(schema->compile, &patterns, sizeof(pattern_t)) =
           (pattern_t){dfa, json, keywords};
     }
     if (patterns.count > PATTERNS_MAX) {
@@ -216,11 +217,11 @@ static grammar_list_t collect_patterns(schema_t *schema, const conjunction_t *co
 
 static dfa_t *listed_names(schema_t *schema, const grammar_list_t *names) {
   const member_name_t *list = names->items;
-  dfa_text_t *texts = compile_scratch(schema->c, names->count, sizeof *texts);
+  dfa_text_t *texts = compile_scratch(schema->compile, names->count, sizeof *texts);
   for (uint32_t i = 0; i < names->count; i++) {
-    texts[i] = canonical_text(schema->c, list[i].text, list[i].length);
+    texts[i] = canonical_text(schema->compile, list[i].text, list[i].length);
   }
-  return dfa_texts(schema->c, texts, names->count);
+  return dfa_texts(schema->compile, texts, names->count);
 }
 
 /* Returns the node of one extra member. Without patterns a key must only differ from the listed
@@ -230,18 +231,19 @@ static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction
   grammar_list_t patterns = collect_patterns(schema, conjunction), branches = {0};
   if (patterns.count == 0) {
     grammar_list_t parts = schema_extra_parts(schema, conjunction);
-    return build_extra(schema->c, object, lexeme_key(schema->c), entry_of(schema, &parts));
+    return build_extra(schema->compile, object, lexeme_key(schema->compile),
+                       entry_of(schema, &parts));
   }
   const dfa_t *listed = listed_names(schema, names);
   for (uint32_t set = 0; set < UINT32_C(1) << patterns.count; set++) {
     const dfa_t *inside = extra_names(schema, &patterns, listed, set);
     if (dfa_is_empty(inside)) continue;
     grammar_list_t parts = extra_parts(schema, conjunction, &patterns, set);
-    uint32_t key = lexeme_add(schema->c, dfa_quote(schema->c, inside));
-    *(uint32_t *)list_add(schema->c, &branches, sizeof(uint32_t)) =
-        build_lex(schema->c, key, entry_of(schema, &parts));
+    uint32_t key = lexeme_add(schema->compile, dfa_quote(schema->compile, inside));
+    *(uint32_t *)list_add(schema->compile, &branches, sizeof(uint32_t)) =
+        build_lex(schema->compile, key, entry_of(schema, &parts));
   }
-  return build_alt(schema->c, branches.items, branches.count);
+  return build_alt(schema->compile, branches.items, branches.count);
 }
 
 /* Extra keys may repeat, and a JSON reader counts equal keys once: only one is certain to count. */
@@ -270,11 +272,12 @@ void schema_member_bounds(const schema_t *schema, const conjunction_t *conjuncti
 }
 
 uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
-  object_draft_t *draft = compile_scratch(schema->c, 1, sizeof *draft);
-  uint32_t object = build_object(schema->c, draft, NODE_ID_RETURN);
+  object_draft_t *draft = compile_scratch(schema->compile, 1, sizeof *draft);
+  uint32_t object = build_object(schema->compile, draft, NODE_ID_RETURN);
   grammar_list_t names = schema_member_names(schema, conjunction);
   schema_member_bounds(schema, conjunction, names.count, draft);
   draft_members(schema, conjunction, &names, draft);
-  draft->extra = extra_members(schema, conjunction, &names, build_at(schema->c, object)->object);
-  return build_lex(schema->c, lexeme_pattern(schema->c, "\\{" SPACE), object);
+  draft->extra =
+      extra_members(schema, conjunction, &names, build_at(schema->compile, object)->object);
+  return build_lex(schema->compile, lexeme_pattern(schema->compile, "\\{" SPACE), object);
 }

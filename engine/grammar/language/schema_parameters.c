@@ -19,7 +19,8 @@
  * have `types`, from rules of JSON. */
 static schema_part_t tagged_part(schema_t *context, uint32_t types) {
   if (context->tagged == NULL)
-    context->tagged = compile_scratch(context->c, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
+    context->tagged =
+        compile_scratch(context->compile, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
   json_t *schema = context->tagged + (size_t)types * 2;
   schema[0] = (json_t){.type = JSON_OBJECT, .count = 1};
   schema[1] =
@@ -50,22 +51,22 @@ static schema_part_t no_string(void) {
 
 /* Line break, value and closing tag, then RETURN. */
 static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types) {
-  uint32_t close =
-      build_lex(schema->c, lexeme_pattern(schema->c, "\\n</parameter>\\n"), NODE_ID_RETURN);
+  uint32_t close = build_lex(schema->compile, lexeme_pattern(schema->compile, "\\n</parameter>\\n"),
+                             NODE_ID_RETURN);
   uint32_t branches[2], count = 0;
-  schema_part_t *last = list_add(schema->c, parts, sizeof *last);
+  schema_part_t *last = list_add(schema->compile, parts, sizeof *last);
   if (types & TYPE_STRING) {
     *last = tagged_part(schema, types);
     uint32_t text = schema_rule(schema, parts->items, parts->count);
-    branches[count++] = build_node(schema->c, NODE_CALL, text, close);
+    branches[count++] = build_node(schema->compile, NODE_CALL, text, close);
   }
   if (types != TYPE_STRING) {
     *last = no_string();
     uint32_t value = schema_rule(schema, parts->items, parts->count);
-    branches[count++] = build_node(schema->c, NODE_CALL, value, close);
+    branches[count++] = build_node(schema->compile, NODE_CALL, value, close);
   }
-  return build_lex(schema->c, lexeme_pattern(schema->c, "\\n"),
-                   build_alt(schema->c, branches, count));
+  return build_lex(schema->compile, lexeme_pattern(schema->compile, "\\n"),
+                   build_alt(schema->compile, branches, count));
 }
 
 /* Returns false if no token can write the name. Refuses names that the parser would cut. */
@@ -76,7 +77,7 @@ static bool can_be_written(const schema_t *schema, const member_name_t *name) {
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, "/properties",
                   "a name with '>' or a line break cannot be written in a tag.");
     }
-    if (!schema->c->vocabulary->has_byte[byte]) return false;
+    if (!schema->compile->vocabulary->has_byte[byte]) return false;
   }
   return true;
 }
@@ -84,11 +85,11 @@ static bool can_be_written(const schema_t *schema, const member_name_t *name) {
 static void draft_members(schema_t *schema, const conjunction_t *conjunction,
                           const grammar_list_t *names, object_draft_t *draft) {
   const member_name_t *list = names->items;
-  draft->members = compile_scratch(schema->c, names->count, sizeof *draft->members);
+  draft->members = compile_scratch(schema->compile, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
     uint32_t length = (uint32_t)sizeof OPEN - 1 + list[i].length + 1;
-    char *tag = compile_scratch(schema->c, length, 1);
+    char *tag = compile_scratch(schema->compile, length, 1);
     memcpy(tag, OPEN, sizeof OPEN - 1);
     memcpy(tag + sizeof OPEN - 1, list[i].text, list[i].length);
     tag[length - 1] = '>';
@@ -126,14 +127,14 @@ static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction,
   grammar_list_t parts = schema_extra_parts(schema, conjunction);
   /* A listed name must be able to continue as another name: no bound on the length, and one byte
    * that ends a name. */
-  uint32_t key = lexeme_pattern(schema->c, OPEN "[A-Za-z0-9_.-]+>");
+  uint32_t key = lexeme_pattern(schema->compile, OPEN "[A-Za-z0-9_.-]+>");
   uint32_t types = json_schema_member_types(schema->root, unlisted, sizeof unlisted);
-  return build_extra(schema->c, object, key, entry_of(schema, &parts, types));
+  return build_extra(schema->compile, object, key, entry_of(schema, &parts, types));
 }
 
 uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   static const json_t any = {.type = JSON_TRUE};
-  schema_t schema = {.c = compile, .root = source->schema != NULL ? source->schema : &any};
+  schema_t schema = {.compile = compile, .root = source->schema != NULL ? source->schema : &any};
   schema_begin(&schema, source->strict);
   schema_part_t root = schema_part(schema.root, "");
   grammar_list_t joined = {0};

@@ -30,7 +30,7 @@ static void check_object(const schema_t *schema, const json_t *json, const char 
     bool found = false;
     if (required != NULL && required->type == JSON_ARRAY) {
       JSON_EACH(name, required) {
-        compile_spend(schema->c, 1);
+        compile_spend(schema->compile, 1);
         found = found || (name->type == JSON_STRING && name->length == value->key_length &&
                           memcmp(name->text, value->key, name->length) == 0);
       }
@@ -76,7 +76,7 @@ static bool allows_object(const json_t *type) {
 
 /* The depth limit of the JSON reader bounds the recursion. */
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth) {
-  compile_spend(schema->c, 20);
+  compile_spend(schema->compile, 20);
   if (json->type != JSON_OBJECT) {
     schema_fail(schema, ERR_INVALID_VALUE, pointer, "expected an object in a strict schema.");
   }

@@ -23,15 +23,15 @@ const dfa_t *schema_pattern(schema_t *schema, const char *text, uint32_t length,
   error_quote(place, sizeof place, pointer, strlen(pointer));
   snprintf(what, sizeof what, "Invalid schema at '%s': pattern", place);
   regex_options_t options = {.json = json, .search = true, .what = what};
-  const dfa_t *dfa = regex_dfa(schema->c, text, length, &options);
-  *(pattern_dfa_t *)list_add(schema->c, &schema->patterns, sizeof(pattern_dfa_t)) =
+  const dfa_t *dfa = regex_dfa(schema->compile, text, length, &options);
+  *(pattern_dfa_t *)list_add(schema->compile, &schema->patterns, sizeof(pattern_dfa_t)) =
       (pattern_dfa_t){text, length, json, dfa};
   return dfa;
 }
 
 static const dfa_t *both(schema_t *schema, const dfa_t *left, const dfa_t *right) {
   if (left == NULL || right == NULL || left == right) return left != NULL ? left : right;
-  return dfa_product(schema->c, left, right, false);
+  return dfa_product(schema->compile, left, right, false);
 }
 
 const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction,
@@ -67,12 +67,12 @@ uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction) {
   const dfa_t *content = schema_string_content(schema, conjunction, &min, &max);
   uint32_t lexeme, tagged = schema_tagged_types(schema, conjunction);
   if (tagged) {
-    lexeme = lexeme_tagged(schema->c, content, tagged, min, max);
+    lexeme = lexeme_tagged(schema->compile, content, tagged, min, max);
   } else {
-    lexeme = content != NULL ? lexeme_content(schema->c, content, min, max)
-                             : lexeme_string(schema->c, min, max);
+    lexeme = content != NULL ? lexeme_content(schema->compile, content, min, max)
+                             : lexeme_string(schema->compile, min, max);
   }
-  return build_lex(schema->c, lexeme, NODE_ID_RETURN);
+  return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
 }
 
 /* ---- numbers ---- */
@@ -170,7 +170,7 @@ dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, boo
     if (conjunction->items[i].values[KEYWORD_MULTIPLE_OF] != NULL)
       add_multiple(schema, &conjunction->items[i], &spec);
   }
-  return number_dfa(schema->c, &spec);
+  return number_dfa(schema->compile, &spec);
 }
 
 uint32_t schema_number(schema_t *schema, const conjunction_t *conjunction, bool integer) {
@@ -182,7 +182,8 @@ uint32_t schema_number(schema_t *schema, const conjunction_t *conjunction, bool 
       if (conjunction->items[i].values[about[w]] != NULL) plain = false;
     }
   }
-  uint32_t lexeme = plain ? lexeme_pattern(schema->c, integer ? pattern_integer : pattern_number)
-                          : lexeme_add(schema->c, schema_number_dfa(schema, conjunction, integer));
-  return build_lex(schema->c, lexeme, NODE_ID_RETURN);
+  uint32_t lexeme =
+      plain ? lexeme_pattern(schema->compile, integer ? pattern_integer : pattern_number)
+            : lexeme_add(schema->compile, schema_number_dfa(schema, conjunction, integer));
+  return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
 }

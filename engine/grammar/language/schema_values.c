@@ -12,14 +12,14 @@
 /* ---- canonical text ---- */
 
 typedef struct value_writer {
-  compile_t *c;
+  compile_t *compile;
   char *text;
   uint32_t length, capacity;
 } value_writer_t;
 
 static void put(value_writer_t *writer, const char *text, uint32_t length) {
   if (writer->capacity - writer->length < length)
-    writer->text = compile_grow(writer->c, writer->text, writer->length,
+    writer->text = compile_grow(writer->compile, writer->text, writer->length,
                                 writer->length + length + 64, 1, &writer->capacity);
   memcpy(writer->text + writer->length, text, length);
   writer->length += length;
@@ -30,7 +30,7 @@ static void put_text(value_writer_t *writer, const char *text) {
 }
 
 static void put_string(value_writer_t *writer, const char *text, uint32_t length) {
-  dfa_text_t inside = canonical_text(writer->c, text, length);
+  dfa_text_t inside = canonical_text(writer->compile, text, length);
   put_text(writer, "\"");
   put(writer, inside.bytes, inside.length);
   put_text(writer, "\"");
@@ -51,7 +51,7 @@ static void put_number(value_writer_t *writer, const json_t *json) {
 /* The depth limit of the JSON reader bounds the recursion. */
 static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
   const char *comma = "";
-  compile_spend(writer->c, 4);
+  compile_spend(writer->compile, 4);
   switch ((json_type_t)json->type) {
   case JSON_NULL: put_text(writer, "null"); break;
   case JSON_FALSE: put_text(writer, "false"); break;
@@ -76,7 +76,7 @@ static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
 }
 
 static dfa_text_t text_of(schema_t *schema, const json_t *json, bool spaced) {
-  value_writer_t writer = {.c = schema->c};
+  value_writer_t writer = {.compile = schema->compile};
   put_value(&writer, json, spaced);
   return (dfa_text_t){writer.text, (uint32_t)writer.length};
 }
@@ -109,7 +109,7 @@ static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction
     if (list == NULL) continue;
     bool found = false;
     JSON_EACH(other, list) {
-      compile_spend(schema->c, 1);
+      compile_spend(schema->compile, 1);
       if (other == json || schema_equal(other, json)) {
         found = true;
         break;
@@ -179,14 +179,14 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, admission
 
 static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction_t *conjunction,
                       admission_t *admission, uint32_t types, const json_t *json) {
-  compile_spend(schema->c, 4);
+  compile_spend(schema->compile, 4);
   if (!(schema_type_of(json) & types) || !listed_everywhere(schema, conjunction, json)) return;
   dfa_text_t text =
       admission->tagged ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
   if (!admits(schema, conjunction, admission, json, text)) return;
-  *(dfa_text_t *)list_add(schema->c, texts, sizeof text) = text;
+  *(dfa_text_t *)list_add(schema->compile, texts, sizeof text) = text;
   if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
-    *(dfa_text_t *)list_add(schema->c, texts, sizeof text) = text_of(schema, json, true);
+    *(dfa_text_t *)list_add(schema->compile, texts, sizeof text) = text_of(schema, json, true);
   }
 }
 
@@ -203,10 +203,11 @@ uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint3
     add_value(schema, &texts, conjunction, &admission, types, values);
   }
   if (texts.count == 0) return NODE_ID_FAIL;
-  const dfa_t *listed = dfa_texts(schema->c, texts.items, texts.count);
-  uint32_t lexeme = admission.tagged ? lexeme_tagged(schema->c, listed, admission.tagged, 0, NONE)
-                                     : lexeme_add(schema->c, listed);
-  return build_lex(schema->c, lexeme, NODE_ID_RETURN);
+  const dfa_t *listed = dfa_texts(schema->compile, texts.items, texts.count);
+  uint32_t lexeme = admission.tagged
+                        ? lexeme_tagged(schema->compile, listed, admission.tagged, 0, NONE)
+                        : lexeme_add(schema->compile, listed);
+  return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
 }
 
 /* ---- disjoint ---- */
@@ -260,7 +261,7 @@ static bool members_disjoint(schema_t *schema, const conjunction_t *left,
     const json_t *required = left->items[i].values[KEYWORD_REQUIRED];
     if (required == NULL) continue;
     JSON_EACH(name, required) {
-      compile_spend(schema->c, 20);
+      compile_spend(schema->compile, 20);
       grammar_list_t of_right = schema_property_parts(schema, right, name->text, name->length);
       if (never(&of_right)) return true;
       if (!is_required(right, name)) continue;
