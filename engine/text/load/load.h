@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct tokenizer_load {
-  tokenizer_t *t;
+  tokenizer_t *tokenizer;
   const char *dir;
   const char *file;   /* the file that is being read, for messages */
   uint32_t added_max; /* room for added tokens */

@@ -10,7 +10,7 @@
 static const char where[] = "added_tokens";
 
 int load_added_begin(tokenizer_load_t *load, uint32_t count_max) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   uint32_t ids = tokenizer->bpe.vocab.num_ids;
   if (ids < tokenizer->bpe.vocab.count) ids = tokenizer->bpe.vocab.count;
   if (count_max > LOAD_ADDED_MAX)
@@ -36,7 +36,7 @@ static uint32_t next_id(const tokenizer_t *tokenizer) {
 
 int load_added_at(tokenizer_load_t *load, const char *content, size_t length, uint32_t id,
                   added_token_t token) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   token.id = id;
   if (token.id >= VOCAB_ID_MAX || token.id >= tokenizer->added_vocab.num_ids)
     return load_fail(load, where, "an id is not below %d", VOCAB_ID_MAX);
@@ -53,7 +53,7 @@ int load_added_at(tokenizer_load_t *load, const char *content, size_t length, ui
 
 int load_added_token(tokenizer_load_t *load, const char *content, size_t length,
                      added_token_t token) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   if (length > VOCAB_PIECE_BYTES_MAX)
     return load_fail(load, where, "a content is longer than %d bytes", VOCAB_PIECE_BYTES_MAX);
   if (length == 0) return load_fail(load, where, "a content is empty");
@@ -102,7 +102,7 @@ int load_added_tokens(tokenizer_load_t *load, const json_t *list) {
 /* Adds the contents of one matcher, special tokens first: of equal contents the first one wins. */
 static int fill(tokenizer_load_t *load, token_matcher_t *matcher, bool normalized,
                 normalizer_scratch_t *scratch) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   size_t bytes = 0;
   for (int pass = 0; pass < 3; pass++) { /* sizes, special tokens, the others */
     for (uint32_t i = 0; i < tokenizer->num_added; i++) {
@@ -134,8 +134,8 @@ static int fill(tokenizer_load_t *load, token_matcher_t *matcher, bool normalize
 
 int load_added_finish(tokenizer_load_t *load) {
   normalizer_scratch_t scratch = {0};
-  int code = fill(load, &load->t->raw, false, &scratch);
-  if (code == 0) code = fill(load, &load->t->normalized, true, &scratch);
+  int code = fill(load, &load->tokenizer->raw, false, &scratch);
+  if (code == 0) code = fill(load, &load->tokenizer->normalized, true, &scratch);
   normalizer_scratch_free(&scratch);
   return code;
 }

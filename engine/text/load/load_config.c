@@ -47,9 +47,10 @@ static int add_named(tokenizer_load_t *load, const json_t *named, const char *wh
   const json_t *text = token_text(named);
   added_token_t token = {.special = true};
   if (text == NULL || text->length == 0) return 0;
-  uint32_t id = vocab_find(&load->t->added_vocab, text->text, text->length);
-  if (id != NO_ID && (!legacy || load->t->added[load->t->added_of[id]].special)) return 0;
-  if (!legacy && tokenizer_id(load->t, text->text, text->length) < 0) return 0;
+  uint32_t id = vocab_find(&load->tokenizer->added_vocab, text->text, text->length);
+  if (id != NO_ID && (!legacy || load->tokenizer->added[load->tokenizer->added_of[id]].special))
+    return 0;
+  if (!legacy && tokenizer_id(load->tokenizer, text->text, text->length) < 0) return 0;
   if (named->type == JSON_OBJECT && !read_flags(load, named, where, &token))
     return ERR_MODEL_MALFORMED;
   token.special = true;
@@ -80,7 +81,7 @@ static int add_named_tokens(tokenizer_load_t *load, const json_t *config, const 
   bool all = true; /* of bos, eos and unk */
   for (unsigned i = 0; i < 3; i++)
     all = all && (load_field(config, keys[i]) != NULL || load_field(map, keys[i]) != NULL);
-  if (code != 0 || !legacy || all || end_of_text_id(load->t) < 0) return code;
+  if (code != 0 || !legacy || all || end_of_text_id(load->tokenizer) < 0) return code;
   return load_added_token(load, end_of_text, sizeof end_of_text - 1,
                           (added_token_t){.special = true});
 }
@@ -120,7 +121,7 @@ static int add_listed(tokenizer_load_t *load, const char *where, const json_t *l
     listed_t best = {.id = -1}, at;
     JSON_EACH(entry, list) {
       int code = read_listed(load, where, entry, decoder, &at);
-      bool known = code == 0 && tokenizer_id(load->t, at.content, at.length) >= 0;
+      bool known = code == 0 && tokenizer_id(load->tokenizer, at.content, at.length) >= 0;
       if (code == 0 && known && last < 0)
         code = load_added_token(load, at.content, at.length, at.token);
       if (code != 0) return code;
@@ -129,7 +130,7 @@ static int add_listed(tokenizer_load_t *load, const char *where, const json_t *l
     if (best.id < 0) return 0;
     int code = load_added_token(load, best.content, best.length, best.token);
     if (code != 0) return code;
-    last = tokenizer_id(load->t, best.content, best.length);
+    last = tokenizer_id(load->tokenizer, best.content, best.length);
     if (last != best.id)
       return load_fail(load, where, "\"%s\" has the id %lld, but the next free one is %lld",
                        error_quote(quoted, sizeof quoted, best.content, (unsigned)best.length),
@@ -150,16 +151,16 @@ static int check_legacy(tokenizer_load_t *load, const json_t *config) {
                      load_quote(quoted, name));
   if (!load_bool(load, config, "add_prefix_space", "config", &prefix)) return ERR_MODEL_MALFORMED;
   if (prefix) {
-    load->t->pretokenizer.phases[0].prefix = PREFIX_ALWAYS;
-    load->t->pretokenizer.phases[0].prefix_text[0] = ' ';
-    load->t->pretokenizer.phases[0].prefix_length = 1;
+    load->tokenizer->pretokenizer.phases[0].prefix = PREFIX_ALWAYS;
+    load->tokenizer->pretokenizer.phases[0].prefix_text[0] = ' ';
+    load->tokenizer->pretokenizer.phases[0].prefix_length = 1;
   }
   return 0;
 }
 
 /* Adds BOS and EOS that the configuration requests and the post-processor does not add. */
 static int add_affixes(tokenizer_load_t *load, const json_t *config) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   bool bos = false, eos = false;
   if (!load_bool(load, config, "add_bos_token", "config", &bos) ||
       !load_bool(load, config, "add_eos_token", "config", &eos))
@@ -180,7 +181,7 @@ static int add_affixes(tokenizer_load_t *load, const json_t *config) {
 }
 
 static int apply(tokenizer_load_t *load, const json_t *config, const json_t *map, bool legacy) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   const json_t *listed = load_field(config, "added_tokens_decoder");
   int code = legacy ? check_legacy(load, config) : 0;
   if (code == 0 && listed != NULL) code = add_listed(load, "added_tokens_decoder", listed, true);

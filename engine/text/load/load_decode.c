@@ -11,8 +11,8 @@ static int push_affix(tokenizer_load_t *load, const char *where, const json_t *i
                       unsigned *count) {
   int64_t value;
   size_t length;
-  if (!json_int64(id, &value) || value < 0 || value >= load->t->num_ids ||
-      tokenizer_spelling(load->t, (uint32_t)value, &length) == NULL)
+  if (!json_int64(id, &value) || value < 0 || value >= load->tokenizer->num_ids ||
+      tokenizer_spelling(load->tokenizer, (uint32_t)value, &length) == NULL)
     return load_fail(load, where, "an id that no token has");
   if (*count == AFFIX_IDS_MAX) return load_fail(load, where, "more than %d ids", AFFIX_IDS_MAX);
   ids[(*count)++] = (int32_t)value;
@@ -23,7 +23,7 @@ static int push_affix(tokenizer_load_t *load, const char *where, const json_t *i
  * the second as if they were several texts. */
 static int wrap(tokenizer_load_t *load, const char *where, const int32_t *prefix,
                 unsigned num_prefix, const int32_t *suffix, unsigned num_suffix) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   if (tokenizer->num_prefix + tokenizer->num_suffix > 0)
     return load_fail(load, where, "more than one processor that adds ids is not supported");
   memcpy(tokenizer->prefix, prefix, num_prefix * sizeof *prefix);
@@ -160,13 +160,13 @@ static int read_metaspace(tokenizer_load_t *load, const json_t *value, decoder_s
     return load_fail(load, "decoder", "Metaspace needs a \"replacement\"");
   if (!load_bool(load, value, "add_prefix_space", "decoder", &legacy)) return ERR_MODEL_MALFORMED;
   step->keep_first = scheme == NULL ? !legacy : json_equals(scheme, "never");
-  if (!step->keep_first) load->t->decoder.first_differs = true;
+  if (!step->keep_first) load->tokenizer->decoder.first_differs = true;
   return 0;
 }
 
 /* One component; *fused: the tokens are joined, so the whole text is one. */
 static int decoder_component(tokenizer_load_t *load, const json_t *value, bool *fused) {
-  decoder_t *decoder = &load->t->decoder;
+  decoder_t *decoder = &load->tokenizer->decoder;
   char quoted[96];
   const json_t *type = load_field(value, "type");
   if (json_equals(type, "Fuse")) return *fused = true, 0;
@@ -205,7 +205,7 @@ static int decoder_component(tokenizer_load_t *load, const json_t *value, bool *
 }
 
 int load_decoder(tokenizer_load_t *load, const json_t *value) {
-  decoder_t *decoder = &load->t->decoder;
+  decoder_t *decoder = &load->tokenizer->decoder;
   bool fused = false;
   if (value == NULL) {
     decoder->join_with_spaces = decoder->first_differs = true;

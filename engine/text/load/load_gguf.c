@@ -52,7 +52,7 @@ static bool flag_of(const gguf_t *gguf, const char *key, bool absent) {
 /* An id of the vocabulary, or -1. */
 static int32_t id_of(const tokenizer_load_t *load, const gguf_t *gguf, const char *key) {
   int64_t id;
-  if (!gguf_int(gguf_get(gguf, key), 0, &id) || id < 0 || id >= load->t->bpe.vocab.num_ids)
+  if (!gguf_int(gguf_get(gguf, key), 0, &id) || id < 0 || id >= load->tokenizer->bpe.vocab.num_ids)
     return -1;
   return (int32_t)id;
 }
@@ -66,7 +66,7 @@ static int64_t type_of(const gguf_t *gguf, uint32_t id) {
 static int read_tokens(tokenizer_load_t *load, const gguf_t *gguf) {
   const gguf_value_t *tokens = gguf_get(gguf, KEY("tokens"));
   const gguf_value_t *types = gguf_get(gguf, KEY("token_type"));
-  vocab_t *vocab = &load->t->bpe.vocab;
+  vocab_t *vocab = &load->tokenizer->bpe.vocab;
   const char *text;
   char quoted[96];
   size_t at = 0, length;
@@ -102,11 +102,11 @@ static int read_merges(tokenizer_load_t *load, const gguf_t *gguf) {
   int code = 0;
   if (merges == NULL || merges->kind != GGUF_ARRAY || merges->element != GGUF_STRING)
     return load_fail(load, KEY("merges"), "a list of texts is needed");
-  if (bpe_prepare(&load->t->bpe, merges->count) != 0) return load_no_memory(load);
+  if (bpe_prepare(&load->tokenizer->bpe, merges->count) != 0) return load_no_memory(load);
   for (uint32_t rank = 0; code == 0 && gguf_next_string(merges, &at, &text, &length); rank++)
     code = load_merge(load, KEY("merges"), rank, text, length, &joined);
   buffer_free(&joined);
-  if (code == 0 && bpe_finish(&load->t->bpe) != 0) code = load_no_memory(load);
+  if (code == 0 && bpe_finish(&load->tokenizer->bpe) != 0) code = load_no_memory(load);
   return code;
 }
 
@@ -131,7 +131,7 @@ static bool any_token(const void *context, uint32_t id) {
  * tokens, the highest score first, are the order in which load_splits makes the merges. */
 static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
   const gguf_value_t *scores = gguf_get(gguf, KEY("scores"));
-  uint32_t num_ids = load->t->bpe.vocab.num_ids, count = 0;
+  uint32_t num_ids = load->tokenizer->bpe.vocab.num_ids, count = 0;
   if (scores == NULL || scores->kind != GGUF_ARRAY || scores->count != num_ids)
     return load_fail(load, KEY("scores"), "%u scores for %u tokens",
                      scores == NULL ? 0 : scores->count, num_ids);
@@ -160,7 +160,7 @@ static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
  * the caller sets `strips` by the architecture. */
 static int read_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
   static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
-  vocab_t *vocab = &load->t->bpe.vocab;
+  vocab_t *vocab = &load->tokenizer->bpe.vocab;
   uint32_t count = 0;
   for (uint32_t id = 0; id < vocab->num_ids; id++) {
     int64_t type = type_of(gguf, id);
@@ -183,7 +183,7 @@ static int read_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
 }
 
 static void read_affixes(tokenizer_load_t *load, const gguf_t *gguf, bool bos_absent) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   tokenizer->bos_id = id_of(load, gguf, KEY("bos_token_id"));
   tokenizer->eos_id = id_of(load, gguf, KEY("eos_token_id"));
   if (tokenizer->bos_id >= 0 && flag_of(gguf, KEY("add_bos_token"), bos_absent))
@@ -216,8 +216,8 @@ static int read_gpt2(tokenizer_load_t *load, const gguf_t *gguf) {
                      error_quote(quoted, sizeof quoted, text, length));
   int code = component(load, pre->normalizer, load_normalizer);
   if (code == 0) code = component(load, pre->pre_tokenizer, load_pretokenizer);
-  load->t->bpe.byte_level = true;
-  load->t->bpe.ignore_merges = pre->ignore_merges;
+  load->tokenizer->bpe.byte_level = true;
+  load->tokenizer->bpe.ignore_merges = pre->ignore_merges;
   if (code == 0) code = read_tokens(load, gguf);
   if (code == 0) code = read_merges(load, gguf);
   if (code == 0) code = read_added(load, gguf, false);
@@ -233,12 +233,12 @@ static int read_llama(tokenizer_load_t *load, const gguf_t *gguf) {
   int code = component(load, spaced ? normalizer_spaced : normalizer_plain, load_normalizer);
   if (code == 0) code = component(load, NULL, load_pretokenizer);
   if (code == 0) code = read_tokens(load, gguf);
-  load->t->bpe.byte_fallback = load->t->bpe.fuse_unk = true;
+  load->tokenizer->bpe.byte_fallback = load->tokenizer->bpe.fuse_unk = true;
   int32_t unknown = id_of(load, gguf, KEY("unknown_token_id"));
-  for (uint32_t id = 0; unknown < 0 && id < load->t->bpe.vocab.num_ids; id++) {
+  for (uint32_t id = 0; unknown < 0 && id < load->tokenizer->bpe.vocab.num_ids; id++) {
     if (type_of(gguf, id) == TYPE_UNKNOWN) unknown = (int32_t)id;
   }
-  load->t->bpe.unk = unknown < 0 ? NO_ID : (uint32_t)unknown;
+  load->tokenizer->bpe.unk = unknown < 0 ? NO_ID : (uint32_t)unknown;
   if (code == 0) code = read_scores(load, gguf);
   if (code == 0) code = read_added(load, gguf, strips);
   if (code == 0) code = component(load, spaced ? decoder_spaced : decoder_plain, load_decoder);

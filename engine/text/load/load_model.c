@@ -26,7 +26,7 @@ static int read_vocab(tokenizer_load_t *load, const json_t *vocab) {
                        VOCAB_PIECE_BYTES_MAX);
     if (id > highest) highest = id;
   }
-  vocab_t *v = &load->t->bpe.vocab;
+  vocab_t *v = &load->tokenizer->bpe.vocab;
   if (!vocab_init(v, (uint32_t)(highest + 1), vocab->count)) return load_no_memory(load);
   JSON_EACH(entry, vocab) {
     if (!json_int64(entry, &id)) continue; /* checked above */
@@ -56,7 +56,7 @@ static bool split_merge(const char *line, size_t length, merge_text_t *left, mer
 
 static int add_merge(tokenizer_load_t *load, const char *where, uint32_t rank, merge_text_t left,
                      merge_text_t right, buffer_t *joined) {
-  bpe_t *bpe = &load->t->bpe;
+  bpe_t *bpe = &load->tokenizer->bpe;
   char quoted[96];
   joined->length = 0;
   if (!buffer_append(joined, left.data, left.length) ||
@@ -108,14 +108,14 @@ static int read_merges(tokenizer_load_t *load, const json_t *merges) {
     return load_fail(load, where_merges, "an array is needed");
   if (merges->count > BPE_MERGES_MAX)
     return load_fail(load, where_merges, "%u merges, at most %d", merges->count, BPE_MERGES_MAX);
-  int code = bpe_prepare(&load->t->bpe, merges->count);
+  int code = bpe_prepare(&load->tokenizer->bpe, merges->count);
   if (code != 0) return load_no_memory(load);
   JSON_EACH(merge, merges) {
     if (merge->type == JSON_STRING && is_version(merge->text, merge->length)) continue;
     if ((code = read_merge(load, merge, rank++, &joined)) != 0) break;
   }
   buffer_free(&joined);
-  if (code == 0 && bpe_finish(&load->t->bpe) != 0) code = load_no_memory(load);
+  if (code == 0 && bpe_finish(&load->tokenizer->bpe) != 0) code = load_no_memory(load);
   return code;
 }
 
@@ -143,7 +143,7 @@ static bool is_unigram(const json_t *model) {
 }
 
 int load_model(tokenizer_load_t *load, const json_t *model) {
-  bpe_t *bpe = &load->t->bpe;
+  bpe_t *bpe = &load->tokenizer->bpe;
   char quoted[96];
   if (model == NULL || model->type != JSON_OBJECT)
     return load_fail(load, "model", "an object is needed");
@@ -193,7 +193,7 @@ static int each_line(tokenizer_load_t *load, const load_doc_t *merges, buffer_t 
 }
 
 int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_doc_t *merges) {
-  bpe_t *bpe = &load->t->bpe;
+  bpe_t *bpe = &load->tokenizer->bpe;
   buffer_t joined = {0};
   uint32_t count;
   bpe->unk = NO_ID;

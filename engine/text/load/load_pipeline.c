@@ -96,7 +96,7 @@ static int precompiled_component(tokenizer_load_t *load, const json_t *value, co
 }
 
 static int normalizer_component(tokenizer_load_t *load, const json_t *value, const char *where) {
-  normalizer_t *normalizer = &load->t->normalizer;
+  normalizer_t *normalizer = &load->tokenizer->normalizer;
   const json_t *type = load_field(value, "type");
   char quoted[96];
   int code = 0;
@@ -127,7 +127,7 @@ static int normalizer_component(tokenizer_load_t *load, const json_t *value, con
 }
 
 int load_normalizer(tokenizer_load_t *load, const json_t *value) {
-  normalizer_t *normalizer = &load->t->normalizer;
+  normalizer_t *normalizer = &load->tokenizer->normalizer;
   normalizer->steps = calloc(NORMALIZER_STEPS_MAX, sizeof *normalizer->steps);
   if (normalizer->steps == NULL) return load_no_memory(load);
   if (value == NULL) return 0;
@@ -138,9 +138,9 @@ int load_normalizer(tokenizer_load_t *load, const json_t *value) {
 static int add_step(tokenizer_load_t *load, const char *where, const scanner_t *scanner,
                     split_behavior_t behavior, bool invert) {
   scanner_t made = *scanner;
-  if (load->t->pretokenizer.byte_level && !scanner_map_bytes(&made))
+  if (load->tokenizer->pretokenizer.byte_level && !scanner_map_bytes(&made))
     return load_fail(load, where, "this component is not supported after ByteLevel");
-  pretokenizer_step_t *step = pretokenizer_add_step(&load->t->pretokenizer);
+  pretokenizer_step_t *step = pretokenizer_add_step(&load->tokenizer->pretokenizer);
   if (step == NULL) return load_fail(load, where, "more than %d steps", PRETOKENIZER_STEPS_MAX);
   step->scanner = made, step->behavior = behavior, step->invert = invert;
   return 0;
@@ -148,9 +148,9 @@ static int add_step(tokenizer_load_t *load, const char *where, const scanner_t *
 
 static int add_change(tokenizer_load_t *load, const char *where, const char *text, size_t length,
                       prefix_scheme_t prefix, bool replace_spaces) {
-  pretokenizer_phase_t *phase = pretokenizer_add_phase(&load->t->pretokenizer);
+  pretokenizer_phase_t *phase = pretokenizer_add_phase(&load->tokenizer->pretokenizer);
   if (phase == NULL) return load_fail(load, where, "too many components that change the text");
-  if (load->t->pretokenizer.byte_level)
+  if (load->tokenizer->pretokenizer.byte_level)
     return load_fail(load, where, "this component is not supported after ByteLevel");
   memcpy(phase->prefix_text, text, length);
   phase->prefix_length = (uint8_t)length;
@@ -195,20 +195,20 @@ static int byte_level_component(tokenizer_load_t *load, const json_t *value, con
   if (!load_bool(load, value, "add_prefix_space", where, &prefix) ||
       !load_bool(load, value, "use_regex", where, &use_regex))
     return ERR_MODEL_MALFORMED;
-  if (load->t->pretokenizer.byte_level)
+  if (load->tokenizer->pretokenizer.byte_level)
     return load_fail(load, where, "ByteLevel stands in the chain twice");
   int code = prefix ? add_change(load, where, " ", 1, PREFIX_ALWAYS, false) : 0;
   if (code == 0 && use_regex && scanner_compile(r1, sizeof r1 - 1, &scanner))
     code = add_step(load, where, &scanner, SPLIT_ISOLATED, false);
-  load->t->pretokenizer.byte_level = true;
+  load->tokenizer->pretokenizer.byte_level = true;
   return code;
 }
 
 /* "first" asks where in the raw text a piece begins. Refuses components that insert or remove text
  * before that place, because their effect on it is not tracked. */
 static int check_first(tokenizer_load_t *load, const char *where, const char *mark, size_t length) {
-  const pretokenizer_t *pretokenizer = &load->t->pretokenizer;
-  const normalizer_t *normalizer = &load->t->normalizer;
+  const pretokenizer_t *pretokenizer = &load->tokenizer->pretokenizer;
+  const normalizer_t *normalizer = &load->tokenizer->normalizer;
   bool behind = pretokenizer->num_steps > 0 ||
                 pretokenizer->phases[pretokenizer->num_phases - 1].prefix_length > 0;
   if (pretokenizer->num_phases > 1 || (behind && pretokenizer->phases[0].prefix_length > 0))
@@ -294,7 +294,7 @@ static int pretokenizer_component(tokenizer_load_t *load, const json_t *value, c
 }
 
 int load_pretokenizer(tokenizer_load_t *load, const json_t *value) {
-  if (!pretokenizer_init(&load->t->pretokenizer)) return load_no_memory(load);
+  if (!pretokenizer_init(&load->tokenizer->pretokenizer)) return load_no_memory(load);
   if (value == NULL) return 0;
   return each_component(load, value, "pre_tokenizer", "pretokenizers", pretokenizer_component);
 }
@@ -303,10 +303,10 @@ int load_default_pretokenizer(tokenizer_load_t *load) {
   scanner_t scanner;
   static const char r1[] =
       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-  if (!pretokenizer_init(&load->t->pretokenizer)) return load_no_memory(load);
+  if (!pretokenizer_init(&load->tokenizer->pretokenizer)) return load_no_memory(load);
   if (!scanner_compile(r1, sizeof r1 - 1, &scanner)) return load_no_memory(load);
   int code = add_step(load, "pre_tokenizer", &scanner, SPLIT_ISOLATED, false);
-  load->t->pretokenizer.byte_level = true;
+  load->tokenizer->pretokenizer.byte_level = true;
   return code;
 }
 
@@ -314,13 +314,13 @@ int load_byte_pretokenizer(tokenizer_load_t *load, const char *regex, size_t len
   static const char where[] = "pattern";
   char quoted[96], reason[REGEX_REASON_MAX];
   scanner_t scanner = {0};
-  if (!pretokenizer_init(&load->t->pretokenizer)) return load_no_memory(load);
+  if (!pretokenizer_init(&load->tokenizer->pretokenizer)) return load_no_memory(load);
   bool known = scanner_compile(regex, length, &scanner);
   if (!known && !regex_compile(regex, length, &scanner, reason))
     return load_fail(load, where, "\"%s\": %s", error_quote(quoted, sizeof quoted, regex, length),
                      reason);
   int code = add_step(load, where, &scanner, SPLIT_ISOLATED, false);
   if (code != 0 && !known) regex_free(scanner.regex);
-  load->t->pretokenizer.byte_level = true;
+  load->tokenizer->pretokenizer.byte_level = true;
   return code;
 }

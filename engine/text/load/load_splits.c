@@ -33,7 +33,7 @@ static int check_work(tokenizer_load_t *load, const split_order_t *order) {
   uint64_t work = 0;
   for (uint32_t i = 0; i < order->count; i++) {
     size_t length = 0;
-    vocab_string(&load->t->bpe.vocab, order->ids[i], &length);
+    vocab_string(&load->tokenizer->bpe.vocab, order->ids[i], &length);
     work += (uint64_t)length * length;
   }
   if (work <= work_max) return 0;
@@ -42,7 +42,7 @@ static int check_work(tokenizer_load_t *load, const split_order_t *order) {
 }
 
 int load_splits(tokenizer_load_t *load, const split_order_t *order) {
-  bpe_t *bpe = &load->t->bpe;
+  bpe_t *bpe = &load->tokenizer->bpe;
   uint64_t total = 0;
   int code = check_work(load, order);
   if (code != 0) return code;

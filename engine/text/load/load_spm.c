@@ -137,7 +137,7 @@ static int check_model(const spm_t *spm) {
 
 static int fill_vocab(const spm_t *spm) {
   char quoted[96];
-  vocab_t *vocab = &spm->load->t->bpe.vocab;
+  vocab_t *vocab = &spm->load->tokenizer->bpe.vocab;
   if (!vocab_init(vocab, spm->count, spm->count)) return load_no_memory(spm->load);
   for (uint32_t id = 0; id < spm->count; id++) {
     const piece_t *piece = &spm->pieces[id];
@@ -168,7 +168,7 @@ static int fill_normalizer(const spm_t *spm) {
   tokenizer_load_t *load = spm->load;
   int code = load_normalizer(load, NULL);
   if (code != 0) return code;
-  normalizer_t *normalizer = &load->t->normalizer;
+  normalizer_t *normalizer = &load->tokenizer->normalizer;
   if (spm->charsmap_length > 0) {
     char reason[CHARSMAP_REASON_MAX];
     normalizer_step_t *step = add_step(normalizer, NORMALIZE_CHARSMAP, "", "");
@@ -224,7 +224,7 @@ static int fill_bpe(const spm_t *spm) {
 }
 
 static int fill_unigram(const spm_t *spm) {
-  unigram_t *unigram = &spm->load->t->unigram;
+  unigram_t *unigram = &spm->load->tokenizer->unigram;
   double lowest = INFINITY;
   unigram->scores = calloc(spm->count, sizeof *unigram->scores);
   if (unigram->scores == NULL) return load_no_memory(spm->load);
@@ -235,12 +235,12 @@ static int fill_unigram(const spm_t *spm) {
   }
   unigram->unk_score = lowest - unk_penalty;
   unigram->unk = (uint32_t)spm->unk;
-  return unigram_finish(unigram, &spm->load->t->bpe.vocab) ? 0 : load_no_memory(spm->load);
+  return unigram_finish(unigram, &spm->load->tokenizer->bpe.vocab) ? 0 : load_no_memory(spm->load);
 }
 
 /* Control tokens and the unknown one are special; user-defined ones are text that is never cut. */
 static int fill_added(const spm_t *spm) {
-  spm->load->t->bare_added = true;
+  spm->load->tokenizer->bare_added = true;
   int code = load_added_begin(spm->load, spm->count);
   for (uint32_t id = 0; code == 0 && id < spm->count; id++) {
     const piece_t *piece = &spm->pieces[id];
@@ -253,7 +253,7 @@ static int fill_added(const spm_t *spm) {
 }
 
 static int fill_decoder(const spm_t *spm) {
-  decoder_t *decoder = &spm->load->t->decoder;
+  decoder_t *decoder = &spm->load->tokenizer->decoder;
   decoder_step_t *replace = &decoder->steps[0];
   *replace = (decoder_step_t){.kind = DECODE_REPLACE,
                               .pattern_length = sizeof space_mark - 1,
@@ -269,7 +269,7 @@ static int fill_decoder(const spm_t *spm) {
 }
 
 static int fill(spm_t *spm) {
-  tokenizer_t *tokenizer = spm->load->t;
+  tokenizer_t *tokenizer = spm->load->tokenizer;
   int code = check_model(spm);
   if (code == 0) code = fill_normalizer(spm);
   if (code == 0) code = load_pretokenizer(spm->load, NULL);

@@ -89,8 +89,8 @@ static int put_piece(tekken_t *tekken, const json_t *text, uint32_t id) {
     int n = utf8_write(spelled, bpe_byte_char(bytes->bytes[i]));
     if (!buffer_append(bytes, spelled, (size_t)n)) return load_no_memory(tekken->load);
   }
-  vocab_result_t result =
-      vocab_put(&tekken->load->t->bpe.vocab, bytes->data + length, bytes->length - length, id);
+  vocab_result_t result = vocab_put(&tekken->load->tokenizer->bpe.vocab, bytes->data + length,
+                                    bytes->length - length, id);
   if (result == VOCAB_NO_MEMORY) return load_no_memory(tekken->load);
   if (result == VOCAB_ADDED) return 0;
   return load_fail(tekken->load, where, "entry %u, or its rank, is there twice", id);
@@ -98,7 +98,7 @@ static int put_piece(tekken_t *tekken, const json_t *text, uint32_t id) {
 
 static int read_vocab(tekken_t *tekken) {
   uint32_t first = (uint32_t)tekken->num_special, count = (uint32_t)tekken->num_pieces;
-  vocab_t *vocab = &tekken->load->t->bpe.vocab;
+  vocab_t *vocab = &tekken->load->tokenizer->bpe.vocab;
   if (!vocab_init(vocab, first + count, count)) return load_no_memory(tekken->load);
   JSON_EACH(entry, tekken->vocab) {
     int64_t rank;
@@ -121,7 +121,7 @@ static int read_merges(tekken_t *tekken) {
   uint32_t count = (uint32_t)tekken->num_pieces, *ids = calloc(count, sizeof *ids);
   if (ids == NULL) return load_no_memory(tekken->load);
   for (uint32_t i = 0; i < count; i++) ids[i] = (uint32_t)tekken->num_special + i;
-  tekken->load->t->bpe.ignore_merges = true;
+  tekken->load->tokenizer->bpe.ignore_merges = true;
   int code = load_splits(tekken->load, &(split_order_t){ids, count, all_merge, NULL});
   free(ids);
   return code;
@@ -166,12 +166,12 @@ static int read_tekken(tekken_t *tekken, const json_t *root, load_ends_t *ends) 
   int code = read_head(tekken, root, &pattern);
   if (code == 0) code = load_normalizer(load, NULL);
   if (code == 0) code = load_byte_pretokenizer(load, pattern->text, pattern->length);
-  load->t->bpe.byte_level = true;
+  load->tokenizer->bpe.byte_level = true;
   if (code == 0) code = read_vocab(tekken);
   if (code == 0) code = read_merges(tekken);
   if (code == 0) code = read_special(tekken);
-  load->t->decoder.steps[0].kind = DECODE_BYTE_LEVEL;
-  load->t->decoder.num_steps = 1;
+  load->tokenizer->decoder.steps[0].kind = DECODE_BYTE_LEVEL;
+  load->tokenizer->decoder.num_steps = 1;
   *ends = (load_ends_t){1, 2}; /* <s> and </s> */
   return code;
 }

@@ -64,7 +64,7 @@ static double read_score(const json_t *number, const double powers[POWERS]) {
 /* One [piece, score]. */
 static int read_entry(tokenizer_load_t *load, const json_t *entry, uint32_t id,
                       const double powers[POWERS], double *lowest) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   char quoted[96];
   const json_t *piece = entry->type == JSON_ARRAY ? json_first(entry) : NULL;
   const json_t *score = piece == NULL ? NULL : json_next(piece);
@@ -85,7 +85,7 @@ static int read_entry(tokenizer_load_t *load, const json_t *entry, uint32_t id,
 }
 
 static int read_entries(tokenizer_load_t *load, const json_t *vocab) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   double lowest = INFINITY;
   uint32_t id = 0;
   double powers[POWERS];
@@ -111,7 +111,7 @@ static int read_entries(tokenizer_load_t *load, const json_t *vocab) {
 }
 
 int load_unigram(tokenizer_load_t *load, const json_t *model) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   int64_t unk;
   if (tokenizer->pretokenizer.byte_level)
     return load_fail(load, "model", "a Unigram model behind ByteLevel is not supported");

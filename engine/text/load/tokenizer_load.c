@@ -15,7 +15,7 @@ static int read_json(tokenizer_load_t *load, const load_doc_t *file) {
   const json_t *root = json_root(file->doc);
   int code = load_normalizer(load, load_field(root, "normalizer"));
   if (code == 0) code = load_pretokenizer(load, load_field(root, "pre_tokenizer"));
-  load->t->bpe.byte_level = load->t->pretokenizer.byte_level;
+  load->tokenizer->bpe.byte_level = load->tokenizer->pretokenizer.byte_level;
   if (code == 0) code = load_model(load, load_field(root, "model"));
   if (code == 0) code = load_added_tokens(load, load_field(root, "added_tokens"));
   if (code == 0) code = load_post_processor(load, load_field(root, "post_processor"));
@@ -29,7 +29,7 @@ static int read_legacy(tokenizer_load_t *load, const load_doc_t *vocab) {
   bool found = false;
   int code = load_normalizer(load, NULL);
   if (code == 0) code = load_default_pretokenizer(load);
-  load->t->bpe.byte_level = true;
+  load->tokenizer->bpe.byte_level = true;
   if (code == 0) code = load_read(load, "merges.txt", LOAD_TEXT_BYTES_MAX, &merges, &found);
   if (code == 0 && !found)
     code =
@@ -37,21 +37,21 @@ static int read_legacy(tokenizer_load_t *load, const load_doc_t *vocab) {
   load->file = "vocab.json";
   if (code == 0) code = load_model_legacy(load, json_root(vocab->doc), &merges);
   if (code == 0) code = load_added_begin(load, 0);
-  load->t->decoder.steps[0].kind = DECODE_BYTE_LEVEL;
-  load->t->decoder.num_steps = 1;
+  load->tokenizer->decoder.steps[0].kind = DECODE_BYTE_LEVEL;
+  load->tokenizer->decoder.num_steps = 1;
   load_close(&merges);
   return code;
 }
 
 static int finish(tokenizer_load_t *load) {
   int code = load_added_finish(load);
-  return code == 0 && decoder_compile(load->t) != 0 ? load_no_memory(load) : code;
+  return code == 0 && decoder_compile(load->tokenizer) != 0 ? load_no_memory(load) : code;
 }
 
 /* Finishes a tokenizer that comes from another file than tokenizer.json: such files say which
  * tokens begin and end a text, and a text begins with BOS unless the configuration says no. */
 static int take_ends(tokenizer_load_t *load, load_ends_t ends) {
-  tokenizer_t *tokenizer = load->t;
+  tokenizer_t *tokenizer = load->tokenizer;
   load_doc_t config = {0};
   bool found, add = true;
   int code = load_open(load, "tokenizer_config.json", &config, &found);
@@ -94,18 +94,18 @@ static int read_files(tokenizer_load_t *load) {
   bool other = ends.bos >= 0 || ends.eos >= 0;
   if (code == 0 && other) code = take_ends(load, ends);
   if (code == 0) code = load_config(load, legacy);
-  if (other && load->t->bos_id < 0) load->t->bos_id = ends.bos;
-  if (other && load->t->eos_id < 0) load->t->eos_id = ends.eos;
+  if (other && load->tokenizer->bos_id < 0) load->tokenizer->bos_id = ends.bos;
+  if (other && load->tokenizer->eos_id < 0) load->tokenizer->eos_id = ends.eos;
   load->file = legacy ? "vocab.json" : "tokenizer.json";
   return code != 0 ? code : finish(load);
 }
 
 int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   tokenizer_load_t load = {.dir = dir, .file = "tokenizer.json", .error = error};
-  load.t = calloc(1, sizeof *load.t);
-  if (load.t == NULL) return load_no_memory(&load);
-  load.t->bos_id = load.t->eos_id = -1;
-  load.t->bpe.unk = NO_ID;
+  load.tokenizer = calloc(1, sizeof *load.tokenizer);
+  if (load.tokenizer == NULL) return load_no_memory(&load);
+  load.tokenizer->bos_id = load.tokenizer->eos_id = -1;
+  load.tokenizer->bpe.unk = NO_ID;
   char path[PATH_MAX];
   int code = gguf_find(dir, path, sizeof path, error);
   if (code == 0)
@@ -113,10 +113,10 @@ int tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
   else if (code > 0 && (code = load_gguf(&load, path)) == 0)
     code = finish(&load);
   if (code != 0) {
-    tokenizer_free(load.t);
+    tokenizer_free(load.tokenizer);
     return code;
   }
-  *out = load.t;
+  *out = load.tokenizer;
   return 0;
 }
 
