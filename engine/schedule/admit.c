@@ -1,0 +1,239 @@
+/* admit.c: waiting -> running: who fits, who may overtake; the contract is in plan.h.
+ *
+ * Engine thread only; allocates nothing.
+ */
+#include "engine/schedule/plan.h"
+
+#include "engine/activity.h"
+#include "engine/schedule/table.h"
+
+#include <string.h>
+
+int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *seq) {
+  int32_t known = sequence_num_tokens(seq), most = scheduler->options.max_model_len;
+  const group_t *group = seq->group;
+  bool alone =
+      group->forked || group_num_running(group) == 1; /* else each fork will reserve its own */
+  if (!plan_is_protected(scheduler, group) || !alone) return known;
+  int64_t all = (int64_t)seq->num_prompt_tokens + group->request->params.max_tokens;
+  return all < most ? (int32_t)all : most;
+}
+
+/* What the pool and the budget must have left to admit seq with this match. */
+static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
+                     const prefix_match_t *match) {
+  const group_t *group = seq->group;
+  int32_t reserved = scheduler_tokens_reserved(scheduler, seq);
+  bool runs = group->queue == &scheduler->running;
+  int32_t others = scheduler->running.count - runs;
+  int32_t watermark = others > 0 ? scheduler->options.watermark_blocks : 0;
+  int32_t blocks =
+      scheduler_blocks_for(scheduler, reserved) - match->num_blocks + match->num_unused;
+  /* Without chunked prefill a prompt is planned whole. The tokens that preempted forks compute
+   * again always come in chunks, because all of them together might never fit into one step. */
+  bool chunks = scheduler->options.chunked_prefill || group->forked;
+  return (unfit_t){.is_known = true,
+                   .num_blocks = blocks + watermark,
+                   .num_tokens = chunks ? 0 : sequence_num_tokens(seq) - match->num_cached,
+                   .num_claims = scheduler->num_claims};
+}
+
+static bool has_enough(const scheduler_t *scheduler, const unfit_t *needed) {
+  return needed->num_blocks <= scheduler->pool->num_free &&
+         needed->num_tokens <= plan_budget_left(scheduler);
+}
+
+/* Whether the pool and the budget have enough left to admit seq. If they do not, and the match has
+ * a partial block, it is dropped: the source of a copy needs a free block too. */
+static bool fits(const scheduler_t *scheduler, sequence_t *seq, prefix_match_t *match) {
+  unfit_t needed = needs(scheduler, seq, match);
+  if (has_enough(scheduler, &needed)) return true;
+  table_match_whole(scheduler, match);
+  needed = needs(scheduler, seq, match);
+  if (has_enough(scheduler, &needed)) return true;
+  seq->group->unfit = needed;
+  return false;
+}
+
+/* Whether the group did not fit when it was looked at, and cannot fit now: nothing was freed that
+ * would be enough, and no prompt was admitted whose blocks it may share. If nothing runs, it is
+ * always looked at. */
+bool plan_is_unfit(const scheduler_t *scheduler, const group_t *group) {
+  const unfit_t *unfit = &group->unfit;
+  return unfit->is_known && scheduler->running.count > 0 &&
+         unfit->num_claims == scheduler->num_claims && !has_enough(scheduler, unfit);
+}
+
+/* Takes the blocks of one sequence and plans its first chunk. Returns false, and takes nothing, if
+ * they do not fit. */
+static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies) {
+  prefix_match_t match = table_match(scheduler, seq);
+  if (!copies) table_match_whole(scheduler, &match);
+  if (!fits(scheduler, seq, &match)) {
+    memset(seq->blocks, 0, (size_t)match.num_blocks * sizeof *seq->blocks);
+    return false;
+  }
+  bool blocked = match.num_valid < match.num_blocks;
+  seq->num_computed_tokens = match.num_cached;
+  int32_t n = blocked ? 0 : plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+  /* All blocks of the prompt are taken now: else two admissions could count the same free blocks.
+   */
+  bool whole =
+      scheduler->options.reserve_full || blocked || plan_is_protected(scheduler, seq->group);
+  table_admit(scheduler, seq, &match,
+              whole ? scheduler_tokens_reserved(scheduler, seq) : match.num_cached + n);
+  if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
+  if (n > 0) plan_add(scheduler, seq, n);
+  return true;
+}
+
+/* Whether tokens of the group are still in flight, from before it was preempted. */
+bool plan_is_in_flight(const group_t *group) {
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq) && seq->num_in_flight_tokens > 0) return true;
+  }
+  return false;
+}
+
+/* Takes the blocks of every sequence of the group, or of none if one does not fit. */
+static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies) {
+  bool taken = true;
+  for (sequence_t *seq = &group->sequence; seq != NULL && taken; seq = seq->next) {
+    if (sequence_is_live(seq)) taken = admit_sequence(scheduler, seq, copies);
+  }
+  if (taken) return true;
+  plan_remove(scheduler, group);
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) continue;
+    table_release(scheduler, seq);
+    seq->num_computed_tokens = 0;
+  }
+  return false;
+}
+
+/* Looks at a new group before it takes rows, which copies its prompt. */
+static bool may_fit(scheduler_t *scheduler, group_t *group) {
+  prefix_match_t match = table_match(scheduler, &group->sequence);
+  return fits(scheduler, &group->sequence, &match);
+}
+
+/* Moves a group with all its sequences from waiting to running and plans it. Returns false, and
+ * changes nothing, if rows or blocks do not suffice. */
+static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
+  sequence_t *first = &group->sequence;
+  if (plan_is_unfit(scheduler, group)) return false;
+  scheduler->num_looks++;
+  activity_for(scheduler->activity, group->request->id);
+  if (first->row < 0 && !group->forked &&
+      (!may_fit(scheduler, group) || !table_take_rows(scheduler, group)))
+    return false;
+  waiting_remove(&scheduler->waiting, group);
+  queue_push_tail(&scheduler->running, group);
+  /* The first sequence may pin, as a copy source, the very block that the last one needs. Then try
+   * again without copies. */
+  group->beams_wait = plan_has_beams(group);
+  if (!admit_sequences(scheduler, group, true) &&
+      !(first->next != NULL && admit_sequences(scheduler, group, false))) {
+    queue_remove(&scheduler->running, group);
+    waiting_insert(&scheduler->waiting, group);
+    /* Of several sequences some fit: then more must be free than now. */
+    if (first->next != NULL) group->unfit.num_blocks = scheduler->pool->num_free + 1;
+    group->unfit.num_claims = scheduler->num_claims;
+    if (group->num_preemptions == 0) table_give_rows(scheduler, group);
+    return false;
+  }
+  for (sequence_t *seq = first; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) sequence_set_status(seq, SEQUENCE_RUNNING);
+  }
+  group->planned_in = scheduler->num_plans;
+  /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
+   * because a plan without entries would be taken to mean that nothing can run. */
+  group_t *none = NULL;
+  if (group->beams_wait && !plan_is_prefill(group)) plan_decode(scheduler, group, &none);
+  waiting_admitted(&scheduler->waiting, group);
+  if (!first->first_scheduled_ns) {
+    first->first_scheduled_ns = now_ns;
+    scheduler->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
+    scheduler->prefix_hits_tokens += (uint64_t)first->num_cached_tokens;
+  }
+  return true;
+}
+
+int32_t plan_count_running(const scheduler_t *scheduler) {
+  int32_t count = 0;
+  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next)
+    count += group_num_running(group);
+  return count;
+}
+
+/* Whether the group fits even if the prefix cache has nothing for it. Overtaking requires this. */
+static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
+  int64_t need = 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq))
+      need += scheduler_blocks_for(scheduler, scheduler_tokens_reserved(scheduler, seq));
+  }
+  return need + scheduler->options.watermark_blocks <= scheduler->pool->num_free;
+}
+
+/* Whether the group holds its rows from an earlier admission: it was preempted. */
+static bool holds_rows(const group_t *group) {
+  return group->sequence.row >= 0 || group->forked;
+}
+
+static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
+  return holds_rows(group) || scheduler->num_free_rows >= group_num_running(group);
+}
+
+/* Whether `later` may overtake `group`. */
+static bool may_overtake(const scheduler_t *scheduler, const group_t *group, const group_t *later) {
+  /* Rows become free only when the preempted groups that hold them run and end. */
+  if (!has_rows(scheduler, group) && holds_rows(later)) return true;
+  if (scheduler->options.priority_policy && group->request->priority != later->request->priority)
+    return false;
+  return group->num_skips < scheduler->options.max_skips;
+}
+
+/* Tokens that a group which has not forked must still compute. */
+int32_t plan_tokens_left(const group_t *group) {
+  return sequence_num_planned(&group->sequence) - group->sequence.num_computed_tokens;
+}
+
+/* Whether `later` has fewer tokens to compute than the prefill `ahead`, and may overtake it. */
+bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const group_t *ahead) {
+  if (later->forked || plan_tokens_left(later) >= plan_tokens_left(ahead)) return false;
+  return !scheduler->options.priority_policy ||
+         later->request->priority <= ahead->request->priority;
+}
+
+/* Bounded overtaking: later groups may overtake a group that does not fit yet, at most `max_skips`
+ * times; after that they wait for it. With `ahead`, a prefill, a group is admitted only if it is
+ * shorter than `ahead` or was overtaken `max_skips` times. */
+void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
+  int32_t num_seqs = plan_count_running(scheduler), scanned = 0;
+  for (group_t *group = scheduler->waiting.queue.head, *next;
+       group != NULL && plan_budget_left(scheduler) > 0; group = next) {
+    next = group->next;
+    int32_t count = group_num_running(group);
+    /* With nothing running, the first group that fits must be admitted, even if no group may be
+     * overtaken: the groups before it may need the rows that it holds. */
+    bool stuck = scheduler->running.count == 0;
+    bool passes = group != scheduler->waiting.queue.head, must_wait = scanned >= ADMISSION_SCAN_MAX;
+    for (const group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != group && !must_wait;
+         ahead_of = ahead_of->next) {
+      must_wait = !may_overtake(scheduler, ahead_of, group);
+    }
+    if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || plan_is_in_flight(group)) return;
+    if (must_wait && !stuck) continue; /* a later group that holds rows may still overtake */
+    bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
+    if (ahead != NULL && !waited && !plan_is_shorter(scheduler, group, ahead)) continue;
+    bool room = num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
+    if (!room || (passes && !holds_rows(group) && !surely_fits(scheduler, group)) ||
+        !admit(scheduler, group, now_ns))
+      continue;
+    num_seqs += count;
+    for (group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != next && !must_wait;
+         ahead_of = ahead_of->next)
+      ahead_of->num_skips++;
+  }
+}

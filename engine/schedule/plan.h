@@ -1,0 +1,57 @@
+/* plan.h: what the files of the scheduler share while a plan is made: scheduler.c (running groups),
+ * preempt.c (who makes room) and admit.c (waiting groups). Nobody else calls these functions.
+ *
+ * Engine thread only. All of them work on scheduler->plan, the plan that is being made.
+ */
+#ifndef INFERD_ENGINE_SCHEDULE_PLAN_H
+#define INFERD_ENGINE_SCHEDULE_PLAN_H
+
+#include "engine/schedule/scheduler.h"
+
+/* ---- scheduler.c ---- */
+
+/* Tokens of the step that are not planned yet. */
+int32_t plan_budget_left(const scheduler_t *scheduler);
+/* Tokens that one sequence may compute in this step, `budget` at most. */
+int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget);
+/* Plans the next n tokens of a sequence, whose blocks are taken. */
+void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n);
+/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
+ * Preempts if blocks are short; *next, a group of `running`, moves on if it is preempted. Returns
+ * false if the group itself was preempted. */
+bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next);
+/* Whether the group computes more than the last token of each of its sequences. */
+bool plan_is_prefill(const group_t *group);
+/* Whether the group has beams, which draw in the same step. */
+bool plan_has_beams(const group_t *group);
+
+/* ---- preempt.c ---- */
+
+/* Removes the entries of a group from the plan. */
+void plan_remove(scheduler_t *scheduler, const group_t *group);
+/* Moves a group from running to swapped or waiting. */
+void plan_preempt(scheduler_t *scheduler, group_t *victim);
+/* Whether the group was preempted `max_preemptions` times, so that others are chosen before it. */
+bool plan_is_protected(const scheduler_t *scheduler, const group_t *group);
+/* Preempts groups until `need` blocks are free. Returns false if the requester itself was
+ * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
+bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next);
+
+/* ---- admit.c ---- */
+
+/* Admits waiting groups in their order. Later groups may overtake one that does not fit yet, at
+ * most `max_skips` times; after that they wait for it. With `ahead`, a prefill, a group is admitted
+ * only if it is shorter than `ahead` or was overtaken `max_skips` times. */
+void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead);
+/* Sequences that count against max_num_seqs. */
+int32_t plan_count_running(const scheduler_t *scheduler);
+/* Whether tokens of the group are still in flight, from before it was preempted. */
+bool plan_is_in_flight(const group_t *group);
+/* Whether the group did not fit when it was looked at, and cannot fit now. */
+bool plan_is_unfit(const scheduler_t *scheduler, const group_t *group);
+/* Tokens that a group which has not forked must still compute. */
+int32_t plan_tokens_left(const group_t *group);
+/* Whether `later` has fewer tokens to compute than the prefill `ahead`, and may overtake it. */
+bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const group_t *ahead);
+
+#endif

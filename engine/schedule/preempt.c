@@ -1,0 +1,105 @@
+/* preempt.c: who leaves `running` when blocks are short, and how; the contract is in plan.h.
+ *
+ * Engine thread only; allocates nothing. A preempted group releases its blocks and keeps its
+ * output. Either it returns to the waiting queue and is computed again, or its blocks are swapped
+ * to the host (swap.c) and it comes back before any new request.
+ */
+#include "engine/schedule/plan.h"
+
+#include "engine/schedule/table.h"
+
+/* Removes the entries of a group from the plan. */
+void plan_remove(scheduler_t *scheduler, const group_t *group) {
+  plan_t *plan = &scheduler->plan;
+  int32_t kept = 0;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (entry->sequence->group == group) {
+      plan->num_tokens -= entry->num_tokens;
+    } else {
+      plan->entries[kept++] = *entry;
+    }
+  }
+  plan->num_entries = kept;
+}
+
+/* Resets the sequence so that all its tokens are computed again. */
+static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
+  scheduler->num_recomputed_tokens += (uint64_t)seq->num_computed_tokens;
+  seq->recomputes = seq->recomputes || seq->num_computed_tokens > seq->num_cached_tokens;
+  seq->num_computed_tokens = 0;
+  seq->num_prefill_tokens = sequence_num_planned(seq);
+}
+
+/* Inserts a group into `swapped`, which is short: its groups were running. */
+static void insert_swapped(scheduler_t *scheduler, group_t *group) {
+  group_t *position = scheduler->swapped.head;
+  while (position != NULL && waiting_precedes(&scheduler->waiting, position, group))
+    position = position->next;
+  queue_insert_before(&scheduler->swapped, position, group);
+}
+
+/* Moves a group from running to swapped or waiting. Blocks are released last first, so the prefix
+ * cache may still have the leading ones when the group resumes. */
+void plan_preempt(scheduler_t *scheduler, group_t *victim) {
+  plan_remove(scheduler, victim);
+  /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
+   * prefill finds these blocks again. */
+  bool catches_up = victim->forked && plan_is_prefill(victim);
+  bool swaps = !catches_up && swap_chosen(scheduler, victim);
+  if (swaps) swap_out(scheduler, victim);
+  for (sequence_t *seq = &victim->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) continue;
+    table_release(scheduler, seq);
+    if (!swaps) forget_computed(scheduler, seq);
+    sequence_set_status(seq, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
+  }
+  queue_remove(&scheduler->running, victim);
+  if (swaps) {
+    insert_swapped(scheduler, victim);
+  } else {
+    waiting_insert(&scheduler->waiting, victim);
+  }
+  victim->unfit.is_known = false;
+  victim->num_preemptions++;
+  scheduler->num_preemptions++;
+  scheduler->plan.num_preempted++;
+}
+
+/* Whether the group was preempted `max_preemptions` times: choose_victim spares it if it can. */
+bool plan_is_protected(const scheduler_t *scheduler, const group_t *group) {
+  return scheduler->options.max_preemptions > 0 &&
+         group->num_preemptions >= scheduler->options.max_preemptions;
+}
+
+/* The last of `running`, or with the priority policy the one of worst priority. Protected groups
+ * are chosen only if there is no other victim. With the priority policy a group that runs before
+ * the requester is never preempted: the requester itself counts as unprotected. */
+static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) {
+  group_t *victim = NULL;
+  for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
+    if (plan_is_protected(scheduler, group) &&
+        !(scheduler->options.priority_policy && group == requester))
+      continue;
+    bool worse = scheduler->options.priority_policy && victim != NULL &&
+                 waiting_precedes(&scheduler->waiting, victim, group);
+    if (victim == NULL || worse) victim = group;
+  }
+  if (victim != NULL) return victim;
+  for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
+    if (victim == NULL || waiting_precedes(&scheduler->waiting, victim, group)) victim = group;
+  }
+  return victim;
+}
+
+/* Preempts groups until `need` blocks are free. Returns false if the requester itself was
+ * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
+bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next) {
+  while (need > scheduler->pool->num_free) {
+    group_t *victim = choose_victim(scheduler, requester);
+    if (victim == *next) *next = victim->next;
+    plan_preempt(scheduler, victim);
+    if (victim == requester) return false;
+  }
+  return true;
+}
