@@ -31,6 +31,10 @@ uint32_t quota_weight(const quota_t *quota) {
   return weight > 0 ? (uint32_t)weight : 1;
 }
 
+int32_t quota_max_running(const quota_t *quota) {
+  return quota != NULL ? atomic_load_explicit(&quota->max_running, memory_order_relaxed) : 0;
+}
+
 void quota_wait(quota_t *quota, int64_t tokens) {
   if (quota == NULL) return;
   atomic_fetch_add(&quota->waiting, 1);

@@ -21,6 +21,7 @@ typedef struct quota {
   /* For fair shares: a key of weight 2 gets twice as much as a key of weight 1. 0 means 1. The loop
    * thread sets the weight; a change applies to requests that come afterwards. */
   atomic_int weight;
+  atomic_int max_running; /* sequences at a time, 0 = no bound; a request of more runs alone */
   atomic_int waiting;
   atomic_llong tokens_waiting;
 } quota_t;
@@ -30,6 +31,8 @@ typedef struct quota {
 int quota_check(const quota_t *quota, int count, int64_t tokens, inferd_error_t *error);
 /* Engine thread: the weight, >= 1. NULL has 1. */
 uint32_t quota_weight(const quota_t *quota);
+/* Engine thread: the limit of running sequences, 0 = none. NULL has none. */
+int32_t quota_max_running(const quota_t *quota);
 /* Loop thread: one request with `tokens` prompt tokens waits from now on. NULL is allowed. */
 void quota_wait(quota_t *quota, int64_t tokens);
 /* Engine thread: that request has begun or has ended. NULL is allowed. */

@@ -5,6 +5,8 @@
 #include "engine/schedule/plan.h"
 
 #include "engine/activity.h"
+#include "engine/base/util.h"
+#include "engine/quota.h"
 #include "engine/schedule/table.h"
 
 #include <string.h>
@@ -117,6 +119,19 @@ static bool may_fit(scheduler_t *scheduler, group_t *group) {
   return fits(scheduler, &group->sequence, &match);
 }
 
+/* Whether the group holds its rows from an earlier admission: it was preempted. */
+static bool holds_rows(const group_t *group) {
+  return group->sequence.row >= 0 || group->forked;
+}
+
+/* Whether the budget has room for a group that is planned whole. */
+static bool may_plan_whole(scheduler_t *scheduler, const group_t *group) {
+  if (group->forked) return true;
+  prefix_match_t match = {0};
+  if (!holds_rows(group)) match = table_match(scheduler, &group->sequence);
+  return sequence_num_tokens(&group->sequence) - match.num_cached <= plan_budget_left(scheduler);
+}
+
 /* Moves a group with all its sequences from waiting to running and plans it. Returns false, and
  * changes nothing, if rows or blocks do not suffice. */
 static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
@@ -146,6 +161,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
     if (sequence_is_live(seq)) sequence_set_status(seq, SEQUENCE_RUNNING);
   }
   group->planned_in = scheduler->num_plans;
+  group->yield.was_granted = false;
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
    * because a plan without entries would be taken to mean that nothing can run. */
   group_t *none = NULL;
@@ -166,19 +182,18 @@ int32_t plan_count_running(const scheduler_t *scheduler) {
   return count;
 }
 
-/* Whether the group fits even if the prefix cache has nothing for it. Overtaking requires this. */
-static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
-  int64_t need = 0;
+int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group) {
+  int64_t wanted = scheduler->running.count > 0 ? scheduler->options.watermark_blocks : 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq))
-      need += scheduler_blocks_for(scheduler, scheduler_tokens_reserved(scheduler, seq));
+      wanted += scheduler_blocks_for(scheduler, scheduler_tokens_reserved(scheduler, seq));
   }
-  return need + scheduler->options.watermark_blocks <= scheduler->pool->num_free;
+  return (int32_t)MIN(wanted, INT32_MAX);
 }
 
-/* Whether the group holds its rows from an earlier admission: it was preempted. */
-static bool holds_rows(const group_t *group) {
-  return group->sequence.row >= 0 || group->forked;
+/* Whether the group fits even if the prefix cache has nothing for it. Overtaking requires this. */
+static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
+  return plan_blocks_wanted(scheduler, group) <= scheduler->pool->num_free;
 }
 
 static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
@@ -206,34 +221,99 @@ bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const g
          later->request->priority <= ahead->request->priority;
 }
 
-/* Bounded overtaking: later groups may overtake a group that does not fit yet, at most `max_skips`
- * times; after that they wait for it. With `ahead`, a prefill, a group is admitted only if it is
- * shorter than `ahead` or was overtaken `max_skips` times. */
-void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
-  int32_t num_seqs = plan_count_running(scheduler), scanned = 0;
-  for (group_t *group = scheduler->waiting.queue.head, *next;
-       group != NULL && plan_budget_left(scheduler) > 0; group = next) {
-    next = group->next;
-    int32_t count = group_num_running(group);
-    /* With nothing running, the first group that fits must be admitted, even if no group may be
-     * overtaken: the groups before it may need the rows that it holds. */
-    bool stuck = scheduler->running.count == 0;
-    bool passes = group != scheduler->waiting.queue.head, must_wait = scanned >= ADMISSION_SCAN_MAX;
-    for (const group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != group && !must_wait;
-         ahead_of = ahead_of->next) {
-      must_wait = !may_overtake(scheduler, ahead_of, group);
-    }
-    if ((scanned++ >= ADMISSION_SCAN_MAX && !stuck) || plan_is_in_flight(group)) return;
-    if (must_wait && !stuck) continue; /* a later group that holds rows may still overtake */
-    bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
-    if (ahead != NULL && !waited && !plan_is_shorter(scheduler, group, ahead)) continue;
-    bool room = num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
-    if (!room || (passes && !holds_rows(group) && !surely_fits(scheduler, group)) ||
-        !admit(scheduler, group, now_ns))
-      continue;
-    num_seqs += count;
-    for (group_t *ahead_of = scheduler->waiting.queue.head; ahead_of != next && !must_wait;
-         ahead_of = ahead_of->next)
-      ahead_of->num_skips++;
+/* ---- the walk over the waiting groups ---- */
+
+typedef struct admission {
+  uint64_t now_ns;
+  const group_t *ahead; /* NULL, or the prefill that a group must be shorter than */
+  int32_t num_seqs;     /* that count against max_num_seqs */
+  int32_t num_looked, num_passed;
+  group_t *passed[ADMISSION_SCAN_MAX]; /* looked at, and not admitted */
+} admission_t;
+
+/* Whether the tenant would run more sequences than its key may. A group of more sequences than that
+ * runs alone. */
+static bool is_held(scheduler_t *scheduler, const group_t *group) {
+  int32_t most = quota_max_running(group->request->quota);
+  int32_t running = plan_count_of(scheduler, group);
+  return most > 0 && running > 0 && running + group_num_running(group) > most;
+}
+
+static bool must_wait(const scheduler_t *scheduler, const admission_t *admission,
+                      const group_t *group) {
+  if (admission->num_looked > ADMISSION_SCAN_MAX) return true;
+  for (int32_t i = 0; i < admission->num_passed; i++) {
+    if (!may_overtake(scheduler, admission->passed[i], group)) return true;
   }
+  return false;
+}
+
+/* Room for a group whose turn is next, from tenants above their shares. */
+static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group_t *group) {
+  const plan_t *plan = &scheduler->plan;
+  if (!scheduler->options.fair_share || admission->ahead != NULL || admission->num_passed > 0 ||
+      group->yield.was_granted || plan->num_swap_in > 0 || !has_rows(scheduler, group))
+    return false;
+  int32_t count = group_num_running(group);
+  lack_t lack = {.num_seqs = admission->num_seqs + count - scheduler->options.max_num_seqs,
+                 .num_blocks = plan_blocks_wanted(scheduler, group) - scheduler->pool->num_free};
+  if (lack.num_seqs <= 0 && lack.num_blocks <= 0) return false; /* it lacks something else */
+  if (lack.num_blocks > 0 && !holds_rows(group) && may_fit(scheduler, group)) lack.num_blocks = 0;
+  if (!scheduler->options.chunked_prefill && !may_plan_whole(scheduler, group)) return false;
+  if (!plan_make_way(scheduler, group, lack)) return false;
+  group->yield.was_granted = true;
+  return true;
+}
+
+/* Admits the group if it may run now and fits. */
+static bool try_admit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
+  int32_t count = group_num_running(group);
+  bool rows =
+      admission->num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
+  bool sure = admission->num_passed == 0 || holds_rows(group) || surely_fits(scheduler, group);
+  if (rows && sure && admit(scheduler, group, admission->now_ns)) return true;
+  int32_t yielded = scheduler->plan.num_preempted;
+  if (!gets_way(scheduler, admission, group)) return false;
+  admission->num_seqs = plan_count_tenants(scheduler);
+  return scheduler->plan.num_preempted > yielded && admit(scheduler, group, admission->now_ns);
+}
+
+/* Looks at one waiting group. Returns false if no later one may be looked at. */
+static bool look(scheduler_t *scheduler, admission_t *admission, group_t *group) {
+  /* With nothing running, the first group that fits must be admitted, even if no group may be
+   * overtaken: the groups before it may need the rows that it holds. */
+  bool stuck = scheduler->running.count == 0;
+  if ((admission->num_looked++ >= ADMISSION_SCAN_MAX && !stuck) || plan_is_in_flight(group) ||
+      (group->yield.count > 0 && group->yield.plan == scheduler->num_plans))
+    return false;
+  bool waits = must_wait(scheduler, admission, group);
+  bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
+  bool longer =
+      admission->ahead != NULL && !waited && !plan_is_shorter(scheduler, group, admission->ahead);
+  /* A later group that holds rows may still overtake. */
+  if ((waits && !stuck) || longer || !try_admit(scheduler, admission, group)) {
+    if (admission->num_passed < ADMISSION_SCAN_MAX)
+      admission->passed[admission->num_passed++] = group;
+    return true;
+  }
+  admission->num_seqs += group_num_running(group);
+  plan_count_group(scheduler, group, 1);
+  for (int32_t i = 0; i < admission->num_passed && !waits; i++) admission->passed[i]->num_skips++;
+  return true;
+}
+
+void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
+  waiting_t *waiting = &scheduler->waiting;
+  admission_t admission = {.now_ns = now_ns, .ahead = ahead};
+  if (waiting->queue.head == NULL) return;
+  admission.num_seqs = plan_count_tenants(scheduler);
+  for (group_t *group = waiting_first(waiting); group != NULL && plan_budget_left(scheduler) > 0;
+       group = waiting_next(waiting)) {
+    if (is_held(scheduler, group)) {
+      waiting_hold(waiting, group);
+    } else if (!look(scheduler, &admission, group)) {
+      break;
+    }
+  }
+  waiting_stop(waiting);
 }

@@ -23,6 +23,7 @@ void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
   table_release(scheduler, sequence);
   swap_release(scheduler, sequence);
   table_give_row(scheduler, sequence);
+  waiting_release(&scheduler->waiting, sequence->group);
 }
 
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status) {
@@ -37,7 +38,7 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
   } else {
     queue_remove(group->queue, group);
   }
-  waiting_forget(&scheduler->waiting, group);
+  waiting_end(&scheduler->waiting, group);
   table_give_rows(scheduler, group);
 }
 

@@ -29,13 +29,31 @@ bool plan_has_beams(const group_t *group);
 
 /* Removes the entries of a group from the plan. */
 void plan_remove(scheduler_t *scheduler, const group_t *group);
-/* Moves a group from running to swapped or waiting. */
-void plan_preempt(scheduler_t *scheduler, group_t *victim);
+/* Moves a group from running to waiting or, if it may, to swapped. */
+void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap);
 /* Whether the group was preempted `max_preemptions` times, so that others are chosen before it. */
 bool plan_is_protected(const scheduler_t *scheduler, const group_t *group);
 /* Preempts groups until `need` blocks are free. Returns false if the requester itself was
  * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
 bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next);
+
+/* ---- yield.c ---- */
+
+/* Counts what each tenant runs, and the weights of all that run or wait. Returns the sequences that
+ * count against max_num_seqs. */
+int32_t plan_count_tenants(scheduler_t *scheduler);
+/* After a count: a group was admitted (sign 1), or leaves `running` (sign -1). */
+void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign);
+/* After a count, before the group is admitted: sequences that its tenant runs. */
+int32_t plan_count_of(scheduler_t *scheduler, const group_t *group);
+/* What a group lacks. */
+typedef struct lack {
+  int32_t num_seqs, num_blocks;
+} lack_t;
+/* Preempts groups of other tenants for the group, whose turn is next, so that it lacks nothing; but
+ * only if its tenant runs no more than its share with it, and theirs no less than their shares
+ * without. Returns false, and changes nothing, if that does not suffice. After a count. */
+bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack);
 
 /* ---- admit.c ---- */
 
@@ -45,6 +63,8 @@ bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, gr
 void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead);
 /* Sequences that count against max_num_seqs. */
 int32_t plan_count_running(const scheduler_t *scheduler);
+/* Blocks that must be free to admit the group, if the prefix cache has nothing for it. */
+int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group);
 /* Whether tokens of the group are still in flight, from before it was preempted. */
 bool plan_is_in_flight(const group_t *group);
 /* Whether the group did not fit when it was looked at, and cannot fit now. */

@@ -16,6 +16,8 @@ void plan_remove(scheduler_t *scheduler, const group_t *group) {
     const plan_entry_t *entry = &plan->entries[i];
     if (entry->sequence->group == group) {
       plan->num_tokens -= entry->num_tokens;
+      entry->sequence->num_charged = entry->charged_before;
+      waiting_charge(&scheduler->waiting, group, -entry->num_charged);
     } else {
       plan->entries[kept++] = *entry;
     }
@@ -41,12 +43,12 @@ static void insert_swapped(scheduler_t *scheduler, group_t *group) {
 
 /* Moves a group from running to swapped or waiting. Blocks are released last first, so the prefix
  * cache may still have the leading ones when the group resumes. */
-void plan_preempt(scheduler_t *scheduler, group_t *victim) {
+void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
   plan_remove(scheduler, victim);
   /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
    * prefill finds these blocks again. */
   bool catches_up = victim->forked && plan_is_prefill(victim);
-  bool swaps = !catches_up && swap_chosen(scheduler, victim);
+  bool swaps = may_swap && !catches_up && swap_chosen(scheduler, victim);
   if (swaps) swap_out(scheduler, victim);
   for (sequence_t *seq = &victim->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq)) continue;
@@ -60,6 +62,7 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim) {
   } else {
     waiting_insert(&scheduler->waiting, victim);
   }
+  waiting_release(&scheduler->waiting, victim);
   victim->unfit.is_known = false;
   victim->num_preemptions++;
   scheduler->num_preemptions++;
@@ -69,7 +72,7 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim) {
 /* Whether the group was preempted `max_preemptions` times: choose_victim spares it if it can. */
 bool plan_is_protected(const scheduler_t *scheduler, const group_t *group) {
   return scheduler->options.max_preemptions > 0 &&
-         group->num_preemptions >= scheduler->options.max_preemptions;
+         group->num_preemptions - group->yield.count >= scheduler->options.max_preemptions;
 }
 
 /* The last of `running`, or with the priority policy the one of worst priority. Protected groups
@@ -98,7 +101,7 @@ bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, gr
   while (need > scheduler->pool->num_free) {
     group_t *victim = choose_victim(scheduler, requester);
     if (victim == *next) *next = victim->next;
-    plan_preempt(scheduler, victim);
+    plan_preempt(scheduler, victim, true);
     if (victim == requester) return false;
   }
   return true;

@@ -37,7 +37,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   if (scheduler == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");
   scheduler->options = *options;
-  scheduler->waiting.priority_policy = options->priority_policy;
+  scheduler->waiting.tenants.priority_policy = options->priority_policy;
   scheduler->waiting.fair_share = options->fair_share;
   scheduler->pool = pool;
   /* Twice the running sequences, because preempted sequences keep their rows while others run. */
@@ -94,6 +94,9 @@ int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens) {
 
 void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   plan_t *plan = &scheduler->plan;
+  int32_t charged = MAX(seq->num_computed_tokens, seq->num_charged);
+  int32_t num_charged = MAX(seq->num_computed_tokens + n - charged, 0);
+  waiting_charge(&scheduler->waiting, seq->group, num_charged);
   plan->entries[plan->num_entries++] = (plan_entry_t){
       .sequence = seq,
       .arrival = seq->group->arrival,
@@ -103,7 +106,10 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
                    !sequence_scores_only(seq),
       .output_position = seq->num_output_tokens + seq->num_output_placeholders,
       .num_drafts = seq->num_drafts,
+      .num_charged = num_charged,
+      .charged_before = seq->num_charged,
   };
+  seq->num_charged = charged + num_charged;
   seq->num_drafts = 0;
   plan->num_tokens += n;
   table_written(scheduler, seq, n);
@@ -346,6 +352,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
     plan_admit(scheduler, now_ns, NULL);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *seq = plan->entries[i].sequence;
+    waiting_note_served(&scheduler->waiting, seq->group);
     seq->num_computed_tokens += plan->entries[i].num_tokens;
     seq->num_in_flight_tokens += plan->entries[i].num_tokens;
     seq->num_output_placeholders += plan->entries[i].do_sample;

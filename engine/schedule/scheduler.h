@@ -28,8 +28,7 @@ typedef struct scheduler_options {
   bool short_prompts_pass;              /* short prompts get up to half of the prefill budget */
   draft_options_t draft;                /* tokens_max 0 = no lookahead slots */
   bool draft_model;                     /* draft tokens are drawn after planning: drafter.h */
-  bool priority_policy;                 /* false = first come, first served */
-  bool fair_share;                      /* between tenants of one priority */
+  bool priority_policy, fair_share;     /* else first come, first served; between tenants */
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
@@ -43,7 +42,8 @@ typedef struct plan_entry {
   bool do_sample;          /* the chunk reaches the last known token: its logits are sampled */
   int32_t output_position; /* of the token that is sampled: 0 = first output token */
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
-  bool late;               /* a mask of its group was not ready: what it draws is dropped */
+  int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
+  bool late; /* a mask of its group was not ready: what it draws is dropped */
 } plan_entry_t;
 
 /* False if the sequence was finished after this entry was planned. */
@@ -93,6 +93,8 @@ typedef struct scheduler {
   plan_t plan;
   int32_t budget;     /* token limit of the plan being made, less what plan_shorter sets aside */
   uint64_t num_plans; /* passes over `running` since start; a plan makes one, at most two */
+  uint64_t num_counts, num_yields; /* yield.c: counts of tenants, groups preempted for others */
+  int64_t weights;                 /* at the last count: sum over the tenants that run or wait */
   /* totals since start */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
   /* for tests: sequences that searches for a filler met, ids hashed, looks at waiting groups */
@@ -107,14 +109,12 @@ void scheduler_free(scheduler_t *scheduler);
 
 /* NEW -> WAITING: inserts the group into `waiting`. */
 void scheduler_add(scheduler_t *scheduler, group_t *group);
-
 /* Makes the plan of the next step in scheduler->plan: takes blocks, preempts, admits, and raises
  * num_computed_tokens by the planned tokens. Returns the number of entries; 0 = nothing can run.
  * The swaps of a plan must be launched in both cases, before the next plan is made. */
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns);
 
-/* Moves the new plan, without its swaps, to `out`, whose arrays are as large. Then the owner of
- * `out` must call scheduler_unpin. */
+/* Moves the new plan, without its swaps, to `out`, whose owner must call scheduler_unpin. */
 void scheduler_take_plan(scheduler_t *scheduler, plan_t *out);
 /* After the step of a plan, when its results are known: unpins the sources of its copies. */
 void scheduler_unpin(scheduler_t *scheduler, plan_t *plan);

@@ -48,6 +48,7 @@ typedef struct sequence {
   int32_t num_in_flight_tokens;    /* tokens planned in the in-flight steps */
   int32_t sampled_index;           /* selected row of its last sample in the step planned last */
   int32_t num_published;           /* leading blocks that are findable by key */
+  int32_t num_charged;             /* leading tokens that count in what its tenant was served */
   int32_t num_scored;              /* prompt logprobs emitted so far */
   int32_t grammar_row;             /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
@@ -72,19 +73,18 @@ typedef struct group {
   mask_state_t masks;
   bool beams_wait;           /* in the plan being made: a beam still catches up, so none draws */
   int64_t num_output_tokens; /* of its finished choices */
-  uint64_t fair_start;       /* with fair_share: its place in the queue, in tokens */
-  int32_t num_preemptions;
+  int32_t tenant, num_preemptions; /* place in tenants.h, from arrival to end; preempted so often */
+  yield_state_t yield;
   int32_t num_skips;   /* times that a later group was admitted before this one */
   uint64_t planned_in; /* scheduler.num_plans of a plan that must not plan it again */
   unfit_t unfit;
-  bool was_admitted;         /* a step with a row of it was committed: it waits no longer */
+  bool in_use, was_admitted; /* EVENT_DONE was not emitted; a step with a row was committed */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
-  bool is_new;                        /* never admitted: stands in the list of arrivals */
-  struct group *older, *newer;        /* its neighbours there */
-  struct trace *trace;                /* of the engine; NULL = off */
-  bool in_use;                        /* false once EVENT_DONE was emitted */
+  bool is_new;                        /* never admitted: it stands in the list of arrivals */
+  struct group *older, *newer;
+  struct trace *trace; /* of the engine; NULL = off */
 } group_t;
 
 typedef struct group_queue {
@@ -92,7 +92,7 @@ typedef struct group_queue {
   int32_t count;
 } group_queue_t;
 
-/* Linked lists; no call fails. A group is in one queue at most. Position NULL = the tail. */
+/* Linked lists. A group is in one queue at most. Position NULL = the tail. */
 void queue_push_tail(group_queue_t *queue, group_t *group);
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group);
 void queue_remove(group_queue_t *queue, group_t *group);

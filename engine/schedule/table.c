@@ -331,6 +331,7 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
   child->num_output_tokens = parent->num_output_tokens;
   child->num_computed_tokens = parent->num_computed_tokens;
   child->num_prefill_tokens = parent->num_prefill_tokens;
+  child->num_charged = parent->num_charged;
   child->num_published = parent->num_published;
   child->num_scored = child->num_prompt_tokens; /* the prompt is scored once, by the first one */
   /* blocks that the parent has reserved beyond its computed tokens are not shared */

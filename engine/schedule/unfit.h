@@ -1,4 +1,5 @@
-/* unfit.h: why a waiting group did not fit, kept so that it is not looked at in every step.
+/* unfit.h: why a waiting group did not fit, kept so that it is not looked at in every step; and who
+ * made room for whom.
  *
  * Part of group_t. Engine thread only.
  */
@@ -15,5 +16,13 @@ typedef struct unfit {
   int32_t num_blocks, num_tokens; /* that must be free in the pool, and left of the step's budget */
   uint64_t num_claims;            /* scheduler.num_claims then */
 } unfit_t;
+
+/* What yield.c keeps of a group. */
+typedef struct yield_state {
+  int32_t count;    /* of its preemptions, those for a client that ran less than its share */
+  uint64_t plan;    /* scheduler.num_plans of the last of these */
+  bool is_chosen;   /* to be preempted now */
+  bool was_granted; /* others were preempted for it, and it was not admitted since */
+} yield_state_t;
 
 #endif

@@ -5,70 +5,20 @@
 #include "engine/base/util.h"
 #include "engine/quota.h"
 
-#include <string.h>
-
 bool waiting_precedes(const waiting_t *waiting, const group_t *left, const group_t *right) {
-  if (waiting->priority_policy && left->request->priority != right->request->priority) {
+  if (waiting->tenants.priority_policy && left->request->priority != right->request->priority) {
     return left->request->priority < right->request->priority;
   }
-  if (left->fair_start != right->fair_start) return left->fair_start < right->fair_start;
   return left->arrival < right->arrival;
 }
 
-/* ---- fair shares ---- */
-
-static uint32_t home_of(uint64_t tenant) {
-  return (uint32_t)(random_mix(tenant) % FAIR_PLACES);
+static bool stands_before(const waiting_t *waiting, const group_t *left, const group_t *right) {
+  if (left->tenant != right->tenant) return left->tenant < right->tenant;
+  return waiting_precedes(waiting, left, right);
 }
 
-/* Inserts a tenant that is not in the table, which has room for it. */
-static void put_tenant(waiting_t *waiting, fair_tenant_t tenant) {
-  uint32_t i = home_of(tenant.tenant);
-  while (waiting->tenants[i].end != 0) i = (i + 1) % FAIR_PLACES;
-  waiting->tenants[i] = tenant;
-  waiting->num_tenants++;
-}
-
-/* Removes the tenants whose next request may start at once: the table need not know them. */
-static void forget_tenants(waiting_t *waiting) {
-  fair_tenant_t kept[FAIR_TENANTS_MAX];
-  int32_t count = 0;
-  for (int32_t i = 0; i < FAIR_PLACES; i++) {
-    if (waiting->tenants[i].end > waiting->fair_now) kept[count++] = waiting->tenants[i];
-  }
-  memset(waiting->tenants, 0, sizeof waiting->tenants);
-  waiting->num_tenants = 0;
-  for (int32_t i = 0; i < count; i++) put_tenant(waiting, kept[i]);
-}
-
-static fair_tenant_t *find_tenant(waiting_t *waiting, uint64_t tenant) {
-  for (uint32_t i = home_of(tenant); waiting->tenants[i].end != 0; i = (i + 1) % FAIR_PLACES) {
-    if (waiting->tenants[i].tenant == tenant) return &waiting->tenants[i];
-  }
-  return NULL;
-}
-
-/* Start-time fair queueing (Goyal, Vin, Cheng 1996), counted in tokens: a request starts where the
- * previous request of the same tenant ends, but not before the latest start that was admitted. So a
- * tenant with many requests queues behind itself, and a tenant with few requests overtakes it. A
- * tenant that finds the table full is treated as one that was away. */
-static void set_fair_start(waiting_t *waiting, group_t *group) {
-  const request_t *request = group->request;
-  uint64_t tokens = (uint64_t)request->num_prompt_tokens;
-  tokens += (uint64_t)request->params.max_tokens * (uint64_t)params_num_sequences(&request->params);
-  fair_tenant_t *tenant = find_tenant(waiting, request->tenant);
-  group->fair_start = waiting->fair_now;
-  if (tenant != NULL && tenant->end > group->fair_start) group->fair_start = tenant->end;
-  /* Of a tenant with a weight each token counts for a part of one: weighted fair queueing. */
-  uint64_t share = DIV_UP(tokens, quota_weight(request->quota));
-  uint64_t end = group->fair_start + share; /* > 0: a prompt has at least one token */
-  if (tenant != NULL) {
-    tenant->end = end;
-    return;
-  }
-  if (waiting->num_tenants == FAIR_TENANTS_MAX) forget_tenants(waiting);
-  if (waiting->num_tenants < FAIR_TENANTS_MAX)
-    put_tenant(waiting, (fair_tenant_t){.tenant = request->tenant, .end = end});
+tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group) {
+  return &waiting->tenants.all[group->tenant];
 }
 
 /* ---- the skip list ---- */
@@ -94,14 +44,14 @@ static void set_next(waiting_t *waiting, group_t *group, int32_t level, group_t 
   }
 }
 
-/* before[l]: the last group of level l that precedes `group`; NULL = none does. Returns the last
- * group of the whole list that does. */
+/* before[l]: the last group of level l that stands before `group`; NULL = none does. Returns the
+ * last group of the whole list that does. */
 static group_t *find_place(waiting_t *waiting, const group_t *group,
                            group_t *before[WAITING_LEVELS]) {
   group_t *last = NULL;
   for (int32_t level = WAITING_LEVELS - 1; level >= 0; level--) {
     for (group_t *next = next_in(waiting, last, level);
-         next != NULL && waiting_precedes(waiting, next, group);
+         next != NULL && stands_before(waiting, next, group);
          next = next_in(waiting, last, level)) {
       last = next;
       waiting->num_visited++;
@@ -109,11 +59,16 @@ static group_t *find_place(waiting_t *waiting, const group_t *group,
     before[level] = last;
   }
   for (group_t *next = last != NULL ? last->next : waiting->queue.head;
-       next != NULL && waiting_precedes(waiting, next, group); next = next->next) {
+       next != NULL && stands_before(waiting, next, group); next = next->next) {
     last = next;
     waiting->num_visited++;
   }
   return last;
+}
+
+/* The group behind this one, if it is of the same tenant. */
+static group_t *next_of_tenant(const group_t *group) {
+  return group->next != NULL && group->next->tenant == group->tenant ? group->next : NULL;
 }
 
 void waiting_insert(waiting_t *waiting, group_t *group) {
@@ -124,6 +79,10 @@ void waiting_insert(waiting_t *waiting, group_t *group) {
     group->skip[level] = next_in(waiting, before[level], level);
     set_next(waiting, before[level], level, group);
   }
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  if (tenant->first == NULL) waiting->weights += tenant->weight;
+  if (tenant->first == NULL || stands_before(waiting, group, tenant->first)) tenant->first = group;
+  tenants_update(&waiting->tenants, tenant);
 }
 
 void waiting_remove(waiting_t *waiting, group_t *group) {
@@ -132,13 +91,97 @@ void waiting_remove(waiting_t *waiting, group_t *group) {
   if (levels > 0) find_place(waiting, group, before);
   for (int32_t level = 0; level < levels; level++)
     set_next(waiting, before[level], level, group->skip[level]);
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  if (tenant->first == group) tenant->first = next_of_tenant(group);
+  if (tenant->first == NULL) waiting->weights -= tenant->weight;
+  if (tenant->walked && tenant->offered == group) tenant->offered = next_of_tenant(group);
+  if (waiting->current == group) waiting->current = NULL;
   queue_remove(&waiting->queue, group);
+  tenants_update(&waiting->tenants, tenant);
+}
+
+/* ---- a walk ---- */
+
+static void mark_walked(waiting_t *waiting, tenant_t *tenant) {
+  if (tenant->walked) return;
+  tenant->walked = true;
+  tenant->offered = tenant->first;
+  tenant->next_walked = waiting->walked;
+  waiting->walked = 1 + (int32_t)(tenant - waiting->tenants.all);
+}
+
+group_t *waiting_first(waiting_t *waiting) {
+  waiting->current = NULL;
+  return waiting_next(waiting);
+}
+
+group_t *waiting_next(waiting_t *waiting) {
+  if (waiting->current != NULL) { /* it stays: its tenant offers the next one */
+    tenant_t *tenant = waiting_tenant(waiting, waiting->current);
+    tenant->offered = next_of_tenant(waiting->current);
+    tenants_update(&waiting->tenants, tenant);
+  }
+  tenant_t *next = tenants_next(&waiting->tenants);
+  waiting->current = NULL;
+  if (next == NULL) return NULL;
+  mark_walked(waiting, next);
+  waiting->current = next->offered;
+  return next->offered;
+}
+
+void waiting_stop(waiting_t *waiting) {
+  waiting->current = NULL;
+  while (waiting->walked != 0) {
+    tenant_t *tenant = &waiting->tenants.all[waiting->walked - 1];
+    waiting->walked = tenant->next_walked;
+    tenant->walked = false;
+    tenants_update(&waiting->tenants, tenant);
+  }
+}
+
+void waiting_hold(waiting_t *waiting, const group_t *group) {
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  tenant->held = true;
+  waiting->current = NULL;
+  tenants_update(&waiting->tenants, tenant);
+}
+
+void waiting_release(waiting_t *waiting, const group_t *group) {
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  if (!tenant->held) return;
+  tenant->held = false;
+  tenants_update(&waiting->tenants, tenant);
+}
+
+/* ---- fair shares ---- */
+
+void waiting_charge(waiting_t *waiting, const group_t *group, int32_t num_tokens) {
+  if (!waiting->fair_share || num_tokens == 0) return;
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  tenant->served += (uint64_t)((int64_t)num_tokens * (SERVED_TOKEN / (int64_t)tenant->weight));
+  tenants_update(&waiting->tenants, tenant);
+}
+
+void waiting_note_served(waiting_t *waiting, const group_t *group) {
+  uint64_t served = waiting_tenant(waiting, group)->served;
+  if (served > waiting->tenants.most_served) waiting->tenants.most_served = served;
+}
+
+static void lift(waiting_t *waiting, tenant_t *tenant) {
+  const tenant_t *next = tenants_next(&waiting->tenants);
+  uint64_t least = next != NULL ? next->served : waiting->tenants.most_served;
+  if (tenant->served < least) tenant->served = least;
 }
 
 /* ---- arrivals ---- */
 
 void waiting_add(waiting_t *waiting, group_t *group) {
-  if (waiting->fair_share) set_fair_start(waiting, group);
+  group->tenant = tenants_take(&waiting->tenants, group->request->tenant);
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  uint32_t weight = group->tenant != 0 ? quota_weight(group->request->quota) : 1;
+  if (tenant->first != NULL) waiting->weights += (int64_t)weight - tenant->weight;
+  tenant->weight = weight;
+  if (waiting->fair_share && tenant->first == NULL) lift(waiting, tenant);
   waiting_insert(waiting, group);
   group->is_new = true;
   group->older = waiting->newest;
@@ -150,7 +193,7 @@ void waiting_add(waiting_t *waiting, group_t *group) {
   waiting->newest = group;
 }
 
-void waiting_forget(waiting_t *waiting, group_t *group) {
+void waiting_admitted(waiting_t *waiting, group_t *group) {
   if (!group->is_new) return;
   group->is_new = false;
   if (group->older != NULL) {
@@ -166,7 +209,8 @@ void waiting_forget(waiting_t *waiting, group_t *group) {
   group->older = group->newer = NULL;
 }
 
-void waiting_admitted(waiting_t *waiting, group_t *group) {
-  waiting_forget(waiting, group);
-  if (group->fair_start > waiting->fair_now) waiting->fair_now = group->fair_start;
+void waiting_end(waiting_t *waiting, group_t *group) {
+  waiting_admitted(waiting, group);
+  waiting_release(waiting, group);
+  tenants_give(&waiting->tenants, group->tenant);
 }

@@ -1,54 +1,67 @@
-/* waiting.h: the waiting queue of the scheduler, sorted by the order in which groups should run.
+/* waiting.h: the waiting queue of the scheduler, in the order in which groups should run.
  *
- * The queue is a linked list (sequence.h), so a walk from its head meets the groups in order. A
- * skip list (Pugh 1990) over the same groups finds the place of a group in O(log n), because a
- * hundred thousand groups may wait. The order: with the priority policy the priority; then, with
- * fair shares, the place of the tenant; then the arrival. A group keeps its place while it waits,
- * also after a preemption. Engine thread only; allocates nothing.
+ * The groups of a tenant stand together, by (with the priority policy) their priority and then
+ * their arrival: one linked list (sequence.h) has those of all tenants, and a skip list (Pugh 1990)
+ * over it finds the place of a group in O(log n), because a hundred thousand groups may wait. Whose
+ * turn it is among the tenants is in tenants.h. A walk meets all groups in order: that of the
+ * priorities, then the least served tenant's, then by arrival. Engine thread only; allocates
+ * nothing.
+ *
+ * Fair shares are those of the virtual token counter (Sheng et al., "Fairness in Serving Large
+ * Language Models", 2024): a tenant is charged for each token when it is computed.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_WAITING_H
 #define INFERD_ENGINE_SCHEDULE_WAITING_H
 
-#include "engine/schedule/sequence.h"
-
-enum {
-  FAIR_TENANTS_MAX = 4096, /* tenants that can have more than their share at the same time */
-  FAIR_PLACES = 2 * FAIR_TENANTS_MAX
-};
-
-/* One tenant that has asked for more than was admitted so far. */
-typedef struct fair_tenant {
-  uint64_t tenant;
-  uint64_t end; /* where its next request starts; 0 = this place is empty */
-} fair_tenant_t;
+#include "engine/schedule/tenants.h"
 
 typedef struct waiting {
-  group_queue_t queue;            /* sorted: the head should run first */
+  group_queue_t queue;            /* by tenant, each in its order */
   group_t *first[WAITING_LEVELS]; /* first group of each level of the skip list */
   group_t *oldest, *newest;       /* groups that were never admitted, in order of arrival */
-  bool priority_policy, fair_share;
+  bool fair_share;                /* false: nobody is charged */
   uint64_t num_visited; /* groups that insertions and removals have looked at, since the start */
-  /* Fair share, in tokens: the latest start that was admitted, and a hash table of the tenants
-   * whose next request starts behind it. */
-  uint64_t fair_now;
-  int32_t num_tenants;
-  fair_tenant_t tenants[FAIR_PLACES];
+  int64_t weights;      /* of the tenants that have a group in the queue, their sum */
+  group_t *current;     /* in a walk: the group met last, if it is still there */
+  int32_t walked;       /* in a walk: 1 + the tenant that was met last; see next_walked */
+  tenants_t tenants;
 } waiting_t;
 
-/* True if `left` should run before `right`. A strict order: no two groups are equal. */
+/* True if `left` should run before `right`, if both are of one tenant: by priority, with that
+ * policy, then by arrival. A strict order: no two groups are equal. */
 bool waiting_precedes(const waiting_t *waiting, const group_t *left, const group_t *right);
+tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group);
 
-/* Gives a group that has just arrived its place, and inserts it. The group is in no queue. */
+/* Inserts a group that has just arrived. If no other group of its tenant waits, the tenant is
+ * lifted to what the one whose turn is next was served, or, if nobody waits, to the most that
+ * anybody was: nobody is owed for a time in which it asked for nothing. */
 void waiting_add(waiting_t *waiting, group_t *group);
-/* Inserts a group at the place that it was given by waiting_add. The group is in no queue. */
+/* Inserts a group that had arrived before. The group is in no queue. */
 void waiting_insert(waiting_t *waiting, group_t *group);
 /* Removes a group that is in the queue. */
 void waiting_remove(waiting_t *waiting, group_t *group);
 
-/* The group was admitted for the first time: it has left the list of arrivals for good, and later
- * requests of absent tenants start no earlier than it did. */
+/* The group was admitted for the first time: it has left the list of arrivals for good. */
 void waiting_admitted(waiting_t *waiting, group_t *group);
-/* The group ends. Removes it from the list of arrivals, if it is there. */
-void waiting_forget(waiting_t *waiting, group_t *group);
+/* The group ends. It is in no queue. */
+void waiting_end(waiting_t *waiting, group_t *group);
+
+/* Tokens were planned for a group that are computed for the first time; below 0: not after all. */
+void waiting_charge(waiting_t *waiting, const group_t *group, int32_t num_tokens);
+/* The plan with tokens of the group is complete. */
+void waiting_note_served(waiting_t *waiting, const group_t *group);
+
+/* A walk over the groups in their order. In between, groups may leave the queue and be inserted,
+ * and tenants charged; a group that was met is not met again. NULL = no group is left. Each walk
+ * ends with waiting_stop. */
+group_t *waiting_first(waiting_t *waiting);
+group_t *waiting_next(waiting_t *waiting);
+void waiting_stop(waiting_t *waiting);
+
+/* The tenant of the group runs as many sequences as it may: no walk meets a group of it until
+ * waiting_release. */
+void waiting_hold(waiting_t *waiting, const group_t *group);
+/* The group runs fewer sequences than before. */
+void waiting_release(waiting_t *waiting, const group_t *group);
 
 #endif

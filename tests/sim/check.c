@@ -4,6 +4,7 @@
  * watches: counts are made anew from block tables and queues. It runs a few hundred thousand times
  * a second, so each check is linear in the blocks or in the live sequences and allocates nothing.
  */
+#include "tests/sim/fair.h"
 #include "tests/sim/oracle.h"
 
 #include <string.h>
@@ -11,7 +12,6 @@
 enum { ROWS_MAX = 64 };
 
 static engine_stats_t before; /* of the iteration before: counters only grow */
-static uint64_t fair_end[SIM_TENANTS + 1], fair_now;
 
 /* What waits, of each tenant, when the last iteration ended or since. */
 static int32_t tenant_waits[SIM_TENANTS + 1];
@@ -39,39 +39,20 @@ static long long name_of(const track_t *k) {
   return k->index;
 }
 
-/* True when `a` has to run before `b`. */
+/* True when `a` has to run before `b`, if both are of one tenant. */
 static bool precedes(const group_t *a, const group_t *b) {
   const request_t *x = a->request, *y = b->request;
   if (sim.scenario->options.priority_policy && x->priority != y->priority) {
     return x->priority < y->priority;
   }
-  uint64_t i = check_track_of(x)->fair_start, j = check_track_of(y)->fair_start;
-  if (i != j) return i < j;
   return x->id < y->id; /* submitted in the order of their ids */
 }
 
-/* Fair shares: a request starts where the one before it of the same tenant ends, in tokens, but not
- * before the latest that was ever let in. */
 void check_submitted(track_t *k, const request_t *request) {
-  const script_t *r = k->script;
-  tenant_waits[r->tenant]++;
-  tenant_tokens[r->tenant] += k->num_prompt;
-  if (!sim.scenario->options.fair_share) return;
-  uint64_t *tenant = &fair_end[r->tenant];
-  REQUIRE(request->tenant == r->tenant, "request %lld is of another tenant", name_of(k));
-  k->fair_start = *tenant > fair_now ? *tenant : fair_now;
-  uint64_t tokens = (uint64_t)k->num_prompt;
-  tokens += (uint64_t)r->params.max_tokens * (uint64_t)k->num_streams;
-  uint64_t weight = (uint64_t)atomic_load(&sim.scenario->quotas[r->tenant].weight);
-  if (!scenario_has(sim.scenario, SIM_QUOTAS) || weight == 0) weight = 1;
-  *tenant = k->fair_start + (tokens + weight - 1) / weight;
-}
-
-static void note_admitted(const scheduler_t *s) {
-  for (const group_t *g = s->running.head; g; g = g->next) {
-    uint64_t start = check_track(&g->sequence)->fair_start;
-    if (start > fair_now) fair_now = start;
-  }
+  REQUIRE(request->tenant == k->script->tenant, "request %lld is of another tenant", name_of(k));
+  tenant_waits[request->tenant]++;
+  tenant_tokens[request->tenant] += k->num_prompt;
+  fair_submitted(k);
 }
 
 /* -- the step --------------------------------------------------------------------------------- */
@@ -280,7 +261,10 @@ static void check_left_out(const scheduler_t *s) {
     if (k->in_plan && k->is_new && (!worst_new || precedes(worst_new, g))) worst_new = g;
   }
   for (const group_t *g = s->waiting.queue.head; g && worst_new; g = g->next) {
-    if (!precedes(g, worst_new)) continue;
+    bool fair = sim.scenario->options.fair_share && g->tenant != worst_new->tenant;
+    bool yields = g->yield.count > 0 && g->yield.plan == s->num_plans;
+    /* fair_step knows whose turn it is among tenants, and who makes room */
+    if (fair || yields || !precedes(g, worst_new)) continue;
     bool counted = g->num_skips > 0 && g->num_skips <= s->options.max_skips;
     bool same = !sim.scenario->options.priority_policy ||
                 g->request->priority == worst_new->request->priority;
@@ -301,29 +285,38 @@ int32_t check_num_sequences(const scheduler_t *s) {
   return count;
 }
 
+/* Preempted for want of blocks so often that it is not again; what it gave to others' shares does
+ * not count. */
+static bool is_protected(const group_t *g) {
+  int32_t most = sim.engine->scheduler->options.max_preemptions;
+  return most > 0 && g->num_preemptions - g->yield.count >= most;
+}
+
 /* I3: the head of the queue is let in when it fits, and only the worst are sent back to it. */
 static void check_queue_of(const scheduler_t *s) {
   const engine_options_t *o = &sim.scenario->options;
-  const group_t *head = s->waiting.queue.head;
+  const group_t *head = fair_next(s);
   int32_t bs = s->pool->block_size;
-  for (const group_t *g = head; g; g = g->next) {
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
-    if (g->num_preemptions == k->num_preemptions || !o->priority_policy) continue;
+    if (g->num_preemptions == k->num_preemptions || !o->priority_policy ||
+        g->yield.plan == s->num_plans)
+      continue;
     for (const group_t *r = s->running.head; r; r = r->next) {
-      if (r->num_preemptions >= s->options.max_preemptions) continue; /* protected */
+      if (is_protected(r)) continue;
       REQUIRE(!precedes(g, r), "request %lld was preempted before request %lld", name_of(k),
               name_of(check_track(&r->sequence)));
     }
   }
   int32_t left = o->max_num_batched_tokens - s->plan.num_tokens;
-  if (!head || s->swapped.head || s->plan.num_preempted > 0 || left == 0 ||
+  if (!head || fair_passed(s) || s->swapped.head || s->plan.num_preempted > 0 || left == 0 ||
       check_track(&head->sequence)->num_streams > 1 || check_num_sequences(s) == o->max_num_seqs ||
       head->sequence.num_in_flight_tokens > 0 ||
       (head->sequence.row < 0 && s->num_free_rows == 0)) { /* preempted ones hold them all */
     return;
   }
   int32_t tokens = sequence_num_tokens(&head->sequence), reserved = tokens;
-  if (head->num_preemptions >= s->options.max_preemptions) { /* it reserves its worst case */
+  if (is_protected(head)) { /* it reserves its worst case */
     reserved = head->sequence.num_prompt_tokens + head->request->params.max_tokens;
   }
   int32_t need = (reserved + bs - 1) / bs;
@@ -353,7 +346,7 @@ void check_step(const batch_t *b) {
               plan->num_entries <= check_num_sequences(s),
           "a step of %d rows, %d sequences run, at most %d", b->num_reqs, check_num_sequences(s),
           o->max_num_seqs);
-  note_admitted(s);
+  fair_step();
   check_passing(s);
   check_left_out(s);
   check_queue_of(s);
@@ -388,7 +381,7 @@ static void check_running(const sequence_t *q, const block_pool_t *pool) {
           q->num_computed_tokens, num_tokens);
   int32_t need = (q->num_computed_tokens + pool->block_size - 1) / pool->block_size;
   int32_t most = (ahead + pool->block_size - 1) / pool->block_size;
-  if (q->group->num_preemptions >= sim.engine->scheduler->options.max_preemptions) {
+  if (is_protected(q->group)) {
     most = sim.engine->scheduler->table_stride; /* it has reserved its worst case */
   }
   REQUIRE(need <= q->num_blocks && q->num_blocks <= most,
@@ -433,7 +426,10 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
     k->num_preemptions = g->num_preemptions;
     if (g->num_preemptions > 0) k->preempted = true;
     for (const sequence_t *q = &g->sequence; q; q = q->next) check_sequence(e, q, status, rows);
-    REQUIRE(status == SEQUENCE_RUNNING || !previous || precedes(previous, g),
+    bool first = status == SEQUENCE_RUNNING || !previous ||
+                 (status == SEQUENCE_WAITING && previous->tenant < g->tenant);
+    REQUIRE(first || (precedes(previous, g) &&
+                      (status == SEQUENCE_SWAPPED || previous->tenant == g->tenant)),
             "request %lld waits before request %lld",
             name_of(previous ? check_track(&previous->sequence) : k), name_of(k));
     count++;
@@ -535,8 +531,7 @@ static void check_stats(const engine_t *e) {
 void check_begin(void) {
   check_pool_begin();
   memset(&before, 0, sizeof before);
-  memset(fair_end, 0, sizeof fair_end);
-  fair_now = 0;
+  fair_begin();
   memset(tenant_waits, 0, sizeof tenant_waits);
   memset(tenant_tokens, 0, sizeof tenant_tokens);
   REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");
@@ -544,8 +539,8 @@ void check_begin(void) {
 
 void check_iteration(void) {
   engine_t *e = sim.engine;
-  note_admitted(e->scheduler);
   check_queues(e);
+  fair_iteration();
   queue_check(e);
   check_quotas();
   check_pool(e);

@@ -162,6 +162,9 @@ static void draw_quotas(scenario_t *c) {
     atomic_store(&c->quotas[t].weight, weight);
     if (chance(&s, 60)) c->quotas[t].max_waiting = waiting;
     if (chance(&s, 40)) c->quotas[t].max_tokens_waiting = tokens;
+    source_t limit = source_of(c->seed, STREAM_ENGINE, 4 + (uint64_t)t);
+    int32_t running = between(&limit, 1, 6);
+    atomic_store(&c->quotas[t].max_running, chance(&limit, 30) ? running : 0);
   }
 }
 

@@ -43,7 +43,7 @@ typedef struct track {
   stop_set_t *stops;
   bool submitted, done;
   int refusal;                       /* ERR_ number that engine_submit answered with */
-  uint64_t fair_start;               /* its place in line, in tokens */
+  int32_t num_skips;                 /* of its group, when the last iteration ended */
   const request_t *sent;             /* what was submitted: `request`, or the API's */
   bool waits, dropped;               /* in the queue, by queue.c; it made room for another there */
   uint64_t number;                   /* among those submitted, from 1 */

@@ -152,3 +152,171 @@ Test(fairness, tenants_share_evenly) {
   for (int t = 0; t < 3; t++) cr_assert(served[t] >= 80, "tenant %d got %d tokens", t, served[t]);
   rig_free(rig);
 }
+
+/* ---- shares of what runs ---- */
+
+enum { HOSTILE = 1, HONEST = 2 };
+
+static group_t *add_of(rig_t *rig, uint64_t tenant, int32_t prompt, int32_t tokens) {
+  rig->requests[rig->count].tenant = tenant;
+  return rig_add(rig, prompt, tokens, rig->count);
+}
+
+static int count_running_of(const rig_t *rig, uint64_t tenant) {
+  int count = 0;
+  for (const group_t *g = rig->scheduler->running.head; g != NULL; g = g->next)
+    count += g->request->tenant == tenant;
+  return count;
+}
+
+static void end_complete(rig_t *rig) {
+  for (int i = 0; i < rig->count; i++) {
+    group_t *g = &rig->groups[i];
+    if (g->queue != NULL && g->sequence.num_output_tokens >= g->request->params.max_tokens)
+      end(rig, g);
+  }
+}
+
+static rig_t *rig_full_of_hostile(scheduler_options_t *options, int running, int waiting) {
+  options->fair_share = true;
+  rig_t *rig = rig_new(options, 2000, 4, true);
+  for (int i = 0; i < running + waiting; i++) add_of(rig, HOSTILE, 8, 400);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  ASSERT_EQ(count_running_of(rig, HOSTILE), running);
+  return rig;
+}
+
+Test(fairness, who_runs_less_than_its_share_gets_a_row_at_once) {
+  scheduler_options_t options = rig_options(8, 64, 512);
+  rig_t *rig = rig_full_of_hostile(&options, 8, 4);
+  group_t *youngest = rig->scheduler->running.tail;
+  group_t *chat = add_of(rig, HONEST, 6, 1);
+  rig_step(rig);
+  cr_assert(runs(chat));
+  ASSERT_EQ(rig_chunk(rig, chat), 6);
+  cr_assert(!runs(youngest));
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 7);
+  ASSERT_EQ(rig->scheduler->num_yields, 1);
+  rig_commit(rig, 1);
+  end_complete(rig);
+  rig_step(rig);
+  cr_assert(runs(youngest), "who made room comes back first");
+  ASSERT_EQ_FOR(rig->scheduler->num_yields, 1, "it takes nothing back");
+  rig_free(rig);
+}
+
+/* Half of the rows is the share of each: nobody gets more by force. */
+Test(fairness, rows_move_up_to_the_share_and_not_further) {
+  scheduler_options_t options = rig_options(8, 64, 512);
+  rig_t *rig = rig_full_of_hostile(&options, 8, 4);
+  for (int i = 0; i < 8; i++) add_of(rig, HONEST, 8, 400);
+  for (int step = 0; step < 50; step++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+  }
+  EXPECT_EQ(count_running_of(rig, HONEST), 4);
+  EXPECT_EQ(count_running_of(rig, HOSTILE), 4);
+  EXPECT_EQ_FOR(rig->scheduler->num_yields, 4, "no row moves twice");
+  rig_free(rig);
+}
+
+Test(fairness, without_fair_shares_nobody_makes_room) {
+  scheduler_options_t options = rig_options(4, 64, 512);
+  rig_t *rig = rig_full_of_hostile(&options, 4, 4);
+  rig_free(rig);
+  rig = rig_new(&options, 2000, 4, true);
+  rig->scheduler->options.fair_share = rig->scheduler->waiting.fair_share = false;
+  for (int i = 0; i < 5; i++) add_of(rig, i < 4 ? HOSTILE : HONEST, 8, 400);
+  for (int step = 0; step < 20; step++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+  }
+  EXPECT_EQ(rig->scheduler->num_yields, 0);
+  EXPECT_EQ(count_running_of(rig, HONEST), 0);
+  rig_free(rig);
+}
+
+/* A prompt that lacks blocks gets them from who has more than half of them. */
+Test(fairness, who_has_less_than_its_share_of_the_blocks_gets_them) {
+  scheduler_options_t options = rig_options(8, 256, 512);
+  options.fair_share = true;
+  rig_t *rig = rig_new(&options, 65, 4, false); /* 64 blocks */
+  for (int i = 0; i < 4; i++) add_of(rig, HOSTILE, 60, 4);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 4); /* 60 to 64 blocks */
+  group_t *small = add_of(rig, HONEST, 80, 4);
+  rig_step(rig);
+  cr_assert(runs(small));
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 2);
+  rig_commit(rig, 1);
+  block_pool_check(rig->pool);
+  group_t *large = add_of(rig, HONEST, 100, 4);
+  rig_step(rig);
+  cr_assert(!runs(large), "with it, its tenant would have 45 of 64 blocks");
+  rig_free(rig);
+}
+
+/* A stream and the chats of one key, beside a full queue of another: the chats do not wait for what
+ * their own stream may still ask for. */
+Test(fairness, a_long_stream_does_not_delay_the_chats_of_its_client) {
+  scheduler_options_t options = rig_options(8, 64, 512);
+  rig_t *rig = rig_full_of_hostile(&options, 8, 8);
+  add_of(rig, HONEST, 8, 450);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  for (int chat = 0; chat < 40; chat++) {
+    group_t *g = add_of(rig, HONEST, 6, 1);
+    rig_step(rig);
+    cr_assert(runs(g), "chat %d waits", chat);
+    for (int step = 0; step < 6; step++) {
+      rig_commit(rig, 1);
+      end_complete(rig);
+      rig_step(rig);
+    }
+    rig_commit(rig, 1);
+  }
+  EXPECT_EQ_FOR(rig->scheduler->num_yields, 41, "one for each that came");
+  rig_free(rig);
+}
+
+/* max_running of a key: no third sequence, and a request of more runs alone. */
+Test(fairness, a_key_runs_no_more_than_it_may) {
+  scheduler_options_t options = rig_options(8, 64, 128);
+  rig_t *rig = rig_new(&options, 400, 4, false);
+  quota_t two = {.max_running = 2};
+  for (int i = 0; i < 10; i++) rig->requests[i].quota = &two;
+  group_t *g[3];
+  for (int i = 0; i < 3; i++) g[i] = add_of(rig, HOSTILE, 8, 100);
+  group_t *other = &rig->groups[3];
+  rig->requests[3].quota = NULL;
+  add_of(rig, HONEST, 8, 100);
+  rig_step(rig);
+  cr_assert(runs(g[0]) && runs(g[1]) && !runs(g[2]));
+  cr_assert(runs(other));
+  rig_commit(rig, 1);
+  end(rig, g[0]);
+  rig_step(rig);
+  cr_assert(runs(g[2]));
+  rig_commit(rig, 1);
+  rig_free(rig);
+}
+
+Test(fairness, a_request_of_more_sequences_than_its_key_may_run_runs_alone) {
+  scheduler_options_t options = rig_options(8, 64, 128);
+  rig_t *rig = rig_new(&options, 400, 4, false);
+  quota_t two = {.max_running = 2};
+  rig->requests[0].quota = rig->requests[1].quota = rig->requests[2].quota = &two;
+  group_t *one = add_of(rig, HOSTILE, 8, 100);
+  rig->requests[1].tenant = HOSTILE;
+  group_t *wide = rig_add_several(rig, 8, 100, 4, 4);
+  group_t *last = add_of(rig, HOSTILE, 8, 100);
+  rig_step(rig);
+  cr_assert(runs(one) && !runs(wide) && !runs(last));
+  rig_commit(rig, 1);
+  end(rig, one);
+  rig_step(rig);
+  cr_assert(runs(wide) && !runs(last));
+  rig_free(rig);
+}

@@ -2,10 +2,13 @@
 #include "engine/schedule/waiting.h"
 
 #include "engine/base/random.h"
+#include "engine/quota.h"
 #include "tests/expect.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { GROUPS = 2000, MANY = 100000 };
 
@@ -37,6 +40,17 @@ static void check_sorted(int32_t count) {
   ASSERT_EQ(waiting.queue.count, count);
 }
 
+/* Of several tenants: the groups of one stand together. */
+static void check_sorted_tenants(int32_t count) {
+  int32_t seen = 0;
+  for (const group_t *group = waiting.queue.head; group != NULL; group = group->next, seen++) {
+    const group_t *next = group->next;
+    cr_assert(next == NULL || group->tenant < next->tenant ||
+              (group->tenant == next->tenant && waiting_precedes(&waiting, group, next)));
+  }
+  ASSERT_EQ(seen, count);
+}
+
 /* Every level must hold the groups of the level below it in their order, and nothing else. */
 static void check_levels(void) {
   for (int level = 0; level < WAITING_LEVELS; level++) {
@@ -50,7 +64,7 @@ static void check_levels(void) {
 
 Test(waiting, stays_sorted_while_groups_come_and_go) {
   make_groups(GROUPS);
-  waiting.priority_policy = true;
+  waiting.tenants.priority_policy = true;
   int32_t count = 0;
   srand(7);
   for (int32_t i = 0; i < GROUPS; i++) {
@@ -79,7 +93,7 @@ Test(waiting, stays_sorted_while_groups_come_and_go) {
 /* A linear search would look at about MANY / 4 groups for each. */
 Test(waiting, a_place_is_found_in_logarithmic_work) {
   make_groups(MANY);
-  waiting.priority_policy = true;
+  waiting.tenants.priority_policy = true;
   for (int32_t i = 0; i < MANY; i++) {
     requests[i].priority = (int64_t)(random_mix((uint64_t)i + MANY) % 1000);
     waiting_add(&waiting, &groups[i]);
@@ -97,34 +111,120 @@ Test(waiting, arrivals_are_listed_until_the_first_admission) {
   for (int32_t i = 0; i < 4; i++) waiting_add(&waiting, &groups[i]);
   cr_assert(waiting.oldest == &groups[0] && waiting.newest == &groups[3]);
   waiting_admitted(&waiting, &groups[0]);
-  waiting_forget(&waiting, &groups[2]);
-  waiting_forget(&waiting, &groups[2]);
+  waiting_admitted(&waiting, &groups[2]);
+  waiting_admitted(&waiting, &groups[2]);
   cr_assert(waiting.oldest == &groups[1] && groups[1].newer == &groups[3]);
-  waiting_forget(&waiting, &groups[3]);
-  waiting_forget(&waiting, &groups[1]);
+  waiting_admitted(&waiting, &groups[3]);
+  waiting_admitted(&waiting, &groups[1]);
   cr_assert(waiting.oldest == NULL && waiting.newest == NULL);
   free_groups();
 }
 
 /* Tenants are told apart exactly, also those whose hashes are neighbours. */
-Test(waiting, as_many_tenants_as_fit_have_shares_of_their_own) {
-  make_groups(2 * FAIR_TENANTS_MAX + 2);
+Test(waiting, as_many_tenants_as_fit_are_told_apart) {
+  make_groups(2 * TENANTS_MAX + 2);
   waiting.fair_share = true;
-  for (int32_t i = 0; i < 2 * FAIR_TENANTS_MAX; i++) {
-    requests[i].tenant = (uint64_t)(i % FAIR_TENANTS_MAX);
+  for (int32_t i = 0; i < 2 * TENANTS_MAX; i++) {
+    requests[i].tenant = (uint64_t)(i % TENANTS_MAX);
     waiting_add(&waiting, &groups[i]);
-    uint64_t expected = i < FAIR_TENANTS_MAX ? 0 : 10; /* a prompt of 10 tokens behind the first */
-    ASSERT_EQ(groups[i].fair_start, expected);
+    ASSERT_EQ(groups[i].tenant, 1 + i % TENANTS_MAX);
   }
-  /* One more tenant finds no place in the table: it counts as one that was away. */
-  group_t *more = &groups[2 * FAIR_TENANTS_MAX], *later = more + 1;
+  group_t *more = &groups[2 * TENANTS_MAX], *later = more + 1;
   more->request->tenant = later->request->tenant = 1u << 20;
   waiting_add(&waiting, more);
-  ASSERT_EQ(more->fair_start, 0);
-  /* When all that waited was admitted, nobody has more than the share, and the table is free. */
-  waiting.fair_now = 100;
+  ASSERT_EQ_FOR(more->tenant, 0, "no place is left: it shares the one of all others");
+  /* The tenant of groups 5 and 5 + TENANTS_MAX has none left, so its place is free. */
+  for (int32_t i = 5; i < 2 * TENANTS_MAX; i += TENANTS_MAX) {
+    waiting_remove(&waiting, &groups[i]);
+    waiting_end(&waiting, &groups[i]);
+  }
   waiting_add(&waiting, later);
-  ASSERT_EQ(later->fair_start, 100);
-  ASSERT_EQ(waiting.num_tenants, 1);
+  ASSERT_EQ(later->tenant, 6);
+  ASSERT_EQ(waiting.tenants.all[6].name, 1u << 20);
+  check_sorted_tenants(2 * TENANTS_MAX);
+  free_groups();
+}
+
+/* The groups of a walk, by index, as text: "0 3 1". Each one in `leaves` leaves the queue. */
+static const char *walk(const char *leaves) {
+  static char text[256];
+  size_t used = 0;
+  text[0] = '\0';
+  for (group_t *group = waiting_first(&waiting); group != NULL; group = waiting_next(&waiting)) {
+    int index = (int)(group - groups);
+    used += (size_t)snprintf(text + used, sizeof text - used, used == 0 ? "%d" : " %d", index);
+    if (strchr(leaves, '0' + index) == NULL) continue;
+    waiting_remove(&waiting, group);
+    waiting_charge(&waiting, group, 10);
+  }
+  waiting_stop(&waiting);
+  return text;
+}
+
+Test(waiting, a_walk_takes_turns_by_what_was_served) {
+  make_groups(7);
+  waiting.fair_share = true;
+  for (int32_t i = 0; i < 7; i++) {
+    requests[i].tenant = i < 4 ? 1 : 2;
+    waiting_add(&waiting, &groups[i]);
+  }
+  cr_assert_str_eq(walk(""), "0 1 2 3 4 5 6", "nobody was served: by arrival");
+  cr_assert_str_eq(walk("04"), "0 4 1 2 3 5 6", "each that leaves is charged");
+  waiting_charge(&waiting, &groups[1], 1);
+  cr_assert_str_eq(walk(""), "5 6 1 2 3");
+  waiting_charge(&waiting, &groups[1], -1);
+  cr_assert_str_eq(walk("1"), "1 5 6 2 3");
+  cr_assert_str_eq(walk("5623"), "5 2 6 3");
+  ASSERT_EQ(waiting.weights, 0);
+  free_groups();
+}
+
+Test(waiting, priorities_come_before_shares) {
+  make_groups(4);
+  waiting.fair_share = waiting.tenants.priority_policy = true;
+  for (int32_t i = 0; i < 4; i++) {
+    requests[i].tenant = 1 + (uint64_t)(i % 2);
+    requests[i].priority = i / 2 == 0 ? 5 : -5;
+    waiting_add(&waiting, &groups[i]);
+  }
+  waiting_charge(&waiting, &groups[0], 100);
+  cr_assert_str_eq(walk(""), "3 2 1 0");
+  free_groups();
+}
+
+Test(waiting, a_held_tenant_is_met_again_when_it_runs_less) {
+  make_groups(3);
+  for (int32_t i = 0; i < 3; i++) {
+    requests[i].tenant = i < 2 ? 1 : 2;
+    waiting_add(&waiting, &groups[i]);
+  }
+  waiting_hold(&waiting, &groups[0]);
+  cr_assert_str_eq(walk(""), "2");
+  waiting_release(&waiting, &groups[0]);
+  cr_assert_str_eq(walk(""), "0 1 2");
+  free_groups();
+}
+
+/* Who asked for nothing is not owed for that time, and what was served while nobody waited is
+ * forgiven. */
+Test(waiting, who_comes_back_is_lifted_to_the_one_whose_turn_is_next) {
+  make_groups(5);
+  waiting.fair_share = true;
+  for (int32_t i = 0; i < 5; i++) requests[i].tenant = 1 + (uint64_t)i;
+  quota_t heavy = {.weight = 4};
+  requests[1].quota = &heavy;
+  waiting_add(&waiting, &groups[0]);
+  waiting_charge(&waiting, &groups[0], 100);
+  waiting_add(&waiting, &groups[1]);
+  tenant_t *second = waiting_tenant(&waiting, &groups[1]);
+  EXPECT_EQ(second->served, 100u * SERVED_TOKEN);
+  waiting_charge(&waiting, &groups[1], 8);
+  EXPECT_EQ(second->served, 102u * SERVED_TOKEN);
+  waiting_add(&waiting, &groups[2]);
+  EXPECT_EQ(waiting_tenant(&waiting, &groups[2])->served, 100u * SERVED_TOKEN);
+  for (int32_t i = 0; i < 3; i++) waiting_note_served(&waiting, &groups[i]);
+  for (int32_t i = 0; i < 3; i++) waiting_remove(&waiting, &groups[i]);
+  waiting_add(&waiting, &groups[3]);
+  EXPECT_EQ(waiting_tenant(&waiting, &groups[3])->served, 102u * SERVED_TOKEN);
   free_groups();
 }

@@ -1,0 +1,57 @@
+/* tenants.h: the clients of the requests that the engine has: what each of them was served, which
+ * of its groups is its next one, and whose turn it is.
+ *
+ * A tenant stays in the table while it has a live group, and then until its place is needed. A heap
+ * has the tenants that offer a group: the top is the one whose turn is next, by (with the priority
+ * policy) the priority of the group that it offers; then, least served first; then by the arrival
+ * of that group. All zero bytes are an empty table. Engine thread only; allocates nothing.
+ */
+#ifndef INFERD_ENGINE_SCHEDULE_TENANTS_H
+#define INFERD_ENGINE_SCHEDULE_TENANTS_H
+
+#include "engine/schedule/sequence.h"
+
+enum {
+  TENANTS_MAX = 4096,    /* places; further tenants share the place 0 */
+  SERVED_TOKEN = 1000000 /* of a token in `served`, for a tenant of weight 1 */
+};
+
+typedef struct tenant {
+  uint64_t name;      /* request_t.tenant */
+  uint64_t served;    /* SERVED_TOKEN / weight for each token that was computed for it */
+  uint32_t weight;    /* >= 1 once it has had a group */
+  int32_t num_groups; /* live ones */
+  group_t *first;     /* its first group that waits; NULL = none */
+  group_t *offered;   /* in a walk (waiting.h) that has met a group of it: its next one */
+  bool walked;        /* the walk has met a group of it */
+  bool held;          /* it runs as many sequences as it may, so it offers no group */
+  int32_t place;      /* 1 + its index in the heap; 0 = it is not there */
+  int32_t next_walked;
+  int32_t chain, older, newer; /* next one of its bucket; neighbours among those without groups */
+  uint64_t counted_in;         /* scheduler.num_counts when the two counts were made; else both 0 */
+  int32_t num_running;         /* sequences */
+  int32_t num_blocks;          /* entries in block tables of these */
+} tenant_t;
+
+typedef struct tenants {
+  bool priority_policy;
+  uint64_t most_served; /* the largest `served` that any tenant had when a plan was complete */
+  int32_t num_used;     /* places that were ever used, but for place 0 */
+  int32_t oldest_idle, newest_idle;
+  int32_t num_offers;
+  int32_t heap[TENANTS_MAX + 1]; /* [num_offers] places */
+  int32_t buckets[2 * TENANTS_MAX];
+  tenant_t all[TENANTS_MAX + 1];
+} tenants_t;
+
+/* A group of this tenant has arrived: returns the tenant's place, 0 if all others are taken. */
+int32_t tenants_take(tenants_t *tenants, uint64_t name);
+/* A group of this tenant has ended. */
+void tenants_give(tenants_t *tenants, int32_t index);
+
+/* The tenant offers another group, or was served: gives it its place in the heap. */
+void tenants_update(tenants_t *tenants, tenant_t *tenant);
+/* The tenant whose turn is next; NULL = none offers a group. */
+tenant_t *tenants_next(tenants_t *tenants);
+
+#endif

@@ -1,0 +1,129 @@
+/* yield.c: a client that runs less than its share gets room at once; the contract is in plan.h.
+ *
+ * The share of a tenant is its weight's part of max_num_seqs sequences, at least one, and of all
+ * blocks, among the tenants that run or wait now. Who receives room has no more than its share with
+ * it, and who gives room has no less than its share without it. So no tenant that gave can take
+ * back until others come or end, and what is computed twice is bounded by these events. Engine
+ * thread only; allocates nothing.
+ */
+#include "engine/base/util.h"
+#include "engine/schedule/plan.h"
+
+enum { YIELDS_MAX = 16 }; /* groups that one admission may preempt */
+
+static int32_t count_blocks(const group_t *group) {
+  int32_t count = 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    count += sequence_is_live(seq) ? seq->num_blocks : 0;
+  return count;
+}
+
+/* Counts made before are those of another plan: they are 0 now. */
+static tenant_t *counted(scheduler_t *scheduler, const group_t *group) {
+  tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
+  if (tenant->counted_in == scheduler->num_counts) return tenant;
+  tenant->counted_in = scheduler->num_counts;
+  tenant->num_running = tenant->num_blocks = 0;
+  if (tenant->first == NULL) scheduler->weights += tenant->weight; /* else counted as waiting */
+  return tenant;
+}
+
+void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign) {
+  tenant_t *tenant = counted(scheduler, group);
+  tenant->num_running += sign * group_num_running(group);
+  tenant->num_blocks += sign * count_blocks(group);
+}
+
+int32_t plan_count_of(scheduler_t *scheduler, const group_t *group) {
+  return counted(scheduler, group)->num_running;
+}
+
+int32_t plan_count_tenants(scheduler_t *scheduler) {
+  int32_t count = 0;
+  scheduler->num_counts++;
+  scheduler->weights = scheduler->waiting.weights;
+  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    plan_count_group(scheduler, group, 1);
+    count += group_num_running(group);
+  }
+  return count;
+}
+
+/* The share of a tenant, times the weights of all, so that it is a whole number. */
+static int64_t share_of(const scheduler_t *scheduler, const tenant_t *tenant, int64_t limit) {
+  return MAX(limit * tenant->weight, scheduler->weights);
+}
+
+static int64_t excess_of(const scheduler_t *scheduler, const tenant_t *tenant, bool blocks) {
+  int64_t limit = blocks ? scheduler->pool->num_blocks - 1 : scheduler->options.max_num_seqs;
+  int64_t has = blocks ? tenant->num_blocks : tenant->num_running;
+  return has * scheduler->weights - share_of(scheduler, tenant, limit);
+}
+
+/* The youngest group, by admission, of the tenant that is most above its share and stays at or
+ * above it without the group. */
+static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool blocks) {
+  group_t *chosen = NULL;
+  int64_t most = -1;
+  for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
+    if (group->yield.is_chosen || group->tenant == requester->tenant ||
+        (scheduler->options.priority_policy &&
+         group->request->priority < requester->request->priority))
+      continue;
+    int64_t excess = excess_of(scheduler, counted(scheduler, group), blocks);
+    int64_t loses = blocks ? count_blocks(group) : group_num_running(group);
+    if (excess <= most || excess < loses * scheduler->weights) continue;
+    chosen = group;
+    most = excess;
+  }
+  return chosen;
+}
+
+/* Blocks that become free if the group leaves: those that nobody else holds. */
+static int32_t count_own_blocks(const scheduler_t *scheduler, const group_t *group) {
+  int32_t count = 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    for (int32_t i = 0; sequence_is_live(seq) && i < seq->num_blocks; i++) {
+      const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
+      count += block->ref_count == 1 && block->pins == 0;
+    }
+  }
+  return count;
+}
+
+/* Whether the tenant is within its share with the group. */
+static bool is_entitled(scheduler_t *scheduler, const group_t *group, lack_t lack) {
+  tenant_t with = *counted(scheduler, group);
+  with.num_running += group_num_running(group);
+  with.num_blocks += plan_blocks_wanted(scheduler, group);
+  return excess_of(scheduler, &with, false) <= 0 &&
+         (lack.num_blocks <= 0 || excess_of(scheduler, &with, true) <= 0);
+}
+
+bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack) {
+  group_t *chosen[YIELDS_MAX];
+  int32_t count = 0;
+  if (!is_entitled(scheduler, group, lack)) return false;
+  while (lack.num_seqs > 0 || lack.num_blocks > 0) {
+    group_t *victim = count < YIELDS_MAX ? choose(scheduler, group, lack.num_seqs <= 0) : NULL;
+    if (victim == NULL) break;
+    lack.num_seqs -= group_num_running(victim);
+    lack.num_blocks -= count_own_blocks(scheduler, victim);
+    plan_count_group(scheduler, victim, -1);
+    victim->yield.is_chosen = true;
+    chosen[count++] = victim;
+  }
+  bool suffices = lack.num_seqs <= 0 && lack.num_blocks <= 0;
+  for (int32_t i = 0; i < count; i++) {
+    chosen[i]->yield.is_chosen = false;
+    if (!suffices) {
+      plan_count_group(scheduler, chosen[i], 1);
+      continue;
+    }
+    plan_preempt(scheduler, chosen[i], false);
+    chosen[i]->yield.count++;
+    chosen[i]->yield.plan = scheduler->num_plans;
+    scheduler->num_yields++;
+  }
+  return suffices;
+}

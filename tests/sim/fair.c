@@ -1,0 +1,258 @@
+/* fair.c: fair shares: what each tenant was served, whose turn is next, who makes room for whom.
+ *
+ * An account beside the engine's, made from the submissions and from the plans alone: a tenant is
+ * charged for each token of each of its sequences once, when it is computed first. One thread.
+ */
+#include "tests/sim/fair.h"
+
+#include <string.h>
+
+enum { TOKEN = 1000000 }; /* of the contract: what a token counts at weight 1 */
+
+static uint64_t served[SIM_TENANTS + 1], most_served;
+/* Leading tokens that are charged already: of each stream, of each beam. */
+static int32_t charged[SIM_REQUESTS_MAX][SIM_STREAMS_MAX], beams_charged[SIM_REQUESTS_MAX];
+static const track_t *arrivals[SIM_REQUESTS_MAX]; /* submitted since the last iteration */
+static int num_arrivals;
+static uint64_t yields_before;
+static bool was_swapped[SIM_REQUESTS_MAX]; /* when the last iteration ended */
+
+void fair_begin(void) {
+  memset(served, 0, sizeof served);
+  memset(charged, 0, sizeof charged);
+  memset(beams_charged, 0, sizeof beams_charged);
+  most_served = yields_before = 0;
+  num_arrivals = 0;
+}
+
+static uint64_t weight_of(uint64_t tenant) {
+  uint64_t weight = (uint64_t)atomic_load(&sim.scenario->quotas[tenant].weight);
+  return scenario_has(sim.scenario, SIM_QUOTAS) && weight > 0 ? weight : 1;
+}
+
+static uint64_t tenant_of(const group_t *g) {
+  return check_track(&g->sequence)->script->tenant;
+}
+
+/* Whether the tenant runs all that its key may; what it says here is checked in check_limits. */
+static bool is_held(const scheduler_t *s, const group_t *g) {
+  return s->waiting.tenants.all[g->tenant].held;
+}
+
+/* True when the turn of `a` is before that of `b`. */
+static bool turns_before(const track_t *a, const track_t *b) {
+  const script_t *x = a->script, *y = b->script;
+  if (sim.scenario->options.priority_policy && x->priority != y->priority)
+    return x->priority < y->priority;
+  if (served[x->tenant] != served[y->tenant]) return served[x->tenant] < served[y->tenant];
+  return a->sent->id < b->sent->id; /* submitted in the order of their ids */
+}
+
+/* A tenant of whom nobody waits is lifted to the one whose turn is next. */
+void fair_submitted(track_t *k) {
+  const scheduler_t *s = sim.engine->scheduler;
+  const track_t *next = NULL;
+  bool waits = false;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
+    const track_t *other = check_track(&g->sequence);
+    waits = waits || other->script->tenant == k->script->tenant;
+    if (!is_held(s, g) && (!next || turns_before(other, next))) next = other;
+  }
+  for (int i = 0; i < num_arrivals; i++) {
+    const track_t *other = arrivals[i];
+    waits = waits || other->script->tenant == k->script->tenant;
+    if (!next || turns_before(other, next)) next = other;
+  }
+  arrivals[num_arrivals++] = k;
+  if (waits || !sim.scenario->options.fair_share) return;
+  uint64_t least = next ? served[next->script->tenant] : most_served;
+  if (served[k->script->tenant] < least) served[k->script->tenant] = least;
+}
+
+const group_t *fair_next(const scheduler_t *s) {
+  const group_t *next = NULL;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
+    if (is_held(s, g)) continue;
+    if (!next || turns_before(check_track(&g->sequence), check_track(&next->sequence))) next = g;
+  }
+  return next;
+}
+
+bool fair_passed(const scheduler_t *s) {
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
+    if (g->num_skips > check_track(&g->sequence)->num_skips) return true;
+  }
+  return false;
+}
+
+/* Tokens of the entry that count: those behind all that was computed of its sequence before. */
+static int32_t charge_of(const plan_entry_t *entry) {
+  const track_t *k = check_track(entry->sequence);
+  int32_t *mark = &charged[k->index][entry->sequence->index];
+  bool beams = k->script->params.beam_width > 0;
+  int32_t end = entry->num_computed + entry->num_tokens;
+  int32_t from = beams ? beams_charged[k->index] : *mark;
+  /* The prompt of a fork was charged to the sequence that it is a fork of. */
+  if (!beams && entry->sequence->index > 0 && from < k->num_prompt) from = k->num_prompt;
+  if (from < entry->num_computed) from = entry->num_computed;
+  if (!beams && end > from) *mark = end;
+  return end > from ? end - from : 0;
+}
+
+/* Beams draw together, so each of them has the mark that the group had before the step. */
+static void note_beams(const plan_t *plan) {
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    int32_t *mark = &beams_charged[check_track(entry->sequence)->index];
+    int32_t end = entry->num_computed + entry->num_tokens;
+    if (end > *mark) *mark = end;
+  }
+}
+
+/* I3: a group is let in when no other one's turn is before it; one that was passed is counted. */
+static void check_turn(const scheduler_t *s, const track_t *k) {
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
+    const track_t *other = check_track(&g->sequence);
+    bool counted = g->num_skips > other->num_skips || is_held(s, g);
+    bool alone = check_track(&s->running.head->sequence) == k;
+    REQUIRE(counted || alone || !turns_before(other, k),
+            "I3: request %d is let in, it is the turn of request %d", k->index, other->index);
+  }
+}
+
+static void check_served(const scheduler_t *s) {
+  for (int32_t i = 1; i <= s->waiting.tenants.num_used; i++) {
+    const tenant_t *tenant = &s->waiting.tenants.all[i];
+    REQUIRE(tenant->served == served[tenant->name],
+            "I3: tenant %llu was served %llu, the account says %llu",
+            (unsigned long long)tenant->name, (unsigned long long)tenant->served,
+            (unsigned long long)served[tenant->name]);
+  }
+}
+
+/* -- who makes room --------------------------------------------------------------------------- */
+
+typedef struct use {
+  int64_t sequences, blocks, weights; /* weights: of all that run or wait */
+} use_t;
+
+static int32_t sequences_of(const group_t *g) {
+  int32_t live = 0;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
+  bool grows = !g->forked || g->request->params.beam_width > 0;
+  return grows ? check_track(&g->sequence)->num_streams : live;
+}
+
+static use_t use_of(const scheduler_t *s, uint64_t tenant) {
+  use_t use = {0};
+  bool there[SIM_TENANTS + 1] = {false};
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) there[tenant_of(g)] = true;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    there[tenant_of(g)] = true;
+    if (tenant_of(g) != tenant) continue;
+    use.sequences += sequences_of(g);
+    for (const sequence_t *q = &g->sequence; q; q = q->next)
+      use.blocks += sequence_is_live(q) ? q->num_blocks : 0;
+  }
+  for (uint64_t t = 0; t <= SIM_TENANTS; t++) use.weights += there[t] ? (int64_t)weight_of(t) : 0;
+  return use;
+}
+
+/* Times the weights of all: the share of the tenant among `limit`, one at least. */
+static int64_t share_of(use_t use, uint64_t tenant, int64_t limit) {
+  int64_t share = limit * (int64_t)weight_of(tenant);
+  return share > use.weights ? share : use.weights;
+}
+
+/* No thrash: who made room has its share still, so it cannot take back what it gave. */
+static void check_yields(const scheduler_t *s) {
+  int64_t blocks = s->pool->num_blocks - 1;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
+    if (g->yield.count == 0 || g->yield.plan != s->num_plans) continue;
+    uint64_t tenant = tenant_of(g);
+    use_t use = use_of(s, tenant);
+    REQUIRE(sim.scenario->options.fair_share, "request %d makes room without fair shares",
+            check_track(&g->sequence)->index);
+    REQUIRE(use.sequences * use.weights >= share_of(use, tenant, s->options.max_num_seqs) ||
+                use.blocks * use.weights >= share_of(use, tenant, blocks),
+            "request %d makes room, its tenant has %lld sequences and %lld blocks left",
+            check_track(&g->sequence)->index, (long long)use.sequences, (long long)use.blocks);
+  }
+}
+
+/* The law: whose turn is next, and who runs less than its share with it, does not wait for
+ * sequences of others that run more than theirs. */
+static void check_share(const scheduler_t *s) {
+  const plan_t *plan = &s->plan;
+  const group_t *next = fair_next(s);
+  int32_t most = s->options.max_num_seqs;
+  if (!next || s->swapped.head || plan->num_preempted > 0 || plan->num_swap_in > 0 ||
+      plan->num_tokens == s->options.max_num_batched_tokens || next->yield.was_granted ||
+      next->sequence.row >= 0 || s->num_free_rows < sequences_of(next) ||
+      !s->options.chunked_prefill)
+    return;
+  int32_t bs = s->pool->block_size, needs = sequences_of(next);
+  if (needs > 1 || fair_passed(s)) return; /* the youngest that make room may be too few */
+  int32_t blocks = (sequence_num_tokens(&next->sequence) + bs - 1) / bs;
+  if (blocks + s->options.watermark_blocks > s->pool->num_free) return;
+  uint64_t tenant = tenant_of(next);
+  use_t use = use_of(s, tenant);
+  if ((use.sequences + needs) * use.weights > share_of(use, tenant, most)) return;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    if (tenant_of(g) == tenant ||
+        (s->options.priority_policy && g->request->priority < next->request->priority))
+      continue;
+    use_t other = use_of(s, tenant_of(g));
+    REQUIRE((other.sequences - sequences_of(g)) * other.weights <
+                share_of(other, tenant_of(g), most),
+            "I3: request %d waits, and request %d could make room",
+            check_track(&next->sequence)->index, check_track(&g->sequence)->index);
+  }
+}
+
+/* No key runs more than it may, but for one request of many sequences alone. */
+static void check_limits(const scheduler_t *s) {
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    int32_t limit = quota_max_running(g->request->quota);
+    int64_t runs = use_of(s, tenant_of(g)).sequences;
+    REQUIRE(limit == 0 || runs <= limit || runs == sequences_of(g) || s->swap.num_groups_out > 0,
+            "tenant %llu runs %lld sequences, it may run %d", (unsigned long long)tenant_of(g),
+            (long long)runs, limit);
+  }
+}
+
+/* -- */
+
+void fair_step(void) {
+  const scheduler_t *s = sim.engine->scheduler;
+  const plan_t *plan = &s->plan;
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    const track_t *k = check_track(entry->sequence);
+    bool first = i == 0 || plan->entries[i - 1].sequence->group != entry->sequence->group;
+    if (first && !k->runs && !was_swapped[k->index] && plan->num_preempted == 0) check_turn(s, k);
+    if (s->options.fair_share)
+      served[k->script->tenant] +=
+          (uint64_t)charge_of(entry) * (TOKEN / weight_of(k->script->tenant));
+  }
+  note_beams(plan);
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    uint64_t has = served[check_track(plan->entries[i].sequence)->script->tenant];
+    if (has > most_served) most_served = has;
+  }
+  check_served(s);
+  check_limits(s);
+  if (s->num_yields > yields_before) check_yields(s);
+  if (s->options.fair_share) check_share(s);
+  yields_before = s->num_yields;
+}
+
+void fair_iteration(void) {
+  const scheduler_t *s = sim.engine->scheduler;
+  num_arrivals = 0;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next)
+    check_track(&g->sequence)->num_skips = g->num_skips;
+  memset(was_swapped, 0, sizeof was_swapped);
+  for (const group_t *g = s->swapped.head; g; g = g->next)
+    was_swapped[check_track(&g->sequence)->index] = true;
+}

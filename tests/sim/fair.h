@@ -1,0 +1,16 @@
+/* fair.h: the simulator's own account of fair shares (fair.c). */
+#ifndef INFERD_TESTS_SIM_FAIR_H
+#define INFERD_TESTS_SIM_FAIR_H
+
+#include "tests/sim/sim.h"
+
+void fair_begin(void);
+void fair_submitted(track_t *track); /* the engine has not received it yet */
+void fair_step(void);                /* a step is launched */
+void fair_iteration(void);           /* after every iteration of the engine */
+/* The waiting group whose turn is next; NULL = nobody waits who may run. */
+const group_t *fair_next(const scheduler_t *scheduler);
+/* Whether a waiting group was passed in this step: then the turn may have been another one's. */
+bool fair_passed(const scheduler_t *scheduler);
+
+#endif
