@@ -32,6 +32,7 @@ void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits, 
   key->quota.max_waiting = limits->max_waiting;
   key->quota.max_tokens_waiting = limits->max_tokens_waiting;
   atomic_store(&key->quota.weight, limits->weight);
+  atomic_store(&key->quota.max_running, limits->max_running);
   rate_set(&key->requests, limits->requests_per_minute, now_ns);
   rate_set(&key->tokens, limits->tokens_per_minute, now_ns);
 }

@@ -23,6 +23,7 @@ enum {
 typedef struct key_limits {
   int32_t max_waiting;                            /* requests that have not begun */
   int64_t max_tokens_waiting;                     /* prompt tokens of these */
+  int32_t max_running;                            /* sequences at the same time */
   int32_t weight;                                 /* of its share; 0 = 1 */
   bool grammar_off;                               /* no constraint on the output */
   int64_t requests_per_minute, tokens_per_minute; /* tokens: of prompts and generated ones */

@@ -21,6 +21,7 @@ static const struct word {
   { #member, kind, offsetof(key_limits_t, member), min, max }
     WORD(WORD_INT32, max_waiting, 1, 1000000),
     WORD(WORD_INT64, max_tokens_waiting, 1, 1000000000000),
+    WORD(WORD_INT32, max_running, 1, 65536),
     WORD(WORD_INT32, weight, 1, 1000),
     WORD(WORD_INT64, requests_per_minute, 1, 1000000000),
     WORD(WORD_INT64, tokens_per_minute, 1, 1000000000000),
@@ -28,8 +29,8 @@ static const struct word {
 #undef WORD
 };
 
-static const char known[] = "max_waiting, max_tokens_waiting, weight, requests_per_minute, "
-                            "tokens_per_minute, grammar";
+static const char known[] = "max_waiting, max_tokens_waiting, max_running, weight, "
+                            "requests_per_minute, tokens_per_minute, grammar";
 
 /* Digits alone: no sign, no unit. */
 static bool parse_digits(const char *text, int64_t *out) {

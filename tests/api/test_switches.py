@@ -95,6 +95,26 @@ def test_a_key_may_not_wait_more_than_its_line_says(start, tmp_path):
     assert server.metric("inferd_rejected_total", reason="rate_limit") == 3
 
 
+def test_a_key_runs_no_more_than_its_line_says(start, tmp_path):
+    """Its second request waits for the first one; other keys do not."""
+    path = key_file(tmp_path, "root", "one team-a max_running=1")
+    server = start(DEMO, "--api-key-file", path, "--max-queue-time", "10min", key="root")
+    holder = fill(server, "one")
+    server.key = "root"
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(server.post, "/v1/completions", {"prompt": "a", "max_tokens": 1},
+                             **header("one"))
+        wait_until(lambda: server.metric("inferd_requests_waiting") == 1, "the second to wait")
+        assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status == 200
+        assert server.metric("inferd_requests_waiting") == 1 and not second.done()
+        holder.close()
+        assert second.result().status == 200
+    # A request of more choices than the key may run is answered, alone.
+    answer = server.post("/v1/completions", {"prompt": "a", "max_tokens": 2, "n": 3},
+                         **header("one"))
+    assert answer.status == 200 and len(answer.json["choices"]) == 3
+
+
 def test_a_client_that_leaves_gives_its_place_back(start, tmp_path):
     path = key_file(tmp_path, "root", "few team-a max_waiting=1")
     server = start(DEMO, "--api-key-file", path, "--max-num-seqs", 1, "--max-queue-time", "10min",

@@ -22,10 +22,12 @@ static int parse(const char *line, key_line_t *out) {
 Test(key_line, every_word) {
   key_line_t line;
   ASSERT_EQ_FOR(parse(" sk-1\tteam-a  max_waiting=64 max_tokens_waiting=200000 grammar=off "
+                      "max_running=16 "
                       "weight=2 requests_per_minute=600 tokens_per_minute=90000 # x=1\r",
                       &line),
                 0, "%s", error.message);
   EXPECT_EQ(line.limits.weight, 2);
+  EXPECT_EQ(line.limits.max_running, 16);
   EXPECT_EQ(line.limits.requests_per_minute, 600);
   EXPECT_EQ(line.limits.tokens_per_minute, 90000);
   EXPECT_STR_EQ(line.key, "sk-1");
@@ -80,6 +82,8 @@ static const struct {
     {"k label max_waiting=8 max_waiting=8", "max_waiting is given twice"},
     {"k label max_tokens_waiting=0", "max_tokens_waiting is '0', supported: 1..1000000000000"},
     {"k label max_tokens_waiting=1000000000001", "supported: 1..1000000000000"},
+    {"k label max_running=0", "max_running is '0', supported: 1..65536"},
+    {"k label max_running=65537", "max_running is '65537', supported: 1..65536"},
     {"k label requests_per_minute=0", "requests_per_minute is '0', supported: 1..1000000000"},
     {"k label tokens_per_minute=1e3", "tokens_per_minute is '1e3', supported: 1..1000000000000"},
     {"k label weight=0", "weight is '0', supported: 1..1000"},
