@@ -296,7 +296,7 @@ static void print_metrics(void) {
       "where the client asks for it. `--metrics-names` chooses inferd's names, those of vLLM, or\n"
       "both. Times are in seconds. Counters begin at 0 when the process starts.\n\n"
       "A *sequence* is one choice of one prompt; a *request* is one HTTP request. A *step* is one\n"
-      "iteration of the engine over a batch. Families of the engine have the label `model`, the\n"
+      "batch, from its plan to its commit. Families of the engine have the label `model`, the\n"
       "served name; under vLLM's names it is `model_name`, beside `engine`. Before the model is\n"
       "loaded, only the families of the server and the process are there.\n\n"
       "## Families of inferd\n\n"
