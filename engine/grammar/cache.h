@@ -6,8 +6,8 @@
  *
  * A constraint that was refused for what it says, or for the work that it takes, is refused again
  * without being compiled; only a keyed hash of 128 bits is kept of it. Each client has room for
- * REFUSALS_EACH_MAX refusals, so that nobody can push out those of the others. Refusals for lack of
- * time or memory are not kept.
+ * GRAMMAR_REFUSALS_EACH_MAX refusals, so that no client can push out those of others. Refusals for
+ * lack of time or memory are not kept.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_CACHE_H
 #define INFERD_ENGINE_GRAMMAR_CACHE_H

@@ -232,7 +232,7 @@ static void forget_input(tokenize_job_t *job) {
 
 static void run_job(lane_job_t *lane_job) {
   tokenize_job_t *job = (tokenize_job_t *)lane_job;
-  if (atomic_load(&job->cancelled)) return; /* nobody is left who wants the answer */
+  if (atomic_load(&job->cancelled)) return; /* the client has disconnected */
   job->code = run(job);
   forget_input(job);
 }

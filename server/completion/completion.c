@@ -173,7 +173,7 @@ static void read_and_build(completion_t *completion, bool may_compile) {
 
 static void run_job(lane_job_t *job) {
   completion_t *completion = ((intake_t *)job)->completion;
-  if (atomic_load(&completion->cancelled)) return; /* nobody is left who wants the answer */
+  if (atomic_load(&completion->cancelled)) return; /* the client has disconnected */
   read_and_build(completion, job->kind == LANE_HEAVY);
 }
 

@@ -26,7 +26,7 @@ _Static_assert((int)SHA256_BYTES == (int)KEY_DIGEST_BYTES, "a key has its whole 
 
 struct auth {
   api_key_t **slots;    /* [SLOTS], NULL where free; one user each */
-  uint64_t hash_key[2]; /* random: nobody can know which keys share a slot */
+  uint64_t hash_key[2]; /* random: no client can know which keys share a slot */
   int count, admin_count;
 };
 

@@ -2,7 +2,7 @@
  *
  * Main thread. The token goes to the endpoint alone: libcurl drops it when a redirect leads to
  * another host, port or protocol. No message holds a URL with a query, because the signed URLs of a
- * content network let anybody download.
+ * content network let every reader of a log download.
  */
 #ifndef INFERD_SERVER_PULL_HUB_H
 #define INFERD_SERVER_PULL_HUB_H
