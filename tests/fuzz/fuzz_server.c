@@ -129,7 +129,8 @@ static void check_piece(buffer_t *text, detokenized_t piece) {
   buffer_append(text, piece.text, piece.length);
 }
 
-/* Stop strings, each behind its length, then a zero byte, then ids. */
+/* Stop strings, each behind its length, then a zero byte, then ids. A text that ends within a
+ * character ends in U+FFFD, which is not searched. */
 void fuzz_stops(const uint8_t *data, size_t size) {
   const char *strings[STOP_STRINGS_MAX];
   size_t lengths[STOP_STRINGS_MAX];
@@ -159,9 +160,10 @@ void fuzz_stops(const uint8_t *data, size_t size) {
     check_piece(&text, piece);
     stopped = piece.stop_index;
   }
+  size_t behind = stopped < 0 && detokenizer.num_pending > 0 ? 3 : 0; /* the last U+FFFD */
   if (stopped < 0) check_piece(&text, detokenizer_finish(&detokenizer, out));
-  for (int i = 0; i < count; i++) { /* no stop string is ever sent */
-    if (memmem(text.data, text.length, strings[i], lengths[i]) != NULL) abort();
+  for (int i = 0; i < count && text.length > behind; i++) { /* no stop string is ever sent */
+    if (memmem(text.data, text.length - behind, strings[i], lengths[i]) != NULL) abort();
   }
   buffer_free(&text);
   stop_set_free(stops);
