@@ -369,7 +369,7 @@ fuzz:
 	@$(SUBMAKE) BUILD=$(BUILD)/fuzz SAN=fuzz CC=clang CUDA=0 fuzz-programs
 	@scripts/fuzz --build $(BUILD)/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 fuzz-programs: $(foreach t,$(FUZZ_TARGETS),$(BUILD)/run_$(t))
-FUZZ_OBJECTS := $(filter-out %/test_corpus.o,$(call objects,$(call test_SRC,fuzz)))
+FUZZ_OBJECTS := $(filter-out $(BUILD)/tests/fuzz/test_%,$(call objects,$(call test_SRC,fuzz)))
 .SECONDARY: $(FUZZ_TARGETS:%=$(BUILD)/entry_%.o)
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
@@ -421,5 +421,7 @@ ptxas-report:
 clean:
 	rm -rf $(BUILD)
 
+# The compiler writes these beside the objects.
+%.d: ;
 .PRECIOUS: $(BUILD)/%.o
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

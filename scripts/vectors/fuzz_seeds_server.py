@@ -5,10 +5,15 @@ api/      handler, formats, a body, 0xFF, steps (tests/server/api/fuzz_api.c)
 adapter/  adapter_config.json, 0xFF, the header of adapter_model.safetensors
 options/  a configuration file; keys/ a key file; answer/ what a server sends to inferd-bench
 stops/    stop strings behind their lengths, 0, pairs of bytes that choose tokens
+ebnf/hostile_*, schema/hostile_*  grammars of tests/hostile/attacks.py, 0xFF, tokens
 """
 
 import json
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "tests/hostile"))
+import attacks  # noqa: E402 pylint: disable=wrong-import-position
 
 OUT = Path(__file__).resolve().parent.parent.parent / "tests/fuzz/corpus"
 CHAT, COMPLETION, TOKENIZE, DETOKENIZE, LOAD, UNLOAD = range(6)
@@ -152,6 +157,14 @@ def stops():
     save("stops", "sixteen", listed(*(bytes([65 + i]) * 3 for i in range(16))) + ids)
 
 
+def hostile():
+    steps = b"\xff" + b"abcdef"
+    save("ebnf", "hostile_chain", attacks.chain(120, "q").encode() + steps)
+    save("ebnf", "hostile_side_by_side", attacks.side_by_side(12, "q").encode() + steps)
+    schema = attacks.union(8)["json_schema"]["schema"]
+    save("schema", "hostile_union", compact(schema) + b'\xff{"u"')
+
+
 if __name__ == "__main__":
-    for write in (apis, adapters, options, keys, answers, stops):
+    for write in (apis, adapters, options, keys, answers, stops, hostile):
         write()

@@ -1,10 +1,12 @@
-/* files.c: a directory for the loaders that read files. One thread. */
+/* files.c: a directory for the loaders that read files; the cost of an input. One thread. */
 #include "tests/fuzz/targets.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+uint64_t fuzz_cost;
 
 static char directory[64];
 

@@ -126,6 +126,7 @@ static void run(grammar_source_t *source, const uint8_t *choices, size_t count) 
   grammar_account_t account = {0};
   make_once();
   int code = grammar_compile(source, vocabulary, &limits, &account, &grammar, &error);
+  fuzz_cost += account.work;
   if (code == ERR_INTERNAL || account.work > limits.compile_work_max + COMPILE_OVER) abort();
   if (code != 0) return;
   follow(grammar, choices, count);
@@ -138,6 +139,7 @@ void fuzz_schema(const uint8_t *data, size_t size) {
   json_doc_t *doc = NULL;
   inferd_error_t error;
   size_t length;
+  fuzz_cost = 0;
   const char *text = (const char *)fuzz_part(&data, &size, 0xFF, &length);
   if (json_parse(text, length, &json_limits_request, &doc, &error) != 0) return;
   const json_t *root = json_root(doc);
@@ -154,6 +156,7 @@ void fuzz_schema(const uint8_t *data, size_t size) {
 
 static void fuzz_source(grammar_kind_t kind, const uint8_t *data, size_t size) {
   grammar_source_t source = {.kind = kind, .param = "fuzz"};
+  fuzz_cost = 0;
   source.text = (const char *)fuzz_part(&data, &size, 0xFF, &source.length);
   run(&source, data, size);
 }

@@ -47,6 +47,10 @@ FUZZ_TARGETS(X)
  * which stand in for functions that other targets call. */
 void fuzz_api(const uint8_t *data, size_t size);
 
+/* Work units of the last input, compiling alone: schema, regex and ebnf set it. test_costs.c has a
+ * bound for the dearest inputs; with FUZZ_COSTS set the programs of `make fuzz` print it. */
+extern uint64_t fuzz_cost;
+
 /* A directory of this process, on a memory file system where there is one, with `name` in it. */
 const char *fuzz_directory(void);
 void fuzz_write(const char *name, const uint8_t *data, size_t size);
